@@ -209,7 +209,7 @@ const BY_OTHER_NAMES: usize = 3;
 const DECODERS: usize = {
     let (mut family, mut decoders) = (0, 0);
     while family < REGISTRY.len() {
-        decoders += !REGISTRY[family].encoder as usize;
+        decoders += !REGISTRY[family].head.encoder as usize;
         family += 1;
     }
     decoders - BY_OTHER_NAMES

@@ -1,10 +1,6 @@
-//! BERT: all-MiniLM, BGE, E5 and the like, which embed texts. Positions are rows of a matrix, and norms stand behind the sums.
+//! BERT: all-MiniLM, BGE, E5 and the like, which embed texts. Positions are rows of a matrix, and norms come after the sums.
 
-use super::{
-    Bias, ClassifierTable, Evidence, Family, FusedName, Key, Keys, LLAMA_LIKE, LLAMA_LIKE_KEYS, NormKind, Role,
-    TensorName, Variant,
-};
-use crate::block::{Activation, DenseActivation, Pooling};
+use super::*;
 
 #[rustfmt::skip]
 const TENSORS: &[TensorName] = &[
@@ -24,46 +20,45 @@ const TENSORS: &[TensorName] = &[
     TensorName { role: Role::MlpSumNorm,       gguf: "blk.{}.layer_output_norm",  config: "bert.encoder.layer.{}.output.LayerNorm" },
 ];
 
-/// The table.
 pub(super) const FAMILY: Family = Family {
     id: "bert",
     gguf_architectures: &["bert"],
     model_types: &[("bert", &["BertModel", "BertForMaskedLM", "BertForSequenceClassification"])],
-    keys: Keys { norm_eps: Key { gguf: ".attention.layer_norm_epsilon", config: "layer_norm_eps" }, ..LLAMA_LIKE_KEYS },
-    config_defaults: &[("layer_norm_eps", 1e-12)],
-    config_defaults_source: "the default of transformers' BertConfig",
+    files: FileTable {
+        keys: LAYER_NORM_KEYS,
+        defaults: &[("layer_norm_eps", 1e-12)],
+        defaults_source: "the default of transformers' BertConfig",
+        // Positions as numbers, and what comes after the blocks for training.
+        unneeded: &["bert.embeddings.position_ids", "bert.pooler.", "cls.predictions.", "cls.seq_relationship."],
+        refused_flags: &[
+            ("is_decoder", "attention to earlier positions alone"),
+            ("add_cross_attention", "cross attention"),
+        ],
+        refused_texts: &[
+            ("position_embedding_type", "relative_key", "relative positions"),
+            ("position_embedding_type", "relative_key_query", "relative positions"),
+        ],
+        gguf_needed_flags: &[],
+        ..FILES
+    },
     tensors: &[TENSORS],
-    fused: &[FusedName { roles: &[Role::Q, Role::K, Role::V], gguf: Some("blk.{}.attn_qkv"), config: None }],
-    // Positions as numbers, and what is behind the blocks for training.
-    unneeded: &["bert.embeddings.position_ids", "bert.pooler.", "cls.predictions.", "cls.seq_relationship."],
+    fused: &[QKV],
     biases: &[
         (&[Role::Q, Role::K, Role::V, Role::O, Role::Up, Role::Down], Bias::Always),
         (&[Role::ClassifierDense, Role::Classifier], Bias::Always),
     ],
-    classifier: Some(ClassifierTable {
-        pooling: Pooling::Cls,
-        pooling_key: None,
-        activation_key: None,
-        dense: Some(DenseActivation::Tanh),
-    }),
-    norm: NormKind::Layer,
-    encoder: true,
-    token_types: Some((
-        Key { gguf: "tokenizer.ggml.token_type_count", config: "type_vocab_size" },
-        2,
-        "the default of transformers' BertConfig",
-    )),
-    activation: (Activation::Gelu, &["gelu"]),
-    refused_flags: &[
-        ("is_decoder", "attention to earlier positions alone"),
-        ("add_cross_attention", "cross attention"),
-    ],
-    refused_texts: &[
-        ("position_embedding_type", "relative_key", "relative positions"),
-        ("position_embedding_type", "relative_key_query", "relative positions"),
-    ],
-    gguf_needed_flags: &[],
-    default_tied: (false, "an encoder has no output head"),
+    block: BlockTable { norm: NormKind::Layer, activation: (Activation::Gelu, &["gelu"]), ..BLOCK },
+    head: HeadTable {
+        tied: (false, "an encoder has no output head"),
+        encoder: true,
+        token_types: Some((
+            Key { gguf: "tokenizer.ggml.token_type_count", config: "type_vocab_size" },
+            2,
+            "the default of transformers' BertConfig",
+        )),
+        classifier: Some(ClassifierTable { pooling: Pooling::Cls, dense: Some(DenseActivation::Tanh), ..SCORE }),
+        ..HEAD
+    },
     variants: &[Variant { name: "MiniLM", any: &[&[Evidence::Hidden(384), Evidence::Vocab(30522)]] }],
     name: "BERT",
     ..LLAMA_LIKE

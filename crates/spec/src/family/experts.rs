@@ -1,14 +1,13 @@
 //! What the tables of several families with routed experts share.
 
-use super::{DenseLayers, ExpertTable, FusedName, Key, Normalized, Role, TensorName};
-use crate::block::RouterScore;
+use super::*;
 
 /// A table to start from: experts of the family's own width, all layers alike.
 pub(super) const ROUTED: ExpertTable = ExpertTable {
     flag: None,
-    count: LOCAL_COUNT,
+    count: &[Key { gguf: ".expert_count", config: "num_local_experts" }],
     optional: false,
-    chosen: CHOSEN,
+    chosen: Key { gguf: ".expert_used_count", config: "num_experts_per_tok" },
     feed_forward: None,
     shared_feed_forward: None,
     score: RouterScore::Softmax,
@@ -19,15 +18,13 @@ pub(super) const ROUTED: ExpertTable = ExpertTable {
     dense_layers: None,
 };
 
+/// The same with the names of most families, in which experts have a width of their own.
+pub(super) const QWEN_ROUTED: ExpertTable =
+    ExpertTable { count: QWEN_COUNT, feed_forward: Some(EXPERT_WIDTH), ..ROUTED };
+
 /// Experts of a layer: transformers 5 writes the second name, published files have the first.
 pub(super) const QWEN_COUNT: &[Key] =
     &[Key { gguf: ".expert_count", config: "num_experts" }, Key { gguf: ".expert_count", config: "num_local_experts" }];
-
-/// Experts of a layer in the other families.
-pub(super) const LOCAL_COUNT: &[Key] = &[Key { gguf: ".expert_count", config: "num_local_experts" }];
-
-/// Experts that a token is given to.
-pub(super) const CHOSEN: Key = Key { gguf: ".expert_used_count", config: "num_experts_per_tok" };
 
 /// Width of an expert, where it is not the family's own.
 pub(super) const EXPERT_WIDTH: Key = Key { gguf: ".expert_feed_forward_length", config: "moe_intermediate_size" };

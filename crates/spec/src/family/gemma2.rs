@@ -1,12 +1,8 @@
 //! Gemma 2: norms around the sub-layers, capped scores and logits, a window in every other layer.
 
-use super::{
-    Bias, EmbeddingScale, Factor, FactorOf, Family, GgufScoreScale, Key, LLAMA_LIKE, LLAMA_LIKE_TENSORS, NormKind,
-    Role, TensorName, Window,
-};
-use crate::block::Activation;
+use super::*;
 
-/// Before Llama's names: its norm in front of the feed-forward layer has the name of this one behind attention.
+/// Before Llama's names: its norm in front of the feed-forward layer has the name of this one after attention.
 #[rustfmt::skip]
 pub(super) const NORMS: &[TensorName] = &[
     TensorName { role: Role::AttentionOutputNorm, gguf: "blk.{}.post_attention_norm", config: "model.layers.{}.post_attention_layernorm" },
@@ -22,33 +18,21 @@ pub(super) const SCORE_SCALE: Factor = Factor {
     config_default: Some((256.0, "the default of transformers' config of this family")),
 };
 
-/// The table.
+/// Only Gemma 2 has one where no key says it.
+pub(super) const LOGIT_CAP: Factor = Factor {
+    of: FactorOf::LogitCap,
+    key: Key { gguf: ".final_logit_softcapping", config: "final_logit_softcapping" },
+    gguf_default: None,
+    config_default: None,
+};
+
 pub(super) const FAMILY: Family = Family {
     id: "gemma2",
     gguf_architectures: &["gemma2"],
     model_types: &[("gemma2", &["Gemma2ForCausalLM"])],
+    files: FileTable { refused_flags: &[("use_bidirectional_attention", "attention to later positions")], ..FILES },
     tensors: &[NORMS, LLAMA_LIKE_TENSORS],
-    // One flag covers q, k, v and o.
-    biases: &[(&[Role::Q, Role::K, Role::V, Role::O], Bias::Flag("attention_bias"))],
-    norm: NormKind::RmsFromOne,
-    activation: (Activation::GeGlu { gate: () }, &["gelu_pytorch_tanh"]),
-    factors: &[
-        SCORE_SCALE,
-        Factor {
-            of: FactorOf::ScoreCap,
-            key: Key { gguf: ".attn_logit_softcapping", config: "attn_logit_softcapping" },
-            gguf_default: Some((50.0, "the default of llama.cpp")),
-            config_default: Some((50.0, "the default of transformers' Gemma2Config")),
-        },
-        Factor {
-            of: FactorOf::LogitCap,
-            key: Key { gguf: ".final_logit_softcapping", config: "final_logit_softcapping" },
-            gguf_default: Some((30.0, "the default of llama.cpp")),
-            config_default: Some((30.0, "the default of transformers' Gemma2Config")),
-        },
-    ],
-    embedding_scale: EmbeddingScale::RootOfWidth,
-    gguf_score_scale: &[GgufScoreScale { layers: 46, source: "Gemma 2 27B, as in llama.cpp" }],
+    biases: &[ATTENTION_BIAS],
     window: Window::Pattern {
         full_every: 2,
         config_key: "",
@@ -59,9 +43,32 @@ pub(super) const FAMILY: Family = Family {
         last_is_full: false,
         first_is_full: false,
     },
-    refused_flags: &[("use_bidirectional_attention", "attention to later positions")],
-    default_theta: Some((10_000.0, "the default of transformers' Gemma2Config and of llama.cpp")),
-    default_tied: (true, "the default of transformers' Gemma2Config"),
+    block: BlockTable {
+        norm: NormKind::RmsFromOne,
+        activation: (Activation::GeGlu { gate: () }, &["gelu_pytorch_tanh"]),
+        factors: &[
+            SCORE_SCALE,
+            Factor {
+                of: FactorOf::ScoreCap,
+                key: Key { gguf: ".attn_logit_softcapping", config: "attn_logit_softcapping" },
+                gguf_default: Some((50.0, "the default of llama.cpp")),
+                config_default: Some((50.0, "the default of transformers' Gemma2Config")),
+            },
+            Factor {
+                gguf_default: Some((30.0, "the default of llama.cpp")),
+                config_default: Some((30.0, "the default of transformers' Gemma2Config")),
+                ..LOGIT_CAP
+            },
+        ],
+        gguf_score_scale: &[(46, "Gemma 2 27B, as in llama.cpp")],
+        ..BLOCK
+    },
+    rope: RopeTable { theta: Some((10_000.0, "the default of transformers' Gemma2Config and of llama.cpp")), ..ROPE },
+    head: HeadTable {
+        tied: (true, "the default of transformers' Gemma2Config"),
+        embedding_by_root_of_width: true,
+        ..HEAD
+    },
     name: "Gemma 2",
     ..LLAMA_LIKE
 };

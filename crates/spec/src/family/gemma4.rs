@@ -1,14 +1,8 @@
 //! Gemma 4, its text: as Gemma 3, with larger heads in layers without a window, keys that are values there, or keys and values
-//! of earlier layers, and embeddings of layers; or with experts beside the dense feed-forward layer.
+//! of earlier layers, and embeddings of layers; or with experts next to the dense feed-forward layer.
 
-use super::experts::{EXPERT_WIDTH, QWEN_COUNT, ROUTED};
-use super::gemma2::NORMS;
-use super::qwen3::HEAD_NORMS;
-use super::{
-    Bias, EmbeddingScale, ExpertTable, Factor, FactorOf, Family, FullAttention, FusedName, Key, LLAMA_LIKE,
-    LLAMA_LIKE_TENSORS, LayerEmbedding, Normalized, Role, SharedLayers, TensorName, Window, WindowRope,
-};
-use crate::block::Activation;
+use super::gemma2::{LOGIT_CAP, NORMS};
+use super::*;
 
 #[rustfmt::skip]
 const LAYERS: &[TensorName] = &[
@@ -47,55 +41,30 @@ const CONFIG: &str = "the default of transformers' Gemma4TextConfig";
 #[rustfmt::skip]
 const FACTORS: &[Factor] = &[
     Factor { of: FactorOf::Scores, key: Key { gguf: "", config: "" }, gguf_default: Some((1.0, "llama.cpp")), config_default: Some((1.0, "transformers' Gemma4TextAttention")) },
-    Factor { of: FactorOf::LogitCap, key: Key { gguf: ".final_logit_softcapping", config: "final_logit_softcapping" }, gguf_default: None, config_default: None },
+    LOGIT_CAP,
 ];
 
-/// The table.
 pub(super) const FAMILY: Family = Family {
     id: "gemma4",
     gguf_architectures: &["gemma4"],
     model_types: &[("gemma4_text", &["Gemma4ForCausalLM"])],
     wrappers: &[("Gemma4ForConditionalGeneration", "gemma4")],
-    config_defaults: &[
-        ("num_attention_heads", 8.0),
-        ("num_key_value_heads", 4.0),
-        ("head_dim", 256.0),
-        ("vocab_size", 262_144.0),
-        ("max_position_embeddings", 131_072.0),
-        ("rms_norm_eps", 1e-6),
-    ],
-    config_defaults_source: CONFIG,
+    files: FileTable {
+        defaults: &[
+            ("num_attention_heads", 8.0),
+            ("num_key_value_heads", 4.0),
+            ("head_dim", 256.0),
+            ("vocab_size", 262_144.0),
+            ("max_position_embeddings", 131_072.0),
+            ("rms_norm_eps", 1e-6),
+        ],
+        defaults_source: CONFIG,
+        refused_texts: &[("use_bidirectional_attention", "all", "attention to later positions")],
+        ..FILES
+    },
     tensors: &[NORMS, LLAMA_LIKE_TENSORS, HEAD_NORMS, LAYERS, EXPERTS],
     fused: FUSED,
-    experts: Some(ExpertTable {
-        flag: Some("enable_moe_block"),
-        count: QWEN_COUNT,
-        chosen: Key { gguf: ".expert_used_count", config: "top_k_experts" },
-        feed_forward: Some(EXPERT_WIDTH),
-        // transformers `Gemma4TextRouter`.
-        normalized: Normalized::Fixed(true),
-        by_root_of_width: true,
-        ..ROUTED
-    }),
-    // One flag covers q, k, v and o.
-    biases: &[(&[Role::Q, Role::K, Role::V, Role::O], Bias::Flag("attention_bias"))],
-    value_norm: true,
-    full_attention: Some(FullAttention {
-        head_dim: ("global_head_dim", 512, CONFIG),
-        kv_heads: "num_global_key_value_heads",
-        keys_are_values: "attention_k_eq_v",
-    }),
-    shared_layers: Some(SharedLayers {
-        count: Key { gguf: ".attention.shared_kv_layers", config: "num_kv_shared_layers" },
-        double_wide: "use_double_wide_mlp",
-    }),
-    layer_embedding: Some(LayerEmbedding {
-        width: Key { gguf: ".embedding_length_per_layer_input", config: "hidden_size_per_layer_input" },
-        default_width: (256, CONFIG),
-    }),
-    activation: (Activation::GeGlu { gate: () }, &["gelu_pytorch_tanh"]),
-    factors: FACTORS,
-    embedding_scale: EmbeddingScale::RootOfWidth,
+    biases: &[ATTENTION_BIAS],
     window: Window::Pattern {
         full_every: 6,
         config_key: "",
@@ -106,14 +75,43 @@ pub(super) const FAMILY: Family = Family {
         last_is_full: true,
         first_is_full: false,
     },
-    window_rope: Some(WindowRope {
-        key: Key { gguf: ".rope.freq_base_swa", config: "" },
-        default_theta: Some((10_000.0, CONFIG)),
+    block: BlockTable {
+        activation: (Activation::GeGlu { gate: () }, &["gelu_pytorch_tanh"]),
+        factors: FACTORS,
+        value_norm: true,
+        full_attention: Some(FullAttention {
+            head_dim: ("global_head_dim", 512, CONFIG),
+            kv_heads: "num_global_key_value_heads",
+            keys_are_values: "attention_k_eq_v",
+        }),
+        shared_layers: Some(SharedLayers {
+            count: Key { gguf: ".attention.shared_kv_layers", config: "num_kv_shared_layers" },
+            double_wide: "use_double_wide_mlp",
+        }),
+        layer_embedding: Some(LayerEmbedding {
+            width: Key { gguf: ".embedding_length_per_layer_input", config: "hidden_size_per_layer_input" },
+            default_width: (256, CONFIG),
+        }),
+        ..BLOCK
+    },
+    experts: Some(ExpertTable {
+        flag: Some("enable_moe_block"),
+        chosen: Key { gguf: ".expert_used_count", config: "top_k_experts" },
+        // transformers `Gemma4TextRouter`.
+        normalized: Normalized::Fixed(true),
+        by_root_of_width: true,
+        ..QWEN_ROUTED
     }),
-    refused_texts: &[("use_bidirectional_attention", "all", "attention to later positions")],
-    gguf_rope_freqs_needed: true,
-    default_theta: None,
-    default_tied: (true, CONFIG),
+    rope: RopeTable {
+        theta: None,
+        window: Some(WindowRope {
+            key: Key { gguf: ".rope.freq_base_swa", config: "" },
+            default_theta: Some((10_000.0, CONFIG)),
+        }),
+        gguf_freqs_needed: true,
+        ..ROPE
+    },
+    head: HeadTable { tied: (true, CONFIG), embedding_by_root_of_width: true, ..HEAD },
     name: "Gemma 4",
     ..LLAMA_LIKE
 };

@@ -1,15 +1,10 @@
-//! Granite 4: layers of Mamba-2 beside attention, most often without rotation, or attention alone; with experts or dense.
+//! Granite 4: layers of Mamba-2 and of attention, most often without rotation, or only of attention; with experts or dense.
 
-use super::experts::ROUTED;
 use super::granite::FACTORS;
 use super::granite_moe::{EXPERTS, GATE_UP_OF_EXPERTS, GATE_UP_OF_SHARED, SHARED_WIDTH};
-use super::{
-    Bias, ExpertTable, Family, FusedName, Key, Keys, LLAMA_LIKE, LLAMA_LIKE_KEYS, LLAMA_LIKE_TENSORS, Mamba2Keys, Role,
-    RotationSwitch, StateLayers, StateMixer, StateTable, TensorName,
-};
-use crate::block::{RopeLayout, RouterScore};
+use super::*;
 
-/// Before Llama's names: without experts the layer that is beside them has their place.
+/// Before Llama's names: without experts the layer that is next to them has their place.
 #[rustfmt::skip]
 const MAMBA: &[TensorName] = &[
     TensorName { role: Role::StateGate,     gguf: "blk.{}.ssm_in",      config: "model.layers.{}.mamba.in_proj" },
@@ -26,24 +21,23 @@ const MAMBA: &[TensorName] = &[
     TensorName { role: Role::Down,          gguf: "blk.{}.ffn_down",    config: "model.layers.{}.shared_mlp.output_linear" },
 ];
 
-/// The table.
 pub(super) const FAMILY: Family = Family {
     id: "granitehybrid",
     gguf_architectures: &["granitehybrid"],
     model_types: &[("granitemoehybrid", &["GraniteMoeHybridForCausalLM"])],
-    keys: Keys {
-        feed_forward: Key { gguf: ".feed_forward_length", config: "shared_intermediate_size" },
-        ..LLAMA_LIKE_KEYS
+    files: FileTable {
+        keys: Keys { feed_forward: Key { config: "shared_intermediate_size", ..KEYS.feed_forward }, ..KEYS },
+        aliases: &[("layer_types", "layers_block_type")],
+        defaults: &[
+            ("mamba_n_heads", 128.0),
+            ("mamba_n_groups", 1.0),
+            ("mamba_d_state", 256.0),
+            ("mamba_d_conv", 4.0),
+            ("mamba_expand", 2.0),
+        ],
+        defaults_source: "the default of transformers' GraniteMoeHybridConfig",
+        ..FILES
     },
-    config_defaults: &[
-        ("mamba_n_heads", 128.0),
-        ("mamba_n_groups", 1.0),
-        ("mamba_d_state", 256.0),
-        ("mamba_d_conv", 4.0),
-        ("mamba_expand", 2.0),
-    ],
-    config_defaults_source: "the default of transformers' GraniteMoeHybridConfig",
-    config_aliases: &[("layer_types", "layers_block_type")],
     tensors: &[MAMBA, LLAMA_LIKE_TENSORS, EXPERTS],
     fused: &[
         FusedName {
@@ -51,47 +45,47 @@ pub(super) const FAMILY: Family = Family {
             gguf: Some("blk.{}.ssm_in"),
             config: Some("model.layers.{}.mamba.in_proj"),
         },
-        FusedName {
-            roles: &[Role::Gate, Role::Up],
-            gguf: None,
-            config: Some("model.layers.{}.shared_mlp.input_linear"),
-        },
+        FusedName { gguf: None, config: Some("model.layers.{}.shared_mlp.input_linear"), ..GATE_UP },
         GATE_UP_OF_EXPERTS,
         GATE_UP_OF_SHARED,
     ],
     biases: &[
-        (&[Role::Q, Role::K, Role::V, Role::O], Bias::Flag("attention_bias")),
+        ATTENTION_BIAS,
         (&[Role::StateGate, Role::MambaInput, Role::MambaStep, Role::StateOut], Bias::Flag("mamba_proj_bias")),
         (&[Role::Conv], Bias::UnlessFlag("mamba_conv_bias")),
     ],
-    factors: FACTORS,
+    block: BlockTable {
+        factors: FACTORS,
+        states: Some(StateTable {
+            mixer: StateMixer::Mamba2(Mamba2Keys {
+                heads: Key { gguf: ".ssm.time_step_rank", config: "mamba_n_heads" },
+                groups: Key { gguf: ".ssm.group_count", config: "mamba_n_groups" },
+                state_dim: Key { gguf: ".ssm.state_size", config: "mamba_d_state" },
+                head_dim: "mamba_d_head",
+                inner: Key { gguf: ".ssm.inner_size", config: "mamba_expand" },
+                step_limit: "time_step_limit",
+            }),
+            // The first of each is transformers 5's, the other that of published files.
+            layer_types: &["linear_attention", "mamba"],
+            attention: &["full_attention", "attention"],
+            layers: StateLayers::All("the default of transformers' GraniteMoeHybridConfig"),
+            kernel: Key { gguf: ".ssm.conv_kernel", config: "mamba_d_conv" },
+        }),
+        ..BLOCK
+    },
     experts: Some(ExpertTable {
         optional: true,
-        feed_forward: Some(LLAMA_LIKE_KEYS.feed_forward),
+        feed_forward: Some(KEYS.feed_forward),
         shared_feed_forward: Some(SHARED_WIDTH),
         score: RouterScore::SoftmaxOfChosen,
         ..ROUTED
     }),
-    states: Some(StateTable {
-        mixer: StateMixer::Mamba2(Mamba2Keys {
-            heads: Key { gguf: ".ssm.time_step_rank", config: "mamba_n_heads" },
-            groups: Key { gguf: ".ssm.group_count", config: "mamba_n_groups" },
-            state_dim: Key { gguf: ".ssm.state_size", config: "mamba_d_state" },
-            head_dim: "mamba_d_head",
-            inner: Key { gguf: ".ssm.inner_size", config: "mamba_expand" },
-            step_limit: "time_step_limit",
-        }),
-        // The first of each is transformers 5's, the other that of published files.
-        layer_types: &["linear_attention", "mamba"],
-        attention: &["full_attention", "attention"],
-        layers: StateLayers::All("the default of transformers' GraniteMoeHybridConfig"),
-        kernel: Key { gguf: ".ssm.conv_kernel", config: "mamba_d_conv" },
-    }),
-    rotation: Some(RotationSwitch { text: "position_embedding_type", gguf_flag: ".rope.scaling.finetuned" }),
-    // As in Llama, the converter permutes the rows of q and k.
-    gguf_rope: RopeLayout::Interleaved,
-    default_theta: Some((10_000.0, "the default of transformers' GraniteMoeHybridConfig and of llama.cpp")),
-    default_tied: (false, "the default of transformers' GraniteMoeHybridConfig"),
+    rope: RopeTable {
+        theta: Some((10_000.0, "the default of transformers' GraniteMoeHybridConfig and of llama.cpp")),
+        switch: Some(RotationSwitch { text: "position_embedding_type", gguf_flag: ".rope.scaling.finetuned" }),
+        ..PERMUTED
+    },
+    head: HeadTable { tied: (false, "the default of transformers' GraniteMoeHybridConfig"), ..HEAD },
     name: "Granite 4",
     ..LLAMA_LIKE
 };

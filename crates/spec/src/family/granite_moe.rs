@@ -1,9 +1,7 @@
 //! Granite with experts: Granite 3.0 and 3.1 of 1B-A400M and 3B-A800M, with or without an expert for every token.
 
-use super::experts::ROUTED;
 use super::granite::{FACTORS, GGUF_FLAGS};
-use super::{Bias, ExpertTable, Family, FusedName, Key, LLAMA_LIKE, LLAMA_LIKE_TENSORS, Role, TensorName};
-use crate::block::{RopeLayout, RouterScore};
+use super::*;
 
 #[rustfmt::skip]
 pub(super) const EXPERTS: &[TensorName] = &[
@@ -31,26 +29,26 @@ pub(super) const GATE_UP_OF_SHARED: FusedName = FusedName {
 pub(super) const SHARED_WIDTH: Key =
     Key { gguf: ".expert_shared_feed_forward_length", config: "shared_intermediate_size" };
 
-/// The table.
 pub(super) const FAMILY: Family = Family {
     id: "granitemoe",
     gguf_architectures: &["granitemoe"],
     model_types: &[("granitemoe", &["GraniteMoeForCausalLM"]), ("granitemoeshared", &["GraniteMoeSharedForCausalLM"])],
+    files: FileTable { gguf_needed_flags: GGUF_FLAGS, gguf_needed_keys: &[".logit_scale"], ..FILES },
     tensors: &[LLAMA_LIKE_TENSORS, EXPERTS],
     fused: &[GATE_UP_OF_EXPERTS, GATE_UP_OF_SHARED],
-    biases: &[(&[Role::Q, Role::K, Role::V, Role::O], Bias::Flag("attention_bias"))],
-    factors: FACTORS,
-    gguf_needed_flags: GGUF_FLAGS,
-    gguf_needed_keys: &[".logit_scale"],
+    biases: &[ATTENTION_BIAS],
+    block: BlockTable { factors: FACTORS, ..BLOCK },
     experts: Some(ExpertTable {
         shared_feed_forward: Some(SHARED_WIDTH),
         // llama.cpp divides the softmax over all by the sum of the chosen, which is the same.
         score: RouterScore::SoftmaxOfChosen,
         ..ROUTED
     }),
-    gguf_rope: RopeLayout::Interleaved,
-    default_theta: Some((10_000.0, "the default of transformers' GraniteMoeConfig and of llama.cpp")),
-    default_tied: (false, "the default of transformers' GraniteMoeConfig"),
+    rope: RopeTable {
+        theta: Some((10_000.0, "the default of transformers' GraniteMoeConfig and of llama.cpp")),
+        ..PERMUTED
+    },
+    head: HeadTable { tied: (false, "the default of transformers' GraniteMoeConfig"), ..HEAD },
     name: "Granite MoE",
     ..LLAMA_LIKE
 };

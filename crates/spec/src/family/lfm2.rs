@@ -1,9 +1,6 @@
 //! LFM2: two of three layers are gated convolutions of the last few positions, the others attention.
 
-use super::{
-    AdjustedWidth, Bias, Family, Key, Keys, LLAMA_LIKE, LLAMA_LIKE_KEYS, Role, StateLayers, StateMixer, StateTable,
-    TensorName,
-};
+use super::*;
 
 #[rustfmt::skip]
 pub(super) const TENSORS: &[TensorName] = &[
@@ -27,34 +24,42 @@ pub(super) const TENSORS: &[TensorName] = &[
 ];
 
 /// transformers `Lfm2ShortConv`: one flag covers all three.
-pub(super) const CONV_BIAS: (&[Role], Bias) = (&[Role::ConvIn, Role::Conv, Role::ConvOut], Bias::Flag("conv_bias"));
+pub(super) const CONV_BIAS: Biases = (&[Role::ConvIn, Role::Conv, Role::ConvOut], Bias::Flag("conv_bias"));
 
-/// The table.
 pub(super) const FAMILY: Family = Family {
     id: "lfm2",
     gguf_architectures: &["lfm2"],
     model_types: &[("lfm2", &["Lfm2ForCausalLM"])],
-    keys: Keys { norm_eps: Key { gguf: ".attention.layer_norm_rms_epsilon", config: "norm_eps" }, ..LLAMA_LIKE_KEYS },
+    files: FileTable {
+        keys: Keys { norm_eps: Key { config: "norm_eps", ..KEYS.norm_eps }, ..KEYS },
+        adjusted_width: Some(AdjustedWidth {
+            width: "block_ff_dim",
+            flag: "block_auto_adjust_ff_dim",
+            multiplier: "block_ffn_dim_multiplier",
+            multiple: "block_multiple_of",
+            default_multiple: (256, "the default of transformers' Lfm2Config"),
+        }),
+        needed_flags: &[("block_use_swiglu", "feed-forward layers without a gate")],
+        ..FILES
+    },
     tensors: &[TENSORS],
     biases: &[CONV_BIAS],
-    states: Some(StateTable {
-        mixer: StateMixer::ShortConv,
-        layer_types: &["conv"],
-        attention: &["full_attention"],
-        layers: StateLayers::AllButListed("full_attn_idxs"),
-        kernel: Key { gguf: ".shortconv.l_cache", config: "conv_L_cache" },
-    }),
-    adjusted_width: Some(AdjustedWidth {
-        width: "block_ff_dim",
-        flag: "block_auto_adjust_ff_dim",
-        multiplier: "block_ffn_dim_multiplier",
-        multiple: "block_multiple_of",
-        default_multiple: (256, "the default of transformers' Lfm2Config"),
-    }),
-    needed_flags: &[("block_use_swiglu", "feed-forward layers without a gate")],
-    default_theta: Some((1_000_000.0, "the default of transformers' Lfm2Config")),
-    tied_keys: &["tie_embedding", "tie_word_embeddings"],
-    default_tied: (true, "the default of transformers' Lfm2Config"),
+    block: BlockTable {
+        states: Some(StateTable {
+            mixer: StateMixer::ShortConv,
+            layer_types: &["conv"],
+            attention: &["full_attention"],
+            layers: StateLayers::AllButListed("full_attn_idxs"),
+            kernel: Key { gguf: ".shortconv.l_cache", config: "conv_L_cache" },
+        }),
+        ..BLOCK
+    },
+    rope: RopeTable { theta: Some((1_000_000.0, "the default of transformers' Lfm2Config")), ..ROPE },
+    head: HeadTable {
+        tied: (true, "the default of transformers' Lfm2Config"),
+        tied_keys: &["tie_embedding", "tie_word_embeddings"],
+        ..HEAD
+    },
     name: "LFM2",
     ..LLAMA_LIKE
 };

@@ -1,31 +1,23 @@
 //! Llama: Meta Llama 2 to 3.3, Mistral, TinyLlama, SmolLM2, DeepSeek-R1-Distill-Llama.
 
-use super::{
-    Bias, Evidence, Family, FusedName, LLAMA_LIKE, LLAMA_LIKE_TENSORS, Role, SCORE, SCORE_TENSORS, Variant, Window,
-};
-use crate::block::RopeLayout;
+use super::*;
 
-/// The table.
 pub(super) const FAMILY: Family = Family {
     id: "llama",
     gguf_architectures: &["llama"],
     model_types: &[("llama", &["LlamaForCausalLM", "LLaMAForCausalLM"]), ("mistral", &["MistralForCausalLM"])],
-    tensors: &[LLAMA_LIKE_TENSORS, SCORE_TENSORS],
-    classifier: Some(SCORE),
     wrappers: &[("Mistral3ForConditionalGeneration", "mistral3")],
-    fused: &[FusedName { roles: &[Role::Q, Role::K, Role::V], gguf: Some("blk.{}.attn_qkv"), config: None }],
-    // transformers `LlamaAttention` and `LlamaMLP`: one flag covers q, k, v and o, the other gate, up and down.
-    biases: &[
-        (&[Role::Q, Role::K, Role::V, Role::O], Bias::Flag("attention_bias")),
-        (&[Role::Gate, Role::Up, Role::Down], Bias::Flag("mlp_bias")),
-    ],
+    tensors: &[LLAMA_LIKE_TENSORS, SCORE_TENSORS],
+    fused: &[QKV],
+    biases: &[ATTENTION_BIAS, MLP_BIAS],
     // llama.cpp has no window in this architecture, and its converter drops that of the first Mistral 7B.
     window: Window::OfModelTypes(&["mistral"], (4096, "the default of transformers' MistralConfig")),
-    // The GGUF converter permutes the rows of q and k so that neighbours turn together.
-    gguf_rope: RopeLayout::Interleaved,
-    gguf_rope_freqs_expected: Some((500_000.0, 8192)),
-    default_theta: Some((10_000.0, "the default of transformers' LlamaConfig and of llama.cpp")),
-    default_tied: (false, "the default of transformers' LlamaConfig"),
+    rope: RopeTable {
+        theta: Some((10_000.0, "the default of transformers' LlamaConfig and of llama.cpp")),
+        gguf_freqs_expected: Some((500_000.0, 8192)),
+        ..PERMUTED
+    },
+    head: HeadTable { tied: (false, "the default of transformers' LlamaConfig"), classifier: Some(SCORE), ..HEAD },
     variants: &[
         Variant {
             name: "DeepSeek-R1-Distill-Llama",

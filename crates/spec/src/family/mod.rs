@@ -47,7 +47,10 @@ pub use routed::{DenseLayers, ExpertTable, Normalized};
 pub use states::{AdjustedWidth, DeltaNetKeys, Mamba2Keys, StateLayers, StateMixer, StateTable};
 pub use unsupported::UNSUPPORTED;
 
-use crate::block::{Activation, DenseActivation, Pooling, RopeLayout};
+// What tables name: each imports all of this module.
+use crate::block::{Activation, DenseActivation, KeySharing, Pooling, RopeLayout, RouterScore};
+use experts::*;
+use qwen3::HEAD_NORMS;
 
 /// Every family that is recognised, in the order it is tried.
 pub const REGISTRY: &[&Family] = &[
@@ -97,121 +100,150 @@ pub struct Family {
     /// Models that also see or hear and have a language model of this family: class and model type. Its keys are those of
     /// `text_config`.
     pub wrappers: &'static [(&'static str, &'static str)],
-    /// Metadata keys by quantity.
-    pub keys: Keys,
-    /// Sizes where `config.json` does not give them, by key.
-    pub config_defaults: &'static [(&'static str, f64)],
-    /// Where those are known from.
-    pub config_defaults_source: &'static str,
-    /// How the feed-forward width follows from the keys of `config.json`, where it is not one of them.
-    pub adjusted_width: Option<AdjustedWidth>,
+    /// What else is read from files, and what they must have and must not have.
+    pub files: FileTable,
     /// Lists of tensor names without `.weight` or `.bias`, by role; `{}` stands for the layer, and `{expert}` for an expert
     /// where each has a tensor of its own.
     pub tensors: &'static [&'static [TensorName]],
     /// Tensors that hold several roles as consecutive rows, where a file has them instead.
     pub fused: &'static [FusedName],
+    /// Which linear layers have a bias.
+    pub biases: &'static [Biases],
+    /// What a stored sliding window means.
+    pub window: Window,
+    /// What blocks are built of.
+    pub block: BlockTable,
+    /// The experts of its feed-forward layers, where it has any.
+    pub experts: Option<ExpertTable>,
+    /// How queries and keys are rotated.
+    pub rope: RopeTable,
+    /// The embedding and the heads.
+    pub head: HeadTable,
+    /// Variants by evidence; the first that matches names the model, the family's own name is last.
+    pub variants: &'static [Variant],
+    /// The name where no variant matches.
+    pub name: &'static str,
+}
+
+/// What else is read from files, and what they must have and must not have.
+#[derive(Clone, Copy, Debug)]
+pub struct FileTable {
+    /// Metadata keys by quantity.
+    pub keys: Keys,
+    /// Other names of keys in `config.json`, each after the one that counts.
+    pub aliases: &'static [(&'static str, &'static str)],
+    /// Sizes where `config.json` does not give them, by key.
+    pub defaults: &'static [(&'static str, f64)],
+    /// Where those are known from.
+    pub defaults_source: &'static str,
+    /// How the feed-forward width follows from the keys of `config.json`, where it is not one of them.
+    pub adjusted_width: Option<AdjustedWidth>,
     /// What the names of tensors begin with that nothing here needs, and that need no warning.
     pub unneeded: &'static [&'static str],
-    /// Which linear layers have a bias.
-    pub biases: &'static [(&'static [Role], Bias)],
+    /// Flags of `config.json` that must not be false, and what that would ask for.
+    pub needed_flags: &'static [(&'static str, &'static str)],
+    /// Flags of `config.json` that must not be set, and what they would ask for.
+    pub refused_flags: &'static [(&'static str, &'static str)],
+    /// Texts of `config.json` that must not stand there: key, text, and what it would ask for.
+    pub refused_texts: &'static [(&'static str, &'static str, &'static str)],
+    /// Flags of GGUF files that must not be false, and what they would ask for.
+    pub gguf_needed_flags: &'static [(&'static str, &'static str)],
+    /// Keys that GGUF files must have in addition to those of sizes: what they say is not known without them, and llama.cpp
+    /// refuses such a file.
+    pub gguf_needed_keys: &'static [&'static str],
+}
+
+/// What blocks are built of.
+#[derive(Clone, Copy, Debug)]
+pub struct BlockTable {
     /// The norms. Which of them a block has is said by the names of their tensors.
     pub norm: NormKind,
+    /// The activation and its name in `config.json`.
+    pub activation: (Activation, &'static [&'static str]),
+    /// Whether attention and feed-forward layer read the same normed input, and both are added to it.
+    pub parallel: bool,
+    /// Whether the first layer's attention reads the residual stream without a norm.
+    pub first_unnormed: bool,
+    /// Numbers beyond the sizes.
+    pub factors: &'static [Factor],
     /// Whether queries and keys are normed over all of their heads together, where they are.
     pub whole_head_norms: bool,
     /// Whether each head of values is normed, without a weight.
     pub value_norm: bool,
+    /// Whether queries of attention bring a gate of its output: of every head its query, then its gate.
+    pub gated_attention: bool,
     /// Sizes of attention in layers without a window, where these are others than in layers with one.
     pub full_attention: Option<FullAttention>,
     /// How many of the last layers use the keys and values of earlier ones.
     pub shared_layers: Option<SharedLayers>,
     /// The embeddings of layers: a row for each token and layer, which its block reads.
     pub layer_embedding: Option<LayerEmbedding>,
-    /// Whether attention and feed-forward layer read the same normed input, and both are added to it.
-    pub parallel: bool,
-    /// Whether it is an encoder: tokens attend to later ones too, and there is no output head.
-    pub encoder: bool,
-    /// The head that scores labels, of models that classify texts or rank documents.
-    pub classifier: Option<ClassifierTable>,
-    /// Whether the first layer's attention reads the residual stream without a norm.
-    pub first_unnormed: bool,
-    /// Other names of keys in `config.json`, each behind the one that counts.
-    pub config_aliases: &'static [(&'static str, &'static str)],
-    /// The key of `config.json` of the token that fills texts up, with its default and the source of that: rows of positions begin
-    /// behind its number. In GGUF the rows before are left out.
-    pub padding: Option<(&'static str, usize, &'static str)>,
-    /// The key of how many kinds of tokens it tells apart, and what its absence in `config.json` means, with its source.
-    pub token_types: Option<(Key, usize, &'static str)>,
-    /// Whether queries of attention bring a gate of its output: of every head its query, then its gate.
-    pub gated_attention: bool,
+    /// GGUF models whose scores are divided by the square root of the width by heads, which the files do not say: their
+    /// number of layers, and the source.
+    pub gguf_score_scale: &'static [(usize, &'static str)],
     /// Layers that keep a state in place of keys and values, where it has some.
     pub states: Option<StateTable>,
-    /// The key of how many layers predict further tokens: a head that is loaded where that is asked for. In GGUF they are the last
-    /// blocks.
-    pub predictors: Option<Key>,
-    /// The activation and its name in `config.json`.
-    pub activation: (Activation, &'static [&'static str]),
-    /// Numbers beyond the sizes.
-    pub factors: &'static [Factor],
-    /// What the embedding's rows are multiplied by beside that.
-    pub embedding_scale: EmbeddingScale,
-    /// Models whose scores are scaled by another width than a head's, which GGUF files do not say.
-    pub gguf_score_scale: &'static [GgufScoreScale],
-    /// The experts of its feed-forward layers, where it has any.
-    pub experts: Option<ExpertTable>,
-    /// What a stored sliding window means.
-    pub window: Window,
+}
+
+/// How queries and keys are rotated.
+#[derive(Clone, Copy, Debug)]
+pub struct RopeTable {
+    /// Which elements of a head turn together in GGUF files.
+    pub gguf_layout: RopeLayout,
+    /// Which elements of a head turn together in safetensors files.
+    pub config_layout: RopeLayout,
+    /// The rotary base where `config.json` gives none, with its source; `None` where it has to. In GGUF it is llama.cpp's.
+    pub theta: Option<(f64, &'static str)>,
+    /// The part of a head that is rotated where no key gives it, with its source; `None` where it is always all of it.
+    pub rotary_part: Option<(f64, &'static str)>,
     /// How layers with a window rotate, where that differs from the others.
-    pub window_rope: Option<WindowRope>,
+    pub window: Option<WindowRope>,
     /// Which layers do not rotate.
     pub unrotated: Option<Unrotated>,
     /// What says whether any layer rotates, where models differ.
-    pub rotation: Option<RotationSwitch>,
+    pub switch: Option<RotationSwitch>,
     /// The key of a scale of queries that grows with their position, within the rope parameters of `config.json`.
     pub query_scale: Option<Key>,
-    /// Flags of `config.json` that must not be set, and what they would ask for.
-    pub refused_flags: &'static [(&'static str, &'static str)],
-    /// Flags of `config.json` that must not be false, and what that would ask for.
-    pub needed_flags: &'static [(&'static str, &'static str)],
-    /// Texts of `config.json` that must not stand there: key, text, and what it would ask for.
-    pub refused_texts: &'static [(&'static str, &'static str, &'static str)],
-    /// Flags of GGUF files that must not be false, and what they would ask for.
-    pub gguf_needed_flags: &'static [(&'static str, &'static str)],
-    /// Keys that GGUF files must have beside those of sizes: what they say is not known without them, and llama.cpp refuses such a
-    /// file.
-    pub gguf_needed_keys: &'static [&'static str],
-    /// Which elements of a head turn together in GGUF files.
-    pub gguf_rope: RopeLayout,
-    /// Which elements of a head turn together in safetensors files.
-    pub config_rope: RopeLayout,
-    /// A rotary base and the context that models of that base reach without scaling: a GGUF file that claims more should
-    /// store frequency factors, and the report says so when it does not.
-    pub gguf_rope_freqs_expected: Option<(f64, usize)>,
-    /// Whether its GGUF files have to store frequency factors.
-    pub gguf_rope_freqs_needed: bool,
-    /// The part of a head that is rotated where no key gives it, with its source; `None` where it is always all of it.
-    pub rotary_part: Option<(f64, &'static str)>,
     /// Other names of rope scalings in `config.json`, and what they mean in this family.
-    pub rope_aliases: &'static [(&'static str, &'static str)],
-    /// The keys in `config.json` of what longrope multiplies cosines and sines by, one for each of its lists; `None` where
-    /// one number holds for both.
-    pub longrope_magnitudes: Option<[&'static str; 2]>,
-    /// Whether the ends of YaRN's ramp are whole pairs in GGUF files, which have no key for it.
-    pub gguf_yarn_truncate: bool,
+    pub aliases: &'static [(&'static str, &'static str)],
     /// What transformers scales a rotation by that `config.json` says nothing of, where that is not nothing. Such a file is
     /// refused.
     pub unsaid_scaling: Option<&'static str>,
     /// The context before rope scaling where no key gives it, with its source.
-    pub default_original_context: Option<(u64, &'static str)>,
-    /// The rotary base where `config.json` gives none, with its source; `None` where it has to. In GGUF it is llama.cpp's.
-    pub default_theta: Option<(f64, &'static str)>,
-    /// The keys of `config.json` that say whether the output head is the embedding; the first that is there counts.
+    pub original_context: Option<(u64, &'static str)>,
+    /// The keys in `config.json` of what longrope multiplies cosines and sines by, one for each of its lists; `None` where
+    /// one number holds for both.
+    pub longrope_magnitudes: Option<[&'static str; 2]>,
+    /// A rotary base and the context that models of that base reach without scaling: a GGUF file that claims more should
+    /// store frequency factors, and the report says so when it does not.
+    pub gguf_freqs_expected: Option<(f64, usize)>,
+    /// Whether its GGUF files have to store frequency factors.
+    pub gguf_freqs_needed: bool,
+    /// Whether the ends of YaRN's ramp are whole pairs in GGUF files, which have no key for it.
+    pub gguf_yarn_truncate: bool,
+}
+
+/// The embedding and the heads.
+#[derive(Clone, Copy, Debug)]
+pub struct HeadTable {
+    /// Whether the output head is the embedding where no key of `config.json` says it, with its source.
+    pub tied: (bool, &'static str),
+    /// The keys that do; the first that is there counts.
     pub tied_keys: &'static [&'static str],
-    /// Whether it is where none does, with its source.
-    pub default_tied: (bool, &'static str),
-    /// Variants by evidence; the first that matches names the model, the family's own name is last.
-    pub variants: &'static [Variant],
-    /// The name where no variant matches.
-    pub name: &'static str,
+    /// Whether it is an encoder: tokens attend to later ones too, and there is no output head.
+    pub encoder: bool,
+    /// Whether the embedding's rows are multiplied by the square root of the width.
+    pub embedding_by_root_of_width: bool,
+    /// The key of `config.json` of the token that fills texts up, with its default and the source of that: rows of positions begin
+    /// after its number. In GGUF the rows before are left out.
+    pub padding: Option<(&'static str, usize, &'static str)>,
+    /// The key of how many kinds of tokens it tells apart, and what its absence in `config.json` means, with its source.
+    pub token_types: Option<(Key, usize, &'static str)>,
+    /// The head that scores labels, of models that classify texts or rank documents.
+    pub classifier: Option<ClassifierTable>,
+    /// The key of how many layers predict further tokens: a head that is loaded where that is asked for. In GGUF they are the last
+    /// blocks.
+    pub predictors: Option<Key>,
 }
 
 /// A quantity's key in either format. GGUF keys that begin with a dot follow the architecture's name.
@@ -320,24 +352,6 @@ pub(crate) const SCORE_TENSORS: &[TensorName] = &[
     TensorName { role: Role::Classifier,    gguf: "cls.output",          config: "score" },
 ];
 
-/// What the embedding's rows are multiplied by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EmbeddingScale {
-    /// 1.
-    One,
-    /// The square root of the residual stream's width.
-    RootOfWidth,
-}
-
-/// A GGUF model whose scores are divided by the square root of the width by heads.
-#[derive(Clone, Copy, Debug)]
-pub struct GgufScoreScale {
-    /// Its decoder blocks, which tell it.
-    pub layers: usize,
-    /// Where that is known from.
-    pub source: &'static str,
-}
-
 /// Layers without a window whose attention has other sizes than that of layers with one. In GGUF the plain keys are theirs,
 /// and those that end in `_swa` of layers with a window; in `config.json` the plain keys are of layers with a window.
 #[derive(Clone, Copy, Debug)]
@@ -381,7 +395,7 @@ pub enum Window {
     Pattern {
         /// Every how many layers one does not, where no key says which.
         full_every: usize,
-        /// The key of `config.json` that says so beside `layer_types`; empty where transformers reads none.
+        /// The key of `config.json` that says so in addition to `layer_types`; empty where transformers reads none.
         config_key: &'static str,
         /// The window where `config.json` does not say it.
         config_default: u64,
@@ -418,61 +432,82 @@ pub const LLAMA_LIKE: Family = Family {
     gguf_architectures: &[],
     model_types: &[],
     wrappers: &[],
-    keys: LLAMA_LIKE_KEYS,
-    config_defaults: &[],
-    config_defaults_source: "",
-    adjusted_width: None,
+    files: FileTable {
+        keys: KEYS,
+        aliases: &[],
+        defaults: &[],
+        defaults_source: "",
+        adjusted_width: None,
+        unneeded: &[],
+        needed_flags: &[],
+        refused_flags: &[],
+        refused_texts: &[],
+        gguf_needed_flags: &[(".attention.causal", "attention to later positions")],
+        gguf_needed_keys: &[],
+    },
     tensors: &[LLAMA_LIKE_TENSORS],
     fused: &[],
-    unneeded: &[],
     biases: &[],
-    norm: NormKind::Rms,
-    whole_head_norms: false,
-    value_norm: false,
-    full_attention: None,
-    shared_layers: None,
-    layer_embedding: None,
-    parallel: false,
-    encoder: false,
-    classifier: None,
-    first_unnormed: false,
-    config_aliases: &[],
-    padding: None,
-    token_types: None,
-    gated_attention: false,
-    states: None,
-    predictors: None,
-    activation: (Activation::SwiGlu { gate: () }, &["silu", "swish"]),
-    factors: &[],
-    embedding_scale: EmbeddingScale::One,
-    gguf_score_scale: &[],
-    experts: None,
     window: Window::Unused,
-    window_rope: None,
-    unrotated: None,
-    rotation: None,
-    query_scale: None,
-    refused_flags: &[],
-    needed_flags: &[],
-    refused_texts: &[],
-    gguf_needed_flags: &[(".attention.causal", "attention to later positions")],
-    gguf_needed_keys: &[],
-    gguf_rope: RopeLayout::HalfSplit,
-    config_rope: RopeLayout::HalfSplit,
-    gguf_rope_freqs_expected: None,
-    gguf_rope_freqs_needed: false,
-    rotary_part: None,
-    rope_aliases: &[],
-    longrope_magnitudes: None,
-    gguf_yarn_truncate: true,
-    unsaid_scaling: None,
-    default_original_context: None,
-    default_theta: Some((10_000.0, "the default of transformers and of llama.cpp")),
-    tied_keys: &["tie_word_embeddings"],
-    default_tied: (false, "the default of transformers"),
+    block: BlockTable {
+        norm: NormKind::Rms,
+        activation: (Activation::SwiGlu { gate: () }, &["silu", "swish"]),
+        parallel: false,
+        first_unnormed: false,
+        factors: &[],
+        whole_head_norms: false,
+        value_norm: false,
+        gated_attention: false,
+        full_attention: None,
+        shared_layers: None,
+        layer_embedding: None,
+        gguf_score_scale: &[],
+        states: None,
+    },
+    experts: None,
+    rope: RopeTable {
+        gguf_layout: RopeLayout::HalfSplit,
+        config_layout: RopeLayout::HalfSplit,
+        theta: Some((10_000.0, "the default of transformers and of llama.cpp")),
+        rotary_part: None,
+        window: None,
+        unrotated: None,
+        switch: None,
+        query_scale: None,
+        aliases: &[],
+        unsaid_scaling: None,
+        original_context: None,
+        longrope_magnitudes: None,
+        gguf_freqs_expected: None,
+        gguf_freqs_needed: false,
+        gguf_yarn_truncate: true,
+    },
+    head: HeadTable {
+        tied: (false, "the default of transformers"),
+        tied_keys: &["tie_word_embeddings"],
+        encoder: false,
+        embedding_by_root_of_width: false,
+        padding: None,
+        token_types: None,
+        classifier: None,
+        predictors: None,
+    },
     variants: &[],
     name: "",
 };
+
+// Its parts, and the one of families whose GGUF converter permutes the rows of q and k, so that neighbours turn together.
+const FILES: FileTable = LLAMA_LIKE.files;
+const BLOCK: BlockTable = LLAMA_LIKE.block;
+const HEAD: HeadTable = LLAMA_LIKE.head;
+const ROPE: RopeTable = LLAMA_LIKE.rope;
+const PERMUTED: RopeTable = RopeTable { gguf_layout: RopeLayout::Interleaved, ..ROPE };
+
+// What several tables say of biases and of fused tensors.
+const ATTENTION_BIAS: Biases = (&[Role::Q, Role::K, Role::V, Role::O], Bias::Flag("attention_bias"));
+const MLP_BIAS: Biases = (&[Role::Gate, Role::Up, Role::Down], Bias::Flag("mlp_bias"));
+const QKV: FusedName = FusedName { roles: &[Role::Q, Role::K, Role::V], gguf: Some("blk.{}.attn_qkv"), config: None };
+const GATE_UP: FusedName = FusedName { roles: &[Role::Gate, Role::Up], gguf: Some("blk.{}.ffn_up"), config: None };
 
 /// The tensor names that Llama and everything built like it use.
 #[rustfmt::skip]
@@ -493,7 +528,7 @@ pub const LLAMA_LIKE_TENSORS: &[TensorName] = &[
 
 /// The keys that Llama and everything built like it use.
 #[rustfmt::skip]
-pub const LLAMA_LIKE_KEYS: Keys = Keys {
+const KEYS: Keys = Keys {
     hidden:       Key { gguf: ".embedding_length",                 config: "hidden_size" },
     feed_forward: Key { gguf: ".feed_forward_length",              config: "intermediate_size" },
     layers:       Key { gguf: ".block_count",                      config: "num_hidden_layers" },
@@ -504,6 +539,10 @@ pub const LLAMA_LIKE_KEYS: Keys = Keys {
     context:      Key { gguf: ".context_length",                   config: "max_position_embeddings" },
     norm_eps:     Key { gguf: ".attention.layer_norm_rms_epsilon", config: "rms_norm_eps" },
 };
+
+/// The same with norms of mean and variance.
+const LAYER_NORM_KEYS: Keys =
+    Keys { norm_eps: Key { gguf: ".attention.layer_norm_epsilon", config: "layer_norm_eps" }, ..KEYS };
 
 /// The names of one role's tensor.
 #[derive(Clone, Copy, Debug)]
@@ -526,6 +565,9 @@ pub struct FusedName {
     /// In safetensors; `None` where no writer produces it.
     pub config: Option<&'static str>,
 }
+
+/// Linear layers, and whether they have a bias.
+pub type Biases = (&'static [Role], Bias);
 
 /// Whether a linear layer has a bias. A role that is not listed has none.
 #[derive(Clone, Copy, Debug)]

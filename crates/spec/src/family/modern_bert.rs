@@ -1,11 +1,7 @@
 //! ModernBERT: gte-modernbert, modernbert-embed, and rerankers made of it. Norms in front, rotated queries and keys, windows in two
 //! of three layers, and no biases.
 
-use super::{
-    Bias, ClassifierTable, Family, FusedName, Key, Keys, LLAMA_LIKE, LLAMA_LIKE_KEYS, NormKind, Role, TensorName,
-    Window, WindowRope,
-};
-use crate::block::{Activation, DenseActivation, Pooling};
+use super::*;
 
 #[rustfmt::skip]
 const TENSORS: &[TensorName] = &[
@@ -26,7 +22,6 @@ const TENSORS: &[TensorName] = &[
     TensorName { role: Role::Classifier,      gguf: "cls.output",         config: "classifier" },
 ];
 
-/// The table.
 pub(super) const FAMILY: Family = Family {
     id: "modernbert",
     gguf_architectures: &["modern-bert"],
@@ -34,42 +29,29 @@ pub(super) const FAMILY: Family = Family {
         "modernbert",
         &["ModernBertModel", "ModernBertForMaskedLM", "ModernBertForSequenceClassification"],
     )],
-    keys: Keys { norm_eps: Key { gguf: ".attention.layer_norm_epsilon", config: "norm_eps" }, ..LLAMA_LIKE_KEYS },
-    // The base without the sections of transformers 5.
-    config_aliases: &[("sliding_window", "local_attention"), ("rope_theta", "global_rope_theta")],
-    config_defaults: &[("norm_eps", 1e-5)],
-    config_defaults_source: "the default of transformers' ModernBertConfig",
+    files: FileTable {
+        keys: Keys { norm_eps: Key { gguf: ".attention.layer_norm_epsilon", config: "norm_eps" }, ..KEYS },
+        // The base without the sections of transformers 5.
+        aliases: &[("sliding_window", "local_attention"), ("rope_theta", "global_rope_theta")],
+        defaults: &[("norm_eps", 1e-5)],
+        defaults_source: "the default of transformers' ModernBertConfig",
+        unneeded: &["decoder.", "head."],
+        refused_flags: &[("norm_bias", "norms with a bias"), ("sliding_window", "a window beside local_attention")],
+        gguf_needed_flags: &[],
+        ..FILES
+    },
     tensors: &[TENSORS],
     fused: &[
-        FusedName {
-            roles: &[Role::Q, Role::K, Role::V],
-            gguf: Some("blk.{}.attn_qkv"),
-            config: Some("model.layers.{}.attn.Wqkv"),
-        },
+        FusedName { config: Some("model.layers.{}.attn.Wqkv"), ..QKV },
         // What is activated comes first.
-        FusedName {
-            roles: &[Role::Gate, Role::Up],
-            gguf: Some("blk.{}.ffn_up"),
-            config: Some("model.layers.{}.mlp.Wi"),
-        },
+        FusedName { config: Some("model.layers.{}.mlp.Wi"), ..GATE_UP },
     ],
-    unneeded: &["decoder.", "head."],
     biases: &[
-        (&[Role::Q, Role::K, Role::V, Role::O], Bias::Flag("attention_bias")),
-        (&[Role::Gate, Role::Up, Role::Down], Bias::Flag("mlp_bias")),
+        ATTENTION_BIAS,
+        MLP_BIAS,
         (&[Role::ClassifierDense], Bias::Flag("classifier_bias")),
         (&[Role::Classifier], Bias::Always),
     ],
-    norm: NormKind::PlainLayer,
-    first_unnormed: true,
-    encoder: true,
-    classifier: Some(ClassifierTable {
-        pooling: Pooling::Cls,
-        pooling_key: Some("classifier_pooling"),
-        activation_key: Some("classifier_activation"),
-        dense: Some(DenseActivation::Gelu),
-    }),
-    activation: (Activation::GeGluErf { gate: () }, &["gelu"]),
     window: Window::Pattern {
         full_every: 3,
         config_key: "global_attn_every_n_layers",
@@ -80,14 +62,31 @@ pub(super) const FAMILY: Family = Family {
         last_is_full: false,
         first_is_full: true,
     },
-    window_rope: Some(WindowRope {
-        key: Key { gguf: ".rope.freq_base_swa", config: "local_rope_theta" },
-        default_theta: Some((10_000.0, "the default of transformers' ModernBertConfig and of llama.cpp")),
-    }),
-    refused_flags: &[("norm_bias", "norms with a bias"), ("sliding_window", "a window beside local_attention")],
-    gguf_needed_flags: &[],
-    default_theta: Some((160_000.0, "the default of transformers' ModernBertConfig")),
-    default_tied: (false, "an encoder has no output head"),
+    block: BlockTable {
+        norm: NormKind::PlainLayer,
+        activation: (Activation::GeGluErf { gate: () }, &["gelu"]),
+        first_unnormed: true,
+        ..BLOCK
+    },
+    rope: RopeTable {
+        theta: Some((160_000.0, "the default of transformers' ModernBertConfig")),
+        window: Some(WindowRope {
+            key: Key { gguf: ".rope.freq_base_swa", config: "local_rope_theta" },
+            default_theta: Some((10_000.0, "the default of transformers' ModernBertConfig and of llama.cpp")),
+        }),
+        ..ROPE
+    },
+    head: HeadTable {
+        tied: (false, "an encoder has no output head"),
+        encoder: true,
+        classifier: Some(ClassifierTable {
+            pooling: Pooling::Cls,
+            pooling_key: Some("classifier_pooling"),
+            activation_key: Some("classifier_activation"),
+            dense: Some(DenseActivation::Gelu),
+        }),
+        ..HEAD
+    },
     name: "ModernBERT",
     ..LLAMA_LIKE
 };

@@ -1,7 +1,6 @@
 //! Nomic BERT: nomic-embed-text. BERT with rotated queries and keys, a gate, and no biases but those of its norms.
 
-use super::{Family, FusedName, Key, Keys, LLAMA_LIKE_KEYS, Role, TensorName, bert};
-use crate::block::Activation;
+use super::*;
 
 #[rustfmt::skip]
 const TENSORS: &[TensorName] = &[
@@ -19,50 +18,47 @@ const TENSORS: &[TensorName] = &[
     TensorName { role: Role::MlpSumNorm,       gguf: "blk.{}.layer_output_norm",  config: "encoder.layers.{}.norm2" },
 ];
 
-/// The table.
 pub(super) const FAMILY: Family = Family {
     id: "nomic-bert",
     gguf_architectures: &["nomic-bert"],
     model_types: &[("nomic_bert", &["NomicBertModel", "NomicBertForMaskedLM"])],
-    keys: Keys { norm_eps: Key { gguf: ".attention.layer_norm_epsilon", config: "layer_norm_eps" }, ..LLAMA_LIKE_KEYS },
-    // The model's own code, before transformers had it.
-    config_aliases: &[
-        ("hidden_size", "n_embd"),
-        ("num_hidden_layers", "n_layer"),
-        ("num_attention_heads", "n_head"),
-        ("intermediate_size", "n_inner"),
-        // It was trained for less than `n_positions`.
-        ("max_position_embeddings", "max_trained_positions"),
-        ("layer_norm_eps", "layer_norm_epsilon"),
-        ("hidden_act", "activation_function"),
-        ("rope_theta", "rotary_emb_base"),
-        ("partial_rotary_factor", "rotary_emb_fraction"),
-    ],
-    config_defaults_source: "the default of transformers' NomicBertConfig",
+    files: FileTable {
+        // The model's own code, before transformers had it.
+        aliases: &[
+            ("hidden_size", "n_embd"),
+            ("num_hidden_layers", "n_layer"),
+            ("num_attention_heads", "n_head"),
+            ("intermediate_size", "n_inner"),
+            // It was trained for less than `n_positions`.
+            ("max_position_embeddings", "max_trained_positions"),
+            ("layer_norm_eps", "layer_norm_epsilon"),
+            ("hidden_act", "activation_function"),
+            ("rope_theta", "rotary_emb_base"),
+            ("partial_rotary_factor", "rotary_emb_fraction"),
+        ],
+        defaults_source: "the default of transformers' NomicBertConfig",
+        unneeded: &["cls."],
+        refused_flags: &[
+            ("prenorm", "norms in front of its sub-layers"),
+            ("use_rms_norm", "norms by the root mean square"),
+            ("causal", "attention to earlier positions alone"),
+            ("qkv_proj_bias", "biases of queries, keys and values"),
+            ("mlp_fc1_bias", "biases of the feed-forward layer"),
+            ("mlp_fc2_bias", "biases of the feed-forward layer"),
+            ("rotary_emb_interleaved", "interleaved rotation"),
+            ("rotary_emb_scale_base", "rotation that decays"),
+            ("parallel_block", "attention and feed-forward layers side by side"),
+            ("scale_attn_by_inverse_layer_idx", "scores by the layer's index"),
+            ("moe_every_n_layers", "experts in some layers"),
+        ],
+        ..bert::FAMILY.files
+    },
     tensors: &[TENSORS],
-    fused: &[FusedName {
-        roles: &[Role::Q, Role::K, Role::V],
-        gguf: Some("blk.{}.attn_qkv"),
-        config: Some("encoder.layers.{}.attn.Wqkv"),
-    }],
-    unneeded: &["cls."],
+    fused: &[FusedName { config: Some("encoder.layers.{}.attn.Wqkv"), ..QKV }],
     biases: &[],
-    classifier: None,
-    activation: (Activation::SwiGlu { gate: () }, &["silu", "swiglu"]),
-    refused_flags: &[
-        ("prenorm", "norms in front of its sub-layers"),
-        ("use_rms_norm", "norms by the root mean square"),
-        ("causal", "attention to earlier positions alone"),
-        ("qkv_proj_bias", "biases of queries, keys and values"),
-        ("mlp_fc1_bias", "biases of the feed-forward layer"),
-        ("mlp_fc2_bias", "biases of the feed-forward layer"),
-        ("rotary_emb_interleaved", "interleaved rotation"),
-        ("rotary_emb_scale_base", "rotation that decays"),
-        ("parallel_block", "attention and feed-forward layers side by side"),
-        ("scale_attn_by_inverse_layer_idx", "scores by the layer's index"),
-        ("moe_every_n_layers", "experts in some layers"),
-    ],
-    default_theta: Some((1000.0, "the default of transformers' NomicBertConfig")),
+    block: BlockTable { activation: (Activation::SwiGlu { gate: () }, &["silu", "swiglu"]), ..bert::FAMILY.block },
+    rope: RopeTable { theta: Some((1000.0, "the default of transformers' NomicBertConfig")), ..bert::FAMILY.rope },
+    head: HeadTable { classifier: None, ..bert::FAMILY.head },
     variants: &[],
     name: "Nomic BERT",
     ..bert::FAMILY

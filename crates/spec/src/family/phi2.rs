@@ -1,8 +1,6 @@
 //! Phi: Phi-1, Phi-1.5 and Phi-2.
 
-use super::{Bias, Evidence, Family, FusedName, Key, Keys, LLAMA_LIKE, LLAMA_LIKE_KEYS, NormKind, Role};
-use super::{TensorName, Variant};
-use crate::block::Activation;
+use super::*;
 
 #[rustfmt::skip]
 const TENSORS: &[TensorName] = &[
@@ -18,21 +16,26 @@ const TENSORS: &[TensorName] = &[
     TensorName { role: Role::Down,          gguf: "blk.{}.ffn_down",     config: "model.layers.{}.mlp.fc2" },
 ];
 
-/// The table.
 pub(super) const FAMILY: Family = Family {
     id: "phi2",
     gguf_architectures: &["phi2"],
     model_types: &[("phi", &["PhiForCausalLM"])],
-    keys: Keys { norm_eps: Key { gguf: ".attention.layer_norm_epsilon", config: "layer_norm_eps" }, ..LLAMA_LIKE_KEYS },
+    files: FileTable {
+        keys: LAYER_NORM_KEYS,
+        refused_flags: &[("qk_layernorm", "norms of queries and keys")],
+        ..FILES
+    },
     tensors: &[TENSORS],
-    fused: &[FusedName { roles: &[Role::Q, Role::K, Role::V], gguf: Some("blk.{}.attn_qkv"), config: None }],
+    fused: &[QKV],
     biases: &[(&[Role::Q, Role::K, Role::V, Role::O, Role::Up, Role::Down, Role::Head], Bias::Always)],
-    norm: NormKind::Layer,
-    parallel: true,
-    activation: (Activation::GeluTanh, &["gelu_new", "gelu_pytorch_tanh"]),
-    refused_flags: &[("qk_layernorm", "norms of queries and keys")],
-    rotary_part: Some((0.5, "the default of transformers' PhiConfig")),
-    default_tied: (false, "the default of transformers' PhiConfig"),
+    block: BlockTable {
+        norm: NormKind::Layer,
+        activation: (Activation::GeluTanh, &["gelu_new", "gelu_pytorch_tanh"]),
+        parallel: true,
+        ..BLOCK
+    },
+    rope: RopeTable { rotary_part: Some((0.5, "the default of transformers' PhiConfig")), ..ROPE },
+    head: HeadTable { tied: (false, "the default of transformers' PhiConfig"), ..HEAD },
     variants: &[
         Variant { name: "Phi-2", any: &[&[Evidence::Hidden(2560), Evidence::Layers(32)], &[Evidence::Name("phi-2")]] },
         // Phi-1 has the same sizes and tokenizer.

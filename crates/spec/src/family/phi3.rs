@@ -1,30 +1,24 @@
 //! Phi-3: Phi-3 mini and medium, Phi-3.5-mini, Phi-4, Phi-4-mini.
 
-use super::{Evidence, Family, FusedName, LLAMA_LIKE, Role, Variant, Window};
+use super::*;
 
-/// The table.
 pub(super) const FAMILY: Family = Family {
     id: "phi3",
     gguf_architectures: &["phi3"],
     model_types: &[("phi3", &["Phi3ForCausalLM"])],
     fused: &[
-        FusedName {
-            roles: &[Role::Q, Role::K, Role::V],
-            gguf: Some("blk.{}.attn_qkv"),
-            config: Some("model.layers.{}.self_attn.qkv_proj"),
-        },
-        FusedName {
-            roles: &[Role::Gate, Role::Up],
-            gguf: Some("blk.{}.ffn_up"),
-            config: Some("model.layers.{}.mlp.gate_up_proj"),
-        },
+        FusedName { config: Some("model.layers.{}.self_attn.qkv_proj"), ..QKV },
+        FusedName { config: Some("model.layers.{}.mlp.gate_up_proj"), ..GATE_UP },
     ],
     window: Window::Honoured,
-    rotary_part: Some((1.0, "the default of transformers' Phi3Config")),
-    // The first releases call it `su`; transformers' Phi3Config reads `yarn` as longrope as well.
-    rope_aliases: &[("su", "longrope"), ("yarn", "longrope")],
-    default_original_context: Some((4096, "the default of transformers' Phi3Config")),
-    default_tied: (false, "the default of transformers' Phi3Config"),
+    rope: RopeTable {
+        rotary_part: Some((1.0, "the default of transformers' Phi3Config")),
+        // The first releases call it `su`; transformers' Phi3Config reads `yarn` as longrope as well.
+        aliases: &[("su", "longrope"), ("yarn", "longrope")],
+        original_context: Some((4096, "the default of transformers' Phi3Config")),
+        ..ROPE
+    },
+    head: HeadTable { tied: (false, "the default of transformers' Phi3Config"), ..HEAD },
     variants: &[
         Variant {
             name: "Phi-4-mini",

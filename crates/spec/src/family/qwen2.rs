@@ -1,14 +1,12 @@
 //! Qwen2: Qwen2 and Qwen2.5, DeepSeek-R1-Distill-Qwen.
 
-use super::{Bias, Evidence, Family, LLAMA_LIKE, LLAMA_LIKE_TENSORS, Role, SCORE, SCORE_TENSORS, Variant, Window};
+use super::*;
 
-/// The table.
 pub(super) const FAMILY: Family = Family {
     id: "qwen2",
     gguf_architectures: &["qwen2"],
     model_types: &[("qwen2", &["Qwen2ForCausalLM"])],
     tensors: &[LLAMA_LIKE_TENSORS, SCORE_TENSORS],
-    classifier: Some(SCORE),
     // transformers `Qwen2Attention`: no flag, always biased; the output projection never.
     biases: &[(&[Role::Q, Role::K, Role::V], Bias::Always)],
     window: Window::Flagged {
@@ -17,7 +15,7 @@ pub(super) const FAMILY: Family = Family {
         config_default: 4096,
         source: "the default of transformers' Qwen2Config",
     },
-    default_tied: (false, "the default of transformers' Qwen2Config"),
+    head: HeadTable { tied: (false, "the default of transformers' Qwen2Config"), classifier: Some(SCORE), ..HEAD },
     variants: &[
         Variant {
             name: "DeepSeek-R1-Distill-Qwen",

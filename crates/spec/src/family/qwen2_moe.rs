@@ -1,7 +1,6 @@
 //! Qwen2 with experts: Qwen1.5-MoE-A2.7B, Qwen2-57B-A14B.
 
-use super::experts::{EXPERT_WIDTH, FUSED_EXPERTS, QWEN_COUNT, QWEN_DENSE_LAYERS, QWEN_EXPERTS, ROUTED};
-use super::{Bias, ExpertTable, Family, Key, LLAMA_LIKE, LLAMA_LIKE_TENSORS, Normalized, Role, TensorName};
+use super::*;
 
 /// Tensors of the expert that every token is given to.
 #[rustfmt::skip]
@@ -16,25 +15,22 @@ pub(super) const SHARED_EXPERT: &[TensorName] = &[
 pub(super) const SHARED_WIDTH: Key =
     Key { gguf: ".expert_shared_feed_forward_length", config: "shared_expert_intermediate_size" };
 
-/// The table.
 pub(super) const FAMILY: Family = Family {
     id: "qwen2moe",
     gguf_architectures: &["qwen2moe"],
     model_types: &[("qwen2_moe", &["Qwen2MoeForCausalLM"])],
+    files: FileTable { refused_flags: &[("use_sliding_window", "a sliding window in some layers")], ..FILES },
     tensors: &[LLAMA_LIKE_TENSORS, QWEN_EXPERTS, SHARED_EXPERT],
     fused: FUSED_EXPERTS,
     // transformers `Qwen2MoeAttention`.
     biases: &[(&[Role::Q, Role::K, Role::V], Bias::UnlessFlag("qkv_bias"))],
-    refused_flags: &[("use_sliding_window", "a sliding window in some layers")],
     experts: Some(ExpertTable {
-        count: QWEN_COUNT,
-        feed_forward: Some(EXPERT_WIDTH),
         shared_feed_forward: Some(SHARED_WIDTH),
         normalized: Normalized::Flag { config: "norm_topk_prob", absent: false, gguf: false },
         dense_layers: Some(QWEN_DENSE_LAYERS),
-        ..ROUTED
+        ..QWEN_ROUTED
     }),
-    default_tied: (false, "the default of transformers' Qwen2MoeConfig"),
+    head: HeadTable { tied: (false, "the default of transformers' Qwen2MoeConfig"), ..HEAD },
     name: "Qwen2 MoE",
     ..LLAMA_LIKE
 };

@@ -1,10 +1,9 @@
 //! Qwen2-VL and Qwen2.5-VL, their text: Qwen2. Positions of text are the same in all sections of the rotation.
 
-use super::{Evidence, Family, Variant, Window, qwen2};
+use super::*;
 
 const TEXT: &str = "the default of transformers' Qwen2VLTextConfig and Qwen2_5_VLTextConfig";
 
-/// The table.
 pub(super) const FAMILY: Family = Family {
     id: "qwen2vl",
     gguf_architectures: &["qwen2vl"],
@@ -22,9 +21,11 @@ pub(super) const FAMILY: Family = Family {
         config_default: 4096,
         source: TEXT,
     },
-    rope_aliases: &[("mrope", "default")],
-    default_theta: Some((1_000_000.0, TEXT)),
-    default_tied: (false, "the default of transformers' Qwen2VLConfig and Qwen2_5_VLConfig"),
+    rope: RopeTable { theta: Some((1_000_000.0, TEXT)), aliases: &[("mrope", "default")], ..qwen2::FAMILY.rope },
+    head: HeadTable {
+        tied: (false, "the default of transformers' Qwen2VLConfig and Qwen2_5_VLConfig"),
+        ..qwen2::FAMILY.head
+    },
     variants: &[Variant {
         name: "Qwen2.5-VL",
         any: &[

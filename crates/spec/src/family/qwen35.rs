@@ -1,11 +1,6 @@
 //! Qwen3.5 and Qwen3.6, dense, their text: three of four layers are gated delta nets, the fourth is gated attention.
 
-use super::qwen3::HEAD_NORMS;
-use super::{
-    Bias, DeltaNetKeys, Family, Key, LLAMA_LIKE, LLAMA_LIKE_TENSORS, NormKind, Role, StateLayers, StateMixer,
-    StateTable, TensorName,
-};
-use crate::block::KeySharing;
+use super::*;
 
 /// Before Llama's names: the norm in front of the feed-forward layer has another in GGUF.
 #[rustfmt::skip]
@@ -22,7 +17,7 @@ pub(super) const DELTA_NET: &[TensorName] = &[
     TensorName { role: Role::StateOut,   gguf: "blk.{}.ssm_out",             config: "model.layers.{}.linear_attn.out_proj" },
 ];
 
-/// Of the head that predicts a further token, beside a block of its own.
+/// Of the head that predicts a further token, next to a block of its own.
 #[rustfmt::skip]
 pub(super) const PREDICTOR: &[TensorName] = &[
     TensorName { role: Role::NextProjection,    gguf: "blk.{}.nextn.eh_proj",          config: "mtp.fc" },
@@ -61,35 +56,37 @@ pub(super) const UNMOVED_STATES: StateTable = StateTable {
     ..STATES
 };
 
-/// The table.
 pub(super) const FAMILY: Family = Family {
     id: "qwen35",
     gguf_architectures: &["qwen35"],
     model_types: &[("qwen3_5_text", &["Qwen3_5ForCausalLM"])],
     wrappers: &[("Qwen3_5ForConditionalGeneration", "qwen3_5")],
-    config_defaults: &[
-        ("num_attention_heads", 16.0),
-        ("num_key_value_heads", 4.0),
-        ("head_dim", 256.0),
-        ("linear_conv_kernel_dim", 4.0),
-        ("linear_key_head_dim", 128.0),
-        ("linear_value_head_dim", 128.0),
-        ("linear_num_key_heads", 16.0),
-        ("linear_num_value_heads", 32.0),
-        ("rms_norm_eps", 1e-6),
-    ],
-    config_defaults_source: "the default of transformers' Qwen3_5TextConfig",
+    files: FileTable {
+        defaults: &[
+            ("num_attention_heads", 16.0),
+            ("num_key_value_heads", 4.0),
+            ("head_dim", 256.0),
+            ("linear_conv_kernel_dim", 4.0),
+            ("linear_key_head_dim", 128.0),
+            ("linear_value_head_dim", 128.0),
+            ("linear_num_key_heads", 16.0),
+            ("linear_num_value_heads", 32.0),
+            ("rms_norm_eps", 1e-6),
+        ],
+        defaults_source: "the default of transformers' Qwen3_5TextConfig",
+        // transformers computes it always.
+        needed_flags: &[("attn_output_gate", "attention without a gate of its output")],
+        ..FILES
+    },
     tensors: &[DELTA_NET, LLAMA_LIKE_TENSORS, HEAD_NORMS, PREDICTOR],
-    // transformers `Qwen3_5Attention`: one flag covers q, k, v and o.
-    biases: &[(&[Role::Q, Role::K, Role::V, Role::O], Bias::Flag("attention_bias"))],
-    norm: NormKind::RmsFromOne,
-    gated_attention: true,
-    states: Some(STATES),
-    predictors: Some(Key { gguf: ".nextn_predict_layers", config: "mtp_num_hidden_layers" }),
-    // transformers computes it always.
-    needed_flags: &[("attn_output_gate", "attention without a gate of its output")],
-    rotary_part: Some((0.25, "the default of transformers' Qwen3_5TextConfig")),
-    default_tied: (false, "the default of transformers' Qwen3_5TextConfig"),
+    biases: &[ATTENTION_BIAS],
+    block: BlockTable { norm: NormKind::RmsFromOne, gated_attention: true, states: Some(STATES), ..BLOCK },
+    rope: RopeTable { rotary_part: Some((0.25, "the default of transformers' Qwen3_5TextConfig")), ..ROPE },
+    head: HeadTable {
+        tied: (false, "the default of transformers' Qwen3_5TextConfig"),
+        predictors: Some(Key { gguf: ".nextn_predict_layers", config: "mtp_num_hidden_layers" }),
+        ..HEAD
+    },
     name: "Qwen3.5",
     ..LLAMA_LIKE
 };

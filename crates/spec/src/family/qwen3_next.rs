@@ -1,10 +1,8 @@
 //! Qwen3-Next: Qwen3-Next-80B-A3B. As Qwen3.5 with experts, but for the order of the rows that delta nets read.
 
-use super::experts::{EXPERT_WIDTH, FUSED_EXPERTS, QWEN_COUNT, QWEN_DENSE_LAYERS, QWEN_EXPERTS, ROUTED};
 use super::qwen2_moe::{SHARED_EXPERT, SHARED_WIDTH};
-use super::qwen3::HEAD_NORMS;
-use super::qwen35::{self, DELTA_NET, PREDICTOR};
-use super::{ExpertTable, Family, LLAMA_LIKE_KEYS, LLAMA_LIKE_TENSORS, Normalized, Role, TensorName, qwen35_moe};
+use super::qwen35::{DELTA_NET, PREDICTOR};
+use super::*;
 
 /// Before Qwen3.5's names. Safetensors files have no other; GGUF files have the first where an early converter wrote them.
 #[rustfmt::skip]
@@ -17,28 +15,29 @@ const BY_KEY_HEAD: &[TensorName] = &[
     TensorName { role: Role::DeltaAlpha,     gguf: "",                 config: "" },
 ];
 
-/// The table.
 pub(super) const FAMILY: Family = Family {
     id: "qwen3next",
     gguf_architectures: &["qwen3next"],
     model_types: &[("qwen3_next", &["Qwen3NextForCausalLM"])],
     wrappers: &[],
-    config_defaults: qwen35_moe::FAMILY.config_defaults,
-    config_defaults_source: "the default of transformers' Qwen3NextConfig",
+    files: FileTable {
+        keys: KEYS,
+        defaults_source: "the default of transformers' Qwen3NextConfig",
+        ..qwen35_moe::FAMILY.files
+    },
     tensors: &[BY_KEY_HEAD, DELTA_NET, LLAMA_LIKE_TENSORS, HEAD_NORMS, QWEN_EXPERTS, SHARED_EXPERT, PREDICTOR],
-    fused: FUSED_EXPERTS,
-    keys: LLAMA_LIKE_KEYS,
-    states: Some(qwen35::UNMOVED_STATES),
+    block: BlockTable { states: Some(qwen35::UNMOVED_STATES), ..qwen35_moe::FAMILY.block },
     experts: Some(ExpertTable {
-        count: QWEN_COUNT,
-        feed_forward: Some(EXPERT_WIDTH),
         shared_feed_forward: Some(SHARED_WIDTH),
         normalized: Normalized::Flag { config: "norm_topk_prob", absent: true, gguf: true },
         dense_layers: Some(QWEN_DENSE_LAYERS),
-        ..ROUTED
+        ..QWEN_ROUTED
     }),
-    rotary_part: Some((0.25, "the default of transformers' Qwen3NextConfig")),
-    default_tied: (false, "the default of transformers' Qwen3NextConfig"),
+    rope: RopeTable {
+        rotary_part: Some((0.25, "the default of transformers' Qwen3NextConfig")),
+        ..qwen35_moe::FAMILY.rope
+    },
+    head: HeadTable { tied: (false, "the default of transformers' Qwen3NextConfig"), ..qwen35_moe::FAMILY.head },
     name: "Qwen3-Next",
-    ..qwen35::FAMILY
+    ..qwen35_moe::FAMILY
 };

@@ -2,7 +2,6 @@
 
 use super::{Family, Window, qwen3_moe};
 
-/// The table.
 pub(super) const FAMILY: Family = Family {
     id: "qwen3vlmoe",
     gguf_architectures: &["qwen3vlmoe"],

@@ -1,7 +1,7 @@
-//! RoBERTa and XLM-RoBERTa: bge-m3, bge-reranker, multilingual E5. BERT with other names, whose positions begin behind the padding
+//! RoBERTa and XLM-RoBERTa: bge-m3, bge-reranker, multilingual E5. BERT with other names, whose positions begin after the padding
 //! token; llama.cpp's converter makes BERT of it.
 
-use super::{Bias, Family, Role, TensorName, bert};
+use super::*;
 
 #[rustfmt::skip]
 const TENSORS: &[TensorName] = &[
@@ -21,7 +21,6 @@ const TENSORS: &[TensorName] = &[
     TensorName { role: Role::Classifier,       gguf: "", config: "classifier.out_proj" },
 ];
 
-/// The table.
 pub(super) const FAMILY: Family = Family {
     id: "roberta",
     gguf_architectures: &[],
@@ -30,14 +29,16 @@ pub(super) const FAMILY: Family = Family {
         ("xlm-roberta", &["XLMRobertaModel", "XLMRobertaForMaskedLM", "XLMRobertaForSequenceClassification"]),
         ("camembert", &["CamembertModel", "CamembertForMaskedLM", "CamembertForSequenceClassification"]),
     ],
-    config_defaults_source: "the default of transformers' RobertaConfig",
+    files: FileTable {
+        defaults_source: "the default of transformers' RobertaConfig",
+        unneeded: &["roberta.embeddings.position_ids", "roberta.pooler.", "lm_head."],
+        ..bert::FAMILY.files
+    },
     tensors: &[TENSORS],
-    unneeded: &["roberta.embeddings.position_ids", "roberta.pooler.", "lm_head."],
-    biases: &[
-        (&[Role::Q, Role::K, Role::V, Role::O, Role::Up, Role::Down], Bias::Always),
-        (&[Role::ClassifierDense, Role::Classifier], Bias::Always),
-    ],
-    padding: Some(("pad_token_id", 1, "the default of transformers' RobertaConfig")),
+    head: HeadTable {
+        padding: Some(("pad_token_id", 1, "the default of transformers' RobertaConfig")),
+        ..bert::FAMILY.head
+    },
     variants: &[],
     name: "RoBERTa",
     ..bert::FAMILY

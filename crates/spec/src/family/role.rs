@@ -51,13 +51,13 @@ pub enum Role {
     Sinks,
     /// `[hidden]`, of what attention adds to the residual stream.
     AttentionOutputNorm,
-    /// `[hidden]`, of the residual stream behind attention.
+    /// `[hidden]`, of the residual stream after attention.
     AttentionSumNorm,
     /// `[hidden]`.
     MlpNorm,
     /// `[hidden]`, of what the feed-forward layer adds to the residual stream.
     MlpOutputNorm,
-    /// `[hidden]`, of the residual stream behind the feed-forward layer.
+    /// `[hidden]`, of the residual stream after the feed-forward layer.
     MlpSumNorm,
     /// `[feed_forward, hidden]`.
     Gate,
@@ -138,6 +138,6 @@ pub enum Role {
     LayerEmbeddingOutput,
     /// `[hidden]`, of what the layer's embedding adds to the residual stream.
     LayerEmbeddingOutputNorm,
-    /// `[1]`: what the residual stream is multiplied by behind a block. Tables have its whole name.
+    /// `[1]`: what the residual stream is multiplied by after a block. Tables have its whole name.
     LayerScale,
 }

@@ -119,7 +119,7 @@ impl Reader<'_> {
         header: &Header,
         assumptions: &mut Vec<String>,
     ) -> Result<Vec<String>> {
-        if family.classifier.is_none() {
+        if family.head.classifier.is_none() {
             return Ok(Vec::new());
         }
         match &header.metadata {
@@ -196,7 +196,7 @@ impl Tensors<'_> {
         labels: Vec<String>,
         assumptions: &mut Vec<String>,
     ) -> Result<Option<ClassifierWeights>> {
-        let Some(table) = self.family.classifier.filter(|_| !labels.is_empty()) else { return Ok(None) };
+        let Some(table) = self.family.head.classifier.filter(|_| !labels.is_empty()) else { return Ok(None) };
         let dense = match table.dense {
             None => None,
             Some(activation) => {

@@ -30,9 +30,9 @@ impl Tensors<'_> {
 
     /// The absent keys whose defaults the sizes of `roles` depend on.
     fn defaulted(&self, roles: &[Role], layer: Option<usize>) -> Vec<Defaulted> {
-        let (keys, sizes) = (&self.family.keys, self.sizes(layer));
-        let table = if self.reader.is_gguf() { &[] } else { self.family.config_defaults };
-        let source = self.family.config_defaults_source;
+        let (keys, sizes) = (&self.family.files.keys, self.sizes(layer));
+        let table = if self.reader.is_gguf() { &[] } else { self.family.files.defaults };
+        let source = self.family.files.defaults_source;
         let of_table = |key: &str| table.iter().find(|(name, _)| *name == key);
         let key = |key: Key| self.reader.key(key);
         let of_key = |name: Key, value: usize, rule: &str, without: Sizes| {
@@ -48,7 +48,8 @@ impl Tensors<'_> {
         let (of_model, headless) = (*self.sizes, Sizes { head_dim: 0, ..sizes });
         let without_kv = if kv_heads == of_model.kv_heads { Sizes { kv_heads: 0, ..sizes } } else { sizes };
         let without_dim = if head_dim == of_model.head_dim { headless } else { sizes };
-        let full = self.family.full_attention.as_ref().filter(|_| !self.reader.is_gguf()).map(|table| table.head_dim);
+        let full =
+            self.family.block.full_attention.as_ref().filter(|_| !self.reader.is_gguf()).map(|table| table.head_dim);
         let full = full.filter(|(_, default, _)| head_dim == *default && head_dim != of_model.head_dim);
         let full = full.map(|(name, default, source)| (name.to_owned(), format!("{default} ({source})"), headless));
         let named = [

@@ -123,7 +123,7 @@ impl Reader<'_> {
     /// The row of a text's first token, where positions are rows of a matrix (transformers'
     /// `create_position_ids_from_input_ids`).
     pub(super) fn first_position(&self, family: &Family, assumptions: &mut Vec<String>) -> Result<usize> {
-        let Some((key, default, why)) = family.padding.filter(|_| !self.is_gguf()) else { return Ok(0) };
+        let Some((key, default, why)) = family.head.padding.filter(|_| !self.is_gguf()) else { return Ok(0) };
         let padding = match self.fields().unsigned(key)? {
             Some(id) => usize::try_from(id).ok().filter(|id| *id < i32::MAX as usize),
             None => {
@@ -137,7 +137,7 @@ impl Reader<'_> {
 
     /// Kinds of tokens that have a row of their own; 0 where the family has none.
     pub(super) fn token_types(&self, family: &Family, assumptions: &mut Vec<String>) -> Result<usize> {
-        let Some((key, default, why)) = family.token_types else { return Ok(0) };
+        let Some((key, default, why)) = family.head.token_types else { return Ok(0) };
         match self.size(key)? {
             Some(types) => Ok(types),
             None if self.is_gguf() => {

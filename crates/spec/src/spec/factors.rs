@@ -3,7 +3,7 @@
 use super::reader::Reader;
 use super::{Activation, Multipliers, Sizes};
 use crate::error::Result;
-use crate::family::{EmbeddingScale, Factor, FactorOf, Family};
+use crate::family::{Factor, FactorOf, Family};
 
 /// The factors and caps of a model.
 pub(super) struct Factors {
@@ -24,22 +24,21 @@ impl Reader<'_> {
             multipliers: Multipliers::NONE,
             score_scale: 1.0 / (sizes.head_dim as f32).sqrt(),
             score_cap: None,
-            activation: family.activation.0,
+            activation: family.block.activation.0,
             experts: 1.0,
         };
         let Factors { multipliers, score_scale, score_cap, activation, experts } = &mut factors;
-        if family.embedding_scale == EmbeddingScale::RootOfWidth {
+        if family.head.embedding_by_root_of_width {
             multipliers.embedding = (sizes.hidden as f64).sqrt() as f32;
         }
-        let wide = family.gguf_score_scale.iter().find(|wide| self.is_gguf() && wide.layers == sizes.layers);
-        if let Some(wide) = wide {
+        let wide = family.block.gguf_score_scale.iter().find(|(layers, _)| self.is_gguf() && *layers == sizes.layers);
+        if let Some((layers, source)) = wide {
             let width = sizes.hidden / sizes.heads;
             *score_scale = by_root(width as f64);
-            let (layers, source) = (wide.layers, wide.source);
             assumptions
                 .push(format!("scores divided by the root of {width}: no key says it for {layers} layers ({source})"));
         }
-        for factor in family.factors {
+        for factor in family.block.factors {
             let Some(value) = self.factor(factor, assumptions)? else { continue };
             match factor.of {
                 FactorOf::Embedding => multipliers.embedding = value as f32,

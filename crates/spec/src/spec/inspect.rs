@@ -66,10 +66,10 @@ pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted)
     }
     let scaled = ropes.iter().filter_map(Rope::scaled_context).max();
     // A step of an encoder takes as many rows as its context has.
-    let context = match scaled.filter(|scaled| *scaled > sizes.context && !family.encoder) {
+    let context = match scaled.filter(|scaled| *scaled > sizes.context && !family.head.encoder) {
         None => sizes.context,
         Some(scaled) => {
-            let key = reader.key(family.keys.context);
+            let key = reader.key(family.files.keys.context);
             assumptions.push(format!("context {scaled}: YaRN stretches beyond the {} of {key}", sizes.context));
             scaled
         }
@@ -78,7 +78,7 @@ pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted)
     let Factors { multipliers, score_scale, score_cap, activation, experts: scale } =
         reader.factors(family, &whole, &mut assumptions)?;
     // What `AutoModel` of transformers saves has no head.
-    let has_head = !family.encoder && !reader.is_base_model(header)?;
+    let has_head = !family.head.encoder && !reader.is_base_model(header)?;
     let tied = has_head && reader.tied(family, header, &mut assumptions)?;
 
     let routing = match (&family.experts, &sizes.experts) {

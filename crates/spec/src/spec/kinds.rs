@@ -124,11 +124,11 @@ impl Reader<'_> {
         assumptions: &mut Vec<String>,
     ) -> Result<Kinds> {
         let base = HeadSizes { kv_heads: sizes.kv_heads, head_dim: sizes.head_dim };
-        let keys_are_values = match (&family.full_attention, self.is_gguf()) {
+        let keys_are_values = match (&family.block.full_attention, self.is_gguf()) {
             (Some(table), false) => self.fields().boolean(table.keys_are_values)?.unwrap_or(false),
             _ => false,
         };
-        let (windowed, full) = match (&family.full_attention, &header.metadata) {
+        let (windowed, full) = match (&family.block.full_attention, &header.metadata) {
             (None, _) => (base, base),
             (Some(_), Metadata::Gguf(_)) => self.gguf_heads(family, header, sizes, with_window)?,
             (Some(table), Metadata::Config(_)) => {
@@ -137,8 +137,8 @@ impl Reader<'_> {
         };
         for HeadSizes { kv_heads, .. } in [windowed, full] {
             if !sizes.heads.is_multiple_of(kv_heads) {
-                let (heads, key) = (sizes.heads, self.key(family.keys.kv_heads));
-                let one = format!("{} is {heads}", self.key(family.keys.heads));
+                let (heads, key) = (sizes.heads, self.key(family.files.keys.kv_heads));
+                let one = format!("{} is {heads}", self.key(family.files.keys.heads));
                 return Err(self.contradiction(one, format!("{key} is {kv_heads} in some layers, no divisor of it")));
             }
         }
@@ -150,7 +150,7 @@ impl Reader<'_> {
             sources: [None, None],
             keys_are_values,
         };
-        if let Some(shared) = &family.shared_layers {
+        if let Some(shared) = &family.block.shared_layers {
             self.shared_layers(family, shared, header, sizes, with_window, &mut kinds)?;
         }
         Ok(kinds)
@@ -170,12 +170,12 @@ impl Reader<'_> {
             window_dim.ok_or_else(|| missing(self.fields(), &self.key(key), "heads differ in this family"))?;
         self.refuse_other_values(".attention.value_length_swa", window_dim)?;
         let mut kinds = [sizes.kv_heads; 2];
-        if let Some(listed) = self.listed_sizes(family.keys.kv_heads, header, sizes.layers)? {
+        if let Some(listed) = self.listed_sizes(family.files.keys.kv_heads, header, sizes.layers)? {
             let mut found = [None, None];
             for (layer, heads) in listed.into_iter().enumerate() {
                 let first = found[usize::from(with_window.has(layer))].get_or_insert(heads);
                 if *first != heads {
-                    let key = self.key(family.keys.kv_heads);
+                    let key = self.key(family.files.keys.kv_heads);
                     let feature = "a number that differs between layers with a window, or between those without";
                     return Err(self.feature(feature, &key, "one number for each kind"));
                 }
@@ -297,7 +297,7 @@ impl Reader<'_> {
             }
         }
         kinds.widths = if self.is_gguf() {
-            let listed = self.listed_sizes(family.keys.feed_forward, header, sizes.layers)?;
+            let listed = self.listed_sizes(family.files.keys.feed_forward, header, sizes.layers)?;
             listed.map_or(Widths::Same, Widths::Listed)
         } else if kinds.first_shared < sizes.layers && self.fields().boolean(shared.double_wide)? == Some(true) {
             Widths::Doubled

@@ -73,7 +73,7 @@ impl Reader<'_> {
         layers: usize,
         assumptions: &mut Vec<String>,
     ) -> Result<usize> {
-        let Some(table) = &family.layer_embedding else { return Ok(0) };
+        let Some(table) = &family.block.layer_embedding else { return Ok(0) };
         let key = self.key(table.width);
         let width = match self.fields().unsigned(&key)? {
             Some(width) => usize::try_from(width).unwrap_or(usize::MAX),

@@ -107,16 +107,16 @@ impl Reader<'_> {
             }
             (_, Some(_)) => Which::All,
         };
-        let rotated = match (&family.unrotated, &family.rotation) {
+        let rotated = match (&family.rope.unrotated, &family.rope.switch) {
             (Some(unrotated), _) => self.rotated(unrotated, sizes, assumptions)?,
             (None, Some(switch)) if !self.rotates(switch, assumptions)? => Which::None,
             (None, _) => Which::All,
         };
         let with_state = self.state_layers(family, header, sizes, assumptions)?;
         // Of an encoder it is that of both sides together.
-        let window = window.map(|window| if family.encoder { window / 2 + 1 } else { window });
+        let window = window.map(|window| if family.head.encoder { window / 2 + 1 } else { window });
         let kinds = self.kinds(family, header, sizes, &with_window, assumptions)?;
-        let window_rope = usize::from(family.window_rope.is_some());
+        let window_rope = usize::from(family.rope.window.is_some());
         Ok(Layers { window, with_window, rotated, window_rope, with_state, kinds })
     }
 

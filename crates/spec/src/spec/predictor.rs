@@ -59,7 +59,7 @@ impl Tensors<'_> {
 
     /// Notes a prediction head that is stored and was not asked for.
     pub(super) fn note_predictor(&self, is_used: bool, assumptions: &mut Vec<String>) -> Result<()> {
-        let Some(key) = self.family.predictors.map(|key| self.reader.key(key)) else { return Ok(()) };
+        let Some(key) = self.family.head.predictors.map(|key| self.reader.key(key)) else { return Ok(()) };
         let said = self.reader.fields().unsigned(&key)?.filter(|predictors| *predictors > 0);
         let name = self.predictor_name().filter(|name| self.header.tensors.contains_key(name));
         let because = match (said, &name) {
@@ -81,7 +81,7 @@ impl Tensors<'_> {
 
     /// The tensor by which it is known.
     fn predictor_name(&self) -> Option<String> {
-        self.family.predictors?;
+        self.family.head.predictors?;
         Some(format!("{}.weight", self.stem(Role::NextProjection, Some(self.predictor_layer()))))
     }
 
@@ -89,7 +89,7 @@ impl Tensors<'_> {
     fn refuse_predictors(&self) -> Result<()> {
         const OWN_EMBEDDING: &str = "mtp_use_dedicated_embeddings";
         let fields = self.reader.fields();
-        if let Some(key) = self.family.predictors.map(|key| self.reader.key(key))
+        if let Some(key) = self.family.head.predictors.map(|key| self.reader.key(key))
             && let Some(count @ 2..) = fields.unsigned(&key)?
         {
             return Err(self.reader.feature(&format!("a prediction head of {count} blocks"), &key, "1"));

@@ -100,11 +100,11 @@ impl<'a> Reader<'a> {
         if let Some((family, text)) = self.language_model(families)? {
             self.model_type = text.text("model_type")?.map(str::to_owned);
             self.metadata = Source::Config(text);
-            self.aliases = family.config_aliases;
+            self.aliases = family.files.aliases;
             return Ok(family);
         }
         if let Some(family) = families.iter().find(named).or_else(|| families.iter().find(of_architecture)) {
-            self.aliases = family.config_aliases;
+            self.aliases = family.files.aliases;
             return Ok(family);
         }
         let supported: Vec<&str> = if self.is_gguf() {
@@ -174,7 +174,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn sizes(&self, family: &Family, header: &Header, assumptions: &mut Vec<String>) -> Result<Sizes> {
-        let keys = &family.keys;
+        let keys = &family.files.keys;
         let first_position = self.first_position(family, assumptions)?;
         let mut stored = |key: Key, size: Option<usize>| match size {
             Some(size) => Ok(Some(size)),
@@ -188,8 +188,8 @@ impl<'a> Reader<'a> {
         let hidden = present(keys.hidden, self.size(keys.hidden)?)?;
         let blocks = present(keys.layers, self.size(keys.layers)?)?;
         // What may differ between kinds of layers is read by `kinds`, and is the most of them here.
-        let widths = if family.shared_layers.is_some() { Differing::Most } else { Differing::Refused };
-        let kv_kinds = match (&family.full_attention, &family.states) {
+        let widths = if family.block.shared_layers.is_some() { Differing::Most } else { Differing::Refused };
+        let kv_kinds = match (&family.block.full_attention, &family.block.states) {
             (Some(_), _) => Differing::Most,
             (None, Some(StateTable { layers: StateLayers::AllButListed(_) | StateLayers::All(_), .. })) => {
                 Differing::RefusedButZeros
@@ -207,7 +207,7 @@ impl<'a> Reader<'a> {
         let kv_heads = stored(keys.kv_heads, self.size_of_layers(keys.kv_heads, header, blocks, kv_kinds)?)?;
         let head_dim = stored(keys.head_dim, self.size(keys.head_dim)?)?;
         let vocab = stored(keys.vocab, self.size(keys.vocab)?)?;
-        let feed_forward = match &family.adjusted_width {
+        let feed_forward = match &family.files.adjusted_width {
             Some(rule) => self.adjusted_width(rule, feed_forward, assumptions)?,
             None => feed_forward,
         };
@@ -275,8 +275,8 @@ impl<'a> Reader<'a> {
             states: None,
             experts: self.expert_sizes(family, header, feed_forward, blocks)?,
             context,
-            whole_head_norms: family.whole_head_norms,
-            gated_attention: family.gated_attention,
+            whole_head_norms: family.block.whole_head_norms,
+            gated_attention: family.block.gated_attention,
             layer_embedding: self.layer_embedding_width(family, layers, assumptions)?,
             token_types: self.token_types(family, assumptions)?,
             first_position,
@@ -286,9 +286,9 @@ impl<'a> Reader<'a> {
 
     /// What the absence of a key in `config.json` means, where the family's table has it.
     pub(super) fn default(&self, family: &Family, key: Key, assumptions: &mut Vec<String>) -> Option<f64> {
-        let default = family.config_defaults.iter().find(|(name, _)| !self.is_gguf() && *name == key.config);
+        let default = family.files.defaults.iter().find(|(name, _)| !self.is_gguf() && *name == key.config);
         let (name, value) = *default?;
-        assumptions.push(format!("{name} {value}: it is absent ({})", family.config_defaults_source));
+        assumptions.push(format!("{name} {value}: it is absent ({})", family.files.defaults_source));
         Some(value)
     }
 
@@ -364,9 +364,9 @@ impl<'a> Reader<'a> {
 
     /// What every norm adds to the mean square or the variance.
     pub(super) fn norm_eps(&self, family: &Family, assumptions: &mut Vec<String>) -> Result<f64> {
-        let key = self.key(family.keys.norm_eps);
+        let key = self.key(family.files.keys.norm_eps);
         let eps = match self.fields().number(&key)? {
-            None => self.default(family, family.keys.norm_eps, assumptions),
+            None => self.default(family, family.files.keys.norm_eps, assumptions),
             stored => stored,
         };
         let eps = eps.ok_or_else(|| missing(self.fields(), &key, "the norm's epsilon is never guessed"))?;
@@ -377,7 +377,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn check_activation(&self, family: &Family, assumptions: &mut Vec<String>) -> Result<()> {
-        let (_, names) = family.activation;
+        let (_, names) = family.block.activation;
         if !self.is_gguf() {
             // Gemma's own key comes before the common one.
             let key = self.fields().has("hidden_activation").then_some("hidden_activation".to_owned());
@@ -436,7 +436,7 @@ impl<'a> Reader<'a> {
     /// Flags that would change the block.
     pub(super) fn refuse_flags(&self, family: &Family) -> Result<()> {
         let causal = self.key(Key { gguf: ".attention.causal", config: "is_causal" });
-        match (self.fields().boolean(&causal)?, family.encoder) {
+        match (self.fields().boolean(&causal)?, family.head.encoder) {
             // llama.cpp takes an encoder of GGUF for a decoder unless this says otherwise.
             (None, true) if self.is_gguf() => {
                 return Err(missing(self.fields(), &causal, "whether tokens attend to later ones is not known"));
@@ -448,13 +448,13 @@ impl<'a> Reader<'a> {
             _ => {}
         }
         if self.is_gguf() {
-            for (flag, feature) in family.gguf_needed_flags {
+            for (flag, feature) in family.files.gguf_needed_flags {
                 let key = self.key(Key { gguf: flag, config: "" });
                 if self.fields().boolean(&key)? == Some(false) {
                     return Err(self.feature(feature, &key, "true"));
                 }
             }
-            for key in family.gguf_needed_keys {
+            for key in family.files.gguf_needed_keys {
                 let key = self.key(Key { gguf: key, config: "" });
                 if !self.fields().has(&key) {
                     return Err(missing(self.fields(), &key, "models of this family differ in it"));
@@ -462,17 +462,17 @@ impl<'a> Reader<'a> {
             }
             return Ok(());
         }
-        for (flag, feature) in family.needed_flags {
+        for (flag, feature) in family.files.needed_flags {
             if self.fields().boolean(flag)? == Some(false) {
                 return Err(self.feature(feature, flag, "true"));
             }
         }
-        for (key, text, feature) in family.refused_texts {
+        for (key, text, feature) in family.files.refused_texts {
             if self.fields().text(key)? == Some(text) {
                 return Err(self.feature(feature, key, "null, or another"));
             }
         }
-        for (flag, feature) in family.refused_flags {
+        for (flag, feature) in family.files.refused_flags {
             let fields = self.fields();
             // Some are numbers, of which 0 asks for nothing.
             let number = fields.number(flag).ok().flatten();
@@ -512,7 +512,7 @@ impl<'a> Reader<'a> {
             let stored = head.is_some_and(|name| header.tensors.contains_key(&format!("{}.weight", name.gguf)));
             return Ok(!stored);
         }
-        for key in family.tied_keys {
+        for key in family.head.tied_keys {
             let whole = match &header.metadata {
                 Metadata::Config(files) => files.config.boolean(key)?,
                 Metadata::Gguf(_) => None,
@@ -521,7 +521,7 @@ impl<'a> Reader<'a> {
                 return Ok(tied);
             }
         }
-        let ((tied, why), keys) = (family.default_tied, family.tied_keys.join(" and "));
+        let ((tied, why), keys) = (family.head.tied, family.head.tied_keys.join(" and "));
         assumptions.push(format!("tied embeddings {tied}: {keys} is absent ({why})"));
         Ok(tied)
     }
@@ -550,7 +550,7 @@ impl<'a> Reader<'a> {
 fn is_class(found: &str, known: &str, family: &Family) -> bool {
     let other = |stem| match found.strip_prefix(stem) {
         Some("Model") => true,
-        Some(CLASSIFIES) => family.classifier.is_some(),
+        Some(CLASSIFIES) => family.head.classifier.is_some(),
         _ => false,
     };
     found == known || known.strip_suffix("ForCausalLM").is_some_and(other)

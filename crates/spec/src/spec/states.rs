@@ -24,7 +24,7 @@ impl Reader<'_> {
         hidden: usize,
         assumptions: &mut Vec<String>,
     ) -> Result<Option<StateSizes>> {
-        let Some(StateTable { mixer, kernel: key, .. }) = family.states else { return Ok(None) };
+        let Some(StateTable { mixer, kernel: key, .. }) = family.block.states else { return Ok(None) };
         let mut require = |key: Key| self.size_or_default(family, key, assumptions);
         let kernel = require(key)?;
         if !KERNELS.contains(&kernel) {
@@ -119,7 +119,9 @@ impl Reader<'_> {
         assumptions: &mut Vec<String>,
     ) -> Result<Which> {
         const LAYER_TYPES: &str = "layer_types";
-        let Some(StateTable { layers, layer_types, attention, .. }) = family.states else { return Ok(Which::None) };
+        let Some(StateTable { layers, layer_types, attention, .. }) = family.block.states else {
+            return Ok(Which::None);
+        };
         let known = [layer_types, attention].concat().join(" or ");
         let list = self.config_key(LAYER_TYPES);
         let listed = self.listed(&list, &known, |kind| {
@@ -155,7 +157,7 @@ impl Reader<'_> {
                 Ok(Which::All)
             }
             (StateLayers::AllButListed(_) | StateLayers::All(_), Metadata::Gguf(metadata)) => {
-                let key = self.key(family.keys.kv_heads);
+                let key = self.key(family.files.keys.kv_heads);
                 // One number for all layers means that all have keys.
                 match metadata.array_len(&key) {
                     None => Ok(Which::None),
@@ -221,14 +223,14 @@ impl Reader<'_> {
 
     /// How many of all blocks are the decoder's, and do not predict further tokens.
     pub(super) fn without_predictors(&self, family: &Family, blocks: usize) -> Result<usize> {
-        let Some(key) = family.predictors.map(|key| self.key(key)) else { return Ok(blocks) };
+        let Some(key) = family.head.predictors.map(|key| self.key(key)) else { return Ok(blocks) };
         let predictors = self.fields().unsigned(&key)?.unwrap_or(0);
         if predictors == 0 || !self.is_gguf() {
             return Ok(blocks);
         }
         match usize::try_from(predictors).ok().and_then(|predictors| blocks.checked_sub(predictors)) {
             None | Some(0) => Err(self.contradiction(
-                format!("{} is {blocks}", self.key(family.keys.layers)),
+                format!("{} is {blocks}", self.key(family.files.keys.layers)),
                 format!("{key} is {predictors}, which leaves no layer of the decoder"),
             )),
             Some(layers) => Ok(layers),
@@ -239,7 +241,7 @@ impl Reader<'_> {
 impl Tensors<'_> {
     /// The sizes of layers with a state, in a model that has some.
     fn states(&self) -> Result<StateSizes> {
-        let key = self.family.states.map(|states| self.reader.key(states.kernel)).unwrap_or_default();
+        let key = self.family.block.states.map(|states| self.reader.key(states.kernel)).unwrap_or_default();
         self.sizes.states.ok_or_else(|| missing(self.reader.fields(), &key, "a layer has a state"))
     }
 

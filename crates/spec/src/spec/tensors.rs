@@ -118,12 +118,12 @@ impl<'a> Tensors<'a> {
 
     /// The block `layer`, with experts where it has a routing of these.
     pub(super) fn layer(&mut self, layer: usize, experts: Option<Routing>) -> Result<LayerWeights> {
-        let (at, parallel) = (Some(layer), self.family.parallel);
-        let unnormed = self.family.first_unnormed && layer == 0;
+        let (at, parallel) = (Some(layer), self.family.block.parallel);
+        let unnormed = self.family.block.first_unnormed && layer == 0;
         let norm = if unnormed { None } else { self.norm_if_named(Role::AttentionNorm, at)? };
         let mlp_norm = if parallel { None } else { self.norm_if_named(Role::MlpNorm, at)? };
         let has_state = !self.predicts && self.options.layers.has_state(layer);
-        let mixer = match self.family.states.filter(|_| has_state) {
+        let mixer = match self.family.block.states.filter(|_| has_state) {
             Some(table) => self.state_mixer(table.mixer, at)?,
             None => Mixer::Attention(Box::new(self.attention(layer)?)),
         };
@@ -157,7 +157,7 @@ impl<'a> Tensors<'a> {
         let at = Some(layer);
         let keys_are_values = match self.options.layers.keys_are_values(layer) {
             // A file of GGUF has no tensor for values then.
-            (true, _) if self.reader.is_gguf() && self.family.full_attention.is_some() => {
+            (true, _) if self.reader.is_gguf() && self.family.block.full_attention.is_some() => {
                 !self.header.tensors.contains_key(&format!("{}.weight", self.stem(Role::V, at)))
             }
             (_, said) => said,
@@ -166,7 +166,7 @@ impl<'a> Tensors<'a> {
             k: self.matrix(Role::K, at)?,
             v: if keys_are_values { None } else { Some(self.matrix(Role::V, at)?) },
             k_norm: self.norm_if_named(Role::KNorm, at)?,
-            v_norm_eps: self.family.value_norm.then_some(self.options.norm_eps),
+            v_norm_eps: self.family.block.value_norm.then_some(self.options.norm_eps),
         })))
     }
 
@@ -179,7 +179,7 @@ impl<'a> Tensors<'a> {
             head_dim,
             q: self.matrix(Role::Q, at)?,
             gated,
-            causal: !self.family.encoder,
+            causal: !self.family.head.encoder,
             kv: self.keys_values(layer)?,
             q_norm: self.norm_if_named(Role::QNorm, at)?,
             rope: self.options.layers.rope(layer).filter(|_| !self.names(Role::Positions)),
@@ -252,7 +252,7 @@ impl<'a> Tensors<'a> {
     pub(super) fn norm(&mut self, role: Role, layer: Option<usize>) -> Result<NormWeights> {
         let weight = self.vector(role, layer, "weight")?;
         let eps = self.options.norm_eps;
-        let kind = match self.family.norm {
+        let kind = match self.family.block.norm {
             NormKind::Layer => Norm::Layer { eps, bias: Some(self.vector(role, layer, "bias")?) },
             NormKind::PlainLayer => Norm::Layer { eps, bias: None },
             NormKind::Rms => Norm::Rms { eps, offset: false },

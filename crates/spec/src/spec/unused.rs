@@ -69,7 +69,7 @@ impl Tensors<'_> {
             if let Some(layer) = self.layer_of(name)
                 && layer >= layers
             {
-                let key = self.reader.key(self.family.keys.layers);
+                let key = self.reader.key(self.family.files.keys.layers);
                 return Err(self.reader.contradiction(
                     format!("{key} is {layers}"),
                     format!("tensor {name} belongs to layer {layer}, counted from 0"),
@@ -90,7 +90,7 @@ impl Tensors<'_> {
 
     /// Whether the family is known to store it for what is not computed here.
     fn is_unneeded(&self, name: &str) -> bool {
-        self.family.unneeded.iter().any(|known| name.starts_with(&self.pattern(known, known)))
+        self.family.files.unneeded.iter().any(|known| name.starts_with(&self.pattern(known, known)))
     }
 
     /// Whether it may be left aside.

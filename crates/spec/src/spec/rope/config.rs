@@ -29,7 +29,7 @@ impl Resolver<'_> {
     ) -> Result<Vec<Rope>> {
         let nested = |kind| current.as_ref().map_or(Ok(None), |section| section.section(kind));
         let head_dim = self.sizes.head_dim;
-        let Some(window) = &self.family.window_rope else {
+        let Some(window) = &self.family.rope.window else {
             return Ok(vec![self.config_rope(legacy, current, head_dim)?]);
         };
         match (nested(WITHOUT)?, nested(WITH_WINDOW)?) {
@@ -91,18 +91,18 @@ impl Resolver<'_> {
         let (scaled, source) = match (old, new) {
             (Some(scaled), _) => (scaled, format!("{theta_source}, rope_scaling")),
             (None, Some(scaled)) => (scaled, format!("{theta_source}, rope_parameters")),
-            (None, None) => match self.family.unsaid_scaling {
+            (None, None) => match self.family.rope.unsaid_scaling {
                 Some(why) => return Err(missing(self.reader.fields(), "rope_parameters", why)),
                 None => (Scaled::plain(RopeScaling::Default), theta_source),
             },
         };
         let Scaled { scaling, magnitude } = scaled;
         let query_scale = current.or(legacy).map_or(Ok(None), |section| self.query_scale(section))?;
-        Ok(Rope { layout: self.family.config_rope, theta, scaling, dimensions, magnitude, query_scale, source })
+        Ok(Rope { layout: self.family.rope.config_layout, theta, scaling, dimensions, magnitude, query_scale, source })
     }
 
     fn query_scale(&mut self, section: Section<'_>) -> Result<Option<QueryScale>> {
-        let Some(key) = self.family.query_scale else { return Ok(None) };
+        let Some(key) = self.family.rope.query_scale else { return Ok(None) };
         let name = section.path();
         let Some(beta) = self.unless_zero(&name, section, key.config)? else { return Ok(None) };
         Ok(Some(QueryScale { beta, original_context: self.original_context(&name, section)? }))
@@ -112,7 +112,7 @@ impl Resolver<'_> {
         match self.agreed("rope_theta", legacy, current)? {
             Some((theta, key)) => Ok((self.positive(&key, theta)?, key)),
             None => {
-                let default = self.family.default_theta;
+                let default = self.family.rope.theta;
                 let absent = || missing(self.reader.fields(), "rope_theta", "models of this family differ in it");
                 Ok(self.absent_theta("rope_theta", default.ok_or_else(absent)?))
             }
@@ -134,7 +134,7 @@ impl Resolver<'_> {
             return Ok(head_dim);
         }
         let stored = self.agreed("partial_rotary_factor", legacy, current)?;
-        let part = match (self.family.rotary_part, stored) {
+        let part = match (self.family.rope.rotary_part, stored) {
             (None, None) => return Ok(head_dim),
             (None, Some((part, key))) if part != 1.0 => {
                 return Err(self.reader.feature(&format!("a partial rotation of {part}"), &key, "1.0"));
@@ -186,7 +186,7 @@ impl Resolver<'_> {
 
     /// The kind of a scaling by the name that it has in every family.
     fn known_kind<'k>(&self, kind: Option<&'k str>) -> Option<&'k str> {
-        let of = |kind| self.family.rope_aliases.iter().find(|(alias, _)| *alias == kind);
+        let of = |kind| self.family.rope.aliases.iter().find(|(alias, _)| *alias == kind);
         kind.map(|kind| of(kind).map_or(kind, |(_, known)| known))
     }
 
@@ -210,7 +210,7 @@ impl Resolver<'_> {
                 Ok(Scaled::plain(RopeScaling::Default))
             }
             Some("default") => Ok(Scaled::plain(RopeScaling::Default)),
-            Some(kind) if self.family.longrope_magnitudes.is_some() && kind != "longrope" => {
+            Some(kind) if self.family.rope.longrope_magnitudes.is_some() && kind != "longrope" => {
                 let key = format!("{name}.rope_type");
                 Err(self.reader.feature(&format!("rope scaling {kind}"), &key, "default or longrope"))
             }
@@ -287,7 +287,7 @@ impl Resolver<'_> {
 
     fn longrope(&mut self, name: &str, section: Section<'_>, dimensions: usize) -> Result<Scaled> {
         let original_context = self.original_context(name, section)?;
-        let (magnitude, long_magnitude) = match self.family.longrope_magnitudes {
+        let (magnitude, long_magnitude) = match self.family.rope.longrope_magnitudes {
             Some([short, long]) => (self.require(name, section, short)?, self.require(name, section, long)?),
             None => {
                 let factor = match self.optional(name, section, "factor")? {
@@ -355,7 +355,7 @@ impl Resolver<'_> {
             Some(context) => (Some(context), ORIGINAL_CONTEXT),
             None => (section.unsigned(ORIGINAL_CONTEXT)?, dotted.as_str()),
         };
-        match (context, self.family.default_original_context) {
+        match (context, self.family.rope.original_context) {
             (Some(context @ (0 | 1)), _) => Err(self.reader.value(key, context, "more than 1".into())),
             (Some(context), _) => Ok(context),
             (None, Some((context, why))) => {

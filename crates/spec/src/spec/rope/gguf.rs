@@ -26,7 +26,7 @@ impl Resolver<'_> {
 
     pub(super) fn gguf_ropes(&mut self) -> Result<Vec<Rope>> {
         let rope = self.gguf_rope()?;
-        let window = self.family.window_rope.as_ref().map(|window| self.of_windows(&rope, window)).transpose()?;
+        let window = self.family.rope.window.as_ref().map(|window| self.of_windows(&rope, window)).transpose()?;
         let key = self.key(".rope.dimension_count_swa");
         if let (Some(window), Some(dimensions)) = (&window, self.fields().unsigned(&key)?)
             && dimensions != window.dimensions as u64
@@ -46,11 +46,11 @@ impl Resolver<'_> {
         };
         let (Scaled { scaling, magnitude }, source) = self.gguf_scaling(theta, theta_source, dimensions)?;
         let query_scale = self.gguf_query_scale()?;
-        Ok(Rope { layout: self.family.gguf_rope, theta, scaling, dimensions, magnitude, query_scale, source })
+        Ok(Rope { layout: self.family.rope.gguf_layout, theta, scaling, dimensions, magnitude, query_scale, source })
     }
 
     fn gguf_query_scale(&self) -> Result<Option<QueryScale>> {
-        let Some(key) = self.family.query_scale.map(|key| self.reader.key(key)) else { return Ok(None) };
+        let Some(key) = self.family.rope.query_scale.map(|key| self.reader.key(key)) else { return Ok(None) };
         match self.fields().number(&key)? {
             None | Some(0.0) => Ok(None),
             Some(beta) => Ok(Some(QueryScale {
@@ -63,9 +63,9 @@ impl Resolver<'_> {
     fn gguf_dimensions(&mut self) -> Result<usize> {
         let head_dim = self.sizes.head_dim;
         let key = self.key(".rope.dimension_count");
-        let all = self.family.rotary_part.is_none();
+        let all = self.family.rope.rotary_part.is_none();
         match self.fields().unsigned(&key)? {
-            None if self.family.rotary_part.is_some_and(|(part, _)| part != 1.0) => {
+            None if self.family.rope.rotary_part.is_some_and(|(part, _)| part != 1.0) => {
                 Err(missing(self.fields(), &key, "models of this family rotate a part of a head"))
             }
             None => {
@@ -143,7 +143,7 @@ impl Resolver<'_> {
             (None, Some(factor)) => {
                 (Scaled::plain(RopeScaling::Linear { factor }), format!("{theta_source}, {factor_key}"))
             }
-            (None, None) if self.family.gguf_rope_freqs_needed => {
+            (None, None) if self.family.rope.gguf_freqs_needed => {
                 let kind = IncompleteKind::TensorMissing { name: ROPE_FREQS.into(), nearest: Vec::new() };
                 return Err(Error::incomplete(self.fields().file(), kind));
             }
@@ -155,7 +155,7 @@ impl Resolver<'_> {
     }
 
     fn note_absent_rope_freqs(&mut self, theta: f64) {
-        if let Some((base, context)) = self.family.gguf_rope_freqs_expected
+        if let Some((base, context)) = self.family.rope.gguf_freqs_expected
             && theta == base
             && self.sizes.context > context
         {
@@ -213,7 +213,7 @@ impl Resolver<'_> {
         // 32 and 1: the YaRN paper, transformers and llama.cpp.
         let beta_fast = turns(".rope.scaling.yarn_beta_fast", 32.0)?;
         let beta_slow = turns(".rope.scaling.yarn_beta_slow", 1.0)?;
-        let truncate = self.family.gguf_yarn_truncate;
+        let truncate = self.family.rope.gguf_yarn_truncate;
         let scaling = RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow, truncate };
         Ok(Scaled { scaling, magnitude })
     }
