@@ -11,7 +11,7 @@ use std::ops::Range;
 impl Model {
     /// The names of the labels that the model scores; none without a classification head.
     pub fn labels(&self) -> &[String] {
-        self.spec().weights.classifier.as_ref().map(|head| head.labels.as_slice()).unwrap_or_default()
+        self.spec().weights.classifier.as_ref().map(|head| &*head.labels).unwrap_or_default()
     }
 
     /// The scores of the [`labels`](Self::labels) of each of `texts`, F32 `[texts, labels]`, as the head gives them (logits): a
@@ -91,7 +91,7 @@ impl Model {
         let (ids, second_text) = pair.map_err(|tokens| EmbedError::TooLong { index, tokens, limit, why })?;
         let types = self.spec().weights.input.as_ref().and_then(|input| input.token_types.as_ref());
         // A model that tells no kinds apart has one row for all.
-        let second_text = second_text.filter(|_| types.is_some_and(|types| types.shape[0] > 1));
+        let second_text = second_text.filter(|_| types.is_some_and(|types| types.weight.shape[0] > 1));
         Ok(Text::new(ids, second_text))
     }
 

@@ -2,8 +2,6 @@
 //!
 //! All errors are here, so that every other module may use them and they use none.
 
-#[cfg(feature = "cuda")]
-mod cuda;
 mod draft;
 mod embed;
 mod session_file;
@@ -14,10 +12,10 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-#[cfg(feature = "cuda")]
-pub use cuda::{CudaError, NVRTC_VARIABLE};
 pub use draft::DraftError;
 pub use embed::EmbedError;
+#[cfg(feature = "cuda")]
+pub use model_factory_cuda::{CudaError, NVRTC_VARIABLE};
 pub use model_factory_engine::Error as EngineError;
 #[cfg(feature = "hub")]
 pub use model_factory_hub::HubError;
@@ -216,7 +214,7 @@ impl Error {
             #[cfg(feature = "hub")]
             Error::Hub(error) => hub_kind(error),
             #[cfg(feature = "cuda")]
-            Error::Cuda(error) => error.kind(),
+            Error::Cuda(error) => of_device(error.code()),
             Error::ContextOverflow { .. } => ErrorKind::TooLong,
             Error::Chat(error) if error.code() == 2 => ErrorKind::InvalidRequest,
             Error::Chat(error) => of_code(error.code()),
@@ -301,12 +299,19 @@ fn of_code(code: u8) -> ErrorKind {
     }
 }
 
+/// The kind of a device's error with this exit code: 1 is a fault of the library.
+fn of_device(code: u8) -> ErrorKind {
+    match code {
+        1 => ErrorKind::Internal,
+        code => of_code(code),
+    }
+}
+
 /// What a caller can do about an error of the engine.
 fn of_engine(error: &EngineError) -> ErrorKind {
     match error {
         EngineError::Files(error) => of_code(error.exit_code()),
-        EngineError::Device { code: 1, .. } => ErrorKind::Internal,
-        EngineError::Device { code, .. } => of_code(*code),
+        EngineError::Device { code, .. } => of_device(*code),
         EngineError::NoHead => ErrorKind::Unsupported,
         EngineError::TokenOutOfVocabulary { .. } => ErrorKind::InvalidRequest,
         EngineError::OutOfMemory { .. } | EngineError::CacheBudget { .. } => ErrorKind::OutOfMemory,
@@ -349,13 +354,6 @@ impl From<EngineError> for Error {
             },
             error => Error::Engine(error),
         }
-    }
-}
-
-#[cfg(feature = "cuda")]
-impl From<CudaError> for EngineError {
-    fn from(error: CudaError) -> EngineError {
-        EngineError::Device { code: error.code(), error: Arc::new(error) }
     }
 }
 

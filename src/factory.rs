@@ -416,7 +416,8 @@ impl ModelBuilder {
                     self.on_progress.tell(Stage::Upload, done, total);
                     Ok(self.cancel.check()?)
                 };
-                let device = || crate::cuda::CudaDevice::open(spec, &weights, plan, Some(gpu), *index, &uploaded);
+                let uuid = gpu.uuid.as_deref();
+                let device = || crate::cuda::CudaDevice::open(spec, &weights, plan, uuid, *index, &uploaded);
                 let compute = Box::new(Decoder::new(spec, &weights, plan, self.prefix_caching, device)?);
                 return Ok(Computed { compute, fingerprint: None, predictor: None });
             }

@@ -28,8 +28,6 @@ mod guides {
 
 mod answers;
 mod classify;
-#[cfg(feature = "cuda")]
-pub mod cuda;
 mod embed;
 pub mod error;
 mod extract;
@@ -66,6 +64,8 @@ pub use generate::{
 };
 pub use grammar::Grammar;
 pub use model::Model;
+#[cfg(feature = "cuda")]
+pub use model_factory_cuda as cuda;
 pub use model_factory_diagnostics as diagnostics;
 pub use model_factory_diagnostics::plan::{KvDtype, WeightStorage};
 pub use model_factory_diagnostics::spec::Pooling;

@@ -146,9 +146,10 @@ impl Model {
         compute.downcast_ref::<Decoder<crate::cuda::CudaDevice>>().map(Decoder::device)
     }
 
-    /// The same model, computed by another.
-    #[cfg(all(test, feature = "cuda"))]
-    pub(crate) fn with_compute(&self, compute: Box<dyn Compute>) -> Model {
+    /// The same model, computed by another decoder, for the tests of devices.
+    #[cfg(feature = "cuda")]
+    #[doc(hidden)]
+    pub fn with_compute(&self, compute: Box<dyn Compute>) -> Model {
         let Inner { spec, report, tokenizer, context_length, threads, load_time, .. } = &*self.0;
         Model::new(Inner {
             spec: spec.clone(),

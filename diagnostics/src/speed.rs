@@ -55,7 +55,7 @@ impl Speed {
         };
         let active = spec.active_bytes();
         // One row of the embedding is read, unless it is the head too.
-        let embedding = if spec.tied_embeddings { 0 } else { spec.weights.embedding.bytes };
+        let embedding = if spec.tied_embeddings { 0 } else { spec.weights.embedding.weight.bytes };
         let weights = active.saturating_sub(embedding);
         let cache = kv_bytes_read(spec, plan.context, plan.kv_dtype);
         if bandwidth == 0 || shares.0 * bandwidth as f64 > FASTEST * weights as f64 {

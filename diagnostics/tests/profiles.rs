@@ -403,7 +403,7 @@ fn speed_is_bandwidth_over_the_bytes_of_a_token() {
     let (spec, input) = gguf(&LLAMA_31_8B, "Q8_0");
     let on = |name: &str| assess(&spec, &input, &machine(name), &Policy { context: Some(4096), ..Policy::default() });
     let speed = on("l40s").speed.expect("a speed");
-    let weights = spec.tensors().map(|tensor| tensor.bytes).sum::<u64>() - spec.weights.embedding.bytes;
+    let weights = spec.tensors().map(|tensor| tensor.bytes).sum::<u64>() - spec.weights.embedding.weight.bytes;
     let cache = 4096 * 32 * 2 * 8 * 128 * 4;
     assert_eq!((speed.weight_bytes_per_token, speed.cache_bytes_per_token), (weights, cache));
     // Two digits are kept.

@@ -65,7 +65,7 @@ fn qwen35_has_delta_nets_and_gated_attention_in_every_format() {
         let shapes = |input: &DeltaInput| input.linears().map(|linear| linear.unwrap().weight.shape.clone());
         assert_eq!(shapes(&net.qkvz), [vec![128, 32], vec![64, 32]]);
         assert_eq!((shapes(&net.ba), net.out.weight.shape.as_slice()), ([vec![4, 32], vec![4, 32]], &[32, 64][..]));
-        assert_eq!((net.conv.channels(), net.conv.kernel(), net.conv.weight.shape.len()), (128, 4, 2));
+        assert_eq!((net.conv.channels, net.conv.kernel, net.conv.weight.shape.len()), (128, 4, 2));
         assert_eq!((net.dt_bias.shape.as_slice(), net.decay.shape.as_slice()), (&[4][..], &[4][..]));
         assert_eq!(layers[0].mixer.layer.projected(), 128 + 64 + 2 * 4);
         // The norm of a delta net's output is stored as it is, all others as offsets in safetensors.
@@ -94,7 +94,7 @@ fn lfm2_has_short_convolutions_in_every_format() {
             (conv.bcx.weight.shape.as_slice(), conv.out.weight.shape.as_slice()),
             (&[96, 32][..], &[32, 32][..])
         );
-        assert_eq!((conv.conv.channels(), conv.conv.kernel(), conv.conv.bias.is_some()), (32, 3, false));
+        assert_eq!((conv.conv.channels, conv.conv.kernel, conv.conv.bias.is_some()), (32, 3, false));
         assert!(
             spec.weights.final_norm.as_ref().unwrap().weight.name.contains("embd_norm") || !format.ends_with(".gguf")
         );
@@ -116,7 +116,7 @@ fn granite_4_has_mamba_2_with_experts_or_without() {
         assert_eq!(rows, [64, 64 + 2 * 16, 4]);
         assert_eq!(mamba.input.weight.offset, mamba.gate.weight.offset + mamba.gate.weight.bytes);
         assert_eq!(mamba.step.weight.offset, mamba.input.weight.offset + mamba.input.weight.bytes);
-        assert_eq!((mamba.conv.channels(), mamba.conv.kernel(), mamba.conv.bias.is_some()), (96, 4, true));
+        assert_eq!((mamba.conv.channels, mamba.conv.kernel, mamba.conv.bias.is_some()), (96, 4, true));
         for (vector, length) in [(&mamba.step_bias, 4), (&mamba.decay, 4), (&mamba.skip, 4), (&mamba.norm.weight, 64)] {
             assert_eq!(vector.shape, [length], "{format}: {}", vector.name);
         }

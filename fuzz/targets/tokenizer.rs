@@ -7,11 +7,11 @@ mod common;
 use common::random::Random;
 use common::{json, steps};
 use libfuzzer_sys::{fuzz_mutator, fuzz_target, fuzzer_mutate};
+use model_factory::tokenizer::Tokenizer;
 use model_factory_diagnostics::header::config::{ConfigFiles, JsonFile};
 use model_factory_diagnostics::header::{Metadata, TensorTable};
 use model_factory_diagnostics::source::Format;
 use model_factory_diagnostics::tokenizer::TokenizerSpec;
-use model_factory::tokenizer::Tokenizer;
 use std::io::Write;
 use std::path::Path;
 

@@ -3,8 +3,8 @@
 
 use library::cancel::CancellationToken;
 use library::scheduler::queue::{Caller, Queue, Steps, Waiting};
-use library::threads::Pool;
 use library::threads; // by the path that it has in the library
+use library::threads::Pool;
 use loom::cell::UnsafeCell;
 use loom::hint;
 use loom::sync::Arc;

@@ -1,10 +1,10 @@
 //! Layers with a window keep the positions that a later one may see: the memory that is planned, and no other bits.
 #![allow(clippy::expect_used, clippy::unwrap_used)] // a test that cannot go on says why
 
-use crate::common;
+use crate::common::{self, bits};
 
 use model_factory::diagnostics::plan::{KV_PAGE, KvSize};
-use model_factory::{GenerateOptions, KvDtype, Model, Session};
+use model_factory::{GenerateOptions, KvDtype, Model};
 
 /// Fixtures whose windows of 24 and 40 positions leave most of their contexts out: some layers, all layers, layers that read what others
 /// store.
@@ -17,10 +17,6 @@ fn load(fixture: &str, prefix_caching: bool) -> Model {
 
 fn tokens(seed: u32, count: usize) -> Vec<u32> {
     (0..count as u32).map(|index| (index * 97 + seed * 13 + index * index % 7) % 256).collect()
-}
-
-fn bits(session: &mut Session, tokens: &[u32]) -> Vec<u32> {
-    session.forward(tokens).unwrap().to_vec1::<f32>().unwrap().into_iter().map(f32::to_bits).collect()
 }
 
 /// The bits behind `ids`, computed at once by a session of its own.

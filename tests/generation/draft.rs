@@ -2,7 +2,7 @@
 //! it. Not for `TEST_DEVICE`: a draft model beside a model on a GPU is refused.
 #![allow(clippy::expect_used, clippy::unwrap_used, clippy::print_stdout)] // a test that cannot go on says why
 
-use crate::common;
+use crate::common::{self, demo};
 
 use common::given::{Given, bits, generate, kinds, on_gpu, options, repeating};
 use common::spans::{Begun, watch_thread, watch_threads};
@@ -14,10 +14,6 @@ use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::thread;
-
-fn demo() -> PathBuf {
-    common::fixtures().join("demo")
-}
 
 fn small_demo() -> PathBuf {
     common::fixtures().join("demo-q4_k_m.gguf")

@@ -1,7 +1,7 @@
 //! Options of a generation and of a load on the bundled model, as a program uses them.
 #![allow(clippy::expect_used, clippy::unwrap_used)] // a test that cannot go on says why
 
-use crate::common;
+use crate::common::{self, demo};
 
 use model_factory::diagnostics::DType;
 use model_factory::diagnostics::spec::{RouterScore, Sampling};
@@ -11,10 +11,6 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 const PROMPT: &str = "Once upon a time";
-
-fn demo() -> PathBuf {
-    common::fixtures().join("demo")
-}
 
 fn model() -> Model {
     UnifiedModelFactory::load(demo()).unwrap()

@@ -1,12 +1,11 @@
 //! Loads and computations that are watched and cancelled from outside. What is counted is work, not time.
 #![allow(clippy::expect_used, clippy::print_stdout, clippy::unwrap_used)] // a test that cannot go on says why
 
-use crate::common;
+use crate::common::{self, bits, demo};
 
 use common::spans::{Begun, watch_thread, watch_threads};
 use model_factory::{
-    CancellationToken, Error, FinishReason, GenerateOptions, Message, Model, ModelBuilder, Progress, Session, Stage,
-    TextModel,
+    CancellationToken, Error, FinishReason, GenerateOptions, Message, Model, ModelBuilder, Progress, Stage, TextModel,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -16,10 +15,6 @@ use std::time::{Duration, Instant};
 
 /// Tokens of a chunk of a prompt.
 const CHUNK: usize = model_factory::diagnostics::plan::PREFILL_CHUNK;
-
-fn demo() -> PathBuf {
-    common::fixtures().join("demo")
-}
 
 fn builder() -> ModelBuilder {
     watch_threads();
@@ -51,11 +46,6 @@ fn cancel_at_layer<R>(at: usize, cancel: &CancellationToken, body: impl FnOnce()
     };
     let result = watch_thread(watch, body);
     (begun.load(Ordering::Relaxed), result)
-}
-
-fn bits(session: &mut Session, tokens: &[u32]) -> Vec<u32> {
-    let logits = session.forward(tokens).unwrap().to_vec1::<f32>().unwrap();
-    logits.into_iter().map(f32::to_bits).collect()
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Sequences that begin alike share the pages of what they have in common: computed once, held once, and no bit differs.
 #![allow(clippy::expect_used, clippy::unwrap_used)] // a test that cannot go on says why
 
-use crate::common;
+use crate::common::{self, bits};
 
 use model_factory::diagnostics::plan::KV_PAGE;
 use model_factory::{EngineError, Error, GenerateOptions, KvDtype, Model, Session};
@@ -25,10 +25,6 @@ fn with(start: &[u32], seed: u32, count: usize) -> Vec<u32> {
 /// Ids that every fixture has.
 fn small(ids: Vec<u32>) -> Vec<u32> {
     ids.into_iter().map(|id| id % 256).collect()
-}
-
-fn bits(session: &mut Session, tokens: &[u32]) -> Vec<u32> {
-    session.forward(tokens).unwrap().to_vec1::<f32>().unwrap().into_iter().map(f32::to_bits).collect()
 }
 
 /// Ids, and the tokens of the prompt that were found and that were computed.

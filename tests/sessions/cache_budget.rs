@@ -1,15 +1,10 @@
 //! The sessions of one model share the memory that was planned for their KV caches, and what exceeds it is refused.
 #![allow(clippy::expect_used, clippy::panic)] // a test that cannot go on says why
 
-use crate::common;
+use crate::common::{self, bits};
 
 use common::phi_128k::{cache, tokens, write_128k};
 use model_factory::{EngineError, Error, Session};
-
-fn bits(session: &mut Session, tokens: &[u32]) -> Vec<u32> {
-    let logits = session.forward(tokens).expect("tokens compute").to_vec1::<f32>().expect("logits");
-    logits.into_iter().map(f32::to_bits).collect()
-}
 
 #[test]
 fn sessions_share_what_was_planned_for_them() {

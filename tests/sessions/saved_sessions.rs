@@ -1,7 +1,7 @@
 //! A session that was saved and restored goes on with the same bits, in whatever process; its file is replaced whole.
 #![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic, clippy::print_stdout)] // a test that cannot go on says why
 
-use crate::common;
+use crate::common::{self, bits};
 
 use common::phi_128k::{cache, tokens, write_128k};
 use common::spans;
@@ -20,12 +20,6 @@ fn builder() -> ModelBuilder {
 fn load(path: &Path, dtype: KvDtype, threads: usize) -> Model {
     spans::watch_threads();
     builder().kv_cache(dtype).threads(threads).load(path).expect("a fixture loads")
-}
-
-/// The bits of the logits after `tokens`.
-fn bits(session: &mut Session, tokens: &[u32]) -> Vec<u32> {
-    let logits = session.forward(tokens).expect("tokens compute").to_vec1::<f32>().expect("logits");
-    logits.into_iter().map(f32::to_bits).collect()
 }
 
 /// The bits of the logits after `token` and after each of the next `count`, the likeliest at each place, and these.

@@ -10,6 +10,7 @@ mod json;
 pub mod limits;
 pub mod source;
 pub mod tokenizer;
+pub mod tool_calls;
 
 pub use cancel::{CancellationToken, Cancelled};
 pub use error::{Error, Result};

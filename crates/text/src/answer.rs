@@ -11,7 +11,8 @@ use model_factory_dtypes::memory;
 
 pub use piece::{LogProbs, Piece};
 pub use stop::{FinishReason, StopStrings, StopTokens};
-pub use thinking::{Thinking, Told};
+pub(crate) use thinking::MARKS;
+pub use thinking::{Thinking, TokenClass};
 
 /// What a model said, once it is whole.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -63,9 +64,6 @@ impl Answer {
         Ok(())
     }
 }
-
-/// Marks of a thought.
-const MARKS: [(&str, &str); 2] = [("<think>", "</think>"), ("[THINK]", "[/THINK]")];
 
 /// What a piece adds to an answer.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -135,11 +133,11 @@ impl AnswerReader {
         if !self.begun {
             let opens = |text: &str| MARKS.iter().any(|(open, _)| text.len() < open.len() && open.starts_with(text));
             let text = self.held.trim_start();
-            let behind = MARKS.iter().find_map(|(open, _)| text.strip_prefix(open)).unwrap_or(text).trim_start();
-            if behind.is_empty() || (!ended && opens(behind)) {
+            let after = MARKS.iter().find_map(|(open, _)| text.strip_prefix(open)).unwrap_or(text).trim_start();
+            if after.is_empty() || (!ended && opens(after)) {
                 return String::new();
             }
-            from = self.held.len() - behind.len();
+            from = self.held.len() - after.len();
         }
         let text = &self.held[from..];
         let whole = text.trim_end();

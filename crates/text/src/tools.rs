@@ -1,14 +1,12 @@
-//! What a model says -> its calls of tools, and the text beside them.
+//! What a model says -> its calls of tools, and the other text.
 
-mod arguments;
 mod calls;
 mod grammar;
-mod literal;
-mod read;
 mod reader;
 
 pub use calls::Calls;
 pub(crate) use grammar::grammar;
+pub use model_factory_format::tool_calls::Tool;
 pub use reader::{CallReader, Part};
 
 use serde::ser::SerializeMap;
@@ -34,7 +32,7 @@ pub struct ToolCall {
 }
 
 impl ToolCall {
-    /// A call that was made before, for a conversation that is told anew.
+    /// A call that was made before, for a conversation that is told again.
     pub fn new(id: impl Into<String>, name: impl Into<String>, arguments: Map<String, Value>) -> ToolCall {
         ToolCall { id: id.into(), name: name.into(), arguments, json: None }
     }
@@ -90,15 +88,7 @@ pub enum ToolChoice {
     None,
 }
 
-/// A tool that a model may call.
-#[derive(Clone, Debug)]
-pub struct Tool {
-    name: String,
-    /// The JSON schema of its arguments.
-    parameters: Value,
-}
-
-/// The tools of `schemas`: `{"type": "function", "function": {"name": .., "parameters": ..}}`, or the inner object alone. What
+/// The tools of `schemas`: `{"type": "function", "function": {"name": .., "parameters": ..}}`, or only the inner object. What
 /// has no name is left out: the template is what makes something of it.
 pub fn tools(schemas: &[Value]) -> Vec<Tool> {
     let tool = |schema: &Value| {

@@ -103,7 +103,7 @@ fn fits(shares: &[Share], available: u64) -> bool {
 /// llama.cpp: whole layers on each machine. The embedding stays in the file that the first one maps.
 fn by_layers(spec: &ModelSpec, context: usize, device: String, available: u64) -> Option<Distribution> {
     let loads = Loads::new(spec, context, 1);
-    let embedding = spec.weights.embedding.bytes;
+    let embedding = spec.weights.embedding.weight.bytes;
     let counts = 2..=MOST.min(spec.layers());
     let shares = counts.map(|count| loads.split(count, embedding)).find(|shares| fits(shares, available))?;
     let engine = ServingEngine::LlamaCpp;
@@ -122,7 +122,7 @@ fn by_matrices(spec: &ModelSpec, context: usize, device: String, available: u64)
     splits.sort_by_key(|&(gpus, groups)| (groups, gpus));
     let (gpus, shares) = splits.into_iter().find_map(|(gpus, groups)| {
         let loads = Loads::new(spec, context, gpus);
-        let shares = loads.split(groups, spec.weights.embedding.bytes.div_ceil(gpus as u64));
+        let shares = loads.split(groups, spec.weights.embedding.weight.bytes.div_ceil(gpus as u64));
         fits(&shares, available).then_some((gpus, shares))
     })?;
     let shares = shares.into_iter().flat_map(|share| std::iter::repeat_n(share, gpus)).collect();

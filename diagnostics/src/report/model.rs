@@ -279,7 +279,7 @@ impl ModelSummary {
             tied_embeddings: spec.tied_embeddings,
             rope: spec.rope().map(RopeSummary::new),
             embeds: EmbedsSummary::new(spec),
-            labels: spec.weights.classifier.as_ref().map(|classifier| classifier.labels.clone()).unwrap_or_default(),
+            labels: spec.weights.classifier.as_ref().map(|classifier| classifier.labels.to_vec()).unwrap_or_default(),
             sliding_window: spec.sliding_window(),
             windows: windows(spec),
             dtypes: dtypes(spec, engine),
@@ -336,7 +336,7 @@ fn layer_bytes(spec: &ModelSpec) -> Vec<LayerBytes> {
         LayerBytes { name, bytes }
     };
     let input = weights.input.iter().flat_map(|input| input.tensors());
-    let embedding = std::iter::once(&weights.embedding).chain(input);
+    let embedding = std::iter::once(&weights.embedding.weight).chain(input);
     let embedding = part("embedding".into(), &mut embedding.chain(spec.rope_tensors()));
     let layers = weights.layers.iter().enumerate();
     let layers = layers.map(|(index, layer)| part(format!("layer {index}"), &mut layer.tensors()));

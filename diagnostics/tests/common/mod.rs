@@ -175,7 +175,7 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
     });
     let weights = ModelWeights {
         joined: None,
-        embedding: tensor("model.embed_tokens.weight".into(), dtypes.matrix, &[vocab, hidden]),
+        embedding: linear("model.embed_tokens.weight".into(), dtypes.matrix, vocab, hidden),
         input: None,
         layer_embedding: None,
         layers: layers.collect(),

@@ -6,6 +6,7 @@ pub mod random;
 pub mod sections;
 pub mod steps;
 
+use model_factory::tokenizer::Tokenizer;
 use model_factory_diagnostics::error::{Error, IncompleteKind};
 use model_factory_diagnostics::family::REGISTRY;
 use model_factory_diagnostics::hardware::profiles::PROFILES;
@@ -13,7 +14,6 @@ use model_factory_diagnostics::header::{Header, Metadata, TensorTable};
 use model_factory_diagnostics::report::InputSummary;
 use model_factory_diagnostics::source::{Format, ModelSource, SourceFile};
 use model_factory_diagnostics::{Policy, Report, assess, spec};
-use model_factory::tokenizer::Tokenizer;
 use std::path::Path;
 
 /// The header of a model of one file `name` with `bytes` bytes.

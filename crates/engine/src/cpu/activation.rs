@@ -1,9 +1,9 @@
 //! The activation of a feed-forward layer.
 
-use super::{CpuDevice, Matrix, Operands, scratch};
+use super::{CpuDevice, Operands, scratch};
 use crate::kernels::{self, Isa};
 use crate::memory;
-use model_factory_spec::spec::Activation;
+use model_factory_spec::spec::{Activation, DenseWeights};
 
 /// `out` = the activation of a row's products.
 pub(super) fn activate<Gate>(isa: Isa, activation: &Activation<Gate>, gate: &[f32], up: &[f32], out: &mut [f32]) {
@@ -28,14 +28,12 @@ pub(super) fn activate<Gate>(isa: Isa, activation: &Activation<Gate>, gate: &[f3
 }
 
 impl CpuDevice {
-    /// What `down` reads: the activation of the products of `inputs` with `up` and the gate.
+    /// What the down projection reads: the activation of the products of `inputs` with the up projection and the gate.
     pub(super) fn up_activate(
         &self,
         inputs: &Operands,
         tokens: usize,
-        up: &Matrix,
-        activation: &Activation<Matrix>,
-        down: &Matrix,
+        DenseWeights { up, activation, down }: &DenseWeights<CpuDevice>,
     ) -> memory::Result<Operands> {
         let gate = activation.gate();
         let products = 1 + usize::from(gate.is_some());

@@ -4,10 +4,11 @@ mod whole;
 
 use super::page::{KvPage, PageElement, PageLayout, TILES};
 use super::{CpuDevice, Heads, TASK_ROWS};
-use crate::decoder::{AttentionOptions, Sequence, floats};
-use crate::kernels::{Isa, KvTile, Query, STATE, TILE, add_floats, attend};
+use crate::decoder::{Sequence, floats};
+use crate::kernels::{Isa, KvTile, Query, STATE, Scoring, TILE, add_floats, attend};
 use crate::memory::{self, Refusals};
 use crate::threads::Pool;
+use model_factory_spec::spec::AttentionWeights;
 use std::ops::Range;
 
 /// Tiles of a part: each query's softmax over a part of the context is made by itself, so that parts are tasks of their own
@@ -18,14 +19,14 @@ const PART: usize = 1024 / TILE;
 const PAGES: &str = "the pages that attention reads";
 const QUERIES: &str = "queries of attention";
 
-/// Attention of every row over the cached positions up to its own, as the options say.
+/// Attention of every row over the cached positions up to its own, as the layer says.
 pub(super) struct AttentionPass<'a> {
     pub(super) isa: Isa,
     pub(super) pool: &'a Pool,
     pub(super) layout: &'a PageLayout,
     pub(super) heads: Heads,
     pub(super) layer: usize,
-    pub(super) options: &'a AttentionOptions<CpuDevice>,
+    pub(super) weights: &'a AttentionWeights<CpuDevice>,
     pub(super) sequences: &'a [Sequence<'a, KvPage>],
     /// `[rows, width]`: q, and what was projected beside it.
     pub(super) qkv: &'a [f32],
@@ -33,6 +34,10 @@ pub(super) struct AttentionPass<'a> {
 }
 
 impl AttentionPass<'_> {
+    fn scoring(&self) -> Scoring {
+        Scoring { scale: self.weights.score_scale, cap: self.weights.score_cap }
+    }
+
     /// Fills `out` `[rows, queries * head_dim]` from pages of `E`.
     pub(super) fn fill<E: PageElement>(&self, out: &mut [f32]) -> memory::Result<()> {
         let Heads { queries, kv, dim, .. } = self.heads;
@@ -82,7 +87,7 @@ impl AttentionPass<'_> {
     /// The positions that a row of `sequence` sees.
     fn positions(&self, sequence: &Sequence<'_, KvPage>, row: usize) -> Range<usize> {
         let end = sequence.start + row - sequence.rows.start + 1;
-        self.options.window.map_or(0, |window| end.saturating_sub(window))..end
+        self.weights.window.map_or(0, |window| end.saturating_sub(window))..end
     }
 
     /// The tiles that some of `rows` see.
@@ -171,7 +176,7 @@ impl<E: PageElement> Context<'_, E> {
 
     /// Ends the query `index` of those that share the keys of `head`.
     fn finish(&self, head: usize, index: usize, mut query: Query<'_>) {
-        if let Some(sinks) = &self.attend.options.sinks {
+        if let Some(sinks) = &self.attend.weights.sinks {
             let Heads { queries, kv, .. } = self.attend.heads;
             let head = head * (queries / kv) + index;
             let mut sink = [0.0];
@@ -191,7 +196,7 @@ impl<E: PageElement> Context<'_, E> {
     /// Lets `queries`, those of `rows`, go through `tiles`.
     fn through(&self, head: usize, rows: &Range<usize>, tiles: Range<usize>, queries: &mut [Query<'_>]) {
         let Heads { kv, dim, .. } = self.attend.heads;
-        let (group, scoring) = (queries.len() / rows.len(), self.attend.options.scoring);
+        let (group, scoring) = (queries.len() / rows.len(), self.attend.scoring());
         let tile = |index: usize| {
             let (page, first, len) = (self.pages[index / TILES], head * TILES + index % TILES, E::tile_len(dim));
             let of = |tile: usize| &page[tile * len..][..len];

@@ -1,20 +1,19 @@
 //! Pooled hidden states -> scores of labels.
 
-use super::{CpuDevice, Matrix, NormVectors};
-use crate::decoder::Classifier;
+use super::{CpuDevice, Matrix};
 use crate::kernels;
 use crate::memory;
-use model_factory_spec::spec::DenseActivation;
+use model_factory_spec::spec::{ClassifierDense, ClassifierWeights, DenseActivation};
 
 impl CpuDevice {
     /// The scores of the labels of each of `rows` `[rows, hidden]`.
     pub(super) fn label_scores(
         &self,
-        head: &Classifier<Matrix, NormVectors>,
+        head: &ClassifierWeights<CpuDevice>,
         mut rows: Vec<f32>,
     ) -> memory::Result<Vec<f32>> {
-        if let Some((dense, activation, norm)) = &head.dense {
-            rows = self.products(dense, &rows)?;
+        if let Some(ClassifierDense { linear, activation, norm }) = &head.dense {
+            rows = self.products(linear, &rows)?;
             match activation {
                 DenseActivation::Tanh => rows.iter_mut().for_each(|x| *x = x.tanh()),
                 DenseActivation::Gelu => kernels::gelu_erf(self.isa, &mut rows),

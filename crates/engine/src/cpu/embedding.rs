@@ -1,15 +1,16 @@
 //! What is added to a token's embedding; and embeddings of layers: what each block reads of them, and its gate.
 
-use super::{CpuDevice, KvPage, Matrix, NormVectors, TASK_ROWS, scratch};
-use crate::decoder::{EmbeddingInput, JoinedInput, LayerEmbedding, Sequence};
+use super::{CpuDevice, KvPage, Matrix, TASK_ROWS, scratch};
+use crate::decoder::Sequence;
 use crate::kernels;
 use crate::memory::{self, Refusals};
+use model_factory_spec::spec::{InputWeights, JoinedInput, LayerEmbeddingWeights, PositionWeights};
 
 /// `hidden` += the rows of `input` that the positions of `sequences` and their kinds of tokens are.
 pub(super) fn add_input(
     device: &CpuDevice,
     sequences: &[Sequence<'_, KvPage>],
-    input: &EmbeddingInput<Matrix, NormVectors>,
+    input: &InputWeights<CpuDevice>,
     hidden: &mut [f32],
 ) -> memory::Result<()> {
     let (width, isa) = (device.buffers.hidden, device.isa);
@@ -25,7 +26,7 @@ pub(super) fn add_input(
                 types.dequantize_row(kind, stored);
                 kernels::add(isa, hidden, stored);
             }
-            if let Some((rows, first)) = &input.positions {
+            if let Some(PositionWeights { rows, first }) = &input.positions {
                 rows.dequantize_row(first + position, stored);
                 kernels::add(isa, hidden, stored);
             }
@@ -38,7 +39,7 @@ pub(super) fn add_input(
 pub(super) fn join(
     device: &CpuDevice,
     rows: usize,
-    joined: &JoinedInput<Matrix, NormVectors>,
+    joined: &JoinedInput<CpuDevice>,
     given: &[f32],
     hidden: &mut [f32],
 ) -> memory::Result<()> {
@@ -60,10 +61,10 @@ pub(super) fn inputs(
     device: &CpuDevice,
     ids: &[u32],
     hidden: &[f32],
-    embedding: &LayerEmbedding<CpuDevice>,
+    embedding: &LayerEmbeddingWeights<CpuDevice>,
     inputs: &mut [f32],
 ) -> memory::Result<()> {
-    let LayerEmbedding { width, embedding, projection, norm } = embedding;
+    let LayerEmbeddingWeights { width, embedding, projection, norm } = embedding;
     let all = projection.outputs();
     let operands = device.normed(None, hidden, &[projection])?;
     device.multiply(&[projection], &operands, ids.len(), inputs)?;

@@ -7,10 +7,9 @@
 use super::activation::activate;
 use super::routing::{Choice, choose};
 use super::{CpuDevice, Matrix, NormVectors, Operands, scratch};
-use crate::decoder::{Dense, Experts, SharedExpert};
 use crate::kernels;
 use crate::memory::{self, Refusals, Result};
-use model_factory_spec::spec::ExpertGates;
+use model_factory_spec::spec::{ExpertGates, ExpertsWeights, SharedExpert};
 use std::ops::Range;
 
 /// Bytes of the experts' weights that a task reads at a time while one row is computed.
@@ -58,7 +57,7 @@ impl CpuDevice {
         &self,
         hidden: &[f32],
         norm: Option<&NormVectors>,
-        experts: &Experts<Matrix, NormVectors>,
+        experts: &ExpertsWeights<CpuDevice>,
     ) -> Result<Routed> {
         let width = experts.router.inputs();
         let tokens = hidden.len() / width;
@@ -82,8 +81,9 @@ impl CpuDevice {
     }
 
     /// The experts that rows are given to.
-    fn visits(&self, normed: &[f32], experts: &Experts<Matrix, NormVectors>) -> Result<(Vec<Visit>, Vec<VisitRow>)> {
+    fn visits(&self, normed: &[f32], experts: &ExpertsWeights<CpuDevice>) -> Result<(Vec<Visit>, Vec<VisitRow>)> {
         let (router, routing) = (&experts.router, &experts.routing);
+        let choice_bias = experts.choice_bias.as_deref().unwrap_or_default();
         let tokens = normed.len() / router.inputs();
         let operands = self.converted(normed, &[router])?;
         let mut scores = memory::zeros(tokens * routing.experts, "the outputs of a router")?;
@@ -93,9 +93,9 @@ impl CpuDevice {
         chosen.resize(tokens * routing.chosen, none);
         let each = scores.chunks_exact_mut(routing.experts).zip(chosen.chunks_exact_mut(routing.chosen));
         each.for_each(|(scores, chosen)| {
-            choose(self.isa, routing, &experts.choice_bias, scores, chosen);
-            if !experts.expert_scales.is_empty() {
-                chosen.iter_mut().for_each(|choice| choice.weight *= experts.expert_scales[choice.expert]);
+            choose(self.isa, routing, choice_bias, scores, chosen);
+            if let Some(scales) = &experts.expert_scales {
+                chosen.iter_mut().for_each(|choice| choice.weight *= scales[choice.expert]);
             }
         });
 
@@ -131,12 +131,12 @@ impl CpuDevice {
         &self,
         normed: &[f32],
         width: usize,
-        experts: &Experts<Matrix, NormVectors>,
+        experts: &ExpertsWeights<CpuDevice>,
         visits: &[Visit],
         rows: &[VisitRow],
     ) -> Result<Vec<Operands>> {
-        let Experts { up, activation, down, feed_forward, .. } = experts;
-        let (gate, feed_forward) = (activation.gate().and_then(ExpertGates::apart), *feed_forward);
+        let ExpertsWeights { up, activation, down, .. } = experts;
+        let (gate, feed_forward) = (activation.gate().and_then(ExpertGates::apart), experts.feed_forward());
         // Rows of up for each column of down.
         let turns = up.outputs / feed_forward;
         let forms = |visit: &Visit| {
@@ -218,10 +218,9 @@ impl CpuDevice {
     }
 
     /// What the down projection of the shared expert reads.
-    fn activate_shared(&self, normed: &[f32], tokens: usize, shared: &SharedExpert<Matrix>) -> Result<SharedRows> {
-        let Dense { up, activation, down } = &shared.dense;
-        let products: Vec<&Matrix> = std::iter::once(up).chain(activation.gate()).collect();
-        let activated = self.up_activate(&self.converted(normed, &products)?, tokens, up, activation, down)?;
+    fn activate_shared(&self, normed: &[f32], tokens: usize, shared: &SharedExpert<CpuDevice>) -> Result<SharedRows> {
+        let inputs = self.converted(normed, &shared.dense.inputs())?;
+        let activated = self.up_activate(&inputs, tokens, &shared.dense)?;
         let mut weights = memory::zeros(tokens, "the weights of the shared expert")?;
         match &shared.router {
             Some(router) => {
@@ -238,7 +237,7 @@ impl CpuDevice {
         &self,
         routed: &Routed,
         tokens: usize,
-        experts: &Experts<Matrix, NormVectors>,
+        experts: &ExpertsWeights<CpuDevice>,
         scale: f32,
         hidden: &mut [f32],
     ) -> Result<()> {

@@ -1,10 +1,10 @@
 //! The sizes of attention, and what becomes of queries, keys and values before they are stored.
 
 use super::{CpuDevice, TASK_ROWS, scratch};
-use crate::decoder::{Angles, HeadOptions, Stored};
+use crate::decoder::Angles;
 use crate::kernels;
 use crate::memory::{self, Refusals};
-use model_factory_spec::spec::{KeysValues, Mixer};
+use model_factory_spec::spec::{AttentionWeights, KeysValues, Mixer};
 
 /// The sizes of attention.
 #[derive(Clone, Copy, Debug)]
@@ -62,17 +62,21 @@ impl Heads {
 }
 
 impl CpuDevice {
-    /// Norms q, k and v as `options` say, and rotates every head of q and k by its row's position where angles are.
+    /// Norms q, k and v as `attention` says, and rotates every head of q and k by its row's position where angles are.
     pub(super) fn rotate(
         &self,
         heads: Heads,
-        options: &HeadOptions<'_, CpuDevice>,
+        attention: &AttentionWeights<CpuDevice>,
         angles: Option<&Angles>,
         rows: usize,
         qkv: &mut [f32],
     ) -> memory::Result<()> {
         let (Heads { dim, .. }, width) = (heads, qkv.len() / rows.max(1));
-        let kv = if options.stored == Stored::Nothing { 0 } else { heads.kv };
+        let own = attention.kv.own();
+        let kv = if own.is_some() { heads.kv } else { 0 };
+        let keys_are_values = own.is_some_and(|own| own.v.is_none());
+        let v_norm_eps = own.and_then(|own| own.v_norm_eps).map(|eps| eps as f32);
+        let norms = [attention.q_norm.as_ref(), attention.k_norm()];
         let refusals = Refusals::default();
         self.pool.run_grid(qkv, width, TASK_ROWS, &[0, width], &|tile, out| {
             for row in tile.rows.clone() {
@@ -82,13 +86,13 @@ impl CpuDevice {
                 }
                 let (k, v) = others.split_at_mut(kv * dim);
                 let q = &mut q[..heads.width()];
-                if options.stored == Stored::Keys {
+                if keys_are_values {
                     v.copy_from_slice(k);
                 }
-                if let Some(eps) = options.v_norm_eps {
+                if let Some(eps) = v_norm_eps {
                     v.chunks_exact_mut(dim).for_each(|head| kernels::divide_by_rms(self.isa, head, eps));
                 }
-                for (norm, heads) in [(options.q_norm, &mut *q), (options.k_norm, &mut *k)] {
+                for (norm, heads) in norms.into_iter().zip([&mut *q, &mut *k]) {
                     let Some(norm) = norm else { continue };
                     for heads in heads.chunks_exact_mut(norm.width()) {
                         refusals.note(scratch::with_scratch(norm.width(), |plain| {

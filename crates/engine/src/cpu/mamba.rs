@@ -1,15 +1,14 @@
 //! Layers of Mamba-2, over the rows of each sequence in their order.
 
-use super::norm::NormVectors;
 use super::scratch::{with_scratch, with_scratch_parts};
 use super::states::{StateHeads, decays, numbers, softplus};
 use super::{CpuDevice, KvPage};
-use crate::decoder::{Mamba2, Sequence};
+use crate::decoder::Sequence;
 use crate::error::Result;
 use crate::kernels::{DeltaRows, DeltaState, delta_scratch, swiglu};
 use crate::memory::{self, Refusals};
 use crate::threads::TileMut;
-use crate::weights::WeightView;
+use model_factory_spec::spec::Mamba2Weights;
 
 impl CpuDevice {
     /// See [`Device::mamba2`](crate::decoder::Device::mamba2).
@@ -17,11 +16,11 @@ impl CpuDevice {
         &self,
         sequences: &mut [Sequence<'_, KvPage>],
         layer: usize,
-        mamba: &Mamba2<WeightView, NormVectors>,
+        mamba: &Mamba2Weights<CpuDevice>,
         projected: &mut [f32],
         mixed: &mut Vec<f32>,
     ) -> Result<()> {
-        let &Mamba2 { heads, groups, head_dim, state_dim, .. } = mamba;
+        let &Mamba2Weights { heads, groups, head_dim, state_dim, .. } = mamba;
         let values = heads * head_dim;
         let width = mamba.conv.channels + values + heads;
         self.convolve_rows(sequences, layer, &mamba.conv, true, projected, width)?;
@@ -50,7 +49,7 @@ impl CpuDevice {
 /// A head of Mamba-2.
 struct Head<'a> {
     device: &'a CpuDevice,
-    mamba: &'a Mamba2<WeightView, NormVectors>,
+    mamba: &'a Mamba2Weights<CpuDevice>,
     index: usize,
     /// What its steps are multiplied by, and what is added before their softplus.
     decay: [f64; 2],
@@ -69,7 +68,7 @@ impl Head<'_> {
         at: usize,
     ) -> memory::Result<()> {
         let &Head { device: &CpuDevice { isa, .. }, mamba, index, decay: [decay, bias], skip } = self;
-        let &Mamba2 { heads, groups, head_dim, state_dim, step_limit: [least, most], .. } = mamba;
+        let &Mamba2Weights { heads, groups, head_dim, state_dim, step_limit: [least, most], .. } = mamba;
         let (values, keys) = (heads * head_dim, groups * state_dim);
         let width = mamba.conv.channels + values + heads;
         let count = projected.len() / width;

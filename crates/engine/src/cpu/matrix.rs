@@ -10,7 +10,7 @@ use model_factory_spec::spec::{Int8, LinearWeights};
 use std::ops::Range;
 
 /// A weight `[outputs, inputs]` with its kernel and bias.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Matrix {
     kernel: Kernel,
     /// How it reads activations.
@@ -25,7 +25,7 @@ pub struct Matrix {
 }
 
 /// What a weight is scaled by.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Scales {
     Int8(Int8Scales),
     /// A byte for each block of a row.
@@ -33,7 +33,7 @@ enum Scales {
 }
 
 /// The scales of an int8 weight.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Int8Scales {
     view: WeightView,
     /// Those of a row; 0 where all rows share one.

@@ -25,10 +25,7 @@ pub use operand::Operands;
 pub use page::KvPage;
 use page::PageLayout;
 
-use crate::decoder::{
-    AllocatePage, AttentionOptions, Batch, Classifier, Conv, CopyPage, DeltaNet, Device, EmbeddingInput, Experts,
-    HeadOptions, JoinedInput, LayerEmbedding, Mamba2, Operand, Output, PageKind, Pass, Stored,
-};
+use crate::decoder::{AllocatePage, Batch, CopyPage, Device, Operand, Output, PageKind, Pass};
 use crate::error::{Error, Result};
 use crate::kernels::{self, Isa};
 use crate::memory::{self, Refusals};
@@ -37,7 +34,10 @@ use crate::weights::{WeightView, Weights};
 use heads::Heads;
 use model_factory_format::header::TensorInfo;
 use model_factory_spec::plan::{CpuBuffers, KV_PAGE, KvDtype, KvSize};
-use model_factory_spec::spec::{Activation, LinearWeights, ModelSpec, Multipliers, NormWeights};
+use model_factory_spec::spec::{
+    AttentionWeights, ClassifierWeights, ConvWeights, DeltaNetWeights, DenseWeights, ExpertsWeights, InputWeights,
+    JoinedInput, LayerEmbeddingWeights, LinearWeights, Mamba2Weights, ModelSpec, Multipliers, NormWeights, WeightTypes,
+};
 use operand::Spare;
 use scratch::LeaderScratch;
 use std::ops::Range;
@@ -180,10 +180,14 @@ impl CpuDevice {
     }
 }
 
-impl Device for CpuDevice {
+impl WeightTypes for CpuDevice {
     type Matrix = Matrix;
     type Norm = NormVectors;
     type Vector = WeightView;
+    type Numbers = Vec<f32>;
+}
+
+impl Device for CpuDevice {
     type Page = KvPage;
     type Buffer = Vec<f32>;
     type Activated = Operands;
@@ -247,19 +251,14 @@ impl Device for CpuDevice {
         Ok(())
     }
 
-    fn add_input(
-        &self,
-        batch: &Batch<'_, KvPage>,
-        input: &EmbeddingInput<Matrix, NormVectors>,
-        hidden: &mut Vec<f32>,
-    ) -> Result<()> {
+    fn add_input(&self, batch: &Batch<'_, KvPage>, input: &InputWeights<Self>, hidden: &mut Vec<f32>) -> Result<()> {
         Ok(embedding::add_input(self, &batch.sequences, input, hidden)?)
     }
 
     fn join(
         &self,
         batch: &Batch<'_, KvPage>,
-        joined: &JoinedInput<Matrix, NormVectors>,
+        joined: &JoinedInput<Self>,
         given: &[f32],
         hidden: &mut Vec<f32>,
     ) -> Result<()> {
@@ -280,7 +279,7 @@ impl Device for CpuDevice {
         Ok(norm.map_or(Ok(()), |norm| norm.apply_to_rows(&self.pool, self.isa, states))?)
     }
 
-    fn classify(&self, classifier: &Classifier<Matrix, NormVectors>, rows: Vec<f32>) -> Result<Vec<f32>> {
+    fn classify(&self, classifier: &ClassifierWeights<Self>, rows: Vec<f32>) -> Result<Vec<f32>> {
         Ok(self.label_scores(classifier, rows)?)
     }
 
@@ -305,16 +304,17 @@ impl Device for CpuDevice {
         &self,
         batch: &mut Batch<'_, KvPage>,
         layer: usize,
-        options: HeadOptions<'_, Self>,
+        attention: &AttentionWeights<Self>,
         qkv: &mut Vec<f32>,
     ) -> Result<()> {
         let heads = self.layout.heads(layer);
-        if options.stored == Stored::Keys {
+        let own = attention.kv.own();
+        if own.is_some_and(|own| own.v.is_none()) {
             heads::widen(qkv, batch.rows, heads.qkv_width());
         }
-        let angles = options.rope.map(|rope| &batch.angles[rope]);
-        self.rotate(heads, &options, angles, batch.rows, qkv)?;
-        if matches!(options.stored, Stored::Nothing | Stored::Pass) {
+        let angles = attention.rope.map(|rope| &batch.angles[rope]);
+        self.rotate(heads, attention, angles, batch.rows, qkv)?;
+        if own.is_none() || !attention.causal {
             return Ok(());
         }
         for sequence in &mut batch.sequences {
@@ -338,7 +338,7 @@ impl Device for CpuDevice {
         &self,
         batch: &Batch<'_, KvPage>,
         layer: usize,
-        options: &AttentionOptions<Self>,
+        attention: &AttentionWeights<Self>,
         qkv: &Vec<f32>,
         attended: &mut Vec<f32>,
     ) -> Result<()> {
@@ -351,13 +351,13 @@ impl Device for CpuDevice {
             layout,
             heads,
             layer,
-            options,
+            weights: attention,
             sequences: &batch.sequences,
             qkv,
             width: qkv.len() / batch.rows.max(1),
         };
         match self.kv_dtype() {
-            _ if !options.causal => attend.fill_whole(attended),
+            _ if !attention.causal => attend.fill_whole(attended),
             KvDtype::F32 => attend.fill::<f32>(attended),
             KvDtype::F16 => attend.fill::<half::f16>(attended),
             KvDtype::Q8_0 => attend.fill::<u8>(attended),
@@ -373,7 +373,7 @@ impl Device for CpuDevice {
         &self,
         batch: &mut Batch<'_, KvPage>,
         layer: usize,
-        net: &DeltaNet<WeightView, NormVectors>,
+        net: &DeltaNetWeights<Self>,
         projected: &mut Vec<f32>,
         mixed: &mut Vec<f32>,
     ) -> Result<()> {
@@ -384,7 +384,7 @@ impl Device for CpuDevice {
         &self,
         batch: &mut Batch<'_, KvPage>,
         layer: usize,
-        conv: &Conv<WeightView>,
+        conv: &ConvWeights<Self>,
         projected: &mut Vec<f32>,
         mixed: &mut Vec<f32>,
     ) -> Result<()> {
@@ -395,7 +395,7 @@ impl Device for CpuDevice {
         &self,
         batch: &mut Batch<'_, KvPage>,
         layer: usize,
-        mamba: &Mamba2<WeightView, NormVectors>,
+        mamba: &Mamba2Weights<Self>,
         projected: &mut Vec<f32>,
         mixed: &mut Vec<f32>,
     ) -> Result<()> {
@@ -407,15 +407,12 @@ impl Device for CpuDevice {
         batch: &Batch<'_, KvPage>,
         hidden: &Vec<f32>,
         norm: Option<&NormVectors>,
-        up: &Matrix,
-        activation: &Activation<Matrix>,
-        down: &Matrix,
+        dense: &DenseWeights<Self>,
         activated: &mut Operands,
     ) -> Result<()> {
         *activated = Operands::default(); // the last layer's memory is used again
-        let products: Vec<&Matrix> = std::iter::once(up).chain(activation.gate()).collect();
-        let inputs = self.normed(norm, hidden, &products)?;
-        *activated = self.up_activate(&inputs, batch.rows, up, activation, down)?;
+        let inputs = self.normed(norm, hidden, &dense.inputs())?;
+        *activated = self.up_activate(&inputs, batch.rows, dense)?;
         Ok(())
     }
 
@@ -424,7 +421,7 @@ impl Device for CpuDevice {
         _: &Batch<'_, KvPage>,
         hidden: &Vec<f32>,
         norm: Option<&NormVectors>,
-        experts: &Experts<Matrix, NormVectors>,
+        experts: &ExpertsWeights<Self>,
         routed: &mut Routed,
     ) -> Result<()> {
         *routed = Routed::default(); // the last layer's memory is free
@@ -436,7 +433,7 @@ impl Device for CpuDevice {
         &self,
         batch: &Batch<'_, KvPage>,
         routed: &Routed,
-        experts: &Experts<Matrix, NormVectors>,
+        experts: &ExpertsWeights<Self>,
         Output { norm, scale }: Output<'_, Self>,
         product: &mut Vec<f32>,
         hidden: &mut Vec<f32>,
@@ -499,7 +496,7 @@ impl Device for CpuDevice {
         &self,
         batch: &Batch<'_, KvPage>,
         hidden: &Vec<f32>,
-        embedding: &LayerEmbedding<Self>,
+        embedding: &LayerEmbeddingWeights<Self>,
         inputs: &mut Vec<f32>,
     ) -> Result<()> {
         let mut ids = memory::reserved(batch.rows, "the ids of a batch")?;

@@ -9,14 +9,14 @@ use crate::weights::{WeightView, Weights};
 use model_factory_spec::spec::{Norm, NormWeights};
 
 /// A norm over rows of `width` elements.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct NormVectors {
     weight: WeightView,
     kind: Formula,
     width: usize,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Formula {
     Rms { eps: f32, offset: bool },
     Layer { eps: f32, bias: Option<WeightView> },

@@ -1,15 +1,15 @@
 //! Layers with a state: gated delta nets and short convolutions, over the rows of each sequence in their order.
 
-use super::norm::NormVectors;
 use super::scratch::{with_scratch, with_scratch_parts};
 use super::{CpuDevice, KvPage};
-use crate::decoder::{Conv, DeltaNet, Sequence, border, floats};
+use crate::decoder::{Sequence, border, floats};
 use crate::error::{Error, Result};
 use crate::kernels::{self, DeltaRows, DeltaState, add_floats, convolve, delta_scratch, l2_norm, swiglu};
 use crate::memory::{self, Refusals};
 use crate::threads::TileMut;
 use crate::weights::WeightView;
 use model_factory_spec::plan::{KV_PAGE, STATE_CHUNK};
+use model_factory_spec::spec::{ConvWeights, DeltaNetWeights};
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
@@ -30,17 +30,17 @@ impl CpuDevice {
         &self,
         sequences: &mut [Sequence<'_, KvPage>],
         layer: usize,
-        net: &DeltaNet<WeightView, NormVectors>,
+        net: &DeltaNetWeights<CpuDevice>,
         projected: &mut [f32],
         mixed: &mut Vec<f32>,
     ) -> Result<()> {
         let rows = sequences.last().map_or(0, |sequence| sequence.rows.end);
         let width = projected.len() / rows.max(1);
-        if net.by_key_head.contains(&true) {
+        if net.qkvz.by_key_head() || net.ba.by_key_head() {
             let refusals = Refusals::default();
             self.pool.chunks(projected, width, |_, row| {
                 let ordered = with_scratch(width, |copy| {
-                    net.order(row, copy);
+                    order(net, row, copy);
                     Ok(())
                 });
                 refusals.note(ordered);
@@ -113,7 +113,7 @@ impl CpuDevice {
         &self,
         sequences: &mut [Sequence<'_, KvPage>],
         layer: usize,
-        conv: &Conv<WeightView>,
+        conv: &ConvWeights<CpuDevice>,
         projected: &mut [f32],
         mixed: &mut Vec<f32>,
     ) -> Result<()> {
@@ -139,12 +139,12 @@ impl CpuDevice {
         &self,
         sequences: &mut [Sequence<'_, KvPage>],
         layer: usize,
-        conv: &Conv<WeightView>,
+        conv: &ConvWeights<CpuDevice>,
         silu: bool,
         projected: &mut [f32],
         width: usize,
     ) -> Result<()> {
-        let &Conv { channels, kernel, .. } = conv;
+        let &ConvWeights { channels, kernel, .. } = conv;
         let before = (kernel - 1) * channels;
         let mut histories: Vec<Vec<f32>> = memory::reserved(sequences.len(), "what convolutions read")?;
         let mut spans = memory::reserved(sequences.len(), "rows of sequences")?;
@@ -209,6 +209,33 @@ impl CpuDevice {
     fn read(&self, vector: &WeightView, elements: Range<usize>, out: &mut [f32]) {
         out.fill(0.0);
         add_floats(self.isa, out, floats(vector, elements));
+    }
+}
+
+/// Brings a row of the products of the input of `net` in order, where they stand by heads of keys: all queries, all keys, all
+/// values, all gates, then what corrects and what decays. `copy` has as many elements.
+fn order(net: &DeltaNetWeights<CpuDevice>, row: &mut [f32], copy: &mut [f32]) {
+    let shared = net.value_heads / net.key_heads;
+    let (values, wide) = (shared * net.value_dim, 2 * net.value_heads);
+    let (qkvz, ba) = row.split_at_mut(row.len() - wide);
+    if net.qkvz.by_key_head() {
+        in_order(qkvz, copy, net.key_heads, &[net.key_dim, net.key_dim, values, values]);
+    }
+    if net.ba.by_key_head() {
+        in_order(ba, copy, net.key_heads, &[shared, shared]);
+    }
+}
+
+/// `row` has `groups` of these parts, and then the first part of all groups, the second of all, and so on.
+fn in_order(row: &mut [f32], copy: &mut [f32], groups: usize, parts: &[usize]) {
+    let copy = &mut copy[..row.len()];
+    copy.copy_from_slice(row);
+    let (mut rest, mut before) = (row, 0);
+    for &part in parts {
+        let (out, behind) = rest.split_at_mut(groups * part);
+        let of_groups = copy.chunks_exact(copy.len() / groups);
+        out.chunks_exact_mut(part).zip(of_groups).for_each(|(to, from)| to.copy_from_slice(&from[before..][..part]));
+        (rest, before) = (behind, before + part);
     }
 }
 
@@ -277,7 +304,7 @@ struct Kept<'a> {
 /// A value head of a delta net.
 struct Head<'a> {
     device: &'a CpuDevice,
-    net: &'a DeltaNet<WeightView, NormVectors>,
+    net: &'a DeltaNetWeights<CpuDevice>,
     index: usize,
     /// Of each head what its softplus is multiplied by, and what is added before it.
     decays: &'a [[f64; 2]],
@@ -362,5 +389,12 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn parts_of_groups_become_groups_of_parts() {
+        let mut row = [1.0, 10.0, 11.0, 100.0, 2.0, 20.0, 21.0, 200.0, 3.0, 30.0, 31.0, 300.0];
+        in_order(&mut row, &mut [f32::NAN; 14], 3, &[1, 2, 1]);
+        assert_eq!(row, [1.0, 2.0, 3.0, 10.0, 11.0, 20.0, 21.0, 30.0, 31.0, 100.0, 200.0, 300.0]);
     }
 }

@@ -1,27 +1,23 @@
 //! The interface between the decoder and what computes: the operations of a forward pass, once for every device.
 
 use super::page::{AllocatePage, CopyPage, PagePair};
-use super::{Angles, Checkpoint, Classifier, Conv, DeltaNet, EmbeddingInput, Experts, JoinedInput, Mamba2, State};
+use super::{Angles, Checkpoint, State};
 use crate::error::{Error, Result};
-use crate::kernels::Scoring;
 use crate::memory;
 use crate::weights::Weights;
 use model_factory_format::header::TensorInfo;
 use model_factory_spec::plan::{KvDtype, KvSize};
-use model_factory_spec::spec::{Activation, LinearWeights, ModelSpec, Multipliers, NormWeights};
+use model_factory_spec::spec::{
+    AttentionWeights, ClassifierWeights, ConvWeights, DeltaNetWeights, DenseWeights, ExpertsWeights, InputWeights,
+    JoinedInput, LayerEmbeddingWeights, LinearWeights, Mamba2Weights, ModelSpec, Multipliers, NormWeights, WeightTypes,
+};
 use std::ops::Range;
 
 /// What a decoder computes on. Everything happens in the order of the calls. Its operations trust the batches and buffers
 /// that a decoder hands them.
 ///
 /// The rows of all buffers are those of the batch. Widths are the model's.
-pub trait Device: Send + Sync + Sized + 'static {
-    /// A weight matrix with its bias, in the stored bytes.
-    type Matrix: Send + Sync;
-    /// The weight and bias of a norm.
-    type Norm: Send + Sync;
-    /// A vector of floats.
-    type Vector: Send + Sync;
+pub trait Device: WeightTypes<Numbers = Vec<f32>> + Send + Sync + Sized + 'static {
     /// Keys and values of `KV_PAGE` positions, all layers.
     type Page: Send + Sync;
     /// F32 activations `[rows, width]`.
@@ -89,12 +85,7 @@ pub trait Device: Send + Sync + Sized + 'static {
     ///
     /// # Errors
     /// `Internal` by default, on a device without kernels for it: the diagnosis rules it out.
-    fn add_input(
-        &self,
-        _: &Self::Batch<'_>,
-        _: &EmbeddingInput<Self::Matrix, Self::Norm>,
-        _: &mut Self::Buffer,
-    ) -> Result<()> {
+    fn add_input(&self, _: &Self::Batch<'_>, _: &InputWeights<Self>, _: &mut Self::Buffer) -> Result<()> {
         Err(no_kernel())
     }
 
@@ -110,13 +101,7 @@ pub trait Device: Send + Sync + Sized + 'static {
     ///
     /// # Errors
     /// As [`add_input`](Self::add_input).
-    fn join(
-        &self,
-        _: &Self::Batch<'_>,
-        _: &JoinedInput<Self::Matrix, Self::Norm>,
-        _: &[f32],
-        _: &mut Self::Buffer,
-    ) -> Result<()> {
+    fn join(&self, _: &Self::Batch<'_>, _: &JoinedInput<Self>, _: &[f32], _: &mut Self::Buffer) -> Result<()> {
         Err(no_kernel())
     }
 
@@ -133,7 +118,7 @@ pub trait Device: Send + Sync + Sized + 'static {
     ///
     /// # Errors
     /// As [`add_input`](Self::add_input).
-    fn classify(&self, _: &Classifier<Self::Matrix, Self::Norm>, _: Vec<f32>) -> Result<Vec<f32>> {
+    fn classify(&self, _: &ClassifierWeights<Self>, _: Vec<f32>) -> Result<Vec<f32>> {
         Err(no_kernel())
     }
 
@@ -157,7 +142,7 @@ pub trait Device: Send + Sync + Sized + 'static {
         &self,
         batch: &mut Self::Batch<'_>,
         layer: usize,
-        heads: HeadOptions<'_, Self>,
+        attention: &AttentionWeights<Self>,
         qkv: &mut Self::Buffer,
     ) -> Result<()>;
 
@@ -166,7 +151,7 @@ pub trait Device: Send + Sync + Sized + 'static {
         &self,
         batch: &Self::Batch<'_>,
         layer: usize,
-        options: &AttentionOptions<Self>,
+        attention: &AttentionWeights<Self>,
         qkv: &Self::Buffer,
         attended: &mut Self::Buffer,
     ) -> Result<()>;
@@ -180,7 +165,7 @@ pub trait Device: Send + Sync + Sized + 'static {
         &self,
         _: &mut Self::Batch<'_>,
         _: usize,
-        _: &DeltaNet<Self::Vector, Self::Norm>,
+        _: &DeltaNetWeights<Self>,
         _: &mut Self::Buffer,
         _: &mut Self::Buffer,
     ) -> Result<()> {
@@ -195,7 +180,7 @@ pub trait Device: Send + Sync + Sized + 'static {
         &self,
         _: &mut Self::Batch<'_>,
         _: usize,
-        _: &Conv<Self::Vector>,
+        _: &ConvWeights<Self>,
         _: &mut Self::Buffer,
         _: &mut Self::Buffer,
     ) -> Result<()> {
@@ -210,7 +195,7 @@ pub trait Device: Send + Sync + Sized + 'static {
         &self,
         _: &mut Self::Batch<'_>,
         _: usize,
-        _: &Mamba2<Self::Vector, Self::Norm>,
+        _: &Mamba2Weights<Self>,
         _: &mut Self::Buffer,
         _: &mut Self::Buffer,
     ) -> Result<()> {
@@ -218,15 +203,12 @@ pub trait Device: Send + Sync + Sized + 'static {
     }
 
     /// `activated` = the activation of the products of `norm(hidden)` with `up` and the gate, ready for `down`.
-    #[allow(clippy::too_many_arguments)] // as many as the layer has parts
     fn norm_up_activate(
         &self,
         batch: &Self::Batch<'_>,
         hidden: &Self::Buffer,
         norm: Option<&Self::Norm>,
-        up: &Self::Matrix,
-        activation: &Activation<Self::Matrix>,
-        down: &Self::Matrix,
+        dense: &DenseWeights<Self>,
         activated: &mut Self::Activated,
     ) -> Result<()>;
 
@@ -239,7 +221,7 @@ pub trait Device: Send + Sync + Sized + 'static {
         _: &Self::Batch<'_>,
         _: &Self::Buffer,
         _: Option<&Self::Norm>,
-        _: &Experts<Self::Matrix, Self::Norm>,
+        _: &ExpertsWeights<Self>,
         _: &mut Self::Routed,
     ) -> Result<()> {
         Err(no_kernel())
@@ -254,7 +236,7 @@ pub trait Device: Send + Sync + Sized + 'static {
         &self,
         _: &Self::Batch<'_>,
         _: &Self::Routed,
-        _: &Experts<Self::Matrix, Self::Norm>,
+        _: &ExpertsWeights<Self>,
         _: Output<'_, Self>,
         _: &mut Self::Buffer,
         _: &mut Self::Buffer,
@@ -299,7 +281,7 @@ pub trait Device: Send + Sync + Sized + 'static {
         &self,
         _: &Self::Batch<'_>,
         _: &Self::Buffer,
-        _: &LayerEmbedding<Self>,
+        _: &LayerEmbeddingWeights<Self>,
         _: &mut Self::Buffer,
     ) -> Result<()> {
         Err(no_kernel())
@@ -351,57 +333,6 @@ pub trait Device: Send + Sync + Sized + 'static {
 /// Of an option of the block that a device has no kernel for.
 pub fn no_kernel() -> Error {
     Error::Internal("an option without a kernel, which the diagnosis rules out".into())
-}
-
-/// How queries attend to keys.
-pub struct AttentionOptions<D: Device> {
-    /// Whether a query sees its own position and earlier ones alone. Where not, it sees all of its sequence, which is one pass.
-    pub causal: bool,
-    /// The positions that are seen, the query's own included; all up to its own without a window.
-    pub window: Option<usize>,
-    /// What scores are made of.
-    pub scoring: Scoring,
-    /// Scores of a position without a value, one for each query head.
-    pub sinks: Option<D::Vector>,
-}
-
-/// What becomes of queries, keys and values in front of attention.
-pub struct HeadOptions<'a, D: Device> {
-    /// Queries are normed.
-    pub q_norm: Option<&'a D::Norm>,
-    /// Keys are.
-    pub k_norm: Option<&'a D::Norm>,
-    /// What is added to the mean square of each head of values, by whose root it is divided.
-    pub v_norm_eps: Option<f32>,
-    /// The rotary embedding of queries and keys.
-    pub rope: Option<usize>,
-    /// What of them was projected, and is stored.
-    pub stored: Stored,
-}
-
-/// What a layer projects and stores. Complete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stored {
-    /// Keys and values.
-    KeysValues,
-    /// Nothing: keys and values stay beside the queries, and the pass alone reads them.
-    Pass,
-    /// Keys, which are the values too before their norm.
-    Keys,
-    /// Nothing: there are queries alone, which read what another layer stores.
-    Nothing,
-}
-
-/// The embeddings of layers.
-pub struct LayerEmbedding<D: Device> {
-    /// Elements of a layer.
-    pub width: usize,
-    /// `[vocab, layers * width]`.
-    pub embedding: D::Matrix,
-    /// `[layers * width, hidden]`.
-    pub projection: D::Matrix,
-    /// `[width]`.
-    pub norm: D::Norm,
 }
 
 /// What the second product of a sub-layer reads.

@@ -3,34 +3,24 @@
 
 mod compute;
 mod device;
-mod encoder;
-mod feed_forward;
-mod joined;
 mod kv_cache;
+mod layer;
+mod load;
 mod logits;
-mod mixer;
 mod page;
 mod page_pool;
 mod prefixes;
-mod recurrent;
 mod rope;
 mod segment;
 mod state;
 mod stored;
 
 pub use compute::Compute;
-pub use device::no_kernel;
-pub use device::{
-    AttentionOptions, Batch, Device, HeadOptions, LayerEmbedding, Operand, Output, Pass, Sequence, Stored,
-};
-pub use encoder::{Classifier, EmbeddingInput};
-pub use feed_forward::{Dense, Experts, SharedExpert};
-pub use joined::JoinedInput;
+pub use device::{Batch, Device, Operand, Output, Pass, Sequence, no_kernel};
 pub use kv_cache::{Cache, KvCache, Parts};
 pub use logits::Logits;
 pub use page::{AllocatePage, CopyPage, PageKind, PagePair};
 pub use page_pool::{CacheSizes, PagePool};
-pub use recurrent::{Conv, DeltaNet, Mamba2};
 pub(crate) use rope::RopeFrequencies;
 pub use rope::{Angles, Rotation};
 pub use segment::{HiddenOutput, OutputRows, PassOptions, PassOutput, Segment};
@@ -43,11 +33,11 @@ use crate::cancel::CancellationToken;
 use crate::error::{Error, Result};
 use crate::memory;
 use crate::weights::Weights;
-use feed_forward::FeedForwardMatrices;
-use mixer::Mixer;
+use layer::Layer;
+use load::Load;
 pub use model_factory_spec::plan::Batching;
 use model_factory_spec::plan::{CpuBuffers, Plan, StateSize, StepRoom, step_rows};
-use model_factory_spec::spec::{LayerWeights, LinearWeights, ModelSpec, Multipliers, NormWeights};
+use model_factory_spec::spec::{LayerWeights, ModelSpec, ModelWeights, Multipliers};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -56,60 +46,17 @@ use tracing::trace_span;
 /// One model's computation on the device `D`.
 pub struct Decoder<D: Device> {
     device: D,
-    embedding: D::Matrix,
-    input: Option<EmbeddingInput<D::Matrix, D::Norm>>,
-    joined: Option<JoinedInput<D::Matrix, D::Norm>>,
-    layer_embedding: Option<LayerEmbedding<D>>,
-    layers: Vec<Layer<D>>,
+    weights: ModelWeights<D>,
+    /// Whether what a layer computes of a row depends on the rows beside it: where one scale is made for all of them.
+    mixes_rows: Vec<bool>,
     /// The last layer that stores what later positions need, if none behind it mixes rows; else the last of all.
     last_storing: usize,
-    final_norm: Option<D::Norm>,
-    head: Option<D::Matrix>,
-    classifier: Option<Classifier<D::Matrix, D::Norm>>,
     ropes: Vec<RopeFrequencies>,
     multipliers: Multipliers,
     vocab: usize,
     batching: Batching,
     pages: Arc<PagePool<D::Page>>,
     room: StepRoom,
-}
-
-/// The weights and options of one block. A pass calls [`Mixer::store`] and then [`Layer::forward`]; between them the last
-/// layer drops the rows whose logits are not wanted.
-struct Layer<D: Device> {
-    mixer: Mixer<D>,
-    feed_forward: FeedForward<D>,
-    layer_embedding: Option<LayerEmbeddingUse<D>>,
-    /// What the residual stream is multiplied by behind all of it.
-    scale: f32,
-    parallel: bool,
-    /// What its outputs are multiplied by.
-    residual: f32,
-    /// Whether what it computes of a row depends on the rows beside it: where one scale is made for all of them.
-    mixes_rows: bool,
-}
-
-/// How a block adds its embedding to the residual stream.
-struct LayerEmbeddingUse<D: Device> {
-    gate: D::Matrix,
-    output: D::Matrix,
-    output_norm: D::Norm,
-}
-
-struct FeedForward<D: Device> {
-    norm: Option<D::Norm>,
-    layer: FeedForwardMatrices<D::Matrix, D::Norm>,
-    beside: Option<Beside<D>>,
-    output_norm: Option<D::Norm>,
-    sum_norm: Option<D::Norm>,
-}
-
-/// A dense layer beside experts.
-struct Beside<D: Device> {
-    norm: D::Norm,
-    dense: Dense<D::Matrix>,
-    output_norm: D::Norm,
-    experts_norm: D::Norm,
 }
 
 impl<D: Device> Decoder<D> {
@@ -129,31 +76,14 @@ impl<D: Device> Decoder<D> {
     ) -> Result<Decoder<D>> {
         let ropes = spec.ropes.iter().map(|rope| RopeFrequencies::new(rope, weights)).collect::<Result<_>>()?;
         let device = device()?;
-        let stored = &spec.weights;
-        let embedding = LinearWeights::of(stored.embedding.clone());
-        let matrix = |linear: &LinearWeights| device.matrix(weights, linear);
-        let norm = |norm: &NormWeights| device.load_norm(weights, norm);
-        let input = stored.input.as_ref().map(|input| EmbeddingInput::new(input, matrix, norm));
-        let joined = stored.joined.as_ref().map(|joined| JoinedInput::new(joined, matrix, norm));
-        let classifier = stored.classifier.as_ref().map(|head| Classifier::new(head, matrix, norm));
-        let layers = stored.layers.iter().map(|layer| Layer::new(&device, weights, layer, &spec.multipliers));
-        let layers: Vec<Layer<D>> = layers.collect::<Result<_>>()?;
-        let layer_embedding = stored.layer_embedding.as_ref().map(|of_layers| {
-            let embedding = LinearWeights::of(of_layers.embedding.clone());
-            Ok::<_, Error>(LayerEmbedding {
-                width: of_layers.width,
-                embedding: device.matrix(weights, &embedding)?,
-                projection: device.matrix(weights, &of_layers.projection)?,
-                norm: device.load_norm(weights, &of_layers.norm)?,
-            })
-        });
-        let last = layers.len().saturating_sub(1);
+        let layers = &spec.weights.layers;
         let batching = Batching::new(spec, !D::BATCH_INVARIANT);
+        let mixes_rows: Vec<bool> = layers.iter().map(LayerWeights::mixes_rows).collect();
         let mixed = matches!(batching, Batching::Never { .. });
-        let storing = layers.iter().rposition(|layer| layer.mixer.stores()).filter(|_| !mixed);
+        let storing = layers.iter().rposition(|layer| layer.mixer.layer.stores()).filter(|_| !mixed);
         // Pages of one sequence are another's only where its own would have the same bits.
         let keeps_bits = batching == Batching::Any;
-        let states: Arc<[StateSize]> = stored.layers.iter().map(|layer| StateSize::new(&layer.mixer.layer)).collect();
+        let states: Arc<[StateSize]> = layers.iter().map(|layer| StateSize::new(&layer.mixer.layer)).collect();
         let has_states = states.iter().any(|size| size.elements() > 0);
         let sizes = CacheSizes {
             kv: D::kv_size(spec, plan.kv_dtype),
@@ -163,15 +93,9 @@ impl<D: Device> Decoder<D> {
         };
         let shares = prefix_caching && keeps_bits;
         Ok(Decoder {
-            embedding: device.matrix(weights, &embedding)?,
-            input: input.transpose()?,
-            joined: joined.transpose()?,
-            classifier: classifier.transpose()?,
-            layer_embedding: layer_embedding.transpose()?,
-            last_storing: storing.unwrap_or(last),
-            layers,
-            final_norm: stored.final_norm.as_ref().map(|norm| device.load_norm(weights, norm)).transpose()?,
-            head: stored.head.as_ref().map(|head| device.matrix(weights, head)).transpose()?,
+            weights: spec.weights.try_map(&mut Load { device: &device, weights })?,
+            mixes_rows,
+            last_storing: storing.unwrap_or(layers.len().saturating_sub(1)),
             ropes,
             multipliers: spec.multipliers,
             vocab: spec.vocab,
@@ -225,7 +149,7 @@ impl<D: Device> Decoder<D> {
         options: PassOptions<'_>,
         cancel: &CancellationToken,
     ) -> Result<PassOutput> {
-        if options.logits && self.head.is_none() {
+        if options.logits && self.weights.head.is_none() {
             return Err(Error::NoHead);
         }
         let mut ids = segments.iter().flat_map(|segment| segment.tokens);
@@ -249,7 +173,7 @@ impl<D: Device> Decoder<D> {
     /// # Errors
     /// `OutOfMemory`.
     pub fn classify(&self, pooled: Vec<f32>) -> Result<Option<Vec<f32>>> {
-        self.classifier.as_ref().map(|classifier| self.device.classify(classifier, pooled)).transpose()
+        self.weights.classifier.as_ref().map(|classifier| self.device.classify(classifier, pooled)).transpose()
     }
 
     /// The outputs of a step whose positions have room in the caches.
@@ -303,41 +227,43 @@ impl<D: Device> Decoder<D> {
         hidden_states: &mut Vec<f32>,
         cancel: &CancellationToken,
     ) -> Result<()> {
+        let ModelWeights { embedding, input, joined, layer_embedding, layers, final_norm, head, .. } = &self.weights;
         let (device, never) = (&self.device, CancellationToken::new());
         let cancel = if pass.recorded { &never } else { cancel };
-        device.embed(&pass.batch, &self.embedding, self.multipliers.embedding, &mut pass.hidden)?;
-        if let Some(joined) = &self.joined {
+        device.embed(&pass.batch, embedding, self.multipliers.embedding, &mut pass.hidden)?;
+        if let Some(joined) = joined {
             device.join(&pass.batch, joined, options.hidden_input, &mut pass.hidden)?;
         }
-        if let Some(input) = &self.input {
+        if let Some(input) = input {
             device.add_input(&pass.batch, input, &mut pass.hidden)?;
             device.norm(&pass.batch, &input.norm, &mut pass.hidden)?;
         }
-        if let Some(embedding) = &self.layer_embedding {
+        if let Some(embedding) = layer_embedding {
             device.layer_inputs(&pass.batch, &pass.hidden, embedding, &mut pass.layer_inputs)?;
         }
-        for (index, layer) in self.layers.iter().enumerate() {
+        for (index, weights) in layers.iter().enumerate() {
+            let layer = Layer { device, weights, index, residual: self.multipliers.residual };
             cancel.check()?;
             let _span = (!pass.recorded).then(|| trace_span!("layer", layer = index).entered());
-            layer.mixer.store(device, index, pass)?;
+            layer.store(pass)?;
             // Behind what later positions need only what is wanted is computed.
             let is_last = index == self.last_storing && options.hidden_states != HiddenOutput::All;
             if is_last && !wanted {
                 return Ok(cancel.check()?);
             }
-            let keeps = is_last && !layer.mixes_rows;
-            if keeps && !layer.mixer.reads_pass() {
+            let keeps = is_last && !self.mixes_rows[index];
+            if keeps && !layer.reads_pass() {
                 device.keep_wanted(pass)?;
             }
             cancel.check()?;
-            layer.mixer.mix(device, index, pass)?;
-            if keeps && layer.mixer.reads_pass() {
+            layer.mix(pass)?;
+            if keeps && layer.reads_pass() {
                 device.keep_wanted(pass)?;
             }
-            layer.forward(device, index, pass, cancel)?;
+            layer.forward(pass, cancel)?;
         }
         cancel.check()?;
-        let norm = self.final_norm.as_ref();
+        let norm = final_norm.as_ref();
         if options.hidden_states == HiddenOutput::All {
             device.read_hidden(&mut pass.hidden, norm, true, hidden_states)?;
         }
@@ -345,7 +271,7 @@ impl<D: Device> Decoder<D> {
         if options.hidden_states == HiddenOutput::Wanted && wanted {
             device.read_hidden(&mut pass.hidden, norm, options.logits, hidden_states)?;
         }
-        match (norm, &self.head) {
+        match (norm, head) {
             (Some(norm), Some(head)) if options.logits && wanted => {
                 let Pass { batch, hidden, logits, .. } = pass;
                 device.logits(batch, hidden, norm, head, &self.multipliers, logits)
@@ -357,143 +283,6 @@ impl<D: Device> Decoder<D> {
 
     /// Every weight matrix, for inspection, in the order of [`ModelSpec::matrices`].
     pub fn matrices(&self) -> impl Iterator<Item = &D::Matrix> {
-        let of_layers = self.layer_embedding.iter().flat_map(|of_layers| [&of_layers.embedding, &of_layers.projection]);
-        std::iter::once(&self.embedding)
-            .chain(self.input.iter().flat_map(EmbeddingInput::matrices))
-            .chain(self.joined.iter().map(|joined| &joined.projection))
-            .chain(of_layers)
-            .chain(self.layers.iter().flat_map(Layer::matrices))
-            .chain(&self.head)
-            .chain(self.classifier.iter().flat_map(Classifier::matrices))
-    }
-}
-
-impl<D: Device> Layer<D> {
-    fn new(device: &D, weights: &Weights, layer: &LayerWeights, multipliers: &Multipliers) -> Result<Layer<D>> {
-        let matrix = |linear: &LinearWeights| device.matrix(weights, linear);
-        let norm = |norm: &Option<NormWeights>| norm.as_ref().map(|norm| device.load_norm(weights, norm)).transpose();
-        let LayerWeights { mixer, feed_forward, layer_embedding, scale, parallel } = layer;
-        let layer_embedding = layer_embedding.as_ref().map(|embedding| {
-            Ok::<_, Error>(LayerEmbeddingUse {
-                gate: matrix(&embedding.gate)?,
-                output: matrix(&embedding.output)?,
-                output_norm: device.load_norm(weights, &embedding.output_norm)?,
-            })
-        });
-        let beside = feed_forward.beside.as_ref().map(|beside| {
-            Ok::<_, Error>(Beside {
-                norm: device.load_norm(weights, &beside.norm)?,
-                dense: Dense::new(&beside.dense, matrix)?,
-                output_norm: device.load_norm(weights, &beside.output_norm)?,
-                experts_norm: device.load_norm(weights, &beside.experts_norm)?,
-            })
-        });
-        let scale = scale.as_ref().map(|scale| stored::number(weights, scale)).transpose()?;
-        Ok(Layer {
-            mixer: Mixer::new(device, weights, mixer)?,
-            feed_forward: FeedForward {
-                norm: norm(&feed_forward.norm)?,
-                layer: FeedForwardMatrices::new(weights, &feed_forward.layer, matrix, norm)?,
-                beside: beside.transpose()?,
-                output_norm: norm(&feed_forward.output_norm)?,
-                sum_norm: norm(&feed_forward.sum_norm)?,
-            },
-            layer_embedding: layer_embedding.transpose()?,
-            scale: scale.unwrap_or(1.0),
-            parallel: *parallel,
-            residual: multipliers.residual,
-            mixes_rows: layer.mixes_rows(),
-        })
-    }
-
-    /// Brings the residual stream through this block, whose mixer has mixed its rows.
-    ///
-    /// # Errors
-    /// `Cancelled` before the next operation once `cancel` is; those of the operations.
-    fn forward<'l>(
-        &'l self,
-        device: &D,
-        index: usize,
-        pass: &mut Pass<'_, D>,
-        cancel: &CancellationToken,
-    ) -> Result<()> {
-        let Layer { mixer, feed_forward, layer_embedding, parallel, .. } = self;
-        let output = |norm: &'l Option<D::Norm>| Output { norm: norm.as_ref(), scale: self.residual };
-        cancel.check()?;
-        let Pass { batch, hidden, mixed, layer_inputs, activated, routed, product, .. } = pass;
-        if *parallel {
-            feed_forward.activate(device, batch, hidden, activated, routed)?;
-            cancel.check()?;
-        }
-        let of_mixer = output(&mixer.output_norm);
-        device.linear_add(batch, Operand::Mixed(mixed), mixer.output(), of_mixer, product, hidden)?;
-        if let Some(norm) = &mixer.sum_norm {
-            device.norm(batch, norm, hidden)?;
-        }
-        cancel.check()?;
-        if !*parallel {
-            feed_forward.activate(device, batch, hidden, activated, routed)?;
-            cancel.check()?;
-        }
-        let output = output(&feed_forward.output_norm);
-        match (&feed_forward.layer, &feed_forward.beside) {
-            (FeedForwardMatrices::Dense(dense), _) => {
-                device.linear_add(batch, Operand::Activated(activated), &dense.down, output, product, hidden)?;
-            }
-            (FeedForwardMatrices::Experts(experts), None) => {
-                device.experts_add(batch, routed, experts, output, product, hidden)?;
-            }
-            (FeedForwardMatrices::Experts(experts), Some(Beside { dense, output_norm, experts_norm, .. })) => {
-                let normed = |norm| Output { norm: Some(norm), scale: 1.0 };
-                device.begin_sum(batch, mixed)?;
-                let operand = Operand::Activated(activated);
-                device.linear_add(batch, operand, &dense.down, normed(output_norm), product, mixed)?;
-                cancel.check()?;
-                device.experts_add(batch, routed, experts, normed(experts_norm), product, mixed)?;
-                device.add_sum(batch, mixed, output, hidden)?;
-            }
-        }
-        if let Some(norm) = &feed_forward.sum_norm {
-            device.norm(batch, norm, hidden)?;
-        }
-        if let Some(LayerEmbeddingUse { gate, output, output_norm }) = layer_embedding {
-            cancel.check()?;
-            device.gate_layer_input(batch, hidden, gate, layer_inputs, index, mixed)?;
-            let normed = Output { norm: Some(output_norm), scale: self.residual };
-            device.linear_add(batch, Operand::Mixed(mixed), output, normed, product, hidden)?;
-        }
-        if self.scale != 1.0 {
-            device.scale(batch, self.scale, hidden)?;
-        }
-        Ok(())
-    }
-
-    fn matrices(&self) -> impl Iterator<Item = &D::Matrix> {
-        let embedding = self.layer_embedding.iter().flat_map(|embedding| [&embedding.gate, &embedding.output]);
-        let beside = self.feed_forward.beside.iter().flat_map(|beside| beside.dense.matrices());
-        self.mixer.matrices().chain(self.feed_forward.layer.matrices()).chain(beside).chain(embedding)
-    }
-}
-
-impl<D: Device> FeedForward<D> {
-    fn activate(
-        &self,
-        device: &D,
-        batch: &D::Batch<'_>,
-        hidden: &D::Buffer,
-        activated: &mut D::Activated,
-        routed: &mut D::Routed,
-    ) -> Result<()> {
-        if let Some(Beside { norm, dense: Dense { up, activation, down }, .. }) = &self.beside {
-            device.norm_up_activate(batch, hidden, Some(norm), up, activation, down, activated)?;
-        }
-        match &self.layer {
-            FeedForwardMatrices::Dense(Dense { up, activation, down }) => {
-                device.norm_up_activate(batch, hidden, self.norm.as_ref(), up, activation, down, activated)
-            }
-            FeedForwardMatrices::Experts(experts) => {
-                device.norm_route_activate(batch, hidden, self.norm.as_ref(), experts, routed)
-            }
-        }
+        self.weights.matrices()
     }
 }

@@ -44,23 +44,11 @@ pub fn check_all(
     Err(model_factory_format::Error::incomplete(weights.path(tensor.file), kind).into())
 }
 
-/// A stored number.
-///
-/// # Errors
-/// `Files` when it is none.
-pub(crate) fn number(weights: &Weights, tensor: &TensorInfo) -> Result<f32> {
-    check_all(weights, tensor, "a finite number", f32::is_finite)?;
-    let mut wide = [0.0];
-    add_floats(Isa::portable(), &mut wide, floats(&weights.view(tensor), 0..1));
-    Ok(wide[0])
-}
-
-/// Stored numbers; none where there is no tensor.
+/// The numbers of a stored vector.
 ///
 /// # Errors
 /// `Files` when one is none.
-pub(crate) fn numbers(weights: &Weights, tensor: Option<&TensorInfo>) -> Result<Vec<f32>> {
-    let Some(tensor) = tensor else { return Ok(Vec::new()) };
+pub(crate) fn numbers(weights: &Weights, tensor: &TensorInfo) -> Result<Vec<f32>> {
     check_all(weights, tensor, "a finite number", f32::is_finite)?;
     let view = weights.view(tensor);
     let mut wide = memory::zeros(tensor.shape[0] as usize, "numbers of a layer")?;

@@ -9,7 +9,6 @@ mod pair;
 pub mod pre;
 pub mod sentencepiece;
 mod templates;
-mod tool_calls;
 
 use crate::error::Result;
 use crate::header::{Header, Metadata};
@@ -17,12 +16,12 @@ use crate::source::content;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+pub use crate::tool_calls::ToolCallFormat;
 pub use added::AddedToken;
 pub use folder::word_piece::{added as word_piece_added, tokens as word_piece_tokens};
 pub use folder::{MergesFile, byte_level_added, legacy, sentence_piece_added};
 pub use pair::{PairPart, PairTemplate, PairText};
 pub use templates::{ChatTemplateSource, DEFAULT as DEFAULT_TEMPLATE, TOOL_USE as TOOL_USE_TEMPLATE, TemplatePlace};
-pub use tool_calls::ToolCallFormat;
 
 /// What the files say of the tokenizer.
 #[derive(Clone, Debug, Default, PartialEq)]

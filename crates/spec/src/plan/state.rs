@@ -26,7 +26,7 @@ pub struct StateSize {
 impl StateSize {
     /// That of a layer; nothing for attention, whose keys and values are cached.
     pub fn new(mixer: &Mixer) -> StateSize {
-        let conv = |conv: &ConvWeights| (conv.channels(), conv.kernel().saturating_sub(1).saturating_add(STATE_CHUNK));
+        let conv = |conv: &ConvWeights| (conv.channels, conv.kernel.saturating_sub(1).saturating_add(STATE_CHUNK));
         match mixer {
             Mixer::Attention(_) => StateSize::default(),
             Mixer::DeltaNet(net) => {

@@ -2,7 +2,8 @@
 
 use super::reader::{CLASSIFIES, Reader};
 use super::tensors::Tensors;
-use super::{LinearWeights, NormWeights, Pooling};
+use super::weights::optional;
+use super::{MapWeights, Pooling, Stored, WeightTypes};
 use crate::block::DenseActivation;
 use crate::error::Result;
 use crate::family::{ClassifierTable, Family, Key, Role};
@@ -10,18 +11,19 @@ use crate::header::Fields;
 use crate::header::config::JsonObject;
 use crate::header::{Header, Metadata};
 use serde_json::Value;
+use std::sync::Arc;
 
 /// A classification head: the scores of a text's labels, from its hidden states.
 #[derive(Clone, Debug)]
-pub struct ClassifierWeights {
+pub struct ClassifierWeights<W: WeightTypes = Stored> {
     /// Which of the tokens' hidden states it reads.
     pub pooling: Pooling,
     /// A layer before the last.
-    pub dense: Option<ClassifierDense>,
+    pub dense: Option<ClassifierDense<W>>,
     /// The scores, `[labels, hidden]`.
-    pub output: LinearWeights,
+    pub output: W::Matrix,
     /// The names of the labels, one for each score.
-    pub labels: Vec<String>,
+    pub labels: Arc<[String]>,
     /// What the makers do to the scores of pairs of texts.
     pub scores: ScoreActivation,
 }
@@ -44,25 +46,32 @@ pub enum ScoreActivation {
 
 /// The layer before the last of a classification head.
 #[derive(Clone, Debug)]
-pub struct ClassifierDense {
+pub struct ClassifierDense<W: WeightTypes = Stored> {
     /// `[hidden, hidden]`.
-    pub linear: LinearWeights,
+    pub linear: W::Matrix,
     /// Of its output.
     pub activation: DenseActivation,
     /// Of that, `[hidden]`.
-    pub norm: Option<NormWeights>,
+    pub norm: Option<W::Norm>,
 }
 
-impl ClassifierWeights {
-    /// The matrices, in the order of their products.
-    pub fn linears(&self) -> impl Iterator<Item = &LinearWeights> {
-        self.dense.iter().map(|dense| &dense.linear).chain([&self.output])
-    }
-
-    /// Every tensor once.
-    pub(super) fn tensors(&self) -> impl Iterator<Item = &crate::header::TensorInfo> {
-        let norms = self.dense.iter().flat_map(|dense| &dense.norm).flat_map(NormWeights::tensors);
-        self.linears().flat_map(LinearWeights::tensors).chain(norms)
+impl<W: WeightTypes> ClassifierWeights<W> {
+    /// The same with what `map` makes of its weights.
+    pub(super) fn try_map<'w, M: MapWeights<'w, W>>(
+        &'w self,
+        map: &mut M,
+    ) -> Result<ClassifierWeights<M::To>, M::Error> {
+        Ok(ClassifierWeights {
+            pooling: self.pooling,
+            dense: optional(&self.dense, |dense| {
+                let linear = map.matrix(&dense.linear)?;
+                let norm = optional(&dense.norm, |norm| map.norm(norm))?;
+                Ok(ClassifierDense { linear, activation: dense.activation, norm })
+            })?,
+            output: map.matrix(&self.output)?,
+            labels: Arc::clone(&self.labels),
+            scores: self.scores.clone(),
+        })
     }
 }
 
@@ -210,7 +219,7 @@ impl Tensors<'_> {
             Some(key) => self.reader.classifier_pooling(key, table.pooling, assumptions)?,
         };
         let scores = score_activation(self.header, labels.len())?;
-        Ok(Some(ClassifierWeights { pooling, dense, output, labels, scores }))
+        Ok(Some(ClassifierWeights { pooling, dense, output, labels: labels.into(), scores }))
     }
 }
 

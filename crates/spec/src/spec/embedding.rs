@@ -2,7 +2,8 @@
 
 use super::reader::{Reader, missing};
 use super::tensors::Tensors;
-use super::{NormWeights, Pooling};
+use super::weights::{List, optional};
+use super::{LinearWeights, MapWeights, Pooling, Stored, Weight, WeightTypes};
 use crate::error::{Error, Result};
 use crate::family::{Family, Role};
 use crate::header::config::sentence_transformers::{Module, SentenceFiles};
@@ -14,20 +15,20 @@ use std::collections::BTreeMap;
 
 /// What is added to the rows of the embedding, and the norm of the sum.
 #[derive(Clone, Debug)]
-pub struct InputWeights {
+pub struct InputWeights<W: WeightTypes = Stored> {
     /// A row for each position.
-    pub positions: Option<PositionWeights>,
+    pub positions: Option<PositionWeights<W>>,
     /// A row for each kind of tokens, `[kinds, hidden]`: the first, but for the second text of a pair.
-    pub token_types: Option<TensorInfo>,
+    pub token_types: Option<W::Matrix>,
     /// `[hidden]`.
-    pub norm: NormWeights,
+    pub norm: W::Norm,
 }
 
 /// Positions that are rows of a matrix.
 #[derive(Clone, Debug)]
-pub struct PositionWeights {
+pub struct PositionWeights<W: WeightTypes = Stored> {
     /// `[first + context, hidden]`.
-    pub rows: TensorInfo,
+    pub rows: W::Matrix,
     /// The row of a text's first token.
     pub first: usize,
 }
@@ -74,15 +75,23 @@ pub struct EmbeddingSpec {
     pub source: String,
 }
 
+impl<W: WeightTypes> InputWeights<W> {
+    /// The same with what `map` makes of its weights.
+    pub(super) fn try_map<'w, M: MapWeights<'w, W>>(&'w self, map: &mut M) -> Result<InputWeights<M::To>, M::Error> {
+        Ok(InputWeights {
+            positions: optional(&self.positions, |positions| {
+                Ok(PositionWeights { rows: map.matrix(&positions.rows)?, first: positions.first })
+            })?,
+            token_types: optional(&self.token_types, |types| map.matrix(types))?,
+            norm: map.norm(&self.norm)?,
+        })
+    }
+}
+
 impl InputWeights {
     /// Every tensor once.
     pub fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
-        self.matrices().chain(self.norm.tensors())
-    }
-
-    /// The matrices.
-    pub(super) fn matrices(&self) -> impl Iterator<Item = &TensorInfo> {
-        self.positions.iter().map(|positions| &positions.rows).chain(&self.token_types)
+        List::of(|list| self.try_map(list)).into_iter().flat_map(Weight::tensors)
     }
 }
 
@@ -97,16 +106,16 @@ impl Tensors<'_> {
         let has_types = self.names(Role::TokenTypes) && has_types;
         let positions = match self.names(Role::Positions) {
             true => {
-                let (rows, first) = (self.matrix(Role::Positions, None)?.weight, self.sizes.first_position);
-                Some(PositionWeights { rows, first })
+                let rows = LinearWeights::of(self.matrix(Role::Positions, None)?.weight);
+                Some(PositionWeights { rows, first: self.sizes.first_position })
             }
             false => None,
         };
-        Ok(Some(Box::new(InputWeights {
-            positions,
-            token_types: if has_types { Some(self.row_or_matrix(Role::TokenTypes, None)?.weight) } else { None },
-            norm: self.norm(Role::EmbeddingNorm, None)?,
-        })))
+        let token_types = match has_types {
+            true => Some(LinearWeights::of(self.row_or_matrix(Role::TokenTypes, None)?.weight)),
+            false => None,
+        };
+        Ok(Some(Box::new(InputWeights { positions, token_types, norm: self.norm(Role::EmbeddingNorm, None)? })))
     }
 }
 

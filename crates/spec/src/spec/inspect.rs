@@ -143,7 +143,7 @@ pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted)
         multipliers,
         tied_embeddings,
         weights: ModelWeights {
-            embedding: embedding.weight,
+            embedding: LinearWeights::of(embedding.weight),
             input,
             joined: None,
             layer_embedding,

@@ -2,7 +2,7 @@
 
 use super::reader::Reader;
 use super::tensors::Tensors;
-use super::{LinearWeights, NormWeights};
+use super::{LinearWeights, MapWeights, Stored, WeightTypes};
 use crate::error::Result;
 use crate::family::{Family, Role};
 use crate::header::TensorInfo;
@@ -14,38 +14,54 @@ const MOST_ELEMENTS: usize = 1 << 24;
 /// `(norm(projection(x) / sqrt(hidden)) + embedding * sqrt(width)) / sqrt(2)`, `x` the model's embedding as the first block
 /// reads it.
 #[derive(Clone, Debug)]
-pub struct LayerEmbeddingWeights {
+pub struct LayerEmbeddingWeights<W: WeightTypes = Stored> {
     /// Elements of a layer.
     pub width: usize,
     /// `[vocab, layers * width]`.
-    pub embedding: TensorInfo,
+    pub embedding: W::Matrix,
     /// `[layers * width, hidden]`.
-    pub projection: LinearWeights,
+    pub projection: W::Matrix,
     /// Of what the projection gives a layer, `[width]`.
-    pub norm: NormWeights,
+    pub norm: W::Norm,
 }
 
 /// What a block does with its input of these: `norm(output(gelu(gate(x)) * input))` is added to the residual stream `x`.
 #[derive(Clone, Debug)]
-pub struct LayerEmbeddingUse {
+pub struct LayerEmbeddingUse<W: WeightTypes = Stored> {
     /// `[width, hidden]`.
-    pub gate: LinearWeights,
+    pub gate: W::Matrix,
     /// `[hidden, width]`.
-    pub output: LinearWeights,
+    pub output: W::Matrix,
     /// `[hidden]`.
-    pub output_norm: NormWeights,
+    pub output_norm: W::Norm,
 }
 
-impl LayerEmbeddingWeights {
-    /// Every tensor once.
-    pub(super) fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
-        let LayerEmbeddingWeights { width: _, embedding, projection, norm } = self;
-        std::iter::once(embedding).chain(projection.tensors()).chain(norm.tensors())
+impl<W: WeightTypes> LayerEmbeddingWeights<W> {
+    /// The same with what `map` makes of its weights.
+    pub(super) fn try_map<'w, M: MapWeights<'w, W>>(
+        &'w self,
+        map: &mut M,
+    ) -> Result<LayerEmbeddingWeights<M::To>, M::Error> {
+        Ok(LayerEmbeddingWeights {
+            width: self.width,
+            embedding: map.matrix(&self.embedding)?,
+            projection: map.matrix(&self.projection)?,
+            norm: map.norm(&self.norm)?,
+        })
     }
+}
 
-    /// The matrices.
-    pub(super) fn matrices(&self) -> impl Iterator<Item = &TensorInfo> {
-        [&self.embedding, &self.projection.weight].into_iter()
+impl<W: WeightTypes> LayerEmbeddingUse<W> {
+    /// The same with what `map` makes of its weights.
+    pub(super) fn try_map<'w, M: MapWeights<'w, W>>(
+        &'w self,
+        map: &mut M,
+    ) -> Result<LayerEmbeddingUse<M::To>, M::Error> {
+        Ok(LayerEmbeddingUse {
+            gate: map.matrix(&self.gate)?,
+            output: map.matrix(&self.output)?,
+            output_norm: map.norm(&self.output_norm)?,
+        })
     }
 }
 
@@ -97,7 +113,7 @@ impl Tensors<'_> {
         }
         Ok(Some(Box::new(LayerEmbeddingWeights {
             width,
-            embedding: self.matrix(Role::LayerEmbedding, None)?.weight,
+            embedding: LinearWeights::of(self.matrix(Role::LayerEmbedding, None)?.weight),
             projection: self.matrix(Role::LayerEmbeddingProjection, None)?,
             norm: self.norm(Role::LayerEmbeddingNorm, None)?,
         })))

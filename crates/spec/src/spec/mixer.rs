@@ -1,38 +1,38 @@
 //! What mixes the positions of a sequence: the first sub-layer of a block.
 
-use super::{LinearWeights, NormWeights};
+use super::weights::optional;
+use super::{LinearWeights, MapWeights, Stored, WeightTypes};
 use crate::block::KeySharing;
-use crate::header::TensorInfo;
 
 /// The first sub-layer of a block, with its norms.
 #[derive(Clone, Debug)]
-pub struct MixerWeights {
+pub struct MixerWeights<W: WeightTypes = Stored> {
     /// Of its input, `[hidden]`.
-    pub norm: Option<NormWeights>,
+    pub norm: Option<W::Norm>,
     /// What it computes of that.
-    pub layer: Mixer,
+    pub layer: Mixer<W>,
     /// Of its output, `[hidden]`, before it is added.
-    pub output_norm: Option<NormWeights>,
+    pub output_norm: Option<W::Norm>,
     /// Of the residual stream, `[hidden]`, when it is added.
-    pub sum_norm: Option<NormWeights>,
+    pub sum_norm: Option<W::Norm>,
 }
 
 /// What mixes the positions of a sequence. Complete.
 #[derive(Clone, Debug)]
-pub enum Mixer {
+pub enum Mixer<W: WeightTypes = Stored> {
     /// Queries attend to the keys and values of earlier positions.
-    Attention(Box<AttentionWeights>),
+    Attention(Box<AttentionWeights<W>>),
     /// A gated delta net: each head has a matrix that every position decays, corrects and reads.
-    DeltaNet(Box<DeltaNetWeights>),
+    DeltaNet(Box<DeltaNetWeights<W>>),
     /// A gated convolution over the last few positions.
-    ShortConv(Box<ShortConvWeights>),
+    ShortConv(Box<ShortConvWeights<W>>),
     /// Mamba-2: each head has a matrix that every position decays, adds to and reads.
-    Mamba2(Box<Mamba2Weights>),
+    Mamba2(Box<Mamba2Weights<W>>),
 }
 
 /// The weights and options of an attention layer.
 #[derive(Clone, Debug)]
-pub struct AttentionWeights {
+pub struct AttentionWeights<W: WeightTypes = Stored> {
     /// Query heads.
     pub heads: usize,
     /// Key and value heads; divides `heads`.
@@ -41,13 +41,13 @@ pub struct AttentionWeights {
     pub head_dim: usize,
     /// `[heads * head_dim, hidden]`; where attention is gated `[2 * heads * head_dim, hidden]`, of every head its query and
     /// then its gate.
-    pub q: LinearWeights,
+    pub q: W::Matrix,
     /// Whether what a head puts out is multiplied by the sigmoid of its gate.
     pub gated: bool,
     /// Where keys and values come from.
-    pub kv: KeysValues,
+    pub kv: KeysValues<W>,
     /// Of the queries before their rotation: of every head `[head_dim]`, or of all of them together `[heads * head_dim]`.
-    pub q_norm: Option<NormWeights>,
+    pub q_norm: Option<W::Norm>,
     /// Whether a token attends to itself and earlier positions alone. Where not, a whole text is one pass, and nothing of it
     /// is cached.
     pub causal: bool,
@@ -58,39 +58,39 @@ pub struct AttentionWeights {
     /// `cap * tanh(score / cap)` in place of a score.
     pub score_cap: Option<f32>,
     /// Scores of a position that each query head also attends to and whose value is zero, `[heads]`.
-    pub sinks: Option<TensorInfo>,
+    pub sinks: Option<W::Vector>,
     /// Positions that a token attends to, its own included, where the layer limits them; to either side where tokens attend to
     /// later ones too.
     pub window: Option<usize>,
     /// The output projection, `[hidden, heads * head_dim]`.
-    pub o: LinearWeights,
+    pub o: W::Matrix,
 }
 
 /// Where an attention layer's keys and values come from. Complete.
 #[derive(Clone, Debug)]
-pub enum KeysValues {
+pub enum KeysValues<W: WeightTypes = Stored> {
     /// The layer's own.
-    Own(Box<KeyValueWeights>),
+    Own(Box<KeyValueWeights<W>>),
     /// Those that this earlier layer, whose heads are of the same sizes, stores.
     OfLayer(usize),
 }
 
 /// The weights of an attention layer's own keys and values.
 #[derive(Clone, Debug)]
-pub struct KeyValueWeights {
+pub struct KeyValueWeights<W: WeightTypes = Stored> {
     /// `[kv_heads * head_dim, hidden]`.
-    pub k: LinearWeights,
+    pub k: W::Matrix,
     /// `[kv_heads * head_dim, hidden]`; `None` where the products with `k`, before their norm, are the values too.
-    pub v: Option<LinearWeights>,
+    pub v: Option<W::Matrix>,
     /// Of the keys before their rotation: of every head `[head_dim]`, or of all of them together `[kv_heads * head_dim]`.
-    pub k_norm: Option<NormWeights>,
+    pub k_norm: Option<W::Norm>,
     /// What is added to the mean square of each head of values, by whose root it is divided; `None` where it is not.
     pub v_norm_eps: Option<f64>,
 }
 
 /// The weights of a gated delta net (arXiv 2412.06464; transformers `modeling_qwen3_5.py`).
 #[derive(Clone, Debug)]
-pub struct DeltaNetWeights {
+pub struct DeltaNetWeights<W: WeightTypes = Stored> {
     /// Heads of queries and keys.
     pub key_heads: usize,
     /// Heads of values, each with a state; a multiple of `key_heads`.
@@ -102,48 +102,48 @@ pub struct DeltaNetWeights {
     /// Which value heads share a head of keys.
     pub sharing: KeySharing,
     /// Queries, keys, values and gates.
-    pub qkvz: DeltaInput,
+    pub qkvz: DeltaInput<W::Matrix>,
     /// How much a position corrects, before its sigmoid, and how much the state decays, before its softplus.
-    pub ba: DeltaInput,
+    pub ba: DeltaInput<W::Matrix>,
     /// Over queries, keys and values, before their SiLU.
-    pub conv: ConvWeights,
+    pub conv: ConvWeights<W>,
     /// Added to `alpha`'s product, `[value_heads]`.
-    pub dt_bias: TensorInfo,
+    pub dt_bias: W::Vector,
     /// What the softplus is multiplied by, `[value_heads]`.
-    pub decay: TensorInfo,
+    pub decay: W::Vector,
     /// Whether `decay` is stored as the logarithm of its negative (safetensors `A_log`).
     pub decay_is_log: bool,
     /// Of every head of the output before its gate, `[value_dim]`.
-    pub norm: NormWeights,
+    pub norm: W::Norm,
     /// The output projection, `[hidden, value_heads * value_dim]`.
-    pub out: LinearWeights,
+    pub out: W::Matrix,
 }
 
 /// Matrices whose products stand side by side. Complete.
 #[derive(Clone, Debug)]
-pub enum DeltaInput {
+pub enum DeltaInput<Matrix = LinearWeights> {
     /// One behind the other: queries, keys and values `[2 * key_heads * key_dim + value_heads * value_dim, hidden]` and the gate of
     /// the output `[value_heads * value_dim, hidden]`, or corrections and decays of `[value_heads, hidden]` each.
-    Apart(Box<[LinearWeights; 2]>),
+    Apart(Box<[Matrix; 2]>),
     /// One matrix with the rows of both, of every head of keys its query, its key, the values that share it and their gates, or the
     /// corrections and the decays of these.
-    ByKeyHead(Box<LinearWeights>),
+    ByKeyHead(Box<Matrix>),
 }
 
 /// The weights of a gated short convolution (transformers `modeling_lfm2.py`): `out(c * conv(b * x))`.
 #[derive(Clone, Debug)]
-pub struct ShortConvWeights {
+pub struct ShortConvWeights<W: WeightTypes = Stored> {
     /// `b`, `c` and `x` one behind the other, `[3 * hidden, hidden]`.
-    pub bcx: LinearWeights,
+    pub bcx: W::Matrix,
     /// Over `b * x`.
-    pub conv: ConvWeights,
+    pub conv: ConvWeights<W>,
     /// The output projection, `[hidden, hidden]`.
-    pub out: LinearWeights,
+    pub out: W::Matrix,
 }
 
 /// The weights of a Mamba-2 layer (arXiv 2405.21060; transformers `modeling_granitemoehybrid.py`).
 #[derive(Clone, Debug)]
-pub struct Mamba2Weights {
+pub struct Mamba2Weights<W: WeightTypes = Stored> {
     /// Heads, each with a state.
     pub heads: usize,
     /// Groups of neighbouring heads that share keys and queries; divides `heads`. The output is normed by group too.
@@ -155,34 +155,38 @@ pub struct Mamba2Weights {
     /// The least and the longest step.
     pub step_limit: [f64; 2],
     /// Values, keys and queries (`x`, `B` and `C`), `[heads * head_dim + 2 * groups * state_dim, hidden]`.
-    pub input: LinearWeights,
+    pub input: W::Matrix,
     /// The gate of the output, `[heads * head_dim, hidden]`.
-    pub gate: LinearWeights,
+    pub gate: W::Matrix,
     /// How long a position's step is, before its softplus, `[heads, hidden]`.
-    pub step: LinearWeights,
+    pub step: W::Matrix,
     /// Over values, keys and queries, before their SiLU.
-    pub conv: ConvWeights,
+    pub conv: ConvWeights<W>,
     /// Added to `step`'s product, `[heads]`.
-    pub step_bias: TensorInfo,
+    pub step_bias: W::Vector,
     /// What a step is multiplied by, `[heads]`: the logarithm of the decay.
-    pub decay: TensorInfo,
+    pub decay: W::Vector,
     /// Whether `decay` is stored as the logarithm of its negative (safetensors `A_log`).
     pub decay_is_log: bool,
     /// What a value is multiplied by to be added to what is read, `[heads]`.
-    pub skip: TensorInfo,
+    pub skip: W::Vector,
     /// Of the gated output, `[heads * head_dim]`, group by group.
-    pub norm: NormWeights,
+    pub norm: W::Norm,
     /// The output projection, `[hidden, heads * head_dim]`.
-    pub out: LinearWeights,
+    pub out: W::Matrix,
 }
 
 /// A causal convolution of every channel by itself.
 #[derive(Clone, Debug)]
-pub struct ConvWeights {
+pub struct ConvWeights<W: WeightTypes = Stored> {
     /// `[channels, kernel]`, the current position last.
-    pub weight: TensorInfo,
+    pub weight: W::Vector,
     /// `[channels]`.
-    pub bias: Option<TensorInfo>,
+    pub bias: Option<W::Vector>,
+    /// Channels.
+    pub channels: usize,
+    /// Positions that an output depends on, its own included.
+    pub kernel: usize,
 }
 
 /// The sizes of layers with a state.
@@ -216,59 +220,62 @@ impl StateSizes {
     }
 }
 
-impl MixerWeights {
-    /// All its norms.
-    pub(super) fn norms(&self) -> impl Iterator<Item = &NormWeights> {
-        let MixerWeights { norm, layer, output_norm, sum_norm } = self;
-        let of_heads = match layer {
-            Mixer::Attention(attention) => [attention.q_norm.as_ref(), attention.k_norm()],
-            Mixer::DeltaNet(net) => [Some(&net.norm), None],
-            Mixer::Mamba2(mamba) => [Some(&mamba.norm), None],
-            Mixer::ShortConv(_) => [None, None],
-        };
-        norm.iter().chain(of_heads.into_iter().flatten()).chain(output_norm).chain(sum_norm)
+impl<W: WeightTypes> MixerWeights<W> {
+    /// The same with what `map` makes of its weights.
+    pub(super) fn try_map<'w, M: MapWeights<'w, W>>(&'w self, map: &mut M) -> Result<MixerWeights<M::To>, M::Error> {
+        Ok(MixerWeights {
+            norm: optional(&self.norm, |norm| map.norm(norm))?,
+            layer: match &self.layer {
+                Mixer::Attention(attention) => Mixer::Attention(Box::new(attention.try_map(map)?)),
+                Mixer::DeltaNet(net) => Mixer::DeltaNet(Box::new(net.try_map(map)?)),
+                Mixer::ShortConv(conv) => Mixer::ShortConv(Box::new(conv.try_map(map)?)),
+                Mixer::Mamba2(mamba) => Mixer::Mamba2(Box::new(mamba.try_map(map)?)),
+            },
+            output_norm: optional(&self.output_norm, |norm| map.norm(norm))?,
+            sum_norm: optional(&self.sum_norm, |norm| map.norm(norm))?,
+        })
     }
 }
 
-impl Mixer {
+impl<W: WeightTypes> Mixer<W> {
     /// Attention, where it is that.
-    pub fn attention(&self) -> Option<&AttentionWeights> {
+    pub fn attention(&self) -> Option<&AttentionWeights<W>> {
         match self {
             Mixer::Attention(attention) => Some(attention),
             Mixer::DeltaNet(_) | Mixer::ShortConv(_) | Mixer::Mamba2(_) => None,
         }
     }
 
-    /// The tensors that are neither matrices nor norms.
-    pub fn vectors(&self) -> impl Iterator<Item = &TensorInfo> {
-        let (conv, others) = match self {
-            Mixer::Attention(attention) => (None, [attention.sinks.as_ref(), None, None]),
-            Mixer::DeltaNet(net) => (Some(&net.conv), [Some(&net.dt_bias), Some(&net.decay), None]),
-            Mixer::ShortConv(conv) => (Some(&conv.conv), [None, None, None]),
-            Mixer::Mamba2(mamba) => {
-                (Some(&mamba.conv), [Some(&mamba.step_bias), Some(&mamba.decay), Some(&mamba.skip)])
-            }
-        };
-        let conv = conv.into_iter().flat_map(|ConvWeights { weight, bias }| [weight].into_iter().chain(bias));
-        conv.chain(others.into_iter().flatten())
+    /// Whether later positions need what it stores: keys and values of its own, or a state.
+    pub fn stores(&self) -> bool {
+        self.attention().is_none_or(|attention| attention.kv.own().is_some())
     }
 
-    /// The matrices in the order of their products.
-    pub fn linears(&self) -> impl Iterator<Item = &LinearWeights> {
-        let linears = match self {
+    /// The matrices that its input is multiplied with; the products stand side by side.
+    pub fn inputs(&self) -> Vec<&W::Matrix> {
+        let matrices = match self {
             Mixer::Attention(attention) => {
-                let AttentionWeights { q, kv, o, .. } = &**attention;
-                let (k, v) = kv.own().map_or((None, None), |own| (Some(&own.k), own.v.as_ref()));
-                [Some(q), k, v, Some(o), None]
+                let own = attention.kv.own();
+                [Some(&attention.q), own.map(|own| &own.k), own.and_then(|own| own.v.as_ref()), None]
             }
             Mixer::DeltaNet(net) => {
                 let ([qkvz, z], [ba, alpha]) = (net.qkvz.linears(), net.ba.linears());
-                [qkvz, z, ba, alpha, Some(&net.out)]
+                [qkvz, z, ba, alpha]
             }
-            Mixer::ShortConv(conv) => [Some(&conv.bcx), Some(&conv.out), None, None, None],
-            Mixer::Mamba2(mamba) => [Some(&mamba.input), Some(&mamba.gate), Some(&mamba.step), Some(&mamba.out), None],
+            Mixer::ShortConv(conv) => [Some(&conv.bcx), None, None, None],
+            Mixer::Mamba2(mamba) => [Some(&mamba.input), Some(&mamba.gate), Some(&mamba.step), None],
         };
-        linears.into_iter().flatten()
+        matrices.into_iter().flatten().collect()
+    }
+
+    /// The output projection.
+    pub fn output(&self) -> &W::Matrix {
+        match self {
+            Mixer::Attention(attention) => &attention.o,
+            Mixer::DeltaNet(net) => &net.out,
+            Mixer::ShortConv(conv) => &conv.out,
+            Mixer::Mamba2(mamba) => &mamba.out,
+        }
     }
 
     /// Elements a row of the products of its input, side by side.
@@ -279,8 +286,8 @@ impl Mixer {
                 attention.width(attention.kv_heads.saturating_mul(2).saturating_add(attention.heads * queries))
             }
             Mixer::DeltaNet(net) => net.channels().saturating_add(net.values()).saturating_add(2 * net.value_heads),
-            Mixer::ShortConv(conv) => conv.channels().saturating_mul(3),
-            Mixer::Mamba2(mamba) => mamba.conv.channels().saturating_add(mamba.values()).saturating_add(mamba.heads),
+            Mixer::ShortConv(conv) => conv.conv.channels.saturating_mul(3),
+            Mixer::Mamba2(mamba) => mamba.conv.channels.saturating_add(mamba.values()).saturating_add(mamba.heads),
         }
     }
 
@@ -289,36 +296,70 @@ impl Mixer {
         match self {
             Mixer::Attention(attention) => attention.width(attention.heads),
             Mixer::DeltaNet(net) => net.values(),
-            Mixer::ShortConv(conv) => conv.channels(),
+            Mixer::ShortConv(conv) => conv.conv.channels,
             Mixer::Mamba2(mamba) => mamba.values(),
         }
     }
 }
 
-impl KeysValues {
+impl<W: WeightTypes> KeysValues<W> {
     /// The weights of the layer's own.
-    pub fn own(&self) -> Option<&KeyValueWeights> {
+    pub fn own(&self) -> Option<&KeyValueWeights<W>> {
         match self {
             KeysValues::Own(own) => Some(own),
             KeysValues::OfLayer(_) => None,
         }
     }
+
+    fn try_map<'w, M: MapWeights<'w, W>>(&'w self, map: &mut M) -> Result<KeysValues<M::To>, M::Error> {
+        let own = match self {
+            KeysValues::Own(own) => own,
+            KeysValues::OfLayer(layer) => return Ok(KeysValues::OfLayer(*layer)),
+        };
+        Ok(KeysValues::Own(Box::new(KeyValueWeights {
+            k: map.matrix(&own.k)?,
+            v: optional(&own.v, |v| map.matrix(v))?,
+            k_norm: optional(&own.k_norm, |norm| map.norm(norm))?,
+            v_norm_eps: own.v_norm_eps,
+        })))
+    }
 }
 
-impl AttentionWeights {
+impl<W: WeightTypes> AttentionWeights<W> {
     /// The norm of its own keys.
-    pub fn k_norm(&self) -> Option<&NormWeights> {
+    pub fn k_norm(&self) -> Option<&W::Norm> {
         self.kv.own()?.k_norm.as_ref()
     }
 
     fn width(&self, heads: usize) -> usize {
         heads.saturating_mul(self.head_dim)
     }
+
+    fn try_map<'w, M: MapWeights<'w, W>>(&'w self, map: &mut M) -> Result<AttentionWeights<M::To>, M::Error> {
+        let &AttentionWeights { heads, kv_heads, head_dim, gated, causal, rope, .. } = self;
+        let &AttentionWeights { score_scale, score_cap, window, .. } = self;
+        Ok(AttentionWeights {
+            heads,
+            kv_heads,
+            head_dim,
+            q: map.matrix(&self.q)?,
+            gated,
+            kv: self.kv.try_map(map)?,
+            q_norm: optional(&self.q_norm, |norm| map.norm(norm))?,
+            causal,
+            rope,
+            score_scale,
+            score_cap,
+            sinks: optional(&self.sinks, |sinks| map.vector(sinks))?,
+            window,
+            o: map.matrix(&self.o)?,
+        })
+    }
 }
 
-impl DeltaInput {
+impl<Matrix> DeltaInput<Matrix> {
     /// The matrices in the order of their products.
-    pub fn linears(&self) -> [Option<&LinearWeights>; 2] {
+    pub fn linears(&self) -> [Option<&Matrix>; 2] {
         match self {
             DeltaInput::Apart(both) => both.each_ref().map(Some),
             DeltaInput::ByKeyHead(both) => [Some(both), None],
@@ -329,9 +370,19 @@ impl DeltaInput {
     pub fn by_key_head(&self) -> bool {
         matches!(self, DeltaInput::ByKeyHead(_))
     }
+
+    fn try_map<'w, M, E>(&'w self, mut make: impl FnMut(&'w Matrix) -> Result<M, E>) -> Result<DeltaInput<M>, E> {
+        Ok(match self {
+            DeltaInput::Apart(both) => {
+                let [first, second] = &**both;
+                DeltaInput::Apart(Box::new([make(first)?, make(second)?]))
+            }
+            DeltaInput::ByKeyHead(both) => DeltaInput::ByKeyHead(Box::new(make(both)?)),
+        })
+    }
 }
 
-impl DeltaNetWeights {
+impl<W: WeightTypes> DeltaNetWeights<W> {
     /// Elements a row of queries, keys and values: what is convolved.
     pub fn channels(&self) -> usize {
         self.key_heads.saturating_mul(self.key_dim).saturating_mul(2).saturating_add(self.values())
@@ -341,30 +392,76 @@ impl DeltaNetWeights {
     pub fn values(&self) -> usize {
         self.value_heads.saturating_mul(self.value_dim)
     }
+
+    /// Which head of keys value head `head` has.
+    pub fn key_head(&self, head: usize) -> usize {
+        match self.sharing {
+            KeySharing::Neighbours => head / (self.value_heads / self.key_heads),
+            KeySharing::Strided => head % self.key_heads,
+        }
+    }
+
+    fn try_map<'w, M: MapWeights<'w, W>>(&'w self, map: &mut M) -> Result<DeltaNetWeights<M::To>, M::Error> {
+        let &DeltaNetWeights { key_heads, value_heads, key_dim, value_dim, sharing, decay_is_log, .. } = self;
+        Ok(DeltaNetWeights {
+            key_heads,
+            value_heads,
+            key_dim,
+            value_dim,
+            sharing,
+            qkvz: self.qkvz.try_map(|matrix| map.matrix(matrix))?,
+            ba: self.ba.try_map(|matrix| map.matrix(matrix))?,
+            conv: self.conv.try_map(map)?,
+            dt_bias: map.vector(&self.dt_bias)?,
+            decay: map.vector(&self.decay)?,
+            decay_is_log,
+            norm: map.norm(&self.norm)?,
+            out: map.matrix(&self.out)?,
+        })
+    }
 }
 
-impl Mamba2Weights {
+impl<W: WeightTypes> Mamba2Weights<W> {
     /// Elements a row of values.
     pub fn values(&self) -> usize {
         self.heads.saturating_mul(self.head_dim)
     }
-}
 
-impl ShortConvWeights {
-    /// Elements a row of what is convolved.
-    pub fn channels(&self) -> usize {
-        self.conv.channels()
+    fn try_map<'w, M: MapWeights<'w, W>>(&'w self, map: &mut M) -> Result<Mamba2Weights<M::To>, M::Error> {
+        let &Mamba2Weights { heads, groups, head_dim, state_dim, step_limit, decay_is_log, .. } = self;
+        Ok(Mamba2Weights {
+            heads,
+            groups,
+            head_dim,
+            state_dim,
+            step_limit,
+            input: map.matrix(&self.input)?,
+            gate: map.matrix(&self.gate)?,
+            step: map.matrix(&self.step)?,
+            conv: self.conv.try_map(map)?,
+            step_bias: map.vector(&self.step_bias)?,
+            decay: map.vector(&self.decay)?,
+            decay_is_log,
+            skip: map.vector(&self.skip)?,
+            norm: map.norm(&self.norm)?,
+            out: map.matrix(&self.out)?,
+        })
     }
 }
 
-impl ConvWeights {
-    /// Channels.
-    pub fn channels(&self) -> usize {
-        self.weight.shape[0] as usize
+impl<W: WeightTypes> ShortConvWeights<W> {
+    fn try_map<'w, M: MapWeights<'w, W>>(&'w self, map: &mut M) -> Result<ShortConvWeights<M::To>, M::Error> {
+        Ok(ShortConvWeights { bcx: map.matrix(&self.bcx)?, conv: self.conv.try_map(map)?, out: map.matrix(&self.out)? })
     }
+}
 
-    /// Positions that an output depends on, its own included.
-    pub fn kernel(&self) -> usize {
-        self.weight.shape[1] as usize
+impl<W: WeightTypes> ConvWeights<W> {
+    fn try_map<'w, M: MapWeights<'w, W>>(&'w self, map: &mut M) -> Result<ConvWeights<M::To>, M::Error> {
+        Ok(ConvWeights {
+            weight: map.vector(&self.weight)?,
+            bias: optional(&self.bias, |bias| map.vector(bias))?,
+            channels: self.channels,
+            kernel: self.kernel,
+        })
     }
 }

@@ -23,6 +23,7 @@ mod states;
 mod tensors;
 mod unsupported;
 mod unused;
+mod weights;
 
 pub use crate::block::{Activation, DenseActivation, KeySharing, Pooling, RopeLayout, RouterScore};
 pub use classifier::{ClassifierDense, ClassifierWeights, ScoreActivation};
@@ -37,11 +38,13 @@ pub use predictor::JoinedInput;
 pub use rotary::{FrequencyFactors, QueryScale, Rope, RopeScaling};
 pub use routed::{ExpertGates, ExpertMatrices, ExpertsWeights, Routing, SharedExpert};
 pub use sampling::{GREEDY_BELOW, Sampling};
+pub use weights::{MapWeights, Stored, Weight, WeightTypes};
 
 use crate::header::TensorInfo;
 use crate::tokenizer::TokenizerSpec;
 use model_factory_dtypes::DType;
 use std::collections::BTreeMap;
+use weights::{List, optional};
 
 /// Everything the loader and the decoder need to know of a model. Every tensor in it exists and has the right shape.
 #[derive(Clone, Debug)]
@@ -116,86 +119,86 @@ impl Multipliers {
 
 /// The weights by role. A fused tensor is resolved into row ranges of its bytes, so nothing later knows of fusion.
 #[derive(Clone, Debug)]
-pub struct ModelWeights {
+pub struct ModelWeights<W: WeightTypes = Stored> {
     /// `[vocab, hidden]`.
-    pub embedding: TensorInfo,
+    pub embedding: W::Matrix,
     /// What is added to its rows, and the norm of the sum, of encoders.
-    pub input: Option<Box<InputWeights>>,
+    pub input: Option<Box<InputWeights<W>>>,
     /// What a prediction head makes its input of.
-    pub joined: Option<Box<JoinedInput>>,
+    pub joined: Option<Box<JoinedInput<W>>>,
     /// Where layers have embeddings of their own.
-    pub layer_embedding: Option<Box<LayerEmbeddingWeights>>,
+    pub layer_embedding: Option<Box<LayerEmbeddingWeights<W>>>,
     /// The decoder blocks in order.
-    pub layers: Vec<LayerWeights>,
+    pub layers: Vec<LayerWeights<W>>,
     /// `[hidden]`; none where the last layer norms the residual stream.
-    pub final_norm: Option<NormWeights>,
+    pub final_norm: Option<W::Norm>,
     /// `[vocab, hidden]`; the embedding itself when tied. None of a model that makes vectors of texts, and no text.
-    pub head: Option<LinearWeights>,
+    pub head: Option<W::Matrix>,
     /// Where the model scores labels of texts.
-    pub classifier: Option<Box<ClassifierWeights>>,
+    pub classifier: Option<Box<ClassifierWeights<W>>>,
 }
 
 /// The weights and options of one decoder block. Layers of a model may differ.
 #[derive(Clone, Debug)]
-pub struct LayerWeights {
+pub struct LayerWeights<W: WeightTypes = Stored> {
     /// What mixes the positions of a sequence, added to the residual stream.
-    pub mixer: MixerWeights,
+    pub mixer: MixerWeights<W>,
     /// The feed-forward layer, added to the residual stream.
-    pub feed_forward: FeedForwardWeights,
+    pub feed_forward: FeedForwardWeights<W>,
     /// How it adds its embedding to the residual stream, behind the feed-forward layer.
-    pub layer_embedding: Option<Box<LayerEmbeddingUse>>,
+    pub layer_embedding: Option<Box<LayerEmbeddingUse<W>>>,
     /// What the residual stream is multiplied by behind all of it, `[1]`.
-    pub scale: Option<TensorInfo>,
+    pub scale: Option<W::Numbers>,
     /// Whether the feed-forward layer reads what the mixer reads, instead of what the mixer has changed.
     pub parallel: bool,
 }
 
 /// The weights of a feed-forward layer.
 #[derive(Clone, Debug)]
-pub struct FeedForwardWeights {
-    /// Of its input, `[hidden]`; the same as that of the mixer in a parallel block.
-    pub norm: Option<NormWeights>,
+pub struct FeedForwardWeights<W: WeightTypes = Stored> {
+    /// Of its input, `[hidden]`. None in a parallel block, where the norm of the mixer is its norm too.
+    pub norm: Option<W::Norm>,
     /// What it computes of that.
-    pub layer: FeedForwardLayer,
+    pub layer: FeedForwardLayer<W>,
     /// A dense layer beside the experts.
-    pub beside: Option<Box<BesideWeights>>,
+    pub beside: Option<Box<BesideWeights<W>>>,
     /// Of its output, `[hidden]`, before it is added.
-    pub output_norm: Option<NormWeights>,
+    pub output_norm: Option<W::Norm>,
     /// Of the residual stream, `[hidden]`, when it is added.
-    pub sum_norm: Option<NormWeights>,
+    pub sum_norm: Option<W::Norm>,
 }
 
 /// A dense layer beside experts, whose outputs are added, and the norms that make them alike.
 #[derive(Clone, Debug)]
-pub struct BesideWeights {
+pub struct BesideWeights<W: WeightTypes = Stored> {
     /// Of its input, `[hidden]`.
-    pub norm: NormWeights,
+    pub norm: W::Norm,
     /// The layer.
-    pub dense: DenseWeights,
+    pub dense: DenseWeights<W>,
     /// Of its output, `[hidden]`.
-    pub output_norm: NormWeights,
+    pub output_norm: W::Norm,
     /// Of the experts' output, `[hidden]`.
-    pub experts_norm: NormWeights,
+    pub experts_norm: W::Norm,
 }
 
 /// What a feed-forward layer is made of. Complete.
 #[derive(Clone, Debug)]
-pub enum FeedForwardLayer {
+pub enum FeedForwardLayer<W: WeightTypes = Stored> {
     /// The same matrices for every token.
-    Dense(Box<DenseWeights>),
+    Dense(Box<DenseWeights<W>>),
     /// Experts, of which each token is given to a few.
-    Experts(Box<ExpertsWeights>),
+    Experts(Box<ExpertsWeights<W>>),
 }
 
 /// The weights of a feed-forward layer without experts, or of one expert.
 #[derive(Clone, Debug)]
-pub struct DenseWeights {
+pub struct DenseWeights<W: WeightTypes = Stored> {
     /// The up projection, `[feed_forward, hidden]`.
-    pub up: LinearWeights,
+    pub up: W::Matrix,
     /// The activation; a gate projection has the shape of `up`.
-    pub activation: Activation<LinearWeights>,
+    pub activation: Activation<W::Matrix>,
     /// The down projection, `[hidden, feed_forward]`.
-    pub down: LinearWeights,
+    pub down: W::Matrix,
 }
 
 /// A weight matrix `[outputs, inputs]` and its bias `[outputs]`.
@@ -340,18 +343,10 @@ impl ModelSpec {
 
     /// Every needed tensor once: a tied head is not listed again.
     pub fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
-        let weights = &self.weights;
-        let head = weights.head.iter().flat_map(|head| head.bias.iter().chain(head.scales()));
-        std::iter::once(&weights.embedding)
-            .chain(weights.input.iter().flat_map(|input| input.tensors()))
-            .chain(weights.joined.iter().flat_map(|joined| joined.tensors()))
-            .chain(weights.final_norm.iter().flat_map(NormWeights::tensors))
-            .chain(weights.layer_embedding.iter().flat_map(|embedding| embedding.tensors()))
-            .chain(self.own_head().map(|head| &head.weight))
-            .chain(head)
-            .chain(weights.classifier.iter().flat_map(|classifier| classifier.tensors()))
-            .chain(self.rope_tensors())
-            .chain(weights.layers.iter().flat_map(LayerWeights::tensors))
+        let tied = self.weights.head.as_ref().filter(|_| self.tied_embeddings);
+        let is_tied = move |tensor: &TensorInfo| tied.is_some_and(|head| std::ptr::eq(tensor, &head.weight));
+        let tensors = self.weights.list().into_iter().flat_map(Weight::tensors);
+        tensors.filter(move |tensor| !is_tied(tensor)).chain(self.rope_tensors())
     }
 
     /// The stored tensors of frequency factors, each once.
@@ -361,22 +356,12 @@ impl ModelSpec {
 
     /// Every weight matrix: the embedding, those of the layers, the head. A tied head is the embedding again.
     pub fn matrices(&self) -> impl Iterator<Item = &TensorInfo> {
-        let weights = &self.weights;
-        let of_layers = weights.layer_embedding.iter().flat_map(|embedding| embedding.matrices());
-        let layers = weights.layers.iter().flat_map(LayerWeights::linears).map(|linear| &linear.weight);
-        let input = weights.input.iter().flat_map(|input| input.matrices());
-        let input = input.chain(weights.joined.iter().map(|joined| &joined.projection.weight));
-        let head = weights.head.iter().map(|head| &head.weight);
-        let classifier = weights.classifier.iter().flat_map(|classifier| classifier.linears());
-        let classifier = classifier.map(|linear| &linear.weight);
-        std::iter::once(&weights.embedding).chain(input).chain(of_layers).chain(layers).chain(head).chain(classifier)
+        self.weights.matrices().map(|linear| &linear.weight)
     }
 
     /// The tensors that say how products are scaled; they are among [`tensors`](Self::tensors), and no weights.
     pub fn scales(&self) -> impl Iterator<Item = &TensorInfo> {
-        let linears = self.weights.layers.iter().flat_map(LayerWeights::linears);
-        let classifier = self.weights.classifier.iter().flat_map(|classifier| classifier.linears());
-        linears.chain(&self.weights.head).chain(classifier).flat_map(LinearWeights::scales)
+        self.weights.matrices().flat_map(LinearWeights::scales)
     }
 
     /// Elements of the weights that one token is multiplied with, or reads a row of: all but those of the experts that it is
@@ -393,7 +378,7 @@ impl ModelSpec {
     pub fn active_bytes(&self) -> u64 {
         let stored = self.tensors().fold(0, |sum: u64, tensor| sum.saturating_add(tensor.bytes));
         let left_out = self.left_out(|linear| linear.tensors().map(|tensor| tensor.bytes).fold(0, u64::saturating_add));
-        let rows = self.weights.layer_embedding.as_ref().map_or(0, |embedding| embedding.embedding.bytes);
+        let rows = self.weights.layer_embedding.as_ref().map_or(0, |embedding| embedding.embedding.weight.bytes);
         stored.saturating_sub(left_out).saturating_sub(rows)
     }
 
@@ -420,22 +405,67 @@ impl ModelSpec {
     }
 }
 
-impl LayerWeights {
-    /// Every tensor of the block once.
-    pub fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
-        let LayerWeights { mixer, feed_forward, layer_embedding, scale, parallel } = self;
-        let FeedForwardWeights { norm, layer: _, beside, output_norm, sum_norm } = feed_forward;
-        let norm = if *parallel { &None } else { norm };
-        let of_experts = self.experts().and_then(|experts| experts.router_norm.as_ref());
-        let beside = beside.iter().flat_map(|beside| [&beside.norm, &beside.output_norm, &beside.experts_norm]);
-        let norms =
-            mixer.norms().chain([norm, output_norm, sum_norm].into_iter().flatten()).chain(of_experts).chain(beside);
-        norms
-            .chain(layer_embedding.iter().map(|embedding| &embedding.output_norm))
-            .flat_map(NormWeights::tensors)
-            .chain(scale)
-            .chain(self.vectors())
-            .chain(self.linears().flat_map(LinearWeights::tensors))
+impl<W: WeightTypes> ModelWeights<W> {
+    /// The same with what `map` makes of its weights.
+    ///
+    /// # Errors
+    /// Those of `map`.
+    pub fn try_map<'w, M: MapWeights<'w, W>>(&'w self, map: &mut M) -> Result<ModelWeights<M::To>, M::Error> {
+        Ok(ModelWeights {
+            embedding: map.matrix(&self.embedding)?,
+            input: optional(&self.input, |input| input.try_map(map).map(Box::new))?,
+            joined: optional(&self.joined, |joined| joined.try_map(map).map(Box::new))?,
+            final_norm: optional(&self.final_norm, |norm| map.norm(norm))?,
+            layer_embedding: optional(&self.layer_embedding, |embedding| embedding.try_map(map).map(Box::new))?,
+            layers: self.layers.iter().map(|layer| layer.try_map(map)).collect::<Result<_, _>>()?,
+            head: optional(&self.head, |head| map.matrix(head))?,
+            classifier: optional(&self.classifier, |classifier| classifier.try_map(map).map(Box::new))?,
+        })
+    }
+
+    /// All of them: the embedding, what else comes before the layers, the layers, and the head.
+    pub fn list(&self) -> Vec<Weight<'_, W>> {
+        List::of(|list| self.try_map(list))
+    }
+
+    /// The matrices among them.
+    pub fn matrices(&self) -> impl Iterator<Item = &W::Matrix> {
+        self.list().into_iter().filter_map(Weight::matrix)
+    }
+}
+
+impl<W: WeightTypes> LayerWeights<W> {
+    /// The same with what `map` makes of its weights.
+    fn try_map<'w, M: MapWeights<'w, W>>(&'w self, map: &mut M) -> Result<LayerWeights<M::To>, M::Error> {
+        Ok(LayerWeights {
+            mixer: self.mixer.try_map(map)?,
+            feed_forward: self.feed_forward.try_map(map)?,
+            layer_embedding: optional(&self.layer_embedding, |embedding| embedding.try_map(map).map(Box::new))?,
+            scale: optional(&self.scale, |scale| map.numbers(scale))?,
+            parallel: self.parallel,
+        })
+    }
+
+    fn list(&self) -> Vec<Weight<'_, W>> {
+        List::of(|list| self.try_map(list))
+    }
+
+    /// The matrices in the order of their products.
+    pub fn linears(&self) -> impl Iterator<Item = &W::Matrix> {
+        self.list().into_iter().filter_map(Weight::matrix)
+    }
+
+    /// The norm in front of its feed-forward layer.
+    pub fn feed_forward_norm(&self) -> Option<&W::Norm> {
+        if self.parallel { self.mixer.norm.as_ref() } else { self.feed_forward.norm.as_ref() }
+    }
+
+    /// The experts of its feed-forward layer, where it has any.
+    pub fn experts(&self) -> Option<&ExpertsWeights<W>> {
+        match &self.feed_forward.layer {
+            FeedForwardLayer::Dense(_) => None,
+            FeedForwardLayer::Experts(experts) => Some(experts),
+        }
     }
 
     /// Whether what a sub-layer puts out is normed before it is added to the residual stream.
@@ -444,38 +474,21 @@ impl LayerWeights {
         mixer.output_norm.is_some() || feed_forward.output_norm.is_some() || layer_embedding.is_some()
     }
 
-    /// The matrices in the order of their products.
-    pub fn linears(&self) -> impl Iterator<Item = &LinearWeights> {
-        let (dense, experts) = match &self.feed_forward.layer {
-            FeedForwardLayer::Dense(dense) => (Some(dense.linears()), None),
-            FeedForwardLayer::Experts(experts) => (None, Some(experts.linears())),
-        };
-        let embedding = self.layer_embedding.iter().flat_map(|embedding| [&embedding.gate, &embedding.output]);
-        self.mixer
-            .layer
-            .linears()
-            .chain(dense.into_iter().flatten())
-            .chain(experts.into_iter().flatten())
-            .chain(self.feed_forward.beside.iter().flat_map(|beside| beside.dense.linears()))
-            .chain(embedding)
-    }
-
-    /// The tensors of its sub-layers that are neither matrices nor norms.
-    pub fn vectors(&self) -> impl Iterator<Item = &TensorInfo> {
-        self.mixer.layer.vectors().chain(self.experts().into_iter().flat_map(ExpertsWeights::vectors))
-    }
-
-    /// The experts of its feed-forward layer, where it has any.
-    pub fn experts(&self) -> Option<&ExpertsWeights> {
-        match &self.feed_forward.layer {
-            FeedForwardLayer::Dense(_) => None,
-            FeedForwardLayer::Experts(experts) => Some(experts),
-        }
-    }
-
     /// Whether the residual stream is normed behind a sub-layer.
     pub fn norms_sums(&self) -> bool {
         self.mixer.sum_norm.is_some() || self.feed_forward.sum_norm.is_some()
+    }
+}
+
+impl LayerWeights {
+    /// Every tensor of the block once.
+    pub fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
+        self.list().into_iter().flat_map(Weight::tensors)
+    }
+
+    /// The tensors of the block that are neither matrices nor norms.
+    pub fn vectors(&self) -> impl Iterator<Item = &TensorInfo> {
+        self.list().into_iter().filter_map(Weight::vector)
     }
 
     /// Whether all rows of a step share a scale of int8 activations: a row has other bits then than alone.
@@ -485,11 +498,42 @@ impl LayerWeights {
     }
 }
 
-impl DenseWeights {
-    /// The matrices in the order of their products.
-    pub fn linears(&self) -> impl Iterator<Item = &LinearWeights> {
-        let DenseWeights { up, activation, down } = self;
-        activation.gate().into_iter().chain([up, down])
+impl<W: WeightTypes> FeedForwardWeights<W> {
+    /// The same with what `map` makes of its weights.
+    fn try_map<'w, M: MapWeights<'w, W>>(&'w self, map: &mut M) -> Result<FeedForwardWeights<M::To>, M::Error> {
+        Ok(FeedForwardWeights {
+            norm: optional(&self.norm, |norm| map.norm(norm))?,
+            layer: match &self.layer {
+                FeedForwardLayer::Dense(dense) => FeedForwardLayer::Dense(Box::new(dense.try_map(map)?)),
+                FeedForwardLayer::Experts(experts) => FeedForwardLayer::Experts(Box::new(experts.try_map(map)?)),
+            },
+            beside: optional(&self.beside, |beside| {
+                Ok(Box::new(BesideWeights {
+                    norm: map.norm(&beside.norm)?,
+                    dense: beside.dense.try_map(map)?,
+                    output_norm: map.norm(&beside.output_norm)?,
+                    experts_norm: map.norm(&beside.experts_norm)?,
+                }))
+            })?,
+            output_norm: optional(&self.output_norm, |norm| map.norm(norm))?,
+            sum_norm: optional(&self.sum_norm, |norm| map.norm(norm))?,
+        })
+    }
+}
+
+impl<W: WeightTypes> DenseWeights<W> {
+    /// The same with what `map` makes of its weights.
+    fn try_map<'w, M: MapWeights<'w, W>>(&'w self, map: &mut M) -> Result<DenseWeights<M::To>, M::Error> {
+        Ok(DenseWeights {
+            activation: self.activation.as_ref().try_map(|gate| map.matrix(gate))?,
+            up: map.matrix(&self.up)?,
+            down: map.matrix(&self.down)?,
+        })
+    }
+
+    /// The matrices that its input is multiplied with.
+    pub fn inputs(&self) -> Vec<&W::Matrix> {
+        std::iter::once(&self.up).chain(self.activation.gate()).collect()
     }
 }
 

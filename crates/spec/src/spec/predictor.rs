@@ -1,28 +1,30 @@
 //! The head that predicts a further token: one more block, with the tensors that join what it reads.
 
 use super::tensors::Tensors;
-use super::{LinearWeights, ModelWeights, NormWeights, Routing};
+use super::{LinearWeights, MapWeights, ModelWeights, NormWeights, Routing, Stored, WeightTypes};
 use crate::error::{ArchitectureErrorKind, Error, Result};
 use crate::family::Role;
-use crate::header::TensorInfo;
 
 /// The input of a prediction head: the projection of the normed embedding of a token and, behind it, the normed hidden state
 /// of the position before, as the output head of the model reads it.
 #[derive(Clone, Debug)]
-pub struct JoinedInput {
+pub struct JoinedInput<W: WeightTypes = Stored> {
     /// `[hidden]`, of the embedding.
-    pub embedding_norm: NormWeights,
+    pub embedding_norm: W::Norm,
     /// `[hidden]`, of the hidden state.
-    pub hidden_norm: NormWeights,
+    pub hidden_norm: W::Norm,
     /// `[hidden, 2 * hidden]`.
-    pub projection: LinearWeights,
+    pub projection: W::Matrix,
 }
 
-impl JoinedInput {
-    /// Every tensor once.
-    pub fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
-        let norms = self.embedding_norm.tensors().chain(self.hidden_norm.tensors());
-        norms.chain(self.projection.tensors())
+impl<W: WeightTypes> JoinedInput<W> {
+    /// The same with what `map` makes of its weights.
+    pub(super) fn try_map<'w, M: MapWeights<'w, W>>(&'w self, map: &mut M) -> Result<JoinedInput<M::To>, M::Error> {
+        Ok(JoinedInput {
+            embedding_norm: map.norm(&self.embedding_norm)?,
+            hidden_norm: map.norm(&self.hidden_norm)?,
+            projection: map.matrix(&self.projection)?,
+        })
     }
 }
 
@@ -123,7 +125,7 @@ impl Tensors<'_> {
             None => self.norm(Role::NextNorm, at)?,
         };
         Ok(ModelWeights {
-            embedding: own_embedding.map_or_else(|| embedding.weight.clone(), |own| own.weight),
+            embedding: LinearWeights::of(own_embedding.unwrap_or_else(|| embedding.clone()).weight),
             input: None,
             joined: Some(Box::new(JoinedInput {
                 embedding_norm: self.norm(Role::NextEmbeddingNorm, at)?,

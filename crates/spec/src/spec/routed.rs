@@ -1,30 +1,30 @@
 //! The weights of a feed-forward layer of experts, and how tokens are given to them.
 
-use super::{Activation, DenseWeights, LinearWeights, NormWeights};
+use super::weights::optional;
+use super::{Activation, DenseWeights, LinearWeights, MapWeights, Stored, WeightTypes};
 use crate::block::RouterScore;
-use crate::header::TensorInfo;
 
 /// A feed-forward layer of experts, of which each token is given to a few.
 #[derive(Clone, Debug)]
-pub struct ExpertsWeights {
+pub struct ExpertsWeights<W: WeightTypes = Stored> {
     /// The router, `[experts, hidden]`: a number for each expert.
-    pub router: LinearWeights,
+    pub router: W::Matrix,
     /// Of what the router reads, `[hidden]`, where that is not what the experts read but what their norm reads.
-    pub router_norm: Option<NormWeights>,
+    pub router_norm: Option<W::Norm>,
     /// Which experts a token is given to, and what their outputs are multiplied by.
     pub routing: Routing,
     /// What is added to the scores where experts are chosen, and not where they are weighed, `[experts]`.
-    pub choice_bias: Option<TensorInfo>,
+    pub choice_bias: Option<W::Numbers>,
     /// What the weights are multiplied by too, each expert's by its own, `[experts]`.
-    pub expert_scales: Option<TensorInfo>,
+    pub expert_scales: Option<W::Numbers>,
     /// The up projections, `[expert_feed_forward, hidden]` each; twice as many rows where gates take turns with them.
-    pub up: ExpertMatrices,
+    pub up: ExpertMatrices<W::Matrix>,
     /// The activation and its gate projections.
-    pub activation: Activation<ExpertGates>,
+    pub activation: Activation<ExpertGates<W::Matrix>>,
     /// The down projections, `[hidden, expert_feed_forward]` each.
-    pub down: ExpertMatrices,
+    pub down: ExpertMatrices<W::Matrix>,
     /// The expert that every token is given to.
-    pub shared: Option<SharedExpert>,
+    pub shared: Option<SharedExpert<W>>,
 }
 
 /// Which experts a token is given to, and what their outputs are multiplied by.
@@ -64,11 +64,11 @@ pub enum ExpertGates<Matrix = LinearWeights> {
 
 /// The expert that every token is given to.
 #[derive(Clone, Debug)]
-pub struct SharedExpert {
+pub struct SharedExpert<W: WeightTypes = Stored> {
     /// It is a feed-forward layer of its own.
-    pub dense: DenseWeights,
+    pub dense: DenseWeights<W>,
     /// `[1, hidden]`: the sigmoid of its output is what the expert's output is multiplied by.
-    pub router: Option<LinearWeights>,
+    pub router: Option<W::Matrix>,
 }
 
 /// The sizes of experts.
@@ -80,23 +80,27 @@ pub(super) struct ExpertSizes {
     pub(super) shared_feed_forward: usize,
 }
 
-impl ExpertsWeights {
-    /// The matrices in the order of their products.
-    pub fn linears(&self) -> impl Iterator<Item = &LinearWeights> {
-        let ExpertsWeights { router, up, activation, down, shared, .. } = self;
-        let gates = activation.gate().and_then(ExpertGates::apart);
-        let routed = gates.into_iter().chain([up, down]).flat_map(|matrices| &matrices.stored);
-        let shared = shared.iter().flat_map(|shared| shared.router.iter().chain(shared.dense.linears()));
-        std::iter::once(router).chain(routed).chain(shared)
-    }
-
-    /// The tensors that are no matrices.
-    pub fn vectors(&self) -> impl Iterator<Item = &TensorInfo> {
-        self.choice_bias.iter().chain(&self.expert_scales)
+impl<W: WeightTypes> ExpertsWeights<W> {
+    /// The same with what `map` makes of its weights.
+    pub(super) fn try_map<'w, M: MapWeights<'w, W>>(&'w self, map: &mut M) -> Result<ExpertsWeights<M::To>, M::Error> {
+        Ok(ExpertsWeights {
+            router: map.matrix(&self.router)?,
+            router_norm: optional(&self.router_norm, |norm| map.norm(norm))?,
+            routing: self.routing,
+            choice_bias: optional(&self.choice_bias, |bias| map.numbers(bias))?,
+            expert_scales: optional(&self.expert_scales, |scales| map.numbers(scales))?,
+            activation: self.activation.as_ref().try_map(|gates| gates.try_map(|gate| map.matrix(gate)))?,
+            up: self.up.try_map(|up| map.matrix(up))?,
+            down: self.down.try_map(|down| map.matrix(down))?,
+            shared: optional(&self.shared, |shared| {
+                let router = optional(&shared.router, |router| map.matrix(router))?;
+                Ok(SharedExpert { router, dense: shared.dense.try_map(map)? })
+            })?,
+        })
     }
 
     /// The experts' own matrices: what a token reads only a part of.
-    pub fn routed(&self) -> impl Iterator<Item = &LinearWeights> {
+    pub fn routed(&self) -> impl Iterator<Item = &W::Matrix> {
         let gates = self.activation.gate().and_then(ExpertGates::apart);
         let matrices = gates.into_iter().chain([&self.up, &self.down]);
         matrices.flat_map(|matrices| &matrices.stored)
@@ -124,7 +128,7 @@ impl<Matrix> ExpertGates<Matrix> {
     ///
     /// # Errors
     /// Those of `make`.
-    pub fn try_map<M, E>(&self, make: impl FnMut(&Matrix) -> Result<M, E>) -> Result<ExpertGates<M>, E> {
+    pub fn try_map<'w, M, E>(&'w self, make: impl FnMut(&'w Matrix) -> Result<M, E>) -> Result<ExpertGates<M>, E> {
         Ok(match self {
             ExpertGates::Apart(gates) => ExpertGates::Apart(gates.try_map(make)?),
             ExpertGates::InTurns => ExpertGates::InTurns,
@@ -145,7 +149,7 @@ impl<Matrix> ExpertMatrices<Matrix> {
     ///
     /// # Errors
     /// Those of `make`.
-    pub fn try_map<M, E>(&self, make: impl FnMut(&Matrix) -> Result<M, E>) -> Result<ExpertMatrices<M>, E> {
+    pub fn try_map<'w, M, E>(&'w self, make: impl FnMut(&'w Matrix) -> Result<M, E>) -> Result<ExpertMatrices<M>, E> {
         Ok(ExpertMatrices { stored: self.stored.iter().map(make).collect::<Result<_, E>>()?, outputs: self.outputs })
     }
 }

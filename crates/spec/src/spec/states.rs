@@ -315,7 +315,8 @@ impl Tensors<'_> {
         let stored = self.explained(stored, &[Role::Conv], layer)?;
         self.check_vector_dtype(&stored)?;
         let weight = TensorInfo { shape: vec![channels, kernel], ..stored };
-        Ok(ConvWeights { weight, bias: self.bias(Role::Conv, layer)? })
+        let bias = self.bias(Role::Conv, layer)?;
+        Ok(ConvWeights { weight, bias, channels: channels as usize, kernel: kernel as usize })
     }
 
     /// As [`whole_name`](Self::whole_name), of one that GGUF stores as a matrix of one column.

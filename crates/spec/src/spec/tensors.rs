@@ -121,7 +121,7 @@ impl<'a> Tensors<'a> {
         let (at, parallel) = (Some(layer), self.family.parallel);
         let unnormed = self.family.first_unnormed && layer == 0;
         let norm = if unnormed { None } else { self.norm_if_named(Role::AttentionNorm, at)? };
-        let mlp_norm = if parallel { norm.clone() } else { self.norm_if_named(Role::MlpNorm, at)? };
+        let mlp_norm = if parallel { None } else { self.norm_if_named(Role::MlpNorm, at)? };
         let has_state = !self.predicts && self.options.layers.has_state(layer);
         let mixer = match self.family.states.filter(|_| has_state) {
             Some(table) => self.state_mixer(table.mixer, at)?,

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 /// Bytes that may lie between the marks of a channel; what is longer is no name of one.
 const HEADER_BYTES: usize = 256;
 
-/// Tokens of a prompt that may spell an opening mark with the blanks behind it.
+/// Tokens of a prompt that may spell an opening mark with the blanks after it.
 const SPELLED_TOKENS: usize = 16;
 
 /// How a model marks what it thinks.
@@ -15,17 +15,21 @@ const SPELLED_TOKENS: usize = 16;
 enum Marks {
     /// It does not.
     None,
-    /// A token before and one behind, both part of the thought: `<think>`, `</think>`; `[THINK]`, `[/THINK]`.
+    /// A token before and one after, both part of the thought: a pair of [`MARKS`].
     Tokens { open: u32, close: u32 },
     /// The template opens the block and the model closes it with `</think>`, of which the vocabulary has no token (OLMo 3).
     Spelled,
-    /// Gemma 4: `<|channel>`, the channel's name and a line end before, `<channel|>` behind. What follows is the answer.
+    /// Gemma 4: `<|channel>`, the channel's name and a line end before, `<channel|>` after. What follows is the answer.
     Block { open: u32, close: u32 },
     /// gpt-oss: `<|start|>` and who speaks, `<|channel|>` and its name, `<|message|>`, the text, `<|end|>`.
     Messages { start: u32, channel: u32, message: u32, end: u32 },
 }
 
-const CLOSE: &[u8] = b"</think>";
+/// What stands before a thought and after it: two tokens of the vocabulary, or letters.
+pub(crate) const MARKS: [(&str, &str); 2] = [("<think>", "</think>"), ("[THINK]", "[/THINK]")];
+
+/// Those that a model may spell.
+const SPELLED: (&[u8], &[u8]) = (MARKS[0].0.as_bytes(), MARKS[0].1.as_bytes());
 
 /// Where a text is.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,17 +55,17 @@ pub struct Thinking {
     opening: Option<u32>,
 }
 
-/// What a token is.
+/// Whether a token is thought, text of the answer, or neither.
 #[derive(Debug)]
-pub struct Told<'b> {
+pub struct TokenClass<'b> {
     /// What of its bytes is text.
     pub text: &'b [u8],
     /// Whether it is thought; a mark is, a closing one outside of a block is not.
     pub thought: bool,
     /// Whether what came before it is thought.
     pub before: bool,
-    /// Bytes at the end of `text` that lie behind a closing mark.
-    behind: usize,
+    /// Bytes at the end of `text` that lie after a closing mark.
+    after: usize,
 }
 
 impl Thinking {
@@ -92,7 +96,7 @@ impl Thinking {
             Marks::Spelled => {
                 let from = prompt.len().saturating_sub(SPELLED_TOKENS);
                 let end: Vec<u8> = prompt[from..].iter().flat_map(bytes).copied().collect();
-                if end.trim_ascii_end().ends_with(b"<think>") {
+                if end.trim_ascii_end().ends_with(SPELLED.0) {
                     thinking.place = Place::Thought;
                 }
             }
@@ -130,10 +134,10 @@ impl Thinking {
     }
 
     /// Takes `token`, which has `bytes`.
-    pub fn token<'b>(&mut self, token: u32, bytes: &'b [u8]) -> Told<'b> {
+    pub fn token<'b>(&mut self, token: u32, bytes: &'b [u8]) -> TokenClass<'b> {
         self.opening = None;
         let before = self.place == Place::Thought;
-        let (mut text, mut behind) = (bytes, 0);
+        let (mut text, mut after) = (bytes, 0);
         match self.marks {
             Marks::None => {}
             Marks::Tokens { open, close } => {
@@ -141,20 +145,20 @@ impl Thinking {
                     self.place = Place::Thought;
                 } else if token == close {
                     self.place = Place::Answer;
-                    return Told { text, thought: before, before, behind };
+                    return TokenClass { text, thought: before, before, after };
                 }
             }
-            Marks::Spelled if before => behind = self.spelled(bytes),
+            Marks::Spelled if before => after = self.spelled(bytes),
             Marks::Spelled => {}
             Marks::Block { open, close } => {
                 if token == open {
                     self.place = Place::Header(Vec::new());
-                    return Told { text: b"", thought: true, before, behind };
+                    return TokenClass { text: b"", thought: true, before, after };
                 }
                 if token == close {
                     let thought = self.place != Place::Answer;
                     self.place = Place::Answer;
-                    return Told { text: b"", thought, before, behind };
+                    return TokenClass { text: b"", thought, before, after };
                 }
                 if let Place::Header(name) = &mut self.place {
                     let line_end = bytes.iter().position(|byte| *byte == b'\n');
@@ -163,7 +167,7 @@ impl Thinking {
                     if line_end.is_some() || name.len() > HEADER_BYTES {
                         self.place = if name.starts_with(b"thought") { Place::Thought } else { Place::Answer };
                     }
-                    return Told { text, thought: true, before, behind };
+                    return TokenClass { text, thought: true, before, after };
                 }
             }
             Marks::Messages { start, channel, message, end } => {
@@ -174,13 +178,13 @@ impl Thinking {
                         self.to = None;
                     }
                     self.place = Place::Header(Vec::new());
-                    return Told { text: b"", thought: before, before, behind };
+                    return TokenClass { text: b"", thought: before, before, after };
                 }
                 if let Place::Header(name) = &mut self.place {
                     if token != message && name.len() <= HEADER_BYTES {
                         // A special token, such as `<|constrain|>`, ends a word.
                         name.extend_from_slice(if bytes.is_empty() { b" " } else { bytes });
-                        return Told { text: b"", thought: false, before, behind };
+                        return TokenClass { text: b"", thought: false, before, after };
                     }
                     let analysis = name.starts_with(b"analysis");
                     self.address();
@@ -192,7 +196,7 @@ impl Thinking {
                 }
             }
         }
-        Told { text, thought: before || self.place == Place::Thought, before, behind }
+        TokenClass { text, thought: before || self.place == Place::Thought, before, after }
     }
 
     /// Learns from the header so far whom the message is for.
@@ -218,33 +222,34 @@ impl Thinking {
         self.to.as_deref().filter(|_| self.place == Place::Answer)
     }
 
-    /// Takes `bytes` of a thought; how many of them lie behind a mark that closes it.
+    /// Takes `bytes` of a thought; how many of them lie after a mark that closes it.
     fn spelled(&mut self, bytes: &[u8]) -> usize {
+        let (_, close) = SPELLED;
         self.tail.extend_from_slice(bytes);
-        if let Some(at) = self.tail.windows(CLOSE.len()).position(|part| part == CLOSE) {
-            let behind = self.tail.len() - at - CLOSE.len();
+        if let Some(at) = self.tail.windows(close.len()).position(|part| part == close) {
+            let after = self.tail.len() - at - close.len();
             self.tail.clear();
             self.place = Place::Answer;
-            return behind;
+            return after;
         }
-        let done = self.tail.len().saturating_sub(CLOSE.len() - 1);
+        let done = self.tail.len().saturating_sub(close.len() - 1);
         self.tail.drain(..done);
         0
     }
 
-    /// What of `told` lies behind a closing mark goes with it: an answer begins with a token of its own.
-    pub fn apart(told: Told<'_>) -> Told<'_> {
-        Told { behind: 0, ..told }
+    /// What of `class` lies after a closing mark goes with it: an answer begins with a token of its own.
+    pub fn apart(class: TokenClass<'_>) -> TokenClass<'_> {
+        TokenClass { after: 0, ..class }
     }
 
     /// Takes the `bytes` of text that were decoded with a token: its own, and before them what was left of an unfinished
     /// character.
-    pub fn decoded(&mut self, told: &Told, bytes: usize) {
-        let left = bytes.saturating_sub(told.text.len());
-        let behind = told.behind.min(bytes - left);
-        self.text(left, told.before);
-        self.text(bytes - left - behind, told.thought);
-        self.text(behind, false);
+    pub fn decoded(&mut self, class: &TokenClass, bytes: usize) {
+        let left = bytes.saturating_sub(class.text.len());
+        let after = class.after.min(bytes - left);
+        self.text(left, class.before);
+        self.text(bytes - left - after, class.thought);
+        self.text(after, false);
     }
 
     /// Takes `bytes` of text that were left over where it ended.
@@ -293,7 +298,7 @@ impl Marks {
         if let Some((open, close)) = pair("<|channel>", "<channel|>") {
             return Marks::Block { open, close };
         }
-        match pair("<think>", "</think>").or_else(|| pair("[THINK]", "[/THINK]")) {
+        match MARKS.iter().find_map(|(open, close)| pair(open, close)) {
             Some((open, close)) => Marks::Tokens { open, close },
             None if tokenizer.template_thinks() => Marks::Spelled,
             None => Marks::None,

@@ -21,13 +21,15 @@ mod unigram;
 mod vocabulary;
 mod word_piece;
 
+use crate::answer::MARKS;
 use crate::error::{Error, Result};
 use crate::grammar::Grammars;
 use encoder::Encoder;
 use model_factory_format::error::IncompleteKind;
 use model_factory_format::header::{Header, Metadata};
 use model_factory_format::tokenizer::{
-    DEFAULT_TEMPLATE, PairPart, PairTemplate, PairText, TOOL_USE_TEMPLATE, TokenizerKind, TokenizerSpec, ToolCallFormat,
+    ChatTemplateSource, DEFAULT_TEMPLATE, PairPart, PairTemplate, PairText, TOOL_USE_TEMPLATE, TokenizerKind,
+    TokenizerSpec, ToolCallFormat,
 };
 use std::collections::BTreeMap;
 use std::fmt;
@@ -96,10 +98,8 @@ impl Tokenizer {
 
     fn new((encoder, vocabulary): (Encoder, Vocabulary), spec: &TokenizerSpec) -> Tokenizer {
         let TokenizerSpec { bos, eos, add_bos, add_eos, .. } = *spec;
-        let template_thinks = spec
-            .chat_templates
-            .values()
-            .any(|template| template.text.contains("<think>") || template.text.contains("[THINK]"));
+        let thinks = |template: &ChatTemplateSource| MARKS.iter().any(|(open, _)| template.text.contains(open));
+        let template_thinks = spec.chat_templates.values().any(thinks);
         let tool_calls = spec.chat_templates.iter();
         let tool_calls = tool_calls.map(|(name, of)| (name.clone(), ToolCallFormat::of(&of.text).map(|known| known.0)));
         let (encoder, grammars, tool_calls) = (Arc::new(encoder), OnceLock::new(), tool_calls.collect());

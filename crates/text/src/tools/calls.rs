@@ -5,7 +5,7 @@ use crate::chat::ChatOptions;
 use crate::error::{Error, Result, ToolError};
 use crate::grammar::Grammar;
 use crate::tokenizer::Tokenizer;
-use model_factory_format::tokenizer::ToolCallFormat;
+use model_factory_format::tool_calls::Several;
 
 /// What a generation does about tools.
 #[derive(Debug)]
@@ -19,7 +19,8 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// What a choice of tools, the options of a chat and another grammar of the answer ask for behind a prompt of so many tokens.
+    /// What the `choice` of tools, the options of a chat and the `other` grammar of an answer ask for, after a prompt of
+    /// `prompt_tokens` tokens.
     ///
     /// # Errors
     /// `Tool`, `Grammar`.
@@ -49,10 +50,10 @@ impl Calls {
             }
             grammar => grammar?,
         };
-        let holds_thought = grammar.is_some() && format == ToolCallFormat::Harmony;
+        let holds_thought = grammar.is_some() && matches!(format.description().several, Several::Messages);
         let mut reader = CallReader::new(format, tools, tokenizer, prompt_tokens);
         if other.is_some() && !wanted {
-            reader = reader.alone();
+            reader = reader.all_or_none();
         } else if *choice == ToolChoice::Strict {
             reader = reader.strict();
         }

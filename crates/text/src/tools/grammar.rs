@@ -1,12 +1,10 @@
 //! Tools and the format of calls -> the grammar of an answer that calls them.
 
-use super::literal::GEMMA_QUOTE;
-use super::reader::syntax;
-use super::{Tool, ToolChoice, read};
+use super::ToolChoice;
 use crate::error::{Error, ToolError};
 use crate::grammar::{Grammar, closed};
 use crate::tokenizer::Tokenizer;
-use model_factory_format::tokenizer::ToolCallFormat;
+use model_factory_format::tool_calls::{Description, Notation, Part, Several, Tool, ToolCallFormat, takes};
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -96,21 +94,10 @@ fn check(tool: &str, schema: &Value, format: ToolCallFormat) -> Result<(), ToolE
     if found != "object" {
         return Err(ToolError::NotObject { tool: tool.into(), found: found.to_string() });
     }
-    let (is_json, has_names) = match format {
-        ToolCallFormat::Hermes
-        | ToolCallFormat::Phi4MiniJson
-        | ToolCallFormat::Mistral
-        | ToolCallFormat::Llama3Json => (true, false),
-        ToolCallFormat::MistralArgs
-        | ToolCallFormat::DeepseekV3
-        | ToolCallFormat::DeepseekV31
-        | ToolCallFormat::Harmony => (false, false),
-        ToolCallFormat::Qwen3Xml | ToolCallFormat::Gemma4 | ToolCallFormat::Lfm2 | ToolCallFormat::Olmo3 => {
-            (false, true)
-        }
-    };
+    let has = |is: fn(&Part) -> bool| format.description().call.iter().any(is);
+    let has_names = has(|part| matches!(part, Part::Each(..) | Part::Pairs(_)));
     let parameters = properties(schema).into_iter().map(|(name, ..)| name).filter(|_| has_names);
-    let names = [tool].into_iter().filter(|_| !is_json).chain(parameters);
+    let names = [tool].into_iter().filter(|_| !has(|part| matches!(part, Part::JsonName(..)))).chain(parameters);
     match names.into_iter().find(|name| !is_plain(name)) {
         Some(name) => Err(ToolError::Name { tool: tool.into(), name: name.into(), format }),
         None => Ok(()),
@@ -149,45 +136,27 @@ impl<'a> Lark<'a> {
     fn call(&mut self, name: &'a str, schema: &'a Value) -> Result<String, Error> {
         (self.tool, self.root) = (name, schema);
         self.known.clear();
-        let json = Grammar::embedded(schema);
-        let object = |key: &str| format!("{} {json} \"}}\"", text(&format!("{{\"name\": {}, \"{key}\": ", text(name))));
-        Ok(match self.format {
-            ToolCallFormat::Hermes => format!(r#""\n" {} "\n""#, object("arguments")),
-            ToolCallFormat::Phi4MiniJson => object("arguments"),
-            ToolCallFormat::Mistral => {
-                let head = text(&format!("{{\"name\": {}, \"arguments\": ", text(name)));
-                format!(r#"{head} {json} ", \"id\": \"" /[a-zA-Z0-9]{{9}}/ "\"}}""#)
-            }
-            ToolCallFormat::Llama3Json if self.is_json => Grammar::embedded(&self.call_schema()?),
-            ToolCallFormat::Llama3Json => object("parameters"),
-            ToolCallFormat::MistralArgs => {
-                let id = self.tokenizer.added_token("[CALL_ID]");
-                let id = id.map(|id| format!("(<[{id}]> /[a-zA-Z0-9]{{9}}/)? ")).unwrap_or_default();
-                format!("{} {id}{} {json}", text(name), self.mark("[ARGS]"))
-            }
-            ToolCallFormat::DeepseekV3 => {
-                let separator = self.mark(read::DEEPSEEK_SEPARATOR);
-                format!("\"function\" {separator} {} {json} \"\\n```\"", text(&format!("{name}\n```json\n")))
-            }
-            ToolCallFormat::DeepseekV31 => format!("{} {} {json}", text(name), self.mark(read::DEEPSEEK_SEPARATOR)),
-            ToolCallFormat::Qwen3Xml => {
-                let parameters = self.parameters(schema)?;
-                format!("{} {parameters} \"</function>\\n\"", text(&format!("\n<function={name}>\n")))
-            }
-            ToolCallFormat::Harmony => {
-                let head = text(&format!(" to=functions.{name}"));
-                let [channel, message] = ["<|channel|>", "<|message|>"].map(|mark| self.mark(mark));
-                format!("{head} {channel} \"commentary json\" {message} {json}")
-            }
-            ToolCallFormat::Gemma4 => {
-                let pairs = self.pairs(schema, 0)?;
-                format!("{} {pairs} \"}}\"", text(&format!("call:{name}{{")))
-            }
-            ToolCallFormat::Lfm2 | ToolCallFormat::Olmo3 => {
-                let pairs = self.pairs(schema, 0)?;
-                format!("{} {pairs} \")\"", text(&format!("{name}(")))
-            }
-        })
+        if self.is_json && matches!(self.format.description().several, Several::Bare) {
+            return Ok(Grammar::embedded(&self.call_schema()?));
+        }
+        let mut written = Vec::new();
+        for part in self.format.description().call {
+            written.push(match *part {
+                Part::Text(letters) => text(letters),
+                Part::Name(before, after) => text(&format!("{before}{name}{after}")),
+                Part::JsonName(before, after) => text(&format!("{before}{}{after}", text(name))),
+                Part::Mark(mark) => self.mark(mark),
+                Part::Id => ID.to_owned(),
+                Part::OptionalId(token) => match self.tokenizer.added_token(token) {
+                    Some(token) => format!("(<[{token}]> {ID})?"),
+                    None => continue,
+                },
+                Part::Json => Grammar::embedded(schema),
+                Part::Each(open, name_end, close) => self.parameters(schema, [open, name_end, close])?,
+                Part::Pairs(notation) => self.pairs(notation, schema, 0)?,
+            });
+        }
+        Ok(written.join(" "))
     }
 
     /// The schema of a call, `{"name": .., "parameters": ..}`.
@@ -208,31 +177,27 @@ impl<'a> Lark<'a> {
 
     /// The answer that `choice` asks for, of this `call`, or the `other` one.
     fn answer(&mut self, call: &str, choice: &ToolChoice, other: Option<&str>) -> Result<String, Error> {
-        let format = self.format;
-        let one = matches!(choice, ToolChoice::Named(_));
-        let syntax = syntax(format);
-        let mark = |lark: &Self, marks: &[&str]| marks.first().map(|mark| lark.mark(mark)).unwrap_or_default();
-        let (open, close) = (mark(self, syntax.opens), mark(self, syntax.closes));
-        let many =
-            |part: &str, between: &str| if one { part.to_owned() } else { format!("{part} ({between} {part})*") };
-        let calls = match format {
-            ToolCallFormat::Hermes | ToolCallFormat::Qwen3Xml => many(&format!("{open} {call} {close}"), "\"\\n\""),
-            ToolCallFormat::DeepseekV3 | ToolCallFormat::DeepseekV31 => {
-                let [begin, end] = ["<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"].map(|frame| self.mark(frame));
-                let between = if format == ToolCallFormat::DeepseekV3 { "\"\\n\"" } else { "" };
-                format!("{begin} {} {end}", many(&format!("{open} {call} {close}"), between))
+        let Description { opens, closes, frames, several, .. } = self.format.description();
+        let mark = |mark: Option<&&str>| mark.map(|mark| self.mark(mark)).unwrap_or_default();
+        let (open, close) = (mark(opens.first()), mark(closes.first()));
+        let literal = |letters: &str| if letters.is_empty() { String::new() } else { text(letters) };
+        let many = |part: &str, between: &str| match choice {
+            ToolChoice::Named(_) => part.to_owned(),
+            _ => format!("{part} ({} {part})*", literal(between)),
+        };
+        let calls = match *several {
+            Several::Each { between } => many(&format!("{open} {call} {close}"), between),
+            Several::List { begin, between, end, spells_close } => {
+                let is_written = |mark: &&&str| spells_close || self.tokenizer.added_token(mark).is_some();
+                let close = mark(closes.first().filter(is_written));
+                format!("{open} {} {} {} {close}", literal(begin), many(call, between), literal(end))
             }
-            ToolCallFormat::Phi4MiniJson => {
-                // Granite 3 has no mark behind the list.
-                let close = self.tokenizer.added_token("<|/tool_call|>").map(|_| close).unwrap_or_default();
-                format!("{open} \"[\" {} \"]\" {close}", many(call, "\", \""))
-            }
-            ToolCallFormat::Mistral => format!("{open} \"[\" {} \"]\"", many(call, "\", \"")),
-            ToolCallFormat::MistralArgs | ToolCallFormat::Gemma4 => many(&format!("{open} {call} {close}"), ""),
-            ToolCallFormat::Lfm2 => format!("{open} \"[\" {} \"]\" {close}", many(call, "\", \"")),
-            ToolCallFormat::Olmo3 => format!("{open} {} {close}", many(call, "\"\\n\"")),
-            ToolCallFormat::Llama3Json => call.to_owned(),
-            ToolCallFormat::Harmony => return Ok(self.messages(call, choice, other)),
+            Several::Bare => call.to_owned(),
+            Several::Messages => return Ok(self.messages(call, choice, other)),
+        };
+        let calls = match frames {
+            Some([begin, end]) => format!("{} {calls} {}", self.mark(begin), self.mark(end)),
+            None => calls,
         };
         if let Some(other) = other {
             return Ok(format!("{} | {}", self.rule(&calls), self.rule(other)));
@@ -241,13 +206,10 @@ impl<'a> Lark<'a> {
             return Ok(calls);
         }
         // A text ends where the mark is a token; where it is spelled, text and call cannot be told apart.
-        let opener = if matches!(format, ToolCallFormat::DeepseekV3 | ToolCallFormat::DeepseekV31) {
-            "<｜tool▁calls▁begin｜>"
-        } else {
-            syntax.opens.first().copied().unwrap_or_default()
-        };
-        if format == ToolCallFormat::Llama3Json || self.tokenizer.added_token(opener).is_none() {
-            return Err(ToolError::NotStrict { format }.into());
+        let opener = frames.as_ref().map(|[begin, _]| begin).or(opens.first());
+        let is_token = opener.is_some_and(|mark| self.tokenizer.added_token(mark).is_some());
+        if matches!(several, Several::Bare) || !is_token {
+            return Err(ToolError::NotStrict { format: self.format }.into());
         }
         let calls = self.rule(&calls);
         Ok(format!("TEXT? ({calls} TEXT?)*"))
@@ -269,19 +231,21 @@ impl<'a> Lark<'a> {
         }
     }
 
-    /// The parameters of a call in XML: strings as they are, other values as JSON.
-    fn parameters(&mut self, schema: &Value) -> Result<String, Error> {
+    /// The arguments of a call, each with its name between the texts of `around` and its value up to the last of these: strings
+    /// as they are, other values as JSON.
+    fn parameters(&mut self, schema: &Value, around: [&str; 3]) -> Result<String, Error> {
+        let [open, name_end, close] = around;
         let mut all = Vec::new();
         for (name, property, required) in properties(schema) {
-            let head = text(&format!("<parameter={name}>\n"));
+            let head = text(&format!("{open}{name}{name_end}"));
             let value = match options(property) {
                 Some(options) if options.is_empty() => return Err(self.refused("a list of values is empty")),
                 Some(options) if options.iter().all(Value::is_string) => {
                     let options: Vec<String> = options.iter().filter_map(Value::as_str).map(text).collect();
-                    format!("({}) \"\\n</parameter>\\n\"", options.join(" | "))
+                    format!("({}) {}", options.join(" | "), text(close))
                 }
-                _ if read::takes(property, "string") => self.until("\n</parameter>\n"),
-                _ => format!("{} \"\\n</parameter>\\n\"", Grammar::embedded(&self.with_definitions(property))),
+                _ if takes(property, "string") => self.until(close),
+                _ => format!("{} {}", Grammar::embedded(&self.with_definitions(property)), text(close)),
             };
             let parameter = self.rule(&format!("{head} {value}"));
             all.push(if required { parameter } else { format!("{parameter}?") });
@@ -305,29 +269,22 @@ impl<'a> Lark<'a> {
     }
 
     /// The properties of an object with their values, in the order of the schema, a comma between each two.
-    fn pairs(&mut self, schema: &Value, level: usize) -> Result<String, Error> {
-        let is_gemma = self.format == ToolCallFormat::Gemma4;
-        let (between, comma) = if is_gemma {
-            (":", ",")
-        } else if level == 0 {
-            ("=", ", ")
-        } else {
-            (": ", ", ")
-        };
+    fn pairs(&mut self, notation: &Notation, schema: &Value, level: usize) -> Result<String, Error> {
+        let Notation { plain_keys, comma, .. } = *notation;
+        let between = if level == 0 { notation.assign } else { notation.colon };
         let mut properties = properties(schema);
-        if is_gemma {
-            // As its template writes them.
+        if plain_keys {
             properties.sort_by_key(|(name, ..)| name.to_lowercase());
         }
-        // What comes behind properties of which one was written, or none.
+        // What comes after properties of which one was written, or none.
         let (mut some, mut none) = (String::new(), String::new());
         for (name, property, required) in properties.into_iter().rev() {
-            if is_gemma && !is_plain(name) {
+            if plain_keys && !is_plain(name) {
                 return Err(self.refused("a name has signs that are no letters"));
             }
-            let value = self.value(property, level + 1)?;
+            let value = self.value(notation, property, level + 1)?;
             let key =
-                if is_gemma || level == 0 { format!("{name}{between}") } else { format!("{}{between}", text(name)) };
+                if plain_keys || level == 0 { format!("{name}{between}") } else { format!("{}{between}", text(name)) };
             let pair = self.rule(&format!("{} {value}", text(&key)));
             let first = format!("{pair} {some}");
             let next = format!("{} {pair} {some}", text(comma));
@@ -343,21 +300,20 @@ impl<'a> Lark<'a> {
         Ok(none)
     }
 
-    /// A value of `schema` as Python or Gemma 4 writes it: types, properties and lists of values are kept.
-    fn value(&mut self, schema: &Value, level: usize) -> Result<String, Error> {
+    /// A value of `schema` in this notation: types, properties and lists of values are kept.
+    fn value(&mut self, notation: &Notation, schema: &Value, level: usize) -> Result<String, Error> {
         if level > LEVELS {
             return Err(ToolError::TooDeep { limit: LEVELS }.into());
         }
         if let Some(reference) = schema.get("$ref").and_then(Value::as_str) {
-            return self.referred(reference, level);
+            return self.referred(notation, reference, level);
         }
-        let is_gemma = self.format == ToolCallFormat::Gemma4;
-        let (yes, no, nothing) = if is_gemma { ("true", "false", "null") } else { ("True", "False", "None") };
+        let [yes, no, nothing] = notation.words;
         if let Some(options) = options(schema) {
             let options: Option<Vec<String>> = options
                 .iter()
                 .map(|option| match option {
-                    Value::String(option) => Some(self.quoted(option)),
+                    Value::String(option) => Some(self.quoted(notation, option)),
                     Value::Bool(option) => Some(text(if *option { yes } else { no })),
                     Value::Null => Some(text(nothing)),
                     Value::Number(number) => Some(text(&number.to_string())),
@@ -371,7 +327,7 @@ impl<'a> Lark<'a> {
         }
         if let Some(schemas) = schema.get("anyOf").or_else(|| schema.get("oneOf")).and_then(Value::as_array) {
             let values: Result<Vec<String>, Error> =
-                schemas.iter().map(|schema| self.value(schema, level + 1)).collect();
+                schemas.iter().map(|schema| self.value(notation, schema, level + 1)).collect();
             let values = values?;
             return if values.is_empty() {
                 Err(self.refused("a list of schemas is empty"))
@@ -385,33 +341,33 @@ impl<'a> Lark<'a> {
         let types: Vec<&str> = match schema.get("type") {
             Some(Value::String(one)) => vec![one],
             Some(Value::Array(all)) => all.iter().filter_map(Value::as_str).collect(),
-            _ => return Ok(self.any()),
+            _ => return Ok(self.any(notation)),
         };
         let mut values = Vec::new();
         for name in types {
             values.push(match name {
-                "string" => self.string(),
+                "string" => self.string(notation),
                 "integer" => "/-?(0|[1-9][0-9]{0,17})/".into(),
                 "number" => NUMBER.into(),
                 "boolean" => format!("({} | {})", text(yes), text(no)),
                 "null" => text(nothing),
                 "array" => {
                     let item = match schema.get("items") {
-                        Some(items) => self.value(items, level + 1)?,
-                        None => self.any(),
+                        Some(items) => self.value(notation, items, level + 1)?,
+                        None => self.any(notation),
                     };
-                    format!("\"[\" ({item} ({} {item})*)? \"]\"", text(self.comma()))
+                    format!("\"[\" ({item} ({} {item})*)? \"]\"", text(notation.comma))
                 }
                 "object" if schema.get("properties").is_some() => {
-                    format!("\"{{\" {} \"}}\"", self.pairs(schema, level.max(1))?)
+                    format!("\"{{\" {} \"}}\"", self.pairs(notation, schema, level.max(1))?)
                 }
                 "object" => {
                     let of = schema.get("additionalProperties").filter(|of| of.is_object());
                     let value = match of {
-                        Some(of) => self.value(of, level + 1)?,
-                        None => self.any(),
+                        Some(of) => self.value(notation, of, level + 1)?,
+                        None => self.any(notation),
                     };
-                    self.map(&value)
+                    self.map(notation, &value)
                 }
                 _ => return Err(self.refused("a type is not known")),
             });
@@ -419,46 +375,33 @@ impl<'a> Lark<'a> {
         Ok(self.rule(&values.join(" | ")))
     }
 
-    fn comma(&self) -> &'static str {
-        if self.format == ToolCallFormat::Gemma4 { "," } else { ", " }
-    }
-
     /// A string of these letters.
-    fn quoted(&self, letters: &str) -> String {
-        match self.format {
-            ToolCallFormat::Gemma4 => {
-                let quote = self.mark(GEMMA_QUOTE);
-                if letters.is_empty() {
-                    format!("{quote} {quote}")
-                } else {
-                    format!("{quote} {} {quote}", text(letters))
-                }
-            }
-            _ => text(&text(letters)),
+    fn quoted(&self, notation: &Notation, letters: &str) -> String {
+        match notation.quote.map(|quote| self.mark(quote)) {
+            Some(quote) if letters.is_empty() => format!("{quote} {quote}"),
+            Some(quote) => format!("{quote} {} {quote}", text(letters)),
+            None => text(&text(letters)),
         }
     }
 
     /// Any string.
-    fn string(&mut self) -> String {
-        match self.format {
-            ToolCallFormat::Gemma4 => match self.tokenizer.added_token(GEMMA_QUOTE) {
-                Some(quote) => format!("<[{quote}]> TEXT? <[{quote}]>"),
-                None => format!("{} {}", text(GEMMA_QUOTE), self.until(GEMMA_QUOTE)),
-            },
-            _ => r#"/"([^"\\\n]|\\["\\nt])*"/"#.into(),
+    fn string(&mut self, notation: &Notation) -> String {
+        match notation.quote.map(|quote| (quote, self.tokenizer.added_token(quote))) {
+            Some((_, Some(quote))) => format!("<[{quote}]> TEXT? <[{quote}]>"),
+            Some((quote, None)) => format!("{} {}", text(quote), self.until(quote)),
+            None => r#"/"([^"\\\n]|\\["\\nt])*"/"#.into(),
         }
     }
 
     /// An object of any names, with these values.
-    fn map(&mut self, value: &str) -> String {
-        let (comma, key) = (text(self.comma()), self.string());
-        let between = if self.format == ToolCallFormat::Gemma4 { text(":") } else { text(": ") };
-        let pair = self.rule(&format!("{key} {between} {value}"));
+    fn map(&mut self, notation: &Notation, value: &str) -> String {
+        let (comma, key) = (text(notation.comma), self.string(notation));
+        let pair = self.rule(&format!("{key} {} {value}", text(notation.colon)));
         self.rule(&format!("\"{{\" ({pair} ({comma} {pair})*)? \"}}\""))
     }
 
     /// A value of what the schema refers to; a rule of its own, so that it may refer to itself.
-    fn referred(&mut self, reference: &str, level: usize) -> Result<String, Error> {
+    fn referred(&mut self, notation: &Notation, reference: &str, level: usize) -> Result<String, Error> {
         if let Some(rule) = self.known.get(reference) {
             return Ok(rule.clone());
         }
@@ -467,23 +410,25 @@ impl<'a> Lark<'a> {
         self.names += 1;
         let name = format!("r{}", self.names);
         self.known.insert(reference.into(), name.clone());
-        let value = self.value(found, level + 1)?;
+        let value = self.value(notation, found, level + 1)?;
         // Writing to a string does not fail.
         let _ = writeln!(self.rules, "{name}: {value}");
         Ok(name)
     }
 
     /// Any value: a string, a number, a word, a list of them, or an object of them.
-    fn any(&mut self) -> String {
-        let is_gemma = self.format == ToolCallFormat::Gemma4;
-        let words = if is_gemma { "\"true\" | \"false\" | \"null\"" } else { "\"True\" | \"False\" | \"None\"" };
-        let string = self.string();
+    fn any(&mut self, notation: &Notation) -> String {
+        let words = notation.words.map(text).join(" | ");
+        let string = self.string(notation);
         let one = self.rule(&format!("{string} | {NUMBER} | {words}"));
-        let comma = text(self.comma());
-        let map = self.map(&one);
+        let comma = text(notation.comma);
+        let map = self.map(notation, &one);
         self.rule(&format!("{one} | \"[\" ({one} ({comma} {one})*)? \"]\" | {map}"))
     }
 }
+
+/// The id of a call.
+const ID: &str = "/[a-zA-Z0-9]{9}/";
 
 const NUMBER: &str = r"/-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,17})?/";
 

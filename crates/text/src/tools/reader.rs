@@ -1,11 +1,10 @@
-//! Text and special tokens of an answer, as they come -> calls, and the text beside them. What breaks the format is text.
+//! Text and special tokens of an answer, as they come -> calls, and the other text. What breaks the format is text.
 
-use super::arguments::{Arguments, members};
-use super::literal::SPECIAL;
-use super::read::{self, Read, Written};
-use super::{Tool, ToolCall};
+use super::ToolCall;
 use crate::tokenizer::Tokenizer;
-use model_factory_format::tokenizer::ToolCallFormat;
+use model_factory_format::tool_calls::{
+    Arguments, Description, SPECIAL, Several, Tool, ToolCallFormat, Written, members,
+};
 
 /// Part of an answer.
 #[derive(Debug, PartialEq)]
@@ -16,63 +15,28 @@ pub enum Part {
     Call(ToolCall),
 }
 
-/// What stands around a call. A mark that the vocabulary has as an added token is that token, and its letters are text; any
-/// other is spelled.
-pub(super) struct Syntax {
-    /// Each begins a call.
-    pub(super) opens: &'static [&'static str],
-    /// Each ends one; so does the end of the answer, or the next call.
-    pub(super) closes: &'static [&'static str],
-    /// Stand around calls, and say nothing.
-    frames: &'static [&'static str],
-    /// Whether an answer that begins with `{` may be a call without a mark.
-    bare: bool,
-    /// Begins a call whose mark is missing, of a tool that there is.
-    unmarked: Option<&'static str>,
-    read: Read,
+/// The calls that `body` is, or else what is after the last opening mark in it, as one that broke may have another after it; and
+/// where they begin.
+fn calls(format: &Description, body: &str, tools: &[Tool], opens: &[String]) -> Option<(Vec<Written>, usize)> {
+    if let Some(calls) = (format.read)(body, tools) {
+        return Some((calls, 0));
+    }
+    let (at, len) = opens.iter().filter_map(|open| Some((body.rfind(open.as_str())?, open.len()))).max()?;
+    Some(((format.read)(&body[at + len..], tools)?, at))
 }
 
-pub(super) fn syntax(format: ToolCallFormat) -> Syntax {
-    let marked = |opens, closes, read| Syntax { opens, closes, frames: &[], bare: false, unmarked: None, read };
-    match format {
-        ToolCallFormat::Hermes => marked(&["<tool_call>"], &["</tool_call>"], read::json),
-        ToolCallFormat::Qwen3Xml => {
-            Syntax { unmarked: Some("<function="), ..marked(&["<tool_call>"], &["</tool_call>"], read::xml) }
-        }
-        ToolCallFormat::Llama3Json => Syntax { bare: true, ..marked(&["<|python_tag|>"], &[], read::llama) },
-        ToolCallFormat::DeepseekV3 | ToolCallFormat::DeepseekV31 => Syntax {
-            frames: &["<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"],
-            ..marked(&["<｜tool▁call▁begin｜>"], &["<｜tool▁call▁end｜>"], read::deepseek)
-        },
-        // Granite 3.1 spells another mark than its template has.
-        ToolCallFormat::Phi4MiniJson => marked(&["<|tool_call|>", "<tool_call>"], &["<|/tool_call|>"], read::json),
-        ToolCallFormat::Mistral | ToolCallFormat::MistralArgs => marked(&["[TOOL_CALLS]"], &[], read::mistral),
-        ToolCallFormat::Harmony => marked(&[], &[], |_, _| None),
-        ToolCallFormat::Gemma4 => marked(&["<|tool_call>"], &["<tool_call|>"], read::gemma),
-        ToolCallFormat::Lfm2 => marked(&["<|tool_call_start|>"], &["<|tool_call_end|>"], read::python),
-        ToolCallFormat::Olmo3 => marked(&["<function_calls>"], &["</function_calls>"], read::python),
-    }
-}
-
-impl Syntax {
-    /// The calls that `body` is, or else what is behind the last opening mark in it, as one that broke may have another behind
-    /// it; and where they begin.
-    fn calls(&self, body: &str, tools: &[Tool], opens: &[String]) -> Option<(Vec<Written>, usize)> {
-        if let Some(calls) = (self.read)(body, tools) {
-            return Some((calls, 0));
-        }
-        let (at, len) = opens.iter().filter_map(|open| Some((body.rfind(open.as_str())?, open.len()))).max()?;
-        Some(((self.read)(&body[at + len..], tools)?, at))
-    }
-
-    /// The same of a body that no mark closes, which may have text behind its calls, and where they end.
-    fn calls_and_text(&self, body: &str, tools: &[Tool], opens: &[String]) -> Option<(Vec<Written>, usize, usize)> {
-        let ends = body.rmatch_indices(ENDS).map(|(at, end)| at + end.len()).take(TRIES);
-        [body.len()].into_iter().chain(ends).find_map(|end| {
-            let (calls, at) = self.calls(&body[..end], tools, opens)?;
-            Some((calls, at, end))
-        })
-    }
+/// The same of a body that no mark closes, which may have text after its calls, and where they end.
+fn calls_and_text(
+    format: &Description,
+    body: &str,
+    tools: &[Tool],
+    opens: &[String],
+) -> Option<(Vec<Written>, usize, usize)> {
+    let ends = body.rmatch_indices(ENDS).map(|(at, end)| at + end.len()).take(TRIES);
+    [body.len()].into_iter().chain(ends).find_map(|end| {
+        let (calls, at) = calls(format, &body[..end], tools, opens)?;
+        Some((calls, at, end))
+    })
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -108,7 +72,7 @@ struct Open {
     tries: usize,
 }
 
-/// Blanks that wait for what comes behind them, in bytes.
+/// Blanks that wait for what comes after them, in bytes.
 const BLANKS: usize = 256;
 
 /// What a call ends with.
@@ -119,7 +83,9 @@ const TRIES: usize = 64;
 
 /// Reads the calls of one answer.
 pub struct CallReader {
-    syntax: Syntax,
+    format: &'static Description,
+    /// Whether an answer that begins with `{` may be a call without a mark.
+    bare: bool,
     tools: Vec<Tool>,
     /// Marks that are tokens.
     tokens: Vec<(u32, &'static str, Mark)>,
@@ -138,14 +104,15 @@ pub struct CallReader {
     prompt_tokens: usize,
     calls: usize,
     /// Whether an answer is calls from its beginning on, or none.
-    alone: bool,
+    all_or_none: bool,
 }
 
 impl CallReader {
-    /// For an answer behind `prompt_tokens` tokens.
+    /// For an answer after `prompt_tokens` tokens.
     pub fn new(format: ToolCallFormat, tools: Vec<Tool>, tokenizer: &Tokenizer, prompt_tokens: usize) -> CallReader {
-        let syntax = syntax(format);
-        let kinds = [(syntax.opens, Mark::Open), (syntax.closes, Mark::Close), (syntax.frames, Mark::Frame)];
+        let format = format.description();
+        let frames = format.frames.as_ref().map_or(&[][..], |frames| frames);
+        let kinds = [(format.opens, Mark::Open), (format.closes, Mark::Close), (frames, Mark::Frame)];
         let (mut tokens, mut spelled) = (Vec::new(), Vec::new());
         for (text, mark) in kinds.into_iter().flat_map(|(texts, mark)| texts.iter().map(move |text| (*text, mark))) {
             match tokenizer.added_token(text) {
@@ -154,17 +121,31 @@ impl CallReader {
             }
         }
         let open = |text: &str| tokenizer.added_token(text).map_or(text.into(), |_| format!("{SPECIAL}{text}"));
-        let opens = syntax.opens.iter().map(|text| open(text)).collect();
-        spelled.extend(syntax.unmarked.map(|text| (text, Mark::Unmarked)));
+        let opens = format.opens.iter().map(|text| open(text)).collect();
+        spelled.extend(format.unmarked.map(|text| (text, Mark::Unmarked)));
         let (place, frames, held, said) = (Place::Text, String::new(), String::new(), false);
-        let (calls, alone) = (0, false);
-        CallReader { syntax, tools, tokens, spelled, opens, place, frames, held, said, prompt_tokens, calls, alone }
+        let (calls, all_or_none, bare) = (0, false, matches!(format.several, Several::Bare));
+        CallReader {
+            format,
+            bare,
+            tools,
+            tokens,
+            spelled,
+            opens,
+            place,
+            frames,
+            held,
+            said,
+            prompt_tokens,
+            calls,
+            all_or_none,
+        }
     }
 
-    /// Reads an answer that is calls alone, or something else that may spell their marks.
-    pub fn alone(mut self) -> CallReader {
+    /// Reads an answer that is only calls, or something else that may spell their marks.
+    pub fn all_or_none(mut self) -> CallReader {
         self.spelled.retain(|(_, mark)| *mark != Mark::Unmarked);
-        self.alone = true;
+        self.all_or_none = true;
         self
     }
 
@@ -212,19 +193,19 @@ impl CallReader {
     /// Takes text.
     pub fn text(&mut self, text: &str, parts: &mut Vec<Part>) {
         let mut rest = text.to_owned();
-        // What lies behind a mark is text anew.
+        // What follows a mark is text again.
         while !rest.is_empty() {
             rest = self.text_to_mark(&rest, parts);
         }
     }
 
-    /// Takes text up to the first mark in it; what lies behind that.
+    /// Takes text up to the first mark in it; what follows that.
     fn text_to_mark(&mut self, text: &str, parts: &mut Vec<Part>) -> String {
         match &mut self.place {
             Place::Message { body, .. } => body.push_str(text),
             Place::Call(Open { mark: "", body, .. }) => {
                 body.push_str(text);
-                match self.syntax.unmarked {
+                match self.format.unmarked {
                     None if may_be_call(body) => {}
                     None => self.close("", parts),
                     Some(begin) if calls_one_of(&self.tools, begin, body) => return self.search_call(parts),
@@ -243,11 +224,11 @@ impl CallReader {
             }
             Place::Text => {
                 self.held.push_str(text);
-                if self.alone && self.calls == 0 && !self.may_begin_calls() {
+                if self.all_or_none && self.calls == 0 && !self.may_begin_calls() {
                     self.spelled.clear();
-                    self.syntax.bare = false;
+                    self.bare = false;
                 }
-                let bare = self.syntax.bare && !self.said && self.calls == 0;
+                let bare = self.bare && !self.said && self.calls == 0;
                 if bare && self.held.trim_start().starts_with('{') {
                     self.place = Place::Call(Open::default());
                     return std::mem::take(&mut self.held);
@@ -258,18 +239,17 @@ impl CallReader {
         String::new()
     }
 
-    /// Whether what came so far may be the beginning of an answer that is calls alone.
+    /// Whether what came so far may be the beginning of an answer that is only calls.
     fn may_begin_calls(&self) -> bool {
         let text = self.held.trim_start();
         let is_marked = |(mark, _): &(&str, Mark)| mark.starts_with(text) || text.starts_with(mark);
-        !self.said
-            && (self.spelled.iter().any(is_marked) || (self.syntax.bare && (text.is_empty() || text.starts_with('{'))))
+        !self.said && (self.spelled.iter().any(is_marked) || (self.bare && (text.is_empty() || text.starts_with('{'))))
     }
 
     /// Gives out what nothing can follow.
     pub fn finish(&mut self, parts: &mut Vec<Part>) {
         self.close("", parts);
-        // Blanks behind a call are the format's.
+        // Blanks after a call are the format's.
         if self.said || self.calls == 0 || !self.held.trim().is_empty() {
             self.say(self.held.len(), parts);
         }
@@ -295,17 +275,17 @@ impl CallReader {
         }
     }
 
-    /// Gives out what of the held text can be no mark, and takes the first mark in it; what lies behind that.
+    /// Gives out what of the held text can be no mark, and takes the first mark in it; what follows that.
     fn search_text(&mut self, parts: &mut Vec<Part>) -> String {
         let held = &self.held;
         let marks = || self.spelled.iter().filter(|(_, mark)| *mark != Mark::Close);
         let found = marks().filter_map(|(text, mark)| Some((held.find(text)?, *text, *mark)));
         if let Some((at, text, mark)) = found.min_by_key(|(at, ..)| *at) {
-            let behind = self.held.split_off(at + text.len());
+            let after = self.held.split_off(at + text.len());
             self.held.truncate(at);
             self.say_to_blanks(at, parts);
             self.marked(text, mark, parts);
-            return behind;
+            return after;
         }
         let begins = |from: &usize| marks().any(|(text, _)| text.starts_with(&held[*from..]));
         let partial = held.char_indices().map(|(at, _)| at).find(begins).unwrap_or(held.len());
@@ -313,7 +293,7 @@ impl CallReader {
         String::new()
     }
 
-    /// Takes the first spelled mark that ends the call; what lies behind it. A value may spell marks: one ends the call where
+    /// Takes the first spelled mark that ends the call; what lies after it. A value may spell marks: one ends the call where
     /// what is before it is a call.
     fn search_call(&mut self, parts: &mut Vec<Part>) -> String {
         let Place::Call(Open { body, searched, tries, .. }) = &mut self.place else { return String::new() };
@@ -325,11 +305,11 @@ impl CallReader {
                 .filter_map(|(text, mark)| Some((*searched + body.get(*searched..)?.find(text)?, *text, *mark)));
             let Some((at, text, mark)) = found.min_by_key(|(at, ..)| *at) else { break };
             let may_end = body[..at].trim_end().ends_with(ENDS) && *tries < TRIES;
-            if may_end && self.syntax.calls(&body[..at], &self.tools, &self.opens).is_some() {
-                let behind = body.split_off(at + text.len());
+            if may_end && calls(self.format, &body[..at], &self.tools, &self.opens).is_some() {
+                let after = body.split_off(at + text.len());
                 body.truncate(at);
                 self.marked(text, mark, parts);
-                return behind;
+                return after;
             }
             *tries += usize::from(may_end);
             *searched = at + text.len();
@@ -347,7 +327,7 @@ impl CallReader {
             }
             // A value may have a mark that begins a call, of which it is part.
             (Mark::Open, Place::Call(Open { body, tries, .. }))
-                if *tries < TRIES && self.syntax.calls_and_text(body, &self.tools, &self.opens).is_none() =>
+                if *tries < TRIES && calls_and_text(self.format, body, &self.tools, &self.opens).is_none() =>
             {
                 *tries += 1;
                 body.push(SPECIAL);
@@ -374,7 +354,7 @@ impl CallReader {
 
     /// Ends a call by `mark`: it is read, or given out as it is spelled.
     fn close(&mut self, mark: &str, parts: &mut Vec<Part>) {
-        let (read, text, behind) = match std::mem::replace(&mut self.place, Place::Text) {
+        let (read, text, after) = match std::mem::replace(&mut self.place, Place::Text) {
             Place::Text => return,
             Place::Call(open) => self.read(open, mark),
             Place::Message { name, body } => {
@@ -406,22 +386,22 @@ impl CallReader {
             let json = Some(arguments.to_json());
             parts.push(Part::Call(ToolCall { id, name, arguments: arguments.values, json }));
         }
-        if !behind.trim().is_empty() {
-            self.held = behind.replace(SPECIAL, "");
+        if !after.trim().is_empty() {
+            self.held = after.replace(SPECIAL, "");
             self.say(self.held.len(), parts);
         }
     }
 
-    /// The calls of `open`, which ends by `mark`, and the text before and behind them that is none of them: all of it is before
-    /// where there are none. What no mark ends may have text behind it.
+    /// The calls of `open`, which ends by `mark`, and the text before and after them that is none of them: all of it is before
+    /// where there are none. What no mark ends may have text after it.
     fn read(&self, Open { mark: open, body, .. }: Open, mark: &str) -> (Option<Vec<Written>>, String, String) {
         let (tools, opens) = (&self.tools, &self.opens);
         // An answer that is no call may have a name too.
         let is_call = || members(body.trim()).is_some_and(|all| all.iter().any(|(name, _)| name == "parameters"));
         let found = match mark {
-            "" if self.alone && open.is_empty() && !is_call() => None,
-            "" => self.syntax.calls_and_text(&body, tools, opens),
-            _ => self.syntax.calls(&body, tools, opens).map(|(calls, at)| (calls, at, body.len())),
+            "" if self.all_or_none && open.is_empty() && !is_call() => None,
+            "" => calls_and_text(self.format, &body, tools, opens),
+            _ => calls(self.format, &body, tools, opens).map(|(calls, at)| (calls, at, body.len())),
         };
         match found {
             Some((calls, 0, end)) => (Some(calls), String::new(), body[end..].to_owned()),
@@ -431,7 +411,7 @@ impl CallReader {
     }
 }
 
-/// Whether what begins with `begin` may name one of `tools` behind it.
+/// Whether what begins with `begin` may name one of `tools` after it.
 fn calls_one_of(tools: &[Tool], begin: &str, body: &str) -> bool {
     let Some(rest) = body.strip_prefix(begin) else { return false };
     match rest.split_once('>') {

@@ -29,7 +29,7 @@ impl AttentionPass<'_> {
                 let local: Vec<usize> = memory::collected(0..rows.len(), QUERIES)?;
                 for (index, tile) in tiles.enumerate() {
                     let seen = |row: &usize| {
-                        let window = self.options.window.unwrap_or(rows.len());
+                        let window = self.weights.window.unwrap_or(rows.len());
                         let slot = |position: usize| position.saturating_sub(index * TILE).min(TILE);
                         slot((row + 1).saturating_sub(window))..slot((row + window).min(rows.len()))
                     };
@@ -37,7 +37,7 @@ impl AttentionPass<'_> {
                     for alike in local.chunk_by(|a, b| seen(a) == seen(b)) {
                         let (queries, others) = rest.split_at_mut(alike.len() * group);
                         rest = others;
-                        attend(self.isa, queries, tile, seen(&alike[0]), None, self.options.scoring);
+                        attend(self.isa, queries, tile, seen(&alike[0]), None, self.scoring());
                     }
                 }
                 queries.into_iter().for_each(Query::finish);
