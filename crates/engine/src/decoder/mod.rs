@@ -77,8 +77,8 @@ impl<D: Device> Decoder<D> {
         let ropes = spec.ropes.iter().map(|rope| RopeFrequencies::new(rope, weights)).collect::<Result<_>>()?;
         let device = device()?;
         let layers = &spec.weights.layers;
-        let mixes_rows: Vec<bool> = layers.iter().map(LayerWeights::mixes_rows).collect();
         let batching = Batching::new(spec, !D::BATCH_INVARIANT);
+        let mixes_rows: Vec<bool> = layers.iter().map(LayerWeights::mixes_rows).collect();
         let mixed = matches!(batching, Batching::Never { .. });
         let storing = layers.iter().rposition(|layer| layer.mixer.layer.stores()).filter(|_| !mixed);
         // Pages of one sequence are another's only where its own would have the same bits.

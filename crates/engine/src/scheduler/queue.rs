@@ -182,7 +182,7 @@ impl<R> Queue<R> {
 
     /// Wakes `caller` from [`wait`](Self::wait), now or when it comes there.
     pub(crate) fn call(&self, caller: &Caller) {
-        let _line = self.state(); // not between its look and its sleep
+        let _state = self.state(); // not between its look and its sleep
         caller.called.store(true, Ordering::Relaxed);
         caller.changed.notify_one();
     }

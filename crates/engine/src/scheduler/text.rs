@@ -44,10 +44,13 @@ impl Text {
         }
     }
 
-    /// Adds hidden states `[rows, width]`, in their order.
+    /// Adds hidden states `[rows, width]`, in their order. A step that none are wanted of has no width.
     pub(super) fn add(&mut self, rows: &[f32], width: usize) {
+        if rows.is_empty() {
+            return;
+        }
         self.sum.resize(width, 0.0);
-        for row in rows.chunks_exact(width.max(1)) {
+        for row in rows.chunks_exact(width) {
             self.sum.iter_mut().zip(row).for_each(|(sum, x)| *sum += f64::from(*x));
         }
     }
@@ -112,7 +115,7 @@ fn share_of(pending: usize, is_whole: bool, most: usize, given: usize) -> usize 
 
 #[cfg(test)]
 mod tests {
-    use super::{share_of, take_turns};
+    use super::{OutputRows, Pooling, Text, share_of, take_turns};
 
     fn shares(pending: &[usize], is_whole: bool) -> Vec<usize> {
         let mut given = 0;
@@ -130,6 +133,26 @@ mod tests {
         assert_eq!(shares(&[400, 200, 10], false), [400, 112, 0]);
         assert_eq!(shares(&[700, 20], true), [700, 0]);
         assert_eq!(shares(&[700, 20], false), [512, 0]);
+    }
+
+    #[test]
+    fn parts_of_a_text_make_one_vector() {
+        let vector = |pooling| {
+            let mut text = Text::new(pooling, None, false);
+            for (start, rows) in [(0, [[1.0, 2.0], [3.0, 4.0]]), (2, [[5.0, 6.0], [10.0, 20.0]])] {
+                let (wanted, width) = match text.rows(start, start == 2) {
+                    OutputRows::None => (&rows[..0], 0),
+                    OutputRows::First => (&rows[..1], 2),
+                    OutputRows::Last => (&rows[1..], 2),
+                    OutputRows::All => (&rows[..], 2),
+                };
+                text.add(wanted.as_flattened(), width);
+            }
+            text.into_vector(4)
+        };
+        assert_eq!(vector(Pooling::Cls), [1.0, 2.0]);
+        assert_eq!(vector(Pooling::Last), [10.0, 20.0]);
+        assert_eq!(vector(Pooling::Mean), [4.75, 8.0]);
     }
 
     #[test]
