@@ -222,136 +222,74 @@ impl Default for GenerateOptions {
     }
 }
 
-impl GenerateOptions {
+/// Methods that each set one option: name and arguments, then the field and its value.
+macro_rules! setters {
+    ($($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty),+) => $($field:ident).+ = $value:expr;)*) => {
+        impl GenerateOptions {
+            $($(#[$doc])*
+            pub fn $name(mut self, $($argument: $type),+) -> Self {
+                self.$($field).+ = $value;
+                self
+            })*
+        }
+    };
+}
+
+setters! {
     /// With at most `max_tokens` tokens.
-    pub fn max_tokens(mut self, max_tokens: usize) -> Self {
-        self.max_tokens = max_tokens;
-        self
-    }
-
+    max_tokens(max_tokens: usize) => max_tokens = max_tokens;
     /// With this temperature; 0 is greedy.
-    pub fn temperature(mut self, temperature: f64) -> Self {
-        self.sampling.temperature = Some(temperature);
-        self
-    }
-
+    temperature(temperature: f64) => sampling.temperature = Some(temperature);
     /// With draws among the `top_k` most likely tokens; 0 is all.
-    pub fn top_k(mut self, top_k: usize) -> Self {
-        self.sampling.top_k = Some(top_k);
-        self
-    }
-
+    top_k(top_k: usize) => sampling.top_k = Some(top_k);
     /// With draws among the fewest most likely tokens that together have the probability `top_p`; 1 is all.
-    pub fn top_p(mut self, top_p: f64) -> Self {
-        self.sampling.top_p = Some(top_p);
-        self
-    }
-
+    top_p(top_p: f64) => sampling.top_p = Some(top_p);
     /// With draws among tokens at least `min_p` times as probable as the most likely one; 0 is all.
-    pub fn min_p(mut self, min_p: f64) -> Self {
-        self.sampling.min_p = Some(min_p);
-        self
-    }
-
+    min_p(min_p: f64) => sampling.min_p = Some(min_p);
     /// With this penalty on tokens of the prompt and the text so far; 1 is off.
-    pub fn repetition_penalty(mut self, penalty: f64) -> Self {
-        self.sampling.repetition_penalty = Some(penalty);
-        self
-    }
-
+    repetition_penalty(penalty: f64) => sampling.repetition_penalty = Some(penalty);
     /// With this penalty on tokens that were generated before; 0 is off.
-    pub fn presence_penalty(mut self, penalty: f64) -> Self {
-        self.sampling.presence_penalty = penalty;
-        self
-    }
-
+    presence_penalty(penalty: f64) => sampling.presence_penalty = penalty;
     /// With this penalty on tokens for every time they were generated; 0 is off.
-    pub fn frequency_penalty(mut self, penalty: f64) -> Self {
-        self.sampling.frequency_penalty = penalty;
-        self
-    }
+    frequency_penalty(penalty: f64) => sampling.frequency_penalty = penalty;
+    /// With no end by a stop token before so many tokens.
+    min_tokens(tokens: usize) => sampling.min_tokens = tokens;
+    /// With less of what the sequence had before.
+    dry(dry: Dry) => sampling.dry = Some(dry);
+    /// Without the most likely tokens, now and then.
+    xtc(probability: f64, threshold: f64) => sampling.xtc = Some(Xtc { probability, threshold });
+    /// With this seed; the same seed, prompt and model give the same text.
+    seed(seed: u64) => sampling.seed = Some(seed);
+    /// Whether it goes on after a stop token; a stop string still ends it.
+    ignore_stop(ignore_stop: bool) => ignore_stop = ignore_stop;
+    /// With the logarithms of probabilities: the chosen token's and those of the `top` most likely, up to 20.
+    logprobs(top: usize) => logprobs = Some(top);
+    /// With guesses at the next tokens, which change only the time.
+    speculate(speculate: Speculation) => speculate = speculate;
+    /// With so many guesses a step, up to 15, whether they pay or not.
+    speculative_tokens(tokens: usize) => speculative_tokens = Some(tokens);
+    /// With this for the chat template: tools, variables, and which template it is.
+    chat(chat: ChatOptions) => chat = chat;
+    /// With a cache that is shared by prompts of this salt only, such as the name of a user.
+    cache_salt(salt: impl Into<String>) => cache_salt = Some(salt.into());
+    /// With tool calls as the model likes, or as asked.
+    tool_choice(choice: ToolChoice) => tool_choice = choice;
+    /// With an end when `cancel` is cancelled.
+    cancel(cancel: &CancellationToken) => cancel = Some(cancel.clone());
+    /// With an answer of this grammar.
+    grammar(grammar: &Grammar) => grammar = Some(grammar.clone());
+}
 
+impl GenerateOptions {
     /// With this added to the logit of `token`.
     pub fn logit_bias(mut self, token: u32, bias: f64) -> Self {
         self.sampling.logit_bias.insert(token, bias);
         self
     }
 
-    /// With no end by a stop token before so many tokens.
-    pub fn min_tokens(mut self, tokens: usize) -> Self {
-        self.sampling.min_tokens = tokens;
-        self
-    }
-
-    /// With less of what the sequence had before.
-    pub fn dry(mut self, dry: Dry) -> Self {
-        self.sampling.dry = Some(dry);
-        self
-    }
-
-    /// Without the most likely tokens, now and then.
-    pub fn xtc(mut self, probability: f64, threshold: f64) -> Self {
-        self.sampling.xtc = Some(Xtc { probability, threshold });
-        self
-    }
-
-    /// With this seed; the same seed, prompt and model give the same text.
-    pub fn seed(mut self, seed: u64) -> Self {
-        self.sampling.seed = Some(seed);
-        self
-    }
-
-    /// Whether it goes on after a stop token; a stop string still ends it.
-    pub fn ignore_stop(mut self, ignore_stop: bool) -> Self {
-        self.ignore_stop = ignore_stop;
-        self
-    }
-
-    /// With the logarithms of probabilities: the chosen token's and those of the `top` most likely, up to 20.
-    pub fn logprobs(mut self, top: usize) -> Self {
-        self.logprobs = Some(top);
-        self
-    }
-
-    /// With guesses at the next tokens, which change the time alone.
-    pub fn speculate(mut self, speculate: Speculation) -> Self {
-        self.speculate = speculate;
-        self
-    }
-
     /// With `text` as one more text that it may repeat, such as a file to be edited that the prompt does not show.
     pub fn speculate_from(mut self, text: impl Into<String>) -> Self {
         self.speculate_from.push(text.into());
-        self
-    }
-
-    /// With so many guesses a step, up to 15, whether they pay or not.
-    pub fn speculative_tokens(mut self, tokens: usize) -> Self {
-        self.speculative_tokens = Some(tokens);
-        self
-    }
-
-    /// With this for the chat template: tools, variables, and which template it is.
-    pub fn chat(mut self, chat: ChatOptions) -> Self {
-        self.chat = chat;
-        self
-    }
-
-    /// With a cache that is shared by prompts of this salt alone, such as the name of a user.
-    pub fn cache_salt(mut self, salt: impl Into<String>) -> Self {
-        self.cache_salt = Some(salt.into());
-        self
-    }
-
-    /// With tool calls as the model likes, or as asked.
-    pub fn tool_choice(mut self, choice: ToolChoice) -> Self {
-        self.tool_choice = choice;
-        self
-    }
-
-    /// With an end when `cancel` is cancelled.
-    pub fn cancel(mut self, cancel: &CancellationToken) -> Self {
-        self.cancel = Some(cancel.clone());
         self
     }
 
@@ -378,12 +316,6 @@ impl GenerateOptions {
     /// With one of these texts for an answer.
     pub fn choice<S: AsRef<str>>(self, texts: &[S]) -> Self {
         self.grammar(&Grammar::choice(texts))
-    }
-
-    /// With an answer of this grammar.
-    pub fn grammar(mut self, grammar: &Grammar) -> Self {
-        self.grammar = Some(grammar.clone());
-        self
     }
 
     /// With `text` as one more text that ends the generation.
