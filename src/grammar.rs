@@ -4,6 +4,7 @@
 
 mod breadth;
 mod compile;
+mod copies;
 mod kept;
 mod numbers;
 mod rewrite;
