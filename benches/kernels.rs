@@ -14,10 +14,10 @@ mod peak;
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use half::f16;
-use model_diagnostics::DType;
-use model_diagnostics::plan::KV_PAGE;
 use model_factory::kernels::{self, Floats, Input, Isa, Kernel, KvElement, KvTile, Query, Scoring, TILE};
 use model_factory::threads::Pool;
+use model_factory_diagnostics::DType;
+use model_factory_diagnostics::plan::KV_PAGE;
 use std::hint::black_box;
 use std::time::Duration;
 

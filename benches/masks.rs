@@ -6,13 +6,13 @@
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout)]
 
-use model_diagnostics::header::Header;
-use model_diagnostics::source::probe;
-use model_diagnostics::tokenizer::TokenizerSpec;
 use model_factory::candle_core::{Device, Tensor};
 use model_factory::generate::{Constraint, Sampler, SamplingOptions, StopTokens};
 use model_factory::tokenizer::Tokenizer;
 use model_factory::{GenerateOptions, Grammar};
+use model_factory_diagnostics::header::Header;
+use model_factory_diagnostics::source::probe;
+use model_factory_diagnostics::tokenizer::TokenizerSpec;
 use serde_json::{Map, Value, json};
 use std::time::{Duration, Instant};
 

@@ -251,9 +251,9 @@ impl ComparedText {
         let (bos, ids) = match self {
             ComparedText::Tokens(ids) => (None, ids.clone()),
             ComparedText::Text(text, true) => {
-                (tokenizer.bos().filter(|_| tokenizer.adds_bos()), tokenizer.encode(text, false)?)
+                (tokenizer.bos().filter(|_| tokenizer.adds_bos()), tokenizer.encode(text, false).map_err(Error::from)?)
             }
-            ComparedText::Text(text, false) => (None, tokenizer.encode_prompt(text)?),
+            ComparedText::Text(text, false) => (None, tokenizer.encode_prompt(text).map_err(Error::from)?),
         };
         let each = most.saturating_sub(bos.iter().count());
         match (each, ids.len()) {

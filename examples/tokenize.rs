@@ -4,13 +4,13 @@
 mod common;
 
 use clap::Parser;
-use model_diagnostics::header::Header;
-use model_diagnostics::report::escaped;
-use model_diagnostics::source::probe;
-use model_diagnostics::tokenizer::TokenizerSpec;
 use model_factory::ChatOptions;
 use model_factory::chat::ChatTemplate;
 use model_factory::tokenizer::Tokenizer;
+use model_factory_diagnostics::header::Header;
+use model_factory_diagnostics::report::escaped;
+use model_factory_diagnostics::source::probe;
+use model_factory_diagnostics::tokenizer::TokenizerSpec;
 use std::path::PathBuf;
 use std::process::ExitCode;
 

@@ -8,7 +8,7 @@ use crate::session::Session;
 use std::thread;
 
 /// Answers of one prompt at most.
-pub(crate) const MOST: usize = 128;
+pub const MAX_ANSWERS: usize = 128;
 
 impl Model {
     /// `n` answers to `prompt`, from 1 to 128, of which the prompt is computed once and the tokens together. The seeds are those of the
@@ -57,10 +57,10 @@ impl Model {
         n: usize,
         options: &GenerateOptions,
     ) -> Result<Vec<Generation<Session>>> {
-        if !(1..=MOST).contains(&n) {
+        if !(1..=MAX_ANSWERS).contains(&n) {
             return Err(Error::Option { option: "n", value: n as f64, expected: "a whole number from 1 to 128" });
         }
-        let ids = self.ids_within(prompt.into(), &options.template_options(), self.context_length())?;
+        let ids = self.prompt_ids_within(prompt.into(), &options.template_options(), self.context_length())?;
         // One answer needs no copy of options, whose tools may be large.
         let mut generations = vec![self.generate(&*ids, options)?];
         if n > 1 {

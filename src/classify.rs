@@ -5,7 +5,7 @@ use crate::embed::Text;
 use crate::error::{EmbedError, Error, Result};
 use crate::model::Model;
 use candle_core::Tensor;
-use model_diagnostics::spec::ClassifierWeights;
+use model_factory_diagnostics::spec::ClassifierWeights;
 use std::ops::Range;
 
 impl Model {

@@ -7,7 +7,7 @@ use crate::error::{EmbedError, Error, Result};
 use crate::memory;
 use crate::model::Model;
 use candle_core::Tensor;
-use model_diagnostics::spec::{EmbeddingSpec, Embeds, Pooling};
+use model_factory_diagnostics::spec::{EmbeddingSpec, Embeds, Pooling};
 pub use options::EmbedOptions;
 pub(crate) use pass::Text;
 
@@ -40,7 +40,7 @@ impl Model {
     }
 
     /// The vectors, and how many tokens were computed.
-    pub(crate) fn embed_counted(&self, texts: &[impl AsRef<str>], options: &EmbedOptions) -> Result<(Tensor, usize)> {
+    pub fn embed_counted(&self, texts: &[impl AsRef<str>], options: &EmbedOptions) -> Result<(Tensor, usize)> {
         let hidden = self.spec().hidden;
         let said = self.spec().embeds.by();
         let pooling = self.pooling(options)?;

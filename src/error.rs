@@ -2,38 +2,26 @@
 //!
 //! All errors are here, so that every other module may use them and they use none.
 
-mod chat;
-#[cfg(feature = "cuda")]
-mod cuda;
 mod draft;
 mod embed;
-mod encode;
-mod grammar;
-#[cfg(feature = "hub")]
-mod hub;
-mod request;
 mod session_file;
-mod tool;
 
 use crate::memory;
-use model_diagnostics::Report;
-use model_diagnostics::plan::KvDtype;
+use model_factory_diagnostics::Report;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-pub use chat::ChatError;
-#[cfg(feature = "cuda")]
-pub use cuda::{CudaError, NVRTC_VARIABLE};
 pub use draft::DraftError;
 pub use embed::EmbedError;
-pub use encode::EncodeError;
-pub use grammar::GrammarError;
+#[cfg(feature = "cuda")]
+pub use model_factory_cuda::{CudaError, NVRTC_VARIABLE};
+pub use model_factory_engine::Error as EngineError;
 #[cfg(feature = "hub")]
-pub use hub::HubError;
-pub use request::RequestError;
+pub use model_factory_hub::HubError;
+pub use model_factory_text::Error as TextError;
+pub use model_factory_text::error::{ChatError, EncodeError, GrammarError, ToolError};
 pub use session_file::{SessionFileError, SessionFileProblem};
-pub use tool::ToolError;
 
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -51,7 +39,7 @@ pub enum Error {
     Refused(Box<Report>),
     /// The files are not what they must be (the code of the diagnosis).
     #[error(transparent)]
-    Files(Arc<model_diagnostics::Error>),
+    Files(Arc<model_factory_diagnostics::Error>),
     /// The description of the tokenizer does not make a tokenizer (exit code 10).
     #[error("{}: the tokenizer is damaged: {reason}", file.display())]
     Tokenizer {
@@ -107,9 +95,6 @@ pub enum Error {
     /// The answer cannot call tools as asked (exit code 2).
     #[error(transparent)]
     Tool(Box<ToolError>),
-    /// The JSON of a request cannot be read, or asks for what is not done (exit code 2).
-    #[error(transparent)]
-    Request(Box<RequestError>),
     /// The model makes no vectors of texts, or nothing but these (the error's own exit code).
     #[error(transparent)]
     Embed(Box<EmbedError>),
@@ -145,19 +130,6 @@ pub enum Error {
         /// Its bytes.
         bytes: usize,
     },
-    /// The KV caches of all sessions would take more than the model was planned to have for them (exit code 14). Nothing is
-    /// computed, and the session is as it was.
-    #[error(
-        "the KV cache would take {asked} bytes more, and the sessions of the model leave {left} of {budget}; drop or truncate sessions, or load with a smaller context or a larger memory limit"
-    )]
-    CacheBudget {
-        /// Bytes that the session asked for.
-        asked: u64,
-        /// Bytes that all sessions leave.
-        left: u64,
-        /// Bytes that they have together.
-        budget: u64,
-    },
 
     // While a session is saved or restored.
     //
@@ -171,12 +143,6 @@ pub enum Error {
     /// The [`CancellationToken`](crate::CancellationToken) it was given was cancelled (exit code 1).
     #[error("cancelled by the caller")]
     Cancelled,
-    /// This process was forked while the model computed in the other one (exit code 1).
-    #[error(
-        "this process was forked while a thread of the other one computed on the model; fork while nothing computes, or \
-         load the model anew here"
-    )]
-    Forked,
     /// No entry of the vocabulary can be chosen: its tokenizer marks all as unused (exit code 10).
     #[error("no token can be chosen: the tokenizer marks all {vocab} entries of its vocabulary as unused")]
     NothingToChoose {
@@ -193,27 +159,13 @@ pub enum Error {
         /// NaN or an infinity.
         value: f32,
     },
-    /// A key or value is infinite in the KV cache, or NaN where that has no number for it (exit code 1).
-    #[error(
-        "a key or value of layer {layer} at position {position} is {value}, beyond the {dtype} of the KV cache: {}",
-        match .dtype {
-            KvDtype::F16 | KvDtype::Q8_0 if .value.is_finite() => "keep the cache in f32",
-            _ => "the weights are damaged or a computation overflowed",
-        }
-    )]
-    CacheOverflow {
-        /// The layer, from 0.
-        layer: usize,
-        /// The position, from 0.
-        position: usize,
-        /// What it is.
-        value: f32,
-        /// The dtype of the cache.
-        dtype: KvDtype,
-    },
 
     // At any time.
     //
+    /// The engine refused, or failed: the KV caches' budget, a key or value that a cache cannot hold, a fork while the model
+    /// computed (the error's own exit code). What is an error of the whole library too, such as `Cancelled`, is not here.
+    #[error(transparent)]
+    Engine(EngineError),
     /// The operating system refused (exit code 1).
     #[error("{}: {source}", path.display())]
     Io {
@@ -260,12 +212,12 @@ impl Error {
             Error::Files(error) => of_code(error.exit_code()),
             Error::Tokenizer { .. } | Error::NothingToChoose { .. } => ErrorKind::Unsupported,
             #[cfg(feature = "hub")]
-            Error::Hub(error) => error.kind(),
+            Error::Hub(error) => hub_kind(error),
             #[cfg(feature = "cuda")]
-            Error::Cuda(error) => error.kind(),
+            Error::Cuda(error) => of_device(error.code()),
             Error::ContextOverflow { .. } => ErrorKind::TooLong,
-            Error::Request(error) if matches!(**error, RequestError::TooManyValues { .. }) => ErrorKind::TooLong,
-            Error::Chat(error) => error.kind(),
+            Error::Chat(error) if error.code() == 2 => ErrorKind::InvalidRequest,
+            Error::Chat(error) => of_code(error.code()),
             Error::Embed(error) => error.kind(),
             Error::SessionFile(error) => error.kind(),
             Error::Grammar(error) if matches!(**error, GrammarError::Memory { .. }) => ErrorKind::OutOfMemory,
@@ -276,17 +228,13 @@ impl Error {
             | Error::EmptyStopString { .. }
             | Error::Grammar(_)
             | Error::Tool(_)
-            | Error::Request(_)
             | Error::OtherModel
             | Error::Draft(_) => ErrorKind::InvalidRequest,
-            Error::OutOfMemory { .. } | Error::CacheBudget { .. } => ErrorKind::OutOfMemory,
+            Error::OutOfMemory { .. } => ErrorKind::OutOfMemory,
             Error::Cancelled => ErrorKind::Cancelled,
             Error::Io { .. } => ErrorKind::Unavailable,
-            Error::Forked
-            | Error::NonFiniteLogits { .. }
-            | Error::CacheOverflow { .. }
-            | Error::Candle(_)
-            | Error::Internal(_) => ErrorKind::Internal,
+            Error::Engine(error) => of_engine(error),
+            Error::NonFiniteLogits { .. } | Error::Candle(_) | Error::Internal(_) => ErrorKind::Internal,
         }
     }
 
@@ -298,6 +246,7 @@ impl Error {
             Error::Chat(error) => error.code(),
             Error::Embed(error) => error.code(),
             Error::SessionFile(error) => error.code(),
+            Error::Engine(error) => error.code(),
             #[cfg(feature = "cuda")]
             Error::Cuda(error) => error.code(),
             #[cfg(feature = "hub")]
@@ -318,11 +267,26 @@ impl Error {
     }
 
     /// Of a file that was opened by the diagnosis' rules: `Io` where the system refused, else `Files`.
-    pub(crate) fn of_file(error: model_diagnostics::Error) -> Error {
+    pub(crate) fn of_file(error: model_factory_diagnostics::Error) -> Error {
         match error {
-            model_diagnostics::Error::Io { path, source } => Error::io(path, source),
+            model_factory_diagnostics::Error::Io { path, source } => Error::io(path, source),
             error => error.into(),
         }
+    }
+}
+
+/// What a caller can do about an error of the Hub.
+#[cfg(feature = "hub")]
+fn hub_kind(error: &HubError) -> ErrorKind {
+    match error {
+        HubError::Cancelled => ErrorKind::Cancelled,
+        HubError::NoAccess { .. } | HubError::Token | HubError::NotFound { .. } | HubError::NoSuchModel { .. } => {
+            ErrorKind::InvalidRequest
+        }
+        HubError::FileMissing { .. } | HubError::TooManyFiles { .. } | HubError::TooLarge { .. } => {
+            ErrorKind::Unsupported
+        }
+        _ => ErrorKind::Unavailable,
     }
 }
 
@@ -332,6 +296,28 @@ fn of_code(code: u8) -> ErrorKind {
         1 => ErrorKind::Unavailable,
         14 => ErrorKind::OutOfMemory,
         _ => ErrorKind::Unsupported,
+    }
+}
+
+/// The kind of a device's error with this exit code: 1 is a fault of the library.
+fn of_device(code: u8) -> ErrorKind {
+    match code {
+        1 => ErrorKind::Internal,
+        code => of_code(code),
+    }
+}
+
+/// What a caller can do about an error of the engine.
+fn of_engine(error: &EngineError) -> ErrorKind {
+    match error {
+        EngineError::Files(error) => of_code(error.exit_code()),
+        EngineError::Device { code, .. } => of_device(*code),
+        EngineError::NoHead => ErrorKind::Unsupported,
+        EngineError::TokenOutOfVocabulary { .. } => ErrorKind::InvalidRequest,
+        EngineError::OutOfMemory { .. } | EngineError::CacheBudget { .. } => ErrorKind::OutOfMemory,
+        EngineError::Cancelled => ErrorKind::Cancelled,
+        EngineError::Io { .. } => ErrorKind::Unavailable,
+        EngineError::Forked | EngineError::CacheOverflow { .. } | EngineError::Internal(_) => ErrorKind::Internal,
     }
 }
 
@@ -350,8 +336,29 @@ impl From<model_factory_format::Cancelled> for Error {
     }
 }
 
-impl From<model_diagnostics::Error> for Error {
-    fn from(error: model_diagnostics::Error) -> Self {
+/// What the library has an error of its own for becomes that, so that there is one for each thing that happens.
+impl From<EngineError> for Error {
+    fn from(error: EngineError) -> Error {
+        match error {
+            EngineError::Cancelled => Error::Cancelled,
+            EngineError::OutOfMemory { what, bytes } => Error::OutOfMemory { what, bytes },
+            EngineError::TokenOutOfVocabulary { id, vocab } => Error::TokenOutOfVocabulary { id, vocab },
+            EngineError::NoHead => EmbedError::NoHead.into(),
+            EngineError::Files(error) => Error::Files(error),
+            EngineError::Io { path, source } => Error::Io { path, source },
+            EngineError::Internal(what) => Error::Internal(what),
+            #[cfg(feature = "cuda")]
+            EngineError::Device { error, code } => match error.downcast_ref::<CudaError>() {
+                Some(error) => Error::Cuda(error.clone()),
+                None => Error::Engine(EngineError::Device { error, code }),
+            },
+            error => Error::Engine(error),
+        }
+    }
+}
+
+impl From<model_factory_diagnostics::Error> for Error {
+    fn from(error: model_factory_diagnostics::Error) -> Self {
         Error::Files(Arc::new(error))
     }
 }
@@ -374,15 +381,34 @@ impl From<DraftError> for Error {
     }
 }
 
-impl From<ToolError> for Error {
-    fn from(error: ToolError) -> Self {
-        Error::Tool(Box::new(error))
+impl From<TextError> for Error {
+    fn from(error: TextError) -> Self {
+        match error {
+            TextError::Files(error) => Error::Files(error),
+            TextError::Tokenizer { file, reason } => Error::Tokenizer { file, reason },
+            TextError::Encode(error) => Error::Encode(error),
+            TextError::Chat(error) => Error::Chat(error),
+            TextError::Grammar(error) => Error::Grammar(error),
+            TextError::Tool(error) => Error::Tool(error),
+            TextError::EmptyStopString { index } => Error::EmptyStopString { index },
+            TextError::OutOfMemory { what, bytes } => Error::OutOfMemory { what, bytes },
+            TextError::Cancelled => Error::Cancelled,
+            TextError::Io { path, source } => Error::Io { path, source },
+            TextError::Internal(fault) => Error::Internal(fault),
+            other => Error::Internal(other.to_string()),
+        }
     }
 }
 
-impl From<RequestError> for Error {
-    fn from(error: RequestError) -> Self {
-        Error::Request(Box::new(error))
+impl From<GrammarError> for Error {
+    fn from(error: GrammarError) -> Error {
+        Error::Grammar(Box::new(error))
+    }
+}
+
+impl From<ToolError> for Error {
+    fn from(error: ToolError) -> Self {
+        Error::Tool(Box::new(error))
     }
 }
 
@@ -401,6 +427,7 @@ impl From<candle_core::Error> for Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model_factory_diagnostics::tokenizer::TemplatePlace;
 
     #[test]
     fn kinds_say_what_a_caller_can_do_and_clones_say_the_same() {
@@ -414,12 +441,56 @@ mod tests {
             (refused.into(), ErrorKind::OutOfMemory, 14),
             (candle_core::Error::Msg("it failed".into()).into(), ErrorKind::Internal, 1),
             (Error::Cancelled, ErrorKind::Cancelled, 1),
+            (EngineError::Cancelled.into(), ErrorKind::Cancelled, 1),
+            (EngineError::Forked.into(), ErrorKind::Internal, 1),
+            (EngineError::NoHead.into(), ErrorKind::Unsupported, 10),
+            (EngineError::TokenOutOfVocabulary { id: 1, vocab: 1 }.into(), ErrorKind::InvalidRequest, 2),
+            (EngineError::CacheBudget { asked: 2, left: 1, budget: 1 }.into(), ErrorKind::OutOfMemory, 14),
+            (EngineError::Internal("a test".into()).into(), ErrorKind::Internal, 1),
+            (EngineError::Device { error: Arc::new(std::fmt::Error), code: 13 }.into(), ErrorKind::Unsupported, 13),
             (Error::NothingToChoose { vocab: 1 }, ErrorKind::Unsupported, 10),
             (Error::io("a file", not_found()), ErrorKind::Unavailable, 1),
-            (model_diagnostics::Error::io("a file".as_ref(), not_found()).into(), ErrorKind::Unavailable, 1),
+            (model_factory_diagnostics::Error::io("a file".as_ref(), not_found()).into(), ErrorKind::Unavailable, 1),
         ] {
             assert_eq!((error.kind(), error.code()), (kind, code), "{error:?}");
             assert_eq!(error.clone().to_string(), error.to_string());
         }
+    }
+
+    #[test]
+    fn errors_of_texts_keep_their_codes_and_messages() {
+        let memory = GrammarError::Memory { bytes: 2, limit: 1 };
+        let unknown = EncodeError::NoToken { text: "x".into(), unknown: "unk".into() };
+        let not_found = Arc::new(std::io::Error::from(std::io::ErrorKind::NotFound));
+        for error in [
+            TextError::Tokenizer { file: "a".into(), reason: "b".into() },
+            TextError::Encode(unknown),
+            TextError::Chat(ChatError::NoTemplate),
+            TextError::Chat(ChatError::Limit {
+                place: TemplatePlace { file: "a".into(), key: None },
+                what: "b",
+                limit: 1,
+            }),
+            memory.into(),
+            GrammarError::EmptyChoice { index: None }.into(),
+            ToolError::NoTools.into(),
+            TextError::EmptyStopString { index: 1 },
+            memory::OutOfMemory { what: "a test", bytes: 1 }.into(),
+            TextError::Cancelled,
+            TextError::Io { path: "a".into(), source: not_found },
+            TextError::Internal("a".into()),
+            model_factory_diagnostics::Error::io("a".as_ref(), std::io::ErrorKind::NotFound.into()).into(),
+        ] {
+            let ours = Error::from(error.clone());
+            assert_eq!((ours.code(), ours.to_string()), (error.code(), error.to_string()));
+        }
+    }
+
+    #[cfg(feature = "cuda")]
+    #[test]
+    fn the_engine_hands_the_error_of_a_gpu_back() {
+        let error = Error::from(EngineError::from(CudaError::NoDriver));
+        assert!(matches!(error, Error::Cuda(CudaError::NoDriver)) && error.code() == 13, "{error}");
+        assert_eq!(EngineError::from(CudaError::NoDriver).to_string(), CudaError::NoDriver.to_string());
     }
 }

@@ -19,12 +19,12 @@ use crate::threads::Pool;
 use crate::tokenizer::Tokenizer;
 use crate::weights::Weights;
 use draft::Draft;
-use model_diagnostics::family::{Family, REGISTRY};
-use model_diagnostics::header::{Header, Metadata};
-use model_diagnostics::plan::{KvDtype, WeightStorage};
-use model_diagnostics::report::HubModel;
-use model_diagnostics::spec::ModelSpec;
-use model_diagnostics::{
+use model_factory_diagnostics::family::{Family, REGISTRY};
+use model_factory_diagnostics::header::{Header, Metadata};
+use model_factory_diagnostics::plan::{KvDtype, WeightStorage};
+use model_factory_diagnostics::report::HubModel;
+use model_factory_diagnostics::spec::ModelSpec;
+use model_factory_diagnostics::{
     ChosenDevice, DeviceChoice, Diagnosis, DtypePolicy, Hardware, Policy, Ready, Report, diagnose_hub, diagnose_with,
 };
 use std::panic::resume_unwind;
@@ -154,7 +154,7 @@ impl ModelBuilder {
 
     /// Sessions that will be open at once, at least 1, each with a full context: the plan counts their caches, and they take
     /// no more than that together. Without it the plan counts one session, and all that are opened share what the machine,
-    /// or [`memory_limit`](Self::memory_limit), leaves. What exceeds that is refused ([`Error::CacheBudget`]).
+    /// or [`memory_limit`](Self::memory_limit), leaves. What exceeds that is refused ([`EngineError::CacheBudget`](crate::EngineError::CacheBudget)).
     pub fn sessions(mut self, sessions: usize) -> Self {
         self.policy.sessions = Some(sessions);
         self
@@ -414,9 +414,10 @@ impl ModelBuilder {
                 let weights = map()?;
                 let uploaded = |done, total| {
                     self.on_progress.tell(Stage::Upload, done, total);
-                    self.cancel.check()
+                    Ok(self.cancel.check()?)
                 };
-                let device = || crate::cuda::CudaDevice::open(spec, &weights, plan, Some(gpu), *index, &uploaded);
+                let uuid = gpu.uuid.as_deref();
+                let device = || crate::cuda::CudaDevice::open(spec, &weights, plan, uuid, *index, &uploaded);
                 let compute = Box::new(Decoder::new(spec, &weights, plan, self.prefix_caching, device)?);
                 return Ok(Computed { compute, fingerprint: None, predictor: None });
             }

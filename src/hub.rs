@@ -4,43 +4,9 @@
 //!
 #![doc = include_str!("../docs/hub.md")]
 
-mod id;
-
+pub use model_factory_format::HubId;
 #[cfg(feature = "hub")]
-mod cache;
-#[cfg(feature = "hub")]
-mod client;
-#[cfg(feature = "hub")]
-mod digest;
-#[cfg(feature = "hub")]
-mod download;
-#[cfg(feature = "hub")]
-mod environment;
-#[cfg(feature = "hub")]
-mod mirror;
-#[cfg(feature = "hub")]
-mod names;
-#[cfg(feature = "hub")]
-mod options;
-#[cfg(feature = "hub")]
-mod own;
-#[cfg(feature = "hub")]
-mod repository;
-#[cfg(feature = "hub")]
-mod retry;
-#[cfg(feature = "hub")]
-mod selection;
-#[cfg(feature = "hub")]
-mod transfer;
-
-#[cfg(feature = "hub")]
-pub use crate::error::HubError;
-pub use id::HubId;
-#[cfg(feature = "hub")]
-pub use options::HubOptions;
-
-#[cfg(feature = "hub")]
-pub(crate) use repository::{Fault, Repository};
+pub use model_factory_hub::{HubError, HubOptions};
 
 use std::path::Path;
 

@@ -27,18 +27,7 @@ mod guides {
 }
 
 mod answers;
-#[doc(hidden)]
-pub mod cache_budget;
-pub mod chat;
 mod classify;
-#[doc(hidden)]
-pub mod cpu;
-#[cfg(feature = "cuda")]
-pub mod cuda;
-// Hidden modules are public for the benches and tests of this repository, and no part of the API.
-#[allow(missing_debug_implementations)]
-#[doc(hidden)]
-pub mod decoder;
 mod embed;
 pub mod error;
 mod extract;
@@ -46,31 +35,25 @@ mod factory;
 mod fingerprint;
 mod fit;
 pub mod generate;
-mod grammar;
 pub mod hub;
 mod model;
-pub mod openai;
-mod predictor;
 mod progress;
 mod prompt;
 mod rank;
 mod saved;
-mod scheduler;
 mod score;
 mod session;
 #[cfg(feature = "async")]
 mod stream;
+mod tensor;
 mod text_model;
-pub mod tokenizer;
-mod tools;
-#[doc(hidden)]
-pub mod weights;
 
+pub use answers::MAX_ANSWERS;
 pub use candle_core;
 pub use chat::{ChatOptions, LocalTime, Message, RenderedChat};
 pub use embed::EmbedOptions;
 pub use error::{
-    ChatError, DraftError, EmbedError, EncodeError, Error, ErrorKind, GrammarError, RequestError, Result,
+    ChatError, DraftError, EmbedError, EncodeError, EngineError, Error, ErrorKind, GrammarError, Result,
     SessionFileError, ToolError,
 };
 pub use factory::{MAX_THREADS, ModelBuilder, UnifiedModelFactory};
@@ -81,16 +64,24 @@ pub use generate::{
 };
 pub use grammar::Grammar;
 pub use model::Model;
-pub use model_diagnostics as diagnostics;
-pub use model_diagnostics::plan::{KvDtype, WeightStorage};
-pub use model_diagnostics::spec::Pooling;
-pub use model_diagnostics::{DType, DeviceChoice, DtypePolicy, Hardware, Report, Verdict};
+#[cfg(feature = "cuda")]
+pub use model_factory_cuda as cuda;
+pub use model_factory_diagnostics as diagnostics;
+pub use model_factory_diagnostics::plan::{KvDtype, WeightStorage};
+pub use model_factory_diagnostics::spec::Pooling;
+pub use model_factory_diagnostics::{DType, DeviceChoice, DtypePolicy, Hardware, Report, Verdict};
+// Hidden modules are public for the benches and tests of this repository, and no part of the API.
+#[doc(hidden)]
+pub use model_factory_engine::{cache_budget, cpu, decoder, weights};
+use model_factory_engine::{predictor, scheduler};
 pub use model_factory_format::CancellationToken;
 use model_factory_format::cancel;
 pub use model_factory_kernels::Isa;
 use model_factory_kernels::memory;
 #[doc(hidden)]
 pub use model_factory_kernels::{self as kernels, threads};
+pub use model_factory_text::{chat, tokenizer};
+use model_factory_text::{grammar, tools};
 pub use progress::{Progress, Stage};
 pub use prompt::{IntoGenerationError, Prompt};
 pub use rank::Reranker;

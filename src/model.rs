@@ -4,16 +4,19 @@ use crate::cpu::CpuDevice;
 use crate::decoder::{Compute, Decoder};
 use crate::error::Result;
 use crate::fingerprint::Fingerprint;
-use crate::grammar::Grammar;
+use crate::grammar::{GRAMMAR_MEMORY, Grammar};
 use crate::predictor::Predictor;
 use crate::scheduler::Scheduler;
 use crate::tokenizer::Tokenizer;
 use candle_core::Device;
-use model_diagnostics::Report;
-use model_diagnostics::spec::ModelSpec;
+use model_factory_diagnostics::Report;
+use model_factory_diagnostics::spec::ModelSpec;
 use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
+
+// What is planned is what grammars may take.
+const _: () = assert!(GRAMMAR_MEMORY == model_factory_diagnostics::plan::GRAMMAR_MEMORY);
 
 /// A loaded model: here one starts reading. [`load`](Model::load) makes one, [`generate`](Model::generate) continues a text,
 /// ids or a conversation, and [`session`](Model::session) is a sequence that goes on where it was.
@@ -79,7 +82,7 @@ impl Model {
     /// # Errors
     /// `Grammar`, with the place, for one that is malformed, impossible, unsupported or too large.
     pub fn compile(&self, grammar: &Grammar) -> Result<()> {
-        self.tokenizer().grammars()?.prepare(grammar)
+        Ok(self.tokenizer().grammars()?.prepare(grammar)?)
     }
 
     /// The draft model beside it ([`ModelBuilder::draft`](crate::ModelBuilder::draft)).
@@ -143,9 +146,10 @@ impl Model {
         compute.downcast_ref::<Decoder<crate::cuda::CudaDevice>>().map(Decoder::device)
     }
 
-    /// The same model, computed by another.
-    #[cfg(all(test, feature = "cuda"))]
-    pub(crate) fn with_compute(&self, compute: Box<dyn Compute>) -> Model {
+    /// The same model, computed by another decoder, for the tests of devices.
+    #[cfg(feature = "cuda")]
+    #[doc(hidden)]
+    pub fn with_compute(&self, compute: Box<dyn Compute>) -> Model {
         let Inner { spec, report, tokenizer, context_length, threads, load_time, .. } = &*self.0;
         Model::new(Inner {
             spec: spec.clone(),

@@ -87,7 +87,7 @@ impl Model {
     /// # Errors
     /// Those of [`ChatTemplate::of`] and [`ChatTemplate::render`].
     pub fn chat_prompt(&self, messages: &[Message], options: &ChatOptions) -> Result<String> {
-        ChatTemplate::of(&self.spec().tokenizer, options)?.render(messages, options, true)
+        Ok(ChatTemplate::of(&self.spec().tokenizer, options)?.render(messages, options, true)?)
     }
 
     /// The ids of `prompt`, as [`generate`](Self::generate) computes them; messages are written with `options`.
@@ -95,7 +95,7 @@ impl Model {
     /// # Errors
     /// `Encode`, `Chat`.
     pub fn prompt_ids<'p>(&self, prompt: impl Into<Prompt<'p>>, options: &ChatOptions) -> Result<Vec<u32>> {
-        self.ids_within(prompt.into(), options, usize::MAX).map(Cow::into_owned)
+        self.prompt_ids_within(prompt.into(), options, usize::MAX).map(Cow::into_owned)
     }
 
     /// The ids of `prompt`.
@@ -103,7 +103,7 @@ impl Model {
     /// # Errors
     /// `Encode`, `Chat`; `ContextOverflow` before anything is encoded, where the text has more than `limit` tokens however it
     /// is tokenized.
-    pub(crate) fn ids_within<'p>(
+    pub fn prompt_ids_within<'p>(
         &self,
         prompt: Prompt<'p>,
         options: &ChatOptions,
@@ -128,7 +128,7 @@ impl Model {
         if asked > limit {
             return Err(Error::ContextOverflow { limit, asked });
         }
-        self.tokenizer().encode_prompt_within(text, spans)
+        Ok(self.tokenizer().encode_prompt_within(text, spans)?)
     }
 }
 
@@ -190,7 +190,7 @@ impl Session {
         if model.spec().weights.head.is_none() {
             return Err(EmbedError::NoHead.into());
         }
-        let prompt = model.ids_within(prompt, &options.template_options(), model.context_length())?;
+        let prompt = model.prompt_ids_within(prompt, &options.template_options(), model.context_length())?;
         let Some(last) = prompt.len().checked_sub(1) else { return Err(Error::EmptyPrompt) };
         let limit = model.context_length();
         if prompt.len() > limit {

@@ -2,7 +2,7 @@
 
 use crate::error::{EmbedError, Error, Result};
 use crate::model::Model;
-use model_diagnostics::spec::ScoreActivation;
+use model_factory_diagnostics::spec::ScoreActivation;
 use std::collections::HashMap;
 use std::ops::Range;
 

@@ -1,9 +1,8 @@
 //! A text -> how probable the model finds it, token by token.
 
 use crate::chat::ChatOptions;
-use crate::decoder::with_floats;
 use crate::error::{Error, Result};
-use crate::generate::LogProbs;
+use crate::generate::logprobs;
 use crate::model::Model;
 use crate::prompt::Prompt;
 use crate::session::Session;
@@ -53,7 +52,7 @@ impl Model {
     /// Those of making ids of the prompt, `EmptyPrompt` for fewer than two tokens, `ContextOverflow`, and those of
     /// [`Session::logits`].
     pub fn score<'p>(&self, text: impl Into<Prompt<'p>>) -> Result<Score> {
-        let ids = self.ids_within(text.into(), &ChatOptions::default(), self.context_length())?;
+        let ids = self.prompt_ids_within(text.into(), &ChatOptions::default(), self.context_length())?;
         if ids.len() < 2 {
             return Err(Error::EmptyPrompt);
         }
@@ -76,7 +75,7 @@ impl Model {
     /// # Errors
     /// As [`score`](Self::score); `EmptyPrompt` for a prompt or a text without tokens.
     pub fn score_continuations<S: AsRef<str>>(&self, prompt: &str, texts: &[S]) -> Result<Vec<Score>> {
-        let before = self.ids_within(prompt.into(), &ChatOptions::default(), self.context_length())?;
+        let before = self.prompt_ids_within(prompt.into(), &ChatOptions::default(), self.context_length())?;
         if before.is_empty() {
             return Err(Error::EmptyPrompt);
         }
@@ -84,7 +83,7 @@ impl Model {
         session.forward(&before)?;
         let score = |text: &S| {
             let whole = [prompt, text.as_ref()].concat();
-            let ids = self.ids_within(Prompt::Text(&whole), &ChatOptions::default(), self.context_length())?;
+            let ids = self.prompt_ids_within(Prompt::Text(&whole), &ChatOptions::default(), self.context_length())?;
             let common = before.iter().zip(&*ids).take_while(|(a, b)| a == b).count().max(1);
             if common >= ids.len() {
                 return Err(Error::EmptyPrompt);
@@ -116,17 +115,14 @@ impl Session {
         let mut score = Score { ids: ids[first..].to_vec(), logprobs: Vec::new(), is_greedy: true };
         let mut next = ids[held + 1..].iter().zip(held + 1..);
         for chunk in inputs.chunks(rows) {
-            let logits = self.logits(chunk)?;
-            with_floats(&logits, |logits| -> Result<()> {
-                for (row, (id, place)) in logits.chunks(vocab).zip(next.by_ref()) {
-                    if place >= first {
-                        let (logprob, is_best) = LogProbs::of(row, *id)?;
-                        score.logprobs.push(logprob);
-                        score.is_greedy &= is_best;
-                    }
+            let logits = self.logit_rows(chunk)?;
+            for (row, (id, place)) in logits.chunks(vocab).zip(next.by_ref()) {
+                if place >= first {
+                    let (logprob, is_best) = logprobs::of(row, *id)?;
+                    score.logprobs.push(logprob);
+                    score.is_greedy &= is_best;
                 }
-                Ok(())
-            })??;
+            }
         }
         Ok(score)
     }

@@ -6,16 +6,17 @@ mod predict;
 
 use crate::cache_budget::Reservation;
 use crate::cancel::CancellationToken;
-use crate::decoder::{Batching, Cache, Rotation, with_floats};
+use crate::decoder::{Batching, Cache, Rotation};
 use crate::error::{EmbedError, Error, Result};
 use crate::generate::Step;
 use crate::memory;
 use crate::model::Model;
 use crate::scheduler::Run;
 use crate::scheduler::queue::Caller;
+use crate::tensor::of_row;
 use candle_core::Tensor;
-pub(crate) use guesses::Begun;
 use guesses::Guesses;
+pub(crate) use guesses::{Begun, guessed_wrong};
 use predict::Predicted;
 use std::sync::{Arc, Weak};
 use tracing::field::Empty;
@@ -164,7 +165,7 @@ impl Session {
             };
             let guesses = run.guesses;
             return match self.compute(run) {
-                Err(error) if Run::guessed_wrong(guesses, &error) => continue,
+                Err(error) if guessed_wrong(guesses, &error) => continue,
                 Err(error) => Err(error),
                 Ok(output) => output.logits.ok_or_else(|| Error::Internal("a sequence without logits".into())),
             };
@@ -183,11 +184,16 @@ impl Session {
     /// # Errors
     /// As [`Session::forward`].
     pub fn logits(&mut self, tokens: &[u32]) -> Result<Tensor> {
+        let rows = self.logit_rows(tokens)?;
+        Ok(Tensor::from_vec(rows, (tokens.len(), self.model.compute().vocab()), self.model.device())?)
+    }
+
+    /// As [`Session::logits`], but the plain numbers, row after row.
+    pub(crate) fn logit_rows(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
         let vocab = self.model.compute().vocab();
         let rows = memory::reserved(tokens.len().saturating_mul(vocab), "the logits of every token")?;
         let run = self.begin(tokens, Some(rows), &CancellationToken::new())?;
-        let rows = self.compute(run)?.rows.unwrap_or_default();
-        Ok(Tensor::from_vec(rows, (tokens.len(), vocab), self.model.device())?)
+        Ok(self.compute(run)?.rows.unwrap_or_default())
     }
 
     /// Appends to each session its tokens, in one pass over the weights where they are no more than a chunk of a prompt, and
@@ -218,7 +224,7 @@ impl Session {
                 Ok(mut run) => {
                     (run.batched, run.span) = (true, Span::current());
                     // All of them, or none is computed.
-                    failed = run.reserve().err();
+                    failed = run.reserve().err().map(Error::from);
                     runs.push(run);
                 }
                 Err(error) => failed = Some(error),
@@ -230,13 +236,10 @@ impl Session {
         if failed.is_none() {
             runs = model.scheduler().run(model.compute(), &caller, runs);
         }
-        for ((session, _), run) in steps.iter_mut().zip(runs) {
+        for ((session, _), mut run) in steps.iter_mut().zip(runs) {
             held.push(run.before);
-            let logits = session.end(run).map(|output| output.logits);
-            let taken = logits.and_then(|logits| {
-                logits.map_or(Ok(()), |logits| with_floats(&logits, |logits| rows.extend_from_slice(logits)))
-            });
-            failed = failed.or(taken.err());
+            rows.extend_from_slice(&run.logits.take().unwrap_or_default());
+            failed = failed.or(session.end(run).err());
         }
         match failed {
             None => Ok(Tensor::from_vec(rows, (steps.len(), vocab), model.device())?),
@@ -302,10 +305,13 @@ impl Session {
         }
         let known = ids.len() - guesses;
         (self.ids, self.cache, self.reused, self.guesses.in_company) = (ids, Some(cache), reused, in_company);
-        let outcome = outcome.unwrap_or_else(|| Err(Error::Internal("a sequence was not computed".into())));
+        let outcome = outcome.map_or_else(
+            || Err(Error::Internal("a sequence was not computed".into())),
+            |outcome| outcome.map_err(Error::from),
+        );
         let outcome = outcome.and_then(|()| match rows {
             Some(rows) if guesses > 0 => Ok(Output { logits: Some(self.keep_ahead(guesses, rows)?), rows: None }),
-            rows => Ok(Output { logits, rows }),
+            rows => Ok(Output { logits: logits.map(of_row).transpose()?, rows }),
         });
         match &outcome {
             Ok(_) => {}

@@ -8,7 +8,7 @@ use crate::model::Model;
 use crate::prompt::Prompt;
 use crate::scheduler::Run;
 use crate::scheduler::streams::{Ended, Streaming};
-use crate::session::{Begun, Session};
+use crate::session::{Begun, Session, guessed_wrong};
 use candle_core::Tensor;
 use futures_channel::mpsc::{self, Receiver, Sender};
 use futures_core::Stream;
@@ -259,7 +259,7 @@ impl Streaming for Streamed {
         let guesses = run.guesses;
         let Some((session, _)) = self.parts() else { return };
         match session.end(run) {
-            Err(error) if Run::guessed_wrong(guesses, &error) => {}
+            Err(error) if guessed_wrong(guesses, &error) => {}
             output => self.choose(output.and_then(|output| output.logits.ok_or(Error::Internal("no logits".into())))),
         }
     }

@@ -4,7 +4,7 @@ use crate::chat::Message;
 use crate::error::Result;
 use crate::generate::{FinishReason, GenerateOptions, Generation, Piece, Step, Timings};
 use crate::model::Model;
-use model_diagnostics::Report;
+use model_factory_diagnostics::Report;
 
 /// Something that continues texts and answers messages, as [`Model`] does.
 ///

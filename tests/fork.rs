@@ -6,7 +6,7 @@
 
 mod common;
 
-use model_factory::{Error, GenerateOptions, Model};
+use model_factory::{EngineError, Error, GenerateOptions, Model};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -60,7 +60,7 @@ fn text(model: &Model) -> Result<String, Error> {
 fn generates(model: &Model, expected: &str) -> i32 {
     match text(model) {
         Ok(text) if text == expected => RIGHT,
-        Err(Error::Forked) => FORKED,
+        Err(Error::Engine(EngineError::Forked)) => FORKED,
         _ => WRONG,
     }
 }

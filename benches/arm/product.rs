@@ -3,8 +3,8 @@
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout)]
 
-use model_diagnostics::DType;
 use model_factory::kernels::{Input, Isa, Kernel};
+use model_factory_diagnostics::DType;
 use std::hint::black_box;
 use std::time::Instant;
 

@@ -33,7 +33,8 @@ pack() {
     mkdir -p "$folder"
     staged=$(mktemp -d)
     {
-        cargo test --release --features cuda --lib --test cuda --test accuracy --test int8 --no-run --message-format=json
+        cargo test --release --features cuda --test cuda --test accuracy --no-run --message-format=json
+        cargo test --release -p model-factory-cuda --lib --no-run --message-format=json
         cargo bench --features cuda --bench cuda --no-run --message-format=json
     } | made | while read -r name path; do
         strip -o "$staged/$name" "$path"
@@ -92,17 +93,17 @@ run() {
             stage facts gpu 120 "$binaries/bench" facts
             ;;
         kernels)
-            stage products kernels 120 "$binaries/lib" cuda::tests::products "${test[@]}"
-            stage steps kernels 60 "$binaries/lib" cuda::tests::steps "${test[@]}"
-            stage measures kernels 60 "$binaries/lib" cuda::tests::peak "${test[@]}"
+            stage products kernels 120 "$binaries/lib" tests::products "${test[@]}"
+            stage steps kernels 60 "$binaries/lib" tests::steps "${test[@]}"
+            stage measures kernels 60 "$binaries/lib" tests::peak "${test[@]}"
             ;;
         models)
-            stage models models 180 "$binaries/lib" cuda::tests::models "${test[@]}"
+            stage models models 180 "$binaries/lib" tests::models "${test[@]}"
             stage generation models 120 "$binaries/cuda" "${test[@]}"
             ;;
         accuracy)
-            stage accuracy accuracy 180 "$binaries/accuracy" "${test[@]}"
-            stage int8 accuracy 90 "$binaries/int8" "${test[@]}"
+            stage accuracy accuracy 180 "$binaries/accuracy" accuracy:: "${test[@]}"
+            stage int8 accuracy 90 "$binaries/accuracy" int8:: "${test[@]}"
             ;;
         speed)
             for model in ${SPEED:-BF16 Q4_K_M Q8_0 W8A8}; do
@@ -116,7 +117,7 @@ run() {
             command -v compute-sanitizer >/dev/null || { echo 'no compute-sanitizer' >>"$results/summary.txt" && continue; }
             for tool in memcheck racecheck synccheck; do
                 stage "$tool of int8 products" sanitizer 120 compute-sanitizer --tool "$tool" --error-exitcode 9 \
-                    "$binaries/lib" cuda::tests::products::int8 "${test[@]}"
+                    "$binaries/lib" tests::products::int8 "${test[@]}"
                 stage "$tool of a model" sanitizer 120 compute-sanitizer --tool "$tool" --error-exitcode 9 \
                     "$binaries/cuda" the_bundled_model_tells_its_story "${test[@]}"
             done

@@ -30,7 +30,7 @@ import tempfile
 
 VERSION = "13.2.86"
 HERE = pathlib.Path(__file__).resolve().parent
-CUDA = HERE.parents[1] / "src" / "cuda"
+CUDA = HERE.parents[1] / "crates" / "cuda" / "src"
 RECORD = HERE / "sass.tsv"
 # What the diagnosis estimates speeds with: the counts for 8.0.
 COMPILED = HERE.parents[1] / "diagnostics" / "src" / "speed" / "compiled.rs"

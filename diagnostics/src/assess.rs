@@ -203,7 +203,7 @@ fn next_steps(report: &Report, policy: &Policy, runs_on: impl Fn(&Hardware) -> b
             processor.then_some(NextStep::RunOnProcessor)
         }
         Verdict::DoesNotFit => {
-            let most = report.plan.as_ref().map_or(0, |plan| plan.proposed_context(hardware));
+            let most = report.plan.as_ref().map_or(0, |plan| checks::proposed_context(plan, hardware));
             let less = (most > 0).then_some(NextStep::WithContext(most));
             return less.into_iter().chain(larger()).collect();
         }

@@ -7,7 +7,7 @@
 use model_factory_dtypes::DType;
 use std::fmt;
 
-pub use model_factory_dtypes::{Tier, cpu_level};
+pub use model_factory_dtypes::{GPU_MOST_HEAD_DIM, LOWEST_CUDA, Tier, cpu_level};
 
 /// What a tensor is used for, as far as the code that reads it differs. Complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,13 +138,6 @@ const VECTORS: &[(DType, Native)] =
 
 /// The lowest compute capability that kernels are made for: Maxwell.
 pub const LOWEST_COMPUTE_CAPABILITY: ComputeCapability = (5, 0);
-
-/// Elements of a head at most that the kernels for GPUs have registers for.
-pub const GPU_MOST_HEAD_DIM: usize = 256;
-
-/// CUDA version that a driver must have at least: the lowest whose driver interface the engine is written for. NVIDIA's
-/// drivers have it from 525 on.
-pub const LOWEST_CUDA: (u32, u32) = (12, 0);
 
 /// What executes F16 arithmetic at a 64th of its F32 rate (CUDA programming guide, arithmetic instructions).
 pub const SLOW_F16: ComputeCapability = (6, 1);

@@ -1,52 +1,18 @@
-//! Tells from headers alone what a language-model file or folder is and whether a machine can run it.
-//!
-//! ```text
-//! path ─probe─▶ ModelSource ─read─▶ Header ─inspect─▶ ModelSpec ─assess(Hardware, Policy)─▶ Report
-//! ```
-//!
-//! Each arrow is one function, and no weight byte is read by any of them. [`diagnose`] is all of them in a row:
-//!
-//! ```
-//! use model_diagnostics::hardware::profiles::Profile;
-//! use model_diagnostics::{Hardware, Policy, diagnose};
-//! use std::path::Path;
-//!
-//! # let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/demo-q4_k_m.gguf"));
-//! let report = diagnose(path, &Hardware::detect(), &Policy::default());
-//! println!("{report}"); // `report.to_json()` for tools
-//! assert!(report.verdict.runs());
-//!
-//! // The same model on a machine that is described instead of detected.
-//! let small = Profile::find("cpu-2gb").expect("a profile");
-//! let report = diagnose(path, &small.hardware(), &Policy { context: Some(256), ..Policy::default() });
-//! assert_eq!(report.plan.map(|plan| plan.context), Some(256));
-//! ```
+#![doc = include_str!("../README.md")]
 
 pub mod assess;
-pub mod block;
-mod bytes;
 pub mod capability;
-pub mod error;
-pub mod family;
 pub mod hardware;
-pub mod header;
-mod json;
-pub mod limits;
-pub mod plan;
 pub mod policy;
-mod quantization;
 mod relocation;
 pub mod report;
-pub mod source;
-pub mod spec;
 pub mod speed;
-pub mod tokenizer;
 
 pub use assess::{ChosenDevice, assess};
-pub use error::{Error, Result};
 pub use hardware::Hardware;
 pub use model_factory_dtypes::DType;
-pub use plan::Plan;
+pub use model_factory_format::{Error, Result, error, header, limits, source, tokenizer};
+pub use model_factory_spec::{Plan, block, family, plan, spec};
 pub use policy::{DeviceChoice, DtypePolicy, Policy};
 pub use report::{Report, Verdict};
 pub use speed::Speed;

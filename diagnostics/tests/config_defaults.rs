@@ -9,12 +9,12 @@ mod build;
 mod edit;
 
 use edit::Files;
-use model_diagnostics::Error;
-use model_diagnostics::error::IncompleteKind;
-use model_diagnostics::family::REGISTRY;
-use model_diagnostics::header::Header;
-use model_diagnostics::source::probe;
-use model_diagnostics::spec::{FeedForwardLayer, Mixer, ModelSpec, RopeScaling, inspect};
+use model_factory_diagnostics::Error;
+use model_factory_diagnostics::error::IncompleteKind;
+use model_factory_diagnostics::family::REGISTRY;
+use model_factory_diagnostics::header::Header;
+use model_factory_diagnostics::source::probe;
+use model_factory_diagnostics::spec::{FeedForwardLayer, Mixer, ModelSpec, RopeScaling, inspect};
 use serde_json::{Map, Value, json};
 
 /// The spec of a fixture whose `config.json` is edited.

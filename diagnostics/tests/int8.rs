@@ -12,8 +12,8 @@ mod build;
 mod table;
 
 use build::{Tree, safetensors};
-use model_diagnostics::DType;
-use model_diagnostics::capability::Tier;
+use model_factory_diagnostics::DType;
+use model_factory_diagnostics::capability::Tier;
 use model_factory_dtypes::I8_MAX_INPUTS;
 use serde_json::{Map, Value, json};
 use table::Table;

@@ -1,8 +1,8 @@
 //! Real large models on described machines: headers with the sizes of published checkpoints, behind which no weights lie.
 #![allow(clippy::expect_used)] // all of it is test code
 
-use model_diagnostics::hardware::profiles::Profile;
-use model_diagnostics::{Policy, diagnose};
+use model_factory_diagnostics::hardware::profiles::Profile;
+use model_factory_diagnostics::{Policy, diagnose};
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 use std::fs;

@@ -2,9 +2,9 @@
 
 #![allow(clippy::expect_used)] // helper functions of tests
 
-use model_diagnostics::hardware::profiles::Profile;
-use model_diagnostics::report::NextStep;
-use model_diagnostics::{Hardware, Policy, Ready, Verdict, diagnose, diagnose_with, family};
+use model_factory_diagnostics::hardware::profiles::Profile;
+use model_factory_diagnostics::report::NextStep;
+use model_factory_diagnostics::{Hardware, Policy, Ready, Verdict, diagnose, diagnose_with, family};
 use std::fs::{create_dir, create_dir_all, write};
 use std::path::{Path, PathBuf};
 

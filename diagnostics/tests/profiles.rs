@@ -4,14 +4,16 @@
 mod common;
 
 use common::{LLAMA_31_8B, TINY_LLAMA, gguf, safetensors};
-use model_diagnostics::capability::{self, DeviceEngine, Lacking};
-use model_diagnostics::family::REGISTRY;
-use model_diagnostics::hardware::Gpu;
-use model_diagnostics::hardware::profiles::{GpuProfile, PROFILES, Profile};
-use model_diagnostics::plan::{self, KvDtype, PlanMemory};
-use model_diagnostics::report::{InputSummary, NextStep, Remedy};
-use model_diagnostics::spec::{Mixer, ModelSpec};
-use model_diagnostics::{DType, DeviceChoice, Hardware, Policy, Ready, Report, Speed, Verdict, assess, diagnose_with};
+use model_factory_diagnostics::capability::{self, DeviceEngine, Lacking};
+use model_factory_diagnostics::family::REGISTRY;
+use model_factory_diagnostics::hardware::Gpu;
+use model_factory_diagnostics::hardware::profiles::{GpuProfile, PROFILES, Profile};
+use model_factory_diagnostics::plan::{self, KvDtype, PlanMemory};
+use model_factory_diagnostics::report::{InputSummary, NextStep, Remedy};
+use model_factory_diagnostics::spec::{Mixer, ModelSpec};
+use model_factory_diagnostics::{
+    DType, DeviceChoice, Hardware, Policy, Ready, Report, Speed, Verdict, assess, diagnose_with,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

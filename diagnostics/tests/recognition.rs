@@ -17,7 +17,7 @@ mod table;
 
 use build::{Tree, safetensors};
 use edit::{Files, Gguf};
-use model_diagnostics::DType;
+use model_factory_diagnostics::DType;
 use serde_json::{Value, json};
 use table::Table;
 

@@ -3,16 +3,16 @@
 mod common;
 
 use common::{LLAMA_31_8B, LLAMA_32_1B, TINY_LLAMA, gguf, safetensors};
-use model_diagnostics::family::REGISTRY;
-use model_diagnostics::hardware::Gpu;
-use model_diagnostics::hardware::profiles::Profile;
-use model_diagnostics::plan::{CpuBuffers, KvDtype, kv_bytes};
-use model_diagnostics::report::{
+use model_factory_diagnostics::family::REGISTRY;
+use model_factory_diagnostics::hardware::Gpu;
+use model_factory_diagnostics::hardware::profiles::Profile;
+use model_factory_diagnostics::plan::{CpuBuffers, KvDtype, kv_bytes};
+use model_factory_diagnostics::report::{
     DeviceList, FileStatus, HubModel, InputFile, InputSummary, Remedy, SCHEMA_VERSION, ServingEngine,
 };
-use model_diagnostics::spec::{ModelSpec, RopeScaling};
-use model_diagnostics::tokenizer::DEFAULT_TEMPLATE;
-use model_diagnostics::{DType, Hardware, Policy, Report, Verdict, assess, diagnose, diagnose_hub};
+use model_factory_diagnostics::spec::{ModelSpec, RopeScaling};
+use model_factory_diagnostics::tokenizer::DEFAULT_TEMPLATE;
+use model_factory_diagnostics::{DType, Hardware, Policy, Report, Verdict, assess, diagnose, diagnose_hub};
 use serde_json::Value;
 use std::path::Path;
 

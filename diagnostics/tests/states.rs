@@ -10,14 +10,14 @@ mod edit;
 
 use build::{ARRAY, BOOL, F32, Tree, array, safetensors};
 use edit::{Files, Gguf, fixture};
-use model_diagnostics::family::REGISTRY;
-use model_diagnostics::hardware::profiles::Profile;
-use model_diagnostics::header::Header;
-use model_diagnostics::source::probe;
-use model_diagnostics::spec::{
+use model_factory_diagnostics::family::REGISTRY;
+use model_factory_diagnostics::hardware::profiles::Profile;
+use model_factory_diagnostics::header::Header;
+use model_factory_diagnostics::source::probe;
+use model_factory_diagnostics::spec::{
     DeltaInput, KeySharing, LayerWeights, Mixer, ModelSpec, Norm, NormWeights, RouterScore, Routing, inspect,
 };
-use model_diagnostics::{Policy, Report, diagnose};
+use model_factory_diagnostics::{Policy, Report, diagnose};
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
@@ -183,7 +183,7 @@ fn a_report_counts_layers_by_kind() {
 #[test]
 fn a_gpu_refuses_layers_with_a_state_by_name() {
     let gpu = Profile::find("h100").unwrap().hardware();
-    let policy = Policy { device: model_diagnostics::DeviceChoice::Cuda(0), ..Policy::default() };
+    let policy = Policy { device: model_factory_diagnostics::DeviceChoice::Cuda(0), ..Policy::default() };
     for model in ["qwen3.5/bf16", "lfm2/q8_0.gguf", "granite-4-h/bf16"] {
         let report = diagnose(&fixture(model), &gpu, &policy);
         assert!(!report.verdict.runs() && report.to_string().contains("layers with a state"), "{report}");

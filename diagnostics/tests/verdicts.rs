@@ -3,13 +3,13 @@
 mod common;
 
 use common::{Geometry, LLAMA_31_8B, LLAMA_32_1B, PHI_3_MINI_128K, TINY_LLAMA, gguf, safetensors};
-use model_diagnostics::hardware::profiles::Profile;
-use model_diagnostics::hardware::{Gpu, Memory};
-use model_diagnostics::plan::{self, KvDtype, WeightStorage};
-use model_diagnostics::report::{DeviceList, InputSummary, NextStep, Remedy, Status};
-use model_diagnostics::spec::ModelSpec;
-use model_diagnostics::tokenizer::TokenizerKind;
-use model_diagnostics::{DType, DeviceChoice, DtypePolicy, Hardware, Policy, Report, Verdict, assess};
+use model_factory_diagnostics::hardware::profiles::Profile;
+use model_factory_diagnostics::hardware::{Gpu, Memory};
+use model_factory_diagnostics::plan::{self, KvDtype, WeightStorage};
+use model_factory_diagnostics::report::{DeviceList, InputSummary, NextStep, Remedy, Status};
+use model_factory_diagnostics::spec::ModelSpec;
+use model_factory_diagnostics::tokenizer::TokenizerKind;
+use model_factory_diagnostics::{DType, DeviceChoice, DtypePolicy, Hardware, Policy, Report, Verdict, assess};
 
 fn machine(profile: &str) -> Hardware {
     Profile::find(profile).unwrap_or_else(|| panic!("no profile {profile}")).hardware()

@@ -231,7 +231,7 @@ fn operations_per_token(model: &Model) -> usize {
 fn bandwidth(model: &Model, threads: usize) -> Result<f64, Error> {
     #[cfg(feature = "cuda")]
     if let Some(decoder) = model.cuda() {
-        return decoder.copy_rate();
+        return Ok(decoder.copy_rate()?);
     }
     let weights: Vec<&[u8]> = on_processor(model).map(|matrix| matrix.weight().bytes()).collect();
     let start = Instant::now();

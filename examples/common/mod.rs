@@ -14,9 +14,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-/// The model in this repository, for when no path is given.
+/// The model in this repository, for when no path is given; the published crate has it in one format.
 pub(crate) fn bundled() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures/demo")
+    let fixtures = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures");
+    let folder = fixtures.join("demo");
+    if folder.exists() { folder } else { fixtures.join("demo-q4_k_m.gguf") }
 }
 
 /// The encoder in this repository: the demo model makes no vectors.

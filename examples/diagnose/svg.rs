@@ -1,8 +1,10 @@
 //! Report -> a picture of its memory: the plan as a bar, and the weights of every layer by dtype.
 
-use model_diagnostics::hardware::Memory;
-use model_diagnostics::report::{Available, Bytes, DtypeSummary, LayerBytes, ModelSummary, one_line, shortened};
-use model_diagnostics::{DType, Plan, Report};
+use model_factory_diagnostics::hardware::Memory;
+use model_factory_diagnostics::report::{
+    Available, Bytes, DtypeSummary, LayerBytes, ModelSummary, one_line, shortened,
+};
+use model_factory_diagnostics::{DType, Plan, Report};
 use std::fmt::Write;
 
 /// Pixels.

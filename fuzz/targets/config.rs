@@ -4,10 +4,10 @@
 mod common;
 
 use libfuzzer_sys::fuzz_target;
-use model_diagnostics::header::config::{ConfigFiles, JsonFile};
-use model_diagnostics::header::safetensors::SafetensorsFile;
-use model_diagnostics::header::{Metadata, TensorTable};
-use model_diagnostics::source::Format;
+use model_factory_diagnostics::header::config::{ConfigFiles, JsonFile};
+use model_factory_diagnostics::header::safetensors::SafetensorsFile;
+use model_factory_diagnostics::header::{Metadata, TensorTable};
+use model_factory_diagnostics::source::Format;
 use std::path::Path;
 use std::sync::LazyLock;
 

@@ -6,9 +6,9 @@ mod common;
 
 use common::sections;
 use libfuzzer_sys::fuzz_target;
-use model_diagnostics::family::REGISTRY;
-use model_diagnostics::hardware::profiles::PROFILES;
-use model_diagnostics::{Policy, diagnose_with};
+use model_factory_diagnostics::family::REGISTRY;
+use model_factory_diagnostics::hardware::profiles::PROFILES;
+use model_factory_diagnostics::{Policy, diagnose_with};
 
 /// Longest sparse file that a header may ask for.
 const LONGEST: u64 = 1 << 40;

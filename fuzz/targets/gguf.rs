@@ -4,9 +4,9 @@
 mod common;
 
 use libfuzzer_sys::fuzz_target;
-use model_diagnostics::header::Metadata;
-use model_diagnostics::header::gguf::GgufFile;
-use model_diagnostics::source::Format;
+use model_factory_diagnostics::header::Metadata;
+use model_factory_diagnostics::header::gguf::GgufFile;
+use model_factory_diagnostics::source::Format;
 use std::io::Cursor;
 use std::path::Path;
 

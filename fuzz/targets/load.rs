@@ -7,9 +7,9 @@ mod common;
 use common::random::Random;
 use common::sections;
 use libfuzzer_sys::{fuzz_mutator, fuzz_target, fuzzer_mutate};
-use model_diagnostics::family::REGISTRY;
-use model_diagnostics::{Policy, diagnose_with};
 use model_factory::{Error, GenerateOptions, Hardware, UnifiedModelFactory};
+use model_factory_diagnostics::family::REGISTRY;
+use model_factory_diagnostics::{Policy, diagnose_with};
 
 /// Longest sparse file that a header may ask for: two tokens of such weights take a moment.
 const LONGEST: u64 = 16 << 20;

@@ -7,11 +7,11 @@ mod common;
 use common::random::Random;
 use common::{json, steps};
 use libfuzzer_sys::{fuzz_mutator, fuzz_target, fuzzer_mutate};
-use model_diagnostics::header::config::{ConfigFiles, JsonFile};
-use model_diagnostics::header::{Metadata, TensorTable};
-use model_diagnostics::source::Format;
-use model_diagnostics::tokenizer::TokenizerSpec;
 use model_factory::tokenizer::Tokenizer;
+use model_factory_diagnostics::header::config::{ConfigFiles, JsonFile};
+use model_factory_diagnostics::header::{Metadata, TensorTable};
+use model_factory_diagnostics::source::Format;
+use model_factory_diagnostics::tokenizer::TokenizerSpec;
 use std::io::Write;
 use std::path::Path;
 
@@ -30,7 +30,7 @@ fuzz_target!(|bytes: &[u8]| {
     let header = common::header(Format::Safetensors, "x.safetensors", 0, TensorTable::new(), metadata);
     let built = TokenizerSpec::from_header(&header)
         .map_err(model_factory::Error::from)
-        .and_then(|spec| Tokenizer::from_header(&header, &spec));
+        .and_then(|spec| Ok(Tokenizer::from_header(&header, &spec)?));
     match built {
         Ok(tokenizer) => common::round_trip(&tokenizer, &prompt),
         Err(error) => assert!(!error.to_string().is_empty()),

@@ -17,7 +17,7 @@ const WIDTH: usize = 300;
 fn steps(architecture: &str) -> Option<String> {
     let library = std::env::var_os(COMPILER_VARIABLE).or_else(|| std::env::var_os("MODEL_FACTORY_NVRTC"))?;
     let nvrtc = unsafe { libloading::Library::new(library) }.ok()?;
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../src/cuda/kernels/");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/cuda/src/kernels/");
     let files = ["types.cuh", "device.cuh", "common.cuh", "steps.cu"];
     let source = files.map(|file| std::fs::read_to_string(format!("{folder}{file}")).unwrap()).join("\n");
     let source = CString::new(source).unwrap();

@@ -3,8 +3,8 @@
 
 use library::cancel::CancellationToken;
 use library::scheduler::queue::{Caller, Queue, Steps, Waiting};
+use library::threads; // by the path that it has in the library
 use library::threads::Pool;
-use library::{cancel, threads}; // by the paths that they have in the library
 use loom::cell::UnsafeCell;
 use loom::hint;
 use loom::sync::Arc;
@@ -15,15 +15,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
 /// The sources of the library, with loom's types.
-#[path = "../../src"]
+#[path = "../../crates"]
 #[allow(dead_code, unused_imports)] // what is not tried
 mod library {
-    #[path = "../crates/format/src/cancel.rs"]
+    #[path = "format/src/cancel.rs"]
     pub mod cancel;
+    #[path = "engine/src/scheduler"]
     pub mod scheduler {
         pub mod queue;
     }
-    #[path = "../crates/kernels/src/threads/mod.rs"]
+    #[path = "kernels/src/threads/mod.rs"]
     pub mod threads;
 }
 
@@ -31,7 +32,6 @@ mod library {
 mod error {
     #[derive(Debug)]
     pub enum Error {
-        Cancelled,
         Forked,
         #[allow(dead_code)] // nothing is refused
         OutOfMemory(crate::memory::OutOfMemory),

@@ -2,7 +2,7 @@
 
 use axum::http::{HeaderMap, header};
 use model_factory::Error;
-use model_factory::openai::ApiError;
+use model_factory_openai::ApiError;
 use std::io;
 use std::net::IpAddr;
 use std::path::Path;

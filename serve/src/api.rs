@@ -12,8 +12,8 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
 use futures_util::stream::{StreamExt, TryStreamExt, select_all};
-use model_factory::openai::{ApiError, ChunkBuilder, CompletionRequest, EmbeddingRequest, append};
 use model_factory::{CancellationToken, Error, GenerateOptions, Generation, GenerationStream, Model, ToolChoice};
+use model_factory_openai::{ApiError, ChunkBuilder, CompletionRequest, EmbeddingRequest, RequestError, append};
 use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -158,7 +158,7 @@ impl Server {
     async fn complete(
         self: Arc<Self>,
         request: Request,
-        read: fn(&[u8]) -> Result<CompletionRequest, Error>,
+        read: fn(&[u8]) -> Result<CompletionRequest, RequestError>,
         input: &'static str,
     ) -> Answer {
         let arrived = Instant::now();
@@ -172,7 +172,7 @@ impl Server {
             if token.is_cancelled() {
                 return Err(failed(Error::Cancelled).into());
             }
-            let mut request = read(&body.bytes).map_err(failed)?;
+            let mut request = read(&body.bytes).map_err(ApiError::from)?;
             drop(body);
             server.is_meant(request.model.as_deref())?;
             if request.answers() > outline.answers {
@@ -322,7 +322,7 @@ async fn embeddings(State(server): State<Arc<Server>>, request: Request) -> Answ
     let (places, room) = server.queue.enter(1, server.budget.room(&outline)).await?;
     let (server, failed) = (Arc::clone(&server), |error: Error| ApiError::of(&error, "input"));
     let read = move || {
-        let request = EmbeddingRequest::parse(&body.bytes).map_err(failed)?;
+        let request = EmbeddingRequest::parse(&body.bytes).map_err(ApiError::from)?;
         drop(body);
         Ok((request, (places, room.map(budget::kept))))
     };

@@ -5,7 +5,7 @@ use crate::api::{Refusal, blocking, done, refuse};
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, header};
 use futures_util::stream::StreamExt;
-use model_factory::openai::{ApiError, Outline};
+use model_factory_openai::{ApiError, Outline};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -145,7 +145,7 @@ impl Budget {
         let turn = if is_small { None } else { Arc::clone(&self.turns).acquire_owned().await.ok() };
         let look = move || {
             let _turn = turn;
-            let outline = Outline::of(&body.bytes).map_err(|error| ApiError::of(&error, ""))?;
+            let outline = Outline::of(&body.bytes).map_err(ApiError::from)?;
             Ok((body, outline))
         };
         blocking(look).await

@@ -1,7 +1,7 @@
 //! How texts become vectors.
 
 use crate::cancel::CancellationToken;
-use model_diagnostics::spec::Pooling;
+use model_factory_diagnostics::spec::Pooling;
 
 /// Options of [`Model::embed_with`](crate::Model::embed_with). What is not given is as the model's files say.
 #[derive(Clone, Debug, Default)]

@@ -1,11 +1,11 @@
 //! Ids of texts -> a vector of the hidden states of each: steps of as many rows as the plan counts, the longest texts first.
 
 use crate::cancel::CancellationToken;
-use crate::decoder::{Batching, Cache, Logits, Segment};
-use crate::error::{EmbedError, Error, Result};
+use crate::decoder::{Batching, Cache, OutputRows, Segment};
+use crate::error::{EmbedError, EngineError, Error, Result};
 use crate::model::Model;
-use model_diagnostics::plan::step_rows;
-use model_diagnostics::spec::Pooling;
+use model_factory_diagnostics::plan::step_rows;
+use model_factory_diagnostics::spec::Pooling;
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 
@@ -32,12 +32,12 @@ impl Text {
     }
 
     /// Which hidden states of its next `tokens` are wanted.
-    fn logits(&self, wanted: Pooling, tokens: usize) -> Logits {
+    fn logits(&self, wanted: Pooling, tokens: usize) -> OutputRows {
         match wanted {
-            Pooling::Mean => Logits::All,
-            Pooling::Cls if self.done == 0 => Logits::First,
-            Pooling::Last if tokens == self.left() => Logits::Last,
-            Pooling::Cls | Pooling::Last => Logits::None,
+            Pooling::Mean => OutputRows::All,
+            Pooling::Cls if self.done == 0 => OutputRows::First,
+            Pooling::Last if tokens == self.left() => OutputRows::Last,
+            Pooling::Cls | Pooling::Last => OutputRows::None,
         }
     }
 
@@ -104,7 +104,7 @@ impl Model {
             let reserved = cache.reserve(text.done + tokens);
             text.cache = Some(cache).filter(|_| reserved.is_ok() || text.done > 0);
             match reserved {
-                Err(Error::CacheBudget { .. }) if place > 0 => return Ok(place),
+                Err(EngineError::CacheBudget { .. }) if place > 0 => return Ok(place),
                 reserved => reserved?,
             }
         }

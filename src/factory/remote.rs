@@ -8,13 +8,19 @@ use crate::hub::HubId;
 use crate::model::Model;
 #[cfg(feature = "hub")]
 use crate::tokenizer::Tokenizer;
-use model_diagnostics::{Hardware, Report};
+use model_factory_diagnostics::{Hardware, Report};
 use std::path::Path;
 #[cfg(feature = "hub")]
 use std::{
     cell::Cell,
     path::PathBuf,
     time::{Duration, Instant},
+};
+#[cfg(feature = "hub")]
+use {
+    crate::progress::Stage,
+    model_factory_diagnostics::Diagnosis,
+    model_factory_hub::{Diagnose, Fault, Repository},
 };
 
 impl ModelBuilder {
@@ -25,16 +31,22 @@ impl ModelBuilder {
         reason: impl Into<Box<dyn std::error::Error + Send + Sync>>,
         on: &Hardware,
     ) -> Report {
-        let error = model_diagnostics::Error::io(path, std::io::Error::other(reason));
-        model_diagnostics::unread(&error, path, on, &self.policy)
+        let error = model_factory_diagnostics::Error::io(path, std::io::Error::other(reason));
+        model_factory_diagnostics::unread(&error, path, on, &self.policy)
+    }
+
+    /// The report on an id in a build that asks no Hub.
+    #[cfg(any(test, not(feature = "hub")))]
+    fn without_hub(&self, path: &Path, hardware: &Hardware) -> Report {
+        let reason = "no such file or folder; if this is a model of the Hugging Face Hub, build with --features hub";
+        self.unread(path, reason, hardware)
     }
 }
 
 #[cfg(not(feature = "hub"))]
 impl ModelBuilder {
     pub(super) fn diagnose_remote(&self, _id: &HubId, path: &Path, hardware: &Hardware) -> Report {
-        let reason = "no such file or folder; if this is a model of the Hugging Face Hub, build with --features hub";
-        self.unread(path, reason, hardware)
+        self.without_hub(path, hardware)
     }
 
     pub(super) fn load_remote(&self, id: &HubId, path: &Path, _draft: Option<Draft>) -> Result<Model> {
@@ -48,11 +60,11 @@ impl ModelBuilder {
         let id = &id.or_revision(self.revision.as_deref());
         let repository = match self.repository(id) {
             Ok(repository) => repository,
-            Err(hub::Fault::Hub(error)) => return self.unread(path, error, hardware),
-            Err(hub::Fault::Ambiguous(ids)) => return self.ambiguous(id, ids, hardware),
+            Err(Fault::Hub(error)) => return self.unread(path, error, hardware),
+            Err(Fault::Ambiguous(ids)) => return self.ambiguous(id, ids, hardware),
         };
-        match repository.diagnose(|path, model| self.diagnosis(path, Some(model), hardware)) {
-            Ok(diagnosis) => diagnosis.report,
+        match repository.diagnose(|path, model| Found(self.diagnosis(path, Some(model), hardware))) {
+            Ok(Found(diagnosis)) => diagnosis.report,
             Err(error) => self.unread(path, error, hardware),
         }
     }
@@ -62,16 +74,17 @@ impl ModelBuilder {
         let id = &id.or_revision(self.revision.as_deref());
         let hardware = self.hardware();
         let repository = self.repository(id).map_err(|fault| match fault {
-            hub::Fault::Hub(error) => of_load(error),
-            hub::Fault::Ambiguous(ids) => Error::Refused(Box::new(self.ambiguous(id, ids, &hardware))),
+            Fault::Hub(error) => of_load(error),
+            Fault::Ambiguous(ids) => Error::Refused(Box::new(self.ambiguous(id, ids, &hardware))),
         })?;
         // What a load takes is counted without the download, which comes behind the diagnosis.
         let (took, refused) = (Cell::new(Duration::ZERO), Cell::new(None));
-        let diagnosis = repository.fetch(&self.on_progress, |path, model| {
+        let on_progress = |done, total| self.on_progress.tell(Stage::Download, done, total);
+        let diagnosis = repository.fetch(&on_progress, |path, model| {
             let start = Instant::now();
             let mut diagnosis = self.read_header(path, Some(model), &hardware);
             if let (Some(draft), Some(ready)) = (&draft, &diagnosis.ready) {
-                let tokenizer = Tokenizer::from_header(&ready.header, &ready.spec.tokenizer);
+                let tokenizer = Tokenizer::from_header(&ready.header, &ready.spec.tokenizer).map_err(Error::from);
                 let path = PathBuf::from(id.to_string());
                 let checked = tokenizer
                     .and_then(|tokenizer| self.check_draft(draft, &path, (&diagnosis.report, ready), &tokenizer));
@@ -81,25 +94,40 @@ impl ModelBuilder {
                 }
             }
             took.set(start.elapsed());
-            diagnosis
+            Found(diagnosis)
         });
         if let Some(error) = refused.take() {
             return Err(error);
         }
         let now = Instant::now();
-        self.load_diagnosed(now.checked_sub(took.get()).unwrap_or(now), diagnosis.map_err(of_load)?, draft)
+        self.load_diagnosed(now.checked_sub(took.get()).unwrap_or(now), diagnosis.map_err(of_load)?.0, draft)
     }
 
-    fn repository(&self, id: &HubId) -> Result<hub::Repository, hub::Fault> {
+    fn repository(&self, id: &HubId) -> Result<Repository, Fault> {
         let options = self.hub.clone().map_or_else(hub::HubOptions::from_env, Ok)?;
-        hub::Repository::open(id, &options, &self.cancel)
+        Repository::open(id, &options, &self.cancel)
     }
 
     fn ambiguous(&self, id: &HubId, ids: Vec<String>, hardware: &Hardware) -> Report {
         let path = PathBuf::from(id.to_string());
         let candidates = ids.into_iter().map(PathBuf::from).collect();
-        let error = model_diagnostics::Error::Ambiguous { path: path.clone(), candidates };
-        model_diagnostics::unread(&error, &path, hardware, &self.policy)
+        let error = model_factory_diagnostics::Error::Ambiguous { path: path.clone(), candidates };
+        model_factory_diagnostics::unread(&error, &path, hardware, &self.policy)
+    }
+}
+
+/// A diagnosis of files of the Hub.
+#[cfg(feature = "hub")]
+struct Found(Diagnosis);
+
+#[cfg(feature = "hub")]
+impl Diagnose for Found {
+    fn runs(&self) -> bool {
+        self.0.ready.is_some()
+    }
+
+    fn relocate(&mut self, from: &Path, to: &Path) {
+        self.0.relocate(from, to);
     }
 }
 
@@ -109,5 +137,20 @@ fn of_load(error: hub::HubError) -> Error {
     match error {
         hub::HubError::Cancelled => Error::Cancelled,
         error => Error::Hub(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // What such a build answers, in every build: tests run with the feature.
+    #[test]
+    fn an_id_of_the_hub_says_which_feature_it_needs() {
+        let builder = crate::UnifiedModelFactory::builder();
+        let report = builder.without_hub(Path::new("org/name:Q4_K_M"), &builder.hardware());
+        assert_eq!(report.exit_code, 1);
+        assert!(report.reason.contains("build with --features hub"), "{}", report.reason);
+        assert!(report.to_string().contains("org/name:Q4_K_M"), "{report}");
     }
 }

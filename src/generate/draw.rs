@@ -1,9 +1,9 @@
 //! Logits -> one of them, by its probability.
 
 use super::steps::Candidate;
-use crate::decoder::with_floats;
 use crate::error::Result;
 use crate::memory;
+use crate::tensor::with_floats;
 use candle_core::{Device, Tensor};
 use rand::SeedableRng;
 use rand::distr::{Distribution, Uniform};
@@ -54,48 +54,36 @@ impl Draw {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use candle_transformers::generation::{LogitsProcessor, Sampling};
+mod shapes;
 
-    /// Logits of many shapes: flat, peaked, rising, wide apart, at the edge of F32, and of a whole vocabulary.
-    fn shapes() -> Vec<Vec<f32>> {
-        let noise = |index: usize| ((index * 2_654_435_761) % 1_000_003) as f32 / 1_000_003.0;
-        let mut shapes = vec![vec![0.0], vec![-3.5, 2.0], vec![f32::MAX, f32::MIN, 0.0, f32::MAX], vec![-0.0, 0.0]];
-        for len in [3, 7, 8, 9, 31, 32, 33, 63, 64, 65, 1000, 32_003] {
-            shapes.push(vec![1.25; len]);
-            shapes.push((0..len).map(|index| 12.0 * noise(index)).collect());
-            shapes.push((0..len).map(|index| 200.0 * noise(index) - 100.0).collect());
-            shapes.push((0..len).map(|index| -(index as f32).ln_1p()).collect());
-            shapes.push((0..len).map(|index| if index == len / 2 { 9.0 } else { 1e-3 * noise(index) }).collect());
-        }
-        shapes
-    }
+#[cfg(test)]
+mod tests {
+    use super::shapes::{SEEDS, TEMPERATURES, scaled, shapes};
+    use super::*;
+
+    /// The draws of candle's `LogitsProcessor`, which `benches/candle` recorded: a line for each seed.
+    const CANDLE: &str = include_str!("draw/candle.txt");
 
     #[test]
     fn draws_are_those_of_candle_to_the_bit() {
         let (mut draws, mut differ) = (0, Vec::new());
-        for seed in [0, 1, 7, 42, 1 << 40, u64::MAX] {
-            let mut candle = LogitsProcessor::from_sampling(seed, Sampling::All { temperature: 1.0 });
+        let recorded = CANDLE.lines().filter(|line| !line.starts_with('#')).map(|line| line.split_once(':').unwrap());
+        for (seed, (recorded_seed, expected)) in SEEDS.into_iter().zip(recorded) {
+            assert_eq!(recorded_seed.parse(), Ok(seed));
+            let mut expected = expected.split_whitespace().map(|id| id.parse::<usize>().unwrap());
             let mut ours = Draw::new(seed);
             for (index, shape) in shapes().iter().enumerate() {
-                for (temperature, round) in [(1.0, 0), (0.7, 1), (0.1, 2), (2.5, 3), (50.0, 4)] {
-                    let logits: Vec<f32> = shape
-                        .iter()
-                        .map(|logit| logit / temperature)
-                        .map(|logit| logit.clamp(f32::MIN, f32::MAX))
-                        .collect();
-                    let tensor = Tensor::new(logits.as_slice(), &Device::Cpu).unwrap();
-                    let expected = candle.sample(&tensor).unwrap();
+                for (round, temperature) in TEMPERATURES.into_iter().enumerate() {
                     let candidates: Vec<Candidate> =
-                        (0..).zip(&logits).map(|(id, &logit)| Candidate { id, logit }).collect();
-                    let found = ours.place(&candidates).unwrap();
+                        (0..).zip(scaled(shape, temperature)).map(|(id, logit)| Candidate { id, logit }).collect();
+                    let (found, expected) = (ours.place(&candidates).unwrap(), expected.next());
                     draws += 1;
-                    if found != Some(expected as usize) {
+                    if found != expected {
                         differ.push((seed, index, round, found, expected));
                     }
                 }
             }
+            assert_eq!(expected.next(), None);
         }
         assert_eq!((draws, differ), (6 * 64 * 5, Vec::new()));
     }

@@ -1,49 +1,37 @@
 //! How probable the model itself found a token.
 
+use super::LogProbs;
 use super::steps::{Candidate, Candidates};
 use crate::error::{Error, Result};
-
-/// Natural logarithms of the model's own probabilities at one step: the softmax of all its logits, rows that pad the
-/// vocabulary included, as `log_softmax` in torch has it, before penalties, temperature and what else the options change.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct LogProbs {
-    /// Of the token that was chosen.
-    pub chosen: f64,
-    /// Of the most likely tokens, in order; among equals the lower id comes first.
-    pub top: Vec<(u32, f64)>,
-}
 
 /// The most likely tokens that may be asked for: as many as the OpenAI API gives.
 pub(super) const MOST: usize = 20;
 
-impl LogProbs {
-    /// Of `id` by these logits, and whether none is more likely.
-    ///
-    /// # Errors
-    /// `NonFiniteLogits`, `TokenOutOfVocabulary`.
-    pub(crate) fn of(logits: &[f32], id: u32) -> Result<(f64, bool)> {
-        if let Some((id, value)) = logits.iter().enumerate().find(|(_, value)| !value.is_finite()) {
-            return Err(Error::NonFiniteLogits { id, value: *value });
-        }
-        let vocab = logits.len();
-        let logit = logits.get(id as usize).ok_or(Error::TokenOutOfVocabulary { id, vocab })?;
-        Ok((f64::from(*logit) - log_sum(logits), logits.iter().all(|other| other <= logit)))
+/// Of `id` by these logits, and whether none is more likely.
+///
+/// # Errors
+/// `NonFiniteLogits`, `TokenOutOfVocabulary`.
+pub(crate) fn of(logits: &[f32], id: u32) -> Result<(f64, bool)> {
+    if let Some((id, value)) = logits.iter().enumerate().find(|(_, value)| !value.is_finite()) {
+        return Err(Error::NonFiniteLogits { id, value: *value });
     }
+    let vocab = logits.len();
+    let logit = logits.get(id as usize).ok_or(Error::TokenOutOfVocabulary { id, vocab })?;
+    Ok((f64::from(*logit) - log_sum(logits), logits.iter().all(|other| other <= logit)))
+}
 
-    /// Of `chosen` and of the `top` most likely of `tokens`, whose ids ascend and whose logits are among the finite `logits`.
-    pub(super) fn new(logits: &[f32], tokens: impl Iterator<Item = Candidate>, top: usize, chosen: u32) -> LogProbs {
-        let log_sum = log_sum(logits);
-        let mut likely = Candidates::default();
-        if top > 0 {
-            likely.fill(tokens, top);
-        }
-        let mut likely = likely.entries().to_vec();
-        likely.sort_unstable_by(Candidate::rank);
-        let log = |logit: f32| f64::from(logit) - log_sum;
-        let top = likely.iter().map(|candidate| (candidate.id, log(candidate.logit))).collect();
-        LogProbs { chosen: logits.get(chosen as usize).map_or(f64::NEG_INFINITY, |logit| log(*logit)), top }
+/// Of `chosen` and of the `top` most likely of `tokens`, whose ids ascend and whose logits are among the finite `logits`.
+pub(super) fn new(logits: &[f32], tokens: impl Iterator<Item = Candidate>, top: usize, chosen: u32) -> LogProbs {
+    let log_sum = log_sum(logits);
+    let mut likely = Candidates::default();
+    if top > 0 {
+        likely.fill(tokens, top);
     }
+    let mut likely = likely.entries().to_vec();
+    likely.sort_unstable_by(Candidate::rank);
+    let log = |logit: f32| f64::from(logit) - log_sum;
+    let top = likely.iter().map(|candidate| (candidate.id, log(candidate.logit))).collect();
+    LogProbs::new(logits.get(chosen as usize).map_or(f64::NEG_INFINITY, |logit| log(*logit)), top)
 }
 
 /// The logarithm of the sum of the exponentials of `logits`.
@@ -67,7 +55,7 @@ mod tests {
     use super::*;
 
     fn of(logits: &[f32], candidates: &[Candidate], top: usize, chosen: u32) -> LogProbs {
-        LogProbs::new(logits, candidates.iter().copied(), top, chosen)
+        new(logits, candidates.iter().copied(), top, chosen)
     }
 
     #[test]

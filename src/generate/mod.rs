@@ -1,19 +1,14 @@
 //! Prompt ids -> text, a piece at a time.
 
-mod answer;
-mod calls;
-mod constraint;
 mod draw;
 mod dry;
-mod logprobs;
+pub(crate) mod logprobs;
 mod options;
 mod pieces;
 mod sampler;
 mod speculate;
 mod step;
 mod steps;
-mod stop;
-mod thinking;
 mod timings;
 
 use crate::cancel::CancellationToken;
@@ -21,26 +16,20 @@ use crate::error::{Error, Result};
 use crate::memory;
 use crate::scheduler::admission::Admitted;
 use crate::tokenizer::{PieceDecoder, Tokenizer};
-use crate::tools::{CallReader, ToolChoice};
+use crate::tools::{CallReader, Calls, ToolChoice};
 use candle_core::Tensor;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-pub use answer::{Answer, AnswerDelta, AnswerReader};
-use calls::Calls;
-pub use constraint::Constraint;
-pub use logprobs::LogProbs;
+pub use model_factory_text::answer::{Answer, AnswerDelta, AnswerReader, FinishReason, LogProbs, Piece, StopTokens};
+use model_factory_text::answer::{StopStrings, Thinking};
+pub use model_factory_text::constraint::{Choose, Constraint, Next, TokenSet};
 pub use options::{Dry, GenerateOptions, SamplingOptions, Speculation, Xtc};
-pub use pieces::Piece;
-use sampler::Next;
 pub use sampler::Sampler;
 use speculate::{Now, Speculator};
 pub use step::Step;
-use stop::StopStrings;
-pub use stop::{FinishReason, StopTokens};
-use thinking::Thinking;
 pub use timings::Timings;
 
 /// A running generation: an iterator of pieces. Dropping it stops; so does the [`CancellationToken`] of its options.
@@ -107,7 +96,9 @@ impl State {
         let timings = Timings { prompt_tokens, cached_tokens, seed: sampler.seed(), ..Timings::default() };
         let stop = if options.ignore_stop { StopTokens::default() } else { stop };
         sampler = sampler.with_stop(&stop);
-        let Calls { mut reader, grammar, holds_thought } = Calls::of(options, &tokenizer, sequence.len())?;
+        let (choice, other) = (&options.tool_choice, options.grammar.as_ref());
+        let calls = Calls::of(choice, &options.chat, other, &tokenizer, sequence.len())?;
+        let Calls { mut reader, grammar, holds_thought } = calls;
         // Where calls are asked for, or may be, their grammar has what the answer is beside them.
         let grammar = grammar.as_ref().or(options.grammar.as_ref());
         let cancel = options.cancel.clone().unwrap_or_default();
@@ -267,6 +258,15 @@ impl<S: Step> Generation<S> {
             Ok(text)
         })
     }
+
+    /// Generates to the end and returns the answer, apart from what was thought.
+    ///
+    /// # Errors
+    /// The first error of any step.
+    pub fn answer(&mut self) -> Result<Answer> {
+        let either = self.state.thinking.has_messages();
+        Answer::of(self, either)
+    }
 }
 
 impl State {
@@ -324,7 +324,7 @@ impl State {
     fn next(&mut self) -> Result<Option<Next>> {
         let (opening, is_held) = (self.thinking.opening(), self.is_held());
         let constraint = self.constraint.as_mut().filter(|_| is_held);
-        constraint.map(|constraint| constraint.next(opening)).transpose()
+        Ok(constraint.map(|constraint| constraint.next(opening)).transpose()?)
     }
 
     /// Takes the tokens that come next whatever the logits are, where `step` computes them with the next one, and ends where

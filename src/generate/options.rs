@@ -1,14 +1,14 @@
 //! What a caller may ask of a generation, and the ranges of it.
 
 use super::logprobs;
-use super::stop::StopStrings;
 use crate::cancel::CancellationToken;
 use crate::chat::ChatOptions;
 use crate::error::{Error, Result};
 use crate::grammar::Grammar;
 use crate::scheduler::costs::MOST_GUESSES;
 use crate::tools::ToolChoice;
-use model_diagnostics::spec::{GREEDY_BELOW, Sampling};
+use model_factory_diagnostics::spec::{GREEDY_BELOW, Sampling};
+use model_factory_text::answer::StopStrings;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -176,13 +176,17 @@ impl GenerateOptions {
         logprobs::check(self.logprobs)?;
         self.speculation_in_range()?;
         self.grammar.as_ref().map_or(Ok(()), Grammar::check)?;
-        StopStrings::new(&self.stop).map(drop)
+        Ok(StopStrings::new(&self.stop).map(drop)?)
     }
 
     /// What the chat template is given: no tools where none may be called.
-    pub(crate) fn template_options(&self) -> Cow<'_, ChatOptions> {
+    pub fn template_options(&self) -> Cow<'_, ChatOptions> {
         match (&self.tool_choice, &self.chat.tools) {
-            (ToolChoice::None, Some(_)) => Cow::Owned(ChatOptions { tools: None, ..self.chat.clone() }),
+            (ToolChoice::None, Some(_)) => {
+                let mut chat = self.chat.clone();
+                chat.tools = None;
+                Cow::Owned(chat)
+            }
             _ => Cow::Borrowed(&self.chat),
         }
     }

@@ -1,48 +1,7 @@
 //! Text, marks and calls as they come -> pieces.
 
-use super::FinishReason;
-use super::State;
-use super::logprobs::LogProbs;
-use crate::tools::{Part, ToolCall};
-
-/// A step of a generation. Pieces put together are the whole text, but for what frames its channels.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct Piece {
-    /// The text that is complete with this token; empty while a character waits for its last byte, or what may become
-    /// a stop string for the rest of it.
-    pub text: String,
-    /// The token, or `None` for text that was left over when the generation ended or where thought begins or ends. A special
-    /// token has an id of which [`Tokenizer::is_special`](crate::tokenizer::Tokenizer::is_special) is true, and no text; an
-    /// added one that is shown, such as `<tool_call>`, has the id that
-    /// [`Tokenizer::added_token`](crate::tokenizer::Tokenizer::added_token) says. Spelled in ordinary letters the same marks are
-    /// text of pieces with other ids.
-    pub token: Option<u32>,
-    /// How probable the token was, where [`GenerateOptions::logprobs`](super::GenerateOptions::logprobs) asks for it.
-    pub logprobs: Option<LogProbs>,
-    /// Whether a reasoning model thinks this: it lies between `<think>` and `</think>` (Mistral: `[THINK]` and
-    /// `[/THINK]`), or is one of these marks, so that all other pieces put together are the answer. Marks are told by
-    /// their ids: a model without the two as added tokens of its vocabulary never thinks, whatever it spells. A prompt
-    /// that ends with `<think>` and blanks, as the templates of such models do, begins with thought; where the template
-    /// has the marks and the vocabulary has not (OLMo 3), a `</think>` that is spelled ends it.
-    ///
-    /// Channels are told apart likewise: `analysis` of gpt-oss and `thought` of Gemma 4 are thought, every other is the
-    /// answer. What frames them (`<|channel|>`, `final`, `<|message|>`) is text of neither.
-    pub thinking: bool,
-    /// A call of a tool that is complete with this token, where [`ChatOptions::tools`](crate::ChatOptions::tools) has tools and
-    /// the chat template tells the format of calls. How the model wrote it is no text then; what breaks the format is.
-    pub tool_call: Option<ToolCall>,
-}
-
-impl Piece {
-    pub(super) fn of(part: Part) -> Piece {
-        let (text, tool_call) = match part {
-            Part::Text(text) => (text, None),
-            Part::Call(call) => (String::new(), Some(call)),
-        };
-        Piece { text, token: None, logprobs: None, thinking: false, tool_call }
-    }
-}
+use super::{FinishReason, LogProbs, Piece, State};
+use crate::tools::Part;
 
 impl State {
     /// Takes `token`, shown as `bytes`, as what stands around a call of a tool, begins or ends a message to one, or is a
@@ -114,7 +73,9 @@ impl State {
             }
             self.ready.extend(parts.into_iter().map(Piece::of));
             if thinking || self.calls.is_none() {
-                self.ready.push_back(Piece { thinking, ..Piece::of(Part::Text(text)) });
+                let mut piece = Piece::of(Part::Text(text));
+                piece.thinking = thinking;
+                self.ready.push_back(piece);
             }
         }
         let Some((id, thinking)) = token else { return };
@@ -122,8 +83,9 @@ impl State {
         match self.ready.back_mut().filter(|last| made && last.thinking == thinking) {
             Some(last) => (last.token, last.logprobs) = (Some(id), logprobs),
             None => {
-                let empty = Piece::of(Part::Text(String::new()));
-                self.ready.push_back(Piece { token: Some(id), logprobs, thinking, ..empty });
+                let mut empty = Piece::of(Part::Text(String::new()));
+                (empty.token, empty.logprobs, empty.thinking) = (Some(id), logprobs, thinking);
+                self.ready.push_back(empty);
             }
         }
     }

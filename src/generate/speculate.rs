@@ -3,11 +3,9 @@
 mod draft;
 mod ngrams;
 
-use super::constraint::Constraint;
 use super::options::{GenerateOptions, SamplingOptions, Speculation};
 use super::sampler::Sampler;
-use super::stop::StopTokens;
-use super::{Step, Timings};
+use super::{Constraint, Step, StopTokens, Timings};
 use crate::cancel::CancellationToken;
 use crate::error::{Error, Result};
 use crate::memory;
@@ -97,7 +95,7 @@ impl Speculator {
             Speculation::Off => return Ok(None),
             Speculation::Ngram => {
                 let texts = options.speculate_from.iter().map(|text| tokenizer.encode(text, false));
-                Source::Ngrams(Ngrams { texts: texts.collect::<Result<_>>()? })
+                Source::Ngrams(Ngrams { texts: texts.collect::<Result<_, _>>()? })
             }
             // What computes it is the step's.
             Speculation::Draft | Speculation::Mtp => {
@@ -234,7 +232,7 @@ mod tests {
         fn draft(&mut self, sequence: &[u32], _: &CancellationToken) -> Result<Option<Tensor>> {
             self.drafts += 1;
             if self.fails {
-                return Err(Error::Forked);
+                return Err(Error::Engine(crate::error::EngineError::Forked));
             }
             let next = sequence.last().unwrap() + 1;
             let logits: Vec<f32> = (0..10).map(|id| if id == next { 1.0 } else { 0.0 }).collect();

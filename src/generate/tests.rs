@@ -4,9 +4,9 @@ mod transcripts;
 
 use super::*;
 use candle_core::Device;
-use model_diagnostics::header::Header;
-use model_diagnostics::source::probe;
-use model_diagnostics::tokenizer::TokenizerSpec;
+use model_factory_diagnostics::header::Header;
+use model_factory_diagnostics::source::probe;
+use model_factory_diagnostics::tokenizer::TokenizerSpec;
 use std::sync::LazyLock;
 
 /// A byte-level tokenizer of the 256 bytes at ids 0 to 255 by value, `<s>` at 256 and `</s>` at 257.

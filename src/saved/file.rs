@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result, SessionFileError, SessionFileProblem};
 use crc32fast::Hasher;
-use model_diagnostics::source;
+use model_factory_diagnostics::source;
 use std::fs::{self, File};
 use std::io::{BufReader, BufWriter, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
@@ -59,7 +59,7 @@ impl<'p> Reader<'p> {
     /// Opens a regular file; nothing else is waited for.
     pub(super) fn open(path: &'p Path) -> Result<Reader<'p>> {
         let (file, bytes) = source::open(path).map_err(|error| match error {
-            model_diagnostics::Error::Format { .. } => problem(path, SessionFileProblem::NotAFile),
+            model_factory_diagnostics::Error::Format { .. } => problem(path, SessionFileProblem::NotAFile),
             error => Error::of_file(error),
         })?;
         Ok(Reader { path, file: BufReader::new(file), sum: Hasher::new(), bytes, position: 0, start: 0 })

@@ -5,7 +5,7 @@ use crate::cancel::CancellationToken;
 use crate::error::Result;
 use crate::memory;
 use candle_core::Tensor;
-use model_diagnostics::plan::PREFILL_CHUNK;
+use model_factory_diagnostics::plan::PREFILL_CHUNK;
 use tracing::debug_span;
 
 impl Session {

@@ -8,7 +8,7 @@ use crate::memory;
 use crate::scheduler::Run;
 use crate::scheduler::costs::MOST_GUESSES;
 use candle_core::Tensor;
-use model_diagnostics::plan::KV_PAGE;
+use model_factory_diagnostics::plan::KV_PAGE;
 
 /// Positions for which a sequence does without guesses when computing some failed.
 const PAUSE: usize = 64;
@@ -145,9 +145,8 @@ impl Session {
     }
 }
 
-impl Run {
-    /// Whether `error`, which it ended with, may be about a guess: it is to be begun again, and has none then.
-    pub(crate) fn guessed_wrong(guesses: usize, error: &Error) -> bool {
-        guesses > 0 && !matches!(error, Error::Cancelled)
-    }
+/// Whether `error`, which a run of so many guesses ended with, may be about one of them: it is to be begun again, and has none
+/// then.
+pub(crate) fn guessed_wrong(guesses: usize, error: &Error) -> bool {
+    guesses > 0 && !matches!(error, Error::Cancelled)
 }

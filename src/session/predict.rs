@@ -8,6 +8,7 @@ use crate::memory;
 use crate::model::Model;
 use crate::predictor::Predictor;
 use crate::scheduler::hidden::HiddenRows;
+use crate::tensor::of_row;
 use candle_core::Tensor;
 use tracing::debug_span;
 
@@ -48,7 +49,12 @@ impl Predicted {
 
     /// Reads the hidden states of the positions up to `last` with the tokens behind them, and returns the logits behind the last
     /// of these; `None` where that one's is not known.
-    fn read(&mut self, predictor: &Predictor, sequence: &[u32], cancel: &CancellationToken) -> Result<Option<Tensor>> {
+    fn read(
+        &mut self,
+        predictor: &Predictor,
+        sequence: &[u32],
+        cancel: &CancellationToken,
+    ) -> Result<Option<Vec<f32>>> {
         self.cache.truncate(self.read.len());
         let Some(rows) = &mut self.rows else { return Ok(None) };
         let first = self.read.last().map_or(0, |last| last + 1).max(rows.range().start);
@@ -67,7 +73,7 @@ impl Predicted {
     }
 
     /// Reads its own hidden state with the last guess.
-    fn go_on(&mut self, predictor: &Predictor, guess: u32, cancel: &CancellationToken) -> Result<Option<Tensor>> {
+    fn go_on(&mut self, predictor: &Predictor, guess: u32, cancel: &CancellationToken) -> Result<Option<Vec<f32>>> {
         let _span = debug_span!("predict", position = self.cache.len(), tokens = 1).entered();
         let (logits, state) = predictor.forward(&[guess], &self.state, &mut *self.cache, cancel)?;
         self.state = state;
@@ -111,6 +117,6 @@ impl Session {
         if logits.is_err() {
             self.predicted = None;
         }
-        logits
+        logits?.map(of_row).transpose()
     }
 }

@@ -1,5 +1,5 @@
 //! Fixture discovery and comparison, shared by the integration tests.
-#![allow(dead_code, clippy::print_stdout)] // every test binary uses its own part, and says what it skips
+#![allow(dead_code, clippy::expect_used, clippy::print_stdout)] // every test binary uses its own part, and says what it skips
 
 pub(crate) mod given;
 pub(crate) mod phi_128k;
@@ -7,7 +7,7 @@ pub(crate) mod spans;
 pub(crate) mod texts;
 
 use model_factory::kernels::Isa;
-use model_factory::{DeviceChoice, Model, ModelBuilder, UnifiedModelFactory};
+use model_factory::{DeviceChoice, Model, ModelBuilder, Session, UnifiedModelFactory};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,6 +15,17 @@ use std::path::{Path, PathBuf};
 /// `fixtures/` of this checkout.
 pub(crate) fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures")
+}
+
+/// The bundled model.
+pub(crate) fn demo() -> PathBuf {
+    fixtures().join("demo")
+}
+
+/// The bits of the logits after `tokens`.
+pub(crate) fn bits(session: &mut Session, tokens: &[u32]) -> Vec<u32> {
+    let logits = session.forward(tokens).expect("tokens compute").to_vec1::<f32>().expect("logits");
+    logits.into_iter().map(f32::to_bits).collect()
 }
 
 /// A builder held to the instruction sets that `TEST_ISA` names (`avx2`, `portable`), or to none, on the device that

@@ -49,6 +49,8 @@ impl Visit for Numbers {
 /// From now on `watch` sees the spans of every thread. Once in a process.
 pub(crate) fn watch_process(watch: impl Fn(&Begun) + Send + Sync + 'static) {
     subscriber::set_global_default(Registry::default().with(Watch(watch))).expect("nobody else watches");
+    // A span that another test traced for the first time meanwhile is remembered as one that nobody sees.
+    tracing::callsite::rebuild_interest_cache();
 }
 
 type Watcher = Box<dyn Fn(&Begun)>;
@@ -58,8 +60,7 @@ thread_local! {
     static WATCHES: RefCell<Option<Watcher>> = const { RefCell::new(None) };
 }
 
-/// Makes [`watch_thread`] possible. To be called before anything is traced: a span that is traced for the first time
-/// while a subscriber is being set may stay unseen.
+/// Makes [`watch_thread`] possible.
 pub(crate) fn watch_threads() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -1,10 +1,10 @@
 //! Generated texts, encoded by a tokenizer and by the tokenizers library, and GGUF files of a vocabulary.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "helpers of tests")]
 
-use model_diagnostics::header::Header;
-use model_diagnostics::source::probe;
-use model_diagnostics::tokenizer::TokenizerSpec;
 use model_factory::tokenizer::Tokenizer;
+use model_factory_diagnostics::header::Header;
+use model_factory_diagnostics::source::probe;
+use model_factory_diagnostics::tokenizer::TokenizerSpec;
 use serde_json::Value;
 use std::path::Path;
 use tokenizers::Tokenizer as Library;

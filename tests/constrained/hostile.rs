@@ -137,7 +137,7 @@ fn what_is_too_large_is_refused_before_it_is_compiled() {
     for grammar in grammars {
         let found = tried(&model, &grammar);
         assert!(matches!(found, Err(GrammarError::TooLarge { .. })), "{found:?}");
-        let error = grammar.check().unwrap_err();
+        let error = Error::from(grammar.check().unwrap_err());
         assert_eq!((error.kind(), error.code()), (ErrorKind::InvalidRequest, 2));
     }
 }
@@ -270,7 +270,7 @@ fn answers_beyond_the_memory_for_grammars_are_refused_until_others_end() {
     let refused = loop {
         match begin() {
             Ok(constraint) => begun.push(constraint),
-            Err(error) => break error,
+            Err(error) => break Error::from(error),
         }
         assert!(begun.len() < 1000, "nothing is counted");
     };

@@ -7,10 +7,10 @@ mod specs;
 #[path = "../../examples/diagnose/svg.rs"]
 mod svg;
 
-use model_diagnostics::hardware::profiles::Profile;
-use model_diagnostics::report::{HubModel, InputSummary, LayerBytes, Presentation};
-use model_diagnostics::spec::ModelSpec;
-use model_diagnostics::{DType, DeviceChoice, Hardware, Policy, Report, Verdict, assess, diagnose};
+use model_factory_diagnostics::hardware::profiles::Profile;
+use model_factory_diagnostics::report::{HubModel, InputSummary, LayerBytes, Presentation};
+use model_factory_diagnostics::spec::ModelSpec;
+use model_factory_diagnostics::{DType, DeviceChoice, Hardware, Policy, Report, Verdict, assess, diagnose};
 use shell::{Shell, of_llama_cpp, quoted};
 use specs::{LLAMA_31_8B, LLAMA_32_1B, PHI_3_MINI_128K, TINY_LLAMA, gguf, safetensors};
 use std::path::Path;

@@ -6,24 +6,22 @@
 #![allow(unsafe_code)]
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-mod ahead;
-#[cfg(target_arch = "x86_64")]
-mod avx2;
-#[cfg(target_arch = "x86_64")]
-mod avx512;
+pub(crate) mod ahead;
 mod floats;
-#[cfg(target_arch = "aarch64")]
-mod neon;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-mod passes;
+pub(crate) mod passes;
 mod q8_0;
 
 pub use q8_0::{put_key, put_value};
 
 use super::element::Element;
-use super::exp::{exp, tanh};
 use super::isa::Isa;
 use super::{LANES, sum_lanes};
+#[cfg(target_arch = "aarch64")]
+use crate::arch::aarch64;
+#[cfg(target_arch = "x86_64")]
+use crate::arch::x86_64;
+use crate::ops::exp::{exp, tanh};
 use std::ops::Range;
 
 /// Positions of a tile: the keys whose scores are held at a time.
@@ -41,7 +39,7 @@ pub struct Scoring {
 impl Scoring {
     /// Caps `scores`, where there is a cap.
     #[inline(always)]
-    fn cap<const FUSED: bool>(self, scores: &mut [f32]) {
+    pub(crate) fn cap<const FUSED: bool>(self, scores: &mut [f32]) {
         if let Some(cap) = self.cap {
             scores.iter_mut().for_each(|score| *score = cap * tanh::<FUSED>(*score / cap));
         }
@@ -56,9 +54,9 @@ pub const STATE: usize = 1 + LANES;
 pub struct Query<'a> {
     /// `[head_dim]`
     q: &'a [f32],
-    max: f32,
+    pub(crate) max: f32,
     /// What adds up to the sum of `e^(score - max)`: lane `i` has that of positions `i` modulo 16.
-    sums: [f32; LANES],
+    pub(crate) sums: [f32; LANES],
     /// The values so far, weighted by `e^(score - max)`.
     out: &'a mut [f32],
 }
@@ -198,22 +196,22 @@ pub fn attend<E: KvElement>(
     #[cfg(target_arch = "x86_64")]
     if E::INTEGERS && isa.has(super::isa::Sets::AVX512.and(super::isa::Sets::VNNI)) {
         // SAFETY: the token is proof of the instruction sets.
-        return unsafe { avx512::attend_by_vnni(queries, tile, seen, then, scoring) };
+        return unsafe { x86_64::avx512::attention::attend_by_vnni(queries, tile, seen, then, scoring) };
     }
     #[cfg(target_arch = "x86_64")]
     if isa.has(super::isa::Sets::AVX512) {
         // SAFETY: the token is proof of the instruction sets.
-        return unsafe { avx512::attend(queries, tile, seen, then, scoring) };
+        return unsafe { x86_64::avx512::attention::attend(queries, tile, seen, then, scoring) };
     }
     #[cfg(target_arch = "x86_64")]
     if isa.has(super::isa::Sets::AVX2) {
         // SAFETY: as above.
-        return unsafe { avx2::attend(queries, tile, seen, then, scoring) };
+        return unsafe { x86_64::avx2::attention::attend(queries, tile, seen, then, scoring) };
     }
     #[cfg(target_arch = "aarch64")]
     if isa.has(super::isa::Sets::NEON) {
         // SAFETY: as above.
-        return unsafe { neon::attend(queries, tile, seen, then, scoring) };
+        return unsafe { aarch64::neon::attention::attend(queries, tile, seen, then, scoring) };
     }
     let _ = (isa, then);
     for query in queries {

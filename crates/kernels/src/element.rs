@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-use super::simd::Simd;
+use crate::arch::generic::simd::Simd;
 use half::{bf16, f16};
 
 /// A float of a cache, or of a weight.

@@ -3,16 +3,18 @@
 #![allow(unsafe_code)]
 
 mod columns;
+pub(crate) mod int8;
+pub(crate) mod quantize;
 mod rows;
 
 pub use columns::ColumnsMut;
 
-use super::int8::{Extent, Int8Rule};
 use super::isa::{Isa, Sets};
 use super::order::{BLOCK, GROUP, Order, TOKENS_WITHOUT_PANELS};
 use crate::memory::{self, Refusals};
 use crate::threads::Pool;
 use bytemuck::Pod;
+use int8::{Extent, Int8Rule};
 use rows::RowsMut;
 use std::cell::RefCell;
 use std::fmt;

@@ -1,8 +1,8 @@
 //! Instruction-set tokens: proof that the processor has what a kernel needs.
 //!
 //! A level is one line in `LEVELS`: its name, the sets it stands for (those of the levels it builds on included) and
-//! how its presence is detected. A new instruction set is a constant in `Sets`, a line here, and functions in the
-//! dtype files that gain from it.
+//! how its presence is detected. A new instruction set is a constant in `Sets`, a line here, and functions in `arch` for
+//! the dtypes that gain from it.
 
 use model_factory_dtypes::cpu_level_features;
 use std::fmt;

@@ -2,10 +2,11 @@
 //!
 //! # How it is built
 //!
-//! There is one file a dtype.
+//! There is one file a dtype, in `dtypes/`.
 //! A block dtype's file says how its blocks are unpacked. The values of a row and the portable product, which is the oracle
-//! of the vector versions, follow from that (`blocks.rs`). What dtypes share is in files named after what they do;
-//! `docs/adding-a-dtype.md` lists them, and the few dtypes that use code of another.
+//! of the vector versions, follow from that (`dtypes/blocks.rs`). What is written for an instruction set is in `arch/`. What
+//! dtypes share is in files named after what they do; `docs/adding-a-dtype.md` lists them, and the few dtypes that use code of
+//! another.
 //!
 //! A [`Kernel`] is chosen once, when a weight is loaded, for a dtype and the instruction sets of the machine
 //! ([`Isa`]). It reads weight bytes exactly as the file stores them and activations in the [`Form`] it asks for.
@@ -15,97 +16,43 @@
 
 #![allow(unsafe_code)]
 
+mod arch;
 mod attention;
-#[cfg(target_arch = "x86_64")]
-mod avx2;
-#[cfg(target_arch = "x86_64")]
-mod avx512;
-#[cfg(target_arch = "x86_64")]
-mod avx512_blocks;
-mod bf16;
-mod blocks;
-mod conv;
-mod delta;
+mod dtypes;
 mod element;
-mod exp;
-mod f16;
-mod f32;
-mod f4;
-mod floats;
-mod grids;
-mod i8;
 mod input;
-mod int8;
-mod iq1_m;
-mod iq1_s;
-mod iq2_s;
-mod iq2_xs;
-mod iq2_xxs;
-mod iq3_s;
-mod iq3_xxs;
-mod iq4_nl;
-mod iq4_xs;
 pub mod isa;
-mod mxfp4;
-#[cfg(target_arch = "aarch64")]
-mod neon;
+mod ops;
 mod order;
 mod output;
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-mod panel;
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-mod prefetch;
-mod q2_k;
-mod q3_k;
-mod q4_0;
-mod q4_1;
-mod q4_k;
-mod q5_0;
-mod q5_1;
-mod q5_k;
-mod q6_k;
-mod q8_0;
-mod quantize;
 #[cfg(test)]
 mod references;
-mod routing;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod scratch;
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-mod simd;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 pub mod threads;
-mod tq1_0;
-mod tq2_0;
-mod transposed;
-mod vector;
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-mod wide;
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-mod wide_panel;
-#[cfg(target_arch = "x86_64")]
-mod x86;
 
 pub use attention::{KvElement, KvTile, Query, STATE, Scoring, TILE, attend, put_key, put_value};
-pub use conv::convolve;
-pub use delta::{CHUNK, DeltaRows, DeltaState, delta_scratch};
+pub use dtypes::i8::int8_groups;
 pub use element::Element;
-pub use i8::int8_groups;
+pub use input::int8::Int8Rule;
 pub use input::{ColumnsMut, Form, Input};
-pub use int8::Int8Rule;
 pub use isa::Isa;
 pub use model_factory_dtypes::memory;
-pub use routing::{exp_all, sigmoid, softmax};
-pub use scratch::{Scratch, swap_scratch};
-pub use transposed::multiply_transposed;
-pub use vector::{
+pub use ops::conv::convolve;
+pub use ops::delta::{CHUNK, DeltaRows, DeltaState, delta_scratch};
+pub use ops::routing::{exp_all, sigmoid, softmax};
+pub use ops::transposed::multiply_transposed;
+pub use ops::vector::{
     Floats, add, add_floats, add_scaled, clamped_swiglu, divide_by_rms, gate_sigmoid, geglu, gelu_erf, gelu_tanh,
     l2_norm, layer_norm, rms_norm, rotate_half, rotate_pairs, scale_floats, soft_cap, swiglu,
 };
+pub use scratch::{Scratch, swap_scratch};
 
+use dtypes::REGISTRY;
 use isa::Sets;
 use model_factory_dtypes::{DType, Tier};
 use output::Output;
@@ -135,37 +82,6 @@ struct Registered {
     matmul: Product,
     dequantize: fn(&[u8], &mut [f32]),
 }
-
-/// The registry: one line a dtype, in each file the fastest first.
-static REGISTRY: &[&[Registered]] = &[
-    f32::KERNELS,
-    f16::KERNELS,
-    bf16::KERNELS,
-    i8::KERNELS,
-    q8_0::KERNELS,
-    q4_0::KERNELS,
-    q5_0::KERNELS,
-    q4_k::KERNELS,
-    q5_k::KERNELS,
-    q6_k::KERNELS,
-    q4_1::KERNELS,
-    q5_1::KERNELS,
-    q2_k::KERNELS,
-    q3_k::KERNELS,
-    iq4_nl::KERNELS,
-    iq4_xs::KERNELS,
-    iq3_s::KERNELS,
-    iq3_xxs::KERNELS,
-    iq2_s::KERNELS,
-    iq2_xs::KERNELS,
-    iq2_xxs::KERNELS,
-    iq1_s::KERNELS,
-    iq1_m::KERNELS,
-    mxfp4::KERNELS,
-    f4::KERNELS,
-    tq1_0::KERNELS,
-    tq2_0::KERNELS,
-];
 
 /// A matrix product for one stored dtype on one instruction set.
 #[derive(Clone, Copy)]

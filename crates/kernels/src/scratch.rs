@@ -1,8 +1,8 @@
 //! The memory of each thread in which vector kernels unpack panels and arrange activations.
 
-use super::blocks::Format;
 use super::input::{Lines, Q8};
 use super::order::BLOCK;
+use crate::dtypes::blocks::Format;
 use crate::memory;
 use bytemuck::Pod;
 use std::cell::RefCell;

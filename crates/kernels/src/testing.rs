@@ -1,7 +1,6 @@
 //! What the kernels' tests share: random rows of stored bytes, an f64 oracle, and the walk over instruction sets.
 
-use super::{Form, Input, Isa, Kernel};
-use model_factory_dtypes::DType;
+use super::{DType, Form, Input, Isa, Kernel};
 
 /// Numbers that look random (xorshift64*).
 pub(crate) struct Random(u64);

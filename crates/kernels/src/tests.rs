@@ -179,7 +179,7 @@ fn integer_kernels_give_the_same_bits_on_every_instruction_set() {
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn one_stream_and_four_give_the_same_bits() {
-    use super::x86::{Reading, reading_as};
+    use crate::arch::x86_64::prefetch::{Reading, reading_as};
     let mut random = Random::new(13);
     for (kernel, isa) in kernels().into_iter().filter(|(kernel, _)| kernel.form == Form::Q8) {
         for inputs in lengths(kernel.dtype) {

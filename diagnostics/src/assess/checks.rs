@@ -6,7 +6,7 @@ use crate::capability::{self, ComputeCapability, DeviceEngine, FileType, Lacking
 use crate::error::some_of;
 use crate::hardware::{Hardware, Memory};
 use crate::header::TensorInfo;
-use crate::plan::{Budget, KvDtype, Plan, Request, SMALLEST_CONTEXT};
+use crate::plan::{Budget, KV_PAGE, KvDtype, Plan, Request, SMALLEST_CONTEXT};
 use crate::policy::{DtypePolicy, Policy};
 use crate::report::{Bytes, Check, InputSummary, Remedy, Status, Verdict, roles};
 use crate::spec::{ModelSpec, RopeLayout, RopeScaling};
@@ -325,7 +325,7 @@ pub(super) fn memory(
     let alone = policy.draft.is_some().then(|| Request { draft: None, ..policy.request() });
     let alone = alone.map(|request| Plan::new(spec, plan.weights_file, budget, &request)).filter(Plan::fits);
     let alone = alone.map(|_| Remedy::from("load it without the draft model"));
-    let context = plan.proposed_context(hardware);
+    let context = proposed_context(plan, hardware);
     let context = (context > 0).then_some(Remedy::SmallerContext(context));
     let smaller = smaller_files(spec, budget, &target.engine, input.bytes(), policy);
     let smaller_caches: &[KvDtype] = match policy.kv_dtype {
@@ -343,6 +343,16 @@ pub(super) fn memory(
     };
     let check = Check::fail("memory", Verdict::DoesNotFit, summary).evidence(evidence);
     check.remedies(alone.into_iter().chain(context).chain(cache).chain(smaller.map(Remedy::from)).chain(room))
+}
+
+/// The context to propose where the one asked for does not fit: the largest that does on a described machine; about an
+/// eighth less on this one, whose free memory will be another in a moment.
+pub(super) fn proposed_context(plan: &Plan, hardware: &Hardware) -> usize {
+    match hardware.profile {
+        Some(_) => plan.max_context,
+        None if plan.max_context < 8 * KV_PAGE => plan.max_context,
+        None => (plan.max_context - plan.max_context / 8) / KV_PAGE * KV_PAGE,
+    }
 }
 
 /// The clearly smaller file types of the same model that would fit, the largest first, with their largest context.

@@ -4,7 +4,7 @@ use super::conclude;
 use crate::error::{Error, IncompleteKind};
 use crate::hardware::Hardware;
 use crate::policy::Policy;
-use crate::report::{Check, FileStatus, InputFile, InputSummary, Report, Status};
+use crate::report::{Check, FileStatus, InputFile, InputSummary, Report, Status, Verdict, check_id};
 
 /// The checks in the order of the pipeline.
 const CHECKS: [&str; 13] = [
@@ -35,7 +35,7 @@ pub(crate) fn assess_error(error: &Error, mut input: InputSummary, hardware: &Ha
         }
         _ => {}
     }
-    let failed = error.check_id();
+    let failed = check_id(error);
     let summary = match error {
         // The candidates have lines of their own.
         Error::Ambiguous { path, candidates } => {
@@ -43,7 +43,7 @@ pub(crate) fn assess_error(error: &Error, mut input: InputSummary, hardware: &Ha
         }
         other => other.to_string(),
     };
-    let failure = Check::fail(failed, error.verdict(), summary).remedies(error.remedy());
+    let failure = Check::fail(failed, Verdict::from(error), summary).remedies(error.remedy());
     let mut failure = Some(failure);
     let checks = CHECKS.iter().map(|&id| match (id == failed, failure.is_some()) {
         (true, _) => failure.take().unwrap_or_else(|| skipped(id)),
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
     use crate::error::{ArchitectureErrorKind, FormatErrorKind};
     use crate::hardware::profiles::PROFILES;
-    use crate::report::{Candidate, Remedy, Verdict};
+    use crate::report::{Candidate, Remedy};
     use std::path::{Path, PathBuf};
 
     fn report(error: &Error, kind: Option<&'static str>) -> Report {

@@ -5,7 +5,7 @@ use crate::capability::{
     self, ComputeCapability, DeviceEngine, GPU_MOST_HEAD_DIM, LOWEST_COMPUTE_CAPABILITY, LOWEST_CUDA, SLOW_F16,
 };
 use crate::hardware::{Gpu, Hardware};
-use crate::plan::{Budget, KvDtype, Plan};
+use crate::plan::{KvDtype, Plan};
 use crate::policy::Policy;
 use crate::report::{Bytes, Check, InputSummary, Remedy, Verdict, roles};
 use crate::spec::{
@@ -168,7 +168,7 @@ pub(super) fn room(
     policy: &Policy,
     needed: u64,
 ) -> Vec<Remedy> {
-    let budget = Budget::new(&hardware.memory, policy.memory_limit);
+    let budget = hardware.memory.budget(policy.memory_limit);
     let plan = Plan::new(spec, input.bytes(), &budget, &policy.request());
     let processor = (plan.fits() && hardware.profile.is_none()).then_some(Remedy::Processor(Some(plan.context)));
     processor.into_iter().chain([format!("take a GPU with {} free", Bytes(needed)).into()]).collect()

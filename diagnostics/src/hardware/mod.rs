@@ -1,11 +1,13 @@
 //! The machine, detected or described: what `assess` judges against.
 
+mod budget;
 mod cores;
 mod cpu;
 mod cuda;
 mod memory;
 pub mod profiles;
 
+use crate::plan::{Budget, unless_unknown};
 use serde::{Serialize, Serializer};
 
 /// A machine.
@@ -98,7 +100,7 @@ const CASTING_VARIABLES: [&str; 2] = ["CANDLE_DEQUANTIZE_ALL", "CANDLE_DEQUANTIZ
 
 impl Memory {
     /// Stands for an amount that nobody tells.
-    pub const UNKNOWN: u64 = u64::MAX;
+    pub const UNKNOWN: u64 = Budget::UNKNOWN;
 }
 
 impl Cpu {
@@ -194,12 +196,6 @@ fn is_set(name: &str) -> bool {
 #[allow(clippy::trivially_copy_pass_by_ref)] // serde asks for this form
 fn is_zero(count: &usize) -> bool {
     *count == 0
-}
-
-/// A number of bytes, or `null` for [`Memory::UNKNOWN`].
-#[allow(clippy::trivially_copy_pass_by_ref)] // serde asks for this form
-pub(crate) fn unless_unknown<S: Serializer>(bytes: &u64, serializer: S) -> Result<S::Ok, S::Error> {
-    if *bytes == Memory::UNKNOWN { serializer.serialize_none() } else { serializer.serialize_u64(*bytes) }
 }
 
 fn dotted<S: Serializer>(version: &(u32, u32), serializer: S) -> Result<S::Ok, S::Error> {

@@ -128,34 +128,13 @@ fn scaled(bytes: u64, scale: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::KvDtype;
 
     fn plan(weights: u64, kv_cache: u64, available: u64) -> Plan {
-        Plan {
-            context: 512,
-            weights_file: weights,
-            weights_resident: 0,
-            kv_dtype: KvDtype::F32,
-            sessions: 1,
-            kv_cache,
-            cache_budget: kv_cache,
-            kv_per_token: 1,
-            kv_per_token_windowed: 0,
-            kv_window: 0,
-            states: 0,
-            activations: 0,
-            draft_weights: 0,
-            draft_memory: 0,
-            tokenizer: 0,
-            process: 0,
-            grammars: 0,
-            device_context: 0,
-            total: weights + kv_cache,
-            load_peak: weights,
-            place: PlanMemory::Main,
-            available,
-            max_context: 512,
-        }
+        let mut plan = Plan::default();
+        (plan.context, plan.max_context, plan.sessions, plan.kv_per_token) = (512, 512, 1, 1);
+        (plan.weights_file, plan.load_peak, plan.kv_cache, plan.cache_budget) = (weights, weights, kv_cache, kv_cache);
+        (plan.total, plan.available) = (weights + kv_cache, available);
+        plan
     }
 
     fn shown(plan: &Plan) -> [usize; 5] {

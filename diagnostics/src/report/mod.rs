@@ -4,7 +4,6 @@ mod candidate;
 mod device;
 mod devices;
 mod distribution;
-mod hub;
 mod memory;
 mod model;
 mod names;
@@ -16,14 +15,16 @@ mod verdict;
 pub use candidate::Candidate;
 pub use devices::{DeviceList, DeviceTiers};
 pub use distribution::{Distribution, ServingEngine, Share};
-pub use hub::HubModel;
 pub use model::{
     DtypeSummary, EmbedsSummary, ExpertSummary, LayerBytes, MixerSummary, ModelSummary, RopeSummary, TokenizerSummary,
     WindowSummary,
 };
+pub use model_factory_format::HubModel;
+pub use model_factory_format::error::escaped;
 pub use page::{Available, Bytes, Presentation, Tone, shortened};
 pub use remedy::{NextStep, Remedy};
 pub use verdict::Verdict;
+pub(crate) use verdict::check_id;
 
 pub(crate) use model::roles;
 
@@ -254,19 +255,6 @@ pub fn one_line(text: String) -> String {
         Some((end, _)) => escaped(&text[..end]) + " (shortened)",
         None => escaped(&text),
     }
-}
-
-/// `text` with control characters and those that turn the direction of text as escapes.
-pub fn escaped(text: &str) -> String {
-    let acts = |c: char| c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    text.chars().fold(String::with_capacity(text.len()), |mut line, c| {
-        if acts(c) {
-            line.extend(c.escape_unicode())
-        } else {
-            line.push(c)
-        }
-        line
-    })
 }
 
 impl Check {

@@ -1,15 +1,17 @@
 //! Models made by hand: a geometry and a dtype become the spec and the input that real files would give.
 #![allow(dead_code, clippy::expect_used)] // each test file uses its part; all of it is test code
 
-use model_diagnostics::DType;
-use model_diagnostics::header::TensorInfo;
-use model_diagnostics::report::{FileStatus, InputFile, InputSummary};
-use model_diagnostics::spec::{
+use model_factory_diagnostics::DType;
+use model_factory_diagnostics::header::TensorInfo;
+use model_factory_diagnostics::report::{FileStatus, InputFile, InputSummary};
+use model_factory_diagnostics::spec::{
     Activation, AttentionWeights, DenseWeights, Embeds, FeedForwardLayer, FeedForwardWeights, KeyValueWeights,
     KeysValues, LayerWeights, LinearWeights, Mixer, MixerWeights, ModelSpec, ModelWeights, Multipliers, Norm,
     NormWeights, Rope, RopeLayout, RopeScaling, Sampling,
 };
-use model_diagnostics::tokenizer::{ChatTemplateSource, DEFAULT_TEMPLATE, TemplatePlace, TokenizerKind, TokenizerSpec};
+use model_factory_diagnostics::tokenizer::{
+    ChatTemplateSource, DEFAULT_TEMPLATE, TemplatePlace, TokenizerKind, TokenizerSpec,
+};
 
 pub(crate) struct Geometry {
     pub(crate) variant: &'static str,

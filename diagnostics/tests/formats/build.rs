@@ -1,6 +1,6 @@
 //! Writers of small GGUF and safetensors files, sound by default, with every part open to damage.
 
-use model_diagnostics::DType;
+use model_factory_diagnostics::DType;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
@@ -237,7 +237,7 @@ macro_rules! table {
 }
 
 /// A result in one line.
-pub fn show<T: std::fmt::Debug>(result: model_diagnostics::Result<T>) -> String {
+pub fn show<T: std::fmt::Debug>(result: model_factory_diagnostics::Result<T>) -> String {
     match result {
         Ok(value) => format!("accepted as {value:?}").chars().take(400).collect(),
         Err(error) => format!("{error} ({error:?})"),

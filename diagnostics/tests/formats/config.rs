@@ -1,9 +1,9 @@
 use crate::build::*;
 use crate::table;
-use model_diagnostics::Result;
-use model_diagnostics::error::{Error, FormatErrorKind as Kind, IncompleteKind};
-use model_diagnostics::header::Fields;
-use model_diagnostics::header::config::{ConfigFiles, JsonFile};
+use model_factory_diagnostics::Result;
+use model_factory_diagnostics::error::{Error, FormatErrorKind as Kind, IncompleteKind};
+use model_factory_diagnostics::header::Fields;
+use model_factory_diagnostics::header::config::{ConfigFiles, JsonFile};
 use std::path::Path;
 
 fn parse(text: &str) -> Result<JsonFile> {

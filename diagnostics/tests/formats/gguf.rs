@@ -1,9 +1,9 @@
 use crate::build::*;
 use crate::table;
-use model_diagnostics::error::{Error, FormatErrorKind as Kind, IncompleteKind};
-use model_diagnostics::header::gguf::GgufFile;
-use model_diagnostics::header::{Fields, Header, Metadata};
-use model_diagnostics::{DType, Result, source};
+use model_factory_diagnostics::error::{Error, FormatErrorKind as Kind, IncompleteKind};
+use model_factory_diagnostics::header::gguf::GgufFile;
+use model_factory_diagnostics::header::{Fields, Header, Metadata};
+use model_factory_diagnostics::{DType, Result, source};
 use std::io::Cursor;
 use std::path::Path;
 

@@ -1,11 +1,11 @@
 //! No bytes make a reader panic, and no cut-off file is accepted.
 
 use crate::build::*;
-use model_diagnostics::Error;
-use model_diagnostics::header::config::JsonFile;
-use model_diagnostics::header::gguf::GgufFile;
-use model_diagnostics::header::safetensors::SafetensorsFile;
-use model_diagnostics::{Result, source};
+use model_factory_diagnostics::Error;
+use model_factory_diagnostics::header::config::JsonFile;
+use model_factory_diagnostics::header::gguf::GgufFile;
+use model_factory_diagnostics::header::safetensors::SafetensorsFile;
+use model_factory_diagnostics::{Result, source};
 use std::io::Cursor;
 use std::path::Path;
 
@@ -122,7 +122,7 @@ fn a_sparse_file_costs_no_memory() {
         std::fs::write(&path, bytes).unwrap();
         std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(1 << 40).unwrap();
         std::fs::write(tree.path("config.json"), "{}").unwrap();
-        let result = source::probe(&path).and_then(model_diagnostics::header::Header::read);
+        let result = source::probe(&path).and_then(model_factory_diagnostics::header::Header::read);
         assert!(matches!(result, Err(Error::Format { .. })), "{name}: {}", show(result));
     }
 }
@@ -141,7 +141,7 @@ fn reads_the_header_and_no_more_than_one_buffer_past_it() {
         let path = tree.path(name);
         std::fs::write(&path, &header).unwrap();
         std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(end).unwrap();
-        let read = source::probe(&path).and_then(model_diagnostics::header::Header::read).unwrap();
+        let read = source::probe(&path).and_then(model_factory_diagnostics::header::Header::read).unwrap();
         assert!(read.bytes_read <= header.len() as u64 + BUFFER + 8, "{name}: {} bytes", read.bytes_read);
     }
 }

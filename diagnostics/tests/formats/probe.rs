@@ -1,9 +1,9 @@
 use crate::build::*;
 use crate::table;
-use model_diagnostics::error::{ArchitectureErrorKind, Error, FormatErrorKind as Kind, IncompleteKind};
-use model_diagnostics::header::Header;
-use model_diagnostics::source::{self, Format, ModelSource};
-use model_diagnostics::{Result, error};
+use model_factory_diagnostics::error::{ArchitectureErrorKind, Error, FormatErrorKind as Kind, IncompleteKind};
+use model_factory_diagnostics::header::Header;
+use model_factory_diagnostics::source::{self, Format, ModelSource};
+use model_factory_diagnostics::{Result, error};
 
 fn probe(tree: &Tree, name: &str) -> Result<ModelSource> {
     source::probe(&tree.path(name))

@@ -1,9 +1,9 @@
 use crate::build::*;
 use crate::table;
-use model_diagnostics::error::{Error, FormatErrorKind as Kind, IncompleteKind};
-use model_diagnostics::header::Header;
-use model_diagnostics::header::safetensors::SafetensorsFile;
-use model_diagnostics::{DType, Result, source};
+use model_factory_diagnostics::error::{Error, FormatErrorKind as Kind, IncompleteKind};
+use model_factory_diagnostics::header::Header;
+use model_factory_diagnostics::header::safetensors::SafetensorsFile;
+use model_factory_diagnostics::{DType, Result, source};
 use std::path::Path;
 
 fn parse(bytes: Vec<u8>) -> Result<SafetensorsFile> {

@@ -1,7 +1,7 @@
 //! Real fixtures taken apart, so that each part of them can be damaged by itself.
 
 use crate::build::{Tree, array, string};
-use model_diagnostics::DType;
+use model_factory_diagnostics::DType;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 

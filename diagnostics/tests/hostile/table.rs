@@ -1,8 +1,8 @@
 //! The table of inputs: a folder is made, diagnosed and judged at once; all failures are reported together.
 
 use crate::build::Tree;
-use model_diagnostics::hardware::profiles::Profile;
-use model_diagnostics::{Policy, Report, diagnose};
+use model_factory_diagnostics::hardware::profiles::Profile;
+use model_factory_diagnostics::{Policy, Report, diagnose};
 use std::collections::HashSet;
 use std::path::Path;
 use std::time::{Duration, Instant};

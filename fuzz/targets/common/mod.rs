@@ -6,14 +6,14 @@ pub mod random;
 pub mod sections;
 pub mod steps;
 
-use model_diagnostics::error::{Error, IncompleteKind};
-use model_diagnostics::family::REGISTRY;
-use model_diagnostics::hardware::profiles::PROFILES;
-use model_diagnostics::header::{Header, Metadata, TensorTable};
-use model_diagnostics::report::InputSummary;
-use model_diagnostics::source::{Format, ModelSource, SourceFile};
-use model_diagnostics::{Policy, Report, assess, spec};
 use model_factory::tokenizer::Tokenizer;
+use model_factory_diagnostics::error::{Error, IncompleteKind};
+use model_factory_diagnostics::family::REGISTRY;
+use model_factory_diagnostics::hardware::profiles::PROFILES;
+use model_factory_diagnostics::header::{Header, Metadata, TensorTable};
+use model_factory_diagnostics::report::InputSummary;
+use model_factory_diagnostics::source::{Format, ModelSource, SourceFile};
+use model_factory_diagnostics::{Policy, Report, assess, spec};
 use std::path::Path;
 
 /// The header of a model of one file `name` with `bytes` bytes.

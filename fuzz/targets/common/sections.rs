@@ -3,7 +3,7 @@
 use super::json;
 use super::random::Random;
 use libfuzzer_sys::fuzzer_mutate;
-use model_diagnostics::error::{Error, IncompleteKind};
+use model_factory_diagnostics::error::{Error, IncompleteKind};
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::Path;

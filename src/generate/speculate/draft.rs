@@ -2,8 +2,7 @@
 
 use super::Now;
 use crate::error::Result;
-use crate::generate::constraint::Constraint;
-use crate::generate::sampler::{Next, Sampler};
+use crate::generate::{Constraint, Next, Sampler};
 
 /// Steps without guesses after which some are made nevertheless, to see whether they would pay again. All that the draft model
 /// has missed meanwhile is computed then.

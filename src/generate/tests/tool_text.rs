@@ -3,7 +3,7 @@
 use super::tools::{Format, Noise, TOKENS, formats, holds_all, said, tools, with_tools};
 use super::*;
 use crate::tools::ToolChoice;
-use model_diagnostics::tokenizer::ToolCallFormat;
+use model_factory_diagnostics::tokenizer::ToolCallFormat;
 use serde_json::{Value, json};
 
 /// Beside a schema an answer is calls, or a value of it, whether marks are tokens or letters.

@@ -4,7 +4,7 @@ use super::*;
 use crate::chat::Message;
 use crate::error::ToolError;
 use crate::tools::{Part, ToolCall, ToolChoice};
-use model_diagnostics::tokenizer::ToolCallFormat;
+use model_factory_diagnostics::tokenizer::ToolCallFormat;
 use serde_json::{Value, json};
 
 /// The schemas that the answers below call.
@@ -522,7 +522,7 @@ fn letters_that_spell_a_call_are_read_however_they_come() {
 #[test]
 fn calls_that_templates_write_are_read_again() {
     use crate::chat::{ChatOptions, ChatTemplate};
-    use model_diagnostics::tokenizer::TemplatePlace;
+    use model_factory_diagnostics::tokenizer::TemplatePlace;
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut folders = vec![root.join("../shared/templates")];
     folders.extend(std::env::var_os("TOOL_TEMPLATES").map(Into::into));
@@ -541,7 +541,7 @@ fn calls_that_templates_write_are_read_again() {
             let tokens = Default::default();
             let template =
                 ChatTemplate { source: &source, place: &place, bos: Some("<s>"), eos: Some("</s>"), tokens: &tokens };
-            let options = ChatOptions { tools: Some(tools()), ..ChatOptions::default() };
+            let options = tools().into_iter().fold(ChatOptions::default(), ChatOptions::tool);
             let arguments = json!({"city": "Oslo", "days": 2}).as_object().cloned().unwrap();
             let call = ToolCall::new("abcdef123", "weather", arguments);
             let user = Message::user("How is it there?");

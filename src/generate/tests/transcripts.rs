@@ -3,7 +3,7 @@
 use super::tools::{Format, TOKENS, calls, formats, said};
 use super::*;
 use crate::tools::{CallReader, Part};
-use model_diagnostics::tokenizer::ToolCallFormat;
+use model_factory_diagnostics::tokenizer::ToolCallFormat;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 

@@ -6,7 +6,7 @@
 //! late, so that the first asks for what is left of this tile.
 
 use super::KvTile;
-use crate::prefetch::prefetch;
+use crate::arch::generic::prefetch::prefetch;
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
@@ -24,10 +24,10 @@ pub struct Ahead {
 
 impl Ahead {
     /// Nothing is asked for.
-    pub(super) const NOTHING: Ahead = Ahead { first: std::ptr::null(), last: std::ptr::null(), lines: 0 };
+    pub(crate) const NOTHING: Ahead = Ahead { first: std::ptr::null(), last: std::ptr::null(), lines: 0 };
 
     /// What loop `index` of `2 * passes` asks for in `steps` steps, where tile `then` follows on `tile`.
-    pub(super) fn of<E>(
+    pub(crate) fn of<E>(
         tile: KvTile<'_, E>,
         then: Option<KvTile<'_, E>>,
         passes: usize,
@@ -45,13 +45,13 @@ impl Ahead {
     }
 
     /// The same after so many steps.
-    pub(super) fn after(self, steps: usize) -> Ahead {
+    pub(crate) fn after(self, steps: usize) -> Ahead {
         Ahead { first: self.first.wrapping_add(steps * self.lines * LINE), ..self }
     }
 
     /// Asks for the lines of a step.
     #[inline(always)]
-    pub(super) fn ask(self, step: usize) {
+    pub(crate) fn ask(self, step: usize) {
         let at = self.first.wrapping_add(step * self.lines * LINE).min(self.last);
         prefetch(at, self.lines * LINE);
     }

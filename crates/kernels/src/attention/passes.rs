@@ -4,11 +4,11 @@
 
 use super::ahead::Ahead;
 use super::{KvElement, KvTile, LANES, Query, Scoring, TILE};
-use crate::simd::Simd;
+use crate::arch::generic::simd::Simd;
 use std::ops::Range;
 
 /// Vectors of keys whose sums are in registers, and of a value that are added at a time, while there are as many.
-pub(super) const COLUMNS: usize = 4;
+pub(crate) const COLUMNS: usize = 4;
 
 /// What differs from width to width.
 pub trait Attend: Simd {
@@ -66,11 +66,11 @@ macro_rules! integers {
         )*
     };
 }
-pub(super) use integers;
+pub(crate) use integers;
 
 /// As [`Attend::weigh`], for vectors of which a part of the keys has several: scores go through memory.
 #[inline(always)]
-pub(super) fn weigh_by_parts<S: Attend, E: KvElement, const Q: usize>(
+pub(crate) fn weigh_by_parts<S: Attend, E: KvElement, const Q: usize>(
     simd: S,
     queries: &mut [Query<'_>],
     keys: &[E],
@@ -100,7 +100,7 @@ pub(super) fn weigh_by_parts<S: Attend, E: KvElement, const Q: usize>(
 
 /// As [`super::attend`].
 #[inline(always)]
-pub(super) fn attend<S: Attend, E: KvElement>(
+pub(crate) fn attend<S: Attend, E: KvElement>(
     simd: S,
     queries: &mut [Query<'_>],
     tile: KvTile<'_, E>,

@@ -2,11 +2,11 @@
 
 #![allow(unsafe_code)]
 
+use super::quantize::{Blocks, TOGETHER, quantize, round_to_bf16};
 use super::rows::{BuffersMut, RowsMut};
 use super::{BLOCK, Layout, stride};
 use crate::isa::Isa;
 use crate::order::GROUP;
-use crate::quantize::{Blocks, TOGETHER, quantize, round_to_bf16};
 use crate::threads::Split;
 use std::ops::Range;
 
@@ -74,7 +74,7 @@ impl ColumnsMut<'_> {
 
 #[cfg(test)]
 mod tests {
-    use crate::int8::Int8Rule;
+    use crate::input::int8::Int8Rule;
     use crate::order::GROUP;
     use crate::testing::{Random, each_isa};
     use crate::threads::Pool;

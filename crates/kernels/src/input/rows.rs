@@ -2,11 +2,11 @@
 
 #![allow(unsafe_code)]
 
+use super::int8::{self, Extent, QuantParams};
+use super::quantize::{Blocks, TOGETHER, quantize, round_to_bf16};
 use super::{BLOCK, Buffers, Form, Input, Layout, stride};
-use crate::int8::{self, Extent, QuantParams};
 use crate::isa::Isa;
 use crate::order::{GROUP, Order};
-use crate::quantize::{Blocks, TOGETHER, quantize, round_to_bf16};
 use crate::threads::{Pool, Split};
 
 /// The rows of an input, each to be written by one thread.

@@ -1,0 +1,157 @@
+//! What a forward pass says of its rows: ids, positions, pages, angles, in one copy to the GPU.
+
+use super::attention::{Attention, QueryTiles};
+use super::gpu::{Buffer, Launcher, Recording};
+use model_factory_engine::decoder::{Batch, Sequence};
+use model_factory_engine::error::Result;
+use std::sync::Arc;
+
+/// The addresses of what was copied, and how much of it there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchTable {
+    pub(super) rows: usize,
+    /// `i32` a row.
+    pub(super) ids: u64,
+    /// `Place` a row.
+    pub(super) places: u64,
+    /// Of sequences of few rows, and of those of many.
+    pub(super) queries: [QueryTiles; 2],
+    /// The rows whose logits are wanted, `i32` each.
+    pub(super) wanted: u64,
+    pub(super) wanted_rows: usize,
+    /// Addresses of pages.
+    pub(super) pages: u64,
+    /// `[rows, pairs]`.
+    pub(super) cos: u64,
+    /// `[rows, pairs]`.
+    pub(super) sin: u64,
+    /// What of the rows the cache could not hold: 8 bytes, read by [`overflow`].
+    pub(super) overflow: u64,
+}
+
+/// What belongs to the batch that is computed.
+#[derive(Debug)]
+pub(super) struct BatchState {
+    pub(super) table: Buffer,
+    /// The launches of batches that were seen twice, the oldest first.
+    pub(super) recordings: Vec<(BatchTable, Recording)>,
+    /// The last batch that was computed without a recording. By then all kernels in it are loaded.
+    pub(super) last: Option<BatchTable>,
+    /// A batch whose launches could not be recorded, or not be started so. It is tried again after another one.
+    pub(super) unrecordable: Option<BatchTable>,
+}
+
+impl BatchState {
+    pub(super) fn new(table: Buffer) -> BatchState {
+        BatchState { table, recordings: Vec::new(), last: None, unrecordable: None }
+    }
+
+    /// Keeps a recording, and frees the oldest until all take at most `bytes`: none where this one takes more by itself.
+    pub(super) fn keep(&mut self, table: BatchTable, recording: Recording, bytes: u64) {
+        self.recordings.push((table, recording));
+        self.free_oldest(bytes);
+    }
+
+    /// Frees the oldest until there is room for one that takes as much as the largest, within `bytes`.
+    pub(super) fn make_room(&mut self, bytes: u64) {
+        let largest = self.recordings.iter().map(|(_, recording)| recording.bytes()).max().unwrap_or(0);
+        self.free_oldest(bytes.saturating_sub(largest));
+    }
+
+    fn free_oldest(&mut self, bytes: u64) {
+        while self.recordings.iter().map(|(_, recording)| recording.bytes()).sum::<u64>() > bytes {
+            self.recordings.remove(0);
+        }
+    }
+}
+
+/// A table in the making, and where each part of it begins.
+#[derive(Debug, Default)]
+struct Bytes {
+    bytes: Vec<u8>,
+}
+
+impl Bytes {
+    /// Appends a part and returns its first byte.
+    fn part<const N: usize>(&mut self, values: impl Iterator<Item = [u8; N]>) -> u64 {
+        self.bytes.resize(self.bytes.len().next_multiple_of(8), 0);
+        let start = self.bytes.len();
+        values.for_each(|value| self.bytes.extend_from_slice(&value));
+        start as u64
+    }
+}
+
+fn ints(values: &[usize]) -> impl Iterator<Item = [u8; 4]> {
+    values.iter().map(|value| (*value as i32).to_le_bytes())
+}
+
+fn floats(values: &[f32]) -> impl Iterator<Item = [u8; 4]> {
+    values.iter().map(|value| value.to_le_bytes())
+}
+
+impl BatchTable {
+    /// Copies the description of `batch` into `buffer`, which grows when it must, in the tiles of `attention`.
+    /// `parts(rows, tiles, longest)` says in how many parts positions up to `longest` are attended to.
+    ///
+    /// Of as many rows of as many sequences, all lies at the same addresses again.
+    pub(super) fn upload(
+        batch: &Batch<'_, Buffer>,
+        attention: &Attention,
+        parts: impl Fn(usize, usize, usize) -> usize,
+        gpu: &Arc<dyn Launcher>,
+        buffer: &mut Buffer,
+    ) -> Result<BatchTable> {
+        let (mut ids, mut places, mut wanted, mut pages) = (vec![], vec![], vec![], vec![]);
+        let (mut queries, mut longest) = ([vec![], vec![]], [0; 2]);
+        for Sequence { tokens, rows, start, pages: held, wanted: of_sequence, .. } in &batch.sequences {
+            let first_page = pages.len();
+            pages.extend(held.iter().map(|pair| pair.full.address()));
+            ids.extend(tokens.iter().map(|id| *id as usize));
+            places.extend((0..tokens.len()).flat_map(|token| [start + token, first_page]));
+            let (many, tile) = attention.tile(tokens.len());
+            let many = usize::from(many);
+            for first in (0..tokens.len()).step_by(tile.rows) {
+                let count = tile.rows.min(tokens.len() - first);
+                queries[many].extend([rows.start + first, count, start + first, first_page]);
+            }
+            longest[many] = longest[many].max(start + tokens.len());
+            wanted.extend(of_sequence.clone());
+        }
+        let mut table = Bytes::default();
+        // At the start of the buffer.
+        let overflow = table.part([[0xff; 8]].into_iter());
+        let [of_ids, of_places, of_few, of_many, of_wanted] =
+            [&ids, &places, &queries[0], &queries[1], &wanted].map(|part| table.part(ints(part)));
+        let [cos, sin] = [batch.angles[0].cos(), batch.angles[0].sin()].map(|part| table.part(floats(part)));
+        // The one part that grows comes last.
+        let page_table = table.part(pages.iter().map(|page| page.to_le_bytes()));
+        if table.bytes.len() > buffer.bytes() {
+            *buffer = Buffer::new(gpu, "the table of a batch", table.bytes.len())?;
+        }
+        buffer.upload(0, &table.bytes)?;
+        let at = |offset| buffer.address() + offset;
+        let tiles = |index: usize, offset| {
+            let count = queries[index].len() / 4;
+            QueryTiles { address: at(offset), count, parts: parts(batch.rows, count, longest[index]) }
+        };
+        Ok(BatchTable {
+            rows: batch.rows,
+            ids: at(of_ids),
+            places: at(of_places),
+            queries: [tiles(0, of_few), tiles(1, of_many)],
+            wanted: at(of_wanted),
+            wanted_rows: wanted.len(),
+            pages: at(page_table),
+            cos: at(cos),
+            sin: at(sin),
+            overflow: at(overflow),
+        })
+    }
+}
+
+/// The layer, the row and the value that `overflow_of` of `steps.cu` put into the word; `None` where the cache holds all.
+pub(super) fn overflow(word: [u8; 8]) -> Option<(usize, usize, f32)> {
+    let word = u64::from_le_bytes(word);
+    let value = f32::from_bits((!(word as u32)).rotate_right(1));
+    (word != u64::MAX).then_some(((word >> 48) as usize, (word >> 32 & 0xffff) as usize, value))
+}

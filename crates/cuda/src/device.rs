@@ -1,0 +1,573 @@
+//! An NVIDIA GPU: the decoder's operations as launches of kernels.
+
+use super::arguments::{Attend, Embed, Rotate};
+use super::attention::Attention;
+use super::batch::{BatchState, BatchTable, overflow};
+use super::driver::DriverGpu;
+use super::gpu::{Buffer, Function, LaunchShape, Launcher, Recording};
+use super::modules::Module;
+use super::peak::ProductSeconds;
+use super::product::{DeviceMatrix, DeviceNorm, FEW_TOKENS, Multiplier, ProductTarget, RowSource, Rows};
+use super::weights::{DeviceWeights, Uploaded};
+use crate::error::CudaError;
+use model_factory_dtypes::DType;
+use model_factory_dtypes::GPU_MOST_HEAD_DIM;
+use model_factory_engine::decoder::{
+    AllocatePage, AttentionOptions, Batch, CopyPage, Device, HeadOptions, Operand, Output, Pass, no_kernel,
+};
+use model_factory_engine::error::{Error, Result};
+use model_factory_engine::weights::Weights;
+use model_factory_format::header::TensorInfo;
+use model_factory_kernels::memory;
+use model_factory_spec::plan::{GPU_ATTENTION_PARTS, GPU_LOGIT_ROWS, GpuBuffers, KvDtype, KvSize, PREFILL_CHUNK, Plan};
+use model_factory_spec::spec::{Activation, LinearWeights, ModelSpec, Multipliers, NormWeights, RopeLayout};
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Positions below which attention is not divided further.
+const PART_POSITIONS: usize = 128;
+
+/// Most parts of the positions of a row: `MOST_PARTS` of `attention.cu`.
+const MOST_PARTS: usize = 64;
+
+/// A GPU as one model uses it.
+#[derive(Debug)]
+pub struct CudaDevice {
+    gpu: Arc<dyn Launcher>,
+    weights: DeviceWeights,
+    sizes: LaunchSizes,
+    kv_dtype: KvDtype,
+    page_bytes: usize,
+    kernels: Kernels,
+    buffers: PassBuffers,
+    multiplier: Multiplier,
+    /// Bytes that recordings may take together.
+    recordings_bytes: u64,
+    /// One forward pass, or measurement, works at a time: [`lock`](Self::lock).
+    scratch: Mutex<BatchState>,
+}
+
+/// The model's sizes, as launches need them.
+#[derive(Debug)]
+struct LaunchSizes {
+    hidden: usize,
+    feed_forward: usize,
+    vocab: usize,
+    /// The longest window of a layer, where all have one.
+    window: Option<usize>,
+    queries: usize,
+    kv_heads: usize,
+    head_dim: usize,
+    /// Pairs of elements of a head that are rotated.
+    pairs: usize,
+    interleaved: bool,
+}
+
+#[derive(Debug)]
+struct Kernels {
+    rotate: Function,
+    attention: Attention,
+}
+
+/// What forward passes work in.
+#[derive(Debug)]
+struct PassBuffers {
+    rows: usize,
+    hidden: Buffer,
+    qkv: Buffer,
+    attended: Buffer,
+    up_gate: Buffer,
+    partial: Buffer,
+    arrived: Buffer,
+    logits: Buffer,
+    /// What the multiplier works in: prepared rows, their steps, their extents.
+    prepared: [Buffer; 3],
+}
+
+/// The address of F32 `[rows, width]` on the GPU.
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceFloats(u64);
+
+impl PassBuffers {
+    fn new(gpu: &Arc<dyn Launcher>, sizes: GpuBuffers) -> Result<PassBuffers, CudaError> {
+        let buffer = |bytes: u64| Buffer::new(gpu, "the buffers of a forward pass", bytes as usize);
+        let arrived = buffer(sizes.arrived)?;
+        arrived.upload(0, &vec![0; sizes.arrived as usize])?;
+        Ok(PassBuffers {
+            rows: sizes.rows,
+            hidden: buffer(sizes.hidden)?,
+            qkv: buffer(sizes.qkv)?,
+            attended: buffer(sizes.attended)?,
+            up_gate: buffer(sizes.up_gate)?,
+            partial: buffer(sizes.partial)?,
+            arrived,
+            logits: buffer(sizes.logits)?,
+            prepared: [buffer(sizes.prepared)?, buffer(sizes.steps)?, buffer(sizes.extents)?],
+        })
+    }
+
+    fn bytes(&self) -> usize {
+        let PassBuffers { rows: _, hidden, qkv, attended, up_gate, partial, arrived, logits, prepared } = self;
+        [hidden, qkv, attended, up_gate, partial, arrived, logits].into_iter().chain(prepared).map(Buffer::bytes).sum()
+    }
+}
+
+impl CudaDevice {
+    /// Uploads the weights to the GPU of this UUID, or else the one of this index, and compiles what they need.
+    /// `uploaded` is called with the bytes that are copied and those in all; its error ends the upload, and frees what it took.
+    ///
+    /// # Errors
+    /// Those of [`CudaError`] and of `uploaded`.
+    pub fn open(
+        spec: &ModelSpec,
+        weights: &Weights,
+        plan: &Plan,
+        uuid: Option<&str>,
+        index: usize,
+        uploaded: &Uploaded<'_>,
+    ) -> Result<CudaDevice> {
+        let gpu = DriverGpu::open(uuid, index)?;
+        CudaDevice::new(Arc::new(gpu), spec, weights, plan.kv_dtype, plan.context, uploaded)
+    }
+
+    /// As [`open`](Self::open), on whatever runs kernels.
+    pub(super) fn new(
+        gpu: Arc<dyn Launcher>,
+        spec: &ModelSpec,
+        weights: &Weights,
+        kv_dtype: KvDtype,
+        context: usize,
+        uploaded: &Uploaded<'_>,
+    ) -> Result<CudaDevice> {
+        // `MOST_DIM` of `steps.cu`.
+        if spec.head_dim > GPU_MOST_HEAD_DIM {
+            return Err(Error::Internal(format!("the diagnosis accepted heads of {} elements", spec.head_dim)));
+        }
+        if kv_dtype == KvDtype::Q8_0 {
+            return Err(Error::Internal(format!("the diagnosis accepted a KV cache in {kv_dtype}")));
+        }
+        let kernels = Kernels {
+            rotate: gpu.function(Module::Steps, "rotate")?,
+            attention: Attention::load(&*gpu, spec.heads / spec.kv_heads, spec.head_dim, kv_dtype == KvDtype::F16)?,
+        };
+        // All that may be refused comes before the weights are copied.
+        let sizes = GpuBuffers::new(spec, context);
+        let buffers = PassBuffers::new(&gpu, sizes)?;
+        let table = Buffer::new(&gpu, "the table of a batch", sizes.batch as usize)?;
+        let [prepared, steps, extents] = buffers.prepared.each_ref().map(Buffer::address);
+        let prepare = gpu.function(Module::Steps, "prepare")?;
+        Ok(CudaDevice {
+            weights: DeviceWeights::upload(&gpu, spec, weights, uploaded)?,
+            sizes: LaunchSizes {
+                hidden: spec.hidden,
+                feed_forward: spec.feed_forward,
+                vocab: spec.vocab,
+                window: spec.sliding_window(),
+                queries: spec.heads,
+                kv_heads: spec.kv_heads,
+                head_dim: spec.head_dim,
+                pairs: spec.rope().map_or(0, |rope| rope.dimensions / 2),
+                interleaved: spec.rope().is_some_and(|rope| rope.layout == RopeLayout::Interleaved),
+            },
+            kv_dtype,
+            page_bytes: KvSize::of_gpu(spec, kv_dtype).page as usize,
+            kernels,
+            buffers,
+            multiplier: Multiplier { gpu: Arc::clone(&gpu), prepare, prepared, steps, extents },
+            recordings_bytes: sizes.recordings,
+            scratch: Mutex::new(BatchState::new(table)),
+            gpu,
+        })
+    }
+
+    /// Bytes on the GPU that belong to the model: its weights, what forward passes work in, and what recordings of them take
+    /// at most. Caches come on top.
+    pub fn bytes(&self) -> usize {
+        self.weights.bytes() + self.buffers.bytes() + self.lock().table.bytes() + self.recordings_bytes as usize
+    }
+
+    /// Reads the weights back and names the first whose bytes are not those of the file. For checks.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    pub fn first_difference(&self, spec: &ModelSpec, weights: &Weights) -> Result<Option<String>, CudaError> {
+        let _lock = self.lock();
+        self.weights.first_difference(spec, weights)
+    }
+
+    /// Bytes of the GPU that are free, and that it has in all.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    pub fn memory(&self) -> Result<(usize, usize), CudaError> {
+        self.gpu.memory()
+    }
+
+    /// Bytes a second, read and written together, of copies on the GPU.
+    ///
+    /// # Errors
+    /// `Memory` when there is no room for what is copied; those of the driver.
+    pub fn copy_rate(&self) -> Result<f64, CudaError> {
+        let _lock = self.lock();
+        super::peak::copy_rate(&self.gpu)
+    }
+
+    /// Multiplications and additions a second of the GPU's tensor cores with what matrices of `dtype` are multiplied by,
+    /// as the instructions that the kernels use reach them; `None` where the kernels use none.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    pub fn matrix_rate(&self, dtype: DType) -> Result<Option<f64>, CudaError> {
+        let _lock = self.lock();
+        super::peak::matrix_rate(&self.gpu, dtype)
+    }
+
+    /// Times products of `tokens` rows with a matrix `[outputs, inputs]` of `dtype` that no cache holds.
+    ///
+    /// # Errors
+    /// `Memory` when there is no room for a gigabyte of matrices; those of compiling and of the driver.
+    pub fn product_seconds(&self, dtype: DType, shape: [usize; 2], tokens: usize) -> Result<ProductSeconds> {
+        let _lock = self.lock();
+        super::peak::product_seconds(&self.gpu, dtype, shape, tokens, 1 << 30)
+    }
+
+    /// The right to work in the buffers and on the GPU's stream: what others started there while launches are recorded
+    /// would become part of the recording.
+    fn lock(&self) -> MutexGuard<'_, BatchState> {
+        self.scratch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A pass over the rows of `table`.
+    fn pass<'b>(&self, table: BatchTable, recorded: bool) -> Pass<'b, CudaDevice> {
+        let at = |buffer: &Buffer| DeviceFloats(buffer.address());
+        let PassBuffers { hidden, qkv, attended, up_gate, .. } = &self.buffers;
+        let [hidden, projected, mixed, activated] = [hidden, qkv, attended, up_gate].map(at);
+        Pass {
+            batch: table,
+            hidden,
+            projected,
+            mixed,
+            layer_inputs: DeviceFloats(0), // no kernel computes them
+            activated: UpGate { up_gate: activated, gated: false },
+            product: DeviceFloats(0), // no kernel norms what a sub-layer puts out
+            routed: (),
+            logits: Vec::new(),
+            recorded,
+        }
+    }
+
+    /// Computes by the launches that were recorded for such a batch, or records them now; whether it could.
+    fn recorded<'b>(
+        &self,
+        state: &mut BatchState,
+        table: BatchTable,
+        compute: &mut dyn FnMut(&mut Pass<'b, CudaDevice>) -> Result<()>,
+    ) -> bool {
+        let recording = match state.recordings.iter().position(|(other, _)| *other == table) {
+            Some(index) => Ok(state.recordings.remove(index).1),
+            None => {
+                state.make_room(self.recordings_bytes);
+                Recording::new(&self.gpu, &mut || compute(&mut self.pass(table, true)))
+            }
+        };
+        // SAFETY: the launches work in the weights and the buffers of this device, and in the table of the batch, whose
+        // addresses are compared; the addresses of pages are in the table.
+        let started = recording.and_then(|recording| Ok(unsafe { recording.replay() }.map(|()| recording)?));
+        match started {
+            Ok(recording) => state.keep(table, recording, self.recordings_bytes),
+            Err(error) => {
+                // What was recorded may be what there is no memory for. An error that lasts is the next launch's too.
+                tracing::debug!(%error, "a step is computed without a recording");
+                state.recordings.clear();
+                state.unrecordable = Some(table);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Appends what is left of the wanted logits, and looks at what the cache could not hold: one wait for both.
+    fn finish(
+        &self,
+        state: &BatchState,
+        batch: &Batch<'_, Buffer>,
+        table: BatchTable,
+        logits: &mut Vec<f32>,
+    ) -> Result<()> {
+        let left = table.wanted_rows * self.sizes.vocab - logits.len();
+        memory::grow(logits, left, "logits")?;
+        let mut word = [0; 8];
+        self.buffers.logits.append_floats(left, logits, &state.table, &mut word)?;
+        let Some((layer, row, value)) = overflow(word) else { return Ok(()) };
+        let of_row = batch.sequences.iter().find(|sequence| sequence.rows.contains(&row));
+        let of_row = of_row.ok_or_else(|| Error::Internal(format!("the GPU names row {row} of {}", batch.rows)))?;
+        let position = of_row.start + row - of_row.rows.start;
+        Err(Error::CacheOverflow { layer, position, value, dtype: self.kv_dtype })
+    }
+
+    /// All rows of a batch.
+    fn rows<'a>(&self, table: &BatchTable, source: RowSource<'a>, from: DeviceFloats, stride: usize) -> Rows<'a> {
+        Rows { source, address: from.0, stride, gather: 0, count: table.rows }
+    }
+
+    fn qkv_width(&self) -> usize {
+        (self.sizes.queries + 2 * self.sizes.kv_heads) * self.sizes.head_dim
+    }
+
+    /// In how many parts positions up to `longest` are attended to, a power of two, so that there are blocks for the whole
+    /// GPU.
+    fn parts(&self, rows: usize, tiles: usize, longest: usize) -> usize {
+        let seen = self.sizes.window.map_or(longest, |window| longest.min(window));
+        let wanted = (2 * self.gpu.processors()).div_ceil(self.sizes.kv_heads * tiles.max(1));
+        let most = MOST_PARTS.min(GPU_ATTENTION_PARTS / rows.max(1));
+        let parts = wanted.min(seen.div_ceil(PART_POSITIONS)).min(most).max(1);
+        1 << parts.ilog2()
+    }
+}
+
+/// The outputs of the up projection, and of the gate after them in each row; the down projection applies the activation.
+#[derive(Clone, Copy, Debug)]
+pub struct UpGate {
+    up_gate: DeviceFloats,
+    gated: bool,
+}
+
+impl Device for CudaDevice {
+    type Matrix = DeviceMatrix;
+    type Norm = DeviceNorm;
+    type Vector = Infallible; // no kernel reads one
+    type Page = Buffer;
+    type Buffer = DeviceFloats;
+    type Activated = UpGate;
+    type Routed = ();
+    type Batch<'b> = BatchTable;
+
+    const COPY_PAGE: Option<CopyPage<Buffer>> = None;
+    const HIDDEN_STATES: bool = false;
+    const BATCH_INVARIANT: bool = false; // attention's parts and the products' forms depend on the rows
+
+    fn matrix(&self, weights: &Weights, linear: &LinearWeights) -> Result<DeviceMatrix> {
+        DeviceMatrix::new(&*self.gpu, &self.weights, weights, linear)
+    }
+
+    fn load_norm(&self, _: &Weights, norm: &NormWeights) -> Result<DeviceNorm> {
+        DeviceNorm::new(&self.weights, norm)
+    }
+
+    fn vector(&self, _: &Weights, _: &TensorInfo) -> Result<Infallible> {
+        Err(no_kernel())
+    }
+
+    fn kv_size(spec: &ModelSpec, dtype: KvDtype) -> KvSize {
+        KvSize::of_gpu(spec, dtype)
+    }
+
+    fn pages(&self) -> AllocatePage<Buffer> {
+        let (gpu, bytes) = (Arc::clone(&self.gpu), self.page_bytes);
+        Arc::new(move |_| Ok(Buffer::new(&gpu, "a page of the KV cache", bytes)?))
+    }
+
+    fn run<'b>(
+        &self,
+        batch: Batch<'b, Buffer>,
+        compute: &mut dyn FnMut(&mut Pass<'b, Self>) -> Result<()>,
+    ) -> Result<Vec<f32>> {
+        let mut scratch = self.lock();
+        if batch.rows > self.buffers.rows {
+            return Err(Error::Internal(format!(
+                "{} rows at a time, expected at most {}",
+                batch.rows, self.buffers.rows
+            )));
+        }
+        let parts = |rows, tiles, longest| self.parts(rows, tiles, longest);
+        let table = BatchTable::upload(&batch, &self.kernels.attention, parts, &self.gpu, &mut scratch.table)?;
+        // Steps of generation follow each other by the thousand, with the same launches but for the table.
+        let again = table.rows == batch.sequences.len() && table.wanted_rows == table.rows && table.rows <= FEW_TOKENS;
+        let known = scratch.last == Some(table) || scratch.recordings.iter().any(|(other, _)| *other == table);
+        let seen = again && known && scratch.unrecordable != Some(table);
+        let mut pass = self.pass(table, false);
+        if !(seen && self.recorded(&mut scratch, table, compute)) {
+            compute(&mut pass)?;
+            if again {
+                scratch.last = Some(table);
+            }
+            scratch.unrecordable.take_if(|other| *other != table);
+        }
+        self.finish(&scratch, &batch, table, &mut pass.logits)?;
+        Ok(pass.logits)
+    }
+
+    fn embed(&self, table: &BatchTable, embedding: &DeviceMatrix, _: f32, hidden: &mut DeviceFloats) -> Result<()> {
+        let given = Embed {
+            weight: embedding.part.weight,
+            ids: table.ids,
+            out: hidden.0,
+            width: self.sizes.hidden as i32,
+            row_bytes: embedding.row_bytes as i32,
+        };
+        let function = embedding.kernels.embed()?;
+        Ok(self.multiplier.launch(function, LaunchShape::new([table.rows, 1, 1], 256), &given)?)
+    }
+
+    fn norm_project(
+        &self,
+        table: &BatchTable,
+        hidden: &DeviceFloats,
+        norm: Option<&DeviceNorm>,
+        matrices: &[&DeviceMatrix],
+        projected: &mut DeviceFloats,
+    ) -> Result<()> {
+        let rows = self.rows(table, RowSource::Normed(norm.ok_or_else(no_kernel)?), *hidden, self.sizes.hidden);
+        let target = ProductTarget { address: projected.0, width: self.qkv_width(), add: false };
+        Ok(self.multiplier.multiply(rows, matrices, target)?)
+    }
+
+    fn rotate_and_store(
+        &self,
+        table: &mut BatchTable,
+        layer: usize,
+        HeadOptions { q_norm: q, k_norm: k, .. }: HeadOptions<'_, Self>,
+        qkv: &mut DeviceFloats,
+    ) -> Result<()> {
+        let LaunchSizes { queries, kv_heads, head_dim, pairs, interleaved, .. } = self.sizes;
+        let weight = |norm: Option<&DeviceNorm>| norm.map_or((0, 0), |norm| (norm.weight.address, norm.weight.code));
+        let bias = |norm: Option<&DeviceNorm>| norm.map_or((0, 0), |norm| (norm.bias.address, norm.bias.code));
+        let any = q.or(k);
+        let given = Rotate {
+            qkv: qkv.0,
+            cos: table.cos,
+            sin: table.sin,
+            q_norm: weight(q).0,
+            q_bias: bias(q).0,
+            k_norm: weight(k).0,
+            k_bias: bias(k).0,
+            places: table.places,
+            pages: table.pages,
+            overflow: table.overflow,
+            heads: queries as i32,
+            kv_heads: kv_heads as i32,
+            dim: head_dim as i32,
+            pairs: pairs as i32,
+            interleaved: i32::from(interleaved),
+            halves: i32::from(self.kv_dtype == KvDtype::F16),
+            layer: layer as i32,
+            layer_norm: i32::from(any.is_some_and(|norm| norm.layer)),
+            q_norm_code: weight(q).1,
+            q_bias_code: bias(q).1,
+            k_norm_code: weight(k).1,
+            k_bias_code: bias(k).1,
+            eps: any.map_or(0.0, |norm| norm.eps),
+            unused: 0,
+        };
+        const WARPS: usize = 4; // `ROTATE_WARPS` of `steps.cu`
+        let shape = LaunchShape::new([table.rows, (queries + 2 * kv_heads).div_ceil(WARPS), 1], 32 * WARPS);
+        Ok(self.multiplier.launch(self.kernels.rotate, shape, &given)?)
+    }
+
+    fn attend(
+        &self,
+        table: &BatchTable,
+        layer: usize,
+        options: &AttentionOptions<Self>,
+        qkv: &DeviceFloats,
+        attended: &mut DeviceFloats,
+    ) -> Result<()> {
+        let given = Attend {
+            qkv: qkv.0,
+            out: attended.0,
+            pages: table.pages,
+            partial: self.buffers.partial.address(),
+            arrived: self.buffers.arrived.address(),
+            heads: self.sizes.queries as i32,
+            kv_heads: self.sizes.kv_heads as i32,
+            layer: layer as i32,
+            window: options.window.unwrap_or(0) as i32,
+            scale: options.scoring.scale,
+            ..Attend::default()
+        };
+        Ok(self.kernels.attention.launch(&self.multiplier, table.queries, given)?)
+    }
+
+    fn norm_up_activate(
+        &self,
+        table: &BatchTable,
+        hidden: &DeviceFloats,
+        norm: Option<&DeviceNorm>,
+        up: &DeviceMatrix,
+        activation: &Activation<DeviceMatrix>,
+        _: &DeviceMatrix,
+        activated: &mut UpGate,
+    ) -> Result<()> {
+        let rows = self.rows(table, RowSource::Normed(norm.ok_or_else(no_kernel)?), *hidden, self.sizes.hidden);
+        let width = |products: usize| products * self.sizes.feed_forward;
+        let target = |width| ProductTarget { address: activated.up_gate.0, width, add: false };
+        match activation {
+            Activation::SwiGlu { gate } => self.multiplier.multiply(rows, &[up, gate], target(width(2)))?,
+            Activation::GeluTanh => self.multiplier.multiply(rows, &[up], target(width(1)))?,
+            Activation::GeGlu { .. }
+            | Activation::GeGluErf { .. }
+            | Activation::ClampedSwiGlu { .. }
+            | Activation::Gelu => return Err(no_kernel()),
+        }
+        activated.gated = activation.gate().is_some();
+        Ok(())
+    }
+
+    fn linear_add(
+        &self,
+        table: &BatchTable,
+        operand: Operand<'_, Self>,
+        matrix: &DeviceMatrix,
+        _: Output<'_, Self>,
+        _: &mut DeviceFloats,
+        hidden: &mut DeviceFloats,
+    ) -> Result<()> {
+        let ff = self.sizes.feed_forward;
+        let rows = match operand {
+            Operand::Mixed(x) => self.rows(table, RowSource::Plain, *x, matrix.inputs),
+            Operand::Activated(UpGate { up_gate, gated: true }) => {
+                self.rows(table, RowSource::SwiGlu { offset: ff }, *up_gate, 2 * ff)
+            }
+            Operand::Activated(UpGate { up_gate, gated: false }) => self.rows(table, RowSource::Gelu, *up_gate, ff),
+        };
+        let target = ProductTarget { address: hidden.0, width: self.sizes.hidden, add: true };
+        Ok(self.multiplier.multiply(rows, &[matrix], target)?)
+    }
+
+    fn keep_wanted(&self, _: &mut Pass<'_, Self>) -> Result<()> {
+        Ok(()) // `logits` reads only the wanted rows
+    }
+
+    fn logits(
+        &self,
+        table: &BatchTable,
+        hidden: &DeviceFloats,
+        norm: &DeviceNorm,
+        head: &DeviceMatrix,
+        _: &Multipliers,
+        logits: &mut Vec<f32>,
+    ) -> Result<()> {
+        let vocab = self.sizes.vocab;
+        let rows = Rows {
+            source: RowSource::Normed(norm),
+            address: hidden.0,
+            stride: self.sizes.hidden,
+            gather: table.wanted,
+            count: table.wanted_rows,
+        };
+        let target = ProductTarget { address: self.buffers.logits.address(), width: vocab, add: false };
+        // `run` reads the last slice, which is the only one of what is recorded.
+        let mut left = table.wanted_rows;
+        self.multiplier.multiply_slices(rows, head, GPU_LOGIT_ROWS, target, |rows| {
+            left -= rows;
+            if left > 0 {
+                memory::grow(logits, rows * vocab, "logits")?;
+                self.buffers.logits.append_floats(rows * vocab, logits, &self.buffers.logits, &mut [])?;
+            }
+            Ok(())
+        })
+    }
+}
+
+const _: () = assert!(GPU_ATTENTION_PARTS <= PREFILL_CHUNK, "parts are for few rows");
+const _: () = assert!(FEW_TOKENS <= GPU_LOGIT_ROWS, "what is recorded has one slice of logits");

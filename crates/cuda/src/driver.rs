@@ -1,0 +1,391 @@
+//! A real GPU, by the driver's interface.
+
+use super::gpu::{Function, LaunchShape, Launcher, PLAIN_SHARED};
+use super::modules::Module;
+use super::nvrtc::Nvrtc;
+use crate::error::CudaError;
+use cudarc::driver::{result, sys};
+use model_factory_dtypes::LOWEST_CUDA;
+use model_factory_engine::error::Error;
+use std::collections::HashMap;
+use std::ffi::{CString, c_void};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+
+/// Held for writing while launches are recorded, for reading by what may wait for the whole context meanwhile, of which all
+/// GPUs of a process are users: the driver allows no waiting for a stream that is being recorded.
+static RECORDING: RwLock<()> = RwLock::new(());
+
+/// Bytes that are read from the GPU at a time: the logits of a token are about as many, and a few bytes come with them.
+const STAGED: usize = (1 << 20) + 4096;
+
+/// A GPU with its primary context and a stream of its own.
+#[derive(Debug)]
+pub(super) struct DriverGpu {
+    device: sys::CUdevice,
+    context: sys::CUcontext,
+    stream: sys::CUstream,
+    /// What kernels are chosen by: what they are compiled for, or less where a test asks for that.
+    capability: (u32, u32),
+    compiled_for: (u32, u32),
+    processors: usize,
+    compiler: Arc<Nvrtc>,
+    /// [`STAGED`] bytes of main memory that the GPU writes to without the driver's help.
+    staging: Mutex<*mut u8>,
+    modules: Mutex<HashMap<Module, usize>>,
+}
+
+// SAFETY: contexts, streams and modules of the driver may be used by any thread, and by several at once; every call here
+// makes the context the thread's own first.
+unsafe impl Send for DriverGpu {}
+// SAFETY: as above.
+unsafe impl Sync for DriverGpu {}
+
+impl DriverGpu {
+    /// The GPU with this UUID (`GPU-...`), or, where that is not known, of this index in the driver's order.
+    ///
+    /// # Errors
+    /// `NoDriver`, `DriverTooOld`, `NoGpu`, `NoCompiler`, `CompilerTooNew`, `Driver`.
+    pub(super) fn open(uuid: Option<&str>, index: usize) -> Result<DriverGpu, CudaError> {
+        // SAFETY: it looks for the library and does nothing with it.
+        if !unsafe { sys::is_culib_present() } {
+            return Err(CudaError::NoDriver);
+        }
+        step("starting the driver", result::init())?;
+        let version = version()?;
+        // The report says so before, where NVML is there to ask.
+        if version < (LOWEST_CUDA.0 as i32, LOWEST_CUDA.1 as i32) {
+            return Err(CudaError::DriverTooOld { found: version });
+        }
+        let device = find(uuid, index)?;
+        let attribute = |attribute| {
+            // SAFETY: the driver has returned the device.
+            step("asking for an attribute", unsafe { result::device::get_attribute(device, attribute) })
+        };
+        use sys::CUdevice_attribute_enum as Attribute;
+        let major = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
+        let minor = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+        let processors = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
+        let compiler = Nvrtc::load(Some(version))?;
+        // SAFETY: as above; it is released when the GPU is dropped.
+        let context = step("taking the GPU's context", unsafe { result::primary_ctx::retain(device) })?;
+        let capability = (major.unsigned_abs(), minor.unsigned_abs());
+        let mut gpu = DriverGpu {
+            device,
+            context,
+            stream: std::ptr::null_mut(),
+            capability,
+            compiled_for: capability,
+            processors: processors.unsigned_abs() as usize,
+            compiler,
+            staging: Mutex::new(std::ptr::null_mut()),
+            modules: Mutex::default(),
+        };
+        gpu.bind()?;
+        // Given back before the GPU, which takes it too, when one of these steps fails.
+        let _apart = apart();
+        // SAFETY: the context is current; the memory is freed when the GPU is dropped.
+        let staging = step("allocating pinned memory", unsafe { result::malloc_host(STAGED, 0) })?;
+        // SAFETY: as many bytes were allocated.
+        unsafe { staging.cast::<u8>().write_bytes(0, STAGED) };
+        gpu.staging = Mutex::new(staging.cast());
+        gpu.stream = step("creating a stream", result::stream::create(result::stream::StreamKind::NonBlocking))?;
+        Ok(gpu)
+    }
+
+    /// Makes the context that of this thread.
+    fn bind(&self) -> Result<(), CudaError> {
+        // SAFETY: the context is retained until the GPU is dropped.
+        step("entering the GPU's context", unsafe { result::ctx::set_current(self.context) })
+    }
+
+    /// The same where something is given back, which is tried at any rate: as a rule the context is the thread's already.
+    fn bind_to_free(&self) {
+        let _ = self.bind();
+    }
+
+    /// The GPU, with kernels chosen as for one of `capability` where that is less than its own.
+    #[cfg(test)]
+    pub(super) fn acting_as(mut self, capability: (u32, u32)) -> DriverGpu {
+        self.capability = capability.min(self.compiled_for);
+        self
+    }
+
+    /// The GPU, with tiles chosen as for so many multiprocessors.
+    #[cfg(test)]
+    pub(super) fn with_processors(mut self, processors: usize) -> DriverGpu {
+        self.processors = processors;
+        self
+    }
+
+    /// Waits for all that was started.
+    fn wait(&self) -> Result<(), CudaError> {
+        // SAFETY: the stream is the GPU's own.
+        step("waiting for the GPU", unsafe { result::stream::synchronize(self.stream) })
+    }
+
+    fn module(&self, module: Module) -> Result<sys::CUmodule, CudaError> {
+        let mut modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(loaded) = modules.get(&module) {
+            return Ok(*loaded as sys::CUmodule);
+        }
+        // Compiling takes seconds and asks nothing of the driver: it holds no recording up.
+        let image = self.compiler.compile(module, self.compiled_for)?;
+        let _apart = apart();
+        // SAFETY: the image is machine code that knows its length, or text that ends with a zero; the driver copies it.
+        let loaded = step("loading kernels", unsafe { result::module::load_data(image.0.as_ptr().cast()) })?;
+        modules.insert(module, loaded as usize);
+        Ok(loaded)
+    }
+}
+
+impl Launcher for DriverGpu {
+    fn capability(&self) -> (u32, u32) {
+        self.capability
+    }
+
+    fn processors(&self) -> usize {
+        self.processors
+    }
+
+    fn allocate(&self, what: &'static str, bytes: usize) -> Result<u64, CudaError> {
+        self.bind()?;
+        let allocated = {
+            let _apart = apart();
+            // SAFETY: the context is current.
+            unsafe { result::malloc_sync(bytes) }
+        };
+        match allocated {
+            Err(error) if error.0 == sys::cudaError_enum::CUDA_ERROR_OUT_OF_MEMORY => {
+                let free = self.memory().map_or(0, |(free, _)| free);
+                Err(CudaError::Memory { what, bytes, free })
+            }
+            other => step("allocating memory", other),
+        }
+    }
+
+    unsafe fn free(&self, address: u64, _: usize) {
+        self.bind_to_free();
+        let _apart = apart();
+        // SAFETY: the caller's. Freeing waits for what runs; an error then is one of a kernel before, which the next
+        // call that can fail tells.
+        let _ = unsafe { result::free_sync(address) };
+    }
+
+    unsafe fn upload(&self, from: &[u8], to: u64) -> Result<(), CudaError> {
+        self.bind()?;
+        // SAFETY: the caller's for the GPU's side; `from` is not given back before the stream has been waited for.
+        let copied = unsafe { result::memcpy_htod_async(to, from, self.stream) };
+        // Where GPUs read pageable memory themselves, the copy may still be under way.
+        self.wait()?;
+        step("copying to the GPU", copied)
+    }
+
+    unsafe fn download(&self, pieces: &mut [(u64, &mut [u8])]) -> Result<(), CudaError> {
+        self.bind()?;
+        let staging = self.staging.lock().unwrap_or_else(PoisonError::into_inner);
+        let chunks = pieces.iter_mut().flat_map(|(from, to)| {
+            let starts = (*from..).step_by(STAGED);
+            starts.zip(to.chunks_mut(STAGED))
+        });
+        let mut chunks = chunks.peekable();
+        while chunks.peek().is_some() {
+            let (mut room, mut copied, mut staged) = (STAGED, Ok(()), Vec::new());
+            while let Some((from, to)) = chunks.next_if(|(_, to)| to.len() <= room) {
+                // SAFETY: `STAGED` bytes were allocated, of which `room` are left; the lock leaves them to this call.
+                let part = unsafe { std::slice::from_raw_parts_mut(staging.add(STAGED - room), to.len()) };
+                room -= to.len();
+                if copied.is_ok() {
+                    // SAFETY: the caller's; what was staged is not read before the stream has been waited for.
+                    copied = unsafe { result::memcpy_dtoh_async(part, from, self.stream) };
+                }
+                staged.push((part, to));
+            }
+            self.wait()?;
+            step("copying from the GPU", copied)?;
+            staged.into_iter().for_each(|(part, to)| to.copy_from_slice(part));
+        }
+        Ok(())
+    }
+
+    fn function(&self, module: Module, name: &str) -> Result<Function, CudaError> {
+        self.bind()?;
+        let loaded = self.module(module)?;
+        let name = CString::new(name).unwrap_or_default();
+        let _apart = apart();
+        // SAFETY: modules stay loaded as long as the GPU.
+        let function = step("looking up a kernel", unsafe { result::module::get_function(loaded, name) })?;
+        Ok(Function(function as usize))
+    }
+
+    fn memory(&self) -> Result<(usize, usize), CudaError> {
+        self.bind()?;
+        step("asking for the free memory", result::mem_get_info())
+    }
+
+    fn record(&self, launches: &mut dyn FnMut() -> Result<(), Error>) -> Result<(usize, usize), Error> {
+        self.bind()?;
+        let _alone = RECORDING.write().unwrap_or_else(PoisonError::into_inner);
+        // Other threads may copy meanwhile, on streams of their own.
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        // SAFETY: the stream is the GPU's own, and the caller starts nothing else on it: the decoder's lock.
+        step("beginning a graph", unsafe { result::stream::begin_capture(self.stream, mode) })?;
+        let launched = launches();
+        // SAFETY: it was begun above.
+        let graph = step("ending a graph", unsafe { result::stream::end_capture(self.stream) });
+        // A launch that failed says more than the end of a recording that it broke.
+        match (launched, graph) {
+            (Ok(()), Ok(graph)) => {
+                let mut nodes = 0;
+                // SAFETY: the graph was ended above; without an array only the number is written.
+                let counted = unsafe { sys::cuGraphGetNodes(graph, std::ptr::null_mut(), &mut nodes) }.result();
+                // SAFETY: as above.
+                let made = counted
+                    .and_then(|()| unsafe { result::graph::instantiate(graph, sys::CUgraphInstantiate_flags(0)) });
+                destroy(graph);
+                step("making a graph ready", made).map(|made| (made as usize, nodes)).map_err(Error::from)
+            }
+            (Err(error), Ok(graph)) => {
+                destroy(graph);
+                Err(error)
+            }
+            (Err(error), Err(_)) => Err(error),
+            (Ok(()), Err(error)) => Err(error.into()),
+        }
+    }
+
+    unsafe fn replay(&self, recording: usize) -> Result<(), CudaError> {
+        self.bind()?;
+        // SAFETY: the caller's.
+        step("starting a graph", unsafe { result::graph::launch(recording as sys::CUgraphExec, self.stream) })
+    }
+
+    unsafe fn forget(&self, recording: usize) {
+        self.bind_to_free();
+        // SAFETY: the caller's. There is nobody to tell of an error.
+        let _ = unsafe { result::graph::exec_destroy(recording as sys::CUgraphExec) };
+    }
+
+    unsafe fn launch(
+        &self,
+        function: Function,
+        shape: LaunchShape,
+        arguments: *const c_void,
+        _: usize,
+    ) -> Result<(), CudaError> {
+        self.bind()?;
+        let function = function.0 as sys::CUfunction;
+        if shape.shared > PLAIN_SHARED {
+            let allowed = sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            // SAFETY: the function is one of a loaded module.
+            let set = unsafe { result::function::set_function_attribute(function, allowed, shape.shared as i32) };
+            step("asking for shared memory", set)?;
+        }
+        let [x, y, z] = shape.grid;
+        let mut parameters = [arguments.cast_mut()];
+        // SAFETY: the caller's; the driver copies the parameter before it returns.
+        let launched = unsafe {
+            result::launch_kernel(
+                function,
+                (x, y, z),
+                (shape.threads, 1, 1),
+                shape.shared,
+                self.stream,
+                &mut parameters,
+            )
+        };
+        step("starting a kernel", launched)
+    }
+}
+
+impl Drop for DriverGpu {
+    fn drop(&mut self) {
+        self.bind_to_free();
+        let _apart = apart();
+        let modules = self.modules.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for module in modules.values() {
+            // SAFETY: nothing that could use its kernels outlives the GPU. There is nobody to tell of an error.
+            let _ = unsafe { result::module::unload(*module as sys::CUmodule) };
+        }
+        let staging = *self.staging.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if !staging.is_null() {
+            // SAFETY: `open` allocated it, and nothing copies any more.
+            let _ = unsafe { result::free_host(staging.cast()) };
+        }
+        if !self.stream.is_null() {
+            // SAFETY: the stream is the GPU's own, and this the last use of it.
+            let _ = unsafe { result::stream::destroy(self.stream) };
+        }
+        // SAFETY: the context was retained once, by `open`.
+        let _ = unsafe { result::primary_ctx::release(self.device) };
+    }
+}
+
+/// Waits until nothing is recorded, and holds recordings up until it is dropped.
+fn apart() -> RwLockReadGuard<'static, ()> {
+    RECORDING.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Frees a graph. What was made of it does not need it.
+fn destroy(graph: sys::CUgraph) {
+    if !graph.is_null() {
+        // SAFETY: a recording made it, and this is the last use of it. There is nobody to tell of an error.
+        let _ = unsafe { result::graph::destroy(graph) };
+    }
+}
+
+/// The CUDA version that the driver is of.
+fn version() -> Result<(i32, i32), CudaError> {
+    let mut version = 0;
+    // SAFETY: it is valid for writing.
+    step("asking for the driver's version", unsafe { sys::cuDriverGetVersion(&mut version) }.result())?;
+    Ok((version / 1000, version % 1000 / 10))
+}
+
+/// The device of the driver that is meant.
+fn find(uuid: Option<&str>, index: usize) -> Result<sys::CUdevice, CudaError> {
+    let count = step("counting GPUs", result::device::get_count())?;
+    let mut by_index = None;
+    for ordinal in 0..count {
+        let device = step("asking for a GPU", result::device::get(ordinal))?;
+        if ordinal.unsigned_abs() as usize == index {
+            by_index = Some(device);
+        }
+        if let Some(uuid) = uuid {
+            let own = step("asking for a GPU's UUID", result::device::get_uuid(device))?;
+            if spelled(own.bytes.map(|byte| byte as u8)) == uuid {
+                return Ok(device);
+            }
+        }
+    }
+    let asked = uuid.map_or_else(|| format!("number {index}"), str::to_owned);
+    match by_index {
+        // The slices of a divided GPU have names of their own, which the driver does not spell.
+        Some(device) if uuid.is_none_or(|uuid| uuid.starts_with("MIG-")) => Ok(device),
+        _ => Err(CudaError::NoGpu { asked, count: count.unsigned_abs() as usize }),
+    }
+}
+
+/// A UUID as NVML spells it.
+fn spelled(bytes: [u8; 16]) -> String {
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("GPU-{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+}
+
+fn step<T>(step: &'static str, result: Result<T, result::DriverError>) -> Result<T, CudaError> {
+    result.map_err(|error| {
+        let text =
+            error.error_string().map_or_else(|_| "an unknown error".into(), |text| text.to_string_lossy().into());
+        CudaError::Driver { step, code: error.0 as u32, text }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::spelled;
+
+    #[test]
+    fn spells_a_uuid_as_nvml_does() {
+        let bytes = [0x12, 0xab, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 0xff];
+        assert_eq!(spelled(bytes), "GPU-12ab0001-0203-0405-0607-08090a0b0cff");
+    }
+}

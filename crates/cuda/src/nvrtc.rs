@@ -1,0 +1,235 @@
+//! NVRTC, the compiler of kernels, loaded at run time: any version from 11.2 on, by the few functions that are used here.
+//! What it compiled once is kept for the process: several models share kernels.
+
+use super::modules::Module;
+use crate::error::{CudaError, NVRTC_VARIABLE};
+use libloading::{Library, Symbol};
+use std::collections::HashMap;
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::ptr::null;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Names of the library, the newest first.
+const NAMES: &[&str] = if cfg!(windows) {
+    &["nvrtc64_130_0.dll", "nvrtc64_120_0.dll", "nvrtc64_112_0.dll"]
+} else {
+    &["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so"]
+};
+
+type Program = *mut c_void;
+type Size = unsafe extern "C" fn(Program, *mut usize) -> c_int;
+type Text = unsafe extern "C" fn(Program, *mut c_char) -> c_int;
+
+/// The compiler of this process, once it was loaded.
+static LOADED: Mutex<Option<Arc<Nvrtc>>> = Mutex::new(None);
+
+/// The loaded compiler.
+#[derive(Debug)]
+pub(super) struct Nvrtc {
+    library: Library,
+    images: Mutex<HashMap<Compiled, Arc<Image>>>,
+}
+
+/// A source and the options, the architecture among them.
+type Compiled = (String, [String; 3]);
+
+/// Machine code for one kind of GPU, or PTX that the driver translates, with a zero after it.
+#[derive(Debug)]
+pub(super) struct Image(pub(super) Vec<u8>);
+
+impl Nvrtc {
+    /// Loads the library, or returns the one that was loaded: the one that [`NVRTC_VARIABLE`] names, or else the first of
+    /// the usual names whose code a driver of this CUDA version loads. Drivers load what an earlier major version compiled.
+    ///
+    /// # Errors
+    /// `NoCompiler` when none can be loaded, `CompilerTooNew` when the driver is older than all that can be, `Driver` when
+    /// what can be loaded is no NVRTC or does not answer.
+    pub(super) fn load(driver: Option<(i32, i32)>) -> Result<Arc<Nvrtc>, CudaError> {
+        let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(nvrtc) = &*loaded {
+            return Ok(Arc::clone(nvrtc));
+        }
+        let nvrtc = Nvrtc::first_of(Nvrtc::names(), driver)?;
+        Ok(Arc::clone(loaded.insert(Arc::new(nvrtc))))
+    }
+
+    /// The names of libraries to try.
+    pub(super) fn names() -> Vec<String> {
+        let given = std::env::var(NVRTC_VARIABLE).ok().filter(|path| !path.is_empty());
+        given.map_or_else(|| NAMES.iter().map(|name| (*name).to_owned()).collect(), |path| vec![path])
+    }
+
+    /// The first of `tried` that can be used with a driver of this CUDA version, and the errors of [`load`](Self::load).
+    pub(super) fn first_of(tried: Vec<String>, driver: Option<(i32, i32)>) -> Result<Nvrtc, CudaError> {
+        let (mut too_new, mut unsound) = (None, None);
+        for name in &tried {
+            // SAFETY: loading NVRTC runs nothing but its own initialisation.
+            let Ok(library) = (unsafe { Library::new(name) }) else { continue };
+            let nvrtc = Nvrtc { library, images: Mutex::default() };
+            match (nvrtc.version(), driver) {
+                (Err(error), _) => unsound = Some(error),
+                (Ok(version), Some(driver)) if driver.0 < version.0 => {
+                    too_new = Some(CudaError::CompilerTooNew { version, driver });
+                }
+                (Ok(_), _) => return Ok(nvrtc),
+            }
+        }
+        Err(too_new.or(unsound).unwrap_or(CudaError::NoCompiler { tried }))
+    }
+
+    /// Major and minor version.
+    pub(super) fn version(&self) -> Result<(i32, i32), CudaError> {
+        // SAFETY: the signature is that of NVRTC's documentation.
+        let version: Symbol<'_, unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int> =
+            unsafe { self.symbol(b"nvrtcVersion")? };
+        let (mut major, mut minor) = (0, 0);
+        // SAFETY: both are valid for writing.
+        let code = unsafe { version(&mut major, &mut minor) };
+        answer("the version of NVRTC", code)?;
+        Ok((major, minor))
+    }
+
+    /// The compute capabilities it compiles for, as `10 * major + minor`.
+    pub(super) fn architectures(&self) -> Result<Vec<i32>, CudaError> {
+        // SAFETY: as above.
+        let count: Symbol<'_, unsafe extern "C" fn(*mut c_int) -> c_int> =
+            unsafe { self.symbol(b"nvrtcGetNumSupportedArchs")? };
+        let mut all = 0;
+        // SAFETY: it is valid for writing.
+        answer("the architectures of NVRTC", unsafe { count(&mut all) })?;
+        let mut architectures = vec![0; usize::try_from(all).unwrap_or(0)];
+        // SAFETY: as above.
+        let list: Symbol<'_, unsafe extern "C" fn(*mut c_int) -> c_int> =
+            unsafe { self.symbol(b"nvrtcGetSupportedArchs")? };
+        // SAFETY: there is room for as many as it has just said.
+        answer("the architectures of NVRTC", unsafe { list(architectures.as_mut_ptr()) })?;
+        Ok(architectures)
+    }
+
+    /// Compiles `module` for GPUs of `capability`: to machine code where this version knows them, else to PTX for the
+    /// nearest older ones. What was compiled before is returned again.
+    ///
+    /// # Errors
+    /// `Capability` when the GPUs are older than all it knows; `Compile`.
+    pub(super) fn compile(&self, module: Module, capability: (u32, u32)) -> Result<Arc<Image>, CudaError> {
+        let wanted = (10 * capability.0 + capability.1) as i32;
+        let known = self.architectures()?;
+        let nearest = known.iter().copied().filter(|architecture| *architecture <= wanted).max();
+        let architecture = match nearest {
+            Some(same) if same == wanted => format!("sm_{same}"),
+            Some(older) => format!("compute_{older}"),
+            None => return Err(CudaError::Capability { version: self.version()?, capability }),
+        };
+        self.compile_for(module, &architecture)
+    }
+
+    /// As [`compile`](Self::compile), to PTX for `compute_NN` and to machine code for `sm_NN`.
+    pub(super) fn compile_for(&self, module: Module, architecture: &str) -> Result<Arc<Image>, CudaError> {
+        // Sums and products are rounded as written: kernels ask for fused ones by name.
+        let options = [format!("--gpu-architecture={architecture}"), "--std=c++17".into(), "--fmad=false".into()];
+        let key: Compiled = (module.source(), options);
+        let mut images = self.images.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(image) = images.get(&key) {
+            return Ok(Arc::clone(image));
+        }
+        let image = Arc::new(self.compile_anew(module, architecture, &key)?);
+        images.insert(key, Arc::clone(&image));
+        Ok(image)
+    }
+
+    fn compile_anew(
+        &self,
+        module: Module,
+        architecture: &str,
+        (source, options): &Compiled,
+    ) -> Result<Image, CudaError> {
+        let (source, name) = (text(source.clone()), text(module.name()));
+        let options = options.clone().map(text);
+        let pointers = options.each_ref().map(|option| option.as_ptr());
+        type Create = unsafe extern "C" fn(
+            *mut Program,
+            *const c_char,
+            *const c_char,
+            c_int,
+            *const *const c_char,
+            *const *const c_char,
+        ) -> c_int;
+        type Compile = unsafe extern "C" fn(Program, c_int, *const *const c_char) -> c_int;
+        // SAFETY: the signatures are those of NVRTC's documentation.
+        let (create, compile): (Symbol<'_, Create>, Symbol<'_, Compile>) =
+            unsafe { (self.symbol(b"nvrtcCreateProgram")?, self.symbol(b"nvrtcCompileProgram")?) };
+        let mut program = std::ptr::null_mut();
+        // SAFETY: both texts end with a zero and outlive the program; there are no headers.
+        let code = unsafe { create(&mut program, source.as_ptr(), name.as_ptr(), 0, null(), null()) };
+        answer("creating a program", code)?;
+        let program = Owned { nvrtc: self, program };
+        // SAFETY: the program was created above; the options end with zeros.
+        let code = unsafe { compile(program.program, pointers.len() as c_int, pointers.as_ptr()) };
+        if code != 0 {
+            let log = self.bytes(&program, b"nvrtcGetProgramLogSize", b"nvrtcGetProgramLog")?;
+            let log = String::from_utf8_lossy(&log).trim_end_matches('\0').trim().to_owned();
+            return Err(CudaError::Compile { module: module.name(), architecture: architecture.to_owned(), log });
+        }
+        let mut image = if architecture.starts_with("sm_") {
+            self.bytes(&program, b"nvrtcGetCUBINSize", b"nvrtcGetCUBIN")?
+        } else {
+            self.bytes(&program, b"nvrtcGetPTXSize", b"nvrtcGetPTX")?
+        };
+        image.push(0);
+        Ok(Image(image))
+    }
+
+    /// What `get` writes, of the length that `size` says.
+    fn bytes(&self, program: &Owned<'_>, size: &[u8], get: &[u8]) -> Result<Vec<u8>, CudaError> {
+        // SAFETY: all pairs of these functions have these signatures.
+        let (size, get): (Symbol<'_, Size>, Symbol<'_, Text>) = unsafe { (self.symbol(size)?, self.symbol(get)?) };
+        let mut len = 0;
+        // SAFETY: the program is alive; the length is valid for writing.
+        answer("the size of a result", unsafe { size(program.program, &mut len) })?;
+        let mut bytes = vec![0u8; len];
+        // SAFETY: there is room for as many bytes as it has just said.
+        answer("a result", unsafe { get(program.program, bytes.as_mut_ptr().cast()) })?;
+        Ok(bytes)
+    }
+
+    /// # Safety
+    /// The function has the type `T`.
+    unsafe fn symbol<T>(&self, name: &[u8]) -> Result<Symbol<'_, T>, CudaError> {
+        // SAFETY: the caller's.
+        unsafe { self.library.get(name) }.map_err(|error| CudaError::Driver {
+            step: "looking up a function of NVRTC",
+            code: 0,
+            text: error.to_string(),
+        })
+    }
+}
+
+/// A program, destroyed at the end.
+struct Owned<'a> {
+    nvrtc: &'a Nvrtc,
+    program: Program,
+}
+
+impl Drop for Owned<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the signature is that of NVRTC's documentation.
+        let destroy: Result<Symbol<'_, unsafe extern "C" fn(*mut Program) -> c_int>, _> =
+            unsafe { self.nvrtc.symbol(b"nvrtcDestroyProgram") };
+        if let Ok(destroy) = destroy {
+            // SAFETY: the program is alive, and this is the last use of it.
+            unsafe { destroy(&mut self.program) };
+        }
+    }
+}
+
+/// Ends with a zero and holds none: sources and options are ours.
+fn text(text: String) -> CString {
+    CString::new(text.replace('\0', "")).unwrap_or_default()
+}
+
+fn answer(step: &'static str, code: c_int) -> Result<(), CudaError> {
+    match code {
+        0 => Ok(()),
+        code => Err(CudaError::Driver { step, code: code.unsigned_abs(), text: "an error of NVRTC".into() }),
+    }
+}

@@ -1,0 +1,87 @@
+//! Every kernel compiles for every generation of GPUs.
+
+use super::super::modules::Module;
+use super::super::nvrtc::Nvrtc;
+use crate::CudaError;
+use model_factory_dtypes::DType;
+use std::sync::Arc;
+
+/// Prints why there is none.
+fn compiler() -> Option<Arc<Nvrtc>> {
+    Nvrtc::load(None).inspect_err(|error| println!("skipped: {error}")).ok()
+}
+
+/// A library that is there and no NVRTC.
+const OTHER: &str = if cfg!(windows) { "kernel32.dll" } else { "libc.so.6" };
+
+#[test]
+fn a_library_that_is_no_compiler_does_not_end_the_search() {
+    let other = || vec![OTHER.to_owned(), "no-such-library".to_owned()];
+    assert!(matches!(Nvrtc::first_of(other(), None), Err(CudaError::Driver { code: 0, .. })));
+    if compiler().is_none() {
+        return;
+    }
+    let found = Nvrtc::first_of(other().into_iter().chain(Nvrtc::names()).collect(), None);
+    assert!(found.is_ok_and(|nvrtc| nvrtc.version().is_ok()));
+}
+
+/// Sums and products are rounded as they are written: the stand-in's arithmetic is the GPU's. What is not marked as rounded
+/// may be fused by the translator of PTX.
+#[test]
+fn nothing_is_fused_but_by_name() {
+    let Some(nvrtc) = compiler() else { return };
+    let newest = *nvrtc.architectures().unwrap().iter().max().unwrap();
+    for module in Module::all() {
+        let image = nvrtc.compile_for(module, &format!("compute_{newest}")).unwrap();
+        let text = String::from_utf8_lossy(&image.0);
+        for width in ["f32", "f64"] {
+            for operation in ["mul", "add", "sub", "mul.ftz", "add.ftz", "sub.ftz"] {
+                let free = format!("{operation}.{width}");
+                assert!(!text.contains(&free), "{} has {free}", module.name());
+            }
+        }
+        assert!(text.contains("mul.rn.f32") || module == Module::Matrix(DType::F32), "{}", module.name());
+    }
+}
+
+#[test]
+fn what_was_compiled_once_is_kept() {
+    let Some(nvrtc) = compiler() else { return };
+    let newest = *nvrtc.architectures().unwrap().iter().max().unwrap();
+    let compile = |module, architecture| nvrtc.compile_for(module, architecture).unwrap();
+    let (ptx, code) = (format!("compute_{newest}"), format!("sm_{newest}"));
+    let module = Module::Matrix(DType::F32);
+    assert!(Arc::ptr_eq(&compile(module, &ptx), &compile(module, &ptx)));
+    assert!(!Arc::ptr_eq(&compile(module, &ptx), &compile(module, &code)));
+    assert!(!Arc::ptr_eq(&compile(module, &ptx), &compile(Module::Matrix(DType::F16), &ptx)));
+    assert!(Arc::ptr_eq(&nvrtc, &Nvrtc::load(None).unwrap()));
+}
+
+/// With `GENERATIONS=all` for every one that is distinguished, else for the oldest and the newest.
+#[test]
+fn every_kernel_compiles_for_every_generation() {
+    let Some(nvrtc) = compiler() else { return };
+    let known = nvrtc.architectures().unwrap();
+    let (mut compiled, mut skipped) = (0, Vec::new());
+    let every = [(5, 0), (7, 5), (12, 0), (6, 1), (7, 0), (8, 0), (8, 9), (9, 0), (10, 0)];
+    let (taken, least) = if std::env::var_os("GENERATIONS").is_some() { (every.len(), 6) } else { (3, 2) };
+    for capability in every.into_iter().take(taken) {
+        for module in Module::all() {
+            match nvrtc.compile(module, capability) {
+                Ok(image) => {
+                    // Machine code where the version knows the GPUs.
+                    let elf = image.0.starts_with(b"\x7fELF");
+                    assert_eq!(elf, known.contains(&((10 * capability.0 + capability.1) as i32)), "{capability:?}");
+                    compiled += 1;
+                }
+                Err(CudaError::Capability { .. }) => {
+                    skipped.push(capability);
+                    break;
+                }
+                Err(error) => panic!("{capability:?}: {error}"),
+            }
+        }
+    }
+    println!("NVRTC {:?}: {compiled} modules compiled; too old for it: {skipped:?}", nvrtc.version().unwrap());
+    assert!(compiled >= least * 20, "only {compiled} modules");
+}

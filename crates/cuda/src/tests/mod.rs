@@ -1,0 +1,39 @@
+//! What can be known without a GPU: that every kernel compiles, where there is NVRTC. With `TEST_DEVICE=cuda` also that the first
+//! GPU, or the stand-in for its driver (`.ci/cuda`), computes what the processor's kernels do.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)] // tests say what they skip
+
+use super::driver::DriverGpu;
+use super::gpu::Launcher;
+use model_factory_dtypes::DType;
+use model_factory_kernels::{Form, Input, Isa, Kernel};
+use std::sync::Arc;
+
+mod attention;
+mod compile;
+mod models;
+mod overflow;
+mod peak;
+mod plan;
+mod planted;
+mod products;
+mod recordings;
+mod steps;
+/// The numbers and the oracle of the kernels' own tests.
+#[allow(dead_code)]
+#[path = "../../../kernels/src/testing.rs"]
+mod testing;
+mod upload;
+
+/// The first GPU, with kernels chosen as for `capability`. Prints so and returns `None` where `TEST_DEVICE=cuda` asks for none.
+fn driver(capability: (u32, u32)) -> Option<DriverGpu> {
+    if std::env::var_os("TEST_DEVICE").is_none_or(|device| device != "cuda") {
+        println!("skipped: TEST_DEVICE=cuda asks for a GPU, or .ci/cuda for the stand-in");
+        return None;
+    }
+    let gpu = DriverGpu::open(None, 0).unwrap_or_else(|error| panic!("TEST_DEVICE=cuda: {error}"));
+    Some(gpu.acting_as(capability))
+}
+
+fn gpu(capability: (u32, u32)) -> Option<Arc<dyn Launcher>> {
+    Some(Arc::new(driver(capability)?))
+}

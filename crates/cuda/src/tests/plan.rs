@@ -1,0 +1,38 @@
+//! What the report says of GPUs, and what the engine has.
+
+use super::super::dtypes;
+use model_factory_diagnostics::capability::cuda_dtypes;
+use model_factory_format::header::Header;
+use model_factory_format::source::probe;
+use model_factory_spec::family::REGISTRY;
+use model_factory_spec::plan::{gpu_tensor_bytes, gpu_weight_bytes};
+use model_factory_spec::spec::inspect;
+use std::collections::BTreeSet;
+use std::path::Path;
+
+#[test]
+fn the_matrix_of_gpus_has_the_dtypes_that_have_kernels() {
+    let [reported, built]: [BTreeSet<_>; 2] = [cuda_dtypes().collect(), dtypes().collect()];
+    assert_eq!(reported, built);
+}
+
+/// A model of every family, of int8, and one with a tied head, which is one tensor.
+#[test]
+fn the_weights_that_are_planned_are_the_tensors_of_the_files() {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures");
+    let names = [
+        "models/llama-3.1/f32-sharded",
+        "models/tinyllama/bf16",
+        "models/smollm2/bf16",
+        "models/phi-2/f32",
+        "int8/phi3",
+        "int8/qwen2",
+        "demo-q4_k_m.gguf",
+    ];
+    for name in names {
+        let spec = inspect(&Header::read(probe(&fixtures.join(name)).unwrap()).unwrap(), REGISTRY).unwrap();
+        let ranges: BTreeSet<_> = spec.tensors().map(|tensor| (tensor.file, tensor.offset, tensor.bytes)).collect();
+        let placed: u64 = ranges.iter().map(|(_, _, bytes)| gpu_tensor_bytes(*bytes)).sum();
+        assert_eq!(gpu_weight_bytes(&spec, u64::MAX), placed, "{name}");
+    }
+}

@@ -1,0 +1,61 @@
+//! The activation of a feed-forward layer.
+
+use super::{CpuDevice, Matrix, Operands, scratch};
+use crate::kernels::{self, Isa};
+use crate::memory;
+use model_factory_spec::spec::Activation;
+
+/// `out` = the activation of a row's products.
+pub(super) fn activate<Gate>(isa: Isa, activation: &Activation<Gate>, gate: &[f32], up: &[f32], out: &mut [f32]) {
+    match activation {
+        Activation::SwiGlu { .. } => kernels::swiglu(isa, gate, up, out),
+        Activation::GeGlu { .. } => kernels::geglu(isa, gate, up, out),
+        Activation::GeGluErf { .. } => {
+            out.copy_from_slice(gate);
+            kernels::gelu_erf(isa, out);
+            out.iter_mut().zip(up).for_each(|(out, up)| *out *= up);
+        }
+        &Activation::ClampedSwiGlu { limit, alpha, .. } => kernels::clamped_swiglu(isa, [gate, up], limit, alpha, out),
+        Activation::GeluTanh => {
+            out.copy_from_slice(up);
+            kernels::gelu_tanh(isa, out);
+        }
+        Activation::Gelu => {
+            out.copy_from_slice(up);
+            kernels::gelu_erf(isa, out);
+        }
+    }
+}
+
+impl CpuDevice {
+    /// What `down` reads: the activation of the products of `inputs` with `up` and the gate.
+    pub(super) fn up_activate(
+        &self,
+        inputs: &Operands,
+        tokens: usize,
+        up: &Matrix,
+        activation: &Activation<Matrix>,
+        down: &Matrix,
+    ) -> memory::Result<Operands> {
+        let gate = activation.gate();
+        let products = 1 + usize::from(gate.is_some());
+        let bounds = self.column_bounds(tokens, &[up])?;
+        Operands::prepare(&self.spare, std::iter::once(down.form()), up.outputs(), |input, form| {
+            input.fill_columns(&self.pool, self.isa, form, tokens, up.outputs(), &bounds, |rows, part| {
+                scratch::with_scratch(products * tokens * rows.len(), |scratch| {
+                    let (up_rows, gate_rows) = scratch.split_at_mut(tokens * rows.len());
+                    up.rows(self.isa, rows.clone(), inputs, up_rows)?;
+                    if let Some(gate) = gate {
+                        gate.rows(self.isa, rows.clone(), inputs, gate_rows)?;
+                    }
+                    part.put(|token, columns, out| {
+                        let at = token * rows.len() + columns.start..token * rows.len() + columns.end;
+                        let gate_rows = if gate.is_some() { &gate_rows[at.clone()] } else { &[] };
+                        activate(self.isa, activation, gate_rows, &up_rows[at], out);
+                    });
+                    Ok(())
+                })
+            })
+        })
+    }
+}

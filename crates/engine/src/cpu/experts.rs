@@ -1,0 +1,307 @@
+//! Routed feed-forward layers: rows are grouped by the experts that they are given to, so that a pass reads each expert's
+//! weights once, and those of no other.
+//!
+//! Two parallel regions read the weights of all experts together: tasks are parts of experts in the first, and columns of all
+//! of them in the second, where a task adds up what the experts give a row in the order of their indices.
+
+use super::activation::activate;
+use super::routing::{Choice, choose};
+use super::{CpuDevice, Matrix, NormVectors, Operands, scratch};
+use crate::decoder::{Dense, Experts, SharedExpert};
+use crate::kernels;
+use crate::memory::{self, Refusals, Result};
+use model_factory_spec::spec::ExpertGates;
+use std::ops::Range;
+
+/// Bytes of the experts' weights that a task reads at a time while one row is computed.
+const TASK_BYTES: usize = 512 << 10;
+
+/// Columns of a task that adds up the outputs of the experts of many rows: their sums stay in the second-level cache.
+const SUM_COLUMNS: usize = 128;
+
+/// Which experts the rows are given to, and what the down projections read.
+#[derive(Debug, Default)]
+pub struct Routed {
+    /// The experts that rows are given to, by index.
+    visits: Vec<Visit>,
+    /// The rows of all visits, one visit behind the other, in ascending order in each.
+    rows: Vec<VisitRow>,
+    /// What the down projection of each visit reads.
+    activated: Vec<Operands>,
+    shared: Option<SharedRows>,
+}
+
+/// An expert and the rows that are given to it.
+#[derive(Clone, Debug)]
+struct Visit {
+    expert: usize,
+    /// Of [`Routed::rows`].
+    rows: Range<usize>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct VisitRow {
+    row: usize,
+    weight: f32,
+}
+
+/// What the down projection of the shared expert reads, and what the output of each row is multiplied by.
+#[derive(Debug)]
+struct SharedRows {
+    activated: Operands,
+    weights: Vec<f32>,
+}
+
+impl CpuDevice {
+    /// Finds the experts of each row of `norm(hidden)` and computes their activations.
+    pub(super) fn route(
+        &self,
+        hidden: &[f32],
+        norm: Option<&NormVectors>,
+        experts: &Experts<Matrix, NormVectors>,
+    ) -> Result<Routed> {
+        let width = experts.router.inputs();
+        let tokens = hidden.len() / width;
+        let normed = |norm: Option<&NormVectors>| {
+            let mut normed = memory::zeros(hidden.len(), "the input of experts")?;
+            self.pool.chunks(&mut normed, width, |row, out| {
+                let x = &hidden[row * width..][..width];
+                match norm {
+                    Some(norm) => norm.apply(self.isa, x, out),
+                    None => out.copy_from_slice(x),
+                }
+            });
+            Ok(normed)
+        };
+        let of_router = experts.router_norm.as_ref().map(|norm| normed(Some(norm))).transpose()?;
+        let normed = normed(norm)?;
+        let (visits, rows) = self.visits(of_router.as_ref().unwrap_or(&normed), experts)?;
+        let activated = self.activate_visits(&normed, width, experts, &visits, &rows)?;
+        let shared = experts.shared.as_ref().map(|shared| self.activate_shared(&normed, tokens, shared)).transpose()?;
+        Ok(Routed { visits, rows, activated, shared })
+    }
+
+    /// The experts that rows are given to.
+    fn visits(&self, normed: &[f32], experts: &Experts<Matrix, NormVectors>) -> Result<(Vec<Visit>, Vec<VisitRow>)> {
+        let (router, routing) = (&experts.router, &experts.routing);
+        let tokens = normed.len() / router.inputs();
+        let operands = self.converted(normed, &[router])?;
+        let mut scores = memory::zeros(tokens * routing.experts, "the outputs of a router")?;
+        self.multiply(&[router], &operands, tokens, &mut scores)?;
+        let none = Choice::default();
+        let mut chosen = memory::reserved(tokens * routing.chosen, "the experts of rows")?;
+        chosen.resize(tokens * routing.chosen, none);
+        let each = scores.chunks_exact_mut(routing.experts).zip(chosen.chunks_exact_mut(routing.chosen));
+        each.for_each(|(scores, chosen)| {
+            choose(self.isa, routing, &experts.choice_bias, scores, chosen);
+            if !experts.expert_scales.is_empty() {
+                chosen.iter_mut().for_each(|choice| choice.weight *= experts.expert_scales[choice.expert]);
+            }
+        });
+
+        // Where the rows of each expert end, at first where they begin.
+        let mut ends: Vec<usize> = memory::zeros(routing.experts, "the experts of rows")?;
+        chosen.iter().for_each(|choice| ends[choice.expert] += 1);
+        let used = ends.iter().filter(|count| **count > 0).count();
+        let mut start = 0;
+        for end in &mut ends {
+            start += std::mem::replace(end, start);
+        }
+        let mut rows = memory::reserved(chosen.len(), "the rows of experts")?;
+        rows.resize(chosen.len(), VisitRow::default());
+        for (row, chosen) in chosen.chunks_exact(routing.chosen).enumerate() {
+            for Choice { expert, weight } in chosen {
+                rows[ends[*expert]] = VisitRow { row, weight: *weight };
+                ends[*expert] += 1;
+            }
+        }
+        let mut visits = memory::reserved(used, "the rows of experts")?;
+        let mut start = 0;
+        for (expert, end) in ends.into_iter().enumerate() {
+            if end > start {
+                visits.push(Visit { expert, rows: start..end });
+                start = end;
+            }
+        }
+        Ok((visits, rows))
+    }
+
+    /// What the down projection of each visit reads.
+    fn activate_visits(
+        &self,
+        normed: &[f32],
+        width: usize,
+        experts: &Experts<Matrix, NormVectors>,
+        visits: &[Visit],
+        rows: &[VisitRow],
+    ) -> Result<Vec<Operands>> {
+        let Experts { up, activation, down, feed_forward, .. } = experts;
+        let (gate, feed_forward) = (activation.gate().and_then(ExpertGates::apart), *feed_forward);
+        // Rows of up for each column of down.
+        let turns = up.outputs / feed_forward;
+        let forms = |visit: &Visit| {
+            let gate = gate.map(|gate| gate.of(visit.expert).0.form());
+            std::iter::once(up.of(visit.expert).0.form()).chain(gate)
+        };
+        let inputs = if normed.len() == width {
+            // All experts read the one row.
+            let all = visits.iter().flat_map(forms);
+            vec![Operands::gather(self.isa, all, 1, width, |_| normed)?]
+        } else {
+            let row = |index: usize| &normed[rows[index].row * width..][..width];
+            self.gathered(visits, forms, width, row)?
+        };
+        let mut activated = memory::zeros(rows.len() * feed_forward, "the activations of experts")?;
+        let mut bands = memory::reserved(visits.len() + 1, "the tasks of experts")?;
+        bands.push(0);
+        bands.extend(visits.iter().map(|visit| visit.rows.end));
+        let columns = self.expert_bounds(up.of(0).0, feed_forward, visits.len(), rows.len())?;
+        let refusals = Refusals::default();
+        self.pool.run_bands(&mut activated, feed_forward, &bands, &columns, &|band, tile, out| {
+            let expert = visits[band].expert;
+            let input = inputs.get(band).unwrap_or(&inputs[0]);
+            let (count, columns) = (tile.rows.len(), tile.columns.clone());
+            let product = |(matrix, first): (&Matrix, usize), y: &mut [f32]| {
+                matrix.rows(self.isa, first + turns * columns.start..first + turns * columns.end, input, y)
+            };
+            refusals.note(scratch::with_scratch(2 * (count + 1) * columns.len(), |scratch| {
+                if turns == 2 {
+                    let (both, row) = scratch.split_at_mut(2 * count * columns.len());
+                    product(up.of(expert), both)?;
+                    let (gate, up) = row.split_at_mut(columns.len());
+                    for (both, out) in both.chunks_exact(2 * columns.len()).zip(out.rows()) {
+                        for (([of_gate, of_up], gate), up) in both.as_chunks().0.iter().zip(&mut *gate).zip(&mut *up) {
+                            (*gate, *up) = (*of_gate, *of_up);
+                        }
+                        activate(self.isa, activation, gate, up, out);
+                    }
+                    return Ok(());
+                }
+                let scratch = &mut scratch[..2 * count * columns.len()];
+                let (up_rows, gate_rows) = scratch.split_at_mut(count * columns.len());
+                product(up.of(expert), up_rows)?;
+                match gate {
+                    Some(gate) => product(gate.of(expert), gate_rows)?,
+                    None => gate_rows.fill(0.0),
+                }
+                for (index, out) in out.rows().enumerate() {
+                    let at = index * columns.len()..(index + 1) * columns.len();
+                    activate(self.isa, activation, &gate_rows[at.clone()], &up_rows[at], out);
+                }
+                Ok(())
+            }));
+        });
+        refusals.into_result()?;
+        let forms = |visit: &Visit| std::iter::once(down.of(visit.expert).0.form());
+        self.gathered(visits, forms, feed_forward, |index| &activated[index * feed_forward..][..feed_forward])
+    }
+
+    /// For each visit its rows of `width`, of which `row` gives those of [`Routed::rows`], in the forms that it reads.
+    fn gathered<'x, F: Iterator<Item = kernels::Form>>(
+        &self,
+        visits: &[Visit],
+        forms: impl Fn(&Visit) -> F + Sync,
+        width: usize,
+        row: impl Fn(usize) -> &'x [f32] + Sync,
+    ) -> Result<Vec<Operands>> {
+        let mut gathered = memory::reserved(visits.len(), "the operands of experts")?;
+        gathered.resize_with(visits.len(), Operands::default);
+        let refusals = Refusals::default();
+        self.pool.chunks(&mut gathered, 1, |index, out| {
+            let visit = &visits[index];
+            let rows = |index| row(visit.rows.start + index);
+            let made = Operands::gather(self.isa, forms(visit), visit.rows.len(), width, rows);
+            refusals.note(made.map(|made| out[0] = made));
+        });
+        refusals.into_result()?;
+        Ok(gathered)
+    }
+
+    /// What the down projection of the shared expert reads.
+    fn activate_shared(&self, normed: &[f32], tokens: usize, shared: &SharedExpert<Matrix>) -> Result<SharedRows> {
+        let Dense { up, activation, down } = &shared.dense;
+        let products: Vec<&Matrix> = std::iter::once(up).chain(activation.gate()).collect();
+        let activated = self.up_activate(&self.converted(normed, &products)?, tokens, up, activation, down)?;
+        let mut weights = memory::zeros(tokens, "the weights of the shared expert")?;
+        match &shared.router {
+            Some(router) => {
+                self.multiply(&[router], &self.converted(normed, &[router])?, tokens, &mut weights)?;
+                kernels::sigmoid(self.isa, &mut weights);
+            }
+            None => weights.fill(1.0),
+        }
+        Ok(SharedRows { activated, weights })
+    }
+
+    /// `hidden` += `scale` times the weighted sum of the experts' outputs, the shared one last.
+    pub(super) fn add_experts(
+        &self,
+        routed: &Routed,
+        tokens: usize,
+        experts: &Experts<Matrix, NormVectors>,
+        scale: f32,
+        hidden: &mut [f32],
+    ) -> Result<()> {
+        let Routed { visits, rows, activated, shared } = routed;
+        let shared = shared.as_ref().zip(experts.shared.as_ref());
+        let width = experts.down.outputs;
+        let routed_bytes: usize = visits.iter().map(|visit| experts.down.of(visit.expert).0.row_bytes()).sum();
+        let a_column = routed_bytes + shared.map_or(0, |(_, shared)| shared.dense.down.row_bytes());
+        let bounds = self.sum_bounds(width, a_column, tokens)?;
+        let most = visits.iter().map(|visit| visit.rows.len()).chain(shared.map(|_| tokens)).max().unwrap_or(0);
+        let refusals = Refusals::default();
+        self.pool.run_grid(hidden, width, tokens, &bounds, &|tile, hidden| {
+            let columns = tile.columns.clone();
+            let len = columns.len();
+            refusals.note(scratch::with_scratch((tokens + most) * len, |scratch| {
+                let (sums, products) = scratch.split_at_mut(tokens * len);
+                sums.fill(0.0);
+                for (visit, input) in visits.iter().zip(activated) {
+                    let (down, first) = experts.down.of(visit.expert);
+                    let y = &mut products[..visit.rows.len() * len];
+                    down.rows(self.isa, first + columns.start..first + columns.end, input, y)?;
+                    for (VisitRow { row, weight }, y) in rows[visit.rows.clone()].iter().zip(y.chunks_exact(len)) {
+                        kernels::add_scaled(self.isa, &mut sums[row * len..][..len], y, *weight);
+                    }
+                }
+                if let Some((of, shared)) = shared {
+                    let y = &mut products[..tokens * len];
+                    shared.dense.down.rows(self.isa, columns.clone(), &of.activated, y)?;
+                    for ((sum, weight), y) in sums.chunks_exact_mut(len).zip(&of.weights).zip(y.chunks_exact(len)) {
+                        kernels::add_scaled(self.isa, sum, y, *weight);
+                    }
+                }
+                for (hidden, sum) in hidden.rows().zip(sums.chunks_exact(len)) {
+                    self.add(hidden, sum, scale);
+                }
+                Ok(())
+            }));
+        });
+        refusals.into_result()
+    }
+
+    /// The columns of an expert that tasks compute, where `visits` experts have `rows` rows together.
+    fn expert_bounds(&self, matrix: &Matrix, outputs: usize, visits: usize, rows: usize) -> Result<Vec<usize>> {
+        let left = visits * outputs * matrix.row_bytes();
+        let each = matrix.rows_per_task(left, rows.div_ceil(visits.max(1)), self.pool.threads());
+        let mut bounds = memory::reserved(outputs.div_ceil(each) + 1, "the tasks of experts")?;
+        bounds.extend((0..outputs).step_by(each));
+        bounds.push(outputs);
+        Ok(bounds)
+    }
+
+    /// The columns that tasks add up, each of which takes `a_column` bytes of weights.
+    fn sum_bounds(&self, width: usize, a_column: usize, tokens: usize) -> Result<Vec<usize>> {
+        let (tile, most) = if tokens == 1 { (8, width) } else { (32, SUM_COLUMNS) };
+        let mut bounds = memory::reserved(width.div_ceil(tile) + 1, "the tasks of experts")?;
+        let mut start = 0;
+        bounds.push(0);
+        while start < width {
+            let bytes = ((width - start) * a_column / (2 * self.pool.threads())).min(TASK_BYTES);
+            let columns = (bytes / a_column.max(1) / tile * tile).clamp(tile, most.max(tile));
+            start = (start + columns).min(width);
+            bounds.push(start);
+        }
+        Ok(bounds)
+    }
+}

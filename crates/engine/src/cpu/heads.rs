@@ -1,0 +1,135 @@
+//! The sizes of attention, and what becomes of queries, keys and values before they are stored.
+
+use super::{CpuDevice, TASK_ROWS, scratch};
+use crate::decoder::{Angles, HeadOptions, Stored};
+use crate::kernels;
+use crate::memory::{self, Refusals};
+use model_factory_spec::spec::{KeysValues, Mixer};
+
+/// The sizes of attention.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Heads {
+    /// Query heads.
+    pub(super) queries: usize,
+    /// Key and value heads.
+    pub(super) kv: usize,
+    /// Elements of a head.
+    pub(super) dim: usize,
+    /// Whether each query has a gate.
+    pub(super) gated: bool,
+    /// Whether keys and values are kept in pages.
+    pub(super) cached: bool,
+}
+
+impl Heads {
+    /// Those of a layer; none where it is no attention.
+    pub(super) fn of(mixer: &Mixer) -> Heads {
+        match mixer.attention() {
+            Some(attention) => Heads {
+                queries: attention.heads,
+                kv: attention.kv_heads,
+                dim: attention.head_dim,
+                gated: attention.gated,
+                cached: attention.causal,
+            },
+            None => Heads { queries: 0, kv: 0, dim: 0, gated: false, cached: false },
+        }
+    }
+
+    /// Columns of queries, or of what attention puts out.
+    pub(super) fn width(self) -> usize {
+        self.queries * self.dim
+    }
+
+    /// The first column of keys, behind queries and their gates.
+    pub(super) fn keys(self) -> usize {
+        self.width() * if self.gated { 2 } else { 1 }
+    }
+
+    /// The same, and the layer that stores its keys and values where that is another.
+    pub(super) fn placed(mixer: &Mixer) -> (Heads, Option<usize>) {
+        let source = mixer.attention().and_then(|attention| match attention.kv {
+            KeysValues::OfLayer(source) => Some(source),
+            KeysValues::Own(_) => None,
+        });
+        (Heads::of(mixer), source)
+    }
+
+    /// Columns of q, k and v side by side.
+    pub(super) fn qkv_width(self) -> usize {
+        self.keys() + 2 * self.kv * self.dim
+    }
+}
+
+impl CpuDevice {
+    /// Norms q, k and v as `options` say, and rotates every head of q and k by its row's position where angles are.
+    pub(super) fn rotate(
+        &self,
+        heads: Heads,
+        options: &HeadOptions<'_, CpuDevice>,
+        angles: Option<&Angles>,
+        rows: usize,
+        qkv: &mut [f32],
+    ) -> memory::Result<()> {
+        let (Heads { dim, .. }, width) = (heads, qkv.len() / rows.max(1));
+        let kv = if options.stored == Stored::Nothing { 0 } else { heads.kv };
+        let refusals = Refusals::default();
+        self.pool.run_grid(qkv, width, TASK_ROWS, &[0, width], &|tile, out| {
+            for row in tile.rows.clone() {
+                let (q, others) = out.row(row).split_at_mut(heads.keys());
+                if heads.gated {
+                    refusals.note(part_gates(q, dim));
+                }
+                let (k, v) = others.split_at_mut(kv * dim);
+                let q = &mut q[..heads.width()];
+                if options.stored == Stored::Keys {
+                    v.copy_from_slice(k);
+                }
+                if let Some(eps) = options.v_norm_eps {
+                    v.chunks_exact_mut(dim).for_each(|head| kernels::divide_by_rms(self.isa, head, eps));
+                }
+                for (norm, heads) in [(options.q_norm, &mut *q), (options.k_norm, &mut *k)] {
+                    let Some(norm) = norm else { continue };
+                    for heads in heads.chunks_exact_mut(norm.width()) {
+                        refusals.note(scratch::with_scratch(norm.width(), |plain| {
+                            plain.copy_from_slice(heads);
+                            norm.apply(self.isa, plain, heads);
+                            Ok(())
+                        }));
+                    }
+                }
+                let Some(angles) = angles else { continue };
+                for head in q.chunks_exact_mut(dim).chain(k.chunks_exact_mut(dim)) {
+                    angles.rotate(self.isa, row, head);
+                }
+                if let Some(scale) = angles.query_scale(row) {
+                    q.iter_mut().for_each(|x| *x *= scale);
+                }
+            }
+        });
+        refusals.into_result()
+    }
+}
+
+/// Makes room behind each of the `rows` of `x`, so that they have `width` elements.
+pub(super) fn widen(x: &mut Vec<f32>, rows: usize, width: usize) {
+    let narrow = x.len() / rows.max(1);
+    x.resize(rows * width, 0.0);
+    for row in (1..rows).rev() {
+        x.copy_within(row * narrow..(row + 1) * narrow, row * width);
+    }
+}
+
+/// A query and a gate in turn -> all queries, then all gates.
+fn part_gates(row: &mut [f32], dim: usize) -> memory::Result<()> {
+    scratch::with_scratch(row.len(), |pairs| {
+        pairs.copy_from_slice(row);
+        let (queries, gates) = row.split_at_mut(pairs.len() / 2);
+        let heads = queries.chunks_exact_mut(dim).zip(gates.chunks_exact_mut(dim));
+        for ((query, gate), pair) in heads.zip(pairs.chunks_exact(2 * dim)) {
+            query.copy_from_slice(&pair[..dim]);
+            gate.copy_from_slice(&pair[dim..]);
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,77 @@
+//! A stored norm, applied to a row.
+
+use super::{TASK_ROWS, scratch};
+use crate::decoder::floats;
+use crate::kernels::{self, Isa};
+use crate::memory::{self, Refusals};
+use crate::threads::Pool;
+use crate::weights::{WeightView, Weights};
+use model_factory_spec::spec::{Norm, NormWeights};
+
+/// A norm over rows of `width` elements.
+#[derive(Debug)]
+pub struct NormVectors {
+    weight: WeightView,
+    kind: Formula,
+    width: usize,
+}
+
+#[derive(Debug)]
+enum Formula {
+    Rms { eps: f32, offset: bool },
+    Layer { eps: f32, bias: Option<WeightView> },
+}
+
+impl NormVectors {
+    /// The norm of `weights`.
+    pub fn new(weights: &Weights, norm: &NormWeights) -> NormVectors {
+        NormVectors {
+            weight: weights.view(&norm.weight),
+            kind: match &norm.kind {
+                Norm::Rms { eps, offset } => Formula::Rms { eps: *eps as f32, offset: *offset },
+                Norm::Layer { eps, bias } => {
+                    Formula::Layer { eps: *eps as f32, bias: bias.as_ref().map(|bias| weights.view(bias)) }
+                }
+            },
+            width: norm.weight.shape[0] as usize,
+        }
+    }
+
+    /// Elements of a row.
+    pub(super) fn width(&self) -> usize {
+        self.width
+    }
+
+    /// `x` `[rows, width]` = the norm of each row.
+    pub(super) fn apply_to_rows(&self, pool: &Pool, isa: Isa, x: &mut [f32]) -> memory::Result<()> {
+        let (width, refusals) = (self.width, Refusals::default());
+        pool.run_grid(x, width, TASK_ROWS, &[0, width], &|tile, x| {
+            for row in tile.rows.clone() {
+                refusals.note(scratch::with_scratch(width, |plain| {
+                    plain.copy_from_slice(x.row(row));
+                    self.apply(isa, plain, x.row(row));
+                    Ok(())
+                }));
+            }
+        });
+        refusals.into_result()
+    }
+
+    /// `out` = the norm of the row `x`.
+    pub(super) fn apply(&self, isa: Isa, x: &[f32], out: &mut [f32]) {
+        self.apply_part(isa, 0, x, out);
+    }
+
+    /// `out` = the norm of `x`, which is normed by itself by the weights from element `first` on.
+    pub(super) fn apply_part(&self, isa: Isa, first: usize, x: &[f32], out: &mut [f32]) {
+        let part = first..first + x.len();
+        let weight = floats(&self.weight, part.clone());
+        match &self.kind {
+            Formula::Rms { eps, offset } => kernels::rms_norm(isa, x, weight, *offset, *eps, out),
+            Formula::Layer { eps, bias } => {
+                let bias = bias.as_ref().map(|bias| floats(bias, part));
+                kernels::layer_norm(isa, x, weight, bias, *eps, out);
+            }
+        }
+    }
+}

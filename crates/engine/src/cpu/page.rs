@@ -1,0 +1,407 @@
+//! Keys and values of `KV_PAGE` positions, of all layers of a kind.
+
+use super::Heads;
+use crate::decoder::PageKind;
+use crate::kernels::{Element, KvElement, TILE, put_key, put_value};
+use crate::memory;
+use half::f16;
+use half::slice::HalfFloatSliceExt;
+use model_factory_spec::plan::{KV_PAGE, KvDtype, windowed_layers};
+use model_factory_spec::spec::ModelSpec;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Tiles of a page.
+pub(super) const TILES: usize = KV_PAGE / TILE;
+const _: () = assert!(TILES * TILE == KV_PAGE);
+
+/// A page of the KV cache. Each layer has the tiles of its keys `[kv_heads, TILES]`, then those of its values.
+#[derive(Debug)]
+pub enum KvPage {
+    /// As computed.
+    F32(Vec<f32>),
+    /// Rounded to the nearest.
+    F16(Vec<f16>),
+    /// Blocks of bytes with their scales.
+    Q8_0(Vec<u8>),
+}
+
+/// An element of a page.
+pub(super) trait PageElement: KvElement {
+    /// All elements of a page that has this type; none of another.
+    fn of(page: &KvPage) -> &[Self];
+}
+
+impl PageElement for f32 {
+    fn of(page: &KvPage) -> &[f32] {
+        if let KvPage::F32(elements) = page { elements } else { &[] }
+    }
+}
+
+impl PageElement for f16 {
+    fn of(page: &KvPage) -> &[f16] {
+        if let KvPage::F16(elements) = page { elements } else { &[] }
+    }
+}
+
+impl PageElement for u8 {
+    fn of(page: &KvPage) -> &[u8] {
+        if let KvPage::Q8_0(bytes) = page { bytes } else { &[] }
+    }
+}
+
+/// Where the keys and values of each layer lie in a page.
+#[derive(Clone, Debug)]
+pub(super) struct PageLayout {
+    dtype: KvDtype,
+    layers: Arc<[LayerPlace]>,
+}
+
+/// Where a layer's keys and values lie, and of which heads they are.
+#[derive(Clone, Debug)]
+struct LayerPlace {
+    heads: Heads,
+    kind: PageKind,
+    elements: Range<usize>,
+    /// Whether it is another layer that stores them.
+    borrowed: bool,
+}
+
+impl PageLayout {
+    /// That of `spec`.
+    pub(super) fn new(spec: &ModelSpec, dtype: KvDtype) -> PageLayout {
+        let layers = spec.weights.layers.iter().map(|layer| Heads::placed(&layer.mixer.layer));
+        let kind = |windowed| if windowed { PageKind::Window } else { PageKind::Full };
+        PageLayout::of_layers(dtype, layers.zip(windowed_layers(spec).into_iter().map(kind)))
+    }
+
+    /// One layer behind the other in the pages of its kind, of heads as `layers` has them; a layer beside the number of an earlier
+    /// one has its place, and one that caches nothing has none.
+    fn of_layers(dtype: KvDtype, layers: impl Iterator<Item = ((Heads, Option<usize>), PageKind)>) -> PageLayout {
+        let tile_len = match dtype {
+            KvDtype::F32 => f32::tile_len,
+            KvDtype::F16 => f16::tile_len,
+            KvDtype::Q8_0 => u8::tile_len,
+        };
+        let mut ends = [0; 2];
+        let mut places: Vec<LayerPlace> = Vec::new();
+        for ((heads, source), kind) in layers {
+            let place = match source.and_then(|source| places.get(source)) {
+                Some(LayerPlace { kind, elements, .. }) => {
+                    LayerPlace { heads, kind: *kind, elements: elements.clone(), borrowed: true }
+                }
+                None => {
+                    let end = &mut ends[kind as usize];
+                    let start = *end;
+                    if heads.cached {
+                        *end += 2 * heads.kv * TILES * tile_len(heads.dim);
+                    }
+                    LayerPlace { heads, kind, elements: start..*end, borrowed: false }
+                }
+            };
+            places.push(place);
+        }
+        PageLayout { dtype, layers: places.into() }
+    }
+
+    /// Of its elements.
+    pub(super) fn dtype(&self) -> KvDtype {
+        self.dtype
+    }
+
+    /// The sizes of attention in a layer.
+    pub(super) fn heads(&self, layer: usize) -> Heads {
+        self.layers[layer].heads
+    }
+
+    /// In which pages the keys and values of a layer are.
+    pub(super) fn kind(&self, layer: usize) -> PageKind {
+        self.layers[layer].kind
+    }
+
+    /// The layers with pages of a kind.
+    fn of(&self, kind: PageKind) -> impl Iterator<Item = &LayerPlace> {
+        self.layers.iter().filter(move |place| place.kind == kind)
+    }
+
+    /// Elements of a page.
+    fn elements(&self, kind: PageKind) -> usize {
+        self.of(kind).map(|place| place.elements.end).max().unwrap_or(0)
+    }
+}
+
+/// Whether a head is a key or a value.
+#[derive(Clone, Copy)]
+enum Part {
+    Key,
+    Value,
+}
+
+impl KvPage {
+    /// A page of zeros.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub(super) fn new(layout: &PageLayout, kind: PageKind) -> memory::Result<KvPage> {
+        let (elements, what) = (layout.elements(kind), "a page of the KV cache");
+        Ok(match layout.dtype {
+            KvDtype::F32 => KvPage::F32(memory::zeros(elements, what)?),
+            KvDtype::F16 => KvPage::F16(memory::zeros(elements, what)?),
+            KvDtype::Q8_0 => KvPage::Q8_0(memory::zeros(elements, what)?),
+        })
+    }
+
+    /// All of it as it lies in memory.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            KvPage::F32(elements) => bytemuck::cast_slice(elements),
+            KvPage::F16(elements) => bytemuck::cast_slice(elements),
+            KvPage::Q8_0(bytes) => bytes,
+        }
+    }
+
+    /// All of it as it lies in memory, to be read from a file.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            KvPage::F32(elements) => bytemuck::cast_slice_mut(elements),
+            KvPage::F16(elements) => bytemuck::cast_slice_mut(elements),
+            KvPage::Q8_0(bytes) => bytes,
+        }
+    }
+
+    /// Makes `to`, a page of the same model, equal this one.
+    pub(super) fn copy(&self, to: &mut KvPage) {
+        match (self, to) {
+            (KvPage::F32(from), KvPage::F32(to)) => to.copy_from_slice(from),
+            (KvPage::F16(from), KvPage::F16(to)) => to.copy_from_slice(from),
+            (KvPage::Q8_0(from), KvPage::Q8_0(to)) => to.copy_from_slice(from),
+            _ => unreachable!("the pages of a model have one dtype"),
+        }
+    }
+
+    /// Keys and values of a layer.
+    pub(super) fn layer<E: PageElement>(&self, layout: &PageLayout, layer: usize) -> &[E] {
+        &E::of(self)[layout.layers[layer].elements.clone()]
+    }
+
+    /// Stores keys and values of `rows` of `qkv` from slot `slot` on.
+    ///
+    /// # Errors
+    /// A row with an element that the page cannot hold, and what of that row is largest: an infinity, and of blocks NaN.
+    pub(super) fn store(
+        &mut self,
+        layout: &PageLayout,
+        layer: usize,
+        slot: usize,
+        qkv: &[f32],
+        rows: Range<usize>,
+    ) -> Result<(), (usize, f32)> {
+        let LayerPlace { heads, elements, .. } = layout.layers[layer].clone();
+        match self {
+            KvPage::F32(page) => {
+                let put = float_putter(heads.dim, |head, to| to.copy_from_slice(head), f32::is_infinite);
+                store(&mut page[elements], heads, slot, qkv, rows, put)
+            }
+            KvPage::F16(page) => {
+                let put = float_putter(heads.dim, |head, to| to.convert_from_f32_slice(head), f16::is_infinite);
+                store(&mut page[elements], heads, slot, qkv, rows, put)
+            }
+            KvPage::Q8_0(page) => {
+                let put = |part, tile: &mut [u8], position, head: &[f32]| match part {
+                    Part::Key => put_key(tile, position, head),
+                    Part::Value => put_value(tile, position, head),
+                };
+                store(&mut page[elements], heads, slot, qkv, rows, put)
+            }
+        }
+    }
+}
+
+/// Calls `take` with the bytes of a page of a kind that hold its first `slots` positions, in order: all at once where that is every
+/// one of them.
+///
+/// # Errors
+/// Those of `take`.
+pub(super) fn each_used<E>(
+    layout: &PageLayout,
+    kind: PageKind,
+    slots: usize,
+    take: &mut dyn FnMut(Range<usize>) -> Result<(), E>,
+) -> Result<(), E> {
+    match layout.dtype {
+        KvDtype::F32 => used::<f32, E>(layout, kind, slots, take),
+        KvDtype::F16 => used::<f16, E>(layout, kind, slots, take),
+        KvDtype::Q8_0 => used::<u8, E>(layout, kind, slots, take),
+    }
+}
+
+fn used<K: KvElement, E>(
+    layout: &PageLayout,
+    kind: PageKind,
+    slots: usize,
+    take: &mut dyn FnMut(Range<usize>) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut take = |start: usize, elements: Range<usize>| {
+        take((start + elements.start) * size_of::<K>()..(start + elements.end) * size_of::<K>())
+    };
+    if slots == KV_PAGE {
+        return take(0, 0..layout.elements(kind));
+    }
+    let (whole, rest) = (slots / TILE, slots % TILE);
+    for LayerPlace { heads, elements: Range { start, .. }, .. } in layout.of(kind).filter(|place| !place.borrowed) {
+        let len = K::tile_len(heads.dim);
+        for head in 0..2 * heads.kv {
+            let tiles = start + head * TILES * len;
+            let last = tiles + whole * len;
+            take(tiles, 0..whole * len)?;
+            if rest == 0 {
+                continue;
+            }
+            if head < heads.kv {
+                K::used_keys(heads.dim, rest).try_for_each(|elements| take(last, elements))?;
+            } else {
+                K::used_values(heads.dim, rest).try_for_each(|elements| take(last, elements))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Puts heads of `dim` floats, as `convert` writes them, into tiles; false where one of them is `infinite`.
+fn float_putter<E: Element + Default>(
+    dim: usize,
+    convert: impl Fn(&[f32], &mut [E]),
+    infinite: impl Fn(E) -> bool,
+) -> impl FnMut(Part, &mut [E], usize, &[f32]) -> bool {
+    let mut converted = vec![E::default(); dim];
+    move |part, tile, position, head| {
+        convert(head, &mut converted);
+        match part {
+            Part::Key => tile.chunks_exact_mut(TILE).zip(&converted).for_each(|(tile, &key)| tile[position] = key),
+            Part::Value => tile[position * dim..][..dim].copy_from_slice(&converted),
+        }
+        !converted.iter().fold(false, |any, &x| any | infinite(x))
+    }
+}
+
+/// `put(part, tile, position, head)` writes a head into a tile, and says whether the tile holds it.
+fn store<E: KvElement>(
+    layer: &mut [E],
+    heads: Heads,
+    slot: usize,
+    qkv: &[f32],
+    rows: Range<usize>,
+    mut put: impl FnMut(Part, &mut [E], usize, &[f32]) -> bool,
+) -> Result<(), (usize, f32)> {
+    let Heads { kv, dim, .. } = heads;
+    let len = E::tile_len(dim);
+    let (keys, values) = layer.split_at_mut(kv * TILES * len);
+    let mut beyond = Ok(());
+    let first = heads.keys();
+    for (part, first, tiles) in [(Part::Key, first, keys), (Part::Value, first + kv * dim, values)] {
+        for (head, tiles) in tiles.chunks_exact_mut(TILES * len).enumerate() {
+            for (slot, index) in (slot..).zip(rows.clone()) {
+                let row = &qkv[index * heads.qkv_width()..][..heads.qkv_width()];
+                let head = &row[first + head * dim..][..dim];
+                if !put(part, &mut tiles[slot / TILE * len..][..len], slot % TILE, head) {
+                    // NaN is larger than all.
+                    let larger = |a: f32, b: f32| if b.is_nan() || b.abs() > a.abs() { b } else { a };
+                    beyond = Err((index, head.iter().fold(0.0, |a, &b| larger(a, b))));
+                }
+            }
+        }
+    }
+    beyond
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADS: Heads = Heads { queries: 2, kv: 2, dim: 3, gated: false, cached: true };
+
+    fn stored(dtype: KvDtype, at: usize, value: f32) -> Result<(), (usize, f32)> {
+        let layout = PageLayout::of_layers(dtype, [((HEADS, None), PageKind::Full); 2].into_iter());
+        let mut page = KvPage::new(&layout, PageKind::Full).unwrap();
+        let mut qkv = vec![1f32; 4 * HEADS.qkv_width()];
+        qkv[at] = value;
+        page.store(&layout, 1, 7, &qkv, 0..4)
+    }
+
+    /// Whatever else lies in a page, its used bytes are those that storing its positions writes, each once.
+    #[test]
+    fn used_bytes_are_those_of_the_first_positions() {
+        for dtype in [KvDtype::F32, KvDtype::F16, KvDtype::Q8_0] {
+            for (dim, slots) in
+                [3, 32, 40].iter().flat_map(|dim| [1, 2, 63, 64, 65, 128, 200, 255, 256].map(|n| (dim, n)))
+            {
+                // Layers may differ, and one may have no keys at all.
+                let heads = [(2, 2, *dim), (0, 0, 0), (3, 1, dim + 1)];
+                let heads = heads.map(|(queries, kv, dim)| Heads { queries, kv, dim, gated: kv == 1, cached: true });
+                // The last reads what the first stores.
+                let last = (heads[0], Some(0));
+                let layout = PageLayout::of_layers(
+                    dtype,
+                    heads.map(|heads| (heads, None)).into_iter().chain([last]).map(|layer| (layer, PageKind::Full)),
+                );
+                let mut page = KvPage::new(&layout, PageKind::Full).unwrap();
+                // No byte of 2.5 is 255, as a float or in a block.
+                page.bytes_mut().fill(255);
+                for (layer, heads) in heads.iter().enumerate().filter(|(_, heads)| heads.kv > 0) {
+                    let qkv = vec![2.5; slots * heads.qkv_width()];
+                    page.store(&layout, layer, 0, &qkv, 0..slots).unwrap();
+                }
+                let mut used = vec![false; page.bytes().len()];
+                let take = &mut |range: Range<usize>| {
+                    assert!(used[range.clone()].iter().all(|used| !used), "{dtype}, {dim}: {slots}: twice");
+                    used[range].fill(true);
+                    Ok::<_, ()>(())
+                };
+                each_used(&layout, PageKind::Full, slots, take).unwrap();
+                let written: Vec<bool> = page.bytes().iter().map(|byte| *byte != 255).collect();
+                assert_eq!(used, written, "{dtype}, {dim}: {slots}");
+                let bytes: usize = heads.iter().map(|heads| 2 * heads.kv * slots * dtype.head_bytes(heads.dim)).sum();
+                assert_eq!(used.iter().filter(|used| **used).count(), bytes, "{dtype}, {dim}: {slots}");
+            }
+        }
+    }
+
+    #[test]
+    fn refuses_what_the_cache_cannot_hold() {
+        // Row 2: the second element of the first key, the last element of the last value.
+        for at in [2 * 18 + 7, 3 * 18 - 1] {
+            for (dtype, fits, beyond) in [
+                (KvDtype::F16, 65504.0, 70000.0),
+                (KvDtype::F16, f32::NAN, f32::INFINITY),
+                (KvDtype::F32, -3e38, f32::NEG_INFINITY),
+                (KvDtype::Q8_0, -8.3e6, 8.4e6),
+                (KvDtype::Q8_0, 65504.0, f32::INFINITY),
+            ] {
+                assert_eq!(stored(dtype, at, fits), Ok(()));
+                assert_eq!(stored(dtype, at, beyond), Err((2, beyond)));
+            }
+        }
+        // A block has no NaN.
+        let (row, value) = stored(KvDtype::Q8_0, 2 * 18 + 7, f32::NAN).unwrap_err();
+        assert!(row == 2 && value.is_nan());
+        // Queries are not kept.
+        assert_eq!(stored(KvDtype::F16, 2 * 18, f32::INFINITY), Ok(()));
+    }
+
+    #[test]
+    fn a_page_has_the_bytes_that_are_planned() {
+        for dim in [3, 32, 64, 80] {
+            let heads = Heads { dim, ..HEADS };
+            for dtype in [KvDtype::F32, KvDtype::F16, KvDtype::Q8_0] {
+                let layout = PageLayout::of_layers(dtype, [((heads, None), PageKind::Full); 5].into_iter());
+                let bytes = match KvPage::new(&layout, PageKind::Full).unwrap() {
+                    KvPage::F32(page) => size_of_val(&page[..]),
+                    KvPage::F16(page) => size_of_val(&page[..]),
+                    KvPage::Q8_0(page) => page.len(),
+                };
+                assert_eq!(bytes, 5 * 2 * heads.kv * KV_PAGE * dtype.head_bytes(dim), "{dtype} {dim}");
+            }
+        }
+        assert_eq!((KvDtype::F32.head_bytes(64), KvDtype::Q8_0.head_bytes(64)), (256, 68));
+    }
+}

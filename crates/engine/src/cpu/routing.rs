@@ -1,0 +1,194 @@
+//! A row's router outputs -> the experts that it is given to, with their weights.
+
+use crate::kernels::{self, Isa};
+use model_factory_spec::spec::{RouterScore, Routing};
+
+/// An expert that a row is given to.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Choice {
+    /// Its index.
+    pub(super) expert: usize,
+    /// What its output is multiplied by.
+    pub(super) weight: f32,
+}
+
+/// Fills `chosen`, the best expert first and of equal ones that of the lower index. `scores` are the router's outputs for all
+/// experts and hold unspecified numbers afterwards; `bias` is added to what they become where experts are chosen, and is empty
+/// for none. Where a score is NaN or infinite all weights are NaN: so are the row's logits then, and nothing is chosen by them.
+pub(super) fn choose(isa: Isa, routing: &Routing, bias: &[f32], scores: &mut [f32], chosen: &mut [Choice]) {
+    let finite = scores.iter().fold(true, |finite, score| finite & score.is_finite());
+    if routing.router_scale != 1.0 {
+        scores.iter_mut().for_each(|score| *score *= routing.router_scale);
+    }
+    match routing.score {
+        RouterScore::Softmax => {
+            kernels::softmax(isa, scores);
+            largest(scores, bias, chosen);
+        }
+        RouterScore::Sigmoid => {
+            kernels::sigmoid(isa, scores);
+            largest(scores, bias, chosen);
+        }
+        RouterScore::SoftmaxOfChosen => {
+            largest(scores, bias, chosen);
+            let most = chosen.len().min(scores.len());
+            let weights = &mut scores[..most];
+            weights.iter_mut().zip(&*chosen).for_each(|(weight, choice)| *weight = choice.weight);
+            kernels::softmax(isa, weights);
+            chosen.iter_mut().zip(weights).for_each(|(choice, weight)| choice.weight = *weight);
+        }
+        RouterScore::SparseMixer { jitter } => one_by_one(isa, 2.0 * jitter as f32, scores, chosen),
+    }
+    if let Some(added) = routing.normalized {
+        let sum = chosen.iter().map(|choice| choice.weight).sum::<f32>() + added;
+        chosen.iter_mut().for_each(|choice| choice.weight /= sum);
+    }
+    if routing.scale != 1.0 {
+        chosen.iter_mut().for_each(|choice| choice.weight *= routing.scale);
+    }
+    if !finite {
+        chosen.iter_mut().for_each(|choice| choice.weight = f32::NAN);
+    }
+}
+
+/// The largest of `scores` with their `bias` in descending order, each with its score as the weight.
+fn largest(scores: &[f32], bias: &[f32], chosen: &mut [Choice]) {
+    let key = |expert: usize| {
+        let score = scores[expert] + bias.get(expert).copied().unwrap_or(0.0);
+        if score.is_nan() { f32::NEG_INFINITY } else { score }
+    };
+    let mut count = 0;
+    for (expert, &weight) in scores.iter().enumerate() {
+        let place = chosen[..count].partition_point(|choice| key(choice.expert) >= key(expert));
+        if place == chosen.len() {
+            continue;
+        }
+        count = (count + 1).min(chosen.len());
+        chosen[place..count].rotate_right(1);
+        chosen[place] = Choice { expert, weight };
+    }
+}
+
+/// transformers' `sparsemixer` without training: the largest output is chosen, with its softmax among those that are left and
+/// no further behind it than `margin` of the larger magnitude.
+fn one_by_one(isa: Isa, margin: f32, scores: &[f32], chosen: &mut [Choice]) {
+    for index in 0..chosen.len() {
+        let (before, rest) = chosen.split_at_mut(index);
+        let taken = |expert| before.iter().any(|choice| choice.expert == expert);
+        let left = || scores.iter().copied().enumerate().filter(|(expert, _)| !taken(*expert));
+        let best = left().reduce(|best, next| if next.1 > best.1 || best.1.is_nan() { next } else { best });
+        let Some((expert, most)) = best else { return };
+        let mut terms = [0.0];
+        let mut sum = 0.0;
+        // Of outputs that are all 0 the quotient is NaN, and they are no further behind.
+        let behind = |score: f32| (most - score) / score.abs().max(most) > margin;
+        for (_, score) in left().filter(|(_, score)| !behind(*score)) {
+            terms[0] = score - most;
+            kernels::exp_all(isa, &mut terms);
+            sum += terms[0];
+        }
+        rest[0] = Choice { expert, weight: 1.0 / sum };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen(score: RouterScore, normalized: bool, scores: &[f32], count: usize) -> Vec<(usize, f32)> {
+        let normalized = normalized.then_some(0.0);
+        let routing =
+            Routing { experts: scores.len(), chosen: count, score, normalized, scale: 1.0, router_scale: 1.0 };
+        chosen_by(&routing, &[], scores)
+    }
+
+    fn chosen_by(routing: &Routing, bias: &[f32], scores: &[f32]) -> Vec<(usize, f32)> {
+        let mut chosen = vec![Choice::default(); routing.chosen];
+        choose(Isa::portable(), routing, bias, &mut scores.to_vec(), &mut chosen);
+        chosen.iter().map(|choice| (choice.expert, choice.weight)).collect()
+    }
+
+    /// Within a few roundings.
+    fn same(found: &[(usize, f32)], expected: &[(usize, f64)]) {
+        assert_eq!(found.len(), expected.len());
+        for ((expert, weight), (wanted, truth)) in found.iter().zip(expected) {
+            assert!(expert == wanted && (f64::from(*weight) - truth).abs() < 1e-6, "{found:?} for {expected:?}");
+        }
+    }
+
+    #[test]
+    fn every_rule_weighs_as_its_formula() {
+        let scores = [0.5f32, 2.0, -1.0, 2.0, 1.5];
+        let e = |x: f32| f64::from(x).exp();
+        let all: f64 = scores.iter().map(|x| e(*x)).sum();
+        let soft = [(1, e(2.0) / all), (3, e(2.0) / all), (4, e(1.5) / all)];
+        same(&chosen(RouterScore::Softmax, false, &scores, 3), &soft);
+        let of_chosen = 2.0 * e(2.0) + e(1.5);
+        let normalized = [(1, e(2.0) / of_chosen), (3, e(2.0) / of_chosen), (4, e(1.5) / of_chosen)];
+        same(&chosen(RouterScore::Softmax, true, &scores, 3), &normalized);
+        same(&chosen(RouterScore::SoftmaxOfChosen, false, &scores, 3), &normalized);
+        let (score, halved) = (RouterScore::SoftmaxOfChosen, scores.map(|score| 2.0 * score));
+        let routing = Routing { experts: 5, chosen: 3, score, normalized: None, scale: 1.0, router_scale: 0.5 };
+        same(&chosen_by(&routing, &[], &halved), &normalized);
+    }
+
+    /// The bias turns the choice around and leaves the weights; what is added to their sum is in them.
+    #[test]
+    fn a_bias_chooses_and_does_not_weigh() {
+        let scores = [0.5f32, 2.0, -1.0, 2.0, 1.5];
+        let gate = |x: f64| 1.0 / (1.0 + (-x).exp());
+        let score = RouterScore::Sigmoid;
+        let routing =
+            |normalized, scale| Routing { experts: 5, chosen: 2, score, normalized, scale, router_scale: 1.0 };
+        same(&chosen_by(&routing(None, 1.0), &[], &scores), &[(1, gate(2.0)), (3, gate(2.0))]);
+        let bias = [0.0, 0.0, 0.7, -0.3, 0.0];
+        let sum = gate(-1.0) + gate(2.0) + 0.1;
+        same(
+            &chosen_by(&routing(Some(0.1), 2.5), &bias, &scores),
+            &[(2, 2.5 * gate(-1.0) / sum), (1, 2.5 * gate(2.0) / sum)],
+        );
+        let none = chosen_by(&routing(None, 1.0), &[f32::NAN, 0.0, 0.0, f32::NAN, 0.0], &scores);
+        same(&none, &[(1, gate(2.0)), (4, gate(1.5))]);
+    }
+
+    /// By hand from the formula: 2.0 and 1.99 are within 2 %, 1.5 is not; then 1.99 stands alone.
+    #[test]
+    fn the_sparse_mixer_leaves_out_what_is_far_behind() {
+        // None is behind another where all are 0.
+        let zeros = chosen(RouterScore::SparseMixer { jitter: 0.01 }, false, &[0.0; 3], 2);
+        assert_eq!(zeros, [(0, 1.0 / 3.0), (1, 0.5)]);
+        let scores = [2.0f32, 1.99, 1.5, -3.0];
+        let first = 1.0 / (1.0 + (-0.01f64).exp());
+        same(&chosen(RouterScore::SparseMixer { jitter: 0.01 }, false, &scores, 2), &[(0, first), (1, 1.0)]);
+    }
+
+    #[test]
+    fn one_score_that_is_not_finite_makes_all_weights_nan() {
+        let rules = [
+            RouterScore::Softmax,
+            RouterScore::Sigmoid,
+            RouterScore::SoftmaxOfChosen,
+            RouterScore::SparseMixer { jitter: 0.01 },
+        ];
+        for (score, normalized) in rules.into_iter().flat_map(|score| [(score, false), (score, true)]) {
+            for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                let found = chosen(score, normalized, &[0.5, 2.0, bad, 1.0], 2);
+                assert!(
+                    found.iter().all(|(expert, weight)| *expert < 4 && weight.is_nan()),
+                    "{score:?} {bad}: {found:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_number_is_chosen_last_and_equal_ones_by_index() {
+        let scores = [f32::NAN, 1.0, f32::NAN, 1.0, 0.5];
+        let experts =
+            |count| chosen(RouterScore::SoftmaxOfChosen, false, &scores, count).iter().map(|c| c.0).collect::<Vec<_>>();
+        assert_eq!(experts(3), [1, 3, 4]);
+        assert_eq!(experts(5), [1, 3, 4, 0, 2]);
+        let all_the_same = chosen(RouterScore::Softmax, true, &[0.0; 6], 4);
+        same(&all_the_same, &[(0, 0.25), (1, 0.25), (2, 0.25), (3, 0.25)]);
+    }
+}

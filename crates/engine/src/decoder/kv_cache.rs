@@ -1,0 +1,558 @@
+//! Keys and values of one sequence, in pages that are allocated as the sequence grows and never moved.
+
+mod windows;
+
+use super::page::{Page, PageKind, PagePair};
+use super::page_pool::PagePool;
+use super::prefixes::{LEAST_COPIED, Place, Prefixes};
+use super::rope::Rotation;
+use super::state::{Checkpoint, State};
+use crate::cache_budget::Reservation;
+use crate::error::Result;
+use crate::memory;
+use model_factory_spec::plan::{KV_PAGE, KvSize, STATE_CHUNK};
+use std::any::Any;
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+/// The cache of one sequence, whatever its device.
+#[allow(clippy::len_without_is_empty)] // nobody asks
+pub trait Cache: Any + Send + fmt::Debug {
+    /// Positions held.
+    fn len(&self) -> usize;
+
+    /// Bytes of its pages, those included that other sequences hold too.
+    fn bytes(&self) -> u64;
+
+    /// Allocates the pages for the positions up to `len`, or none of them, and the state of the layers that have one. What other sequences hold too and this one goes on
+    /// to write is copied; where pages are not copied, its positions are forgotten.
+    ///
+    /// # Errors
+    /// `CacheBudget` when the sessions of the model have no more; `OutOfMemory`, or the GPU's error.
+    fn reserve(&mut self, len: usize) -> Result<()>;
+
+    /// Reserves what [`reserve`](Self::reserve) up to the reservation's positions takes, to be taken of it from now on. Nothing
+    /// is reserved after an error.
+    ///
+    /// # Errors
+    /// `CacheBudget` when the sessions of the model have no more.
+    fn admit(&mut self, reservation: &Arc<Reservation>) -> Result<()>;
+
+    /// Forgets all positions and keeps the pages for others.
+    fn clear(&mut self);
+
+    /// How many positions behind `len` can be stored and forgotten again without others.
+    fn undoable(&self, len: usize) -> usize;
+
+    /// Forgets the positions from `len` on and frees the pages behind them. Where layers have states that are not known for
+    /// that length, it forgets those behind the last state that is kept too; where layers with a window have forgotten what is
+    /// seen from there, all.
+    fn truncate(&mut self, len: usize);
+
+    /// A step begins that stores `tokens` positions, for which there is room.
+    ///
+    /// # Errors
+    /// `Internal` where there is none: a defect of this crate.
+    fn begin(&mut self, tokens: usize) -> Result<()>;
+
+    /// It has ended: every layer has stored them.
+    fn advance(&mut self, tokens: usize);
+
+    /// It has failed. Where the states of some layers went on, it forgets the positions behind the last state that is kept.
+    fn abandon(&mut self);
+
+    /// Whether other sequences take its pages, and it takes theirs.
+    fn shares(&self) -> bool;
+
+    /// Shares with sequences of this salt alone from now on, and copies parts of their pages too; with those that have none,
+    /// whole pages, where it is `None`. Where it shared by another one it forgets all positions: their pages are that one's.
+    fn set_salt(&mut self, salt: Option<&Arc<str>>);
+
+    /// The salt of those that it shares with.
+    fn salt(&self) -> Option<&Arc<str>>;
+
+    /// Takes the pages that hold what `ids` begin with, which are rotated so, from sequences that computed them; whole ones
+    /// alone.
+    fn adopt(&mut self, ids: &[u32], rotation: Rotation);
+
+    /// As [`adopt`](Self::adopt), a part of one page, which is copied: of a sequence with the same salt. Without one nothing is,
+    /// as the time would tell a stranger's tokens one by one.
+    fn adopt_part(&mut self, ids: &[u32], rotation: Rotation);
+
+    /// Offers the pages that are complete, which hold what `ids` begin with, to others.
+    fn publish(&mut self, ids: &[u32], rotation: Rotation);
+
+    /// Offers all pages, the last one too, and frees those that are not kept.
+    fn retire(self: Box<Self>, ids: &[u32], rotation: Rotation);
+
+    /// A cache of the same positions. Where pages are not copied, it is without those of the last page.
+    ///
+    /// # Errors
+    /// As [`reserve`](Self::reserve).
+    fn fork(&self) -> Result<Box<dyn Cache>>;
+}
+
+/// The pages of one sequence, each of [`KV_PAGE`] positions.
+pub struct KvCache<P> {
+    pool: Arc<PagePool<P>>,
+    pages: Vec<PagePair<P>>,
+    /// Pages for layers with a window, for positions to come.
+    spare: Vec<Arc<Page<P>>>,
+    /// Where the first pages stand among those that are offered.
+    places: Vec<Place>,
+    /// Of those that it shares with.
+    salt: Option<Arc<str>>,
+    len: usize,
+    /// What layers that are no attention carry on, from the first [`reserve`](Cache::reserve) on.
+    state: Option<State>,
+    /// What the step keeps of that at the ends of pages.
+    checkpoints: Vec<Checkpoint>,
+    /// Whether some of it was read from a file. No other sequence takes that: what a file says is not known to be what this
+    /// model computes.
+    from_file: bool,
+    /// Of the generation that goes on with it.
+    reservation: Weak<Reservation>,
+}
+
+/// What a step writes of a cache.
+pub struct Parts<'c, P> {
+    /// The pages.
+    pub pages: &'c mut [PagePair<P>],
+    /// The state, where the model has one.
+    pub state: Option<&'c mut State>,
+    /// What it keeps of that.
+    pub checkpoints: &'c mut [Checkpoint],
+}
+
+impl<P> KvCache<P> {
+    /// An empty cache; the first page comes with the first token.
+    pub fn new(pool: Arc<PagePool<P>>) -> KvCache<P> {
+        KvCache {
+            pool,
+            pages: Vec::new(),
+            spare: Vec::new(),
+            places: Vec::new(),
+            salt: None,
+            len: 0,
+            state: None,
+            checkpoints: Vec::new(),
+            from_file: false,
+            reservation: Weak::new(),
+        }
+    }
+
+    /// Where the first `len` positions are to be read from a file, for which there is room.
+    ///
+    /// # Errors
+    /// `Internal` where there is none: a defect of this crate.
+    pub fn restoring(&mut self, len: usize) -> Result<Parts<'_, P>> {
+        self.give_windows(self.first_seen(len), len)?;
+        Ok(self.parts())
+    }
+
+    /// Counts `tokens` positions that were read from a file.
+    pub fn restored(&mut self, tokens: usize) {
+        (self.len, self.from_file) = (self.len + tokens, self.from_file || tokens > 0);
+    }
+
+    /// What a step writes.
+    pub fn parts(&mut self) -> Parts<'_, P> {
+        Parts { pages: &mut self.pages, state: self.state.as_mut(), checkpoints: &mut self.checkpoints }
+    }
+
+    /// The same, to read.
+    pub fn held(&self) -> (&[PagePair<P>], Option<&State>) {
+        (&self.pages, self.state.as_ref())
+    }
+
+    /// Behind which page the next one stands that is not offered.
+    fn place(&self, rotation: Rotation) -> Place {
+        self.places.last().cloned().unwrap_or_else(|| Place::Start(rotation, self.salt.clone()))
+    }
+
+    /// Whether the next position begins a page, and all before it are offered.
+    fn may_adopt(&self) -> bool {
+        self.pool.shares() && self.places.len() * KV_PAGE == self.len
+    }
+
+    /// See [`Cache::clear`].
+    fn forget_all(&mut self) {
+        (self.len, self.from_file) = (0, false);
+        self.places.clear();
+        if let Some(state) = &mut self.state {
+            state.reset();
+        }
+        let windows = self.pages.iter_mut().filter_map(|pair| pair.window.take());
+        self.spare.extend(windows.filter(|window| Arc::strong_count(window) == 1));
+        // Others may read them.
+        self.pages.retain_mut(|pair| Arc::get_mut(&mut pair.full).is_some());
+    }
+
+    /// Goes back to `len` positions, where the state is known for them and windows are there; else to those of the last state
+    /// that is kept, or to none.
+    fn go_back(&mut self, len: usize) {
+        if !self.sees_back_from(len) {
+            return self.forget_all();
+        }
+        let is_known = |state: &State| state.reaches_back_to(len);
+        let Some(state) = self.state.as_mut().filter(|state| !is_known(state)) else {
+            self.len = self.len.min(len);
+            return;
+        };
+        let mut prefixes = self.pool.prefixes();
+        let kept = self.places[..self.places.len().min(len / KV_PAGE)].iter().enumerate().rev();
+        let kept = kept.filter_map(|(index, place)| match place {
+            Place::Behind(number) => Some((index + 1, prefixes.state(*number)?)),
+            Place::Start(..) => None,
+        });
+        let kept = { kept }.next();
+        drop(prefixes);
+        match kept {
+            Some((pages, checkpoint)) => {
+                state.restore(&checkpoint);
+                self.len = pages * KV_PAGE;
+                self.pages.truncate(pages);
+                self.places.truncate(pages);
+            }
+            None => self.forget_all(),
+        }
+    }
+
+    /// Whether the page that is written next is another sequence's too. If only this one has it, nobody is offered it any
+    /// more.
+    fn shares_last(&mut self) -> bool {
+        let (index, slot) = (self.len / KV_PAGE, self.len % KV_PAGE);
+        if slot == 0 {
+            return false;
+        }
+        let PagePair { full, window } = &mut self.pages[index];
+        if let Some(window) = window.as_ref().filter(|window| Arc::strong_count(window) > 1) {
+            self.pool.prefixes().forget_window(window);
+        }
+        if Arc::get_mut(full).is_some() {
+            return false;
+        }
+        self.pool.prefixes().forget(full);
+        Arc::get_mut(full).is_none()
+    }
+
+    /// Makes the page that is written next this sequence's alone.
+    fn own_last(&mut self) -> Result<()> {
+        if !self.shares_last() {
+            return Ok(());
+        }
+        let (index, mut own) = (self.len / KV_PAGE, Vec::new());
+        self.allocate(PageKind::Full, 1, &mut own)?;
+        for mut page in own {
+            match (self.pool.copy(), Arc::get_mut(&mut page)) {
+                (Some(copy), Some(to)) => copy(&self.pages[index].full, to),
+                _ => self.go_back(index * KV_PAGE),
+            }
+            if let Some(pair) = self.pages.get_mut(index) {
+                pair.full = page;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes `count` pages of layers with a window spare, or allocates none.
+    fn spare_windows(&mut self, count: usize) -> Result<()> {
+        let mut spare = std::mem::take(&mut self.spare);
+        let allocated = self.allocate(PageKind::Window, count.saturating_sub(spare.len()), &mut spare);
+        self.spare = spare;
+        allocated
+    }
+
+    /// Appends `count` pages to `pages`, or none: first of what is reserved.
+    fn allocate(&self, kind: PageKind, count: usize, pages: &mut Vec<Arc<Page<P>>>) -> Result<()> {
+        match count {
+            0 => Ok(()),
+            _ => self.pool.allocate(kind, count, pages, self.reservation.upgrade().as_deref()),
+        }
+    }
+
+    /// How many of `found` pages, which would follow those it has, leave it with all that the next position sees, and the state
+    /// behind them: the most.
+    fn adoptable(&self, found: &[u64], prefixes: &Prefixes<P>) -> usize {
+        let (whole, has_states) = (self.len / KV_PAGE, !self.pool.sizes().states.is_empty());
+        let has_window = |index: usize| match index.checked_sub(whole) {
+            Some(index) => prefixes.pages(found[index]).is_some_and(|(_, window)| window.is_some()),
+            None => self.pages[index].window.is_some(),
+        };
+        let is_known = |count: usize| {
+            let end = whole + count;
+            let mut seen = self.first_seen(end * KV_PAGE) / KV_PAGE..end;
+            (!self.has_windows() || seen.all(has_window)) && (!has_states || prefixes.has_state(found[count - 1]))
+        };
+        (1..=found.len()).rev().find(|count| is_known(*count)).unwrap_or(0)
+    }
+
+    /// The pages that hold what `ids` go on with, in their order.
+    fn find(&self, ids: &[u32], rotation: Rotation, prefixes: &mut Prefixes<P>) -> Vec<u64> {
+        let mut place = self.place(rotation);
+        let next = ids.get(self.len..).unwrap_or_default().chunks_exact(KV_PAGE);
+        let find = |ids| {
+            let number = prefixes.find(&place, ids)?;
+            place = Place::Behind(number);
+            Some(number)
+        };
+        next.map_while(find).collect()
+    }
+}
+
+impl<P: Send + Sync + 'static> Cache for KvCache<P> {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn bytes(&self) -> u64 {
+        let state = self.state.as_ref().map_or(0, |_| self.pool.sizes().state_bytes());
+        let KvSize { page, window_page, .. } = self.pool.sizes().kv;
+        page * self.pages.len() as u64 + window_page * self.windows() as u64 + state
+    }
+
+    fn reserve(&mut self, len: usize) -> Result<()> {
+        if self.state.is_none() {
+            self.state = self.pool.state(self.reservation.upgrade().as_deref())?;
+        }
+        if len > self.len {
+            self.own_last()?;
+        }
+        let missing = len.div_ceil(KV_PAGE).saturating_sub(self.pages.len());
+        let mut pages = Vec::new();
+        self.allocate(PageKind::Full, missing, &mut pages)?;
+        memory::grow(&mut self.pages, missing, "the list of a KV cache's pages")?;
+        self.spare_windows(self.spare.len() + self.missing_windows(len))?;
+        self.pages.extend(pages.into_iter().map(|full| PagePair { full, window: None }));
+        Ok(())
+    }
+
+    fn admit(&mut self, reservation: &Arc<Reservation>) -> Result<()> {
+        let missing = reservation.positions.div_ceil(KV_PAGE).saturating_sub(self.pages.len());
+        let copied = usize::from(self.shares_last());
+        let KvSize { page, window_page, .. } = self.pool.sizes().kv;
+        let state = if self.state.is_none() { self.pool.sizes().state_bytes() } else { 0 };
+        let windows = window_page.saturating_mul(self.missing_windows(reservation.positions) as u64);
+        let bytes = page.saturating_mul((missing + copied) as u64).saturating_add(windows).saturating_add(state);
+        reservation.hold(self.pool.share(bytes, None)?);
+        self.reservation = Arc::downgrade(reservation);
+        Ok(())
+    }
+
+    fn clear(&mut self) {
+        self.forget_all();
+    }
+
+    fn undoable(&self, len: usize) -> usize {
+        if self.pool.sizes().states.is_empty() { usize::MAX } else { STATE_CHUNK - 1 - len % STATE_CHUNK }
+    }
+
+    fn truncate(&mut self, len: usize) {
+        if len < self.len {
+            self.go_back(len);
+        }
+        self.from_file &= self.len > 0;
+        self.places.truncate(self.len / KV_PAGE);
+        self.pages.truncate(len.div_ceil(KV_PAGE));
+        let kept = self.pool.sizes().kv.window_pages(len);
+        self.spare.truncate((kept + self.spare.len()).saturating_sub(self.windows()));
+        if self.len == 0 {
+            self.state = None; // what is empty takes nothing
+        }
+    }
+
+    fn begin(&mut self, tokens: usize) -> Result<()> {
+        let end = self.len + tokens;
+        self.turn_windows(self.len, end)?;
+        let Some(state) = &mut self.state else { return Ok(()) };
+        state.begin(end);
+        if self.pool.shares() && !self.from_file {
+            let ends = (self.len / KV_PAGE + 1..=end / KV_PAGE).map(|page| page * KV_PAGE);
+            self.checkpoints = ends.filter_map(|end| self.pool.checkpoint(end)).collect();
+        }
+        Ok(())
+    }
+
+    fn advance(&mut self, tokens: usize) {
+        self.len += tokens;
+        if let Some(state) = &mut self.state {
+            state.end(self.len);
+        }
+    }
+
+    fn abandon(&mut self) {
+        self.checkpoints.clear();
+        self.go_back(self.len);
+    }
+
+    fn shares(&self) -> bool {
+        self.pool.shares() && !self.from_file
+    }
+
+    fn set_salt(&mut self, salt: Option<&Arc<str>>) {
+        if self.salt.as_ref() == salt {
+            return;
+        }
+        if !self.places.is_empty() {
+            self.forget_all();
+        }
+        self.salt = salt.cloned();
+    }
+
+    fn salt(&self) -> Option<&Arc<str>> {
+        self.salt.as_ref()
+    }
+
+    fn adopt(&mut self, ids: &[u32], rotation: Rotation) {
+        if !self.may_adopt() {
+            return;
+        }
+        let pool = Arc::clone(&self.pool);
+        let mut prefixes = pool.prefixes();
+        let mut found = self.find(ids, rotation, &mut prefixes);
+        found.truncate(self.adoptable(&found, &prefixes));
+        let Some(last) = found.last() else { return };
+        let checkpoint = prefixes.state(*last);
+        let pages: Vec<_> = found.iter().filter_map(|number| prefixes.page(*number)).collect();
+        drop(prefixes);
+        let Some(windows) = self.adopted_windows(&found) else { return };
+        if let Some(checkpoint) = checkpoint {
+            if self.state.is_none() {
+                self.state = pool.state(self.reservation.upgrade().as_deref()).ok().flatten();
+            }
+            let Some(state) = &mut self.state else { return };
+            state.restore(&checkpoint);
+        }
+        for ((number, full), window) in found.into_iter().zip(pages).zip(windows) {
+            match self.pages.get_mut(self.len / KV_PAGE) {
+                Some(own) => {
+                    own.full = full;
+                    self.spare.extend(std::mem::replace(&mut own.window, window));
+                }
+                None => self.pages.push(PagePair { full, window }),
+            }
+            self.places.push(Place::Behind(number));
+            self.len += KV_PAGE;
+        }
+    }
+
+    fn adopt_part(&mut self, ids: &[u32], rotation: Rotation) {
+        let may = self.salt.is_some() && self.state.is_none() && self.may_adopt() && self.sees_back_from(self.len);
+        let Some(copy) = self.pool.copy().filter(|_| may) else { return };
+        let next = &ids[self.len.min(ids.len())..];
+        let (index, pool) = (self.len / KV_PAGE, Arc::clone(&self.pool));
+        let mut prefixes = pool.prefixes();
+        let Some((number, count)) = prefixes.closest(&self.place(rotation), next) else { return };
+        let Some((full, window)) = prefixes.pages(number) else { return };
+        if self.has_windows() {
+            let Some(pair) = self.pages.get_mut(index) else { return };
+            self.spare.extend(pair.window.take());
+            let Some(own) = window.and_then(|window| self.copied(window)) else { return };
+            self.pages[index].window = Some(own);
+        }
+        let Some(own) = self.pages.get_mut(index).and_then(|pair| Arc::get_mut(&mut pair.full)) else { return };
+        copy(full, own);
+        self.len += count;
+    }
+
+    fn publish(&mut self, ids: &[u32], rotation: Rotation) {
+        if !self.shares() {
+            return;
+        }
+        for index in self.places.len()..self.len.min(ids.len()) / KV_PAGE {
+            let place = self.place(rotation);
+            let ids = &ids[index * KV_PAGE..][..KV_PAGE];
+            let mut prefixes = self.pool.prefixes();
+            let number = match prefixes.find(&place, ids) {
+                // Computed twice, held once.
+                Some(number) => {
+                    self.pages[index].full =
+                        prefixes.page(number).unwrap_or_else(|| Arc::clone(&self.pages[index].full));
+                    number
+                }
+                None => prefixes.insert(place, ids, Arc::clone(&self.pages[index].full)),
+            };
+            if let Some(window) = &self.pages[index].window {
+                prefixes.keep_window(number, window);
+            }
+            let end = (index + 1) * KV_PAGE;
+            if let Some(at) = self.checkpoints.iter().position(|checkpoint| checkpoint.position() == end) {
+                prefixes.keep_state(number, self.checkpoints.swap_remove(at));
+            }
+            drop(prefixes);
+            self.places.push(Place::Behind(number));
+        }
+    }
+
+    fn retire(mut self: Box<Self>, ids: &[u32], rotation: Rotation) {
+        let len = self.len.min(ids.len());
+        self.truncate(len);
+        self.publish(ids, rotation);
+        if self.may_publish_last() {
+            let rest = &ids[self.places.len() * KV_PAGE..len];
+            let mut prefixes = self.pool.prefixes();
+            let place = self.place(rotation);
+            let is_new = prefixes.closest(&place, rest).is_none_or(|(_, common)| common < rest.len());
+            // One that is offered already stays what it is.
+            if let Some(PagePair { full, window }) = self.pages.get_mut(self.places.len())
+                && is_new
+                && Arc::get_mut(full).is_some()
+            {
+                let number = prefixes.insert(place, rest, Arc::clone(full));
+                window.iter().for_each(|window| prefixes.keep_window(number, window));
+            }
+        }
+        let pool = Arc::clone(&self.pool);
+        drop(self);
+        pool.trim();
+    }
+
+    fn fork(&self) -> Result<Box<dyn Cache>> {
+        let whole = self.len / KV_PAGE;
+        let mut fork = KvCache::new(Arc::clone(&self.pool));
+        let shared = self.pages[..whole].iter().map(|pair| PagePair { full: Arc::clone(&pair.full), window: None });
+        fork.pages = shared.collect();
+        (fork.places, fork.len, fork.from_file) = (self.places.clone(), whole * KV_PAGE, self.from_file);
+        fork.salt = self.salt.clone();
+        let is_copied = self.len > fork.len || self.state.is_some() || self.has_windows();
+        if let Some(copy) = self.pool.copy().filter(|_| is_copied) {
+            fork.reserve(self.len)?;
+            for (index, PagePair { window, .. }) in self.pages.iter().take(fork.pages.len()).enumerate() {
+                fork.pages[index].window = window.as_ref().and_then(|window| fork.copied(window));
+            }
+            if self.len > fork.len
+                && let Some(own) = fork.pages.last_mut().and_then(|pair| Arc::get_mut(&mut pair.full))
+            {
+                copy(&self.pages[whole].full, own);
+                fork.len = self.len;
+            }
+        }
+        if !fork.sees_back_from(fork.len) {
+            fork.forget_all();
+        }
+        match (&mut fork.state, &self.state) {
+            (Some(state), Some(own)) if fork.len == self.len => state.copy_from(own),
+            (_, Some(_)) => fork.clear(),
+            _ => {}
+        }
+        Ok(Box::new(fork))
+    }
+}
+
+impl<P> KvCache<P> {
+    /// Whether there is a last page that is not complete, may be offered, and holds enough for others to copy.
+    fn may_publish_last(&self) -> bool {
+        self.pool.shares()
+            && self.salt.is_some()
+            && self.state.is_none()
+            && !self.from_file
+            && self.len / KV_PAGE == self.places.len()
+            && self.len % KV_PAGE >= LEAST_COPIED
+    }
+}
+
+impl<P> fmt::Debug for KvCache<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KvCache").field("len", &self.len).field("pages", &self.pages.len()).finish_non_exhaustive()
+    }
+}

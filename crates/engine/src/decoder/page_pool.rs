@@ -1,0 +1,202 @@
+//! The pages of all sequences of a model: allocated within its budget, shared by those that begin alike, and kept for the
+//! next one as long as there is room.
+
+use super::page::{AllocatePage, CopyPage, Page, PageKind};
+use super::prefixes::{Prefixes, Unused};
+use super::state::{Checkpoint, State};
+use crate::cache_budget::{CacheBudget, CacheShare, Reservation};
+use crate::error::{Error, Result};
+use crate::memory;
+use model_factory_spec::plan::{KvSize, StateSize};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What all caches of a model take their pages from.
+pub struct PagePool<P> {
+    allocate: AllocatePage<P>,
+    sizes: CacheSizes,
+    budget: Arc<CacheBudget>,
+    /// How a page is copied, where the device can.
+    copy: Option<CopyPage<P>>,
+    /// Whether sequences that begin alike share pages.
+    shares: bool,
+    prefixes: Mutex<Prefixes<P>>,
+}
+
+/// The sizes of a model's caches.
+#[derive(Clone, Debug)]
+pub struct CacheSizes {
+    /// Those of a sequence's pages.
+    pub kv: KvSize,
+    /// What a sequence has beside its pages, of each layer; nothing where no layer has a state.
+    pub states: Arc<[StateSize]>,
+    /// Bytes that all sequences may take together.
+    pub budget: u64,
+    /// Bytes of all pages and states up to which those are kept that no sequence holds.
+    pub keep: u64,
+}
+
+impl CacheSizes {
+    /// Bytes of a sequence's state.
+    pub fn state_bytes(&self) -> u64 {
+        self.states.iter().map(|size| (size.elements() * size_of::<f32>()) as u64).sum()
+    }
+
+    /// Bytes of a page.
+    pub fn page_bytes(&self, kind: PageKind) -> u64 {
+        match kind {
+            PageKind::Full => self.kv.page,
+            PageKind::Window => self.kv.window_page,
+        }
+    }
+
+    /// Bytes of a state that is kept of a prefix.
+    fn checkpoint_bytes(&self) -> u64 {
+        self.states.iter().map(|size| (size.border_elements() * size_of::<f32>()) as u64).sum()
+    }
+}
+
+impl<P> PagePool<P> {
+    /// Pages of these sizes. Sequences share them where it `shares` and pages can be copied.
+    pub fn new(
+        allocate: AllocatePage<P>,
+        sizes: CacheSizes,
+        copy: Option<CopyPage<P>>,
+        shares: bool,
+    ) -> Arc<PagePool<P>> {
+        let (budget, shares) = (CacheBudget::new(sizes.budget), shares && copy.is_some());
+        Arc::new(PagePool { allocate, sizes, budget, copy, shares, prefixes: Mutex::default() })
+    }
+
+    /// The sizes.
+    pub fn sizes(&self) -> &CacheSizes {
+        &self.sizes
+    }
+
+    /// The state of an empty sequence, where the model has states: first of what is reserved.
+    ///
+    /// # Errors
+    /// `CacheBudget` when the sequences of the model have no more; `OutOfMemory`.
+    pub fn state(&self, reservation: Option<&Reservation>) -> Result<Option<State>> {
+        let bytes = self.sizes.state_bytes();
+        if bytes == 0 {
+            return Ok(None);
+        }
+        let share = self.share(bytes, reservation.and_then(|reservation| reservation.take(bytes)))?;
+        self.trim();
+        Ok(Some(State::new(&self.sizes.states, share)?))
+    }
+
+    /// Where a state behind `position` can be kept, within what is kept.
+    pub fn checkpoint(&self, position: usize) -> Option<Checkpoint> {
+        Checkpoint::new(&self.sizes.states, position, self.kept(self.sizes.checkpoint_bytes())?).ok()
+    }
+
+    /// A page of layers with a window in place of one that is left to others, within what is kept.
+    pub fn window_page(&self) -> Option<Arc<Page<P>>> {
+        let share = self.kept(self.sizes.kv.window_page)?;
+        Some(Arc::new(Page::new((self.allocate)(PageKind::Window).ok()?, share)))
+    }
+
+    /// A share of `bytes` within what is kept when nobody holds it, in place of what was not used for longer. What cannot be
+    /// had costs nobody a page.
+    fn kept(&self, bytes: u64) -> Option<CacheShare> {
+        let mut share = self.budget.share();
+        let held = self.taken().saturating_sub(self.bytes().1);
+        let room = self.budget.bytes().saturating_sub(self.budget.reserved()).min(self.sizes.keep);
+        if held.saturating_add(bytes) > room {
+            return None;
+        }
+        while self.taken().saturating_add(bytes) > self.sizes.keep || share.grow_to(bytes).is_err() {
+            if !self.prefixes().evict() {
+                return None;
+            }
+        }
+        Some(share)
+    }
+
+    /// A share of `bytes`, of which `share` has some. Pages that no sequence holds make room.
+    ///
+    /// # Errors
+    /// `CacheBudget` when the sequences of the model have no more.
+    pub fn share(&self, bytes: u64, share: Option<CacheShare>) -> Result<CacheShare> {
+        let mut share = share.unwrap_or_else(|| self.budget.share());
+        while let Err(error) = share.grow_to(bytes) {
+            // What cannot be had costs nobody a page.
+            let asked = bytes.saturating_sub(share.bytes());
+            let missing = self.budget.taken().saturating_add(asked).saturating_sub(self.budget.bytes());
+            if missing > self.bytes().1 || !self.prefixes().evict() {
+                return Err(error);
+            }
+        }
+        Ok(share)
+    }
+
+    /// Appends `count` pages of a kind to `pages`, or none: first of what is reserved.
+    ///
+    /// # Errors
+    /// `CacheBudget` when the sequences of the model have no more; `OutOfMemory`, or the GPU's error.
+    pub fn allocate(
+        &self,
+        kind: PageKind,
+        count: usize,
+        pages: &mut Vec<Arc<Page<P>>>,
+        reservation: Option<&Reservation>,
+    ) -> Result<()> {
+        memory::grow(pages, count, "the list of a KV cache's pages")?;
+        let page_bytes = self.sizes.page_bytes(kind);
+        let bytes = page_bytes.saturating_mul(count as u64);
+        let mut share = self.share(bytes, reservation.and_then(|reservation| reservation.take(bytes)))?;
+        self.trim();
+        let held = pages.len();
+        while pages.len() < held + count {
+            match (self.allocate)(kind) {
+                Ok(page) => pages.push(Arc::new(Page::new(page, share.split(page_bytes)))),
+                Err(Error::OutOfMemory { .. }) if self.prefixes().evict() => {}
+                Err(error) => {
+                    pages.truncate(held);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether sequences that begin alike share pages.
+    pub fn shares(&self) -> bool {
+        self.shares
+    }
+
+    /// How pages are copied, where the device can.
+    pub fn copy(&self) -> Option<CopyPage<P>> {
+        self.copy
+    }
+
+    /// The pages by their ids. Nothing panics while it is held.
+    pub fn prefixes(&self) -> MutexGuard<'_, Prefixes<P>> {
+        self.prefixes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Frees pages that no sequence holds, as long as all take more than is kept.
+    pub fn trim(&self) {
+        let mut prefixes = self.prefixes();
+        while self.taken() > self.sizes.keep && prefixes.evict() {}
+    }
+
+    /// Bytes that all pages and states take, each once, and those of them that no sequence holds.
+    pub fn bytes(&self) -> (u64, u64) {
+        let Unused { pages, windows, states } = self.prefixes().unused();
+        let KvSize { page, window_page, .. } = self.sizes.kv;
+        let of = |bytes: u64, count: usize| bytes * count as u64;
+        (self.taken(), of(page, pages) + of(window_page, windows) + of(self.sizes.checkpoint_bytes(), states))
+    }
+
+    /// Bytes that are taken and not only reserved.
+    fn taken(&self) -> u64 {
+        self.budget.taken().saturating_sub(self.budget.reserved())
+    }
+
+    /// What the pages are counted in.
+    pub fn budget(&self) -> &CacheBudget {
+        &self.budget
+    }
+}

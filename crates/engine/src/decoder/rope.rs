@@ -1,0 +1,282 @@
+//! Rotary position embedding: frequencies from the spec, angles in double precision.
+//!
+//! Formulas: transformers `modeling_rope_utils.py` (default, linear, llama3, yarn, longrope); GGUF factors divide the
+//! frequency.
+
+use crate::error::{Error, Result};
+use crate::kernels::{Isa, rotate_half, rotate_pairs};
+use crate::memory;
+use crate::weights::Weights;
+use model_factory_format::error::FormatErrorKind;
+use model_factory_format::header::TensorInfo;
+use model_factory_spec::spec::{FrequencyFactors, QueryScale, Rope, RopeLayout, RopeScaling};
+use std::f64::consts::TAU;
+use std::ops::Range;
+
+/// The frequencies of one model.
+#[derive(Clone, Debug)]
+pub(crate) struct RopeFrequencies {
+    layout: RopeLayout,
+    short: Frequencies,
+    /// Those of sequences longer than a limit, in models that have them.
+    long: Option<(usize, Frequencies)>,
+    /// What queries are multiplied by.
+    query_scale: Option<QueryScale>,
+}
+
+#[derive(Clone, Debug)]
+struct Frequencies {
+    /// Radians a position, one for each pair of elements.
+    radians: Vec<f64>,
+    /// What cosines and sines are multiplied by.
+    magnitude: f64,
+}
+
+/// One of the ways in which a model rotates, chosen by the length of a sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Rotation {
+    /// The only one, or that of sequences up to the original context.
+    Short,
+    /// That of longer sequences, in models with longrope scaling.
+    Long,
+}
+
+/// Cosines and sines of some positions, `[positions, pairs]` each.
+#[derive(Debug)]
+pub struct Angles {
+    cos: Vec<f32>,
+    sin: Vec<f32>,
+    /// What the queries of a position are multiplied by; empty where they are not.
+    query_scales: Vec<f32>,
+    pairs: usize,
+    layout: RopeLayout,
+}
+
+impl RopeFrequencies {
+    /// The frequencies of `rope`; frequency factors are read from the file where it stores them.
+    ///
+    /// # Errors
+    /// `Files` when a frequency that follows from the model is no positive number.
+    pub(crate) fn new(rope: &Rope, weights: &Weights) -> Result<RopeFrequencies> {
+        let pairs = rope.dimensions / 2;
+        let plain = |i: usize| rope.theta.powf(-2.0 * i as f64 / rope.dimensions as f64);
+        let each = |frequency: &dyn Fn(usize) -> f64| (0..pairs).map(frequency).collect::<Vec<f64>>();
+        let (radians, long) = match &rope.scaling {
+            RopeScaling::Default => (each(&plain), None),
+            RopeScaling::Linear { factor } => (each(&|i| plain(i) / factor), None),
+            RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context } => {
+                let context = *original_context as f64;
+                let (long, short) = (context / low_freq_factor, context / high_freq_factor);
+                (each(&|i| llama3(plain(i), *factor, long, short, context)), None)
+            }
+            RopeScaling::Factors { tensor } => (divided(plain, &stored(weights, tensor)), None),
+            RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow, truncate } => {
+                let pair = |turns| yarn_pair(turns, *original_context as f64, rope.theta, rope.dimensions as f64);
+                let ramp = yarn_ramp(pair(*beta_fast), pair(*beta_slow), *truncate, rope.dimensions);
+                (each(&|i| plain(i) * (1.0 - ramp(i)) + plain(i) / factor * ramp(i)), None)
+            }
+            RopeScaling::Proportional { factor, pairs } => {
+                (each(&|i| if i < *pairs { plain(i) / factor } else { 0.0 }), None)
+            }
+            RopeScaling::LongRope { short, long, long_magnitude, original_context } => {
+                let radians = divided(plain, &values(weights, long));
+                let long = Frequencies { radians, magnitude: *long_magnitude };
+                (divided(plain, &values(weights, short)), Some((*original_context, long)))
+            }
+        };
+        let all = radians.iter().chain(long.iter().flat_map(|(_, long)| &long.radians));
+        let turning = if let RopeScaling::Proportional { pairs, .. } = rope.scaling { pairs } else { pairs };
+        let unsound =
+            |&(pair, frequency): &(usize, &f64)| (!frequency.is_normal() || *frequency < 0.0) && pair % pairs < turning;
+        match all.enumerate().find(unsound) {
+            None => {
+                let Rope { layout, magnitude, query_scale, .. } = *rope;
+                Ok(RopeFrequencies { layout, short: Frequencies { radians, magnitude }, long, query_scale })
+            }
+            Some((pair, frequency)) => Err(unusable(rope, weights, pair % pairs, *frequency)),
+        }
+    }
+
+    /// How a sequence of `length` tokens is rotated.
+    pub(crate) fn rotation(&self, length: usize) -> Rotation {
+        match &self.long {
+            Some((limit, _)) if length > *limit => Rotation::Long,
+            _ => Rotation::Short,
+        }
+    }
+
+    /// Angles of no position.
+    pub(crate) fn no_angles(&self) -> Angles {
+        let pairs = self.short.radians.len();
+        Angles { cos: Vec::new(), sin: Vec::new(), query_scales: Vec::new(), pairs, layout: self.layout }
+    }
+
+    /// Appends the angles of `positions`.
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
+    pub(crate) fn extend(&self, angles: &mut Angles, rotation: Rotation, positions: Range<usize>) -> Result<()> {
+        let Frequencies { radians, magnitude } = match (&self.long, rotation) {
+            (Some((_, long)), Rotation::Long) => long,
+            _ => &self.short,
+        };
+        for list in [&mut angles.cos, &mut angles.sin] {
+            memory::grow(list, positions.len() * radians.len(), "angles of rotary positions")?;
+        }
+        if let Some(QueryScale { beta, original_context }) = self.query_scale {
+            memory::grow(&mut angles.query_scales, positions.len(), "scales of queries")?;
+            let periods = positions.clone().map(|position| position as u64 / original_context);
+            let scales = periods.map(|periods| (1.0 + beta * (periods as f64).ln_1p()) as f32);
+            angles.query_scales.extend(scales);
+        }
+        for position in positions {
+            for frequency in radians {
+                let (sin, cos) = (position as f64 * frequency).sin_cos();
+                angles.cos.push((cos * magnitude) as f32);
+                angles.sin.push((sin * magnitude) as f32);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A stored tensor of frequency factors.
+fn stored(weights: &Weights, tensor: &TensorInfo) -> Vec<f64> {
+    let view = weights.view(tensor);
+    let values = view.bytes().as_chunks::<4>().0.iter();
+    values.map(|bytes| f64::from(f32::from_le_bytes(*bytes))).collect()
+}
+
+fn values(weights: &Weights, factors: &FrequencyFactors) -> Vec<f64> {
+    match factors {
+        FrequencyFactors::Values(values) => values.clone(),
+        FrequencyFactors::Stored(tensor) => stored(weights, tensor),
+    }
+}
+
+fn divided(plain: impl Fn(usize) -> f64, factors: &[f64]) -> Vec<f64> {
+    factors.iter().enumerate().map(|(i, factor)| plain(i) / factor).collect()
+}
+
+/// The pair, as a fraction, that turns `turns` times in the original context.
+fn yarn_pair(turns: f64, original_context: f64, theta: f64, dimensions: f64) -> f64 {
+    dimensions * (original_context / (turns * TAU)).ln() / (2.0 * theta.ln())
+}
+
+/// How far a pair's frequency is divided: 0 up to the pair `low`, 1 from the pair `high` on.
+fn yarn_ramp(low: f64, high: f64, truncate: bool, dimensions: usize) -> impl Fn(usize) -> f64 {
+    let (low, high) = if truncate { (low.floor(), high.ceil()) } else { (low, high) };
+    let (low, high) = (low.max(0.0), high.min(dimensions as f64 - 1.0));
+    let high = if low == high { high + 0.001 } else { high };
+    move |pair| ((pair as f64 - low) / (high - low)).clamp(0.0, 1.0)
+}
+
+fn unusable(rope: &Rope, weights: &Weights, pair: usize, frequency: f64) -> Error {
+    let (file, key) = match rope.tensors().next() {
+        Some(tensor) => (weights.path(tensor.file), tensor.name.clone()),
+        None => (weights.path(0), rope.source.clone()),
+    };
+    let found = format!("such that pair {pair} turns by {frequency} radians a position");
+    let expected = "values that make every frequency a positive number".into();
+    let kind = FormatErrorKind::KeyValue { key, found, expected };
+    Error::from(model_factory_format::Error::format(file, kind))
+}
+
+/// Frequencies with a wavelength up to `short` tokens stay, those above `long` are divided by `factor`, and between
+/// the two a ramp in `context / wavelength` blends them.
+fn llama3(frequency: f64, factor: f64, long: f64, short: f64, context: f64) -> f64 {
+    let wavelength = TAU / frequency;
+    if wavelength < short {
+        frequency
+    } else if wavelength > long {
+        frequency / factor
+    } else {
+        let smooth = (context / wavelength - context / long) / (context / short - context / long);
+        (1.0 - smooth) * frequency / factor + smooth * frequency
+    }
+}
+
+impl Angles {
+    /// All cosines.
+    pub fn cos(&self) -> &[f32] {
+        &self.cos
+    }
+
+    /// All sines.
+    pub fn sin(&self) -> &[f32] {
+        &self.sin
+    }
+
+    /// What the queries of row `row` are multiplied by, where they are.
+    pub(crate) fn query_scale(&self, row: usize) -> Option<f32> {
+        self.query_scales.get(row).copied()
+    }
+
+    /// Drops all rows but these, which ascend.
+    pub(crate) fn keep(&mut self, kept: &[Range<usize>]) {
+        for (list, width) in [(&mut self.cos, self.pairs), (&mut self.sin, self.pairs), (&mut self.query_scales, 1)] {
+            if list.is_empty() {
+                continue;
+            }
+            let mut end = 0;
+            for rows in kept {
+                list.copy_within(rows.start * width..rows.end * width, end * width);
+                end += rows.len();
+            }
+            list.truncate(end * width);
+        }
+    }
+
+    /// Turns the leading elements of `head` by the angles of row `row`.
+    pub(crate) fn rotate(&self, isa: Isa, row: usize, head: &mut [f32]) {
+        let range = row * self.pairs..(row + 1) * self.pairs;
+        let (cos, sin) = (&self.cos[range.clone()], &self.sin[range]);
+        match self.layout {
+            RopeLayout::HalfSplit => rotate_half(isa, head, cos, sin),
+            RopeLayout::Interleaved => rotate_pairs(isa, head, cos, sin),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn llama3_keeps_short_waves_and_stretches_long_ones() {
+        // Wavelengths of 6.28, 62.8 (between 16 and 64 it ramps) and 628 tokens, original context 64.
+        let scaled = |frequency: f64| llama3(frequency, 8.0, 64.0, 16.0, 64.0);
+        assert_eq!(scaled(1.0), 1.0);
+        assert_eq!(scaled(0.01), 0.01 / 8.0);
+        let ramp = scaled(0.1);
+        let smooth = (64.0 / (TAU / 0.1) - 1.0) / 3.0;
+        assert!((ramp - ((1.0 - smooth) * 0.1 / 8.0 + smooth * 0.1)).abs() < 1e-15);
+    }
+
+    #[test]
+    fn yarn_keeps_fast_pairs_and_divides_slow_ones() {
+        // theta 10000, 64 elements, 2048 tokens: pair 8.09 turns 32 times, pair 20.1 once.
+        let pair = |turns| yarn_pair(turns, 2048.0, 10_000.0, 64.0);
+        for turns in [32.0, 1.0] {
+            let frequency = 10_000f64.powf(-2.0 * pair(turns) / 64.0);
+            assert!((frequency * 2048.0 / TAU - turns).abs() < 1e-9);
+        }
+        let ramp = yarn_ramp(pair(32.0), pair(1.0), true, 64);
+        assert_eq!((ramp(0), ramp(8), ramp(21), ramp(31)), (0.0, 0.0, 1.0, 1.0));
+        assert!((ramp(9) - 1.0 / 13.0).abs() < 1e-12);
+        let whole = yarn_ramp(pair(32.0), pair(1.0), false, 64);
+        assert!((whole(9) - (9.0 - pair(32.0)) / (pair(1.0) - pair(32.0))).abs() < 1e-12);
+    }
+
+    #[test]
+    fn both_layouts_turn_the_same_pairs() {
+        let angles =
+            |layout| Angles { cos: vec![0.6, 0.0], sin: vec![0.8, 1.0], query_scales: Vec::new(), pairs: 2, layout };
+        let mut half = [1.0, 2.0, 3.0, 4.0, 9.0];
+        angles(RopeLayout::HalfSplit).rotate(Isa::detect(), 0, &mut half);
+        let mut pairs = [1.0, 3.0, 2.0, 4.0, 9.0];
+        angles(RopeLayout::Interleaved).rotate(Isa::detect(), 0, &mut pairs);
+        assert_eq!([half[0], half[2], half[1], half[3], half[4]], pairs);
+        assert_eq!(half[1], -4.0);
+    }
+}

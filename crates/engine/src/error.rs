@@ -1,0 +1,167 @@
+//! What can go wrong while weights are read and tokens are computed.
+
+use model_factory_format::Cancelled;
+use model_factory_kernels::memory;
+use model_factory_spec::plan::KvDtype;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// A result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Everything that stops the reading of weights or a computation. [`code`](Error::code) is the exit code of the examples.
+/// `Debug` writes what `Display` does. Complete.
+#[derive(Clone, thiserror::Error)]
+pub enum Error {
+    // While weights are read.
+    //
+    /// The files are not what they must be (the code of the diagnosis).
+    #[error(transparent)]
+    Files(Arc<model_factory_format::Error>),
+    /// The operating system refused (exit code 1).
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: Arc<std::io::Error>,
+    },
+
+    // Before anything is computed.
+    //
+    /// An id has no row in the embedding (exit code 2).
+    #[error("token {id} is outside the vocabulary of {vocab}")]
+    TokenOutOfVocabulary {
+        /// The id.
+        id: u32,
+        /// Entries of the vocabulary.
+        vocab: usize,
+    },
+    /// Logits are asked of a model that has no output head (exit code 10).
+    #[error(
+        "the model's files have no output head, so it generates and scores no text: models of this kind make vectors of texts, by `Model::embed`"
+    )]
+    NoHead,
+
+    // While memory is reserved: the sequence is as it was, and the same call may succeed later.
+    //
+    /// The system refuses memory (exit code 14).
+    #[error(
+        "out of memory: the system refuses {bytes} bytes for {what}; free some, or load with a smaller context or a lower memory limit"
+    )]
+    OutOfMemory {
+        /// What was being reserved.
+        what: &'static str,
+        /// Its bytes.
+        bytes: usize,
+    },
+    /// The KV caches of all sequences would take more than the model was planned to have for them (exit code 14). Nothing is
+    /// computed, and the sequence is as it was.
+    #[error(
+        "the KV cache would take {asked} bytes more, and the sessions of the model leave {left} of {budget}; drop or truncate sessions, or load with a smaller context or a larger memory limit"
+    )]
+    CacheBudget {
+        /// Bytes that the sequence asked for.
+        asked: u64,
+        /// Bytes that all sequences leave.
+        left: u64,
+        /// Bytes that they have together.
+        budget: u64,
+    },
+
+    // While tokens are computed.
+    //
+    /// The [`CancellationToken`](model_factory_format::CancellationToken) it was given was cancelled (exit code 1).
+    #[error("cancelled by the caller")]
+    Cancelled,
+    /// This process was forked while the model computed in the other one (exit code 1).
+    #[error(
+        "this process was forked while a thread of the other one computed on the model; fork while nothing computes, or \
+         load the model anew here"
+    )]
+    Forked,
+    /// A key or value is infinite in the KV cache, or NaN where that has no number for it (exit code 1).
+    #[error(
+        "a key or value of layer {layer} at position {position} is {value}, beyond the {dtype} of the KV cache: {}",
+        match .dtype {
+            KvDtype::F16 | KvDtype::Q8_0 if .value.is_finite() => "keep the cache in f32",
+            _ => "the weights are damaged or a computation overflowed",
+        }
+    )]
+    CacheOverflow {
+        /// The layer, from 0.
+        layer: usize,
+        /// The position, from 0.
+        position: usize,
+        /// What it is.
+        value: f32,
+        /// The dtype of the cache.
+        dtype: KvDtype,
+    },
+
+    // At any time.
+    //
+    /// A device that another crate defines failed.
+    #[error("{error}")]
+    Device {
+        /// The error of that crate.
+        error: Arc<dyn std::error::Error + Send + Sync>,
+        /// Its exit code.
+        code: u8,
+    },
+    /// A fault of this library (exit code 1).
+    #[error("internal error: {0}")]
+    Internal(String),
+}
+
+impl Error {
+    /// The exit code of the contract.
+    pub fn code(&self) -> u8 {
+        match self {
+            Error::Files(error) => error.exit_code(),
+            Error::TokenOutOfVocabulary { .. } => 2,
+            Error::NoHead => 10,
+            Error::OutOfMemory { .. } | Error::CacheBudget { .. } => 14,
+            Error::Device { code, .. } => *code,
+            Error::Io { .. } | Error::Cancelled | Error::Forked | Error::CacheOverflow { .. } | Error::Internal(_) => 1,
+        }
+    }
+
+    /// An [`Error::Io`] at `path`.
+    pub(crate) fn io(path: impl Into<PathBuf>, source: std::io::Error) -> Error {
+        Error::Io { path: path.into(), source: Arc::new(source) }
+    }
+
+    /// Of a file that was opened by the diagnosis' rules: `Io` where the system refused, else `Files`.
+    pub(crate) fn of_file(error: model_factory_format::Error) -> Error {
+        match error {
+            model_factory_format::Error::Io { path, source } => Error::io(path, source),
+            error => error.into(),
+        }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl From<Cancelled> for Error {
+    fn from(_: Cancelled) -> Error {
+        Error::Cancelled
+    }
+}
+
+impl From<model_factory_format::Error> for Error {
+    fn from(error: model_factory_format::Error) -> Self {
+        Error::Files(Arc::new(error))
+    }
+}
+
+impl From<memory::OutOfMemory> for Error {
+    fn from(memory::OutOfMemory { what, bytes }: memory::OutOfMemory) -> Self {
+        Error::OutOfMemory { what, bytes }
+    }
+}

@@ -1,0 +1,141 @@
+//! Which sequences are computed: those that have the pages for what is asked of them.
+
+use super::queue::{PATIENCE, Waiting};
+use super::{Run, Scheduler};
+use crate::cache_budget::Reservation;
+use crate::decoder::Compute;
+use crate::error::{Error, Result};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// What becomes of a generation for which the KV caches of a model's sessions leave too little. Complete.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Admission {
+    /// It is [`Error::CacheBudget`], with its prompt, or later when it grows.
+    #[default]
+    Refuse,
+    /// It waits for others to end, in order of arrival, before anything of it is computed. What its prompt and
+    /// `max_tokens` (up to the context) take is reserved for it when it begins, until its text has ended, so that it never
+    /// waits nor is refused in the middle. The exception is longrope: a sequence that grows past the original context is
+    /// computed anew, and waits anew.
+    ///
+    /// It waits while generations run that have begun, and these run until their texts have ended or they are dropped. When
+    /// none has run for a second and sessions that are open leave too little, it is [`Error::CacheBudget`]: nobody
+    /// is there to wait for. A thread that leaves a generation in the middle and waits for another one may wait for itself;
+    /// a [`CancellationToken`](model_factory_format::CancellationToken) ends that, as any waiting.
+    ///
+    /// What is stepped by hand (`Session::forward`, `logits`, `batch`, a `Step` of your own),
+    /// forked or restored reserves nothing, and is refused as ever.
+    Wait,
+}
+
+/// A generation's place among those that run: what is reserved for it is free when this is dropped.
+#[derive(Debug)]
+pub struct Admitted {
+    reservation: Option<Arc<Reservation>>,
+    scheduler: Arc<Scheduler>,
+}
+
+impl Admitted {
+    /// What is reserved.
+    pub fn reservation(&self) -> Option<&Arc<Reservation>> {
+        self.reservation.as_ref()
+    }
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        self.reservation = None;
+        self.scheduler.freed();
+    }
+}
+
+impl Scheduler {
+    /// A place for a generation of up to `positions`, which is reserved for before it is computed; `None` where none waits.
+    pub fn admitted(self: &Arc<Self>, positions: usize) -> Option<Admitted> {
+        let waits = self.admission == Admission::Wait;
+        waits
+            .then(|| Admitted { reservation: Some(Arc::new(Reservation::new(positions))), scheduler: Arc::clone(self) })
+    }
+
+    /// Is told that pages were given back, or a generation ended.
+    pub fn freed(&self) {
+        if self.admission == Admission::Wait {
+            self.queue.freed();
+        }
+    }
+}
+
+/// Gives those of `waiting` that have none their pages, or an error, in order of arrival. Of several that begin alike all but
+/// one wait for that one's pages.
+pub(super) fn admit(waiting: &mut VecDeque<Waiting<Run>>, compute: &dyn Compute) {
+    // Before anything is asked for: what those that ended have given back is there.
+    let others_run = compute.cache_budget().running() > 0;
+    let mut is_full = false;
+    for index in 0..waiting.len() {
+        let run = &mut waiting[index].request;
+        run.tokens = 0;
+        if run.admitted {
+            continue;
+        }
+        run.held = is_full && run.unheld().is_some();
+        if run.held {
+            continue;
+        }
+        let (cached, reused) = (run.cache.len(), run.reused);
+        let is_prompt = run.pending() > 1;
+        if is_prompt {
+            run.adopt();
+        }
+        let run = &waiting[index].request;
+        let awaits = |(other, waiting): (usize, &Waiting<Run>)| {
+            waiting.request.admitted && run.awaits(&waiting.request, other < index)
+        };
+        if is_prompt && waiting.iter().enumerate().any(awaits) {
+            continue;
+        }
+        let run = &mut waiting[index].request;
+        match run.admit(others_run) {
+            Ok(admitted) => (run.admitted, run.held) = (admitted, !admitted),
+            Err(error) => run.outcome = Some(Err(error)),
+        }
+        if run.held {
+            is_full = true;
+            run.held_since.get_or_insert_with(Instant::now);
+            // One that waits keeps no page from others.
+            run.cache.truncate(cached);
+            run.reused = reused;
+        }
+    }
+}
+
+impl Run {
+    /// Takes its pages of the budget: those of its ids, and before that all that its generation may come to need. Whether it
+    /// has them; it has not where it waits for others.
+    ///
+    /// # Errors
+    /// `CacheBudget`, `OutOfMemory`, or the GPU's.
+    fn admit(&mut self, others_run: bool) -> Result<bool> {
+        if let Some(reservation) = self.unheld().cloned() {
+            let admitted = self.cache.admit(&reservation);
+            if matches!(admitted, Err(Error::CacheBudget { .. })) {
+                if others_run {
+                    self.waits_since = None;
+                    return Ok(false);
+                }
+                if self.waits_since.get_or_insert_with(Instant::now).elapsed() < PATIENCE {
+                    return Ok(false);
+                }
+            }
+            admitted?;
+        }
+        self.cache.reserve(self.ids.len())?;
+        Ok(true)
+    }
+
+    /// What is still to be reserved for its generation.
+    fn unheld(&self) -> Option<&Arc<Reservation>> {
+        self.reservation.as_ref().filter(|reservation| !reservation.is_held())
+    }
+}

@@ -1,0 +1,104 @@
+//! Path -> ModelSource: what lies there, told by content first and by extension last.
+
+mod cache;
+pub(crate) mod content;
+mod folder;
+pub(crate) mod index;
+pub(crate) mod names;
+pub(crate) mod sidecar;
+
+use crate::error::{Error, FormatErrorKind, IncompleteKind, Result};
+use content::Content;
+use folder::{Folder, Wanted};
+use std::path::{Path, PathBuf};
+
+pub use content::{open, read};
+pub use sidecar::refusal;
+
+/// A container format. Complete, as [`Metadata`](crate::header::Metadata) is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// GGUF, single or split.
+    Gguf,
+    /// safetensors, single or sharded, with a `config.json`.
+    Safetensors,
+}
+
+/// One model's files.
+#[derive(Clone, Debug)]
+pub struct ModelSource {
+    /// The path as the user gave it.
+    pub path: PathBuf,
+    /// The container format.
+    pub format: Format,
+    /// The folder the model's companions lie in.
+    pub folder: PathBuf,
+    /// The weight files in part order.
+    pub files: Vec<SourceFile>,
+    /// The shard index that names `files`.
+    pub index: Option<PathBuf>,
+    /// What is odd about the folder and does no harm.
+    pub notes: Vec<String>,
+}
+
+/// One weight file.
+#[derive(Clone, Debug)]
+pub struct SourceFile {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Its length in bytes.
+    pub bytes: u64,
+}
+
+/// Finds the one model at `path`.
+///
+/// # Errors
+/// `Io` when the path cannot be read, `Format` when its content is no model format, `Architecture` for adapters and
+/// projectors, `Incomplete` for missing parts, `Ambiguous` for several models.
+pub fn probe(path: &Path) -> Result<ModelSource> {
+    let metadata =
+        std::fs::metadata(path).map_err(|error| content::dead_link(path).unwrap_or_else(|| Error::io(path, error)))?;
+    if metadata.is_dir() {
+        return Folder::probe(path);
+    }
+    let name = folder::file_name(path);
+    if names::is_unfinished(&name) {
+        return Err(Error::incomplete(path, IncompleteKind::Unfinished));
+    }
+    let (content, prefix, len) = content::identify(path)?;
+    let folder = names::folder_of(path);
+    match content {
+        Content::Gguf => gguf(path, &folder, &name),
+        Content::Safetensors => folder::safetensors(path, &folder, &name),
+        _ if len == 0 => Err(Error::format(path, FormatErrorKind::EmptyFile)),
+        _ => by_name(path, &folder, &name, content, &prefix, len),
+    }
+}
+
+fn gguf(path: &Path, folder: &Path, name: &str) -> Result<ModelSource> {
+    let about = sidecar::about(path)?;
+    if let Some(error) = about.refusal(path) {
+        return Err(error);
+    }
+    folder::gguf(path, folder, name)
+}
+
+/// Decides by the file's name what its first bytes left open.
+fn by_name(path: &Path, folder: &Path, name: &str, content: Content, prefix: &[u8], len: u64) -> Result<ModelSource> {
+    let lower = name.to_ascii_lowercase();
+    let json = matches!(content, Content::UnsupportedFile(..)) && prefix.trim_ascii_start().starts_with(b"{");
+    if lower.ends_with(".index.json") && lower.contains("safetensors") {
+        return folder::indexed(path, folder, path);
+    }
+    if lower == "config.json" {
+        return Folder::read(path, folder)?.choose(Wanted::Safetensors);
+    }
+    if lower == "adapter_config.json" {
+        return Err(sidecar::adapter(path));
+    }
+    // A cut-off safetensors file can be too short to tell; its own reader says what is wrong.
+    if lower.ends_with(".safetensors") && !json && content == Content::Unknown {
+        return folder::safetensors(path, folder, name);
+    }
+    Err(content::refuse(path, prefix, len))
+}

@@ -1,0 +1,120 @@
+//! What a GGUF file says of its own kind in its first keys, and the files beside a model that are none.
+
+use super::{content, names};
+use crate::bytes::Reader;
+use crate::error::{ArchitectureErrorKind, Error, Result};
+use crate::{json, limits};
+use std::io::Read;
+use std::path::Path;
+
+/// Bytes from the start of a file within which writers put `general.architecture` and `general.type`.
+const BYTES: u64 = 16 << 10;
+
+/// What the first keys of a GGUF file say. A malformed file says nothing here: its reader will tell.
+#[derive(Debug, Default)]
+pub(super) struct About {
+    architecture: Option<String>,
+    kind: Option<String>,
+    tensors: Option<u64>,
+}
+
+/// Reads the first keys of the GGUF file `path`.
+pub(super) fn about(path: &Path) -> Result<About> {
+    let (file, len) = content::open(path)?;
+    let len = len.min(BYTES);
+    let mut about = About::default();
+    match general_keys(&mut Reader::new(path, len, len, file.take(len))?, &mut about) {
+        Err(error @ Error::Io { .. }) => Err(error),
+        // Cut off by our own limit, or malformed.
+        _ => Ok(about),
+    }
+}
+
+/// Walks the keys while they are single values under `general.`.
+fn general_keys<R: Read>(reader: &mut Reader<R>, about: &mut About) -> Result<()> {
+    const WHAT: &str = "the first keys";
+    if reader.take(WHAT)? != *b"GGUF" || !(2..=3).contains(&reader.u32(WHAT)?) {
+        return Ok(());
+    }
+    about.tensors = Some(reader.u64(WHAT)?);
+    for _ in 0..reader.u64(WHAT)? {
+        let key = text(reader)?;
+        if !key.starts_with("general.") {
+            return Ok(());
+        }
+        match reader.u32(WHAT)? {
+            0 | 1 | 7 => drop(reader.take::<1>(WHAT)?),
+            2 | 3 => drop(reader.take::<2>(WHAT)?),
+            4..=6 => drop(reader.take::<4>(WHAT)?),
+            10..=12 => drop(reader.take::<8>(WHAT)?),
+            8 => match (text(reader)?, key.as_str()) {
+                (value, "general.architecture") => about.architecture = Some(value),
+                (value, "general.type") => about.kind = Some(value),
+                _ => {}
+            },
+            _ => return Ok(()),
+        }
+    }
+    Ok(())
+}
+
+fn text<R: Read>(reader: &mut Reader<R>) -> Result<String> {
+    let offset = reader.position();
+    let length = reader.u64("a string")?;
+    let length = reader.claim("the length of a string", offset, length, 1)?;
+    let mut bytes = Vec::with_capacity(length);
+    reader.append("a string", length, &mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+impl About {
+    /// Whether the file holds a vocabulary and no weights.
+    pub(super) fn is_vocabulary(&self) -> bool {
+        self.tensors == Some(0)
+    }
+
+    /// The refusal of a file that says that it is no language model.
+    pub(super) fn refusal(&self, path: &Path) -> Option<Error> {
+        refusal(path, self.kind.as_deref(), self.architecture.as_deref())
+    }
+}
+
+/// The refusal of a file whose `general.type` and `general.architecture` say that it is no language model.
+pub fn refusal(path: &Path, kind: Option<&str>, architecture: Option<&str>) -> Option<Error> {
+    let (what, remedy) = match (kind, architecture) {
+        (Some("mmproj"), _) | (_, Some("clip")) => {
+            ("a multimodal projector (mmproj)", "give the language model's GGUF from the same repository")
+        }
+        (Some("adapter"), _) => ("a LoRA adapter", "merge it into its base model, or give the base model"),
+        (Some("imatrix"), _) => ("an importance matrix for quantising", "give the model it was made for"),
+        _ => return None,
+    };
+    Some(not_a_model(path, what, remedy))
+}
+
+/// The refusal of a PEFT adapter, of which `path` is the folder or a file. Its `adapter_config.json` names kind and base.
+pub(super) fn adapter(path: &Path) -> Error {
+    let folder = if path.is_dir() { path.into() } else { names::folder_of(path) };
+    let file = folder.join("adapter_config.json");
+    let config = content::read(&file, limits::JSON_BYTES).and_then(|bytes| json::value(&file, &bytes)).ok();
+    let text = |key| config.as_ref().and_then(|config| config.get(key)?.as_str());
+    let what = match text("peft_type") {
+        None | Some("LORA") => "a LoRA adapter".to_owned(),
+        Some(kind) => format!("a PEFT adapter ({})", short(kind)),
+    };
+    let base = match text("base_model_name_or_path") {
+        Some(base) if !base.is_empty() => format!("the base model ({})", short(base)),
+        _ => "the base model".into(),
+    };
+    not_a_model(path, &what, &format!("merge it into its base model with PEFT, or give {base}"))
+}
+
+/// As much of a text from a file as a message needs.
+fn short(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(80).collect()
+}
+
+pub(crate) fn not_a_model(path: &Path, what: &str, remedy: &str) -> Error {
+    let kind = ArchitectureErrorKind::NotAModel { what: what.into(), remedy: remedy.into() };
+    Error::Architecture { file: path.into(), kind }
+}

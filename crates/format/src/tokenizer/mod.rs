@@ -1,0 +1,235 @@
+//! Header -> TokenizerSpec: what the files say of the vocabulary, BOS, stop tokens and template, without building it.
+
+mod added;
+mod entries;
+mod folder;
+mod gguf;
+mod json;
+mod pair;
+pub mod pre;
+pub mod sentencepiece;
+mod templates;
+
+use crate::error::Result;
+use crate::header::{Header, Metadata};
+use crate::source::content;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+pub use crate::tool_calls::ToolCallFormat;
+pub use added::AddedToken;
+pub use folder::word_piece::{added as word_piece_added, tokens as word_piece_tokens};
+pub use folder::{MergesFile, byte_level_added, legacy, sentence_piece_added};
+pub use pair::{PairPart, PairTemplate, PairText};
+pub use templates::{ChatTemplateSource, DEFAULT as DEFAULT_TEMPLATE, TOOL_USE as TOOL_USE_TEMPLATE, TemplatePlace};
+
+/// What the files say of the tokenizer.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TokenizerSpec {
+    /// How text becomes ids.
+    pub kind: TokenizerKind,
+    /// The vocabulary's model as the file names it: `BPE`, `Unigram`; `llama`, `gpt2`.
+    pub model: Option<String>,
+    /// The name of the pre-tokenizer as GGUF has it; always one of [`pre::PRE_TOKENIZERS`] for [`TokenizerKind::ByteLevelBpe`].
+    pub pre: Option<String>,
+    /// One more than the largest id of the vocabulary, added tokens included; 0 when there is none.
+    pub tokens: usize,
+    /// The beginning-of-sequence id.
+    pub bos: Option<u32>,
+    /// The text of `bos`: `<｜begin▁of▁sentence｜>` tells a DeepSeek distill from what it was distilled into.
+    pub bos_text: Option<String>,
+    /// Whether encoding a prompt puts `bos` in front.
+    pub add_bos: bool,
+    /// The end-of-sequence id of the tokenizer; [`stop_ids`](Self::stop_ids) is what ends a generation.
+    pub eos: Option<u32>,
+    /// The text of `eos`.
+    pub eos_text: Option<String>,
+    /// Texts of other special tokens by the names that chat templates know them by: `pad_token`, `unk_token`.
+    pub named_tokens: BTreeMap<String, String>,
+    /// Whether encoding a text appends `eos`.
+    pub add_eos: bool,
+    /// How two texts become one sequence, where the files say so.
+    pub pair: Option<PairTemplate>,
+    /// Whether a SentencePiece-like tokenizer puts a space in front of a text.
+    pub add_space_prefix: bool,
+    /// How a WordPiece vocabulary without a `tokenizer.json` takes texts.
+    pub word_piece: Option<WordPieceRules>,
+    /// Ids that end a generation, each with the sources that name it.
+    pub stop_ids: BTreeMap<u32, Vec<String>>,
+    /// The model's Jinja chat templates by name; the only one of most models is [`DEFAULT_TEMPLATE`].
+    pub chat_templates: BTreeMap<String, ChatTemplateSource>,
+    /// Defaults that were taken and statements that were ignored, each with its reason.
+    pub assumptions: Vec<String>,
+}
+
+/// What a WordPiece tokenizer does to a text before it splits words (transformers `BertTokenizer`). Complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WordPieceRules {
+    /// Letters become small ones.
+    pub lowercase: bool,
+    /// Accents are taken off.
+    pub strip_accents: bool,
+    /// Chinese characters are words.
+    pub chinese_chars: bool,
+    /// The id of what is no word.
+    pub unknown: u32,
+}
+
+/// How text becomes ids. Complete.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TokenizerKind {
+    /// A `tokenizer.json`.
+    Json,
+    /// GGUF keys of model `llama`, or a `tokenizer.model`: SentencePiece-like BPE by scores.
+    SentencePiece,
+    /// GGUF keys of model `gpt2`, or `vocab.json` and `merges.txt`: byte-level BPE by merges.
+    ByteLevelBpe,
+    /// GGUF keys of model `gemma4`: BPE by merges of characters, with a token for each byte of those that are none.
+    CharacterBpe,
+    /// GGUF keys of model `t5`: the likeliest pieces of a SentencePiece vocabulary.
+    Unigram,
+    /// GGUF keys of model `bert`, or a `vocab.txt`: the longest pieces of words.
+    WordPiece,
+    /// None found.
+    #[default]
+    Missing,
+}
+
+/// Texts that end a turn or a document wherever a vocabulary has them as a token (the end-of-generation list of
+/// llama.cpp's `llama-vocab.cpp`).
+const END_TEXTS: [&str; 22] = [
+    "<|eot_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<|return|>",
+    "<|call|>",
+    "<|flush|>",
+    "<|calls|>",
+    "<end_of_turn>",
+    "<|endoftext|>",
+    "</s>",
+    "<|eom_id|>",
+    "<EOT>",
+    "_<EOT>",
+    "[EOT]",
+    "[EOS]",
+    "<|end_of_text|>",
+    "<end_of_utterance>",
+    "<eos>",
+    "<turn|>",
+    "<|tool_response>",
+    "<｜end▁of▁sentence｜>",
+    "[e~[",
+];
+
+impl TokenizerSpec {
+    /// Learns what `header` says of its tokenizer; `tokenizer.json` is read, but its vocabulary is only counted.
+    ///
+    /// # Errors
+    /// `Format` for a known key of a wrong type or an unknown value (an unknown tokenizer model or pre-tokenizer among
+    /// them), `Incomplete` for arrays that contradict each other, `Io` when a companion file cannot be read.
+    pub fn from_header(header: &Header) -> Result<TokenizerSpec> {
+        match &header.metadata {
+            Metadata::Gguf(metadata) => gguf::spec(metadata),
+            Metadata::Config(files) => json::spec(files),
+        }
+    }
+
+    /// Puts the `tokenizer.json` at `path` in the place of the one in the model's folder, which is not read then. A
+    /// GGUF file has its vocabulary inside: [`with_given`](Self::with_given) replaces what it says.
+    ///
+    /// # Errors
+    /// `Io` when there is no such file, `Format` when it is no regular file.
+    pub fn give(header: &mut Header, path: &Path) -> Result<()> {
+        content::regular_file(path)?;
+        if let Metadata::Config(files) = &mut header.metadata {
+            files.tokenizer = Some(path.into());
+        }
+        Ok(())
+    }
+
+    /// What was learned from `header` when the user gives the `tokenizer.json` at `path`: BOS, stop tokens and template
+    /// are the model's, everything else is the given file's.
+    ///
+    /// # Errors
+    /// `Format` when the file is damaged or of an unknown kind, `Io` when it cannot be read.
+    pub fn with_given(self, header: &Header, path: &Path) -> Result<TokenizerSpec> {
+        let mut spec = match &header.metadata {
+            Metadata::Gguf(_) => json::given(path, &self)?,
+            // `give` has put it where the rest was read.
+            Metadata::Config(_) => self,
+        };
+        spec.assume(format!("the tokenizer is {}, as given", path.display()));
+        Ok(spec)
+    }
+
+    /// The text of the default chat template.
+    pub fn chat_template(&self) -> Option<&str> {
+        self.chat_templates.get(DEFAULT_TEMPLATE).map(|template| template.text.as_str())
+    }
+
+    /// The format of tool calls, and the marks that tell it: of the template that a chat with tools takes.
+    pub fn tool_calls(&self) -> Option<(ToolCallFormat, &'static [&'static str])> {
+        let templates = &self.chat_templates;
+        let template = templates.get(TOOL_USE_TEMPLATE).or_else(|| templates.get(DEFAULT_TEMPLATE))?;
+        ToolCallFormat::of(&template.text)
+    }
+
+    fn assume(&mut self, what: impl Into<String>) {
+        self.assumptions.push(what.into());
+    }
+
+    /// Adds `id`, named by `source`, to the stop set; an id outside the vocabulary is noted instead.
+    fn stop(&mut self, id: u64, source: &str) {
+        match u32::try_from(id) {
+            Ok(id) if self.kind == TokenizerKind::Missing || (id as usize) < self.tokens => {
+                let sources = self.stop_ids.entry(id).or_default();
+                if !sources.iter().any(|known| known == source) {
+                    sources.push(source.into());
+                }
+            }
+            _ => self.assume(format!("{source} names id {id}, outside the {} tokens: ignored", self.tokens)),
+        }
+    }
+
+    /// Adds the tokens whose text is known to end a turn; `known` yields ids and texts.
+    fn stop_on_known_texts<'a>(&mut self, known: impl Iterator<Item = (u32, &'a [u8])>) {
+        let mut found: Vec<(u32, &'static str)> = Vec::new();
+        for (id, text) in known {
+            // The cheap test first: this walks vocabularies of 200,000 tokens.
+            if matches!(text.first(), Some(b'<' | b'[' | b'_')) && text.len() <= 32 {
+                found.extend(END_TEXTS.iter().filter(|end| end.as_bytes() == text).map(|&end| (id, end)));
+            }
+            // A vocabulary that spells them again and again is refused when it is built.
+            if found.len() > 16 * END_TEXTS.len() {
+                break;
+            }
+        }
+        let has = |text: &str| found.iter().any(|(_, known)| *known == text);
+        // In these vocabularies `<|end|>` ends a message, not the turn.
+        let end_is_inner = (has("<|return|>") && has("<|call|>")) || (has("<|calls|>") && has("<|flush|>"));
+        // Beside `<eos>`, as Gemma has it, it is HTML: the end of what is struck through.
+        let strikes = has("<eos>");
+        for (id, text) in found {
+            if (text == "<|end|>" && end_is_inner) || (text == "</s>" && strikes) {
+                continue;
+            }
+            self.stop(id.into(), &format!("token text {text}"));
+            if self.chat_template().is_some_and(|template| template.contains(text)) {
+                self.stop(id.into(), "chat template");
+            }
+        }
+    }
+
+    /// Keeps `add_bos` and `add_eos` only where there is an id to add.
+    fn settle(&mut self) {
+        if self.add_bos && self.bos.is_none() {
+            self.add_bos = false;
+            self.assume("a BOS is asked for but none is named: none is added");
+        }
+        if self.add_eos && self.eos.is_none() {
+            self.add_eos = false;
+            self.assume("an EOS is asked for but none is named: none is added");
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! Requests of the Hub's protocol -> bytes of files; redirects, tokens, statuses and broken connections.
+
+use super::environment::Secret;
+use super::names::{self, encoded};
+use super::options::{HubOptions, MinimumSpeed};
+use super::retry::{check, retried};
+use super::transfer::{Head, Incoming, connection, start};
+use crate::error::HubError;
+use model_factory_format::CancellationToken;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use ureq::http::{HeaderMap, Response};
+use ureq::{Agent, Body};
+
+/// Hops from the Hub to the store that has the bytes; there is one.
+const REDIRECTS: usize = 8;
+
+/// Bytes of the description of a repository. One of 100,000 files has about 10 MB.
+const INFO_BYTES: u64 = 64 << 20;
+
+/// A window may be of any length; a time limit may not.
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// Files of a repository that are looked at; the Hub advises against more.
+const FILES: usize = 100_000;
+
+/// Asks one server about one repository.
+pub(super) struct Client {
+    sender: Arc<Sender>,
+    endpoint: String,
+    repo: String,
+    speed: MinimumSpeed,
+    /// Ends the waiting.
+    pub(super) cancel: CancellationToken,
+    received: AtomicU64,
+}
+
+/// Sends requests, and follows redirects.
+struct Sender {
+    agent: Agent,
+    token: Option<Secret>,
+}
+
+/// What a repository is at one commit.
+pub(super) struct Description {
+    pub(super) commit: String,
+    /// Names that are files inside of a folder; any others are left out.
+    pub(super) names: Vec<String>,
+}
+
+/// An answer whose body has not been read.
+pub(super) struct Answer<'c> {
+    /// What a cache calls the content.
+    pub(super) etag: Option<String>,
+    /// The length of the whole file.
+    pub(super) total: u64,
+    /// The place in the file that the body begins at.
+    pub(super) start: u64,
+    body: Incoming,
+    /// Where its bytes are counted.
+    received: &'c AtomicU64,
+}
+
+/// A part of a file.
+pub(super) struct FileRange {
+    pub(super) bytes: Vec<u8>,
+    /// The length of the whole file.
+    pub(super) total: u64,
+    /// What a cache calls the content of the whole file.
+    pub(super) etag: Option<String>,
+}
+
+#[derive(serde::Deserialize)]
+struct Info {
+    sha: String,
+    siblings: Vec<Sibling>,
+}
+
+#[derive(serde::Deserialize)]
+struct Sibling {
+    rfilename: String,
+}
+
+impl Client {
+    pub(super) fn new(options: &HubOptions, repo: &str, cancel: &CancellationToken) -> Client {
+        let speed = options.minimum_speed;
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            .user_agent(concat!("model-factory/", env!("CARGO_PKG_VERSION")))
+            .timeout_connect(Some(Duration::from_secs(10)))
+            .timeout_recv_response(Some(Duration::from_secs(30)))
+            // Whoever waits is told sooner, by the minimum speed; this ends the thread that reads.
+            .timeout_per_read(Some(speed.window.min(DAY) + Duration::from_secs(1)))
+            .build();
+        Client {
+            sender: Arc::new(Sender { agent: config.into(), token: options.token.clone() }),
+            endpoint: options.endpoint.clone(),
+            repo: repo.into(),
+            speed,
+            cancel: cancel.clone(),
+            received: AtomicU64::new(0),
+        }
+    }
+
+    /// Sends a request by `once` until it succeeds, which also says how many bytes it brought.
+    pub(super) fn retried<T>(&self, once: impl FnMut(&mut u64) -> Result<T, HubError>) -> Result<T, HubError> {
+        retried(self.speed.window_bytes(), &self.cancel, once)
+    }
+
+    /// Bytes of bodies that have come.
+    pub(super) fn received(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
+    }
+
+    /// The commit and the files of `revision`.
+    pub(super) fn describe(&self, revision: &str) -> Result<Description, HubError> {
+        let url = format!("{}/api/models/{}/revision/{}", self.endpoint, self.repo, encoded(revision, false));
+        let text = self.retried(|_| self.describe_once(&url))?;
+        let wrong = |what: String| HubError::Answer { url: url.clone(), what };
+        let info: Info = serde_json::from_slice(&text).map_err(|error| wrong(error.to_string()))?;
+        if !names::is_commit(&info.sha) {
+            return Err(wrong("its sha is no commit".into()));
+        }
+        if info.siblings.len() > FILES {
+            let (id, found) = (self.repo.clone(), info.siblings.len());
+            return Err(HubError::TooManyFiles { id, what: "files", found, limit: FILES });
+        }
+        let mut names: Vec<String> = info.siblings.into_iter().map(|file| file.rfilename).collect();
+        names.retain(|name| names::is_inside(name));
+        names.sort();
+        names.dedup();
+        Ok(Description { commit: info.sha, names })
+    }
+
+    fn describe_once(&self, url: &str) -> Result<Vec<u8>, HubError> {
+        let (head, mut body) = self.send(url, None)?;
+        self.refuse_status(url, None, &head)?;
+        let mut text = Vec::new();
+        while let Some(bytes) = body.next()? {
+            self.received.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+            text.extend_from_slice(&bytes);
+            if text.len() as u64 > INFO_BYTES {
+                return Err(HubError::Answer {
+                    url: url.into(),
+                    what: format!("it is longer than {INFO_BYTES} bytes"),
+                });
+            }
+        }
+        Ok(text)
+    }
+
+    /// The bytes `range` of `file`, or as many of them as there are. Of a longer file, none where `whole` is asked for.
+    pub(super) fn part(&self, commit: &str, file: &str, range: Range<u64>, whole: bool) -> Result<FileRange, HubError> {
+        let mut part = FileRange { bytes: Vec::new(), total: 0, etag: None };
+        self.retried(|came| {
+            let start = range.start + part.bytes.len() as u64;
+            let mut answer = self.open(commit, file, start, Some(range.end))?;
+            (part.total, part.etag) = (answer.total, answer.etag.take());
+            let end = range.end.min(part.total);
+            if (whole && part.total > range.end) || start >= end {
+                return Ok(());
+            }
+            if answer.start != start {
+                let what = "it is the whole file, expected a range of it".into();
+                return Err(HubError::Answer { url: answer.body.url, what });
+            }
+            while start + *came < end {
+                let bytes = answer.read(end - start - *came)?;
+                *came += bytes.len() as u64;
+                part.bytes.extend_from_slice(&bytes);
+            }
+            Ok(())
+        })?;
+        Ok(part)
+    }
+
+    /// Asks for the bytes of `file` from `start` on, and up to `end`.
+    pub(super) fn open(&self, commit: &str, file: &str, start: u64, end: Option<u64>) -> Result<Answer<'_>, HubError> {
+        let url = format!("{}/{}/resolve/{commit}/{}", self.endpoint, self.repo, encoded(file, true));
+        let end = end.map(|end| (end - 1).to_string()).unwrap_or_default();
+        let (head, body) = self.send(&url, Some(format!("bytes={start}-{end}")))?;
+        let (status, headers) = (head.parts.status.as_u16(), &head.parts.headers);
+        if status != 416 {
+            self.refuse_status(&url, Some(file), &head)?;
+        }
+        let wrong = |what: &str| HubError::Answer { url: url.clone(), what: what.into() };
+        let (start, total) = match status {
+            206 => {
+                let range = text(headers, "content-range").and_then(names::content_range);
+                range.ok_or_else(|| wrong("Content-Range is missing or unclear"))?
+            }
+            416 => {
+                let total = text(headers, "content-range").and_then(|range| range.strip_prefix("bytes */"));
+                let total = total.and_then(|total| total.parse().ok());
+                // A file of no bytes has no range.
+                let total =
+                    total.filter(|total| *total <= start).ok_or_else(|| wrong("it refuses a range of the file"))?;
+                (start, total)
+            }
+            _ => {
+                let length = text(headers, "content-length").and_then(|length| length.parse().ok());
+                (0, length.ok_or_else(|| wrong("Content-Length is missing or unclear"))?)
+            }
+        };
+        let etag = head.etag.as_deref().map(names::blob_name);
+        let etag = etag.map(|etag| etag.ok_or_else(|| wrong("its ETag cannot be a file's name"))).transpose()?;
+        Ok(Answer { etag, total, start, body, received: &self.received })
+    }
+
+    fn send(&self, url: &str, range: Option<String>) -> Result<(Head, Incoming), HubError> {
+        let (sender, to) = (Arc::clone(&self.sender), url.to_owned());
+        let cancel = self.cancel.clone();
+        start(url, &self.cancel, self.speed, move || sender.send(&to, range, &cancel))
+    }
+
+    /// The error that the status of `head` is, with `file` where one was asked for.
+    fn refuse_status(&self, url: &str, file: Option<&str>, head: &Head) -> Result<(), HubError> {
+        let id = self.repo.clone();
+        let error = match head.parts.status.as_u16() {
+            200 | 206 => return Ok(()),
+            status @ (401 | 403) => {
+                let token = self.sender.token.is_some() && names::is_private(url);
+                HubError::NoAccess { id, status, token }
+            }
+            404 => match file {
+                Some(file) => HubError::FileMissing { id, file: file.into() },
+                None => HubError::NotFound { id },
+            },
+            429 => {
+                let wait = text(&head.parts.headers, "retry-after").and_then(|wait| wait.parse().ok());
+                HubError::RateLimited { wait }
+            }
+            status => HubError::Status { url: url.into(), status },
+        };
+        Err(error)
+    }
+}
+
+impl Sender {
+    /// Sends a request, follows redirects, and gives the ETag of the Hub itself, which is the content's.
+    fn send(
+        &self,
+        url: &str,
+        range: Option<String>,
+        cancel: &CancellationToken,
+    ) -> Result<(Response<Body>, Option<String>), HubError> {
+        let wrong = |what: &str| HubError::Answer { url: url.into(), what: what.into() };
+        let (mut at, mut etag) = (url.to_owned(), None);
+        for _ in 0..=REDIRECTS {
+            check(cancel)?;
+            let mut request = self.agent.get(&at);
+            if names::is_local(&at) {
+                // A proxy would read it, and its localhost is another machine.
+                request = request.config().proxy(None).build();
+            }
+            if let Some(range) = &range {
+                request = request.header("Range", range);
+            }
+            // Nobody but the Hub sees the token, and no line in between.
+            let private = names::host(&at) == names::host(url) && names::is_private(&at);
+            if let Some(Secret(token)) = self.token.as_ref().filter(|_| private) {
+                if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+                    return Err(HubError::Token);
+                }
+                request = request.header("Authorization", format!("Bearer {token}"));
+            }
+            let response = request.call().map_err(|error| match error {
+                ureq::Error::BadUri(_) | ureq::Error::Http(_) => wrong("its address is unclear"),
+                error => connection(url, &error),
+            })?;
+            let headers = response.headers();
+            let linked = text(headers, "x-linked-etag");
+            if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
+                let own = text(headers, "etag").map(str::to_owned);
+                let etag = etag.or_else(|| linked.map(str::to_owned)).or(own);
+                return Ok((response, etag));
+            }
+            let to = text(headers, "location").ok_or_else(|| wrong("it leads elsewhere and does not say where"))?;
+            let to = names::joined(&at, to).ok_or_else(|| wrong("it leads to an address that is unclear"))?;
+            if at.starts_with("https:") && !to.starts_with("https:") {
+                return Err(wrong("it leads from https to another protocol"));
+            }
+            if names::host(&to) != names::host(&at) {
+                // The store behind has tags of its own.
+                etag = etag.or_else(|| linked.or(text(headers, "etag")).map(str::to_owned));
+            }
+            at = to;
+        }
+        Err(wrong("it leads in a circle"))
+    }
+}
+
+impl Answer<'_> {
+    /// The next bytes of the body, at least one and at most `most`.
+    pub(super) fn read(&mut self, most: u64) -> Result<Vec<u8>, HubError> {
+        let Some(mut bytes) = self.body.next()? else { return Err(connection(&self.body.url, &"it ended early")) };
+        self.received.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        bytes.truncate(usize::try_from(most).unwrap_or(usize::MAX));
+        Ok(bytes)
+    }
+}
+
+fn text<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
+    headers.get(name).and_then(|value| value.to_str().ok())
+}

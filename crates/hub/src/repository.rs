@@ -1,0 +1,179 @@
+//! An id -> one model of one commit of a repository, in the cache or on the Hub.
+
+use super::cache::RepoCache;
+use super::client::Client;
+use super::download::Download;
+use super::mirror::Mirror;
+use super::options::HubOptions;
+use super::selection::{Selection, Unselected, select};
+use crate::error::HubError;
+use model_factory_format::CancellationToken;
+use model_factory_format::header::repository::is_gguf;
+use model_factory_format::hub::{HubId, HubModel, is_revision};
+use std::path::{Path, PathBuf};
+
+/// The branch that counts where none is named.
+const MAIN: &str = "main";
+
+/// GGUF files of a repository that are compared with each other; collections of every quantization have some hundreds.
+const GGUF_FILES: usize = 2_000;
+
+/// What is found of the headers of a model before its weights are downloaded.
+pub trait Diagnose {
+    /// Whether the model runs, so that its weights are worth a download.
+    fn runs(&self) -> bool;
+
+    /// What was said of files below the folder `from` is said of those below `to`.
+    fn relocate(&mut self, from: &Path, to: &Path);
+}
+
+/// One model of one commit.
+pub struct Repository {
+    id: HubId,
+    revision: String,
+    commit: String,
+    names: Vec<String>,
+    selection: Selection,
+    cache: RepoCache,
+    /// `None` when the cache alone may answer.
+    client: Option<Client>,
+}
+
+/// Why there is no model to look at.
+#[derive(Debug)]
+pub enum Fault {
+    /// The Hub or the cache is to blame.
+    Hub(HubError),
+    /// The repository holds several models; their ids.
+    Ambiguous(Vec<String>),
+}
+
+impl From<HubError> for Fault {
+    fn from(error: HubError) -> Fault {
+        Fault::Hub(error)
+    }
+}
+
+impl Repository {
+    /// Finds what `id` means. Asks the Hub unless `options` forbid it; `cancel` ends that, now and later.
+    ///
+    /// # Errors
+    /// There is no model of that id, or there are several.
+    pub fn open(id: &HubId, options: &HubOptions, cancel: &CancellationToken) -> Result<Repository, Fault> {
+        let revision = id.revision().unwrap_or(MAIN).to_owned();
+        if !is_revision(&revision) {
+            return Err(Fault::Hub(HubError::NotFound { id: format!("{}@{revision}", id.repo()) }));
+        }
+        let cache = RepoCache::new(&options.cache, id.repo());
+        let (client, commit, names) = if options.offline {
+            let absent = || HubError::Offline { id: id.to_string(), cache: options.cache.clone() };
+            let commit = cache.commit(&revision)?.ok_or_else(absent)?;
+            let names = cache.names(&commit)?;
+            (None, commit, names)
+        } else {
+            let client = Client::new(options, id.repo(), cancel);
+            let description = client.describe(&revision).map_err(|error| match error {
+                HubError::NotFound { .. } => HubError::NotFound { id: format!("{}@{revision}", id.repo()) },
+                error => error,
+            })?;
+            (Some(client), description.commit, description.names)
+        };
+        let found = names.iter().filter(|name| is_gguf(name)).count();
+        if found > GGUF_FILES {
+            let id = id.to_string();
+            return Err(Fault::Hub(HubError::TooManyFiles { id, what: "GGUF files", found, limit: GGUF_FILES }));
+        }
+        let selection = select(&names, id).map_err(|fault| match (fault, options.offline) {
+            (Unselected::Ambiguous(ids), _) => Fault::Ambiguous(ids),
+            (Unselected::NoSuchModel(_), true) => {
+                let cache = options.cache.clone();
+                Fault::Hub(HubError::Offline { id: id.to_string(), cache })
+            }
+            (Unselected::NoSuchModel(choices), false) => {
+                let (repo, wanted) = (id.repo().into(), id.wanted().unwrap_or_default().into());
+                Fault::Hub(HubError::NoSuchModel { repo, wanted, choices })
+            }
+        })?;
+        Ok(Repository { id: id.clone(), revision, commit, names, selection, cache, client })
+    }
+
+    /// Diagnoses the model by `diagnose`: its files in the cache, or else its headers on the Hub, where paths in the diagnosis
+    /// are the repository's.
+    ///
+    /// # Errors
+    /// The Hub or the cache is to blame.
+    pub fn diagnose<D: Diagnose>(&self, diagnose: impl Fn(&Path, &HubModel) -> D) -> Result<D, HubError> {
+        let Some((_, mirror)) = self.mirror()? else { return Ok(self.diagnosed(&self.folder(), diagnose)) };
+        let mut diagnosis = self.diagnosed(mirror.path(), diagnose);
+        diagnosis.relocate(mirror.path(), self.id.repo().as_ref());
+        Ok(diagnosis)
+    }
+
+    /// The same, and where the model runs brings what is missing of its files into the cache, weights last: the diagnosis is
+    /// of these files then.
+    /// `on_progress` is told bytes that are done, and bytes in all.
+    ///
+    /// # Errors
+    /// The Hub or the cache is to blame.
+    pub fn fetch<D: Diagnose>(
+        &self,
+        on_progress: &dyn Fn(u64, u64),
+        diagnose: impl Fn(&Path, &HubModel) -> D,
+    ) -> Result<D, HubError> {
+        let (mirror, folder) = (self.mirror()?, self.folder());
+        let Some((client, mirror)) = mirror else {
+            self.note_commit()?;
+            return Ok(self.diagnosed(&folder, diagnose));
+        };
+        let mut diagnosis = self.diagnosed(mirror.path(), &diagnose);
+        if !diagnosis.runs() {
+            diagnosis.relocate(mirror.path(), self.id.repo().as_ref());
+            return Ok(diagnosis);
+        }
+        let download = Download { client, cache: &self.cache, commit: &self.commit, mirror: &mirror, on_progress };
+        let companions = self.selection.companions(&self.names).into_iter().cloned();
+        download.all(&companions.chain(self.selection.weights(&self.names, mirror.path())).collect::<Vec<_>>())?;
+        self.note_commit()?;
+        match mirror.is_of(&folder).map_err(HubError::io(&folder))? {
+            true => diagnosis.relocate(mirror.path(), &folder),
+            // What was read of the weights is not what came, which has the right digest.
+            false => diagnosis = self.diagnosed(&folder, diagnose),
+        }
+        Ok(diagnosis)
+    }
+
+    /// The headers of a model of which a file is only on the Hub, and whom to ask for that.
+    fn mirror(&self) -> Result<Option<(&Client, Mirror)>, HubError> {
+        let Some(client) = &self.client else { return Ok(None) };
+        let folder = self.folder();
+        let weights = self.selection.weights(&self.names, &folder);
+        let mut files = self.selection.companions(&self.names).into_iter().chain(&weights);
+        if !weights.is_empty() && files.all(|file| folder.join(file).is_file()) {
+            return Ok(None);
+        }
+        let mirror = Mirror::fetch(client, &self.commit, self.id.repo(), &self.names, &self.selection)?;
+        Ok(Some((client, mirror)))
+    }
+
+    /// Where the files are in the cache.
+    fn folder(&self) -> PathBuf {
+        self.cache.snapshot(&self.commit)
+    }
+
+    /// The diagnosis of the files in `folder`.
+    fn diagnosed<D>(&self, folder: &Path, diagnose: impl Fn(&Path, &HubModel) -> D) -> D {
+        let files = match &self.selection {
+            Selection::Gguf(parts) => parts.clone(),
+            Selection::Safetensors | Selection::Nothing => Vec::new(),
+        };
+        diagnose(&self.selection.path(folder), &self.id.model(files))
+    }
+
+    /// Notes which commit the revision is, once its files are there.
+    fn note_commit(&self) -> Result<(), HubError> {
+        match self.client {
+            Some(_) => self.cache.set_commit(&self.revision, &self.commit),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! A request -> its answer piece by piece, read by a thread of its own: whoever waits here can stop waiting at any time.
+
+use super::options::MinimumSpeed;
+use super::retry::{SLICE, check};
+use crate::error::HubError;
+use model_factory_format::CancellationToken;
+use std::io::{ErrorKind, Read};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+use ureq::Body;
+use ureq::http::Response;
+use ureq::http::response::Parts;
+
+/// Bytes of a piece at most.
+const PIECE_BYTES: usize = 128 << 10;
+
+/// Pieces that may wait to be taken.
+const PIECES: usize = 4;
+
+/// What the Hub and then its store answered.
+pub(super) struct Head {
+    /// Status and headers of the last answer.
+    pub(super) parts: Parts,
+    /// The Hub's own ETag, where it has one.
+    pub(super) etag: Option<String>,
+}
+
+/// A body that comes.
+pub(super) struct Incoming {
+    pub(super) url: String,
+    cancel: CancellationToken,
+    speed: MinimumSpeed,
+    pieces: Receiver<Result<Vec<u8>, HubError>>,
+    /// Time waited and bytes that came since the window began.
+    window: (Duration, u64),
+}
+
+/// Sends a request by `send`, and waits for the head of its answer. The thread that reads ends with the body, with
+/// `Incoming`, or with a time limit of the connection.
+pub(super) fn start(
+    url: &str,
+    cancel: &CancellationToken,
+    speed: MinimumSpeed,
+    send: impl FnOnce() -> Result<(Response<Body>, Option<String>), HubError> + Send + 'static,
+) -> Result<(Head, Incoming), HubError> {
+    let (head_out, head) = sync_channel(1);
+    let (pieces_out, pieces) = sync_channel(PIECES);
+    let address = url.to_owned();
+    let work = move || {
+        let (head, body) = match send() {
+            Ok((response, etag)) => {
+                let (parts, body) = response.into_parts();
+                (Ok(Head { parts, etag }), Some(body))
+            }
+            Err(error) => (Err(error), None),
+        };
+        if let (Ok(()), Some(body)) = (head_out.send(head), body) {
+            read(body, &address, &pieces_out);
+        }
+    };
+    let thread = std::thread::Builder::new().name("model-factory-hub".into());
+    thread.spawn(work).map_err(|error| connection(url, &error))?;
+    let head = loop {
+        check(cancel)?;
+        match head.recv_timeout(SLICE) {
+            Ok(head) => break head?,
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Err(connection(url, &"the request panicked")),
+        }
+    };
+    let window = (Duration::ZERO, 0);
+    Ok((head, Incoming { url: url.into(), cancel: cancel.clone(), speed, pieces, window }))
+}
+
+/// Hands the body over until it ends, breaks, or nobody takes it any more.
+fn read(body: Body, url: &str, pieces: &SyncSender<Result<Vec<u8>, HubError>>) {
+    let mut body = body.into_reader();
+    loop {
+        let mut bytes = vec![0; PIECE_BYTES];
+        let piece = match body.read(&mut bytes) {
+            Ok(0) => return,
+            Ok(count) => {
+                bytes.truncate(count);
+                Ok(bytes)
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(error) => Err(connection(url, &error)),
+        };
+        let broken = piece.is_err();
+        if pieces.send(piece).is_err() || broken {
+            return;
+        }
+    }
+}
+
+impl Incoming {
+    /// The next bytes, at least one; `None` at the end.
+    ///
+    /// # Errors
+    /// `Connection`; `Slow`; `Cancelled`.
+    pub(super) fn next(&mut self) -> Result<Option<Vec<u8>>, HubError> {
+        loop {
+            check(&self.cancel)?;
+            let start = Instant::now();
+            let piece = match self.pieces.recv_timeout(SLICE) {
+                Ok(piece) => Some(piece?),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return Ok(None),
+            };
+            self.pace(start.elapsed(), piece.as_ref().map_or(0, Vec::len) as u64)?;
+            if piece.is_some() {
+                return Ok(piece);
+            }
+        }
+    }
+
+    /// Notes that `bytes` came after `waited`. Time in which nobody waits here is not the server's.
+    fn pace(&mut self, waited: Duration, bytes: u64) -> Result<(), HubError> {
+        self.window.0 += waited;
+        self.window.1 += bytes;
+        let (time, found) = self.window;
+        if time >= self.speed.window {
+            if found < self.speed.window_bytes() {
+                let (least, window) = (self.speed.bytes_per_second, self.speed.window);
+                return Err(HubError::Slow { url: self.url.clone(), found, least, window });
+            }
+            self.window = (Duration::ZERO, 0);
+        }
+        Ok(())
+    }
+}
+
+/// An error of the connection to `url`.
+pub(super) fn connection(url: &str, error: &dyn std::fmt::Display) -> HubError {
+    HubError::Connection { url: url.into(), reason: error.to_string() }
+}

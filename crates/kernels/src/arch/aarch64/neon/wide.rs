@@ -1,0 +1,197 @@
+//! Two registers of NEON.
+
+use super::simd::last_words_to_floats;
+use crate::arch::generic::prefetch::four_words;
+use bytemuck::Pod;
+use std::arch::aarch64::*;
+
+/// 32 bytes.
+pub(crate) type Bytes = uint8x16x2_t;
+/// 16 bytes.
+pub(crate) type Sixteen = uint8x16_t;
+/// 8 floats.
+pub(crate) type Floats = float32x4x2_t;
+
+/// Functions of one instruction for each register, or few.
+macro_rules! operations {
+    ($($(#[$doc:meta])* $name:ident($($arg:ident: $type:ty),*) -> $result:ty = $operation:expr;)*) => {
+        $(
+            $(#[$doc])*
+            #[inline]
+            #[target_feature(enable = "neon")]
+            pub(crate) fn $name($($arg: $type),*) -> $result {
+                $operation
+            }
+        )*
+    };
+}
+
+operations! {
+    /// 32 bytes, at any alignment.
+    load(bytes: &[u8; 32]) -> Bytes = load_numbers(bytes);
+    /// 16 bytes, at any alignment.
+    load_16(bytes: &[u8; 16]) -> Sixteen = {
+        // SAFETY: the array is 16 bytes; the load needs no alignment.
+        unsafe { vld1q_u8(bytes.as_ptr()) }
+    };
+    /// 8 floats.
+    load_floats(floats: &[f32; 8]) -> Floats = as_floats(load_numbers(floats));
+    /// `byte` everywhere.
+    all(byte: u8) -> Bytes = pair(vdupq_n_u8(byte), vdupq_n_u8(byte));
+    /// `byte` everywhere.
+    all_16(byte: u8) -> Sixteen = vdupq_n_u8(byte);
+    /// `x` in all lanes.
+    all_floats(x: f32) -> Floats = float32x4x2_t(vdupq_n_f32(x), vdupq_n_f32(x));
+    /// The F16 of two bytes in all lanes, widened.
+    all_f16(bytes: [u8; 2]) -> Floats = {
+        let x = vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(u16::from_le_bytes(bytes))));
+        float32x4x2_t(x, x)
+    };
+    /// The opposite of each.
+    negated(floats: Floats) -> Floats = float32x4x2_t(vnegq_f32(floats.0), vnegq_f32(floats.1));
+    /// Bits of both.
+    and(a: Bytes, b: Bytes) -> Bytes = pair(vandq_u8(a.0, b.0), vandq_u8(a.1, b.1));
+    /// Bits of either.
+    or(a: Bytes, b: Bytes) -> Bytes = pair(vorrq_u8(a.0, b.0), vorrq_u8(a.1, b.1));
+    /// Side by side.
+    pair(low: Sixteen, high: Sixteen) -> Bytes = uint8x16x2_t(low, high);
+    /// Bytes of a table of 16, by numbers below 16.
+    look_up(table: &[u8; 16], codes: Bytes) -> Bytes = {
+        let table = load_16(table);
+        pair(vqtbl1q_u8(table, codes.0), vqtbl1q_u8(table, codes.1))
+    };
+    /// The nibbles of bytes in order, low before high.
+    nibbles_in_turns(bytes: Sixteen) -> Bytes = {
+        let [even, odd] = nibbles_of_16(bytes);
+        pair(vzip1q_u8(even, odd), vzip2q_u8(even, odd))
+    };
+    /// The low nibbles, then the high ones.
+    both_nibbles(bytes: Sixteen) -> Bytes = {
+        let [low, high] = nibbles_of_16(bytes);
+        pair(low, high)
+    };
+    /// The low nibbles and the high ones.
+    nibbles_of_16(bytes: Sixteen) -> [Sixteen; 2] = [vandq_u8(bytes, vdupq_n_u8(15)), vshrq_n_u8::<4>(bytes)];
+    /// All bits of byte `i` as bit `i`.
+    mask_of_bits(bits: u32) -> Bytes = {
+        // Each bit's byte in its place, then the bit alone.
+        let (first, bit) = (vcombine_u8(vdup_n_u8(0), vdup_n_u8(1)), vcreate_u8(0x8040_2010_0804_0201));
+        let (bits, bit) = (vreinterpretq_u8_u32(vdupq_n_u32(bits)), vcombine_u8(bit, bit));
+        let second = vaddq_u8(first, vdupq_n_u8(2));
+        pair(vtstq_u8(vqtbl1q_u8(bits, first), bit), vtstq_u8(vqtbl1q_u8(bits, second), bit))
+    };
+    /// 16 signed bytes as two vectors of floats.
+    floats_of_bytes(bytes: Sixteen) -> [Floats; 2] = {
+        let bytes = vreinterpretq_s8_u8(bytes);
+        [vmovl_s8(vget_low_s8(bytes)), vmovl_high_s8(bytes)].map(|words| {
+            float32x4x2_t(vcvtq_f32_s32(vmovl_s16(vget_low_s16(words))), vcvtq_f32_s32(vmovl_high_s16(words)))
+        })
+    };
+    /// Two times eight unsigned bytes, the least significant first: the first eight by the low F16 of `two`, the others by the high.
+    bytes_by_f16s(bytes: [u64; 2], two: u32) -> [Floats; 2] = {
+        let both = vcvt_f32_f16(vreinterpret_f16_u64(vcreate_u64(u64::from(two))));
+        let [a, b] = bytes.map(|bytes| {
+            let words = vmovl_u8(vcreate_u8(bytes));
+            // By addition alone there would be no register for what is added: it would be loaded each time.
+            [vcvtq_f32_u32(vmovl_u16(vget_low_u16(words))), last_words_to_floats(words)]
+        });
+        let by_low = |floats: float32x4_t| vmulq_laneq_f32::<0>(floats, both);
+        let by_high = |floats: float32x4_t| vmulq_laneq_f32::<1>(floats, both);
+        [float32x4x2_t(by_low(a[0]), by_low(a[1])), float32x4x2_t(by_high(b[0]), by_high(b[1]))]
+    };
+    /// `a * b`.
+    mul(a: Floats, b: Floats) -> Floats = float32x4x2_t(vmulq_f32(a.0, b.0), vmulq_f32(a.1, b.1));
+    /// Three times each byte, in 8 bits.
+    three_times(bytes: Bytes) -> Bytes =
+        pair(vaddq_u8(bytes.0, vaddq_u8(bytes.0, bytes.0)), vaddq_u8(bytes.1, vaddq_u8(bytes.1, bytes.1)));
+    /// How many of two numbers each byte reaches.
+    count_of_both(bytes: Bytes, least: [u8; 2]) -> Bytes = {
+        let count = |bytes: Sixteen| {
+            let reaches = |least: u8| vcgeq_u8(bytes, vdupq_n_u8(least));
+            vsubq_u8(vdupq_n_u8(0), vaddq_u8(reaches(least[0]), reaches(least[1])))
+        };
+        pair(count(bytes.0), count(bytes.1))
+    };
+    /// The low half and the high one.
+    halves_of(bytes: Bytes) -> [Sixteen; 2] = [bytes.0, bytes.1];
+    /// Double word `i` of vector `i`.
+    words_in_turns(v: [Sixteen; 4]) -> Sixteen = {
+        let v = v.map(|v| vreinterpretq_u32_u8(v));
+        let v = vcopyq_laneq_u32::<3, 3>(vcopyq_laneq_u32::<2, 2>(vcopyq_laneq_u32::<1, 1>(v[0], v[1]), v[2]), v[3]);
+        vreinterpretq_u8_u32(v)
+    };
+    /// `2^(exponent - 128)`; the two least are subnormal.
+    halved_powers(exponents: [u8; 8]) -> Floats = {
+        let words = vmovl_u8(vcreate_u8(u64::from_le_bytes(exponents)));
+        let power = |exponents: uint32x4_t| {
+            let normal = vshlq_n_u32::<23>(vsubq_u32(exponents, vdupq_n_u32(1)));
+            let least = vshlq_u32(vdupq_n_u32(0x0020_0000), vreinterpretq_s32_u32(exponents));
+            vreinterpretq_f32_u32(vbslq_u32(vcltq_u32(exponents, vdupq_n_u32(2)), least, normal))
+        };
+        float32x4x2_t(power(vmovl_u16(vget_low_u16(words))), power(vmovl_high_u16(words)))
+    };
+    /// The bits as floats.
+    as_floats(bits: Bytes) -> Floats = float32x4x2_t(vreinterpretq_f32_u8(bits.0), vreinterpretq_f32_u8(bits.1));
+    /// Floats as bits.
+    as_bytes(floats: Floats) -> Bytes = pair(vreinterpretq_u8_f32(floats.0), vreinterpretq_u8_f32(floats.1));
+    /// Transposes 8 rows of 8 double words.
+    transpose(rows: [Bytes; 8]) -> [Bytes; 8] = {
+        let [a, b, c, d, e, f, g, h] = rows;
+        let [low, high] = [transpose_four([a.0, b.0, c.0, d.0]), transpose_four([a.1, b.1, c.1, d.1])];
+        let [more_low, more_high] = [transpose_four([e.0, f.0, g.0, h.0]), transpose_four([e.1, f.1, g.1, h.1])];
+        let mut out = [all(0); 8];
+        let mut i = 0;
+        while i < 4 {
+            (out[i], out[4 + i]) = (pair(low[i], more_low[i]), pair(high[i], more_high[i]));
+            i += 1;
+        }
+        out
+    };
+    /// Transposes 4 rows of 4 double words.
+    transpose_four(rows: [Sixteen; 4]) -> [Sixteen; 4] = {
+        let [a, b] = [vreinterpretq_u32_u8(rows[0]), vreinterpretq_u32_u8(rows[1])];
+        let [c, d] = [vreinterpretq_u32_u8(rows[2]), vreinterpretq_u32_u8(rows[3])];
+        let (ab, cd) = ([vtrn1q_u32(a, b), vtrn2q_u32(a, b)], [vtrn1q_u32(c, d), vtrn2q_u32(c, d)]);
+        let first = |i: usize| vreinterpretq_u8_u64(vtrn1q_u64(vreinterpretq_u64_u32(ab[i]), vreinterpretq_u64_u32(cd[i])));
+        let second = |i: usize| vreinterpretq_u8_u64(vtrn2q_u64(vreinterpretq_u64_u32(ab[i]), vreinterpretq_u64_u32(cd[i])));
+        [first(0), first(1), second(0), second(1)]
+    };
+}
+
+/// 32 bytes of numbers.
+#[inline]
+#[target_feature(enable = "neon")]
+pub(crate) fn load_numbers<T: Pod, const N: usize>(numbers: &[T; N]) -> Bytes {
+    const { assert!(size_of::<[T; N]>() == 32) };
+    let at = numbers.as_ptr().cast::<u8>();
+    // SAFETY: the array is 32 bytes; the loads need no alignment.
+    unsafe { pair(vld1q_u8(at), vld1q_u8(at.add(16))) }
+}
+
+/// Shifted to less significant bits; those that come from the next byte are to be masked.
+#[inline]
+#[target_feature(enable = "neon")]
+pub(crate) fn right<const BITS: i32>(bytes: Bytes) -> Bytes {
+    pair(vshrq_n_u8::<BITS>(bytes.0), vshrq_n_u8::<BITS>(bytes.1))
+}
+
+/// Shifted to more significant bits; those that come from the byte before are to be masked.
+#[inline]
+#[target_feature(enable = "neon")]
+pub(crate) fn left<const BITS: i32>(bytes: Bytes) -> Bytes {
+    pair(vshlq_n_u8::<BITS>(bytes.0), vshlq_n_u8::<BITS>(bytes.1))
+}
+
+/// The F16 at byte `at` of each of eight blocks, widened.
+#[inline(always)]
+pub(crate) fn halves_at<const BYTES: usize>(blocks: &[[u8; BYTES]], at: usize) -> Floats {
+    float32x4x2_t(four_halves_at::<0, BYTES>(blocks, at), four_halves_at::<4, BYTES>(blocks, at))
+}
+
+/// Those of four blocks.
+#[inline(always)]
+fn four_halves_at<const FIRST: usize, const BYTES: usize>(blocks: &[[u8; BYTES]], at: usize) -> float32x4_t {
+    let words = four_words(|i| blocks[FIRST + i][at..].first_chunk().copied().unwrap_or_default());
+    // SAFETY: every aarch64 has NEON.
+    unsafe { vcvt_f32_f16(vreinterpret_f16_u16(vcreate_u16(words as u64))) }
+}

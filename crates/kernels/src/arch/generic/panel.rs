@@ -1,0 +1,530 @@
+//! Products with many tokens for block dtypes: weight rows unpacked once into bytes, then multiplied with all tokens.
+//!
+//! A panel holds a row for each lane, so that one vector register has four consecutive elements of each row. It is multiplied
+//! with four activations of a token, repeated in all lanes. A lane is a row: each output's sum runs through the same
+//! operations as in the dtype's product with one token, where a lane is a block.
+
+#![allow(clippy::needless_range_loop)] // tokens are indices of several arrays
+
+use super::prefetch::prefetch;
+use super::simd::Simd;
+use crate::dtypes::blocks::Format;
+use crate::input::{Lines, Packed};
+use crate::memory;
+use crate::order::BLOCK;
+use crate::order::{GROUP, Order};
+use crate::scratch::{Scratch, room};
+use crate::{Input, LANES, Output};
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+/// What differs from width to width.
+pub(crate) trait Multiply: Simd {
+    /// The most tokens at once; a group's others follow.
+    const TOKENS: usize;
+    /// Whether the next panel's rows are asked for ahead, and a few tokens are multiplied with one panel after the other.
+    const ASKS: bool;
+    /// Whether two rows are multiplied with two tokens at once, [`Pairs`](crate::input::Layout::Pairs) of them.
+    const PAIRS: bool = false;
+    /// Whether sums of blocks without minima begin with a product in place of 0, where that saves an instruction.
+    const BEGINS: bool = false;
+
+    /// The sums of the products of some of a block's eight groups of four elements, without what offsets add to them.
+    /// `offsets` are -128 times the sums of these activations, for panels that keep the offsets of elements.
+    ///
+    /// # Safety
+    /// `w` has the eight vectors of a block, aligned to 16 bytes, and the processor what the implementation is compiled for, which
+    /// may be more than `Self` is the proof of: AVX-512 VNNI.
+    unsafe fn products<F: Format, const T: usize>(
+        self,
+        w: *const u8,
+        x: &[[[i8; 4]; 8]; T],
+        groups: Range<usize>,
+        offsets: &[i32; T],
+    ) -> [Self::Floats; T];
+
+    /// How many vectors of a panel have a number of each row.
+    const OF_ROWS: usize = 1 + Self::PAIRS as usize;
+
+    /// What of a number of each row belongs to the lanes of vector `v` of [`products`](Self::products), for the first
+    /// [`OF_ROWS`](Self::OF_ROWS), which come in turns: the rows are the lanes and vectors the tokens, unless products are of
+    /// pairs.
+    #[inline(always)]
+    fn of_rows(self, rows: Self::Floats, _v: usize) -> Self::Floats {
+        rows
+    }
+
+    /// What of a number of each of `T` tokens, which `tokens` has as an [`Input`] lays it out, belongs to the lanes of vector `v`. If
+    /// it is `unpaired`, it is loaded as [`Simd::load_unpaired`] does.
+    ///
+    /// # Safety
+    /// Those of `T` tokens are there, and `v` is less than `T`; those of pairs are aligned to 16 bytes.
+    #[inline(always)]
+    unsafe fn of_tokens<const T: usize>(self, tokens: *const f32, v: usize, _unpaired: bool) -> Self::Floats {
+        // SAFETY: the caller's.
+        self.all(unsafe { *tokens.add(v) })
+    }
+
+    /// The same of the sum of each token's activations, of which `offsets` has -128 times; with its sign turned.
+    #[inline(always)]
+    fn of_offsets<const T: usize>(self, offsets: &[i32; T], v: usize) -> Self::Floats {
+        self.all_int(offsets[v] >> 7)
+    }
+
+    /// For each token a vector of all rows.
+    #[inline(always)]
+    fn by_token<const T: usize>(self, sums: [Self::Floats; T]) -> [Self::Floats; T] {
+        sums
+    }
+}
+
+/// The stored bytes of a panel's `R` rows.
+#[derive(Clone, Copy)]
+pub(crate) struct Rows<'a, const R: usize> {
+    first: usize,
+    bytes: &'a [u8],
+    row_bytes: usize,
+}
+
+impl<'a, const R: usize> Rows<'a, R> {
+    /// Those of `bytes`, from row `first` on, which are copied behind each other if they are less than `R`: the last ones are
+    /// zeros then.
+    fn new(first: usize, bytes: &'a [u8], row_bytes: usize, copy: &'a mut Lines<u8>) -> memory::Result<Rows<'a, R>> {
+        if bytes.len() == R * row_bytes {
+            return Ok(Rows { first, bytes, row_bytes });
+        }
+        let copy = room(copy, R * row_bytes)?;
+        let (rows, rest) = copy.split_at_mut(bytes.len());
+        rows.copy_from_slice(bytes);
+        rest.fill(0);
+        Ok(Rows { first, bytes: copy, row_bytes })
+    }
+
+    /// The first of them in the weight.
+    #[inline(always)]
+    pub(crate) fn first(&self) -> usize {
+        self.first
+    }
+
+    /// The `i`-th `N` bytes of each row, with zeros behind a row's end, which is put into `padding`.
+    #[inline(always)]
+    pub(crate) fn step<'s, const N: usize>(
+        &'s self,
+        i: usize,
+        padding: &'s mut Option<[[u8; N]; R]>,
+    ) -> Step<'s, N, R> {
+        let at = i * N;
+        if at + N <= self.row_bytes {
+            assert!(self.bytes.len() == R * self.row_bytes);
+            return Step { first: &self.bytes[at..], stride: self.row_bytes };
+        }
+        Step { first: self.padded(at, padding).as_flattened(), stride: N }
+    }
+
+    #[cold]
+    fn padded<'s, const N: usize>(&self, at: usize, padding: &'s mut Option<[[u8; N]; R]>) -> &'s [[u8; N]; R] {
+        let padding = padding.insert([[0; N]; R]);
+        for (row, padded) in self.bytes.chunks_exact(self.row_bytes).zip(padding.iter_mut()) {
+            let rest = &row[at.min(row.len())..];
+            padded[..rest.len()].copy_from_slice(rest);
+        }
+        padding
+    }
+}
+
+/// `N` bytes of each of `R` rows.
+#[derive(Clone, Copy)]
+pub(crate) struct Step<'a, const N: usize, const R: usize> {
+    /// From those of the first row on.
+    first: &'a [u8],
+    stride: usize,
+}
+
+impl<'a, const N: usize, const R: usize> Step<'a, N, R> {
+    /// Those of row `r`.
+    #[inline(always)]
+    pub(crate) fn row(self, r: usize) -> &'a [u8; N] {
+        self.part(r, 0)
+    }
+
+    /// `M` of them from `at` on.
+    #[inline(always)]
+    pub(crate) fn part<const M: usize>(self, r: usize, at: usize) -> &'a [u8; M] {
+        assert!(r < R && M <= N && at <= N - M);
+        // SAFETY: only `Rows::step` makes one: from `first` on there are `R - 1` strides and `N` bytes.
+        unsafe { &*self.first.as_ptr().add(r * self.stride + at).cast() }
+    }
+}
+
+/// The memory of one panel, to be filled by the dtype.
+pub(crate) struct Panel<'a, S> {
+    simd: S,
+    order: Order,
+    /// Where the bytes of the next panel begin.
+    #[cfg_attr(target_arch = "aarch64", allow(dead_code))] // dtypes ask for them by AVX-512 alone
+    next: *const u8,
+    /// Whether half of the next panel's bytes are asked for while this one is multiplied.
+    #[cfg_attr(target_arch = "aarch64", allow(dead_code))]
+    halved: bool,
+    /// Of each block elements `[8, rows, 4]`, then floats `[numbers of each row, vectors of one, lanes]`.
+    bytes: &'a mut [u8],
+    /// The bytes of a block.
+    each: usize,
+}
+
+impl<S: Multiply> Panel<'_, S> {
+    /// The steps of `len` blocks of a row; the last may be cut short.
+    pub(crate) fn steps(&self, len: usize) -> Range<usize> {
+        0..self.order.blocks.div_ceil(len)
+    }
+
+    /// Asks for as much of the next panel's rows, in the time in which the `i`-th `len` bytes of this one are unpacked, or
+    /// for half as much, of the first half.
+    #[inline]
+    #[cfg_attr(target_arch = "aarch64", allow(dead_code))]
+    pub(crate) fn ask_ahead(&self, i: usize, len: usize) {
+        if self.halved {
+            prefetch(self.next.wrapping_add(i * (len / 2)), len / 2);
+        } else {
+            prefetch(self.next.wrapping_add(i * len), len);
+        }
+    }
+
+    /// Puts in block `b`: column `c` has elements `4 * c ..` of all rows.
+    #[inline(always)]
+    pub(crate) fn put_columns(&mut self, b: usize, columns: &[S::Bits; 8]) {
+        self.put_some_columns(b, 0, columns);
+    }
+
+    /// Puts in the columns of block `b` from `first` on.
+    #[inline(always)]
+    pub(crate) fn put_some_columns<const N: usize>(&mut self, b: usize, first: usize, columns: &[S::Bits; N]) {
+        if let Some(place) = self.order.place(b) {
+            let bytes = &mut self.bytes[place * self.each..][4 * first * S::LANES..][..4 * N * S::LANES];
+            for c in 0..N {
+                // SAFETY: so many vectors are there.
+                unsafe { self.simd.store_bits(bytes.as_mut_ptr().add(c * 4 * S::LANES), columns[c]) };
+            }
+        }
+    }
+
+    /// Puts in what a format has of the scale, the minimum, and the scales and minima of both halves of block `b`.
+    #[inline(always)]
+    pub(crate) fn put_factors<F: Format>(
+        &mut self,
+        b: usize,
+        [scale, min]: [S::Floats; 2],
+        [first, second]: [S::Floats; 2],
+        [first_min, second_min]: [S::Floats; 2],
+    ) {
+        match (F::HALVES, F::MINS) {
+            (false, false) => self.put_floats(b, [scale]),
+            (false, true) => self.put_floats(b, [scale, min]),
+            (true, false) => self.put_floats(b, [first, second, scale]),
+            (true, true) => self.put_floats(b, [first, second, scale, first_min, second_min, min]),
+        }
+    }
+
+    /// Puts in the floats of block `b`, each a vector of all rows.
+    #[inline(always)]
+    pub(crate) fn put_floats<const N: usize>(&mut self, b: usize, rows: [S::Floats; N]) {
+        if let Some(place) = self.order.place(b) {
+            let vectors = N * S::OF_ROWS;
+            let floats = &mut self.bytes[place * self.each..][BLOCK * S::LANES..][..4 * vectors * S::LANES];
+            for v in 0..vectors {
+                let of_rows = self.simd.of_rows(rows[v / S::OF_ROWS], v % S::OF_ROWS);
+                // SAFETY: so many vectors are there.
+                unsafe { self.simd.store_all(floats.as_mut_ptr().cast::<f32>().add(v * S::LANES), of_rows) };
+            }
+        }
+    }
+}
+
+/// The numbers of each row that a format has for each block: a scale and a minimum; or the scales of both halves and their
+/// factor, then their minima and the factor of these. As far as there are any.
+const fn numbers_a_block<F: Format>() -> usize {
+    (1 + F::MINS as usize) * (1 + 2 * F::HALVES as usize)
+}
+
+/// Whether half blocks have scales and minima, too many numbers for the registers.
+const fn is_crowded<F: Format>() -> bool {
+    F::HALVES && F::MINS
+}
+
+/// The bytes that a panel has for each block.
+const fn bytes_a_block<S: Multiply, F: Format>() -> usize {
+    (BLOCK + 4 * numbers_a_block::<F>() * S::OF_ROWS) * S::LANES
+}
+
+/// Multiplies rows with tokens; `unpack(rows, panel)` puts the steps of a panel in, of as many rows of stored bytes as it
+/// has, or less.
+///
+/// # Safety
+/// The processor has what [`Multiply::products`] of `S` is compiled for.
+#[inline(always)]
+pub(crate) unsafe fn matmul<S: Multiply, F: Format, const R: usize>(
+    simd: S,
+    scratch: &mut Scratch,
+    weight: &[u8],
+    input: &Input,
+    output: &mut Output<'_>,
+    unpack: impl Fn(&Rows<'_, R>, &mut Panel<'_, S>),
+) -> memory::Result<()> {
+    const { assert!(R == S::LANES) };
+    let order = Order::new(input.inputs() / BLOCK);
+    let row_bytes = weight.len() / output.rows();
+    // With at most a group of tokens memory is the bound: each panel is multiplied before the next is unpacked, and the
+    // next one's bytes are asked for half in the one time, half in the other. With more, all panels are unpacked first, and
+    // each group of tokens passes all of them.
+    let few = S::ASKS && input.tokens() <= GROUP;
+    let tile = if S::PAIRS && is_crowded::<F>() { 4 } else { S::TOKENS };
+    let panels = if few { 1 } else { output.rows().div_ceil(S::LANES) };
+    let each = bytes_a_block::<S, F>();
+    let bytes = room(&mut scratch.bytes, panels * order.blocks * each)?;
+    for (i, part) in weight.chunks(panels * S::LANES * row_bytes).enumerate() {
+        let places = bytes.chunks_exact_mut(order.blocks * each);
+        for (p, (rows, bytes)) in part.chunks(S::LANES * row_bytes).zip(places).enumerate() {
+            let next = rows.as_ptr_range().end;
+            let rows = Rows::new((i * panels + p) * S::LANES, rows, row_bytes, &mut scratch.rows)?;
+            unpack(&rows, &mut Panel { simd, order, next, halved: few, bytes, each });
+        }
+        let ask = if few { part.len() / 2 } else { 0 };
+        let next = part.as_ptr_range().end.wrapping_add(ask);
+        for first in (0..input.tokens()).step_by(GROUP) {
+            let x = input.packed(first / GROUP);
+            for (p, bytes) in bytes.chunks_exact(order.blocks * each).enumerate() {
+                let row = (i * panels + p) * S::LANES;
+                let product = PanelProduct { simd, order, bytes, x, next, ask: ask / LANES, row, first };
+                for token in (0..x.tokens).step_by(tile) {
+                    match x.tokens - token {
+                        1 | 2 if S::PAIRS => product.multiply::<F, 2>(token, output),
+                        3 | 4 if S::PAIRS => product.multiply::<F, 4>(token, output),
+                        _ if S::PAIRS && tile == 4 => product.multiply::<F, 4>(token, output),
+                        _ if S::PAIRS => product.multiply::<F, 6>(token, output),
+                        1 => product.multiply::<F, 1>(token, output),
+                        2 => product.multiply::<F, 2>(token, output),
+                        3 => product.multiply::<F, 3>(token, output),
+                        // Not compiled for more than are multiplied at once.
+                        _ if S::TOKENS == 4 => product.multiply::<F, 4>(token, output),
+                        4 => product.multiply::<F, 4>(token, output),
+                        5 => product.multiply::<F, 5>(token, output),
+                        6 => product.multiply::<F, 6>(token, output),
+                        7 => product.multiply::<F, 7>(token, output),
+                        _ => product.multiply::<F, GROUP>(token, output),
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A panel whose first row is `row`, and the group of tokens that it is multiplied with, whose first is `first`. Only
+/// [`matmul`] makes one: the processor has what `S::products` is compiled for.
+struct PanelProduct<'a, S> {
+    simd: S,
+    order: Order,
+    /// As in [`Panel`], aligned to 16 bytes: the beginning is a cache line's, and blocks are multiples of 32 bytes.
+    bytes: &'a [u8],
+    x: Packed<'a>,
+    /// With each lane `ask` bytes from here on are asked for.
+    next: *const u8,
+    ask: usize,
+    row: usize,
+    first: usize,
+}
+
+/// Where a block lies.
+#[derive(Clone, Copy)]
+struct Place {
+    /// In the panel.
+    rows: *const u8,
+    /// Bytes, floats and integers of the tokens.
+    tokens: *const i8,
+    floats: *const f32,
+    ints: *const i32,
+}
+
+impl<S: Multiply> PanelProduct<'_, S> {
+    /// The panel times `T` tokens of the group from `token` on.
+    #[inline(always)]
+    fn multiply<F: Format, const T: usize>(&self, token: usize, output: &mut Output<'_>) {
+        let (simd, blocks, tokens) = (self.simd, self.order.blocks, self.x.width);
+        assert!(self.bytes.len() >= blocks * bytes_a_block::<S, F>());
+        assert!(token + T <= tokens && (S::TOKENS < GROUP || token == 0 && T == tokens));
+        assert!(self.x.bytes.len() >= blocks * tokens * BLOCK);
+        assert!(self.x.floats.len() >= blocks * 2 * tokens * S::OF_ROWS && self.x.ints.len() >= blocks * 3 * tokens);
+        let mut place = Place {
+            rows: self.bytes.as_ptr(),
+            tokens: self.x.bytes[token * BLOCK..].as_ptr(),
+            floats: self.x.floats[S::OF_ROWS * token..].as_ptr(),
+            ints: self.x.ints[token..].as_ptr(),
+        };
+        // Beginning with a product changes no bit. It is an integer times a float, so 0 or no smaller than the least subnormal: sums
+        // from 0 would never be -0. One that is -0 here becomes 0 at the end.
+        let begins = const { S::BEGINS && !F::MINS };
+        // Sums that wait for those of as many lanes, those of the most lanes first.
+        let mut waiting = [const { MaybeUninit::<[S::Floats; T]>::uninit() }; LANES.ilog2() as usize];
+        let mut top = waiting.as_mut_ptr();
+        let mut i = 0;
+        let mut sums = loop {
+            if S::ASKS {
+                prefetch(self.next.wrapping_add(i * self.ask), self.ask);
+            }
+            let mut sums = [simd.all(0.0); T];
+            let mut left = self.order.count(i);
+            if begins && left > 0 {
+                // SAFETY: the counts add up to `blocks`, and the lengths above are those of `blocks` blocks.
+                place = unsafe { self.block::<F, T, true>(place, &mut sums) };
+                left -= 1;
+            }
+            for _ in 0..left {
+                // SAFETY: as above.
+                place = unsafe { self.block::<F, T, false>(place, &mut sums) };
+            }
+            let mut bit = 1;
+            while i & bit != 0 {
+                bit <<= 1;
+                const { assert!(size_of::<S::Floats>() == 4 * S::LANES) };
+                // SAFETY: for each 1 of a lane's number, sums of lanes before it wait, each as many floats.
+                unsafe {
+                    top = top.sub(1);
+                    for t in 0..T {
+                        sums[t] = simd.add(simd.load_unpaired(top.cast::<f32>().add(t * S::LANES)), sums[t]);
+                    }
+                }
+            }
+            i += 1;
+            if i == LANES {
+                break sums;
+            }
+            // SAFETY: as many wait now as the next number has ones: at most four.
+            top = unsafe {
+                top.write(MaybeUninit::new(sums));
+                top.add(1)
+            };
+        };
+        if begins {
+            for t in 0..T {
+                sums[t] = simd.add(sums[t], simd.all(0.0));
+            }
+        }
+        let sums = simd.by_token::<T>(sums);
+        let (rows, tokens) = (S::LANES.min(output.rows() - self.row), T.min(self.x.tokens - token));
+        let (to, apart) = output.tile([self.first + token, tokens], [self.row, rows]);
+        let whole = rows == S::LANES && tokens == T;
+        for t in 0..T {
+            // SAFETY: it reaches to the last of `rows` floats of the last of `tokens`.
+            unsafe {
+                if whole {
+                    simd.store_all(to.as_mut_ptr().add(t * apart), sums[t]);
+                } else if t < tokens {
+                    simd.store(to.as_mut_ptr().add(t * apart), rows, sums[t]);
+                }
+            }
+        }
+    }
+
+    /// Adds the block `at` of all rows to the sums of `T` tokens of the group, or begins them with it if it is their `FIRST`. Where
+    /// the next one lies.
+    ///
+    /// # Safety
+    /// The panel and `x` have that block, and `x` those tokens; all of them if so many are multiplied at once.
+    #[inline(always)]
+    unsafe fn block<F: Format, const T: usize, const FIRST: bool>(
+        &self,
+        at: Place,
+        sums: &mut [S::Floats; T],
+    ) -> Place {
+        let simd = self.simd;
+        let each = S::OF_ROWS;
+        // Known to the compiler where a group is multiplied at once.
+        let tokens = if S::TOKENS == GROUP { T } else { self.x.width };
+        // What is unpaired is loaded in the order below; where registers are few, the compiler does better.
+        // SAFETY: the caller's, here and below.
+        let of_tokens = |tokens, t| unsafe { simd.of_tokens::<T>(tokens, t, !is_crowded::<F>()) };
+        let w = at.rows;
+        // SAFETY: as above.
+        let x = unsafe { &*at.tokens.cast::<[[[i8; 4]; 8]; T]>() };
+        // SAFETY: as above.
+        let offsets = |i: usize| unsafe { &*at.ints.add(i * tokens).cast::<[i32; T]>() };
+        let (offsets, of_first, of_second) = (offsets(0), offsets(1), offsets(2));
+        let dots = if F::HALVES {
+            // SAFETY: `w` is a block, and the processor as `matmul` asks.
+            let first = unsafe { simd.products::<F, T>(w, x, 0..4, of_first) };
+            // SAFETY: as above.
+            let mut dots = unsafe { simd.products::<F, T>(w, x, 4..8, of_second) };
+            // SAFETY: as above.
+            let [by_first, by_second] = unsafe { self.factors::<F, 2>(w, 0) };
+            for t in 0..T {
+                // |sum| <= 16 * 32 * 127 < 2^16 and |scale| <= 2^7: both products and their sum are exact in f32.
+                dots[t] = simd.mul_add(dots[t], by_second[t % each], simd.mul(first[t], by_first[t % each]));
+            }
+            dots
+        } else {
+            // SAFETY: as above.
+            unsafe { simd.products::<F, T>(w, x, 0..8, offsets) }
+        };
+        // SAFETY: as above.
+        let [rows] = unsafe { self.factors::<F, 1>(w, 2 * F::HALVES as usize) };
+        let mut mins = [[simd.all(0.0); 2]; 3];
+        if is_crowded::<F>() {
+            // SAFETY: as above.
+            mins = unsafe { self.factors::<F, 3>(w, 3) };
+        }
+        let mut scale = simd.all(0.0);
+        for t in 0..T {
+            if t % each == 0 {
+                scale = of_tokens(at.floats, t);
+            }
+            let by = simd.mul(rows[t % each], scale);
+            sums[t] = if FIRST { simd.mul(dots[t], by) } else { simd.mul_add(dots[t], by, sums[t]) };
+            if is_crowded::<F>() {
+                // What follows is exact too.
+                let less = simd.mul(simd.of_offsets::<T>(of_first, t), mins[0][t % each]);
+                let less = simd.mul_add(simd.of_offsets::<T>(of_second, t), mins[1][t % each], less);
+                sums[t] = simd.mul_add(less, simd.mul(mins[2][t % each], scale), sums[t]);
+            }
+        }
+        if F::MINS && !F::HALVES {
+            // SAFETY: as above.
+            let (x_sums, [rows]) = unsafe { (at.floats.add(each * tokens), self.factors::<F, 1>(w, 1)) };
+            let mut sum = simd.all(0.0);
+            for t in 0..T {
+                if t % each == 0 {
+                    sum = of_tokens(x_sums, t);
+                }
+                sums[t] = simd.negated_mul_add(rows[t % each], sum, sums[t]);
+            }
+        }
+        Place {
+            rows: w.wrapping_add(bytes_a_block::<S, F>()),
+            tokens: at.tokens.wrapping_add(tokens * BLOCK),
+            floats: at.floats.wrapping_add(2 * each * tokens),
+            ints: at.ints.wrapping_add(3 * tokens),
+        }
+    }
+
+    /// `N` numbers of each row, from the one called `first` on, of the block at `block` of a panel.
+    ///
+    /// # Safety
+    /// They are there, aligned to 16 bytes.
+    #[inline(always)]
+    unsafe fn factors<F: Format, const N: usize>(&self, block: *const u8, first: usize) -> [[S::Floats; 2]; N] {
+        let mut factors = [[self.simd.all(0.0); 2]; N];
+        for n in 0..N {
+            for v in 0..S::OF_ROWS {
+                let at = block.wrapping_add((BLOCK + 4 * ((first + n) * S::OF_ROWS + v)) * S::LANES);
+                // SAFETY: the caller's.
+                factors[n][v] = unsafe {
+                    if is_crowded::<F>() {
+                        self.simd.load::<true>(at.cast(), S::LANES)
+                    } else {
+                        self.simd.load_unpaired(at.cast())
+                    }
+                };
+            }
+        }
+        factors
+    }
+}

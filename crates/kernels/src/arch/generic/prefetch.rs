@@ -1,0 +1,27 @@
+//! What the vector kernels of all processors share: prefetches, and the order in which rows are read.
+
+#[cfg(target_arch = "aarch64")]
+pub(crate) use crate::arch::aarch64::prefetch::{prefetch, prefetch_near};
+#[cfg(target_arch = "x86_64")]
+pub(crate) use crate::arch::x86_64::prefetch::{prefetch, prefetch_near};
+
+/// The rows below `rows`, `N` at a time, each from a part of its own: the memory serves a few long streams faster than
+/// rows in turns, and most processors than one (`Reading` of x86-64). Where the parts differ in length the last row comes again.
+#[inline]
+pub(crate) fn streams<const N: usize>(rows: usize) -> impl Iterator<Item = [usize; N]> {
+    let part = rows.div_ceil(N);
+    (0..part).map(move |i| std::array::from_fn(|stream| (stream * part + i).min(rows - 1)))
+}
+
+/// Words 0 to 3 side by side. Put together so, and not stored one by one, they need not wait to be loaded together.
+#[inline(always)]
+pub(crate) fn four_words(word: impl Fn(usize) -> [u8; 2]) -> i64 {
+    let word = |i: usize| i64::from(u16::from_le_bytes(word(i)));
+    let mut words = word(0) | word(1) << 16 | word(2) << 32 | word(3) << 48;
+    // SAFETY: no instruction. The compiler cannot see through it, and would insert words into vectors one by one.
+    unsafe { std::arch::asm!("/* {0} */", inout(reg) words, options(pure, nomem, nostack, preserves_flags)) };
+    words
+}
+
+/// How far ahead of the product with one token by AVX2, or of I8 and floats by NEON, weights are asked for.
+pub(crate) const NEAR: usize = 512;

@@ -1,0 +1,94 @@
+//! Vectors of floats, for code that is written once for several widths.
+//!
+//! Such code is `#[inline(always)]`: it becomes part of a function that is compiled for the instruction sets, and so do the
+//! operations here.
+
+use half::{bf16, f16};
+
+/// Operations on vectors of f32. A value is the proof that the processor has the instruction sets.
+pub trait Simd: Copy {
+    /// A vector.
+    type Floats: Copy;
+    /// As many bits.
+    type Bits: Copy;
+    /// Floats of a vector.
+    const LANES: usize;
+
+    /// `x` in all lanes.
+    fn all(self, x: f32) -> Self::Floats;
+
+    /// `x` in all lanes.
+    fn all_int(self, x: i32) -> Self::Floats;
+
+    /// `a + b`.
+    fn add(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
+
+    /// `a * b`.
+    fn mul(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
+
+    /// `a * b + c`, rounded once.
+    fn mul_add(self, a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
+
+    /// `c - a * b`, rounded once.
+    fn negated_mul_add(self, a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
+
+    /// A vector of floats at any alignment, or those before the end with zeros after them.
+    ///
+    /// # Safety
+    /// As many as a vector has can be read if `WHOLE`, else `left` or as many, whichever is less.
+    unsafe fn load<const WHOLE: bool>(self, at: *const f32, left: usize) -> Self::Floats;
+
+    /// A vector, a register by each instruction where that is faster.
+    ///
+    /// # Safety
+    /// It is there, aligned as its registers are.
+    #[inline(always)]
+    unsafe fn load_unpaired(self, at: *const f32) -> Self::Floats {
+        // SAFETY: the caller's.
+        unsafe { self.load::<true>(at, Self::LANES) }
+    }
+
+    /// As [`Simd::load`], widened.
+    ///
+    /// # Safety
+    /// As [`Simd::load`].
+    unsafe fn load_f16<const WHOLE: bool>(self, at: *const f16, left: usize) -> Self::Floats;
+
+    /// As [`Simd::load`], widened.
+    ///
+    /// # Safety
+    /// As [`Simd::load`].
+    unsafe fn load_bf16<const WHOLE: bool>(self, at: *const bf16, left: usize) -> Self::Floats;
+
+    /// Stores the first `left` floats, or all.
+    ///
+    /// # Safety
+    /// So many can be written.
+    unsafe fn store(self, at: *mut f32, left: usize, v: Self::Floats);
+
+    /// Stores all floats.
+    ///
+    /// # Safety
+    /// So many can be written.
+    unsafe fn store_all(self, at: *mut f32, v: Self::Floats);
+
+    /// Stores a vector at any alignment.
+    ///
+    /// # Safety
+    /// So many bytes can be written.
+    unsafe fn store_bits(self, at: *mut u8, v: Self::Bits);
+}
+
+/// Operations by instructions that the value is the proof of.
+macro_rules! operations {
+    ($($name:ident($($arg:ident: $type:ty),*) => $operation:expr;)*) => {
+        $(
+            #[inline(always)]
+            fn $name(self, $($arg: $type),*) -> Self::Floats {
+                // SAFETY: the value is the proof.
+                unsafe { $operation }
+            }
+        )*
+    };
+}
+pub(crate) use operations;

@@ -1,0 +1,101 @@
+//! Vectors of 32 bytes and of 8 floats, one register of AVX2 or two of NEON: what block dtypes are unpacked with, written
+//! once for both.
+//!
+//! Functions here and those that use them are compiled for AVX2 with F16C, or for NEON, which every aarch64 has.
+
+#[cfg(target_arch = "aarch64")]
+pub(crate) use crate::arch::aarch64::neon::wide::*;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use crate::arch::x86_64::avx2::wide::*;
+
+/// Functions for vectors, compiled for what they need. Every aarch64 has NEON, so that there they can always become part of their
+/// callers, which their own feature forbids elsewhere.
+macro_rules! for_vectors {
+    ($($(#[$attribute:meta])* $visibility:vis fn $name:ident $(<$(const $number:ident: $type:ty),*>)? (
+        $($arg:ident: $of:ty),* $(,)?
+    ) -> $result:ty $body:block)*) => {
+        $(
+            $(#[$attribute])*
+            #[cfg(target_arch = "x86_64")]
+            #[inline]
+            #[target_feature(enable = "avx2,f16c")]
+            $visibility fn $name $(<$(const $number: $type),*>)? ($($arg: $of),*) -> $result $body
+
+            $(#[$attribute])*
+            #[cfg(target_arch = "aarch64")]
+            #[inline(always)]
+            #[allow(unused_unsafe, clippy::redundant_closure)] // a closure is needed where the function has features
+            $visibility fn $name $(<$(const $number: $type),*>)? ($($arg: $of),*) -> $result {
+                // SAFETY: every aarch64 has NEON.
+                unsafe { $body }
+            }
+        )*
+    };
+}
+pub(crate) use for_vectors;
+
+/// How eight blocks of a dtype, whose bytes are `EIGHT`, are unpacked.
+pub(crate) trait Eights<const EIGHT: usize> {
+    /// Their elements.
+    ///
+    /// # Safety
+    /// The processor has what functions for vectors are compiled for.
+    unsafe fn elements(&self, eight: &[u8; EIGHT]) -> [Bytes; 8];
+
+    /// Their factors; they are number `place[1]` of row `place[0]`.
+    ///
+    /// # Safety
+    /// As [`Eights::elements`].
+    unsafe fn factors(&self, eight: &[u8; EIGHT], place: [usize; 2]) -> Factors;
+}
+
+/// What multiplies the sums of eight blocks.
+#[derive(Clone, Copy)]
+pub(crate) struct Factors {
+    /// The scale of each block.
+    pub(crate) scales: Floats,
+    /// The minimum of each block, where the dtype has them.
+    pub(crate) mins: Floats,
+    /// The integer scale of each half block, where the dtype has them; a nibble, with the half's minimum in the high
+    /// one, where it has both.
+    pub(crate) halves: Sixteen,
+}
+
+impl Factors {
+    /// Scales alone.
+    #[inline]
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,f16c"))]
+    #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
+    pub(crate) fn scaled(scales: Floats) -> Factors {
+        Factors { scales, mins: all_floats(0.0), halves: all_16(0) }
+    }
+}
+
+for_vectors! {
+    /// The factors of eight blocks that begin with their scale.
+    pub(crate) fn scales_of<const BYTES: usize>(blocks: &[[u8; BYTES]]) -> Factors {
+        Factors::scaled(halves_at(blocks, 0))
+    }
+
+    /// The factors of eight blocks that begin with their scale and the opposite of their minimum.
+    pub(crate) fn scales_and_bases_of<const BYTES: usize>(blocks: &[[u8; BYTES]]) -> Factors {
+        Factors { mins: negated(halves_at(blocks, 2)), ..scales_of(blocks) }
+    }
+
+    /// The nibbles of 16 bytes at the end of a block: element `i` in the low and element `i + 16` in the high half of
+    /// byte `i`.
+    pub(crate) fn nibbles<const BYTES: usize>(block: &[u8; BYTES]) -> Bytes {
+        let bytes = block.last_chunk().map_or(all_16(0), |bytes| load_16(bytes));
+        both_nibbles(bytes)
+    }
+
+    /// The nibbles of a block, with `bits` above them.
+    pub(crate) fn five_bits<const BYTES: usize>(block: &[u8; BYTES], bits: u32) -> Bytes {
+        or(nibbles(block), and(mask_of_bits(bits), all(16)))
+    }
+
+    /// The scales and the minima of half blocks, where there are any.
+    pub(crate) fn scales_and_mins_of_halves(mins: bool, halves: Sixteen) -> [Sixteen; 2] {
+        if mins { nibbles_of_16(halves) } else { [halves, all_16(0)] }
+    }
+}

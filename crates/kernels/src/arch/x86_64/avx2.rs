@@ -1,0 +1,271 @@
+//! AVX2 pieces that several dtypes share: loads, sums in the defined order, the product of block dtypes with one token.
+//!
+//! A row's 16 lanes are two vectors: lanes 0 to 7 and 8 to 15. Block dtypes come eight blocks at a time.
+//!
+//! # No product saturates
+//!
+//! `vpmaddubsw` multiplies unsigned by signed bytes and adds pairs, saturating at 16 bits. Activations are -127 to 127,
+//! and weights are taken as unsigned, so that a pair is at most `2 * (2^BITS - 1) * 127`: 3810 for 4 bits, 7874 for 5,
+//! 16002 for 6. Signed weights (8 bits) enter by their magnitude, at most 128, and their sign goes to the activation,
+//! which has a negative for each of its values: at most 2 * 128 * 127 = 32512. All are below 2^15, and so are 8 pairs of
+//! 4 bits (30480), 4 of 5 bits (31496) and 2 of 6 bits (32004). Fewer bits count as 4.
+
+pub(crate) mod attention;
+pub(crate) mod floats;
+pub(crate) mod i8;
+pub(crate) mod q4_0;
+pub(crate) mod q4_k;
+pub(crate) mod simd;
+pub(crate) mod wide;
+pub(crate) mod wide_panel;
+
+use super::prefetch::{NEAR_4_BITS, prefetch_near};
+use crate::arch::generic::prefetch::{NEAR, streams};
+use crate::arch::generic::wide::{Factors, scales_and_mins_of_halves};
+use crate::dtypes::blocks::Format;
+use crate::scratch::{Scratch, arranged, arranged_bytes, arranged_sums, with_scratch};
+use crate::{Input, Output};
+use std::arch::x86_64::*;
+
+pub(crate) use wide::{load, load_16, load_floats, load_numbers, transpose};
+
+/// Stores 32 bytes.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(crate) fn store(bytes: &mut [u8; 32], v: __m256i) {
+    // SAFETY: the array is 32 bytes; the store needs no alignment.
+    unsafe { _mm256_storeu_si256(bytes.as_mut_ptr().cast(), v) }
+}
+
+/// Stores 8 floats.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(crate) fn store_floats(floats: &mut [f32; 8], v: __m256) {
+    // SAFETY: the array is 32 bytes; the store needs no alignment.
+    unsafe { _mm256_storeu_ps(floats.as_mut_ptr(), v) }
+}
+
+/// The sum of 16 lanes in the order of `crate::sum_lanes`.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn sum_lanes(lanes: [__m256; 2]) -> f32 {
+    sum_eight_lanes(_mm256_add_ps(lanes[0], lanes[1]))
+}
+
+/// The sum of 8 lanes, in pairs 4 apart, then 2, 1.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(crate) fn sum_eight_lanes(eight: __m256) -> f32 {
+    let four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
+    let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
+}
+
+/// The sum of the double words of each of 8 vectors.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn sum_eight(v: [__m256i; 8]) -> __m256i {
+    let two = |a: __m256i, b: __m256i| _mm256_add_epi32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+    let four = |a: __m256i, b: __m256i| _mm256_add_epi32(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
+    let low = four(two(v[0], v[1]), two(v[2], v[3]));
+    let high = four(two(v[4], v[5]), two(v[6], v[7]));
+    add_halves(low, high)
+}
+
+/// The sum of the words of each of 8 vectors; any 4 words of a vector add up to a word.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn sum_eight_words(v: [__m256i; 8]) -> __m256i {
+    let [a, b, c, d, e, f, g, h] = v;
+    add_halves(sum_four_words([a, b, c, d]), sum_four_words([e, f, g, h]))
+}
+
+/// The sums of the words of each 128-bit half of 4 vectors, in that half; any 4 words of a half add up to a word.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(crate) fn sum_four_words(v: [__m256i; 4]) -> __m256i {
+    let two = |a: __m256i, b: __m256i| {
+        let words = _mm256_add_epi16(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
+        _mm256_castsi256_ps(words)
+    };
+    let (a, b) = (two(v[0], v[1]), two(v[2], v[3]));
+    let even = _mm256_castps_si256(_mm256_shuffle_ps::<0b10_00_10_00>(a, b));
+    let odd = _mm256_castps_si256(_mm256_shuffle_ps::<0b11_01_11_01>(a, b));
+    _mm256_madd_epi16(_mm256_add_epi16(even, odd), _mm256_set1_epi16(1))
+}
+
+/// The 128-bit halves of each added up: of `low`, then of `high`.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn add_halves(low: __m256i, high: __m256i) -> __m256i {
+    let first = _mm256_permute2x128_si256::<0x20>(low, high);
+    _mm256_add_epi32(first, _mm256_permute2x128_si256::<0x31>(low, high))
+}
+
+/// The product of a block dtype with one token; `elements` and `factors` have those of eight blocks,
+/// whose bytes are `EIGHT`; `factors` is told their row and which eight of it they are.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(crate) fn one_token<F: Format, const EIGHT: usize>(
+    weight: &[u8],
+    input: &Input,
+    token: usize,
+    output: &mut Output<'_>,
+    elements: impl Fn(&[u8; EIGHT]) -> [__m256i; 8],
+    factors: impl Fn(&[u8; EIGHT], [usize; 2]) -> Factors,
+) {
+    let eights = (input.inputs() / 32).div_ceil(8);
+    let x = input.q8(token);
+    let done = with_scratch(|Scratch { bytes, floats, more_floats, ints, .. }| {
+        // Activations up to a whole number of steps.
+        let x_bytes = arranged_bytes::<32>(bytes, &x, eights * 8, |i| i)?;
+        let x_scales = arranged(floats, x.scales, eights * 8, |b| b)?;
+        let x_sums = arranged(more_floats, x.sums, eights * 8, |b| b)?;
+        let x_ints = arranged_sums::<F, 8>(ints, &x, eights * 8)?;
+        let rows = output.rows();
+        rows_times_token(weight, output.part(token, 0, rows), |eights: [&[u8; EIGHT]; 4], of, i, sums| {
+            for ((eight, row), sums) in eights.into_iter().zip(of).zip(sums) {
+                let factors = factors(eight, [row, i]);
+                let [halves, half_mins] = scales_and_mins_of_halves(F::MINS, factors.halves);
+                let mut dots = dots::<F>(elements(eight), &x_bytes[i], halves);
+                // The products of what half blocks have and the sums of their activations; the ints are these sums with
+                // their sign turned.
+                let by_half = |halves| _mm256_madd_epi16(_mm256_cvtepi8_epi16(halves), load_numbers(&x_ints[i]));
+                if F::HALVES && F::OFFSET > 0 {
+                    let sums = by_half(halves);
+                    let shift = _mm_cvtsi32_si128(7 - F::SHIFT);
+                    dots = _mm256_add_epi32(dots, _mm256_sll_epi32(sums, shift));
+                } else if F::OFFSET > 0 {
+                    dots = _mm256_add_epi32(dots, load_numbers(&x_ints[i]));
+                }
+                let scales = _mm256_mul_ps(factors.scales, load_floats(&x_scales[i]));
+                *sums = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots), scales, *sums);
+                if F::MINS && F::HALVES {
+                    let mins = _mm256_mul_ps(factors.mins, load_floats(&x_scales[i]));
+                    *sums = _mm256_fmadd_ps(_mm256_cvtepi32_ps(by_half(half_mins)), mins, *sums);
+                } else if F::MINS {
+                    *sums = _mm256_fnmadd_ps(factors.mins, load_floats(&x_sums[i]), *sums);
+                }
+            }
+        });
+        Ok(())
+    });
+    output.note(done);
+}
+
+/// The products of eight blocks, added up for each, with the scales of half blocks where there are any.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn dots<F: Format>(q: [__m256i; 8], x: &[[u8; 32]; 8], halves: __m128i) -> __m256i {
+    if F::HALVES {
+        // The scales of first halves in the low 128 bits and of second halves in the high, a word each.
+        let split = _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
+        let scales = _mm256_cvtepi8_epi16(_mm_shuffle_epi8(halves, split));
+        // The two double words of each half of two blocks: words are added before they are scaled, in pairs at most.
+        const { assert!(F::BITS <= 6 || !F::HALVES) };
+        let two = |b: usize| {
+            let [first, second] = [b, b + 1].map(|b| _mm256_maddubs_epi16(q[b], load(&x[b])));
+            let words = _mm256_add_epi16(_mm256_unpacklo_epi64(first, second), _mm256_unpackhi_epi64(first, second));
+            let pick = |b: usize| (b as i64 * 0x0202 + 0x0100) * 0x0001_0001_0001_0001;
+            let pick = _mm256_setr_epi64x(pick(b), pick(b + 1), pick(b), pick(b + 1));
+            _mm256_castsi256_ps(_mm256_madd_epi16(words, _mm256_shuffle_epi8(scales, pick)))
+        };
+        let four = |b: usize| {
+            let (first, second) = (two(b), two(b + 2));
+            let even = _mm256_castps_si256(_mm256_shuffle_ps::<0b10_00_10_00>(first, second));
+            let odd = _mm256_castps_si256(_mm256_shuffle_ps::<0b11_01_11_01>(first, second));
+            _mm256_add_epi32(even, odd)
+        };
+        return add_halves(four(0), four(4));
+    }
+    let mut sums = [_mm256_setzero_si256(); 8];
+    for b in 0..8 {
+        sums[b] = pairs::<F>(q[b], load(&x[b]));
+    }
+    if F::BITS <= 5 {
+        return sum_eight_words(sums);
+    }
+    sum_eight(sums.map(|sums| _mm256_madd_epi16(sums, _mm256_set1_epi16(1))))
+}
+
+/// The products of elements and activations, added up in pairs.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(crate) fn pairs<F: Format>(q: __m256i, x: __m256i) -> __m256i {
+    if F::BITS == 8 {
+        _mm256_maddubs_epi16(_mm256_abs_epi8(q), _mm256_sign_epi8(x, q))
+    } else {
+        _mm256_maddubs_epi16(q, x)
+    }
+}
+
+/// For four rows of `weight` at a time, `step(blocks, rows, i, sums)` adds eight blocks of each to lanes 0 to 7 for even `i`, to
+/// the others for odd. A row's end is padded with zeros.
+///
+/// `step` is called in one place, so that compilers put it there.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(crate) fn rows_times_token<const EIGHT: usize>(
+    weight: &[u8],
+    y: &mut [f32],
+    step: impl Fn([&[u8; EIGHT]; 4], [usize; 4], usize, &mut [__m256; 4]),
+) {
+    let row_bytes = weight.len() / y.len();
+    let (steps, rest) = (row_bytes / EIGHT, row_bytes % EIGHT);
+    let near = if EIGHT > 160 { NEAR } else { NEAR_4_BITS };
+    let mut padded = [[0; EIGHT]; 4];
+    for indices in streams::<4>(y.len()) {
+        // Written out, for a call of `map` is not put here.
+        let mut rows = [weight; 4];
+        for (row, i) in rows.iter_mut().zip(indices) {
+            *row = &weight[i * row_bytes..][..row_bytes];
+        }
+        if rest > 0 {
+            for (padded, row) in padded.iter_mut().zip(rows) {
+                padded[..rest].copy_from_slice(&row[row_bytes - rest..]);
+            }
+        }
+        let mut sums = [[_mm256_setzero_ps(); 4]; 2];
+        for i in 0..steps + usize::from(rest > 0) {
+            let mut eights = padded.each_ref();
+            if i < steps {
+                for r in 0..4 {
+                    // SAFETY: the row has `steps` steps.
+                    eights[r] = unsafe { &*rows[r].as_ptr().add(i * EIGHT).cast::<[u8; EIGHT]>() };
+                }
+            }
+            eights.iter().for_each(|eight| prefetch_near(eight.as_ptr().wrapping_add(near), EIGHT));
+            step(eights, indices, i, &mut sums[i % 2]);
+        }
+        for (r, row) in indices.into_iter().enumerate() {
+            y[row] = sum_lanes([sums[0][r], sums[1][r]]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::isa::{Isa, Sets};
+
+    #[test]
+    fn transposes() {
+        #[target_feature(enable = "avx2")]
+        fn transposed(numbers: &[[i32; 8]; 8]) -> [[i32; 8]; 8] {
+            let mut rows = [_mm256_setzero_si256(); 8];
+            rows.iter_mut().zip(numbers).for_each(|(row, numbers)| *row = load_numbers(numbers));
+            let mut out = [[0; 8]; 8];
+            for (out, column) in out.iter_mut().zip(transpose(rows)) {
+                // SAFETY: the array is 32 bytes.
+                unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), column) };
+            }
+            out
+        }
+        if Isa::detect().has(Sets::AVX2) {
+            let numbers: [[i32; 8]; 8] = std::array::from_fn(|r| std::array::from_fn(|c| (100 * r + c) as i32));
+            // SAFETY: the token is the proof.
+            let out = unsafe { transposed(&numbers) };
+            assert!((0..8).all(|r| (0..8).all(|c| out[c][r] == numbers[r][c])));
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! Products of float dtypes by AVX-512: for each output one vector of sums along the row, several rows and tokens at once.
+
+#![allow(clippy::needless_range_loop)] // rows and tokens are indices of several arrays
+
+use super::simd::Avx512;
+use super::sum_lanes_of_four;
+use crate::arch::generic::prefetch::{prefetch, streams};
+use crate::arch::generic::simd::Simd;
+use crate::arch::x86_64::prefetch::{AHEAD, AHEAD_OF_SOME};
+use crate::element::Element;
+use crate::{Input, Output};
+use std::arch::x86_64::*;
+use std::marker::PhantomData;
+
+/// How a dtype is multiplied, a step of elements at a time. Its functions become part of one that is compiled for the
+/// instruction sets that they need.
+pub(crate) trait Steps {
+    /// A stored weight.
+    type Weight;
+    /// An activation.
+    type X;
+    /// A step of either in a register.
+    type Register: Copy;
+    /// Elements of a step.
+    const ELEMENTS: usize;
+
+    /// The activations of `token`.
+    fn row(input: &Input, token: usize) -> &[Self::X];
+
+    /// A step of weights, or those before the end with zeros after them.
+    ///
+    /// # Safety
+    /// A step can be read if `WHOLE`, else `left` elements.
+    unsafe fn load<const WHOLE: bool>(w: *const Self::Weight, left: usize) -> Self::Register;
+
+    /// As [`Steps::load`], of activations.
+    ///
+    /// # Safety
+    /// As [`Steps::load`].
+    unsafe fn load_x<const WHOLE: bool>(x: *const Self::X, left: usize) -> Self::Register;
+
+    /// Adds the products to `sum`.
+    ///
+    /// # Safety
+    /// The processor has the instruction.
+    unsafe fn product(w: Self::Register, x: Self::Register, sum: __m512) -> __m512;
+}
+
+/// Weights that are widened in a register.
+struct Widened<E>(PhantomData<E>);
+
+/// # Safety
+/// The processor has AVX-512 F, BW, DQ and VL.
+#[inline(always)]
+unsafe fn simd() -> Avx512 {
+    // SAFETY: the caller's.
+    unsafe { Avx512::new() }
+}
+
+impl<E: Element> Steps for Widened<E> {
+    type Weight = E;
+    type X = f32;
+    type Register = __m512;
+    const ELEMENTS: usize = 16;
+
+    #[inline(always)]
+    fn row(input: &Input, token: usize) -> &[f32] {
+        input.floats(token)
+    }
+
+    #[inline(always)]
+    unsafe fn load<const WHOLE: bool>(w: *const E, left: usize) -> __m512 {
+        // SAFETY: the caller's.
+        unsafe { E::load::<Avx512, WHOLE>(simd(), w, left) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_x<const WHOLE: bool>(x: *const f32, left: usize) -> __m512 {
+        // SAFETY: the caller's.
+        unsafe { simd().load::<WHOLE>(x, left) }
+    }
+
+    #[inline(always)]
+    unsafe fn product(w: __m512, x: __m512, sum: __m512) -> __m512 {
+        // SAFETY: the caller's.
+        unsafe { simd() }.mul_add(w, x, sum)
+    }
+}
+
+/// The product of weights that are widened in a register.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+pub(crate) fn widened<E: Element>(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+    // SAFETY: the function is compiled for the instruction sets.
+    unsafe { matmul::<Widened<E>>(weight, input, output) };
+}
+
+/// The matrix product.
+///
+/// # Safety
+/// The processor has what `S` needs.
+#[inline(always)]
+pub(crate) unsafe fn matmul<S: Steps>(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+    let tokens = input.tokens();
+    let mut token = 0;
+    while token < tokens {
+        // SAFETY: the caller's.
+        token += unsafe {
+            match tokens - token {
+                1 => rows::<S, 4, 1>(weight, input, token, output),
+                2 => rows::<S, 4, 2>(weight, input, token, output),
+                3 => rows::<S, 4, 3>(weight, input, token, output),
+                4 | 7 => rows::<S, 4, 4>(weight, input, token, output),
+                // Sixes would leave one, two or three, which take nearly as long as six.
+                5 | 9 | 10 | 13 => rows::<S, 4, 5>(weight, input, token, output),
+                8 | 14 => rows::<S, 3, 8>(weight, input, token, output),
+                _ => rows::<S, 4, 6>(weight, input, token, output),
+            }
+        };
+    }
+}
+
+/// `R` rows at a time, times `T` tokens from `token` on; gives `T` back.
+///
+/// # Safety
+/// The processor has what `S` needs.
+#[inline(always)]
+unsafe fn rows<S: Steps, const R: usize, const T: usize>(
+    weight: &[u8],
+    input: &Input,
+    token: usize,
+    output: &mut Output<'_>,
+) -> usize {
+    let row_bytes = weight.len() / output.rows();
+    let inputs = input.inputs();
+    assert!(row_bytes == inputs * size_of::<S::Weight>());
+    let (mut w, mut x) = ([std::ptr::null(); R], [std::ptr::null(); T]);
+    for (t, x) in x.iter_mut().enumerate() {
+        *x = S::row(input, token + t)[..inputs].as_ptr();
+    }
+    for rows in streams::<R>(output.rows()) {
+        for (w, row) in w.iter_mut().zip(rows) {
+            *w = weight[row * row_bytes..][..row_bytes].as_ptr().cast();
+        }
+        // SAFETY: the slices are the rows'; the caller's.
+        let totals = unsafe { tile::<S, R, T>(w, x, inputs) };
+        for (t, totals) in totals.iter().enumerate() {
+            for (&row, &total) in rows.iter().zip(totals) {
+                output.part(token + t, row, 1)[0] = total;
+            }
+        }
+    }
+    T
+}
+
+/// `R` rows, at most 4, times `T` tokens of `inputs` elements; for each token the sums of all rows.
+///
+/// # Safety
+/// All rows and all tokens have so many, and the processor has what `S` needs.
+#[inline(always)]
+unsafe fn tile<S: Steps, const R: usize, const T: usize>(
+    w: [*const S::Weight; R],
+    x: [*const S::X; T],
+    inputs: usize,
+) -> [[f32; 4]; T] {
+    // SAFETY: the caller's.
+    let zero = unsafe { _mm512_setzero_ps() };
+    let mut sums = [[zero; T]; R];
+    let (steps, rest) = (inputs / S::ELEMENTS, inputs % S::ELEMENTS);
+    let bytes = S::ELEMENTS * size_of::<S::Weight>();
+    let ahead = if T == 1 { AHEAD } else { AHEAD_OF_SOME };
+    for step in 0..steps {
+        // SAFETY: every row has `steps` steps of weight; the first of `R` for now.
+        let mut registers = [unsafe { S::load::<true>(w[0].add(step * S::ELEMENTS), S::ELEMENTS) }; R];
+        for r in 0..R {
+            // SAFETY: every row has `steps` steps of weight.
+            let at = unsafe { w[r].add(step * S::ELEMENTS) };
+            if T != 6 && (step * bytes).is_multiple_of(64) {
+                prefetch(at.cast::<u8>().wrapping_add(ahead), 64);
+            }
+            // SAFETY: as above.
+            registers[r] = unsafe { S::load::<true>(at, S::ELEMENTS) };
+        }
+        for t in 0..T {
+            // SAFETY: every row has `steps` steps of activations.
+            let x = unsafe { S::load_x::<true>(x[t].add(step * S::ELEMENTS), S::ELEMENTS) };
+            for r in 0..R {
+                // SAFETY: the caller's.
+                sums[r][t] = unsafe { S::product(registers[r], x, sums[r][t]) };
+            }
+        }
+    }
+    if rest > 0 {
+        for r in 0..R {
+            // SAFETY: `rest` elements of the row are left.
+            let w = unsafe { S::load::<false>(w[r].add(steps * S::ELEMENTS), rest) };
+            for t in 0..T {
+                // SAFETY: `rest` elements of the row are left.
+                let x = unsafe { S::load_x::<false>(x[t].add(steps * S::ELEMENTS), rest) };
+                // SAFETY: the caller's.
+                sums[r][t] = unsafe { S::product(w, x, sums[r][t]) };
+            }
+        }
+    }
+    // Added up here, because sums that are handed on are kept in memory from the start.
+    let mut totals = [[0.0; 4]; T];
+    for t in 0..T {
+        let mut of_rows = [zero; 4];
+        for r in 0..R {
+            of_rows[r] = sums[r][t];
+        }
+        // SAFETY: the caller's.
+        totals[t] = unsafe { sum_lanes_of_four(of_rows) };
+    }
+    totals
+}

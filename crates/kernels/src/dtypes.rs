@@ -1,0 +1,65 @@
+//! The stored dtypes, a file each, and what they share.
+
+pub(crate) mod bf16;
+pub(crate) mod blocks;
+mod f16;
+mod f32;
+mod f4;
+mod floats;
+mod grids;
+pub(crate) mod i8;
+mod iq1_m;
+mod iq1_s;
+mod iq2_s;
+mod iq2_xs;
+mod iq2_xxs;
+mod iq3_s;
+mod iq3_xxs;
+mod iq4_nl;
+mod iq4_xs;
+mod mxfp4;
+mod q2_k;
+mod q3_k;
+pub(crate) mod q4_0;
+mod q4_1;
+pub(crate) mod q4_k;
+pub(crate) mod q5_0;
+mod q5_1;
+pub(crate) mod q5_k;
+pub(crate) mod q6_k;
+pub(crate) mod q8_0;
+mod tq1_0;
+mod tq2_0;
+
+use super::Registered;
+
+/// The registry: one line a dtype, in each file the fastest first.
+pub(crate) static REGISTRY: &[&[Registered]] = &[
+    f32::KERNELS,
+    f16::KERNELS,
+    bf16::KERNELS,
+    i8::KERNELS,
+    q8_0::KERNELS,
+    q4_0::KERNELS,
+    q5_0::KERNELS,
+    q4_k::KERNELS,
+    q5_k::KERNELS,
+    q6_k::KERNELS,
+    q4_1::KERNELS,
+    q5_1::KERNELS,
+    q2_k::KERNELS,
+    q3_k::KERNELS,
+    iq4_nl::KERNELS,
+    iq4_xs::KERNELS,
+    iq3_s::KERNELS,
+    iq3_xxs::KERNELS,
+    iq2_s::KERNELS,
+    iq2_xs::KERNELS,
+    iq2_xxs::KERNELS,
+    iq1_s::KERNELS,
+    iq1_m::KERNELS,
+    mxfp4::KERNELS,
+    f4::KERNELS,
+    tq1_0::KERNELS,
+    tq2_0::KERNELS,
+];

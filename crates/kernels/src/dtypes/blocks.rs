@@ -1,0 +1,359 @@
+//! What all block dtypes share: what a block holds, registration, values, and the product in plain Rust.
+//!
+//! A dtype's file unpacks 32 elements at a time into [`Unpacked`]. Everything portable follows from that: the values of a
+//! row, and the product that every vector version equals bit by bit. The products of 32 elements are added exactly, in
+//! integers; then block `b` adds its sums to lane `b` modulo 16 by fused multiply-adds, in order.
+
+use crate::memory;
+use crate::order::BLOCK;
+use crate::{Input, LANES, Output, sum_lanes};
+
+/// What a block dtype has, for code that is compiled for each.
+#[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), allow(dead_code))] // the portable product asks for some of it alone
+pub(crate) trait Format {
+    /// Bits of an element in the vector versions: up to 6 unsigned, 8 signed.
+    const BITS: u32;
+    /// What elements are above their value there; 0 or a power of 2.
+    const OFFSET: i32 = 0;
+    /// Whether blocks have minima, or half blocks if these have scales.
+    const MINS: bool = false;
+    /// Whether half blocks have integer scales.
+    const HALVES: bool = false;
+    /// How much an offset that holds 128 times a sum is to be shifted.
+    const SHIFT: i32 = if Self::OFFSET > 0 { 7 - Self::OFFSET.ilog2() as i32 } else { 0 };
+}
+
+/// 32 elements of a row. Element `i` of half `h` is `scale * (scales[h] * quants[i]) - min * mins[h]`.
+pub(crate) struct Unpacked {
+    pub(crate) quants: [i8; BLOCK],
+    pub(crate) scale: f32,
+    /// Of the first and of the second 16 elements; 1 where the dtype has none.
+    pub(crate) scales: [i32; 2],
+    pub(crate) min: f32,
+    pub(crate) mins: [i32; 2],
+}
+
+impl Unpacked {
+    /// A block with one scale.
+    #[inline(always)]
+    pub(crate) fn scaled(scale: f32, quants: [i8; BLOCK]) -> Unpacked {
+        Unpacked::with_min(scale, 0.0, quants)
+    }
+
+    /// A block with one scale and one minimum.
+    #[inline(always)]
+    pub(crate) fn with_min(scale: f32, min: f32, quants: [i8; BLOCK]) -> Unpacked {
+        Unpacked { quants, scale, scales: [1; 2], min, mins: [1; 2] }
+    }
+
+    /// A block whose halves have integer scales.
+    #[inline(always)]
+    pub(crate) fn halves(scale: f32, scales: [i32; 2], quants: [i8; BLOCK]) -> Unpacked {
+        Unpacked { quants, scale, scales, min: 0.0, mins: [0; 2] }
+    }
+}
+
+/// 32 nibbles of 16 bytes: element `i` in the low and element `i + 16` in the high half of byte `i`.
+#[inline(always)]
+pub(crate) fn nibbles(bytes: &[u8]) -> [u8; BLOCK] {
+    std::array::from_fn(|i| bytes[i % 16] >> (4 * (i / 16)) & 15)
+}
+
+/// The values of a row. `unpack(block, b)` has the `b`-th 32 elements of a stored block.
+pub(crate) fn dequantize<const BYTES: usize>(
+    row: &[u8],
+    out: &mut [f32],
+    unpack: impl Fn(&[u8; BYTES], usize) -> Unpacked,
+) {
+    let (stored, _) = row.as_chunks::<BYTES>();
+    let each = out.len() / BLOCK / stored.len().max(1);
+    for (b, out) in out.as_chunks_mut::<BLOCK>().0.iter_mut().enumerate() {
+        let Unpacked { quants, scale, scales, min, mins } = unpack(&stored[b / each], b % each);
+        for (i, (out, q)) in out.iter_mut().zip(quants).enumerate() {
+            *out = scale * (scales[i / 16] * i32::from(q)) as f32 - min * mins[i / 16] as f32;
+        }
+    }
+}
+
+/// Rows times all tokens; `unpack` as in [`dequantize`], and is told the number of the block among those of all rows.
+#[inline(always)]
+pub(crate) fn product<F: Format, const BYTES: usize>(
+    weight: &[u8],
+    input: &Input,
+    output: &mut Output<'_>,
+    unpack: impl Fn(&[u8; BYTES], usize, usize) -> Unpacked,
+) {
+    let blocks = input.inputs() / BLOCK;
+    let room = || -> memory::Result<(Vec<_>, Vec<Unpacked>)> {
+        let tokens = memory::collected((0..input.tokens()).map(|token| input.blocks(token)), "the rows of an input")?;
+        Ok((tokens, memory::reserved(blocks, "an unpacked row")?))
+    };
+    let (tokens, mut row) = match room() {
+        Ok(room) => room,
+        Err(refused) => return output.note(Err(refused)),
+    };
+    for (index, stored) in weight.chunks_exact(weight.len() / output.rows()).enumerate() {
+        let (stored, _) = stored.as_chunks::<BYTES>();
+        let each = blocks / stored.len();
+        row.clear();
+        for (i, block) in stored.iter().enumerate() {
+            row.extend((0..each).map(|b| unpack(block, b, index * stored.len() + i)));
+        }
+        for (token, x) in tokens.iter().enumerate() {
+            let mut lanes = [0.0f32; LANES];
+            for (b, w) in row.iter().enumerate() {
+                let (x, x_scale) = x(b);
+                let dot = |half: usize| -> i32 {
+                    let pairs = w.quants[16 * half..][..16].iter().zip(&x[16 * half..][..16]);
+                    pairs.map(|(&q, &x)| i32::from(q) * i32::from(x)).sum()
+                };
+                let x_sum = |half: usize| -> i32 { x[16 * half..][..16].iter().map(|&x| i32::from(x)).sum() };
+                let sum = w.scales[0] * dot(0) + w.scales[1] * dot(1);
+                let lane = &mut lanes[b % LANES];
+                *lane = (sum as f32).mul_add(w.scale * x_scale, *lane);
+                if F::MINS && F::HALVES {
+                    let mins = w.mins[0] * x_sum(0) + w.mins[1] * x_sum(1);
+                    *lane = (-mins as f32).mul_add(w.min * x_scale, *lane);
+                } else if F::MINS {
+                    *lane = (-w.min).mul_add(x_scale * (x_sum(0) + x_sum(1)) as f32, *lane);
+                }
+            }
+            output.part(token, index, 1)[0] = sum_lanes(lanes);
+        }
+    }
+}
+
+/// The registry's entries of a block dtype. Beside it stand `BYTES` of a stored block, `unpack`, and `simd` with the products
+/// [`wide_products`]; for AVX2 and AVX-512 VNNI they are those that are named.
+macro_rules! block_kernels {
+    ($dtype:ident, $name:literal, $format:ident) => {
+        $crate::dtypes::blocks::block_kernels!($dtype, $name, $format, simd::avx2, simd::avx512_vnni);
+    };
+    ($dtype:ident, $name:literal, $format:ident, $avx2:path, $avx512_vnni:path) => {
+        $crate::dtypes::blocks::block_kernels!(@portable $dtype, $name, $format);
+
+        $crate::dtypes::blocks::block_kernels!(
+            @registered $name, "avx512-vnni", $crate::isa::Sets::VNNI, $avx512_vnni, $avx2
+        );
+    };
+    (@registered $name:literal, $wide:literal, $sets:expr, $wide_product:path, $avx2:path) => {
+        pub(super) const KERNELS: &[$crate::Registered] = &[
+            #[cfg(target_arch = "x86_64")]
+            $crate::Registered {
+                name: concat!($name, "/", $wide),
+                sets: $crate::isa::Sets::AVX512.and($sets),
+                matmul: $crate::Product::Rows($wide_product),
+                ..PORTABLE
+            },
+            #[cfg(target_arch = "x86_64")]
+            $crate::Registered {
+                name: concat!($name, "/avx2"),
+                sets: $crate::isa::Sets::AVX2,
+                matmul: $crate::Product::Rows($avx2),
+                ..PORTABLE
+            },
+            #[cfg(target_arch = "aarch64")]
+            $crate::Registered {
+                name: concat!($name, "/i8mm"),
+                sets: $crate::isa::Sets::I8MM,
+                matmul: $crate::Product::Rows(simd::i8mm),
+                ..PORTABLE
+            },
+            #[cfg(target_arch = "aarch64")]
+            $crate::Registered {
+                name: concat!($name, "/dotprod"),
+                sets: $crate::isa::Sets::DOTPROD,
+                matmul: $crate::Product::Rows(simd::dotprod),
+                ..PORTABLE
+            },
+            #[cfg(target_arch = "aarch64")]
+            $crate::Registered {
+                name: concat!($name, "/neon"),
+                sets: $crate::isa::Sets::NEON,
+                matmul: $crate::Product::Rows(simd::neon),
+                ..PORTABLE
+            },
+            PORTABLE,
+        ];
+    };
+    (@portable $dtype:ident, $name:literal, $format:ident) => {
+        const PORTABLE: $crate::Registered = $crate::Registered {
+            name: concat!($name, "/portable"),
+            dtype: model_factory_dtypes::DType::$dtype,
+            tier: model_factory_dtypes::Tier::Native,
+            form: $crate::Form::Q8,
+            sets: $crate::isa::Sets::PORTABLE,
+            matmul: $crate::Product::Rows(|weight, input, output| {
+                $crate::dtypes::blocks::product::<$format, BYTES>(weight, input, output, |block, b, _| unpack(block, b));
+            }),
+            dequantize: |row, out| $crate::dtypes::blocks::dequantize(row, out, unpack),
+        };
+    };
+}
+pub(crate) use block_kernels;
+
+/// As [`block_kernels`] for a dtype whose sums are too wide for the shared products of x86: the portable one, compiled for
+/// each instruction set. NEON adds up in 32 bits.
+macro_rules! compiled_block_kernels {
+    ($dtype:ident, $name:literal, $format:ident) => {
+        $crate::dtypes::blocks::block_kernels!(@portable $dtype, $name, $format);
+        $crate::dtypes::blocks::block_kernels!(
+            @registered $name, "avx512", $crate::isa::Sets::PORTABLE, avx512, avx2
+        );
+
+        #[cfg(target_arch = "x86_64")]
+        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+        fn avx512(weight: &[u8], input: &$crate::Input, output: &mut $crate::Output<'_>) {
+            $crate::dtypes::blocks::product::<$format, BYTES>(weight, input, output, |block, b, _| unpack(block, b));
+        }
+
+        #[cfg(target_arch = "x86_64")]
+        #[target_feature(enable = "avx2,fma,f16c")]
+        fn avx2(weight: &[u8], input: &$crate::Input, output: &mut $crate::Output<'_>) {
+            $crate::dtypes::blocks::product::<$format, BYTES>(weight, input, output, |block, b, _| unpack(block, b));
+        }
+
+        #[cfg(target_arch = "aarch64")]
+        mod simd {
+            use super::{BYTES, $format, unpack};
+            use crate::arch::generic::wide::{Bytes, Factors, all, all_floats, for_vectors, load_16, load_numbers};
+
+            $crate::dtypes::blocks::wide_products!($format, BYTES);
+
+            for_vectors! {
+                fn elements(stored: &[u8; BYTES]) -> [Bytes; 8] {
+                    let mut elements = [all(0); 8];
+                    for (b, elements) in elements.iter_mut().enumerate() {
+                        *elements = load_numbers(&unpack(stored, b).quants);
+                    }
+                    elements
+                }
+
+                fn factors(stored: &[u8; BYTES]) -> Factors {
+                    let mut halves = [0; 16];
+                    for (b, halves) in halves.as_chunks_mut::<2>().0.iter_mut().enumerate() {
+                        *halves = unpack(stored, b).scales.map(|scale| scale as u8);
+                    }
+                    Factors { halves: load_16(&halves), ..Factors::scaled(all_floats(unpack(stored, 0).scale)) }
+                }
+            }
+        }
+    };
+}
+pub(crate) use compiled_block_kernels;
+
+/// The products `avx2`, or `neon`, `dotprod` and `i8mm`, of a format of which eight blocks are `$eight` bytes. Beside it stand
+/// `elements` and `factors` of eight blocks.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+macro_rules! wide_products {
+    ($format:ident, $eight:expr) => {
+        #[cfg(target_arch = "x86_64")]
+        #[target_feature(enable = "avx2,fma,f16c")]
+        pub(crate) fn avx2(weight: &[u8], input: &$crate::Input, output: &mut $crate::Output<'_>) {
+            // Closures of their own for one token and for panels: one that both call is not put there.
+            if input.tokens() <= $crate::order::TOKENS_WITHOUT_PANELS {
+                for token in 0..input.tokens() {
+                    $crate::arch::x86_64::avx2::one_token::<$format, { $eight }>(
+                        weight,
+                        input,
+                        token,
+                        output,
+                        |eight| elements(eight),
+                        |eight, _| factors(eight),
+                    );
+                }
+            } else {
+                $crate::arch::x86_64::avx2::wide_panel::matmul::<$format, { $eight }>(
+                    weight,
+                    input,
+                    output,
+                    |eight| elements(eight),
+                    |eight, _| factors(eight),
+                );
+            }
+        }
+
+        /// As `elements` and `factors` unpack them.
+        #[cfg(target_arch = "aarch64")]
+        struct Own;
+
+        #[cfg(target_arch = "aarch64")]
+        impl $crate::arch::generic::wide::Eights<{ $eight }> for Own {
+            #[inline(always)]
+            unsafe fn elements(&self, eight: &[u8; $eight]) -> [$crate::arch::generic::wide::Bytes; 8] {
+                elements(eight)
+            }
+
+            #[inline(always)]
+            unsafe fn factors(&self, eight: &[u8; $eight], _: [usize; 2]) -> $crate::arch::generic::wide::Factors {
+                factors(eight)
+            }
+        }
+
+        $crate::dtypes::blocks::wide_products!(@neon neon, plain, "neon", $format, $eight);
+        $crate::dtypes::blocks::wide_products!(@neon dotprod, dotprod, "neon,dotprod", $format, $eight);
+        $crate::dtypes::blocks::wide_products!(@neon i8mm, i8mm, "neon,dotprod,i8mm", $format, $eight);
+    };
+    (@neon $name:ident, $level:ident, $features:literal, $format:ident, $eight:expr) => {
+        #[cfg(target_arch = "aarch64")]
+        #[target_feature(enable = $features)]
+        pub(super) fn $name(weight: &[u8], input: &$crate::Input, output: &mut $crate::Output<'_>) {
+            use $crate::arch::aarch64::neon::$level;
+            if input.tokens() <= $crate::order::TOKENS_WITHOUT_PANELS {
+                for token in 0..input.tokens() {
+                    $level::one_token::<$format, { $eight }>(weight, input, token, output, &Own);
+                }
+            } else {
+                $level::panels::<$format, { $eight }>(weight, input, output, &Own);
+            }
+        }
+    };
+}
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(crate) use wide_products;
+
+/// The products [`wide_products`] and by AVX-512 VNNI of one format.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+macro_rules! simd_products {
+    ($format:ident, $eight:expr) => {
+        $crate::dtypes::blocks::wide_products!($format, $eight);
+
+        #[cfg(target_arch = "x86_64")]
+        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+        pub(super) fn avx512_vnni(weight: &[u8], input: &$crate::Input, output: &mut $crate::Output<'_>) {
+            $crate::arch::x86_64::avx512::blocks::matmul::<$format, { $eight }, { 2 * $eight }>(
+                weight,
+                input,
+                output,
+                |eight| elements(eight),
+                |eight, _| factors(eight),
+            );
+        }
+    };
+}
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(crate) use simd_products;
+
+/// `elements` and `factors` of eight blocks that lie apart, by `block_elements` of one and by `$factors_of` some.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+macro_rules! eight_blocks {
+    ($factors_of:ident) => {
+        $crate::arch::generic::wide::for_vectors! {
+            fn elements(eight: &[u8; 8 * BYTES]) -> [$crate::arch::generic::wide::Bytes; 8] {
+                let blocks = eight.as_chunks::<BYTES>().0;
+                let mut all = [$crate::arch::generic::wide::all(0); 8];
+                // By index: what is zipped with chunks may remain a loop through memory.
+                for b in 0..8 {
+                    all[b] = block_elements(&blocks[b]);
+                }
+                all
+            }
+
+            fn factors(eight: &[u8; 8 * BYTES]) -> $crate::arch::generic::wide::Factors {
+                $factors_of(eight.as_chunks::<BYTES>().0)
+            }
+        }
+    };
+}
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(crate) use eight_blocks;

@@ -1,0 +1,158 @@
+//! The codebooks of the IQ types, and what these types share: elements in words of eight bytes, from a codebook by index,
+//! with signs.
+
+mod numbers;
+
+use super::blocks::Format;
+
+/// Eight codes of 2 bits a word -> eight signed bytes.
+const fn eight<const N: usize>(words: [u16; N], values: [i8; 3]) -> [u64; N] {
+    let mut entries = [0; N];
+    let mut n = 0;
+    while n < N {
+        let mut i = 0;
+        while i < 8 {
+            let value = values[(words[n] >> (2 * i) & 3) as usize];
+            entries[n] |= (value as u8 as u64) << (8 * i);
+            i += 1;
+        }
+        n += 1;
+    }
+    entries
+}
+
+/// Four codes of 3 bits a word -> four bytes.
+const fn four<const N: usize>(words: [u16; N], values: [u8; 8]) -> [u32; N] {
+    let mut entries = [0; N];
+    let mut n = 0;
+    while n < N {
+        let mut i = 0;
+        while i < 4 {
+            entries[n] |= (values[(words[n] >> (3 * i) & 7) as usize] as u32) << (8 * i);
+            i += 1;
+        }
+        n += 1;
+    }
+    entries
+}
+
+pub(super) static IQ2_XXS: [u64; 256] = eight(numbers::IQ2_XXS, [8, 25, 43]);
+pub(super) static IQ2_XS: [u64; 512] = eight(numbers::IQ2_XS, [8, 25, 43]);
+pub(super) static IQ2_S: [u64; 1024] = eight(numbers::IQ2_S, [8, 25, 43]);
+pub(super) static IQ3_XXS: [u32; 256] = four(numbers::IQ3_XXS, [4, 12, 20, 28, 36, 44, 52, 62]);
+pub(super) static IQ3_S: [u32; 512] = four(numbers::IQ3_S, [1, 3, 5, 7, 9, 11, 13, 15]);
+/// Of IQ1_S and IQ1_M, eight times as large, so that a shift by an eighth is one by 1.
+pub(super) static IQ1: [u64; 2048] = eight(numbers::IQ1, [-8, 0, 8]);
+
+/// `1` in each byte.
+const ONES: u64 = 0x0101_0101_0101_0101;
+
+/// Turns the signs of those of eight bytes, none of which is 0, whose bit is set.
+#[inline(always)]
+pub(super) fn signed(bytes: u64, signs: u8) -> u64 {
+    let bits = (u64::from(signs) * ONES) & 0x8040_2010_0804_0201;
+    let turned = ((bits + 0x7f * ONES) >> 7) & ONES;
+    (bytes ^ (turned * 0xff)) + turned
+}
+
+/// Seven signs, and an eighth that makes the number of set bits even.
+#[inline(always)]
+pub(super) fn even(seven: u32) -> u8 {
+    let seven = (seven & 127) as u8;
+    seven | ((seven.count_ones() as u8 & 1) << 7)
+}
+
+/// Eight bytes, each 1 more or 1 less.
+#[inline(always)]
+pub(super) fn shifted(bytes: u64, down: bool) -> u64 {
+    let by = if down { 0xff * ONES } else { ONES };
+    // Byte by byte: the high bits are added apart, so that nothing carries.
+    const LOW: u64 = 0x7f * ONES;
+    ((bytes & LOW) + (by & LOW)) ^ ((bytes ^ by) & !LOW)
+}
+
+/// The bytes of a block in order.
+#[inline(always)]
+pub(super) fn bytes(words: [u64; 4]) -> [i8; 32] {
+    let mut all = [0; 32];
+    for (all, word) in all.as_chunks_mut::<8>().0.iter_mut().zip(words) {
+        *all = word.to_le_bytes().map(|byte| byte as i8);
+    }
+    all
+}
+
+/// A dtype with one scale for 32 elements: its elements fit the shared vector products as signed bytes.
+pub(super) struct Whole;
+
+impl Format for Whole {
+    const BITS: u32 = 8;
+}
+
+/// A dtype with an integer scale for each 16 elements.
+pub(super) struct Halves;
+
+impl Format for Halves {
+    const BITS: u32 = 8;
+    const HALVES: bool = true;
+}
+
+/// Kernels of a dtype with one scale for 32 elements, by `block(stored, b) -> (scale, elements)`.
+macro_rules! grid_kernels {
+    ($dtype:ident, $name:literal) => {
+        $crate::dtypes::blocks::block_kernels!($dtype, $name, Whole);
+
+        fn unpack(stored: &[u8; BYTES], b: usize) -> $crate::dtypes::blocks::Unpacked {
+            let (scale, words) = block(stored, b);
+            $crate::dtypes::blocks::Unpacked::scaled(scale, $crate::dtypes::grids::bytes(words))
+        }
+
+        #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+        mod simd {
+            use super::{BYTES, Whole, block};
+            use crate::arch::generic::wide::{Bytes, Factors, all, for_vectors, load_floats, load_numbers};
+            use crate::dtypes::blocks::simd_products;
+
+            simd_products!(Whole, BYTES);
+
+            for_vectors! {
+                fn elements(stored: &[u8; BYTES]) -> [Bytes; 8] {
+                    let mut elements = [all(0); 8];
+                    for (b, element) in elements.iter_mut().enumerate() {
+                        *element = load_numbers(&block(stored, b).1);
+                    }
+                    elements
+                }
+
+                fn factors(stored: &[u8; BYTES]) -> Factors {
+                    let scales: [f32; 8] = std::array::from_fn(|b| block(stored, b).0);
+                    Factors::scaled(load_floats(&scales))
+                }
+            }
+        }
+    };
+}
+pub(super) use grid_kernels;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn turns_and_shifts_bytes_one_by_one() {
+        let word = u64::from_le_bytes([8, 25, 43, 1, 62, 15, 8, 43]);
+        for signs in 0..=255u8 {
+            let turned = signed(word, signs).to_le_bytes();
+            for (i, (turned, byte)) in turned.into_iter().zip(word.to_le_bytes()).enumerate() {
+                let expected = if signs >> i & 1 == 1 { -(byte as i8) } else { byte as i8 };
+                assert_eq!(turned as i8, expected, "{signs:#x} {i}");
+            }
+            assert!(even(u32::from(signs)).count_ones().is_multiple_of(2));
+        }
+        for entry in &IQ1 {
+            for (down, by) in [(false, 1), (true, -1)] {
+                let expected = entry.to_le_bytes().map(|byte| byte as i8 + by);
+                assert_eq!(shifted(*entry, down).to_le_bytes().map(|byte| byte as i8), expected);
+            }
+        }
+    }
+}

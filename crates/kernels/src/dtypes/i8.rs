@@ -1,0 +1,149 @@
+//! I8: signed bytes, of which a layer's scales make weights; the product is `scale of x * sum of (x - zero) * w`.
+//!
+//! Sums are exact in 32 bits, so every instruction set gives the same bits: a weight of -128 times an activation less
+//! its zero point is at most `128 * 255`, which as many inputs as the diagnosis lets through fit into. The caller
+//! multiplies by the weight's scales.
+
+#![allow(unsafe_code)]
+
+#[cfg(target_arch = "aarch64")]
+use crate::arch::aarch64;
+#[cfg(target_arch = "x86_64")]
+use crate::arch::x86_64;
+use crate::input::Int8Row;
+use crate::input::int8::Int8Rule;
+use crate::isa::{Isa, Sets, compiled_for};
+use crate::memory;
+use crate::ops::vector::Floats;
+use crate::{Form, Input, Output, Product, Registered};
+use model_factory_dtypes::DType;
+use model_factory_dtypes::{I8_MAX_INPUTS, Tier};
+
+const _: () = assert!(I8_MAX_INPUTS * 128 * 255 <= i32::MAX as u64, "sums fit 32 bits");
+
+const PORTABLE: Registered = Registered {
+    name: "i8/portable",
+    dtype: DType::I8,
+    tier: Tier::Native,
+    form: Form::Int8(Int8Rule::Token { symmetric: true }),
+    sets: Sets::PORTABLE,
+    matmul: Product::Rows(portable),
+    dequantize,
+};
+
+pub(super) const KERNELS: &[Registered] = &[
+    #[cfg(target_arch = "x86_64")]
+    Registered {
+        name: "i8/avx512-vnni",
+        sets: Sets::AVX512.and(Sets::VNNI),
+        matmul: Product::Rows(x86_64::avx512::i8::matmul),
+        ..PORTABLE
+    },
+    #[cfg(target_arch = "x86_64")]
+    Registered {
+        name: "i8/avx-vnni",
+        sets: Sets::AVX2.and(Sets::AVX_VNNI),
+        matmul: Product::Rows(x86_64::avx2::i8::avx_vnni),
+        ..PORTABLE
+    },
+    #[cfg(target_arch = "x86_64")]
+    Registered { name: "i8/avx2", sets: Sets::AVX2, matmul: Product::Rows(x86_64::avx2::i8::avx2), ..PORTABLE },
+    #[cfg(target_arch = "aarch64")]
+    Registered { name: "i8/i8mm", sets: Sets::I8MM, matmul: Product::Rows(aarch64::neon::i8::i8mm), ..PORTABLE },
+    #[cfg(target_arch = "aarch64")]
+    Registered {
+        name: "i8/dotprod",
+        sets: Sets::DOTPROD,
+        matmul: Product::Rows(aarch64::neon::i8::dotprod),
+        ..PORTABLE
+    },
+    #[cfg(target_arch = "aarch64")]
+    Registered { name: "i8/neon", sets: Sets::NEON, matmul: Product::Rows(aarch64::neon::i8::neon), ..PORTABLE },
+    PORTABLE,
+];
+
+fn dequantize(row: &[u8], out: &mut [f32]) {
+    out.iter_mut().zip(row).for_each(|(out, &q)| *out = f32::from(q as i8));
+}
+
+/// `sum of (x - zero) * w` from the sums with and of `w`.
+#[inline(always)]
+pub(crate) fn without_zero(product: i32, zero: i32, sum_of_weights: i32) -> i32 {
+    product.wrapping_sub(zero.wrapping_mul(sum_of_weights))
+}
+
+#[inline(always)]
+fn dot(w: &[u8], x: &[i8]) -> i32 {
+    w.iter().zip(x).map(|(&w, &x)| i32::from(w as i8) * i32::from(x)).sum()
+}
+
+#[inline(always)]
+pub(crate) fn sum_of(w: &[u8]) -> i32 {
+    w.iter().map(|&w| i32::from(w as i8)).sum()
+}
+
+fn portable(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+    for (row, weight) in weight.chunks_exact(input.inputs()).enumerate() {
+        let sum = sum_of(weight);
+        for token in 0..input.tokens() {
+            let Int8Row { bytes, scale, zero, .. } = input.int8(token);
+            output.part(token, row, 1)[0] = without_zero(dot(weight, bytes), zero, sum) as f32 * scale;
+        }
+    }
+}
+
+/// As a kernel's product, with a weight scale for each `group` inputs:
+/// `y[token][row] = scale of x * sum over groups of scale of the group * sum of (x - zero) * w`. `scales` has those of all
+/// rows in order. Panics when lengths do not match.
+///
+/// # Errors
+/// When there is no memory for the scales.
+pub fn int8_groups(
+    isa: Isa,
+    weight: &[u8],
+    scales: Floats<'_>,
+    group: usize,
+    input: &Input,
+    y: &mut [f32],
+) -> memory::Result<()> {
+    let inputs = input.inputs();
+    assert!(group > 0 && inputs.is_multiple_of(group), "groups of {group} in {inputs} inputs");
+    assert!(weight.len().is_multiple_of(inputs), "{} bytes are no rows of {inputs}", weight.len());
+    let rows = weight.len() / inputs;
+    assert_eq!(scales.len() * group, weight.len(), "scales of {rows} rows");
+    let mut wide = memory::zeros(scales.len(), "the scales of weights")?;
+    crate::ops::vector::add_floats(isa, &mut wide, scales);
+    let mut output = Output::new(y, input.tokens(), rows);
+    groups(isa, weight, &wide, group, input, &mut output);
+    output.into_result()
+}
+
+fn groups(isa: Isa, weight: &[u8], scales: &[f32], group: usize, input: &Input, output: &mut Output<'_>) {
+    compiled_for!(isa, groups_body, (
+        weight: &[u8], scales: &[f32], group: usize, input: &Input, output: &mut Output<'_>
+    ));
+}
+
+#[inline(always)]
+fn groups_body(weight: &[u8], scales: &[f32], group: usize, input: &Input, output: &mut Output<'_>) {
+    let each = input.inputs() / group;
+    for (row, (weight, scales)) in weight.chunks_exact(input.inputs()).zip(scales.chunks_exact(each)).enumerate() {
+        for token in 0..input.tokens() {
+            let x = input.int8(token);
+            let mut sum = 0.0;
+            for ((w, x_group), scale) in weight.chunks_exact(group).zip(x.bytes.chunks_exact(group)).zip(scales) {
+                let product = if x.zero == 0 { dot(w, x_group) } else { dot_less(w, x_group, x.zero) };
+                sum += product as f32 * scale;
+            }
+            output.part(token, row, 1)[0] = sum * x.scale;
+        }
+    }
+}
+
+#[inline(always)]
+fn dot_less(w: &[u8], x: &[i8], zero: i32) -> i32 {
+    w.iter().zip(x).map(|(&w, &x)| i32::from(w as i8) * (i32::from(x) - zero)).sum()
+}
+
+#[cfg(test)]
+mod tests;

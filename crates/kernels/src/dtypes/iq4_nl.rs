@@ -1,0 +1,40 @@
+//! IQ4_NL: blocks of 32 codes of 4 bits with an f16 scale, `w = d * VALUES[code]`; 18 bytes: d, then 16 bytes with the
+//! code of element `i` in the low and that of element `i + 16` in the high half of byte `i`.
+//!
+//! The order of sums is Q4_0's.
+
+use super::blocks::{Format, Unpacked, block_kernels, nibbles};
+use crate::element::f16_at;
+
+const BYTES: usize = 18;
+
+block_kernels!(IQ4_NL, "iq4_nl", Iq4Nl);
+
+struct Iq4Nl;
+
+impl Format for Iq4Nl {
+    const BITS: u32 = 8;
+}
+
+/// What a code stands for, in IQ4_XS too (ggml-common.h, `kvalues_iq4nl`).
+pub(super) const VALUES: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+
+fn unpack(stored: &[u8; BYTES], _: usize) -> Unpacked {
+    Unpacked::scaled(f16_at(stored, 0), nibbles(&stored[2..]).map(|code| VALUES[usize::from(code)]))
+}
+
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod simd {
+    use super::{BYTES, Iq4Nl, VALUES};
+    use crate::arch::generic::wide::{Bytes, for_vectors, look_up, nibbles, scales_of};
+    use crate::dtypes::blocks::{eight_blocks, simd_products};
+
+    simd_products!(Iq4Nl, 8 * BYTES);
+    eight_blocks!(scales_of);
+
+    for_vectors! {
+        fn block_elements(block: &[u8; BYTES]) -> Bytes {
+            look_up(&VALUES.map(|value| value as u8), nibbles(block))
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! MXFP4: blocks of 32 floats of 4 bits (E2M1) with a power of 2 as their scale (E8M0); 17 bytes: the exponent, then 16
+//! bytes with element `i` in the low and element `i + 16` in the high half of byte `i`.
+//!
+//! Elements are taken twice, so that they are integers, and the scale half: `2^(exponent - 128)`. The order of sums is
+//! Q4_0's.
+
+use super::blocks::{Format, Unpacked, block_kernels, nibbles};
+
+const BYTES: usize = 17;
+
+block_kernels!(MXFP4, "mxfp4", Mxfp4);
+
+pub(super) struct Mxfp4;
+
+impl Format for Mxfp4 {
+    const BITS: u32 = 5;
+    const OFFSET: i32 = 16;
+}
+
+/// Twice what a code stands for (OCP Microscaling Formats 1.0, E2M1).
+pub(super) const VALUES: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+
+/// Half the scale; the two least are subnormal. 255, NaN by the standard, is 2^127 as in ggml.
+pub(super) fn scale(exponent: u8) -> f32 {
+    f32::from_bits(match exponent {
+        0..=1 => 0x0020_0000 << exponent,
+        _ => u32::from(exponent - 1) << 23,
+    })
+}
+
+fn unpack(stored: &[u8; BYTES], _: usize) -> Unpacked {
+    Unpacked::scaled(scale(stored[0]), nibbles(&stored[1..]).map(|code| VALUES[usize::from(code)]))
+}
+
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(super) mod simd {
+    use super::{BYTES, Mxfp4, VALUES};
+    use crate::arch::generic::wide::{Bytes, Factors, for_vectors, halved_powers, look_up, nibbles};
+    use crate::dtypes::blocks::{eight_blocks, simd_products};
+
+    simd_products!(Mxfp4, 8 * BYTES);
+    eight_blocks!(exponents_of);
+
+    /// The elements of codes with their offset of 16: from 4 to 28.
+    pub(crate) const RAISED: [u8; 16] = {
+        let (mut raised, mut i) = ([0; 16], 0);
+        while i < 16 {
+            raised[i] = (VALUES[i] + 16) as u8;
+            i += 1;
+        }
+        raised
+    };
+
+    for_vectors! {
+        fn block_elements(block: &[u8; BYTES]) -> Bytes {
+            look_up(&RAISED, nibbles(block))
+        }
+
+        /// `scale` of eight exponents.
+        pub(crate) fn scales(exponents: [u8; 8]) -> Factors {
+            Factors::scaled(halved_powers(exponents))
+        }
+
+        fn exponents_of(blocks: &[[u8; BYTES]]) -> Factors {
+            let mut exponents = [0; 8];
+            exponents.iter_mut().zip(blocks).for_each(|(exponent, block)| *exponent = block[0]);
+            scales(exponents)
+        }
+    }
+}

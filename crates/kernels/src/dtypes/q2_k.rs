@@ -1,0 +1,74 @@
+//! Q2_K: 256 elements of 2 bits with a 4-bit scale and a 4-bit minimum each 16, `w = d * sc * q - dmin * m`; 84 bytes.
+//!
+//! 16 bytes with sc in the low and m in the high half, 64 bytes of pairs of bits, d and dmin in f16. Each half of 128
+//! elements has 32 of the 64 bytes: element `32 * j + i` is at bit `2 * j` of byte `i`.
+//!
+//! The products of 16 elements are added exactly in integers, multiplied by their scales and added in pairs, and so are
+//! the sums of activations with the minima, still exactly. Block `b` of 32 then adds `sum * (d * scale of x)` and
+//! `-sum of minima * (dmin * scale of x)` to lane `b` modulo 16 by fused multiply-adds, in order; the lanes are added by
+//! `sum_lanes`.
+
+use super::blocks::{Format, Unpacked, block_kernels};
+use crate::element::f16_at;
+
+const BYTES: usize = 84;
+
+block_kernels!(Q2_K, "q2_k", Q2K);
+
+struct Q2K;
+
+impl Format for Q2K {
+    const BITS: u32 = 2;
+    const MINS: bool = true;
+    const HALVES: bool = true;
+}
+
+/// Element `i` of block `b` of the eight whose pairs of bits `bytes` begin with.
+pub(super) fn pair_of_bits(bytes: &[u8], b: usize, i: usize) -> u8 {
+    bytes[b / 4 * 32 + i] >> (2 * (b % 4)) & 3
+}
+
+fn unpack(stored: &[u8; BYTES], b: usize) -> Unpacked {
+    let factors = [stored[2 * b], stored[2 * b + 1]].map(i32::from);
+    Unpacked {
+        quants: std::array::from_fn(|i| pair_of_bits(&stored[16..], b, i) as i8),
+        scale: f16_at(stored, 80),
+        scales: factors.map(|both| both & 15),
+        min: f16_at(stored, 82),
+        mins: factors.map(|both| both >> 4),
+    }
+}
+
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(super) mod simd {
+    use super::{BYTES, Q2K};
+    use crate::arch::generic::wide::{Bytes, Factors, all, all_16, all_f16, and, for_vectors, load, load_16, right};
+    use crate::dtypes::blocks::simd_products;
+
+    simd_products!(Q2K, BYTES);
+
+    for_vectors! {
+        fn elements(block: &[u8; BYTES]) -> [Bytes; 8] {
+            block[16..].first_chunk().map_or([all(0); 8], |bytes| two_bits(bytes))
+        }
+
+        /// The pairs of bits of eight blocks.
+        pub(crate) fn two_bits(bytes: &[u8; 64]) -> [Bytes; 8] {
+            let mut elements = [all(0); 8];
+            for (four, bytes) in elements.as_chunks_mut::<4>().0.iter_mut().zip(bytes.as_chunks::<32>().0) {
+                let bytes = load(bytes);
+                let shifted = [bytes, right::<2>(bytes), right::<4>(bytes), right::<6>(bytes)];
+                *four = shifted.map(|bits| and(bits, all(3)));
+            }
+            elements
+        }
+
+        fn factors(block: &[u8; BYTES]) -> Factors {
+            Factors {
+                scales: all_f16([block[80], block[81]]),
+                mins: all_f16([block[82], block[83]]),
+                halves: block.first_chunk().map_or(all_16(0), |bytes| load_16(bytes)),
+            }
+        }
+    }
+}

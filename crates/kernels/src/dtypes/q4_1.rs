@@ -1,0 +1,39 @@
+//! Q4_1: blocks of 32 nibbles with a scale and a base in f16, `w = d * q + m`; 20 bytes: d, m, then 16 bytes with element
+//! `i` in the low and element `i + 16` in the high half of byte `i`.
+//!
+//! The products of a block are added exactly, in integers. Block `b` then adds `sum * (d * scale of x)` and `m * (scale
+//! of x * sum of x)` to lane `b` modulo 16 by fused multiply-adds, in order; the lanes are added by `sum_lanes`.
+
+use super::blocks::{Format, Unpacked, block_kernels, nibbles};
+use crate::element::f16_at;
+
+const BYTES: usize = 20;
+
+block_kernels!(Q4_1, "q4_1", Q41);
+
+struct Q41;
+
+impl Format for Q41 {
+    const BITS: u32 = 4;
+    const MINS: bool = true;
+}
+
+fn unpack(stored: &[u8; BYTES], _: usize) -> Unpacked {
+    Unpacked::with_min(f16_at(stored, 0), -f16_at(stored, 2), nibbles(&stored[4..]).map(|q| q as i8))
+}
+
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod simd {
+    use super::{BYTES, Q41};
+    use crate::arch::generic::wide::{Bytes, for_vectors, nibbles, scales_and_bases_of};
+    use crate::dtypes::blocks::{eight_blocks, simd_products};
+
+    simd_products!(Q41, 8 * BYTES);
+    eight_blocks!(scales_and_bases_of);
+
+    for_vectors! {
+        fn block_elements(block: &[u8; BYTES]) -> Bytes {
+            nibbles(block)
+        }
+    }
+}

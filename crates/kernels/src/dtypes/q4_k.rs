@@ -1,0 +1,74 @@
+//! Q4_K: 256 elements as eight blocks of 32 nibbles, `w = d * sc * q - dmin * m`; 144 bytes.
+//!
+//! Two f16, d and dmin; 12 bytes with the 6-bit sc and m of the eight blocks; 128 bytes of nibbles: 32 bytes hold one
+//! block in their low and the next in their high halves.
+//!
+//! The products of a block are added exactly, in integers. Block `b` then adds `sum * ((d * sc) * scale of x)` to lane
+//! `b` modulo 16, and takes away `(dmin * m) * (scale * sum of x)`, both by a fused multiply-add, in order; the lanes
+//! are added by `sum_lanes`.
+
+use super::blocks::{Format, Unpacked, block_kernels};
+use crate::element::f16_at;
+
+pub(crate) const BYTES: usize = 144;
+
+block_kernels!(Q4_K, "q4_k", Q4K, crate::arch::x86_64::avx2::q4_k::matmul, crate::arch::x86_64::avx512::q4_k::matmul);
+
+pub(crate) struct Q4K;
+
+impl Format for Q4K {
+    const BITS: u32 = 4;
+    const MINS: bool = true;
+}
+
+/// `d * sc` and `dmin * m` of block `b` of eight.
+pub(super) fn scale_and_min(stored: &[u8], b: usize) -> (f32, f32) {
+    let s = &stored[4..16];
+    let (sc, m) = if b < 4 {
+        (s[b] & 63, s[b + 4] & 63)
+    } else {
+        ((s[b + 4] & 15) | (s[b - 4] >> 6 << 4), (s[b + 4] >> 4) | (s[b] >> 6 << 4))
+    };
+    (f16_at(stored, 0) * f32::from(sc), f16_at(stored, 2) * f32::from(m))
+}
+
+/// Element `i` of block `b` of the eight whose nibbles `bytes` begin with.
+pub(super) fn nibble(bytes: &[u8], b: usize, i: usize) -> u8 {
+    bytes[32 * (b / 2) + i] >> (4 * (b % 2)) & 15
+}
+
+fn unpack(stored: &[u8; BYTES], b: usize) -> Unpacked {
+    let (scale, min) = scale_and_min(stored, b);
+    Unpacked::with_min(scale, min, std::array::from_fn(|i| nibble(&stored[16..], b, i) as i8))
+}
+
+/// What Q4_K and Q5_K share.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(crate) mod simd {
+    use super::{BYTES, Q4K};
+    #[cfg(target_arch = "aarch64")]
+    pub(crate) use crate::arch::aarch64::neon::q4_k::factors;
+    use crate::arch::generic::wide::{Bytes, all, and, for_vectors, load, right};
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) use crate::arch::x86_64::avx2::q4_k::factors;
+    use crate::dtypes::blocks::wide_products;
+
+    wide_products!(Q4K, BYTES);
+
+    for_vectors! {
+        fn elements(block: &[u8; BYTES]) -> [Bytes; 8] {
+            block.last_chunk().map_or([all(0); 8], |bytes| nibbles(bytes))
+        }
+
+        /// The nibbles of eight blocks.
+        pub(crate) fn nibbles(bytes: &[u8; 128]) -> [Bytes; 8] {
+            let mut elements = [all(0); 8];
+            let pairs = bytes.as_chunks::<32>().0;
+            for i in 0..4 {
+                let bytes = load(&pairs[i]);
+                (elements[2 * i], elements[2 * i + 1]) = (and(bytes, all(15)), and(right::<4>(bytes), all(15)));
+            }
+            elements
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Q5_0: blocks of 32 elements of 5 bits with an f16 scale, `w = d * (q - 16)`; 22 bytes: d, a double word with the high
+//! bit of element `i` as bit `i`, then 16 bytes of nibbles as in Q4_0.
+//!
+//! The products of a block are added exactly, in integers. Block `b` then adds `sum * (d * scale of x)` to lane
+//! `b` modulo 16 by a fused multiply-add, in order; the lanes are added by `sum_lanes`.
+
+use super::blocks::{Format, Unpacked, block_kernels, nibbles};
+use crate::element::f16_at;
+
+pub(crate) const BYTES: usize = 22;
+
+block_kernels!(Q5_0, "q5_0", Q50, simd::avx2, crate::arch::x86_64::avx512::q5_0::matmul);
+
+pub(crate) struct Q50;
+
+impl Format for Q50 {
+    const BITS: u32 = 5;
+    const OFFSET: i32 = 16;
+}
+
+/// The high bits of a block.
+pub(crate) fn high_bits(block: &[u8; BYTES]) -> u32 {
+    u32::from_le_bytes([block[2], block[3], block[4], block[5]])
+}
+
+/// Nibbles with the bits of `high` above them, from 0 to 31.
+pub(super) fn with_high(nibbles: [u8; 32], high: u32) -> [i8; 32] {
+    std::array::from_fn(|i| (nibbles[i] | ((high >> i & 1) as u8) << 4) as i8)
+}
+
+fn unpack(stored: &[u8; BYTES], _: usize) -> Unpacked {
+    let quants = with_high(nibbles(&stored[6..]), high_bits(stored));
+    Unpacked::scaled(f16_at(stored, 0), quants.map(|q| q - 16))
+}
+
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod simd {
+    use super::{BYTES, Q50, high_bits};
+    use crate::arch::generic::wide::{Bytes, five_bits, for_vectors, scales_of};
+    use crate::dtypes::blocks::{eight_blocks, wide_products};
+
+    wide_products!(Q50, 8 * BYTES);
+    eight_blocks!(scales_of);
+
+    for_vectors! {
+        fn block_elements(block: &[u8; BYTES]) -> Bytes {
+            five_bits(block, high_bits(block))
+        }
+    }
+}

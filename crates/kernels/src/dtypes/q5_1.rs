@@ -1,0 +1,45 @@
+//! Q5_1: blocks of 32 elements of 5 bits with a scale and a base in f16, `w = d * q + m`; 24 bytes: d, m, a double word
+//! with the high bit of element `i` as bit `i`, then 16 bytes of nibbles as in Q4_1.
+//!
+//! The order of sums is Q4_1's.
+
+use super::blocks::{Format, Unpacked, block_kernels, nibbles};
+use super::q5_0::with_high;
+use crate::element::f16_at;
+
+const BYTES: usize = 24;
+
+block_kernels!(Q5_1, "q5_1", Q51);
+
+struct Q51;
+
+impl Format for Q51 {
+    const BITS: u32 = 5;
+    const MINS: bool = true;
+}
+
+/// The high bits of a block.
+fn high_bits(block: &[u8; BYTES]) -> u32 {
+    u32::from_le_bytes([block[4], block[5], block[6], block[7]])
+}
+
+fn unpack(stored: &[u8; BYTES], _: usize) -> Unpacked {
+    let quants = with_high(nibbles(&stored[8..]), high_bits(stored));
+    Unpacked::with_min(f16_at(stored, 0), -f16_at(stored, 2), quants)
+}
+
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod simd {
+    use super::{BYTES, Q51, high_bits};
+    use crate::arch::generic::wide::{Bytes, five_bits, for_vectors, scales_and_bases_of};
+    use crate::dtypes::blocks::{eight_blocks, simd_products};
+
+    simd_products!(Q51, 8 * BYTES);
+    eight_blocks!(scales_and_bases_of);
+
+    for_vectors! {
+        fn block_elements(block: &[u8; BYTES]) -> Bytes {
+            five_bits(block, high_bits(block))
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! Operations on rows of floats.
+
+pub(crate) mod conv;
+pub(crate) mod delta;
+pub(crate) mod exp;
+pub(crate) mod routing;
+pub(crate) mod transposed;
+pub(crate) mod vector;

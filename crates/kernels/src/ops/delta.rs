@@ -1,0 +1,386 @@
+//! The gated delta rule: a matrix `S` `[key_dim, value_dim]` a head, which every position decays, corrects and reads
+//! (arXiv 2412.06464), and Mamba-2's, which corrects nothing: `u = v` (arXiv 2405.21060).
+//!
+//! With the decay `a`, the key `k`, the value `v`, the strength `b` and the query `q` of position `t`:
+//!
+//! ```text
+//! S(t) = a S(t-1) + k u        u = b (v - a S(t-1)' k)        out = S(t)' q
+//! ```
+//!
+//! `S` is brought up to date at the end of every [`CHUNK`] positions alone. Between two of these, with `D(s, t)` the
+//! product of the decays behind `s` up to `t` and `S` that of the last border, before position 0 of the chunk:
+//!
+//! ```text
+//! u(t)   = b (v - D(-1, t) S' k(t) - sum over s < t of D(s, t) (k(s) k(t)) u(s))
+//! out(t) =         D(-1, t) S' q(t) + sum over s <= t of D(s, t) (k(s) q(t)) u(s)
+//! S      = D(-1, last) S + sum over s of D(s, last) k(s) u(s)'
+//! ```
+//!
+//! So `S` is read once for all rows of a step in a chunk, by products of matrices, and one row alone reads it once and writes
+//! little. Every sum has one order, whichever rows are computed together: the bits of a position depend on no step's length.
+
+#![allow(unsafe_code)] // `compiled_for` calls what is compiled for instruction sets
+
+use crate::isa::{Isa, Sets, compiled_for};
+
+/// Positions between two borders.
+pub const CHUNK: usize = 16;
+
+/// Rows of a tile of a product, and its columns: as many sums as registers hold, with AVX2 too.
+const ROWS: usize = 6;
+const COLUMNS: usize = 16;
+
+/// The columns of a tile of two rows.
+const WIDE: usize = 4 * COLUMNS;
+
+/// Products of decays below this are 0: what they would add is beyond the last place of what is near, and numbers that are
+/// hardly above 0 take a processor a hundred times as long.
+const LEAST_DECAY: f32 = 1.0 / (1u128 << 96) as f32;
+
+/// The state of one head.
+#[derive(Debug)]
+pub struct DeltaState<'a> {
+    /// `[key_dim, value_dim]`, as of the last border.
+    matrix: &'a mut [f32],
+    /// Keys since then, `[key_dim, CHUNK]`.
+    keys: &'a mut [f32],
+    /// Corrections since then, `[CHUNK, value_dim]`.
+    corrections: &'a mut [f32],
+    /// Decays since then, `[CHUNK]`.
+    decays: &'a mut [f32],
+}
+
+/// Positions of one sequence and head, all of one chunk.
+#[derive(Clone, Copy, Debug)]
+pub struct DeltaRows<'a> {
+    /// Keys, then as many queries, `[2 * rows, key_dim]`, as they are multiplied.
+    pub keys_queries: &'a [f32],
+    /// `[rows, value_dim]`.
+    pub values: &'a [f32],
+    /// Decays, from 0 to 1.
+    pub decays: &'a [f32],
+    /// Strengths of the corrections; `None` where values are added as they are.
+    pub strengths: Option<&'a [f32]>,
+}
+
+impl<'a> DeltaState<'a> {
+    /// The parts of a head's state. Panics when it has fewer elements than these.
+    pub fn new(state: &'a mut [f32], key_dim: usize, value_dim: usize) -> DeltaState<'a> {
+        let (matrix, rest) = state.split_at_mut(key_dim * value_dim);
+        let (keys, rest) = rest.split_at_mut(key_dim * CHUNK);
+        let (corrections, decays) = rest.split_at_mut(CHUNK * value_dim);
+        DeltaState { matrix, keys, corrections, decays: &mut decays[..CHUNK] }
+    }
+
+    /// Computes `rows`, which stand at `first` of their chunk and behind, into `out` `[rows, value_dim]`. `scratch` is
+    /// overwritten; it has [`delta_scratch`] elements. Panics unless the lengths fit and the rows are of one chunk.
+    pub fn advance(&mut self, isa: Isa, first: usize, rows: DeltaRows<'_>, scratch: &mut [f32], out: &mut [f32]) {
+        let count = rows.decays.len();
+        let (key_dim, value_dim) = (self.keys.len() / CHUNK, self.corrections.len() / CHUNK);
+        assert!(count > 0 && first + count <= CHUNK, "rows of a chunk");
+        assert!(rows.strengths.is_none_or(|strengths| strengths.len() == count), "strengths");
+        assert!(rows.keys_queries.len() == 2 * count * key_dim, "keys and queries");
+        assert!(rows.values.len() == count * value_dim && out.len() == count * value_dim, "values");
+        assert!(scratch.len() >= delta_scratch(key_dim, value_dim), "scratch");
+        let state = DeltaState {
+            matrix: &mut *self.matrix,
+            keys: &mut *self.keys,
+            corrections: &mut *self.corrections,
+            decays: &mut *self.decays,
+        };
+        advance(isa, state, first, rows, scratch, out);
+    }
+}
+
+/// Elements that [`DeltaState::advance`] works in.
+pub fn delta_scratch(key_dim: usize, value_dim: usize) -> usize {
+    (2 * CHUNK * value_dim).max(key_dim * CHUNK) + 2 * CHUNK * CHUNK
+}
+
+fn advance(isa: Isa, state: DeltaState<'_>, first: usize, rows: DeltaRows<'_>, scratch: &mut [f32], out: &mut [f32]) {
+    if isa.has(Sets::AVX2) {
+        compiled_for!(isa, advance_body::<true>, (
+            state: DeltaState<'_>,
+            first: usize,
+            rows: DeltaRows<'_>,
+            scratch: &mut [f32],
+            out: &mut [f32],
+        ));
+    } else {
+        advance_body::<false>(state, first, rows, scratch, out);
+    }
+}
+
+#[inline(always)]
+fn advance_body<const FUSED: bool>(
+    state: DeltaState<'_>,
+    first: usize,
+    rows: DeltaRows<'_>,
+    scratch: &mut [f32],
+    out: &mut [f32],
+) {
+    let DeltaState { matrix, keys, corrections, decays } = state;
+    let count = rows.decays.len();
+    let (key_dim, value_dim) = (keys.len() / CHUNK, corrections.len() / CHUNK);
+    decays[first..first + count].copy_from_slice(rows.decays);
+    for (row, key) in rows.keys_queries.chunks_exact(key_dim).take(count).enumerate() {
+        keys.chunks_exact_mut(CHUNK).zip(key).for_each(|(keys, key)| keys[first + row] = *key);
+    }
+    // What is not corrected is not read by keys.
+    let by_keys = if rows.strengths.is_some() { count } else { 0 };
+    let readers = &rows.keys_queries[(count - by_keys) * key_dim..];
+    let (wide, scores) = scratch.split_at_mut((2 * CHUNK * value_dim).max(key_dim * CHUNK));
+    let all = by_keys + count;
+    let (read, scores) = (&mut wide[..all * value_dim], &mut scores[..all * CHUNK]);
+    read.fill(0.0);
+    scores.fill(0.0);
+    multiply_add::<FUSED>(readers, key_dim, matrix, value_dim, read);
+    multiply_add::<FUSED>(readers, key_dim, keys, CHUNK, scores);
+    let ((of_key, of_query), (key_scores, query_scores)) =
+        (read.split_at_mut(by_keys * value_dim), scores.split_at(by_keys * CHUNK));
+    // What is left of each position of the chunk at the next one, and of what was before the chunk.
+    let (mut left, mut before) = ([0f32; CHUNK], 1f32);
+    for (position, decay) in decays[..first].iter().enumerate() {
+        undergo(&mut left, &mut before, position, *decay);
+    }
+    for row in 0..count {
+        let position = first + row;
+        undergo(&mut left, &mut before, position, decays[position]);
+        let (earlier, own) = corrections.split_at_mut(position * value_dim);
+        let own = &mut own[..value_dim];
+        let value = &rows.values[row * value_dim..][..value_dim];
+        match rows.strengths {
+            Some(strengths) => {
+                // D(-1, t) S' k, and what the chunk adds to it.
+                let predicted = &mut of_key[row * value_dim..][..value_dim];
+                predicted.iter_mut().for_each(|x| *x *= before);
+                for (s, earlier) in earlier.chunks_exact(value_dim).enumerate() {
+                    axpy::<FUSED>(left[s] * key_scores[row * CHUNK + s], earlier, predicted);
+                }
+                for ((own, value), predicted) in own.iter_mut().zip(value).zip(&*predicted) {
+                    *own = strengths[row] * (value - predicted);
+                }
+            }
+            None => own.copy_from_slice(value),
+        }
+        let out = &mut out[row * value_dim..][..value_dim];
+        for (out, read) in out.iter_mut().zip(&of_query[row * value_dim..]) {
+            *out = before * read;
+        }
+        for (s, correction) in corrections[..(position + 1) * value_dim].chunks_exact(value_dim).enumerate() {
+            axpy::<FUSED>(left[s] * query_scores[row * CHUNK + s], correction, out);
+        }
+    }
+    if first + count == CHUNK {
+        let weighted = &mut wide[..key_dim * CHUNK];
+        for (weighted, keys) in weighted.chunks_exact_mut(CHUNK).zip(keys.chunks_exact(CHUNK)) {
+            weighted.iter_mut().zip(keys).zip(&left).for_each(|((weighted, key), left)| *weighted = key * left);
+        }
+        matrix.iter_mut().for_each(|x| *x *= before);
+        multiply_add::<FUSED>(weighted, CHUNK, corrections, value_dim, matrix);
+    }
+}
+
+/// Position `position` comes with its decay, which all before it undergo.
+#[inline(always)]
+fn undergo(left: &mut [f32; CHUNK], before: &mut f32, position: usize, decay: f32) {
+    let kept = |of: f32| if of * decay < LEAST_DECAY { 0.0 } else { of * decay };
+    for left in left.iter_mut() {
+        *left = kept(*left);
+    }
+    left[position] = 1.0;
+    *before = kept(*before);
+}
+
+/// `y += scale * x`.
+#[inline(always)]
+fn axpy<const FUSED: bool>(scale: f32, x: &[f32], y: &mut [f32]) {
+    for (y, x) in y.iter_mut().zip(x) {
+        *y = fused::<FUSED>(scale, *x, *y);
+    }
+}
+
+/// `a * b + c`, rounded once where `FUSED`.
+#[inline(always)]
+fn fused<const FUSED: bool>(a: f32, b: f32, c: f32) -> f32 {
+    if FUSED { a.mul_add(b, c) } else { a * b + c }
+}
+
+/// `out` `[rows, width]` += `x` `[rows, inputs]` times `matrix` `[inputs, width]`: every sum in the order of the inputs.
+#[inline(always)]
+fn multiply_add<const FUSED: bool>(x: &[f32], inputs: usize, matrix: &[f32], width: usize, out: &mut [f32]) {
+    for (x, out) in x.chunks(ROWS * inputs).zip(out.chunks_mut(ROWS * width)) {
+        let mut at = 0;
+        while at < width {
+            at += match (x.len() / inputs, width - at) {
+                (ROWS, COLUMNS..) => tile::<FUSED, ROWS, COLUMNS>(x, inputs, matrix, width, at, out),
+                // The rest of a whole chunk's queries.
+                (4, COLUMNS..) => tile::<FUSED, 4, COLUMNS>(x, inputs, matrix, width, at, out),
+                // One position's key and query, or query: wider, so that as many sums are on their way.
+                (2, WIDE..) => tile::<FUSED, 2, WIDE>(x, inputs, matrix, width, at, out),
+                (1, WIDE..) => tile::<FUSED, 1, WIDE>(x, inputs, matrix, width, at, out),
+                (_, COLUMNS..) => rows::<FUSED, COLUMNS>(x, inputs, matrix, width, at, out),
+                _ => rows::<FUSED, 1>(x, inputs, matrix, width, at, out),
+            };
+        }
+    }
+}
+
+/// As [`tile`], row by row.
+#[inline(always)]
+fn rows<const FUSED: bool, const N: usize>(
+    x: &[f32],
+    inputs: usize,
+    matrix: &[f32],
+    width: usize,
+    at: usize,
+    out: &mut [f32],
+) -> usize {
+    for (x, out) in x.chunks_exact(inputs).zip(out.chunks_exact_mut(width)) {
+        tile::<FUSED, 1, N>(x, inputs, matrix, width, at, out);
+    }
+    N
+}
+
+/// Columns `at..at + N` of `R` rows of the product; returns `N`.
+#[inline(always)]
+fn tile<const FUSED: bool, const R: usize, const N: usize>(
+    x: &[f32],
+    inputs: usize,
+    matrix: &[f32],
+    width: usize,
+    at: usize,
+    out: &mut [f32],
+) -> usize {
+    let mut sums = [[0f32; N]; R];
+    for (row, sums) in sums.iter_mut().enumerate() {
+        sums.copy_from_slice(&out[row * width + at..][..N]);
+    }
+    for (input, weights) in matrix.chunks_exact(width).enumerate() {
+        let Some(weights) = weights[at..].first_chunk::<N>() else { return N };
+        for (row, sums) in sums.iter_mut().enumerate() {
+            let x = x[row * inputs + input];
+            for (sum, weight) in sums.iter_mut().zip(weights) {
+                *sum = fused::<FUSED>(x, *weight, *sum);
+            }
+        }
+    }
+    for (row, sums) in sums.iter().enumerate() {
+        out[row * width + at..][..N].copy_from_slice(sums);
+    }
+    N
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Random;
+
+    struct Sequence {
+        keys: Vec<f32>,
+        queries: Vec<f32>,
+        values: Vec<f32>,
+        decays: Vec<f32>,
+        /// `None` where values are added as they are.
+        strengths: Option<Vec<f32>>,
+    }
+
+    impl Sequence {
+        fn new(random: &mut Random, len: usize, key_dim: usize, value_dim: usize, corrects: bool) -> Sequence {
+            let share = |x: f32| 1.0 / (1.0 + (-2.0 * x).exp());
+            let unit = |keys: Vec<f32>| -> Vec<f32> {
+                let of = |key: &[f32]| key.iter().map(|x| x * x).sum::<f32>().sqrt();
+                keys.chunks_exact(key_dim).flat_map(|key| key.iter().map(move |x| x / of(key))).collect()
+            };
+            Sequence {
+                keys: unit(random.floats(len * key_dim)),
+                queries: unit(random.floats(len * key_dim)),
+                values: random.floats(len * value_dim),
+                decays: random.floats(len).into_iter().map(share).collect(),
+                strengths: corrects.then(|| random.floats(len).into_iter().map(share).collect()),
+            }
+        }
+
+        /// Position by position, in double precision, as the formula says.
+        fn truth(&self, key_dim: usize, value_dim: usize) -> Vec<f64> {
+            let mut state = vec![0f64; key_dim * value_dim];
+            let mut out = Vec::new();
+            for (t, &decay) in self.decays.iter().enumerate() {
+                let key: Vec<f64> = self.keys[t * key_dim..][..key_dim].iter().map(|x| f64::from(*x)).collect();
+                state.iter_mut().for_each(|x| *x *= f64::from(decay));
+                for column in 0..value_dim {
+                    let value = f64::from(self.values[t * value_dim + column]);
+                    let correction = self.strengths.as_ref().map_or(value, |strengths| {
+                        let read = (0..key_dim).map(|row| state[row * value_dim + column] * key[row]);
+                        f64::from(strengths[t]) * (value - read.sum::<f64>())
+                    });
+                    (0..key_dim).for_each(|row| state[row * value_dim + column] += key[row] * correction);
+                }
+                let query = &self.queries[t * key_dim..][..key_dim];
+                out.extend((0..value_dim).map(|column| {
+                    (0..key_dim).map(|row| state[row * value_dim + column] * f64::from(query[row])).sum::<f64>()
+                }));
+            }
+            out
+        }
+
+        /// In steps of these lengths, over and over.
+        fn computed(&self, isa: Isa, key_dim: usize, value_dim: usize, steps: &[usize]) -> Vec<f32> {
+            let mut state = vec![f32::NAN; key_dim * value_dim + CHUNK * (key_dim + value_dim + 1)];
+            state[..key_dim * value_dim].fill(0.0);
+            let mut scratch = vec![f32::NAN; delta_scratch(key_dim, value_dim)];
+            let mut out = vec![f32::NAN; self.values.len()];
+            let (mut start, mut steps) = (0, steps.iter().cycle());
+            while start < self.decays.len() {
+                let mut left = (*steps.next().unwrap()).min(self.decays.len() - start);
+                while left > 0 {
+                    let count = left.min(CHUNK - start % CHUNK);
+                    let of = |all: &[f32], dim: usize| all[start * dim..(start + count) * dim].to_vec();
+                    let keys_queries = [of(&self.keys, key_dim), of(&self.queries, key_dim)].concat();
+                    let rows = DeltaRows {
+                        keys_queries: &keys_queries,
+                        values: &self.values[start * value_dim..][..count * value_dim],
+                        decays: &self.decays[start..start + count],
+                        strengths: self.strengths.as_ref().map(|strengths| &strengths[start..start + count]),
+                    };
+                    let out = &mut out[start * value_dim..][..count * value_dim];
+                    let mut state = DeltaState::new(&mut state, key_dim, value_dim);
+                    state.advance(isa, start % CHUNK, rows, &mut scratch, out);
+                    (start, left) = (start + count, left - count);
+                }
+            }
+            out
+        }
+    }
+
+    #[test]
+    fn is_the_recurrence_and_the_same_bits_in_every_step() {
+        let mut random = Random::new(7);
+        let sizes = [(16, 16), (128, 128), (128, 64), (5, 70), (64, 33), (1, 1)];
+        for ((key_dim, value_dim), corrects) in sizes.into_iter().flat_map(|size| [(size, true), (size, false)]) {
+            let sequence = Sequence::new(&mut random, 75, key_dim, value_dim, corrects);
+            let truth = sequence.truth(key_dim, value_dim);
+            for isa in Isa::available() {
+                let one_by_one = sequence.computed(isa, key_dim, value_dim, &[1]);
+                for (out, truth) in one_by_one.iter().zip(&truth) {
+                    // Sums of at most 128 + 2 * 16 products of numbers below 4, rounded each.
+                    assert!((f64::from(*out) - truth).abs() < 1e-5, "{isa} {key_dim} {value_dim}: {out} for {truth}");
+                }
+                for steps in [&[75][..], &[3, 1, 7], &[16], &[40, 2]] {
+                    let together = sequence.computed(isa, key_dim, value_dim, steps);
+                    assert_eq!(one_by_one, together, "{isa} {key_dim} {value_dim} {steps:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn is_the_same_bits_with_avx2_and_avx512() {
+        let fused: Vec<Isa> = Isa::available().into_iter().filter(|isa| isa.has(Sets::AVX2)).collect();
+        for (corrects, steps) in [(true, &[50][..]), (false, &[50]), (true, &[1]), (false, &[1])] {
+            let sequence = Sequence::new(&mut Random::new(8), 50, 128, 128, corrects);
+            let of = |isa: &Isa| sequence.computed(*isa, 128, 128, steps);
+            assert!(fused.windows(2).all(|pair| of(&pair[0]) == of(&pair[1])), "{corrects} {steps:?}");
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Operations on the outputs of routers: the same bits everywhere.
+
+#![allow(unsafe_code)]
+
+use super::exp::exp;
+use crate::isa::{Isa, compiled_for};
+
+/// `x[i] = e^x[i] / sum of e^x`. Numbers of no elements stay none.
+pub fn softmax(isa: Isa, x: &mut [f32]) {
+    compiled_for!(isa, softmax_body, (x: &mut [f32]));
+}
+
+#[inline(always)]
+fn softmax_body(x: &mut [f32]) {
+    let largest = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    for x in x.iter_mut() {
+        *x = exp::<false>(*x - largest);
+    }
+    let sum: f32 = x.iter().sum();
+    x.iter_mut().for_each(|x| *x /= sum);
+}
+
+/// `x[i] = 1 / (1 + e^-x[i])`.
+pub fn sigmoid(isa: Isa, x: &mut [f32]) {
+    compiled_for!(isa, sigmoid_body, (x: &mut [f32]));
+}
+
+#[inline(always)]
+fn sigmoid_body(x: &mut [f32]) {
+    x.iter_mut().for_each(|x| *x = 1.0 / (1.0 + exp::<false>(-*x)));
+}
+
+/// `x[i] = e^x[i]`.
+pub fn exp_all(isa: Isa, x: &mut [f32]) {
+    compiled_for!(isa, exp_body, (x: &mut [f32]));
+}
+
+#[inline(always)]
+fn exp_body(x: &mut [f32]) {
+    x.iter_mut().for_each(|x| *x = exp::<false>(*x));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Random, each_isa};
+
+    #[test]
+    fn scores_are_those_of_the_formulas_and_the_same_bits_everywhere() {
+        let mut random = Random::new(31);
+        for len in [1, 2, 8, 60, 128, 129] {
+            let x: Vec<f32> = random.floats(len).iter().map(|x| x * 20.0).collect();
+            let largest = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            let sum: f64 = x.iter().map(|x| f64::from(x - largest).exp()).sum();
+            let bits = |x: &[f32]| x.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+            let mut first: Option<[Vec<u32>; 2]> = None;
+            for isa in each_isa() {
+                let (mut soft, mut gate) = (x.clone(), x.clone());
+                softmax(isa, &mut soft);
+                sigmoid(isa, &mut gate);
+                for i in 0..len {
+                    let truth = f64::from(x[i] - largest).exp() / sum;
+                    // The exponential within 1.5, a sum of `len` rounded terms, and the quotient.
+                    assert!((f64::from(soft[i]) - truth).abs() <= (3.0 + len as f64) * 6e-8 * truth, "{isa} {len} {i}");
+                    let truth = 1.0 / (1.0 + (-f64::from(x[i])).exp());
+                    assert!((f64::from(gate[i]) - truth).abs() <= 4e-7 * truth, "{isa} {len} {i}");
+                }
+                let all = [bits(&soft), bits(&gate)];
+                assert_eq!(first.get_or_insert_with(|| all.clone()), &all, "{isa} {len}");
+            }
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Products with matrices of floats that are stored by inputs, `[inputs, outputs]`, as gpt-oss' experts are in BF16.
+//!
+//! Each output is one sum: runs of 32 inputs are added up in order, and then these sums, by products and sums of F32. A tile of
+//! outputs is computed for a few tokens at a time, so that its part of a stored row is widened once for them.
+
+#![allow(unsafe_code)]
+
+use crate::Input;
+use crate::element::f16_to_f32;
+use crate::isa::{Isa, compiled_for};
+use model_factory_dtypes::DType;
+use std::ops::Range;
+
+/// Inputs whose products are added up before they are added to the others.
+const RUN: usize = 32;
+
+/// Outputs of a tile: a few lines of memory of each stored row.
+const TILE: usize = 128;
+
+/// Tokens that a tile is computed for at a time.
+const TOKENS: usize = 4;
+
+/// `y[token][j] = sum over i of weight[i][outputs.start + j] * x[token][i]`, where a stored row of `weight` has `width`
+/// elements of `dtype` at any alignment. `y` is `[tokens, outputs]`, overwritten.
+/// Panics unless `dtype` is F32, F16 or BF16, `input` holds floats, and the lengths match.
+pub fn multiply_transposed(
+    isa: Isa,
+    (dtype, weight, width): (DType, &[u8], usize),
+    outputs: Range<usize>,
+    input: &Input,
+    y: &mut [f32],
+) {
+    let float = matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
+    assert!(float && outputs.start <= outputs.end && outputs.end <= width, "{dtype} {outputs:?} of {width}");
+    assert_eq!(weight.len(), input.inputs() * width * dtype.block_bytes(), "bytes of a transposed matrix");
+    assert_eq!(y.len(), input.tokens() * outputs.len(), "outputs of a product");
+    multiply(isa, dtype, weight, width, outputs, input, y);
+}
+
+fn multiply(isa: Isa, dtype: DType, weight: &[u8], width: usize, outputs: Range<usize>, input: &Input, y: &mut [f32]) {
+    compiled_for!(isa, body, (
+        dtype: DType,
+        weight: &[u8],
+        width: usize,
+        outputs: Range<usize>,
+        input: &Input,
+        y: &mut [f32],
+    ));
+}
+
+#[inline(always)]
+fn body(dtype: DType, weight: &[u8], width: usize, outputs: Range<usize>, input: &Input, y: &mut [f32]) {
+    match dtype {
+        DType::F32 => by_tiles(weight, width, outputs, input, y, f32::from_le_bytes),
+        DType::BF16 => by_tiles(weight, width, outputs, input, y, |bytes: [u8; 2]| {
+            f32::from_bits(u32::from(u16::from_le_bytes(bytes)) << 16)
+        }),
+        _ => by_tiles(weight, width, outputs, input, y, f16_to_f32),
+    }
+}
+
+#[inline(always)]
+fn by_tiles<const BYTES: usize>(
+    weight: &[u8],
+    width: usize,
+    outputs: Range<usize>,
+    input: &Input,
+    y: &mut [f32],
+    wide: impl Fn([u8; BYTES]) -> f32 + Copy,
+) {
+    let (tokens, all) = (input.tokens(), outputs.len());
+    let (elements, _) = weight.as_chunks::<BYTES>();
+    for start in (0..all).step_by(TILE) {
+        let len = TILE.min(all - start);
+        let first = outputs.start + start;
+        for token in (0..tokens).step_by(TOKENS) {
+            let some = TOKENS.min(tokens - token);
+            let mut sums = [[0.0f32; TILE]; TOKENS];
+            for run in (0..input.inputs()).step_by(RUN) {
+                let mut parts = [[0.0f32; TILE]; TOKENS];
+                for i in run..input.inputs().min(run + RUN) {
+                    let mut row = [0.0f32; TILE];
+                    let stored = &elements[i * width + first..][..len];
+                    row.iter_mut().zip(stored).for_each(|(to, stored)| *to = wide(*stored));
+                    for (t, part) in parts[..some].iter_mut().enumerate() {
+                        let x = input.floats(token + t)[i];
+                        part.iter_mut().zip(&row).for_each(|(part, w)| *part += w * x);
+                    }
+                }
+                for (sums, parts) in sums[..some].iter_mut().zip(&parts) {
+                    sums.iter_mut().zip(parts).for_each(|(sum, part)| *sum += part);
+                }
+            }
+            for (t, sums) in sums[..some].iter().enumerate() {
+                y[(token + t) * all + start..][..len].copy_from_slice(&sums[..len]);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Random, each_isa, oracle, widened};
+    use crate::{Form, Kernel};
+
+    #[test]
+    fn agrees_with_the_oracle_and_with_itself_in_every_shape_and_by_every_instruction_set() {
+        let mut random = Random::new(43);
+        for dtype in [DType::F32, DType::F16, DType::BF16] {
+            for (inputs, width) in [(1, 1), (31, 3), (64, 130), (100, 257)] {
+                let tokens = 6;
+                // A byte in front: no alignment.
+                let stored = [vec![0], random.stored(dtype, inputs * width)].concat();
+                let x = random.floats(tokens * inputs);
+                let rows = widened(&Kernel::select(dtype, Isa::portable()).unwrap(), &stored[1..], width);
+                let turned: Vec<f32> = (0..width).flat_map(|j| rows.iter().skip(j).step_by(width)).copied().collect();
+                let truth = oracle(&turned, &x.iter().map(|&x| f64::from(x)).collect::<Vec<_>>(), inputs);
+                let product = |isa, tokens: Range<usize>, outputs: Range<usize>| {
+                    let input = Input::prepare(isa, Form::F32, &x[tokens.start * inputs..tokens.end * inputs], inputs);
+                    let mut y = vec![f32::NAN; tokens.len() * outputs.len()];
+                    multiply_transposed(isa, (dtype, &stored[1..], width), outputs, &input, &mut y);
+                    y
+                };
+                let whole = product(Isa::portable(), 0..tokens, 0..width);
+                for (y, (truth, size)) in whole.iter().zip(truth) {
+                    // A rounding for each of up to 32 products and sums, and for each of the sums of runs.
+                    assert!((f64::from(*y) - truth).abs() <= 70.0 * 6e-8 * size, "{dtype} {inputs} {width}");
+                }
+                for isa in each_isa() {
+                    assert_eq!(product(isa, 0..tokens, 0..width), whole, "{isa} {dtype}");
+                    for (some, part) in [(0..1, 0..width), (5..6, width / 2..width), (1..4, width / 3..width)] {
+                        let found = product(isa, some.clone(), part.clone());
+                        let expected = some.flat_map(|token| &whole[token * width..][part.clone()]);
+                        assert!(found.iter().eq(expected), "{isa} {dtype} {part:?} of {width}");
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! Pieces of generations -> the JSON of an answer, whole or in chunks.
+
+use super::request::{CompletionInput, CompletionRequest};
+use model_factory::generate::Timings;
+use model_factory::tokenizer::Tokenizer;
+use model_factory::{AnswerDelta, AnswerReader, Error, FinishReason, LogProbs, Model, Piece, Result};
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Pieces of the generations of a request -> chunks of its answer, as OpenAI has them: objects `chat.completion.chunk` or
+/// `text_completion` with one choice each. Where the request asks for no stream they are parts of a `chat.completion`, which [`append`]
+/// puts together.
+#[derive(Debug)]
+pub struct ChunkBuilder {
+    /// Of each chunk.
+    head: Value,
+    is_chat: bool,
+    is_stream: bool,
+    /// Answers to each prompt.
+    n: usize,
+    tokenizer: Arc<Tokenizer>,
+    choices: Vec<Choice>,
+    prompt: usize,
+    cached: usize,
+    generated: usize,
+    /// Tokens of thought.
+    reasoning: usize,
+    /// Of the choice that ended last.
+    timings: Timings,
+}
+
+/// One answer of several.
+#[derive(Debug, Default)]
+struct Choice {
+    reader: AnswerReader,
+    /// Characters of its text so far; `None` before its first part.
+    said: Option<usize>,
+    calls: usize,
+    reasoning: usize,
+}
+
+impl ChunkBuilder {
+    /// For the answer to `request`, of the model that clients know by `name`.
+    pub fn new(request: &CompletionRequest, model: &Model, name: &str) -> ChunkBuilder {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let is_chat = matches!(request.input, CompletionInput::Messages(_));
+        let (kind, object) = match (is_chat, request.stream) {
+            (true, true) => ("chatcmpl", "chat.completion.chunk"),
+            (true, false) => ("chatcmpl", "chat.completion"),
+            (false, _) => ("cmpl", "text_completion"),
+        };
+        let id = format!("{kind}-{:x}-{:x}", now.as_micros(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let head = json!({ "id": id, "object": object, "created": now.as_secs(), "model": name });
+        ChunkBuilder {
+            head,
+            is_chat,
+            is_stream: request.stream,
+            n: request.n.max(1),
+            tokenizer: Arc::clone(model.tokenizer()),
+            choices: (0..request.answers()).map(|_| Choice::default()).collect(),
+            prompt: 0,
+            cached: 0,
+            generated: 0,
+            reasoning: 0,
+            timings: Timings::default(),
+        }
+    }
+
+    /// The chunk of a piece of the generation of this index; `None` where it says nothing.
+    ///
+    /// # Panics
+    /// Where the request has no answer of this index.
+    pub fn push(&mut self, index: usize, mut piece: Piece) -> Option<Value> {
+        let choice = &mut self.choices[index];
+        choice.reasoning += usize::from(piece.thinking && piece.token.is_some());
+        // A text that is continued has no thought apart.
+        piece.thinking &= self.is_chat;
+        let token = piece.token.zip(piece.logprobs.take()).filter(|_| !piece.thinking);
+        let delta = choice.reader.push(piece);
+        let says = token.is_some() || delta != AnswerDelta::default();
+        says.then(|| self.chunk(index, delta, token, None))
+    }
+
+    /// The last chunk of the generation of this index, by what [`Generation::finish`](model_factory::Generation::finish) says of it.
+    ///
+    /// # Errors
+    /// `Cancelled` where it was cancelled, or did not come to its end.
+    ///
+    /// # Panics
+    /// Where the request has no answer of this index.
+    pub fn finish(&mut self, index: usize, (reason, timings): (Option<FinishReason>, Timings)) -> Result<Value> {
+        let choice = &mut self.choices[index];
+        let reason = match reason {
+            None | Some(FinishReason::Cancelled) => return Err(Error::Cancelled),
+            Some(FinishReason::Length | FinishReason::Context) => "length",
+            _ if choice.calls > 0 => "tool_calls",
+            Some(_) => "stop",
+        };
+        // Those of a prompt share it.
+        if index.is_multiple_of(self.n) {
+            self.prompt += timings.prompt_tokens + timings.cached_tokens;
+            self.cached += timings.cached_tokens;
+        }
+        self.generated += timings.generated;
+        self.reasoning += choice.reasoning;
+        self.timings = timings;
+        let delta = choice.reader.finish();
+        Ok(self.chunk(index, delta, None, Some(reason)))
+    }
+
+    /// A chunk without choices that has the `usage` of all, and by the names of llama.cpp's server the `timings` of the last one: the
+    /// end of a stream where [`CompletionRequest::include_usage`] asks for it.
+    pub fn usage(&self) -> Value {
+        let mut chunk = self.with_choices(Value::Array(Vec::new()));
+        chunk["usage"] = json!({
+            "prompt_tokens": self.prompt,
+            "completion_tokens": self.generated,
+            "total_tokens": self.prompt + self.generated,
+            "prompt_tokens_details": { "cached_tokens": self.cached },
+            "completion_tokens_details": { "reasoning_tokens": self.reasoning },
+        });
+        let Timings { prompt_tokens, cached_tokens, prefill, generated, decode, seed, .. } = self.timings;
+        chunk["timings"] = json!({
+            "cache_n": cached_tokens,
+            "prompt_n": prompt_tokens,
+            "prompt_ms": prefill.as_secs_f64() * 1e3,
+            "predicted_n": generated,
+            "predicted_ms": decode.as_secs_f64() * 1e3,
+            "predicted_per_second": self.timings.tokens_per_second(),
+            "seed": seed,
+        });
+        chunk
+    }
+
+    /// A whole answer that says nothing yet: [`append`] all chunks to it, and the usage.
+    pub fn whole(&self) -> Value {
+        let empty = if self.is_chat { json!({ "message": { "content": null } }) } else { json!({}) };
+        self.with_choices(vec![empty; self.choices.len()].into())
+    }
+
+    fn with_choices(&self, choices: Value) -> Value {
+        let mut chunk = self.head.clone();
+        chunk["choices"] = choices;
+        chunk
+    }
+
+    fn chunk(
+        &mut self,
+        index: usize,
+        delta: AnswerDelta,
+        token: Option<(u32, LogProbs)>,
+        finish_reason: Option<&str>,
+    ) -> Value {
+        let said = self.choices[index].said;
+        let logprobs = token.map(|(id, of)| self.logprobs(id, &of, said.unwrap_or(0)));
+        let mut chunk = json!({ "index": index, "logprobs": logprobs, "finish_reason": finish_reason });
+        let choice = &mut self.choices[index];
+        choice.said = Some(said.unwrap_or(0) + delta.text.chars().count());
+        if !self.is_chat {
+            chunk["text"] = delta.text.into();
+            return self.with_choices(json!([chunk]));
+        }
+        let mut message = Map::new();
+        if said.is_none() {
+            message.insert("role".into(), "assistant".into());
+        }
+        for (name, text) in [("content", delta.text), ("reasoning_content", delta.thinking)] {
+            if !text.is_empty() {
+                message.insert(name.into(), text.into());
+            }
+        }
+        if let Some(call) = delta.tool_call {
+            let function = json!({ "name": call.name, "arguments": call.arguments_json() });
+            let mut json = json!({ "id": call.id, "type": "function", "function": function });
+            if self.is_stream {
+                json["index"] = choice.calls.into();
+            }
+            choice.calls += 1;
+            message.insert("tool_calls".into(), json!([json]));
+        }
+        chunk[if self.is_stream { "delta" } else { "message" }] = message.into();
+        self.with_choices(json!([chunk]))
+    }
+
+    fn logprobs(&self, id: u32, of: &LogProbs, offset: usize) -> Value {
+        if self.is_chat {
+            let mut token = self.token(id, of.chosen);
+            token["top_logprobs"] = of.top.iter().map(|(id, logprob)| self.token(*id, *logprob)).collect();
+            return json!({ "content": [token] });
+        }
+        let top: Map<String, Value> = of.top.iter().map(|(id, p)| (self.token_text(*id), (*p).into())).collect();
+        let (token, logprob) = (self.token_text(id), of.chosen);
+        json!({ "tokens": [token], "token_logprobs": [logprob], "top_logprobs": [top], "text_offset": [offset] })
+    }
+
+    /// A token of a chat's log-probabilities; `id` as llama.cpp's server has it.
+    fn token(&self, id: u32, logprob: f64) -> Value {
+        let bytes = self.tokenizer.token_bytes(id);
+        json!({ "id": id, "token": self.token_text(id), "bytes": bytes, "logprob": logprob })
+    }
+
+    /// What a token adds to a text, or the name of one that adds nothing.
+    fn token_text(&self, id: u32) -> String {
+        match self.tokenizer.token_bytes(id).unwrap_or_default() {
+            [] => self.tokenizer.token_text(id).unwrap_or_default(),
+            bytes => String::from_utf8_lossy(bytes).into_owned(),
+        }
+    }
+}
+
+/// Appends a chunk to [`ChunkBuilder::whole`]. Of what is no chunk of the same answer nothing is taken.
+pub fn append(whole: &mut Value, mut chunk: Value) {
+    for choice in chunk.get_mut("choices").and_then(Value::as_array_mut).into_iter().flatten() {
+        let index = choice["index"].as_u64().and_then(|index| usize::try_from(index).ok());
+        if let Some(whole) = index.and_then(|index| whole.get_mut("choices")?.get_mut(index)) {
+            extend(whole, choice.take());
+        }
+    }
+    for name in ["usage", "timings"] {
+        if let (Some(value), Some(whole)) = (chunk.get_mut(name), whole.as_object_mut()) {
+            whole.insert(name.into(), value.take());
+        }
+    }
+}
+
+/// Appends what follows to texts and lists, and to objects by name; all else is replaced.
+fn extend(whole: &mut Value, more: Value) {
+    match (whole, more) {
+        (Value::String(whole), Value::String(more)) => whole.push_str(&more),
+        (Value::Array(whole), Value::Array(more)) => whole.extend(more),
+        (Value::Object(whole), Value::Object(more)) => {
+            for (name, value) in more {
+                extend(whole.entry(name).or_insert(Value::Null), value);
+            }
+        }
+        (_, Value::Null) => {}
+        (whole, value) => *whole = value,
+    }
+}

@@ -1,0 +1,67 @@
+//! The JSON of a request of `embeddings` -> vectors, and their JSON.
+
+use super::fields::Fields;
+use crate::error::RequestError;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use model_factory::{EmbedOptions, Model};
+use serde_json::{Value, json};
+
+/// Texts of a request, as many as OpenAI takes.
+const MOST_TEXTS: usize = 2048;
+
+/// What `embeddings` is asked for.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct EmbeddingRequest {
+    /// The model's name, where one is given; whether there is such a model is the server's to say.
+    pub model: Option<String>,
+    /// The texts, at least one.
+    pub input: Vec<String>,
+    /// Whether vectors are given as bytes of their F32, little-endian, in base64.
+    pub base64: bool,
+    /// How they are made.
+    pub options: EmbedOptions,
+}
+
+impl EmbeddingRequest {
+    /// Reads the body of a request.
+    ///
+    /// # Errors
+    /// What is no such body, with the field.
+    pub fn parse(body: &[u8]) -> Result<EmbeddingRequest, RequestError> {
+        let mut fields = Fields::parse(body)?;
+        let input = fields.texts("input")?.filter(|texts| (1..=MOST_TEXTS).contains(&texts.len()));
+        let expected = || fields.wrong("input", format_args!("expected a text or a list of 1 to {MOST_TEXTS} texts"));
+        let input = input.ok_or_else(expected)?;
+        let options = fields.take("dimensions")?.into_iter().fold(EmbedOptions::default(), EmbedOptions::dimensions);
+        let base64 = match fields.take::<String>("encoding_format")?.as_deref() {
+            None | Some("float") => false,
+            Some("base64") => true,
+            Some(_) => return Err(fields.wrong("encoding_format", "expected float or base64")),
+        };
+        let model = fields.take("model")?;
+        fields.end()?;
+        Ok(EmbeddingRequest { model, input, base64, options })
+    }
+
+    /// The answer of the model of this name: `{"object": "list", "model": "..", "data": [{"object": "embedding", "index": 0,
+    /// "embedding": [..]}, ..], "usage": {"prompt_tokens": .., "total_tokens": ..}}`. Takes as long as computing the vectors.
+    ///
+    /// # Errors
+    /// As [`Model::embed_with`].
+    pub fn embed(&self, model: &Model, name: &str) -> model_factory::Result<Value> {
+        let (vectors, tokens) = model.embed_counted(&self.input, &self.options)?;
+        let data = vectors.to_vec2::<f32>()?.into_iter().enumerate().map(|(index, vector)| {
+            let embedding = if self.base64 {
+                let bytes: Vec<u8> = vector.iter().flat_map(|x| x.to_le_bytes()).collect();
+                Value::from(BASE64_STANDARD.encode(bytes))
+            } else {
+                Value::from(vector)
+            };
+            json!({ "object": "embedding", "index": index, "embedding": embedding })
+        });
+        let usage = json!({ "prompt_tokens": tokens, "total_tokens": tokens });
+        Ok(json!({ "object": "list", "model": name, "data": data.collect::<Vec<_>>(), "usage": usage }))
+    }
+}

@@ -1,0 +1,77 @@
+//! A JSON object -> its fields, of which none may be left over.
+
+use super::outline::Outline;
+use crate::error::RequestError;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+use std::fmt::Display;
+
+/// Fields of an object that were not looked at yet.
+pub(super) struct Fields {
+    left: Map<String, Value>,
+    /// What stands before a name: the objects that it is in.
+    prefix: String,
+}
+
+/// Fields that say something about the request and nothing about its answer.
+const UNUSED: [&str; 4] = ["user", "metadata", "safety_identifier", "prompt_cache_key"];
+
+impl Fields {
+    pub(super) fn parse(body: &[u8]) -> Result<Fields, RequestError> {
+        Outline::of(body)?;
+        let object = serde_json::from_slice(body);
+        let left = object.map_err(|error| RequestError::NotObject { reason: error.to_string() })?;
+        Ok(Fields { left, prefix: String::new() })
+    }
+
+    /// Takes a field; `null` is as good as absent.
+    pub(super) fn take<T: DeserializeOwned>(&mut self, name: &str) -> Result<Option<T>, RequestError> {
+        let value = self.left.remove(name).filter(|value| !value.is_null());
+        value.map(serde_json::from_value).transpose().map_err(|error| self.wrong(name, error))
+    }
+
+    pub(super) fn require<T: DeserializeOwned>(&mut self, name: &str) -> Result<T, RequestError> {
+        self.take(name)?.ok_or_else(|| self.wrong(name, "it is missing"))
+    }
+
+    /// Takes an object.
+    pub(super) fn object(&mut self, name: &str) -> Result<Option<Fields>, RequestError> {
+        let prefix = format!("{}.", self.path(name));
+        Ok(self.take(name)?.map(|left| Fields { left, prefix }))
+    }
+
+    /// Takes a text or a list of texts.
+    pub(super) fn texts(&mut self, name: &str) -> Result<Option<Vec<String>>, RequestError> {
+        let value: Option<Value> = self.take(name)?;
+        let read = |value| match value {
+            Value::String(text) => Ok(vec![text]),
+            list => serde_json::from_value(list).map_err(|_| self.wrong(name, "expected a text or a list of texts")),
+        };
+        value.map(read).transpose()
+    }
+
+    /// That the value of a field cannot be meant.
+    pub(super) fn wrong(&self, name: &str, reason: impl Display) -> RequestError {
+        RequestError::Wrong { field: self.path(name), reason: reason.to_string() }
+    }
+
+    /// Refuses what is left, but for fields of which the value asks for what is done anyway.
+    pub(super) fn end(mut self) -> Result<(), RequestError> {
+        let done =
+            json!({ "parallel_tool_calls": true, "store": false, "echo": false, "best_of": 1, "modalities": ["text"] });
+        let is_outer = self.prefix.is_empty();
+        self.left.retain(|name, value| {
+            let is_done = is_outer && (UNUSED.contains(&name.as_str()) || done.get(name) == Some(value));
+            !(value.is_null() || is_done)
+        });
+        let Some((name, value)) = self.left.iter().next() else { return Ok(()) };
+        Err(match done.get(name).filter(|_| is_outer) {
+            Some(done) => self.wrong(name, format_args!("{value} is not supported, expected {done}")),
+            None => RequestError::Unknown { field: self.path(name) },
+        })?
+    }
+
+    pub(super) fn path(&self, name: &str) -> String {
+        [&self.prefix, name].concat()
+    }
+}

@@ -1,0 +1,234 @@
+//! The JSON of a request of `chat/completions` or `completions` -> prompts and options.
+
+use super::fields::Fields;
+use super::messages::message;
+use crate::error::RequestError;
+use model_factory::{GenerateOptions, Generation, MAX_ANSWERS, Message, Model, Prompt, Session, ToolChoice};
+use serde_json::{Value, json};
+use std::borrow::Cow;
+use std::ops::RangeInclusive;
+
+/// Stop strings of a request: each is looked for in every piece.
+const MOST_STOPS: usize = 16;
+
+/// Bytes of a `cache_salt`, which the cache keeps as long as what it was computed for.
+const SALT_BYTES: RangeInclusive<usize> = 1..=256;
+
+/// What `chat/completions` or `completions` is asked for.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct CompletionRequest {
+    /// The model's name, where one is given; whether there is such a model is the server's to say.
+    pub model: Option<String>,
+    /// What is continued.
+    pub input: CompletionInput,
+    /// Answers to each prompt, from 1 to 128.
+    pub n: usize,
+    /// Whether the answer is to come as events.
+    pub stream: bool,
+    /// Whether these end with the usage.
+    pub include_usage: bool,
+    /// Of each generation. Without a limit of its own it goes on until the context is full.
+    pub options: GenerateOptions,
+}
+
+/// The prompts of a request.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum CompletionInput {
+    /// One conversation, of `chat/completions`.
+    Messages(Vec<Message>),
+    /// Texts.
+    Texts(Vec<String>),
+    /// Ids of each prompt.
+    Ids(Vec<Vec<u32>>),
+}
+
+impl CompletionInput {
+    fn prompts(&self) -> Vec<Prompt<'_>> {
+        match self {
+            CompletionInput::Messages(messages) => vec![messages.into()],
+            CompletionInput::Texts(texts) => texts.iter().map(Prompt::from).collect(),
+            CompletionInput::Ids(prompts) => prompts.iter().map(Prompt::from).collect(),
+        }
+    }
+}
+
+impl CompletionRequest {
+    /// Reads the body of a request of `chat/completions`.
+    ///
+    /// # Errors
+    /// What is no such body, with the field.
+    pub fn chat(body: &[u8]) -> Result<CompletionRequest, RequestError> {
+        let mut fields = Fields::parse(body)?;
+        let messages: Vec<Value> = fields.require("messages")?;
+        if messages.is_empty() {
+            return Err(fields.wrong("messages", "expected one message at least"));
+        }
+        let messages = messages.into_iter().enumerate().map(|(index, value)| message(&fields, index, value));
+        let input = CompletionInput::Messages(messages.collect::<Result<_, _>>()?);
+        let mut request = CompletionRequest::read(&mut fields, input)?;
+        let options = &mut request.options;
+        let top: Option<usize> = fields.take("top_logprobs")?;
+        options.logprobs = match (fields.take("logprobs")?.unwrap_or(false), top) {
+            (true, top) => Some(top.unwrap_or(0)),
+            (false, None) => None,
+            (false, Some(_)) => return Err(fields.wrong("top_logprobs", "expected logprobs to be true")),
+        };
+        options.chat.tools = fields.take("tools")?;
+        options.tool_choice = tool_choice(&mut fields, options.chat.tools.as_deref().unwrap_or_default())?;
+        options.chat.variables = fields.take("chat_template_kwargs")?.unwrap_or_default();
+        if let Some(name) = ["messages", "tools"].into_iter().find(|name| options.chat.variables.contains_key(*name)) {
+            return Err(fields.wrong("chat_template_kwargs", format_args!("{name} is a field of the request")));
+        }
+        if let Some(effort) = fields.take::<String>("reasoning_effort")? {
+            options.chat.variables.insert("reasoning_effort".into(), effort.into());
+        }
+        let limit = fields.take("max_completion_tokens")?;
+        options.max_tokens = limit.unwrap_or(options.max_tokens);
+        fields.end()?;
+        Ok(request)
+    }
+
+    /// Reads the body of a request of `completions`.
+    ///
+    /// # Errors
+    /// What is no such body, with the field.
+    pub fn text(body: &[u8]) -> Result<CompletionRequest, RequestError> {
+        let mut fields = Fields::parse(body)?;
+        let prompt: Value = fields.require("prompt")?;
+        let is_list_of = |is: fn(&Value) -> bool| prompt.as_array().is_some_and(|list| list.iter().all(is));
+        let input = match &prompt {
+            Value::String(_) => serde_json::from_value(json!([prompt])).map(CompletionInput::Texts),
+            _ if is_list_of(Value::is_string) => serde_json::from_value(prompt).map(CompletionInput::Texts),
+            _ if is_list_of(Value::is_number) => serde_json::from_value(json!([prompt])).map(CompletionInput::Ids),
+            _ => serde_json::from_value(prompt).map(CompletionInput::Ids),
+        };
+        let input = input.ok().filter(|input| !input.prompts().is_empty());
+        let input =
+            input.ok_or_else(|| fields.wrong("prompt", "expected a text, a list of ids, or a list of either"))?;
+        let mut request = CompletionRequest::read(&mut fields, input)?;
+        request.options.logprobs = fields.take("logprobs")?;
+        fields.end()?;
+        Ok(request)
+    }
+
+    /// What both have.
+    fn read(fields: &mut Fields, input: CompletionInput) -> Result<CompletionRequest, RequestError> {
+        let mut options = GenerateOptions::default().max_tokens(fields.take("max_tokens")?.unwrap_or(usize::MAX));
+        options.stop = fields.texts("stop")?.unwrap_or_default();
+        if options.stop.len() > MOST_STOPS {
+            return Err(fields.wrong("stop", format_args!("expected {MOST_STOPS} texts at most")));
+        }
+        options.ignore_stop = fields.take("ignore_eos")?.unwrap_or(false);
+        options.cache_salt = fields.take("cache_salt")?;
+        if options.cache_salt.as_ref().is_some_and(|salt| !SALT_BYTES.contains(&salt.len())) {
+            let [least, most] = [SALT_BYTES.start(), SALT_BYTES.end()];
+            return Err(fields.wrong("cache_salt", format_args!("expected a text of {least} to {most} bytes")));
+        }
+        let sampling = &mut options.sampling;
+        sampling.temperature = fields.take("temperature")?;
+        sampling.top_p = fields.take("top_p")?;
+        sampling.top_k = fields.take("top_k")?;
+        sampling.min_p = fields.take("min_p")?;
+        sampling.repetition_penalty = fields.take("repetition_penalty")?;
+        sampling.presence_penalty = fields.take("presence_penalty")?.unwrap_or_default();
+        sampling.frequency_penalty = fields.take("frequency_penalty")?.unwrap_or_default();
+        sampling.logit_bias = fields.take("logit_bias")?.unwrap_or_default();
+        sampling.seed = fields.take::<i64>("seed")?.map(i64::cast_unsigned);
+        if let Some(schema) = response_format(fields)? {
+            options = options.json_schema(schema);
+        }
+        let mut include_usage = false;
+        if let Some(mut stream_options) = fields.object("stream_options")? {
+            include_usage = stream_options.take("include_usage")?.unwrap_or(false);
+            stream_options.end()?;
+        }
+        let n = fields.take("n")?.unwrap_or(1);
+        if !(1..=MAX_ANSWERS).contains(&n) {
+            return Err(fields.wrong("n", format_args!("expected a whole number from 1 to {MAX_ANSWERS}")));
+        }
+        Ok(CompletionRequest {
+            model: fields.take("model")?,
+            input,
+            n,
+            stream: fields.take("stream")?.unwrap_or(false),
+            include_usage,
+            options,
+        })
+    }
+
+    /// How many answers there will be: [`n`](Self::n) to each prompt.
+    pub fn answers(&self) -> usize {
+        self.input.prompts().len().saturating_mul(self.n)
+    }
+
+    /// Renders and tokenizes the prompts ahead of [`generations`](Self::generations), which compiles the grammar then: the
+    /// [`input`](Self::input) is ids from now on. A [`ChunkBuilder`](super::ChunkBuilder) is made before that.
+    ///
+    /// # Errors
+    /// Those of [`Model::generations`] about its prompt.
+    pub fn tokenize(&mut self, model: &Model) -> model_factory::Result<()> {
+        if matches!(self.input, CompletionInput::Ids(_)) {
+            return Ok(());
+        }
+        let options = self.options.template_options();
+        let limit = model.context_length();
+        let ids = |prompt| model.prompt_ids_within(prompt, &options, limit).map(Cow::into_owned);
+        let ids = self.input.prompts().into_iter().map(ids).collect::<Result<_, _>>()?;
+        self.input = CompletionInput::Ids(ids);
+        Ok(())
+    }
+
+    /// A generation for each answer, those of a prompt together. Takes as long as tokenizing the prompts and compiling the grammar.
+    ///
+    /// # Errors
+    /// As [`Model::generations`].
+    pub fn generations(&self, model: &Model) -> model_factory::Result<Vec<Generation<Session>>> {
+        let of = |prompt| model.generations(prompt, self.n, &self.options);
+        Ok(self.input.prompts().into_iter().map(of).collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+    }
+}
+
+/// The schema of an answer, where it has one.
+fn response_format(fields: &mut Fields) -> Result<Option<Value>, RequestError> {
+    let Some(mut format) = fields.object("response_format")? else { return Ok(None) };
+    let kind: String = format.require("type")?;
+    let schema = match kind.as_str() {
+        "text" => None,
+        "json_object" => Some(json!({ "type": "object" })),
+        "json_schema" => {
+            let json_schema = format.object("json_schema")?;
+            let mut json_schema = json_schema.ok_or_else(|| format.wrong("json_schema", "it is missing"))?;
+            for unused in ["name", "description", "strict"] {
+                json_schema.take::<Value>(unused)?;
+            }
+            let schema = json_schema.require("schema")?;
+            json_schema.end()?;
+            Some(schema)
+        }
+        _ => return Err(format.wrong("type", "expected text, json_object or json_schema")),
+    };
+    format.end()?;
+    Ok(schema)
+}
+
+fn tool_choice(fields: &mut Fields, tools: &[Value]) -> Result<ToolChoice, RequestError> {
+    let is_named = |tool: &Value| tool.pointer("/function/name").is_some_and(Value::is_string);
+    if let Some(index) = tools.iter().position(|tool| !is_named(tool)) {
+        return Err(fields.wrong(&format!("tools[{index}]"), "expected a function with a name"));
+    }
+    let is_strict = |tool: &Value| tool.pointer("/function/strict") == Some(&Value::Bool(true));
+    let choice: Value = fields.take("tool_choice")?.unwrap_or_else(|| "auto".into());
+    let named = || choice.pointer("/function/name").and_then(Value::as_str).map(|name| ToolChoice::Named(name.into()));
+    match choice.as_str() {
+        Some("auto") if tools.iter().any(is_strict) => Ok(ToolChoice::Strict),
+        Some("auto") => Ok(ToolChoice::Auto),
+        Some("none") => Ok(ToolChoice::None),
+        Some("required") => Ok(ToolChoice::Required),
+        _ => Ok(named().ok_or_else(|| {
+            let expected = "expected auto, none, required or {\"type\": \"function\", \"function\": {\"name\": ..}}";
+            fields.wrong("tool_choice", expected)
+        })?),
+    }
+}

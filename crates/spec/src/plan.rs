@@ -1,0 +1,377 @@
+//! ModelSpec + memory -> Plan: every allocation that loading and running make, by the functions that make them.
+
+mod buffers;
+mod kv;
+mod state;
+
+pub use buffers::{
+    CpuBuffers, GPU_ALIGNMENT, GPU_ATTENTION_PARTS, GPU_LOGIT_ROWS, GPU_OVERREAD, GpuBuffers, StepRoom, gpu_launches,
+    gpu_recording_bytes, gpu_tensor_bytes, gpu_weight_bytes,
+};
+pub use kv::{KvDtype, KvSize, UnknownKvDtype, kv_bytes, kv_bytes_per_token, kv_bytes_read, windowed_layers};
+pub use state::{STATE_CHUNK, StateSize, state_bytes};
+
+use crate::spec::ModelSpec;
+use crate::tokenizer::TokenizerKind;
+use serde::{Serialize, Serializer};
+
+/// Positions in a page of the KV cache; pages are allocated as the context fills.
+pub const KV_PAGE: usize = 256;
+
+/// Bytes that the tables of all grammars of a model may take: those that are kept, and those of answers that are held to one.
+pub const GRAMMAR_MEMORY: u64 = 256 << 20;
+
+/// Tokens that a prompt is computed in at a time.
+pub const PREFILL_CHUNK: usize = 512;
+
+/// The smallest context worth loading a model for: below it, the model does not fit (unless it was trained for less).
+pub const SMALLEST_CONTEXT: usize = 512;
+
+/// Bytes a vocabulary entry takes in a tokenizer built from `tokenizer.json`, its share of the merges included: a
+/// vocabulary of 128000 tokens and as many merges took 490 a token; Llama 3 has more than two merges a token.
+const TOKENIZER_JSON_BYTES_PER_TOKEN: u64 = 800;
+
+/// The same for one built from GGUF keys: Llama 3's took 280 a token.
+const TOKENIZER_GGUF_BYTES_PER_TOKEN: u64 = 400;
+
+/// Bytes a process has before and beside the model: program, stacks, libraries, the parsed header.
+const PROCESS_BYTES: u64 = 24 << 20;
+
+/// Bytes of a GPU that its driver takes for a process and its kernels. Measured with ggml's build of llama.cpp (its pull
+/// request 23604): 107 MiB on an RTX 4060 Ti, 555 MiB on an RTX PRO 6000, as it grows with the number of processors.
+const DEVICE_CONTEXT_BYTES: u64 = 576 << 20;
+
+/// Where the bytes of weights lie for the processor. Complete.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WeightStorage {
+    /// In the pages of the mapped files: nothing is read before it is used, and processes share the pages. A file must not
+    /// be cut short or rewritten meanwhile.
+    #[default]
+    Mapped,
+    /// In memory of the process, into which the files are read once while loading (llama.cpp's `--no-mmap`): the same bytes.
+    /// What becomes of the files later changes nothing.
+    Resident,
+}
+
+/// What a plan is made for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Request {
+    /// Tokens of context; `None` is the largest up to the trained one that fits, or, when not even [`SMALLEST_CONTEXT`]
+    /// does, that one. A larger context than the trained one is never planned.
+    pub context: Option<usize>,
+    /// Sessions that are open at once, at least 1, each with a full cache. `None` plans one, and leaves the others what the
+    /// rest leaves.
+    pub sessions: Option<usize>,
+    /// The element type of the KV cache.
+    pub kv_dtype: KvDtype,
+    /// Where weights lie; on a GPU they are its own.
+    pub weights: WeightStorage,
+    /// A draft model beside it on the processor; a plan for a GPU has none. Of a model with a prediction head that is it.
+    pub draft: Option<DraftSize>,
+}
+
+/// What a draft model takes beside the model that it guesses for, in bytes unless a field says otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DraftSize {
+    /// Its files, all of them in full.
+    pub weights_file: u64,
+    /// Buffers of its forward pass.
+    pub activations: u64,
+    /// The KV cache of a session.
+    pub kv: KvSize,
+    /// What a session has beside that: hidden states that a prediction head did not read yet.
+    pub session: u64,
+    /// Tokens that it was trained for: it guesses no further.
+    pub context: usize,
+}
+
+impl DraftSize {
+    /// That of `spec`, whose files have `weights_file` bytes together, with a cache of `kv_dtype`.
+    pub fn new(spec: &ModelSpec, weights_file: u64, kv_dtype: KvDtype) -> DraftSize {
+        let context = spec.context_trained;
+        let activations = CpuBuffers::new(spec).bytes(PREFILL_CHUNK.min(context));
+        DraftSize { weights_file, activations, kv: KvSize::of_cpu(spec, kv_dtype), session: 0, context }
+    }
+
+    /// That of the prediction head `spec`, which lies in the files of its model; hidden states are in its steps, and in sessions.
+    fn of_predictor(spec: &ModelSpec, kv_dtype: KvDtype) -> DraftSize {
+        let rows = product(&[PREFILL_CHUNK, spec.hidden, size_of::<f32>()]);
+        let size = DraftSize::new(spec, 0, kv_dtype);
+        DraftSize { activations: size.activations.saturating_add(rows), session: rows, ..size }
+    }
+
+    /// Bytes of the KV cache of a session of `positions`.
+    fn kv_bytes(&self, positions: usize) -> u64 {
+        self.kv.bytes(positions.min(self.context))
+    }
+}
+
+/// What a model takes on one machine, in bytes unless a field says otherwise. The default is a plan of nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Plan {
+    /// Tokens that the KV cache can hold.
+    pub context: usize,
+    /// The mapped files, all of them in full.
+    pub weights_file: u64,
+    /// Copies of weights outside of the mapped files: none on the CPU, or the files' bytes where they are read into memory;
+    /// all of them on a GPU.
+    pub weights_resident: u64,
+    /// The element type of the KV cache.
+    pub kv_dtype: KvDtype,
+    /// Sessions that are open at once.
+    pub sessions: usize,
+    /// The KV caches of all sessions when `context` tokens are in each.
+    pub kv_cache: u64,
+    /// Of them what layers that are no attention carry from position to position, however long the sequences are.
+    pub states: u64,
+    /// The bytes that the caches of all sessions may take together: those of [`kv_cache`](Self::kv_cache) where it was told
+    /// how many sessions there will be, else all that the rest leaves.
+    #[serde(skip)]
+    pub cache_budget: u64,
+    /// What a token adds to the cache of its session.
+    pub kv_per_token: u64,
+    /// Of that what layers with a window keep of the last [`kv_window`](Self::kv_window) tokens alone.
+    pub kv_per_token_windowed: u64,
+    /// Tokens that layers with a window keep at most: 0 where there is none, or where they keep all.
+    pub kv_window: usize,
+    /// Buffers of the forward pass.
+    pub activations: u64,
+    /// The files of a draft model, mapped or read into memory as those of the model; 0 without one.
+    pub draft_weights: u64,
+    /// The KV caches of a draft model or a prediction head, one a session, when `context` tokens are in each, and the buffers of its
+    /// forward pass.
+    pub draft_memory: u64,
+    /// The built tokenizer.
+    pub tokenizer: u64,
+    /// The process itself: program, stacks, libraries, the parsed header.
+    pub process: u64,
+    /// What answers that are held to grammars may take beyond [`total`](Self::total), while there are such answers.
+    pub grammars: u64,
+    /// What the device's driver takes for itself; 0 on the CPU.
+    pub device_context: u64,
+    /// What of it lies in the memory that [`available`](Self::available) is of, at the full context.
+    pub total: u64,
+    /// The most that loading takes, before the first token.
+    pub load_peak: u64,
+    /// What the machine or the GPU, and the policy, leave for it; [`Budget::UNKNOWN`] where nobody tells and nobody set a limit,
+    /// `null` in JSON.
+    #[serde(serialize_with = "unless_unknown")]
+    pub available: u64,
+    /// Which memory that is.
+    pub place: PlanMemory,
+    /// Tokens: the largest context up to the trained one that fits; 0 when none does.
+    pub max_context: usize,
+}
+
+/// The memory that a plan is about. Complete.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PlanMemory {
+    /// Main memory: mapped files, and everything beside them.
+    #[default]
+    Main,
+    /// A GPU's own: uploaded weights, cache, activations and the driver's share. Files, tokenizer and process lie in main
+    /// memory.
+    Gpu,
+    /// Main memory that a GPU uses as its own: what lies on other GPUs, and tokenizer and process. The pages of the
+    /// files are given back when others need them.
+    Shared,
+}
+
+/// Memory that a plan may fill.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// Bytes in all, mapped files included.
+    pub available: u64,
+    /// Bytes of memory that is no mapped file, where that has a limit of its own.
+    pub anonymous: Option<u64>,
+    /// Which memory it is.
+    pub place: PlanMemory,
+}
+
+impl Budget {
+    /// Stands for an amount that nobody tells.
+    pub const UNKNOWN: u64 = u64::MAX;
+}
+
+/// Serializes a number of bytes, or `null` for [`Budget::UNKNOWN`].
+///
+/// # Errors
+/// Those of `serializer`.
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde asks for this form
+pub fn unless_unknown<S: Serializer>(bytes: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    if *bytes == Budget::UNKNOWN { serializer.serialize_none() } else { serializer.serialize_u64(*bytes) }
+}
+
+/// Bytes of the built tokenizer, about.
+pub fn tokenizer_bytes(spec: &ModelSpec) -> u64 {
+    let each = match spec.tokenizer.kind {
+        TokenizerKind::Json => TOKENIZER_JSON_BYTES_PER_TOKEN,
+        _ => TOKENIZER_GGUF_BYTES_PER_TOKEN,
+    };
+    (spec.tokenizer.tokens as u64).saturating_mul(each)
+}
+
+/// Rows of a step at most: a chunk of a prompt, or a whole text of an encoder.
+pub fn step_rows(spec: &ModelSpec) -> usize {
+    if spec.is_encoder() { PREFILL_CHUNK.max(spec.context_trained) } else { PREFILL_CHUNK.min(spec.context_trained) }
+}
+
+impl Plan {
+    /// Plans `spec`, whose files have `weights_file` bytes together, for the memory of `budget`.
+    pub fn new(spec: &ModelSpec, weights_file: u64, budget: &Budget, request: &Request) -> Plan {
+        let Request { context: requested, kv_dtype, .. } = *request;
+        let sessions = request.sessions.unwrap_or(1).max(1);
+        let predictor = spec.predictor.as_ref().map(|head| DraftSize::of_predictor(head, kv_dtype));
+        let draft = request.draft.or(predictor).filter(|_| budget.place == PlanMemory::Main);
+        let kv = match budget.place {
+            PlanMemory::Main => KvSize::of_cpu(spec, kv_dtype),
+            PlanMemory::Gpu | PlanMemory::Shared => KvSize::of_gpu(spec, kv_dtype),
+        };
+        let (weights_resident, activations, device_context) = match budget.place {
+            PlanMemory::Main => {
+                let copies = if request.weights == WeightStorage::Resident { weights_file } else { 0 };
+                (copies, CpuBuffers::new(spec).bytes(step_rows(spec)), 0)
+            }
+            PlanMemory::Gpu | PlanMemory::Shared => (
+                gpu_weight_bytes(spec, weights_file),
+                GpuBuffers::new(spec, requested.unwrap_or(usize::MAX).min(spec.context_trained)).bytes(),
+                DEVICE_CONTEXT_BYTES,
+            ),
+        };
+        let mut plan = Plan {
+            context: 0,
+            weights_file,
+            weights_resident,
+            kv_dtype,
+            sessions,
+            kv_cache: 0,
+            states: state_bytes(spec).saturating_mul(sessions as u64),
+            cache_budget: 0,
+            kv_per_token: kv_bytes_per_token(spec, kv_dtype),
+            kv_per_token_windowed: kv.window_page / KV_PAGE as u64,
+            kv_window: kv.window_pages(usize::MAX) * KV_PAGE,
+            activations,
+            draft_weights: draft.map_or(0, |draft| draft.weights_file),
+            draft_memory: draft
+                .map_or(0, |draft| draft.activations.saturating_add(draft.session.saturating_mul(sessions as u64))),
+            tokenizer: tokenizer_bytes(spec),
+            process: PROCESS_BYTES,
+            grammars: GRAMMAR_MEMORY,
+            device_context,
+            total: 0,
+            load_peak: 0,
+            available: budget.available,
+            place: budget.place,
+            max_context: 0,
+        };
+        let left = plan.left(budget);
+        let caches = |positions, of_one: &dyn Fn(usize) -> u64| of_one(positions).saturating_mul(sessions as u64);
+        let own_caches = |positions| caches(positions, &|positions| kv.bytes(positions));
+        let draft_caches =
+            |positions| draft.map_or(0, |draft| caches(positions, &|positions| draft.kv_bytes(positions)));
+        plan.max_context = left.map_or(0, |left| {
+            let caches = |pages: usize| {
+                let positions = pages.saturating_mul(KV_PAGE);
+                sum(&[plan.states, own_caches(positions), draft_caches(positions)])
+            };
+            most(spec.context_trained.div_ceil(KV_PAGE), |pages| caches(pages) <= left).saturating_mul(KV_PAGE)
+        });
+        plan.max_context = plan.max_context.min(spec.context_trained);
+        let smallest = SMALLEST_CONTEXT.min(spec.context_trained);
+        plan.context = requested.unwrap_or(plan.max_context.max(smallest)).min(spec.context_trained);
+        plan.kv_cache = own_caches(plan.context).saturating_add(plan.states);
+        let draft_cache = draft_caches(plan.context);
+        plan.draft_memory = plan.draft_memory.saturating_add(draft_cache);
+        plan.cache_budget = match request.sessions {
+            Some(_) => plan.kv_cache,
+            // What is there for more is not known.
+            None if plan.available == Budget::UNKNOWN => plan.kv_cache,
+            None => plan.kv_cache.max(left.unwrap_or(0).saturating_sub(draft_cache)),
+        };
+        plan.load_peak = plan.loaded();
+        plan.total = sum(&[plan.load_peak, plan.kv_cache, plan.activations, plan.draft_memory]);
+        plan
+    }
+
+    /// Whether the plan stays within what is available, with a token at least.
+    pub fn fits(&self) -> bool {
+        self.context.max(1) <= self.max_context
+    }
+
+    /// The bytes that weights take of the place: the mapped files, or their copies.
+    pub fn weights(&self) -> u64 {
+        match self.place {
+            PlanMemory::Main if self.weights_resident == 0 => self.weights_file,
+            _ => self.weights_resident,
+        }
+    }
+
+    /// The bytes in main memory that are no mapped file, at the full context.
+    pub fn anonymous(&self) -> u64 {
+        match self.place {
+            PlanMemory::Main => self.total.saturating_sub(self.mapped()),
+            PlanMemory::Gpu => sum(&[self.tokenizer, self.process]),
+            PlanMemory::Shared => self.total,
+        }
+    }
+
+    /// The bytes of main memory that are pages of mapped files.
+    fn mapped(&self) -> u64 {
+        if self.weights_resident == 0 { self.weights().saturating_add(self.draft_weights) } else { 0 }
+    }
+
+    /// The KV caches of `predictor`, the prediction head, in all sessions.
+    pub fn predictor_cache(&self, predictor: &ModelSpec) -> u64 {
+        KvSize::of_cpu(predictor, self.kv_dtype).bytes(self.context).saturating_mul(self.sessions as u64)
+    }
+
+    /// What guesses for the model, where something does: a prediction head lies in the model's own files.
+    pub fn draft_name(&self) -> &'static str {
+        if self.draft_weights > 0 { "draft model" } else { "prediction head" }
+    }
+
+    /// The bytes that a draft model or a prediction head takes.
+    pub fn draft(&self) -> u64 {
+        self.draft_weights.saturating_add(self.draft_memory)
+    }
+
+    /// The bytes of the place that are taken when the model is loaded.
+    fn loaded(&self) -> u64 {
+        let host = sum(&[self.tokenizer, self.process]);
+        match self.place {
+            PlanMemory::Main => sum(&[self.weights(), self.draft_weights, host]),
+            PlanMemory::Gpu => sum(&[self.weights_resident, self.device_context]),
+            PlanMemory::Shared => sum(&[self.weights_resident, self.device_context, host]),
+        }
+    }
+
+    /// What is left for the KV cache; `None` when the rest alone is too much.
+    fn left(&self, budget: &Budget) -> Option<u64> {
+        let buffers = self.activations.saturating_add(self.draft_memory);
+        let left = budget.available.checked_sub(self.loaded())?.checked_sub(buffers)?;
+        match budget.anonymous {
+            Some(limit) => Some(left.min(limit.checked_sub(buffers)?.checked_sub(self.loaded() - self.mapped())?)),
+            None => Some(left),
+        }
+    }
+}
+
+/// The largest number up to `limit` that `fits`, as all below it do; 0 where none does.
+fn most(limit: usize, fits: impl Fn(usize) -> bool) -> usize {
+    let (mut fitting, mut beyond) = (0, limit.saturating_add(1));
+    while beyond - fitting > 1 {
+        let middle = fitting + (beyond - fitting) / 2;
+        if fits(middle) { fitting = middle } else { beyond = middle }
+    }
+    fitting
+}
+
+fn product(factors: &[usize]) -> u64 {
+    factors.iter().fold(1, |product: u64, &factor| product.saturating_mul(factor as u64))
+}
+
+fn sum(terms: &[u64]) -> u64 {
+    terms.iter().fold(0, |sum: u64, &term| sum.saturating_add(term))
+}

@@ -1,0 +1,265 @@
+//! ModelSpec -> the buffers of a forward pass and the weights in GPU memory: the plan counts what the decoder allocates, by
+//! the same functions.
+
+use super::{KV_PAGE, PREFILL_CHUNK, product, sum};
+use crate::spec::{LayerWeights, Mixer, ModelSpec};
+
+/// Where each tensor starts on a GPU is a multiple of this, and so is where each buffer ends.
+pub const GPU_ALIGNMENT: u64 = 256;
+
+/// Bytes that GPU kernels may read beyond the end of a tensor.
+pub const GPU_OVERREAD: u64 = 16;
+
+/// Parts that attention on a GPU divides the positions of all rows into, each with a result of its own.
+pub const GPU_ATTENTION_PARTS: usize = 256;
+
+/// Rows of logits that a GPU computes at a time.
+pub const GPU_LOGIT_ROWS: usize = 32;
+
+/// Bytes of a recorded launch on a GPU. Drivers take about 10 KB (CUDA 12) to 68 KB (driver 470) for a kernel of a graph, as
+/// others have measured: this is more than either.
+const GPU_LAUNCH_BYTES: u64 = 72 << 10;
+
+/// Steps of generation whose launches a GPU keeps: of one sequence, and of batches, at this length and the last.
+const GPU_RECORDINGS: usize = 4;
+
+/// Launches of a layer: four products, what prepares each, rotation and attention. Where more are recorded, fewer recordings are
+/// kept.
+const GPU_LAYER_LAUNCHES: usize = 10;
+
+/// Launches beside those of layers: the embedding, and the head's product and preparation.
+const GPU_OTHER_LAUNCHES: usize = 3;
+
+/// Launches of a token on a GPU.
+pub fn gpu_launches(spec: &ModelSpec) -> usize {
+    spec.weights.layers.len().saturating_mul(GPU_LAYER_LAUNCHES).saturating_add(GPU_OTHER_LAUNCHES)
+}
+
+/// Bytes that a recording of `launches` takes on a GPU at most.
+pub fn gpu_recording_bytes(launches: usize) -> u64 {
+    GPU_LAUNCH_BYTES.saturating_mul(launches as u64)
+}
+
+/// Bytes that a tensor of `bytes` takes on a GPU.
+pub fn gpu_tensor_bytes(bytes: u64) -> u64 {
+    aligned(bytes.saturating_add(GPU_OVERREAD))
+}
+
+/// Bytes of the weights on a GPU when their files have `weights_file` bytes: every stored tensor once, each from an
+/// aligned address and with room to read beyond its end.
+pub fn gpu_weight_bytes(spec: &ModelSpec, weights_file: u64) -> u64 {
+    let tensors = || spec.tensors().map(|tensor| tensor.bytes);
+    let stored = tensors().fold(0, u64::saturating_add);
+    let placed = tensors().fold(0, |sum: u64, bytes| sum.saturating_add(gpu_tensor_bytes(bytes)));
+    // A smaller file of the same model has the same tensors.
+    weights_file.min(stored).saturating_add(placed.saturating_sub(stored))
+}
+
+/// The buffers that forward passes work in on the processor: elements a row, all F32. Complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CpuBuffers {
+    /// The residual stream.
+    pub hidden: usize,
+    /// The products of a mixer's input: queries, keys and values.
+    pub projected: usize,
+    /// What a mixer's output projection reads: the attention's output. Where layers have embeddings, the gated input of one
+    /// too, and where experts are beside a dense layer, the sum of what they put out.
+    pub mixed: usize,
+    /// The feed-forward layer's activations, as the down projection reads them.
+    pub activated: usize,
+    /// What a sub-layer puts out before its norm; 0 where no layer has one there.
+    pub output: usize,
+    /// The operand of a product, as wide as the widest.
+    pub operand: usize,
+    /// Outputs of the up and gate projections before they become one, of all threads together.
+    pub up_gate: usize,
+    /// What a layer of experts has beside these: its normed input, the outputs of its router, the experts of a row, and for
+    /// each of these the operands of both products, the activations, and the up and gate projections before they become one.
+    pub experts: usize,
+    /// The inputs of all layers where these have embeddings.
+    pub layer_inputs: usize,
+    /// Of a prediction head: the hidden state that it is given, what its projection reads, and the hidden state that it gives.
+    pub joined: usize,
+    /// The logits of the last row.
+    pub logits: usize,
+}
+
+impl CpuBuffers {
+    /// Those of the model.
+    pub fn new(spec: &ModelSpec) -> CpuBuffers {
+        let mixers = || spec.weights.layers.iter().map(|layer| &layer.mixer.layer);
+        let wide = widest_feed_forward(spec);
+        let input = layer_input(spec);
+        let beside = spec.weights.layers.iter().any(|layer| layer.feed_forward.beside.is_some());
+        let summed = if beside { spec.hidden } else { 0 };
+        CpuBuffers {
+            hidden: spec.hidden,
+            projected: mixers().map(Mixer::projected).max().unwrap_or(0),
+            mixed: mixers().map(Mixer::mixed).max().unwrap_or(0).max(input).max(summed),
+            activated: wide,
+            output: if spec.weights.layers.iter().any(LayerWeights::norms_outputs) { spec.hidden } else { 0 },
+            operand: widest_operand(spec),
+            up_gate: wide.saturating_mul(2),
+            experts: spec.weights.layers.iter().map(expert_elements).max().unwrap_or(0),
+            layer_inputs: input.saturating_mul(spec.layers()),
+            joined: if spec.weights.joined.is_some() { spec.hidden.saturating_mul(4) } else { 0 },
+            logits: spec.vocab,
+        }
+    }
+
+    /// Bytes of all of them for `rows` tokens, and the logits of one. These are there twice: as computed, and as a sampler
+    /// reads them. A step of several sequences stays within them by [`room`](Self::room).
+    pub fn bytes(&self, rows: usize) -> u64 {
+        let elements = self.row().saturating_mul(rows as u64).saturating_add(product(&[self.logits, 2]));
+        elements.saturating_mul(size_of::<f32>() as u64)
+    }
+
+    /// What of [`bytes`](Self::bytes) of `rows` a step may fill.
+    pub fn room(&self, rows: usize) -> StepRoom {
+        let logits = usize::try_from(product(&[self.logits, 2]).div_ceil(self.row().max(1))).unwrap_or(usize::MAX);
+        StepRoom { rows: rows.saturating_add(logits), logits }
+    }
+
+    /// Elements of a row.
+    fn row(&self) -> u64 {
+        let CpuBuffers {
+            hidden,
+            projected,
+            mixed,
+            activated,
+            output,
+            operand,
+            up_gate,
+            experts,
+            layer_inputs,
+            joined,
+            logits: _,
+        } = *self;
+        let all = [hidden, projected, mixed, activated, output, operand, up_gate, experts, layer_inputs, joined];
+        sum(&all.map(|elements| elements as u64))
+    }
+}
+
+/// What the tokens of a step may take together: each a row, and one whose logits are wanted `logits` more. So many logits at
+/// once take the memory of a step that is as much shorter. Complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StepRoom {
+    /// Rows.
+    pub rows: usize,
+    /// Rows whose buffers take what the logits of a token take.
+    pub logits: usize,
+}
+
+/// Elements of the longest row that a product reads: that of the blocks' products, of down or of o.
+fn widest_operand(spec: &ModelSpec) -> usize {
+    let mixed = spec.weights.layers.iter().map(|layer| layer.mixer.layer.mixed());
+    let joined = if spec.weights.joined.is_some() { spec.hidden.saturating_mul(2) } else { 0 };
+    mixed.chain([spec.hidden, widest_feed_forward(spec), layer_input(spec), joined]).max().unwrap_or(0)
+}
+
+/// Elements of a row of a layer's input where layers have embeddings.
+fn layer_input(spec: &ModelSpec) -> usize {
+    spec.weights.layer_embedding.as_ref().map_or(0, |embedding| embedding.width)
+}
+
+/// Rows of the widest up projection that every row is multiplied with.
+fn widest_feed_forward(spec: &ModelSpec) -> usize {
+    let dense = |layer: &LayerWeights| match layer.experts() {
+        None => spec.feed_forward,
+        Some(experts) => {
+            let shared = experts.shared.as_ref().map(|shared| &shared.dense);
+            let dense = shared.into_iter().chain(layer.feed_forward.beside.iter().map(|beside| &beside.dense));
+            dense.map(|dense| dense.up.weight.shape[0] as usize).max().unwrap_or(0)
+        }
+    };
+    spec.weights.layers.iter().map(dense).max().unwrap_or(0)
+}
+
+/// Elements a row that a layer of experts takes beside what every layer does.
+fn expert_elements(layer: &LayerWeights) -> usize {
+    let Some(experts) = layer.experts() else { return 0 };
+    let hidden = experts.down.outputs;
+    // An expert and its weight for each row, twice: as chosen, and in the order of experts.
+    const CHOICE: usize = 2 * 2 * size_of::<usize>() / size_of::<f32>();
+    let wide = experts.feed_forward().saturating_mul(4);
+    let each = hidden.saturating_mul(2).saturating_add(wide).saturating_add(CHOICE);
+    // The normed input, the router's where that is another, and their operands.
+    let inputs = if experts.router_norm.is_some() { 4 } else { 2 };
+    hidden
+        .saturating_mul(inputs)
+        .saturating_add(experts.routing.experts)
+        .saturating_add(each.saturating_mul(experts.routing.chosen))
+}
+
+/// The buffers that forward passes work in on a GPU: bytes of each, all multiples of [`GPU_ALIGNMENT`]. Complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GpuBuffers {
+    /// Rows that a forward pass takes at a time.
+    pub rows: usize,
+    /// What is said of the rows: rotation angles, and 32 bytes of indices each; the addresses of pages; a word on overflow.
+    pub batch: u64,
+    /// The residual stream.
+    pub hidden: u64,
+    /// The operand of a product as it is read.
+    pub prepared: u64,
+    /// Its scales, 8 bytes for every 32 elements.
+    pub steps: u64,
+    /// Its extents.
+    pub extents: u64,
+    /// Queries, keys and values.
+    pub qkv: u64,
+    /// The attention's output.
+    pub attended: u64,
+    /// Gate and up.
+    pub up_gate: u64,
+    /// Parts of the attention with their maxima and sums.
+    pub partial: u64,
+    /// Counters of blocks that have left their part.
+    pub arrived: u64,
+    /// Some rows of logits.
+    pub logits: u64,
+    /// What the driver keeps of recorded steps: recordings that would take more are freed.
+    pub recordings: u64,
+}
+
+impl GpuBuffers {
+    /// For sequences of up to `context` tokens.
+    pub fn new(spec: &ModelSpec, context: usize) -> GpuBuffers {
+        // However short the sequences are, a batch has as many.
+        let rows = PREFILL_CHUNK;
+        let queries = spec.heads.saturating_mul(spec.head_dim);
+        let keys = spec.kv_heads.saturating_mul(spec.head_dim);
+        let widest = widest_operand(spec);
+        let bytes = |factors: &[usize]| aligned(product(factors));
+        let floats = |factors: &[usize]| aligned(product(factors).saturating_mul(size_of::<f32>() as u64));
+        let angles = product(&[rows, spec.rope().map_or(0, |rope| rope.dimensions), size_of::<f32>()]);
+        let pages = sum(&[context.div_ceil(KV_PAGE) as u64, rows as u64]).saturating_mul(8);
+        GpuBuffers {
+            rows,
+            batch: aligned(sum(&[angles, product(&[rows, 32]), pages, GPU_ALIGNMENT])),
+            hidden: floats(&[rows, spec.hidden]),
+            prepared: floats(&[rows, widest]),
+            steps: bytes(&[rows, widest.div_ceil(32).max(1), 8]),
+            extents: bytes(&[rows, 16]),
+            qkv: floats(&[rows, queries.saturating_add(keys.saturating_mul(2))]),
+            attended: floats(&[rows, queries]),
+            up_gate: floats(&[rows, 2, spec.feed_forward]),
+            partial: floats(&[GPU_ATTENTION_PARTS, spec.heads, spec.head_dim.saturating_add(2)]),
+            arrived: bytes(&[GPU_ATTENTION_PARTS, spec.heads, size_of::<u32>()]),
+            logits: floats(&[GPU_LOGIT_ROWS, spec.vocab]),
+            recordings: gpu_recording_bytes(product(&[GPU_RECORDINGS, gpu_launches(spec)]) as usize),
+        }
+    }
+
+    /// Bytes of all of them.
+    pub fn bytes(&self) -> u64 {
+        let GpuBuffers { rows: _, batch, hidden, prepared, steps, extents, qkv, attended, up_gate, partial, .. } =
+            *self;
+        let GpuBuffers { arrived, logits, recordings, .. } = *self;
+        sum(&[batch, hidden, prepared, steps, extents, qkv, attended, up_gate, partial, arrived, logits, recordings])
+    }
+}
+
+fn aligned(bytes: u64) -> u64 {
+    bytes.checked_next_multiple_of(GPU_ALIGNMENT).unwrap_or(u64::MAX)
+}

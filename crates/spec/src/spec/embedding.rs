@@ -1,0 +1,297 @@
+//! Header -> Embeds: how the files say that a text becomes a vector; and what is added to the rows of the embedding.
+
+use super::reader::{Reader, missing};
+use super::tensors::Tensors;
+use super::{NormWeights, Pooling};
+use crate::error::{Error, Result};
+use crate::family::{Family, Role};
+use crate::header::config::sentence_transformers::{Module, SentenceFiles};
+use crate::header::config::{ConfigFiles, JsonFile};
+use crate::header::gguf::GgufMetadata;
+use crate::header::{Fields, Header, Metadata, TensorInfo};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// What is added to the rows of the embedding, and the norm of the sum.
+#[derive(Clone, Debug)]
+pub struct InputWeights {
+    /// A row for each position.
+    pub positions: Option<PositionWeights>,
+    /// A row for each kind of tokens, `[kinds, hidden]`: the first, but for the second text of a pair.
+    pub token_types: Option<TensorInfo>,
+    /// `[hidden]`.
+    pub norm: NormWeights,
+}
+
+/// Positions that are rows of a matrix.
+#[derive(Clone, Debug)]
+pub struct PositionWeights {
+    /// `[first + context, hidden]`.
+    pub rows: TensorInfo,
+    /// The row of a text's first token.
+    pub first: usize,
+}
+
+/// What the files say of vectors of texts. Complete.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Embeds {
+    /// Nothing.
+    NotSaid,
+    /// Something that is not computed.
+    Unsupported {
+        /// What.
+        what: String,
+        /// The file, or the key of a GGUF file, that says it.
+        source: String,
+    },
+    /// How they are made.
+    By(Box<EmbeddingSpec>),
+}
+
+/// How long a text may be that is embedded or classified.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TextLimit {
+    /// Tokens at most, special ones included.
+    pub tokens: usize,
+    /// The key that says so.
+    pub key: &'static str,
+}
+
+/// How a text becomes a vector.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EmbeddingSpec {
+    /// Which of the tokens' vectors make that of the text.
+    pub pooling: Pooling,
+    /// Whether it is brought to length one.
+    pub normalize: bool,
+    /// Texts that are put in front, by the names that are chosen by.
+    pub prompts: BTreeMap<String, String>,
+    /// The prompt that is put in front unless another is chosen.
+    pub default_prompt: Option<String>,
+    /// Whether the tokens of a prompt are pooled with those of the text.
+    pub include_prompt: bool,
+    /// Where the pooling is said: `1_Pooling/config.json`, `bert.pooling_type`.
+    pub source: String,
+}
+
+impl InputWeights {
+    /// Every tensor once.
+    pub fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
+        self.matrices().chain(self.norm.tensors())
+    }
+
+    /// The matrices.
+    pub(super) fn matrices(&self) -> impl Iterator<Item = &TensorInfo> {
+        self.positions.iter().map(|positions| &positions.rows).chain(&self.token_types)
+    }
+}
+
+impl Tensors<'_> {
+    /// What is added to the rows of the embedding, in families that name it. GGUF files may lack token types.
+    pub(super) fn input(&mut self) -> Result<Option<Box<InputWeights>>> {
+        if !self.names(Role::EmbeddingNorm) {
+            return Ok(None);
+        }
+        let types = format!("{}.weight", self.stem(Role::TokenTypes, None));
+        let has_types = !self.reader.is_gguf() || self.header.tensors.contains_key(&types);
+        let has_types = self.names(Role::TokenTypes) && has_types;
+        let positions = match self.names(Role::Positions) {
+            true => {
+                let (rows, first) = (self.matrix(Role::Positions, None)?.weight, self.sizes.first_position);
+                Some(PositionWeights { rows, first })
+            }
+            false => None,
+        };
+        Ok(Some(Box::new(InputWeights {
+            positions,
+            token_types: if has_types { Some(self.row_or_matrix(Role::TokenTypes, None)?.weight) } else { None },
+            norm: self.norm(Role::EmbeddingNorm, None)?,
+        })))
+    }
+}
+
+impl Reader<'_> {
+    /// The row of a text's first token, where positions are rows of a matrix (transformers'
+    /// `create_position_ids_from_input_ids`).
+    pub(super) fn first_position(&self, family: &Family, assumptions: &mut Vec<String>) -> Result<usize> {
+        let Some((key, default, why)) = family.padding.filter(|_| !self.is_gguf()) else { return Ok(0) };
+        let padding = match self.fields().unsigned(key)? {
+            Some(id) => usize::try_from(id).ok().filter(|id| *id < i32::MAX as usize),
+            None => {
+                assumptions.push(format!("{key} {default}: it is absent ({why})"));
+                Some(default)
+            }
+        };
+        let wrong = || self.value(key, "a larger number", "the id of a token".into());
+        Ok(1 + padding.ok_or_else(wrong)?)
+    }
+
+    /// Kinds of tokens that have a row of their own; 0 where the family has none.
+    pub(super) fn token_types(&self, family: &Family, assumptions: &mut Vec<String>) -> Result<usize> {
+        let Some((key, default, why)) = family.token_types else { return Ok(0) };
+        match self.size(key)? {
+            Some(types) => Ok(types),
+            None if self.is_gguf() => {
+                Err(missing(self.fields(), key.gguf, "a size is never guessed from tensor shapes"))
+            }
+            None => {
+                assumptions.push(format!("{} {default}: it is absent ({why})", key.config));
+                Ok(default)
+            }
+        }
+    }
+}
+
+impl Embeds {
+    /// What `header` says, of a model of `architecture`.
+    ///
+    /// # Errors
+    /// `Format` for a known key of another type, or of an unknown value.
+    pub(super) fn read(header: &Header, architecture: &str, assumptions: &mut Vec<String>) -> Result<Embeds> {
+        match &header.metadata {
+            Metadata::Gguf(metadata) => of_gguf(metadata, architecture, assumptions),
+            Metadata::Config(files) => of_folder(files),
+        }
+    }
+
+    /// How vectors are made, where that is said.
+    pub fn by(&self) -> Option<&EmbeddingSpec> {
+        match self {
+            Embeds::By(by) => Some(by),
+            Embeds::NotSaid | Embeds::Unsupported { .. } => None,
+        }
+    }
+}
+
+impl TextLimit {
+    /// What `header` says, of a model that embeds or, as `classifies` says, scores labels: sentence-transformers' key, or else the
+    /// tokenizer's.
+    pub(super) fn read(header: &Header, classifies: bool) -> Result<Option<TextLimit>> {
+        let Metadata::Config(files) = &header.metadata else { return Ok(None) };
+        let sentences = files.sentence_transformers.as_ref();
+        let of_model = sentences.and_then(|sentences| sentences.transformer.as_ref());
+        let of_tokenizer = files.tokenizer_config.as_ref().filter(|_| classifies || sentences.is_some());
+        for (file, key) in [(of_model, "max_seq_length"), (of_tokenizer, "model_max_length")] {
+            // Transformers writes 1e30 where there is none.
+            let Some(tokens) = file.map(|file| file.number(key)).transpose()?.flatten() else { continue };
+            match file {
+                _ if tokens >= 1.0 => {}
+                Some(file) if key == "max_seq_length" => {
+                    return Err(Error::key_value(file.file(), key, tokens.to_string(), "a positive number"));
+                }
+                // A tokenizer's 0 or -1 is none.
+                _ => continue,
+            }
+            return Ok(Some(TextLimit { tokens: tokens as usize, key }));
+        }
+        Ok(None)
+    }
+}
+
+/// llama.cpp's `llama_pooling_type`.
+fn of_gguf(metadata: &GgufMetadata, architecture: &str, assumptions: &mut Vec<String>) -> Result<Embeds> {
+    let source = format!("{architecture}.pooling_type");
+    let pooling = match metadata.unsigned(&source)? {
+        None | Some(0) => return Ok(Embeds::NotSaid),
+        Some(1) => Pooling::Mean,
+        Some(2) => Pooling::Cls,
+        Some(3) => Pooling::Last,
+        Some(4) => return Ok(Embeds::Unsupported { what: "scores of documents in place of vectors".into(), source }),
+        Some(other) => return Err(Error::key_value(metadata.file(), &source, other.to_string(), "0 to 4")),
+    };
+    assumptions.push("vectors of texts are brought to length one: GGUF has no key for it (llama.cpp's default)".into());
+    Ok(Embeds::By(Box::new(EmbeddingSpec {
+        pooling,
+        normalize: true,
+        prompts: BTreeMap::new(),
+        default_prompt: None,
+        include_prompt: true,
+        source,
+    })))
+}
+
+/// The files of sentence-transformers.
+fn of_folder(files: &ConfigFiles) -> Result<Embeds> {
+    let Some(SentenceFiles { modules, pooling, config, transformer, .. }) = &files.sentence_transformers else {
+        return Ok(Embeds::NotSaid);
+    };
+    let unsupported = |what: String, source: &str| Ok(Embeds::Unsupported { what, source: source.into() });
+    let kinds: Vec<&str> = modules.iter().map(Module::kind).collect();
+    let normalize = match kinds.as_slice() {
+        ["Transformer"] => return Ok(Embeds::NotSaid),
+        ["Transformer", "Pooling"] => false,
+        ["Transformer", "Pooling", "Normalize"] => true,
+        kinds => return unsupported(format!("the modules {}", kinds.join(", ")), "modules.json"),
+    };
+    let Some((source, pooling)) = pooling else { return Ok(Embeds::NotSaid) };
+    let mode = match pooling_mode(pooling)?.as_slice() {
+        ["lasttoken"] => Pooling::Last,
+        ["mean"] => Pooling::Mean,
+        ["cls"] => Pooling::Cls,
+        modes => return unsupported(format!("the pooling {}", modes.join(" and ")), source),
+    };
+    let (mut prompts, mut default_prompt) = (BTreeMap::new(), None);
+    if let Some(config) = config {
+        if let Some(named) = config.section("prompts")? {
+            for name in named.object().keys() {
+                prompts.insert(name.clone(), named.text(name)?.unwrap_or_default().to_owned());
+            }
+        }
+        default_prompt = config.text("default_prompt_name")?.map(str::to_owned);
+        if let Some(name) = default_prompt.as_ref().filter(|name| !prompts.contains_key(*name)) {
+            let expected = "the name of one of its prompts";
+            return Err(Error::key_value(config.file(), "default_prompt_name", format!("{name:?}"), expected));
+        }
+    }
+    if let Some(transformer) = transformer {
+        // Before a tokenizer that does so itself, as that of BERT's uncased models, it changes nothing.
+        let lowers = files.tokenizer_config.as_ref().map(|config| config.boolean("do_lower_case")).transpose()?;
+        if transformer.boolean("do_lower_case")? == Some(true) && lowers.flatten() != Some(true) {
+            return unsupported("texts in small letters before they are tokenized".into(), "sentence_bert_config.json");
+        }
+    }
+    Ok(Embeds::By(Box::new(EmbeddingSpec {
+        pooling: mode,
+        normalize,
+        prompts,
+        default_prompt,
+        include_prompt: pooling.boolean("include_prompt")?.unwrap_or(true),
+        source: source.clone(),
+    })))
+}
+
+/// The modes by their names in sentence-transformers 6; before, each had a flag.
+fn pooling_mode(pooling: &JsonFile) -> Result<Vec<&str>> {
+    const FLAGS: [(&str, &str); 6] = [
+        ("pooling_mode_cls_token", "cls"),
+        ("pooling_mode_max_tokens", "max"),
+        ("pooling_mode_mean_tokens", "mean"),
+        ("pooling_mode_mean_sqrt_len_tokens", "mean_sqrt_len_tokens"),
+        ("pooling_mode_weightedmean_tokens", "weightedmean"),
+        ("pooling_mode_lasttoken", "lasttoken"),
+    ];
+    match pooling.object().get("pooling_mode") {
+        Some(Value::String(mode)) => Ok(vec![mode]),
+        Some(Value::Array(modes)) => {
+            let wrong = || Error::key_value(pooling.file(), "pooling_mode", "no names", "a name or a list of names");
+            modes.iter().map(|mode| mode.as_str().ok_or_else(wrong)).collect()
+        }
+        Some(other) if !other.is_null() => {
+            Err(Error::key_value(pooling.file(), "pooling_mode", other.to_string(), "a name or a list of names"))
+        }
+        _ => {
+            let mut modes = Vec::new();
+            for (flag, mode) in FLAGS {
+                if pooling.boolean(flag)? == Some(true) {
+                    modes.push(mode);
+                }
+            }
+            let needed_for = "without it nothing says which of the tokens' vectors make that of the text";
+            if modes.is_empty() {
+                Err(Error::key_missing(pooling.file(), "pooling_mode", needed_for))
+            } else {
+                Ok(modes)
+            }
+        }
+    }
+}

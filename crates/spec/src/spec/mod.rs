@@ -1,0 +1,532 @@
+//! Header -> ModelSpec: finds the family and resolves every tensor by role, shape and dtype.
+
+mod classifier;
+mod defaults;
+mod embedding;
+mod experts;
+mod factors;
+mod inspect;
+mod int8;
+mod interleaved;
+mod kinds;
+mod layer_embedding;
+mod layers;
+mod mixer;
+mod names;
+mod predictor;
+mod reader;
+mod rope;
+mod rotary;
+mod routed;
+mod sampling;
+mod states;
+mod tensors;
+mod unsupported;
+mod unused;
+
+pub use crate::block::{Activation, DenseActivation, KeySharing, Pooling, RopeLayout, RouterScore};
+pub use classifier::{ClassifierDense, ClassifierWeights, ScoreActivation};
+pub use embedding::{EmbeddingSpec, Embeds, InputWeights, PositionWeights, TextLimit};
+pub use inspect::{Wanted, inspect, inspect_as};
+pub use layer_embedding::{LayerEmbeddingUse, LayerEmbeddingWeights};
+pub use mixer::{
+    AttentionWeights, ConvWeights, DeltaInput, DeltaNetWeights, KeyValueWeights, KeysValues, Mamba2Weights, Mixer,
+    MixerWeights, ShortConvWeights,
+};
+pub use predictor::JoinedInput;
+pub use rotary::{FrequencyFactors, QueryScale, Rope, RopeScaling};
+pub use routed::{ExpertGates, ExpertMatrices, ExpertsWeights, Routing, SharedExpert};
+pub use sampling::{GREEDY_BELOW, Sampling};
+
+use crate::header::TensorInfo;
+use crate::tokenizer::TokenizerSpec;
+use model_factory_dtypes::DType;
+use std::collections::BTreeMap;
+
+/// Everything the loader and the decoder need to know of a model. Every tensor in it exists and has the right shape.
+#[derive(Clone, Debug)]
+pub struct ModelSpec {
+    /// The family's id: `llama`.
+    pub family: &'static str,
+    /// The variant as people call it: `Llama 3.1`, `TinyLlama`, `SmolLM2`, `DeepSeek-R1-Distill-Llama`.
+    pub variant: String,
+    /// The architecture as the file names it: `llama`, `LlamaForCausalLM`.
+    pub architecture: String,
+    /// Elements of all weights, a tied head counted once.
+    pub parameters: u64,
+    /// Width of the residual stream.
+    pub hidden: usize,
+    /// Width of a feed-forward layer without experts; of the widest where they differ.
+    pub feed_forward: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// Key and value heads; divides `heads`. Where layers differ, of those without a window.
+    pub kv_heads: usize,
+    /// Elements of a head. Where layers differ, of those without a window.
+    pub head_dim: usize,
+    /// Rows of the embedding.
+    pub vocab: usize,
+    /// Longest context the model was trained or extended for, in tokens.
+    pub context_trained: usize,
+    /// Rotary position embeddings: the first is that of layers without a window. None where positions are rows of a matrix.
+    pub ropes: Vec<Rope>,
+    /// Factors and caps outside of the layers.
+    pub multipliers: Multipliers,
+    /// Whether the output head is the embedding.
+    pub tied_embeddings: bool,
+    /// The weights by role.
+    pub weights: ModelWeights,
+    /// The head that predicts a further token, where it was asked for: a model of one block, whose embedding and output head are this
+    /// one's unless it has its own.
+    pub predictor: Option<Box<ModelSpec>>,
+    /// What the files say of the tokenizer, BOS and stop tokens.
+    pub tokenizer: TokenizerSpec,
+    /// How the model's makers choose the next token.
+    pub sampling: Sampling,
+    /// How its makers make a vector of a text.
+    pub embeds: Embeds,
+    /// How long a text may be that is embedded or classified, where less than the context.
+    pub text_limit: Option<TextLimit>,
+    /// The quantization in words: `none`, `GGUF Q4_K_M`.
+    pub quantization: String,
+    /// Defaults and derivations that were taken, each with its reason.
+    pub assumptions: Vec<String>,
+    /// Tensors that are stored and left aside: of images, sound and other heads, buffers of old checkpoints, and what the keys leave
+    /// out.
+    pub unused_tensors: Vec<String>,
+}
+
+/// What activations are multiplied by outside of the layers' products.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Multipliers {
+    /// Rows of the embedding.
+    pub embedding: f32,
+    /// What a sub-layer adds to the residual stream.
+    pub residual: f32,
+    /// Logits, before their cap.
+    pub logits: f32,
+    /// `cap * tanh(logit / cap)` in place of a logit.
+    pub logit_cap: Option<f32>,
+}
+
+impl Multipliers {
+    /// Nothing is multiplied or capped.
+    pub const NONE: Multipliers = Multipliers { embedding: 1.0, residual: 1.0, logits: 1.0, logit_cap: None };
+}
+
+/// The weights by role. A fused tensor is resolved into row ranges of its bytes, so nothing later knows of fusion.
+#[derive(Clone, Debug)]
+pub struct ModelWeights {
+    /// `[vocab, hidden]`.
+    pub embedding: TensorInfo,
+    /// What is added to its rows, and the norm of the sum, of encoders.
+    pub input: Option<Box<InputWeights>>,
+    /// What a prediction head makes its input of.
+    pub joined: Option<Box<JoinedInput>>,
+    /// Where layers have embeddings of their own.
+    pub layer_embedding: Option<Box<LayerEmbeddingWeights>>,
+    /// The decoder blocks in order.
+    pub layers: Vec<LayerWeights>,
+    /// `[hidden]`; none where the last layer norms the residual stream.
+    pub final_norm: Option<NormWeights>,
+    /// `[vocab, hidden]`; the embedding itself when tied. None of a model that makes vectors of texts, and no text.
+    pub head: Option<LinearWeights>,
+    /// Where the model scores labels of texts.
+    pub classifier: Option<Box<ClassifierWeights>>,
+}
+
+/// The weights and options of one decoder block. Layers of a model may differ.
+#[derive(Clone, Debug)]
+pub struct LayerWeights {
+    /// What mixes the positions of a sequence, added to the residual stream.
+    pub mixer: MixerWeights,
+    /// The feed-forward layer, added to the residual stream.
+    pub feed_forward: FeedForwardWeights,
+    /// How it adds its embedding to the residual stream, behind the feed-forward layer.
+    pub layer_embedding: Option<Box<LayerEmbeddingUse>>,
+    /// What the residual stream is multiplied by behind all of it, `[1]`.
+    pub scale: Option<TensorInfo>,
+    /// Whether the feed-forward layer reads what the mixer reads, instead of what the mixer has changed.
+    pub parallel: bool,
+}
+
+/// The weights of a feed-forward layer.
+#[derive(Clone, Debug)]
+pub struct FeedForwardWeights {
+    /// Of its input, `[hidden]`; the same as that of the mixer in a parallel block.
+    pub norm: Option<NormWeights>,
+    /// What it computes of that.
+    pub layer: FeedForwardLayer,
+    /// A dense layer beside the experts.
+    pub beside: Option<Box<BesideWeights>>,
+    /// Of its output, `[hidden]`, before it is added.
+    pub output_norm: Option<NormWeights>,
+    /// Of the residual stream, `[hidden]`, when it is added.
+    pub sum_norm: Option<NormWeights>,
+}
+
+/// A dense layer beside experts, whose outputs are added, and the norms that make them alike.
+#[derive(Clone, Debug)]
+pub struct BesideWeights {
+    /// Of its input, `[hidden]`.
+    pub norm: NormWeights,
+    /// The layer.
+    pub dense: DenseWeights,
+    /// Of its output, `[hidden]`.
+    pub output_norm: NormWeights,
+    /// Of the experts' output, `[hidden]`.
+    pub experts_norm: NormWeights,
+}
+
+/// What a feed-forward layer is made of. Complete.
+#[derive(Clone, Debug)]
+pub enum FeedForwardLayer {
+    /// The same matrices for every token.
+    Dense(Box<DenseWeights>),
+    /// Experts, of which each token is given to a few.
+    Experts(Box<ExpertsWeights>),
+}
+
+/// The weights of a feed-forward layer without experts, or of one expert.
+#[derive(Clone, Debug)]
+pub struct DenseWeights {
+    /// The up projection, `[feed_forward, hidden]`.
+    pub up: LinearWeights,
+    /// The activation; a gate projection has the shape of `up`.
+    pub activation: Activation<LinearWeights>,
+    /// The down projection, `[hidden, feed_forward]`.
+    pub down: LinearWeights,
+}
+
+/// A weight matrix `[outputs, inputs]` and its bias `[outputs]`.
+#[derive(Clone, Debug)]
+pub struct LinearWeights {
+    /// The matrix.
+    pub weight: TensorInfo,
+    /// Whether it is stored `[inputs, outputs]`; floats alone are.
+    pub transposed: bool,
+    /// The scales of blocks of 32 elements of a row, `[outputs, inputs / 32]`: there for every F4 matrix and for no other.
+    pub block_scales: Option<TensorInfo>,
+    /// The bias.
+    pub bias: Option<TensorInfo>,
+    /// What an I8 matrix is multiplied with, and how: there for every I8 matrix and for no other.
+    pub int8: Option<Int8>,
+}
+
+/// An int8 product: `y = scale of x * scale of w * sum((x - zero) * w)`, in integers up to the scales.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Int8 {
+    /// Scales of the weight, floats: `[1]`, `[outputs, 1]`, or `[outputs, inputs / group]`.
+    pub scale: TensorInfo,
+    /// Consecutive inputs that share a scale; all of them unless the scheme is by group.
+    pub group: usize,
+    /// How activations become integers.
+    pub activations: Int8Activations,
+}
+
+/// How the activations of an int8 product become integers from -128 to 127. Complete.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Int8Activations {
+    /// With a scale, and a zero point unless symmetric, for each token's row.
+    PerToken {
+        /// Whether the zero point is always 0.
+        symmetric: bool,
+    },
+    /// With one scale for all rows that are computed together.
+    PerTensor {
+        /// Whether the zero point is always 0.
+        symmetric: bool,
+    },
+    /// With a stored scale.
+    Static {
+        /// One float.
+        scale: TensorInfo,
+        /// One I8; 0 where there is none.
+        zero_point: Option<TensorInfo>,
+    },
+}
+
+/// A norm.
+#[derive(Clone, Debug)]
+pub struct NormWeights {
+    /// `[width]`.
+    pub weight: TensorInfo,
+    /// Its formula.
+    pub kind: Norm,
+}
+
+/// The formula of a norm. Complete.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Norm {
+    /// `x / sqrt(mean(x^2) + eps) * weight`.
+    Rms {
+        /// Added to the mean square.
+        eps: f64,
+        /// Whether the weight is stored as its offset from one: `... * (1 + weight)`.
+        offset: bool,
+    },
+    /// `(x - mean(x)) / sqrt(variance(x) + eps) * weight`, and `+ bias` where there is one.
+    Layer {
+        /// Added to the variance.
+        eps: f64,
+        /// `[width]`.
+        bias: Option<TensorInfo>,
+    },
+}
+
+/// The sizes a block is built from.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    hidden: usize,
+    feed_forward: usize,
+    layers: usize,
+    /// Those, and in GGUF what predicts further tokens.
+    blocks: usize,
+    heads: usize,
+    kv_heads: usize,
+    head_dim: usize,
+    vocab: usize,
+    context: usize,
+    whole_head_norms: bool,
+    gated_attention: bool,
+    states: Option<mixer::StateSizes>,
+    /// Elements of a token's embedding for a layer; 0 without.
+    layer_embedding: usize,
+    /// Kinds of tokens that have a row of their own; 0 without.
+    token_types: usize,
+    /// The row of a text's first token, where positions are rows of a matrix.
+    first_position: usize,
+    /// Labels of a classification head; 0 without.
+    labels: usize,
+    experts: Option<routed::ExpertSizes>,
+}
+
+/// The number of elements of a tensor.
+fn elements(tensor: &TensorInfo) -> u64 {
+    tensor.shape.iter().product()
+}
+
+impl ModelSpec {
+    /// The rotary position embedding of layers without a window; none where positions are rows of a matrix.
+    pub fn rope(&self) -> Option<&Rope> {
+        self.ropes.first()
+    }
+
+    /// Whether tokens attend to later ones too: a text is one pass, and nothing is cached.
+    pub fn is_encoder(&self) -> bool {
+        self.attentions().any(|attention| !attention.causal)
+    }
+
+    /// The output head, unless it is the embedding.
+    pub fn own_head(&self) -> Option<&LinearWeights> {
+        self.weights.head.as_ref().filter(|_| !self.tied_embeddings)
+    }
+
+    /// The number of decoder blocks.
+    pub fn layers(&self) -> usize {
+        self.weights.layers.len()
+    }
+
+    /// The layers of attention.
+    pub fn attentions(&self) -> impl Iterator<Item = &AttentionWeights> {
+        self.weights.layers.iter().filter_map(|layer| layer.mixer.layer.attention())
+    }
+
+    /// The longest window of a layer; `None` where a layer has none.
+    pub fn sliding_window(&self) -> Option<usize> {
+        let windows = self.attentions().map(|attention| attention.window);
+        windows.reduce(|longest, window| longest.zip(window).map(|(a, b)| a.max(b))).flatten()
+    }
+
+    /// Every needed tensor once: a tied head is not listed again.
+    pub fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
+        let weights = &self.weights;
+        let head = weights.head.iter().flat_map(|head| head.bias.iter().chain(head.scales()));
+        std::iter::once(&weights.embedding)
+            .chain(weights.input.iter().flat_map(|input| input.tensors()))
+            .chain(weights.joined.iter().flat_map(|joined| joined.tensors()))
+            .chain(weights.final_norm.iter().flat_map(NormWeights::tensors))
+            .chain(weights.layer_embedding.iter().flat_map(|embedding| embedding.tensors()))
+            .chain(self.own_head().map(|head| &head.weight))
+            .chain(head)
+            .chain(weights.classifier.iter().flat_map(|classifier| classifier.tensors()))
+            .chain(self.rope_tensors())
+            .chain(weights.layers.iter().flat_map(LayerWeights::tensors))
+    }
+
+    /// The stored tensors of frequency factors, each once.
+    pub fn rope_tensors(&self) -> impl Iterator<Item = &TensorInfo> {
+        self.ropes.iter().flat_map(Rope::tensors)
+    }
+
+    /// Every weight matrix: the embedding, those of the layers, the head. A tied head is the embedding again.
+    pub fn matrices(&self) -> impl Iterator<Item = &TensorInfo> {
+        let weights = &self.weights;
+        let of_layers = weights.layer_embedding.iter().flat_map(|embedding| embedding.matrices());
+        let layers = weights.layers.iter().flat_map(LayerWeights::linears).map(|linear| &linear.weight);
+        let input = weights.input.iter().flat_map(|input| input.matrices());
+        let input = input.chain(weights.joined.iter().map(|joined| &joined.projection.weight));
+        let head = weights.head.iter().map(|head| &head.weight);
+        let classifier = weights.classifier.iter().flat_map(|classifier| classifier.linears());
+        let classifier = classifier.map(|linear| &linear.weight);
+        std::iter::once(&weights.embedding).chain(input).chain(of_layers).chain(layers).chain(head).chain(classifier)
+    }
+
+    /// The tensors that say how products are scaled; they are among [`tensors`](Self::tensors), and no weights.
+    pub fn scales(&self) -> impl Iterator<Item = &TensorInfo> {
+        let linears = self.weights.layers.iter().flat_map(LayerWeights::linears);
+        let classifier = self.weights.classifier.iter().flat_map(|classifier| classifier.linears());
+        linears.chain(&self.weights.head).chain(classifier).flat_map(LinearWeights::scales)
+    }
+
+    /// Elements of the weights that one token is multiplied with, or reads a row of: all but those of the experts that it is
+    /// not given to.
+    pub fn active_parameters(&self) -> u64 {
+        self.parameters.saturating_sub(self.left_out(|linear| {
+            let scales = linear.scales().map(elements).fold(0, u64::saturating_add);
+            linear.tensors().map(elements).fold(0, u64::saturating_add).saturating_sub(scales)
+        }))
+    }
+
+    /// Bytes of all needed tensors but those of the experts that one token is not given to, and of the layers' embeddings, of
+    /// which it reads a row.
+    pub fn active_bytes(&self) -> u64 {
+        let stored = self.tensors().fold(0, |sum: u64, tensor| sum.saturating_add(tensor.bytes));
+        let left_out = self.left_out(|linear| linear.tensors().map(|tensor| tensor.bytes).fold(0, u64::saturating_add));
+        let rows = self.weights.layer_embedding.as_ref().map_or(0, |embedding| embedding.embedding.bytes);
+        stored.saturating_sub(left_out).saturating_sub(rows)
+    }
+
+    /// The sum of `size` over the experts that one token is not given to.
+    fn left_out(&self, size: impl Fn(&LinearWeights) -> u64) -> u64 {
+        let experts = self.weights.layers.iter().filter_map(LayerWeights::experts);
+        let left_out = experts.map(|layer| {
+            let all = layer.routed().map(&size).fold(0, u64::saturating_add);
+            let Routing { experts, chosen, .. } = layer.routing;
+            all / experts.max(1) as u64 * experts.saturating_sub(chosen) as u64
+        });
+        left_out.fold(0, u64::saturating_add)
+    }
+
+    /// Number of tensors and bytes per stored dtype.
+    pub fn dtypes(&self) -> BTreeMap<DType, (usize, u64)> {
+        let mut dtypes = BTreeMap::new();
+        for tensor in self.tensors() {
+            let entry: &mut (usize, u64) = dtypes.entry(tensor.dtype).or_default();
+            entry.0 += 1;
+            entry.1 += tensor.bytes;
+        }
+        dtypes
+    }
+}
+
+impl LayerWeights {
+    /// Every tensor of the block once.
+    pub fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
+        let LayerWeights { mixer, feed_forward, layer_embedding, scale, parallel } = self;
+        let FeedForwardWeights { norm, layer: _, beside, output_norm, sum_norm } = feed_forward;
+        let norm = if *parallel { &None } else { norm };
+        let of_experts = self.experts().and_then(|experts| experts.router_norm.as_ref());
+        let beside = beside.iter().flat_map(|beside| [&beside.norm, &beside.output_norm, &beside.experts_norm]);
+        let norms =
+            mixer.norms().chain([norm, output_norm, sum_norm].into_iter().flatten()).chain(of_experts).chain(beside);
+        norms
+            .chain(layer_embedding.iter().map(|embedding| &embedding.output_norm))
+            .flat_map(NormWeights::tensors)
+            .chain(scale)
+            .chain(self.vectors())
+            .chain(self.linears().flat_map(LinearWeights::tensors))
+    }
+
+    /// Whether what a sub-layer puts out is normed before it is added to the residual stream.
+    pub fn norms_outputs(&self) -> bool {
+        let Self { mixer, feed_forward, layer_embedding, .. } = self;
+        mixer.output_norm.is_some() || feed_forward.output_norm.is_some() || layer_embedding.is_some()
+    }
+
+    /// The matrices in the order of their products.
+    pub fn linears(&self) -> impl Iterator<Item = &LinearWeights> {
+        let (dense, experts) = match &self.feed_forward.layer {
+            FeedForwardLayer::Dense(dense) => (Some(dense.linears()), None),
+            FeedForwardLayer::Experts(experts) => (None, Some(experts.linears())),
+        };
+        let embedding = self.layer_embedding.iter().flat_map(|embedding| [&embedding.gate, &embedding.output]);
+        self.mixer
+            .layer
+            .linears()
+            .chain(dense.into_iter().flatten())
+            .chain(experts.into_iter().flatten())
+            .chain(self.feed_forward.beside.iter().flat_map(|beside| beside.dense.linears()))
+            .chain(embedding)
+    }
+
+    /// The tensors of its sub-layers that are neither matrices nor norms.
+    pub fn vectors(&self) -> impl Iterator<Item = &TensorInfo> {
+        self.mixer.layer.vectors().chain(self.experts().into_iter().flat_map(ExpertsWeights::vectors))
+    }
+
+    /// The experts of its feed-forward layer, where it has any.
+    pub fn experts(&self) -> Option<&ExpertsWeights> {
+        match &self.feed_forward.layer {
+            FeedForwardLayer::Dense(_) => None,
+            FeedForwardLayer::Experts(experts) => Some(experts),
+        }
+    }
+
+    /// Whether the residual stream is normed behind a sub-layer.
+    pub fn norms_sums(&self) -> bool {
+        self.mixer.sum_norm.is_some() || self.feed_forward.sum_norm.is_some()
+    }
+
+    /// Whether all rows of a step share a scale of int8 activations: a row has other bits then than alone.
+    pub fn mixes_rows(&self) -> bool {
+        let mut int8 = self.linears().filter_map(|linear| linear.int8.as_ref());
+        int8.any(|int8| matches!(int8.activations, Int8Activations::PerTensor { .. }))
+    }
+}
+
+impl DenseWeights {
+    /// The matrices in the order of their products.
+    pub fn linears(&self) -> impl Iterator<Item = &LinearWeights> {
+        let DenseWeights { up, activation, down } = self;
+        activation.gate().into_iter().chain([up, down])
+    }
+}
+
+impl LinearWeights {
+    /// The matrix, its bias, and how its int8 product is scaled.
+    pub fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
+        std::iter::once(&self.weight).chain(&self.bias).chain(self.scales())
+    }
+
+    /// `weight` alone.
+    pub fn of(weight: TensorInfo) -> LinearWeights {
+        LinearWeights { weight, transposed: false, block_scales: None, bias: None, int8: None }
+    }
+
+    /// The tensors that say how its product is scaled.
+    pub fn scales(&self) -> impl Iterator<Item = &TensorInfo> {
+        self.block_scales.iter().chain(self.int8.iter().flat_map(Int8::tensors))
+    }
+}
+
+impl Int8 {
+    fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
+        let (scale, zero_point) = match &self.activations {
+            Int8Activations::Static { scale, zero_point } => (Some(scale), zero_point.as_ref()),
+            Int8Activations::PerToken { .. } | Int8Activations::PerTensor { .. } => (None, None),
+        };
+        std::iter::once(&self.scale).chain(scale).chain(zero_point)
+    }
+}
+
+impl NormWeights {
+    /// The scale, and the shift of one that has it.
+    pub fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
+        let bias = match &self.kind {
+            Norm::Rms { .. } => None,
+            Norm::Layer { bias, .. } => bias.as_ref(),
+        };
+        std::iter::once(&self.weight).chain(bias)
+    }
+}

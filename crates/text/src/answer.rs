@@ -1,0 +1,213 @@
+//! Pieces -> a whole answer, apart from what was thought, with its calls of tools.
+
+mod piece;
+mod stop;
+mod thinking;
+
+use crate::chat::Message;
+use crate::error::{Error, Result};
+use crate::tools::ToolCall;
+use model_factory_dtypes::memory;
+
+pub use piece::{LogProbs, Piece};
+pub use stop::{FinishReason, StopStrings, StopTokens};
+pub(crate) use thinking::MARKS;
+pub use thinking::{Thinking, TokenClass};
+
+/// What a model said, once it is whole.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Answer {
+    /// The answer.
+    pub text: String,
+    /// What was thought before it, without its marks and the blanks around it; empty where nothing was.
+    pub thinking: String,
+    /// The tools that it calls.
+    pub tool_calls: Vec<ToolCall>,
+    /// The logarithm of each token's probability, thought included, where
+    /// `GenerateOptions::logprobs` asks for them.
+    pub logprobs: Vec<f64>,
+    /// Whether a message with calls has thought or content, and not both (gpt-oss).
+    either: bool,
+}
+
+impl Answer {
+    /// What `pieces` say together; with `either` a message with calls has thought or content, and not both (gpt-oss).
+    ///
+    /// # Errors
+    /// The first of the pieces', or `OutOfMemory`.
+    pub fn of<E: From<Error>>(pieces: impl Iterator<Item = Result<Piece, E>>, either: bool) -> Result<Answer, E> {
+        let mut answer = Answer { either, ..Answer::default() };
+        let mut reader = AnswerReader::default();
+        for piece in pieces {
+            let mut piece = piece?;
+            answer.logprobs.extend(piece.logprobs.take().map(|of| of.chosen));
+            answer.add(reader.push(piece))?;
+        }
+        answer.add(reader.finish())?;
+        Ok(answer)
+    }
+
+    /// The mean logarithm of its tokens' probabilities; negative infinity where they are not known.
+    pub fn mean_logprob(&self) -> f64 {
+        match self.logprobs.len() {
+            0 => f64::NEG_INFINITY,
+            tokens => self.logprobs.iter().sum::<f64>() / tokens as f64,
+        }
+    }
+
+    /// Appends what a piece adds.
+    fn add(&mut self, delta: AnswerDelta) -> Result<()> {
+        memory::append(&mut self.thinking, &delta.thinking, "the text of a generation")?;
+        memory::append(&mut self.text, &delta.text, "the text of a generation")?;
+        self.tool_calls.extend(delta.tool_call);
+        Ok(())
+    }
+}
+
+/// What a piece adds to an answer.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct AnswerDelta {
+    /// To what was thought; it comes before the text.
+    pub thinking: String,
+    /// To the answer.
+    pub text: String,
+    /// A tool that it calls.
+    pub tool_call: Option<ToolCall>,
+}
+
+/// Pieces -> an [`Answer`] as it comes: what was thought is without its marks and the blanks around it from the first delta on, so
+/// what may become a mark waits for the rest of it.
+///
+/// ```
+/// use model_factory_text::answer::{AnswerReader, Piece};
+/// use model_factory_text::tools::Part;
+///
+/// let mut thought = Piece::of(Part::Text("<think>It is far.</think>".into()));
+/// thought.thinking = true;
+/// let mut reader = AnswerReader::default();
+/// let mut deltas = vec![reader.push(thought), reader.push(Piece::of(Part::Text("No.".into())))];
+/// deltas.push(reader.finish());
+/// let texts: Vec<_> = deltas.iter().map(|delta| (delta.thinking.as_str(), delta.text.as_str())).collect();
+/// assert_eq!(texts, [("It is far.", ""), ("", "No."), ("", "")]);
+/// ```
+#[derive(Debug, Default)]
+pub struct AnswerReader {
+    /// The end of the thought so far that may be blanks or a mark.
+    held: String,
+    /// Whether the thought has begun, so that what comes is no opening mark.
+    begun: bool,
+    /// Whether there was a thought before this one.
+    again: bool,
+}
+
+impl AnswerReader {
+    /// What `piece` adds.
+    pub fn push(&mut self, piece: Piece) -> AnswerDelta {
+        if piece.thinking {
+            self.held.push_str(&piece.text);
+            return AnswerDelta { thinking: self.take(false), ..AnswerDelta::default() };
+        }
+        let ends = !piece.text.is_empty() || piece.tool_call.is_some();
+        let thinking = if ends { self.end() } else { String::new() };
+        AnswerDelta { thinking, text: piece.text, tool_call: piece.tool_call }
+    }
+
+    /// What is left when there are no more pieces.
+    pub fn finish(&mut self) -> AnswerDelta {
+        AnswerDelta { thinking: self.end(), ..AnswerDelta::default() }
+    }
+
+    /// Ends a thought.
+    fn end(&mut self) -> String {
+        let rest = self.take(true);
+        self.held.clear();
+        self.again |= std::mem::take(&mut self.begun);
+        rest
+    }
+
+    /// Takes what of the thought is neither mark nor blanks around it; `ended` when no more of it comes.
+    fn take(&mut self, ended: bool) -> String {
+        let mut from = 0;
+        if !self.begun {
+            let opens = |text: &str| MARKS.iter().any(|(open, _)| text.len() < open.len() && open.starts_with(text));
+            let text = self.held.trim_start();
+            let after = MARKS.iter().find_map(|(open, _)| text.strip_prefix(open)).unwrap_or(text).trim_start();
+            if after.is_empty() || (!ended && opens(after)) {
+                return String::new();
+            }
+            from = self.held.len() - after.len();
+        }
+        let text = &self.held[from..];
+        let whole = text.trim_end();
+        let cut = MARKS.iter().find_map(|(_, close)| whole.strip_suffix(close)).unwrap_or_else(|| {
+            let begins = |close: &str| (1..close.len()).rev().find(|some| text.ends_with(&close[..*some]));
+            let waits = if ended { None } else { MARKS.iter().find_map(|(_, close)| begins(close)) };
+            &text[..text.len() - waits.unwrap_or(0)]
+        });
+        let given = cut.trim_end();
+        if given.is_empty() {
+            return String::new();
+        }
+        let between = if self.again && !self.begun { "\n\n" } else { "" };
+        let taken = [between, given].concat();
+        self.begun = true;
+        self.held.drain(..from + given.len());
+        taken
+    }
+}
+
+/// The turn of the assistant, for the next prompt of the conversation.
+impl From<Answer> for Message {
+    fn from(Answer { text, thinking, tool_calls, either, .. }: Answer) -> Message {
+        let (text, thinking) = match either && !tool_calls.is_empty() && !thinking.is_empty() && !text.is_empty() {
+            true => (String::new(), [thinking, text].join("\n\n")),
+            false => (text, thinking),
+        };
+        let mut message = if tool_calls.is_empty() { Message::assistant("") } else { Message::calls(&tool_calls) };
+        message.content = Some(text).filter(|text| tool_calls.is_empty() || !text.is_empty());
+        if thinking.is_empty() { message } else { message.field("reasoning_content", thinking) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tools::Part;
+
+    /// The deltas of pieces, put together: with every text given whole and a character at a time.
+    fn read(parts: &[(&str, bool)]) -> [(String, String); 2] {
+        let whole: Vec<(String, bool)> = parts.iter().map(|(text, thinking)| ((*text).into(), *thinking)).collect();
+        let letters = parts.iter().flat_map(|(text, thinking)| text.chars().map(|letter| (letter.into(), *thinking)));
+        [whole, letters.collect()].map(|pieces: Vec<(String, bool)>| {
+            let mut reader = AnswerReader::default();
+            let (mut thought, mut text) = (String::new(), String::new());
+            let pieces = pieces.into_iter().map(|(text, thinking)| Piece { thinking, ..Piece::of(Part::Text(text)) });
+            let mut deltas: Vec<AnswerDelta> = pieces.map(|piece| reader.push(piece)).collect();
+            deltas.push(reader.finish());
+            for delta in deltas {
+                thought += &delta.thinking;
+                text += &delta.text;
+            }
+            (thought, text)
+        })
+    }
+
+    #[test]
+    fn marks_of_a_thought_are_left_out_however_they_are_cut() {
+        for (parts, thought, text) in [
+            (&[("<think>\nso it is \n\n</think>\n", true), ("\n\nYes", false)][..], "so it is", "\n\nYes"),
+            (&[("[THINK]a < b</thin[/THINK]", true), ("Yes", false)], "a < b</thin", "Yes"),
+            (&[("opened by the prompt</think>", true), ("Yes", false)], "opened by the prompt", "Yes"),
+            (&[("<think>\n\n</think>\n\n", true), ("Yes", false)], "", "Yes"),
+            (&[("<think>it ends in </thi", true)], "it ends in </thi", ""),
+            (&[("<thi", true)], "<thi", ""),
+            (&[("in a channel  ", true), ("Yes", false)], "in a channel", "Yes"),
+            (&[("first", true), ("text", false), ("<think>second</think>", true)], "first\n\nsecond", "text"),
+            (&[("<think> is text here</think>", false)], "", "<think> is text here</think>"),
+        ] {
+            assert_eq!(read(parts), [(); 2].map(|()| (thought.to_owned(), text.to_owned())), "{parts:?}");
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! Token and text -> text told apart by whether it is thought: what a reasoning model says between two marks, or in a channel
+//! of its own. What frames a channel is no text.
+
+use crate::tokenizer::Tokenizer;
+use std::collections::VecDeque;
+
+/// Bytes that may lie between the marks of a channel; what is longer is no name of one.
+const HEADER_BYTES: usize = 256;
+
+/// Tokens of a prompt that may spell an opening mark with the blanks after it.
+const SPELLED_TOKENS: usize = 16;
+
+/// How a model marks what it thinks.
+#[derive(Clone, Copy, Debug)]
+enum Marks {
+    /// It does not.
+    None,
+    /// A token before and one after, both part of the thought: a pair of [`MARKS`].
+    Tokens { open: u32, close: u32 },
+    /// The template opens the block and the model closes it with `</think>`, of which the vocabulary has no token (OLMo 3).
+    Spelled,
+    /// Gemma 4: `<|channel>`, the channel's name and a line end before, `<channel|>` after. What follows is the answer.
+    Block { open: u32, close: u32 },
+    /// gpt-oss: `<|start|>` and who speaks, `<|channel|>` and its name, `<|message|>`, the text, `<|end|>`.
+    Messages { start: u32, channel: u32, message: u32, end: u32 },
+}
+
+/// What stands before a thought and after it: two tokens of the vocabulary, or letters.
+pub(crate) const MARKS: [(&str, &str); 2] = [("<think>", "</think>"), ("[THINK]", "[/THINK]")];
+
+/// Those that a model may spell.
+const SPELLED: (&[u8], &[u8]) = (MARKS[0].0.as_bytes(), MARKS[0].1.as_bytes());
+
+/// Where a text is.
+#[derive(Clone, Debug, PartialEq)]
+enum Place {
+    Answer,
+    Thought,
+    /// In what frames a channel: the name so far.
+    Header(Vec<u8>),
+}
+
+/// Where a generation is in what its model thinks.
+#[derive(Debug)]
+pub struct Thinking {
+    marks: Marks,
+    place: Place,
+    /// The end of the thought so far, where it may be the beginning of a spelled mark.
+    tail: Vec<u8>,
+    /// Bytes of text that were decoded and not given out yet, in order, each run with whether it is thought.
+    held: VecDeque<(usize, bool)>,
+    /// Whom the message is for that comes, or is there (gpt-oss: `to=functions.NAME`); nobody but the user where it says none.
+    to: Option<String>,
+    /// The mark by which the model may begin to think, as long as it has said nothing.
+    opening: Option<u32>,
+}
+
+/// Whether a token is thought, text of the answer, or neither.
+#[derive(Debug)]
+pub struct TokenClass<'b> {
+    /// What of its bytes is text.
+    pub text: &'b [u8],
+    /// Whether it is thought; a mark is, a closing one outside of a block is not.
+    pub thought: bool,
+    /// Whether what came before it is thought.
+    pub before: bool,
+    /// Bytes at the end of `text` that lie after a closing mark.
+    after: usize,
+}
+
+impl Thinking {
+    /// Begins after `prompt`: inside a block when nothing but blanks follows its last opening mark, or where the last
+    /// channel that it opens leads.
+    pub fn after(tokenizer: &Tokenizer, prompt: &[u32]) -> Thinking {
+        let mut thinking = Thinking {
+            to: None,
+            marks: Marks::of(tokenizer),
+            place: Place::Answer,
+            tail: Vec::new(),
+            held: VecDeque::new(),
+            opening: None,
+        };
+        let bytes = |id: &u32| tokenizer.token_bytes(*id).unwrap_or_default();
+        let last = |mark: u32| prompt.iter().rposition(|id| *id == mark);
+        match thinking.marks {
+            Marks::None => {}
+            Marks::Tokens { open, close } => {
+                let blank = |id: &&u32| !bytes(id).is_empty() && bytes(id).iter().all(u8::is_ascii_whitespace);
+                match prompt.iter().rev().find(|id| !blank(id)) {
+                    Some(last) if *last == open => thinking.place = Place::Thought,
+                    // What was thought, or is not to be.
+                    Some(last) if *last == close => {}
+                    _ => thinking.opening = Some(open).filter(|_| tokenizer.template_thinks()),
+                }
+            }
+            Marks::Spelled => {
+                let from = prompt.len().saturating_sub(SPELLED_TOKENS);
+                let end: Vec<u8> = prompt[from..].iter().flat_map(bytes).copied().collect();
+                if end.trim_ascii_end().ends_with(SPELLED.0) {
+                    thinking.place = Place::Thought;
+                }
+            }
+            Marks::Block { open, close } => {
+                thinking.follow(prompt, last(open), bytes);
+                thinking.opening = Some(open).filter(|_| prompt.last() != Some(&close));
+            }
+            Marks::Messages { start, channel, .. } => thinking.follow(prompt, last(start).max(last(channel)), bytes),
+        }
+        thinking
+    }
+
+    /// Goes through what `prompt` has from its opening mark at `from`.
+    fn follow<'t>(&mut self, prompt: &[u32], from: Option<usize>, bytes: impl Fn(&u32) -> &'t [u8]) {
+        for id in from.and_then(|from| prompt.get(from..)).unwrap_or_default() {
+            self.token(*id, bytes(id));
+        }
+    }
+
+    /// Whether the next token is one of the answer, unless it is the mark that begins a thought.
+    pub fn is_answering(&self) -> bool {
+        match (&self.place, self.marks) {
+            (Place::Answer, _) => true,
+            // The header was too long for one.
+            (Place::Header(name), Marks::Messages { .. }) => {
+                name.len() > HEADER_BYTES && !name.starts_with(b"analysis")
+            }
+            _ => false,
+        }
+    }
+
+    /// The mark by which a thought may begin here, before the answer.
+    pub fn opening(&self) -> Option<u32> {
+        self.opening
+    }
+
+    /// Takes `token`, which has `bytes`.
+    pub fn token<'b>(&mut self, token: u32, bytes: &'b [u8]) -> TokenClass<'b> {
+        self.opening = None;
+        let before = self.place == Place::Thought;
+        let (mut text, mut after) = (bytes, 0);
+        match self.marks {
+            Marks::None => {}
+            Marks::Tokens { open, close } => {
+                if token == open {
+                    self.place = Place::Thought;
+                } else if token == close {
+                    self.place = Place::Answer;
+                    return TokenClass { text, thought: before, before, after };
+                }
+            }
+            Marks::Spelled if before => after = self.spelled(bytes),
+            Marks::Spelled => {}
+            Marks::Block { open, close } => {
+                if token == open {
+                    self.place = Place::Header(Vec::new());
+                    return TokenClass { text: b"", thought: true, before, after };
+                }
+                if token == close {
+                    let thought = self.place != Place::Answer;
+                    self.place = Place::Answer;
+                    return TokenClass { text: b"", thought, before, after };
+                }
+                if let Place::Header(name) = &mut self.place {
+                    let line_end = bytes.iter().position(|byte| *byte == b'\n');
+                    name.extend_from_slice(&bytes[..line_end.unwrap_or(bytes.len())]);
+                    text = line_end.map_or(b"", |at| &bytes[at + 1..]);
+                    if line_end.is_some() || name.len() > HEADER_BYTES {
+                        self.place = if name.starts_with(b"thought") { Place::Thought } else { Place::Answer };
+                    }
+                    return TokenClass { text, thought: true, before, after };
+                }
+            }
+            Marks::Messages { start, channel, message, end } => {
+                if token == start || token == channel || token == end {
+                    if token == channel {
+                        self.address();
+                    } else {
+                        self.to = None;
+                    }
+                    self.place = Place::Header(Vec::new());
+                    return TokenClass { text: b"", thought: before, before, after };
+                }
+                if let Place::Header(name) = &mut self.place {
+                    if token != message && name.len() <= HEADER_BYTES {
+                        // A special token, such as `<|constrain|>`, ends a word.
+                        name.extend_from_slice(if bytes.is_empty() { b" " } else { bytes });
+                        return TokenClass { text: b"", thought: false, before, after };
+                    }
+                    let analysis = name.starts_with(b"analysis");
+                    self.address();
+                    // What is for a tool is no thought, whatever the channel.
+                    self.place = if analysis && self.to.is_none() { Place::Thought } else { Place::Answer };
+                }
+                if token == message {
+                    text = b"";
+                }
+            }
+        }
+        TokenClass { text, thought: before || self.place == Place::Thought, before, after }
+    }
+
+    /// Learns from the header so far whom the message is for.
+    fn address(&mut self) {
+        let Place::Header(header) = &self.place else { return };
+        let header = String::from_utf8_lossy(header);
+        let to = header.split_once("to=").and_then(|(_, to)| to.split_whitespace().next());
+        self.to = to.map(str::to_owned).or(self.to.take());
+    }
+
+    /// Whether what it says is messages in channels (gpt-oss).
+    pub fn has_messages(&self) -> bool {
+        matches!(self.marks, Marks::Messages { .. })
+    }
+
+    /// Whether `token` frames messages (gpt-oss).
+    pub fn frames(&self, token: u32) -> bool {
+        matches!(self.marks, Marks::Messages { start, channel, message, end } if [start, channel, message, end].contains(&token))
+    }
+
+    /// Whom the text that comes is for; `None` for the user, and in what frames a message.
+    pub fn recipient(&self) -> Option<&str> {
+        self.to.as_deref().filter(|_| self.place == Place::Answer)
+    }
+
+    /// Takes `bytes` of a thought; how many of them lie after a mark that closes it.
+    fn spelled(&mut self, bytes: &[u8]) -> usize {
+        let (_, close) = SPELLED;
+        self.tail.extend_from_slice(bytes);
+        if let Some(at) = self.tail.windows(close.len()).position(|part| part == close) {
+            let after = self.tail.len() - at - close.len();
+            self.tail.clear();
+            self.place = Place::Answer;
+            return after;
+        }
+        let done = self.tail.len().saturating_sub(close.len() - 1);
+        self.tail.drain(..done);
+        0
+    }
+
+    /// What of `class` lies after a closing mark goes with it: an answer begins with a token of its own.
+    pub fn apart(class: TokenClass<'_>) -> TokenClass<'_> {
+        TokenClass { after: 0, ..class }
+    }
+
+    /// Takes the `bytes` of text that were decoded with a token: its own, and before them what was left of an unfinished
+    /// character.
+    pub fn decoded(&mut self, class: &TokenClass, bytes: usize) {
+        let left = bytes.saturating_sub(class.text.len());
+        let after = class.after.min(bytes - left);
+        self.text(left, class.before);
+        self.text(bytes - left - after, class.thought);
+        self.text(after, false);
+    }
+
+    /// Takes `bytes` of text that were left over where it ended.
+    pub fn rest(&mut self, bytes: usize, thought: bool) {
+        self.text(bytes, thought);
+    }
+
+    /// Whether what comes is thought.
+    pub fn is_thinking(&self) -> bool {
+        self.place == Place::Thought
+    }
+
+    fn text(&mut self, bytes: usize, thought: bool) {
+        match self.held.back_mut() {
+            Some((run, same)) if *same == thought => *run += bytes,
+            _ if bytes > 0 => self.held.push_back((bytes, thought)),
+            _ => {}
+        }
+    }
+
+    /// Splits `text`, the next that is given out, where thought begins or ends.
+    pub fn split(&mut self, mut text: &str) -> Vec<(String, bool)> {
+        let mut parts = Vec::new();
+        while let Some((run, thought)) = self.held.front_mut().filter(|_| !text.is_empty()) {
+            let (part, rest) = text.split_at((*run).min(text.len()));
+            parts.push((part.to_owned(), *thought));
+            *run -= part.len();
+            text = rest;
+            if *run == 0 {
+                self.held.pop_front();
+            }
+        }
+        parts
+    }
+}
+
+impl Marks {
+    /// The marks that a vocabulary has as added tokens; spelled ones where its template has them and the vocabulary has not.
+    fn of(tokenizer: &Tokenizer) -> Marks {
+        let added = |text: &str| tokenizer.added_token(text);
+        let pair = |open: &str, close: &str| added(open).zip(added(close));
+        let framing = ["<|start|>", "<|channel|>", "<|message|>", "<|end|>"].map(added);
+        if let [Some(start), Some(channel), Some(message), Some(end)] = framing {
+            return Marks::Messages { start, channel, message, end };
+        }
+        if let Some((open, close)) = pair("<|channel>", "<channel|>") {
+            return Marks::Block { open, close };
+        }
+        match MARKS.iter().find_map(|(open, close)| pair(open, close)) {
+            Some((open, close)) => Marks::Tokens { open, close },
+            None if tokenizer.template_thinks() => Marks::Spelled,
+            None => Marks::None,
+        }
+    }
+}

@@ -1,0 +1,394 @@
+//! Messages -> prompt: renders the model's own Jinja template as transformers does.
+
+mod filters;
+mod json;
+mod limits;
+mod marks;
+mod message;
+mod methods;
+mod operators;
+mod python;
+mod rewrite;
+mod time;
+mod values;
+
+use crate::error::{Error, Result};
+use crate::tokenizer::Tokenizer;
+use limits::{Budget, Exceeded};
+use minijinja::machinery::{eval, make_string_output};
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::{Serde, Value};
+use minijinja::{AutoEscape, Environment, ErrorKind, Output, State};
+use model_factory_format::tokenizer::{DEFAULT_TEMPLATE, TOOL_USE_TEMPLATE, TemplatePlace, TokenizerSpec};
+use serde_json::Value as Json;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::ops::Range;
+use std::sync::Arc;
+
+pub use crate::error::ChatError;
+#[doc(hidden)]
+pub use message::media;
+pub use message::{ChatOptions, Message};
+pub use time::LocalTime;
+
+/// Bytes a template may add to what its messages and variables have; the longest published one has about 20 kB, and
+/// may say all of itself.
+const ADDED_BYTES: usize = 1 << 20;
+
+/// A model's chat template, and the texts of special tokens that it may write.
+#[derive(Clone, Copy, Debug)]
+pub struct ChatTemplate<'a> {
+    /// The Jinja source.
+    pub source: &'a str,
+    /// Where it was found, for errors.
+    pub place: &'a TemplatePlace,
+    /// `bos_token`; undefined in the template when the model has none.
+    pub bos: Option<&'a str>,
+    /// `eos_token`; undefined in the template when the model has none.
+    pub eos: Option<&'a str>,
+    /// Other special tokens by name, such as `pad_token`.
+    pub tokens: &'a BTreeMap<String, String>,
+}
+
+/// Roles that templates may make special tokens of, as in `'<|' + message.role + '|>'`. Any other role is a text of
+/// somebody else.
+pub const ROLES: [&str; 9] =
+    ["system", "user", "assistant", "tool", "developer", "function", "ipython", "model", "observation"];
+
+/// A prompt that a template wrote.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RenderedChat {
+    text: String,
+    template_spans: Vec<Range<usize>>,
+}
+
+impl RenderedChat {
+    /// The text.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The text alone.
+    pub fn into_text(self) -> String {
+        self.text
+    }
+
+    /// The bytes of the text that the template wrote itself, in ascending order: what stands in its source, `bos_token` and
+    /// other named tokens, and the roles in [`ROLES`]; all bytes with
+    /// [`trust_special_tokens`](ChatOptions::trust_special_tokens). What is a message's, a tool's or a variable's is never
+    /// among them, whatever the template makes of it; nor are numbers, keys, dates, and the signs of JSON around values.
+    pub fn template_spans(&self) -> &[Range<usize>] {
+        &self.template_spans
+    }
+
+    /// The ids of the text, with BOS in front once where `tokenizer` puts it there. Special tokens, and added ones with a sign
+    /// in them such as `<think>`, are those whose bytes all lie in one of the [`template_spans`](Self::template_spans); all
+    /// else is text, joined with what stands beside it.
+    ///
+    /// # Errors
+    /// `Encode` when the text cannot be tokenized.
+    pub fn encode(&self, tokenizer: &Tokenizer) -> Result<Vec<u32>> {
+        tokenizer.encode_prompt_within(&self.text, &self.template_spans)
+    }
+}
+
+impl<'a> ChatTemplate<'a> {
+    /// The template of `tokenizer` that `options` name. Without a name it is chosen as in transformers
+    /// (`get_chat_template`): `tool_use` where there are tools and a template of that name, else `default`.
+    ///
+    /// # Errors
+    /// `Chat`: `NoTemplate` when the model has none, `TemplateName` when it has none of that name, or several and no
+    /// default.
+    pub fn of(tokenizer: &'a TokenizerSpec, options: &ChatOptions) -> Result<ChatTemplate<'a>> {
+        let templates = &tokenizer.chat_templates;
+        if templates.is_empty() {
+            return Err(Error::Chat(ChatError::NoTemplate));
+        }
+        let with_tools = options.tools.is_some() && templates.contains_key(TOOL_USE_TEMPLATE);
+        let name = options.template.as_deref().unwrap_or(if with_tools { TOOL_USE_TEMPLATE } else { DEFAULT_TEMPLATE });
+        let found = templates.get(name).ok_or_else(|| {
+            Error::Chat(ChatError::TemplateName {
+                asked: options.template.clone(),
+                known: templates.keys().cloned().collect(),
+            })
+        })?;
+        Ok(ChatTemplate {
+            source: &found.text,
+            place: &found.place,
+            bos: tokenizer.bos_text.as_deref(),
+            eos: tokenizer.eos_text.as_deref(),
+            tokens: &tokenizer.named_tokens,
+        })
+    }
+
+    /// The text of `messages`, ready for the model's answer with `generation_prompt`.
+    ///
+    /// Rendered as `apply_chat_template` of transformers 5 does: blocks are trimmed, values are written as Python writes
+    /// them, `tojson` is Python's `json.dumps`, strings have Python's methods, and `documents` is none. What would be
+    /// written otherwise, or is not known, is an error: filters that Jinja has not, `%` on strings, iterators as texts,
+    /// booleans and floats as keys, escapes as `\U0001f600`, integers beyond 128 bits, fields wider than 9999. The code
+    /// points U+C0000 to U+DFFFF, which Unicode has never assigned, are written as U+FFFD. Three things are not told apart: an iterator that is used twice is not empty the second time, `1 < 'a' < 2` compares
+    /// what Python does not, and what `escape` has escaped is a text like any other.
+    ///
+    /// # Errors
+    /// `Chat`: `Template` for a template that is no Jinja or fails on any messages, `Messages` for one that fails on these alone,
+    /// `Refused` with what the template itself says of them (`raise_exception`), `Limit` for one that takes too much time, memory or depth, `NotText` for messages with
+    /// images, sound or the like.
+    pub fn render(&self, messages: &[Message], options: &ChatOptions, generation_prompt: bool) -> Result<String> {
+        self.render_with_spans(messages, options, generation_prompt).map(|rendered| rendered.text)
+    }
+
+    /// As [`render`](Self::render), and which bytes of the text the template wrote itself.
+    ///
+    /// # Errors
+    /// As [`render`](Self::render).
+    pub fn render_with_spans(
+        &self,
+        messages: &[Message],
+        options: &ChatOptions,
+        generation_prompt: bool,
+    ) -> Result<RenderedChat> {
+        let media = |(message, one): (usize, &Message)| {
+            one.media().map(|kind| Error::Chat(ChatError::NotText { message: message + 1, kind }))
+        };
+        if let Some(error) = messages.iter().enumerate().find_map(media) {
+            return Err(error);
+        }
+        let result = self.render_contents(messages, options, generation_prompt);
+        let Err(Error::Chat(ChatError::Template { line, reason, .. })) = &result else { return result };
+        let plain = ChatOptions { now: options.now, ..ChatOptions::default() };
+        match self.render_as(&[Message::user("Hi")], &plain, true, None) {
+            Ok(_) => Err(Error::Chat(ChatError::Messages { line: *line, reason: reason.clone() })),
+            Err(_) => result,
+        }
+    }
+
+    /// As [`render_with_spans`](Self::render_with_spans), with the content that the template takes for none in the model's turns
+    /// without a content. transformers leaves it out, and gave none before its version 5; some templates take one of these alone,
+    /// and some a text alone.
+    fn render_contents(
+        &self,
+        messages: &[Message],
+        options: &ChatOptions,
+        generation_prompt: bool,
+    ) -> Result<RenderedChat> {
+        let (none, empty) = (Json::Null, Json::from(""));
+        let contents = match messages.iter().any(Message::is_without_content) {
+            false => vec![None],
+            true if asks_for_none(self.source) => vec![Some(&none), None, Some(&empty)],
+            true => vec![None, Some(&none), Some(&empty)],
+        };
+        let mut failed = None;
+        for absent in contents {
+            match self.render_as(messages, options, generation_prompt, absent) {
+                Err(error @ Error::Chat(ChatError::Template { .. })) => failed = failed.or(Some(error)),
+                result => return result,
+            }
+        }
+        Err(failed.unwrap_or_else(|| self.failed("it was not rendered")))
+    }
+
+    /// The text with `absent` for the content of the model's turns that have none.
+    fn render_as(
+        &self,
+        messages: &[Message],
+        options: &ChatOptions,
+        generation_prompt: bool,
+        absent: Option<&Json>,
+    ) -> Result<RenderedChat> {
+        let messages: Vec<Json> = messages.iter().map(|message| message.object(absent).into()).collect();
+        let tokens = self.tokens.iter().map(|(name, text)| (name.as_str(), Value::from(marks::own(text))));
+        let mut context: BTreeMap<&str, Value> = tokens.collect();
+        for (name, text) in [("bos_token", self.bos), ("eos_token", self.eos)] {
+            context.extend(text.map(|text| (name, Value::from(marks::own(text)))));
+        }
+        let mut bytes = 0;
+        let mut given = |mut value: Json, role: bool| {
+            let text = value.to_string();
+            bytes += text.len();
+            if let Cow::Owned(_) = marks::given(&text) {
+                give(&mut value);
+            }
+            if role
+                && let Some(Json::String(role)) = value.get_mut("role")
+                && ROLES.contains(&role.as_str())
+            {
+                *role = marks::own(role);
+            }
+            Value::from(Serde(value))
+        };
+        context.extend([
+            ("messages", messages.into_iter().map(|message| given(message, true)).collect()),
+            ("tools", given(options.tools.clone().into(), false)),
+            ("documents", Value::from(())),
+            ("add_generation_prompt", Value::from(generation_prompt)),
+        ]);
+        context.extend(options.variables.iter().map(|(name, value)| (name.as_str(), given(value.clone(), false))));
+        let (text, spans) = limits::on_a_deep_stack(|| self.write(context, bytes, options.now))
+            .map_err(|source| Error::io(&self.place.file, source))?
+            .unwrap_or_else(|_| Err(self.failed("the template engine has a fault that this template shows")))?;
+        // A history may be written twice: as it is, and as what was thought.
+        let limit = 2 * bytes + ADDED_BYTES;
+        if text.len() > limit {
+            return Err(self.beyond("bytes of text", limit as u64));
+        }
+        let whole = 0..text.len();
+        let template_spans = if options.trust_special_tokens { vec![whole] } else { spans };
+        Ok(RenderedChat { text, template_spans })
+    }
+
+    /// The text with `context`, whose JSON has `given` bytes, and what of it is the template's.
+    fn write(
+        &self,
+        context: BTreeMap<&str, Value>,
+        given: usize,
+        now: Option<LocalTime>,
+    ) -> Result<(String, Vec<Range<usize>>)> {
+        let budget = Arc::new(Budget::for_bytes(given + self.source.len()));
+        let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
+        let syntax = syntax.map_err(|error| self.failure(&error))?;
+        let source = without_generation_marks(self.source);
+        rewrite::check(&source, &syntax).map_err(|error| self.failure(&error))?;
+        let environment = environment(now, &budget);
+        let mut text = String::new();
+        let context = Value::from_pairs(context);
+        let rendered = rewrite::compile(&source, &syntax).and_then(|compiled| {
+            budget.weigh(&context)?;
+            let mut output = make_string_output(&mut text);
+            let plain = AutoEscape::None;
+            eval(&environment, &compiled.instructions, context, &compiled.blocks, &mut output, plain).map(drop)
+        });
+        rendered.map_err(|error| self.failure(&error))?;
+        Ok(marks::finished(&text))
+    }
+
+    fn failed(&self, reason: &str) -> Error {
+        Error::Chat(ChatError::Template { place: self.place.clone(), line: None, reason: reason.to_owned() })
+    }
+
+    fn beyond(&self, what: &'static str, limit: u64) -> Error {
+        Error::Chat(ChatError::Limit { place: self.place.clone(), what, limit })
+    }
+
+    /// The typed error behind one of the engine's.
+    fn failure(&self, error: &minijinja::Error) -> Error {
+        let (mut reason, mut line) = (String::new(), None);
+        let mut cause: Option<&dyn std::error::Error> = Some(error);
+        while let Some(error) = cause {
+            if let Some(raised) = error.downcast_ref::<Raised>() {
+                return Error::Chat(ChatError::Refused { message: raised.0.clone() });
+            }
+            if let Some(exceeded) = error.downcast_ref::<Exceeded>() {
+                return self.beyond(exceeded.what, exceeded.limit);
+            }
+            let separator = if reason.is_empty() { "" } else { ": " };
+            // Writing to a string does not fail.
+            let _ = match error.downcast_ref::<minijinja::Error>() {
+                Some(error) if error.kind() == ErrorKind::OutOfFuel => {
+                    return self.beyond("instructions", limits::FUEL);
+                }
+                Some(error) => {
+                    // The innermost one tells where: the outer ones call it.
+                    line = error.line().or(line);
+                    let detail = error.detail().map(|detail| format!(": {detail}")).unwrap_or_default();
+                    write!(reason, "{separator}{}{detail}", error.kind())
+                }
+                None => write!(reason, "{separator}{error}"),
+            };
+            cause = error.source();
+        }
+        let reason = marks::plain(&reason).into_owned();
+        Error::Chat(ChatError::Template { place: self.place.clone(), line, reason })
+    }
+}
+
+/// Moves the private characters of `value` out of the way of marks.
+fn give(value: &mut Json) {
+    match value {
+        Json::String(text) => *text = marks::given(text).into_owned(),
+        Json::Array(items) => items.iter_mut().for_each(give),
+        Json::Object(map) => {
+            let pairs = std::mem::take(map).into_iter().map(|(key, mut item)| {
+                give(&mut item);
+                (marks::given(&key).into_owned(), item)
+            });
+            map.extend(pairs);
+        }
+        Json::Null | Json::Bool(_) | Json::Number(_) => {}
+    }
+}
+
+/// Whether a template asks if a content is none: `message['content'] is not none`, `content == none`.
+fn asks_for_none(source: &str) -> bool {
+    const TESTS: [&str; 4] = ["is none", "is not none", "== none", "!= none"];
+    let behind = source.match_indices("content").map(|(at, name)| &source[at + name.len()..]);
+    behind.into_iter().any(|rest| {
+        let rest = rest.trim_start_matches(|c: char| c.is_whitespace() || "'\"])".contains(c));
+        TESTS.iter().any(|test| rest.get(..test.len()).is_some_and(|start| start.eq_ignore_ascii_case(test)))
+    })
+}
+
+/// What a template says by `raise_exception`.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Raised(String);
+
+/// The environment of transformers' `_compile_jinja_template`.
+fn environment(now: Option<LocalTime>, budget: &Arc<Budget>) -> Environment<'static> {
+    let mut environment = Environment::empty();
+    environment.set_fuel(Some(limits::FUEL));
+    let by = Arc::clone(budget);
+    environment.set_unknown_method_callback(move |_, value, method, args| methods::call(&by, value, method, args));
+    let by = Arc::clone(budget);
+    environment.set_formatter(move |out: &mut Output, _: &mut State, value: &Value| {
+        let text = python::text(value, &by)?;
+        out.write_str(&text).map_err(minijinja::Error::from)
+    });
+    filters::add(&mut environment, budget);
+    operators::add(&mut environment, budget);
+    let by = Arc::clone(budget);
+    environment.add_function("raise_exception", move |message: &Value| -> Result<Value, minijinja::Error> {
+        let raised = Raised(marks::plain(&python::text(message, &by)?).into_owned());
+        Err(minijinja::Error::new(ErrorKind::InvalidOperation, "raise_exception").with_source(raised))
+    });
+    let by = Arc::clone(budget);
+    environment.add_function("strftime_now", move |format: &str| -> Result<String, minijinja::Error> {
+        by.spend_text(format.len())?;
+        let text = now.unwrap_or_else(LocalTime::now).format(&marks::bare(format));
+        let text = text
+            .map_err(|error| minijinja::Error::new(ErrorKind::InvalidOperation, "strftime_now").with_source(error))?;
+        by.spend_text(text.len())?;
+        Ok(text)
+    });
+    environment
+}
+
+/// `{% generation %}` marks what the model said for training and renders as its content.
+fn without_generation_marks(source: &str) -> String {
+    let mut text = String::with_capacity(source.len());
+    let mut rest = source;
+    while let Some(at) = rest.find("{%") {
+        let (before, block) = rest.split_at(at);
+        text.push_str(before);
+        // `{%}` opens a block and does not close it.
+        let Some(end) = block[2..].find("%}") else {
+            rest = block;
+            break;
+        };
+        let (block, after) = block.split_at(2 + end);
+        let words = block[2..].trim_matches(|c: char| c.is_whitespace() || matches!(c, '-' | '+'));
+        match words {
+            "generation" => text.push_str(&block.replacen("generation", "if true", 1)),
+            "endgeneration" => text.push_str(&block.replacen("endgeneration", "endif", 1)),
+            _ => text.push_str(block),
+        }
+        rest = after;
+    }
+    text.push_str(rest);
+    text
+}
+
+#[cfg(test)]
+mod tests;

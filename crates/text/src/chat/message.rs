@@ -1,0 +1,227 @@
+//! What a conversation is made of: turns, and what a template is given beside them.
+
+use super::time::LocalTime;
+use crate::tools::ToolCall;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+/// One turn of a conversation. As JSON it is what transformers and the OpenAI API take:
+/// `{"role": "user", "content": "Hi"}`, with [`fields`](Self::fields) beside these two. A content that is a list of parts,
+/// `[{"type": "text", "text": "Hi"}]`, is the field `content`, and the template decides what it reads of it. Parts that are
+/// no text, such as images, are refused where the prompt is made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Stored", into = "Stored")]
+#[must_use]
+#[non_exhaustive]
+pub struct Message {
+    /// Who speaks: `system`, `user`, `assistant`, `tool`, or another role that the template knows.
+    pub role: String,
+    /// What is said; `None` for a turn that only calls tools. A template that asks whether there is a content is told that there
+    /// is none; one that cannot do without is given an empty one.
+    pub content: Option<String>,
+    /// What else the template reads of a turn, such as `tool_calls` or `reasoning_content`. A `null` is as good as
+    /// absent, as in transformers.
+    pub fields: Map<String, Value>,
+}
+
+/// A [`Message`] as JSON.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    role: String,
+    #[serde(default)]
+    content: Option<Content>,
+    #[serde(flatten)]
+    fields: Map<String, Value>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(untagged, expecting = "a content that is a text or a list of parts")]
+enum Content {
+    Text(String),
+    Parts(Vec<Value>),
+}
+
+impl From<Stored> for Message {
+    fn from(Stored { role, content, mut fields }: Stored) -> Message {
+        let content = match content {
+            Some(Content::Text(text)) => Some(text),
+            Some(Content::Parts(parts)) => {
+                fields.insert(CONTENT.into(), Value::Array(parts));
+                None
+            }
+            None => None,
+        };
+        Message { role, content, fields }
+    }
+}
+
+impl From<Message> for Stored {
+    fn from(Message { role, content, mut fields }: Message) -> Stored {
+        let content = match (fields.remove(CONTENT), content) {
+            (Some(Value::Array(parts)), _) => Some(Content::Parts(parts)),
+            (_, text) => text.map(Content::Text),
+        };
+        Stored { role, content, fields }
+    }
+}
+
+const CONTENT: &str = "content";
+
+/// Kinds of parts that are no text, by the `type` that transformers and the OpenAI API give them, or by a key of that name.
+const MEDIA: &[&str] = &[
+    "image",
+    "image_url",
+    "input_image",
+    "audio",
+    "audio_url",
+    "input_audio",
+    "video",
+    "video_url",
+    "file",
+    "input_file",
+];
+
+/// The kind of a part of a content, where it has something that is no text.
+pub fn media(part: &Value) -> Option<&'static str> {
+    let is = |kind: &str| {
+        part.get("type").and_then(Value::as_str) == Some(kind) || part.get(kind).is_some_and(|value| !value.is_null())
+    };
+    MEDIA.iter().copied().find(|kind| is(kind))
+}
+
+impl Message {
+    /// What `role` says.
+    pub fn new(role: impl Into<String>, content: impl Into<String>) -> Message {
+        Message { role: role.into(), content: Some(content.into()), fields: Map::new() }
+    }
+
+    /// What the model is told to be.
+    pub fn system(content: impl Into<String>) -> Message {
+        Message::new("system", content)
+    }
+
+    /// What the user says.
+    pub fn user(content: impl Into<String>) -> Message {
+        Message::new("user", content)
+    }
+
+    /// What the model said.
+    pub fn assistant(content: impl Into<String>) -> Message {
+        Message::new("assistant", content)
+    }
+
+    /// What the model asked of tools: a list of `{"type": "function", "function": {"name": .., "arguments": ..}}`.
+    pub fn tool_calls(calls: impl Into<Value>) -> Message {
+        let message = Message { role: "assistant".into(), content: None, fields: Map::new() };
+        message.field("tool_calls", calls)
+    }
+
+    /// The calls of tools that a model made, and no content.
+    pub fn calls(calls: &[ToolCall]) -> Message {
+        // Maps with names for keys are always JSON.
+        Message::tool_calls(serde_json::to_value(calls).unwrap_or_default())
+    }
+
+    /// What the tool of `call` answered.
+    pub fn tool_result(call: &ToolCall, content: impl Into<String>) -> Message {
+        Message::tool(content).field("name", call.name.as_str()).field("tool_call_id", call.id.as_str())
+    }
+
+    /// What a tool answered.
+    pub fn tool(content: impl Into<String>) -> Message {
+        Message::new("tool", content)
+    }
+
+    /// With the field `name`.
+    pub fn field(mut self, name: impl Into<String>, value: impl Into<Value>) -> Message {
+        self.fields.insert(name.into(), value.into());
+        self
+    }
+
+    /// The kind of the first part of its content that is no text, or is not a text alone.
+    pub(super) fn media(&self) -> Option<&'static str> {
+        self.fields.get(CONTENT)?.as_array()?.iter().find_map(media)
+    }
+
+    /// Whether it is the model's and has no content, as those that only call tools.
+    pub(super) fn is_without_content(&self) -> bool {
+        let is_models = matches!(&*self.role, "assistant" | "model");
+        is_models && self.content.is_none() && self.fields.get(CONTENT).is_none_or(Value::is_null)
+    }
+
+    /// The object that a template sees, by the rules of transformers (`apply_chat_template`): no field is null, and what
+    /// was thought goes by every name that templates know it by (`_alias_reasoning_fields`). Where the model's has no content,
+    /// it has `absent`.
+    pub(super) fn object(&self, absent: Option<&Value>) -> Map<String, Value> {
+        let given = |name: &str| self.fields.get(name).filter(|value| !value.is_null());
+        let thought = ["reasoning_content", "thinking", "reasoning"].into_iter().find_map(given);
+        let mut object = Map::new();
+        object.extend(thought.map(|thought| ("thinking".into(), thought.clone())));
+        object.insert("role".into(), self.role.as_str().into());
+        object.extend(self.content.as_deref().map(|content| (CONTENT.into(), content.into())));
+        object.extend(absent.filter(|_| self.is_without_content()).map(|absent| (CONTENT.into(), absent.clone())));
+        object.extend(self.fields.iter().filter(|(_, value)| !value.is_null()).map(|(k, v)| (k.clone(), v.clone())));
+        object.extend(thought.map(|thought| ("reasoning_content".into(), thought.clone())));
+        object
+    }
+}
+
+/// What the user says.
+impl From<&str> for Message {
+    fn from(content: &str) -> Message {
+        Message::user(content)
+    }
+}
+
+/// What a template is given beside the messages, and which template it is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[must_use]
+#[non_exhaustive]
+pub struct ChatOptions {
+    /// Variables by name, such as `enable_thinking`; they go before the template's own.
+    pub variables: BTreeMap<String, Value>,
+    /// The tools that the model may call, each as its JSON schema.
+    pub tools: Option<Vec<Value>>,
+    /// The template's name. Without one it is `tool_use` where there are tools and the model has a template of that
+    /// name, else `default`.
+    pub template: Option<String>,
+    /// The local date and time that `strftime_now` tells; the machine's when absent.
+    pub now: Option<LocalTime>,
+    /// Whether special tokens that are spelled in messages, tools or variables become these tokens, as in transformers.
+    /// Off, they stay text, and only what the template writes itself becomes one.
+    pub trust_special_tokens: bool,
+}
+
+impl ChatOptions {
+    /// With the variable `name`.
+    pub fn variable(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
+        self.variables.insert(name.into(), value.into());
+        self
+    }
+
+    /// With one more tool: `{"type": "function", "function": {"name": .., "description": .., "parameters": ..}}`.
+    pub fn tool(mut self, schema: impl Into<Value>) -> Self {
+        self.tools.get_or_insert_default().push(schema.into());
+        self
+    }
+
+    /// With the template of this name.
+    pub fn template(mut self, name: impl Into<String>) -> Self {
+        self.template = Some(name.into());
+        self
+    }
+
+    /// With special tokens made of what messages, tools and variables spell, or not.
+    pub fn trust_special_tokens(mut self, trust: bool) -> Self {
+        self.trust_special_tokens = trust;
+        self
+    }
+
+    /// With the date and time that `strftime_now` tells.
+    pub fn now(mut self, now: LocalTime) -> Self {
+        self.now = Some(now);
+        self
+    }
+}

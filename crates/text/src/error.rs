@@ -1,0 +1,135 @@
+//! What can go wrong with tokenizers, chat templates, grammars and calls of tools.
+
+mod chat;
+mod encode;
+mod grammar;
+mod tool;
+
+use model_factory_dtypes::memory::OutOfMemory;
+use model_factory_format::Cancelled;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+pub use chat::ChatError;
+pub use encode::EncodeError;
+pub use grammar::GrammarError;
+pub use tool::ToolError;
+
+/// A result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Everything that stops work on texts. `Debug` writes what `Display` does.
+#[derive(Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The files are not what they must be.
+    #[error(transparent)]
+    Files(Arc<model_factory_format::Error>),
+    /// The description of the tokenizer does not make a tokenizer.
+    #[error("{}: the tokenizer is damaged: {reason}", file.display())]
+    Tokenizer {
+        /// The file that describes it.
+        file: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A text could not be turned into ids.
+    #[error("the text cannot be turned into ids: {0}")]
+    Encode(#[from] EncodeError),
+    /// Messages could not be turned into a text.
+    #[error(transparent)]
+    Chat(#[from] ChatError),
+    /// No answer can be held to a grammar, or this one did not come to its end.
+    #[error(transparent)]
+    Grammar(Box<GrammarError>),
+    /// The answer cannot call tools as asked.
+    #[error(transparent)]
+    Tool(Box<ToolError>),
+    /// A text that ends a generation is empty.
+    #[error("stop string {index} is empty, expected at least one character")]
+    EmptyStopString {
+        /// Its index among the stop strings, from 0.
+        index: usize,
+    },
+    /// The system refuses memory.
+    #[error(
+        "out of memory: the system refuses {bytes} bytes for {what}; free some, or load with a smaller context or a lower memory limit"
+    )]
+    OutOfMemory {
+        /// What was being reserved.
+        what: &'static str,
+        /// Its bytes.
+        bytes: usize,
+    },
+    /// The caller's `CancellationToken` was cancelled.
+    #[error("cancelled by the caller")]
+    Cancelled,
+    /// The operating system refused.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: Arc<std::io::Error>,
+    },
+    /// A fault of this library.
+    #[error("internal error: {0}")]
+    Internal(String),
+}
+
+impl Error {
+    /// The exit code of the contract.
+    pub fn code(&self) -> u8 {
+        match self {
+            Error::Files(error) => error.exit_code(),
+            Error::Tokenizer { .. } => 10,
+            Error::Chat(error) => error.code(),
+            Error::Grammar(error) if matches!(**error, GrammarError::Memory { .. }) => 14,
+            Error::OutOfMemory { .. } => 14,
+            Error::Grammar(_) | Error::Tool(_) | Error::EmptyStopString { .. } => 2,
+            Error::Encode(_) | Error::Cancelled | Error::Io { .. } | Error::Internal(_) => 1,
+        }
+    }
+
+    /// An [`Error::Io`] at `path`.
+    pub(crate) fn io(path: impl Into<PathBuf>, source: std::io::Error) -> Error {
+        Error::Io { path: path.into(), source: Arc::new(source) }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl From<model_factory_format::Error> for Error {
+    fn from(error: model_factory_format::Error) -> Self {
+        Error::Files(Arc::new(error))
+    }
+}
+
+impl From<GrammarError> for Error {
+    fn from(error: GrammarError) -> Error {
+        Error::Grammar(Box::new(error))
+    }
+}
+
+impl From<ToolError> for Error {
+    fn from(error: ToolError) -> Self {
+        Error::Tool(Box::new(error))
+    }
+}
+
+impl From<OutOfMemory> for Error {
+    fn from(OutOfMemory { what, bytes }: OutOfMemory) -> Self {
+        Error::OutOfMemory { what, bytes }
+    }
+}
+
+impl From<Cancelled> for Error {
+    fn from(_: Cancelled) -> Error {
+        Error::Cancelled
+    }
+}

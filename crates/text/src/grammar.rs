@@ -1,0 +1,258 @@
+//! What an answer must be -> a parser that tells which tokens may come next.
+//!
+//! The parser is llguidance's: an Earley parser over a lexer of lazily computed derivatives, and the trie of a vocabulary.
+
+mod breadth;
+mod budget;
+mod compile;
+mod copies;
+mod kept;
+mod numbers;
+mod rewrite;
+mod schema;
+
+pub use compile::Grammars;
+pub use kept::GRAMMAR_MEMORY;
+pub(crate) use kept::{ANSWER_BYTES, GrammarShare, bytes};
+pub(crate) use numbers::Numbers;
+pub(crate) use schema::closed;
+
+use crate::error::{GrammarError, Result};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// Bytes that a JSON schema or a Lark grammar may have.
+const GRAMMAR_BYTES: usize = 1 << 20;
+
+/// Bytes that a regular expression may have.
+const REGEX_BYTES: usize = 64 << 10;
+
+/// Brackets of a regular expression or a Lark grammar that may be open at once.
+const NESTED: usize = 128;
+
+/// Rules and terminals of a Lark grammar, counted by their colons: they are compiled one within the other.
+const DEFINITIONS: usize = 1000;
+
+/// Readings of an answer that the parser follows at once. Ten times as many are looked at for one token.
+const READINGS: usize = 10_000;
+
+/// Texts that may be chosen among, and their bytes together.
+const CHOICES: usize = 10_000;
+const CHOICE_BYTES: usize = 1 << 20;
+
+/// What an answer must be: a value of a JSON schema, a match of a regular expression or of a Lark grammar, or one of some
+/// texts. Clones are cheap, and share what is compiled: a model compiles a grammar once, and keeps those used last.
+///
+/// As JSON it is `{"json_schema": {..}}`, `{"regex": ".."}`, `{"lark": ".."}` or `{"choice": ["..", ".."]}`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(from = "Source", into = "Source")]
+pub struct Grammar(Arc<Source>);
+
+/// What a grammar is written as.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Source {
+    JsonSchema(Value),
+    Regex(String),
+    Lark(String),
+    Choice(Vec<String>),
+    /// Calls of tools, in Lark with the schemas of their arguments in it.
+    #[serde(skip)]
+    Calls {
+        lark: String,
+        schemas: Vec<(String, Value)>,
+    },
+}
+
+impl Grammar {
+    /// A value of this JSON schema (draft 2020-12; an older draft where its `$schema` says so). Between its parts there may be a
+    /// blank, or a line end with an indentation of up to 24 blanks or 8 tabs. Properties come in the order of the schema.
+    pub fn json_schema(schema: impl Into<Value>) -> Grammar {
+        Grammar(Arc::new(Source::JsonSchema(schema.into())))
+    }
+
+    /// A value of the schema of `T`, in which objects have no other properties than its own, and integers the range of their type
+    /// where a schema says its name alone (`uint32`): of 64 bits those up to 9 * 10^18.
+    pub fn json<T: JsonSchema>() -> Grammar {
+        Grammar::json_schema(schema::of::<T>())
+    }
+
+    /// A text that this regular expression matches as a whole, in the syntax of the crate `regex`; there is no looking around,
+    /// and repetitions are greedy.
+    pub fn regex(regex: impl Into<String>) -> Grammar {
+        Grammar(Arc::new(Source::Regex(regex.into())))
+    }
+
+    /// A text of this context-free grammar, in llguidance's variant of Lark's syntax, from its rule `start` on.
+    pub fn lark(grammar: impl Into<String>) -> Grammar {
+        Grammar(Arc::new(Source::Lark(grammar.into())))
+    }
+
+    /// One of these texts.
+    pub fn choice<S: AsRef<str>>(texts: &[S]) -> Grammar {
+        Grammar(Arc::new(Source::Choice(texts.iter().map(|text| text.as_ref().to_owned()).collect())))
+    }
+
+    /// Calls of tools in the Lark `lark`, which has those of `schemas`, each with the name of its tool, by
+    /// [`embedded`](Self::embedded).
+    pub(crate) fn calls(lark: String, schemas: Vec<(String, Value)>) -> Grammar {
+        Grammar(Arc::new(Source::Calls { lark, schemas }))
+    }
+
+    /// A value of `schema` in Lark.
+    pub(crate) fn embedded(schema: &Value) -> String {
+        format!("%json {}", compile::with_blanks(schema))
+    }
+
+    /// It in Lark, as a part of an expression; `None` for what has a syntax of its own or allows no value.
+    pub(crate) fn in_lark(&self) -> Option<String> {
+        match &*self.0 {
+            Source::JsonSchema(Value::Bool(false)) | Source::Regex(_) | Source::Lark(_) | Source::Calls { .. } => None,
+            Source::JsonSchema(schema) => Some(Grammar::embedded(schema)),
+            Source::Choice(texts) => {
+                let texts: Vec<String> = texts.iter().map(|text| Value::from(text.as_str()).to_string()).collect();
+                Some(format!("({})", texts.join(" | ")))
+            }
+        }
+    }
+
+    /// Its JSON schema, where it is one.
+    pub(crate) fn schema(&self) -> Option<&Value> {
+        match &*self.0 {
+            Source::JsonSchema(schema) => Some(schema),
+            _ => None,
+        }
+    }
+
+    /// Whether it has numbers of JSON, of any length.
+    pub(crate) fn has_json(&self) -> bool {
+        match &*self.0 {
+            Source::JsonSchema(_) => true,
+            Source::Calls { lark, .. } => lark.contains("%json"),
+            _ => false,
+        }
+    }
+
+    /// Whether it may be large enough to be compiled, and a JSON schema has no keyword that is not supported. It is compiled
+    /// when a generation begins (`Model::compile` does so ahead).
+    ///
+    /// # Errors
+    /// `Grammar`, with the place.
+    pub fn check(&self) -> Result<()> {
+        match &*self.0 {
+            Source::JsonSchema(schema) => schema::check(schema).and_then(|()| rewrite::check(schema))?,
+            Source::Regex(regex) => {
+                let what = "regular expression";
+                within(what, regex, REGEX_BYTES)?;
+                regex_syntax::ast::parse::Parser::new().parse(regex).map_err(|error| {
+                    let reason = format!("{}, at byte {}", error.kind(), error.span().start.offset);
+                    GrammarError::Malformed { what, reason }
+                })?;
+            }
+            Source::Lark(grammar) => {
+                let what = "Lark grammar";
+                within(what, grammar, GRAMMAR_BYTES)?;
+                let definitions = grammar.bytes().filter(|byte| *byte == b':').count();
+                if definitions > DEFINITIONS {
+                    let found = definitions;
+                    return Err(GrammarError::TooLarge { what, unit: "definitions", found, limit: DEFINITIONS }.into());
+                }
+                if let Some(reason) = beyond(grammar) {
+                    return Err(GrammarError::Malformed { what, reason: reason.into() }.into());
+                }
+            }
+            Source::Calls { lark, schemas } => {
+                let what = "schemas of the tools";
+                if lark.len() > GRAMMAR_BYTES {
+                    let found = lark.len();
+                    return Err(GrammarError::TooLarge { what, unit: "bytes", found, limit: GRAMMAR_BYTES }.into());
+                }
+                for (tool, schema) in schemas {
+                    schema::check(schema).and_then(|()| rewrite::check(schema)).map_err(|error| match error {
+                        GrammarError::Schema { place, reason } => {
+                            GrammarError::Schema { place: format!("{tool}{place}"), reason }
+                        }
+                        error => error,
+                    })?;
+                }
+            }
+            Source::Choice(texts) => {
+                let too_large = |unit, found, limit| GrammarError::TooLarge { what: "choice", unit, found, limit };
+                let bytes = texts.iter().map(String::len).sum();
+                if texts.is_empty() {
+                    return Err(GrammarError::EmptyChoice { index: None }.into());
+                } else if let Some(index) = texts.iter().position(String::is_empty) {
+                    return Err(GrammarError::EmptyChoice { index: Some(index) }.into());
+                } else if texts.len() > CHOICES {
+                    return Err(too_large("texts", texts.len(), CHOICES).into());
+                } else if bytes > CHOICE_BYTES {
+                    return Err(too_large("bytes", bytes, CHOICE_BYTES).into());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What of llguidance's Lark is not taken, where `grammar` has it.
+fn beyond(grammar: &str) -> Option<&'static str> {
+    let has = |name| {
+        let attributes = grammar.lines().filter_map(|line| line.split_once(':')?.0.split_once('['));
+        attributes.into_iter().any(|(_, attributes)| attributes.contains(name))
+    };
+    match () {
+        () if grammar.contains("%json") => Some("%json is not supported; take a grammar of a JSON schema in its place"),
+        () if has("stop") => Some("the attribute stop is not supported; take suffix, which is part of the answer"),
+        () if has("temperature") => {
+            Some("the attribute temperature is not supported; it is an option of the generation")
+        }
+        () => None,
+    }
+}
+
+/// Whether `text` has at most `limit` bytes and no more than [`NESTED`] open brackets anywhere, quoted ones counted too.
+fn within(what: &'static str, text: &str, limit: usize) -> Result<(), GrammarError> {
+    if text.len() > limit {
+        return Err(GrammarError::TooLarge { what, unit: "bytes", found: text.len(), limit });
+    }
+    let mut open = 0_usize;
+    for byte in text.bytes() {
+        match byte {
+            b'(' | b'[' | b'{' => open += 1,
+            b')' | b']' | b'}' => open = open.saturating_sub(1),
+            _ => {}
+        }
+        if open > NESTED {
+            return Err(GrammarError::TooLarge { what, unit: "nested brackets", found: open, limit: NESTED });
+        }
+    }
+    Ok(())
+}
+
+/// Schemas whose properties are in another order are others: values have that order.
+impl PartialEq for Grammar {
+    fn eq(&self, other: &Grammar) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+            || match (&*self.0, &*other.0) {
+                (Source::JsonSchema(a), Source::JsonSchema(b)) => {
+                    let in_order = |schema: &Value| schema.to_string();
+                    a == b && in_order(a) == in_order(b)
+                }
+                (a, b) => a == b,
+            }
+    }
+}
+
+impl From<Source> for Grammar {
+    fn from(source: Source) -> Grammar {
+        Grammar(Arc::new(source))
+    }
+}
+
+impl From<Grammar> for Source {
+    fn from(grammar: Grammar) -> Source {
+        Arc::unwrap_or_clone(grammar.0)
+    }
+}

@@ -1,0 +1,158 @@
+//! The memory of grammars: of those that are kept for the next request, and of the answers that are held to one.
+
+use super::budget::{Budget, Share};
+use super::{Grammar, Source};
+use crate::error::{GrammarError, Result};
+use llguidance::TokenParser;
+use serde_json::Value;
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Bytes that the grammars of a model may take together; the plan of a model counts them.
+pub const GRAMMAR_MEMORY: u64 = 256 << 20;
+
+/// Grammars that are kept, and their bytes together.
+const GRAMMARS: usize = 32;
+const KEPT_BYTES: u64 = GRAMMAR_MEMORY / 4;
+
+/// Bytes of what one answer is held to.
+pub(crate) const ANSWER_BYTES: u64 = GRAMMAR_MEMORY / 4;
+
+/// Bytes that a step of a lexer leaves in its tables, beyond those that they count themselves.
+const STEP_BYTES: u64 = 16;
+
+/// Bytes of a symbol of a compiled grammar: 15,000 to 90,000 symbols took 0.9 to 1.0 KB each.
+const SYMBOL_BYTES: u64 = 1000;
+
+/// Bytes of a value of a JSON schema beside its text.
+const VALUE_BYTES: u64 = 100;
+
+/// A grammar at its beginning.
+pub(super) struct Compiled {
+    parser: Mutex<TokenParser>,
+    /// Bytes of the tables of its lexer, of which each answer has its own.
+    own: u64,
+    /// With the grammar itself, which all of them share.
+    share: Share,
+}
+
+/// Grammars that are kept, those used last at the end, and the bytes that all grammars may take.
+#[derive(Debug)]
+pub(super) struct Kept {
+    list: Mutex<VecDeque<(Grammar, Arc<Compiled>)>>,
+    budget: Arc<Budget>,
+}
+
+/// The bytes that an answer takes for its grammar; given back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct GrammarShare {
+    share: Share,
+    kept: Arc<Kept>,
+    /// Counted as long as an answer is held to it, kept or not.
+    _compiled: Arc<Compiled>,
+}
+
+impl Kept {
+    pub(super) fn new() -> Arc<Kept> {
+        Arc::new(Kept { list: Mutex::default(), budget: Budget::new(GRAMMAR_MEMORY) })
+    }
+
+    /// `grammar` where it is kept, which is used last now.
+    pub(super) fn find(&self, grammar: &Grammar) -> Option<Arc<Compiled>> {
+        let mut list = self.list();
+        let index = list.iter().position(|(known, _)| known == grammar)?;
+        let (known, compiled) = list.remove(index)?;
+        list.push_back((known, Arc::clone(&compiled)));
+        Some(compiled)
+    }
+
+    /// Keeps `grammar`, whose parser of `symbols` stands at its beginning, where it is not too large for that.
+    ///
+    /// # Errors
+    /// `Grammar` where all grammars together would take too much.
+    pub(super) fn keep(&self, grammar: &Grammar, parser: TokenParser, symbols: u64) -> Result<Arc<Compiled>> {
+        let (mut share, own) = (self.budget.share(), bytes(&parser));
+        self.grow(&mut share, own + SYMBOL_BYTES * symbols + weight(grammar))?;
+        let compiled = Arc::new(Compiled { parser: Mutex::new(parser), own, share });
+        if compiled.share.bytes() <= KEPT_BYTES {
+            let mut list = self.list();
+            list.push_back((grammar.clone(), Arc::clone(&compiled)));
+            while list.len() > GRAMMARS || list.iter().map(|(_, kept)| kept.share.bytes()).sum::<u64>() > KEPT_BYTES {
+                list.pop_front();
+            }
+        }
+        Ok(compiled)
+    }
+
+    /// What holds an answer to `compiled`: a parser with a lexer of its own, so that what others read before changes
+    /// neither its steps nor their limits.
+    ///
+    /// # Errors
+    /// `Grammar` where all grammars together would take too much.
+    pub(super) fn begun(self: &Arc<Self>, compiled: Arc<Compiled>) -> Result<(TokenParser, GrammarShare)> {
+        let mut share = self.budget.share();
+        self.grow(&mut share, compiled.own)?;
+        let parser = compiled.parser.lock().unwrap_or_else(PoisonError::into_inner).deep_clone();
+        Ok((parser, GrammarShare { share, kept: Arc::clone(self), _compiled: compiled }))
+    }
+
+    /// Lets `share` have `bytes`, for which grammars that are kept make room.
+    fn grow(&self, share: &mut Share, bytes: u64) -> Result<()> {
+        while share.grow_to(bytes).is_err() {
+            if self.list().pop_front().is_none() {
+                return Err(GrammarError::Memory { bytes, limit: GRAMMAR_MEMORY }.into());
+            }
+        }
+        Ok(())
+    }
+
+    fn list(&self) -> MutexGuard<'_, VecDeque<(Grammar, Arc<Compiled>)>> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl GrammarShare {
+    /// Takes what is missing to `bytes`.
+    ///
+    /// # Errors
+    /// `Grammar` where all grammars together would take too much.
+    pub(crate) fn grow(&mut self, bytes: u64) -> Result<()> {
+        self.kept.grow(&mut self.share, bytes)
+    }
+}
+
+/// Bytes of the tables that `parser` has of its own.
+pub(crate) fn bytes(parser: &TokenParser) -> u64 {
+    let stats = parser.parser.lexer_stats();
+    stats.num_bytes as u64 + STEP_BYTES * stats.total_fuel_spent as u64
+}
+
+/// Bytes that `grammar` has as it was given.
+fn weight(grammar: &Grammar) -> u64 {
+    fn of(value: &Value) -> u64 {
+        VALUE_BYTES
+            + match value {
+                Value::String(text) => text.len() as u64,
+                Value::Array(list) => list.iter().map(of).sum(),
+                Value::Object(object) => {
+                    object.iter().map(|(key, value)| VALUE_BYTES + key.len() as u64 + of(value)).sum()
+                }
+                _ => 0,
+            }
+    }
+    match &*grammar.0 {
+        Source::JsonSchema(schema) => of(schema),
+        Source::Regex(text) | Source::Lark(text) => text.len() as u64,
+        Source::Choice(texts) => texts.iter().map(|text| VALUE_BYTES + text.len() as u64).sum(),
+        Source::Calls { lark, schemas, .. } => {
+            lark.len() as u64 + schemas.iter().map(|(name, schema)| name.len() as u64 + of(schema)).sum::<u64>()
+        }
+    }
+}
+
+impl fmt::Debug for Compiled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Compiled")
+    }
+}

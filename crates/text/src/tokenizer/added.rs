@@ -1,0 +1,285 @@
+//! Added tokens: found in a text as a whole, before the rest is normalized or behind that.
+
+use super::error::Encoded;
+use super::finder::Finder;
+use super::normalizer::Normalizer;
+use super::text::{Budget, push};
+use model_factory_format::tokenizer::AddedToken;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use unicode_normalization_alignments::char::is_combining_mark;
+
+/// Bytes that the texts of all added tokens may have together, those that a normalizer changes in both forms. A byte takes
+/// up to 13 in the automaton that finds them; published vocabularies have up to 6,500 added tokens of 100 kB.
+const ADDED_BYTES: usize = 4 << 20;
+
+/// The added tokens of a vocabulary.
+#[derive(Debug, Default)]
+pub(super) struct AddedTokens {
+    ids: HashMap<String, u32>,
+    texts: HashMap<u32, String>,
+    longest: usize,
+    /// Those found in a text as it is.
+    plain: AddedMatchers,
+    /// Those found in a normalized text, by their normalized texts.
+    normalized: AddedMatchers,
+    guarded: IdSet,
+}
+
+/// Ids that are no text: special tokens, and those that stand for marks such as `<think>`. A text of strangers becomes none.
+#[derive(Debug, Default)]
+pub(super) struct IdSet(Vec<bool>);
+
+impl IdSet {
+    #[inline]
+    pub(super) fn has(&self, id: u32) -> bool {
+        self.0.get(id as usize) == Some(&true)
+    }
+
+    fn insert(&mut self, id: u32) {
+        let len = self.0.len().max(id as usize + 1);
+        self.0.resize(len, false);
+        self.0[id as usize] = true;
+    }
+}
+
+/// Whether a token is a mark and no text: all that are special, and others that have a sign beside letters, digits and white
+/// space. Vocabularies have letters (`ö`), runs of spaces and line breaks as added tokens too, which are as good as pieces.
+fn is_mark(token: &AddedToken) -> bool {
+    token.special || has_signs(&token.content)
+}
+
+fn has_signs(text: &str) -> bool {
+    // Combining marks, joiners, apostrophes and hyphens are parts of words.
+    let in_word = |character: char| is_combining_mark(character) || "▁\u{200c}\u{200d}'’-".contains(character);
+    let sign = |character: char| !character.is_alphanumeric() && !character.is_whitespace() && !in_word(character);
+    text.chars().nth(1).is_some() && text.chars().any(sign)
+}
+
+/// A part of a text, and the added token that it is.
+pub(super) type AddedSpan = (Range<usize>, Option<u32>);
+
+/// What finds tokens: marks, where they may be, and texts everywhere.
+#[derive(Debug, Default)]
+struct AddedMatchers {
+    marks: AddedMatcher,
+    texts: AddedMatcher,
+}
+
+#[derive(Debug, Default)]
+struct AddedMatcher {
+    finder: Option<Finder>,
+    /// Those of its texts.
+    tokens: Vec<Flags>,
+}
+
+/// What is found with a token.
+#[derive(Clone, Copy, Debug)]
+struct Flags {
+    id: u32,
+    single_word: bool,
+    lstrip: bool,
+    rstrip: bool,
+    mark: bool,
+}
+
+impl AddedTokens {
+    /// Compiles `tokens`, of which each one's text is not empty.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub(super) fn new(tokens: Vec<AddedToken>, normalizer: &Normalizer) -> Result<AddedTokens, String> {
+        // Of two entries of one token the later counts, as in the tokenizers library.
+        let tokens: BTreeMap<u32, AddedToken> = tokens.into_iter().map(|token| (token.id, token)).collect();
+        let (mut plain, mut normalized, mut forms) = (Vec::new(), Vec::new(), HashMap::new());
+        let (mut added, mut bytes) = (AddedTokens::default(), 0);
+        for token in tokens.into_values() {
+            let mark = is_mark(&token);
+            let AddedToken { id, content, single_word, lstrip, rstrip, normalized: is_normalized, .. } = token;
+            let flags = Flags { id, single_word, lstrip, rstrip, mark };
+            if mark {
+                added.guarded.insert(id);
+            }
+            bytes += content.len();
+            if is_normalized {
+                let text = normalizer.apply(&content, &Budget::of(content.len()));
+                let text = text.map_err(|error| format!("added token {content:?}: {error}"))?.into_owned();
+                if text.is_empty() {
+                    return Err(format!("added token {content:?} is nothing once it is normalized"));
+                }
+                if let Some(other) = forms.insert(text.clone(), content.clone()) {
+                    return Err(format!(
+                        "added tokens {other:?} and {content:?} are the same once they are normalized"
+                    ));
+                }
+                bytes += if text == content { 0 } else { text.len() };
+                normalized.push((text, flags));
+            } else {
+                plain.push((content.clone(), flags));
+            }
+            if bytes > ADDED_BYTES {
+                return Err(format!("its added tokens have over {ADDED_BYTES} bytes of text, expected less"));
+            }
+            added.texts.insert(id, content.clone());
+            added.ids.insert(content, id);
+        }
+        let found = plain.iter().chain(&normalized);
+        added.longest = found.map(|(text, _): &(String, Flags)| text.len()).max().unwrap_or(0);
+        added.plain = AddedMatchers::new(plain);
+        added.normalized = AddedMatchers::new(normalized);
+        Ok(added)
+    }
+
+    pub(super) fn id(&self, text: &str) -> Option<u32> {
+        self.ids.get(text).copied()
+    }
+
+    pub(super) fn text(&self, id: u32) -> Option<&str> {
+        self.texts.get(&id).map(String::as_str)
+    }
+
+    /// Whether a token takes white space beside it along.
+    pub(super) fn strips(&self) -> bool {
+        let all = [&self.plain, &self.normalized].into_iter().flat_map(|found| [&found.marks, &found.texts]);
+        all.flat_map(|matcher| &matcher.tokens).any(|token| token.lstrip || token.rstrip)
+    }
+
+    /// Bytes of the longest text that is found.
+    pub(super) fn longest(&self) -> usize {
+        self.longest
+    }
+
+    /// Guards the token `id` of the vocabulary, which ends or begins a text, where it is no word.
+    pub(super) fn guard(&mut self, id: u32, text: &str) {
+        if has_signs(text) {
+            self.guarded.insert(id);
+        }
+    }
+
+    /// Ids that no text of strangers becomes.
+    pub(super) fn guarded(&self) -> &IdSet {
+        &self.guarded
+    }
+
+    /// Whether marks are looked for in normalized texts.
+    pub(super) fn has_normalized_marks(&self) -> bool {
+        self.normalized.marks.finder.is_some()
+    }
+
+    /// The tokens in `text` as it is, and what lies between them. Marks lie within one of the ranges `own`, which are in
+    /// ascending order and do not touch.
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
+    pub(super) fn in_text(&self, text: &str, own: &[Range<usize>]) -> Encoded<Vec<AddedSpan>> {
+        self.plain.segments(text, own)
+    }
+
+    /// As [`in_text`](Self::in_text), of a text that is normalized.
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
+    pub(super) fn in_normalized(&self, text: &str, own: &[Range<usize>]) -> Encoded<Vec<AddedSpan>> {
+        self.normalized.segments(text, own)
+    }
+}
+
+/// Where a token was found.
+#[derive(Clone, Copy)]
+struct Hit {
+    start: usize,
+    end: usize,
+    token: Flags,
+}
+
+/// The tokens of a matcher in the ranges of a text, one after another.
+struct Hits<'m> {
+    matcher: &'m AddedMatcher,
+    ranges: &'m [Range<usize>],
+    next: Option<Hit>,
+}
+
+impl Hits<'_> {
+    /// The leftmost and of these the longest one that begins at `from` or behind it, which is no less than before.
+    fn next(&mut self, text: &str, from: usize) -> Option<Hit> {
+        if self.next.is_some_and(|hit| hit.start >= from) {
+            return self.next;
+        }
+        let finder = self.matcher.finder.as_ref()?;
+        while let Some(range) = self.ranges.first() {
+            let start = range.start.max(from);
+            let hit = if start < range.end { finder.find(text.as_bytes(), start..range.end) } else { None };
+            if let Some((place, which)) = hit
+                && let Some(&token) = self.matcher.tokens.get(which)
+            {
+                self.next = Some(Hit { start: place.start, end: place.end, token });
+                return self.next;
+            }
+            self.ranges = &self.ranges[1..];
+        }
+        self.next = None;
+        None
+    }
+}
+
+impl AddedMatchers {
+    fn new(tokens: Vec<(String, Flags)>) -> AddedMatchers {
+        let (marks, texts) = tokens.into_iter().partition(|(_, token)| token.mark);
+        AddedMatchers { marks: AddedMatcher::new(marks), texts: AddedMatcher::new(texts) }
+    }
+
+    /// Leftmost first, and of these the longest; where that is no word of its own, none of what it covers.
+    fn segments(&self, text: &str, own: &[Range<usize>]) -> Encoded<Vec<AddedSpan>> {
+        let (mut segments, mut end, mut from) = (Vec::new(), 0, 0);
+        let whole = 0..text.len();
+        let mut marks = Hits { matcher: &self.marks, ranges: own, next: None };
+        let mut texts = Hits { matcher: &self.texts, ranges: std::slice::from_ref(&whole), next: None };
+        while let Some(hit) = first(marks.next(text, from), texts.next(text, from)) {
+            let Hit { start, end: stop, token } = hit;
+            from = stop;
+            let (before, after) = (&text[..start], &text[stop..]);
+            if token.single_word && (before.ends_with(is_word) || after.starts_with(is_word)) {
+                continue;
+            }
+            // White space that the token before took is not taken again.
+            let between = text.get(end..start).unwrap_or_default();
+            let start = if token.lstrip { end + between.trim_end().len() } else { start };
+            let stop = match token.rstrip {
+                true if stop <= end => end,
+                true => text.len() - after.trim_start().len(),
+                false => stop,
+            };
+            if end < start {
+                push(&mut segments, (end..start, None))?;
+            }
+            // A token of white space may have been taken whole.
+            if start < stop {
+                push(&mut segments, (start..stop, Some(token.id)))?;
+                end = stop;
+            }
+        }
+        if end < text.len() {
+            push(&mut segments, (end..text.len(), None))?;
+        }
+        Ok(segments)
+    }
+}
+
+/// The one that begins first, and of two that begin alike the longer one.
+fn first(one: Option<Hit>, other: Option<Hit>) -> Option<Hit> {
+    one.into_iter().chain(other).min_by_key(|hit| (hit.start, Reverse(hit.end)))
+}
+
+impl AddedMatcher {
+    fn new(tokens: Vec<(String, Flags)>) -> AddedMatcher {
+        let (texts, tokens): (Vec<String>, Vec<Flags>) = tokens.into_iter().unzip();
+        let finder = (!texts.is_empty()).then(|| Finder::new(&texts));
+        AddedMatcher { finder, tokens }
+    }
+}
+
+/// A character of a word, as the regex crate's `\w` and so the tokenizers library has it.
+fn is_word(character: char) -> bool {
+    regex_syntax::try_is_word_character(character).unwrap_or(false)
+}

@@ -1,0 +1,564 @@
+//! Regular expressions of a tokenizer, with the meaning that Oniguruma gives them: the engine of the tokenizers library
+//! in Python, and so of transformers.
+//!
+//! The engine here is a lazy DFA of regex-automata, stepped from each place of a text, and every step is counted: no pattern
+//! takes time or memory without bound. It does not look around; the one way in which published tokenizers do, at the end of
+//! their patterns, is done here. What Oniguruma reads in another way is translated or refused.
+
+use super::error::Encoded;
+use super::text::Budget;
+use crate::error::EncodeError;
+use regex_automata::hybrid::dfa::{Cache, DFA};
+use regex_automata::nfa::thompson::{self, WhichCaptures};
+use regex_automata::util::{pool::Pool, syntax};
+use regex_automata::{Anchored, Input};
+use regex_syntax::ParserBuilder;
+use regex_syntax::hir::{Hir, HirKind};
+use std::fmt;
+use std::ops::Range;
+
+/// Bytes of a pattern. The longest of those that GGUF vocabularies name has 559.
+const PATTERN_BYTES: usize = 4 << 10;
+
+/// Bytes of a compiled pattern; those that GGUF vocabularies name take up to 145 KiB.
+const COMPILED_BYTES: usize = 1 << 20;
+
+/// Bytes of the states that are kept for each thread that encodes.
+const CACHE_BYTES: usize = 2 << 20;
+
+/// Times that the states are thrown away before a search may be given up because it needs new ones for most bytes.
+const CLEARS: usize = 16;
+
+/// Bytes of a text for each new state, below which a search needs new ones for most.
+const BYTES_PER_STATE: usize = 10;
+
+/// The ends of patterns that match white space but for its last character where a word follows.
+const BEFORE_A_WORD: [(&str, Lone); 3] =
+    [(r"|\s+(?!\S)|\s+", Lone::Matches), (r"|\s+(?!\S)|\s", Lone::Matches), (r"|\s+(?!\S)", Lone::Passes)];
+
+/// What one character of white space before a word is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lone {
+    /// A match.
+    Matches,
+    /// None: the search goes on behind it.
+    Passes,
+}
+
+/// A compiled pattern.
+pub(super) struct Pattern {
+    source: String,
+    automaton: Automaton,
+    before_a_word: Option<BeforeAWord>,
+    /// Whether it can match between two characters.
+    may_be_empty: bool,
+}
+
+/// A pattern that ended with one of [`BEFORE_A_WORD`]: the automaton has `|\s+` in its place.
+struct BeforeAWord {
+    /// The branches before it.
+    branches: Automaton,
+    lone: Lone,
+}
+
+impl Pattern {
+    /// Compiles `source`.
+    ///
+    /// # Errors
+    /// What is wrong with it, or means something else to Oniguruma than here.
+    pub(super) fn new(source: &str) -> Result<Pattern, String> {
+        let refuse = |reason: String| format!("its pattern {:?} {reason}", shortened(source));
+        if source.len() > PATTERN_BYTES {
+            return Err(refuse(format!("has {} bytes, expected at most {PATTERN_BYTES}", source.len())));
+        }
+        let end = BEFORE_A_WORD.iter().find_map(|(end, lone)| Some((source.strip_suffix(end)?, *lone)));
+        let compile = |pattern: &str| Automaton::new(pattern).map_err(refuse);
+        let translated = translate(end.map_or(source, |(rest, _)| rest)).map_err(refuse)?;
+        let may_be_empty = check_repeats(&translated).map_err(refuse)?;
+        let (automaton, before_a_word) = match end {
+            None => (compile(&translated)?, None),
+            Some((_, lone)) => {
+                let branches = compile(&translated)?;
+                (compile(&format!(r"{translated}|\s+"))?, Some(BeforeAWord { branches, lone }))
+            }
+        };
+        Ok(Pattern { source: source.into(), automaton, before_a_word, may_be_empty })
+    }
+
+    /// Whether it can match between two characters.
+    pub(super) fn may_be_empty(&self) -> bool {
+        self.may_be_empty
+    }
+
+    /// A pattern that matches `text` itself.
+    pub(super) fn literal(text: &str) -> Result<Pattern, String> {
+        Pattern::new(&regex_syntax::escape(text))
+    }
+
+    /// The pattern of the tokenizers library's Whitespace, which the regex crate reads.
+    ///
+    /// # Errors
+    /// None is known: the pattern is sound.
+    pub(super) fn words() -> Result<Pattern, String> {
+        let source = r"\w+|[^\w\s]+";
+        Ok(Pattern {
+            source: source.into(),
+            automaton: Automaton::new(source)?,
+            before_a_word: None,
+            may_be_empty: false,
+        })
+    }
+
+    /// Calls `found` with each match in `text`, from left to right, and takes the steps off the `budget`.
+    ///
+    /// # Errors
+    /// `Pattern` when it takes too many steps; those of `found`.
+    pub(super) fn find(
+        &self,
+        text: &str,
+        budget: &Budget,
+        mut found: impl FnMut(Range<usize>) -> Encoded<()>,
+    ) -> Encoded<()> {
+        let at = |automaton: &Automaton, from| {
+            let gave_up = |reason| EncodeError::Pattern { pattern: shortened(&self.source), reason };
+            automaton.match_at(text, from, budget).map_err(gave_up)
+        };
+        let (mut from, mut last_end) = (0, None);
+        while from <= text.len() {
+            let start = from;
+            from += text[start..].chars().next().map_or(1, char::len_utf8);
+            let Some(mut end) = at(&self.automaton, start)? else { continue };
+            if start == end {
+                // As in every engine: none where the match before ends.
+                if last_end == Some(end) {
+                    continue;
+                }
+            } else {
+                if let Some(BeforeAWord { branches, lone }) = &self.before_a_word
+                    && let Some(space) = last_space(text, start..end)
+                    && at(branches, start)?.is_none()
+                {
+                    match lone {
+                        _ if space > start => end = space,
+                        Lone::Matches => {}
+                        Lone::Passes => continue,
+                    }
+                }
+                from = end;
+            }
+            last_end = Some(end);
+            found(start..end)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pattern({:?})", self.source)
+    }
+}
+
+/// Where the last character of `blank` begins, if all of it is white space and a word follows.
+fn last_space(text: &str, blank: Range<usize>) -> Option<usize> {
+    let (matched, more) = (&text[blank.clone()], blank.end < text.len());
+    let last = matched.chars().next_back().filter(|last| more && last.is_whitespace())?;
+    matched.chars().all(char::is_whitespace).then(|| blank.end - last.len_utf8())
+}
+
+/// A lazy DFA, and the states that each thread has found.
+struct Automaton {
+    dfa: Box<DFA>,
+    caches: Pool<Cache, Box<dyn Fn() -> Cache + Send + Sync>>,
+}
+
+impl Automaton {
+    fn new(pattern: &str) -> Result<Automaton, String> {
+        // Oniguruma's `^` and `$` are at line ends too.
+        let dfa = DFA::builder()
+            .syntax(syntax::Config::new().multi_line(true))
+            .thompson(thompson::Config::new().nfa_size_limit(Some(COMPILED_BYTES)).which_captures(WhichCaptures::None))
+            .configure(
+                DFA::config()
+                    .cache_capacity(CACHE_BYTES)
+                    .minimum_cache_clear_count(Some(CLEARS))
+                    .minimum_bytes_per_state(Some(BYTES_PER_STATE)),
+            )
+            .build(pattern)
+            .map_err(|error| format!("cannot be read: {}", deepest(&error)))?;
+        let caches = Pool::new(Box::new({
+            let dfa = dfa.clone();
+            move || dfa.create_cache()
+        }) as Box<_>);
+        Ok(Automaton { dfa: Box::new(dfa), caches })
+    }
+
+    /// Where the match at `from` ends; takes a step off the `budget` for each byte that is looked at.
+    fn match_at(&self, text: &str, from: usize, budget: &Budget) -> Result<Option<usize>, String> {
+        let mut cache = self.caches.get();
+        let cache = &mut *cache;
+        let gave_up = |error: &dyn fmt::Display| error.to_string();
+        let input = Input::new(text).range(from..).anchored(Anchored::Yes);
+        let mut state = self.dfa.start_state_forward(cache, &input).map_err(|error| gave_up(&error))?;
+        let (mut end, mut seen) = (None, from);
+        cache.search_start(from);
+        for byte in &text.as_bytes()[from..] {
+            cache.search_update(seen);
+            state = self.dfa.next_state(cache, state, *byte).map_err(|error| gave_up(&error))?;
+            // A match is told one byte late.
+            if state.is_match() {
+                end = Some(seen);
+            } else if state.is_dead() {
+                break;
+            }
+            seen += 1;
+        }
+        cache.search_finish(seen);
+        if !budget.take_steps(seen - from + 1) {
+            return Err("it takes too many steps".into());
+        }
+        if state.is_dead() {
+            return Ok(end);
+        }
+        let last = self.dfa.next_eoi_state(cache, state).map_err(|error| gave_up(&error))?;
+        Ok(if last.is_match() { Some(text.len()) } else { end })
+    }
+}
+
+/// Refuses a repetition of what can be empty: Oniguruma ends it at the first that is, and others go on. Whether all of the
+/// pattern can be empty.
+fn check_repeats(pattern: &str) -> Result<bool, String> {
+    fn check(part: &Hir) -> Result<(), String> {
+        match part.kind() {
+            HirKind::Repetition(repeated) => {
+                if repeated.max != Some(1) && repeated.sub.properties().minimum_len() == Some(0) {
+                    return Err("repeats what can be empty".into());
+                }
+                check(&repeated.sub)
+            }
+            HirKind::Capture(group) => check(&group.sub),
+            HirKind::Concat(parts) | HirKind::Alternation(parts) => parts.iter().try_for_each(check),
+            _ => Ok(()),
+        }
+    }
+    let parsed = ParserBuilder::new().multi_line(true).build().parse(pattern);
+    let parsed = parsed.map_err(|error| format!("cannot be read: {}", deepest(&error)))?;
+    check(&parsed)?;
+    Ok(parsed.properties().minimum_len() == Some(0))
+}
+
+/// What an error of a library is about.
+fn deepest(error: &dyn std::error::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), deepest)
+}
+
+/// Letters that may be escaped: classes, properties, characters, and the text's ends.
+const ESCAPES: &str = "sSdDwWnrtfvaAz";
+
+/// Properties that are other characters to Oniguruma; general categories and scripts are the same.
+const POSIX: [&str; 14] = [
+    "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct", "space", "upper", "word",
+    "xdigit",
+];
+
+/// Letters that Oniguruma finds in one character too, where case counts for nothing (ß, ﬁ, ﬆ).
+const LIGATURES: [&str; 5] = ["ss", "ff", "fi", "fl", "st"];
+
+/// `pattern` as regex-automata reads it. Words are Oniguruma's: no zero-width joiners, and outside of a class six numbers of
+/// Latin-1 more.
+fn translate(pattern: &str) -> Result<String, String> {
+    let mut translated = String::with_capacity(pattern.len());
+    let (mut rest, mut classes) = (pattern, 0usize);
+    while let Some(first) = rest.chars().next() {
+        let mut taken = first.len_utf8();
+        if let Some(escaped) = rest.strip_prefix('\\').and_then(|rest| rest.chars().next()) {
+            taken += escaped.len_utf8();
+            let name = rest[taken..].strip_prefix('{').and_then(|rest| rest.split_once('}')).map(|(name, _)| name);
+            match (escaped, name) {
+                ('w', _) if classes == 0 => translated.push_str(r"[[\w²³¹¼½¾]&&[^\x{200C}\x{200D}]]"),
+                ('W', _) if classes == 0 => translated.push_str(r"[[\W\x{200C}\x{200D}]&&[^²³¹¼½¾]]"),
+                ('w', _) => translated.push_str(r"[\w&&[^\x{200C}\x{200D}]]"),
+                ('W', _) => translated.push_str(r"[\W\x{200C}\x{200D}]"),
+                ('p' | 'P', Some(name)) if is_property(name) => {
+                    taken += name.len() + 2;
+                    translated.push_str(&rest[..taken]);
+                }
+                ('x' | 'u', Some(name)) => {
+                    taken += name.len() + 2;
+                    translated.push_str(&rest[..taken]);
+                }
+                ('p' | 'P', _) => {
+                    return Err(format!(
+                        "has \\{escaped} without a general category or a script, as in \\{escaped}{{L}}"
+                    ));
+                }
+                _ if escaped.is_ascii_alphanumeric() && !ESCAPES.contains(escaped) => {
+                    return Err(format!(
+                        "has \\{escaped}, expected one of {ESCAPES} or braces where a letter is escaped"
+                    ));
+                }
+                _ => translated.push_str(&rest[..taken]),
+            }
+        } else if classes == 0 && rest.starts_with("(?i:") {
+            taken =
+                either_case(rest).ok_or("has (?i: with more than letters of ASCII, ', | and [], or with a ligature")?;
+            translated.push_str(&rest[..taken]);
+        } else {
+            let refused: &[&'static str] = match classes {
+                0 if rest.starts_with("(?:") => &[],
+                0 => &["(?=", "(?!", "(?<", "(?>", "(?", "++", "*+", "?+", "}?", "{,", "^", "[]", "[^]"],
+                _ => &["[:", "--", "~~", "[]", "[^]"],
+            };
+            let refused = refused.iter().find(|refused| rest.starts_with(**refused)).copied();
+            let blank = || (classes == 0 && first == '{').then(|| rest.split('}').next()).flatten();
+            if let Some(refused) = refused.or_else(|| blank().filter(|count| count.contains(' '))) {
+                return Err(format!(
+                    "has {refused}, which no known tokenizer has; a pattern may look ahead at its end, as |\\s+(?!\\S)|\\s+"
+                ));
+            }
+            match first {
+                '[' => classes += 1,
+                ']' => classes = classes.saturating_sub(1),
+                _ => {}
+            }
+            translated.push(first);
+        }
+        rest = &rest[taken..];
+    }
+    Ok(translated)
+}
+
+/// Whether `name` is one of a general category or a script.
+fn is_property(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    let letters = name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+    letters && !name.starts_with("is") && !POSIX.contains(&name.as_str())
+}
+
+/// Bytes of the group `(?i:...)` that `rest` begins with, if Oniguruma finds the same in it.
+fn either_case(rest: &str) -> Option<usize> {
+    let inside = rest.strip_prefix("(?i:")?.split(')').next()?;
+    let plain = inside.bytes().all(|byte| byte.is_ascii_lowercase() || b"'|[]".contains(&byte));
+    let whole = inside.matches('[').count() == inside.matches(']').count();
+    let ligature = LIGATURES.iter().any(|letters| inside.contains(letters));
+    (plain && whole && !ligature && rest.len() > "(?i:".len() + inside.len()).then(|| "(?i:)".len() + inside.len())
+}
+
+fn shortened(pattern: &str) -> String {
+    const SHOWN: usize = 60;
+    let more = if pattern.chars().count() > SHOWN { "…" } else { "" };
+    pattern.chars().take(SHOWN).chain(more.chars()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tokenizer::error::Failure;
+    use model_factory_format::tokenizer::pre;
+    use proptest::prelude::*;
+
+    fn matches(pattern: &Pattern, text: &str) -> Vec<Range<usize>> {
+        let mut found = Vec::new();
+        pattern
+            .find(text, &Budget::of(text.len()), |range| {
+                found.push(range);
+                Ok(())
+            })
+            .unwrap();
+        found
+    }
+
+    const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+";
+    const LLAMA3: &str = r"(?i:'s|'t)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+";
+
+    const CASES: u32 = 3000;
+
+    fn oracle(pattern: &str, text: &str) -> Option<Vec<Range<usize>>> {
+        let oracle = fancy_regex::RegexBuilder::new(pattern).oniguruma_mode(true).multi_line(true).build().ok()?;
+        oracle.find_iter(text).map(|hit| hit.ok().map(|hit| hit.range())).collect()
+    }
+
+    /// What patterns are made of, sound or not.
+    const PARTS: [&str; 60] = [
+        "a",
+        "b",
+        "1",
+        " ",
+        "\n",
+        "日",
+        "\\",
+        r"\s",
+        r"\S",
+        r"\d",
+        r"\w",
+        r"\W",
+        r"\p{L}",
+        r"\P{N}",
+        r"\p{",
+        r"\pL",
+        r"\h",
+        r"\A",
+        r"\z",
+        r"\Z",
+        r"\1",
+        r"\x{41}",
+        "(",
+        ")",
+        "(?:",
+        "(?=",
+        "(?!",
+        "(?<=",
+        "(?>",
+        "(?i)",
+        "(?i:",
+        "(?i:'s|[ab])",
+        "(?",
+        "[",
+        "]",
+        "[^",
+        "[ab]",
+        "[^a]",
+        "[a-c]",
+        r"[\s\d]",
+        "&&",
+        "-",
+        "|",
+        "|",
+        "*",
+        "+",
+        "?",
+        "*?",
+        "+?",
+        "*+",
+        "{2}",
+        "{1,3}",
+        "{0,}",
+        "{,3}",
+        "{",
+        "}",
+        "^",
+        "$",
+        ".",
+        r"\s+(?!\S)",
+    ];
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(CASES))]
+        #[test]
+        fn the_end_of_white_space_is_that_of_the_look_ahead(
+            text in r"[ \t\r\n\u{a0}\u{3000}\u{85}aAé日'st12.,]{0,20}",
+            first in prop::sample::select(vec![GPT2, LLAMA3]),
+            end in prop::sample::select(vec![r"|\s+(?!\S)|\s+", r"|\s+(?!\S)|\s", r"|\s+(?!\S)"]),
+        ) {
+            let pattern = Pattern::new(&format!("{first}{end}")).unwrap();
+            prop_assert!(pattern.before_a_word.is_some());
+            prop_assert_eq!(matches(&pattern, &text), oracle(&pattern.source, &text).unwrap());
+        }
+
+        /// The oracle is a backtracking engine that follows Oniguruma.
+        #[test]
+        fn patterns_match_what_the_oracle_does(
+            parts in prop::collection::vec(prop::sample::select(PARTS.to_vec()), 0..8),
+            text in "[abA1² \n\rÀ-ÿ日😀\u{200d}]{0,24}",
+        ) {
+            let source = parts.concat();
+            if let Ok(pattern) = Pattern::new(&source) {
+                let found = matches(&pattern, &text);
+                // Words are another matter: see below.
+                if let Some(expected) = oracle(&source, &text).filter(|_| !source.contains(['w', 'W'])) {
+                    prop_assert_eq!(found, expected, "{}", source);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_end_within_something_is_refused() {
+        for pattern in [r"(a|\s+(?!\S)|\s+)", r"a\|\s+(?!\S)|\s+", r"[a|\s+(?!\S)|\s+", r"(a|\s+(?!\S)|\s+"] {
+            Pattern::new(pattern).unwrap_err();
+        }
+    }
+
+    /// As found by Oniguruma 6.9.10, the tokenizers package 0.23.3 for Python.
+    #[test]
+    fn words_and_line_ends_are_those_of_oniguruma() {
+        let find = |pattern: &str, text: &str| matches(&Pattern::new(pattern).unwrap(), text);
+        assert_eq!(find(r"\w+", "a²b"), vec![0..4]);
+        assert_eq!(find(r"\w+", "a\u{200d}b"), [0..1, 4..5]);
+        assert_eq!(find(r"[\w]+", "a²"), vec![0..1]);
+        assert_eq!(find(r"[\w.]+", "²."), vec![2..3]);
+        assert_eq!(find(r"[^\w]+", "a²\u{200d}"), vec![1..6]);
+        assert_eq!(find(r"[\W]+", "a²\u{200d}"), vec![1..6]);
+        assert_eq!(find(r"[^\W]+", "a²\u{200d}"), vec![0..1]);
+        assert_eq!(find(r"\W+", "a\u{200d}½ "), [1..4, 6..7]);
+        assert_eq!(find(r"\s+$", "a  \nb "), [1..3, 5..6]);
+        assert_eq!(find(r"a{2}+", "aaaaa"), vec![0..4]);
+        assert_eq!(find(r".+", "a\nb"), [0..1, 2..3]);
+        assert_eq!(find(r"(?i:'ll|s)", "'LLſ"), [0..3, 3..5]);
+        assert_eq!(find(r"\p{Lu}?\p{Ll}+", "aBcD"), [0..1, 1..3]);
+    }
+
+    #[test]
+    fn refuses_what_means_something_else_to_oniguruma() {
+        for (pattern, says) in [
+            (r"\ba", r"\b"),
+            (r"a\Z", r"\Z"),
+            (r"\pL", r"\p"),
+            (r"\p{Word}", r"\p"),
+            (r"\p{sc=Han}", r"\p"),
+            (r"[[:alpha:]]", "[:"),
+            (r"[+--]", "--"),
+            (r"a++", "++"),
+            (r"a{2}?", "}?"),
+            (r"a{,}", "{,"),
+            (r"a(?i)b", "(?"),
+            (r"\n^", "^"),
+            (r"[]\w]", "[]"),
+            (r"a{ 2}", "{ 2"),
+            (r"\xff", r"\x"),
+            (r"(?:a?|b)+", "can be empty"),
+            (r"(?i:[a)]b)", "(?i:"),
+            (r"(?i:ss)", "ligature"),
+            (r"(?i:\p{Lu})", "(?i:"),
+            (r"(?m:a.b)", "(?"),
+            (r"(?<=a)b", "(?<"),
+            (r"(?=a)a|\s+(?!\S)", "(?="),
+            (r"(a)\1", r"\1"),
+            (r"(", "cannot be read"),
+            (r"a{99999999}{99999999}", "cannot be read"),
+            (r"\p{NoSuch}", "cannot be read"),
+            (r"(?:(?:(?:[\p{L}\p{N}]{9}){9}){9}){9}", "cannot be read"),
+        ] {
+            let error = Pattern::new(pattern).unwrap_err();
+            assert!(error.contains(says) && error.contains("its pattern"), "{pattern}: {error}");
+        }
+        let error = Pattern::new(&"a|".repeat(PATTERN_BYTES)).unwrap_err();
+        assert!(error.contains("expected at most") && error.len() < 300, "{error}");
+        Pattern::new(&"(".repeat(4000)).unwrap_err();
+        Pattern::new(&format!("{}a{}", "(?:".repeat(1000), ")".repeat(1000))).unwrap_err();
+    }
+
+    #[test]
+    fn a_search_that_grows_with_the_square_of_the_text_is_an_error() {
+        let pattern = Pattern::new("a[^b]*b|a").unwrap();
+        let error = pattern.find(&"a".repeat(100_000), &Budget::of(100_000), |_| Ok(())).unwrap_err();
+        assert!(matches!(&error, Failure::Text(EncodeError::Pattern { .. })), "{error}");
+        assert_eq!(matches(&pattern, &"a".repeat(1000)).len(), 1000);
+    }
+
+    #[test]
+    fn published_patterns_stay_below_the_bounds() {
+        let patterns = || pre::PRE_TOKENIZERS.iter().flat_map(|pre| pre.patterns);
+        let bytes = |source: &&str| Pattern::new(source).unwrap().automaton.dfa.get_nfa().memory_usage();
+        let (longest, largest) = (patterns().map(|source| source.len()).max(), patterns().map(bytes).max());
+        println!("{longest:?} bytes, {largest:?} compiled");
+        assert!(longest < Some(PATTERN_BYTES / 2) && largest < Some(COMPILED_BYTES / 2), "{longest:?} {largest:?}");
+    }
+
+    #[test]
+    fn white_space_has_no_limit() {
+        let pattern = Pattern::new(&format!(r"{LLAMA3}|\s+(?!\S)|\s+")).unwrap();
+        let text = format!("{}x", " ".repeat(3_000_000));
+        assert_eq!(matches(&pattern, &text), [0..2_999_999, 2_999_999..3_000_001]);
+    }
+}

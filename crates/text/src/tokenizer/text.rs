@@ -1,0 +1,227 @@
+//! A text while it is normalized and split into pieces, within a budget of bytes.
+
+use super::error::Encoded;
+use crate::error::EncodeError;
+use model_factory_dtypes::memory;
+use std::cell::Cell;
+use std::ops::Range;
+
+/// What memory is for.
+const WHAT: &str = "the tokens of a text";
+
+/// Bytes that a text may become for each of its own. Real tokenizers write a space as `▁` (3 bytes) and other bytes as two;
+/// only compatibility forms of a few Arabic ligatures become more (U+FDFA 11 times as many).
+const GROWTH: usize = 8;
+
+/// Bytes that any text may become.
+const ALWAYS: usize = 64 << 10;
+
+/// Steps that the patterns of a tokenizer may take together for each byte of a text, and for any text. Those that
+/// GGUF vocabularies name take up to eight.
+const STEPS: (usize, usize) = (64, 1 << 20);
+
+/// What may still be made of a text, in bytes, and how many steps patterns may take. Its parts between added tokens share it.
+#[derive(Debug)]
+pub(super) struct Budget {
+    source: usize,
+    limit: usize,
+    /// Bytes of the parts that are done.
+    spent: usize,
+    /// The most bytes that a step has written of the present part.
+    most: Cell<usize>,
+    steps: Cell<usize>,
+}
+
+impl Budget {
+    /// The budget of a text of `bytes`.
+    pub(super) fn of(bytes: usize) -> Budget {
+        let limit = bytes.saturating_mul(GROWTH).saturating_add(ALWAYS);
+        let steps = Cell::new(bytes.saturating_mul(STEPS.0).saturating_add(STEPS.1));
+        Budget { source: bytes, limit, spent: 0, most: Cell::new(0), steps }
+    }
+
+    /// Takes `steps` of a pattern off; whether there are so many left.
+    pub(super) fn take_steps(&self, steps: usize) -> bool {
+        let left = self.steps.get().checked_sub(steps);
+        self.steps.set(left.unwrap_or(0));
+        left.is_some()
+    }
+
+    /// An empty text that grows within the budget, for what `step` of the tokenizer makes.
+    pub(super) fn text(&self, step: &'static str) -> Growing<'_> {
+        Growing { text: String::new(), budget: self, step }
+    }
+
+    /// Refuses `bytes` that `step` wrote in all beyond what is left.
+    ///
+    /// # Errors
+    /// `TooLong`.
+    pub(super) fn check(&self, step: &'static str, bytes: usize) -> Encoded<()> {
+        let &Budget { source, limit, spent, .. } = self;
+        if bytes > limit - spent.min(limit) {
+            Err(EncodeError::TooLong { step, bytes: source, limit }.into())
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Counts a part as done.
+    pub(super) fn part_done(&mut self) {
+        self.spent = self.spent.saturating_add(self.most.take());
+    }
+}
+
+/// A text that a step writes.
+#[derive(Debug)]
+pub(super) struct Growing<'b> {
+    text: String,
+    budget: &'b Budget,
+    step: &'static str,
+}
+
+impl Growing<'_> {
+    /// Appends `part`.
+    ///
+    /// # Errors
+    /// `TooLong` beyond the budget, `OutOfMemory`.
+    #[inline]
+    pub(super) fn push_str(&mut self, part: &str) -> Encoded<()> {
+        self.budget.check(self.step, self.text.len() + part.len())?;
+        Ok(memory::append(&mut self.text, part, WHAT)?)
+    }
+
+    /// Appends `character`.
+    ///
+    /// # Errors
+    /// As [`push_str`](Self::push_str).
+    #[inline]
+    pub(super) fn push(&mut self, character: char) -> Encoded<()> {
+        self.push_str(character.encode_utf8(&mut [0; 4]))
+    }
+
+    /// Appends all of `characters`.
+    ///
+    /// # Errors
+    /// As [`push_str`](Self::push_str).
+    pub(super) fn extend(&mut self, characters: impl IntoIterator<Item = char>) -> Encoded<()> {
+        characters.into_iter().try_for_each(|character| self.push(character))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.text.len()
+    }
+
+    pub(super) fn finish(self) -> String {
+        self.budget.most.set(self.budget.most.get().max(self.text.len()));
+        self.text
+    }
+}
+
+/// Pieces of a text, in order; none is empty.
+#[derive(Debug)]
+pub(super) struct Pieces {
+    text: String,
+    parts: Vec<Range<usize>>,
+}
+
+impl Pieces {
+    /// One piece, or none of an empty text.
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
+    pub(super) fn whole(text: &str) -> Encoded<Pieces> {
+        let (mut copy, mut parts) = (String::new(), Vec::new());
+        memory::append(&mut copy, text, WHAT)?;
+        push_part(&mut parts, 0..text.len())?;
+        Ok(Pieces { text: copy, parts })
+    }
+
+    /// The pieces, in order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &str> {
+        self.parts.iter().map(|part| &self.text[part.clone()])
+    }
+
+    /// Pieces of these pieces: `split(piece, keep)` calls `keep` with each part of the piece that is one.
+    ///
+    /// # Errors
+    /// Those of `split`; `OutOfMemory`.
+    pub(super) fn split(
+        self,
+        split: impl Fn(&str, &mut dyn FnMut(Range<usize>) -> Encoded<()>) -> Encoded<()>,
+    ) -> Encoded<Pieces> {
+        let mut parts = Vec::new();
+        for whole in &self.parts {
+            split(&self.text[whole.clone()], &mut |part| {
+                push_part(&mut parts, whole.start + part.start..whole.start + part.end)
+            })?;
+        }
+        Ok(Pieces { text: self.text, parts })
+    }
+
+    /// The pieces as `write` writes them into `text`.
+    ///
+    /// # Errors
+    /// Those of `write`; `OutOfMemory`.
+    pub(super) fn rewrite(
+        self,
+        mut text: Growing<'_>,
+        mut write: impl FnMut(&str, &mut Growing<'_>) -> Encoded<()>,
+    ) -> Encoded<Pieces> {
+        let mut parts = Vec::new();
+        for piece in self.iter() {
+            let start = text.len();
+            write(piece, &mut text)?;
+            push_part(&mut parts, start..text.len())?;
+        }
+        Ok(Pieces { text: text.finish(), parts })
+    }
+}
+
+/// Appends a part that is not empty.
+fn push_part(parts: &mut Vec<Range<usize>>, part: Range<usize>) -> Encoded<()> {
+    if !part.is_empty() {
+        push(parts, part)?;
+    }
+    Ok(())
+}
+
+/// Appends to a list that grows with a text.
+///
+/// # Errors
+/// `OutOfMemory`.
+#[inline]
+pub(super) fn push<T>(list: &mut Vec<T>, item: T) -> Encoded<()> {
+    if list.len() == list.capacity() {
+        reserve(list, 1)?;
+    }
+    list.push(item);
+    Ok(())
+}
+
+/// Makes room for `more` items in a list that grows with a text.
+///
+/// # Errors
+/// `OutOfMemory`.
+pub(super) fn reserve<T>(list: &mut Vec<T>, more: usize) -> Encoded<()> {
+    Ok(memory::grow(list, more, WHAT)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tokenizer::pre_tokenizer::PreTokenizer;
+    use model_factory_format::tokenizer::pre;
+
+    #[test]
+    fn published_patterns_take_a_part_of_the_steps() {
+        let text = "It's 12345 words,  naïve  日本語 text\r\n\n\tof (many) kinds!? \u{1f600}\u{301} 'LL ".repeat(100);
+        for pre in pre::PRE_TOKENIZERS {
+            let budget = Budget::of(text.len());
+            let before = budget.steps.get();
+            PreTokenizer::byte_level(pre.patterns).unwrap().apply(&text, true, &budget).unwrap();
+            let each = (before - budget.steps.get()) as f64 / text.len() as f64;
+            println!("{}: {each:.1} steps a byte", pre.names[0]);
+            assert!(each < STEPS.0 as f64 / 4.0, "{}: {each}", pre.names[0]);
+        }
+    }
+}

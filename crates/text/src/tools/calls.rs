@@ -1,0 +1,62 @@
+//! What is asked about tools -> what reads the calls of an answer, and what it is held to.
+
+use super::{CallReader, ToolChoice, grammar, tools};
+use crate::chat::ChatOptions;
+use crate::error::{Error, Result, ToolError};
+use crate::grammar::Grammar;
+use crate::tokenizer::Tokenizer;
+use model_factory_format::tool_calls::Several;
+
+/// What a generation does about tools.
+#[derive(Debug)]
+pub struct Calls {
+    /// Reads the calls of the answer.
+    pub reader: Option<CallReader>,
+    /// What the answer is held to.
+    pub grammar: Option<Grammar>,
+    /// Whether that holds what the model thinks too: its format has no place where thought ends and an answer begins.
+    pub holds_thought: bool,
+}
+
+impl Calls {
+    /// What the `choice` of tools, the options of a chat and the `other` grammar of an answer ask for, after a prompt of
+    /// `prompt_tokens` tokens.
+    ///
+    /// # Errors
+    /// `Tool`, `Grammar`.
+    pub fn of(
+        choice: &ToolChoice,
+        chat: &ChatOptions,
+        other: Option<&Grammar>,
+        tokenizer: &Tokenizer,
+        prompt_tokens: usize,
+    ) -> Result<Calls> {
+        let none = Calls { reader: None, grammar: None, holds_thought: false };
+        let tools = tools(chat.tools.as_deref().unwrap_or_default());
+        let wanted = matches!(choice, ToolChoice::Required | ToolChoice::Named(_));
+        let format = match tokenizer.tool_calls(chat.template.as_deref()) {
+            _ if *choice == ToolChoice::None || (tools.is_empty() && !wanted) => return Ok(none),
+            _ if tools.is_empty() => return Err(ToolError::NoTools.into()),
+            None if *choice == ToolChoice::Auto => return Ok(none),
+            None => return Err(ToolError::NoFormat.into()),
+            Some(format) => format,
+        };
+        if other.is_some_and(|other| other.in_lark().is_none()) {
+            return Err(ToolError::WithGrammar.into());
+        }
+        let grammar = match grammar(choice, format, &tools, tokenizer, other) {
+            Err(Error::Tool(error)) if other.is_some() && !wanted => {
+                return Err(ToolError::BesideGrammar { reason: error.to_string() }.into());
+            }
+            grammar => grammar?,
+        };
+        let holds_thought = grammar.is_some() && matches!(format.description().several, Several::Messages);
+        let mut reader = CallReader::new(format, tools, tokenizer, prompt_tokens);
+        if other.is_some() && !wanted {
+            reader = reader.all_or_none();
+        } else if *choice == ToolChoice::Strict {
+            reader = reader.strict();
+        }
+        Ok(Calls { reader: Some(reader), grammar, holds_thought })
+    }
+}

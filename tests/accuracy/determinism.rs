@@ -1,0 +1,319 @@
+//! The same tokens give the same bits, whatever the threads, the chunks and the company.
+#![allow(clippy::expect_used, clippy::print_stdout)] // a test that cannot go on says why; tables are for reading
+
+use crate::common;
+
+use model_factory::decoder::{OutputRows, Segment};
+use model_factory::{CancellationToken, KvDtype, Model, Session};
+
+/// Files that cover every dtype with a kernel.
+const FILES: &[&str] = &[
+    "llama-3.2/f32",
+    "llama-3.2/bf16",
+    "qwen2.5/f16",
+    "qwen3-moe/bf16",
+    "qwen3-moe/q4_k_m.gguf",
+    "qwen2-moe/f16",
+    "phi-3.5-moe/q8_0.gguf",
+    "qwen3.5/bf16",
+    "qwen3.5/q4_k_m.gguf",
+    "qwen3-next/bf16",
+    "qwen3-next/q4_k_m.gguf",
+    "lfm2-moe/bf16",
+    "lfm2-moe/q4_k_m.gguf",
+    "granite-4-h/bf16",
+    "granite-4-h/q4_k_m.gguf",
+    "granite-4-h-dense/f16",
+    "gemma-4-26b-a4b/bf16",
+    "gemma-4-26b-a4b/q4_k_m.gguf",
+    "gemma-4-e2b/bf16",
+    "gemma-4-e2b/q8_0.gguf",
+    "llama-256/q8_0.gguf",
+    "llama-256/q4_k.gguf",
+    "llama-256/q6_k.gguf",
+    "llama-256/q4_k_m.gguf",
+    "llama-256/iq2_xs.gguf",
+    "gpt-oss/bf16",
+    "gpt-oss/mxfp4",
+    "gpt-oss/mxfp4.gguf",
+];
+
+fn load(file: &str, threads: usize) -> Model {
+    load_with(file, threads, KvDtype::F32)
+}
+
+fn load_with(file: &str, threads: usize, kv: KvDtype) -> Model {
+    let path = common::fixtures().join("models").join(file);
+    common::builder().threads(threads).kv_cache(kv).load(path).expect("a fixture loads")
+}
+
+fn tokens(count: usize) -> Vec<u32> {
+    (0..count as u32).map(|i| (i * 97 + 5) % 256).collect()
+}
+
+/// The bits of the logits after the last token.
+fn last(session: &mut Session, chunks: &[&[u32]]) -> Vec<u32> {
+    let mut logits = None;
+    for chunk in chunks {
+        logits = Some(session.forward(chunk).expect("a chunk computes"));
+    }
+    bits(&logits.expect("at least one chunk"))
+}
+
+fn bits(logits: &model_factory::candle_core::Tensor) -> Vec<u32> {
+    let logits: Vec<f32> = logits.flatten_all().expect("flat").to_vec1().expect("F32");
+    bits_of(&logits)
+}
+
+fn bits_of(logits: &[f32]) -> Vec<u32> {
+    logits.iter().map(|logit| logit.to_bits()).collect()
+}
+
+#[test]
+fn runs_and_threads_give_the_same_bits() {
+    for file in FILES {
+        let (one, two) = (load(file, 1), load(file, 2));
+        let tokens = tokens(300);
+        let first = bits(&one.logits(&tokens).expect("logits"));
+        assert_eq!(first, bits(&one.logits(&tokens).expect("logits")), "{file}: a second run");
+        assert_eq!(first, bits(&two.logits(&tokens).expect("logits")), "{file}: two threads");
+    }
+}
+
+/// Stricter than a tolerance: every output is one sum in one order, so chunks cannot matter at all.
+#[test]
+fn whole_chunked_and_single_token_prompts_give_the_same_bits() {
+    for file in FILES {
+        let model = load(file, 2);
+        let tokens = tokens(270); // crosses a page of the cache and a chunk of the prefill
+        let whole = last(&mut model.session(), &[&tokens]);
+        let pieces = [&tokens[..7], &tokens[7..8], &tokens[8..200], &tokens[200..263], &tokens[263..]];
+        assert_eq!(whole, last(&mut model.session(), &pieces), "{file}: chunks");
+        let singles: Vec<&[u32]> = tokens.chunks(1).collect();
+        assert_eq!(whole, last(&mut model.session(), &singles), "{file}: one by one");
+    }
+}
+
+/// Attention cuts a context into parts of 1024 positions, which are tasks of their own for one token.
+#[test]
+fn long_contexts_give_the_same_bits_in_chunks_alone_and_in_company() {
+    for file in ["llama-3.2/bf16", "phi-3-window/bf16", "qwen3.5/q8_0.gguf", "granite-4-h/bf16", "gpt-oss/mxfp4.gguf"] {
+        // No further than a model of 2048 positions goes.
+        let length = if file.starts_with("gpt-oss") { 2040 } else { 2600 };
+        let tokens = tokens(length);
+        let whole = last(&mut load(file, 1).session(), &[&tokens]);
+        for threads in [1, 3] {
+            let model = load(file, threads);
+            let mut session = model.session();
+            let pieces = [&tokens[..1000], &tokens[1000..1100], &tokens[1100..length - 1], &tokens[length - 1..]];
+            assert_eq!(whole, last(&mut session, &pieces), "{file}: {threads} threads");
+            session.truncate(length - 1);
+            let mut other = model.session();
+            other.forward(&tokens[..7]).expect("a prefix");
+            let mut steps = [(&mut other, &tokens[7..60]), (&mut session, &tokens[length - 1..])];
+            let logits = Session::batch(&mut steps).expect("a batch computes");
+            assert_eq!(whole, bits(&logits.get(1).expect("the second")), "{file}: {threads} threads, in company");
+        }
+    }
+}
+
+/// Keys and values are rounded once, when they are stored, each by what is its own.
+#[test]
+fn rounded_caches_give_the_same_bits_in_chunks_alone_in_company_and_behind_a_truncation() {
+    for file in ["llama-3.2/bf16", "phi-3-window/bf16", "phi-2/f16", "llama-256/q4_k_m.gguf", "qwen3.5/bf16"] {
+        let tokens = tokens(1300); // crosses a part of attention, pages and chunks of the prefill
+        let exact = last(&mut load(file, 1).session(), &[&tokens]);
+        for kv in [KvDtype::F16, KvDtype::Q8_0] {
+            let whole = last(&mut load_with(file, 1, kv).session(), &[&tokens]);
+            assert_ne!(whole, exact, "{file} {kv}: something was rounded");
+            for threads in [1, 3] {
+                let model = load_with(file, threads, kv);
+                let mut session = model.session();
+                let pieces = [&tokens[..7], &tokens[7..8], &tokens[8..900], &tokens[900..1030], &tokens[1030..]];
+                assert_eq!(whole, last(&mut session, &pieces), "{file} {kv}: chunks, {threads} threads");
+                // What other tokens left behind the end of a block and of a tile is written over.
+                session.truncate(1000);
+                session.forward(&tokens[..77]).expect("other tokens compute");
+                session.truncate(1000);
+                let (before, end) = tokens[1000..].split_at(260);
+                before.iter().for_each(|&token| drop(session.forward(&[token]).expect("a token computes")));
+                let (mut first, mut third) = (model.session(), model.session());
+                first.forward(&tokens[..33]).expect("a prefix");
+                let mut steps = [(&mut first, &tokens[33..34]), (&mut session, end), (&mut third, &tokens[..300])];
+                let logits = Session::batch(&mut steps).expect("a batch computes");
+                let together = bits(&logits.get(1).expect("the second"));
+                assert_eq!(whole, together, "{file} {kv}: behind a truncation, in company, {threads} threads");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_batch_gives_each_sequence_what_it_gets_alone() {
+    let model = load("llama-256/q4_k_m.gguf", 2);
+    let decoder = model.decoder().expect("a model on the processor");
+    let (a, b) = (tokens(40), tokens(300));
+    let mut alone = [model.session(), model.session()];
+    let expected = [last(&mut alone[0], &[&a]), last(&mut alone[1], &[&b])].concat();
+
+    let cancel = CancellationToken::new();
+    let (mut cache_a, mut cache_b) = (decoder.cache(), decoder.cache());
+    let prefix =
+        Segment { tokens: &b[..260], cache: &mut cache_b, reach: b.len(), second_text: None, logits: OutputRows::None };
+    assert!(decoder.forward(&mut [prefix], &cancel).expect("the prefix computes").is_none());
+    let mut batch = [
+        Segment { tokens: &a, cache: &mut cache_a, reach: a.len(), second_text: None, logits: OutputRows::Last },
+        Segment { tokens: &b[260..], cache: &mut cache_b, reach: b.len(), second_text: None, logits: OutputRows::Last },
+    ];
+    let together = decoder.forward(&mut batch, &cancel).expect("the batch computes").expect("logits are wanted");
+    assert_eq!(expected, bits_of(together.values()));
+}
+
+/// In the last layer only the rows that are wanted are computed; all of them where a scale of the activations is made for
+/// all rows together.
+#[test]
+fn the_last_logits_are_the_last_of_all_logits() {
+    for file in FILES.iter().chain(&["phi-2/bf16", "../int8/llama-dynamic-tensor"]) {
+        let model = load(file, 2);
+        let tokens = tokens(40);
+        let all = model.logits(&tokens).expect("logits");
+        let expected = bits(&all.get(tokens.len() - 1).expect("a row for each token"));
+        assert_eq!(last(&mut model.session(), &[&tokens]), expected, "{file}");
+    }
+}
+
+#[test]
+fn what_is_wanted_changes_no_logits() {
+    for file in [
+        "llama-256/q4_k_m.gguf",
+        "phi-2/f16",
+        "phi-3-window/bf16",
+        "qwen3-moe/q4_k_m.gguf",
+        "qwen3-moe-dense/bf16",
+        "gpt-oss/mxfp4",
+    ] {
+        let model = load(file, 2);
+        let decoder = model.decoder().expect("a model on the processor");
+        let cancel = CancellationToken::new();
+        let all = [tokens(20), tokens(33), tokens(7)];
+        let alone: Vec<Vec<u32>> = all.iter().map(|tokens| bits(&model.logits(tokens).expect("logits"))).collect();
+        let vocab = alone[0].len() / all[0].len();
+        let wanted = [OutputRows::Last, OutputRows::None, OutputRows::First, OutputRows::All];
+        for turn in 0..wanted.len() {
+            let mut caches = [decoder.cache(), decoder.cache(), decoder.cache()];
+            let mut batch: Vec<Segment<'_>> = Vec::new();
+            let mut expected = Vec::new();
+            for (i, cache) in caches.iter_mut().enumerate() {
+                let logits = wanted[(i + turn) % wanted.len()];
+                batch.push(Segment { tokens: &all[i], cache, reach: all[i].len(), second_text: None, logits });
+                let rows = match logits {
+                    OutputRows::None => 0..0,
+                    OutputRows::First => 0..vocab,
+                    OutputRows::Last => alone[i].len() - vocab..alone[i].len(),
+                    OutputRows::All => 0..alone[i].len(),
+                };
+                expected.extend_from_slice(&alone[i][rows]);
+            }
+            let together =
+                decoder.forward(&mut batch, &cancel).expect("the batch computes").expect("logits are wanted");
+            assert_eq!(bits_of(together.values()), expected, "{file} turn {turn}");
+        }
+    }
+}
+
+#[test]
+fn sessions_that_advance_together_compute_what_each_does_alone() {
+    for file in ["llama-256/q4_k_m.gguf", "qwen3/bf16", "phi-3.5/q8_0.gguf", "qwen3-moe/q8_0.gguf", "gpt-oss/mxfp4"] {
+        let model = load(file, 2);
+        // One crosses the original context of phi-3.5 in the first step, one is empty, one brings several tokens.
+        let held = [tokens(256), Vec::new(), tokens(31)];
+        let mut alone: Vec<_> = held.iter().map(|_| model.session()).collect();
+        let mut together: Vec<_> = held.iter().map(|_| model.session()).collect();
+        for (sessions, _) in [(&mut alone, ()), (&mut together, ())] {
+            for (session, held) in sessions.iter_mut().zip(&held).filter(|(_, held)| !held.is_empty()) {
+                session.forward(held).expect("tokens compute");
+            }
+        }
+        for step in 1..4 {
+            let next = [vec![step], vec![step + 1], vec![step + 2; 3]];
+            let expected: Vec<u32> =
+                alone.iter_mut().zip(&next).flat_map(|(session, next)| last(session, &[next])).collect();
+            let mut steps: Vec<(&mut Session, &[u32])> =
+                together.iter_mut().zip(&next).map(|(session, next)| (session, next.as_slice())).collect();
+            assert_eq!(bits(&Session::batch(&mut steps).expect("the batch computes")), expected, "{file} step {step}");
+        }
+        let lengths = |sessions: &[Session]| sessions.iter().map(Session::len).collect::<Vec<_>>();
+        assert_eq!(lengths(&alone), lengths(&together));
+        // Nothing is computed when one of them cannot be.
+        let before = lengths(&together);
+        let [first, second, _] = together.as_mut_slice() else { panic!("three sessions") };
+        assert!(Session::batch(&mut [(first, &[1]), (second, &[99_999])]).is_err());
+        let other = load(file, 1);
+        let mut stranger = other.session();
+        let mixed = Session::batch(&mut [(first, &[1]), (&mut stranger, &[1])]);
+        assert!(matches!(mixed, Err(model_factory::Error::OtherModel)));
+        assert_eq!(lengths(&together), before);
+    }
+}
+
+#[test]
+fn sessions_run_in_parallel_on_one_model() {
+    let model = load("llama-3.2/bf16", 2);
+    let tokens = tokens(120);
+    let expected = last(&mut model.session(), &[&tokens]);
+    std::thread::scope(|scope| {
+        let sessions: Vec<_> = (0..4)
+            .map(|_| scope.spawn(|| last(&mut model.session(), &tokens.chunks(11).collect::<Vec<_>>())))
+            .collect();
+        for session in sessions {
+            assert_eq!(expected, session.join().expect("no panic"));
+        }
+    });
+}
+
+#[test]
+fn a_session_forgets_and_goes_on() {
+    let model = load("llama-256/q8_0.gguf", 2);
+    let (first, second) = (tokens(290), tokens(30));
+    let mut session = model.session();
+    session.forward(&first).expect("tokens compute");
+    let full = session.cache_bytes();
+    session.truncate(100);
+    assert_eq!(session.len(), 100);
+    assert!(session.cache_bytes() < full, "a page behind the end is freed");
+    let expected = last(&mut model.session(), &[&first[..100], &second]);
+    assert_eq!(expected, last(&mut session, &[&second]));
+}
+
+fn assert_send_sync<T: Send + Sync>() {}
+fn assert_send<T: Send>() {}
+
+#[test]
+fn models_are_shared_and_sessions_move() {
+    assert_send_sync::<Model>();
+    assert_send::<Session>();
+}
+
+/// A conversation goes on from its prefix, and a request that is refused forgets nothing.
+#[test]
+fn a_refused_request_leaves_the_session_as_it_was() {
+    let model = load("llama-256/q8_0.gguf", 1);
+    let mut session = model.session();
+    session.forward(&tokens(30)).expect("tokens compute");
+    let held = session.ids().to_vec();
+    let options = model_factory::GenerateOptions::default().temperature(0.0);
+    let too_hot = options.clone().temperature(-1.0);
+    let too_long = vec![1; model.context_length() + 1];
+    assert!(session.generate_ids(&too_long, &options).is_err());
+    assert!(session.generate_ids(&[1, 2, 3], &too_hot).is_err());
+    assert!(session.generate_ids(&[1, 2, 99_999], &options).is_err());
+    assert!(session.forward(&[99_999]).is_err());
+    assert_eq!(session.ids(), held);
+
+    let longer = [held.as_slice(), &[7, 8, 9]].concat();
+    let expected = bits(&model.session().forward(&longer).expect("tokens compute"));
+    let generation = session.generate_ids(&longer, &options).expect("a continuation");
+    assert_eq!(generation.finish().1.prompt_tokens, 3, "the prefix is not computed again");
+    drop(generation);
+    assert_eq!(bits(&session.forward(&longer[30..]).expect("tokens compute")), expected);
+}

@@ -1,0 +1,12 @@
+//! Whole models beside the truth: logits, ids, hidden states and vectors, the same bits however they are computed.
+
+mod accuracy;
+#[path = "../common/mod.rs"]
+mod common;
+mod determinism;
+mod embeddings;
+mod encoders;
+mod int8;
+mod mamba;
+mod scores;
+mod windows;

@@ -1,0 +1,9 @@
+//! What something allocates, by an allocator that counts: one test at a time.
+
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../common/counting.rs"]
+mod counting;
+mod request_memory;
+mod step_memory;
+mod tokenizer_growth;

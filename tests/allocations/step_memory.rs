@@ -1,0 +1,138 @@
+//! What a step of many sequences takes is what the plan counts, however many logits are wanted at once.
+#![allow(clippy::expect_used, clippy::unwrap_used)] // a test that cannot go on says why
+
+use crate::common;
+use crate::counting;
+
+use model_factory::{GenerateOptions, Model};
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use std::path::Path;
+use std::sync::{Barrier, Mutex};
+use std::thread;
+
+/// Entries of the vocabulary: the logits of a token take much more than what a thread keeps.
+const VOCAB: usize = 1 << 16;
+
+/// `llama-3/bf16` with its embedding and head again and again, up to [`VOCAB`].
+fn write(folder: &Path) {
+    let from = common::named("llama-3").folder.join("bf16");
+    for name in ["generation_config.json", "tokenizer.json", "tokenizer_config.json"] {
+        std::fs::copy(from.join(name), folder.join(name)).unwrap();
+    }
+    let mut config: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(from.join("config.json")).unwrap()).unwrap();
+    config["vocab_size"] = VOCAB.into();
+    std::fs::write(folder.join("config.json"), config.to_string()).unwrap();
+    let bytes = std::fs::read(from.join("model.safetensors")).unwrap();
+    let stored = SafeTensors::deserialize(&bytes).unwrap();
+    let tensors: Vec<(String, Vec<usize>, Vec<u8>)> = stored
+        .iter()
+        .map(|(name, tensor)| {
+            let (mut shape, mut data) = (tensor.shape().to_vec(), tensor.data().to_vec());
+            if shape[0] == 320 {
+                data = data.iter().copied().cycle().take(data.len() / 320 * VOCAB).collect();
+                shape[0] = VOCAB;
+            }
+            (name.to_owned(), shape, data)
+        })
+        .collect();
+    assert_eq!(tensors.iter().filter(|(_, shape, _)| shape[0] == VOCAB).count(), 2);
+    let views =
+        tensors.iter().map(|(name, shape, data)| (name, TensorView::new(Dtype::BF16, shape.clone(), data).unwrap()));
+    let written = safetensors::serialize(views, None).unwrap();
+    std::fs::write(folder.join("model.safetensors"), written).unwrap();
+}
+
+fn generate(model: &Model, prompt: &[u32]) -> Vec<u32> {
+    let options = GenerateOptions::default().max_tokens(8).temperature(0.0).ignore_stop(true);
+    let mut generation = model.generate(prompt, &options).unwrap();
+    generation.text().unwrap();
+    generation.ids().to_vec()
+}
+
+/// Scratch memory is the model's: a thread that led a step has none left.
+#[test]
+fn threads_that_led_a_step_keep_nothing() {
+    const THREADS: usize = 64;
+    let _alone = counting::alone();
+    let path = common::fixtures().join("models/llama-3/q8_0.gguf");
+    let model = common::builder().context_length(256).threads(2).load(path).unwrap();
+    let lead = || drop(model.session().forward(&[1, 2, 3]).unwrap());
+    lead();
+    let (turn, ended) = (Mutex::new(()), Barrier::new(THREADS + 1));
+    let kept = thread::scope(|scope| {
+        let spawn = || {
+            scope.spawn(|| {
+                drop(turn.lock().map(|_alone| lead()));
+                ended.wait();
+                ended.wait();
+            })
+        };
+        let (_, kept) = counting::kept(|| {
+            let threads: Vec<_> = (0..THREADS).map(|_| spawn()).collect();
+            ended.wait();
+            threads
+        });
+        ended.wait();
+        kept
+    });
+    // What a thread's handle and its name take.
+    assert!(kept <= THREADS * 2048, "{kept} bytes by {THREADS} threads");
+}
+
+/// A prompt whose tokens are all given to a few experts has its rows once for each of these.
+#[test]
+fn a_prompt_of_experts_takes_what_was_planned() {
+    let _alone = counting::alone();
+    for file in ["qwen2-moe/bf16", "olmoe/q8_0.gguf", "granite-moe/f32"] {
+        let path = common::fixtures().join("models").join(file);
+        let model = common::builder().context_length(1024).threads(2).load(path).unwrap();
+        let plan = model.report().plan.clone().unwrap();
+        let prompt: Vec<u32> = (0..512).map(|i| i * 97 % 256).collect();
+        let mut session = model.session();
+        let (_, taken) = counting::peak(|| drop(session.forward(&prompt).unwrap()));
+        let pages = plan.kv_per_token as usize * 512;
+        // Bounds of tasks, visits and the like, which do not grow with the widths.
+        let most = plan.activations as usize + pages + (64 << 10);
+        assert!(taken <= most, "{file}: {taken} of {most}");
+    }
+}
+
+#[test]
+fn a_step_of_many_sequences_takes_what_was_planned() {
+    const MANY: usize = 100;
+    let _alone = counting::alone();
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path());
+    let model = common::builder().context_length(1024).threads(2).load(folder.path()).unwrap();
+    let plan = model.report().plan.clone().unwrap();
+    let (activations, row) = (plan.activations as usize, VOCAB * 4);
+    assert!(MANY * row > 5 * activations, "the logits of all at once are much more than is planned");
+
+    let prompts: Vec<Vec<u32>> =
+        (0..MANY as u32).map(|seed| (0..3).map(|i| (seed * 7 + i * 97) % 320).collect()).collect();
+    let alone: Vec<Vec<u32>> = prompts.iter().map(|prompt| generate(&model, prompt)).collect();
+    let line = Barrier::new(MANY);
+    let (_, together) = counting::peak(|| {
+        thread::scope(|scope| {
+            for (prompt, expected) in prompts.iter().zip(&alone) {
+                let (model, line) = (&model, &line);
+                scope.spawn(move || {
+                    line.wait();
+                    assert_eq!(generate(model, prompt), *expected);
+                });
+            }
+        });
+    });
+    // A page and a row that its caller holds for each, and what a generation has beside it, which the plan does not count: its
+    // sampler's and decoder's.
+    let page = plan.kv_per_token as usize * 256;
+    let each = page + row + (64 << 10);
+    assert!(together <= activations + MANY * each, "{together} of {activations} + {MANY} * {each}");
+
+    // Of every token the logits, which are what was asked for, and a step beside them.
+    let prompt: Vec<u32> = (0..512).map(|i| i * 97 % 320).collect();
+    let (_, all) = counting::peak(|| drop(model.logits(&prompt).unwrap()));
+    let most = prompt.len() * row + activations + 2 * page + (64 << 10);
+    assert!(all <= most, "{all} of {most}");
+}

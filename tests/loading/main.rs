@@ -1,0 +1,10 @@
+//! Files -> models: what is read, copied, cancelled and refused.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod control;
+mod new_family;
+mod no_cast;
+mod resident;
+mod stack;
+mod text_of_multimodal;

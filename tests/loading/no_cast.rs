@@ -1,0 +1,99 @@
+//! Weights are the file: the bytes kernels read are the file's own, and nothing copies them.
+#![allow(clippy::expect_used, clippy::print_stdout)] // a test that cannot go on says why; tables are for reading
+
+use crate::common;
+
+use model_factory::diagnostics::DType;
+use model_factory::diagnostics::capability::Tier;
+use model_factory::kernels::{Isa, Kernel};
+use model_factory::{DtypePolicy, UnifiedModelFactory};
+use std::collections::BTreeSet;
+
+#[test]
+fn kernels_read_the_bytes_of_the_file() {
+    let mut compared = 0;
+    for fixture in common::all() {
+        for name in fixture.expected.files.keys() {
+            let path = fixture.folder.join(name);
+            let model = common::load(&path);
+            let files: Vec<Vec<u8>> =
+                weight_files(&path).iter().map(|file| std::fs::read(file).expect("a file")).collect();
+            let expected: Vec<_> = model.spec().matrices().collect();
+            let read: Vec<_> = model.decoder().expect("a model on the processor").matrices().collect();
+            assert_eq!(read.len(), expected.len());
+            for (matrix, tensor) in read.iter().zip(&expected) {
+                let stored = &files[tensor.file][tensor.offset as usize..(tensor.offset + tensor.bytes) as usize];
+                assert_eq!(matrix.weight().dtype(), tensor.dtype);
+                assert!(matrix.weight().bytes() == stored, "{}: {}", path.display(), tensor.name);
+                compared += 1;
+            }
+            if model.spec().tied_embeddings {
+                let (embedding, head) = (read[0].weight().bytes(), read[read.len() - 1].weight().bytes());
+                assert!(std::ptr::eq(embedding, head), "{}: a tied head is the embedding", path.display());
+            }
+            assert_eq!(model.report().casts, 0);
+        }
+    }
+    assert!(compared > 500, "only {compared} matrices");
+}
+
+/// The files of a model in part order, found independently of the library.
+fn weight_files(path: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let folder = if path.is_dir() { path } else { path.parent().expect("a folder") };
+    let is_part = |name: &str| name.contains("-of-") && (name.ends_with(".gguf") || name.ends_with(".safetensors"));
+    let mut parts: Vec<_> = std::fs::read_dir(folder)
+        .expect("a folder")
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| path.file_name().is_some_and(|name| is_part(&name.to_string_lossy())))
+        .collect();
+    parts.sort();
+    match (path.is_dir(), parts.is_empty()) {
+        (_, false) => parts,
+        (true, true) => vec![path.join("model.safetensors")],
+        (false, true) => vec![path.to_path_buf()],
+    }
+}
+
+#[test]
+fn capability_rows_and_kernels_agree_both_ways() {
+    let rows: BTreeSet<_> = model_factory::diagnostics::capability::cpu_dtypes().collect();
+    let kernels: BTreeSet<_> = Kernel::dtypes().collect();
+    assert_eq!(rows, kernels);
+    for isa in Isa::available() {
+        for dtype in &rows {
+            let kernel = Kernel::select(*dtype, isa).expect("every dtype has a kernel on every instruction set");
+            let features = isa.features();
+            let engine = model_factory::diagnostics::capability::DeviceEngine::Cpu { features };
+            let tier = model_factory::diagnostics::capability::tier(*dtype, &engine).expect("a row");
+            assert_eq!(kernel.tier, tier, "{}", kernel.name);
+        }
+    }
+}
+
+#[test]
+fn a_report_names_the_level_of_kernels_that_compute() {
+    use model_factory::diagnostics::capability::cpu_level;
+    for isa in Isa::available() {
+        let level = cpu_level(isa.features());
+        assert_eq!(level.as_ref().map_or("portable", |level| level.0), isa.name());
+        let lacked = level.map_or(vec![], |level| level.1);
+        assert!(lacked.iter().all(|lacked| Isa::names().any(|name| name == *lacked)), "{isa}: {lacked:?}");
+    }
+}
+
+#[test]
+fn a_forced_instruction_set_decides_the_tiers_of_the_report() {
+    let path = common::named("llama-3.2").folder.join("bf16");
+    for isa in Isa::available() {
+        let builder = UnifiedModelFactory::builder().isa(isa);
+        let report = builder.diagnose(&path);
+        let model = report.model.expect("a model that runs");
+        let bf16 = model.dtypes.iter().find(|summary| summary.dtype == DType::BF16).expect("BF16 tensors");
+        // Only the last level multiplies BF16; all below it widen, AVX2 and plain AVX-512 included.
+        let multiplies = isa.name() == "avx512-vnni-bf16";
+        assert_eq!(bf16.tier, Some(if multiplies { Tier::Native } else { Tier::Widened }), "{isa}");
+        assert!(report.hardware.cpu.features.iter().all(|feature| isa.features().contains(feature)), "{isa}");
+        let native_only = builder.dtype_policy(DtypePolicy::NativeOnly).diagnose(&path);
+        assert_eq!(native_only.exit_code, if multiplies { 0 } else { 12 }, "{isa}: {}", native_only.reason);
+    }
+}

@@ -1,0 +1,10 @@
+//! Generations of several callers at the same time.
+
+mod admission;
+#[path = "../common/mod.rs"]
+mod common;
+mod prefixes;
+#[cfg(feature = "async")]
+mod scheduling;
+#[cfg(feature = "async")]
+mod streams;

@@ -1,0 +1,8 @@
+//! Sessions: their caches, and the files they are saved to.
+
+mod cache_budget;
+#[path = "../common/mod.rs"]
+mod common;
+mod damaged_sessions;
+mod saved_sessions;
+mod sessions;

@@ -1,0 +1,20 @@
+//! Text <-> ids: tokenizers, templates of chats, tools, and requests of the OpenAI API.
+
+// Files of samples that tests of the diagnosis write too, with `pub` for those.
+#[path = "../../diagnostics/tests/formats/build.rs"]
+#[allow(dead_code, unreachable_pub, clippy::unwrap_used)]
+mod build;
+mod chat;
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../../diagnostics/tests/hostile/edit.rs"]
+#[allow(dead_code, unreachable_pub, clippy::unwrap_used)]
+mod edit;
+mod forgery;
+mod gemma_tokenizers;
+mod hostile;
+mod openai;
+mod pre_tokenizers;
+mod tokenizers;
+mod tool_requests;
+mod turns;
