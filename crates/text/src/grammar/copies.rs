@@ -57,6 +57,13 @@ const OTHERS: [&str; 15] = [
     "maxItems",
 ];
 
+/// The way to a part of a value.
+#[derive(Clone, Copy)]
+enum Step<'s> {
+    Name(&'s str),
+    Item(usize),
+}
+
 /// Of what a schema consists: each holds together with the others.
 #[derive(Clone, Copy)]
 enum Part<'s> {
@@ -71,7 +78,7 @@ enum Part<'s> {
     Keywords(&'s Map<String, Value>),
 }
 
-impl Part<'_> {
+impl<'s> Part<'s> {
     /// What tells it from others.
     fn id(self) -> (u8, usize) {
         match self {
@@ -98,16 +105,7 @@ impl Part<'_> {
             Part::Keywords(object) => NAMED.iter().any(|key| object.contains_key(*key)),
         }
     }
-}
 
-/// The way to a part of a value.
-#[derive(Clone, Copy)]
-enum Step<'s> {
-    Name(&'s str),
-    Item(usize),
-}
-
-impl<'s> Part<'s> {
     /// What it says of single properties and items, where it is keywords or a value.
     fn children(self) -> Vec<(Step<'s>, Part<'s>)> {
         let (Part::Keywords(_) | Part::Given(_)) = self else { return Vec::new() };
@@ -296,6 +294,7 @@ impl<'s> Copies<'s> {
         let sized: Vec<_> = parts.iter().zip(&sizes).filter(|(part, _)| part.has_names()).collect();
         for (index, (part, size)) in sized.iter().enumerate() {
             for (other, others) in &sized[index + 1..] {
+                self.compared += 1;
                 let met = self.met(**part, **other)?;
                 all.cost.add(met.times(all.alternatives / size.alternatives / others.alternatives));
                 self.bounded(all.cost)?;
