@@ -294,6 +294,95 @@ fn divisors_beyond_the_arithmetic_are_refused() {
     assert_eq!(refused.iter().filter(|divisor| check(divisor)).collect::<Vec<_>>(), Vec::<&&str>::new());
 }
 
+/// What holds together with alternatives, with other properties or items, or with what a reference leads to, is copied:
+/// each of these took 0.4 to 5 GB or seconds.
+#[test]
+fn what_would_be_copied_too_often_is_refused_before_it_is() {
+    let all = |count: usize, value: &Value| -> Value {
+        (0..count).map(|n| (format!("a{n}"), value.clone())).collect::<serde_json::Map<_, _>>().into()
+    };
+    let objects = |count: usize| -> Value {
+        (0..count).map(|n| json!({"type": "object", "properties": {format!("a{n}"): true}})).collect()
+    };
+    let wide = |count: usize| json!({"type": "object", "properties": all(count, &json!({"type": "null"}))});
+    let texts = |count: usize| -> Value { (0..count).map(|n| json!(format!("x{n}"))).collect() };
+    let required = |count: usize| -> Value { (0..count).map(|n| json!(format!("a{n}"))).collect() };
+    let lengths = |count: usize| -> Value { (0..count).map(|n| json!({"type": "string", "minLength": n})).collect() };
+    let refused = [
+        // A value, a property and texts for each alternative.
+        json!({"const": {"x": all(3000, &json!(null))}, "anyOf": objects(300)}),
+        json!({"const": {"x": [texts(3000)]}, "anyOf": objects(30), "enum": texts(3000)}),
+        json!({"properties": {"x": wide(1900)}, "anyOf": objects(30)}),
+        json!({"const": "x".repeat(200_000), "anyOf": lengths(1000)}),
+        json!({"enum": texts(3000), "anyOf": (0..10).map(|_| json!({"type": "string", "format": "uri"})).collect::<Vec<_>>()}),
+        json!({"properties": all(30, &json!({"enum": texts(1000), "type": "string", "format": "uri"}))}),
+        // What all properties or items have for each of those that are named.
+        json!({"allOf": [{"prefixItems": vec![true; 10_000]}, {"items": wide(1000)}]}),
+        json!({"const": vec![Value::Null; 10_000], "items": wide(1000)}),
+        json!({"allOf": [{"properties": all(900, &json!(true))}, {"additionalProperties": wide(900)}]}),
+        json!({"properties": all(1900, &json!(true)), "patternProperties": {"^a": {"const": "b".repeat(500_000)}}}),
+        // What references lead to wherever something else holds.
+        json!({
+            "allOf": [{"properties": all(900, &json!({"$ref": "#/$defs/a"}))}, {"additionalProperties": {"type": "object"}}],
+            "$defs": {"a": {"properties": {"x": wide(900)}}},
+        }),
+        // Each name with each other.
+        json!({"const": all(9000, &json!(null))}),
+        json!({"type": "object", "required": required(20_000)}),
+    ];
+    for schema in refused {
+        let shown: String = schema.to_string().chars().take(150).collect();
+        let found = Grammar::json_schema(schema).check();
+        let Err(Error::Grammar(error)) = found else { panic!("{shown}: {found:?}") };
+        assert!(matches!(*error, GrammarError::TooLarge { .. }), "{shown}: {error:?}");
+    }
+}
+
+/// Where nothing else holds, a reference is one however much it leads to, and alternatives stay apart.
+#[test]
+fn what_is_not_copied_is_not_counted() {
+    let mut models = serde_json::Map::new();
+    for level in 0..40 {
+        let optional =
+            json!({"anyOf": [{"$ref": format!("#/$defs/m{}", level + 1)}, {"type": "null"}], "default": null});
+        let properties = json!({"kind": {"const": level}, "left": optional.clone(), "right": optional, "unit": {"enum": ["m", "s", "kg"]}});
+        models.insert(format!("m{level}"), json!({"type": "object", "properties": properties, "required": ["kind"]}));
+    }
+    models.insert("m40".into(), json!({"type": "object", "additionalProperties": {"$ref": "#/$defs/m39"}}));
+    let derived = json!({"allOf": [{"$ref": "#/$defs/m0"}, {"properties": {"name": {"type": "string"}, "kind": {"type": "integer"}}}]});
+    let countries: Vec<String> = (0..250).map(|n| format!("c{n}")).collect();
+    let address = json!({"properties": {"country": {"enum": countries}}, "anyOf": (0..40).map(|n| json!({
+        "properties": {"country": {"const": format!("c{n}")}, "zip": {"type": "string", "pattern": format!("^[0-9]{{{}}}$", n % 9 + 1)}}
+    })).collect::<Vec<_>>()});
+    for mut schema in [json!({"$ref": "#/$defs/m0"}), derived, address] {
+        schema["$defs"] = models.clone().into();
+        Grammar::json_schema(schema).check().unwrap();
+    }
+}
+
+/// The opposite of the least integer of 64 bits would be asked for without end: these overflowed the stack.
+#[test]
+fn the_least_integer_is_refused() {
+    let least = i64::MIN;
+    let range = |key: &str, bound: Value| json!({"type": "integer", "minimum": -1e300, key: bound});
+    let refused = [
+        (json!({"const": least}), "/const"),
+        (json!({"items": {"enum": [7, [{"a": least}]]}}), "/items/enum"),
+        (range("maximum", json!(-1e300)), "/maximum"),
+        (range("exclusiveMaximum", json!(least + 1)), "/exclusiveMaximum"),
+        (json!({"allOf": [{"type": "integer", "minimum": least}, {"maximum": least}]}), "/allOf/1/maximum"),
+    ];
+    for (schema, expected) in refused {
+        let found = tried(&qwen3(), &Grammar::json_schema(schema));
+        assert!(
+            matches!(&found, Err(GrammarError::Schema { place, .. }) if place == expected),
+            "{expected}: {found:?}"
+        );
+    }
+    let properties = json!({"maximum": {"const": -9007199254740992_i64}, "a": {"type": "integer", "maximum": -9.2e18}});
+    Grammar::json_schema(json!({"properties": properties, "default": least})).check().unwrap();
+}
+
 /// What nobody waits for is not compiled.
 #[test]
 fn a_cancelled_request_compiles_no_grammar() {

@@ -5,6 +5,7 @@
 mod breadth;
 mod budget;
 mod compile;
+mod copies;
 mod kept;
 mod numbers;
 mod rewrite;

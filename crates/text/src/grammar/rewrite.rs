@@ -20,6 +20,9 @@ const BOUNDS: [(&str, bool); 4] =
 /// From here on integers are no longer told from their neighbours, and llguidance takes the largest of 64 bits.
 const LARGEST: f64 = 9.2e18;
 
+/// The least integer of 64 bits, which has no opposite there.
+const LOWEST: f64 = i64::MIN as f64;
+
 /// What `\s` is in ECMA 262, within brackets.
 const SPACE: &str = r"\t-\r\x20\u{a0}\u{1680}\u{2000}-\u{200a}\u{2028}\u{2029}\u{202f}\u{205f}\u{3000}\u{feff}";
 
@@ -51,12 +54,21 @@ const FORMATS: [(&str, &str); 3] = [
     ("date-time", concat!("^", date!(), "[tT]", time!(), "$")),
 ];
 
-/// Refuses numbers of `const` and `enum` that no double holds: llguidance would take the nearest one.
+/// Refuses numbers of `const` and `enum` that no double holds, as llguidance would take the nearest one, and upper bounds
+/// at the end of the integers of 64 bits, whose opposite it takes.
 pub(super) fn check(schema: &Value) -> Result<(), GrammarError> {
     check_at(schema, false, &mut String::new())
 }
 
 fn check_at(value: &Value, is_map: bool, place: &mut String) -> Result<(), GrammarError> {
+    let upper = ["maximum", "exclusiveMaximum"].into_iter().filter(|_| !is_map);
+    for (key, bound) in upper.filter_map(|key| Some((key, value.get(key)?))) {
+        if bound.as_f64().is_some_and(|bound| bound <= LOWEST) {
+            let least = LOWEST.next_up() as i64;
+            let reason = format!("{bound} is not supported, expected at least {least}");
+            return Err(GrammarError::Schema { place: format!("{place}/{key}"), reason });
+        }
+    }
     let mut within = |step: &str, value: &Value, of_map: bool, given: bool| {
         let len = place.len();
         place.push('/');
@@ -85,12 +97,14 @@ fn check_at(value: &Value, is_map: bool, place: &mut String) -> Result<(), Gramm
     }
 }
 
-/// Whether `value` has an integer that no double holds.
+/// Whether `value` has an integer that no double holds, or the least one of 64 bits.
 fn inexact(value: &Value) -> bool {
     match value {
         Value::Array(list) => list.iter().any(inexact),
         Value::Object(object) => object.values().any(inexact),
-        Value::Number(number) => integer(number).is_some_and(|integer| integer as f64 as i128 != integer),
+        Value::Number(number) => {
+            integer(number).is_some_and(|integer| integer as f64 as i128 != integer || integer as f64 <= LOWEST)
+        }
         _ => false,
     }
 }

@@ -1,5 +1,6 @@
 //! A JSON schema -> whether it can be kept, or the place in it that cannot.
 
+use super::copies::{Copies, cost};
 use super::{GRAMMAR_BYTES, READINGS as READINGS_AT_ONCE, REGEX_BYTES, breadth, within};
 use crate::error::GrammarError;
 use schemars::JsonSchema;
@@ -9,9 +10,6 @@ use std::collections::{HashMap, HashSet};
 
 /// Levels of a schema that may lie within each other.
 const LEVELS: usize = 64;
-
-/// Alternatives that the parts of an `allOf` may have together: each is taken with each.
-const ALTERNATIVES: usize = 4096;
 
 /// Readings of an answer that the parser follows at once, as counted here; it has room for more.
 const READINGS: usize = READINGS_AT_ONCE * 9 / 10;
@@ -23,9 +21,6 @@ const VALUE_READINGS: usize = 2;
 /// Steps that the properties of all objects may take: as many for each as its object has properties, and where these
 /// are counted (`minProperties`, `maxProperties`) that many times as many.
 const PROPERTY_STEPS: usize = 4_000_000;
-
-/// Schemas that those which hold together may become, for each of their alternatives anew.
-const COPIES: usize = 200_000;
 
 /// The digits of a `multipleOf`, at most.
 const DIVISOR: f64 = 300_000_000.0;
@@ -40,16 +35,8 @@ const FORMAT_WAYS: u64 = 4;
 /// many as the pattern has letters, and no more than the name has bytes.
 const MATCH_STEPS: u64 = 20_000_000;
 
-/// What it takes to intersect one text with a `format` or a `pattern`, in microseconds of a release build, about. A
-/// pattern takes one more for each of its bytes, and one for each [`RANGES`] ranges of characters in its classes.
-const FORMAT_COST: usize = 200;
-const PATTERN_COST: usize = 30;
-const RANGES: usize = 4;
-
-/// llguidance intersects every text of an `enum`: the most that this may take within one schema, and with the schemas
-/// that hold together with it.
+/// llguidance intersects every text of an `enum`: the most that this may take within one schema.
 const TEXTS_COST: usize = 250_000;
-const JOINED_TEXTS_COST: usize = 1_000_000;
 
 /// Pairs of patterns of property names in a schema: each is compared with each of its object.
 const NAME_PAIRS: usize = 1000;
@@ -181,8 +168,10 @@ pub(super) fn check(schema: &Value) -> Result<(), GrammarError> {
         names: HashMap::new(),
         property_steps: 0,
         joined: 0,
+        copies: Copies::new(schema),
     };
     let size = walk.schema(schema, &mut String::new())?;
+    walk.copies.count(schema)?;
     if size.readings > READINGS {
         return Err(too_large(
             "alternatives and properties that may be left out, at one place",
@@ -194,7 +183,7 @@ pub(super) fn check(schema: &Value) -> Result<(), GrammarError> {
     walk.intersections()
 }
 
-fn too_large(unit: &'static str, found: usize, limit: usize) -> GrammarError {
+pub(super) fn too_large(unit: &'static str, found: usize, limit: usize) -> GrammarError {
     GrammarError::TooLarge { what: "JSON schema", unit, found, limit }
 }
 
@@ -252,18 +241,13 @@ struct Walk<'s> {
     property_steps: usize,
     /// Schemas that hold together with another.
     joined: usize,
+    copies: Copies<'s>,
 }
 
 /// How large a schema is for a parser.
 #[derive(Clone, Copy)]
 struct Size {
-    /// Schemas within it, and itself.
-    parts: usize,
-    /// What intersecting one text with all of their formats and patterns takes.
-    cost: usize,
-    /// Alternatives that any part of it has.
-    alternatives: usize,
-    /// Those of a value itself, the texts and numbers of an `enum` as one.
+    /// Alternatives of a value itself, the texts and numbers of an `enum` as one.
     branches: usize,
     /// Readings of a value that may be followed at once.
     readings: usize,
@@ -271,7 +255,7 @@ struct Size {
 
 impl Size {
     /// That of a schema without others.
-    const ONE: Size = Size { parts: 1, cost: 0, alternatives: 1, branches: 1, readings: VALUE_READINGS };
+    const ONE: Size = Size { branches: 1, readings: VALUE_READINGS };
 }
 
 impl<'s> Walk<'s> {
@@ -308,74 +292,42 @@ impl<'s> Walk<'s> {
             return wrong(&format!("{place}/multipleOf"), reason);
         }
         self.count(object)?;
-        // Each alternative of one member of an `allOf` is taken with each of the others; the parts of all else stay
-        // apart.
-        let listed = object.get("enum").and_then(Value::as_array).map_or(0, Vec::len);
-        let (mut together, mut factors, mut apart, mut choices) = (1_usize, 0, 1, listed);
-        let mut size = Size { cost: cost(object), ..Size::ONE };
-        if listed.saturating_mul(size.cost) > TEXTS_COST {
-            return Err(too_large("steps for the texts of an enum", listed.saturating_mul(size.cost), TEXTS_COST));
+        let values: &[Value] = object.get("enum").and_then(Value::as_array).map_or(&[], Vec::as_slice);
+        let steps = values.len().saturating_mul(cost(object));
+        if steps > TEXTS_COST {
+            return Err(too_large("steps for the texts of an enum", steps, TEXTS_COST));
         }
+        let mut size = Size::ONE;
         // Readings of one of the branches: its own, and those of all that hold together with it.
         let mut readings_of_one = optional(object) * PROPERTY_READINGS;
         let (mut branches, mut choice_readings) = (0_usize, 0_usize);
-        let mut join = |count: usize| {
-            together = together.saturating_mul(count);
-            factors += usize::from(count > 1);
-        };
         for (step, part) in parts(schema) {
             let len = place.len();
             place.push_str(&step);
             let found = self.schema(part, place)?;
-            let Size { parts, cost, alternatives, readings, .. } = found;
             place.truncate(len);
-            size.parts = size.parts.saturating_add(parts);
-            size.cost = size.cost.saturating_add(cost);
             if step.starts_with("/allOf/") {
-                join(alternatives);
                 size.branches = size.branches.saturating_mul(found.branches);
-                readings_of_one = readings_of_one.saturating_add(readings.div_ceil(found.branches));
+                readings_of_one = readings_of_one.saturating_add(found.readings.div_ceil(found.branches));
             } else if step.starts_with("/anyOf/") || step.starts_with("/oneOf/") {
-                choices = choices.saturating_add(alternatives);
                 branches = branches.saturating_add(found.branches);
-                choice_readings = choice_readings.saturating_add(readings);
+                choice_readings = choice_readings.saturating_add(found.readings);
             } else {
-                apart = apart.max(alternatives);
-                size.readings = size.readings.max(readings.saturating_add(VALUE_READINGS));
+                size.readings = size.readings.max(found.readings.saturating_add(VALUE_READINGS));
             }
         }
         if let Some(reference) = object.get("$ref") {
             let at = format!("{place}/$ref");
             let Some(reference) = reference.as_str() else { return wrong(&at, "expected a string".into()) };
             let target = self.follow(reference, &at)?;
-            join(target.alternatives);
-            size.parts = size.parts.saturating_add(target.parts);
-            size.cost = size.cost.saturating_add(target.cost);
             size.branches = size.branches.saturating_mul(target.branches);
             readings_of_one = readings_of_one.saturating_add(target.readings.div_ceil(target.branches));
         }
-        join(choices.max(1));
-        size.alternatives = together.saturating_mul(apart);
-        let values = object.get("enum").and_then(Value::as_array).into_iter().flatten();
         let branches =
-            branches.saturating_add(values.filter(|value| value.is_object() || value.is_array()).count()).max(1);
+            branches.saturating_add(values.iter().filter(|value| value.is_object() || value.is_array()).count()).max(1);
         size.branches = size.branches.saturating_mul(branches);
         let of_one = readings_of_one.saturating_add(choice_readings.div_ceil(branches)).max(VALUE_READINGS);
         size.readings = size.readings.max(size.branches.saturating_mul(of_one));
-        let steps = size.alternatives.saturating_mul(size.cost);
-        if steps > JOINED_TEXTS_COST
-            && (object.contains_key("allOf") || (object.contains_key("$ref") && object.len() > 1))
-        {
-            return Err(too_large("steps for texts of which several schemas hold", steps, JOINED_TEXTS_COST));
-        }
-        if factors > 1 {
-            let copies = size.alternatives.saturating_mul(size.parts);
-            if size.alternatives > ALTERNATIVES {
-                return Err(too_large("alternatives of schemas that hold together", size.alternatives, ALTERNATIVES));
-            } else if copies > COPIES {
-                return Err(too_large("schemas in the alternatives of those that hold together", copies, COPIES));
-            }
-        }
         Ok(size)
     }
 
@@ -407,7 +359,7 @@ impl<'s> Walk<'s> {
             return Err(too_large("pairs of patterns of the names of an object", self.name_pairs, NAME_PAIRS));
         }
         let is_counted = ["minProperties", "maxProperties"].iter().any(|key| object.contains_key(*key));
-        let properties = object.get("properties").and_then(Value::as_object).map_or(0, Map::len);
+        let properties = names(object).collect::<HashSet<_>>().len();
         let each = if is_counted && optional(object) > 0 { properties.saturating_mul(properties) } else { properties };
         self.property_steps = self.property_steps.saturating_add(properties.saturating_mul(each));
         if self.property_steps > PROPERTY_STEPS {
@@ -476,12 +428,13 @@ impl<'s> Walk<'s> {
         let size = self.schema(target, &mut path.to_owned())?;
         self.open.pop();
         self.known.insert(reference, size);
+        self.copies.count(target)?;
         Ok(size)
     }
 }
 
 /// The JSON pointer that `reference` is, if it leads to a part of the same schema.
-fn path_within(reference: &str) -> Option<&str> {
+pub(super) fn path_within(reference: &str) -> Option<&str> {
     let path = reference.strip_prefix('#').filter(|path| path.is_empty() || path.starts_with('/'))?;
     (!path.contains(['~', '%'])).then(|| path.trim_end_matches('/'))
 }
@@ -496,19 +449,8 @@ fn is_divisor(divisor: &Number) -> bool {
     decimals <= 8 && divisor.as_f64().is_some_and(|divisor| divisor * units <= DIVISOR)
 }
 
-/// What intersecting one text with the format, the pattern and the length of `object` takes.
-fn cost(object: &Map<String, Value>) -> usize {
-    let pattern = object
-        .get("pattern")
-        .and_then(Value::as_str)
-        .map_or(0, |pattern| PATTERN_COST + pattern.len() + breadth::ranges(pattern) / RANGES);
-    let length = ["minLength", "maxLength"].iter().any(|key| object.contains_key(*key));
-    let format = usize::from(object.contains_key("format")) * FORMAT_COST;
-    pattern + usize::from(length) * PATTERN_COST + format
-}
-
 /// Names of properties that `object` lists or requires.
-fn names(object: &Map<String, Value>) -> impl Iterator<Item = &str> {
+pub(super) fn names(object: &Map<String, Value>) -> impl Iterator<Item = &str> {
     let listed =
         object.get("properties").and_then(Value::as_object).into_iter().flat_map(Map::keys).map(String::as_str);
     let required = object.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
