@@ -89,6 +89,9 @@ impl Model {
     ) -> Result<Text> {
         let pair = self.tokenizer().encode_pair_within(texts, limit, cut)?.ok_or(EmbedError::NoPairs)?;
         let (ids, second_text) = pair.map_err(|tokens| EmbedError::TooLong { index, tokens, limit, why })?;
+        if ids.is_empty() {
+            return Err(Error::EmptyPrompt);
+        }
         let types = self.spec().weights.input.as_ref().and_then(|input| input.token_types.as_ref());
         // A model that tells no kinds apart has one row for all.
         let second_text = second_text.filter(|_| types.is_some_and(|types| types.weight.shape[0] > 1));

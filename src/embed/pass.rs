@@ -58,7 +58,9 @@ impl Model {
                 run.key = index as u64;
                 runs.push(run);
             }
-            if let Err((error, refused)) = scheduler.submit(&caller, runs) {
+            if !runs.is_empty()
+                && let Err((error, refused)) = scheduler.submit(&caller, runs)
+            {
                 computing -= refused.iter().map(|run| run.ids.len()).sum::<usize>();
                 outcome = Err(error.into());
             }

@@ -78,6 +78,10 @@ impl Predictor {
             match self.turn.try_lock() {
                 Ok(turn) => break turn,
                 Err(TryLockError::Poisoned(turn)) => break turn.into_inner(),
+                // Another thread of this process has it, and ends its turn.
+                Err(TryLockError::WouldBlock) if self.process.load(Ordering::Relaxed) == mine => {
+                    return Ok(self.turn.lock().unwrap_or_else(PoisonError::into_inner));
+                }
                 Err(TryLockError::WouldBlock) if begun.elapsed() > FORK_TIMEOUT => return Err(Error::Forked),
                 Err(TryLockError::WouldBlock) => thread::yield_now(),
             }

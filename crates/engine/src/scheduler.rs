@@ -24,7 +24,7 @@ pub use run::{Run, RunOutput};
 use std::any::Any;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 pub use text::Text;
 use tracing::{debug_span, warn};
@@ -35,12 +35,16 @@ const SHARED_STEP: usize = PREFILL_CHUNK / 4;
 /// Rows of it that those who generate leave to prompts that wait.
 const FOR_PROMPTS: usize = SHARED_STEP / 4;
 
+/// Whether a step was of texts, and the address of its caller.
+type Turn = (bool, usize);
+
 /// The sequences of a model that are computed.
 #[derive(Debug, Default)]
 pub struct Scheduler {
     queue: Queue<Run>,
     costs: StepCosts,
     admission: Admission,
+    turn: Mutex<Option<Turn>>,
 }
 
 impl Scheduler {
@@ -55,7 +59,7 @@ impl Scheduler {
     }
 
     fn pass<'a>(&'a self, compute: &'a dyn Compute) -> Pass<'a> {
-        Pass { compute, costs: &self.costs }
+        Pass { compute, costs: &self.costs, turn: &self.turn }
     }
 
     /// Computes `runs` with all others of the model, and returns them finished, in their order.
@@ -76,7 +80,7 @@ impl Scheduler {
         self.queue.submit(caller, runs)
     }
 
-    /// Takes part in computing until runs of `caller` are finished, or it was [called](Self::call).
+    /// Takes part in computing until runs of `caller` are finished, or it was called (`Queue::call`).
     pub fn wait(&self, compute: &dyn Compute, caller: &Arc<Caller>) -> Vec<Run> {
         self.queue.wait(&self.pass(compute), caller)
     }
@@ -91,6 +95,8 @@ impl Scheduler {
 struct Pass<'a> {
     compute: &'a dyn Compute,
     costs: &'a StepCosts,
+    /// Whose turn the last step was.
+    turn: &'a Mutex<Option<Turn>>,
 }
 
 impl Steps for Pass<'_> {
@@ -98,10 +104,17 @@ impl Steps for Pass<'_> {
 
     fn choose(&self, waiting: &mut VecDeque<Waiting<Run>>) -> Vec<Waiting<Run>> {
         let batching = self.compute.batching();
+        let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let kind = |waiting: &Waiting<Run>| (waiting.request.text().is_some(), Arc::as_ptr(&waiting.caller) as usize);
+        if let Some(last) = *turn
+            && waiting.iter().any(|waiting| waiting.request.text().is_some())
+        {
+            text::take_turns(waiting.make_contiguous(), last, kind);
+        }
         admit(waiting, self.compute);
         let isolated = waiting.iter().position(|waiting| matches!(waiting.request.phase, Phase::Isolated));
         let first = isolated.or_else(|| waiting.iter().position(|waiting| waiting.request.is_admitted()));
-        let turn = first.map(|first| (waiting[first].request.text().is_some(), Arc::clone(&waiting[first].caller)));
+        *turn = first.map(|first| kind(&waiting[first])).or(*turn);
         match first.and_then(|first| Some((first, waiting.get(first)?))) {
             None => {}
             Some((first, Waiting { request, .. })) if request.text().is_some() => {
@@ -120,11 +133,7 @@ impl Steps for Pass<'_> {
             Some(_) => share(waiting, self.compute.step_room()),
         }
         let is_chosen = |Waiting { request, .. }: &Waiting<Run>| request.tokens > 0 || request.is_finished();
-        let (chosen, mut others): (Vec<_>, Vec<_>) = waiting.drain(..).partition(is_chosen);
-        if let Some((is_text, caller)) = turn {
-            let kind = |other: &Waiting<Run>| (other.request.text().is_some(), Arc::as_ptr(&other.caller));
-            text::take_turns(&mut others, (is_text, Arc::as_ptr(&caller)), kind);
-        }
+        let (chosen, others): (Vec<_>, Vec<_>) = waiting.drain(..).partition(is_chosen);
         waiting.extend(others);
         chosen
     }

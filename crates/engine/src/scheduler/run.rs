@@ -246,13 +246,20 @@ impl Run {
 
     /// Takes rows `rows` of the hidden states that a step of texts computed, each `width` wide.
     pub(super) fn pool(&mut self, hidden_states: &[f32], width: usize, rows: Range<usize>) {
-        let is_done = self.cache.len() == self.ids.len();
-        if let RunOutput::Pooled(text) = &mut self.output {
-            text.add(&hidden_states[rows.start * width..rows.end * width], width);
-        }
-        if is_done {
+        let (start, is_done) = (self.cache.len() - self.tokens, self.cache.len() == self.ids.len());
+        let added = match &mut self.output {
+            RunOutput::Pooled(_) if width == 0 && !rows.is_empty() => {
+                Err(Error::Internal("the device gave no hidden states".into()))
+            }
+            RunOutput::Pooled(text) => {
+                let states = &hidden_states[rows.start * width..rows.end * width];
+                text.add(start, states, width).map_err(Error::from)
+            }
+            RunOutput::Last(_) | RunOutput::All { .. } => Ok(()),
+        };
+        if is_done || added.is_err() {
             self.cache.truncate(0); // its pages are for those of the next step
-            self.finish(Ok(()));
+            self.finish(added);
         }
     }
 

@@ -4,6 +4,7 @@ use super::queue::Waiting;
 use super::run::{Phase, Run};
 use crate::decoder::{Batching, Compute, OutputRows};
 use crate::error::Error;
+use crate::memory;
 use model_factory_spec::spec::Pooling;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -44,15 +45,23 @@ impl Text {
         }
     }
 
-    /// Adds hidden states `[rows, width]`, in their order. A step that none are wanted of has no width.
-    pub(super) fn add(&mut self, rows: &[f32], width: usize) {
-        if rows.is_empty() {
-            return;
+    /// Adds hidden states `[rows, width]` of the part that begins at `start`, in their order. A step that none are wanted of has
+    /// no width. A text that begins again, as its cache was lost with a failed step, begins at a sum of nothing.
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
+    pub(super) fn add(&mut self, start: usize, rows: &[f32], width: usize) -> memory::Result<()> {
+        if start == 0 {
+            self.sum.clear();
         }
-        self.sum.resize(width, 0.0);
+        if rows.is_empty() {
+            return Ok(());
+        }
+        memory::lengthen(&mut self.sum, width, 0.0, "the vector of a text")?;
         for row in rows.chunks_exact(width) {
             self.sum.iter_mut().zip(row).for_each(|(sum, x)| *sum += f64::from(*x));
         }
+        Ok(())
     }
 }
 
@@ -73,6 +82,10 @@ pub(super) fn share(waiting: &mut VecDeque<Waiting<Run>>, first: usize, compute:
     for (_, index) in texts {
         let run = &mut waiting[index].request;
         let (is_whole, held) = (run.text().is_some_and(|text| text.is_whole), run.cache.len());
+        if run.pending() == 0 {
+            run.finish(Err(Error::Internal("a text without tokens is computed".into())));
+            continue;
+        }
         let tokens = share_of(run.pending(), is_whole, most, given);
         if tokens == 0 {
             continue;
@@ -93,12 +106,13 @@ pub(super) fn share(waiting: &mut VecDeque<Waiting<Run>>, first: usize, compute:
     }
 }
 
-/// Orders the requests that a step left: steps of sequences and of texts take turns, and so do callers with texts. A request's
-/// kind is whether it is a text, and its caller.
-pub(super) fn take_turns<T, C: PartialEq + Copy>(left: &mut [T], computed: (bool, C), kind: impl Fn(&T) -> (bool, C)) {
-    left.sort_by_key(|request| {
-        let ((is_text, caller), is_same) = (kind(request), kind(request).0 == computed.0);
-        (is_same, is_same && is_text && caller == computed.1)
+/// Orders the requests that wait after a step of `last`: steps of sequences and of texts take turns, and so do callers with
+/// texts. A request's `kind` is whether it is a text, and its caller.
+pub(super) fn take_turns<T, C: PartialEq + Copy>(waiting: &mut [T], last: (bool, C), kind: impl Fn(&T) -> (bool, C)) {
+    waiting.sort_by_key(|request| {
+        let (is_text, caller) = kind(request);
+        let is_same = is_text == last.0;
+        (is_same, is_same && is_text && caller == last.1)
     });
 }
 
@@ -139,14 +153,16 @@ mod tests {
     fn parts_of_a_text_make_one_vector() {
         let vector = |pooling| {
             let mut text = Text::new(pooling, None, false);
-            for (start, rows) in [(0, [[1.0, 2.0], [3.0, 4.0]]), (2, [[5.0, 6.0], [10.0, 20.0]])] {
+            // The first part comes twice: a step failed after it, and the cache was lost.
+            let first = (0, [[1.0, 2.0], [3.0, 4.0]]);
+            for (start, rows) in [first, first, (2, [[5.0, 6.0], [10.0, 20.0]])] {
                 let (wanted, width) = match text.rows(start, start == 2) {
                     OutputRows::None => (&rows[..0], 0),
                     OutputRows::First => (&rows[..1], 2),
                     OutputRows::Last => (&rows[1..], 2),
                     OutputRows::All => (&rows[..], 2),
                 };
-                text.add(wanted.as_flattened(), width);
+                text.add(start, wanted.as_flattened(), width).unwrap();
             }
             text.into_vector(4)
         };
@@ -158,16 +174,22 @@ mod tests {
     #[test]
     fn several_callers_with_texts_take_turns_with_sequences() {
         // Two callers with texts, one of each in a step, and two sequences that take two steps each, and so on: who is in front
-        // of the queue is computed.
+        // of the queue is computed. A sequence that comes while a text is computed is next.
         let kind = |request: &char| (matches!(request, 'a' | 'b'), *request);
         let mut waiting = vec!['a', 'a', 'a', 's', 'b', 'b', 'b', 's'];
-        let mut steps = String::new();
+        let (mut steps, mut last) = (String::new(), None);
         while !waiting.is_empty() && steps.len() < 12 {
+            if let Some(last) = last {
+                take_turns(&mut waiting, last, kind);
+            }
             let first = waiting.remove(0);
-            take_turns(&mut waiting, kind(&first), kind);
+            last = Some(kind(&first));
             waiting.extend((first == 's').then_some('s'));
             steps.push(first);
         }
         assert_eq!(steps, "asbsasbsasbs");
+        let mut waiting = ['a', 'a', 's'];
+        take_turns(&mut waiting, kind(&'a'), kind);
+        assert_eq!(waiting, ['s', 'a', 'a']);
     }
 }

@@ -1,4 +1,4 @@
-//! How models write calls of tools: each format is a file of this folder and a line in [`formats!`]. A chat template shows which
+//! How models write calls of tools: each format is a file of this folder and a line in `formats!`. A chat template shows which
 //! one its model has; the text of a call becomes its name and its arguments.
 
 mod arguments;
