@@ -24,10 +24,10 @@ fn request(messages: &Value, tools: &Value) -> Result<CompletionRequest, Request
     CompletionRequest::chat(json!({ "messages": messages, "tools": tools }).to_string().as_bytes())
 }
 
-/// The prompt of a request.
+/// The prompt of a request, on the day on which the renderings of transformers were recorded.
 fn prompt(model: &Model, request: &CompletionRequest) -> Result<String, Error> {
     let CompletionInput::Messages(messages) = &request.input else { panic!("no messages") };
-    model.chat_prompt(messages, &request.options.chat)
+    model.chat_prompt(messages, &request.options.chat.clone().now("2026-11-25T12:00:00".parse().unwrap()))
 }
 
 /// Each turn as transformers renders it, under every template at hand.
