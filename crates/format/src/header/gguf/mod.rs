@@ -5,6 +5,8 @@ mod parse;
 mod strings;
 
 pub use metadata::GgufMetadata;
+pub(crate) use metadata::Value;
+pub(crate) use parse::read_pair;
 pub use strings::Strings;
 
 use super::{Fields, Header, Metadata, TensorTable, refuse_adapter};
