@@ -140,7 +140,7 @@ fn fixtures_on_every_gpu() {
 fn a_model_of_eight_billion_parameters_on_every_profile() {
     let models = [safetensors(&LLAMA_31_8B, DType::BF16), gguf(&LLAMA_31_8B, "Q8_0"), gguf(&LLAMA_31_8B, "Q4_K_M")];
     let mut text = format!("{:<24}{:<27}{:<27}{}\n", "", "BF16", "Q8_0", "Q4_K_M");
-    for profile in PROFILES {
+    for profile in PROFILES.iter() {
         let cell = |(spec, input): &(ModelSpec, InputSummary)| {
             let report = assess(spec, input, &profile.hardware(), &Policy::default());
             let speed = report.speed.map(|speed| format!(" {}-{} t/s", speed.full.0, speed.empty.1));
@@ -156,7 +156,7 @@ fn a_model_of_eight_billion_parameters_on_every_profile() {
     insta::assert_snapshot!("eight_billion", text);
 }
 
-/// The table of docs/cuda.md: shares of what copies reach, nine tenths of the bandwidth, by one token; and of the rate of tensor
+/// Shares of what copies reach, nine tenths of the bandwidth, by one token; and of the rate of tensor
 /// cores by a prompt of 512.
 #[test]
 fn shares_of_memory_and_tensor_cores_on_gpus_whose_data_sheet_is_at_hand() {

@@ -1,13 +1,14 @@
 //! The checks of a model that was understood, one function each.
 
+use super::Case;
 use super::gpus;
-use super::target::{Target, TargetDevice};
+use super::target::Target;
 use crate::capability::{self, ComputeCapability, DeviceEngine, FileType, Lacking, TensorKind, Tier};
 use crate::error::some_of;
 use crate::hardware::{Hardware, Memory};
 use crate::header::TensorInfo;
-use crate::plan::{Budget, KV_PAGE, KvDtype, Plan, Request, SMALLEST_CONTEXT};
-use crate::policy::{DtypePolicy, Policy};
+use crate::plan::{KV_PAGE, KvDtype, Plan, Request, SMALLEST_CONTEXT};
+use crate::policy::{DeviceChoice, DtypePolicy, Policy};
 use crate::report::{Bytes, Check, InputSummary, Remedy, Status, Verdict, roles};
 use crate::spec::{ModelSpec, RopeLayout, RopeScaling};
 use crate::tokenizer::TokenizerKind;
@@ -49,15 +50,16 @@ pub(super) fn tensors(spec: &ModelSpec) -> Check {
     Check::warn("tensors", summary).evidence(some_of(unused, 2))
 }
 
-pub(super) fn hardware(spec: &ModelSpec, hardware: &Hardware, target: &Target<'_>) -> Check {
-    match target.device {
-        TargetDevice::Cpu => processor(hardware, target),
-        TargetDevice::Gpu { gpu, .. } => gpus::hardware(spec, hardware, gpu),
-        TargetDevice::Absent { index } => gpus::absent(hardware, index),
+pub(super) fn hardware(target: &Target<'_>) -> Check {
+    match (target.device, target.gpu) {
+        (_, Some(gpu)) => gpus::hardware(target.case, gpu),
+        (DeviceChoice::Cuda(index), None) => gpus::absent(target.case.hardware, index),
+        (DeviceChoice::Cpu | DeviceChoice::Auto, None) => processor(target),
     }
 }
 
-fn processor(hardware: &Hardware, target: &Target<'_>) -> Check {
+fn processor(target: &Target<'_>) -> Check {
+    let hardware = target.case.hardware;
     let missing = &hardware.cpu.missing;
     if !missing.is_empty() {
         let summary = format!("this build takes for granted what the processor lacks: {}", missing.join(", "));
@@ -97,8 +99,8 @@ enum Why {
     OnlyWidened(DType),
 }
 
-pub(super) fn dtype(spec: &ModelSpec, hardware: &Hardware, target: &Target<'_>, policy: &Policy) -> Check {
-    let engine = &target.engine;
+pub(super) fn dtype(target: &Target<'_>) -> Check {
+    let Target { case: Case { spec, policy, .. }, engine, .. } = target;
     let mut tiers: BTreeMap<DType, Tier> = BTreeMap::new();
     let mut refused: BTreeMap<(DType, bool), Refused<'_>> = BTreeMap::new();
     for (role, tensor) in roles(spec).chain(spec.predictor.iter().flat_map(|head| roles(head))) {
@@ -123,16 +125,16 @@ pub(super) fn dtype(spec: &ModelSpec, hardware: &Hardware, target: &Target<'_>, 
     }
     let Some(worst) = refused.values().max_by_key(|refused| refused.bytes) else {
         if !target.keeps(policy.kv_dtype) {
-            return gpus::cache(spec, hardware, target, policy.kv_dtype);
+            return gpus::cache(target, policy.kv_dtype);
         }
         let list: Vec<_> = tiers.iter().map(|(dtype, tier)| format!("{dtype} {tier}")).collect();
         let summary = format!("computed as stored: {}", list.join(", "));
-        let slow = target.gpu().filter(|_| tiers.contains_key(&DType::F16)).and_then(gpus::slow_f16);
+        let slow = target.gpu.filter(|_| tiers.contains_key(&DType::F16)).and_then(gpus::slow_f16);
         return slow.map_or_else(|| Check::pass("dtype", &summary), |slow| slow.evidence(&summary));
     };
     let (count, all_tensors) = (worst.count, spec.tensors().count());
     let summary = match &worst.why {
-        Why::Lacking(lacking) if target.gpu().is_some() => format!(
+        Why::Lacking(lacking) if target.gpu.is_some() => format!(
             "running it on {} would need a cast: {lacking} ({count} of {all_tensors} tensors)",
             target.computer()
         ),
@@ -148,7 +150,7 @@ pub(super) fn dtype(spec: &ModelSpec, hardware: &Hardware, target: &Target<'_>, 
     // Another GPU helps only when it helps all of them.
     let needed: Option<Vec<_>> = refused.values().map(|refused| refused.why.needed()).collect();
     let needed = needed.and_then(|needed| needed.into_iter().max());
-    let others = target.gpu().map(|_| gpus::instead(spec, hardware, needed)).unwrap_or_default();
+    let others = target.gpu.map(|_| gpus::instead(target.case, needed)).unwrap_or_default();
     let check = Check::fail("dtype", Verdict::UnsupportedDtype, summary).evidence(all.join("; "));
     check.remedies(offer(&runs).map(Remedy::from).into_iter().chain(others))
 }
@@ -270,15 +272,9 @@ pub(super) fn context(spec: &ModelSpec, policy: &Policy) -> Check {
     }
 }
 
-pub(super) fn memory(
-    spec: &ModelSpec,
-    input: &InputSummary,
-    hardware: &Hardware,
-    policy: &Policy,
-    target: &Target<'_>,
-    plan: &Plan,
-) -> Check {
-    if matches!(target.device, TargetDevice::Absent { .. }) {
+pub(super) fn memory(target: &Target<'_>) -> Check {
+    let Target { case: Case { spec, hardware, policy, .. }, budget, plan, .. } = target;
+    if target.device != DeviceChoice::Cpu && target.gpu.is_none() {
         return Check::new("memory", Status::Skipped, "there is no GPU to plan for");
     }
     let how = &target.how;
@@ -294,13 +290,12 @@ pub(super) fn memory(
         let summary = format!("{} of {} at context {}", Bytes(plan.total), Bytes(plan.available), plan.context);
         return Check::pass("memory", summary).evidence(how.clone());
     }
-    let budget = &target.budget;
     let anonymous = budget.anonymous.filter(|&limit| plan.anonymous() > limit && plan.total <= plan.available);
     let (needed, available) = match anonymous {
         Some(limit) => (plan.anonymous(), limit),
         None => (plan.total, plan.available),
     };
-    let place = match target.gpu() {
+    let place = match target.gpu {
         Some(_) => &*target.name,
         None => hardware.profile.unwrap_or("this machine"),
     };
@@ -327,7 +322,7 @@ pub(super) fn memory(
     let alone = alone.map(|_| Remedy::from("load it without the draft model"));
     let context = proposed_context(plan, hardware);
     let context = (context > 0).then_some(Remedy::SmallerContext(context));
-    let smaller = smaller_files(spec, budget, &target.engine, input.bytes(), policy);
+    let smaller = smaller_files(target);
     let smaller_caches: &[KvDtype] = match policy.kv_dtype {
         KvDtype::F32 => &[KvDtype::F16, KvDtype::Q8_0],
         KvDtype::F16 => &[KvDtype::Q8_0],
@@ -337,8 +332,8 @@ pub(super) fn memory(
         let plan = Plan::new(spec, plan.weights_file, budget, &Request { kv_dtype, ..policy.request() });
         plan.fits().then_some(Remedy::CacheDtype(kv_dtype, Some(plan.context)))
     });
-    let room = match target.gpu() {
-        Some(_) => gpus::room(spec, input, hardware, policy, needed),
+    let room = match target.gpu {
+        Some(_) => gpus::room(target.case, needed),
         None => vec![format!("give it {} of memory", Bytes(needed)).into()],
     };
     let check = Check::fail("memory", Verdict::DoesNotFit, summary).evidence(evidence);
@@ -356,13 +351,9 @@ pub(super) fn proposed_context(plan: &Plan, hardware: &Hardware) -> usize {
 }
 
 /// The clearly smaller file types of the same model that would fit, the largest first, with their largest context.
-fn smaller_files(
-    spec: &ModelSpec,
-    budget: &Budget,
-    engine: &DeviceEngine<'_>,
-    bytes: u64,
-    policy: &Policy,
-) -> impl Iterator<Item = String> {
+fn smaller_files(target: &Target<'_>) -> impl Iterator<Item = String> {
+    let Target { case: Case { spec, policy, input, .. }, budget, engine, .. } = target;
+    let bytes = input.bytes();
     let smallest = SMALLEST_CONTEXT.min(spec.context_trained);
     FileType::supported(engine).filter_map(move |file_type| {
         let estimate = file_type.estimated_bytes(spec.parameters);

@@ -1,16 +1,18 @@
-//! What a model is judged for: the device, its memory, and why it was chosen.
+//! What a model is judged for: the device, its memory, the plan for it, and why it was chosen.
 
-use super::ChosenDevice;
+use super::{Case, ChosenDevice};
 use crate::capability::DeviceEngine;
 use crate::hardware::{Gpu, Hardware};
 use crate::plan::{Budget, KvDtype, Plan};
-use crate::policy::{DeviceChoice, Policy};
-use crate::report::InputSummary;
-use crate::spec::ModelSpec;
+use crate::policy::DeviceChoice;
 
 /// A device to judge for.
 pub(super) struct Target<'a> {
-    pub(super) device: TargetDevice<'a>,
+    pub(super) case: Case<'a>,
+    /// The processor or a GPU by its index.
+    pub(super) device: DeviceChoice,
+    /// The GPU, where it is one that is there.
+    pub(super) gpu: Option<&'a Gpu>,
     /// Why it is this one.
     pub(super) why: String,
     pub(super) engine: DeviceEngine<'a>,
@@ -21,95 +23,66 @@ pub(super) struct Target<'a> {
     pub(super) name: String,
     /// Bytes a second, where a data sheet is known.
     pub(super) bandwidth: Option<u64>,
-}
-
-/// Which device of a machine.
-#[derive(Clone, Copy)]
-pub(super) enum TargetDevice<'a> {
-    Cpu,
-    Gpu {
-        index: usize,
-        gpu: &'a Gpu,
-    },
-    /// A GPU that was asked for and is not there.
-    Absent {
-        index: usize,
-    },
+    pub(super) plan: Plan,
 }
 
 impl<'a> Target<'a> {
     /// The processor.
-    pub(super) fn cpu(hardware: &'a Hardware, policy: &Policy, why: String) -> Target<'a> {
+    pub(super) fn cpu(case: Case<'a>, why: String) -> Target<'a> {
+        let Hardware { profile, cpu, memory, .. } = case.hardware;
+        let budget = memory.budget(case.policy.memory_limit);
         Target {
-            device: TargetDevice::Cpu,
+            case,
+            device: DeviceChoice::Cpu,
+            gpu: None,
             why,
-            engine: DeviceEngine::Cpu { features: &hardware.cpu.features },
-            budget: hardware.memory.budget(policy.memory_limit),
-            how: hardware.memory.how.clone(),
-            name: hardware.profile.unwrap_or("this CPU").into(),
-            bandwidth: hardware.memory.bandwidth,
+            engine: DeviceEngine::Cpu { features: &cpu.features },
+            how: memory.how.clone(),
+            name: profile.unwrap_or("this CPU").into(),
+            bandwidth: memory.bandwidth,
+            plan: case.plan(&budget),
+            budget,
         }
     }
 
     /// The GPU of this index, judged as if the build had its engine; the processor's figures where there is no such GPU.
-    pub(super) fn gpu_at(hardware: &'a Hardware, policy: &Policy, index: usize, why: String) -> Target<'a> {
-        let Some(gpu) = hardware.gpus.get(index) else {
-            return Target { device: TargetDevice::Absent { index }, ..Target::cpu(hardware, policy, why) };
-        };
+    pub(super) fn gpu_at(case: Case<'a>, index: usize, why: String) -> Target<'a> {
+        let (device, hardware) = (DeviceChoice::Cuda(index), case.hardware);
+        let Some(gpu) = hardware.gpus.get(index) else { return Target { device, ..Target::cpu(case, why) } };
         let own = hardware.profile.filter(|_| hardware.describes_gpu());
+        let budget = hardware.gpu_budget(gpu, case.policy.memory_limit);
         Target {
-            device: TargetDevice::Gpu { index, gpu },
+            case,
+            device,
+            gpu: Some(gpu),
             why,
             engine: DeviceEngine::Cuda { compute_capability: gpu.compute_capability, compiled: true },
-            budget: hardware.gpu_budget(gpu, policy.memory_limit),
             how: hardware.gpu_memory(gpu).map_or_else(String::new, |(_, how)| how),
             name: own.map_or_else(|| format!("the {}", gpu.name), str::to_owned),
             bandwidth: gpu.bandwidth,
+            plan: case.plan(&budget),
+            budget,
         }
     }
 
-    /// The GPU, where it is one that is there.
-    pub(super) fn gpu(&self) -> Option<&'a Gpu> {
-        match self.device {
-            TargetDevice::Gpu { gpu, .. } => Some(gpu),
-            TargetDevice::Cpu | TargetDevice::Absent { .. } => None,
+    /// What loading uses; `None` for a GPU that was asked for and is not there.
+    pub(super) fn chosen(&self) -> Option<ChosenDevice> {
+        match (self.device, self.gpu) {
+            (DeviceChoice::Cuda(index), gpu) => Some(ChosenDevice::Gpu { index, gpu: gpu?.clone() }),
+            (DeviceChoice::Cpu | DeviceChoice::Auto, _) => Some(ChosenDevice::Cpu),
         }
-    }
-
-    /// The plan for it.
-    pub(super) fn plan(&self, spec: &ModelSpec, input: &InputSummary, policy: &Policy) -> Plan {
-        Plan::new(spec, input.bytes(), &self.budget, &policy.request())
     }
 
     /// Whether it has kernels for keys and values in `dtype`.
     pub(super) fn keeps(&self, dtype: KvDtype) -> bool {
         match dtype {
             KvDtype::F32 | KvDtype::F16 => true,
-            KvDtype::Q8_0 => self.gpu().is_none(),
+            KvDtype::Q8_0 => self.gpu.is_none(),
         }
     }
 
     /// The GPU's name, or `this processor`.
     pub(super) fn computer(&self) -> String {
-        self.gpu().map_or_else(|| "this processor".into(), |gpu| format!("the {}", gpu.name))
-    }
-}
-
-impl TargetDevice<'_> {
-    /// What loading uses; `None` for a GPU that is not there.
-    pub(super) fn chosen(self) -> Option<ChosenDevice> {
-        match self {
-            TargetDevice::Cpu => Some(ChosenDevice::Cpu),
-            TargetDevice::Gpu { index, gpu } => Some(ChosenDevice::Gpu { index, gpu: gpu.clone() }),
-            TargetDevice::Absent { .. } => None,
-        }
-    }
-
-    /// Its name for the user.
-    pub(super) fn choice(self) -> DeviceChoice {
-        match self {
-            TargetDevice::Cpu => DeviceChoice::Cpu,
-            TargetDevice::Gpu { index, .. } | TargetDevice::Absent { index } => DeviceChoice::Cuda(index),
-        }
+        self.gpu.map_or_else(|| "this processor".into(), |gpu| format!("the {}", gpu.name))
     }
 }

@@ -68,8 +68,8 @@ impl Report {
             (None, Some(folder)) => vec![format!("give the path of one model in {}", folder.path).into()],
             (None, None) => Vec::new(),
         };
-        for check in self.checks.iter_mut().filter(|check| check.remedy.is_some()) {
-            check.remedy = self.remedies.first().cloned();
+        for check in self.checks.iter_mut().filter(|check| !check.remedies.is_empty()) {
+            check.remedies.clone_from(&self.remedies);
         }
         let named = named.or(folders.first());
         let index = named.and_then(|named| models.iter().position(|model| std::ptr::eq(model, *named)));

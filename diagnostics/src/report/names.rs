@@ -11,7 +11,7 @@ impl Report {
         let texts = texts.chain(&mut self.input.candidates).chain(of_models).chain(&mut self.input.warnings);
         let of_model = self.model.iter_mut().flat_map(|model| &mut model.assumptions);
         let of_checks = self.checks.iter_mut().flat_map(|check| {
-            let remedies = check.remedy.iter_mut().chain(&mut check.more_remedies).filter_map(Remedy::words);
+            let remedies = check.remedies.iter_mut().filter_map(Remedy::words);
             [&mut check.summary, &mut check.evidence].into_iter().chain(remedies)
         });
         for text in texts.chain(of_model).chain(of_checks) {
