@@ -5,7 +5,7 @@ use super::client::Client;
 use super::digest::Digest;
 use super::mirror::Mirror;
 use super::own;
-use super::retry::{SLICE, check};
+use super::transfer::SLICE;
 use crate::error::HubError;
 use std::fs::{self, File, TryLockError};
 use std::io::{Read, Seek, Write};
@@ -90,7 +90,7 @@ impl Download<'_> {
         loop {
             match lock_file.try_lock() {
                 Ok(()) => break,
-                Err(TryLockError::WouldBlock) => check(&self.client.cancel)?,
+                Err(TryLockError::WouldBlock) => self.client.cancel.check()?,
                 Err(TryLockError::Error(error)) => return Err(HubError::io(&lock)(error)),
             }
             std::thread::sleep(SLICE);
@@ -152,7 +152,7 @@ impl Download<'_> {
         let mut bytes = vec![0; STRIDE];
         // Reading it leads to its end.
         loop {
-            check(&self.client.cancel)?;
+            self.client.cancel.check()?;
             let count = part.out.read(&mut bytes).map_err(HubError::io(path))?;
             if count == 0 {
                 return Ok(part);
@@ -195,7 +195,7 @@ impl Download<'_> {
 }
 
 impl PartialFile<'_> {
-    /// Begins anew.
+    /// Begins again.
     fn clear(&mut self, file: &Wanted<'_>) -> Result<(), HubError> {
         self.out.set_len(0).and_then(|()| self.out.rewind()).map_err(HubError::io(self.path))?;
         (self.bytes, self.digest) = (0, Digest::named(&file.etag, file.bytes));

@@ -1,5 +1,6 @@
 //! What can go wrong between here and the Hub.
 
+use model_factory_format::Cancelled;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -105,6 +106,12 @@ pub enum HubError {
     /// The cache or a temporary folder cannot be read or written (exit code 1).
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: Arc<std::io::Error> },
+}
+
+impl From<Cancelled> for HubError {
+    fn from(_: Cancelled) -> HubError {
+        HubError::Cancelled
+    }
 }
 
 impl HubError {
