@@ -212,9 +212,7 @@ fn next_steps(report: &Report, policy: &Policy, runs_on: impl Fn(&Hardware) -> b
 /// before all others.
 fn larger_machine(like: &Hardware, runs_on: impl Fn(&Hardware) -> bool) -> Option<&'static str> {
     let mut profiles: Vec<&Profile> = PROFILES.iter().collect();
-    profiles.sort_by_key(|profile| {
-        (profile.gpu.is_none() != like.gpus.is_empty(), profile.gpu.map_or(profile.memory, |gpu| gpu.memory))
-    });
+    profiles.sort_by_key(|profile| (profile.gpu().is_none() != like.gpus.is_empty(), profile.memory()));
     profiles.into_iter().find(|profile| runs_on(&profile.hardware())).map(|profile| profile.name)
 }
 

@@ -91,12 +91,8 @@ struct Refused<'a> {
     first: &'a TensorInfo,
     count: usize,
     bytes: u64,
-    why: Why,
-}
-
-enum Why {
-    Lacking(Lacking),
-    OnlyWidened(DType),
+    /// `None` where they would be widened and only native arithmetic was asked for.
+    lacking: Option<Lacking>,
 }
 
 pub(super) fn dtype(target: &Target<'_>) -> Check {
@@ -104,22 +100,21 @@ pub(super) fn dtype(target: &Target<'_>) -> Check {
     let mut tiers: BTreeMap<DType, Tier> = BTreeMap::new();
     let mut refused: BTreeMap<(DType, bool), Refused<'_>> = BTreeMap::new();
     for (role, tensor) in roles(spec).chain(spec.predictor.iter().flat_map(|head| roles(head))) {
-        let why = match capability::tier_for(role, tensor.dtype, engine) {
-            Err(lacking) => Why::Lacking(lacking),
+        let matrix = role == TensorKind::Matrix;
+        let lacking = match capability::tier_for(role, tensor.dtype, engine) {
+            Err(lacking) => Some(lacking),
             // Vectors are no arithmetic of the model's size: the policy is about matrices.
-            Ok(Tier::Widened) if policy.dtypes == DtypePolicy::NativeOnly && role == TensorKind::Matrix => {
-                Why::OnlyWidened(tensor.dtype)
-            }
+            Ok(Tier::Widened) if policy.dtypes == DtypePolicy::NativeOnly && matrix => None,
             Ok(tier) => {
                 let known = tiers.entry(tensor.dtype).or_insert(tier);
-                if role == TensorKind::Matrix {
+                if matrix {
                     *known = tier;
                 }
                 continue;
             }
         };
-        let key = (tensor.dtype, role == TensorKind::Matrix);
-        let entry = refused.entry(key).or_insert(Refused { first: tensor, count: 0, bytes: 0, why });
+        let new = Refused { first: tensor, count: 0, bytes: 0, lacking };
+        let entry = refused.entry((tensor.dtype, matrix)).or_insert(new);
         entry.count += 1;
         entry.bytes = entry.bytes.saturating_add(tensor.bytes);
     }
@@ -132,44 +127,30 @@ pub(super) fn dtype(target: &Target<'_>) -> Check {
         let slow = target.gpu.filter(|_| tiers.contains_key(&DType::F16)).and_then(gpus::slow_f16);
         return slow.map_or_else(|| Check::pass("dtype", &summary), |slow| slow.evidence(&summary));
     };
-    let (count, all_tensors) = (worst.count, spec.tensors().count());
-    let summary = match &worst.why {
-        Why::Lacking(lacking) if target.gpu.is_some() => format!(
-            "running it on {} would need a cast: {lacking} ({count} of {all_tensors} tensors)",
-            target.computer()
-        ),
-        Why::Lacking(lacking) => format!("running it would need a cast: {lacking} ({count} of {all_tensors} tensors)"),
-        Why::OnlyWidened(dtype) => format!(
-            "{dtype} would be widened on {}, and only native arithmetic was asked for ({count} of {all_tensors} tensors)",
-            target.computer()
-        ),
+    let (computer, dtype) = (target.computer(), worst.first.dtype);
+    let share = format!("({} of {} tensors)", worst.count, spec.tensors().count());
+    let summary = match &worst.lacking {
+        Some(lacking) => {
+            let place = target.gpu.map(|_| format!(" on {computer}")).unwrap_or_default();
+            format!("running it{place} would need a cast: {lacking} {share}")
+        }
+        None => format!("{dtype} would be widened on {computer}, and only native arithmetic was asked for {share}"),
     };
-    let all: Vec<_> = refused.values().map(Refused::describe).collect();
+    let all = refused.values().map(|Refused { first, count, bytes, .. }| {
+        format!("{count} x {}, {}, the first is {}", first.dtype, Bytes(*bytes), first.name)
+    });
     let runs: Vec<_> =
         FileType::supported(engine).filter(|file_type| native_enough(file_type, engine, policy)).collect();
     // Another GPU helps only when it helps all of them.
-    let needed: Option<Vec<_>> = refused.values().map(|refused| refused.why.needed()).collect();
-    let needed = needed.and_then(|needed| needed.into_iter().max());
+    let needed = refused.values().map(|refused| match refused.lacking {
+        Some(Lacking::Capability { needed, kernel: true, .. }) => Some(needed),
+        _ => None,
+    });
+    let needed = needed.collect::<Option<Vec<ComputeCapability>>>().and_then(|needed| needed.into_iter().max());
     let others = target.gpu.map(|_| gpus::instead(target.case, needed)).unwrap_or_default();
-    let check = Check::fail("dtype", Verdict::UnsupportedDtype, summary).evidence(all.join("; "));
+    let check = Check::fail("dtype", Verdict::UnsupportedDtype, summary);
+    let check = check.evidence(all.collect::<Vec<_>>().join("; "));
     check.remedies(offer(&runs).map(Remedy::from).into_iter().chain(others))
-}
-
-impl Why {
-    /// The compute capability from which on a GPU runs it.
-    fn needed(&self) -> Option<ComputeCapability> {
-        match self {
-            Why::Lacking(Lacking::Capability { needed, kernel: true, .. }) => Some(*needed),
-            _ => None,
-        }
-    }
-}
-
-impl Refused<'_> {
-    fn describe(&self) -> String {
-        let Refused { first, count, bytes, .. } = self;
-        format!("{count} x {}, {}, the first is {}", first.dtype, Bytes(*bytes), first.name)
-    }
 }
 
 fn native_enough(file_type: &FileType, engine: &DeviceEngine<'_>, policy: &Policy) -> bool {

@@ -7,14 +7,12 @@ use crate::report::{Check, Status};
 
 /// The device that the policy asks for, or the best one that runs the model.
 pub(super) fn choose(case: Case<'_>) -> Target<'_> {
-    let asked = || "asked for".to_owned();
     match case.policy.device {
-        DeviceChoice::Cpu => Target::cpu(case, asked()),
-        DeviceChoice::Cuda(index) => Target::gpu_at(case, index, asked()),
         DeviceChoice::Auto if case.hardware.describes_gpu() => {
-            Target::gpu_at(case, 0, "the GPU of the described machine".into())
+            Target::new(case, DeviceChoice::Cuda(0), "the GPU of the described machine".into())
         }
         DeviceChoice::Auto => best(case),
+        asked => Target::new(case, asked, "asked for".into()),
     }
 }
 
@@ -23,11 +21,11 @@ fn best(case: Case<'_>) -> Target<'_> {
     let hardware = case.hardware;
     let Some(first) = hardware.gpus.first() else {
         let note = hardware.gpu_note.as_deref().unwrap_or("none found");
-        return Target::cpu(case, format!("there is no NVIDIA GPU: {note}"));
+        return Target::new(case, DeviceChoice::Cpu, format!("there is no NVIDIA GPU: {note}"));
     };
     if !hardware.has_cuda() {
         let why = format!("the {} is not used: this build has no CUDA engine", first.name);
-        return Target::cpu(case, why);
+        return Target::new(case, DeviceChoice::Cpu, why);
     }
     let (mut visible, hidden): (Vec<usize>, Vec<usize>) =
         (0..hardware.gpus.len()).partition(|index| hardware.gpus[*index].visible_as.is_none());
@@ -35,7 +33,7 @@ fn best(case: Case<'_>) -> Target<'_> {
     visible.sort_by_key(|index| std::cmp::Reverse(free(index)));
     let mut refusals = Vec::new();
     for index in visible {
-        let mut target = Target::gpu_at(case, index, String::new());
+        let mut target = Target::new(case, DeviceChoice::Cuda(index), String::new());
         match refusal(&target) {
             None => {
                 let only = if hardware.gpus.len() == hidden.len() + 1 {
@@ -52,7 +50,7 @@ fn best(case: Case<'_>) -> Target<'_> {
     if !hidden.is_empty() {
         refusals.push(format!("{} more by CUDA_VISIBLE_DEVICES alone", hidden.len()));
     }
-    Target::cpu(case, refusals.join("; "))
+    Target::new(case, DeviceChoice::Cpu, refusals.join("; "))
 }
 
 /// Why the target does not run the model.

@@ -5,6 +5,7 @@ use crate::error::{Error, IncompleteKind};
 use crate::hardware::Hardware;
 use crate::policy::Policy;
 use crate::report::{Check, FileStatus, InputFile, InputSummary, Report, Status, of_error};
+use std::mem::take;
 
 /// The checks in the order of the pipeline.
 const CHECKS: &str = "input format integrity architecture tensors hardware environment dtype rope tokenizer template \
@@ -23,7 +24,7 @@ pub(crate) fn assess_error(error: &Error, mut input: InputSummary, hardware: &Ha
         _ => {}
     }
     let (verdict, failed) = of_error(error);
-    let summary = match error {
+    let mut summary = match error {
         // The candidates have lines of their own.
         Error::Ambiguous { path, candidates } => {
             format!("{} holds {} models; name one of them", path.display(), candidates.len())
@@ -35,7 +36,8 @@ pub(crate) fn assess_error(error: &Error, mut input: InputSummary, hardware: &Ha
         reached &= id != failed;
         // The stages run in this order, except that a quantization is recognised before tensors are looked at.
         match id {
-            _ if id == failed => Check::fail(id, verdict, &*summary).remedies(error.remedy()),
+            // A message may quote a hundred megabytes of a file, so it is not copied.
+            _ if id == failed => Check::fail(id, verdict, take(&mut summary)).remedies(error.remedy()),
             "input" if reached => Check::pass(id, "readable"),
             "format" if reached && input.kind.is_some() => Check::pass(id, input.format_name()),
             _ => Check::new(id, Status::Skipped, "not reached"),

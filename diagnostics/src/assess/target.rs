@@ -27,42 +27,31 @@ pub(super) struct Target<'a> {
 }
 
 impl<'a> Target<'a> {
-    /// The processor.
-    pub(super) fn cpu(case: Case<'a>, why: String) -> Target<'a> {
-        let Hardware { profile, cpu, memory, .. } = case.hardware;
-        let budget = memory.budget(case.policy.memory_limit);
-        Target {
-            case,
-            device: DeviceChoice::Cpu,
-            gpu: None,
-            why,
-            engine: DeviceEngine::Cpu { features: &cpu.features },
-            how: memory.how.clone(),
-            name: profile.unwrap_or("this CPU").into(),
-            bandwidth: memory.bandwidth,
-            plan: case.plan(&budget),
-            budget,
-        }
-    }
-
-    /// The GPU of this index, judged as if the build had its engine; the processor's figures where there is no such GPU.
-    pub(super) fn gpu_at(case: Case<'a>, index: usize, why: String) -> Target<'a> {
-        let (device, hardware) = (DeviceChoice::Cuda(index), case.hardware);
-        let Some(gpu) = hardware.gpus.get(index) else { return Target { device, ..Target::cpu(case, why) } };
-        let own = hardware.profile.filter(|_| hardware.describes_gpu());
-        let budget = hardware.gpu_budget(gpu, case.policy.memory_limit);
-        Target {
-            case,
-            device,
-            gpu: Some(gpu),
-            why,
-            engine: DeviceEngine::Cuda { compute_capability: gpu.compute_capability, compiled: true },
-            how: hardware.gpu_memory(gpu).map_or_else(String::new, |(_, how)| how),
-            name: own.map_or_else(|| format!("the {}", gpu.name), str::to_owned),
-            bandwidth: gpu.bandwidth,
-            plan: case.plan(&budget),
-            budget,
-        }
+    /// The processor, or the GPU of an index, judged as if the build had its engine. Where there is no such GPU, figures are the
+    /// processor's.
+    pub(super) fn new(case: Case<'a>, device: DeviceChoice, why: String) -> Target<'a> {
+        let (hardware, limit) = (case.hardware, case.policy.memory_limit);
+        let Hardware { profile, cpu, memory, gpus, .. } = hardware;
+        let gpu = match device {
+            DeviceChoice::Cuda(index) => gpus.get(index),
+            DeviceChoice::Cpu | DeviceChoice::Auto => None,
+        };
+        let engine = match gpu {
+            Some(gpu) => DeviceEngine::Cuda { compute_capability: gpu.compute_capability, compiled: true },
+            None => DeviceEngine::Cpu { features: &cpu.features },
+        };
+        let budget = gpu.map_or_else(|| memory.budget(limit), |gpu| hardware.gpu_budget(gpu, limit));
+        let (how, name) = match gpu {
+            Some(gpu) => {
+                let own = profile.filter(|_| hardware.describes_gpu());
+                let how = hardware.gpu_memory(gpu).map(|(_, how)| how).unwrap_or_default();
+                (how, own.map_or_else(|| format!("the {}", gpu.name), str::to_owned))
+            }
+            None => (memory.how.clone(), profile.unwrap_or("this CPU").into()),
+        };
+        let bandwidth = gpu.map_or(memory.bandwidth, |gpu| gpu.bandwidth);
+        let plan = case.plan(&budget);
+        Target { case, device, gpu, why, engine, budget, how, name, bandwidth, plan }
     }
 
     /// What loading uses; `None` for a GPU that was asked for and is not there.

@@ -166,7 +166,7 @@ impl Hardware {
 
     /// Whether this is a described machine that is described for its GPU.
     pub fn describes_gpu(&self) -> bool {
-        self.profile.and_then(profiles::Profile::find).is_some_and(|profile| profile.gpu.is_some())
+        self.profile.and_then(profiles::Profile::find).is_some_and(|profile| profile.gpu().is_some())
     }
 
     /// Whether this build has kernels for GPUs.

@@ -4,43 +4,11 @@ use super::{Cpu, Gpu, Hardware};
 use std::sync::LazyLock;
 
 /// A machine by name.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
     /// What `--device` takes: lower case with hyphens.
     pub name: &'static str,
-    /// The machine in words.
-    pub title: &'static str,
-    /// Instruction sets as [`Cpu::features`] names them.
-    pub features: &'static [&'static str],
-    /// Threads.
-    pub threads: usize,
-    /// How many of them run on cores of less than half the speed of others.
-    pub slow_threads: usize,
-    /// Bytes of main memory.
-    pub memory: u64,
-    /// Bytes a second of main memory, by the data sheet; `None` of a kind of machine.
-    pub bandwidth: Option<u64>,
-    /// Its GPU.
-    pub gpu: Option<GpuProfile>,
-}
-
-/// A GPU by name.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct GpuProfile {
-    /// The product name.
-    pub name: &'static str,
-    /// Major and minor compute capability.
-    pub compute_capability: (u32, u32),
-    /// Bytes of device memory.
-    pub memory: u64,
-    /// Bytes a second of device memory, by the data sheet.
-    pub bandwidth: u64,
-    /// Whether its memory is the machine's.
-    pub shared_memory: bool,
-    /// The newest CUDA version that its drivers run; `None` while new ones come.
-    pub cuda: Option<(u32, u32)>,
+    hardware: Hardware,
 }
 
 /// The table of machines; it says where its numbers come from.
@@ -80,31 +48,6 @@ fn dotted(version: &str) -> Option<(u32, u32)> {
 }
 
 impl Profile {
-    /// Reads a row of the table; `None` for anything else.
-    fn parse(row: &'static str) -> Option<Profile> {
-        let mut cells = row.split("  ").map(str::trim).filter(|cell| !cell.is_empty());
-        let (name, title, level) = (cells.next()?, cells.next()?, cells.next()?);
-        let (_, features) = LEVELS.iter().find(|(known, _)| *known == level)?;
-        let (threads, slow_threads) = (cells.next()?.parse().ok()?, cells.next()?.parse().ok()?);
-        let memory = cells.next()?.parse::<u64>().ok()? << 20;
-        let bandwidth = bytes_a_second(cells.next()?);
-        let gpu = match cells.next() {
-            None => None,
-            Some(capability) => {
-                let own = cells.next()?;
-                Some(GpuProfile {
-                    name: title,
-                    compute_capability: dotted(capability)?,
-                    memory: if own == "shared" { memory } else { own.parse::<u64>().ok()? << 20 },
-                    bandwidth: bytes_a_second(cells.next()?)?,
-                    shared_memory: own == "shared",
-                    cuda: cells.next().and_then(dotted),
-                })
-            }
-        };
-        Some(Profile { name, title, features, threads, slow_threads, memory, bandwidth, gpu })
-    }
-
     /// The profile of this name.
     pub fn find(name: &str) -> Option<&'static Profile> {
         PROFILES.iter().find(|profile| profile.name == name)
@@ -112,27 +55,49 @@ impl Profile {
 
     /// The machine. A GPU is judged with a build that has its engine, whatever the hardware's `build` then says of this
     /// one.
-    pub fn hardware(&'static self) -> Hardware {
-        let cpu = Cpu {
-            model: self.title.into(),
-            features: self.features.to_vec(),
-            threads: self.threads,
-            slow_threads: self.slow_threads,
-            missing: Vec::new(),
-        };
-        let gpus = self.gpu.iter().map(|gpu| Gpu {
-            memory_total: (!gpu.shared_memory).then_some(gpu.memory),
-            memory_free: (!gpu.shared_memory).then_some(gpu.memory - gpu.memory / 32),
-            shared_memory: gpu.shared_memory,
-            cuda: gpu.cuda,
-            bandwidth: Some(gpu.bandwidth),
-            ..Gpu::described(gpu.name, gpu.compute_capability, gpu.memory)
-        });
-        let mut hardware = Hardware::described(cpu, self.memory);
-        hardware.memory.bandwidth = self.bandwidth;
-        hardware.gpu_note = self.gpu.is_none().then(|| "none described".into());
-        Hardware { profile: Some(self.name), gpus: gpus.collect(), ..hardware }
+    pub fn hardware(&self) -> Hardware {
+        self.hardware.clone()
     }
+
+    /// Its GPU.
+    pub fn gpu(&self) -> Option<&Gpu> {
+        self.hardware.gpus.first()
+    }
+
+    /// Bytes of the GPU's memory, or else of main memory.
+    pub(crate) fn memory(&self) -> u64 {
+        self.gpu().and_then(|gpu| gpu.memory_total).unwrap_or(self.hardware.memory.total)
+    }
+
+    /// Reads a row of the table; `None` for anything else.
+    fn parse(row: &'static str) -> Option<Profile> {
+        let mut cells = row.split("  ").map(str::trim).filter(|cell| !cell.is_empty());
+        let (name, title, level) = (cells.next()?, cells.next()?, cells.next()?);
+        let (_, features) = LEVELS.iter().find(|(known, _)| *known == level)?;
+        let (threads, slow_threads) = (cells.next()?.parse().ok()?, cells.next()?.parse().ok()?);
+        let cpu = Cpu { model: title.into(), features: features.to_vec(), threads, slow_threads, missing: Vec::new() };
+        let mut hardware = Hardware::described(cpu, mebibytes(cells.next()?)?);
+        hardware.profile = Some(name);
+        hardware.memory.bandwidth = bytes_a_second(cells.next()?);
+        if let Some(capability) = cells.next() {
+            let own = cells.next()?;
+            let memory = if own == "shared" { None } else { Some(mebibytes(own)?) };
+            hardware.gpu_note = None;
+            hardware.gpus.push(Gpu {
+                memory_total: memory,
+                memory_free: memory.map(|bytes| bytes - bytes / 32),
+                shared_memory: memory.is_none(),
+                bandwidth: Some(bytes_a_second(cells.next()?)?),
+                cuda: cells.next().and_then(dotted),
+                ..Gpu::described(title, dotted(capability)?, 0)
+            });
+        }
+        Some(Profile { name, hardware })
+    }
+}
+
+fn mebibytes(text: &str) -> Option<u64> {
+    text.parse::<u64>().ok()?.checked_mul(1 << 20)
 }
 
 #[cfg(test)]

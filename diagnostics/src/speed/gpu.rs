@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn rates_are_those_of_profiles() {
         let named =
-            |rates: &Rates| PROFILES.iter().any(|profile| profile.gpu.is_some_and(|gpu| gpu.name == rates.name));
+            |rates: &Rates| PROFILES.iter().any(|profile| profile.gpu().is_some_and(|gpu| gpu.name == rates.name));
         assert!(RATES.iter().all(named));
     }
 }
