@@ -34,7 +34,6 @@ pub(super) struct Client {
     endpoint: String,
     repo: String,
     speed: MinimumSpeed,
-    /// Ends the waiting.
     pub(super) cancel: CancellationToken,
     received: AtomicU64,
 }
@@ -65,12 +64,10 @@ pub(super) struct Answer<'c> {
     received: &'c AtomicU64,
 }
 
-/// A part of a file.
 pub(super) struct FileRange {
     pub(super) bytes: Vec<u8>,
     /// The length of the whole file.
     pub(super) total: u64,
-    /// What a cache calls the content of the whole file.
     pub(super) etag: Option<String>,
 }
 
@@ -139,7 +136,6 @@ impl Client {
         self.received.load(Ordering::Relaxed)
     }
 
-    /// The commit and the files of `revision`.
     pub(super) fn describe(&self, revision: &str) -> Result<Description, HubError> {
         let url = format!("{}/api/models/{}/revision/{}", self.endpoint, self.repo, encoded(revision, false));
         let text = self.retried(|_| self.describe_once(&url))?;

@@ -123,7 +123,6 @@ impl HubError {
         }
     }
 
-    /// An [`HubError::Io`] at `path`.
     pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> HubError {
         let path = path.into();
         move |source| HubError::Io { path, source: Arc::new(source) }

@@ -70,7 +70,6 @@ impl Mirror {
         Ok(mirror)
     }
 
-    /// The folder.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }

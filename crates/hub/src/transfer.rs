@@ -132,7 +132,6 @@ impl Incoming {
     }
 }
 
-/// An error of the connection to `url`.
 pub(super) fn connection(url: &str, error: &dyn std::fmt::Display) -> HubError {
     HubError::Connection { url: url.into(), reason: error.to_string() }
 }

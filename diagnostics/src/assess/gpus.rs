@@ -126,7 +126,6 @@ fn beyond_kernels(spec: &ModelSpec) -> Option<&'static str> {
     options.into_iter().find(|(_, has)| *has).map(|(option, _)| option)
 }
 
-/// There is no GPU of this index.
 pub(super) fn absent(hardware: &Hardware, index: usize) -> Check {
     let summary = match hardware.gpus.len() {
         0 => {
@@ -155,7 +154,6 @@ pub(super) fn instead(case: Case<'_>, needed: Option<ComputeCapability>) -> Vec<
     gpu.map(Remedy::from).into_iter().chain(runs.then(|| processor(hardware))).collect()
 }
 
-/// There are no kernels for keys and values in `dtype`.
 pub(super) fn cache(target: &Target<'_>, dtype: KvDtype) -> Check {
     let summary = format!("a KV cache in {dtype} has no CUDA kernel, so it cannot be kept on {}", target.computer());
     let in_f16 = std::iter::once(Remedy::CacheDtype(KvDtype::F16, None));

@@ -13,7 +13,6 @@ pub(super) struct Target<'a> {
     pub(super) device: DeviceChoice,
     /// The GPU, where it is one that is there.
     pub(super) gpu: Option<&'a Gpu>,
-    /// Why it is this one.
     pub(super) why: String,
     pub(super) engine: DeviceEngine<'a>,
     pub(super) budget: Budget,

@@ -85,7 +85,6 @@ const NAME: usize = 36;
 const DTYPE: usize = 28;
 const SAID: usize = 32;
 
-/// The models of `input`.
 pub(super) fn table(input: &InputSummary, page: &mut Page<'_>) {
     let rows: Vec<[String; 4]> = input.models.iter().map(|model| model.cells(&input.path)).collect();
     let width = |column: usize, head: &str| {

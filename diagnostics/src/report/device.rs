@@ -31,7 +31,6 @@ fn speed_lines(speed: &Speed, context: usize, page: &mut Page<'_>) {
     page.row("", format_args!("estimated as {} to {} of {bandwidth} GB/s, the data sheet's{more}", shares.0, shares.1));
 }
 
-/// A GPU in one line.
 pub(super) fn gpu(gpu: &Gpu) -> String {
     let (major, minor) = gpu.compute_capability;
     let memory = match (gpu.memory_total, gpu.shared_memory) {

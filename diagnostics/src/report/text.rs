@@ -118,7 +118,6 @@ impl Report {
 }
 
 impl Hardware {
-    /// The machine, a line for each part.
     pub(super) fn lines(&self, page: &mut Page<'_>) {
         let Hardware { cpu, gpus, gpu_note, .. } = self;
         let profile = self.profile.map(|name| format!("{name}: ")).unwrap_or_default();
@@ -251,7 +250,6 @@ fn embeds_line(embeds: &EmbedsSummary, page: &mut Page<'_>) {
     page.row("embeds", format_args!("vectors of {dimensions} {length}, pooling {pooling} ({source}){most}{prompts}"));
 }
 
-/// The chat templates of these names.
 fn templates(names: &[String]) -> String {
     let default = names.iter().any(|name| name == DEFAULT_TEMPLATE);
     let list = || some_of(names, 8);

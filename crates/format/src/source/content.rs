@@ -18,7 +18,6 @@ pub(crate) enum Content {
     Safetensors,
     /// A known file that holds no model: what it is, and what to do instead.
     UnsupportedFile(&'static str, &'static str),
-    /// Nothing known.
     Unknown,
 }
 

@@ -15,7 +15,6 @@ const INDEX: &str = "model.safetensors.index.json";
 /// Which formats a folder is searched for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// All.
     Any,
     /// The model that a `config.json` describes.
     Safetensors,
@@ -37,7 +36,6 @@ pub(super) fn file_name(path: &Path) -> String {
 }
 
 impl<'a> Folder<'a> {
-    /// Lists `dir`.
     pub(super) fn read(path: &'a Path, dir: &Path) -> Result<Folder<'a>> {
         let (mut files, mut folders) = (Vec::new(), Vec::new());
         let failed = |error| Error::io(dir, error);
@@ -82,7 +80,6 @@ impl<'a> Folder<'a> {
         self.files.iter().map(String::as_str).filter(move |name| names::has_extension(name, ext))
     }
 
-    /// The one model in this folder.
     pub(super) fn choose(&self, wanted: Wanted) -> Result<ModelSource> {
         let gguf_files = if wanted == Wanted::Any { self.gguf_candidates() } else { Vec::new() };
         let mut candidates = self.safetensors_candidates();

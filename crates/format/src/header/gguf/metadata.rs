@@ -37,7 +37,6 @@ pub(crate) enum Array {
 #[derive(Debug)]
 pub(crate) struct NumberType(u32, &'static str, pub(super) Bits, pub(super) usize);
 
-/// What the bits of a number mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bits {
     Unsigned,

@@ -19,19 +19,25 @@ const LEAST_PAIR: u64 = 8 + 1 + 4 + 1;
 /// Bytes of the shortest tensor info: a name of one byte, no dimensions, type and offset.
 const LEAST_TENSOR: u64 = 8 + 1 + 4 + 4 + 8;
 
-pub(super) fn parse<R: Read + Seek>(file: &Path, index: usize, len: u64, source: R) -> Result<GgufFile> {
-    let mut reader = Reader::new(file, len, limits::GGUF_HEADER_BYTES, source)?;
-    let reader = &mut reader;
-    check_magic(reader)?;
-    let tensors = count(reader, "the number of tensors", LEAST_TENSOR, limits::TENSORS)?;
-    let pairs = count(reader, "the number of keys", LEAST_PAIR, limits::GGUF_KEYS)?;
-    let metadata = read_metadata(reader, pairs)?;
-    let alignment = alignment(&metadata)?;
-    let (table, last) = read_tensors(reader, index, tensors, alignment)?;
-    let mut gguf = GgufFile { metadata, tensors: table, warnings: Vec::new(), bytes_read: 0 };
-    locate(reader, &mut gguf, alignment, last.as_deref())?;
-    gguf.bytes_read = reader.bytes_read();
-    Ok(gguf)
+impl GgufFile {
+    /// Parses the header of `source`, the content of `file` with `len` bytes. Tensors get the file index `index`.
+    ///
+    /// # Errors
+    /// `Format`, `Quantization` for a tensor type that no current ggml has, `Incomplete` when the file is cut off.
+    pub fn parse<R: Read + Seek>(file: &Path, index: usize, len: u64, source: R) -> Result<GgufFile> {
+        let mut reader = Reader::new(file, len, limits::GGUF_HEADER_BYTES, source)?;
+        let reader = &mut reader;
+        check_magic(reader)?;
+        let tensors = count(reader, "the number of tensors", LEAST_TENSOR, limits::TENSORS)?;
+        let pairs = count(reader, "the number of keys", LEAST_PAIR, limits::GGUF_KEYS)?;
+        let metadata = read_metadata(reader, pairs)?;
+        let alignment = alignment(&metadata)?;
+        let (tensors, last) = read_tensors(reader, index, tensors, alignment)?;
+        let mut gguf = GgufFile { metadata, tensors, warnings: Vec::new(), bytes_read: 0 };
+        locate(reader, &mut gguf, alignment, last.as_deref())?;
+        gguf.bytes_read = reader.bytes_read();
+        Ok(gguf)
+    }
 }
 
 fn check_magic<R: Read>(reader: &mut Reader<R>) -> Result<()> {
@@ -80,7 +86,6 @@ fn read_metadata<R: Read>(reader: &mut Reader<R>, pairs: u64) -> Result<GgufMeta
     Ok(metadata)
 }
 
-/// The next key and its value.
 pub(crate) fn read_pair<R: Read>(reader: &mut Reader<R>) -> Result<(String, Value)> {
     let key = name(reader, "a key", limits::GGUF_KEY_BYTES)?;
     let value = read_value(reader, &key)?;

@@ -74,17 +74,12 @@ fn audit(
 ) -> Result<TensorTable> {
     let numbers: HashMap<String, usize> =
         (0..source.files.len()).map(|number| (file_name(source, number), number)).collect();
-    let mut wrong = Vec::new();
-    for (name, file) in &index.tensors {
-        let file = &index.files[*file];
-        if numbers.get(file).is_some_and(|number| shards[*number].contains_key(name)) {
-            continue;
-        }
-        wrong.push((name, file));
-    }
-    if let Some((name, file)) = wrong.first() {
-        let elsewhere = shards.iter().position(|shard| shard.contains_key(*name));
-        let more = match wrong.len() - 1 {
+    let placed = index.tensors.iter().map(|(name, file)| (name, &index.files[*file]));
+    let mut wrong =
+        placed.filter(|(name, file)| !numbers.get(*file).is_some_and(|number| shards[*number].contains_key(*name)));
+    if let Some((name, file)) = wrong.next() {
+        let elsewhere = shards.iter().position(|shard| shard.contains_key(name));
+        let more = match wrong.count() {
             0 => String::new(),
             more => format!(" (and {more} more like it)"),
         };
