@@ -241,6 +241,16 @@ impl Error {
     pub fn incomplete(file: &Path, kind: IncompleteKind) -> Self {
         Error::Incomplete { file: file.into(), kind }
     }
+
+    /// An [`Error::Incomplete`] for two statements, each with its source, that exclude each other.
+    pub fn contradiction(file: &Path, one: impl Into<String>, other: impl Into<String>) -> Self {
+        Error::incomplete(file, IncompleteKind::Contradiction { one: one.into(), other: other.into() })
+    }
+
+    /// An [`Error::Incomplete`] for a file that is not there, and what names it or needs it.
+    pub fn file_missing(shown_by: &Path, name: impl Into<String>, why: impl Into<String>) -> Self {
+        Error::incomplete(shown_by, IncompleteKind::FileMissing { name: name.into(), why: why.into() })
+    }
 }
 
 fn at(offset: Option<u64>) -> String {

@@ -9,14 +9,14 @@ use crate::hardware::{Hardware, Memory};
 use crate::header::TensorInfo;
 use crate::plan::{KV_PAGE, KvDtype, Plan, Request, SMALLEST_CONTEXT};
 use crate::policy::{DeviceChoice, DtypePolicy, Policy};
-use crate::report::{Bytes, Check, InputSummary, Remedy, Status, Verdict, roles};
+use crate::report::{Bytes, Check, InputSummary, Remedy, Status, Verdict, counted, roles};
 use crate::spec::{ModelSpec, RopeLayout, RopeScaling};
 use crate::tokenizer::TokenizerKind;
 use model_factory_dtypes::DType;
 use std::collections::BTreeMap;
 
 pub(super) fn input(input: &InputSummary) -> Check {
-    Check::pass("input", format!("one model in {}", files(input.files.len())))
+    Check::pass("input", format!("one model in {}", counted(input.files.len(), "file")))
 }
 
 pub(super) fn format(input: &InputSummary) -> Check {
@@ -29,7 +29,7 @@ pub(super) fn integrity(spec: &ModelSpec, input: &InputSummary) -> Check {
     }
     let tensors = spec.tensors().count() + spec.unused_tensors.len();
     let bytes = Bytes(input.bytes());
-    Check::pass("integrity", format!("{tensors} tensors lie within {} of {bytes}", files(input.files.len())))
+    Check::pass("integrity", format!("{tensors} tensors lie within {} of {bytes}", counted(input.files.len(), "file")))
 }
 
 pub(super) fn architecture(spec: &ModelSpec) -> Check {
@@ -164,20 +164,19 @@ fn offer(runs: &[&FileType]) -> Option<String> {
         let names = runs.iter().rev().filter(|file_type| file_type.gguf_only == gguf_only);
         names.map(|file_type| file_type.name).collect::<Vec<_>>()
     };
-    match (either(&names(false)), either(&names(true))) {
-        (None, None) => None,
-        (Some(plain), None) => Some(format!("use the {plain} file of the same model")),
-        (None, Some(gguf)) => Some(format!("use the {gguf} GGUF file of the same model")),
-        (Some(plain), Some(gguf)) => {
-            Some(format!("use the {gguf} GGUF file of the same model, or its {plain} checkpoint"))
-        }
-    }
+    Some(match (either(&names(false)), either(&names(true))) {
+        (plain, None) => format!("use the {} file of the same model", plain?),
+        (None, Some(gguf)) => format!("use the {gguf} GGUF file of the same model"),
+        (Some(plain), Some(gguf)) => format!("use the {gguf} GGUF file of the same model, or its {plain} checkpoint"),
+    })
 }
 
 /// `a`, `a or b`, `a, b or c`; `None` of nothing.
 fn either(names: &[&str]) -> Option<String> {
-    let (last, others) = names.split_last()?;
-    Some(if others.is_empty() { (*last).to_owned() } else { format!("{} or {last}", others.join(", ")) })
+    match names.split_last()? {
+        (last, []) => Some((*last).into()),
+        (last, others) => Some(format!("{} or {last}", others.join(", "))),
+    }
 }
 
 pub(super) fn rope(spec: &ModelSpec) -> Check {
@@ -304,12 +303,9 @@ pub(super) fn memory(target: &Target<'_>) -> Check {
     let context = proposed_context(plan, hardware);
     let context = (context > 0).then_some(Remedy::SmallerContext(context));
     let smaller = smaller_files(target);
-    let smaller_caches: &[KvDtype] = match policy.kv_dtype {
-        KvDtype::F32 => &[KvDtype::F16, KvDtype::Q8_0],
-        KvDtype::F16 => &[KvDtype::Q8_0],
-        KvDtype::Q8_0 => &[],
-    };
-    let cache = smaller_caches.iter().filter(|&&dtype| target.keeps(dtype)).find_map(|&kv_dtype| {
+    let smaller_caches = [KvDtype::F32, KvDtype::F16, KvDtype::Q8_0].into_iter();
+    let smaller_caches = smaller_caches.skip_while(|dtype| *dtype != policy.kv_dtype).skip(1);
+    let cache = smaller_caches.filter(|&dtype| target.keeps(dtype)).find_map(|kv_dtype| {
         let plan = Plan::new(spec, plan.weights_file, budget, &Request { kv_dtype, ..policy.request() });
         plan.fits().then_some(Remedy::CacheDtype(kv_dtype, Some(plan.context)))
     });
@@ -347,8 +343,4 @@ fn smaller_files(target: &Target<'_>) -> impl Iterator<Item = String> {
             format!("use the {} {kind} of this model, about {estimate}: it fits with context {context}", file_type.name)
         })
     })
-}
-
-fn files(count: usize) -> String {
-    if count == 1 { "1 file".into() } else { format!("{count} files") }
 }

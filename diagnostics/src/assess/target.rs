@@ -3,7 +3,7 @@
 use super::{Case, ChosenDevice};
 use crate::capability::DeviceEngine;
 use crate::hardware::{Gpu, Hardware};
-use crate::plan::{Budget, KvDtype, Plan};
+use crate::plan::{Budget, KvDtype, Plan, PlanMemory};
 use crate::policy::DeviceChoice;
 
 /// A device to judge for.
@@ -39,14 +39,16 @@ impl<'a> Target<'a> {
             Some(gpu) => DeviceEngine::Cuda { compute_capability: gpu.compute_capability, compiled: true },
             None => DeviceEngine::Cpu { features: &cpu.features },
         };
-        let budget = gpu.map_or_else(|| memory.budget(limit), |gpu| hardware.gpu_budget(gpu, limit));
-        let (how, name) = match gpu {
+        let (budget, how, name) = match gpu {
             Some(gpu) => {
+                // Nothing where nobody tells how much there is.
+                let (free, how) = hardware.gpu_memory(gpu).unwrap_or_default();
+                let place = if gpu.shared_memory { PlanMemory::Shared } else { PlanMemory::Gpu };
+                let budget = Budget { available: free.min(limit.unwrap_or(u64::MAX)), anonymous: None, place };
                 let own = profile.filter(|_| hardware.describes_gpu());
-                let how = hardware.gpu_memory(gpu).map(|(_, how)| how).unwrap_or_default();
-                (how, own.map_or_else(|| format!("the {}", gpu.name), str::to_owned))
+                (budget, how, own.map_or_else(|| format!("the {}", gpu.name), str::to_owned))
             }
-            None => (memory.how.clone(), profile.unwrap_or("this CPU").into()),
+            None => (memory.budget(limit), memory.how.clone(), profile.unwrap_or("this CPU").into()),
         };
         let bandwidth = gpu.map_or(memory.bandwidth, |gpu| gpu.bandwidth);
         let plan = case.plan(&budget);

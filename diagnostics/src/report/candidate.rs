@@ -1,6 +1,6 @@
 //! The models of a folder -> a table, one line a model.
 
-use super::page::{Page, Tone, WIDTH, shortened};
+use super::page::{Page, Tone, WIDTH, counted, shortened};
 use super::{Bytes, InputSummary, NextStep, Report, Verdict, one_line};
 use serde::Serialize;
 
@@ -48,14 +48,10 @@ impl Report {
     pub(crate) fn hold(&mut self, models: Vec<Candidate>) {
         let (folders, ones): (Vec<_>, Vec<_>) =
             models.iter().partition(|model| model.verdict == Verdict::AmbiguousInput);
-        let one_of = match ones.len() {
-            1 => "1 model".into(),
-            count => format!("{count} models"),
-        };
+        let one_of = counted(ones.len(), "model");
         let more = match folders.len() {
             0 => String::new(),
-            1 => " and 1 folder of several".into(),
-            count => format!(" and {count} folders of several"),
+            count => format!(" and {} of several", counted(count, "folder")),
         };
         let reason = format!("{} holds {one_of}{more}; name one of them", self.input.path);
         for check in self.checks.iter_mut().filter(|check| check.summary == self.reason) {

@@ -1,12 +1,10 @@
 //! What a diagnosis found, for people (`Display`) and for tools (JSON, `schema_version` "1").
 
 mod candidate;
-mod device;
 mod devices;
 mod distribution;
 mod memory;
 mod model;
-mod names;
 mod page;
 mod remedy;
 mod text;
@@ -27,6 +25,7 @@ pub use verdict::Verdict;
 pub(crate) use verdict::of_error;
 
 pub(crate) use model::roles;
+pub(crate) use page::counted;
 
 use crate::hardware::Hardware;
 use crate::header::Header;

@@ -3,7 +3,7 @@
 pub mod sentence_transformers;
 
 use super::Fields;
-use crate::error::{Error, FormatErrorKind, IncompleteKind, Result};
+use crate::error::{Error, FormatErrorKind, Result};
 use crate::source::content;
 use crate::{json, limits};
 use sentence_transformers::SentenceFiles;
@@ -117,7 +117,7 @@ impl ConfigFiles {
     pub fn read(folder: &Path) -> Result<ConfigFiles> {
         let config = JsonFile::optional(folder, "config.json")?.ok_or_else(|| {
             let why = "it says what the tensors mean; download it from the model's repository into this folder";
-            Error::incomplete(folder, IncompleteKind::FileMissing { name: "config.json".into(), why: why.into() })
+            Error::file_missing(folder, "config.json", why)
         })?;
         let tokenizer = present(folder, "tokenizer.json")?;
         let (vocabulary, added_tokens) = match tokenizer {

@@ -4,7 +4,7 @@ use super::content::{self, Content};
 use super::index::ShardIndex;
 use super::names::{self, SplitName};
 use super::{Format, ModelSource, SourceFile, sidecar};
-use crate::error::{Error, FormatErrorKind, IncompleteKind, Result, some_of};
+use crate::error::{Error, FormatErrorKind, Result, some_of};
 use crate::limits;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -197,8 +197,6 @@ impl<'a> Folder<'a> {
 
     /// Why there is no model here.
     fn explain(&self) -> Error {
-        let incomplete =
-            |name: String, why: String| Error::incomplete(self.path, IncompleteKind::FileMissing { name, why });
         let config = self.has("config.json");
         let of_adapter = |name: &String| name.starts_with("adapter_model.");
         if self.files.iter().any(of_adapter) || (!config && self.has("adapter_config.json")) {
@@ -206,7 +204,7 @@ impl<'a> Folder<'a> {
         }
         if let Some(name) = self.files.iter().find(|name| names::is_unfinished(name)) {
             let why = format!("{name} is an unfinished download; finish it");
-            return incomplete("the model's weights".into(), why);
+            return Error::file_missing(self.path, "the model's weights", why);
         }
         let other = self.files.iter().find_map(|name| names::other_weights(name).map(|what| (name, what)));
         if let Some((name, what)) = other {
@@ -215,7 +213,7 @@ impl<'a> Folder<'a> {
         }
         if config {
             let why = "config.json is here, its weights are not; download the .safetensors files into this folder";
-            return incomplete("model.safetensors".into(), why.into());
+            return Error::file_missing(self.path, "model.safetensors", why);
         }
         if let Some(error) = self.deeper() {
             return error;
@@ -325,7 +323,7 @@ pub(super) fn safetensors(path: &Path, dir: &Path, name: &str) -> Result<ModelSo
             Ok(index) if is_part => {
                 let one = format!("{name} is named like a shard");
                 let other = format!("{INDEX} does not name it; download both again");
-                return Err(Error::incomplete(&index.path, IncompleteKind::Contradiction { one, other }));
+                return Err(Error::contradiction(&index.path, one, other));
             }
             Err(error) if is_part => return Err(error),
             _ => {}
@@ -371,8 +369,8 @@ fn parts(folder: &Folder<'_>, part: &SplitName, ext: &str) -> Result<Vec<SourceF
     for name in folder.with_extension(ext) {
         let Some(other) = SplitName::parse(name, ext).filter(|other| other.same_model(part)) else { continue };
         if let Some(twin) = found.insert(other.number, name) {
-            let (one, other) = (format!("{twin} is part {}", other.number), format!("{name} is so too; remove one"));
-            return Err(Error::incomplete(&folder.dir, IncompleteKind::Contradiction { one, other }));
+            let one = format!("{twin} is part {}", other.number);
+            return Err(Error::contradiction(&folder.dir, one, format!("{name} is so too; remove one")));
         }
     }
     let missing: Vec<String> =
@@ -384,12 +382,11 @@ fn parts(folder: &Folder<'_>, part: &SplitName, ext: &str) -> Result<Vec<SourceF
 }
 
 fn parts_missing(folder: &Folder<'_>, shown_by: &Path, missing: &[String], total: usize) -> Error {
-    let name = some_of(missing, 5);
     let present = total - missing.len();
     let remedy = match folder.files.iter().find(|name| names::is_unfinished(name)) {
         Some(name) => format!("{name} is an unfinished download: finish it"),
         None => "download the rest into this folder".into(),
     };
     let why = format!("{present} of {total} parts are present; {remedy}");
-    Error::incomplete(shown_by, IncompleteKind::FileMissing { name, why })
+    Error::file_missing(shown_by, some_of(missing, 5), why)
 }

@@ -10,7 +10,7 @@ pub(crate) use parse::read_pair;
 pub use strings::Strings;
 
 use super::{Fields, Header, Metadata, TensorInfo, TensorTable, refuse_adapter};
-use crate::error::{Error, FormatErrorKind, IncompleteKind, Result};
+use crate::error::{Error, FormatErrorKind, Result};
 use crate::source::{ModelSource, content};
 use std::path::Path;
 
@@ -49,8 +49,7 @@ pub(super) fn read(source: ModelSource) -> Result<Header> {
         }
     }
     let Some(whole) = whole else {
-        let why = "the source has no files".into();
-        return Err(Error::incomplete(&source.path, IncompleteKind::FileMissing { name: "a GGUF file".into(), why }));
+        return Err(Error::file_missing(&source.path, "a GGUF file", "the source has no files"));
     };
     if let Some(expected) = stated
         && expected != whole.tensors.len() as u64
@@ -58,7 +57,7 @@ pub(super) fn read(source: ModelSource) -> Result<Header> {
         let one = format!("split.tensors.count is {expected}");
         let other =
             format!("the {} parts hold {} tensors; download them again", source.files.len(), whole.tensors.len());
-        return Err(Error::incomplete(&source.files[0].path, IncompleteKind::Contradiction { one, other }));
+        return Err(Error::contradiction(&source.files[0].path, one, other));
     }
     refuse_adapter(&source, &whole.tensors)?;
     Ok(Header { source, tensors: whole.tensors, metadata: Metadata::Gguf(whole.metadata), bytes_read, warnings })
@@ -68,8 +67,7 @@ pub(super) fn read(source: ModelSource) -> Result<Header> {
 /// states, as those before it `stated`.
 fn check_part(source: &ModelSource, index: usize, gguf: &GgufFile, stated: Option<u64>) -> Result<Option<u64>> {
     let file = gguf.metadata.file();
-    let contradiction =
-        |one: String, other: String| Err(Error::incomplete(file, IncompleteKind::Contradiction { one, other }));
+    let contradiction = |one: String, other: String| Err(Error::contradiction(file, one, other));
     let parts = source.files.len() as u64;
     // Absent or 0 is a file that was never split, or merged again.
     let count = gguf.metadata.unsigned("split.count")?.unwrap_or(0);
