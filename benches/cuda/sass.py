@@ -4,7 +4,7 @@
     python3 benches/cuda/sass.py [--json] [--loops] [--arch 80 89 90] [MODULE ...]
     python3 benches/cuda/sass.py --cubin FILE [--json]   of kernels for one token that others compiled, by four products of bytes
     python3 benches/cuda/sass.py --check             compares with sass.tsv beside this file
-    python3 benches/cuda/sass.py --record            writes it, and diagnostics/src/speed/compiled.rs
+    python3 benches/cuda/sass.py --record            writes it, and diagnostics/src/speed/compiled.tsv
 
 No GPU is needed, but two packages of PyPI, of the versions that the file was recorded with:
 
@@ -33,7 +33,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 CUDA = HERE.parents[1] / "crates" / "cuda" / "src"
 RECORD = HERE / "sass.tsv"
 # What the diagnosis estimates speeds with: the counts for 8.0.
-COMPILED = HERE.parents[1] / "diagnostics" / "src" / "speed" / "compiled.rs"
+COMPILED = HERE.parents[1] / "diagnostics" / "src" / "speed" / "compiled.tsv"
 # Other releases of ptxas choose other instructions: what a check allows, of the count and at least so many.
 TOLERANCE, LEAST = 0.10, 8
 
@@ -405,7 +405,7 @@ def write_record(found):
 
 
 def show_table(found):
-    """The table of docs/cuda.md: instructions of a lane for a weight and a token, with rows of 4096 inputs."""
+    """A summary: instructions of a lane for a weight and a token, with rows of 4096 inputs."""
     row_of = {(row["module"], row["sm"], row["kernel"]): row for row in found}
     for module, (kind, source) in modules().items():
         few, many = row_of.get((module, "80", "few_1")), row_of.get((module, "80", "many_128"))
@@ -422,21 +422,15 @@ def show_table(found):
 
 
 def write_compiled(found):
-    numbers = lambda row, *columns: "[" + ", ".join(str(row[column]) for column in columns) + "]"
-    lines = []
+    """Instructions that a warp issues in a turn of the inner loop, and its multiplications: of the kernel for one token, with the
+    instructions before and after the loop, and of the kernel for many."""
+    numbers = lambda row, *columns: [str(row[column]) for column in columns] if row else ["-"] * len(columns)
+    lines = [["dtype", "few_issued", "few_macs", "few_around", "many_issued", "many_macs"]]
     for dtype in re.findall(r"\(DType::(\w+), Kind::", (CUDA / "modules.rs").read_text()):
         few, many = found[dtype.lower(), "few_1"], found.get((dtype.lower(), "many_128"))
-        many = f"Some({numbers(many, 'issued', 'macs')})" if many else "None"
-        lines.append(f"    (DType::{dtype + ',':6} {numbers(few, 'issued', 'macs', 'around')}, {many}),")
-    COMPILED.write_text(
-        "//! Written by `benches/cuda/sass.py --record`: what the compiler makes of the GPU's products.\n\n"
-        "use crate::dtype::DType;\n\n"
-        "/// Instructions that a warp issues in a turn of the inner loop, and its multiplications: of the kernel for one token, with\n"
-        "/// the instructions before and behind the loop, and of the kernel for many.\n"
-        "pub(super) type Compiled = (DType, [u32; 3], Option<[u32; 2]>);\n\n"
-        "#[rustfmt::skip]\n"
-        "pub(super) const COMPILED: &[Compiled] = &[\n" + "\n".join(lines) + "\n];\n"
-    )
+        lines.append([dtype, *numbers(few, "issued", "macs", "around"), *numbers(many, "issued", "macs")])
+    text = "".join("\t".join(line) + "\n" for line in lines)
+    COMPILED.write_text("# By benches/cuda/sass.py --record: what the compiler makes of the GPU's products.\n" + text)
 
 
 def check(found):
@@ -465,7 +459,7 @@ def main():
     parser.add_argument("--record", action="store_true")
     parser.add_argument("--loops", action="store_true", help="the innermost loops of every kernel")
     parser.add_argument("--cubin")
-    parser.add_argument("--table", action="store_true", help="the table of docs/cuda.md")
+    parser.add_argument("--table", action="store_true", help="a summary of the products in Markdown")
     given = parser.parse_args()
     if given.cubin:
         kernels = Compiler().disassembled(given.cubin)

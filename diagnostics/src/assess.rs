@@ -11,14 +11,13 @@ pub(crate) use failure::assess_error;
 
 use crate::hardware::profiles::{PROFILES, Profile};
 use crate::hardware::{Gpu, Hardware};
-use crate::plan::{Batching, Plan};
+use crate::plan::{Batching, Budget, Plan};
 use crate::policy::{DeviceChoice, Policy};
 use crate::report::{
     self, Check, InputSummary, ModelSummary, NextStep, Remedy, Report, SCHEMA_VERSION, Status, Verdict,
 };
 use crate::spec::ModelSpec;
 use crate::speed::Speed;
-use target::TargetDevice;
 
 /// The device that a model was judged for and will run on. Complete.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,80 +44,86 @@ pub(crate) struct Assessment {
 ///
 /// A described machine with a GPU is judged for that GPU, by a build that has its engine.
 pub fn assess(spec: &ModelSpec, input: &InputSummary, hardware: &Hardware, policy: &Policy) -> Report {
-    assess_to_load(spec, input, hardware, policy).report
+    Case { spec, input, hardware, policy }.assess().report
 }
 
-/// As [`assess`], with what loading goes on from.
-pub(crate) fn assess_to_load(
-    spec: &ModelSpec,
-    input: &InputSummary,
-    hardware: &Hardware,
-    policy: &Policy,
-) -> Assessment {
-    let Assessment { mut report, ready } = judge(spec, input, hardware, policy);
-    if report.verdict == Verdict::DoesNotFit {
-        report.distribution = distribute::distribute(spec, input, hardware, policy);
-        report.remedies.extend(report.distribution.iter().map(|plan| plan.to_string().into()));
-    }
-    let elsewhere = Policy { device: DeviceChoice::Auto, ..policy.clone() };
-    let runs_on = |hardware: &Hardware| judge(spec, input, hardware, &elsewhere).ready.is_some();
-    report.next = next_steps(&report, policy, runs_on);
-    Assessment { report, ready }
+/// What is judged: a model, its files, the machine, and what was asked for.
+#[derive(Clone, Copy)]
+pub(crate) struct Case<'a> {
+    pub(crate) spec: &'a ModelSpec,
+    pub(crate) input: &'a InputSummary,
+    pub(crate) hardware: &'a Hardware,
+    pub(crate) policy: &'a Policy,
 }
 
-/// The assessment without what to go on with.
-fn judge(spec: &ModelSpec, input: &InputSummary, hardware: &Hardware, policy: &Policy) -> Assessment {
-    let target = choice::choose(spec, input, hardware, policy);
-    let plan = target.plan(spec, input, policy);
-    let mut checks = vec![
-        checks::input(input),
-        checks::format(input),
-        checks::integrity(spec, input),
-        checks::architecture(spec),
-        checks::tensors(spec),
-        checks::hardware(spec, hardware, &target),
-        checks::environment(hardware),
-        checks::dtype(spec, hardware, &target, policy),
-        checks::rope(spec),
-        checks::tokenizer(spec, policy),
-        checks::template(spec),
-        checks::context(spec, policy),
-        checks::memory(spec, input, hardware, policy, &target, &plan),
-    ];
-    if matches!(target.device, TargetDevice::Gpu { .. }) && gpus::beyond(spec) {
-        // No dtype, no smaller file and no other GPU would do.
-        for check in checks.iter_mut().filter(|check| matches!(check.id, "dtype" | "memory")) {
-            let remedies = check.remedy.take().into_iter().chain(check.more_remedies.drain(..));
-            let processor = remedies.filter(|it| matches!(it, Remedy::Processor(_) | Remedy::SomeProcessor));
-            let mut elsewhere = processor.collect::<Vec<_>>().into_iter();
-            check.remedy = elsewhere.next();
-            check.more_remedies = elsewhere.collect();
+impl Case<'_> {
+    /// The report, and what loading goes on from.
+    pub(crate) fn assess(self) -> Assessment {
+        let Assessment { mut report, ready } = self.judge();
+        if report.verdict == Verdict::DoesNotFit {
+            report.distribution = distribute::distribute(self);
+            report.remedies.extend(report.distribution.iter().map(|plan| plan.to_string().into()));
         }
+        let elsewhere = Policy { device: DeviceChoice::Auto, ..self.policy.clone() };
+        let runs_on = |hardware: &Hardware| Case { hardware, policy: &elsewhere, ..self }.judge().ready.is_some();
+        report.next = next_steps(&report, self.policy, runs_on);
+        Assessment { report, ready }
     }
-    let model = ModelSummary::new(spec, &target.engine);
-    let success = format!(
-        "{} ({}, {}) runs on {}, context {} of {}",
-        spec.variant,
-        spec.architecture,
-        report::stored_as(&model, input),
-        target.name,
-        plan.context,
-        spec.context_trained
-    );
-    let mut report = conclude(input.clone(), hardware, policy, checks, success);
-    let bandwidth = target.bandwidth.filter(|_| report.verdict.runs());
-    let product = target.gpu().map_or("", |gpu| &gpu.name);
-    report.speed = bandwidth.and_then(|bandwidth| Speed::new(spec, &plan, &target.engine, product, bandwidth));
-    let batching = Batching::new(spec, target.device.choice() != DeviceChoice::Cpu);
-    report.batching = batching.reason().filter(|_| report.verdict.runs());
-    let chosen = target.device.chosen();
-    let ready = chosen.clone().filter(|_| report.verdict.runs()).map(|device| (plan.clone(), device));
-    // Of a GPU that is not there nothing is known to plan for.
-    report.plan = chosen.map(|_| plan);
-    report.device = target.device.choice().to_string();
-    report.device_reason = target.why;
-    report.model = Some(model);
-    Assessment { report, ready }
+
+    fn plan(self, budget: &Budget) -> Plan {
+        Plan::new(self.spec, self.input.bytes(), budget, &self.policy.request())
+    }
+
+    /// The assessment without what to go on with.
+    fn judge(self) -> Assessment {
+        let Case { spec, input, hardware, policy } = self;
+        let target = choice::choose(self);
+        let mut checks = vec![
+            checks::input(input),
+            checks::format(input),
+            checks::integrity(spec, input),
+            checks::architecture(spec),
+            checks::tensors(spec),
+            checks::hardware(&target),
+            checks::environment(hardware),
+            checks::dtype(&target),
+            checks::rope(spec),
+            checks::tokenizer(spec, policy),
+            checks::template(spec),
+            checks::context(spec, policy),
+            checks::memory(&target),
+        ];
+        if target.gpu.is_some() && gpus::beyond(spec) {
+            // No dtype, no smaller file and no other GPU would do.
+            for check in checks.iter_mut().filter(|check| matches!(check.id, "dtype" | "memory")) {
+                check.remedies.retain(|it| matches!(it, Remedy::Processor(_) | Remedy::SomeProcessor));
+            }
+        }
+        let model = ModelSummary::new(spec, &target.engine);
+        let success = format!(
+            "{} ({}, {}) runs on {}, context {} of {}",
+            spec.variant,
+            spec.architecture,
+            report::stored_as(&model, input),
+            target.name,
+            target.plan.context,
+            spec.context_trained
+        );
+        let mut report = conclude(input.clone(), hardware, policy, checks, success);
+        let runs = report.verdict.runs();
+        let product = target.gpu.map_or("", |gpu| &gpu.name);
+        let bandwidth = target.bandwidth.filter(|_| runs);
+        report.speed =
+            bandwidth.and_then(|bandwidth| Speed::new(spec, &target.plan, &target.engine, product, bandwidth));
+        report.batching = Batching::new(spec, target.device != DeviceChoice::Cpu).reason().filter(|_| runs);
+        let chosen = target.chosen();
+        // Of a GPU that is not there nothing is known to plan for.
+        report.plan = chosen.as_ref().map(|_| target.plan.clone());
+        report.device = target.device.to_string();
+        report.device_reason = target.why;
+        report.model = Some(model);
+        Assessment { report, ready: chosen.filter(|_| runs).map(|device| (target.plan, device)) }
+    }
 }
 
 /// Lets the checks decide: the first failure, else a warning, else nothing.
@@ -136,7 +141,7 @@ fn conclude(input: InputSummary, hardware: &Hardware, policy: &Policy, checks: V
     };
     let (failed, others): (Vec<_>, Vec<_>) = checks.iter().partition(|check| check.status == Status::Fail);
     let remedies = failed.into_iter().chain(others);
-    let remedies = merged(remedies.flat_map(|check| check.remedy.iter().chain(&check.more_remedies)));
+    let remedies = merged(remedies.flat_map(|check| &check.remedies));
     let device = match policy.device {
         DeviceChoice::Auto => DeviceChoice::Cpu,
         chosen => chosen,
@@ -207,9 +212,7 @@ fn next_steps(report: &Report, policy: &Policy, runs_on: impl Fn(&Hardware) -> b
 /// before all others.
 fn larger_machine(like: &Hardware, runs_on: impl Fn(&Hardware) -> bool) -> Option<&'static str> {
     let mut profiles: Vec<&Profile> = PROFILES.iter().collect();
-    profiles.sort_by_key(|profile| {
-        (profile.gpu.is_none() != like.gpus.is_empty(), profile.gpu.map_or(profile.memory, |gpu| gpu.memory))
-    });
+    profiles.sort_by_key(|profile| (profile.gpu().is_none() != like.gpus.is_empty(), profile.memory()));
     profiles.into_iter().find(|profile| runs_on(&profile.hardware())).map(|profile| profile.name)
 }
 

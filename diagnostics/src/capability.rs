@@ -5,7 +5,6 @@
 //! notes of `fma`, `dp4a` and `mma`.
 
 use model_factory_dtypes::DType;
-use std::fmt;
 
 pub use model_factory_dtypes::{GPU_MOST_HEAD_DIM, LOWEST_CUDA, Tier, cpu_level};
 
@@ -39,59 +38,32 @@ pub enum DeviceEngine<'a> {
 pub type ComputeCapability = (u32, u32);
 
 /// Why an engine does not compute with a dtype. Complete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // the message of a variant says what its fields are
 pub enum Lacking {
-    /// No kernel reads the dtype in place, so running it would need a cast.
-    Kernel {
-        /// The stored dtype.
-        dtype: DType,
-        /// What the tensor is used for.
-        role: TensorKind,
-        /// The engine in words.
-        engine: &'static str,
-    },
-    /// The GPU lacks the arithmetic.
-    Capability {
-        /// The stored dtype.
-        dtype: DType,
-        /// What the GPU has.
-        found: ComputeCapability,
-        /// The first compute capability with the arithmetic.
-        needed: ComputeCapability,
-        /// Whether GPUs that have it would run the dtype.
-        kernel: bool,
-    },
+    /// No kernel reads the stored dtype in place, so running it would need a cast.
+    #[error("{dtype} {}", match role {
+        TensorKind::Matrix => format!("matrices have no {engine} kernel that computes on the stored bytes"),
+        TensorKind::Vector => format!("vectors are not read by the {engine}"),
+    })]
+    Kernel { dtype: DType, role: TensorKind, engine: &'static str },
+    /// The GPU lacks the arithmetic; `needed` is the first compute capability that has it, and `kernel` whether GPUs that
+    /// have it would run the dtype.
+    #[error("{dtype} matrices need compute capability {}.{}, found {}.{}", needed.0, needed.1, found.0, found.1)]
+    Capability { dtype: DType, found: ComputeCapability, needed: ComputeCapability, kernel: bool },
     /// The engine itself is not part of this build.
-    Build {
-        /// The engine in words.
-        engine: &'static str,
-    },
+    #[error("this build has no {engine} engine")]
+    Build { engine: &'static str },
 }
 
-impl fmt::Display for Lacking {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Lacking::Kernel { dtype, role: TensorKind::Matrix, engine } => {
-                write!(f, "{dtype} matrices have no {engine} kernel that computes on the stored bytes")
-            }
-            Lacking::Kernel { dtype, role: TensorKind::Vector, engine } => {
-                write!(f, "{dtype} vectors are not read by the {engine}")
-            }
-            Lacking::Capability { dtype, found, needed, .. } => {
-                write!(
-                    f,
-                    "{dtype} matrices need compute capability {}.{}, found {}.{}",
-                    needed.0, needed.1, found.0, found.1
-                )
-            }
-            Lacking::Build { engine } => write!(f, "this build has no {engine} engine"),
-        }
-    }
-}
+/// The lowest compute capability that kernels are made for: Maxwell.
+pub const LOWEST_COMPUTE_CAPABILITY: ComputeCapability = (5, 0);
 
-impl std::error::Error for Lacking {}
+/// What executes F16 arithmetic at a 64th of its F32 rate (CUDA programming guide, arithmetic instructions).
+pub const SLOW_F16: ComputeCapability = (6, 1);
 
-/// When an engine multiplies a dtype itself.
+/// When a processor multiplies a dtype itself.
+#[derive(Clone, Copy)]
 enum Native {
     /// On every machine.
     Always,
@@ -101,50 +73,9 @@ enum Native {
     Never,
 }
 
-/// Matrix dtypes on the CPU: one row a file of kernels. The integer formats multiply integers on every machine.
-const CPU_MATRICES: &[(DType, Native)] = &[
-    (DType::F32, Native::Always),
-    (DType::F16, Native::Never),
-    (DType::BF16, Native::With(&["avx512bf16", "bf16"])),
-    (DType::I8, Native::Always),
-    (DType::Q8_0, Native::Always),
-    (DType::Q4_0, Native::Always),
-    (DType::Q5_0, Native::Always),
-    (DType::Q4_K, Native::Always),
-    (DType::Q5_K, Native::Always),
-    (DType::Q6_K, Native::Always),
-    (DType::Q4_1, Native::Always),
-    (DType::Q5_1, Native::Always),
-    (DType::Q2_K, Native::Always),
-    (DType::Q3_K, Native::Always),
-    (DType::IQ4_NL, Native::Always),
-    (DType::IQ4_XS, Native::Always),
-    (DType::IQ3_S, Native::Always),
-    (DType::IQ3_XXS, Native::Always),
-    (DType::IQ2_S, Native::Always),
-    (DType::IQ2_XS, Native::Always),
-    (DType::IQ2_XXS, Native::Always),
-    (DType::IQ1_S, Native::Always),
-    (DType::IQ1_M, Native::Always),
-    (DType::MXFP4, Native::Always),
-    (DType::F4, Native::Always),
-    (DType::TQ1_0, Native::Always),
-    (DType::TQ2_0, Native::Always),
-];
-
-/// Vector dtypes, on every engine.
-const VECTORS: &[(DType, Native)] =
-    &[(DType::F32, Native::Always), (DType::F16, Native::Never), (DType::BF16, Native::Never)];
-
-/// The lowest compute capability that kernels are made for: Maxwell.
-pub const LOWEST_COMPUTE_CAPABILITY: ComputeCapability = (5, 0);
-
-/// What executes F16 arithmetic at a 64th of its F32 rate (CUDA programming guide, arithmetic instructions).
-pub const SLOW_F16: ComputeCapability = (6, 1);
-
-/// A matrix dtype on NVIDIA GPUs.
+/// What a GPU needs for a dtype.
+#[derive(Clone, Copy)]
 struct OnGpus {
-    dtype: DType,
     /// The first compute capability whose arithmetic the dtype needs.
     from: ComputeCapability,
     /// The first that multiplies the stored values; below it they are widened in registers.
@@ -153,35 +84,68 @@ struct OnGpus {
     kernel: bool,
 }
 
-const fn on_gpus(dtype: DType, from: ComputeCapability, native: ComputeCapability, kernel: bool) -> OnGpus {
-    OnGpus { dtype, from, native, kernel }
+const fn gpus(from: ComputeCapability, native: ComputeCapability) -> Option<OnGpus> {
+    Some(OnGpus { from, native, kernel: true })
 }
 
-/// Matrix dtypes on GPUs. Block types multiply integers by DP4A, which 6.0 lacks and 6.1, 6.2 and all from 7.0 have;
-/// integer tensor cores come with 7.2, tensor cores for F16 that the kernels use with 7.5. Where nothing is said, there is
-/// no kernel.
+/// A GPU has the arithmetic from this compute capability on, and there is no kernel for it.
+const fn no_kernel(from: ComputeCapability) -> Option<OnGpus> {
+    Some(OnGpus { from, native: from, kernel: false })
+}
+
+/// The integer products of blocks on GPUs: by DP4A, which 6.0 lacks and 6.1, 6.2 and all from 7.0 have; integer tensor cores
+/// come with 7.2.
+const DP4A: Option<OnGpus> = gpus((6, 1), (6, 1));
+
+/// Matrices by dtype: on processors, where integer formats multiply integers on every machine, and on GPUs, where tensor
+/// cores for F16 that the kernels use come with 7.5. Where nothing is said, there is no kernel.
 #[rustfmt::skip]
-const CUDA_MATRICES: &[OnGpus] = &[
-    //       dtype            from     native   kernel
-    on_gpus(DType::F32,     (5, 0),  (5, 0),  true),
-    on_gpus(DType::F16,     (5, 3),  (7, 5),  true),
-    on_gpus(DType::BF16,    (8, 0),  (8, 0),  true),
-    on_gpus(DType::I8,      (6, 1),  (6, 1),  true),
-    on_gpus(DType::Q4_0,    (6, 1),  (6, 1),  true),
-    on_gpus(DType::Q4_1,    (6, 1),  (6, 1),  true),
-    on_gpus(DType::Q5_0,    (6, 1),  (6, 1),  true),
-    on_gpus(DType::Q5_1,    (6, 1),  (6, 1),  true),
-    on_gpus(DType::Q8_0,    (6, 1),  (6, 1),  true),
-    on_gpus(DType::Q2_K,    (6, 1),  (6, 1),  true),
-    on_gpus(DType::Q3_K,    (6, 1),  (6, 1),  true),
-    on_gpus(DType::Q4_K,    (6, 1),  (6, 1),  true),
-    on_gpus(DType::Q5_K,    (6, 1),  (6, 1),  true),
-    on_gpus(DType::Q6_K,    (6, 1),  (6, 1),  true),
-    on_gpus(DType::F8_E4M3, (8, 9),  (8, 9),  false),
-    on_gpus(DType::F8_E5M2, (8, 9),  (8, 9),  false),
-    on_gpus(DType::NVFP4,   (10, 0), (10, 0), false),
-    on_gpus(DType::F4,      (10, 0), (10, 0), false),
+const MATRICES: &[(DType, Option<Native>, Option<OnGpus>)] = &[
+    (DType::F32,     Some(Native::Always),                       gpus((5, 0), (5, 0))),
+    (DType::F16,     Some(Native::Never),                        gpus((5, 3), (7, 5))),
+    (DType::BF16,    Some(Native::With(&["avx512bf16", "bf16"])), gpus((8, 0), (8, 0))),
+    (DType::I8,      Some(Native::Always),                       DP4A),
+    (DType::Q4_0,    Some(Native::Always),                       DP4A),
+    (DType::Q4_1,    Some(Native::Always),                       DP4A),
+    (DType::Q5_0,    Some(Native::Always),                       DP4A),
+    (DType::Q5_1,    Some(Native::Always),                       DP4A),
+    (DType::Q8_0,    Some(Native::Always),                       DP4A),
+    (DType::Q2_K,    Some(Native::Always),                       DP4A),
+    (DType::Q3_K,    Some(Native::Always),                       DP4A),
+    (DType::Q4_K,    Some(Native::Always),                       DP4A),
+    (DType::Q5_K,    Some(Native::Always),                       DP4A),
+    (DType::Q6_K,    Some(Native::Always),                       DP4A),
+    (DType::IQ4_NL,  Some(Native::Always),                       None),
+    (DType::IQ4_XS,  Some(Native::Always),                       None),
+    (DType::IQ3_S,   Some(Native::Always),                       None),
+    (DType::IQ3_XXS, Some(Native::Always),                       None),
+    (DType::IQ2_S,   Some(Native::Always),                       None),
+    (DType::IQ2_XS,  Some(Native::Always),                       None),
+    (DType::IQ2_XXS, Some(Native::Always),                       None),
+    (DType::IQ1_S,   Some(Native::Always),                       None),
+    (DType::IQ1_M,   Some(Native::Always),                       None),
+    (DType::TQ1_0,   Some(Native::Always),                       None),
+    (DType::TQ2_0,   Some(Native::Always),                       None),
+    (DType::MXFP4,   Some(Native::Always),                       None),
+    (DType::F4,      Some(Native::Always),                       no_kernel((10, 0))),
+    (DType::NVFP4,   None,                                       no_kernel((10, 0))),
+    (DType::F8_E4M3, None,                                       no_kernel((8, 9))),
+    (DType::F8_E5M2, None,                                       no_kernel((8, 9))),
 ];
+
+/// The row of a dtype: how processors and GPUs compute with its matrices.
+fn matrices(dtype: DType) -> (Option<Native>, Option<OnGpus>) {
+    MATRICES.iter().find(|row| row.0 == dtype).map_or((None, None), |row| (row.1, row.2))
+}
+
+/// How vectors of a dtype are read, on every engine.
+fn vectors(dtype: DType) -> Option<Native> {
+    match dtype {
+        DType::F32 => Some(Native::Always),
+        DType::F16 | DType::BF16 => Some(Native::Never),
+        _ => None,
+    }
+}
 
 /// How `engine` computes with matrices of `dtype`.
 ///
@@ -204,13 +168,11 @@ pub fn tier_for(role: TensorKind, dtype: DType, engine: &DeviceEngine<'_>) -> Re
 }
 
 fn on_cpu(role: TensorKind, dtype: DType, features: &[&str]) -> Result<Tier, Lacking> {
-    let rows = match role {
-        TensorKind::Matrix => CPU_MATRICES,
-        TensorKind::Vector => VECTORS,
+    let native = match role {
+        TensorKind::Matrix => matrices(dtype).0,
+        TensorKind::Vector => vectors(dtype),
     };
-    let row = rows.iter().find(|row| row.0 == dtype);
-    let (_, native) = row.ok_or(Lacking::Kernel { dtype, role, engine: "CPU" })?;
-    Ok(match native {
+    Ok(match native.ok_or(Lacking::Kernel { dtype, role, engine: "CPU" })? {
         Native::Always => Tier::Native,
         Native::With(needed) if needed.iter().any(|feature| features.contains(feature)) => Tier::Native,
         Native::With(_) | Native::Never => Tier::Widened,
@@ -223,24 +185,21 @@ fn on_gpu(role: TensorKind, dtype: DType, found: ComputeCapability) -> Result<Ti
         // Every GPU widens these element by element, as processors do.
         return on_cpu(role, dtype, &[]).map_err(|_| missing);
     }
-    let row = CUDA_MATRICES.iter().find(|row| row.dtype == dtype).ok_or(missing)?;
-    match row {
-        OnGpus { from, kernel, .. } if found < *from => {
-            Err(Lacking::Capability { dtype, found, needed: *from, kernel: *kernel })
-        }
+    match matrices(dtype).1.ok_or(missing)? {
+        OnGpus { from, kernel, .. } if found < from => Err(Lacking::Capability { dtype, found, needed: from, kernel }),
         OnGpus { kernel: false, .. } => Err(missing),
-        OnGpus { native, .. } => Ok(if found >= *native { Tier::Native } else { Tier::Widened }),
+        OnGpus { native, .. } => Ok(if found >= native { Tier::Native } else { Tier::Widened }),
     }
 }
 
 /// The matrix dtypes that have a CPU kernel.
 pub fn cpu_dtypes() -> impl Iterator<Item = DType> {
-    CPU_MATRICES.iter().map(|row| row.0)
+    MATRICES.iter().filter(|row| row.1.is_some()).map(|row| row.0)
 }
 
 /// The matrix dtypes that have a kernel for GPUs.
 pub fn cuda_dtypes() -> impl Iterator<Item = DType> {
-    CUDA_MATRICES.iter().filter(|row| row.kernel).map(|row| row.dtype)
+    MATRICES.iter().filter(|row| row.2.is_some_and(|gpus| gpus.kernel)).map(|row| row.0)
 }
 
 /// A kind of model file as people name and offer it; used to say what would run instead.

@@ -17,7 +17,7 @@ pub use policy::{DeviceChoice, DtypePolicy, Policy};
 pub use report::{Report, Verdict};
 pub use speed::Speed;
 
-use assess::Assessment;
+use assess::{Assessment, Case};
 use family::Family;
 use header::Header;
 use plan::Batching;
@@ -131,7 +131,7 @@ fn diagnose_one(
     });
     match understood {
         Ok((header, spec)) => {
-            let Assessment { report, ready } = assess::assess_to_load(&spec, &input, hardware, policy);
+            let Assessment { report, ready } = Case { spec: &spec, input: &input, hardware, policy }.assess();
             let ready = ready.map(|(plan, device)| Ready { header, spec, plan, device });
             Diagnosis { report, ready, error: None }
         }

@@ -1,7 +1,6 @@
 //! Plan x bandwidth -> tokens a second: a token of decoding reads every weight that it is multiplied with and the cache once,
 //! and hardly computes. Of GPUs whose data sheet is at hand, instructions and launches count too.
 
-mod compiled;
 mod gpu;
 
 use crate::capability::DeviceEngine;

@@ -7,7 +7,7 @@ use common::{LLAMA_31_8B, TINY_LLAMA, gguf, safetensors};
 use model_factory_diagnostics::capability::{self, DeviceEngine, Lacking};
 use model_factory_diagnostics::family::REGISTRY;
 use model_factory_diagnostics::hardware::Gpu;
-use model_factory_diagnostics::hardware::profiles::{GpuProfile, PROFILES, Profile};
+use model_factory_diagnostics::hardware::profiles::{PROFILES, Profile};
 use model_factory_diagnostics::plan::{self, KvDtype, PlanMemory};
 use model_factory_diagnostics::report::{InputSummary, NextStep, Remedy};
 use model_factory_diagnostics::spec::{Mixer, ModelSpec};
@@ -25,8 +25,8 @@ fn machine(profile: &str) -> Hardware {
     Profile::find(profile).unwrap_or_else(|| panic!("no profile {profile}")).hardware()
 }
 
-fn with_gpus() -> impl Iterator<Item = (&'static Profile, GpuProfile)> {
-    PROFILES.iter().filter_map(|profile| Some((profile, profile.gpu?)))
+fn with_gpus() -> impl Iterator<Item = (&'static Profile, &'static Gpu)> {
+    PROFILES.iter().filter_map(|profile| Some((profile, profile.gpu()?)))
 }
 
 /// Every model of the fixtures.
@@ -63,7 +63,7 @@ fn dtypes(spec: &ModelSpec) -> String {
 
 /// What a report says, without what is the profile's own.
 fn said(report: &Report, profile: &Profile) -> String {
-    let GpuProfile { name, compute_capability: (major, minor), .. } = profile.gpu.expect("a GPU");
+    let Gpu { name, compute_capability: (major, minor), .. } = profile.gpu().expect("a GPU");
     let own = [
         (format!("found {major}.{minor}"), "found its own"),
         (format!("runs on {},", profile.name), "runs on it,"),
@@ -140,7 +140,7 @@ fn fixtures_on_every_gpu() {
 fn a_model_of_eight_billion_parameters_on_every_profile() {
     let models = [safetensors(&LLAMA_31_8B, DType::BF16), gguf(&LLAMA_31_8B, "Q8_0"), gguf(&LLAMA_31_8B, "Q4_K_M")];
     let mut text = format!("{:<24}{:<27}{:<27}{}\n", "", "BF16", "Q8_0", "Q4_K_M");
-    for profile in PROFILES {
+    for profile in PROFILES.iter() {
         let cell = |(spec, input): &(ModelSpec, InputSummary)| {
             let report = assess(spec, input, &profile.hardware(), &Policy::default());
             let speed = report.speed.map(|speed| format!(" {}-{} t/s", speed.full.0, speed.empty.1));
@@ -156,7 +156,7 @@ fn a_model_of_eight_billion_parameters_on_every_profile() {
     insta::assert_snapshot!("eight_billion", text);
 }
 
-/// The table of docs/cuda.md: shares of what copies reach, nine tenths of the bandwidth, by one token; and of the rate of tensor
+/// Shares of what copies reach, nine tenths of the bandwidth, by one token; and of the rate of tensor
 /// cores by a prompt of 512.
 #[test]
 fn shares_of_memory_and_tensor_cores_on_gpus_whose_data_sheet_is_at_hand() {
@@ -175,14 +175,15 @@ fn shares_of_memory_and_tensor_cores_on_gpus_whose_data_sheet_is_at_hand() {
         ("h100", 494.7, 989.5),
         ("rtx-4090", 82.6, 330.3),
     ] {
-        let gpu = Profile::find(name).and_then(|profile| profile.gpu).expect("a GPU");
+        let gpu = Profile::find(name).and_then(Profile::gpu).expect("a GPU");
+        let bandwidth = gpu.bandwidth.expect("a bandwidth");
         let engine = DeviceEngine::Cuda { compute_capability: gpu.compute_capability, compiled: true };
         let plan = assess(&spec, &input, &machine(name), &Policy::default()).plan.expect("a plan");
         // A T4 has no BF16.
         for (format, spec) in formats.iter().filter(|(format, _)| *format != "BF16" || gpu.compute_capability >= (8, 0))
         {
-            let speed = Speed::new(spec, &plan, &engine, gpu.name, gpu.bandwidth).expect("a speed");
-            let copies = speed.weight_bytes_per_token as f64 / (0.9 * gpu.bandwidth as f64);
+            let speed = Speed::new(spec, &plan, &engine, &gpu.name, bandwidth).expect("a speed");
+            let copies = speed.weight_bytes_per_token as f64 / (0.9 * bandwidth as f64);
             let (slow, fast) = speed.empty;
             let _ =
                 write!(text, "{name:<10} {format:<7} {slow:>4} {fast:>4}  {:.2} {:.2}", slow * copies, fast * copies);
@@ -452,8 +453,9 @@ fn there_are_profiles_of_every_generation() {
     let later = [(9, 0), (10, 0), (11, 0), (12, 0), (12, 1)];
     assert_eq!(capabilities, sold.into_iter().chain(later).collect());
     for (profile, gpu) in with_gpus() {
-        assert!(gpu.memory >= 4 * GIB, "{}", profile.name);
-        assert!((25e9..=8e12).contains(&(gpu.bandwidth as f64)), "{}", profile.name);
+        let memory = gpu.memory_total.unwrap_or(profile.hardware().memory.total);
+        assert!(memory >= 4 * GIB, "{}", profile.name);
+        assert!(gpu.bandwidth.is_some_and(|bytes| (25e9..=8e12).contains(&(bytes as f64))), "{}", profile.name);
     }
 }
 

@@ -202,7 +202,7 @@ fn as_json(report: &Report, tokenized: Option<&Tokenized>) -> String {
     let mut json: Value = serde_json::from_str(&report.to_json()).unwrap_or_default();
     json["remedies"] = report.remedies.iter().map(|remedy| shell.remedy(remedy)).collect();
     for (index, check) in report.checks.iter().enumerate() {
-        json["checks"][index]["remedy"] = check.remedy.as_ref().map(|remedy| shell.remedy(remedy)).into();
+        json["checks"][index]["remedy"] = check.remedies.first().map(|remedy| shell.remedy(remedy)).into();
     }
     json["commands"] = shell.commands(report).into();
     if report.distribution.is_some() {

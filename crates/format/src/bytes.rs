@@ -7,9 +7,6 @@ use std::path::{Path, PathBuf};
 /// Bytes asked of the system at once; also the most that is read past the end of a header.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// Elements reserved before the first one has arrived; the rest grows with what the file really holds.
-const RESERVE: usize = 1 << 16;
-
 /// Reads a header in order, never past `len`, and counts what it reads.
 pub(crate) struct Reader<R> {
     file: PathBuf,
@@ -36,12 +33,10 @@ impl<R: Read> Reader<R> {
         Ok(Reader { file: file.into(), source, len, limit, buffer, start: 0, end: 0, position: 0, bytes_read: 0 })
     }
 
-    /// The file's path.
     pub(crate) fn file(&self) -> &Path {
         &self.file
     }
 
-    /// The file's length in bytes.
     pub(crate) fn len(&self) -> u64 {
         self.len
     }
@@ -56,7 +51,6 @@ impl<R: Read> Reader<R> {
         self.bytes_read
     }
 
-    /// A format error at `offset`.
     pub(crate) fn refuse(&self, offset: u64, kind: FormatErrorKind) -> Error {
         Error::Format { file: self.file.clone(), offset: Some(offset), kind }
     }
@@ -117,12 +111,10 @@ impl<R: Read> Reader<R> {
         Ok(bytes)
     }
 
-    /// The next u32.
     pub(crate) fn u32(&mut self, what: &'static str) -> Result<u32> {
         Ok(u32::from_le_bytes(self.take(what)?))
     }
 
-    /// The next u64.
     pub(crate) fn u64(&mut self, what: &'static str) -> Result<u64> {
         Ok(u64::from_le_bytes(self.take(what)?))
     }
@@ -144,9 +136,12 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Appends the next `count` bytes, already claimed, to `out`.
+    /// Appends the next `count` bytes, which belong to `what`, to `out`.
     #[inline]
     pub(crate) fn append(&mut self, what: &'static str, count: usize, out: &mut Vec<u8>) -> Result<()> {
+        if count as u64 > self.len.saturating_sub(self.position) {
+            return Err(self.truncated(what));
+        }
         let mut left = count;
         while left > 0 {
             if self.start == self.end {
@@ -162,32 +157,10 @@ impl<R: Read> Reader<R> {
         }
         Ok(())
     }
-
-    /// The next `count` values of `N` bytes, already claimed.
-    pub(crate) fn array<T, const N: usize>(
-        &mut self,
-        what: &'static str,
-        count: usize,
-        value: impl Fn([u8; N]) -> T,
-    ) -> Result<Vec<T>> {
-        let mut values = Vec::with_capacity(count.min(RESERVE));
-        while values.len() < count {
-            self.fill(N)?;
-            let (chunks, _) = self.buffer[self.start..self.end].as_chunks::<N>();
-            let chunks = &chunks[..chunks.len().min(count - values.len())];
-            if chunks.is_empty() {
-                return Err(self.truncated(what));
-            }
-            values.extend(chunks.iter().map(|&bytes| value(bytes)));
-            let bytes = size_of_val(chunks);
-            self.consume(bytes);
-        }
-        Ok(values)
-    }
 }
 
 impl<R: Read + Seek> Reader<R> {
-    /// Whether the four bytes at `offset` are `magic`. The reader continues behind them.
+    /// Whether the four bytes at `offset` are `magic`. The reader continues after them.
     pub(crate) fn magic_at(&mut self, offset: u64, magic: &[u8; 4]) -> Result<bool> {
         if offset.checked_add(4).is_none_or(|end| end > self.len) {
             return Ok(false);

@@ -1,6 +1,5 @@
 //! Stops a load or a generation from another thread.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -34,7 +33,7 @@ impl CancellationToken {
         CancellationToken::default()
     }
 
-    /// One that is cancelled with this one, or alone: a request's own beside that of the whole server.
+    /// One that is cancelled with this one, or by itself: a request's own next to that of the whole server.
     #[must_use]
     pub fn child(&self) -> CancellationToken {
         CancellationToken(Arc::new(Node { cancelled: AtomicBool::new(false), parent: Some(self.clone()) }))
@@ -58,16 +57,9 @@ impl CancellationToken {
 }
 
 /// The caller's [`CancellationToken`] was cancelled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("cancelled by the caller")]
 pub struct Cancelled;
-
-impl fmt::Display for Cancelled {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("cancelled by the caller")
-    }
-}
-
-impl std::error::Error for Cancelled {}
 
 /// Clones are equal, others are not.
 impl PartialEq for CancellationToken {

@@ -12,131 +12,58 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// Why files are no model that is understood here. Each variant has one exit code.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)] // the message of a variant says what its fields are
 pub enum Error {
     /// The operating system refused (exit code 1).
     #[error("cannot read {}: {source}", path.display())]
-    Io {
-        /// The file or folder.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// A file is not what a reader of its format accepts (exit code 10).
+    Io { path: PathBuf, source: std::io::Error },
+    /// A file is not what a reader of its format accepts (exit code 10). The offset, in bytes from the start of the file, is
+    /// there where one place is to blame.
     #[error("{}{}: {kind}", file.display(), at(*offset))]
-    Format {
-        /// The file.
-        file: PathBuf,
-        /// Bytes from the start of the file, where one place is to blame.
-        offset: Option<u64>,
-        /// What is wrong there.
-        kind: FormatErrorKind,
-    },
+    Format { file: PathBuf, offset: Option<u64>, kind: FormatErrorKind },
     /// The model is well formed but of a kind that nothing here runs (exit code 11).
     #[error("{}: {kind}", file.display())]
-    Architecture {
-        /// The file that says so.
-        file: PathBuf,
-        /// What was found and what would run.
-        kind: ArchitectureErrorKind,
-    },
+    Architecture { file: PathBuf, kind: ArchitectureErrorKind },
     /// The weights are quantised in a way that would need a cast here (exit code 12).
     #[error("{}: {scheme} is not supported: {why}", file.display())]
-    Quantization {
-        /// The file that says so.
-        file: PathBuf,
-        /// The scheme's name in words.
-        scheme: String,
-        /// What running it would need.
-        why: String,
-    },
+    Quantization { file: PathBuf, scheme: String, why: String },
     /// Tensors are stored that may change the result, and nothing here knows how (exit code 12).
     #[error("{}: {}", file.display(), unknown(names, family))]
-    UnknownTensors {
-        /// The file of the first.
-        file: PathBuf,
-        /// The family whose tables do not know them.
-        family: &'static str,
-        /// All of their names.
-        names: Vec<String>,
-    },
+    UnknownTensors { file: PathBuf, family: &'static str, names: Vec<String> },
     /// Parts are missing or contradict each other (exit code 15).
     #[error("{}: {kind}", file.display())]
-    Incomplete {
-        /// The file that shows it.
-        file: PathBuf,
-        /// What is missing or contradicts what.
-        kind: IncompleteKind,
-    },
+    Incomplete { file: PathBuf, kind: IncompleteKind },
     /// The path holds several models (exit code 16).
     #[error("{} holds {} models; name one of them: {}", path.display(), candidates.len(), list(candidates))]
-    Ambiguous {
-        /// The path asked for.
-        path: PathBuf,
-        /// The models in it.
-        candidates: Vec<PathBuf>,
-    },
+    Ambiguous { path: PathBuf, candidates: Vec<PathBuf> },
 }
 
 /// What makes a file malformed, or one of a kind that is not read here.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)] // the message of a variant says what its fields are
 pub enum FormatErrorKind {
     /// A known key has a value of another type.
     #[error("key {key} is {found}, expected {expected}")]
-    KeyType {
-        /// The metadata or JSON key.
-        key: String,
-        /// The type or value found.
-        found: String,
-        /// The type expected.
-        expected: &'static str,
-    },
+    KeyType { key: String, found: String, expected: &'static str },
     /// A known key has a value that no rule covers.
     #[error("key {key} is {found}, expected {expected}")]
-    KeyValue {
-        /// The metadata or JSON key.
-        key: String,
-        /// The value found.
-        found: String,
-        /// What would be accepted.
-        expected: String,
-    },
+    KeyValue { key: String, found: String, expected: String },
     /// A key that no rule can derive is absent.
     #[error("key {key} is missing; {needed_for}")]
-    KeyMissing {
-        /// The metadata or JSON key.
-        key: String,
-        /// What cannot be known without it.
-        needed_for: &'static str,
-    },
+    KeyMissing { key: String, needed_for: &'static str },
     /// A known kind of file that holds no model a reader here understands.
     #[error("this is {what}, not a GGUF or safetensors file; {remedy}")]
-    UnsupportedFile {
-        /// What it is.
-        what: &'static str,
-        /// What to do instead.
-        remedy: &'static str,
-    },
+    UnsupportedFile { what: &'static str, remedy: &'static str },
     /// A `tokenizer.model` whose bytes are no SentencePiece model.
     #[error("this is no SentencePiece model: {what}; get another copy of the file, or the model's tokenizer.json")]
-    SentencePiece {
-        /// What is wrong at that place.
-        what: &'static str,
-    },
+    SentencePiece { what: &'static str },
     /// A vocabulary in a form that is not read here.
     #[error("this is {what}; {remedy}")]
-    OtherTokenizer {
-        /// What it is.
-        what: &'static str,
-        /// What to do instead.
-        remedy: &'static str,
-    },
-    /// Bytes that no known format begins with.
+    OtherTokenizer { what: &'static str, remedy: &'static str },
+    /// Bytes that no known format begins with: in hexadecimal, and as text where they are text.
     #[error("not recognised: the file begins with {found}; expected a GGUF or safetensors file")]
-    Unrecognised {
-        /// The first bytes in hexadecimal, and as text where they are text.
-        found: String,
-    },
+    Unrecognised { found: String },
     /// A file of no bytes.
     #[error("the file is empty; download it again")]
     EmptyFile,
@@ -145,36 +72,18 @@ pub enum FormatErrorKind {
     NotAFile,
     /// A folder without model files.
     #[error("no model in this folder ({found}); expected a .gguf file, or config.json with .safetensors files")]
-    NoModel {
-        /// What lies there instead.
-        found: String,
-    },
+    NoModel { found: String },
     /// A folder whose only weights are in a format that is not read here.
     #[error("the only weights here are {what} ({name}); {remedy}")]
-    OtherWeights {
-        /// What they are.
-        what: &'static str,
-        /// One of the files.
-        name: String,
-        /// What to do.
-        remedy: &'static str,
-    },
+    OtherWeights { what: &'static str, name: String, remedy: &'static str },
     /// A GGUF version that is not read here.
     #[error("GGUF version {found} is not supported, expected 2 or 3; {remedy}")]
-    Version {
-        /// The version found.
-        found: u32,
-        /// What to do.
-        remedy: &'static str,
-    },
-    /// A GGUF file of the other byte order.
+    Version { found: u32, remedy: &'static str },
+    /// A GGUF file of the other byte order; the version has its bytes turned round.
     #[error(
         "this GGUF file (version {version}) is big-endian, expected little-endian; convert the model again without --bigendian"
     )]
-    BigEndian {
-        /// The version, its bytes turned round.
-        version: u32,
-    },
+    BigEndian { version: u32 },
     /// Two GGUF files in one.
     #[error(
         "a second GGUF begins here: parts were joined with `cat`; keep the parts as separate files, or join them with `llama-gguf-split --merge`"
@@ -182,262 +91,112 @@ pub enum FormatErrorKind {
     Concatenated,
     /// A number that exceeds what any sound file has, or what could fit.
     #[error("{what} is {found}, at most {limit} can be valid here; the file is damaged")]
-    TooMany {
-        /// What is counted.
-        what: &'static str,
-        /// The number claimed.
-        found: u64,
-        /// The largest number accepted.
-        limit: u64,
-    },
+    TooMany { what: &'static str, found: u64, limit: u64 },
     /// A key or tensor name of no bytes.
     #[error("{what} is empty, expected a name; the file is damaged")]
-    EmptyName {
-        /// What should have a name.
-        what: &'static str,
-    },
-    /// A key or name that is no UTF-8.
+    EmptyName { what: &'static str },
+    /// A key or name that is no UTF-8; what was found has replacement characters.
     #[error("{what} {found:?} is not valid UTF-8; the file is damaged")]
-    NotUtf8 {
-        /// What should be UTF-8.
-        what: &'static str,
-        /// The bytes, with replacement characters.
-        found: String,
-    },
+    NotUtf8 { what: &'static str, found: String },
     /// A key that appears twice.
     #[error("key {key} appears twice, expected once; correct the file or get another copy")]
-    DuplicateKey {
-        /// The key.
-        key: String,
-    },
+    DuplicateKey { key: String },
     /// A tensor that appears twice.
     #[error("tensor {name} appears twice, expected once; get another copy of the file")]
-    DuplicateTensor {
-        /// The tensor.
-        name: String,
-    },
+    DuplicateTensor { name: String },
     /// A GGUF value type outside the specification.
     #[error("key {key} has value type {found}, expected 0 to 12; the file is damaged or newer than this reader")]
-    ValueType {
-        /// The key.
-        key: String,
-        /// The type id found.
-        found: u32,
-    },
+    ValueType { key: String, found: u32 },
     /// An array of arrays.
     #[error("key {key} is an array of arrays, expected an array of plain values")]
-    NestedArray {
-        /// The key.
-        key: String,
-    },
+    NestedArray { key: String },
     /// A tensor with too many dimensions.
     #[error("tensor {name} has {found} dimensions, expected at most {limit}")]
-    Dimensions {
-        /// The tensor.
-        name: String,
-        /// The number found.
-        found: usize,
-        /// The largest number accepted.
-        limit: usize,
-    },
-    /// A tensor whose size is no number of bytes.
+    Dimensions { name: String, found: usize, limit: usize },
+    /// A tensor whose size is no number of bytes; its shape is outermost first.
     #[error("tensor {name} of {dtype} with shape {shape:?} has no size in whole bytes below 2^63")]
-    TensorSize {
-        /// The tensor.
-        name: String,
-        /// Its dtype.
-        dtype: DType,
-        /// Its shape, outermost first.
-        shape: Vec<u64>,
-    },
-    /// A row that is no whole number of blocks.
+    TensorSize { name: String, dtype: DType, shape: Vec<u64> },
+    /// A row, of so many elements, that is no whole number of blocks.
     #[error("tensor {name} has rows of {row} elements, {dtype} needs a multiple of {}", dtype.block_len())]
-    RowLength {
-        /// The tensor.
-        name: String,
-        /// Elements of a row.
-        row: u64,
-        /// Its dtype.
-        dtype: DType,
-    },
-    /// A tensor that begins elsewhere than where the one before it ends.
+    RowLength { name: String, row: u64, dtype: DType },
+    /// A tensor that begins elsewhere than where the one before it ends, in bytes from the start of the data section.
     #[error(
         "tensor {name} begins at {found} of the data section, expected {expected}: tensors are stored without gap or overlap"
     )]
-    TensorOffset {
-        /// The tensor.
-        name: String,
-        /// The offset found, from the start of the data section.
-        found: u64,
-        /// The offset that follows from the tensors before it.
-        expected: u64,
-    },
-    /// A byte range that does not fit dtype and shape.
+    TensorOffset { name: String, found: u64, expected: u64 },
+    /// A byte range, from the start of the data section, that does not fit dtype and shape.
     #[error("tensor {name} has data_offsets [{begin}, {end}], expected {expected} bytes from its dtype and shape")]
-    TensorRange {
-        /// The tensor.
-        name: String,
-        /// First byte, from the start of the data section.
-        begin: u64,
-        /// First byte after it.
-        end: u64,
-        /// Bytes that dtype and shape need.
-        expected: u64,
-    },
+    TensorRange { name: String, begin: u64, end: u64, expected: u64 },
     /// Data after the last tensor.
     #[error("{bytes} bytes follow the last tensor, expected none; get another copy of the file")]
-    TrailingBytes {
-        /// How many.
-        bytes: u64,
-    },
+    TrailingBytes { bytes: u64 },
     /// JSON that does not parse, or not into what is expected.
     #[error("unexpected JSON: {message}")]
-    Json {
-        /// What the parser says.
-        message: String,
-    },
+    Json { message: String },
     /// A number that JSON does not have.
     #[error("{token} is not JSON; replace it by a number or null")]
-    NotANumber {
-        /// The word found.
-        token: &'static str,
-    },
+    NotANumber { token: &'static str },
 }
 
 /// Why an architecture does not run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)] // the message of a variant says what its fields are
 pub enum ArchitectureErrorKind {
-    /// The architecture has no table here.
+    /// The architecture has no table here. The hint says what kind of model it is and what comes nearest, where it is a
+    /// known one.
     #[error("architecture {found:?} is not supported; supported: {supported}{}", hint.map(|h| format!(" ({h})")).unwrap_or_default())]
-    Unknown {
-        /// The architecture named by the file.
-        found: String,
-        /// The architectures that run.
-        supported: String,
-        /// What kind of model it is and what comes nearest, when it is a known one.
-        hint: Option<&'static str>,
-    },
+    Unknown { found: String, supported: String, hint: Option<&'static str> },
     /// A known architecture asks for something its block does not have here.
     #[error("{feature} (from {key}) is not supported; expected {expected}")]
-    Feature {
-        /// The feature in words.
-        feature: String,
-        /// The key that asks for it.
-        key: String,
-        /// What would run.
-        expected: String,
-    },
+    Feature { feature: String, key: String, expected: String },
     /// The head that predicts further tokens was asked for, and the model has none.
     #[error("there is no multi-token prediction head: {missing}; load the model without it")]
-    NoPredictor {
-        /// What there would be.
-        missing: String,
-    },
+    NoPredictor { missing: String },
     /// Not a language model at all: an adapter, a projector, a vocabulary.
     #[error("this is {what}, not a language model; {remedy}")]
-    NotAModel {
-        /// What it is.
-        what: String,
-        /// What to give instead.
-        remedy: String,
-    },
+    NotAModel { what: String, remedy: String },
 }
 
 /// What is missing or contradictory.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)] // the message of a variant says what its fields are
 pub enum IncompleteKind {
     /// A tensor the model needs is absent.
     #[error("tensor {name} is missing{}", nearest_list(nearest))]
-    TensorMissing {
-        /// The name looked for.
-        name: String,
-        /// The most similar names present.
-        nearest: Vec<String>,
-    },
-    /// A tensor's shape contradicts the model's sizes.
+    TensorMissing { name: String, nearest: Vec<String> },
+    /// A tensor's shape contradicts the model's sizes; both shapes are outermost first, and `because` names the quantities
+    /// that the expected one is made of.
     #[error("tensor {name} has shape {found:?}, expected {expected:?} ({because})")]
-    TensorShape {
-        /// The tensor.
-        name: String,
-        /// The stored shape, outermost first.
-        found: Vec<u64>,
-        /// The shape that follows from the metadata, outermost first.
-        expected: Vec<u64>,
-        /// The quantities the expectation is made of.
-        because: String,
-    },
+    TensorShape { name: String, found: Vec<u64>, expected: Vec<u64>, because: String },
     /// A tensor has a dtype that its role never has.
     #[error("tensor {name} is {found}, expected {expected}")]
-    TensorDType {
-        /// The tensor.
-        name: String,
-        /// The stored dtype.
-        found: DType,
-        /// The dtypes its role may have.
-        expected: &'static str,
-    },
-    /// A number in a tensor is one that no sound model has there.
+    TensorDType { name: String, found: DType, expected: &'static str },
+    /// A number in a tensor, at an index in stored order, is one that no sound model has there.
     #[error("tensor {name} has {found} at index {index}, expected {expected}; the file is damaged")]
-    TensorValue {
-        /// The tensor.
-        name: String,
-        /// Which of its elements, in stored order.
-        index: usize,
-        /// The number.
-        found: f32,
-        /// What it may be.
-        expected: &'static str,
-    },
-    /// Two statements about the model exclude each other.
+    TensorValue { name: String, index: usize, found: f32, expected: &'static str },
+    /// Two statements about the model, each with its source, exclude each other.
     #[error("{one}, but {other}")]
-    Contradiction {
-        /// The first statement, with its source.
-        one: String,
-        /// The second statement, with its source.
-        other: String,
-    },
-    /// A file that belongs to the model is not there.
+    Contradiction { one: String, other: String },
+    /// A file that belongs to the model, or that another names, is not there.
     #[error("{name} is missing: {why}")]
-    FileMissing {
-        /// The file's name.
-        name: String,
-        /// What names it or needs it.
-        why: String,
-    },
+    FileMissing { name: String, why: String },
     /// A file that ends within its header.
     #[error(
         "the file ends at byte {have}, within its header ({what} at byte {at}); the download is incomplete: fetch the file again"
     )]
-    HeaderTruncated {
-        /// What was being read.
-        what: &'static str,
-        /// Where that begins.
-        at: u64,
-        /// The length of the file.
-        have: u64,
-    },
-    /// A file that ends before its last tensor does.
+    HeaderTruncated { what: &'static str, at: u64, have: u64 },
+    /// A file that ends before its last tensor does; the name is that of the first tensor past the end.
     #[error(
         "the download is incomplete: {have} of {need} bytes ({}%), {} bytes are missing from tensor {name} on; fetch the file again",
         percent(*have, *need),
         need.saturating_sub(*have)
     )]
-    DataTruncated {
-        /// The first tensor past the end.
-        name: String,
-        /// The length of the file.
-        have: u64,
-        /// The length that the header asks for.
-        need: u64,
-    },
+    DataTruncated { name: String, have: u64, need: u64 },
     /// A link whose target is gone.
     #[error("this link leads nowhere ({target}); download the file again")]
-    BrokenLink {
-        /// Where it leads.
-        target: String,
-    },
+    BrokenLink { target: String },
     /// A file that a download tool has not finished.
     #[error("this is an unfinished download; finish it, or download the file again")]
     Unfinished,
@@ -481,6 +240,16 @@ impl Error {
     /// An [`Error::Incomplete`] shown by `file`.
     pub fn incomplete(file: &Path, kind: IncompleteKind) -> Self {
         Error::Incomplete { file: file.into(), kind }
+    }
+
+    /// An [`Error::Incomplete`] for two statements, each with its source, that exclude each other.
+    pub fn contradiction(file: &Path, one: impl Into<String>, other: impl Into<String>) -> Self {
+        Error::incomplete(file, IncompleteKind::Contradiction { one: one.into(), other: other.into() })
+    }
+
+    /// An [`Error::Incomplete`] for a file that is not there, and what names it or needs it.
+    pub fn file_missing(shown_by: &Path, name: impl Into<String>, why: impl Into<String>) -> Self {
+        Error::incomplete(shown_by, IncompleteKind::FileMissing { name: name.into(), why: why.into() })
     }
 }
 

@@ -25,7 +25,6 @@ impl RepoCache {
         RepoCache { folder, paths: Cache::new(cache.into()).repo(repo) }
     }
 
-    /// Where the files of `commit` are.
     pub(super) fn snapshot(&self, commit: &str) -> PathBuf {
         self.paths.pointer_path(commit)
     }
@@ -53,7 +52,6 @@ impl RepoCache {
         in_place_of(&path, |new| fs::write(new, commit))
     }
 
-    /// The content of this ETag.
     pub(super) fn blob(&self, etag: &str) -> PathBuf {
         self.folder.join("blobs").join(etag)
     }

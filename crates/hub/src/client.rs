@@ -3,16 +3,18 @@
 use super::environment::Secret;
 use super::names::{self, encoded};
 use super::options::{HubOptions, MinimumSpeed};
-use super::retry::{check, retried};
-use super::transfer::{Head, Incoming, connection, start};
+use super::transfer::{Head, Incoming, SLICE, connection, start};
 use crate::error::HubError;
 use model_factory_format::CancellationToken;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use ureq::http::{HeaderMap, Response};
 use ureq::{Agent, Body};
+
+/// Tries in a row that may be fruitless.
+const TRIES: u32 = 4;
 
 /// Hops from the Hub to the store that has the bytes; there is one.
 const REDIRECTS: usize = 8;
@@ -32,7 +34,6 @@ pub(super) struct Client {
     endpoint: String,
     repo: String,
     speed: MinimumSpeed,
-    /// Ends the waiting.
     pub(super) cancel: CancellationToken,
     received: AtomicU64,
 }
@@ -63,12 +64,10 @@ pub(super) struct Answer<'c> {
     received: &'c AtomicU64,
 }
 
-/// A part of a file.
 pub(super) struct FileRange {
     pub(super) bytes: Vec<u8>,
     /// The length of the whole file.
     pub(super) total: u64,
-    /// What a cache calls the content of the whole file.
     pub(super) etag: Option<String>,
 }
 
@@ -106,9 +105,30 @@ impl Client {
         }
     }
 
-    /// Sends a request by `once` until it succeeds, which also says how many bytes it brought.
-    pub(super) fn retried<T>(&self, once: impl FnMut(&mut u64) -> Result<T, HubError>) -> Result<T, HubError> {
-        retried(self.speed.window_bytes(), &self.cancel, once)
+    /// Sends a request by `once` until it succeeds, which also says how many bytes it brought. Gives up after [`TRIES`] in a
+    /// row that brought fewer than a window of the minimum speed: a server that sends one byte, again and again, would hold us
+    /// forever.
+    ///
+    /// # Errors
+    /// That of the last try; `Cancelled`.
+    pub(super) fn retried<T>(&self, mut once: impl FnMut(&mut u64) -> Result<T, HubError>) -> Result<T, HubError> {
+        let mut fruitless = 0;
+        loop {
+            let mut bytes = 0;
+            let error = match once(&mut bytes) {
+                Ok(done) => return Ok(done),
+                Err(error) => error,
+            };
+            fruitless = if bytes >= self.speed.window_bytes().max(1) { 0 } else { fruitless + 1 };
+            if !error.passes() || fruitless >= TRIES {
+                return Err(error);
+            }
+            let end = Instant::now() + Duration::from_millis(100 << fruitless);
+            while Instant::now() < end {
+                self.cancel.check()?;
+                std::thread::sleep(SLICE);
+            }
+        }
     }
 
     /// Bytes of bodies that have come.
@@ -116,7 +136,6 @@ impl Client {
         self.received.load(Ordering::Relaxed)
     }
 
-    /// The commit and the files of `revision`.
     pub(super) fn describe(&self, revision: &str) -> Result<Description, HubError> {
         let url = format!("{}/api/models/{}/revision/{}", self.endpoint, self.repo, encoded(revision, false));
         let text = self.retried(|_| self.describe_once(&url))?;
@@ -251,7 +270,7 @@ impl Sender {
         let wrong = |what: &str| HubError::Answer { url: url.into(), what: what.into() };
         let (mut at, mut etag) = (url.to_owned(), None);
         for _ in 0..=REDIRECTS {
-            check(cancel)?;
+            cancel.check()?;
             let mut request = self.agent.get(&at);
             if names::is_local(&at) {
                 // A proxy would read it, and its localhost is another machine.

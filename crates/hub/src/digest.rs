@@ -37,7 +37,6 @@ impl Digest {
         digest.mismatch()
     }
 
-    /// The next bytes of the content.
     pub(super) fn update(&mut self, bytes: &[u8]) {
         for context in &mut self.contexts {
             context.update(bytes);

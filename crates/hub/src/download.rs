@@ -5,7 +5,7 @@ use super::client::Client;
 use super::digest::Digest;
 use super::mirror::Mirror;
 use super::own;
-use super::retry::{SLICE, check};
+use super::transfer::SLICE;
 use crate::error::HubError;
 use std::fs::{self, File, TryLockError};
 use std::io::{Read, Seek, Write};
@@ -19,7 +19,6 @@ pub(super) struct Download<'d> {
     pub(super) client: &'d Client,
     pub(super) cache: &'d RepoCache,
     pub(super) commit: &'d str,
-    /// What has come already.
     pub(super) mirror: &'d Mirror,
     /// Is told bytes that are done, and bytes in all.
     pub(super) on_progress: &'d dyn Fn(u64, u64),
@@ -41,7 +40,6 @@ struct PartialFile<'p> {
 }
 
 impl Download<'_> {
-    /// Brings `files`, in their order, into the cache.
     pub(super) fn all(&self, files: &[String]) -> Result<(), HubError> {
         let wanted: Vec<Wanted<'_>> = files.iter().map(|name| self.look(name)).collect::<Result<_, _>>()?;
         let total = wanted.iter().fold(0, |total: u64, file| total.saturating_add(file.bytes));
@@ -90,7 +88,7 @@ impl Download<'_> {
         loop {
             match lock_file.try_lock() {
                 Ok(()) => break,
-                Err(TryLockError::WouldBlock) => check(&self.client.cancel)?,
+                Err(TryLockError::WouldBlock) => self.client.cancel.check()?,
                 Err(TryLockError::Error(error)) => return Err(HubError::io(&lock)(error)),
             }
             std::thread::sleep(SLICE);
@@ -152,7 +150,7 @@ impl Download<'_> {
         let mut bytes = vec![0; STRIDE];
         // Reading it leads to its end.
         loop {
-            check(&self.client.cancel)?;
+            self.client.cancel.check()?;
             let count = part.out.read(&mut bytes).map_err(HubError::io(path))?;
             if count == 0 {
                 return Ok(part);
@@ -195,7 +193,6 @@ impl Download<'_> {
 }
 
 impl PartialFile<'_> {
-    /// Begins anew.
     fn clear(&mut self, file: &Wanted<'_>) -> Result<(), HubError> {
         self.out.set_len(0).and_then(|()| self.out.rewind()).map_err(HubError::io(self.path))?;
         (self.bytes, self.digest) = (0, Digest::named(&file.etag, file.bytes));
@@ -203,7 +200,6 @@ impl PartialFile<'_> {
     }
 }
 
-/// Whether `blob` is there and as long as it must be.
 fn is_whole(blob: &Path, bytes: u64) -> bool {
     fs::metadata(blob).is_ok_and(|metadata| metadata.is_file() && metadata.len() == bytes)
 }

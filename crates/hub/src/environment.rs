@@ -4,10 +4,8 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 
-/// The Hub itself.
 pub(super) const ENDPOINT: &str = "https://huggingface.co";
 
-/// What the environment says.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Environment {
     /// `None` where there is no home folder either.
@@ -17,7 +15,6 @@ pub(super) struct Environment {
     pub(super) offline: bool,
 }
 
-/// Where the token is.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Token {
     /// In a variable; this is it.

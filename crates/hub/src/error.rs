@@ -1,5 +1,6 @@
 //! What can go wrong between here and the Hub.
 
+use model_factory_format::Cancelled;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,22 +8,19 @@ use std::time::Duration;
 /// Why a model did not come from the Hub. Nothing in the cache is broken by any of them.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)] // the message of a variant says what its fields are
 pub enum HubError {
     /// The model is not in the cache, and the Hub may not be asked (exit code 1).
     #[error(
         "{id} is not in the cache {}, and the Hub may not be asked; unset HF_HUB_OFFLINE, or download the model first",
         cache.display()
     )]
-    Offline {
-        /// The id.
-        id: String,
-        /// The cache.
-        cache: PathBuf,
-    },
+    Offline { id: String, cache: PathBuf },
     /// Neither `HF_HUB_CACHE` nor `HF_HOME` nor a home folder says where the cache is (exit code 1).
     #[error("there is no home folder to keep the cache in; set HF_HOME to a folder")]
     NoCache,
-    /// The Hub refuses the login, or asks for one (exit code 1).
+    /// The Hub refuses the login, or asks for one, by the status 401 or 403; no token is sent where others could read it on
+    /// the way (exit code 1).
     #[error(
         "the Hub gives no access to {id} (status {status}): {}",
         match token {
@@ -31,14 +29,7 @@ pub enum HubError {
                       a token of an account that may read it, which is sent by https, or to this very machine",
         }
     )]
-    NoAccess {
-        /// The id.
-        id: String,
-        /// 401 or 403.
-        status: u16,
-        /// Whether a token was sent; none is where others could read it on the way.
-        token: bool,
-    },
+    NoAccess { id: String, status: u16, token: bool },
     /// The token cannot be sent; nothing of it is shown (exit code 1).
     #[error(
         "the token is not one word of ASCII: it has a line break, a space or another character that no token has; put the \
@@ -47,46 +38,25 @@ pub enum HubError {
     Token,
     /// There is no such repository or revision (exit code 1).
     #[error("there is no {id} on the Hub, and no file or folder of that name here; check the id and its revision")]
-    NotFound {
-        /// The id.
-        id: String,
-    },
+    NotFound { id: String },
     /// The repository lists a file that it does not have (exit code 15).
     #[error("{id} lists {file}, and the Hub does not have that file; ask the model's makers to upload it again")]
-    FileMissing {
-        /// The id.
-        id: String,
-        /// The file.
-        file: String,
-    },
-    /// The Hub answers too many requests of this address or account (exit code 1).
+    FileMissing { id: String, file: String },
+    /// The Hub answers too many requests of this address or account; it may say how many seconds to wait (exit code 1).
     #[error(
         "the Hub answers no more requests for now (status 429); try again {}, or set HF_TOKEN for a higher limit",
         wait.map_or("later".into(), |seconds| format!("in {seconds} s"))
     )]
-    RateLimited {
-        /// Seconds to wait, where the Hub says it.
-        wait: Option<u64>,
-    },
+    RateLimited { wait: Option<u64> },
     /// The Hub answers with a status that no rule covers (exit code 1).
     #[error("the Hub answers status {status} to {url}; try again later")]
-    Status {
-        /// What was asked for.
-        url: String,
-        /// The status.
-        status: u16,
-    },
+    Status { url: String, status: u16 },
     /// The Hub cannot be reached, or the connection breaks again and again (exit code 1).
     #[error(
         "the connection to {url} fails: {reason}; check the network and HF_ENDPOINT, or the path if a file of this \
          machine was meant; HF_HUB_OFFLINE=1 uses what is in the cache"
     )]
-    Connection {
-        /// What was asked for.
-        url: String,
-        /// What the system or the library says.
-        reason: String,
-    },
+    Connection { url: String, reason: String },
     /// The server sends less than [`HubOptions::minimum_speed`](crate::HubOptions::minimum_speed) asks for, on each of
     /// several connections; what has come is kept, and the next load continues there (exit code 1).
     #[error(
@@ -94,115 +64,54 @@ pub enum HubError {
          or allow less by HubOptions::minimum_speed",
         window.as_secs_f64()
     )]
-    Slow {
-        /// What was asked for.
-        url: String,
-        /// Bytes that came in the last window.
-        found: u64,
-        /// Bytes a second that were expected.
-        least: u64,
-        /// The window.
-        window: Duration,
-    },
+    Slow { url: String, found: u64, least: u64, window: Duration },
     /// It was cancelled; what has come is kept, and the next load continues there (exit code 1).
     #[error("it was cancelled; load again to continue there")]
     Cancelled,
     /// A download was cut off; what has come is kept, and the next one continues there (exit code 1).
     #[error("the download of {file} was cut off at {done} of {total} bytes: {reason}; load again to continue there")]
-    Interrupted {
-        /// The file.
-        file: String,
-        /// Bytes in the cache.
-        done: u64,
-        /// Bytes of the file.
-        total: u64,
-        /// What the system or the library says.
-        reason: String,
-    },
-    /// A file came whole twice and is not the one that the Hub describes; nothing of it is kept (exit code 1).
+    Interrupted { file: String, done: u64, total: u64, reason: String },
+    /// A file came whole twice and is not the one that the Hub describes; nothing of it is kept (exit code 1). Digests are
+    /// SHA-256, or git's blob id where the tag is as long as one.
     #[error(
         "the Hub sends another {file} than it describes: its digest is {found}, expected {expected}; check the network and \
          HF_ENDPOINT, and tell the model's makers if it stays so"
     )]
-    Digest {
-        /// The file.
-        file: String,
-        /// SHA-256 of what came, or git's blob id where the tag is as long as one.
-        found: String,
-        /// The one in the Hub's ETag.
-        expected: String,
-    },
+    Digest { file: String, found: String, expected: String },
     /// A file is not as long as the Hub said before (exit code 1).
     #[error("the Hub sends {found} bytes of {file}, expected {expected}; try again, or tell the model's makers")]
-    Length {
-        /// The file.
-        file: String,
-        /// Bytes that came.
-        found: u64,
-        /// Bytes announced.
-        expected: u64,
-    },
+    Length { file: String, found: u64, expected: u64 },
     /// An answer is not what the Hub's protocol has there (exit code 1).
     #[error("the answer to {url} is not the Hub's: {what}; check HF_ENDPOINT")]
-    Answer {
-        /// What was asked for.
-        url: String,
-        /// What is wrong with it.
-        what: String,
-    },
+    Answer { url: String, what: String },
     /// No model in the repository has that quantization or file name (exit code 1).
     #[error("{repo} has no model {wanted:?}; {}", match choices.is_empty() {
         true => "it has no model that runs here".into(),
         false => format!("choose one of {}", choices.join(", ")),
     })]
-    NoSuchModel {
-        /// `org/name`.
-        repo: String,
-        /// What was asked for.
-        wanted: String,
-        /// The ids of the models there are.
-        choices: Vec<String>,
-    },
+    NoSuchModel { repo: String, wanted: String, choices: Vec<String> },
     /// A repository lists more files than any model has (exit code 1).
     #[error("{id} lists {found} {what}, at most {limit} are read: that is no model's repository")]
-    TooManyFiles {
-        /// The id.
-        id: String,
-        /// `files` or `GGUF files`.
-        what: &'static str,
-        /// Those it lists.
-        found: usize,
-        /// The limit.
-        limit: usize,
-    },
+    TooManyFiles { id: String, what: &'static str, found: usize, limit: usize },
     /// The headers of a repository are longer than any model's (exit code 1).
     #[error("the headers of {id} take more than {limit} bytes, which no model's do")]
-    TooLarge {
-        /// The id.
-        id: String,
-        /// The limit.
-        limit: u64,
-    },
+    TooLarge { id: String, limit: u64 },
     /// Something else lies where the cache has a lock, a part of a download or a reference; it is neither followed nor
     /// changed (exit code 1).
     #[error(
         "{} is {found}, expected a regular file: the cache keeps a file of its own there; move it away and load again",
         path.display()
     )]
-    NotAFile {
-        /// Where it lies.
-        path: PathBuf,
-        /// What it is: a link, a folder, a pipe.
-        found: &'static str,
-    },
+    NotAFile { path: PathBuf, found: &'static str },
     /// The cache or a temporary folder cannot be read or written (exit code 1).
     #[error("{}: {source}", path.display())]
-    Io {
-        /// The file or folder.
-        path: PathBuf,
-        /// What the system said.
-        source: Arc<std::io::Error>,
-    },
+    Io { path: PathBuf, source: Arc<std::io::Error> },
+}
+
+impl From<Cancelled> for HubError {
+    fn from(_: Cancelled) -> HubError {
+        HubError::Cancelled
+    }
 }
 
 impl HubError {
@@ -214,7 +123,6 @@ impl HubError {
         }
     }
 
-    /// An [`HubError::Io`] at `path`.
     pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> HubError {
         let path = path.into();
         move |source| HubError::Io { path, source: Arc::new(source) }

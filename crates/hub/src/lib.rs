@@ -12,7 +12,6 @@ mod names;
 mod options;
 mod own;
 mod repository;
-mod retry;
 mod selection;
 mod transfer;
 

@@ -70,7 +70,6 @@ impl Mirror {
         Ok(mirror)
     }
 
-    /// The folder.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -87,17 +86,11 @@ impl Mirror {
             file.seek(SeekFrom::Start(range.start))?;
             file.take(range.end - range.start).read_to_end(&mut bytes).map(|_| bytes)
         };
-        for (name, range) in locked(&self.ranges).iter() {
+        let (ranges, whole) = (locked(&self.ranges), locked(&self.whole));
+        let all =
+            ranges.iter().map(|(name, range)| (name, range)).chain(whole.keys().map(|name| (name, &(0..u64::MAX))));
+        for (name, range) in all {
             if part(&self.path, name, range)? != part(folder, name, range)? {
-                return Ok(false);
-            }
-        }
-        let whole = |folder: &Path, name: &str| {
-            let mut bytes = Vec::new();
-            own::file(&folder.join(name))?.read_to_end(&mut bytes).map(|_| bytes)
-        };
-        for name in locked(&self.whole).keys() {
-            if whole(&self.path, name)? != whole(folder, name)? {
                 return Ok(false);
             }
         }

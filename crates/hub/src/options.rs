@@ -26,7 +26,6 @@ pub(super) struct MinimumSpeed {
 const MINIMUM_SPEED: MinimumSpeed = MinimumSpeed { bytes_per_second: 1 << 10, window: Duration::from_secs(30) };
 
 impl MinimumSpeed {
-    /// Bytes of one window.
     pub(super) fn window_bytes(self) -> u64 {
         (self.bytes_per_second as f64 * self.window.as_secs_f64()) as u64
     }

@@ -3,6 +3,7 @@
 //! through a link.
 
 use crate::error::HubError;
+use model_factory_format::{Error, source};
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
@@ -24,13 +25,18 @@ pub(super) fn part(path: &Path) -> Result<(File, u64), HubError> {
 
 /// Opens the file at `path`, or makes it; a link is not followed.
 fn made(path: &Path, options: &mut OpenOptions) -> Result<(File, Metadata), HubError> {
-    open(path, unlinked(options.create(true).truncate(false))).map_err(|error| told(path, error))
+    let open = |options: &OpenOptions| {
+        let file = options.open(path)?;
+        let metadata = file.metadata()?;
+        if metadata.is_file() { Ok((file, metadata)) } else { Err(ErrorKind::InvalidInput.into()) }
+    };
+    open(unlinked(options.create(true).truncate(false))).map_err(|error| told(path, error))
 }
 
 /// The first `bytes` of the text in the reference at `path`, which may be a link; `None` when there is none.
 pub(super) fn reference(path: &Path, bytes: u64) -> Result<Option<String>, HubError> {
-    let file = match open(path, waitless(File::options().read(true))) {
-        Ok((file, _)) => file,
+    let file = match file(path) {
+        Ok(file) => file,
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
         Err(error) => return Err(told(path, error)),
     };
@@ -41,32 +47,17 @@ pub(super) fn reference(path: &Path, bytes: u64) -> Result<Option<String>, HubEr
 
 /// Opens the file of a model at `path` to read it.
 pub(super) fn file(path: &Path) -> io::Result<File> {
-    open(path, waitless(File::options().read(true))).map(|(file, _)| file)
+    source::open(path).map(|(file, _)| file).map_err(|error| match error {
+        Error::Io { source, .. } => source,
+        Error::Incomplete { .. } => ErrorKind::NotFound.into(), // a link that leads nowhere
+        _ => ErrorKind::InvalidInput.into(),
+    })
 }
 
-/// Opens the regular file at `path`.
-fn open(path: &Path, options: &mut OpenOptions) -> io::Result<(File, Metadata)> {
-    let file = options.open(path)?;
-    let metadata = file.metadata()?;
-    if metadata.is_file() { Ok((file, metadata)) } else { Err(ErrorKind::InvalidInput.into()) }
-}
-
-/// Does not wait for the other end of a pipe.
-#[cfg(unix)]
-fn waitless(options: &mut OpenOptions) -> &mut OpenOptions {
-    std::os::unix::fs::OpenOptionsExt::custom_flags(options, libc::O_NONBLOCK)
-}
-
-/// Does not follow a link either.
+/// Neither follows a link nor waits for the other end of a pipe.
 #[cfg(unix)]
 fn unlinked(options: &mut OpenOptions) -> &mut OpenOptions {
     std::os::unix::fs::OpenOptionsExt::custom_flags(options, libc::O_NOFOLLOW | libc::O_NONBLOCK)
-}
-
-/// Elsewhere no pipe lies in a folder.
-#[cfg(not(unix))]
-fn waitless(options: &mut OpenOptions) -> &mut OpenOptions {
-    options
 }
 
 /// Opens a link itself, which is no regular file then.

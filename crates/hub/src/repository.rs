@@ -160,7 +160,6 @@ impl Repository {
         self.cache.snapshot(&self.commit)
     }
 
-    /// The diagnosis of the files in `folder`.
     fn diagnosed<D>(&self, folder: &Path, diagnose: impl Fn(&Path, &HubModel) -> D) -> D {
         let files = match &self.selection {
             Selection::Gguf(parts) => parts.clone(),

@@ -92,13 +92,11 @@ fn choices(names: &[String]) -> Vec<Choice> {
     choices
 }
 
-/// Folder and file name.
 fn split(name: &str) -> (&str, &str) {
     name.rsplit_once('/').unwrap_or(("", name))
 }
 
 impl Choice {
-    /// Whether `wanted` is its name.
     fn is(&self, wanted: &str) -> bool {
         self.name == wanted || (self.selection == Selection::Safetensors && wanted.eq_ignore_ascii_case(SAFETENSORS))
     }

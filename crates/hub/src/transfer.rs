@@ -1,7 +1,6 @@
 //! A request -> its answer piece by piece, read by a thread of its own: whoever waits here can stop waiting at any time.
 
 use super::options::MinimumSpeed;
-use super::retry::{SLICE, check};
 use crate::error::HubError;
 use model_factory_format::CancellationToken;
 use std::io::{ErrorKind, Read};
@@ -10,6 +9,9 @@ use std::time::{Duration, Instant};
 use ureq::Body;
 use ureq::http::Response;
 use ureq::http::response::Parts;
+
+/// How long a wait lasts before it looks whether it was cancelled.
+pub(super) const SLICE: Duration = Duration::from_millis(20);
 
 /// Bytes of a piece at most.
 const PIECE_BYTES: usize = 128 << 10;
@@ -61,7 +63,7 @@ pub(super) fn start(
     let thread = std::thread::Builder::new().name("model-factory-hub".into());
     thread.spawn(work).map_err(|error| connection(url, &error))?;
     let head = loop {
-        check(cancel)?;
+        cancel.check()?;
         match head.recv_timeout(SLICE) {
             Ok(head) => break head?,
             Err(RecvTimeoutError::Timeout) => {}
@@ -100,7 +102,7 @@ impl Incoming {
     /// `Connection`; `Slow`; `Cancelled`.
     pub(super) fn next(&mut self) -> Result<Option<Vec<u8>>, HubError> {
         loop {
-            check(&self.cancel)?;
+            self.cancel.check()?;
             let start = Instant::now();
             let piece = match self.pieces.recv_timeout(SLICE) {
                 Ok(piece) => Some(piece?),
@@ -130,7 +132,6 @@ impl Incoming {
     }
 }
 
-/// An error of the connection to `url`.
 pub(super) fn connection(url: &str, error: &dyn std::fmt::Display) -> HubError {
     HubError::Connection { url: url.into(), reason: error.to_string() }
 }

@@ -1,21 +1,22 @@
 //! The checks of a model that was understood, one function each.
 
+use super::Case;
 use super::gpus;
-use super::target::{Target, TargetDevice};
+use super::target::Target;
 use crate::capability::{self, ComputeCapability, DeviceEngine, FileType, Lacking, TensorKind, Tier};
 use crate::error::some_of;
 use crate::hardware::{Hardware, Memory};
 use crate::header::TensorInfo;
-use crate::plan::{Budget, KV_PAGE, KvDtype, Plan, Request, SMALLEST_CONTEXT};
-use crate::policy::{DtypePolicy, Policy};
-use crate::report::{Bytes, Check, InputSummary, Remedy, Status, Verdict, roles};
+use crate::plan::{KV_PAGE, KvDtype, Plan, Request, SMALLEST_CONTEXT};
+use crate::policy::{DeviceChoice, DtypePolicy, Policy};
+use crate::report::{Bytes, Check, InputSummary, Remedy, Status, Verdict, counted, roles};
 use crate::spec::{ModelSpec, RopeLayout, RopeScaling};
 use crate::tokenizer::TokenizerKind;
 use model_factory_dtypes::DType;
 use std::collections::BTreeMap;
 
 pub(super) fn input(input: &InputSummary) -> Check {
-    Check::pass("input", format!("one model in {}", files(input.files.len())))
+    Check::pass("input", format!("one model in {}", counted(input.files.len(), "file")))
 }
 
 pub(super) fn format(input: &InputSummary) -> Check {
@@ -28,7 +29,7 @@ pub(super) fn integrity(spec: &ModelSpec, input: &InputSummary) -> Check {
     }
     let tensors = spec.tensors().count() + spec.unused_tensors.len();
     let bytes = Bytes(input.bytes());
-    Check::pass("integrity", format!("{tensors} tensors lie within {} of {bytes}", files(input.files.len())))
+    Check::pass("integrity", format!("{tensors} tensors lie within {} of {bytes}", counted(input.files.len(), "file")))
 }
 
 pub(super) fn architecture(spec: &ModelSpec) -> Check {
@@ -49,15 +50,16 @@ pub(super) fn tensors(spec: &ModelSpec) -> Check {
     Check::warn("tensors", summary).evidence(some_of(unused, 2))
 }
 
-pub(super) fn hardware(spec: &ModelSpec, hardware: &Hardware, target: &Target<'_>) -> Check {
-    match target.device {
-        TargetDevice::Cpu => processor(hardware, target),
-        TargetDevice::Gpu { gpu, .. } => gpus::hardware(spec, hardware, gpu),
-        TargetDevice::Absent { index } => gpus::absent(hardware, index),
+pub(super) fn hardware(target: &Target<'_>) -> Check {
+    match (target.device, target.gpu) {
+        (_, Some(gpu)) => gpus::hardware(target.case, gpu),
+        (DeviceChoice::Cuda(index), None) => gpus::absent(target.case.hardware, index),
+        (DeviceChoice::Cpu | DeviceChoice::Auto, None) => processor(target),
     }
 }
 
-fn processor(hardware: &Hardware, target: &Target<'_>) -> Check {
+fn processor(target: &Target<'_>) -> Check {
+    let hardware = target.case.hardware;
     let missing = &hardware.cpu.missing;
     if !missing.is_empty() {
         let summary = format!("this build takes for granted what the processor lacks: {}", missing.join(", "));
@@ -89,85 +91,66 @@ struct Refused<'a> {
     first: &'a TensorInfo,
     count: usize,
     bytes: u64,
-    why: Why,
+    /// `None` where they would be widened and only native arithmetic was asked for.
+    lacking: Option<Lacking>,
 }
 
-enum Why {
-    Lacking(Lacking),
-    OnlyWidened(DType),
-}
-
-pub(super) fn dtype(spec: &ModelSpec, hardware: &Hardware, target: &Target<'_>, policy: &Policy) -> Check {
-    let engine = &target.engine;
+pub(super) fn dtype(target: &Target<'_>) -> Check {
+    let Target { case: Case { spec, policy, .. }, engine, .. } = target;
     let mut tiers: BTreeMap<DType, Tier> = BTreeMap::new();
     let mut refused: BTreeMap<(DType, bool), Refused<'_>> = BTreeMap::new();
     for (role, tensor) in roles(spec).chain(spec.predictor.iter().flat_map(|head| roles(head))) {
-        let why = match capability::tier_for(role, tensor.dtype, engine) {
-            Err(lacking) => Why::Lacking(lacking),
+        let matrix = role == TensorKind::Matrix;
+        let lacking = match capability::tier_for(role, tensor.dtype, engine) {
+            Err(lacking) => Some(lacking),
             // Vectors are no arithmetic of the model's size: the policy is about matrices.
-            Ok(Tier::Widened) if policy.dtypes == DtypePolicy::NativeOnly && role == TensorKind::Matrix => {
-                Why::OnlyWidened(tensor.dtype)
-            }
+            Ok(Tier::Widened) if policy.dtypes == DtypePolicy::NativeOnly && matrix => None,
             Ok(tier) => {
                 let known = tiers.entry(tensor.dtype).or_insert(tier);
-                if role == TensorKind::Matrix {
+                if matrix {
                     *known = tier;
                 }
                 continue;
             }
         };
-        let key = (tensor.dtype, role == TensorKind::Matrix);
-        let entry = refused.entry(key).or_insert(Refused { first: tensor, count: 0, bytes: 0, why });
+        let new = Refused { first: tensor, count: 0, bytes: 0, lacking };
+        let entry = refused.entry((tensor.dtype, matrix)).or_insert(new);
         entry.count += 1;
         entry.bytes = entry.bytes.saturating_add(tensor.bytes);
     }
     let Some(worst) = refused.values().max_by_key(|refused| refused.bytes) else {
         if !target.keeps(policy.kv_dtype) {
-            return gpus::cache(spec, hardware, target, policy.kv_dtype);
+            return gpus::cache(target, policy.kv_dtype);
         }
         let list: Vec<_> = tiers.iter().map(|(dtype, tier)| format!("{dtype} {tier}")).collect();
         let summary = format!("computed as stored: {}", list.join(", "));
-        let slow = target.gpu().filter(|_| tiers.contains_key(&DType::F16)).and_then(gpus::slow_f16);
+        let slow = target.gpu.filter(|_| tiers.contains_key(&DType::F16)).and_then(gpus::slow_f16);
         return slow.map_or_else(|| Check::pass("dtype", &summary), |slow| slow.evidence(&summary));
     };
-    let (count, all_tensors) = (worst.count, spec.tensors().count());
-    let summary = match &worst.why {
-        Why::Lacking(lacking) if target.gpu().is_some() => format!(
-            "running it on {} would need a cast: {lacking} ({count} of {all_tensors} tensors)",
-            target.computer()
-        ),
-        Why::Lacking(lacking) => format!("running it would need a cast: {lacking} ({count} of {all_tensors} tensors)"),
-        Why::OnlyWidened(dtype) => format!(
-            "{dtype} would be widened on {}, and only native arithmetic was asked for ({count} of {all_tensors} tensors)",
-            target.computer()
-        ),
+    let (computer, dtype) = (target.computer(), worst.first.dtype);
+    let share = format!("({} of {} tensors)", worst.count, spec.tensors().count());
+    let summary = match &worst.lacking {
+        Some(lacking) => {
+            let place = target.gpu.map(|_| format!(" on {computer}")).unwrap_or_default();
+            format!("running it{place} would need a cast: {lacking} {share}")
+        }
+        None => format!("{dtype} would be widened on {computer}, and only native arithmetic was asked for {share}"),
     };
-    let all: Vec<_> = refused.values().map(Refused::describe).collect();
+    let all = refused.values().map(|Refused { first, count, bytes, .. }| {
+        format!("{count} x {}, {}, the first is {}", first.dtype, Bytes(*bytes), first.name)
+    });
     let runs: Vec<_> =
         FileType::supported(engine).filter(|file_type| native_enough(file_type, engine, policy)).collect();
     // Another GPU helps only when it helps all of them.
-    let needed: Option<Vec<_>> = refused.values().map(|refused| refused.why.needed()).collect();
-    let needed = needed.and_then(|needed| needed.into_iter().max());
-    let others = target.gpu().map(|_| gpus::instead(spec, hardware, needed)).unwrap_or_default();
-    let check = Check::fail("dtype", Verdict::UnsupportedDtype, summary).evidence(all.join("; "));
+    let needed = refused.values().map(|refused| match refused.lacking {
+        Some(Lacking::Capability { needed, kernel: true, .. }) => Some(needed),
+        _ => None,
+    });
+    let needed = needed.collect::<Option<Vec<ComputeCapability>>>().and_then(|needed| needed.into_iter().max());
+    let others = target.gpu.map(|_| gpus::instead(target.case, needed)).unwrap_or_default();
+    let check = Check::fail("dtype", Verdict::UnsupportedDtype, summary);
+    let check = check.evidence(all.collect::<Vec<_>>().join("; "));
     check.remedies(offer(&runs).map(Remedy::from).into_iter().chain(others))
-}
-
-impl Why {
-    /// The compute capability from which on a GPU runs it.
-    fn needed(&self) -> Option<ComputeCapability> {
-        match self {
-            Why::Lacking(Lacking::Capability { needed, kernel: true, .. }) => Some(*needed),
-            _ => None,
-        }
-    }
-}
-
-impl Refused<'_> {
-    fn describe(&self) -> String {
-        let Refused { first, count, bytes, .. } = self;
-        format!("{count} x {}, {}, the first is {}", first.dtype, Bytes(*bytes), first.name)
-    }
 }
 
 fn native_enough(file_type: &FileType, engine: &DeviceEngine<'_>, policy: &Policy) -> bool {
@@ -181,20 +164,19 @@ fn offer(runs: &[&FileType]) -> Option<String> {
         let names = runs.iter().rev().filter(|file_type| file_type.gguf_only == gguf_only);
         names.map(|file_type| file_type.name).collect::<Vec<_>>()
     };
-    match (either(&names(false)), either(&names(true))) {
-        (None, None) => None,
-        (Some(plain), None) => Some(format!("use the {plain} file of the same model")),
-        (None, Some(gguf)) => Some(format!("use the {gguf} GGUF file of the same model")),
-        (Some(plain), Some(gguf)) => {
-            Some(format!("use the {gguf} GGUF file of the same model, or its {plain} checkpoint"))
-        }
-    }
+    Some(match (either(&names(false)), either(&names(true))) {
+        (plain, None) => format!("use the {} file of the same model", plain?),
+        (None, Some(gguf)) => format!("use the {gguf} GGUF file of the same model"),
+        (Some(plain), Some(gguf)) => format!("use the {gguf} GGUF file of the same model, or its {plain} checkpoint"),
+    })
 }
 
 /// `a`, `a or b`, `a, b or c`; `None` of nothing.
 fn either(names: &[&str]) -> Option<String> {
-    let (last, others) = names.split_last()?;
-    Some(if others.is_empty() { (*last).to_owned() } else { format!("{} or {last}", others.join(", ")) })
+    match names.split_last()? {
+        (last, []) => Some((*last).into()),
+        (last, others) => Some(format!("{} or {last}", others.join(", "))),
+    }
 }
 
 pub(super) fn rope(spec: &ModelSpec) -> Check {
@@ -270,15 +252,9 @@ pub(super) fn context(spec: &ModelSpec, policy: &Policy) -> Check {
     }
 }
 
-pub(super) fn memory(
-    spec: &ModelSpec,
-    input: &InputSummary,
-    hardware: &Hardware,
-    policy: &Policy,
-    target: &Target<'_>,
-    plan: &Plan,
-) -> Check {
-    if matches!(target.device, TargetDevice::Absent { .. }) {
+pub(super) fn memory(target: &Target<'_>) -> Check {
+    let Target { case: Case { spec, hardware, policy, .. }, budget, plan, .. } = target;
+    if target.device != DeviceChoice::Cpu && target.gpu.is_none() {
         return Check::new("memory", Status::Skipped, "there is no GPU to plan for");
     }
     let how = &target.how;
@@ -294,13 +270,12 @@ pub(super) fn memory(
         let summary = format!("{} of {} at context {}", Bytes(plan.total), Bytes(plan.available), plan.context);
         return Check::pass("memory", summary).evidence(how.clone());
     }
-    let budget = &target.budget;
     let anonymous = budget.anonymous.filter(|&limit| plan.anonymous() > limit && plan.total <= plan.available);
     let (needed, available) = match anonymous {
         Some(limit) => (plan.anonymous(), limit),
         None => (plan.total, plan.available),
     };
-    let place = match target.gpu() {
+    let place = match target.gpu {
         Some(_) => &*target.name,
         None => hardware.profile.unwrap_or("this machine"),
     };
@@ -327,18 +302,15 @@ pub(super) fn memory(
     let alone = alone.map(|_| Remedy::from("load it without the draft model"));
     let context = proposed_context(plan, hardware);
     let context = (context > 0).then_some(Remedy::SmallerContext(context));
-    let smaller = smaller_files(spec, budget, &target.engine, input.bytes(), policy);
-    let smaller_caches: &[KvDtype] = match policy.kv_dtype {
-        KvDtype::F32 => &[KvDtype::F16, KvDtype::Q8_0],
-        KvDtype::F16 => &[KvDtype::Q8_0],
-        KvDtype::Q8_0 => &[],
-    };
-    let cache = smaller_caches.iter().filter(|&&dtype| target.keeps(dtype)).find_map(|&kv_dtype| {
+    let smaller = smaller_files(target);
+    let smaller_caches = [KvDtype::F32, KvDtype::F16, KvDtype::Q8_0].into_iter();
+    let smaller_caches = smaller_caches.skip_while(|dtype| *dtype != policy.kv_dtype).skip(1);
+    let cache = smaller_caches.filter(|&dtype| target.keeps(dtype)).find_map(|kv_dtype| {
         let plan = Plan::new(spec, plan.weights_file, budget, &Request { kv_dtype, ..policy.request() });
         plan.fits().then_some(Remedy::CacheDtype(kv_dtype, Some(plan.context)))
     });
-    let room = match target.gpu() {
-        Some(_) => gpus::room(spec, input, hardware, policy, needed),
+    let room = match target.gpu {
+        Some(_) => gpus::room(target.case, needed),
         None => vec![format!("give it {} of memory", Bytes(needed)).into()],
     };
     let check = Check::fail("memory", Verdict::DoesNotFit, summary).evidence(evidence);
@@ -356,13 +328,9 @@ pub(super) fn proposed_context(plan: &Plan, hardware: &Hardware) -> usize {
 }
 
 /// The clearly smaller file types of the same model that would fit, the largest first, with their largest context.
-fn smaller_files(
-    spec: &ModelSpec,
-    budget: &Budget,
-    engine: &DeviceEngine<'_>,
-    bytes: u64,
-    policy: &Policy,
-) -> impl Iterator<Item = String> {
+fn smaller_files(target: &Target<'_>) -> impl Iterator<Item = String> {
+    let Target { case: Case { spec, policy, input, .. }, budget, engine, .. } = target;
+    let bytes = input.bytes();
     let smallest = SMALLEST_CONTEXT.min(spec.context_trained);
     FileType::supported(engine).filter_map(move |file_type| {
         let estimate = file_type.estimated_bytes(spec.parameters);
@@ -375,8 +343,4 @@ fn smaller_files(
             format!("use the {} {kind} of this model, about {estimate}: it fits with context {context}", file_type.name)
         })
     })
-}
-
-fn files(count: usize) -> String {
-    if count == 1 { "1 file".into() } else { format!("{count} files") }
 }

@@ -1,39 +1,31 @@
 //! Policy x machine -> the device that a model is judged for.
 
-use super::checks;
 use super::target::Target;
-use crate::hardware::Hardware;
-use crate::policy::{DeviceChoice, Policy};
-use crate::report::{Check, InputSummary, Status};
-use crate::spec::ModelSpec;
+use super::{Case, checks};
+use crate::policy::DeviceChoice;
+use crate::report::{Check, Status};
 
-/// The device that `policy` asks for, or the best one that runs the model.
-pub(super) fn choose<'a>(
-    spec: &ModelSpec,
-    input: &InputSummary,
-    hardware: &'a Hardware,
-    policy: &Policy,
-) -> Target<'a> {
-    let asked = || "asked for".to_owned();
-    match policy.device {
-        DeviceChoice::Cpu => Target::cpu(hardware, policy, asked()),
-        DeviceChoice::Cuda(index) => Target::gpu_at(hardware, policy, index, asked()),
-        DeviceChoice::Auto if hardware.describes_gpu() => {
-            Target::gpu_at(hardware, policy, 0, "the GPU of the described machine".into())
+/// The device that the policy asks for, or the best one that runs the model.
+pub(super) fn choose(case: Case<'_>) -> Target<'_> {
+    match case.policy.device {
+        DeviceChoice::Auto if case.hardware.describes_gpu() => {
+            Target::new(case, DeviceChoice::Cuda(0), "the GPU of the described machine".into())
         }
-        DeviceChoice::Auto => best(spec, input, hardware, policy),
+        DeviceChoice::Auto => best(case),
+        asked => Target::new(case, asked, "asked for".into()),
     }
 }
 
 /// The GPU with most memory free of those that run the model, or else the processor.
-fn best<'a>(spec: &ModelSpec, input: &InputSummary, hardware: &'a Hardware, policy: &Policy) -> Target<'a> {
+fn best(case: Case<'_>) -> Target<'_> {
+    let hardware = case.hardware;
     let Some(first) = hardware.gpus.first() else {
         let note = hardware.gpu_note.as_deref().unwrap_or("none found");
-        return Target::cpu(hardware, policy, format!("there is no NVIDIA GPU: {note}"));
+        return Target::new(case, DeviceChoice::Cpu, format!("there is no NVIDIA GPU: {note}"));
     };
     if !hardware.has_cuda() {
         let why = format!("the {} is not used: this build has no CUDA engine", first.name);
-        return Target::cpu(hardware, policy, why);
+        return Target::new(case, DeviceChoice::Cpu, why);
     }
     let (mut visible, hidden): (Vec<usize>, Vec<usize>) =
         (0..hardware.gpus.len()).partition(|index| hardware.gpus[*index].visible_as.is_none());
@@ -41,8 +33,8 @@ fn best<'a>(spec: &ModelSpec, input: &InputSummary, hardware: &'a Hardware, poli
     visible.sort_by_key(|index| std::cmp::Reverse(free(index)));
     let mut refusals = Vec::new();
     for index in visible {
-        let mut target = Target::gpu_at(hardware, policy, index, String::new());
-        match refusal(&target, spec, input, hardware, policy) {
+        let mut target = Target::new(case, DeviceChoice::Cuda(index), String::new());
+        match refusal(&target) {
             None => {
                 let only = if hardware.gpus.len() == hidden.len() + 1 {
                     ""
@@ -58,21 +50,11 @@ fn best<'a>(spec: &ModelSpec, input: &InputSummary, hardware: &'a Hardware, poli
     if !hidden.is_empty() {
         refusals.push(format!("{} more by CUDA_VISIBLE_DEVICES alone", hidden.len()));
     }
-    Target::cpu(hardware, policy, refusals.join("; "))
+    Target::new(case, DeviceChoice::Cpu, refusals.join("; "))
 }
 
 /// Why the target does not run the model.
-fn refusal(
-    target: &Target<'_>,
-    spec: &ModelSpec,
-    input: &InputSummary,
-    hardware: &Hardware,
-    policy: &Policy,
-) -> Option<String> {
-    let plan = target.plan(spec, input, policy);
-    let checks: [&dyn Fn() -> Check; 3] =
-        [&|| checks::hardware(spec, hardware, target), &|| checks::dtype(spec, hardware, target, policy), &|| {
-            checks::memory(spec, input, hardware, policy, target, &plan)
-        }];
-    checks.iter().map(|check| check()).find(|check| check.status == Status::Fail).map(|check| check.summary)
+fn refusal(target: &Target<'_>) -> Option<String> {
+    let checks: [fn(&Target<'_>) -> Check; 3] = [checks::hardware, checks::dtype, checks::memory];
+    checks.iter().map(|check| check(target)).find(|check| check.status == Status::Fail).map(|check| check.summary)
 }

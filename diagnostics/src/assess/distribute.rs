@@ -4,11 +4,11 @@
 //! safetensors on GPUs, each matrix split over all of them (tensor parallel) and the layers over groups of GPUs
 //! (pipeline parallel). Both keep keys and values in 16 bits, which is what is counted here.
 
-use crate::hardware::{Hardware, Memory};
+use super::Case;
+use crate::hardware::Memory;
 use crate::header::TensorInfo;
 use crate::plan::{self, KvDtype, PREFILL_CHUNK};
-use crate::policy::Policy;
-use crate::report::{Distribution, InputSummary, ServingEngine, Share};
+use crate::report::{Distribution, ServingEngine, Share};
 use crate::spec::{ModelSpec, NormWeights};
 use model_factory_dtypes::DType;
 
@@ -24,14 +24,10 @@ const CONTEXT: usize = 8192;
 /// The share of a GPU's memory, in percent, that vLLM uses unless told otherwise (`--gpu-memory-utilization 0.9`).
 const VLLM_PERCENT: u64 = 90;
 
-/// The fewest devices of the kind that `hardware` is which hold the model; `None` where one engine cannot or none needs
+/// The fewest devices of the kind that the hardware is which hold the model; `None` where one engine cannot or none needs
 /// to.
-pub(crate) fn distribute(
-    spec: &ModelSpec,
-    input: &InputSummary,
-    hardware: &Hardware,
-    policy: &Policy,
-) -> Option<Distribution> {
+pub(super) fn distribute(case: Case<'_>) -> Option<Distribution> {
+    let Case { spec, input, hardware, policy } = case;
     let context = policy.context.unwrap_or(CONTEXT).min(spec.context_trained);
     let gpu = hardware.gpus.first();
     let device = match (hardware.profile, gpu) {

@@ -4,24 +4,12 @@ use super::conclude;
 use crate::error::{Error, IncompleteKind};
 use crate::hardware::Hardware;
 use crate::policy::Policy;
-use crate::report::{Check, FileStatus, InputFile, InputSummary, Report, Status, Verdict, check_id};
+use crate::report::{Check, FileStatus, InputFile, InputSummary, Report, Status, of_error};
+use std::mem::take;
 
 /// The checks in the order of the pipeline.
-const CHECKS: [&str; 13] = [
-    "input",
-    "format",
-    "integrity",
-    "architecture",
-    "tensors",
-    "hardware",
-    "environment",
-    "dtype",
-    "rope",
-    "tokenizer",
-    "template",
-    "context",
-    "memory",
-];
+const CHECKS: &str = "input format integrity architecture tensors hardware environment dtype rope tokenizer template \
+                      context memory";
 
 /// Reports the error that ended the diagnosis of `input`.
 pub(crate) fn assess_error(error: &Error, mut input: InputSummary, hardware: &Hardware, policy: &Policy) -> Report {
@@ -35,29 +23,28 @@ pub(crate) fn assess_error(error: &Error, mut input: InputSummary, hardware: &Ha
         }
         _ => {}
     }
-    let failed = check_id(error);
-    let summary = match error {
+    let (verdict, failed) = of_error(error);
+    let mut summary = match error {
         // The candidates have lines of their own.
         Error::Ambiguous { path, candidates } => {
             format!("{} holds {} models; name one of them", path.display(), candidates.len())
         }
         other => other.to_string(),
     };
-    let failure = Check::fail(failed, Verdict::from(error), summary).remedies(error.remedy());
-    let mut failure = Some(failure);
-    let checks = CHECKS.iter().map(|&id| match (id == failed, failure.is_some()) {
-        (true, _) => failure.take().unwrap_or_else(|| skipped(id)),
+    let mut reached = true;
+    let checks = CHECKS.split(' ').map(|id| {
+        reached &= id != failed;
         // The stages run in this order, except that a quantization is recognised before tensors are looked at.
-        (false, true) if id == "input" => Check::pass(id, "readable"),
-        (false, true) if id == "format" && input.kind.is_some() => Check::pass(id, input.format_name()),
-        (false, _) => skipped(id),
+        match id {
+            // A message may quote a hundred megabytes of a file, so it is not copied.
+            _ if id == failed => Check::fail(id, verdict, take(&mut summary)).remedies(error.remedy()),
+            "input" if reached => Check::pass(id, "readable"),
+            "format" if reached && input.kind.is_some() => Check::pass(id, input.format_name()),
+            _ => Check::new(id, Status::Skipped, "not reached"),
+        }
     });
-    let checks: Vec<Check> = checks.collect();
+    let checks = checks.collect();
     conclude(input, hardware, policy, checks, String::new())
-}
-
-fn skipped(id: &'static str) -> Check {
-    Check::new(id, Status::Skipped, "not reached")
 }
 
 #[cfg(test)]
@@ -65,7 +52,7 @@ mod tests {
     use super::*;
     use crate::error::{ArchitectureErrorKind, FormatErrorKind};
     use crate::hardware::profiles::PROFILES;
-    use crate::report::{Candidate, Remedy};
+    use crate::report::{Candidate, Remedy, Verdict};
     use std::path::{Path, PathBuf};
 
     fn report(error: &Error, kind: Option<&'static str>) -> Report {
@@ -115,7 +102,7 @@ mod tests {
             let report = report(error, Some("gguf"));
             assert_eq!((report.verdict, report.exit_code, error.exit_code()), (*verdict, *code, *code), "{error}");
             let ids: Vec<_> = report.checks.iter().map(|check| check.id).collect();
-            assert_eq!(ids, CHECKS);
+            assert_eq!(ids.join(" "), CHECKS);
             let fails = report.checks.iter().filter(|check| check.status == Status::Fail).map(|check| check.id);
             assert_eq!(fails.collect::<Vec<_>>(), [*failed], "{error}");
             assert!(report.model.is_none() && report.plan.is_none());

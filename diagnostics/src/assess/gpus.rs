@@ -1,13 +1,13 @@
 //! What the checks say of NVIDIA GPUs.
 
+use super::Case;
 use super::target::Target;
 use crate::capability::{
     self, ComputeCapability, DeviceEngine, GPU_MOST_HEAD_DIM, LOWEST_COMPUTE_CAPABILITY, LOWEST_CUDA, SLOW_F16,
 };
 use crate::hardware::{Gpu, Hardware};
-use crate::plan::{KvDtype, Plan};
-use crate::policy::Policy;
-use crate::report::{Bytes, Check, InputSummary, Remedy, Verdict, roles};
+use crate::plan::KvDtype;
+use crate::report::{Bytes, Check, Remedy, Verdict, roles};
 use crate::spec::{
     Activation, AttentionWeights, FeedForwardLayer, LayerWeights, ModelSpec, Multipliers, Norm, NormWeights,
 };
@@ -21,7 +21,8 @@ fn processor(hardware: &Hardware) -> Remedy {
 
 /// Whether the GPU, its driver and this build work together, and the kernels take the model's heads. Never more than a
 /// warning, as no GPU has run these kernels.
-pub(super) fn hardware(spec: &ModelSpec, hardware: &Hardware, gpu: &Gpu) -> Check {
+pub(super) fn hardware(case: Case<'_>, gpu: &Gpu) -> Check {
+    let Case { spec, hardware, .. } = case;
     let name = &gpu.name;
     let described = hardware.describes_gpu();
     let ((major, minor), lowest) = (gpu.compute_capability, LOWEST_COMPUTE_CAPABILITY);
@@ -125,7 +126,6 @@ fn beyond_kernels(spec: &ModelSpec) -> Option<&'static str> {
     options.into_iter().find(|(_, has)| *has).map(|(option, _)| option)
 }
 
-/// There is no GPU of this index.
 pub(super) fn absent(hardware: &Hardware, index: usize) -> Check {
     let summary = match hardware.gpus.len() {
         0 => {
@@ -146,30 +146,24 @@ pub(super) fn slow_f16(gpu: &Gpu) -> Option<Check> {
 }
 
 /// What else would compute the tensors that a GPU does not: one of the compute capability `needed`, or the processor.
-pub(super) fn instead(spec: &ModelSpec, hardware: &Hardware, needed: Option<ComputeCapability>) -> Vec<Remedy> {
+pub(super) fn instead(case: Case<'_>, needed: Option<ComputeCapability>) -> Vec<Remedy> {
+    let Case { spec, hardware, .. } = case;
     let gpu = needed.map(|(major, minor)| format!("take a GPU of compute capability {major}.{minor} or later"));
     let engine = DeviceEngine::Cpu { features: &hardware.cpu.features };
     let runs = roles(spec).all(|(role, tensor)| capability::tier_for(role, tensor.dtype, &engine).is_ok());
     gpu.map(Remedy::from).into_iter().chain(runs.then(|| processor(hardware))).collect()
 }
 
-/// There are no kernels for keys and values in `dtype`.
-pub(super) fn cache(spec: &ModelSpec, hardware: &Hardware, target: &Target<'_>, dtype: KvDtype) -> Check {
+pub(super) fn cache(target: &Target<'_>, dtype: KvDtype) -> Check {
     let summary = format!("a KV cache in {dtype} has no CUDA kernel, so it cannot be kept on {}", target.computer());
     let in_f16 = std::iter::once(Remedy::CacheDtype(KvDtype::F16, None));
-    Check::fail("dtype", Verdict::UnsupportedDtype, summary).remedies(in_f16.chain(instead(spec, hardware, None)))
+    Check::fail("dtype", Verdict::UnsupportedDtype, summary).remedies(in_f16.chain(instead(target.case, None)))
 }
 
 /// Where `needed` bytes would be found.
-pub(super) fn room(
-    spec: &ModelSpec,
-    input: &InputSummary,
-    hardware: &Hardware,
-    policy: &Policy,
-    needed: u64,
-) -> Vec<Remedy> {
-    let budget = hardware.memory.budget(policy.memory_limit);
-    let plan = Plan::new(spec, input.bytes(), &budget, &policy.request());
-    let processor = (plan.fits() && hardware.profile.is_none()).then_some(Remedy::Processor(Some(plan.context)));
+pub(super) fn room(case: Case<'_>, needed: u64) -> Vec<Remedy> {
+    let plan = case.plan(&case.hardware.memory.budget(case.policy.memory_limit));
+    let processor = plan.fits() && case.hardware.profile.is_none();
+    let processor = processor.then_some(Remedy::Processor(Some(plan.context)));
     processor.into_iter().chain([format!("take a GPU with {} free", Bytes(needed)).into()]).collect()
 }

@@ -1,17 +1,18 @@
-//! What a model is judged for: the device, its memory, and why it was chosen.
+//! What a model is judged for: the device, its memory, the plan for it, and why it was chosen.
 
-use super::ChosenDevice;
+use super::{Case, ChosenDevice};
 use crate::capability::DeviceEngine;
 use crate::hardware::{Gpu, Hardware};
-use crate::plan::{Budget, KvDtype, Plan};
-use crate::policy::{DeviceChoice, Policy};
-use crate::report::InputSummary;
-use crate::spec::ModelSpec;
+use crate::plan::{Budget, KvDtype, Plan, PlanMemory};
+use crate::policy::DeviceChoice;
 
 /// A device to judge for.
 pub(super) struct Target<'a> {
-    pub(super) device: TargetDevice<'a>,
-    /// Why it is this one.
+    pub(super) case: Case<'a>,
+    /// The processor or a GPU by its index.
+    pub(super) device: DeviceChoice,
+    /// The GPU, where it is one that is there.
+    pub(super) gpu: Option<&'a Gpu>,
     pub(super) why: String,
     pub(super) engine: DeviceEngine<'a>,
     pub(super) budget: Budget,
@@ -21,95 +22,57 @@ pub(super) struct Target<'a> {
     pub(super) name: String,
     /// Bytes a second, where a data sheet is known.
     pub(super) bandwidth: Option<u64>,
-}
-
-/// Which device of a machine.
-#[derive(Clone, Copy)]
-pub(super) enum TargetDevice<'a> {
-    Cpu,
-    Gpu {
-        index: usize,
-        gpu: &'a Gpu,
-    },
-    /// A GPU that was asked for and is not there.
-    Absent {
-        index: usize,
-    },
+    pub(super) plan: Plan,
 }
 
 impl<'a> Target<'a> {
-    /// The processor.
-    pub(super) fn cpu(hardware: &'a Hardware, policy: &Policy, why: String) -> Target<'a> {
-        Target {
-            device: TargetDevice::Cpu,
-            why,
-            engine: DeviceEngine::Cpu { features: &hardware.cpu.features },
-            budget: hardware.memory.budget(policy.memory_limit),
-            how: hardware.memory.how.clone(),
-            name: hardware.profile.unwrap_or("this CPU").into(),
-            bandwidth: hardware.memory.bandwidth,
-        }
-    }
-
-    /// The GPU of this index, judged as if the build had its engine; the processor's figures where there is no such GPU.
-    pub(super) fn gpu_at(hardware: &'a Hardware, policy: &Policy, index: usize, why: String) -> Target<'a> {
-        let Some(gpu) = hardware.gpus.get(index) else {
-            return Target { device: TargetDevice::Absent { index }, ..Target::cpu(hardware, policy, why) };
+    /// The processor, or the GPU of an index, judged as if the build had its engine. Where there is no such GPU, figures are the
+    /// processor's.
+    pub(super) fn new(case: Case<'a>, device: DeviceChoice, why: String) -> Target<'a> {
+        let (hardware, limit) = (case.hardware, case.policy.memory_limit);
+        let Hardware { profile, cpu, memory, gpus, .. } = hardware;
+        let gpu = match device {
+            DeviceChoice::Cuda(index) => gpus.get(index),
+            DeviceChoice::Cpu | DeviceChoice::Auto => None,
         };
-        let own = hardware.profile.filter(|_| hardware.describes_gpu());
-        Target {
-            device: TargetDevice::Gpu { index, gpu },
-            why,
-            engine: DeviceEngine::Cuda { compute_capability: gpu.compute_capability, compiled: true },
-            budget: hardware.gpu_budget(gpu, policy.memory_limit),
-            how: hardware.gpu_memory(gpu).map_or_else(String::new, |(_, how)| how),
-            name: own.map_or_else(|| format!("the {}", gpu.name), str::to_owned),
-            bandwidth: gpu.bandwidth,
-        }
+        let engine = match gpu {
+            Some(gpu) => DeviceEngine::Cuda { compute_capability: gpu.compute_capability, compiled: true },
+            None => DeviceEngine::Cpu { features: &cpu.features },
+        };
+        let (budget, how, name) = match gpu {
+            Some(gpu) => {
+                // Nothing where nobody tells how much there is.
+                let (free, how) = hardware.gpu_memory(gpu).unwrap_or_default();
+                let place = if gpu.shared_memory { PlanMemory::Shared } else { PlanMemory::Gpu };
+                let budget = Budget { available: free.min(limit.unwrap_or(u64::MAX)), anonymous: None, place };
+                let own = profile.filter(|_| hardware.describes_gpu());
+                (budget, how, own.map_or_else(|| format!("the {}", gpu.name), str::to_owned))
+            }
+            None => (memory.budget(limit), memory.how.clone(), profile.unwrap_or("this CPU").into()),
+        };
+        let bandwidth = gpu.map_or(memory.bandwidth, |gpu| gpu.bandwidth);
+        let plan = case.plan(&budget);
+        Target { case, device, gpu, why, engine, budget, how, name, bandwidth, plan }
     }
 
-    /// The GPU, where it is one that is there.
-    pub(super) fn gpu(&self) -> Option<&'a Gpu> {
-        match self.device {
-            TargetDevice::Gpu { gpu, .. } => Some(gpu),
-            TargetDevice::Cpu | TargetDevice::Absent { .. } => None,
+    /// What loading uses; `None` for a GPU that was asked for and is not there.
+    pub(super) fn chosen(&self) -> Option<ChosenDevice> {
+        match (self.device, self.gpu) {
+            (DeviceChoice::Cuda(index), gpu) => Some(ChosenDevice::Gpu { index, gpu: gpu?.clone() }),
+            (DeviceChoice::Cpu | DeviceChoice::Auto, _) => Some(ChosenDevice::Cpu),
         }
-    }
-
-    /// The plan for it.
-    pub(super) fn plan(&self, spec: &ModelSpec, input: &InputSummary, policy: &Policy) -> Plan {
-        Plan::new(spec, input.bytes(), &self.budget, &policy.request())
     }
 
     /// Whether it has kernels for keys and values in `dtype`.
     pub(super) fn keeps(&self, dtype: KvDtype) -> bool {
         match dtype {
             KvDtype::F32 | KvDtype::F16 => true,
-            KvDtype::Q8_0 => self.gpu().is_none(),
+            KvDtype::Q8_0 => self.gpu.is_none(),
         }
     }
 
     /// The GPU's name, or `this processor`.
     pub(super) fn computer(&self) -> String {
-        self.gpu().map_or_else(|| "this processor".into(), |gpu| format!("the {}", gpu.name))
-    }
-}
-
-impl TargetDevice<'_> {
-    /// What loading uses; `None` for a GPU that is not there.
-    pub(super) fn chosen(self) -> Option<ChosenDevice> {
-        match self {
-            TargetDevice::Cpu => Some(ChosenDevice::Cpu),
-            TargetDevice::Gpu { index, gpu } => Some(ChosenDevice::Gpu { index, gpu: gpu.clone() }),
-            TargetDevice::Absent { .. } => None,
-        }
-    }
-
-    /// Its name for the user.
-    pub(super) fn choice(self) -> DeviceChoice {
-        match self {
-            TargetDevice::Cpu => DeviceChoice::Cpu,
-            TargetDevice::Gpu { index, .. } | TargetDevice::Absent { index } => DeviceChoice::Cuda(index),
-        }
+        self.gpu.map_or_else(|| "this processor".into(), |gpu| format!("the {}", gpu.name))
     }
 }

@@ -96,18 +96,9 @@ fn slices(nvml: &Nvml, index: u32, driver: &str, cuda: Option<(u32, u32)>) -> Re
     let model = device.name()?;
     let describe = |device: &Device<'_>, slice: bool, name: String| {
         let (memory_total, memory_free, shared_memory) = figures(device.memory_info());
-        let gpu = Gpu {
-            name,
-            uuid: device.uuid().ok(),
-            compute_capability: capability,
-            memory_total,
-            memory_free,
-            shared_memory,
-            driver: driver.into(),
-            cuda,
-            visible_as: None,
-            bandwidth: None,
-        };
+        let (uuid, driver) = (device.uuid().ok(), driver.into());
+        let gpu = Gpu::described(&name, capability, 0);
+        let gpu = Gpu { uuid, memory_total, memory_free, shared_memory, driver, cuda, ..gpu };
         Listed { device: index, model: model.clone(), slice, gpu }
     };
     // GPUs that cannot be divided answer NotSupported.

@@ -1,13 +1,12 @@
 //! The machine, detected or described: what `assess` judges against.
 
-mod budget;
 mod cores;
 mod cpu;
 mod cuda;
 mod memory;
 pub mod profiles;
 
-use crate::plan::{Budget, unless_unknown};
+use crate::plan::{Budget, PlanMemory, unless_unknown};
 use serde::{Serialize, Serializer};
 
 /// A machine.
@@ -101,6 +100,12 @@ const CASTING_VARIABLES: [&str; 2] = ["CANDLE_DEQUANTIZE_ALL", "CANDLE_DEQUANTIZ
 impl Memory {
     /// Stands for an amount that nobody tells.
     pub const UNKNOWN: u64 = Budget::UNKNOWN;
+
+    /// What it leaves for a plan, and at most `limit` where the user set one.
+    pub fn budget(&self, limit: Option<u64>) -> Budget {
+        let available = self.available.min(limit.unwrap_or(u64::MAX));
+        Budget { available, anonymous: self.anonymous, place: PlanMemory::Main }
+    }
 }
 
 impl Cpu {
@@ -166,7 +171,7 @@ impl Hardware {
 
     /// Whether this is a described machine that is described for its GPU.
     pub fn describes_gpu(&self) -> bool {
-        self.profile.and_then(profiles::Profile::find).is_some_and(|profile| profile.gpu.is_some())
+        self.profile.and_then(profiles::Profile::find).is_some_and(|profile| profile.gpu().is_some())
     }
 
     /// Whether this build has kernels for GPUs.

@@ -1,6 +1,6 @@
 //! The models of a folder -> a table, one line a model.
 
-use super::page::{Page, Tone, WIDTH, shortened};
+use super::page::{Page, Tone, WIDTH, counted, shortened};
 use super::{Bytes, InputSummary, NextStep, Report, Verdict, one_line};
 use serde::Serialize;
 
@@ -48,14 +48,10 @@ impl Report {
     pub(crate) fn hold(&mut self, models: Vec<Candidate>) {
         let (folders, ones): (Vec<_>, Vec<_>) =
             models.iter().partition(|model| model.verdict == Verdict::AmbiguousInput);
-        let one_of = match ones.len() {
-            1 => "1 model".into(),
-            count => format!("{count} models"),
-        };
+        let one_of = counted(ones.len(), "model");
         let more = match folders.len() {
             0 => String::new(),
-            1 => " and 1 folder of several".into(),
-            count => format!(" and {count} folders of several"),
+            count => format!(" and {} of several", counted(count, "folder")),
         };
         let reason = format!("{} holds {one_of}{more}; name one of them", self.input.path);
         for check in self.checks.iter_mut().filter(|check| check.summary == self.reason) {
@@ -68,8 +64,8 @@ impl Report {
             (None, Some(folder)) => vec![format!("give the path of one model in {}", folder.path).into()],
             (None, None) => Vec::new(),
         };
-        for check in self.checks.iter_mut().filter(|check| check.remedy.is_some()) {
-            check.remedy = self.remedies.first().cloned();
+        for check in self.checks.iter_mut().filter(|check| !check.remedies.is_empty()) {
+            check.remedies.clone_from(&self.remedies);
         }
         let named = named.or(folders.first());
         let index = named.and_then(|named| models.iter().position(|model| std::ptr::eq(model, *named)));
@@ -85,7 +81,6 @@ const NAME: usize = 36;
 const DTYPE: usize = 28;
 const SAID: usize = 32;
 
-/// The models of `input`.
 pub(super) fn table(input: &InputSummary, page: &mut Page<'_>) {
     let rows: Vec<[String; 4]> = input.models.iter().map(|model| model.cells(&input.path)).collect();
     let width = |column: usize, head: &str| {

@@ -2,7 +2,7 @@
 
 use super::page::{Bytes, Page, Plain};
 use crate::capability::{self, DeviceEngine, Tier};
-use crate::hardware::profiles::{GpuProfile, PROFILES, Profile};
+use crate::hardware::profiles::PROFILES;
 use crate::hardware::{Gpu, Hardware, Memory};
 use model_factory_dtypes::DType;
 use serde::Serialize;
@@ -45,11 +45,13 @@ impl DeviceList {
     pub fn new(hardware: &Hardware) -> DeviceList {
         let mut devices = Vec::new();
         if hardware.profile.is_none() {
-            devices.push(cpu("cpu", hardware));
+            devices.push(DeviceTiers::new("cpu".into(), hardware, None));
             let gpus = hardware.gpus.iter().enumerate();
-            devices.extend(gpus.map(|(index, gpu)| self::gpu(format!("cuda:{index}"), gpu, hardware.has_cuda())));
+            devices.extend(gpus.map(|(index, gpu)| DeviceTiers::new(format!("cuda:{index}"), hardware, Some(gpu))));
         }
-        devices.extend(PROFILES.iter().map(described));
+        // A described machine is its GPU, where it has one.
+        let described = PROFILES.iter();
+        devices.extend(described.map(|it| DeviceTiers::new(it.name.into(), &it.hardware(), it.gpu())));
         DeviceList { hardware: hardware.clone(), devices }
     }
 
@@ -58,47 +60,6 @@ impl DeviceList {
         // Every key is a string or a dtype's name, and there are no numbers but whole ones, so this cannot fail.
         serde_json::to_string_pretty(self).unwrap_or_default()
     }
-}
-
-/// A described machine, by its GPU where it has one.
-fn described(profile: &'static Profile) -> DeviceTiers {
-    let hardware = profile.hardware();
-    match hardware.gpus.first().zip(profile.gpu.as_ref()) {
-        // Memory that it shares with the machine is its own in the list.
-        Some((gpu, GpuProfile { memory, .. })) => {
-            DeviceTiers { described: true, memory: Some(*memory), ..self::gpu(profile.name.into(), gpu, true) }
-        }
-        None => cpu(profile.name, &hardware),
-    }
-}
-
-fn gpu(name: String, gpu: &Gpu, compiled: bool) -> DeviceTiers {
-    let compute_capability = gpu.compute_capability;
-    DeviceTiers {
-        name,
-        title: gpu.name.clone(),
-        described: false,
-        memory: gpu.memory_total,
-        bandwidth: gpu.bandwidth,
-        compute_capability: Some(compute_capability),
-        tiers: tiers(&DeviceEngine::Cuda { compute_capability, compiled }),
-    }
-}
-
-fn cpu(name: &str, hardware: &Hardware) -> DeviceTiers {
-    DeviceTiers {
-        name: name.into(),
-        title: hardware.cpu.model.clone(),
-        described: hardware.profile.is_some(),
-        memory: Some(hardware.memory.total).filter(|total| *total != Memory::UNKNOWN),
-        bandwidth: hardware.memory.bandwidth,
-        compute_capability: None,
-        tiers: tiers(&DeviceEngine::Cpu { features: &hardware.cpu.features }),
-    }
-}
-
-fn tiers(engine: &DeviceEngine<'_>) -> BTreeMap<DType, Option<Tier>> {
-    DType::all().map(|dtype| (dtype, capability::tier(dtype, engine).ok())).collect()
 }
 
 impl Display for DeviceList {
@@ -139,6 +100,29 @@ impl Display for DeviceTiers {
 }
 
 impl DeviceTiers {
+    /// A GPU of `hardware`, or its processor.
+    fn new(name: String, hardware: &Hardware, gpu: Option<&Gpu>) -> DeviceTiers {
+        let (Hardware { cpu, memory, .. }, described) = (hardware, hardware.profile.is_some());
+        let compute_capability = gpu.map(|gpu| gpu.compute_capability);
+        let engine = match compute_capability {
+            Some(compute_capability) => {
+                DeviceEngine::Cuda { compute_capability, compiled: described || hardware.has_cuda() }
+            }
+            None => DeviceEngine::Cpu { features: &cpu.features },
+        };
+        let main = Some(memory.total).filter(|total| *total != Memory::UNKNOWN);
+        DeviceTiers {
+            name,
+            title: gpu.map_or(&cpu.model, |gpu| &gpu.name).clone(),
+            described,
+            // Memory that a described GPU shares with the machine is its own in the list.
+            memory: gpu.map_or(main, |gpu| gpu.memory_total.or(main.filter(|_| described))),
+            bandwidth: gpu.map_or(memory.bandwidth, |gpu| gpu.bandwidth),
+            compute_capability,
+            tiers: DType::all().map(|dtype| (dtype, capability::tier(dtype, &engine).ok())).collect(),
+        }
+    }
+
     fn tier_lines(&self, page: &mut Page<'_>) {
         for wanted in [Tier::Native, Tier::Widened] {
             let names = self.tiers.iter().filter(|(_, tier)| **tier == Some(wanted)).map(|(dtype, _)| dtype.name());

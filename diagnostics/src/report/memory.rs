@@ -12,7 +12,6 @@ const CELLS: u64 = 60;
 /// Columns that a note may take.
 const NOTE: usize = 63;
 
-/// A part of the memory.
 struct Slice {
     name: &'static str,
     bytes: u64,

@@ -1,12 +1,10 @@
 //! What a diagnosis found, for people (`Display`) and for tools (JSON, `schema_version` "1").
 
 mod candidate;
-mod device;
 mod devices;
 mod distribution;
 mod memory;
 mod model;
-mod names;
 mod page;
 mod remedy;
 mod text;
@@ -24,9 +22,10 @@ pub use model_factory_format::error::escaped;
 pub use page::{Available, Bytes, Presentation, Tone, shortened};
 pub use remedy::{NextStep, Remedy};
 pub use verdict::Verdict;
-pub(crate) use verdict::check_id;
+pub(crate) use verdict::of_error;
 
 pub(crate) use model::roles;
+pub(crate) use page::counted;
 
 use crate::hardware::Hardware;
 use crate::header::Header;
@@ -34,7 +33,7 @@ use crate::plan::Plan;
 use crate::policy::Policy;
 use crate::source::{Format, ModelSource};
 use crate::speed::Speed;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::path::Path;
 
 /// The stable version of the JSON report.
@@ -143,11 +142,9 @@ pub struct Check {
     pub summary: String,
     /// What the summary rests on; empty when it says all.
     pub evidence: String,
-    /// What the user can do about it.
-    pub remedy: Option<Remedy>,
-    /// Further remedies.
-    #[serde(skip)]
-    pub(crate) more_remedies: Vec<Remedy>,
+    /// What the user can do about it, the best first, which is the key `remedy` of the JSON report.
+    #[serde(rename = "remedy", serialize_with = "first")]
+    pub remedies: Vec<Remedy>,
     /// What the whole comes to when this check fails.
     #[serde(skip)]
     pub(crate) verdict: Option<Verdict>,
@@ -257,10 +254,14 @@ pub fn one_line(text: String) -> String {
     }
 }
 
+fn first<S: Serializer>(remedies: &[Remedy], serializer: S) -> Result<S::Ok, S::Error> {
+    remedies.first().serialize(serializer)
+}
+
 impl Check {
     pub(crate) fn new(id: &'static str, status: Status, summary: impl Into<String>) -> Check {
         let (summary, evidence) = (one_line(summary.into()), String::new());
-        Check { id, status, summary, evidence, remedy: None, more_remedies: Vec::new(), verdict: None }
+        Check { id, status, summary, evidence, remedies: Vec::new(), verdict: None }
     }
 
     pub(crate) fn pass(id: &'static str, summary: impl Into<String>) -> Check {
@@ -282,9 +283,7 @@ impl Check {
 
     /// The best remedy first.
     pub(crate) fn remedies(mut self, remedies: impl IntoIterator<Item = impl Into<Remedy>>) -> Check {
-        let mut remedies = remedies.into_iter().map(Into::into);
-        self.remedy = remedies.next();
-        self.more_remedies = remedies.collect();
+        self.remedies = remedies.into_iter().map(Into::into).collect();
         self
     }
 }

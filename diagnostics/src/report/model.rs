@@ -113,29 +113,20 @@ pub struct EmbedsSummary {
 
 impl EmbedsSummary {
     fn new(spec: &ModelSpec) -> EmbedsSummary {
-        let none = EmbedsSummary {
+        let (by, source) = match &spec.embeds {
+            Embeds::NotSaid => (None, None),
+            Embeds::Unsupported { what, source } => (None, Some(format!("{source}: {what}, which is not supported"))),
+            Embeds::By(by) => (Some(by), Some(by.source.clone())),
+        };
+        EmbedsSummary {
             only: spec.weights.head.is_none(),
             dimensions: spec.hidden,
-            pooling: None,
-            normalize: false,
-            prompts: Vec::new(),
-            default_prompt: None,
+            pooling: by.map(|by| by.pooling),
+            normalize: by.is_some_and(|by| by.normalize),
+            prompts: by.map(|by| by.prompts.keys().cloned().collect()).unwrap_or_default(),
+            default_prompt: by.and_then(|by| by.default_prompt.clone()),
             max_length: spec.text_limit.map(|limit| limit.tokens),
-            source: None,
-        };
-        match &spec.embeds {
-            Embeds::NotSaid => none,
-            Embeds::Unsupported { what, source } => {
-                EmbedsSummary { source: Some(format!("{source}: {what}, which is not supported")), ..none }
-            }
-            Embeds::By(by) => EmbedsSummary {
-                pooling: Some(by.pooling),
-                normalize: by.normalize,
-                prompts: by.prompts.keys().cloned().collect(),
-                default_prompt: by.default_prompt.clone(),
-                source: Some(by.source.clone()),
-                ..none
-            },
+            source,
         }
     }
 }

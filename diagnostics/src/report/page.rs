@@ -27,6 +27,12 @@ impl Display for Bytes {
     }
 }
 
+/// `1 file`, `3 files`.
+pub(crate) fn counted(count: usize, what: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{plural}")
+}
+
 /// What is available, as people read it: [`Bytes`], or that [nobody tells](Memory::UNKNOWN).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Available(pub u64);

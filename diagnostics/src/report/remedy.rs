@@ -26,7 +26,7 @@ pub enum Remedy {
 
 impl Remedy {
     /// Its words, where it is in words.
-    pub(super) fn words(&mut self) -> Option<&mut String> {
+    pub(crate) fn words(&mut self) -> Option<&mut String> {
         match self {
             Remedy::Words(words) => Some(words),
             _ => None,

@@ -1,13 +1,15 @@
 //! Report -> text: the verdict and its reason in the first line, then one aligned screen.
 
-use super::page::{Bytes, Page, Plain, Presentation};
+use super::page::{Bytes, Page, Plain, Presentation, counted};
 use super::{
     Check, EmbedsSummary, ExpertSummary, FileStatus, ModelSummary, Remedy, Report, Status, Verdict, WindowSummary,
-    candidate, device, memory,
+    candidate, memory,
 };
 use crate::capability;
 use crate::error::some_of;
-use crate::hardware::Hardware;
+use crate::hardware::{Gpu, Hardware};
+use crate::plan::PREFILL_CHUNK;
+use crate::speed::Speed;
 use crate::tokenizer::DEFAULT_TEMPLATE;
 use std::fmt::{self, Display, Formatter};
 
@@ -41,7 +43,7 @@ impl Report {
             memory::lines(plan, self.casts, &self.hardware.memory.how, &mut page);
         }
         if self.model.is_some() {
-            device::lines(self, &mut page);
+            device_lines(self, &mut page);
             self.hardware.lines(&mut page);
         }
         self.check_lines(&mut page);
@@ -53,7 +55,6 @@ impl Report {
         let input = &self.input;
         if input.kind.is_some() {
             let files = input.files.iter().filter(|file| file.status == FileStatus::Present).count();
-            let plural = if files == 1 { "" } else { "s" };
             let size = Bytes(input.bytes());
             let read = input.header_bytes_read.map(|bytes| format!(", {} read", Bytes(bytes)));
             let read = read.unwrap_or_default();
@@ -62,7 +63,7 @@ impl Report {
                 "input",
                 match files {
                     0 => format!("{} ({format})", input.path),
-                    _ => format!("{} ({format}, {files} file{plural}, {size}{read})", input.path),
+                    _ => format!("{} ({format}, {}, {size}{read})", input.path, counted(files, "file")),
                 },
             );
             let missing = input.files.iter().filter(|file| file.status == FileStatus::Missing);
@@ -118,7 +119,6 @@ impl Report {
 }
 
 impl Hardware {
-    /// The machine, a line for each part.
     pub(super) fn lines(&self, page: &mut Page<'_>) {
         let Hardware { cpu, gpus, gpu_note, .. } = self;
         let profile = self.profile.map(|name| format!("{name}: ")).unwrap_or_default();
@@ -139,7 +139,7 @@ impl Hardware {
             note if gpus.is_empty() => {
                 page.row("", format_args!("NVIDIA GPUs: none ({})", note.as_deref().unwrap_or("none found")));
             }
-            note => page.rows("", gpus.iter().map(device::gpu).chain(note.clone())),
+            note => page.rows("", gpus.iter().map(gpu_line).chain(note.clone())),
         }
     }
 }
@@ -155,17 +155,13 @@ fn model_lines(model: &ModelSummary, runs: bool, page: &mut Page<'_>) {
     page.row("model", format_args!("{} of the family {}, {parameters} parameters{tied}", model.variant, model.family));
     let (layers, hidden, wide, vocab) = (model.layers, model.hidden, model.feed_forward, model.vocab);
     let (heads, kv_heads, head_dim) = (model.heads, model.kv_heads, model.head_dim);
-    let plural = if layers == 1 { "" } else { "s" };
     let heads = format!("{heads} heads of {head_dim} over {kv_heads}");
-    page.row(
-        "",
-        format_args!("{layers} layer{plural}, hidden {hidden}, feed-forward {wide}, {heads}, vocabulary {vocab}"),
-    );
+    let sizes = format!("hidden {hidden}, feed-forward {wide}, {heads}, vocabulary {vocab}");
+    page.row("", format_args!("{}, {sizes}", counted(layers, "layer")));
     if let [first, others @ ..] = model.mixers.as_slice() {
         let others = others.iter().map(|mixer| format!(", {} of {}", mixer.layers, mixer.kind));
-        let (count, kind) = (first.layers, first.kind);
-        let plural = if count == 1 { "" } else { "s" };
-        page.row("", format_args!("{count} layer{plural} of {kind}{}", others.collect::<String>()));
+        let first = format!("{} of {}", counted(first.layers, "layer"), first.kind);
+        page.row("", first + &others.collect::<String>());
     }
     for WindowSummary { tokens, layers: with } in &model.windows {
         page.row("", format_args!("a window of {tokens} in {with} of {layers} layers"));
@@ -174,14 +170,9 @@ fn model_lines(model: &ModelSummary, runs: bool, page: &mut Page<'_>) {
         let ExpertSummary { count, per_token, feed_forward, shared_feed_forward, layers: with, .. } = experts;
         let shared = shared_feed_forward.map(|wide| format!(" and one of {wide} for every token")).unwrap_or_default();
         let place = if *with == layers { String::new() } else { format!(" in {with} of the layers") };
-        let active = in_words(experts.active_parameters);
-        page.row(
-            "",
-            format_args!(
-                "{count} experts of {feed_forward}{shared}{place}, {per_token} a token: {active} parameters active, {}",
-                Bytes(experts.active_bytes)
-            ),
-        );
+        let active = format!("{} parameters active", in_words(experts.active_parameters));
+        let sizes = format!("{count} experts of {feed_forward}{shared}{place}, {per_token} a token");
+        page.row("", format_args!("{sizes}: {active}, {}", Bytes(experts.active_bytes)));
     }
     for (index, summary) in model.dtypes.iter().take(DTYPES).enumerate() {
         let tier = match (summary.refused, summary.tier) {
@@ -201,6 +192,44 @@ fn model_lines(model: &ModelSummary, runs: bool, page: &mut Page<'_>) {
         talk_lines(model, page);
     }
     page.rows("assumed", &model.assumptions);
+}
+
+/// The device that was chosen and why, and its speed where a data sheet tells the bandwidth.
+fn device_lines(report: &Report, page: &mut Page<'_>) {
+    if let Some(speed) = &report.speed {
+        speed_lines(speed, report.plan.as_ref().map_or(0, |plan| plan.context), page);
+    }
+    page.row("device", format_args!("{}: {}", report.device, report.device_reason));
+    if let Some(why) = report.batching {
+        page.row("batching", format_args!("off, with prefix sharing and speculation: {why}"));
+    }
+}
+
+fn speed_lines(speed: &Speed, context: usize, page: &mut Page<'_>) {
+    let Speed { shares, empty, full, launches, prompt, .. } = speed;
+    let read = Bytes(speed.weight_bytes_per_token);
+    page.row("speed", format_args!("{} to {} tokens/s at first: a token reads {read} of weights", empty.0, empty.1));
+    let cache = Bytes(speed.cache_bytes_per_token);
+    page.row("", format_args!("{} to {} with {context} tokens in the cache, {cache} more", full.0, full.1));
+    if let Some((slow, fast)) = prompt {
+        page.row("", format_args!("{slow} to {fast} of a prompt's first {PREFILL_CHUNK}"));
+    }
+    let bandwidth = speed.bandwidth as f64 / 1e9;
+    let more = launches.map_or_else(String::new, |launches| format!(", and {launches} launches"));
+    page.row("", format_args!("estimated as {} to {} of {bandwidth} GB/s, the data sheet's{more}", shares.0, shares.1));
+}
+
+fn gpu_line(gpu: &Gpu) -> String {
+    let (major, minor) = gpu.compute_capability;
+    let memory = match (gpu.memory_total, gpu.shared_memory) {
+        (Some(total), _) => Bytes(total).to_string(),
+        (None, true) => "memory shared with the machine".into(),
+        (None, false) => "memory unknown".into(),
+    };
+    let cuda = gpu.cuda.map(|(major, minor)| format!(" (CUDA {major}.{minor})")).unwrap_or_default();
+    let driver = if gpu.driver == "described" { String::new() } else { format!(", driver {}{cuda}", gpu.driver) };
+    let hidden = gpu.visible_as.as_ref().map(|name| format!(", with CUDA_VISIBLE_DEVICES={name}")).unwrap_or_default();
+    format!("{}, compute capability {major}.{minor}, {memory}{driver}{hidden}", gpu.name)
 }
 
 fn talk_lines(model: &ModelSummary, page: &mut Page<'_>) {
@@ -251,7 +280,6 @@ fn embeds_line(embeds: &EmbedsSummary, page: &mut Page<'_>) {
     page.row("embeds", format_args!("vectors of {dimensions} {length}, pooling {pooling} ({source}){most}{prompts}"));
 }
 
-/// The chat templates of these names.
 fn templates(names: &[String]) -> String {
     let default = names.iter().any(|name| name == DEFAULT_TEMPLATE);
     let list = || some_of(names, 8);

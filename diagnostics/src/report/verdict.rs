@@ -38,32 +38,26 @@ impl Verdict {
 
     /// The exit code of a program that ends with this verdict.
     pub fn exit_code(self) -> u8 {
-        match self {
-            Verdict::Compatible | Verdict::CompatibleWithWarnings => 0,
-            Verdict::Unreadable => 1,
-            Verdict::UnsupportedFormat => 10,
-            Verdict::UnsupportedArchitecture => 11,
-            Verdict::UnsupportedDtype => 12,
-            Verdict::HardwareInsufficient => 13,
-            Verdict::DoesNotFit => 14,
-            Verdict::IncompleteOrCorrupt => 15,
-            Verdict::AmbiguousInput => 16,
-        }
+        self.code_and_word().0
     }
 
     /// The word of the report.
     pub fn word(self) -> &'static str {
+        self.code_and_word().1
+    }
+
+    fn code_and_word(self) -> (u8, &'static str) {
         match self {
-            Verdict::Compatible => "compatible",
-            Verdict::CompatibleWithWarnings => "compatible_with_warnings",
-            Verdict::Unreadable => "unreadable",
-            Verdict::UnsupportedFormat => "unsupported_format",
-            Verdict::UnsupportedArchitecture => "unsupported_architecture",
-            Verdict::UnsupportedDtype => "unsupported_dtype",
-            Verdict::HardwareInsufficient => "hardware_insufficient",
-            Verdict::DoesNotFit => "does_not_fit",
-            Verdict::IncompleteOrCorrupt => "incomplete_or_corrupt",
-            Verdict::AmbiguousInput => "ambiguous_input",
+            Verdict::Compatible => (0, "compatible"),
+            Verdict::CompatibleWithWarnings => (0, "compatible_with_warnings"),
+            Verdict::Unreadable => (1, "unreadable"),
+            Verdict::UnsupportedFormat => (10, "unsupported_format"),
+            Verdict::UnsupportedArchitecture => (11, "unsupported_architecture"),
+            Verdict::UnsupportedDtype => (12, "unsupported_dtype"),
+            Verdict::HardwareInsufficient => (13, "hardware_insufficient"),
+            Verdict::DoesNotFit => (14, "does_not_fit"),
+            Verdict::IncompleteOrCorrupt => (15, "incomplete_or_corrupt"),
+            Verdict::AmbiguousInput => (16, "ambiguous_input"),
         }
     }
 }
@@ -74,35 +68,22 @@ impl fmt::Display for Verdict {
     }
 }
 
-impl From<&Error> for Verdict {
-    /// The verdict that an error amounts to.
-    fn from(error: &Error) -> Verdict {
-        match error {
-            Error::Io { .. } => Verdict::Unreadable,
-            Error::Architecture { .. } => Verdict::UnsupportedArchitecture,
-            Error::Quantization { .. } | Error::UnknownTensors { .. } => Verdict::UnsupportedDtype,
-            Error::Incomplete { .. } => Verdict::IncompleteOrCorrupt,
-            Error::Ambiguous { .. } => Verdict::AmbiguousInput,
-            // Format errors, and what a later version of that crate may add.
-            _ => Verdict::UnsupportedFormat,
-        }
-    }
-}
-
-/// The check that `error` is the failure of.
-pub(crate) fn check_id(error: &Error) -> &'static str {
+/// The verdict that `error` amounts to, and the check that it is the failure of.
+pub(crate) fn of_error(error: &Error) -> (Verdict, &'static str) {
     match error {
-        Error::Io { .. } | Error::Ambiguous { .. } => "input",
-        Error::Architecture { .. } => "architecture",
-        Error::Quantization { .. } => "dtype",
-        Error::UnknownTensors { .. } => "tensors",
+        Error::Io { .. } => (Verdict::Unreadable, "input"),
+        Error::Ambiguous { .. } => (Verdict::AmbiguousInput, "input"),
+        Error::Architecture { .. } => (Verdict::UnsupportedArchitecture, "architecture"),
+        Error::Quantization { .. } => (Verdict::UnsupportedDtype, "dtype"),
+        Error::UnknownTensors { .. } => (Verdict::UnsupportedDtype, "tensors"),
         Error::Incomplete { kind, .. } => match kind {
             IncompleteKind::TensorMissing { .. }
             | IncompleteKind::TensorShape { .. }
             | IncompleteKind::TensorDType { .. }
-            | IncompleteKind::TensorValue { .. } => "tensors",
-            _ => "integrity",
+            | IncompleteKind::TensorValue { .. } => (Verdict::IncompleteOrCorrupt, "tensors"),
+            _ => (Verdict::IncompleteOrCorrupt, "integrity"),
         },
-        _ => "format",
+        // Format errors, and what a later version of that crate may add.
+        _ => (Verdict::UnsupportedFormat, "format"),
     }
 }

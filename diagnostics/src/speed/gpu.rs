@@ -1,11 +1,11 @@
 //! How long a GPU takes for a pass: bytes over bandwidth where that takes longest, else instructions over what it issues, and
 //! launches.
 
-use super::compiled::COMPILED;
 use crate::header::TensorInfo;
 use crate::plan::{KvDtype, PREFILL_CHUNK, gpu_launches, kv_bytes_read};
 use crate::spec::ModelSpec;
 use model_factory_dtypes::DType;
+use std::sync::LazyLock;
 
 /// A GPU by its data sheet: multiprocessors, boost clock, and multiplications with additions a second of its tensor cores,
 /// without sparsity: of 16-bit floats added up in 32 bits, and of bytes.
@@ -86,6 +86,29 @@ const SCHEDULERS: f64 = 4.0;
 /// Rows of a warp in the kernels for one token (`ROWS` of `common.cuh`).
 const ROWS: f64 = 2.0;
 
+/// What the compiler makes of a dtype's products.
+struct Compiled {
+    dtype: DType,
+    /// Of the kernel for one token: instructions that a warp issues in a turn of the inner loop, its multiplications, and the
+    /// instructions before and after the loop.
+    few: [u32; 3],
+    /// Of the kernel for many tokens: instructions and multiplications of a turn.
+    many: Option<[u32; 2]>,
+}
+
+/// As `benches/cuda/sass.py --record` writes them.
+static COMPILED: LazyLock<Vec<Compiled>> = LazyLock::new(|| {
+    let row = |line: &str| {
+        let mut cells = line.split('\t');
+        let name = cells.next()?;
+        let dtype = DType::all().find(|dtype| dtype.name() == name)?;
+        let numbers: Vec<u32> = cells.map_while(|cell| cell.parse().ok()).collect();
+        let (few, many) = numbers.split_first_chunk()?;
+        Some(Compiled { dtype, few: *few, many: many.first_chunk().copied() })
+    };
+    include_str!("compiled.tsv").lines().filter_map(row).collect()
+});
+
 impl Rates {
     pub(super) fn of(name: &str) -> Option<&'static Rates> {
         RATES.iter().find(|rates| rates.name == name)
@@ -145,7 +168,8 @@ fn kv_element(kv: KvDtype) -> f64 {
 
 /// Instructions of a warp for each weight: for one token, and for each token of many.
 fn instructions(matrix: &TensorInfo) -> Option<(f64, Option<f64>)> {
-    let (_, [issued, macs, around], many) = COMPILED.iter().find(|(dtype, ..)| *dtype == matrix.dtype)?;
+    let Compiled { few: [issued, macs, around], many, .. } =
+        COMPILED.iter().find(|compiled| compiled.dtype == matrix.dtype)?;
     let weights = ROWS * *matrix.shape.last()? as f64;
     let turns = (weights / f64::from(*macs)).ceil();
     let few = (turns * f64::from(*issued) + f64::from(*around)) / weights;
@@ -166,7 +190,7 @@ mod tests {
             let row = rows.iter().find(|row| row.len() > 2 && row[..3] == [module, "80", kernel])?;
             Some(["issued", "macs", "around"].map(|column| row[at(column)].parse::<u32>().expect("a number")))
         };
-        for (dtype, few, many) in COMPILED {
+        for Compiled { dtype, few, many } in COMPILED.iter() {
             let module = dtype.name().to_lowercase();
             assert_eq!(found(&module, "few_1"), Some(*few), "{dtype}");
             assert_eq!(found(&module, "many_128").map(|[issued, macs, _]| [issued, macs]), *many, "{dtype}");
@@ -177,7 +201,7 @@ mod tests {
     #[test]
     fn rates_are_those_of_profiles() {
         let named =
-            |rates: &Rates| PROFILES.iter().any(|profile| profile.gpu.is_some_and(|gpu| gpu.name == rates.name));
+            |rates: &Rates| PROFILES.iter().any(|profile| profile.gpu().is_some_and(|gpu| gpu.name == rates.name));
         assert!(RATES.iter().all(named));
     }
 }

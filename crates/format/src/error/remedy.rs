@@ -2,6 +2,7 @@
 
 use super::{Error, FormatErrorKind, IncompleteKind};
 use crate::source::names::is_part;
+use std::ffi::os_str::Display;
 use std::path::Path;
 
 impl Error {
@@ -42,15 +43,17 @@ impl Error {
     }
 }
 
+fn file_name(file: &Path) -> Display<'_> {
+    file.file_name().unwrap_or(file.as_os_str()).display()
+}
+
 /// What the user can do about one file that is not whole.
 fn again(file: &Path, kind: &IncompleteKind) -> String {
-    let name = file.file_name().unwrap_or(file.as_os_str()).display();
+    let name = file_name(file);
     match kind {
         IncompleteKind::DataTruncated { have, need, .. } => {
-            format!(
-                "fetch {name} again, or continue its download: {} of {need} bytes are missing",
-                need.saturating_sub(*have)
-            )
+            let missing = need.saturating_sub(*have);
+            format!("fetch {name} again, or continue its download: {missing} of {need} bytes are missing")
         }
         IncompleteKind::HeaderTruncated { have, .. } => {
             format!("fetch {name} again, or continue its download: it ends within its header, at byte {have}")
@@ -62,30 +65,16 @@ fn again(file: &Path, kind: &IncompleteKind) -> String {
 /// What the user can do about a malformed file; `None` where the message says it.
 fn format_remedy(file: &Path, kind: &FormatErrorKind) -> Option<String> {
     use FormatErrorKind as Kind;
-    let name = file.file_name().unwrap_or(file.as_os_str()).display();
-    match kind {
-        // The message may name another file: "LlamaTokenizer beside it; save tokenizer.json for another".
-        Kind::KeyValue { expected, .. } if expected.contains("; ") => None,
-        Kind::KeyMissing { needed_for, .. } if needed_for.contains("; ") => None,
+    let name = file_name(file);
+    Some(match kind {
+        // The message may name another file: "LlamaTokenizer next to it; save tokenizer.json for another".
+        Kind::KeyValue { expected, .. } if expected.contains("; ") => return None,
+        Kind::KeyMissing { needed_for, .. } if needed_for.contains("; ") => return None,
         Kind::KeyType { key, .. } | Kind::KeyValue { key, .. } => {
-            Some(format!("correct the key {key} in {name}, or get another copy of the file"))
+            format!("correct the key {key} in {name}, or get another copy of the file")
         }
-        Kind::KeyMissing { key, .. } => Some(format!("add the key {key} to {name}, or get another copy of the file")),
-        Kind::Json { .. } => Some(format!("correct the JSON of {name}, or get another copy of the file")),
-        Kind::UnsupportedFile { .. }
-        | Kind::SentencePiece { .. }
-        | Kind::OtherTokenizer { .. }
-        | Kind::EmptyFile
-        | Kind::NotAFile
-        | Kind::NoModel { .. }
-        | Kind::OtherWeights { .. }
-        | Kind::Version { .. }
-        | Kind::BigEndian { .. }
-        | Kind::Concatenated
-        | Kind::DuplicateKey { .. }
-        | Kind::DuplicateTensor { .. }
-        | Kind::TrailingBytes { .. }
-        | Kind::NotANumber { .. } => None,
+        Kind::KeyMissing { key, .. } => format!("add the key {key} to {name}, or get another copy of the file"),
+        Kind::Json { .. } => format!("correct the JSON of {name}, or get another copy of the file"),
         Kind::Unrecognised { .. }
         | Kind::TooMany { .. }
         | Kind::EmptyName { .. }
@@ -97,7 +86,8 @@ fn format_remedy(file: &Path, kind: &FormatErrorKind) -> Option<String> {
         | Kind::RowLength { .. }
         | Kind::TensorOffset { .. }
         | Kind::TensorRange { .. } => {
-            Some("if this is meant to be a model, fetch the file again and compare its size with the source's".into())
+            "if this is meant to be a model, fetch the file again and compare its size with the source's".into()
         }
-    }
+        _ => return None,
+    })
 }

@@ -3,7 +3,7 @@
 pub mod sentence_transformers;
 
 use super::Fields;
-use crate::error::{Error, FormatErrorKind, IncompleteKind, Result};
+use crate::error::{Error, FormatErrorKind, Result};
 use crate::source::content;
 use crate::{json, limits};
 use sentence_transformers::SentenceFiles;
@@ -24,7 +24,7 @@ pub const QUANTIZATION_FILES: &[(&str, Option<&str>, &str)] = &[
 ];
 
 /// The JSON files that describe a safetensors model.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ConfigFiles {
     /// `config.json`.
     pub config: JsonFile,
@@ -71,7 +71,7 @@ pub enum VocabularyFiles {
 }
 
 /// One JSON file whose root is an object.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct JsonFile {
     path: PathBuf,
     object: Map<String, Value>,
@@ -90,20 +90,7 @@ pub struct Section<'a> {
 impl ConfigFiles {
     /// `config.json` without companions.
     pub fn alone(config: JsonFile) -> ConfigFiles {
-        ConfigFiles {
-            config,
-            generation: None,
-            tokenizer_config: None,
-            special_tokens_map: None,
-            tokenizer: None,
-            vocabulary: None,
-            added_tokens: None,
-            chat_template: None,
-            additional_chat_templates: BTreeMap::new(),
-            chat_template_json: None,
-            quantization: None,
-            sentence_transformers: None,
-        }
+        ConfigFiles { config, ..ConfigFiles::default() }
     }
 
     /// The paths of all files, and of those that errors name.
@@ -130,7 +117,7 @@ impl ConfigFiles {
     pub fn read(folder: &Path) -> Result<ConfigFiles> {
         let config = JsonFile::optional(folder, "config.json")?.ok_or_else(|| {
             let why = "it says what the tensors mean; download it from the model's repository into this folder";
-            Error::incomplete(folder, IncompleteKind::FileMissing { name: "config.json".into(), why: why.into() })
+            Error::file_missing(folder, "config.json", why)
         })?;
         let tokenizer = present(folder, "tokenizer.json")?;
         let (vocabulary, added_tokens) = match tokenizer {
@@ -158,15 +145,10 @@ impl ConfigFiles {
 
     /// Bytes read from all of them.
     pub fn bytes(&self) -> u64 {
-        let companions = [
-            &self.generation,
-            &self.tokenizer_config,
-            &self.special_tokens_map,
-            &self.added_tokens,
-            &self.quantization,
-        ];
-        let sentences = self.sentence_transformers.as_ref().map_or(0, SentenceFiles::bytes);
-        self.config.bytes + companions.into_iter().flatten().map(|file| file.bytes).sum::<u64>() + sentences
+        let companions = [&self.generation, &self.tokenizer_config, &self.special_tokens_map];
+        let companions = companions.into_iter().chain([&self.added_tokens, &self.quantization]).flatten();
+        let sentences = self.sentence_transformers.as_ref().map_or(0, |files| files.bytes);
+        self.config.bytes + companions.map(|file| file.bytes).sum::<u64>() + sentences
     }
 }
 
@@ -175,24 +157,19 @@ impl VocabularyFiles {
         if let Some(vocab) = present(folder, "vocab.json")? {
             return Ok(Some(VocabularyFiles::Merges { vocab, merges: present(folder, "merges.txt")? }));
         }
-        if let Some(path) = present(folder, "tokenizer.model")? {
-            return Ok(Some(VocabularyFiles::SentencePiece(path)));
-        }
-        if let Some(path) = present(folder, "vocab.txt")? {
-            return Ok(Some(VocabularyFiles::WordPiece(path)));
-        }
-        Ok(present(folder, "qwen.tiktoken")?.map(VocabularyFiles::Tiktoken))
+        let forms: [(&str, fn(PathBuf) -> VocabularyFiles); 3] = [
+            ("tokenizer.model", VocabularyFiles::SentencePiece),
+            ("vocab.txt", VocabularyFiles::WordPiece),
+            ("qwen.tiktoken", VocabularyFiles::Tiktoken),
+        ];
+        forms.iter().find_map(|(name, form)| Some(present(folder, name).transpose()?.map(form))).transpose()
     }
 }
 
 /// The path of `name` in `folder` if it is there.
 fn present(folder: &Path, name: &str) -> Result<Option<PathBuf>> {
     let path = folder.join(name);
-    match content::regular_file(&path) {
-        Ok(_) => Ok(Some(path)),
-        Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    }
+    Ok(content::length_if_there(&path)?.map(|_| path))
 }
 
 /// The files `NAME.jinja` in `folder` by name; none where there is no such folder.
@@ -250,23 +227,12 @@ impl JsonFile {
         &self.object
     }
 
-    /// Bytes of the file.
-    fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// Where it is, as errors name it.
-    fn path(&mut self) -> &mut PathBuf {
-        &mut self.path
-    }
-
     /// The nested object under `key`; `None` when absent or `null`.
     ///
     /// # Errors
     /// `Format` when the value is no object.
     pub fn section<'a>(&'a self, key: &'a str) -> Result<Option<Section<'a>>> {
-        let object = self.whole().typed(key, "an object", Value::as_object)?;
-        Ok(object.map(|object| Section { name: key, object, ..self.whole() }))
+        self.whole().of(key)
     }
 }
 
@@ -281,15 +247,14 @@ impl<'a> Section<'a> {
     /// # Errors
     /// `Format` when the value is no object.
     pub fn section(&'a self, key: &'a str) -> Result<Option<Section<'a>>> {
-        let object = self.typed(key, "an object", Value::as_object)?;
-        Ok(object.map(|object| Section { file: self.file, parent: Some(self), name: key, object }))
+        Section { parent: Some(self), ..*self }.of(key)
     }
 
     /// The object nested in the file's root, which this one is, under `key`; `None` when absent or `null`.
     ///
     /// # Errors
     /// `Format` when the value is no object.
-    pub fn of(self, key: &'static str) -> Result<Option<Section<'a>>> {
+    pub fn of(self, key: &'a str) -> Result<Option<Section<'a>>> {
         let object = self.typed(key, "an object", Value::as_object)?;
         Ok(object.map(|object| Section { name: key, object, ..self }))
     }

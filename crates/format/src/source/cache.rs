@@ -1,7 +1,7 @@
 //! A model folder of the Hugging Face cache: `models--org--name/{blobs, refs, snapshots/<revision>}`.
 
 use super::content;
-use crate::error::{Error, IncompleteKind, Result};
+use crate::error::{Error, Result};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -34,10 +34,7 @@ pub(super) fn snapshot(path: &Path, folders: &[String], files: &[String]) -> Res
     }
     candidates.sort();
     match candidates.as_slice() {
-        [] => {
-            let (name, why) = ("a snapshot".into(), "this cache folder has none; download the model again".into());
-            Err(Error::incomplete(path, IncompleteKind::FileMissing { name, why }))
-        }
+        [] => Err(Error::file_missing(path, "a snapshot", "this cache folder has none; download the model again")),
         [one] => Ok(Some(one.clone())),
         _ => Err(Error::Ambiguous { path: path.into(), candidates }),
     }

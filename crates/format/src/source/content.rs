@@ -3,7 +3,7 @@
 use crate::error::{Error, FormatErrorKind, IncompleteKind, Result};
 use crate::limits;
 use std::fs::{File, Metadata};
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
 
 /// Bytes of a file that [`sniff`] wants to see.
@@ -18,7 +18,6 @@ pub(crate) enum Content {
     Safetensors,
     /// A known file that holds no model: what it is, and what to do instead.
     UnsupportedFile(&'static str, &'static str),
-    /// Nothing known.
     Unknown,
 }
 
@@ -136,6 +135,15 @@ pub(crate) fn regular_file(path: &Path) -> Result<u64> {
     length(path, &metadata)
 }
 
+/// The length of the regular file `path`; `None` where there is nothing.
+pub(crate) fn length_if_there(path: &Path) -> Result<Option<u64>> {
+    match regular_file(path) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 fn length(path: &Path, metadata: &Metadata) -> Result<u64> {
     if metadata.is_file() { Ok(metadata.len()) } else { Err(Error::format(path, FormatErrorKind::NotAFile)) }
 }
@@ -169,7 +177,7 @@ pub fn read(path: &Path, limit: u64) -> Result<Vec<u8>> {
     }
     let mut bytes = Vec::new();
     let reserved = bytes.try_reserve_exact(usize::try_from(found).unwrap_or(usize::MAX));
-    reserved.map_err(|_| Error::io(path, std::io::ErrorKind::OutOfMemory.into()))?;
+    reserved.map_err(|_| Error::io(path, ErrorKind::OutOfMemory.into()))?;
     file.take(limit).read_to_end(&mut bytes).map_err(|error| Error::io(path, error))?;
     Ok(bytes)
 }

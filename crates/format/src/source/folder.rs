@@ -4,10 +4,9 @@ use super::content::{self, Content};
 use super::index::ShardIndex;
 use super::names::{self, SplitName};
 use super::{Format, ModelSource, SourceFile, sidecar};
-use crate::error::{Error, FormatErrorKind, IncompleteKind, Result};
+use crate::error::{Error, FormatErrorKind, Result, some_of};
 use crate::limits;
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// The name that transformers gives an index.
@@ -16,7 +15,6 @@ const INDEX: &str = "model.safetensors.index.json";
 /// Which formats a folder is searched for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// All.
     Any,
     /// The model that a `config.json` describes.
     Safetensors,
@@ -38,7 +36,6 @@ pub(super) fn file_name(path: &Path) -> String {
 }
 
 impl<'a> Folder<'a> {
-    /// Lists `dir`.
     pub(super) fn read(path: &'a Path, dir: &Path) -> Result<Folder<'a>> {
         let (mut files, mut folders) = (Vec::new(), Vec::new());
         let failed = |error| Error::io(dir, error);
@@ -83,16 +80,15 @@ impl<'a> Folder<'a> {
         self.files.iter().map(String::as_str).filter(move |name| names::has_extension(name, ext))
     }
 
-    /// The one model in this folder.
     pub(super) fn choose(&self, wanted: Wanted) -> Result<ModelSource> {
-        let gguf = if wanted == Wanted::Any { self.gguf_candidates()? } else { Vec::new() };
+        let gguf_files = if wanted == Wanted::Any { self.gguf_candidates() } else { Vec::new() };
         let mut candidates = self.safetensors_candidates();
-        let another = !gguf.is_empty() || !self.models().is_empty();
+        let another = !gguf_files.is_empty() || !self.models().is_empty();
         if another && !self.has("config.json") {
             // Without a config they are no model, and there is another one.
             candidates.clear();
         }
-        candidates.extend(gguf.iter().cloned());
+        candidates.extend(gguf_files.iter().cloned());
         if candidates.is_empty() && wanted == Wanted::Any {
             candidates = self.guess()?;
         }
@@ -100,7 +96,7 @@ impl<'a> Folder<'a> {
             [] => Err(self.explain()),
             [one] => {
                 let (path, name) = (self.join(one), one.as_str());
-                let others = if gguf.is_empty() { Vec::new() } else { self.models() };
+                let others = if gguf_files.is_empty() { Vec::new() } else { self.models() };
                 if !others.is_empty() {
                     let candidates = std::iter::once(path).chain(others).collect();
                     return Err(Error::Ambiguous { path: self.path.into(), candidates });
@@ -110,13 +106,10 @@ impl<'a> Folder<'a> {
                 }
                 let (content, prefix, len) = content::identify(&path)?;
                 match content {
-                    Content::Gguf => match sidecar::about(&path)?.refusal(&path) {
-                        Some(error) => Err(error),
-                        None => gguf_parts(self, name),
-                    },
-                    Content::Safetensors => shards(self, name),
+                    Content::Gguf => gguf(self.path, &self.dir, &path),
+                    Content::Safetensors => shards(self, &path),
                     // Too short to tell; its own reader says what is wrong.
-                    Content::Unknown if len > 0 && names::has_extension(name, "safetensors") => shards(self, name),
+                    Content::Unknown if len > 0 && names::has_extension(name, "safetensors") => shards(self, &path),
                     _ => Err(content::refuse(&path, &prefix, len)),
                 }
             }
@@ -163,18 +156,13 @@ impl<'a> Folder<'a> {
     }
 
     /// One name for each model in GGUF; projectors, adapters and vocabularies only when there is nothing else.
-    fn gguf_candidates(&self) -> Result<Vec<String>> {
+    fn gguf_candidates(&self) -> Vec<String> {
         let all = one_name_a_model(self.with_extension("gguf"), "gguf");
         if all.len() < 2 {
-            return Ok(all);
+            return all;
         }
-        let mut models = Vec::new();
-        for name in &all {
-            if !self.is_aside(name) {
-                models.push(name.clone());
-            }
-        }
-        Ok(if models.is_empty() { all } else { models })
+        let models: Vec<String> = all.iter().filter(|name| !self.is_aside(name)).cloned().collect();
+        if models.is_empty() { all } else { models }
     }
 
     /// Whether the GGUF file `name` is a projector, an adapter, a draft head or a vocabulary.
@@ -209,8 +197,6 @@ impl<'a> Folder<'a> {
 
     /// Why there is no model here.
     fn explain(&self) -> Error {
-        let incomplete =
-            |name: String, why: String| Error::incomplete(self.path, IncompleteKind::FileMissing { name, why });
         let config = self.has("config.json");
         let of_adapter = |name: &String| name.starts_with("adapter_model.");
         if self.files.iter().any(of_adapter) || (!config && self.has("adapter_config.json")) {
@@ -218,7 +204,7 @@ impl<'a> Folder<'a> {
         }
         if let Some(name) = self.files.iter().find(|name| names::is_unfinished(name)) {
             let why = format!("{name} is an unfinished download; finish it");
-            return incomplete("the model's weights".into(), why);
+            return Error::file_missing(self.path, "the model's weights", why);
         }
         let other = self.files.iter().find_map(|name| names::other_weights(name).map(|what| (name, what)));
         if let Some((name, what)) = other {
@@ -227,7 +213,7 @@ impl<'a> Folder<'a> {
         }
         if config {
             let why = "config.json is here, its weights are not; download the .safetensors files into this folder";
-            return incomplete("model.safetensors".into(), why.into());
+            return Error::file_missing(self.path, "model.safetensors", why);
         }
         if let Some(error) = self.deeper() {
             return error;
@@ -287,14 +273,9 @@ impl<'a> Folder<'a> {
         vec![format!("{} in {} not part of the model, ignored", strays.join(", "), self.dir.display())]
     }
 
-    fn source(
-        &self,
-        format: Format,
-        files: Vec<SourceFile>,
-        index: Option<PathBuf>,
-        notes: Vec<String>,
-    ) -> ModelSource {
-        ModelSource { path: self.path.into(), format, folder: self.dir.clone(), files, index, notes }
+    fn safetensors(&self, files: Vec<SourceFile>, index: Option<PathBuf>, notes: Vec<String>) -> ModelSource {
+        let (path, folder) = (self.path.into(), self.dir.clone());
+        ModelSource { path, format: Format::Safetensors, folder, files, index, notes }
     }
 }
 
@@ -313,25 +294,15 @@ fn one_name_a_model<'n>(names: impl Iterator<Item = &'n str>, ext: &str) -> Vec<
     candidates
 }
 
-/// The GGUF model that the file `name` in `dir` is or belongs to.
-pub(super) fn gguf(path: &Path, dir: &Path, name: &str) -> Result<ModelSource> {
-    if SplitName::parse(name, "gguf").is_none() {
-        return single(path, dir, Format::Gguf, path, Vec::new());
-    }
-    gguf_parts(&Folder::read(path, dir)?, name)
-}
-
-fn gguf_parts(folder: &Folder<'_>, name: &str) -> Result<ModelSource> {
-    match SplitName::parse(name, "gguf") {
-        Some(part) => Ok(folder.source(Format::Gguf, parts(folder, &part, "gguf")?, None, Vec::new())),
-        None => single(folder.path, &folder.dir, Format::Gguf, &folder.join(name), Vec::new()),
-    }
-}
-
-fn single(path: &Path, dir: &Path, format: Format, file: &Path, notes: Vec<String>) -> Result<ModelSource> {
-    let bytes = content::regular_file(file)?;
-    let files = vec![SourceFile { path: file.into(), bytes }];
-    Ok(ModelSource { path: path.into(), format, folder: dir.into(), files, index: None, notes })
+/// The GGUF model that `file` in `dir` is or belongs to.
+pub(super) fn gguf(path: &Path, dir: &Path, file: &Path) -> Result<ModelSource> {
+    sidecar::refuse(file)?;
+    let files = match SplitName::parse(&file_name(file), "gguf") {
+        Some(part) => parts(&Folder::read(path, dir)?, &part, "gguf")?,
+        None => vec![SourceFile::at(file)?],
+    };
+    let (path, folder) = (path.into(), dir.into());
+    Ok(ModelSource { path, format: Format::Gguf, folder, files, index: None, notes: Vec::new() })
 }
 
 /// The safetensors model that the file `name` in `dir` is or belongs to.
@@ -345,35 +316,30 @@ pub(super) fn safetensors(path: &Path, dir: &Path, name: &str) -> Result<ModelSo
         return Err(Error::format(path, FormatErrorKind::OtherWeights { what, name: name.into(), remedy }));
     }
     if folder.has(INDEX) {
+        let is_part = SplitName::parse(name, "safetensors").is_some();
         match ShardIndex::read(&folder.join(INDEX)) {
-            Ok(index) if index.files.iter().any(|file| file == name) => {
-                return from_index(&folder, index);
-            }
+            Ok(index) if index.files.iter().any(|file| file == name) => return from_index(&folder, index),
             // An index that does not name it is of another model in this folder, unless the name says otherwise.
-            Ok(index) if SplitName::parse(name, "safetensors").is_some() => {
-                let (one, other) =
-                    (format!("{name} is named like a shard"), format!("{INDEX} does not name it; download both again"));
-                return Err(Error::incomplete(&index.path, IncompleteKind::Contradiction { one, other }));
+            Ok(index) if is_part => {
+                let one = format!("{name} is named like a shard");
+                let other = format!("{INDEX} does not name it; download both again");
+                return Err(Error::contradiction(&index.path, one, other));
             }
-            Err(error) if SplitName::parse(name, "safetensors").is_some() => return Err(error),
+            Err(error) if is_part => return Err(error),
             _ => {}
         }
     }
-    if SplitName::parse(name, "safetensors").is_some() {
-        return shards(&folder, name);
-    }
-    let notes = folder.strays(|other| other == name);
-    single(path, dir, Format::Safetensors, path, notes)
+    shards(&folder, path)
 }
 
-fn shards(folder: &Folder<'_>, name: &str) -> Result<ModelSource> {
-    let files = match SplitName::parse(name, "safetensors") {
+/// The model that `file` in `folder` is or belongs to, whatever an index says.
+fn shards(folder: &Folder<'_>, file: &Path) -> Result<ModelSource> {
+    let files = match SplitName::parse(&file_name(file), "safetensors") {
         Some(part) => parts(folder, &part, "safetensors")?,
-        None => vec![SourceFile { path: folder.join(name), bytes: content::regular_file(&folder.join(name))? }],
+        None => vec![SourceFile::at(file)?],
     };
-    let used = |name: &str| files.iter().any(|file| file_name(&file.path) == name);
-    let notes = folder.strays(used);
-    Ok(folder.source(Format::Safetensors, files, None, notes))
+    let notes = folder.strays(|name| files.iter().any(|file| file_name(&file.path) == name));
+    Ok(folder.safetensors(files, None, notes))
 }
 
 /// The model whose shards the index file `index` names.
@@ -385,17 +351,16 @@ fn from_index(folder: &Folder<'_>, index: ShardIndex) -> Result<ModelSource> {
     let (mut files, mut missing) = (Vec::new(), Vec::new());
     for name in &index.files {
         let path = folder.join(name);
-        match content::regular_file(&path) {
-            Ok(bytes) => files.push(SourceFile { path, bytes }),
-            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => missing.push(name.clone()),
-            Err(error) => return Err(error),
+        match content::length_if_there(&path)? {
+            Some(bytes) => files.push(SourceFile { path, bytes }),
+            None => missing.push(name.clone()),
         }
     }
     if !missing.is_empty() {
         return Err(parts_missing(folder, &index.path, &missing, index.files.len()));
     }
     let notes = folder.strays(|name| index.files.iter().any(|file| file == name));
-    Ok(folder.source(Format::Safetensors, files, Some(index.path), notes))
+    Ok(folder.safetensors(files, Some(index.path), notes))
 }
 
 /// All parts of the model that `part` belongs to, in order.
@@ -404,8 +369,8 @@ fn parts(folder: &Folder<'_>, part: &SplitName, ext: &str) -> Result<Vec<SourceF
     for name in folder.with_extension(ext) {
         let Some(other) = SplitName::parse(name, ext).filter(|other| other.same_model(part)) else { continue };
         if let Some(twin) = found.insert(other.number, name) {
-            let (one, other) = (format!("{twin} is part {}", other.number), format!("{name} is so too; remove one"));
-            return Err(Error::incomplete(&folder.dir, IncompleteKind::Contradiction { one, other }));
+            let one = format!("{twin} is part {}", other.number);
+            return Err(Error::contradiction(&folder.dir, one, format!("{name} is so too; remove one")));
         }
     }
     let missing: Vec<String> =
@@ -413,23 +378,15 @@ fn parts(folder: &Folder<'_>, part: &SplitName, ext: &str) -> Result<Vec<SourceF
     if !missing.is_empty() {
         return Err(parts_missing(folder, &folder.dir, &missing, part.total as usize));
     }
-    let parts = found.values().map(|name| {
-        let path = folder.join(name);
-        Ok(SourceFile { bytes: content::regular_file(&path)?, path })
-    });
-    parts.collect()
+    found.values().map(|name| SourceFile::at(&folder.join(name))).collect()
 }
 
 fn parts_missing(folder: &Folder<'_>, shown_by: &Path, missing: &[String], total: usize) -> Error {
-    let mut name = missing.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
-    if missing.len() > 5 {
-        name += &format!(" and {} more", missing.len() - 5);
-    }
     let present = total - missing.len();
     let remedy = match folder.files.iter().find(|name| names::is_unfinished(name)) {
         Some(name) => format!("{name} is an unfinished download: finish it"),
         None => "download the rest into this folder".into(),
     };
     let why = format!("{present} of {total} parts are present; {remedy}");
-    Error::incomplete(shown_by, IncompleteKind::FileMissing { name, why })
+    Error::file_missing(shown_by, some_of(missing, 5), why)
 }

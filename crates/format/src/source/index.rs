@@ -9,16 +9,13 @@ use serde::de::IgnoredAny;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
-/// A parsed shard index.
 #[derive(Debug)]
 pub(crate) struct ShardIndex {
-    /// Where it lies.
     pub(crate) path: PathBuf,
     /// The shards' file names, sorted; all in the index's own folder.
     pub(crate) files: Vec<String>,
     /// For each tensor the position of its shard in `files`.
     pub(crate) tensors: BTreeMap<String, usize>,
-    /// Bytes read.
     pub(crate) bytes: u64,
 }
 
@@ -30,7 +27,6 @@ struct Text {
 }
 
 impl ShardIndex {
-    /// Reads the index at `path`.
     pub(crate) fn read(path: &Path) -> Result<ShardIndex> {
         ShardIndex::parse(path, &content::read(path, limits::INDEX_BYTES)?)
     }

@@ -50,6 +50,12 @@ pub struct SourceFile {
     pub bytes: u64,
 }
 
+impl SourceFile {
+    fn at(path: &Path) -> Result<SourceFile> {
+        Ok(SourceFile { path: path.into(), bytes: content::regular_file(path)? })
+    }
+}
+
 /// Finds the one model at `path`.
 ///
 /// # Errors
@@ -68,19 +74,11 @@ pub fn probe(path: &Path) -> Result<ModelSource> {
     let (content, prefix, len) = content::identify(path)?;
     let folder = names::folder_of(path);
     match content {
-        Content::Gguf => gguf(path, &folder, &name),
+        Content::Gguf => folder::gguf(path, &folder, path),
         Content::Safetensors => folder::safetensors(path, &folder, &name),
         _ if len == 0 => Err(Error::format(path, FormatErrorKind::EmptyFile)),
         _ => by_name(path, &folder, &name, content, &prefix, len),
     }
-}
-
-fn gguf(path: &Path, folder: &Path, name: &str) -> Result<ModelSource> {
-    let about = sidecar::about(path)?;
-    if let Some(error) = about.refusal(path) {
-        return Err(error);
-    }
-    folder::gguf(path, folder, name)
 }
 
 /// Decides by the file's name what its first bytes left open.

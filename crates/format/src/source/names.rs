@@ -9,7 +9,6 @@ pub(crate) struct SplitName {
     pub(crate) stem: String,
     /// From 1.
     pub(crate) number: u64,
-    /// The number of parts.
     pub(crate) total: u64,
     width: usize,
     tail: String,
@@ -31,18 +30,15 @@ impl SplitName {
         sound.then(|| SplitName { stem: stem.into(), number, total, width, tail })
     }
 
-    /// Whether `other` belongs to the same model.
     pub(crate) fn same_model(&self, other: &SplitName) -> bool {
         self.stem == other.stem && self.total == other.total
     }
 
-    /// The name of part `number`.
     pub(crate) fn name_of(&self, number: u64) -> String {
         format!("{}-{number:0width$}{}", self.stem, self.tail, width = self.width)
     }
 }
 
-/// The folder that the file `path` lies in.
 pub(crate) fn folder_of(path: &Path) -> PathBuf {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent.into(),

@@ -3,6 +3,7 @@
 use super::{content, names};
 use crate::bytes::Reader;
 use crate::error::{ArchitectureErrorKind, Error, Result};
+use crate::header::gguf::{Value, read_pair};
 use crate::{json, limits};
 use std::io::Read;
 use std::path::Path;
@@ -38,33 +39,24 @@ fn general_keys<R: Read>(reader: &mut Reader<R>, about: &mut About) -> Result<()
     }
     about.tensors = Some(reader.u64(WHAT)?);
     for _ in 0..reader.u64(WHAT)? {
-        let key = text(reader)?;
-        if !key.starts_with("general.") {
+        let (key, value) = read_pair(reader)?;
+        if !key.starts_with("general.") || matches!(value, Value::Array(_)) {
             return Ok(());
         }
-        match reader.u32(WHAT)? {
-            0 | 1 | 7 => drop(reader.take::<1>(WHAT)?),
-            2 | 3 => drop(reader.take::<2>(WHAT)?),
-            4..=6 => drop(reader.take::<4>(WHAT)?),
-            10..=12 => drop(reader.take::<8>(WHAT)?),
-            8 => match (text(reader)?, key.as_str()) {
-                (value, "general.architecture") => about.architecture = Some(value),
-                (value, "general.type") => about.kind = Some(value),
-                _ => {}
-            },
-            _ => return Ok(()),
+        let Value::Text(text) = value else { continue };
+        let text = String::from_utf8_lossy(&text).into_owned();
+        match key.as_str() {
+            "general.architecture" => about.architecture = Some(text),
+            "general.type" => about.kind = Some(text),
+            _ => {}
         }
     }
     Ok(())
 }
 
-fn text<R: Read>(reader: &mut Reader<R>) -> Result<String> {
-    let offset = reader.position();
-    let length = reader.u64("a string")?;
-    let length = reader.claim("the length of a string", offset, length, 1)?;
-    let mut bytes = Vec::with_capacity(length);
-    reader.append("a string", length, &mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+/// Refuses a GGUF file that says that it is no language model.
+pub(super) fn refuse(path: &Path) -> Result<()> {
+    about(path)?.refusal(path).map_or(Ok(()), Err)
 }
 
 impl About {

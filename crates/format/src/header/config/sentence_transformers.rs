@@ -30,7 +30,8 @@ pub struct SentenceFiles {
     pub config: Option<JsonFile>,
     /// `sentence_bert_config.json`.
     pub transformer: Option<JsonFile>,
-    bytes: u64,
+    /// Bytes read from all of them.
+    pub(super) bytes: u64,
 }
 
 /// One entry of `modules.json`.
@@ -75,19 +76,14 @@ impl SentenceFiles {
         let config = JsonFile::optional(folder, CONFIG)?;
         let transformer = JsonFile::optional(folder, TRANSFORMER)?;
         let files = pooling.iter().map(|(_, file)| file).chain(&config).chain(&transformer);
-        let bytes = bytes.len() as u64 + files.map(JsonFile::bytes).sum::<u64>();
+        let bytes = bytes.len() as u64 + files.map(|file| file.bytes).sum::<u64>();
         Ok(Some(SentenceFiles { modules, pooling, config, transformer, bytes }))
     }
 
     /// The paths of all files that errors name.
     pub(super) fn paths(&mut self) -> impl Iterator<Item = &mut PathBuf> {
         let pooling = self.pooling.iter_mut().map(|(_, file)| file);
-        pooling.chain(&mut self.config).chain(&mut self.transformer).map(JsonFile::path)
-    }
-
-    /// Bytes read from all of them.
-    pub(super) fn bytes(&self) -> u64 {
-        self.bytes
+        pooling.chain(&mut self.config).chain(&mut self.transformer).map(|file| &mut file.path)
     }
 }
 

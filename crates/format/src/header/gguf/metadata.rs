@@ -17,7 +17,7 @@ pub struct GgufMetadata {
 
 /// A stored value. The name of its type in the file is kept for messages.
 #[derive(Debug)]
-pub(super) enum Value {
+pub(crate) enum Value {
     Unsigned(&'static str, u64),
     Signed(&'static str, i64),
     Float(&'static str, f64),
@@ -26,21 +26,71 @@ pub(super) enum Value {
     Array(Array),
 }
 
-/// A stored array in the type of the file.
+/// A stored array; numbers stay as the file has them, which takes the fewest bytes.
 #[derive(Debug)]
-pub(super) enum Array {
-    U8(Vec<u8>),
-    I8(Vec<i8>),
-    U16(Vec<u16>),
-    I16(Vec<i16>),
-    U32(Vec<u32>),
-    I32(Vec<i32>),
-    U64(Vec<u64>),
-    I64(Vec<i64>),
-    F32(Vec<f32>),
-    F64(Vec<f64>),
-    Bool(Vec<u8>),
-    Text(Strings),
+pub(crate) enum Array {
+    Numbers(&'static NumberType, Vec<u8>),
+    Texts(Strings),
+}
+
+/// A type of numbers in the file: its id, its name, what the bits mean, and bytes of one.
+#[derive(Debug)]
+pub(crate) struct NumberType(u32, &'static str, pub(super) Bits, pub(super) usize);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Bits {
+    Unsigned,
+    Signed,
+    Float,
+    Bool,
+}
+
+/// All types of numbers (ggml `docs/gguf.md`); 8 is a string and 9 an array.
+const NUMBERS: &[NumberType] = &[
+    NumberType(0, "u8", Bits::Unsigned, 1),
+    NumberType(1, "i8", Bits::Signed, 1),
+    NumberType(2, "u16", Bits::Unsigned, 2),
+    NumberType(3, "i16", Bits::Signed, 2),
+    NumberType(4, "u32", Bits::Unsigned, 4),
+    NumberType(5, "i32", Bits::Signed, 4),
+    NumberType(6, "f32", Bits::Float, 4),
+    NumberType(7, "bools", Bits::Bool, 1),
+    NumberType(10, "u64", Bits::Unsigned, 8),
+    NumberType(11, "i64", Bits::Signed, 8),
+    NumberType(12, "f64", Bits::Float, 8),
+];
+
+impl NumberType {
+    pub(super) fn find(id: u32) -> Option<&'static NumberType> {
+        NUMBERS.iter().find(|kind| kind.0 == id)
+    }
+
+    /// The number that is stored, little-endian, in these bytes.
+    pub(super) fn read(&self, stored: &[u8]) -> Value {
+        let NumberType(_, name, bits, bytes) = *self;
+        let mut wide = [0; 8];
+        wide[..bytes].copy_from_slice(stored);
+        let number = u64::from_le_bytes(wide);
+        // Moves the sign into the highest bit, and back with copies of it.
+        let shift = 64 - 8 * bytes;
+        match bits {
+            Bits::Unsigned => Value::Unsigned(name, number),
+            Bits::Signed => Value::Signed(name, (number << shift) as i64 >> shift),
+            Bits::Float if bytes == 4 => Value::Float(name, f32::from_bits(number as u32).into()),
+            Bits::Float => Value::Float(name, f64::from_bits(number)),
+            Bits::Bool => Value::Bool(number != 0),
+        }
+    }
+
+    fn all(&self, stored: &[u8]) -> impl Iterator<Item = Value> {
+        stored.chunks_exact(self.3).map(|number| self.read(number))
+    }
+}
+
+/// Why a value is not what was asked for: what its type should be, or the value itself.
+enum Wrong {
+    Type(&'static str),
+    Value(String),
 }
 
 impl GgufMetadata {
@@ -48,18 +98,23 @@ impl GgufMetadata {
         GgufMetadata { file: file.into(), keys: Vec::new(), values: HashMap::new() }
     }
 
-    /// Adds a key; `false` when it is there already.
-    pub(super) fn insert(&mut self, key: String, value: Value) -> bool {
-        if self.values.contains_key(&key) {
-            return false;
-        }
+    /// Adds a key that is not there yet.
+    pub(super) fn insert(&mut self, key: String, value: Value) {
         self.keys.push(key.clone());
         self.values.insert(key, value);
-        true
     }
 
     pub(super) fn value(&self, key: &str) -> Option<&Value> {
         self.values.get(key)
+    }
+
+    /// What `read` makes of the value of `key`; `None` where that is absent.
+    fn read<'a, T>(&'a self, key: &str, read: impl FnOnce(&'a Value) -> Result<T, Wrong>) -> Result<Option<T>> {
+        let Some(value) = self.values.get(key) else { return Ok(None) };
+        read(value).map(Some).map_err(|wrong| match wrong {
+            Wrong::Type(expected) => self.key_type(key, value, expected),
+            Wrong::Value(expected) => self.key_value(key, value, &expected),
+        })
     }
 
     /// An array of strings.
@@ -67,11 +122,10 @@ impl GgufMetadata {
     /// # Errors
     /// `Format` when the value is anything else.
     pub fn strings(&self, key: &str) -> Result<Option<&Strings>> {
-        match self.values.get(key) {
-            None => Ok(None),
-            Some(Value::Array(Array::Text(strings))) => Ok(Some(strings)),
-            Some(other) => Err(self.key_type(key, other, "an array of strings")),
-        }
+        self.read(key, |value| match value {
+            Value::Array(Array::Texts(strings)) => Ok(strings),
+            _ => Err(Wrong::Type("an array of strings")),
+        })
     }
 
     /// An array of floats (integers are accepted where they are exact).
@@ -79,24 +133,20 @@ impl GgufMetadata {
     /// # Errors
     /// `Format` when the value is anything else, or one of its numbers is no f32.
     pub fn floats(&self, key: &str) -> Result<Option<Vec<f32>>> {
-        let Some(value) = self.values.get(key) else { return Ok(None) };
-        let Value::Array(array) = value else { return Err(self.key_type(key, value, "an array of f32")) };
-        // An f64 holds every stored integer up to 32 bits exactly, and tells of a longer one whether it was exact.
-        let wide: Vec<f64> = match array {
-            Array::F32(values) => return Ok(Some(values.clone())),
-            Array::F64(values) => values.clone(),
-            _ => {
-                let integers = array.integers().ok_or_else(|| self.key_type(key, value, "an array of f32"))?;
-                integers.map(|integer| integer.map(|integer| integer as f64).unwrap_or(f64::INFINITY)).collect()
+        let narrow = |number| match number {
+            Value::Float(_, number) => Some(number as f32).filter(|float| f64::from(*float) == number),
+            number => number.integer().filter(|whole| whole.unsigned_abs() <= F32_WHOLE).map(|whole| whole as f32),
+        };
+        self.read(key, |value| match value {
+            Value::Array(Array::Numbers(NumberType(_, _, Bits::Float, 4), stored)) => {
+                Ok(stored.as_chunks().0.iter().map(|float| f32::from_le_bytes(*float)).collect())
             }
-        };
-        let narrow = |number: &f64| {
-            let float = *number as f32;
-            let exact = f64::from(float) == *number && (number.abs() <= F32_WHOLE || matches!(array, Array::F64(_)));
-            exact.then_some(float)
-        };
-        let floats: Option<Vec<f32>> = wide.iter().map(narrow).collect();
-        floats.map(Some).ok_or_else(|| self.key_value(key, value, "an array of numbers that an f32 holds exactly"))
+            Value::Array(Array::Numbers(kind, stored)) if kind.2 != Bits::Bool => {
+                let floats: Option<Vec<f32>> = kind.all(stored).map(narrow).collect();
+                floats.ok_or_else(|| Wrong::Value("an array of numbers that an f32 holds exactly".into()))
+            }
+            _ => Err(Wrong::Type("an array of f32")),
+        })
     }
 
     /// An array of integers.
@@ -104,11 +154,13 @@ impl GgufMetadata {
     /// # Errors
     /// `Format` when the value is anything else, or one of its numbers is beyond an i64.
     pub fn integers(&self, key: &str) -> Result<Option<Vec<i64>>> {
-        let Some(value) = self.values.get(key) else { return Ok(None) };
-        let Value::Array(array) = value else { return Err(self.key_type(key, value, "an array of integers")) };
-        let integers = array.integers().ok_or_else(|| self.key_type(key, value, "an array of integers"))?;
-        let integers: Option<Vec<i64>> = integers.collect();
-        integers.map(Some).ok_or_else(|| self.key_value(key, value, "an array of integers below 2^63"))
+        self.read(key, |value| match value {
+            Value::Array(Array::Numbers(kind @ NumberType(_, _, Bits::Unsigned | Bits::Signed, _), stored)) => {
+                let integers: Option<Vec<i64>> = kind.all(stored).map(|number| number.integer()).collect();
+                integers.ok_or_else(|| Wrong::Value("an array of integers below 2^63".into()))
+            }
+            _ => Err(Wrong::Type("an array of integers")),
+        })
     }
 
     /// An array of bools.
@@ -116,11 +168,12 @@ impl GgufMetadata {
     /// # Errors
     /// `Format` when the value is anything else.
     pub fn booleans(&self, key: &str) -> Result<Option<Vec<bool>>> {
-        match self.values.get(key) {
-            None => Ok(None),
-            Some(Value::Array(Array::Bool(values))) => Ok(Some(values.iter().map(|value| *value != 0).collect())),
-            Some(other) => Err(self.key_type(key, other, "an array of bools")),
-        }
+        self.read(key, |value| match value {
+            Value::Array(Array::Numbers(NumberType(_, _, Bits::Bool, _), stored)) => {
+                Ok(stored.iter().map(|value| *value != 0).collect())
+            }
+            _ => Err(Wrong::Type("an array of bools")),
+        })
     }
 
     /// The number of elements of an array; `None` for anything else. [`integers`](Self::integers) and
@@ -148,7 +201,7 @@ impl GgufMetadata {
 }
 
 /// Every whole number up to this one is an f32.
-const F32_WHOLE: f64 = (1_u32 << 24) as f64;
+const F32_WHOLE: u64 = 1 << 24;
 
 impl Fields for GgufMetadata {
     fn file(&self) -> &Path {
@@ -160,52 +213,52 @@ impl Fields for GgufMetadata {
     }
 
     fn unsigned(&self, key: &str) -> Result<Option<u64>> {
-        match self.values.get(key) {
-            None => Ok(None),
-            Some(Value::Unsigned(_, value)) => Ok(Some(*value)),
-            Some(found @ Value::Signed(_, value)) => match u64::try_from(*value) {
-                Ok(value) => Ok(Some(value)),
-                Err(_) => Err(self.key_value(key, found, "a non-negative integer")),
-            },
-            Some(other) => Err(self.key_type(key, other, "a non-negative integer")),
-        }
+        const EXPECTED: &str = "a non-negative integer";
+        self.read(key, |value| match value {
+            Value::Unsigned(_, value) => Ok(*value),
+            Value::Signed(_, value) => u64::try_from(*value).map_err(|_| Wrong::Value(EXPECTED.into())),
+            _ => Err(Wrong::Type(EXPECTED)),
+        })
     }
 
     fn number(&self, key: &str) -> Result<Option<f64>> {
-        match self.values.get(key) {
-            None => Ok(None),
-            Some(Value::Unsigned(_, value)) => Ok(Some(*value as f64)),
-            Some(Value::Signed(_, value)) => Ok(Some(*value as f64)),
-            Some(Value::Float(_, value)) if value.is_finite() => Ok(Some(*value)),
-            Some(found @ Value::Float(..)) => Err(self.key_value(key, found, "a finite number")),
-            Some(other) => Err(self.key_type(key, other, "a number")),
-        }
+        self.read(key, |value| match value {
+            Value::Unsigned(_, value) => Ok(*value as f64),
+            Value::Signed(_, value) => Ok(*value as f64),
+            Value::Float(_, value) if value.is_finite() => Ok(*value),
+            Value::Float(..) => Err(Wrong::Value("a finite number".into())),
+            _ => Err(Wrong::Type("a number")),
+        })
     }
 
     fn boolean(&self, key: &str) -> Result<Option<bool>> {
-        match self.values.get(key) {
-            None => Ok(None),
-            Some(Value::Bool(value)) => Ok(Some(*value)),
-            Some(other) => Err(self.key_type(key, other, "a bool")),
-        }
+        self.read(key, |value| match value {
+            Value::Bool(value) => Ok(*value),
+            _ => Err(Wrong::Type("a bool")),
+        })
     }
 
     fn text(&self, key: &str) -> Result<Option<&str>> {
-        match self.values.get(key) {
-            None => Ok(None),
-            Some(found @ Value::Text(bytes)) if bytes.len() > limits::GGUF_TEXT_BYTES => {
-                Err(self.key_value(key, found, &format!("a string of at most {} bytes", limits::GGUF_TEXT_BYTES)))
+        self.read(key, |value| match value {
+            Value::Text(bytes) if bytes.len() > limits::GGUF_TEXT_BYTES => {
+                Err(Wrong::Value(format!("a string of at most {} bytes", limits::GGUF_TEXT_BYTES)))
             }
-            Some(found @ Value::Text(bytes)) => match std::str::from_utf8(bytes) {
-                Ok(text) => Ok(Some(text)),
-                Err(_) => Err(self.key_value(key, found, "a string in UTF-8")),
-            },
-            Some(other) => Err(self.key_type(key, other, "a string")),
-        }
+            Value::Text(bytes) => str::from_utf8(bytes).map_err(|_| Wrong::Value("a string in UTF-8".into())),
+            _ => Err(Wrong::Type("a string")),
+        })
     }
 }
 
 impl Value {
+    /// The whole number that it is; `None` for one beyond an i64, and for anything else.
+    fn integer(&self) -> Option<i64> {
+        match self {
+            Value::Unsigned(_, value) => i64::try_from(*value).ok(),
+            Value::Signed(_, value) => Some(*value),
+            _ => None,
+        }
+    }
+
     fn describe(&self) -> String {
         match self {
             Value::Unsigned(kind, value) => format!("the {kind} {value}"),
@@ -225,38 +278,11 @@ impl Value {
 }
 
 impl Array {
-    /// The integers, `None` in place of one beyond an i64; `None` when it holds no integers.
-    fn integers(&self) -> Option<Box<dyn Iterator<Item = Option<i64>> + '_>> {
-        fn widen<T: Copy + TryInto<i64>>(values: &[T]) -> Option<Box<dyn Iterator<Item = Option<i64>> + '_>> {
-            Some(Box::new(values.iter().map(|value| (*value).try_into().ok())))
-        }
-        match self {
-            Array::U8(values) => widen(values),
-            Array::I8(values) => widen(values),
-            Array::U16(values) => widen(values),
-            Array::I16(values) => widen(values),
-            Array::U32(values) => widen(values),
-            Array::I32(values) => widen(values),
-            Array::U64(values) => widen(values),
-            Array::I64(values) => widen(values),
-            Array::F32(_) | Array::F64(_) | Array::Bool(_) | Array::Text(_) => None,
-        }
-    }
-
+    /// What its elements are, and how many there are.
     fn kind(&self) -> (&'static str, usize) {
         match self {
-            Array::U8(values) => ("u8", values.len()),
-            Array::I8(values) => ("i8", values.len()),
-            Array::U16(values) => ("u16", values.len()),
-            Array::I16(values) => ("i16", values.len()),
-            Array::U32(values) => ("u32", values.len()),
-            Array::I32(values) => ("i32", values.len()),
-            Array::U64(values) => ("u64", values.len()),
-            Array::I64(values) => ("i64", values.len()),
-            Array::F32(values) => ("f32", values.len()),
-            Array::F64(values) => ("f64", values.len()),
-            Array::Bool(values) => ("bools", values.len()),
-            Array::Text(strings) => ("strings", strings.len()),
+            Array::Numbers(NumberType(_, name, _, bytes), stored) => (name, stored.len() / bytes),
+            Array::Texts(strings) => ("strings", strings.len()),
         }
     }
 }

@@ -5,12 +5,13 @@ mod parse;
 mod strings;
 
 pub use metadata::GgufMetadata;
+pub(crate) use metadata::Value;
+pub(crate) use parse::read_pair;
 pub use strings::Strings;
 
-use super::{Fields, Header, Metadata, TensorTable, refuse_adapter};
-use crate::error::{Error, FormatErrorKind, IncompleteKind, Result};
+use super::{Fields, Header, Metadata, TensorInfo, TensorTable, refuse_adapter};
+use crate::error::{Error, FormatErrorKind, Result};
 use crate::source::{ModelSource, content};
-use std::io::{Read, Seek};
 use std::path::Path;
 
 /// What one GGUF file says.
@@ -26,19 +27,9 @@ pub struct GgufFile {
     pub bytes_read: u64,
 }
 
-impl GgufFile {
-    /// Parses the header of `source`, the content of `file` with `len` bytes. Tensors get the file index `index`.
-    ///
-    /// # Errors
-    /// `Format`, `Quantization` for a tensor type that no current ggml has, `Incomplete` when the file is cut off.
-    pub fn parse<R: Read + Seek>(file: &Path, index: usize, len: u64, source: R) -> Result<GgufFile> {
-        parse::parse(file, index, len, source)
-    }
-}
-
 pub(super) fn read(source: ModelSource) -> Result<Header> {
     let mut whole: Option<GgufFile> = None;
-    let mut counts = SplitCounts::default();
+    let mut stated = None;
     let mut warnings = source.notes.clone();
     let mut bytes_read = 0;
     for (index, part) in source.files.iter().enumerate() {
@@ -46,39 +37,37 @@ pub(super) fn read(source: ModelSource) -> Result<Header> {
         let mut gguf = GgufFile::parse(&part.path, index, len, file)?;
         bytes_read += gguf.bytes_read;
         warnings.append(&mut gguf.warnings);
-        check_part(&source, index, &gguf, &mut counts)?;
-        match &mut whole {
-            None => whole = Some(gguf),
-            Some(whole) => merge(&mut whole.tensors, gguf.tensors, &part.path)?,
+        stated = check_part(&source, index, &gguf, stated)?;
+        let Some(whole) = &mut whole else {
+            whole = Some(gguf);
+            continue;
+        };
+        for (name, tensor) in gguf.tensors {
+            if let Some(TensorInfo { name, .. }) = whole.tensors.insert(name, tensor) {
+                return Err(Error::format(&part.path, FormatErrorKind::DuplicateTensor { name }));
+            }
         }
     }
     let Some(whole) = whole else {
-        let why = "the source has no files".into();
-        return Err(Error::incomplete(&source.path, IncompleteKind::FileMissing { name: "a GGUF file".into(), why }));
+        return Err(Error::file_missing(&source.path, "a GGUF file", "the source has no files"));
     };
-    if let Some(expected) = counts.tensors
+    if let Some(expected) = stated
         && expected != whole.tensors.len() as u64
     {
         let one = format!("split.tensors.count is {expected}");
         let other =
             format!("the {} parts hold {} tensors; download them again", source.files.len(), whole.tensors.len());
-        return Err(Error::incomplete(&source.files[0].path, IncompleteKind::Contradiction { one, other }));
+        return Err(Error::contradiction(&source.files[0].path, one, other));
     }
     refuse_adapter(&source, &whole.tensors)?;
     Ok(Header { source, tensors: whole.tensors, metadata: Metadata::Gguf(whole.metadata), bytes_read, warnings })
 }
 
-/// The tensors of all parts as the parts state it.
-#[derive(Default)]
-struct SplitCounts {
-    tensors: Option<u64>,
-}
-
-/// Checks that part `index` says that it is that part of that many.
-fn check_part(source: &ModelSource, index: usize, gguf: &GgufFile, counts: &mut SplitCounts) -> Result<()> {
+/// Checks that part `index` says that it is that part of that many, and gives the number of tensors of all parts that it
+/// states, as those before it `stated`.
+fn check_part(source: &ModelSource, index: usize, gguf: &GgufFile, stated: Option<u64>) -> Result<Option<u64>> {
     let file = gguf.metadata.file();
-    let contradiction =
-        |one: String, other: String| Err(Error::incomplete(file, IncompleteKind::Contradiction { one, other }));
+    let contradiction = |one: String, other: String| Err(Error::contradiction(file, one, other));
     let parts = source.files.len() as u64;
     // Absent or 0 is a file that was never split, or merged again.
     let count = gguf.metadata.unsigned("split.count")?.unwrap_or(0);
@@ -93,7 +82,7 @@ fn check_part(source: &ModelSource, index: usize, gguf: &GgufFile, counts: &mut 
         return contradiction(one, other);
     }
     if count <= 1 {
-        return Ok(());
+        return Ok(stated);
     }
     let number = gguf.metadata.unsigned("split.no")?.ok_or_else(|| missing(file, "split.no"))?;
     if number != index as u64 {
@@ -101,30 +90,16 @@ fn check_part(source: &ModelSource, index: usize, gguf: &GgufFile, counts: &mut 
         return contradiction(one, format!("its name says part {}; rename it or download it again", index + 1));
     }
     let tensors = gguf.metadata.unsigned("split.tensors.count")?.ok_or_else(|| missing(file, "split.tensors.count"))?;
-    match counts.tensors {
+    match stated {
         Some(first) if first != tensors => contradiction(
             format!("split.tensors.count is {tensors} here"),
             format!("{first} in part 1; the parts belong to different models: download them again"),
         ),
-        _ => {
-            counts.tensors = Some(tensors);
-            Ok(())
-        }
+        _ => Ok(Some(tensors)),
     }
 }
 
 fn missing(file: &Path, key: &str) -> Error {
     let needed_for = "without it the parts of a split model cannot be checked; download this part again";
     Error::key_missing(file, key, needed_for)
-}
-
-/// Adds the tensors of one more file; a name that is there already is an error.
-pub(super) fn merge(all: &mut TensorTable, more: TensorTable, file: &Path) -> Result<()> {
-    for (name, tensor) in more {
-        if all.contains_key(&name) {
-            return Err(Error::format(file, FormatErrorKind::DuplicateTensor { name }));
-        }
-        all.insert(name, tensor);
-    }
-    Ok(())
 }

@@ -1,6 +1,6 @@
 //! One GGUF file -> its metadata and located tensors (ggml `docs/gguf.md`; validity as llama.cpp's `gguf.cpp` has it).
 
-use super::metadata::{Array, GgufMetadata, Value};
+use super::metadata::{Array, Bits, GgufMetadata, NumberType, Value};
 use super::{GgufFile, Strings};
 use crate::bytes::Reader;
 use crate::error::{Error, FormatErrorKind, IncompleteKind, Result};
@@ -19,19 +19,25 @@ const LEAST_PAIR: u64 = 8 + 1 + 4 + 1;
 /// Bytes of the shortest tensor info: a name of one byte, no dimensions, type and offset.
 const LEAST_TENSOR: u64 = 8 + 1 + 4 + 4 + 8;
 
-pub(super) fn parse<R: Read + Seek>(file: &Path, index: usize, len: u64, source: R) -> Result<GgufFile> {
-    let mut reader = Reader::new(file, len, limits::GGUF_HEADER_BYTES, source)?;
-    let reader = &mut reader;
-    check_magic(reader)?;
-    let tensors = count(reader, "the number of tensors", LEAST_TENSOR, limits::TENSORS)?;
-    let pairs = count(reader, "the number of keys", LEAST_PAIR, limits::GGUF_KEYS)?;
-    let metadata = read_metadata(reader, pairs)?;
-    let alignment = alignment(&metadata)?;
-    let (table, last) = read_tensors(reader, index, tensors, alignment)?;
-    let mut gguf = GgufFile { metadata, tensors: table, warnings: Vec::new(), bytes_read: 0 };
-    locate(reader, &mut gguf, alignment, last.as_deref())?;
-    gguf.bytes_read = reader.bytes_read();
-    Ok(gguf)
+impl GgufFile {
+    /// Parses the header of `source`, the content of `file` with `len` bytes. Tensors get the file index `index`.
+    ///
+    /// # Errors
+    /// `Format`, `Quantization` for a tensor type that no current ggml has, `Incomplete` when the file is cut off.
+    pub fn parse<R: Read + Seek>(file: &Path, index: usize, len: u64, source: R) -> Result<GgufFile> {
+        let mut reader = Reader::new(file, len, limits::GGUF_HEADER_BYTES, source)?;
+        let reader = &mut reader;
+        check_magic(reader)?;
+        let tensors = count(reader, "the number of tensors", LEAST_TENSOR, limits::TENSORS)?;
+        let pairs = count(reader, "the number of keys", LEAST_PAIR, limits::GGUF_KEYS)?;
+        let metadata = read_metadata(reader, pairs)?;
+        let alignment = alignment(&metadata)?;
+        let (tensors, last) = read_tensors(reader, index, tensors, alignment)?;
+        let mut gguf = GgufFile { metadata, tensors, warnings: Vec::new(), bytes_read: 0 };
+        locate(reader, &mut gguf, alignment, last.as_deref())?;
+        gguf.bytes_read = reader.bytes_read();
+        Ok(gguf)
+    }
 }
 
 fn check_magic<R: Read>(reader: &mut Reader<R>) -> Result<()> {
@@ -71,14 +77,19 @@ fn read_metadata<R: Read>(reader: &mut Reader<R>, pairs: u64) -> Result<GgufMeta
     let mut metadata = GgufMetadata::new(reader.file());
     for _ in 0..pairs {
         let offset = reader.position();
-        let key = name(reader, "a key", limits::GGUF_KEY_BYTES)?;
-        let value = read_value(reader, &key)?;
+        let (key, value) = read_pair(reader)?;
         if metadata.has(&key) {
             return Err(reader.refuse(offset, FormatErrorKind::DuplicateKey { key }));
         }
         metadata.insert(key, value);
     }
     Ok(metadata)
+}
+
+pub(crate) fn read_pair<R: Read>(reader: &mut Reader<R>) -> Result<(String, Value)> {
+    let key = name(reader, "a key", limits::GGUF_KEY_BYTES)?;
+    let value = read_value(reader, &key)?;
+    Ok((key, value))
 }
 
 /// A string's length, checked against limit and file.
@@ -111,87 +122,66 @@ fn name<R: Read>(reader: &mut Reader<R>, what: &'static str, most: u64) -> Resul
 fn read_value<R: Read>(reader: &mut Reader<R>, key: &str) -> Result<Value> {
     const WHAT: &str = "a metadata value";
     let offset = reader.position();
-    let kind = reader.u32("a metadata type")?;
-    Ok(match kind {
-        0 => Value::Unsigned("u8", u8::from_le_bytes(reader.take(WHAT)?).into()),
-        1 => Value::Signed("i8", i8::from_le_bytes(reader.take(WHAT)?).into()),
-        2 => Value::Unsigned("u16", u16::from_le_bytes(reader.take(WHAT)?).into()),
-        3 => Value::Signed("i16", i16::from_le_bytes(reader.take(WHAT)?).into()),
-        4 => Value::Unsigned("u32", u32::from_le_bytes(reader.take(WHAT)?).into()),
-        5 => Value::Signed("i32", i32::from_le_bytes(reader.take(WHAT)?).into()),
-        6 => Value::Float("f32", f32::from_le_bytes(reader.take(WHAT)?).into()),
-        7 => {
-            let [byte] = reader.take(WHAT)?;
-            Value::Bool(truth(reader, key, offset + 4, byte)?)
-        }
+    let id = reader.u32("a metadata type")?;
+    if let Some(kind) = NumberType::find(id) {
+        return Ok(kind.read(&read_numbers(reader, key, WHAT, kind, 1)?));
+    }
+    match id {
         8 => {
             let length = length(reader, "the length of a string")?;
             let mut bytes = Vec::new();
             reader.append(WHAT, length, &mut bytes)?;
-            Value::Text(bytes)
+            Ok(Value::Text(bytes))
         }
-        9 => Value::Array(read_array(reader, key)?),
-        10 => Value::Unsigned("u64", u64::from_le_bytes(reader.take(WHAT)?)),
-        11 => Value::Signed("i64", i64::from_le_bytes(reader.take(WHAT)?)),
-        12 => Value::Float("f64", f64::from_le_bytes(reader.take(WHAT)?)),
-        found => return Err(reader.refuse(offset, FormatErrorKind::ValueType { key: key.into(), found })),
-    })
-}
-
-fn truth<R: Read>(reader: &Reader<R>, key: &str, offset: u64, byte: u8) -> Result<bool> {
-    match byte {
-        0 => Ok(false),
-        1 => Ok(true),
-        _ => {
-            let (found, expected) = (format!("a bool of byte {byte}"), "0 or 1".into());
-            Err(reader.refuse(offset, FormatErrorKind::KeyValue { key: key.into(), found, expected }))
-        }
+        9 => read_array(reader, key).map(Value::Array),
+        found => Err(reader.refuse(offset, FormatErrorKind::ValueType { key: key.into(), found })),
     }
 }
 
 fn read_array<R: Read>(reader: &mut Reader<R>, key: &str) -> Result<Array> {
-    const WHAT: &str = "an array";
+    const STRING_LENGTH: usize = 8;
     let offset = reader.position();
-    let kind = reader.u32("the element type of an array")?;
-    let least = match kind {
-        0 | 1 | 7 => 1,
-        2 | 3 => 2,
-        4..=6 => 4,
-        8 | 10..=12 => 8,
-        9 => return Err(reader.refuse(offset, FormatErrorKind::NestedArray { key: key.into() })),
-        found => return Err(reader.refuse(offset, FormatErrorKind::ValueType { key: key.into(), found })),
+    let id = reader.u32("the element type of an array")?;
+    let kind = NumberType::find(id);
+    let least = match (kind, id) {
+        (Some(kind), _) => kind.3,
+        (None, 8) => STRING_LENGTH,
+        (None, 9) => return Err(reader.refuse(offset, FormatErrorKind::NestedArray { key: key.into() })),
+        (None, found) => return Err(reader.refuse(offset, FormatErrorKind::ValueType { key: key.into(), found })),
     };
     let at = reader.position();
     let length = reader.u64("the length of an array")?;
-    let length = reader.claim("the length of an array", at, length, least)?;
-    Ok(match kind {
-        0 => Array::U8(reader.array(WHAT, length, u8::from_le_bytes)?),
-        1 => Array::I8(reader.array(WHAT, length, i8::from_le_bytes)?),
-        2 => Array::U16(reader.array(WHAT, length, u16::from_le_bytes)?),
-        3 => Array::I16(reader.array(WHAT, length, i16::from_le_bytes)?),
-        4 => Array::U32(reader.array(WHAT, length, u32::from_le_bytes)?),
-        5 => Array::I32(reader.array(WHAT, length, i32::from_le_bytes)?),
-        6 => Array::F32(reader.array(WHAT, length, f32::from_le_bytes)?),
-        7 => {
-            let start = reader.position();
-            let bytes = reader.array(WHAT, length, u8::from_le_bytes)?;
-            for (byte, at) in bytes.iter().zip(start..) {
-                truth(reader, key, at, *byte)?;
-            }
-            Array::Bool(bytes)
-        }
-        10 => Array::U64(reader.array(WHAT, length, u64::from_le_bytes)?),
-        11 => Array::I64(reader.array(WHAT, length, i64::from_le_bytes)?),
-        12 => Array::F64(reader.array(WHAT, length, f64::from_le_bytes)?),
-        _ => {
-            let mut strings = Strings::default();
-            for _ in 0..length {
-                let length = self::length(reader, "the length of a string")?;
-                strings.push_with(|bytes| reader.append("a string of an array", length, bytes))?;
-            }
-            Array::Text(strings)
-        }
-    })
+    let length = reader.claim("the length of an array", at, length, least as u64)?;
+    if let Some(kind) = kind {
+        return Ok(Array::Numbers(kind, read_numbers(reader, key, "an array", kind, length)?));
+    }
+    let mut strings = Strings::default();
+    for _ in 0..length {
+        let length = self::length(reader, "the length of a string")?;
+        strings.push_with(|bytes| reader.append("a string of an array", length, bytes))?;
+    }
+    Ok(Array::Texts(strings))
+}
+
+/// The bytes of `count` numbers of `key`; those of bools are 0 or 1.
+fn read_numbers<R: Read>(
+    reader: &mut Reader<R>,
+    key: &str,
+    what: &'static str,
+    kind: &NumberType,
+    count: usize,
+) -> Result<Vec<u8>> {
+    let start = reader.position();
+    let mut bytes = Vec::new();
+    reader.append(what, count * kind.3, &mut bytes)?;
+    if kind.2 == Bits::Bool
+        && let Some(at) = bytes.iter().position(|byte| *byte > 1)
+    {
+        let (found, expected) = (format!("a bool of byte {}", bytes[at]), "0 or 1".into());
+        let kind = FormatErrorKind::KeyValue { key: key.into(), found, expected };
+        return Err(reader.refuse(start + at as u64, kind));
+    }
+    Ok(bytes)
 }
 
 fn alignment(metadata: &GgufMetadata) -> Result<u64> {

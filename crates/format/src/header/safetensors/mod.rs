@@ -57,7 +57,7 @@ fn unite(source: &ModelSource, shards: Vec<TensorTable>) -> Result<TensorTable> 
             let (one, other) = (file_name(source, other.file), file_name(source, tensor.file));
             let one = format!("{one} holds tensor {name}");
             let other = format!("{other} holds it too, and no index says which one counts; download the model again");
-            return Err(Error::incomplete(&source.folder, IncompleteKind::Contradiction { one, other }));
+            return Err(Error::contradiction(&source.folder, one, other));
         }
         all.insert(name, tensor);
     }
@@ -74,17 +74,12 @@ fn audit(
 ) -> Result<TensorTable> {
     let numbers: HashMap<String, usize> =
         (0..source.files.len()).map(|number| (file_name(source, number), number)).collect();
-    let mut wrong = Vec::new();
-    for (name, file) in &index.tensors {
-        let file = &index.files[*file];
-        if numbers.get(file).is_some_and(|number| shards[*number].contains_key(name)) {
-            continue;
-        }
-        wrong.push((name, file));
-    }
-    if let Some((name, file)) = wrong.first() {
-        let elsewhere = shards.iter().position(|shard| shard.contains_key(*name));
-        let more = match wrong.len() - 1 {
+    let placed = index.tensors.iter().map(|(name, file)| (name, &index.files[*file]));
+    let mut wrong =
+        placed.filter(|(name, file)| !numbers.get(*file).is_some_and(|number| shards[*number].contains_key(*name)));
+    if let Some((name, file)) = wrong.next() {
+        let elsewhere = shards.iter().position(|shard| shard.contains_key(name));
+        let more = match wrong.count() {
             0 => String::new(),
             more => format!(" (and {more} more like it)"),
         };
@@ -94,7 +89,7 @@ fn audit(
             Some(number) => format!("{} holds it; {remedy}", file_name(source, number)),
             None => format!("no shard holds it; {remedy}"),
         };
-        return Err(Error::incomplete(&index.path, IncompleteKind::Contradiction { one, other }));
+        return Err(Error::contradiction(&index.path, one, other));
     }
     let mut all = TensorTable::new();
     let mut unlisted = Vec::new();
@@ -108,8 +103,8 @@ fn audit(
             }
             None if all.contains_key(&name) => {
                 let one = format!("several shards hold tensor {name}");
-                let other = "the index does not say which one counts; download the model again".into();
-                return Err(Error::incomplete(&index.path, IncompleteKind::Contradiction { one, other }));
+                let other = "the index does not say which one counts; download the model again";
+                return Err(Error::contradiction(&index.path, one, other));
             }
             None => unlisted.push(name.clone()),
         }
