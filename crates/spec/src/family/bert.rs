@@ -30,15 +30,12 @@ pub(super) const FAMILY: Family = Family {
         defaults_source: "the default of transformers' BertConfig",
         // Positions as numbers, and what comes after the blocks for training.
         unneeded: &["bert.embeddings.position_ids", "bert.pooler.", "cls.predictions.", "cls.seq_relationship."],
-        refused_flags: &[
-            ("is_decoder", "attention to earlier positions alone"),
-            ("add_cross_attention", "cross attention"),
+        refused: &[
+            Refusal::Text("position_embedding_type", "relative_key", "relative positions"),
+            Refusal::Text("position_embedding_type", "relative_key_query", "relative positions"),
+            Refusal::Set("is_decoder", "attention to earlier positions alone"),
+            Refusal::Set("add_cross_attention", "cross attention"),
         ],
-        refused_texts: &[
-            ("position_embedding_type", "relative_key", "relative positions"),
-            ("position_embedding_type", "relative_key_query", "relative positions"),
-        ],
-        gguf_needed_flags: &[],
         ..FILES
     },
     tensors: &[TENSORS],

@@ -12,37 +12,30 @@ pub(super) const NORMS: &[TensorName] = &[
 
 /// Of models whose files do not say it: the default of transformers' Gemma2Config and Gemma3TextConfig.
 pub(super) const SCORE_SCALE: Factor = Factor {
-    of: FactorOf::ScoresByRoot,
-    key: Key { gguf: "", config: "query_pre_attn_scalar" },
-    gguf_default: None,
     config_default: Some((256.0, "the default of transformers' config of this family")),
+    ..Factor::new(FactorOf::ScoresByRoot, Key::config("query_pre_attn_scalar"))
 };
 
 /// Only Gemma 2 has one where no key says it.
-pub(super) const LOGIT_CAP: Factor = Factor {
-    of: FactorOf::LogitCap,
-    key: Key { gguf: ".final_logit_softcapping", config: "final_logit_softcapping" },
-    gguf_default: None,
-    config_default: None,
-};
+pub(super) const LOGIT_CAP: Factor =
+    Factor::new(FactorOf::LogitCap, Key { gguf: ".final_logit_softcapping", config: "final_logit_softcapping" });
 
 pub(super) const FAMILY: Family = Family {
     id: "gemma2",
     gguf_architectures: &["gemma2"],
     model_types: &[("gemma2", &["Gemma2ForCausalLM"])],
-    files: FileTable { refused_flags: &[("use_bidirectional_attention", "attention to later positions")], ..FILES },
+    files: FileTable {
+        refused: &[Refusal::Set("use_bidirectional_attention", "attention to later positions")],
+        ..FILES
+    },
     tensors: &[NORMS, LLAMA_LIKE_TENSORS],
     biases: &[ATTENTION_BIAS],
-    window: Window::Pattern {
-        full_every: 2,
-        config_key: "",
-        config_default: 4096,
+    window: Window::Pattern(WindowPattern {
         gguf_default: 4096,
         source: "the default of transformers' Gemma2Config and of llama.cpp",
         model_types: &["gemma2"],
-        last_is_full: false,
-        first_is_full: false,
-    },
+        ..PATTERN
+    }),
     block: BlockTable {
         norm: NormKind::RmsFromOne,
         activation: (Activation::GeGlu { gate: () }, &["gelu_pytorch_tanh"]),

@@ -22,16 +22,13 @@ pub(super) const FAMILY: Family = Family {
         ..gemma2::FAMILY.files
     },
     tensors: &[NORMS, LLAMA_LIKE_TENSORS, HEAD_NORMS],
-    window: Window::Pattern {
+    window: Window::Pattern(WindowPattern {
         full_every: 6,
         config_key: "sliding_window_pattern",
-        config_default: 4096,
-        gguf_default: 0,
         source: "the default of transformers' Gemma3TextConfig and of llama.cpp",
         model_types: &["gemma3_text"],
-        last_is_full: false,
-        first_is_full: false,
-    },
+        ..PATTERN
+    }),
     block: BlockTable {
         factors: &[SCORE_SCALE, LOGIT_CAP],
         gguf_score_scale: &[(62, "Gemma 3 27B, as in llama.cpp")],

@@ -39,7 +39,7 @@ pub(super) const FAMILY: Family = Family {
             multiple: "block_multiple_of",
             default_multiple: (256, "the default of transformers' Lfm2Config"),
         }),
-        needed_flags: &[("block_use_swiglu", "feed-forward layers without a gate")],
+        refused: &[Refusal::Unset(Key::config("block_use_swiglu"), "feed-forward layers without a gate")],
         ..FILES
     },
     tensors: &[TENSORS],

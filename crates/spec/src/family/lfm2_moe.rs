@@ -15,16 +15,14 @@ pub(super) const FAMILY: Family = Family {
     id: "lfm2moe",
     gguf_architectures: &["lfm2moe"],
     model_types: &[("lfm2_moe", &["Lfm2MoeForCausalLM"])],
-    files: FileTable { adjusted_width: None, needed_flags: &[], ..lfm2::FAMILY.files },
+    files: FileTable { adjusted_width: None, refused: &[], ..lfm2::FAMILY.files },
     tensors: &[lfm2::TENSORS, EXPERTS],
     biases: &[lfm2::CONV_BIAS, (&[Role::ChoiceBias], Bias::UnlessFlag("use_expert_bias"))],
     block: BlockTable {
-        factors: &[Factor {
-            of: FactorOf::Experts,
-            key: Key { gguf: ".expert_weights_scale", config: "routed_scaling_factor" },
-            gguf_default: None,
-            config_default: None,
-        }],
+        factors: &[Factor::new(
+            FactorOf::Experts,
+            Key { gguf: ".expert_weights_scale", config: "routed_scaling_factor" },
+        )],
         ..lfm2::FAMILY.block
     },
     experts: Some(ExpertTable {

@@ -140,17 +140,22 @@ pub struct FileTable {
     pub adjusted_width: Option<AdjustedWidth>,
     /// What the names of tensors begin with that nothing here needs, and that need no warning.
     pub unneeded: &'static [&'static str],
-    /// Flags of `config.json` that must not be false, and what that would ask for.
-    pub needed_flags: &'static [(&'static str, &'static str)],
-    /// Flags of `config.json` that must not be set, and what they would ask for.
-    pub refused_flags: &'static [(&'static str, &'static str)],
-    /// Texts of `config.json` that must not stand there: key, text, and what it would ask for.
-    pub refused_texts: &'static [(&'static str, &'static str, &'static str)],
-    /// Flags of GGUF files that must not be false, and what they would ask for.
-    pub gguf_needed_flags: &'static [(&'static str, &'static str)],
-    /// Keys that GGUF files must have in addition to those of sizes: what they say is not known without them, and llama.cpp
-    /// refuses such a file.
-    pub gguf_needed_keys: &'static [&'static str],
+    /// What keys must not say.
+    pub refused: &'static [Refusal],
+}
+
+/// What a key must not say, and what that would ask for.
+#[derive(Clone, Copy, Debug)]
+pub enum Refusal {
+    /// A flag of `config.json` that is set, or a number that is not 0.
+    Set(&'static str, &'static str),
+    /// A flag that is false.
+    Unset(Key, &'static str),
+    /// This text in `config.json`.
+    Text(&'static str, &'static str, &'static str),
+    /// A key that GGUF files must have in addition to those of sizes: what it says is not known without it, and llama.cpp refuses
+    /// such a file.
+    AbsentGguf(&'static str),
 }
 
 /// What blocks are built of.
@@ -255,6 +260,25 @@ pub struct Key {
     pub config: &'static str,
 }
 
+impl Key {
+    /// A key that only GGUF has.
+    pub const fn gguf(gguf: &'static str) -> Key {
+        Key { gguf, config: "" }
+    }
+
+    /// A key that only `config.json` has.
+    pub const fn config(config: &'static str) -> Key {
+        Key { gguf: "", config }
+    }
+}
+
+impl Family {
+    /// The names of the tensor of `role`, where the tables have one.
+    pub(crate) fn name_of(&self, role: Role) -> Option<&'static TensorName> {
+        self.tensors.iter().copied().flatten().find(|names| names.role == role)
+    }
+}
+
 /// The keys of the quantities a block is built from.
 #[derive(Clone, Copy, Debug)]
 pub struct Keys {
@@ -302,6 +326,13 @@ pub struct Factor {
     pub gguf_default: Option<(f64, &'static str)>,
     /// Its value where `config.json` has none, with the source. `null` is no number in every family.
     pub config_default: Option<(f64, &'static str)>,
+}
+
+impl Factor {
+    /// A number whose absence changes nothing.
+    const fn new(of: FactorOf, key: Key) -> Factor {
+        Factor { of, key, gguf_default: None, config_default: None }
+    }
 }
 
 /// What a number of a family does.
@@ -392,24 +423,7 @@ pub enum Window {
     /// source.
     OfModelTypes(&'static [&'static str], (u64, &'static str)),
     /// Some layers do.
-    Pattern {
-        /// Every how many layers one does not, where no key says which.
-        full_every: usize,
-        /// The key of `config.json` that says so in addition to `layer_types`; empty where transformers reads none.
-        config_key: &'static str,
-        /// The window where `config.json` does not say it.
-        config_default: u64,
-        /// The window where a GGUF file does not say it; 0 for none.
-        gguf_default: u64,
-        /// Where that is known from.
-        source: &'static str,
-        /// Model types that have windows; the others have none.
-        model_types: &'static [&'static str],
-        /// Whether the last layer has none, whatever `config.json` says.
-        last_is_full: bool,
-        /// Whether it is the first of so many that has none, in place of the last.
-        first_is_full: bool,
-    },
+    Pattern(WindowPattern),
     /// Layers have one where a flag of `config.json` is on; in GGUF one is refused.
     Flagged {
         /// The flag; off where it is absent.
@@ -426,6 +440,39 @@ pub enum Window {
     Unused,
 }
 
+/// Windows in some layers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WindowPattern {
+    /// Every how many layers one has none, where no key says which.
+    pub full_every: usize,
+    /// The key of `config.json` that says so in addition to `layer_types`; empty where transformers reads none.
+    pub config_key: &'static str,
+    /// The window where `config.json` does not say it.
+    pub config_default: u64,
+    /// The window where a GGUF file does not say it; 0 for none.
+    pub gguf_default: u64,
+    /// Where that is known from.
+    pub source: &'static str,
+    /// Model types that have windows; the others have none.
+    pub model_types: &'static [&'static str],
+    /// Whether the last layer has none, whatever `config.json` says.
+    pub last_is_full: bool,
+    /// Whether it is the first of so many that has none, in place of the last.
+    pub first_is_full: bool,
+}
+
+/// A table to start from: every other layer has a window, if a file says which.
+const PATTERN: WindowPattern = WindowPattern {
+    full_every: 2,
+    config_key: "",
+    config_default: 4096,
+    gguf_default: 0,
+    source: "",
+    model_types: &[],
+    last_is_full: false,
+    first_is_full: false,
+};
+
 /// A table to start from: the block of Llama without options. What a family says itself comes before it.
 pub const LLAMA_LIKE: Family = Family {
     id: "",
@@ -439,11 +486,7 @@ pub const LLAMA_LIKE: Family = Family {
         defaults_source: "",
         adjusted_width: None,
         unneeded: &[],
-        needed_flags: &[],
-        refused_flags: &[],
-        refused_texts: &[],
-        gguf_needed_flags: &[(".attention.causal", "attention to later positions")],
-        gguf_needed_keys: &[],
+        refused: &[],
     },
     tensors: &[LLAMA_LIKE_TENSORS],
     fused: &[],

@@ -36,8 +36,10 @@ pub(super) const FAMILY: Family = Family {
         defaults: &[("norm_eps", 1e-5)],
         defaults_source: "the default of transformers' ModernBertConfig",
         unneeded: &["decoder.", "head."],
-        refused_flags: &[("norm_bias", "norms with a bias"), ("sliding_window", "a window beside local_attention")],
-        gguf_needed_flags: &[],
+        refused: &[
+            Refusal::Set("norm_bias", "norms with a bias"),
+            Refusal::Set("sliding_window", "a window beside local_attention"),
+        ],
         ..FILES
     },
     tensors: &[TENSORS],
@@ -52,16 +54,15 @@ pub(super) const FAMILY: Family = Family {
         (&[Role::ClassifierDense], Bias::Flag("classifier_bias")),
         (&[Role::Classifier], Bias::Always),
     ],
-    window: Window::Pattern {
+    window: Window::Pattern(WindowPattern {
         full_every: 3,
         config_key: "global_attn_every_n_layers",
         config_default: 128,
-        gguf_default: 0,
         source: "the default of transformers' ModernBertConfig and of llama.cpp",
         model_types: &["modernbert"],
-        last_is_full: false,
         first_is_full: true,
-    },
+        ..PATTERN
+    }),
     block: BlockTable {
         norm: NormKind::PlainLayer,
         activation: (Activation::GeGluErf { gate: () }, &["gelu"]),

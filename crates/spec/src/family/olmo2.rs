@@ -24,16 +24,12 @@ pub(super) const FAMILY: Family = Family {
     model_types: &[("olmo2", &["Olmo2ForCausalLM"]), ("olmo3", &["Olmo3ForCausalLM"])],
     tensors: &[TENSORS, HEAD_NORMS],
     biases: &[ATTENTION_BIAS],
-    window: Window::Pattern {
+    window: Window::Pattern(WindowPattern {
         full_every: 4,
-        config_key: "",
-        config_default: 4096,
-        gguf_default: 0,
         source: "the default of transformers' Olmo3Config and of llama.cpp",
         model_types: &["olmo3"],
-        last_is_full: false,
-        first_is_full: false,
-    },
+        ..PATTERN
+    }),
     block: BlockTable { whole_head_norms: true, ..BLOCK },
     rope: RopeTable {
         // The defaults of transformers' Olmo2Config and Olmo3Config differ.

@@ -22,7 +22,7 @@ pub(super) const FAMILY: Family = Family {
     model_types: &[("phi", &["PhiForCausalLM"])],
     files: FileTable {
         keys: LAYER_NORM_KEYS,
-        refused_flags: &[("qk_layernorm", "norms of queries and keys")],
+        refused: &[Refusal::Set("qk_layernorm", "norms of queries and keys")],
         ..FILES
     },
     tensors: &[TENSORS],

@@ -75,7 +75,7 @@ pub(super) const FAMILY: Family = Family {
         ],
         defaults_source: "the default of transformers' Qwen3_5TextConfig",
         // transformers computes it always.
-        needed_flags: &[("attn_output_gate", "attention without a gate of its output")],
+        refused: &[Refusal::Unset(Key::config("attn_output_gate"), "attention without a gate of its output")],
         ..FILES
     },
     tensors: &[DELTA_NET, LLAMA_LIKE_TENSORS, HEAD_NORMS, PREDICTOR],

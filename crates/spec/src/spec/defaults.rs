@@ -45,7 +45,7 @@ impl Tensors<'_> {
         let Sizes { heads, kv_heads, head_dim, vocab, context, .. } = sizes;
         let width = format!("{} / {}", key(keys.hidden), key(keys.heads));
         // Of a layer with heads of its own the model's keys say nothing.
-        let (of_model, headless) = (*self.sizes, Sizes { head_dim: 0, ..sizes });
+        let (of_model, headless) = (self.sizes, Sizes { head_dim: 0, ..sizes });
         let without_kv = if kv_heads == of_model.kv_heads { Sizes { kv_heads: 0, ..sizes } } else { sizes };
         let without_dim = if head_dim == of_model.head_dim { headless } else { sizes };
         let full =
@@ -68,7 +68,7 @@ impl Tensors<'_> {
             (self.reader.config_key(name), format!("{value} ({source})"), Sizes { states: None, ..sizes })
         });
         let shape = |sizes: &Sizes, role: Role| {
-            let (outputs, inputs, _) = sizes.of(role);
+            let (outputs, inputs, _) = sizes.shape(role);
             (outputs, inputs)
         };
         let depends = |without: &Sizes| roles.iter().any(|role| shape(without, *role) != shape(&sizes, *role));

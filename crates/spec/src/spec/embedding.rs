@@ -1,11 +1,11 @@
 //! Header -> Embeds: how the files say that a text becomes a vector; and what is added to the rows of the embedding.
 
-use super::reader::{Reader, missing};
+use super::reader::Reader;
 use super::tensors::Tensors;
 use super::weights::{List, optional};
 use super::{LinearWeights, MapWeights, Pooling, Stored, Weight, WeightTypes};
 use crate::error::{Error, Result};
-use crate::family::{Family, Role};
+use crate::family::Role;
 use crate::header::config::sentence_transformers::{Module, SentenceFiles};
 use crate::header::config::{ConfigFiles, JsonFile};
 use crate::header::gguf::GgufMetadata;
@@ -101,18 +101,17 @@ impl Tensors<'_> {
         if !self.names(Role::EmbeddingNorm) {
             return Ok(None);
         }
-        let types = format!("{}.weight", self.stem(Role::TokenTypes, None));
-        let has_types = !self.reader.is_gguf() || self.header.tensors.contains_key(&types);
-        let has_types = self.names(Role::TokenTypes) && has_types;
+        let stored = !self.reader.is_gguf() || self.stores(&self.weight_name(Role::TokenTypes, None));
+        let has_types = self.names(Role::TokenTypes) && stored;
         let positions = match self.names(Role::Positions) {
             true => {
-                let rows = LinearWeights::of(self.matrix(Role::Positions, None)?.weight);
+                let rows = LinearWeights::new(self.matrix(Role::Positions, None)?.weight);
                 Some(PositionWeights { rows, first: self.sizes.first_position })
             }
             false => None,
         };
         let token_types = match has_types {
-            true => Some(LinearWeights::of(self.row_or_matrix(Role::TokenTypes, None)?.weight)),
+            true => Some(LinearWeights::new(self.row_or_matrix(Role::TokenTypes, None)?.weight)),
             false => None,
         };
         Ok(Some(Box::new(InputWeights { positions, token_types, norm: self.norm(Role::EmbeddingNorm, None)? })))
@@ -122,43 +121,31 @@ impl Tensors<'_> {
 impl Reader<'_> {
     /// The row of a text's first token, where positions are rows of a matrix (transformers'
     /// `create_position_ids_from_input_ids`).
-    pub(super) fn first_position(&self, family: &Family, assumptions: &mut Vec<String>) -> Result<usize> {
-        let Some((key, default, why)) = family.head.padding.filter(|_| !self.is_gguf()) else { return Ok(0) };
-        let padding = match self.fields().unsigned(key)? {
-            Some(id) => usize::try_from(id).ok().filter(|id| *id < i32::MAX as usize),
-            None => {
-                assumptions.push(format!("{key} {default}: it is absent ({why})"));
-                Some(default)
-            }
-        };
+    pub(super) fn first_position(&self) -> Result<usize> {
+        let Some((key, default, why)) = self.family.head.padding.filter(|_| !self.is_gguf()) else { return Ok(0) };
+        let padding = self.or_default(self.fields().unsigned(key)?, key, (default as u64, why));
         let wrong = || self.value(key, "a larger number", "the id of a token".into());
-        Ok(1 + padding.ok_or_else(wrong)?)
+        Ok(1 + usize::try_from(padding).ok().filter(|id| *id < i32::MAX as usize).ok_or_else(wrong)?)
     }
 
     /// Kinds of tokens that have a row of their own; 0 where the family has none.
-    pub(super) fn token_types(&self, family: &Family, assumptions: &mut Vec<String>) -> Result<usize> {
-        let Some((key, default, why)) = family.head.token_types else { return Ok(0) };
+    pub(super) fn token_types(&self) -> Result<usize> {
+        let Some((key, default, why)) = self.family.head.token_types else { return Ok(0) };
         match self.size(key)? {
-            Some(types) => Ok(types),
-            None if self.is_gguf() => {
-                Err(missing(self.fields(), key.gguf, "a size is never guessed from tensor shapes"))
-            }
-            None => {
-                assumptions.push(format!("{} {default}: it is absent ({why})", key.config));
-                Ok(default)
-            }
+            None if self.is_gguf() => self.present(key, None),
+            types => Ok(self.or_default(types, key.config, (default, why))),
         }
     }
 }
 
 impl Embeds {
-    /// What `header` says, of a model of `architecture`.
+    /// What the files say.
     ///
     /// # Errors
     /// `Format` for a known key of another type, or of an unknown value.
-    pub(super) fn read(header: &Header, architecture: &str, assumptions: &mut Vec<String>) -> Result<Embeds> {
-        match &header.metadata {
-            Metadata::Gguf(metadata) => of_gguf(metadata, architecture, assumptions),
+    pub(super) fn read(reader: &Reader<'_>) -> Result<Embeds> {
+        match &reader.header.metadata {
+            Metadata::Gguf(metadata) => of_gguf(metadata, reader),
             Metadata::Config(files) => of_folder(files),
         }
     }
@@ -198,8 +185,8 @@ impl TextLimit {
 }
 
 /// llama.cpp's `llama_pooling_type`.
-fn of_gguf(metadata: &GgufMetadata, architecture: &str, assumptions: &mut Vec<String>) -> Result<Embeds> {
-    let source = format!("{architecture}.pooling_type");
+fn of_gguf(metadata: &GgufMetadata, reader: &Reader<'_>) -> Result<Embeds> {
+    let source = reader.gguf_key(".pooling_type");
     let pooling = match metadata.unsigned(&source)? {
         None | Some(0) => return Ok(Embeds::NotSaid),
         Some(1) => Pooling::Mean,
@@ -208,7 +195,7 @@ fn of_gguf(metadata: &GgufMetadata, architecture: &str, assumptions: &mut Vec<St
         Some(4) => return Ok(Embeds::Unsupported { what: "scores of documents in place of vectors".into(), source }),
         Some(other) => return Err(Error::key_value(metadata.file(), &source, other.to_string(), "0 to 4")),
     };
-    assumptions.push("vectors of texts are brought to length one: GGUF has no key for it (llama.cpp's default)".into());
+    reader.assume("vectors of texts are brought to length one: GGUF has no key for it (llama.cpp's default)");
     Ok(Embeds::By(Box::new(EmbeddingSpec {
         pooling,
         normalize: true,

@@ -57,7 +57,7 @@ impl Tensors<'_> {
         }
         for (suffix, meaning) in FOREIGN {
             let name = format!("{module}.{suffix}");
-            if self.header.tensors.contains_key(&name) {
+            if self.stores(&name) {
                 let says = format!("{} describes symmetric int8 weights in order", group.place);
                 return Err(self.conflict(scheme, says, format!("tensor {name} is stored for {meaning}")));
             }
@@ -70,7 +70,7 @@ impl Tensors<'_> {
     /// Takes note of a matrix of floats that the config would have quantised; no scale may be beside it.
     fn plain(&mut self, scheme: &Scheme, answer: Answer<'_>, rows: &Rows) -> Result<()> {
         let scale = format!("{}.weight_scale", rows.module);
-        if self.header.tensors.contains_key(&scale) {
+        if self.stores(&scale) {
             let stored = format!("tensor {} is {}", rows.tensor.name, rows.tensor.dtype);
             return Err(self.conflict(scheme, format!("tensor {scale} is stored"), format!("{stored}, not I8")));
         }
@@ -128,7 +128,7 @@ impl Tensors<'_> {
             ActivationScheme::Static { symmetric } => [true, !symmetric],
         };
         for (name, wanted) in [&scale, &zero_point].into_iter().zip(wanted) {
-            let stored = self.header.tensors.contains_key(name);
+            let stored = self.stores(name);
             if stored != wanted {
                 let found = if stored { "is stored" } else { "is missing" };
                 return Err(self.conflict(scheme, says, format!("tensor {name} {found}")));
@@ -157,7 +157,7 @@ impl Tensors<'_> {
             let kind = IncompleteKind::TensorMissing { name: name.to_owned(), nearest: Vec::new() };
             return Err(Error::incomplete(self.reader.fields().file(), kind));
         };
-        if elements(&tensor) != 1 {
+        if elements([&tensor]) != 1 {
             return Err(self.wrong_shape(&tensor, vec![1], because.to_owned()));
         }
         self.mark_used(name);

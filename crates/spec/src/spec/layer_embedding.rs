@@ -4,7 +4,7 @@ use super::reader::Reader;
 use super::tensors::Tensors;
 use super::{LinearWeights, MapWeights, Stored, WeightTypes};
 use crate::error::Result;
-use crate::family::{Family, Role};
+use crate::family::Role;
 use crate::header::TensorInfo;
 
 /// The most elements of a row in all layers together.
@@ -67,21 +67,14 @@ impl<W: WeightTypes> LayerEmbeddingUse<W> {
 
 impl Reader<'_> {
     /// Elements of a token's embedding for a layer; 0 without.
-    pub(super) fn layer_embedding_width(
-        &self,
-        family: &Family,
-        layers: usize,
-        assumptions: &mut Vec<String>,
-    ) -> Result<usize> {
-        let Some(table) = &family.block.layer_embedding else { return Ok(0) };
+    pub(super) fn layer_embedding_width(&self, layers: usize) -> Result<usize> {
+        let Some(table) = &self.family.block.layer_embedding else { return Ok(0) };
         let key = self.key(table.width);
         let width = match self.fields().unsigned(&key)? {
-            Some(width) => usize::try_from(width).unwrap_or(usize::MAX),
             None if self.is_gguf() || self.is_null(&key) => 0,
-            None => {
-                let (width, why) = table.default_width;
-                assumptions.push(format!("{key} {width}: it is absent ({why})"));
-                width
+            width => {
+                let width = width.map(|width| usize::try_from(width).unwrap_or(usize::MAX));
+                self.or_default(width, &key, table.default_width)
             }
         };
         if width.saturating_mul(layers) > MOST_ELEMENTS {
@@ -94,15 +87,11 @@ impl Reader<'_> {
 impl Tensors<'_> {
     /// What the residual stream is multiplied by behind `layer`. GGUF files may lack it, as in llama.cpp.
     pub(super) fn scale(&mut self, layer: usize) -> Result<Option<TensorInfo>> {
-        let (role, at) = (Role::LayerScale, Some(layer));
-        let name = self.stem(role, at);
-        if !self.names(role) || self.reader.is_gguf() && !self.header.tensors.contains_key(&name) {
+        let name = self.stem(Role::LayerScale, Some(layer));
+        if self.reader.is_gguf() && !self.stores(&name) {
             return Ok(None);
         }
-        let (width, _, because) = self.sizes.of(role);
-        let scale = self.checked(&name, &[width], &because)?;
-        self.check_vector_dtype(&scale)?;
-        Ok(Some(scale))
+        self.whole_name_if_named(Role::LayerScale, Some(layer))
     }
 
     /// The embeddings of layers, where the model has them.
@@ -113,7 +102,7 @@ impl Tensors<'_> {
         }
         Ok(Some(Box::new(LayerEmbeddingWeights {
             width,
-            embedding: LinearWeights::of(self.matrix(Role::LayerEmbedding, None)?.weight),
+            embedding: LinearWeights::new(self.matrix(Role::LayerEmbedding, None)?.weight),
             projection: self.matrix(Role::LayerEmbeddingProjection, None)?,
             norm: self.norm(Role::LayerEmbeddingNorm, None)?,
         })))

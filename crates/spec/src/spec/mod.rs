@@ -19,6 +19,7 @@ mod rope;
 mod rotary;
 mod routed;
 mod sampling;
+mod sizes;
 mod states;
 mod tensors;
 mod unsupported;
@@ -43,6 +44,7 @@ pub use weights::{MapWeights, Stored, Weight, WeightTypes};
 use crate::header::TensorInfo;
 use crate::tokenizer::TokenizerSpec;
 use model_factory_dtypes::DType;
+use sizes::Sizes;
 use std::collections::BTreeMap;
 use weights::{List, optional};
 
@@ -277,36 +279,14 @@ pub enum Norm {
     },
 }
 
-/// The sizes a block is built from.
-#[derive(Clone, Copy, Debug)]
-struct Sizes {
-    hidden: usize,
-    feed_forward: usize,
-    layers: usize,
-    /// Those, and in GGUF what predicts further tokens.
-    blocks: usize,
-    heads: usize,
-    kv_heads: usize,
-    head_dim: usize,
-    vocab: usize,
-    context: usize,
-    whole_head_norms: bool,
-    gated_attention: bool,
-    states: Option<mixer::StateSizes>,
-    /// Elements of a token's embedding for a layer; 0 without.
-    layer_embedding: usize,
-    /// Kinds of tokens that have a row of their own; 0 without.
-    token_types: usize,
-    /// The row of a text's first token, where positions are rows of a matrix.
-    first_position: usize,
-    /// Labels of a classification head; 0 without.
-    labels: usize,
-    experts: Option<routed::ExpertSizes>,
+/// The number of elements of `tensors`.
+fn elements<'t>(tensors: impl IntoIterator<Item = &'t TensorInfo>) -> u64 {
+    tensors.into_iter().map(|tensor| tensor.shape.iter().product()).fold(0, u64::saturating_add)
 }
 
-/// The number of elements of a tensor.
-fn elements(tensor: &TensorInfo) -> u64 {
-    tensor.shape.iter().product()
+/// The bytes of `tensors`.
+fn bytes<'t>(tensors: impl IntoIterator<Item = &'t TensorInfo>) -> u64 {
+    tensors.into_iter().map(|tensor| tensor.bytes).fold(0, u64::saturating_add)
 }
 
 impl ModelSpec {
@@ -367,19 +347,16 @@ impl ModelSpec {
     /// Elements of the weights that one token is multiplied with, or reads a row of: all but those of the experts that it is
     /// not given to.
     pub fn active_parameters(&self) -> u64 {
-        self.parameters.saturating_sub(self.left_out(|linear| {
-            let scales = linear.scales().map(elements).fold(0, u64::saturating_add);
-            linear.tensors().map(elements).fold(0, u64::saturating_add).saturating_sub(scales)
-        }))
+        let left_out = self.left_out(|linear| elements(linear.tensors()).saturating_sub(elements(linear.scales())));
+        self.parameters.saturating_sub(left_out)
     }
 
     /// Bytes of all needed tensors but those of the experts that one token is not given to, and of the layers' embeddings, of
     /// which it reads a row.
     pub fn active_bytes(&self) -> u64 {
-        let stored = self.tensors().fold(0, |sum: u64, tensor| sum.saturating_add(tensor.bytes));
-        let left_out = self.left_out(|linear| linear.tensors().map(|tensor| tensor.bytes).fold(0, u64::saturating_add));
+        let left_out = self.left_out(|linear| bytes(linear.tensors()));
         let rows = self.weights.layer_embedding.as_ref().map_or(0, |embedding| embedding.embedding.weight.bytes);
-        stored.saturating_sub(left_out).saturating_sub(rows)
+        bytes(self.tensors()).saturating_sub(left_out).saturating_sub(rows)
     }
 
     /// The sum of `size` over the experts that one token is not given to.
@@ -543,8 +520,8 @@ impl LinearWeights {
         std::iter::once(&self.weight).chain(&self.bias).chain(self.scales())
     }
 
-    /// `weight` alone.
-    pub fn of(weight: TensorInfo) -> LinearWeights {
+    /// Only `weight`.
+    pub fn new(weight: TensorInfo) -> LinearWeights {
         LinearWeights { weight, transposed: false, block_scales: None, bias: None, int8: None }
     }
 

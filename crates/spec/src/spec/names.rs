@@ -1,11 +1,4 @@
-//! Names of tensors: those of a table's roles, and what is near one that is not there.
-
-use crate::family::{Family, Role};
-
-/// Whether the tables of `family` name a tensor of `role`.
-pub(super) fn names(family: &Family, role: Role) -> bool {
-    family.tensors.iter().copied().flatten().any(|names| names.role == role)
-}
+//! Names of tensors: with the number of a layer, and what is near one that is not there.
 
 /// `pattern` with the number of the layer.
 pub(super) fn fill(pattern: &str, layer: Option<usize>) -> String {

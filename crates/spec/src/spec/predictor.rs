@@ -43,7 +43,7 @@ impl Tensors<'_> {
     ) -> Result<ModelWeights> {
         let missing = match (self.predictor_name(), head) {
             (None, _) => format!("models of the family {} have none", self.family.id),
-            (Some(name), _) if !self.header.tensors.contains_key(&name) => format!("tensor {name} is not stored"),
+            (Some(name), _) if !self.stores(&name) => format!("tensor {name} is not stored"),
             (Some(_), None) => "it guesses by the output head of its model, which has none".into(),
             (Some(_), Some(head)) => {
                 self.refuse_predictors()?;
@@ -58,10 +58,10 @@ impl Tensors<'_> {
     }
 
     /// Notes a prediction head that is stored and was not asked for.
-    pub(super) fn note_predictor(&self, is_used: bool, assumptions: &mut Vec<String>) -> Result<()> {
+    pub(super) fn note_predictor(&self, is_used: bool) -> Result<()> {
         let Some(key) = self.family.head.predictors.map(|key| self.reader.key(key)) else { return Ok(()) };
         let said = self.reader.fields().unsigned(&key)?.filter(|predictors| *predictors > 0);
-        let name = self.predictor_name().filter(|name| self.header.tensors.contains_key(name));
+        let name = self.predictor_name().filter(|name| self.stores(name));
         let because = match (said, &name) {
             _ if is_used => return Ok(()),
             (Some(predictors), _) => format!("{key} is {predictors}"),
@@ -70,7 +70,7 @@ impl Tensors<'_> {
         };
         let how =
             if name.is_some() { "; a load that asks for them guesses tokens by them (ModelBuilder::mtp)" } else { "" };
-        assumptions.push(format!("multi-token prediction layers are not used: {because}{how}"));
+        self.reader.assume(format!("multi-token prediction layers are not used: {because}{how}"));
         Ok(())
     }
 
@@ -82,7 +82,7 @@ impl Tensors<'_> {
     /// The tensor by which it is known.
     fn predictor_name(&self) -> Option<String> {
         self.family.head.predictors?;
-        Some(format!("{}.weight", self.stem(Role::NextProjection, Some(self.predictor_layer()))))
+        Some(self.weight_name(Role::NextProjection, Some(self.predictor_layer())))
     }
 
     /// Refuses heads of several blocks, and in safetensors one with an embedding of its own.
@@ -112,10 +112,7 @@ impl Tensors<'_> {
     ) -> Result<ModelWeights> {
         let layer = self.predictor_layer();
         let at = Some(layer);
-        let stored = |tensors: &Self, role| {
-            let name = format!("{}.weight", tensors.stem(role, at));
-            tensors.header.tensors.contains_key(&name)
-        };
+        let stored = |tensors: &Self, role| tensors.stores(&tensors.weight_name(role, at));
         let routing = routing.filter(|_| stored(self, Role::Router));
         // GGUF files may have these of their own, as in llama.cpp.
         let own = |tensors: &mut Self, role| stored(tensors, role).then(|| tensors.matrix(role, at)).transpose();
@@ -125,7 +122,7 @@ impl Tensors<'_> {
             None => self.norm(Role::NextNorm, at)?,
         };
         Ok(ModelWeights {
-            embedding: LinearWeights::of(own_embedding.unwrap_or_else(|| embedding.clone()).weight),
+            embedding: LinearWeights::new(own_embedding.unwrap_or_else(|| embedding.clone()).weight),
             input: None,
             joined: Some(Box::new(JoinedInput {
                 embedding_norm: self.norm(Role::NextEmbeddingNorm, at)?,

@@ -72,7 +72,7 @@ pub struct SharedExpert<W: WeightTypes = Stored> {
 }
 
 /// The sizes of experts.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ExpertSizes {
     pub(super) count: usize,
     pub(super) chosen: usize,

@@ -2,7 +2,6 @@
 
 use super::{Resolver, Scaled, longrope_magnitude, unread_attention_factor, yarn_magnitude};
 use crate::error::{Error, IncompleteKind, Result};
-use crate::family::Key;
 use crate::header::{Fields, TensorInfo};
 use crate::spec::reader::missing;
 use crate::spec::{FrequencyFactors, QueryScale, Rope, RopeScaling};
@@ -17,16 +16,16 @@ const FACTORS_LONG: &str = "rope_factors_long.weight";
 
 impl Resolver<'_> {
     fn key(&self, suffix: &'static str) -> String {
-        self.reader.key(Key { gguf: suffix, config: "" })
+        self.reader.gguf_key(suffix)
     }
 
     fn fields(&self) -> &dyn Fields {
         self.reader.fields()
     }
 
-    pub(super) fn gguf_ropes(&mut self) -> Result<Vec<Rope>> {
+    pub(super) fn gguf_ropes(&self) -> Result<Vec<Rope>> {
         let rope = self.gguf_rope()?;
-        let window = self.family.rope.window.as_ref().map(|window| self.of_windows(&rope, window)).transpose()?;
+        let window = self.table.window.as_ref().map(|window| self.of_windows(&rope, window)).transpose()?;
         let key = self.key(".rope.dimension_count_swa");
         if let (Some(window), Some(dimensions)) = (&window, self.fields().unsigned(&key)?)
             && dimensions != window.dimensions as u64
@@ -37,7 +36,7 @@ impl Resolver<'_> {
         Ok(std::iter::once(rope).chain(window).collect())
     }
 
-    fn gguf_rope(&mut self) -> Result<Rope> {
+    fn gguf_rope(&self) -> Result<Rope> {
         let dimensions = self.gguf_dimensions()?;
         let theta_key = self.key(".rope.freq_base");
         let (theta, theta_source) = match self.fields().number(&theta_key)? {
@@ -46,11 +45,11 @@ impl Resolver<'_> {
         };
         let (Scaled { scaling, magnitude }, source) = self.gguf_scaling(theta, theta_source, dimensions)?;
         let query_scale = self.gguf_query_scale()?;
-        Ok(Rope { layout: self.family.rope.gguf_layout, theta, scaling, dimensions, magnitude, query_scale, source })
+        Ok(Rope { layout: self.table.gguf_layout, theta, scaling, dimensions, magnitude, query_scale, source })
     }
 
     fn gguf_query_scale(&self) -> Result<Option<QueryScale>> {
-        let Some(key) = self.family.rope.query_scale.map(|key| self.reader.key(key)) else { return Ok(None) };
+        let Some(key) = self.table.query_scale.map(|key| self.reader.key(key)) else { return Ok(None) };
         match self.fields().number(&key)? {
             None | Some(0.0) => Ok(None),
             Some(beta) => Ok(Some(QueryScale {
@@ -60,16 +59,16 @@ impl Resolver<'_> {
         }
     }
 
-    fn gguf_dimensions(&mut self) -> Result<usize> {
+    fn gguf_dimensions(&self) -> Result<usize> {
         let head_dim = self.sizes.head_dim;
         let key = self.key(".rope.dimension_count");
-        let all = self.family.rope.rotary_part.is_none();
+        let all = self.table.rotary_part.is_none();
         match self.fields().unsigned(&key)? {
-            None if self.family.rope.rotary_part.is_some_and(|(part, _)| part != 1.0) => {
+            None if self.table.rotary_part.is_some_and(|(part, _)| part != 1.0) => {
                 Err(missing(self.fields(), &key, "models of this family rotate a part of a head"))
             }
             None => {
-                self.assumptions.push(format!(
+                self.reader.assume(format!(
                     "all {head_dim} elements of a head are rotated: {key} is absent (llama.cpp default)"
                 ));
                 Ok(head_dim)
@@ -88,7 +87,7 @@ impl Resolver<'_> {
     }
 
     /// The scaling and where it comes from.
-    fn gguf_scaling(&mut self, theta: f64, theta_source: String, dimensions: usize) -> Result<(Scaled, String)> {
+    fn gguf_scaling(&self, theta: f64, theta_source: String, dimensions: usize) -> Result<(Scaled, String)> {
         let type_key = self.key(".rope.scaling.type");
         let factor_key = self.key(".rope.scaling.factor");
         let old_factor_key = self.key(".rope.scale_linear");
@@ -97,7 +96,7 @@ impl Resolver<'_> {
             Some(factor) => (Some(factor), factor_key),
             None => (self.fields().number(&old_factor_key)?, old_factor_key),
         };
-        let tensors = &self.header.tensors;
+        let tensors = &self.reader.header.tensors;
         if let (Some(kind @ ("yarn" | "longrope")), true) = (kind, tensors.contains_key(ROPE_FREQS)) {
             return Err(self.reader.feature(&format!("{kind} together with {ROPE_FREQS}"), &type_key, "one of them"));
         }
@@ -143,7 +142,7 @@ impl Resolver<'_> {
             (None, Some(factor)) => {
                 (Scaled::plain(RopeScaling::Linear { factor }), format!("{theta_source}, {factor_key}"))
             }
-            (None, None) if self.family.rope.gguf_freqs_needed => {
+            (None, None) if self.table.gguf_freqs_needed => {
                 let kind = IncompleteKind::TensorMissing { name: ROPE_FREQS.into(), nearest: Vec::new() };
                 return Err(Error::incomplete(self.fields().file(), kind));
             }
@@ -154,12 +153,12 @@ impl Resolver<'_> {
         })
     }
 
-    fn note_absent_rope_freqs(&mut self, theta: f64) {
-        if let Some((base, context)) = self.family.rope.gguf_freqs_expected
+    fn note_absent_rope_freqs(&self, theta: f64) {
+        if let Some((base, context)) = self.table.gguf_freqs_expected
             && theta == base
             && self.sizes.context > context
         {
-            self.assumptions.push(format!(
+            self.reader.assume(format!(
                 "no rope scaling: {ROPE_FREQS} is absent although the context is {} (files converted before mid-2024 lack \
                  it: beyond {context} tokens their text degrades; convert the model again)",
                 self.sizes.context
@@ -167,7 +166,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn gguf_longrope(&mut self, short: &TensorInfo, long: &TensorInfo, dimensions: usize) -> Result<Scaled> {
+    fn gguf_longrope(&self, short: &TensorInfo, long: &TensorInfo, dimensions: usize) -> Result<Scaled> {
         self.check_factors(short, dimensions)?;
         self.check_factors(long, dimensions)?;
         let original_context = self.gguf_original_context()?;
@@ -177,7 +176,7 @@ impl Resolver<'_> {
             None => {
                 let factor = self.sizes.context as f64 / original_context as f64;
                 let magnitude = longrope_magnitude(factor, original_context as f64);
-                self.assumptions.push(format!(
+                self.reader.assume(format!(
                     "cosines and sines times {magnitude:.6}: {key} is absent (transformers' longrope, for {factor} times \
                      the original context)"
                 ));
@@ -190,7 +189,7 @@ impl Resolver<'_> {
         Ok(Scaled { scaling, magnitude })
     }
 
-    fn gguf_yarn(&mut self, factor: f64) -> Result<Scaled> {
+    fn gguf_yarn(&self, factor: f64) -> Result<Scaled> {
         self.refuse_attention_factor()?;
         let original_context = self.gguf_original_context()?;
         let log_key = self.key(".rope.scaling.yarn_log_multiplier");
@@ -203,7 +202,7 @@ impl Resolver<'_> {
         if let Some(unread) = self.fields().number(&attention_key)?
             && unread != 1.0
         {
-            self.assumptions.push(unread_attention_factor(&attention_key, unread, magnitude));
+            self.reader.assume(unread_attention_factor(&attention_key, unread, magnitude));
         }
         let turns = |suffix, default: f64| {
             let key = self.key(suffix);
@@ -213,7 +212,7 @@ impl Resolver<'_> {
         // 32 and 1: the YaRN paper, transformers and llama.cpp.
         let beta_fast = turns(".rope.scaling.yarn_beta_fast", 32.0)?;
         let beta_slow = turns(".rope.scaling.yarn_beta_slow", 1.0)?;
-        let truncate = self.family.rope.gguf_yarn_truncate;
+        let truncate = self.table.gguf_yarn_truncate;
         let scaling = RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow, truncate };
         Ok(Scaled { scaling, magnitude })
     }
