@@ -236,43 +236,36 @@ impl Plan {
                 let copies = if request.weights == WeightStorage::Resident { weights_file } else { 0 };
                 (copies, CpuBuffers::new(spec).bytes(step_rows(spec)), 0)
             }
-            PlanMemory::Gpu | PlanMemory::Shared => (
-                gpu_weight_bytes(spec, weights_file),
-                GpuBuffers::new(spec, requested.unwrap_or(usize::MAX).min(spec.context_trained)).bytes(),
-                DEVICE_CONTEXT_BYTES,
-            ),
+            PlanMemory::Gpu | PlanMemory::Shared => {
+                let context = requested.unwrap_or(usize::MAX).min(spec.context_trained);
+                let buffers = GpuBuffers::new(spec, context).bytes();
+                (gpu_weight_bytes(spec, weights_file), buffers, DEVICE_CONTEXT_BYTES)
+            }
         };
+        let of_all = |bytes: u64| bytes.saturating_mul(sessions as u64);
         let mut plan = Plan {
-            context: 0,
             weights_file,
             weights_resident,
             kv_dtype,
             sessions,
-            kv_cache: 0,
-            states: state_bytes(spec).saturating_mul(sessions as u64),
-            cache_budget: 0,
+            states: of_all(state_bytes(spec)),
             kv_per_token: kv_bytes_per_token(spec, kv_dtype),
             kv_per_token_windowed: kv.window_page / KV_PAGE as u64,
             kv_window: kv.window_pages(usize::MAX) * KV_PAGE,
             activations,
             draft_weights: draft.map_or(0, |draft| draft.weights_file),
-            draft_memory: draft
-                .map_or(0, |draft| draft.activations.saturating_add(draft.session.saturating_mul(sessions as u64))),
+            draft_memory: draft.map_or(0, |draft| draft.activations.saturating_add(of_all(draft.session))),
             tokenizer: tokenizer_bytes(spec),
             process: PROCESS_BYTES,
             grammars: GRAMMAR_MEMORY,
             device_context,
-            total: 0,
-            load_peak: 0,
             available: budget.available,
             place: budget.place,
-            max_context: 0,
+            ..Plan::default()
         };
         let left = plan.left(budget);
-        let caches = |positions, of_one: &dyn Fn(usize) -> u64| of_one(positions).saturating_mul(sessions as u64);
-        let own_caches = |positions| caches(positions, &|positions| kv.bytes(positions));
-        let draft_caches =
-            |positions| draft.map_or(0, |draft| caches(positions, &|positions| draft.kv_bytes(positions)));
+        let own_caches = |positions| of_all(kv.bytes(positions));
+        let draft_caches = |positions| draft.map_or(0, |draft| of_all(draft.kv_bytes(positions)));
         plan.max_context = left.map_or(0, |left| {
             let caches = |pages: usize| {
                 let positions = pages.saturating_mul(KV_PAGE);

@@ -20,6 +20,9 @@ pub(super) const SCORE_SCALE: Factor = Factor {
 pub(super) const LOGIT_CAP: Factor =
     Factor::new(FactorOf::LogitCap, Key { gguf: ".final_logit_softcapping", config: "final_logit_softcapping" });
 
+const LLAMA_CPP: &str = "the default of llama.cpp";
+const CONFIG: &str = "the default of transformers' Gemma2Config";
+
 pub(super) const FAMILY: Family = Family {
     id: "gemma2",
     gguf_architectures: &["gemma2"],
@@ -44,24 +47,16 @@ pub(super) const FAMILY: Family = Family {
             Factor {
                 of: FactorOf::ScoreCap,
                 key: Key { gguf: ".attn_logit_softcapping", config: "attn_logit_softcapping" },
-                gguf_default: Some((50.0, "the default of llama.cpp")),
-                config_default: Some((50.0, "the default of transformers' Gemma2Config")),
+                gguf_default: Some((50.0, LLAMA_CPP)),
+                config_default: Some((50.0, CONFIG)),
             },
-            Factor {
-                gguf_default: Some((30.0, "the default of llama.cpp")),
-                config_default: Some((30.0, "the default of transformers' Gemma2Config")),
-                ..LOGIT_CAP
-            },
+            Factor { gguf_default: Some((30.0, LLAMA_CPP)), config_default: Some((30.0, CONFIG)), ..LOGIT_CAP },
         ],
         gguf_score_scale: &[(46, "Gemma 2 27B, as in llama.cpp")],
         ..BLOCK
     },
     rope: RopeTable { theta: Some((10_000.0, "the default of transformers' Gemma2Config and of llama.cpp")), ..ROPE },
-    head: HeadTable {
-        tied: (true, "the default of transformers' Gemma2Config"),
-        embedding_by_root_of_width: true,
-        ..HEAD
-    },
+    head: HeadTable { tied: (true, CONFIG), embedding_by_root_of_width: true, ..HEAD },
     name: "Gemma 2",
     ..LLAMA_LIKE
 };

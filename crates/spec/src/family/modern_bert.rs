@@ -22,6 +22,8 @@ const TENSORS: &[TensorName] = &[
     TensorName { role: Role::Classifier,      gguf: "cls.output",         config: "classifier" },
 ];
 
+const CONFIG: &str = "the default of transformers' ModernBertConfig";
+
 pub(super) const FAMILY: Family = Family {
     id: "modernbert",
     gguf_architectures: &["modern-bert"],
@@ -34,7 +36,7 @@ pub(super) const FAMILY: Family = Family {
         // The base without the sections of transformers 5.
         aliases: &[("sliding_window", "local_attention"), ("rope_theta", "global_rope_theta")],
         defaults: &[("norm_eps", 1e-5)],
-        defaults_source: "the default of transformers' ModernBertConfig",
+        defaults_source: CONFIG,
         unneeded: &["decoder.", "head."],
         refused: &[
             Refusal::Set("norm_bias", "norms with a bias"),
@@ -70,7 +72,7 @@ pub(super) const FAMILY: Family = Family {
         ..BLOCK
     },
     rope: RopeTable {
-        theta: Some((160_000.0, "the default of transformers' ModernBertConfig")),
+        theta: Some((160_000.0, CONFIG)),
         window: Some(WindowRope {
             key: Key { gguf: ".rope.freq_base_swa", config: "local_rope_theta" },
             default_theta: Some((10_000.0, "the default of transformers' ModernBertConfig and of llama.cpp")),

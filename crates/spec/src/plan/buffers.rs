@@ -50,7 +50,7 @@ pub fn gpu_tensor_bytes(bytes: u64) -> u64 {
 pub fn gpu_weight_bytes(spec: &ModelSpec, weights_file: u64) -> u64 {
     let tensors = || spec.tensors().map(|tensor| tensor.bytes);
     let stored = tensors().fold(0, u64::saturating_add);
-    let placed = tensors().fold(0, |sum: u64, bytes| sum.saturating_add(gpu_tensor_bytes(bytes)));
+    let placed = tensors().map(gpu_tensor_bytes).fold(0, u64::saturating_add);
     // A smaller file of the same model has the same tensors.
     weights_file.min(stored).saturating_add(placed.saturating_sub(stored))
 }
@@ -122,19 +122,8 @@ impl CpuBuffers {
 
     /// Elements of a row.
     fn row(&self) -> u64 {
-        let CpuBuffers {
-            hidden,
-            projected,
-            mixed,
-            activated,
-            output,
-            operand,
-            up_gate,
-            experts,
-            layer_inputs,
-            joined,
-            logits: _,
-        } = *self;
+        let CpuBuffers { hidden, projected, mixed, activated, output, operand, .. } = *self;
+        let CpuBuffers { up_gate, experts, layer_inputs, joined, logits: _, .. } = *self;
         let all = [hidden, projected, mixed, activated, output, operand, up_gate, experts, layer_inputs, joined];
         sum(&all.map(|elements| elements as u64))
     }
@@ -253,9 +242,8 @@ impl GpuBuffers {
 
     /// Bytes of all of them.
     pub fn bytes(&self) -> u64 {
-        let GpuBuffers { rows: _, batch, hidden, prepared, steps, extents, qkv, attended, up_gate, partial, .. } =
-            *self;
-        let GpuBuffers { arrived, logits, recordings, .. } = *self;
+        let GpuBuffers { rows: _, batch, hidden, prepared, steps, extents, qkv, attended, .. } = *self;
+        let GpuBuffers { up_gate, partial, arrived, logits, recordings, .. } = *self;
         sum(&[batch, hidden, prepared, steps, extents, qkv, attended, up_gate, partial, arrived, logits, recordings])
     }
 }

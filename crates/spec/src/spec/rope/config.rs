@@ -26,39 +26,28 @@ impl Resolver<'_> {
     /// transformers 5 writes `rope_parameters`, in models whose layers differ one for each kind of layer; transformers 4
     /// `rope_scaling` and `rope_theta`, which are those of layers without a window.
     pub(super) fn config_ropes(&self, [legacy, current]: Sections<'_>) -> Result<Vec<Rope>> {
-        let nested = |kind| current.as_ref().map_or(Ok(None), |section| section.section(kind));
-        let head_dim = self.sizes.head_dim;
         let Some(window) = &self.table.window else {
-            return Ok(vec![self.config_rope([legacy, current], head_dim)?]);
+            return Ok(vec![self.config_rope([legacy, current], self.sizes.head_dim)?]);
         };
-        match (nested(WITHOUT)?, nested(WITH_WINDOW)?) {
-            (None, None) => {
-                let rope = self.config_rope([legacy, current], head_dim)?;
-                let window = self.of_windows(&rope, window)?;
-                Ok(vec![rope, window])
+        let nested = |kind| current.as_ref().map_or(Ok(None), |section| section.section(kind));
+        let (full, windowed) = (nested(WITHOUT)?, nested(WITH_WINDOW)?);
+        let full = if windowed.is_some() { full } else { full.or(current) };
+        let rope = self.config_rope([legacy, full], self.sizes.head_dim)?;
+        let window = match windowed {
+            Some(section) if section.has("rope_theta") => self.config_rope([None, windowed], self.window_head_dim)?,
+            // What is said without a base would be dropped with it.
+            Some(section) if section.text("rope_type")?.is_some_and(|kind| kind != "default") => {
+                let why = "a scaling of layers with a window needs its base";
+                return Err(missing(self.reader.fields(), &section.dotted("rope_theta"), why));
             }
-            (full, windowed) => {
-                let rope = self.config_rope([legacy, full], head_dim)?;
-                // What is said without a base would be dropped with it.
-                if let Some(section) = windowed
-                    && !section.has("rope_theta")
-                    && section.text("rope_type")?.is_some_and(|kind| kind != "default")
-                {
-                    let why = "a scaling of layers with a window needs its base";
-                    return Err(missing(self.reader.fields(), &section.dotted("rope_theta"), why));
-                }
-                let window = match windowed.filter(|section| section.has("rope_theta")) {
-                    None => self.of_windows(&rope, window)?,
-                    windowed => self.config_rope([None, windowed], self.window_head_dim)?,
-                };
-                // One length of a sequence decides for all layers.
-                if matches!(window.scaling, RopeScaling::LongRope { .. }) {
-                    let key = format!("rope_parameters.{WITH_WINDOW}.rope_type");
-                    return Err(self.reader.feature("longrope in layers with a window", &key, "default"));
-                }
-                Ok(vec![rope, window])
-            }
+            _ => self.of_windows(&rope, window)?,
+        };
+        // One length of a sequence decides for all layers.
+        if matches!(window.scaling, RopeScaling::LongRope { .. }) {
+            let key = format!("rope_parameters.{WITH_WINDOW}.rope_type");
+            return Err(self.reader.feature("longrope in layers with a window", &key, "default"));
         }
+        Ok(vec![rope, window])
     }
 
     /// Of heads of `head_dim` elements. Where a model has both sections they must agree.
@@ -71,23 +60,17 @@ impl Resolver<'_> {
         let [legacy, current] = sections;
         let scaling = |section| self.scaling(section, dimensions);
         let (old, new) = (legacy.map(scaling).transpose()?, current.map(scaling).transpose()?);
-        if let (Some(old), Some(new)) = (&old, &new)
-            && old != new
-        {
-            return Err(self.reader.contradiction(
-                format!("rope_scaling says {}", old.scaling.in_words()),
-                format!("rope_parameters says {}", new.scaling.in_words()),
-            ));
-        }
-        let (scaled, source) = match (old, new) {
-            (Some(scaled), _) => (scaled, format!("{theta_source}, rope_scaling")),
-            (None, Some(scaled)) => (scaled, format!("{theta_source}, rope_parameters")),
-            (None, None) => match self.table.unsaid_scaling {
-                Some(why) => return Err(missing(self.reader.fields(), "rope_parameters", why)),
-                None => (Scaled::plain(RopeScaling::Default), theta_source),
-            },
+        let (Scaled { scaling, magnitude }, source) = match (old, new, self.table.unsaid_scaling) {
+            (Some(old), Some(new), _) if old != new => {
+                let one = format!("rope_scaling says {}", old.scaling.in_words());
+                let other = format!("rope_parameters says {}", new.scaling.in_words());
+                return Err(self.reader.contradiction(one, other));
+            }
+            (Some(scaled), _, _) => (scaled, format!("{theta_source}, rope_scaling")),
+            (None, Some(scaled), _) => (scaled, format!("{theta_source}, rope_parameters")),
+            (None, None, None) => (Scaled::plain(RopeScaling::Default), theta_source),
+            (None, None, Some(why)) => return Err(missing(self.reader.fields(), "rope_parameters", why)),
         };
-        let Scaled { scaling, magnitude } = scaled;
         let query_scale = current.or(legacy).map_or(Ok(None), |section| self.query_scale(section))?;
         Ok(Rope { layout: self.table.config_layout, theta, scaling, dimensions, magnitude, query_scale, source })
     }
@@ -99,14 +82,11 @@ impl Resolver<'_> {
     }
 
     fn theta(&self, sections: Sections<'_>) -> Result<(f64, String)> {
-        match self.agreed("rope_theta", sections)? {
-            Some((theta, key)) => Ok((self.positive(&key, theta)?, key)),
-            None => {
-                let default = self.table.theta;
-                let absent = || missing(self.reader.fields(), "rope_theta", "models of this family differ in it");
-                Ok(self.absent_theta("rope_theta", default.ok_or_else(absent)?))
-            }
+        if let Some((theta, key)) = self.agreed("rope_theta", sections)? {
+            return Ok((self.positive(&key, theta)?, key));
         }
+        let absent = || missing(self.reader.fields(), "rope_theta", "models of this family differ in it");
+        Ok(self.absent_theta("rope_theta", self.table.theta.ok_or_else(absent)?))
     }
 
     /// The rotated elements of a head: all, or the leading part that the model or its family names.
@@ -250,14 +230,10 @@ impl Resolver<'_> {
         let (magnitude, long_magnitude) = match self.table.longrope_magnitudes {
             Some([short, long]) => (self.require(section, short)?, self.require(section, long)?),
             None => {
-                let factor = match self.optional(section, "factor")? {
-                    Some(factor) => factor,
-                    None => self.sizes.context as f64 / original_context as f64,
-                };
-                let magnitude = match self.optional(section, "attention_factor")? {
-                    Some(magnitude) => magnitude,
-                    None => longrope_magnitude(factor, original_context as f64),
-                };
+                let factor = self.optional(section, "factor")?;
+                let factor = factor.unwrap_or(self.sizes.context as f64 / original_context as f64);
+                let magnitude = self.optional(section, "attention_factor")?;
+                let magnitude = magnitude.unwrap_or_else(|| longrope_magnitude(factor, original_context as f64));
                 (magnitude, magnitude)
             }
         };
