@@ -36,7 +36,7 @@ const TOKENIZER_JSON_BYTES_PER_TOKEN: u64 = 800;
 /// The same for one built from GGUF keys: Llama 3's took 280 a token.
 const TOKENIZER_GGUF_BYTES_PER_TOKEN: u64 = 400;
 
-/// Bytes a process has before and beside the model: program, stacks, libraries, the parsed header.
+/// Bytes a process has before and next to the model: program, stacks, libraries, the parsed header.
 const PROCESS_BYTES: u64 = 24 << 20;
 
 /// Bytes of a GPU that its driver takes for a process and its kernels. Measured with ggml's build of llama.cpp (its pull
@@ -68,11 +68,11 @@ pub struct Request {
     pub kv_dtype: KvDtype,
     /// Where weights lie; on a GPU they are its own.
     pub weights: WeightStorage,
-    /// A draft model beside it on the processor; a plan for a GPU has none. Of a model with a prediction head that is it.
+    /// A draft model next to it on the processor; a plan for a GPU has none. Of a model with a prediction head that is it.
     pub draft: Option<DraftSize>,
 }
 
-/// What a draft model takes beside the model that it guesses for, in bytes unless a field says otherwise.
+/// What a draft model takes in addition to the model that it guesses for, in bytes unless a field says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DraftSize {
     /// Its files, all of them in full.
@@ -81,7 +81,7 @@ pub struct DraftSize {
     pub activations: u64,
     /// The KV cache of a session.
     pub kv: KvSize,
-    /// What a session has beside that: hidden states that a prediction head did not read yet.
+    /// What a session has in addition: hidden states that a prediction head did not read yet.
     pub session: u64,
     /// Tokens that it was trained for: it guesses no further.
     pub context: usize,
@@ -133,7 +133,7 @@ pub struct Plan {
     pub cache_budget: u64,
     /// What a token adds to the cache of its session.
     pub kv_per_token: u64,
-    /// Of that what layers with a window keep of the last [`kv_window`](Self::kv_window) tokens alone.
+    /// Of that what layers with a window keep, only of the last [`kv_window`](Self::kv_window) tokens.
     pub kv_per_token_windowed: u64,
     /// Tokens that layers with a window keep at most: 0 where there is none, or where they keep all.
     pub kv_window: usize,
@@ -170,7 +170,7 @@ pub struct Plan {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PlanMemory {
-    /// Main memory: mapped files, and everything beside them.
+    /// Main memory: mapped files, and everything else.
     #[default]
     Main,
     /// A GPU's own: uploaded weights, cache, activations and the driver's share. Files, tokenizer and process lie in main
@@ -342,7 +342,7 @@ impl Plan {
         }
     }
 
-    /// What is left for the KV cache; `None` when the rest alone is too much.
+    /// What is left for the KV cache; `None` when the rest is too much already.
     fn left(&self, budget: &Budget) -> Option<u64> {
         let buffers = self.activations.saturating_add(self.draft_memory);
         let left = budget.available.checked_sub(self.loaded())?.checked_sub(buffers)?;

@@ -35,7 +35,7 @@ pub(super) const FAMILY: Family = Family {
         refused: &[
             Refusal::Text("position_embedding_type", "relative_key", "relative positions"),
             Refusal::Text("position_embedding_type", "relative_key_query", "relative positions"),
-            Refusal::Set("is_decoder", "attention to earlier positions alone"),
+            Refusal::Set("is_decoder", "attention only to earlier positions"),
             Refusal::Set("add_cross_attention", "cross attention"),
         ],
         ..FILES

@@ -40,7 +40,7 @@ pub(super) const FAMILY: Family = Family {
         unneeded: &["decoder.", "head."],
         refused: &[
             Refusal::Set("norm_bias", "norms with a bias"),
-            Refusal::Set("sliding_window", "a window beside local_attention"),
+            Refusal::Set("sliding_window", "a window in addition to local_attention"),
         ],
         ..FILES
     },

@@ -43,7 +43,7 @@ pub(super) const FAMILY: Family = Family {
             Refusal::Text("position_embedding_type", "relative_key_query", "relative positions"),
             Refusal::Set("prenorm", "norms in front of its sub-layers"),
             Refusal::Set("use_rms_norm", "norms by the root mean square"),
-            Refusal::Set("causal", "attention to earlier positions alone"),
+            Refusal::Set("causal", "attention only to earlier positions"),
             Refusal::Set("qkv_proj_bias", "biases of queries, keys and values"),
             Refusal::Set("mlp_fc1_bias", "biases of the feed-forward layer"),
             Refusal::Set("mlp_fc2_bias", "biases of the feed-forward layer"),

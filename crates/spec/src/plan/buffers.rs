@@ -27,7 +27,7 @@ const GPU_RECORDINGS: usize = 4;
 /// kept.
 const GPU_LAYER_LAUNCHES: usize = 10;
 
-/// Launches beside those of layers: the embedding, and the head's product and preparation.
+/// Launches in addition to those of layers: the embedding, and the head's product and preparation.
 const GPU_OTHER_LAUNCHES: usize = 3;
 
 /// Launches of a token on a GPU.
@@ -63,7 +63,7 @@ pub struct CpuBuffers {
     /// The products of a mixer's input: queries, keys and values.
     pub projected: usize,
     /// What a mixer's output projection reads: the attention's output. Where layers have embeddings, the gated input of one
-    /// too, and where experts are beside a dense layer, the sum of what they put out.
+    /// too, and where experts are next to a dense layer, the sum of what they put out.
     pub mixed: usize,
     /// The feed-forward layer's activations, as the down projection reads them.
     pub activated: usize,
@@ -73,7 +73,7 @@ pub struct CpuBuffers {
     pub operand: usize,
     /// Outputs of the up and gate projections before they become one, of all threads together.
     pub up_gate: usize,
-    /// What a layer of experts has beside these: its normed input, the outputs of its router, the experts of a row, and for
+    /// What a layer of experts has in addition: its normed input, the outputs of its router, the experts of a row, and for
     /// each of these the operands of both products, the activations, and the up and gate projections before they become one.
     pub experts: usize,
     /// The inputs of all layers where these have embeddings.
@@ -164,7 +164,7 @@ fn widest_feed_forward(spec: &ModelSpec) -> usize {
     spec.weights.layers.iter().map(dense).max().unwrap_or(0)
 }
 
-/// Elements a row that a layer of experts takes beside what every layer does.
+/// Elements a row that a layer of experts takes in addition to what every layer does.
 fn expert_elements(layer: &LayerWeights) -> usize {
     let Some(experts) = layer.experts() else { return 0 };
     let hidden = experts.down.outputs;

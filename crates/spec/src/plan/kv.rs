@@ -90,7 +90,7 @@ impl KvSize {
     }
 
     /// Pages of layers with a window that a sequence of `positions` has at most: those of the window, of a chunk of a prompt
-    /// behind it, and of [`KV_PAGE`] positions before it, by which a sequence can be cut back and go on.
+    /// after it, and of [`KV_PAGE`] positions before it, by which a sequence can be cut back and go on.
     pub fn window_pages(&self, positions: usize) -> usize {
         let kept = self.window.saturating_add(PREFILL_CHUNK + KV_PAGE - 1);
         let most = if self.window_page == 0 { 0 } else { (kept - 1).div_ceil(KV_PAGE).saturating_add(1) };
@@ -109,7 +109,7 @@ impl KvSize {
     }
 }
 
-/// Which layers keep the positions of their window alone: those with a window that leaves much of the context out, whose keys
+/// Which layers keep only the positions of their window: those with a window that leaves much of the context out, whose keys
 /// and values no other layer reads.
 pub fn windowed_layers(spec: &ModelSpec) -> Vec<bool> {
     let attentions = || spec.weights.layers.iter().map(|layer| layer.mixer.layer.attention());

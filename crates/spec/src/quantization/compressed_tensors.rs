@@ -9,7 +9,7 @@ mod names;
 use super::foreign;
 use crate::error::Result;
 use crate::header::Fields;
-use crate::header::config::{JsonFile, JsonObject, Section};
+use crate::header::config::{JsonFile, Section};
 use names::Names;
 use serde_json::{Map, Value};
 use std::path::PathBuf;
@@ -87,10 +87,14 @@ pub(crate) enum Answer<'a> {
 /// # Errors
 /// `Quantization` for every scheme that does not run, `Format` for keys of the wrong type.
 pub(super) fn read(config: &JsonFile) -> Result<Option<Scheme>> {
-    let (root, text) = (Some(config.whole()), config.section("text_config")?);
+    let text = config.section("text_config")?;
     // The first block that is there counts.
-    for (around, key) in [(&root, QUANTIZATION), (&text, QUANTIZATION), (&root, "compression_config")] {
-        if let Some(block) = around.as_ref().map_or(Ok(None), |section| section.section(key))? {
+    for (around, key) in [(None, QUANTIZATION), (text.as_ref(), QUANTIZATION), (None, "compression_config")] {
+        let block = match around {
+            Some(section) => section.section(key)?,
+            None => config.section(key)?,
+        };
+        if let Some(block) = block {
             return scheme(&block);
         }
     }

@@ -1,4 +1,4 @@
-//! The refusal of weights that another tool quantised, by what `config.json`, a file beside it or the tensors say.
+//! The refusal of weights that another tool quantised, by what `config.json`, a file next to it or the tensors say.
 
 use super::methods::{DETAILS, METHODS, Mark, Method, OTHER_PARTS, SECTIONS, TELLING};
 pub(super) use super::methods::{INT8_WITH_SCALES as INT8, MXFP4};

@@ -2,7 +2,7 @@
 
 use super::reader::{CLASSIFIES, Reader};
 use super::tensors::Tensors;
-use super::weights::optional;
+use super::weights::{mapped, weights};
 use super::{MapWeights, Pooling, Stored, WeightTypes};
 use crate::block::DenseActivation;
 use crate::error::Result;
@@ -12,19 +12,30 @@ use crate::header::{Fields, Header, Metadata};
 use serde_json::Value;
 use std::sync::Arc;
 
-/// A classification head: the scores of a text's labels, from its hidden states.
-#[derive(Clone, Debug)]
-pub struct ClassifierWeights<W: WeightTypes = Stored> {
-    /// Which of the tokens' hidden states it reads.
-    pub pooling: Pooling,
-    /// A layer before the last.
-    pub dense: Option<ClassifierDense<W>>,
-    /// The scores, `[labels, hidden]`.
-    pub output: W::Matrix,
-    /// The names of the labels, one for each score.
-    pub labels: Arc<[String]>,
-    /// What the makers do to the scores of pairs of texts.
-    pub scores: ScoreActivation,
+weights! {
+    /// A classification head: the scores of a text's labels, from its hidden states.
+    pub struct ClassifierWeights<W> {
+        /// Which of the tokens' hidden states it reads.
+        pub pooling: Pooling,
+        /// A layer before the last.
+        pub dense: Option<ClassifierDense<W>> = optional part,
+        /// The scores, `[labels, hidden]`.
+        pub output: W::Matrix = matrix,
+        /// The names of the labels, one for each score.
+        pub labels: Arc<[String]>,
+        /// What the makers do to the scores of pairs of texts.
+        pub scores: ScoreActivation,
+    }
+
+    /// The layer before the last of a classification head.
+    pub struct ClassifierDense<W> {
+        /// `[hidden, hidden]`.
+        pub linear: W::Matrix = matrix,
+        /// Of its output.
+        pub activation: DenseActivation,
+        /// Of that, `[hidden]`.
+        pub norm: Option<W::Norm> = optional norm,
+    }
 }
 
 /// What is done to the scores of pairs of texts (sentence-transformers' `activation_fn`). Complete.
@@ -41,37 +52,6 @@ pub enum ScoreActivation {
         /// The file that says it.
         source: String,
     },
-}
-
-/// The layer before the last of a classification head.
-#[derive(Clone, Debug)]
-pub struct ClassifierDense<W: WeightTypes = Stored> {
-    /// `[hidden, hidden]`.
-    pub linear: W::Matrix,
-    /// Of its output.
-    pub activation: DenseActivation,
-    /// Of that, `[hidden]`.
-    pub norm: Option<W::Norm>,
-}
-
-impl<W: WeightTypes> ClassifierWeights<W> {
-    /// The same with what `map` makes of its weights.
-    pub(super) fn try_map<'w, M: MapWeights<'w, W>>(
-        &'w self,
-        map: &mut M,
-    ) -> Result<ClassifierWeights<M::To>, M::Error> {
-        Ok(ClassifierWeights {
-            pooling: self.pooling,
-            dense: optional(&self.dense, |dense| {
-                let linear = map.matrix(&dense.linear)?;
-                let norm = optional(&dense.norm, |norm| map.norm(norm))?;
-                Ok(ClassifierDense { linear, activation: dense.activation, norm })
-            })?,
-            output: map.matrix(&self.output)?,
-            labels: Arc::clone(&self.labels),
-            scores: self.scores.clone(),
-        })
-    }
 }
 
 impl Reader<'_> {
@@ -174,7 +154,6 @@ impl Tensors<'_> {
         Ok(missing.map(|(name, _)| format!("the file has cls.output.weight without the layer before it, {name}")))
     }
 
-    /// The classification head that scores `labels`, where there are any.
     pub(super) fn classifier(&mut self, labels: Vec<String>) -> Result<Option<ClassifierWeights>> {
         let Some(table) = self.family.head.classifier.filter(|_| !labels.is_empty()) else { return Ok(None) };
         let dense = match table.dense {

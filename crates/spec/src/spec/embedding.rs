@@ -2,35 +2,35 @@
 
 use super::reader::Reader;
 use super::tensors::Tensors;
-use super::weights::{List, optional};
-use super::{LinearWeights, MapWeights, Pooling, Stored, Weight, WeightTypes};
+use super::weights::{mapped, weights};
+use super::{LinearWeights, MapWeights, Pooling, Stored, WeightTypes};
 use crate::error::{Error, Result};
 use crate::family::Role;
 use crate::header::config::sentence_transformers::{Module, SentenceFiles};
 use crate::header::config::{ConfigFiles, JsonFile};
 use crate::header::gguf::GgufMetadata;
-use crate::header::{Fields, Header, Metadata, TensorInfo};
+use crate::header::{Fields, Header, Metadata};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// What is added to the rows of the embedding, and the norm of the sum.
-#[derive(Clone, Debug)]
-pub struct InputWeights<W: WeightTypes = Stored> {
-    /// A row for each position.
-    pub positions: Option<PositionWeights<W>>,
-    /// A row for each kind of tokens, `[kinds, hidden]`: the first, but for the second text of a pair.
-    pub token_types: Option<W::Matrix>,
-    /// `[hidden]`.
-    pub norm: W::Norm,
-}
+weights! {
+    /// What is added to the rows of the embedding, and the norm of the sum.
+    pub struct InputWeights<W> {
+        /// A row for each position.
+        pub positions: Option<PositionWeights<W>> = optional part,
+        /// A row for each kind of tokens, `[kinds, hidden]`: the first, but for the second text of a pair.
+        pub token_types: Option<W::Matrix> = optional matrix,
+        /// `[hidden]`.
+        pub norm: W::Norm = norm,
+    }
 
-/// Positions that are rows of a matrix.
-#[derive(Clone, Debug)]
-pub struct PositionWeights<W: WeightTypes = Stored> {
-    /// `[first + context, hidden]`.
-    pub rows: W::Matrix,
-    /// The row of a text's first token.
-    pub first: usize,
+    /// Positions that are rows of a matrix.
+    pub struct PositionWeights<W> {
+        /// `[first + context, hidden]`.
+        pub rows: W::Matrix = matrix,
+        /// The row of a text's first token.
+        pub first: usize,
+    }
 }
 
 /// What the files say of vectors of texts. Complete.
@@ -73,26 +73,6 @@ pub struct EmbeddingSpec {
     pub include_prompt: bool,
     /// Where the pooling is said: `1_Pooling/config.json`, `bert.pooling_type`.
     pub source: String,
-}
-
-impl<W: WeightTypes> InputWeights<W> {
-    /// The same with what `map` makes of its weights.
-    pub(super) fn try_map<'w, M: MapWeights<'w, W>>(&'w self, map: &mut M) -> Result<InputWeights<M::To>, M::Error> {
-        Ok(InputWeights {
-            positions: optional(&self.positions, |positions| {
-                Ok(PositionWeights { rows: map.matrix(&positions.rows)?, first: positions.first })
-            })?,
-            token_types: optional(&self.token_types, |types| map.matrix(types))?,
-            norm: map.norm(&self.norm)?,
-        })
-    }
-}
-
-impl InputWeights {
-    /// Every tensor once.
-    pub fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
-        List::of(|list| self.try_map(list)).into_iter().flat_map(Weight::tensors)
-    }
 }
 
 impl Tensors<'_> {

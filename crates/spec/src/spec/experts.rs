@@ -16,7 +16,6 @@ const MAX_EXPERTS: usize = 4096;
 const MAX_EXPERTS_IN_ALL: usize = 1 << 16;
 
 impl Reader<'_> {
-    /// The sizes of the family's experts.
     pub(super) fn expert_sizes(&self, dense: usize, layers: usize) -> Result<Option<ExpertSizes>> {
         let Some(table) = &self.family.experts else { return Ok(None) };
         let said = match table.flag {
@@ -31,21 +30,15 @@ impl Reader<'_> {
         if !said {
             return Ok(None);
         }
-        let mut count = None;
-        for key in table.count {
-            match (&count, self.size(*key)?) {
-                (Some((first, known)), Some(other)) if *known != other => {
-                    let key = self.key(*key);
-                    return Err(self.contradiction(format!("{first} is {known}"), format!("{key} is {other}")));
-                }
-                (None, Some(found)) => count = Some((self.key(*key), found)),
-                _ => {}
-            }
-        }
-        let Some((key, count)) = count else {
+        let stored = table.count.iter().map(|key| Ok(self.size(*key)?.map(|count| (self.key(*key), count))));
+        let mut stored = stored.collect::<Result<Vec<_>>>()?.into_iter().flatten();
+        let Some((key, count)) = stored.next() else {
             let key = table.count.first().map(|key| self.key(*key)).unwrap_or_default();
             return Err(missing(self.fields(), &key, "the number of experts is never guessed from tensor shapes"));
         };
+        if let Some((other, found)) = stored.find(|(_, found)| *found != count) {
+            return Err(self.contradiction(format!("{key} is {count}"), format!("{other} is {found}")));
+        }
         if count > MAX_EXPERTS {
             return Err(self.value(&key, count, format!("a number between 1 and {MAX_EXPERTS}")));
         }
@@ -74,7 +67,6 @@ impl Reader<'_> {
         }))
     }
 
-    /// How the family routes.
     pub(super) fn routing(
         &self,
         table: &ExpertTable,
@@ -168,7 +160,6 @@ impl Reader<'_> {
 }
 
 impl Tensors<'_> {
-    /// The experts of a layer.
     pub(super) fn experts(&mut self, layer: usize, routing: Routing) -> Result<ExpertsWeights> {
         let at = Some(layer);
         if let Some(scheme) = self.scheme {
@@ -209,7 +200,8 @@ impl Tensors<'_> {
             true => Ok(ExpertGates::InTurns),
             false => tensors.expert_matrices(Role::ExpertGate, layer).map(ExpertGates::Apart),
         };
-        let activation = self.options.activation.try_map(|()| gate(self))?;
+        let activation = self.options.activation;
+        let activation = activation.try_map(|()| gate(self))?;
         let (up, down) = match interleaved {
             true => {
                 (self.expert_parameter(Role::ExpertUp, layer, 2)?, self.expert_parameter(Role::ExpertDown, layer, 1)?)
@@ -219,7 +211,6 @@ impl Tensors<'_> {
         Ok(ExpertsWeights { router, router_norm, routing, choice_bias, expert_scales, up, activation, down, shared })
     }
 
-    /// A dense layer beside experts.
     pub(super) fn beside(&mut self, layer: Option<usize>) -> Result<BesideWeights> {
         Ok(BesideWeights {
             norm: self.norm(Role::MlpNorm, layer)?,

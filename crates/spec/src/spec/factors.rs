@@ -1,11 +1,10 @@
-//! Metadata -> factors and caps: what activations are multiplied by beside the weights.
+//! Metadata -> factors and caps: what activations are multiplied by in addition to the weights.
 
 use super::reader::Reader;
 use super::{Activation, Multipliers, Sizes};
 use crate::error::Result;
 use crate::family::{Factor, FactorOf};
 
-/// The factors and caps of a model.
 pub(super) struct Factors {
     pub(super) multipliers: Multipliers,
     pub(super) score_scale: f32,

@@ -25,14 +25,14 @@ pub fn inspect(header: &Header, families: &[&'static Family]) -> Result<ModelSpe
     inspect_as(header, families, Wanted::default())
 }
 
-/// What of a model is wanted beside the model.
+/// What is wanted in addition to the model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// The head that predicts a further token.
     pub predictor: bool,
 }
 
-/// As [`inspect`], with what is `wanted` beside the model.
+/// As [`inspect`], with what is `wanted` in addition.
 ///
 /// # Errors
 /// As [`inspect`]; `Architecture` for what is wanted of a model that does not bring it.
@@ -185,7 +185,6 @@ fn note_scheme(scheme: &Scheme, plain: &[String], reader: &Reader<'_>) {
     }
 }
 
-/// The first variant whose evidence holds.
 fn variant(spec: &ModelSpec, family: &Family, header: &Header, model_type: Option<&str>) -> Result<&'static str> {
     let name = match &header.metadata {
         Metadata::Gguf(metadata) => {

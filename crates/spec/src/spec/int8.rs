@@ -8,7 +8,7 @@ use crate::header::TensorInfo;
 use crate::quantization::{ActivationScales, Answer, Group, Scheme, WeightScales};
 use model_factory_dtypes::{DType, I8_MAX_INPUTS};
 
-/// Tensors that only other schemes have beside an I8 weight, and what they would mean.
+/// Tensors that only other schemes have with an I8 weight, and what they would mean.
 const FOREIGN: &[(&str, &str)] = &[
     ("weight_zero_point", "weights with zero points"),
     ("weight_g_idx", "inputs grouped out of order"),
@@ -60,7 +60,7 @@ impl Tensors<'_> {
         Ok(Some(Int8 { scale, group: size, activations }))
     }
 
-    /// Takes note of a matrix of floats that the config would have quantised; no scale may be beside it.
+    /// Takes note of a matrix of floats that the config would have quantised; no scale may be stored with it.
     fn plain(&mut self, scheme: &Scheme, answer: Answer<'_>, rows: &Rows) -> Result<()> {
         let scale = format!("{}.weight_scale", rows.module);
         if self.stores(&scale) {

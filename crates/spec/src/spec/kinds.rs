@@ -13,9 +13,7 @@ const LAYER_CONFIG: &str = "per_layer_config";
 
 /// Some of the layers.
 pub(super) enum Which {
-    /// None of them.
     None,
-    /// All of them.
     All,
     /// All but every so many, and but this one.
     AllBut(usize, Option<usize>),
@@ -42,7 +40,6 @@ impl Which {
         }
     }
 
-    /// Whether any of `layers` is among them.
     pub(super) fn any(&self, layers: usize) -> bool {
         (0..layers).any(|layer| self.has(layer))
     }
@@ -50,7 +47,6 @@ impl Which {
 
 /// What a table's keys say of kinds of layers.
 pub(super) struct Kinds {
-    /// Heads of layers with a window.
     windowed: HeadSizes,
     /// Heads of the others.
     full: HeadSizes,
@@ -70,17 +66,14 @@ struct HeadSizes {
     head_dim: usize,
 }
 
-/// The widths of feed-forward layers.
 enum Widths {
     Same,
-    /// Of each layer.
     Listed(Vec<usize>),
     /// Twice as wide where keys and values are another layer's.
     Doubled,
 }
 
 impl Kinds {
-    /// The sizes of a layer, of a model that has `sizes`.
     pub(super) fn sizes(&self, sizes: &Sizes, layer: usize, windowed: bool) -> Sizes {
         let HeadSizes { kv_heads, head_dim } = if windowed { self.windowed } else { self.full };
         let feed_forward = match &self.widths {
@@ -114,7 +107,6 @@ impl Kinds {
 }
 
 impl Reader<'_> {
-    /// What the family's keys say of kinds of layers.
     pub(super) fn kinds(&self, sizes: &Sizes, with_window: &Which) -> Result<Kinds> {
         let (block, keys) = (&self.family.block, &self.family.files.keys);
         let base = HeadSizes { kv_heads: sizes.kv_heads, head_dim: sizes.head_dim };
@@ -142,7 +134,6 @@ impl Reader<'_> {
         Ok(kinds)
     }
 
-    /// Heads of layers with a window and without, of a GGUF file.
     fn gguf_heads(&self, sizes: &Sizes, with_window: &Which) -> Result<(HeadSizes, HeadSizes)> {
         const WINDOW_DIM: Key = Key::gguf(".attention.key_length_swa");
         let absent = || missing(self.fields(), &self.key(WINDOW_DIM), "heads differ in this family");

@@ -17,7 +17,6 @@ pub(super) struct Layers {
     window_rope: usize,
     /// Layers that have a state in place of keys and values.
     pub(super) with_state: Which,
-    /// What differs between kinds of layers.
     pub(super) kinds: Kinds,
 }
 
@@ -32,12 +31,10 @@ impl Layers {
         self.window = self.window.filter(|window| *window < context);
     }
 
-    /// Which rotary embedding `layer` has.
     pub(super) fn rope(&self, layer: usize) -> Option<usize> {
         self.rotated.has(layer).then_some(if self.with_window.has(layer) { self.window_rope } else { 0 })
     }
 
-    /// Whether any layer rotates queries and keys.
     pub(super) fn rotate(&self) -> bool {
         !matches!(self.rotated, Which::None)
     }
@@ -47,7 +44,6 @@ impl Layers {
         !matches!(self.with_window, Which::None)
     }
 
-    /// The sizes of `layer`, of a model that has `sizes`.
     pub(super) fn sizes(&self, sizes: &Sizes, layer: usize) -> Sizes {
         self.kinds.sizes(sizes, layer, self.with_window.has(layer))
     }
@@ -126,7 +122,6 @@ impl Reader<'_> {
         }
     }
 
-    /// Which layers have the window.
     fn pattern(&self, pattern: &WindowPattern, sizes: &Sizes) -> Result<Which> {
         // The last layer has none, whatever `config.json` says.
         let full = (pattern.last_is_full && !self.is_gguf()).then(|| sizes.layers - 1);
@@ -181,7 +176,6 @@ impl Reader<'_> {
         Ok(Which::From(usize::try_from(first).unwrap_or(usize::MAX)))
     }
 
-    /// Which layers rotate queries and keys.
     fn rotated(&self, unrotated: &Unrotated, sizes: &Sizes) -> Result<Which> {
         let flag = |entry: &Value| entry.as_u64().filter(|flag| *flag < 2).map(|flag| flag == 1);
         if let Some(mut listed) = self.listed(unrotated.list, "0 or 1", flag)? {

@@ -375,7 +375,7 @@ impl<'a> Reader<'a> {
         let key = self.gguf_key(key);
         match self.gguf().map_or(Ok(None), |metadata| metadata.unsigned(&key))? {
             Some(length) if length != head_dim as u64 => {
-                let feature = format!("values of {length} elements a head beside keys of {head_dim}");
+                let feature = format!("values of {length} elements a head with keys of {head_dim}");
                 Err(self.feature(&feature, &key, "keys and values of one length"))
             }
             _ => Ok(()),
@@ -448,7 +448,7 @@ impl<'a> Reader<'a> {
             (None, true) if self.is_gguf() => {
                 return Err(missing(fields, &causal, "whether tokens attend to later ones is not known"));
             }
-            (Some(true), true) => return Err(self.feature("attention to earlier positions alone", &causal, "false")),
+            (Some(true), true) => return Err(self.feature("attention only to earlier positions", &causal, "false")),
             (Some(false), false) => return Err(self.feature("attention to later positions", &causal, "true")),
             _ => {}
         }
@@ -563,7 +563,7 @@ enum Differing {
     Most,
 }
 
-/// What a GGUF file says that it is, wherever the key stands; the probe has looked at the first keys alone.
+/// What a GGUF file says that it is, wherever the key stands; the probe has looked only at the first keys.
 fn refuse_other_types(metadata: &GgufMetadata) -> Result<()> {
     const KEY: &str = "general.type";
     match metadata.text(KEY)? {

@@ -9,7 +9,6 @@ use super::{Rope, RopeScaling};
 use crate::error::Result;
 use crate::family::{RopeTable, WindowRope};
 
-/// What the rotary embedding is resolved from.
 struct Resolver<'a> {
     reader: &'a Reader<'a>,
     table: &'static RopeTable,

@@ -75,7 +75,6 @@ const GGUF_NOT_APPLIED: [(&str, f64); 3] = [
 ];
 
 impl Sampling {
-    /// Reads what the model ships.
     pub(super) fn read(reader: &Reader<'_>) -> Result<Sampling> {
         let mut notes = Vec::new();
         let sampling = match &reader.header.metadata {
@@ -156,7 +155,6 @@ fn config(file: &JsonFile, assumptions: &mut Vec<String>) -> Result<Sampling> {
     Ok(found)
 }
 
-/// The settings, by the keys of a GGUF file or of `generation_config.json`.
 fn settings(fields: &dyn Fields, gguf: bool) -> Result<Sampling> {
     let name = |key: Key| if gguf { key.gguf } else { key.config };
     let number = |key: Key, range: RangeInclusive<f64>, expected| match fields.number(name(key))? {

@@ -79,7 +79,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The least and the longest step of Mamba-2, of which `config.json` alone says something.
+    /// The least and the longest step of Mamba-2, of which only `config.json` says something.
     fn step_limit(&self, key: &str) -> Result<[f64; 2]> {
         const NONE: [f64; 2] = [0.0, f64::INFINITY];
         let Some(stored) = self.config().and_then(|config| config.object().get(key)) else { return Ok(NONE) };
@@ -98,7 +98,6 @@ impl Reader<'_> {
         }
     }
 
-    /// Which layers have a state.
     pub(super) fn state_layers(&self, sizes: &Sizes) -> Result<Which> {
         let Some(StateTable { layers: rule, layer_types, attention, .. }) = self.family.block.states else {
             return Ok(Which::None);
@@ -206,13 +205,11 @@ impl Reader<'_> {
 }
 
 impl Tensors<'_> {
-    /// The sizes of layers with a state, in a model that has some.
     fn states(&self) -> Result<StateSizes> {
         let key = self.family.block.states.map(|states| self.reader.key(states.kernel)).unwrap_or_default();
         self.sizes.states.ok_or_else(|| missing(self.reader.fields(), &key, "a layer has a state"))
     }
 
-    /// The mixer of a layer with a state.
     pub(super) fn state_mixer(&mut self, mixer: StateMixer, layer: Option<usize>) -> Result<Mixer> {
         match mixer {
             StateMixer::DeltaNet(DeltaNetKeys { gguf_sharing, .. }) => {

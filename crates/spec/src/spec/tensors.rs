@@ -15,6 +15,9 @@ use model_factory_dtypes::DType;
 use std::collections::BTreeSet;
 use std::path::Path;
 
+/// What the names of tables begin with, and what those of a safetensors file have in its place.
+type Front = (&'static str, &'static str);
+
 /// Looks up the tensors of one model and remembers which were used.
 pub(super) struct Tensors<'a> {
     pub(super) reader: &'a Reader<'a>,
@@ -22,7 +25,7 @@ pub(super) struct Tensors<'a> {
     pub(super) header: &'a Header,
     pub(super) sizes: Sizes,
     pub(super) options: Options,
-    place: Place,
+    front: Front,
     /// Whether it looks for the tensors of the prediction head.
     pub(super) predicts: bool,
     pub(super) used: BTreeSet<String>,
@@ -40,41 +43,11 @@ pub(super) struct Options {
     pub(super) score_scale: f32,
     pub(super) score_cap: Option<f32>,
     pub(super) activation: Activation,
-    /// What differs from layer to layer.
     pub(super) layers: Layers,
-}
-
-/// Where the names of a language model's tensors stand in the names of safetensors files.
-#[derive(Clone, Copy)]
-enum Place {
-    /// As the tables have them.
-    Whole,
-    /// After `language_model.`, as transformers 4 wrote models that also see.
-    Before,
-    /// After `model.language_model.`, but for the head: transformers 5.
-    Behind,
-    /// Without this part in front, which names the model within one with a head: `AutoModel` of transformers.
-    Bare(&'static str),
-}
-
-impl Place {
-    fn find(header: &Header, family: &'static Family) -> Place {
-        let any = |prefix: &str| header.tensors.keys().any(|name| name.starts_with(prefix));
-        let bare = family.name_of(Role::Embedding).and_then(|names| names.config.split_once('.'));
-        if any("language_model.model.") {
-            Place::Before
-        } else if any("model.language_model.") {
-            Place::Behind
-        } else {
-            let is_bare = |(prefix, bare): &(&str, &str)| !any(&format!("{prefix}.")) && any(&format!("{bare}."));
-            bare.filter(is_bare).map_or(Place::Whole, |(prefix, _)| Place::Bare(prefix))
-        }
-    }
 }
 
 /// The rows of a matrix or a bias, in a tensor of their own or in a fused one.
 pub(super) struct Rows {
-    /// The rows.
     pub(super) tensor: TensorInfo,
     /// The stored tensor's name without `.weight` or `.bias`.
     pub(super) module: String,
@@ -105,7 +78,7 @@ impl<'a> Tensors<'a> {
             header,
             sizes,
             options,
-            place: Place::find(header, family),
+            front: front(header, family),
             predicts: false,
             used: BTreeSet::new(),
             scheme: recognised.scheme.as_ref(),
@@ -114,7 +87,6 @@ impl<'a> Tensors<'a> {
         }
     }
 
-    /// The sizes of the model, or of a layer of it.
     pub(super) fn sizes(&self, layer: Option<usize>) -> Sizes {
         layer.map_or(self.sizes, |layer| self.options.layers.sizes(&self.sizes, layer))
     }
@@ -157,7 +129,6 @@ impl<'a> Tensors<'a> {
         Ok(LayerWeights { mixer, feed_forward, layer_embedding, scale: self.scale(layer)?, parallel })
     }
 
-    /// Where the keys and values of `layer` come from.
     fn keys_values(&mut self, layer: usize) -> Result<KeysValues> {
         if let Some(source) = self.options.layers.source(layer) {
             return Ok(KeysValues::OfLayer(source));
@@ -201,7 +172,8 @@ impl<'a> Tensors<'a> {
 
     /// A feed-forward layer whose gate, up and down projections have these roles.
     pub(super) fn dense(&mut self, [gate, up, down]: [Role; 3], layer: Option<usize>) -> Result<DenseWeights> {
-        let activation = self.options.activation.try_map(|()| self.matrix(gate, layer))?;
+        let activation = self.options.activation;
+        let activation = activation.try_map(|()| self.matrix(gate, layer))?;
         Ok(DenseWeights { activation, up: self.matrix(up, layer)?, down: self.matrix(down, layer)? })
     }
 
@@ -275,17 +247,14 @@ impl<'a> Tensors<'a> {
         self.vector(Role::Sinks, at, &name)
     }
 
-    /// Whether the family's tables name a tensor of `role`.
     pub(super) fn names(&self, role: Role) -> bool {
         self.family.name_of(role).is_some()
     }
 
-    /// Whether the files have the tensor `name`.
     pub(super) fn stores(&self, name: &str) -> bool {
         self.header.tensors.contains_key(name)
     }
 
-    /// The vector of `role`, stored as `name`.
     pub(super) fn vector(&mut self, role: Role, layer: Option<usize>, name: &str) -> Result<TensorInfo> {
         let (width, ..) = self.shape(role, layer);
         self.floats(role, layer, name, &[width])
@@ -303,20 +272,13 @@ impl<'a> Tensors<'a> {
         self.used.insert(name.to_owned());
     }
 
-    /// The name in this format. A language model within another has `language_model` in front, or after `model`.
+    /// The name in this format.
     pub(super) fn pattern(&self, gguf: &str, config: &str) -> String {
-        if self.reader.is_gguf() {
-            return gguf.to_owned();
-        }
-        match self.place {
-            _ if self.predicts => within_model(config, "mtp."),
-            Place::Whole => config.to_owned(),
-            Place::Bare(prefix) => {
-                let bare = config.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('.'));
-                bare.unwrap_or(config).to_owned()
-            }
-            Place::Before => format!("language_model.{config}"),
-            Place::Behind => within_model(config, "model.language_model."),
+        let (table, file) = if self.predicts { ("model.", "mtp.") } else { self.front };
+        match config.strip_prefix(table) {
+            _ if self.reader.is_gguf() => gguf.to_owned(),
+            Some(rest) => format!("{file}{rest}"),
+            None => config.to_owned(),
         }
     }
 
@@ -330,7 +292,6 @@ impl<'a> Tensors<'a> {
         format!("{}.weight", self.stem(role, layer))
     }
 
-    /// The tensor `name` if it has `expected` shape.
     pub(super) fn checked(&mut self, name: &str, expected: &[u64], because: &str) -> Result<TensorInfo> {
         let file = self.reader.fields().file();
         let Some(tensor) = self.header.tensors.get(name) else {
@@ -437,9 +398,23 @@ fn holds_no_weights(dtype: DType) -> bool {
     matches!(dtype, Bool | C64 | I16 | I32 | I64 | U16 | U32 | U64)
 }
 
-/// `name` with another front than `model.`, where that is its front.
-fn within_model(name: &str, front: &str) -> String {
-    name.strip_prefix("model.").map_or(name.to_owned(), |rest| format!("{front}{rest}"))
+/// How the names of a language model's tensors begin, as far as the file has them in another place than the tables.
+fn front(header: &Header, family: &'static Family) -> Front {
+    let any = |prefix: &str| header.tensors.keys().any(|name| name.starts_with(prefix));
+    let embedding = family.name_of(Role::Embedding).map_or("", |names| names.config);
+    let (model, embedding) = embedding.split_at(embedding.find('.').map_or(0, |dot| dot + 1));
+    if any("language_model.model.") {
+        // transformers 4 wrote models that also see like this.
+        ("", "language_model.")
+    } else if any("model.language_model.") {
+        // transformers 5; the head stands outside.
+        ("model.", "model.language_model.")
+    } else if !model.is_empty() && !any(model) && any(&format!("{embedding}.")) {
+        // `AutoModel` of transformers leaves out the name of the model within one with a head.
+        (model, "")
+    } else {
+        ("", "")
+    }
 }
 
 /// The part of `whole` with this `shape`, from row `before` on of `total` rows.
