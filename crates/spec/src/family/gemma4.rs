@@ -82,14 +82,15 @@ pub(super) const FAMILY: Family = Family {
             kv_heads: "num_global_key_value_heads",
             keys_are_values: "attention_k_eq_v",
         }),
-        shared_layers: Some(SharedLayers {
-            count: Key { gguf: ".attention.shared_kv_layers", config: "num_kv_shared_layers" },
-            double_wide: "use_double_wide_mlp",
-        }),
-        layer_embedding: Some(LayerEmbedding {
-            width: Key { gguf: ".embedding_length_per_layer_input", config: "hidden_size_per_layer_input" },
-            default_width: (256, CONFIG),
-        }),
+        shared_layers: Some((
+            Key { gguf: ".attention.shared_kv_layers", config: "num_kv_shared_layers" },
+            "use_double_wide_mlp",
+        )),
+        layer_embedding: Some((
+            Key { gguf: ".embedding_length_per_layer_input", config: "hidden_size_per_layer_input" },
+            256,
+            CONFIG,
+        )),
         ..BLOCK
     },
     experts: Some(ExpertTable {

@@ -18,7 +18,7 @@ pub(super) const FAMILY: Family = Family {
     gguf_architectures: &["lfm2moe"],
     model_types: &[("lfm2_moe", &["Lfm2MoeForCausalLM"])],
     files: FileTable { adjusted_width: None, refused: &[], ..lfm2::FAMILY.files },
-    tensors: &[lfm2::TENSORS, EXPERTS],
+    tensors: &[EMBEDDING_TO_VALUES, lfm2::TENSORS, EXPERTS],
     biases: &[lfm2::CONV_BIAS, (&[Role::ChoiceBias], Bias::UnlessFlag("use_expert_bias"))],
     block: BlockTable {
         factors: &[Factor::new(

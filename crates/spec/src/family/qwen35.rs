@@ -32,8 +32,7 @@ const DELTA_NET_KEYS: DeltaNetKeys = DeltaNetKeys {
     key_heads: Key { gguf: ".ssm.group_count", config: "linear_num_key_heads" },
     value_heads: Key { gguf: ".ssm.time_step_rank", config: "linear_num_value_heads" },
     key_dim: Key { gguf: ".ssm.state_size", config: "linear_key_head_dim" },
-    value_dim: "linear_value_head_dim",
-    values: ".ssm.inner_size",
+    values: Key { gguf: ".ssm.inner_size", config: "linear_value_head_dim" },
     // The converter has moved them.
     gguf_sharing: KeySharing::Strided,
 };

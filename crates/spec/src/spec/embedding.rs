@@ -81,20 +81,17 @@ impl Tensors<'_> {
         if !self.names(Role::EmbeddingNorm) {
             return Ok(None);
         }
-        let stored = !self.reader.is_gguf() || self.stores(&self.weight_name(Role::TokenTypes, None));
-        let has_types = self.names(Role::TokenTypes) && stored;
-        let positions = match self.names(Role::Positions) {
-            true => {
-                let rows = LinearWeights::new(self.matrix(Role::Positions, None)?.weight);
-                Some(PositionWeights { rows, first: self.sizes.first_position })
-            }
-            false => None,
-        };
-        let token_types = match has_types {
-            true => Some(LinearWeights::new(self.row_or_matrix(Role::TokenTypes, None)?.weight)),
-            false => None,
-        };
-        Ok(Some(Box::new(InputWeights { positions, token_types, norm: self.norm(Role::EmbeddingNorm, None)? })))
+        let stores_types = !self.reader.is_gguf() || self.stores(&self.weight_name(Role::TokenTypes, None));
+        let has_types = self.names(Role::TokenTypes) && stores_types;
+        let positions = self.names(Role::Positions).then(|| self.matrix(Role::Positions, None)).transpose()?;
+        let token_types = has_types.then(|| self.row_or_matrix(Role::TokenTypes, None)).transpose()?;
+        let rows = |linear: LinearWeights| LinearWeights::new(linear.weight);
+        let first = self.sizes.first_position;
+        Ok(Some(Box::new(InputWeights {
+            positions: positions.map(|positions| PositionWeights { rows: rows(positions), first }),
+            token_types: token_types.map(rows),
+            norm: self.norm(Role::EmbeddingNorm, None)?,
+        })))
     }
 }
 
@@ -149,16 +146,17 @@ impl TextLimit {
         let of_tokenizer = files.tokenizer_config.as_ref().filter(|_| classifies || sentences.is_some());
         for (file, key) in [(of_model, "max_seq_length"), (of_tokenizer, "model_max_length")] {
             // Transformers writes 1e30 where there is none.
-            let Some(tokens) = file.map(|file| file.number(key)).transpose()?.flatten() else { continue };
-            match file {
-                _ if tokens >= 1.0 => {}
-                Some(file) if key == "max_seq_length" => {
+            let Some((file, tokens)) = file.and_then(|file| Some((file, file.number(key).transpose()?))) else {
+                continue;
+            };
+            match tokens? {
+                tokens if tokens >= 1.0 => return Ok(Some(TextLimit { tokens: tokens as usize, key })),
+                tokens if key == "max_seq_length" => {
                     return Err(Error::key_value(file.file(), key, tokens.to_string(), "a positive number"));
                 }
                 // A tokenizer's 0 or -1 is none.
-                _ => continue,
+                _ => {}
             }
-            return Ok(Some(TextLimit { tokens: tokens as usize, key }));
         }
         Ok(None)
     }
@@ -206,23 +204,21 @@ fn of_folder(files: &ConfigFiles) -> Result<Embeds> {
         ["cls"] => Pooling::Cls,
         modes => return unsupported(format!("the pooling {}", modes.join(" and ")), source),
     };
-    let (mut prompts, mut default_prompt) = (BTreeMap::new(), None);
-    if let Some(config) = config {
-        if let Some(named) = config.section("prompts")? {
-            for name in named.object().keys() {
-                prompts.insert(name.clone(), named.text(name)?.unwrap_or_default().to_owned());
-            }
-        }
-        default_prompt = config.text("default_prompt_name")?.map(str::to_owned);
-        if let Some(name) = default_prompt.as_ref().filter(|name| !prompts.contains_key(*name)) {
-            let expected = "the name of one of its prompts";
-            return Err(Error::key_value(config.file(), "default_prompt_name", format!("{name:?}"), expected));
-        }
+    let mut prompts = BTreeMap::new();
+    let named = config.as_ref().map_or(Ok(None), |config| config.section("prompts"))?;
+    for name in named.iter().flat_map(|named| named.object().keys()) {
+        let prompt = named.as_ref().map_or(Ok(None), |named| named.text(name))?;
+        prompts.insert(name.clone(), prompt.unwrap_or_default().to_owned());
+    }
+    let default_prompt = config.as_ref().map_or(Ok(None), |config| config.text("default_prompt_name"))?;
+    if let (Some(config), Some(name)) = (config, default_prompt.filter(|name| !prompts.contains_key(*name))) {
+        let expected = "the name of one of its prompts";
+        return Err(Error::key_value(config.file(), "default_prompt_name", format!("{name:?}"), expected));
     }
     if let Some(transformer) = transformer {
         // Before a tokenizer that does so itself, as that of BERT's uncased models, it changes nothing.
-        let lowers = files.tokenizer_config.as_ref().map(|config| config.boolean("do_lower_case")).transpose()?;
-        if transformer.boolean("do_lower_case")? == Some(true) && lowers.flatten() != Some(true) {
+        let lowers = files.tokenizer_config.as_ref().map_or(Ok(None), |config| config.boolean("do_lower_case"))?;
+        if transformer.boolean("do_lower_case")? == Some(true) && lowers != Some(true) {
             return unsupported("texts in small letters before they are tokenized".into(), "sentence_bert_config.json");
         }
     }
@@ -230,7 +226,7 @@ fn of_folder(files: &ConfigFiles) -> Result<Embeds> {
         pooling: mode,
         normalize,
         prompts,
-        default_prompt,
+        default_prompt: default_prompt.map(str::to_owned),
         include_prompt: pooling.boolean("include_prompt")?.unwrap_or(true),
         source: source.clone(),
     })))
@@ -246,22 +242,15 @@ fn pooling_mode(pooling: &JsonFile) -> Result<Vec<&str>> {
         ("pooling_mode_weightedmean_tokens", "weightedmean"),
         ("pooling_mode_lasttoken", "lasttoken"),
     ];
-    match pooling.object().get("pooling_mode") {
+    let wrong = |found: &str| Error::key_value(pooling.file(), "pooling_mode", found, "a name or a list of names");
+    match pooling.object().get("pooling_mode").filter(|mode| !mode.is_null()) {
         Some(Value::String(mode)) => Ok(vec![mode]),
-        Some(Value::Array(modes)) => {
-            let wrong = || Error::key_value(pooling.file(), "pooling_mode", "no names", "a name or a list of names");
-            modes.iter().map(|mode| mode.as_str().ok_or_else(wrong)).collect()
-        }
-        Some(other) if !other.is_null() => {
-            Err(Error::key_value(pooling.file(), "pooling_mode", other.to_string(), "a name or a list of names"))
-        }
-        _ => {
-            let mut modes = Vec::new();
-            for (flag, mode) in FLAGS {
-                if pooling.boolean(flag)? == Some(true) {
-                    modes.push(mode);
-                }
-            }
+        Some(Value::Array(modes)) => modes.iter().map(|mode| mode.as_str().ok_or_else(|| wrong("no names"))).collect(),
+        Some(other) => Err(wrong(&other.to_string())),
+        None => {
+            let set = |(flag, mode): (&str, &'static str)| Ok((pooling.boolean(flag)? == Some(true)).then_some(mode));
+            let modes = FLAGS.map(set).into_iter().collect::<Result<Vec<_>>>()?;
+            let modes: Vec<_> = modes.into_iter().flatten().collect();
             let needed_for = "without it nothing says which of the tokens' vectors make that of the text";
             if modes.is_empty() {
                 Err(Error::key_missing(pooling.file(), "pooling_mode", needed_for))

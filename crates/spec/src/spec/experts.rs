@@ -132,7 +132,7 @@ impl Reader<'_> {
     pub(super) fn layers_with_experts(&self, layers: usize) -> Result<impl Fn(usize) -> bool + use<>> {
         let experts = self.family.experts;
         let (mut step, mut first, mut dense) = (experts.map(|_| 1), 0, Vec::new());
-        match (experts.and_then(|table| table.dense_layers), self.config()) {
+        match (experts.and_then(|table| table.dense_layers), self.config) {
             (Some(DenseLayers::Listed { step: key, list }), Some(_)) => {
                 step = self.interval(key)?.map(|every| every as u64).or(step);
                 dense = self.listed_layers(list, layers)?.unwrap_or_default();
@@ -177,10 +177,10 @@ impl Tensors<'_> {
                 None
             }
             Some(_) => Some(SharedExpert {
-                router: match self.names(Role::SharedRouter) {
-                    true => Some(self.row_or_matrix(Role::SharedRouter, at)?),
-                    false => None,
-                },
+                router: self
+                    .names(Role::SharedRouter)
+                    .then(|| self.row_or_matrix(Role::SharedRouter, at))
+                    .transpose()?,
                 dense: self.dense([Role::SharedGate, Role::SharedUp, Role::SharedDown], at)?,
             }),
         };
@@ -200,7 +200,7 @@ impl Tensors<'_> {
             true => Ok(ExpertGates::InTurns),
             false => tensors.expert_matrices(Role::ExpertGate, layer).map(ExpertGates::Apart),
         };
-        let activation = self.options.activation;
+        let activation = self.options.factors.activation;
         let activation = activation.try_map(|()| gate(self))?;
         let (up, down) = match interleaved {
             true => {

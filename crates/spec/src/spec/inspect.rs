@@ -1,6 +1,5 @@
 //! Header -> ModelSpec: chooses the family, reads the sizes, resolves the tensors, names the variant.
 
-use super::factors::Factors;
 use super::reader::Reader;
 use super::rope;
 use super::tensors::{Options, Tensors};
@@ -63,16 +62,17 @@ pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted)
     }
     let context = reader.context_with(&ropes, sizes.context);
     layers.bound_window(context);
-    let Factors { multipliers, score_scale, score_cap, activation, experts: scale } = reader.factors(&whole)?;
+    let factors = reader.factors(&whole)?;
+    let multipliers = factors.multipliers;
     // What `AutoModel` of transformers saves has no head.
     let has_head = !family.head.encoder && !reader.is_base_model()?;
     let tied = has_head && reader.tied()?;
     let routing = match (&family.experts, &sizes.experts) {
-        (Some(table), Some(experts)) => Some(reader.routing(table, experts, sizes.hidden, scale)?),
+        (Some(table), Some(experts)) => Some(reader.routing(table, experts, sizes.hidden, factors.experts)?),
         _ => None,
     };
     let with_experts = reader.layers_with_experts(sizes.layers)?;
-    let options = Options { norm_eps: reader.norm_eps()?, score_scale, score_cap, activation, layers };
+    let options = Options { norm_eps: reader.norm_eps()?, factors, layers };
 
     let mut tensors = Tensors::new(&reader, sizes, options, &recognised);
     let embedding = tensors.matrix(Role::Embedding, None)?;

@@ -4,7 +4,7 @@
 use super::Sizes;
 use super::reader::{Reader, missing};
 use crate::error::Result;
-use crate::family::{FullAttention, Key, SharedLayers};
+use crate::family::{FullAttention, Key};
 use crate::header::Fields;
 use crate::header::config::Section;
 
@@ -45,18 +45,20 @@ impl Which {
     }
 }
 
-/// What a table's keys say of kinds of layers.
+/// What differs between layers with a window and those without, and between the last layers and the others.
 pub(super) struct Kinds {
+    pub(super) with_window: Which,
+    /// Heads of layers with a window.
     windowed: HeadSizes,
     /// Heads of the others.
     full: HeadSizes,
     widths: Widths,
     /// The first layer that uses keys and values of another.
     first_shared: usize,
-    /// The last layer before it, with a window and without.
+    /// The last layer before it, without a window and with one.
     sources: [Option<usize>; 2],
     /// Whether layers without a window have no values but their keys; GGUF says it by the tensors.
-    pub(super) keys_are_values: bool,
+    keys_are_values: bool,
 }
 
 /// The heads of keys and values.
@@ -74,20 +76,27 @@ enum Widths {
 }
 
 impl Kinds {
-    pub(super) fn sizes(&self, sizes: &Sizes, layer: usize, windowed: bool) -> Sizes {
-        let HeadSizes { kv_heads, head_dim } = if windowed { self.windowed } else { self.full };
+    /// The sizes of `layer`, of a model that has `sizes`.
+    pub(super) fn sizes(&self, sizes: &Sizes, layer: usize) -> Sizes {
+        let HeadSizes { kv_heads, head_dim } = if self.with_window.has(layer) { self.windowed } else { self.full };
         let feed_forward = match &self.widths {
-            Widths::Same => sizes.feed_forward,
             Widths::Listed(listed) => listed.get(layer).copied().unwrap_or(sizes.feed_forward),
             Widths::Doubled if layer >= self.first_shared => 2 * sizes.feed_forward,
-            Widths::Doubled => sizes.feed_forward,
+            Widths::Doubled | Widths::Same => sizes.feed_forward,
         };
         Sizes { kv_heads, head_dim, feed_forward, ..*sizes }
     }
 
     /// The layer whose keys and values `layer` uses in place of its own.
-    pub(super) fn source(&self, layer: usize, windowed: bool) -> Option<usize> {
-        if layer < self.first_shared { None } else { self.sources[usize::from(windowed)] }
+    pub(super) fn source(&self, layer: usize) -> Option<usize> {
+        let source = self.sources[usize::from(self.with_window.has(layer))];
+        source.filter(|_| layer >= self.first_shared)
+    }
+
+    /// Whether `layer` is one of those whose keys may be their values, and `config.json` says that they are.
+    pub(super) fn keys_are_values(&self, layer: usize) -> (bool, bool) {
+        let full = !self.with_window.has(layer);
+        (full, full && self.keys_are_values)
     }
 
     /// Elements of a head in layers with a window.
@@ -107,16 +116,16 @@ impl Kinds {
 }
 
 impl Reader<'_> {
-    pub(super) fn kinds(&self, sizes: &Sizes, with_window: &Which) -> Result<Kinds> {
+    pub(super) fn kinds(&self, sizes: &Sizes, with_window: Which) -> Result<Kinds> {
         let (block, keys) = (&self.family.block, &self.family.files.keys);
         let base = HeadSizes { kv_heads: sizes.kv_heads, head_dim: sizes.head_dim };
         let (mut windowed, mut full, mut keys_are_values) = (base, base, false);
         if let Some(table) = &block.full_attention {
             if self.is_gguf() {
-                (windowed, full) = self.gguf_heads(sizes, with_window)?;
+                (windowed, full) = self.gguf_heads(sizes, &with_window)?;
             } else {
                 keys_are_values = self.fields().boolean(table.keys_are_values)?.unwrap_or(false);
-                full = self.config_heads(table, keys_are_values, base, sizes.layers, with_window)?;
+                full = self.config_heads(table, keys_are_values, base, sizes.layers, &with_window)?;
             }
         }
         for HeadSizes { kv_heads, .. } in [windowed, full] {
@@ -126,10 +135,10 @@ impl Reader<'_> {
                 return Err(self.contradiction(one, format!("{key} is {kv_heads} in some layers, no divisor of it")));
             }
         }
-        let (first_shared, sources) = (sizes.layers, [None, None]);
-        let mut kinds = Kinds { windowed, full, widths: Widths::Same, first_shared, sources, keys_are_values };
-        if let Some(shared) = &block.shared_layers {
-            self.shared_layers(shared, sizes, with_window, &mut kinds)?;
+        let (first_shared, sources, widths) = (sizes.layers, [None, None], Widths::Same);
+        let mut kinds = Kinds { with_window, windowed, full, widths, first_shared, sources, keys_are_values };
+        if let Some((count, double_wide)) = block.shared_layers {
+            self.shared_layers(&self.key(count), double_wide, sizes.layers, &mut kinds)?;
         }
         Ok(kinds)
     }
@@ -161,7 +170,7 @@ impl Reader<'_> {
         layers: usize,
         with_window: &Which,
     ) -> Result<HeadSizes> {
-        if let Some(by_layer) = self.config().map_or(Ok(None), |config| config.section(LAYER_CONFIG))? {
+        if let Some(by_layer) = self.config.as_ref().map_or(Ok(None), |config| config.section(LAYER_CONFIG))? {
             return self.heads_by_layer(&by_layer, base, layers, with_window);
         }
         let (key, default, why) = table.head_dim;
@@ -215,15 +224,9 @@ impl Reader<'_> {
     }
 
     /// Which layers use the keys and values of others, and how wide feed-forward layers are.
-    fn shared_layers(
-        &self,
-        shared: &SharedLayers,
-        sizes: &Sizes,
-        with_window: &Which,
-        kinds: &mut Kinds,
-    ) -> Result<()> {
-        let (key, layers) = (self.key(shared.count), sizes.layers);
-        if let Some(count) = self.fields().unsigned(&key)?.filter(|count| *count > 0) {
+    fn shared_layers(&self, key: &str, double_wide: &str, layers: usize, kinds: &mut Kinds) -> Result<()> {
+        let with_window = &kinds.with_window;
+        if let Some(count) = self.fields().unsigned(key)?.filter(|count| *count > 0) {
             let of_model = format!("the model has {layers} layers");
             let stored = self.header.tensors.len();
             if layers > stored {
@@ -246,7 +249,7 @@ impl Reader<'_> {
         }
         kinds.widths = if self.is_gguf() {
             self.listed_sizes(self.family.files.keys.feed_forward, layers)?.map_or(Widths::Same, Widths::Listed)
-        } else if kinds.first_shared < layers && self.fields().boolean(shared.double_wide)? == Some(true) {
+        } else if kinds.first_shared < layers && self.fields().boolean(double_wide)? == Some(true) {
             Widths::Doubled
         } else {
             Widths::Same

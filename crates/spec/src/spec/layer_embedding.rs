@@ -40,13 +40,13 @@ weights! {
 impl Reader<'_> {
     /// Elements of a token's embedding for a layer; 0 without.
     pub(super) fn layer_embedding_width(&self, layers: usize) -> Result<usize> {
-        let Some(table) = &self.family.block.layer_embedding else { return Ok(0) };
-        let key = self.key(table.width);
+        let Some((key, default, why)) = self.family.block.layer_embedding else { return Ok(0) };
+        let key = self.key(key);
         let width = match self.fields().unsigned(&key)? {
             None if self.is_gguf() || self.is_null(&key) => 0,
             width => {
                 let width = width.map(|width| usize::try_from(width).unwrap_or(usize::MAX));
-                self.or_default(width, &key, table.default_width)
+                self.or_default(width, &key, (default, why))
             }
         };
         if width.saturating_mul(layers) > MOST_ELEMENTS {

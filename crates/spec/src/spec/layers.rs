@@ -4,14 +4,13 @@ use super::Sizes;
 use super::kinds::{Kinds, Which};
 use super::reader::Reader;
 use crate::error::Result;
-use crate::family::{Key, RotationSwitch, Unrotated, Window, WindowPattern};
+use crate::family::{Key, Unrotated, Window, WindowPattern};
 use crate::header::config::wrong_type;
 use serde_json::Value;
 
 /// What differs from layer to layer. It takes no more than the file's lists do, however many layers the file claims.
 pub(super) struct Layers {
     window: Option<usize>,
-    with_window: Which,
     rotated: Which,
     /// The rotary embedding of layers with a window.
     window_rope: usize,
@@ -23,7 +22,7 @@ pub(super) struct Layers {
 impl Layers {
     /// Positions that a token attends to in `layer`.
     pub(super) fn window(&self, layer: usize) -> Option<usize> {
-        self.window.filter(|_| self.with_window.has(layer))
+        self.window.filter(|_| self.kinds.with_window.has(layer))
     }
 
     /// Takes a window that no sequence of `context` positions exceeds for none.
@@ -32,7 +31,7 @@ impl Layers {
     }
 
     pub(super) fn rope(&self, layer: usize) -> Option<usize> {
-        self.rotated.has(layer).then_some(if self.with_window.has(layer) { self.window_rope } else { 0 })
+        self.rotated.has(layer).then_some(if self.kinds.with_window.has(layer) { self.window_rope } else { 0 })
     }
 
     pub(super) fn rotate(&self) -> bool {
@@ -41,22 +40,7 @@ impl Layers {
 
     /// Whether a layer rotates as those with a window do.
     pub(super) fn rotates_windows(&self) -> bool {
-        !matches!(self.with_window, Which::None)
-    }
-
-    pub(super) fn sizes(&self, sizes: &Sizes, layer: usize) -> Sizes {
-        self.kinds.sizes(sizes, layer, self.with_window.has(layer))
-    }
-
-    /// The layer whose keys and values `layer` uses in place of its own.
-    pub(super) fn source(&self, layer: usize) -> Option<usize> {
-        self.kinds.source(layer, self.with_window.has(layer))
-    }
-
-    /// Whether `layer` is one of those whose keys may be their values, and `config.json` says that they are.
-    pub(super) fn keys_are_values(&self, layer: usize) -> (bool, bool) {
-        let full = !self.with_window.has(layer);
-        (full, full && self.kinds.keys_are_values)
+        !matches!(self.kinds.with_window, Which::None)
     }
 }
 
@@ -78,15 +62,15 @@ impl Reader<'_> {
         };
         let rotated = match (&family.rope.unrotated, &family.rope.switch) {
             (Some(unrotated), _) => self.rotated(unrotated, sizes)?,
-            (None, Some(switch)) if !self.rotates(switch)? => Which::None,
+            (None, Some(switch)) if !self.rotates(*switch)? => Which::None,
             (None, _) => Which::All,
         };
         let with_state = self.state_layers(sizes)?;
         // Of an encoder it is that of both sides together.
         let window = window.map(|window| if family.head.encoder { window / 2 + 1 } else { window });
-        let kinds = self.kinds(sizes, &with_window)?;
+        let kinds = self.kinds(sizes, with_window)?;
         let window_rope = usize::from(family.rope.window.is_some());
-        Ok(Layers { window, with_window, rotated, window_rope, with_state, kinds })
+        Ok(Layers { window, rotated, window_rope, with_state, kinds })
     }
 
     /// The window, where the family has one. 0 in GGUF and null are none.
@@ -200,23 +184,23 @@ impl Reader<'_> {
     }
 
     /// Whether queries and keys are rotated, as the files say.
-    fn rotates(&self, switch: &RotationSwitch) -> Result<bool> {
+    fn rotates(&self, switch: Key) -> Result<bool> {
+        let key = self.key(switch);
         if self.is_gguf() {
-            let flag = self.gguf_key(switch.gguf_flag);
-            return Ok(self.fields().boolean(&flag)?.unwrap_or_else(|| {
-                self.assume(format!("queries and keys are rotated: {flag} is absent (the default of llama.cpp)"));
+            return Ok(self.fields().boolean(&key)?.unwrap_or_else(|| {
+                self.assume(format!("queries and keys are rotated: {key} is absent (the default of llama.cpp)"));
                 true
             }));
         }
-        match self.fields().text(switch.text)? {
+        match self.fields().text(&key)? {
             Some("rope") => Ok(true),
             Some("nope") => Ok(false),
             None => {
-                let (key, class) = (switch.text, &self.architecture);
+                let class = &self.architecture;
                 self.assume(format!("no rotation: {key} is absent (the default of transformers' {class})"));
                 Ok(false)
             }
-            Some(other) => Err(self.value(switch.text, other, "rope, nope or null".into())),
+            Some(other) => Err(self.value(&key, other, "rope, nope or null".into())),
         }
     }
 
@@ -227,7 +211,7 @@ impl Reader<'_> {
         known: &str,
         has: impl Fn(&Value) -> Option<bool>,
     ) -> Result<Option<Vec<bool>>> {
-        let Some(list) = self.config().and_then(|config| config.object().get(key)) else { return Ok(None) };
+        let Some(list) = self.config.and_then(|config| config.object().get(key)) else { return Ok(None) };
         let entry = |(index, entry): (usize, &Value)| {
             has(entry).ok_or_else(|| self.value(&format!("{key}[{index}]"), entry, known.to_owned()))
         };

@@ -17,16 +17,10 @@ pub(super) struct Reader<'a> {
     pub(super) architecture: String,
     /// The `model_type` of `config.json`, or of the language model in it.
     model_type: Option<String>,
-    metadata: Source<'a>,
+    /// The keys of `config.json`, where the model has one, or what it says of the language model in it.
+    pub(super) config: Option<Section<'a>>,
     /// Defaults and derivations that were taken, each with its reason.
     assumptions: RefCell<Vec<String>>,
-}
-
-/// Where the keys are.
-enum Source<'a> {
-    Gguf(&'a GgufMetadata),
-    /// All of `config.json`, or what it says of the language model in it.
-    Config(Section<'a>),
 }
 
 /// What `config.json` of a model that also sees or hears says of its language model.
@@ -39,48 +33,41 @@ impl<'a> Reader<'a> {
     /// Reads which kind of model it is, and finds its family among `families`.
     pub(super) fn new(header: &'a Header, families: &[&'static Family]) -> Result<Self> {
         const UNKNOWN: &str = "without it the kind of model is unknown";
-        let (architecture, model_type, metadata) = match &header.metadata {
+        let (architecture, model_type, config) = match &header.metadata {
             Metadata::Gguf(metadata) => {
                 const KEY: &str = "general.architecture";
                 refuse_other_types(metadata)?;
                 let architecture = metadata.text(KEY)?.ok_or_else(|| missing(metadata, KEY, UNKNOWN))?;
-                (architecture, None, Source::Gguf(metadata))
+                (architecture, None, None)
             }
             Metadata::Config(files) => {
                 let config = &files.config;
                 let model_type = config.text("model_type")?;
                 let named = class(config)?.or(model_type).ok_or_else(|| missing(config, "model_type", UNKNOWN))?;
-                (named, model_type, Source::Config(config.whole()))
+                (named, model_type, Some(config.whole()))
             }
         };
         let (architecture, model_type) = (architecture.to_owned(), model_type.map(str::to_owned));
         let (family, assumptions) = (&LLAMA_LIKE, RefCell::default());
-        let mut reader = Reader { header, family, architecture, model_type, metadata, assumptions };
+        let mut reader = Reader { header, family, architecture, model_type, config, assumptions };
         reader.find_family(families)?;
         Ok(reader)
     }
 
     /// The keys.
     pub(super) fn fields(&self) -> &dyn Fields {
-        match &self.metadata {
-            Source::Gguf(metadata) => *metadata,
-            Source::Config(config) => config,
+        match (&self.config, &self.header.metadata) {
+            (Some(config), _) => config,
+            (None, Metadata::Gguf(metadata)) => metadata,
+            (None, Metadata::Config(files)) => &files.config,
         }
     }
 
     /// The keys of a GGUF file.
     pub(super) fn gguf(&self) -> Option<&'a GgufMetadata> {
-        match self.metadata {
-            Source::Gguf(metadata) => Some(metadata),
-            Source::Config(_) => None,
-        }
-    }
-
-    /// The keys of `config.json`, where the model has one.
-    pub(super) fn config(&self) -> Option<&Section<'a>> {
-        match &self.metadata {
-            Source::Gguf(_) => None,
-            Source::Config(config) => Some(config),
+        match &self.header.metadata {
+            Metadata::Gguf(metadata) => Some(metadata),
+            Metadata::Config(_) => None,
         }
     }
 
@@ -117,7 +104,7 @@ impl<'a> Reader<'a> {
     fn find_family(&mut self, families: &[&'static Family]) -> Result<()> {
         if let Some((family, text)) = self.language_model(families)? {
             self.model_type = text.text("model_type")?.map(str::to_owned);
-            self.metadata = Source::Config(text);
+            self.config = Some(text);
             self.family = family;
             return Ok(());
         }
@@ -161,7 +148,7 @@ impl<'a> Reader<'a> {
 
     /// The family of the language model in a model that also sees or hears, and its keys.
     fn language_model(&self, families: &[&'static Family]) -> Result<Option<(&'static Family, Section<'a>)>> {
-        let Source::Config(config) = self.metadata else { return Ok(None) };
+        let Some(config) = self.config else { return Ok(None) };
         let Some(text) = config.of(TEXT_CONFIG)? else { return Ok(None) };
         let Some(kind) = text.text("model_type")?.map(str::to_owned) else { return Ok(None) };
         let is_wrapper = |(class, model_type): &(&str, &str)| {
@@ -199,7 +186,7 @@ impl<'a> Reader<'a> {
 
     /// Whether `config.json` says that there is none.
     pub(super) fn is_null(&self, key: &str) -> bool {
-        self.config().and_then(|config| config.object().get(key)).is_some_and(serde_json::Value::is_null)
+        self.config.and_then(|config| config.object().get(key)).is_some_and(serde_json::Value::is_null)
     }
 
     pub(super) fn sizes(&self) -> Result<Sizes> {
@@ -238,10 +225,7 @@ impl<'a> Reader<'a> {
             self.assume(format!("kv_heads = heads = {heads}: {key} is absent (transformers and llama.cpp default)"));
             heads
         });
-        if !heads.is_multiple_of(kv_heads) {
-            let other = format!("{} is {kv_heads}, no divisor of it", self.key(keys.kv_heads));
-            return Err(self.contradiction(format!("{} is {heads}", self.key(keys.heads)), other));
-        }
+        self.part(keys.kv_heads, kv_heads, keys.heads, heads)?;
         let head_dim = match (head_dim, self.key(keys.head_dim)) {
             (Some(head_dim), _) => head_dim,
             (None, key) if hidden.is_multiple_of(heads) => {
@@ -483,7 +467,7 @@ impl<'a> Reader<'a> {
 
     /// Flags of `config.json` that decide on biases and are absent.
     pub(super) fn note_absent_flags(&self) -> Result<()> {
-        let Some(config) = self.config() else { return Ok(()) };
+        let Some(config) = self.config else { return Ok(()) };
         let (mut none, mut some): (Vec<&str>, Vec<&str>) = Default::default();
         for (_, bias) in self.family.biases {
             let (flag, flags) = match bias {

@@ -27,7 +27,7 @@ struct Scaled {
 /// The rotary embeddings of a model: that of most layers, then that of layers with a window where theirs is another.
 pub(super) fn resolve(reader: &Reader<'_>, sizes: &Sizes, window_head_dim: usize) -> Result<Vec<Rope>> {
     let resolver = Resolver { reader, table: &reader.family.rope, sizes, window_head_dim };
-    let ropes = match reader.config() {
+    let ropes = match &reader.config {
         None => resolver.gguf_ropes()?,
         Some(config) => resolver.config_ropes([config.section("rope_scaling")?, config.section("rope_parameters")?])?,
     };

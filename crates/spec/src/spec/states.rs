@@ -30,34 +30,35 @@ impl Reader<'_> {
         match mixer {
             StateMixer::ShortConv => Ok(Some(StateSizes { channels: hidden, kernel, ..StateSizes::default() })),
             StateMixer::DeltaNet(keys) => {
-                let (found, value_heads) = (require(keys.key_heads)?, require(keys.value_heads)?);
-                let sizes =
-                    StateSizes { key_heads: found, value_heads, key_dim: require(keys.key_dim)?, ..Default::default() };
-                let whole = Key { gguf: keys.values, config: keys.value_dim };
-                let found = require(whole)?;
-                let value_dim =
-                    if self.is_gguf() { self.part(keys.value_heads, value_heads, whole, found)? } else { found };
-                self.part(keys.key_heads, sizes.key_heads, keys.value_heads, value_heads)?;
-                Ok(Some(StateSizes { value_dim, normed: value_dim, kernel, ..sizes }.with_channels()))
-            }
-            StateMixer::Mamba2(keys) => {
-                let (heads, groups) = (require(keys.heads)?, require(keys.groups)?);
-                let sizes = StateSizes { key_heads: groups, value_heads: heads, kernel, ..Default::default() };
-                let (key_dim, inner) = (require(keys.state_dim)?, require(keys.inner)?);
-                let inner = match self.is_gguf() {
-                    true => inner,
-                    false => self.bounded(keys.inner.config, (inner as u64).saturating_mul(hidden as u64))?,
+                let (key_heads, value_heads) = (require(keys.key_heads)?, require(keys.value_heads)?);
+                let (key_dim, values) = (require(keys.key_dim)?, require(keys.values)?);
+                let value_dim = match self.is_gguf() {
+                    true => self.part(keys.value_heads, value_heads, keys.values, values)?,
+                    false => values,
                 };
-                let value_dim = self.part(keys.heads, heads, keys.inner, inner)?;
-                self.part(keys.groups, groups, keys.heads, heads)?;
-                self.check_head_dim(keys.head_dim, value_dim)?;
-                Ok(Some(StateSizes { key_dim, value_dim, normed: inner, ..sizes }.with_channels()))
+                self.part(keys.key_heads, key_heads, keys.value_heads, value_heads)?;
+                let normed = value_dim;
+                let sizes = StateSizes { key_heads, value_heads, key_dim, value_dim, normed, channels: 0, kernel };
+                Ok(Some(sizes.with_channels()))
+            }
+            StateMixer::Mamba2 { heads, groups, state_dim, head_dim, inner, .. } => {
+                let (value_heads, key_heads) = (require(heads)?, require(groups)?);
+                let (key_dim, values) = (require(state_dim)?, require(inner)?);
+                let normed = match self.is_gguf() {
+                    true => values,
+                    false => self.bounded(inner.config, (values as u64).saturating_mul(hidden as u64))?,
+                };
+                let value_dim = self.part(heads, value_heads, inner, normed)?;
+                self.part(groups, key_heads, heads, value_heads)?;
+                self.check_head_dim(head_dim, value_dim)?;
+                let sizes = StateSizes { key_heads, value_heads, key_dim, value_dim, normed, channels: 0, kernel };
+                Ok(Some(sizes.with_channels()))
             }
         }
     }
 
     /// What is left of `found` for each of `several`, which divides it.
-    fn part(&self, several: Key, count: usize, whole: Key, found: usize) -> Result<usize> {
+    pub(super) fn part(&self, several: Key, count: usize, whole: Key, found: usize) -> Result<usize> {
         if found.is_multiple_of(count) {
             return Ok(found / count);
         }
@@ -67,7 +68,7 @@ impl Reader<'_> {
 
     /// Refuses another size of a head than follows from the others; a text is none.
     fn check_head_dim(&self, key: &str, head_dim: usize) -> Result<()> {
-        let stored = self.config().and_then(|config| config.object().get(key));
+        let stored = self.config.and_then(|config| config.object().get(key));
         if self.is_gguf() || stored.is_none_or(|stored| stored.is_null() || stored.as_str() == Some("auto")) {
             return Ok(());
         }
@@ -82,7 +83,7 @@ impl Reader<'_> {
     /// The least and the longest step of Mamba-2, of which only `config.json` says something.
     fn step_limit(&self, key: &str) -> Result<[f64; 2]> {
         const NONE: [f64; 2] = [0.0, f64::INFINITY];
-        let Some(stored) = self.config().and_then(|config| config.object().get(key)) else { return Ok(NONE) };
+        let Some(stored) = self.config.and_then(|config| config.object().get(key)) else { return Ok(NONE) };
         // transformers 5 writes `{"__float__": "Infinity"}`.
         let number = |entry: &Value| match entry.get("__float__").and_then(Value::as_str) {
             Some("Infinity") => Some(f64::INFINITY),
@@ -154,7 +155,7 @@ impl Reader<'_> {
 
     /// The numbers of layers that `config.json` lists, in order.
     pub(super) fn listed_layers(&self, key: &str, layers: usize) -> Result<Option<Vec<u64>>> {
-        let Some(mut listed) = self.config().map_or(Ok(None), |config| config.integers(key))? else { return Ok(None) };
+        let Some(mut listed) = self.config.map_or(Ok(None), |config| config.integers(key))? else { return Ok(None) };
         listed.sort_unstable();
         match listed.iter().find(|layer| **layer >= layers as u64) {
             Some(layer) => Err(self.value(key, layer, format!("numbers of layers, below {layers}"))),
@@ -232,14 +233,14 @@ impl Tensors<'_> {
                     out: self.matrix(Role::StateOut, layer)?,
                 })))
             }
-            StateMixer::Mamba2(keys) => {
+            StateMixer::Mamba2 { step_limit, .. } => {
                 let StateSizes { key_heads: groups, value_heads: heads, key_dim, value_dim, .. } = self.states()?;
                 Ok(Mixer::Mamba2(Box::new(Mamba2Weights {
                     heads,
                     groups,
                     head_dim: value_dim,
                     state_dim: key_dim,
-                    step_limit: self.reader.step_limit(keys.step_limit)?,
+                    step_limit: self.reader.step_limit(step_limit)?,
                     input: self.matrix(Role::MambaInput, layer)?,
                     gate: self.matrix(Role::StateGate, layer)?,
                     step: self.matrix(Role::MambaStep, layer)?,

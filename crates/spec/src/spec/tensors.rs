@@ -1,11 +1,12 @@
 //! Roles -> stored tensors: every weight found by name and checked by shape and dtype.
 
+use super::factors::Factors;
 use super::layers::Layers;
 use super::names::{fill, nearest};
 use super::reader::Reader;
 use super::{
-    Activation, AttentionWeights, DenseWeights, FeedForwardLayer, FeedForwardWeights, KeyValueWeights, KeysValues,
-    LayerWeights, LinearWeights, Mixer, MixerWeights, Norm, NormWeights, Routing, Sizes,
+    AttentionWeights, DenseWeights, FeedForwardLayer, FeedForwardWeights, KeyValueWeights, KeysValues, LayerWeights,
+    LinearWeights, Mixer, MixerWeights, Norm, NormWeights, Routing, Sizes,
 };
 use crate::error::{Error, IncompleteKind, Result};
 use crate::family::{Bias, Family, NormKind, Role};
@@ -40,9 +41,7 @@ pub(super) struct Tensors<'a> {
 /// What the metadata says of the layers.
 pub(super) struct Options {
     pub(super) norm_eps: f64,
-    pub(super) score_scale: f32,
-    pub(super) score_cap: Option<f32>,
-    pub(super) activation: Activation,
+    pub(super) factors: Factors,
     pub(super) layers: Layers,
 }
 
@@ -88,7 +87,7 @@ impl<'a> Tensors<'a> {
     }
 
     pub(super) fn sizes(&self, layer: Option<usize>) -> Sizes {
-        layer.map_or(self.sizes, |layer| self.options.layers.sizes(&self.sizes, layer))
+        layer.map_or(self.sizes, |layer| self.options.layers.kinds.sizes(&self.sizes, layer))
     }
 
     /// Rows and columns of the tensor of `role`, and what they are made of in words.
@@ -130,11 +129,11 @@ impl<'a> Tensors<'a> {
     }
 
     fn keys_values(&mut self, layer: usize) -> Result<KeysValues> {
-        if let Some(source) = self.options.layers.source(layer) {
+        if let Some(source) = self.options.layers.kinds.source(layer) {
             return Ok(KeysValues::OfLayer(source));
         }
         let at = Some(layer);
-        let keys_are_values = match self.options.layers.keys_are_values(layer) {
+        let keys_are_values = match self.options.layers.kinds.keys_are_values(layer) {
             // A file of GGUF has no tensor for values then.
             (true, _) if self.reader.is_gguf() && self.family.block.full_attention.is_some() => {
                 !self.stores(&self.weight_name(Role::V, at))
@@ -162,8 +161,8 @@ impl<'a> Tensors<'a> {
             kv: self.keys_values(layer)?,
             q_norm: self.norm_if_named(Role::QNorm, at)?,
             rope: self.options.layers.rope(layer).filter(|_| !self.names(Role::Positions)),
-            score_scale: self.options.score_scale,
-            score_cap: self.options.score_cap,
+            score_scale: self.options.factors.score_scale,
+            score_cap: self.options.factors.score_cap,
             sinks: if self.names(Role::Sinks) { Some(self.sinks(layer)?) } else { None },
             window: self.options.layers.window(layer),
             o: self.matrix(Role::O, at)?,
@@ -172,7 +171,7 @@ impl<'a> Tensors<'a> {
 
     /// A feed-forward layer whose gate, up and down projections have these roles.
     pub(super) fn dense(&mut self, [gate, up, down]: [Role; 3], layer: Option<usize>) -> Result<DenseWeights> {
-        let activation = self.options.activation;
+        let activation = self.options.factors.activation;
         let activation = activation.try_map(|()| self.matrix(gate, layer))?;
         Ok(DenseWeights { activation, up: self.matrix(up, layer)?, down: self.matrix(down, layer)? })
     }

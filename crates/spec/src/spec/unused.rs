@@ -111,7 +111,7 @@ impl Tensors<'_> {
     /// heads, and biases that a flag denies. transformers leaves out the same. In GGUF, where llama.cpp refuses most of them, it
     /// is keys and values, and a classification head of a model that makes vectors.
     fn is_left_out(&self, name: &str) -> bool {
-        let borrows = || self.layer_of(name).is_some_and(|layer| self.options.layers.source(layer).is_some());
+        let borrows = || self.layer_of(name).is_some_and(|layer| self.options.layers.kinds.source(layer).is_some());
         let counts = |role: &Role| match role {
             _ if !self.reader.is_gguf() => true,
             Role::K | Role::V | Role::KNorm => borrows(),
