@@ -48,28 +48,16 @@ impl<Gate> Activation<Gate> {
         }
     }
 
-    /// The same activation with a reference to its gate.
-    pub fn as_ref(&self) -> Activation<&Gate> {
-        match self {
-            Activation::SwiGlu { gate } => Activation::SwiGlu { gate },
-            Activation::GeGlu { gate } => Activation::GeGlu { gate },
-            Activation::GeGluErf { gate } => Activation::GeGluErf { gate },
-            &Activation::ClampedSwiGlu { ref gate, limit, alpha } => Activation::ClampedSwiGlu { gate, limit, alpha },
-            Activation::GeluTanh => Activation::GeluTanh,
-            Activation::Gelu => Activation::Gelu,
-        }
-    }
-
     /// The same activation with the gate that `make` makes of this one.
     ///
     /// # Errors
     /// Those of `make`.
-    pub fn try_map<G, E>(self, make: impl FnOnce(Gate) -> Result<G, E>) -> Result<Activation<G>, E> {
+    pub fn try_map<'g, G, E>(&'g self, make: impl FnOnce(&'g Gate) -> Result<G, E>) -> Result<Activation<G>, E> {
         Ok(match self {
             Activation::SwiGlu { gate } => Activation::SwiGlu { gate: make(gate)? },
             Activation::GeGlu { gate } => Activation::GeGlu { gate: make(gate)? },
             Activation::GeGluErf { gate } => Activation::GeGluErf { gate: make(gate)? },
-            Activation::ClampedSwiGlu { gate, limit, alpha } => {
+            &Activation::ClampedSwiGlu { ref gate, limit, alpha } => {
                 Activation::ClampedSwiGlu { gate: make(gate)?, limit, alpha }
             }
             Activation::GeluTanh => Activation::GeluTanh,
@@ -128,7 +116,7 @@ pub enum RouterScore {
     /// The sigmoid of each output; the largest are chosen.
     Sigmoid,
     /// Phi-3.5-MoE's: one expert after the other is chosen, each with its softmax over those that are left and no further than
-    /// `2 * jitter` of the largest behind it.
+    /// `2 * jitter` of the largest below it.
     SparseMixer {
         /// The model's `router_jitter_noise`.
         jitter: f64,

@@ -36,7 +36,7 @@ const TOKENIZER_JSON_BYTES_PER_TOKEN: u64 = 800;
 /// The same for one built from GGUF keys: Llama 3's took 280 a token.
 const TOKENIZER_GGUF_BYTES_PER_TOKEN: u64 = 400;
 
-/// Bytes a process has before and beside the model: program, stacks, libraries, the parsed header.
+/// Bytes a process has before and next to the model: program, stacks, libraries, the parsed header.
 const PROCESS_BYTES: u64 = 24 << 20;
 
 /// Bytes of a GPU that its driver takes for a process and its kernels. Measured with ggml's build of llama.cpp (its pull
@@ -68,11 +68,11 @@ pub struct Request {
     pub kv_dtype: KvDtype,
     /// Where weights lie; on a GPU they are its own.
     pub weights: WeightStorage,
-    /// A draft model beside it on the processor; a plan for a GPU has none. Of a model with a prediction head that is it.
+    /// A draft model next to it on the processor; a plan for a GPU has none. Of a model with a prediction head that is it.
     pub draft: Option<DraftSize>,
 }
 
-/// What a draft model takes beside the model that it guesses for, in bytes unless a field says otherwise.
+/// What a draft model takes in addition to the model that it guesses for, in bytes unless a field says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DraftSize {
     /// Its files, all of them in full.
@@ -81,7 +81,7 @@ pub struct DraftSize {
     pub activations: u64,
     /// The KV cache of a session.
     pub kv: KvSize,
-    /// What a session has beside that: hidden states that a prediction head did not read yet.
+    /// What a session has in addition: hidden states that a prediction head did not read yet.
     pub session: u64,
     /// Tokens that it was trained for: it guesses no further.
     pub context: usize,
@@ -133,7 +133,7 @@ pub struct Plan {
     pub cache_budget: u64,
     /// What a token adds to the cache of its session.
     pub kv_per_token: u64,
-    /// Of that what layers with a window keep of the last [`kv_window`](Self::kv_window) tokens alone.
+    /// Of that what layers with a window keep, only of the last [`kv_window`](Self::kv_window) tokens.
     pub kv_per_token_windowed: u64,
     /// Tokens that layers with a window keep at most: 0 where there is none, or where they keep all.
     pub kv_window: usize,
@@ -170,7 +170,7 @@ pub struct Plan {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PlanMemory {
-    /// Main memory: mapped files, and everything beside them.
+    /// Main memory: mapped files, and everything else.
     #[default]
     Main,
     /// A GPU's own: uploaded weights, cache, activations and the driver's share. Files, tokenizer and process lie in main
@@ -236,43 +236,36 @@ impl Plan {
                 let copies = if request.weights == WeightStorage::Resident { weights_file } else { 0 };
                 (copies, CpuBuffers::new(spec).bytes(step_rows(spec)), 0)
             }
-            PlanMemory::Gpu | PlanMemory::Shared => (
-                gpu_weight_bytes(spec, weights_file),
-                GpuBuffers::new(spec, requested.unwrap_or(usize::MAX).min(spec.context_trained)).bytes(),
-                DEVICE_CONTEXT_BYTES,
-            ),
+            PlanMemory::Gpu | PlanMemory::Shared => {
+                let context = requested.unwrap_or(usize::MAX).min(spec.context_trained);
+                let buffers = GpuBuffers::new(spec, context).bytes();
+                (gpu_weight_bytes(spec, weights_file), buffers, DEVICE_CONTEXT_BYTES)
+            }
         };
+        let of_all = |bytes: u64| bytes.saturating_mul(sessions as u64);
         let mut plan = Plan {
-            context: 0,
             weights_file,
             weights_resident,
             kv_dtype,
             sessions,
-            kv_cache: 0,
-            states: state_bytes(spec).saturating_mul(sessions as u64),
-            cache_budget: 0,
+            states: of_all(state_bytes(spec)),
             kv_per_token: kv_bytes_per_token(spec, kv_dtype),
             kv_per_token_windowed: kv.window_page / KV_PAGE as u64,
             kv_window: kv.window_pages(usize::MAX) * KV_PAGE,
             activations,
             draft_weights: draft.map_or(0, |draft| draft.weights_file),
-            draft_memory: draft
-                .map_or(0, |draft| draft.activations.saturating_add(draft.session.saturating_mul(sessions as u64))),
+            draft_memory: draft.map_or(0, |draft| draft.activations.saturating_add(of_all(draft.session))),
             tokenizer: tokenizer_bytes(spec),
             process: PROCESS_BYTES,
             grammars: GRAMMAR_MEMORY,
             device_context,
-            total: 0,
-            load_peak: 0,
             available: budget.available,
             place: budget.place,
-            max_context: 0,
+            ..Plan::default()
         };
         let left = plan.left(budget);
-        let caches = |positions, of_one: &dyn Fn(usize) -> u64| of_one(positions).saturating_mul(sessions as u64);
-        let own_caches = |positions| caches(positions, &|positions| kv.bytes(positions));
-        let draft_caches =
-            |positions| draft.map_or(0, |draft| caches(positions, &|positions| draft.kv_bytes(positions)));
+        let own_caches = |positions| of_all(kv.bytes(positions));
+        let draft_caches = |positions| draft.map_or(0, |draft| of_all(draft.kv_bytes(positions)));
         plan.max_context = left.map_or(0, |left| {
             let caches = |pages: usize| {
                 let positions = pages.saturating_mul(KV_PAGE);
@@ -349,7 +342,7 @@ impl Plan {
         }
     }
 
-    /// What is left for the KV cache; `None` when the rest alone is too much.
+    /// What is left for the KV cache; `None` when the rest is too much already.
     fn left(&self, budget: &Budget) -> Option<u64> {
         let buffers = self.activations.saturating_add(self.draft_memory);
         let left = budget.available.checked_sub(self.loaded())?.checked_sub(buffers)?;

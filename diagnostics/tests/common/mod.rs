@@ -118,7 +118,7 @@ fn tensor(name: String, dtype: DType, shape: &[u64]) -> TensorInfo {
 }
 
 fn linear(name: String, dtype: DType, outputs: u64, inputs: u64) -> LinearWeights {
-    LinearWeights::of(tensor(name, dtype, &[outputs, inputs]))
+    LinearWeights::new(tensor(name, dtype, &[outputs, inputs]))
 }
 
 fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {

@@ -20,6 +20,8 @@ const TENSORS: &[TensorName] = &[
     TensorName { role: Role::MlpSumNorm,       gguf: "blk.{}.layer_output_norm",  config: "bert.encoder.layer.{}.output.LayerNorm" },
 ];
 
+const CONFIG: &str = "the default of transformers' BertConfig";
+
 pub(super) const FAMILY: Family = Family {
     id: "bert",
     gguf_architectures: &["bert"],
@@ -27,18 +29,15 @@ pub(super) const FAMILY: Family = Family {
     files: FileTable {
         keys: LAYER_NORM_KEYS,
         defaults: &[("layer_norm_eps", 1e-12)],
-        defaults_source: "the default of transformers' BertConfig",
+        defaults_source: CONFIG,
         // Positions as numbers, and what comes after the blocks for training.
         unneeded: &["bert.embeddings.position_ids", "bert.pooler.", "cls.predictions.", "cls.seq_relationship."],
-        refused_flags: &[
-            ("is_decoder", "attention to earlier positions alone"),
-            ("add_cross_attention", "cross attention"),
+        refused: &[
+            Refusal::Text("position_embedding_type", "relative_key", "relative positions"),
+            Refusal::Text("position_embedding_type", "relative_key_query", "relative positions"),
+            Refusal::Set("is_decoder", "attention only to earlier positions"),
+            Refusal::Set("add_cross_attention", "cross attention"),
         ],
-        refused_texts: &[
-            ("position_embedding_type", "relative_key", "relative positions"),
-            ("position_embedding_type", "relative_key_query", "relative positions"),
-        ],
-        gguf_needed_flags: &[],
         ..FILES
     },
     tensors: &[TENSORS],
@@ -51,11 +50,7 @@ pub(super) const FAMILY: Family = Family {
     head: HeadTable {
         tied: (false, "an encoder has no output head"),
         encoder: true,
-        token_types: Some((
-            Key { gguf: "tokenizer.ggml.token_type_count", config: "type_vocab_size" },
-            2,
-            "the default of transformers' BertConfig",
-        )),
+        token_types: Some((Key { gguf: "tokenizer.ggml.token_type_count", config: "type_vocab_size" }, 2, CONFIG)),
         classifier: Some(ClassifierTable { pooling: Pooling::Cls, dense: Some(DenseActivation::Tanh), ..SCORE }),
         ..HEAD
     },

@@ -12,37 +12,33 @@ pub(super) const NORMS: &[TensorName] = &[
 
 /// Of models whose files do not say it: the default of transformers' Gemma2Config and Gemma3TextConfig.
 pub(super) const SCORE_SCALE: Factor = Factor {
-    of: FactorOf::ScoresByRoot,
-    key: Key { gguf: "", config: "query_pre_attn_scalar" },
-    gguf_default: None,
     config_default: Some((256.0, "the default of transformers' config of this family")),
+    ..Factor::new(FactorOf::ScoresByRoot, Key::config("query_pre_attn_scalar"))
 };
 
 /// Only Gemma 2 has one where no key says it.
-pub(super) const LOGIT_CAP: Factor = Factor {
-    of: FactorOf::LogitCap,
-    key: Key { gguf: ".final_logit_softcapping", config: "final_logit_softcapping" },
-    gguf_default: None,
-    config_default: None,
-};
+pub(super) const LOGIT_CAP: Factor =
+    Factor::new(FactorOf::LogitCap, Key { gguf: ".final_logit_softcapping", config: "final_logit_softcapping" });
+
+const LLAMA_CPP: &str = "the default of llama.cpp";
+const CONFIG: &str = "the default of transformers' Gemma2Config";
 
 pub(super) const FAMILY: Family = Family {
     id: "gemma2",
     gguf_architectures: &["gemma2"],
     model_types: &[("gemma2", &["Gemma2ForCausalLM"])],
-    files: FileTable { refused_flags: &[("use_bidirectional_attention", "attention to later positions")], ..FILES },
+    files: FileTable {
+        refused: &[Refusal::Set("use_bidirectional_attention", "attention to later positions")],
+        ..FILES
+    },
     tensors: &[NORMS, LLAMA_LIKE_TENSORS],
     biases: &[ATTENTION_BIAS],
-    window: Window::Pattern {
-        full_every: 2,
-        config_key: "",
-        config_default: 4096,
+    window: Window::Pattern(WindowPattern {
         gguf_default: 4096,
         source: "the default of transformers' Gemma2Config and of llama.cpp",
         model_types: &["gemma2"],
-        last_is_full: false,
-        first_is_full: false,
-    },
+        ..PATTERN
+    }),
     block: BlockTable {
         norm: NormKind::RmsFromOne,
         activation: (Activation::GeGlu { gate: () }, &["gelu_pytorch_tanh"]),
@@ -51,24 +47,16 @@ pub(super) const FAMILY: Family = Family {
             Factor {
                 of: FactorOf::ScoreCap,
                 key: Key { gguf: ".attn_logit_softcapping", config: "attn_logit_softcapping" },
-                gguf_default: Some((50.0, "the default of llama.cpp")),
-                config_default: Some((50.0, "the default of transformers' Gemma2Config")),
+                gguf_default: Some((50.0, LLAMA_CPP)),
+                config_default: Some((50.0, CONFIG)),
             },
-            Factor {
-                gguf_default: Some((30.0, "the default of llama.cpp")),
-                config_default: Some((30.0, "the default of transformers' Gemma2Config")),
-                ..LOGIT_CAP
-            },
+            Factor { gguf_default: Some((30.0, LLAMA_CPP)), config_default: Some((30.0, CONFIG)), ..LOGIT_CAP },
         ],
         gguf_score_scale: &[(46, "Gemma 2 27B, as in llama.cpp")],
         ..BLOCK
     },
     rope: RopeTable { theta: Some((10_000.0, "the default of transformers' Gemma2Config and of llama.cpp")), ..ROPE },
-    head: HeadTable {
-        tied: (true, "the default of transformers' Gemma2Config"),
-        embedding_by_root_of_width: true,
-        ..HEAD
-    },
+    head: HeadTable { tied: (true, CONFIG), embedding_by_root_of_width: true, ..HEAD },
     name: "Gemma 2",
     ..LLAMA_LIKE
 };

@@ -3,6 +3,8 @@
 use super::gemma2::{LOGIT_CAP, NORMS, SCORE_SCALE};
 use super::*;
 
+const CONFIG: &str = "the default of transformers' Gemma3TextConfig";
+
 pub(super) const FAMILY: Family = Family {
     id: "gemma3",
     gguf_architectures: &["gemma3"],
@@ -18,34 +20,31 @@ pub(super) const FAMILY: Family = Family {
             ("max_position_embeddings", 131_072.0),
             ("rms_norm_eps", 1e-6),
         ],
-        defaults_source: "the default of transformers' Gemma3TextConfig",
+        defaults_source: CONFIG,
         ..gemma2::FAMILY.files
     },
     tensors: &[NORMS, LLAMA_LIKE_TENSORS, HEAD_NORMS],
-    window: Window::Pattern {
+    window: Window::Pattern(WindowPattern {
         full_every: 6,
         config_key: "sliding_window_pattern",
-        config_default: 4096,
-        gguf_default: 0,
         source: "the default of transformers' Gemma3TextConfig and of llama.cpp",
         model_types: &["gemma3_text"],
-        last_is_full: false,
-        first_is_full: false,
-    },
+        ..PATTERN
+    }),
     block: BlockTable {
         factors: &[SCORE_SCALE, LOGIT_CAP],
         gguf_score_scale: &[(62, "Gemma 3 27B, as in llama.cpp")],
         ..gemma2::FAMILY.block
     },
     rope: RopeTable {
-        theta: Some((1_000_000.0, "the default of transformers' Gemma3TextConfig")),
+        theta: Some((1_000_000.0, CONFIG)),
         window: Some(WindowRope {
             key: Key { gguf: ".rope.freq_base_swa", config: "rope_local_base_freq" },
             default_theta: Some((10_000.0, "the default of transformers' Gemma3TextConfig and of llama.cpp")),
         }),
         ..gemma2::FAMILY.rope
     },
-    head: HeadTable { tied: (true, "the default of transformers' Gemma3TextConfig"), ..gemma2::FAMILY.head },
+    head: HeadTable { tied: (true, CONFIG), ..gemma2::FAMILY.head },
     name: "Gemma 3",
     ..gemma2::FAMILY
 };

@@ -40,7 +40,7 @@ const CONFIG: &str = "the default of transformers' Gemma4TextConfig";
 /// No key says the first.
 #[rustfmt::skip]
 const FACTORS: &[Factor] = &[
-    Factor { of: FactorOf::Scores, key: Key { gguf: "", config: "" }, gguf_default: Some((1.0, "llama.cpp")), config_default: Some((1.0, "transformers' Gemma4TextAttention")) },
+    Factor { of: FactorOf::Scores, key: Key::gguf(""), gguf_default: Some((1.0, "llama.cpp")), config_default: Some((1.0, "transformers' Gemma4TextAttention")) },
     LOGIT_CAP,
 ];
 
@@ -59,22 +59,20 @@ pub(super) const FAMILY: Family = Family {
             ("rms_norm_eps", 1e-6),
         ],
         defaults_source: CONFIG,
-        refused_texts: &[("use_bidirectional_attention", "all", "attention to later positions")],
+        refused: &[Refusal::Text("use_bidirectional_attention", "all", "attention to later positions")],
         ..FILES
     },
     tensors: &[NORMS, LLAMA_LIKE_TENSORS, HEAD_NORMS, LAYERS, EXPERTS],
     fused: FUSED,
     biases: &[ATTENTION_BIAS],
-    window: Window::Pattern {
+    window: Window::Pattern(WindowPattern {
         full_every: 6,
-        config_key: "",
         config_default: 512,
-        gguf_default: 0,
         source: CONFIG,
         model_types: &["gemma4_text"],
         last_is_full: true,
-        first_is_full: false,
-    },
+        ..PATTERN
+    }),
     block: BlockTable {
         activation: (Activation::GeGlu { gate: () }, &["gelu_pytorch_tanh"]),
         factors: FACTORS,
@@ -84,14 +82,15 @@ pub(super) const FAMILY: Family = Family {
             kv_heads: "num_global_key_value_heads",
             keys_are_values: "attention_k_eq_v",
         }),
-        shared_layers: Some(SharedLayers {
-            count: Key { gguf: ".attention.shared_kv_layers", config: "num_kv_shared_layers" },
-            double_wide: "use_double_wide_mlp",
-        }),
-        layer_embedding: Some(LayerEmbedding {
-            width: Key { gguf: ".embedding_length_per_layer_input", config: "hidden_size_per_layer_input" },
-            default_width: (256, CONFIG),
-        }),
+        shared_layers: Some((
+            Key { gguf: ".attention.shared_kv_layers", config: "num_kv_shared_layers" },
+            "use_double_wide_mlp",
+        )),
+        layer_embedding: Some((
+            Key { gguf: ".embedding_length_per_layer_input", config: "hidden_size_per_layer_input" },
+            256,
+            CONFIG,
+        )),
         ..BLOCK
     },
     experts: Some(ExpertTable {
@@ -104,10 +103,7 @@ pub(super) const FAMILY: Family = Family {
     }),
     rope: RopeTable {
         theta: None,
-        window: Some(WindowRope {
-            key: Key { gguf: ".rope.freq_base_swa", config: "" },
-            default_theta: Some((10_000.0, CONFIG)),
-        }),
+        window: Some(WindowRope { key: Key::gguf(".rope.freq_base_swa"), default_theta: Some((10_000.0, CONFIG)) }),
         gguf_freqs_needed: true,
         ..ROPE
     },

@@ -1,5 +1,6 @@
 //! gpt-oss: experts with biases and clamped gates, sinks of attention, a window in every other layer.
 
+use super::FactorOf::{GateAlpha, GateLimit};
 use super::*;
 
 /// Before Llama's names: its norm after attention has another name in GGUF.
@@ -13,13 +14,15 @@ const TENSORS: &[TensorName] = &[
     TensorName { role: Role::ExpertDown, gguf: "blk.{}.ffn_down_exps",       config: "model.layers.{}.mlp.experts.down_proj" },
 ];
 
+const CONFIG: &str = "the default of transformers' GptOssConfig";
+
 pub(super) const FAMILY: Family = Family {
     id: "gptoss",
     gguf_architectures: &["gpt-oss"],
     model_types: &[("gpt_oss", &["GptOssForCausalLM"])],
     files: FileTable {
         keys: Keys { feed_forward: Key { gguf: EXPERT_WIDTH.gguf, ..KEYS.feed_forward }, ..KEYS },
-        gguf_needed_keys: &[".attention.sliding_window"],
+        refused: &[Refusal::AbsentGguf(".attention.sliding_window")],
         ..FILES
     },
     tensors: &[TENSORS, LLAMA_LIKE_TENSORS],
@@ -28,43 +31,29 @@ pub(super) const FAMILY: Family = Family {
         (&[Role::Q, Role::K, Role::V, Role::O], Bias::UnlessFlag("attention_bias")),
         (&[Role::Router, Role::ExpertGate, Role::ExpertUp, Role::ExpertDown], Bias::Always),
     ],
-    window: Window::Pattern {
-        full_every: 2,
-        last_is_full: false,
-        first_is_full: false,
-        config_key: "",
+    window: Window::Pattern(WindowPattern {
         config_default: 128,
-        gguf_default: 0,
         source: "the default of transformers' GptOssConfig; every second in llama.cpp too",
         model_types: &["gpt_oss"],
-    },
+        ..PATTERN
+    }),
     block: BlockTable {
         activation: (Activation::ClampedSwiGlu { gate: (), limit: 7.0, alpha: 1.702 }, &["silu"]),
         factors: &[
-            Factor {
-                of: FactorOf::GateLimit,
-                key: Key { gguf: "", config: "swiglu_limit" },
-                gguf_default: None,
-                config_default: Some((7.0, "the default of transformers' GptOssConfig")),
-            },
-            Factor {
-                of: FactorOf::GateAlpha,
-                key: Key { gguf: "", config: "swiglu_alpha" },
-                gguf_default: None,
-                config_default: Some((1.702, "the default of transformers' GptOssConfig")),
-            },
+            Factor { config_default: Some((7.0, CONFIG)), ..Factor::new(GateLimit, Key::config("swiglu_limit")) },
+            Factor { config_default: Some((1.702, CONFIG)), ..Factor::new(GateAlpha, Key::config("swiglu_alpha")) },
         ],
         ..BLOCK
     },
     experts: Some(ExpertTable { score: RouterScore::SoftmaxOfChosen, interleaved: true, ..ROUTED }),
     rope: RopeTable {
-        theta: Some((150_000.0, "the default of transformers' GptOssConfig")),
+        theta: Some((150_000.0, CONFIG)),
         unsaid_scaling: Some("transformers' GptOssConfig has a YaRN of its own"),
         // No key of GGUF. llama.cpp rounds the ends, transformers does not, as every published config.json has it.
         gguf_yarn_truncate: false,
         ..ROPE
     },
-    head: HeadTable { tied: (false, "the default of transformers' GptOssConfig"), ..HEAD },
+    head: HeadTable { tied: (false, CONFIG), ..HEAD },
     variants: &[
         Variant { name: "gpt-oss-20b", any: &[&[Evidence::Layers(24), Evidence::Hidden(2880)]] },
         Variant { name: "gpt-oss-120b", any: &[&[Evidence::Layers(36), Evidence::Hidden(2880)]] },

@@ -14,15 +14,17 @@ pub(super) const FACTORS: &[Factor] = &[
     Factor { of: FactorOf::LogitDivisor, key: Key { gguf: ".logit_scale",     config: "logits_scaling" },       gguf_default: None, config_default: ONE },
 ];
 
-/// Llama's, and the switch of the rotation that llama.cpp has in this architecture.
-pub(super) const GGUF_FLAGS: &[(&str, &str)] =
-    &[(".attention.causal", "attention to later positions"), (".rope.scaling.finetuned", "layers that do not rotate")];
+/// The second is the switch of the rotation that llama.cpp has in this architecture.
+pub(super) const REFUSED: &[Refusal] = &[
+    Refusal::AbsentGguf(".logit_scale"),
+    Refusal::Unset(Key::gguf(".rope.scaling.finetuned"), "layers that do not rotate"),
+];
 
 pub(super) const FAMILY: Family = Family {
     id: "granite",
     gguf_architectures: &["granite"],
     model_types: &[("granite", &["GraniteForCausalLM"])],
-    files: FileTable { gguf_needed_flags: GGUF_FLAGS, gguf_needed_keys: &[".logit_scale"], ..FILES },
+    files: FileTable { refused: REFUSED, ..FILES },
     biases: &[ATTENTION_BIAS, MLP_BIAS],
     block: BlockTable { factors: FACTORS, ..BLOCK },
     rope: RopeTable {

@@ -57,14 +57,14 @@ pub(super) const FAMILY: Family = Family {
     block: BlockTable {
         factors: FACTORS,
         states: Some(StateTable {
-            mixer: StateMixer::Mamba2(Mamba2Keys {
+            mixer: StateMixer::Mamba2 {
                 heads: Key { gguf: ".ssm.time_step_rank", config: "mamba_n_heads" },
                 groups: Key { gguf: ".ssm.group_count", config: "mamba_n_groups" },
                 state_dim: Key { gguf: ".ssm.state_size", config: "mamba_d_state" },
                 head_dim: "mamba_d_head",
                 inner: Key { gguf: ".ssm.inner_size", config: "mamba_expand" },
                 step_limit: "time_step_limit",
-            }),
+            },
             // The first of each is transformers 5's, the other that of published files.
             layer_types: &["linear_attention", "mamba"],
             attention: &["full_attention", "attention"],
@@ -82,7 +82,7 @@ pub(super) const FAMILY: Family = Family {
     }),
     rope: RopeTable {
         theta: Some((10_000.0, "the default of transformers' GraniteMoeHybridConfig and of llama.cpp")),
-        switch: Some(RotationSwitch { text: "position_embedding_type", gguf_flag: ".rope.scaling.finetuned" }),
+        switch: Some(Key { gguf: ".rope.scaling.finetuned", config: "position_embedding_type" }),
         ..PERMUTED
     },
     head: HeadTable { tied: (false, "the default of transformers' GraniteMoeHybridConfig"), ..HEAD },

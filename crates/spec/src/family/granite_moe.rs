@@ -1,6 +1,6 @@
 //! Granite with experts: Granite 3.0 and 3.1 of 1B-A400M and 3B-A800M, with or without an expert for every token.
 
-use super::granite::{FACTORS, GGUF_FLAGS};
+use super::granite::{FACTORS, REFUSED};
 use super::*;
 
 #[rustfmt::skip]
@@ -33,7 +33,7 @@ pub(super) const FAMILY: Family = Family {
     id: "granitemoe",
     gguf_architectures: &["granitemoe"],
     model_types: &[("granitemoe", &["GraniteMoeForCausalLM"]), ("granitemoeshared", &["GraniteMoeSharedForCausalLM"])],
-    files: FileTable { gguf_needed_flags: GGUF_FLAGS, gguf_needed_keys: &[".logit_scale"], ..FILES },
+    files: FileTable { refused: REFUSED, ..FILES },
     tensors: &[LLAMA_LIKE_TENSORS, EXPERTS],
     fused: &[GATE_UP_OF_EXPERTS, GATE_UP_OF_SHARED],
     biases: &[ATTENTION_BIAS],

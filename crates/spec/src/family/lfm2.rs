@@ -4,13 +4,8 @@ use super::*;
 
 #[rustfmt::skip]
 pub(super) const TENSORS: &[TensorName] = &[
-    TensorName { role: Role::Embedding,     gguf: "token_embd",                config: "model.embed_tokens" },
     TensorName { role: Role::FinalNorm,     gguf: "token_embd_norm",           config: "model.embedding_norm" },
-    TensorName { role: Role::Head,          gguf: "output",                    config: "lm_head" },
     TensorName { role: Role::AttentionNorm, gguf: "blk.{}.attn_norm",          config: "model.layers.{}.operator_norm" },
-    TensorName { role: Role::Q,             gguf: "blk.{}.attn_q",             config: "model.layers.{}.self_attn.q_proj" },
-    TensorName { role: Role::K,             gguf: "blk.{}.attn_k",             config: "model.layers.{}.self_attn.k_proj" },
-    TensorName { role: Role::V,             gguf: "blk.{}.attn_v",             config: "model.layers.{}.self_attn.v_proj" },
     TensorName { role: Role::QNorm,         gguf: "blk.{}.attn_q_norm",        config: "model.layers.{}.self_attn.q_layernorm" },
     TensorName { role: Role::KNorm,         gguf: "blk.{}.attn_k_norm",        config: "model.layers.{}.self_attn.k_layernorm" },
     TensorName { role: Role::O,             gguf: "blk.{}.attn_output",        config: "model.layers.{}.self_attn.out_proj" },
@@ -39,10 +34,10 @@ pub(super) const FAMILY: Family = Family {
             multiple: "block_multiple_of",
             default_multiple: (256, "the default of transformers' Lfm2Config"),
         }),
-        needed_flags: &[("block_use_swiglu", "feed-forward layers without a gate")],
+        refused: &[Refusal::Unset(Key::config("block_use_swiglu"), "feed-forward layers without a gate")],
         ..FILES
     },
-    tensors: &[TENSORS],
+    tensors: &[EMBEDDING_TO_VALUES, TENSORS],
     biases: &[CONV_BIAS],
     block: BlockTable {
         states: Some(StateTable {

@@ -11,20 +11,20 @@ const EXPERTS: &[TensorName] = &[
     TensorName { role: Role::ExpertDown, gguf: "blk.{}.ffn_down_exps",    config: "model.layers.{}.feed_forward.experts.{expert}.w2" },
 ];
 
+const CONFIG: &str = "the default of transformers' Lfm2MoeConfig";
+
 pub(super) const FAMILY: Family = Family {
     id: "lfm2moe",
     gguf_architectures: &["lfm2moe"],
     model_types: &[("lfm2_moe", &["Lfm2MoeForCausalLM"])],
-    files: FileTable { adjusted_width: None, needed_flags: &[], ..lfm2::FAMILY.files },
-    tensors: &[lfm2::TENSORS, EXPERTS],
+    files: FileTable { adjusted_width: None, refused: &[], ..lfm2::FAMILY.files },
+    tensors: &[EMBEDDING_TO_VALUES, lfm2::TENSORS, EXPERTS],
     biases: &[lfm2::CONV_BIAS, (&[Role::ChoiceBias], Bias::UnlessFlag("use_expert_bias"))],
     block: BlockTable {
-        factors: &[Factor {
-            of: FactorOf::Experts,
-            key: Key { gguf: ".expert_weights_scale", config: "routed_scaling_factor" },
-            gguf_default: None,
-            config_default: None,
-        }],
+        factors: &[Factor::new(
+            FactorOf::Experts,
+            Key { gguf: ".expert_weights_scale", config: "routed_scaling_factor" },
+        )],
         ..lfm2::FAMILY.block
     },
     experts: Some(ExpertTable {
@@ -34,12 +34,12 @@ pub(super) const FAMILY: Family = Family {
         added_to_sum: 1e-6,
         dense_layers: Some(DenseLayers::First {
             count: Key { gguf: ".leading_dense_block_count", config: "num_dense_layers" },
-            config_default: (2, "the default of transformers' Lfm2MoeConfig"),
+            config_default: (2, CONFIG),
         }),
         ..QWEN_ROUTED
     }),
-    rope: RopeTable { theta: Some((1_000_000.0, "the default of transformers' Lfm2MoeConfig")), ..lfm2::FAMILY.rope },
-    head: HeadTable { tied: (true, "the default of transformers' Lfm2MoeConfig"), ..lfm2::FAMILY.head },
+    rope: RopeTable { theta: Some((1_000_000.0, CONFIG)), ..lfm2::FAMILY.rope },
+    head: HeadTable { tied: (true, CONFIG), ..lfm2::FAMILY.head },
     name: "LFM2 MoE",
     ..lfm2::FAMILY
 };

@@ -39,18 +39,21 @@ mod routed;
 mod smollm3;
 mod states;
 pub(crate) mod unsupported;
+mod window;
 
 pub use evidence::{Evidence, Variant};
 pub use role::Role;
-pub use rotation::{RotationSwitch, Unrotated, WindowRope};
+pub use rotation::{Unrotated, WindowRope};
 pub use routed::{DenseLayers, ExpertTable, Normalized};
-pub use states::{AdjustedWidth, DeltaNetKeys, Mamba2Keys, StateLayers, StateMixer, StateTable};
+pub use states::{AdjustedWidth, DeltaNetKeys, StateLayers, StateMixer, StateTable};
 pub use unsupported::UNSUPPORTED;
+pub use window::{Window, WindowPattern};
 
 // What tables name: each imports all of this module.
 use crate::block::{Activation, DenseActivation, KeySharing, Pooling, RopeLayout, RouterScore};
 use experts::*;
 use qwen3::HEAD_NORMS;
+use window::PATTERN;
 
 /// Every family that is recognised, in the order it is tried.
 pub const REGISTRY: &[&Family] = &[
@@ -140,17 +143,22 @@ pub struct FileTable {
     pub adjusted_width: Option<AdjustedWidth>,
     /// What the names of tensors begin with that nothing here needs, and that need no warning.
     pub unneeded: &'static [&'static str],
-    /// Flags of `config.json` that must not be false, and what that would ask for.
-    pub needed_flags: &'static [(&'static str, &'static str)],
-    /// Flags of `config.json` that must not be set, and what they would ask for.
-    pub refused_flags: &'static [(&'static str, &'static str)],
-    /// Texts of `config.json` that must not stand there: key, text, and what it would ask for.
-    pub refused_texts: &'static [(&'static str, &'static str, &'static str)],
-    /// Flags of GGUF files that must not be false, and what they would ask for.
-    pub gguf_needed_flags: &'static [(&'static str, &'static str)],
-    /// Keys that GGUF files must have in addition to those of sizes: what they say is not known without them, and llama.cpp
-    /// refuses such a file.
-    pub gguf_needed_keys: &'static [&'static str],
+    /// What keys must not say.
+    pub refused: &'static [Refusal],
+}
+
+/// What a key must not say, and what that would ask for.
+#[derive(Clone, Copy, Debug)]
+pub enum Refusal {
+    /// A flag of `config.json` that is set, or a number that is not 0.
+    Set(&'static str, &'static str),
+    /// A flag that is false.
+    Unset(Key, &'static str),
+    /// This text in `config.json`.
+    Text(&'static str, &'static str, &'static str),
+    /// A key that GGUF files must have in addition to those of sizes: what it says is not known without it, and llama.cpp refuses
+    /// such a file.
+    AbsentGguf(&'static str),
 }
 
 /// What blocks are built of.
@@ -174,10 +182,12 @@ pub struct BlockTable {
     pub gated_attention: bool,
     /// Sizes of attention in layers without a window, where these are others than in layers with one.
     pub full_attention: Option<FullAttention>,
-    /// How many of the last layers use the keys and values of earlier ones.
-    pub shared_layers: Option<SharedLayers>,
-    /// The embeddings of layers: a row for each token and layer, which its block reads.
-    pub layer_embedding: Option<LayerEmbedding>,
+    /// How many of the last layers use the keys and values of earlier ones, and the flag of `config.json` under which their
+    /// feed-forward layers are twice as wide. GGUF has a width for each layer.
+    pub shared_layers: Option<(Key, &'static str)>,
+    /// The embeddings of layers, a row for each token and layer, which its block reads: elements of a row, and what their absence
+    /// in `config.json` means, with its source. In GGUF absent or 0 is none.
+    pub layer_embedding: Option<(Key, usize, &'static str)>,
     /// GGUF models whose scores are divided by the square root of the width by heads, which the files do not say: their
     /// number of layers, and the source.
     pub gguf_score_scale: &'static [(usize, &'static str)],
@@ -200,8 +210,9 @@ pub struct RopeTable {
     pub window: Option<WindowRope>,
     /// Which layers do not rotate.
     pub unrotated: Option<Unrotated>,
-    /// What says whether any layer rotates, where models differ.
-    pub switch: Option<RotationSwitch>,
+    /// What says whether any layer rotates, where models differ: a flag of GGUF files, of which absent is true, and a text of
+    /// `config.json`. They do where it is `rope`; where it is `nope`, null or absent they do not.
+    pub switch: Option<Key>,
     /// The key of a scale of queries that grows with their position, within the rope parameters of `config.json`.
     pub query_scale: Option<Key>,
     /// Other names of rope scalings in `config.json`, and what they mean in this family.
@@ -255,6 +266,25 @@ pub struct Key {
     pub config: &'static str,
 }
 
+impl Key {
+    /// A key that only GGUF has.
+    pub const fn gguf(gguf: &'static str) -> Key {
+        Key { gguf, config: "" }
+    }
+
+    /// A key that only `config.json` has.
+    pub const fn config(config: &'static str) -> Key {
+        Key { gguf: "", config }
+    }
+}
+
+impl Family {
+    /// The names of the tensor of `role`, where the tables have one.
+    pub(crate) fn name_of(&self, role: Role) -> Option<&'static TensorName> {
+        self.tensors.iter().copied().flatten().find(|names| names.role == role)
+    }
+}
+
 /// The keys of the quantities a block is built from.
 #[derive(Clone, Copy, Debug)]
 pub struct Keys {
@@ -302,6 +332,13 @@ pub struct Factor {
     pub gguf_default: Option<(f64, &'static str)>,
     /// Its value where `config.json` has none, with the source. `null` is no number in every family.
     pub config_default: Option<(f64, &'static str)>,
+}
+
+impl Factor {
+    /// A number whose absence changes nothing.
+    const fn new(of: FactorOf, key: Key) -> Factor {
+        Factor { of, key, gguf_default: None, config_default: None }
+    }
 }
 
 /// What a number of a family does.
@@ -365,67 +402,6 @@ pub struct FullAttention {
     pub keys_are_values: &'static str,
 }
 
-/// The last layers of a model, which use keys and values of earlier ones.
-#[derive(Clone, Copy, Debug)]
-pub struct SharedLayers {
-    /// How many.
-    pub count: Key,
-    /// The flag of `config.json` under which their feed-forward layers are twice as wide. GGUF has a width for each layer.
-    pub double_wide: &'static str,
-}
-
-/// Embeddings of layers.
-#[derive(Clone, Copy, Debug)]
-pub struct LayerEmbedding {
-    /// Elements of a token for a layer; absent or 0 there are none, but that `config.json` has a default then.
-    pub width: Key,
-    /// What its absence in `config.json` means, with its source.
-    pub default_width: (usize, &'static str),
-}
-
-/// What a stored sliding window means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Window {
-    /// Every layer looks back that far and no further.
-    Honoured,
-    /// The same in these model types, and nothing in others and in GGUF. Then what it is where no key says it, with its
-    /// source.
-    OfModelTypes(&'static [&'static str], (u64, &'static str)),
-    /// Some layers do.
-    Pattern {
-        /// Every how many layers one does not, where no key says which.
-        full_every: usize,
-        /// The key of `config.json` that says so in addition to `layer_types`; empty where transformers reads none.
-        config_key: &'static str,
-        /// The window where `config.json` does not say it.
-        config_default: u64,
-        /// The window where a GGUF file does not say it; 0 for none.
-        gguf_default: u64,
-        /// Where that is known from.
-        source: &'static str,
-        /// Model types that have windows; the others have none.
-        model_types: &'static [&'static str],
-        /// Whether the last layer has none, whatever `config.json` says.
-        last_is_full: bool,
-        /// Whether it is the first of so many that has none, in place of the last.
-        first_is_full: bool,
-    },
-    /// Layers have one where a flag of `config.json` is on; in GGUF one is refused.
-    Flagged {
-        /// The flag; off where it is absent.
-        flag: &'static str,
-        /// The key of the first layer with a window, where `layer_types` does not list them, and what it is where it is absent;
-        /// `None` where all layers have it.
-        from: Option<(&'static str, u64)>,
-        /// The window where the flag is on and no key says it.
-        config_default: u64,
-        /// Where that is known from.
-        source: &'static str,
-    },
-    /// Nothing in `config.json`, where its own flag is off; in GGUF one is refused.
-    Unused,
-}
-
 /// A table to start from: the block of Llama without options. What a family says itself comes before it.
 pub const LLAMA_LIKE: Family = Family {
     id: "",
@@ -439,11 +415,7 @@ pub const LLAMA_LIKE: Family = Family {
         defaults_source: "",
         adjusted_width: None,
         unneeded: &[],
-        needed_flags: &[],
-        refused_flags: &[],
-        refused_texts: &[],
-        gguf_needed_flags: &[(".attention.causal", "attention to later positions")],
-        gguf_needed_keys: &[],
+        refused: &[],
     },
     tensors: &[LLAMA_LIKE_TENSORS],
     fused: &[],
@@ -513,18 +485,24 @@ const GATE_UP: FusedName = FusedName { roles: &[Role::Gate, Role::Up], gguf: Som
 #[rustfmt::skip]
 pub const LLAMA_LIKE_TENSORS: &[TensorName] = &[
     TensorName { role: Role::Embedding,     gguf: "token_embd",          config: "model.embed_tokens" },
-    TensorName { role: Role::FinalNorm,     gguf: "output_norm",         config: "model.norm" },
     TensorName { role: Role::Head,          gguf: "output",              config: "lm_head" },
-    TensorName { role: Role::AttentionNorm, gguf: "blk.{}.attn_norm",    config: "model.layers.{}.input_layernorm" },
     TensorName { role: Role::Q,             gguf: "blk.{}.attn_q",       config: "model.layers.{}.self_attn.q_proj" },
     TensorName { role: Role::K,             gguf: "blk.{}.attn_k",       config: "model.layers.{}.self_attn.k_proj" },
     TensorName { role: Role::V,             gguf: "blk.{}.attn_v",       config: "model.layers.{}.self_attn.v_proj" },
     TensorName { role: Role::O,             gguf: "blk.{}.attn_output",  config: "model.layers.{}.self_attn.o_proj" },
-    TensorName { role: Role::MlpNorm,       gguf: "blk.{}.ffn_norm",     config: "model.layers.{}.post_attention_layernorm" },
     TensorName { role: Role::Gate,          gguf: "blk.{}.ffn_gate",     config: "model.layers.{}.mlp.gate_proj" },
     TensorName { role: Role::Up,            gguf: "blk.{}.ffn_up",       config: "model.layers.{}.mlp.up_proj" },
     TensorName { role: Role::Down,          gguf: "blk.{}.ffn_down",     config: "model.layers.{}.mlp.down_proj" },
+    TensorName { role: Role::FinalNorm,     gguf: "output_norm",         config: "model.norm" },
+    TensorName { role: Role::AttentionNorm, gguf: "blk.{}.attn_norm",    config: "model.layers.{}.input_layernorm" },
+    TensorName { role: Role::MlpNorm,       gguf: "blk.{}.ffn_norm",     config: "model.layers.{}.post_attention_layernorm" },
 ];
+
+/// Those of the embedding, the head, queries, keys and values.
+const EMBEDDING_TO_VALUES: &[TensorName] = LLAMA_LIKE_TENSORS.split_at(5).0;
+
+/// All but the norms in front of sub-layers.
+const WITHOUT_INPUT_NORMS: &[TensorName] = LLAMA_LIKE_TENSORS.split_at(10).0;
 
 /// The keys that Llama and everything built like it use.
 #[rustfmt::skip]

@@ -22,6 +22,8 @@ const TENSORS: &[TensorName] = &[
     TensorName { role: Role::Classifier,      gguf: "cls.output",         config: "classifier" },
 ];
 
+const CONFIG: &str = "the default of transformers' ModernBertConfig";
+
 pub(super) const FAMILY: Family = Family {
     id: "modernbert",
     gguf_architectures: &["modern-bert"],
@@ -34,10 +36,12 @@ pub(super) const FAMILY: Family = Family {
         // The base without the sections of transformers 5.
         aliases: &[("sliding_window", "local_attention"), ("rope_theta", "global_rope_theta")],
         defaults: &[("norm_eps", 1e-5)],
-        defaults_source: "the default of transformers' ModernBertConfig",
+        defaults_source: CONFIG,
         unneeded: &["decoder.", "head."],
-        refused_flags: &[("norm_bias", "norms with a bias"), ("sliding_window", "a window beside local_attention")],
-        gguf_needed_flags: &[],
+        refused: &[
+            Refusal::Set("norm_bias", "norms with a bias"),
+            Refusal::Set("sliding_window", "a window in addition to local_attention"),
+        ],
         ..FILES
     },
     tensors: &[TENSORS],
@@ -52,16 +56,15 @@ pub(super) const FAMILY: Family = Family {
         (&[Role::ClassifierDense], Bias::Flag("classifier_bias")),
         (&[Role::Classifier], Bias::Always),
     ],
-    window: Window::Pattern {
+    window: Window::Pattern(WindowPattern {
         full_every: 3,
         config_key: "global_attn_every_n_layers",
         config_default: 128,
-        gguf_default: 0,
         source: "the default of transformers' ModernBertConfig and of llama.cpp",
         model_types: &["modernbert"],
-        last_is_full: false,
         first_is_full: true,
-    },
+        ..PATTERN
+    }),
     block: BlockTable {
         norm: NormKind::PlainLayer,
         activation: (Activation::GeGluErf { gate: () }, &["gelu"]),
@@ -69,7 +72,7 @@ pub(super) const FAMILY: Family = Family {
         ..BLOCK
     },
     rope: RopeTable {
-        theta: Some((160_000.0, "the default of transformers' ModernBertConfig")),
+        theta: Some((160_000.0, CONFIG)),
         window: Some(WindowRope {
             key: Key { gguf: ".rope.freq_base_swa", config: "local_rope_theta" },
             default_theta: Some((10_000.0, "the default of transformers' ModernBertConfig and of llama.cpp")),

@@ -6,7 +6,7 @@ pub(super) const FAMILY: Family = Family {
     id: "olmoe",
     gguf_architectures: &["olmoe"],
     model_types: &[("olmoe", &["OlmoeForCausalLM"])],
-    files: FileTable { refused_flags: &[("clip_qkv", "a limit to queries, keys and values")], ..FILES },
+    files: FileTable { refused: &[Refusal::Set("clip_qkv", "a limit to queries, keys and values")], ..FILES },
     tensors: &[LLAMA_LIKE_TENSORS, HEAD_NORMS, QWEN_EXPERTS],
     fused: FUSED_EXPERTS,
     biases: &[ATTENTION_BIAS],

@@ -4,13 +4,8 @@ use super::*;
 
 #[rustfmt::skip]
 const TENSORS: &[TensorName] = &[
-    TensorName { role: Role::Embedding,     gguf: "token_embd",          config: "model.embed_tokens" },
     TensorName { role: Role::FinalNorm,     gguf: "output_norm",         config: "model.final_layernorm" },
-    TensorName { role: Role::Head,          gguf: "output",              config: "lm_head" },
     TensorName { role: Role::AttentionNorm, gguf: "blk.{}.attn_norm",    config: "model.layers.{}.input_layernorm" },
-    TensorName { role: Role::Q,             gguf: "blk.{}.attn_q",       config: "model.layers.{}.self_attn.q_proj" },
-    TensorName { role: Role::K,             gguf: "blk.{}.attn_k",       config: "model.layers.{}.self_attn.k_proj" },
-    TensorName { role: Role::V,             gguf: "blk.{}.attn_v",       config: "model.layers.{}.self_attn.v_proj" },
     TensorName { role: Role::O,             gguf: "blk.{}.attn_output",  config: "model.layers.{}.self_attn.dense" },
     TensorName { role: Role::Up,            gguf: "blk.{}.ffn_up",       config: "model.layers.{}.mlp.fc1" },
     TensorName { role: Role::Down,          gguf: "blk.{}.ffn_down",     config: "model.layers.{}.mlp.fc2" },
@@ -22,10 +17,10 @@ pub(super) const FAMILY: Family = Family {
     model_types: &[("phi", &["PhiForCausalLM"])],
     files: FileTable {
         keys: LAYER_NORM_KEYS,
-        refused_flags: &[("qk_layernorm", "norms of queries and keys")],
+        refused: &[Refusal::Set("qk_layernorm", "norms of queries and keys")],
         ..FILES
     },
-    tensors: &[TENSORS],
+    tensors: &[EMBEDDING_TO_VALUES, TENSORS],
     fused: &[QKV],
     biases: &[(&[Role::Q, Role::K, Role::V, Role::O, Role::Up, Role::Down, Role::Head], Bias::Always)],
     block: BlockTable {

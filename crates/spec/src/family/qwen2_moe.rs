@@ -19,7 +19,7 @@ pub(super) const FAMILY: Family = Family {
     id: "qwen2moe",
     gguf_architectures: &["qwen2moe"],
     model_types: &[("qwen2_moe", &["Qwen2MoeForCausalLM"])],
-    files: FileTable { refused_flags: &[("use_sliding_window", "a sliding window in some layers")], ..FILES },
+    files: FileTable { refused: &[Refusal::Set("use_sliding_window", "a sliding window in some layers")], ..FILES },
     tensors: &[LLAMA_LIKE_TENSORS, QWEN_EXPERTS, SHARED_EXPERT],
     fused: FUSED_EXPERTS,
     // transformers `Qwen2MoeAttention`.

@@ -32,8 +32,7 @@ const DELTA_NET_KEYS: DeltaNetKeys = DeltaNetKeys {
     key_heads: Key { gguf: ".ssm.group_count", config: "linear_num_key_heads" },
     value_heads: Key { gguf: ".ssm.time_step_rank", config: "linear_num_value_heads" },
     key_dim: Key { gguf: ".ssm.state_size", config: "linear_key_head_dim" },
-    value_dim: "linear_value_head_dim",
-    values: ".ssm.inner_size",
+    values: Key { gguf: ".ssm.inner_size", config: "linear_value_head_dim" },
     // The converter has moved them.
     gguf_sharing: KeySharing::Strided,
 };
@@ -56,34 +55,41 @@ pub(super) const UNMOVED_STATES: StateTable = StateTable {
     ..STATES
 };
 
+/// Sizes by default, of models with so many heads of keys and values.
+pub(super) const fn defaults(kv_heads: f64) -> [(&'static str, f64); 9] {
+    [
+        ("num_attention_heads", 16.0),
+        ("num_key_value_heads", kv_heads),
+        ("head_dim", 256.0),
+        ("linear_conv_kernel_dim", 4.0),
+        ("linear_key_head_dim", 128.0),
+        ("linear_value_head_dim", 128.0),
+        ("linear_num_key_heads", 16.0),
+        ("linear_num_value_heads", 32.0),
+        ("rms_norm_eps", 1e-6),
+    ]
+}
+
+const CONFIG: &str = "the default of transformers' Qwen3_5TextConfig";
+
 pub(super) const FAMILY: Family = Family {
     id: "qwen35",
     gguf_architectures: &["qwen35"],
     model_types: &[("qwen3_5_text", &["Qwen3_5ForCausalLM"])],
     wrappers: &[("Qwen3_5ForConditionalGeneration", "qwen3_5")],
     files: FileTable {
-        defaults: &[
-            ("num_attention_heads", 16.0),
-            ("num_key_value_heads", 4.0),
-            ("head_dim", 256.0),
-            ("linear_conv_kernel_dim", 4.0),
-            ("linear_key_head_dim", 128.0),
-            ("linear_value_head_dim", 128.0),
-            ("linear_num_key_heads", 16.0),
-            ("linear_num_value_heads", 32.0),
-            ("rms_norm_eps", 1e-6),
-        ],
-        defaults_source: "the default of transformers' Qwen3_5TextConfig",
+        defaults: &defaults(4.0),
+        defaults_source: CONFIG,
         // transformers computes it always.
-        needed_flags: &[("attn_output_gate", "attention without a gate of its output")],
+        refused: &[Refusal::Unset(Key::config("attn_output_gate"), "attention without a gate of its output")],
         ..FILES
     },
     tensors: &[DELTA_NET, LLAMA_LIKE_TENSORS, HEAD_NORMS, PREDICTOR],
     biases: &[ATTENTION_BIAS],
     block: BlockTable { norm: NormKind::RmsFromOne, gated_attention: true, states: Some(STATES), ..BLOCK },
-    rope: RopeTable { rotary_part: Some((0.25, "the default of transformers' Qwen3_5TextConfig")), ..ROPE },
+    rope: RopeTable { rotary_part: Some((0.25, CONFIG)), ..ROPE },
     head: HeadTable {
-        tied: (false, "the default of transformers' Qwen3_5TextConfig"),
+        tied: (false, CONFIG),
         predictors: Some(Key { gguf: ".nextn_predict_layers", config: "mtp_num_hidden_layers" }),
         ..HEAD
     },

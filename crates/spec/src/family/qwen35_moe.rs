@@ -4,6 +4,8 @@ use super::qwen2_moe::{SHARED_EXPERT, SHARED_WIDTH};
 use super::qwen35::{DELTA_NET, PREDICTOR};
 use super::*;
 
+const CONFIG: &str = "the default of transformers' Qwen3_5MoeTextConfig";
+
 pub(super) const FAMILY: Family = Family {
     id: "qwen35moe",
     gguf_architectures: &["qwen35moe"],
@@ -11,18 +13,8 @@ pub(super) const FAMILY: Family = Family {
     wrappers: &[("Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe")],
     files: FileTable {
         keys: Keys { feed_forward: EXPERT_WIDTH, ..KEYS },
-        defaults: &[
-            ("num_attention_heads", 16.0),
-            ("num_key_value_heads", 2.0),
-            ("head_dim", 256.0),
-            ("linear_conv_kernel_dim", 4.0),
-            ("linear_key_head_dim", 128.0),
-            ("linear_value_head_dim", 128.0),
-            ("linear_num_key_heads", 16.0),
-            ("linear_num_value_heads", 32.0),
-            ("rms_norm_eps", 1e-6),
-        ],
-        defaults_source: "the default of transformers' Qwen3_5MoeTextConfig",
+        defaults: &qwen35::defaults(2.0),
+        defaults_source: CONFIG,
         ..qwen35::FAMILY.files
     },
     tensors: &[DELTA_NET, LLAMA_LIKE_TENSORS, HEAD_NORMS, QWEN_EXPERTS, SHARED_EXPERT, PREDICTOR],
@@ -33,11 +25,8 @@ pub(super) const FAMILY: Family = Family {
         normalized: Normalized::Fixed(true),
         ..QWEN_ROUTED
     }),
-    rope: RopeTable {
-        rotary_part: Some((0.25, "the default of transformers' Qwen3_5MoeTextConfig")),
-        ..qwen35::FAMILY.rope
-    },
-    head: HeadTable { tied: (false, "the default of transformers' Qwen3_5MoeTextConfig"), ..qwen35::FAMILY.head },
+    rope: RopeTable { rotary_part: Some((0.25, CONFIG)), ..qwen35::FAMILY.rope },
+    head: HeadTable { tied: (false, CONFIG), ..qwen35::FAMILY.head },
     name: "Qwen3.5 MoE",
     ..qwen35::FAMILY
 };

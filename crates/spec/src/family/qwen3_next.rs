@@ -15,16 +15,14 @@ const BY_KEY_HEAD: &[TensorName] = &[
     TensorName { role: Role::DeltaAlpha,     gguf: "",                 config: "" },
 ];
 
+const CONFIG: &str = "the default of transformers' Qwen3NextConfig";
+
 pub(super) const FAMILY: Family = Family {
     id: "qwen3next",
     gguf_architectures: &["qwen3next"],
     model_types: &[("qwen3_next", &["Qwen3NextForCausalLM"])],
     wrappers: &[],
-    files: FileTable {
-        keys: KEYS,
-        defaults_source: "the default of transformers' Qwen3NextConfig",
-        ..qwen35_moe::FAMILY.files
-    },
+    files: FileTable { keys: KEYS, defaults_source: CONFIG, ..qwen35_moe::FAMILY.files },
     tensors: &[BY_KEY_HEAD, DELTA_NET, LLAMA_LIKE_TENSORS, HEAD_NORMS, QWEN_EXPERTS, SHARED_EXPERT, PREDICTOR],
     block: BlockTable { states: Some(qwen35::UNMOVED_STATES), ..qwen35_moe::FAMILY.block },
     experts: Some(ExpertTable {
@@ -33,11 +31,8 @@ pub(super) const FAMILY: Family = Family {
         dense_layers: Some(QWEN_DENSE_LAYERS),
         ..QWEN_ROUTED
     }),
-    rope: RopeTable {
-        rotary_part: Some((0.25, "the default of transformers' Qwen3NextConfig")),
-        ..qwen35_moe::FAMILY.rope
-    },
-    head: HeadTable { tied: (false, "the default of transformers' Qwen3NextConfig"), ..qwen35_moe::FAMILY.head },
+    rope: RopeTable { rotary_part: Some((0.25, CONFIG)), ..qwen35_moe::FAMILY.rope },
+    head: HeadTable { tied: (false, CONFIG), ..qwen35_moe::FAMILY.head },
     name: "Qwen3-Next",
     ..qwen35_moe::FAMILY
 };

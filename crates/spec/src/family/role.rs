@@ -73,11 +73,11 @@ pub enum Role {
     RouterNorm,
     /// `[experts]`, what their weights are multiplied by; its names are whole.
     ExpertScales,
-    /// `[hidden]`, of what experts beside a dense layer read.
+    /// `[hidden]`, of what experts next to a dense layer read.
     ExpertsNorm,
     /// `[hidden]`, of what they put out.
     ExpertsOutputNorm,
-    /// `[hidden]`, of what the dense layer beside them puts out.
+    /// `[hidden]`, of what the dense layer next to them puts out.
     DenseOutputNorm,
     /// `[expert_feed_forward, hidden]` of each expert.
     ExpertGate,

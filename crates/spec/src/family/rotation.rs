@@ -21,12 +21,3 @@ pub struct Unrotated {
     /// Every how many layers one does not where no key says it, and in GGUF, with its source.
     pub default_interval: (usize, &'static str),
 }
-
-/// What says whether queries and keys are rotated at all.
-#[derive(Clone, Copy, Debug)]
-pub struct RotationSwitch {
-    /// The text of `config.json`. They are where it is `rope`; where it is `nope`, null or absent they are not.
-    pub text: &'static str,
-    /// The flag of GGUF files: absent is true.
-    pub gguf_flag: &'static str,
-}

@@ -6,7 +6,7 @@ pub(super) const FAMILY: Family = Family {
     id: "smollm3",
     gguf_architectures: &["smollm3"],
     model_types: &[("smollm3", &["SmolLM3ForCausalLM"])],
-    files: FileTable { refused_flags: &[("use_sliding_window", "a sliding window in some layers")], ..FILES },
+    files: FileTable { refused: &[Refusal::Set("use_sliding_window", "a sliding window in some layers")], ..FILES },
     biases: &[ATTENTION_BIAS, MLP_BIAS],
     rope: RopeTable {
         theta: Some((2_000_000.0, "the default of transformers' SmolLM3Config")),

@@ -25,25 +25,21 @@ pub enum StateMixer {
     DeltaNet(DeltaNetKeys),
     /// A gated convolution of the last few positions.
     ShortConv,
-    /// Mamba-2.
-    Mamba2(Mamba2Keys),
-}
-
-/// The keys of Mamba-2's sizes.
-#[derive(Clone, Copy, Debug)]
-pub struct Mamba2Keys {
-    /// Heads.
-    pub heads: Key,
-    /// Groups of heads that share keys and queries.
-    pub groups: Key,
-    /// Elements of a key or a query.
-    pub state_dim: Key,
-    /// Elements of a value in `config.json`, where they are no text.
-    pub head_dim: &'static str,
-    /// Elements of all values together: in GGUF as they are, in `config.json` as a multiple of the width.
-    pub inner: Key,
-    /// The least and the longest step in `config.json`; absent or null, and in GGUF, no limits.
-    pub step_limit: &'static str,
+    /// Mamba-2, by the keys of its sizes.
+    Mamba2 {
+        /// Heads.
+        heads: Key,
+        /// Groups of heads that share keys and queries.
+        groups: Key,
+        /// Elements of a key or a query.
+        state_dim: Key,
+        /// Elements of a value in `config.json`, where they are no text.
+        head_dim: &'static str,
+        /// Elements of all values together: in GGUF as they are, in `config.json` as a multiple of the width.
+        inner: Key,
+        /// The least and the longest step in `config.json`; absent or null, and in GGUF, no limits.
+        step_limit: &'static str,
+    },
 }
 
 /// The keys of a gated delta net's sizes.
@@ -55,10 +51,8 @@ pub struct DeltaNetKeys {
     pub value_heads: Key,
     /// Elements of a query or a key.
     pub key_dim: Key,
-    /// Elements of a value in `config.json`.
-    pub value_dim: &'static str,
-    /// Elements of all values together in GGUF.
-    pub values: &'static str,
+    /// Elements of a value in `config.json`, of all values together in GGUF.
+    pub values: Key,
     /// Which value heads share a head of keys in GGUF; neighbours do in safetensors.
     pub gguf_sharing: KeySharing,
 }

@@ -27,7 +27,7 @@ const GPU_RECORDINGS: usize = 4;
 /// kept.
 const GPU_LAYER_LAUNCHES: usize = 10;
 
-/// Launches beside those of layers: the embedding, and the head's product and preparation.
+/// Launches in addition to those of layers: the embedding, and the head's product and preparation.
 const GPU_OTHER_LAUNCHES: usize = 3;
 
 /// Launches of a token on a GPU.
@@ -50,7 +50,7 @@ pub fn gpu_tensor_bytes(bytes: u64) -> u64 {
 pub fn gpu_weight_bytes(spec: &ModelSpec, weights_file: u64) -> u64 {
     let tensors = || spec.tensors().map(|tensor| tensor.bytes);
     let stored = tensors().fold(0, u64::saturating_add);
-    let placed = tensors().fold(0, |sum: u64, bytes| sum.saturating_add(gpu_tensor_bytes(bytes)));
+    let placed = tensors().map(gpu_tensor_bytes).fold(0, u64::saturating_add);
     // A smaller file of the same model has the same tensors.
     weights_file.min(stored).saturating_add(placed.saturating_sub(stored))
 }
@@ -63,7 +63,7 @@ pub struct CpuBuffers {
     /// The products of a mixer's input: queries, keys and values.
     pub projected: usize,
     /// What a mixer's output projection reads: the attention's output. Where layers have embeddings, the gated input of one
-    /// too, and where experts are beside a dense layer, the sum of what they put out.
+    /// too, and where experts are next to a dense layer, the sum of what they put out.
     pub mixed: usize,
     /// The feed-forward layer's activations, as the down projection reads them.
     pub activated: usize,
@@ -73,7 +73,7 @@ pub struct CpuBuffers {
     pub operand: usize,
     /// Outputs of the up and gate projections before they become one, of all threads together.
     pub up_gate: usize,
-    /// What a layer of experts has beside these: its normed input, the outputs of its router, the experts of a row, and for
+    /// What a layer of experts has in addition: its normed input, the outputs of its router, the experts of a row, and for
     /// each of these the operands of both products, the activations, and the up and gate projections before they become one.
     pub experts: usize,
     /// The inputs of all layers where these have embeddings.
@@ -122,19 +122,8 @@ impl CpuBuffers {
 
     /// Elements of a row.
     fn row(&self) -> u64 {
-        let CpuBuffers {
-            hidden,
-            projected,
-            mixed,
-            activated,
-            output,
-            operand,
-            up_gate,
-            experts,
-            layer_inputs,
-            joined,
-            logits: _,
-        } = *self;
+        let CpuBuffers { hidden, projected, mixed, activated, output, operand, .. } = *self;
+        let CpuBuffers { up_gate, experts, layer_inputs, joined, logits: _, .. } = *self;
         let all = [hidden, projected, mixed, activated, output, operand, up_gate, experts, layer_inputs, joined];
         sum(&all.map(|elements| elements as u64))
     }
@@ -175,7 +164,7 @@ fn widest_feed_forward(spec: &ModelSpec) -> usize {
     spec.weights.layers.iter().map(dense).max().unwrap_or(0)
 }
 
-/// Elements a row that a layer of experts takes beside what every layer does.
+/// Elements a row that a layer of experts takes in addition to what every layer does.
 fn expert_elements(layer: &LayerWeights) -> usize {
     let Some(experts) = layer.experts() else { return 0 };
     let hidden = experts.down.outputs;
@@ -253,9 +242,8 @@ impl GpuBuffers {
 
     /// Bytes of all of them.
     pub fn bytes(&self) -> u64 {
-        let GpuBuffers { rows: _, batch, hidden, prepared, steps, extents, qkv, attended, up_gate, partial, .. } =
-            *self;
-        let GpuBuffers { arrived, logits, recordings, .. } = *self;
+        let GpuBuffers { rows: _, batch, hidden, prepared, steps, extents, qkv, attended, .. } = *self;
+        let GpuBuffers { up_gate, partial, arrived, logits, recordings, .. } = *self;
         sum(&[batch, hidden, prepared, steps, extents, qkv, attended, up_gate, partial, arrived, logits, recordings])
     }
 }

@@ -2,12 +2,12 @@
 
 use super::{KV_PAGE, PREFILL_CHUNK, product};
 use crate::spec::{AttentionWeights, KeysValues, ModelSpec};
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
 
 /// The element type of the KV cache. Complete.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub enum KvDtype {
     /// As computed.
     #[default]
@@ -37,43 +37,22 @@ impl KvDtype {
 
 impl fmt::Display for KvDtype {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            KvDtype::F32 => "F32",
-            KvDtype::F16 => "F16",
-            KvDtype::Q8_0 => "Q8_0",
-        })
-    }
-}
-
-impl Serialize for KvDtype {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        fmt::Debug::fmt(self, f)
     }
 }
 
 /// What is no [`KvDtype`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected f32, f16 or q8_0")]
 pub struct UnknownKvDtype;
-
-impl fmt::Display for UnknownKvDtype {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("expected f32, f16 or q8_0")
-    }
-}
-
-impl std::error::Error for UnknownKvDtype {}
 
 impl FromStr for KvDtype {
     type Err = UnknownKvDtype;
 
     /// `f32`, `f16` or `q8_0`, in any case of letters.
     fn from_str(text: &str) -> Result<KvDtype, UnknownKvDtype> {
-        match text.to_ascii_lowercase().as_str() {
-            "f32" => Ok(KvDtype::F32),
-            "f16" => Ok(KvDtype::F16),
-            "q8_0" => Ok(KvDtype::Q8_0),
-            _ => Err(UnknownKvDtype),
-        }
+        let named = |dtype: &KvDtype| dtype.to_string().eq_ignore_ascii_case(text);
+        [KvDtype::F32, KvDtype::F16, KvDtype::Q8_0].into_iter().find(named).ok_or(UnknownKvDtype)
     }
 }
 
@@ -111,7 +90,7 @@ impl KvSize {
     }
 
     /// Pages of layers with a window that a sequence of `positions` has at most: those of the window, of a chunk of a prompt
-    /// behind it, and of [`KV_PAGE`] positions before it, by which a sequence can be cut back and go on.
+    /// after it, and of [`KV_PAGE`] positions before it, by which a sequence can be cut back and go on.
     pub fn window_pages(&self, positions: usize) -> usize {
         let kept = self.window.saturating_add(PREFILL_CHUNK + KV_PAGE - 1);
         let most = if self.window_page == 0 { 0 } else { (kept - 1).div_ceil(KV_PAGE).saturating_add(1) };
@@ -130,7 +109,7 @@ impl KvSize {
     }
 }
 
-/// Which layers keep the positions of their window alone: those with a window that leaves much of the context out, whose keys
+/// Which layers keep only the positions of their window: those with a window that leaves much of the context out, whose keys
 /// and values no other layer reads.
 pub fn windowed_layers(spec: &ModelSpec) -> Vec<bool> {
     let attentions = || spec.weights.layers.iter().map(|layer| layer.mixer.layer.attention());
@@ -160,10 +139,8 @@ pub fn kv_bytes_per_token(spec: &ModelSpec, dtype: KvDtype) -> u64 {
 
 /// Bytes that a layer stores of one token.
 fn stored_bytes(attention: &AttentionWeights, dtype: KvDtype) -> u64 {
-    match attention.causal && attention.kv.own().is_some() {
-        true => product(&[2, attention.kv_heads, dtype.head_bytes(attention.head_dim)]),
-        false => 0,
-    }
+    let stores = attention.causal && attention.kv.own().is_some();
+    product(&[2 * usize::from(stores), attention.kv_heads, dtype.head_bytes(attention.head_dim)])
 }
 
 /// Bytes of the KV cache that a token at the end of `context` reads: in layers with a window what lies within it.

@@ -4,7 +4,7 @@
 use super::sum;
 use crate::spec::{ConvWeights, DeltaNetWeights, Mamba2Weights, Mixer, ModelSpec};
 
-/// Positions between two whole states: those since the last one are kept beside it, so that a sequence is cut back to each of
+/// Positions between two whole states: those since the last one are kept with it, so that a sequence is cut back to each of
 /// them at once, and its bits depend on no step's length.
 pub const STATE_CHUNK: usize = 16;
 
@@ -62,7 +62,7 @@ impl StateSize {
     }
 }
 
-/// Bytes that a sequence has beside its KV cache, however long it is.
+/// Bytes that a sequence has in addition to its KV cache, however long it is.
 pub fn state_bytes(spec: &ModelSpec) -> u64 {
     let layers = spec.weights.layers.iter().map(|layer| StateSize::new(&layer.mixer.layer).elements());
     layers.fold(0, |bytes, elements| sum(&[bytes, (elements as u64).saturating_mul(size_of::<f32>() as u64)]))

@@ -10,16 +10,14 @@ use super::foreign;
 use crate::error::Result;
 use crate::header::Fields;
 use crate::header::config::{JsonFile, Section};
-use args::{Activations, WeightScales};
 use names::Names;
 use serde_json::{Map, Value};
 use std::path::PathBuf;
 
-pub(crate) use args::{Activations as ActivationScheme, WeightScales as Scales};
+pub(crate) use args::{ActivationScales, Activations, WeightScales};
 
-/// Where the config block may be, the first that is there counts: (the section around it, its key).
-const PLACES: &[(Option<&str>, &str)] =
-    &[(None, "quantization_config"), (Some("text_config"), "quantization_config"), (None, "compression_config")];
+/// The section of the config block, and of one within it.
+const QUANTIZATION: &str = "quantization_config";
 
 /// Formats that store I8 weights as they are.
 const FORMATS: &[&str] = &["int-quantized", "naive-quantized"];
@@ -50,6 +48,12 @@ pub(crate) struct Notes {
 }
 
 impl Notes {
+    /// Notes the keys of `section` that are not `known`.
+    fn unknown(&mut self, section: &Section<'_>, known: &[&str]) {
+        let unknown = section.object().keys().filter(|key| !known.contains(&key.as_str()));
+        self.unknown.extend(unknown.map(|key| section.dotted(key)));
+    }
+
     fn absent(&mut self, section: &Section<'_>, key: &str, value: &str) {
         self.defaults.push(format!("{} = {value}", section.dotted(key)));
     }
@@ -83,15 +87,10 @@ pub(crate) enum Answer<'a> {
 /// # Errors
 /// `Quantization` for every scheme that does not run, `Format` for keys of the wrong type.
 pub(super) fn read(config: &JsonFile) -> Result<Option<Scheme>> {
-    for &(around, key) in PLACES {
-        let around = match around {
-            Some(name) => match config.section(name)? {
-                Some(section) => Some(section),
-                None => continue,
-            },
-            None => None,
-        };
-        let block = match &around {
+    let text = config.section("text_config")?;
+    // The first block that is there counts.
+    for (around, key) in [(None, QUANTIZATION), (text.as_ref(), QUANTIZATION), (None, "compression_config")] {
+        let block = match around {
             Some(section) => section.section(key)?,
             None => config.section(key)?,
         };
@@ -103,13 +102,9 @@ pub(super) fn read(config: &JsonFile) -> Result<Option<Scheme>> {
 }
 
 fn scheme(outer: &Section<'_>) -> Result<Option<Scheme>> {
-    let wrapped = outer.section("quantization_config")?;
+    let wrapped = outer.section(QUANTIZATION)?;
     let block = wrapped.as_ref().unwrap_or(outer);
-    let method = match block.text("quant_method")? {
-        Some(method) => Some(method),
-        None => outer.text("quant_method")?,
-    };
-    match method {
+    match block.text("quant_method")?.or(outer.text("quant_method")?) {
         Some("compressed-tensors") => {}
         None if block.has("config_groups") => {}
         _ => return Ok(None),
@@ -135,7 +130,7 @@ fn scheme(outer: &Section<'_>) -> Result<Option<Scheme>> {
                     place: groups.dotted(name),
                     targets: Names::read(&groups, name)?,
                     weights: WeightScales::Channel,
-                    activations: Activations::PerToken { symmetric: true },
+                    activations: Activations { scales: ActivationScales::PerToken, symmetric: true },
                 }
             }
             Value::Array(_) => return Err(refusal(&groups, name, "a preset", "W8A8 or INT8")),
@@ -162,10 +157,7 @@ fn refuse_parts(block: &Section<'_>) -> Result<()> {
         match sparsity.text("format")? {
             Some("dense") => {}
             None if sparsity.object().is_empty() => {}
-            found => {
-                let found = found.map_or("absent".to_owned(), |found| format!("{found:?}"));
-                return Err(refusal(&sparsity, "format", &found, "dense weights"));
-            }
+            found => return Err(refusal(&sparsity, "format", &quoted(found), "dense weights")),
         }
     }
     let transforms = block.section("transform_config")?;
@@ -181,9 +173,7 @@ fn refuse_parts(block: &Section<'_>) -> Result<()> {
 
 fn group(block: &Section<'_>, group: &Section<'_>, notes: &mut Notes) -> Result<Group> {
     const KNOWN: &[&str] = &["targets", "weights", "input_activations", "output_activations", "format"];
-    notes
-        .unknown
-        .extend(group.object().keys().filter(|key| !KNOWN.contains(&key.as_str())).map(|key| group.dotted(key)));
+    notes.unknown(group, KNOWN);
     check_format(block, group)?;
     if group.has("output_activations") {
         return Err(refusal(group, "output_activations", "given", "null: outputs are not quantised"));
@@ -204,11 +194,12 @@ fn check_format(block: &Section<'_>, group: &Section<'_>) -> Result<()> {
     let place = if group.has("format") { group } else { block };
     match place.text("format")? {
         Some(format) if FORMATS.contains(&format) => Ok(()),
-        found => {
-            let found = found.map_or("absent".to_owned(), |found| format!("{found:?}"));
-            Err(refusal(place, "format", &found, &FORMATS.join(" or ")))
-        }
+        found => Err(refusal(place, "format", &quoted(found), &FORMATS.join(" or "))),
     }
+}
+
+fn quoted(found: Option<&str>) -> String {
+    found.map_or("absent".to_owned(), |found| format!("{found:?}"))
 }
 
 /// The refusal of what `section` says under `key`.
@@ -233,11 +224,9 @@ impl Scheme {
     /// `compressed-tensors int8 w8a8: weights by channel, activations dynamic by token`.
     pub(crate) fn in_words(&self) -> String {
         let mut words: Vec<String> = Vec::new();
-        for group in &self.groups {
-            let group = format!("weights {}, activations {}", group.weights, group.activations);
-            if !words.contains(&group) {
-                words.push(group);
-            }
+        for Group { weights, activations, .. } in &self.groups {
+            let group = format!("weights {weights}, activations {activations}");
+            words.extend((!words.contains(&group)).then_some(group));
         }
         format!("compressed-tensors int8 w8a8: {}", words.join("; "))
     }

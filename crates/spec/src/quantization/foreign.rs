@@ -1,4 +1,4 @@
-//! The refusal of weights that another tool quantised, by what `config.json`, a file beside it or the tensors say.
+//! The refusal of weights that another tool quantised, by what `config.json`, a file next to it or the tensors say.
 
 use super::methods::{DETAILS, METHODS, Mark, Method, OTHER_PARTS, SECTIONS, TELLING};
 pub(super) use super::methods::{INT8_WITH_SCALES as INT8, MXFP4};
@@ -27,7 +27,7 @@ pub(super) fn by_config(config: &JsonFile) -> Result<()> {
                 Some((told_by, method)) => (of_name(method), Some(told_by)),
                 // MLX writes its own section a second time under this name.
                 None if config.has("quantization") => continue,
-                None => (Named { name: format!("a {key} without quant_method"), nearest: "Q8_0" }, None),
+                None => (Named::unknown(format!("a {key} without quant_method")), None),
             },
         };
         let place = told_by.map_or(key.to_owned(), |told_by| format!("{key}.{told_by}"));
@@ -39,25 +39,15 @@ pub(super) fn by_config(config: &JsonFile) -> Result<()> {
         let method = section.text("quant_method")?.map_or_else(|| of_name(""), named);
         return Err(refusal(config.file(), &method, &section.path(), section.object()));
     }
-    match config.text(IPEX)? {
-        Some(kind) => Err(refusal(
-            config.file(),
-            &named("ipex-llm"),
-            IPEX,
-            &Map::from_iter([("quant_type".to_owned(), kind.into())]),
-        )),
-        None => Ok(()),
-    }
+    let Some(kind) = config.text(IPEX)? else { return Ok(()) };
+    let details = Map::from_iter([("quant_type".to_owned(), kind.into())]);
+    Err(refusal(config.file(), &named("ipex-llm"), IPEX, &details))
 }
 
 pub(super) fn by_side_file(file: &JsonFile) -> Result<()> {
     let name = file.file().file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
     let Some(&(_, key, method)) = QUANTIZATION_FILES.iter().find(|known| known.0 == name) else { return Ok(()) };
-    let section = match key {
-        Some(key) => file.section(key)?,
-        None => None,
-    };
-    let section = section.unwrap_or_else(|| file.whole());
+    let section = key.map_or(Ok(None), |key| file.section(key))?.unwrap_or_else(|| file.whole());
     let object = section.object();
     let (method, key) = match (section.text("quant_method")?, telling(object)) {
         (Some(text), _) => (named(text), "quant_method".to_owned()),
@@ -74,12 +64,11 @@ pub(super) fn by_side_file(file: &JsonFile) -> Result<()> {
 pub(super) fn by_tensors(header: &Header, known: impl Fn(&str) -> bool) -> Result<()> {
     for method in METHODS.iter().filter(|method| !known(method.name)) {
         for marks in method.tensors {
-            let found: Option<Vec<&TensorInfo>> =
-                marks.iter().map(|mark| header.tensors.values().find(|tensor| mark.is_of(tensor))).collect();
+            let found = marks.iter().map(|mark| header.tensors.values().find(|tensor| mark.is_of(tensor)));
+            let found: Option<Vec<&TensorInfo>> = found.collect();
             let Some(tensor) = found.as_ref().and_then(|found| found.first()) else { continue };
-            let named = Named { name: method.name.into(), nearest: method.nearest };
             let place = format!("tensor {} of {}", tensor.name, tensor.dtype);
-            return Err(refusal(&header.source.files[tensor.file].path, &named, &place, &Map::new()));
+            return Err(refusal(&header.source.files[tensor.file].path, &method.into(), &place, &Map::new()));
         }
     }
     Ok(())
@@ -107,17 +96,23 @@ impl From<&Method> for Named {
     }
 }
 
+impl Named {
+    fn unknown(name: String) -> Named {
+        Named { name, nearest: "Q8_0" }
+    }
+}
+
 /// The method that `quant_method` names.
 fn named(quant_method: &str) -> Named {
     let lower = quant_method.to_ascii_lowercase();
     let known = METHODS.iter().find(|method| method.quant_methods.contains(&lower.as_str()));
-    known.map_or_else(|| Named { name: format!("quantization method {quant_method:?}"), nearest: "Q8_0" }, Named::from)
+    known.map_or_else(|| Named::unknown(format!("quantization method {quant_method:?}")), Named::from)
 }
 
 /// The method of this row of the table.
 fn of_name(name: &str) -> Named {
     let known = METHODS.iter().find(|method| method.name == name);
-    known.map_or_else(|| Named { name: "a quantization of unknown method".into(), nearest: "Q8_0" }, Named::from)
+    known.map_or_else(|| Named::unknown("a quantization of unknown method".into()), Named::from)
 }
 
 fn telling(object: &Map<String, Value>) -> Option<(&'static str, &'static str)> {
@@ -185,11 +180,9 @@ fn bits(found: &[(&'static str, String)]) -> Option<&'static str> {
         (_, Some(_)) => 4.0,
         _ => value(&["bits", "w_bit", "nbits", "num_bits"])?.parse().ok()?,
     };
-    Some(if bits > 7.0 {
-        "Q8_0"
-    } else if bits > 5.0 {
-        "Q6_K"
-    } else {
-        "Q4_K_M"
-    })
+    match bits {
+        _ if bits > 7.0 => Some("Q8_0"),
+        _ if bits > 5.0 => Some("Q6_K"),
+        _ => Some("Q4_K_M"),
+    }
 }

@@ -4,7 +4,7 @@ mod compressed_tensors;
 mod foreign;
 mod methods;
 
-pub(crate) use compressed_tensors::{ActivationScheme, Answer, Group, Notes, Scales, Scheme};
+pub(crate) use compressed_tensors::{ActivationScales, Answer, Group, Notes, Scheme, WeightScales};
 
 use crate::error::{Error, Result};
 use crate::header::config::{ConfigFiles, JsonFile, wrong_type};

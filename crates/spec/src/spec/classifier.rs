@@ -2,30 +2,40 @@
 
 use super::reader::{CLASSIFIES, Reader};
 use super::tensors::Tensors;
-use super::weights::optional;
+use super::weights::{mapped, weights};
 use super::{MapWeights, Pooling, Stored, WeightTypes};
 use crate::block::DenseActivation;
 use crate::error::Result;
-use crate::family::{ClassifierTable, Family, Key, Role};
-use crate::header::Fields;
-use crate::header::config::JsonObject;
-use crate::header::{Header, Metadata};
+use crate::family::{ClassifierTable, Key, Role};
+use crate::header::config::{JsonFile, JsonObject};
+use crate::header::{Fields, Header, Metadata};
 use serde_json::Value;
 use std::sync::Arc;
 
-/// A classification head: the scores of a text's labels, from its hidden states.
-#[derive(Clone, Debug)]
-pub struct ClassifierWeights<W: WeightTypes = Stored> {
-    /// Which of the tokens' hidden states it reads.
-    pub pooling: Pooling,
-    /// A layer before the last.
-    pub dense: Option<ClassifierDense<W>>,
-    /// The scores, `[labels, hidden]`.
-    pub output: W::Matrix,
-    /// The names of the labels, one for each score.
-    pub labels: Arc<[String]>,
-    /// What the makers do to the scores of pairs of texts.
-    pub scores: ScoreActivation,
+weights! {
+    /// A classification head: the scores of a text's labels, from its hidden states.
+    pub struct ClassifierWeights<W> {
+        /// Which of the tokens' hidden states it reads.
+        pub pooling: Pooling,
+        /// A layer before the last.
+        pub dense: Option<ClassifierDense<W>> = optional part,
+        /// The scores, `[labels, hidden]`.
+        pub output: W::Matrix = matrix,
+        /// The names of the labels, one for each score.
+        pub labels: Arc<[String]>,
+        /// What the makers do to the scores of pairs of texts.
+        pub scores: ScoreActivation,
+    }
+
+    /// The layer before the last of a classification head.
+    pub struct ClassifierDense<W> {
+        /// `[hidden, hidden]`.
+        pub linear: W::Matrix = matrix,
+        /// Of its output.
+        pub activation: DenseActivation,
+        /// Of that, `[hidden]`.
+        pub norm: Option<W::Norm> = optional norm,
+    }
 }
 
 /// What is done to the scores of pairs of texts (sentence-transformers' `activation_fn`). Complete.
@@ -44,45 +54,9 @@ pub enum ScoreActivation {
     },
 }
 
-/// The layer before the last of a classification head.
-#[derive(Clone, Debug)]
-pub struct ClassifierDense<W: WeightTypes = Stored> {
-    /// `[hidden, hidden]`.
-    pub linear: W::Matrix,
-    /// Of its output.
-    pub activation: DenseActivation,
-    /// Of that, `[hidden]`.
-    pub norm: Option<W::Norm>,
-}
-
-impl<W: WeightTypes> ClassifierWeights<W> {
-    /// The same with what `map` makes of its weights.
-    pub(super) fn try_map<'w, M: MapWeights<'w, W>>(
-        &'w self,
-        map: &mut M,
-    ) -> Result<ClassifierWeights<M::To>, M::Error> {
-        Ok(ClassifierWeights {
-            pooling: self.pooling,
-            dense: optional(&self.dense, |dense| {
-                let linear = map.matrix(&dense.linear)?;
-                let norm = optional(&dense.norm, |norm| map.norm(norm))?;
-                Ok(ClassifierDense { linear, activation: dense.activation, norm })
-            })?,
-            output: map.matrix(&self.output)?,
-            labels: Arc::clone(&self.labels),
-            scores: self.scores.clone(),
-        })
-    }
-}
-
 impl Reader<'_> {
     /// Which hidden states a head reads, by its key in `config.json` or llama.cpp's.
-    fn classifier_pooling(
-        &self,
-        config: &'static str,
-        default: Pooling,
-        assumptions: &mut Vec<String>,
-    ) -> Result<Pooling> {
+    fn classifier_pooling(&self, config: &'static str, default: Pooling) -> Result<Pooling> {
         let key = self.key(Key { gguf: ".classifier.pooling_type", config });
         let (default, source) = match self.is_gguf() {
             true => match self.fields().unsigned(&key)? {
@@ -98,7 +72,7 @@ impl Reader<'_> {
                 None => (default, "transformers' default"),
             },
         };
-        assumptions.push(format!("scores of labels by pooling {default}: {key} is absent ({source})"));
+        self.assume(format!("scores of labels by pooling {default}: {key} is absent ({source})"));
         Ok(default)
     }
 
@@ -113,61 +87,51 @@ impl Reader<'_> {
     }
 
     /// The labels that the model scores; none where it has no classification head.
-    pub(super) fn labels(
-        &self,
-        family: &Family,
-        header: &Header,
-        assumptions: &mut Vec<String>,
-    ) -> Result<Vec<String>> {
-        if family.head.classifier.is_none() {
-            return Ok(Vec::new());
-        }
-        match &header.metadata {
+    pub(super) fn labels(&self) -> Result<Vec<String>> {
+        let has_head = match &self.header.metadata {
+            Metadata::Gguf(_) => self.header.tensors.contains_key("cls.output.weight"),
+            Metadata::Config(_) => self.architecture.ends_with(CLASSIFIES),
+        };
+        match &self.header.metadata {
+            _ if self.family.head.classifier.is_none() || !has_head => Ok(Vec::new()),
             Metadata::Gguf(metadata) => {
-                if !header.tensors.contains_key("cls.output.weight") {
-                    return Ok(Vec::new());
-                }
-                let key = format!("{}.classifier.output_labels", self.architecture);
-                let stored = metadata.strings(&key)?;
+                let key = self.gguf_key(".classifier.output_labels");
                 let text = |label: &[u8]| String::from_utf8_lossy(label).into_owned();
-                Ok(match stored {
-                    Some(labels) if !labels.is_empty() => labels.iter().map(text).collect(),
-                    _ => {
-                        assumptions.push(format!("one label: {key} is absent (llama.cpp's default)"));
-                        vec!["LABEL_0".into()]
-                    }
-                })
-            }
-            Metadata::Config(_) if !self.architecture.ends_with(CLASSIFIES) => Ok(Vec::new()),
-            Metadata::Config(files) => {
-                const KEY: &str = "id2label";
-                let config = &files.config;
-                let numbered = |count: usize| (0..count).map(|id| format!("LABEL_{id}")).collect();
-                match config.object().get(KEY) {
-                    None | Some(Value::Null) => match config.unsigned("num_labels")? {
-                        Some(count @ 1..=MOST_LABELS) => Ok(numbered(count as usize)),
-                        Some(count) => Err(self.value("num_labels", count, format!("1 to {MOST_LABELS}"))),
-                        None => {
-                            assumptions.push(format!("2 labels: {KEY} is absent (transformers' default)"));
-                            Ok(numbered(2))
-                        }
-                    },
-                    Some(Value::Object(named)) if !named.is_empty() && named.len() as u64 <= MOST_LABELS => {
-                        let wrong = |found: String| self.value(KEY, found, "a text for each number from 0".into());
-                        let label = |id: usize| {
-                            let label = named.get(&id.to_string());
-                            label
-                                .and_then(Value::as_str)
-                                .map(str::to_owned)
-                                .ok_or_else(|| wrong(format!("none for {id}")))
-                        };
-                        (0..named.len()).map(label).collect()
-                    }
-                    Some(other) => {
-                        let found: String = other.to_string().chars().take(80).collect();
-                        Err(self.value(KEY, found, format!("1 to {MOST_LABELS} labels by their numbers")))
-                    }
+                if let Some(labels) = metadata.strings(&key)?.filter(|labels| !labels.is_empty()) {
+                    return Ok(labels.iter().map(text).collect());
                 }
+                self.assume(format!("one label: {key} is absent (llama.cpp's default)"));
+                Ok(vec!["LABEL_0".into()])
+            }
+            Metadata::Config(files) => self.config_labels(&files.config),
+        }
+    }
+
+    /// The labels by their numbers in `config.json`, or as many as it says.
+    fn config_labels(&self, config: &JsonFile) -> Result<Vec<String>> {
+        const KEY: &str = "id2label";
+        match config.object().get(KEY) {
+            None | Some(Value::Null) => {
+                let count = config.unsigned("num_labels")?.unwrap_or_else(|| {
+                    self.assume(format!("2 labels: {KEY} is absent (transformers' default)"));
+                    2
+                });
+                match count {
+                    1..=MOST_LABELS => Ok((0..count).map(|id| format!("LABEL_{id}")).collect()),
+                    _ => Err(self.value("num_labels", count, format!("1 to {MOST_LABELS}"))),
+                }
+            }
+            Some(Value::Object(named)) if !named.is_empty() && named.len() as u64 <= MOST_LABELS => {
+                let wrong = |id| self.value(KEY, format!("none for {id}"), "a text for each number from 0".into());
+                let label = |id: usize| {
+                    let label = named.get(&id.to_string()).and_then(Value::as_str);
+                    label.map(str::to_owned).ok_or_else(|| wrong(id))
+                };
+                (0..named.len()).map(label).collect()
+            }
+            Some(other) => {
+                let found: String = other.to_string().chars().take(80).collect();
+                Err(self.value(KEY, found, format!("1 to {MOST_LABELS} labels by their numbers")))
             }
         }
     }
@@ -185,23 +149,18 @@ impl Tensors<'_> {
         // llama.cpp's converter leaves BERT's pooler out, and left the norm of ModernBERT's head out: without these the scores
         // are others.
         let needed = [("cls.weight", true), ("cls.norm.weight", self.names(Role::ClassifierNorm))];
-        let missing = |(name, wanted): &(&str, bool)| *wanted && !self.header.tensors.contains_key(*name);
+        let missing = |(name, wanted): &(&str, bool)| *wanted && !self.stores(name);
         let missing = needed.into_iter().find(missing).filter(|_| self.reader.is_gguf());
         Ok(missing.map(|(name, _)| format!("the file has cls.output.weight without the layer before it, {name}")))
     }
 
-    /// The classification head that scores `labels`, where there are any.
-    pub(super) fn classifier(
-        &mut self,
-        labels: Vec<String>,
-        assumptions: &mut Vec<String>,
-    ) -> Result<Option<ClassifierWeights>> {
+    pub(super) fn classifier(&mut self, labels: Vec<String>) -> Result<Option<ClassifierWeights>> {
         let Some(table) = self.family.head.classifier.filter(|_| !labels.is_empty()) else { return Ok(None) };
         let dense = match table.dense {
             None => None,
             Some(activation) => {
                 if let Some(why) = self.without_scores(&table)? {
-                    assumptions.push(format!("no scores of labels: {why}"));
+                    self.reader.assume(format!("no scores of labels: {why}"));
                     self.mark_used("cls.output.weight");
                     self.mark_used("cls.output.bias");
                     return Ok(None);
@@ -216,7 +175,7 @@ impl Tensors<'_> {
         let output = self.row_or_matrix(Role::Classifier, None)?;
         let pooling = match table.pooling_key {
             None => table.pooling,
-            Some(key) => self.reader.classifier_pooling(key, table.pooling, assumptions)?,
+            Some(key) => self.reader.classifier_pooling(key, table.pooling)?,
         };
         let scores = score_activation(self.header, labels.len())?;
         Ok(Some(ClassifierWeights { pooling, dense, output, labels: labels.into(), scores }))

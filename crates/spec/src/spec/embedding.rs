@@ -1,36 +1,36 @@
 //! Header -> Embeds: how the files say that a text becomes a vector; and what is added to the rows of the embedding.
 
-use super::reader::{Reader, missing};
+use super::reader::Reader;
 use super::tensors::Tensors;
-use super::weights::{List, optional};
-use super::{LinearWeights, MapWeights, Pooling, Stored, Weight, WeightTypes};
+use super::weights::{mapped, weights};
+use super::{LinearWeights, MapWeights, Pooling, Stored, WeightTypes};
 use crate::error::{Error, Result};
-use crate::family::{Family, Role};
+use crate::family::Role;
 use crate::header::config::sentence_transformers::{Module, SentenceFiles};
 use crate::header::config::{ConfigFiles, JsonFile};
 use crate::header::gguf::GgufMetadata;
-use crate::header::{Fields, Header, Metadata, TensorInfo};
+use crate::header::{Fields, Header, Metadata};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// What is added to the rows of the embedding, and the norm of the sum.
-#[derive(Clone, Debug)]
-pub struct InputWeights<W: WeightTypes = Stored> {
-    /// A row for each position.
-    pub positions: Option<PositionWeights<W>>,
-    /// A row for each kind of tokens, `[kinds, hidden]`: the first, but for the second text of a pair.
-    pub token_types: Option<W::Matrix>,
-    /// `[hidden]`.
-    pub norm: W::Norm,
-}
+weights! {
+    /// What is added to the rows of the embedding, and the norm of the sum.
+    pub struct InputWeights<W> {
+        /// A row for each position.
+        pub positions: Option<PositionWeights<W>> = optional part,
+        /// A row for each kind of tokens, `[kinds, hidden]`: the first, but for the second text of a pair.
+        pub token_types: Option<W::Matrix> = optional matrix,
+        /// `[hidden]`.
+        pub norm: W::Norm = norm,
+    }
 
-/// Positions that are rows of a matrix.
-#[derive(Clone, Debug)]
-pub struct PositionWeights<W: WeightTypes = Stored> {
-    /// `[first + context, hidden]`.
-    pub rows: W::Matrix,
-    /// The row of a text's first token.
-    pub first: usize,
+    /// Positions that are rows of a matrix.
+    pub struct PositionWeights<W> {
+        /// `[first + context, hidden]`.
+        pub rows: W::Matrix = matrix,
+        /// The row of a text's first token.
+        pub first: usize,
+    }
 }
 
 /// What the files say of vectors of texts. Complete.
@@ -75,90 +75,54 @@ pub struct EmbeddingSpec {
     pub source: String,
 }
 
-impl<W: WeightTypes> InputWeights<W> {
-    /// The same with what `map` makes of its weights.
-    pub(super) fn try_map<'w, M: MapWeights<'w, W>>(&'w self, map: &mut M) -> Result<InputWeights<M::To>, M::Error> {
-        Ok(InputWeights {
-            positions: optional(&self.positions, |positions| {
-                Ok(PositionWeights { rows: map.matrix(&positions.rows)?, first: positions.first })
-            })?,
-            token_types: optional(&self.token_types, |types| map.matrix(types))?,
-            norm: map.norm(&self.norm)?,
-        })
-    }
-}
-
-impl InputWeights {
-    /// Every tensor once.
-    pub fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
-        List::of(|list| self.try_map(list)).into_iter().flat_map(Weight::tensors)
-    }
-}
-
 impl Tensors<'_> {
     /// What is added to the rows of the embedding, in families that name it. GGUF files may lack token types.
     pub(super) fn input(&mut self) -> Result<Option<Box<InputWeights>>> {
         if !self.names(Role::EmbeddingNorm) {
             return Ok(None);
         }
-        let types = format!("{}.weight", self.stem(Role::TokenTypes, None));
-        let has_types = !self.reader.is_gguf() || self.header.tensors.contains_key(&types);
-        let has_types = self.names(Role::TokenTypes) && has_types;
-        let positions = match self.names(Role::Positions) {
-            true => {
-                let rows = LinearWeights::of(self.matrix(Role::Positions, None)?.weight);
-                Some(PositionWeights { rows, first: self.sizes.first_position })
-            }
-            false => None,
-        };
-        let token_types = match has_types {
-            true => Some(LinearWeights::of(self.row_or_matrix(Role::TokenTypes, None)?.weight)),
-            false => None,
-        };
-        Ok(Some(Box::new(InputWeights { positions, token_types, norm: self.norm(Role::EmbeddingNorm, None)? })))
+        let stores_types = !self.reader.is_gguf() || self.stores(&self.weight_name(Role::TokenTypes, None));
+        let has_types = self.names(Role::TokenTypes) && stores_types;
+        let positions = self.names(Role::Positions).then(|| self.matrix(Role::Positions, None)).transpose()?;
+        let token_types = has_types.then(|| self.row_or_matrix(Role::TokenTypes, None)).transpose()?;
+        let rows = |linear: LinearWeights| LinearWeights::new(linear.weight);
+        let first = self.sizes.first_position;
+        Ok(Some(Box::new(InputWeights {
+            positions: positions.map(|positions| PositionWeights { rows: rows(positions), first }),
+            token_types: token_types.map(rows),
+            norm: self.norm(Role::EmbeddingNorm, None)?,
+        })))
     }
 }
 
 impl Reader<'_> {
     /// The row of a text's first token, where positions are rows of a matrix (transformers'
     /// `create_position_ids_from_input_ids`).
-    pub(super) fn first_position(&self, family: &Family, assumptions: &mut Vec<String>) -> Result<usize> {
-        let Some((key, default, why)) = family.head.padding.filter(|_| !self.is_gguf()) else { return Ok(0) };
-        let padding = match self.fields().unsigned(key)? {
-            Some(id) => usize::try_from(id).ok().filter(|id| *id < i32::MAX as usize),
-            None => {
-                assumptions.push(format!("{key} {default}: it is absent ({why})"));
-                Some(default)
-            }
-        };
+    pub(super) fn first_position(&self) -> Result<usize> {
+        let Some((key, default, why)) = self.family.head.padding.filter(|_| !self.is_gguf()) else { return Ok(0) };
+        let padding = self.or_default(self.fields().unsigned(key)?, key, (default as u64, why));
         let wrong = || self.value(key, "a larger number", "the id of a token".into());
-        Ok(1 + padding.ok_or_else(wrong)?)
+        Ok(1 + usize::try_from(padding).ok().filter(|id| *id < i32::MAX as usize).ok_or_else(wrong)?)
     }
 
     /// Kinds of tokens that have a row of their own; 0 where the family has none.
-    pub(super) fn token_types(&self, family: &Family, assumptions: &mut Vec<String>) -> Result<usize> {
-        let Some((key, default, why)) = family.head.token_types else { return Ok(0) };
+    pub(super) fn token_types(&self) -> Result<usize> {
+        let Some((key, default, why)) = self.family.head.token_types else { return Ok(0) };
         match self.size(key)? {
-            Some(types) => Ok(types),
-            None if self.is_gguf() => {
-                Err(missing(self.fields(), key.gguf, "a size is never guessed from tensor shapes"))
-            }
-            None => {
-                assumptions.push(format!("{} {default}: it is absent ({why})", key.config));
-                Ok(default)
-            }
+            None if self.is_gguf() => self.present(key, None),
+            types => Ok(self.or_default(types, key.config, (default, why))),
         }
     }
 }
 
 impl Embeds {
-    /// What `header` says, of a model of `architecture`.
+    /// What the files say.
     ///
     /// # Errors
     /// `Format` for a known key of another type, or of an unknown value.
-    pub(super) fn read(header: &Header, architecture: &str, assumptions: &mut Vec<String>) -> Result<Embeds> {
-        match &header.metadata {
-            Metadata::Gguf(metadata) => of_gguf(metadata, architecture, assumptions),
+    pub(super) fn read(reader: &Reader<'_>) -> Result<Embeds> {
+        match &reader.header.metadata {
+            Metadata::Gguf(metadata) => of_gguf(metadata, reader),
             Metadata::Config(files) => of_folder(files),
         }
     }
@@ -182,24 +146,25 @@ impl TextLimit {
         let of_tokenizer = files.tokenizer_config.as_ref().filter(|_| classifies || sentences.is_some());
         for (file, key) in [(of_model, "max_seq_length"), (of_tokenizer, "model_max_length")] {
             // Transformers writes 1e30 where there is none.
-            let Some(tokens) = file.map(|file| file.number(key)).transpose()?.flatten() else { continue };
-            match file {
-                _ if tokens >= 1.0 => {}
-                Some(file) if key == "max_seq_length" => {
+            let Some((file, tokens)) = file.and_then(|file| Some((file, file.number(key).transpose()?))) else {
+                continue;
+            };
+            match tokens? {
+                tokens if tokens >= 1.0 => return Ok(Some(TextLimit { tokens: tokens as usize, key })),
+                tokens if key == "max_seq_length" => {
                     return Err(Error::key_value(file.file(), key, tokens.to_string(), "a positive number"));
                 }
                 // A tokenizer's 0 or -1 is none.
-                _ => continue,
+                _ => {}
             }
-            return Ok(Some(TextLimit { tokens: tokens as usize, key }));
         }
         Ok(None)
     }
 }
 
 /// llama.cpp's `llama_pooling_type`.
-fn of_gguf(metadata: &GgufMetadata, architecture: &str, assumptions: &mut Vec<String>) -> Result<Embeds> {
-    let source = format!("{architecture}.pooling_type");
+fn of_gguf(metadata: &GgufMetadata, reader: &Reader<'_>) -> Result<Embeds> {
+    let source = reader.gguf_key(".pooling_type");
     let pooling = match metadata.unsigned(&source)? {
         None | Some(0) => return Ok(Embeds::NotSaid),
         Some(1) => Pooling::Mean,
@@ -208,7 +173,7 @@ fn of_gguf(metadata: &GgufMetadata, architecture: &str, assumptions: &mut Vec<St
         Some(4) => return Ok(Embeds::Unsupported { what: "scores of documents in place of vectors".into(), source }),
         Some(other) => return Err(Error::key_value(metadata.file(), &source, other.to_string(), "0 to 4")),
     };
-    assumptions.push("vectors of texts are brought to length one: GGUF has no key for it (llama.cpp's default)".into());
+    reader.assume("vectors of texts are brought to length one: GGUF has no key for it (llama.cpp's default)");
     Ok(Embeds::By(Box::new(EmbeddingSpec {
         pooling,
         normalize: true,
@@ -239,23 +204,21 @@ fn of_folder(files: &ConfigFiles) -> Result<Embeds> {
         ["cls"] => Pooling::Cls,
         modes => return unsupported(format!("the pooling {}", modes.join(" and ")), source),
     };
-    let (mut prompts, mut default_prompt) = (BTreeMap::new(), None);
-    if let Some(config) = config {
-        if let Some(named) = config.section("prompts")? {
-            for name in named.object().keys() {
-                prompts.insert(name.clone(), named.text(name)?.unwrap_or_default().to_owned());
-            }
-        }
-        default_prompt = config.text("default_prompt_name")?.map(str::to_owned);
-        if let Some(name) = default_prompt.as_ref().filter(|name| !prompts.contains_key(*name)) {
-            let expected = "the name of one of its prompts";
-            return Err(Error::key_value(config.file(), "default_prompt_name", format!("{name:?}"), expected));
-        }
+    let mut prompts = BTreeMap::new();
+    let named = config.as_ref().map_or(Ok(None), |config| config.section("prompts"))?;
+    for name in named.iter().flat_map(|named| named.object().keys()) {
+        let prompt = named.as_ref().map_or(Ok(None), |named| named.text(name))?;
+        prompts.insert(name.clone(), prompt.unwrap_or_default().to_owned());
+    }
+    let default_prompt = config.as_ref().map_or(Ok(None), |config| config.text("default_prompt_name"))?;
+    if let (Some(config), Some(name)) = (config, default_prompt.filter(|name| !prompts.contains_key(*name))) {
+        let expected = "the name of one of its prompts";
+        return Err(Error::key_value(config.file(), "default_prompt_name", format!("{name:?}"), expected));
     }
     if let Some(transformer) = transformer {
         // Before a tokenizer that does so itself, as that of BERT's uncased models, it changes nothing.
-        let lowers = files.tokenizer_config.as_ref().map(|config| config.boolean("do_lower_case")).transpose()?;
-        if transformer.boolean("do_lower_case")? == Some(true) && lowers.flatten() != Some(true) {
+        let lowers = files.tokenizer_config.as_ref().map_or(Ok(None), |config| config.boolean("do_lower_case"))?;
+        if transformer.boolean("do_lower_case")? == Some(true) && lowers != Some(true) {
             return unsupported("texts in small letters before they are tokenized".into(), "sentence_bert_config.json");
         }
     }
@@ -263,7 +226,7 @@ fn of_folder(files: &ConfigFiles) -> Result<Embeds> {
         pooling: mode,
         normalize,
         prompts,
-        default_prompt,
+        default_prompt: default_prompt.map(str::to_owned),
         include_prompt: pooling.boolean("include_prompt")?.unwrap_or(true),
         source: source.clone(),
     })))
@@ -279,22 +242,15 @@ fn pooling_mode(pooling: &JsonFile) -> Result<Vec<&str>> {
         ("pooling_mode_weightedmean_tokens", "weightedmean"),
         ("pooling_mode_lasttoken", "lasttoken"),
     ];
-    match pooling.object().get("pooling_mode") {
+    let wrong = |found: &str| Error::key_value(pooling.file(), "pooling_mode", found, "a name or a list of names");
+    match pooling.object().get("pooling_mode").filter(|mode| !mode.is_null()) {
         Some(Value::String(mode)) => Ok(vec![mode]),
-        Some(Value::Array(modes)) => {
-            let wrong = || Error::key_value(pooling.file(), "pooling_mode", "no names", "a name or a list of names");
-            modes.iter().map(|mode| mode.as_str().ok_or_else(wrong)).collect()
-        }
-        Some(other) if !other.is_null() => {
-            Err(Error::key_value(pooling.file(), "pooling_mode", other.to_string(), "a name or a list of names"))
-        }
-        _ => {
-            let mut modes = Vec::new();
-            for (flag, mode) in FLAGS {
-                if pooling.boolean(flag)? == Some(true) {
-                    modes.push(mode);
-                }
-            }
+        Some(Value::Array(modes)) => modes.iter().map(|mode| mode.as_str().ok_or_else(|| wrong("no names"))).collect(),
+        Some(other) => Err(wrong(&other.to_string())),
+        None => {
+            let set = |(flag, mode): (&str, &'static str)| Ok((pooling.boolean(flag)? == Some(true)).then_some(mode));
+            let modes = FLAGS.map(set).into_iter().collect::<Result<Vec<_>>>()?;
+            let modes: Vec<_> = modes.into_iter().flatten().collect();
             let needed_for = "without it nothing says which of the tokens' vectors make that of the text";
             if modes.is_empty() {
                 Err(Error::key_missing(pooling.file(), "pooling_mode", needed_for))

@@ -1,14 +1,13 @@
 //! Routed feed-forward layers: their sizes by the family's keys, and each expert's rows in the stored tensors.
 
-use super::names::fill;
 use super::reader::{Reader, missing};
 use super::routed::{ExpertGates, ExpertMatrices, ExpertSizes, ExpertsWeights, Routing, SharedExpert};
-use super::tensors::{Tensors, rows_of};
+use super::tensors::{Fused, Tensors, rows_of};
 use super::{BesideWeights, LinearWeights, Norm, NormWeights};
 use crate::block::RouterScore;
 use crate::error::{Error, Result};
-use crate::family::{DenseLayers, ExpertTable, Family, Key, Normalized, Role};
-use crate::header::{Header, TensorInfo};
+use crate::family::{DenseLayers, ExpertTable, Normalized, Role};
+use crate::header::TensorInfo;
 
 /// More experts than any model has: what a file claims beyond that is refused before anything is made for each of them.
 const MAX_EXPERTS: usize = 4096;
@@ -17,43 +16,29 @@ const MAX_EXPERTS: usize = 4096;
 const MAX_EXPERTS_IN_ALL: usize = 1 << 16;
 
 impl Reader<'_> {
-    /// The sizes of the family's experts.
-    pub(super) fn expert_sizes(
-        &self,
-        family: &Family,
-        header: &Header,
-        dense: usize,
-        layers: usize,
-    ) -> Result<Option<ExpertSizes>> {
-        let Some(table) = &family.experts else { return Ok(None) };
+    pub(super) fn expert_sizes(&self, dense: usize, layers: usize) -> Result<Option<ExpertSizes>> {
+        let Some(table) = &self.family.experts else { return Ok(None) };
         let said = match table.flag {
-            None if table.optional && self.is_gguf() => self.gguf_experts()? > 0,
-            None if table.optional => {
+            None if !table.optional => true,
+            _ if self.is_gguf() => self.gguf_experts()? > 0,
+            Some(flag) => self.fields().boolean(flag)?.unwrap_or(false),
+            None => {
                 let counts = table.count.iter().map(|key| self.fields().unsigned(key.config));
                 counts.collect::<Result<Vec<_>>>()?.iter().all(|count| *count != Some(0))
             }
-            None => true,
-            Some(_) if self.is_gguf() => self.gguf_experts()? > 0,
-            Some(flag) => self.fields().boolean(flag)?.unwrap_or(false),
         };
         if !said {
             return Ok(None);
         }
-        let mut count = None;
-        for key in table.count {
-            match (&count, self.size(*key)?) {
-                (Some((first, known)), Some(other)) if *known != other => {
-                    let key = self.key(*key);
-                    return Err(self.contradiction(format!("{first} is {known}"), format!("{key} is {other}")));
-                }
-                (None, Some(found)) => count = Some((self.key(*key), found)),
-                _ => {}
-            }
-        }
-        let Some((key, count)) = count else {
+        let stored = table.count.iter().map(|key| Ok(self.size(*key)?.map(|count| (self.key(*key), count))));
+        let mut stored = stored.collect::<Result<Vec<_>>>()?.into_iter().flatten();
+        let Some((key, count)) = stored.next() else {
             let key = table.count.first().map(|key| self.key(*key)).unwrap_or_default();
             return Err(missing(self.fields(), &key, "the number of experts is never guessed from tensor shapes"));
         };
+        if let Some((other, found)) = stored.find(|(_, found)| *found != count) {
+            return Err(self.contradiction(format!("{key} is {count}"), format!("{other} is {found}")));
+        }
         if count > MAX_EXPERTS {
             return Err(self.value(&key, count, format!("a number between 1 and {MAX_EXPERTS}")));
         }
@@ -61,10 +46,7 @@ impl Reader<'_> {
             let expected = format!("at most {MAX_EXPERTS_IN_ALL} experts in {layers} layers together");
             return Err(self.value(&key, count, expected));
         }
-        let require = |key, size: Option<usize>| {
-            size.ok_or_else(|| missing(self.fields(), &self.key(key), "a size is never guessed from tensor shapes"))
-        };
-        let chosen = require(table.chosen, self.size(table.chosen)?)?;
+        let chosen = self.present(table.chosen, self.size(table.chosen)?)?;
         if chosen > count {
             let chosen_key = self.key(table.chosen);
             return Err(self.contradiction(format!("{key} is {count}"), format!("{chosen_key} is {chosen}")));
@@ -73,26 +55,24 @@ impl Reader<'_> {
             count,
             chosen,
             feed_forward: match table.feed_forward {
-                Some(key) => require(key, self.size_a_layer(key, header, layers)?)?,
+                Some(key) => self.present(key, self.size_a_layer(key, layers)?)?,
                 None => dense,
             },
             shared_feed_forward: match table.shared_feed_forward {
                 // 0 in `config.json` is none.
                 Some(key) if !self.is_gguf() && self.fields().unsigned(key.config)? == Some(0) => 0,
-                Some(key) => self.size_a_layer(key, header, layers)?.unwrap_or(0),
+                Some(key) => self.size_a_layer(key, layers)?.unwrap_or(0),
                 None => 0,
             },
         }))
     }
 
-    /// How the family routes.
     pub(super) fn routing(
         &self,
         table: &ExpertTable,
         sizes: &ExpertSizes,
         hidden: usize,
         scale: f32,
-        notes: &mut Vec<String>,
     ) -> Result<Routing> {
         self.check_gating(table.score)?;
         let normalized = match table.normalized {
@@ -103,7 +83,7 @@ impl Reader<'_> {
                 None => {
                     let class = &self.architecture;
                     let what = if absent { "by their sum" } else { "as they are" };
-                    notes.push(format!(
+                    self.assume(format!(
                         "weights of experts {what}: {config} is absent (the default of transformers' {class})"
                     ));
                     absent
@@ -133,40 +113,29 @@ impl Reader<'_> {
         if !self.is_gguf() {
             return Ok(());
         }
-        let groups = self.key(Key { gguf: ".expert_group_count", config: "" });
+        let groups = self.gguf_key(".expert_group_count");
         if let Some(count @ 2..) = self.fields().unsigned(&groups)? {
             return Err(self.feature(&format!("experts in {count} groups"), &groups, "1, or no such key"));
         }
-        let key = self.key(Key { gguf: ".expert_gating_func", config: "" });
-        match (self.fields().unsigned(&key)?, score) {
-            (None | Some(0 | SIGMOID), RouterScore::Sigmoid) => Ok(()),
-            (Some(found), RouterScore::Sigmoid) => {
-                Err(self.feature(&format!("experts by function {found}"), &key, "2, a sigmoid"))
-            }
-            (None | Some(0 | SOFTMAX | SOFTMAX_OF_CHOSEN), _) => Ok(()),
-            (Some(found), _) => Err(self.feature(&format!("experts by function {found}"), &key, "1, a softmax")),
+        let key = self.gguf_key(".expert_gating_func");
+        let (known, expected): (&[u64], _) = match score {
+            RouterScore::Sigmoid => (&[0, SIGMOID], "2, a sigmoid"),
+            _ => (&[0, SOFTMAX, SOFTMAX_OF_CHOSEN], "1, a softmax"),
+        };
+        match self.fields().unsigned(&key)?.filter(|found| !known.contains(found)) {
+            Some(found) => Err(self.feature(&format!("experts by function {found}"), &key, expected)),
+            None => Ok(()),
         }
     }
 
     /// Whether a layer has experts, of `layers`.
-    pub(super) fn layers_with_experts(
-        &self,
-        family: &Family,
-        layers: usize,
-        notes: &mut Vec<String>,
-    ) -> Result<impl Fn(usize) -> bool + use<>> {
-        let (mut step, mut first, mut dense) = (family.experts.map(|_| 1), 0, Vec::new());
-        match (family.experts.and_then(|table| table.dense_layers), self.config()) {
-            (Some(DenseLayers::Listed { step: key, list }), Some(config)) => {
-                step = match self.fields().unsigned(key)? {
-                    Some(0) => return Err(self.value(key, 0, "a positive number".into())),
-                    found => found.or(step),
-                };
-                dense = config.integers(list)?.unwrap_or_default();
-                dense.sort_unstable();
-                if let Some(layer) = dense.iter().find(|layer| **layer >= layers as u64) {
-                    return Err(self.value(list, layer, format!("numbers of layers, below {layers}")));
-                }
+    pub(super) fn layers_with_experts(&self, layers: usize) -> Result<impl Fn(usize) -> bool + use<>> {
+        let experts = self.family.experts;
+        let (mut step, mut first, mut dense) = (experts.map(|_| 1), 0, Vec::new());
+        match (experts.and_then(|table| table.dense_layers), self.config) {
+            (Some(DenseLayers::Listed { step: key, list }), Some(_)) => {
+                step = self.interval(key)?.map(|every| every as u64).or(step);
+                dense = self.listed_layers(list, layers)?.unwrap_or_default();
             }
             (Some(DenseLayers::First { count, config_default: (default, source) }), config) => {
                 let key = self.key(count);
@@ -175,7 +144,7 @@ impl Reader<'_> {
                     Some(count) => return Err(self.value(&key, count, format!("at most {layers}, all layers"))),
                     None if config.is_none() => 0,
                     None => {
-                        notes.push(format!("no experts in the first {default} layers: {key} is absent ({source})"));
+                        self.assume(format!("no experts in the first {default} layers: {key} is absent ({source})"));
                         default as u64
                     }
                 };
@@ -191,7 +160,6 @@ impl Reader<'_> {
 }
 
 impl Tensors<'_> {
-    /// The experts of a layer.
     pub(super) fn experts(&mut self, layer: usize, routing: Routing) -> Result<ExpertsWeights> {
         let at = Some(layer);
         if let Some(scheme) = self.scheme {
@@ -209,59 +177,40 @@ impl Tensors<'_> {
                 None
             }
             Some(_) => Some(SharedExpert {
-                router: match self.names(Role::SharedRouter) {
-                    true => Some(self.row_or_matrix(Role::SharedRouter, at)?),
-                    false => None,
-                },
+                router: self
+                    .names(Role::SharedRouter)
+                    .then(|| self.row_or_matrix(Role::SharedRouter, at))
+                    .transpose()?,
                 dense: self.dense([Role::SharedGate, Role::SharedUp, Role::SharedDown], at)?,
             }),
         };
         let router = self.matrix(Role::Router, at)?;
         let name = self.stem(Role::ChoiceBias, at);
         // llama.cpp asks for it too.
-        let wanted =
+        let has_bias =
             self.names(Role::ChoiceBias) && (self.reader.is_gguf() || self.bias_wanted(Role::ChoiceBias, at, &name)?);
-        let choice_bias = if wanted { Some(self.whole_name(Role::ChoiceBias, at)?) } else { None };
-        let router_norm = match self.names(Role::RouterNorm) {
-            false => None,
-            true => Some(NormWeights {
-                weight: self.whole_name(Role::RouterNorm, at)?,
-                kind: Norm::Rms { eps: self.options.norm_eps, offset: false },
-            }),
-        };
-        let scaled = self.names(Role::ExpertScales);
-        let expert_scales = if scaled { Some(self.whole_name(Role::ExpertScales, at)?) } else { None };
+        let choice_bias = if has_bias { Some(self.whole_name(Role::ChoiceBias, at)?) } else { None };
+        let router_norm = self.whole_name_if_named(Role::RouterNorm, at)?.map(|weight| {
+            let kind = Norm::Rms { eps: self.options.norm_eps, offset: false };
+            NormWeights { weight, kind }
+        });
+        let expert_scales = self.whole_name_if_named(Role::ExpertScales, at)?;
         let interleaved = self.family.experts.is_some_and(|table| table.interleaved) && !self.reader.is_gguf();
-        Ok(if interleaved {
-            ExpertsWeights {
-                router,
-                routing,
-                choice_bias,
-                router_norm,
-                expert_scales,
-                activation: self.options.activation.try_map(|()| Ok::<_, Error>(ExpertGates::InTurns))?,
-                up: self.expert_parameter(Role::ExpertUp, layer, 2)?,
-                down: self.expert_parameter(Role::ExpertDown, layer, 1)?,
-                shared,
+        let gate = |tensors: &mut Self| match interleaved {
+            true => Ok(ExpertGates::InTurns),
+            false => tensors.expert_matrices(Role::ExpertGate, layer).map(ExpertGates::Apart),
+        };
+        let activation = self.options.factors.activation;
+        let activation = activation.try_map(|()| gate(self))?;
+        let (up, down) = match interleaved {
+            true => {
+                (self.expert_parameter(Role::ExpertUp, layer, 2)?, self.expert_parameter(Role::ExpertDown, layer, 1)?)
             }
-        } else {
-            let activation = self.options.activation;
-            let gates = |()| self.expert_matrices(Role::ExpertGate, layer).map(ExpertGates::Apart);
-            ExpertsWeights {
-                router,
-                routing,
-                choice_bias,
-                router_norm,
-                expert_scales,
-                activation: activation.try_map(gates)?,
-                up: self.expert_matrices(Role::ExpertUp, layer)?,
-                down: self.expert_matrices(Role::ExpertDown, layer)?,
-                shared,
-            }
-        })
+            false => (self.expert_matrices(Role::ExpertUp, layer)?, self.expert_matrices(Role::ExpertDown, layer)?),
+        };
+        Ok(ExpertsWeights { router, router_norm, routing, choice_bias, expert_scales, up, activation, down, shared })
     }
 
-    /// A dense layer beside experts.
     pub(super) fn beside(&mut self, layer: Option<usize>) -> Result<BesideWeights> {
         Ok(BesideWeights {
             norm: self.norm(Role::MlpNorm, layer)?,
@@ -273,50 +222,51 @@ impl Tensors<'_> {
 
     /// A stored expert for every token whose width no key gives.
     fn refuse_shared_expert(&self, layer: usize) -> Result<()> {
-        let Some(key) = self.family.experts.and_then(|table| table.shared_feed_forward) else { return Ok(()) };
-        let name = format!("{}.weight", self.stem(Role::SharedDown, Some(layer)));
-        match self.header.tensors.contains_key(&name) {
-            true => {
+        match self.family.experts.and_then(|table| table.shared_feed_forward) {
+            Some(key) if self.stores(&self.weight_name(Role::SharedDown, Some(layer))) => {
                 let (fields, key) = (self.reader.fields(), self.reader.key(key));
                 Err(missing(fields, &key, "an expert for every token is stored, and a size is never guessed from it"))
             }
-            false => Ok(()),
+            _ => Ok(()),
         }
     }
 
-    /// The projections of `role`, stacked, stacked behind others', or one by one.
+    /// The projections of `role`, stacked, stacked with others', or one by one.
     fn expert_matrices(&mut self, role: Role, layer: usize) -> Result<ExpertMatrices> {
+        let at = Some(layer);
         let count = self.sizes.experts.map_or(0, |sizes| sizes.count) as u64;
-        let (outputs, inputs, because) = self.sizes(Some(layer)).of(role);
+        let (outputs, inputs, because) = self.shape(role, at);
         let because = format!("{count} experts, {because}");
-        let linear = |weight, bias| LinearWeights { bias, ..LinearWeights::of(weight) };
-        if let Some((whole, before, total)) = self.stacked_with_others(role, layer, count, inputs, &because)? {
-            // The stacked rows as one matrix, and of it each expert's.
-            let all = TensorInfo { shape: vec![count * total, inputs], ..whole };
-            let stored = if total == outputs {
-                vec![linear(all, None)]
-            } else {
-                let rows = |expert| rows_of(all.clone(), expert * total + before, count * total, vec![outputs, inputs]);
-                (0..count).map(|expert| linear(rows(expert), None)).collect()
+        let stem = self.stem(role, at);
+        // A parameter of transformers has no suffix, a tensor of GGUF has one.
+        let stored = if let Some(Fused { name, before, total, .. }) = self.stored_fused(role, at, &["", ".weight"]) {
+            let all = self.stacked(&name, [count, total, inputs], &because)?;
+            let rows = |expert| rows_of(all.clone(), expert * total + before, count * total, vec![outputs, inputs]);
+            match total == outputs {
+                true => vec![LinearWeights::new(all)],
+                false => (0..count).map(|expert| LinearWeights::new(rows(expert))).collect(),
+            }
+        } else if stem.contains("{expert}") {
+            let matrix = |expert: u64| {
+                let name = format!("{}.weight", stem.replace("{expert}", &expert.to_string()));
+                let weight = self.checked(&name, &[outputs, inputs], &because)?;
+                self.check_matrix_dtype(&weight)?;
+                Ok(LinearWeights::new(weight))
             };
-            return Ok(ExpertMatrices { stored, outputs: outputs as usize });
-        }
-        let stem = self.stem(role, Some(layer));
-        if !stem.contains("{expert}") {
-            let whole = self.checked(&format!("{stem}.weight"), &[count, outputs, inputs], &because)?;
-            self.check_matrix_dtype(&whole)?;
-            let all = TensorInfo { shape: vec![count * outputs, inputs], ..whole };
+            (0..count).map(matrix).collect::<Result<_>>()?
+        } else {
+            let all = self.stacked(&self.weight_name(role, at), [count, outputs, inputs], &because)?;
             let bias = self.stacked_bias(role, layer, &format!("{stem}.bias"), [count, outputs], &because)?;
-            return Ok(ExpertMatrices { stored: vec![linear(all, bias)], outputs: outputs as usize });
-        }
-        let mut stored = Vec::new();
-        for expert in 0..count {
-            let name = format!("{}.weight", stem.replace("{expert}", &expert.to_string()));
-            let weight = self.checked(&name, &[outputs, inputs], &because)?;
-            self.check_matrix_dtype(&weight)?;
-            stored.push(linear(weight, None));
-        }
+            vec![LinearWeights { bias, ..LinearWeights::new(all) }]
+        };
         Ok(ExpertMatrices { stored, outputs: outputs as usize })
+    }
+
+    /// The rows of all experts of a layer as one matrix.
+    fn stacked(&mut self, name: &str, [count, rows, inputs]: [u64; 3], because: &str) -> Result<TensorInfo> {
+        let whole = self.checked(name, &[count, rows, inputs], because)?;
+        self.check_matrix_dtype(&whole)?;
+        Ok(TensorInfo { shape: vec![count * rows, inputs], ..whole })
     }
 
     /// The biases of all experts of a layer as one, where the family has them.
@@ -334,31 +284,5 @@ impl Tensors<'_> {
         let bias = self.checked(name, &[count, outputs], because)?;
         self.check_vector_dtype(&bias)?;
         Ok(Some(TensorInfo { shape: vec![count * outputs], ..bias }))
-    }
-
-    /// A tensor that stacks the projections of `role`, alone or in front of or behind others of the same expert: the tensor,
-    /// the rows of an expert before those of `role`, and its rows in all.
-    fn stacked_with_others(
-        &mut self,
-        role: Role,
-        layer: usize,
-        count: u64,
-        inputs: u64,
-        because: &str,
-    ) -> Result<Option<(TensorInfo, u64, u64)>> {
-        for fused in self.family.fused.iter().filter(|fused| fused.roles.contains(&role)) {
-            let Some(name) = (if self.reader.is_gguf() { fused.gguf } else { fused.config }) else { continue };
-            let stem = fill(&self.pattern(name, name), Some(layer));
-            // A parameter of transformers has no suffix, a tensor of GGUF has one.
-            let names = [stem.clone(), format!("{stem}.weight")];
-            let Some(name) = names.into_iter().find(|name| self.header.tensors.contains_key(name)) else { continue };
-            let rows = |role: &Role| self.sizes(Some(layer)).of(*role).0;
-            let total: u64 = fused.roles.iter().map(rows).sum();
-            let before: u64 = fused.roles.iter().take_while(|part| **part != role).map(rows).sum();
-            let whole = self.checked(&name, &[count, total, inputs], because)?;
-            self.check_matrix_dtype(&whole)?;
-            return Ok(Some((whole, before, total)));
-        }
-        Ok(None)
     }
 }

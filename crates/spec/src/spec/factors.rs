@@ -1,11 +1,10 @@
-//! Metadata -> factors and caps: what activations are multiplied by beside the weights.
+//! Metadata -> factors and caps: what activations are multiplied by in addition to the weights.
 
 use super::reader::Reader;
 use super::{Activation, Multipliers, Sizes};
 use crate::error::Result;
-use crate::family::{Factor, FactorOf, Family};
+use crate::family::{Factor, FactorOf};
 
-/// The factors and caps of a model.
 pub(super) struct Factors {
     pub(super) multipliers: Multipliers,
     pub(super) score_scale: f32,
@@ -18,7 +17,8 @@ pub(super) struct Factors {
 
 impl Reader<'_> {
     /// Those that the family's table names.
-    pub(super) fn factors(&self, family: &Family, sizes: &Sizes, assumptions: &mut Vec<String>) -> Result<Factors> {
+    pub(super) fn factors(&self, sizes: &Sizes) -> Result<Factors> {
+        let family = self.family;
         let by_root = |width: f64| (1.0 / width.sqrt()) as f32;
         let mut factors = Factors {
             multipliers: Multipliers::NONE,
@@ -35,11 +35,12 @@ impl Reader<'_> {
         if let Some((layers, source)) = wide {
             let width = sizes.hidden / sizes.heads;
             *score_scale = by_root(width as f64);
-            assumptions
-                .push(format!("scores divided by the root of {width}: no key says it for {layers} layers ({source})"));
+            self.assume(format!(
+                "scores divided by the root of {width}: no key says it for {layers} layers ({source})"
+            ));
         }
         for factor in family.block.factors {
-            let Some(value) = self.factor(factor, assumptions)? else { continue };
+            let Some(value) = self.factor(factor)? else { continue };
             match factor.of {
                 FactorOf::Embedding => multipliers.embedding = value as f32,
                 FactorOf::Residual => multipliers.residual = value as f32,
@@ -65,7 +66,7 @@ impl Reader<'_> {
     }
 
     /// A number of the table; `None` where it is absent and that changes nothing. 0 in a GGUF file is none, as in llama.cpp.
-    fn factor(&self, factor: &Factor, assumptions: &mut Vec<String>) -> Result<Option<f64>> {
+    fn factor(&self, factor: &Factor) -> Result<Option<f64>> {
         let key = self.key(factor.key);
         let default = if self.is_gguf() { factor.gguf_default } else { factor.config_default };
         if key.is_empty() {
@@ -81,12 +82,7 @@ impl Reader<'_> {
                 FactorOf::GateLimit | FactorOf::GateAlpha => Err(self.value(&key, "null", "a number".into())),
                 _ => Ok(None),
             },
-            None => {
-                if let Some((value, why)) = default {
-                    assumptions.push(format!("{key} {value}: it is absent ({why})"));
-                }
-                Ok(default.map(|(value, _)| value))
-            }
+            None => Ok(default.map(|default| self.or_default(None, &key, default))),
         }
     }
 }

@@ -1,13 +1,14 @@
 //! Header -> ModelSpec: chooses the family, reads the sizes, resolves the tensors, names the variant.
 
-use super::factors::Factors;
-use super::names::names;
 use super::reader::Reader;
 use super::rope;
 use super::tensors::{Options, Tensors};
-use super::{Embeds, LayerWeights, LinearWeights, ModelSpec, ModelWeights, Rope, Sampling, Sizes, TextLimit};
+use super::{
+    Embeds, FrequencyFactors, LinearWeights, ModelSpec, ModelWeights, Rope, RopeScaling, Sampling, Sizes, TextLimit,
+    elements,
+};
 use crate::error::{Error, Result};
-use crate::family::{Evidence, Family, Role};
+use crate::family::{Evidence, Family, Role, Variant};
 use crate::header::{Fields, Header, Metadata};
 use crate::quantization::{self, Notes, Recognised, Scheme};
 use crate::tokenizer::TokenizerSpec;
@@ -23,114 +24,88 @@ pub fn inspect(header: &Header, families: &[&'static Family]) -> Result<ModelSpe
     inspect_as(header, families, Wanted::default())
 }
 
-/// What of a model is wanted beside the model.
+/// What is wanted in addition to the model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// The head that predicts a further token.
     pub predictor: bool,
 }
 
-/// As [`inspect`], with what is `wanted` beside the model.
+/// As [`inspect`], with what is `wanted` in addition.
 ///
 /// # Errors
 /// As [`inspect`]; `Architecture` for what is wanted of a model that does not bring it.
 pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted) -> Result<ModelSpec> {
-    let mut reader = Reader::new(header)?;
-    let family = reader.family(families)?;
-    let mut assumptions = Vec::new();
+    let reader = Reader::new(header, families)?;
+    let family = reader.family;
     let in_mxfp4 = family.experts.is_some_and(|table| table.interleaved);
     let recognised = match &header.metadata {
         Metadata::Config(files) => quantization::recognise(header, files, in_mxfp4)?,
         Metadata::Gguf(_) => Recognised::default(),
     };
-    let scheme = recognised.scheme.as_ref();
-    let labels = reader.labels(family, header, &mut assumptions)?;
-    let sizes = Sizes { labels: labels.len(), ..reader.sizes(family, header, &mut assumptions)? };
-    reader.refuse_experts(family)?;
-    reader.refuse_flags(family)?;
-    reader.note_absent_flags(family, &mut assumptions)?;
-    reader.check_activation(family, &mut assumptions)?;
-    let mut layers = reader.layers(family, header, &sizes, &mut assumptions)?;
-    let states = match layers.have_states(sizes.layers) {
-        true => reader.state_sizes(family, sizes.hidden, &mut assumptions)?,
-        false => None,
-    };
+    let labels = reader.labels()?;
+    let sizes = Sizes { labels: labels.len(), ..reader.sizes()? };
+    reader.refuse_experts()?;
+    reader.refuse_flags()?;
+    reader.note_absent_flags()?;
+    reader.check_activation()?;
+    let mut layers = reader.layers(&sizes)?;
+    let states = if layers.with_state.any(sizes.layers) { reader.state_sizes(sizes.hidden)? } else { None };
     let sizes = Sizes { states, ..sizes };
-    let (whole, window_head_dim) = (layers.kinds().described(&sizes), layers.kinds().window_head_dim());
-    let mut ropes = match names(family, Role::Positions) || !layers.rotate() {
+    let whole = layers.kinds.described(&sizes);
+    let mut ropes = match family.name_of(Role::Positions).is_some() || !layers.rotate() {
         true => Vec::new(),
-        false => rope::resolve(&reader, family, header, &whole, window_head_dim, &mut assumptions)?,
+        false => rope::resolve(&reader, &whole, layers.kinds.window_head_dim())?,
     };
     if !layers.rotates_windows() {
         ropes.truncate(1);
     }
-    let scaled = ropes.iter().filter_map(Rope::scaled_context).max();
-    // A step of an encoder takes as many rows as its context has.
-    let context = match scaled.filter(|scaled| *scaled > sizes.context && !family.head.encoder) {
-        None => sizes.context,
-        Some(scaled) => {
-            let key = reader.key(family.files.keys.context);
-            assumptions.push(format!("context {scaled}: YaRN stretches beyond the {} of {key}", sizes.context));
-            scaled
-        }
-    };
+    let context = reader.context_with(&ropes, sizes.context);
     layers.bound_window(context);
-    let Factors { multipliers, score_scale, score_cap, activation, experts: scale } =
-        reader.factors(family, &whole, &mut assumptions)?;
+    let factors = reader.factors(&whole)?;
+    let multipliers = factors.multipliers;
     // What `AutoModel` of transformers saves has no head.
-    let has_head = !family.head.encoder && !reader.is_base_model(header)?;
-    let tied = has_head && reader.tied(family, header, &mut assumptions)?;
-
+    let has_head = !family.head.encoder && !reader.is_base_model()?;
+    let tied = has_head && reader.tied()?;
     let routing = match (&family.experts, &sizes.experts) {
-        (Some(table), Some(experts)) => Some(reader.routing(table, experts, sizes.hidden, scale, &mut assumptions)?),
+        (Some(table), Some(experts)) => Some(reader.routing(table, experts, sizes.hidden, factors.experts)?),
         _ => None,
     };
-    let with_experts = reader.layers_with_experts(family, sizes.layers, &mut assumptions)?;
-    let norm_eps = reader.norm_eps(family, &mut assumptions)?;
-    let options = Options { norm_eps, score_scale, score_cap, activation, layers };
-    let mut tensors = Tensors::new(&reader, family, header, &sizes, options, &recognised);
+    let with_experts = reader.layers_with_experts(sizes.layers)?;
+    let options = Options { norm_eps: reader.norm_eps()?, factors, layers };
+
+    let mut tensors = Tensors::new(&reader, sizes, options, &recognised);
     let embedding = tensors.matrix(Role::Embedding, None)?;
     let layers = (0..sizes.layers).map(|layer| tensors.layer(layer, routing.filter(|_| with_experts(layer))));
-    let layers = layers.collect::<Result<Vec<LayerWeights>>>()?;
-    let head_name = format!("{}.weight", tensors.stem(Role::Head, None));
-    let stored_head = tied && header.tensors.contains_key(&head_name);
-    if stored_head {
-        assumptions.push(format!(
-            "the head is {head_name} although the embeddings are said to be tied: both are stored, and transformers ties \
-             them only where they are equal"
-        ));
-    }
-    let tied_embeddings = tied && !stored_head;
-    let head = if tied_embeddings {
-        Some(LinearWeights { bias: tensors.bias(Role::Head, None)?, ..embedding.clone() })
-    } else if has_head {
-        Some(tensors.matrix(Role::Head, None)?)
-    } else {
-        None
-    };
+    let layers = layers.collect::<Result<_>>()?;
+    let (head, tied_embeddings) = if has_head { tensors.head(&embedding, tied)? } else { (None, false) };
     let final_norm = tensors.norm_if_named(Role::FinalNorm, None)?;
-    let classifier = tensors.classifier(labels, &mut assumptions)?.map(Box::new);
+    let classifier = tensors.classifier(labels)?.map(Box::new);
     let input = tensors.input()?;
     let layer_embedding = tensors.layer_embedding()?;
     let predictor = match wanted.predictor {
         true => Some(tensors.predictor((&embedding, head.as_ref(), final_norm.as_ref()), routing)?),
         false => None,
     };
-    tensors.note_predictor(predictor.is_some(), &mut assumptions)?;
+    tensors.note_predictor(predictor.is_some())?;
     ropes.iter().flat_map(Rope::tensors).for_each(|tensor| tensors.mark_used(&tensor.name));
     let unused_tensors = tensors.unused()?;
-    if let Some(scheme) = scheme {
-        note_scheme(scheme, &tensors.plain_modules, &mut assumptions);
+    if let Some(scheme) = &recognised.scheme {
+        note_scheme(scheme, &tensors.plain_modules, &reader);
     }
+    let embedding = LinearWeights::new(embedding.weight);
+    let weights =
+        ModelWeights { embedding, input, joined: None, layer_embedding, layers, final_norm, head, classifier };
 
     let tokenizer = TokenizerSpec::from_header(header)?;
-    let sampling = Sampling::read(header, &mut assumptions)?;
-    let embeds = Embeds::read(header, &reader.architecture, &mut assumptions)?;
-    let text_limit = TextLimit::read(header, classifier.is_some())?.filter(|limit| limit.tokens < context);
+    let sampling = Sampling::read(&reader)?;
+    let embeds = Embeds::read(&reader)?;
+    let text_limit = TextLimit::read(header, weights.classifier.is_some())?.filter(|limit| limit.tokens < context);
+    let (architecture, model_type) = (reader.architecture.clone(), reader.model_type().map(str::to_owned));
     let mut spec = ModelSpec {
         family: family.id,
         variant: String::new(),
-        architecture: reader.architecture.clone(),
+        architecture,
         parameters: 0,
         hidden: sizes.hidden,
         feed_forward: whole.feed_forward,
@@ -142,61 +117,74 @@ pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted)
         ropes,
         multipliers,
         tied_embeddings,
-        weights: ModelWeights {
-            embedding: LinearWeights::of(embedding.weight),
-            input,
-            joined: None,
-            layer_embedding,
-            layers,
-            final_norm,
-            head,
-            classifier,
-        },
+        weights,
         predictor: None,
         tokenizer,
         sampling,
         embeds,
         text_limit,
         quantization: quantization::in_words(header)?,
-        assumptions,
+        assumptions: reader.into_assumptions(),
         unused_tensors,
     };
-    let all = spec.tensors().map(super::elements).fold(0, u64::saturating_add);
-    let scales = spec.scales().map(super::elements).fold(0, u64::saturating_add);
-    spec.parameters = all.saturating_sub(scales);
+    spec.parameters = elements(spec.tensors()).saturating_sub(elements(spec.scales()));
     if recognised.mxfp4 && spec.matrices().any(|matrix| matrix.dtype == DType::F4) {
         spec.quantization = "MXFP4".into();
     }
-    if let Some(scheme) = scheme
-        && spec.scales().next().is_some()
-    {
+    if let Some(scheme) = recognised.scheme.filter(|_| spec.scales().next().is_some()) {
         spec.quantization = scheme.in_words();
     }
-    spec.variant = variant(&spec, family, header, reader.model_type())?.to_owned();
+    spec.variant = variant(&spec, family, header, model_type.as_deref())?.to_owned();
     spec.predictor = predictor.map(|weights| Box::new(ModelSpec { weights, ..spec.clone() }));
     Ok(spec)
 }
 
+impl Reader<'_> {
+    /// The context that `ropes` stretch to, of a model whose key says `stored`.
+    fn context_with(&self, ropes: &[Rope], stored: usize) -> usize {
+        let scaled = ropes.iter().filter_map(Rope::scaled_context).max();
+        // A step of an encoder takes as many rows as its context has.
+        let Some(scaled) = scaled.filter(|scaled| *scaled > stored && !self.family.head.encoder) else { return stored };
+        let key = self.key(self.family.files.keys.context);
+        self.assume(format!("context {scaled}: YaRN stretches beyond the {stored} of {key}"));
+        scaled
+    }
+}
+
+impl Tensors<'_> {
+    /// The output head, and whether it is the `embedding`.
+    fn head(&mut self, embedding: &LinearWeights, tied: bool) -> Result<(Option<LinearWeights>, bool)> {
+        let name = self.weight_name(Role::Head, None);
+        if tied && !self.stores(&name) {
+            return Ok((Some(LinearWeights { bias: self.bias(Role::Head, None)?, ..embedding.clone() }), true));
+        }
+        if tied {
+            self.reader.assume(format!(
+                "the head is {name} although the embeddings are said to be tied: both are stored, and transformers ties \
+                 them only where they are equal"
+            ));
+        }
+        Ok((Some(self.matrix(Role::Head, None)?), false))
+    }
+}
+
 /// What was taken for granted of a quantised model.
-fn note_scheme(scheme: &Scheme, plain: &[String], assumptions: &mut Vec<String>) {
+fn note_scheme(scheme: &Scheme, plain: &[String], reader: &Reader<'_>) {
     if let Some(first) = plain.first() {
-        let count = plain.len();
-        assumptions.push(format!(
-            "{count} modules that {} covers are stored as floats and computed as such; the first is {first}",
-            scheme.place
+        let (count, place) = (plain.len(), &scheme.place);
+        reader.assume(format!(
+            "{count} modules that {place} covers are stored as floats and computed as such; the first is {first}"
         ));
     }
     let Notes { unknown, defaults } = &scheme.notes;
     if !unknown.is_empty() {
-        assumptions.push(format!("no change to the arithmetic by unknown keys: {}", unknown.join(", ")));
+        reader.assume(format!("no change to the arithmetic by unknown keys: {}", unknown.join(", ")));
     }
     if !defaults.is_empty() {
-        let defaults = defaults.join(", ");
-        assumptions.push(format!("{defaults}: absent (compressed-tensors' default)"));
+        reader.assume(format!("{}: absent (compressed-tensors' default)", defaults.join(", ")));
     }
 }
 
-/// The first variant whose evidence holds.
 fn variant(spec: &ModelSpec, family: &Family, header: &Header, model_type: Option<&str>) -> Result<&'static str> {
     let name = match &header.metadata {
         Metadata::Gguf(metadata) => {
@@ -221,17 +209,17 @@ fn variant(spec: &ModelSpec, family: &Family, header: &Header, model_type: Optio
         Evidence::Pre(pre) => tokenizer.pre.as_deref() == Some(pre),
         Evidence::RopeFactor(factor) => spec.rope().is_some_and(|rope| rope.factor() == Some(factor)),
         Evidence::LongFactor(first) => match spec.rope().map(|rope| &rope.scaling) {
-            Some(super::RopeScaling::LongRope { long: super::FrequencyFactors::Values(long), .. }) => {
+            Some(RopeScaling::LongRope { long: FrequencyFactors::Values(long), .. }) => {
                 long.first().is_some_and(|factor| (factor - first).abs() < 1e-6)
             }
             _ => false,
         },
         Evidence::Windowed => spec.attentions().any(|attention| attention.window.is_some()),
         Evidence::ModelType(kind) => model_type == Some(kind),
-        Evidence::RopeScaled => spec.rope().is_some_and(|rope| rope.scaling != super::RopeScaling::Default),
+        Evidence::RopeScaled => spec.rope().is_some_and(|rope| rope.scaling != RopeScaling::Default),
         Evidence::Tied => spec.tied_embeddings,
         Evidence::Name(part) => name.contains(part),
     };
-    let matches = |variant: &&crate::family::Variant| variant.any.iter().any(|all| all.iter().all(holds));
+    let matches = |variant: &&Variant| variant.any.iter().any(|all| all.iter().all(holds));
     Ok(family.variants.iter().find(matches).map_or(family.name, |variant| variant.name))
 }

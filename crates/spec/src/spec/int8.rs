@@ -5,11 +5,10 @@ use super::{Int8, Int8Activations, elements};
 use crate::error::{Error, IncompleteKind, Result};
 use crate::family::Role;
 use crate::header::TensorInfo;
-use crate::quantization::{ActivationScheme, Answer, Group, Scales, Scheme};
-use model_factory_dtypes::DType;
-use model_factory_dtypes::I8_MAX_INPUTS;
+use crate::quantization::{ActivationScales, Answer, Group, Scheme, WeightScales};
+use model_factory_dtypes::{DType, I8_MAX_INPUTS};
 
-/// Tensors that only other schemes have beside an I8 weight, and what they would mean.
+/// Tensors that only other schemes have with an I8 weight, and what they would mean.
 const FOREIGN: &[(&str, &str)] = &[
     ("weight_zero_point", "weights with zero points"),
     ("weight_g_idx", "inputs grouped out of order"),
@@ -28,15 +27,12 @@ impl Tensors<'_> {
             return self.plain(scheme, answer, rows).map(|()| None);
         }
         let stored = format!("tensor {} is I8", weight.name);
+        let refusal = |scheme, why| Error::Quantization { file: self.file_of(weight).into(), scheme, why };
         let group = match answer {
             _ if embedding => {
-                return Err(Error::Quantization {
-                    file: self.file_of(weight).into(),
-                    scheme: format!("an embedding of int8 ({stored})"),
-                    why: "rows of an embedding are read as they are, and only floats are; quantise the linear layers \
-                          alone"
-                        .into(),
-                });
+                let why =
+                    "rows of an embedding are read as they are, and only floats are; quantise only the linear layers";
+                return Err(refusal(format!("an embedding of int8 ({stored})"), why.into()));
             }
             Answer::Group(group) => group,
             Answer::Ignored(entry) => {
@@ -49,15 +45,12 @@ impl Tensors<'_> {
         };
         let inputs = weight.shape.get(1).copied().unwrap_or(1);
         if inputs > I8_MAX_INPUTS {
-            return Err(Error::Quantization {
-                file: self.file_of(weight).into(),
-                scheme: format!("int8 in rows of {inputs} ({stored})"),
-                why: format!("sums of integers are exact in 32 bits up to rows of {I8_MAX_INPUTS}"),
-            });
+            let why = format!("sums of integers are exact in 32 bits up to rows of {I8_MAX_INPUTS}");
+            return Err(refusal(format!("int8 in rows of {inputs} ({stored})"), why));
         }
         for (suffix, meaning) in FOREIGN {
             let name = format!("{module}.{suffix}");
-            if self.header.tensors.contains_key(&name) {
+            if self.stores(&name) {
                 let says = format!("{} describes symmetric int8 weights in order", group.place);
                 return Err(self.conflict(scheme, says, format!("tensor {name} is stored for {meaning}")));
             }
@@ -67,10 +60,10 @@ impl Tensors<'_> {
         Ok(Some(Int8 { scale, group: size, activations }))
     }
 
-    /// Takes note of a matrix of floats that the config would have quantised; no scale may be beside it.
+    /// Takes note of a matrix of floats that the config would have quantised; no scale may be stored with it.
     fn plain(&mut self, scheme: &Scheme, answer: Answer<'_>, rows: &Rows) -> Result<()> {
         let scale = format!("{}.weight_scale", rows.module);
-        if self.header.tensors.contains_key(&scale) {
+        if self.stores(&scale) {
             let stored = format!("tensor {} is {}", rows.tensor.name, rows.tensor.dtype);
             return Err(self.conflict(scheme, format!("tensor {scale} is stored"), format!("{stored}, not I8")));
         }
@@ -91,9 +84,9 @@ impl Tensors<'_> {
             return Err(self.conflict(scheme, one, other));
         };
         let (size, columns) = match group.weights {
-            Scales::Tensor | Scales::Channel => (inputs, 1),
-            Scales::Group(size) if inputs.is_multiple_of(size) => (size, inputs / size),
-            Scales::Group(size) => {
+            WeightScales::Tensor | WeightScales::Channel => (inputs, 1),
+            WeightScales::Group(size) if inputs.is_multiple_of(size) => (size, inputs / size),
+            WeightScales::Group(size) => {
                 let one = format!("{} has groups of {size}", group.place);
                 let other = format!("tensor {} has {inputs} inputs, no multiple of it", rows.tensor.name);
                 return Err(self.conflict(scheme, one, other));
@@ -101,18 +94,18 @@ impl Tensors<'_> {
         };
         let one = scale.shape.is_empty() || scale.shape == [1];
         let right = match group.weights {
-            Scales::Tensor => one,
-            Scales::Channel => scale.shape == [rows.total, 1] || scale.shape == [rows.total],
-            Scales::Group(_) => scale.shape == [rows.total, columns],
+            WeightScales::Tensor => one,
+            WeightScales::Channel => scale.shape == [rows.total, 1] || scale.shape == [rows.total],
+            WeightScales::Group(_) => scale.shape == [rows.total, columns],
         };
         if !right {
-            let expected = if group.weights == Scales::Tensor { vec![1] } else { vec![rows.total, columns] };
+            let expected = if group.weights == WeightScales::Tensor { vec![1] } else { vec![rows.total, columns] };
             let because = format!("weights {} by {}", group.weights, group.place);
             return Err(self.wrong_shape(&scale, expected, because));
         }
         self.check_scale_dtype(&scale)?;
         self.mark_used(&name);
-        if group.weights == Scales::Tensor {
+        if group.weights == WeightScales::Tensor {
             return Ok((TensorInfo { shape: vec![1], ..scale }, size as usize));
         }
         let outputs = rows.tensor.shape.first().copied().unwrap_or(1);
@@ -123,21 +116,20 @@ impl Tensors<'_> {
     fn activation_parts(&mut self, scheme: &Scheme, group: &Group, module: &str) -> Result<Int8Activations> {
         let [scale, zero_point] = ["input_scale", "input_zero_point"].map(|suffix| format!("{module}.{suffix}"));
         let says = format!("{} says activations {}", group.place, group.activations);
-        let wanted = match group.activations {
-            ActivationScheme::PerToken { .. } | ActivationScheme::PerTensor { .. } => [false, false],
-            ActivationScheme::Static { symmetric } => [true, !symmetric],
-        };
+        let symmetric = group.activations.symmetric;
+        let is_static = group.activations.scales == ActivationScales::Static;
+        let wanted = [is_static, is_static && !symmetric];
         for (name, wanted) in [&scale, &zero_point].into_iter().zip(wanted) {
-            let stored = self.header.tensors.contains_key(name);
+            let stored = self.stores(name);
             if stored != wanted {
                 let found = if stored { "is stored" } else { "is missing" };
                 return Err(self.conflict(scheme, says, format!("tensor {name} {found}")));
             }
         }
-        Ok(match group.activations {
-            ActivationScheme::PerToken { symmetric } => Int8Activations::PerToken { symmetric },
-            ActivationScheme::PerTensor { symmetric } => Int8Activations::PerTensor { symmetric },
-            ActivationScheme::Static { symmetric } => {
+        Ok(match group.activations.scales {
+            ActivationScales::PerToken => Int8Activations::PerToken { symmetric },
+            ActivationScales::PerTensor => Int8Activations::PerTensor { symmetric },
+            ActivationScales::Static => {
                 let scale = self.single(&scale, &says)?;
                 self.check_scale_dtype(&scale)?;
                 let zero_point = if symmetric { None } else { Some(self.single(&zero_point, &says)?) };
@@ -157,7 +149,7 @@ impl Tensors<'_> {
             let kind = IncompleteKind::TensorMissing { name: name.to_owned(), nearest: Vec::new() };
             return Err(Error::incomplete(self.reader.fields().file(), kind));
         };
-        if elements(&tensor) != 1 {
+        if elements([&tensor]) != 1 {
             return Err(self.wrong_shape(&tensor, vec![1], because.to_owned()));
         }
         self.mark_used(name);

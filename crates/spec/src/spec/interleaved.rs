@@ -16,7 +16,7 @@ impl Tensors<'_> {
     /// The projections of `role`, of `times` times as many rows as the role has: all of a layer in one parameter.
     pub(super) fn expert_parameter(&mut self, role: Role, layer: usize, times: u64) -> Result<ExpertMatrices> {
         let count = self.sizes.experts.map_or(0, |sizes| sizes.count) as u64;
-        let (outputs, inputs, because) = self.sizes.of(role);
+        let (outputs, inputs, because) = self.shape(role, Some(layer));
         let outputs = outputs * times;
         let because = match times {
             1 => format!("{count} experts, {because}"),
@@ -25,7 +25,7 @@ impl Tensors<'_> {
         let stem = self.stem(role, Some(layer));
         let bias = self.stacked_bias(role, layer, &format!("{stem}_bias"), [count, outputs], &because)?;
         let blocks = format!("{stem}_blocks");
-        let stored = if self.mxfp4 && self.header.tensors.contains_key(&blocks) {
+        let stored = if self.mxfp4 && self.stores(&blocks) {
             vec![self.mxfp4(&stem, [count, outputs, inputs], bias, &because)?]
         } else {
             let all = self.checked(&stem, &[count, inputs, outputs], &because)?;
@@ -34,7 +34,7 @@ impl Tensors<'_> {
                 weight: rows_of(all.clone(), expert * inputs, count * inputs, vec![inputs, outputs]),
                 bias: bias.clone().map(|bias| rows_of(bias, expert * outputs, count * outputs, vec![outputs])),
                 transposed: true,
-                ..LinearWeights::of(all.clone())
+                ..LinearWeights::new(all.clone())
             };
             (0..count).map(part).collect()
         };
@@ -65,7 +65,7 @@ impl Tensors<'_> {
         Ok(LinearWeights {
             bias,
             block_scales: Some(TensorInfo { dtype: DType::F8_E8M0, shape: vec![rows, blocks], ..scales }),
-            ..LinearWeights::of(TensorInfo { dtype: DType::F4, shape: vec![rows, inputs], ..elements })
+            ..LinearWeights::new(TensorInfo { dtype: DType::F4, shape: vec![rows, inputs], ..elements })
         })
     }
 

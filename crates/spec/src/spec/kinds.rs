@@ -4,24 +4,22 @@
 use super::Sizes;
 use super::reader::{Reader, missing};
 use crate::error::Result;
-use crate::family::{Family, FullAttention, Key, SharedLayers};
+use crate::family::{FullAttention, Key};
+use crate::header::Fields;
 use crate::header::config::Section;
-use crate::header::{Header, Metadata};
 
 /// Values of a layer's keys in `config.json`, where they are others than the model's.
 const LAYER_CONFIG: &str = "per_layer_config";
 
 /// Some of the layers.
 pub(super) enum Which {
-    /// None of them.
     None,
-    /// All of them.
     All,
     /// All but every so many, and but this one.
     AllBut(usize, Option<usize>),
     /// All but the first of every so many.
     AllButFirst(usize),
-    /// This one and those behind it.
+    /// This one and those after it.
     From(usize),
     /// All but these, in order.
     AllButThese(Vec<u64>),
@@ -42,14 +40,14 @@ impl Which {
         }
     }
 
-    /// Whether any of `layers` is among them.
     pub(super) fn any(&self, layers: usize) -> bool {
         (0..layers).any(|layer| self.has(layer))
     }
 }
 
-/// What a table's keys say of kinds of layers.
+/// What differs between layers with a window and those without, and between the last layers and the others.
 pub(super) struct Kinds {
+    pub(super) with_window: Which,
     /// Heads of layers with a window.
     windowed: HeadSizes,
     /// Heads of the others.
@@ -57,10 +55,10 @@ pub(super) struct Kinds {
     widths: Widths,
     /// The first layer that uses keys and values of another.
     first_shared: usize,
-    /// The last layer before it, with a window and without.
+    /// The last layer before it, without a window and with one.
     sources: [Option<usize>; 2],
     /// Whether layers without a window have no values but their keys; GGUF says it by the tensors.
-    pub(super) keys_are_values: bool,
+    keys_are_values: bool,
 }
 
 /// The heads of keys and values.
@@ -70,31 +68,35 @@ struct HeadSizes {
     head_dim: usize,
 }
 
-/// The widths of feed-forward layers.
 enum Widths {
     Same,
-    /// Of each layer.
     Listed(Vec<usize>),
     /// Twice as wide where keys and values are another layer's.
     Doubled,
 }
 
 impl Kinds {
-    /// The sizes of a layer, of a model that has `sizes`.
-    pub(super) fn sizes(&self, sizes: &Sizes, layer: usize, windowed: bool) -> Sizes {
-        let HeadSizes { kv_heads, head_dim } = if windowed { self.windowed } else { self.full };
+    /// The sizes of `layer`, of a model that has `sizes`.
+    pub(super) fn sizes(&self, sizes: &Sizes, layer: usize) -> Sizes {
+        let HeadSizes { kv_heads, head_dim } = if self.with_window.has(layer) { self.windowed } else { self.full };
         let feed_forward = match &self.widths {
-            Widths::Same => sizes.feed_forward,
             Widths::Listed(listed) => listed.get(layer).copied().unwrap_or(sizes.feed_forward),
             Widths::Doubled if layer >= self.first_shared => 2 * sizes.feed_forward,
-            Widths::Doubled => sizes.feed_forward,
+            Widths::Doubled | Widths::Same => sizes.feed_forward,
         };
         Sizes { kv_heads, head_dim, feed_forward, ..*sizes }
     }
 
     /// The layer whose keys and values `layer` uses in place of its own.
-    pub(super) fn source(&self, layer: usize, windowed: bool) -> Option<usize> {
-        if layer < self.first_shared { None } else { self.sources[usize::from(windowed)] }
+    pub(super) fn source(&self, layer: usize) -> Option<usize> {
+        let source = self.sources[usize::from(self.with_window.has(layer))];
+        source.filter(|_| layer >= self.first_shared)
+    }
+
+    /// Whether `layer` is one of those whose keys may be their values, and `config.json` says that they are.
+    pub(super) fn keys_are_values(&self, layer: usize) -> (bool, bool) {
+        let full = !self.with_window.has(layer);
+        (full, full && self.keys_are_values)
     }
 
     /// Elements of a head in layers with a window.
@@ -114,75 +116,47 @@ impl Kinds {
 }
 
 impl Reader<'_> {
-    /// What the family's keys say of kinds of layers.
-    pub(super) fn kinds(
-        &self,
-        family: &Family,
-        header: &Header,
-        sizes: &Sizes,
-        with_window: &Which,
-        assumptions: &mut Vec<String>,
-    ) -> Result<Kinds> {
+    pub(super) fn kinds(&self, sizes: &Sizes, with_window: Which) -> Result<Kinds> {
+        let (block, keys) = (&self.family.block, &self.family.files.keys);
         let base = HeadSizes { kv_heads: sizes.kv_heads, head_dim: sizes.head_dim };
-        let keys_are_values = match (&family.block.full_attention, self.is_gguf()) {
-            (Some(table), false) => self.fields().boolean(table.keys_are_values)?.unwrap_or(false),
-            _ => false,
-        };
-        let (windowed, full) = match (&family.block.full_attention, &header.metadata) {
-            (None, _) => (base, base),
-            (Some(_), Metadata::Gguf(_)) => self.gguf_heads(family, header, sizes, with_window)?,
-            (Some(table), Metadata::Config(_)) => {
-                (base, self.config_heads(table, keys_are_values, sizes, with_window, assumptions)?)
+        let (mut windowed, mut full, mut keys_are_values) = (base, base, false);
+        if let Some(table) = &block.full_attention {
+            if self.is_gguf() {
+                (windowed, full) = self.gguf_heads(sizes, &with_window)?;
+            } else {
+                keys_are_values = self.fields().boolean(table.keys_are_values)?.unwrap_or(false);
+                full = self.config_heads(table, keys_are_values, base, sizes.layers, &with_window)?;
             }
-        };
+        }
         for HeadSizes { kv_heads, .. } in [windowed, full] {
             if !sizes.heads.is_multiple_of(kv_heads) {
-                let (heads, key) = (sizes.heads, self.key(family.files.keys.kv_heads));
-                let one = format!("{} is {heads}", self.key(family.files.keys.heads));
+                let one = format!("{} is {}", self.key(keys.heads), sizes.heads);
+                let key = self.key(keys.kv_heads);
                 return Err(self.contradiction(one, format!("{key} is {kv_heads} in some layers, no divisor of it")));
             }
         }
-        let mut kinds = Kinds {
-            windowed,
-            full,
-            widths: Widths::Same,
-            first_shared: sizes.layers,
-            sources: [None, None],
-            keys_are_values,
-        };
-        if let Some(shared) = &family.block.shared_layers {
-            self.shared_layers(family, shared, header, sizes, with_window, &mut kinds)?;
+        let (first_shared, sources, widths) = (sizes.layers, [None, None], Widths::Same);
+        let mut kinds = Kinds { with_window, windowed, full, widths, first_shared, sources, keys_are_values };
+        if let Some((count, double_wide)) = block.shared_layers {
+            self.shared_layers(&self.key(count), double_wide, sizes.layers, &mut kinds)?;
         }
         Ok(kinds)
     }
 
-    /// Heads of layers with a window and without, of a GGUF file.
-    fn gguf_heads(
-        &self,
-        family: &Family,
-        header: &Header,
-        sizes: &Sizes,
-        with_window: &Which,
-    ) -> Result<(HeadSizes, HeadSizes)> {
-        let key = Key { gguf: ".attention.key_length_swa", config: "" };
-        let window_dim = self.size(key)?;
-        let window_dim =
-            window_dim.ok_or_else(|| missing(self.fields(), &self.key(key), "heads differ in this family"))?;
+    fn gguf_heads(&self, sizes: &Sizes, with_window: &Which) -> Result<(HeadSizes, HeadSizes)> {
+        const WINDOW_DIM: Key = Key::gguf(".attention.key_length_swa");
+        let absent = || missing(self.fields(), &self.key(WINDOW_DIM), "heads differ in this family");
+        let window_dim = self.size(WINDOW_DIM)?.ok_or_else(absent)?;
         self.refuse_other_values(".attention.value_length_swa", window_dim)?;
-        let mut kinds = [sizes.kv_heads; 2];
-        if let Some(listed) = self.listed_sizes(family.files.keys.kv_heads, header, sizes.layers)? {
-            let mut found = [None, None];
-            for (layer, heads) in listed.into_iter().enumerate() {
-                let first = found[usize::from(with_window.has(layer))].get_or_insert(heads);
-                if *first != heads {
-                    let key = self.key(family.files.keys.kv_heads);
-                    let feature = "a number that differs between layers with a window, or between those without";
-                    return Err(self.feature(feature, &key, "one number for each kind"));
-                }
+        let kv_heads = self.family.files.keys.kv_heads;
+        let mut found = [None, None];
+        for (layer, heads) in self.listed_sizes(kv_heads, sizes.layers)?.into_iter().flatten().enumerate() {
+            if *found[usize::from(with_window.has(layer))].get_or_insert(heads) != heads {
+                let feature = "a number that differs between layers with a window, or between those without";
+                return Err(self.feature(feature, &self.key(kv_heads), "one number for each kind"));
             }
-            kinds = found.map(|heads| heads.unwrap_or(sizes.kv_heads));
         }
-        let [full, windowed] = kinds;
+        let [full, windowed] = found.map(|heads| heads.unwrap_or(sizes.kv_heads));
         let windowed = HeadSizes { kv_heads: windowed, head_dim: window_dim };
         Ok((windowed, HeadSizes { kv_heads: full, head_dim: sizes.head_dim }))
     }
@@ -192,24 +166,16 @@ impl Reader<'_> {
         &self,
         table: &FullAttention,
         keys_are_values: bool,
-        sizes: &Sizes,
+        base: HeadSizes,
+        layers: usize,
         with_window: &Which,
-        assumptions: &mut Vec<String>,
     ) -> Result<HeadSizes> {
-        let base = HeadSizes { kv_heads: sizes.kv_heads, head_dim: sizes.head_dim };
-        if let Some(by_layer) = self.config().map_or(Ok(None), |config| config.section(LAYER_CONFIG))? {
-            return self.heads_by_layer(&by_layer, base, sizes.layers, with_window);
+        if let Some(by_layer) = self.config.as_ref().map_or(Ok(None), |config| config.section(LAYER_CONFIG))? {
+            return self.heads_by_layer(&by_layer, base, layers, with_window);
         }
-        let config = |key| Key { gguf: "", config: key };
         let (key, default, why) = table.head_dim;
-        let head_dim = match self.size(config(key))? {
-            Some(head_dim) => head_dim,
-            None => {
-                assumptions.push(format!("{key} {default}: it is absent ({why})"));
-                default
-            }
-        };
-        let kv_heads = if keys_are_values { self.size(config(table.kv_heads))? } else { None };
+        let head_dim = self.or_default(self.size(Key::config(key))?, key, (default, why));
+        let kv_heads = if keys_are_values { self.size(Key::config(table.kv_heads))? } else { None };
         Ok(HeadSizes { kv_heads: kv_heads.unwrap_or(base.kv_heads), head_dim })
     }
 
@@ -221,6 +187,7 @@ impl Reader<'_> {
         layers: usize,
         with_window: &Which,
     ) -> Result<HeadSizes> {
+        const KNOWN: [&str; 2] = ["head_dim", "num_key_value_heads"];
         let (mut full, mut named) = (None, 0);
         let one_kind = |path: &str| {
             let feature = "heads that differ between layers with a window, or between those without";
@@ -232,25 +199,20 @@ impl Reader<'_> {
                 return Err(self.value(&by_layer.path(), format!("{key:?}"), expected));
             };
             let Some(of_layer) = by_layer.section(key)? else { continue };
-            let path = of_layer.path();
-            if let Some(other) =
-                of_layer.object().keys().find(|key| !["head_dim", "num_key_value_heads"].contains(&&***key))
-            {
-                let feature = format!("{other} of a layer");
-                return Err(self.feature(&feature, &format!("{path}.{other}"), "head_dim and num_key_value_heads"));
+            if let Some(other) = of_layer.object().keys().find(|key| !KNOWN.contains(&key.as_str())) {
+                let (feature, path) = (format!("{other} of a layer"), of_layer.dotted(other));
+                return Err(self.feature(&feature, &path, &KNOWN.join(" and ")));
             }
-            let size = |name: &str, base: usize| match crate::header::Fields::unsigned(&of_layer, name)? {
-                Some(size) => self.bounded(&format!("{path}.{name}"), size),
-                None => Ok(base),
+            let size = |name: &str, base: usize| {
+                let stored = of_layer.unsigned(name)?;
+                stored.map_or(Ok(base), |size| self.bounded(&of_layer.dotted(name), size))
             };
-            let found = HeadSizes {
-                kv_heads: size("num_key_value_heads", base.kv_heads)?,
-                head_dim: size("head_dim", base.head_dim)?,
-            };
+            let kv_heads = size("num_key_value_heads", base.kv_heads)?;
+            let found = HeadSizes { kv_heads, head_dim: size("head_dim", base.head_dim)? };
             let windowed = with_window.has(layer);
             named += usize::from(!windowed);
             if found != if windowed { base } else { *full.get_or_insert(found) } {
-                return Err(one_kind(&path));
+                return Err(one_kind(&of_layer.path()));
             }
         }
         let full = full.unwrap_or(base);
@@ -262,44 +224,32 @@ impl Reader<'_> {
     }
 
     /// Which layers use the keys and values of others, and how wide feed-forward layers are.
-    fn shared_layers(
-        &self,
-        family: &Family,
-        shared: &SharedLayers,
-        header: &Header,
-        sizes: &Sizes,
-        with_window: &Which,
-        kinds: &mut Kinds,
-    ) -> Result<()> {
-        let key = self.key(shared.count);
-        if let Some(count) = self.fields().unsigned(&key)?.filter(|count| *count > 0) {
-            let layers = sizes.layers;
-            let stored = header.tensors.len();
+    fn shared_layers(&self, key: &str, double_wide: &str, layers: usize, kinds: &mut Kinds) -> Result<()> {
+        let with_window = &kinds.with_window;
+        if let Some(count) = self.fields().unsigned(key)?.filter(|count| *count > 0) {
+            let of_model = format!("the model has {layers} layers");
+            let stored = self.header.tensors.len();
             if layers > stored {
-                return Err(self.contradiction(format!("the model has {layers} layers"), format!("{stored} tensors")));
+                return Err(self.contradiction(of_model, format!("{stored} tensors")));
             }
             let rest = usize::try_from(count).ok().and_then(|count| layers.checked_sub(count)).filter(|rest| *rest > 0);
             let Some(first) = rest else {
-                return Err(self.contradiction(format!("{key} is {count}"), format!("the model has {layers} layers")));
+                return Err(self.contradiction(format!("{key} is {count}"), of_model));
             };
             kinds.first_shared = first;
             for windowed in [false, true] {
-                if windowed && matches!(with_window, Which::None) {
-                    continue;
-                }
                 let source = (0..first).rev().find(|layer| with_window.has(*layer) == windowed);
                 if source.is_none() && (first..layers).any(|layer| with_window.has(layer) == windowed) {
-                    let without = if windowed { "with a window" } else { "without a window" };
-                    let one = format!("{key} is {count}, with layers {without} among them");
-                    return Err(self.contradiction(one, format!("there is no layer {without} before them")));
+                    let kind = if windowed { "with a window" } else { "without a window" };
+                    let one = format!("{key} is {count}, with layers {kind} among them");
+                    return Err(self.contradiction(one, format!("there is no layer {kind} before them")));
                 }
                 kinds.sources[usize::from(windowed)] = source;
             }
         }
         kinds.widths = if self.is_gguf() {
-            let listed = self.listed_sizes(family.files.keys.feed_forward, header, sizes.layers)?;
-            listed.map_or(Widths::Same, Widths::Listed)
-        } else if kinds.first_shared < sizes.layers && self.fields().boolean(shared.double_wide)? == Some(true) {
+            self.listed_sizes(self.family.files.keys.feed_forward, layers)?.map_or(Widths::Same, Widths::Listed)
+        } else if kinds.first_shared < layers && self.fields().boolean(double_wide)? == Some(true) {
             Widths::Doubled
         } else {
             Widths::Same

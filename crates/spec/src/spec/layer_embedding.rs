@@ -2,86 +2,51 @@
 
 use super::reader::Reader;
 use super::tensors::Tensors;
+use super::weights::{mapped, weights};
 use super::{LinearWeights, MapWeights, Stored, WeightTypes};
 use crate::error::Result;
-use crate::family::{Family, Role};
+use crate::family::Role;
 use crate::header::TensorInfo;
 
 /// The most elements of a row in all layers together.
 const MOST_ELEMENTS: usize = 1 << 24;
 
-/// Embeddings of layers (transformers `modeling_gemma4.py`, per-layer embeddings): a layer's input is
-/// `(norm(projection(x) / sqrt(hidden)) + embedding * sqrt(width)) / sqrt(2)`, `x` the model's embedding as the first block
-/// reads it.
-#[derive(Clone, Debug)]
-pub struct LayerEmbeddingWeights<W: WeightTypes = Stored> {
-    /// Elements of a layer.
-    pub width: usize,
-    /// `[vocab, layers * width]`.
-    pub embedding: W::Matrix,
-    /// `[layers * width, hidden]`.
-    pub projection: W::Matrix,
-    /// Of what the projection gives a layer, `[width]`.
-    pub norm: W::Norm,
-}
-
-/// What a block does with its input of these: `norm(output(gelu(gate(x)) * input))` is added to the residual stream `x`.
-#[derive(Clone, Debug)]
-pub struct LayerEmbeddingUse<W: WeightTypes = Stored> {
-    /// `[width, hidden]`.
-    pub gate: W::Matrix,
-    /// `[hidden, width]`.
-    pub output: W::Matrix,
-    /// `[hidden]`.
-    pub output_norm: W::Norm,
-}
-
-impl<W: WeightTypes> LayerEmbeddingWeights<W> {
-    /// The same with what `map` makes of its weights.
-    pub(super) fn try_map<'w, M: MapWeights<'w, W>>(
-        &'w self,
-        map: &mut M,
-    ) -> Result<LayerEmbeddingWeights<M::To>, M::Error> {
-        Ok(LayerEmbeddingWeights {
-            width: self.width,
-            embedding: map.matrix(&self.embedding)?,
-            projection: map.matrix(&self.projection)?,
-            norm: map.norm(&self.norm)?,
-        })
+weights! {
+    /// Embeddings of layers (transformers `modeling_gemma4.py`, per-layer embeddings): a layer's input is
+    /// `(norm(projection(x) / sqrt(hidden)) + embedding * sqrt(width)) / sqrt(2)`, `x` the model's embedding as the first block
+    /// reads it.
+    pub struct LayerEmbeddingWeights<W> {
+        /// Elements of a layer.
+        pub width: usize,
+        /// `[vocab, layers * width]`.
+        pub embedding: W::Matrix = matrix,
+        /// `[layers * width, hidden]`.
+        pub projection: W::Matrix = matrix,
+        /// Of what the projection gives a layer, `[width]`.
+        pub norm: W::Norm = norm,
     }
-}
 
-impl<W: WeightTypes> LayerEmbeddingUse<W> {
-    /// The same with what `map` makes of its weights.
-    pub(super) fn try_map<'w, M: MapWeights<'w, W>>(
-        &'w self,
-        map: &mut M,
-    ) -> Result<LayerEmbeddingUse<M::To>, M::Error> {
-        Ok(LayerEmbeddingUse {
-            gate: map.matrix(&self.gate)?,
-            output: map.matrix(&self.output)?,
-            output_norm: map.norm(&self.output_norm)?,
-        })
+    /// What a block does with its input of these: `norm(output(gelu(gate(x)) * input))` is added to the residual stream `x`.
+    pub struct LayerEmbeddingUse<W> {
+        /// `[width, hidden]`.
+        pub gate: W::Matrix = matrix,
+        /// `[hidden, width]`.
+        pub output: W::Matrix = matrix,
+        /// `[hidden]`.
+        pub output_norm: W::Norm = norm,
     }
 }
 
 impl Reader<'_> {
     /// Elements of a token's embedding for a layer; 0 without.
-    pub(super) fn layer_embedding_width(
-        &self,
-        family: &Family,
-        layers: usize,
-        assumptions: &mut Vec<String>,
-    ) -> Result<usize> {
-        let Some(table) = &family.block.layer_embedding else { return Ok(0) };
-        let key = self.key(table.width);
+    pub(super) fn layer_embedding_width(&self, layers: usize) -> Result<usize> {
+        let Some((key, default, why)) = self.family.block.layer_embedding else { return Ok(0) };
+        let key = self.key(key);
         let width = match self.fields().unsigned(&key)? {
-            Some(width) => usize::try_from(width).unwrap_or(usize::MAX),
             None if self.is_gguf() || self.is_null(&key) => 0,
-            None => {
-                let (width, why) = table.default_width;
-                assumptions.push(format!("{key} {width}: it is absent ({why})"));
-                width
+            width => {
+                let width = width.map(|width| usize::try_from(width).unwrap_or(usize::MAX));
+                self.or_default(width, &key, (default, why))
             }
         };
         if width.saturating_mul(layers) > MOST_ELEMENTS {
@@ -92,17 +57,13 @@ impl Reader<'_> {
 }
 
 impl Tensors<'_> {
-    /// What the residual stream is multiplied by behind `layer`. GGUF files may lack it, as in llama.cpp.
+    /// What the residual stream is multiplied by after `layer`. GGUF files may lack it, as in llama.cpp.
     pub(super) fn scale(&mut self, layer: usize) -> Result<Option<TensorInfo>> {
-        let (role, at) = (Role::LayerScale, Some(layer));
-        let name = self.stem(role, at);
-        if !self.names(role) || self.reader.is_gguf() && !self.header.tensors.contains_key(&name) {
+        let name = self.stem(Role::LayerScale, Some(layer));
+        if self.reader.is_gguf() && !self.stores(&name) {
             return Ok(None);
         }
-        let (width, _, because) = self.sizes.of(role);
-        let scale = self.checked(&name, &[width], &because)?;
-        self.check_vector_dtype(&scale)?;
-        Ok(Some(scale))
+        self.whole_name_if_named(Role::LayerScale, Some(layer))
     }
 
     /// The embeddings of layers, where the model has them.
@@ -113,7 +74,7 @@ impl Tensors<'_> {
         }
         Ok(Some(Box::new(LayerEmbeddingWeights {
             width,
-            embedding: LinearWeights::of(self.matrix(Role::LayerEmbedding, None)?.weight),
+            embedding: LinearWeights::new(self.matrix(Role::LayerEmbedding, None)?.weight),
             projection: self.matrix(Role::LayerEmbeddingProjection, None)?,
             norm: self.norm(Role::LayerEmbeddingNorm, None)?,
         })))

@@ -4,26 +4,25 @@ use super::Sizes;
 use super::kinds::{Kinds, Which};
 use super::reader::Reader;
 use crate::error::Result;
-use crate::family::{Family, Key, RotationSwitch, Unrotated, Window};
+use crate::family::{Key, Unrotated, Window, WindowPattern};
 use crate::header::config::wrong_type;
-use crate::header::{Header, Metadata};
 use serde_json::Value;
 
 /// What differs from layer to layer. It takes no more than the file's lists do, however many layers the file claims.
 pub(super) struct Layers {
     window: Option<usize>,
-    with_window: Which,
     rotated: Which,
     /// The rotary embedding of layers with a window.
     window_rope: usize,
-    with_state: Which,
-    kinds: Kinds,
+    /// Layers that have a state in place of keys and values.
+    pub(super) with_state: Which,
+    pub(super) kinds: Kinds,
 }
 
 impl Layers {
     /// Positions that a token attends to in `layer`.
     pub(super) fn window(&self, layer: usize) -> Option<usize> {
-        self.window.filter(|_| self.with_window.has(layer))
+        self.window.filter(|_| self.kinds.with_window.has(layer))
     }
 
     /// Takes a window that no sequence of `context` positions exceeds for none.
@@ -31,104 +30,56 @@ impl Layers {
         self.window = self.window.filter(|window| *window < context);
     }
 
-    /// Which rotary embedding `layer` has.
     pub(super) fn rope(&self, layer: usize) -> Option<usize> {
-        self.rotated.has(layer).then_some(if self.with_window.has(layer) { self.window_rope } else { 0 })
+        self.rotated.has(layer).then_some(if self.kinds.with_window.has(layer) { self.window_rope } else { 0 })
     }
 
-    /// Whether `layer` has a state in place of keys and values.
-    pub(super) fn has_state(&self, layer: usize) -> bool {
-        self.with_state.has(layer)
-    }
-
-    /// Whether any of `layers` has one.
-    pub(super) fn have_states(&self, layers: usize) -> bool {
-        self.with_state.any(layers)
-    }
-
-    /// Whether any layer rotates queries and keys.
     pub(super) fn rotate(&self) -> bool {
         !matches!(self.rotated, Which::None)
     }
 
-    /// The sizes of `layer`, of a model that has `sizes`.
-    pub(super) fn sizes(&self, sizes: &Sizes, layer: usize) -> Sizes {
-        self.kinds.sizes(sizes, layer, self.with_window.has(layer))
-    }
-
-    /// The layer whose keys and values `layer` uses in place of its own.
-    pub(super) fn source(&self, layer: usize) -> Option<usize> {
-        self.kinds.source(layer, self.with_window.has(layer))
-    }
-
-    /// Whether `layer` is one of those whose keys may be their values, and `config.json` says that they are.
-    pub(super) fn keys_are_values(&self, layer: usize) -> (bool, bool) {
-        let full = !self.with_window.has(layer);
-        (full, full && self.kinds.keys_are_values)
-    }
-
-    /// What differs between kinds of layers.
-    pub(super) fn kinds(&self) -> &Kinds {
-        &self.kinds
-    }
-
     /// Whether a layer rotates as those with a window do.
     pub(super) fn rotates_windows(&self) -> bool {
-        !matches!(self.with_window, Which::None)
+        !matches!(self.kinds.with_window, Which::None)
     }
 }
 
-/// What each layer's attention is in `config.json`.
-const LAYER_TYPES: &str = "layer_types";
+/// What each layer's mixer is in `config.json`.
+pub(super) const LAYER_TYPES: &str = "layer_types";
 pub(super) const WITH_WINDOW: &str = "sliding_attention";
 pub(super) const WITHOUT: &str = "full_attention";
 
 impl Reader<'_> {
     /// What differs from layer to layer. Those with a window have the last of the family's rotary embeddings.
-    pub(super) fn layers(
-        &self,
-        family: &Family,
-        header: &Header,
-        sizes: &Sizes,
-        assumptions: &mut Vec<String>,
-    ) -> Result<Layers> {
-        let window = self.sliding_window(family, assumptions)?;
+    pub(super) fn layers(&self, sizes: &Sizes) -> Result<Layers> {
+        let family = self.family;
+        let window = self.sliding_window()?;
         let with_window = match (family.window, window) {
             (_, None) => Which::None,
-            (Window::Pattern { full_every, config_key, source, last_is_full, first_is_full, .. }, Some(_)) => {
-                let last = (last_is_full && !self.is_gguf()).then(|| sizes.layers - 1);
-                match self.pattern(header, sizes, (full_every, config_key, source), last, assumptions)? {
-                    Which::AllBut(every, _) if first_is_full => Which::AllButFirst(every),
-                    with_window => with_window,
-                }
-            }
-            (Window::Flagged { from: Some(from), source, .. }, Some(_)) => {
-                self.windows_from(sizes, from, source, assumptions)?
-            }
+            (Window::Pattern(pattern), Some(_)) => self.pattern(&pattern, sizes)?,
+            (Window::Flagged { from: Some(from), source, .. }, Some(_)) => self.windows_from(sizes, from, source)?,
             (_, Some(_)) => Which::All,
         };
         let rotated = match (&family.rope.unrotated, &family.rope.switch) {
-            (Some(unrotated), _) => self.rotated(unrotated, sizes, assumptions)?,
-            (None, Some(switch)) if !self.rotates(switch, assumptions)? => Which::None,
+            (Some(unrotated), _) => self.rotated(unrotated, sizes)?,
+            (None, Some(switch)) if !self.rotates(*switch)? => Which::None,
             (None, _) => Which::All,
         };
-        let with_state = self.state_layers(family, header, sizes, assumptions)?;
+        let with_state = self.state_layers(sizes)?;
         // Of an encoder it is that of both sides together.
         let window = window.map(|window| if family.head.encoder { window / 2 + 1 } else { window });
-        let kinds = self.kinds(family, header, sizes, &with_window, assumptions)?;
+        let kinds = self.kinds(sizes, with_window)?;
         let window_rope = usize::from(family.rope.window.is_some());
-        Ok(Layers { window, with_window, rotated, window_rope, with_state, kinds })
+        Ok(Layers { window, rotated, window_rope, with_state, kinds })
     }
 
     /// The window, where the family has one. 0 in GGUF and null are none.
-    fn sliding_window(&self, family: &Family, assumptions: &mut Vec<String>) -> Result<Option<usize>> {
+    fn sliding_window(&self) -> Result<Option<usize>> {
         let of_type = |types: &[&str]| self.model_type().is_some_and(|kind| types.contains(&kind));
-        let (honoured, default) = match family.window {
+        let (honoured, default) = match self.family.window {
             Window::Honoured => (true, (0, "llama.cpp and transformers default")),
-            Window::Pattern { gguf_default, source, .. } if self.is_gguf() => (true, (gguf_default, source)),
-            Window::Pattern { config_default, source, model_types, .. } => {
-                (of_type(model_types), (config_default, source))
-            }
+            Window::Pattern(pattern) if self.is_gguf() => (true, (pattern.gguf_default, pattern.source)),
+            Window::Pattern(pattern) => (of_type(pattern.model_types), (pattern.config_default, pattern.source)),
             Window::OfModelTypes(model_types, default) => (!self.is_gguf() && of_type(model_types), default),
             Window::Flagged { flag, config_default, source, .. } => {
                 let is_on = !self.is_gguf() && self.fields().boolean(flag)? == Some(true);
@@ -145,7 +96,7 @@ impl Reader<'_> {
                 let (tokens, why) = default;
                 let what =
                     if tokens == 0 { "no sliding window".into() } else { format!("a sliding window of {tokens}") };
-                assumptions.push(format!("{what}: {key} is absent ({why})"));
+                self.assume(format!("{what}: {key} is absent ({why})"));
                 Ok(usize::try_from(tokens).ok().filter(|tokens| *tokens > 0))
             }
             Some(0) if !self.is_gguf() => Err(self.value(&key, 0, "a positive number or null".into())),
@@ -155,20 +106,14 @@ impl Reader<'_> {
         }
     }
 
-    /// Which layers have the window; `full` has none.
-    fn pattern(
-        &self,
-        header: &Header,
-        sizes: &Sizes,
-        (every, config_key, source): (usize, &'static str, &str),
-        full: Option<usize>,
-        assumptions: &mut Vec<String>,
-    ) -> Result<Which> {
-        let key = self.key(Key { gguf: ".attention.sliding_window_pattern", config: config_key });
-        let listed = match &header.metadata {
-            Metadata::Gguf(metadata) if metadata.array_len(&key).is_some() => metadata.booleans(&key)?,
-            Metadata::Gguf(_) => None,
-            Metadata::Config(_) => self.listed_windows()?,
+    fn pattern(&self, pattern: &WindowPattern, sizes: &Sizes) -> Result<Which> {
+        // The last layer has none, whatever `config.json` says.
+        let full = (pattern.last_is_full && !self.is_gguf()).then(|| sizes.layers - 1);
+        let key = self.key(Key { gguf: ".attention.sliding_window_pattern", config: pattern.config_key });
+        let listed = match self.gguf() {
+            Some(metadata) if metadata.array_len(&key).is_some() => metadata.booleans(&key)?,
+            Some(_) => None,
+            None => self.listed_windows()?,
         };
         if let Some(mut listed) = listed {
             if let Some(full) = full.and_then(|full| listed.get_mut(full)) {
@@ -177,16 +122,21 @@ impl Reader<'_> {
             let key = if self.is_gguf() { &key } else { LAYER_TYPES };
             return self.of_each_layer(key, listed, sizes.layers);
         }
-        let every = match self.fields().unsigned(&key)? {
-            Some(every @ 1..) => every as usize,
-            Some(0) => return Err(self.value(&key, 0, "a positive number".into())),
-            None => {
-                let key = if key.is_empty() { LAYER_TYPES } else { &key };
-                assumptions.push(format!("a window in all but one of {every} layers: {key} is absent ({source})"));
-                every
-            }
-        };
-        Ok(Which::AllBut(every, full))
+        let every = self.interval(&key)?.unwrap_or_else(|| {
+            let (every, source) = (pattern.full_every, pattern.source);
+            let key = if key.is_empty() { LAYER_TYPES } else { &key };
+            self.assume(format!("a window in all but one of {every} layers: {key} is absent ({source})"));
+            every
+        });
+        Ok(if pattern.first_is_full { Which::AllButFirst(every) } else { Which::AllBut(every, full) })
+    }
+
+    /// Every how many layers one differs, by `key`.
+    pub(super) fn interval(&self, key: &str) -> Result<Option<usize>> {
+        match self.fields().unsigned(key)? {
+            Some(0) => Err(self.value(key, 0, "a positive number".into())),
+            every => Ok(every.map(|every| every as usize)),
+        }
     }
 
     /// The layers that `layer_types` of `config.json` gives a window.
@@ -199,83 +149,71 @@ impl Reader<'_> {
     }
 
     /// Which layers have the window where those do from a first one on.
-    fn windows_from(
-        &self,
-        sizes: &Sizes,
-        (key, default): (&str, u64),
-        source: &str,
-        assumptions: &mut Vec<String>,
-    ) -> Result<Which> {
+    fn windows_from(&self, sizes: &Sizes, (key, default): (&str, u64), source: &str) -> Result<Which> {
         if let Some(listed) = self.listed_windows()? {
             return self.of_each_layer(LAYER_TYPES, listed, sizes.layers);
         }
         let first = self.fields().unsigned(key)?.unwrap_or_else(|| {
-            assumptions.push(format!("a window from layer {default} on: {key} is absent ({source})"));
+            self.assume(format!("a window from layer {default} on: {key} is absent ({source})"));
             default
         });
         Ok(Which::From(usize::try_from(first).unwrap_or(usize::MAX)))
     }
 
-    /// Which layers rotate queries and keys.
-    fn rotated(&self, unrotated: &Unrotated, sizes: &Sizes, assumptions: &mut Vec<String>) -> Result<Which> {
+    fn rotated(&self, unrotated: &Unrotated, sizes: &Sizes) -> Result<Which> {
         let flag = |entry: &Value| entry.as_u64().filter(|flag| *flag < 2).map(|flag| flag == 1);
         if let Some(mut listed) = self.listed(unrotated.list, "0 or 1", flag)? {
-            if listed.len() > sizes.layers {
-                assumptions.push(format!(
-                    "the first {} of {} entries of {}: the model has no more layers (transformers looks each up)",
-                    sizes.layers,
-                    listed.len(),
+            let (layers, entries) = (sizes.layers, listed.len());
+            if entries > layers {
+                self.assume(format!(
+                    "the first {layers} of {entries} entries of {}: the model has no more layers (transformers looks each up)",
                     unrotated.list
                 ));
-                listed.truncate(sizes.layers);
+                listed.truncate(layers);
             }
-            return self.of_each_layer(unrotated.list, listed, sizes.layers);
+            return self.of_each_layer(unrotated.list, listed, layers);
         }
-        let stored = if self.is_gguf() { None } else { self.fields().unsigned(unrotated.interval)? };
-        let every = match stored {
-            Some(every @ 1..) => every as usize,
-            Some(0) => return Err(self.value(unrotated.interval, 0, "a positive number".into())),
-            None => {
-                let (every, source) = unrotated.default_interval;
-                let absent = if self.is_gguf() { "no key says it" } else { "its keys are absent" };
-                assumptions.push(format!("no rotation in one of {every} layers: {absent} ({source})"));
-                every
-            }
-        };
+        let stored = if self.is_gguf() { None } else { self.interval(unrotated.interval)? };
+        let every = stored.unwrap_or_else(|| {
+            let (every, source) = unrotated.default_interval;
+            let absent = if self.is_gguf() { "no key says it" } else { "its keys are absent" };
+            self.assume(format!("no rotation in one of {every} layers: {absent} ({source})"));
+            every
+        });
         Ok(Which::AllBut(every, None))
     }
 
     /// Whether queries and keys are rotated, as the files say.
-    fn rotates(&self, switch: &RotationSwitch, assumptions: &mut Vec<String>) -> Result<bool> {
+    fn rotates(&self, switch: Key) -> Result<bool> {
+        let key = self.key(switch);
         if self.is_gguf() {
-            let flag = self.key(Key { gguf: switch.gguf_flag, config: "" });
-            return Ok(self.fields().boolean(&flag)?.unwrap_or_else(|| {
-                assumptions.push(format!("queries and keys are rotated: {flag} is absent (the default of llama.cpp)"));
+            return Ok(self.fields().boolean(&key)?.unwrap_or_else(|| {
+                self.assume(format!("queries and keys are rotated: {key} is absent (the default of llama.cpp)"));
                 true
             }));
         }
-        match self.fields().text(switch.text)? {
+        match self.fields().text(&key)? {
             Some("rope") => Ok(true),
             Some("nope") => Ok(false),
             None => {
-                let (key, class) = (switch.text, &self.architecture);
-                assumptions.push(format!("no rotation: {key} is absent (the default of transformers' {class})"));
+                let class = &self.architecture;
+                self.assume(format!("no rotation: {key} is absent (the default of transformers' {class})"));
                 Ok(false)
             }
-            Some(other) => Err(self.value(switch.text, other, "rope, nope or null".into())),
+            Some(other) => Err(self.value(&key, other, "rope, nope or null".into())),
         }
     }
 
-    /// A list of `config.json`, each entry as `read` understands it; `None` in GGUF, and where it is absent or null.
+    /// A list of `config.json`, each entry as `has` understands it; `None` in GGUF, and where it is absent or null.
     pub(super) fn listed(
         &self,
         key: &str,
         known: &str,
-        read: impl Fn(&Value) -> Option<bool>,
+        has: impl Fn(&Value) -> Option<bool>,
     ) -> Result<Option<Vec<bool>>> {
-        let Some(list) = self.config().and_then(|config| config.object().get(key)) else { return Ok(None) };
+        let Some(list) = self.config.and_then(|config| config.object().get(key)) else { return Ok(None) };
         let entry = |(index, entry): (usize, &Value)| {
-            read(entry).ok_or_else(|| self.value(&format!("{key}[{index}]"), entry, known.to_owned()))
+            has(entry).ok_or_else(|| self.value(&format!("{key}[{index}]"), entry, known.to_owned()))
         };
         match list {
             Value::Null => Ok(None),
@@ -286,10 +224,6 @@ impl Reader<'_> {
 
     /// `listed`, if it has an entry for every one of `layers`.
     pub(super) fn of_each_layer(&self, key: &str, listed: Vec<bool>, layers: usize) -> Result<Which> {
-        if listed.len() == layers {
-            return Ok(Which::Listed(listed));
-        }
-        let found = format!("{key} has {} entries", listed.len());
-        Err(self.contradiction(format!("the model has {layers} layers"), found))
+        if listed.len() == layers { Ok(Which::Listed(listed)) } else { Err(self.entries(key, listed.len(), layers)) }
     }
 }

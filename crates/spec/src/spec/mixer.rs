@@ -1,20 +1,154 @@
 //! What mixes the positions of a sequence: the first sub-layer of a block.
 
-use super::weights::optional;
+use super::weights::{mapped, weights};
 use super::{LinearWeights, MapWeights, Stored, WeightTypes};
 use crate::block::KeySharing;
 
-/// The first sub-layer of a block, with its norms.
-#[derive(Clone, Debug)]
-pub struct MixerWeights<W: WeightTypes = Stored> {
-    /// Of its input, `[hidden]`.
-    pub norm: Option<W::Norm>,
-    /// What it computes of that.
-    pub layer: Mixer<W>,
-    /// Of its output, `[hidden]`, before it is added.
-    pub output_norm: Option<W::Norm>,
-    /// Of the residual stream, `[hidden]`, when it is added.
-    pub sum_norm: Option<W::Norm>,
+weights! {
+    /// The first sub-layer of a block, with its norms.
+    pub struct MixerWeights<W> {
+        /// Of its input, `[hidden]`.
+        pub norm: Option<W::Norm> = optional norm,
+        /// What it computes of that.
+        pub layer: Mixer<W> = part,
+        /// Of its output, `[hidden]`, before it is added.
+        pub output_norm: Option<W::Norm> = optional norm,
+        /// Of the residual stream, `[hidden]`, when it is added.
+        pub sum_norm: Option<W::Norm> = optional norm,
+    }
+
+    /// The weights and options of an attention layer.
+    pub struct AttentionWeights<W> {
+        /// Query heads.
+        pub heads: usize,
+        /// Key and value heads; divides `heads`.
+        pub kv_heads: usize,
+        /// Elements of a head.
+        pub head_dim: usize,
+        /// `[heads * head_dim, hidden]`; where attention is gated `[2 * heads * head_dim, hidden]`, of every head its query and
+        /// then its gate.
+        pub q: W::Matrix = matrix,
+        /// Whether what a head puts out is multiplied by the sigmoid of its gate.
+        pub gated: bool,
+        /// Where keys and values come from.
+        pub kv: KeysValues<W> = part,
+        /// Of the queries before their rotation: of every head `[head_dim]`, or of all of them together `[heads * head_dim]`.
+        pub q_norm: Option<W::Norm> = optional norm,
+        /// Whether a token attends only to itself and earlier positions. Where not, a whole text is one pass, and nothing of it
+        /// is cached.
+        pub causal: bool,
+        /// Which of [`ModelSpec::ropes`](super::ModelSpec::ropes) rotates queries and keys; `None` where they are not rotated.
+        pub rope: Option<usize>,
+        /// What products of queries and keys are multiplied by: `1 / sqrt(head_dim)` but for models that say otherwise.
+        pub score_scale: f32,
+        /// `cap * tanh(score / cap)` in place of a score.
+        pub score_cap: Option<f32>,
+        /// Scores of a position that each query head also attends to and whose value is zero, `[heads]`.
+        pub sinks: Option<W::Vector> = optional vector,
+        /// Positions that a token attends to, its own included, where the layer limits them; to either side where tokens attend to
+        /// later ones too.
+        pub window: Option<usize>,
+        /// The output projection, `[hidden, heads * head_dim]`.
+        pub o: W::Matrix = matrix,
+    }
+
+    /// The weights of an attention layer's own keys and values.
+    pub struct KeyValueWeights<W> {
+        /// `[kv_heads * head_dim, hidden]`.
+        pub k: W::Matrix = matrix,
+        /// `[kv_heads * head_dim, hidden]`; `None` where the products with `k`, before their norm, are the values too.
+        pub v: Option<W::Matrix> = optional matrix,
+        /// Of the keys before their rotation: of every head `[head_dim]`, or of all of them together `[kv_heads * head_dim]`.
+        pub k_norm: Option<W::Norm> = optional norm,
+        /// What is added to the mean square of each head of values, by whose root it is divided; `None` where it is not.
+        pub v_norm_eps: Option<f64>,
+    }
+
+    /// The weights of a gated delta net (arXiv 2412.06464; transformers `modeling_qwen3_5.py`).
+    pub struct DeltaNetWeights<W> {
+        /// Heads of queries and keys.
+        pub key_heads: usize,
+        /// Heads of values, each with a state; a multiple of `key_heads`.
+        pub value_heads: usize,
+        /// Elements of a query or a key.
+        pub key_dim: usize,
+        /// Elements of a value.
+        pub value_dim: usize,
+        /// Which value heads share a head of keys.
+        pub sharing: KeySharing,
+        /// Queries, keys, values and gates.
+        pub qkvz: DeltaInput<W::Matrix> = matrices,
+        /// How much a position corrects, before its sigmoid, and how much the state decays, before its softplus.
+        pub ba: DeltaInput<W::Matrix> = matrices,
+        /// Over queries, keys and values, before their SiLU.
+        pub conv: ConvWeights<W> = part,
+        /// Added to `alpha`'s product, `[value_heads]`.
+        pub dt_bias: W::Vector = vector,
+        /// What the softplus is multiplied by, `[value_heads]`.
+        pub decay: W::Vector = vector,
+        /// Whether `decay` is stored as the logarithm of its negative (safetensors `A_log`).
+        pub decay_is_log: bool,
+        /// Of every head of the output before its gate, `[value_dim]`.
+        pub norm: W::Norm = norm,
+        /// The output projection, `[hidden, value_heads * value_dim]`.
+        pub out: W::Matrix = matrix,
+    }
+
+    /// The weights of a gated short convolution (transformers `modeling_lfm2.py`): `out(c * conv(b * x))`.
+    pub struct ShortConvWeights<W> {
+        /// `b`, `c` and `x` one after the other, `[3 * hidden, hidden]`.
+        pub bcx: W::Matrix = matrix,
+        /// Over `b * x`.
+        pub conv: ConvWeights<W> = part,
+        /// The output projection, `[hidden, hidden]`.
+        pub out: W::Matrix = matrix,
+    }
+
+    /// The weights of a Mamba-2 layer (arXiv 2405.21060; transformers `modeling_granitemoehybrid.py`).
+    pub struct Mamba2Weights<W> {
+        /// Heads, each with a state.
+        pub heads: usize,
+        /// Groups of neighbouring heads that share keys and queries; divides `heads`. The output is normed by group too.
+        pub groups: usize,
+        /// Elements of a value.
+        pub head_dim: usize,
+        /// Elements of a key or a query.
+        pub state_dim: usize,
+        /// The least and the longest step.
+        pub step_limit: [f64; 2],
+        /// Values, keys and queries (`x`, `B` and `C`), `[heads * head_dim + 2 * groups * state_dim, hidden]`.
+        pub input: W::Matrix = matrix,
+        /// The gate of the output, `[heads * head_dim, hidden]`.
+        pub gate: W::Matrix = matrix,
+        /// How long a position's step is, before its softplus, `[heads, hidden]`.
+        pub step: W::Matrix = matrix,
+        /// Over values, keys and queries, before their SiLU.
+        pub conv: ConvWeights<W> = part,
+        /// Added to `step`'s product, `[heads]`.
+        pub step_bias: W::Vector = vector,
+        /// What a step is multiplied by, `[heads]`: the logarithm of the decay.
+        pub decay: W::Vector = vector,
+        /// Whether `decay` is stored as the logarithm of its negative (safetensors `A_log`).
+        pub decay_is_log: bool,
+        /// What a value is multiplied by to be added to what is read, `[heads]`.
+        pub skip: W::Vector = vector,
+        /// Of the gated output, `[heads * head_dim]`, group by group.
+        pub norm: W::Norm = norm,
+        /// The output projection, `[hidden, heads * head_dim]`.
+        pub out: W::Matrix = matrix,
+    }
+
+    /// A causal convolution of every channel by itself.
+    pub struct ConvWeights<W> {
+        /// `[channels, kernel]`, the current position last.
+        pub weight: W::Vector = vector,
+        /// `[channels]`.
+        pub bias: Option<W::Vector> = optional vector,
+        /// Channels.
+        pub channels: usize,
+        /// Positions that an output depends on, its own included.
+        pub kernel: usize,
+    }
 }
 
 /// What mixes the positions of a sequence. Complete.
@@ -30,42 +164,6 @@ pub enum Mixer<W: WeightTypes = Stored> {
     Mamba2(Box<Mamba2Weights<W>>),
 }
 
-/// The weights and options of an attention layer.
-#[derive(Clone, Debug)]
-pub struct AttentionWeights<W: WeightTypes = Stored> {
-    /// Query heads.
-    pub heads: usize,
-    /// Key and value heads; divides `heads`.
-    pub kv_heads: usize,
-    /// Elements of a head.
-    pub head_dim: usize,
-    /// `[heads * head_dim, hidden]`; where attention is gated `[2 * heads * head_dim, hidden]`, of every head its query and
-    /// then its gate.
-    pub q: W::Matrix,
-    /// Whether what a head puts out is multiplied by the sigmoid of its gate.
-    pub gated: bool,
-    /// Where keys and values come from.
-    pub kv: KeysValues<W>,
-    /// Of the queries before their rotation: of every head `[head_dim]`, or of all of them together `[heads * head_dim]`.
-    pub q_norm: Option<W::Norm>,
-    /// Whether a token attends to itself and earlier positions alone. Where not, a whole text is one pass, and nothing of it
-    /// is cached.
-    pub causal: bool,
-    /// Which of [`ModelSpec::ropes`](super::ModelSpec::ropes) rotates queries and keys; `None` where they are not rotated.
-    pub rope: Option<usize>,
-    /// What products of queries and keys are multiplied by: `1 / sqrt(head_dim)` but for models that say otherwise.
-    pub score_scale: f32,
-    /// `cap * tanh(score / cap)` in place of a score.
-    pub score_cap: Option<f32>,
-    /// Scores of a position that each query head also attends to and whose value is zero, `[heads]`.
-    pub sinks: Option<W::Vector>,
-    /// Positions that a token attends to, its own included, where the layer limits them; to either side where tokens attend to
-    /// later ones too.
-    pub window: Option<usize>,
-    /// The output projection, `[hidden, heads * head_dim]`.
-    pub o: W::Matrix,
-}
-
 /// Where an attention layer's keys and values come from. Complete.
 #[derive(Clone, Debug)]
 pub enum KeysValues<W: WeightTypes = Stored> {
@@ -75,118 +173,15 @@ pub enum KeysValues<W: WeightTypes = Stored> {
     OfLayer(usize),
 }
 
-/// The weights of an attention layer's own keys and values.
-#[derive(Clone, Debug)]
-pub struct KeyValueWeights<W: WeightTypes = Stored> {
-    /// `[kv_heads * head_dim, hidden]`.
-    pub k: W::Matrix,
-    /// `[kv_heads * head_dim, hidden]`; `None` where the products with `k`, before their norm, are the values too.
-    pub v: Option<W::Matrix>,
-    /// Of the keys before their rotation: of every head `[head_dim]`, or of all of them together `[kv_heads * head_dim]`.
-    pub k_norm: Option<W::Norm>,
-    /// What is added to the mean square of each head of values, by whose root it is divided; `None` where it is not.
-    pub v_norm_eps: Option<f64>,
-}
-
-/// The weights of a gated delta net (arXiv 2412.06464; transformers `modeling_qwen3_5.py`).
-#[derive(Clone, Debug)]
-pub struct DeltaNetWeights<W: WeightTypes = Stored> {
-    /// Heads of queries and keys.
-    pub key_heads: usize,
-    /// Heads of values, each with a state; a multiple of `key_heads`.
-    pub value_heads: usize,
-    /// Elements of a query or a key.
-    pub key_dim: usize,
-    /// Elements of a value.
-    pub value_dim: usize,
-    /// Which value heads share a head of keys.
-    pub sharing: KeySharing,
-    /// Queries, keys, values and gates.
-    pub qkvz: DeltaInput<W::Matrix>,
-    /// How much a position corrects, before its sigmoid, and how much the state decays, before its softplus.
-    pub ba: DeltaInput<W::Matrix>,
-    /// Over queries, keys and values, before their SiLU.
-    pub conv: ConvWeights<W>,
-    /// Added to `alpha`'s product, `[value_heads]`.
-    pub dt_bias: W::Vector,
-    /// What the softplus is multiplied by, `[value_heads]`.
-    pub decay: W::Vector,
-    /// Whether `decay` is stored as the logarithm of its negative (safetensors `A_log`).
-    pub decay_is_log: bool,
-    /// Of every head of the output before its gate, `[value_dim]`.
-    pub norm: W::Norm,
-    /// The output projection, `[hidden, value_heads * value_dim]`.
-    pub out: W::Matrix,
-}
-
 /// Matrices whose products stand side by side. Complete.
 #[derive(Clone, Debug)]
 pub enum DeltaInput<Matrix = LinearWeights> {
-    /// One behind the other: queries, keys and values `[2 * key_heads * key_dim + value_heads * value_dim, hidden]` and the gate of
+    /// One after the other: queries, keys and values `[2 * key_heads * key_dim + value_heads * value_dim, hidden]` and the gate of
     /// the output `[value_heads * value_dim, hidden]`, or corrections and decays of `[value_heads, hidden]` each.
     Apart(Box<[Matrix; 2]>),
     /// One matrix with the rows of both, of every head of keys its query, its key, the values that share it and their gates, or the
     /// corrections and the decays of these.
     ByKeyHead(Box<Matrix>),
-}
-
-/// The weights of a gated short convolution (transformers `modeling_lfm2.py`): `out(c * conv(b * x))`.
-#[derive(Clone, Debug)]
-pub struct ShortConvWeights<W: WeightTypes = Stored> {
-    /// `b`, `c` and `x` one behind the other, `[3 * hidden, hidden]`.
-    pub bcx: W::Matrix,
-    /// Over `b * x`.
-    pub conv: ConvWeights<W>,
-    /// The output projection, `[hidden, hidden]`.
-    pub out: W::Matrix,
-}
-
-/// The weights of a Mamba-2 layer (arXiv 2405.21060; transformers `modeling_granitemoehybrid.py`).
-#[derive(Clone, Debug)]
-pub struct Mamba2Weights<W: WeightTypes = Stored> {
-    /// Heads, each with a state.
-    pub heads: usize,
-    /// Groups of neighbouring heads that share keys and queries; divides `heads`. The output is normed by group too.
-    pub groups: usize,
-    /// Elements of a value.
-    pub head_dim: usize,
-    /// Elements of a key or a query.
-    pub state_dim: usize,
-    /// The least and the longest step.
-    pub step_limit: [f64; 2],
-    /// Values, keys and queries (`x`, `B` and `C`), `[heads * head_dim + 2 * groups * state_dim, hidden]`.
-    pub input: W::Matrix,
-    /// The gate of the output, `[heads * head_dim, hidden]`.
-    pub gate: W::Matrix,
-    /// How long a position's step is, before its softplus, `[heads, hidden]`.
-    pub step: W::Matrix,
-    /// Over values, keys and queries, before their SiLU.
-    pub conv: ConvWeights<W>,
-    /// Added to `step`'s product, `[heads]`.
-    pub step_bias: W::Vector,
-    /// What a step is multiplied by, `[heads]`: the logarithm of the decay.
-    pub decay: W::Vector,
-    /// Whether `decay` is stored as the logarithm of its negative (safetensors `A_log`).
-    pub decay_is_log: bool,
-    /// What a value is multiplied by to be added to what is read, `[heads]`.
-    pub skip: W::Vector,
-    /// Of the gated output, `[heads * head_dim]`, group by group.
-    pub norm: W::Norm,
-    /// The output projection, `[hidden, heads * head_dim]`.
-    pub out: W::Matrix,
-}
-
-/// A causal convolution of every channel by itself.
-#[derive(Clone, Debug)]
-pub struct ConvWeights<W: WeightTypes = Stored> {
-    /// `[channels, kernel]`, the current position last.
-    pub weight: W::Vector,
-    /// `[channels]`.
-    pub bias: Option<W::Vector>,
-    /// Channels.
-    pub channels: usize,
-    /// Positions that an output depends on, its own included.
-    pub kernel: usize,
 }
 
 /// The sizes of layers with a state.
@@ -220,23 +215,6 @@ impl StateSizes {
     }
 }
 
-impl<W: WeightTypes> MixerWeights<W> {
-    /// The same with what `map` makes of its weights.
-    pub(super) fn try_map<'w, M: MapWeights<'w, W>>(&'w self, map: &mut M) -> Result<MixerWeights<M::To>, M::Error> {
-        Ok(MixerWeights {
-            norm: optional(&self.norm, |norm| map.norm(norm))?,
-            layer: match &self.layer {
-                Mixer::Attention(attention) => Mixer::Attention(Box::new(attention.try_map(map)?)),
-                Mixer::DeltaNet(net) => Mixer::DeltaNet(Box::new(net.try_map(map)?)),
-                Mixer::ShortConv(conv) => Mixer::ShortConv(Box::new(conv.try_map(map)?)),
-                Mixer::Mamba2(mamba) => Mixer::Mamba2(Box::new(mamba.try_map(map)?)),
-            },
-            output_norm: optional(&self.output_norm, |norm| map.norm(norm))?,
-            sum_norm: optional(&self.sum_norm, |norm| map.norm(norm))?,
-        })
-    }
-}
-
 impl<W: WeightTypes> Mixer<W> {
     /// Attention, where it is that.
     pub fn attention(&self) -> Option<&AttentionWeights<W>> {
@@ -266,6 +244,15 @@ impl<W: WeightTypes> Mixer<W> {
             Mixer::Mamba2(mamba) => [Some(&mamba.input), Some(&mamba.gate), Some(&mamba.step), None],
         };
         matrices.into_iter().flatten().collect()
+    }
+
+    fn try_map<'w, M: MapWeights<'w, W>>(&'w self, map: &mut M) -> Result<Mixer<M::To>, M::Error> {
+        Ok(match self {
+            Mixer::Attention(attention) => Mixer::Attention(Box::new(attention.try_map(map)?)),
+            Mixer::DeltaNet(net) => Mixer::DeltaNet(Box::new(net.try_map(map)?)),
+            Mixer::ShortConv(conv) => Mixer::ShortConv(Box::new(conv.try_map(map)?)),
+            Mixer::Mamba2(mamba) => Mixer::Mamba2(Box::new(mamba.try_map(map)?)),
+        })
     }
 
     /// The output projection.
@@ -312,16 +299,10 @@ impl<W: WeightTypes> KeysValues<W> {
     }
 
     fn try_map<'w, M: MapWeights<'w, W>>(&'w self, map: &mut M) -> Result<KeysValues<M::To>, M::Error> {
-        let own = match self {
-            KeysValues::Own(own) => own,
-            KeysValues::OfLayer(layer) => return Ok(KeysValues::OfLayer(*layer)),
-        };
-        Ok(KeysValues::Own(Box::new(KeyValueWeights {
-            k: map.matrix(&own.k)?,
-            v: optional(&own.v, |v| map.matrix(v))?,
-            k_norm: optional(&own.k_norm, |norm| map.norm(norm))?,
-            v_norm_eps: own.v_norm_eps,
-        })))
+        Ok(match self {
+            KeysValues::Own(own) => KeysValues::Own(Box::new(own.try_map(map)?)),
+            KeysValues::OfLayer(layer) => KeysValues::OfLayer(*layer),
+        })
     }
 }
 
@@ -333,27 +314,6 @@ impl<W: WeightTypes> AttentionWeights<W> {
 
     fn width(&self, heads: usize) -> usize {
         heads.saturating_mul(self.head_dim)
-    }
-
-    fn try_map<'w, M: MapWeights<'w, W>>(&'w self, map: &mut M) -> Result<AttentionWeights<M::To>, M::Error> {
-        let &AttentionWeights { heads, kv_heads, head_dim, gated, causal, rope, .. } = self;
-        let &AttentionWeights { score_scale, score_cap, window, .. } = self;
-        Ok(AttentionWeights {
-            heads,
-            kv_heads,
-            head_dim,
-            q: map.matrix(&self.q)?,
-            gated,
-            kv: self.kv.try_map(map)?,
-            q_norm: optional(&self.q_norm, |norm| map.norm(norm))?,
-            causal,
-            rope,
-            score_scale,
-            score_cap,
-            sinks: optional(&self.sinks, |sinks| map.vector(sinks))?,
-            window,
-            o: map.matrix(&self.o)?,
-        })
     }
 }
 
@@ -400,68 +360,11 @@ impl<W: WeightTypes> DeltaNetWeights<W> {
             KeySharing::Strided => head % self.key_heads,
         }
     }
-
-    fn try_map<'w, M: MapWeights<'w, W>>(&'w self, map: &mut M) -> Result<DeltaNetWeights<M::To>, M::Error> {
-        let &DeltaNetWeights { key_heads, value_heads, key_dim, value_dim, sharing, decay_is_log, .. } = self;
-        Ok(DeltaNetWeights {
-            key_heads,
-            value_heads,
-            key_dim,
-            value_dim,
-            sharing,
-            qkvz: self.qkvz.try_map(|matrix| map.matrix(matrix))?,
-            ba: self.ba.try_map(|matrix| map.matrix(matrix))?,
-            conv: self.conv.try_map(map)?,
-            dt_bias: map.vector(&self.dt_bias)?,
-            decay: map.vector(&self.decay)?,
-            decay_is_log,
-            norm: map.norm(&self.norm)?,
-            out: map.matrix(&self.out)?,
-        })
-    }
 }
 
 impl<W: WeightTypes> Mamba2Weights<W> {
     /// Elements a row of values.
     pub fn values(&self) -> usize {
         self.heads.saturating_mul(self.head_dim)
-    }
-
-    fn try_map<'w, M: MapWeights<'w, W>>(&'w self, map: &mut M) -> Result<Mamba2Weights<M::To>, M::Error> {
-        let &Mamba2Weights { heads, groups, head_dim, state_dim, step_limit, decay_is_log, .. } = self;
-        Ok(Mamba2Weights {
-            heads,
-            groups,
-            head_dim,
-            state_dim,
-            step_limit,
-            input: map.matrix(&self.input)?,
-            gate: map.matrix(&self.gate)?,
-            step: map.matrix(&self.step)?,
-            conv: self.conv.try_map(map)?,
-            step_bias: map.vector(&self.step_bias)?,
-            decay: map.vector(&self.decay)?,
-            decay_is_log,
-            skip: map.vector(&self.skip)?,
-            norm: map.norm(&self.norm)?,
-            out: map.matrix(&self.out)?,
-        })
-    }
-}
-
-impl<W: WeightTypes> ShortConvWeights<W> {
-    fn try_map<'w, M: MapWeights<'w, W>>(&'w self, map: &mut M) -> Result<ShortConvWeights<M::To>, M::Error> {
-        Ok(ShortConvWeights { bcx: map.matrix(&self.bcx)?, conv: self.conv.try_map(map)?, out: map.matrix(&self.out)? })
-    }
-}
-
-impl<W: WeightTypes> ConvWeights<W> {
-    fn try_map<'w, M: MapWeights<'w, W>>(&'w self, map: &mut M) -> Result<ConvWeights<M::To>, M::Error> {
-        Ok(ConvWeights {
-            weight: map.vector(&self.weight)?,
-            bias: optional(&self.bias, |bias| map.vector(bias))?,
-            channels: self.channels,
-            kernel: self.kernel,
-        })
     }
 }

@@ -19,6 +19,7 @@ mod rope;
 mod rotary;
 mod routed;
 mod sampling;
+mod sizes;
 mod states;
 mod tensors;
 mod unsupported;
@@ -43,8 +44,9 @@ pub use weights::{MapWeights, Stored, Weight, WeightTypes};
 use crate::header::TensorInfo;
 use crate::tokenizer::TokenizerSpec;
 use model_factory_dtypes::DType;
+use sizes::Sizes;
 use std::collections::BTreeMap;
-use weights::{List, optional};
+use weights::{List, mapped, weights};
 
 /// Everything the loader and the decoder need to know of a model. Every tensor in it exists and has the right shape.
 #[derive(Clone, Debug)]
@@ -117,68 +119,76 @@ impl Multipliers {
     pub const NONE: Multipliers = Multipliers { embedding: 1.0, residual: 1.0, logits: 1.0, logit_cap: None };
 }
 
-/// The weights by role. A fused tensor is resolved into row ranges of its bytes, so nothing later knows of fusion.
-#[derive(Clone, Debug)]
-pub struct ModelWeights<W: WeightTypes = Stored> {
-    /// `[vocab, hidden]`.
-    pub embedding: W::Matrix,
-    /// What is added to its rows, and the norm of the sum, of encoders.
-    pub input: Option<Box<InputWeights<W>>>,
-    /// What a prediction head makes its input of.
-    pub joined: Option<Box<JoinedInput<W>>>,
-    /// Where layers have embeddings of their own.
-    pub layer_embedding: Option<Box<LayerEmbeddingWeights<W>>>,
-    /// The decoder blocks in order.
-    pub layers: Vec<LayerWeights<W>>,
-    /// `[hidden]`; none where the last layer norms the residual stream.
-    pub final_norm: Option<W::Norm>,
-    /// `[vocab, hidden]`; the embedding itself when tied. None of a model that makes vectors of texts, and no text.
-    pub head: Option<W::Matrix>,
-    /// Where the model scores labels of texts.
-    pub classifier: Option<Box<ClassifierWeights<W>>>,
-}
+weights! {
+    /// The weights by role. A fused tensor is resolved into row ranges of its bytes, so nothing later knows of fusion.
+    pub struct ModelWeights<W> {
+        /// `[vocab, hidden]`.
+        pub embedding: W::Matrix = matrix,
+        /// What is added to its rows, and the norm of the sum, of encoders.
+        pub input: Option<Box<InputWeights<W>>> = optional boxed part,
+        /// What a prediction head makes its input of.
+        pub joined: Option<Box<JoinedInput<W>>> = optional boxed part,
+        /// `[hidden]`; none where the last layer norms the residual stream.
+        pub final_norm: Option<W::Norm> = optional norm,
+        /// Where layers have embeddings of their own.
+        pub layer_embedding: Option<Box<LayerEmbeddingWeights<W>>> = optional boxed part,
+        /// The decoder blocks in order.
+        pub layers: Vec<LayerWeights<W>> = list part,
+        /// `[vocab, hidden]`; the embedding itself when tied. None of a model that makes vectors of texts, and no text.
+        pub head: Option<W::Matrix> = optional matrix,
+        /// Where the model scores labels of texts.
+        pub classifier: Option<Box<ClassifierWeights<W>>> = optional boxed part,
+    }
 
-/// The weights and options of one decoder block. Layers of a model may differ.
-#[derive(Clone, Debug)]
-pub struct LayerWeights<W: WeightTypes = Stored> {
-    /// What mixes the positions of a sequence, added to the residual stream.
-    pub mixer: MixerWeights<W>,
-    /// The feed-forward layer, added to the residual stream.
-    pub feed_forward: FeedForwardWeights<W>,
-    /// How it adds its embedding to the residual stream, behind the feed-forward layer.
-    pub layer_embedding: Option<Box<LayerEmbeddingUse<W>>>,
-    /// What the residual stream is multiplied by behind all of it, `[1]`.
-    pub scale: Option<W::Numbers>,
-    /// Whether the feed-forward layer reads what the mixer reads, instead of what the mixer has changed.
-    pub parallel: bool,
-}
+    /// The weights and options of one decoder block. Layers of a model may differ.
+    pub struct LayerWeights<W> {
+        /// What mixes the positions of a sequence, added to the residual stream.
+        pub mixer: MixerWeights<W> = part,
+        /// The feed-forward layer, added to the residual stream.
+        pub feed_forward: FeedForwardWeights<W> = part,
+        /// How it adds its embedding to the residual stream, after the feed-forward layer.
+        pub layer_embedding: Option<Box<LayerEmbeddingUse<W>>> = optional boxed part,
+        /// What the residual stream is multiplied by after all of it, `[1]`.
+        pub scale: Option<W::Numbers> = optional numbers,
+        /// Whether the feed-forward layer reads what the mixer reads, instead of what the mixer has changed.
+        pub parallel: bool,
+    }
 
-/// The weights of a feed-forward layer.
-#[derive(Clone, Debug)]
-pub struct FeedForwardWeights<W: WeightTypes = Stored> {
-    /// Of its input, `[hidden]`. None in a parallel block, where the norm of the mixer is its norm too.
-    pub norm: Option<W::Norm>,
-    /// What it computes of that.
-    pub layer: FeedForwardLayer<W>,
-    /// A dense layer beside the experts.
-    pub beside: Option<Box<BesideWeights<W>>>,
-    /// Of its output, `[hidden]`, before it is added.
-    pub output_norm: Option<W::Norm>,
-    /// Of the residual stream, `[hidden]`, when it is added.
-    pub sum_norm: Option<W::Norm>,
-}
+    /// The weights of a feed-forward layer.
+    pub struct FeedForwardWeights<W> {
+        /// Of its input, `[hidden]`. None in a parallel block, where the norm of the mixer is its norm too.
+        pub norm: Option<W::Norm> = optional norm,
+        /// What it computes of that.
+        pub layer: FeedForwardLayer<W> = part,
+        /// A dense layer next to the experts.
+        pub beside: Option<Box<BesideWeights<W>>> = optional boxed part,
+        /// Of its output, `[hidden]`, before it is added.
+        pub output_norm: Option<W::Norm> = optional norm,
+        /// Of the residual stream, `[hidden]`, when it is added.
+        pub sum_norm: Option<W::Norm> = optional norm,
+    }
 
-/// A dense layer beside experts, whose outputs are added, and the norms that make them alike.
-#[derive(Clone, Debug)]
-pub struct BesideWeights<W: WeightTypes = Stored> {
-    /// Of its input, `[hidden]`.
-    pub norm: W::Norm,
-    /// The layer.
-    pub dense: DenseWeights<W>,
-    /// Of its output, `[hidden]`.
-    pub output_norm: W::Norm,
-    /// Of the experts' output, `[hidden]`.
-    pub experts_norm: W::Norm,
+    /// A dense layer next to experts, whose outputs are added, and the norms that make them alike.
+    pub struct BesideWeights<W> {
+        /// Of its input, `[hidden]`.
+        pub norm: W::Norm = norm,
+        /// The layer.
+        pub dense: DenseWeights<W> = part,
+        /// Of its output, `[hidden]`.
+        pub output_norm: W::Norm = norm,
+        /// Of the experts' output, `[hidden]`.
+        pub experts_norm: W::Norm = norm,
+    }
+
+    /// The weights of a feed-forward layer without experts, or of one expert.
+    pub struct DenseWeights<W> {
+        /// The activation; a gate projection has the shape of `up`.
+        pub activation: Activation<W::Matrix> = matrices,
+        /// The up projection, `[feed_forward, hidden]`.
+        pub up: W::Matrix = matrix,
+        /// The down projection, `[hidden, feed_forward]`.
+        pub down: W::Matrix = matrix,
+    }
 }
 
 /// What a feed-forward layer is made of. Complete.
@@ -190,23 +200,12 @@ pub enum FeedForwardLayer<W: WeightTypes = Stored> {
     Experts(Box<ExpertsWeights<W>>),
 }
 
-/// The weights of a feed-forward layer without experts, or of one expert.
-#[derive(Clone, Debug)]
-pub struct DenseWeights<W: WeightTypes = Stored> {
-    /// The up projection, `[feed_forward, hidden]`.
-    pub up: W::Matrix,
-    /// The activation; a gate projection has the shape of `up`.
-    pub activation: Activation<W::Matrix>,
-    /// The down projection, `[hidden, feed_forward]`.
-    pub down: W::Matrix,
-}
-
 /// A weight matrix `[outputs, inputs]` and its bias `[outputs]`.
 #[derive(Clone, Debug)]
 pub struct LinearWeights {
     /// The matrix.
     pub weight: TensorInfo,
-    /// Whether it is stored `[inputs, outputs]`; floats alone are.
+    /// Whether it is stored `[inputs, outputs]`; only floats are.
     pub transposed: bool,
     /// The scales of blocks of 32 elements of a row, `[outputs, inputs / 32]`: there for every F4 matrix and for no other.
     pub block_scales: Option<TensorInfo>,
@@ -277,36 +276,14 @@ pub enum Norm {
     },
 }
 
-/// The sizes a block is built from.
-#[derive(Clone, Copy, Debug)]
-struct Sizes {
-    hidden: usize,
-    feed_forward: usize,
-    layers: usize,
-    /// Those, and in GGUF what predicts further tokens.
-    blocks: usize,
-    heads: usize,
-    kv_heads: usize,
-    head_dim: usize,
-    vocab: usize,
-    context: usize,
-    whole_head_norms: bool,
-    gated_attention: bool,
-    states: Option<mixer::StateSizes>,
-    /// Elements of a token's embedding for a layer; 0 without.
-    layer_embedding: usize,
-    /// Kinds of tokens that have a row of their own; 0 without.
-    token_types: usize,
-    /// The row of a text's first token, where positions are rows of a matrix.
-    first_position: usize,
-    /// Labels of a classification head; 0 without.
-    labels: usize,
-    experts: Option<routed::ExpertSizes>,
+/// The number of elements of `tensors`.
+fn elements<'t>(tensors: impl IntoIterator<Item = &'t TensorInfo>) -> u64 {
+    tensors.into_iter().map(|tensor| tensor.shape.iter().product()).fold(0, u64::saturating_add)
 }
 
-/// The number of elements of a tensor.
-fn elements(tensor: &TensorInfo) -> u64 {
-    tensor.shape.iter().product()
+/// The bytes of `tensors`.
+fn bytes<'t>(tensors: impl IntoIterator<Item = &'t TensorInfo>) -> u64 {
+    tensors.into_iter().map(|tensor| tensor.bytes).fold(0, u64::saturating_add)
 }
 
 impl ModelSpec {
@@ -367,19 +344,16 @@ impl ModelSpec {
     /// Elements of the weights that one token is multiplied with, or reads a row of: all but those of the experts that it is
     /// not given to.
     pub fn active_parameters(&self) -> u64 {
-        self.parameters.saturating_sub(self.left_out(|linear| {
-            let scales = linear.scales().map(elements).fold(0, u64::saturating_add);
-            linear.tensors().map(elements).fold(0, u64::saturating_add).saturating_sub(scales)
-        }))
+        let left_out = self.left_out(|linear| elements(linear.tensors()).saturating_sub(elements(linear.scales())));
+        self.parameters.saturating_sub(left_out)
     }
 
     /// Bytes of all needed tensors but those of the experts that one token is not given to, and of the layers' embeddings, of
     /// which it reads a row.
     pub fn active_bytes(&self) -> u64 {
-        let stored = self.tensors().fold(0, |sum: u64, tensor| sum.saturating_add(tensor.bytes));
-        let left_out = self.left_out(|linear| linear.tensors().map(|tensor| tensor.bytes).fold(0, u64::saturating_add));
+        let left_out = self.left_out(|linear| bytes(linear.tensors()));
         let rows = self.weights.layer_embedding.as_ref().map_or(0, |embedding| embedding.embedding.weight.bytes);
-        stored.saturating_sub(left_out).saturating_sub(rows)
+        bytes(self.tensors()).saturating_sub(left_out).saturating_sub(rows)
     }
 
     /// The sum of `size` over the experts that one token is not given to.
@@ -406,23 +380,6 @@ impl ModelSpec {
 }
 
 impl<W: WeightTypes> ModelWeights<W> {
-    /// The same with what `map` makes of its weights.
-    ///
-    /// # Errors
-    /// Those of `map`.
-    pub fn try_map<'w, M: MapWeights<'w, W>>(&'w self, map: &mut M) -> Result<ModelWeights<M::To>, M::Error> {
-        Ok(ModelWeights {
-            embedding: map.matrix(&self.embedding)?,
-            input: optional(&self.input, |input| input.try_map(map).map(Box::new))?,
-            joined: optional(&self.joined, |joined| joined.try_map(map).map(Box::new))?,
-            final_norm: optional(&self.final_norm, |norm| map.norm(norm))?,
-            layer_embedding: optional(&self.layer_embedding, |embedding| embedding.try_map(map).map(Box::new))?,
-            layers: self.layers.iter().map(|layer| layer.try_map(map)).collect::<Result<_, _>>()?,
-            head: optional(&self.head, |head| map.matrix(head))?,
-            classifier: optional(&self.classifier, |classifier| classifier.try_map(map).map(Box::new))?,
-        })
-    }
-
     /// All of them: the embedding, what else comes before the layers, the layers, and the head.
     pub fn list(&self) -> Vec<Weight<'_, W>> {
         List::of(|list| self.try_map(list))
@@ -435,17 +392,6 @@ impl<W: WeightTypes> ModelWeights<W> {
 }
 
 impl<W: WeightTypes> LayerWeights<W> {
-    /// The same with what `map` makes of its weights.
-    fn try_map<'w, M: MapWeights<'w, W>>(&'w self, map: &mut M) -> Result<LayerWeights<M::To>, M::Error> {
-        Ok(LayerWeights {
-            mixer: self.mixer.try_map(map)?,
-            feed_forward: self.feed_forward.try_map(map)?,
-            layer_embedding: optional(&self.layer_embedding, |embedding| embedding.try_map(map).map(Box::new))?,
-            scale: optional(&self.scale, |scale| map.numbers(scale))?,
-            parallel: self.parallel,
-        })
-    }
-
     fn list(&self) -> Vec<Weight<'_, W>> {
         List::of(|list| self.try_map(list))
     }
@@ -474,7 +420,7 @@ impl<W: WeightTypes> LayerWeights<W> {
         mixer.output_norm.is_some() || feed_forward.output_norm.is_some() || layer_embedding.is_some()
     }
 
-    /// Whether the residual stream is normed behind a sub-layer.
+    /// Whether the residual stream is normed after a sub-layer.
     pub fn norms_sums(&self) -> bool {
         self.mixer.sum_norm.is_some() || self.feed_forward.sum_norm.is_some()
     }
@@ -486,51 +432,23 @@ impl LayerWeights {
         self.list().into_iter().flat_map(Weight::tensors)
     }
 
-    /// The tensors of the block that are neither matrices nor norms.
-    pub fn vectors(&self) -> impl Iterator<Item = &TensorInfo> {
-        self.list().into_iter().filter_map(Weight::vector)
-    }
-
-    /// Whether all rows of a step share a scale of int8 activations: a row has other bits then than alone.
+    /// Whether all rows of a step share a scale of int8 activations: then a row has other bits than by itself.
     pub fn mixes_rows(&self) -> bool {
         let mut int8 = self.linears().filter_map(|linear| linear.int8.as_ref());
         int8.any(|int8| matches!(int8.activations, Int8Activations::PerTensor { .. }))
     }
 }
 
-impl<W: WeightTypes> FeedForwardWeights<W> {
-    /// The same with what `map` makes of its weights.
-    fn try_map<'w, M: MapWeights<'w, W>>(&'w self, map: &mut M) -> Result<FeedForwardWeights<M::To>, M::Error> {
-        Ok(FeedForwardWeights {
-            norm: optional(&self.norm, |norm| map.norm(norm))?,
-            layer: match &self.layer {
-                FeedForwardLayer::Dense(dense) => FeedForwardLayer::Dense(Box::new(dense.try_map(map)?)),
-                FeedForwardLayer::Experts(experts) => FeedForwardLayer::Experts(Box::new(experts.try_map(map)?)),
-            },
-            beside: optional(&self.beside, |beside| {
-                Ok(Box::new(BesideWeights {
-                    norm: map.norm(&beside.norm)?,
-                    dense: beside.dense.try_map(map)?,
-                    output_norm: map.norm(&beside.output_norm)?,
-                    experts_norm: map.norm(&beside.experts_norm)?,
-                }))
-            })?,
-            output_norm: optional(&self.output_norm, |norm| map.norm(norm))?,
-            sum_norm: optional(&self.sum_norm, |norm| map.norm(norm))?,
+impl<W: WeightTypes> FeedForwardLayer<W> {
+    fn try_map<'w, M: MapWeights<'w, W>>(&'w self, map: &mut M) -> Result<FeedForwardLayer<M::To>, M::Error> {
+        Ok(match self {
+            FeedForwardLayer::Dense(dense) => FeedForwardLayer::Dense(Box::new(dense.try_map(map)?)),
+            FeedForwardLayer::Experts(experts) => FeedForwardLayer::Experts(Box::new(experts.try_map(map)?)),
         })
     }
 }
 
 impl<W: WeightTypes> DenseWeights<W> {
-    /// The same with what `map` makes of its weights.
-    fn try_map<'w, M: MapWeights<'w, W>>(&'w self, map: &mut M) -> Result<DenseWeights<M::To>, M::Error> {
-        Ok(DenseWeights {
-            activation: self.activation.as_ref().try_map(|gate| map.matrix(gate))?,
-            up: map.matrix(&self.up)?,
-            down: map.matrix(&self.down)?,
-        })
-    }
-
     /// The matrices that its input is multiplied with.
     pub fn inputs(&self) -> Vec<&W::Matrix> {
         std::iter::once(&self.up).chain(self.activation.gate()).collect()
@@ -543,8 +461,8 @@ impl LinearWeights {
         std::iter::once(&self.weight).chain(&self.bias).chain(self.scales())
     }
 
-    /// `weight` alone.
-    pub fn of(weight: TensorInfo) -> LinearWeights {
+    /// Only `weight`.
+    pub fn new(weight: TensorInfo) -> LinearWeights {
         LinearWeights { weight, transposed: false, block_scales: None, bias: None, int8: None }
     }
 

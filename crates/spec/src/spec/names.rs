@@ -1,11 +1,4 @@
-//! Names of tensors: those of a table's roles, and what is near one that is not there.
-
-use crate::family::{Family, Role};
-
-/// Whether the tables of `family` name a tensor of `role`.
-pub(super) fn names(family: &Family, role: Role) -> bool {
-    family.tensors.iter().copied().flatten().any(|names| names.role == role)
-}
+//! Names of tensors: with the number of a layer, and what is near one that is not there.
 
 /// `pattern` with the number of the layer.
 pub(super) fn fill(pattern: &str, layer: Option<usize>) -> String {
@@ -15,8 +8,8 @@ pub(super) fn fill(pattern: &str, layer: Option<usize>) -> String {
     }
 }
 
-/// What `name` has behind `pattern`, in which `{}` and `{expert}` stand for numbers: nothing, or a part of its own.
-pub(super) fn behind<'n>(name: &'n str, pattern: &str) -> Option<&'n str> {
+/// What `name` has after `pattern`, in which `{}` and `{expert}` stand for numbers: nothing, or a part of its own.
+pub(super) fn suffix<'n>(name: &'n str, pattern: &str) -> Option<&'n str> {
     let mut rest = name;
     for (index, part) in pattern.split(['{', '}']).enumerate() {
         rest = match index % 2 {
@@ -44,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stands_behind_a_module_is_a_part_of_its_own() {
+    fn what_stands_after_a_module_is_a_part_of_its_own() {
         for (name, pattern, expected) in [
             (
                 "model.layers.12.mlp.experts.3.up_proj.weight",
@@ -57,7 +50,7 @@ mod tests {
             ("blk.0.attn_k.weight", "blk.{}.attn_q", None),
             (".weight", "", None),
         ] {
-            assert_eq!(behind(name, pattern), expected, "{name} by {pattern}");
+            assert_eq!(suffix(name, pattern), expected, "{name} by {pattern}");
         }
     }
 }

@@ -1,35 +1,27 @@
 //! The head that predicts a further token: one more block, with the tensors that join what it reads.
 
 use super::tensors::Tensors;
+use super::weights::{mapped, weights};
 use super::{LinearWeights, MapWeights, ModelWeights, NormWeights, Routing, Stored, WeightTypes};
 use crate::error::{ArchitectureErrorKind, Error, Result};
 use crate::family::Role;
+use crate::header::Fields;
 
-/// The input of a prediction head: the projection of the normed embedding of a token and, behind it, the normed hidden state
-/// of the position before, as the output head of the model reads it.
-#[derive(Clone, Debug)]
-pub struct JoinedInput<W: WeightTypes = Stored> {
-    /// `[hidden]`, of the embedding.
-    pub embedding_norm: W::Norm,
-    /// `[hidden]`, of the hidden state.
-    pub hidden_norm: W::Norm,
-    /// `[hidden, 2 * hidden]`.
-    pub projection: W::Matrix,
-}
-
-impl<W: WeightTypes> JoinedInput<W> {
-    /// The same with what `map` makes of its weights.
-    pub(super) fn try_map<'w, M: MapWeights<'w, W>>(&'w self, map: &mut M) -> Result<JoinedInput<M::To>, M::Error> {
-        Ok(JoinedInput {
-            embedding_norm: map.norm(&self.embedding_norm)?,
-            hidden_norm: map.norm(&self.hidden_norm)?,
-            projection: map.matrix(&self.projection)?,
-        })
+weights! {
+    /// The input of a prediction head: the projection of the normed embedding of a token and, after it, the normed hidden state
+    /// of the position before, as the output head of the model reads it.
+    pub struct JoinedInput<W> {
+        /// `[hidden]`, of the embedding.
+        pub embedding_norm: W::Norm = norm,
+        /// `[hidden]`, of the hidden state.
+        pub hidden_norm: W::Norm = norm,
+        /// `[hidden, 2 * hidden]`.
+        pub projection: W::Matrix = matrix,
     }
 }
 
 /// The embedding, the output head and the norm in front of it, which a prediction head shares with its model.
-type Shared<'a> = (&'a LinearWeights, Option<&'a LinearWeights>, Option<&'a NormWeights>);
+type Shared<'a, Head> = (&'a LinearWeights, Head, Option<&'a NormWeights>);
 
 impl Tensors<'_> {
     /// The prediction head as a model of one block.
@@ -38,12 +30,12 @@ impl Tensors<'_> {
     /// `Architecture` where there is none, or one that differs; `Incomplete` where a tensor of it is missing.
     pub(super) fn predictor(
         &mut self,
-        (embedding, head, final_norm): Shared<'_>,
+        (embedding, head, final_norm): Shared<'_, Option<&LinearWeights>>,
         routing: Option<Routing>,
     ) -> Result<ModelWeights> {
         let missing = match (self.predictor_name(), head) {
             (None, _) => format!("models of the family {} have none", self.family.id),
-            (Some(name), _) if !self.header.tensors.contains_key(&name) => format!("tensor {name} is not stored"),
+            (Some(name), _) if !self.stores(&name) => format!("tensor {name} is not stored"),
             (Some(_), None) => "it guesses by the output head of its model, which has none".into(),
             (Some(_), Some(head)) => {
                 self.refuse_predictors()?;
@@ -58,10 +50,10 @@ impl Tensors<'_> {
     }
 
     /// Notes a prediction head that is stored and was not asked for.
-    pub(super) fn note_predictor(&self, is_used: bool, assumptions: &mut Vec<String>) -> Result<()> {
+    pub(super) fn note_predictor(&self, is_used: bool) -> Result<()> {
         let Some(key) = self.family.head.predictors.map(|key| self.reader.key(key)) else { return Ok(()) };
         let said = self.reader.fields().unsigned(&key)?.filter(|predictors| *predictors > 0);
-        let name = self.predictor_name().filter(|name| self.header.tensors.contains_key(name));
+        let name = self.predictor_name().filter(|name| self.stores(name));
         let because = match (said, &name) {
             _ if is_used => return Ok(()),
             (Some(predictors), _) => format!("{key} is {predictors}"),
@@ -70,7 +62,7 @@ impl Tensors<'_> {
         };
         let how =
             if name.is_some() { "; a load that asks for them guesses tokens by them (ModelBuilder::mtp)" } else { "" };
-        assumptions.push(format!("multi-token prediction layers are not used: {because}{how}"));
+        self.reader.assume(format!("multi-token prediction layers are not used: {because}{how}"));
         Ok(())
     }
 
@@ -82,7 +74,7 @@ impl Tensors<'_> {
     /// The tensor by which it is known.
     fn predictor_name(&self) -> Option<String> {
         self.family.head.predictors?;
-        Some(format!("{}.weight", self.stem(Role::NextProjection, Some(self.predictor_layer()))))
+        Some(self.weight_name(Role::NextProjection, Some(self.predictor_layer())))
     }
 
     /// Refuses heads of several blocks, and in safetensors one with an embedding of its own.
@@ -94,28 +86,27 @@ impl Tensors<'_> {
         {
             return Err(self.reader.feature(&format!("a prediction head of {count} blocks"), &key, "1"));
         }
-        let second = |name: &&String| !self.reader.is_gguf() && name.starts_with("mtp.layers.1.");
-        if let Some(name) = self.header.tensors.keys().find(second) {
+        let Some(config) = self.reader.config else { return Ok(()) };
+        if let Some(name) = self.header.tensors.keys().find(|name| name.starts_with("mtp.layers.1.")) {
             return Err(self.reader.feature("a prediction head of several blocks", name, "no such tensor"));
         }
-        if !self.reader.is_gguf() && fields.boolean(OWN_EMBEDDING)? == Some(true) {
-            let feature = "a prediction head with an embedding of its own";
-            return Err(self.reader.feature(feature, OWN_EMBEDDING, "false"));
+        match config.boolean(OWN_EMBEDDING)? {
+            Some(true) => {
+                let feature = "a prediction head with an embedding of its own";
+                Err(self.reader.feature(feature, OWN_EMBEDDING, "false"))
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     fn predictor_weights(
         &mut self,
-        (embedding, head, final_norm): (&LinearWeights, &LinearWeights, Option<&NormWeights>),
+        (embedding, head, final_norm): Shared<'_, &LinearWeights>,
         routing: Option<Routing>,
     ) -> Result<ModelWeights> {
         let layer = self.predictor_layer();
         let at = Some(layer);
-        let stored = |tensors: &Self, role| {
-            let name = format!("{}.weight", tensors.stem(role, at));
-            tensors.header.tensors.contains_key(&name)
-        };
+        let stored = |tensors: &Self, role| tensors.stores(&tensors.weight_name(role, at));
         let routing = routing.filter(|_| stored(self, Role::Router));
         // GGUF files may have these of their own, as in llama.cpp.
         let own = |tensors: &mut Self, role| stored(tensors, role).then(|| tensors.matrix(role, at)).transpose();
@@ -125,7 +116,7 @@ impl Tensors<'_> {
             None => self.norm(Role::NextNorm, at)?,
         };
         Ok(ModelWeights {
-            embedding: LinearWeights::of(own_embedding.unwrap_or_else(|| embedding.clone()).weight),
+            embedding: LinearWeights::new(own_embedding.unwrap_or_else(|| embedding.clone()).weight),
             input: None,
             joined: Some(Box::new(JoinedInput {
                 embedding_norm: self.norm(Role::NextEmbeddingNorm, at)?,

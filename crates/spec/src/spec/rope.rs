@@ -7,18 +7,14 @@ use super::Sizes;
 use super::reader::Reader;
 use super::{Rope, RopeScaling};
 use crate::error::Result;
-use crate::family::{Family, WindowRope};
-use crate::header::Header;
+use crate::family::{RopeTable, WindowRope};
 
-/// What the rotary embedding is resolved from, and where defaults that were taken are noted.
 struct Resolver<'a> {
     reader: &'a Reader<'a>,
-    family: &'static Family,
-    header: &'a Header,
+    table: &'static RopeTable,
     sizes: &'a Sizes,
     /// Elements of a head in layers with a window; those of the others are among the sizes.
     window_head_dim: usize,
-    assumptions: &'a mut Vec<String>,
 }
 
 /// A scaling, and what it multiplies cosines and sines by.
@@ -29,28 +25,19 @@ struct Scaled {
 }
 
 /// The rotary embeddings of a model: that of most layers, then that of layers with a window where theirs is another.
-pub(super) fn resolve(
-    reader: &Reader<'_>,
-    family: &'static Family,
-    header: &Header,
-    sizes: &Sizes,
-    window_head_dim: usize,
-    assumptions: &mut Vec<String>,
-) -> Result<Vec<Rope>> {
-    let mut resolver = Resolver { reader, family, header, sizes, window_head_dim, assumptions };
-    let ropes = match reader.config() {
+pub(super) fn resolve(reader: &Reader<'_>, sizes: &Sizes, window_head_dim: usize) -> Result<Vec<Rope>> {
+    let resolver = Resolver { reader, table: &reader.family.rope, sizes, window_head_dim };
+    let ropes = match &reader.config {
         None => resolver.gguf_ropes()?,
-        Some(config) => resolver.config_ropes(config.section("rope_scaling")?, config.section("rope_parameters")?)?,
+        Some(config) => resolver.config_ropes([config.section("rope_scaling")?, config.section("rope_parameters")?])?,
     };
-    for rope in &ropes {
-        if !rope.dimensions.is_multiple_of(2) {
-            return Err(reader.contradiction(
-                format!("{} elements of a head are rotated", rope.dimensions),
-                "they turn in pairs".into(),
-            ));
+    match ropes.iter().find(|rope| !rope.dimensions.is_multiple_of(2)) {
+        Some(Rope { dimensions, .. }) => {
+            Err(reader
+                .contradiction(format!("{dimensions} elements of a head are rotated"), "they turn in pairs".into()))
         }
+        None => Ok(ropes),
     }
-    Ok(ropes)
 }
 
 impl Scaled {
@@ -71,13 +58,13 @@ impl Resolver<'_> {
 
     /// The rotary embedding of layers with a window: that of the others without its scaling, and with a base of its own where
     /// there is one. Where heads are of another size there, all of a head turns.
-    fn of_windows(&mut self, others: &Rope, window: &WindowRope) -> Result<Rope> {
+    fn of_windows(&self, others: &Rope, window: &WindowRope) -> Result<Rope> {
         let key = self.reader.key(window.key);
         let stored = if key.is_empty() { None } else { self.reader.fields().number(&key)? };
         let (theta, source) = match (stored, window.default_theta) {
             (Some(theta), _) => (self.positive(&key, theta)?, key),
             (None, Some((theta, why))) => {
-                self.assumptions.push(format!("rope theta {theta} in layers with a window: {key} is absent ({why})"));
+                self.reader.assume(format!("rope theta {theta} in layers with a window: {key} is absent ({why})"));
                 (theta, format!("default ({why})"))
             }
             (None, None) => (others.theta, others.source.clone()),
@@ -89,8 +76,8 @@ impl Resolver<'_> {
     }
 
     /// The base where `key` does not give it.
-    fn absent_theta(&mut self, key: &str, (theta, why): (f64, &str)) -> (f64, String) {
-        self.assumptions.push(format!("rope theta {theta}: {key} is absent ({why})"));
+    fn absent_theta(&self, key: &str, (theta, why): (f64, &str)) -> (f64, String) {
+        self.reader.assume(format!("rope theta {theta}: {key} is absent ({why})"));
         (theta, format!("default ({why})"))
     }
 }

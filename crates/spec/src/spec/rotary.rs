@@ -73,7 +73,7 @@ pub enum RopeScaling {
         /// Whether the ends of the ramp are whole pairs.
         truncate: bool,
     },
-    /// The first pairs alone turn, at the frequencies of all of a head's pairs divided by `factor`
+    /// Only the first pairs turn, at the frequencies of all of a head's pairs divided by `factor`
     /// (transformers `modeling_rope_utils.py`, `proportional`).
     Proportional {
         /// What their frequencies are divided by.

@@ -1,30 +1,39 @@
 //! The weights of a feed-forward layer of experts, and how tokens are given to them.
 
-use super::weights::optional;
+use super::weights::{mapped, weights};
 use super::{Activation, DenseWeights, LinearWeights, MapWeights, Stored, WeightTypes};
 use crate::block::RouterScore;
 
-/// A feed-forward layer of experts, of which each token is given to a few.
-#[derive(Clone, Debug)]
-pub struct ExpertsWeights<W: WeightTypes = Stored> {
-    /// The router, `[experts, hidden]`: a number for each expert.
-    pub router: W::Matrix,
-    /// Of what the router reads, `[hidden]`, where that is not what the experts read but what their norm reads.
-    pub router_norm: Option<W::Norm>,
-    /// Which experts a token is given to, and what their outputs are multiplied by.
-    pub routing: Routing,
-    /// What is added to the scores where experts are chosen, and not where they are weighed, `[experts]`.
-    pub choice_bias: Option<W::Numbers>,
-    /// What the weights are multiplied by too, each expert's by its own, `[experts]`.
-    pub expert_scales: Option<W::Numbers>,
-    /// The up projections, `[expert_feed_forward, hidden]` each; twice as many rows where gates take turns with them.
-    pub up: ExpertMatrices<W::Matrix>,
-    /// The activation and its gate projections.
-    pub activation: Activation<ExpertGates<W::Matrix>>,
-    /// The down projections, `[hidden, expert_feed_forward]` each.
-    pub down: ExpertMatrices<W::Matrix>,
+weights! {
+    /// A feed-forward layer of experts, of which each token is given to a few.
+    pub struct ExpertsWeights<W> {
+        /// The router, `[experts, hidden]`: a number for each expert.
+        pub router: W::Matrix = matrix,
+        /// Of what the router reads, `[hidden]`, where that is not what the experts read but what their norm reads.
+        pub router_norm: Option<W::Norm> = optional norm,
+        /// Which experts a token is given to, and what their outputs are multiplied by.
+        pub routing: Routing,
+        /// What is added to the scores where experts are chosen, and not where they are weighed, `[experts]`.
+        pub choice_bias: Option<W::Numbers> = optional numbers,
+        /// What the weights are multiplied by too, each expert's by its own, `[experts]`.
+        pub expert_scales: Option<W::Numbers> = optional numbers,
+        /// The activation and its gate projections.
+        pub activation: Activation<ExpertGates<W::Matrix>> = gates,
+        /// The up projections, `[expert_feed_forward, hidden]` each; twice as many rows where gates take turns with them.
+        pub up: ExpertMatrices<W::Matrix> = matrices,
+        /// The down projections, `[hidden, expert_feed_forward]` each.
+        pub down: ExpertMatrices<W::Matrix> = matrices,
+        /// The expert that every token is given to.
+        pub shared: Option<SharedExpert<W>> = optional part,
+    }
+
     /// The expert that every token is given to.
-    pub shared: Option<SharedExpert<W>>,
+    pub struct SharedExpert<W> {
+        /// `[1, hidden]`: the sigmoid of its output is what the expert's output is multiplied by.
+        pub router: Option<W::Matrix> = optional matrix,
+        /// It is a feed-forward layer of its own.
+        pub dense: DenseWeights<W> = part,
+    }
 }
 
 /// Which experts a token is given to, and what their outputs are multiplied by.
@@ -62,17 +71,8 @@ pub enum ExpertGates<Matrix = LinearWeights> {
     InTurns,
 }
 
-/// The expert that every token is given to.
-#[derive(Clone, Debug)]
-pub struct SharedExpert<W: WeightTypes = Stored> {
-    /// It is a feed-forward layer of its own.
-    pub dense: DenseWeights<W>,
-    /// `[1, hidden]`: the sigmoid of its output is what the expert's output is multiplied by.
-    pub router: Option<W::Matrix>,
-}
-
 /// The sizes of experts.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ExpertSizes {
     pub(super) count: usize,
     pub(super) chosen: usize,
@@ -81,24 +81,6 @@ pub(super) struct ExpertSizes {
 }
 
 impl<W: WeightTypes> ExpertsWeights<W> {
-    /// The same with what `map` makes of its weights.
-    pub(super) fn try_map<'w, M: MapWeights<'w, W>>(&'w self, map: &mut M) -> Result<ExpertsWeights<M::To>, M::Error> {
-        Ok(ExpertsWeights {
-            router: map.matrix(&self.router)?,
-            router_norm: optional(&self.router_norm, |norm| map.norm(norm))?,
-            routing: self.routing,
-            choice_bias: optional(&self.choice_bias, |bias| map.numbers(bias))?,
-            expert_scales: optional(&self.expert_scales, |scales| map.numbers(scales))?,
-            activation: self.activation.as_ref().try_map(|gates| gates.try_map(|gate| map.matrix(gate)))?,
-            up: self.up.try_map(|up| map.matrix(up))?,
-            down: self.down.try_map(|down| map.matrix(down))?,
-            shared: optional(&self.shared, |shared| {
-                let router = optional(&shared.router, |router| map.matrix(router))?;
-                Ok(SharedExpert { router, dense: shared.dense.try_map(map)? })
-            })?,
-        })
-    }
-
     /// The experts' own matrices: what a token reads only a part of.
     pub fn routed(&self) -> impl Iterator<Item = &W::Matrix> {
         let gates = self.activation.gate().and_then(ExpertGates::apart);
@@ -124,11 +106,7 @@ impl<Matrix> ExpertGates<Matrix> {
         }
     }
 
-    /// The same with what `make` makes of each stored matrix.
-    ///
-    /// # Errors
-    /// Those of `make`.
-    pub fn try_map<'w, M, E>(&'w self, make: impl FnMut(&'w Matrix) -> Result<M, E>) -> Result<ExpertGates<M>, E> {
+    fn try_map<'w, M, E>(&'w self, make: impl FnMut(&'w Matrix) -> Result<M, E>) -> Result<ExpertGates<M>, E> {
         Ok(match self {
             ExpertGates::Apart(gates) => ExpertGates::Apart(gates.try_map(make)?),
             ExpertGates::InTurns => ExpertGates::InTurns,
@@ -145,11 +123,7 @@ impl<Matrix> ExpertMatrices<Matrix> {
         }
     }
 
-    /// The same with what `make` makes of each stored matrix.
-    ///
-    /// # Errors
-    /// Those of `make`.
-    pub fn try_map<'w, M, E>(&'w self, make: impl FnMut(&'w Matrix) -> Result<M, E>) -> Result<ExpertMatrices<M>, E> {
+    fn try_map<'w, M, E>(&'w self, make: impl FnMut(&'w Matrix) -> Result<M, E>) -> Result<ExpertMatrices<M>, E> {
         Ok(ExpertMatrices { stored: self.stored.iter().map(make).collect::<Result<_, E>>()?, outputs: self.outputs })
     }
 }

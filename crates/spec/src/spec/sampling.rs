@@ -1,8 +1,10 @@
 //! How the model's makers choose the next token: `generation_config.json`, or the keys of a GGUF file made from it.
 
+use super::reader::Reader;
 use crate::error::{Error, FormatErrorKind, Result};
+use crate::family::Key;
 use crate::header::config::JsonFile;
-use crate::header::{Fields, Header, Metadata};
+use crate::header::{Fields, Metadata};
 use serde::Serialize;
 use serde_json::Value;
 use std::ops::RangeInclusive;
@@ -24,35 +26,12 @@ pub struct Sampling {
     pub repetition_penalty: Option<f64>,
 }
 
-/// The names of the settings in one format.
-struct Keys {
-    temperature: &'static str,
-    top_k: &'static str,
-    top_p: &'static str,
-    min_p: &'static str,
-    repetition_penalty: &'static str,
-    /// Whether numbers below 0 mean the same as 0, as in llama.cpp: a greedy choice, and among all tokens.
-    below_zero: bool,
-}
-
-const CONFIG: Keys = Keys {
-    temperature: "temperature",
-    top_k: "top_k",
-    top_p: "top_p",
-    min_p: "min_p",
-    repetition_penalty: "repetition_penalty",
-    below_zero: false,
-};
-
-/// As gguf-py's `constants.py` spells them.
-const GGUF: Keys = Keys {
-    temperature: "general.sampling.temp",
-    top_k: "general.sampling.top_k",
-    top_p: "general.sampling.top_p",
-    min_p: "general.sampling.min_p",
-    repetition_penalty: "general.sampling.penalty_repeat",
-    below_zero: true,
-};
+/// The keys of the settings, in GGUF as gguf-py's `constants.py` spells them.
+const TEMPERATURE: Key = Key { gguf: "general.sampling.temp", config: "temperature" };
+const TOP_K: Key = Key { gguf: "general.sampling.top_k", config: "top_k" };
+const TOP_P: Key = Key { gguf: "general.sampling.top_p", config: "top_p" };
+const MIN_P: Key = Key { gguf: "general.sampling.min_p", config: "min_p" };
+const REPETITION_PENALTY: Key = Key { gguf: "general.sampling.penalty_repeat", config: "repetition_penalty" };
 
 /// What transformers takes when a model draws and names none
 /// (`GenerationConfig._get_default_generation_params`, version 5).
@@ -96,13 +75,15 @@ const GGUF_NOT_APPLIED: [(&str, f64); 3] = [
 ];
 
 impl Sampling {
-    /// Reads what `header`'s model ships.
-    pub(super) fn read(header: &Header, assumptions: &mut Vec<String>) -> Result<Sampling> {
-        match &header.metadata {
-            Metadata::Gguf(metadata) => gguf(metadata, assumptions),
+    pub(super) fn read(reader: &Reader<'_>) -> Result<Sampling> {
+        let mut notes = Vec::new();
+        let sampling = match &reader.header.metadata {
+            Metadata::Gguf(metadata) => gguf(metadata, &mut notes)?,
             // Without a file of their own transformers takes them from config.json.
-            Metadata::Config(files) => config(files.generation.as_ref().unwrap_or(&files.config), assumptions),
-        }
+            Metadata::Config(files) => config(files.generation.as_ref().unwrap_or(&files.config), &mut notes)?,
+        };
+        notes.into_iter().for_each(|note| reader.assume(note));
+        Ok(sampling)
     }
 
     /// Whether tokens are drawn, and not always the most likely one taken.
@@ -112,14 +93,16 @@ impl Sampling {
 
     /// Fills in what transformers takes when a model draws and does not say how.
     fn fill_in(&mut self, assumptions: &mut Vec<String>) {
-        if self.temperature.is_none() {
-            self.temperature = Some(TRANSFORMERS_TEMPERATURE);
-            assumptions.push("temperature 1: the model draws tokens and names none (transformers default)".into());
-        }
-        if self.top_k.is_none() {
-            self.top_k = Some(TRANSFORMERS_TOP_K);
-            assumptions.push("top-k 50: the model draws tokens and names none (transformers default)".into());
-        }
+        let mut assume =
+            |what| assumptions.push(format!("{what}: the model draws tokens and names none (transformers default)"));
+        self.temperature.get_or_insert_with(|| {
+            assume("temperature 1");
+            TRANSFORMERS_TEMPERATURE
+        });
+        self.top_k.get_or_insert_with(|| {
+            assume("top-k 50");
+            TRANSFORMERS_TOP_K
+        });
     }
 }
 
@@ -135,7 +118,7 @@ fn gguf(metadata: &dyn Fields, assumptions: &mut Vec<String>) -> Result<Sampling
     if let Some(order) = metadata.text("general.sampling.sequence")? {
         assumptions.push(format!("general.sampling.sequence {order:?} is not applied"));
     }
-    let mut found = settings(metadata, &GGUF)?;
+    let mut found = settings(metadata, true)?;
     // F32 in the file: 0.6, not 0.6000000238418579.
     let shortest = |value: f64| (value as f32).to_string().parse().unwrap_or(value);
     for value in [&mut found.temperature, &mut found.top_p, &mut found.min_p, &mut found.repetition_penalty] {
@@ -164,7 +147,7 @@ fn config(file: &JsonFile, assumptions: &mut Vec<String>) -> Result<Sampling> {
             assumptions.push(format!("{key} {value} of {name} is not applied"));
         }
     }
-    let mut found = settings(file, &CONFIG)?;
+    let mut found = settings(file, false)?;
     if file.boolean("do_sample")? != Some(true) {
         return Ok(Sampling { repetition_penalty: found.repetition_penalty, ..Sampling::default() });
     }
@@ -172,26 +155,28 @@ fn config(file: &JsonFile, assumptions: &mut Vec<String>) -> Result<Sampling> {
     Ok(found)
 }
 
-fn settings(fields: &dyn Fields, keys: &Keys) -> Result<Sampling> {
-    let number = |key: &str, range: RangeInclusive<f64>, expected| match fields.number(key)? {
+fn settings(fields: &dyn Fields, gguf: bool) -> Result<Sampling> {
+    let name = |key: Key| if gguf { key.gguf } else { key.config };
+    let number = |key: Key, range: RangeInclusive<f64>, expected| match fields.number(name(key))? {
         Some(value) if !range.contains(&value) => {
-            let kind = FormatErrorKind::KeyType { key: key.into(), found: format!("the number {value}"), expected };
-            Err(Error::format(fields.file(), kind))
+            let (key, found) = (name(key).into(), format!("the number {value}"));
+            Err(Error::format(fields.file(), FormatErrorKind::KeyType { key, found, expected }))
         }
         value => Ok(value),
     };
-    let temperature = match keys.below_zero {
-        true => number(keys.temperature, f64::MIN..=f64::MAX, "a number")?.map(|value| value.max(0.0)),
-        false => number(keys.temperature, 0.0..=f64::MAX, "a number from 0 up")?,
+    // In llama.cpp numbers below 0 mean the same as 0: a greedy choice, and among all tokens.
+    let temperature = match gguf {
+        true => number(TEMPERATURE, f64::MIN..=f64::MAX, "a number")?.map(|value| value.max(0.0)),
+        false => number(TEMPERATURE, 0.0..=f64::MAX, "a number from 0 up")?,
     };
-    let all = keys.below_zero && fields.number(keys.top_k)?.is_some_and(|value| value < 0.0);
-    let top_k = if all { Some(0) } else { fields.unsigned(keys.top_k)? };
+    let all = gguf && fields.number(TOP_K.gguf)?.is_some_and(|value| value < 0.0);
+    let top_k = if all { Some(0) } else { fields.unsigned(name(TOP_K))? };
     Ok(Sampling {
         temperature,
         top_k: top_k.map(|k| usize::try_from(k).unwrap_or(usize::MAX)),
-        top_p: number(keys.top_p, 0.0..=1.0, "a number from 0 to 1")?,
-        min_p: number(keys.min_p, 0.0..=1.0, "a number from 0 to 1")?,
-        repetition_penalty: number(keys.repetition_penalty, f64::MIN_POSITIVE..=f64::MAX, "a number above 0")?,
+        top_p: number(TOP_P, 0.0..=1.0, "a number from 0 to 1")?,
+        min_p: number(MIN_P, 0.0..=1.0, "a number from 0 to 1")?,
+        repetition_penalty: number(REPETITION_PENALTY, f64::MIN_POSITIVE..=f64::MAX, "a number above 0")?,
     })
 }
 

@@ -1,6 +1,7 @@
 //! Layers with a state: which they are and their sizes by the family's keys, and their tensors.
 
 use super::kinds::Which;
+use super::layers::LAYER_TYPES;
 use super::mixer::StateSizes;
 use super::reader::{Reader, missing};
 use super::tensors::Tensors;
@@ -9,8 +10,8 @@ use super::{
     Sizes,
 };
 use crate::error::Result;
-use crate::family::{AdjustedWidth, DeltaNetKeys, Family, Key, Role, StateLayers, StateMixer, StateTable};
-use crate::header::{Header, Metadata, TensorInfo};
+use crate::family::{AdjustedWidth, DeltaNetKeys, Key, Role, StateLayers, StateMixer, StateTable};
+use crate::header::TensorInfo;
 use serde_json::Value;
 
 /// A convolution over one position has no state, and none is as long as this.
@@ -18,14 +19,9 @@ const KERNELS: std::ops::RangeInclusive<usize> = 2..=1024;
 
 impl Reader<'_> {
     /// The sizes of the family's layers with a state. Each is below 2^31, so that no sum of products exceeds a u64.
-    pub(super) fn state_sizes(
-        &self,
-        family: &Family,
-        hidden: usize,
-        assumptions: &mut Vec<String>,
-    ) -> Result<Option<StateSizes>> {
-        let Some(StateTable { mixer, kernel: key, .. }) = family.block.states else { return Ok(None) };
-        let mut require = |key: Key| self.size_or_default(family, key, assumptions);
+    pub(super) fn state_sizes(&self, hidden: usize) -> Result<Option<StateSizes>> {
+        let Some(StateTable { mixer, kernel: key, .. }) = self.family.block.states else { return Ok(None) };
+        let require = |key: Key| self.size_or_table(key);
         let kernel = require(key)?;
         if !KERNELS.contains(&kernel) {
             let expected = format!("a number between {} and {}", KERNELS.start(), KERNELS.end());
@@ -34,34 +30,35 @@ impl Reader<'_> {
         match mixer {
             StateMixer::ShortConv => Ok(Some(StateSizes { channels: hidden, kernel, ..StateSizes::default() })),
             StateMixer::DeltaNet(keys) => {
-                let (found, value_heads) = (require(keys.key_heads)?, require(keys.value_heads)?);
-                let sizes =
-                    StateSizes { key_heads: found, value_heads, key_dim: require(keys.key_dim)?, ..Default::default() };
-                let whole = Key { gguf: keys.values, config: keys.value_dim };
-                let found = require(whole)?;
-                let value_dim =
-                    if self.is_gguf() { self.part(keys.value_heads, value_heads, whole, found)? } else { found };
-                self.part(keys.key_heads, sizes.key_heads, keys.value_heads, value_heads)?;
-                Ok(Some(StateSizes { value_dim, normed: value_dim, kernel, ..sizes }.with_channels()))
-            }
-            StateMixer::Mamba2(keys) => {
-                let (heads, groups) = (require(keys.heads)?, require(keys.groups)?);
-                let sizes = StateSizes { key_heads: groups, value_heads: heads, kernel, ..Default::default() };
-                let (key_dim, inner) = (require(keys.state_dim)?, require(keys.inner)?);
-                let inner = match self.is_gguf() {
-                    true => inner,
-                    false => self.bounded(keys.inner.config, (inner as u64).saturating_mul(hidden as u64))?,
+                let (key_heads, value_heads) = (require(keys.key_heads)?, require(keys.value_heads)?);
+                let (key_dim, values) = (require(keys.key_dim)?, require(keys.values)?);
+                let value_dim = match self.is_gguf() {
+                    true => self.part(keys.value_heads, value_heads, keys.values, values)?,
+                    false => values,
                 };
-                let value_dim = self.part(keys.heads, heads, keys.inner, inner)?;
-                self.part(keys.groups, groups, keys.heads, heads)?;
-                self.check_head_dim(keys.head_dim, value_dim)?;
-                Ok(Some(StateSizes { key_dim, value_dim, normed: inner, ..sizes }.with_channels()))
+                self.part(keys.key_heads, key_heads, keys.value_heads, value_heads)?;
+                let normed = value_dim;
+                let sizes = StateSizes { key_heads, value_heads, key_dim, value_dim, normed, channels: 0, kernel };
+                Ok(Some(sizes.with_channels()))
+            }
+            StateMixer::Mamba2 { heads, groups, state_dim, head_dim, inner, .. } => {
+                let (value_heads, key_heads) = (require(heads)?, require(groups)?);
+                let (key_dim, values) = (require(state_dim)?, require(inner)?);
+                let normed = match self.is_gguf() {
+                    true => values,
+                    false => self.bounded(inner.config, (values as u64).saturating_mul(hidden as u64))?,
+                };
+                let value_dim = self.part(heads, value_heads, inner, normed)?;
+                self.part(groups, key_heads, heads, value_heads)?;
+                self.check_head_dim(head_dim, value_dim)?;
+                let sizes = StateSizes { key_heads, value_heads, key_dim, value_dim, normed, channels: 0, kernel };
+                Ok(Some(sizes.with_channels()))
             }
         }
     }
 
     /// What is left of `found` for each of `several`, which divides it.
-    fn part(&self, several: Key, count: usize, whole: Key, found: usize) -> Result<usize> {
+    pub(super) fn part(&self, several: Key, count: usize, whole: Key, found: usize) -> Result<usize> {
         if found.is_multiple_of(count) {
             return Ok(found / count);
         }
@@ -71,7 +68,7 @@ impl Reader<'_> {
 
     /// Refuses another size of a head than follows from the others; a text is none.
     fn check_head_dim(&self, key: &str, head_dim: usize) -> Result<()> {
-        let stored = self.config().and_then(|config| config.object().get(key));
+        let stored = self.config.and_then(|config| config.object().get(key));
         if self.is_gguf() || stored.is_none_or(|stored| stored.is_null() || stored.as_str() == Some("auto")) {
             return Ok(());
         }
@@ -83,10 +80,10 @@ impl Reader<'_> {
         }
     }
 
-    /// The least and the longest step of Mamba-2, of which `config.json` alone says something.
+    /// The least and the longest step of Mamba-2, of which only `config.json` says something.
     fn step_limit(&self, key: &str) -> Result<[f64; 2]> {
         const NONE: [f64; 2] = [0.0, f64::INFINITY];
-        let Some(stored) = self.config().and_then(|config| config.object().get(key)) else { return Ok(NONE) };
+        let Some(stored) = self.config.and_then(|config| config.object().get(key)) else { return Ok(NONE) };
         // transformers 5 writes `{"__float__": "Infinity"}`.
         let number = |entry: &Value| match entry.get("__float__").and_then(Value::as_str) {
             Some("Infinity") => Some(f64::INFINITY),
@@ -102,24 +99,8 @@ impl Reader<'_> {
         }
     }
 
-    fn size_or_default(&self, family: &Family, key: Key, assumptions: &mut Vec<String>) -> Result<usize> {
-        let size = match self.size(key)? {
-            Some(size) => Some(size),
-            None => self.default(family, key, assumptions).map(|size| size as usize),
-        };
-        size.ok_or_else(|| missing(self.fields(), &self.key(key), "a size is never guessed from tensor shapes"))
-    }
-
-    /// Which layers have a state.
-    pub(super) fn state_layers(
-        &self,
-        family: &Family,
-        header: &Header,
-        sizes: &Sizes,
-        assumptions: &mut Vec<String>,
-    ) -> Result<Which> {
-        const LAYER_TYPES: &str = "layer_types";
-        let Some(StateTable { layers, layer_types, attention, .. }) = family.block.states else {
+    pub(super) fn state_layers(&self, sizes: &Sizes) -> Result<Which> {
+        let Some(StateTable { layers: rule, layer_types, attention, .. }) = self.family.block.states else {
             return Ok(Which::None);
         };
         let known = [layer_types, attention].concat().join(" or ");
@@ -131,69 +112,60 @@ impl Reader<'_> {
         if let Some(listed) = listed {
             return self.of_each_layer(&list, listed, sizes.layers);
         }
-        match (layers, &header.metadata) {
-            (StateLayers::AllButEvery { every, list, default: (default, source) }, metadata) => {
-                let list = self.key(Key { gguf: list, config: "" });
-                if let Metadata::Gguf(metadata) = metadata
-                    && let Some(flags) = metadata.booleans(&list)?
-                {
+        match (rule, self.gguf()) {
+            (StateLayers::AllButEvery { every: key, list, default: (default, source) }, metadata) => {
+                let list = self.gguf_key(list);
+                if let Some(flags) = metadata.map_or(Ok(None), |metadata| metadata.booleans(&list))? {
                     return self.of_each_layer(&list, flags, sizes.blocks);
                 }
-                let every = match self.size(every)? {
-                    Some(every) => every,
-                    None => {
-                        let absent = if self.is_gguf() { &list } else { LAYER_TYPES };
-                        let key = self.key(every);
-                        assumptions.push(format!(
-                            "a state in all but one of {default} layers: {absent} and {key} are absent ({source})"
-                        ));
-                        default
-                    }
-                };
+                let every = self.size(key)?.unwrap_or_else(|| {
+                    let (absent, key) = (if self.is_gguf() { &list } else { LAYER_TYPES }, self.key(key));
+                    self.assume(format!(
+                        "a state in all but one of {default} layers: {absent} and {key} are absent ({source})"
+                    ));
+                    default
+                });
                 Ok(Which::AllBut(every, None))
             }
-            (StateLayers::All(source), Metadata::Config(_)) => {
-                assumptions.push(format!("a state in every layer: {LAYER_TYPES} is absent ({source})"));
+            (StateLayers::All(source), None) => {
+                self.assume(format!("a state in every layer: {LAYER_TYPES} is absent ({source})"));
                 Ok(Which::All)
             }
-            (StateLayers::AllButListed(_) | StateLayers::All(_), Metadata::Gguf(metadata)) => {
-                let key = self.key(family.files.keys.kv_heads);
+            (StateLayers::AllButListed(_) | StateLayers::All(_), Some(metadata)) => {
+                let key = self.key(self.family.files.keys.kv_heads);
                 // One number for all layers means that all have keys.
-                match metadata.array_len(&key) {
-                    None => Ok(Which::None),
-                    Some(_) => {
-                        let heads = metadata.integers(&key)?.unwrap_or_default();
-                        self.of_each_layer(&key, heads.iter().map(|heads| *heads == 0).collect(), sizes.blocks)
-                    }
+                if metadata.array_len(&key).is_none() {
+                    return Ok(Which::None);
                 }
+                let heads = metadata.integers(&key)?.unwrap_or_default();
+                self.of_each_layer(&key, heads.iter().map(|heads| *heads == 0).collect(), sizes.blocks)
             }
-            (StateLayers::AllButListed(key), Metadata::Config(_)) => {
-                let Some(mut listed) = self.config().map_or(Ok(None), |config| config.integers(key))? else {
-                    assumptions.push(format!(
+            (StateLayers::AllButListed(key), None) => match self.listed_layers(key, sizes.layers)? {
+                Some(listed) => Ok(Which::AllButThese(listed)),
+                None => {
+                    self.assume(format!(
                         "no layer with a state: {LAYER_TYPES} and {key} are absent (the default of transformers' {})",
                         self.architecture
                     ));
-                    return Ok(Which::None);
-                };
-                listed.sort_unstable();
-                let layers = sizes.layers;
-                match listed.iter().find(|layer| **layer >= layers as u64) {
-                    Some(layer) => Err(self.value(key, layer, format!("numbers of layers, below {layers}"))),
-                    None => Ok(Which::AllButThese(listed)),
+                    Ok(Which::None)
                 }
-            }
+            },
+        }
+    }
+
+    /// The numbers of layers that `config.json` lists, in order.
+    pub(super) fn listed_layers(&self, key: &str, layers: usize) -> Result<Option<Vec<u64>>> {
+        let Some(mut listed) = self.config.map_or(Ok(None), |config| config.integers(key))? else { return Ok(None) };
+        listed.sort_unstable();
+        match listed.iter().find(|layer| **layer >= layers as u64) {
+            Some(layer) => Err(self.value(key, layer, format!("numbers of layers, below {layers}"))),
+            None => Ok(Some(listed)),
         }
     }
 
     /// The feed-forward width as it is stored, of that in `config.json`.
-    pub(super) fn adjusted_width(
-        &self,
-        rule: &AdjustedWidth,
-        width: Option<usize>,
-        assumptions: &mut Vec<String>,
-    ) -> Result<Option<usize>> {
-        let config = |config| Key { gguf: "", config };
-        let Some(width) = self.size(config(rule.width))?.or(width).filter(|_| !self.is_gguf()) else {
+    pub(super) fn adjusted_width(&self, rule: &AdjustedWidth, width: Option<usize>) -> Result<Option<usize>> {
+        let Some(width) = self.size(Key::config(rule.width))?.or(width).filter(|_| !self.is_gguf()) else {
             return Ok(width);
         };
         if !self.fields().boolean(rule.flag)?.unwrap_or(true) {
@@ -209,28 +181,23 @@ impl Reader<'_> {
                 return Err(self.value(rule.multiplier, multiplier, "a number above 0 and up to 1000".into()));
             }
         };
-        let multiple = match (self.size(config(rule.multiple))?, rule.default_multiple) {
-            (Some(multiple), _) => multiple,
-            (None, (multiple, why)) => {
-                assumptions.push(format!("{} {multiple}: it is absent ({why})", rule.multiple));
-                multiple
-            }
-        };
+        let multiple = self.size(Key::config(rule.multiple))?;
+        let multiple = self.or_default(multiple, rule.multiple, rule.default_multiple);
         // Rounded down, as by `int()` in transformers, and then up to the multiple.
         let width = (part as f64 * multiplier) as usize;
         self.bounded(rule.width, width.next_multiple_of(multiple) as u64).map(Some)
     }
 
     /// How many of all blocks are the decoder's, and do not predict further tokens.
-    pub(super) fn without_predictors(&self, family: &Family, blocks: usize) -> Result<usize> {
-        let Some(key) = family.head.predictors.map(|key| self.key(key)) else { return Ok(blocks) };
+    pub(super) fn without_predictors(&self, blocks: usize) -> Result<usize> {
+        let Some(key) = self.family.head.predictors.map(|key| self.key(key)) else { return Ok(blocks) };
         let predictors = self.fields().unsigned(&key)?.unwrap_or(0);
         if predictors == 0 || !self.is_gguf() {
             return Ok(blocks);
         }
         match usize::try_from(predictors).ok().and_then(|predictors| blocks.checked_sub(predictors)) {
             None | Some(0) => Err(self.contradiction(
-                format!("{} is {blocks}", self.key(family.files.keys.layers)),
+                format!("{} is {blocks}", self.key(self.family.files.keys.layers)),
                 format!("{key} is {predictors}, which leaves no layer of the decoder"),
             )),
             Some(layers) => Ok(layers),
@@ -239,13 +206,11 @@ impl Reader<'_> {
 }
 
 impl Tensors<'_> {
-    /// The sizes of layers with a state, in a model that has some.
     fn states(&self) -> Result<StateSizes> {
         let key = self.family.block.states.map(|states| self.reader.key(states.kernel)).unwrap_or_default();
         self.sizes.states.ok_or_else(|| missing(self.reader.fields(), &key, "a layer has a state"))
     }
 
-    /// The mixer of a layer with a state.
     pub(super) fn state_mixer(&mut self, mixer: StateMixer, layer: Option<usize>) -> Result<Mixer> {
         match mixer {
             StateMixer::DeltaNet(DeltaNetKeys { gguf_sharing, .. }) => {
@@ -268,14 +233,14 @@ impl Tensors<'_> {
                     out: self.matrix(Role::StateOut, layer)?,
                 })))
             }
-            StateMixer::Mamba2(keys) => {
+            StateMixer::Mamba2 { step_limit, .. } => {
                 let StateSizes { key_heads: groups, value_heads: heads, key_dim, value_dim, .. } = self.states()?;
                 Ok(Mixer::Mamba2(Box::new(Mamba2Weights {
                     heads,
                     groups,
                     head_dim: value_dim,
                     state_dim: key_dim,
-                    step_limit: self.reader.step_limit(keys.step_limit)?,
+                    step_limit: self.reader.step_limit(step_limit)?,
                     input: self.matrix(Role::MambaInput, layer)?,
                     gate: self.matrix(Role::StateGate, layer)?,
                     step: self.matrix(Role::MambaStep, layer)?,
@@ -298,7 +263,7 @@ impl Tensors<'_> {
 
     /// The matrix of role `both` where the file has it, or the format no other, else that of each.
     fn delta_input(&mut self, both: Role, each: [Role; 2], layer: Option<usize>) -> Result<DeltaInput> {
-        let stored = self.header.tensors.contains_key(&format!("{}.weight", self.stem(both, layer)));
+        let stored = self.stores(&self.weight_name(both, layer));
         let apart = self.names(each[0]) && !self.stem(each[0], layer).is_empty();
         Ok(if self.names(both) && (stored || !apart) {
             DeltaInput::ByKeyHead(Box::new(self.matrix(both, layer)?))
@@ -310,12 +275,9 @@ impl Tensors<'_> {
 
     /// The convolution, which transformers stores with a dimension for its one input a channel.
     fn conv(&mut self, layer: Option<usize>) -> Result<ConvWeights> {
-        let name = format!("{}.weight", self.stem(Role::Conv, layer));
-        let (channels, kernel, because) = self.sizes.of(Role::Conv);
+        let (channels, kernel, _) = self.shape(Role::Conv, layer);
         let shape: &[u64] = if self.reader.is_gguf() { &[channels, kernel] } else { &[channels, 1, kernel] };
-        let stored = self.checked(&name, shape, &because);
-        let stored = self.explained(stored, &[Role::Conv], layer)?;
-        self.check_vector_dtype(&stored)?;
+        let stored = self.floats(Role::Conv, layer, &self.weight_name(Role::Conv, layer), shape)?;
         let weight = TensorInfo { shape: vec![channels, kernel], ..stored };
         let bias = self.bias(Role::Conv, layer)?;
         Ok(ConvWeights { weight, bias, channels: channels as usize, kernel: kernel as usize })
@@ -323,11 +285,9 @@ impl Tensors<'_> {
 
     /// As [`whole_name`](Self::whole_name), of one that GGUF stores as a matrix of one column.
     fn column(&mut self, role: Role, layer: Option<usize>) -> Result<TensorInfo> {
-        let (width, _, because) = self.sizes.of(role);
+        let (width, ..) = self.shape(role, layer);
         let shape: &[u64] = if self.reader.is_gguf() { &[width, 1] } else { &[width] };
-        let stored = self.checked(&self.stem(role, layer), shape, &because);
-        let stored = self.explained(stored, &[role], layer)?;
-        self.check_vector_dtype(&stored)?;
+        let stored = self.floats(role, layer, &self.stem(role, layer), shape)?;
         Ok(TensorInfo { shape: vec![width], ..stored })
     }
 
@@ -336,25 +296,23 @@ impl Tensors<'_> {
         if !self.reader.is_gguf() {
             return self.norm(Role::StateNorm, layer);
         }
-        let (width, _, because) = self.sizes.of(Role::StateNorm);
-        let groups = groups as u64;
-        let name = format!("{}.weight", self.stem(Role::StateNorm, layer));
+        let ((width, ..), groups) = (self.shape(Role::StateNorm, layer), groups as u64);
+        let name = self.weight_name(Role::StateNorm, layer);
         // llama.cpp's quantizer leaves the last dimension out where it is 1.
         let vector = groups == 1 && self.header.tensors.get(&name).is_some_and(|tensor| tensor.shape.len() == 1);
         let shape: &[u64] = if vector { &[width] } else { &[groups, width / groups] };
-        let stored = self.checked(&name, shape, &because);
-        let stored = self.explained(stored, &[Role::StateNorm], layer)?;
-        self.check_vector_dtype(&stored)?;
+        let stored = self.floats(Role::StateNorm, layer, &name, shape)?;
         let weight = TensorInfo { shape: vec![width], ..stored };
         Ok(NormWeights { weight, kind: Norm::Rms { eps: self.options.norm_eps, offset: false } })
     }
 
     /// A vector whose stored name has no suffix, or one of its own.
     pub(super) fn whole_name(&mut self, role: Role, layer: Option<usize>) -> Result<TensorInfo> {
-        let (width, _, because) = self.sizes.of(role);
-        let vector = self.checked(&self.stem(role, layer), &[width], &because);
-        let vector = self.explained(vector, &[role], layer)?;
-        self.check_vector_dtype(&vector)?;
-        Ok(vector)
+        self.vector(role, layer, &self.stem(role, layer))
+    }
+
+    /// The same of families whose tables name it.
+    pub(super) fn whole_name_if_named(&mut self, role: Role, layer: Option<usize>) -> Result<Option<TensorInfo>> {
+        if self.names(role) { self.whole_name(role, layer).map(Some) } else { Ok(None) }
     }
 }

@@ -1,13 +1,13 @@
 //! Stored tensors that no role asked for: what may be left aside, kind by kind with the reason. Every other one may change the
 //! result, and is refused by name.
 
-use super::names::behind;
+use super::names::suffix;
 use super::tensors::Tensors;
 use crate::error::{Error, Result};
 use crate::family::{Bias, Role};
 use crate::header::TensorInfo;
 
-/// What the names of tensors begin with that a text alone is not computed with, in safetensors; `model.` may stand in front.
+/// What the names of tensors begin with that text is computed without, in safetensors; `model.` may stand in front.
 const BESIDE_TEXT: &[&str] = &[
     // Images and sound reach the language model as rows in place of embeddings: a text has none.
     "vision_tower.",
@@ -26,7 +26,7 @@ const BESIDE_TEXT: &[&str] = &[
 /// The same in GGUF: images and sound by llama.cpp's names, which some writers put into the model's own file.
 const BESIDE_TEXT_GGUF: &[&str] = &["v.", "mm.", "a."];
 
-/// What the names of buffers end with that transformers and llama.cpp's converter make anew from the configuration. All are of
+/// What the names of buffers end with that transformers and llama.cpp's converter make from the configuration again. All are of
 /// checkpoints that earlier releases of transformers wrote.
 const BUFFERS: &[&str] = &[
     // Rotations.
@@ -43,7 +43,7 @@ const BUFFERS: &[&str] = &[
 /// The same of causal masks, which are `[1, 1, context, context]`.
 const MASKS: &[&str] = &[".attn.bias", ".attention.bias"];
 
-/// What a module that the keys leave out may have behind its name: a scale of another kind is unknown there too.
+/// What a module that the keys leave out may have after its name: a scale of another kind is unknown there too.
 const OF_MODULE: &[&str] = &["", ".weight", ".bias", ".weight_scale"];
 
 impl Tensors<'_> {
@@ -93,13 +93,12 @@ impl Tensors<'_> {
         self.family.files.unneeded.iter().any(|known| name.starts_with(&self.pattern(known, known)))
     }
 
-    /// Whether it may be left aside.
     fn is_aside(&self, tensor: &TensorInfo) -> bool {
         let name = tensor.name.as_str();
         let begins = |fronts: &[&str], name: &str| fronts.iter().any(|front| name.starts_with(front));
         let ends = |ends: &[&str]| ends.iter().any(|end| name.ends_with(end));
         if self.reader.is_gguf() {
-            // Blocks behind the decoder's predict further tokens.
+            // Blocks after the decoder's predict further tokens.
             let predicts = self.layer_of(name).is_some_and(|layer| layer >= self.sizes.layers);
             return predicts || begins(BESIDE_TEXT_GGUF, name) || self.is_left_out(name);
         }
@@ -112,7 +111,7 @@ impl Tensors<'_> {
     /// heads, and biases that a flag denies. transformers leaves out the same. In GGUF, where llama.cpp refuses most of them, it
     /// is keys and values, and a classification head of a model that makes vectors.
     fn is_left_out(&self, name: &str) -> bool {
-        let borrows = || self.layer_of(name).is_some_and(|layer| self.options.layers.source(layer).is_some());
+        let borrows = || self.layer_of(name).is_some_and(|layer| self.options.layers.kinds.source(layer).is_some());
         let counts = |role: &Role| match role {
             _ if !self.reader.is_gguf() => true,
             Role::K | Role::V | Role::KNorm => borrows(),
@@ -133,8 +132,8 @@ impl Tensors<'_> {
         let fused = self.family.fused.iter();
         let fused = fused.map(|fused| (fused.roles, fused.gguf.unwrap_or_default(), fused.config.unwrap_or_default()));
         tables.chain(fused).filter(|(roles, ..)| roles.iter().all(counts)).any(|(roles, gguf, config)| {
-            let behind = behind(name, &self.pattern(gguf, config)).filter(|behind| OF_MODULE.contains(behind));
-            let module = behind.and_then(|behind| name.strip_suffix(behind));
+            let suffix = suffix(name, &self.pattern(gguf, config)).filter(|suffix| OF_MODULE.contains(suffix));
+            let module = suffix.and_then(|suffix| name.strip_suffix(suffix));
             module.is_some_and(|module| !is_used(module) || roles.iter().all(denied))
         })
     }

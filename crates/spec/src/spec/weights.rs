@@ -1,7 +1,6 @@
 //! What the structures of a model hold as its weights: where the files store them, or what a device made of them.
 //!
-//! The `try_map` of a structure is the one place that lists its weights. They are loaded by it, and listed by a map that makes
-//! nothing of them.
+//! The `try_map` of a structure goes through its weights. They are loaded by it, and listed by a map that makes nothing of them.
 
 use super::{LinearWeights, NormWeights};
 use crate::header::TensorInfo;
@@ -39,7 +38,7 @@ impl WeightTypes for () {
     type Numbers = ();
 }
 
-/// Makes other weights of those of a structure.
+/// Makes other weights of those of a structure. The first error ends it.
 pub trait MapWeights<'w, W: WeightTypes> {
     /// What is made.
     type To: WeightTypes;
@@ -47,29 +46,63 @@ pub trait MapWeights<'w, W: WeightTypes> {
     type Error;
 
     /// Makes a matrix.
-    ///
-    /// # Errors
-    /// Those of the implementation.
     fn matrix(&mut self, matrix: &'w W::Matrix) -> Result<<Self::To as WeightTypes>::Matrix, Self::Error>;
 
     /// Makes a norm.
-    ///
-    /// # Errors
-    /// Those of the implementation.
     fn norm(&mut self, norm: &'w W::Norm) -> Result<<Self::To as WeightTypes>::Norm, Self::Error>;
 
     /// Makes a vector.
-    ///
-    /// # Errors
-    /// Those of the implementation.
     fn vector(&mut self, vector: &'w W::Vector) -> Result<<Self::To as WeightTypes>::Vector, Self::Error>;
 
     /// Makes a vector that the host reads.
-    ///
-    /// # Errors
-    /// Those of the implementation.
     fn numbers(&mut self, numbers: &'w W::Numbers) -> Result<<Self::To as WeightTypes>::Numbers, Self::Error>;
 }
+
+/// Defines structures of weights, each with `try_map`: the same structure of what a map makes of its weights, in the order of the
+/// fields. After a field's type stands what it is: a `matrix`, a `norm`, a `vector` or `numbers`, or with a `try_map` of its own
+/// a `part`, one of `matrices`, or `gates` of these; any may be `optional`, `boxed` or a `list`. What is none of these is copied.
+macro_rules! weights {
+    ($(
+        $(#[$of_struct:meta])*
+        pub struct $name:ident<W> {
+            $($(#[$of_field:meta])* pub $field:ident: $type:ty $(= $($kind:ident)+)?,)*
+        }
+    )*) => {$(
+        $(#[$of_struct])*
+        #[derive(Clone, Debug)]
+        pub struct $name<W: WeightTypes = Stored> {
+            $($(#[$of_field])* pub $field: $type,)*
+        }
+
+        impl<W: WeightTypes> $name<W> {
+            /// The same with what `map` makes of its weights.
+            ///
+            /// # Errors
+            /// Those of `map`.
+            pub fn try_map<'w, M: MapWeights<'w, W>>(&'w self, map: &mut M) -> Result<$name<M::To>, M::Error> {
+                Ok($name { $($field: mapped!([$($($kind)+)?] &self.$field, map),)* })
+            }
+        }
+    )*};
+}
+
+/// What `weights` makes of a field.
+macro_rules! mapped {
+    ([] $from:expr, $map:ident) => { $from.clone() };
+    ([part] $from:expr, $map:ident) => { $from.try_map($map)? };
+    ([matrices] $from:expr, $map:ident) => { $from.try_map(|matrix| $map.matrix(matrix))? };
+    ([gates] $from:expr, $map:ident) => { $from.try_map(|gates| gates.try_map(|matrix| $map.matrix(matrix)))? };
+    ([boxed $($kind:ident)+] $from:expr, $map:ident) => { Box::new(mapped!([$($kind)+] $from, $map)) };
+    ([optional $($kind:ident)+] $from:expr, $map:ident) => {
+        $from.as_ref().map(|part| Ok(mapped!([$($kind)+] part, $map))).transpose()?
+    };
+    ([list $($kind:ident)+] $from:expr, $map:ident) => {
+        $from.iter().map(|part| Ok(mapped!([$($kind)+] part, $map))).collect::<Result<_, _>>()?
+    };
+    ([$kind:ident] $from:expr, $map:ident) => { $map.$kind($from)? };
+}
+
+pub(super) use {mapped, weights};
 
 /// One of the weights of a structure. Complete.
 #[derive(Debug)]
@@ -95,14 +128,6 @@ impl<'w, W: WeightTypes> Weight<'w, W> {
 }
 
 impl<'w> Weight<'w> {
-    /// The tensor, where it is neither a matrix nor a norm.
-    pub fn vector(self) -> Option<&'w TensorInfo> {
-        match self {
-            Weight::Vector(vector) | Weight::Numbers(vector) => Some(vector),
-            Weight::Matrix(_) | Weight::Norm(_) => None,
-        }
-    }
-
     /// The tensors that it is stored in.
     pub fn tensors(self) -> impl Iterator<Item = &'w TensorInfo> {
         let (matrix, norm, vector) = match self {
@@ -151,12 +176,4 @@ impl<'w, W: WeightTypes> MapWeights<'w, W> for List<'w, W> {
     fn numbers(&mut self, numbers: &'w W::Numbers) -> Result<(), Infallible> {
         self.add(Weight::Numbers(numbers))
     }
-}
-
-/// What `make` makes of a part that a structure may lack.
-pub(super) fn optional<'w, T, U, E>(
-    part: &'w Option<T>,
-    make: impl FnOnce(&'w T) -> Result<U, E>,
-) -> Result<Option<U>, E> {
-    part.as_ref().map(make).transpose()
 }

@@ -20,10 +20,18 @@ pub(crate) enum WeightScales {
 
 /// How activations become integers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Activations {
-    PerToken { symmetric: bool },
-    PerTensor { symmetric: bool },
-    Static { symmetric: bool },
+pub(crate) struct Activations {
+    pub(crate) scales: ActivationScales,
+    /// Whether the zero point is always 0.
+    pub(crate) symmetric: bool,
+}
+
+/// Where the scales of activations come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ActivationScales {
+    PerToken,
+    PerTensor,
+    Static,
 }
 
 /// Every key of an arguments object, in any version.
@@ -44,7 +52,7 @@ const KNOWN: &[&str] = &[
 
 pub(super) fn weights(args: &Section<'_>, notes: &mut Notes) -> Result<WeightScales> {
     int8(args, notes)?;
-    if !symmetric(args, notes)? {
+    if !flag(args, notes, "symmetric", true)? {
         return Err(refusal(args, "symmetric", "false", "true: weights have no zero points"));
     }
     if dynamic(args, notes)? {
@@ -55,26 +63,23 @@ pub(super) fn weights(args: &Section<'_>, notes: &mut Notes) -> Result<WeightSca
         Some(Value::String(order)) if order == "weight" || order == "static" => {}
         Some(other) => return Err(refusal(args, "actorder", &other.to_string(), "null, weight or static")),
     }
-    let group = match args.object().get("group_size") {
-        None | Some(Value::Null) => None,
-        Some(size) if size.as_i64() == Some(-1) => None,
-        Some(size) => match size.as_u64() {
-            Some(size) if size > 0 => Some(size),
-            _ => return Err(refusal(args, "group_size", &size.to_string(), "a positive number, -1 or null")),
-        },
-    };
-    let minus_one = args.object().get("group_size").and_then(Value::as_i64) == Some(-1);
+    let size = args.object().get("group_size").filter(|size| !size.is_null());
+    let whole = size.and_then(Value::as_i64) == Some(-1);
+    let group = size.filter(|_| !whole).map(|size| match size.as_u64() {
+        Some(size @ 1..) => Ok(size),
+        _ => Err(refusal(args, "group_size", &size.to_string(), "a positive number, -1 or null")),
+    });
+    let group = group.transpose()?;
     let strategy = args.text("strategy")?;
+    let absent = if whole { "channel" } else { group.map_or("tensor", |_| "group") };
     if strategy.is_none() {
-        notes.absent(args, "strategy", if minus_one { "channel" } else { group.map_or("tensor", |_| "group") });
+        notes.absent(args, "strategy", absent);
     }
-    match (strategy, group) {
-        (Some("channel"), None) => Ok(WeightScales::Channel),
-        (None, None) if minus_one => Ok(WeightScales::Channel),
-        (Some("tensor") | None, None) if !minus_one => Ok(WeightScales::Tensor),
-        (Some("group") | None, Some(size)) => Ok(WeightScales::Group(size)),
+    match (strategy.unwrap_or(absent), group) {
+        ("channel", None) => Ok(WeightScales::Channel),
+        ("tensor", None) if !whole => Ok(WeightScales::Tensor),
+        ("group", Some(size)) => Ok(WeightScales::Group(size)),
         (strategy, group) => {
-            let strategy = strategy.unwrap_or("absent");
             let group = group.map_or("no group_size".to_owned(), |group| format!("group_size {group}"));
             let expected = "channel, tensor, or group with its size";
             Err(refusal(args, "strategy", &format!("{strategy} with {group}"), expected))
@@ -84,29 +89,29 @@ pub(super) fn weights(args: &Section<'_>, notes: &mut Notes) -> Result<WeightSca
 
 pub(super) fn activations(args: &Section<'_>, notes: &mut Notes) -> Result<Activations> {
     int8(args, notes)?;
-    let symmetric = symmetric(args, notes)?;
-    match args.object().get("group_size") {
-        None | Some(Value::Null) => {}
-        Some(size) => return Err(refusal(args, "group_size", &size.to_string(), "null")),
+    let symmetric = flag(args, notes, "symmetric", true)?;
+    if let Some(size) = args.object().get("group_size").filter(|size| !size.is_null()) {
+        return Err(refusal(args, "group_size", &size.to_string(), "null"));
     }
     let strategy = args.text("strategy")?;
     if strategy.is_none() {
         notes.absent(args, "strategy", "tensor");
     }
-    match (strategy, dynamic(args, notes)?) {
-        (Some("token"), true) => Ok(Activations::PerToken { symmetric }),
-        (Some("tensor") | None, true) => Ok(Activations::PerTensor { symmetric }),
-        (Some("tensor") | None, false) => Ok(Activations::Static { symmetric }),
+    let scales = match (strategy, dynamic(args, notes)?) {
+        (Some("token"), true) => ActivationScales::PerToken,
+        (Some("tensor") | None, true) => ActivationScales::PerTensor,
+        (Some("tensor") | None, false) => ActivationScales::Static,
         (Some(strategy), dynamic) => {
             let found = format!("{strategy} with dynamic {dynamic}");
-            Err(refusal(args, "strategy", &found, "token with dynamic true, or tensor"))
+            return Err(refusal(args, "strategy", &found, "token with dynamic true, or tensor"));
         }
-    }
+    };
+    Ok(Activations { scales, symmetric })
 }
 
 /// Checks what both kinds of arguments have in common.
 fn int8(args: &Section<'_>, notes: &mut Notes) -> Result<()> {
-    notes.unknown.extend(args.object().keys().filter(|key| !KNOWN.contains(&key.as_str())).map(|key| args.dotted(key)));
+    notes.unknown(args, KNOWN);
     match args.object().get("num_bits") {
         None | Some(Value::Null) => notes.absent(args, "num_bits", "8"),
         Some(bits) if bits.as_u64() == Some(8) => {}
@@ -121,23 +126,19 @@ fn int8(args: &Section<'_>, notes: &mut Notes) -> Result<()> {
     Ok(())
 }
 
-fn symmetric(args: &Section<'_>, notes: &mut Notes) -> Result<bool> {
-    let found = args.boolean("symmetric")?;
+fn flag(args: &Section<'_>, notes: &mut Notes, key: &str, default: bool) -> Result<bool> {
+    let found = args.boolean(key)?;
     if found.is_none() {
-        notes.absent(args, "symmetric", "true");
+        notes.absent(args, key, if default { "true" } else { "false" });
     }
-    Ok(found.unwrap_or(true))
+    Ok(found.unwrap_or(default))
 }
 
 fn dynamic(args: &Section<'_>, notes: &mut Notes) -> Result<bool> {
     if let Some(Value::String(kind)) = args.object().get("dynamic") {
         return Err(refusal(args, "dynamic", &format!("{kind:?}"), "true or false"));
     }
-    let found = args.boolean("dynamic")?;
-    if found.is_none() {
-        notes.absent(args, "dynamic", "false");
-    }
-    Ok(found.unwrap_or(false))
+    flag(args, notes, "dynamic", false)
 }
 
 impl fmt::Display for WeightScales {
@@ -152,11 +153,11 @@ impl fmt::Display for WeightScales {
 
 impl fmt::Display for Activations {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (words, symmetric) = match self {
-            Activations::PerToken { symmetric } => ("dynamic by token", symmetric),
-            Activations::PerTensor { symmetric } => ("dynamic by tensor", symmetric),
-            Activations::Static { symmetric } => ("static by tensor", symmetric),
+        let scales = match self.scales {
+            ActivationScales::PerToken => "dynamic by token",
+            ActivationScales::PerTensor => "dynamic by tensor",
+            ActivationScales::Static => "static by tensor",
         };
-        write!(f, "{words}{}", if *symmetric { "" } else { " with zero points" })
+        write!(f, "{scales}{}", if self.symmetric { "" } else { " with zero points" })
     }
 }

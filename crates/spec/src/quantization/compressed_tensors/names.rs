@@ -64,7 +64,7 @@ fn pattern(section: &Section<'_>, key: &str, body: &str) -> Result<Regex> {
     if OTHER_DIALECT.iter().any(|part| body.contains(part)) {
         return Err(unsupported());
     }
-    // Once alone, so that no parenthesis of it closes the group around it.
+    // Once by itself, so that no parenthesis of it closes the group around it.
     let build = |text: &str| RegexBuilder::new(text).size_limit(PATTERN_BYTES).build();
     build(body).and_then(|_| build(&format!(r"\A(?:{body})"))).map_err(|_| unsupported())
 }

@@ -19,122 +19,85 @@ const PROPORTIONAL: &str = "proportional";
 
 const ORIGINAL_CONTEXT: &str = "original_max_position_embeddings";
 
+/// What transformers 4 wrote, and what transformers 5 writes.
+type Sections<'a> = [Option<Section<'a>>; 2];
+
 impl Resolver<'_> {
     /// transformers 5 writes `rope_parameters`, in models whose layers differ one for each kind of layer; transformers 4
     /// `rope_scaling` and `rope_theta`, which are those of layers without a window.
-    pub(super) fn config_ropes(
-        &mut self,
-        legacy: Option<Section<'_>>,
-        current: Option<Section<'_>>,
-    ) -> Result<Vec<Rope>> {
-        let nested = |kind| current.as_ref().map_or(Ok(None), |section| section.section(kind));
-        let head_dim = self.sizes.head_dim;
-        let Some(window) = &self.family.rope.window else {
-            return Ok(vec![self.config_rope(legacy, current, head_dim)?]);
+    pub(super) fn config_ropes(&self, [legacy, current]: Sections<'_>) -> Result<Vec<Rope>> {
+        let Some(window) = &self.table.window else {
+            return Ok(vec![self.config_rope([legacy, current], self.sizes.head_dim)?]);
         };
-        match (nested(WITHOUT)?, nested(WITH_WINDOW)?) {
-            (None, None) => {
-                let rope = self.config_rope(legacy, current, head_dim)?;
-                let window = self.of_windows(&rope, window)?;
-                Ok(vec![rope, window])
+        let nested = |kind| current.as_ref().map_or(Ok(None), |section| section.section(kind));
+        let (full, windowed) = (nested(WITHOUT)?, nested(WITH_WINDOW)?);
+        let full = if windowed.is_some() { full } else { full.or(current) };
+        let rope = self.config_rope([legacy, full], self.sizes.head_dim)?;
+        let window = match windowed {
+            Some(section) if section.has("rope_theta") => self.config_rope([None, windowed], self.window_head_dim)?,
+            // What is said without a base would be dropped with it.
+            Some(section) if section.text("rope_type")?.is_some_and(|kind| kind != "default") => {
+                let why = "a scaling of layers with a window needs its base";
+                return Err(missing(self.reader.fields(), &section.dotted("rope_theta"), why));
             }
-            (full, windowed) => {
-                let rope = self.config_rope(legacy, full, head_dim)?;
-                // What is said without a base would be dropped with it.
-                if let Some(section) = windowed
-                    && !section.has("rope_theta")
-                    && section.text("rope_type")?.is_some_and(|kind| kind != "default")
-                {
-                    let key = format!("{}.rope_theta", section.path());
-                    return Err(missing(
-                        self.reader.fields(),
-                        &key,
-                        "a scaling of layers with a window needs its base",
-                    ));
-                }
-                let window = match windowed.filter(|section| section.has("rope_theta")) {
-                    None => self.of_windows(&rope, window)?,
-                    windowed => self.config_rope(None, windowed, self.window_head_dim)?,
-                };
-                // One length of a sequence decides for all layers.
-                if matches!(window.scaling, RopeScaling::LongRope { .. }) {
-                    let key = format!("rope_parameters.{WITH_WINDOW}.rope_type");
-                    return Err(self.reader.feature("longrope in layers with a window", &key, "default"));
-                }
-                Ok(vec![rope, window])
-            }
+            _ => self.of_windows(&rope, window)?,
+        };
+        // One length of a sequence decides for all layers.
+        if matches!(window.scaling, RopeScaling::LongRope { .. }) {
+            let key = format!("rope_parameters.{WITH_WINDOW}.rope_type");
+            return Err(self.reader.feature("longrope in layers with a window", &key, "default"));
         }
+        Ok(vec![rope, window])
     }
 
     /// Of heads of `head_dim` elements. Where a model has both sections they must agree.
-    fn config_rope(
-        &mut self,
-        legacy: Option<Section<'_>>,
-        current: Option<Section<'_>>,
-        head_dim: usize,
-    ) -> Result<Rope> {
-        let (theta, theta_source) = self.theta(legacy, current)?;
-        let dimensions = self.dimensions(legacy, current, head_dim)?;
+    fn config_rope(&self, sections: Sections<'_>, head_dim: usize) -> Result<Rope> {
+        let (theta, theta_source) = self.theta(sections)?;
+        let dimensions = self.dimensions(sections, head_dim)?;
         if self.reader.fields().boolean("rope_interleaved")? == Some(true) {
             return Err(self.reader.feature("interleaved rotation", "rope_interleaved", "false"));
         }
-        let mut scaling = |section: Section<'_>| self.scaling(&section.path(), section, dimensions);
-        let (old, new) = (legacy.map(&mut scaling).transpose()?, current.map(scaling).transpose()?);
-        if let (Some(old), Some(new)) = (&old, &new)
-            && old != new
-        {
-            return Err(self.reader.contradiction(
-                format!("rope_scaling says {}", old.scaling.in_words()),
-                format!("rope_parameters says {}", new.scaling.in_words()),
-            ));
-        }
-        let (scaled, source) = match (old, new) {
-            (Some(scaled), _) => (scaled, format!("{theta_source}, rope_scaling")),
-            (None, Some(scaled)) => (scaled, format!("{theta_source}, rope_parameters")),
-            (None, None) => match self.family.rope.unsaid_scaling {
-                Some(why) => return Err(missing(self.reader.fields(), "rope_parameters", why)),
-                None => (Scaled::plain(RopeScaling::Default), theta_source),
-            },
-        };
-        let Scaled { scaling, magnitude } = scaled;
-        let query_scale = current.or(legacy).map_or(Ok(None), |section| self.query_scale(section))?;
-        Ok(Rope { layout: self.family.rope.config_layout, theta, scaling, dimensions, magnitude, query_scale, source })
-    }
-
-    fn query_scale(&mut self, section: Section<'_>) -> Result<Option<QueryScale>> {
-        let Some(key) = self.family.rope.query_scale else { return Ok(None) };
-        let name = section.path();
-        let Some(beta) = self.unless_zero(&name, section, key.config)? else { return Ok(None) };
-        Ok(Some(QueryScale { beta, original_context: self.original_context(&name, section)? }))
-    }
-
-    fn theta(&mut self, legacy: Option<Section<'_>>, current: Option<Section<'_>>) -> Result<(f64, String)> {
-        match self.agreed("rope_theta", legacy, current)? {
-            Some((theta, key)) => Ok((self.positive(&key, theta)?, key)),
-            None => {
-                let default = self.family.rope.theta;
-                let absent = || missing(self.reader.fields(), "rope_theta", "models of this family differ in it");
-                Ok(self.absent_theta("rope_theta", default.ok_or_else(absent)?))
+        let [legacy, current] = sections;
+        let scaling = |section| self.scaling(section, dimensions);
+        let (old, new) = (legacy.map(scaling).transpose()?, current.map(scaling).transpose()?);
+        let (Scaled { scaling, magnitude }, source) = match (old, new, self.table.unsaid_scaling) {
+            (Some(old), Some(new), _) if old != new => {
+                let one = format!("rope_scaling says {}", old.scaling.in_words());
+                let other = format!("rope_parameters says {}", new.scaling.in_words());
+                return Err(self.reader.contradiction(one, other));
             }
+            (Some(scaled), _, _) => (scaled, format!("{theta_source}, rope_scaling")),
+            (None, Some(scaled), _) => (scaled, format!("{theta_source}, rope_parameters")),
+            (None, None, None) => (Scaled::plain(RopeScaling::Default), theta_source),
+            (None, None, Some(why)) => return Err(missing(self.reader.fields(), "rope_parameters", why)),
+        };
+        let query_scale = current.or(legacy).map_or(Ok(None), |section| self.query_scale(section))?;
+        Ok(Rope { layout: self.table.config_layout, theta, scaling, dimensions, magnitude, query_scale, source })
+    }
+
+    fn query_scale(&self, section: Section<'_>) -> Result<Option<QueryScale>> {
+        let Some(key) = self.table.query_scale else { return Ok(None) };
+        let Some(beta) = self.unless_zero(section, key.config)? else { return Ok(None) };
+        Ok(Some(QueryScale { beta, original_context: self.original_context(section)? }))
+    }
+
+    fn theta(&self, sections: Sections<'_>) -> Result<(f64, String)> {
+        if let Some((theta, key)) = self.agreed("rope_theta", sections)? {
+            return Ok((self.positive(&key, theta)?, key));
         }
+        let absent = || missing(self.reader.fields(), "rope_theta", "models of this family differ in it");
+        Ok(self.absent_theta("rope_theta", self.table.theta.ok_or_else(absent)?))
     }
 
     /// The rotated elements of a head: all, or the leading part that the model or its family names.
-    fn dimensions(
-        &mut self,
-        legacy: Option<Section<'_>>,
-        current: Option<Section<'_>>,
-        head_dim: usize,
-    ) -> Result<usize> {
-        let is_proportional = |section: Option<Section<'_>>| -> Result<bool> {
-            let Some(section) = section else { return Ok(false) };
-            Ok(section.text("rope_type")?.or(section.text("type")?) == Some(PROPORTIONAL))
-        };
-        if is_proportional(current)? || is_proportional(legacy)? {
-            return Ok(head_dim);
+    fn dimensions(&self, sections: Sections<'_>, head_dim: usize) -> Result<usize> {
+        for section in sections.iter().rev().flatten() {
+            if section.text("rope_type")?.or(section.text("type")?) == Some(PROPORTIONAL) {
+                return Ok(head_dim);
+            }
         }
-        let stored = self.agreed("partial_rotary_factor", legacy, current)?;
-        let part = match (self.family.rope.rotary_part, stored) {
+        let stored = self.agreed("partial_rotary_factor", sections)?;
+        let part = match (self.table.rotary_part, stored) {
             (None, None) => return Ok(head_dim),
             (None, Some((part, key))) if part != 1.0 => {
                 return Err(self.reader.feature(&format!("a partial rotation of {part}"), &key, "1.0"));
@@ -143,10 +106,7 @@ impl Resolver<'_> {
                 return Err(self.reader.value(&key, part, "a number above 0 and up to 1".into()));
             }
             (_, Some((part, _))) => part,
-            (Some((part, why)), None) => {
-                self.assumptions.push(format!("partial_rotary_factor {part}: it is absent ({why})"));
-                part
-            }
+            (Some(default), None) => self.reader.or_default(None, "partial_rotary_factor", default),
         };
         // Rounded down, as by `int()` in transformers.
         match (head_dim as f64 * part) as usize {
@@ -156,162 +116,138 @@ impl Resolver<'_> {
     }
 
     /// A number that may stand at the top level and in either section, with the first key that has it; all must agree.
-    fn agreed(
-        &self,
-        key: &'static str,
-        legacy: Option<Section<'_>>,
-        current: Option<Section<'_>>,
-    ) -> Result<Option<(f64, String)>> {
-        let nested = |section: Option<Section<'_>>| section.map_or(Ok(None), |section| section.number(key));
+    fn agreed(&self, key: &'static str, [legacy, current]: Sections<'_>) -> Result<Option<(f64, String)>> {
+        let named = self.reader.config_key(key);
+        let nested = |section: Section<'_>| Ok(section.number(key)?.map(|value| (value, section.dotted(key))));
+        let nested = |section: Option<Section<'_>>| section.map_or(Ok(None), nested);
         // Of layers of one kind their own section counts, and the top level where it does not say.
         let of_layers = current.is_some_and(|section| section.path() != "rope_parameters" && section.has(key));
-        let named = self.reader.config_key(key);
         let top = if of_layers { None } else { self.reader.fields().number(&named)? };
-        let path = |section: Option<Section<'_>>| section.map_or(String::new(), |section| section.dotted(key));
-        let places = [(path(legacy), nested(legacy)?), (path(current), nested(current)?), (named, top)];
-        let mut found: Option<(f64, String)> = None;
-        for (key, value) in places {
-            let Some(value) = value else { continue };
-            match &found {
-                Some((first, first_key)) if *first != value => {
-                    let (one, other) = (format!("{first_key} is {first}"), format!("{key} is {value}"));
-                    return Err(self.reader.contradiction(one, other));
-                }
-                Some(_) => {}
-                None => found = Some((value, key)),
+        let places = [nested(legacy)?, nested(current)?, top.map(|value| (value, named))];
+        let mut found = places.into_iter().flatten();
+        let Some((first, first_key)) = found.next() else { return Ok(None) };
+        match found.find(|(value, _)| *value != first) {
+            Some((value, key)) => {
+                Err(self.reader.contradiction(format!("{first_key} is {first}"), format!("{key} is {value}")))
             }
+            None => Ok(Some((first, first_key))),
         }
-        Ok(found)
     }
 
     /// The kind of a scaling by the name that it has in every family.
     fn known_kind<'k>(&self, kind: Option<&'k str>) -> Option<&'k str> {
-        let of = |kind| self.family.rope.aliases.iter().find(|(alias, _)| *alias == kind);
+        let of = |kind| self.table.aliases.iter().find(|(alias, _)| *alias == kind);
         kind.map(|kind| of(kind).map_or(kind, |(_, known)| known))
     }
 
-    fn scaling(&mut self, name: &str, section: Section<'_>, dimensions: usize) -> Result<Scaled> {
+    fn scaling(&self, section: Section<'_>, dimensions: usize) -> Result<Scaled> {
+        let key = section.dotted("rope_type");
         let kind = match (self.known_kind(section.text("rope_type")?), self.known_kind(section.text("type")?)) {
             (Some(new), Some(old)) if new != old => {
-                let (one, other) = (format!("{name}.rope_type is {new}"), format!("{name}.type is {old}"));
-                return Err(self.reader.contradiction(one, other));
+                let other = format!("{} is {old}", section.dotted("type"));
+                return Err(self.reader.contradiction(format!("{key} is {new}"), other));
             }
             (new, old) => new.or(old),
         };
+        let foreign = |kind, known| Err(self.reader.feature(&format!("rope scaling {kind}"), &key, known));
         match kind {
             None if section.has("factor") => {
-                let key = format!("{name}.rope_type");
                 Err(missing(self.reader.fields(), &key, "the kind of scaling is never guessed"))
             }
             None => {
-                self.assumptions.push(format!(
-                    "no rope scaling: {name}.rope_type is absent (transformers' standardize_rope_params takes default)"
+                self.reader.assume(format!(
+                    "no rope scaling: {key} is absent (transformers' standardize_rope_params takes default)"
                 ));
                 Ok(Scaled::plain(RopeScaling::Default))
             }
             Some("default") => Ok(Scaled::plain(RopeScaling::Default)),
-            Some(kind) if self.family.rope.longrope_magnitudes.is_some() && kind != "longrope" => {
-                let key = format!("{name}.rope_type");
-                Err(self.reader.feature(&format!("rope scaling {kind}"), &key, "default or longrope"))
+            Some(kind) if self.table.longrope_magnitudes.is_some() && kind != "longrope" => {
+                foreign(kind, "default or longrope")
             }
-            Some("linear") => {
-                let factor = self.require(name, section, "factor")?;
-                Ok(Scaled::plain(RopeScaling::Linear { factor }))
-            }
-            Some("llama3") => self.llama3(name, section),
-            Some("yarn") => self.yarn(name, section),
-            Some("longrope") => self.longrope(name, section, dimensions),
-            Some(PROPORTIONAL) => self.proportional(name, section, dimensions),
-            Some(kind) if FOREIGN.contains(&kind) => {
-                let key = format!("{name}.rope_type");
-                Err(self.reader.feature(&format!("rope scaling {kind}"), &key, KNOWN))
-            }
-            Some(kind) => {
-                let key = format!("{name}.rope_type");
-                Err(self.reader.value(&key, format!("{kind:?}"), KNOWN.into()))
-            }
+            Some("linear") => Ok(Scaled::plain(RopeScaling::Linear { factor: self.require(section, "factor")? })),
+            Some("llama3") => self.llama3(section),
+            Some("yarn") => self.yarn(section),
+            Some("longrope") => self.longrope(section, dimensions),
+            Some(PROPORTIONAL) => self.proportional(section, dimensions),
+            Some(kind) if FOREIGN.contains(&kind) => foreign(kind, KNOWN),
+            Some(kind) => Err(self.reader.value(&key, format!("{kind:?}"), KNOWN.into())),
         }
     }
 
-    fn require(&self, name: &str, section: Section<'_>, key: &str) -> Result<f64> {
-        let dotted = format!("{name}.{key}");
-        let value = section.number(key)?;
-        self.positive(&dotted, value.ok_or_else(|| missing(self.reader.fields(), &dotted, "the scaling needs it"))?)
+    fn require(&self, section: Section<'_>, key: &str) -> Result<f64> {
+        let absent = || missing(self.reader.fields(), &section.dotted(key), "the scaling needs it");
+        self.optional(section, key)?.ok_or_else(absent)
     }
 
-    fn optional(&self, name: &str, section: Section<'_>, key: &str) -> Result<Option<f64>> {
-        section.number(key)?.map(|value| self.positive(&format!("{name}.{key}"), value)).transpose()
+    fn optional(&self, section: Section<'_>, key: &str) -> Result<Option<f64>> {
+        section.number(key)?.map(|value| self.positive(&section.dotted(key), value)).transpose()
     }
 
     /// The same where 0 says as much as an absent key.
-    fn unless_zero(&self, name: &str, section: Section<'_>, key: &str) -> Result<Option<f64>> {
-        if section.number(key)? == Some(0.0) { Ok(None) } else { self.optional(name, section, key) }
+    fn unless_zero(&self, section: Section<'_>, key: &str) -> Result<Option<f64>> {
+        if section.number(key)? == Some(0.0) { Ok(None) } else { self.optional(section, key) }
     }
 
-    fn llama3(&mut self, name: &str, section: Section<'_>) -> Result<Scaled> {
-        let original_context = self.original_context(name, section)?;
-        let low_freq_factor = self.require(name, section, "low_freq_factor")?;
-        let high_freq_factor = self.require(name, section, "high_freq_factor")?;
+    fn llama3(&self, section: Section<'_>) -> Result<Scaled> {
+        let original_context = self.original_context(section)?;
+        let low_freq_factor = self.require(section, "low_freq_factor")?;
+        let high_freq_factor = self.require(section, "high_freq_factor")?;
         if high_freq_factor <= low_freq_factor {
-            let key = format!("{name}.high_freq_factor");
+            let key = section.dotted("high_freq_factor");
             let expected = format!("more than low_freq_factor, which is {low_freq_factor}");
             return Err(self.reader.value(&key, high_freq_factor, expected));
         }
-        let factor = self.require(name, section, "factor")?;
+        let factor = self.require(section, "factor")?;
         Ok(Scaled::plain(RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context }))
     }
 
-    fn yarn(&mut self, name: &str, section: Section<'_>) -> Result<Scaled> {
-        let factor = self.require(name, section, "factor")?;
-        let original_context = self.original_context(name, section)?;
-        let weights = (self.unless_zero(name, section, "mscale")?, self.unless_zero(name, section, "mscale_all_dim")?);
-        let magnitude = match (self.optional(name, section, "attention_factor")?, weights) {
+    fn yarn(&self, section: Section<'_>) -> Result<Scaled> {
+        let factor = self.require(section, "factor")?;
+        let original_context = self.original_context(section)?;
+        let weights = (self.unless_zero(section, "mscale")?, self.unless_zero(section, "mscale_all_dim")?);
+        let magnitude = match (self.optional(section, "attention_factor")?, weights) {
             (Some(factor), _) => factor,
             (None, (Some(mscale), Some(all))) => yarn_magnitude(factor, mscale) / yarn_magnitude(factor, all),
             (None, _) => yarn_magnitude(factor, 1.0),
         };
         if let Some(unread) = section.number("attn_factor")? {
-            self.assumptions.push(unread_attention_factor(&format!("{name}.attn_factor"), unread, magnitude));
+            self.reader.assume(unread_attention_factor(&section.dotted("attn_factor"), unread, magnitude));
         }
         let scaling = RopeScaling::Yarn {
             factor,
             original_context,
             // 32 and 1: the YaRN paper and transformers.
-            beta_fast: self.optional(name, section, "beta_fast")?.unwrap_or(32.0),
-            beta_slow: self.optional(name, section, "beta_slow")?.unwrap_or(1.0),
+            beta_fast: self.optional(section, "beta_fast")?.unwrap_or(32.0),
+            beta_slow: self.optional(section, "beta_slow")?.unwrap_or(1.0),
             // transformers takes null for false.
             truncate: section.boolean("truncate")?.unwrap_or(section.object().get("truncate").is_none()),
         };
         Ok(Scaled { scaling, magnitude })
     }
 
-    fn longrope(&mut self, name: &str, section: Section<'_>, dimensions: usize) -> Result<Scaled> {
-        let original_context = self.original_context(name, section)?;
-        let (magnitude, long_magnitude) = match self.family.rope.longrope_magnitudes {
-            Some([short, long]) => (self.require(name, section, short)?, self.require(name, section, long)?),
+    fn longrope(&self, section: Section<'_>, dimensions: usize) -> Result<Scaled> {
+        let original_context = self.original_context(section)?;
+        let (magnitude, long_magnitude) = match self.table.longrope_magnitudes {
+            Some([short, long]) => (self.require(section, short)?, self.require(section, long)?),
             None => {
-                let factor = match self.optional(name, section, "factor")? {
-                    Some(factor) => factor,
-                    None => self.sizes.context as f64 / original_context as f64,
-                };
-                let magnitude = match self.optional(name, section, "attention_factor")? {
-                    Some(magnitude) => magnitude,
-                    None => longrope_magnitude(factor, original_context as f64),
-                };
+                let factor = self.optional(section, "factor")?;
+                let factor = factor.unwrap_or(self.sizes.context as f64 / original_context as f64);
+                let magnitude = self.optional(section, "attention_factor")?;
+                let magnitude = magnitude.unwrap_or_else(|| longrope_magnitude(factor, original_context as f64));
                 (magnitude, magnitude)
             }
         };
-        let mut list = |key: &str| self.factors(name, section, key, dimensions).map(FrequencyFactors::Values);
+        let list = |key: &str| self.factors(section, key, dimensions).map(FrequencyFactors::Values);
         let (short, long) = (list("short_factor")?, list("long_factor")?);
         let original_context = original_context as usize;
         Ok(Scaled { scaling: RopeScaling::LongRope { short, long, long_magnitude, original_context }, magnitude })
     }
 
     /// Its frequencies are those of the whole head, of which a part of the pairs turns.
-    fn proportional(&mut self, name: &str, section: Section<'_>, dimensions: usize) -> Result<Scaled> {
-        let factor = self.optional(name, section, "factor")?.unwrap_or(1.0);
-        let part = self.agreed("partial_rotary_factor", None, Some(section))?;
-        let (part, key) = part.unwrap_or((1.0, format!("{name}.partial_rotary_factor")));
+    fn proportional(&self, section: Section<'_>, dimensions: usize) -> Result<Scaled> {
+        let factor = self.optional(section, "factor")?.unwrap_or(1.0);
+        let part = self.agreed("partial_rotary_factor", [None, Some(section)])?;
+        let (part, key) = part.unwrap_or_else(|| (1.0, section.dotted("partial_rotary_factor")));
         // Rounded down, as by `int()` in transformers.
         let pairs = (part * dimensions as f64 / 2.0) as usize;
         if pairs == 0 || pairs > dimensions / 2 {
@@ -321,16 +257,12 @@ impl Resolver<'_> {
     }
 
     /// A list of `dimensions / 2` frequency factors, rounded to F32 as transformers and GGUF writers do.
-    fn factors(&mut self, name: &str, section: Section<'_>, key: &str, dimensions: usize) -> Result<Vec<f64>> {
-        let dotted = format!("{name}.{key}");
+    fn factors(&self, section: Section<'_>, key: &str, dimensions: usize) -> Result<Vec<f64>> {
+        let (dotted, fields) = (section.dotted(key), self.reader.fields());
         let list = match section.object().get(key) {
-            None | Some(Value::Null) => {
-                return Err(missing(self.reader.fields(), &dotted, "the scaling needs it"));
-            }
+            None | Some(Value::Null) => return Err(missing(fields, &dotted, "the scaling needs it")),
             Some(Value::Array(list)) => list,
-            Some(other) => {
-                return Err(wrong_type(self.reader.fields().file(), &dotted, other, "a list of numbers"));
-            }
+            Some(other) => return Err(wrong_type(fields.file(), &dotted, other, "a list of numbers")),
         };
         if list.len() != dimensions / 2 {
             return Err(self.reader.contradiction(
@@ -349,22 +281,22 @@ impl Resolver<'_> {
     }
 
     /// The context before scaling. A value at the top level wins, as in transformers.
-    fn original_context(&mut self, name: &str, section: Section<'_>) -> Result<u64> {
-        let dotted = format!("{name}.{ORIGINAL_CONTEXT}");
+    fn original_context(&self, section: Section<'_>) -> Result<u64> {
+        let dotted = section.dotted(ORIGINAL_CONTEXT);
         let (context, key) = match self.reader.fields().unsigned(ORIGINAL_CONTEXT)? {
             Some(context) => (Some(context), ORIGINAL_CONTEXT),
             None => (section.unsigned(ORIGINAL_CONTEXT)?, dotted.as_str()),
         };
-        match (context, self.family.rope.original_context) {
+        match (context, self.table.original_context) {
             (Some(context @ (0 | 1)), _) => Err(self.reader.value(key, context, "more than 1".into())),
             (Some(context), _) => Ok(context),
             (None, Some((context, why))) => {
-                self.assumptions.push(format!("original context {context}: {ORIGINAL_CONTEXT} is absent ({why})"));
+                self.reader.assume(format!("original context {context}: {ORIGINAL_CONTEXT} is absent ({why})"));
                 Ok(context)
             }
             (None, None) => {
                 let context = self.sizes.context as u64;
-                self.assumptions.push(format!(
+                self.reader.assume(format!(
                     "original context {context}: {dotted} is absent (transformers' standardize_rope_params takes \
                      max_position_embeddings)"
                 ));

@@ -2,7 +2,6 @@
 
 use super::{Resolver, Scaled, longrope_magnitude, unread_attention_factor, yarn_magnitude};
 use crate::error::{Error, IncompleteKind, Result};
-use crate::family::Key;
 use crate::header::{Fields, TensorInfo};
 use crate::spec::reader::missing;
 use crate::spec::{FrequencyFactors, QueryScale, Rope, RopeScaling};
@@ -15,18 +14,27 @@ const ROPE_FREQS: &str = "rope_freqs.weight";
 const FACTORS_SHORT: &str = "rope_factors_short.weight";
 const FACTORS_LONG: &str = "rope_factors_long.weight";
 
+/// What cosines and sines are multiplied by.
+const ATTENTION_FACTOR: &str = ".rope.scaling.attn_factor";
+
 impl Resolver<'_> {
     fn key(&self, suffix: &'static str) -> String {
-        self.reader.key(Key { gguf: suffix, config: "" })
+        self.reader.gguf_key(suffix)
     }
 
     fn fields(&self) -> &dyn Fields {
         self.reader.fields()
     }
 
-    pub(super) fn gguf_ropes(&mut self) -> Result<Vec<Rope>> {
+    /// The number under `key`, as far as it is one to divide or multiply by.
+    fn positive_number(&self, suffix: &'static str) -> Result<Option<f64>> {
+        let key = self.key(suffix);
+        self.fields().number(&key)?.map(|number| self.positive(&key, number)).transpose()
+    }
+
+    pub(super) fn gguf_ropes(&self) -> Result<Vec<Rope>> {
         let rope = self.gguf_rope()?;
-        let window = self.family.rope.window.as_ref().map(|window| self.of_windows(&rope, window)).transpose()?;
+        let window = self.table.window.as_ref().map(|window| self.of_windows(&rope, window)).transpose()?;
         let key = self.key(".rope.dimension_count_swa");
         if let (Some(window), Some(dimensions)) = (&window, self.fields().unsigned(&key)?)
             && dimensions != window.dimensions as u64
@@ -37,39 +45,35 @@ impl Resolver<'_> {
         Ok(std::iter::once(rope).chain(window).collect())
     }
 
-    fn gguf_rope(&mut self) -> Result<Rope> {
+    fn gguf_rope(&self) -> Result<Rope> {
+        const BASE: &str = ".rope.freq_base";
         let dimensions = self.gguf_dimensions()?;
-        let theta_key = self.key(".rope.freq_base");
-        let (theta, theta_source) = match self.fields().number(&theta_key)? {
-            Some(theta) => (self.positive(&theta_key, theta)?, theta_key),
-            None => self.absent_theta(&theta_key, (10_000.0, "the default of llama.cpp")),
+        let (theta, theta_source) = match self.positive_number(BASE)? {
+            Some(theta) => (theta, self.key(BASE)),
+            None => self.absent_theta(&self.key(BASE), (10_000.0, "the default of llama.cpp")),
         };
         let (Scaled { scaling, magnitude }, source) = self.gguf_scaling(theta, theta_source, dimensions)?;
         let query_scale = self.gguf_query_scale()?;
-        Ok(Rope { layout: self.family.rope.gguf_layout, theta, scaling, dimensions, magnitude, query_scale, source })
+        Ok(Rope { layout: self.table.gguf_layout, theta, scaling, dimensions, magnitude, query_scale, source })
     }
 
     fn gguf_query_scale(&self) -> Result<Option<QueryScale>> {
-        let Some(key) = self.family.rope.query_scale.map(|key| self.reader.key(key)) else { return Ok(None) };
-        match self.fields().number(&key)? {
-            None | Some(0.0) => Ok(None),
-            Some(beta) => Ok(Some(QueryScale {
-                beta: self.positive(&key, beta)?,
-                original_context: self.gguf_original_context()?,
-            })),
-        }
+        let Some(key) = self.table.query_scale.map(|key| self.reader.key(key)) else { return Ok(None) };
+        let Some(beta) = self.fields().number(&key)?.filter(|beta| *beta != 0.0) else { return Ok(None) };
+        let beta = self.positive(&key, beta)?;
+        Ok(Some(QueryScale { beta, original_context: self.gguf_original_context()? }))
     }
 
-    fn gguf_dimensions(&mut self) -> Result<usize> {
+    fn gguf_dimensions(&self) -> Result<usize> {
         let head_dim = self.sizes.head_dim;
         let key = self.key(".rope.dimension_count");
-        let all = self.family.rope.rotary_part.is_none();
+        let all = self.table.rotary_part.is_none();
         match self.fields().unsigned(&key)? {
-            None if self.family.rope.rotary_part.is_some_and(|(part, _)| part != 1.0) => {
+            None if self.table.rotary_part.is_some_and(|(part, _)| part != 1.0) => {
                 Err(missing(self.fields(), &key, "models of this family rotate a part of a head"))
             }
             None => {
-                self.assumptions.push(format!(
+                self.reader.assume(format!(
                     "all {head_dim} elements of a head are rotated: {key} is absent (llama.cpp default)"
                 ));
                 Ok(head_dim)
@@ -81,50 +85,43 @@ impl Resolver<'_> {
                 format!("a head has {head_dim} elements and this family rotates all of them"),
             )),
             Some(dimensions) if dimensions > 0 && dimensions < head_dim as u64 => Ok(dimensions as usize),
-            Some(dimensions) => Err(self
-                .reader
-                .contradiction(format!("{key} is {dimensions}"), format!("a head has {head_dim} elements"))),
+            Some(dimensions) => {
+                let head = format!("a head has {head_dim} elements");
+                Err(self.reader.contradiction(format!("{key} is {dimensions}"), head))
+            }
         }
     }
 
     /// The scaling and where it comes from.
-    fn gguf_scaling(&mut self, theta: f64, theta_source: String, dimensions: usize) -> Result<(Scaled, String)> {
-        let type_key = self.key(".rope.scaling.type");
-        let factor_key = self.key(".rope.scaling.factor");
-        let old_factor_key = self.key(".rope.scale_linear");
-        let kind = self.reader.fields().text(&type_key)?;
-        let (factor, factor_key) = match self.fields().number(&factor_key)? {
-            Some(factor) => (Some(factor), factor_key),
-            None => (self.fields().number(&old_factor_key)?, old_factor_key),
+    fn gguf_scaling(&self, theta: f64, theta_source: String, dimensions: usize) -> Result<(Scaled, String)> {
+        let (type_key, factor_key) = (self.key(".rope.scaling.type"), self.key(".rope.scaling.factor"));
+        let kind = self.fields().text(&type_key)?;
+        let (factor, factor_key) = match (self.fields().number(&factor_key)?, self.key(".rope.scale_linear")) {
+            (None, old_key) => (self.fields().number(&old_key)?, old_key),
+            (factor, _) => (factor, factor_key),
         };
-        let tensors = &self.header.tensors;
+        let tensors = &self.reader.header.tensors;
         if let (Some(kind @ ("yarn" | "longrope")), true) = (kind, tensors.contains_key(ROPE_FREQS)) {
             return Err(self.reader.feature(&format!("{kind} together with {ROPE_FREQS}"), &type_key, "one of them"));
         }
-        let lists = (tensors.get(FACTORS_SHORT), tensors.get(FACTORS_LONG));
-        match (kind, lists) {
+        match (kind, (tensors.get(FACTORS_SHORT), tensors.get(FACTORS_LONG))) {
             (None | Some("longrope"), (Some(short), Some(long))) => {
                 let scaled = self.gguf_longrope(short, long, dimensions)?;
                 return Ok((scaled, format!("{theta_source}, {FACTORS_SHORT}, {FACTORS_LONG}")));
             }
-            (Some("longrope"), _) => {
-                let absent = if lists.0.is_none() { FACTORS_SHORT } else { FACTORS_LONG };
-                let kind = IncompleteKind::TensorMissing { name: absent.into(), nearest: Vec::new() };
-                return Err(Error::incomplete(self.fields().file(), kind));
-            }
+            (Some("longrope"), (None, _)) => return Err(self.absent(FACTORS_SHORT)),
+            (Some("longrope"), _) => return Err(self.absent(FACTORS_LONG)),
             _ => {}
         }
         if kind == Some("yarn") {
             let absent = || missing(self.fields(), &self.key(".rope.scaling.factor"), "the scaling needs it");
-            let factor = factor.ok_or_else(absent)?;
-            let factor = self.positive(&factor_key, factor)?;
+            let factor = self.positive(&factor_key, factor.ok_or_else(absent)?)?;
             return Ok((self.gguf_yarn(factor)?, format!("{theta_source}, {type_key}, {factor_key}")));
         }
         self.refuse_attention_factor()?;
         let linear = match (kind, factor) {
-            (Some("none"), _) | (None | Some("linear"), None) => None,
             // llama.cpp reads a factor of 0 as none, and takes a factor without a type as linear.
-            (None | Some("linear"), Some(factor)) if factor == 0.0 || factor == 1.0 => None,
+            (Some("none"), _) | (None | Some("linear"), None | Some(0.0 | 1.0)) => None,
             (None | Some("linear"), Some(factor)) => Some(self.positive(&factor_key, factor)?),
             (Some(kind), _) => {
                 return Err(self.reader.value(&type_key, format!("{kind:?}"), "none, linear, yarn or longrope".into()));
@@ -133,8 +130,8 @@ impl Resolver<'_> {
         Ok(match (tensors.get(ROPE_FREQS), linear) {
             (Some(tensor), None) => {
                 self.check_factors(tensor, dimensions)?;
-                let scaled = Scaled::plain(RopeScaling::Factors { tensor: tensor.clone() });
-                (scaled, format!("{theta_source}, {ROPE_FREQS}"))
+                let scaling = RopeScaling::Factors { tensor: tensor.clone() };
+                (Scaled::plain(scaling), format!("{theta_source}, {ROPE_FREQS}"))
             }
             (Some(_), Some(factor)) => {
                 let feature = format!("{ROPE_FREQS} together with a linear factor of {factor}");
@@ -143,10 +140,7 @@ impl Resolver<'_> {
             (None, Some(factor)) => {
                 (Scaled::plain(RopeScaling::Linear { factor }), format!("{theta_source}, {factor_key}"))
             }
-            (None, None) if self.family.rope.gguf_freqs_needed => {
-                let kind = IncompleteKind::TensorMissing { name: ROPE_FREQS.into(), nearest: Vec::new() };
-                return Err(Error::incomplete(self.fields().file(), kind));
-            }
+            (None, None) if self.table.gguf_freqs_needed => return Err(self.absent(ROPE_FREQS)),
             (None, None) => {
                 self.note_absent_rope_freqs(theta);
                 (Scaled::plain(RopeScaling::Default), theta_source)
@@ -154,12 +148,17 @@ impl Resolver<'_> {
         })
     }
 
-    fn note_absent_rope_freqs(&mut self, theta: f64) {
-        if let Some((base, context)) = self.family.rope.gguf_freqs_expected
+    fn absent(&self, tensor: &str) -> Error {
+        let kind = IncompleteKind::TensorMissing { name: tensor.into(), nearest: Vec::new() };
+        Error::incomplete(self.fields().file(), kind)
+    }
+
+    fn note_absent_rope_freqs(&self, theta: f64) {
+        if let Some((base, context)) = self.table.gguf_freqs_expected
             && theta == base
             && self.sizes.context > context
         {
-            self.assumptions.push(format!(
+            self.reader.assume(format!(
                 "no rope scaling: {ROPE_FREQS} is absent although the context is {} (files converted before mid-2024 lack \
                  it: beyond {context} tokens their text degrades; convert the model again)",
                 self.sizes.context
@@ -167,34 +166,31 @@ impl Resolver<'_> {
         }
     }
 
-    fn gguf_longrope(&mut self, short: &TensorInfo, long: &TensorInfo, dimensions: usize) -> Result<Scaled> {
+    fn gguf_longrope(&self, short: &TensorInfo, long: &TensorInfo, dimensions: usize) -> Result<Scaled> {
         self.check_factors(short, dimensions)?;
         self.check_factors(long, dimensions)?;
         let original_context = self.gguf_original_context()?;
-        let key = self.key(".rope.scaling.attn_factor");
-        let magnitude = match self.fields().number(&key)? {
-            Some(factor) => self.positive(&key, factor)?,
-            None => {
-                let factor = self.sizes.context as f64 / original_context as f64;
-                let magnitude = longrope_magnitude(factor, original_context as f64);
-                self.assumptions.push(format!(
-                    "cosines and sines times {magnitude:.6}: {key} is absent (transformers' longrope, for {factor} times \
-                     the original context)"
-                ));
-                magnitude
-            }
-        };
+        let magnitude = self.positive_number(ATTENTION_FACTOR)?.unwrap_or_else(|| {
+            let factor = self.sizes.context as f64 / original_context as f64;
+            let magnitude = longrope_magnitude(factor, original_context as f64);
+            self.reader.assume(format!(
+                "cosines and sines times {magnitude:.6}: {} is absent (transformers' longrope, for {factor} times the \
+                 original context)",
+                self.key(ATTENTION_FACTOR)
+            ));
+            magnitude
+        });
         let (short, long) = (FrequencyFactors::Stored(short.clone()), FrequencyFactors::Stored(long.clone()));
         let original_context = original_context as usize;
         let scaling = RopeScaling::LongRope { short, long, long_magnitude: magnitude, original_context };
         Ok(Scaled { scaling, magnitude })
     }
 
-    fn gguf_yarn(&mut self, factor: f64) -> Result<Scaled> {
+    fn gguf_yarn(&self, factor: f64) -> Result<Scaled> {
         self.refuse_attention_factor()?;
         let original_context = self.gguf_original_context()?;
         let log_key = self.key(".rope.scaling.yarn_log_multiplier");
-        // transformers' `mscale_all_dim`, beside an `mscale` of 1 (llama.cpp).
+        // transformers' `mscale_all_dim`, with an `mscale` of 1 (llama.cpp).
         let magnitude = match self.fields().number(&log_key)? {
             None | Some(0.0) => yarn_magnitude(factor, 1.0),
             Some(all) => yarn_magnitude(factor, 1.0) / yarn_magnitude(factor, self.positive(&log_key, all)?),
@@ -203,17 +199,12 @@ impl Resolver<'_> {
         if let Some(unread) = self.fields().number(&attention_key)?
             && unread != 1.0
         {
-            self.assumptions.push(unread_attention_factor(&attention_key, unread, magnitude));
+            self.reader.assume(unread_attention_factor(&attention_key, unread, magnitude));
         }
-        let turns = |suffix, default: f64| {
-            let key = self.key(suffix);
-            let turns = self.reader.fields().number(&key)?;
-            turns.map_or(Ok(default), |turns| self.positive(&key, turns))
-        };
         // 32 and 1: the YaRN paper, transformers and llama.cpp.
-        let beta_fast = turns(".rope.scaling.yarn_beta_fast", 32.0)?;
-        let beta_slow = turns(".rope.scaling.yarn_beta_slow", 1.0)?;
-        let truncate = self.family.rope.gguf_yarn_truncate;
+        let beta_fast = self.positive_number(".rope.scaling.yarn_beta_fast")?.unwrap_or(32.0);
+        let beta_slow = self.positive_number(".rope.scaling.yarn_beta_slow")?.unwrap_or(1.0);
+        let truncate = self.table.gguf_yarn_truncate;
         let scaling = RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow, truncate };
         Ok(Scaled { scaling, magnitude })
     }
@@ -228,7 +219,7 @@ impl Resolver<'_> {
     }
 
     fn refuse_attention_factor(&self) -> Result<()> {
-        let key = self.key(".rope.scaling.attn_factor");
+        let key = self.key(ATTENTION_FACTOR);
         match self.fields().number(&key)? {
             Some(factor) if factor != 1.0 => {
                 Err(self.reader.feature(&format!("cosines and sines times {factor}"), &key, "1"))
@@ -251,12 +242,8 @@ impl Resolver<'_> {
         let kind = if tensor.dtype != DType::F32 {
             IncompleteKind::TensorDType { name: tensor.name.clone(), found: tensor.dtype, expected: "F32" }
         } else if tensor.shape != expected {
-            IncompleteKind::TensorShape {
-                name: tensor.name.clone(),
-                found: tensor.shape.clone(),
-                expected,
-                because: self.rotated(dimensions),
-            }
+            let (name, found, because) = (tensor.name.clone(), tensor.shape.clone(), self.rotated(dimensions));
+            IncompleteKind::TensorShape { name, found, expected, because }
         } else {
             return Ok(());
         };

@@ -1,0 +1,134 @@
+//! The sizes that a block is built from -> the shapes of its tensors.
+
+use super::mixer::StateSizes;
+use super::routed::ExpertSizes;
+use crate::family::Role;
+
+/// The sizes a block is built from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sizes {
+    pub(super) hidden: usize,
+    pub(super) feed_forward: usize,
+    pub(super) layers: usize,
+    /// Those, and in GGUF what predicts further tokens.
+    pub(super) blocks: usize,
+    pub(super) heads: usize,
+    pub(super) kv_heads: usize,
+    pub(super) head_dim: usize,
+    pub(super) vocab: usize,
+    pub(super) context: usize,
+    pub(super) whole_head_norms: bool,
+    pub(super) gated_attention: bool,
+    pub(super) states: Option<StateSizes>,
+    /// Elements of a token's embedding for a layer; 0 without.
+    pub(super) layer_embedding: usize,
+    /// Kinds of tokens that have a row of their own; 0 without.
+    pub(super) token_types: usize,
+    /// The row of a text's first token, where positions are rows of a matrix.
+    pub(super) first_position: usize,
+    /// Labels of a classification head; 0 without.
+    pub(super) labels: usize,
+    pub(super) experts: Option<ExpertSizes>,
+}
+
+impl Sizes {
+    /// Rows and columns of the tensor of `role`, 1 of a vector, and what they are made of in words.
+    pub(super) fn shape(&self, role: Role) -> (u64, u64, String) {
+        let &Sizes { hidden, feed_forward, heads, kv_heads, head_dim, vocab, layers, layer_embedding, .. } = self;
+        let &Sizes { context, token_types, first_position, labels, .. } = self;
+        let ExpertSizes { count: experts, feed_forward: expert, shared_feed_forward: shared, .. } =
+            self.experts.unwrap_or_default();
+        let states = self.states.unwrap_or_default();
+        let StateSizes { key_heads, value_heads, key_dim, value_dim, normed, channels, kernel } = states;
+
+        let matrix = |(rows, of_rows): (usize, String), (columns, of_columns): (usize, String)| {
+            (rows as u64, columns as u64, format!("{of_rows}, {of_columns}"))
+        };
+        let vector = |(rows, of_rows): (usize, String)| (rows as u64, 1, of_rows);
+        let width = || (hidden, format!("width {hidden}"));
+        let vocabulary = || (vocab, format!("vocabulary {vocab}"));
+        let positions = || match first_position {
+            0 => (context, format!("{context} positions")),
+            first => (first + context, format!("{first} and {context} positions")),
+        };
+        let queries = || (heads * head_dim, format!("{heads} heads of {head_dim} elements"));
+        let gated = || (2 * queries().0, format!("{} and as many of their gates", queries().1));
+        let keys = || (kv_heads * head_dim, format!("{kv_heads} key and value heads of {head_dim} elements"));
+        let inner = || (feed_forward, format!("feed-forward width {feed_forward}"));
+        let of_layer = || (layer_embedding, format!("{layer_embedding} elements a layer"));
+        let of_layers = || (layers * layer_embedding, format!("{layers} layers of {layer_embedding} elements"));
+        let of_experts = || (experts, format!("{experts} experts"));
+        let of_expert = || (expert, format!("expert width {expert}"));
+        let of_shared = || (shared, format!("width {shared} of the shared expert"));
+        let value_count = || (value_heads, format!("{value_heads} heads of values"));
+        let values = || (states.values(), format!("{value_heads} heads of values of {value_dim} elements"));
+        match role {
+            Role::Embedding | Role::Head | Role::NextEmbedding | Role::NextHead => matrix(vocabulary(), width()),
+            Role::Positions => matrix(positions(), width()),
+            Role::TokenTypes => matrix((token_types, format!("{token_types} kinds of tokens")), width()),
+            Role::Classifier => matrix((labels, format!("{labels} labels")), width()),
+            Role::ClassifierDense | Role::ConvOut => matrix(width(), width()),
+            Role::Q if self.gated_attention => matrix(gated(), width()),
+            Role::Q => matrix(queries(), width()),
+            Role::K | Role::V => matrix(keys(), width()),
+            Role::O => matrix(width(), queries()),
+            Role::Gate | Role::Up => matrix(inner(), width()),
+            Role::Down => matrix(width(), inner()),
+            Role::LayerEmbedding => matrix(vocabulary(), of_layers()),
+            Role::LayerEmbeddingProjection => matrix(of_layers(), width()),
+            Role::LayerEmbeddingGate => matrix(of_layer(), width()),
+            Role::LayerEmbeddingOutput => matrix(width(), of_layer()),
+            Role::LayerEmbeddingNorm => vector(of_layer()),
+            Role::LayerScale => vector((1, "one number".into())),
+            Role::Router => matrix(of_experts(), width()),
+            Role::ChoiceBias | Role::ExpertScales => vector(of_experts()),
+            Role::SharedRouter => matrix((1, "one row".into()), width()),
+            Role::ExpertGate | Role::ExpertUp => matrix(of_expert(), width()),
+            Role::ExpertDown => matrix(width(), of_expert()),
+            Role::SharedGate | Role::SharedUp => matrix(of_shared(), width()),
+            Role::SharedDown => matrix(width(), of_shared()),
+            Role::QNorm if self.whole_head_norms => vector(queries()),
+            Role::KNorm if self.whole_head_norms => vector(keys()),
+            Role::QNorm | Role::KNorm => vector((head_dim, format!("{head_dim} elements a head"))),
+            Role::Sinks => vector((heads, format!("{heads} heads"))),
+            Role::FinalNorm
+            | Role::NextEmbeddingNorm
+            | Role::NextHiddenNorm
+            | Role::NextNorm
+            | Role::EmbeddingNorm
+            | Role::ClassifierNorm
+            | Role::AttentionSumNorm
+            | Role::MlpSumNorm
+            | Role::RouterNorm
+            | Role::ExpertsNorm
+            | Role::ExpertsOutputNorm
+            | Role::DenseOutputNorm
+            | Role::AttentionNorm
+            | Role::AttentionOutputNorm
+            | Role::MlpNorm
+            | Role::MlpOutputNorm
+            | Role::LayerEmbeddingOutputNorm => vector(width()),
+            Role::DeltaQkv => {
+                let keys = format!("{key_heads} heads of queries and keys of {key_dim} elements");
+                matrix((channels, format!("{keys}, {value_heads} of values of {value_dim}")), width())
+            }
+            Role::DeltaQkvz => {
+                let gates = format!("the same and gates of {value_heads} heads of {value_dim} elements");
+                matrix((channels + states.values(), gates), width())
+            }
+            Role::DeltaBetaAlpha => matrix((2 * value_heads, format!("twice {value_heads} heads")), width()),
+            Role::MambaInput => {
+                let keys = format!("{key_heads} groups of keys and queries of {key_dim}");
+                matrix((channels, format!("{}, {keys}", values().1)), width())
+            }
+            Role::StateGate => matrix(values(), width()),
+            Role::StateOut => matrix(width(), values()),
+            Role::DeltaBeta | Role::DeltaAlpha | Role::MambaStep => matrix(value_count(), width()),
+            Role::StateStepBias | Role::StateDecay | Role::MambaSkip => vector(value_count()),
+            Role::StateNorm => vector((normed, values().1)),
+            Role::Conv => matrix((channels, format!("{channels} channels")), (kernel, format!("{kernel} positions"))),
+            Role::ConvIn => matrix((3 * hidden, format!("three times the width {hidden}")), width()),
+            Role::NextProjection => matrix(width(), (2 * hidden, "twice that".into())),
+        }
+    }
+}
