@@ -4,29 +4,31 @@
 
 use super::copies::AsyncCopy;
 use super::fault::{Cause, Space};
-use super::program::{AccessKind, Op, Place, Reach, Trap};
+use super::program::{AccessKind, Op, Place, Reach, Trap, User};
 use super::registers::{LANES, Registers, Word, lanes};
-use super::shared::{Shared, User};
+use super::shared::Shared;
 use super::syntax::Width;
 use super::{Allocation, Memory};
 
 /// Where generic addresses of shared memory start; no allocation of a GPU is near.
 pub(super) const SHARED_WINDOW: u64 = 1 << 56;
 
-/// What a warp reaches.
+/// What the warp that runs reaches.
 pub(super) struct Frame<'a> {
-    pub(super) registers: &'a mut Registers,
+    pub(super) registers: Registers,
     pub(super) shared: &'a mut Shared,
     pub(super) memory: &'a dyn Memory,
-    pub(super) parameters: &'a [u8],
+    pub(super) parameters: Vec<u8>,
     /// The allocation that each instruction used last.
-    pub(super) last: &'a mut [Allocation],
+    pub(super) last: Vec<Allocation>,
     /// The first thread of the warp.
     pub(super) first_thread: u32,
+    /// Lanes that have not returned.
+    pub(super) live: u32,
     /// Barriers that the warp has passed.
     pub(super) warp_epoch: u32,
     /// The instruction's number.
-    pub(super) op: u32,
+    pub(super) op: usize,
 }
 
 /// An element in memory, and the bits that a register has of it.
@@ -99,9 +101,9 @@ fn store<T: Element, W: Word>(frame: &mut Frame<'_>, op: &Op, mask: u32) -> Resu
     for lane in lanes(mask) {
         let mut words = [W::default(); 4];
         for (row, word) in op.rows.iter().zip(&mut words) {
-            *word = W::rows(frame.registers)[*row as usize][lane];
+            *word = W::rows(&frame.registers)[*row as usize][lane];
         }
-        let bytes = frame.reach_mut(op, lane)?;
+        let bytes = frame.reach(op, lane)?;
         for (word, bytes) in words.iter().zip(bytes.chunks_exact_mut(T::BYTES)) {
             T::write(word.to_bits(), bytes);
         }
@@ -127,8 +129,8 @@ fn next(before: u64, most: u64) -> u64 {
 /// Puts `f` of the element at the address in `a` and of `rows[0]` in its place; `d` is what it was.
 fn replace<T: Element, W: Word>(frame: &mut Frame<'_>, op: &Op, mask: u32, f: fn(u64, u64) -> u64) -> Result<(), Trap> {
     for lane in lanes(mask) {
-        let value = W::rows(frame.registers)[op.rows[0] as usize][lane].to_bits();
-        let bytes = frame.reach_mut(op, lane)?;
+        let value = W::rows(&frame.registers)[op.rows[0] as usize][lane].to_bits();
+        let bytes = frame.reach(op, lane)?;
         let before = T::read(bytes);
         T::write(f(before, value), bytes);
         frame.registers.set_lane(op.d, lane, W::from_bits(before));
@@ -136,17 +138,16 @@ fn replace<T: Element, W: Word>(frame: &mut Frame<'_>, op: &Op, mask: u32, f: fn
     Ok(())
 }
 
-/// Begins to copy `rows[0]` bytes, and zeros behind them, from the address in `b` to that in `a`.
+/// Begins to copy `rows[0]` bytes, and zeros after them, from the address in `b` to that in `a`.
 pub(super) fn start_copy(frame: &mut Frame<'_>, op: &Op, mask: u32) -> Result<(), Trap> {
     let bytes = op.access.bytes;
     for lane in lanes(mask) {
-        let (to, from) = (frame.address_of(op.access, op.a, lane), frame.address_of(op.from, op.b, lane));
+        let (to, from) = (frame.address(op.access, op.a, lane), frame.address(op.from, op.b, lane));
         let (_, to) = Frame::place(op.access.place, to);
         let read = frame.registers.b32[op.rows[0] as usize][lane];
         if read > bytes {
-            // What lies behind the copy is not its source.
-            let cause = Cause::OutOfBounds { space: Space::Global, address: from, bytes: read };
-            return Err(Trap::Lane { lane, cause });
+            // What lies after the copy is not its source.
+            return Err(out_of_bounds(Space::Global, from, read, lane));
         }
         aligned(Space::Global, from, bytes, lane)?;
         let mut all = vec![0; bytes as usize];
@@ -182,7 +183,7 @@ pub(super) fn wait_for_copies(frame: &mut Frame<'_>, op: &Op, mask: u32) -> Resu
                 // SAFETY: as above.
                 let now = unsafe { std::slice::from_raw_parts(start, copy.read) };
                 if now != &copy.bytes[..copy.read] {
-                    return Err(Trap::Lane { lane, cause: Cause::SourceChanged { address: copy.from } });
+                    return Err(Trap::new(lane, Cause::SourceChanged { address: copy.from }));
                 }
             }
         }
@@ -219,11 +220,7 @@ pub(super) fn load_matrices<const TRANSPOSED: bool>(frame: &mut Frame<'_>, op: &
 }
 
 impl Frame<'_> {
-    fn address(&self, op: &Op, lane: usize) -> u64 {
-        self.address_of(op.access, op.a, lane)
-    }
-
-    fn address_of(&self, AccessKind { wide, offset, .. }: AccessKind, row: u32, lane: usize) -> u64 {
+    fn address(&self, AccessKind { wide, offset, .. }: AccessKind, row: u32, lane: usize) -> u64 {
         if wide {
             self.registers.b64[row as usize][lane].wrapping_add_signed(offset)
         } else {
@@ -242,42 +239,27 @@ impl Frame<'_> {
     }
 
     fn user(&self, lane: usize) -> User {
-        User { thread: self.first_thread + lane as u32, warp_epoch: self.warp_epoch, op: self.op }
+        User { thread: self.first_thread + lane as u32, warp_epoch: self.warp_epoch, op: self.op as u32 }
     }
 
-    /// The bytes that a lane reads.
-    fn reach(&mut self, op: &Op, lane: usize) -> Result<&[u8], Trap> {
-        let bytes = op.access.bytes;
-        match Self::place(op.access.place, self.address(op, lane)) {
-            (Place::Shared, address) => self.shared.read(address, bytes, self.user(lane)),
+    /// The bytes that a lane reads or writes.
+    fn reach(&mut self, op: &Op, lane: usize) -> Result<&mut [u8], Trap> {
+        let AccessKind { bytes, write, place, .. } = op.access;
+        let user = self.user(lane);
+        match Self::place(place, self.address(op.access, op.a, lane)) {
+            (Place::Shared, address) if write => self.shared.write(address, bytes, user),
+            (Place::Shared, address) => self.shared.read(address, bytes, user),
             (Place::Parameters, address) => {
                 aligned(Space::Parameters, address, bytes, lane)?;
-                let all = usize::try_from(address).ok().and_then(|start| self.parameters.get(start..));
-                all.and_then(|rest| rest.get(..bytes as usize))
-                    .ok_or(Trap::Lane { lane, cause: Cause::OutOfBounds { space: Space::Parameters, address, bytes } })
+                let rest = usize::try_from(address).ok().and_then(|start| self.parameters.get_mut(start..));
+                let found = rest.and_then(|rest| rest.get_mut(..bytes as usize)).filter(|_| !write);
+                found.ok_or_else(|| out_of_bounds(Space::Parameters, address, bytes, lane))
             }
             (_, address) => {
                 aligned(Space::Global, address, bytes, lane)?;
                 let start = self.global(op.access, address, lane)?;
-                // SAFETY: `global` found as many bytes in one allocation, which `Memory` keeps readable.
-                Ok(unsafe { std::slice::from_raw_parts(start, bytes as usize) })
-            }
-        }
-    }
-
-    /// The bytes that a lane writes.
-    fn reach_mut(&mut self, op: &Op, lane: usize) -> Result<&mut [u8], Trap> {
-        let bytes = op.access.bytes;
-        match Self::place(op.access.place, self.address(op, lane)) {
-            (Place::Shared, address) => self.shared.write(address, bytes, self.user(lane)),
-            (Place::Parameters, address) => {
-                Err(Trap::Lane { lane, cause: Cause::OutOfBounds { space: Space::Parameters, address, bytes } })
-            }
-            (_, address) => {
-                aligned(Space::Global, address, bytes, lane)?;
-                let start = self.global(op.access, address, lane)?;
-                // SAFETY: `global` found as many bytes in one allocation, which `Memory` keeps writable, and no other
-                // slice of them lives.
+                // SAFETY: `global` found as many bytes in one allocation, which `Memory` keeps readable and writable, and no
+                // other slice of them lives.
                 Ok(unsafe { std::slice::from_raw_parts_mut(start, bytes as usize) })
             }
         }
@@ -285,32 +267,26 @@ impl Frame<'_> {
 
     /// Where this process has the bytes at an address of the GPU's memory.
     fn global(&mut self, access: AccessKind, address: u64, lane: usize) -> Result<*mut u8, Trap> {
-        let bytes = access.bytes;
-        let last = &mut self.last[access.number];
         let within = |allocation: &Allocation| {
             let offset = address.checked_sub(allocation.start)?;
-            (offset.checked_add(bytes.into())? <= allocation.bytes).then_some(offset)
+            (offset.checked_add(access.bytes.into())? <= allocation.bytes).then_some(())
         };
-        let offset = match within(last) {
-            Some(offset) => offset,
-            None => {
-                let cause = Cause::OutOfBounds { space: Space::Global, address, bytes };
-                let Some((allocation, offset)) =
-                    self.memory.allocation(address).and_then(|found| Some((found, within(&found)?)))
-                else {
-                    return Err(Trap::Lane { lane, cause });
-                };
-                *last = allocation;
-                offset
-            }
-        };
-        Ok(last.host.wrapping_add(offset as usize))
+        let last = &mut self.last[access.number];
+        if within(last).is_none() {
+            let found = self.memory.allocation(address).filter(|found| within(found).is_some());
+            *last = found.ok_or_else(|| out_of_bounds(Space::Global, address, access.bytes, lane))?;
+        }
+        Ok(last.host.wrapping_add((address - last.start) as usize))
     }
+}
+
+fn out_of_bounds(space: Space, address: u64, bytes: u32, lane: usize) -> Trap {
+    Trap::new(lane, Cause::OutOfBounds { space, address, bytes })
 }
 
 fn aligned(space: Space, address: u64, bytes: u32, lane: usize) -> Result<(), Trap> {
     if address.is_multiple_of(bytes.into()) {
         return Ok(());
     }
-    Err(Trap::Lane { lane, cause: Cause::Misaligned { space, address, bytes } })
+    Err(Trap::new(lane, Cause::Misaligned { space, address, bytes }))
 }

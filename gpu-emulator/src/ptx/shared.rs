@@ -2,8 +2,8 @@
 //! between and behind the variables show, and uses of what is still being copied there.
 
 use super::copies::{AsyncCopy, Copies};
-use super::fault::{Cause, Space};
-use super::program::{Earlier, SharedLayout, Trap};
+use super::fault::{Access, Cause, Space};
+use super::program::{SharedLayout, Trap, User};
 
 /// Shared memory. Accesses are noted by granules: as many bytes as the least access of the kernel has.
 #[derive(Debug, Default)]
@@ -39,40 +39,30 @@ struct Note {
 #[derive(Clone, Copy, Debug, Default)]
 struct Use {
     epoch: u32,
-    warp_epoch: u32,
-    thread: u32,
-    op: u32,
-}
-
-/// Who accesses.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct User {
-    /// The thread's number in the block.
-    pub(super) thread: u32,
-    /// Barriers that its warp has passed.
-    pub(super) warp_epoch: u32,
-    /// The instruction's number.
-    pub(super) op: u32,
+    user: User,
 }
 
 impl Use {
     /// A barrier stands between this use and one by `user` in `epoch`, or it was the same thread.
     fn ordered(&self, epoch: u32, user: User) -> bool {
         self.epoch != epoch
-            || self.thread == user.thread
-            || self.thread / 32 == user.thread / 32 && self.warp_epoch < user.warp_epoch
+            || self.user.thread == user.thread
+            || self.same_warp(user) && self.user.warp_epoch < user.warp_epoch
+    }
+
+    fn same_warp(&self, user: User) -> bool {
+        self.user.thread / 32 == user.thread / 32
     }
 }
 
 impl Note {
-    /// Nothing is being copied there.
-    fn arrived(&self, user: User, address: u64) -> Result<(), Trap> {
-        let Use { op, thread, .. } = self.written;
-        if !self.awaited {
-            return Ok(());
+    /// Nothing is being copied there, and no write by another races with a use by `user`.
+    fn settled(&self, epoch: u32, user: User, address: u64) -> Result<(), Trap> {
+        if self.awaited {
+            let cause = Cause::InFlight { address, copy: Access::default() };
+            return Err(Trap { earlier: Some((self.written.user, true)), ..trap(user, cause) });
         }
-        let other = Earlier { op, thread, write: true };
-        Err(Trap::InFlight { lane: (user.thread % 32) as usize, address, other })
+        if self.written.ordered(epoch, user) { Ok(()) } else { Err(race(user, address, self.written, true)) }
     }
 }
 
@@ -140,29 +130,24 @@ impl Shared {
     }
 
     /// Notes a read and returns the bytes.
-    pub(super) fn read(&mut self, address: u64, bytes: u32, user: User) -> Result<&[u8], Trap> {
+    pub(super) fn read(&mut self, address: u64, bytes: u32, user: User) -> Result<&mut [u8], Trap> {
         let (epoch, began, shift) = (self.epoch, self.began, self.shift);
         for (index, note) in self.notes(address, bytes, user)?.iter_mut().enumerate() {
             let at = address + ((index as u64) << shift);
             if note.written.epoch < began {
                 return Err(trap(user, Cause::Uninitialised { address: at }));
             }
-            note.arrived(user, at)?;
-            if !note.written.ordered(epoch, user) {
-                return Err(race(user, at, note.written, true));
-            }
-            let now = Use { epoch, warp_epoch: user.warp_epoch, thread: user.thread, op: user.op };
-            if note.read.epoch != epoch {
-                (note.read, note.by_many) = (now, false);
-            } else if note.read.thread / 32 != user.thread / 32 {
+            note.settled(epoch, user, at)?;
+            let now = Use { epoch, user };
+            if note.read.epoch == epoch && !note.read.same_warp(user) {
                 note.read_elsewhere = now;
-            } else if note.read.warp_epoch != user.warp_epoch {
+            } else if note.read.epoch != epoch || note.read.user.warp_epoch != user.warp_epoch {
                 (note.read, note.by_many) = (now, false);
             } else {
-                note.by_many |= note.read.thread != user.thread;
+                note.by_many |= note.read.user.thread != user.thread;
             }
         }
-        Ok(&self.bytes[address as usize..][..bytes as usize])
+        Ok(&mut self.bytes[address as usize..][..bytes as usize])
     }
 
     /// Notes a write and returns the bytes.
@@ -170,20 +155,19 @@ impl Shared {
         let (epoch, shift) = (self.epoch, self.shift);
         for (index, note) in self.notes(address, bytes, user)?.iter_mut().enumerate() {
             let at = address + ((index as u64) << shift);
-            note.arrived(user, at)?;
-            if !note.written.ordered(epoch, user) {
-                return Err(race(user, at, note.written, true));
-            }
+            note.settled(epoch, user, at)?;
             // Of several readers at least one is another thread.
-            let as_another = Use { thread: if note.by_many { user.thread ^ 1 } else { note.read.thread }, ..note.read };
-            let same_warp = note.read.thread / 32 == user.thread / 32;
-            if !(if same_warp { as_another } else { note.read }).ordered(epoch, user) {
+            let mut read = note.read;
+            if note.by_many && read.same_warp(user) {
+                read.user.thread = user.thread ^ 1;
+            }
+            if !read.ordered(epoch, user) {
                 return Err(race(user, at, note.read, false));
             }
-            if note.read_elsewhere.thread / 32 != user.thread / 32 && !note.read_elsewhere.ordered(epoch, user) {
+            if !note.read_elsewhere.same_warp(user) && !note.read_elsewhere.ordered(epoch, user) {
                 return Err(race(user, at, note.read_elsewhere, false));
             }
-            note.written = Use { epoch, warp_epoch: user.warp_epoch, thread: user.thread, op: user.op };
+            note.written = Use { epoch, user };
         }
         Ok(&mut self.bytes[address as usize..][..bytes as usize])
     }
@@ -202,13 +186,10 @@ impl Shared {
 }
 
 fn trap(user: User, cause: Cause) -> Trap {
-    Trap::Lane { lane: (user.thread % 32) as usize, cause }
+    Trap::new((user.thread % 32) as usize, cause)
 }
 
-fn race(user: User, address: u64, other: Use, write: bool) -> Trap {
-    Trap::Race {
-        lane: (user.thread % 32) as usize,
-        address,
-        other: Earlier { op: other.op, thread: other.thread, write },
-    }
+fn race(user: User, address: u64, earlier: Use, write: bool) -> Trap {
+    let cause = Cause::Race { address, other: Access::default() };
+    Trap { earlier: Some((earlier.user, write)), ..trap(user, cause) }
 }

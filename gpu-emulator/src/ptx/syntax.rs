@@ -34,7 +34,7 @@ pub(super) struct Variable {
 }
 
 /// Bits of a register.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Width {
     Predicate,
     B16,

@@ -10,9 +10,9 @@ mod lanes;
 mod matrix;
 mod pack;
 
-pub(super) use lanes::{Shuffle, shuffle, vote};
+pub(super) use lanes::{shuffle, vote};
 pub(super) use matrix::multiply;
-pub(super) use pack::{pack, unpack};
+pub(super) use pack::pack_and_unpack;
 
 /// An instruction that computes in registers.
 pub(super) struct Operation {
