@@ -8,7 +8,6 @@ use super::stream::{Capture, CaptureMode, Started, Stream, Work};
 use crate::ptx::{Kernel, Launch, Module};
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
 thread_local! {
     /// The context of this thread; 0 for none.
@@ -44,10 +43,10 @@ pub(super) struct Context {
     pub(super) memory: DeviceMemory,
     pub(super) pinned: HostMemory,
     pub(super) streams: BTreeMap<usize, Stream>,
-    modules: BTreeMap<usize, Module>,
+    pub(super) modules: BTreeMap<usize, Module>,
     functions: BTreeMap<usize, Function>,
-    graphs: BTreeMap<usize, Vec<Started>>,
-    executables: BTreeMap<usize, Vec<Started>>,
+    pub(super) graphs: BTreeMap<usize, Vec<Started>>,
+    pub(super) executables: BTreeMap<usize, Vec<Started>>,
     /// The error that every call returns.
     broken: Option<Code>,
 }
@@ -60,6 +59,16 @@ struct Function {
     most_shared: u32,
     /// Whether it was started before: until then it need not be loaded.
     started: bool,
+}
+
+/// What has this handle.
+pub(super) fn find<T>(objects: &mut BTreeMap<usize, T>, handle: usize) -> Result<&mut T, Code> {
+    objects.get_mut(&handle).ok_or(Code::INVALID_HANDLE)
+}
+
+/// Takes out what has this handle.
+pub(super) fn remove<T>(objects: &mut BTreeMap<usize, T>, handle: usize) -> Result<T, Code> {
+    objects.remove(&handle).ok_or(Code::INVALID_HANDLE)
 }
 
 impl Driver {
@@ -166,7 +175,7 @@ impl Driver {
     pub(super) fn instantiate(&mut self, graph: usize) -> Result<usize, Code> {
         let (free, _) = self.free_memory()?;
         let (handle, context) = self.making()?;
-        let launches = context.graphs.get(&graph).ok_or(Code::INVALID_HANDLE)?.clone();
+        let launches = find(&mut context.graphs, graph)?.clone();
         if launches.len() as u64 * GRAPH_NODE > free {
             return Err(Code::OUT_OF_MEMORY);
         }
@@ -184,10 +193,10 @@ impl Driver {
     ) -> Result<(), Code> {
         let most_shared = self.settings()?.most_shared();
         let context = self.sound()?;
-        let found = context.functions.get_mut(&function).ok_or(Code::INVALID_HANDLE)?;
+        let found = find(&mut context.functions, function)?;
         found.check(&launch, most_shared)?;
         let started = Started { parameters: parameters(&found.kernel)?, kernel: found.kernel.clone(), launch };
-        let on = context.streams.get_mut(&stream).ok_or(Code::INVALID_HANDLE)?;
+        let on = find(&mut context.streams, stream)?;
         match &mut on.capture {
             Some(capture) if capture.invalid => return Err(Code::CAPTURE_INVALIDATED),
             // A kernel may be loaded by its first launch, which waits for the context.
@@ -213,21 +222,18 @@ impl Context {
     /// What nobody gave back.
     fn left(&self) -> Option<String> {
         let (bytes, allocations) = self.memory.left();
-        let mut text = String::new();
-        for (count, what) in [
+        let counts = [
             (allocations, "allocations"),
             (self.pinned.left(), "pieces of pinned memory"),
             (self.streams.len(), "streams"),
             (self.modules.len(), "modules"),
             (self.graphs.len(), "graphs"),
             (self.executables.len(), "executable graphs"),
-        ] {
-            if count > 0 {
-                let _ = write!(text, "{}{count} {what}", if text.is_empty() { "" } else { ", " });
-            }
-        }
-        let of = |text| if bytes > 0 { format!("{text} ({bytes} bytes)") } else { text };
-        (!text.is_empty()).then(|| of(text))
+        ];
+        let left = counts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
+        let left = left.collect::<Vec<_>>().join(", ");
+        let bytes = if bytes > 0 { format!(" ({bytes} bytes)") } else { String::new() };
+        (!left.is_empty()).then_some(left + &bytes)
     }
 
     /// A stream that may be waited for.
@@ -235,12 +241,25 @@ impl Context {
     /// # Errors
     /// While it is captured, which ends the capture.
     pub(super) fn finish(&mut self, stream: usize) -> Result<(), Code> {
-        let stream = self.streams.get_mut(&stream).ok_or(Code::INVALID_HANDLE)?;
-        if let Some(capture) = &mut stream.capture {
-            capture.invalid = true;
-            return Err(Code::CAPTURE_UNSUPPORTED.because("a stream is waited for while it is captured"));
-        }
+        let stream = find(&mut self.streams, stream)?;
+        stream.not_captured("a stream is waited for while it is captured")?;
         stream.finish(&self.memory)
+    }
+
+    /// The stream of a copy between the GPU's memory and main memory, both of which are checked, and whether the latter is pinned.
+    /// Copies of a capture are not emulated, and those from and to pageable memory no driver captures.
+    pub(super) fn copying(
+        &mut self,
+        device: u64,
+        host: usize,
+        bytes: usize,
+        stream: usize,
+    ) -> Result<(&mut Stream, bool), Code> {
+        self.memory.host(device, bytes)?;
+        let pinned = self.pinned.holds(host..host + bytes)?;
+        let stream = find(&mut self.streams, stream)?;
+        stream.not_captured("a copy")?;
+        Ok((stream, pinned))
     }
 
     /// Waits for all streams.
@@ -268,13 +287,9 @@ impl Context {
         }
     }
 
-    pub(super) fn add_module(&mut self, handle: usize, module: Module) {
-        self.modules.insert(handle, module);
-    }
-
     /// Unloads a module; its functions are gone with it.
     pub(super) fn unload(&mut self, module: usize) -> Result<(), Code> {
-        self.modules.remove(&module).ok_or(Code::INVALID_HANDLE)?;
+        remove(&mut self.modules, module)?;
         self.functions.retain(|_, function| function.module != module);
         Ok(())
     }
@@ -285,7 +300,7 @@ impl Context {
         if let Some((known, _)) = self.functions.iter().find(|(_, function)| same(function)) {
             return Ok(*known);
         }
-        let kernel = self.modules.get(&module).ok_or(Code::INVALID_HANDLE)?.kernel(name);
+        let kernel = find(&mut self.modules, module)?.kernel(name);
         let kernel = kernel.ok_or_else(|| Code::NOT_FOUND.because(name))?;
         let most_shared = PLAIN_SHARED.saturating_sub(kernel.static_shared());
         self.functions.insert(handle, Function { module, kernel, most_shared, started: false });
@@ -294,7 +309,7 @@ impl Context {
 
     /// Lets a function ask for as much shared memory beside its own, of `most` in all.
     pub(super) fn allow_shared(&mut self, function: usize, bytes: u32, most: u32) -> Result<(), Code> {
-        let function = self.functions.get_mut(&function).ok_or(Code::INVALID_HANDLE)?;
+        let function = find(&mut self.functions, function)?;
         if u64::from(bytes) + u64::from(function.kernel.static_shared()) > u64::from(most) {
             return Err(Code::INVALID_VALUE.because(format_args!("{bytes} bytes of shared memory, {most} at most")));
         }
@@ -304,7 +319,7 @@ impl Context {
 
     /// Begins a capture.
     pub(super) fn capture(&mut self, stream: usize, mode: CaptureMode) -> Result<(), Code> {
-        let stream = self.streams.get_mut(&stream).ok_or(Code::INVALID_HANDLE)?;
+        let stream = find(&mut self.streams, stream)?;
         if stream.capture.is_some() {
             return Err(Code::INVALID_VALUE.because("the stream is captured already"));
         }
@@ -315,7 +330,7 @@ impl Context {
 
     /// Ends a capture: a graph, unless it was made invalid.
     pub(super) fn end_capture(&mut self, handle: usize, stream: usize) -> Result<usize, Code> {
-        let stream = self.streams.get_mut(&stream).ok_or(Code::INVALID_HANDLE)?;
+        let stream = find(&mut self.streams, stream)?;
         let capture = stream.capture.take().ok_or(Code::CAPTURE_UNMATCHED)?;
         if capture.mode != CaptureMode::Relaxed && capture.thread != std::thread::current().id() {
             stream.capture = Some(capture);
@@ -328,22 +343,10 @@ impl Context {
         Ok(handle)
     }
 
-    pub(super) fn graph_nodes(&self, graph: usize) -> Result<usize, Code> {
-        self.graphs.get(&graph).map(Vec::len).ok_or(Code::INVALID_HANDLE)
-    }
-
-    pub(super) fn destroy_graph(&mut self, graph: usize) -> Result<(), Code> {
-        self.graphs.remove(&graph).map(drop).ok_or(Code::INVALID_HANDLE)
-    }
-
-    pub(super) fn destroy_executable(&mut self, graph: usize) -> Result<(), Code> {
-        self.executables.remove(&graph).map(drop).ok_or(Code::INVALID_HANDLE)
-    }
-
     /// Hands the launches of a graph to a stream.
     pub(super) fn start_graph(&mut self, graph: usize, stream: usize) -> Result<(), Code> {
-        let launches = self.executables.get(&graph).ok_or(Code::INVALID_HANDLE)?;
-        let stream = self.streams.get_mut(&stream).ok_or(Code::INVALID_HANDLE)?;
+        let launches = find(&mut self.executables, graph)?;
+        let stream = find(&mut self.streams, stream)?;
         if stream.capture.is_some() {
             return Err(Code::NOT_SUPPORTED.because("a graph in a graph is not emulated"));
         }
