@@ -1,11 +1,11 @@
-//! [`KernelText`] -> [`Program`]: operands become rows of registers, names become functions, labels become numbers.
+//! Instructions -> [`Program`]: operands become rows of registers, names become functions, labels become numbers.
 
 use super::Parameter;
 use super::error::Error;
 use super::memory::{atomic, commit_copies, load_matrices, start_copy, transfer, wait_for_all_copies, wait_for_copies};
 use super::operations;
 use super::program::{AccessKind, Compute, Members, Op, Place, Program, Reach, Special, Step};
-use super::syntax::{Instruction, Item, KernelText, Operand, Width};
+use super::syntax::{Instruction, Operand, Register, Variable, Width};
 use super::warp::wait_for_members;
 use std::collections::HashMap;
 use std::slice::from_ref;
@@ -13,78 +13,83 @@ use std::slice::from_ref;
 /// Bytes between two variables of shared memory that no access may touch.
 const GAP: u32 = 64;
 
-/// # Errors
-/// `Unsupported` for an instruction that is not emulated, `Undeclared` for a name.
-pub(super) fn decode(kernel: &KernelText, target: u32) -> Result<Program, Error> {
-    let mut decoder = Decoder::new(kernel, target);
-    for item in &kernel.body {
-        match item {
-            Item::Label(name) => {
-                decoder.labels.insert(name, decoder.program.ops.len());
-            }
-            Item::Instruction(instruction) => decoder.instruction(instruction)?,
-        }
-    }
-    let Decoder { mut program, labels, branches, .. } = decoder;
-    // A label may stand after the last instruction, and a kernel that ends returns.
-    program.ops.push(Op { text: "the end of the kernel".into(), ..Op::default() });
-    for (at, label, line) in branches {
-        let to = *labels.get(label).ok_or_else(|| Error::Undeclared { line, name: label.to_owned() })?;
-        program.ops[at].step = Step::Branch(to);
-        program.ops[to].label = true;
-    }
-    let accesses = program.ops.iter().map(|op| op.access).filter(|access| access.bytes > 0);
-    let shared = accesses.filter(|access| matches!(access.place, Place::Shared | Place::Generic));
-    program.shared.granule = shared.map(|access| access.bytes).min().unwrap_or(16);
-    Ok(program)
-}
-
-struct Decoder<'a> {
-    kernel: &'a KernelText,
-    program: Program,
+/// A kernel of which a part is decoded.
+pub(super) struct Decoder<'a> {
+    pub(super) program: Program,
     /// Values of names: offsets of parameters and addresses of shared memory.
     symbols: HashMap<&'a str, (Place, u64)>,
+    /// Names of the shared memory that a launch adds.
+    dynamic_shared: Vec<&'a str>,
+    pub(super) uses_dynamic_shared: bool,
     labels: HashMap<&'a str, usize>,
     /// Branches, the labels that they name, and their lines.
     branches: Vec<(usize, &'a str, usize)>,
-    /// The row of each register.
-    rows: Vec<u32>,
     constants: HashMap<(Width, u64), u32>,
     /// The line and the text of the instruction.
-    at: (usize, &'a str),
+    at: (usize, String),
 }
 
 impl<'a> Decoder<'a> {
-    fn new(kernel: &'a KernelText, target: u32) -> Decoder<'a> {
-        let (name, max_threads) = (kernel.name.clone(), kernel.max_threads);
-        let mut program = Program { name, target, max_threads, ..Program::default() };
+    pub(super) fn new(name: &str, target: u32, dynamic_shared: &[&'a str]) -> Decoder<'a> {
+        let mut decoder = Decoder {
+            program: Program { name: name.to_owned(), target, ..Program::default() },
+            symbols: HashMap::new(),
+            dynamic_shared: dynamic_shared.to_owned(),
+            uses_dynamic_shared: false,
+            labels: HashMap::new(),
+            branches: Vec::new(),
+            constants: HashMap::new(),
+            at: (0, String::new()),
+        };
         // The guard of instructions without one.
-        let always = program.registers.add(Width::Predicate, 1);
-        let rows = kernel.registers.iter().map(|width| program.registers.add(*width, 0)).collect();
-        let mut symbols = HashMap::new();
-        for parameter in &kernel.parameters {
-            let offset = program.parameter_bytes.next_multiple_of(parameter.align.max(1) as usize);
-            program.parameters.push(Parameter { offset, bytes: parameter.bytes as usize });
-            program.parameter_bytes = offset + parameter.bytes as usize;
-            symbols.insert(parameter.name.as_str(), (Place::Parameters, offset as u64));
+        decoder.constant(Width::Predicate, 1);
+        decoder
+    }
+
+    pub(super) fn register(&mut self, width: Width) -> Register {
+        Register { width, row: self.program.registers.add(width, 0) }
+    }
+
+    pub(super) fn parameter(&mut self, variable: &Variable<'a>) {
+        let offset = self.program.parameter_bytes.next_multiple_of(variable.align as usize);
+        self.program.parameters.push(Parameter { offset, bytes: variable.bytes as usize });
+        self.program.parameter_bytes = offset + variable.bytes as usize;
+        self.symbols.insert(variable.name, (Place::Parameters, offset as u64));
+    }
+
+    pub(super) fn shared(&mut self, variable: &Variable<'a>) {
+        let (align, bytes) = (variable.align as u32, variable.bytes as u32);
+        let shared = &mut self.program.shared;
+        shared.declared = shared.declared.next_multiple_of(align) + bytes;
+        let start = shared.dynamic.next_multiple_of(align);
+        shared.dynamic = (start + bytes + GAP).next_multiple_of(GAP);
+        shared.gaps.push(start + bytes..shared.dynamic);
+        self.symbols.insert(variable.name, (Place::Shared, start.into()));
+    }
+
+    pub(super) fn label(&mut self, name: &'a str) {
+        self.labels.insert(name, self.program.ops.len());
+    }
+
+    /// # Errors
+    /// `Undeclared` for a label.
+    pub(super) fn finish(self) -> Result<Program, Error> {
+        let Decoder { mut program, labels, branches, .. } = self;
+        // A label may stand after the last instruction, and a kernel that ends returns.
+        program.ops.push(Op { text: "the end of the kernel".into(), ..Op::default() });
+        for (at, label, line) in branches {
+            let to = *labels.get(label).ok_or_else(|| Error::Undeclared { line, name: label.to_owned() })?;
+            program.ops[at].step = Step::Branch(to);
+            program.ops[to].label = true;
         }
-        let shared = &mut program.shared;
-        for variable in &kernel.shared {
-            let (align, bytes) = (variable.align.max(1) as u32, variable.bytes as u32);
-            shared.declared = shared.declared.next_multiple_of(align) + bytes;
-            let start = shared.dynamic.next_multiple_of(align);
-            symbols.insert(&variable.name, (Place::Shared, start.into()));
-            shared.dynamic = (start + bytes + GAP).next_multiple_of(GAP);
-            shared.gaps.push(start + bytes..shared.dynamic);
-        }
-        symbols
-            .extend(kernel.dynamic_shared.iter().map(|name| (name.as_str(), (Place::Shared, shared.dynamic.into()))));
-        let constants = HashMap::from([((Width::Predicate, 1), always)]);
-        Decoder { kernel, program, symbols, labels: HashMap::new(), branches: Vec::new(), rows, constants, at: (0, "") }
+        let accesses = program.ops.iter().map(|op| op.access).filter(|access| access.bytes > 0);
+        let shared = accesses.filter(|access| matches!(access.place, Place::Shared | Place::Generic));
+        program.shared.granule = shared.map(|access| access.bytes).min().unwrap_or(16);
+        Ok(program)
     }
 
     fn unsupported(&self) -> Error {
-        Error::Unsupported { line: self.at.0, text: self.at.1.to_owned() }
+        Error::Unsupported { line: self.at.0, text: self.at.1.clone() }
     }
 
     fn constant(&mut self, width: Width, bits: u64) -> u32 {
@@ -93,9 +98,9 @@ impl<'a> Decoder<'a> {
     }
 
     /// The row of a source.
-    fn source(&mut self, operand: &Operand, width: Width) -> Result<u32, Error> {
+    fn source(&mut self, operand: &Operand<'_>, width: Width) -> Result<u32, Error> {
         match operand {
-            Operand::Register(register) if self.kernel.registers[*register] == width => Ok(self.rows[*register]),
+            Operand::Register(register) if register.width == width => Ok(register.row),
             Operand::Integer(value) => Ok(self.constant(width, *value as u64)),
             Operand::Single(bits) if width == Width::B32 => Ok(self.constant(width, (*bits).into())),
             Operand::Double(bits) if width == Width::B64 => Ok(self.constant(width, *bits)),
@@ -109,23 +114,29 @@ impl<'a> Decoder<'a> {
     }
 
     /// The row of a destination.
-    fn destination(&mut self, operand: &Operand, width: Width) -> Result<u32, Error> {
+    fn destination(&mut self, operand: &Operand<'_>, width: Width) -> Result<u32, Error> {
         match operand {
-            Operand::Register(register) if self.kernel.registers[*register] == width => Ok(self.rows[*register]),
+            Operand::Register(register) if register.width == width => Ok(register.row),
             Operand::Nothing => Ok(self.program.registers.add(width, 0)),
             _ => Err(self.unsupported()),
         }
     }
 
     /// The rows of the parts of a vector, or of the operand itself.
-    fn rows(&mut self, operand: &Operand, width: Width, write: bool) -> Result<Box<[u32]>, Error> {
+    fn rows(&mut self, operand: &Operand<'_>, width: Width, write: bool) -> Result<Box<[u32]>, Error> {
         let row = |part| if write { self.destination(part, width) } else { self.source(part, width) };
         parts(operand).iter().map(row).collect()
     }
 
-    fn symbol(&self, name: &str) -> Result<(Place, u64), Error> {
-        let found = self.symbols.get(name).copied();
-        found.ok_or_else(|| Error::Undeclared { line: self.at.0, name: name.to_owned() })
+    fn symbol(&mut self, name: &str) -> Result<(Place, u64), Error> {
+        if let Some(known) = self.symbols.get(name) {
+            return Ok(*known);
+        }
+        if !self.dynamic_shared.contains(&name) {
+            return Err(Error::Undeclared { line: self.at.0, name: name.to_owned() });
+        }
+        self.uses_dynamic_shared = true;
+        Ok((Place::Shared, self.program.shared.dynamic.into()))
     }
 
     fn special(&mut self, name: &str) -> Result<u32, Error> {
@@ -146,25 +157,20 @@ impl<'a> Decoder<'a> {
         }))
     }
 
-    fn width(&self, operand: &Operand) -> Option<Width> {
-        match operand {
-            Operand::Register(register) => Some(self.kernel.registers[*register]),
-            _ => None,
-        }
-    }
-
-    fn members(&mut self, operand: &Operand) -> Result<Members, Error> {
+    fn members(&mut self, operand: &Operand<'_>) -> Result<Members, Error> {
         Ok(Members::Named(self.source(operand, Width::B32)?))
     }
 
-    fn instruction(&mut self, instruction: &'a Instruction) -> Result<(), Error> {
-        self.at = (instruction.line, &instruction.text);
+    /// # Errors
+    /// `Unsupported` for an instruction that is not emulated, `Undeclared` for a variable.
+    pub(super) fn instruction(&mut self, instruction: &Instruction<'a>) -> Result<(), Error> {
+        self.at = (instruction.line, instruction.text.clone());
         let mut op = Op { line: instruction.line, text: instruction.text.as_str().into(), ..Op::default() };
-        if let Some(guard) = instruction.guard {
-            if self.kernel.registers[guard.register] != Width::Predicate {
+        if let Some((guard, negated)) = instruction.guard {
+            if guard.width != Width::Predicate {
                 return Err(self.unsupported());
             }
-            (op.guard, op.negated) = (self.rows[guard.register], guard.negated);
+            (op.guard, op.negated) = (guard.row, negated);
         }
         let name: Vec<&str> = instruction.name.split('.').collect();
         match (name.as_slice(), instruction.operands.as_slice()) {
@@ -231,7 +237,7 @@ impl<'a> Decoder<'a> {
                 op.step = Step::Compute(pack);
             }
             (_, [d, sources @ ..]) => {
-                let widths: Vec<_> = instruction.operands.iter().map(|operand| self.width(operand)).collect();
+                let widths: Vec<_> = instruction.operands.iter().map(width).collect();
                 let operation = operations::find(&name, &widths).ok_or_else(|| self.unsupported())?;
                 if operation.from.len() != sources.len() {
                     return Err(self.unsupported());
@@ -253,14 +259,14 @@ impl<'a> Decoder<'a> {
     }
 
     /// The width of a register of `count` parts, what makes it of them and they of it, and their width.
-    fn parts_of(&self, whole: &Operand, count: usize) -> Result<(Width, Compute, Compute, Width), Error> {
-        let found = self.width(whole).and_then(|whole| Some((whole, operations::pack_and_unpack(whole, count)?)));
+    fn parts_of(&self, whole: &Operand<'_>, count: usize) -> Result<(Width, Compute, Compute, Width), Error> {
+        let found = width(whole).and_then(|whole| Some((whole, operations::pack_and_unpack(whole, count)?)));
         let (whole, (pack, unpack, part)) = found.ok_or_else(|| self.unsupported())?;
         Ok((whole, pack, unpack, part))
     }
 
     /// `ldmatrix`, without this word.
-    fn matrices(&mut self, op: &mut Op, name: &[&str], to: &Operand, address: &Operand) -> Result<(), Error> {
+    fn matrices(&mut self, op: &mut Op, name: &[&str], to: &Operand<'_>, address: &Operand<'_>) -> Result<(), Error> {
         let (count, step): (_, Reach) = match name {
             ["sync", "aligned", "m8n8", count, "shared" | "shared::cta", "b16"] => (count, load_matrices::<false>),
             ["sync", "aligned", "m8n8", count, "trans", "shared" | "shared::cta", "b16"] => {
@@ -278,7 +284,7 @@ impl<'a> Decoder<'a> {
     }
 
     /// `cp.async`, without these words.
-    fn copy(&mut self, op: &mut Op, name: &[&str], operands: &[Operand]) -> Result<(), Error> {
+    fn copy(&mut self, op: &mut Op, name: &[&str], operands: &[Operand<'_>]) -> Result<(), Error> {
         match (name, operands) {
             (["commit_group"], []) => op.step = Step::Reach(commit_copies),
             (["wait_group"], [left @ Operand::Integer(_)]) => {
@@ -321,8 +327,8 @@ impl<'a> Decoder<'a> {
         &mut self,
         op: &mut Op,
         name: &[&str],
-        values: &Operand,
-        address: &Operand,
+        values: &Operand<'_>,
+        address: &Operand<'_>,
         write: bool,
     ) -> Result<(), Error> {
         let Some((kind, modifiers)) = name.split_last() else { return Err(self.unsupported()) };
@@ -340,7 +346,7 @@ impl<'a> Decoder<'a> {
                 _ => return Err(self.unsupported()),
             }
         }
-        let width = parts(values).iter().find_map(|value| self.width(value)).or_else(|| Width::of_type(kind));
+        let width = parts(values).iter().find_map(width).or_else(|| Width::of_type(kind));
         let found = width.and_then(|width| Some((width, transfer(kind, width, write)?)));
         let (width, (step, element)) =
             found.filter(|_| parts(values).len() == count).ok_or_else(|| self.unsupported())?;
@@ -354,9 +360,9 @@ impl<'a> Decoder<'a> {
         &mut self,
         op: &mut Op,
         name: &[&str],
-        d: &Operand,
-        address: &Operand,
-        value: &Operand,
+        d: &Operand<'_>,
+        address: &Operand<'_>,
+        value: &Operand<'_>,
     ) -> Result<(), Error> {
         let (step, width, bytes) = atomic(name).ok_or_else(|| self.unsupported())?;
         op.d = self.destination(d, width)?;
@@ -366,7 +372,14 @@ impl<'a> Decoder<'a> {
     }
 
     /// The instruction's way to `bytes` bytes.
-    fn access(&mut self, op: &mut Op, address: &Operand, place: Place, bytes: u32, write: bool) -> Result<(), Error> {
+    fn access(
+        &mut self,
+        op: &mut Op,
+        address: &Operand<'_>,
+        place: Place,
+        bytes: u32,
+        write: bool,
+    ) -> Result<(), Error> {
         let Operand::Address(base, offset) = address else { return Err(self.unsupported()) };
         // A name stands for an address in its own space.
         if let Operand::Symbol(name) = &**base
@@ -374,7 +387,7 @@ impl<'a> Decoder<'a> {
         {
             return Err(self.unsupported());
         }
-        let wide = self.width(base) != Some(Width::B32);
+        let wide = width(base) != Some(Width::B32);
         op.a = self.source(base, if wide { Width::B64 } else { Width::B32 })?;
         op.access = AccessKind { write, number: self.program.accesses, offset: *offset, wide, bytes, place };
         self.program.accesses += 1;
@@ -382,8 +395,16 @@ impl<'a> Decoder<'a> {
     }
 }
 
+/// The width of a register; `None` for other operands.
+fn width(operand: &Operand<'_>) -> Option<Width> {
+    match operand {
+        Operand::Register(register) => Some(register.width),
+        _ => None,
+    }
+}
+
 /// The parts of a vector; another operand is the one part of itself.
-fn parts(operand: &Operand) -> &[Operand] {
+fn parts<'a, 'b>(operand: &'b Operand<'a>) -> &'b [Operand<'a>] {
     match operand {
         Operand::Vector(parts) => parts,
         operand => from_ref(operand),

@@ -31,63 +31,51 @@ pub(super) struct Frame<'a> {
     pub(super) op: usize,
 }
 
-/// An element in memory, and the bits that a register has of it.
-trait Element: Copy {
-    const BYTES: usize;
-    fn read(bytes: &[u8]) -> u64;
-    fn write(bits: u64, bytes: &mut [u8]);
-}
-
-macro_rules! element {
-    ($($t:ty)*) => {$(
-        impl Element for $t {
-            const BYTES: usize = size_of::<$t>();
-
-            fn read(bytes: &[u8]) -> u64 {
-                let mut own = [0; size_of::<$t>()];
-                own.copy_from_slice(bytes);
-                // Signed ones are extended with their signs.
-                <$t>::from_le_bytes(own) as u64
-            }
-
-            fn write(bits: u64, bytes: &mut [u8]) {
-                bytes.copy_from_slice(&(bits as $t).to_le_bytes());
-            }
-        }
-    )*};
-}
-
-element!(u8 i8 u16 i16 u32 i32 u64);
-
-/// An instruction that loads or stores elements of a type from or to registers of a width. A register may be wider.
+/// An instruction that loads or stores elements of a type from or to registers of a width, which may be wider; and the bytes of an
+/// element.
 pub(super) fn transfer(kind: &str, width: Width, write: bool) -> Option<(Reach, u32)> {
     macro_rules! of {
-        ($t:ty: $($width:ident $word:ty),*) => {
+        ($bytes:literal $signed:literal: $($width:ident $word:ty),*) => {
             match width {
-                $(Width::$width => Some((if write { store::<$t, $word> } else { load::<$t, $word> } as Reach, size_of::<$t>() as u32)),)*
+                $(
+                    Width::$width if write => Some((store::<$bytes, $word> as Reach, $bytes)),
+                    Width::$width => Some((load::<$bytes, $signed, $word>, $bytes)),
+                )*
                 _ => None,
             }
         };
     }
     match kind {
-        "u8" | "b8" => of!(u8: B16 u16, B32 u32, B64 u64),
-        "s8" => of!(i8: B16 u16, B32 u32, B64 u64),
-        "u16" | "b16" => of!(u16: B16 u16, B32 u32, B64 u64),
-        "s16" => of!(i16: B16 u16, B32 u32, B64 u64),
-        "u32" | "b32" | "f32" => of!(u32: B32 u32, B64 u64),
-        "s32" => of!(i32: B32 u32, B64 u64),
-        "u64" | "s64" | "b64" | "f64" => of!(u64: B64 u64),
+        "u8" | "b8" => of!(1 false: B16 u16, B32 u32, B64 u64),
+        "s8" => of!(1 true: B16 u16, B32 u32, B64 u64),
+        "u16" | "b16" => of!(2 false: B16 u16, B32 u32, B64 u64),
+        "s16" => of!(2 true: B16 u16, B32 u32, B64 u64),
+        "u32" | "b32" | "f32" => of!(4 false: B32 u32, B64 u64),
+        "s32" => of!(4 true: B32 u32, B64 u64),
+        "u64" | "s64" | "b64" | "f64" => of!(8 false: B64 u64),
         _ => None,
     }
 }
 
+/// The element that these bytes are.
+fn element(bytes: &[u8]) -> u64 {
+    let mut all = [0; 8];
+    all[..bytes.len()].copy_from_slice(bytes);
+    u64::from_le_bytes(all)
+}
+
 /// Loads `rows` from consecutive elements at the address in `a`.
-fn load<T: Element, W: Word>(frame: &mut Frame<'_>, op: &Op, mask: u32) -> Result<(), Trap> {
+fn load<const BYTES: usize, const SIGNED: bool, W: Word>(
+    frame: &mut Frame<'_>,
+    op: &Op,
+    mask: u32,
+) -> Result<(), Trap> {
     for lane in lanes(mask) {
         let mut words = [W::default(); 4];
         let bytes = frame.reach(op, lane)?;
-        for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(T::BYTES)) {
-            *word = W::from_bits(T::read(bytes));
+        for (word, bytes) in words.iter_mut().zip(bytes.as_chunks::<BYTES>().0) {
+            let (bits, above) = (element(bytes), 64 - 8 * BYTES);
+            *word = W::from_bits(if SIGNED { ((bits << above).cast_signed() >> above).cast_unsigned() } else { bits });
         }
         for (row, word) in op.rows.iter().zip(words) {
             frame.registers.set_lane(*row, lane, word);
@@ -97,15 +85,15 @@ fn load<T: Element, W: Word>(frame: &mut Frame<'_>, op: &Op, mask: u32) -> Resul
 }
 
 /// Stores `rows` as consecutive elements at the address in `a`.
-fn store<T: Element, W: Word>(frame: &mut Frame<'_>, op: &Op, mask: u32) -> Result<(), Trap> {
+fn store<const BYTES: usize, W: Word>(frame: &mut Frame<'_>, op: &Op, mask: u32) -> Result<(), Trap> {
     for lane in lanes(mask) {
         let mut words = [W::default(); 4];
         for (row, word) in op.rows.iter().zip(&mut words) {
             *word = W::rows(&frame.registers)[*row as usize][lane];
         }
         let bytes = frame.reach(op, lane)?;
-        for (word, bytes) in words.iter().zip(bytes.chunks_exact_mut(T::BYTES)) {
-            T::write(word.to_bits(), bytes);
+        for (word, bytes) in words.iter().zip(bytes.as_chunks_mut::<BYTES>().0) {
+            bytes.copy_from_slice(&word.to_bits().to_le_bytes()[..BYTES]);
         }
     }
     Ok(())
@@ -115,8 +103,8 @@ fn store<T: Element, W: Word>(frame: &mut Frame<'_>, op: &Op, mask: u32) -> Resu
 /// as all of a launch does.
 pub(super) fn atomic(name: &[&str]) -> Option<(Reach, Width, u32)> {
     match name {
-        ["inc", "u32"] => Some((|frame, op, mask| replace::<u32, u32>(frame, op, mask, next), Width::B32, 4)),
-        ["min", "u64"] => Some((|frame, op, mask| replace::<u64, u64>(frame, op, mask, u64::min), Width::B64, 8)),
+        ["inc", "u32"] => Some((|frame, op, mask| replace::<u32>(frame, op, mask, next), Width::B32, 4)),
+        ["min", "u64"] => Some((|frame, op, mask| replace::<u64>(frame, op, mask, u64::min), Width::B64, 8)),
         _ => None,
     }
 }
@@ -127,12 +115,12 @@ fn next(before: u64, most: u64) -> u64 {
 }
 
 /// Puts `f` of the element at the address in `a` and of `rows[0]` in its place; `d` is what it was.
-fn replace<T: Element, W: Word>(frame: &mut Frame<'_>, op: &Op, mask: u32, f: fn(u64, u64) -> u64) -> Result<(), Trap> {
+fn replace<W: Word>(frame: &mut Frame<'_>, op: &Op, mask: u32, f: fn(u64, u64) -> u64) -> Result<(), Trap> {
     for lane in lanes(mask) {
         let value = W::rows(&frame.registers)[op.rows[0] as usize][lane].to_bits();
         let bytes = frame.reach(op, lane)?;
-        let before = T::read(bytes);
-        T::write(f(before, value), bytes);
+        let before = element(bytes);
+        bytes.copy_from_slice(&f(before, value).to_le_bytes()[..size_of::<W>()]);
         frame.registers.set_lane(op.d, lane, W::from_bits(before));
     }
     Ok(())
@@ -204,8 +192,8 @@ pub(super) fn load_matrices<const TRANSPOSED: bool>(frame: &mut Frame<'_>, op: &
         let mut elements = [[0u16; 8]; 8];
         for (row, elements) in elements.iter_mut().enumerate() {
             let bytes = frame.reach(op, 8 * matrix + row)?;
-            for (element, bytes) in elements.iter_mut().zip(bytes.chunks_exact(2)) {
-                *element = u16::read(bytes) as u16;
+            for (element, bytes) in elements.iter_mut().zip(bytes.as_chunks().0) {
+                *element = u16::from_le_bytes(*bytes);
             }
         }
         let at = |row: usize, column: usize| {

@@ -129,12 +129,10 @@ impl Module {
         if let Some(module) = modules.get(ptx) {
             return Ok(module.clone());
         }
-        let source = parse::parse(ptx)?;
-        let kernels = source.kernels.iter().map(|kernel| {
-            let program = decode::decode(kernel, source.target)?;
-            Ok(Kernel(Arc::new(LoadedKernel { program, workspaces: Mutex::default() })))
-        });
-        let module = Module { target: source.target, kernels: kernels.collect::<Result<_, Error>>()? };
+        let (target, programs) = parse::parse(ptx)?;
+        let kernels = programs.into_iter();
+        let kernels = kernels.map(|program| Kernel(Arc::new(LoadedKernel { program, workspaces: Mutex::default() })));
+        let module = Module { target, kernels: kernels.collect() };
         modules.insert(ptx.to_owned(), module.clone());
         Ok(module)
     }

@@ -1,22 +1,23 @@
-//! PTX text -> [`Source`] (PTX ISA, chapters 4 and 5).
+//! PTX text -> [`Program`]s (PTX ISA, chapters 4 and 5).
 
+use super::decode::Decoder;
 use super::error::Error;
 use super::lex::tokens;
-use super::syntax::{Guard, Instruction, Item, KernelText, Operand, Source, Token, Variable, Width};
+use super::program::Program;
+use super::syntax::{Instruction, Operand, Register, Token, Variable, Width};
 use std::collections::HashMap;
 
-/// Parses a module.
+/// Parses a module: its target, `10 * major + minor`, and its kernels.
 ///
 /// # Errors
-/// `Syntax`, and `Unsupported` for directives that are not emulated.
-pub(super) fn parse(text: &str) -> Result<Source, Error> {
+/// `Syntax`, `Unsupported` for what is not emulated, and `Undeclared` for a name.
+pub(super) fn parse(text: &str) -> Result<(u32, Vec<Program>), Error> {
     let mut parser = Parser { text, tokens: tokens(text), at: 0, depth: 0, scopes: Vec::new() };
-    let mut source = Source { target: 0, kernels: Vec::new() };
-    let mut dynamic_shared = Vec::new();
+    let (mut target, mut kernels, mut dynamic_shared) = (0, Vec::new(), Vec::new());
     while let Some(word) = parser.next_if_any() {
         match word {
             ".version" | ".address_size" => parser.skip(1),
-            ".target" => source.target = parser.target()?,
+            ".target" => target = parser.target()?,
             ".visible" | ".extern" | ".weak" => {}
             // Constants of the source that no instruction reads. One that does names what nothing declares.
             ".global" => while parser.word()? != ";" {},
@@ -28,15 +29,12 @@ pub(super) fn parse(text: &str) -> Result<Source, Error> {
                 }
                 dynamic_shared.push(variable.name);
             }
-            ".entry" => {
-                let kernel = parser.kernel()?;
-                source.kernels.push(KernelText { dynamic_shared: dynamic_shared.clone(), ..kernel });
-            }
+            ".entry" => kernels.push(parser.kernel(target, &dynamic_shared)?),
             ".file" => parser.skip_line(),
             _ => return Err(parser.unsupported()),
         }
     }
-    Ok(source)
+    Ok((target, kernels))
 }
 
 struct Parser<'a> {
@@ -46,8 +44,8 @@ struct Parser<'a> {
     at: usize,
     /// Operands within which the next one stands.
     depth: usize,
-    /// The numbers of the registers that each open `{ }` declares, the outermost first.
-    scopes: Vec<HashMap<String, usize>>,
+    /// The registers that each open `{ }` declares, the outermost first.
+    scopes: Vec<HashMap<String, Register>>,
 }
 
 /// Bytes of a variable: more than a block or a launch has.
@@ -125,7 +123,7 @@ impl<'a> Parser<'a> {
     }
 
     /// `.align 8 .b8 name[200]`, after the state space.
-    fn variable(&mut self) -> Result<Variable, Error> {
+    fn variable(&mut self) -> Result<Variable<'a>, Error> {
         let align = if self.taken(".align") { Some(self.number()?) } else { None };
         let kind = self.word()?.trim_start_matches('.');
         let element = match (kind, Width::of_type(kind)) {
@@ -135,7 +133,7 @@ impl<'a> Parser<'a> {
             (_, Some(Width::B64)) => 8,
             _ => return Err(self.wrong("a type")),
         };
-        let name = self.word()?.to_owned();
+        let name = self.word()?;
         let mut count = 1;
         if self.taken("[") {
             count = if self.peek() == Some("]") { 0 } else { self.number()? };
@@ -151,13 +149,13 @@ impl<'a> Parser<'a> {
     }
 
     /// A kernel, after `.entry`.
-    fn kernel(&mut self) -> Result<KernelText, Error> {
-        let mut kernel = KernelText { name: self.word()?.to_owned(), ..KernelText::default() };
+    fn kernel(&mut self, target: u32, dynamic_shared: &[&'a str]) -> Result<Program, Error> {
+        let mut decoder = Decoder::new(self.word()?, target, dynamic_shared);
         if self.taken("(") {
             while !self.taken(")") {
                 self.taken(",");
                 self.expect(".param")?;
-                kernel.parameters.push(self.variable()?);
+                decoder.parameter(&self.variable()?);
             }
         }
         loop {
@@ -171,7 +169,7 @@ impl<'a> Parser<'a> {
                             break;
                         }
                     }
-                    kernel.max_threads = Some(threads);
+                    decoder.program.max_threads = Some(threads);
                 }
                 // How many registers and blocks a processor has room for changes no result.
                 ".minnctapersm" | ".maxnreg" => self.skip(1),
@@ -180,26 +178,27 @@ impl<'a> Parser<'a> {
         }
         self.scopes.push(HashMap::new());
         while !self.scopes.is_empty() {
-            self.statement(&mut kernel)?;
+            self.statement(&mut decoder)?;
         }
-        Ok(kernel)
+        decoder.finish()
     }
 
-    fn statement(&mut self, kernel: &mut KernelText) -> Result<(), Error> {
+    fn statement(&mut self, decoder: &mut Decoder<'a>) -> Result<(), Error> {
         let first = self.at;
         let word = self.word()?;
         match word {
             "{" => self.scopes.push(HashMap::new()),
             "}" => drop(self.scopes.pop()),
-            ".reg" => self.registers(kernel)?,
-            ".shared" => {
-                kernel.shared.push(self.variable()?);
+            ".reg" => self.registers(decoder)?,
+            // Where it ends, the memory starts that a launch adds.
+            ".shared" if !decoder.uses_dynamic_shared => {
+                decoder.shared(&self.variable()?);
                 self.expect(";")?;
             }
             ".pragma" => while self.word()? != ";" {},
             ".loc" => self.skip_line(),
             _ if word.starts_with('.') => return Err(self.unsupported()),
-            _ if self.taken(":") => kernel.body.push(Item::Label(word.to_owned())),
+            _ if self.taken(":") => decoder.label(word),
             _ => {
                 let line = self.line();
                 let guard = if word == "@" { Some(self.guard()?) } else { None };
@@ -213,14 +212,14 @@ impl<'a> Parser<'a> {
                 }
                 let text = &self.text[self.tokens[first].bytes.start..self.tokens[self.at - 1].bytes.start];
                 let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-                kernel.body.push(Item::Instruction(Instruction { line, text, guard, name: name.to_owned(), operands }));
+                decoder.instruction(&Instruction { line, text, guard, name, operands })?;
             }
         }
         Ok(())
     }
 
     /// `.b32 %a, %r<40>;`, after `.reg`: one register, and 40 whose names end with their numbers.
-    fn registers(&mut self, kernel: &mut KernelText) -> Result<(), Error> {
+    fn registers(&mut self, decoder: &mut Decoder<'a>) -> Result<(), Error> {
         let kind = self.word()?;
         let width = Width::of_type(kind.trim_start_matches('.')).ok_or_else(|| self.unsupported())?;
         loop {
@@ -233,11 +232,9 @@ impl<'a> Parser<'a> {
                 names = (0..count).map(|number| format!("{}{number}", names[0])).collect();
                 self.expect(">")?;
             }
-            for name in names {
-                if let Some(scope) = self.scopes.last_mut() {
-                    scope.insert(name, kernel.registers.len());
-                }
-                kernel.registers.push(width);
+            let registers = names.into_iter().map(|name| (name, decoder.register(width)));
+            if let Some(scope) = self.scopes.last_mut() {
+                scope.extend(registers);
             }
             if self.taken(";") {
                 return Ok(());
@@ -247,26 +244,26 @@ impl<'a> Parser<'a> {
     }
 
     /// A predicate, after `@`.
-    fn guard(&mut self) -> Result<Guard, Error> {
+    fn guard(&mut self) -> Result<(Register, bool), Error> {
         let negated = self.taken("!");
         let word = self.word()?;
         let register = self.register(word).ok_or_else(|| self.wrong("a register"))?;
-        Ok(Guard { register, negated })
+        Ok((register, negated))
     }
 
     /// The register of this name in the innermost scope that has one.
-    fn register(&self, name: &str) -> Option<usize> {
+    fn register(&self, name: &str) -> Option<Register> {
         self.scopes.iter().rev().find_map(|scope| scope.get(name).copied())
     }
 
-    fn operand(&mut self) -> Result<Operand, Error> {
+    fn operand(&mut self) -> Result<Operand<'a>, Error> {
         self.depth += 1;
         let operand = if self.depth > MOST_DEPTH { Err(self.wrong("an operand")) } else { self.operand_within() };
         self.depth -= 1;
         operand
     }
 
-    fn operand_within(&mut self) -> Result<Operand, Error> {
+    fn operand_within(&mut self) -> Result<Operand<'a>, Error> {
         let word = self.word()?;
         let operand = match word {
             "{" => {
@@ -291,7 +288,7 @@ impl<'a> Parser<'a> {
             "-" => Operand::Integer((self.number()? as i64).wrapping_neg()),
             "_" => Operand::Nothing,
             _ if let Some(register) = self.register(word) => Operand::Register(register),
-            _ if word.starts_with('%') => Operand::Special(word.to_owned()),
+            _ if word.starts_with('%') => Operand::Special(word),
             _ if word.starts_with(|sign: char| sign.is_ascii_digit()) => {
                 let bits = |start: &str| u64::from_str_radix(word.get(start.len()..)?, 16).ok();
                 match word.get(..2) {
@@ -302,7 +299,7 @@ impl<'a> Parser<'a> {
                 .ok_or_else(|| self.wrong("a number"))?
             }
             _ if word.starts_with(|sign: char| sign.is_ascii_alphabetic() || sign == '_' || sign == '$') => {
-                Operand::Symbol(word.to_owned())
+                Operand::Symbol(word)
             }
             _ => return Err(self.wrong("an operand")),
         };

@@ -32,38 +32,13 @@ macro_rules! float {
             ["fma", "rn"] => Some(three!($t, $t, $t => $t, <$t>::mul_add)),
             ["neg"] => Some(one!($t => $t, |a: $t| -a)),
             ["abs"] => Some(one!($t => $t, <$t>::abs)),
-            ["setp", comparison] => compared!(*comparison, $t),
+            ["setp", comparison] => compare::<$t>(comparison),
             _ => None,
         }
     };
 }
 
-/// Comparisons: those that end with `u` also hold where one is no number.
-macro_rules! compared {
-    ($name:expr, $t:ty) => {{
-        macro_rules! of {
-            ($f:expr) => {
-                match $name.strip_suffix('u') {
-                    None => Some(compare!($t, $f)),
-                    Some(_) => Some(compare!($t, |a: $t, b: $t| a.is_nan() || b.is_nan() || ($f)(a, b))),
-                }
-            };
-        }
-        match $name {
-            "eq" | "equ" => of!(|a, b| a == b),
-            "ne" | "neu" => of!(|a, b| a < b || a > b),
-            "lt" | "ltu" => of!(|a, b| a < b),
-            "le" | "leu" => of!(|a, b| a <= b),
-            "gt" | "gtu" => of!(|a, b| a > b),
-            "ge" | "geu" => of!(|a, b| a >= b),
-            "num" => of!(|a: $t, b: $t| !a.is_nan() && !b.is_nan()),
-            "nan" => of!(|a: $t, b: $t| a.is_nan() || b.is_nan()),
-            _ => None,
-        }
-    }};
-}
-
-use {compared, float};
+use float;
 
 fn single(name: &[&str]) -> Option<Operation> {
     Some(match name {

@@ -48,12 +48,7 @@ macro_rules! integer {
             // Shifts by the width or more leave zeros, or signs.
             ["shl"] => Some(two!($t, u32 => $t, |a, by| a.checked_shl(by).unwrap_or(0))),
             ["shr"] => Some(two!($t, u32 => $t, |a, by| a.checked_shr(by).unwrap_or(a >> (<$t>::BITS - 1) >> 1))),
-            ["setp", "eq"] => Some(compare!($t, |a, b| a == b)),
-            ["setp", "ne"] => Some(compare!($t, |a, b| a != b)),
-            ["setp", "lt" | "lo"] => Some(compare!($t, |a, b| a < b)),
-            ["setp", "le" | "ls"] => Some(compare!($t, |a, b| a <= b)),
-            ["setp", "gt" | "hi"] => Some(compare!($t, |a, b| a > b)),
-            ["setp", "ge" | "hs"] => Some(compare!($t, |a, b| a >= b)),
+            ["setp", comparison] => compare::<$t>(comparison),
             _ => None,
         }
     };
