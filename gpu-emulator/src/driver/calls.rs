@@ -4,9 +4,9 @@
 use super::code::Code;
 use super::driver;
 use super::failure::Failures;
-use super::settings::{NAME, Settings, UUID};
-use super::state::{Context, Driver, find, remove};
-use super::stream::{CaptureMode, Stream, Work};
+use super::settings::{GRAPH_NODE, NAME, Settings, UUID};
+use super::state::{CURRENT, Context, Driver, Function, PLAIN_SHARED, find, remove};
+use super::stream::{Capture, CaptureMode, Started, Stream, Work};
 use crate::ptx::{Kernel, Launch, Module};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
@@ -150,16 +150,35 @@ functions! {
 
     cuDevicePrimaryCtxRetain(-> Handle; device: c_int) |driver| {
         check_device(device)?;
-        Ok(driver.retain()? as Handle)
+        driver.settings()?;
+        let handle = driver.handle();
+        let made = || (Context { handle, ..Context::default() }, 0);
+        let (context, retained) = driver.context.get_or_insert_with(made);
+        *retained += 1;
+        Ok(context.handle as Handle)
     }
 
     cuDevicePrimaryCtxRelease_v2(device: c_int) gives back |driver| {
         check_device(device)?;
-        driver.release()
+        let (context, retained) = driver.context.as_mut().ok_or(Code::INVALID_CONTEXT)?;
+        *retained -= 1;
+        // The last one ends the context, with all that is left in it, which is a leak.
+        if *retained == 0 {
+            let _ = context.finish_all();
+            driver.leaks.extend(context.left());
+            driver.context = None;
+        }
+        Ok(())
     }
 
     cuCtxSetCurrent(context: Handle) |driver| {
-        driver.set_current(context as usize)
+        driver.settings()?;
+        let handle = context as usize; // null takes the thread's off
+        if handle != 0 && driver.context.as_ref().is_none_or(|(context, _)| context.handle != handle) {
+            return Err(Code::INVALID_CONTEXT.because("it was never made, or released before"));
+        }
+        CURRENT.set(handle);
+        Ok(())
     }
 
     cuCtxSynchronize() |driver| {
@@ -177,7 +196,15 @@ functions! {
     }
 
     cuMemAlloc_v2(-> u64; bytes: usize) |driver| {
-        driver.allocate(bytes)
+        driver.sound()?.forbidden_while_capturing("allocating memory", false)?;
+        let (free, _) = driver.free_memory()?;
+        if bytes == 0 {
+            return Err(Code::INVALID_VALUE.because("an allocation of no bytes"));
+        }
+        if bytes as u64 > free {
+            return Err(Code::OUT_OF_MEMORY);
+        }
+        driver.sound()?.memory.allocate(bytes).ok_or(Code::OUT_OF_MEMORY)
     }
 
     cuMemFree_v2(address: u64) gives back |driver| {
@@ -247,7 +274,13 @@ functions! {
 
     cuStreamBeginCapture_v2(stream: Handle, mode: c_uint) |driver| {
         let mode = CaptureMode::new(mode).ok_or(Code::INVALID_VALUE)?;
-        driver.sound()?.capture(stream as usize, mode)
+        let stream = find(&mut driver.sound()?.streams, stream as usize)?;
+        if stream.capture.is_some() {
+            return Err(Code::INVALID_VALUE.because("the stream is captured already"));
+        }
+        let thread = std::thread::current().id();
+        stream.capture = Some(Capture { mode, thread, launches: Vec::new(), invalid: false });
+        Ok(())
     }
 
     cuGraphGetNodes(graph: Handle, nodes: *mut Handle, count: *mut usize) |driver| {
@@ -263,7 +296,14 @@ functions! {
         if flags != 0 {
             return Err(Code::NOT_SUPPORTED.because("flags of graphs are not emulated"));
         }
-        Ok(driver.instantiate(graph as usize)? as Handle)
+        let (free, _) = driver.free_memory()?;
+        let (handle, context) = driver.making()?;
+        let launches = find(&mut context.graphs, graph as usize)?.clone();
+        if launches.len() as u64 * GRAPH_NODE > free {
+            return Err(Code::OUT_OF_MEMORY);
+        }
+        context.executables.insert(handle, launches);
+        Ok(handle as Handle)
     }
 
     cuGraphDestroy(graph: Handle) gives back |driver| {
@@ -275,26 +315,54 @@ functions! {
     }
 
     cuGraphLaunch(executable: Handle, stream: Handle) |driver| {
-        driver.sound()?.start_graph(executable as usize, stream as usize)
+        let context = driver.sound()?;
+        let launches = find(&mut context.executables, executable as usize)?;
+        let stream = find(&mut context.streams, stream as usize)?;
+        if stream.capture.is_some() {
+            return Err(Code::NOT_SUPPORTED.because("a graph in a graph is not emulated"));
+        }
+        stream.work.extend(launches.iter().cloned().map(Work::Launch));
+        Ok(())
     }
 
     cuModuleUnload(module: Handle) gives back |driver| {
         let what = "unloading a module, which waits for the context,";
-        finish_and_give_back(driver, what, |context| context.unload(module as usize))
+        finish_and_give_back(driver, what, |context| {
+            remove(&mut context.modules, module as usize)?;
+            context.functions.retain(|_, function| function.module != module as usize);
+            Ok(())
+        })
     }
 
     cuModuleGetFunction(-> Handle; module: Handle, name: *const c_char) |driver| {
         let (handle, context) = driver.making()?;
         // SAFETY: the caller's.
         let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
-        Ok(context.function(handle, module as usize, &name)? as Handle)
+        let module = module as usize;
+        let same = |function: &Function| function.module == module && function.kernel.name() == name;
+        let known = context.functions.iter().find(|(_, function)| same(function)).map(|(known, _)| *known);
+        if known.is_none() {
+            let kernel = find(&mut context.modules, module)?.kernel(&name);
+            let kernel = kernel.ok_or_else(|| Code::NOT_FOUND.because(&name))?;
+            let most_shared = PLAIN_SHARED.saturating_sub(kernel.static_shared());
+            context.functions.insert(handle, Function { module, kernel, most_shared, started: false });
+        }
+        Ok(known.unwrap_or(handle) as Handle)
     }
 
     cuFuncSetAttribute(function: Handle, attribute: c_uint, value: c_int) |driver| {
         let most = driver.settings()?.most_shared();
         let bytes = u32::try_from(value).map_err(|_| Code::INVALID_VALUE)?;
         match attribute {
-            8 => driver.sound()?.allow_shared(function as usize, bytes, most),
+            8 => {
+                let function = find(&mut driver.sound()?.functions, function as usize)?;
+                if u64::from(bytes) + u64::from(function.kernel.static_shared()) > u64::from(most) {
+                    let why = format_args!("{bytes} bytes of shared memory, {most} at most");
+                    return Err(Code::INVALID_VALUE.because(why));
+                }
+                function.most_shared = bytes;
+                Ok(())
+            }
             other => Err(Code::NOT_SUPPORTED.because(format_args!("attribute {other} is not emulated"))),
         }
     }
@@ -307,7 +375,17 @@ pub unsafe extern "C" fn cuStreamEndCapture(stream: Handle, graph: *mut Handle) 
     let code = call("cuStreamEndCapture", true, |driver| {
         let handle = driver.handle();
         give_back(driver, |context| {
-            made = context.end_capture(handle, stream as usize)?;
+            let stream = find(&mut context.streams, stream as usize)?;
+            let capture = stream.capture.take().ok_or(Code::CAPTURE_UNMATCHED)?;
+            if capture.mode != CaptureMode::Relaxed && capture.thread != std::thread::current().id() {
+                stream.capture = Some(capture);
+                return Err(Code::CAPTURE_WRONG_THREAD);
+            }
+            if capture.invalid {
+                return Err(Code::CAPTURE_INVALIDATED);
+            }
+            context.graphs.insert(handle, capture.launches);
+            made = handle;
             Ok(())
         })
     });
@@ -364,8 +442,27 @@ pub unsafe extern "C" fn cuLaunchKernel(
         }
         let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
         let launch = Launch { grid, block, dynamic_shared, schedule: driver.settings()?.schedule };
+        let most_shared = driver.settings()?.most_shared();
+        let context = driver.sound()?;
+        let function = find(&mut context.functions, function as usize)?;
+        function.check(&launch, most_shared)?;
+        let kernel = function.kernel.clone();
         // SAFETY: the caller's: a pointer for each parameter that the kernel declares, to as many bytes.
-        driver.launch(function as usize, launch, stream as usize, |kernel| unsafe { copied(kernel, parameters) })
+        let parameters = unsafe { copied(&kernel, parameters) }?;
+        let stream = find(&mut context.streams, stream as usize)?;
+        match &mut stream.capture {
+            Some(capture) if capture.invalid => return Err(Code::CAPTURE_INVALIDATED),
+            // A kernel may be loaded by its first launch, which waits for the context.
+            Some(capture) if !function.started => {
+                capture.invalid = true;
+                let why = format_args!("{} was never started", kernel.name());
+                return Err(Code::CAPTURE_UNSUPPORTED.because(why));
+            }
+            Some(capture) => capture.launches.push(Started { kernel, launch, parameters }),
+            None => stream.work.push_back(Work::Launch(Started { kernel, launch, parameters })),
+        }
+        function.started = true;
+        Ok(())
     })
 }
 

@@ -4,18 +4,18 @@ use super::code::Code;
 use super::failure::Failures;
 use super::memory::{DeviceMemory, HostMemory};
 use super::settings::{GRAPH_NODE, Settings};
-use super::stream::{Capture, CaptureMode, Started, Stream, Work};
+use super::stream::{Capture, CaptureMode, Started, Stream};
 use crate::ptx::{Kernel, Launch, Module};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
 thread_local! {
     /// The context of this thread; 0 for none.
-    static CURRENT: Cell<usize> = const { Cell::new(0) };
+    pub(super) static CURRENT: Cell<usize> = const { Cell::new(0) };
 }
 
 /// Shared memory of a block that does not ask for more.
-const PLAIN_SHARED: u32 = 48 << 10;
+pub(super) const PLAIN_SHARED: u32 = 48 << 10;
 
 /// Blocks in the second and third direction at most, and threads of a block.
 const MOST_BLOCKS: u32 = 65535;
@@ -29,7 +29,7 @@ pub(super) struct Driver {
     /// Which calls fail.
     pub(super) failures: Failures,
     /// The primary context and how often it is retained.
-    context: Option<(Context, usize)>,
+    pub(super) context: Option<(Context, usize)>,
     /// The last handle that was given. None is given twice.
     handles: usize,
     /// What was left when a context ended.
@@ -39,26 +39,26 @@ pub(super) struct Driver {
 /// A context and what lives in it, by handles.
 #[derive(Debug, Default)]
 pub(super) struct Context {
-    handle: usize,
+    pub(super) handle: usize,
     pub(super) memory: DeviceMemory,
     pub(super) pinned: HostMemory,
     pub(super) streams: BTreeMap<usize, Stream>,
     pub(super) modules: BTreeMap<usize, Module>,
-    functions: BTreeMap<usize, Function>,
+    pub(super) functions: BTreeMap<usize, Function>,
     pub(super) graphs: BTreeMap<usize, Vec<Started>>,
     pub(super) executables: BTreeMap<usize, Vec<Started>>,
     /// The error that every call returns.
-    broken: Option<Code>,
+    pub(super) broken: Option<Code>,
 }
 
 #[derive(Debug)]
-struct Function {
-    module: usize,
-    kernel: Kernel,
+pub(super) struct Function {
+    pub(super) module: usize,
+    pub(super) kernel: Kernel,
     /// Bytes of dynamic shared memory that it may ask for.
-    most_shared: u32,
+    pub(super) most_shared: u32,
     /// Whether it was started before: until then it need not be loaded.
-    started: bool,
+    pub(super) started: bool,
 }
 
 /// What has this handle.
@@ -83,28 +83,6 @@ impl Driver {
         self.settings.as_ref().ok_or(Code::NOT_INITIALIZED)
     }
 
-    /// Retains the primary context.
-    pub(super) fn retain(&mut self) -> Result<usize, Code> {
-        self.settings()?;
-        let handle = self.handle();
-        let made = || (Context { handle, ..Context::default() }, 0);
-        let (context, retained) = self.context.get_or_insert_with(made);
-        *retained += 1;
-        Ok(context.handle)
-    }
-
-    /// Releases it. The last one ends it, with all that is left in it, which is a leak.
-    pub(super) fn release(&mut self) -> Result<(), Code> {
-        let (context, retained) = self.context.as_mut().ok_or(Code::INVALID_CONTEXT)?;
-        *retained -= 1;
-        if *retained == 0 {
-            let _ = context.finish_all();
-            self.leaks.extend(context.left());
-            self.context = None;
-        }
-        Ok(())
-    }
-
     /// What is left of the context that is alive.
     pub(super) fn left(&self) -> Option<String> {
         let (context, retained) = self.context.as_ref()?;
@@ -117,16 +95,6 @@ impl Driver {
         let all = self.settings()?.memory;
         let taken = self.context.as_ref().map_or(0, |(context, _)| context.taken());
         Ok((all.saturating_sub(taken), all))
-    }
-
-    /// Makes a context that of the thread; 0 takes it off.
-    pub(super) fn set_current(&mut self, handle: usize) -> Result<(), Code> {
-        self.settings()?;
-        if handle != 0 && self.context.as_ref().is_none_or(|(context, _)| context.handle != handle) {
-            return Err(Code::INVALID_CONTEXT.because("it was never made, or released before"));
-        }
-        CURRENT.set(handle);
-        Ok(())
     }
 
     /// The thread's context, broken or not.
@@ -158,60 +126,6 @@ impl Driver {
             context.broken.get_or_insert(code);
         }
     }
-
-    pub(super) fn allocate(&mut self, bytes: usize) -> Result<u64, Code> {
-        self.sound()?.forbidden_while_capturing("allocating memory", false)?;
-        let (free, _) = self.free_memory()?;
-        if bytes == 0 {
-            return Err(Code::INVALID_VALUE.because("an allocation of no bytes"));
-        }
-        if bytes as u64 > free {
-            return Err(Code::OUT_OF_MEMORY);
-        }
-        self.sound()?.memory.allocate(bytes).ok_or(Code::OUT_OF_MEMORY)
-    }
-
-    /// Makes a graph ready to be started.
-    pub(super) fn instantiate(&mut self, graph: usize) -> Result<usize, Code> {
-        let (free, _) = self.free_memory()?;
-        let (handle, context) = self.making()?;
-        let launches = find(&mut context.graphs, graph)?.clone();
-        if launches.len() as u64 * GRAPH_NODE > free {
-            return Err(Code::OUT_OF_MEMORY);
-        }
-        context.executables.insert(handle, launches);
-        Ok(handle)
-    }
-
-    /// Checks a launch and hands it to its stream.
-    pub(super) fn launch(
-        &mut self,
-        function: usize,
-        launch: Launch,
-        stream: usize,
-        parameters: impl FnOnce(&Kernel) -> Result<Vec<u8>, Code>,
-    ) -> Result<(), Code> {
-        let most_shared = self.settings()?.most_shared();
-        let context = self.sound()?;
-        let found = find(&mut context.functions, function)?;
-        found.check(&launch, most_shared)?;
-        let started = Started { parameters: parameters(&found.kernel)?, kernel: found.kernel.clone(), launch };
-        let on = find(&mut context.streams, stream)?;
-        match &mut on.capture {
-            Some(capture) if capture.invalid => return Err(Code::CAPTURE_INVALIDATED),
-            // A kernel may be loaded by its first launch, which waits for the context.
-            Some(capture) if !found.started => {
-                capture.invalid = true;
-                return Err(
-                    Code::CAPTURE_UNSUPPORTED.because(format_args!("{} was never started", found.kernel.name()))
-                );
-            }
-            Some(capture) => capture.launches.push(started),
-            None => on.work.push_back(Work::Launch(started)),
-        }
-        found.started = true;
-        Ok(())
-    }
 }
 
 impl Context {
@@ -220,7 +134,7 @@ impl Context {
     }
 
     /// What nobody gave back.
-    fn left(&self) -> Option<String> {
+    pub(super) fn left(&self) -> Option<String> {
         let (bytes, allocations) = self.memory.left();
         let counts = [
             (allocations, "allocations"),
@@ -286,78 +200,11 @@ impl Context {
             None => Ok(()),
         }
     }
-
-    /// Unloads a module; its functions are gone with it.
-    pub(super) fn unload(&mut self, module: usize) -> Result<(), Code> {
-        remove(&mut self.modules, module)?;
-        self.functions.retain(|_, function| function.module != module);
-        Ok(())
-    }
-
-    /// A kernel of a module: the same function for the same name.
-    pub(super) fn function(&mut self, handle: usize, module: usize, name: &str) -> Result<usize, Code> {
-        let same = |function: &Function| function.module == module && function.kernel.name() == name;
-        if let Some((known, _)) = self.functions.iter().find(|(_, function)| same(function)) {
-            return Ok(*known);
-        }
-        let kernel = find(&mut self.modules, module)?.kernel(name);
-        let kernel = kernel.ok_or_else(|| Code::NOT_FOUND.because(name))?;
-        let most_shared = PLAIN_SHARED.saturating_sub(kernel.static_shared());
-        self.functions.insert(handle, Function { module, kernel, most_shared, started: false });
-        Ok(handle)
-    }
-
-    /// Lets a function ask for as much shared memory beside its own, of `most` in all.
-    pub(super) fn allow_shared(&mut self, function: usize, bytes: u32, most: u32) -> Result<(), Code> {
-        let function = find(&mut self.functions, function)?;
-        if u64::from(bytes) + u64::from(function.kernel.static_shared()) > u64::from(most) {
-            return Err(Code::INVALID_VALUE.because(format_args!("{bytes} bytes of shared memory, {most} at most")));
-        }
-        function.most_shared = bytes;
-        Ok(())
-    }
-
-    /// Begins a capture.
-    pub(super) fn capture(&mut self, stream: usize, mode: CaptureMode) -> Result<(), Code> {
-        let stream = find(&mut self.streams, stream)?;
-        if stream.capture.is_some() {
-            return Err(Code::INVALID_VALUE.because("the stream is captured already"));
-        }
-        let thread = std::thread::current().id();
-        stream.capture = Some(Capture { mode, thread, launches: Vec::new(), invalid: false });
-        Ok(())
-    }
-
-    /// Ends a capture: a graph, unless it was made invalid.
-    pub(super) fn end_capture(&mut self, handle: usize, stream: usize) -> Result<usize, Code> {
-        let stream = find(&mut self.streams, stream)?;
-        let capture = stream.capture.take().ok_or(Code::CAPTURE_UNMATCHED)?;
-        if capture.mode != CaptureMode::Relaxed && capture.thread != std::thread::current().id() {
-            stream.capture = Some(capture);
-            return Err(Code::CAPTURE_WRONG_THREAD);
-        }
-        if capture.invalid {
-            return Err(Code::CAPTURE_INVALIDATED);
-        }
-        self.graphs.insert(handle, capture.launches);
-        Ok(handle)
-    }
-
-    /// Hands the launches of a graph to a stream.
-    pub(super) fn start_graph(&mut self, graph: usize, stream: usize) -> Result<(), Code> {
-        let launches = find(&mut self.executables, graph)?;
-        let stream = find(&mut self.streams, stream)?;
-        if stream.capture.is_some() {
-            return Err(Code::NOT_SUPPORTED.because("a graph in a graph is not emulated"));
-        }
-        stream.work.extend(launches.iter().cloned().map(Work::Launch));
-        Ok(())
-    }
 }
 
 impl Function {
     /// Whether a GPU takes the launch.
-    fn check(&self, launch: &Launch, most_shared: u32) -> Result<(), Code> {
+    pub(super) fn check(&self, launch: &Launch, most_shared: u32) -> Result<(), Code> {
         let Launch { grid, block, dynamic_shared, .. } = *launch;
         let name = self.kernel.name();
         let [_, y, z] = grid;

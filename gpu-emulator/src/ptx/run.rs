@@ -9,7 +9,7 @@ use super::shared::Shared;
 use super::warp::{self, Stop, Warp};
 use super::{Allocation, Launch, Memory};
 
-/// What running a kernel needs beside its program, kept for the next launch.
+/// What running a kernel needs besides its program, kept for the next launch.
 #[derive(Debug, Default)]
 pub(super) struct Workspace {
     warps: Vec<Warp>,

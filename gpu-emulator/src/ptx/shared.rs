@@ -1,5 +1,5 @@
 //! A block's shared memory, with what each byte was last used for: races, reads of what was never written, and accesses
-//! between and behind the variables show, and uses of what is still being copied there.
+//! between and after the variables show, and uses of what is still being copied there.
 
 use super::copies::{AsyncCopy, Copies};
 use super::fault::{Access, Cause, Space};

@@ -10,20 +10,15 @@ use half::{bf16, f16};
 
 /// A product, and how many registers of a lane hold each of `d`, `a`, `b` and `c`, whose rows are `rows`.
 pub(in super::super) fn multiply(name: &[&str]) -> Option<(Reach, [usize; 4])> {
-    macro_rules! of {
-        ($kind:ident: $d:literal $a:literal $b:literal) => {
-            ($kind::<$d, $a, $b>, [$d, $a, $b, $d])
-        };
-    }
     let ["mma", "sync", "aligned", shape, "row", "col", types @ ..] = name else { return None };
     Some(match (*shape, types) {
-        ("m8n8k16", ["s32", "s8", "s8", "s32"]) => of!(integers: 2 1 1),
-        ("m16n8k16", ["s32", "s8", "s8", "s32"]) => of!(integers: 4 2 1),
-        ("m16n8k32", ["s32", "s8", "s8", "s32"]) => of!(integers: 4 4 2),
-        ("m16n8k8", ["f32", "f16", "f16", "f32"]) => of!(halves: 4 2 1),
-        ("m16n8k16", ["f32", "f16", "f16", "f32"]) => of!(halves: 4 4 2),
-        ("m16n8k8", ["f32", "bf16", "bf16", "f32"]) => of!(brains: 4 2 1),
-        ("m16n8k16", ["f32", "bf16", "bf16", "f32"]) => of!(brains: 4 4 2),
+        ("m8n8k16", ["s32", "s8", "s8", "s32"]) => (integers::<2, 1, 1>, [2, 1, 1, 2]),
+        ("m16n8k16", ["s32", "s8", "s8", "s32"]) => (integers::<4, 2, 1>, [4, 2, 1, 4]),
+        ("m16n8k32", ["s32", "s8", "s8", "s32"]) => (integers::<4, 4, 2>, [4, 4, 2, 4]),
+        ("m16n8k8", ["f32", "f16", "f16", "f32"]) => (halves::<false, 4, 2, 1>, [4, 2, 1, 4]),
+        ("m16n8k16", ["f32", "f16", "f16", "f32"]) => (halves::<false, 4, 4, 2>, [4, 4, 2, 4]),
+        ("m16n8k8", ["f32", "bf16", "bf16", "f32"]) => (halves::<true, 4, 2, 1>, [4, 2, 1, 4]),
+        ("m16n8k16", ["f32", "bf16", "bf16", "f32"]) => (halves::<true, 4, 4, 2>, [4, 4, 2, 4]),
         _ => return None,
     })
 }
@@ -37,20 +32,19 @@ fn integers<const D: usize, const A: usize, const B: usize>(frame: &mut Frame<'_
     Ok(())
 }
 
-fn halves<const D: usize, const A: usize, const B: usize>(frame: &mut Frame<'_>, op: &Op, _: u32) -> Done {
-    let element = |word: u32, index: usize| f16::from_bits((word >> (16 * index)) as u16).to_f64();
-    product::<f64, 2, D, A, B>(&mut frame.registers, op, element, plus);
+/// Of `f16`, or of `bf16`.
+fn halves<const BF16: bool, const D: usize, const A: usize, const B: usize>(
+    frame: &mut Frame<'_>,
+    op: &Op,
+    _: u32,
+) -> Done {
+    let element = |word: u32, index: usize| {
+        let bits = (word >> (16 * index)) as u16;
+        if BF16 { bf16::from_bits(bits).to_f64() } else { f16::from_bits(bits).to_f64() }
+    };
+    let add = |c: u32, sum: f64| ((f64::from(f32::from_bits(c)) + sum) as f32).to_bits();
+    product::<f64, 2, D, A, B>(&mut frame.registers, op, element, add);
     Ok(())
-}
-
-fn brains<const D: usize, const A: usize, const B: usize>(frame: &mut Frame<'_>, op: &Op, _: u32) -> Done {
-    let element = |word: u32, index: usize| bf16::from_bits((word >> (16 * index)) as u16).to_f64();
-    product::<f64, 2, D, A, B>(&mut frame.registers, op, element, plus);
-    Ok(())
-}
-
-fn plus(c: u32, sum: f64) -> u32 {
-    ((f64::from(f32::from_bits(c)) + sum) as f32).to_bits()
 }
 
 /// `d = a * b + c`, `E` elements a register. A lane is of the group `lane / 4` and the `lane % 4`-th in it. Of `a`, its
