@@ -6,7 +6,7 @@ use super::driver;
 use super::failure::Failures;
 use super::settings::{GRAPH_NODE, NAME, Settings, UUID};
 use super::state::{CURRENT, Context, Driver, Function, PLAIN_SHARED, find, remove};
-use super::stream::{Capture, CaptureMode, Started, Stream, Work};
+use super::stream::{Capture, CaptureMode, KernelLaunch, Stream, Work};
 use crate::ptx::{Kernel, Launch, Module};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
@@ -458,8 +458,8 @@ pub unsafe extern "C" fn cuLaunchKernel(
                 let why = format_args!("{} was never started", kernel.name());
                 return Err(Code::CAPTURE_UNSUPPORTED.because(why));
             }
-            Some(capture) => capture.launches.push(Started { kernel, launch, parameters }),
-            None => stream.work.push_back(Work::Launch(Started { kernel, launch, parameters })),
+            Some(capture) => capture.launches.push(KernelLaunch { kernel, launch, parameters }),
+            None => stream.work.push_back(Work::Launch(KernelLaunch { kernel, launch, parameters })),
         }
         function.started = true;
         Ok(())

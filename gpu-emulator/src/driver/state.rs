@@ -4,7 +4,7 @@ use super::code::Code;
 use super::failure::Failures;
 use super::memory::{DeviceMemory, HostMemory};
 use super::settings::{GRAPH_NODE, Settings};
-use super::stream::{Capture, CaptureMode, Started, Stream};
+use super::stream::{Capture, CaptureMode, KernelLaunch, Stream};
 use crate::ptx::{Kernel, Launch, Module};
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -45,8 +45,8 @@ pub(super) struct Context {
     pub(super) streams: BTreeMap<usize, Stream>,
     pub(super) modules: BTreeMap<usize, Module>,
     pub(super) functions: BTreeMap<usize, Function>,
-    pub(super) graphs: BTreeMap<usize, Vec<Started>>,
-    pub(super) executables: BTreeMap<usize, Vec<Started>>,
+    pub(super) graphs: BTreeMap<usize, Vec<KernelLaunch>>,
+    pub(super) executables: BTreeMap<usize, Vec<KernelLaunch>>,
     /// The error that every call returns.
     pub(super) broken: Option<Code>,
 }

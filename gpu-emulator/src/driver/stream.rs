@@ -8,7 +8,7 @@ use std::thread::ThreadId;
 
 /// A launch with a copy of its parameters.
 #[derive(Clone, Debug)]
-pub(super) struct Started {
+pub(super) struct KernelLaunch {
     pub(super) kernel: Kernel,
     pub(super) launch: Launch,
     pub(super) parameters: Vec<u8>,
@@ -17,7 +17,7 @@ pub(super) struct Started {
 /// Something that a stream does in its turn.
 #[derive(Debug)]
 pub(super) enum Work {
-    Launch(Started),
+    Launch(KernelLaunch),
     /// Bytes that are the driver's.
     Write {
         to: u64,
@@ -51,7 +51,7 @@ impl CaptureMode {
 pub(super) struct Capture {
     pub(super) mode: CaptureMode,
     pub(super) thread: ThreadId,
-    pub(super) launches: Vec<Started>,
+    pub(super) launches: Vec<KernelLaunch>,
     /// Whether something happened that captures forbid.
     pub(super) invalid: bool,
 }
@@ -88,7 +88,7 @@ impl Work {
             found.map_err(|_| Code::ILLEGAL_ADDRESS.because("a copy's memory was freed before its turn"))
         };
         match self {
-            Work::Launch(Started { kernel, launch, parameters }) => {
+            Work::Launch(KernelLaunch { kernel, launch, parameters }) => {
                 kernel.run(&launch, &parameters, memory).map_err(|fault| Code::from(&*fault))
             }
             Work::Write { to, bytes } => {

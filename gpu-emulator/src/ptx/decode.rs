@@ -4,7 +4,7 @@ use super::Parameter;
 use super::error::Error;
 use super::memory::{atomic, commit_copies, load_matrices, start_copy, transfer, wait_for_all_copies, wait_for_copies};
 use super::operations;
-use super::program::{AccessKind, Compute, Members, Op, Place, Program, Reach, Special, Step};
+use super::program::{AccessKind, Compute, Effect, Members, Op, Program, Special, StateSpace, Step};
 use super::syntax::{Instruction, Operand, Register, Variable, Width};
 use super::warp::wait_for_members;
 use std::collections::HashMap;
@@ -17,7 +17,7 @@ const GAP: u32 = 64;
 pub(super) struct Decoder<'a> {
     pub(super) program: Program,
     /// Values of names: offsets of parameters and addresses of shared memory.
-    symbols: HashMap<&'a str, (Place, u64)>,
+    symbols: HashMap<&'a str, (StateSpace, u64)>,
     /// Names of the shared memory that a launch adds.
     dynamic_shared: Vec<&'a str>,
     pub(super) uses_dynamic_shared: bool,
@@ -54,7 +54,7 @@ impl<'a> Decoder<'a> {
         let offset = self.program.parameter_bytes.next_multiple_of(variable.align as usize);
         self.program.parameters.push(Parameter { offset, bytes: variable.bytes as usize });
         self.program.parameter_bytes = offset + variable.bytes as usize;
-        self.symbols.insert(variable.name, (Place::Parameters, offset as u64));
+        self.symbols.insert(variable.name, (StateSpace::Parameters, offset as u64));
     }
 
     pub(super) fn shared(&mut self, variable: &Variable<'a>) {
@@ -64,7 +64,7 @@ impl<'a> Decoder<'a> {
         let start = shared.dynamic.next_multiple_of(align);
         shared.dynamic = (start + bytes + GAP).next_multiple_of(GAP);
         shared.gaps.push(start + bytes..shared.dynamic);
-        self.symbols.insert(variable.name, (Place::Shared, start.into()));
+        self.symbols.insert(variable.name, (StateSpace::Shared, start.into()));
     }
 
     pub(super) fn label(&mut self, name: &'a str) {
@@ -83,7 +83,7 @@ impl<'a> Decoder<'a> {
             program.ops[to].label = true;
         }
         let accesses = program.ops.iter().map(|op| op.access).filter(|access| access.bytes > 0);
-        let shared = accesses.filter(|access| matches!(access.place, Place::Shared | Place::Generic));
+        let shared = accesses.filter(|access| matches!(access.place, StateSpace::Shared | StateSpace::Generic));
         program.shared.granule = shared.map(|access| access.bytes).min().unwrap_or(16);
         Ok(program)
     }
@@ -128,7 +128,7 @@ impl<'a> Decoder<'a> {
         parts(operand).iter().map(row).collect()
     }
 
-    fn symbol(&mut self, name: &str) -> Result<(Place, u64), Error> {
+    fn symbol(&mut self, name: &str) -> Result<(StateSpace, u64), Error> {
         if let Some(known) = self.symbols.get(name) {
             return Ok(*known);
         }
@@ -136,7 +136,7 @@ impl<'a> Decoder<'a> {
             return Err(Error::Undeclared { line: self.at.0, name: name.to_owned() });
         }
         self.uses_dynamic_shared = true;
-        Ok((Place::Shared, self.program.shared.dynamic.into()))
+        Ok((StateSpace::Shared, self.program.shared.dynamic.into()))
     }
 
     fn special(&mut self, name: &str) -> Result<u32, Error> {
@@ -182,7 +182,7 @@ impl<'a> Decoder<'a> {
             // Blocks run one after the other, and what they write is there at once.
             (["membar", "gl"] | ["fence", "sc" | "acq_rel", "gpu"], []) => return Ok(()),
             (["bar", "warp", "sync"], [members]) => {
-                op.step = Step::Together(wait_for_members, self.members(members)?);
+                op.step = Step::Collective(wait_for_members, self.members(members)?);
             }
             (["shfl", "sync", kind, "b32"], [d, a, b, c, members]) => {
                 let (d, found) = match d {
@@ -194,13 +194,13 @@ impl<'a> Decoder<'a> {
                 (op.a, op.b) = (self.source(a, Width::B32)?, self.source(b, Width::B32)?);
                 op.c = self.source(c, Width::B32)?;
                 let exchange = operations::shuffle(kind).ok_or_else(|| self.unsupported())?;
-                op.step = Step::Together(exchange, self.members(members)?);
+                op.step = Step::Collective(exchange, self.members(members)?);
             }
             (["vote", "sync", kind, "pred" | "b32"], [d, a, members]) => {
                 let exchange = operations::vote(kind).ok_or_else(|| self.unsupported())?;
                 let width = if *kind == "ballot" { Width::B32 } else { Width::Predicate };
                 (op.d, op.a) = (self.destination(d, width)?, self.source(a, Width::Predicate)?);
-                op.step = Step::Together(exchange, self.members(members)?);
+                op.step = Step::Collective(exchange, self.members(members)?);
             }
             (["mma", ..], operands @ [_, _, _, _]) => {
                 let (exchange, lengths) = operations::multiply(&name).ok_or_else(|| self.unsupported())?;
@@ -212,7 +212,7 @@ impl<'a> Decoder<'a> {
                     rows.extend(self.rows(operand, Width::B32, index == 0)?);
                 }
                 op.rows = rows.into();
-                op.step = Step::Together(exchange, Members::All);
+                op.step = Step::Collective(exchange, Members::All);
             }
             (["ldmatrix", rest @ ..], [to, address]) if self.program.target >= 75 => {
                 self.matrices(&mut op, rest, to, address)?;
@@ -267,7 +267,7 @@ impl<'a> Decoder<'a> {
 
     /// `ldmatrix`, without this word.
     fn matrices(&mut self, op: &mut Op, name: &[&str], to: &Operand<'_>, address: &Operand<'_>) -> Result<(), Error> {
-        let (count, step): (_, Reach) = match name {
+        let (count, step): (_, Effect) = match name {
             ["sync", "aligned", "m8n8", count, "shared" | "shared::cta", "b16"] => (count, load_matrices::<false>),
             ["sync", "aligned", "m8n8", count, "trans", "shared" | "shared::cta", "b16"] => {
                 (count, load_matrices::<true>)
@@ -279,22 +279,22 @@ impl<'a> Decoder<'a> {
             return Err(self.unsupported());
         }
         op.rows = self.rows(to, Width::B32, true)?;
-        op.step = Step::Together(step, Members::All);
-        self.access(op, address, Place::Shared, 16, false)
+        op.step = Step::Collective(step, Members::All);
+        self.access(op, address, StateSpace::Shared, 16, false)
     }
 
     /// `cp.async`, without these words.
     fn copy(&mut self, op: &mut Op, name: &[&str], operands: &[Operand<'_>]) -> Result<(), Error> {
         match (name, operands) {
-            (["commit_group"], []) => op.step = Step::Reach(commit_copies),
+            (["commit_group"], []) => op.step = Step::Effect(commit_copies),
             (["wait_group"], [left @ Operand::Integer(_)]) => {
                 op.rows = self.rows(left, Width::B32, false)?;
-                op.step = Step::Reach(wait_for_copies);
+                op.step = Step::Effect(wait_for_copies);
                 self.wait(op);
             }
             (["wait_all"], []) => {
                 op.rows = Box::new([self.constant(Width::B32, 0)]);
-                op.step = Step::Reach(wait_for_all_copies);
+                op.step = Step::Effect(wait_for_all_copies);
                 self.wait(op);
             }
             (
@@ -305,11 +305,11 @@ impl<'a> Decoder<'a> {
                     return Err(self.unsupported());
                 }
                 // The source first: `access` puts what it finds into the place of the destination.
-                self.access(op, from, Place::Global, *count as u32, false)?;
+                self.access(op, from, StateSpace::Global, *count as u32, false)?;
                 (op.b, op.from) = (op.a, op.access);
                 op.rows = self.rows(read.first().unwrap_or(bytes), Width::B32, false)?;
-                op.step = Step::Reach(start_copy);
-                self.access(op, to, Place::Shared, *count as u32, true)?;
+                op.step = Step::Effect(start_copy);
+                self.access(op, to, StateSpace::Shared, *count as u32, true)?;
             }
             _ => return Err(self.unsupported()),
         }
@@ -318,7 +318,7 @@ impl<'a> Decoder<'a> {
 
     /// The instruction looks at what was copied once more.
     fn wait(&mut self, op: &mut Op) {
-        op.access = AccessKind { number: self.program.accesses, place: Place::Global, ..AccessKind::default() };
+        op.access = AccessKind { number: self.program.accesses, place: StateSpace::Global, ..AccessKind::default() };
         self.program.accesses += 1;
     }
 
@@ -332,12 +332,12 @@ impl<'a> Decoder<'a> {
         write: bool,
     ) -> Result<(), Error> {
         let Some((kind, modifiers)) = name.split_last() else { return Err(self.unsupported()) };
-        let (mut place, mut count) = (Place::Generic, 1);
+        let (mut place, mut count) = (StateSpace::Generic, 1);
         for modifier in modifiers {
             match *modifier {
-                "global" => place = Place::Global,
-                "shared" | "shared::cta" => place = Place::Shared,
-                "param" => place = Place::Parameters,
+                "global" => place = StateSpace::Global,
+                "shared" | "shared::cta" => place = StateSpace::Shared,
+                "param" => place = StateSpace::Parameters,
                 "v2" => count = 2,
                 "v4" => count = 4,
                 // Caches change no result.
@@ -351,7 +351,7 @@ impl<'a> Decoder<'a> {
         let (width, (step, element)) =
             found.filter(|_| parts(values).len() == count).ok_or_else(|| self.unsupported())?;
         op.rows = self.rows(values, width, !write)?;
-        op.step = Step::Reach(step);
+        op.step = Step::Effect(step);
         self.access(op, address, place, element * count as u32, write)
     }
 
@@ -367,8 +367,8 @@ impl<'a> Decoder<'a> {
         let (step, width, bytes) = atomic(name).ok_or_else(|| self.unsupported())?;
         op.d = self.destination(d, width)?;
         op.rows = Box::new([self.source(value, width)?]);
-        op.step = Step::Reach(step);
-        self.access(op, address, Place::Global, bytes, true)
+        op.step = Step::Effect(step);
+        self.access(op, address, StateSpace::Global, bytes, true)
     }
 
     /// The instruction's way to `bytes` bytes.
@@ -376,7 +376,7 @@ impl<'a> Decoder<'a> {
         &mut self,
         op: &mut Op,
         address: &Operand<'_>,
-        place: Place,
+        place: StateSpace,
         bytes: u32,
         write: bool,
     ) -> Result<(), Error> {

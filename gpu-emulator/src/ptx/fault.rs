@@ -35,8 +35,6 @@ pub enum Space {
     Global,
     /// The block's shared memory; addresses count from its start.
     Shared,
-    /// The thread's own memory; addresses count from its start.
-    Local,
     /// The kernel's parameters; addresses count from the first.
     Parameters,
 }

@@ -4,7 +4,7 @@
 
 use super::copies::AsyncCopy;
 use super::fault::{Cause, Space};
-use super::program::{AccessKind, Op, Place, Reach, Trap, User};
+use super::program::{AccessKind, Accessor, Effect, Op, StateSpace, Trap};
 use super::registers::{LANES, Registers, Word, lanes};
 use super::shared::Shared;
 use super::syntax::Width;
@@ -33,12 +33,12 @@ pub(super) struct Frame<'a> {
 
 /// An instruction that loads or stores elements of a type from or to registers of a width, which may be wider; and the bytes of an
 /// element.
-pub(super) fn transfer(kind: &str, width: Width, write: bool) -> Option<(Reach, u32)> {
+pub(super) fn transfer(kind: &str, width: Width, write: bool) -> Option<(Effect, u32)> {
     macro_rules! of {
         ($bytes:literal $signed:literal: $($width:ident $word:ty),*) => {
             match width {
                 $(
-                    Width::$width if write => Some((store::<$bytes, $word> as Reach, $bytes)),
+                    Width::$width if write => Some((store::<$bytes, $word> as Effect, $bytes)),
                     Width::$width => Some((load::<$bytes, $signed, $word>, $bytes)),
                 )*
                 _ => None,
@@ -101,7 +101,7 @@ fn store<const BYTES: usize, W: Word>(frame: &mut Frame<'_>, op: &Op, mask: u32)
 
 /// An atomic operation by the rest of its name, with the width of its registers and the bytes in memory. Lanes take their turns,
 /// as all of a launch does.
-pub(super) fn atomic(name: &[&str]) -> Option<(Reach, Width, u32)> {
+pub(super) fn atomic(name: &[&str]) -> Option<(Effect, Width, u32)> {
     match name {
         ["inc", "u32"] => Some((|frame, op, mask| replace::<u32>(frame, op, mask, next), Width::B32, 4)),
         ["min", "u64"] => Some((|frame, op, mask| replace::<u64>(frame, op, mask, u64::min), Width::B64, 8)),
@@ -153,7 +153,7 @@ pub(super) fn start_copy(frame: &mut Frame<'_>, op: &Op, mask: u32) -> Result<()
 /// What was started since the last group becomes one.
 pub(super) fn commit_copies(frame: &mut Frame<'_>, _: &Op, mask: u32) -> Result<(), Trap> {
     for lane in lanes(mask) {
-        frame.shared.copies_of(frame.user(lane)).commit();
+        frame.shared.copies_of(frame.user(lane)).committed += 1;
     }
     Ok(())
 }
@@ -218,16 +218,18 @@ impl Frame<'_> {
     }
 
     /// Which memory an address is in, and the address there.
-    fn place(place: Place, address: u64) -> (Place, u64) {
+    fn place(place: StateSpace, address: u64) -> (StateSpace, u64) {
         match place {
-            Place::Generic if address >> 56 == SHARED_WINDOW >> 56 => (Place::Shared, address - SHARED_WINDOW),
-            Place::Generic => (Place::Global, address),
+            StateSpace::Generic if address >> 56 == SHARED_WINDOW >> 56 => {
+                (StateSpace::Shared, address - SHARED_WINDOW)
+            }
+            StateSpace::Generic => (StateSpace::Global, address),
             place => (place, address),
         }
     }
 
-    fn user(&self, lane: usize) -> User {
-        User { thread: self.first_thread + lane as u32, warp_epoch: self.warp_epoch, op: self.op as u32 }
+    fn user(&self, lane: usize) -> Accessor {
+        Accessor { thread: self.first_thread + lane as u32, warp_epoch: self.warp_epoch, op: self.op as u32 }
     }
 
     /// The bytes that a lane reads or writes.
@@ -235,9 +237,9 @@ impl Frame<'_> {
         let AccessKind { bytes, write, place, .. } = op.access;
         let user = self.user(lane);
         match Self::place(place, self.address(op.access, op.a, lane)) {
-            (Place::Shared, address) if write => self.shared.write(address, bytes, user),
-            (Place::Shared, address) => self.shared.read(address, bytes, user),
-            (Place::Parameters, address) => {
+            (StateSpace::Shared, address) if write => self.shared.write(address, bytes, user),
+            (StateSpace::Shared, address) => self.shared.read(address, bytes, user),
+            (StateSpace::Parameters, address) => {
                 aligned(Space::Parameters, address, bytes, lane)?;
                 let rest = usize::try_from(address).ok().and_then(|start| self.parameters.get_mut(start..));
                 let found = rest.and_then(|rest| rest.get_mut(..bytes as usize)).filter(|_| !write);

@@ -82,12 +82,12 @@ pub(super) struct AccessKind {
     pub(super) wide: bool,
     /// Bytes of all elements.
     pub(super) bytes: u32,
-    pub(super) place: Place,
+    pub(super) place: StateSpace,
 }
 
 /// Which memory an address is in. `Generic` ones say it themselves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum StateSpace {
     #[default]
     Generic,
     Global,
@@ -101,12 +101,12 @@ pub(super) struct Trap {
     pub(super) lane: usize,
     pub(super) cause: Cause,
     /// Whose earlier access is to be put into the cause, and whether it wrote.
-    pub(super) earlier: Option<(User, bool)>,
+    pub(super) earlier: Option<(Accessor, bool)>,
 }
 
-/// Who accesses shared memory.
+/// Who accesses.shared memory.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct User {
+pub(super) struct Accessor {
     /// The thread's number in the block.
     pub(super) thread: u32,
     /// Barriers that its warp has passed.
@@ -118,14 +118,14 @@ pub(super) struct User {
 /// Sets registers of the lanes of a mask.
 pub(super) type Compute = fn(&mut Registers, &Op, u32);
 /// Reads or writes memory, or exchanges between lanes, in those of a mask.
-pub(super) type Reach = fn(&mut Frame<'_>, &Op, u32) -> Result<(), Trap>;
+pub(super) type Effect = fn(&mut Frame<'_>, &Op, u32) -> Result<(), Trap>;
 
 /// What an instruction does.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) enum Step {
     Compute(Compute),
-    Reach(Reach),
-    Together(Reach, Members),
+    Effect(Effect),
+    Collective(Effect, Members),
     /// All threads of the block wait for each other.
     Barrier,
     Branch(usize),

@@ -54,7 +54,7 @@ pub(super) fn run(
     let frame = Frame { registers, shared, memory, parameters, last, first_thread: 0, live: 0, warp_epoch: 0, op: 0 };
     let mut run = Run { program, launch, warps, frame, order: Order::new(launch.schedule) };
     let blocks = launch.grid.map(|blocks| blocks as usize);
-    for block in run.order.of(blocks.iter().product()) {
+    for block in run.order.permutation(blocks.iter().product()) {
         let block = place(block as u32, launch.grid);
         run.block(block, threads).map_err(|(warp, trap)| run.fault(block, warp, trap))?;
     }
@@ -84,7 +84,7 @@ impl Run<'_> {
         }
         loop {
             let mut stops = vec![Stop::Returned; self.warps.len()];
-            for warp in self.order.of(self.warps.len()) {
+            for warp in self.order.permutation(self.warps.len()) {
                 stops[warp] = self.warp(warp).map_err(|trap| (warp, trap))?;
             }
             let at = stops.iter().enumerate().find_map(|(warp, stop)| match stop {

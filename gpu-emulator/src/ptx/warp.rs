@@ -70,7 +70,7 @@ pub(super) fn run(program: &Program, warp: &mut Warp, order: &mut Order, frame: 
         let mut group = warp.at(ready, at);
         loop {
             let op = &ops[at];
-            if group != warp.live && matches!(op.step, Step::Together(..) | Step::Barrier) {
+            if group != warp.live && matches!(op.step, Step::Collective(..) | Step::Barrier) {
                 // Those who wait there already are of the group.
                 group |= warp.at(warp.waiting, at);
                 warp.waiting &= !group;
@@ -84,14 +84,14 @@ pub(super) fn run(program: &Program, warp: &mut Warp, order: &mut Order, frame: 
                     at += 1;
                 }
                 _ if mask == 0 => at += 1,
-                Step::Reach(reach) => {
+                Step::Effect(reach) => {
                     reach(frame, op, mask)?;
                     at += 1;
                 }
                 Step::Branch(to) if mask == group => at = to,
                 Step::Branch(to) => {
-                    warp.part(group & !mask, at + 1);
-                    warp.part(mask, to);
+                    warp.move_to(group & !mask, at + 1);
+                    warp.move_to(mask, to);
                     break;
                 }
                 Step::Return => {
@@ -104,12 +104,12 @@ pub(super) fn run(program: &Program, warp: &mut Warp, order: &mut Order, frame: 
                     at += 1;
                 }
                 _ if mask != group => {
-                    warp.part(group & !mask, at + 1);
-                    warp.part(mask, at);
+                    warp.move_to(group & !mask, at + 1);
+                    warp.move_to(mask, at);
                     break;
                 }
                 Step::Barrier => {
-                    warp.part(group, at);
+                    warp.move_to(group, at);
                     if group != warp.live {
                         warp.waiting |= group;
                         break;
@@ -117,26 +117,26 @@ pub(super) fn run(program: &Program, warp: &mut Warp, order: &mut Order, frame: 
                     if group != warp.all {
                         return Err(warp.stuck(ops, frame));
                     }
-                    warp.part(group, at + 1);
+                    warp.move_to(group, at + 1);
                     return Ok(Stop::Barrier(at));
                 }
-                Step::Together(exchange, members) => {
+                Step::Collective(exchange, members) => {
                     let together = warp.together(members, group, &frame.registers)?;
                     if together != 0 {
                         frame.live = warp.live;
                         exchange(frame, op, together)?;
                     }
                     if together != group {
-                        warp.part(group & !together, at);
+                        warp.move_to(group & !together, at);
                         warp.waiting |= group & !together;
-                        warp.part(together, at + 1);
+                        warp.move_to(together, at + 1);
                         break;
                     }
                     at += 1;
                 }
             }
             if group != warp.live && ops[at].label {
-                warp.part(group, at);
+                warp.move_to(group, at);
                 break;
             }
         }
@@ -150,7 +150,7 @@ impl Warp {
     }
 
     /// Lanes go on at `at`.
-    fn part(&mut self, mask: u32, at: usize) {
+    fn move_to(&mut self, mask: u32, at: usize) {
         lanes(mask).for_each(|lane| self.next[lane] = at);
     }
 
@@ -181,7 +181,7 @@ impl Warp {
         let at = self.next[lane];
         let running = self.at(self.live, at);
         let needed = match ops[at].step {
-            Step::Together(_, Members::Named(row)) => frame.registers.lane(row, lane),
+            Step::Collective(_, Members::Named(row)) => frame.registers.lane(row, lane),
             Step::Barrier => self.all,
             _ => !0,
         };

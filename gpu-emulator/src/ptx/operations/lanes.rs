@@ -2,12 +2,12 @@
 
 use super::super::fault::Cause;
 use super::super::memory::Frame;
-use super::super::program::{Op, Reach, Trap};
+use super::super::program::{Effect, Op, Trap};
 use super::super::registers::{LANES, lanes};
 
 /// `d|rows[0] = shfl a, b, c`. A lane chooses another by its own number, the given one, the bits of its segment, and the last
 /// lane there.
-pub(in super::super) fn shuffle(kind: &str) -> Option<Reach> {
+pub(in super::super) fn shuffle(kind: &str) -> Option<Effect> {
     Some(match kind {
         "up" => |frame, op, mask| {
             exchange(frame, op, mask, |own, given, _, last| (own.wrapping_sub(given), own >= last + given))
@@ -50,7 +50,7 @@ fn exchange(
 }
 
 /// `d = vote a`, where `a` is a predicate and `d` is one too, but for `ballot`.
-pub(in super::super) fn vote(kind: &str) -> Option<Reach> {
+pub(in super::super) fn vote(kind: &str) -> Option<Effect> {
     fn answer(frame: &mut Frame<'_>, op: &Op, mask: u32, is: impl Fn(u32) -> bool) -> Result<(), Trap> {
         let answer = is(frame.registers.predicate(op.a) & mask);
         frame.registers.set_predicate(op.d, mask, if answer { !0 } else { 0 });

@@ -4,12 +4,12 @@
 //! A GPU's tensor cores align the summands and may cut off bits below single precision; how many, no document says.
 
 use super::super::memory::Frame;
-use super::super::program::{Op, Reach, Trap};
+use super::super::program::{Effect, Op, Trap};
 use super::super::registers::{Registers, Row};
 use half::{bf16, f16};
 
 /// A product, and how many registers of a lane hold each of `d`, `a`, `b` and `c`, whose rows are `rows`.
-pub(in super::super) fn multiply(name: &[&str]) -> Option<(Reach, [usize; 4])> {
+pub(in super::super) fn multiply(name: &[&str]) -> Option<(Effect, [usize; 4])> {
     let ["mma", "sync", "aligned", shape, "row", "col", types @ ..] = name else { return None };
     Some(match (*shape, types) {
         ("m8n8k16", ["s32", "s8", "s8", "s32"]) => (integers::<2, 1, 1>, [2, 1, 1, 2]),
