@@ -1,4 +1,4 @@
-//! Each kind of instruction beside plain Rust, for numbers at the ends of their ranges and for others.
+//! Each kind of instruction compared with plain Rust, for numbers at the ends of their ranges and for others.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod common;

@@ -1,4 +1,4 @@
-//! Copies to shared memory that take their time, and matrices read from there: each defect has to be found, beside the same
+//! Copies to shared memory that take their time, and matrices read from there: each defect has to be found, and the same
 //! kernel without it.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
@@ -74,7 +74,7 @@ fn a_dropped_wait_is_found() {
 fn a_dropped_barrier_is_found() {
     let race = |cause: &Cause| matches!(cause, Cause::Race { .. } | Cause::Uninitialised { .. });
     faulty(&without(COPY, "bar.sync 0;"), race);
-    // A barrier before the wait orders nothing behind it.
+    // A barrier before the wait orders nothing after it.
     let early = COPY.replace("bar.sync 0;", "").replace("cp.async.wait", "bar.sync 0; cp.async.wait");
     faulty(&early, |cause| race(cause) || in_flight(cause));
 }
@@ -119,7 +119,7 @@ fn sources_stay_as_they_are_until_the_wait() {
     sound(&later, |thread| thread ^ 32);
 }
 
-/// Bytes that are not read are zeros, and may lie behind the end.
+/// Bytes that are not read are zeros, and may lie after the end.
 #[test]
 fn copies_are_filled_up_with_zeros() {
     let few = "setp.lt.u32 %p1, %r1, 40; selp.b32 %r8, 4, 0, %p1;

@@ -1,4 +1,4 @@
-//! Kernels of a few lines with a defect each, which has to be found, beside the same kernels without it.
+//! Kernels of a few lines with a defect each, which has to be found, and the same kernels without it.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod common;
@@ -50,7 +50,7 @@ fn a_dropped_barrier_is_a_race() {
     // One warp runs to its end before the other begins, so some of what it reads was never written, or is written later.
     let cause = faulty(&dropped, forward(64, 0));
     assert!(matches!(cause, Cause::Race { .. } | Cause::Uninitialised { .. }), "{cause:?}");
-    // Written before by all, it is a race alone.
+    // Written before by all, it is only a race.
     let twice = format!("{EXCHANGE} bar.sync 0; {}", dropped.replace("%r5;", "%r1;"));
     let cause = faulty(&twice, forward(64, 0));
     let Cause::Race { other, .. } = cause else { panic!("{cause:?}") };
@@ -91,7 +91,7 @@ fn what_was_never_written_is_not_read() {
 
 /// What an earlier block wrote is not there.
 #[test]
-fn blocks_begin_anew() {
+fn blocks_begin_empty() {
     let only_first = EXCHANGE.replace(
         "st.shared",
         "mov.u32 %r8, %ctaid.x; mov.u32 %r9, %nctaid.x; setp.eq.s32 %p1, %r9, 1; setp.eq.s32 %p2, %r8, 0; \
@@ -138,7 +138,7 @@ fn shared_memory_ends_where_it_ends() {
     sound(&dynamic, forward(64, 256), |thread| thread ^ 32);
     let found = faulty(&dynamic, forward(64, 252));
     assert!(matches!(found, Cause::OutOfBounds { space: Space::Shared, .. }), "{found:?}");
-    // Behind a variable is another's, or nothing.
+    // After a variable is another's, or nothing.
     let found = faulty(&EXCHANGE.replace("[%r4]", "[%r4+4]"), forward(64, 256));
     assert!(matches!(found, Cause::OutOfBounds { space: Space::Shared, .. }), "{found:?}");
     let asked = faulty(EXCHANGE, forward(64, 164 << 10));

@@ -46,7 +46,7 @@ fn steps(architecture: &str) -> Option<String> {
         assert_eq!(size(program, &mut bytes), 0);
         let mut text = vec![0; bytes];
         assert_eq!(get(program, text.as_mut_ptr()), 0);
-        // The one kernel, behind what the module declares.
+        // The one kernel, after what the module declares.
         let text = String::from_utf8(text).unwrap();
         let begin = text.find(".visible .entry prepare(").unwrap();
         let end = begin + text[begin..].find("\n}\n").unwrap() + 3;
@@ -134,7 +134,7 @@ fn planted_defects_are_found() {
                 |cause| matches!(cause, Cause::Divergent { .. }),
             ),
             (
-                "a write behind shared memory",
+                "a write after shared memory",
                 "st.shared",
                 |line| line.replace(']', "+4096]"),
                 |cause| matches!(cause, Cause::OutOfBounds { .. }),

@@ -1,4 +1,4 @@
-//! Products of small matrices by a warp beside plain loops, by where the PTX ISA puts each element (9.7.14.5).
+//! Products of small matrices by a warp compared with plain loops, by where the PTX ISA puts each element (9.7.14.5).
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod common;

@@ -4,9 +4,9 @@
 use super::code::Code;
 use super::driver;
 use super::failure::Failures;
-use super::settings::{NAME, Settings, UUID};
-use super::state::{Context, Driver};
-use super::stream::{CaptureMode, Stream, Work};
+use super::settings::{GRAPH_NODE, NAME, Settings, UUID};
+use super::state::{CURRENT, Context, Driver, Function, PLAIN_SHARED, find, remove};
+use super::stream::{Capture, CaptureMode, KernelLaunch, Stream, Work};
 use crate::ptx::{Kernel, Launch, Module};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
@@ -31,7 +31,7 @@ fn call(name: &'static str, gives_back: bool, run: impl FnOnce(&mut Driver) -> R
 ///
 /// # Safety
 /// `to` is null or valid for writing.
-unsafe fn answer<T>(to: *mut T, value: T) -> Result<(), Code> {
+pub(super) unsafe fn answer<T>(to: *mut T, value: T) -> Result<(), Code> {
     if to.is_null() {
         return Err(Code::INVALID_VALUE);
     }
@@ -46,13 +46,37 @@ fn give_back(driver: &mut Driver, give: impl FnOnce(&mut Context) -> Result<(), 
     driver.sound().and(given)
 }
 
-/// Declares the functions, whose bodies run under the lock.
+/// As [`give_back`], after all that was asked of the context; `what` names it in an error.
+fn finish_and_give_back(
+    driver: &mut Driver,
+    what: &str,
+    give: impl FnOnce(&mut Context) -> Result<(), Code>,
+) -> Result<(), Code> {
+    give_back(driver, |context| {
+        context.forbidden_while_capturing(what, true)?;
+        let finished = context.finish_all();
+        give(context).and(finished)
+    })
+}
+
+/// Declares the functions, whose bodies run under the lock. After `->` stands the type of what the body returns, which is written
+/// to the first argument.
 macro_rules! functions {
-    ($($name:ident($($argument:ident: $kind:ty),*) $(gives $back:ident)? |$driver:ident| $body:block)*) => {$(
+    ($(
+        $name:ident($(-> $answer:ty;)? $($argument:ident: $kind:ty),*)
+        $(gives $back:ident)? |$driver:ident| $body:block
+    )*) => {$(
         #[doc = concat!("`", stringify!($name), "` of the driver API.")]
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($($argument: $kind),*) -> Code {
-            call(stringify!($name), functions!(@back $($back)?), |$driver| $body)
+        pub unsafe extern "C" fn $name($(to: *mut $answer,)? $($argument: $kind),*) -> Code {
+            call(stringify!($name), functions!(@back $($back)?), |$driver| {
+                let result: Result<_, Code> = $body;
+                $(
+                    // SAFETY: the caller's.
+                    let result = unsafe { answer::<$answer>(to, result?) };
+                )?
+                result
+            })
         }
     )*};
     (@back back) => { true };
@@ -73,37 +97,32 @@ functions! {
         Ok(())
     }
 
-    cuDriverGetVersion(version: *mut c_int) |driver| {
+    cuDriverGetVersion(-> c_int;) |driver| {
         let (major, minor) = driver.settings()?.cuda;
-        // SAFETY: the caller's.
-        unsafe { answer(version, (1000 * major + 10 * minor) as c_int) }
+        Ok((1000 * major + 10 * minor) as c_int)
     }
 
-    cuDeviceGetCount(count: *mut c_int) |driver| {
+    cuDeviceGetCount(-> c_int;) |driver| {
         driver.settings()?;
-        // SAFETY: the caller's.
-        unsafe { answer(count, 1) }
+        Ok(1)
     }
 
-    cuDeviceGet(device: *mut c_int, ordinal: c_int) |driver| {
+    cuDeviceGet(-> c_int; ordinal: c_int) |driver| {
         driver.settings()?;
         check_device(ordinal)?;
-        // SAFETY: the caller's.
-        unsafe { answer(device, ordinal) }
+        Ok(ordinal)
     }
 
-    cuDeviceGetUuid(uuid: *mut [u8; 16], device: c_int) |driver| {
+    cuDeviceGetUuid(-> [u8; 16]; device: c_int) |driver| {
         driver.settings()?;
         check_device(device)?;
-        // SAFETY: the caller's.
-        unsafe { answer(uuid, UUID) }
+        Ok(UUID)
     }
 
-    cuDeviceGetUuid_v2(uuid: *mut [u8; 16], device: c_int) |driver| {
+    cuDeviceGetUuid_v2(-> [u8; 16]; device: c_int) |driver| {
         driver.settings()?;
         check_device(device)?;
-        // SAFETY: the caller's.
-        unsafe { answer(uuid, UUID) }
+        Ok(UUID)
     }
 
     cuDeviceGetName(name: *mut c_char, bytes: c_int, device: c_int) |driver| {
@@ -113,7 +132,7 @@ functions! {
         unsafe { spell(NAME, name, usize::try_from(bytes).unwrap_or(0)) }
     }
 
-    cuDeviceGetAttribute(value: *mut c_int, attribute: c_uint, device: c_int) |driver| {
+    cuDeviceGetAttribute(-> c_int; attribute: c_uint, device: c_int) |driver| {
         check_device(device)?;
         let settings = driver.settings()?;
         let found = match attribute {
@@ -126,24 +145,40 @@ functions! {
             97 => settings.most_shared(),
             other => return Err(Code::NOT_SUPPORTED.because(format_args!("attribute {other} is not emulated"))),
         };
-        // SAFETY: the caller's.
-        unsafe { answer(value, found as c_int) }
+        Ok(found as c_int)
     }
 
-    cuDevicePrimaryCtxRetain(context: *mut Handle, device: c_int) |driver| {
+    cuDevicePrimaryCtxRetain(-> Handle; device: c_int) |driver| {
         check_device(device)?;
-        let handle = driver.retain()?;
-        // SAFETY: the caller's.
-        unsafe { answer(context, handle as Handle) }
+        driver.settings()?;
+        let handle = driver.handle();
+        let made = || (Context { handle, ..Context::default() }, 0);
+        let (context, retained) = driver.context.get_or_insert_with(made);
+        *retained += 1;
+        Ok(context.handle as Handle)
     }
 
     cuDevicePrimaryCtxRelease_v2(device: c_int) gives back |driver| {
         check_device(device)?;
-        driver.release()
+        let (context, retained) = driver.context.as_mut().ok_or(Code::INVALID_CONTEXT)?;
+        *retained -= 1;
+        // The last one ends the context, with all that is left in it, which is a leak.
+        if *retained == 0 {
+            let _ = context.finish_all();
+            driver.leaks.extend(context.left());
+            driver.context = None;
+        }
+        Ok(())
     }
 
     cuCtxSetCurrent(context: Handle) |driver| {
-        driver.set_current(context as usize)
+        driver.settings()?;
+        let handle = context as usize; // null takes the thread's off
+        if handle != 0 && driver.context.as_ref().is_none_or(|(context, _)| context.handle != handle) {
+            return Err(Code::INVALID_CONTEXT.because("it was never made, or released before"));
+        }
+        CURRENT.set(handle);
+        Ok(())
     }
 
     cuCtxSynchronize() |driver| {
@@ -152,55 +187,49 @@ functions! {
         context.finish_all()
     }
 
-    cuMemGetInfo_v2(free: *mut usize, total: *mut usize) |driver| {
+    cuMemGetInfo_v2(-> usize; total: *mut usize) |driver| {
         driver.sound()?;
-        let (of_free, of_total) = driver.free_memory()?;
+        let (free, all) = driver.free_memory()?;
         // SAFETY: the caller's.
-        unsafe { answer(free, of_free as usize)?; answer(total, of_total as usize) }
+        unsafe { answer(total, all as usize) }?;
+        Ok(free as usize)
     }
 
-    cuMemAlloc_v2(address: *mut u64, bytes: usize) |driver| {
-        let allocated = driver.allocate(bytes)?;
-        // SAFETY: the caller's.
-        unsafe { answer(address, allocated) }
+    cuMemAlloc_v2(-> u64; bytes: usize) |driver| {
+        driver.sound()?.forbidden_while_capturing("allocating memory", false)?;
+        let (free, _) = driver.free_memory()?;
+        if bytes == 0 {
+            return Err(Code::INVALID_VALUE.because("an allocation of no bytes"));
+        }
+        if bytes as u64 > free {
+            return Err(Code::OUT_OF_MEMORY);
+        }
+        driver.sound()?.memory.allocate(bytes).ok_or(Code::OUT_OF_MEMORY)
     }
 
     cuMemFree_v2(address: u64) gives back |driver| {
-        give_back(driver, |context| {
-            context.forbidden_while_capturing("freeing memory, which waits for the context,", true)?;
-            let finished = context.finish_all();
-            context.memory.free(address).and(finished)
-        })
+        let what = "freeing memory, which waits for the context,";
+        finish_and_give_back(driver, what, |context| context.memory.free(address))
     }
 
-    cuMemHostAlloc(host: *mut Handle, bytes: usize, flags: c_uint) |driver| {
+    cuMemHostAlloc(-> Handle; bytes: usize, flags: c_uint) |driver| {
         let context = driver.sound()?;
         context.forbidden_while_capturing("pinning memory", false)?;
         if flags != 0 || bytes == 0 {
             return Err(Code::INVALID_VALUE.because("no bytes, or flags, which are not emulated"));
         }
-        let allocated = context.pinned.allocate(bytes).ok_or(Code::OUT_OF_MEMORY)?;
-        // SAFETY: the caller's.
-        unsafe { answer(host, allocated.cast()) }
+        context.pinned.allocate(bytes).map(<*mut u8>::cast).ok_or(Code::OUT_OF_MEMORY)
     }
 
     cuMemFreeHost(host: Handle) gives back |driver| {
-        give_back(driver, |context| {
-            context.forbidden_while_capturing("freeing pinned memory, which waits for the context,", true)?;
-            let finished = context.finish_all();
-            context.pinned.free(host as usize).and(finished)
-        })
+        let what = "freeing pinned memory, which waits for the context,";
+        finish_and_give_back(driver, what, |context| context.pinned.free(host as usize))
     }
 
     cuMemcpyHtoDAsync_v2(to: u64, from: *const u8, bytes: usize, stream: Handle) |driver| {
-        let context = driver.sound()?;
-        context.memory.host(to, bytes)?;
-        let start = from as usize;
-        let pinned = context.pinned.holds(start..start + bytes)?;
-        let on = context.streams.get_mut(&(stream as usize)).ok_or(Code::INVALID_HANDLE)?;
-        not_captured(on)?;
-        on.work.push_back(if pinned {
-            Work::Upload { from: start, to, bytes }
+        let (stream, pinned) = driver.sound()?.copying(to, from as usize, bytes, stream as usize)?;
+        stream.work.push_back(if pinned {
+            Work::Copy { device: to, host: from as usize, bytes, upload: true }
         } else {
             // Pageable memory is read before the call returns.
             // SAFETY: the caller's.
@@ -211,36 +240,31 @@ functions! {
 
     cuMemcpyDtoHAsync_v2(to: *mut u8, from: u64, bytes: usize, stream: Handle) |driver| {
         let context = driver.sound()?;
-        let host = context.memory.host(from, bytes)?;
-        let start = to as usize;
-        let pinned = context.pinned.holds(start..start + bytes)?;
-        let on = context.streams.get_mut(&(stream as usize)).ok_or(Code::INVALID_HANDLE)?;
-        not_captured(on)?;
+        let (on, pinned) = context.copying(from, to as usize, bytes, stream as usize)?;
         if pinned {
-            on.work.push_back(Work::Download { from, to: start, bytes });
+            on.work.push_back(Work::Copy { device: from, host: to as usize, bytes, upload: false });
             return Ok(());
         }
         // Into pageable memory the call returns when all is there.
         context.finish(stream as usize)?;
+        let from = context.memory.host(from, bytes)?;
         // SAFETY: the caller's; as many bytes are allocated on the GPU.
-        unsafe { to.copy_from_nonoverlapping(host, bytes) };
+        unsafe { to.copy_from_nonoverlapping(from, bytes) };
         Ok(())
     }
 
-    cuStreamCreate(stream: *mut Handle, flags: c_uint) |driver| {
+    cuStreamCreate(-> Handle; flags: c_uint) |driver| {
         if flags != 1 {
             return Err(Code::NOT_SUPPORTED.because("streams that wait for the default stream are not emulated"));
         }
         let (handle, context) = driver.making()?;
         context.streams.insert(handle, Stream::default());
-        // SAFETY: the caller's.
-        unsafe { answer(stream, handle as Handle) }
+        Ok(handle as Handle)
     }
 
     cuStreamDestroy_v2(stream: Handle) gives back |driver| {
         give_back(driver, |context| {
-            let mut stream = context.streams.remove(&(stream as usize)).ok_or(Code::INVALID_HANDLE)?;
-            stream.finish(&context.memory)
+            remove(&mut context.streams, stream as usize)?.finish(&context.memory)
         })
     }
 
@@ -250,61 +274,95 @@ functions! {
 
     cuStreamBeginCapture_v2(stream: Handle, mode: c_uint) |driver| {
         let mode = CaptureMode::new(mode).ok_or(Code::INVALID_VALUE)?;
-        driver.sound()?.capture(stream as usize, mode)
+        let stream = find(&mut driver.sound()?.streams, stream as usize)?;
+        if stream.capture.is_some() {
+            return Err(Code::INVALID_VALUE.because("the stream is captured already"));
+        }
+        let thread = std::thread::current().id();
+        stream.capture = Some(Capture { mode, thread, launches: Vec::new(), invalid: false });
+        Ok(())
     }
 
     cuGraphGetNodes(graph: Handle, nodes: *mut Handle, count: *mut usize) |driver| {
         if !nodes.is_null() {
             return Err(Code::NOT_SUPPORTED.because("nodes have no handles"));
         }
-        let found = driver.sound()?.graph_nodes(graph as usize)?;
+        let found = find(&mut driver.sound()?.graphs, graph as usize)?.len();
         // SAFETY: the caller's.
         unsafe { answer(count, found) }
     }
 
-    cuGraphInstantiateWithFlags(executable: *mut Handle, graph: Handle, flags: u64) |driver| {
+    cuGraphInstantiateWithFlags(-> Handle; graph: Handle, flags: u64) |driver| {
         if flags != 0 {
             return Err(Code::NOT_SUPPORTED.because("flags of graphs are not emulated"));
         }
-        let made = driver.instantiate(graph as usize)?;
-        // SAFETY: the caller's.
-        unsafe { answer(executable, made as Handle) }
+        let (free, _) = driver.free_memory()?;
+        let (handle, context) = driver.making()?;
+        let launches = find(&mut context.graphs, graph as usize)?.clone();
+        if launches.len() as u64 * GRAPH_NODE > free {
+            return Err(Code::OUT_OF_MEMORY);
+        }
+        context.executables.insert(handle, launches);
+        Ok(handle as Handle)
     }
 
     cuGraphDestroy(graph: Handle) gives back |driver| {
-        give_back(driver, |context| context.destroy_graph(graph as usize))
+        give_back(driver, |context| remove(&mut context.graphs, graph as usize).map(drop))
     }
 
     cuGraphExecDestroy(executable: Handle) gives back |driver| {
-        give_back(driver, |context| context.destroy_executable(executable as usize))
+        give_back(driver, |context| remove(&mut context.executables, executable as usize).map(drop))
     }
 
     cuGraphLaunch(executable: Handle, stream: Handle) |driver| {
-        driver.sound()?.start_graph(executable as usize, stream as usize)
+        let context = driver.sound()?;
+        let launches = find(&mut context.executables, executable as usize)?;
+        let stream = find(&mut context.streams, stream as usize)?;
+        if stream.capture.is_some() {
+            return Err(Code::NOT_SUPPORTED.because("a graph in a graph is not emulated"));
+        }
+        stream.work.extend(launches.iter().cloned().map(Work::Launch));
+        Ok(())
     }
 
     cuModuleUnload(module: Handle) gives back |driver| {
-        give_back(driver, |context| {
-            context.forbidden_while_capturing("unloading a module, which waits for the context,", true)?;
-            let finished = context.finish_all();
-            context.unload(module as usize).and(finished)
+        let what = "unloading a module, which waits for the context,";
+        finish_and_give_back(driver, what, |context| {
+            remove(&mut context.modules, module as usize)?;
+            context.functions.retain(|_, function| function.module != module as usize);
+            Ok(())
         })
     }
 
-    cuModuleGetFunction(function: *mut Handle, module: Handle, name: *const c_char) |driver| {
+    cuModuleGetFunction(-> Handle; module: Handle, name: *const c_char) |driver| {
         let (handle, context) = driver.making()?;
         // SAFETY: the caller's.
         let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
-        let found = context.function(handle, module as usize, &name)?;
-        // SAFETY: the caller's.
-        unsafe { answer(function, found as Handle) }
+        let module = module as usize;
+        let same = |function: &Function| function.module == module && function.kernel.name() == name;
+        let known = context.functions.iter().find(|(_, function)| same(function)).map(|(known, _)| *known);
+        if known.is_none() {
+            let kernel = find(&mut context.modules, module)?.kernel(&name);
+            let kernel = kernel.ok_or_else(|| Code::NOT_FOUND.because(&name))?;
+            let most_shared = PLAIN_SHARED.saturating_sub(kernel.static_shared());
+            context.functions.insert(handle, Function { module, kernel, most_shared, started: false });
+        }
+        Ok(known.unwrap_or(handle) as Handle)
     }
 
     cuFuncSetAttribute(function: Handle, attribute: c_uint, value: c_int) |driver| {
         let most = driver.settings()?.most_shared();
         let bytes = u32::try_from(value).map_err(|_| Code::INVALID_VALUE)?;
         match attribute {
-            8 => driver.sound()?.allow_shared(function as usize, bytes, most),
+            8 => {
+                let function = find(&mut driver.sound()?.functions, function as usize)?;
+                if u64::from(bytes) + u64::from(function.kernel.static_shared()) > u64::from(most) {
+                    let why = format_args!("{bytes} bytes of shared memory, {most} at most");
+                    return Err(Code::INVALID_VALUE.because(why));
+                }
+                function.most_shared = bytes;
+                Ok(())
+            }
             other => Err(Code::NOT_SUPPORTED.because(format_args!("attribute {other} is not emulated"))),
         }
     }
@@ -317,38 +375,46 @@ pub unsafe extern "C" fn cuStreamEndCapture(stream: Handle, graph: *mut Handle) 
     let code = call("cuStreamEndCapture", true, |driver| {
         let handle = driver.handle();
         give_back(driver, |context| {
-            made = context.end_capture(handle, stream as usize)?;
+            let stream = find(&mut context.streams, stream as usize)?;
+            let capture = stream.capture.take().ok_or(Code::CAPTURE_UNMATCHED)?;
+            if capture.mode != CaptureMode::Relaxed && capture.thread != std::thread::current().id() {
+                stream.capture = Some(capture);
+                return Err(Code::CAPTURE_WRONG_THREAD);
+            }
+            if capture.invalid {
+                return Err(Code::CAPTURE_INVALIDATED);
+            }
+            context.graphs.insert(handle, capture.launches);
+            made = handle;
             Ok(())
         })
     });
     if code != Code(0) && made != 0 {
-        let _ = driver().context().and_then(|context| context.destroy_graph(made));
+        let _ = driver().context().and_then(|context| remove(&mut context.graphs, made));
         made = 0;
     }
     // SAFETY: the caller's.
     unsafe { answer(graph, made as Handle) }.err().unwrap_or(code)
 }
 
-/// `cuModuleLoadData` of the driver API, for PTX alone. It is translated and compiled without the lock, as that takes seconds.
+/// `cuModuleLoadData` of the driver API, for PTX only. It is translated and compiled without the lock, as that takes seconds.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleLoadData(module: *mut Handle, image: *const c_char) -> Code {
     // SAFETY: the caller's: text that ends with a zero, or a header that is longer than this.
     let is_text = !image.is_null() && unsafe { image.cast::<u8>().read() } != 0x7f;
     // SAFETY: as above.
-    let text = is_text.then(|| unsafe { CStr::from_ptr(image) }.to_string_lossy());
-    let compiled = text.as_deref().map(Module::compile);
+    let compiled = is_text.then(|| Module::compile(&unsafe { CStr::from_ptr(image) }.to_string_lossy()));
     call("cuModuleLoadData", false, |driver| {
-        let capability = driver.settings()?.capability;
+        let capability = driver.settings()?.target();
         driver.sound()?.forbidden_while_capturing("loading a module, which may wait for the context,", true)?;
         let compiled = compiled.ok_or_else(|| Code::INVALID_IMAGE.because("machine code is not emulated"))?;
-        let target = text.as_deref().and_then(target).unwrap_or(0);
-        if target > 10 * capability.0 + capability.1 {
-            let why = format_args!("PTX for {target} on a GPU of {capability:?}");
+        let compiled = compiled.map_err(|error| Code::INVALID_PTX.because(error))?;
+        if compiled.target() > capability {
+            let why = format_args!("PTX for {} on a GPU of {capability}", compiled.target());
             return Err(Code::NO_BINARY_FOR_GPU.because(why));
         }
-        let compiled = compiled.map_err(|error| Code::INVALID_PTX.because(error))?;
         let (handle, context) = driver.making()?;
-        context.add_module(handle, compiled);
+        context.modules.insert(handle, compiled);
         // SAFETY: the caller's.
         unsafe { answer(module, handle as Handle) }
     })
@@ -376,8 +442,27 @@ pub unsafe extern "C" fn cuLaunchKernel(
         }
         let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
         let launch = Launch { grid, block, dynamic_shared, schedule: driver.settings()?.schedule };
+        let most_shared = driver.settings()?.most_shared();
+        let context = driver.sound()?;
+        let function = find(&mut context.functions, function as usize)?;
+        function.check(&launch, most_shared)?;
+        let kernel = function.kernel.clone();
         // SAFETY: the caller's: a pointer for each parameter that the kernel declares, to as many bytes.
-        driver.launch(function as usize, launch, stream as usize, |kernel| unsafe { copied(kernel, parameters) })
+        let parameters = unsafe { copied(&kernel, parameters) }?;
+        let stream = find(&mut context.streams, stream as usize)?;
+        match &mut stream.capture {
+            Some(capture) if capture.invalid => return Err(Code::CAPTURE_INVALIDATED),
+            // A kernel may be loaded by its first launch, which waits for the context.
+            Some(capture) if !function.started => {
+                capture.invalid = true;
+                let why = format_args!("{} was never started", kernel.name());
+                return Err(Code::CAPTURE_UNSUPPORTED.because(why));
+            }
+            Some(capture) => capture.launches.push(KernelLaunch { kernel, launch, parameters }),
+            None => stream.work.push_back(Work::Launch(KernelLaunch { kernel, launch, parameters })),
+        }
+        function.started = true;
+        Ok(())
     })
 }
 
@@ -407,26 +492,8 @@ unsafe fn copied(kernel: &Kernel, parameters: *const *const u8) -> Result<Vec<u8
     Ok(bytes)
 }
 
-/// The capability that PTX is for, as `10 * major + minor`.
-fn target(ptx: &str) -> Option<u32> {
-    let line = ptx.lines().find_map(|line| line.trim_start().strip_prefix(".target"))?;
-    let number = line.trim_start().strip_prefix("sm_")?;
-    number[..number.find(|c: char| !c.is_ascii_digit()).unwrap_or(number.len())].parse().ok()
-}
-
 fn check_device(device: c_int) -> Result<(), Code> {
     if device == 0 { Ok(()) } else { Err(Code::INVALID_DEVICE) }
-}
-
-/// Copies of a capture are not emulated, and those from and to pageable memory no driver captures.
-fn not_captured(stream: &mut Stream) -> Result<(), Code> {
-    match &mut stream.capture {
-        Some(capture) => {
-            capture.invalid = true;
-            Err(Code::CAPTURE_UNSUPPORTED.because("a copy"))
-        }
-        None => Ok(()),
-    }
 }
 
 /// Writes a text and its zero into `bytes` bytes, as much as has room.

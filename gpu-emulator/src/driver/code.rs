@@ -61,7 +61,7 @@ codes! {
     UNKNOWN = 999, true, "unknown error";
 }
 
-/// What was last said beside the text of a code. Texts that were handed out stay for ever, as those of a driver do.
+/// What was last said with the text of a code. Texts that were handed out stay for ever, as those of a driver do.
 static DETAILS: LazyLock<Mutex<HashMap<Code, &'static CStr>>> = LazyLock::new(Mutex::default);
 
 impl Code {

@@ -1,4 +1,4 @@
-//! What a test asks of the driver beside its own functions.
+//! What a test asks of the driver besides its own functions.
 #![allow(clippy::missing_safety_doc)] // each says what its pointers are
 
 use super::calls::spell;

@@ -1,11 +1,11 @@
 //! The functions of NVML that a program asks for GPUs by: this library is `libnvidia-ml.so.1` too, under a link of that name.
 #![allow(clippy::missing_safety_doc, non_snake_case)] // NVML's documentation has each function
 
-use super::calls::spell;
+use super::calls::{answer, spell};
+use super::code::Code;
 use super::driver;
 use super::settings::{NAME, Settings, UUID};
 use std::ffi::{c_char, c_int, c_uint, c_void};
-use std::fmt::Write;
 
 const DONE: c_int = 0;
 const INVALID_ARGUMENT: c_int = 2;
@@ -23,103 +23,88 @@ pub struct MemoryFigures {
     used: u64,
 }
 
-/// Runs `tell` with what is emulated.
-fn with_settings(tell: impl FnOnce(&Settings) -> Option<()>) -> c_int {
-    let Ok(settings) = Settings::of_environment() else { return UNKNOWN };
-    tell(&settings).map_or(INVALID_ARGUMENT, |()| DONE)
-}
-
-/// # Safety
-/// `to` is null or valid for writing.
-unsafe fn give<T>(to: *mut T, value: T) -> Option<()> {
-    // SAFETY: the caller's.
-    (!to.is_null()).then(|| unsafe { to.write(value) })
-}
-
 /// The one device; any pointer but null would do.
 fn device() -> *mut c_void {
     std::ptr::without_provenance_mut(1)
 }
 
+/// Declares the functions. A body is given what is emulated, and an error of it is an invalid argument.
 macro_rules! functions {
-    ($($name:ident($($argument:ident: $kind:ty),*) $body:block)*) => {$(
+    ($($name:ident($($argument:ident: $kind:ty),*) |$settings:pat_param| $body:block)*) => {$(
         #[doc = concat!("`", stringify!($name), "` of NVML.")]
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($($argument: $kind),*) -> c_int $body
+        pub unsafe extern "C" fn $name($($argument: $kind),*) -> c_int {
+            let Ok($settings) = Settings::of_environment() else { return UNKNOWN };
+            let run = || -> Result<(), Code> { $body };
+            run().map_or(INVALID_ARGUMENT, |()| DONE)
+        }
     )*};
 }
 
 functions! {
-    nvmlInit_v2() {
-        with_settings(|_| Some(()))
+    nvmlInit_v2() |_| {
+        Ok(())
     }
 
-    nvmlShutdown() {
-        DONE
+    nvmlShutdown() |_| {
+        Ok(())
     }
 
-    nvmlSystemGetDriverVersion(version: *mut c_char, bytes: c_uint) {
+    nvmlSystemGetDriverVersion(version: *mut c_char, bytes: c_uint) |_| {
         // SAFETY: the caller's.
-        unsafe { spell("emulated", version, bytes as usize) }.map_or(INVALID_ARGUMENT, |()| DONE)
+        unsafe { spell("emulated", version, bytes as usize) }
     }
 
-    nvmlSystemGetCudaDriverVersion_v2(version: *mut c_int) {
+    nvmlSystemGetCudaDriverVersion_v2(version: *mut c_int) |settings| {
         // SAFETY: the caller's.
-        with_settings(|settings| unsafe { give(version, (1000 * settings.cuda.0 + 10 * settings.cuda.1) as c_int) })
+        unsafe { answer(version, (1000 * settings.cuda.0 + 10 * settings.cuda.1) as c_int) }
     }
 
-    nvmlDeviceGetCount_v2(count: *mut c_uint) {
+    nvmlDeviceGetCount_v2(count: *mut c_uint) |_| {
         // SAFETY: the caller's.
-        with_settings(|_| unsafe { give(count, 1) })
+        unsafe { answer(count, 1) }
     }
 
-    nvmlDeviceGetHandleByIndex_v2(index: c_uint, handle: *mut *mut c_void) {
+    nvmlDeviceGetHandleByIndex_v2(index: c_uint, handle: *mut *mut c_void) |_| {
+        if index != 0 {
+            return Err(Code::INVALID_DEVICE);
+        }
         // SAFETY: the caller's.
-        with_settings(|_| unsafe { (index == 0).then(|| give(handle, device())).flatten() })
+        unsafe { answer(handle, device()) }
     }
 
-    nvmlDeviceGetName(_device: *mut c_void, name: *mut c_char, bytes: c_uint) {
+    nvmlDeviceGetName(_device: *mut c_void, name: *mut c_char, bytes: c_uint) |_| {
         // SAFETY: the caller's.
-        unsafe { spell(NAME, name, bytes as usize) }.map_or(INVALID_ARGUMENT, |()| DONE)
+        unsafe { spell(NAME, name, bytes as usize) }
     }
 
-    nvmlDeviceGetUUID(_device: *mut c_void, uuid: *mut c_char, bytes: c_uint) {
+    nvmlDeviceGetUUID(_device: *mut c_void, uuid: *mut c_char, bytes: c_uint) |_| {
+        let [a, b, c, d, e] = [(96, 8), (80, 4), (64, 4), (48, 4), (0, 12)].map(|(shift, digits)| {
+            let bits = u128::from_be_bytes(UUID) >> shift & ((1 << (4 * digits)) - 1);
+            format!("{bits:0digits$x}")
+        });
         // SAFETY: the caller's.
-        unsafe { spell(&spelled(), uuid, bytes as usize) }.map_or(INVALID_ARGUMENT, |()| DONE)
+        unsafe { spell(&format!("GPU-{a}-{b}-{c}-{d}-{e}"), uuid, bytes as usize) }
     }
 
-    nvmlDeviceGetCudaComputeCapability(_device: *mut c_void, major: *mut c_int, minor: *mut c_int) {
-        with_settings(|settings| {
-            // SAFETY: the caller's.
-            unsafe { give(major, settings.capability.0 as c_int) }?;
-            // SAFETY: as above.
-            unsafe { give(minor, settings.capability.1 as c_int) }
-        })
+    nvmlDeviceGetCudaComputeCapability(_device: *mut c_void, major: *mut c_int, minor: *mut c_int) |settings| {
+        // SAFETY: the caller's.
+        unsafe { answer(major, settings.capability.0 as c_int) }?;
+        // SAFETY: as above.
+        unsafe { answer(minor, settings.capability.1 as c_int) }
     }
 
-    nvmlDeviceGetMemoryInfo_v2(_device: *mut c_void, memory: *mut MemoryFigures) {
-        with_settings(|settings| {
-            let (free, total) = driver().free_memory().unwrap_or((settings.memory, settings.memory));
-            // SAFETY: the caller's; the version is the caller's own.
-            let version = unsafe { memory.as_ref() }?.version;
-            // SAFETY: as above.
-            unsafe { give(memory, MemoryFigures { version, total, reserved: 0, free, used: total - free }) }
-        })
-    }
-
-    nvmlDeviceGetMigMode(_device: *mut c_void, _current: *mut c_uint, _pending: *mut c_uint) {
-        NOT_SUPPORTED
+    nvmlDeviceGetMemoryInfo_v2(_device: *mut c_void, memory: *mut MemoryFigures) |settings| {
+        let (free, total) = driver().free_memory().unwrap_or((settings.memory, settings.memory));
+        // SAFETY: the caller's; the version is the caller's own.
+        let version = unsafe { memory.as_ref() }.ok_or(Code::INVALID_VALUE)?.version;
+        // SAFETY: as above.
+        unsafe { answer(memory, MemoryFigures { version, total, reserved: 0, free, used: total - free }) }
     }
 }
 
-/// The UUID as NVML writes it.
-fn spelled() -> String {
-    let mut text = String::from("GPU");
-    for (index, byte) in UUID.iter().enumerate() {
-        if [0, 4, 6, 8, 10].contains(&index) {
-            text.push('-');
-        }
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
+/// `nvmlDeviceGetMigMode` of NVML.
+#[unsafe(no_mangle)]
+pub extern "C" fn nvmlDeviceGetMigMode(_device: *mut c_void, _current: *mut c_uint, _pending: *mut c_uint) -> c_int {
+    NOT_SUPPORTED
 }

@@ -1,7 +1,6 @@
 //! What GPU is emulated: read from the environment when the driver is started.
 
 use crate::ptx::Schedule;
-use std::str::FromStr;
 
 /// The GPU. There is one.
 #[derive(Clone, Debug)]
@@ -32,46 +31,41 @@ impl Settings {
     /// # Errors
     /// A sentence that names the variable.
     pub fn of_environment() -> Result<Settings, String> {
+        let version = |text: &str| {
+            let (major, minor) = text.split_once('.')?;
+            Some((major.parse().ok()?, minor.parse().ok()?))
+        };
         Ok(Settings {
-            capability: version("GPU_EMULATOR_CAPABILITY", (9, 0))?,
-            memory: number("GPU_EMULATOR_MEMORY", 8 << 30)?,
-            processors: number("GPU_EMULATOR_PROCESSORS", 4)?,
-            cuda: version("GPU_EMULATOR_CUDA", (13, 0))?,
-            schedule: schedule("GPU_EMULATOR_SCHEDULE")?,
+            capability: setting("GPU_EMULATOR_CAPABILITY", (9, 0), "a version like 9.0", version)?,
+            memory: setting("GPU_EMULATOR_MEMORY", 8 << 30, "a number", |text| text.parse().ok())?,
+            processors: setting("GPU_EMULATOR_PROCESSORS", 4, "a number", |text| text.parse().ok())?,
+            cuda: setting("GPU_EMULATOR_CUDA", (13, 0), "a version like 9.0", version)?,
+            schedule: setting(
+                "GPU_EMULATOR_SCHEDULE",
+                Schedule::default(),
+                "forward, reverse or random:SEED",
+                |text| text.parse().ok(),
+            )?,
         })
     }
 
-    /// Bytes of shared memory that a block may ask for: CUDA C++ Programming Guide, "Technical Specifications per Compute
-    /// Capability".
+    /// The compute capability, `10 * major + minor`.
+    pub fn target(&self) -> u32 {
+        10 * self.capability.0 + self.capability.1
+    }
+
+    /// Bytes of shared memory that a block may ask for.
     pub fn most_shared(&self) -> u32 {
-        let kib = match self.capability {
-            (..=6, _) => 48,
-            (7, 5) => 64,
-            (7, _) => 96,
-            (8, 0 | 7) => 163,
-            (8, _) | (12.., _) => 99,
-            (9..=11, _) => 227,
-        };
-        kib << 10
+        crate::ptx::most_shared(self.target())
     }
 }
 
-fn given(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|value| !value.is_empty())
-}
-
-fn number<N: FromStr>(name: &str, usual: N) -> Result<N, String> {
-    let Some(value) = given(name) else { return Ok(usual) };
-    value.parse().map_err(|_| format!("{name} is {value:?}, expected a number"))
-}
-
-fn schedule(name: &str) -> Result<Schedule, String> {
-    let Some(value) = given(name) else { return Ok(Schedule::default()) };
-    value.parse().map_err(|()| format!("{name} is {value:?}, expected forward, reverse or random:SEED"))
-}
-
-fn version(name: &str, usual: (u32, u32)) -> Result<(u32, u32), String> {
-    let Some(value) = given(name) else { return Ok(usual) };
-    let parts = value.split_once('.').and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
-    parts.ok_or_else(|| format!("{name} is {value:?}, expected a version like 9.0"))
+/// The value of a variable, or the usual one where it is empty or not there.
+fn setting<T>(name: &str, usual: T, expected: &str, parse: impl Fn(&str) -> Option<T>) -> Result<T, String> {
+    match std::env::var(name) {
+        Ok(value) if !value.is_empty() => {
+            parse(&value).ok_or_else(|| format!("{name} is {value:?}, expected {expected}"))
+        }
+        _ => Ok(usual),
+    }
 }

@@ -4,19 +4,18 @@ use super::code::Code;
 use super::failure::Failures;
 use super::memory::{DeviceMemory, HostMemory};
 use super::settings::{GRAPH_NODE, Settings};
-use super::stream::{Capture, CaptureMode, Started, Stream, Work};
+use super::stream::{Capture, CaptureMode, KernelLaunch, Stream};
 use crate::ptx::{Kernel, Launch, Module};
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
 thread_local! {
     /// The context of this thread; 0 for none.
-    static CURRENT: Cell<usize> = const { Cell::new(0) };
+    pub(super) static CURRENT: Cell<usize> = const { Cell::new(0) };
 }
 
 /// Shared memory of a block that does not ask for more.
-const PLAIN_SHARED: u32 = 48 << 10;
+pub(super) const PLAIN_SHARED: u32 = 48 << 10;
 
 /// Blocks in the second and third direction at most, and threads of a block.
 const MOST_BLOCKS: u32 = 65535;
@@ -30,7 +29,7 @@ pub(super) struct Driver {
     /// Which calls fail.
     pub(super) failures: Failures,
     /// The primary context and how often it is retained.
-    context: Option<(Context, usize)>,
+    pub(super) context: Option<(Context, usize)>,
     /// The last handle that was given. None is given twice.
     handles: usize,
     /// What was left when a context ended.
@@ -40,26 +39,36 @@ pub(super) struct Driver {
 /// A context and what lives in it, by handles.
 #[derive(Debug, Default)]
 pub(super) struct Context {
-    handle: usize,
+    pub(super) handle: usize,
     pub(super) memory: DeviceMemory,
     pub(super) pinned: HostMemory,
     pub(super) streams: BTreeMap<usize, Stream>,
-    modules: BTreeMap<usize, Module>,
-    functions: BTreeMap<usize, Function>,
-    graphs: BTreeMap<usize, Vec<Started>>,
-    executables: BTreeMap<usize, Vec<Started>>,
+    pub(super) modules: BTreeMap<usize, Module>,
+    pub(super) functions: BTreeMap<usize, Function>,
+    pub(super) graphs: BTreeMap<usize, Vec<KernelLaunch>>,
+    pub(super) executables: BTreeMap<usize, Vec<KernelLaunch>>,
     /// The error that every call returns.
-    broken: Option<Code>,
+    pub(super) broken: Option<Code>,
 }
 
 #[derive(Debug)]
-struct Function {
-    module: usize,
-    kernel: Kernel,
+pub(super) struct Function {
+    pub(super) module: usize,
+    pub(super) kernel: Kernel,
     /// Bytes of dynamic shared memory that it may ask for.
-    most_shared: u32,
+    pub(super) most_shared: u32,
     /// Whether it was started before: until then it need not be loaded.
-    started: bool,
+    pub(super) started: bool,
+}
+
+/// What has this handle.
+pub(super) fn find<T>(objects: &mut BTreeMap<usize, T>, handle: usize) -> Result<&mut T, Code> {
+    objects.get_mut(&handle).ok_or(Code::INVALID_HANDLE)
+}
+
+/// Takes out what has this handle.
+pub(super) fn remove<T>(objects: &mut BTreeMap<usize, T>, handle: usize) -> Result<T, Code> {
+    objects.remove(&handle).ok_or(Code::INVALID_HANDLE)
 }
 
 impl Driver {
@@ -74,28 +83,6 @@ impl Driver {
         self.settings.as_ref().ok_or(Code::NOT_INITIALIZED)
     }
 
-    /// Retains the primary context.
-    pub(super) fn retain(&mut self) -> Result<usize, Code> {
-        self.settings()?;
-        let handle = self.handle();
-        let made = || (Context { handle, ..Context::default() }, 0);
-        let (context, retained) = self.context.get_or_insert_with(made);
-        *retained += 1;
-        Ok(context.handle)
-    }
-
-    /// Releases it. The last one ends it, with all that is left in it, which is a leak.
-    pub(super) fn release(&mut self) -> Result<(), Code> {
-        let (context, retained) = self.context.as_mut().ok_or(Code::INVALID_CONTEXT)?;
-        *retained -= 1;
-        if *retained == 0 {
-            let _ = context.finish_all();
-            self.leaks.extend(context.left());
-            self.context = None;
-        }
-        Ok(())
-    }
-
     /// What is left of the context that is alive.
     pub(super) fn left(&self) -> Option<String> {
         let (context, retained) = self.context.as_ref()?;
@@ -108,16 +95,6 @@ impl Driver {
         let all = self.settings()?.memory;
         let taken = self.context.as_ref().map_or(0, |(context, _)| context.taken());
         Ok((all.saturating_sub(taken), all))
-    }
-
-    /// Makes a context that of the thread; 0 takes it off.
-    pub(super) fn set_current(&mut self, handle: usize) -> Result<(), Code> {
-        self.settings()?;
-        if handle != 0 && self.context.as_ref().is_none_or(|(context, _)| context.handle != handle) {
-            return Err(Code::INVALID_CONTEXT.because("it was never made, or released before"));
-        }
-        CURRENT.set(handle);
-        Ok(())
     }
 
     /// The thread's context, broken or not.
@@ -149,60 +126,6 @@ impl Driver {
             context.broken.get_or_insert(code);
         }
     }
-
-    pub(super) fn allocate(&mut self, bytes: usize) -> Result<u64, Code> {
-        self.sound()?.forbidden_while_capturing("allocating memory", false)?;
-        let (free, _) = self.free_memory()?;
-        if bytes == 0 {
-            return Err(Code::INVALID_VALUE.because("an allocation of no bytes"));
-        }
-        if bytes as u64 > free {
-            return Err(Code::OUT_OF_MEMORY);
-        }
-        self.sound()?.memory.allocate(bytes).ok_or(Code::OUT_OF_MEMORY)
-    }
-
-    /// Makes a graph ready to be started.
-    pub(super) fn instantiate(&mut self, graph: usize) -> Result<usize, Code> {
-        let (free, _) = self.free_memory()?;
-        let (handle, context) = self.making()?;
-        let launches = context.graphs.get(&graph).ok_or(Code::INVALID_HANDLE)?.clone();
-        if launches.len() as u64 * GRAPH_NODE > free {
-            return Err(Code::OUT_OF_MEMORY);
-        }
-        context.executables.insert(handle, launches);
-        Ok(handle)
-    }
-
-    /// Checks a launch and hands it to its stream.
-    pub(super) fn launch(
-        &mut self,
-        function: usize,
-        launch: Launch,
-        stream: usize,
-        parameters: impl FnOnce(&Kernel) -> Result<Vec<u8>, Code>,
-    ) -> Result<(), Code> {
-        let most_shared = self.settings()?.most_shared();
-        let context = self.sound()?;
-        let found = context.functions.get_mut(&function).ok_or(Code::INVALID_HANDLE)?;
-        found.check(&launch, most_shared)?;
-        let started = Started { parameters: parameters(&found.kernel)?, kernel: found.kernel.clone(), launch };
-        let on = context.streams.get_mut(&stream).ok_or(Code::INVALID_HANDLE)?;
-        match &mut on.capture {
-            Some(capture) if capture.invalid => return Err(Code::CAPTURE_INVALIDATED),
-            // A kernel may be loaded by its first launch, which waits for the context.
-            Some(capture) if !found.started => {
-                capture.invalid = true;
-                return Err(
-                    Code::CAPTURE_UNSUPPORTED.because(format_args!("{} was never started", found.kernel.name()))
-                );
-            }
-            Some(capture) => capture.launches.push(started),
-            None => on.work.push_back(Work::Launch(started)),
-        }
-        found.started = true;
-        Ok(())
-    }
 }
 
 impl Context {
@@ -211,23 +134,20 @@ impl Context {
     }
 
     /// What nobody gave back.
-    fn left(&self) -> Option<String> {
+    pub(super) fn left(&self) -> Option<String> {
         let (bytes, allocations) = self.memory.left();
-        let mut text = String::new();
-        for (count, what) in [
+        let counts = [
             (allocations, "allocations"),
             (self.pinned.left(), "pieces of pinned memory"),
             (self.streams.len(), "streams"),
             (self.modules.len(), "modules"),
             (self.graphs.len(), "graphs"),
             (self.executables.len(), "executable graphs"),
-        ] {
-            if count > 0 {
-                let _ = write!(text, "{}{count} {what}", if text.is_empty() { "" } else { ", " });
-            }
-        }
-        let of = |text| if bytes > 0 { format!("{text} ({bytes} bytes)") } else { text };
-        (!text.is_empty()).then(|| of(text))
+        ];
+        let left = counts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
+        let left = left.collect::<Vec<_>>().join(", ");
+        let bytes = if bytes > 0 { format!(" ({bytes} bytes)") } else { String::new() };
+        (!left.is_empty()).then_some(left + &bytes)
     }
 
     /// A stream that may be waited for.
@@ -235,12 +155,25 @@ impl Context {
     /// # Errors
     /// While it is captured, which ends the capture.
     pub(super) fn finish(&mut self, stream: usize) -> Result<(), Code> {
-        let stream = self.streams.get_mut(&stream).ok_or(Code::INVALID_HANDLE)?;
-        if let Some(capture) = &mut stream.capture {
-            capture.invalid = true;
-            return Err(Code::CAPTURE_UNSUPPORTED.because("a stream is waited for while it is captured"));
-        }
+        let stream = find(&mut self.streams, stream)?;
+        stream.not_captured("a stream is waited for while it is captured")?;
         stream.finish(&self.memory)
+    }
+
+    /// The stream of a copy between the GPU's memory and main memory, both of which are checked, and whether the latter is pinned.
+    /// Copies of a capture are not emulated, and those from and to pageable memory no driver captures.
+    pub(super) fn copying(
+        &mut self,
+        device: u64,
+        host: usize,
+        bytes: usize,
+        stream: usize,
+    ) -> Result<(&mut Stream, bool), Code> {
+        self.memory.host(device, bytes)?;
+        let pinned = self.pinned.holds(host..host + bytes)?;
+        let stream = find(&mut self.streams, stream)?;
+        stream.not_captured("a copy")?;
+        Ok((stream, pinned))
     }
 
     /// Waits for all streams.
@@ -267,94 +200,11 @@ impl Context {
             None => Ok(()),
         }
     }
-
-    pub(super) fn add_module(&mut self, handle: usize, module: Module) {
-        self.modules.insert(handle, module);
-    }
-
-    /// Unloads a module; its functions are gone with it.
-    pub(super) fn unload(&mut self, module: usize) -> Result<(), Code> {
-        self.modules.remove(&module).ok_or(Code::INVALID_HANDLE)?;
-        self.functions.retain(|_, function| function.module != module);
-        Ok(())
-    }
-
-    /// A kernel of a module: the same function for the same name.
-    pub(super) fn function(&mut self, handle: usize, module: usize, name: &str) -> Result<usize, Code> {
-        let same = |function: &Function| function.module == module && function.kernel.name() == name;
-        if let Some((known, _)) = self.functions.iter().find(|(_, function)| same(function)) {
-            return Ok(*known);
-        }
-        let kernel = self.modules.get(&module).ok_or(Code::INVALID_HANDLE)?.kernel(name);
-        let kernel = kernel.ok_or_else(|| Code::NOT_FOUND.because(name))?;
-        let most_shared = PLAIN_SHARED.saturating_sub(kernel.static_shared());
-        self.functions.insert(handle, Function { module, kernel, most_shared, started: false });
-        Ok(handle)
-    }
-
-    /// Lets a function ask for as much shared memory beside its own, of `most` in all.
-    pub(super) fn allow_shared(&mut self, function: usize, bytes: u32, most: u32) -> Result<(), Code> {
-        let function = self.functions.get_mut(&function).ok_or(Code::INVALID_HANDLE)?;
-        if u64::from(bytes) + u64::from(function.kernel.static_shared()) > u64::from(most) {
-            return Err(Code::INVALID_VALUE.because(format_args!("{bytes} bytes of shared memory, {most} at most")));
-        }
-        function.most_shared = bytes;
-        Ok(())
-    }
-
-    /// Begins a capture.
-    pub(super) fn capture(&mut self, stream: usize, mode: CaptureMode) -> Result<(), Code> {
-        let stream = self.streams.get_mut(&stream).ok_or(Code::INVALID_HANDLE)?;
-        if stream.capture.is_some() {
-            return Err(Code::INVALID_VALUE.because("the stream is captured already"));
-        }
-        let thread = std::thread::current().id();
-        stream.capture = Some(Capture { mode, thread, launches: Vec::new(), invalid: false });
-        Ok(())
-    }
-
-    /// Ends a capture: a graph, unless it was made invalid.
-    pub(super) fn end_capture(&mut self, handle: usize, stream: usize) -> Result<usize, Code> {
-        let stream = self.streams.get_mut(&stream).ok_or(Code::INVALID_HANDLE)?;
-        let capture = stream.capture.take().ok_or(Code::CAPTURE_UNMATCHED)?;
-        if capture.mode != CaptureMode::Relaxed && capture.thread != std::thread::current().id() {
-            stream.capture = Some(capture);
-            return Err(Code::CAPTURE_WRONG_THREAD);
-        }
-        if capture.invalid {
-            return Err(Code::CAPTURE_INVALIDATED);
-        }
-        self.graphs.insert(handle, capture.launches);
-        Ok(handle)
-    }
-
-    pub(super) fn graph_nodes(&self, graph: usize) -> Result<usize, Code> {
-        self.graphs.get(&graph).map(Vec::len).ok_or(Code::INVALID_HANDLE)
-    }
-
-    pub(super) fn destroy_graph(&mut self, graph: usize) -> Result<(), Code> {
-        self.graphs.remove(&graph).map(drop).ok_or(Code::INVALID_HANDLE)
-    }
-
-    pub(super) fn destroy_executable(&mut self, graph: usize) -> Result<(), Code> {
-        self.executables.remove(&graph).map(drop).ok_or(Code::INVALID_HANDLE)
-    }
-
-    /// Hands the launches of a graph to a stream.
-    pub(super) fn start_graph(&mut self, graph: usize, stream: usize) -> Result<(), Code> {
-        let launches = self.executables.get(&graph).ok_or(Code::INVALID_HANDLE)?;
-        let stream = self.streams.get_mut(&stream).ok_or(Code::INVALID_HANDLE)?;
-        if stream.capture.is_some() {
-            return Err(Code::NOT_SUPPORTED.because("a graph in a graph is not emulated"));
-        }
-        stream.work.extend(launches.iter().cloned().map(Work::Launch));
-        Ok(())
-    }
 }
 
 impl Function {
     /// Whether a GPU takes the launch.
-    fn check(&self, launch: &Launch, most_shared: u32) -> Result<(), Code> {
+    pub(super) fn check(&self, launch: &Launch, most_shared: u32) -> Result<(), Code> {
         let Launch { grid, block, dynamic_shared, .. } = *launch;
         let name = self.kernel.name();
         let [_, y, z] = grid;

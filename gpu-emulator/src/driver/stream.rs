@@ -8,7 +8,7 @@ use std::thread::ThreadId;
 
 /// A launch with a copy of its parameters.
 #[derive(Clone, Debug)]
-pub(super) struct Started {
+pub(super) struct KernelLaunch {
     pub(super) kernel: Kernel,
     pub(super) launch: Launch,
     pub(super) parameters: Vec<u8>,
@@ -17,23 +17,18 @@ pub(super) struct Started {
 /// Something that a stream does in its turn.
 #[derive(Debug)]
 pub(super) enum Work {
-    Launch(Started),
+    Launch(KernelLaunch),
     /// Bytes that are the driver's.
     Write {
         to: u64,
         bytes: Vec<u8>,
     },
-    /// From pinned memory.
-    Upload {
-        from: usize,
-        to: u64,
+    /// From or to pinned memory.
+    Copy {
+        device: u64,
+        host: usize,
         bytes: usize,
-    },
-    /// To pinned memory.
-    Download {
-        from: u64,
-        to: usize,
-        bytes: usize,
+        upload: bool,
     },
 }
 
@@ -56,7 +51,7 @@ impl CaptureMode {
 pub(super) struct Capture {
     pub(super) mode: CaptureMode,
     pub(super) thread: ThreadId,
-    pub(super) launches: Vec<Started>,
+    pub(super) launches: Vec<KernelLaunch>,
     /// Whether something happened that captures forbid.
     pub(super) invalid: bool,
 }
@@ -69,6 +64,14 @@ pub(super) struct Stream {
 }
 
 impl Stream {
+    /// # Errors
+    /// While it is captured, which ends the capture: it forbids `what`.
+    pub(super) fn not_captured(&mut self, what: &str) -> Result<(), Code> {
+        let Some(capture) = &mut self.capture else { return Ok(()) };
+        capture.invalid = true;
+        Err(Code::CAPTURE_UNSUPPORTED.because(what))
+    }
+
     /// Does what was asked, in its order, up to the first fault; what comes after is not done.
     pub(super) fn finish(&mut self, memory: &DeviceMemory) -> Result<(), Code> {
         let result = self.work.drain(..).try_for_each(|work| work.run(memory));
@@ -79,33 +82,28 @@ impl Stream {
 
 impl Work {
     fn run(self, memory: &DeviceMemory) -> Result<(), Code> {
+        // A copy was within its allocation when it was asked for.
+        let place = |address, bytes| {
+            let found = memory.host(address, bytes);
+            found.map_err(|_| Code::ILLEGAL_ADDRESS.because("a copy's memory was freed before its turn"))
+        };
         match self {
-            Work::Launch(Started { kernel, launch, parameters }) => {
+            Work::Launch(KernelLaunch { kernel, launch, parameters }) => {
                 kernel.run(&launch, &parameters, memory).map_err(|fault| Code::from(&*fault))
             }
             Work::Write { to, bytes } => {
-                let to = freed_since(memory.host(to, bytes.len()))?;
+                let to = place(to, bytes.len())?;
                 // SAFETY: as many bytes are allocated there, and the driver's lock is held.
                 unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
                 Ok(())
             }
-            Work::Upload { from, to, bytes } => {
-                let to = freed_since(memory.host(to, bytes))?;
+            Work::Copy { device, host, bytes, upload } => {
+                let (device, host) = (place(device, bytes)?, host as *mut u8);
+                let (from, to) = if upload { (host, device) } else { (device, host) };
                 // SAFETY: as many bytes are pinned, until `free` has waited for this; those of the GPU are as above.
-                unsafe { to.copy_from_nonoverlapping(from as *const u8, bytes) };
-                Ok(())
-            }
-            Work::Download { from, to, bytes } => {
-                let from = freed_since(memory.host(from, bytes))?;
-                // SAFETY: as above.
-                unsafe { (to as *mut u8).copy_from_nonoverlapping(from, bytes) };
+                unsafe { to.copy_from_nonoverlapping(from, bytes) };
                 Ok(())
             }
         }
     }
-}
-
-/// A copy was within its allocation when it was asked for.
-fn freed_since<T>(found: Result<T, Code>) -> Result<T, Code> {
-    found.map_err(|_| Code::ILLEGAL_ADDRESS.because("a copy's memory was freed before its turn"))
 }

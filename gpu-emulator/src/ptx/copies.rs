@@ -20,28 +20,15 @@ pub(super) struct AsyncCopy {
 #[derive(Debug, Default)]
 pub(super) struct Copies {
     /// Groups that were committed.
-    committed: u32,
+    pub(super) committed: u32,
     /// Copies with the numbers of their groups.
-    flying: VecDeque<(u32, AsyncCopy)>,
+    pub(super) flying: VecDeque<(u32, AsyncCopy)>,
 }
 
 impl Copies {
-    pub(super) fn start(&mut self, copy: AsyncCopy) {
-        self.flying.push_back((self.committed, copy));
-    }
-
-    /// What was started since the last group becomes one.
-    pub(super) fn commit(&mut self) {
-        self.committed += 1;
-    }
-
     /// Takes a copy that is not of the last `left` groups, nor of none yet.
     pub(super) fn next_landed(&mut self, left: u32) -> Option<AsyncCopy> {
-        let landed = self.flying.front().is_some_and(|(group, _)| group.saturating_add(left) < self.committed);
-        if landed { self.flying.pop_front().map(|(_, copy)| copy) } else { None }
-    }
-
-    pub(super) fn into_iter(self) -> impl Iterator<Item = AsyncCopy> {
-        self.flying.into_iter().map(|(_, copy)| copy)
+        let (_, copy) = self.flying.pop_front_if(|(group, _)| group.saturating_add(left) < self.committed)?;
+        Some(copy)
     }
 }

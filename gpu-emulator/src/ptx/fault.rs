@@ -1,9 +1,8 @@
 //! What ends a launch.
 
-use std::fmt;
-
 /// A defect of a kernel, or of what it was started with.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("kernel {kernel}, block {block:?}{}: {cause}", if *.at == Access::default() { String::new() } else { format!(", {}", .at) })]
 pub struct Fault {
     /// The kernel.
     pub kernel: String,
@@ -16,7 +15,8 @@ pub struct Fault {
 }
 
 /// An instruction as one thread ran it. All zero and empty where no instruction is to blame.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, thiserror::Error)]
+#[error("thread {thread:?}, line {line} ({instruction})")]
 pub struct Access {
     /// The line of the module's text, from 1.
     pub line: usize,
@@ -35,17 +35,16 @@ pub enum Space {
     Global,
     /// The block's shared memory; addresses count from its start.
     Shared,
-    /// The thread's own memory; addresses count from its start.
-    Local,
     /// The kernel's parameters; addresses count from the first.
     Parameters,
 }
 
 /// What is wrong.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Cause {
     /// No allocation holds all bytes of an access.
+    #[error("{bytes} bytes at {address:#x} are not all within {space:?} memory")]
     OutOfBounds {
         /// Where.
         space: Space,
@@ -55,6 +54,7 @@ pub enum Cause {
         bytes: u32,
     },
     /// An address is no multiple of the access's bytes.
+    #[error("{address:#x} in {space:?} memory is not aligned to {bytes} bytes")]
     Misaligned {
         /// Where.
         space: Space,
@@ -64,6 +64,7 @@ pub enum Cause {
         bytes: u32,
     },
     /// Two threads use the same bytes of shared memory, at least one writes, and no barrier stands between.
+    #[error("a race for shared byte {address:#x} with {other}")]
     Race {
         /// The first byte.
         address: u64,
@@ -71,11 +72,13 @@ pub enum Cause {
         other: Access,
     },
     /// Bytes of shared memory are read that no thread of the block has written.
+    #[error("shared byte {address:#x} was never written")]
     Uninitialised {
         /// The first byte.
         address: u64,
     },
     /// Bytes of shared memory are used while they are being copied there: the thread that began the copy has not waited for it.
+    #[error("shared byte {address:#x} is still being copied by {copy}")]
     InFlight {
         /// The first byte.
         address: u64,
@@ -83,12 +86,14 @@ pub enum Cause {
         copy: Access,
     },
     /// What is copied to shared memory was not the same when the copy was waited for as when it began.
+    #[error("{address:#x} changed while it was copied")]
     SourceChanged {
         /// The first byte of the copy, in the GPU's memory.
         address: u64,
     },
     /// An instruction of a whole warp, or of the lanes that its mask names, which not all of them run: the others have ended
     /// or wait at another one.
+    #[error("lanes {running:#010x} run what lanes {needed:#010x} have to run together")]
     Divergent {
         /// The lanes that run it, a bit each.
         running: u32,
@@ -96,21 +101,25 @@ pub enum Cause {
         needed: u32,
     },
     /// A lane asks for the value of one that does not take part.
+    #[error("the value of lane {lane}, which takes no part")]
     AbsentLane {
         /// That lane.
         lane: u32,
     },
     /// Warps of the block wait at another barrier.
+    #[error("others wait at another barrier: {other}")]
     DivergentBarrier {
         /// One of them.
         other: Access,
     },
     /// A thread has ended while others wait at this barrier.
+    #[error("thread {thread:?} has ended without this barrier")]
     BarrierNotReached {
         /// That thread.
         thread: [u32; 3],
     },
     /// The block wants more shared memory than GPUs of the module's target have.
+    #[error("{asked} bytes of shared memory, {limit} at most")]
     SharedMemory {
         /// Bytes, with what the kernel declares.
         asked: u64,
@@ -118,6 +127,7 @@ pub enum Cause {
         limit: u64,
     },
     /// The block has no threads, or more than the kernel or any GPU runs.
+    #[error("{asked:?} threads, {limit:?} at most")]
     Threads {
         /// Threads.
         asked: [u32; 3],
@@ -125,52 +135,11 @@ pub enum Cause {
         limit: [u32; 3],
     },
     /// The parameters are not as many bytes as the kernel declares.
+    #[error("{given} bytes of parameters, {declared} are declared")]
     Parameters {
         /// Bytes given.
         given: usize,
         /// Bytes declared.
         declared: usize,
     },
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "kernel {}, block {:?}", self.kernel, self.block)?;
-        if self.at != Access::default() {
-            write!(f, ", {}", self.at)?;
-        }
-        write!(f, ": {}", self.cause)
-    }
-}
-
-impl fmt::Display for Access {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "thread {:?}, line {} ({})", self.thread, self.line, self.instruction)
-    }
-}
-
-impl fmt::Display for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Cause::OutOfBounds { space, address, bytes } => {
-                write!(f, "{bytes} bytes at {address:#x} are not all within {space:?} memory")
-            }
-            Cause::Misaligned { space, address, bytes } => {
-                write!(f, "{address:#x} in {space:?} memory is not aligned to {bytes} bytes")
-            }
-            Cause::Race { address, other } => write!(f, "a race for shared byte {address:#x} with {other}"),
-            Cause::Uninitialised { address } => write!(f, "shared byte {address:#x} was never written"),
-            Cause::InFlight { address, copy } => write!(f, "shared byte {address:#x} is still being copied by {copy}"),
-            Cause::SourceChanged { address } => write!(f, "{address:#x} changed while it was copied"),
-            Cause::Divergent { running, needed } => {
-                write!(f, "lanes {running:#010x} run what lanes {needed:#010x} have to run together")
-            }
-            Cause::AbsentLane { lane } => write!(f, "the value of lane {lane}, which takes no part"),
-            Cause::DivergentBarrier { other } => write!(f, "others wait at another barrier: {other}"),
-            Cause::BarrierNotReached { thread } => write!(f, "thread {thread:?} has ended without this barrier"),
-            Cause::SharedMemory { asked, limit } => write!(f, "{asked} bytes of shared memory, {limit} at most"),
-            Cause::Threads { asked, limit } => write!(f, "{asked:?} threads, {limit:?} at most"),
-            Cause::Parameters { given, declared } => write!(f, "{given} bytes of parameters, {declared} are declared"),
-        }
-    }
 }

@@ -2,7 +2,7 @@
 
 use super::syntax::Token;
 
-/// Letters, digits and what names, numbers and opcodes have beside them stand together; every other sign stands alone.
+/// Letters, digits and what names, numbers and opcodes have next to them stand together; every other sign is a token.
 pub(super) fn tokens(text: &str) -> Vec<Token> {
     let bytes = text.as_bytes();
     let (mut found, mut at, mut line) = (Vec::new(), 0, 1);

@@ -4,88 +4,78 @@
 
 use super::copies::AsyncCopy;
 use super::fault::{Cause, Space};
-use super::program::{AccessKind, Op, Place, Reach, Trap};
+use super::program::{AccessKind, Accessor, Effect, Op, StateSpace, Trap};
 use super::registers::{LANES, Registers, Word, lanes};
-use super::shared::{Shared, User};
+use super::shared::Shared;
 use super::syntax::Width;
 use super::{Allocation, Memory};
 
 /// Where generic addresses of shared memory start; no allocation of a GPU is near.
 pub(super) const SHARED_WINDOW: u64 = 1 << 56;
 
-/// What a warp reaches.
+/// What the warp that runs reaches.
 pub(super) struct Frame<'a> {
-    pub(super) registers: &'a mut Registers,
+    pub(super) registers: Registers,
     pub(super) shared: &'a mut Shared,
     pub(super) memory: &'a dyn Memory,
-    pub(super) parameters: &'a [u8],
+    pub(super) parameters: Vec<u8>,
     /// The allocation that each instruction used last.
-    pub(super) last: &'a mut [Allocation],
+    pub(super) last: Vec<Allocation>,
     /// The first thread of the warp.
     pub(super) first_thread: u32,
+    /// Lanes that have not returned.
+    pub(super) live: u32,
     /// Barriers that the warp has passed.
     pub(super) warp_epoch: u32,
     /// The instruction's number.
-    pub(super) op: u32,
+    pub(super) op: usize,
 }
 
-/// An element in memory, and the bits that a register has of it.
-trait Element: Copy {
-    const BYTES: usize;
-    fn read(bytes: &[u8]) -> u64;
-    fn write(bits: u64, bytes: &mut [u8]);
-}
-
-macro_rules! element {
-    ($($t:ty)*) => {$(
-        impl Element for $t {
-            const BYTES: usize = size_of::<$t>();
-
-            fn read(bytes: &[u8]) -> u64 {
-                let mut own = [0; size_of::<$t>()];
-                own.copy_from_slice(bytes);
-                // Signed ones are extended with their signs.
-                <$t>::from_le_bytes(own) as u64
-            }
-
-            fn write(bits: u64, bytes: &mut [u8]) {
-                bytes.copy_from_slice(&(bits as $t).to_le_bytes());
-            }
-        }
-    )*};
-}
-
-element!(u8 i8 u16 i16 u32 i32 u64);
-
-/// An instruction that loads or stores elements of a type from or to registers of a width. A register may be wider.
-pub(super) fn transfer(kind: &str, width: Width, write: bool) -> Option<(Reach, u32)> {
+/// An instruction that loads or stores elements of a type from or to registers of a width, which may be wider; and the bytes of an
+/// element.
+pub(super) fn transfer(kind: &str, width: Width, write: bool) -> Option<(Effect, u32)> {
     macro_rules! of {
-        ($t:ty: $($width:ident $word:ty),*) => {
+        ($bytes:literal $signed:literal: $($width:ident $word:ty),*) => {
             match width {
-                $(Width::$width => Some((if write { store::<$t, $word> } else { load::<$t, $word> } as Reach, size_of::<$t>() as u32)),)*
+                $(
+                    Width::$width if write => Some((store::<$bytes, $word> as Effect, $bytes)),
+                    Width::$width => Some((load::<$bytes, $signed, $word>, $bytes)),
+                )*
                 _ => None,
             }
         };
     }
     match kind {
-        "u8" | "b8" => of!(u8: B16 u16, B32 u32, B64 u64),
-        "s8" => of!(i8: B16 u16, B32 u32, B64 u64),
-        "u16" | "b16" => of!(u16: B16 u16, B32 u32, B64 u64),
-        "s16" => of!(i16: B16 u16, B32 u32, B64 u64),
-        "u32" | "b32" | "f32" => of!(u32: B32 u32, B64 u64),
-        "s32" => of!(i32: B32 u32, B64 u64),
-        "u64" | "s64" | "b64" | "f64" => of!(u64: B64 u64),
+        "u8" | "b8" => of!(1 false: B16 u16, B32 u32, B64 u64),
+        "s8" => of!(1 true: B16 u16, B32 u32, B64 u64),
+        "u16" | "b16" => of!(2 false: B16 u16, B32 u32, B64 u64),
+        "s16" => of!(2 true: B16 u16, B32 u32, B64 u64),
+        "u32" | "b32" | "f32" => of!(4 false: B32 u32, B64 u64),
+        "s32" => of!(4 true: B32 u32, B64 u64),
+        "u64" | "s64" | "b64" | "f64" => of!(8 false: B64 u64),
         _ => None,
     }
 }
 
+/// The element that these bytes are.
+fn element(bytes: &[u8]) -> u64 {
+    let mut all = [0; 8];
+    all[..bytes.len()].copy_from_slice(bytes);
+    u64::from_le_bytes(all)
+}
+
 /// Loads `rows` from consecutive elements at the address in `a`.
-fn load<T: Element, W: Word>(frame: &mut Frame<'_>, op: &Op, mask: u32) -> Result<(), Trap> {
+fn load<const BYTES: usize, const SIGNED: bool, W: Word>(
+    frame: &mut Frame<'_>,
+    op: &Op,
+    mask: u32,
+) -> Result<(), Trap> {
     for lane in lanes(mask) {
         let mut words = [W::default(); 4];
         let bytes = frame.reach(op, lane)?;
-        for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(T::BYTES)) {
-            *word = W::from_bits(T::read(bytes));
+        for (word, bytes) in words.iter_mut().zip(bytes.as_chunks::<BYTES>().0) {
+            let (bits, above) = (element(bytes), 64 - 8 * BYTES);
+            *word = W::from_bits(if SIGNED { ((bits << above).cast_signed() >> above).cast_unsigned() } else { bits });
         }
         for (row, word) in op.rows.iter().zip(words) {
             frame.registers.set_lane(*row, lane, word);
@@ -95,15 +85,15 @@ fn load<T: Element, W: Word>(frame: &mut Frame<'_>, op: &Op, mask: u32) -> Resul
 }
 
 /// Stores `rows` as consecutive elements at the address in `a`.
-fn store<T: Element, W: Word>(frame: &mut Frame<'_>, op: &Op, mask: u32) -> Result<(), Trap> {
+fn store<const BYTES: usize, W: Word>(frame: &mut Frame<'_>, op: &Op, mask: u32) -> Result<(), Trap> {
     for lane in lanes(mask) {
         let mut words = [W::default(); 4];
         for (row, word) in op.rows.iter().zip(&mut words) {
-            *word = W::rows(frame.registers)[*row as usize][lane];
+            *word = W::rows(&frame.registers)[*row as usize][lane];
         }
-        let bytes = frame.reach_mut(op, lane)?;
-        for (word, bytes) in words.iter().zip(bytes.chunks_exact_mut(T::BYTES)) {
-            T::write(word.to_bits(), bytes);
+        let bytes = frame.reach(op, lane)?;
+        for (word, bytes) in words.iter().zip(bytes.as_chunks_mut::<BYTES>().0) {
+            bytes.copy_from_slice(&word.to_bits().to_le_bytes()[..BYTES]);
         }
     }
     Ok(())
@@ -111,10 +101,10 @@ fn store<T: Element, W: Word>(frame: &mut Frame<'_>, op: &Op, mask: u32) -> Resu
 
 /// An atomic operation by the rest of its name, with the width of its registers and the bytes in memory. Lanes take their turns,
 /// as all of a launch does.
-pub(super) fn atomic(name: &[&str]) -> Option<(Reach, Width, u32)> {
+pub(super) fn atomic(name: &[&str]) -> Option<(Effect, Width, u32)> {
     match name {
-        ["inc", "u32"] => Some((|frame, op, mask| replace::<u32, u32>(frame, op, mask, next), Width::B32, 4)),
-        ["min", "u64"] => Some((|frame, op, mask| replace::<u64, u64>(frame, op, mask, u64::min), Width::B64, 8)),
+        ["inc", "u32"] => Some((|frame, op, mask| replace::<u32>(frame, op, mask, next), Width::B32, 4)),
+        ["min", "u64"] => Some((|frame, op, mask| replace::<u64>(frame, op, mask, u64::min), Width::B64, 8)),
         _ => None,
     }
 }
@@ -125,28 +115,27 @@ fn next(before: u64, most: u64) -> u64 {
 }
 
 /// Puts `f` of the element at the address in `a` and of `rows[0]` in its place; `d` is what it was.
-fn replace<T: Element, W: Word>(frame: &mut Frame<'_>, op: &Op, mask: u32, f: fn(u64, u64) -> u64) -> Result<(), Trap> {
+fn replace<W: Word>(frame: &mut Frame<'_>, op: &Op, mask: u32, f: fn(u64, u64) -> u64) -> Result<(), Trap> {
     for lane in lanes(mask) {
-        let value = W::rows(frame.registers)[op.rows[0] as usize][lane].to_bits();
-        let bytes = frame.reach_mut(op, lane)?;
-        let before = T::read(bytes);
-        T::write(f(before, value), bytes);
+        let value = W::rows(&frame.registers)[op.rows[0] as usize][lane].to_bits();
+        let bytes = frame.reach(op, lane)?;
+        let before = element(bytes);
+        bytes.copy_from_slice(&f(before, value).to_le_bytes()[..size_of::<W>()]);
         frame.registers.set_lane(op.d, lane, W::from_bits(before));
     }
     Ok(())
 }
 
-/// Begins to copy `rows[0]` bytes, and zeros behind them, from the address in `b` to that in `a`.
+/// Begins to copy `rows[0]` bytes, and zeros after them, from the address in `b` to that in `a`.
 pub(super) fn start_copy(frame: &mut Frame<'_>, op: &Op, mask: u32) -> Result<(), Trap> {
     let bytes = op.access.bytes;
     for lane in lanes(mask) {
-        let (to, from) = (frame.address_of(op.access, op.a, lane), frame.address_of(op.from, op.b, lane));
+        let (to, from) = (frame.address(op.access, op.a, lane), frame.address(op.from, op.b, lane));
         let (_, to) = Frame::place(op.access.place, to);
         let read = frame.registers.b32[op.rows[0] as usize][lane];
         if read > bytes {
-            // What lies behind the copy is not its source.
-            let cause = Cause::OutOfBounds { space: Space::Global, address: from, bytes: read };
-            return Err(Trap::Lane { lane, cause });
+            // What lies after the copy is not its source.
+            return Err(out_of_bounds(Space::Global, from, read, lane));
         }
         aligned(Space::Global, from, bytes, lane)?;
         let mut all = vec![0; bytes as usize];
@@ -164,7 +153,7 @@ pub(super) fn start_copy(frame: &mut Frame<'_>, op: &Op, mask: u32) -> Result<()
 /// What was started since the last group becomes one.
 pub(super) fn commit_copies(frame: &mut Frame<'_>, _: &Op, mask: u32) -> Result<(), Trap> {
     for lane in lanes(mask) {
-        frame.shared.copies_of(frame.user(lane)).commit();
+        frame.shared.copies_of(frame.user(lane)).committed += 1;
     }
     Ok(())
 }
@@ -182,7 +171,7 @@ pub(super) fn wait_for_copies(frame: &mut Frame<'_>, op: &Op, mask: u32) -> Resu
                 // SAFETY: as above.
                 let now = unsafe { std::slice::from_raw_parts(start, copy.read) };
                 if now != &copy.bytes[..copy.read] {
-                    return Err(Trap::Lane { lane, cause: Cause::SourceChanged { address: copy.from } });
+                    return Err(Trap::new(lane, Cause::SourceChanged { address: copy.from }));
                 }
             }
         }
@@ -203,8 +192,8 @@ pub(super) fn load_matrices<const TRANSPOSED: bool>(frame: &mut Frame<'_>, op: &
         let mut elements = [[0u16; 8]; 8];
         for (row, elements) in elements.iter_mut().enumerate() {
             let bytes = frame.reach(op, 8 * matrix + row)?;
-            for (element, bytes) in elements.iter_mut().zip(bytes.chunks_exact(2)) {
-                *element = u16::read(bytes) as u16;
+            for (element, bytes) in elements.iter_mut().zip(bytes.as_chunks().0) {
+                *element = u16::from_le_bytes(*bytes);
             }
         }
         let at = |row: usize, column: usize| {
@@ -219,11 +208,7 @@ pub(super) fn load_matrices<const TRANSPOSED: bool>(frame: &mut Frame<'_>, op: &
 }
 
 impl Frame<'_> {
-    fn address(&self, op: &Op, lane: usize) -> u64 {
-        self.address_of(op.access, op.a, lane)
-    }
-
-    fn address_of(&self, AccessKind { wide, offset, .. }: AccessKind, row: u32, lane: usize) -> u64 {
+    fn address(&self, AccessKind { wide, offset, .. }: AccessKind, row: u32, lane: usize) -> u64 {
         if wide {
             self.registers.b64[row as usize][lane].wrapping_add_signed(offset)
         } else {
@@ -233,51 +218,38 @@ impl Frame<'_> {
     }
 
     /// Which memory an address is in, and the address there.
-    fn place(place: Place, address: u64) -> (Place, u64) {
+    fn place(place: StateSpace, address: u64) -> (StateSpace, u64) {
         match place {
-            Place::Generic if address >> 56 == SHARED_WINDOW >> 56 => (Place::Shared, address - SHARED_WINDOW),
-            Place::Generic => (Place::Global, address),
+            StateSpace::Generic if address >> 56 == SHARED_WINDOW >> 56 => {
+                (StateSpace::Shared, address - SHARED_WINDOW)
+            }
+            StateSpace::Generic => (StateSpace::Global, address),
             place => (place, address),
         }
     }
 
-    fn user(&self, lane: usize) -> User {
-        User { thread: self.first_thread + lane as u32, warp_epoch: self.warp_epoch, op: self.op }
+    fn user(&self, lane: usize) -> Accessor {
+        Accessor { thread: self.first_thread + lane as u32, warp_epoch: self.warp_epoch, op: self.op as u32 }
     }
 
-    /// The bytes that a lane reads.
-    fn reach(&mut self, op: &Op, lane: usize) -> Result<&[u8], Trap> {
-        let bytes = op.access.bytes;
-        match Self::place(op.access.place, self.address(op, lane)) {
-            (Place::Shared, address) => self.shared.read(address, bytes, self.user(lane)),
-            (Place::Parameters, address) => {
+    /// The bytes that a lane reads or writes.
+    fn reach(&mut self, op: &Op, lane: usize) -> Result<&mut [u8], Trap> {
+        let AccessKind { bytes, write, place, .. } = op.access;
+        let user = self.user(lane);
+        match Self::place(place, self.address(op.access, op.a, lane)) {
+            (StateSpace::Shared, address) if write => self.shared.write(address, bytes, user),
+            (StateSpace::Shared, address) => self.shared.read(address, bytes, user),
+            (StateSpace::Parameters, address) => {
                 aligned(Space::Parameters, address, bytes, lane)?;
-                let all = usize::try_from(address).ok().and_then(|start| self.parameters.get(start..));
-                all.and_then(|rest| rest.get(..bytes as usize))
-                    .ok_or(Trap::Lane { lane, cause: Cause::OutOfBounds { space: Space::Parameters, address, bytes } })
+                let rest = usize::try_from(address).ok().and_then(|start| self.parameters.get_mut(start..));
+                let found = rest.and_then(|rest| rest.get_mut(..bytes as usize)).filter(|_| !write);
+                found.ok_or_else(|| out_of_bounds(Space::Parameters, address, bytes, lane))
             }
             (_, address) => {
                 aligned(Space::Global, address, bytes, lane)?;
                 let start = self.global(op.access, address, lane)?;
-                // SAFETY: `global` found as many bytes in one allocation, which `Memory` keeps readable.
-                Ok(unsafe { std::slice::from_raw_parts(start, bytes as usize) })
-            }
-        }
-    }
-
-    /// The bytes that a lane writes.
-    fn reach_mut(&mut self, op: &Op, lane: usize) -> Result<&mut [u8], Trap> {
-        let bytes = op.access.bytes;
-        match Self::place(op.access.place, self.address(op, lane)) {
-            (Place::Shared, address) => self.shared.write(address, bytes, self.user(lane)),
-            (Place::Parameters, address) => {
-                Err(Trap::Lane { lane, cause: Cause::OutOfBounds { space: Space::Parameters, address, bytes } })
-            }
-            (_, address) => {
-                aligned(Space::Global, address, bytes, lane)?;
-                let start = self.global(op.access, address, lane)?;
-                // SAFETY: `global` found as many bytes in one allocation, which `Memory` keeps writable, and no other
-                // slice of them lives.
+                // SAFETY: `global` found as many bytes in one allocation, which `Memory` keeps readable and writable, and no
+                // other slice of them lives.
                 Ok(unsafe { std::slice::from_raw_parts_mut(start, bytes as usize) })
             }
         }
@@ -285,32 +257,26 @@ impl Frame<'_> {
 
     /// Where this process has the bytes at an address of the GPU's memory.
     fn global(&mut self, access: AccessKind, address: u64, lane: usize) -> Result<*mut u8, Trap> {
-        let bytes = access.bytes;
-        let last = &mut self.last[access.number];
         let within = |allocation: &Allocation| {
             let offset = address.checked_sub(allocation.start)?;
-            (offset.checked_add(bytes.into())? <= allocation.bytes).then_some(offset)
+            (offset.checked_add(access.bytes.into())? <= allocation.bytes).then_some(())
         };
-        let offset = match within(last) {
-            Some(offset) => offset,
-            None => {
-                let cause = Cause::OutOfBounds { space: Space::Global, address, bytes };
-                let Some((allocation, offset)) =
-                    self.memory.allocation(address).and_then(|found| Some((found, within(&found)?)))
-                else {
-                    return Err(Trap::Lane { lane, cause });
-                };
-                *last = allocation;
-                offset
-            }
-        };
-        Ok(last.host.wrapping_add(offset as usize))
+        let last = &mut self.last[access.number];
+        if within(last).is_none() {
+            let found = self.memory.allocation(address).filter(|found| within(found).is_some());
+            *last = found.ok_or_else(|| out_of_bounds(Space::Global, address, access.bytes, lane))?;
+        }
+        Ok(last.host.wrapping_add((address - last.start) as usize))
     }
+}
+
+fn out_of_bounds(space: Space, address: u64, bytes: u32, lane: usize) -> Trap {
+    Trap::new(lane, Cause::OutOfBounds { space, address, bytes })
 }
 
 fn aligned(space: Space, address: u64, bytes: u32, lane: usize) -> Result<(), Trap> {
     if address.is_multiple_of(bytes.into()) {
         return Ok(());
     }
-    Err(Trap::Lane { lane, cause: Cause::Misaligned { space, address, bytes } })
+    Err(Trap::new(lane, Cause::Misaligned { space, address, bytes }))
 }

@@ -7,7 +7,6 @@
 use program::Program;
 use run::Workspace;
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 mod copies;
@@ -28,6 +27,7 @@ mod warp;
 
 pub use error::Error;
 pub use fault::{Access, Cause, Fault, Space};
+pub(crate) use run::most_shared;
 
 /// The modules of this process, by their texts.
 static MODULES: LazyLock<Mutex<HashMap<String, Module>>> = LazyLock::new(Mutex::default);
@@ -35,17 +35,17 @@ static MODULES: LazyLock<Mutex<HashMap<String, Module>>> = LazyLock::new(Mutex::
 /// A loaded module.
 #[derive(Clone, Debug)]
 pub struct Module {
-    kernels: Arc<[Arc<Loaded>]>,
+    target: u32,
+    kernels: Arc<[Kernel]>,
 }
 
 /// A kernel of a loaded module, which it keeps loaded.
-#[derive(Clone)]
-pub struct Kernel {
-    loaded: Arc<Loaded>,
-}
+#[derive(Clone, Debug)]
+pub struct Kernel(Arc<LoadedKernel>);
 
 /// A kernel, and what its last launches leave to the next.
-struct Loaded {
+#[derive(Debug)]
+struct LoadedKernel {
     program: Program,
     workspaces: Mutex<Vec<Workspace>>,
 }
@@ -79,7 +79,7 @@ pub struct Launch {
     pub grid: [u32; 3],
     /// Threads of a block.
     pub block: [u32; 3],
-    /// Bytes of shared memory beside what the kernel declares.
+    /// Bytes of shared memory next to what the kernel declares.
     pub dynamic_shared: u32,
     /// The order of what a GPU runs at once.
     pub schedule: Schedule,
@@ -129,45 +129,44 @@ impl Module {
         if let Some(module) = modules.get(ptx) {
             return Ok(module.clone());
         }
-        let source = parse::parse(ptx)?;
-        let programs = source.kernels.iter().map(|kernel| decode::decode(kernel, source.target));
-        let loaded = programs.map(|program| Ok(Arc::new(Loaded { program: program?, workspaces: Mutex::default() })));
-        let module = Module { kernels: loaded.collect::<Result<_, Error>>()? };
+        let (target, programs) = parse::parse(ptx)?;
+        let kernels = programs.into_iter();
+        let kernels = kernels.map(|program| Kernel(Arc::new(LoadedKernel { program, workspaces: Mutex::default() })));
+        let module = Module { target, kernels: kernels.collect() };
         modules.insert(ptx.to_owned(), module.clone());
         Ok(module)
     }
 
-    /// Its kernels, in the order of the text.
-    pub fn kernels(&self) -> impl Iterator<Item = Kernel> {
-        self.kernels.iter().map(|loaded| Kernel { loaded: Arc::clone(loaded) })
+    /// The compute capability that it is for, `10 * major + minor`.
+    pub fn target(&self) -> u32 {
+        self.target
     }
 
     /// A kernel by its name.
     pub fn kernel(&self, name: &str) -> Option<Kernel> {
-        let loaded = self.kernels.iter().find(|kernel| kernel.program.name == name)?;
-        Some(Kernel { loaded: Arc::clone(loaded) })
+        self.kernels.iter().find(|kernel| kernel.name() == name).cloned()
     }
 }
 
 impl Kernel {
     /// Its name.
     pub fn name(&self) -> &str {
-        &self.loaded.program.name
+        &self.0.program.name
     }
 
     /// Its parameters, in their order.
     pub fn parameters(&self) -> &[Parameter] {
-        &self.loaded.program.parameters
+        &self.0.program.parameters
     }
 
     /// Bytes of shared memory that it declares.
     pub fn static_shared(&self) -> u32 {
-        self.loaded.program.shared.declared
+        self.0.program.shared.declared
     }
 
     /// Threads of a block at most, where it says so (`.maxntid`).
     pub fn max_threads(&self) -> Option<[u32; 3]> {
-        self.loaded.program.max_threads
+        self.0.program.max_threads
     }
 
     /// Runs a launch to its end. `parameters` are the bytes that [`parameters`](Self::parameters) lays out.
@@ -175,22 +174,10 @@ impl Kernel {
     /// # Errors
     /// The first fault. What was written before it stays written.
     pub fn run(&self, launch: &Launch, parameters: &[u8], memory: &dyn Memory) -> Result<(), Box<Fault>> {
-        let kept = || self.loaded.workspaces.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = || self.0.workspaces.lock().unwrap_or_else(PoisonError::into_inner);
         let mut workspace = kept().pop().unwrap_or_default();
-        let ran = run::run(&self.loaded.program, launch, parameters, memory, &mut workspace);
+        let result = run::run(&self.0.program, launch, parameters, memory, &mut workspace);
         kept().push(workspace);
-        ran
-    }
-}
-
-impl fmt::Debug for Kernel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.loaded.fmt(f)
-    }
-}
-
-impl fmt::Debug for Loaded {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Kernel").field("name", &self.program.name).finish_non_exhaustive()
+        result
     }
 }

@@ -17,7 +17,7 @@ impl Order {
     }
 
     /// The numbers below `count`.
-    pub(super) fn of(&mut self, count: usize) -> Vec<usize> {
+    pub(super) fn permutation(&mut self, count: usize) -> Vec<usize> {
         let mut all: Vec<usize> = (0..count).collect();
         match self.schedule {
             Schedule::Forward => {}

@@ -1,22 +1,23 @@
-//! PTX text -> [`Source`] (PTX ISA, chapters 4 and 5).
+//! PTX text -> [`Program`]s (PTX ISA, chapters 4 and 5).
 
+use super::decode::Decoder;
 use super::error::Error;
 use super::lex::tokens;
-use super::syntax::{Guard, Instruction, Item, KernelText, Operand, Source, Token, Variable, Width};
+use super::program::Program;
+use super::syntax::{Instruction, Operand, Register, Token, Variable, Width};
 use std::collections::HashMap;
 
-/// Parses a module.
+/// Parses a module: its target, `10 * major + minor`, and its kernels.
 ///
 /// # Errors
-/// `Syntax`, and `Unsupported` for directives that are not emulated.
-pub(super) fn parse(text: &str) -> Result<Source, Error> {
-    let mut parser = Parser { text, tokens: tokens(text), at: 0, depth: 0 };
-    let mut source = Source { target: 0, kernels: Vec::new() };
-    let mut dynamic_shared = Vec::new();
+/// `Syntax`, `Unsupported` for what is not emulated, and `Undeclared` for a name.
+pub(super) fn parse(text: &str) -> Result<(u32, Vec<Program>), Error> {
+    let mut parser = Parser { text, tokens: tokens(text), at: 0, depth: 0, scopes: Vec::new() };
+    let (mut target, mut kernels, mut dynamic_shared) = (0, Vec::new(), Vec::new());
     while let Some(word) = parser.next_if_any() {
         match word {
             ".version" | ".address_size" => parser.skip(1),
-            ".target" => source.target = parser.target()?,
+            ".target" => target = parser.target()?,
             ".visible" | ".extern" | ".weak" => {}
             // Constants of the source that no instruction reads. One that does names what nothing declares.
             ".global" => while parser.word()? != ";" {},
@@ -28,15 +29,12 @@ pub(super) fn parse(text: &str) -> Result<Source, Error> {
                 }
                 dynamic_shared.push(variable.name);
             }
-            ".entry" => {
-                let kernel = parser.kernel()?;
-                source.kernels.push(KernelText { dynamic_shared: dynamic_shared.clone(), ..kernel });
-            }
+            ".entry" => kernels.push(parser.kernel(target, &dynamic_shared)?),
             ".file" => parser.skip_line(),
             _ => return Err(parser.unsupported()),
         }
     }
-    Ok(source)
+    Ok((target, kernels))
 }
 
 struct Parser<'a> {
@@ -46,16 +44,18 @@ struct Parser<'a> {
     at: usize,
     /// Operands within which the next one stands.
     depth: usize,
+    /// The registers that each open `{ }` declares, the outermost first.
+    scopes: Vec<HashMap<String, Register>>,
 }
 
 /// Bytes of a variable: more than a block or a launch has.
 const MOST_BYTES: u64 = 1 << 20;
 
+/// Registers of one name.
+const MOST_REGISTERS: u64 = 1 << 20;
+
 /// Operands within each other: of an address in a pair there are three.
 const MOST_DEPTH: usize = 8;
-
-/// The registers of a scope `{ }`: a name, or the start of numbered names, with the first register and how many.
-type Scope = HashMap<String, (usize, Option<usize>)>;
 
 impl<'a> Parser<'a> {
     fn peek(&self) -> Option<&'a str> {
@@ -122,20 +122,18 @@ impl<'a> Parser<'a> {
         digits.parse().map_err(|_| self.wrong("sm_ and a number"))
     }
 
-    /// `.align 8 .b8 name[200]`, behind the state space.
-    fn variable(&mut self) -> Result<Variable, Error> {
+    /// `.align 8 .b8 name[200]`, after the state space.
+    fn variable(&mut self) -> Result<Variable<'a>, Error> {
         let align = if self.taken(".align") { Some(self.number()?) } else { None };
         let kind = self.word()?.trim_start_matches('.');
-        let element = match kind {
-            "b8" | "u8" | "s8" => 1,
-            _ => match Width::of_type(kind) {
-                Some(Width::B16) => 2,
-                Some(Width::B32) => 4,
-                Some(Width::B64) => 8,
-                _ => return Err(self.wrong("a type")),
-            },
+        let element = match (kind, Width::of_type(kind)) {
+            ("b8" | "u8" | "s8", _) => 1,
+            (_, Some(Width::B16)) => 2,
+            (_, Some(Width::B32)) => 4,
+            (_, Some(Width::B64)) => 8,
+            _ => return Err(self.wrong("a type")),
         };
-        let name = self.word()?.to_owned();
+        let name = self.word()?;
         let mut count = 1;
         if self.taken("[") {
             count = if self.peek() == Some("]") { 0 } else { self.number()? };
@@ -150,14 +148,14 @@ impl<'a> Parser<'a> {
         Ok(Variable { name, align, bytes })
     }
 
-    /// Behind `.entry`.
-    fn kernel(&mut self) -> Result<KernelText, Error> {
-        let mut kernel = KernelText { name: self.word()?.to_owned(), ..KernelText::default() };
+    /// A kernel, after `.entry`.
+    fn kernel(&mut self, target: u32, dynamic_shared: &[&'a str]) -> Result<Program, Error> {
+        let mut decoder = Decoder::new(self.word()?, target, dynamic_shared);
         if self.taken("(") {
             while !self.taken(")") {
                 self.taken(",");
                 self.expect(".param")?;
-                kernel.parameters.push(self.variable()?);
+                decoder.parameter(&self.variable()?);
             }
         }
         loop {
@@ -171,74 +169,72 @@ impl<'a> Parser<'a> {
                             break;
                         }
                     }
-                    kernel.max_threads = Some(threads);
+                    decoder.program.max_threads = Some(threads);
                 }
                 // How many registers and blocks a processor has room for changes no result.
                 ".minnctapersm" | ".maxnreg" => self.skip(1),
                 _ => return Err(self.unsupported()),
             }
         }
-        let mut scopes = vec![Scope::new()];
-        while !scopes.is_empty() {
-            self.statement(&mut kernel, &mut scopes)?;
+        self.scopes.push(HashMap::new());
+        while !self.scopes.is_empty() {
+            self.statement(&mut decoder)?;
         }
-        Ok(kernel)
+        decoder.finish()
     }
 
-    fn statement(&mut self, kernel: &mut KernelText, scopes: &mut Vec<Scope>) -> Result<(), Error> {
+    fn statement(&mut self, decoder: &mut Decoder<'a>) -> Result<(), Error> {
         let first = self.at;
         let word = self.word()?;
         match word {
-            "{" => scopes.push(Scope::new()),
-            "}" => {
-                scopes.pop();
-            }
-            ".reg" => self.registers(kernel, scopes)?,
-            ".shared" => {
-                kernel.shared.push(self.variable()?);
+            "{" => self.scopes.push(HashMap::new()),
+            "}" => drop(self.scopes.pop()),
+            ".reg" => self.registers(decoder)?,
+            // Where it ends, the memory starts that a launch adds.
+            ".shared" if !decoder.uses_dynamic_shared => {
+                decoder.shared(&self.variable()?);
                 self.expect(";")?;
             }
             ".pragma" => while self.word()? != ";" {},
             ".loc" => self.skip_line(),
             _ if word.starts_with('.') => return Err(self.unsupported()),
-            _ if self.taken(":") => kernel.body.push(Item::Label(word.to_owned())),
+            _ if self.taken(":") => decoder.label(word),
             _ => {
                 let line = self.line();
-                let guard = if word == "@" { Some(self.guard(scopes)?) } else { None };
+                let guard = if word == "@" { Some(self.guard()?) } else { None };
                 let name = if guard.is_some() { self.word()? } else { word };
                 let mut operands = Vec::new();
                 while !self.taken(";") {
                     if !operands.is_empty() {
                         self.expect(",")?;
                     }
-                    operands.push(self.operand(scopes)?);
+                    operands.push(self.operand()?);
                 }
                 let text = &self.text[self.tokens[first].bytes.start..self.tokens[self.at - 1].bytes.start];
                 let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-                kernel.body.push(Item::Instruction(Instruction { line, text, guard, name: name.to_owned(), operands }));
+                decoder.instruction(&Instruction { line, text, guard, name, operands })?;
             }
         }
         Ok(())
     }
 
-    /// Behind `.reg`.
-    fn registers(&mut self, kernel: &mut KernelText, scopes: &mut [Scope]) -> Result<(), Error> {
+    /// `.b32 %a, %r<40>;`, after `.reg`: one register, and 40 whose names end with their numbers.
+    fn registers(&mut self, decoder: &mut Decoder<'a>) -> Result<(), Error> {
         let kind = self.word()?;
         let width = Width::of_type(kind.trim_start_matches('.')).ok_or_else(|| self.unsupported())?;
         loop {
-            let name = self.word()?.to_owned();
-            let mut count = None;
+            let mut names = vec![self.word()?.to_owned()];
             if self.taken("<") {
-                count = Some(self.number()? as usize).filter(|count| *count < 1 << 20);
-                if count.is_none() {
+                let count = self.number()?;
+                if count >= MOST_REGISTERS {
                     return Err(self.unsupported());
                 }
+                names = (0..count).map(|number| format!("{}{number}", names[0])).collect();
                 self.expect(">")?;
             }
-            let start = kernel.registers.len();
-            kernel.registers.extend(std::iter::repeat_n(width, count.unwrap_or(1)));
-            if let Some(scope) = scopes.last_mut() {
-                scope.insert(name, (start, count));
+            let registers = names.into_iter().map(|name| (name, decoder.register(width)));
+            if let Some(scope) = self.scopes.last_mut() {
+                scope.extend(registers);
             }
             if self.taken(";") {
                 return Ok(());
@@ -247,34 +243,39 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Behind `@`.
-    fn guard(&mut self, scopes: &[Scope]) -> Result<Guard, Error> {
+    /// A predicate, after `@`.
+    fn guard(&mut self) -> Result<(Register, bool), Error> {
         let negated = self.taken("!");
         let word = self.word()?;
-        let register = register(scopes, word).ok_or_else(|| self.wrong("a register"))?;
-        Ok(Guard { register, negated })
+        let register = self.register(word).ok_or_else(|| self.wrong("a register"))?;
+        Ok((register, negated))
     }
 
-    fn operand(&mut self, scopes: &[Scope]) -> Result<Operand, Error> {
+    /// The register of this name in the innermost scope that has one.
+    fn register(&self, name: &str) -> Option<Register> {
+        self.scopes.iter().rev().find_map(|scope| scope.get(name).copied())
+    }
+
+    fn operand(&mut self) -> Result<Operand<'a>, Error> {
         self.depth += 1;
-        let operand = if self.depth > MOST_DEPTH { Err(self.wrong("an operand")) } else { self.operand_within(scopes) };
+        let operand = if self.depth > MOST_DEPTH { Err(self.wrong("an operand")) } else { self.operand_within() };
         self.depth -= 1;
         operand
     }
 
-    fn operand_within(&mut self, scopes: &[Scope]) -> Result<Operand, Error> {
+    fn operand_within(&mut self) -> Result<Operand<'a>, Error> {
         let word = self.word()?;
         let operand = match word {
             "{" => {
-                let mut parts = vec![self.operand(scopes)?];
+                let mut parts = vec![self.operand()?];
                 while self.taken(",") {
-                    parts.push(self.operand(scopes)?);
+                    parts.push(self.operand()?);
                 }
                 self.expect("}")?;
                 Operand::Vector(parts)
             }
             "[" => {
-                let base = self.operand(scopes)?;
+                let base = self.operand()?;
                 let mut offset = 0;
                 if self.taken("+") {
                     let negative = self.taken("-");
@@ -286,10 +287,8 @@ impl<'a> Parser<'a> {
             }
             "-" => Operand::Integer((self.number()? as i64).wrapping_neg()),
             "_" => Operand::Nothing,
-            _ if word.starts_with('%') => match register(scopes, word) {
-                Some(register) => Operand::Register(register),
-                None => Operand::Special(word.to_owned()),
-            },
+            _ if let Some(register) = self.register(word) => Operand::Register(register),
+            _ if word.starts_with('%') => Operand::Special(word),
             _ if word.starts_with(|sign: char| sign.is_ascii_digit()) => {
                 let bits = |start: &str| u64::from_str_radix(word.get(start.len()..)?, 16).ok();
                 match word.get(..2) {
@@ -300,34 +299,16 @@ impl<'a> Parser<'a> {
                 .ok_or_else(|| self.wrong("a number"))?
             }
             _ if word.starts_with(|sign: char| sign.is_ascii_alphabetic() || sign == '_' || sign == '$') => {
-                match register(scopes, word) {
-                    Some(register) => Operand::Register(register),
-                    None => Operand::Symbol(word.to_owned()),
-                }
+                Operand::Symbol(word)
             }
             _ => return Err(self.wrong("an operand")),
         };
         if self.taken("|") {
-            let other = self.operand(scopes)?;
+            let other = self.operand()?;
             return Ok(Operand::Pair(Box::new(operand), Box::new(other)));
         }
         Ok(operand)
     }
-}
-
-/// The register of this name in the innermost scope that has one.
-fn register(scopes: &[Scope], name: &str) -> Option<usize> {
-    let digits = name.len() - name.trim_end_matches(|sign: char| sign.is_ascii_digit()).len();
-    scopes.iter().rev().find_map(|scope| {
-        if let Some((start, None)) = scope.get(name) {
-            return Some(*start);
-        }
-        (1..=digits).find_map(|digits| {
-            let (start, number) = name.split_at(name.len() - digits);
-            let (first, count) = scope.get(start)?;
-            number.parse().ok().filter(|number: &usize| *number < count.unwrap_or(0)).map(|number| first + number)
-        })
-    })
 }
 
 /// Decimal, hexadecimal, octal or binary; unsigned ones end with `U`.

@@ -7,7 +7,7 @@ use super::registers::Registers;
 use std::ops::Range;
 
 /// A kernel, ready to run.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Program {
     pub(super) name: String,
     /// The architecture, `10 * major + minor`.
@@ -48,7 +48,7 @@ pub(super) enum Special {
 }
 
 /// An instruction. What the rows mean is the step's own.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Op {
     pub(super) step: Step,
     /// The predicate under which it is run; row 0 is true.
@@ -82,12 +82,12 @@ pub(super) struct AccessKind {
     pub(super) wide: bool,
     /// Bytes of all elements.
     pub(super) bytes: u32,
-    pub(super) place: Place,
+    pub(super) place: StateSpace,
 }
 
 /// Which memory an address is in. `Generic` ones say it themselves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum StateSpace {
     #[default]
     Generic,
     Global,
@@ -95,40 +95,41 @@ pub(super) enum Place {
     Parameters,
 }
 
-/// A defect of one lane, or a race of one with an earlier access or with a copy that was not waited for.
+/// A defect of one lane.
 #[derive(Debug)]
-pub(super) enum Trap {
-    Lane { lane: usize, cause: Cause },
-    Race { lane: usize, address: u64, other: Earlier },
-    InFlight { lane: usize, address: u64, other: Earlier },
+pub(super) struct Trap {
+    pub(super) lane: usize,
+    pub(super) cause: Cause,
+    /// Whose earlier access is to be put into the cause, and whether it wrote.
+    pub(super) earlier: Option<(Accessor, bool)>,
 }
 
-/// An earlier access to shared memory.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Earlier {
-    /// The instruction.
-    pub(super) op: u32,
+/// Who accesses.shared memory.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Accessor {
     /// The thread's number in the block.
     pub(super) thread: u32,
-    pub(super) write: bool,
+    /// Barriers that its warp has passed.
+    pub(super) warp_epoch: u32,
+    /// The instruction's number.
+    pub(super) op: u32,
 }
 
 /// Sets registers of the lanes of a mask.
 pub(super) type Compute = fn(&mut Registers, &Op, u32);
 /// Reads or writes memory, or exchanges between lanes, in those of a mask.
-pub(super) type Reach = fn(&mut Frame<'_>, &Op, u32) -> Result<(), Trap>;
+pub(super) type Effect = fn(&mut Frame<'_>, &Op, u32) -> Result<(), Trap>;
 
 /// What an instruction does.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) enum Step {
     Compute(Compute),
-    Reach(Reach),
-    Together(Reach, Members),
-    /// The members wait for each other, and what they wrote is seen by all.
-    WarpBarrier(Members),
+    Effect(Effect),
+    Collective(Effect, Members),
     /// All threads of the block wait for each other.
     Barrier,
     Branch(usize),
+    #[default]
     Return,
 }
 
@@ -138,4 +139,10 @@ pub(super) enum Members {
     All,
     /// Those that the bits of a 32-bit row name.
     Named(u32),
+}
+
+impl Trap {
+    pub(super) fn new(lane: usize, cause: Cause) -> Trap {
+        Trap { lane, cause, earlier: None }
+    }
 }

@@ -107,6 +107,20 @@ pub(super) fn mask_of(is: impl Fn(usize) -> bool) -> u32 {
 }
 
 impl Registers {
+    /// Adds a row whose lanes all have these bits; its number.
+    pub(super) fn add(&mut self, width: Width, bits: u64) -> u32 {
+        fn push<T>(rows: &mut Vec<T>, row: T) -> u32 {
+            rows.push(row);
+            rows.len() as u32 - 1
+        }
+        match width {
+            Width::Predicate => push(&mut self.predicates, if bits == 0 { 0 } else { !0 }),
+            Width::B16 => push(&mut self.b16, [bits as u16; LANES]),
+            Width::B32 => push(&mut self.b32, [bits as u32; LANES]),
+            Width::B64 => push(&mut self.b64, [bits; LANES]),
+        }
+    }
+
     pub(super) fn row<T: Value>(&self, row: u32) -> Row<T> {
         T::Word::rows(self)[row as usize].map(T::from_word)
     }
@@ -157,6 +171,11 @@ impl Registers {
     ) {
         let (a, b, c) = (self.row::<A>(op.a), self.row::<B>(op.b), self.row::<C>(op.c));
         self.set(op.d, mask, |lane| f(a[lane], b[lane], c[lane]));
+    }
+
+    /// A bit for each lane.
+    pub(super) fn predicate(&self, row: u32) -> u32 {
+        self.predicates[row as usize]
     }
 
     /// Sets a predicate in the lanes of `mask`.

@@ -4,12 +4,12 @@ use super::fault::{Access, Cause, Fault};
 use super::memory::Frame;
 use super::order::Order;
 use super::program::{Program, Special, Trap};
-use super::registers::LANES;
+use super::registers::{LANES, Registers};
 use super::shared::Shared;
-use super::warp::{Fatal, Stop, Warp, run as run_warp};
+use super::warp::{self, Stop, Warp};
 use super::{Allocation, Launch, Memory};
 
-/// What running a kernel needs beside its program, kept for the next launch.
+/// What running a kernel needs besides its program, kept for the next launch.
 #[derive(Debug, Default)]
 pub(super) struct Workspace {
     warps: Vec<Warp>,
@@ -49,82 +49,93 @@ pub(super) fn run(
     }
     shared.lay_out(&program.shared, program.shared.dynamic + launch.dynamic_shared);
     let nothing = Allocation { start: 0, bytes: 0, host: std::ptr::null_mut() };
-    let mut last = vec![nothing; program.accesses];
-    let mut order = Order::new(launch.schedule);
+    let (last, registers) = (vec![nothing; program.accesses], Registers::default());
+    let parameters = parameters.to_vec();
+    let frame = Frame { registers, shared, memory, parameters, last, first_thread: 0, live: 0, warp_epoch: 0, op: 0 };
+    let mut run = Run { program, launch, warps, frame, order: Order::new(launch.schedule) };
     let blocks = launch.grid.map(|blocks| blocks as usize);
-    for block in order.of(blocks.iter().product()) {
+    for block in run.order.permutation(blocks.iter().product()) {
         let block = place(block as u32, launch.grid);
-        shared.begin();
-        for (warp, state) in warps.iter_mut().enumerate() {
+        run.block(block, threads).map_err(|(warp, trap)| run.fault(block, warp, trap))?;
+    }
+    Ok(())
+}
+
+/// A launch that runs.
+struct Run<'a> {
+    program: &'a Program,
+    launch: &'a Launch,
+    warps: &'a mut [Warp],
+    frame: Frame<'a>,
+    order: Order,
+}
+
+impl Run<'_> {
+    /// An error is that of the warp whose number is with it, at the instruction of the frame.
+    fn block(&mut self, block: [u32; 3], threads: usize) -> Result<(), (usize, Trap)> {
+        self.frame.shared.begin();
+        for (warp, state) in self.warps.iter_mut().enumerate() {
             state.begin(threads - LANES * warp);
-            for (row, special) in &program.specials {
+            for (row, special) in &self.program.specials {
                 if let Special::Block(axis) = special {
                     state.registers.b32[*row as usize] = [block[*axis]; LANES];
                 }
             }
         }
-        let mut whole = Block { program, warps, shared, memory, parameters, last: &mut last, order: &mut order };
-        whole.run().map_err(|(warp, (trap, op))| fault(program, launch, block, warp, trap, op))?;
-    }
-    Ok(())
-}
-
-/// A block that runs.
-struct Block<'a> {
-    program: &'a Program,
-    warps: &'a mut [Warp],
-    shared: &'a mut Shared,
-    memory: &'a dyn Memory,
-    parameters: &'a [u8],
-    last: &'a mut [Allocation],
-    order: &'a mut Order,
-}
-
-impl Block<'_> {
-    /// An error is that of the warp whose number is with it.
-    fn run(&mut self) -> Result<(), (usize, Fatal)> {
         loop {
             let mut stops = vec![Stop::Returned; self.warps.len()];
-            for warp in self.order.of(self.warps.len()) {
-                stops[warp] = self.step(warp).map_err(|fatal| (warp, fatal))?;
+            for warp in self.order.permutation(self.warps.len()) {
+                stops[warp] = self.warp(warp).map_err(|trap| (warp, trap))?;
             }
             let at = stops.iter().enumerate().find_map(|(warp, stop)| match stop {
                 Stop::Barrier(at) => Some((warp, *at)),
                 Stop::Returned => None,
             });
             let Some((waiting, at)) = at else { return Ok(()) };
-            let trap = |cause| (waiting, (Trap::Lane { lane: 0, cause }, at));
+            self.frame.op = at;
             for (warp, stop) in stops.iter().enumerate() {
-                if let Some(lane) = self.warps[warp].returned() {
-                    return Err(trap(Cause::BarrierNotReached { thread: [(LANES * warp + lane) as u32, 0, 0] }));
-                }
-                if let Stop::Barrier(other) = stop
-                    && *other != at
-                {
-                    let other = access(self.program, *other, [(LANES * warp) as u32, 0, 0]);
-                    return Err(trap(Cause::DivergentBarrier { other }));
-                }
+                let cause = match (self.warps[warp].returned(), stop) {
+                    (Some(lane), _) => Cause::BarrierNotReached { thread: self.thread(LANES * warp + lane) },
+                    (None, Stop::Barrier(other)) if *other != at => {
+                        Cause::DivergentBarrier { other: self.access(*other, LANES * warp) }
+                    }
+                    _ => continue,
+                };
+                return Err((waiting, Trap::new(0, cause)));
             }
-            self.shared.barrier();
+            self.frame.shared.barrier();
         }
     }
 
-    fn step(&mut self, number: usize) -> Result<Stop, Fatal> {
-        let warp = &mut self.warps[number];
-        let mut registers = std::mem::take(&mut warp.registers);
-        let frame = Frame {
-            registers: &mut registers,
-            shared: self.shared,
-            memory: self.memory,
-            parameters: self.parameters,
-            last: self.last,
-            first_thread: (LANES * number) as u32,
-            warp_epoch: warp.epoch,
-            op: 0,
-        };
-        let stop = run_warp(self.program, warp, self.order, frame);
-        warp.registers = registers;
+    fn warp(&mut self, number: usize) -> Result<Stop, Trap> {
+        let (warp, frame) = (&mut self.warps[number], &mut self.frame);
+        std::mem::swap(&mut warp.registers, &mut frame.registers);
+        (frame.first_thread, frame.warp_epoch) = ((LANES * number) as u32, warp.epoch);
+        let stop = warp::run(self.program, warp, &mut self.order, frame);
+        std::mem::swap(&mut warp.registers, &mut frame.registers);
+        warp.epoch = frame.warp_epoch;
         stop
+    }
+
+    fn thread(&self, number: usize) -> [u32; 3] {
+        place(number as u32, self.launch.block)
+    }
+
+    fn access(&self, op: usize, thread: usize) -> Access {
+        let op = &self.program.ops[op];
+        let (instruction, thread) = (op.text.clone().into(), self.thread(thread));
+        Access { line: op.line, instruction, thread, write: op.access.write }
+    }
+
+    fn fault(&self, block: [u32; 3], warp: usize, trap: Trap) -> Box<Fault> {
+        let Trap { lane, mut cause, earlier } = trap;
+        if let (Some((user, write)), Cause::Race { other, .. } | Cause::InFlight { copy: other, .. }) =
+            (earlier, &mut cause)
+        {
+            *other = Access { write, ..self.access(user.op as usize, user.thread as usize) };
+        }
+        let at = self.access(self.frame.op, LANES * warp + lane);
+        Box::new(Fault { kernel: self.program.name.clone(), block, at, cause })
     }
 }
 
@@ -138,7 +149,7 @@ fn checked(program: &Program, launch: &Launch, parameters: &[u8]) -> Result<usiz
         return Err(Cause::Threads { asked, limit });
     }
     let shared = u64::from(program.shared.declared) + u64::from(launch.dynamic_shared);
-    let limit = most_shared(program.target);
+    let limit = most_shared(program.target).into();
     if shared > limit {
         return Err(Cause::SharedMemory { asked: shared, limit });
     }
@@ -148,9 +159,10 @@ fn checked(program: &Program, launch: &Launch, parameters: &[u8]) -> Result<usiz
     Ok(count(asked) as usize)
 }
 
-/// Bytes of shared memory that a block can ask for (CUDA C++ Programming Guide, compute capabilities).
-fn most_shared(target: u32) -> u64 {
-    let kibibytes = match target {
+/// Bytes of shared memory that a block can ask for on a GPU of this compute capability, `10 * major + minor` (CUDA C++
+/// Programming Guide, "Technical Specifications per Compute Capability").
+pub(crate) fn most_shared(capability: u32) -> u32 {
+    let kibibytes = match capability {
         ..70 => 48,
         70..75 => 96,
         75..80 => 64,
@@ -165,35 +177,4 @@ fn most_shared(target: u32) -> u64 {
 /// Where the `number`-th of these stands, x counted first.
 fn place(number: u32, sides: [u32; 3]) -> [u32; 3] {
     [number % sides[0], number / sides[0] % sides[1], number / sides[0] / sides[1]]
-}
-
-fn access(program: &Program, op: usize, thread: [u32; 3]) -> Access {
-    let op = &program.ops[op];
-    Access { line: op.line, instruction: op.text.clone().into(), thread, write: op.access.write }
-}
-
-fn fault(program: &Program, launch: &Launch, block: [u32; 3], warp: usize, trap: Trap, op: usize) -> Box<Fault> {
-    let thread = |number: usize| place(number as u32, launch.block);
-    let (lane, cause) = match trap {
-        Trap::Lane { lane, cause } => (lane, cause),
-        Trap::Race { lane, address, other } => {
-            let earlier = access(program, other.op as usize, thread(other.thread as usize));
-            (lane, Cause::Race { address, other: Access { write: other.write, ..earlier } })
-        }
-        Trap::InFlight { lane, address, other } => {
-            let copy = access(program, other.op as usize, thread(other.thread as usize));
-            (lane, Cause::InFlight { address, copy })
-        }
-    };
-    let cause = match cause {
-        Cause::BarrierNotReached { thread: [number, ..] } => {
-            Cause::BarrierNotReached { thread: thread(number as usize) }
-        }
-        Cause::DivergentBarrier { other } => {
-            Cause::DivergentBarrier { other: Access { thread: thread(other.thread[0] as usize), ..other } }
-        }
-        cause => cause,
-    };
-    let at = access(program, op, thread(LANES * warp + lane));
-    Box::new(Fault { kernel: program.name.clone(), block, at, cause })
 }

@@ -1,15 +1,15 @@
 //! A block's shared memory, with what each byte was last used for: races, reads of what was never written, and accesses
-//! between and behind the variables show, and uses of what is still being copied there.
+//! between and after the variables show, and uses of what is still being copied there.
 
 use super::copies::{AsyncCopy, Copies};
-use super::fault::{Cause, Space};
-use super::program::{Earlier, SharedLayout, Trap};
+use super::fault::{Access, Cause, Space};
+use super::program::{Accessor, SharedLayout, Trap};
 
 /// Shared memory. Accesses are noted by granules: as many bytes as the least access of the kernel has.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     bytes: Vec<u8>,
-    notes: Vec<Note>,
+    shadow: Vec<Shadow>,
     /// Bytes of a granule, as a power of two.
     shift: u32,
     /// Counts the barriers of all blocks; 0 is before the first.
@@ -22,57 +22,47 @@ pub(super) struct Shared {
 
 /// The uses of a granule that a later one may race with. Epochs of warps count the barriers of a warp within one epoch.
 #[derive(Clone, Copy, Debug, Default)]
-struct Note {
+struct Shadow {
     /// Nothing may use it.
     gap: bool,
-    written: Use,
+    written: LastAccess,
     /// The last warp that read it.
-    read: Use,
+    read: LastAccess,
     /// More threads of that warp read it since the warp's last barrier.
     by_many: bool,
     /// A reader of another warp.
-    read_elsewhere: Use,
+    read_elsewhere: LastAccess,
     /// `written` is a copy that nobody has waited for.
     awaited: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Use {
+struct LastAccess {
     epoch: u32,
-    warp_epoch: u32,
-    thread: u32,
-    op: u32,
+    user: Accessor,
 }
 
-/// Who accesses.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct User {
-    /// The thread's number in the block.
-    pub(super) thread: u32,
-    /// Barriers that its warp has passed.
-    pub(super) warp_epoch: u32,
-    /// The instruction's number.
-    pub(super) op: u32,
-}
-
-impl Use {
+impl LastAccess {
     /// A barrier stands between this use and one by `user` in `epoch`, or it was the same thread.
-    fn ordered(&self, epoch: u32, user: User) -> bool {
+    fn ordered(&self, epoch: u32, user: Accessor) -> bool {
         self.epoch != epoch
-            || self.thread == user.thread
-            || self.thread / 32 == user.thread / 32 && self.warp_epoch < user.warp_epoch
+            || self.user.thread == user.thread
+            || self.same_warp(user) && self.user.warp_epoch < user.warp_epoch
+    }
+
+    fn same_warp(&self, user: Accessor) -> bool {
+        self.user.thread / 32 == user.thread / 32
     }
 }
 
-impl Note {
-    /// Nothing is being copied there.
-    fn arrived(&self, user: User, address: u64) -> Result<(), Trap> {
-        let Use { op, thread, .. } = self.written;
-        if !self.awaited {
-            return Ok(());
+impl Shadow {
+    /// Nothing is being copied there, and no write by another races with a use by `user`.
+    fn settled(&self, epoch: u32, user: Accessor, address: u64) -> Result<(), Trap> {
+        if self.awaited {
+            let cause = Cause::InFlight { address, copy: Access::default() };
+            return Err(Trap { earlier: Some((self.written.user, true)), ..trap(user, cause) });
         }
-        let other = Earlier { op, thread, write: true };
-        Err(Trap::InFlight { lane: (user.thread % 32) as usize, address, other })
+        if self.written.ordered(epoch, user) { Ok(()) } else { Err(race(user, address, self.written, true)) }
     }
 }
 
@@ -85,11 +75,11 @@ impl Shared {
         }
         self.shift = layout.granule.trailing_zeros();
         self.bytes.resize(bytes as usize, 0);
-        self.notes.clear();
-        self.notes.resize((bytes as usize).div_ceil(layout.granule as usize), Note::default());
+        self.shadow.clear();
+        self.shadow.resize((bytes as usize).div_ceil(layout.granule as usize), Shadow::default());
         for gap in &layout.gaps {
             for byte in gap.clone().filter(|byte| *byte < bytes) {
-                self.notes[(byte >> self.shift) as usize].gap = true;
+                self.shadow[(byte >> self.shift) as usize].gap = true;
             }
         }
         (self.epoch, self.began) = (1, 1);
@@ -100,28 +90,29 @@ impl Shared {
         self.barrier();
         self.began = self.epoch;
         // Of copies that an earlier one did not wait for, nobody knows.
-        for copy in std::mem::take(&mut self.copies).into_iter().flat_map(Copies::into_iter) {
+        for (_, copy) in std::mem::take(&mut self.copies).into_iter().flat_map(|copies| copies.flying) {
             self.awaited(copy.to, copy.bytes.len(), false);
         }
     }
 
     /// Begins a copy to the bytes at `to`, which no thread may use before it was waited for.
-    pub(super) fn start_copy(&mut self, copy: AsyncCopy, user: User) -> Result<(), Trap> {
+    pub(super) fn start_copy(&mut self, copy: AsyncCopy, user: Accessor) -> Result<(), Trap> {
         self.write(copy.to, copy.bytes.len() as u32, user)?;
         self.awaited(copy.to, copy.bytes.len(), true);
-        self.copies_of(user).start(copy);
+        let copies = self.copies_of(user);
+        copies.flying.push_back((copies.committed, copy));
         Ok(())
     }
 
     /// Copies that were waited for have come to their ends.
-    pub(super) fn end_copy(&mut self, copy: &AsyncCopy, user: User) -> Result<(), Trap> {
+    pub(super) fn end_copy(&mut self, copy: &AsyncCopy, user: Accessor) -> Result<(), Trap> {
         self.awaited(copy.to, copy.bytes.len(), false);
         self.write(copy.to, copy.bytes.len() as u32, user)?.copy_from_slice(&copy.bytes);
         Ok(())
     }
 
     /// The copies of a thread.
-    pub(super) fn copies_of(&mut self, user: User) -> &mut Copies {
+    pub(super) fn copies_of(&mut self, user: Accessor) -> &mut Copies {
         let thread = user.thread as usize;
         if self.copies.len() <= thread {
             self.copies.resize_with(thread + 1, Copies::default);
@@ -130,8 +121,8 @@ impl Shared {
     }
 
     fn awaited(&mut self, address: u64, bytes: usize, awaited: bool) {
-        let notes = address as usize >> self.shift..(address as usize + bytes).div_ceil(1 << self.shift);
-        self.notes[notes].iter_mut().for_each(|note| note.awaited = awaited);
+        let shadow = address as usize >> self.shift..(address as usize + bytes).div_ceil(1 << self.shift);
+        self.shadow[shadow].iter_mut().for_each(|shadow| shadow.awaited = awaited);
     }
 
     /// All threads of the block have waited for each other.
@@ -140,75 +131,66 @@ impl Shared {
     }
 
     /// Notes a read and returns the bytes.
-    pub(super) fn read(&mut self, address: u64, bytes: u32, user: User) -> Result<&[u8], Trap> {
+    pub(super) fn read(&mut self, address: u64, bytes: u32, user: Accessor) -> Result<&mut [u8], Trap> {
         let (epoch, began, shift) = (self.epoch, self.began, self.shift);
-        for (index, note) in self.notes(address, bytes, user)?.iter_mut().enumerate() {
+        for (index, shadow) in self.shadow(address, bytes, user)?.iter_mut().enumerate() {
             let at = address + ((index as u64) << shift);
-            if note.written.epoch < began {
+            if shadow.written.epoch < began {
                 return Err(trap(user, Cause::Uninitialised { address: at }));
             }
-            note.arrived(user, at)?;
-            if !note.written.ordered(epoch, user) {
-                return Err(race(user, at, note.written, true));
-            }
-            let now = Use { epoch, warp_epoch: user.warp_epoch, thread: user.thread, op: user.op };
-            if note.read.epoch != epoch {
-                (note.read, note.by_many) = (now, false);
-            } else if note.read.thread / 32 != user.thread / 32 {
-                note.read_elsewhere = now;
-            } else if note.read.warp_epoch != user.warp_epoch {
-                (note.read, note.by_many) = (now, false);
+            shadow.settled(epoch, user, at)?;
+            let now = LastAccess { epoch, user };
+            if shadow.read.epoch == epoch && !shadow.read.same_warp(user) {
+                shadow.read_elsewhere = now;
+            } else if shadow.read.epoch != epoch || shadow.read.user.warp_epoch != user.warp_epoch {
+                (shadow.read, shadow.by_many) = (now, false);
             } else {
-                note.by_many |= note.read.thread != user.thread;
+                shadow.by_many |= shadow.read.user.thread != user.thread;
             }
-        }
-        Ok(&self.bytes[address as usize..][..bytes as usize])
-    }
-
-    /// Notes a write and returns the bytes.
-    pub(super) fn write(&mut self, address: u64, bytes: u32, user: User) -> Result<&mut [u8], Trap> {
-        let (epoch, shift) = (self.epoch, self.shift);
-        for (index, note) in self.notes(address, bytes, user)?.iter_mut().enumerate() {
-            let at = address + ((index as u64) << shift);
-            note.arrived(user, at)?;
-            if !note.written.ordered(epoch, user) {
-                return Err(race(user, at, note.written, true));
-            }
-            // Of several readers at least one is another thread.
-            let as_another = Use { thread: if note.by_many { user.thread ^ 1 } else { note.read.thread }, ..note.read };
-            let same_warp = note.read.thread / 32 == user.thread / 32;
-            if !(if same_warp { as_another } else { note.read }).ordered(epoch, user) {
-                return Err(race(user, at, note.read, false));
-            }
-            if note.read_elsewhere.thread / 32 != user.thread / 32 && !note.read_elsewhere.ordered(epoch, user) {
-                return Err(race(user, at, note.read_elsewhere, false));
-            }
-            note.written = Use { epoch, warp_epoch: user.warp_epoch, thread: user.thread, op: user.op };
         }
         Ok(&mut self.bytes[address as usize..][..bytes as usize])
     }
 
-    /// The notes of these bytes, all of which are a variable's.
-    fn notes(&mut self, address: u64, bytes: u32, user: User) -> Result<&mut [Note], Trap> {
+    /// Notes a write and returns the bytes.
+    pub(super) fn write(&mut self, address: u64, bytes: u32, user: Accessor) -> Result<&mut [u8], Trap> {
+        let (epoch, shift) = (self.epoch, self.shift);
+        for (index, shadow) in self.shadow(address, bytes, user)?.iter_mut().enumerate() {
+            let at = address + ((index as u64) << shift);
+            shadow.settled(epoch, user, at)?;
+            // Of several readers at least one is another thread.
+            let mut read = shadow.read;
+            if shadow.by_many && read.same_warp(user) {
+                read.user.thread = user.thread ^ 1;
+            }
+            if !read.ordered(epoch, user) {
+                return Err(race(user, at, shadow.read, false));
+            }
+            if !shadow.read_elsewhere.same_warp(user) && !shadow.read_elsewhere.ordered(epoch, user) {
+                return Err(race(user, at, shadow.read_elsewhere, false));
+            }
+            shadow.written = LastAccess { epoch, user };
+        }
+        Ok(&mut self.bytes[address as usize..][..bytes as usize])
+    }
+
+    /// The shadow of these bytes, all of which are a variable's.
+    fn shadow(&mut self, address: u64, bytes: u32, user: Accessor) -> Result<&mut [Shadow], Trap> {
         let outside = || trap(user, Cause::OutOfBounds { space: Space::Shared, address, bytes });
         if !address.is_multiple_of(u64::from(bytes)) {
             return Err(trap(user, Cause::Misaligned { space: Space::Shared, address, bytes }));
         }
         let end = address.checked_add(u64::from(bytes)).filter(|end| *end <= self.bytes.len() as u64);
         let end = end.ok_or_else(outside)? as usize;
-        let notes = &mut self.notes[address as usize >> self.shift..end.div_ceil(1 << self.shift)];
-        if notes.iter().any(|note| note.gap) { Err(outside()) } else { Ok(notes) }
+        let shadow = &mut self.shadow[address as usize >> self.shift..end.div_ceil(1 << self.shift)];
+        if shadow.iter().any(|shadow| shadow.gap) { Err(outside()) } else { Ok(shadow) }
     }
 }
 
-fn trap(user: User, cause: Cause) -> Trap {
-    Trap::Lane { lane: (user.thread % 32) as usize, cause }
+fn trap(user: Accessor, cause: Cause) -> Trap {
+    Trap::new((user.thread % 32) as usize, cause)
 }
 
-fn race(user: User, address: u64, other: Use, write: bool) -> Trap {
-    Trap::Race {
-        lane: (user.thread % 32) as usize,
-        address,
-        other: Earlier { op: other.op, thread: other.thread, write },
-    }
+fn race(user: Accessor, address: u64, earlier: LastAccess, write: bool) -> Trap {
+    let cause = Cause::Race { address, other: Access::default() };
+    Trap { earlier: Some((earlier.user, write)), ..trap(user, cause) }
 }

@@ -1,40 +1,18 @@
-//! A module as its text says it, names of registers resolved.
+//! Parts of a module's text, names of registers resolved.
 
 use std::ops::Range;
 
-/// A module.
-#[derive(Debug)]
-pub(super) struct Source {
-    /// The architecture, `10 * major + minor`.
-    pub(super) target: u32,
-    pub(super) kernels: Vec<KernelText>,
-}
-
-/// A kernel.
-#[derive(Debug, Default)]
-pub(super) struct KernelText {
-    pub(super) name: String,
-    pub(super) parameters: Vec<Variable>,
-    pub(super) max_threads: Option<[u32; 3]>,
-    pub(super) shared: Vec<Variable>,
-    /// What stands for the shared memory that a launch adds.
-    pub(super) dynamic_shared: Vec<String>,
-    /// Registers by number.
-    pub(super) registers: Vec<Width>,
-    pub(super) body: Vec<Item>,
-}
-
 /// Memory that a kernel declares.
-#[derive(Clone, Debug)]
-pub(super) struct Variable {
-    pub(super) name: String,
+#[derive(Debug)]
+pub(super) struct Variable<'a> {
+    pub(super) name: &'a str,
     pub(super) align: u64,
     /// Zero for what a launch decides.
     pub(super) bytes: u64,
 }
 
 /// Bits of a register.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Width {
     Predicate,
     B16,
@@ -42,48 +20,42 @@ pub(super) enum Width {
     B64,
 }
 
-#[derive(Debug)]
-pub(super) enum Item {
-    Label(String),
-    Instruction(Instruction),
+/// A register by its number among those of its width.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Register {
+    pub(super) width: Width,
+    pub(super) row: u32,
 }
 
 #[derive(Debug)]
-pub(super) struct Instruction {
+pub(super) struct Instruction<'a> {
     /// From 1.
     pub(super) line: usize,
     pub(super) text: String,
-    pub(super) guard: Option<Guard>,
+    /// The predicate under which it is run, and whether it is negated.
+    pub(super) guard: Option<(Register, bool)>,
     /// With its modifiers.
-    pub(super) name: String,
-    pub(super) operands: Vec<Operand>,
-}
-
-/// The predicate under which an instruction is run.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Guard {
-    pub(super) register: usize,
-    pub(super) negated: bool,
+    pub(super) name: &'a str,
+    pub(super) operands: Vec<Operand<'a>>,
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Operand {
-    /// A register by number.
-    Register(usize),
-    Special(String),
+pub(super) enum Operand<'a> {
+    Register(Register),
+    Special(&'a str),
     Integer(i64),
     /// The bits of a float.
     Single(u32),
     /// The bits of a float.
     Double(u64),
     /// A variable or a label.
-    Symbol(String),
+    Symbol(&'a str),
     /// `[base+offset]`
-    Address(Box<Operand>, i64),
+    Address(Box<Operand<'a>>, i64),
     /// `{a, b}`
-    Vector(Vec<Operand>),
+    Vector(Vec<Operand<'a>>),
     /// `a|b`
-    Pair(Box<Operand>, Box<Operand>),
+    Pair(Box<Operand<'a>>, Box<Operand<'a>>),
     /// `_`
     Nothing,
 }

@@ -20,7 +20,7 @@ pub(super) struct Warp {
     live: u32,
     /// Live ones that wait for others at an instruction that runs together.
     waiting: u32,
-    /// Barriers of this warp alone that it has passed in this block.
+    /// Barriers of only this warp that it has passed in this block.
     pub(super) epoch: u32,
 }
 
@@ -32,9 +32,6 @@ pub(super) enum Stop {
     /// All lanes wait at this barrier of the block.
     Barrier(usize),
 }
-
-/// A fault and the instruction of it.
-pub(super) type Fatal = (Trap, usize);
 
 impl Warp {
     pub(super) fn new(program: &Program) -> Warp {
@@ -53,100 +50,93 @@ impl Warp {
     }
 }
 
-/// Runs a warp to the next barrier of its block, or to its end. `warp` lends its registers to `frame`.
-pub(super) fn run(program: &Program, warp: &mut Warp, order: &mut Order, mut frame: Frame<'_>) -> Result<Stop, Fatal> {
+/// The members wait for each other, and what they wrote is seen by all. A barrier of some lanes orders nothing here: that of all
+/// is what kernels use.
+pub(super) fn wait_for_members(frame: &mut Frame<'_>, _: &Op, members: u32) -> Result<(), Trap> {
+    frame.warp_epoch += u32::from(members == frame.live);
+    Ok(())
+}
+
+/// Runs a warp, whose registers are those of `frame`, to the next barrier of its block, or to its end. A defect is that of the
+/// instruction `frame.op`.
+pub(super) fn run(program: &Program, warp: &mut Warp, order: &mut Order, frame: &mut Frame<'_>) -> Result<Stop, Trap> {
     let ops = &program.ops;
     loop {
         let ready = warp.live & !warp.waiting;
         if ready == 0 {
-            return if warp.live == 0 { Ok(Stop::Returned) } else { Err(stuck(warp, ops, frame.registers)) };
+            return if warp.live == 0 { Ok(Stop::Returned) } else { Err(warp.stuck(ops, frame)) };
         }
         let mut at = warp.next[order.group(ready, &warp.next)];
         let mut group = warp.at(ready, at);
         loop {
             let op = &ops[at];
-            if group != warp.live && matches!(op.step, Step::Together(..) | Step::WarpBarrier(_) | Step::Barrier) {
+            if group != warp.live && matches!(op.step, Step::Collective(..) | Step::Barrier) {
                 // Those who wait there already are of the group.
                 group |= warp.at(warp.waiting, at);
                 warp.waiting &= !group;
             }
-            let guard = frame.registers.predicates[op.guard as usize];
+            let guard = frame.registers.predicate(op.guard);
             let mask = group & if op.negated { !guard } else { guard };
-            frame.op = at as u32;
-            if mask == 0 && !matches!(op.step, Step::Compute(_)) {
-                at += 1;
-            } else {
-                match op.step {
-                    Step::Compute(compute) => {
-                        compute(frame.registers, op, mask);
-                        at += 1;
-                    }
-                    Step::Reach(reach) => {
-                        reach(&mut frame, op, mask).map_err(|trap| (trap, at))?;
-                        at += 1;
-                    }
-                    Step::Branch(to) if mask == group => at = to,
-                    Step::Branch(to) => {
-                        warp.part(group & !mask, at + 1);
-                        warp.part(mask, to);
+            frame.op = at;
+            match op.step {
+                Step::Compute(compute) => {
+                    compute(&mut frame.registers, op, mask);
+                    at += 1;
+                }
+                _ if mask == 0 => at += 1,
+                Step::Effect(reach) => {
+                    reach(frame, op, mask)?;
+                    at += 1;
+                }
+                Step::Branch(to) if mask == group => at = to,
+                Step::Branch(to) => {
+                    warp.move_to(group & !mask, at + 1);
+                    warp.move_to(mask, to);
+                    break;
+                }
+                Step::Return => {
+                    warp.live &= !mask;
+                    warp.waiting = 0; // those who wait look again for whom
+                    group &= !mask;
+                    if group == 0 {
                         break;
                     }
-                    Step::Return => {
-                        warp.live &= !mask;
-                        warp.waiting = 0; // those who wait look again for whom
-                        group &= !mask;
-                        if group == 0 {
-                            break;
-                        }
-                        at += 1;
-                    }
-                    _ if mask != group => {
-                        warp.part(group & !mask, at + 1);
-                        warp.part(mask, at);
+                    at += 1;
+                }
+                _ if mask != group => {
+                    warp.move_to(group & !mask, at + 1);
+                    warp.move_to(mask, at);
+                    break;
+                }
+                Step::Barrier => {
+                    warp.move_to(group, at);
+                    if group != warp.live {
+                        warp.waiting |= group;
                         break;
                     }
-                    Step::Barrier => {
-                        warp.part(group, at);
-                        if group != warp.live {
-                            warp.waiting |= group;
-                            break;
-                        }
-                        if group != warp.all {
-                            return Err(stuck(warp, ops, frame.registers));
-                        }
-                        warp.part(group, at + 1);
-                        return Ok(Stop::Barrier(at));
+                    if group != warp.all {
+                        return Err(warp.stuck(ops, frame));
                     }
-                    Step::Together(exchange, members) => {
-                        let together = warp.together(members, group, frame.registers).map_err(|trap| (trap, at))?;
-                        if together != 0 {
-                            exchange(&mut frame, op, together).map_err(|trap| (trap, at))?;
-                        }
-                        if together != group {
-                            warp.wait(group & !together, at);
-                            warp.part(together, at + 1);
-                            break;
-                        }
-                        at += 1;
+                    warp.move_to(group, at + 1);
+                    return Ok(Stop::Barrier(at));
+                }
+                Step::Collective(exchange, members) => {
+                    let together = warp.together(members, group, &frame.registers)?;
+                    if together != 0 {
+                        frame.live = warp.live;
+                        exchange(frame, op, together)?;
                     }
-                    Step::WarpBarrier(members) => {
-                        let together = warp.together(members, group, frame.registers).map_err(|trap| (trap, at))?;
-                        if together == warp.live {
-                            // A barrier of some lanes orders nothing here: that of all is what kernels use.
-                            warp.epoch += 1;
-                            frame.warp_epoch = warp.epoch;
-                        }
-                        if together != group {
-                            warp.wait(group & !together, at);
-                            warp.part(together, at + 1);
-                            break;
-                        }
-                        at += 1;
+                    if together != group {
+                        warp.move_to(group & !together, at);
+                        warp.waiting |= group & !together;
+                        warp.move_to(together, at + 1);
+                        break;
                     }
+                    at += 1;
                 }
             }
             if group != warp.live && ops[at].label {
-                warp.part(group, at);
+                warp.move_to(group, at);
                 break;
             }
         }
@@ -160,13 +150,8 @@ impl Warp {
     }
 
     /// Lanes go on at `at`.
-    fn part(&mut self, mask: u32, at: usize) {
+    fn move_to(&mut self, mask: u32, at: usize) {
         lanes(mask).for_each(|lane| self.next[lane] = at);
-    }
-
-    fn wait(&mut self, mask: u32, at: usize) {
-        self.part(mask, at);
-        self.waiting |= mask;
     }
 
     /// The lanes of `group` whose members are all there.
@@ -180,7 +165,7 @@ impl Warp {
         for lane in lanes(group) {
             if named[lane] >> lane & 1 == 0 {
                 let cause = Cause::Divergent { running: group, needed: named[lane] };
-                return Err(Trap::Lane { lane, cause });
+                return Err(Trap::new(lane, cause));
             }
             // Lanes that have returned are not waited for.
             let needed = named[lane] & self.live;
@@ -189,17 +174,18 @@ impl Warp {
         }
         Ok(ready)
     }
-}
 
-/// All live lanes wait, for others that do not come.
-fn stuck(warp: &Warp, ops: &[Op], registers: &Registers) -> Fatal {
-    let lane = warp.live.trailing_zeros() as usize;
-    let at = warp.next[lane];
-    let running = warp.at(warp.live, at);
-    let needed = match ops[at].step {
-        Step::Together(_, Members::Named(row)) | Step::WarpBarrier(Members::Named(row)) => registers.lane(row, lane),
-        Step::Barrier => warp.all,
-        _ => !0,
-    };
-    (Trap::Lane { lane, cause: Cause::Divergent { running, needed } }, at)
+    /// All live lanes wait, for others that do not come.
+    fn stuck(&self, ops: &[Op], frame: &mut Frame<'_>) -> Trap {
+        let lane = self.live.trailing_zeros() as usize;
+        let at = self.next[lane];
+        let running = self.at(self.live, at);
+        let needed = match ops[at].step {
+            Step::Collective(_, Members::Named(row)) => frame.registers.lane(row, lane),
+            Step::Barrier => self.all,
+            _ => !0,
+        };
+        frame.op = at;
+        Trap::new(lane, Cause::Divergent { running, needed })
+    }
 }

@@ -45,7 +45,7 @@ pub fn launch(blocks: u32, threads: u32, dynamic_shared: u32, schedule: Schedule
 }
 
 /// A module with the kernel `k` of two addresses, `%q1` and `%q2`; `%r1` is the thread, `%q3` four times it, `%q4` and `%q5` that
-/// behind the addresses. `shared` is dynamic.
+/// after the addresses. `shared` is dynamic.
 pub fn kernel(body: &str) -> String {
     format!(
         ".version 8.0\n.target sm_80\n.address_size 64\n.extern .shared .align 16 .b8 shared[];\n\

@@ -1,5 +1,6 @@
 //! Conversions (PTX ISA 9.7.9, `cvt`). Integers may come from registers that are wider than they are.
 
+use super::super::memory::SHARED_WINDOW;
 use super::super::registers::{Value, Word};
 use super::super::syntax::Width;
 use super::{Operation, one, two};
@@ -13,12 +14,22 @@ pub(super) fn find(name: &[&str], widths: &[Option<Width>]) -> Option<Operation>
         }
         // Addresses in the GPU's memory are the same in its own space. Those of shared memory are mended by `decode`.
         ["cvta", "to", "global", "u64"] | ["cvta", "global", "u64"] => Some(one!(u64 => u64, |a| a)),
-        ["cvta", "shared", "u64"] => Some(one!(u64 => u64, |a| a.wrapping_add(super::super::memory::SHARED_WINDOW))),
-        ["cvta", "to", "shared", "u64"] => {
-            Some(one!(u64 => u64, |a| a.wrapping_sub(super::super::memory::SHARED_WINDOW)))
-        }
+        ["cvta", "shared", "u64"] => Some(one!(u64 => u64, |a| a.wrapping_add(SHARED_WINDOW))),
+        ["cvta", "to", "shared", "u64"] => Some(one!(u64 => u64, |a| a.wrapping_sub(SHARED_WINDOW))),
         _ => None,
     }
+}
+
+/// To a whole number. What is too large becomes the largest, and no number 0, as by `as`.
+macro_rules! rounded {
+    ($to:expr, $round:expr) => {
+        match $to {
+            "f32" => Some(one!(f32 => f32, $round)),
+            "s32" => Some(one!(f32 => i32, |a| ($round)(a) as i32)),
+            "u32" => Some(one!(f32 => u32, |a| ($round)(a) as u32)),
+            _ => None,
+        }
+    };
 }
 
 fn floats(modifiers: &[&str], to: &str, from: &str) -> Option<Operation> {
@@ -38,17 +49,10 @@ fn floats(modifiers: &[&str], to: &str, from: &str) -> Option<Operation> {
         (["rn"], "f32", "f64") => one!(f64 => f32, |a| a as f32),
         // No number becomes 0.
         (["sat"], "f32", "f32") => one!(f32 => f32, |a: f32| if a > 0.0 { a.min(1.0) } else { 0.0 }),
-        (["rni"], "f32", "f32") => one!(f32 => f32, f32::round_ties_even),
-        (["rzi"], "f32", "f32") => one!(f32 => f32, f32::trunc),
-        (["rmi"], "f32", "f32") => one!(f32 => f32, f32::floor),
-        (["rpi"], "f32", "f32") => one!(f32 => f32, f32::ceil),
-        // What is too large becomes the largest, and no number 0, as by `as`.
-        (["rni"], "s32", "f32") => one!(f32 => i32, |a: f32| a.round_ties_even() as i32),
-        (["rzi"], "s32", "f32") => one!(f32 => i32, |a| a as i32),
-        (["rmi"], "s32", "f32") => one!(f32 => i32, |a: f32| a.floor() as i32),
-        (["rpi"], "s32", "f32") => one!(f32 => i32, |a: f32| a.ceil() as i32),
-        (["rni"], "u32", "f32") => one!(f32 => u32, |a: f32| a.round_ties_even() as u32),
-        (["rzi"], "u32", "f32") => one!(f32 => u32, |a| a as u32),
+        (["rni"], to, "f32") => return rounded!(to, f32::round_ties_even),
+        (["rzi"], to, "f32") => return rounded!(to, f32::trunc),
+        (["rmi"], to, "f32") => return rounded!(to, f32::floor),
+        (["rpi"], to, "f32") => return rounded!(to, f32::ceil),
         (["rzi"], "s32", "f64") => one!(f64 => i32, |a| a as i32),
         (["rn"], "f32", "s16") => one!(i16 => f32, f32::from),
         (["rn"], "f32", "u16") => one!(u16 => f32, f32::from),
@@ -70,19 +74,16 @@ fn halves(upper: u16, lower: u16) -> u32 {
 
 /// To an integer as wide as its register, from the low bits of another.
 fn integers(to: &str, from: &str, widths: &[Option<Width>]) -> Option<Operation> {
-    let bits = |name: &str| Some((name.starts_with('s'), name.get(1..)?.parse::<u32>().ok()?));
-    let (_, to_bits) = bits(to).filter(|_| to.starts_with(['s', 'u']))?;
-    let from = bits(from).filter(|_| from.starts_with(['s', 'u']))?;
-    match to_bits {
-        16 => integers_to::<u16>(from, widths),
-        32 => integers_to::<u32>(from, widths),
-        64 => integers_to::<u64>(from, widths),
+    match to {
+        "u16" | "s16" => integers_to::<u16>(from, widths),
+        "u32" | "s32" => integers_to::<u32>(from, widths),
+        "u64" | "s64" => integers_to::<u64>(from, widths),
         _ => None,
     }
     .filter(|operation| widths.first() == Some(&Some(operation.to)))
 }
 
-fn integers_to<D: Value<Word = D> + Word>(from: (bool, u32), widths: &[Option<Width>]) -> Option<Operation> {
+fn integers_to<D: Value<Word = D> + Word>(from: &str, widths: &[Option<Width>]) -> Option<Operation> {
     match widths.get(1)? {
         Some(Width::B16) => extended::<u16, D>(from),
         // A constant is as wide as any.
@@ -92,27 +93,22 @@ fn integers_to<D: Value<Word = D> + Word>(from: (bool, u32), widths: &[Option<Wi
     }
 }
 
-fn extended<S: Value<Word = S> + Word, D: Value<Word = D> + Word>(from: (bool, u32)) -> Option<Operation> {
+fn extended<S: Value<Word = S> + Word, D: Value<Word = D> + Word>(from: &str) -> Option<Operation> {
     macro_rules! of {
         ($t:ty, $wide:ty) => {
-            one!(S => D, |a| D::from_bits(<$wide>::from(a.to_bits() as $t) as u64))
+            (size_of::<$t>() <= size_of::<S>())
+                .then(|| one!(S => D, |a| D::from_bits(<$wide>::from(a.to_bits() as $t) as u64)))
         };
     }
-    let operation = match from {
-        (false, 8) => of!(u8, u64),
-        (true, 8) => of!(i8, i64),
-        (false, 16) => of!(u16, u64),
-        (true, 16) => of!(i16, i64),
-        (false, 32) => of!(u32, u64),
-        (true, 32) => of!(i32, i64),
-        (false, 64) => of!(u64, u64),
-        (true, 64) => of!(i64, i64),
-        _ => return None,
-    };
-    let held = match S::WIDTH {
-        Width::B16 => 16,
-        Width::B32 => 32,
-        _ => 64,
-    };
-    (from.1 <= held).then_some(operation)
+    match from {
+        "u8" => of!(u8, u64),
+        "s8" => of!(i8, i64),
+        "u16" => of!(u16, u64),
+        "s16" => of!(i16, i64),
+        "u32" => of!(u32, u64),
+        "s32" => of!(i32, i64),
+        "u64" => of!(u64, u64),
+        "s64" => of!(i64, i64),
+        _ => None,
+    }
 }

@@ -13,64 +13,46 @@ const NO_NUMBER: f32 = f32::from_bits(0x7fff_ffff);
 pub(super) fn find(name: &[&str]) -> Option<Operation> {
     let (kind, rest) = name.split_last()?;
     match *kind {
-        "f32" => single(rest),
-        "f64" => double(rest),
+        "f32" => single(rest).or_else(|| float!(rest, f32)),
+        "f64" => float!(rest, f64),
         _ => None,
     }
 }
 
-/// Comparisons: those that end with `u` also hold where one is no number.
-macro_rules! comparison {
+/// What floats of both sizes have.
+macro_rules! float {
     ($name:expr, $t:ty) => {
         match $name {
-            "eq" => Some(compare!($t, |a, b| a == b)),
-            "ne" => Some(compare!($t, |a, b| a != b && !a.is_nan() && !b.is_nan())),
-            "lt" => Some(compare!($t, |a, b| a < b)),
-            "le" => Some(compare!($t, |a, b| a <= b)),
-            "gt" => Some(compare!($t, |a, b| a > b)),
-            "ge" => Some(compare!($t, |a, b| a >= b)),
-            "equ" => Some(compare!($t, |a, b| a == b || a.is_nan() || b.is_nan())),
-            "neu" => Some(compare!($t, |a, b| a != b)),
-            "ltu" => Some(compare!($t, |a, b| !(a >= b))),
-            "leu" => Some(compare!($t, |a, b| !(a > b))),
-            "gtu" => Some(compare!($t, |a, b| !(a <= b))),
-            "geu" => Some(compare!($t, |a, b| !(a < b))),
-            "num" => Some(compare!($t, |a, b| !a.is_nan() && !b.is_nan())),
-            "nan" => Some(compare!($t, |a, b| a.is_nan() || b.is_nan())),
+            ["add"] | ["add", "rn"] => Some(two!($t, $t => $t, |a, b| a + b)),
+            ["sub"] | ["sub", "rn"] => Some(two!($t, $t => $t, |a, b| a - b)),
+            ["mul"] | ["mul", "rn"] => Some(two!($t, $t => $t, |a, b| a * b)),
+            ["div", "rn"] => Some(two!($t, $t => $t, |a, b| a / b)),
+            ["rcp", "rn"] => Some(one!($t => $t, |a| 1.0 / a)),
+            ["sqrt", "rn"] => Some(one!($t => $t, <$t>::sqrt)),
+            ["fma", "rn"] => Some(three!($t, $t, $t => $t, <$t>::mul_add)),
+            ["neg"] => Some(one!($t => $t, |a: $t| -a)),
+            ["abs"] => Some(one!($t => $t, <$t>::abs)),
+            ["setp", comparison] => compare::<$t>(comparison),
             _ => None,
         }
     };
 }
 
-#[allow(clippy::neg_cmp_op_on_partial_ord)] // "or no number" is what is meant
+use float;
+
 fn single(name: &[&str]) -> Option<Operation> {
     Some(match name {
-        ["add"] | ["add", "rn"] => two!(f32, f32 => f32, |a, b| a + b),
-        ["sub"] | ["sub", "rn"] => two!(f32, f32 => f32, |a, b| a - b),
-        ["mul"] | ["mul", "rn"] => two!(f32, f32 => f32, |a, b| a * b),
-        ["div", "rn"] => two!(f32, f32 => f32, |a, b| a / b),
         ["div", "full" | "approx"] => two!(f32, f32 => f32, |a, b| (f64::from(a) / f64::from(b)) as f32),
-        ["rcp", "rn"] | ["rcp", "approx"] => one!(f32 => f32, |a| 1.0 / a),
-        ["sqrt", "rn"] | ["sqrt", "approx"] => one!(f32 => f32, f32::sqrt),
-        ["rcp", "approx", "ftz"] => one!(f32 => f32, |a| flushed(1.0 / flushed(a))),
-        ["sqrt", "approx", "ftz"] => one!(f32 => f32, |a| flushed(a).sqrt()),
-        ["rsqrt", "approx"] => one!(f32 => f32, |a| (1.0 / f64::from(a).sqrt()) as f32),
-        ["rsqrt", "approx", "ftz"] => one!(f32 => f32, |a| (1.0 / f64::from(flushed(a)).sqrt()) as f32),
-        ["ex2", "approx"] => one!(f32 => f32, |a| f64::from(a).exp2() as f32),
-        ["ex2", "approx", "ftz"] => one!(f32 => f32, |a| flushed(f64::from(flushed(a)).exp2() as f32)),
-        ["lg2", "approx"] => one!(f32 => f32, |a| f64::from(a).log2() as f32),
-        ["lg2", "approx", "ftz"] => one!(f32 => f32, |a| f64::from(flushed(a)).log2() as f32),
-        ["fma", "rn"] => Operation {
+        [function, "approx"] => return approximation(function, false),
+        [function, "approx", "ftz"] => return approximation(function, true),
+        #[cfg(target_arch = "x86_64")]
+        ["fma", "rn"] if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") => Operation {
             compute: |registers, op, mask| {
-                #[cfg(target_arch = "x86_64")]
-                if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-                    let rows = (registers.row(op.a), registers.row(op.b), registers.row(op.c));
-                    #[allow(unsafe_code)]
-                    // SAFETY: both were detected.
-                    let all = unsafe { fused(&rows.0, &rows.1, &rows.2) };
-                    return registers.set(op.d, mask, |lane| all[lane]);
-                }
-                registers.three::<f32, f32, f32, f32>(op, mask, f32::mul_add);
+                let rows = (registers.row(op.a), registers.row(op.b), registers.row(op.c));
+                #[allow(unsafe_code)]
+                // SAFETY: both were detected.
+                let all = unsafe { fused(&rows.0, &rows.1, &rows.2) };
+                registers.set(op.d, mask, |lane| all[lane]);
             },
             to: Width::B32,
             from: vec![Width::B32; 3],
@@ -78,26 +60,27 @@ fn single(name: &[&str]) -> Option<Operation> {
         ["fma", "rm"] => three!(f32, f32, f32 => f32, fma_down),
         ["min"] => two!(f32, f32 => f32, min),
         ["max"] => two!(f32, f32 => f32, max),
-        ["neg"] => one!(f32 => f32, |a: f32| -a),
-        ["abs"] => one!(f32 => f32, f32::abs),
-        ["setp", comparison] => return comparison!(*comparison, f32),
         _ => return None,
     })
 }
 
-#[allow(clippy::neg_cmp_op_on_partial_ord)] // "or no number" is what is meant
-fn double(name: &[&str]) -> Option<Operation> {
-    Some(match name {
-        ["add"] | ["add", "rn"] => two!(f64, f64 => f64, |a, b| a + b),
-        ["sub"] | ["sub", "rn"] => two!(f64, f64 => f64, |a, b| a - b),
-        ["mul"] | ["mul", "rn"] => two!(f64, f64 => f64, |a, b| a * b),
-        ["div", "rn"] => two!(f64, f64 => f64, |a, b| a / b),
-        ["rcp", "rn"] => one!(f64 => f64, |a| 1.0 / a),
-        ["sqrt", "rn"] => one!(f64 => f64, f64::sqrt),
-        ["fma", "rn"] => three!(f64, f64, f64 => f64, f64::mul_add),
-        ["neg"] => one!(f64 => f64, |a: f64| -a),
-        ["abs"] => one!(f64 => f64, f64::abs),
-        ["setp", comparison] => return comparison!(*comparison, f64),
+/// Functions in double precision, rounded once; with `flush` their arguments and results are [`flushed`].
+fn approximation(function: &str, flush: bool) -> Option<Operation> {
+    macro_rules! of {
+        ($f:expr) => {
+            if flush {
+                one!(f32 => f32, |a| flushed(($f)(f64::from(flushed(a))) as f32))
+            } else {
+                one!(f32 => f32, |a| ($f)(f64::from(a)) as f32)
+            }
+        };
+    }
+    Some(match function {
+        "rcp" => of!(|a: f64| 1.0 / a),
+        "sqrt" => of!(f64::sqrt),
+        "rsqrt" => of!(|a: f64| 1.0 / a.sqrt()),
+        "ex2" => of!(f64::exp2),
+        "lg2" => of!(f64::log2),
         _ => return None,
     })
 }

@@ -4,30 +4,21 @@
 //! A GPU's tensor cores align the summands and may cut off bits below single precision; how many, no document says.
 
 use super::super::memory::Frame;
-use super::super::program::{Op, Reach, Trap};
-use super::super::registers::{LANES, Registers, Row};
+use super::super::program::{Effect, Op, Trap};
+use super::super::registers::{Registers, Row};
 use half::{bf16, f16};
 
-/// How many registers of a lane hold each matrix.
-#[derive(Clone, Copy, Debug)]
-pub(in super::super) struct Fragments {
-    pub(in super::super) d: usize,
-    pub(in super::super) a: usize,
-    pub(in super::super) b: usize,
-}
-
-/// `rows` are those of `d`, `a`, `b` and `c`, of which `c` has as many as `d`.
-pub(in super::super) fn multiply(name: &[&str]) -> Option<(Reach, Fragments)> {
-    let fragments = |d, a, b| Fragments { d, a, b };
+/// A product, and how many registers of a lane hold each of `d`, `a`, `b` and `c`, whose rows are `rows`.
+pub(in super::super) fn multiply(name: &[&str]) -> Option<(Effect, [usize; 4])> {
     let ["mma", "sync", "aligned", shape, "row", "col", types @ ..] = name else { return None };
     Some(match (*shape, types) {
-        ("m8n8k16", ["s32", "s8", "s8", "s32"]) => (integers::<2, 1, 1>, fragments(2, 1, 1)),
-        ("m16n8k16", ["s32", "s8", "s8", "s32"]) => (integers::<4, 2, 1>, fragments(4, 2, 1)),
-        ("m16n8k32", ["s32", "s8", "s8", "s32"]) => (integers::<4, 4, 2>, fragments(4, 4, 2)),
-        ("m16n8k8", ["f32", "f16", "f16", "f32"]) => (halves::<4, 2, 1>, fragments(4, 2, 1)),
-        ("m16n8k16", ["f32", "f16", "f16", "f32"]) => (halves::<4, 4, 2>, fragments(4, 4, 2)),
-        ("m16n8k8", ["f32", "bf16", "bf16", "f32"]) => (brains::<4, 2, 1>, fragments(4, 2, 1)),
-        ("m16n8k16", ["f32", "bf16", "bf16", "f32"]) => (brains::<4, 4, 2>, fragments(4, 4, 2)),
+        ("m8n8k16", ["s32", "s8", "s8", "s32"]) => (integers::<2, 1, 1>, [2, 1, 1, 2]),
+        ("m16n8k16", ["s32", "s8", "s8", "s32"]) => (integers::<4, 2, 1>, [4, 2, 1, 4]),
+        ("m16n8k32", ["s32", "s8", "s8", "s32"]) => (integers::<4, 4, 2>, [4, 4, 2, 4]),
+        ("m16n8k8", ["f32", "f16", "f16", "f32"]) => (halves::<false, 4, 2, 1>, [4, 2, 1, 4]),
+        ("m16n8k16", ["f32", "f16", "f16", "f32"]) => (halves::<false, 4, 4, 2>, [4, 4, 2, 4]),
+        ("m16n8k8", ["f32", "bf16", "bf16", "f32"]) => (halves::<true, 4, 2, 1>, [4, 2, 1, 4]),
+        ("m16n8k16", ["f32", "bf16", "bf16", "f32"]) => (halves::<true, 4, 4, 2>, [4, 4, 2, 4]),
         _ => return None,
     })
 }
@@ -37,24 +28,23 @@ type Done = Result<(), Trap>;
 fn integers<const D: usize, const A: usize, const B: usize>(frame: &mut Frame<'_>, op: &Op, _: u32) -> Done {
     let element = |word: u32, index: usize| i32::from((word >> (8 * index)) as i8);
     // Exact: a sum has at most 32 products below 2^14.
-    product::<i32, 4, D, A, B>(frame.registers, op, element, |c, sum| c.wrapping_add(sum as u32));
+    product::<i32, 4, D, A, B>(&mut frame.registers, op, element, |c, sum| c.wrapping_add(sum as u32));
     Ok(())
 }
 
-fn halves<const D: usize, const A: usize, const B: usize>(frame: &mut Frame<'_>, op: &Op, _: u32) -> Done {
-    let element = |word: u32, index: usize| f16::from_bits((word >> (16 * index)) as u16).to_f64();
-    product::<f64, 2, D, A, B>(frame.registers, op, element, plus);
+/// Of `f16`, or of `bf16`.
+fn halves<const BF16: bool, const D: usize, const A: usize, const B: usize>(
+    frame: &mut Frame<'_>,
+    op: &Op,
+    _: u32,
+) -> Done {
+    let element = |word: u32, index: usize| {
+        let bits = (word >> (16 * index)) as u16;
+        if BF16 { bf16::from_bits(bits).to_f64() } else { f16::from_bits(bits).to_f64() }
+    };
+    let add = |c: u32, sum: f64| ((f64::from(f32::from_bits(c)) + sum) as f32).to_bits();
+    product::<f64, 2, D, A, B>(&mut frame.registers, op, element, add);
     Ok(())
-}
-
-fn brains<const D: usize, const A: usize, const B: usize>(frame: &mut Frame<'_>, op: &Op, _: u32) -> Done {
-    let element = |word: u32, index: usize| bf16::from_bits((word >> (16 * index)) as u16).to_f64();
-    product::<f64, 2, D, A, B>(frame.registers, op, element, plus);
-    Ok(())
-}
-
-fn plus(c: u32, sum: f64) -> u32 {
-    ((f64::from(f32::from_bits(c)) + sum) as f32).to_bits()
 }
 
 /// `d = a * b + c`, `E` elements a register. A lane is of the group `lane / 4` and the `lane % 4`-th in it. Of `a`, its
@@ -103,5 +93,4 @@ fn product<T, const E: usize, const D: usize, const A: usize, const B: usize>(
             std::array::from_fn(|lane| finish(c[lane], sums[lane / 4 + 8 * (j / 2)][2 * (lane % 4) + j % 2]));
         registers.set(op.rows[j], !0, |lane| found[lane]);
     }
-    debug_assert_eq!(LANES, 32);
 }

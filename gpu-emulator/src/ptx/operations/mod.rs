@@ -1,6 +1,7 @@
 //! What each instruction computes (PTX ISA, chapter 9): a table for each kind, from its name to a function.
 
 use super::program::Compute;
+use super::registers::Value;
 use super::syntax::Width;
 
 mod convert;
@@ -10,9 +11,9 @@ mod lanes;
 mod matrix;
 mod pack;
 
-pub(super) use lanes::{Shuffle, shuffle, vote};
+pub(super) use lanes::{shuffle, vote};
 pub(super) use matrix::multiply;
-pub(super) use pack::{pack, unpack};
+pub(super) use pack::pack_and_unpack;
 
 /// An instruction that computes in registers.
 pub(super) struct Operation {
@@ -61,15 +62,32 @@ macro_rules! three {
     };
 }
 
-/// A predicate, `d = f(a, b)`.
-macro_rules! compare {
-    ($a:ty, $f:expr) => {
-        Operation {
-            compute: |registers, op, mask| registers.compare::<$a>(op, mask, $f),
-            to: Width::Predicate,
-            from: vec![<$a as Value>::WIDTH; 2],
-        }
+/// The predicate `d = a ? b`. Comparisons that end with `u` also hold where a float is no number.
+#[allow(clippy::neg_cmp_op_on_partial_ord)] // "or no number" is what is meant
+fn compare<T: Value + PartialOrd>(comparison: &str) -> Option<Operation> {
+    macro_rules! of {
+        ($f:expr) => {
+            |registers, op, mask| registers.compare::<T>(op, mask, $f)
+        };
+    }
+    let compute: Compute = match comparison {
+        "eq" => of!(|a, b| a == b),
+        "ne" => of!(|a, b| a < b || a > b),
+        "lt" | "lo" => of!(|a, b| a < b),
+        "le" | "ls" => of!(|a, b| a <= b),
+        "gt" | "hi" => of!(|a, b| a > b),
+        "ge" | "hs" => of!(|a, b| a >= b),
+        "equ" => of!(|a, b| !(a < b || a > b)),
+        "neu" => of!(|a, b| a != b),
+        "ltu" => of!(|a, b| !(a >= b)),
+        "leu" => of!(|a, b| !(a > b)),
+        "gtu" => of!(|a, b| !(a <= b)),
+        "geu" => of!(|a, b| !(a < b)),
+        "num" => of!(|a, b| a.partial_cmp(&b).is_some()),
+        "nan" => of!(|a, b| a.partial_cmp(&b).is_none()),
+        _ => return None,
     };
+    Some(Operation { compute, to: Width::Predicate, from: vec![T::WIDTH; 2] })
 }
 
-use {compare, one, three, two};
+use {one, three, two};
