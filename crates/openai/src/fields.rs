@@ -55,6 +55,11 @@ impl Fields {
         RequestError::Wrong { field: self.path(name), reason: reason.to_string() }
     }
 
+    /// Whether a condition on a field `holds`, or what was expected of it.
+    pub(super) fn ensure(&self, holds: bool, name: &str, expected: impl Display) -> Result<(), RequestError> {
+        if holds { Ok(()) } else { Err(self.wrong(name, expected)) }
+    }
+
     /// Refuses what is left, but for fields of which the value asks for what is done anyway.
     pub(super) fn end(mut self) -> Result<(), RequestError> {
         let done =

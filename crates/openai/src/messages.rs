@@ -5,6 +5,7 @@ use crate::error::RequestError;
 use model_factory::Message;
 use model_factory::chat::media;
 use serde_json::{Map, Value};
+use std::fmt::Display;
 
 /// Fields that a template may read.
 const READ: [&str; 6] = ["name", "tool_calls", "tool_call_id", "reasoning_content", "reasoning", "thinking"];
@@ -22,135 +23,129 @@ const OF_CALL: [&str; 6] = ["id", "type", "index", "function", "cache_control", 
 const OF_FUNCTION: [&str; 3] = ["name", "arguments", "parsed_arguments"];
 const OF_TEXT: [&str; 4] = ["type", "text", "cache_control", "annotations"];
 
+/// A part of the messages, by which an error names it.
+struct Place<'f> {
+    fields: &'f Fields,
+    path: String,
+}
+
+impl Place<'_> {
+    fn within(&self, step: impl Display) -> Self {
+        Place { fields: self.fields, path: format!("{}{step}", self.path) }
+    }
+
+    fn wrong(&self, reason: &str) -> RequestError {
+        self.fields.wrong(&self.path, reason)
+    }
+
+    fn ensure(&self, holds: bool, expected: &str) -> Result<(), RequestError> {
+        if holds { Ok(()) } else { Err(self.wrong(expected)) }
+    }
+
+    fn unknown(&self) -> RequestError {
+        RequestError::Unknown { field: self.fields.path(&self.path) }
+    }
+
+    /// Refuses what `object` has besides `names`.
+    fn known(&self, object: &Map<String, Value>, names: &[&str]) -> Result<(), RequestError> {
+        let unknown = object.iter().find(|(name, value)| !value.is_null() && !names.contains(&name.as_str()));
+        unknown.map_or(Ok(()), |(name, _)| Err(self.within(format_args!(".{name}")).unknown()))
+    }
+
+    /// The text that `object` must have in the field `name`.
+    fn text<'v>(&self, object: &'v Map<String, Value>, name: &str) -> Result<&'v str, RequestError> {
+        let at = self.within(format_args!(".{name}"));
+        let value = object.get(name).ok_or_else(|| at.wrong("it is missing"))?;
+        value.as_str().ok_or_else(|| at.wrong("expected a text"))
+    }
+}
+
 /// A message for a template: arguments of calls are objects, not JSON in a text, a list of texts is one text, and what is null
 /// is absent. Arguments that a model wrote and that are no object stay the text that they are, as in transformers.
 pub(super) fn message(fields: &Fields, index: usize, value: Value) -> Result<Message, RequestError> {
-    let at = format!("messages[{index}]");
-    let wrong = |name: &str, reason: &str| fields.wrong(&format!("{at}.{name}"), reason);
-    let Value::Object(mut given) = value else { return Err(fields.wrong(&at, "expected an object")) };
+    let at = Place { fields, path: format!("messages[{index}]") };
+    let Value::Object(mut given) = value else { return Err(at.wrong("expected an object")) };
     given.retain(|_, value| !value.is_null());
-    let role = match given.remove("role") {
-        Some(Value::String(role)) => role,
-        Some(_) => return Err(wrong("role", "expected a text")),
-        None => return Err(wrong("role", "it is missing")),
-    };
-    let is_answer = role == "assistant";
-    let content = match given.remove("content") {
-        // A turn that calls tools or thinks says nothing, nor does an empty answer.
-        None if is_answer => None,
-        None => return Err(wrong("content", "it is missing")),
-        Some(content) => Some(content),
-    };
-    let mut message = Message::new(role, "");
+    let mut message = Message::new(at.text(&given, "role")?, "");
     message.content = None;
-    match content {
+    given.remove("role");
+    let content = at.within(".content");
+    match given.remove("content") {
         Some(Value::String(text)) => message.content = Some(text),
-        Some(Value::Array(parts)) => match text(fields, &at, &parts)? {
+        Some(Value::Array(parts)) => match text(&content, &parts)? {
             Some(text) => message.content = Some(text),
             None => message = message.field("content", parts),
         },
-        Some(_) => return Err(wrong("content", "expected a text or a list of parts")),
-        None => {}
+        Some(_) => return Err(content.wrong("expected a text or a list of parts")),
+        // A turn that calls tools or thinks says nothing, nor does an empty answer.
+        None if message.role == "assistant" => {}
+        None => return Err(content.wrong("it is missing")),
     }
     for (name, value) in given {
+        let at = at.within(format_args!(".{name}"));
         match &*name {
             "tool_calls" => {
-                let calls = tool_calls(fields, &at, value)?;
+                let Value::Array(mut calls) = value else { return Err(at.wrong("expected a list of calls")) };
+                for (index, call) in calls.iter_mut().enumerate() {
+                    tool_call(&at.within(format_args!("[{index}]")), call)?;
+                }
                 if !calls.is_empty() {
                     message = message.field(name, calls);
                 }
             }
-            name if READ.contains(&name) => match value {
-                Value::String(_) => message = message.field(name, value),
-                _ => return Err(wrong(name, "expected a text")),
-            },
+            name if READ.contains(&name) && value.is_string() => message = message.field(name, value),
+            name if READ.contains(&name) => return Err(at.wrong("expected a text")),
             name if UNREAD.contains(&name) => {}
             name if NOTHING.contains(&name) => {
                 let is_empty = value.as_str().is_some_and(str::is_empty) || value.as_array().is_some_and(Vec::is_empty);
-                if !is_empty {
-                    return Err(wrong(name, "it is not supported, expected null"));
-                }
+                at.ensure(is_empty, "it is not supported, expected null")?;
             }
-            name => return Err(RequestError::Unknown { field: fields.path(&format!("{at}.{name}")) }),
+            _ => return Err(at.unknown()),
         }
     }
     Ok(message)
 }
 
 /// The text of a content's parts; `None` where one is an image, sound or the like, which is refused where the prompt is made.
-fn text(fields: &Fields, at: &str, parts: &[Value]) -> Result<Option<String>, RequestError> {
-    let mut text = String::new();
+fn text(at: &Place<'_>, parts: &[Value]) -> Result<Option<String>, RequestError> {
     if parts.iter().any(|part| media(part).is_some()) {
         return Ok(None);
     }
+    let mut text = String::new();
     for (index, part) in parts.iter().enumerate() {
-        let at = format!("{at}.content[{index}]");
-        let wrong = |name: &str, reason| Err(fields.wrong(&format!("{at}{name}"), reason));
-        let Value::Object(part) = part else { return wrong("", "expected an object") };
-        match part.get("type").map(Value::as_str) {
-            None | Some(Some("text")) => {}
-            Some(_) => return wrong(".type", "expected text"),
-        }
-        known(fields, &at, part, &OF_TEXT)?;
-        match part.get("text") {
-            Some(Value::String(part)) => text.push_str(part),
-            Some(_) => return wrong(".text", "expected a text"),
-            None => return wrong(".text", "it is missing"),
-        }
+        let at = at.within(format_args!("[{index}]"));
+        let part = part.as_object().ok_or_else(|| at.wrong("expected an object"))?;
+        at.within(".type").ensure(part.get("type").is_none_or(|kind| kind == "text"), "expected text")?;
+        at.known(part, &OF_TEXT)?;
+        text.push_str(at.text(part, "text")?);
     }
     Ok(Some(text))
 }
 
-/// Calls with their arguments as objects, where they are such.
-fn tool_calls(fields: &Fields, at: &str, value: Value) -> Result<Vec<Value>, RequestError> {
-    let Value::Array(mut calls) = value else {
-        return Err(fields.wrong(&format!("{at}.tool_calls"), "expected a list of calls"));
-    };
-    for (index, call) in calls.iter_mut().enumerate() {
-        let at = format!("{at}.tool_calls[{index}]");
-        let wrong = |name: &str, reason| Err(fields.wrong(&format!("{at}{name}"), reason));
-        let Value::Object(call) = call else { return wrong("", "expected an object") };
-        known(fields, &at, call, &OF_CALL)?;
-        call.retain(|name, value| !value.is_null() && matches!(&**name, "id" | "type" | "function"));
-        if call.get("type").is_some_and(|kind| kind != "function") {
-            return wrong(".type", "expected function");
-        }
-        if call.get("id").is_some_and(|id| !id.is_string()) {
-            return wrong(".id", "expected a text");
-        }
-        let function = match call.get_mut("function") {
-            Some(Value::Object(function)) => function,
-            Some(_) => return wrong(".function", "expected an object"),
-            None => return wrong(".function", "it is missing"),
-        };
-        known(fields, &format!("{at}.function"), function, &OF_FUNCTION)?;
-        function.remove("parsed_arguments");
-        match function.get("name") {
-            Some(Value::String(_)) => {}
-            Some(_) => return wrong(".function.name", "expected a text"),
-            None => return wrong(".function.name", "it is missing"),
-        }
-        let arguments = function.entry("arguments").or_insert(Value::Null);
-        match arguments {
-            Value::Null => *arguments = Map::new().into(),
-            Value::String(text) if text.trim().is_empty() => *arguments = Map::new().into(),
-            Value::String(text) => {
-                if let Ok(object) = serde_json::from_str::<Map<String, Value>>(text) {
-                    *arguments = object.into();
-                }
+/// Makes a call's arguments an object, where they are one, and takes away what a template does not read.
+fn tool_call(at: &Place<'_>, call: &mut Value) -> Result<(), RequestError> {
+    let call = call.as_object_mut().ok_or_else(|| at.wrong("expected an object"))?;
+    at.known(call, &OF_CALL)?;
+    call.retain(|name, value| !value.is_null() && matches!(&**name, "id" | "type" | "function"));
+    at.within(".type").ensure(call.get("type").is_none_or(|kind| kind == "function"), "expected function")?;
+    at.within(".id").ensure(call.get("id").is_none_or(Value::is_string), "expected a text")?;
+    let at = at.within(".function");
+    let function = call.get_mut("function").ok_or_else(|| at.wrong("it is missing"))?;
+    let function = function.as_object_mut().ok_or_else(|| at.wrong("expected an object"))?;
+    at.known(function, &OF_FUNCTION)?;
+    function.remove("parsed_arguments");
+    at.text(function, "name")?;
+    let arguments = function.entry("arguments").or_insert(Value::Null);
+    match arguments {
+        Value::Null => *arguments = Map::new().into(),
+        Value::String(text) if text.trim().is_empty() => *arguments = Map::new().into(),
+        Value::String(text) => {
+            if let Ok(object) = serde_json::from_str::<Map<String, Value>>(text) {
+                *arguments = object.into();
             }
-            Value::Object(_) => {}
-            _ => return wrong(".function.arguments", "expected JSON in a text"),
         }
+        Value::Object(_) => {}
+        _ => return Err(at.within(".arguments").wrong("expected JSON in a text")),
     }
-    Ok(calls)
-}
-
-/// Refuses what `object`, which lies at `at`, has beside `names`.
-fn known(fields: &Fields, at: &str, object: &Map<String, Value>, names: &[&str]) -> Result<(), RequestError> {
-    let unknown = object.iter().find(|(name, value)| !value.is_null() && !names.contains(&name.as_str()));
-    match unknown {
-        Some((name, _)) => Err(RequestError::Unknown { field: fields.path(&format!("{at}.{name}")) }),
-        None => Ok(()),
-    }
+    Ok(())
 }

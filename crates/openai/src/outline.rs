@@ -14,23 +14,23 @@ const MOST_BYTES: usize = 32 << 20;
 /// A value: a place in a list or an object.
 const VALUE: usize = 80;
 
-/// What a text, or the name of a field, has beside its bytes.
+/// What a text, or the name of a field, has besides its bytes.
 const TEXT: usize = 32;
 
-/// What a list has beside its values where it is not empty: room for some more.
+/// What a list has besides its values where it is not empty: room for some more.
 const LIST: usize = 288;
 
-/// What an object has beside its fields where it has some, with the room for the first ones.
+/// What an object has besides its fields where it has some, with the room for the first ones.
 const OBJECT: usize = 448;
 
-/// What a field has beside its name and its value.
+/// What a field has besides its name and its value.
 const FIELD: usize = 48;
 
 /// What a request will take, known before it is read: a server admits it by that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Outline {
-    /// Bytes of memory that its values take beside their texts, rather more than less; where it has `tools`, which every answer keeps,
+    /// Bytes of memory that its values take without their texts, rather more than less; where it has `tools`, which every answer keeps,
     /// as often as there are answers. While it is read it takes twice that for a moment.
     pub bytes: usize,
     /// How many answers it asks for, where it can be meant; 1 at least.
@@ -145,9 +145,9 @@ impl<'de> Visitor<'de> for Count<'_> {
             let seen = fields.next_value_seed(Count { is_outer: false, ..self })?;
             // As where it is read, the last of several holds.
             match name {
-                Known::N if self.is_outer => outer.n = seen.number,
-                Known::Prompt if self.is_outer => outer.prompts = seen.prompts,
-                Known::Tools => outer.has_tools = true,
+                "n" if self.is_outer => outer.n = seen.number,
+                "prompt" if self.is_outer => outer.prompts = seen.prompts,
+                "tools" => outer.has_tools = true,
                 _ => {}
             }
         }
@@ -155,36 +155,23 @@ impl<'de> Visitor<'de> for Count<'_> {
     }
 }
 
-/// What a field of the outermost object is to the number of answers.
-enum Known {
-    N,
-    Prompt,
-    Tools,
-    Other,
-}
-
-/// Reads the name of a field and keeps nothing of it.
+/// Reads the name of a field, and keeps one that says something of the number of answers or of what each of them takes.
 struct Name;
 
 impl<'de> DeserializeSeed<'de> for Name {
-    type Value = Known;
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Known, D::Error> {
+    type Value = &'static str;
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<&'static str, D::Error> {
         deserializer.deserialize_str(self)
     }
 }
 
 impl Visitor<'_> for Name {
-    type Value = Known;
+    type Value = &'static str;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the name of a field")
     }
-    fn visit_str<E>(self, name: &str) -> Result<Known, E> {
-        Ok(match name {
-            "n" => Known::N,
-            "prompt" => Known::Prompt,
-            "tools" => Known::Tools,
-            _ => Known::Other,
-        })
+    fn visit_str<E>(self, name: &str) -> Result<&'static str, E> {
+        Ok(["n", "prompt", "tools"].into_iter().find(|known| *known == name).unwrap_or_default())
     }
 }

@@ -62,9 +62,7 @@ impl CompletionRequest {
     pub fn chat(body: &[u8]) -> Result<CompletionRequest, RequestError> {
         let mut fields = Fields::parse(body)?;
         let messages: Vec<Value> = fields.require("messages")?;
-        if messages.is_empty() {
-            return Err(fields.wrong("messages", "expected one message at least"));
-        }
+        fields.ensure(!messages.is_empty(), "messages", "expected one message at least")?;
         let messages = messages.into_iter().enumerate().map(|(index, value)| message(&fields, index, value));
         let input = CompletionInput::Messages(messages.collect::<Result<_, _>>()?);
         let mut request = CompletionRequest::read(&mut fields, input)?;
@@ -117,15 +115,12 @@ impl CompletionRequest {
     fn read(fields: &mut Fields, input: CompletionInput) -> Result<CompletionRequest, RequestError> {
         let mut options = GenerateOptions::default().max_tokens(fields.take("max_tokens")?.unwrap_or(usize::MAX));
         options.stop = fields.texts("stop")?.unwrap_or_default();
-        if options.stop.len() > MOST_STOPS {
-            return Err(fields.wrong("stop", format_args!("expected {MOST_STOPS} texts at most")));
-        }
+        fields.ensure(options.stop.len() <= MOST_STOPS, "stop", format_args!("expected {MOST_STOPS} texts at most"))?;
         options.ignore_stop = fields.take("ignore_eos")?.unwrap_or(false);
         options.cache_salt = fields.take("cache_salt")?;
-        if options.cache_salt.as_ref().is_some_and(|salt| !SALT_BYTES.contains(&salt.len())) {
-            let [least, most] = [SALT_BYTES.start(), SALT_BYTES.end()];
-            return Err(fields.wrong("cache_salt", format_args!("expected a text of {least} to {most} bytes")));
-        }
+        let is_salt = options.cache_salt.as_ref().is_none_or(|salt| SALT_BYTES.contains(&salt.len()));
+        let [least, most] = [SALT_BYTES.start(), SALT_BYTES.end()];
+        fields.ensure(is_salt, "cache_salt", format_args!("expected a text of {least} to {most} bytes"))?;
         let sampling = &mut options.sampling;
         sampling.temperature = fields.take("temperature")?;
         sampling.top_p = fields.take("top_p")?;
@@ -145,9 +140,8 @@ impl CompletionRequest {
             stream_options.end()?;
         }
         let n = fields.take("n")?.unwrap_or(1);
-        if !(1..=MAX_ANSWERS).contains(&n) {
-            return Err(fields.wrong("n", format_args!("expected a whole number from 1 to {MAX_ANSWERS}")));
-        }
+        let expected = format_args!("expected a whole number from 1 to {MAX_ANSWERS}");
+        fields.ensure((1..=MAX_ANSWERS).contains(&n), "n", expected)?;
         Ok(CompletionRequest {
             model: fields.take("model")?,
             input,

@@ -70,11 +70,6 @@ impl RenderedChat {
         &self.text
     }
 
-    /// The text alone.
-    pub fn into_text(self) -> String {
-        self.text
-    }
-
     /// The bytes of the text that the template wrote itself, in ascending order: what stands in its source, `bos_token` and
     /// other named tokens, and the roles in [`ROLES`]; all bytes with
     /// [`trust_special_tokens`](ChatOptions::trust_special_tokens). What is a message's, a tool's or a variable's is never
@@ -85,7 +80,7 @@ impl RenderedChat {
 
     /// The ids of the text, with BOS in front once where `tokenizer` puts it there. Special tokens, and added ones with a sign
     /// in them such as `<think>`, are those whose bytes all lie in one of the [`template_spans`](Self::template_spans); all
-    /// else is text, joined with what stands beside it.
+    /// else is text, joined with what stands next to it.
     ///
     /// # Errors
     /// `Encode` when the text cannot be tokenized.
@@ -133,7 +128,7 @@ impl<'a> ChatTemplate<'a> {
     /// what Python does not, and what `escape` has escaped is a text like any other.
     ///
     /// # Errors
-    /// `Chat`: `Template` for a template that is no Jinja or fails on any messages, `Messages` for one that fails on these alone,
+    /// `Chat`: `Template` for a template that is no Jinja or fails on any messages, `Messages` for one that fails on these only,
     /// `Refused` with what the template itself says of them (`raise_exception`), `Limit` for one that takes too much time, memory or depth, `NotText` for messages with
     /// images, sound or the like.
     pub fn render(&self, messages: &[Message], options: &ChatOptions, generation_prompt: bool) -> Result<String> {
@@ -166,8 +161,8 @@ impl<'a> ChatTemplate<'a> {
     }
 
     /// As [`render_with_spans`](Self::render_with_spans), with the content that the template takes for none in the model's turns
-    /// without a content. transformers leaves it out, and gave none before its version 5; some templates take one of these alone,
-    /// and some a text alone.
+    /// without a content. transformers leaves it out, and gave none before its version 5; some templates take only one of these,
+    /// and some only a text.
     fn render_contents(
         &self,
         messages: &[Message],
@@ -271,7 +266,7 @@ impl<'a> ChatTemplate<'a> {
         Error::Chat(ChatError::Limit { place: self.place.clone(), what, limit })
     }
 
-    /// The typed error behind one of the engine's.
+    /// The typed error of one of the engine's.
     fn failure(&self, error: &minijinja::Error) -> Error {
         let (mut reason, mut line) = (String::new(), None);
         let mut cause: Option<&dyn std::error::Error> = Some(error);
@@ -322,8 +317,8 @@ fn json_bytes(value: &(impl Serialize + ?Sized)) -> usize {
 /// Whether a template asks if a content is none: `message['content'] is not none`, `content == none`.
 fn asks_for_none(source: &str) -> bool {
     const TESTS: [&str; 4] = ["is none", "is not none", "== none", "!= none"];
-    let behind = source.match_indices("content").map(|(at, name)| &source[at + name.len()..]);
-    behind.into_iter().any(|rest| {
+    source.match_indices("content").any(|(at, name)| {
+        let rest = &source[at + name.len()..];
         let rest = rest.trim_start_matches(|c: char| c.is_whitespace() || "'\"])".contains(c));
         TESTS.iter().any(|test| rest.get(..test.len()).is_some_and(|start| start.eq_ignore_ascii_case(test)))
     })

@@ -202,7 +202,7 @@ impl Constraint {
         self.ended || self.parser.is_accepting()
     }
 
-    /// How many of `tokens`, one behind the other, may come next; one that ends the answer is the last.
+    /// How many of `tokens`, one after the other, may come next; one that ends the answer is the last.
     pub fn valid(&mut self, tokens: &[u32]) -> usize {
         if self.ended {
             return 0;
@@ -211,31 +211,31 @@ impl Constraint {
         let not_ours = |token: &u32| self.stop.contains(*token) || *token as usize >= vocab;
         let ours = tokens.iter().position(not_ours).unwrap_or(tokens.len());
         let ours = self.numbers.map_or(ours, |mut numbers| {
-            let read = |token: &u32| self.read(numbers, *token).map(|behind| numbers = behind);
+            let read = |token: &u32| self.read(numbers, *token).map(|after| numbers = after);
             tokens[..ours].iter().map_while(read).count()
         });
         let parser = &mut self.parser;
         guarded(|| parser.validate_tokens_raw(&tokens[..ours])).ok().and_then(Result::ok).unwrap_or(0)
     }
 
-    /// What may come next; `beside` may, too.
+    /// What may come next; `also` may, too.
     ///
     /// # Errors
     /// `Grammar`.
-    pub fn next(&mut self, beside: Option<u32>) -> Result<Next> {
+    pub fn next(&mut self, also: Option<u32>) -> Result<Next> {
         if let Some(next) = &self.next {
             return Ok(next.clone());
         }
-        let next = self.computed(beside)?;
+        let next = self.computed(also)?;
         self.next = Some(next.clone());
         Ok(next)
     }
 
-    fn computed(&mut self, beside: Option<u32>) -> Result<Next> {
+    fn computed(&mut self, also: Option<u32>) -> Result<Next> {
         if self.ended {
             return Ok(Next::End);
         }
-        if self.forced.is_empty() && beside.is_none() {
+        if self.forced.is_empty() && also.is_none() {
             let parser = &mut self.parser;
             self.forced.extend(guarded(|| parser.compute_ff_tokens())?);
             let own = self.forced.iter().take_while(|token| !self.stop.contains(**token)).count();
@@ -266,7 +266,7 @@ impl Constraint {
             return if self.parser.is_accepting() { Ok(Next::End) } else { Err(self.failed()) };
         }
         let ends = if self.parser.is_accepting() { Some(self.stop.iter()) } else { None };
-        for token in ends.into_iter().flatten().chain(beside) {
+        for token in ends.into_iter().flatten().chain(also) {
             if (token as usize) < mask.len() {
                 mask.allow_token(token);
             }
@@ -279,17 +279,9 @@ impl Constraint {
 
     /// The same answer so far, to look ahead: what that takes is not taken of this one's limits.
     pub fn fork(&self) -> Constraint {
-        let Constraint { parser, stop, forced, next, ended, numbers, .. } = self;
-        Constraint {
-            parser: parser.deep_clone(),
-            share: None,
-            items: self.items,
-            stop: stop.clone(),
-            forced: forced.clone(),
-            next: next.clone(),
-            ended: *ended,
-            numbers: *numbers,
-        }
+        let (parser, stop, forced) = (self.parser.deep_clone(), self.stop.clone(), self.forced.clone());
+        let Constraint { items, ended, numbers, .. } = *self;
+        Constraint { parser, share: None, items, stop, forced, next: self.next.clone(), ended, numbers }
     }
 
     /// The end of the answer so far.
@@ -298,10 +290,10 @@ impl Constraint {
         String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(SHOWN)..]).into_owned()
     }
 
-    /// Where a text of JSON is behind `token`; `None` where a number is too large.
+    /// Where a text of JSON is after `token`; `None` where a number is too large.
     fn read(&self, numbers: Numbers, token: u32) -> Option<Numbers> {
         let trie = self.parser.token_env.tok_trie();
-        if token as usize >= trie.vocab_size() { Some(numbers) } else { numbers.behind(trie.token(token)) }
+        if token as usize >= trie.vocab_size() { Some(numbers) } else { numbers.after(trie.token(token)) }
     }
 
     /// Why the parser goes on no more.

@@ -3,7 +3,6 @@
 //! The parser is llguidance's: an Earley parser over a lexer of lazily computed derivatives, and the trie of a vocabulary.
 
 mod breadth;
-mod budget;
 mod compile;
 mod copies;
 mod kept;
@@ -74,7 +73,7 @@ impl Grammar {
     }
 
     /// A value of the schema of `T`, in which objects have no other properties than its own, and integers the range of their type
-    /// where a schema says its name alone (`uint32`): of 64 bits those up to 9 * 10^18.
+    /// where a schema says only its name (`uint32`): of 64 bits those up to 9 * 10^18.
     pub fn json<T: JsonSchema>() -> Grammar {
         Grammar::json_schema(schema::of::<T>())
     }
@@ -111,10 +110,7 @@ impl Grammar {
         match &*self.0 {
             Source::JsonSchema(Value::Bool(false)) | Source::Regex(_) | Source::Lark(_) | Source::Calls { .. } => None,
             Source::JsonSchema(schema) => Some(Grammar::embedded(schema)),
-            Source::Choice(texts) => {
-                let texts: Vec<String> = texts.iter().map(|text| Value::from(text.as_str()).to_string()).collect();
-                Some(format!("({})", texts.join(" | ")))
-            }
+            Source::Choice(texts) => Some(format!("({})", alternatives(texts))),
         }
     }
 
@@ -141,10 +137,10 @@ impl Grammar {
     /// # Errors
     /// `Grammar`, with the place.
     pub fn check(&self) -> Result<()> {
+        let what = self.0.what();
         match &*self.0 {
-            Source::JsonSchema(schema) => schema::check(schema).and_then(|()| rewrite::check(schema))?,
+            Source::JsonSchema(schema) => schema::check(schema)?,
             Source::Regex(regex) => {
-                let what = "regular expression";
                 within(what, regex, REGEX_BYTES)?;
                 regex_syntax::ast::parse::Parser::new().parse(regex).map_err(|error| {
                     let reason = format!("{}, at byte {}", error.kind(), error.span().start.offset);
@@ -152,25 +148,17 @@ impl Grammar {
                 })?;
             }
             Source::Lark(grammar) => {
-                let what = "Lark grammar";
                 within(what, grammar, GRAMMAR_BYTES)?;
                 let definitions = grammar.bytes().filter(|byte| *byte == b':').count();
-                if definitions > DEFINITIONS {
-                    let found = definitions;
-                    return Err(GrammarError::TooLarge { what, unit: "definitions", found, limit: DEFINITIONS }.into());
-                }
+                at_most(what, "definitions", definitions, DEFINITIONS)?;
                 if let Some(reason) = beyond(grammar) {
                     return Err(GrammarError::Malformed { what, reason: reason.into() }.into());
                 }
             }
             Source::Calls { lark, schemas } => {
-                let what = "schemas of the tools";
-                if lark.len() > GRAMMAR_BYTES {
-                    let found = lark.len();
-                    return Err(GrammarError::TooLarge { what, unit: "bytes", found, limit: GRAMMAR_BYTES }.into());
-                }
+                at_most(what, "bytes", lark.len(), GRAMMAR_BYTES)?;
                 for (tool, schema) in schemas {
-                    schema::check(schema).and_then(|()| rewrite::check(schema)).map_err(|error| match error {
+                    schema::check(schema).map_err(|error| match error {
                         GrammarError::Schema { place, reason } => {
                             GrammarError::Schema { place: format!("{tool}{place}"), reason }
                         }
@@ -179,56 +167,67 @@ impl Grammar {
                 }
             }
             Source::Choice(texts) => {
-                let too_large = |unit, found, limit| GrammarError::TooLarge { what: "choice", unit, found, limit };
-                let bytes = texts.iter().map(String::len).sum();
-                if texts.is_empty() {
-                    return Err(GrammarError::EmptyChoice { index: None }.into());
-                } else if let Some(index) = texts.iter().position(String::is_empty) {
-                    return Err(GrammarError::EmptyChoice { index: Some(index) }.into());
-                } else if texts.len() > CHOICES {
-                    return Err(too_large("texts", texts.len(), CHOICES).into());
-                } else if bytes > CHOICE_BYTES {
-                    return Err(too_large("bytes", bytes, CHOICE_BYTES).into());
+                let empty = texts.iter().position(String::is_empty);
+                if texts.is_empty() || empty.is_some() {
+                    return Err(GrammarError::EmptyChoice { index: empty }.into());
                 }
+                at_most(what, "texts", texts.len(), CHOICES)?;
+                at_most(what, "bytes", texts.iter().map(String::len).sum(), CHOICE_BYTES)?;
             }
         }
         Ok(())
     }
 }
 
+impl Source {
+    /// Which grammar an error is about.
+    fn what(&self) -> &'static str {
+        match self {
+            Source::JsonSchema(_) => "JSON schema",
+            Source::Regex(_) => "regular expression",
+            Source::Lark(_) => "Lark grammar",
+            Source::Calls { .. } => "schemas of the tools",
+            Source::Choice(_) => "choice",
+        }
+    }
+}
+
+/// One of `texts`, in Lark.
+fn alternatives(texts: &[String]) -> String {
+    texts.iter().map(|text| Value::from(text.as_str()).to_string()).collect::<Vec<_>>().join(" | ")
+}
+
 /// What of llguidance's Lark is not taken, where `grammar` has it.
 fn beyond(grammar: &str) -> Option<&'static str> {
     let has = |name| {
-        let attributes = grammar.lines().filter_map(|line| line.split_once(':')?.0.split_once('['));
-        attributes.into_iter().any(|(_, attributes)| attributes.contains(name))
+        let mut attributes = grammar.lines().filter_map(|line| line.split_once(':')?.0.split_once('['));
+        attributes.any(|(_, attributes)| attributes.contains(name))
     };
-    match () {
-        () if grammar.contains("%json") => Some("%json is not supported; take a grammar of a JSON schema in its place"),
-        () if has("stop") => Some("the attribute stop is not supported; take suffix, which is part of the answer"),
-        () if has("temperature") => {
-            Some("the attribute temperature is not supported; it is an option of the generation")
-        }
-        () => None,
-    }
+    let found = [
+        (grammar.contains("%json"), "%json is not supported; take a grammar of a JSON schema in its place"),
+        (has("stop"), "the attribute stop is not supported; take suffix, which is part of the answer"),
+        (has("temperature"), "the attribute temperature is not supported; it is an option of the generation"),
+    ];
+    found.into_iter().find_map(|(is, reason)| is.then_some(reason))
+}
+
+/// Whether there are at most `limit`.
+fn at_most(what: &'static str, unit: &'static str, found: usize, limit: usize) -> Result<(), GrammarError> {
+    if found > limit { Err(GrammarError::TooLarge { what, unit, found, limit }) } else { Ok(()) }
 }
 
 /// Whether `text` has at most `limit` bytes and no more than [`NESTED`] open brackets anywhere, quoted ones counted too.
 fn within(what: &'static str, text: &str, limit: usize) -> Result<(), GrammarError> {
-    if text.len() > limit {
-        return Err(GrammarError::TooLarge { what, unit: "bytes", found: text.len(), limit });
-    }
+    at_most(what, "bytes", text.len(), limit)?;
     let mut open = 0_usize;
-    for byte in text.bytes() {
+    text.bytes().try_for_each(|byte| {
         match byte {
             b'(' | b'[' | b'{' => open += 1,
             b')' | b']' | b'}' => open = open.saturating_sub(1),
             _ => {}
         }
-        if open > NESTED {
-            return Err(GrammarError::TooLarge { what, unit: "nested brackets", found: open, limit: NESTED });
-        }
-    }
-    Ok(())
+        at_most(what, "nested brackets", open, NESTED)
+    })
 }
 
 /// Schemas whose properties are in another order are others: values have that order.
@@ -236,10 +235,7 @@ impl PartialEq for Grammar {
     fn eq(&self, other: &Grammar) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
             || match (&*self.0, &*other.0) {
-                (Source::JsonSchema(a), Source::JsonSchema(b)) => {
-                    let in_order = |schema: &Value| schema.to_string();
-                    a == b && in_order(a) == in_order(b)
-                }
+                (Source::JsonSchema(a), Source::JsonSchema(b)) => a == b && a.to_string() == b.to_string(),
                 (a, b) => a == b,
             }
     }

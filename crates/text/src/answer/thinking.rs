@@ -247,14 +247,9 @@ impl Thinking {
     pub fn decoded(&mut self, class: &TokenClass, bytes: usize) {
         let left = bytes.saturating_sub(class.text.len());
         let after = class.after.min(bytes - left);
-        self.text(left, class.before);
-        self.text(bytes - left - after, class.thought);
-        self.text(after, false);
-    }
-
-    /// Takes `bytes` of text that were left over where it ended.
-    pub fn rest(&mut self, bytes: usize, thought: bool) {
-        self.text(bytes, thought);
+        self.rest(left, class.before);
+        self.rest(bytes - left - after, class.thought);
+        self.rest(after, false);
     }
 
     /// Whether what comes is thought.
@@ -262,7 +257,8 @@ impl Thinking {
         self.place == Place::Thought
     }
 
-    fn text(&mut self, bytes: usize, thought: bool) {
+    /// Takes `bytes` of text that come next, such as what was left over where it ended.
+    pub fn rest(&mut self, bytes: usize, thought: bool) {
         match self.held.back_mut() {
             Some((run, same)) if *same == thought => *run += bytes,
             _ if bytes > 0 => self.held.push_back((bytes, thought)),

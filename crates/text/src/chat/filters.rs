@@ -7,25 +7,23 @@ use super::json;
 use super::limits::Budget;
 use super::marks::{self, bare_char};
 use super::python::{self, Text};
-use super::values::{Passing, PassingKind, all, invalid, items};
-use minijinja::value::{Kwargs, Rest, Value, ValueKind, from_args};
+use super::values::{Measured, Passing, PassingKind, all, ensure, invalid, items};
+use minijinja::value::{Kwargs, Rest, Value, ValueKind, ValueOrKwargs, from_args};
 use minijinja::{Environment, Error, ErrorKind, State, filters, tests};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-type Filter = fn(&Budget, &[Value]) -> Result<Value, Error>;
-
 /// Filters of our own.
-const OURS: [(&str, Filter); 19] = [
+const OURS: [(&str, Measured); 19] = [
     ("tojson", json::dumps),
-    ("string", |budget, args| of_text(budget, args, str::to_owned)),
-    ("safe", |budget, args| of_text(budget, args, str::to_owned)),
+    ("string", string),
+    ("safe", string),
     ("escape", escape),
     ("e", escape),
-    ("upper", |budget, args| of_text(budget, args, |text| marks::recased(text, str::to_uppercase))),
-    ("lower", |budget, args| of_text(budget, args, |text| marks::recased(text, str::to_lowercase))),
-    ("capitalize", |budget, args| of_text(budget, args, |text| marks::recased(text, python::capitalized))),
-    ("title", |budget, args| of_text(budget, args, |text| marks::recased(text, |text| filters::title(text.into())))),
+    ("upper", |budget, args| recased(budget, args, str::to_uppercase)),
+    ("lower", |budget, args| recased(budget, args, str::to_lowercase)),
+    ("capitalize", |budget, args| recased(budget, args, python::capitalized)),
+    ("title", |budget, args| recased(budget, args, |text| filters::title(text.into()))),
     ("trim", |budget, args| {
         let (value, chars): (&Value, Option<&str>) = from_args(args)?;
         Ok(Value::from(python::stripped(&python::text(value, budget)?, chars, true, true)))
@@ -67,10 +65,15 @@ const OURS: [(&str, Filter); 19] = [
     }),
 ];
 
-/// What `change` makes of the text of a value.
-fn of_text(budget: &Budget, args: &[Value], change: fn(&str) -> String) -> Result<Value, Error> {
+fn string(budget: &Budget, args: &[Value]) -> Result<Value, Error> {
     let (value,): (&Value,) = from_args(args)?;
-    Ok(Value::from(change(&python::text(value, budget)?)))
+    python::text(value, budget).map(Value::from)
+}
+
+/// The text of a value in the case that `change` gives it.
+fn recased(budget: &Budget, args: &[Value], change: fn(&str) -> String) -> Result<Value, Error> {
+    let (value,): (&Value,) = from_args(args)?;
+    Ok(Value::from(marks::recased(&python::text(value, budget)?, change)))
 }
 
 fn escape(budget: &Budget, args: &[Value]) -> Result<Value, Error> {
@@ -113,15 +116,14 @@ fn indent(budget: &Budget, args: &[Value]) -> Result<Value, Error> {
 fn round(_: &Budget, args: &[Value]) -> Result<Value, Error> {
     let (value, precision, named): (Value, Option<i64>, Kwargs) = from_args(args)?;
     let precision = precision.or(named.get("precision")?).unwrap_or(0);
-    if named.get::<Option<&str>>("method")?.is_some_and(|method| method != "common") {
-        return Err(invalid("values are rounded by the common method alone"));
-    }
+    let method = named.get::<Option<&str>>("method")?;
+    ensure(method.is_none_or(|method| method == "common"), "values are rounded by the common method only")?;
     named.assert_all_used()?;
     if value.is_integer() {
         return Ok(value);
     }
     // No double has more digits after its point than 1074.
-    let precision = usize::try_from(precision).map_err(|_| invalid("values are rounded after the point alone"))?;
+    let precision = usize::try_from(precision).map_err(|_| invalid("values are rounded after the point only"))?;
     let digits = format!("{:.*}", precision.min(1074), f64::try_from(value)?);
     digits.parse::<f64>().map(Value::from).map_err(|_| invalid("only a number can be rounded"))
 }
@@ -166,7 +168,7 @@ fn number(value: &Value) -> Result<Option<Cow<'_, str>>, Error> {
     let text = value.as_str().map(|text| marks::bare(python::stripped(text, None, true, true)));
     match text {
         Some(text) if text.contains('_') || (!text.is_ascii() && text.chars().any(char::is_numeric)) => {
-            Err(invalid("a number has digits of ASCII alone"))
+            Err(invalid("a number has digits of ASCII only"))
         }
         text => Ok(text),
     }
@@ -202,7 +204,7 @@ const CHEAP: [&str; 4] = ["length", "count", "first", "last"];
 const GENERATORS: [&str; 10] =
     ["map", "select", "reject", "selectattr", "rejectattr", "unique", "batch", "slice", "items", "reverse"];
 
-/// Filters that write what they are given beside their value; to others it is a name or a number.
+/// Filters that write what they are given besides their value; to others it is a name or a number.
 const WRITERS: [&str; 5] = ["replace", "join", "tojson", "indent", "format"];
 
 /// Filters that compare the items of their value, which have no marks then.
@@ -218,8 +220,8 @@ fn looked_at(name: &str, args: Vec<Value>) -> Vec<Value> {
 pub(super) fn add(environment: &mut Environment<'_>, budget: &Arc<Budget>) {
     for (name, filter) in OURS {
         let budget = Arc::clone(budget);
-        environment.add_filter(name, move |args: Rest<Value>, named: Kwargs| {
-            let args = all(args, named);
+        environment.add_filter(name, move |args: Rest<ValueOrKwargs>| {
+            let args = all(args);
             args.iter().try_for_each(|arg| budget.weigh(arg))?;
             let value = filter(&budget, &looked_at(name, args))?;
             budget.weigh(&value).map(|()| value)
@@ -227,8 +229,8 @@ pub(super) fn add(environment: &mut Environment<'_>, budget: &Arc<Budget>) {
     }
     for (name, filter) in engine_filters() {
         let budget = Arc::clone(budget);
-        environment.add_filter(name, move |state: &mut State<'_, '_>, args: Rest<Value>, named: Kwargs| {
-            let args = all(args, named);
+        environment.add_filter(name, move |state: &mut State<'_, '_>, args: Rest<ValueOrKwargs>| {
+            let args = all(args);
             if CHEAP.contains(&name) {
                 args.iter().take(1).try_for_each(|arg| budget.scan(arg))?;
                 return match (&*args, name) {
@@ -238,13 +240,13 @@ pub(super) fn add(environment: &mut Environment<'_>, budget: &Arc<Budget>) {
                     _ => filter.call(state, &args),
                 };
             }
-            if args.first().is_some_and(Value::is_none)
-                && matches!(name, "map" | "select" | "reject" | "selectattr" | "rejectattr")
-            {
-                return budget.pass(Value::from(Vec::<Value>::new()), PassingKind::Generator);
-            }
             if args.first().is_some_and(Value::is_none) {
-                return Err(invalid("None has no items and no value"));
+                return match name {
+                    "map" | "select" | "reject" | "selectattr" | "rejectattr" => {
+                        budget.pass(Value::from(Vec::<Value>::new()), PassingKind::Generator)
+                    }
+                    _ => Err(invalid("None has no items and no value")),
+                };
             }
             args.iter().try_for_each(|arg| budget.weigh(arg))?;
             // Sorting compares each item with a few others, of at most 2^24.
@@ -270,17 +272,15 @@ pub(super) fn add(environment: &mut Environment<'_>, budget: &Arc<Budget>) {
     let values = value_tests().into_iter().map(|(name, test)| (name, test, true));
     for (name, test, measured) in kinds.chain(values) {
         let budget = Arc::clone(budget);
-        environment.add_test(name, move |state: &mut State<'_, '_>, args: Rest<Value>, named: Kwargs| {
-            let args = all(args, named);
+        environment.add_test(name, move |state: &mut State<'_, '_>, args: Rest<ValueOrKwargs>| {
+            let args = all(args);
             let value = args.first().cloned().unwrap_or_default();
             let fits = match name {
                 "odd" | "even" | "divisibleby" => matches!(value.kind(), ValueKind::Number | ValueKind::Bool),
                 "lower" | "upper" => value.as_str().is_some(),
                 _ => true,
             };
-            if !fits {
-                return Err(invalid("the test is not for values of this type"));
-            }
+            ensure(fits, "the test is not for values of this type")?;
             if measured {
                 args.iter().try_for_each(|arg| budget.weigh(arg))?;
             }
@@ -328,7 +328,7 @@ fn engine_filters() -> [(&'static str, Value); 21] {
     ]
 }
 
-/// Tests that look at the kind of a value alone.
+/// Tests that look only at the kind of a value.
 fn kind_tests() -> [(&'static str, Value); 13] {
     [
         ("defined", Value::from_function(tests::is_defined)),

@@ -1,6 +1,6 @@
 //! What a template may take: work, depth, and a stack that holds both.
 
-use super::values::{Passing, PassingKind, invalid, is_data};
+use super::values::{Passing, PassingKind, ensure, is_data};
 use minijinja::value::{ObjectRepr, Value, ValueKind};
 use minijinja::{Error, ErrorKind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,8 +40,13 @@ pub(super) struct Exceeded {
 }
 
 impl Exceeded {
-    pub(super) fn error(what: &'static str, limit: u64) -> Error {
+    fn error(what: &'static str, limit: u64) -> Error {
         Error::new(ErrorKind::InvalidOperation, "limit").with_source(Exceeded { what, limit })
+    }
+
+    /// Whether there are at most `limit` of `what`.
+    pub(super) fn check(what: &'static str, found: usize, limit: usize) -> Result<(), Error> {
+        if found > limit { Err(Exceeded::error(what, limit as u64)) } else { Ok(()) }
     }
 }
 
@@ -77,16 +82,14 @@ impl Budget {
         self.spend(1 + bytes / 16)
     }
 
-    /// Takes what all of `value` costs, which must nest no deeper than [`DEPTH`] and hold data alone: a namespace changes
+    /// Takes what all of `value` costs, which must nest no deeper than [`DEPTH`] and hold only data: a namespace changes
     /// and could come to hold itself, a loop holds its items.
     pub(super) fn weigh(&self, value: &Value) -> Result<(), Error> {
         self.weigh_at(value, 0)
     }
 
     fn weigh_at(&self, value: &Value, depth: usize) -> Result<(), Error> {
-        if depth > DEPTH {
-            return Err(Exceeded::error("levels of nested values", DEPTH as u64));
-        }
+        Exceeded::check("levels of nested values", depth, DEPTH)?;
         let bytes = value.as_str().map(str::len).or_else(|| value.as_bytes().map(<[u8]>::len));
         self.spend_text(bytes.unwrap_or(0))?;
         let Some(object) = value.as_object() else { return Ok(()) };
@@ -104,10 +107,7 @@ impl Budget {
                     self.weigh_at(&item, depth + 1)?;
                 }
             }
-            _ if depth > 0 => {
-                return Err(invalid("a namespace, loop or macro can be no item of a value"));
-            }
-            _ => {}
+            _ => ensure(depth == 0, "a namespace, loop or macro can be no item of a value")?,
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Which characters of a prompt are the template's own.
 //!
 //! While a template is rendered, each character that it writes itself is another one: in its place stands the character
-//! of the private planes that is [`OWN`] behind it. Texts of messages, tools and variables stand as they are, so whatever
+//! of the private planes that is [`OWN`] after it. Texts of messages, tools and variables stand as they are, so whatever
 //! moves characters (joins, slices, loops, macros) takes along whose they are, and nothing that makes characters (escapes,
 //! digits, other cases) makes one of the template's. What looks at characters sees them without the marks, by
 //! [`unmarked`], [`Bare`] and [`bare_char`]. One character is one character, so lengths and indices are the same.
@@ -165,39 +165,36 @@ impl<'t> Bare<'t> {
 
 /// `value` as it is compared: data without marks. Keys of maps have none.
 pub(super) fn unmarked(value: &Value) -> Value {
-    if is_marked(value) { rebuilt(value) } else { value.clone() }
+    rebuilt(value).unwrap_or_else(|| value.clone())
 }
 
-fn is_marked(value: &Value) -> bool {
+/// `value` without its marks; `None` where it has none.
+fn rebuilt(value: &Value) -> Option<Value> {
     if let Some(text) = value.as_str() {
-        return !is_plain(text);
+        return (!is_plain(text)).then(|| Value::from(bare(text)));
     }
-    match (value.kind(), value.as_object()) {
-        (ValueKind::Map, Some(object)) if is_data(value) || value.is_kwargs() => {
-            object.try_iter_pairs().into_iter().flatten().any(|(_, item)| is_marked(&item))
+    let (object, passing) = (value.as_object()?, value.downcast_object_ref::<Passing>());
+    let mut any = false;
+    let mut plain = |item: Value| rebuilt(&item).inspect(|_| any = true).unwrap_or(item);
+    let made = match value.kind() {
+        ValueKind::Map if is_data(value) || value.is_kwargs() => {
+            let pairs = object.try_iter_pairs().into_iter().flatten().map(|(key, item)| (key, plain(item)));
+            if value.is_kwargs() {
+                let named = pairs.map(|(key, item)| (key.as_str().unwrap_or_default().to_owned(), item));
+                Value::from(named.collect::<Kwargs>())
+            } else {
+                Value::from_pairs(pairs)
+            }
         }
-        (ValueKind::Seq | ValueKind::Iterable, Some(object)) => {
-            object.try_iter().into_iter().flatten().any(|item| is_marked(&item))
+        ValueKind::Seq | ValueKind::Iterable => {
+            let items: Vec<Value> = object.try_iter().into_iter().flatten().map(plain).collect();
+            match passing {
+                Some(passing) => Value::from_object(Passing { items, kind: passing.kind }),
+                None if value.kind() == ValueKind::Seq => sequence(items, value),
+                None => return None,
+            }
         }
-        _ => false,
-    }
-}
-
-fn rebuilt(value: &Value) -> Value {
-    if let Some(text) = value.as_str() {
-        return Value::from(bare(text));
-    }
-    let Some(object) = value.as_object() else { return value.clone() };
-    let pairs = || object.try_iter_pairs().into_iter().flatten().map(|(key, item)| (key, rebuilt(&item)));
-    let items = || object.try_iter().into_iter().flatten().map(|item| rebuilt(&item)).collect();
-    if value.is_kwargs() {
-        let named: Kwargs = pairs().map(|(key, item)| (key.as_str().unwrap_or_default().to_owned(), item)).collect();
-        return Value::from(named);
-    }
-    match (value.kind(), value.downcast_object_ref::<Passing>()) {
-        (_, Some(passing)) => Value::from_object(Passing { items: items(), kind: passing.kind }),
-        (ValueKind::Map, _) if is_data(value) => Value::from_pairs(pairs()),
-        (ValueKind::Seq, _) => sequence(items(), value),
-        _ => value.clone(),
-    }
+        _ => return None,
+    };
+    any.then_some(made)
 }

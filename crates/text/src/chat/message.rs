@@ -1,4 +1,4 @@
-//! What a conversation is made of: turns, and what a template is given beside them.
+//! What a conversation is made of: turns, and what a template is given with them.
 
 use super::time::LocalTime;
 use crate::tools::ToolCall;
@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// One turn of a conversation. As JSON it is what transformers and the OpenAI API take:
-/// `{"role": "user", "content": "Hi"}`, with [`fields`](Self::fields) beside these two. A content that is a list of parts,
+/// `{"role": "user", "content": "Hi"}`, with [`fields`](Self::fields) next to these two. A content that is a list of parts,
 /// `[{"type": "text", "text": "Hi"}]`, is the field `content`, and the template decides what it reads of it. Parts that are
 /// no text, such as images, are refused where the prompt is made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -140,7 +140,7 @@ impl Message {
         self
     }
 
-    /// The kind of the first part of its content that is no text, or is not a text alone.
+    /// The kind of the first part of its content that is no text, or is not only a text.
     pub(super) fn media(&self) -> Option<&'static str> {
         self.fields.get(CONTENT)?.as_array()?.iter().find_map(media)
     }
@@ -179,7 +179,7 @@ impl From<&str> for Message {
     }
 }
 
-/// What a template is given beside the messages, and which template it is.
+/// What a template is given with the messages, and which template it is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[must_use]

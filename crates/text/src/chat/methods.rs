@@ -3,7 +3,7 @@
 use super::limits::Budget;
 use super::marks::{self, Bare};
 use super::python::{self, Text};
-use super::values::{PassingKind, invalid, items};
+use super::values::{PassingKind, ensure, invalid, items};
 use minijinja::formatting::FormatStyle;
 use minijinja::value::{Kwargs, Tuple, Value, ValueKind, from_args};
 use minijinja::{Error, ErrorKind};
@@ -11,7 +11,7 @@ use minijinja::{Error, ErrorKind};
 /// Calls `value.method(args)`; a method that is not here is unknown, as are those that would change a value.
 pub(super) fn call(budget: &Budget, value: &Value, method: &str, args: &[Value]) -> Result<Value, Error> {
     if let (ValueKind::Map, "get", Some(object)) = (value.kind(), method, value.as_object()) {
-        // Looks at one item alone.
+        // Looks at one item only.
         let (key, default): (&Value, Option<Value>) = from_args(args)?;
         budget.weigh(key)?;
         return Ok(object.get_value(&marks::unmarked(key)).or(default).unwrap_or_else(|| Value::from(())));
@@ -48,9 +48,8 @@ fn of_string(budget: &Budget, given: &str, method: &str, args: &[Value]) -> Resu
         "isupper" => plain(args, || text.chars().any(char::is_uppercase) && !text.chars().any(char::is_lowercase))?,
         "islower" => plain(args, || text.chars().any(char::is_lowercase) && !text.chars().any(char::is_uppercase))?,
         "isdigit" | "isdecimal" | "isnumeric" => {
-            if !text.is_ascii() && !text.chars().any(|character| character.is_ascii() && !character.is_ascii_digit()) {
-                return Err(invalid("only digits of ASCII are told from others"));
-            }
+            let is_other = |character: char| character.is_ascii() && !character.is_ascii_digit();
+            ensure(text.is_ascii() || text.chars().any(is_other), "only digits of ASCII are told from others")?;
             plain(args, || !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()))?
         }
         "strip" | "lstrip" | "rstrip" => {
@@ -106,9 +105,7 @@ fn of_string(budget: &Budget, given: &str, method: &str, args: &[Value]) -> Resu
         }
         "partition" | "rpartition" => {
             let (part,): (&str,) = from_args(args)?;
-            if part.is_empty() {
-                return Err(invalid("an empty text separates nothing"));
-            }
+            ensure(!part.is_empty(), "an empty text separates nothing")?;
             let parts = match (method, text.split_once(part), text.rsplit_once(part)) {
                 ("partition", Some((before, after)), _) | ("rpartition", _, Some((before, after))) => {
                     [before, &text[before.len()..before.len() + part.len()], after]
@@ -121,9 +118,7 @@ fn of_string(budget: &Budget, given: &str, method: &str, args: &[Value]) -> Resu
         "join" => {
             let (parts,): (&Value,) = from_args(args)?;
             let parts = items(parts)?;
-            if parts.iter().any(|part| part.as_str().is_none()) {
-                return Err(invalid("only strings are joined"));
-            }
+            ensure(parts.iter().all(|part| part.as_str().is_some()), "only strings are joined")?;
             Value::from(python::joined(&parts, given, budget)?)
         }
         "ljust" | "rjust" | "center" | "zfill" => padded(budget, given, method, args)?,
@@ -168,32 +163,22 @@ fn words(text: &str, most: usize, from_end: bool) -> Vec<&str> {
         if rest.is_empty() {
             return words;
         }
-        let end = if from_end { rest.rfind(python::is_space) } else { rest.find(python::is_space) };
-        let Some(end) = end.filter(|_| words.len() < most) else {
-            // What was not trimmed yet is the other end.
-            let last = if words.len() < most {
-                rest
-            } else if from_end {
-                rest.trim_end_matches(python::is_space)
-            } else {
-                rest
-            };
-            words.push(last);
-            return words;
+        let space = if from_end { rest.rfind(python::is_space) } else { rest.find(python::is_space) };
+        let (word, others) = match space.filter(|_| words.len() < most) {
+            None => (rest, ""),
+            Some(at) if from_end => (rest[at..].trim_start_matches(python::is_space), &rest[..at]),
+            Some(at) => rest.split_at(at),
         };
-        let space = rest[end..].chars().next().map_or(0, char::len_utf8);
-        let (word, after) = if from_end { (&rest[end + space..], &rest[..end]) } else { (&rest[..end], &rest[end..]) };
         words.push(word);
-        rest = after;
+        rest = others;
     }
 }
 
 fn padded(budget: &Budget, text: &str, method: &str, args: &[Value]) -> Result<Value, Error> {
     let (width, fill): (i64, Option<&str>) = from_args(args)?;
     let fill = fill.unwrap_or(if method == "zfill" { "0" } else { " " });
-    if fill.chars().count() != 1 || (method == "zfill" && args.len() > 1) {
-        return Err(invalid("texts are filled with one character"));
-    }
+    let is_one = fill.chars().count() == 1 && (method != "zfill" || args.len() <= 1);
+    ensure(is_one, "texts are filled with one character")?;
     let missing = usize::try_from(width).unwrap_or(0).saturating_sub(text.chars().count());
     budget.spend_text(missing.saturating_mul(fill.len()))?;
     let (sign, text) = match text.strip_prefix(|first| matches!(marks::bare_char(first), '+' | '-')) {

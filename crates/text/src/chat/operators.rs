@@ -4,8 +4,8 @@ use super::limits::{Budget, Exceeded};
 use super::marks;
 use super::python::Text;
 use super::rewrite;
-use super::values::{Namespace, PassingKind, all, invalid, items, sequence};
-use minijinja::value::{Kwargs, Rest, Value, ValueKind};
+use super::values::{Measured, Namespace, PassingKind, ensure, invalid, items, measured, sequence};
+use minijinja::value::{Kwargs, Value, ValueKind, from_args};
 use minijinja::{Environment, Error, ErrorKind, State, tests};
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -13,85 +13,87 @@ use std::sync::Arc;
 /// The longest `range`, as in Jinja's sandbox.
 const RANGE: usize = 100_000;
 
-/// Whether an order is the one that is asked for.
-type Holds = fn(Ordering) -> bool;
+/// Filters that [`rewrite`] puts around what may take more than a moment.
+const GUARDS: [(&str, fn(&Budget, Value) -> Result<Value, Error>); 9] = [
+    (rewrite::WEIGHED, |budget, value| budget.weigh(&value).map(|()| value)),
+    (rewrite::UNMARKED, |budget, value| budget.weigh(&value).map(|()| marks::unmarked(&value))),
+    (rewrite::OWN, |budget, value| match value.as_str() {
+        Some(text) => budget.spend_text(text.len().saturating_mul(4)).map(|()| Value::from(marks::marked(text))),
+        None => Ok(value),
+    }),
+    (rewrite::SCANNED, |budget, value| budget.scan(&value).map(|()| value)),
+    (rewrite::KEPT, Budget::keep),
+    (rewrite::ITERATED, |budget, value| match value.kind() {
+        ValueKind::None => Err(invalid("None has no items")),
+        // A loop over a list knows its length.
+        _ => budget.keep(value),
+    }),
+    (rewrite::INDEXED, |budget, value| {
+        budget.scan(&value).and_then(|()| listed(value, "only a list has items by their number"))
+    }),
+    (rewrite::COMPARED, |budget, value| {
+        budget.weigh(&value).and_then(|()| listed(marks::unmarked(&value), "only a list is compared"))
+    }),
+    (rewrite::KEY, |budget, value| match value.kind() {
+        // To Python true is 1 and 1.0 is 1.
+        ValueKind::Bool => Err(invalid("a key is a string or an integer")),
+        ValueKind::Number if !value.is_integer() => Err(invalid("a key is a string or an integer")),
+        _ => budget.weigh(&value).map(|()| marks::unmarked(&value)),
+    }),
+];
+
+const FUNCTIONS: [(&str, Measured); 10] = [
+    (rewrite::CONCAT, |budget, args| {
+        let mut text = Text::new(budget);
+        args.iter().try_for_each(|arg| text.push_value(arg))?;
+        Ok(Value::from(text.into_string()))
+    }),
+    (rewrite::SLICE, |budget, args| {
+        let (value, start, stop, step): (&Value, &Value, &Value, &Value) = from_args(args)?;
+        budget.scan(value)?;
+        sliced(value, start, stop, step)
+    }),
+    (rewrite::LESS, |budget, args| in_order(budget, args, Ordering::is_lt)),
+    (rewrite::AT_MOST, |budget, args| in_order(budget, args, Ordering::is_le)),
+    (rewrite::MORE, |budget, args| in_order(budget, args, Ordering::is_gt)),
+    (rewrite::AT_LEAST, |budget, args| in_order(budget, args, Ordering::is_ge)),
+    (rewrite::ASSIGN, |_, args| {
+        let (to, name, value): (&Value, &str, Value) = from_args(args)?;
+        let Some(namespace) = to.downcast_object_ref::<Namespace>() else {
+            let reason = format!("only attributes of namespaces can be assigned, not of {}", to.kind());
+            return Err(Error::new(ErrorKind::InvalidOperation, reason));
+        };
+        namespace.set(name, value).map(|()| Value::UNDEFINED)
+    }),
+    ("range", |budget, args| {
+        let (first, last, step): (i64, Option<i64>, Option<i64>) = from_args(args)?;
+        let (start, stop) = last.map_or((0, first), |last| (first, last));
+        let numbers = range(start, stop, step.unwrap_or(1))?;
+        budget.pass(Value::from(numbers), PassingKind::Range)
+    }),
+    ("dict", |budget, args| pairs(budget, args).map(Value::from_pairs)),
+    ("namespace", |budget, args| {
+        let namespace = Namespace::default();
+        for (key, value) in pairs(budget, args)? {
+            let name = key.as_str().ok_or_else(|| invalid("an attribute is named by a string"))?;
+            namespace.set(name, value)?;
+        }
+        Ok(Value::from_object(namespace))
+    }),
+];
 
 pub(super) fn add(environment: &mut Environment<'_>, budget: &Arc<Budget>) {
-    let with = |function: fn(&Budget, Value) -> Result<Value, Error>| {
+    for (name, guard) in GUARDS {
         let budget = Arc::clone(budget);
-        move |value: Value| function(&budget, value)
-    };
-    environment.add_filter(rewrite::WEIGHED, with(|budget, value| budget.weigh(&value).map(|()| value)));
-    environment
-        .add_filter(rewrite::UNMARKED, with(|budget, value| budget.weigh(&value).map(|()| marks::unmarked(&value))));
-    environment.add_filter(
-        rewrite::OWN,
-        with(|budget, value| match value.as_str() {
-            Some(text) => budget.spend_text(text.len().saturating_mul(4)).map(|()| Value::from(marks::marked(text))),
-            None => Ok(value),
-        }),
-    );
-    environment.add_filter(rewrite::SCANNED, with(|budget, value| budget.scan(&value).map(|()| value)));
-    environment.add_filter(rewrite::KEPT, with(Budget::keep));
-    environment.add_filter(
-        rewrite::ITERATED,
-        with(|budget, value| match value.kind() {
-            ValueKind::None => Err(invalid("None has no items")),
-            // A loop over a list knows its length.
-            _ => budget.keep(value),
-        }),
-    );
-    environment.add_filter(
-        rewrite::INDEXED,
-        with(|budget, value| budget.scan(&value).and_then(|()| listed(value, "only a list has items by their number"))),
-    );
-    environment.add_filter(
-        rewrite::COMPARED,
-        with(|budget, value| {
-            budget.weigh(&value)?;
-            listed(marks::unmarked(&value), "only a list is compared")
-        }),
-    );
-    environment.add_filter(
-        rewrite::KEY,
-        with(|budget, value| match value.kind() {
-            // To Python true is 1 and 1.0 is 1.
-            ValueKind::Bool => Err(invalid("a key is a string or an integer")),
-            ValueKind::Number if !value.is_integer() => Err(invalid("a key is a string or an integer")),
-            _ => budget.weigh(&value).map(|()| marks::unmarked(&value)),
-        }),
-    );
-
-    let by = Arc::clone(budget);
-    environment.add_function(rewrite::CONCAT, move |left: Value, right: Value| -> Result<Value, Error> {
-        let mut text = Text::new(&by);
-        text.push_value(&left)?;
-        text.push_value(&right)?;
-        Ok(Value::from(text.into_string()))
-    });
-    let by = Arc::clone(budget);
-    environment.add_function(rewrite::SLICE, move |value: Value, start: Value, stop: Value, step: Value| {
-        by.scan(&value)?;
-        sliced(&value, &start, &stop, &step)
-    });
-    let orders: [(&str, Holds); 4] = [
-        (rewrite::LESS, Ordering::is_lt),
-        (rewrite::AT_MOST, Ordering::is_le),
-        (rewrite::MORE, Ordering::is_gt),
-        (rewrite::AT_LEAST, Ordering::is_ge),
-    ];
-    for (name, holds) in orders {
-        let by = Arc::clone(budget);
-        environment.add_function(name, move |left: Value, right: Value| -> Result<bool, Error> {
-            by.weigh(&left)?;
-            by.weigh(&right)?;
-            compared(&marks::unmarked(&left), &marks::unmarked(&right)).map(|order| order.is_some_and(holds))
-        });
+        environment.add_filter(name, move |value: Value| guard(&budget, value));
     }
-    let by = Arc::clone(budget);
+    for (name, function) in FUNCTIONS {
+        environment.add_function(name, measured(budget, function));
+    }
+    let budget = Arc::clone(budget);
     environment.add_function(rewrite::WITHIN, move |state: &State<'_, '_>, value: Value, all: Value| {
-        by.weigh(&value)?;
-        by.weigh(&all)?;
+        budget.weigh(&value)?;
+        budget.weigh(&all)?;
         let (value, all) = (marks::unmarked(&value), marks::unmarked(&all));
         match (all.kind(), value.kind()) {
             (ValueKind::String, ValueKind::String) | (ValueKind::Seq | ValueKind::Map | ValueKind::Iterable, _) => {
@@ -101,42 +103,20 @@ pub(super) fn add(environment: &mut Environment<'_>, budget: &Arc<Budget>) {
             _ => Err(invalid("only a string is within a string, and a value within a list or a map")),
         }
     });
-    environment.add_function(rewrite::ASSIGN, |to: Value, name: &str, value: Value| -> Result<Value, Error> {
-        let Some(namespace) = to.downcast_object_ref::<Namespace>() else {
-            let reason = format!("only attributes of namespaces can be assigned, not of {}", to.kind());
-            return Err(Error::new(ErrorKind::InvalidOperation, reason));
-        };
-        namespace.set(name, value).map(|()| Value::UNDEFINED)
-    });
-
-    let by = Arc::clone(budget);
-    environment.add_function("range", move |first: i64, last: Option<i64>, step: Option<i64>| {
-        let (start, stop) = last.map_or((0, first), |last| (first, last));
-        let numbers = range(start, stop, step.unwrap_or(1))?;
-        by.pass(Value::from(numbers), PassingKind::Range)
-    });
-    let by = Arc::clone(budget);
-    environment.add_function("dict", move |given: Rest<Value>, named: Kwargs| {
-        let given = all(given, named);
-        given.iter().try_for_each(|given| by.weigh(given))?;
-        Ok::<_, Error>(Value::from_pairs(pairs(&given)?))
-    });
-    let by = Arc::clone(budget);
-    environment.add_function("namespace", move |given: Rest<Value>, named: Kwargs| {
-        let given = all(given, named);
-        given.iter().try_for_each(|given| by.weigh(given))?;
-        let namespace = Namespace::default();
-        for (key, value) in pairs(&given)? {
-            let name = key.as_str().ok_or_else(|| invalid("an attribute is named by a string"))?;
-            namespace.set(name, value)?;
-        }
-        Ok::<_, Error>(Value::from_object(namespace))
-    });
 }
 
 /// `value` that is no passing one.
 fn listed(value: Value, else_reason: &'static str) -> Result<Value, Error> {
-    if value.kind() == ValueKind::Iterable { Err(invalid(else_reason)) } else { Ok(value) }
+    ensure(value.kind() != ValueKind::Iterable, else_reason).map(|()| value)
+}
+
+/// Whether two values are in the order that `holds` asks for.
+fn in_order(budget: &Budget, args: &[Value], holds: fn(Ordering) -> bool) -> Result<Value, Error> {
+    let (left, right): (&Value, &Value) = from_args(args)?;
+    budget.weigh(left)?;
+    budget.weigh(right)?;
+    let order = compared(&marks::unmarked(left), &marks::unmarked(right))?;
+    Ok(Value::from(order.is_some_and(holds)))
 }
 
 /// How values that Python orders are ordered; in no way where one is NaN.
@@ -165,7 +145,8 @@ fn compared(left: &Value, right: &Value) -> Result<Option<Ordering>, Error> {
 }
 
 /// Keys and values of maps and of what is named in a call.
-fn pairs(given: &[Value]) -> Result<Vec<(Value, Value)>, Error> {
+fn pairs(budget: &Budget, given: &[Value]) -> Result<Vec<(Value, Value)>, Error> {
+    given.iter().try_for_each(|given| budget.weigh(given))?;
     let mut found = Vec::new();
     for given in given {
         if let Ok(named) = Kwargs::try_from(given.clone()) {
@@ -174,24 +155,18 @@ fn pairs(given: &[Value]) -> Result<Vec<(Value, Value)>, Error> {
             }
             continue;
         }
-        match given.as_object().and_then(|object| object.try_iter_pairs()) {
-            Some(pairs) => found.extend(pairs),
-            None => return Err(invalid("only a map has names and values")),
-        }
+        let pairs = given.as_object().and_then(|object| object.try_iter_pairs());
+        found.extend(pairs.ok_or_else(|| invalid("only a map has names and values"))?);
     }
     Ok(found)
 }
 
 fn range(start: i64, stop: i64, step: i64) -> Result<Vec<Value>, Error> {
-    if step == 0 {
-        return Err(invalid("a range needs a step other than 0"));
-    }
+    ensure(step != 0, "a range needs a step other than 0")?;
     let (mut numbers, mut next) = (Vec::new(), start);
     while if step > 0 { next < stop } else { next > stop } {
-        if numbers.len() == RANGE {
-            return Err(Exceeded::error("numbers in a range", RANGE as u64));
-        }
         numbers.push(Value::from(next));
+        Exceeded::check("numbers in a range", numbers.len(), RANGE)?;
         let Some(after) = next.checked_add(step) else { break };
         next = after;
     }
@@ -204,9 +179,7 @@ fn sliced(value: &Value, start: &Value, stop: &Value, step: &Value) -> Result<Va
         if bound.is_none() { Ok(None) } else { i64::try_from(bound.clone()).map(Some) }
     };
     let (start, stop, step) = (bound(start)?, bound(stop)?, bound(step)?.unwrap_or(1));
-    if step == 0 {
-        return Err(invalid("a slice needs a step other than 0"));
-    }
+    ensure(step != 0, "a slice needs a step other than 0")?;
     if let Some(text) = value.as_str() {
         let characters: Vec<char> = text.chars().collect();
         let taken = indices(characters.len(), start, stop, step).map(|index| characters[index]);
@@ -215,9 +188,7 @@ fn sliced(value: &Value, start: &Value, stop: &Value, step: &Value) -> Result<Va
     if value.is_undefined() {
         return Err(Error::new(ErrorKind::UndefinedError, "an undefined value has no slices"));
     }
-    if matches!(value.kind(), ValueKind::Map | ValueKind::Iterable) {
-        return Err(invalid("only a string or a list has slices"));
-    }
+    ensure(!matches!(value.kind(), ValueKind::Map | ValueKind::Iterable), "only a string or a list has slices")?;
     let all = items(value)?;
     let taken = indices(all.len(), start, stop, step).map(|index| all[index].clone());
     Ok(sequence(taken.collect(), value))

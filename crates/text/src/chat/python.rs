@@ -2,7 +2,7 @@
 
 use super::limits::{Budget, Exceeded};
 use super::marks::{self, Bare, bare_char, plain_char};
-use super::values::{invalid, is_data};
+use super::values::{ensure, invalid, is_data};
 use minijinja::Error;
 use minijinja::formatting::FormatStyle;
 use minijinja::value::{Value, ValueKind};
@@ -179,18 +179,16 @@ pub(super) fn joined(items: &[Value], joint: &str, budget: &Budget) -> Result<St
 }
 
 /// The widest margin or field: wider than any text is read, and too narrow to fill memory with.
-const WIDTH: u64 = 9999;
+const WIDTH: usize = 9999;
 
 /// What stands before each level of an indented text: `width` itself where it is a text, or that many spaces.
 pub(super) fn margin(width: &Value) -> Result<String, Error> {
     if let Some(text) = width.as_str() {
         return Ok(text.to_owned());
     }
-    let width = i64::try_from(width.clone())?.max(0).unsigned_abs();
-    if width > WIDTH {
-        return Err(Exceeded::error("spaces in a margin", WIDTH));
-    }
-    Ok((0..width).map(|_| ' ').collect())
+    let width = usize::try_from(i64::try_from(width.clone())?).unwrap_or(0);
+    Exceeded::check("spaces in a margin", width, WIDTH)?;
+    Ok(" ".repeat(width))
 }
 
 /// `str.strip`, `lstrip` and `rstrip` of `characters`, or of white space.
@@ -240,7 +238,7 @@ fn is_title(character: char) -> bool {
 
 /// The character as the first of a word.
 fn title(character: char) -> String {
-    // Characters of two letters, the first of which alone is large, and Greek vowels with an iota below or beside.
+    // Characters of two letters, of which only the first is large, and Greek vowels with an iota below or after them.
     let code = u32::from(character);
     let pair = match code {
         0x1c4..=0x1c6 => Some(0x1c5),
@@ -300,24 +298,20 @@ pub(super) fn formatted(style: FormatStyle, template: &str, args: &[Value], budg
     // A width that is given as an argument, too, is refused.
     let mut within = false;
     for character in template.chars() {
-        if (style == FormatStyle::Printf && character == '*') || (within && character == '{') {
-            return Err(invalid("the width of a field must be written in the template"));
-        }
+        let is_width = (style == FormatStyle::Printf && character == '*') || (within && character == '{');
+        ensure(!is_width, "the width of a field must be written in the template")?;
         within = character == '{' && !within || (within && character != '}');
     }
     let mut widths = 0;
     for digits in template.split(|character: char| !character.is_ascii_digit()).filter(|digits| !digits.is_empty()) {
-        match digits.parse::<u64>() {
-            Ok(width) if width <= WIDTH => widths += width,
-            _ => return Err(Exceeded::error("characters in a field", WIDTH)),
-        }
+        let width = digits.parse().unwrap_or(usize::MAX);
+        Exceeded::check("characters in a field", width, WIDTH)?;
+        widths += width;
     }
     let mut given = Vec::with_capacity(args.len());
     let mut bytes = 0;
     for arg in args {
-        if arg.is_kwargs() {
-            return Err(invalid("what is formatted has no names"));
-        }
+        ensure(!arg.is_kwargs(), "what is formatted has no names")?;
         let written = text(arg, budget)?;
         bytes += written.len();
         given.push(match arg.kind() {
@@ -333,6 +327,6 @@ pub(super) fn formatted(style: FormatStyle, template: &str, args: &[Value], budg
         });
     }
     let fields = template.matches(mark).count();
-    budget.spend_text(usize::try_from(widths).unwrap_or(usize::MAX).saturating_add(fields.saturating_mul(bytes)))?;
+    budget.spend_text(widths.saturating_add(fields.saturating_mul(bytes)))?;
     minijinja::formatting::format(style, template, &given)
 }

@@ -1,7 +1,7 @@
 //! Parsed template -> instructions in which every operation that may cost more than a moment passes a guard.
 //!
 //! The engine counts instructions, but not what one of them takes: `x ~ x` doubles a text, `[x, x]` what it takes to
-//! print it. So the parsed template is written anew, with calls of the functions of [`super::limits`] and
+//! print it. So the parsed template is written again, with calls of the functions of [`super::limits`] and
 //! [`super::operators`] where values grow, are compared, or are assigned. And every text of the template gets its marks
 //! ([`super::marks`]), but where it is only compared.
 //!
@@ -60,12 +60,8 @@ pub(super) fn check(source: &str, syntax: &SyntaxConfig) -> Result<(), Error> {
             Token::Ident("elif") => elifs += 1,
             _ => tokens += 1,
         }
-        if tokens > TAG_TOKENS {
-            return Err(Exceeded::error("tokens in one tag", TAG_TOKENS as u64));
-        }
-        if elifs > ELIFS {
-            return Err(Exceeded::error("branches of conditions", ELIFS as u64));
-        }
+        Exceeded::check("tokens in one tag", tokens, TAG_TOKENS)?;
+        Exceeded::check("branches of conditions", elifs, ELIFS)?;
         let text = source.get(span.start_offset as usize..span.end_offset as usize);
         if let (Token::String(_), Some(text)) = (token, text)
             && let Some(escape) = foreign_escape(text)
@@ -112,50 +108,39 @@ fn statements<'a>(nodes: &[Stmt<'a>]) -> Vec<Stmt<'a>> {
     written
 }
 
+/// `written` where `node` was.
+fn at<T, U>(node: &Spanned<T>, written: U) -> Spanned<U> {
+    Spanned::new(written, node.span())
+}
+
 fn statement<'a>(node: &Stmt<'a>, written: &mut Vec<Stmt<'a>>) {
     let rewritten = match node {
-        Stmt::Template(node) => {
-            Stmt::Template(Spanned::new(ast::Template { children: statements(&node.children) }, node.span()))
-        }
+        Stmt::Template(node) => Stmt::Template(at(node, ast::Template { children: statements(&node.children) })),
         Stmt::EmitExpr(node) => emitted(expression(&node.expr), node.span()),
         // As an expression it passes the formatter, which measures it.
         Stmt::EmitRaw(node) => emitted(constant(marks::own(node.raw), node.span()), node.span()),
-        Stmt::ForLoop(node) => Stmt::ForLoop(Spanned::new(
-            ast::ForLoop {
-                target: target(&node.target),
-                iter: guarded(ITERATED, &node.iter),
-                filter_expr: node.filter_expr.as_ref().map(expression),
-                recursive: node.recursive,
-                body: statements(&node.body),
-                else_body: statements(&node.else_body),
-            },
-            node.span(),
-        )),
-        Stmt::IfCond(node) => Stmt::IfCond(Spanned::new(
-            ast::IfCond {
-                expr: expression(&node.expr),
-                true_body: statements(&node.true_body),
-                false_body: statements(&node.false_body),
-            },
-            node.span(),
-        )),
+        Stmt::ForLoop(node) => {
+            let (target, iter) = (target(&node.target), guarded(ITERATED, &node.iter));
+            let (filter_expr, recursive) = (optional(&node.filter_expr), node.recursive);
+            let (body, else_body) = (statements(&node.body), statements(&node.else_body));
+            Stmt::ForLoop(at(node, ast::ForLoop { target, iter, filter_expr, recursive, body, else_body }))
+        }
+        Stmt::IfCond(node) => {
+            let (true_body, false_body) = (statements(&node.true_body), statements(&node.false_body));
+            Stmt::IfCond(at(node, ast::IfCond { expr: expression(&node.expr), true_body, false_body }))
+        }
         Stmt::WithBlock(node) => {
             let assignments = node.assignments.iter();
             let assignments = assignments.map(|(to, value)| (target(to), unpacked(to, value))).collect();
-            Stmt::WithBlock(Spanned::new(ast::WithBlock { assignments, body: statements(&node.body) }, node.span()))
+            Stmt::WithBlock(at(node, ast::WithBlock { assignments, body: statements(&node.body) }))
         }
         Stmt::Set(node) => match &node.target {
             Expr::GetAttr(to) => assigned(to, expression(&node.expr), node.span()),
-            to => Stmt::Set(Spanned::new(ast::Set { target: target(to), expr: unpacked(to, &node.expr) }, node.span())),
+            to => Stmt::Set(at(node, ast::Set { target: target(to), expr: unpacked(to, &node.expr) })),
         },
         Stmt::SetBlock(node) => {
-            let block = |target| {
-                let filter = node.filter.as_ref().map(expression);
-                Stmt::SetBlock(Spanned::new(
-                    ast::SetBlock { target, filter, body: statements(&node.body) },
-                    node.span(),
-                ))
-            };
+            let (filter, body) = (optional(&node.filter), statements(&node.body));
+            let block = |target| Stmt::SetBlock(at(node, ast::SetBlock { target, filter, body }));
             match &node.target {
                 Expr::GetAttr(to) => {
                     written.push(block(variable(CAPTURED, node.span())));
@@ -164,39 +149,38 @@ fn statement<'a>(node: &Stmt<'a>, written: &mut Vec<Stmt<'a>>) {
                 to => block(target(to)),
             }
         }
-        Stmt::AutoEscape(node) => Stmt::AutoEscape(Spanned::new(
-            ast::AutoEscape { enabled: guarded(UNMARKED, &node.enabled), body: statements(&node.body) },
-            node.span(),
-        )),
-        Stmt::FilterBlock(node) => Stmt::FilterBlock(Spanned::new(
-            ast::FilterBlock { filter: expression(&node.filter), body: statements(&node.body) },
-            node.span(),
-        )),
-        Stmt::Block(node) => Stmt::Block(Spanned::new(
-            ast::Block { name: node.name, required: node.required, body: statements(&node.body) },
-            node.span(),
-        )),
-        Stmt::Import(node) => Stmt::Import(Spanned::new(
-            ast::Import { expr: expression(&node.expr), name: target(&node.name) },
-            node.span(),
-        )),
+        Stmt::AutoEscape(node) => {
+            let enabled = guarded(UNMARKED, &node.enabled);
+            Stmt::AutoEscape(at(node, ast::AutoEscape { enabled, body: statements(&node.body) }))
+        }
+        Stmt::FilterBlock(node) => {
+            let filter = expression(&node.filter);
+            Stmt::FilterBlock(at(node, ast::FilterBlock { filter, body: statements(&node.body) }))
+        }
+        Stmt::Block(node) => {
+            let (name, required) = (node.name, node.required);
+            Stmt::Block(at(node, ast::Block { name, required, body: statements(&node.body) }))
+        }
+        Stmt::Import(node) => {
+            Stmt::Import(at(node, ast::Import { expr: expression(&node.expr), name: target(&node.name) }))
+        }
         Stmt::FromImport(node) => {
             let names = node.names.iter().map(|(name, to)| (target(name), to.as_ref().map(target))).collect();
-            Stmt::FromImport(Spanned::new(ast::FromImport { expr: expression(&node.expr), names }, node.span()))
+            Stmt::FromImport(at(node, ast::FromImport { expr: expression(&node.expr), names }))
         }
-        Stmt::Extends(node) => Stmt::Extends(Spanned::new(ast::Extends { name: expression(&node.name) }, node.span())),
-        Stmt::Include(node) => Stmt::Include(Spanned::new(
-            ast::Include { name: expression(&node.name), ignore_missing: node.ignore_missing },
-            node.span(),
-        )),
+        Stmt::Extends(node) => Stmt::Extends(at(node, ast::Extends { name: expression(&node.name) })),
+        Stmt::Include(node) => {
+            let (name, ignore_missing) = (expression(&node.name), node.ignore_missing);
+            Stmt::Include(at(node, ast::Include { name, ignore_missing }))
+        }
         Stmt::Macro(node) => Stmt::Macro(declared(node)),
-        Stmt::CallBlock(node) => Stmt::CallBlock(Spanned::new(
-            ast::CallBlock { call: called(&node.call), macro_decl: declared(&node.macro_decl) },
-            node.span(),
-        )),
-        Stmt::Continue(node) => Stmt::Continue(Spanned::new(ast::Continue, node.span())),
-        Stmt::Break(node) => Stmt::Break(Spanned::new(ast::Break, node.span())),
-        Stmt::Do(node) => Stmt::Do(Spanned::new(ast::Do { call: called(&node.call) }, node.span())),
+        Stmt::CallBlock(node) => {
+            let (call, macro_decl) = (called(&node.call), declared(&node.macro_decl));
+            Stmt::CallBlock(at(node, ast::CallBlock { call, macro_decl }))
+        }
+        Stmt::Continue(node) => Stmt::Continue(at(node, ast::Continue)),
+        Stmt::Break(node) => Stmt::Break(at(node, ast::Break)),
+        Stmt::Do(node) => Stmt::Do(at(node, ast::Do { call: called(&node.call) })),
     };
     written.push(rewritten);
 }
@@ -218,36 +202,26 @@ fn literal<'a>(node: &Spanned<ast::Const>, text: impl Fn(&str) -> String) -> Exp
     constant(node.value.as_str().map_or_else(|| node.value.clone(), |own| Value::from(text(own))), node.span())
 }
 
-fn call<'a>(function: &'a str, args: Vec<Expr<'a>>, span: Span) -> Expr<'a> {
+fn call<'a>(function: &'a str, args: impl IntoIterator<Item = Expr<'a>>, span: Span) -> Expr<'a> {
     let args = args.into_iter().map(CallArg::Pos).collect();
     Expr::Call(Spanned::new(ast::Call { expr: variable(function, span), args }, span))
 }
 
 /// `{% set to.name = value %}`: a function assigns, and what it answers writes nothing.
 fn assigned<'a>(to: &Spanned<ast::GetAttr<'a>>, value: Expr<'a>, span: Span) -> Stmt<'a> {
-    let args = vec![expression(&to.expr), constant(to.name, span), value];
-    emitted(call(ASSIGN, args, span), span)
+    emitted(call(ASSIGN, [expression(&to.expr), constant(to.name, span), value], span), span)
 }
 
 fn declared<'a>(node: &Spanned<ast::Macro<'a>>) -> Spanned<ast::Macro<'a>> {
-    let declared = ast::Macro {
-        name: node.name,
-        args: node.args.iter().map(target).collect(),
-        defaults: node.defaults.iter().map(expression).collect(),
-        body: statements(&node.body),
-    };
-    Spanned::new(declared, node.span())
+    let (args, defaults) = (node.args.iter().map(target).collect(), expressions(&node.defaults));
+    at(node, ast::Macro { name: node.name, args, defaults, body: statements(&node.body) })
 }
 
 /// Names that are assigned stay as they are.
 fn target<'a>(node: &Expr<'a>) -> Expr<'a> {
     match node {
-        Expr::Tuple(node) => {
-            Expr::Tuple(Spanned::new(ast::Tuple { items: node.items.iter().map(target).collect() }, node.span()))
-        }
-        Expr::List(node) => {
-            Expr::List(Spanned::new(ast::List { items: node.items.iter().map(target).collect() }, node.span()))
-        }
+        Expr::Tuple(node) => Expr::Tuple(at(node, ast::Tuple { items: node.items.iter().map(target).collect() })),
+        Expr::List(node) => Expr::List(at(node, ast::List { items: node.items.iter().map(target).collect() })),
         node => expression(node),
     }
 }
@@ -260,20 +234,20 @@ fn unpacked<'a>(to: &Expr<'a>, value: &Expr<'a>) -> Expr<'a> {
     }
 }
 
-/// `node` behind the filter `guard`.
+/// `node` through the filter `guard`.
 fn guarded<'a>(guard: &'a str, node: &Expr<'a>) -> Expr<'a> {
-    behind(guard, expression(node))
+    after(guard, expression(node))
 }
 
-/// `node` behind the filter `guard`, by which it is looked at: a text of the template needs no marks there.
+/// `node` through the filter `guard`, by which it is looked at: a text of the template needs no marks there.
 fn looked_at<'a>(guard: &'a str, node: &Expr<'a>) -> Expr<'a> {
     match node {
-        Expr::Const(node) => behind(guard, literal(node, |text| marks::given(text).into_owned())),
+        Expr::Const(node) => after(guard, literal(node, |text| marks::given(text).into_owned())),
         node => guarded(guard, node),
     }
 }
 
-fn behind<'a>(guard: &'a str, node: Expr<'a>) -> Expr<'a> {
+fn after<'a>(guard: &'a str, node: Expr<'a>) -> Expr<'a> {
     let span = node.span();
     Expr::Filter(Spanned::new(ast::Filter { name: guard, expr: Some(node), args: Vec::new() }, span))
 }
@@ -281,7 +255,7 @@ fn behind<'a>(guard: &'a str, node: Expr<'a>) -> Expr<'a> {
 fn called<'a>(node: &Spanned<ast::Call<'a>>) -> Spanned<ast::Call<'a>> {
     // `loop.changed(value)` compares with the value before.
     let compares = matches!(&node.expr, Expr::GetAttr(attribute) if attribute.name == "changed");
-    Spanned::new(ast::Call { expr: expression(&node.expr), args: arguments(&node.args, compares) }, node.span())
+    at(node, ast::Call { expr: expression(&node.expr), args: arguments(&node.args, compares) })
 }
 
 fn arguments<'a>(args: &[CallArg<'a>], weighed: bool) -> Vec<CallArg<'a>> {
@@ -295,17 +269,22 @@ fn arguments<'a>(args: &[CallArg<'a>], weighed: bool) -> Vec<CallArg<'a>> {
     written.collect()
 }
 
+fn expressions<'a>(nodes: &[Expr<'a>]) -> Vec<Expr<'a>> {
+    nodes.iter().map(expression).collect()
+}
+
+fn optional<'a>(node: &Option<Expr<'a>>) -> Option<Expr<'a>> {
+    node.as_ref().map(expression)
+}
+
 fn expression<'a>(node: &Expr<'a>) -> Expr<'a> {
     match node {
         Expr::Var(node) => variable(node.id, node.span()),
         Expr::Const(node) => literal(node, marks::own),
         Expr::Slice(node) => {
-            let bound = |bound: &Option<Expr<'a>>| match bound {
-                Some(bound) => expression(bound),
-                None => constant((), node.span()),
-            };
-            let args = vec![expression(&node.expr), bound(&node.start), bound(&node.stop), bound(&node.step)];
-            call(SLICE, args, node.span())
+            let bounds = [&node.start, &node.stop, &node.step].map(optional);
+            let bounds = bounds.map(|bound| bound.unwrap_or_else(|| constant((), node.span())));
+            call(SLICE, [expression(&node.expr)].into_iter().chain(bounds), node.span())
         }
         Expr::UnaryOp(node) => {
             #[allow(clippy::needless_match)] // the engine's kind is not Copy, and a new one shall not compile
@@ -313,61 +292,45 @@ fn expression<'a>(node: &Expr<'a>) -> Expr<'a> {
                 UnaryOpKind::Not => UnaryOpKind::Not,
                 UnaryOpKind::Neg => UnaryOpKind::Neg,
             };
-            Expr::UnaryOp(Spanned::new(ast::UnaryOp { op, expr: expression(&node.expr) }, node.span()))
+            Expr::UnaryOp(at(node, ast::UnaryOp { op, expr: expression(&node.expr) }))
         }
         Expr::BinOp(node) => operation(node),
         Expr::Compare(node) => {
             let ops = node.ops.iter();
             let ops = ops.map(|op| ast::CompareOp { op: op.op, expr: looked_at(UNMARKED, &op.expr) }).collect();
-            Expr::Compare(Spanned::new(ast::Compare { expr: looked_at(UNMARKED, &node.expr), ops }, node.span()))
+            Expr::Compare(at(node, ast::Compare { expr: looked_at(UNMARKED, &node.expr), ops }))
         }
-        Expr::IfExpr(node) => Expr::IfExpr(Spanned::new(
-            ast::IfExpr {
-                test_expr: expression(&node.test_expr),
-                true_expr: expression(&node.true_expr),
-                false_expr: node.false_expr.as_ref().map(expression),
-            },
-            node.span(),
-        )),
-        Expr::Filter(node) => Expr::Filter(Spanned::new(
-            ast::Filter {
-                name: node.name,
-                expr: node.expr.as_ref().map(expression),
-                args: arguments(&node.args, false),
-            },
-            node.span(),
-        )),
-        Expr::Test(node) => Expr::Test(Spanned::new(
-            ast::Test { name: node.name, expr: expression(&node.expr), args: arguments(&node.args, false) },
-            node.span(),
-        )),
-        Expr::GetAttr(node) => {
-            Expr::GetAttr(Spanned::new(ast::GetAttr { expr: expression(&node.expr), name: node.name }, node.span()))
+        Expr::IfExpr(node) => {
+            let (test_expr, true_expr) = (expression(&node.test_expr), expression(&node.true_expr));
+            let false_expr = optional(&node.false_expr);
+            Expr::IfExpr(at(node, ast::IfExpr { test_expr, true_expr, false_expr }))
         }
-        Expr::GetItem(node) => Expr::GetItem(Spanned::new(
-            ast::GetItem { expr: guarded(INDEXED, &node.expr), subscript_expr: looked_at(KEY, &node.subscript_expr) },
-            node.span(),
-        )),
+        Expr::Filter(node) => {
+            let (expr, args) = (optional(&node.expr), arguments(&node.args, false));
+            Expr::Filter(at(node, ast::Filter { name: node.name, expr, args }))
+        }
+        Expr::Test(node) => {
+            let (expr, args) = (expression(&node.expr), arguments(&node.args, false));
+            Expr::Test(at(node, ast::Test { name: node.name, expr, args }))
+        }
+        Expr::GetAttr(node) => Expr::GetAttr(at(node, ast::GetAttr { expr: expression(&node.expr), name: node.name })),
+        Expr::GetItem(node) => {
+            let (expr, subscript_expr) = (guarded(INDEXED, &node.expr), looked_at(KEY, &node.subscript_expr));
+            Expr::GetItem(at(node, ast::GetItem { expr, subscript_expr }))
+        }
         Expr::Call(node) => Expr::Call(called(node)),
-        Expr::List(node) => {
-            let items = node.items.iter().map(expression).collect();
-            behind(WEIGHED, Expr::List(Spanned::new(ast::List { items }, node.span())))
-        }
-        Expr::Tuple(node) => {
-            let items = node.items.iter().map(expression).collect();
-            behind(WEIGHED, Expr::Tuple(Spanned::new(ast::Tuple { items }, node.span())))
-        }
+        Expr::List(node) => after(WEIGHED, Expr::List(at(node, ast::List { items: expressions(&node.items) }))),
+        Expr::Tuple(node) => after(WEIGHED, Expr::Tuple(at(node, ast::Tuple { items: expressions(&node.items) }))),
         Expr::Map(node) => {
             let keys = node.keys.iter().map(|key| looked_at(KEY, key)).collect();
-            let values = node.values.iter().map(expression).collect();
-            behind(WEIGHED, Expr::Map(Spanned::new(ast::Map { keys, values }, node.span())))
+            after(WEIGHED, Expr::Map(at(node, ast::Map { keys, values: expressions(&node.values) })))
         }
     }
 }
 
-/// `left op right` by a function that knows which types Python compares.
-fn ordered<'a>(function: &'a str, node: &Spanned<ast::BinOp<'a>>) -> Expr<'a> {
-    call(function, vec![expression(&node.left), expression(&node.right)], node.span())
+/// `left op right` by one of the functions of [`super::operators`].
+fn by_function<'a>(function: &'a str, node: &Spanned<ast::BinOp<'a>>) -> Expr<'a> {
+    call(function, [expression(&node.left), expression(&node.right)], node.span())
 }
 
 fn operation<'a>(node: &Spanned<ast::BinOp<'a>>) -> Expr<'a> {
@@ -380,23 +343,23 @@ fn operation<'a>(node: &Spanned<ast::BinOp<'a>>) -> Expr<'a> {
             None => expression(node),
         };
         let (left, right) = (operand(&node.left), operand(&node.right));
-        Expr::BinOp(Spanned::new(ast::BinOp { op: node.op, left, right }, node.span()))
+        Expr::BinOp(at(node, ast::BinOp { op: node.op, left, right }))
     };
     match node.op {
-        BinOpKind::Concat => call(CONCAT, vec![expression(&node.left), expression(&node.right)], node.span()),
+        BinOpKind::Concat => by_function(CONCAT, node),
         // Guarded operands are no constants, which the compiler would work out without a measure.
         BinOpKind::Add | BinOpKind::Mul => {
             let is_text = |node: &Expr<'a>| matches!(node, Expr::Const(node) if node.value.as_str().is_some());
             let repeated = matches!(node.op, BinOpKind::Mul) && (is_text(&node.left) || is_text(&node.right));
-            let made = behind(KEPT, operands(Some(if repeated { REPEATED } else { SCANNED })));
-            if repeated { behind(OWN, made) } else { made }
+            let made = after(KEPT, operands(Some(if repeated { REPEATED } else { SCANNED })));
+            if repeated { after(OWN, made) } else { made }
         }
         BinOpKind::Eq | BinOpKind::Ne => operands(Some(COMPARED)),
-        BinOpKind::Lt => ordered(LESS, node),
-        BinOpKind::Lte => ordered(AT_MOST, node),
-        BinOpKind::Gt => ordered(MORE, node),
-        BinOpKind::Gte => ordered(AT_LEAST, node),
-        BinOpKind::In => ordered(WITHIN, node),
+        BinOpKind::Lt => by_function(LESS, node),
+        BinOpKind::Lte => by_function(AT_MOST, node),
+        BinOpKind::Gt => by_function(MORE, node),
+        BinOpKind::Gte => by_function(AT_LEAST, node),
+        BinOpKind::In => by_function(WITHIN, node),
         BinOpKind::ScAnd
         | BinOpKind::ScOr
         | BinOpKind::Sub

@@ -1,6 +1,7 @@
-//! The values that templates have beside those of JSON, and what is asked of any.
+//! The values that templates have besides those of JSON, and what is asked of any.
 
-use minijinja::value::{Enumerator, Kwargs, Object, ObjectExt as _, ObjectRepr, Rest, Tuple, Value};
+use super::limits::Budget;
+use minijinja::value::{Enumerator, Object, ObjectExt as _, ObjectRepr, Rest, Tuple, Value, ValueOrKwargs};
 use minijinja::{Error, ErrorKind};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,10 +11,28 @@ pub(super) fn invalid(reason: &'static str) -> Error {
     Error::new(ErrorKind::InvalidOperation, reason)
 }
 
-/// What is given by position and by name, as the engine passes it.
-pub(super) fn all(args: Rest<Value>, named: Kwargs) -> Vec<Value> {
-    let any = named.args().next().is_some();
-    args.0.into_iter().chain(any.then(|| Value::from(named))).collect()
+/// Whether a condition `holds`, or what is wrong where it does not.
+pub(super) fn ensure(holds: bool, reason: &'static str) -> Result<(), Error> {
+    if holds { Ok(()) } else { Err(invalid(reason)) }
+}
+
+/// All arguments as the engine passes them, those by name last.
+pub(super) fn all(args: Rest<ValueOrKwargs>) -> Vec<Value> {
+    let mut args = args.into_values();
+    args.pop_if(|last| last.is_kwargs() && last.len() == Some(0));
+    args
+}
+
+/// A filter or a function of all its arguments, which pays for what it takes.
+pub(super) type Measured = fn(&Budget, &[Value]) -> Result<Value, Error>;
+
+/// `function` as the engine calls it.
+pub(super) fn measured(
+    budget: &Arc<Budget>,
+    function: Measured,
+) -> impl Fn(Rest<ValueOrKwargs>) -> Result<Value, Error> + use<> {
+    let budget = Arc::clone(budget);
+    move |args: Rest<ValueOrKwargs>| function(&budget, &all(args))
 }
 
 /// What Python iterates over and takes for no list: it has no text that a template could mean.
@@ -59,9 +78,7 @@ pub(super) fn is_data(value: &Value) -> bool {
 
 /// The items of a list, tuple or anything else that has some.
 pub(super) fn items(value: &Value) -> Result<Vec<Value>, Error> {
-    if value.is_none() {
-        return Err(invalid("None has no items"));
-    }
+    ensure(!value.is_none(), "None has no items")?;
     value.try_iter()?.checked().collect()
 }
 
@@ -70,15 +87,13 @@ pub(super) fn sequence(items: Vec<Value>, like: &Value) -> Value {
     if like.is_tuple() { Value::from(Tuple::from(items)) } else { Value::from(items) }
 }
 
-/// `namespace(..)`: the only value that changes. Its attributes hold data alone, so that no value holds itself.
+/// `namespace(..)`: the only value that changes. Its attributes hold only data, so that no value holds itself.
 #[derive(Debug, Default)]
 pub(super) struct Namespace(Mutex<BTreeMap<Arc<str>, Value>>);
 
 impl Namespace {
     pub(super) fn set(&self, name: &str, value: Value) -> Result<(), Error> {
-        if !is_data(&value) {
-            return Err(invalid("a namespace, loop or macro can be no attribute of a namespace"));
-        }
+        ensure(is_data(&value), "a namespace, loop or macro can be no attribute of a namespace")?;
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(name.into(), value);
         Ok(())
     }

@@ -51,9 +51,9 @@ pub enum ChatError {
         /// What the template says.
         message: String,
     },
-    /// A message has an image, sound or the like, and models are run for their text alone (exit code 2).
+    /// A message has an image, sound or the like, and models are run only for their text (exit code 2).
     #[error(
-        "message {message} of the chat has a part of type {kind}, expected text alone: models that see or hear are run for \
+        "message {message} of the chat has a part of type {kind}, expected text only: models that see or hear are run for \
          their text; leave the part out, or say in words what it shows"
     )]
     NotText {

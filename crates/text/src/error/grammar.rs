@@ -50,9 +50,7 @@ pub enum GrammarError {
         text: String,
     },
     /// Finding the tokens that may come next takes more than is allowed for one step.
-    #[error(
-        "the grammar is too hard behind {text:?}: {reason}; bound its repetitions, or make its parts differ sooner"
-    )]
+    #[error("the grammar is too hard after {text:?}: {reason}; bound its repetitions, or make its parts differ sooner")]
     TooHard {
         /// The end of the answer so far.
         text: String,
@@ -69,7 +67,7 @@ pub enum GrammarError {
         /// Bytes that all grammars of a model may take.
         limit: u64,
     },
-    /// A token was told that may not come next.
+    /// A token was given that may not come next.
     #[error("token {token} may not come next by the grammar")]
     NotAllowed {
         /// The token.

@@ -12,7 +12,7 @@ use regex_syntax::hir::{Class, Hir, HirKind};
 use std::collections::{HashMap, HashSet};
 
 /// The product of ways that one derivative of an expression may take, for each class of bytes.
-pub(super) const PRODUCT: u64 = 2000;
+pub(super) const PRODUCT: usize = 2000;
 
 /// States of an expression that are looked at.
 const STATES: usize = 300;
@@ -67,8 +67,8 @@ pub(super) fn too_broad(exprs: &ExprSet) -> Option<String> {
     let mut explored = Explored::new(exprs.clone(), &roots, DERIVATIVES);
     let found = roots.iter().find(|root| {
         let parts = exprs.get_args(**root);
-        let product =
-            parts.iter().fold(1_u64, |product, part| product.saturating_mul(explored.most(*part).unwrap_or(u64::MAX)));
+        let ways = parts.iter().map(|part| explored.most(*part).unwrap_or(usize::MAX));
+        let product = ways.fold(1, usize::saturating_mul);
         let is_square = kinds.of(exprs, **root) == Kind::Not;
         (if is_square { product.saturating_mul(product) } else { product }) > PRODUCT
     });
@@ -78,7 +78,7 @@ pub(super) fn too_broad(exprs: &ExprSet) -> Option<String> {
 /// In how many ways the pattern of a schema can read a text at once, at most: by its states where they are few, for
 /// which up to `left` derivatives are taken; else by its letters. One that is malformed is refused where it is
 /// compiled.
-pub(super) fn ways(pattern: &str, left: &mut usize) -> u64 {
+pub(super) fn ways(pattern: &str, left: &mut usize) -> usize {
     let mut builder = RegexBuilder::new();
     let Ok(expr) = builder.mk_regex_for_serach(&regex_to_lark(pattern, "dw")) else { return 1 };
     let mut explored = Explored::new(builder.into_exprset(), &[expr], *left);
@@ -88,20 +88,16 @@ pub(super) fn ways(pattern: &str, left: &mut usize) -> u64 {
 }
 
 /// The letters of the pattern of a schema, and one before and one after it: no text can be read at more places at once.
-pub(super) fn letters(pattern: &str) -> u64 {
-    fn of(hir: &Hir) -> u64 {
+pub(super) fn letters(pattern: &str) -> usize {
+    fn of(hir: &Hir) -> usize {
         match hir.kind() {
-            HirKind::Empty | HirKind::Look(_) => 0,
-            HirKind::Literal(literal) => literal.0.len() as u64,
+            HirKind::Literal(literal) => literal.0.len(),
             HirKind::Class(_) => 1,
             HirKind::Repetition(repetition) => {
                 let times = repetition.max.unwrap_or(repetition.min.max(1));
-                of(&repetition.sub).saturating_mul(times.into())
+                of(&repetition.sub).saturating_mul(times as usize)
             }
-            HirKind::Capture(capture) => of(&capture.sub),
-            HirKind::Concat(parts) | HirKind::Alternation(parts) => {
-                parts.iter().fold(0, |sum: u64, part| sum.saturating_add(of(part)))
-            }
+            kind => kind.subs().iter().map(of).fold(0, usize::saturating_add),
         }
     }
     regex_syntax::parse(&regex_to_lark(pattern, "dw")).map_or(1, |hir| of(&hir).saturating_add(2))
@@ -112,10 +108,8 @@ pub(super) fn ranges(pattern: &str) -> usize {
     fn of(hir: &Hir) -> usize {
         match hir.kind() {
             HirKind::Class(Class::Unicode(class)) => class.ranges().len(),
-            HirKind::Repetition(repetition) => of(&repetition.sub),
-            HirKind::Capture(capture) => of(&capture.sub),
-            HirKind::Concat(parts) | HirKind::Alternation(parts) => parts.iter().map(of).sum(),
-            _ => 1,
+            kind if kind.subs().is_empty() => 1,
+            kind => kind.subs().iter().map(of).sum(),
         }
     }
     regex_syntax::parse(&regex_to_lark(pattern, "dw")).map_or(1, |hir| of(&hir))
@@ -129,7 +123,7 @@ struct Explored {
     /// A byte of each class of those that no expression tells apart.
     bytes: Vec<u8>,
     left: usize,
-    known: HashMap<(ExprRef, u8), u64>,
+    known: HashMap<(ExprRef, u8), usize>,
 }
 
 impl Explored {
@@ -144,7 +138,7 @@ impl Explored {
 
     /// The most ways in which `expr` and what is left of it after any text can go on; `None` where its states are too
     /// many.
-    fn most(&mut self, expr: ExprRef) -> Option<u64> {
+    fn most(&mut self, expr: ExprRef) -> Option<usize> {
         let (mut seen, mut open, mut most) = (HashSet::from([expr]), vec![expr], 1);
         while let Some(state) = open.pop() {
             for index in 0..self.bytes.len() {
@@ -164,7 +158,7 @@ impl Explored {
     }
 
     /// Ways in which the state `expr` goes on by `byte`.
-    fn ways(&mut self, expr: ExprRef, byte: u8) -> u64 {
+    fn ways(&mut self, expr: ExprRef, byte: u8) -> usize {
         if let Some(known) = self.known.get(&(expr, byte)) {
             return *known;
         }
@@ -175,10 +169,10 @@ impl Explored {
                 self.ways(*first, byte).saturating_add(more)
             }
             (Kind::Repeat | Kind::Lookahead, [part]) => self.ways(*part, byte),
-            (Kind::And, _) => parts.iter().fold(1, |all: u64, part| all.saturating_mul(self.ways(*part, byte))),
-            (Kind::Or, _) => parts.iter().fold(0, |all: u64, part| all.saturating_add(self.ways(*part, byte))),
+            (Kind::And, _) => parts.iter().map(|part| self.ways(*part, byte)).fold(1, usize::saturating_mul),
+            (Kind::Or, _) => parts.iter().map(|part| self.ways(*part, byte)).fold(0, usize::saturating_add),
             // The ways of a complement are separated by bytes, as those of literals are.
-            _ => u64::from(self.derivatives.derivative(&mut self.exprs, expr, byte) != ExprRef::NO_MATCH),
+            _ => usize::from(self.derivatives.derivative(&mut self.exprs, expr, byte) != ExprRef::NO_MATCH),
         };
         self.known.insert((expr, byte), ways);
         ways

@@ -2,7 +2,7 @@
 
 use super::kept::{Compiled, GrammarShare, Kept};
 use super::schema::parts;
-use super::{Grammar, READINGS, Source, breadth};
+use super::{Grammar, READINGS, Source, alternatives, breadth};
 use crate::error::{Error, GrammarError, Result};
 use llguidance::api::{GrammarInit, GrammarWithLexer, ParserLimits, StopReason, TopLevelGrammar};
 use llguidance::earley::lexerspec::LexerSpec;
@@ -27,7 +27,7 @@ const STACK_BYTES: usize = 32 << 20;
 /// loop that a small model does not leave.
 const BLANKS: &str = r" |\n( {0,24}|\t{0,8})";
 
-/// Parts of a schema that are compiled alone to find the one that is impossible.
+/// Parts of a schema that are compiled by themselves to find the one that is impossible.
 const TRIED: usize = 64;
 
 /// Steps that reading a grammar counts as, so that twenty parts are compiled at most where each is hard.
@@ -52,7 +52,7 @@ const LIMITS: ParserLimits = ParserLimits {
 pub struct Grammars {
     factory: ParserFactory,
     kept: Arc<Kept>,
-    /// Held by whoever compiles: one grammar at a time, so that those of strangers leave processors to the others.
+    /// Held by whoever compiles: one grammar at a time, so that untrusted ones leave processors to the others.
     compiling: Mutex<()>,
 }
 
@@ -79,7 +79,7 @@ impl Grammars {
         let slices = llguidance::earley::SlicedBiasComputer::json_slices();
         let mut factory = ParserFactory::new(vocabulary, can, &slices).map_err(|error| internal(&error))?;
         *factory.quiet().limits_mut() = LIMITS;
-        Ok(Grammars { factory, kept: Kept::new(), compiling: Mutex::new(()) })
+        Ok(Grammars { factory, kept: Arc::default(), compiling: Mutex::new(()) })
     }
 
     /// What holds an answer to `grammar`, and the bytes that it takes.
@@ -127,21 +127,17 @@ impl Grammars {
     }
 
     fn parser(&self, grammar: &Grammar, cancel: &CancellationToken) -> Result<Made> {
-        let (what, read) = match &*grammar.0 {
+        let read = match &*grammar.0 {
             Source::JsonSchema(schema) => return self.of_schema(schema, cancel),
-            Source::Regex(regex) => ("regular expression", GrammarWithLexer::from_regex(regex)),
-            Source::Lark(lark) => ("Lark grammar", GrammarWithLexer::from_lark(lark.clone())),
-            Source::Calls { lark, .. } => ("schemas of the tools", GrammarWithLexer::from_lark(lark.clone())),
-            Source::Choice(texts) => {
-                let texts: Vec<String> = texts.iter().map(|text| Value::from(text.as_str()).to_string()).collect();
-                ("choice", GrammarWithLexer::from_lark(format!("start: TEXT\nTEXT: {}", texts.join(" | "))))
-            }
+            Source::Regex(regex) => GrammarWithLexer::from_regex(regex),
+            Source::Lark(lark) | Source::Calls { lark, .. } => GrammarWithLexer::from_lark(lark.clone()),
+            Source::Choice(texts) => GrammarWithLexer::from_lark(format!("start: TEXT\nTEXT: {}", alternatives(texts))),
         };
         let is_free = matches!(*grammar.0, Source::Lark(_));
         self.compile(read, is_free, &mut 0, cancel).map_err(|unfit| match unfit {
             Unfit::Cancelled => Error::Cancelled,
             Unfit::Wrong(reason) | Unfit::TooHard(reason) => {
-                GrammarError::Malformed { what, reason: shortened(&reason) }.into()
+                GrammarError::Malformed { what: grammar.0.what(), reason: shortened(&reason) }.into()
             }
         })
     }
@@ -225,7 +221,7 @@ impl Grammars {
         Ok(lexer.total_fuel_spent())
     }
 
-    /// The innermost part of `schema` that is impossible alone, and why: `reason` for the whole.
+    /// The innermost part of `schema` that is impossible by itself, and why: `reason` for the whole.
     fn impossible(
         &self,
         schema: &Value,

@@ -6,15 +6,16 @@
 //! the places where schemas meet, before there are any.
 
 use super::breadth;
-use super::schema::{names, path_within, too_large};
+use super::schema::{bounded, entries, list, names, path_within};
 use crate::error::GrammarError;
 use serde_json::{Map, Value};
 use std::collections::{HashMap, HashSet};
+use std::ops::Add;
 
 /// Bytes that the parts of a schema may take, their copies too.
 const WEIGHT: usize = 100_000_000;
 
-/// Bytes of a schema or a value of `const` beside its texts, and of a byte of these.
+/// Bytes of a schema or a value of `const` without its texts, and of a byte of these.
 const NODE_WEIGHT: usize = 500;
 const TEXT_WEIGHT: usize = 2;
 
@@ -128,8 +129,7 @@ impl<'s> Part<'s> {
         let Part::Keywords(object) = self else { return Vec::new() };
         match step {
             Step::Name(_) => {
-                let patterns =
-                    object.get("patternProperties").and_then(Value::as_object).into_iter().flat_map(Map::values);
+                let patterns = entries(object, "patternProperties").map(|(_, value)| value);
                 patterns.chain(object.get("additionalProperties")).map(Part::Schema).collect()
             }
             Step::Item(_) => {
@@ -167,12 +167,15 @@ struct Cost {
     texts: usize,
 }
 
-impl Cost {
-    fn add(&mut self, other: Cost) {
-        self.weight = self.weight.saturating_add(other.weight);
-        self.texts = self.texts.saturating_add(other.texts);
-    }
+impl Add for Cost {
+    type Output = Cost;
 
+    fn add(self, other: Cost) -> Cost {
+        Cost { weight: self.weight.saturating_add(other.weight), texts: self.texts.saturating_add(other.texts) }
+    }
+}
+
+impl Cost {
     fn times(self, copies: usize) -> Cost {
         Cost { weight: self.weight.saturating_mul(copies), texts: self.texts.saturating_mul(copies) }
     }
@@ -218,25 +221,20 @@ impl<'s> Copies<'s> {
     }
 
     fn bounded(&self, cost: Cost) -> Result<(), GrammarError> {
-        if cost.weight > WEIGHT {
-            let unit = "bytes with the copies of what holds together with alternatives or other properties";
-            return Err(too_large(unit, cost.weight, WEIGHT));
-        } else if cost.texts > TEXTS_COST {
-            return Err(too_large("steps for texts of which several schemas hold", cost.texts, TEXTS_COST));
-        } else if self.compared > COMPARED {
-            return Err(too_large("comparisons of schemas that hold together", self.compared, COMPARED));
-        }
-        Ok(())
+        let unit = "bytes with the copies of what holds together with alternatives or other properties";
+        bounded(unit, cost.weight, WEIGHT)?;
+        bounded("steps for texts of which several schemas hold", cost.texts, TEXTS_COST)?;
+        bounded("comparisons of schemas that hold together", self.compared, COMPARED)
     }
 
     /// What `object` consists of.
     fn parts(&self, object: &'s Map<String, Value>) -> Vec<Part<'s>> {
-        let list = |key: &str| object.get(key).and_then(Value::as_array).map(Vec::as_slice);
+        let some = |key: &str| object.get(key).and_then(Value::as_array).map(Vec::as_slice);
         let mut parts = Vec::new();
         parts.extend(object.get("const").map(Part::Given));
-        parts.extend(list("enum").map(Part::Enum));
-        parts.extend(list("allOf").into_iter().flatten().map(Part::Schema));
-        parts.extend(["anyOf", "oneOf"].into_iter().filter_map(list).map(Part::Choice));
+        parts.extend(some("enum").map(Part::Enum));
+        parts.extend(list(object, "allOf").iter().map(Part::Schema));
+        parts.extend(["anyOf", "oneOf"].into_iter().filter_map(some).map(Part::Choice));
         let target = object.get("$ref").and_then(Value::as_str).and_then(path_within);
         parts.extend(target.and_then(|path| self.root.pointer(path)).map(Part::Referred));
         if object.keys().any(|key| NAMED.contains(&key.as_str()) || OTHERS.contains(&key.as_str())) {
@@ -268,7 +266,7 @@ impl<'s> Copies<'s> {
         let mut all = Size { alternatives: 0, ..Size::ONE };
         for member in members {
             let size = self.size(*member)?;
-            all.cost.add(size.cost);
+            all.cost = all.cost + size.cost;
             all.alone = all.alone.saturating_add(size.alone);
             all.alternatives = all.alternatives.saturating_add(size.alternatives);
         }
@@ -285,10 +283,10 @@ impl<'s> Copies<'s> {
             _ => {}
         }
         let mut all = Size::ONE;
-        let once = sizes.iter().fold(0, |sum: usize, size| sum.saturating_add(size.cost.texts));
-        all.alternatives = sizes.iter().fold(1, |product: usize, size| product.saturating_mul(size.alternatives));
+        let once = sizes.iter().map(|size| size.cost.texts).fold(0, usize::saturating_add);
+        all.alternatives = sizes.iter().map(|size| size.alternatives).fold(1, usize::saturating_mul);
         for size in &sizes {
-            all.cost.add(size.cost.times(all.alternatives / size.alternatives));
+            all.cost = all.cost + size.cost.times(all.alternatives / size.alternatives);
         }
         self.bounded(all.cost)?;
         let sized: Vec<_> = parts.iter().zip(&sizes).filter(|(part, _)| part.has_names()).collect();
@@ -296,7 +294,7 @@ impl<'s> Copies<'s> {
             for (other, others) in &sized[index + 1..] {
                 self.compared += 1;
                 let met = self.met(**part, **other)?;
-                all.cost.add(met.times(all.alternatives / size.alternatives / others.alternatives));
+                all.cost = all.cost + met.times(all.alternatives / size.alternatives / others.alternatives);
                 self.bounded(all.cost)?;
             }
         }
@@ -330,13 +328,11 @@ impl<'s> Copies<'s> {
             all.weight = all.weight.saturating_add(self.size(part)?.alone);
         }
         // What a pattern says of the names that are listed too: one at most of each.
-        if object.contains_key("patternProperties") {
-            for (_, property) in own.properties().into_iter().flatten() {
-                let met = patterns.iter().map(|pattern| self.pair(Part::Schema(property), *pattern, false));
-                let met = met.collect::<Result<Vec<_>, _>>()?;
-                all.weight = all.weight.saturating_add(met.iter().map(|met| met.weight).max().unwrap_or(0));
-                self.all.texts = self.all.texts.saturating_add(met.iter().map(|met| met.texts).max().unwrap_or(0));
-            }
+        for (_, property) in entries(object, "properties").filter(|_| object.contains_key("patternProperties")) {
+            let met = patterns.iter().map(|pattern| self.pair(Part::Schema(property), *pattern, false));
+            let met = met.collect::<Result<Vec<_>, _>>()?;
+            all.weight = all.weight.saturating_add(met.iter().map(|met| met.weight).max().unwrap_or(0));
+            self.all.texts = self.all.texts.saturating_add(met.iter().map(|met| met.texts).max().unwrap_or(0));
         }
         self.bounded(all)?;
         Ok(all)
@@ -365,7 +361,7 @@ impl<'s> Copies<'s> {
                 let members = self.members(a);
                 self.compared += members.len();
                 for member in members.into_iter().filter(|member| member.has_names()) {
-                    all.add(self.met(member, b)?);
+                    all = all + self.met(member, b)?;
                 }
             }
         }
@@ -383,10 +379,10 @@ impl<'s> Copies<'s> {
             for (step, part) in children {
                 match other.child(step) {
                     Some(_) if !is_first => {}
-                    Some(with) => all.add(self.pair(part, with, true)?),
+                    Some(with) => all = all + self.pair(part, with, true)?,
                     None => {
                         for with in other.others(step) {
-                            all.add(self.pair(part, with, false)?);
+                            all = all + self.pair(part, with, false)?;
                         }
                     }
                 }
@@ -395,7 +391,7 @@ impl<'s> Copies<'s> {
         for step in [Step::Name(""), Step::Item(0)] {
             for part in a.others(step) {
                 for with in b.others(step) {
-                    all.add(self.pair(part, with, false)?);
+                    all = all + self.pair(part, with, false)?;
                 }
             }
         }
@@ -409,12 +405,7 @@ impl<'s> Copies<'s> {
         let mut all = match (a.is_open(), b.is_open()) {
             (true, _) => Cost { weight: of_a.alone.saturating_add(of_b.alone), texts: 0 },
             (_, true) => Cost { weight: of_a.alone, texts: 0 },
-            _ => {
-                let mut all = of_a.cost.times(of_b.alternatives);
-                all.add(of_b.cost.times(of_a.alternatives));
-                all.add(self.met(a, b)?);
-                all
-            }
+            _ => of_a.cost.times(of_b.alternatives) + of_b.cost.times(of_a.alternatives) + self.met(a, b)?,
         };
         let counted = of_a.alone.saturating_add(if is_of_place { of_b.alone } else { 0 });
         all.weight = all.weight.saturating_sub(counted);
@@ -445,10 +436,8 @@ fn given(value: &Value) -> usize {
 
 /// What intersecting one text with the format, the pattern and the length of `object` takes.
 pub(super) fn cost(object: &Map<String, Value>) -> usize {
-    let pattern = object
-        .get("pattern")
-        .and_then(Value::as_str)
-        .map_or(0, |pattern| PATTERN_COST + pattern.len() + breadth::ranges(pattern) / RANGES);
+    let pattern = object.get("pattern").and_then(Value::as_str);
+    let pattern = pattern.map_or(0, |pattern| PATTERN_COST + pattern.len() + breadth::ranges(pattern) / RANGES);
     let length = ["minLength", "maxLength"].iter().any(|key| object.contains_key(*key));
     let format = usize::from(object.contains_key("format")) * FORMAT_COST;
     pattern + usize::from(length) * PATTERN_COST + format

@@ -1,12 +1,11 @@
 //! The memory of grammars: of those that are kept for the next request, and of the answers that are held to one.
 
-use super::budget::{Budget, Share};
 use super::{Grammar, Source};
 use crate::error::{GrammarError, Result};
 use llguidance::TokenParser;
 use serde_json::Value;
 use std::collections::VecDeque;
-use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bytes that the grammars of a model may take together; the plan of a model counts them.
@@ -25,8 +24,31 @@ const STEP_BYTES: u64 = 16;
 /// Bytes of a symbol of a compiled grammar: 15,000 to 90,000 symbols took 0.9 to 1.0 KB each.
 const SYMBOL_BYTES: u64 = 1000;
 
-/// Bytes of a value of a JSON schema beside its text.
+/// Bytes of a value of a JSON schema without its text.
 const VALUE_BYTES: u64 = 100;
+
+/// What one grammar has taken of the bytes that all may take together; dropping it gives that back.
+struct Share {
+    all: Arc<AtomicU64>,
+    bytes: u64,
+}
+
+impl Share {
+    /// Takes what is missing to `bytes`; false, and nothing is taken, where the others leave less.
+    fn grow_to(&mut self, bytes: u64) -> bool {
+        let asked = bytes.saturating_sub(self.bytes);
+        let fits = |taken: u64| taken.checked_add(asked).filter(|taken| *taken <= GRAMMAR_MEMORY);
+        let is_left = self.all.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok();
+        self.bytes += if is_left { asked } else { 0 };
+        is_left
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
 
 /// A grammar at its beginning.
 pub(super) struct Compiled {
@@ -37,15 +59,14 @@ pub(super) struct Compiled {
     share: Share,
 }
 
-/// Grammars that are kept, those used last at the end, and the bytes that all grammars may take.
-#[derive(Debug)]
+/// Grammars that are kept, those used last at the end, and the bytes that all grammars have taken.
+#[derive(Default)]
 pub(super) struct Kept {
     list: Mutex<VecDeque<(Grammar, Arc<Compiled>)>>,
-    budget: Arc<Budget>,
+    taken: Arc<AtomicU64>,
 }
 
 /// The bytes that an answer takes for its grammar; given back when it is dropped.
-#[derive(Debug)]
 pub(crate) struct GrammarShare {
     share: Share,
     kept: Arc<Kept>,
@@ -54,10 +75,6 @@ pub(crate) struct GrammarShare {
 }
 
 impl Kept {
-    pub(super) fn new() -> Arc<Kept> {
-        Arc::new(Kept { list: Mutex::default(), budget: Budget::new(GRAMMAR_MEMORY) })
-    }
-
     /// `grammar` where it is kept, which is used last now.
     pub(super) fn find(&self, grammar: &Grammar) -> Option<Arc<Compiled>> {
         let mut list = self.list();
@@ -72,13 +89,13 @@ impl Kept {
     /// # Errors
     /// `Grammar` where all grammars together would take too much.
     pub(super) fn keep(&self, grammar: &Grammar, parser: TokenParser, symbols: u64) -> Result<Arc<Compiled>> {
-        let (mut share, own) = (self.budget.share(), bytes(&parser));
-        self.grow(&mut share, own + SYMBOL_BYTES * symbols + weight(grammar))?;
+        let own = bytes(&parser);
+        let share = self.share(own + SYMBOL_BYTES * symbols + weight(grammar))?;
         let compiled = Arc::new(Compiled { parser: Mutex::new(parser), own, share });
-        if compiled.share.bytes() <= KEPT_BYTES {
+        if compiled.share.bytes <= KEPT_BYTES {
             let mut list = self.list();
             list.push_back((grammar.clone(), Arc::clone(&compiled)));
-            while list.len() > GRAMMARS || list.iter().map(|(_, kept)| kept.share.bytes()).sum::<u64>() > KEPT_BYTES {
+            while list.len() > GRAMMARS || list.iter().map(|(_, kept)| kept.share.bytes).sum::<u64>() > KEPT_BYTES {
                 list.pop_front();
             }
         }
@@ -91,15 +108,20 @@ impl Kept {
     /// # Errors
     /// `Grammar` where all grammars together would take too much.
     pub(super) fn begun(self: &Arc<Self>, compiled: Arc<Compiled>) -> Result<(TokenParser, GrammarShare)> {
-        let mut share = self.budget.share();
-        self.grow(&mut share, compiled.own)?;
+        let share = self.share(compiled.own)?;
         let parser = compiled.parser.lock().unwrap_or_else(PoisonError::into_inner).deep_clone();
         Ok((parser, GrammarShare { share, kept: Arc::clone(self), _compiled: compiled }))
     }
 
+    /// A share of `bytes`.
+    fn share(&self, bytes: u64) -> Result<Share> {
+        let mut share = Share { all: Arc::clone(&self.taken), bytes: 0 };
+        self.grow(&mut share, bytes).map(|()| share)
+    }
+
     /// Lets `share` have `bytes`, for which grammars that are kept make room.
     fn grow(&self, share: &mut Share, bytes: u64) -> Result<()> {
-        while share.grow_to(bytes).is_err() {
+        while !share.grow_to(bytes) {
             if self.list().pop_front().is_none() {
                 return Err(GrammarError::Memory { bytes, limit: GRAMMAR_MEMORY }.into());
             }
@@ -151,8 +173,19 @@ fn weight(grammar: &Grammar) -> u64 {
     }
 }
 
-impl fmt::Debug for Compiled {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Compiled")
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_take_no_more_than_all_may_and_give_it_back() {
+        let kept = Kept::default();
+        let left = |bytes: u64| GRAMMAR_MEMORY - bytes;
+        let (mut first, mut second) = (kept.share(left(4)).unwrap(), kept.share(0).unwrap());
+        assert!(!second.grow_to(5) && second.grow_to(4));
+        assert!(first.grow_to(3) && first.bytes == left(4), "a share never shrinks");
+        assert!(!first.grow_to(u64::MAX) && first.bytes == left(4));
+        drop(first);
+        assert!(second.grow_to(GRAMMAR_MEMORY));
     }
 }

@@ -16,7 +16,7 @@ pub(crate) enum Numbers {
     /// In a word, whose digits are no number.
     Word,
     String,
-    /// Behind a backslash in a string.
+    /// After a backslash in a string.
     Escape,
     Number(Number),
 }
@@ -34,7 +34,7 @@ pub(crate) struct Number {
 enum Place {
     Whole,
     Fraction,
-    /// Behind the `e`, which a sign may follow.
+    /// After the `e`, which a sign may follow.
     Begun,
     Exponent,
     /// In a negative exponent: what is too small is zero.
@@ -51,15 +51,15 @@ impl Numbers {
         let mut forbidden = Vec::new();
         mask.iter_set_entries(|token| {
             let token = u32::try_from(token).unwrap_or(u32::MAX);
-            forbidden.extend(Some(token).filter(|token| self.behind(trie.token(*token)).is_none()));
+            forbidden.extend(Some(token).filter(|token| self.after(trie.token(*token)).is_none()));
         });
         for token in forbidden {
             mask.disallow_token(token);
         }
     }
 
-    /// Behind a token of these bytes; `None` where a number is too large.
-    pub(crate) fn behind(self, token: &[u8]) -> Option<Numbers> {
+    /// After a token of these bytes; `None` where a number is too large.
+    pub(crate) fn after(self, token: &[u8]) -> Option<Numbers> {
         match token {
             // A special token is part of no value.
             [TokTrie::SPECIAL_TOKEN_MARKER, ..] => Some(Numbers::Between),
@@ -131,11 +131,11 @@ mod tests {
             (&format!("{long}e1"), false),
             (&format!("0.{long}{long}"), true),
         ] {
-            let read = Numbers::default().behind(text.as_bytes());
+            let read = Numbers::default().after(text.as_bytes());
             assert_eq!(read.is_some(), is_read, "{text}");
             assert!(!is_read || text.parse::<f64>().is_ok_and(f64::is_finite) || text.contains(['[', '"', 'c', '.']));
         }
-        let within = Numbers::default().behind(b"\"1e4").unwrap();
-        assert_eq!(within.behind(&[0xff, b'<', b'x', b'>']), Some(Numbers::Between));
+        let within = Numbers::default().after(b"\"1e4").unwrap();
+        assert_eq!(within.after(&[0xff, b'<', b'x', b'>']), Some(Numbers::Between));
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Patterns are ECMA 262's, times and dates RFC 3339's, and integers have all their digits.
 
+use super::schema::wrong;
 use crate::error::GrammarError;
 use regex_syntax::ast::{self, Ast, ClassPerl, ClassPerlKind, ClassSetItem, Span};
 use regex_syntax::hir::{Class, HirKind};
@@ -26,33 +27,24 @@ const LOWEST: f64 = i64::MIN as f64;
 /// What `\s` is in ECMA 262, within brackets.
 const SPACE: &str = r"\t-\r\x20\u{a0}\u{1680}\u{2000}-\u{200a}\u{2028}\u{2029}\u{202f}\u{205f}\u{3000}\u{feff}";
 
-/// A date of RFC 3339: the 29th of February in leap years alone.
-macro_rules! date {
-    () => {
-        concat!(
-            "(?:[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)",
-            "|02-(?:0[1-9]|1[0-9]|2[0-8]))",
-            "|(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)-02-29)"
-        )
-    };
-}
+/// A date of RFC 3339: the 29th of February in leap years only.
+const DATE: &str = "(?:[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)\
+    |02-(?:0[1-9]|1[0-9]|2[0-8]))\
+    |(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)-02-29)";
 
-/// A time of RFC 3339, without leap seconds: these may be at the end of some days alone.
-macro_rules! time {
-    () => {
-        concat!(
-            r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]+)?",
-            "(?:[zZ]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
-        )
-    };
-}
+/// A time of RFC 3339, without leap seconds: these may be at the end of some days only.
+const TIME: &str = "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]+)?\
+    (?:[zZ]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])";
 
-/// Formats that llguidance has otherwise than RFC 3339, and their patterns.
-const FORMATS: [(&str, &str); 3] = [
-    ("date", concat!("^", date!(), "$")),
-    ("time", concat!("^", time!(), "$")),
-    ("date-time", concat!("^", date!(), "[tT]", time!(), "$")),
-];
+/// The pattern of a format that llguidance has otherwise than RFC 3339.
+fn pattern_of(format: &str) -> Option<String> {
+    match format {
+        "date" => Some(format!("^{DATE}$")),
+        "time" => Some(format!("^{TIME}$")),
+        "date-time" => Some(format!("^{DATE}[tT]{TIME}$")),
+        _ => None,
+    }
+}
 
 /// Refuses numbers of `const` and `enum` that no double holds, as llguidance would take the nearest one, and upper bounds
 /// at the end of the integers of 64 bits, whose opposite it takes.
@@ -65,8 +57,7 @@ fn check_at(value: &Value, is_map: bool, place: &mut String) -> Result<(), Gramm
     for (key, bound) in upper.filter_map(|key| Some((key, value.get(key)?))) {
         if bound.as_f64().is_some_and(|bound| bound <= LOWEST) {
             let least = LOWEST.next_up() as i64;
-            let reason = format!("{bound} is not supported, expected at least {least}");
-            return Err(GrammarError::Schema { place: format!("{place}/{key}"), reason });
+            return wrong(format!("{place}/{key}"), format!("{bound} is not supported, expected at least {least}"));
         }
     }
     let mut within = |step: &str, value: &Value, of_map: bool, given: bool| {
@@ -75,8 +66,8 @@ fn check_at(value: &Value, is_map: bool, place: &mut String) -> Result<(), Gramm
         place.push_str(&step.replace('~', "~0").replace('/', "~1"));
         match given {
             true if inexact(value) => {
-                let reason = "an integer beyond 9007199254740992 is not kept exactly, expected one within".into();
-                return Err(GrammarError::Schema { place: place.clone(), reason });
+                let reason = "an integer beyond 9007199254740992 is not kept exactly, expected one within";
+                return wrong(place.clone(), reason);
             }
             true => {}
             false => check_at(value, of_map, place)?,
@@ -140,8 +131,7 @@ fn keywords(schema: &mut Map<String, Value>) {
         let rewritten = std::mem::take(map).into_iter().map(|(pattern, value)| (ecma(&pattern), value));
         map.extend(rewritten);
     }
-    let format = schema.get("format").and_then(Value::as_str);
-    if let Some((_, pattern)) = FORMATS.into_iter().find(|(name, _)| Some(*name) == format) {
+    if let Some(pattern) = schema.get("format").and_then(Value::as_str).and_then(pattern_of) {
         schema.remove("format");
         match (schema.contains_key("pattern"), schema.get_mut("allOf")) {
             (false, _) => drop(schema.insert("pattern".into(), pattern.into())),
@@ -291,7 +281,7 @@ mod tests {
         assert_eq!((&schema["exclusiveMaximum"], &schema["default"]["minimum"]), (&json!(5), &json!(beyond)));
         assert_eq!(schema["properties"]["const"]["pattern"], json!(format!("[{SPACE}]")));
         let both = &schema["properties"]["pattern"];
-        assert_eq!((&both["pattern"], &both["allOf"][0]["pattern"]), (&json!("x"), &json!(FORMATS[0].1)));
+        assert_eq!((&both["pattern"], &both["allOf"][0]["pattern"]), (&json!("x"), &json!(pattern_of("date"))));
         let given = json!({"properties": {"const": {"enum": [1, [beyond]]}}});
         let place = |schema| match check(schema) {
             Err(GrammarError::Schema { place, .. }) => place,

@@ -1,10 +1,11 @@
 //! A JSON schema -> whether it can be kept, or the place in it that cannot.
 
 use super::copies::{Copies, cost};
-use super::{GRAMMAR_BYTES, READINGS as READINGS_AT_ONCE, REGEX_BYTES, breadth, within};
+use super::{GRAMMAR_BYTES, READINGS as READINGS_AT_ONCE, REGEX_BYTES, at_most, breadth, rewrite, within};
 use crate::error::GrammarError;
-use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
+use schemars::transform::RecursiveTransform;
+use schemars::{JsonSchema, Schema};
 use serde_json::{Map, Number, Value};
 use std::collections::{HashMap, HashSet};
 
@@ -29,11 +30,11 @@ const DIVISOR: f64 = 300_000_000.0;
 const PATTERN_BYTES: usize = 256 << 10;
 
 /// Ways in which a text can be one of a `format` at once, at most.
-const FORMAT_WAYS: u64 = 4;
+const FORMAT_WAYS: usize = 4;
 
 /// Steps that finding the names of properties that patterns match may take: for each pattern and byte of a name as
 /// many as the pattern has letters, and no more than the name has bytes.
-const MATCH_STEPS: u64 = 20_000_000;
+const MATCH_STEPS: usize = 20_000_000;
 
 /// llguidance intersects every text of an `enum`: the most that this may take within one schema.
 const TEXTS_COST: usize = 250_000;
@@ -69,16 +70,15 @@ const UNSUPPORTED: [&str; 19] = [
 const FORMATS: [&str; 10] =
     ["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"];
 
-/// Keywords that hold schemas by name, in a list, or alone.
+/// Keywords that hold schemas by name, in a list, or one.
 const MAPS: [&str; 2] = ["properties", "patternProperties"];
 const LISTS: [&str; 5] = ["allOf", "anyOf", "oneOf", "prefixItems", "items"];
 const SINGLE: [&str; 3] = ["items", "additionalProperties", "additionalItems"];
 
 /// The schema of `T`, in which integers have the range of their type, and objects no other properties than their own.
 pub(crate) fn of<T: JsonSchema>() -> Value {
-    let mut schema = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<T>().to_value();
-    bound(&mut schema);
-    closed(schema)
+    let settings = SchemaSettings::draft2020_12().with_transform(RecursiveTransform(bound));
+    closed(settings.into_generator().into_root_schema_for::<T>().to_value())
 }
 
 /// `schema`, in which objects have no other properties than those it names.
@@ -94,7 +94,7 @@ pub(crate) fn closed(mut schema: Value) -> Value {
     schema
 }
 
-/// What adds to the properties of an object beside it.
+/// What adds to the properties of an object from without.
 const JOINING: [&str; 4] = ["$ref", "allOf", "anyOf", "oneOf"];
 
 /// Finds the definitions whose properties are joined with others.
@@ -134,71 +134,57 @@ fn close(schema: &mut Value) {
 
 /// Gives integers of 32 and 64 bits the ends of their range, which schemars leaves out. Of 64 bits they are doubles
 /// within it.
-fn bound(schema: &mut Value) {
-    match schema {
-        Value::Array(values) => values.iter_mut().for_each(bound),
-        Value::Object(object) => {
-            object.values_mut().for_each(bound);
-            let range = match object.get("format").and_then(Value::as_str) {
-                Some("int32") => (i64::from(i32::MIN), i64::from(i32::MAX)),
-                Some("uint32") => (0, i64::from(u32::MAX)),
-                Some("int64" | "int" | "int128") => (-9_000_000_000_000_000_000, 9_000_000_000_000_000_000),
-                Some("uint64" | "uint" | "uint128") => (0, 9_000_000_000_000_000_000),
-                _ => return,
-            };
-            object.entry("minimum").or_insert(range.0.into());
-            object.entry("maximum").or_insert(range.1.into());
-        }
-        _ => {}
-    }
+fn bound(schema: &mut Schema) {
+    let (least, most) = match schema.get("format").and_then(Value::as_str) {
+        Some("int32") => (i64::from(i32::MIN), i64::from(i32::MAX)),
+        Some("uint32") => (0, i64::from(u32::MAX)),
+        Some("int64" | "int" | "int128") => (-9_000_000_000_000_000_000, 9_000_000_000_000_000_000),
+        Some("uint64" | "uint" | "uint128") => (0, 9_000_000_000_000_000_000),
+        _ => return,
+    };
+    let object = schema.ensure_object();
+    object.entry("minimum").or_insert(least.into());
+    object.entry("maximum").or_insert(most.into());
 }
 
 /// Whether `schema` is small enough, and says nothing that cannot be kept.
 pub(super) fn check(schema: &Value) -> Result<(), GrammarError> {
-    let mut bytes = 0;
-    measure(schema, 0, &mut bytes)?;
-    let mut walk = Walk {
-        root: schema,
-        known: HashMap::new(),
-        open: Vec::new(),
-        patterns: HashSet::new(),
-        pattern_bytes: 0,
-        name_pairs: 0,
-        named: Vec::new(),
-        names: HashMap::new(),
-        property_steps: 0,
-        joined: 0,
-        copies: Copies::new(schema),
-    };
+    measure(schema, 0, &mut 0)?;
+    let (known, open) = (HashMap::new(), Vec::new());
+    let mut walk = Walk { root: schema, known, open, counts: Counts::default(), copies: Copies::new(schema) };
     let size = walk.schema(schema, &mut String::new())?;
     walk.copies.count(schema)?;
-    if size.readings > READINGS {
-        return Err(too_large(
-            "alternatives and properties that may be left out, at one place",
-            size.readings,
-            READINGS,
-        ));
-    }
-    walk.matches()?;
-    walk.intersections()
+    bounded("alternatives and properties that may be left out, at one place", size.readings, READINGS)?;
+    walk.counts.matches()?;
+    walk.counts.intersections()?;
+    rewrite::check(schema)
 }
 
-pub(super) fn too_large(unit: &'static str, found: usize, limit: usize) -> GrammarError {
-    GrammarError::TooLarge { what: "JSON schema", unit, found, limit }
+/// Whether there are at most `limit`.
+pub(super) fn bounded(unit: &'static str, found: usize, limit: usize) -> Result<(), GrammarError> {
+    at_most("JSON schema", unit, found, limit)
+}
+
+/// That the part of a schema at `place` cannot be kept.
+pub(super) fn wrong<T>(place: String, reason: impl Into<String>) -> Result<T, GrammarError> {
+    Err(GrammarError::Schema { place, reason: reason.into() })
+}
+
+/// What `object` has under `key` by name.
+pub(super) fn entries<'v>(object: &'v Map<String, Value>, key: &str) -> impl Iterator<Item = (&'v String, &'v Value)> {
+    object.get(key).and_then(Value::as_object).into_iter().flatten()
+}
+
+/// The list that `object` has under `key`.
+pub(super) fn list<'v>(object: &'v Map<String, Value>, key: &str) -> &'v [Value] {
+    object.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
 /// Adds the bytes that `value` has at least as JSON.
 fn measure(value: &Value, level: usize, bytes: &mut usize) -> Result<(), GrammarError> {
-    if level > LEVELS {
-        return Err(too_large("levels", level, LEVELS));
-    }
-    *bytes += match value {
-        Value::String(text) => text.len() + 2,
-        _ => 2,
-    };
-    if *bytes > GRAMMAR_BYTES {
-        return Err(too_large("bytes", *bytes, GRAMMAR_BYTES));
-    }
+    bounded("levels", level, LEVELS)?;
+    *bytes += value.as_str().map_or(0, str::len) + 2;
+    bounded("bytes", *bytes, GRAMMAR_BYTES)?;
     match value {
         Value::Array(values) => values.iter().try_for_each(|value| measure(value, level + 1, bytes)),
         Value::Object(object) => object.iter().try_for_each(|(key, value)| {
@@ -231,17 +217,23 @@ struct Walk<'s> {
     known: HashMap<&'s str, Size>,
     /// Those that are being followed.
     open: Vec<&'s str>,
+    counts: Counts<'s>,
+    copies: Copies<'s>,
+}
+
+/// What the patterns and properties of a schema take.
+#[derive(Default)]
+struct Counts<'s> {
     /// Patterns of strings and of names of properties, and formats as `None`.
     patterns: HashSet<Option<&'s str>>,
     pattern_bytes: usize,
     name_pairs: usize,
     /// Letters of the patterns of names, and how many names there are of each length.
-    named: Vec<u64>,
-    names: HashMap<u64, u64>,
+    named: Vec<usize>,
+    names: HashMap<usize, usize>,
     property_steps: usize,
     /// Schemas that hold together with another.
     joined: usize,
-    copies: Copies<'s>,
 }
 
 /// How large a schema is for a parser.
@@ -256,47 +248,47 @@ struct Size {
 impl Size {
     /// That of a schema without others.
     const ONE: Size = Size { branches: 1, readings: VALUE_READINGS };
+
+    /// Readings of one of its branches.
+    fn readings_of_one(self) -> usize {
+        self.readings.div_ceil(self.branches)
+    }
 }
 
 impl<'s> Walk<'s> {
     /// Checks `schema`, which lies at `place`; how large it is.
     fn schema(&mut self, schema: &'s Value, place: &mut String) -> Result<Size, GrammarError> {
-        let wrong = |place: &str, reason: String| Err(GrammarError::Schema { place: place.into(), reason });
         let object = match schema {
             Value::Bool(_) => return Ok(Size::ONE),
             Value::Object(object) => object,
-            _ => return wrong(place, "expected an object or a boolean".into()),
+            _ => return wrong(place.clone(), "expected an object or a boolean"),
         };
         if let Some(key) = object.keys().find(|key| UNSUPPORTED.contains(&key.as_str())) {
-            return wrong(&format!("{place}/{key}"), format!("{key} is not supported"));
+            return wrong(format!("{place}/{key}"), format!("{key} is not supported"));
         }
         if let Some(format) = object.get("format").filter(|_| may_be(object.get("type"), "string")) {
             match format.as_str() {
                 Some(format) if FORMATS.contains(&format) => {}
-                Some(format) => return wrong(&format!("{place}/format"), format!("{format:?} is not supported")),
-                None => return wrong(&format!("{place}/format"), "expected a string".into()),
+                Some(format) => return wrong(format!("{place}/format"), format!("{format:?} is not supported")),
+                None => return wrong(format!("{place}/format"), "expected a string"),
             }
         }
         if let Some(key) = MAPS.into_iter().find(|key| object.get(*key).is_some_and(|value| !value.is_object())) {
-            return wrong(&format!("{place}/{key}"), "expected an object".into());
+            return wrong(format!("{place}/{key}"), "expected an object");
         }
         if let Some(key) = LISTS[..4].iter().find(|key| object.get(**key).is_some_and(|value| !value.is_array())) {
-            return wrong(&format!("{place}/{key}"), "expected an array".into());
+            return wrong(format!("{place}/{key}"), "expected an array");
         }
-        if let Some(divisor) =
-            object.get("multipleOf").and_then(Value::as_number).filter(|divisor| !is_divisor(divisor))
-        {
+        let divisor = object.get("multipleOf").and_then(Value::as_number);
+        if let Some(divisor) = divisor.filter(|divisor| !is_divisor(divisor)) {
             let reason = format!(
                 "{divisor} is not supported, expected at most {DIVISOR} in units of its last of up to 8 decimals"
             );
-            return wrong(&format!("{place}/multipleOf"), reason);
+            return wrong(format!("{place}/multipleOf"), reason);
         }
-        self.count(object)?;
-        let values: &[Value] = object.get("enum").and_then(Value::as_array).map_or(&[], Vec::as_slice);
-        let steps = values.len().saturating_mul(cost(object));
-        if steps > TEXTS_COST {
-            return Err(too_large("steps for the texts of an enum", steps, TEXTS_COST));
-        }
+        self.counts.add(object)?;
+        let values = list(object, "enum");
+        bounded("steps for the texts of an enum", values.len().saturating_mul(cost(object)), TEXTS_COST)?;
         let mut size = Size::ONE;
         // Readings of one of the branches: its own, and those of all that hold together with it.
         let mut readings_of_one = optional(object) * PROPERTY_READINGS;
@@ -308,7 +300,7 @@ impl<'s> Walk<'s> {
             place.truncate(len);
             if step.starts_with("/allOf/") {
                 size.branches = size.branches.saturating_mul(found.branches);
-                readings_of_one = readings_of_one.saturating_add(found.readings.div_ceil(found.branches));
+                readings_of_one = readings_of_one.saturating_add(found.readings_of_one());
             } else if step.starts_with("/anyOf/") || step.starts_with("/oneOf/") {
                 branches = branches.saturating_add(found.branches);
                 choice_readings = choice_readings.saturating_add(found.readings);
@@ -318,10 +310,10 @@ impl<'s> Walk<'s> {
         }
         if let Some(reference) = object.get("$ref") {
             let at = format!("{place}/$ref");
-            let Some(reference) = reference.as_str() else { return wrong(&at, "expected a string".into()) };
-            let target = self.follow(reference, &at)?;
+            let Some(reference) = reference.as_str() else { return wrong(at, "expected a string") };
+            let target = self.follow(reference, at)?;
             size.branches = size.branches.saturating_mul(target.branches);
-            readings_of_one = readings_of_one.saturating_add(target.readings.div_ceil(target.branches));
+            readings_of_one = readings_of_one.saturating_add(target.readings_of_one());
         }
         let branches =
             branches.saturating_add(values.iter().filter(|value| value.is_object() || value.is_array()).count()).max(1);
@@ -331,19 +323,43 @@ impl<'s> Walk<'s> {
         Ok(size)
     }
 
+    /// Checks what `reference`, which stands at `at`, leads to.
+    fn follow(&mut self, reference: &'s str, at: String) -> Result<Size, GrammarError> {
+        if let Some(size) = self.known.get(reference) {
+            return Ok(*size);
+        }
+        let Some(path) = path_within(reference) else {
+            return wrong(at, "expected a reference within the schema, such as #/$defs/name");
+        };
+        if self.open.contains(&reference) {
+            return Ok(Size::ONE);
+        }
+        if self.open.len() >= LEVELS {
+            return wrong(at, "too many references lead on from each other, expected at most 64");
+        }
+        let Some(target) = self.root.pointer(path) else { return wrong(at, "it leads to nothing") };
+        self.open.push(reference);
+        let size = self.schema(target, &mut path.to_owned())?;
+        self.open.pop();
+        self.known.insert(reference, size);
+        self.copies.count(target)?;
+        Ok(size)
+    }
+}
+
+impl<'s> Counts<'s> {
     /// Counts what the patterns and properties of `object` take.
-    fn count(&mut self, object: &'s Map<String, Value>) -> Result<(), GrammarError> {
-        let named = object.get("patternProperties").and_then(Value::as_object);
-        let named: Vec<&str> = named.into_iter().flat_map(Map::keys).map(String::as_str).collect();
+    fn add(&mut self, object: &'s Map<String, Value>) -> Result<(), GrammarError> {
+        let named: Vec<&str> = entries(object, "patternProperties").map(|(name, _)| name.as_str()).collect();
         self.named.extend(named.iter().map(|pattern| breadth::letters(pattern)));
         for name in names(object) {
-            *self.names.entry(name.len() as u64).or_default() += 1;
+            *self.names.entry(name.len()).or_default() += 1;
         }
         let patterns: Vec<&str> = named.into_iter().chain(object.get("pattern").and_then(Value::as_str)).collect();
         let others = patterns.len().saturating_sub(1);
         self.name_pairs += patterns.len() * others / 2;
-        let members = object.get("allOf").and_then(Value::as_array).map_or(0, Vec::len);
-        self.joined += others + members + usize::from(object.contains_key("$ref") && object.len() > 1);
+        let is_referring = object.contains_key("$ref") && object.len() > 1;
+        self.joined += others + list(object, "allOf").len() + usize::from(is_referring);
         if object.contains_key("format") {
             self.patterns.insert(None);
             self.joined += 1;
@@ -353,35 +369,25 @@ impl<'s> Walk<'s> {
             self.pattern_bytes += pattern.len();
             self.patterns.insert(Some(pattern));
         }
-        if self.pattern_bytes > PATTERN_BYTES {
-            return Err(too_large("bytes of patterns", self.pattern_bytes, PATTERN_BYTES));
-        } else if self.name_pairs > NAME_PAIRS {
-            return Err(too_large("pairs of patterns of the names of an object", self.name_pairs, NAME_PAIRS));
-        }
+        bounded("bytes of patterns", self.pattern_bytes, PATTERN_BYTES)?;
+        bounded("pairs of patterns of the names of an object", self.name_pairs, NAME_PAIRS)?;
         let is_counted = ["minProperties", "maxProperties"].iter().any(|key| object.contains_key(*key));
         let properties = names(object).collect::<HashSet<_>>().len();
         let each = if is_counted && optional(object) > 0 { properties.saturating_mul(properties) } else { properties };
         self.property_steps = self.property_steps.saturating_add(properties.saturating_mul(each));
-        if self.property_steps > PROPERTY_STEPS {
-            return Err(too_large("steps for the properties of its objects", self.property_steps, PROPERTY_STEPS));
-        }
-        Ok(())
+        bounded("steps for the properties of its objects", self.property_steps, PROPERTY_STEPS)
     }
 
     /// Whether the names of properties can be matched with the patterns of such: llguidance does so while it reads a
     /// schema, those of schemas that hold together too.
     fn matches(&self) -> Result<(), GrammarError> {
-        let mut steps = 0_u64;
-        for letters in &self.named {
+        let mut steps = 0_usize;
+        self.named.iter().try_for_each(|letters| {
             for (bytes, count) in &self.names {
                 steps = steps.saturating_add(bytes.saturating_mul(*letters.min(bytes)).saturating_mul(*count));
             }
-            if steps > MATCH_STEPS {
-                let [found, limit] = [steps, MATCH_STEPS].map(|steps| usize::try_from(steps).unwrap_or(usize::MAX));
-                return Err(too_large("steps to match names of properties with patterns", found, limit));
-            }
-        }
-        Ok(())
+            bounded("steps to match names of properties with patterns", steps, MATCH_STEPS)
+        })
     }
 
     /// Whether the patterns that may hold together can be intersected: llguidance does so while it reads a schema,
@@ -390,46 +396,18 @@ impl<'s> Walk<'s> {
         if self.joined == 0 || self.patterns.len() < 2 {
             return Ok(());
         }
-        let product = |of: &mut dyn FnMut(&str) -> u64| {
+        let product = |of: &mut dyn FnMut(&str) -> usize| {
             let ways = self.patterns.iter().map(|pattern| pattern.map_or(FORMAT_WAYS, &mut *of));
-            let mut ways: Vec<u64> = ways.collect();
+            let mut ways: Vec<usize> = ways.collect();
             ways.sort_unstable_by(|a, b| b.cmp(a));
-            ways.iter().take(self.joined + 1).fold(1_u64, |product, ways| product.saturating_mul(*ways))
+            ways.iter().take(self.joined + 1).fold(1_usize, |product, ways| product.saturating_mul(*ways))
         };
         if product(&mut breadth::letters) <= breadth::PRODUCT {
             return Ok(());
         }
         let mut left = breadth::DERIVATIVES;
-        let product = product(&mut |pattern| breadth::ways(pattern, &mut left));
-        if product > breadth::PRODUCT {
-            let unit = "ways in which the patterns that hold together can be read at once";
-            let [found, limit] = [product, breadth::PRODUCT].map(|ways| usize::try_from(ways).unwrap_or(usize::MAX));
-            return Err(too_large(unit, found, limit));
-        }
-        Ok(())
-    }
-
-    /// Checks what `reference`, which stands at `at`, leads to.
-    fn follow(&mut self, reference: &'s str, at: &str) -> Result<Size, GrammarError> {
-        let wrong = |reason: &str| GrammarError::Schema { place: at.into(), reason: reason.into() };
-        if let Some(size) = self.known.get(reference) {
-            return Ok(*size);
-        }
-        let path = path_within(reference)
-            .ok_or_else(|| wrong("expected a reference within the schema, such as #/$defs/name"))?;
-        if self.open.contains(&reference) {
-            return Ok(Size::ONE);
-        }
-        if self.open.len() >= LEVELS {
-            return Err(wrong("too many references lead on from each other, expected at most 64"));
-        }
-        let target = self.root.pointer(path).ok_or_else(|| wrong("it leads to nothing"))?;
-        self.open.push(reference);
-        let size = self.schema(target, &mut path.to_owned())?;
-        self.open.pop();
-        self.known.insert(reference, size);
-        self.copies.count(target)?;
-        Ok(size)
+        let ways = product(&mut |pattern| breadth::ways(pattern, &mut left));
+        bounded("ways in which the patterns that hold together can be read at once", ways, breadth::PRODUCT)
     }
 }
 
@@ -451,18 +429,14 @@ fn is_divisor(divisor: &Number) -> bool {
 
 /// Names of properties that `object` lists or requires.
 pub(super) fn names(object: &Map<String, Value>) -> impl Iterator<Item = &str> {
-    let listed =
-        object.get("properties").and_then(Value::as_object).into_iter().flat_map(Map::keys).map(String::as_str);
-    let required = object.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
-    listed.chain(required)
+    let listed = entries(object, "properties").map(|(name, _)| name.as_str());
+    listed.chain(list(object, "required").iter().filter_map(Value::as_str))
 }
 
 /// Properties of `object` that may be left out.
 fn optional(object: &Map<String, Value>) -> usize {
-    let required: HashSet<&str> =
-        object.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
-    let names = object.get("properties").and_then(Value::as_object).into_iter().flat_map(Map::keys);
-    names.filter(|name| !required.contains(name.as_str())).count()
+    let required: HashSet<&str> = list(object, "required").iter().filter_map(Value::as_str).collect();
+    entries(object, "properties").filter(|(name, _)| !required.contains(name.as_str())).count()
 }
 
 /// Whether a schema with this `type` has values of `kind`.
