@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// The addresses of what was copied, and how much of it there is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BatchTable {
+pub(super) struct BatchTable {
     pub(super) rows: usize,
     /// `i32` a row.
     pub(super) ids: u64,
@@ -95,7 +95,7 @@ impl BatchTable {
     ///
     /// Of as many rows of as many sequences, all lies at the same addresses again.
     pub(super) fn upload(
-        batch: &Batch<'_, Buffer>,
+        batch: &Batch<'_>,
         attention: &Attention,
         parts: impl Fn(usize, usize, usize) -> usize,
         gpu: &Arc<dyn Launcher>,

@@ -7,11 +7,13 @@ use super::driver::DriverGpu;
 use super::gpu::{Buffer, Function, LaunchShape, Launcher, Recording};
 use super::modules::Module;
 use super::peak::ProductSeconds;
-use super::product::{DeviceMatrix, DeviceNorm, FEW_TOKENS, Multiplier, ProductTarget, RowSource, Rows};
+use super::product::{DeviceMatrix, DeviceNorm, FEW_TOKENS, Multiplier, ProductTarget, RowSource, Rows, Vector};
 use super::weights::{DeviceWeights, Uploaded};
 use crate::error::CudaError;
 use model_factory_dtypes::{DType, GPU_MOST_HEAD_DIM};
-use model_factory_engine::decoder::{AllocatePage, Batch, CopyPage, Device, Operand, Output, Pass, no_kernel};
+use model_factory_engine::decoder::{
+    AllocatePage, Batch, Device, DeviceMemory, Extensions, Operand, Output, PageMemory,
+};
 use model_factory_engine::error::{Error, Result};
 use model_factory_engine::weights::Weights;
 use model_factory_format::header::TensorInfo;
@@ -21,7 +23,6 @@ use model_factory_spec::spec::{
     Activation, AttentionWeights, DenseWeights, LinearWeights, ModelSpec, Multipliers, NormWeights, RopeLayout,
     WeightTypes,
 };
-use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Positions below which attention is not divided further.
@@ -83,10 +84,6 @@ struct PassBuffers {
     /// What the multiplier works in: prepared rows, their steps, their extents.
     prepared: [Buffer; 3],
 }
-
-/// The address of F32 `[rows, width]` on the GPU.
-#[derive(Clone, Copy, Debug)]
-pub struct DeviceFloats(u64);
 
 impl PassBuffers {
     fn new(gpu: &Arc<dyn Launcher>, sizes: GpuBuffers) -> Result<PassBuffers, CudaError> {
@@ -237,37 +234,18 @@ impl CudaDevice {
         self.scratch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A pass over the rows of `table`.
-    fn pass<'b>(&self, table: BatchTable, recorded: bool) -> Pass<'b, CudaDevice> {
-        let at = |buffer: &Buffer| DeviceFloats(buffer.address());
-        let PassBuffers { hidden, qkv, attended, up_gate, .. } = &self.buffers;
-        let [hidden, projected, mixed, activated] = [hidden, qkv, attended, up_gate].map(at);
-        Pass {
-            batch: table,
-            hidden,
-            projected,
-            mixed,
-            layer_inputs: DeviceFloats(0), // no kernel computes them
-            activated: UpGate { up_gate: activated, gated: false },
-            product: DeviceFloats(0), // no kernel norms what a sub-layer puts out
-            routed: (),
-            logits: Vec::new(),
-            recorded,
-        }
-    }
-
     /// Computes by the launches that were recorded for such a batch, or records them now; whether it could.
-    fn recorded<'b>(
+    fn recorded(
         &self,
         state: &mut BatchState,
         table: BatchTable,
-        compute: &mut dyn FnMut(&mut Pass<'b, CudaDevice>) -> Result<()>,
+        compute: &mut dyn FnMut(&mut CudaPass, bool) -> Result<()>,
     ) -> bool {
         let recording = match state.recordings.iter().position(|(other, _)| *other == table) {
             Some(index) => Ok(state.recordings.remove(index).1),
             None => {
                 state.make_room(self.recordings_bytes);
-                Recording::new(&self.gpu, &mut || compute(&mut self.pass(table, true)))
+                Recording::new(&self.gpu, &mut || compute(&mut CudaPass::new(table), true))
             }
         };
         // SAFETY: the launches work in the weights and the buffers of this device, and in the table of the batch, whose
@@ -290,9 +268,8 @@ impl CudaDevice {
     fn finish(
         &self,
         state: &BatchState,
-        batch: &Batch<'_, Buffer>,
-        table: BatchTable,
-        logits: &mut Vec<f32>,
+        batch: &Batch<'_>,
+        CudaPass { table, logits, .. }: &mut CudaPass,
     ) -> Result<()> {
         let left = table.wanted_rows * self.sizes.vocab - logits.len();
         memory::grow(logits, left, "logits")?;
@@ -305,9 +282,14 @@ impl CudaDevice {
         Err(Error::CacheOverflow { layer, position, value, dtype: self.kv_dtype })
     }
 
-    /// All rows of a batch.
-    fn rows<'a>(&self, table: &BatchTable, source: RowSource<'a>, from: DeviceFloats, stride: usize) -> Rows<'a> {
-        Rows { source, address: from.0, stride, gather: 0, count: table.rows }
+    /// All rows of a pass.
+    fn rows<'a>(&self, pass: &CudaPass, source: RowSource<'a>, from: &Buffer, stride: usize) -> Rows<'a> {
+        Rows { source, address: from.address(), stride, gather: 0, count: pass.table.rows }
+    }
+
+    /// The residual stream, normed where there is a norm.
+    fn hidden<'a>(&self, pass: &CudaPass, norm: Option<&'a DeviceNorm>) -> Rows<'a> {
+        self.rows(pass, norm.map_or(RowSource::Plain, RowSource::Normed), &self.buffers.hidden, self.sizes.hidden)
     }
 
     fn qkv_width(&self) -> usize {
@@ -325,29 +307,38 @@ impl CudaDevice {
     }
 }
 
-/// The outputs of the up projection, and of the gate after them in each row; the down projection applies the activation.
-#[derive(Clone, Copy, Debug)]
-pub struct UpGate {
-    up_gate: DeviceFloats,
+/// A pass over the rows of a batch. Its activations are the buffers of the device.
+#[derive(Debug)]
+pub struct CudaPass {
+    table: BatchTable,
+    /// Whether the outputs of the up projection are followed by those of the gate in each row; the down projection applies the
+    /// activation.
     gated: bool,
+    logits: Vec<f32>,
+}
+
+impl CudaPass {
+    fn new(table: BatchTable) -> CudaPass {
+        CudaPass { table, gated: false, logits: Vec::new() }
+    }
+}
+
+impl DeviceMemory for Buffer {
+    fn address(&self) -> u64 {
+        Buffer::address(self)
+    }
 }
 
 impl WeightTypes for CudaDevice {
     type Matrix = DeviceMatrix;
     type Norm = DeviceNorm;
-    type Vector = Infallible; // no kernel reads one
+    type Vector = Vector;
     type Numbers = Vec<f32>;
 }
 
 impl Device for CudaDevice {
-    type Page = Buffer;
-    type Buffer = DeviceFloats;
-    type Activated = UpGate;
-    type Routed = ();
-    type Batch<'b> = BatchTable;
+    type Pass<'b> = CudaPass;
 
-    const COPY_PAGE: Option<CopyPage<Buffer>> = None;
-    const HIDDEN_STATES: bool = false;
     const BATCH_INVARIANT: bool = false; // attention's parts and the products' forms depend on the rows
 
     fn matrix(&self, weights: &Weights, linear: &LinearWeights) -> Result<DeviceMatrix> {
@@ -358,30 +349,31 @@ impl Device for CudaDevice {
         DeviceNorm::new(&self.weights, norm)
     }
 
-    fn vector(&self, _: &Weights, _: &TensorInfo) -> Result<Infallible> {
-        Err(no_kernel())
+    fn vector(&self, _: &Weights, vector: &TensorInfo) -> Result<Vector> {
+        Vector::new(&self.weights, vector)
     }
 
     fn kv_size(spec: &ModelSpec, dtype: KvDtype) -> KvSize {
         KvSize::of_gpu(spec, dtype)
     }
 
-    fn pages(&self) -> AllocatePage<Buffer> {
+    fn pages(&self) -> AllocatePage {
         let (gpu, bytes) = (Arc::clone(&self.gpu), self.page_bytes);
-        Arc::new(move |_| Ok(Buffer::new(&gpu, "a page of the KV cache", bytes)?))
+        Arc::new(move |_| Ok(PageMemory::Device(Box::new(Buffer::new(&gpu, "a page of the KV cache", bytes)?))))
+    }
+
+    fn extensions(&self) -> Extensions<'_, Self> {
+        Extensions::NONE
     }
 
     fn run<'b>(
         &self,
-        batch: Batch<'b, Buffer>,
-        compute: &mut dyn FnMut(&mut Pass<'b, Self>) -> Result<()>,
+        batch: Batch<'b>,
+        compute: &mut dyn FnMut(&mut CudaPass, bool) -> Result<()>,
     ) -> Result<Vec<f32>> {
-        let mut scratch = self.lock();
-        if batch.rows > self.buffers.rows {
-            return Err(Error::Internal(format!(
-                "{} rows at a time, expected at most {}",
-                batch.rows, self.buffers.rows
-            )));
+        let (mut scratch, most) = (self.lock(), self.buffers.rows);
+        if batch.rows > most {
+            return Err(Error::Internal(format!("{} rows at a time, expected at most {most}", batch.rows)));
         }
         let parts = |rows, tiles, longest| self.parts(rows, tiles, longest);
         let table = BatchTable::upload(&batch, &self.kernels.attention, parts, &self.gpu, &mut scratch.table)?;
@@ -389,63 +381,53 @@ impl Device for CudaDevice {
         let again = table.rows == batch.sequences.len() && table.wanted_rows == table.rows && table.rows <= FEW_TOKENS;
         let known = scratch.last == Some(table) || scratch.recordings.iter().any(|(other, _)| *other == table);
         let seen = again && known && scratch.unrecordable != Some(table);
-        let mut pass = self.pass(table, false);
+        let mut pass = CudaPass::new(table);
         if !(seen && self.recorded(&mut scratch, table, compute)) {
-            compute(&mut pass)?;
+            compute(&mut pass, false)?;
             if again {
                 scratch.last = Some(table);
             }
             scratch.unrecordable.take_if(|other| *other != table);
         }
-        self.finish(&scratch, &batch, table, &mut pass.logits)?;
+        self.finish(&scratch, &batch, &mut pass)?;
         Ok(pass.logits)
     }
 
-    fn embed(&self, table: &BatchTable, embedding: &DeviceMatrix, _: f32, hidden: &mut DeviceFloats) -> Result<()> {
+    fn embed(&self, pass: &mut CudaPass, embedding: &DeviceMatrix, _: f32) -> Result<()> {
         let given = Embed {
             weight: embedding.part.weight,
-            ids: table.ids,
-            out: hidden.0,
+            ids: pass.table.ids,
+            out: self.buffers.hidden.address(),
             width: self.sizes.hidden as i32,
             row_bytes: embedding.row_bytes as i32,
         };
         let function = embedding.kernels.embed()?;
-        Ok(self.multiplier.launch(function, LaunchShape::new([table.rows, 1, 1], 256), &given)?)
+        Ok(self.multiplier.launch(function, LaunchShape::new([pass.table.rows, 1, 1], 256), &given)?)
     }
 
-    fn norm_project(
-        &self,
-        table: &BatchTable,
-        hidden: &DeviceFloats,
-        norm: Option<&DeviceNorm>,
-        matrices: &[&DeviceMatrix],
-        projected: &mut DeviceFloats,
-    ) -> Result<()> {
-        let rows = self.rows(table, RowSource::Normed(norm.ok_or_else(no_kernel)?), *hidden, self.sizes.hidden);
-        let target = ProductTarget { address: projected.0, width: self.qkv_width(), add: false };
-        Ok(self.multiplier.multiply(rows, matrices, target)?)
+    fn norm_project(&self, pass: &mut CudaPass, norm: Option<&DeviceNorm>, matrices: &[&DeviceMatrix]) -> Result<()> {
+        let target = ProductTarget { address: self.buffers.qkv.address(), width: self.qkv_width(), add: false };
+        Ok(self.multiplier.multiply(self.hidden(pass, norm), matrices, target)?)
     }
 
     fn rotate_and_store(
         &self,
-        table: &mut BatchTable,
+        CudaPass { table, .. }: &mut CudaPass,
         layer: usize,
         attention: &AttentionWeights<Self>,
-        qkv: &mut DeviceFloats,
     ) -> Result<()> {
         let LaunchSizes { queries, kv_heads, head_dim, pairs, interleaved, .. } = self.sizes;
-        let (q, k) = (attention.q_norm.as_ref(), attention.k_norm());
-        let weight = |norm: Option<&DeviceNorm>| norm.map_or((0, 0), |norm| (norm.weight.address, norm.weight.code));
-        let bias = |norm: Option<&DeviceNorm>| norm.map_or((0, 0), |norm| (norm.bias.address, norm.bias.code));
-        let any = q.or(k);
+        let norms = [attention.q_norm.as_ref(), attention.k_norm()];
+        let [q, k] = norms.map(|norm| norm.map_or(Default::default(), |norm| (norm.weight, norm.bias)));
+        let any = norms.into_iter().flatten().next();
         let given = Rotate {
-            qkv: qkv.0,
+            qkv: self.buffers.qkv.address(),
             cos: table.cos,
             sin: table.sin,
-            q_norm: weight(q).0,
-            q_bias: bias(q).0,
-            k_norm: weight(k).0,
-            k_bias: bias(k).0,
+            q_norm: q.0.address,
+            q_bias: q.1.address,
+            k_norm: k.0.address,
+            k_bias: k.1.address,
             places: table.places,
             pages: table.pages,
             overflow: table.overflow,
@@ -457,10 +439,10 @@ impl Device for CudaDevice {
             halves: i32::from(self.kv_dtype == KvDtype::F16),
             layer: layer as i32,
             layer_norm: i32::from(any.is_some_and(|norm| norm.layer)),
-            q_norm_code: weight(q).1,
-            q_bias_code: bias(q).1,
-            k_norm_code: weight(k).1,
-            k_bias_code: bias(k).1,
+            q_norm_code: q.0.code,
+            q_bias_code: q.1.code,
+            k_norm_code: k.0.code,
+            k_bias_code: k.1.code,
             eps: any.map_or(0.0, |norm| norm.eps),
             unused: 0,
         };
@@ -469,18 +451,11 @@ impl Device for CudaDevice {
         Ok(self.multiplier.launch(self.kernels.rotate, shape, &given)?)
     }
 
-    fn attend(
-        &self,
-        table: &BatchTable,
-        layer: usize,
-        attention: &AttentionWeights<Self>,
-        qkv: &DeviceFloats,
-        attended: &mut DeviceFloats,
-    ) -> Result<()> {
+    fn attend(&self, pass: &mut CudaPass, layer: usize, attention: &AttentionWeights<Self>) -> Result<()> {
         let given = Attend {
-            qkv: qkv.0,
-            out: attended.0,
-            pages: table.pages,
+            qkv: self.buffers.qkv.address(),
+            out: self.buffers.attended.address(),
+            pages: pass.table.pages,
             partial: self.buffers.partial.address(),
             arrived: self.buffers.arrived.address(),
             heads: self.sizes.queries as i32,
@@ -490,82 +465,61 @@ impl Device for CudaDevice {
             scale: attention.score_scale,
             ..Attend::default()
         };
-        Ok(self.kernels.attention.launch(&self.multiplier, table.queries, given)?)
+        Ok(self.kernels.attention.launch(&self.multiplier, pass.table.queries, given)?)
     }
 
     fn norm_up_activate(
         &self,
-        table: &BatchTable,
-        hidden: &DeviceFloats,
+        pass: &mut CudaPass,
         norm: Option<&DeviceNorm>,
         DenseWeights { up, activation, .. }: &DenseWeights<Self>,
-        activated: &mut UpGate,
     ) -> Result<()> {
-        let rows = self.rows(table, RowSource::Normed(norm.ok_or_else(no_kernel)?), *hidden, self.sizes.hidden);
-        let width = |products: usize| products * self.sizes.feed_forward;
-        let target = |width| ProductTarget { address: activated.up_gate.0, width, add: false };
-        match activation {
-            Activation::SwiGlu { gate } => self.multiplier.multiply(rows, &[up, gate], target(width(2)))?,
-            Activation::GeluTanh => self.multiplier.multiply(rows, &[up], target(width(1)))?,
+        let matrices: &[&DeviceMatrix] = match activation {
+            Activation::SwiGlu { gate } => &[up, gate],
+            Activation::GeluTanh => &[up],
             Activation::GeGlu { .. }
             | Activation::GeGluErf { .. }
             | Activation::ClampedSwiGlu { .. }
-            | Activation::Gelu => return Err(no_kernel()),
-        }
-        activated.gated = activation.gate().is_some();
+            | Activation::Gelu => return Err(Error::Internal("the diagnosis accepted another activation".into())),
+        };
+        let width = matrices.len() * self.sizes.feed_forward;
+        let target = ProductTarget { address: self.buffers.up_gate.address(), width, add: false };
+        self.multiplier.multiply(self.hidden(pass, norm), matrices, target)?;
+        pass.gated = activation.gate().is_some();
         Ok(())
     }
 
     fn linear_add(
         &self,
-        table: &BatchTable,
-        operand: Operand<'_, Self>,
+        pass: &mut CudaPass,
+        operand: Operand,
         matrix: &DeviceMatrix,
         _: Output<'_, Self>,
-        _: &mut DeviceFloats,
-        hidden: &mut DeviceFloats,
     ) -> Result<()> {
-        let ff = self.sizes.feed_forward;
+        let (PassBuffers { attended, up_gate, hidden, .. }, ff) = (&self.buffers, self.sizes.feed_forward);
         let rows = match operand {
-            Operand::Mixed(x) => self.rows(table, RowSource::Plain, *x, matrix.inputs),
-            Operand::Activated(UpGate { up_gate, gated: true }) => {
-                self.rows(table, RowSource::SwiGlu { offset: ff }, *up_gate, 2 * ff)
-            }
-            Operand::Activated(UpGate { up_gate, gated: false }) => self.rows(table, RowSource::Gelu, *up_gate, ff),
+            Operand::Mixed => self.rows(pass, RowSource::Plain, attended, matrix.inputs),
+            Operand::Activated if pass.gated => self.rows(pass, RowSource::SwiGlu { offset: ff }, up_gate, 2 * ff),
+            Operand::Activated => self.rows(pass, RowSource::Gelu, up_gate, ff),
         };
-        let target = ProductTarget { address: hidden.0, width: self.sizes.hidden, add: true };
+        let target = ProductTarget { address: hidden.address(), width: self.sizes.hidden, add: true };
         Ok(self.multiplier.multiply(rows, &[matrix], target)?)
     }
 
-    fn keep_wanted(&self, _: &mut Pass<'_, Self>) -> Result<()> {
+    fn keep_wanted(&self, _: &mut CudaPass) -> Result<()> {
         Ok(()) // `logits` reads only the wanted rows
     }
 
-    fn logits(
-        &self,
-        table: &BatchTable,
-        hidden: &DeviceFloats,
-        norm: &DeviceNorm,
-        head: &DeviceMatrix,
-        _: &Multipliers,
-        logits: &mut Vec<f32>,
-    ) -> Result<()> {
-        let vocab = self.sizes.vocab;
-        let rows = Rows {
-            source: RowSource::Normed(norm),
-            address: hidden.0,
-            stride: self.sizes.hidden,
-            gather: table.wanted,
-            count: table.wanted_rows,
-        };
+    fn logits(&self, pass: &mut CudaPass, norm: &DeviceNorm, head: &DeviceMatrix, _: &Multipliers) -> Result<()> {
+        let (vocab, mut left) = (self.sizes.vocab, pass.table.wanted_rows);
+        let rows = Rows { gather: pass.table.wanted, count: left, ..self.hidden(pass, Some(norm)) };
         let target = ProductTarget { address: self.buffers.logits.address(), width: vocab, add: false };
         // `run` reads the last slice, which is the only one of what is recorded.
-        let mut left = table.wanted_rows;
         self.multiplier.multiply_slices(rows, head, GPU_LOGIT_ROWS, target, |rows| {
             left -= rows;
             if left > 0 {
-                memory::grow(logits, rows * vocab, "logits")?;
-                self.buffers.logits.append_floats(rows * vocab, logits, &self.buffers.logits, &mut [])?;
+                memory::grow(&mut pass.logits, rows * vocab, "logits")?;
+                self.buffers.logits.append_floats(rows * vocab, &mut pass.logits, &self.buffers.logits, &mut [])?;
             }
             Ok(())
         })

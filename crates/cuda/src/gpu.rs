@@ -107,7 +107,7 @@ pub(super) trait Launcher: Send + Sync + fmt::Debug {
 }
 
 /// Memory of a GPU.
-pub struct Buffer {
+pub(super) struct Buffer {
     gpu: Arc<dyn Launcher>,
     address: u64,
     bytes: usize,

@@ -115,7 +115,7 @@ fn tile(blocks: usize, tokens: usize, processors: usize) -> usize {
 
 /// A stored vector of floats.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Vector {
+pub struct Vector {
     pub(super) address: u64,
     pub(super) code: i32,
 }

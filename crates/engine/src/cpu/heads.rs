@@ -1,9 +1,9 @@
 //! The sizes of attention, and what becomes of queries, keys and values before they are stored.
 
-use super::{CpuDevice, TASK_ROWS, scratch};
+use super::{CpuDevice, scratch};
 use crate::decoder::Angles;
 use crate::kernels;
-use crate::memory::{self, Refusals};
+use crate::memory;
 use model_factory_spec::spec::{AttentionWeights, KeysValues, Mixer};
 
 /// The sizes of attention.
@@ -77,41 +77,38 @@ impl CpuDevice {
         let keys_are_values = own.is_some_and(|own| own.v.is_none());
         let v_norm_eps = own.and_then(|own| own.v_norm_eps).map(|eps| eps as f32);
         let norms = [attention.q_norm.as_ref(), attention.k_norm()];
-        let refusals = Refusals::default();
-        self.pool.run_grid(qkv, width, TASK_ROWS, &[0, width], &|tile, out| {
-            for row in tile.rows.clone() {
-                let (q, others) = out.row(row).split_at_mut(heads.keys());
-                if heads.gated {
-                    refusals.note(part_gates(q, dim));
-                }
-                let (k, v) = others.split_at_mut(kv * dim);
-                let q = &mut q[..heads.width()];
-                if keys_are_values {
-                    v.copy_from_slice(k);
-                }
-                if let Some(eps) = v_norm_eps {
-                    v.chunks_exact_mut(dim).for_each(|head| kernels::divide_by_rms(self.isa, head, eps));
-                }
-                for (norm, heads) in norms.into_iter().zip([&mut *q, &mut *k]) {
-                    let Some(norm) = norm else { continue };
-                    for heads in heads.chunks_exact_mut(norm.width()) {
-                        refusals.note(scratch::with_scratch(norm.width(), |plain| {
-                            plain.copy_from_slice(heads);
-                            norm.apply(self.isa, plain, heads);
-                            Ok(())
-                        }));
-                    }
-                }
-                let Some(angles) = angles else { continue };
-                for head in q.chunks_exact_mut(dim).chain(k.chunks_exact_mut(dim)) {
-                    angles.rotate(self.isa, row, head);
-                }
-                if let Some(scale) = angles.query_scale(row) {
-                    q.iter_mut().for_each(|x| *x *= scale);
+        self.each_row(qkv, width, |row, qkv| {
+            let (q, others) = qkv.split_at_mut(heads.keys());
+            if heads.gated {
+                part_gates(q, dim)?;
+            }
+            let (k, v) = others.split_at_mut(kv * dim);
+            let q = &mut q[..heads.width()];
+            if keys_are_values {
+                v.copy_from_slice(k);
+            }
+            if let Some(eps) = v_norm_eps {
+                v.chunks_exact_mut(dim).for_each(|head| kernels::divide_by_rms(self.isa, head, eps));
+            }
+            for (norm, heads) in norms.into_iter().zip([&mut *q, &mut *k]) {
+                let Some(norm) = norm else { continue };
+                for heads in heads.chunks_exact_mut(norm.width()) {
+                    scratch::with_scratch(norm.width(), |plain| {
+                        plain.copy_from_slice(heads);
+                        norm.apply(self.isa, plain, heads);
+                        Ok(())
+                    })?;
                 }
             }
-        });
-        refusals.into_result()
+            let Some(angles) = angles else { return Ok(()) };
+            for head in q.chunks_exact_mut(dim).chain(k.chunks_exact_mut(dim)) {
+                angles.rotate(self.isa, row, head);
+            }
+            if let Some(scale) = angles.query_scale(row) {
+                q.iter_mut().for_each(|x| *x *= scale);
+            }
+            Ok(())
+        })
     }
 }
 

@@ -1,7 +1,7 @@
 //! The pages of all sequences of a model: allocated within its budget, shared by those that begin alike, and kept for the
 //! next one as long as there is room.
 
-use super::page::{AllocatePage, CopyPage, Page, PageKind};
+use super::page::{AllocatePage, Page, PageKind};
 use super::prefixes::{Prefixes, Unused};
 use super::state::{Checkpoint, State};
 use crate::cache_budget::{CacheBudget, CacheShare, Reservation};
@@ -11,15 +11,15 @@ use model_factory_spec::plan::{KvSize, StateSize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What all caches of a model take their pages from.
-pub struct PagePool<P> {
-    allocate: AllocatePage<P>,
+pub struct PagePool {
+    allocate: AllocatePage,
     sizes: CacheSizes,
     budget: Arc<CacheBudget>,
-    /// How a page is copied, where the device can.
-    copy: Option<CopyPage<P>>,
+    /// Whether a page may be copied: it is main memory, and the copy has the bits that would be computed.
+    copies: bool,
     /// Whether sequences that begin alike share pages.
     shares: bool,
-    prefixes: Mutex<Prefixes<P>>,
+    prefixes: Mutex<Prefixes>,
 }
 
 /// The sizes of a model's caches.
@@ -55,16 +55,11 @@ impl CacheSizes {
     }
 }
 
-impl<P> PagePool<P> {
-    /// Pages of these sizes. Sequences share them where it `shares` and pages can be copied.
-    pub fn new(
-        allocate: AllocatePage<P>,
-        sizes: CacheSizes,
-        copy: Option<CopyPage<P>>,
-        shares: bool,
-    ) -> Arc<PagePool<P>> {
-        let (budget, shares) = (CacheBudget::new(sizes.budget), shares && copy.is_some());
-        Arc::new(PagePool { allocate, sizes, budget, copy, shares, prefixes: Mutex::default() })
+impl PagePool {
+    /// Pages of these sizes, in main memory where they are copied. Sequences share them where it `shares` too.
+    pub fn new(allocate: AllocatePage, sizes: CacheSizes, copies: bool, shares: bool) -> Arc<PagePool> {
+        let (budget, shares) = (CacheBudget::new(sizes.budget), shares && copies);
+        Arc::new(PagePool { allocate, sizes, budget, copies, shares, prefixes: Mutex::default() })
     }
 
     /// The sizes.
@@ -92,7 +87,7 @@ impl<P> PagePool<P> {
     }
 
     /// A page of layers with a window in place of one that is left to others, within what is kept.
-    pub fn window_page(&self) -> Option<Arc<Page<P>>> {
+    pub fn window_page(&self) -> Option<Arc<Page>> {
         let share = self.kept(self.sizes.kv.window_page)?;
         Some(Arc::new(Page::new((self.allocate)(PageKind::Window).ok()?, share)))
     }
@@ -139,7 +134,7 @@ impl<P> PagePool<P> {
         &self,
         kind: PageKind,
         count: usize,
-        pages: &mut Vec<Arc<Page<P>>>,
+        pages: &mut Vec<Arc<Page>>,
         reservation: Option<&Reservation>,
     ) -> Result<()> {
         memory::grow(pages, count, "the list of a KV cache's pages")?;
@@ -166,13 +161,13 @@ impl<P> PagePool<P> {
         self.shares
     }
 
-    /// How pages are copied, where the device can.
-    pub fn copy(&self) -> Option<CopyPage<P>> {
-        self.copy
+    /// Whether a page may be copied.
+    pub fn copies(&self) -> bool {
+        self.copies
     }
 
     /// The pages by their ids. Nothing panics while it is held.
-    pub fn prefixes(&self) -> MutexGuard<'_, Prefixes<P>> {
+    pub fn prefixes(&self) -> MutexGuard<'_, Prefixes> {
         self.prefixes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

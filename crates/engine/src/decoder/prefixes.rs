@@ -1,6 +1,6 @@
 //! Pages of the KV cache by the ids that they hold, so that a sequence takes those that another has computed.
 
-use super::page::Page;
+use super::page::{Page, PageMemory};
 use super::rope::Rotation;
 use super::state::Checkpoint;
 use std::collections::HashMap;
@@ -19,9 +19,9 @@ pub enum Place {
 }
 
 /// A tree of pages. A page stands behind the one before it, so whatever has the same place and the same ids has the same bits.
-#[derive(Debug)]
-pub struct Prefixes<P> {
-    nodes: HashMap<u64, Node<P>>,
+#[derive(Debug, Default)]
+pub struct Prefixes {
+    nodes: HashMap<u64, Node>,
     behind: HashMap<Place, Vec<u64>>,
     next: u64,
     /// Counts uses, to know which was used last.
@@ -29,13 +29,13 @@ pub struct Prefixes<P> {
 }
 
 #[derive(Debug)]
-struct Node<P> {
+struct Node {
     place: Place,
     /// As many as the page holds; fewer than it could in the last page of a sequence.
     ids: Box<[u32]>,
-    page: Arc<Page<P>>,
+    page: Arc<Page>,
     /// Of the layers with a window, where that is kept.
-    window: Option<Arc<Page<P>>>,
+    window: Option<Arc<Page>>,
     /// What layers with a state had behind it, where that is kept.
     state: Option<Arc<Checkpoint>>,
     used: u64,
@@ -51,13 +51,7 @@ pub struct Unused {
     pub states: usize,
 }
 
-impl<P> Default for Prefixes<P> {
-    fn default() -> Prefixes<P> {
-        Prefixes { nodes: HashMap::new(), behind: HashMap::new(), next: 0, clock: 0 }
-    }
-}
-
-impl<P> Prefixes<P> {
+impl Prefixes {
     /// The number of the page at `place` that holds exactly `ids`.
     pub fn find(&mut self, place: &Place, ids: &[u32]) -> Option<u64> {
         let found = self.at(place).find(|(_, node)| *node.ids == *ids).map(|(number, _)| number)?;
@@ -65,7 +59,7 @@ impl<P> Prefixes<P> {
     }
 
     /// Page `number` of layers that keep all positions, to be shared.
-    pub fn page(&self, number: u64) -> Option<Arc<Page<P>>> {
+    pub fn page(&self, number: u64) -> Option<Arc<Page>> {
         Some(Arc::clone(&self.nodes.get(&number)?.page))
     }
 
@@ -76,7 +70,7 @@ impl<P> Prefixes<P> {
 
     /// The number of the page at `place` that has most of `ids` in common, and how many that are, where copying it is worth it.
     pub fn closest(&mut self, place: &Place, ids: &[u32]) -> Option<(u64, usize)> {
-        let common = |node: &Node<P>| node.ids.iter().zip(ids).take_while(|(held, asked)| held == asked).count();
+        let common = |node: &Node| node.ids.iter().zip(ids).take_while(|(held, asked)| held == asked).count();
         let best = self.at(place).map(|(number, node)| (common(node), number)).max()?;
         let (count, number) = Some(best).filter(|(count, _)| *count >= LEAST_COPIED)?;
         self.touch(number)?;
@@ -84,13 +78,13 @@ impl<P> Prefixes<P> {
     }
 
     /// Page `number`, and that of the layers with a window. It is read while this is borrowed, so that nobody else holds it then.
-    pub fn pages(&self, number: u64) -> Option<(&P, Option<&P>)> {
+    pub fn pages(&self, number: u64) -> Option<(&PageMemory, Option<&PageMemory>)> {
         let node = self.nodes.get(&number)?;
         Some((&node.page, node.window.as_deref().map(|page| &**page)))
     }
 
     /// Adds a page with `ids` at `place`, and returns its number.
-    pub fn insert(&mut self, place: Place, ids: &[u32], page: Arc<Page<P>>) -> u64 {
+    pub fn insert(&mut self, place: Place, ids: &[u32], page: Arc<Page>) -> u64 {
         let number = self.next;
         self.next += 1;
         self.clock += 1;
@@ -101,15 +95,15 @@ impl<P> Prefixes<P> {
     }
 
     /// Keeps the page of the layers with a window, unless one is kept already.
-    pub fn keep_window(&mut self, number: u64, window: &Arc<Page<P>>) {
+    pub fn keep_window(&mut self, number: u64, window: &Arc<Page>) {
         if let Some(node) = self.nodes.get_mut(&number) {
             node.window.get_or_insert_with(|| Arc::clone(window));
         }
     }
 
     /// Forgets `window`, if it is here: who holds it is alone with it.
-    pub fn forget_window(&mut self, window: &Arc<Page<P>>) {
-        let is_held = |held: &Arc<Page<P>>| Arc::ptr_eq(held, window);
+    pub fn forget_window(&mut self, window: &Arc<Page>) {
+        let is_held = |held: &Arc<Page>| Arc::ptr_eq(held, window);
         let found = self.nodes.values_mut().find(|node| node.window.as_ref().is_some_and(is_held));
         if let Some(node) = found {
             node.window = None;
@@ -135,7 +129,7 @@ impl<P> Prefixes<P> {
     }
 
     /// Forgets `page`, and all behind it, if it is here and one sequence alone holds it.
-    pub fn forget(&mut self, page: &Arc<Page<P>>) {
+    pub fn forget(&mut self, page: &Arc<Page>) {
         let found = self.nodes.iter().find(|(_, node)| Arc::ptr_eq(&node.page, page));
         let found = found.filter(|_| Arc::strong_count(page) == 2).map(|(number, _)| *number);
         let mut numbers: Vec<u64> = found.into_iter().collect();
@@ -167,7 +161,7 @@ impl<P> Prefixes<P> {
 
     /// How much there is that no sequence holds.
     pub fn unused(&self) -> Unused {
-        let count = |of: fn(&Node<P>) -> bool| self.nodes.values().filter(|node| of(node)).count();
+        let count = |of: fn(&Node) -> bool| self.nodes.values().filter(|node| of(node)).count();
         Unused {
             pages: count(|node| Arc::strong_count(&node.page) == 1),
             windows: count(|node| is_unused(node.window.as_ref())),
@@ -175,12 +169,12 @@ impl<P> Prefixes<P> {
         }
     }
 
-    fn at(&self, place: &Place) -> impl Iterator<Item = (u64, &Node<P>)> {
+    fn at(&self, place: &Place) -> impl Iterator<Item = (u64, &Node)> {
         let numbers = self.behind.get(place).map_or(&[][..], Vec::as_slice);
         numbers.iter().filter_map(|number| Some((*number, self.nodes.get(number)?)))
     }
 
-    fn touch(&mut self, number: u64) -> Option<&Node<P>> {
+    fn touch(&mut self, number: u64) -> Option<&Node> {
         self.clock += 1;
         let node = self.nodes.get_mut(&number)?;
         node.used = self.clock;
@@ -199,6 +193,6 @@ impl<P> Prefixes<P> {
     }
 }
 
-fn is_unused<P>(window: Option<&Arc<Page<P>>>) -> bool {
+fn is_unused(window: Option<&Arc<Page>>) -> bool {
     window.is_some_and(|window| Arc::strong_count(window) == 1)
 }
