@@ -6,11 +6,10 @@ use super::batch::{BatchState, BatchTable, overflow};
 use super::driver::DriverGpu;
 use super::gpu::{Buffer, Function, LaunchShape, Launcher, Recording};
 use super::modules::Module;
-use super::peak::ProductSeconds;
 use super::product::{DeviceMatrix, DeviceNorm, FEW_TOKENS, Multiplier, ProductTarget, RowSource, Rows, Vector};
 use super::weights::{DeviceWeights, Uploaded};
 use crate::error::CudaError;
-use model_factory_dtypes::{DType, GPU_MOST_HEAD_DIM};
+use model_factory_dtypes::GPU_MOST_HEAD_DIM;
 use model_factory_engine::decoder::{
     AllocatePage, Batch, Device, DeviceMemory, Extensions, Operand, Output, PageMemory,
 };
@@ -34,12 +33,16 @@ const MOST_PARTS: usize = 64;
 /// A GPU as one model uses it.
 #[derive(Debug)]
 pub struct CudaDevice {
-    gpu: Arc<dyn Launcher>,
+    pub(super) gpu: Arc<dyn Launcher>,
     weights: DeviceWeights,
     sizes: LaunchSizes,
     kv_dtype: KvDtype,
     page_bytes: usize,
-    kernels: Kernels,
+    attention: Attention,
+    rotate: Function,
+    /// What all layers have of the arguments of `rotate` and of attention.
+    of_rotate: Rotate,
+    of_attend: Attend,
     buffers: PassBuffers,
     multiplier: Multiplier,
     /// Bytes that recordings may take together.
@@ -56,18 +59,9 @@ struct LaunchSizes {
     vocab: usize,
     /// The longest window of a layer, where all have one.
     window: Option<usize>,
-    queries: usize,
     kv_heads: usize,
-    head_dim: usize,
-    /// Pairs of elements of a head that are rotated.
-    pairs: usize,
-    interleaved: bool,
-}
-
-#[derive(Debug)]
-struct Kernels {
-    rotate: Function,
-    attention: Attention,
+    /// Elements of queries, keys and values.
+    qkv: usize,
 }
 
 /// What forward passes work in.
@@ -143,16 +137,34 @@ impl CudaDevice {
         if kv_dtype == KvDtype::Q8_0 {
             return Err(Error::Internal(format!("the diagnosis accepted a KV cache in {kv_dtype}")));
         }
-        let kernels = Kernels {
-            rotate: gpu.function(Module::Steps, "rotate")?,
-            attention: Attention::load(&*gpu, spec.heads / spec.kv_heads, spec.head_dim, kv_dtype == KvDtype::F16)?,
-        };
+        let halves = kv_dtype == KvDtype::F16;
+        let attention = Attention::load(&*gpu, spec.heads / spec.kv_heads, spec.head_dim, halves)?;
+        let (rotate, prepare) = (gpu.function(Module::Steps, "rotate")?, gpu.function(Module::Steps, "prepare")?);
         // All that may be refused comes before the weights are copied.
         let sizes = GpuBuffers::new(spec, context);
         let buffers = PassBuffers::new(&gpu, sizes)?;
         let table = Buffer::new(&gpu, "the table of a batch", sizes.batch as usize)?;
         let [prepared, steps, extents] = buffers.prepared.each_ref().map(Buffer::address);
-        let prepare = gpu.function(Module::Steps, "prepare")?;
+        let (heads, kv_heads) = (spec.heads as i32, spec.kv_heads as i32);
+        let of_rotate = Rotate {
+            qkv: buffers.qkv.address(),
+            heads,
+            kv_heads,
+            dim: spec.head_dim as i32,
+            pairs: spec.rope().map_or(0, |rope| rope.dimensions / 2) as i32,
+            interleaved: i32::from(spec.rope().is_some_and(|rope| rope.layout == RopeLayout::Interleaved)),
+            halves: i32::from(halves),
+            ..Rotate::default()
+        };
+        let of_attend = Attend {
+            qkv: buffers.qkv.address(),
+            out: buffers.attended.address(),
+            partial: buffers.partial.address(),
+            arrived: buffers.arrived.address(),
+            heads,
+            kv_heads,
+            ..Attend::default()
+        };
         Ok(CudaDevice {
             weights: DeviceWeights::upload(&gpu, spec, weights, uploaded)?,
             sizes: LaunchSizes {
@@ -160,15 +172,15 @@ impl CudaDevice {
                 feed_forward: spec.feed_forward,
                 vocab: spec.vocab,
                 window: spec.sliding_window(),
-                queries: spec.heads,
                 kv_heads: spec.kv_heads,
-                head_dim: spec.head_dim,
-                pairs: spec.rope().map_or(0, |rope| rope.dimensions / 2),
-                interleaved: spec.rope().is_some_and(|rope| rope.layout == RopeLayout::Interleaved),
+                qkv: (spec.heads + 2 * spec.kv_heads) * spec.head_dim,
             },
             kv_dtype,
             page_bytes: KvSize::of_gpu(spec, kv_dtype).page as usize,
-            kernels,
+            attention,
+            rotate,
+            of_rotate,
+            of_attend,
             buffers,
             multiplier: Multiplier { gpu: Arc::clone(&gpu), prepare, prepared, steps, extents },
             recordings_bytes: sizes.recordings,
@@ -200,37 +212,9 @@ impl CudaDevice {
         self.gpu.memory()
     }
 
-    /// Bytes a second, read and written together, of copies on the GPU.
-    ///
-    /// # Errors
-    /// `Memory` when there is no room for what is copied; those of the driver.
-    pub fn copy_rate(&self) -> Result<f64, CudaError> {
-        let _lock = self.lock();
-        super::peak::copy_rate(&self.gpu)
-    }
-
-    /// Multiplications and additions a second of the GPU's tensor cores with what matrices of `dtype` are multiplied by,
-    /// as the instructions that the kernels use reach them; `None` where the kernels use none.
-    ///
-    /// # Errors
-    /// Those of the driver.
-    pub fn matrix_rate(&self, dtype: DType) -> Result<Option<f64>, CudaError> {
-        let _lock = self.lock();
-        super::peak::matrix_rate(&self.gpu, dtype)
-    }
-
-    /// Times products of `tokens` rows with a matrix `[outputs, inputs]` of `dtype` that no cache holds.
-    ///
-    /// # Errors
-    /// `Memory` when there is no room for a gigabyte of matrices; those of compiling and of the driver.
-    pub fn product_seconds(&self, dtype: DType, shape: [usize; 2], tokens: usize) -> Result<ProductSeconds> {
-        let _lock = self.lock();
-        super::peak::product_seconds(&self.gpu, dtype, shape, tokens, 1 << 30)
-    }
-
     /// The right to work in the buffers and on the GPU's stream: what others started there while launches are recorded
     /// would become part of the recording.
-    fn lock(&self) -> MutexGuard<'_, BatchState> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, BatchState> {
         self.scratch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -290,10 +274,6 @@ impl CudaDevice {
     /// The residual stream, normed where there is a norm.
     fn hidden<'a>(&self, pass: &CudaPass, norm: Option<&'a DeviceNorm>) -> Rows<'a> {
         self.rows(pass, norm.map_or(RowSource::Plain, RowSource::Normed), &self.buffers.hidden, self.sizes.hidden)
-    }
-
-    fn qkv_width(&self) -> usize {
-        (self.sizes.queries + 2 * self.sizes.kv_heads) * self.sizes.head_dim
     }
 
     /// In how many parts positions up to `longest` are attended to, a power of two, so that there are blocks for the whole
@@ -376,7 +356,7 @@ impl Device for CudaDevice {
             return Err(Error::Internal(format!("{} rows at a time, expected at most {most}", batch.rows)));
         }
         let parts = |rows, tiles, longest| self.parts(rows, tiles, longest);
-        let table = BatchTable::upload(&batch, &self.kernels.attention, parts, &self.gpu, &mut scratch.table)?;
+        let table = BatchTable::upload(&batch, &self.attention, parts, &self.gpu, &mut scratch.table)?;
         // Steps of generation follow each other by the thousand, with the same launches but for the table.
         let again = table.rows == batch.sequences.len() && table.wanted_rows == table.rows && table.rows <= FEW_TOKENS;
         let known = scratch.last == Some(table) || scratch.recordings.iter().any(|(other, _)| *other == table);
@@ -402,11 +382,11 @@ impl Device for CudaDevice {
             row_bytes: embedding.row_bytes as i32,
         };
         let function = embedding.kernels.embed()?;
-        Ok(self.multiplier.launch(function, LaunchShape::new([pass.table.rows, 1, 1], 256), &given)?)
+        Ok(self.gpu.start(function, LaunchShape::new([pass.table.rows, 1, 1], 256), &given)?)
     }
 
     fn norm_project(&self, pass: &mut CudaPass, norm: Option<&DeviceNorm>, matrices: &[&DeviceMatrix]) -> Result<()> {
-        let target = ProductTarget { address: self.buffers.qkv.address(), width: self.qkv_width(), add: false };
+        let target = ProductTarget { address: self.buffers.qkv.address(), width: self.sizes.qkv, add: false };
         Ok(self.multiplier.multiply(self.hidden(pass, norm), matrices, target)?)
     }
 
@@ -416,56 +396,44 @@ impl Device for CudaDevice {
         layer: usize,
         attention: &AttentionWeights<Self>,
     ) -> Result<()> {
-        let LaunchSizes { queries, kv_heads, head_dim, pairs, interleaved, .. } = self.sizes;
         let norms = [attention.q_norm.as_ref(), attention.k_norm()];
-        let [q, k] = norms.map(|norm| norm.map_or(Default::default(), |norm| (norm.weight, norm.bias)));
+        let [(q, q_bias), (k, k_bias)] =
+            norms.map(|norm| norm.map_or(Default::default(), |norm| (norm.weight, norm.bias)));
         let any = norms.into_iter().flatten().next();
         let given = Rotate {
-            qkv: self.buffers.qkv.address(),
             cos: table.cos,
             sin: table.sin,
-            q_norm: q.0.address,
-            q_bias: q.1.address,
-            k_norm: k.0.address,
-            k_bias: k.1.address,
+            q_norm: q.address,
+            q_bias: q_bias.address,
+            k_norm: k.address,
+            k_bias: k_bias.address,
             places: table.places,
             pages: table.pages,
             overflow: table.overflow,
-            heads: queries as i32,
-            kv_heads: kv_heads as i32,
-            dim: head_dim as i32,
-            pairs: pairs as i32,
-            interleaved: i32::from(interleaved),
-            halves: i32::from(self.kv_dtype == KvDtype::F16),
             layer: layer as i32,
             layer_norm: i32::from(any.is_some_and(|norm| norm.layer)),
-            q_norm_code: q.0.code,
-            q_bias_code: q.1.code,
-            k_norm_code: k.0.code,
-            k_bias_code: k.1.code,
+            q_norm_code: q.code,
+            q_bias_code: q_bias.code,
+            k_norm_code: k.code,
+            k_bias_code: k_bias.code,
             eps: any.map_or(0.0, |norm| norm.eps),
-            unused: 0,
+            ..self.of_rotate
         };
         const WARPS: usize = 4; // `ROTATE_WARPS` of `steps.cu`
-        let shape = LaunchShape::new([table.rows, (queries + 2 * kv_heads).div_ceil(WARPS), 1], 32 * WARPS);
-        Ok(self.multiplier.launch(self.kernels.rotate, shape, &given)?)
+        let heads = (given.heads + 2 * given.kv_heads) as usize;
+        let shape = LaunchShape::new([table.rows, heads.div_ceil(WARPS), 1], 32 * WARPS);
+        Ok(self.gpu.start(self.rotate, shape, &given)?)
     }
 
     fn attend(&self, pass: &mut CudaPass, layer: usize, attention: &AttentionWeights<Self>) -> Result<()> {
         let given = Attend {
-            qkv: self.buffers.qkv.address(),
-            out: self.buffers.attended.address(),
             pages: pass.table.pages,
-            partial: self.buffers.partial.address(),
-            arrived: self.buffers.arrived.address(),
-            heads: self.sizes.queries as i32,
-            kv_heads: self.sizes.kv_heads as i32,
             layer: layer as i32,
             window: attention.window.unwrap_or(0) as i32,
             scale: attention.score_scale,
-            ..Attend::default()
+            ..self.of_attend
         };
-        Ok(self.kernels.attention.launch(&self.multiplier, pass.table.queries, given)?)
+        Ok(self.attention.launch(&self.multiplier, pass.table.queries, given)?)
     }
 
     fn norm_up_activate(

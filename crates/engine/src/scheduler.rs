@@ -69,9 +69,7 @@ impl Scheduler {
             runs
         })
     }
-}
 
-impl Scheduler {
     /// Gives `runs` to be computed; [`wait`](Self::wait) gives them back to `caller`.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use super::experts::Routed;
 use super::operand::Operands;
-use super::{CpuDevice, Matrix, NormVectors, heads};
+use super::{CpuDevice, Matrix, NormVectors};
 use crate::decoder::{AllocatePage, Batch, Device, Extensions, Operand, Output};
 use crate::error::{Error, Result};
 use crate::kernels;
@@ -117,17 +117,11 @@ impl Device for CpuDevice {
     }
 
     fn rotate_and_store(&self, pass: &mut CpuPass<'_>, layer: usize, attention: &AttentionWeights<Self>) -> Result<()> {
-        let CpuPass { batch, projected: qkv, .. } = pass;
-        let heads = self.layout.heads(layer);
-        let own = attention.kv.own();
-        if own.is_some_and(|own| own.v.is_none()) {
-            heads::widen(qkv, batch.rows, heads.qkv_width());
-        }
-        let angles = attention.rope.map(|rope| &batch.angles[rope]);
-        self.rotate(heads, attention, angles, batch.rows, qkv)?;
-        if own.is_none() || !attention.causal {
+        self.rotate(pass, layer, attention)?;
+        if attention.kv.own().is_none() || !attention.causal {
             return Ok(());
         }
+        let CpuPass { batch, projected: qkv, .. } = pass;
         for sequence in &mut batch.sequences {
             let mut row = sequence.rows.start;
             while row < sequence.rows.end {

@@ -9,7 +9,7 @@ use crate::memory;
 use model_factory_spec::spec::LayerEmbeddingWeights;
 
 impl LayerEmbeddings<CpuDevice> for CpuDevice {
-    fn layer_inputs(&self, pass: &mut CpuPass<'_>, embedding: &LayerEmbeddingWeights<CpuDevice>) -> Result<()> {
+    fn layer_inputs(&self, pass: &mut CpuPass<'_>, embedding: &LayerEmbeddingWeights<Self>) -> Result<()> {
         let CpuPass { batch, hidden, layer_inputs: inputs, .. } = pass;
         let mut ids = memory::reserved(batch.rows, "the ids of a batch")?;
         ids.extend(batch.sequences.iter().flat_map(|sequence| sequence.tokens).copied());

@@ -13,7 +13,7 @@ use model_factory_spec::spec::{AttentionWeights, InputWeights, PositionWeights};
 use std::ops::Range;
 
 impl EncoderLayers<CpuDevice> for CpuDevice {
-    fn add_input(&self, pass: &mut CpuPass<'_>, input: &InputWeights<CpuDevice>) -> Result<()> {
+    fn add_input(&self, pass: &mut CpuPass<'_>, input: &InputWeights<Self>) -> Result<()> {
         let width = self.buffers.hidden;
         let positions = pass.batch.sequences.iter().flat_map(|sequence| {
             let second = sequence.second_text.unwrap_or(usize::MAX);
@@ -40,7 +40,7 @@ impl EncoderLayers<CpuDevice> for CpuDevice {
         Ok(self.norm_rows(norm, &mut pass.hidden)?)
     }
 
-    fn attend_all(&self, pass: &mut CpuPass<'_>, layer: usize, attention: &AttentionWeights<CpuDevice>) -> Result<()> {
+    fn attend_all(&self, pass: &mut CpuPass<'_>, layer: usize, attention: &AttentionWeights<Self>) -> Result<()> {
         self.attend_by(pass, layer, attention, |attend, out| attend.fill_whole(out))
     }
 }

@@ -59,7 +59,7 @@ impl ExpertLayers<CpuDevice> for CpuDevice {
         &self,
         pass: &mut CpuPass<'_>,
         norm: Option<&NormVectors>,
-        experts: &ExpertsWeights<CpuDevice>,
+        experts: &ExpertsWeights<Self>,
     ) -> error::Result<()> {
         pass.routed = Routed::default(); // the last layer's memory is free
         let hidden = &pass.hidden;
@@ -88,9 +88,9 @@ impl ExpertLayers<CpuDevice> for CpuDevice {
     fn experts_add(
         &self,
         pass: &mut CpuPass<'_>,
-        experts: &ExpertsWeights<CpuDevice>,
-        dense: Option<&BesideWeights<CpuDevice>>,
-        output: Output<'_, CpuDevice>,
+        experts: &ExpertsWeights<Self>,
+        dense: Option<&BesideWeights<Self>>,
+        output: Output<'_, Self>,
     ) -> error::Result<()> {
         let CpuPass { batch, hidden, mixed, activated, routed, product, .. } = pass;
         let rows = batch.rows;
@@ -112,7 +112,7 @@ impl ExpertLayers<CpuDevice> for CpuDevice {
 
 impl CpuDevice {
     /// The experts that rows are given to.
-    fn visits(&self, normed: &[f32], experts: &ExpertsWeights<CpuDevice>) -> Result<(Vec<Visit>, Vec<VisitRow>)> {
+    fn visits(&self, normed: &[f32], experts: &ExpertsWeights<Self>) -> Result<(Vec<Visit>, Vec<VisitRow>)> {
         let (router, routing) = (&experts.router, &experts.routing);
         let choice_bias = experts.choice_bias.as_deref().unwrap_or_default();
         let tokens = normed.len() / router.inputs();
@@ -162,7 +162,7 @@ impl CpuDevice {
         &self,
         normed: &[f32],
         width: usize,
-        experts: &ExpertsWeights<CpuDevice>,
+        experts: &ExpertsWeights<Self>,
         visits: &[Visit],
         rows: &[VisitRow],
     ) -> Result<Vec<Operands>> {
@@ -249,7 +249,7 @@ impl CpuDevice {
     }
 
     /// What the down projection of the shared expert reads.
-    fn activate_shared(&self, normed: &[f32], tokens: usize, shared: &SharedExpert<CpuDevice>) -> Result<SharedRows> {
+    fn activate_shared(&self, normed: &[f32], tokens: usize, shared: &SharedExpert<Self>) -> Result<SharedRows> {
         let inputs = self.converted(normed, &shared.dense.inputs())?;
         let activated = self.up_activate(&inputs, tokens, &shared.dense)?;
         let mut weights = memory::zeros(tokens, "the weights of the shared expert")?;
@@ -269,8 +269,8 @@ impl CpuDevice {
         &self,
         routed: &Routed,
         rows: usize,
-        experts: &ExpertsWeights<CpuDevice>,
-        Output { norm, scale }: Output<'_, CpuDevice>,
+        experts: &ExpertsWeights<Self>,
+        Output { norm, scale }: Output<'_, Self>,
         product: &mut [f32],
         to: &mut [f32],
     ) -> Result<()> {
@@ -286,7 +286,7 @@ impl CpuDevice {
         &self,
         routed: &Routed,
         tokens: usize,
-        experts: &ExpertsWeights<CpuDevice>,
+        experts: &ExpertsWeights<Self>,
         scale: f32,
         hidden: &mut [f32],
     ) -> Result<()> {

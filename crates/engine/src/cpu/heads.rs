@@ -1,7 +1,7 @@
 //! The sizes of attention, and what becomes of queries, keys and values before they are stored.
 
+use super::device::CpuPass;
 use super::{CpuDevice, scratch};
-use crate::decoder::Angles;
 use crate::kernels;
 use crate::memory;
 use model_factory_spec::spec::{AttentionWeights, KeysValues, Mixer};
@@ -22,18 +22,16 @@ pub(super) struct Heads {
 }
 
 impl Heads {
-    /// Those of a layer; none where it is no attention.
-    pub(super) fn of(mixer: &Mixer) -> Heads {
-        match mixer.attention() {
-            Some(attention) => Heads {
-                queries: attention.heads,
-                kv: attention.kv_heads,
-                dim: attention.head_dim,
-                gated: attention.gated,
-                cached: attention.causal,
-            },
-            None => Heads { queries: 0, kv: 0, dim: 0, gated: false, cached: false },
-        }
+    /// Those of a layer, none where it is no attention; and the layer that stores its keys and values where that is another.
+    pub(super) fn of(mixer: &Mixer) -> (Heads, Option<usize>) {
+        let none = Heads { queries: 0, kv: 0, dim: 0, gated: false, cached: false };
+        let Some(attention) = mixer.attention() else { return (none, None) };
+        let &AttentionWeights { heads: queries, kv_heads: kv, head_dim: dim, gated, causal: cached, .. } = attention;
+        let source = match attention.kv {
+            KeysValues::OfLayer(source) => Some(source),
+            KeysValues::Own(_) => None,
+        };
+        (Heads { queries, kv, dim, gated, cached }, source)
     }
 
     /// Columns of queries, or of what attention puts out.
@@ -46,15 +44,6 @@ impl Heads {
         self.width() * if self.gated { 2 } else { 1 }
     }
 
-    /// The same, and the layer that stores its keys and values where that is another.
-    pub(super) fn placed(mixer: &Mixer) -> (Heads, Option<usize>) {
-        let source = mixer.attention().and_then(|attention| match attention.kv {
-            KeysValues::OfLayer(source) => Some(source),
-            KeysValues::Own(_) => None,
-        });
-        (Heads::of(mixer), source)
-    }
-
     /// Columns of q, k and v side by side.
     pub(super) fn qkv_width(self) -> usize {
         self.keys() + 2 * self.kv * self.dim
@@ -65,16 +54,18 @@ impl CpuDevice {
     /// Norms q, k and v as `attention` says, and rotates every head of q and k by its row's position where angles are.
     pub(super) fn rotate(
         &self,
-        heads: Heads,
-        attention: &AttentionWeights<CpuDevice>,
-        angles: Option<&Angles>,
-        rows: usize,
-        qkv: &mut [f32],
+        CpuPass { batch, projected: qkv, .. }: &mut CpuPass<'_>,
+        layer: usize,
+        attention: &AttentionWeights<Self>,
     ) -> memory::Result<()> {
-        let (Heads { dim, .. }, width) = (heads, qkv.len() / rows.max(1));
-        let own = attention.kv.own();
+        let (heads, own) = (self.layout.heads(layer), attention.kv.own());
+        let (dim, keys_are_values) = (heads.dim, own.is_some_and(|own| own.v.is_none()));
+        if keys_are_values {
+            widen(qkv, batch.rows, heads.qkv_width());
+        }
+        let width = qkv.len() / batch.rows.max(1);
+        let angles = attention.rope.map(|rope| &batch.angles[rope]);
         let kv = if own.is_some() { heads.kv } else { 0 };
-        let keys_are_values = own.is_some_and(|own| own.v.is_none());
         let v_norm_eps = own.and_then(|own| own.v_norm_eps).map(|eps| eps as f32);
         let norms = [attention.q_norm.as_ref(), attention.k_norm()];
         self.each_row(qkv, width, |row, qkv| {
@@ -113,7 +104,7 @@ impl CpuDevice {
 }
 
 /// Makes room behind each of the `rows` of `x`, so that they have `width` elements.
-pub(super) fn widen(x: &mut Vec<f32>, rows: usize, width: usize) {
+fn widen(x: &mut Vec<f32>, rows: usize, width: usize) {
     let narrow = x.len() / rows.max(1);
     x.resize(rows * width, 0.0);
     for row in (1..rows).rev() {

@@ -10,7 +10,7 @@ use model_factory_spec::spec::{ClassifierDense, ClassifierWeights, DenseActivati
 
 impl HiddenStates<CpuDevice> for CpuDevice {
     /// `hidden` = the projection of its norm and, after it, the norm of `given`.
-    fn join(&self, pass: &mut CpuPass<'_>, joined: &JoinedInput<CpuDevice>, given: &[f32]) -> Result<()> {
+    fn join(&self, pass: &mut CpuPass<'_>, joined: &JoinedInput<Self>, given: &[f32]) -> Result<()> {
         let CpuPass { batch, hidden, .. } = pass;
         if given.len() != hidden.len() {
             return Err(Error::Internal("a prediction head without a hidden state of each row".into()));
@@ -39,7 +39,7 @@ impl HiddenStates<CpuDevice> for CpuDevice {
         Ok(norm.map_or(Ok(()), |norm| self.norm_rows(norm, states))?)
     }
 
-    fn classify(&self, head: &ClassifierWeights<CpuDevice>, mut rows: Vec<f32>) -> Result<Vec<f32>> {
+    fn classify(&self, head: &ClassifierWeights<Self>, mut rows: Vec<f32>) -> Result<Vec<f32>> {
         let products = |matrix: &Matrix, rows: &[f32]| -> Result<Vec<f32>> {
             let count = rows.len() / matrix.inputs();
             let mut products = memory::zeros(count * matrix.outputs(), "the scores of labels")?;

@@ -44,7 +44,7 @@ struct LayerPlace {
 impl PageLayout {
     /// That of `spec`.
     pub(super) fn new(spec: &ModelSpec, dtype: KvDtype) -> PageLayout {
-        let layers = spec.weights.layers.iter().map(|layer| Heads::placed(&layer.mixer.layer));
+        let layers = spec.weights.layers.iter().map(|layer| Heads::of(&layer.mixer.layer));
         let kind = |windowed| if windowed { PageKind::Window } else { PageKind::Full };
         PageLayout::of_layers(dtype, layers.zip(windowed_layers(spec).into_iter().map(kind)))
     }
@@ -113,9 +113,6 @@ enum Part {
 
 impl PageLayout {
     /// A page of zeros.
-    ///
-    /// # Errors
-    /// When memory runs out.
     pub(super) fn page(&self, kind: PageKind) -> memory::Result<PageMemory> {
         let bytes = self.elements(kind) * self.element_bytes();
         Ok(PageMemory::Host(memory::zeros(bytes.div_ceil(size_of::<f32>()), "a page of the KV cache")?))
@@ -169,9 +166,6 @@ impl PageLayout {
 
     /// Calls `take` with the ranges of the bytes of a page of a kind that hold its first `slots` positions, in order: all at once
     /// where that is every one of them.
-    ///
-    /// # Errors
-    /// Those of `take`.
     pub(super) fn each_used<E>(
         &self,
         (kind, slots): (PageKind, usize),

@@ -7,7 +7,7 @@ mod short_conv;
 use super::CpuDevice;
 use super::device::CpuPass;
 use super::scratch::with_scratch;
-use crate::decoder::{RecurrentLayers, Sequence, border, floats};
+use crate::decoder::{RecurrentLayers, Sequence, border, floats, widened};
 use crate::error::{Error, Result};
 use crate::kernels::{self, add_floats, convolve};
 use crate::memory::{self, Refusals};
@@ -24,7 +24,7 @@ const _: () = assert!(STATE_CHUNK == kernels::CHUNK && KV_PAGE.is_multiple_of(ST
 const TASK_CHANNELS: usize = 128;
 
 impl RecurrentLayers<CpuDevice> for CpuDevice {
-    fn advance(&self, pass: &mut CpuPass<'_>, layer: usize, mixer: &Mixer<CpuDevice>) -> Result<()> {
+    fn advance(&self, pass: &mut CpuPass<'_>, layer: usize, mixer: &Mixer<Self>) -> Result<()> {
         match mixer {
             Mixer::Attention(_) => Ok(()),
             Mixer::DeltaNet(net) => self.advance_delta_net(pass, layer, net),
@@ -92,13 +92,7 @@ impl CpuDevice {
 
     /// Convolves the first columns of `projected` `[rows, width]` in place, behind the rows that the states have, and keeps in
     /// the states what later rows read.
-    fn convolve_rows(
-        &self,
-        pass: &mut CpuPass<'_>,
-        layer: usize,
-        conv: &ConvWeights<CpuDevice>,
-        silu: bool,
-    ) -> Result<()> {
+    fn convolve_rows(&self, pass: &mut CpuPass<'_>, layer: usize, conv: &ConvWeights<Self>, silu: bool) -> Result<()> {
         let &ConvWeights { channels, kernel, .. } = conv;
         let CpuPass { batch, projected, .. } = pass;
         let (row_count, sequences) = (batch.rows, &mut batch.sequences);
@@ -194,19 +188,12 @@ fn keep<'r>(
 
 /// What the softplus of each head is multiplied by, and what is added before it.
 fn decays(heads: usize, stored: &WeightView, is_log: bool, bias: &WeightView) -> memory::Result<Vec<[f64; 2]>> {
-    let (decay, bias) = (numbers(stored, heads)?, numbers(bias, heads)?);
+    let (decay, bias) = (widened(stored, heads)?, widened(bias, heads)?);
     let both = decay.iter().zip(&bias).map(|(decay, bias)| {
         let decay = f64::from(*decay);
         [if is_log { -decay.exp() } else { decay }, f64::from(*bias)]
     });
     memory::collected(both, "decays of heads")
-}
-
-/// A stored vector with a number for each head.
-fn numbers(stored: &WeightView, heads: usize) -> memory::Result<Vec<f32>> {
-    let mut numbers = memory::zeros(heads, "numbers of heads")?;
-    add_floats(kernels::Isa::portable(), &mut numbers, floats(stored, 0..heads));
-    Ok(numbers)
 }
 
 /// The heads of a layer whose state is matrices.

@@ -4,7 +4,7 @@ mod windows;
 
 use super::page::{Page, PageKind, PagePair};
 use super::page_pool::PagePool;
-use super::prefixes::{LEAST_COPIED, Place, Prefixes};
+use super::prefixes::{LEAST_COPIED, Node, Place, Prefixes};
 use super::rope::Rotation;
 use super::state::{Checkpoint, State};
 use crate::cache_budget::Reservation;
@@ -172,7 +172,7 @@ impl KvCache {
         self.allocate(PageKind::Full, 1, &mut own)?;
         for mut page in own {
             match Arc::get_mut(&mut page) {
-                Some(to) if self.pool.copies() => to.copy_from(&self.pages[index].full),
+                Some(to) if self.pool.copies() => to.memory.copy_from(&self.pages[index].full.memory),
                 _ => self.go_back(index * KV_PAGE),
             }
             if let Some(pair) = self.pages.get_mut(index) {
@@ -203,13 +203,14 @@ impl KvCache {
     fn adoptable(&self, found: &[u64], prefixes: &Prefixes) -> usize {
         let (whole, has_states) = (self.len / KV_PAGE, !self.pool.sizes().states.is_empty());
         let has_window = |index: usize| match index.checked_sub(whole) {
-            Some(index) => prefixes.pages(found[index]).is_some_and(|(_, window)| window.is_some()),
+            Some(index) => prefixes.get(found[index]).is_some_and(|node| node.window.is_some()),
             None => self.pages[index].window.is_some(),
         };
         let is_known = |count: usize| {
             let end = whole + count;
             let mut seen = self.first_seen(end * KV_PAGE) / KV_PAGE..end;
-            (!self.has_windows() || seen.all(has_window)) && (!has_states || prefixes.has_state(found[count - 1]))
+            (!self.has_windows() || seen.all(has_window))
+                && (!has_states || prefixes.get(found[count - 1]).is_some_and(|node| node.state.is_some()))
         };
         (1..=found.len()).rev().find(|count| is_known(*count)).unwrap_or(0)
     }
@@ -225,10 +226,9 @@ impl KvCache {
         };
         next.map_while(find).collect()
     }
-}
 
-impl KvCache {
     /// Positions held.
+    #[allow(clippy::len_without_is_empty)] // nobody asks
     pub fn len(&self) -> usize {
         self.len
     }
@@ -304,7 +304,7 @@ impl KvCache {
     ///
     /// # Errors
     /// `Internal` where there is none: a defect of this crate.
-    pub fn begin(&mut self, tokens: usize) -> Result<()> {
+    pub(super) fn begin(&mut self, tokens: usize) -> Result<()> {
         let end = self.len + tokens;
         self.turn_windows(self.len, end)?;
         let Some(state) = &mut self.state else { return Ok(()) };
@@ -317,7 +317,7 @@ impl KvCache {
     }
 
     /// It has ended: every layer has stored them.
-    pub fn advance(&mut self, tokens: usize) {
+    pub(super) fn advance(&mut self, tokens: usize) {
         self.len += tokens;
         if let Some(state) = &mut self.state {
             state.end(self.len);
@@ -325,7 +325,7 @@ impl KvCache {
     }
 
     /// It has failed. Where the states of some layers went on, it forgets the positions behind the last state that is kept.
-    pub fn abandon(&mut self) {
+    pub(super) fn abandon(&mut self) {
         self.checkpoints.clear();
         self.go_back(self.len);
     }
@@ -364,7 +364,7 @@ impl KvCache {
         found.truncate(self.adoptable(&found, &prefixes));
         let Some(last) = found.last() else { return };
         let checkpoint = prefixes.state(*last);
-        let pages: Vec<_> = found.iter().filter_map(|number| prefixes.page(*number)).collect();
+        let pages: Vec<_> = found.iter().filter_map(|number| Some(Arc::clone(&prefixes.get(*number)?.page))).collect();
         drop(prefixes);
         let Some(windows) = self.adopted_windows(&found) else { return };
         if let Some(checkpoint) = checkpoint {
@@ -398,15 +398,15 @@ impl KvCache {
         let (index, pool) = (self.len / KV_PAGE, Arc::clone(&self.pool));
         let mut prefixes = pool.prefixes();
         let Some((number, count)) = prefixes.closest(&self.place(rotation), next) else { return };
-        let Some((full, window)) = prefixes.pages(number) else { return };
+        let Some(Node { page, window, .. }) = prefixes.get(number) else { return };
         if self.has_windows() {
             let Some(pair) = self.pages.get_mut(index) else { return };
             self.spare.extend(pair.window.take());
-            let Some(own) = window.and_then(|window| self.copied(window)) else { return };
+            let Some(own) = window.as_ref().and_then(|window| self.copied(window)) else { return };
             self.pages[index].window = Some(own);
         }
         let Some(own) = self.pages.get_mut(index).and_then(|pair| Arc::get_mut(&mut pair.full)) else { return };
-        own.copy_from(full);
+        own.memory.copy_from(&page.memory);
         self.len += count;
     }
 
@@ -419,15 +419,13 @@ impl KvCache {
             let place = self.place(rotation);
             let ids = &ids[index * KV_PAGE..][..KV_PAGE];
             let mut prefixes = self.pool.prefixes();
-            let number = match prefixes.find(&place, ids) {
-                // Computed twice, held once.
-                Some(number) => {
-                    self.pages[index].full =
-                        prefixes.page(number).unwrap_or_else(|| Arc::clone(&self.pages[index].full));
-                    number
-                }
-                None => prefixes.insert(place, ids, Arc::clone(&self.pages[index].full)),
-            };
+            let own = &mut self.pages[index].full;
+            let found = prefixes.find(&place, ids);
+            // Computed twice, held once.
+            if let Some(node) = found.and_then(|number| prefixes.get(number)) {
+                *own = Arc::clone(&node.page);
+            }
+            let number = found.unwrap_or_else(|| prefixes.insert(place, ids, Arc::clone(own)));
             if let Some(window) = &self.pages[index].window {
                 prefixes.keep_window(number, window);
             }
@@ -484,7 +482,7 @@ impl KvCache {
             if self.len > fork.len
                 && let Some(own) = fork.pages.last_mut().and_then(|pair| Arc::get_mut(&mut pair.full))
             {
-                own.copy_from(&self.pages[whole].full);
+                own.memory.copy_from(&self.pages[whole].full.memory);
                 fork.len = self.len;
             }
         }
@@ -498,9 +496,7 @@ impl KvCache {
         }
         Ok(fork)
     }
-}
 
-impl KvCache {
     /// Whether there is a last page that is not complete, may be offered, and holds enough for others to copy.
     fn may_publish_last(&self) -> bool {
         self.pool.shares()

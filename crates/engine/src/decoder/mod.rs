@@ -23,14 +23,15 @@ pub use device::{
 pub use kv_cache::{KvCache, Parts};
 pub use logits::Logits;
 pub use page::{AllocatePage, DeviceMemory, PageKind, PageMemory, PagePair};
-pub use page_pool::{CacheSizes, PagePool};
+use page_pool::CacheSizes;
+pub use page_pool::PagePool;
 pub(crate) use rope::RopeFrequencies;
 pub use rope::{Angles, Rotation};
 pub use segment::{HiddenOutput, OutputRows, PassOptions, PassOutput, Segment};
 pub(crate) use state::border;
 pub use state::{Checkpoint, State};
-pub(crate) use stored::floats;
-pub use stored::{check_all, int8_rule, shape};
+pub(crate) use stored::{floats, widened};
+pub use stored::{int8_rule, shape};
 
 use crate::cancel::CancellationToken;
 use crate::error::{Error, Result};
@@ -102,7 +103,7 @@ impl<D: Device> Decoder<D> {
             vocab: spec.vocab,
             batching,
             room: CpuBuffers::new(spec).room(step_rows(spec)),
-            pages: PagePool::new(device.pages(), sizes, keeps_bits, prefix_caching && keeps_bits),
+            pages: PagePool::new(device.pages(), sizes, keeps_bits, prefix_caching),
             device,
         })
     }

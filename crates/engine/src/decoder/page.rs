@@ -3,7 +3,6 @@
 use crate::cache_budget::CacheShare;
 use crate::error::{Error, Result};
 use std::fmt::Debug;
-use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 /// Which layers' keys and values a page holds.
@@ -61,7 +60,8 @@ impl PageMemory {
 /// A page, and what it takes of the budget. Sequences that begin alike hold the same one.
 #[derive(Debug)]
 pub struct Page {
-    memory: PageMemory,
+    /// What it holds.
+    pub memory: PageMemory,
     _share: CacheShare,
 }
 
@@ -69,20 +69,6 @@ impl Page {
     /// A page that took `share`.
     pub fn new(memory: PageMemory, share: CacheShare) -> Page {
         Page { memory, _share: share }
-    }
-}
-
-impl Deref for Page {
-    type Target = PageMemory;
-
-    fn deref(&self) -> &PageMemory {
-        &self.memory
-    }
-}
-
-impl DerefMut for Page {
-    fn deref_mut(&mut self) -> &mut PageMemory {
-        &mut self.memory
     }
 }
 
@@ -98,10 +84,11 @@ pub struct PagePair {
 impl PagePair {
     /// The page of a kind.
     pub fn of(&self, kind: PageKind) -> Option<&PageMemory> {
-        match kind {
+        let page = match kind {
             PageKind::Full => Some(&self.full),
-            PageKind::Window => self.window.as_deref().map(Deref::deref),
-        }
+            PageKind::Window => self.window.as_ref(),
+        };
+        page.map(|page| &page.memory)
     }
 
     /// The page of a kind, to be written.
@@ -115,6 +102,6 @@ impl PagePair {
         };
         let is_shared =
             || Error::Internal("a page of the KV cache that is not there, or that others read, is written".into());
-        page.and_then(Arc::get_mut).map(DerefMut::deref_mut).ok_or_else(is_shared)
+        page.and_then(Arc::get_mut).map(|page| &mut page.memory).ok_or_else(is_shared)
     }
 }

@@ -19,7 +19,7 @@ impl CpuDevice {
         &self,
         pass: &mut CpuPass<'_>,
         layer: usize,
-        net: &DeltaNetWeights<CpuDevice>,
+        net: &DeltaNetWeights<Self>,
     ) -> Result<()> {
         let width = pass.projected.len() / pass.batch.rows.max(1);
         if net.qkvz.by_key_head() || net.ba.by_key_head() {

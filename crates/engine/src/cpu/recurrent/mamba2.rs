@@ -1,9 +1,10 @@
 //! Mamba-2.
 
-use super::{StateHeads, decays, numbers, softplus};
+use super::{StateHeads, decays, softplus};
 use crate::cpu::CpuDevice;
 use crate::cpu::device::CpuPass;
 use crate::cpu::scratch::{with_scratch, with_scratch_parts};
+use crate::decoder::widened;
 use crate::error::Result;
 use crate::kernels::{DeltaRows, DeltaState, delta_scratch, swiglu};
 use crate::memory::{self, Refusals};
@@ -16,13 +17,13 @@ impl CpuDevice {
         &self,
         pass: &mut CpuPass<'_>,
         layer: usize,
-        mamba: &Mamba2Weights<CpuDevice>,
+        mamba: &Mamba2Weights<Self>,
     ) -> Result<()> {
         let &Mamba2Weights { heads, groups, head_dim, state_dim, .. } = mamba;
         let values = heads * head_dim;
         self.convolve_rows(pass, layer, &mamba.conv, true)?;
         let decays = decays(heads, &mamba.decay, mamba.decay_is_log, &mamba.step_bias)?;
-        let skips = numbers(&mamba.skip, heads)?;
+        let skips = widened(&mamba.skip, heads)?;
         let sizes = StateHeads { heads, key_dim: state_dim, value_dim: head_dim };
         self.advance_heads(pass, layer, sizes, &|index, state, first, projected, out, at| {
             let head = Head { device: self, mamba, index, decay: decays[index], skip: skips[index] };

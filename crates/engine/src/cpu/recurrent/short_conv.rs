@@ -14,7 +14,7 @@ impl CpuDevice {
         &self,
         pass: &mut CpuPass<'_>,
         layer: usize,
-        conv: &ConvWeights<CpuDevice>,
+        conv: &ConvWeights<Self>,
     ) -> Result<()> {
         let channels = conv.channels;
         let width = PARTS * channels;

@@ -2,7 +2,7 @@
 //! ones.
 
 use super::KvCache;
-use crate::decoder::page::{Page, PageMemory};
+use crate::decoder::page::Page;
 use crate::error::{Error, Result};
 use model_factory_spec::plan::KV_PAGE;
 use std::sync::Arc;
@@ -83,9 +83,9 @@ impl KvCache {
     }
 
     /// A page that equals `window`, of those that are spare.
-    pub(super) fn copied(&mut self, window: &PageMemory) -> Option<Arc<Page>> {
+    pub(super) fn copied(&mut self, window: &Page) -> Option<Arc<Page>> {
         let mut page = if self.pool.copies() { self.spare.pop()? } else { return None };
-        Arc::get_mut(&mut page)?.copy_from(window);
+        Arc::get_mut(&mut page)?.memory.copy_from(&window.memory);
         Some(page)
     }
 
@@ -105,7 +105,7 @@ impl KvCache {
         let pool = Arc::clone(&self.pool);
         let prefixes = pool.prefixes();
         for (index, number) in found.iter().enumerate().skip(unseen) {
-            let from = prefixes.pages(*number).and_then(|(_, window)| window);
+            let from = prefixes.get(*number).and_then(|node| node.window.as_ref());
             let Some(own) = from.and_then(|from| self.copied(from)) else {
                 self.spare.extend(windows.into_iter().flatten());
                 return None;
