@@ -5,12 +5,12 @@ mod remote;
 
 use crate::cancel::CancellationToken;
 use crate::cpu::CpuDevice;
-use crate::decoder::{Compute, Decoder};
+use crate::decoder::Decoder;
 use crate::error::{DraftError, Error, Result};
 use crate::fingerprint::Fingerprint;
 use crate::hub;
 use crate::kernels::Isa;
-use crate::model::{Inner, Model};
+use crate::model::{DeviceDecoder, Inner, Model};
 use crate::predictor::Predictor;
 use crate::progress::{OnProgress, Progress, Stage};
 use crate::scheduler::Scheduler;
@@ -81,7 +81,7 @@ impl Model {
 
 /// What was attached to a device.
 struct Computed {
-    compute: Box<dyn Compute>,
+    compute: DeviceDecoder,
     fingerprint: Option<Fingerprint>,
     predictor: Option<Predictor>,
 }
@@ -418,7 +418,8 @@ impl ModelBuilder {
                 };
                 let uuid = gpu.uuid.as_deref();
                 let device = || crate::cuda::CudaDevice::open(spec, &weights, plan, uuid, *index, &uploaded);
-                let compute = Box::new(Decoder::new(spec, &weights, plan, self.prefix_caching, device)?);
+                let decoder = Decoder::new(spec, &weights, plan, self.prefix_caching, device)?;
+                let compute = DeviceDecoder::Cuda(decoder);
                 return Ok(Computed { compute, fingerprint: None, predictor: None });
             }
             #[cfg(not(feature = "cuda"))]
@@ -447,7 +448,7 @@ impl ModelBuilder {
             Ok::<_, Error>(Predictor::new(Box::new(decoder), head.hidden))
         });
         let (predictor, fingerprint) = (predictor.transpose()?, Some(Fingerprint::new(weights)));
-        Ok(Computed { compute: Box::new(decoder), fingerprint, predictor })
+        Ok(Computed { compute: DeviceDecoder::Cpu(decoder), fingerprint, predictor })
     }
 
     /// The diagnosis of the files at `path`, which may be those of a model on the Hub.

@@ -11,7 +11,6 @@ use crate::tokenizer::Tokenizer;
 use candle_core::Device;
 use model_factory_diagnostics::Report;
 use model_factory_diagnostics::spec::ModelSpec;
-use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,7 +42,7 @@ pub(crate) struct Inner {
     pub(crate) spec: ModelSpec,
     pub(crate) report: Report,
     pub(crate) tokenizer: Arc<Tokenizer>,
-    pub(crate) compute: Box<dyn Compute>,
+    pub(crate) compute: DeviceDecoder,
     /// Of a model on the processor.
     pub(crate) fingerprint: Option<Fingerprint>,
     pub(crate) scheduler: Arc<Scheduler>,
@@ -54,6 +53,17 @@ pub(crate) struct Inner {
     pub(crate) load_time: Duration,
     pub(crate) draft: Option<Model>,
     pub(crate) predictor: Option<Predictor>,
+}
+
+/// What computes a model, by its device.
+#[allow(clippy::large_enum_variant)] // one for each model
+pub(crate) enum DeviceDecoder {
+    Cpu(Decoder<CpuDevice>),
+    #[cfg(feature = "cuda")]
+    Cuda(Decoder<crate::cuda::CudaDevice>),
+    /// Of the tests of devices.
+    #[cfg(feature = "cuda")]
+    Other(Box<dyn Compute>),
 }
 
 impl Model {
@@ -135,15 +145,20 @@ impl Model {
     /// The processor's computation itself, for tools that look at the weights; `None` for a model on a GPU.
     #[doc(hidden)] // its types are
     pub fn decoder(&self) -> Option<&Decoder<CpuDevice>> {
-        let compute: &dyn Any = &*self.0.compute;
-        compute.downcast_ref()
+        match &self.0.compute {
+            DeviceDecoder::Cpu(decoder) => Some(decoder),
+            #[cfg(feature = "cuda")]
+            DeviceDecoder::Cuda(_) | DeviceDecoder::Other(_) => None,
+        }
     }
 
     /// The GPU, for tools that look at its memory; `None` for a model on the processor.
     #[cfg(feature = "cuda")]
     pub fn cuda(&self) -> Option<&crate::cuda::CudaDevice> {
-        let compute: &dyn Any = &*self.0.compute;
-        compute.downcast_ref::<Decoder<crate::cuda::CudaDevice>>().map(Decoder::device)
+        match &self.0.compute {
+            DeviceDecoder::Cpu(_) | DeviceDecoder::Other(_) => None,
+            DeviceDecoder::Cuda(decoder) => Some(decoder.device()),
+        }
     }
 
     /// The same model, computed by another decoder, for the tests of devices.
@@ -155,7 +170,7 @@ impl Model {
             spec: spec.clone(),
             report: report.clone(),
             tokenizer: Arc::clone(tokenizer),
-            compute,
+            compute: DeviceDecoder::Other(compute),
             fingerprint: None,
             context_length: *context_length,
             threads: *threads,
@@ -175,7 +190,13 @@ impl Model {
 
     /// What computes it.
     pub(crate) fn compute(&self) -> &dyn Compute {
-        &*self.0.compute
+        match &self.0.compute {
+            DeviceDecoder::Cpu(decoder) => decoder,
+            #[cfg(feature = "cuda")]
+            DeviceDecoder::Cuda(decoder) => decoder,
+            #[cfg(feature = "cuda")]
+            DeviceDecoder::Other(compute) => &**compute,
+        }
     }
 }
 

@@ -10,8 +10,8 @@
 mod file;
 mod header;
 
-use crate::cpu::{CpuDevice, KvPage};
-use crate::decoder::{Cache, Decoder, KvCache, PageKind, Parts};
+use crate::cpu::CpuDevice;
+use crate::decoder::{Compute, Decoder, KvCache, PageKind, PageMemory, Parts};
 use crate::error::{Error, Result, SessionFileProblem};
 use crate::fingerprint::{Fingerprint, WeightsDigest};
 use crate::memory;
@@ -21,7 +21,6 @@ use file::{CHECKSUM, Reader, Writer, problem};
 use header::{Header, Identity, shown};
 use model_factory_diagnostics::plan::{self, KV_PAGE, KvSize};
 use model_factory_diagnostics::spec::ModelSpec;
-use std::any::Any;
 use std::env::consts::{ARCH, OS};
 use std::fmt::{self, Write as _};
 use std::ops::Range;
@@ -74,14 +73,8 @@ impl Session {
         let span = info_span!("save", path = %path.display(), tokens = self.len(), bytes = field::Empty).entered();
         let (decoder, fingerprint) = on_processor(model, path)?;
         let (cache, rotation) = self.cache();
-        let (cached, (pages, state)) = match cache {
-            Some(cache) => {
-                let cached = cache.len().min(self.len()); // behind them are guesses
-                let cache: &dyn Any = cache;
-                (cached, cache.downcast_ref::<KvCache<KvPage>>().ok_or_else(other_device)?.held())
-            }
-            None => (0, (&[][..], None)),
-        };
+        let cached = cache.map_or(0, |cache| cache.len().min(self.len())); // after them are guesses
+        let (pages, state) = cache.map_or((&[][..], None), KvCache::held);
         let kv = KvSize::of_cpu(model.spec(), decoder.device().kv_dtype());
         let identity = identity(model, decoder.device(), fingerprint, digest);
         let header = Header { identity, rotation, ids: self.len() as u64, cached: cached as u64 };
@@ -90,9 +83,13 @@ impl Session {
             write_header(out, &header).map_err(io)?;
             out.write(bytemuck::cast_slice(self.ids())).and_then(|()| out.end()).map_err(io)?;
             for Used { index, kind, slots } in used(kv, cached) {
-                let page = pages[index].of(kind).ok_or_else(|| Error::Internal("a page is not there".into()))?.bytes();
+                let page = pages[index].of(kind).map(PageMemory::words);
+                let page = page.ok_or_else(|| Error::Internal("a page is not there".into()))?;
                 let device = decoder.device();
-                device.each_used((kind, slots), |used| out.write(&page[used])).and_then(|()| out.end()).map_err(io)?;
+                device
+                    .each_used((kind, slots), |used| out.write(&bytemuck::cast_slice(page)[used]))
+                    .and_then(|()| out.end())
+                    .map_err(io)?;
             }
             if let Some(state) = state.filter(|_| cached > 0) {
                 state.bytes().try_for_each(|bytes| out.write(bytes)).and_then(|()| out.end()).map_err(io)?;
@@ -136,7 +133,7 @@ impl Model {
         cache.reserve(cached)?;
         let Parts { pages, state, .. } = cache.restoring(cached)?;
         for Used { index, kind, slots } in used(kv, cached) {
-            let page = pages[index].of_mut(kind)?.bytes_mut();
+            let page = bytemuck::cast_slice_mut(pages[index].of_mut(kind)?.words_mut());
             decoder.device().each_used((kind, slots), |used| file.read(&mut page[used]))?;
             file.end("page of the KV cache")?;
         }
@@ -145,7 +142,7 @@ impl Model {
             file.end("state of the sequence")?;
         }
         cache.restored(cached);
-        Ok(Session::from_parts(self.clone(), ids, Box::new(cache), header.rotation))
+        Ok(Session::from_parts(self.clone(), ids, cache, header.rotation))
     }
 
     /// The ids and the cached positions of a file, which a session can have.
@@ -184,10 +181,6 @@ impl Model {
 fn on_processor<'m>(model: &'m Model, path: &Path) -> Result<(&'m Decoder<CpuDevice>, &'m Fingerprint)> {
     let both = model.decoder().zip(model.fingerprint());
     both.ok_or_else(|| problem(path, SessionFileProblem::Device))
-}
-
-fn other_device() -> Error {
-    Error::Internal("a cache of another device".into())
 }
 
 /// What the bits of a session of `model` depend on.

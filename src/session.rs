@@ -6,7 +6,7 @@ mod predict;
 
 use crate::cache_budget::Reservation;
 use crate::cancel::CancellationToken;
-use crate::decoder::{Batching, Cache, Rotation};
+use crate::decoder::{Batching, KvCache, Rotation};
 use crate::error::{EmbedError, Error, Result};
 use crate::generate::Step;
 use crate::memory;
@@ -49,7 +49,7 @@ pub struct Session {
     model: Model,
     /// Keys and values of the first of `ids`: of all, unless computing them anew was broken off; and behind those of `guesses`
     /// that were computed ahead. `None` as long as the sequence is computed.
-    cache: Option<Box<dyn Cache>>,
+    cache: Option<KvCache>,
     /// How the cached keys are rotated.
     rotation: Rotation,
     /// Whose pages it takes, and who takes its.
@@ -89,7 +89,7 @@ impl Session {
     }
 
     /// A sequence of `ids`, the first of which `cache` holds, with keys that are rotated so.
-    pub(crate) fn from_parts(model: Model, ids: Vec<u32>, cache: Box<dyn Cache>, rotation: Rotation) -> Session {
+    pub(crate) fn from_parts(model: Model, ids: Vec<u32>, cache: KvCache, rotation: Rotation) -> Session {
         Session {
             model,
             cache: Some(cache),
@@ -106,8 +106,8 @@ impl Session {
     }
 
     /// The cache, where there is one yet, and how its keys are rotated.
-    pub(crate) fn cache(&self) -> (Option<&dyn Cache>, Rotation) {
-        (self.cache.as_deref(), self.rotation)
+    pub(crate) fn cache(&self) -> (Option<&KvCache>, Rotation) {
+        (self.cache.as_ref(), self.rotation)
     }
 
     /// Forgets the tokens from position `len` on.
@@ -399,8 +399,9 @@ impl Drop for Session {
 impl Model {
     /// Bytes of the KV caches of its sessions.
     pub fn cache_usage(&self) -> CacheUsage {
-        let (bytes, unused) = self.compute().cache_bytes();
-        CacheUsage { bytes, unused, reserved: self.compute().cache_budget().reserved() }
+        let pages = self.compute().pages();
+        let (bytes, unused) = pages.bytes();
+        CacheUsage { bytes, unused, reserved: pages.budget().reserved() }
     }
 
     /// A new, empty sequence.

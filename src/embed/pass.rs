@@ -35,49 +35,100 @@ impl Model {
         cancel: &CancellationToken,
         mut take: impl FnMut(usize, &[f64]) -> Result<()>,
     ) -> Result<()> {
-        let (compute, scheduler, caller) = (self.compute(), self.scheduler(), Arc::<Caller>::default());
+        let (compute, scheduler) = (self.compute(), self.scheduler());
         if !compute.gives_hidden_states() {
             return Err(EmbedError::Device.into());
         }
         // Those that are left after an error are cancelled.
-        let cancel = cancel.child();
+        let mut computing = Computing { model: self, caller: Arc::default(), cancel: cancel.child(), tokens: 0 };
         let (is_whole, most) = (self.spec().is_encoder(), 2 * step_rows(self.spec()));
         let mut texts: Vec<(usize, Text)> = texts.into_iter().enumerate().collect();
         texts.sort_by_key(|(_, text)| Reverse(text.ids.len()));
-        let (mut texts, mut computing, mut outcome) = (texts.into_iter(), 0, Ok(()));
+        let (mut texts, mut outcome) = (texts.into_iter(), Ok(()));
         loop {
             // As many as the next steps have room for: these are looked at in every step.
             let mut runs = Vec::new();
-            while computing < most
+            while computing.tokens < most
                 && outcome.is_ok()
                 && let Some((index, Text { ids, second_text })) = texts.next()
             {
-                computing += ids.len();
+                computing.tokens += ids.len();
                 let text = scheduler::Text::new(wanted, second_text, is_whole);
-                let mut run = Run::of_text(ids, text, compute, &cancel);
+                let mut run = Run::of_text(ids, text, compute, &computing.cancel);
                 run.key = index as u64;
                 runs.push(run);
             }
             if !runs.is_empty()
-                && let Err((error, refused)) = scheduler.submit(&caller, runs)
+                && let Err((error, refused)) = scheduler.submit(&computing.caller, runs)
             {
-                computing -= refused.iter().map(|run| run.ids.len()).sum::<usize>();
+                computing.tokens -= refused.iter().map(|run| run.ids.len()).sum::<usize>();
                 outcome = Err(error.into());
             }
-            if computing == 0 {
+            if computing.tokens == 0 {
                 return outcome;
             }
-            for run in scheduler.wait(compute, &caller) {
+            for run in computing.wait() {
                 let (tokens, ended) = (run.ids.len(), run.outcome().map_err(Error::from));
-                computing -= tokens;
                 if let (Ok(()), RunOutput::Pooled(text)) = (&outcome, run.output) {
                     outcome = ended.and_then(|()| take(run.key as usize, &text.into_vector(tokens)));
                 }
             }
             if outcome.is_err() {
-                cancel.cancel();
+                computing.cancel.cancel();
             }
             scheduler.freed();
         }
+    }
+}
+
+/// Texts in the queue of a model. None stays there, also where one that takes them panics.
+struct Computing<'m> {
+    model: &'m Model,
+    caller: Arc<Caller>,
+    cancel: CancellationToken,
+    tokens: usize,
+}
+
+impl Computing<'_> {
+    /// Those that are finished, some at least.
+    fn wait(&mut self) -> Vec<Run> {
+        let finished = self.model.scheduler().wait(self.model.compute(), &self.caller);
+        self.tokens -= finished.iter().map(|run| run.ids.len()).sum::<usize>();
+        finished
+    }
+}
+
+impl Drop for Computing<'_> {
+    fn drop(&mut self) {
+        self.cancel.cancel();
+        while self.tokens > 0 {
+            self.wait();
+        }
+        self.model.scheduler().freed();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    /// As the kernels of a classifier may, which compute where a vector is taken.
+    #[test]
+    fn texts_leave_the_queue_where_taking_one_panics() {
+        let model = Model::load(concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/demo-q4_k_m.gguf")).unwrap();
+        // More than a step takes.
+        let texts = || (1..60).map(|id| Text::new(vec![id; 20], None)).collect();
+        let compute = |take: &mut dyn FnMut()| {
+            let take = |_, _: &[f64]| Ok(take());
+            model.compute_texts(texts(), Pooling::Mean, &CancellationToken::new(), take)
+        };
+        let panicked = catch_unwind(AssertUnwindSafe(|| compute(&mut || panic!("a test"))));
+        assert_eq!(panicked.unwrap_err().downcast_ref(), Some(&"a test"));
+        let queue = format!("{:?}", model.scheduler());
+        assert!(queue.contains("waiting: [], finished: []"), "{queue}");
+        let mut taken = 0;
+        compute(&mut || taken += 1).unwrap();
+        assert_eq!(taken, 59);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Session;
 use crate::cancel::CancellationToken;
-use crate::decoder::Cache;
+use crate::decoder::KvCache;
 use crate::error::Result;
 use crate::memory;
 use crate::model::Model;
@@ -18,7 +18,7 @@ pub(super) struct Predicted {
     /// Hidden states that it did not read yet; a run has them while it is computed.
     pub(super) rows: Option<HiddenRows>,
     /// Its keys and values: a position for each of `read`, then for each guess.
-    cache: Box<dyn Cache>,
+    cache: KvCache,
     /// The positions of the sequence whose hidden states it has read, each with the token behind it. Some may be missing: what
     /// was not computed by this session, or long before it guessed. Only distances count in its rotation, so these are as if the
     /// sequence were shorter.
@@ -65,7 +65,7 @@ impl Predicted {
         let _span = debug_span!("predict", position = first, tokens = end - first).entered();
         memory::grow(&mut self.read, end - first, "the positions that a prediction head has read")?;
         let (logits, state) =
-            predictor.forward(&sequence[first + 1..], rows.of(first..end), &mut *self.cache, cancel)?;
+            predictor.forward(&sequence[first + 1..], rows.of(first..end), &mut self.cache, cancel)?;
         self.read.extend(first..end);
         rows.clear();
         self.state = state;
@@ -75,7 +75,7 @@ impl Predicted {
     /// Reads its own hidden state with the last guess.
     fn go_on(&mut self, predictor: &Predictor, guess: u32, cancel: &CancellationToken) -> Result<Option<Vec<f32>>> {
         let _span = debug_span!("predict", position = self.cache.len(), tokens = 1).entered();
-        let (logits, state) = predictor.forward(&[guess], &self.state, &mut *self.cache, cancel)?;
+        let (logits, state) = predictor.forward(&[guess], &self.state, &mut self.cache, cancel)?;
         self.state = state;
         Ok(logits)
     }

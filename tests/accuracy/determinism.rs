@@ -3,7 +3,7 @@
 
 use crate::common;
 
-use model_factory::decoder::{OutputRows, Segment};
+use model_factory::decoder::{Compute, OutputRows, Segment};
 use model_factory::{CancellationToken, KvDtype, Model, Session};
 
 /// Files that cover every dtype with a kernel.

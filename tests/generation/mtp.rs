@@ -8,7 +8,7 @@ use crate::common;
 use candle_core::{DType, Tensor};
 use common::given::{bits, generate, kinds, options};
 use made::{Reads, changed, counting, gguf_with, next, random_head, with_random_head};
-use model_factory::decoder::{Cache, OutputRows, PassOptions, Segment};
+use model_factory::decoder::{Compute, OutputRows, PassOptions, Segment};
 use model_factory::generate::{Step, StopTokens, Timings};
 use model_factory::{
     CancellationToken, DraftError, Error, FinishReason, GenerateOptions, Generation, KvDtype, Model, Session,
@@ -83,8 +83,8 @@ fn asked(model: &Model, prompt: &[u32], tokens: usize) -> Vec<Asked> {
 fn hidden_states(model: &Model, ids: &[u32]) -> Vec<Vec<f64>> {
     let decoder = model.decoder().unwrap();
     let mut cache = decoder.cache();
-    let cache: &mut dyn Cache = &mut cache;
-    let segment = Segment { tokens: ids, cache, reach: ids.len(), second_text: None, rows: OutputRows::All };
+    let segment =
+        Segment { tokens: ids, cache: &mut cache, reach: ids.len(), second_text: None, rows: OutputRows::All };
     let output = decoder.pass(&mut [segment], PassOptions::HIDDEN_STATES, &CancellationToken::new()).unwrap();
     output.hidden_states.chunks(model.spec().hidden).map(|row| row.iter().map(|x| f64::from(*x)).collect()).collect()
 }

@@ -4,6 +4,7 @@
 use crate::common::{self, bits, demo};
 
 use common::spans::{Begun, watch_thread, watch_threads};
+use model_factory::decoder::Compute;
 use model_factory::{
     CancellationToken, Error, FinishReason, GenerateOptions, Message, Model, ModelBuilder, Progress, Stage, TextModel,
 };

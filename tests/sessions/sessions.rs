@@ -4,6 +4,7 @@
 
 use crate::common;
 
+use model_factory::decoder::Compute;
 use model_factory::{Error, GenerateOptions, IntoGenerationError, Model, Session};
 
 const PROMPT: &str = "Once upon a time there was";

@@ -87,7 +87,7 @@ pub(super) struct Prepare {
 }
 
 /// Heads to be rotated and cached.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(super) struct Rotate {
     pub(super) qkv: u64,

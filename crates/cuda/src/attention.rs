@@ -56,9 +56,6 @@ pub(super) struct Attention {
 impl Attention {
     /// Compiles them for heads of `dim` elements, `group` of which share keys, and a cache in F16 if `halves` and in F32
     /// otherwise.
-    ///
-    /// # Errors
-    /// Those of compiling and loading.
     pub(super) fn load(gpu: &dyn Launcher, group: usize, dim: usize, halves: bool) -> Result<Attention, CudaError> {
         let function = |name| gpu.function(Module::Attention { dim, halves }, name);
         let (tile, shared) = few_queries(group, dim, gpu.capability());
@@ -92,7 +89,7 @@ impl Attention {
             let (heads, kv_heads) = (given.heads as usize, given.kv_heads as usize);
             let blocks = kv_heads * (heads / kv_heads).div_ceil(tile.heads);
             let shape = LaunchShape { shared, ..LaunchShape::new([count, blocks, parts], THREADS) };
-            multiplier.launch(function, shape, &given)?;
+            multiplier.gpu.start(function, shape, &given)?;
         }
         Ok(())
     }

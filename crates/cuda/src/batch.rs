@@ -2,13 +2,14 @@
 
 use super::attention::{Attention, QueryTiles};
 use super::gpu::{Buffer, Launcher, Recording};
+use bytemuck::NoUninit;
 use model_factory_engine::decoder::{Batch, Sequence};
 use model_factory_engine::error::Result;
 use std::sync::Arc;
 
 /// The addresses of what was copied, and how much of it there is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BatchTable {
+pub(super) struct BatchTable {
     pub(super) rows: usize,
     /// `i32` a row.
     pub(super) ids: u64,
@@ -65,28 +66,12 @@ impl BatchState {
     }
 }
 
-/// A table in the making, and where each part of it begins.
-#[derive(Debug, Default)]
-struct Bytes {
-    bytes: Vec<u8>,
-}
-
-impl Bytes {
-    /// Appends a part and returns its first byte.
-    fn part<const N: usize>(&mut self, values: impl Iterator<Item = [u8; N]>) -> u64 {
-        self.bytes.resize(self.bytes.len().next_multiple_of(8), 0);
-        let start = self.bytes.len();
-        values.for_each(|value| self.bytes.extend_from_slice(&value));
-        start as u64
-    }
-}
-
-fn ints(values: &[usize]) -> impl Iterator<Item = [u8; 4]> {
-    values.iter().map(|value| (*value as i32).to_le_bytes())
-}
-
-fn floats(values: &[f32]) -> impl Iterator<Item = [u8; 4]> {
-    values.iter().map(|value| value.to_le_bytes())
+/// Appends a part to a table and returns where it begins.
+fn part(table: &mut Vec<u8>, values: &[impl NoUninit]) -> u64 {
+    table.resize(table.len().next_multiple_of(8), 0);
+    let start = table.len();
+    table.extend_from_slice(bytemuck::cast_slice(values)); // GPUs are in machines of their order of bytes
+    start as u64
 }
 
 impl BatchTable {
@@ -95,7 +80,7 @@ impl BatchTable {
     ///
     /// Of as many rows of as many sequences, all lies at the same addresses again.
     pub(super) fn upload(
-        batch: &Batch<'_, Buffer>,
+        batch: &Batch<'_>,
         attention: &Attention,
         parts: impl Fn(usize, usize, usize) -> usize,
         gpu: &Arc<dyn Launcher>,
@@ -105,30 +90,29 @@ impl BatchTable {
         let (mut queries, mut longest) = ([vec![], vec![]], [0; 2]);
         for Sequence { tokens, rows, start, pages: held, wanted: of_sequence, .. } in &batch.sequences {
             let first_page = pages.len();
-            pages.extend(held.iter().map(|pair| pair.full.address()));
-            ids.extend(tokens.iter().map(|id| *id as usize));
-            places.extend((0..tokens.len()).flat_map(|token| [start + token, first_page]));
+            pages.extend(held.iter().map(|pair| pair.full.memory.address()));
+            ids.extend(tokens.iter().map(|id| *id as i32));
+            places.extend((0..tokens.len()).flat_map(|token| [(start + token) as i32, first_page as i32]));
             let (many, tile) = attention.tile(tokens.len());
             let many = usize::from(many);
             for first in (0..tokens.len()).step_by(tile.rows) {
                 let count = tile.rows.min(tokens.len() - first);
-                queries[many].extend([rows.start + first, count, start + first, first_page]);
+                queries[many]
+                    .extend([rows.start + first, count, start + first, first_page].map(|number| number as i32));
             }
             longest[many] = longest[many].max(start + tokens.len());
-            wanted.extend(of_sequence.clone());
+            wanted.extend(of_sequence.clone().map(|row| row as i32));
         }
-        let mut table = Bytes::default();
-        // At the start of the buffer.
-        let overflow = table.part([[0xff; 8]].into_iter());
+        let mut table = Vec::new();
+        let overflow = part(&mut table, &[u64::MAX]); // at the start of the buffer
         let [of_ids, of_places, of_few, of_many, of_wanted] =
-            [&ids, &places, &queries[0], &queries[1], &wanted].map(|part| table.part(ints(part)));
-        let [cos, sin] = [batch.angles[0].cos(), batch.angles[0].sin()].map(|part| table.part(floats(part)));
-        // The one part that grows comes last.
-        let page_table = table.part(pages.iter().map(|page| page.to_le_bytes()));
-        if table.bytes.len() > buffer.bytes() {
-            *buffer = Buffer::new(gpu, "the table of a batch", table.bytes.len())?;
+            [&ids, &places, &queries[0], &queries[1], &wanted].map(|values: &Vec<i32>| part(&mut table, values));
+        let [cos, sin] = [batch.angles[0].cos(), batch.angles[0].sin()].map(|values| part(&mut table, values));
+        let page_table = part(&mut table, &pages); // the one part that grows comes last
+        if table.len() > buffer.bytes() {
+            *buffer = Buffer::new(gpu, "the table of a batch", table.len())?;
         }
-        buffer.upload(0, &table.bytes)?;
+        buffer.upload(0, &table)?;
         let at = |offset| buffer.address() + offset;
         let tiles = |index: usize, offset| {
             let count = queries[index].len() / 4;

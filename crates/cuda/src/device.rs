@@ -6,12 +6,13 @@ use super::batch::{BatchState, BatchTable, overflow};
 use super::driver::DriverGpu;
 use super::gpu::{Buffer, Function, LaunchShape, Launcher, Recording};
 use super::modules::Module;
-use super::peak::ProductSeconds;
-use super::product::{DeviceMatrix, DeviceNorm, FEW_TOKENS, Multiplier, ProductTarget, RowSource, Rows};
+use super::product::{DeviceMatrix, DeviceNorm, FEW_TOKENS, Multiplier, ProductTarget, RowSource, Rows, Vector};
 use super::weights::{DeviceWeights, Uploaded};
 use crate::error::CudaError;
-use model_factory_dtypes::{DType, GPU_MOST_HEAD_DIM};
-use model_factory_engine::decoder::{AllocatePage, Batch, CopyPage, Device, Operand, Output, Pass, no_kernel};
+use model_factory_dtypes::GPU_MOST_HEAD_DIM;
+use model_factory_engine::decoder::{
+    AllocatePage, Batch, Device, DeviceMemory, Extensions, Operand, Output, PageMemory,
+};
 use model_factory_engine::error::{Error, Result};
 use model_factory_engine::weights::Weights;
 use model_factory_format::header::TensorInfo;
@@ -21,7 +22,6 @@ use model_factory_spec::spec::{
     Activation, AttentionWeights, DenseWeights, LinearWeights, ModelSpec, Multipliers, NormWeights, RopeLayout,
     WeightTypes,
 };
-use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Positions below which attention is not divided further.
@@ -33,12 +33,16 @@ const MOST_PARTS: usize = 64;
 /// A GPU as one model uses it.
 #[derive(Debug)]
 pub struct CudaDevice {
-    gpu: Arc<dyn Launcher>,
+    pub(super) gpu: Arc<dyn Launcher>,
     weights: DeviceWeights,
     sizes: LaunchSizes,
     kv_dtype: KvDtype,
     page_bytes: usize,
-    kernels: Kernels,
+    attention: Attention,
+    rotate: Function,
+    /// What all layers have of the arguments of `rotate` and of attention.
+    of_rotate: Rotate,
+    of_attend: Attend,
     buffers: PassBuffers,
     multiplier: Multiplier,
     /// Bytes that recordings may take together.
@@ -55,18 +59,9 @@ struct LaunchSizes {
     vocab: usize,
     /// The longest window of a layer, where all have one.
     window: Option<usize>,
-    queries: usize,
     kv_heads: usize,
-    head_dim: usize,
-    /// Pairs of elements of a head that are rotated.
-    pairs: usize,
-    interleaved: bool,
-}
-
-#[derive(Debug)]
-struct Kernels {
-    rotate: Function,
-    attention: Attention,
+    /// Elements of queries, keys and values.
+    qkv: usize,
 }
 
 /// What forward passes work in.
@@ -83,10 +78,6 @@ struct PassBuffers {
     /// What the multiplier works in: prepared rows, their steps, their extents.
     prepared: [Buffer; 3],
 }
-
-/// The address of F32 `[rows, width]` on the GPU.
-#[derive(Clone, Copy, Debug)]
-pub struct DeviceFloats(u64);
 
 impl PassBuffers {
     fn new(gpu: &Arc<dyn Launcher>, sizes: GpuBuffers) -> Result<PassBuffers, CudaError> {
@@ -146,16 +137,34 @@ impl CudaDevice {
         if kv_dtype == KvDtype::Q8_0 {
             return Err(Error::Internal(format!("the diagnosis accepted a KV cache in {kv_dtype}")));
         }
-        let kernels = Kernels {
-            rotate: gpu.function(Module::Steps, "rotate")?,
-            attention: Attention::load(&*gpu, spec.heads / spec.kv_heads, spec.head_dim, kv_dtype == KvDtype::F16)?,
-        };
+        let halves = kv_dtype == KvDtype::F16;
+        let attention = Attention::load(&*gpu, spec.heads / spec.kv_heads, spec.head_dim, halves)?;
+        let (rotate, prepare) = (gpu.function(Module::Steps, "rotate")?, gpu.function(Module::Steps, "prepare")?);
         // All that may be refused comes before the weights are copied.
         let sizes = GpuBuffers::new(spec, context);
         let buffers = PassBuffers::new(&gpu, sizes)?;
         let table = Buffer::new(&gpu, "the table of a batch", sizes.batch as usize)?;
         let [prepared, steps, extents] = buffers.prepared.each_ref().map(Buffer::address);
-        let prepare = gpu.function(Module::Steps, "prepare")?;
+        let (heads, kv_heads) = (spec.heads as i32, spec.kv_heads as i32);
+        let of_rotate = Rotate {
+            qkv: buffers.qkv.address(),
+            heads,
+            kv_heads,
+            dim: spec.head_dim as i32,
+            pairs: spec.rope().map_or(0, |rope| rope.dimensions / 2) as i32,
+            interleaved: i32::from(spec.rope().is_some_and(|rope| rope.layout == RopeLayout::Interleaved)),
+            halves: i32::from(halves),
+            ..Rotate::default()
+        };
+        let of_attend = Attend {
+            qkv: buffers.qkv.address(),
+            out: buffers.attended.address(),
+            partial: buffers.partial.address(),
+            arrived: buffers.arrived.address(),
+            heads,
+            kv_heads,
+            ..Attend::default()
+        };
         Ok(CudaDevice {
             weights: DeviceWeights::upload(&gpu, spec, weights, uploaded)?,
             sizes: LaunchSizes {
@@ -163,15 +172,15 @@ impl CudaDevice {
                 feed_forward: spec.feed_forward,
                 vocab: spec.vocab,
                 window: spec.sliding_window(),
-                queries: spec.heads,
                 kv_heads: spec.kv_heads,
-                head_dim: spec.head_dim,
-                pairs: spec.rope().map_or(0, |rope| rope.dimensions / 2),
-                interleaved: spec.rope().is_some_and(|rope| rope.layout == RopeLayout::Interleaved),
+                qkv: (spec.heads + 2 * spec.kv_heads) * spec.head_dim,
             },
             kv_dtype,
             page_bytes: KvSize::of_gpu(spec, kv_dtype).page as usize,
-            kernels,
+            attention,
+            rotate,
+            of_rotate,
+            of_attend,
             buffers,
             multiplier: Multiplier { gpu: Arc::clone(&gpu), prepare, prepared, steps, extents },
             recordings_bytes: sizes.recordings,
@@ -203,71 +212,24 @@ impl CudaDevice {
         self.gpu.memory()
     }
 
-    /// Bytes a second, read and written together, of copies on the GPU.
-    ///
-    /// # Errors
-    /// `Memory` when there is no room for what is copied; those of the driver.
-    pub fn copy_rate(&self) -> Result<f64, CudaError> {
-        let _lock = self.lock();
-        super::peak::copy_rate(&self.gpu)
-    }
-
-    /// Multiplications and additions a second of the GPU's tensor cores with what matrices of `dtype` are multiplied by,
-    /// as the instructions that the kernels use reach them; `None` where the kernels use none.
-    ///
-    /// # Errors
-    /// Those of the driver.
-    pub fn matrix_rate(&self, dtype: DType) -> Result<Option<f64>, CudaError> {
-        let _lock = self.lock();
-        super::peak::matrix_rate(&self.gpu, dtype)
-    }
-
-    /// Times products of `tokens` rows with a matrix `[outputs, inputs]` of `dtype` that no cache holds.
-    ///
-    /// # Errors
-    /// `Memory` when there is no room for a gigabyte of matrices; those of compiling and of the driver.
-    pub fn product_seconds(&self, dtype: DType, shape: [usize; 2], tokens: usize) -> Result<ProductSeconds> {
-        let _lock = self.lock();
-        super::peak::product_seconds(&self.gpu, dtype, shape, tokens, 1 << 30)
-    }
-
     /// The right to work in the buffers and on the GPU's stream: what others started there while launches are recorded
     /// would become part of the recording.
-    fn lock(&self) -> MutexGuard<'_, BatchState> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, BatchState> {
         self.scratch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A pass over the rows of `table`.
-    fn pass<'b>(&self, table: BatchTable, recorded: bool) -> Pass<'b, CudaDevice> {
-        let at = |buffer: &Buffer| DeviceFloats(buffer.address());
-        let PassBuffers { hidden, qkv, attended, up_gate, .. } = &self.buffers;
-        let [hidden, projected, mixed, activated] = [hidden, qkv, attended, up_gate].map(at);
-        Pass {
-            batch: table,
-            hidden,
-            projected,
-            mixed,
-            layer_inputs: DeviceFloats(0), // no kernel computes them
-            activated: UpGate { up_gate: activated, gated: false },
-            product: DeviceFloats(0), // no kernel norms what a sub-layer puts out
-            routed: (),
-            logits: Vec::new(),
-            recorded,
-        }
-    }
-
     /// Computes by the launches that were recorded for such a batch, or records them now; whether it could.
-    fn recorded<'b>(
+    fn recorded(
         &self,
         state: &mut BatchState,
         table: BatchTable,
-        compute: &mut dyn FnMut(&mut Pass<'b, CudaDevice>) -> Result<()>,
+        compute: &mut dyn FnMut(&mut CudaPass, bool) -> Result<()>,
     ) -> bool {
         let recording = match state.recordings.iter().position(|(other, _)| *other == table) {
             Some(index) => Ok(state.recordings.remove(index).1),
             None => {
                 state.make_room(self.recordings_bytes);
-                Recording::new(&self.gpu, &mut || compute(&mut self.pass(table, true)))
+                Recording::new(&self.gpu, &mut || compute(&mut CudaPass::new(table), true))
             }
         };
         // SAFETY: the launches work in the weights and the buffers of this device, and in the table of the batch, whose
@@ -290,9 +252,8 @@ impl CudaDevice {
     fn finish(
         &self,
         state: &BatchState,
-        batch: &Batch<'_, Buffer>,
-        table: BatchTable,
-        logits: &mut Vec<f32>,
+        batch: &Batch<'_>,
+        CudaPass { table, logits, .. }: &mut CudaPass,
     ) -> Result<()> {
         let left = table.wanted_rows * self.sizes.vocab - logits.len();
         memory::grow(logits, left, "logits")?;
@@ -305,13 +266,14 @@ impl CudaDevice {
         Err(Error::CacheOverflow { layer, position, value, dtype: self.kv_dtype })
     }
 
-    /// All rows of a batch.
-    fn rows<'a>(&self, table: &BatchTable, source: RowSource<'a>, from: DeviceFloats, stride: usize) -> Rows<'a> {
-        Rows { source, address: from.0, stride, gather: 0, count: table.rows }
+    /// All rows of a pass.
+    fn rows<'a>(&self, pass: &CudaPass, source: RowSource<'a>, from: &Buffer, stride: usize) -> Rows<'a> {
+        Rows { source, address: from.address(), stride, gather: 0, count: pass.table.rows }
     }
 
-    fn qkv_width(&self) -> usize {
-        (self.sizes.queries + 2 * self.sizes.kv_heads) * self.sizes.head_dim
+    /// The residual stream, normed where there is a norm.
+    fn hidden<'a>(&self, pass: &CudaPass, norm: Option<&'a DeviceNorm>) -> Rows<'a> {
+        self.rows(pass, norm.map_or(RowSource::Plain, RowSource::Normed), &self.buffers.hidden, self.sizes.hidden)
     }
 
     /// In how many parts positions up to `longest` are attended to, a power of two, so that there are blocks for the whole
@@ -325,29 +287,38 @@ impl CudaDevice {
     }
 }
 
-/// The outputs of the up projection, and of the gate after them in each row; the down projection applies the activation.
-#[derive(Clone, Copy, Debug)]
-pub struct UpGate {
-    up_gate: DeviceFloats,
+/// A pass over the rows of a batch. Its activations are the buffers of the device.
+#[derive(Debug)]
+pub struct CudaPass {
+    table: BatchTable,
+    /// Whether the outputs of the up projection are followed by those of the gate in each row; the down projection applies the
+    /// activation.
     gated: bool,
+    logits: Vec<f32>,
+}
+
+impl CudaPass {
+    fn new(table: BatchTable) -> CudaPass {
+        CudaPass { table, gated: false, logits: Vec::new() }
+    }
+}
+
+impl DeviceMemory for Buffer {
+    fn address(&self) -> u64 {
+        Buffer::address(self)
+    }
 }
 
 impl WeightTypes for CudaDevice {
     type Matrix = DeviceMatrix;
     type Norm = DeviceNorm;
-    type Vector = Infallible; // no kernel reads one
+    type Vector = Vector;
     type Numbers = Vec<f32>;
 }
 
 impl Device for CudaDevice {
-    type Page = Buffer;
-    type Buffer = DeviceFloats;
-    type Activated = UpGate;
-    type Routed = ();
-    type Batch<'b> = BatchTable;
+    type Pass<'b> = CudaPass;
 
-    const COPY_PAGE: Option<CopyPage<Buffer>> = None;
-    const HIDDEN_STATES: bool = false;
     const BATCH_INVARIANT: bool = false; // attention's parts and the products' forms depend on the rows
 
     fn matrix(&self, weights: &Weights, linear: &LinearWeights) -> Result<DeviceMatrix> {
@@ -358,214 +329,165 @@ impl Device for CudaDevice {
         DeviceNorm::new(&self.weights, norm)
     }
 
-    fn vector(&self, _: &Weights, _: &TensorInfo) -> Result<Infallible> {
-        Err(no_kernel())
+    fn vector(&self, _: &Weights, vector: &TensorInfo) -> Result<Vector> {
+        Vector::new(&self.weights, vector)
     }
 
     fn kv_size(spec: &ModelSpec, dtype: KvDtype) -> KvSize {
         KvSize::of_gpu(spec, dtype)
     }
 
-    fn pages(&self) -> AllocatePage<Buffer> {
+    fn pages(&self) -> AllocatePage {
         let (gpu, bytes) = (Arc::clone(&self.gpu), self.page_bytes);
-        Arc::new(move |_| Ok(Buffer::new(&gpu, "a page of the KV cache", bytes)?))
+        Arc::new(move |_| Ok(PageMemory::Device(Box::new(Buffer::new(&gpu, "a page of the KV cache", bytes)?))))
+    }
+
+    fn extensions(&self) -> Extensions<'_, Self> {
+        Extensions::NONE
     }
 
     fn run<'b>(
         &self,
-        batch: Batch<'b, Buffer>,
-        compute: &mut dyn FnMut(&mut Pass<'b, Self>) -> Result<()>,
+        batch: Batch<'b>,
+        compute: &mut dyn FnMut(&mut CudaPass, bool) -> Result<()>,
     ) -> Result<Vec<f32>> {
-        let mut scratch = self.lock();
-        if batch.rows > self.buffers.rows {
-            return Err(Error::Internal(format!(
-                "{} rows at a time, expected at most {}",
-                batch.rows, self.buffers.rows
-            )));
+        let (mut scratch, most) = (self.lock(), self.buffers.rows);
+        if batch.rows > most {
+            return Err(Error::Internal(format!("{} rows at a time, expected at most {most}", batch.rows)));
         }
         let parts = |rows, tiles, longest| self.parts(rows, tiles, longest);
-        let table = BatchTable::upload(&batch, &self.kernels.attention, parts, &self.gpu, &mut scratch.table)?;
+        let table = BatchTable::upload(&batch, &self.attention, parts, &self.gpu, &mut scratch.table)?;
         // Steps of generation follow each other by the thousand, with the same launches but for the table.
         let again = table.rows == batch.sequences.len() && table.wanted_rows == table.rows && table.rows <= FEW_TOKENS;
         let known = scratch.last == Some(table) || scratch.recordings.iter().any(|(other, _)| *other == table);
         let seen = again && known && scratch.unrecordable != Some(table);
-        let mut pass = self.pass(table, false);
+        let mut pass = CudaPass::new(table);
         if !(seen && self.recorded(&mut scratch, table, compute)) {
-            compute(&mut pass)?;
+            compute(&mut pass, false)?;
             if again {
                 scratch.last = Some(table);
             }
             scratch.unrecordable.take_if(|other| *other != table);
         }
-        self.finish(&scratch, &batch, table, &mut pass.logits)?;
+        self.finish(&scratch, &batch, &mut pass)?;
         Ok(pass.logits)
     }
 
-    fn embed(&self, table: &BatchTable, embedding: &DeviceMatrix, _: f32, hidden: &mut DeviceFloats) -> Result<()> {
+    fn embed(&self, pass: &mut CudaPass, embedding: &DeviceMatrix, _: f32) -> Result<()> {
         let given = Embed {
             weight: embedding.part.weight,
-            ids: table.ids,
-            out: hidden.0,
+            ids: pass.table.ids,
+            out: self.buffers.hidden.address(),
             width: self.sizes.hidden as i32,
             row_bytes: embedding.row_bytes as i32,
         };
         let function = embedding.kernels.embed()?;
-        Ok(self.multiplier.launch(function, LaunchShape::new([table.rows, 1, 1], 256), &given)?)
+        Ok(self.gpu.start(function, LaunchShape::new([pass.table.rows, 1, 1], 256), &given)?)
     }
 
-    fn norm_project(
-        &self,
-        table: &BatchTable,
-        hidden: &DeviceFloats,
-        norm: Option<&DeviceNorm>,
-        matrices: &[&DeviceMatrix],
-        projected: &mut DeviceFloats,
-    ) -> Result<()> {
-        let rows = self.rows(table, RowSource::Normed(norm.ok_or_else(no_kernel)?), *hidden, self.sizes.hidden);
-        let target = ProductTarget { address: projected.0, width: self.qkv_width(), add: false };
-        Ok(self.multiplier.multiply(rows, matrices, target)?)
+    fn norm_project(&self, pass: &mut CudaPass, norm: Option<&DeviceNorm>, matrices: &[&DeviceMatrix]) -> Result<()> {
+        let target = ProductTarget { address: self.buffers.qkv.address(), width: self.sizes.qkv, add: false };
+        Ok(self.multiplier.multiply(self.hidden(pass, norm), matrices, target)?)
     }
 
     fn rotate_and_store(
         &self,
-        table: &mut BatchTable,
+        CudaPass { table, .. }: &mut CudaPass,
         layer: usize,
         attention: &AttentionWeights<Self>,
-        qkv: &mut DeviceFloats,
     ) -> Result<()> {
-        let LaunchSizes { queries, kv_heads, head_dim, pairs, interleaved, .. } = self.sizes;
-        let (q, k) = (attention.q_norm.as_ref(), attention.k_norm());
-        let weight = |norm: Option<&DeviceNorm>| norm.map_or((0, 0), |norm| (norm.weight.address, norm.weight.code));
-        let bias = |norm: Option<&DeviceNorm>| norm.map_or((0, 0), |norm| (norm.bias.address, norm.bias.code));
-        let any = q.or(k);
+        let norms = [attention.q_norm.as_ref(), attention.k_norm()];
+        let [(q, q_bias), (k, k_bias)] =
+            norms.map(|norm| norm.map_or(Default::default(), |norm| (norm.weight, norm.bias)));
+        let any = norms.into_iter().flatten().next();
         let given = Rotate {
-            qkv: qkv.0,
             cos: table.cos,
             sin: table.sin,
-            q_norm: weight(q).0,
-            q_bias: bias(q).0,
-            k_norm: weight(k).0,
-            k_bias: bias(k).0,
+            q_norm: q.address,
+            q_bias: q_bias.address,
+            k_norm: k.address,
+            k_bias: k_bias.address,
             places: table.places,
             pages: table.pages,
             overflow: table.overflow,
-            heads: queries as i32,
-            kv_heads: kv_heads as i32,
-            dim: head_dim as i32,
-            pairs: pairs as i32,
-            interleaved: i32::from(interleaved),
-            halves: i32::from(self.kv_dtype == KvDtype::F16),
             layer: layer as i32,
             layer_norm: i32::from(any.is_some_and(|norm| norm.layer)),
-            q_norm_code: weight(q).1,
-            q_bias_code: bias(q).1,
-            k_norm_code: weight(k).1,
-            k_bias_code: bias(k).1,
+            q_norm_code: q.code,
+            q_bias_code: q_bias.code,
+            k_norm_code: k.code,
+            k_bias_code: k_bias.code,
             eps: any.map_or(0.0, |norm| norm.eps),
-            unused: 0,
+            ..self.of_rotate
         };
         const WARPS: usize = 4; // `ROTATE_WARPS` of `steps.cu`
-        let shape = LaunchShape::new([table.rows, (queries + 2 * kv_heads).div_ceil(WARPS), 1], 32 * WARPS);
-        Ok(self.multiplier.launch(self.kernels.rotate, shape, &given)?)
+        let heads = (given.heads + 2 * given.kv_heads) as usize;
+        let shape = LaunchShape::new([table.rows, heads.div_ceil(WARPS), 1], 32 * WARPS);
+        Ok(self.gpu.start(self.rotate, shape, &given)?)
     }
 
-    fn attend(
-        &self,
-        table: &BatchTable,
-        layer: usize,
-        attention: &AttentionWeights<Self>,
-        qkv: &DeviceFloats,
-        attended: &mut DeviceFloats,
-    ) -> Result<()> {
+    fn attend(&self, pass: &mut CudaPass, layer: usize, attention: &AttentionWeights<Self>) -> Result<()> {
         let given = Attend {
-            qkv: qkv.0,
-            out: attended.0,
-            pages: table.pages,
-            partial: self.buffers.partial.address(),
-            arrived: self.buffers.arrived.address(),
-            heads: self.sizes.queries as i32,
-            kv_heads: self.sizes.kv_heads as i32,
+            pages: pass.table.pages,
             layer: layer as i32,
             window: attention.window.unwrap_or(0) as i32,
             scale: attention.score_scale,
-            ..Attend::default()
+            ..self.of_attend
         };
-        Ok(self.kernels.attention.launch(&self.multiplier, table.queries, given)?)
+        Ok(self.attention.launch(&self.multiplier, pass.table.queries, given)?)
     }
 
     fn norm_up_activate(
         &self,
-        table: &BatchTable,
-        hidden: &DeviceFloats,
+        pass: &mut CudaPass,
         norm: Option<&DeviceNorm>,
         DenseWeights { up, activation, .. }: &DenseWeights<Self>,
-        activated: &mut UpGate,
     ) -> Result<()> {
-        let rows = self.rows(table, RowSource::Normed(norm.ok_or_else(no_kernel)?), *hidden, self.sizes.hidden);
-        let width = |products: usize| products * self.sizes.feed_forward;
-        let target = |width| ProductTarget { address: activated.up_gate.0, width, add: false };
-        match activation {
-            Activation::SwiGlu { gate } => self.multiplier.multiply(rows, &[up, gate], target(width(2)))?,
-            Activation::GeluTanh => self.multiplier.multiply(rows, &[up], target(width(1)))?,
+        let matrices: &[&DeviceMatrix] = match activation {
+            Activation::SwiGlu { gate } => &[up, gate],
+            Activation::GeluTanh => &[up],
             Activation::GeGlu { .. }
             | Activation::GeGluErf { .. }
             | Activation::ClampedSwiGlu { .. }
-            | Activation::Gelu => return Err(no_kernel()),
-        }
-        activated.gated = activation.gate().is_some();
+            | Activation::Gelu => return Err(Error::Internal("the diagnosis accepted another activation".into())),
+        };
+        let width = matrices.len() * self.sizes.feed_forward;
+        let target = ProductTarget { address: self.buffers.up_gate.address(), width, add: false };
+        self.multiplier.multiply(self.hidden(pass, norm), matrices, target)?;
+        pass.gated = activation.gate().is_some();
         Ok(())
     }
 
     fn linear_add(
         &self,
-        table: &BatchTable,
-        operand: Operand<'_, Self>,
+        pass: &mut CudaPass,
+        operand: Operand,
         matrix: &DeviceMatrix,
         _: Output<'_, Self>,
-        _: &mut DeviceFloats,
-        hidden: &mut DeviceFloats,
     ) -> Result<()> {
-        let ff = self.sizes.feed_forward;
+        let (PassBuffers { attended, up_gate, hidden, .. }, ff) = (&self.buffers, self.sizes.feed_forward);
         let rows = match operand {
-            Operand::Mixed(x) => self.rows(table, RowSource::Plain, *x, matrix.inputs),
-            Operand::Activated(UpGate { up_gate, gated: true }) => {
-                self.rows(table, RowSource::SwiGlu { offset: ff }, *up_gate, 2 * ff)
-            }
-            Operand::Activated(UpGate { up_gate, gated: false }) => self.rows(table, RowSource::Gelu, *up_gate, ff),
+            Operand::Mixed => self.rows(pass, RowSource::Plain, attended, matrix.inputs),
+            Operand::Activated if pass.gated => self.rows(pass, RowSource::SwiGlu { offset: ff }, up_gate, 2 * ff),
+            Operand::Activated => self.rows(pass, RowSource::Gelu, up_gate, ff),
         };
-        let target = ProductTarget { address: hidden.0, width: self.sizes.hidden, add: true };
+        let target = ProductTarget { address: hidden.address(), width: self.sizes.hidden, add: true };
         Ok(self.multiplier.multiply(rows, &[matrix], target)?)
     }
 
-    fn keep_wanted(&self, _: &mut Pass<'_, Self>) -> Result<()> {
+    fn keep_wanted(&self, _: &mut CudaPass) -> Result<()> {
         Ok(()) // `logits` reads only the wanted rows
     }
 
-    fn logits(
-        &self,
-        table: &BatchTable,
-        hidden: &DeviceFloats,
-        norm: &DeviceNorm,
-        head: &DeviceMatrix,
-        _: &Multipliers,
-        logits: &mut Vec<f32>,
-    ) -> Result<()> {
-        let vocab = self.sizes.vocab;
-        let rows = Rows {
-            source: RowSource::Normed(norm),
-            address: hidden.0,
-            stride: self.sizes.hidden,
-            gather: table.wanted,
-            count: table.wanted_rows,
-        };
+    fn logits(&self, pass: &mut CudaPass, norm: &DeviceNorm, head: &DeviceMatrix, _: &Multipliers) -> Result<()> {
+        let (vocab, mut left) = (self.sizes.vocab, pass.table.wanted_rows);
+        let rows = Rows { gather: pass.table.wanted, count: left, ..self.hidden(pass, Some(norm)) };
         let target = ProductTarget { address: self.buffers.logits.address(), width: vocab, add: false };
         // `run` reads the last slice, which is the only one of what is recorded.
-        let mut left = table.wanted_rows;
         self.multiplier.multiply_slices(rows, head, GPU_LOGIT_ROWS, target, |rows| {
             left -= rows;
             if left > 0 {
-                memory::grow(logits, rows * vocab, "logits")?;
-                self.buffers.logits.append_floats(rows * vocab, logits, &self.buffers.logits, &mut [])?;
+                memory::grow(&mut pass.logits, rows * vocab, "logits")?;
+                self.buffers.logits.append_floats(rows * vocab, &mut pass.logits, &self.buffers.logits, &mut [])?;
             }
             Ok(())
         })

@@ -42,9 +42,6 @@ unsafe impl Sync for DriverGpu {}
 
 impl DriverGpu {
     /// The GPU with this UUID (`GPU-...`), or, where that is not known, of this index in the driver's order.
-    ///
-    /// # Errors
-    /// `NoDriver`, `DriverTooOld`, `NoGpu`, `NoCompiler`, `CompilerTooNew`, `Driver`.
     pub(super) fn open(uuid: Option<&str>, index: usize) -> Result<DriverGpu, CudaError> {
         // SAFETY: it looks for the library and does nothing with it.
         if !unsafe { sys::is_culib_present() } {

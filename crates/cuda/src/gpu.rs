@@ -106,8 +106,25 @@ pub(super) trait Launcher: Send + Sync + fmt::Debug {
     ) -> Result<(), CudaError>;
 }
 
+impl dyn Launcher {
+    /// Starts a kernel, unless there are no blocks.
+    pub(super) fn start<A: Arguments>(
+        &self,
+        function: Function,
+        shape: LaunchShape,
+        given: &A,
+    ) -> Result<(), CudaError> {
+        if shape.grid.contains(&0) {
+            return Ok(());
+        }
+        // SAFETY: callers fill in addresses of buffers as long as the arguments say, for the rows and widths of a pass as long as
+        // `GpuBuffers` makes them; and `Arguments` promises the layout.
+        unsafe { self.launch(function, shape, std::ptr::from_ref(given).cast(), size_of::<A>()) }
+    }
+}
+
 /// Memory of a GPU.
-pub struct Buffer {
+pub(super) struct Buffer {
     gpu: Arc<dyn Launcher>,
     address: u64,
     bytes: usize,

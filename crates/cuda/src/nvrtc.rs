@@ -108,9 +108,6 @@ impl Nvrtc {
 
     /// Compiles `module` for GPUs of `capability`: to machine code where this version knows them, else to PTX for the
     /// nearest older ones. What was compiled before is returned again.
-    ///
-    /// # Errors
-    /// `Capability` when the GPUs are older than all it knows; `Compile`.
     pub(super) fn compile(&self, module: Module, capability: (u32, u32)) -> Result<Arc<Image>, CudaError> {
         let wanted = (10 * capability.0 + capability.1) as i32;
         let known = self.architectures()?;

@@ -1,7 +1,8 @@
 //! What a GPU can do, measured with kernels that do nothing else: what speeds are compared with. And what single products do.
 
+use super::CudaDevice;
 use super::arguments::{Copy16, MatrixArguments, Rate};
-use super::gpu::{Arguments, Buffer, Function, LaunchShape, Launcher, Recording};
+use super::gpu::{Buffer, LaunchShape, Launcher, Recording};
 use super::modules::{Kind, Module, kind};
 use super::product::{DeviceMatrix, MatrixKernels, Multiplier, ProductTarget, RowSource, Rows, tensor_cores};
 use crate::error::CudaError;
@@ -20,33 +21,53 @@ const THREADS: usize = 256;
 /// Launches that are timed together, after as many that are not.
 const LAUNCHES: usize = 10;
 
-/// Bytes a second, read and written together.
-pub(super) fn copy_rate(gpu: &Arc<dyn Launcher>) -> Result<f64, CudaError> {
-    let [from, to] = [Buffer::new(gpu, "the source of a copy", COPIED)?, Buffer::new(gpu, "the copy", COPIED)?];
-    let given = Copy16 { from: from.address(), to: to.address(), lines: (COPIED / 16) as u64 };
-    let function = gpu.function(Module::Steps, "copy")?;
-    let seconds = timed(&to, || start(&**gpu, function, copy_shape(&**gpu), &given))?;
-    Ok(2.0 * COPIED as f64 / seconds)
+impl CudaDevice {
+    /// Bytes a second, read and written together, of copies on the GPU.
+    ///
+    /// # Errors
+    /// `Memory` when there is no room for what is copied; those of the driver.
+    pub fn copy_rate(&self) -> Result<f64, CudaError> {
+        let (_lock, gpu) = (self.lock(), &self.gpu);
+        let [from, to] = [Buffer::new(gpu, "the source of a copy", COPIED)?, Buffer::new(gpu, "the copy", COPIED)?];
+        let given = Copy16 { from: from.address(), to: to.address(), lines: (COPIED / 16) as u64 };
+        let function = gpu.function(Module::Steps, "copy")?;
+        let seconds = timed(&to, || gpu.start(function, copy_shape(&**gpu), &given))?;
+        Ok(2.0 * COPIED as f64 / seconds)
+    }
+
+    /// Multiplications and additions a second of the GPU's tensor cores with what matrices of `dtype` are multiplied by,
+    /// as the instructions that the kernels use reach them; `None` where the kernels use none.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    pub fn matrix_rate(&self, dtype: DType) -> Result<Option<f64>, CudaError> {
+        const COUNT: usize = 4096;
+        let (_lock, gpu) = (self.lock(), &self.gpu);
+        let Some(kind) = kind(dtype).filter(|_| tensor_cores(&**gpu, dtype)) else { return Ok(None) };
+        let blocks = gpu.processors() * 8;
+        let out = Buffer::new(gpu, "the sums of a measurement", blocks * THREADS * 4)?;
+        let given = Rate { out: out.address(), count: COUNT as i32, unused: 0 };
+        let function = gpu.function(Module::Matrix(dtype), "rate")?;
+        let seconds = timed(&out, || gpu.start(function, LaunchShape::new([blocks, 1, 1], THREADS), &given))?;
+        // Eight products of 16 by 8 by 16 floats, or 32 bytes, a warp each time.
+        let inputs = if kind == Kind::Halves { 16 } else { 32 };
+        let each = 2 * 16 * 8 * inputs * 8 * COUNT;
+        Ok(Some((each * blocks * THREADS / 32) as f64 / seconds))
+    }
+
+    /// Times products of `tokens` rows with a matrix `[outputs, inputs]` of `dtype` that no cache holds.
+    ///
+    /// # Errors
+    /// `Memory` when there is no room for a gigabyte of matrices; those of compiling and of the driver.
+    pub fn product_seconds(&self, dtype: DType, shape: [usize; 2], tokens: usize) -> Result<ProductSeconds, Error> {
+        let _lock = self.lock();
+        product_seconds(&self.gpu, dtype, shape, tokens, 1 << 30)
+    }
 }
 
 /// The shape that `copy` is started in.
 pub(super) fn copy_shape(gpu: &dyn Launcher) -> LaunchShape {
     LaunchShape::new([gpu.processors() * 16, 1, 1], THREADS)
-}
-
-/// Multiplications and additions a second by tensor cores; `None` where the kernels of `dtype` use none.
-pub(super) fn matrix_rate(gpu: &Arc<dyn Launcher>, dtype: DType) -> Result<Option<f64>, CudaError> {
-    const COUNT: usize = 4096;
-    let Some(kind) = kind(dtype).filter(|_| tensor_cores(&**gpu, dtype)) else { return Ok(None) };
-    let blocks = gpu.processors() * 8;
-    let out = Buffer::new(gpu, "the sums of a measurement", blocks * THREADS * 4)?;
-    let given = Rate { out: out.address(), count: COUNT as i32, unused: 0 };
-    let function = gpu.function(Module::Matrix(dtype), "rate")?;
-    let seconds = timed(&out, || start(&**gpu, function, LaunchShape::new([blocks, 1, 1], THREADS), &given))?;
-    // Eight products of 16 by 8 by 16 floats, or 32 bytes, a warp each time.
-    let inputs = if kind == Kind::Halves { 16 } else { 32 };
-    let each = 2 * 16 * 8 * inputs * 8 * COUNT;
-    Ok(Some((each * blocks * THREADS / 32) as f64 / seconds))
 }
 
 /// Seconds of a product, and of that what preparing its activations takes.
@@ -132,11 +153,6 @@ fn fill(buffer: &Buffer) -> Result<(), CudaError> {
         let now = bytes.len().min(buffer.bytes() - at);
         buffer.upload(at, &bytes[..now])
     })
-}
-
-fn start<A: Arguments>(gpu: &dyn Launcher, function: Function, shape: LaunchShape, given: &A) -> Result<(), CudaError> {
-    // SAFETY: the callers' buffers are as long as the arguments say, and `Arguments` promises the layout.
-    unsafe { gpu.launch(function, shape, std::ptr::from_ref(given).cast(), size_of::<A>()) }
 }
 
 /// Seconds of one of what `launch` starts. `written` is waited for.

@@ -1,12 +1,12 @@
 //! Matrices on the GPU, and the launches that multiply by them.
 
 use super::arguments::{self, MOST_MATRICES, MatrixArguments, Prepare, Product};
-use super::gpu::{Arguments, Function, LaunchShape, Launcher};
+use super::gpu::{Function, LaunchShape, Launcher};
 use super::modules::{self, Kind, Module};
 use super::weights::DeviceWeights;
 use crate::error::CudaError;
 use model_factory_dtypes::DType;
-use model_factory_engine::decoder::{check_all, int8_rule, shape};
+use model_factory_engine::decoder::{int8_rule, shape};
 use model_factory_engine::error::Error;
 use model_factory_engine::weights::Weights;
 use model_factory_format::header::TensorInfo;
@@ -74,9 +74,6 @@ pub(super) struct MatrixKernels {
 
 impl MatrixKernels {
     /// Compiles them.
-    ///
-    /// # Errors
-    /// Those of compiling and loading; `Internal` for a dtype without kernels, which the diagnosis rules out.
     pub(super) fn load(gpu: &dyn Launcher, dtype: DType) -> Result<MatrixKernels, Error> {
         let kind = modules::kind(dtype)
             .ok_or_else(|| Error::Internal(format!("the diagnosis accepted {dtype}, which has no kernel for GPUs")))?;
@@ -90,9 +87,6 @@ impl MatrixKernels {
     }
 
     /// The kernel that widens rows.
-    ///
-    /// # Errors
-    /// `Internal` for a dtype that stores no embedding, which the diagnosis rules out.
     pub(super) fn embed(&self) -> Result<Function, Error> {
         self.embed.ok_or_else(|| Error::Internal("an embedding of integers without scales".into()))
     }
@@ -115,7 +109,7 @@ fn tile(blocks: usize, tokens: usize, processors: usize) -> usize {
 
 /// A stored vector of floats.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Vector {
+pub struct Vector {
     pub(super) address: u64,
     pub(super) code: i32,
 }
@@ -147,9 +141,6 @@ pub struct DeviceMatrix {
 
 impl DeviceMatrix {
     /// Finds the matrix on the GPU and loads the kernels of its dtype.
-    ///
-    /// # Errors
-    /// Those of [`MatrixKernels::load`]; `Files` when a scale of an int8 weight is one that no sound model has.
     pub(super) fn new(
         gpu: &dyn Launcher,
         device: &DeviceWeights,
@@ -167,15 +158,13 @@ impl DeviceMatrix {
             rows: outputs as i32,
             ..MatrixArguments::default()
         };
-        let rule = linear.int8.as_ref().map(|int8| int8_rule(weights, int8)).transpose()?;
+        let mut rule = None;
         if let Some(int8) = &linear.int8 {
-            check_all(weights, &int8.scale, "a finite number", f32::is_finite)?;
+            let (of_rows, scales_a_row) = int8_rule(weights, int8, inputs)?;
             let scales = Vector::new(device, &int8.scale)?;
-            let whole = int8.scale.shape.iter().product::<u64>() == 1;
-            part.scales = scales.address;
-            part.scales_code = scales.code;
-            part.scales_a_row = if whole { 0 } else { (inputs / int8.group) as i32 };
-            part.group = int8.group as i32;
+            (part.scales, part.scales_code) = (scales.address, scales.code);
+            (part.scales_a_row, part.group) = (scales_a_row as i32, int8.group as i32);
+            rule = Some(of_rows);
         }
         let row_bytes = inputs / dtype.block_len() * dtype.block_bytes();
         Ok(DeviceMatrix { kernels, dtype, rule, part, outputs, inputs, row_bytes })
@@ -183,13 +172,7 @@ impl DeviceMatrix {
 
     /// Whether the kernels for many tokens multiply by it.
     fn by_tiles(&self, tokens: usize) -> bool {
-        let whole = match self.kernels.kind {
-            Kind::F32 => false,
-            Kind::Halves => self.inputs.is_multiple_of(8),
-            Kind::Int8 => self.inputs.is_multiple_of(16) && self.part.scales_a_row <= 1,
-            Kind::Blocks => true,
-        };
-        tokens > FEW_TOKENS && whole && self.kernels.many.is_some()
+        tokens > FEW_TOKENS && self.kernels.many.is_some() && self.whole() && self.part.scales_a_row <= 1
     }
 
     /// How it reads the activations of `tokens` tokens.
@@ -291,21 +274,6 @@ pub(super) struct Multiplier {
 }
 
 impl Multiplier {
-    /// Starts a kernel.
-    pub(super) fn launch<A: Arguments>(
-        &self,
-        function: Function,
-        shape: LaunchShape,
-        given: &A,
-    ) -> Result<(), CudaError> {
-        if shape.grid.contains(&0) {
-            return Ok(());
-        }
-        // SAFETY: callers fill in addresses of buffers as long as `GpuBuffers` makes them for these rows and widths, and
-        // `Arguments` promises the layout.
-        unsafe { self.gpu.launch(function, shape, std::ptr::from_ref(given).cast(), size_of::<A>()) }
-    }
-
     /// The outputs of `matrices`, side by side in `target`.
     pub(super) fn multiply(
         &self,
@@ -313,9 +281,23 @@ impl Multiplier {
         matrices: &[&DeviceMatrix],
         target: ProductTarget,
     ) -> Result<(), CudaError> {
-        self.each_form(rows, matrices, |this, x, form, columns| {
-            this.multiply_prepared((x, form), 0..rows.count, rows.count, columns, matrices, target)
-        })
+        let columns: Vec<usize> = matrices
+            .iter()
+            .scan(0, |end, matrix| {
+                *end += matrix.outputs;
+                Some(*end - matrix.outputs)
+            })
+            .collect();
+        let mut done: Vec<OperandForm> = Vec::new();
+        for matrix in matrices {
+            let form = matrix.form(rows.count);
+            if !done.contains(&form) {
+                let x = self.prepare(rows, form, matrix.inputs)?;
+                self.multiply_prepared((x, form), 0..rows.count, rows.count, &columns, matrices, target)?;
+                done.push(form);
+            }
+        }
+        Ok(())
     }
 
     /// As [`multiply`](Self::multiply) by one matrix, `slice` rows at a time; `take` is called after each with how many.
@@ -338,32 +320,6 @@ impl Multiplier {
             self.multiply_prepared((x, form), start..end, tokens, &[0], matrices, target)?;
             take(end - start)?;
             start = end;
-        }
-        Ok(())
-    }
-
-    /// Prepares `rows` in every form that `matrices` read, and calls `then(x, form, columns)` for each: the matrices' columns.
-    fn each_form(
-        &self,
-        rows: Rows<'_>,
-        matrices: &[&DeviceMatrix],
-        then: impl Fn(&Self, u64, OperandForm, &[usize]) -> Result<(), CudaError>,
-    ) -> Result<(), CudaError> {
-        let columns: Vec<usize> = matrices
-            .iter()
-            .scan(0, |end, matrix| {
-                *end += matrix.outputs;
-                Some(*end - matrix.outputs)
-            })
-            .collect();
-        let mut done: Vec<OperandForm> = Vec::new();
-        for matrix in matrices {
-            let form = matrix.form(rows.count);
-            if !done.contains(&form) {
-                let x = self.prepare(rows, form, matrix.inputs)?;
-                then(self, x, form, &columns)?;
-                done.push(form);
-            }
         }
         Ok(())
     }
@@ -421,9 +377,9 @@ impl Multiplier {
         let columns = width.div_ceil(given.columns as usize);
         let shape = LaunchShape::new([rows.count, columns, 1], threads);
         if given.together > 0 {
-            self.launch(self.prepare, shape, &Prepare { form: OperandForm::EXTENT, ..given })?;
+            self.gpu.start(self.prepare, shape, &Prepare { form: OperandForm::EXTENT, ..given })?;
         }
-        self.launch(self.prepare, shape, &given)?;
+        self.gpu.start(self.prepare, shape, &given)?;
         Ok(self.prepared)
     }
 
@@ -443,69 +399,53 @@ impl Multiplier {
             let alike = |matrix: &DeviceMatrix| {
                 matrix.dtype == first.dtype && matrix.by_tiles(tokens) == first.by_tiles(tokens)
             };
-            let (now, later) = left.iter().partition(|index| alike(matrices[**index]));
+            let (now, later): (Vec<usize>, _) = left.iter().partition(|index| alike(matrices[**index]));
             left = later;
-            let now: Vec<usize> = now;
-            for some in now.chunks(MOST_MATRICES) {
-                self.launch_product((x, form), &rows, tokens, columns, matrices, some, target)?;
+            for chosen in now.chunks(MOST_MATRICES) {
+                let (row_bytes, step_bytes) = form.row_bytes(first.inputs);
+                let mut parts = [MatrixArguments::default(); MOST_MATRICES];
+                for (part, index) in parts.iter_mut().zip(chosen) {
+                    *part = MatrixArguments { column: columns[*index] as i32, ..matrices[*index].part };
+                }
+                let count = rows.len();
+                let symmetric = |rule| {
+                    matches!(rule, Int8Rule::Token { symmetric: true } | Int8Rule::Tensor { symmetric: true })
+                        || matches!(rule, Int8Rule::Static { zero: 0, .. })
+                };
+                let given = Product {
+                    x: x + (rows.start * row_bytes) as u64,
+                    steps: if step_bytes == 0 { 0 } else { self.steps + (rows.start * step_bytes) as u64 },
+                    y: target.address,
+                    matrices: parts,
+                    count: chosen.len() as i32,
+                    inputs: first.inputs as i32,
+                    row_bytes: first.row_bytes as i32,
+                    tokens: count as i32,
+                    width: target.width as i32,
+                    add: i32::from(target.add),
+                    zeros: i32::from(!first.rule.is_none_or(symmetric)),
+                    whole: i32::from(first.whole()),
+                };
+                // Blocks in one row: a GPU takes fewer than 65536 in the other directions.
+                let blocks = |each: usize, tokens: usize| {
+                    let of_rows: usize = chosen.iter().map(|index| matrices[*index].outputs.div_ceil(each)).sum();
+                    [of_rows * count.div_ceil(tokens), 1, 1]
+                };
+                match first.kernels.many {
+                    Some(many) if first.by_tiles(tokens) => {
+                        let chosen = tile(blocks(TILES[1], TILES[1])[0], count, self.gpu.processors());
+                        let shape = LaunchShape::new(blocks(TILES[chosen], TILES[chosen]), TILE_THREADS);
+                        self.gpu.start(many[chosen], shape, &given)?;
+                    }
+                    _ => {
+                        let choice = count.min(FEW_TOKENS).next_power_of_two();
+                        let few = first.kernels.few[choice.ilog2() as usize];
+                        let shape = LaunchShape::new(blocks(FEW_ROWS, choice), FEW_THREADS);
+                        self.gpu.start(few, shape, &given)?;
+                    }
+                }
             }
         }
         Ok(())
-    }
-
-    #[allow(clippy::too_many_arguments)] // one call of the above, which says what each is
-    fn launch_product(
-        &self,
-        (x, form): (u64, OperandForm),
-        rows: &std::ops::Range<usize>,
-        tokens: usize,
-        columns: &[usize],
-        matrices: &[&DeviceMatrix],
-        chosen: &[usize],
-        target: ProductTarget,
-    ) -> Result<(), CudaError> {
-        let first = matrices[chosen[0]];
-        let (row_bytes, step_bytes) = form.row_bytes(first.inputs);
-        let mut parts = [MatrixArguments::default(); MOST_MATRICES];
-        for (part, index) in parts.iter_mut().zip(chosen) {
-            *part = MatrixArguments { column: columns[*index] as i32, ..matrices[*index].part };
-        }
-        let count = rows.len();
-        let symmetric = |rule| {
-            matches!(rule, Int8Rule::Token { symmetric: true } | Int8Rule::Tensor { symmetric: true })
-                || matches!(rule, Int8Rule::Static { zero: 0, .. })
-        };
-        let given = Product {
-            x: x + (rows.start * row_bytes) as u64,
-            steps: if step_bytes == 0 { 0 } else { self.steps + (rows.start * step_bytes) as u64 },
-            y: target.address,
-            matrices: parts,
-            count: chosen.len() as i32,
-            inputs: first.inputs as i32,
-            row_bytes: first.row_bytes as i32,
-            tokens: count as i32,
-            width: target.width as i32,
-            add: i32::from(target.add),
-            zeros: i32::from(!first.rule.is_none_or(symmetric)),
-            whole: i32::from(first.whole()),
-        };
-        // Blocks in one row: a GPU takes fewer than 65536 in the other directions.
-        let blocks = |each: usize, tokens: usize| {
-            let of_rows: usize = chosen.iter().map(|index| matrices[*index].outputs.div_ceil(each)).sum();
-            [of_rows * count.div_ceil(tokens), 1, 1]
-        };
-        match first.kernels.many {
-            Some(many) if first.by_tiles(tokens) => {
-                let chosen = tile(blocks(TILES[1], TILES[1])[0], count, self.gpu.processors());
-                let shape = LaunchShape::new(blocks(TILES[chosen], TILES[chosen]), TILE_THREADS);
-                self.launch(many[chosen], shape, &given)
-            }
-            _ => {
-                let choice = count.min(FEW_TOKENS).next_power_of_two();
-                let few = first.kernels.few[choice.ilog2() as usize];
-                let shape = LaunchShape::new(blocks(FEW_ROWS, choice), FEW_THREADS);
-                self.launch(few, shape, &given)
-            }
-        }
     }
 }

@@ -32,9 +32,6 @@ pub(super) struct DeviceWeights {
 
 impl DeviceWeights {
     /// Uploads the ranges of the mapped files, and tells `uploaded` how far it is.
-    ///
-    /// # Errors
-    /// `Memory` when they do not fit; `Driver`; those of `uploaded`.
     pub(super) fn upload(
         gpu: &Arc<dyn Launcher>,
         spec: &ModelSpec,
@@ -67,9 +64,6 @@ impl DeviceWeights {
     }
 
     /// The address of a tensor's first byte.
-    ///
-    /// # Errors
-    /// `Internal` for one that was not uploaded.
     pub(super) fn address(&self, tensor: &TensorInfo) -> Result<u64, Error> {
         let offset = self.offsets.get(&file_range(tensor));
         let offset = offset.ok_or_else(|| Error::Internal(format!("{} is not on the GPU", tensor.name)))?;

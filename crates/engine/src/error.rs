@@ -132,14 +132,6 @@ impl Error {
     pub(crate) fn io(path: impl Into<PathBuf>, source: std::io::Error) -> Error {
         Error::Io { path: path.into(), source: Arc::new(source) }
     }
-
-    /// Of a file that was opened by the diagnosis' rules: `Io` where the system refused, else `Files`.
-    pub(crate) fn of_file(error: model_factory_format::Error) -> Error {
-        match error {
-            model_factory_format::Error::Io { path, source } => Error::io(path, source),
-            error => error.into(),
-        }
-    }
 }
 
 impl fmt::Debug for Error {
@@ -156,7 +148,10 @@ impl From<Cancelled> for Error {
 
 impl From<model_factory_format::Error> for Error {
     fn from(error: model_factory_format::Error) -> Self {
-        Error::Files(Arc::new(error))
+        match error {
+            model_factory_format::Error::Io { path, source } => Error::io(path, source),
+            error => Error::Files(Arc::new(error)),
+        }
     }
 }
 

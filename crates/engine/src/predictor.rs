@@ -1,7 +1,7 @@
 //! The prediction head of a loaded model: the hidden state of a position and the token after it -> logits of the next one.
 
 use crate::cancel::CancellationToken;
-use crate::decoder::{Cache, Compute, HiddenOutput, Logits, OutputRows, PassOptions, Segment};
+use crate::decoder::{Compute, HiddenOutput, KvCache, Logits, OutputRows, PassOptions, Segment};
 use crate::error::{Error, Result};
 use crate::scheduler::costs::StepCosts;
 use crate::scheduler::queue::FORK_TIMEOUT;
@@ -20,6 +20,8 @@ pub struct Predictor {
     turn: Mutex<()>,
     /// The process whose threads take turns.
     process: AtomicU32,
+    /// A process that was forked while a thread of the other one held the turn.
+    forked: AtomicU32,
     /// Elements of a hidden state.
     width: usize,
 }
@@ -27,12 +29,12 @@ pub struct Predictor {
 impl Predictor {
     /// One that `compute` computes, of hidden states of `width` elements.
     pub fn new(compute: Box<dyn Compute>, width: usize) -> Predictor {
-        let process = AtomicU32::new(process::id());
-        Predictor { compute, costs: StepCosts::default(), turn: Mutex::default(), process, width }
+        let (process, forked) = (AtomicU32::new(process::id()), AtomicU32::default());
+        Predictor { compute, costs: StepCosts::default(), turn: Mutex::default(), process, forked, width }
     }
 
     /// An empty cache for one sequence.
-    pub fn cache(&self) -> Box<dyn Cache> {
+    pub fn cache(&self) -> KvCache {
         self.compute.cache()
     }
 
@@ -50,12 +52,12 @@ impl Predictor {
     /// after the last of them, `[vocab]`, and the head's own hidden state there.
     ///
     /// # Errors
-    /// As [`Decoder::forward`](crate::decoder::Decoder::forward); `Forked`.
+    /// As [`Compute::pass`]; `Forked`.
     pub fn forward(
         &self,
         tokens: &[u32],
         given: &[f32],
-        cache: &mut dyn Cache,
+        cache: &mut KvCache,
         cancel: &CancellationToken,
     ) -> Result<(Option<Vec<f32>>, Vec<f32>)> {
         let _turn = self.turn()?;
@@ -82,7 +84,12 @@ impl Predictor {
                 Err(TryLockError::WouldBlock) if self.process.load(Ordering::Relaxed) == mine => {
                     return Ok(self.turn.lock().unwrap_or_else(PoisonError::into_inner));
                 }
-                Err(TryLockError::WouldBlock) if begun.elapsed() > FORK_TIMEOUT => return Err(Error::Forked),
+                Err(TryLockError::WouldBlock) if self.forked.load(Ordering::Relaxed) == mine => {
+                    return Err(Error::Forked);
+                }
+                Err(TryLockError::WouldBlock) if begun.elapsed() > FORK_TIMEOUT => {
+                    self.forked.store(mine, Ordering::Relaxed); // the next ones wait no more
+                }
                 Err(TryLockError::WouldBlock) => thread::yield_now(),
             }
         };

@@ -69,9 +69,7 @@ impl Scheduler {
             runs
         })
     }
-}
 
-impl Scheduler {
     /// Gives `runs` to be computed; [`wait`](Self::wait) gives them back to `caller`.
     ///
     /// # Errors
@@ -146,10 +144,16 @@ impl Steps for Pass<'_> {
         if chosen.is_empty() {
             return;
         }
-        let computed = catch_unwind(AssertUnwindSafe(|| self.step(chosen)));
-        let Err(panic) = computed else { return };
+        let (is_shared, mut passed) = (chosen.len() > 1, false);
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.step(chosen, &mut passed)));
+        let Err(error) = outcome.unwrap_or_else(|panic| Err(panicked(&*panic))) else { return };
         for Waiting { request, .. } in chosen.iter_mut().filter(|waiting| !waiting.request.is_finished()) {
-            request.finish(Err(panicked(&*panic)));
+            if is_shared && !passed {
+                // Which one it was about is not known: each is computed by itself and meets its own error.
+                request.phase = Phase::Isolated;
+            } else {
+                request.finish(Err(error.clone()));
+            }
         }
     }
 
@@ -175,8 +179,11 @@ impl Steps for Pass<'_> {
 }
 
 impl Pass<'_> {
-    /// Computes a step of `chosen`.
-    fn step(&self, chosen: &mut [Waiting<Run>]) {
+    /// Computes a step of `chosen`, and says when the pass over the weights has `passed`.
+    ///
+    /// # Errors
+    /// Those of the pass; nothing of the step was computed then.
+    fn step(&self, chosen: &mut [Waiting<Run>], passed: &mut bool) -> Result<()> {
         for Waiting { request, .. } in &mut *chosen {
             if request.text().is_none() {
                 request.adopt_by(|cache, ids, rotation| cache.adopt_part(ids, rotation));
@@ -204,17 +211,8 @@ impl Pass<'_> {
         let hidden_states = if wants_hidden { HiddenOutput::All } else { HiddenOutput::None };
         let of_sequences = PassOptions { hidden_states, ..PassOptions::LOGITS };
         let options = if of_texts { PassOptions::HIDDEN_STATES } else { of_sequences };
-        let computed = catch_unwind(AssertUnwindSafe(|| self.compute.pass(&mut segments, options, &cancel)));
-        drop(segments);
-        let PassOutput { mut logits, hidden_states: states } =
-            match (computed.unwrap_or_else(|panic| Err(panicked(&*panic))), &mut *chosen) {
-                (Ok(output), _) => output,
-                (Err(error), [one]) => return one.request.finish(Err(error)),
-                // Which one it was about is not known: each is computed by itself and meets its own error.
-                (Err(_), several) => {
-                    return several.iter_mut().for_each(|waiting| waiting.request.phase = Phase::Isolated);
-                }
-            };
+        let PassOutput { mut logits, hidden_states: states } = self.compute.pass(&mut segments, options, &cancel)?;
+        *passed = true;
         if of_texts {
             let (width, mut end) = (states.len() / wanted.iter().sum::<usize>().max(1), 0);
             for (Waiting { request, .. }, wanted) in chosen.iter_mut().zip(wanted) {
@@ -222,7 +220,7 @@ impl Pass<'_> {
                 request.pool(&states, width, end..end + wanted);
                 end += wanted;
             }
-            return;
+            return Ok(());
         }
         let (mut end, shared_step) = (0, chosen.len() > 1);
         let tokens: usize = chosen.iter().map(|waiting| waiting.request.tokens).sum();
@@ -251,6 +249,7 @@ impl Pass<'_> {
         {
             self.costs.record(end, begun.elapsed());
         }
+        Ok(())
     }
 }
 

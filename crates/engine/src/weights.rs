@@ -120,7 +120,7 @@ impl Weights {
 
 /// Opens a file that must be as long as it was when its header was read.
 fn open(file: &SourceFile) -> Result<File, Error> {
-    let (handle, bytes) = source::open(&file.path).map_err(Error::of_file)?;
+    let (handle, bytes) = source::open(&file.path)?;
     if bytes == file.bytes {
         Ok(handle)
     } else {

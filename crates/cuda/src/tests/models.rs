@@ -11,7 +11,7 @@ use model_factory::UnifiedModelFactory;
 use model_factory_diagnostics::hardware::profiles::Profile;
 use model_factory_diagnostics::{Hardware, Policy, Ready, assess, diagnose_with};
 use model_factory_dtypes::DType;
-use model_factory_engine::decoder::Decoder;
+use model_factory_engine::decoder::{Compute, Decoder};
 use model_factory_engine::weights::Weights;
 use model_factory_spec::family::REGISTRY;
 use model_factory_spec::plan::{GpuBuffers, KvDtype, gpu_weight_bytes};

@@ -33,7 +33,7 @@ impl CpuDevice {
         &self,
         inputs: &Operands,
         tokens: usize,
-        DenseWeights { up, activation, down }: &DenseWeights<CpuDevice>,
+        DenseWeights { up, activation, down }: &DenseWeights<Self>,
     ) -> memory::Result<Operands> {
         let gate = activation.gate();
         let products = 1 + usize::from(gate.is_some());

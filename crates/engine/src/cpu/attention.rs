@@ -1,11 +1,12 @@
 //! q, k and v side by side -> attention output: one streaming pass over the pages of the cache, or over the sequence itself.
 
-mod whole;
-
-use super::page::{KvPage, PageElement, PageLayout, TILES};
-use super::{CpuDevice, Heads, TASK_ROWS};
+use super::device::CpuPass;
+use super::heads::Heads;
+use super::page::{PageElement, PageLayout, TILES};
+use super::{CpuDevice, TASK_ROWS};
 use crate::decoder::{Sequence, floats};
-use crate::kernels::{Isa, KvTile, Query, STATE, Scoring, TILE, add_floats, attend};
+use crate::error::Result;
+use crate::kernels::{self, Isa, KvElement, KvTile, Query, STATE, Scoring, TILE, add_floats, attend};
 use crate::memory::{self, Refusals};
 use crate::threads::Pool;
 use model_factory_spec::spec::AttentionWeights;
@@ -17,7 +18,7 @@ const PART: usize = 1024 / TILE;
 
 /// What memory is for, in errors.
 const PAGES: &str = "the pages that attention reads";
-const QUERIES: &str = "queries of attention";
+pub(super) const QUERIES: &str = "queries of attention";
 
 /// Attention of every row over the cached positions up to its own, as the layer says.
 pub(super) struct AttentionPass<'a> {
@@ -27,15 +28,30 @@ pub(super) struct AttentionPass<'a> {
     pub(super) heads: Heads,
     pub(super) layer: usize,
     pub(super) weights: &'a AttentionWeights<CpuDevice>,
-    pub(super) sequences: &'a [Sequence<'a, KvPage>],
+    pub(super) sequences: &'a [Sequence<'a>],
     /// `[rows, width]`: q, and what was projected beside it.
     pub(super) qkv: &'a [f32],
     pub(super) width: usize,
 }
 
 impl AttentionPass<'_> {
-    fn scoring(&self) -> Scoring {
-        Scoring { scale: self.weights.score_scale, cap: self.weights.score_cap }
+    /// Lets `queries`, those of `rows`, go through the positions of `tile` that their rows have `seen`; the tile of `then` comes next.
+    pub(super) fn through_tile<E: KvElement>(
+        &self,
+        queries: &mut [Query<'_>],
+        rows: &[usize],
+        seen: impl Fn(usize) -> Range<usize>,
+        tile: KvTile<'_, E>,
+        then: Option<KvTile<'_, E>>,
+    ) {
+        let group = queries.len() / rows.len();
+        let scoring = Scoring { scale: self.weights.score_scale, cap: self.weights.score_cap };
+        let mut rest = queries;
+        for alike in rows.chunk_by(|&a, &b| seen(a) == seen(b)) {
+            let (queries, others) = rest.split_at_mut(alike.len() * group);
+            rest = others;
+            attend(self.isa, queries, tile, seen(alike[0]), then, scoring);
+        }
     }
 
     /// Fills `out` `[rows, queries * head_dim]` from pages of `E`.
@@ -47,7 +63,7 @@ impl AttentionPass<'_> {
             // What no row sees may be gone.
             let kind = self.layout.kind(self.layer);
             let of_sequence = sequence.pages.iter().map(|pair| match pair.of(kind) {
-                Some(page) => page.layer::<E>(self.layout, self.layer),
+                Some(page) => self.layout.layer::<E>(page, self.layer),
                 None => &[],
             });
             pages.push(memory::collected(of_sequence, PAGES)?);
@@ -85,15 +101,48 @@ impl AttentionPass<'_> {
     }
 
     /// The positions that a row of `sequence` sees.
-    fn positions(&self, sequence: &Sequence<'_, KvPage>, row: usize) -> Range<usize> {
+    fn positions(&self, sequence: &Sequence<'_>, row: usize) -> Range<usize> {
         let end = sequence.start + row - sequence.rows.start + 1;
         self.weights.window.map_or(0, |window| end.saturating_sub(window))..end
     }
 
     /// The tiles that some of `rows` see.
-    fn tiles(&self, sequence: &Sequence<'_, KvPage>, rows: &Range<usize>) -> Range<usize> {
+    fn tiles(&self, sequence: &Sequence<'_>, rows: &Range<usize>) -> Range<usize> {
         let (first, last) = (self.positions(sequence, rows.start), self.positions(sequence, rows.end - 1));
         first.start / TILE..last.end.div_ceil(TILE)
+    }
+}
+
+impl CpuDevice {
+    /// `mixed` = the attention of `projected` that `fill` computes, gated where it is.
+    pub(super) fn attend_by(
+        &self,
+        pass: &mut CpuPass<'_>,
+        layer: usize,
+        attention: &AttentionWeights<Self>,
+        fill: impl FnOnce(&AttentionPass<'_>, &mut [f32]) -> memory::Result<()>,
+    ) -> Result<()> {
+        let CpuPass { batch, projected: qkv, mixed, .. } = pass;
+        let CpuDevice { isa, pool, layout, .. } = self;
+        let heads = layout.heads(layer);
+        mixed.resize(batch.rows * heads.width(), 0.0);
+        let attend = AttentionPass {
+            isa: *isa,
+            pool,
+            layout,
+            heads,
+            layer,
+            weights: attention,
+            sequences: &batch.sequences,
+            qkv,
+            width: qkv.len() / batch.rows.max(1),
+        };
+        fill(&attend, mixed)?;
+        if heads.gated {
+            let gates = |row: usize| &qkv[row * heads.qkv_width() + heads.width()..][..heads.width()];
+            pool.chunks(mixed, heads.width(), |row, mixed| kernels::gate_sigmoid(*isa, gates(row), mixed));
+        }
+        Ok(())
     }
 }
 
@@ -106,7 +155,7 @@ fn parts(tiles: Range<usize>) -> impl Iterator<Item = Range<usize>> {
 /// A sequence and what its rows attend to.
 struct Context<'a, E> {
     attend: &'a AttentionPass<'a>,
-    sequence: &'a Sequence<'a, KvPage>,
+    sequence: &'a Sequence<'a>,
     pages: &'a [&'a [E]],
 }
 
@@ -196,7 +245,6 @@ impl<E: PageElement> Context<'_, E> {
     /// Lets `queries`, those of `rows`, go through `tiles`.
     fn through(&self, head: usize, rows: &Range<usize>, tiles: Range<usize>, queries: &mut [Query<'_>]) {
         let Heads { kv, dim, .. } = self.attend.heads;
-        let (group, scoring) = (queries.len() / rows.len(), self.attend.scoring());
         let tile = |index: usize| {
             let (page, first, len) = (self.pages[index / TILES], head * TILES + index % TILES, E::tile_len(dim));
             let of = |tile: usize| &page[tile * len..][..len];
@@ -211,12 +259,7 @@ impl<E: PageElement> Context<'_, E> {
             };
             // A row alone is all that reads its cache; among others it finds it where they left it.
             let then = (self.sequence.rows.len() == 1).then(|| tile((index + 1).min(tiles.end - 1)));
-            let mut rest = &mut queries[..];
-            for alike in rows.chunk_by(|&a, &b| seen(a) == seen(b)) {
-                let (queries, others) = rest.split_at_mut(alike.len() * group);
-                rest = others;
-                attend(self.attend.isa, queries, tile(index), seen(alike[0]), then, scoring);
-            }
+            self.attend.through_tile(queries, &rows, seen, tile(index), then);
         }
     }
 }

@@ -1,115 +1,58 @@
-//! What is added to a token's embedding; and embeddings of layers: what each block reads of them, and its gate.
+//! Embeddings of layers: what each block reads of them, its gate and its factor.
 
-use super::{CpuDevice, KvPage, Matrix, TASK_ROWS, scratch};
-use crate::decoder::Sequence;
+use super::device::{CpuPass, TASK_ELEMENTS};
+use super::{CpuDevice, Matrix, scratch};
+use crate::decoder::LayerEmbeddings;
+use crate::error::Result;
 use crate::kernels;
-use crate::memory::{self, Refusals};
-use model_factory_spec::spec::{InputWeights, JoinedInput, LayerEmbeddingWeights, PositionWeights};
+use crate::memory;
+use model_factory_spec::spec::LayerEmbeddingWeights;
 
-/// `hidden` += the rows of `input` that the positions of `sequences` and their kinds of tokens are.
-pub(super) fn add_input(
-    device: &CpuDevice,
-    sequences: &[Sequence<'_, KvPage>],
-    input: &InputWeights<CpuDevice>,
-    hidden: &mut [f32],
-) -> memory::Result<()> {
-    let (width, isa) = (device.buffers.hidden, device.isa);
-    scratch::with_scratch(width, |stored| {
-        let positions = sequences.iter().flat_map(|sequence| {
-            let second = sequence.second_text.unwrap_or(usize::MAX);
-            (sequence.start..)
-                .take(sequence.rows.len())
-                .map(move |position| (position, usize::from(position >= second)))
-        });
-        for ((position, kind), hidden) in positions.zip(hidden.chunks_exact_mut(width)) {
-            if let Some(types) = &input.token_types {
-                types.dequantize_row(kind, stored);
-                kernels::add(isa, hidden, stored);
-            }
-            if let Some(PositionWeights { rows, first }) = &input.positions {
-                rows.dequantize_row(first + position, stored);
-                kernels::add(isa, hidden, stored);
-            }
-        }
-        Ok(())
-    })
-}
-
-/// `hidden` = the projection of its norm and, behind it, the norm of `given`.
-pub(super) fn join(
-    device: &CpuDevice,
-    rows: usize,
-    joined: &JoinedInput<CpuDevice>,
-    given: &[f32],
-    hidden: &mut [f32],
-) -> memory::Result<()> {
-    let JoinedInput { embedding_norm, hidden_norm, projection } = joined;
-    let width = device.buffers.hidden;
-    let mut pairs = memory::zeros(rows * 2 * width, "what a prediction head reads")?;
-    let inputs = hidden.chunks_exact(width).zip(given.chunks_exact(width));
-    for ((embedding, state), pair) in inputs.zip(pairs.chunks_exact_mut(2 * width)) {
-        let (first, second) = pair.split_at_mut(width);
-        embedding_norm.apply(device.isa, embedding, first);
-        hidden_norm.apply(device.isa, state, second);
-    }
-    let operands = device.converted(&pairs, &[projection])?;
-    device.multiply(&[projection], &operands, rows, hidden)
-}
-
-/// Fills `inputs` `[rows, layers * width]`, of tokens `ids` with the residual stream `hidden`.
-pub(super) fn inputs(
-    device: &CpuDevice,
-    ids: &[u32],
-    hidden: &[f32],
-    embedding: &LayerEmbeddingWeights<CpuDevice>,
-    inputs: &mut [f32],
-) -> memory::Result<()> {
-    let LayerEmbeddingWeights { width, embedding, projection, norm } = embedding;
-    let all = projection.outputs();
-    let operands = device.normed(None, hidden, &[projection])?;
-    device.multiply(&[projection], &operands, ids.len(), inputs)?;
-    // The order of transformers' `project_per_layer_inputs`.
-    let (of_projection, of_embedding) = ((projection.inputs() as f32).sqrt().recip(), (*width as f32).sqrt());
-    let half = std::f32::consts::FRAC_1_SQRT_2;
-    let refusals = Refusals::default();
-    device.pool.run_grid(inputs, all, TASK_ROWS, &[0, all], &|tile, out| {
-        for row in tile.rows.clone() {
-            refusals.note(scratch::with_scratch(all + width, |scratch| {
+impl LayerEmbeddings<CpuDevice> for CpuDevice {
+    fn layer_inputs(&self, pass: &mut CpuPass<'_>, embedding: &LayerEmbeddingWeights<Self>) -> Result<()> {
+        let CpuPass { batch, hidden, layer_inputs: inputs, .. } = pass;
+        let mut ids = memory::reserved(batch.rows, "the ids of a batch")?;
+        ids.extend(batch.sequences.iter().flat_map(|sequence| sequence.tokens).copied());
+        let LayerEmbeddingWeights { width, embedding, projection, norm } = embedding;
+        let all = projection.outputs();
+        let operands = self.normed(None, hidden, &[projection])?;
+        self.multiply(&[projection], &operands, batch.rows, inputs)?;
+        // The order of transformers' `project_per_layer_inputs`.
+        let (of_projection, of_embedding) = ((projection.inputs() as f32).sqrt().recip(), (*width as f32).sqrt());
+        let half = std::f32::consts::FRAC_1_SQRT_2;
+        self.each_row(inputs, all, |row, inputs| {
+            scratch::with_scratch(all + width, |scratch| {
                 let (stored, plain) = scratch.split_at_mut(all);
                 embedding.dequantize_row(ids[row] as usize, stored);
-                for (input, stored) in out.row(row).chunks_exact_mut(*width).zip(stored.chunks_exact(*width)) {
+                for (input, stored) in inputs.chunks_exact_mut(*width).zip(stored.chunks_exact(*width)) {
                     plain.iter_mut().zip(&*input).for_each(|(plain, x)| *plain = x * of_projection);
-                    norm.apply(device.isa, plain, input);
+                    norm.apply(self.isa, plain, input);
                     input.iter_mut().zip(stored).for_each(|(x, stored)| *x = (*x + stored * of_embedding) * half);
                 }
                 Ok(())
-            }));
-        }
-    });
-    refusals.into_result()
-}
+            })
+        })?;
+        Ok(())
+    }
 
-/// `gated` = `gelu(gate(hidden))` times the input of layer `layer`.
-pub(super) fn gate(
-    device: &CpuDevice,
-    rows: usize,
-    hidden: &[f32],
-    gate: &Matrix,
-    inputs: &[f32],
-    layer: usize,
-    gated: &mut Vec<f32>,
-) -> memory::Result<()> {
-    let (width, all) = (gate.outputs(), inputs.len() / rows.max(1));
-    gated.resize(rows * width, 0.0);
-    let operands = device.normed(None, hidden, &[gate])?;
-    device.multiply(&[gate], &operands, rows, gated)?;
-    device.pool.run_grid(gated, width, TASK_ROWS, &[0, width], &|tile, out| {
-        for row in tile.rows.clone() {
-            let gated = out.row(row);
-            kernels::gelu_tanh(device.isa, gated);
+    fn gate_layer_input(&self, pass: &mut CpuPass<'_>, gate: &Matrix, layer: usize) -> Result<()> {
+        let CpuPass { batch, hidden, layer_inputs: inputs, mixed: gated, .. } = pass;
+        let (rows, width) = (batch.rows, gate.outputs());
+        let all = inputs.len() / rows.max(1);
+        gated.resize(rows * width, 0.0);
+        let operands = self.normed(None, hidden, &[gate])?;
+        self.multiply(&[gate], &operands, rows, gated)?;
+        Ok(self.each_row(gated, width, |row, gated| {
+            kernels::gelu_tanh(self.isa, gated);
             let input = &inputs[row * all + layer * width..][..width];
             gated.iter_mut().zip(input).for_each(|(gated, input)| *gated *= input);
-        }
-    });
-    Ok(())
+            Ok(())
+        })?)
+    }
+
+    fn scale(&self, pass: &mut CpuPass<'_>, factor: f32) -> Result<()> {
+        let hidden = &mut pass.hidden;
+        self.pool.chunks(hidden, TASK_ELEMENTS, |_, hidden| hidden.iter_mut().for_each(|x| *x *= factor));
+        Ok(())
+    }
 }

@@ -5,11 +5,14 @@
 //! of them in the second, where a task adds up what the experts give a row in the order of their indices.
 
 use super::activation::activate;
+use super::device::CpuPass;
+use super::operand::Operands;
 use super::routing::{Choice, choose};
-use super::{CpuDevice, Matrix, NormVectors, Operands, scratch};
-use crate::kernels;
+use super::{CpuDevice, Matrix, NormVectors, scratch};
+use crate::decoder::{ExpertLayers, Output};
 use crate::memory::{self, Refusals, Result};
-use model_factory_spec::spec::{ExpertGates, ExpertsWeights, SharedExpert};
+use crate::{error, kernels};
+use model_factory_spec::spec::{BesideWeights, ExpertGates, ExpertsWeights, SharedExpert};
 use std::ops::Range;
 
 /// Bytes of the experts' weights that a task reads at a time while one row is computed.
@@ -20,7 +23,7 @@ const SUM_COLUMNS: usize = 128;
 
 /// Which experts the rows are given to, and what the down projections read.
 #[derive(Debug, Default)]
-pub struct Routed {
+pub(super) struct Routed {
     /// The experts that rows are given to, by index.
     visits: Vec<Visit>,
     /// The rows of all visits, one visit behind the other, in ascending order in each.
@@ -51,14 +54,15 @@ struct SharedRows {
     weights: Vec<f32>,
 }
 
-impl CpuDevice {
-    /// Finds the experts of each row of `norm(hidden)` and computes their activations.
-    pub(super) fn route(
+impl ExpertLayers<CpuDevice> for CpuDevice {
+    fn norm_route_activate(
         &self,
-        hidden: &[f32],
+        pass: &mut CpuPass<'_>,
         norm: Option<&NormVectors>,
-        experts: &ExpertsWeights<CpuDevice>,
-    ) -> Result<Routed> {
+        experts: &ExpertsWeights<Self>,
+    ) -> error::Result<()> {
+        pass.routed = Routed::default(); // the last layer's memory is free
+        let hidden = &pass.hidden;
         let width = experts.router.inputs();
         let tokens = hidden.len() / width;
         let normed = |norm: Option<&NormVectors>| {
@@ -70,18 +74,45 @@ impl CpuDevice {
                     None => out.copy_from_slice(x),
                 }
             });
-            Ok(normed)
+            Result::Ok(normed)
         };
         let of_router = experts.router_norm.as_ref().map(|norm| normed(Some(norm))).transpose()?;
         let normed = normed(norm)?;
         let (visits, rows) = self.visits(of_router.as_ref().unwrap_or(&normed), experts)?;
         let activated = self.activate_visits(&normed, width, experts, &visits, &rows)?;
         let shared = experts.shared.as_ref().map(|shared| self.activate_shared(&normed, tokens, shared)).transpose()?;
-        Ok(Routed { visits, rows, activated, shared })
+        pass.routed = Routed { visits, rows, activated, shared };
+        Ok(())
     }
 
+    fn experts_add(
+        &self,
+        pass: &mut CpuPass<'_>,
+        experts: &ExpertsWeights<Self>,
+        dense: Option<&BesideWeights<Self>>,
+        output: Output<'_, Self>,
+    ) -> error::Result<()> {
+        let CpuPass { batch, hidden, mixed, activated, routed, product, .. } = pass;
+        let rows = batch.rows;
+        let Some(BesideWeights { dense, output_norm, experts_norm, .. }) = dense else {
+            return Ok(self.add_routed(routed, rows, experts, output, product, hidden)?);
+        };
+        mixed.resize(rows * self.buffers.hidden, 0.0);
+        mixed.fill(0.0);
+        let normed = |norm| Output { norm: Some(norm), scale: 1.0 };
+        self.add_product(activated, rows, &dense.down, normed(output_norm), product, mixed)?;
+        self.add_routed(routed, rows, experts, normed(experts_norm), product, mixed)?;
+        match output {
+            Output { norm: Some(norm), scale } => self.norm_add(norm, mixed, scale, hidden)?,
+            Output { norm: None, scale } => self.add(hidden, mixed, scale),
+        }
+        Ok(())
+    }
+}
+
+impl CpuDevice {
     /// The experts that rows are given to.
-    fn visits(&self, normed: &[f32], experts: &ExpertsWeights<CpuDevice>) -> Result<(Vec<Visit>, Vec<VisitRow>)> {
+    fn visits(&self, normed: &[f32], experts: &ExpertsWeights<Self>) -> Result<(Vec<Visit>, Vec<VisitRow>)> {
         let (router, routing) = (&experts.router, &experts.routing);
         let choice_bias = experts.choice_bias.as_deref().unwrap_or_default();
         let tokens = normed.len() / router.inputs();
@@ -131,7 +162,7 @@ impl CpuDevice {
         &self,
         normed: &[f32],
         width: usize,
-        experts: &ExpertsWeights<CpuDevice>,
+        experts: &ExpertsWeights<Self>,
         visits: &[Visit],
         rows: &[VisitRow],
     ) -> Result<Vec<Operands>> {
@@ -218,7 +249,7 @@ impl CpuDevice {
     }
 
     /// What the down projection of the shared expert reads.
-    fn activate_shared(&self, normed: &[f32], tokens: usize, shared: &SharedExpert<CpuDevice>) -> Result<SharedRows> {
+    fn activate_shared(&self, normed: &[f32], tokens: usize, shared: &SharedExpert<Self>) -> Result<SharedRows> {
         let inputs = self.converted(normed, &shared.dense.inputs())?;
         let activated = self.up_activate(&inputs, tokens, &shared.dense)?;
         let mut weights = memory::zeros(tokens, "the weights of the shared expert")?;
@@ -232,12 +263,30 @@ impl CpuDevice {
         Ok(SharedRows { activated, weights })
     }
 
+    /// `to` += the weighted sum of the experts' outputs, normed and multiplied as `output` says. What is normed lies in `product`
+    /// before.
+    fn add_routed(
+        &self,
+        routed: &Routed,
+        rows: usize,
+        experts: &ExpertsWeights<Self>,
+        Output { norm, scale }: Output<'_, Self>,
+        product: &mut [f32],
+        to: &mut [f32],
+    ) -> Result<()> {
+        let Some(norm) = norm else { return self.add_experts(routed, rows, experts, scale, to) };
+        let product = &mut product[..rows * self.buffers.output];
+        product.fill(0.0);
+        self.add_experts(routed, rows, experts, 1.0, product)?;
+        self.norm_add(norm, product, scale, to)
+    }
+
     /// `hidden` += `scale` times the weighted sum of the experts' outputs, the shared one last.
-    pub(super) fn add_experts(
+    fn add_experts(
         &self,
         routed: &Routed,
         tokens: usize,
-        experts: &ExpertsWeights<CpuDevice>,
+        experts: &ExpertsWeights<Self>,
         scale: f32,
         hidden: &mut [f32],
     ) -> Result<()> {

@@ -1,9 +1,9 @@
 //! The sizes of attention, and what becomes of queries, keys and values before they are stored.
 
-use super::{CpuDevice, TASK_ROWS, scratch};
-use crate::decoder::Angles;
+use super::device::CpuPass;
+use super::{CpuDevice, scratch};
 use crate::kernels;
-use crate::memory::{self, Refusals};
+use crate::memory;
 use model_factory_spec::spec::{AttentionWeights, KeysValues, Mixer};
 
 /// The sizes of attention.
@@ -22,18 +22,16 @@ pub(super) struct Heads {
 }
 
 impl Heads {
-    /// Those of a layer; none where it is no attention.
-    pub(super) fn of(mixer: &Mixer) -> Heads {
-        match mixer.attention() {
-            Some(attention) => Heads {
-                queries: attention.heads,
-                kv: attention.kv_heads,
-                dim: attention.head_dim,
-                gated: attention.gated,
-                cached: attention.causal,
-            },
-            None => Heads { queries: 0, kv: 0, dim: 0, gated: false, cached: false },
-        }
+    /// Those of a layer, none where it is no attention; and the layer that stores its keys and values where that is another.
+    pub(super) fn of(mixer: &Mixer) -> (Heads, Option<usize>) {
+        let none = Heads { queries: 0, kv: 0, dim: 0, gated: false, cached: false };
+        let Some(attention) = mixer.attention() else { return (none, None) };
+        let &AttentionWeights { heads: queries, kv_heads: kv, head_dim: dim, gated, causal: cached, .. } = attention;
+        let source = match attention.kv {
+            KeysValues::OfLayer(source) => Some(source),
+            KeysValues::Own(_) => None,
+        };
+        (Heads { queries, kv, dim, gated, cached }, source)
     }
 
     /// Columns of queries, or of what attention puts out.
@@ -46,15 +44,6 @@ impl Heads {
         self.width() * if self.gated { 2 } else { 1 }
     }
 
-    /// The same, and the layer that stores its keys and values where that is another.
-    pub(super) fn placed(mixer: &Mixer) -> (Heads, Option<usize>) {
-        let source = mixer.attention().and_then(|attention| match attention.kv {
-            KeysValues::OfLayer(source) => Some(source),
-            KeysValues::Own(_) => None,
-        });
-        (Heads::of(mixer), source)
-    }
-
     /// Columns of q, k and v side by side.
     pub(super) fn qkv_width(self) -> usize {
         self.keys() + 2 * self.kv * self.dim
@@ -65,58 +54,57 @@ impl CpuDevice {
     /// Norms q, k and v as `attention` says, and rotates every head of q and k by its row's position where angles are.
     pub(super) fn rotate(
         &self,
-        heads: Heads,
-        attention: &AttentionWeights<CpuDevice>,
-        angles: Option<&Angles>,
-        rows: usize,
-        qkv: &mut [f32],
+        CpuPass { batch, projected: qkv, .. }: &mut CpuPass<'_>,
+        layer: usize,
+        attention: &AttentionWeights<Self>,
     ) -> memory::Result<()> {
-        let (Heads { dim, .. }, width) = (heads, qkv.len() / rows.max(1));
-        let own = attention.kv.own();
+        let (heads, own) = (self.layout.heads(layer), attention.kv.own());
+        let (dim, keys_are_values) = (heads.dim, own.is_some_and(|own| own.v.is_none()));
+        if keys_are_values {
+            widen(qkv, batch.rows, heads.qkv_width());
+        }
+        let width = qkv.len() / batch.rows.max(1);
+        let angles = attention.rope.map(|rope| &batch.angles[rope]);
         let kv = if own.is_some() { heads.kv } else { 0 };
-        let keys_are_values = own.is_some_and(|own| own.v.is_none());
         let v_norm_eps = own.and_then(|own| own.v_norm_eps).map(|eps| eps as f32);
         let norms = [attention.q_norm.as_ref(), attention.k_norm()];
-        let refusals = Refusals::default();
-        self.pool.run_grid(qkv, width, TASK_ROWS, &[0, width], &|tile, out| {
-            for row in tile.rows.clone() {
-                let (q, others) = out.row(row).split_at_mut(heads.keys());
-                if heads.gated {
-                    refusals.note(part_gates(q, dim));
-                }
-                let (k, v) = others.split_at_mut(kv * dim);
-                let q = &mut q[..heads.width()];
-                if keys_are_values {
-                    v.copy_from_slice(k);
-                }
-                if let Some(eps) = v_norm_eps {
-                    v.chunks_exact_mut(dim).for_each(|head| kernels::divide_by_rms(self.isa, head, eps));
-                }
-                for (norm, heads) in norms.into_iter().zip([&mut *q, &mut *k]) {
-                    let Some(norm) = norm else { continue };
-                    for heads in heads.chunks_exact_mut(norm.width()) {
-                        refusals.note(scratch::with_scratch(norm.width(), |plain| {
-                            plain.copy_from_slice(heads);
-                            norm.apply(self.isa, plain, heads);
-                            Ok(())
-                        }));
-                    }
-                }
-                let Some(angles) = angles else { continue };
-                for head in q.chunks_exact_mut(dim).chain(k.chunks_exact_mut(dim)) {
-                    angles.rotate(self.isa, row, head);
-                }
-                if let Some(scale) = angles.query_scale(row) {
-                    q.iter_mut().for_each(|x| *x *= scale);
+        self.each_row(qkv, width, |row, qkv| {
+            let (q, others) = qkv.split_at_mut(heads.keys());
+            if heads.gated {
+                part_gates(q, dim)?;
+            }
+            let (k, v) = others.split_at_mut(kv * dim);
+            let q = &mut q[..heads.width()];
+            if keys_are_values {
+                v.copy_from_slice(k);
+            }
+            if let Some(eps) = v_norm_eps {
+                v.chunks_exact_mut(dim).for_each(|head| kernels::divide_by_rms(self.isa, head, eps));
+            }
+            for (norm, heads) in norms.into_iter().zip([&mut *q, &mut *k]) {
+                let Some(norm) = norm else { continue };
+                for heads in heads.chunks_exact_mut(norm.width()) {
+                    scratch::with_scratch(norm.width(), |plain| {
+                        plain.copy_from_slice(heads);
+                        norm.apply(self.isa, plain, heads);
+                        Ok(())
+                    })?;
                 }
             }
-        });
-        refusals.into_result()
+            let Some(angles) = angles else { return Ok(()) };
+            for head in q.chunks_exact_mut(dim).chain(k.chunks_exact_mut(dim)) {
+                angles.rotate(self.isa, row, head);
+            }
+            if let Some(scale) = angles.query_scale(row) {
+                q.iter_mut().for_each(|x| *x *= scale);
+            }
+            Ok(())
+        })
     }
 }
 
 /// Makes room behind each of the `rows` of `x`, so that they have `width` elements.
-pub(super) fn widen(x: &mut Vec<f32>, rows: usize, width: usize) {
+fn widen(x: &mut Vec<f32>, rows: usize, width: usize) {
     let narrow = x.len() / rows.max(1);
     x.resize(rows * width, 0.0);
     for row in (1..rows).rev() {

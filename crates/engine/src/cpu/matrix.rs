@@ -1,12 +1,12 @@
 //! A stored weight matrix with its kernel, scales and bias.
 
 use super::{CpuDevice, Operands};
-use crate::decoder::{check_all, floats, int8_rule, shape};
+use crate::decoder::{floats, int8_rule, shape};
 use crate::error::{Error, Result};
 use crate::kernels::{self, Floats, Form, Isa, Kernel};
 use crate::memory;
 use crate::weights::{WeightView, Weights};
-use model_factory_spec::spec::{Int8, LinearWeights};
+use model_factory_spec::spec::LinearWeights;
 use std::ops::Range;
 
 /// A weight `[outputs, inputs]` with its kernel and bias.
@@ -56,7 +56,10 @@ impl Matrix {
         let kernel = Kernel::select(dtype, isa)
             .ok_or_else(|| Error::Internal(format!("the diagnosis accepted {dtype}, which has no kernel")))?;
         let (int8, rule) = match &linear.int8 {
-            Some(int8) => (Some(Int8Scales::new(weights, int8, inputs)?), Some(int8_rule(weights, int8)?)),
+            Some(int8) => {
+                let (rule, a_row) = int8_rule(weights, int8, inputs)?;
+                (Some(Int8Scales { view: weights.view(&int8.scale), a_row, group: int8.group }), Some(rule))
+            }
             None => (None, None),
         };
         let form = if *transposed { Form::F32 } else { kernel.form };
@@ -152,13 +155,6 @@ impl Matrix {
 }
 
 impl Int8Scales {
-    fn new(weights: &Weights, int8: &Int8, inputs: usize) -> Result<Int8Scales> {
-        let whole = int8.scale.shape.iter().product::<u64>() == 1;
-        let view = weights.view(&int8.scale);
-        check_all(weights, &int8.scale, "a finite number", f32::is_finite)?;
-        Ok(Int8Scales { view, a_row: if whole { 0 } else { inputs / int8.group }, group: int8.group })
-    }
-
     /// Those of `rows`, or the one of all.
     fn of(&self, rows: &Range<usize>) -> Floats<'_> {
         match self.a_row {

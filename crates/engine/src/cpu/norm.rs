@@ -1,10 +1,7 @@
 //! A stored norm, applied to a row.
 
-use super::{TASK_ROWS, scratch};
 use crate::decoder::floats;
 use crate::kernels::{self, Isa};
-use crate::memory::{self, Refusals};
-use crate::threads::Pool;
 use crate::weights::{WeightView, Weights};
 use model_factory_spec::spec::{Norm, NormWeights};
 
@@ -40,21 +37,6 @@ impl NormVectors {
     /// Elements of a row.
     pub(super) fn width(&self) -> usize {
         self.width
-    }
-
-    /// `x` `[rows, width]` = the norm of each row.
-    pub(super) fn apply_to_rows(&self, pool: &Pool, isa: Isa, x: &mut [f32]) -> memory::Result<()> {
-        let (width, refusals) = (self.width, Refusals::default());
-        pool.run_grid(x, width, TASK_ROWS, &[0, width], &|tile, x| {
-            for row in tile.rows.clone() {
-                refusals.note(scratch::with_scratch(width, |plain| {
-                    plain.copy_from_slice(x.row(row));
-                    self.apply(isa, plain, x.row(row));
-                    Ok(())
-                }));
-            }
-        });
-        refusals.into_result()
     }
 
     /// `out` = the norm of the row `x`.

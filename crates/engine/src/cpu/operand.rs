@@ -26,7 +26,7 @@ impl Spare {
 
 /// The same activations in every form that the weights of one operation read.
 #[derive(Debug, Default)]
-pub struct Operands {
+pub(super) struct Operands {
     spare: Spare,
     forms: Vec<Input>,
 }

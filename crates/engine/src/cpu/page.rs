@@ -1,9 +1,10 @@
 //! Keys and values of `KV_PAGE` positions, of all layers of a kind.
 
-use super::Heads;
-use crate::decoder::PageKind;
+use super::heads::Heads;
+use crate::decoder::{PageKind, PageMemory};
 use crate::kernels::{Element, KvElement, TILE, put_key, put_value};
 use crate::memory;
+use bytemuck::Pod;
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 use model_factory_spec::plan::{KV_PAGE, KvDtype, windowed_layers};
@@ -15,42 +16,15 @@ use std::sync::Arc;
 pub(super) const TILES: usize = KV_PAGE / TILE;
 const _: () = assert!(TILES * TILE == KV_PAGE);
 
-/// A page of the KV cache. Each layer has the tiles of its keys `[kv_heads, TILES]`, then those of its values.
-#[derive(Debug)]
-pub enum KvPage {
-    /// As computed.
-    F32(Vec<f32>),
-    /// Rounded to the nearest.
-    F16(Vec<f16>),
-    /// Blocks of bytes with their scales.
-    Q8_0(Vec<u8>),
-}
+/// An element of a page: a float as computed, one rounded to the nearest half, or a byte of blocks with their scales.
+pub(super) trait PageElement: KvElement + Pod {}
 
-/// An element of a page.
-pub(super) trait PageElement: KvElement {
-    /// All elements of a page that has this type; none of another.
-    fn of(page: &KvPage) -> &[Self];
-}
+impl PageElement for f32 {}
+impl PageElement for f16 {}
+impl PageElement for u8 {}
 
-impl PageElement for f32 {
-    fn of(page: &KvPage) -> &[f32] {
-        if let KvPage::F32(elements) = page { elements } else { &[] }
-    }
-}
-
-impl PageElement for f16 {
-    fn of(page: &KvPage) -> &[f16] {
-        if let KvPage::F16(elements) = page { elements } else { &[] }
-    }
-}
-
-impl PageElement for u8 {
-    fn of(page: &KvPage) -> &[u8] {
-        if let KvPage::Q8_0(bytes) = page { bytes } else { &[] }
-    }
-}
-
-/// Where the keys and values of each layer lie in a page.
+/// Where the keys and values of each layer lie in a page: each layer has the tiles of its keys `[kv_heads, TILES]`, then those of
+/// its values.
 #[derive(Clone, Debug)]
 pub(super) struct PageLayout {
     dtype: KvDtype,
@@ -70,7 +44,7 @@ struct LayerPlace {
 impl PageLayout {
     /// That of `spec`.
     pub(super) fn new(spec: &ModelSpec, dtype: KvDtype) -> PageLayout {
-        let layers = spec.weights.layers.iter().map(|layer| Heads::placed(&layer.mixer.layer));
+        let layers = spec.weights.layers.iter().map(|layer| Heads::of(&layer.mixer.layer));
         let kind = |windowed| if windowed { PageKind::Window } else { PageKind::Full };
         PageLayout::of_layers(dtype, layers.zip(windowed_layers(spec).into_iter().map(kind)))
     }
@@ -137,134 +111,104 @@ enum Part {
     Value,
 }
 
-impl KvPage {
+impl PageLayout {
     /// A page of zeros.
-    ///
-    /// # Errors
-    /// When memory runs out.
-    pub(super) fn new(layout: &PageLayout, kind: PageKind) -> memory::Result<KvPage> {
-        let (elements, what) = (layout.elements(kind), "a page of the KV cache");
-        Ok(match layout.dtype {
-            KvDtype::F32 => KvPage::F32(memory::zeros(elements, what)?),
-            KvDtype::F16 => KvPage::F16(memory::zeros(elements, what)?),
-            KvDtype::Q8_0 => KvPage::Q8_0(memory::zeros(elements, what)?),
-        })
+    pub(super) fn page(&self, kind: PageKind) -> memory::Result<PageMemory> {
+        let bytes = self.elements(kind) * self.element_bytes();
+        Ok(PageMemory::Host(memory::zeros(bytes.div_ceil(size_of::<f32>()), "a page of the KV cache")?))
     }
 
-    /// All of it as it lies in memory.
-    pub fn bytes(&self) -> &[u8] {
-        match self {
-            KvPage::F32(elements) => bytemuck::cast_slice(elements),
-            KvPage::F16(elements) => bytemuck::cast_slice(elements),
-            KvPage::Q8_0(bytes) => bytes,
+    fn element_bytes(&self) -> usize {
+        match self.dtype {
+            KvDtype::F32 => size_of::<f32>(),
+            KvDtype::F16 => size_of::<f16>(),
+            KvDtype::Q8_0 => size_of::<u8>(),
         }
     }
 
-    /// All of it as it lies in memory, to be read from a file.
-    pub fn bytes_mut(&mut self) -> &mut [u8] {
-        match self {
-            KvPage::F32(elements) => bytemuck::cast_slice_mut(elements),
-            KvPage::F16(elements) => bytemuck::cast_slice_mut(elements),
-            KvPage::Q8_0(bytes) => bytes,
-        }
+    /// Keys and values of a layer in `page`, whose elements are `E`.
+    pub(super) fn layer<'p, E: PageElement>(&self, page: &'p PageMemory, layer: usize) -> &'p [E] {
+        &bytemuck::cast_slice(page.words())[self.layers[layer].elements.clone()]
     }
 
-    /// Makes `to`, a page of the same model, equal this one.
-    pub(super) fn copy(&self, to: &mut KvPage) {
-        match (self, to) {
-            (KvPage::F32(from), KvPage::F32(to)) => to.copy_from_slice(from),
-            (KvPage::F16(from), KvPage::F16(to)) => to.copy_from_slice(from),
-            (KvPage::Q8_0(from), KvPage::Q8_0(to)) => to.copy_from_slice(from),
-            _ => unreachable!("the pages of a model have one dtype"),
-        }
-    }
-
-    /// Keys and values of a layer.
-    pub(super) fn layer<E: PageElement>(&self, layout: &PageLayout, layer: usize) -> &[E] {
-        &E::of(self)[layout.layers[layer].elements.clone()]
-    }
-
-    /// Stores keys and values of `rows` of `qkv` from slot `slot` on.
+    /// Stores keys and values of `rows` of `qkv` in `page` from slot `slot` on.
     ///
     /// # Errors
     /// A row with an element that the page cannot hold, and what of that row is largest: an infinity, and of blocks NaN.
     pub(super) fn store(
-        &mut self,
-        layout: &PageLayout,
+        &self,
+        page: &mut PageMemory,
         layer: usize,
         slot: usize,
         qkv: &[f32],
         rows: Range<usize>,
     ) -> Result<(), (usize, f32)> {
-        let LayerPlace { heads, elements, .. } = layout.layers[layer].clone();
-        match self {
-            KvPage::F32(page) => {
+        let LayerPlace { heads, elements, .. } = self.layers[layer].clone();
+        let page = page.words_mut();
+        match self.dtype {
+            KvDtype::F32 => {
                 let put = float_putter(heads.dim, |head, to| to.copy_from_slice(head), f32::is_infinite);
                 store(&mut page[elements], heads, slot, qkv, rows, put)
             }
-            KvPage::F16(page) => {
+            KvDtype::F16 => {
                 let put = float_putter(heads.dim, |head, to| to.convert_from_f32_slice(head), f16::is_infinite);
-                store(&mut page[elements], heads, slot, qkv, rows, put)
+                store(&mut bytemuck::cast_slice_mut(page)[elements], heads, slot, qkv, rows, put)
             }
-            KvPage::Q8_0(page) => {
+            KvDtype::Q8_0 => {
                 let put = |part, tile: &mut [u8], position, head: &[f32]| match part {
                     Part::Key => put_key(tile, position, head),
                     Part::Value => put_value(tile, position, head),
                 };
-                store(&mut page[elements], heads, slot, qkv, rows, put)
+                store(&mut bytemuck::cast_slice_mut(page)[elements], heads, slot, qkv, rows, put)
             }
         }
     }
-}
 
-/// Calls `take` with the bytes of a page of a kind that hold its first `slots` positions, in order: all at once where that is every
-/// one of them.
-///
-/// # Errors
-/// Those of `take`.
-pub(super) fn each_used<E>(
-    layout: &PageLayout,
-    kind: PageKind,
-    slots: usize,
-    take: &mut dyn FnMut(Range<usize>) -> Result<(), E>,
-) -> Result<(), E> {
-    match layout.dtype {
-        KvDtype::F32 => used::<f32, E>(layout, kind, slots, take),
-        KvDtype::F16 => used::<f16, E>(layout, kind, slots, take),
-        KvDtype::Q8_0 => used::<u8, E>(layout, kind, slots, take),
-    }
-}
-
-fn used<K: KvElement, E>(
-    layout: &PageLayout,
-    kind: PageKind,
-    slots: usize,
-    take: &mut dyn FnMut(Range<usize>) -> Result<(), E>,
-) -> Result<(), E> {
-    let mut take = |start: usize, elements: Range<usize>| {
-        take((start + elements.start) * size_of::<K>()..(start + elements.end) * size_of::<K>())
-    };
-    if slots == KV_PAGE {
-        return take(0, 0..layout.elements(kind));
-    }
-    let (whole, rest) = (slots / TILE, slots % TILE);
-    for LayerPlace { heads, elements: Range { start, .. }, .. } in layout.of(kind).filter(|place| !place.borrowed) {
-        let len = K::tile_len(heads.dim);
-        for head in 0..2 * heads.kv {
-            let tiles = start + head * TILES * len;
-            let last = tiles + whole * len;
-            take(tiles, 0..whole * len)?;
-            if rest == 0 {
-                continue;
-            }
-            if head < heads.kv {
-                K::used_keys(heads.dim, rest).try_for_each(|elements| take(last, elements))?;
-            } else {
-                K::used_values(heads.dim, rest).try_for_each(|elements| take(last, elements))?;
-            }
+    /// Calls `take` with the ranges of the bytes of a page of a kind that hold its first `slots` positions, in order: all at once
+    /// where that is every one of them.
+    pub(super) fn each_used<E>(
+        &self,
+        (kind, slots): (PageKind, usize),
+        take: impl FnMut(Range<usize>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        match self.dtype {
+            KvDtype::F32 => self.used::<f32, E>(kind, slots, take),
+            KvDtype::F16 => self.used::<f16, E>(kind, slots, take),
+            KvDtype::Q8_0 => self.used::<u8, E>(kind, slots, take),
         }
     }
-    Ok(())
+
+    fn used<K: KvElement, E>(
+        &self,
+        kind: PageKind,
+        slots: usize,
+        mut take: impl FnMut(Range<usize>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut take = |start: usize, elements: Range<usize>| {
+            take((start + elements.start) * size_of::<K>()..(start + elements.end) * size_of::<K>())
+        };
+        if slots == KV_PAGE {
+            return take(0, 0..self.elements(kind));
+        }
+        let (whole, rest) = (slots / TILE, slots % TILE);
+        for LayerPlace { heads, elements: Range { start, .. }, .. } in self.of(kind).filter(|place| !place.borrowed) {
+            let len = K::tile_len(heads.dim);
+            for head in 0..2 * heads.kv {
+                let tiles = start + head * TILES * len;
+                let last = tiles + whole * len;
+                take(tiles, 0..whole * len)?;
+                if rest == 0 {
+                    continue;
+                }
+                if head < heads.kv {
+                    K::used_keys(heads.dim, rest).try_for_each(|elements| take(last, elements))?;
+                } else {
+                    K::used_values(heads.dim, rest).try_for_each(|elements| take(last, elements))?;
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Puts heads of `dim` floats, as `convert` writes them, into tiles; false where one of them is `infinite`.
@@ -322,10 +266,10 @@ mod tests {
 
     fn stored(dtype: KvDtype, at: usize, value: f32) -> Result<(), (usize, f32)> {
         let layout = PageLayout::of_layers(dtype, [((HEADS, None), PageKind::Full); 2].into_iter());
-        let mut page = KvPage::new(&layout, PageKind::Full).unwrap();
+        let mut page = layout.page(PageKind::Full).unwrap();
         let mut qkv = vec![1f32; 4 * HEADS.qkv_width()];
         qkv[at] = value;
-        page.store(&layout, 1, 7, &qkv, 0..4)
+        layout.store(&mut page, 1, 7, &qkv, 0..4)
     }
 
     /// Whatever else lies in a page, its used bytes are those that storing its positions writes, each once.
@@ -344,21 +288,22 @@ mod tests {
                     dtype,
                     heads.map(|heads| (heads, None)).into_iter().chain([last]).map(|layer| (layer, PageKind::Full)),
                 );
-                let mut page = KvPage::new(&layout, PageKind::Full).unwrap();
+                let mut page = layout.page(PageKind::Full).unwrap();
                 // No byte of 2.5 is 255, as a float or in a block.
-                page.bytes_mut().fill(255);
+                page.words_mut().fill(f32::from_bits(u32::MAX));
                 for (layer, heads) in heads.iter().enumerate().filter(|(_, heads)| heads.kv > 0) {
                     let qkv = vec![2.5; slots * heads.qkv_width()];
-                    page.store(&layout, layer, 0, &qkv, 0..slots).unwrap();
+                    layout.store(&mut page, layer, 0, &qkv, 0..slots).unwrap();
                 }
-                let mut used = vec![false; page.bytes().len()];
+                let mut used = vec![false; size_of_val(page.words())];
                 let take = &mut |range: Range<usize>| {
                     assert!(used[range.clone()].iter().all(|used| !used), "{dtype}, {dim}: {slots}: twice");
                     used[range].fill(true);
                     Ok::<_, ()>(())
                 };
-                each_used(&layout, PageKind::Full, slots, take).unwrap();
-                let written: Vec<bool> = page.bytes().iter().map(|byte| *byte != 255).collect();
+                layout.each_used((PageKind::Full, slots), take).unwrap();
+                let written: Vec<bool> =
+                    bytemuck::cast_slice::<_, u8>(page.words()).iter().map(|byte| *byte != 255).collect();
                 assert_eq!(used, written, "{dtype}, {dim}: {slots}");
                 let bytes: usize = heads.iter().map(|heads| 2 * heads.kv * slots * dtype.head_bytes(heads.dim)).sum();
                 assert_eq!(used.iter().filter(|used| **used).count(), bytes, "{dtype}, {dim}: {slots}");
@@ -394,11 +339,7 @@ mod tests {
             let heads = Heads { dim, ..HEADS };
             for dtype in [KvDtype::F32, KvDtype::F16, KvDtype::Q8_0] {
                 let layout = PageLayout::of_layers(dtype, [((heads, None), PageKind::Full); 5].into_iter());
-                let bytes = match KvPage::new(&layout, PageKind::Full).unwrap() {
-                    KvPage::F32(page) => size_of_val(&page[..]),
-                    KvPage::F16(page) => size_of_val(&page[..]),
-                    KvPage::Q8_0(page) => page.len(),
-                };
+                let bytes = size_of_val(layout.page(PageKind::Full).unwrap().words());
                 assert_eq!(bytes, 5 * 2 * heads.kv * KV_PAGE * dtype.head_bytes(dim), "{dtype} {dim}");
             }
         }

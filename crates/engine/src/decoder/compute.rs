@@ -1,16 +1,20 @@
 //! A decoder whatever its device.
 
-use super::{Batching, Cache, Decoder, Device, PassOptions, PassOutput, Rotation, Segment};
-use crate::cache_budget::CacheBudget;
+use super::{Batching, KvCache, Logits, PagePool, PassOptions, PassOutput, Rotation, Segment};
 use crate::cancel::CancellationToken;
 use crate::error::Result;
 use model_factory_spec::plan::StepRoom;
-use std::any::Any;
+use std::sync::Arc;
 
 /// What computes a loaded model, whatever its device.
-pub trait Compute: Any + Send + Sync {
+pub trait Compute: Send + Sync {
+    /// What the caches of all sequences take their pages from.
+    fn pages(&self) -> &Arc<PagePool>;
+
     /// An empty cache for one sequence.
-    fn cache(&self) -> Box<dyn Cache>;
+    fn cache(&self) -> KvCache {
+        KvCache::new(Arc::clone(self.pages()))
+    }
 
     /// Ids an embedding row exists for.
     fn vocab(&self) -> usize;
@@ -21,19 +25,19 @@ pub trait Compute: Any + Send + Sync {
     /// Which sequences it may compute together.
     fn batching(&self) -> Batching;
 
-    /// Bytes that the pages of all sequences take, each once, and those of them that no sequence holds.
-    fn cache_bytes(&self) -> (u64, u64);
-
     /// What a step of several sequences may take, so that it stays within the plan.
     fn step_room(&self) -> StepRoom;
 
-    /// What the pages of all sequences are counted in.
-    fn cache_budget(&self) -> &CacheBudget;
+    /// Whether it has hidden states to give.
+    fn gives_hidden_states(&self) -> bool;
 
-    /// As [`Decoder::pass`].
+    /// Runs the tokens of several sequences through the model in one pass over its weights and appends them to their
+    /// caches. Returns what `options` ask of the rows that the segments want.
     ///
     /// # Errors
-    /// Those of [`Decoder::pass`].
+    /// `TokenOutOfVocabulary`, and `NoHead` for logits of a model without an output head, before anything is computed; `Cancelled`
+    /// after at most one more operation of a layer once `cancel` is; `OutOfMemory`; `Internal` for a cache of another model. After
+    /// an error the caches hold what they held before, or less where layers have states that a part of the step has changed.
     fn pass(
         &self,
         segments: &mut [Segment<'_>],
@@ -41,59 +45,17 @@ pub trait Compute: Any + Send + Sync {
         cancel: &CancellationToken,
     ) -> Result<PassOutput>;
 
-    /// As [`Decoder::classify`].
+    /// The logits of the wanted rows, as [`pass`](Self::pass) gives them.
     ///
     /// # Errors
-    /// Those of [`Decoder::classify`].
+    /// As [`pass`](Self::pass).
+    fn forward(&self, segments: &mut [Segment<'_>], cancel: &CancellationToken) -> Result<Option<Logits>> {
+        Ok(self.pass(segments, PassOptions::LOGITS, cancel)?.logits)
+    }
+
+    /// The scores of the labels of each of `pooled` `[rows, hidden]`; none without a classification head.
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
     fn classify(&self, pooled: Vec<f32>) -> Result<Option<Vec<f32>>>;
-
-    /// Whether it has hidden states to give.
-    fn gives_hidden_states(&self) -> bool;
-}
-
-impl<D: Device> Compute for Decoder<D> {
-    fn cache(&self) -> Box<dyn Cache> {
-        Box::new(Decoder::cache(self))
-    }
-
-    fn vocab(&self) -> usize {
-        self.vocab
-    }
-
-    fn rotation(&self, length: usize) -> Rotation {
-        Decoder::rotation(self, length)
-    }
-
-    fn batching(&self) -> Batching {
-        Decoder::batching(self)
-    }
-
-    fn cache_bytes(&self) -> (u64, u64) {
-        self.pages.bytes()
-    }
-
-    fn step_room(&self) -> StepRoom {
-        self.room
-    }
-
-    fn cache_budget(&self) -> &CacheBudget {
-        self.pages.budget()
-    }
-
-    fn pass(
-        &self,
-        segments: &mut [Segment<'_>],
-        options: PassOptions<'_>,
-        cancel: &CancellationToken,
-    ) -> Result<PassOutput> {
-        Decoder::pass(self, segments, options, cancel)
-    }
-
-    fn classify(&self, pooled: Vec<f32>) -> Result<Option<Vec<f32>>> {
-        Decoder::classify(self, pooled)
-    }
-
-    fn gives_hidden_states(&self) -> bool {
-        D::HIDDEN_STATES
-    }
 }

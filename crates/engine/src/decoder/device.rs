@@ -1,6 +1,6 @@
 //! The interface between the decoder and what computes: the operations of a forward pass, once for every device.
 
-use super::page::{AllocatePage, CopyPage, PagePair};
+use super::page::{AllocatePage, PagePair};
 use super::{Angles, Checkpoint, State};
 use crate::error::{Error, Result};
 use crate::memory;
@@ -8,33 +8,28 @@ use crate::weights::Weights;
 use model_factory_format::header::TensorInfo;
 use model_factory_spec::plan::{KvDtype, KvSize};
 use model_factory_spec::spec::{
-    AttentionWeights, ClassifierWeights, ConvWeights, DeltaNetWeights, DenseWeights, ExpertsWeights, InputWeights,
-    JoinedInput, LayerEmbeddingWeights, LinearWeights, Mamba2Weights, ModelSpec, Multipliers, NormWeights, WeightTypes,
+    AttentionWeights, BesideWeights, ClassifierWeights, DenseWeights, ExpertsWeights, InputWeights, JoinedInput,
+    LayerEmbeddingWeights, LinearWeights, Mixer, ModelSpec, Multipliers, NormWeights, WeightTypes,
 };
 use std::ops::Range;
 
-/// What a decoder computes on. Everything happens in the order of the calls. Its operations trust the batches and buffers
-/// that a decoder hands them.
+/// What a decoder computes on: the operations that every model needs. Everything happens in the order of the calls, and
+/// operations trust what a decoder hands them.
 ///
-/// The rows of all buffers are those of the batch. Widths are the model's.
+/// A pass holds the activations of a batch, each F32 `[rows, width]`, which every layer writes over:
+///
+/// | name | holds |
+/// |---|---|
+/// | `hidden` | the residual stream |
+/// | `projected` | the products of a mixer's input, side by side: of attention queries, keys and values |
+/// | `mixed` | what a mixer's output projection reads: of attention `[rows, heads * head_dim]` |
+/// | `activated` | what the second product of a feed-forward layer reads |
 pub trait Device: WeightTypes<Numbers = Vec<f32>> + Send + Sync + Sized + 'static {
-    /// Keys and values of `KV_PAGE` positions, all layers.
-    type Page: Send + Sync;
-    /// F32 activations `[rows, width]`.
-    type Buffer;
-    /// The activations of a feed-forward layer, ready for the down projection.
-    type Activated;
-    /// Which experts each row is given to, and their activations, ready for the down projections.
-    type Routed;
-    /// A batch as the operations read it.
-    type Batch<'b>;
+    /// A batch and its activations.
+    type Pass<'b>;
 
-    /// Whether a row has the same bits in every batch.
+    /// Whether a row has the same bits in every batch. Then pages of the KV cache are main memory, and are copied.
     const BATCH_INVARIANT: bool;
-    /// Whether it gives hidden states.
-    const HIDDEN_STATES: bool;
-    /// How pages are copied, where they can be.
-    const COPY_PAGE: Option<CopyPage<Self::Page>>;
 
     /// Finds a matrix and its kernels.
     ///
@@ -59,288 +54,194 @@ pub trait Device: WeightTypes<Numbers = Vec<f32>> + Send + Sync + Sized + 'stati
     fn kv_size(spec: &ModelSpec, dtype: KvDtype) -> KvSize;
 
     /// What allocates pages.
-    fn pages(&self) -> AllocatePage<Self::Page>;
+    fn pages(&self) -> AllocatePage;
 
-    /// Gives `compute` the buffers of a pass and returns the logits that it leaves there, on the host. A device that has
-    /// recorded the operations of an equal batch may repeat them instead.
+    /// The operations that not every device has.
+    fn extensions(&self) -> Extensions<'_, Self>;
+
+    /// Gives `compute` a pass over `batch` and returns the logits that it leaves there, on the host, `[wanted rows, vocab]`. A
+    /// device may let `compute` record the operations, with `true`, to compute them later and for equal batches again; nothing of
+    /// a caller's may run then: no span, no look at a cancellation token.
     ///
     /// # Errors
     /// Those of `compute`, and of the device.
     fn run<'b>(
         &self,
-        batch: Batch<'b, Self::Page>,
-        compute: &mut dyn FnMut(&mut Pass<'b, Self>) -> Result<()>,
+        batch: Batch<'b>,
+        compute: &mut dyn FnMut(&mut Self::Pass<'b>, bool) -> Result<()>,
     ) -> Result<Vec<f32>>;
 
     /// `hidden` = `scale` times the rows of the embedding that the batch's ids name.
-    fn embed(
-        &self,
-        batch: &Self::Batch<'_>,
-        embedding: &Self::Matrix,
-        scale: f32,
-        hidden: &mut Self::Buffer,
-    ) -> Result<()>;
-
-    /// `hidden` += the rows of `input` that the batch's positions and kinds of tokens are.
-    ///
-    /// # Errors
-    /// `Internal` by default, on a device without kernels for it: the diagnosis rules it out.
-    fn add_input(&self, _: &Self::Batch<'_>, _: &InputWeights<Self>, _: &mut Self::Buffer) -> Result<()> {
-        Err(no_kernel())
-    }
-
-    /// `hidden` = its norm.
-    ///
-    /// # Errors
-    /// As [`add_input`](Self::add_input).
-    fn norm(&self, _: &Self::Batch<'_>, _: &Self::Norm, _: &mut Self::Buffer) -> Result<()> {
-        Err(no_kernel())
-    }
-
-    /// `hidden`, embeddings, = what a prediction head makes of them and of the hidden states `given` `[rows, hidden]`.
-    ///
-    /// # Errors
-    /// As [`add_input`](Self::add_input).
-    fn join(&self, _: &Self::Batch<'_>, _: &JoinedInput<Self>, _: &[f32], _: &mut Self::Buffer) -> Result<()> {
-        Err(no_kernel())
-    }
-
-    /// Puts every row of `hidden`, normed where a norm is given, into a vector on the host. `hidden` is read again where the flag
-    /// says so; else the vector may be made of its memory.
-    ///
-    /// # Errors
-    /// `Internal` by default, on a device without [`HIDDEN_STATES`](Self::HIDDEN_STATES).
-    fn read_hidden(&self, _: &mut Self::Buffer, _: Option<&Self::Norm>, _: bool, _: &mut Vec<f32>) -> Result<()> {
-        Err(no_kernel())
-    }
-
-    /// The scores of the labels of each of `rows` `[rows, hidden]`: pooled hidden states, on the host.
-    ///
-    /// # Errors
-    /// As [`add_input`](Self::add_input).
-    fn classify(&self, _: &ClassifierWeights<Self>, _: Vec<f32>) -> Result<Vec<f32>> {
-        Err(no_kernel())
-    }
+    fn embed(&self, pass: &mut Self::Pass<'_>, embedding: &Self::Matrix, scale: f32) -> Result<()>;
 
     /// `projected` = the products of `norm(hidden)` with the matrices, side by side.
     fn norm_project(
         &self,
-        batch: &Self::Batch<'_>,
-        hidden: &Self::Buffer,
+        pass: &mut Self::Pass<'_>,
         norm: Option<&Self::Norm>,
         matrices: &[&Self::Matrix],
-        projected: &mut Self::Buffer,
     ) -> Result<()>;
 
-    /// Norms q and k where a norm is given, each head or all of them together, as the norm is wide; rotates every head by its
-    /// row's position by the angles of a rotary embedding, where one is given, and stores keys and values in the pages
-    /// of the batch's sequences, as `heads` says.
+    /// Norms the queries and keys of `projected` where a norm is given, each head or all of them together, as the norm is wide;
+    /// rotates every head by its row's position by the angles of a rotary embedding, where one is given; and stores keys and
+    /// values in the pages of the batch's sequences, unless the layer attends to later positions too or stores none.
     ///
     /// # Errors
     /// `CacheOverflow` when a key or value is infinite, or becomes so in the cache's dtype; on GPUs that of [`run`](Self::run).
     fn rotate_and_store(
         &self,
-        batch: &mut Self::Batch<'_>,
+        pass: &mut Self::Pass<'_>,
         layer: usize,
         attention: &AttentionWeights<Self>,
-        qkv: &mut Self::Buffer,
     ) -> Result<()>;
 
-    /// `attended` = attention of every row's queries over the cached positions up to its own, as `options` say.
-    fn attend(
-        &self,
-        batch: &Self::Batch<'_>,
-        layer: usize,
-        attention: &AttentionWeights<Self>,
-        qkv: &Self::Buffer,
-        attended: &mut Self::Buffer,
-    ) -> Result<()>;
-
-    /// `mixed` = what a gated delta net makes of `projected`, the products with its `qkv`, `z`, `beta` and `alpha`; `projected` is
-    /// overwritten. The states of the batch's sequences go on by their rows.
-    ///
-    /// # Errors
-    /// `Internal` by default, on a device without kernels for it: the diagnosis rules it out.
-    fn delta_net(
-        &self,
-        _: &mut Self::Batch<'_>,
-        _: usize,
-        _: &DeltaNetWeights<Self>,
-        _: &mut Self::Buffer,
-        _: &mut Self::Buffer,
-    ) -> Result<()> {
-        Err(no_kernel())
-    }
-
-    /// The same of a short convolution, whose `projected` is the product with `bcx`.
-    ///
-    /// # Errors
-    /// As [`delta_net`](Self::delta_net).
-    fn short_conv(
-        &self,
-        _: &mut Self::Batch<'_>,
-        _: usize,
-        _: &ConvWeights<Self>,
-        _: &mut Self::Buffer,
-        _: &mut Self::Buffer,
-    ) -> Result<()> {
-        Err(no_kernel())
-    }
-
-    /// The same of Mamba-2, whose `projected` are the products with its `input`, `gate` and `step`.
-    ///
-    /// # Errors
-    /// As [`delta_net`](Self::delta_net).
-    fn mamba2(
-        &self,
-        _: &mut Self::Batch<'_>,
-        _: usize,
-        _: &Mamba2Weights<Self>,
-        _: &mut Self::Buffer,
-        _: &mut Self::Buffer,
-    ) -> Result<()> {
-        Err(no_kernel())
-    }
+    /// `mixed` = attention of every row's queries over the cached positions up to its own, as `attention` says.
+    fn attend(&self, pass: &mut Self::Pass<'_>, layer: usize, attention: &AttentionWeights<Self>) -> Result<()>;
 
     /// `activated` = the activation of the products of `norm(hidden)` with `up` and the gate, ready for `down`.
     fn norm_up_activate(
         &self,
-        batch: &Self::Batch<'_>,
-        hidden: &Self::Buffer,
+        pass: &mut Self::Pass<'_>,
         norm: Option<&Self::Norm>,
         dense: &DenseWeights<Self>,
-        activated: &mut Self::Activated,
     ) -> Result<()>;
 
-    /// `routed` = the experts that each row of `norm(hidden)` is given to, and the activations of these.
-    ///
-    /// # Errors
-    /// `Internal` by default, on a device without kernels for it: the diagnosis rules it out.
-    fn norm_route_activate(
-        &self,
-        _: &Self::Batch<'_>,
-        _: &Self::Buffer,
-        _: Option<&Self::Norm>,
-        _: &ExpertsWeights<Self>,
-        _: &mut Self::Routed,
-    ) -> Result<()> {
-        Err(no_kernel())
-    }
-
-    /// `hidden` += the weighted sum of the products of `routed` with the down projections, experts in the order of their
-    /// indices and the shared one last; normed and multiplied as `output` says.
-    ///
-    /// # Errors
-    /// As [`norm_route_activate`](Self::norm_route_activate).
-    fn experts_add(
-        &self,
-        _: &Self::Batch<'_>,
-        _: &Self::Routed,
-        _: &ExpertsWeights<Self>,
-        _: Output<'_, Self>,
-        _: &mut Self::Buffer,
-        _: &mut Self::Buffer,
-    ) -> Result<()> {
-        Err(no_kernel())
-    }
-
-    /// `sum` = zeros, `[rows, hidden]`: what a dense layer and the experts beside it put out is added to it.
-    ///
-    /// # Errors
-    /// As [`norm_route_activate`](Self::norm_route_activate).
-    fn begin_sum(&self, _: &Self::Batch<'_>, _: &mut Self::Buffer) -> Result<()> {
-        Err(no_kernel())
-    }
-
-    /// `hidden` += `sum`, normed and multiplied as `output` says.
-    ///
-    /// # Errors
-    /// As [`norm_route_activate`](Self::norm_route_activate).
-    fn add_sum(&self, _: &Self::Batch<'_>, _: &Self::Buffer, _: Output<'_, Self>, _: &mut Self::Buffer) -> Result<()> {
-        Err(no_kernel())
-    }
-
-    /// `hidden` += the product of `operand` with `matrix`, normed and multiplied as `output` says. What is normed lies in
-    /// `product` before.
+    /// `hidden` += the product of `operand` with `matrix`, normed and multiplied as `output` says.
     fn linear_add(
         &self,
-        batch: &Self::Batch<'_>,
-        operand: Operand<'_, Self>,
+        pass: &mut Self::Pass<'_>,
+        operand: Operand,
         matrix: &Self::Matrix,
         output: Output<'_, Self>,
-        product: &mut Self::Buffer,
-        hidden: &mut Self::Buffer,
     ) -> Result<()>;
-
-    /// `inputs` = what every layer reads of its embedding, of every row: `(norm(projection(hidden) / sqrt(hidden's width)) +
-    /// embedding * sqrt(width)) / sqrt(2)`, layers side by side.
-    ///
-    /// # Errors
-    /// `Internal` by default, on a device without kernels for it: the diagnosis rules it out.
-    fn layer_inputs(
-        &self,
-        _: &Self::Batch<'_>,
-        _: &Self::Buffer,
-        _: &LayerEmbeddingWeights<Self>,
-        _: &mut Self::Buffer,
-    ) -> Result<()> {
-        Err(no_kernel())
-    }
-
-    /// `gated` = `gelu(gate(hidden)) * ` the inputs of layer `layer`.
-    ///
-    /// # Errors
-    /// As [`layer_inputs`](Self::layer_inputs).
-    fn gate_layer_input(
-        &self,
-        _: &Self::Batch<'_>,
-        _: &Self::Buffer,
-        _: &Self::Matrix,
-        _: &Self::Buffer,
-        _: usize,
-        _: &mut Self::Buffer,
-    ) -> Result<()> {
-        Err(no_kernel())
-    }
-
-    /// `hidden` *= `factor`.
-    ///
-    /// # Errors
-    /// As [`layer_inputs`](Self::layer_inputs).
-    fn scale(&self, _: &Self::Batch<'_>, _: f32, _: &mut Self::Buffer) -> Result<()> {
-        Err(no_kernel())
-    }
 
     /// Drops the rows whose logits are not wanted, or leaves that to [`logits`](Self::logits).
     ///
     /// # Errors
     /// When memory runs out.
-    fn keep_wanted(&self, pass: &mut Pass<'_, Self>) -> Result<()>;
+    fn keep_wanted(&self, pass: &mut Self::Pass<'_>) -> Result<()>;
 
-    /// `logits` = the product of `norm(hidden)` with `head`, multiplied and capped, for the wanted rows:
-    /// `[wanted rows, vocab]`.
+    /// The logits of the pass = the product of `norm(hidden)` with `head`, multiplied and capped, for the wanted rows.
     fn logits(
         &self,
-        batch: &Self::Batch<'_>,
-        hidden: &Self::Buffer,
+        pass: &mut Self::Pass<'_>,
         norm: &Self::Norm,
         head: &Self::Matrix,
         multipliers: &Multipliers,
-        logits: &mut Vec<f32>,
     ) -> Result<()>;
 }
 
-/// Of an option of the block that a device has no kernel for.
-pub fn no_kernel() -> Error {
-    Error::Internal("an option without a kernel, which the diagnosis rules out".into())
+/// The operations that a device has beyond those of [`Device`], by the layers that ask for them.
+pub struct Extensions<'d, D: Device> {
+    /// Layers with a state.
+    pub recurrent: Option<&'d dyn RecurrentLayers<D>>,
+    /// Feed-forward layers of experts.
+    pub experts: Option<&'d dyn ExpertLayers<D>>,
+    /// Encoders.
+    pub encoder: Option<&'d dyn EncoderLayers<D>>,
+    /// Layers with embeddings and factors of their own.
+    pub layer_embeddings: Option<&'d dyn LayerEmbeddings<D>>,
+    /// What reads and gives hidden states: vectors of texts, classifiers, prediction heads.
+    pub hidden_states: Option<&'d dyn HiddenStates<D>>,
+}
+
+impl<D: Device> Extensions<'_, D> {
+    /// No operations.
+    pub const NONE: Self =
+        Extensions { recurrent: None, experts: None, encoder: None, layer_embeddings: None, hidden_states: None };
+}
+
+/// The operations that a layer asks for.
+///
+/// # Errors
+/// `Internal` where the device lacks them: the diagnosis refuses such a model.
+pub(super) fn required<T>(operations: Option<T>) -> Result<T> {
+    operations.ok_or_else(|| Error::Internal("a layer without kernels, which the diagnosis rules out".into()))
+}
+
+/// Layers that carry a state from position to position.
+pub trait RecurrentLayers<D: Device> {
+    /// `mixed` = what `mixer` makes of `projected`, the products with its inputs, which is overwritten. The states of the batch's
+    /// sequences go on by their rows. Attention has no state, and nothing is done.
+    fn advance(&self, pass: &mut D::Pass<'_>, layer: usize, mixer: &Mixer<D>) -> Result<()>;
+}
+
+/// Feed-forward layers of experts.
+pub trait ExpertLayers<D: Device> {
+    /// Finds the experts that each row of `norm(hidden)` is given to, and computes their activations.
+    fn norm_route_activate(
+        &self,
+        pass: &mut D::Pass<'_>,
+        norm: Option<&D::Norm>,
+        experts: &ExpertsWeights<D>,
+    ) -> Result<()>;
+
+    /// `hidden` += the weighted sum of the products of these activations with the down projections, experts in the order of their
+    /// indices and the shared one last; normed and multiplied as `output` says. With a dense layer next to the experts, whose
+    /// activations are `activated`, it is the sum of the norms of both that is added.
+    fn experts_add(
+        &self,
+        pass: &mut D::Pass<'_>,
+        experts: &ExpertsWeights<D>,
+        dense: Option<&BesideWeights<D>>,
+        output: Output<'_, D>,
+    ) -> Result<()>;
+}
+
+/// Encoders: tokens attend to later ones too, and norms come after sums.
+pub trait EncoderLayers<D: Device> {
+    /// `hidden` += the rows of `input` that the batch's positions and kinds of tokens are.
+    fn add_input(&self, pass: &mut D::Pass<'_>, input: &InputWeights<D>) -> Result<()>;
+
+    /// `hidden` = its norm.
+    fn norm(&self, pass: &mut D::Pass<'_>, norm: &D::Norm) -> Result<()>;
+
+    /// `mixed` = attention of every row's queries over all rows of its sequence, of which nothing is cached.
+    fn attend_all(&self, pass: &mut D::Pass<'_>, layer: usize, attention: &AttentionWeights<D>) -> Result<()>;
+}
+
+/// Embeddings of a token that layers read, and factors of layers.
+pub trait LayerEmbeddings<D: Device> {
+    /// Computes what every layer reads of its embedding, of every row: `(norm(projection(hidden) / sqrt(hidden's width)) +
+    /// embedding * sqrt(width)) / sqrt(2)`, layers side by side.
+    fn layer_inputs(&self, pass: &mut D::Pass<'_>, embedding: &LayerEmbeddingWeights<D>) -> Result<()>;
+
+    /// `mixed` = `gelu(gate(hidden))` times what layer `layer` reads of its embedding.
+    fn gate_layer_input(&self, pass: &mut D::Pass<'_>, gate: &D::Matrix, layer: usize) -> Result<()>;
+
+    /// `hidden` *= `factor`.
+    fn scale(&self, pass: &mut D::Pass<'_>, factor: f32) -> Result<()>;
+}
+
+/// Hidden states on the host, `[rows, hidden]`.
+pub trait HiddenStates<D: Device> {
+    /// `hidden`, embeddings, = what a prediction head makes of them and of the hidden states `given`.
+    ///
+    /// # Errors
+    /// `Internal` where these are not one for each row.
+    fn join(&self, pass: &mut D::Pass<'_>, joined: &JoinedInput<D>, given: &[f32]) -> Result<()>;
+
+    /// Puts every row of `hidden`, normed where a norm is given, into `states`. `hidden` is read again where `is_read_again` says
+    /// so; else the vector may be made of its memory.
+    fn read_hidden(
+        &self,
+        pass: &mut D::Pass<'_>,
+        norm: Option<&D::Norm>,
+        is_read_again: bool,
+        states: &mut Vec<f32>,
+    ) -> Result<()>;
+
+    /// The scores of the labels of each of `rows`: pooled hidden states.
+    fn classify(&self, classifier: &ClassifierWeights<D>, rows: Vec<f32>) -> Result<Vec<f32>>;
 }
 
 /// What the second product of a sub-layer reads.
-pub enum Operand<'a, D: Device> {
+#[derive(Clone, Copy, Debug)]
+pub enum Operand {
     /// A mixer's output.
-    Mixed(&'a D::Buffer),
+    Mixed,
     /// The feed-forward layer's activations.
-    Activated(&'a D::Activated),
+    Activated,
 }
 
 /// What becomes of a sub-layer's output before it is added to the residual stream.
@@ -351,36 +252,10 @@ pub struct Output<'a, D: Device> {
     pub scale: f32,
 }
 
-/// The buffers of a forward pass. Every layer writes over them.
-pub struct Pass<'b, D: Device> {
-    /// The batch.
-    pub batch: D::Batch<'b>,
-    /// The residual stream, `[rows, hidden]`.
-    pub hidden: D::Buffer,
-    /// The products of a mixer's input: of attention queries, keys and values, `[rows, (heads + 2 * kv_heads) * head_dim]`.
-    pub projected: D::Buffer,
-    /// What a mixer's output projection reads: of attention `[rows, heads * head_dim]`. A layer's gated input too, and the sum of
-    /// what experts and a dense layer beside them put out.
-    pub mixed: D::Buffer,
-    /// What layers read of their embeddings, `[rows, layers * width]`; empty without.
-    pub layer_inputs: D::Buffer,
-    /// The feed-forward layer's activations, `[rows, feed_forward]`.
-    pub activated: D::Activated,
-    /// A sub-layer's output before its norm, `[rows, hidden]`; empty where no layer has one there.
-    pub product: D::Buffer,
-    /// As `activated`, of a layer of experts.
-    pub routed: D::Routed,
-    /// The wanted logits on the host, `[wanted rows, vocab]`.
-    pub logits: Vec<f32>,
-    /// Whether operations are recorded, to be computed later. Nothing of a caller's may run meanwhile: no span, no look at a
-    /// cancellation token.
-    pub recorded: bool,
-}
-
-/// The rows of a forward pass: tokens of several sequences, one behind the other.
-pub struct Batch<'b, P> {
+/// The rows of a forward pass: tokens of several sequences, one after the other.
+pub struct Batch<'b> {
     /// The sequences.
-    pub sequences: Vec<Sequence<'b, P>>,
+    pub sequences: Vec<Sequence<'b>>,
     /// Rows in all.
     pub rows: usize,
     /// The rotation of each row, by each rotary embedding of the model.
@@ -388,7 +263,7 @@ pub struct Batch<'b, P> {
 }
 
 /// One sequence of a batch.
-pub struct Sequence<'b, P> {
+pub struct Sequence<'b> {
     /// The ids of its rows.
     pub tokens: &'b [u32],
     /// Its rows.
@@ -396,7 +271,7 @@ pub struct Sequence<'b, P> {
     /// The position of its first row.
     pub start: usize,
     /// The pages of its cache, with room for its rows.
-    pub pages: &'b mut [PagePair<P>],
+    pub pages: &'b mut [PagePair],
     /// The position from which on tokens are of the second kind.
     pub second_text: Option<usize>,
     /// What its layers that are no attention carry on.
@@ -407,7 +282,7 @@ pub struct Sequence<'b, P> {
     pub wanted: Range<usize>,
 }
 
-impl<P> Batch<'_, P> {
+impl Batch<'_> {
     /// Rows whose logits are wanted.
     pub fn wanted_rows(&self) -> usize {
         self.sequences.iter().map(|sequence| sequence.wanted.len()).sum()

@@ -4,106 +4,28 @@ mod windows;
 
 use super::page::{Page, PageKind, PagePair};
 use super::page_pool::PagePool;
-use super::prefixes::{LEAST_COPIED, Place, Prefixes};
+use super::prefixes::{LEAST_COPIED, Node, Place, Prefixes};
 use super::rope::Rotation;
 use super::state::{Checkpoint, State};
 use crate::cache_budget::Reservation;
 use crate::error::Result;
 use crate::memory;
 use model_factory_spec::plan::{KV_PAGE, KvSize, STATE_CHUNK};
-use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-/// The cache of one sequence, whatever its device.
-#[allow(clippy::len_without_is_empty)] // nobody asks
-pub trait Cache: Any + Send + fmt::Debug {
-    /// Positions held.
-    fn len(&self) -> usize;
-
-    /// Bytes of its pages, those included that other sequences hold too.
-    fn bytes(&self) -> u64;
-
-    /// Allocates the pages for the positions up to `len`, or none of them, and the state of the layers that have one. What other sequences hold too and this one goes on
-    /// to write is copied; where pages are not copied, its positions are forgotten.
-    ///
-    /// # Errors
-    /// `CacheBudget` when the sessions of the model have no more; `OutOfMemory`, or the GPU's error.
-    fn reserve(&mut self, len: usize) -> Result<()>;
-
-    /// Reserves what [`reserve`](Self::reserve) up to the reservation's positions takes, to be taken of it from now on. Nothing
-    /// is reserved after an error.
-    ///
-    /// # Errors
-    /// `CacheBudget` when the sessions of the model have no more.
-    fn admit(&mut self, reservation: &Arc<Reservation>) -> Result<()>;
-
-    /// Forgets all positions and keeps the pages for others.
-    fn clear(&mut self);
-
-    /// How many positions behind `len` can be stored and forgotten again without others.
-    fn undoable(&self, len: usize) -> usize;
-
-    /// Forgets the positions from `len` on and frees the pages behind them. Where layers have states that are not known for
-    /// that length, it forgets those behind the last state that is kept too; where layers with a window have forgotten what is
-    /// seen from there, all.
-    fn truncate(&mut self, len: usize);
-
-    /// A step begins that stores `tokens` positions, for which there is room.
-    ///
-    /// # Errors
-    /// `Internal` where there is none: a defect of this crate.
-    fn begin(&mut self, tokens: usize) -> Result<()>;
-
-    /// It has ended: every layer has stored them.
-    fn advance(&mut self, tokens: usize);
-
-    /// It has failed. Where the states of some layers went on, it forgets the positions behind the last state that is kept.
-    fn abandon(&mut self);
-
-    /// Whether other sequences take its pages, and it takes theirs.
-    fn shares(&self) -> bool;
-
-    /// Shares with sequences of this salt alone from now on, and copies parts of their pages too; with those that have none,
-    /// whole pages, where it is `None`. Where it shared by another one it forgets all positions: their pages are that one's.
-    fn set_salt(&mut self, salt: Option<&Arc<str>>);
-
-    /// The salt of those that it shares with.
-    fn salt(&self) -> Option<&Arc<str>>;
-
-    /// Takes the pages that hold what `ids` begin with, which are rotated so, from sequences that computed them; whole ones
-    /// alone.
-    fn adopt(&mut self, ids: &[u32], rotation: Rotation);
-
-    /// As [`adopt`](Self::adopt), a part of one page, which is copied: of a sequence with the same salt. Without one nothing is,
-    /// as the time would tell a stranger's tokens one by one.
-    fn adopt_part(&mut self, ids: &[u32], rotation: Rotation);
-
-    /// Offers the pages that are complete, which hold what `ids` begin with, to others.
-    fn publish(&mut self, ids: &[u32], rotation: Rotation);
-
-    /// Offers all pages, the last one too, and frees those that are not kept.
-    fn retire(self: Box<Self>, ids: &[u32], rotation: Rotation);
-
-    /// A cache of the same positions. Where pages are not copied, it is without those of the last page.
-    ///
-    /// # Errors
-    /// As [`reserve`](Self::reserve).
-    fn fork(&self) -> Result<Box<dyn Cache>>;
-}
-
 /// The pages of one sequence, each of [`KV_PAGE`] positions.
-pub struct KvCache<P> {
-    pool: Arc<PagePool<P>>,
-    pages: Vec<PagePair<P>>,
+pub struct KvCache {
+    pool: Arc<PagePool>,
+    pages: Vec<PagePair>,
     /// Pages for layers with a window, for positions to come.
-    spare: Vec<Arc<Page<P>>>,
+    spare: Vec<Arc<Page>>,
     /// Where the first pages stand among those that are offered.
     places: Vec<Place>,
     /// Of those that it shares with.
     salt: Option<Arc<str>>,
     len: usize,
-    /// What layers that are no attention carry on, from the first [`reserve`](Cache::reserve) on.
+    /// What layers that are no attention carry on, from the first [`reserve`](Self::reserve) on.
     state: Option<State>,
     /// What the step keeps of that at the ends of pages.
     checkpoints: Vec<Checkpoint>,
@@ -115,18 +37,18 @@ pub struct KvCache<P> {
 }
 
 /// What a step writes of a cache.
-pub struct Parts<'c, P> {
+pub struct Parts<'c> {
     /// The pages.
-    pub pages: &'c mut [PagePair<P>],
+    pub pages: &'c mut [PagePair],
     /// The state, where the model has one.
     pub state: Option<&'c mut State>,
     /// What it keeps of that.
     pub checkpoints: &'c mut [Checkpoint],
 }
 
-impl<P> KvCache<P> {
+impl KvCache {
     /// An empty cache; the first page comes with the first token.
-    pub fn new(pool: Arc<PagePool<P>>) -> KvCache<P> {
+    pub fn new(pool: Arc<PagePool>) -> KvCache {
         KvCache {
             pool,
             pages: Vec::new(),
@@ -141,11 +63,16 @@ impl<P> KvCache<P> {
         }
     }
 
+    /// Whether its pages are those of `pool`.
+    pub(super) fn is_of(&self, pool: &Arc<PagePool>) -> bool {
+        Arc::ptr_eq(&self.pool, pool)
+    }
+
     /// Where the first `len` positions are to be read from a file, for which there is room.
     ///
     /// # Errors
     /// `Internal` where there is none: a defect of this crate.
-    pub fn restoring(&mut self, len: usize) -> Result<Parts<'_, P>> {
+    pub fn restoring(&mut self, len: usize) -> Result<Parts<'_>> {
         self.give_windows(self.first_seen(len), len)?;
         Ok(self.parts())
     }
@@ -156,12 +83,12 @@ impl<P> KvCache<P> {
     }
 
     /// What a step writes.
-    pub fn parts(&mut self) -> Parts<'_, P> {
+    pub fn parts(&mut self) -> Parts<'_> {
         Parts { pages: &mut self.pages, state: self.state.as_mut(), checkpoints: &mut self.checkpoints }
     }
 
     /// The same, to read.
-    pub fn held(&self) -> (&[PagePair<P>], Option<&State>) {
+    pub fn held(&self) -> (&[PagePair], Option<&State>) {
         (&self.pages, self.state.as_ref())
     }
 
@@ -175,8 +102,8 @@ impl<P> KvCache<P> {
         self.pool.shares() && self.places.len() * KV_PAGE == self.len
     }
 
-    /// See [`Cache::clear`].
-    fn forget_all(&mut self) {
+    /// Forgets all positions and keeps the pages for others.
+    pub fn clear(&mut self) {
         (self.len, self.from_file) = (0, false);
         self.places.clear();
         if let Some(state) = &mut self.state {
@@ -192,7 +119,7 @@ impl<P> KvCache<P> {
     /// that is kept, or to none.
     fn go_back(&mut self, len: usize) {
         if !self.sees_back_from(len) {
-            return self.forget_all();
+            return self.clear();
         }
         let is_known = |state: &State| state.reaches_back_to(len);
         let Some(state) = self.state.as_mut().filter(|state| !is_known(state)) else {
@@ -214,7 +141,7 @@ impl<P> KvCache<P> {
                 self.pages.truncate(pages);
                 self.places.truncate(pages);
             }
-            None => self.forget_all(),
+            None => self.clear(),
         }
     }
 
@@ -244,8 +171,8 @@ impl<P> KvCache<P> {
         let (index, mut own) = (self.len / KV_PAGE, Vec::new());
         self.allocate(PageKind::Full, 1, &mut own)?;
         for mut page in own {
-            match (self.pool.copy(), Arc::get_mut(&mut page)) {
-                (Some(copy), Some(to)) => copy(&self.pages[index].full, to),
+            match Arc::get_mut(&mut page) {
+                Some(to) if self.pool.copies() => to.memory.copy_from(&self.pages[index].full.memory),
                 _ => self.go_back(index * KV_PAGE),
             }
             if let Some(pair) = self.pages.get_mut(index) {
@@ -264,7 +191,7 @@ impl<P> KvCache<P> {
     }
 
     /// Appends `count` pages to `pages`, or none: first of what is reserved.
-    fn allocate(&self, kind: PageKind, count: usize, pages: &mut Vec<Arc<Page<P>>>) -> Result<()> {
+    fn allocate(&self, kind: PageKind, count: usize, pages: &mut Vec<Arc<Page>>) -> Result<()> {
         match count {
             0 => Ok(()),
             _ => self.pool.allocate(kind, count, pages, self.reservation.upgrade().as_deref()),
@@ -273,22 +200,23 @@ impl<P> KvCache<P> {
 
     /// How many of `found` pages, which would follow those it has, leave it with all that the next position sees, and the state
     /// behind them: the most.
-    fn adoptable(&self, found: &[u64], prefixes: &Prefixes<P>) -> usize {
+    fn adoptable(&self, found: &[u64], prefixes: &Prefixes) -> usize {
         let (whole, has_states) = (self.len / KV_PAGE, !self.pool.sizes().states.is_empty());
         let has_window = |index: usize| match index.checked_sub(whole) {
-            Some(index) => prefixes.pages(found[index]).is_some_and(|(_, window)| window.is_some()),
+            Some(index) => prefixes.get(found[index]).is_some_and(|node| node.window.is_some()),
             None => self.pages[index].window.is_some(),
         };
         let is_known = |count: usize| {
             let end = whole + count;
             let mut seen = self.first_seen(end * KV_PAGE) / KV_PAGE..end;
-            (!self.has_windows() || seen.all(has_window)) && (!has_states || prefixes.has_state(found[count - 1]))
+            (!self.has_windows() || seen.all(has_window))
+                && (!has_states || prefixes.get(found[count - 1]).is_some_and(|node| node.state.is_some()))
         };
         (1..=found.len()).rev().find(|count| is_known(*count)).unwrap_or(0)
     }
 
     /// The pages that hold what `ids` go on with, in their order.
-    fn find(&self, ids: &[u32], rotation: Rotation, prefixes: &mut Prefixes<P>) -> Vec<u64> {
+    fn find(&self, ids: &[u32], rotation: Rotation, prefixes: &mut Prefixes) -> Vec<u64> {
         let mut place = self.place(rotation);
         let next = ids.get(self.len..).unwrap_or_default().chunks_exact(KV_PAGE);
         let find = |ids| {
@@ -298,20 +226,26 @@ impl<P> KvCache<P> {
         };
         next.map_while(find).collect()
     }
-}
 
-impl<P: Send + Sync + 'static> Cache for KvCache<P> {
-    fn len(&self) -> usize {
+    /// Positions held.
+    #[allow(clippy::len_without_is_empty)] // nobody asks
+    pub fn len(&self) -> usize {
         self.len
     }
 
-    fn bytes(&self) -> u64 {
+    /// Bytes of its pages, those included that other sequences hold too.
+    pub fn bytes(&self) -> u64 {
         let state = self.state.as_ref().map_or(0, |_| self.pool.sizes().state_bytes());
         let KvSize { page, window_page, .. } = self.pool.sizes().kv;
         page * self.pages.len() as u64 + window_page * self.windows() as u64 + state
     }
 
-    fn reserve(&mut self, len: usize) -> Result<()> {
+    /// Allocates the pages for the positions up to `len`, or none of them, and the state of the layers that have one. What other sequences hold too and this one goes on
+    /// to write is copied; where pages are not copied, its positions are forgotten.
+    ///
+    /// # Errors
+    /// `CacheBudget` when the sessions of the model have no more; `OutOfMemory`, or the GPU's error.
+    pub fn reserve(&mut self, len: usize) -> Result<()> {
         if self.state.is_none() {
             self.state = self.pool.state(self.reservation.upgrade().as_deref())?;
         }
@@ -327,7 +261,12 @@ impl<P: Send + Sync + 'static> Cache for KvCache<P> {
         Ok(())
     }
 
-    fn admit(&mut self, reservation: &Arc<Reservation>) -> Result<()> {
+    /// Reserves what [`reserve`](Self::reserve) up to the reservation's positions takes, to be taken of it from now on. Nothing
+    /// is reserved after an error.
+    ///
+    /// # Errors
+    /// `CacheBudget` when the sessions of the model have no more.
+    pub fn admit(&mut self, reservation: &Arc<Reservation>) -> Result<()> {
         let missing = reservation.positions.div_ceil(KV_PAGE).saturating_sub(self.pages.len());
         let copied = usize::from(self.shares_last());
         let KvSize { page, window_page, .. } = self.pool.sizes().kv;
@@ -339,15 +278,15 @@ impl<P: Send + Sync + 'static> Cache for KvCache<P> {
         Ok(())
     }
 
-    fn clear(&mut self) {
-        self.forget_all();
-    }
-
-    fn undoable(&self, len: usize) -> usize {
+    /// How many positions behind `len` can be stored and forgotten again without others.
+    pub fn undoable(&self, len: usize) -> usize {
         if self.pool.sizes().states.is_empty() { usize::MAX } else { STATE_CHUNK - 1 - len % STATE_CHUNK }
     }
 
-    fn truncate(&mut self, len: usize) {
+    /// Forgets the positions from `len` on and frees the pages behind them. Where layers have states that are not known for
+    /// that length, it forgets those behind the last state that is kept too; where layers with a window have forgotten what is
+    /// seen from there, all.
+    pub fn truncate(&mut self, len: usize) {
         if len < self.len {
             self.go_back(len);
         }
@@ -361,7 +300,11 @@ impl<P: Send + Sync + 'static> Cache for KvCache<P> {
         }
     }
 
-    fn begin(&mut self, tokens: usize) -> Result<()> {
+    /// A step begins that stores `tokens` positions, for which there is room.
+    ///
+    /// # Errors
+    /// `Internal` where there is none: a defect of this crate.
+    pub(super) fn begin(&mut self, tokens: usize) -> Result<()> {
         let end = self.len + tokens;
         self.turn_windows(self.len, end)?;
         let Some(state) = &mut self.state else { return Ok(()) };
@@ -373,37 +316,45 @@ impl<P: Send + Sync + 'static> Cache for KvCache<P> {
         Ok(())
     }
 
-    fn advance(&mut self, tokens: usize) {
+    /// It has ended: every layer has stored them.
+    pub(super) fn advance(&mut self, tokens: usize) {
         self.len += tokens;
         if let Some(state) = &mut self.state {
             state.end(self.len);
         }
     }
 
-    fn abandon(&mut self) {
+    /// It has failed. Where the states of some layers went on, it forgets the positions behind the last state that is kept.
+    pub(super) fn abandon(&mut self) {
         self.checkpoints.clear();
         self.go_back(self.len);
     }
 
-    fn shares(&self) -> bool {
+    /// Whether other sequences take its pages, and it takes theirs.
+    pub fn shares(&self) -> bool {
         self.pool.shares() && !self.from_file
     }
 
-    fn set_salt(&mut self, salt: Option<&Arc<str>>) {
+    /// Shares with sequences of this salt alone from now on, and copies parts of their pages too; with those that have none,
+    /// whole pages, where it is `None`. Where it shared by another one it forgets all positions: their pages are that one's.
+    pub fn set_salt(&mut self, salt: Option<&Arc<str>>) {
         if self.salt.as_ref() == salt {
             return;
         }
         if !self.places.is_empty() {
-            self.forget_all();
+            self.clear();
         }
         self.salt = salt.cloned();
     }
 
-    fn salt(&self) -> Option<&Arc<str>> {
+    /// The salt of those that it shares with.
+    pub fn salt(&self) -> Option<&Arc<str>> {
         self.salt.as_ref()
     }
 
-    fn adopt(&mut self, ids: &[u32], rotation: Rotation) {
+    /// Takes the pages that hold what `ids` begin with, which are rotated so, from sequences that computed them; whole ones
+    /// alone.
+    pub fn adopt(&mut self, ids: &[u32], rotation: Rotation) {
         if !self.may_adopt() {
             return;
         }
@@ -413,7 +364,7 @@ impl<P: Send + Sync + 'static> Cache for KvCache<P> {
         found.truncate(self.adoptable(&found, &prefixes));
         let Some(last) = found.last() else { return };
         let checkpoint = prefixes.state(*last);
-        let pages: Vec<_> = found.iter().filter_map(|number| prefixes.page(*number)).collect();
+        let pages: Vec<_> = found.iter().filter_map(|number| Some(Arc::clone(&prefixes.get(*number)?.page))).collect();
         drop(prefixes);
         let Some(windows) = self.adopted_windows(&found) else { return };
         if let Some(checkpoint) = checkpoint {
@@ -436,26 +387,31 @@ impl<P: Send + Sync + 'static> Cache for KvCache<P> {
         }
     }
 
-    fn adopt_part(&mut self, ids: &[u32], rotation: Rotation) {
+    /// As [`adopt`](Self::adopt), a part of one page, which is copied: of a sequence with the same salt. Without one nothing is,
+    /// as the time would tell a stranger's tokens one by one.
+    pub fn adopt_part(&mut self, ids: &[u32], rotation: Rotation) {
         let may = self.salt.is_some() && self.state.is_none() && self.may_adopt() && self.sees_back_from(self.len);
-        let Some(copy) = self.pool.copy().filter(|_| may) else { return };
+        if !may || !self.pool.copies() {
+            return;
+        }
         let next = &ids[self.len.min(ids.len())..];
         let (index, pool) = (self.len / KV_PAGE, Arc::clone(&self.pool));
         let mut prefixes = pool.prefixes();
         let Some((number, count)) = prefixes.closest(&self.place(rotation), next) else { return };
-        let Some((full, window)) = prefixes.pages(number) else { return };
+        let Some(Node { page, window, .. }) = prefixes.get(number) else { return };
         if self.has_windows() {
             let Some(pair) = self.pages.get_mut(index) else { return };
             self.spare.extend(pair.window.take());
-            let Some(own) = window.and_then(|window| self.copied(window)) else { return };
+            let Some(own) = window.as_ref().and_then(|window| self.copied(window)) else { return };
             self.pages[index].window = Some(own);
         }
         let Some(own) = self.pages.get_mut(index).and_then(|pair| Arc::get_mut(&mut pair.full)) else { return };
-        copy(full, own);
+        own.memory.copy_from(&page.memory);
         self.len += count;
     }
 
-    fn publish(&mut self, ids: &[u32], rotation: Rotation) {
+    /// Offers the pages that are complete, which hold what `ids` begin with, to others.
+    pub fn publish(&mut self, ids: &[u32], rotation: Rotation) {
         if !self.shares() {
             return;
         }
@@ -463,15 +419,13 @@ impl<P: Send + Sync + 'static> Cache for KvCache<P> {
             let place = self.place(rotation);
             let ids = &ids[index * KV_PAGE..][..KV_PAGE];
             let mut prefixes = self.pool.prefixes();
-            let number = match prefixes.find(&place, ids) {
-                // Computed twice, held once.
-                Some(number) => {
-                    self.pages[index].full =
-                        prefixes.page(number).unwrap_or_else(|| Arc::clone(&self.pages[index].full));
-                    number
-                }
-                None => prefixes.insert(place, ids, Arc::clone(&self.pages[index].full)),
-            };
+            let own = &mut self.pages[index].full;
+            let found = prefixes.find(&place, ids);
+            // Computed twice, held once.
+            if let Some(node) = found.and_then(|number| prefixes.get(number)) {
+                *own = Arc::clone(&node.page);
+            }
+            let number = found.unwrap_or_else(|| prefixes.insert(place, ids, Arc::clone(own)));
             if let Some(window) = &self.pages[index].window {
                 prefixes.keep_window(number, window);
             }
@@ -484,7 +438,8 @@ impl<P: Send + Sync + 'static> Cache for KvCache<P> {
         }
     }
 
-    fn retire(mut self: Box<Self>, ids: &[u32], rotation: Rotation) {
+    /// Offers all pages, the last one too, and frees those that are not kept.
+    pub fn retire(mut self, ids: &[u32], rotation: Rotation) {
         let len = self.len.min(ids.len());
         self.truncate(len);
         self.publish(ids, rotation);
@@ -507,7 +462,11 @@ impl<P: Send + Sync + 'static> Cache for KvCache<P> {
         pool.trim();
     }
 
-    fn fork(&self) -> Result<Box<dyn Cache>> {
+    /// A cache of the same positions. Where pages are not copied, it is without those of the last page.
+    ///
+    /// # Errors
+    /// As [`reserve`](Self::reserve).
+    pub fn fork(&self) -> Result<KvCache> {
         let whole = self.len / KV_PAGE;
         let mut fork = KvCache::new(Arc::clone(&self.pool));
         let shared = self.pages[..whole].iter().map(|pair| PagePair { full: Arc::clone(&pair.full), window: None });
@@ -515,7 +474,7 @@ impl<P: Send + Sync + 'static> Cache for KvCache<P> {
         (fork.places, fork.len, fork.from_file) = (self.places.clone(), whole * KV_PAGE, self.from_file);
         fork.salt = self.salt.clone();
         let is_copied = self.len > fork.len || self.state.is_some() || self.has_windows();
-        if let Some(copy) = self.pool.copy().filter(|_| is_copied) {
+        if is_copied && self.pool.copies() {
             fork.reserve(self.len)?;
             for (index, PagePair { window, .. }) in self.pages.iter().take(fork.pages.len()).enumerate() {
                 fork.pages[index].window = window.as_ref().and_then(|window| fork.copied(window));
@@ -523,23 +482,21 @@ impl<P: Send + Sync + 'static> Cache for KvCache<P> {
             if self.len > fork.len
                 && let Some(own) = fork.pages.last_mut().and_then(|pair| Arc::get_mut(&mut pair.full))
             {
-                copy(&self.pages[whole].full, own);
+                own.memory.copy_from(&self.pages[whole].full.memory);
                 fork.len = self.len;
             }
         }
         if !fork.sees_back_from(fork.len) {
-            fork.forget_all();
+            fork.clear();
         }
         match (&mut fork.state, &self.state) {
             (Some(state), Some(own)) if fork.len == self.len => state.copy_from(own),
             (_, Some(_)) => fork.clear(),
             _ => {}
         }
-        Ok(Box::new(fork))
+        Ok(fork)
     }
-}
 
-impl<P> KvCache<P> {
     /// Whether there is a last page that is not complete, may be offered, and holds enough for others to copy.
     fn may_publish_last(&self) -> bool {
         self.pool.shares()
@@ -551,7 +508,7 @@ impl<P> KvCache<P> {
     }
 }
 
-impl<P> fmt::Debug for KvCache<P> {
+impl fmt::Debug for KvCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KvCache").field("len", &self.len).field("pages", &self.pages.len()).finish_non_exhaustive()
     }

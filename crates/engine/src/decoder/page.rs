@@ -2,7 +2,7 @@
 
 use crate::cache_budget::CacheShare;
 use crate::error::{Error, Result};
-use std::ops::{Deref, DerefMut};
+use std::fmt::Debug;
 use std::sync::Arc;
 
 /// Which layers' keys and values a page holds.
@@ -15,70 +15,93 @@ pub enum PageKind {
 }
 
 /// What makes the pages of a KV cache: each holds the keys and values of its layers for `KV_PAGE` positions.
-pub type AllocatePage<P> = Arc<dyn Fn(PageKind) -> Result<P> + Send + Sync>;
+pub type AllocatePage = Arc<dyn Fn(PageKind) -> Result<PageMemory> + Send + Sync>;
 
-/// Makes the second page equal the first.
-pub type CopyPage<P> = fn(&P, &mut P);
+/// The memory of a page. All pages of a model are of its device.
+#[derive(Debug)]
+pub enum PageMemory {
+    /// Main memory, by words of four bytes that hold elements of any size.
+    Host(Vec<f32>),
+    /// Memory of another device.
+    Device(Box<dyn DeviceMemory>),
+}
+
+/// Memory that the processor does not read; dropping it gives it back.
+pub trait DeviceMemory: Debug + Send + Sync {
+    /// The address of its first byte, as the device counts.
+    fn address(&self) -> u64;
+}
+
+impl PageMemory {
+    /// What it holds, where that is main memory; else nothing.
+    pub fn words(&self) -> &[f32] {
+        if let PageMemory::Host(words) = self { words } else { &[] }
+    }
+
+    /// The same, to be written.
+    pub fn words_mut(&mut self) -> &mut [f32] {
+        if let PageMemory::Host(words) = self { words } else { &mut [] }
+    }
+
+    /// Makes it equal `other`, where both are main memory of the same model.
+    pub fn copy_from(&mut self, other: &PageMemory) {
+        self.words_mut().copy_from_slice(other.words());
+    }
+
+    /// The address of its first byte on its device.
+    pub fn address(&self) -> u64 {
+        match self {
+            PageMemory::Host(words) => words.as_ptr().addr() as u64,
+            PageMemory::Device(memory) => memory.address(),
+        }
+    }
+}
 
 /// A page, and what it takes of the budget. Sequences that begin alike hold the same one.
 #[derive(Debug)]
-pub struct Page<P> {
-    page: P,
+pub struct Page {
+    /// What it holds.
+    pub memory: PageMemory,
     _share: CacheShare,
 }
 
-impl<P> Page<P> {
+impl Page {
     /// A page that took `share`.
-    pub fn new(page: P, share: CacheShare) -> Page<P> {
-        Page { page, _share: share }
-    }
-}
-
-impl<P> Deref for Page<P> {
-    type Target = P;
-
-    fn deref(&self) -> &P {
-        &self.page
-    }
-}
-
-impl<P> DerefMut for Page<P> {
-    fn deref_mut(&mut self) -> &mut P {
-        &mut self.page
+    pub fn new(memory: PageMemory, share: CacheShare) -> Page {
+        Page { memory, _share: share }
     }
 }
 
 /// What a sequence holds of `KV_PAGE` positions.
 #[derive(Debug)]
-pub struct PagePair<P> {
+pub struct PagePair {
     /// Of layers that keep all positions. Sequences that begin alike hold the same one.
-    pub full: Arc<Page<P>>,
+    pub full: Arc<Page>,
     /// Of layers with a window, where those have pages of their own and a later position may see it. Each sequence has its own.
-    pub window: Option<Arc<Page<P>>>,
+    pub window: Option<Arc<Page>>,
 }
 
-impl<P> PagePair<P> {
+impl PagePair {
     /// The page of a kind.
-    pub fn of(&self, kind: PageKind) -> Option<&P> {
-        match kind {
+    pub fn of(&self, kind: PageKind) -> Option<&PageMemory> {
+        let page = match kind {
             PageKind::Full => Some(&self.full),
-            PageKind::Window => self.window.as_deref().map(Deref::deref),
-        }
+            PageKind::Window => self.window.as_ref(),
+        };
+        page.map(|page| &page.memory)
     }
 
     /// The page of a kind, to be written.
     ///
     /// # Errors
     /// `Internal` where it is not there, or is another's too: a defect of this crate.
-    pub fn of_mut(&mut self, kind: PageKind) -> Result<&mut P> {
+    pub fn of_mut(&mut self, kind: PageKind) -> Result<&mut PageMemory> {
         let page = match kind {
             PageKind::Full => Some(&mut self.full),
             PageKind::Window => self.window.as_mut(),
         };
-        page.and_then(Arc::get_mut).map(DerefMut::deref_mut).ok_or_else(is_shared)
+        let is_shared =
+            || Error::Internal("a page of the KV cache that is not there, or that others read, is written".into());
+        page.and_then(Arc::get_mut).map(|page| &mut page.memory).ok_or_else(is_shared)
     }
-}
-
-fn is_shared() -> Error {
-    Error::Internal("a page of the KV cache that is not there, or that others read, is written".into())
 }

@@ -1,8 +1,8 @@
 //! The pages of all sequences of a model: allocated within its budget, shared by those that begin alike, and kept for the
 //! next one as long as there is room.
 
-use super::page::{AllocatePage, CopyPage, Page, PageKind};
-use super::prefixes::{Prefixes, Unused};
+use super::page::{AllocatePage, Page, PageKind};
+use super::prefixes::Prefixes;
 use super::state::{Checkpoint, State};
 use crate::cache_budget::{CacheBudget, CacheShare, Reservation};
 use crate::error::{Error, Result};
@@ -11,20 +11,20 @@ use model_factory_spec::plan::{KvSize, StateSize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What all caches of a model take their pages from.
-pub struct PagePool<P> {
-    allocate: AllocatePage<P>,
+pub struct PagePool {
+    allocate: AllocatePage,
     sizes: CacheSizes,
     budget: Arc<CacheBudget>,
-    /// How a page is copied, where the device can.
-    copy: Option<CopyPage<P>>,
+    /// Whether a page may be copied: it is main memory, and the copy has the bits that would be computed.
+    copies: bool,
     /// Whether sequences that begin alike share pages.
     shares: bool,
-    prefixes: Mutex<Prefixes<P>>,
+    prefixes: Mutex<Prefixes>,
 }
 
 /// The sizes of a model's caches.
 #[derive(Clone, Debug)]
-pub struct CacheSizes {
+pub(super) struct CacheSizes {
     /// Those of a sequence's pages.
     pub kv: KvSize,
     /// What a sequence has beside its pages, of each layer; nothing where no layer has a state.
@@ -37,12 +37,12 @@ pub struct CacheSizes {
 
 impl CacheSizes {
     /// Bytes of a sequence's state.
-    pub fn state_bytes(&self) -> u64 {
+    pub(super) fn state_bytes(&self) -> u64 {
         self.states.iter().map(|size| (size.elements() * size_of::<f32>()) as u64).sum()
     }
 
     /// Bytes of a page.
-    pub fn page_bytes(&self, kind: PageKind) -> u64 {
+    pub(super) fn page_bytes(&self, kind: PageKind) -> u64 {
         match kind {
             PageKind::Full => self.kv.page,
             PageKind::Window => self.kv.window_page,
@@ -55,20 +55,15 @@ impl CacheSizes {
     }
 }
 
-impl<P> PagePool<P> {
-    /// Pages of these sizes. Sequences share them where it `shares` and pages can be copied.
-    pub fn new(
-        allocate: AllocatePage<P>,
-        sizes: CacheSizes,
-        copy: Option<CopyPage<P>>,
-        shares: bool,
-    ) -> Arc<PagePool<P>> {
-        let (budget, shares) = (CacheBudget::new(sizes.budget), shares && copy.is_some());
-        Arc::new(PagePool { allocate, sizes, budget, copy, shares, prefixes: Mutex::default() })
+impl PagePool {
+    /// Pages of these sizes, in main memory where they are copied. Sequences share them where it `shares` too.
+    pub(super) fn new(allocate: AllocatePage, sizes: CacheSizes, copies: bool, shares: bool) -> Arc<PagePool> {
+        let (budget, shares) = (CacheBudget::new(sizes.budget), shares && copies);
+        Arc::new(PagePool { allocate, sizes, budget, copies, shares, prefixes: Mutex::default() })
     }
 
     /// The sizes.
-    pub fn sizes(&self) -> &CacheSizes {
+    pub(super) fn sizes(&self) -> &CacheSizes {
         &self.sizes
     }
 
@@ -76,7 +71,7 @@ impl<P> PagePool<P> {
     ///
     /// # Errors
     /// `CacheBudget` when the sequences of the model have no more; `OutOfMemory`.
-    pub fn state(&self, reservation: Option<&Reservation>) -> Result<Option<State>> {
+    pub(super) fn state(&self, reservation: Option<&Reservation>) -> Result<Option<State>> {
         let bytes = self.sizes.state_bytes();
         if bytes == 0 {
             return Ok(None);
@@ -87,12 +82,12 @@ impl<P> PagePool<P> {
     }
 
     /// Where a state behind `position` can be kept, within what is kept.
-    pub fn checkpoint(&self, position: usize) -> Option<Checkpoint> {
+    pub(super) fn checkpoint(&self, position: usize) -> Option<Checkpoint> {
         Checkpoint::new(&self.sizes.states, position, self.kept(self.sizes.checkpoint_bytes())?).ok()
     }
 
     /// A page of layers with a window in place of one that is left to others, within what is kept.
-    pub fn window_page(&self) -> Option<Arc<Page<P>>> {
+    pub(super) fn window_page(&self) -> Option<Arc<Page>> {
         let share = self.kept(self.sizes.kv.window_page)?;
         Some(Arc::new(Page::new((self.allocate)(PageKind::Window).ok()?, share)))
     }
@@ -118,7 +113,7 @@ impl<P> PagePool<P> {
     ///
     /// # Errors
     /// `CacheBudget` when the sequences of the model have no more.
-    pub fn share(&self, bytes: u64, share: Option<CacheShare>) -> Result<CacheShare> {
+    pub(super) fn share(&self, bytes: u64, share: Option<CacheShare>) -> Result<CacheShare> {
         let mut share = share.unwrap_or_else(|| self.budget.share());
         while let Err(error) = share.grow_to(bytes) {
             // What cannot be had costs nobody a page.
@@ -135,11 +130,11 @@ impl<P> PagePool<P> {
     ///
     /// # Errors
     /// `CacheBudget` when the sequences of the model have no more; `OutOfMemory`, or the GPU's error.
-    pub fn allocate(
+    pub(super) fn allocate(
         &self,
         kind: PageKind,
         count: usize,
-        pages: &mut Vec<Arc<Page<P>>>,
+        pages: &mut Vec<Arc<Page>>,
         reservation: Option<&Reservation>,
     ) -> Result<()> {
         memory::grow(pages, count, "the list of a KV cache's pages")?;
@@ -162,32 +157,31 @@ impl<P> PagePool<P> {
     }
 
     /// Whether sequences that begin alike share pages.
-    pub fn shares(&self) -> bool {
+    pub(super) fn shares(&self) -> bool {
         self.shares
     }
 
-    /// How pages are copied, where the device can.
-    pub fn copy(&self) -> Option<CopyPage<P>> {
-        self.copy
+    /// Whether a page may be copied.
+    pub(super) fn copies(&self) -> bool {
+        self.copies
     }
 
     /// The pages by their ids. Nothing panics while it is held.
-    pub fn prefixes(&self) -> MutexGuard<'_, Prefixes<P>> {
+    pub(super) fn prefixes(&self) -> MutexGuard<'_, Prefixes> {
         self.prefixes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Frees pages that no sequence holds, as long as all take more than is kept.
-    pub fn trim(&self) {
+    pub(super) fn trim(&self) {
         let mut prefixes = self.prefixes();
         while self.taken() > self.sizes.keep && prefixes.evict() {}
     }
 
     /// Bytes that all pages and states take, each once, and those of them that no sequence holds.
     pub fn bytes(&self) -> (u64, u64) {
-        let Unused { pages, windows, states } = self.prefixes().unused();
         let KvSize { page, window_page, .. } = self.sizes.kv;
-        let of = |bytes: u64, count: usize| bytes * count as u64;
-        (self.taken(), of(page, pages) + of(window_page, windows) + of(self.sizes.checkpoint_bytes(), states))
+        let sizes = [page, window_page, self.sizes.checkpoint_bytes()];
+        (self.taken(), self.prefixes().unused().into_iter().zip(sizes).map(|(count, bytes)| bytes * count as u64).sum())
     }
 
     /// Bytes that are taken and not only reserved.

@@ -11,7 +11,7 @@ pub(super) const LEAST_COPIED: usize = 16;
 
 /// A place in the tree: behind which pages a page stands.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Place {
+pub(super) enum Place {
     /// At the beginning of a sequence with keys that are rotated so, among those of a salt, or among those without one.
     Start(Rotation, Option<Arc<str>>),
     /// Behind the page of this number.
@@ -19,78 +19,53 @@ pub enum Place {
 }
 
 /// A tree of pages. A page stands behind the one before it, so whatever has the same place and the same ids has the same bits.
-#[derive(Debug)]
-pub struct Prefixes<P> {
-    nodes: HashMap<u64, Node<P>>,
+#[derive(Debug, Default)]
+pub(super) struct Prefixes {
+    nodes: HashMap<u64, Node>,
     behind: HashMap<Place, Vec<u64>>,
     next: u64,
     /// Counts uses, to know which was used last.
     clock: u64,
 }
 
+/// A page that is offered.
 #[derive(Debug)]
-struct Node<P> {
+pub(super) struct Node {
     place: Place,
     /// As many as the page holds; fewer than it could in the last page of a sequence.
     ids: Box<[u32]>,
-    page: Arc<Page<P>>,
+    /// Of the layers that keep all positions.
+    pub page: Arc<Page>,
     /// Of the layers with a window, where that is kept.
-    window: Option<Arc<Page<P>>>,
-    /// What layers with a state had behind it, where that is kept.
-    state: Option<Arc<Checkpoint>>,
+    pub window: Option<Arc<Page>>,
+    /// What layers with a state had after it, where that is kept.
+    pub state: Option<Arc<Checkpoint>>,
     used: u64,
 }
 
-/// What no sequence holds.
-pub struct Unused {
-    /// Pages of layers that keep all positions.
-    pub pages: usize,
-    /// Pages of layers with a window.
-    pub windows: usize,
-    /// States.
-    pub states: usize,
-}
-
-impl<P> Default for Prefixes<P> {
-    fn default() -> Prefixes<P> {
-        Prefixes { nodes: HashMap::new(), behind: HashMap::new(), next: 0, clock: 0 }
-    }
-}
-
-impl<P> Prefixes<P> {
+impl Prefixes {
     /// The number of the page at `place` that holds exactly `ids`.
-    pub fn find(&mut self, place: &Place, ids: &[u32]) -> Option<u64> {
+    pub(super) fn find(&mut self, place: &Place, ids: &[u32]) -> Option<u64> {
         let found = self.at(place).find(|(_, node)| *node.ids == *ids).map(|(number, _)| number)?;
         self.touch(found).map(|_| found)
     }
 
-    /// Page `number` of layers that keep all positions, to be shared.
-    pub fn page(&self, number: u64) -> Option<Arc<Page<P>>> {
-        Some(Arc::clone(&self.nodes.get(&number)?.page))
-    }
-
-    /// Whether a state is kept behind page `number`.
-    pub fn has_state(&self, number: u64) -> bool {
-        self.nodes.get(&number).is_some_and(|node| node.state.is_some())
-    }
-
     /// The number of the page at `place` that has most of `ids` in common, and how many that are, where copying it is worth it.
-    pub fn closest(&mut self, place: &Place, ids: &[u32]) -> Option<(u64, usize)> {
-        let common = |node: &Node<P>| node.ids.iter().zip(ids).take_while(|(held, asked)| held == asked).count();
+    pub(super) fn closest(&mut self, place: &Place, ids: &[u32]) -> Option<(u64, usize)> {
+        let common = |node: &Node| node.ids.iter().zip(ids).take_while(|(held, asked)| held == asked).count();
         let best = self.at(place).map(|(number, node)| (common(node), number)).max()?;
         let (count, number) = Some(best).filter(|(count, _)| *count >= LEAST_COPIED)?;
         self.touch(number)?;
         Some((number, count))
     }
 
-    /// Page `number`, and that of the layers with a window. It is read while this is borrowed, so that nobody else holds it then.
-    pub fn pages(&self, number: u64) -> Option<(&P, Option<&P>)> {
-        let node = self.nodes.get(&number)?;
-        Some((&node.page, node.window.as_deref().map(|page| &**page)))
+    /// Page `number`. It is read while this is borrowed, so that nobody else holds it then.
+    pub(super) fn get(&self, number: u64) -> Option<&Node> {
+        self.nodes.get(&number)
     }
 
     /// Adds a page with `ids` at `place`, and returns its number.
-    pub fn insert(&mut self, place: Place, ids: &[u32], page: Arc<Page<P>>) -> u64 {
+    pub(super) fn insert(&mut self, place: Place, ids: &[u32], page: Arc<Page>) -> u64 {
         let number = self.next;
         self.next += 1;
         self.clock += 1;
@@ -101,15 +76,15 @@ impl<P> Prefixes<P> {
     }
 
     /// Keeps the page of the layers with a window, unless one is kept already.
-    pub fn keep_window(&mut self, number: u64, window: &Arc<Page<P>>) {
+    pub(super) fn keep_window(&mut self, number: u64, window: &Arc<Page>) {
         if let Some(node) = self.nodes.get_mut(&number) {
             node.window.get_or_insert_with(|| Arc::clone(window));
         }
     }
 
     /// Forgets `window`, if it is here: who holds it is alone with it.
-    pub fn forget_window(&mut self, window: &Arc<Page<P>>) {
-        let is_held = |held: &Arc<Page<P>>| Arc::ptr_eq(held, window);
+    pub(super) fn forget_window(&mut self, window: &Arc<Page>) {
+        let is_held = |held: &Arc<Page>| Arc::ptr_eq(held, window);
         let found = self.nodes.values_mut().find(|node| node.window.as_ref().is_some_and(is_held));
         if let Some(node) = found {
             node.window = None;
@@ -117,25 +92,19 @@ impl<P> Prefixes<P> {
     }
 
     /// What layers with a state had behind page `number`.
-    pub fn state(&mut self, number: u64) -> Option<Arc<Checkpoint>> {
+    pub(super) fn state(&mut self, number: u64) -> Option<Arc<Checkpoint>> {
         self.touch(number)?.state.clone()
     }
 
     /// Keeps that, unless it is kept already.
-    pub fn keep_state(&mut self, number: u64, state: Checkpoint) {
+    pub(super) fn keep_state(&mut self, number: u64, state: Checkpoint) {
         if let Some(node) = self.nodes.get_mut(&number) {
             node.state.get_or_insert_with(|| Arc::new(state));
         }
     }
 
-    /// Forgets the state that was not used for the longest time. Whether there was one.
-    pub fn evict_state(&mut self) -> bool {
-        let states = self.nodes.values_mut().filter(|node| node.state.is_some());
-        states.min_by_key(|node| node.used).map(|node| node.state = None).is_some()
-    }
-
     /// Forgets `page`, and all behind it, if it is here and one sequence alone holds it.
-    pub fn forget(&mut self, page: &Arc<Page<P>>) {
+    pub(super) fn forget(&mut self, page: &Arc<Page>) {
         let found = self.nodes.iter().find(|(_, node)| Arc::ptr_eq(&node.page, page));
         let found = found.filter(|_| Arc::strong_count(page) == 2).map(|(number, _)| *number);
         let mut numbers: Vec<u64> = found.into_iter().collect();
@@ -147,8 +116,10 @@ impl<P> Prefixes<P> {
 
     /// Forgets what was not used for the longest time, of what no sequence holds: states first, which can be computed again; then
     /// pages behind which none stands, and those of layers with a window. Whether there was any.
-    pub fn evict(&mut self) -> bool {
-        if self.evict_state() {
+    pub(super) fn evict(&mut self) -> bool {
+        let states = self.nodes.values_mut().filter(|node| node.state.is_some());
+        if let Some(node) = states.min_by_key(|node| node.used) {
+            node.state = None;
             return true;
         }
         let is_last = |number: &u64| self.behind.get(&Place::Behind(*number)).is_none_or(Vec::is_empty);
@@ -165,22 +136,22 @@ impl<P> Prefixes<P> {
         }
     }
 
-    /// How much there is that no sequence holds.
-    pub fn unused(&self) -> Unused {
-        let count = |of: fn(&Node<P>) -> bool| self.nodes.values().filter(|node| of(node)).count();
-        Unused {
-            pages: count(|node| Arc::strong_count(&node.page) == 1),
-            windows: count(|node| is_unused(node.window.as_ref())),
-            states: count(|node| node.state.is_some()),
-        }
+    /// How many pages of layers that keep all positions, pages of layers with a window, and states no sequence holds.
+    pub(super) fn unused(&self) -> [usize; 3] {
+        let count = |of: fn(&Node) -> bool| self.nodes.values().filter(|node| of(node)).count();
+        [
+            count(|node| Arc::strong_count(&node.page) == 1),
+            count(|node| is_unused(node.window.as_ref())),
+            count(|node| node.state.is_some()),
+        ]
     }
 
-    fn at(&self, place: &Place) -> impl Iterator<Item = (u64, &Node<P>)> {
+    fn at(&self, place: &Place) -> impl Iterator<Item = (u64, &Node)> {
         let numbers = self.behind.get(place).map_or(&[][..], Vec::as_slice);
         numbers.iter().filter_map(|number| Some((*number, self.nodes.get(number)?)))
     }
 
-    fn touch(&mut self, number: u64) -> Option<&Node<P>> {
+    fn touch(&mut self, number: u64) -> Option<&Node> {
         self.clock += 1;
         let node = self.nodes.get_mut(&number)?;
         node.used = self.clock;
@@ -199,6 +170,6 @@ impl<P> Prefixes<P> {
     }
 }
 
-fn is_unused<P>(window: Option<&Arc<Page<P>>>) -> bool {
+fn is_unused(window: Option<&Arc<Page>>) -> bool {
     window.is_some_and(|window| Arc::strong_count(window) == 1)
 }

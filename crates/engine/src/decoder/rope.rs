@@ -112,9 +112,6 @@ impl RopeFrequencies {
     }
 
     /// Appends the angles of `positions`.
-    ///
-    /// # Errors
-    /// `OutOfMemory`.
     pub(crate) fn extend(&self, angles: &mut Angles, rotation: Rotation, positions: Range<usize>) -> Result<()> {
         let Frequencies { radians, magnitude } = match (&self.long, rotation) {
             (Some((_, long)), Rotation::Long) => long,

@@ -1,6 +1,6 @@
 //! What a pass computes: tokens of sequences, and what it gives of which of them.
 
-use super::{Cache, Logits};
+use super::{KvCache, Logits};
 use std::ops::Range;
 
 /// The next tokens of one sequence.
@@ -8,10 +8,10 @@ pub struct Segment<'a> {
     /// Ids, at least one.
     pub tokens: &'a [u32],
     /// What the sequence has cached; its length is the position of the first token.
-    pub cache: &'a mut dyn Cache,
+    pub cache: &'a mut KvCache,
     /// The length of the sequence when all that is known of it is in: this segment, and those of the same prompt that
     /// follow. It decides on the rotation, where a model has two, and what is cached must have been computed with the
-    /// same: see [`Decoder::rotation`](super::Decoder::rotation).
+    /// same: see [`Compute::rotation`](super::Compute::rotation).
     pub reach: usize,
     /// The position from which on tokens are of the second kind, in models that tell kinds apart: the second text of a pair.
     pub second_text: Option<usize>,

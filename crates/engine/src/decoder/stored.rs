@@ -9,29 +9,32 @@ use model_factory_format::header::TensorInfo;
 use model_factory_spec::spec::{Int8, Int8Activations};
 use std::ops::Range;
 
-/// How the activations of an int8 product become integers.
+/// How the activations of an int8 product become integers, and how many scales a row of `inputs` weights has: 0 where all rows
+/// share one.
 ///
 /// # Errors
 /// `Files` when a stored scale is none.
-pub fn int8_rule(weights: &Weights, int8: &Int8) -> Result<Int8Rule> {
-    Ok(match &int8.activations {
+pub fn int8_rule(weights: &Weights, int8: &Int8, inputs: usize) -> Result<(Int8Rule, usize)> {
+    check_all(weights, &int8.scale, "a finite number", f32::is_finite)?;
+    let rule = match &int8.activations {
         Int8Activations::PerToken { symmetric } => Int8Rule::Token { symmetric: *symmetric },
         Int8Activations::PerTensor { symmetric } => Int8Rule::Tensor { symmetric: *symmetric },
         Int8Activations::Static { scale, zero_point } => {
             check_all(weights, scale, "a finite number above 0", |scale| scale.is_finite() && scale > 0.0)?;
-            let mut wide = [0.0];
-            add_floats(Isa::portable(), &mut wide, floats(&weights.view(scale), 0..1));
+            let scale = widened(&weights.view(scale), 1)?[0];
             let zero = zero_point.as_ref().and_then(|zero| weights.view(zero).bytes().first().copied());
-            Int8Rule::Static { scale_bits: wide[0].to_bits(), zero: zero.unwrap_or(0) as i8 }
+            Int8Rule::Static { scale_bits: scale.to_bits(), zero: zero.unwrap_or(0) as i8 }
         }
-    })
+    };
+    let is_one = int8.scale.shape.iter().product::<u64>() == 1;
+    Ok((rule, if is_one { 0 } else { inputs / int8.group }))
 }
 
 /// Reads a stored vector and refuses it unless all of it is `sound`.
 ///
 /// # Errors
 /// `Files`, with the first element that is not.
-pub fn check_all(
+fn check_all(
     weights: &Weights,
     tensor: &TensorInfo,
     expected: &'static str,
@@ -50,10 +53,13 @@ pub fn check_all(
 /// `Files` when one is none.
 pub(crate) fn numbers(weights: &Weights, tensor: &TensorInfo) -> Result<Vec<f32>> {
     check_all(weights, tensor, "a finite number", f32::is_finite)?;
-    let view = weights.view(tensor);
-    let mut wide = memory::zeros(tensor.shape[0] as usize, "numbers of a layer")?;
-    let elements = wide.len();
-    add_floats(Isa::portable(), &mut wide, floats(&view, 0..elements));
+    Ok(widened(&weights.view(tensor), tensor.shape[0] as usize)?)
+}
+
+/// The first `elements` of a stored vector.
+pub(crate) fn widened(view: &WeightView, elements: usize) -> memory::Result<Vec<f32>> {
+    let mut wide = memory::zeros(elements, "numbers of a layer")?;
+    add_floats(Isa::portable(), &mut wide, floats(view, 0..elements));
     Ok(wide)
 }
 

@@ -72,7 +72,7 @@ impl Scheduler {
 /// one wait for that one's pages.
 pub(super) fn admit(waiting: &mut VecDeque<Waiting<Run>>, compute: &dyn Compute) {
     // Before anything is asked for: what those that ended have given back is there.
-    let others_run = compute.cache_budget().running() > 0;
+    let others_run = compute.pages().budget().running() > 0;
     let mut is_full = false;
     for index in 0..waiting.len() {
         let run = &mut waiting[index].request;

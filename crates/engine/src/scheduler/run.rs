@@ -4,7 +4,7 @@ use super::hidden::HiddenRows;
 use super::text::Text;
 use crate::cache_budget::Reservation;
 use crate::cancel::CancellationToken;
-use crate::decoder::{Cache, Compute, Logits, OutputRows, Rotation, Segment};
+use crate::decoder::{Compute, KvCache, Logits, OutputRows, Rotation, Segment};
 use crate::error::{Error, Result};
 use crate::memory;
 use model_factory_spec::plan::{KV_PAGE, PREFILL_CHUNK};
@@ -19,7 +19,7 @@ pub struct Run {
     /// The whole sequence. Those from the length of `cache` on are computed.
     pub ids: Vec<u32>,
     /// What is cached of it.
-    pub cache: Box<dyn Cache>,
+    pub cache: KvCache,
     /// How the keys of the cache are rotated.
     pub rotation: Rotation,
     /// Tokens that the sequence had before.
@@ -94,7 +94,7 @@ impl Run {
     pub fn new(
         ids: Vec<u32>,
         before: usize,
-        cache: Box<dyn Cache>,
+        cache: KvCache,
         rotation: Rotation,
         cancel: &CancellationToken,
         span: Span,
@@ -179,10 +179,10 @@ impl Run {
     }
 
     /// Takes positions by `adopt`, and counts those that are new to the sequence.
-    pub(super) fn adopt_by(&mut self, adopt: impl FnOnce(&mut dyn Cache, &[u32], Rotation)) {
+    pub(super) fn adopt_by(&mut self, adopt: impl FnOnce(&mut KvCache, &[u32], Rotation)) {
         let start = self.cache.len().max(self.before);
         let adoptable = self.adoptable();
-        adopt(&mut *self.cache, &self.ids[..adoptable], self.rotation);
+        adopt(&mut self.cache, &self.ids[..adoptable], self.rotation);
         self.reused += self.cache.len().saturating_sub(start);
     }
 
@@ -241,16 +241,13 @@ impl Run {
             _ => OutputRows::None,
         };
         let second_text = self.text().and_then(|text| text.second_text);
-        Segment { tokens: &self.ids[start..end], cache: &mut *self.cache, reach, second_text, rows }
+        Segment { tokens: &self.ids[start..end], cache: &mut self.cache, reach, second_text, rows }
     }
 
     /// Takes rows `rows` of the hidden states that a step of texts computed, each `width` wide.
     pub(super) fn pool(&mut self, hidden_states: &[f32], width: usize, rows: Range<usize>) {
         let (start, is_done) = (self.cache.len() - self.tokens, self.cache.len() == self.ids.len());
         let added = match &mut self.output {
-            RunOutput::Pooled(_) if width == 0 && !rows.is_empty() => {
-                Err(Error::Internal("the device gave no hidden states".into()))
-            }
             RunOutput::Pooled(text) => {
                 let states = &hidden_states[rows.start * width..rows.end * width];
                 text.add(start, states, width).map_err(Error::from)

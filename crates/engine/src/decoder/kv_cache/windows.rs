@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use model_factory_spec::plan::KV_PAGE;
 use std::sync::Arc;
 
-impl<P> KvCache<P> {
+impl KvCache {
     /// Whether layers with a window hold what the position at `len` sees.
     pub(super) fn sees_back_from(&self, len: usize) -> bool {
         let first = self.first_seen(len).min(len) / KV_PAGE;
@@ -72,7 +72,7 @@ impl<P> KvCache<P> {
 
     /// Takes a page of layers with a window whose positions nobody will see any more for others. If it is kept for sequences that
     /// begin alike, it stays so where there is room for another one.
-    fn leave(&mut self, window: Arc<Page<P>>) {
+    fn leave(&mut self, window: Arc<Page>) {
         if Arc::strong_count(&window) > 1 {
             if let Some(other) = self.pool.window_page() {
                 return self.spare.push(other);
@@ -83,15 +83,15 @@ impl<P> KvCache<P> {
     }
 
     /// A page that equals `window`, of those that are spare.
-    pub(super) fn copied(&mut self, window: &P) -> Option<Arc<Page<P>>> {
-        let (copy, mut page) = (self.pool.copy()?, self.spare.pop()?);
-        copy(window, Arc::get_mut(&mut page)?);
+    pub(super) fn copied(&mut self, window: &Page) -> Option<Arc<Page>> {
+        let mut page = if self.pool.copies() { self.spare.pop()? } else { return None };
+        Arc::get_mut(&mut page)?.memory.copy_from(&window.memory);
         Some(page)
     }
 
     /// Copies of the pages that layers with a window have of those of these numbers, which are to follow the sequence's: of what
     /// the next position sees then. `None` where there is no memory for them, and nothing has changed.
-    pub(super) fn adopted_windows(&mut self, found: &[u64]) -> Option<Vec<Option<Arc<Page<P>>>>> {
+    pub(super) fn adopted_windows(&mut self, found: &[u64]) -> Option<Vec<Option<Arc<Page>>>> {
         let mut windows: Vec<_> = found.iter().map(|_| None).collect();
         if !self.has_windows() {
             return Some(windows);
@@ -105,7 +105,7 @@ impl<P> KvCache<P> {
         let pool = Arc::clone(&self.pool);
         let prefixes = pool.prefixes();
         for (index, number) in found.iter().enumerate().skip(unseen) {
-            let from = prefixes.pages(*number).and_then(|(_, window)| window);
+            let from = prefixes.get(*number).and_then(|node| node.window.as_ref());
             let Some(own) = from.and_then(|from| self.copied(from)) else {
                 self.spare.extend(windows.into_iter().flatten());
                 return None;

@@ -1,15 +1,20 @@
-//! Layers with a state: gated delta nets and short convolutions, over the rows of each sequence in their order.
+//! Layers with a state, over the rows of each sequence in their order: what they share. Each kind is a file.
 
-use super::scratch::{with_scratch, with_scratch_parts};
-use super::{CpuDevice, KvPage};
-use crate::decoder::{Sequence, border, floats};
+mod delta_net;
+mod mamba2;
+mod short_conv;
+
+use super::CpuDevice;
+use super::device::CpuPass;
+use super::scratch::with_scratch;
+use crate::decoder::{RecurrentLayers, Sequence, border, floats, widened};
 use crate::error::{Error, Result};
-use crate::kernels::{self, DeltaRows, DeltaState, add_floats, convolve, delta_scratch, l2_norm, swiglu};
+use crate::kernels::{self, add_floats, convolve};
 use crate::memory::{self, Refusals};
 use crate::threads::TileMut;
 use crate::weights::WeightView;
 use model_factory_spec::plan::{KV_PAGE, STATE_CHUNK};
-use model_factory_spec::spec::{ConvWeights, DeltaNetWeights};
+use model_factory_spec::spec::{ConvWeights, Mixer};
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
@@ -18,56 +23,32 @@ const _: () = assert!(STATE_CHUNK == kernels::CHUNK && KV_PAGE.is_multiple_of(ST
 /// Channels of one task of a convolution.
 const TASK_CHANNELS: usize = 128;
 
-/// Added to the squared length by whose root queries and keys are divided (transformers `l2norm`).
-const L2_EPS: f32 = 1e-6;
-
-/// `b`, `c` and `x` of a short convolution stand side by side.
-const PARTS: usize = 3;
+impl RecurrentLayers<CpuDevice> for CpuDevice {
+    fn advance(&self, pass: &mut CpuPass<'_>, layer: usize, mixer: &Mixer<Self>) -> Result<()> {
+        match mixer {
+            Mixer::Attention(_) => Ok(()),
+            Mixer::DeltaNet(net) => self.advance_delta_net(pass, layer, net),
+            Mixer::ShortConv(conv) => self.advance_short_conv(pass, layer, &conv.conv),
+            Mixer::Mamba2(mamba) => self.advance_mamba2(pass, layer, mamba),
+        }
+    }
+}
 
 impl CpuDevice {
-    /// See [`Device::delta_net`](crate::decoder::Device::delta_net).
-    pub(super) fn advance_delta_net(
+    /// Brings every head of the sequences' states on by their rows, chunk by chunk of positions: `advance(head, state, first,
+    /// projected, mixed, row)`, where the rows of `projected` are those of positions of a chunk from its position `first` on, gives
+    /// the head's columns of `mixed` from row `row` on.
+    fn advance_heads(
         &self,
-        sequences: &mut [Sequence<'_, KvPage>],
-        layer: usize,
-        net: &DeltaNetWeights<CpuDevice>,
-        projected: &mut [f32],
-        mixed: &mut Vec<f32>,
-    ) -> Result<()> {
-        let rows = sequences.last().map_or(0, |sequence| sequence.rows.end);
-        let width = projected.len() / rows.max(1);
-        if net.qkvz.by_key_head() || net.ba.by_key_head() {
-            let refusals = Refusals::default();
-            self.pool.chunks(projected, width, |_, row| {
-                let ordered = with_scratch(width, |copy| {
-                    order(net, row, copy);
-                    Ok(())
-                });
-                refusals.note(ordered);
-            });
-            refusals.into_result()?;
-        }
-        self.convolve_rows(sequences, layer, &net.conv, true, projected, width)?;
-        let decays = decays(net.value_heads, &net.decay, net.decay_is_log, &net.dt_bias)?;
-        let projected = &*projected;
-        let sizes = StateHeads { heads: net.value_heads, key_dim: net.key_dim, value_dim: net.value_dim };
-        self.advance_heads(sequences, layer, sizes, mixed, &|index, state, first, rows, out| {
-            let head = Head { device: self, net, index, decays: &decays };
-            head.advance(state, first, &projected[rows.start * width..rows.end * width], out, rows.start)
-        })
-    }
-
-    /// Brings every head of the sequences' states on by their rows, chunk by chunk of positions: `advance(head, state, first, rows,
-    /// mixed)`, where the rows stand at position `first` of their chunk and behind, gives the head's columns of `mixed`.
-    pub(super) fn advance_heads(
-        &self,
-        sequences: &mut [Sequence<'_, KvPage>],
+        pass: &mut CpuPass<'_>,
         layer: usize,
         StateHeads { heads, key_dim, value_dim }: StateHeads,
-        mixed: &mut Vec<f32>,
         advance: &Advance<'_>,
     ) -> Result<()> {
-        let rows = sequences.last().map_or(0, |sequence| sequence.rows.end);
+        let CpuPass { batch, projected, mixed, .. } = pass;
+        let (rows, sequences) = (batch.rows, &mut batch.sequences);
+        let projected = &**projected;
+        let width = projected.len() / rows.max(1);
         mixed.resize(rows * heads * value_dim, 0.0);
         let mut states: Vec<Mutex<&mut [f32]>> = memory::reserved(sequences.len() * heads, "heads of states")?;
         let mut spans = memory::reserved(sequences.len(), "rows of sequences")?;
@@ -93,7 +74,8 @@ impl CpuDevice {
                 while row < rows.end {
                     let first = (start + row - rows.start) % STATE_CHUNK;
                     let count = (STATE_CHUNK - first).min(rows.end - row);
-                    refusals.note(advance(head, &mut state, first, row..row + count, out));
+                    let projected = &projected[row * width..(row + count) * width];
+                    refusals.note(advance(head, &mut state, first, projected, out, row));
                     row += count;
                     let position = start + row - rows.start;
                     if let Some(kept) = kept.iter().find(|kept| (kept.sequence, kept.position) == (sequence, position))
@@ -108,43 +90,13 @@ impl CpuDevice {
         Ok(refusals.into_result()?)
     }
 
-    /// See [`Device::short_conv`](crate::decoder::Device::short_conv).
-    pub(super) fn advance_short_conv(
-        &self,
-        sequences: &mut [Sequence<'_, KvPage>],
-        layer: usize,
-        conv: &ConvWeights<CpuDevice>,
-        projected: &mut [f32],
-        mixed: &mut Vec<f32>,
-    ) -> Result<()> {
-        let channels = conv.channels;
-        let width = PARTS * channels;
-        self.pool.chunks(projected, width, |_, row| {
-            let (b, others) = row.split_at_mut(channels);
-            b.iter_mut().zip(&others[channels..]).for_each(|(b, x)| *b *= x);
-        });
-        self.convolve_rows(sequences, layer, conv, false, projected, width)?;
-        mixed.resize(projected.len() / PARTS, 0.0);
-        let projected = &*projected;
-        self.pool.chunks(mixed, channels, |row, mixed| {
-            let (convolved, others) = projected[row * width..(row + 1) * width].split_at(channels);
-            mixed.iter_mut().zip(convolved).zip(others).for_each(|((mixed, y), c)| *mixed = y * c);
-        });
-        Ok(())
-    }
-
     /// Convolves the first columns of `projected` `[rows, width]` in place, behind the rows that the states have, and keeps in
     /// the states what later rows read.
-    pub(super) fn convolve_rows(
-        &self,
-        sequences: &mut [Sequence<'_, KvPage>],
-        layer: usize,
-        conv: &ConvWeights<CpuDevice>,
-        silu: bool,
-        projected: &mut [f32],
-        width: usize,
-    ) -> Result<()> {
+    fn convolve_rows(&self, pass: &mut CpuPass<'_>, layer: usize, conv: &ConvWeights<Self>, silu: bool) -> Result<()> {
         let &ConvWeights { channels, kernel, .. } = conv;
+        let CpuPass { batch, projected, .. } = pass;
+        let (row_count, sequences) = (batch.rows, &mut batch.sequences);
+        let width = projected.len() / row_count.max(1);
         let before = (kernel - 1) * channels;
         let mut histories: Vec<Vec<f32>> = memory::reserved(sequences.len(), "what convolutions read")?;
         let mut spans = memory::reserved(sequences.len(), "rows of sequences")?;
@@ -171,8 +123,8 @@ impl CpuDevice {
         if width > channels {
             columns.push(width);
         }
-        let (rows, refusals) = (projected.len() / width, Refusals::default());
-        self.pool.run_grid(projected, width, rows, &columns, &|tile, out| {
+        let refusals = Refusals::default();
+        self.pool.run_grid(projected, width, row_count, &columns, &|tile, out| {
             let first = tile.columns.start;
             if first >= channels {
                 return;
@@ -212,33 +164,6 @@ impl CpuDevice {
     }
 }
 
-/// Brings a row of the products of the input of `net` in order, where they stand by heads of keys: all queries, all keys, all
-/// values, all gates, then what corrects and what decays. `copy` has as many elements.
-fn order(net: &DeltaNetWeights<CpuDevice>, row: &mut [f32], copy: &mut [f32]) {
-    let shared = net.value_heads / net.key_heads;
-    let (values, wide) = (shared * net.value_dim, 2 * net.value_heads);
-    let (qkvz, ba) = row.split_at_mut(row.len() - wide);
-    if net.qkvz.by_key_head() {
-        in_order(qkvz, copy, net.key_heads, &[net.key_dim, net.key_dim, values, values]);
-    }
-    if net.ba.by_key_head() {
-        in_order(ba, copy, net.key_heads, &[shared, shared]);
-    }
-}
-
-/// `row` has `groups` of these parts, and then the first part of all groups, the second of all, and so on.
-fn in_order(row: &mut [f32], copy: &mut [f32], groups: usize, parts: &[usize]) {
-    let copy = &mut copy[..row.len()];
-    copy.copy_from_slice(row);
-    let (mut rest, mut before) = (row, 0);
-    for &part in parts {
-        let (out, behind) = rest.split_at_mut(groups * part);
-        let of_groups = copy.chunks_exact(copy.len() / groups);
-        out.chunks_exact_mut(part).zip(of_groups).for_each(|(to, from)| to.copy_from_slice(&from[before..][..part]));
-        (rest, before) = (behind, before + part);
-    }
-}
-
 /// Keeps in `kept` `[kernel - 1 + STATE_CHUNK, channels]` what later positions read: the rows since the last border, and those
 /// that the first position behind it reads. `rows` are those from position `start` on.
 fn keep<'r>(
@@ -262,13 +187,8 @@ fn keep<'r>(
 }
 
 /// What the softplus of each head is multiplied by, and what is added before it.
-pub(super) fn decays(
-    heads: usize,
-    stored: &WeightView,
-    is_log: bool,
-    bias: &WeightView,
-) -> memory::Result<Vec<[f64; 2]>> {
-    let (decay, bias) = (numbers(stored, heads)?, numbers(bias, heads)?);
+fn decays(heads: usize, stored: &WeightView, is_log: bool, bias: &WeightView) -> memory::Result<Vec<[f64; 2]>> {
+    let (decay, bias) = (widened(stored, heads)?, widened(bias, heads)?);
     let both = decay.iter().zip(&bias).map(|(decay, bias)| {
         let decay = f64::from(*decay);
         [if is_log { -decay.exp() } else { decay }, f64::from(*bias)]
@@ -276,23 +196,15 @@ pub(super) fn decays(
     memory::collected(both, "decays of heads")
 }
 
-/// A stored vector with a number for each head.
-pub(super) fn numbers(stored: &WeightView, heads: usize) -> memory::Result<Vec<f32>> {
-    let mut numbers = memory::zeros(heads, "numbers of heads")?;
-    add_floats(kernels::Isa::portable(), &mut numbers, floats(stored, 0..heads));
-    Ok(numbers)
-}
-
 /// The heads of a layer whose state is matrices.
-pub(super) struct StateHeads {
-    pub(super) heads: usize,
-    pub(super) key_dim: usize,
-    pub(super) value_dim: usize,
+struct StateHeads {
+    heads: usize,
+    key_dim: usize,
+    value_dim: usize,
 }
 
 /// What brings a head on: see [`CpuDevice::advance_heads`].
-pub(super) type Advance<'a> =
-    dyn Fn(usize, &mut [f32], usize, Range<usize>, &mut TileMut<'_>) -> memory::Result<()> + Sync + 'a;
+type Advance<'a> = dyn Fn(usize, &mut [f32], usize, &[f32], &mut TileMut<'_>, usize) -> memory::Result<()> + Sync + 'a;
 
 /// What is kept of the state that a sequence has behind a position: the matrices of the heads.
 struct Kept<'a> {
@@ -301,62 +213,8 @@ struct Kept<'a> {
     matrices: Vec<Mutex<&'a mut [f32]>>,
 }
 
-/// A value head of a delta net.
-struct Head<'a> {
-    device: &'a CpuDevice,
-    net: &'a DeltaNetWeights<CpuDevice>,
-    index: usize,
-    /// Of each head what its softplus is multiplied by, and what is added before it.
-    decays: &'a [[f64; 2]],
-}
-
-impl Head<'_> {
-    /// Brings `state` on by the rows of `projected`, of one chunk of positions from its position `first` on, into `out` from
-    /// row `at` on.
-    fn advance(
-        &self,
-        state: &mut [f32],
-        first: usize,
-        projected: &[f32],
-        out: &mut TileMut<'_>,
-        at: usize,
-    ) -> memory::Result<()> {
-        let &Head { device: &CpuDevice { isa, .. }, net, index, .. } = self;
-        let (key_dim, value_dim) = (net.key_dim, net.value_dim);
-        let (keys, values) = (net.key_heads * key_dim, net.value_heads * value_dim);
-        let width = 2 * keys + 2 * values + 2 * net.value_heads;
-        let count = projected.len() / width;
-        let lengths = [2 * count * key_dim, count * value_dim, count * value_dim, count, count];
-        let rest = delta_scratch(key_dim, value_dim);
-        with_scratch_parts(lengths, rest, |[keys_queries, own, mixed, decays, strengths], scratch| {
-            let [decay, bias] = self.decays[index];
-            let head = net.key_head(index) * key_dim;
-            for (row, projected) in projected.chunks_exact(width).enumerate() {
-                let (qkv, others) = projected.split_at(2 * keys + values);
-                let (query, key) = (&qkv[head..][..key_dim], &qkv[keys + head..][..key_dim]);
-                let scale = 1.0 / (key_dim as f32).sqrt();
-                l2_norm(isa, key, 1.0, L2_EPS, &mut keys_queries[row * key_dim..][..key_dim]);
-                l2_norm(isa, query, scale, L2_EPS, &mut keys_queries[(count + row) * key_dim..][..key_dim]);
-                own[row * value_dim..][..value_dim].copy_from_slice(&qkv[2 * keys + index * value_dim..][..value_dim]);
-                let (beta, alpha) = (others[values + index], others[values + net.value_heads + index]);
-                strengths[row] = (1.0 / (1.0 + (-f64::from(beta)).exp())) as f32;
-                decays[row] = (decay * softplus(f64::from(alpha) + bias)).exp() as f32;
-            }
-            let rows = DeltaRows { keys_queries, values: own, decays, strengths: Some(strengths) };
-            DeltaState::new(state, key_dim, value_dim).advance(isa, first, rows, scratch, mixed);
-            for (row, mixed) in mixed.chunks_exact(value_dim).enumerate() {
-                let z = &projected[row * width + 2 * keys + values + index * value_dim..][..value_dim];
-                let normed = &mut scratch[..value_dim];
-                net.norm.apply(isa, mixed, normed);
-                swiglu(isa, z, normed, out.row(at + row));
-            }
-            Ok(())
-        })
-    }
-}
-
 /// `ln(1 + e^x)`.
-pub(super) fn softplus(x: f64) -> f64 {
+fn softplus(x: f64) -> f64 {
     x.max(0.0) + (-x.abs()).exp().ln_1p()
 }
 
@@ -389,12 +247,5 @@ mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    fn parts_of_groups_become_groups_of_parts() {
-        let mut row = [1.0, 10.0, 11.0, 100.0, 2.0, 20.0, 21.0, 200.0, 3.0, 30.0, 31.0, 300.0];
-        in_order(&mut row, &mut [f32::NAN; 14], 3, &[1, 2, 1]);
-        assert_eq!(row, [1.0, 2.0, 3.0, 10.0, 11.0, 20.0, 21.0, 30.0, 31.0, 100.0, 200.0, 300.0]);
     }
 }

@@ -1,14 +1,53 @@
-//! Attention of every row over all rows of its sequence: keys and values are those of the pass, and nothing is cached.
+//! What encoders compute: positions and kinds of tokens added to embeddings, and attention of every row over all rows of its
+//! sequence: keys and values are those of the pass, and nothing is cached.
 
-use super::super::scratch;
-use super::{AttentionPass, Heads, QUERIES};
-use crate::kernels::{KvTile, Query, TILE, attend};
+use super::attention::{AttentionPass, QUERIES};
+use super::device::CpuPass;
+use super::heads::Heads;
+use super::{CpuDevice, NormVectors, scratch};
+use crate::decoder::EncoderLayers;
+use crate::error::Result;
+use crate::kernels::{self, KvTile, Query, TILE};
 use crate::memory::{self, Refusals};
+use model_factory_spec::spec::{AttentionWeights, InputWeights, PositionWeights};
 use std::ops::Range;
+
+impl EncoderLayers<CpuDevice> for CpuDevice {
+    fn add_input(&self, pass: &mut CpuPass<'_>, input: &InputWeights<Self>) -> Result<()> {
+        let width = self.buffers.hidden;
+        let positions = pass.batch.sequences.iter().flat_map(|sequence| {
+            let second = sequence.second_text.unwrap_or(usize::MAX);
+            let positions = (sequence.start..).take(sequence.rows.len());
+            positions.map(move |position| (position, usize::from(position >= second)))
+        });
+        scratch::with_scratch(width, |stored| {
+            for ((position, kind), hidden) in positions.zip(pass.hidden.chunks_exact_mut(width)) {
+                if let Some(types) = &input.token_types {
+                    types.dequantize_row(kind, stored);
+                    kernels::add(self.isa, hidden, stored);
+                }
+                if let Some(PositionWeights { rows, first }) = &input.positions {
+                    rows.dequantize_row(first + position, stored);
+                    kernels::add(self.isa, hidden, stored);
+                }
+            }
+            Ok(())
+        })?;
+        Ok(())
+    }
+
+    fn norm(&self, pass: &mut CpuPass<'_>, norm: &NormVectors) -> Result<()> {
+        Ok(self.norm_rows(norm, &mut pass.hidden)?)
+    }
+
+    fn attend_all(&self, pass: &mut CpuPass<'_>, layer: usize, attention: &AttentionWeights<Self>) -> Result<()> {
+        self.attend_by(pass, layer, attention, |attend, out| attend.fill_whole(out))
+    }
+}
 
 impl AttentionPass<'_> {
     /// Fills `out` `[rows, queries * head_dim]`. A task is a sequence and a head of keys and values.
-    pub(in super::super) fn fill_whole(&self, out: &mut [f32]) -> memory::Result<()> {
+    fn fill_whole(&self, out: &mut [f32]) -> memory::Result<()> {
         let Heads { queries, kv, dim, .. } = self.heads;
         let (width, group) = (queries * dim, queries / kv);
         let mut bands = memory::reserved(self.sequences.len() + 1, QUERIES)?;
@@ -28,17 +67,12 @@ impl AttentionPass<'_> {
                 }
                 let local: Vec<usize> = memory::collected(0..rows.len(), QUERIES)?;
                 for (index, tile) in tiles.enumerate() {
-                    let seen = |row: &usize| {
+                    let seen = |row: usize| {
                         let window = self.weights.window.unwrap_or(rows.len());
                         let slot = |position: usize| position.saturating_sub(index * TILE).min(TILE);
                         slot((row + 1).saturating_sub(window))..slot((row + window).min(rows.len()))
                     };
-                    let mut rest = &mut queries[..];
-                    for alike in local.chunk_by(|a, b| seen(a) == seen(b)) {
-                        let (queries, others) = rest.split_at_mut(alike.len() * group);
-                        rest = others;
-                        attend(self.isa, queries, tile, seen(&alike[0]), None, self.scoring());
-                    }
+                    self.through_tile(&mut queries, &local, seen, tile, None);
                 }
                 queries.into_iter().for_each(Query::finish);
                 Ok(())

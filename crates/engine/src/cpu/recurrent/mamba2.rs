@@ -1,9 +1,10 @@
-//! Layers of Mamba-2, over the rows of each sequence in their order.
+//! Mamba-2.
 
-use super::scratch::{with_scratch, with_scratch_parts};
-use super::states::{StateHeads, decays, numbers, softplus};
-use super::{CpuDevice, KvPage};
-use crate::decoder::Sequence;
+use super::{StateHeads, decays, softplus};
+use crate::cpu::CpuDevice;
+use crate::cpu::device::CpuPass;
+use crate::cpu::scratch::{with_scratch, with_scratch_parts};
+use crate::decoder::widened;
 use crate::error::Result;
 use crate::kernels::{DeltaRows, DeltaState, delta_scratch, swiglu};
 use crate::memory::{self, Refusals};
@@ -11,29 +12,25 @@ use crate::threads::TileMut;
 use model_factory_spec::spec::Mamba2Weights;
 
 impl CpuDevice {
-    /// See [`Device::mamba2`](crate::decoder::Device::mamba2).
+    /// `projected` are the products with `input`, `gate` and `step`.
     pub(super) fn advance_mamba2(
         &self,
-        sequences: &mut [Sequence<'_, KvPage>],
+        pass: &mut CpuPass<'_>,
         layer: usize,
-        mamba: &Mamba2Weights<CpuDevice>,
-        projected: &mut [f32],
-        mixed: &mut Vec<f32>,
+        mamba: &Mamba2Weights<Self>,
     ) -> Result<()> {
         let &Mamba2Weights { heads, groups, head_dim, state_dim, .. } = mamba;
         let values = heads * head_dim;
-        let width = mamba.conv.channels + values + heads;
-        self.convolve_rows(sequences, layer, &mamba.conv, true, projected, width)?;
+        self.convolve_rows(pass, layer, &mamba.conv, true)?;
         let decays = decays(heads, &mamba.decay, mamba.decay_is_log, &mamba.step_bias)?;
-        let skips = numbers(&mamba.skip, heads)?;
-        let projected = &*projected;
+        let skips = widened(&mamba.skip, heads)?;
         let sizes = StateHeads { heads, key_dim: state_dim, value_dim: head_dim };
-        self.advance_heads(sequences, layer, sizes, mixed, &|index, state, first, rows, out| {
+        self.advance_heads(pass, layer, sizes, &|index, state, first, projected, out, at| {
             let head = Head { device: self, mamba, index, decay: decays[index], skip: skips[index] };
-            head.advance(state, first, &projected[rows.start * width..rows.end * width], out, rows.start)
+            head.advance(state, first, projected, out, at)
         })?;
         let (of_group, refusals) = (values / groups, Refusals::default());
-        self.pool.chunks(mixed, values, |_, row| {
+        self.pool.chunks(&mut pass.mixed, values, |_, row| {
             refusals.note(with_scratch(of_group, |gated| {
                 for (group, row) in row.chunks_exact_mut(of_group).enumerate() {
                     gated.copy_from_slice(row);

@@ -1,0 +1,61 @@
+//! Hidden states: those that a prediction head reads, those that are given, and the scores of labels that are made of pooled ones.
+
+use super::device::CpuPass;
+use super::{CpuDevice, Matrix, NormVectors};
+use crate::decoder::HiddenStates;
+use crate::error::{Error, Result};
+use crate::kernels;
+use crate::memory;
+use model_factory_spec::spec::{ClassifierDense, ClassifierWeights, DenseActivation, JoinedInput};
+
+impl HiddenStates<CpuDevice> for CpuDevice {
+    /// `hidden` = the projection of its norm and, after it, the norm of `given`.
+    fn join(&self, pass: &mut CpuPass<'_>, joined: &JoinedInput<Self>, given: &[f32]) -> Result<()> {
+        let CpuPass { batch, hidden, .. } = pass;
+        if given.len() != hidden.len() {
+            return Err(Error::Internal("a prediction head without a hidden state of each row".into()));
+        }
+        let JoinedInput { embedding_norm, hidden_norm, projection } = joined;
+        let width = self.buffers.hidden;
+        let mut pairs = memory::zeros(batch.rows * 2 * width, "what a prediction head reads")?;
+        let inputs = hidden.chunks_exact(width).zip(given.chunks_exact(width));
+        for ((embedding, state), pair) in inputs.zip(pairs.chunks_exact_mut(2 * width)) {
+            let (first, second) = pair.split_at_mut(width);
+            embedding_norm.apply(self.isa, embedding, first);
+            hidden_norm.apply(self.isa, state, second);
+        }
+        let operands = self.converted(&pairs, &[projection])?;
+        Ok(self.multiply(&[projection], &operands, batch.rows, hidden)?)
+    }
+
+    fn read_hidden(
+        &self,
+        CpuPass { hidden, .. }: &mut CpuPass<'_>,
+        norm: Option<&NormVectors>,
+        is_read_again: bool,
+        states: &mut Vec<f32>,
+    ) -> Result<()> {
+        *states = if is_read_again { memory::copied(hidden, "hidden states")? } else { std::mem::take(hidden) };
+        Ok(norm.map_or(Ok(()), |norm| self.norm_rows(norm, states))?)
+    }
+
+    fn classify(&self, head: &ClassifierWeights<Self>, mut rows: Vec<f32>) -> Result<Vec<f32>> {
+        let products = |matrix: &Matrix, rows: &[f32]| -> Result<Vec<f32>> {
+            let count = rows.len() / matrix.inputs();
+            let mut products = memory::zeros(count * matrix.outputs(), "the scores of labels")?;
+            self.multiply(&[matrix], &self.normed(None, rows, &[matrix])?, count, &mut products)?;
+            Ok(products)
+        };
+        if let Some(ClassifierDense { linear, activation, norm }) = &head.dense {
+            rows = products(linear, &rows)?;
+            match activation {
+                DenseActivation::Tanh => rows.iter_mut().for_each(|x| *x = x.tanh()),
+                DenseActivation::Gelu => kernels::gelu_erf(self.isa, &mut rows),
+            }
+            if let Some(norm) = norm {
+                self.norm_rows(norm, &mut rows)?;
+            }
+        }
+        products(&head.output, &rows)
+    }
+}
