@@ -19,19 +19,12 @@ pub enum TensorKind {
 
 /// What computes, with the features that decide. Complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // those of the variants say what their fields are
 pub enum DeviceEngine<'a> {
-    /// The processor.
-    Cpu {
-        /// Its instruction sets by their usual names (see [`Cpu`](crate::hardware::Cpu)).
-        features: &'a [&'static str],
-    },
-    /// An NVIDIA GPU.
-    Cuda {
-        /// What the GPU can do.
-        compute_capability: ComputeCapability,
-        /// Whether the build has kernels for GPUs.
-        compiled: bool,
-    },
+    /// The processor, with its instruction sets by their usual names (see [`Cpu`](crate::hardware::Cpu)).
+    Cpu { features: &'a [&'static str] },
+    /// An NVIDIA GPU, and whether kernels for GPUs are compiled into the build.
+    Cuda { compute_capability: ComputeCapability, compiled: bool },
 }
 
 /// Major and minor.

@@ -54,14 +54,10 @@ pub struct ConfigFiles {
 
 /// The files of a vocabulary without a `tokenizer.json`; their content is large and read on demand. Complete.
 #[derive(Debug)]
+#[allow(missing_docs)] // those of the variants say what their fields are
 pub enum VocabularyFiles {
-    /// Byte-level BPE.
-    Merges {
-        /// `vocab.json`.
-        vocab: PathBuf,
-        /// `merges.txt`.
-        merges: Option<PathBuf>,
-    },
+    /// Byte-level BPE: `vocab.json` and `merges.txt`.
+    Merges { vocab: PathBuf, merges: Option<PathBuf> },
     /// `tokenizer.model`.
     SentencePiece(PathBuf),
     /// `vocab.txt`: a token a line.
