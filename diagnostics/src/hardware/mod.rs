@@ -203,16 +203,18 @@ fn is_zero(count: &usize) -> bool {
     *count == 0
 }
 
-fn dotted<S: Serializer>(version: &(u32, u32), serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(&format_args!("{}.{}", version.0, version.1))
+/// `8.6` of major and minor.
+pub(crate) fn version((major, minor): (u32, u32)) -> String {
+    format!("{major}.{minor}")
+}
+
+fn dotted<S: Serializer>(numbers: &(u32, u32), serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&version(*numbers))
 }
 
 #[allow(clippy::ref_option)] // serde asks for this form
-pub(crate) fn dotted_option<S: Serializer>(version: &Option<(u32, u32)>, serializer: S) -> Result<S::Ok, S::Error> {
-    match version {
-        Some(version) => dotted(version, serializer),
-        None => serializer.serialize_none(),
-    }
+pub(crate) fn dotted_option<S: Serializer>(numbers: &Option<(u32, u32)>, serializer: S) -> Result<S::Ok, S::Error> {
+    numbers.map(version).serialize(serializer)
 }
 
 /// The build as an object with its features.
