@@ -1,8 +1,7 @@
 //! Requests of the Hub's protocol -> bytes of files; redirects, tokens, statuses and broken connections.
 
-use super::environment::Secret;
 use super::names::{self, encoded};
-use super::options::{HubOptions, MinimumSpeed};
+use super::options::{HubOptions, MinimumSpeed, Secret};
 use super::transfer::{Head, Incoming, SLICE, connection, start};
 use crate::error::HubError;
 use model_factory_format::CancellationToken;
