@@ -24,7 +24,7 @@ pub enum Error {
     /// The model is well formed but of a kind that nothing here runs (exit code 11).
     #[error("{}: {kind}", file.display())]
     Architecture { file: PathBuf, kind: ArchitectureErrorKind },
-    /// The weights are quantised in a way that would need a cast here (exit code 12).
+    /// The weights are quantized in a way that would need a cast here (exit code 12).
     #[error("{}: {scheme} is not supported: {why}", file.display())]
     Quantization { file: PathBuf, scheme: String, why: String },
     /// Tensors are stored that may change the result, and nothing here knows how (exit code 12).

@@ -285,7 +285,7 @@ impl Sender {
                 return Err(wrong("it leads from https to another protocol"));
             }
             if names::host(&to) != names::host(&at) {
-                // The store behind has tags of its own.
+                // The store that it leads to has tags of its own.
                 etag = etag.or_else(|| linked.or(text(headers, "etag")).map(str::to_owned));
             }
             at = to;

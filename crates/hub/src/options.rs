@@ -97,20 +97,20 @@ impl HubOptions {
         self
     }
 
-    /// The token of the account that asks. It is sent to the endpoint's host alone, by `https` or to this very machine.
+    /// The token of the account that asks. It is sent only to the endpoint's host, by `https` or to this very machine.
     pub fn token(mut self, token: Option<String>) -> HubOptions {
         self.token = token.map(Secret);
         self
     }
 
-    /// Whether the cache alone may answer.
+    /// Whether only the cache may answer.
     pub fn offline(mut self, offline: bool) -> HubOptions {
         self.offline = offline;
         self
     }
 
     /// What a server must bring over each `window` of waiting for it; by default 1024 bytes a second over 30 seconds. A
-    /// connection that brings less is given up and made anew, and after four in a row the download ends with
+    /// connection that brings less is given up and made again, and after four in a row the download ends with
     /// [`HubError::Slow`], to be continued. How long a download takes in all is not limited. With 0 bytes a second only a
     /// connection that brings nothing in `window` is given up.
     pub fn minimum_speed(mut self, bytes_per_second: u64, window: Duration) -> HubOptions {
@@ -126,18 +126,18 @@ fn expanded(path: OsString, variable: impl Fn(&str) -> Option<OsString>, home: O
         Err(path) => return path.into(),
     };
     let (mut whole, mut rest) = (OsString::new(), text.as_str());
-    if let (Some(home), Some(behind)) =
+    if let (Some(home), Some(after)) =
         (home, rest.strip_prefix('~').filter(|rest| rest.is_empty() || rest.starts_with('/')))
     {
         whole.push(home);
-        rest = behind;
+        rest = after;
     }
-    while let Some((before, behind)) = rest.split_once('$') {
+    while let Some((before, named)) = rest.split_once('$') {
         whole.push(before);
-        let named = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        let (name, after) = match behind.strip_prefix('{').and_then(|behind| behind.split_once('}')) {
+        let of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let (name, after) = match named.strip_prefix('{').and_then(|braced| braced.split_once('}')) {
             Some(braced) => braced,
-            None => behind.split_at(behind.find(|c| !named(c)).unwrap_or(behind.len())),
+            None => named.split_at(named.find(|c| !of_name(c)).unwrap_or(named.len())),
         };
         match variable(name) {
             Some(value) => whole.push(value),

@@ -35,7 +35,7 @@ pub struct Repository {
     names: Vec<String>,
     selection: Selection,
     cache: RepoCache,
-    /// `None` when the cache alone may answer.
+    /// `None` when only the cache may answer.
     client: Option<Client>,
 }
 

@@ -45,7 +45,7 @@ pub(super) fn distribute(case: Case<'_>) -> Option<Distribution> {
     }
 }
 
-/// Weights and keys and values of each block, and what is before and behind them, in bytes.
+/// Weights and keys and values of each block, and what is before and after them, in bytes.
 struct Loads {
     layers: Vec<u64>,
     head: u64,

@@ -110,7 +110,7 @@ static COMPILED: LazyLock<Vec<Compiled>> = LazyLock::new(|| {
 });
 
 impl Rates {
-    pub(super) fn of(name: &str) -> Option<&'static Rates> {
+    pub(super) fn find(name: &str) -> Option<&'static Rates> {
         RATES.iter().find(|rates| rates.name == name)
     }
 

@@ -13,7 +13,7 @@ use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// Files beside `config.json` that say how the weights are quantized: (name, the section that describes it, the method
+/// Files next to `config.json` that say how the weights are quantized: (name, the section that describes it, the method
 /// where no `quant_method` is in it).
 pub const QUANTIZATION_FILES: &[(&str, Option<&str>, &str)] = &[
     ("quantize_config.json", None, "GPTQ"),
@@ -46,7 +46,7 @@ pub struct ConfigFiles {
     pub additional_chat_templates: BTreeMap<String, PathBuf>,
     /// The path of `chat_template.json`.
     pub chat_template_json: Option<PathBuf>,
-    /// The first file beside `config.json` that says how the weights are quantised.
+    /// The first file next to `config.json` that says how the weights are quantized.
     pub quantization: Option<JsonFile>,
     /// Those of sentence-transformers.
     pub sentence_transformers: Option<SentenceFiles>,

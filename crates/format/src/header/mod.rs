@@ -103,7 +103,7 @@ fn stored_bytes(dtype: DType, shape: &[u64]) -> Option<u64> {
     dtype.bytes_of(elements).filter(|bytes| i64::try_from(*bytes).is_ok())
 }
 
-/// Refuses tensors that are those of a LoRA, alone or beside the weights they were never merged into.
+/// Refuses tensors that are those of a LoRA, by themselves or next to the weights they were never merged into.
 fn refuse_adapter(source: &ModelSource, tensors: &TensorTable) -> Result<()> {
     let of_lora = |name: &str| {
         let name = name.to_ascii_lowercase();

@@ -1,4 +1,4 @@
-//! The files of sentence-transformers beside `config.json`: which modules follow the model, and what they say.
+//! The files of sentence-transformers next to `config.json`: which modules follow the model, and what they say.
 
 use super::{JsonFile, present, wrong_type};
 use crate::error::{Error, Result};
@@ -19,7 +19,7 @@ pub(crate) const TRANSFORMER: &str = "sentence_bert_config.json";
 /// Modules of a model. Published ones have up to four.
 const MOST_MODULES: usize = 16;
 
-/// What a folder of sentence-transformers has beside `config.json`.
+/// What a folder of sentence-transformers has next to `config.json`.
 #[derive(Debug)]
 pub struct SentenceFiles {
     /// The modules, in order.

@@ -57,7 +57,7 @@ fn check_content<R: Read>(reader: &mut Reader<R>) -> Result<()> {
         (Content::Safetensors, _) => Ok(()),
         (Content::UnsupportedFile(..), _) => Err(content::refuse(&file, prefix, len)),
         (_, None) if len > 0 => Err(reader.truncated("the length of the header")),
-        // A length alone that could be one: the file was cut off behind it.
+        // Only a length, which could be one: the file was cut off after it.
         (_, Some(2..=limits::SAFETENSORS_HEADER_BYTES)) if len == LENGTH_BYTES => Err(reader.truncated("the header")),
         // A header in the right place with a length that cannot be right is told as such.
         (_, Some(found)) if prefix.get(8) == Some(&b'{') => {
