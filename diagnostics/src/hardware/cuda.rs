@@ -4,9 +4,10 @@
 //! here, by the rules of the CUDA programming guide, and its order is the order of the GPUs.
 //!
 //! A GPU divided by MIG is its slices: a program computes on one, and has that one's memory. NVIDIA's MIG user guide
-//! ("CUDA Device Enumeration") says which CUDA lists to a process: one compute instance, the first of those that are visible,
-//! and no whole GPU next to one. `CUDA_VISIBLE_DEVICES` makes another the visible one, by its UUID (`MIG-...`). So every
-//! slice is listed here, the one that CUDA lists first, and the others with what the variable has to be for them.
+//! ("CUDA Device Enumeration") says which CUDA lists to a process: one compute instance, the first of those that are
+//! visible, and no whole GPU next to one. `CUDA_VISIBLE_DEVICES` makes another the visible one, by its UUID
+//! (`MIG-...`). So every slice is listed here, the one that CUDA lists first, and the others with what the variable has
+//! to be for them.
 
 use super::Gpu;
 use nvml_wrapper::error::NvmlError;
