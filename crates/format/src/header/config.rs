@@ -153,7 +153,8 @@ impl VocabularyFiles {
         if let Some(vocab) = present(folder, "vocab.json")? {
             return Ok(Some(VocabularyFiles::Merges { vocab, merges: present(folder, "merges.txt")? }));
         }
-        let forms: [(&str, fn(PathBuf) -> VocabularyFiles); 3] = [
+        type Form = fn(PathBuf) -> VocabularyFiles;
+        let forms: [(&str, Form); 3] = [
             ("tokenizer.model", VocabularyFiles::SentencePiece),
             ("vocab.txt", VocabularyFiles::WordPiece),
             ("qwen.tiktoken", VocabularyFiles::Tiktoken),
