@@ -21,16 +21,12 @@ use crate::speed::Speed;
 
 /// The device that a model was judged for and will run on. Complete.
 #[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs)] // those of the variants say what their fields are
 pub enum ChosenDevice {
     /// The processor.
     Cpu,
-    /// An NVIDIA GPU.
-    Gpu {
-        /// Which of [`Hardware::gpus`].
-        index: usize,
-        /// What was found of it.
-        gpu: Gpu,
-    },
+    /// The NVIDIA GPU of this index in [`Hardware::gpus`], and what was found of it.
+    Gpu { index: usize, gpu: Gpu },
 }
 
 /// What the checks come to, and what loading needs where the model runs.

@@ -19,19 +19,12 @@ pub enum TensorKind {
 
 /// What computes, with the features that decide. Complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // those of the variants say what their fields are
 pub enum DeviceEngine<'a> {
-    /// The processor.
-    Cpu {
-        /// Its instruction sets by their usual names (see [`Cpu`](crate::hardware::Cpu)).
-        features: &'a [&'static str],
-    },
-    /// An NVIDIA GPU.
-    Cuda {
-        /// What the GPU can do.
-        compute_capability: ComputeCapability,
-        /// Whether the build has kernels for GPUs.
-        compiled: bool,
-    },
+    /// The processor, with its instruction sets by their usual names (see [`Cpu`](crate::hardware::Cpu)).
+    Cpu { features: &'a [&'static str] },
+    /// An NVIDIA GPU, and whether kernels for GPUs are compiled into the build.
+    Cuda { compute_capability: ComputeCapability, compiled: bool },
 }
 
 /// Major and minor.
@@ -47,8 +40,8 @@ pub enum Lacking {
         TensorKind::Vector => format!("vectors are not read by the {engine}"),
     })]
     Kernel { dtype: DType, role: TensorKind, engine: &'static str },
-    /// The GPU lacks the arithmetic; `needed` is the first compute capability that has it, and `kernel` whether GPUs that
-    /// have it would run the dtype.
+    /// The GPU lacks the arithmetic; `needed` is the first compute capability that has it, and `kernel` whether GPUs
+    /// that have it would run the dtype.
     #[error("{dtype} matrices need compute capability {}.{}, found {}.{}", needed.0, needed.1, found.0, found.1)]
     Capability { dtype: DType, found: ComputeCapability, needed: ComputeCapability, kernel: bool },
     /// The engine itself is not part of this build.
@@ -93,12 +86,12 @@ const fn no_kernel(from: ComputeCapability) -> Option<OnGpus> {
     Some(OnGpus { from, native: from, kernel: false })
 }
 
-/// The integer products of blocks on GPUs: by DP4A, which 6.0 lacks and 6.1, 6.2 and all from 7.0 have; integer tensor cores
-/// come with 7.2.
+/// The integer products of blocks on GPUs: by DP4A, which 6.0 lacks and 6.1, 6.2 and all from 7.0 have; integer tensor
+/// cores come with 7.2.
 const DP4A: Option<OnGpus> = gpus((6, 1), (6, 1));
 
-/// Matrices by dtype: on processors, where integer formats multiply integers on every machine, and on GPUs, where tensor
-/// cores for F16 that the kernels use come with 7.5. Where nothing is said, there is no kernel.
+/// Matrices by dtype: on processors, where integer formats multiply integers on every machine, and on GPUs, where
+/// tensor cores for F16 that the kernels use come with 7.5. Where nothing is said, there is no kernel.
 #[rustfmt::skip]
 const MATRICES: &[(DType, Option<Native>, Option<OnGpus>)] = &[
     (DType::F32,     Some(Native::Always),                       gpus((5, 0), (5, 0))),

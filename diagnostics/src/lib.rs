@@ -111,24 +111,23 @@ fn diagnose_one(
     hardware: &Hardware,
     policy: &Policy,
 ) -> Diagnosis {
-    let called = |input: InputSummary| match hub {
-        Some(model) => InputSummary { path: model.to_string(), hub: Some(model.clone()), ..input },
-        None => input,
-    };
-    let mut input = called(InputSummary::unknown(path));
+    let mut input = InputSummary::unknown(path);
     let understood = source::probe(path).and_then(|source| {
-        input = called(InputSummary::from(&source));
+        input = InputSummary::from(&source);
         let mut header = Header::read(source)?;
         if let Some(given) = &policy.tokenizer {
             TokenizerSpec::give(&mut header, given)?;
         }
-        input = called(InputSummary::from(&header));
+        input = InputSummary::from(&header);
         let mut spec = spec::inspect_as(&header, registry, Wanted { predictor: policy.predictor })?;
         if let Some(given) = &policy.tokenizer {
             spec.tokenizer = spec.tokenizer.with_given(&header, given)?;
         }
         Ok((header, spec))
     });
+    if let Some(model) = hub {
+        (input.path, input.hub) = (model.to_string(), Some(model.clone()));
+    }
     match understood {
         Ok((header, spec)) => {
             let Assessment { report, ready } = Case { spec: &spec, input: &input, hardware, policy }.assess();

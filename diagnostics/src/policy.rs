@@ -24,7 +24,7 @@ pub struct Policy {
     pub weights: WeightStorage,
     /// A `tokenizer.json` that takes the place of the model's own, which need not have one then.
     pub tokenizer: Option<PathBuf>,
-    /// What a draft model beside it takes, which was judged before.
+    /// What a draft model next to it takes, which was judged before.
     pub draft: Option<DraftSize>,
     /// Whether the head that predicts further tokens is wanted, which some models bring.
     pub predictor: bool,

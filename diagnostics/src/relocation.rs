@@ -1,5 +1,5 @@
-//! A diagnosis of files in one folder -> of the same files in another; a report on files that stand for others -> the same
-//! report with the names that the user knows.
+//! A diagnosis of files in one folder -> of the same files in another; a report on files that stand for others -> the
+//! same report with the names that the user knows.
 
 use crate::report::Remedy;
 use crate::{Diagnosis, Ready, Report};

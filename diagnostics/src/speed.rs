@@ -74,13 +74,13 @@ impl Speed {
             launches: None,
             prompt: None,
         };
-        if let Some(rates) = Rates::of(name) {
+        if let Some(rates) = Rates::find(name) {
             speed.count_instructions(spec, plan, rates);
         }
         Some(speed)
     }
 
-    /// Puts the ranges of a GPU of these rates in place of those by bandwidth alone.
+    /// Puts the ranges of a GPU of these rates in place of those by bandwidth only.
     fn count_instructions(&mut self, spec: &ModelSpec, plan: &Plan, rates: &Rates) {
         let (kv, bandwidth) = (plan.kv_dtype, self.bandwidth as f64);
         let ends = gpu::assumed(self.shares);

@@ -17,14 +17,14 @@ pub enum Error {
     /// The operating system refused (exit code 1).
     #[error("cannot read {}: {source}", path.display())]
     Io { path: PathBuf, source: std::io::Error },
-    /// A file is not what a reader of its format accepts (exit code 10). The offset, in bytes from the start of the file, is
-    /// there where one place is to blame.
+    /// A file is not what a reader of its format accepts (exit code 10). The offset, in bytes from the start of the
+    /// file, is there where one place is to blame.
     #[error("{}{}: {kind}", file.display(), at(*offset))]
     Format { file: PathBuf, offset: Option<u64>, kind: FormatErrorKind },
     /// The model is well formed but of a kind that nothing here runs (exit code 11).
     #[error("{}: {kind}", file.display())]
     Architecture { file: PathBuf, kind: ArchitectureErrorKind },
-    /// The weights are quantised in a way that would need a cast here (exit code 12).
+    /// The weights are quantized in a way that would need a cast here (exit code 12).
     #[error("{}: {scheme} is not supported: {why}", file.display())]
     Quantization { file: PathBuf, scheme: String, why: String },
     /// Tensors are stored that may change the result, and nothing here knows how (exit code 12).
@@ -166,8 +166,8 @@ pub enum IncompleteKind {
     /// A tensor the model needs is absent.
     #[error("tensor {name} is missing{}", nearest_list(nearest))]
     TensorMissing { name: String, nearest: Vec<String> },
-    /// A tensor's shape contradicts the model's sizes; both shapes are outermost first, and `because` names the quantities
-    /// that the expected one is made of.
+    /// A tensor's shape contradicts the model's sizes; both shapes are outermost first, and `because` names the
+    /// quantities that the expected one is made of.
     #[error("tensor {name} has shape {found:?}, expected {expected:?} ({because})")]
     TensorShape { name: String, found: Vec<u64>, expected: Vec<u64>, because: String },
     /// A tensor has a dtype that its role never has.

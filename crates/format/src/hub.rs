@@ -3,7 +3,7 @@
 use serde::Serialize;
 use std::fmt;
 
-/// Characters of an organisation's or a repository's name.
+/// Characters of an organization's or a repository's name.
 const NAME: usize = 96;
 
 /// Characters of a revision.
@@ -65,12 +65,12 @@ impl HubId {
         &self.0.repo
     }
 
-    /// The quantization or the file behind the colon.
+    /// The quantization or the file after the colon.
     pub fn wanted(&self) -> Option<&str> {
         self.0.wanted.as_deref()
     }
 
-    /// The branch, tag or commit behind the `@`.
+    /// The branch, tag or commit after the `@`.
     pub fn revision(&self) -> Option<&str> {
         self.0.revision.as_deref()
     }

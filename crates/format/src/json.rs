@@ -7,7 +7,6 @@ use serde::{Deserialize, de};
 use serde_json::{Map, Number, Value};
 use std::cell::{Cell, RefCell};
 use std::fmt;
-use std::marker::PhantomData;
 use std::path::Path;
 
 /// Bytes of a number that a message shows.
@@ -76,7 +75,8 @@ fn offset(bytes: &[u8], error: &serde_json::Error) -> u64 {
 fn not_a_number(bytes: &[u8], at: u64) -> Option<&'static str> {
     let at = usize::try_from(at).ok()?;
     let near = bytes.get(at.saturating_sub(1)..)?;
-    ["-Infinity", "Infinity", "NaN"].into_iter().find(|token| (0..2).any(|skip| starts(near, skip, token)))
+    let starts = |skip: usize, token: &str| near.get(skip..).is_some_and(|rest| rest.starts_with(token.as_bytes()));
+    ["-Infinity", "Infinity", "NaN"].into_iter().find(|token| (0..2).any(|skip| starts(skip, token)))
 }
 
 /// The number around byte `at`, if it is one beyond those of 64 bits; as much of it as a message shows.
@@ -90,19 +90,15 @@ fn too_large(bytes: &[u8], at: u64) -> Option<&str> {
     number.parse::<f64>().is_ok_and(f64::is_infinite).then(|| &number[..shown])
 }
 
-fn starts(bytes: &[u8], skip: usize, token: &str) -> bool {
-    bytes.get(skip..).is_some_and(|rest| rest.starts_with(token.as_bytes()))
-}
-
-/// A JSON object as its pairs in file order, repeated keys included, so that the caller can refuse them by name. At most
+/// A JSON object of strings as its pairs in file order, repeated keys included, so that the caller can refuse them by name. At most
 /// [`limits::TENSORS`] of them.
-pub(crate) struct Pairs<V>(pub(crate) Vec<(String, V)>);
+pub(crate) struct Pairs(pub(crate) Vec<(String, String)>);
 
-impl<'de, V: Deserialize<'de>> Deserialize<'de> for Pairs<V> {
+impl<'de> Deserialize<'de> for Pairs {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct PairsVisitor<V>(PhantomData<V>);
-        impl<'de, V: Deserialize<'de>> Visitor<'de> for PairsVisitor<V> {
-            type Value = Pairs<V>;
+        struct PairsVisitor;
+        impl<'de> Visitor<'de> for PairsVisitor {
+            type Value = Pairs;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
@@ -118,7 +114,7 @@ impl<'de, V: Deserialize<'de>> Deserialize<'de> for Pairs<V> {
                 Ok(Pairs(pairs))
             }
         }
-        deserializer.deserialize_map(PairsVisitor(PhantomData))
+        deserializer.deserialize_map(PairsVisitor)
     }
 }
 

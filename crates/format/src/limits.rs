@@ -17,7 +17,7 @@ pub const GGUF_KEY_BYTES: u64 = 65_535;
 pub const GGUF_TENSOR_NAME_BYTES: u64 = 63;
 
 /// Bytes of a GGUF string that is a name, a word or a template; the longest published template has about 20 kB. Arrays
-/// and unknown keys are bounded by the header alone.
+/// and unknown keys are bounded only by the header.
 pub const GGUF_TEXT_BYTES: usize = 1 << 20;
 
 /// Dimensions of a GGUF tensor: `GGML_MAX_DIMS`.

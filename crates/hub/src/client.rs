@@ -1,8 +1,7 @@
 //! Requests of the Hub's protocol -> bytes of files; redirects, tokens, statuses and broken connections.
 
-use super::environment::Secret;
 use super::names::{self, encoded};
-use super::options::{HubOptions, MinimumSpeed};
+use super::options::{HubOptions, MinimumSpeed, Secret};
 use super::transfer::{Head, Incoming, SLICE, connection, start};
 use crate::error::HubError;
 use model_factory_format::CancellationToken;
@@ -35,7 +34,7 @@ pub(super) struct Client {
     repo: String,
     speed: MinimumSpeed,
     pub(super) cancel: CancellationToken,
-    received: AtomicU64,
+    received: Arc<AtomicU64>,
 }
 
 /// Sends requests, and follows redirects.
@@ -44,15 +43,8 @@ struct Sender {
     token: Option<Secret>,
 }
 
-/// What a repository is at one commit.
-pub(super) struct Description {
-    pub(super) commit: String,
-    /// Names that are files inside of a folder; any others are left out.
-    pub(super) names: Vec<String>,
-}
-
 /// An answer whose body has not been read.
-pub(super) struct Answer<'c> {
+pub(super) struct Answer {
     /// What a cache calls the content.
     pub(super) etag: Option<String>,
     /// The length of the whole file.
@@ -60,8 +52,6 @@ pub(super) struct Answer<'c> {
     /// The place in the file that the body begins at.
     pub(super) start: u64,
     body: Incoming,
-    /// Where its bytes are counted.
-    received: &'c AtomicU64,
 }
 
 pub(super) struct FileRange {
@@ -101,13 +91,13 @@ impl Client {
             repo: repo.into(),
             speed,
             cancel: cancel.clone(),
-            received: AtomicU64::new(0),
+            received: Arc::default(),
         }
     }
 
-    /// Sends a request by `once` until it succeeds, which also says how many bytes it brought. Gives up after [`TRIES`] in a
-    /// row that brought fewer than a window of the minimum speed: a server that sends one byte, again and again, would hold us
-    /// forever.
+    /// Sends a request by `once` until it succeeds, which also says how many bytes it brought. Gives up after [`TRIES`]
+    /// in a row that brought fewer than a window of the minimum speed: a server that sends one byte, again and again,
+    /// would hold us forever.
     ///
     /// # Errors
     /// That of the last try; `Cancelled`.
@@ -136,10 +126,22 @@ impl Client {
         self.received.load(Ordering::Relaxed)
     }
 
-    pub(super) fn describe(&self, revision: &str) -> Result<Description, HubError> {
+    /// The commit that `revision` is, and the names that are files inside of a folder; any others are left out.
+    pub(super) fn describe(&self, revision: &str) -> Result<(String, Vec<String>), HubError> {
         let url = format!("{}/api/models/{}/revision/{}", self.endpoint, self.repo, encoded(revision, false));
-        let text = self.retried(|_| self.describe_once(&url))?;
         let wrong = |what: String| HubError::Answer { url: url.clone(), what };
+        let text = self.retried(|_| {
+            let (head, mut body) = self.send(&url, None)?;
+            self.refuse_status(&url, &head, HubError::NotFound { id: format!("{}@{revision}", self.repo) })?;
+            let mut text = Vec::new();
+            while let Some(bytes) = body.next()? {
+                text.extend_from_slice(&bytes);
+                if text.len() as u64 > INFO_BYTES {
+                    return Err(wrong(format!("it is longer than {INFO_BYTES} bytes")));
+                }
+            }
+            Ok(text)
+        })?;
         let info: Info = serde_json::from_slice(&text).map_err(|error| wrong(error.to_string()))?;
         if !names::is_commit(&info.sha) {
             return Err(wrong("its sha is no commit".into()));
@@ -152,24 +154,7 @@ impl Client {
         names.retain(|name| names::is_inside(name));
         names.sort();
         names.dedup();
-        Ok(Description { commit: info.sha, names })
-    }
-
-    fn describe_once(&self, url: &str) -> Result<Vec<u8>, HubError> {
-        let (head, mut body) = self.send(url, None)?;
-        self.refuse_status(url, None, &head)?;
-        let mut text = Vec::new();
-        while let Some(bytes) = body.next()? {
-            self.received.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-            text.extend_from_slice(&bytes);
-            if text.len() as u64 > INFO_BYTES {
-                return Err(HubError::Answer {
-                    url: url.into(),
-                    what: format!("it is longer than {INFO_BYTES} bytes"),
-                });
-            }
-        }
-        Ok(text)
+        Ok((info.sha, names))
     }
 
     /// The bytes `range` of `file`, or as many of them as there are. Of a longer file, none where `whole` is asked for.
@@ -198,13 +183,13 @@ impl Client {
     }
 
     /// Asks for the bytes of `file` from `start` on, and up to `end`.
-    pub(super) fn open(&self, commit: &str, file: &str, start: u64, end: Option<u64>) -> Result<Answer<'_>, HubError> {
+    pub(super) fn open(&self, commit: &str, file: &str, start: u64, end: Option<u64>) -> Result<Answer, HubError> {
         let url = format!("{}/{}/resolve/{commit}/{}", self.endpoint, self.repo, encoded(file, true));
         let end = end.map(|end| (end - 1).to_string()).unwrap_or_default();
         let (head, body) = self.send(&url, Some(format!("bytes={start}-{end}")))?;
         let (status, headers) = (head.parts.status.as_u16(), &head.parts.headers);
         if status != 416 {
-            self.refuse_status(&url, Some(file), &head)?;
+            self.refuse_status(&url, &head, HubError::FileMissing { id: self.repo.clone(), file: file.into() })?;
         }
         let wrong = |what: &str| HubError::Answer { url: url.clone(), what: what.into() };
         let (start, total) = match status {
@@ -227,28 +212,24 @@ impl Client {
         };
         let etag = head.etag.as_deref().map(names::blob_name);
         let etag = etag.map(|etag| etag.ok_or_else(|| wrong("its ETag cannot be a file's name"))).transpose()?;
-        Ok(Answer { etag, total, start, body, received: &self.received })
+        Ok(Answer { etag, total, start, body })
     }
 
     fn send(&self, url: &str, range: Option<String>) -> Result<(Head, Incoming), HubError> {
         let (sender, to) = (Arc::clone(&self.sender), url.to_owned());
-        let cancel = self.cancel.clone();
-        start(url, &self.cancel, self.speed, move || sender.send(&to, range, &cancel))
+        let (cancel, received) = (self.cancel.clone(), Arc::clone(&self.received));
+        start(url, &self.cancel, self.speed, received, move || sender.send(&to, range, &cancel))
     }
 
-    /// The error that the status of `head` is, with `file` where one was asked for.
-    fn refuse_status(&self, url: &str, file: Option<&str>, head: &Head) -> Result<(), HubError> {
-        let id = self.repo.clone();
+    /// The error that the status of `head` is; `missing` where there is nothing at `url`.
+    fn refuse_status(&self, url: &str, head: &Head, missing: HubError) -> Result<(), HubError> {
         let error = match head.parts.status.as_u16() {
             200 | 206 => return Ok(()),
             status @ (401 | 403) => {
                 let token = self.sender.token.is_some() && names::is_private(url);
-                HubError::NoAccess { id, status, token }
+                HubError::NoAccess { id: self.repo.clone(), status, token }
             }
-            404 => match file {
-                Some(file) => HubError::FileMissing { id, file: file.into() },
-                None => HubError::NotFound { id },
-            },
+            404 => missing,
             429 => {
                 let wait = text(&head.parts.headers, "retry-after").and_then(|wait| wait.parse().ok());
                 HubError::RateLimited { wait }
@@ -304,7 +285,7 @@ impl Sender {
                 return Err(wrong("it leads from https to another protocol"));
             }
             if names::host(&to) != names::host(&at) {
-                // The store behind has tags of its own.
+                // The store that it leads to has tags of its own.
                 etag = etag.or_else(|| linked.or(text(headers, "etag")).map(str::to_owned));
             }
             at = to;
@@ -313,11 +294,10 @@ impl Sender {
     }
 }
 
-impl Answer<'_> {
+impl Answer {
     /// The next bytes of the body, at least one and at most `most`.
     pub(super) fn read(&mut self, most: u64) -> Result<Vec<u8>, HubError> {
         let Some(mut bytes) = self.body.next()? else { return Err(connection(&self.body.url, &"it ended early")) };
-        self.received.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         bytes.truncate(usize::try_from(most).unwrap_or(usize::MAX));
         Ok(bytes)
     }

@@ -30,7 +30,7 @@ impl Digest {
     }
 
     /// What `part`, where it is a whole file, has instead of its tag.
-    pub(super) fn of(part: &FileRange) -> Option<String> {
+    pub(super) fn mismatch_of(part: &FileRange) -> Option<String> {
         let etag = part.etag.as_ref().filter(|_| part.bytes.len() as u64 == part.total)?;
         let mut digest = Digest::named(etag, part.total);
         digest.update(&part.bytes);

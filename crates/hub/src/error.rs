@@ -19,8 +19,8 @@ pub enum HubError {
     /// Neither `HF_HUB_CACHE` nor `HF_HOME` nor a home folder says where the cache is (exit code 1).
     #[error("there is no home folder to keep the cache in; set HF_HOME to a folder")]
     NoCache,
-    /// The Hub refuses the login, or asks for one, by the status 401 or 403; no token is sent where others could read it on
-    /// the way (exit code 1).
+    /// The Hub refuses the login, or asks for one, by the status 401 or 403; no token is sent where others could read
+    /// it on the way (exit code 1).
     #[error(
         "the Hub gives no access to {id} (status {status}): {}",
         match token {
@@ -71,8 +71,8 @@ pub enum HubError {
     /// A download was cut off; what has come is kept, and the next one continues there (exit code 1).
     #[error("the download of {file} was cut off at {done} of {total} bytes: {reason}; load again to continue there")]
     Interrupted { file: String, done: u64, total: u64, reason: String },
-    /// A file came whole twice and is not the one that the Hub describes; nothing of it is kept (exit code 1). Digests are
-    /// SHA-256, or git's blob id where the tag is as long as one.
+    /// A file came whole twice and is not the one that the Hub describes; nothing of it is kept (exit code 1). Digests
+    /// are SHA-256, or git's blob id where the tag is as long as one.
     #[error(
         "the Hub sends another {file} than it describes: its digest is {found}, expected {expected}; check the network and \
          HF_ENDPOINT, and tell the model's makers if it stays so"

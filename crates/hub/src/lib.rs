@@ -5,7 +5,6 @@ mod cache;
 mod client;
 mod digest;
 mod download;
-mod environment;
 mod error;
 mod mirror;
 mod names;

@@ -62,7 +62,7 @@ impl Mirror {
         let weights = selection.weights(names, &mirror.path);
         fetch.all(&weights.iter().collect::<Vec<_>>(), |file| fetch.header(file))?;
         if *selection == Selection::Nothing {
-            // The names alone tell what it is instead.
+            // Only the names tell what it is instead.
             for name in names.iter().filter(|name| !name.contains('/') && !companions.contains(name)) {
                 fetch.create(name)?;
             }
@@ -153,10 +153,10 @@ impl Fetch<'_> {
     fn companion(&self, name: &str) -> Result<(), HubError> {
         let limit = companion(name).unwrap_or(0);
         let mut part = self.client.part(self.commit, name, 0..limit, true)?;
-        if Digest::of(&part).is_some() {
+        if Digest::mismatch_of(&part).is_some() {
             part = self.client.part(self.commit, name, 0..limit, true)?;
         }
-        if let Some(found) = Digest::of(&part) {
+        if let Some(found) = Digest::mismatch_of(&part) {
             let expected = part.etag.unwrap_or_default();
             return Err(HubError::Digest { file: name.into(), found, expected });
         }

@@ -35,7 +35,7 @@ pub struct Repository {
     names: Vec<String>,
     selection: Selection,
     cache: RepoCache,
-    /// `None` when the cache alone may answer.
+    /// `None` when only the cache may answer.
     client: Option<Client>,
 }
 
@@ -65,18 +65,15 @@ impl Repository {
             return Err(Fault::Hub(HubError::NotFound { id: format!("{}@{revision}", id.repo()) }));
         }
         let cache = RepoCache::new(&options.cache, id.repo());
+        let absent = || HubError::Offline { id: id.to_string(), cache: options.cache.clone() };
         let (client, commit, names) = if options.offline {
-            let absent = || HubError::Offline { id: id.to_string(), cache: options.cache.clone() };
             let commit = cache.commit(&revision)?.ok_or_else(absent)?;
             let names = cache.names(&commit)?;
             (None, commit, names)
         } else {
             let client = Client::new(options, id.repo(), cancel);
-            let description = client.describe(&revision).map_err(|error| match error {
-                HubError::NotFound { .. } => HubError::NotFound { id: format!("{}@{revision}", id.repo()) },
-                error => error,
-            })?;
-            (Some(client), description.commit, description.names)
+            let (commit, names) = client.describe(&revision)?;
+            (Some(client), commit, names)
         };
         let found = names.iter().filter(|name| is_gguf(name)).count();
         if found > GGUF_FILES {
@@ -85,10 +82,7 @@ impl Repository {
         }
         let selection = select(&names, id).map_err(|fault| match (fault, options.offline) {
             (Unselected::Ambiguous(ids), _) => Fault::Ambiguous(ids),
-            (Unselected::NoSuchModel(_), true) => {
-                let cache = options.cache.clone();
-                Fault::Hub(HubError::Offline { id: id.to_string(), cache })
-            }
+            (Unselected::NoSuchModel(_), true) => Fault::Hub(absent()),
             (Unselected::NoSuchModel(choices), false) => {
                 let (repo, wanted) = (id.repo().into(), id.wanted().unwrap_or_default().into());
                 Fault::Hub(HubError::NoSuchModel { repo, wanted, choices })
@@ -122,7 +116,9 @@ impl Repository {
     ) -> Result<D, HubError> {
         let (mirror, folder) = (self.mirror()?, self.folder());
         let Some((client, mirror)) = mirror else {
-            self.note_commit()?;
+            if self.client.is_some() {
+                self.cache.set_commit(&self.revision, &self.commit)?;
+            }
             return Ok(self.diagnosed(&folder, diagnose));
         };
         let mut diagnosis = self.diagnosed(mirror.path(), &diagnose);
@@ -133,7 +129,7 @@ impl Repository {
         let download = Download { client, cache: &self.cache, commit: &self.commit, mirror: &mirror, on_progress };
         let companions = self.selection.companions(&self.names).into_iter().cloned();
         download.all(&companions.chain(self.selection.weights(&self.names, mirror.path())).collect::<Vec<_>>())?;
-        self.note_commit()?;
+        self.cache.set_commit(&self.revision, &self.commit)?;
         match mirror.is_of(&folder).map_err(HubError::io(&folder))? {
             true => diagnosis.relocate(mirror.path(), &folder),
             // What was read of the weights is not what came, which has the right digest.
@@ -166,13 +162,5 @@ impl Repository {
             Selection::Safetensors | Selection::Nothing => Vec::new(),
         };
         diagnose(&self.selection.path(folder), &self.id.model(files))
-    }
-
-    /// Notes which commit the revision is, once its files are there.
-    fn note_commit(&self) -> Result<(), HubError> {
-        match self.client {
-            Some(_) => self.cache.set_commit(&self.revision, &self.commit),
-            None => Ok(()),
-        }
     }
 }

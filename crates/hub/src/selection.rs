@@ -16,7 +16,7 @@ pub(super) enum Selection {
     Gguf(Vec<String>),
     /// Those that a folder in safetensors is made of.
     Safetensors,
-    /// No model: the names alone tell why.
+    /// No model: only the names tell why.
     Nothing,
 }
 

@@ -4,6 +4,8 @@ use super::options::MinimumSpeed;
 use crate::error::HubError;
 use model_factory_format::CancellationToken;
 use std::io::{ErrorKind, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 use ureq::Body;
@@ -32,6 +34,8 @@ pub(super) struct Incoming {
     pub(super) url: String,
     cancel: CancellationToken,
     speed: MinimumSpeed,
+    /// Bytes that came of all bodies.
+    received: Arc<AtomicU64>,
     pieces: Receiver<Result<Vec<u8>, HubError>>,
     /// Time waited and bytes that came since the window began.
     window: (Duration, u64),
@@ -43,22 +47,20 @@ pub(super) fn start(
     url: &str,
     cancel: &CancellationToken,
     speed: MinimumSpeed,
+    received: Arc<AtomicU64>,
     send: impl FnOnce() -> Result<(Response<Body>, Option<String>), HubError> + Send + 'static,
 ) -> Result<(Head, Incoming), HubError> {
     let (head_out, head) = sync_channel(1);
     let (pieces_out, pieces) = sync_channel(PIECES);
     let address = url.to_owned();
-    let work = move || {
-        let (head, body) = match send() {
-            Ok((response, etag)) => {
-                let (parts, body) = response.into_parts();
-                (Ok(Head { parts, etag }), Some(body))
+    let work = move || match send() {
+        Ok((response, etag)) => {
+            let (parts, body) = response.into_parts();
+            if head_out.send(Ok(Head { parts, etag })).is_ok() {
+                read(body, &address, &pieces_out);
             }
-            Err(error) => (Err(error), None),
-        };
-        if let (Ok(()), Some(body)) = (head_out.send(head), body) {
-            read(body, &address, &pieces_out);
         }
+        Err(error) => drop(head_out.send(Err(error))),
     };
     let thread = std::thread::Builder::new().name("model-factory-hub".into());
     thread.spawn(work).map_err(|error| connection(url, &error))?;
@@ -71,7 +73,7 @@ pub(super) fn start(
         }
     };
     let window = (Duration::ZERO, 0);
-    Ok((head, Incoming { url: url.into(), cancel: cancel.clone(), speed, pieces, window }))
+    Ok((head, Incoming { url: url.into(), cancel: cancel.clone(), speed, received, pieces, window }))
 }
 
 /// Hands the body over until it ends, breaks, or nobody takes it any more.
@@ -118,6 +120,7 @@ impl Incoming {
 
     /// Notes that `bytes` came after `waited`. Time in which nobody waits here is not the server's.
     fn pace(&mut self, waited: Duration, bytes: u64) -> Result<(), HubError> {
+        self.received.fetch_add(bytes, Ordering::Relaxed);
         self.window.0 += waited;
         self.window.1 += bytes;
         let (time, found) = self.window;

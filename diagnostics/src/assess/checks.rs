@@ -201,18 +201,18 @@ pub(super) fn rope(spec: &ModelSpec) -> Check {
 
 pub(super) fn tokenizer(spec: &ModelSpec, policy: &Policy) -> Check {
     let tokenizer = &spec.tokenizer;
+    let (tokens, rows) = (tokenizer.tokens, spec.vocab);
     if tokenizer.kind == TokenizerKind::Missing && policy.tokenizer.is_none() {
+        let remedy = "put the model's tokenizer.json beside its weights, or name one by ModelBuilder::tokenizer";
         let check = Check::fail("tokenizer", Verdict::IncompleteOrCorrupt, "the model has no tokenizer");
-        return check
-            .remedies(["put the model's tokenizer.json beside its weights, or name one by ModelBuilder::tokenizer"]);
+        return check.remedies([remedy]);
     }
-    if tokenizer.tokens > spec.vocab {
-        let (tokens, rows) = (tokenizer.tokens, spec.vocab);
+    if tokens > rows {
         let summary = format!("the tokenizer has {tokens} ids, the embedding has rows for {rows} of them");
         return Check::warn("tokenizer", summary);
     }
     if spec.weights.head.is_none() {
-        return Check::pass("tokenizer", format!("{} tokens", tokenizer.tokens));
+        return Check::pass("tokenizer", format!("{tokens} tokens"));
     }
     if tokenizer.stop_ids.is_empty() {
         let summary = "no file names a token that ends a text, so generation ends at its limit";
@@ -222,7 +222,7 @@ pub(super) fn tokenizer(spec: &ModelSpec, policy: &Policy) -> Check {
         return Check::pass("tokenizer", "the one that was given");
     }
     let sources = tokenizer.stop_ids.iter().map(|(id, sources)| format!("{id} by {}", sources.join(", ")));
-    let summary = format!("{} tokens, {} of them end a text", tokenizer.tokens, tokenizer.stop_ids.len());
+    let summary = format!("{tokens} tokens, {} of them end a text", tokenizer.stop_ids.len());
     Check::pass("tokenizer", summary).evidence(sources.collect::<Vec<_>>().join("; "))
 }
 
@@ -257,17 +257,13 @@ pub(super) fn memory(target: &Target<'_>) -> Check {
     if target.device != DeviceChoice::Cpu && target.gpu.is_none() {
         return Check::new("memory", Status::Skipped, "there is no GPU to plan for");
     }
-    let how = &target.how;
+    let (how, total, context) = (&target.how, Bytes(plan.total), plan.context);
     if plan.fits() && plan.available == Memory::UNKNOWN {
-        let summary = format!(
-            "whether {} at context {} fit could not be checked: how much memory is available is unknown",
-            Bytes(plan.total),
-            plan.context
-        );
-        return Check::warn("memory", summary).evidence(how.clone());
+        let unknown = "fit could not be checked: how much memory is available is unknown";
+        return Check::warn("memory", format!("whether {total} at context {context} {unknown}")).evidence(how.clone());
     }
     if plan.fits() {
-        let summary = format!("{} of {} at context {}", Bytes(plan.total), Bytes(plan.available), plan.context);
+        let summary = format!("{total} of {} at context {context}", Bytes(plan.available));
         return Check::pass("memory", summary).evidence(how.clone());
     }
     let anonymous = budget.anonymous.filter(|&limit| plan.anonymous() > limit && plan.total <= plan.available);
@@ -279,27 +275,18 @@ pub(super) fn memory(target: &Target<'_>) -> Check {
         Some(_) => &*target.name,
         None => hardware.profile.unwrap_or("this machine"),
     };
-    let summary = format!(
-        "{} needs {} at context {}, {} are available on {place}",
-        spec.variant,
-        Bytes(needed),
-        plan.context,
-        Bytes(available),
-    );
+    let (variant, need, there) = (&spec.variant, Bytes(needed), Bytes(available));
+    let summary = format!("{variant} needs {need} at context {context}, {there} are available on {place}");
     let how = if anonymous.is_some() { "RLIMIT_DATA (ulimit -d) leaves that beside mapped files" } else { how };
-    let weights = plan.weights();
-    let named = [weights, plan.kv_cache, plan.draft()].into_iter().fold(0, u64::saturating_add);
-    let draft =
-        if plan.draft() > 0 { format!("{} {}, ", plan.draft_name(), Bytes(plan.draft())) } else { String::new() };
-    let evidence = format!(
-        "weights {}, KV cache {}, {draft}everything else {}; {how}",
-        Bytes(weights),
-        Bytes(plan.kv_cache),
-        Bytes(plan.total.saturating_sub(named))
-    );
-    let alone = policy.draft.is_some().then(|| Request { draft: None, ..policy.request() });
-    let alone = alone.map(|request| Plan::new(spec, plan.weights_file, budget, &request)).filter(Plan::fits);
-    let alone = alone.map(|_| Remedy::from("load it without the draft model"));
+    let mut parts = vec![("weights", plan.weights()), ("KV cache", plan.kv_cache), (plan.draft_name(), plan.draft())];
+    let named = parts.iter().map(|(_, bytes)| *bytes).fold(0, u64::saturating_add);
+    parts.push(("everything else", plan.total.saturating_sub(named)));
+    let parts = parts.iter().filter(|(name, bytes)| *bytes > 0 || *name != plan.draft_name());
+    let parts: Vec<String> = parts.map(|(name, bytes)| format!("{name} {}", Bytes(*bytes))).collect();
+    let evidence = format!("{}; {how}", parts.join(", "));
+    let request = Request { draft: None, ..policy.request() };
+    let without = policy.draft.is_some() && Plan::new(spec, plan.weights_file, budget, &request).fits();
+    let without = without.then(|| Remedy::from("load it without the draft model"));
     let context = proposed_context(plan, hardware);
     let context = (context > 0).then_some(Remedy::SmallerContext(context));
     let smaller = smaller_files(target);
@@ -314,7 +301,7 @@ pub(super) fn memory(target: &Target<'_>) -> Check {
         None => vec![format!("give it {} of memory", Bytes(needed)).into()],
     };
     let check = Check::fail("memory", Verdict::DoesNotFit, summary).evidence(evidence);
-    check.remedies(alone.into_iter().chain(context).chain(cache).chain(smaller.map(Remedy::from)).chain(room))
+    check.remedies(without.into_iter().chain(context).chain(cache).chain(smaller.map(Remedy::from)).chain(room))
 }
 
 /// The context to propose where the one asked for does not fit: the largest that does on a described machine; about an

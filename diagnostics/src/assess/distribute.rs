@@ -24,8 +24,8 @@ const CONTEXT: usize = 8192;
 /// The share of a GPU's memory, in percent, that vLLM uses unless told otherwise (`--gpu-memory-utilization 0.9`).
 const VLLM_PERCENT: u64 = 90;
 
-/// The fewest devices of the kind that the hardware is which hold the model; `None` where one engine cannot or none needs
-/// to.
+/// The fewest devices of the kind that the hardware is which hold the model; `None` where one engine cannot or none
+/// needs to.
 pub(super) fn distribute(case: Case<'_>) -> Option<Distribution> {
     let Case { spec, input, hardware, policy } = case;
     let context = policy.context.unwrap_or(CONTEXT).min(spec.context_trained);
@@ -45,7 +45,7 @@ pub(super) fn distribute(case: Case<'_>) -> Option<Distribution> {
     }
 }
 
-/// Weights and keys and values of each block, and what is before and behind them, in bytes.
+/// Weights and keys and values of each block, and what is before and after them, in bytes.
 struct Loads {
     layers: Vec<u64>,
     head: u64,

@@ -5,7 +5,7 @@ use super::target::Target;
 use crate::capability::{
     self, ComputeCapability, DeviceEngine, GPU_MOST_HEAD_DIM, LOWEST_COMPUTE_CAPABILITY, LOWEST_CUDA, SLOW_F16,
 };
-use crate::hardware::{Gpu, Hardware};
+use crate::hardware::{Gpu, Hardware, version};
 use crate::plan::KvDtype;
 use crate::report::{Bytes, Check, Remedy, Verdict, roles};
 use crate::spec::{
@@ -25,21 +25,18 @@ pub(super) fn hardware(case: Case<'_>, gpu: &Gpu) -> Check {
     let Case { spec, hardware, .. } = case;
     let name = &gpu.name;
     let described = hardware.describes_gpu();
-    let ((major, minor), lowest) = (gpu.compute_capability, LOWEST_COMPUTE_CAPABILITY);
+    let (found, lowest) = (version(gpu.compute_capability), version(LOWEST_COMPUTE_CAPABILITY));
     let mut remedies = Vec::new();
     let reason = if !described && !hardware.has_cuda() {
         remedies.push(Remedy::Feature("cuda"));
         Some(format!("this build has no CUDA engine, so it cannot use the {name}"))
-    } else if gpu.compute_capability < lowest {
-        Some(format!(
-            "the {name} has compute capability {major}.{minor}, kernels are made for {}.{} and later",
-            lowest.0, lowest.1
-        ))
+    } else if gpu.compute_capability < LOWEST_COMPUTE_CAPABILITY {
+        Some(format!("the {name} has compute capability {found}, kernels are made for {lowest} and later"))
     } else if let Some(cuda) = gpu.cuda.filter(|cuda| *cuda < LOWEST_CUDA) {
         if !described {
             remedies.push("install a newer NVIDIA driver: 525 or later on Linux, 528 or later on Windows".into());
         }
-        let (found, needed) = (format!("{}.{}", cuda.0, cuda.1), format!("{}.{}", LOWEST_CUDA.0, LOWEST_CUDA.1));
+        let (found, needed) = (version(cuda), version(LOWEST_CUDA));
         Some(format!("the driver of the {name} runs CUDA {found}, the engine needs {needed}"))
     } else if let Some(visible_as) = &gpu.visible_as {
         remedies.push(format!("start it with CUDA_VISIBLE_DEVICES={visible_as}, which makes it cuda:0").into());
@@ -139,16 +136,16 @@ pub(super) fn absent(hardware: &Hardware, index: usize) -> Check {
 
 /// A warning for GPUs whose F16 arithmetic is there in name only.
 pub(super) fn slow_f16(gpu: &Gpu) -> Option<Check> {
-    let (major, minor) = SLOW_F16;
+    let slow = version(SLOW_F16);
     let summary =
-        format!("compute capability {major}.{minor} multiplies F16 at a 64th of its F32 rate, so it is widened to F32");
+        format!("compute capability {slow} multiplies F16 at a 64th of its F32 rate, so it is widened to F32");
     (gpu.compute_capability == SLOW_F16).then(|| Check::warn("dtype", summary))
 }
 
 /// What else would compute the tensors that a GPU does not: one of the compute capability `needed`, or the processor.
 pub(super) fn instead(case: Case<'_>, needed: Option<ComputeCapability>) -> Vec<Remedy> {
     let Case { spec, hardware, .. } = case;
-    let gpu = needed.map(|(major, minor)| format!("take a GPU of compute capability {major}.{minor} or later"));
+    let gpu = needed.map(|least| format!("take a GPU of compute capability {} or later", version(least)));
     let engine = DeviceEngine::Cpu { features: &hardware.cpu.features };
     let runs = roles(spec).all(|(role, tensor)| capability::tier_for(role, tensor.dtype, &engine).is_ok());
     gpu.map(Remedy::from).into_iter().chain(runs.then(|| processor(hardware))).collect()

@@ -26,8 +26,8 @@ pub(super) struct Target<'a> {
 }
 
 impl<'a> Target<'a> {
-    /// The processor, or the GPU of an index, judged as if the build had its engine. Where there is no such GPU, figures are the
-    /// processor's.
+    /// The processor, or the GPU of an index, judged as if the build had its engine. Where there is no such GPU,
+    /// figures are the processor's.
     pub(super) fn new(case: Case<'a>, device: DeviceChoice, why: String) -> Target<'a> {
         let (hardware, limit) = (case.hardware, case.policy.memory_limit);
         let Hardware { profile, cpu, memory, gpus, .. } = hardware;

@@ -4,9 +4,10 @@
 //! here, by the rules of the CUDA programming guide, and its order is the order of the GPUs.
 //!
 //! A GPU divided by MIG is its slices: a program computes on one, and has that one's memory. NVIDIA's MIG user guide
-//! ("CUDA Device Enumeration") says which CUDA lists to a process: one compute instance, the first of those that are visible,
-//! and no whole GPU beside one. `CUDA_VISIBLE_DEVICES` makes another the visible one, by its UUID (`MIG-...`). So every
-//! slice is listed here, the one that CUDA lists first, and the others with what the variable has to be for them.
+//! ("CUDA Device Enumeration") says which CUDA lists to a process: one compute instance, the first of those that are
+//! visible, and no whole GPU next to one. `CUDA_VISIBLE_DEVICES` makes another the visible one, by its UUID
+//! (`MIG-...`). So every slice is listed here, the one that CUDA lists first, and the others with what the variable has
+//! to be for them.
 
 use super::Gpu;
 use nvml_wrapper::error::NvmlError;
@@ -57,7 +58,7 @@ struct Listed {
     gpu: Gpu,
 }
 
-/// The devices in CUDA's order: beside a slice everything else has to be made visible, which takes a UUID.
+/// The devices in CUDA's order: next to a slice everything else has to be made visible, which takes a UUID.
 fn enumerated(mut listed: Vec<Listed>) -> Vec<Gpu> {
     if let Some(first) = listed.iter().position(|device| device.slice) {
         listed[..=first].rotate_right(1);
@@ -120,7 +121,7 @@ fn figures(answer: Result<MemoryInfo, NvmlError>) -> (Option<u64>, Option<u64>, 
 }
 
 /// The places in `listed` that `CUDA_VISIBLE_DEVICES` leaves, in its order: indices, of a divided GPU with all its slices,
-/// UUIDs or their beginnings; the first that is no GPU hides itself and all behind it.
+/// UUIDs or their beginnings; the first that is no GPU hides itself and all after it.
 ///
 /// # Errors
 /// A sentence, when indices cannot be told apart: CUDA counts the fastest GPU first unless `CUDA_DEVICE_ORDER` is

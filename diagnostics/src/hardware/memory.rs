@@ -50,18 +50,15 @@ fn tightest(base: Bound, cgroup: Vec<Bound>, limits: &Limits) -> Memory {
         available: limit.saturating_sub(used),
         how: "RLIMIT_AS (ulimit -v)".into(),
     });
-    let all = [base].into_iter().chain(cgroup).chain(address_space);
     let anonymous = limits.data.map(|(limit, used)| limit.saturating_sub(used));
-    let start =
-        Memory { total: Memory::UNKNOWN, available: Memory::UNKNOWN, anonymous, how: String::new(), bandwidth: None };
-    all.fold(start, |memory, bound| {
-        let total = memory.total.min(bound.total);
-        if bound.available < memory.available || memory.how.is_empty() {
-            Memory { total, available: bound.available, how: bound.how, ..memory }
-        } else {
-            Memory { total, ..memory }
+    let (mut total, mut tightest) = (base.total, base);
+    for bound in cgroup.into_iter().chain(address_space) {
+        total = total.min(bound.total);
+        if bound.available < tightest.available {
+            tightest = bound;
         }
-    })
+    }
+    Memory { total, available: tightest.available, anonymous, how: tightest.how, bandwidth: None }
 }
 
 /// A pseudo-file's text; empty when there is none.

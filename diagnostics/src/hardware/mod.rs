@@ -56,7 +56,7 @@ pub struct Memory {
     /// Bytes free for use, reclaimable cache included; [`UNKNOWN`](Memory::UNKNOWN) where nobody tells, `null` in JSON.
     #[serde(serialize_with = "unless_unknown")]
     pub available: u64,
-    /// Bytes free for memory that is no mapped file, where a limit counts such memory alone (`RLIMIT_DATA`).
+    /// Bytes free for memory that is no mapped file, where a limit counts only such memory (`RLIMIT_DATA`).
     pub anonymous: Option<u64>,
     /// Where the figures come from.
     pub how: String,
@@ -87,14 +87,14 @@ pub struct Gpu {
     #[serde(serialize_with = "dotted_option")]
     pub cuda: Option<(u32, u32)>,
     /// What `CUDA_VISIBLE_DEVICES` has to be for a process to compute on it; `None` where CUDA lists it as things are. CUDA
-    /// lists one slice of a divided GPU to a process, and no whole GPU beside a slice.
+    /// lists one slice of a divided GPU to a process, and no whole GPU next to a slice.
     #[serde(rename = "cuda_visible_devices")]
     pub visible_as: Option<String>,
     /// Bytes a second of its memory by the data sheet; `None` where it is not known, as of every detected GPU.
     pub bandwidth: Option<u64>,
 }
 
-/// The variables by which candle's quantised layers are told to dequantise (candle-core 0.11 `quantized/mod.rs`).
+/// The variables by which candle's quantized layers are told to dequantize (candle-core 0.11 `quantized/mod.rs`).
 const CASTING_VARIABLES: [&str; 2] = ["CANDLE_DEQUANTIZE_ALL", "CANDLE_DEQUANTIZE_ALL_F16"];
 
 impl Memory {
@@ -203,16 +203,18 @@ fn is_zero(count: &usize) -> bool {
     *count == 0
 }
 
-fn dotted<S: Serializer>(version: &(u32, u32), serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(&format_args!("{}.{}", version.0, version.1))
+/// `8.6` of major and minor.
+pub(crate) fn version((major, minor): (u32, u32)) -> String {
+    format!("{major}.{minor}")
+}
+
+fn dotted<S: Serializer>(numbers: &(u32, u32), serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&version(*numbers))
 }
 
 #[allow(clippy::ref_option)] // serde asks for this form
-pub(crate) fn dotted_option<S: Serializer>(version: &Option<(u32, u32)>, serializer: S) -> Result<S::Ok, S::Error> {
-    match version {
-        Some(version) => dotted(version, serializer),
-        None => serializer.serialize_none(),
-    }
+pub(crate) fn dotted_option<S: Serializer>(numbers: &Option<(u32, u32)>, serializer: S) -> Result<S::Ok, S::Error> {
+    numbers.map(version).serialize(serializer)
 }
 
 /// The build as an object with its features.

@@ -15,20 +15,16 @@ pub struct Profile {
 const TABLE: &str = include_str!("profiles.txt");
 
 /// Levels of instruction sets by their names in the table.
-const LEVELS: &[(&str, &[&str])] = &[
-    ("none", &[]),
-    ("avx2", &["avx", "avx2", "fma", "f16c"]),
-    ("avx-vnni", &["avx", "avx2", "fma", "f16c", "avxvnni"]),
-    ("avx512", &["avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl"]),
-    ("avx512-bf16", AVX512_VNNI_BF16),
-    ("armv8.0", &["neon"]),
-    ("armv8.2", &["neon", "fp16"]),
-    ("armv8.2-dot", &["neon", "fp16", "dotprod"]),
-    ("armv8.6", &["neon", "fp16", "dotprod", "i8mm", "bf16"]),
-];
-#[rustfmt::skip]
-const AVX512_VNNI_BF16: &[&str] = &[
-    "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni", "avx512bf16",
+const LEVELS: &[(&str, &str)] = &[
+    ("none", ""),
+    ("avx2", "avx avx2 fma f16c"),
+    ("avx-vnni", "avx avx2 fma f16c avxvnni"),
+    ("avx512", "avx avx2 fma f16c avx512f avx512bw avx512dq avx512vl"),
+    ("avx512-bf16", "avx avx2 fma f16c avx512f avx512bw avx512dq avx512vl avx512vnni avx512bf16"),
+    ("armv8.0", "neon"),
+    ("armv8.2", "neon fp16"),
+    ("armv8.2-dot", "neon fp16 dotprod"),
+    ("armv8.6", "neon fp16 dotprod i8mm bf16"),
 ];
 
 /// Every profile, in the order of the table.
@@ -42,8 +38,8 @@ fn bytes_a_second(gb_s: &str) -> Option<u64> {
     Some((gb_s.parse::<f64>().ok()? * 1e9) as u64)
 }
 
-fn dotted(version: &str) -> Option<(u32, u32)> {
-    let (major, minor) = version.split_once('.')?;
+fn version(text: &str) -> Option<(u32, u32)> {
+    let (major, minor) = text.split_once('.')?;
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
@@ -75,7 +71,8 @@ impl Profile {
         let (name, title, level) = (cells.next()?, cells.next()?, cells.next()?);
         let (_, features) = LEVELS.iter().find(|(known, _)| *known == level)?;
         let (threads, slow_threads) = (cells.next()?.parse().ok()?, cells.next()?.parse().ok()?);
-        let cpu = Cpu { model: title.into(), features: features.to_vec(), threads, slow_threads, missing: Vec::new() };
+        let features = features.split_whitespace().collect();
+        let cpu = Cpu { model: title.into(), features, threads, slow_threads, missing: Vec::new() };
         let mut hardware = Hardware::described(cpu, mebibytes(cells.next()?)?);
         hardware.profile = Some(name);
         hardware.memory.bandwidth = bytes_a_second(cells.next()?);
@@ -88,8 +85,8 @@ impl Profile {
                 memory_free: memory.map(|bytes| bytes - bytes / 32),
                 shared_memory: memory.is_none(),
                 bandwidth: Some(bytes_a_second(cells.next()?)?),
-                cuda: cells.next().and_then(dotted),
-                ..Gpu::described(title, dotted(capability)?, 0)
+                cuda: cells.next().and_then(version),
+                ..Gpu::described(title, version(capability)?, 0)
             });
         }
         Some(Profile { name, hardware })

@@ -3,7 +3,7 @@
 use super::page::{Bytes, Page, Plain};
 use crate::capability::{self, DeviceEngine, Tier};
 use crate::hardware::profiles::PROFILES;
-use crate::hardware::{Gpu, Hardware, Memory};
+use crate::hardware::{Gpu, Hardware, Memory, version};
 use model_factory_dtypes::DType;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -94,7 +94,7 @@ impl Display for DeviceTiers {
             (None, None) => "unknown".into(),
         };
         let bandwidth = self.bandwidth.map_or_else(String::new, |bytes| format!("{} GB/s", bytes as f64 / 1e9));
-        let capability = self.compute_capability.map_or_else(String::new, |(major, minor)| format!("{major}.{minor}"));
+        let capability = self.compute_capability.map(version).unwrap_or_default();
         write!(f, "{:<24}{memory:>10} {bandwidth:>12} {capability:>5}  {}", self.name, self.title)
     }
 }

@@ -16,7 +16,7 @@ pub struct Distribution {
     pub available: u64,
     /// What each device holds.
     pub shares: Vec<Share>,
-    /// Devices that share every matrix; 1 where layers alone are split.
+    /// Devices that share every matrix; 1 where only layers are split.
     pub tensor_parallel: usize,
     /// Tokens of context.
     pub context: usize,
@@ -30,7 +30,7 @@ pub struct Distribution {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Share {
-    /// The first of its layers, from 0, and the one behind the last.
+    /// The first of its layers, from 0, and the one after the last.
     pub layers: Range<usize>,
     /// Bytes of weights, of the KV cache and of buffers together.
     pub bytes: u64,

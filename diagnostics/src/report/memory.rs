@@ -73,17 +73,14 @@ fn slices(plan: &Plan, casts: u64, how: &str) -> Vec<Slice> {
     let weights = format!("{note}; {casts} casts");
     let named = plan.weights().saturating_add(plan.kv_cache).saturating_add(plan.activations);
     let rest = [
-        (plan.draft_name(), plan.draft(), plan.place),
-        ("tokenizer", plan.tokenizer, plan.place),
-        ("process", plan.process, plan.place),
-        ("driver", plan.device_context, plan.place),
+        (plan.draft_name(), plan.draft()),
+        ("tokenizer", plan.tokenizer),
+        ("process", plan.process),
+        ("driver", plan.device_context),
     ];
     let counted = |name: &str| plan.place != PlanMemory::Gpu || name == "driver";
-    let rest: Vec<String> = rest
-        .iter()
-        .filter(|(name, bytes, place)| *bytes > 0 && *place == plan.place && counted(name))
-        .map(|(name, bytes, _)| format!("{name} {}", Bytes(*bytes)))
-        .collect();
+    let rest = rest.iter().filter(|(name, bytes)| *bytes > 0 && counted(name));
+    let rest: Vec<String> = rest.map(|(name, bytes)| format!("{name} {}", Bytes(*bytes))).collect();
     let slice = |name, bytes, glyph, tone, note| Slice { name, bytes, glyph, tone, note };
     let mut slices = vec![
         slice("weights", plan.weights(), '█', Tone::Weights, weights),

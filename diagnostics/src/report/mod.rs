@@ -101,7 +101,7 @@ pub struct InputSummary {
     /// What each of them comes to. A folder of several models is listed model by model; one within it that holds several
     /// again is a row with the verdict `ambiguous_input`, and no candidate.
     pub models: Vec<Candidate>,
-    /// What the readers of the files found odd and harmless: a stray file, bytes behind the last tensor.
+    /// What the readers of the files found odd and harmless: a stray file, bytes after the last tensor.
     pub warnings: Vec<String>,
     /// Bytes read from the files to learn all of this; `None` when reading stopped early.
     pub header_bytes_read: Option<u64>,

@@ -80,7 +80,7 @@ pub struct ModelSummary {
     pub weights: Vec<LayerBytes>,
 }
 
-/// The weights of a block, or of what is before and behind the blocks.
+/// The weights of a block, or of what is before and after the blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LayerBytes {
     /// `embedding`, `layer 0`, and `head` with the norm before it, or `final norm` where the head is tied.

@@ -184,7 +184,7 @@ fn fold(text: &str, width: usize) -> Vec<&str> {
     let (mut lines, mut rest) = (Vec::new(), text);
     while rest.chars().count() > width {
         let end = rest.char_indices().nth(width).map_or(rest.len(), |(index, _)| index);
-        // A space right behind the last column ends the line as well.
+        // A space right after the last column ends the line as well.
         let limit = (end + 1).min(rest.len());
         let within = rest.get(..limit).unwrap_or(&rest[..end]);
         let Some(cut) = within.rfind(' ').filter(|&cut| cut > 0).or_else(|| rest[end..].find(' ').map(|at| end + at))

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::capability;
 use crate::error::some_of;
-use crate::hardware::{Gpu, Hardware};
+use crate::hardware::{Gpu, Hardware, version};
 use crate::plan::PREFILL_CHUNK;
 use crate::speed::Speed;
 use crate::tokenizer::DEFAULT_TEMPLATE;
@@ -220,16 +220,16 @@ fn speed_lines(speed: &Speed, context: usize, page: &mut Page<'_>) {
 }
 
 fn gpu_line(gpu: &Gpu) -> String {
-    let (major, minor) = gpu.compute_capability;
+    let capability = version(gpu.compute_capability);
     let memory = match (gpu.memory_total, gpu.shared_memory) {
         (Some(total), _) => Bytes(total).to_string(),
         (None, true) => "memory shared with the machine".into(),
         (None, false) => "memory unknown".into(),
     };
-    let cuda = gpu.cuda.map(|(major, minor)| format!(" (CUDA {major}.{minor})")).unwrap_or_default();
+    let cuda = gpu.cuda.map(|cuda| format!(" (CUDA {})", version(cuda))).unwrap_or_default();
     let driver = if gpu.driver == "described" { String::new() } else { format!(", driver {}{cuda}", gpu.driver) };
     let hidden = gpu.visible_as.as_ref().map(|name| format!(", with CUDA_VISIBLE_DEVICES={name}")).unwrap_or_default();
-    format!("{}, compute capability {major}.{minor}, {memory}{driver}{hidden}", gpu.name)
+    format!("{}, compute capability {capability}, {memory}{driver}{hidden}", gpu.name)
 }
 
 fn talk_lines(model: &ModelSummary, page: &mut Page<'_>) {

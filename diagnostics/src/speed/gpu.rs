@@ -89,8 +89,8 @@ const ROWS: f64 = 2.0;
 /// What the compiler makes of a dtype's products.
 struct Compiled {
     dtype: DType,
-    /// Of the kernel for one token: instructions that a warp issues in a turn of the inner loop, its multiplications, and the
-    /// instructions before and after the loop.
+    /// Of the kernel for one token: instructions that a warp issues in a turn of the inner loop, its multiplications,
+    /// and the instructions before and after the loop.
     few: [u32; 3],
     /// Of the kernel for many tokens: instructions and multiplications of a turn.
     many: Option<[u32; 2]>,
@@ -110,7 +110,7 @@ static COMPILED: LazyLock<Vec<Compiled>> = LazyLock::new(|| {
 });
 
 impl Rates {
-    pub(super) fn of(name: &str) -> Option<&'static Rates> {
+    pub(super) fn find(name: &str) -> Option<&'static Rates> {
         RATES.iter().find(|rates| rates.name == name)
     }
 

@@ -13,7 +13,7 @@ use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// Files beside `config.json` that say how the weights are quantized: (name, the section that describes it, the method
+/// Files next to `config.json` that say how the weights are quantized: (name, the section that describes it, the method
 /// where no `quant_method` is in it).
 pub const QUANTIZATION_FILES: &[(&str, Option<&str>, &str)] = &[
     ("quantize_config.json", None, "GPTQ"),
@@ -46,7 +46,7 @@ pub struct ConfigFiles {
     pub additional_chat_templates: BTreeMap<String, PathBuf>,
     /// The path of `chat_template.json`.
     pub chat_template_json: Option<PathBuf>,
-    /// The first file beside `config.json` that says how the weights are quantised.
+    /// The first file next to `config.json` that says how the weights are quantized.
     pub quantization: Option<JsonFile>,
     /// Those of sentence-transformers.
     pub sentence_transformers: Option<SentenceFiles>,
@@ -54,14 +54,10 @@ pub struct ConfigFiles {
 
 /// The files of a vocabulary without a `tokenizer.json`; their content is large and read on demand. Complete.
 #[derive(Debug)]
+#[allow(missing_docs)] // those of the variants say what their fields are
 pub enum VocabularyFiles {
-    /// Byte-level BPE.
-    Merges {
-        /// `vocab.json`.
-        vocab: PathBuf,
-        /// `merges.txt`.
-        merges: Option<PathBuf>,
-    },
+    /// Byte-level BPE: `vocab.json` and `merges.txt`.
+    Merges { vocab: PathBuf, merges: Option<PathBuf> },
     /// `tokenizer.model`.
     SentencePiece(PathBuf),
     /// `vocab.txt`: a token a line.
@@ -157,7 +153,8 @@ impl VocabularyFiles {
         if let Some(vocab) = present(folder, "vocab.json")? {
             return Ok(Some(VocabularyFiles::Merges { vocab, merges: present(folder, "merges.txt")? }));
         }
-        let forms: [(&str, fn(PathBuf) -> VocabularyFiles); 3] = [
+        type Form = fn(PathBuf) -> VocabularyFiles;
+        let forms: [(&str, Form); 3] = [
             ("tokenizer.model", VocabularyFiles::SentencePiece),
             ("vocab.txt", VocabularyFiles::WordPiece),
             ("qwen.tiktoken", VocabularyFiles::Tiktoken),

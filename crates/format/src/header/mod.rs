@@ -97,7 +97,13 @@ impl Header {
     }
 }
 
-/// Refuses tensors that are those of a LoRA, alone or beside the weights they were never merged into.
+/// Bytes of a tensor; `None` where they are no whole number below 2^63.
+fn stored_bytes(dtype: DType, shape: &[u64]) -> Option<u64> {
+    let elements = shape.iter().try_fold(1_u64, |product, dimension| product.checked_mul(*dimension))?;
+    dtype.bytes_of(elements).filter(|bytes| i64::try_from(*bytes).is_ok())
+}
+
+/// Refuses tensors that are those of a LoRA, by themselves or next to the weights they were never merged into.
 fn refuse_adapter(source: &ModelSource, tensors: &TensorTable) -> Result<()> {
     let of_lora = |name: &str| {
         let name = name.to_ascii_lowercase();

@@ -6,7 +6,7 @@ use crate::json::{self, Pairs};
 use crate::limits;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub(crate) struct ShardIndex {
 struct Text {
     #[serde(default, rename = "metadata")]
     _metadata: Option<IgnoredAny>,
-    weight_map: Pairs<String>,
+    weight_map: Pairs,
 }
 
 impl ShardIndex {
@@ -35,34 +35,24 @@ impl ShardIndex {
         let text: Text =
             json::typed(path, 0, bytes).map_err(|error| content::unsupported(path, bytes).unwrap_or(error))?;
         let pairs = text.weight_map.0;
-        let mut files: Vec<String> = Vec::new();
-        let mut numbers: HashMap<String, usize> = HashMap::new();
-        for (tensor, file) in &pairs {
-            if numbers.contains_key(file) {
-                continue;
-            }
-            if !is_plain_name(file) {
-                let (key, expected) = (format!("weight_map.{tensor}"), "a file name in the index's folder");
-                return Err(Error::key_value(path, &key, format!("{file:?}"), expected));
-            }
-            numbers.insert(file.clone(), 0);
-            files.push(file.clone());
+        if let Some((tensor, file)) = pairs.iter().find(|(_, file)| !is_plain_name(file)) {
+            let (key, expected) = (format!("weight_map.{tensor}"), "a file name in the index's folder");
+            return Err(Error::key_value(path, &key, format!("{file:?}"), expected));
         }
+        let files: BTreeSet<&String> = pairs.iter().map(|(_, file)| file).collect();
+        let files: Vec<String> = files.into_iter().cloned().collect();
         if files.is_empty() {
             let expected = "a file name for every tensor; download the index again";
             return Err(Error::key_value(path, "weight_map", "empty", expected));
         }
-        files.sort();
-        for (number, file) in files.iter().enumerate() {
-            numbers.insert(file.clone(), number);
-        }
+        let numbers: HashMap<&str, usize> = files.iter().map(String::as_str).zip(0..).collect();
         let mut tensors = BTreeMap::new();
         for (tensor, file) in pairs {
             if tensors.contains_key(&tensor) {
                 let key = format!("weight_map.{tensor}");
                 return Err(Error::format(path, FormatErrorKind::DuplicateKey { key }));
             }
-            tensors.insert(tensor, numbers[&file]);
+            tensors.insert(tensor, numbers[file.as_str()]);
         }
         Ok(ShardIndex { path: path.into(), files, tensors, bytes: bytes.len() as u64 })
     }

@@ -1,4 +1,4 @@
-//! What a GGUF file says of its own kind in its first keys, and the files beside a model that are none.
+//! What a GGUF file says of its own kind in its first keys, and the files next to a model that are none.
 
 use super::{content, names};
 use crate::bytes::Reader;

@@ -1,10 +1,10 @@
-//! The files of sentence-transformers beside `config.json`: which modules follow the model, and what they say.
+//! The files of sentence-transformers next to `config.json`: which modules follow the model, and what they say.
 
-use super::{JsonFile, present, wrong_type};
-use crate::error::{Error, Result};
+use super::{JsonFile, present};
+use crate::error::{Error, FormatErrorKind, Result};
 use crate::source::content;
 use crate::{json, limits};
-use serde_json::Value;
+use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
 /// The file that lists the modules.
@@ -19,7 +19,7 @@ pub(crate) const TRANSFORMER: &str = "sentence_bert_config.json";
 /// Modules of a model. Published ones have up to four.
 const MOST_MODULES: usize = 16;
 
-/// What a folder of sentence-transformers has beside `config.json`.
+/// What a folder of sentence-transformers has next to `config.json`.
 #[derive(Debug)]
 pub struct SentenceFiles {
     /// The modules, in order.
@@ -35,9 +35,11 @@ pub struct SentenceFiles {
 }
 
 /// One entry of `modules.json`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Module {
+    #[serde(rename = "type")]
     class: String,
+    #[serde(rename = "path")]
     folder: String,
 }
 
@@ -89,24 +91,19 @@ impl SentenceFiles {
 
 fn modules(path: &Path, bytes: &[u8]) -> Result<Vec<Module>> {
     let value = json::value(path, bytes).map_err(|error| content::unsupported(path, bytes).unwrap_or(error))?;
-    let wrong = |key: &str, found: &Value, expected| wrong_type(path, key, found, expected);
-    let list = value.as_array().ok_or_else(|| wrong("(the whole file)", &value, "a list of modules"))?;
-    if list.len() > MOST_MODULES {
+    let modules: Vec<Module> = serde_json::from_value(value)
+        .map_err(|error| Error::format(path, FormatErrorKind::Json { message: error.to_string() }))?;
+    if modules.len() > MOST_MODULES {
         let expected = format!("at most {MOST_MODULES}");
-        return Err(Error::key_value(path, "(the whole file)", format!("{} modules", list.len()), expected));
+        return Err(Error::key_value(path, "(the whole file)", format!("{} modules", modules.len()), expected));
     }
-    let module = |entry: &Value| {
-        let text = |key| entry.get(key).and_then(Value::as_str);
-        let Some((class, folder)) = text("type").zip(text("path")) else {
-            return Err(wrong("(an entry)", entry, "an object with type and path"));
-        };
-        // The model itself lies in the folder.
-        if !folder.is_empty() && !is_folder(folder) {
-            return Err(Error::key_value(path, "path", format!("{folder:?}"), "the name of a folder beside this file"));
+    // The model itself lies in the folder.
+    match modules.iter().find(|module| !module.folder.is_empty() && !is_folder(&module.folder)) {
+        Some(Module { folder, .. }) => {
+            Err(Error::key_value(path, "path", format!("{folder:?}"), "the name of a folder beside this file"))
         }
-        Ok(Module { class: class.into(), folder: folder.into() })
-    };
-    list.iter().map(module).collect()
+        None => Ok(modules),
+    }
 }
 
 #[cfg(test)]

@@ -63,8 +63,8 @@ pub(super) fn read(source: ModelSource) -> Result<Header> {
     Ok(Header { source, tensors: whole.tensors, metadata: Metadata::Gguf(whole.metadata), bytes_read, warnings })
 }
 
-/// Checks that part `index` says that it is that part of that many, and gives the number of tensors of all parts that it
-/// states, as those before it `stated`.
+/// Checks that part `index` says that it is that part of that many, and gives the number of tensors of all parts that
+/// it states, as those before it `stated`.
 fn check_part(source: &ModelSource, index: usize, gguf: &GgufFile, stated: Option<u64>) -> Result<Option<u64>> {
     let file = gguf.metadata.file();
     let contradiction = |one: String, other: String| Err(Error::contradiction(file, one, other));

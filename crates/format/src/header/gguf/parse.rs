@@ -4,7 +4,7 @@ use super::metadata::{Array, Bits, GgufMetadata, NumberType, Value};
 use super::{GgufFile, Strings};
 use crate::bytes::Reader;
 use crate::error::{Error, FormatErrorKind, IncompleteKind, Result};
-use crate::header::{Fields, TensorInfo, TensorTable};
+use crate::header::{Fields, TensorInfo, TensorTable, stored_bytes};
 use crate::limits;
 use crate::source::content::{self, PREFIX_BYTES};
 use model_factory_dtypes::{DType, removed_ggml_type};
@@ -255,14 +255,13 @@ fn read_dtype<R: Read>(reader: &mut Reader<R>, name: &str) -> Result<DType> {
         let (scheme, why) = match removed_ggml_type(id) {
             Some(removed) => {
                 let plain = if removed.starts_with("IQ4") { "IQ4_NL" } else { "Q4_0" };
-                let remedy =
+                let why =
                     format!("ggml removed this layout, used by tensor {name}; use the {plain} file of this model");
-                (format!("{removed} (ggml type {id})"), remedy)
+                (format!("{removed} (ggml type {id})"), why)
             }
             None => {
-                let remedy =
-                    format!("tensor {name} has a type that ggml does not define; the file is damaged or too new");
-                (format!("ggml type {id}"), remedy)
+                let why = format!("tensor {name} has a type that ggml does not define; the file is damaged or too new");
+                (format!("ggml type {id}"), why)
             }
         };
         Error::Quantization { file: reader.file().into(), scheme, why }
@@ -275,8 +274,7 @@ fn size(name: &str, dtype: DType, shape: &[u64]) -> Result<u64, FormatErrorKind>
     if row % dtype.block_len() as u64 != 0 {
         return Err(FormatErrorKind::RowLength { name: name.into(), row, dtype });
     }
-    let elements = shape.iter().try_fold(1_u64, |product, dimension| product.checked_mul(*dimension));
-    let bytes = elements.and_then(|elements| dtype.bytes_of(elements)).filter(|bytes| i64::try_from(*bytes).is_ok());
+    let bytes = stored_bytes(dtype, shape);
     bytes.ok_or_else(|| FormatErrorKind::TensorSize { name: name.into(), dtype, shape: shape.into() })
 }
 

@@ -2,7 +2,7 @@
 
 use crate::bytes::Reader;
 use crate::error::{Error, FormatErrorKind, IncompleteKind, Result};
-use crate::header::{TensorInfo, TensorTable};
+use crate::header::{TensorInfo, TensorTable, stored_bytes};
 use crate::json;
 use crate::limits;
 use crate::source::content::{self, Content, PREFIX_BYTES};
@@ -57,7 +57,7 @@ fn check_content<R: Read>(reader: &mut Reader<R>) -> Result<()> {
         (Content::Safetensors, _) => Ok(()),
         (Content::UnsupportedFile(..), _) => Err(content::refuse(&file, prefix, len)),
         (_, None) if len > 0 => Err(reader.truncated("the length of the header")),
-        // A length alone that could be one: the file was cut off behind it.
+        // Only a length, which could be one: the file was cut off after it.
         (_, Some(2..=limits::SAFETENSORS_HEADER_BYTES)) if len == LENGTH_BYTES => Err(reader.truncated("the header")),
         // A header in the right place with a length that cannot be right is told as such.
         (_, Some(found)) if prefix.get(8) == Some(&b'{') => {
@@ -193,10 +193,9 @@ fn locate<R: Read>(
                 "tensor {name} has a dtype that safetensors 0.8 does not define; the file is damaged or too new"
             ),
         })?;
-        let elements = shape.iter().try_fold(1_u64, |product, dimension| product.checked_mul(*dimension));
-        let bytes =
-            elements.and_then(|elements| dtype.bytes_of(elements)).filter(|bytes| i64::try_from(*bytes).is_ok());
-        let Some(bytes) = bytes else { return Err(refuse(FormatErrorKind::TensorSize { name, dtype, shape })) };
+        let Some(bytes) = stored_bytes(dtype, &shape) else {
+            return Err(refuse(FormatErrorKind::TensorSize { name, dtype, shape }));
+        };
         if end.checked_sub(begin) != Some(bytes) {
             return Err(refuse(FormatErrorKind::TensorRange { name, begin, end, expected: bytes }));
         }
