@@ -54,7 +54,7 @@ pub(super) const FAMILY: Family = Family {
         classifier: Some(ClassifierTable { pooling: Pooling::Cls, dense: Some(DenseActivation::Tanh), ..SCORE }),
         ..HEAD
     },
-    variants: &[Variant { name: "MiniLM", any: &[&[Evidence::Hidden(384), Evidence::Vocab(30522)]] }],
+    variants: &[Variant { name: "MiniLM", any: &[&[Hidden(384), Vocab(30522)]] }],
     name: "BERT",
     ..LLAMA_LIKE
 };

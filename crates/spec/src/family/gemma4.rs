@@ -31,8 +31,8 @@ const EXPERTS: &[TensorName] = &[
 
 #[rustfmt::skip]
 const FUSED: &[FusedName] = &[
-    FusedName { roles: &[Role::ExpertGate, Role::ExpertUp], gguf: Some("blk.{}.ffn_gate_up_exps"), config: Some("model.layers.{}.experts.gate_up_proj") },
-    FusedName { roles: &[Role::ExpertDown],                 gguf: None,                            config: Some("model.layers.{}.experts.down_proj") },
+    FusedName { roles: &[Role::ExpertGate, Role::ExpertUp], gguf: "blk.{}.ffn_gate_up_exps", config: "model.layers.{}.experts.gate_up_proj" },
+    FusedName { roles: &[Role::ExpertDown],                 gguf: "",                            config: "model.layers.{}.experts.down_proj" },
 ];
 
 const CONFIG: &str = "the default of transformers' Gemma4TextConfig";

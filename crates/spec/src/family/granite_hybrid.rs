@@ -42,10 +42,10 @@ pub(super) const FAMILY: Family = Family {
     fused: &[
         FusedName {
             roles: &[Role::StateGate, Role::MambaInput, Role::MambaStep],
-            gguf: Some("blk.{}.ssm_in"),
-            config: Some("model.layers.{}.mamba.in_proj"),
+            gguf: "blk.{}.ssm_in",
+            config: "model.layers.{}.mamba.in_proj",
         },
-        FusedName { gguf: None, config: Some("model.layers.{}.shared_mlp.input_linear"), ..GATE_UP },
+        FusedName { gguf: "", config: "model.layers.{}.shared_mlp.input_linear", ..GATE_UP },
         GATE_UP_OF_EXPERTS,
         GATE_UP_OF_SHARED,
     ],

@@ -51,6 +51,7 @@ pub use window::{Window, WindowPattern};
 
 // What tables name: each imports all of this module.
 use crate::block::{Activation, DenseActivation, KeySharing, Pooling, RopeLayout, RouterScore};
+use evidence::Evidence::*;
 use experts::*;
 use qwen3::HEAD_NORMS;
 use window::PATTERN;
@@ -478,8 +479,8 @@ const PERMUTED: RopeTable = RopeTable { gguf_layout: RopeLayout::Interleaved, ..
 // What several tables say of biases and of fused tensors.
 const ATTENTION_BIAS: Biases = (&[Role::Q, Role::K, Role::V, Role::O], Bias::Flag("attention_bias"));
 const MLP_BIAS: Biases = (&[Role::Gate, Role::Up, Role::Down], Bias::Flag("mlp_bias"));
-const QKV: FusedName = FusedName { roles: &[Role::Q, Role::K, Role::V], gguf: Some("blk.{}.attn_qkv"), config: None };
-const GATE_UP: FusedName = FusedName { roles: &[Role::Gate, Role::Up], gguf: Some("blk.{}.ffn_up"), config: None };
+const QKV: FusedName = FusedName { roles: &[Role::Q, Role::K, Role::V], gguf: "blk.{}.attn_qkv", config: "" };
+const GATE_UP: FusedName = FusedName { roles: &[Role::Gate, Role::Up], gguf: "blk.{}.ffn_up", config: "" };
 
 /// The tensor names that Llama and everything built like it use.
 #[rustfmt::skip]
@@ -538,10 +539,10 @@ pub struct TensorName {
 pub struct FusedName {
     /// The roles in row order.
     pub roles: &'static [Role],
-    /// In GGUF; `None` where no writer produces it.
-    pub gguf: Option<&'static str>,
-    /// In safetensors; `None` where no writer produces it.
-    pub config: Option<&'static str>,
+    /// In GGUF; empty where no writer produces it.
+    pub gguf: &'static str,
+    /// In safetensors; empty where no writer produces it.
+    pub config: &'static str,
 }
 
 /// Linear layers, and whether they have a bias.

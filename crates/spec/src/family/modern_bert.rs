@@ -46,9 +46,9 @@ pub(super) const FAMILY: Family = Family {
     },
     tensors: &[TENSORS],
     fused: &[
-        FusedName { config: Some("model.layers.{}.attn.Wqkv"), ..QKV },
+        FusedName { config: "model.layers.{}.attn.Wqkv", ..QKV },
         // What is activated comes first.
-        FusedName { config: Some("model.layers.{}.mlp.Wi"), ..GATE_UP },
+        FusedName { config: "model.layers.{}.mlp.Wi", ..GATE_UP },
     ],
     biases: &[
         ATTENTION_BIAS,

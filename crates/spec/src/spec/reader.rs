@@ -141,7 +141,7 @@ impl<'a> Reader<'a> {
             Some(kind) if kind != self.architecture => format!("{} (model_type {kind})", self.architecture),
             _ => self.architecture.clone(),
         };
-        let hint = unsupported::hint(self.fields(), self.is_gguf(), architecture, self.model_type());
+        let hint = unsupported::hint(self);
         let kind = ArchitectureErrorKind::Unknown { found, supported: supported.join(", "), hint };
         Err(Error::Architecture { file: self.fields().file().into(), kind })
     }

@@ -308,8 +308,8 @@ impl<'a> Tensors<'a> {
     fn fused(&self, role: Role, layer: Option<usize>) -> impl Iterator<Item = (&'static [Role], String)> {
         let fused = self.family.fused.iter().filter(move |fused| fused.roles.contains(&role));
         fused.filter_map(move |fused| {
-            let name = if self.reader.is_gguf() { fused.gguf } else { fused.config }?;
-            Some((fused.roles, fill(&self.pattern(name, name), layer)))
+            let name = if self.reader.is_gguf() { fused.gguf } else { fused.config };
+            (!name.is_empty()).then(|| (fused.roles, fill(&self.pattern(name, name), layer)))
         })
     }
 
