@@ -50,14 +50,7 @@ pub(super) const FAMILY: Family = Family {
     model_types: &[("gemma4_text", &["Gemma4ForCausalLM"])],
     wrappers: &[("Gemma4ForConditionalGeneration", "gemma4")],
     files: FileTable {
-        defaults: &[
-            ("num_attention_heads", 8.0),
-            ("num_key_value_heads", 4.0),
-            ("head_dim", 256.0),
-            ("vocab_size", 262_144.0),
-            ("max_position_embeddings", 131_072.0),
-            ("rms_norm_eps", 1e-6),
-        ],
+        defaults: &gemma3::defaults(262_144.0),
         defaults_source: CONFIG,
         refused: &[Refusal::Text("use_bidirectional_attention", "all", "attention to later positions")],
         ..FILES

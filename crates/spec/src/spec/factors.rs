@@ -50,14 +50,9 @@ impl Reader<'_> {
                 FactorOf::LogitDivisor => multipliers.logits = (1.0 / value) as f32,
                 FactorOf::LogitCap => multipliers.logit_cap = Some(value as f32),
                 FactorOf::Experts => *experts = value as f32,
-                FactorOf::GateLimit => {
-                    if let Activation::ClampedSwiGlu { limit, .. } = activation {
-                        *limit = value as f32;
-                    }
-                }
-                FactorOf::GateAlpha => {
-                    if let Activation::ClampedSwiGlu { alpha, .. } = activation {
-                        *alpha = value as f32;
+                FactorOf::GateLimit | FactorOf::GateAlpha => {
+                    if let Activation::ClampedSwiGlu { limit, alpha, .. } = activation {
+                        *(if factor.of == FactorOf::GateLimit { limit } else { alpha }) = value as f32;
                     }
                 }
             }

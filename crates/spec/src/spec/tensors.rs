@@ -380,6 +380,14 @@ impl<'a> Tensors<'a> {
         }
     }
 
+    /// Scales are plain floats, and only those are multiplied by columns.
+    pub(super) fn check_float(&self, tensor: &TensorInfo, expected: &'static str) -> Result<()> {
+        match tensor.dtype {
+            DType::F32 | DType::F16 | DType::BF16 => Ok(()),
+            _ => Err(self.wrong_dtype(tensor, expected)),
+        }
+    }
+
     pub(super) fn wrong_dtype(&self, tensor: &TensorInfo, expected: &'static str) -> Error {
         let kind = IncompleteKind::TensorDType { name: tensor.name.clone(), found: tensor.dtype, expected };
         Error::incomplete(self.file_of(tensor), kind)

@@ -128,6 +128,14 @@ impl<'w, W: WeightTypes> Weight<'w, W> {
 }
 
 impl<'w> Weight<'w> {
+    /// The tensor, where it is neither a matrix nor a norm.
+    pub fn vector(self) -> Option<&'w TensorInfo> {
+        match self {
+            Weight::Vector(vector) | Weight::Numbers(vector) => Some(vector),
+            Weight::Matrix(_) | Weight::Norm(_) => None,
+        }
+    }
+
     /// The tensors that it is stored in.
     pub fn tensors(self) -> Vec<&'w TensorInfo> {
         match self {

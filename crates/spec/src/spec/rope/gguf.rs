@@ -52,7 +52,7 @@ impl Resolver<'_> {
             Some(theta) => (theta, self.key(BASE)),
             None => self.absent_theta(&self.key(BASE), (10_000.0, "the default of llama.cpp")),
         };
-        let (Scaled { scaling, magnitude }, source) = self.gguf_scaling(theta, theta_source, dimensions)?;
+        let ((scaling, magnitude), source) = self.gguf_scaling(theta, theta_source, dimensions)?;
         let query_scale = self.gguf_query_scale()?;
         Ok(Rope { layout: self.table.gguf_layout, theta, scaling, dimensions, magnitude, query_scale, source })
     }
@@ -131,19 +131,17 @@ impl Resolver<'_> {
             (Some(tensor), None) => {
                 self.check_factors(tensor, dimensions)?;
                 let scaling = RopeScaling::Factors { tensor: tensor.clone() };
-                (Scaled::plain(scaling), format!("{theta_source}, {ROPE_FREQS}"))
+                ((scaling, 1.0), format!("{theta_source}, {ROPE_FREQS}"))
             }
             (Some(_), Some(factor)) => {
                 let feature = format!("{ROPE_FREQS} together with a linear factor of {factor}");
                 return Err(self.reader.feature(&feature, &factor_key, "one of them"));
             }
-            (None, Some(factor)) => {
-                (Scaled::plain(RopeScaling::Linear { factor }), format!("{theta_source}, {factor_key}"))
-            }
+            (None, Some(factor)) => ((RopeScaling::Linear { factor }, 1.0), format!("{theta_source}, {factor_key}")),
             (None, None) if self.table.gguf_freqs_needed => return Err(self.absent(ROPE_FREQS)),
             (None, None) => {
                 self.note_absent_rope_freqs(theta);
-                (Scaled::plain(RopeScaling::Default), theta_source)
+                ((RopeScaling::Default, 1.0), theta_source)
             }
         })
     }
@@ -183,7 +181,7 @@ impl Resolver<'_> {
         let (short, long) = (FrequencyFactors::Stored(short.clone()), FrequencyFactors::Stored(long.clone()));
         let original_context = original_context as usize;
         let scaling = RopeScaling::LongRope { short, long, long_magnitude: magnitude, original_context };
-        Ok(Scaled { scaling, magnitude })
+        Ok((scaling, magnitude))
     }
 
     fn gguf_yarn(&self, factor: f64) -> Result<Scaled> {
@@ -206,7 +204,7 @@ impl Resolver<'_> {
         let beta_slow = self.positive_number(".rope.scaling.yarn_beta_slow")?.unwrap_or(1.0);
         let truncate = self.table.gguf_yarn_truncate;
         let scaling = RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow, truncate };
-        Ok(Scaled { scaling, magnitude })
+        Ok((scaling, magnitude))
     }
 
     fn gguf_original_context(&self) -> Result<u64> {
