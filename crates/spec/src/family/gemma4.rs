@@ -50,7 +50,7 @@ pub(super) const FAMILY: Family = Family {
     model_types: &[("gemma4_text", &["Gemma4ForCausalLM"])],
     wrappers: &[("Gemma4ForConditionalGeneration", "gemma4")],
     files: FileTable {
-        defaults: &gemma3::defaults(262_144.0),
+        defaults: &[&[("vocab_size", 262_144.0)], gemma3::SIZES],
         defaults_source: CONFIG,
         refused: &[Refusal::Text("use_bidirectional_attention", "all", "attention to later positions")],
         ..FILES

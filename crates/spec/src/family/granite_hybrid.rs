@@ -28,13 +28,13 @@ pub(super) const FAMILY: Family = Family {
     files: FileTable {
         keys: Keys { feed_forward: Key { config: "shared_intermediate_size", ..KEYS.feed_forward }, ..KEYS },
         aliases: &[("layer_types", "layers_block_type")],
-        defaults: &[
+        defaults: &[&[
             ("mamba_n_heads", 128.0),
             ("mamba_n_groups", 1.0),
             ("mamba_d_state", 256.0),
             ("mamba_d_conv", 4.0),
             ("mamba_expand", 2.0),
-        ],
+        ]],
         defaults_source: "the default of transformers' GraniteMoeHybridConfig",
         ..FILES
     },

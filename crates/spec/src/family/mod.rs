@@ -136,8 +136,8 @@ pub struct FileTable {
     pub keys: Keys,
     /// Other names of keys in `config.json`, each after the one that counts.
     pub aliases: &'static [(&'static str, &'static str)],
-    /// Sizes where `config.json` does not give them, by key.
-    pub defaults: &'static [(&'static str, f64)],
+    /// Lists of sizes where `config.json` does not give them, by key; the first of a key counts.
+    pub defaults: &'static [&'static [(&'static str, f64)]],
     /// Where those are known from.
     pub defaults_source: &'static str,
     /// How the feed-forward width follows from the keys of `config.json`, where it is not one of them.
@@ -267,25 +267,6 @@ pub struct Key {
     pub config: &'static str,
 }
 
-impl Key {
-    /// A key that only GGUF has.
-    pub const fn gguf(gguf: &'static str) -> Key {
-        Key { gguf, config: "" }
-    }
-
-    /// A key that only `config.json` has.
-    pub const fn config(config: &'static str) -> Key {
-        Key { gguf: "", config }
-    }
-}
-
-impl Family {
-    /// The names of the tensor of `role`, where the tables have one.
-    pub(crate) fn name_of(&self, role: Role) -> Option<&'static TensorName> {
-        self.tensors.iter().copied().flatten().find(|names| names.role == role)
-    }
-}
-
 /// The keys of the quantities a block is built from.
 #[derive(Clone, Copy, Debug)]
 pub struct Keys {
@@ -333,13 +314,6 @@ pub struct Factor {
     pub gguf_default: Option<(f64, &'static str)>,
     /// Its value where `config.json` has none, with the source. `null` is no number in every family.
     pub config_default: Option<(f64, &'static str)>,
-}
-
-impl Factor {
-    /// A number whose absence changes nothing.
-    const fn new(of: FactorOf, key: Key) -> Factor {
-        Factor { of, key, gguf_default: None, config_default: None }
-    }
 }
 
 /// What a number of a family does.

@@ -164,7 +164,8 @@ impl Tensors<'_> {
     pub(super) fn experts(&mut self, layer: usize, routing: Routing) -> Result<ExpertsWeights> {
         let at = Some(layer);
         if let Some(scheme) = self.scheme {
-            let why = "experts are computed as floats or GGUF blocks; use the GGUF file of the same model, or its BF16 checkpoint";
+            let why = "experts are computed as floats or GGUF blocks; use the GGUF file of the same model, or its BF16 \
+                       checkpoint";
             let (file, words) = (scheme.file.clone(), scheme.in_words());
             let scheme = format!("a mixture of experts with {words}");
             return Err(Error::Quantization { file, scheme, why: why.into() });

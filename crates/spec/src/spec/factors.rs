@@ -3,7 +3,7 @@
 use super::reader::Reader;
 use super::{Activation, Multipliers, Sizes};
 use crate::error::Result;
-use crate::family::{Factor, FactorOf};
+use crate::family::{Factor, FactorOf, Key};
 
 pub(super) struct Factors {
     pub(super) multipliers: Multipliers,
@@ -13,6 +13,13 @@ pub(super) struct Factors {
     pub(super) activation: Activation,
     /// Of the weights of experts.
     pub(super) experts: f32,
+}
+
+impl Factor {
+    /// A number whose absence changes nothing.
+    pub(crate) const fn new(of: FactorOf, key: Key) -> Factor {
+        Factor { of, key, gguf_default: None, config_default: None }
+    }
 }
 
 impl Reader<'_> {

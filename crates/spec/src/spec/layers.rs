@@ -167,7 +167,8 @@ impl Reader<'_> {
             let (layers, entries) = (sizes.layers, listed.len());
             if entries > layers {
                 self.assume(format!(
-                    "the first {layers} of {entries} entries of {}: the model has no more layers (transformers looks each up)",
+                    "the first {layers} of {entries} entries of {}: the model has no more layers (transformers looks \
+                     each up)",
                     unrotated.list
                 ));
                 listed.truncate(layers);

@@ -23,6 +23,18 @@ pub(super) struct Reader<'a> {
     assumptions: RefCell<Vec<String>>,
 }
 
+impl Key {
+    /// A key that only GGUF has.
+    pub(crate) const fn gguf(gguf: &'static str) -> Key {
+        Key { gguf, config: "" }
+    }
+
+    /// A key that only `config.json` has.
+    pub(crate) const fn config(config: &'static str) -> Key {
+        Key { gguf: "", config }
+    }
+}
+
 /// What `config.json` of a model that also sees or hears says of its language model.
 const TEXT_CONFIG: &str = "text_config";
 
@@ -285,7 +297,8 @@ impl<'a> Reader<'a> {
     /// What the absence of a key in `config.json` means, where the family's table has it.
     fn default(&self, key: Key) -> Option<f64> {
         let files = &self.family.files;
-        let (name, value) = *files.defaults.iter().find(|(name, _)| !self.is_gguf() && *name == key.config)?;
+        let mut defaults = files.defaults.iter().copied().flatten().filter(|_| !self.is_gguf());
+        let (name, value) = *defaults.find(|(name, _)| *name == key.config)?;
         Some(self.or_default(None, name, (value, files.defaults_source)))
     }
 
