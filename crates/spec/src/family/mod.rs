@@ -150,6 +150,7 @@ pub struct FileTable {
 
 /// What a key must not say, and what that would ask for.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub enum Refusal {
     /// A flag of `config.json` that is set, or a number that is not 0.
     Set(&'static str, &'static str),
@@ -318,6 +319,7 @@ pub struct Factor {
 
 /// What a number of a family does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum FactorOf {
     /// The embedding's rows are multiplied by it.
     Embedding,

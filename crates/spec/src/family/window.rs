@@ -2,6 +2,7 @@
 
 /// What a stored sliding window means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Window {
     /// Every layer looks back that far and no further.
     Honoured,

@@ -56,7 +56,7 @@ impl Tensors<'_> {
             (self.reader.config_key(name), format!("{value} ({source})"), Sizes { states: None, ..sizes })
         });
         let shape = |sizes: &Sizes, role: &Role| {
-            let (rows, columns, _) = sizes.shape(*role);
+            let (rows, columns, _) = sizes.shape(*role, &self.family.block);
             (rows, columns)
         };
         let depends = |without: &Sizes| roles.iter().any(|role| shape(without, role) != shape(&sizes, role));

@@ -51,6 +51,7 @@ pub enum Embeds {
 
 /// How long a text may be that is embedded or classified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TextLimit {
     /// Tokens at most, special ones included.
     pub tokens: usize,
@@ -60,6 +61,7 @@ pub struct TextLimit {
 
 /// How a text becomes a vector.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct EmbeddingSpec {
     /// Which of the tokens' vectors make that of the text.
     pub pooling: Pooling,

@@ -110,19 +110,15 @@ impl Reader<'_> {
         const SOFTMAX: u64 = 1;
         const SIGMOID: u64 = 2;
         const SOFTMAX_OF_CHOSEN: u64 = 3;
-        if !self.is_gguf() {
-            return Ok(());
+        if let (key, Some(count @ 2..)) = self.gguf_number(".expert_group_count")? {
+            return Err(self.feature(&format!("experts in {count} groups"), &key, "1, or no such key"));
         }
-        let groups = self.gguf_key(".expert_group_count");
-        if let Some(count @ 2..) = self.fields().unsigned(&groups)? {
-            return Err(self.feature(&format!("experts in {count} groups"), &groups, "1, or no such key"));
-        }
-        let key = self.gguf_key(".expert_gating_func");
+        let (key, function) = self.gguf_number(".expert_gating_func")?;
         let (known, expected): (&[u64], _) = match score {
             RouterScore::Sigmoid => (&[0, SIGMOID], "2, a sigmoid"),
             _ => (&[0, SOFTMAX, SOFTMAX_OF_CHOSEN], "1, a softmax"),
         };
-        match self.fields().unsigned(&key)?.filter(|found| !known.contains(found)) {
+        match function.filter(|found| !known.contains(found)) {
             Some(found) => Err(self.feature(&format!("experts by function {found}"), &key, expected)),
             None => Ok(()),
         }

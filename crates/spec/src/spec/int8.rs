@@ -146,8 +146,7 @@ impl Tensors<'_> {
     /// The tensor `name` of one element, as `[1]`.
     fn single(&mut self, name: &str, because: &str) -> Result<TensorInfo> {
         let Some(tensor) = self.header.tensors.get(name).cloned() else {
-            let kind = IncompleteKind::TensorMissing { name: name.to_owned(), nearest: Vec::new() };
-            return Err(Error::incomplete(self.reader.fields().file(), kind));
+            return Err(self.reader.absent_tensor(name, Vec::new()));
         };
         if elements([&tensor]) != 1 {
             return Err(self.wrong_shape(&tensor, vec![1], because.to_owned()));

@@ -92,7 +92,7 @@ impl<'a> Tensors<'a> {
 
     /// Rows and columns of the tensor of `role`, and what they are made of in words.
     pub(super) fn shape(&self, role: Role, layer: Option<usize>) -> (u64, u64, String) {
-        self.sizes(layer).shape(role)
+        self.sizes(layer).shape(role, &self.family.block)
     }
 
     /// The block `layer`, with experts where it has a routing of these.
@@ -150,13 +150,13 @@ impl<'a> Tensors<'a> {
 
     fn attention(&mut self, layer: usize) -> Result<AttentionWeights> {
         let at = Some(layer);
-        let Sizes { heads, kv_heads, head_dim, gated_attention: gated, .. } = self.sizes(at);
+        let Sizes { heads, kv_heads, head_dim, .. } = self.sizes(at);
         Ok(AttentionWeights {
             heads,
             kv_heads,
             head_dim,
             q: self.matrix(Role::Q, at)?,
-            gated,
+            gated: self.family.block.gated_attention,
             causal: !self.family.head.encoder,
             kv: self.keys_values(layer)?,
             q_norm: self.norm_if_named(Role::QNorm, at)?,
@@ -292,10 +292,8 @@ impl<'a> Tensors<'a> {
     }
 
     pub(super) fn checked(&mut self, name: &str, expected: &[u64], because: &str) -> Result<TensorInfo> {
-        let file = self.reader.fields().file();
         let Some(tensor) = self.header.tensors.get(name) else {
-            let nearest = nearest(name, self.header.tensors.keys());
-            return Err(Error::incomplete(file, IncompleteKind::TensorMissing { name: name.to_owned(), nearest }));
+            return Err(self.reader.absent_tensor(name, nearest(name, self.header.tensors.keys())));
         };
         if tensor.shape != expected {
             return Err(self.wrong_shape(tensor, expected.to_vec(), because.to_owned()));

@@ -109,8 +109,8 @@ impl Resolver<'_> {
                 let scaled = self.gguf_longrope(short, long, dimensions)?;
                 return Ok((scaled, format!("{theta_source}, {FACTORS_SHORT}, {FACTORS_LONG}")));
             }
-            (Some("longrope"), (None, _)) => return Err(self.absent(FACTORS_SHORT)),
-            (Some("longrope"), _) => return Err(self.absent(FACTORS_LONG)),
+            (Some("longrope"), (None, _)) => return Err(self.reader.absent_tensor(FACTORS_SHORT, Vec::new())),
+            (Some("longrope"), _) => return Err(self.reader.absent_tensor(FACTORS_LONG, Vec::new())),
             _ => {}
         }
         if kind == Some("yarn") {
@@ -138,17 +138,14 @@ impl Resolver<'_> {
                 return Err(self.reader.feature(&feature, &factor_key, "one of them"));
             }
             (None, Some(factor)) => ((RopeScaling::Linear { factor }, 1.0), format!("{theta_source}, {factor_key}")),
-            (None, None) if self.table.gguf_freqs_needed => return Err(self.absent(ROPE_FREQS)),
+            (None, None) if self.table.gguf_freqs_needed => {
+                return Err(self.reader.absent_tensor(ROPE_FREQS, Vec::new()));
+            }
             (None, None) => {
                 self.note_absent_rope_freqs(theta);
                 ((RopeScaling::Default, 1.0), theta_source)
             }
         })
-    }
-
-    fn absent(&self, tensor: &str) -> Error {
-        let kind = IncompleteKind::TensorMissing { name: tensor.into(), nearest: Vec::new() };
-        Error::incomplete(self.fields().file(), kind)
     }
 
     fn note_absent_rope_freqs(&self, theta: f64) {
