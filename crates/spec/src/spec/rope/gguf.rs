@@ -67,9 +67,9 @@ impl Resolver<'_> {
     fn gguf_dimensions(&self) -> Result<usize> {
         let head_dim = self.sizes.head_dim;
         let key = self.key(".rope.dimension_count");
-        let all = self.table.rotary_part.is_none();
+        let part = self.table.rotary_part.map(|(part, _)| part);
         match self.fields().unsigned(&key)? {
-            None if self.table.rotary_part.is_some_and(|(part, _)| part != 1.0) => {
+            None if part.is_some_and(|part| part != 1.0) => {
                 Err(missing(self.fields(), &key, "models of this family rotate a part of a head"))
             }
             None => {
@@ -78,15 +78,14 @@ impl Resolver<'_> {
                 ));
                 Ok(head_dim)
             }
-            Some(dimensions) if dimensions == head_dim as u64 => Ok(head_dim),
-            // llama.cpp refuses a `llama` file in which the two differ.
-            Some(dimensions) if all => Err(self.reader.contradiction(
-                format!("{key} is {dimensions}"),
-                format!("a head has {head_dim} elements and this family rotates all of them"),
-            )),
-            Some(dimensions) if dimensions > 0 && dimensions < head_dim as u64 => Ok(dimensions as usize),
             Some(dimensions) => {
-                let head = format!("a head has {head_dim} elements");
+                let least = if part.is_some() { 1 } else { head_dim };
+                if (least as u64..=head_dim as u64).contains(&dimensions) {
+                    return Ok(dimensions as usize);
+                }
+                // llama.cpp refuses a `llama` file in which the two differ.
+                let all = if part.is_some() { "" } else { " and this family rotates all of them" };
+                let head = format!("a head has {head_dim} elements{all}");
                 Err(self.reader.contradiction(format!("{key} is {dimensions}"), head))
             }
         }
