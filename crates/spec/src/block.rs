@@ -89,11 +89,7 @@ pub enum Pooling {
 
 impl fmt::Display for Pooling {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Pooling::Last => "last",
-            Pooling::Mean => "mean",
-            Pooling::Cls => "cls",
-        })
+        self.serialize(f)
     }
 }
 

@@ -101,11 +101,6 @@ impl DraftSize {
         let size = DraftSize::new(spec, 0, kv_dtype);
         DraftSize { activations: size.activations.saturating_add(rows), session: rows, ..size }
     }
-
-    /// Bytes of the KV cache of a session of `positions`.
-    fn kv_bytes(&self, positions: usize) -> u64 {
-        self.kv.bytes(positions.min(self.context))
-    }
 }
 
 /// What a model takes on one machine, in bytes unless a field says otherwise. The default is a plan of nothing.
@@ -265,7 +260,8 @@ impl Plan {
         };
         let left = plan.left(budget);
         let own_caches = |positions| of_all(kv.bytes(positions));
-        let draft_caches = |positions| draft.map_or(0, |draft| of_all(draft.kv_bytes(positions)));
+        let draft_caches =
+            |positions: usize| draft.map_or(0, |draft| of_all(draft.kv.bytes(positions.min(draft.context))));
         plan.max_context = left.map_or(0, |left| {
             let caches = |pages: usize| {
                 let positions = pages.saturating_mul(KV_PAGE);

@@ -28,7 +28,7 @@ pub(super) const FAMILY: Family = Family {
     model_types: &[("bert", &["BertModel", "BertForMaskedLM", "BertForSequenceClassification"])],
     files: FileTable {
         keys: LAYER_NORM_KEYS,
-        defaults: &[("layer_norm_eps", 1e-12)],
+        defaults: &[&[("layer_norm_eps", 1e-12)]],
         defaults_source: CONFIG,
         // Positions as numbers, and what comes after the blocks for training.
         unneeded: &["bert.embeddings.position_ids", "bert.pooler.", "cls.predictions.", "cls.seq_relationship."],
@@ -54,7 +54,7 @@ pub(super) const FAMILY: Family = Family {
         classifier: Some(ClassifierTable { pooling: Pooling::Cls, dense: Some(DenseActivation::Tanh), ..SCORE }),
         ..HEAD
     },
-    variants: &[Variant { name: "MiniLM", any: &[&[Evidence::Hidden(384), Evidence::Vocab(30522)]] }],
+    variants: &[Variant { name: "MiniLM", any: &[&[Hidden(384), Vocab(30522)]] }],
     name: "BERT",
     ..LLAMA_LIKE
 };

@@ -11,6 +11,7 @@ pub struct Variant {
 
 /// One fact about a model.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Evidence {
     /// Rows of the embedding.
     Vocab(usize),

@@ -47,10 +47,10 @@ pub(super) const QWEN_EXPERTS: &[TensorName] = &[
 pub(super) const FUSED_EXPERTS: &[FusedName] = &[
     FusedName {
         roles: &[Role::ExpertGate, Role::ExpertUp],
-        gguf: Some("blk.{}.ffn_gate_up_exps"),
-        config: Some("model.layers.{}.mlp.experts.gate_up_proj"),
+        gguf: "blk.{}.ffn_gate_up_exps",
+        config: "model.layers.{}.mlp.experts.gate_up_proj",
     },
-    FusedName { roles: &[Role::ExpertDown], gguf: None, config: Some("model.layers.{}.mlp.experts.down_proj") },
+    FusedName { roles: &[Role::ExpertDown], gguf: "", config: "model.layers.{}.mlp.experts.down_proj" },
 ];
 
 /// Tensors of the experts as Mixtral and Phi-3.5-MoE name them.

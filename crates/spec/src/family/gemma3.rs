@@ -3,6 +3,16 @@
 use super::gemma2::{LOGIT_CAP, NORMS, SCORE_SCALE};
 use super::*;
 
+/// Sizes by default.
+pub(super) const SIZES: &[(&str, f64)] = &[
+    ("num_attention_heads", 8.0),
+    ("num_key_value_heads", 4.0),
+    ("head_dim", 256.0),
+    ("vocab_size", 262_208.0),
+    ("max_position_embeddings", 131_072.0),
+    ("rms_norm_eps", 1e-6),
+];
+
 const CONFIG: &str = "the default of transformers' Gemma3TextConfig";
 
 pub(super) const FAMILY: Family = Family {
@@ -12,14 +22,7 @@ pub(super) const FAMILY: Family = Family {
     wrappers: &[("Gemma3ForConditionalGeneration", "gemma3")],
     files: FileTable {
         // Published files leave out what transformers' Gemma3TextConfig has as a default.
-        defaults: &[
-            ("num_attention_heads", 8.0),
-            ("num_key_value_heads", 4.0),
-            ("head_dim", 256.0),
-            ("vocab_size", 262_208.0),
-            ("max_position_embeddings", 131_072.0),
-            ("rms_norm_eps", 1e-6),
-        ],
+        defaults: &[SIZES],
         defaults_source: CONFIG,
         ..gemma2::FAMILY.files
     },

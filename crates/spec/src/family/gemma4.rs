@@ -31,8 +31,8 @@ const EXPERTS: &[TensorName] = &[
 
 #[rustfmt::skip]
 const FUSED: &[FusedName] = &[
-    FusedName { roles: &[Role::ExpertGate, Role::ExpertUp], gguf: Some("blk.{}.ffn_gate_up_exps"), config: Some("model.layers.{}.experts.gate_up_proj") },
-    FusedName { roles: &[Role::ExpertDown],                 gguf: None,                            config: Some("model.layers.{}.experts.down_proj") },
+    FusedName { roles: &[Role::ExpertGate, Role::ExpertUp], gguf: "blk.{}.ffn_gate_up_exps", config: "model.layers.{}.experts.gate_up_proj" },
+    FusedName { roles: &[Role::ExpertDown],                 gguf: "",                            config: "model.layers.{}.experts.down_proj" },
 ];
 
 const CONFIG: &str = "the default of transformers' Gemma4TextConfig";
@@ -50,14 +50,7 @@ pub(super) const FAMILY: Family = Family {
     model_types: &[("gemma4_text", &["Gemma4ForCausalLM"])],
     wrappers: &[("Gemma4ForConditionalGeneration", "gemma4")],
     files: FileTable {
-        defaults: &[
-            ("num_attention_heads", 8.0),
-            ("num_key_value_heads", 4.0),
-            ("head_dim", 256.0),
-            ("vocab_size", 262_144.0),
-            ("max_position_embeddings", 131_072.0),
-            ("rms_norm_eps", 1e-6),
-        ],
+        defaults: &[&[("vocab_size", 262_144.0)], gemma3::SIZES],
         defaults_source: CONFIG,
         refused: &[Refusal::Text("use_bidirectional_attention", "all", "attention to later positions")],
         ..FILES

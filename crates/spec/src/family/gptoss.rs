@@ -55,8 +55,8 @@ pub(super) const FAMILY: Family = Family {
     },
     head: HeadTable { tied: (false, CONFIG), ..HEAD },
     variants: &[
-        Variant { name: "gpt-oss-20b", any: &[&[Evidence::Layers(24), Evidence::Hidden(2880)]] },
-        Variant { name: "gpt-oss-120b", any: &[&[Evidence::Layers(36), Evidence::Hidden(2880)]] },
+        Variant { name: "gpt-oss-20b", any: &[&[Layers(24), Hidden(2880)]] },
+        Variant { name: "gpt-oss-120b", any: &[&[Layers(36), Hidden(2880)]] },
     ],
     name: "gpt-oss",
     ..LLAMA_LIKE

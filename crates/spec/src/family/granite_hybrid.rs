@@ -28,13 +28,13 @@ pub(super) const FAMILY: Family = Family {
     files: FileTable {
         keys: Keys { feed_forward: Key { config: "shared_intermediate_size", ..KEYS.feed_forward }, ..KEYS },
         aliases: &[("layer_types", "layers_block_type")],
-        defaults: &[
+        defaults: &[&[
             ("mamba_n_heads", 128.0),
             ("mamba_n_groups", 1.0),
             ("mamba_d_state", 256.0),
             ("mamba_d_conv", 4.0),
             ("mamba_expand", 2.0),
-        ],
+        ]],
         defaults_source: "the default of transformers' GraniteMoeHybridConfig",
         ..FILES
     },
@@ -42,10 +42,10 @@ pub(super) const FAMILY: Family = Family {
     fused: &[
         FusedName {
             roles: &[Role::StateGate, Role::MambaInput, Role::MambaStep],
-            gguf: Some("blk.{}.ssm_in"),
-            config: Some("model.layers.{}.mamba.in_proj"),
+            gguf: "blk.{}.ssm_in",
+            config: "model.layers.{}.mamba.in_proj",
         },
-        FusedName { gguf: None, config: Some("model.layers.{}.shared_mlp.input_linear"), ..GATE_UP },
+        FusedName { gguf: "", config: "model.layers.{}.shared_mlp.input_linear", ..GATE_UP },
         GATE_UP_OF_EXPERTS,
         GATE_UP_OF_SHARED,
     ],

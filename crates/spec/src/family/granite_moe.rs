@@ -16,14 +16,14 @@ pub(super) const EXPERTS: &[TensorName] = &[
 
 pub(super) const GATE_UP_OF_EXPERTS: FusedName = FusedName {
     roles: &[Role::ExpertGate, Role::ExpertUp],
-    gguf: None,
-    config: Some("model.layers.{}.block_sparse_moe.input_linear"),
+    gguf: "",
+    config: "model.layers.{}.block_sparse_moe.input_linear",
 };
 
 pub(super) const GATE_UP_OF_SHARED: FusedName = FusedName {
     roles: &[Role::SharedGate, Role::SharedUp],
-    gguf: None,
-    config: Some("model.layers.{}.shared_mlp.input_linear"),
+    gguf: "",
+    config: "model.layers.{}.shared_mlp.input_linear",
 };
 
 pub(super) const SHARED_WIDTH: Key =

@@ -22,62 +22,52 @@ pub(super) const FAMILY: Family = Family {
         Variant {
             name: "DeepSeek-R1-Distill-Llama",
             any: &[
-                &[Evidence::Template("<｜User｜>")],
+                &[Template("<｜User｜>")],
                 // Other DeepSeek models share these texts, but not Llama 3's base and scaling.
-                &[Evidence::BosText("<｜begin▁of▁sentence｜>"), Evidence::RopeScaled, Evidence::Theta(500_000.0)],
+                &[BosText("<｜begin▁of▁sentence｜>"), RopeScaled, Theta(500_000.0)],
             ],
         },
         Variant {
             name: "SmolLM2",
             any: &[
                 // The first SmolLM has the same tokenizer and a base of 10000.
-                &[Evidence::Pre("smollm"), Evidence::Theta(100_000.0)],
-                &[Evidence::Pre("smollm"), Evidence::Theta(130_000.0)],
-                &[Evidence::Vocab(49152), Evidence::Theta(100_000.0)],
-                &[Evidence::Vocab(49152), Evidence::Theta(130_000.0)],
-                &[Evidence::BosText("<|im_start|>"), Evidence::Theta(100_000.0)],
-                &[Evidence::BosText("<|endoftext|>"), Evidence::Theta(100_000.0)],
+                &[Pre("smollm"), Theta(100_000.0)],
+                &[Pre("smollm"), Theta(130_000.0)],
+                &[Vocab(49152), Theta(100_000.0)],
+                &[Vocab(49152), Theta(130_000.0)],
+                &[BosText("<|im_start|>"), Theta(100_000.0)],
+                &[BosText("<|endoftext|>"), Theta(100_000.0)],
             ],
         },
         Variant {
             name: "TinyLlama",
             any: &[
-                &[Evidence::Hidden(2048), Evidence::Layers(22), Evidence::KvHeads(4)],
+                &[Hidden(2048), Layers(22), KvHeads(4)],
                 // Llama 1 and 2 of this template have no grouped queries or a longer context.
-                &[
-                    Evidence::EosText("</s>"),
-                    Evidence::Template("<|assistant|>"),
-                    Evidence::Context(2048),
-                    Evidence::GroupedQueries,
-                ],
+                &[EosText("</s>"), Template("<|assistant|>"), Context(2048), GroupedQueries],
             ],
         },
         Variant {
             name: "Llama 3.3",
             any: &[
-                &[Evidence::BosText("<|begin_of_text|>"), Evidence::RopeScaled, Evidence::Name("llama-3.3")],
-                &[Evidence::BosText("<|begin_of_text|>"), Evidence::RopeScaled, Evidence::Name("llama 3.3")],
+                &[BosText("<|begin_of_text|>"), RopeScaled, Name("llama-3.3")],
+                &[BosText("<|begin_of_text|>"), RopeScaled, Name("llama 3.3")],
             ],
         },
         Variant {
             name: "Llama 3.2",
             any: &[
-                &[Evidence::BosText("<|begin_of_text|>"), Evidence::RopeFactor(32.0)],
-                &[Evidence::BosText("<|begin_of_text|>"), Evidence::RopeScaled, Evidence::Tied],
+                &[BosText("<|begin_of_text|>"), RopeFactor(32.0)],
+                &[BosText("<|begin_of_text|>"), RopeScaled, Tied],
             ],
         },
-        Variant { name: "Llama 3.1", any: &[&[Evidence::BosText("<|begin_of_text|>"), Evidence::RopeScaled]] },
-        Variant { name: "Llama 3", any: &[&[Evidence::BosText("<|begin_of_text|>")]] },
+        Variant { name: "Llama 3.1", any: &[&[BosText("<|begin_of_text|>"), RopeScaled]] },
+        Variant { name: "Llama 3", any: &[&[BosText("<|begin_of_text|>")]] },
         // Llama 2's template has Mistral's marks too.
-        Variant { name: "Llama 2", any: &[&[Evidence::Template("<<SYS>>")]] },
+        Variant { name: "Llama 2", any: &[&[Template("<<SYS>>")]] },
         Variant {
             name: "Mistral",
-            any: &[
-                &[Evidence::ModelType("mistral")],
-                &[Evidence::Template("[INST]")],
-                &[Evidence::Pre("tekken")],
-                &[Evidence::Name("mistral")],
-            ],
+            any: &[&[ModelType("mistral")], &[Template("[INST]")], &[Pre("tekken")], &[Name("mistral")]],
         },
     ],
     name: "Llama",

@@ -51,6 +51,7 @@ pub use window::{Window, WindowPattern};
 
 // What tables name: each imports all of this module.
 use crate::block::{Activation, DenseActivation, KeySharing, Pooling, RopeLayout, RouterScore};
+use evidence::Evidence::*;
 use experts::*;
 use qwen3::HEAD_NORMS;
 use window::PATTERN;
@@ -135,8 +136,8 @@ pub struct FileTable {
     pub keys: Keys,
     /// Other names of keys in `config.json`, each after the one that counts.
     pub aliases: &'static [(&'static str, &'static str)],
-    /// Sizes where `config.json` does not give them, by key.
-    pub defaults: &'static [(&'static str, f64)],
+    /// Lists of sizes where `config.json` does not give them, by key; the first of a key counts.
+    pub defaults: &'static [&'static [(&'static str, f64)]],
     /// Where those are known from.
     pub defaults_source: &'static str,
     /// How the feed-forward width follows from the keys of `config.json`, where it is not one of them.
@@ -149,6 +150,7 @@ pub struct FileTable {
 
 /// What a key must not say, and what that would ask for.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub enum Refusal {
     /// A flag of `config.json` that is set, or a number that is not 0.
     Set(&'static str, &'static str),
@@ -266,25 +268,6 @@ pub struct Key {
     pub config: &'static str,
 }
 
-impl Key {
-    /// A key that only GGUF has.
-    pub const fn gguf(gguf: &'static str) -> Key {
-        Key { gguf, config: "" }
-    }
-
-    /// A key that only `config.json` has.
-    pub const fn config(config: &'static str) -> Key {
-        Key { gguf: "", config }
-    }
-}
-
-impl Family {
-    /// The names of the tensor of `role`, where the tables have one.
-    pub(crate) fn name_of(&self, role: Role) -> Option<&'static TensorName> {
-        self.tensors.iter().copied().flatten().find(|names| names.role == role)
-    }
-}
-
 /// The keys of the quantities a block is built from.
 #[derive(Clone, Copy, Debug)]
 pub struct Keys {
@@ -334,15 +317,9 @@ pub struct Factor {
     pub config_default: Option<(f64, &'static str)>,
 }
 
-impl Factor {
-    /// A number whose absence changes nothing.
-    const fn new(of: FactorOf, key: Key) -> Factor {
-        Factor { of, key, gguf_default: None, config_default: None }
-    }
-}
-
 /// What a number of a family does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum FactorOf {
     /// The embedding's rows are multiplied by it.
     Embedding,
@@ -478,8 +455,8 @@ const PERMUTED: RopeTable = RopeTable { gguf_layout: RopeLayout::Interleaved, ..
 // What several tables say of biases and of fused tensors.
 const ATTENTION_BIAS: Biases = (&[Role::Q, Role::K, Role::V, Role::O], Bias::Flag("attention_bias"));
 const MLP_BIAS: Biases = (&[Role::Gate, Role::Up, Role::Down], Bias::Flag("mlp_bias"));
-const QKV: FusedName = FusedName { roles: &[Role::Q, Role::K, Role::V], gguf: Some("blk.{}.attn_qkv"), config: None };
-const GATE_UP: FusedName = FusedName { roles: &[Role::Gate, Role::Up], gguf: Some("blk.{}.ffn_up"), config: None };
+const QKV: FusedName = FusedName { roles: &[Role::Q, Role::K, Role::V], gguf: "blk.{}.attn_qkv", config: "" };
+const GATE_UP: FusedName = FusedName { roles: &[Role::Gate, Role::Up], gguf: "blk.{}.ffn_up", config: "" };
 
 /// The tensor names that Llama and everything built like it use.
 #[rustfmt::skip]
@@ -538,10 +515,10 @@ pub struct TensorName {
 pub struct FusedName {
     /// The roles in row order.
     pub roles: &'static [Role],
-    /// In GGUF; `None` where no writer produces it.
-    pub gguf: Option<&'static str>,
-    /// In safetensors; `None` where no writer produces it.
-    pub config: Option<&'static str>,
+    /// In GGUF; empty where no writer produces it.
+    pub gguf: &'static str,
+    /// In safetensors; empty where no writer produces it.
+    pub config: &'static str,
 }
 
 /// Linear layers, and whether they have a bias.

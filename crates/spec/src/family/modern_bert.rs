@@ -35,7 +35,7 @@ pub(super) const FAMILY: Family = Family {
         keys: Keys { norm_eps: Key { gguf: ".attention.layer_norm_epsilon", config: "norm_eps" }, ..KEYS },
         // The base without the sections of transformers 5.
         aliases: &[("sliding_window", "local_attention"), ("rope_theta", "global_rope_theta")],
-        defaults: &[("norm_eps", 1e-5)],
+        defaults: &[&[("norm_eps", 1e-5)]],
         defaults_source: CONFIG,
         unneeded: &["decoder.", "head."],
         refused: &[
@@ -46,9 +46,9 @@ pub(super) const FAMILY: Family = Family {
     },
     tensors: &[TENSORS],
     fused: &[
-        FusedName { config: Some("model.layers.{}.attn.Wqkv"), ..QKV },
+        FusedName { config: "model.layers.{}.attn.Wqkv", ..QKV },
         // What is activated comes first.
-        FusedName { config: Some("model.layers.{}.mlp.Wi"), ..GATE_UP },
+        FusedName { config: "model.layers.{}.mlp.Wi", ..GATE_UP },
     ],
     biases: &[
         ATTENTION_BIAS,

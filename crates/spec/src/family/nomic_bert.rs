@@ -56,7 +56,7 @@ pub(super) const FAMILY: Family = Family {
         ..bert::FAMILY.files
     },
     tensors: &[TENSORS],
-    fused: &[FusedName { config: Some("encoder.layers.{}.attn.Wqkv"), ..QKV }],
+    fused: &[FusedName { config: "encoder.layers.{}.attn.Wqkv", ..QKV }],
     biases: &[],
     block: BlockTable { activation: (Activation::SwiGlu { gate: () }, &["silu", "swiglu"]), ..bert::FAMILY.block },
     rope: RopeTable { theta: Some((1000.0, "the default of transformers' NomicBertConfig")), ..bert::FAMILY.rope },

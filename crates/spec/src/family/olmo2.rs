@@ -28,7 +28,7 @@ pub(super) const FAMILY: Family = Family {
         ..ROPE
     },
     head: HeadTable { tied: (false, "the default of transformers' Olmo2Config and Olmo3Config"), ..HEAD },
-    variants: &[Variant { name: "OLMo 3", any: &[&[Evidence::Windowed]] }],
+    variants: &[Variant { name: "OLMo 3", any: &[&[Windowed]] }],
     name: "OLMo 2",
     ..LLAMA_LIKE
 };

@@ -32,9 +32,9 @@ pub(super) const FAMILY: Family = Family {
     rope: RopeTable { rotary_part: Some((0.5, "the default of transformers' PhiConfig")), ..ROPE },
     head: HeadTable { tied: (false, "the default of transformers' PhiConfig"), ..HEAD },
     variants: &[
-        Variant { name: "Phi-2", any: &[&[Evidence::Hidden(2560), Evidence::Layers(32)], &[Evidence::Name("phi-2")]] },
+        Variant { name: "Phi-2", any: &[&[Hidden(2560), Layers(32)], &[Name("phi-2")]] },
         // Phi-1 has the same sizes and tokenizer.
-        Variant { name: "Phi-1.5", any: &[&[Evidence::Hidden(2048), Evidence::Layers(24)]] },
+        Variant { name: "Phi-1.5", any: &[&[Hidden(2048), Layers(24)]] },
     ],
     name: "Phi",
     ..LLAMA_LIKE

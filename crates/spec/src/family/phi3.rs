@@ -7,8 +7,8 @@ pub(super) const FAMILY: Family = Family {
     gguf_architectures: &["phi3"],
     model_types: &[("phi3", &["Phi3ForCausalLM"])],
     fused: &[
-        FusedName { config: Some("model.layers.{}.self_attn.qkv_proj"), ..QKV },
-        FusedName { config: Some("model.layers.{}.mlp.gate_up_proj"), ..GATE_UP },
+        FusedName { config: "model.layers.{}.self_attn.qkv_proj", ..QKV },
+        FusedName { config: "model.layers.{}.mlp.gate_up_proj", ..GATE_UP },
     ],
     window: Window::Honoured,
     rope: RopeTable {
@@ -20,15 +20,9 @@ pub(super) const FAMILY: Family = Family {
     },
     head: HeadTable { tied: (false, "the default of transformers' Phi3Config"), ..HEAD },
     variants: &[
-        Variant {
-            name: "Phi-4-mini",
-            any: &[&[Evidence::Vocab(200_064)], &[Evidence::Tied], &[Evidence::Name("phi-4-mini")]],
-        },
-        Variant { name: "Phi-4", any: &[&[Evidence::Vocab(100_352)], &[Evidence::Template("<|im_sep|>")]] },
-        Variant {
-            name: "Phi-3.5",
-            any: &[&[Evidence::LongFactor(1.08)], &[Evidence::Name("phi-3.5")], &[Evidence::Name("phi 3.5")]],
-        },
+        Variant { name: "Phi-4-mini", any: &[&[Vocab(200_064)], &[Tied], &[Name("phi-4-mini")]] },
+        Variant { name: "Phi-4", any: &[&[Vocab(100_352)], &[Template("<|im_sep|>")]] },
+        Variant { name: "Phi-3.5", any: &[&[LongFactor(1.08)], &[Name("phi-3.5")], &[Name("phi 3.5")]] },
     ],
     name: "Phi-3",
     ..LLAMA_LIKE

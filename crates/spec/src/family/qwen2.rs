@@ -9,29 +9,16 @@ pub(super) const FAMILY: Family = Family {
     tensors: &[LLAMA_LIKE_TENSORS, SCORE_TENSORS],
     // transformers `Qwen2Attention`: no flag, always biased; the output projection never.
     biases: &[(&[Role::Q, Role::K, Role::V], Bias::Always)],
-    window: Window::Flagged {
-        flag: "use_sliding_window",
-        from: Some(("max_window_layers", 28)),
-        config_default: 4096,
-        source: "the default of transformers' Qwen2Config",
-    },
+    window: Window::Flagged { from: Some(28), source: "the default of transformers' Qwen2Config" },
     head: HeadTable { tied: (false, "the default of transformers' Qwen2Config"), classifier: Some(SCORE), ..HEAD },
     variants: &[
         Variant {
             name: "DeepSeek-R1-Distill-Qwen",
-            any: &[
-                &[Evidence::Template("<｜User｜>")],
-                &[Evidence::Pre("deepseek-r1-qwen")],
-                &[Evidence::EosText("<｜end▁of▁sentence｜>")],
-            ],
+            any: &[&[Template("<｜User｜>")], &[Pre("deepseek-r1-qwen")], &[EosText("<｜end▁of▁sentence｜>")]],
         },
         Variant {
             name: "Qwen2.5",
-            any: &[
-                &[Evidence::Template("You are Qwen, created by Alibaba Cloud")],
-                &[Evidence::Name("qwen2.5")],
-                &[Evidence::Name("qwen 2.5")],
-            ],
+            any: &[&[Template("You are Qwen, created by Alibaba Cloud")], &[Name("qwen2.5")], &[Name("qwen 2.5")]],
         },
     ],
     name: "Qwen2",

@@ -15,12 +15,7 @@ pub(super) const FAMILY: Family = Family {
         ("qwen2_5_vl_text", &[]),
     ],
     wrappers: &[("Qwen2VLForConditionalGeneration", "qwen2_vl"), ("Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl")],
-    window: Window::Flagged {
-        flag: "use_sliding_window",
-        from: Some(("max_window_layers", 80)),
-        config_default: 4096,
-        source: TEXT,
-    },
+    window: Window::Flagged { from: Some(80), source: TEXT },
     rope: RopeTable { theta: Some((1_000_000.0, TEXT)), aliases: &[("mrope", "default")], ..qwen2::FAMILY.rope },
     head: HeadTable {
         tied: (false, "the default of transformers' Qwen2VLConfig and Qwen2_5_VLConfig"),
@@ -29,10 +24,10 @@ pub(super) const FAMILY: Family = Family {
     variants: &[Variant {
         name: "Qwen2.5-VL",
         any: &[
-            &[Evidence::ModelType("qwen2_5_vl")],
-            &[Evidence::ModelType("qwen2_5_vl_text")],
-            &[Evidence::Name("qwen2.5-vl")],
-            &[Evidence::Name("qwen2.5 vl")],
+            &[ModelType("qwen2_5_vl")],
+            &[ModelType("qwen2_5_vl_text")],
+            &[Name("qwen2.5-vl")],
+            &[Name("qwen2.5 vl")],
         ],
     }],
     name: "Qwen2-VL",

@@ -14,16 +14,11 @@ pub(super) const FAMILY: Family = Family {
     model_types: &[("qwen3", &["Qwen3ForCausalLM"])],
     tensors: &[LLAMA_LIKE_TENSORS, HEAD_NORMS, SCORE_TENSORS],
     biases: &[ATTENTION_BIAS],
-    window: Window::Flagged {
-        flag: "use_sliding_window",
-        from: Some(("max_window_layers", 28)),
-        config_default: 4096,
-        source: "the default of transformers' Qwen3Config",
-    },
+    window: Window::Flagged { from: Some(28), source: "the default of transformers' Qwen3Config" },
     head: HeadTable { tied: (false, "the default of transformers' Qwen3Config"), classifier: Some(SCORE), ..HEAD },
     variants: &[Variant {
         name: "DeepSeek-R1-0528-Qwen3",
-        any: &[&[Evidence::Template("<｜User｜>")], &[Evidence::EosText("<｜end▁of▁sentence｜>")]],
+        any: &[&[Template("<｜User｜>")], &[EosText("<｜end▁of▁sentence｜>")]],
     }],
     name: "Qwen3",
     ..LLAMA_LIKE

@@ -55,20 +55,18 @@ pub(super) const UNMOVED_STATES: StateTable = StateTable {
     ..STATES
 };
 
-/// Sizes by default, of models with so many heads of keys and values.
-pub(super) const fn defaults(kv_heads: f64) -> [(&'static str, f64); 9] {
-    [
-        ("num_attention_heads", 16.0),
-        ("num_key_value_heads", kv_heads),
-        ("head_dim", 256.0),
-        ("linear_conv_kernel_dim", 4.0),
-        ("linear_key_head_dim", 128.0),
-        ("linear_value_head_dim", 128.0),
-        ("linear_num_key_heads", 16.0),
-        ("linear_num_value_heads", 32.0),
-        ("rms_norm_eps", 1e-6),
-    ]
-}
+/// Sizes by default.
+pub(super) const SIZES: &[(&str, f64)] = &[
+    ("num_attention_heads", 16.0),
+    ("num_key_value_heads", 4.0),
+    ("head_dim", 256.0),
+    ("linear_conv_kernel_dim", 4.0),
+    ("linear_key_head_dim", 128.0),
+    ("linear_value_head_dim", 128.0),
+    ("linear_num_key_heads", 16.0),
+    ("linear_num_value_heads", 32.0),
+    ("rms_norm_eps", 1e-6),
+];
 
 const CONFIG: &str = "the default of transformers' Qwen3_5TextConfig";
 
@@ -78,7 +76,7 @@ pub(super) const FAMILY: Family = Family {
     model_types: &[("qwen3_5_text", &["Qwen3_5ForCausalLM"])],
     wrappers: &[("Qwen3_5ForConditionalGeneration", "qwen3_5")],
     files: FileTable {
-        defaults: &defaults(4.0),
+        defaults: &[SIZES],
         defaults_source: CONFIG,
         // transformers computes it always.
         refused: &[Refusal::Unset(Key::config("attn_output_gate"), "attention without a gate of its output")],

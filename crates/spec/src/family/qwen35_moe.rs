@@ -13,7 +13,7 @@ pub(super) const FAMILY: Family = Family {
     wrappers: &[("Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe")],
     files: FileTable {
         keys: Keys { feed_forward: EXPERT_WIDTH, ..KEYS },
-        defaults: &qwen35::defaults(2.0),
+        defaults: &[&[("num_key_value_heads", 2.0)], qwen35::SIZES],
         defaults_source: CONFIG,
         ..qwen35::FAMILY.files
     },

@@ -2,6 +2,7 @@
 
 /// What a weight does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Role {
     /// `[vocab, hidden]`.
     Embedding,

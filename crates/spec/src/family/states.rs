@@ -20,6 +20,7 @@ pub struct StateTable {
 
 /// What layers with a state compute.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub enum StateMixer {
     /// A gated delta net.
     DeltaNet(DeltaNetKeys),

@@ -2,6 +2,7 @@
 
 /// What a stored sliding window means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Window {
     /// Every layer looks back that far and no further.
     Honoured,
@@ -10,20 +11,20 @@ pub enum Window {
     OfModelTypes(&'static [&'static str], (u64, &'static str)),
     /// Some layers do.
     Pattern(WindowPattern),
-    /// Layers have one where a flag of `config.json` is on; in GGUF one is refused.
+    /// Layers have one where `use_sliding_window` of `config.json` is on; in GGUF one is refused.
     Flagged {
-        /// The flag; off where it is absent.
-        flag: &'static str,
-        /// The key of the first layer with a window, where `layer_types` does not list them, and what it is where it is absent;
-        /// `None` where all layers have it.
-        from: Option<(&'static str, u64)>,
-        /// The window where the flag is on and no key says it.
-        config_default: u64,
-        /// Where that is known from.
+        /// The first layer with a window, where neither `layer_types` nor `max_window_layers` say it; `None` where all layers have it.
+        from: Option<u64>,
+        /// Where that is known from, and that a window is [`FLAGGED`](Self::FLAGGED) where no key says it.
         source: &'static str,
     },
     /// Nothing in `config.json`, where its own flag is off; in GGUF one is refused.
     Unused,
+}
+
+impl Window {
+    /// The positions of a window whose flag is on where no key says them.
+    pub const FLAGGED: u64 = 4096;
 }
 
 /// Windows in some layers.

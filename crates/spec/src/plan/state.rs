@@ -2,7 +2,7 @@
 //! allocates, by the same functions.
 
 use super::sum;
-use crate::spec::{ConvWeights, DeltaNetWeights, Mamba2Weights, Mixer, ModelSpec};
+use crate::spec::{Mixer, ModelSpec};
 
 /// Positions between two whole states: those since the last one are kept with it, so that a sequence is cut back to each of
 /// them at once, and its bits depend on no step's length.
@@ -26,28 +26,17 @@ pub struct StateSize {
 impl StateSize {
     /// That of a layer; nothing for attention, whose keys and values are cached.
     pub fn new(mixer: &Mixer) -> StateSize {
-        let conv = |conv: &ConvWeights| (conv.channels, conv.kernel.saturating_sub(1).saturating_add(STATE_CHUNK));
-        match mixer {
-            Mixer::Attention(_) => StateSize::default(),
-            Mixer::DeltaNet(net) => {
-                let &DeltaNetWeights { value_heads: heads, key_dim, value_dim, .. } = &**net;
-                StateSize::of_heads(conv(&net.conv), heads, key_dim, value_dim)
-            }
-            Mixer::Mamba2(mamba) => {
-                let &Mamba2Weights { heads, state_dim, head_dim, .. } = &**mamba;
-                StateSize::of_heads(conv(&mamba.conv), heads, state_dim, head_dim)
-            }
-            Mixer::ShortConv(net) => {
-                let (channels, conv_rows) = conv(&net.conv);
-                StateSize { channels, conv_rows, ..StateSize::default() }
-            }
-        }
-    }
-
-    fn of_heads(conv: (usize, usize), heads: usize, key_dim: usize, value_dim: usize) -> StateSize {
+        let (conv, heads, key_dim, value_dim) = match mixer {
+            Mixer::Attention(_) => return StateSize::default(),
+            Mixer::DeltaNet(net) => (&net.conv, net.value_heads, net.key_dim, net.value_dim),
+            Mixer::Mamba2(mamba) => (&mamba.conv, mamba.heads, mamba.state_dim, mamba.head_dim),
+            Mixer::ShortConv(net) => (&net.conv, 0, 0, 0),
+        };
+        let (channels, conv_rows) = (conv.channels, conv.kernel.saturating_sub(1).saturating_add(STATE_CHUNK));
         let matrix = key_dim.saturating_mul(value_dim);
         let positions = STATE_CHUNK.saturating_mul(key_dim.saturating_add(value_dim).saturating_add(1));
-        StateSize { channels: conv.0, conv_rows: conv.1, heads, matrix, head: matrix.saturating_add(positions) }
+        let head = if heads == 0 { 0 } else { matrix.saturating_add(positions) };
+        StateSize { channels, conv_rows, heads, matrix, head }
     }
 
     /// Elements of what a border leaves: what later positions read of those before it.

@@ -27,7 +27,7 @@ pub(super) fn by_config(config: &JsonFile) -> Result<()> {
                 Some((told_by, method)) => (of_name(method), Some(told_by)),
                 // MLX writes its own section a second time under this name.
                 None if config.has("quantization") => continue,
-                None => (Named::unknown(format!("a {key} without quant_method")), None),
+                None => (unknown(format!("a {key} without quant_method")), None),
             },
         };
         let place = told_by.map_or(key.to_owned(), |told_by| format!("{key}.{told_by}"));
@@ -68,7 +68,7 @@ pub(super) fn by_tensors(header: &Header, known: impl Fn(&str) -> bool) -> Resul
             let found: Option<Vec<&TensorInfo>> = found.collect();
             let Some(tensor) = found.as_ref().and_then(|found| found.first()) else { continue };
             let place = format!("tensor {} of {}", tensor.name, tensor.dtype);
-            return Err(refusal(&header.source.files[tensor.file].path, &method.into(), &place, &Map::new()));
+            return Err(refusal(&header.source.files[tensor.file].path, &of_name(method.name), &place, &Map::new()));
         }
     }
     Ok(())
@@ -84,51 +84,44 @@ impl Mark {
     }
 }
 
-/// A method in words, known or not.
-struct Named {
-    name: String,
-    nearest: &'static str,
+/// The name of a method, known or not, and the GGUF file type of about the same size.
+type Named = (String, &'static str);
+
+/// The first method that `is` it, by its row of the table.
+fn known(is: impl Fn(&&Method) -> bool) -> Option<Named> {
+    METHODS.iter().find(is).map(|method| (method.name.into(), method.nearest))
 }
 
-impl From<&Method> for Named {
-    fn from(method: &Method) -> Named {
-        Named { name: method.name.into(), nearest: method.nearest }
-    }
-}
-
-impl Named {
-    fn unknown(name: String) -> Named {
-        Named { name, nearest: "Q8_0" }
-    }
+fn unknown(name: impl Into<String>) -> Named {
+    (name.into(), "Q8_0")
 }
 
 /// The method that `quant_method` names.
 fn named(quant_method: &str) -> Named {
     let lower = quant_method.to_ascii_lowercase();
-    let known = METHODS.iter().find(|method| method.quant_methods.contains(&lower.as_str()));
-    known.map_or_else(|| Named::unknown(format!("quantization method {quant_method:?}")), Named::from)
+    known(|method| method.quant_methods.contains(&lower.as_str()))
+        .unwrap_or_else(|| unknown(format!("quantization method {quant_method:?}")))
 }
 
 /// The method of this row of the table.
 fn of_name(name: &str) -> Named {
-    let known = METHODS.iter().find(|method| method.name == name);
-    known.map_or_else(|| Named::unknown("a quantization of unknown method".into()), Named::from)
+    known(|method| method.name == name).unwrap_or_else(|| unknown("a quantization of unknown method"))
 }
 
 fn telling(object: &Map<String, Value>) -> Option<(&'static str, &'static str)> {
     TELLING.iter().copied().find(|(key, _)| object.get(*key).is_some_and(|value| !value.is_null()))
 }
 
-fn refusal(file: &Path, method: &Named, place: &str, object: &Map<String, Value>) -> Error {
+fn refusal(file: &Path, (name, nearest): &Named, place: &str, object: &Map<String, Value>) -> Error {
     let mut found = Vec::new();
     details(object, DEPTH, &mut found);
-    let mut words = vec![method.name.clone()];
+    let mut words = vec![name.clone()];
     for (key, pattern) in DETAILS {
         let value = found.iter().find(|(name, _)| name == key).map(|(_, value)| pattern.replace("{}", value));
         words.extend(value.filter(|value| !words.contains(value)));
     }
     let scheme = words.join(", ");
-    let nearest = bits(&found).unwrap_or(method.nearest);
+    let nearest = bits(&found).unwrap_or(nearest);
     Error::Quantization {
         file: file.into(),
         scheme: format!("{scheme} ({place})"),

@@ -19,6 +19,15 @@ pub(super) struct Method {
     pub(super) nearest: &'static str,
 }
 
+const fn method(
+    name: &'static str,
+    quant_methods: &'static [&'static str],
+    nearest: &'static str,
+    tensors: &'static [&'static [Mark]],
+) -> Method {
+    Method { name, quant_methods, tensors, nearest }
+}
+
 /// A tensor that tells a method: the end of its name, or any part of it, and the dtype it then has.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Mark {
@@ -34,7 +43,12 @@ use Mark::{End, Part, Typed};
 
 const F8: &[DType] =
     &[DType::F8_E4M3, DType::F8_E5M2, DType::F8_E4M3FNUZ, DType::F8_E5M2FNUZ, DType::F6_E2M3, DType::F6_E3M2];
+const I8: &[DType] = &[DType::I8];
+const U8: &[DType] = &[DType::U8];
 const BYTE: &[DType] = &[DType::U8, DType::I8];
+
+const Q4: &str = "Q4_K_M";
+const Q8: &str = "Q8_0";
 
 /// Blocks of experts, which run.
 pub(super) const MXFP4: &str = "MXFP4";
@@ -45,63 +59,51 @@ pub(super) const INT8_WITH_SCALES: &str = "int8 with scales (the layout of compr
 /// Tried from the top: a row whose marks are a part of another's comes after it.
 #[rustfmt::skip]
 pub(super) const METHODS: &[Method] = &[
-    Method { name: "GPTQ", quant_methods: &["gptq", "marlin", "gptq_marlin"], nearest: "Q4_K_M",
-             tensors: &[&[End(".qweight"), End(".g_idx")]] },
-    Method { name: "AWQ", quant_methods: &["awq", "awq_marlin"], nearest: "Q4_K_M", tensors: &[] },
-    Method { name: "AWQ, or GPTQ without g_idx", quant_methods: &[], nearest: "Q4_K_M",
-             tensors: &[&[End(".qweight"), End(".qzeros")]] },
-    Method { name: "FP-Quant", quant_methods: &["fp_quant"], nearest: "Q4_K_M",
-             tensors: &[&[End(".forward_hadamard_matrix")], &[End(".qweight"), End(".act_global_scale")]] },
-    Method { name: "AutoRound", quant_methods: &["auto-round", "intel/auto-round"], nearest: "Q4_K_M", tensors: &[] },
-    Method { name: "bitsandbytes 4-bit", quant_methods: &[], nearest: "Q4_K_M",
-             tensors: &[&[Part(".quant_state.bitsandbytes__")], &[End(".absmax"), End(".quant_map")]] },
-    Method { name: "bitsandbytes 8-bit (LLM.int8)", quant_methods: &[], nearest: "Q8_0", tensors: &[&[End(".SCB")]] },
-    Method { name: "bitsandbytes", quant_methods: &["bitsandbytes"], nearest: "Q8_0", tensors: &[] },
-    Method { name: "FP8 in blocks", quant_methods: &[], nearest: "Q8_0",
-             tensors: &[&[Typed(".weight", F8), End(".weight_scale_inv")]] },
-    Method { name: "FBGEMM FP8", quant_methods: &["fbgemm_fp8"], nearest: "Q8_0", tensors: &[] },
-    Method { name: "FP8", quant_methods: &["fp8"], nearest: "Q8_0",
-             tensors: &[&[Typed(".weight", F8), End(".weight_scale")], &[Typed(".weight", F8), End(".scale_weight")]] },
-    Method { name: "NVFP4", quant_methods: &["nvfp4"], nearest: "Q4_K_M",
-             tensors: &[&[Typed(".weight", BYTE), End(".weight_scale_2")], &[End(".weight_packed"), End(".weight_global_scale")]] },
-    Method { name: "ModelOpt", quant_methods: &["modelopt", "modelopt_fp4"], nearest: "Q8_0", tensors: &[] },
-    Method { name: MXFP4, quant_methods: &["mxfp4"], nearest: "Q4_K_M",
-             tensors: &[&[Typed("_blocks", &[DType::U8]), Typed("_scales", &[DType::U8])]] },
-    Method { name: "MXFP8", quant_methods: &["mxfp8"], nearest: "Q8_0", tensors: &[] },
-    Method { name: "compressed-tensors", quant_methods: &["compressed-tensors"], nearest: "Q8_0",
-             tensors: &[&[End(".weight_packed")], &[End(".weight_shape"), End(".weight_scale")],
-                        &[End(".bitmask"), End(".compressed")]] },
-    Method { name: INT8_WITH_SCALES, quant_methods: &[], nearest: "Q8_0",
-             tensors: &[&[Typed(".weight", &[DType::I8]), End(".weight_scale")]] },
-    Method { name: "SmoothQuant int8", quant_methods: &["smoothquant"], nearest: "Q8_0",
-             tensors: &[&[Typed(".weight", &[DType::I8]), End(".dequant_scale")], &[Typed(".weight", &[DType::I8]), End(".a")]] },
-    Method { name: "BitNet", quant_methods: &["bitnet"], nearest: "Q4_K_M",
-             tensors: &[&[Typed(".weight", &[DType::U8]), End(".weight_scale")]] },
-    Method { name: "torchao", quant_methods: &["torchao"], nearest: "Q8_0",
-             tensors: &[&[End("_weight_qdata")], &[End(".weight_qdata")]] },
-    Method { name: "quanto", quant_methods: &["quanto"], nearest: "Q8_0",
-             tensors: &[&[End(".weight._data")], &[End(".weight._data._data")]] },
-    Method { name: "EETQ", quant_methods: &["eetq"], nearest: "Q8_0", tensors: &[&[End(".weight_scales")]] },
-    Method { name: "HQQ", quant_methods: &["hqq"], nearest: "Q4_K_M", tensors: &[] },
-    Method { name: "HQQ or SINQ", quant_methods: &[], nearest: "Q4_K_M", tensors: &[&[End(".W_q")]] },
-    Method { name: "SINQ", quant_methods: &["sinq"], nearest: "Q4_K_M", tensors: &[] },
-    Method { name: "AQLM", quant_methods: &["aqlm"], nearest: "Q4_K_M", tensors: &[&[End(".codes"), End(".codebooks")]] },
-    Method { name: "VPTQ", quant_methods: &["vptq"], nearest: "Q4_K_M",
-             tensors: &[&[End(".indices"), Part(".centroids")]] },
-    Method { name: "SpQR", quant_methods: &["spqr"], nearest: "Q4_K_M",
-             tensors: &[&[End(".dense_weights"), End(".row_offsets")]] },
-    Method { name: "HIGGS", quant_methods: &["higgs"], nearest: "Q4_K_M", tensors: &[&[End(".tables2")]] },
-    Method { name: "QuIP#", quant_methods: &["quip", "quip#"], nearest: "Q4_K_M", tensors: &[&[End(".Qidxs")]] },
-    Method { name: "Quark", quant_methods: &["quark"], nearest: "Q8_0", tensors: &[&[Part(".weight_quantizer.")]] },
-    Method { name: "Four Over Six", quant_methods: &["fouroversix"], nearest: "Q4_K_M", tensors: &[] },
-    Method { name: "EXL2", quant_methods: &["exl2"], nearest: "Q4_K_M",
-             tensors: &[&[End(".q_weight"), End(".q_scale")]] },
-    Method { name: "EXL3", quant_methods: &["exl3"], nearest: "Q4_K_M", tensors: &[&[End(".trellis")]] },
-    Method { name: "MLX", quant_methods: &["mlx", "metal"], nearest: "Q4_K_M",
-             tensors: &[&[Typed(".weight", &[DType::U32]), End(".scales")]] },
-    Method { name: "ipex-llm low bit", quant_methods: &["ipex-llm"], nearest: "Q8_0", tensors: &[] },
-    Method { name: "DeepSpeedFP", quant_methods: &["deepspeedfp"], nearest: "Q8_0", tensors: &[] },
-    Method { name: "Gemma's own", quant_methods: &["gemma"], nearest: "Q4_K_M", tensors: &[] },
+    method("GPTQ", &["gptq", "marlin", "gptq_marlin"], Q4, &[&[End(".qweight"), End(".g_idx")]]),
+    method("AWQ", &["awq", "awq_marlin"], Q4, &[]),
+    method("AWQ, or GPTQ without g_idx", &[], Q4, &[&[End(".qweight"), End(".qzeros")]]),
+    method("FP-Quant", &["fp_quant"], Q4,
+           &[&[End(".forward_hadamard_matrix")], &[End(".qweight"), End(".act_global_scale")]]),
+    method("AutoRound", &["auto-round", "intel/auto-round"], Q4, &[]),
+    method("bitsandbytes 4-bit", &[], Q4,
+           &[&[Part(".quant_state.bitsandbytes__")], &[End(".absmax"), End(".quant_map")]]),
+    method("bitsandbytes 8-bit (LLM.int8)", &[], Q8, &[&[End(".SCB")]]),
+    method("bitsandbytes", &["bitsandbytes"], Q8, &[]),
+    method("FP8 in blocks", &[], Q8, &[&[Typed(".weight", F8), End(".weight_scale_inv")]]),
+    method("FBGEMM FP8", &["fbgemm_fp8"], Q8, &[]),
+    method("FP8", &["fp8"], Q8,
+           &[&[Typed(".weight", F8), End(".weight_scale")], &[Typed(".weight", F8), End(".scale_weight")]]),
+    method("NVFP4", &["nvfp4"], Q4,
+           &[&[Typed(".weight", BYTE), End(".weight_scale_2")], &[End(".weight_packed"), End(".weight_global_scale")]]),
+    method("ModelOpt", &["modelopt", "modelopt_fp4"], Q8, &[]),
+    method(MXFP4, &["mxfp4"], Q4, &[&[Typed("_blocks", U8), Typed("_scales", U8)]]),
+    method("MXFP8", &["mxfp8"], Q8, &[]),
+    method("compressed-tensors", &["compressed-tensors"], Q8,
+           &[&[End(".weight_packed")], &[End(".weight_shape"), End(".weight_scale")],
+             &[End(".bitmask"), End(".compressed")]]),
+    method(INT8_WITH_SCALES, &[], Q8, &[&[Typed(".weight", I8), End(".weight_scale")]]),
+    method("SmoothQuant int8", &["smoothquant"], Q8,
+           &[&[Typed(".weight", I8), End(".dequant_scale")], &[Typed(".weight", I8), End(".a")]]),
+    method("BitNet", &["bitnet"], Q4, &[&[Typed(".weight", U8), End(".weight_scale")]]),
+    method("torchao", &["torchao"], Q8, &[&[End("_weight_qdata")], &[End(".weight_qdata")]]),
+    method("quanto", &["quanto"], Q8, &[&[End(".weight._data")], &[End(".weight._data._data")]]),
+    method("EETQ", &["eetq"], Q8, &[&[End(".weight_scales")]]),
+    method("HQQ", &["hqq"], Q4, &[]),
+    method("HQQ or SINQ", &[], Q4, &[&[End(".W_q")]]),
+    method("SINQ", &["sinq"], Q4, &[]),
+    method("AQLM", &["aqlm"], Q4, &[&[End(".codes"), End(".codebooks")]]),
+    method("VPTQ", &["vptq"], Q4, &[&[End(".indices"), Part(".centroids")]]),
+    method("SpQR", &["spqr"], Q4, &[&[End(".dense_weights"), End(".row_offsets")]]),
+    method("HIGGS", &["higgs"], Q4, &[&[End(".tables2")]]),
+    method("QuIP#", &["quip", "quip#"], Q4, &[&[End(".Qidxs")]]),
+    method("Quark", &["quark"], Q8, &[&[Part(".weight_quantizer.")]]),
+    method("Four Over Six", &["fouroversix"], Q4, &[]),
+    method("EXL2", &["exl2"], Q4, &[&[End(".q_weight"), End(".q_scale")]]),
+    method("EXL3", &["exl3"], Q4, &[&[End(".trellis")]]),
+    method("MLX", &["mlx", "metal"], Q4, &[&[Typed(".weight", &[DType::U32]), End(".scales")]]),
+    method("ipex-llm low bit", &["ipex-llm"], Q8, &[]),
+    method("DeepSpeedFP", &["deepspeedfp"], Q8, &[]),
+    method("Gemma's own", &["gemma"], Q4, &[]),
 ];
 
 /// Sections of `config.json` that announce a method.

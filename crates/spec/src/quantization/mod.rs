@@ -47,15 +47,13 @@ fn is_mxfp4(config: &JsonFile) -> Result<bool> {
     const LEFT_OUT: &str = "modules_to_not_convert";
     let Some(section) = config.section("quantization_config")? else { return Ok(false) };
     let mxfp4 = section.text("quant_method")?.is_some_and(|method| method.eq_ignore_ascii_case(foreign::MXFP4));
+    let is_list = |names: &Value| names.as_array().is_some_and(|names| names.iter().all(Value::is_string));
     match section.object().get(LEFT_OUT) {
-        None | Some(Value::Null) => {}
-        Some(Value::Array(names)) if names.iter().all(Value::is_string) => {}
-        Some(other) if mxfp4 => {
-            return Err(wrong_type(section.file(), &section.dotted(LEFT_OUT), other, "a list of names, or null"));
+        Some(other) if mxfp4 && !other.is_null() && !is_list(other) => {
+            Err(wrong_type(section.file(), &section.dotted(LEFT_OUT), other, "a list of names, or null"))
         }
-        Some(_) => {}
+        _ => Ok(mxfp4),
     }
-    Ok(mxfp4)
 }
 
 /// The quantization in words: `GGUF Q4_K_M`, `none`.

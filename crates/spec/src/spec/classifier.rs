@@ -76,16 +76,6 @@ impl Reader<'_> {
         Ok(default)
     }
 
-    /// The key and name of a head's activation that is another than the table's.
-    fn head_activation(&self, table: &ClassifierTable) -> Result<Option<(&'static str, String)>> {
-        let Some(key) = table.activation_key.filter(|_| !self.is_gguf()) else { return Ok(None) };
-        let known = match table.dense {
-            Some(DenseActivation::Tanh) => "tanh",
-            Some(DenseActivation::Gelu) | None => "gelu",
-        };
-        Ok(self.fields().text(key)?.filter(|name| *name != known).map(|name| (key, name.to_owned())))
-    }
-
     /// The labels that the model scores; none where it has no classification head.
     pub(super) fn labels(&self) -> Result<Vec<String>> {
         let has_head = match &self.header.metadata {
@@ -143,7 +133,10 @@ const MOST_LABELS: u64 = 1 << 20;
 impl Tensors<'_> {
     /// Why the head of a model that has one is not computed.
     fn without_scores(&self, table: &ClassifierTable) -> Result<Option<String>> {
-        if let Some((key, name)) = self.reader.head_activation(table)? {
+        let known = if table.dense == Some(DenseActivation::Tanh) { "tanh" } else { "gelu" };
+        if let Some(key) = table.activation_key.filter(|_| !self.reader.is_gguf())
+            && let Some(name) = self.reader.fields().text(key)?.filter(|name| *name != known)
+        {
             return Ok(Some(format!("activation {name} ({key})")));
         }
         // llama.cpp's converter leaves BERT's pooler out, and left the norm of ModernBERT's head out: without these the scores

@@ -26,10 +26,10 @@ impl Tensors<'_> {
     fn defaulted(&self, roles: &[Role], layer: Option<usize>) -> Vec<Defaulted> {
         let (files, sizes) = (&self.family.files, self.sizes(layer));
         let (keys, source, gguf) = (&files.keys, files.defaults_source, self.reader.is_gguf());
-        let table = if gguf { &[] } else { files.defaults };
+        let table = || files.defaults.iter().copied().flatten().filter(|_| !gguf);
         let key = |key: Key| self.reader.key(key);
         let of_key = |name: Key, value: usize, rule: &str, without: Sizes| {
-            let in_table = table.iter().any(|(known, _)| *known == name.config);
+            let in_table = table().any(|(known, _)| *known == name.config);
             let taken = if in_table { format!("{value} ({source})") } else { format!("{rule}, {value}") };
             (key(name), taken, without)
         };
@@ -50,13 +50,13 @@ impl Tensors<'_> {
             of_key(keys.context, context, "", Sizes { context: 0, ..sizes }),
         ];
         let of_keys = [keys.heads, keys.kv_heads, keys.head_dim, keys.vocab, keys.context, keys.norm_eps];
-        let others = table.iter().filter(|(name, _)| of_keys.iter().all(|key| key.config != *name));
+        let others = table().filter(|(name, _)| of_keys.iter().all(|key| key.config != *name));
         // The other defaults of tables are of layers with a state.
         let of_states = others.map(|(name, value)| {
             (self.reader.config_key(name), format!("{value} ({source})"), Sizes { states: None, ..sizes })
         });
         let shape = |sizes: &Sizes, role: &Role| {
-            let (rows, columns, _) = sizes.shape(*role);
+            let (rows, columns, _) = sizes.shape(*role, &self.family.block);
             (rows, columns)
         };
         let depends = |without: &Sizes| roles.iter().any(|role| shape(without, role) != shape(&sizes, role));

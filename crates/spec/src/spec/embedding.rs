@@ -2,14 +2,14 @@
 
 use super::reader::Reader;
 use super::tensors::Tensors;
-use super::weights::{mapped, weights};
-use super::{LinearWeights, MapWeights, Pooling, Stored, WeightTypes};
+use super::weights::{List, mapped, weights};
+use super::{LinearWeights, MapWeights, Pooling, Stored, Weight, WeightTypes};
 use crate::error::{Error, Result};
 use crate::family::Role;
 use crate::header::config::sentence_transformers::{Module, SentenceFiles};
 use crate::header::config::{ConfigFiles, JsonFile};
 use crate::header::gguf::GgufMetadata;
-use crate::header::{Fields, Header, Metadata};
+use crate::header::{Fields, Header, Metadata, TensorInfo};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -51,6 +51,7 @@ pub enum Embeds {
 
 /// How long a text may be that is embedded or classified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TextLimit {
     /// Tokens at most, special ones included.
     pub tokens: usize,
@@ -60,6 +61,7 @@ pub struct TextLimit {
 
 /// How a text becomes a vector.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct EmbeddingSpec {
     /// Which of the tokens' vectors make that of the text.
     pub pooling: Pooling,
@@ -73,6 +75,13 @@ pub struct EmbeddingSpec {
     pub include_prompt: bool,
     /// Where the pooling is said: `1_Pooling/config.json`, `bert.pooling_type`.
     pub source: String,
+}
+
+impl InputWeights {
+    /// Every tensor once.
+    pub fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
+        List::of(|list| self.try_map(list)).into_iter().flat_map(Weight::tensors)
+    }
 }
 
 impl Tensors<'_> {

@@ -110,19 +110,15 @@ impl Reader<'_> {
         const SOFTMAX: u64 = 1;
         const SIGMOID: u64 = 2;
         const SOFTMAX_OF_CHOSEN: u64 = 3;
-        if !self.is_gguf() {
-            return Ok(());
+        if let (key, Some(count @ 2..)) = self.gguf_number(".expert_group_count")? {
+            return Err(self.feature(&format!("experts in {count} groups"), &key, "1, or no such key"));
         }
-        let groups = self.gguf_key(".expert_group_count");
-        if let Some(count @ 2..) = self.fields().unsigned(&groups)? {
-            return Err(self.feature(&format!("experts in {count} groups"), &groups, "1, or no such key"));
-        }
-        let key = self.gguf_key(".expert_gating_func");
+        let (key, function) = self.gguf_number(".expert_gating_func")?;
         let (known, expected): (&[u64], _) = match score {
             RouterScore::Sigmoid => (&[0, SIGMOID], "2, a sigmoid"),
             _ => (&[0, SOFTMAX, SOFTMAX_OF_CHOSEN], "1, a softmax"),
         };
-        match self.fields().unsigned(&key)?.filter(|found| !known.contains(found)) {
+        match function.filter(|found| !known.contains(found)) {
             Some(found) => Err(self.feature(&format!("experts by function {found}"), &key, expected)),
             None => Ok(()),
         }
@@ -140,13 +136,14 @@ impl Reader<'_> {
             (Some(DenseLayers::First { count, config_default: (default, source) }), config) => {
                 let key = self.key(count);
                 first = match self.fields().unsigned(&key)? {
-                    Some(count) if count <= layers as u64 => count,
-                    Some(count) => return Err(self.value(&key, count, format!("at most {layers}, all layers"))),
-                    None if config.is_none() => 0,
-                    None => {
+                    Some(count) if count > layers as u64 => {
+                        return Err(self.value(&key, count, format!("at most {layers}, all layers")));
+                    }
+                    None if config.is_some() => {
                         self.assume(format!("no experts in the first {default} layers: {key} is absent ({source})"));
                         default as u64
                     }
+                    count => count.unwrap_or(0),
                 };
             }
             (Some(DenseLayers::Listed { .. }) | None, _) => {}
@@ -163,27 +160,21 @@ impl Tensors<'_> {
     pub(super) fn experts(&mut self, layer: usize, routing: Routing) -> Result<ExpertsWeights> {
         let at = Some(layer);
         if let Some(scheme) = self.scheme {
-            return Err(Error::Quantization {
-                file: scheme.file.clone(),
-                scheme: format!("a mixture of experts with {}", scheme.in_words()),
-                why: "experts are computed as floats or GGUF blocks; use the GGUF file of the same model, or its BF16 \
-                      checkpoint"
-                    .into(),
-            });
+            let why = "experts are computed as floats or GGUF blocks; use the GGUF file of the same model, or its BF16 \
+                       checkpoint";
+            let (file, words) = (scheme.file.clone(), scheme.in_words());
+            let scheme = format!("a mixture of experts with {words}");
+            return Err(Error::Quantization { file, scheme, why: why.into() });
         }
-        let shared = match self.sizes.experts.filter(|sizes| sizes.shared_feed_forward > 0) {
-            None => {
-                self.refuse_shared_expert(layer)?;
-                None
-            }
-            Some(_) => Some(SharedExpert {
-                router: self
-                    .names(Role::SharedRouter)
-                    .then(|| self.row_or_matrix(Role::SharedRouter, at))
-                    .transpose()?,
-                dense: self.dense([Role::SharedGate, Role::SharedUp, Role::SharedDown], at)?,
-            }),
-        };
+        let mut shared = None;
+        if self.sizes.experts.is_some_and(|sizes| sizes.shared_feed_forward > 0) {
+            let has_router = self.names(Role::SharedRouter);
+            let router = has_router.then(|| self.row_or_matrix(Role::SharedRouter, at)).transpose()?;
+            let dense = self.dense([Role::SharedGate, Role::SharedUp, Role::SharedDown], at)?;
+            shared = Some(SharedExpert { router, dense });
+        } else {
+            self.refuse_shared_expert(layer)?;
+        }
         let router = self.matrix(Role::Router, at)?;
         let name = self.stem(Role::ChoiceBias, at);
         // llama.cpp asks for it too.

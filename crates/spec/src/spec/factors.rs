@@ -3,7 +3,7 @@
 use super::reader::Reader;
 use super::{Activation, Multipliers, Sizes};
 use crate::error::Result;
-use crate::family::{Factor, FactorOf};
+use crate::family::{Factor, FactorOf, Key};
 
 pub(super) struct Factors {
     pub(super) multipliers: Multipliers,
@@ -13,6 +13,13 @@ pub(super) struct Factors {
     pub(super) activation: Activation,
     /// Of the weights of experts.
     pub(super) experts: f32,
+}
+
+impl Factor {
+    /// A number whose absence changes nothing.
+    pub(crate) const fn new(of: FactorOf, key: Key) -> Factor {
+        Factor { of, key, gguf_default: None, config_default: None }
+    }
 }
 
 impl Reader<'_> {
@@ -50,14 +57,9 @@ impl Reader<'_> {
                 FactorOf::LogitDivisor => multipliers.logits = (1.0 / value) as f32,
                 FactorOf::LogitCap => multipliers.logit_cap = Some(value as f32),
                 FactorOf::Experts => *experts = value as f32,
-                FactorOf::GateLimit => {
-                    if let Activation::ClampedSwiGlu { limit, .. } = activation {
-                        *limit = value as f32;
-                    }
-                }
-                FactorOf::GateAlpha => {
-                    if let Activation::ClampedSwiGlu { alpha, .. } = activation {
-                        *alpha = value as f32;
+                FactorOf::GateLimit | FactorOf::GateAlpha => {
+                    if let Activation::ClampedSwiGlu { limit, alpha, .. } = activation {
+                        *(if factor.of == FactorOf::GateLimit { limit } else { alpha }) = value as f32;
                     }
                 }
             }

@@ -103,7 +103,7 @@ impl Tensors<'_> {
             let because = format!("weights {} by {}", group.weights, group.place);
             return Err(self.wrong_shape(&scale, expected, because));
         }
-        self.check_scale_dtype(&scale)?;
+        self.check_float(&scale, "F32, F16 or BF16 (scales)")?;
         self.mark_used(&name);
         if group.weights == WeightScales::Tensor {
             return Ok((TensorInfo { shape: vec![1], ..scale }, size as usize));
@@ -131,7 +131,7 @@ impl Tensors<'_> {
             ActivationScales::PerTensor => Int8Activations::PerTensor { symmetric },
             ActivationScales::Static => {
                 let scale = self.single(&scale, &says)?;
-                self.check_scale_dtype(&scale)?;
+                self.check_float(&scale, "F32, F16 or BF16 (scales)")?;
                 let zero_point = if symmetric { None } else { Some(self.single(&zero_point, &says)?) };
                 if let Some(zero_point) = &zero_point
                     && zero_point.dtype != DType::I8
@@ -146,21 +146,13 @@ impl Tensors<'_> {
     /// The tensor `name` of one element, as `[1]`.
     fn single(&mut self, name: &str, because: &str) -> Result<TensorInfo> {
         let Some(tensor) = self.header.tensors.get(name).cloned() else {
-            let kind = IncompleteKind::TensorMissing { name: name.to_owned(), nearest: Vec::new() };
-            return Err(Error::incomplete(self.reader.fields().file(), kind));
+            return Err(self.reader.absent_tensor(name, Vec::new()));
         };
         if elements([&tensor]) != 1 {
             return Err(self.wrong_shape(&tensor, vec![1], because.to_owned()));
         }
         self.mark_used(name);
         Ok(TensorInfo { shape: vec![1], ..tensor })
-    }
-
-    fn check_scale_dtype(&self, scale: &TensorInfo) -> Result<()> {
-        match scale.dtype {
-            DType::F32 | DType::F16 | DType::BF16 => Ok(()),
-            _ => Err(self.wrong_dtype(scale, "F32, F16 or BF16 (scales)")),
-        }
     }
 
     fn conflict(&self, scheme: &Scheme, one: String, other: String) -> Error {

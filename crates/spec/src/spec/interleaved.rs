@@ -29,7 +29,8 @@ impl Tensors<'_> {
             vec![self.mxfp4(&stem, [count, outputs, inputs], bias, &because)?]
         } else {
             let all = self.checked(&stem, &[count, inputs, outputs], &because)?;
-            self.check_transposed_dtype(&all)?;
+            self.check_matrix_dtype(&all)?;
+            self.check_float(&all, "F32, F16 or BF16 (a transposed matrix)")?;
             let part = |expert| LinearWeights {
                 weight: rows_of(all.clone(), expert * inputs, count * inputs, vec![inputs, outputs]),
                 bias: bias.clone().map(|bias| rows_of(bias, expert * outputs, count * outputs, vec![outputs])),
@@ -67,14 +68,5 @@ impl Tensors<'_> {
             block_scales: Some(TensorInfo { dtype: DType::F8_E8M0, shape: vec![rows, blocks], ..scales }),
             ..LinearWeights::new(TensorInfo { dtype: DType::F4, shape: vec![rows, inputs], ..elements })
         })
-    }
-
-    /// Only floats are multiplied by columns.
-    fn check_transposed_dtype(&self, tensor: &TensorInfo) -> Result<()> {
-        self.check_matrix_dtype(tensor)?;
-        match tensor.dtype {
-            DType::F32 | DType::F16 | DType::BF16 => Ok(()),
-            _ => Err(self.wrong_dtype(tensor, "F32, F16 or BF16 (a transposed matrix)")),
-        }
     }
 }

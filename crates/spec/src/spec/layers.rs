@@ -57,7 +57,7 @@ impl Reader<'_> {
         let with_window = match (family.window, window) {
             (_, None) => Which::None,
             (Window::Pattern(pattern), Some(_)) => self.pattern(&pattern, sizes)?,
-            (Window::Flagged { from: Some(from), source, .. }, Some(_)) => self.windows_from(sizes, from, source)?,
+            (Window::Flagged { from: Some(from), source }, Some(_)) => self.windows_from(sizes, from, source)?,
             (_, Some(_)) => Which::All,
         };
         let rotated = match (&family.rope.unrotated, &family.rope.switch) {
@@ -81,9 +81,9 @@ impl Reader<'_> {
             Window::Pattern(pattern) if self.is_gguf() => (true, (pattern.gguf_default, pattern.source)),
             Window::Pattern(pattern) => (of_type(pattern.model_types), (pattern.config_default, pattern.source)),
             Window::OfModelTypes(model_types, default) => (!self.is_gguf() && of_type(model_types), default),
-            Window::Flagged { flag, config_default, source, .. } => {
-                let is_on = !self.is_gguf() && self.fields().boolean(flag)? == Some(true);
-                (is_on, (config_default, source))
+            Window::Flagged { source, .. } => {
+                let is_on = !self.is_gguf() && self.fields().boolean("use_sliding_window")? == Some(true);
+                (is_on, (Window::FLAGGED, source))
             }
             Window::Unused => (false, (0, "")),
         };
@@ -149,12 +149,13 @@ impl Reader<'_> {
     }
 
     /// Which layers have the window where those do from a first one on.
-    fn windows_from(&self, sizes: &Sizes, (key, default): (&str, u64), source: &str) -> Result<Which> {
+    fn windows_from(&self, sizes: &Sizes, default: u64, source: &str) -> Result<Which> {
+        const KEY: &str = "max_window_layers";
         if let Some(listed) = self.listed_windows()? {
             return self.of_each_layer(LAYER_TYPES, listed, sizes.layers);
         }
-        let first = self.fields().unsigned(key)?.unwrap_or_else(|| {
-            self.assume(format!("a window from layer {default} on: {key} is absent ({source})"));
+        let first = self.fields().unsigned(KEY)?.unwrap_or_else(|| {
+            self.assume(format!("a window from layer {default} on: {KEY} is absent ({source})"));
             default
         });
         Ok(Which::From(usize::try_from(first).unwrap_or(usize::MAX)))
@@ -166,7 +167,8 @@ impl Reader<'_> {
             let (layers, entries) = (sizes.layers, listed.len());
             if entries > layers {
                 self.assume(format!(
-                    "the first {layers} of {entries} entries of {}: the model has no more layers (transformers looks each up)",
+                    "the first {layers} of {entries} entries of {}: the model has no more layers (transformers looks \
+                     each up)",
                     unrotated.list
                 ));
                 listed.truncate(layers);

@@ -432,6 +432,11 @@ impl LayerWeights {
         self.list().into_iter().flat_map(Weight::tensors)
     }
 
+    /// The tensors of the block that are neither matrices nor norms.
+    pub fn vectors(&self) -> impl Iterator<Item = &TensorInfo> {
+        self.list().into_iter().filter_map(Weight::vector)
+    }
+
     /// Whether all rows of a step share a scale of int8 activations: then a row has other bits than by itself.
     pub fn mixes_rows(&self) -> bool {
         let mut int8 = self.linears().filter_map(|linear| linear.int8.as_ref());

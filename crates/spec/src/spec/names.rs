@@ -1,5 +1,14 @@
 //! Names of tensors: with the number of a layer, and what is near one that is not there.
 
+use crate::family::{Family, Role, TensorName};
+
+impl Family {
+    /// The names of the tensor of `role`, where the tables have one.
+    pub(crate) fn name_of(&self, role: Role) -> Option<&'static TensorName> {
+        self.tensors.iter().copied().flatten().find(|names| names.role == role)
+    }
+}
+
 /// `pattern` with the number of the layer.
 pub(super) fn fill(pattern: &str, layer: Option<usize>) -> String {
     match layer {

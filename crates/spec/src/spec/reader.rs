@@ -23,6 +23,18 @@ pub(super) struct Reader<'a> {
     assumptions: RefCell<Vec<String>>,
 }
 
+impl Key {
+    /// A key that only GGUF has.
+    pub(crate) const fn gguf(gguf: &'static str) -> Key {
+        Key { gguf, config: "" }
+    }
+
+    /// A key that only `config.json` has.
+    pub(crate) const fn config(config: &'static str) -> Key {
+        Key { gguf: "", config }
+    }
+}
+
 /// What `config.json` of a model that also sees or hears says of its language model.
 const TEXT_CONFIG: &str = "text_config";
 
@@ -141,7 +153,7 @@ impl<'a> Reader<'a> {
             Some(kind) if kind != self.architecture => format!("{} (model_type {kind})", self.architecture),
             _ => self.architecture.clone(),
         };
-        let hint = unsupported::hint(self.fields(), self.is_gguf(), architecture, self.model_type());
+        let hint = unsupported::hint(self);
         let kind = ArchitectureErrorKind::Unknown { found, supported: supported.join(", "), hint };
         Err(Error::Architecture { file: self.fields().file().into(), kind })
     }
@@ -177,6 +189,13 @@ impl<'a> Reader<'a> {
     /// The key of a GGUF file, prefix applied.
     pub(super) fn gguf_key(&self, gguf: &'static str) -> String {
         self.key(Key::gguf(gguf))
+    }
+
+    /// The same key, and its whole number; `None` in `config.json`.
+    pub(super) fn gguf_number(&self, gguf: &'static str) -> Result<(String, Option<u64>)> {
+        let key = self.gguf_key(gguf);
+        let number = self.gguf().map_or(Ok(None), |metadata| metadata.unsigned(&key))?;
+        Ok((key, number))
     }
 
     /// The key of `config.json`, under the name that it has there.
@@ -268,8 +287,6 @@ impl<'a> Reader<'a> {
             states: None,
             experts: self.expert_sizes(feed_forward, blocks)?,
             context,
-            whole_head_norms: family.block.whole_head_norms,
-            gated_attention: family.block.gated_attention,
             layer_embedding: self.layer_embedding_width(layers)?,
             token_types: self.token_types()?,
             first_position,
@@ -285,7 +302,8 @@ impl<'a> Reader<'a> {
     /// What the absence of a key in `config.json` means, where the family's table has it.
     fn default(&self, key: Key) -> Option<f64> {
         let files = &self.family.files;
-        let (name, value) = *files.defaults.iter().find(|(name, _)| !self.is_gguf() && *name == key.config)?;
+        let mut defaults = files.defaults.iter().copied().flatten().filter(|_| !self.is_gguf());
+        let (name, value) = *defaults.find(|(name, _)| *name == key.config)?;
         Some(self.or_default(None, name, (value, files.defaults_source)))
     }
 
@@ -356,8 +374,8 @@ impl<'a> Reader<'a> {
 
     /// In GGUF the values of a head could be longer or shorter than its keys.
     pub(super) fn refuse_other_values(&self, key: &'static str, head_dim: usize) -> Result<()> {
-        let key = self.gguf_key(key);
-        match self.gguf().map_or(Ok(None), |metadata| metadata.unsigned(&key))? {
+        let (key, length) = self.gguf_number(key)?;
+        match length {
             Some(length) if length != head_dim as u64 => {
                 let feature = format!("values of {length} elements a head with keys of {head_dim}");
                 Err(self.feature(&feature, &key, "keys and values of one length"))
@@ -399,8 +417,7 @@ impl<'a> Reader<'a> {
 
     /// Experts of a layer by the key that every architecture of GGUF has for them.
     pub(super) fn gguf_experts(&self) -> Result<u64> {
-        let key = self.gguf_key(".expert_count");
-        Ok(self.gguf().map_or(Ok(None), |metadata| metadata.unsigned(&key))?.unwrap_or(0))
+        Ok(self.gguf_number(".expert_count")?.1.unwrap_or(0))
     }
 
     /// A model with experts is not the dense block of a family without, whatever its architecture is called.
@@ -419,7 +436,7 @@ impl<'a> Reader<'a> {
         if !self.is_gguf() {
             return Ok(["Model", CLASSIFIES].iter().any(|end| self.architecture.ends_with(end)));
         }
-        let pools = self.fields().unsigned(&self.gguf_key(".pooling_type"))?.is_some_and(|pooling| pooling > 0);
+        let pools = self.gguf_number(".pooling_type")?.1.is_some_and(|pooling| pooling > 0);
         Ok(pools && !self.header.tensors.contains_key("output.weight"))
     }
 
@@ -520,6 +537,10 @@ impl<'a> Reader<'a> {
 
     pub(super) fn contradiction(&self, one: String, other: String) -> Error {
         Error::incomplete(self.fields().file(), IncompleteKind::Contradiction { one, other })
+    }
+
+    pub(super) fn absent_tensor(&self, name: &str, nearest: Vec<String>) -> Error {
+        Error::incomplete(self.fields().file(), IncompleteKind::TensorMissing { name: name.into(), nearest })
     }
 
     /// A list that should have an entry for each layer.

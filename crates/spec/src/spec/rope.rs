@@ -18,11 +18,7 @@ struct Resolver<'a> {
 }
 
 /// A scaling, and what it multiplies cosines and sines by.
-#[derive(Debug, PartialEq)]
-struct Scaled {
-    scaling: RopeScaling,
-    magnitude: f64,
-}
+type Scaled = (RopeScaling, f64);
 
 /// The rotary embeddings of a model: that of most layers, then that of layers with a window where theirs is another.
 pub(super) fn resolve(reader: &Reader<'_>, sizes: &Sizes, window_head_dim: usize) -> Result<Vec<Rope>> {
@@ -37,12 +33,6 @@ pub(super) fn resolve(reader: &Reader<'_>, sizes: &Sizes, window_head_dim: usize
                 .contradiction(format!("{dimensions} elements of a head are rotated"), "they turn in pairs".into()))
         }
         None => Ok(ropes),
-    }
-}
-
-impl Scaled {
-    fn plain(scaling: RopeScaling) -> Scaled {
-        Scaled { scaling, magnitude: 1.0 }
     }
 }
 

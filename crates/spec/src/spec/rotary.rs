@@ -146,10 +146,7 @@ impl Rope {
             RopeScaling::Linear { factor } | RopeScaling::Llama3 { factor, .. } | RopeScaling::Yarn { factor, .. } => {
                 Some(factor)
             }
-            RopeScaling::Default
-            | RopeScaling::Factors { .. }
-            | RopeScaling::Proportional { .. }
-            | RopeScaling::LongRope { .. } => None,
+            _ => None,
         }
     }
 
@@ -158,11 +155,7 @@ impl Rope {
         let [first, second] = match &self.scaling {
             RopeScaling::Factors { tensor } => [Some(tensor), None],
             RopeScaling::LongRope { short, long, .. } => [short.tensor(), long.tensor()],
-            RopeScaling::Default
-            | RopeScaling::Linear { .. }
-            | RopeScaling::Llama3 { .. }
-            | RopeScaling::Proportional { .. }
-            | RopeScaling::Yarn { .. } => [None, None],
+            _ => [None, None],
         };
         first.into_iter().chain(second)
     }

@@ -13,6 +13,7 @@ use std::ops::RangeInclusive;
 ///
 /// Settings that only count when tokens are drawn are `None` for a model that does not ask for draws.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Sampling {
     /// 0 and `None` are greedy.
     pub temperature: Option<f64>,

@@ -2,7 +2,7 @@
 
 use super::mixer::StateSizes;
 use super::routed::ExpertSizes;
-use crate::family::Role;
+use crate::family::{BlockTable, Role};
 
 /// The sizes a block is built from.
 #[derive(Clone, Copy, Debug)]
@@ -17,8 +17,6 @@ pub(super) struct Sizes {
     pub(super) head_dim: usize,
     pub(super) vocab: usize,
     pub(super) context: usize,
-    pub(super) whole_head_norms: bool,
-    pub(super) gated_attention: bool,
     pub(super) states: Option<StateSizes>,
     /// Elements of a token's embedding for a layer; 0 without.
     pub(super) layer_embedding: usize,
@@ -32,8 +30,8 @@ pub(super) struct Sizes {
 }
 
 impl Sizes {
-    /// Rows and columns of the tensor of `role`, 1 of a vector, and what they are made of in words.
-    pub(super) fn shape(&self, role: Role) -> (u64, u64, String) {
+    /// Rows and columns of the tensor of `role` in this `block`, 1 of a vector, and what they are made of in words.
+    pub(super) fn shape(&self, role: Role, block: &BlockTable) -> (u64, u64, String) {
         let &Sizes { hidden, feed_forward, heads, kv_heads, head_dim, vocab, layers, layer_embedding, .. } = self;
         let &Sizes { context, token_types, first_position, labels, .. } = self;
         let ExpertSizes { count: experts, feed_forward: expert, shared_feed_forward: shared, .. } =
@@ -68,7 +66,7 @@ impl Sizes {
             Role::TokenTypes => matrix((token_types, format!("{token_types} kinds of tokens")), width()),
             Role::Classifier => matrix((labels, format!("{labels} labels")), width()),
             Role::ClassifierDense | Role::ConvOut => matrix(width(), width()),
-            Role::Q if self.gated_attention => matrix(gated(), width()),
+            Role::Q if block.gated_attention => matrix(gated(), width()),
             Role::Q => matrix(queries(), width()),
             Role::K | Role::V => matrix(keys(), width()),
             Role::O => matrix(width(), queries()),
@@ -87,8 +85,8 @@ impl Sizes {
             Role::ExpertDown => matrix(width(), of_expert()),
             Role::SharedGate | Role::SharedUp => matrix(of_shared(), width()),
             Role::SharedDown => matrix(width(), of_shared()),
-            Role::QNorm if self.whole_head_norms => vector(queries()),
-            Role::KNorm if self.whole_head_norms => vector(keys()),
+            Role::QNorm if block.whole_head_norms => vector(queries()),
+            Role::KNorm if block.whole_head_norms => vector(keys()),
             Role::QNorm | Role::KNorm => vector((head_dim, format!("{head_dim} elements a head"))),
             Role::Sinks => vector((heads, format!("{heads} heads"))),
             Role::FinalNorm

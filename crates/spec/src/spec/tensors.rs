@@ -92,7 +92,7 @@ impl<'a> Tensors<'a> {
 
     /// Rows and columns of the tensor of `role`, and what they are made of in words.
     pub(super) fn shape(&self, role: Role, layer: Option<usize>) -> (u64, u64, String) {
-        self.sizes(layer).shape(role)
+        self.sizes(layer).shape(role, &self.family.block)
     }
 
     /// The block `layer`, with experts where it has a routing of these.
@@ -150,13 +150,13 @@ impl<'a> Tensors<'a> {
 
     fn attention(&mut self, layer: usize) -> Result<AttentionWeights> {
         let at = Some(layer);
-        let Sizes { heads, kv_heads, head_dim, gated_attention: gated, .. } = self.sizes(at);
+        let Sizes { heads, kv_heads, head_dim, .. } = self.sizes(at);
         Ok(AttentionWeights {
             heads,
             kv_heads,
             head_dim,
             q: self.matrix(Role::Q, at)?,
-            gated,
+            gated: self.family.block.gated_attention,
             causal: !self.family.head.encoder,
             kv: self.keys_values(layer)?,
             q_norm: self.norm_if_named(Role::QNorm, at)?,
@@ -292,10 +292,8 @@ impl<'a> Tensors<'a> {
     }
 
     pub(super) fn checked(&mut self, name: &str, expected: &[u64], because: &str) -> Result<TensorInfo> {
-        let file = self.reader.fields().file();
         let Some(tensor) = self.header.tensors.get(name) else {
-            let nearest = nearest(name, self.header.tensors.keys());
-            return Err(Error::incomplete(file, IncompleteKind::TensorMissing { name: name.to_owned(), nearest }));
+            return Err(self.reader.absent_tensor(name, nearest(name, self.header.tensors.keys())));
         };
         if tensor.shape != expected {
             return Err(self.wrong_shape(tensor, expected.to_vec(), because.to_owned()));
@@ -308,8 +306,8 @@ impl<'a> Tensors<'a> {
     fn fused(&self, role: Role, layer: Option<usize>) -> impl Iterator<Item = (&'static [Role], String)> {
         let fused = self.family.fused.iter().filter(move |fused| fused.roles.contains(&role));
         fused.filter_map(move |fused| {
-            let name = if self.reader.is_gguf() { fused.gguf } else { fused.config }?;
-            Some((fused.roles, fill(&self.pattern(name, name), layer)))
+            let name = if self.reader.is_gguf() { fused.gguf } else { fused.config };
+            (!name.is_empty()).then(|| (fused.roles, fill(&self.pattern(name, name), layer)))
         })
     }
 
@@ -377,6 +375,14 @@ impl<'a> Tensors<'a> {
         match matches!(tensor.dtype, DType::I8 | DType::U8) || holds_no_weights(tensor.dtype) {
             true => Err(self.wrong_dtype(tensor, "a float (norms and biases)")),
             false => Ok(()),
+        }
+    }
+
+    /// Scales are plain floats, and only those are multiplied by columns.
+    pub(super) fn check_float(&self, tensor: &TensorInfo, expected: &'static str) -> Result<()> {
+        match tensor.dtype {
+            DType::F32 | DType::F16 | DType::BF16 => Ok(()),
+            _ => Err(self.wrong_dtype(tensor, expected)),
         }
     }
 

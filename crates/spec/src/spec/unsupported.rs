@@ -1,29 +1,25 @@
 //! What an architecture without a table is, as far as a name or a key tells.
 
+use super::reader::Reader;
 use crate::family::unsupported::{TELLING, UNSUPPORTED};
-use crate::header::Fields;
 
-/// What `architecture` or `model_type` is, where a table knows them or a key of `fields` tells.
-pub(super) fn hint(
-    fields: &dyn Fields,
-    gguf: bool,
-    architecture: &str,
-    model_type: Option<&str>,
-) -> Option<&'static str> {
+/// What the architecture or the model type is, where a table knows them or a key tells.
+pub(super) fn hint(reader: &Reader<'_>) -> Option<&'static str> {
+    let (fields, architecture) = (reader.fields(), &reader.architecture);
     let known = |name: &str| UNSUPPORTED.iter().find(|(_, names)| names.contains(&plain(name).as_str()));
-    if let Some((hint, _)) = model_type.and_then(known).or_else(|| known(without_head(architecture))) {
+    if let Some((hint, _)) = reader.model_type().and_then(known).or_else(|| known(without_head(architecture))) {
         return Some(hint);
     }
-    for (suffix, config, hint) in TELLING {
-        let key = if gguf { format!("{architecture}{suffix}") } else { (*config).to_owned() };
-        let told = if gguf { !suffix.is_empty() } else { !config.is_empty() };
+    let told = TELLING.iter().find(|(suffix, config, _)| {
+        let (told, key) = match reader.is_gguf() {
+            true => (suffix, format!("{architecture}{suffix}")),
+            false => (config, (*config).to_owned()),
+        };
         // A count of 0 and a flag that is false tell of nothing; a value of another type is the key's own affair.
         let nothing = matches!(fields.unsigned(&key), Ok(Some(0))) || matches!(fields.boolean(&key), Ok(Some(false)));
-        if told && fields.has(&key) && !nothing {
-            return Some(hint);
-        }
-    }
-    None
+        !told.is_empty() && fields.has(&key) && !nothing
+    });
+    told.map(|(_, _, hint)| *hint)
 }
 
 /// The class `MixtralForCausalLM` without what it is for.

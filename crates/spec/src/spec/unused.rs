@@ -129,8 +129,7 @@ impl Tensors<'_> {
         };
         let tables = self.family.tensors.iter().copied().flatten();
         let tables = tables.map(|names| (std::slice::from_ref(&names.role), names.gguf, names.config));
-        let fused = self.family.fused.iter();
-        let fused = fused.map(|fused| (fused.roles, fused.gguf.unwrap_or_default(), fused.config.unwrap_or_default()));
+        let fused = self.family.fused.iter().map(|fused| (fused.roles, fused.gguf, fused.config));
         tables.chain(fused).filter(|(roles, ..)| roles.iter().all(counts)).any(|(roles, gguf, config)| {
             let suffix = suffix(name, &self.pattern(gguf, config)).filter(|suffix| OF_MODULE.contains(suffix));
             let module = suffix.and_then(|suffix| name.strip_suffix(suffix));

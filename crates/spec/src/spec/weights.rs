@@ -128,15 +128,21 @@ impl<'w, W: WeightTypes> Weight<'w, W> {
 }
 
 impl<'w> Weight<'w> {
+    /// The tensor, where it is neither a matrix nor a norm.
+    pub fn vector(self) -> Option<&'w TensorInfo> {
+        match self {
+            Weight::Vector(vector) | Weight::Numbers(vector) => Some(vector),
+            Weight::Matrix(_) | Weight::Norm(_) => None,
+        }
+    }
+
     /// The tensors that it is stored in.
-    pub fn tensors(self) -> impl Iterator<Item = &'w TensorInfo> {
-        let (matrix, norm, vector) = match self {
-            Weight::Matrix(matrix) => (Some(matrix), None, None),
-            Weight::Norm(norm) => (None, Some(norm), None),
-            Weight::Vector(vector) | Weight::Numbers(vector) => (None, None, Some(vector)),
-        };
-        let (matrix, norm) = (matrix.into_iter(), norm.into_iter());
-        matrix.flat_map(LinearWeights::tensors).chain(norm.flat_map(NormWeights::tensors)).chain(vector)
+    pub fn tensors(self) -> Vec<&'w TensorInfo> {
+        match self {
+            Weight::Matrix(matrix) => matrix.tensors().collect(),
+            Weight::Norm(norm) => norm.tensors().collect(),
+            Weight::Vector(vector) | Weight::Numbers(vector) => vec![vector],
+        }
     }
 }
 
@@ -150,11 +156,6 @@ impl<'w, W: WeightTypes> List<'w, W> {
         let Ok(_) = map(&mut list);
         list.0
     }
-
-    fn add(&mut self, weight: Weight<'w, W>) -> Result<(), Infallible> {
-        self.0.push(weight);
-        Ok(())
-    }
 }
 
 impl<'w, W: WeightTypes> MapWeights<'w, W> for List<'w, W> {
@@ -162,18 +163,22 @@ impl<'w, W: WeightTypes> MapWeights<'w, W> for List<'w, W> {
     type Error = Infallible;
 
     fn matrix(&mut self, matrix: &'w W::Matrix) -> Result<(), Infallible> {
-        self.add(Weight::Matrix(matrix))
+        self.0.push(Weight::Matrix(matrix));
+        Ok(())
     }
 
     fn norm(&mut self, norm: &'w W::Norm) -> Result<(), Infallible> {
-        self.add(Weight::Norm(norm))
+        self.0.push(Weight::Norm(norm));
+        Ok(())
     }
 
     fn vector(&mut self, vector: &'w W::Vector) -> Result<(), Infallible> {
-        self.add(Weight::Vector(vector))
+        self.0.push(Weight::Vector(vector));
+        Ok(())
     }
 
     fn numbers(&mut self, numbers: &'w W::Numbers) -> Result<(), Infallible> {
-        self.add(Weight::Numbers(numbers))
+        self.0.push(Weight::Numbers(numbers));
+        Ok(())
     }
 }

@@ -60,15 +60,15 @@ impl Resolver<'_> {
         let [legacy, current] = sections;
         let scaling = |section| self.scaling(section, dimensions);
         let (old, new) = (legacy.map(scaling).transpose()?, current.map(scaling).transpose()?);
-        let (Scaled { scaling, magnitude }, source) = match (old, new, self.table.unsaid_scaling) {
+        let ((scaling, magnitude), source) = match (old, new, self.table.unsaid_scaling) {
             (Some(old), Some(new), _) if old != new => {
-                let one = format!("rope_scaling says {}", old.scaling.in_words());
-                let other = format!("rope_parameters says {}", new.scaling.in_words());
+                let one = format!("rope_scaling says {}", old.0.in_words());
+                let other = format!("rope_parameters says {}", new.0.in_words());
                 return Err(self.reader.contradiction(one, other));
             }
             (Some(scaled), _, _) => (scaled, format!("{theta_source}, rope_scaling")),
             (None, Some(scaled), _) => (scaled, format!("{theta_source}, rope_parameters")),
-            (None, None, None) => (Scaled::plain(RopeScaling::Default), theta_source),
+            (None, None, None) => ((RopeScaling::Default, 1.0), theta_source),
             (None, None, Some(why)) => return Err(missing(self.reader.fields(), "rope_parameters", why)),
         };
         let query_scale = current.or(legacy).map_or(Ok(None), |section| self.query_scale(section))?;
@@ -158,13 +158,13 @@ impl Resolver<'_> {
                 self.reader.assume(format!(
                     "no rope scaling: {key} is absent (transformers' standardize_rope_params takes default)"
                 ));
-                Ok(Scaled::plain(RopeScaling::Default))
+                Ok((RopeScaling::Default, 1.0))
             }
-            Some("default") => Ok(Scaled::plain(RopeScaling::Default)),
+            Some("default") => Ok((RopeScaling::Default, 1.0)),
             Some(kind) if self.table.longrope_magnitudes.is_some() && kind != "longrope" => {
                 foreign(kind, "default or longrope")
             }
-            Some("linear") => Ok(Scaled::plain(RopeScaling::Linear { factor: self.require(section, "factor")? })),
+            Some("linear") => Ok((RopeScaling::Linear { factor: self.require(section, "factor")? }, 1.0)),
             Some("llama3") => self.llama3(section),
             Some("yarn") => self.yarn(section),
             Some("longrope") => self.longrope(section, dimensions),
@@ -198,7 +198,7 @@ impl Resolver<'_> {
             return Err(self.reader.value(&key, high_freq_factor, expected));
         }
         let factor = self.require(section, "factor")?;
-        Ok(Scaled::plain(RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context }))
+        Ok((RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context }, 1.0))
     }
 
     fn yarn(&self, section: Section<'_>) -> Result<Scaled> {
@@ -222,7 +222,7 @@ impl Resolver<'_> {
             // transformers takes null for false.
             truncate: section.boolean("truncate")?.unwrap_or(section.object().get("truncate").is_none()),
         };
-        Ok(Scaled { scaling, magnitude })
+        Ok((scaling, magnitude))
     }
 
     fn longrope(&self, section: Section<'_>, dimensions: usize) -> Result<Scaled> {
@@ -240,7 +240,7 @@ impl Resolver<'_> {
         let list = |key: &str| self.factors(section, key, dimensions).map(FrequencyFactors::Values);
         let (short, long) = (list("short_factor")?, list("long_factor")?);
         let original_context = original_context as usize;
-        Ok(Scaled { scaling: RopeScaling::LongRope { short, long, long_magnitude, original_context }, magnitude })
+        Ok((RopeScaling::LongRope { short, long, long_magnitude, original_context }, magnitude))
     }
 
     /// Its frequencies are those of the whole head, of which a part of the pairs turns.
@@ -253,7 +253,7 @@ impl Resolver<'_> {
         if pairs == 0 || pairs > dimensions / 2 {
             return Err(self.reader.value(&key, part, "a part of a head, with at least one pair".into()));
         }
-        Ok(Scaled::plain(RopeScaling::Proportional { factor, pairs }))
+        Ok((RopeScaling::Proportional { factor, pairs }, 1.0))
     }
 
     /// A list of `dimensions / 2` frequency factors, rounded to F32 as transformers and GGUF writers do.

@@ -52,7 +52,7 @@ impl Resolver<'_> {
             Some(theta) => (theta, self.key(BASE)),
             None => self.absent_theta(&self.key(BASE), (10_000.0, "the default of llama.cpp")),
         };
-        let (Scaled { scaling, magnitude }, source) = self.gguf_scaling(theta, theta_source, dimensions)?;
+        let ((scaling, magnitude), source) = self.gguf_scaling(theta, theta_source, dimensions)?;
         let query_scale = self.gguf_query_scale()?;
         Ok(Rope { layout: self.table.gguf_layout, theta, scaling, dimensions, magnitude, query_scale, source })
     }
@@ -67,9 +67,9 @@ impl Resolver<'_> {
     fn gguf_dimensions(&self) -> Result<usize> {
         let head_dim = self.sizes.head_dim;
         let key = self.key(".rope.dimension_count");
-        let all = self.table.rotary_part.is_none();
+        let part = self.table.rotary_part.map(|(part, _)| part);
         match self.fields().unsigned(&key)? {
-            None if self.table.rotary_part.is_some_and(|(part, _)| part != 1.0) => {
+            None if part.is_some_and(|part| part != 1.0) => {
                 Err(missing(self.fields(), &key, "models of this family rotate a part of a head"))
             }
             None => {
@@ -78,15 +78,14 @@ impl Resolver<'_> {
                 ));
                 Ok(head_dim)
             }
-            Some(dimensions) if dimensions == head_dim as u64 => Ok(head_dim),
-            // llama.cpp refuses a `llama` file in which the two differ.
-            Some(dimensions) if all => Err(self.reader.contradiction(
-                format!("{key} is {dimensions}"),
-                format!("a head has {head_dim} elements and this family rotates all of them"),
-            )),
-            Some(dimensions) if dimensions > 0 && dimensions < head_dim as u64 => Ok(dimensions as usize),
             Some(dimensions) => {
-                let head = format!("a head has {head_dim} elements");
+                let least = if part.is_some() { 1 } else { head_dim };
+                if (least as u64..=head_dim as u64).contains(&dimensions) {
+                    return Ok(dimensions as usize);
+                }
+                // llama.cpp refuses a `llama` file in which the two differ.
+                let all = if part.is_some() { "" } else { " and this family rotates all of them" };
+                let head = format!("a head has {head_dim} elements{all}");
                 Err(self.reader.contradiction(format!("{key} is {dimensions}"), head))
             }
         }
@@ -109,8 +108,8 @@ impl Resolver<'_> {
                 let scaled = self.gguf_longrope(short, long, dimensions)?;
                 return Ok((scaled, format!("{theta_source}, {FACTORS_SHORT}, {FACTORS_LONG}")));
             }
-            (Some("longrope"), (None, _)) => return Err(self.absent(FACTORS_SHORT)),
-            (Some("longrope"), _) => return Err(self.absent(FACTORS_LONG)),
+            (Some("longrope"), (None, _)) => return Err(self.reader.absent_tensor(FACTORS_SHORT, Vec::new())),
+            (Some("longrope"), _) => return Err(self.reader.absent_tensor(FACTORS_LONG, Vec::new())),
             _ => {}
         }
         if kind == Some("yarn") {
@@ -131,26 +130,21 @@ impl Resolver<'_> {
             (Some(tensor), None) => {
                 self.check_factors(tensor, dimensions)?;
                 let scaling = RopeScaling::Factors { tensor: tensor.clone() };
-                (Scaled::plain(scaling), format!("{theta_source}, {ROPE_FREQS}"))
+                ((scaling, 1.0), format!("{theta_source}, {ROPE_FREQS}"))
             }
             (Some(_), Some(factor)) => {
                 let feature = format!("{ROPE_FREQS} together with a linear factor of {factor}");
                 return Err(self.reader.feature(&feature, &factor_key, "one of them"));
             }
-            (None, Some(factor)) => {
-                (Scaled::plain(RopeScaling::Linear { factor }), format!("{theta_source}, {factor_key}"))
+            (None, Some(factor)) => ((RopeScaling::Linear { factor }, 1.0), format!("{theta_source}, {factor_key}")),
+            (None, None) if self.table.gguf_freqs_needed => {
+                return Err(self.reader.absent_tensor(ROPE_FREQS, Vec::new()));
             }
-            (None, None) if self.table.gguf_freqs_needed => return Err(self.absent(ROPE_FREQS)),
             (None, None) => {
                 self.note_absent_rope_freqs(theta);
-                (Scaled::plain(RopeScaling::Default), theta_source)
+                ((RopeScaling::Default, 1.0), theta_source)
             }
         })
-    }
-
-    fn absent(&self, tensor: &str) -> Error {
-        let kind = IncompleteKind::TensorMissing { name: tensor.into(), nearest: Vec::new() };
-        Error::incomplete(self.fields().file(), kind)
     }
 
     fn note_absent_rope_freqs(&self, theta: f64) {
@@ -183,7 +177,7 @@ impl Resolver<'_> {
         let (short, long) = (FrequencyFactors::Stored(short.clone()), FrequencyFactors::Stored(long.clone()));
         let original_context = original_context as usize;
         let scaling = RopeScaling::LongRope { short, long, long_magnitude: magnitude, original_context };
-        Ok(Scaled { scaling, magnitude })
+        Ok((scaling, magnitude))
     }
 
     fn gguf_yarn(&self, factor: f64) -> Result<Scaled> {
@@ -206,7 +200,7 @@ impl Resolver<'_> {
         let beta_slow = self.positive_number(".rope.scaling.yarn_beta_slow")?.unwrap_or(1.0);
         let truncate = self.table.gguf_yarn_truncate;
         let scaling = RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow, truncate };
-        Ok(Scaled { scaling, magnitude })
+        Ok((scaling, magnitude))
     }
 
     fn gguf_original_context(&self) -> Result<u64> {
