@@ -5,13 +5,13 @@
 
 Each argument is a model, and after a colon the GGUF file that llama.cpp is given instead of the same. A round runs
 `examples/bench` and `benches/peers.py` once each, as processes of their own. The processors of a virtual machine may move:
-`bench` tells before and behind each process how far apart the threads are, and a round in which that changed is run again,
+`bench` tells before and after each process how far apart the threads are, and a round in which that changed is run again,
 so that both met the machine in the same state. Every figure is the median of `-r` rounds, every ratio the median of the
 rounds' ratios; `rounds` has them all. With `--sessions N` a round also generates N sequences together, and `batch` has
 what that gains over one. A table goes to standard error, one JSON object with the figures and the machine to standard
 output: `benches/record/` keeps them.
 
-To measure by AVX2 alone, give `--isa avx2`, and in `PYTHONPATH` a folder with a llama-cpp-python that was built so
+To measure only by AVX2, give `--isa avx2`, and in `PYTHONPATH` a folder with a llama-cpp-python that was built so
 (`CMAKE_ARGS="-DGGML_NATIVE=OFF -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON"`); `peer_system` tells what it uses.
 """
 

@@ -1,4 +1,4 @@
-//! What a GPU does with models of 8 billion weights: shares of its copy bandwidth and of its matrix rate, and memory beside
+//! What a GPU does with models of 8 billion weights: shares of its copy bandwidth and of its matrix rate, and memory next to
 //! what was counted. `docs/cuda.md` says how to run it and what was measured.
 //!
 //!     cargo bench --features cuda --bench cuda -- [FOLDER] [DTYPE ...] [layers=N]
@@ -136,7 +136,7 @@ mod measure {
         PROMPT as f64 / start.elapsed().as_secs_f64()
     }
 
-    /// Tokens a second, one after the other behind `depth` others, each after the logits of the one before are there.
+    /// Tokens a second, one after the other after `depth` others, each after the logits of the one before are there.
     fn decode(model: &Model, depth: usize) -> f64 {
         let mut session = model.session();
         if depth > 0 {

@@ -1,5 +1,5 @@
-//! Kernels in bytes of weight per second (one token), beside a plain read of the same bytes, and in operations per second
-//! (many tokens), beside what their multiply instruction does in registers alone; attention of one token in bytes of cache
+//! Kernels in bytes of weight per second (one token), next to a plain read of the same bytes, and in operations per second
+//! (many tokens), next to what their multiply instruction does only in registers; attention of one token in bytes of cache
 //! per second; the pool's hand-over; the operations on rows.
 //!
 //! One token: `cargo bench --bench kernels -- decode`, its attention: `-- context`. Two operations (multiply, add) count for each weight and token.

@@ -1,4 +1,4 @@
-"""Writes random-weight GGUF files of real geometry for families beside Llama, for speed and memory alone.
+"""Writes random-weight GGUF files of real geometry for families besides Llama, only for speed and memory.
 
     python benches/make_gguf.py --geometry olmoe-7b --dtype Q4_K_M --out models/olmoe-q4_k_m.gguf
     python benches/make_gguf.py --geometry gpt-oss-20b --dtype MXFP4 --out models/gpt-oss.gguf
@@ -24,7 +24,7 @@ from make import gguf_files  # noqa: E402
 MODELS = Path(__file__).resolve().parents[1] / "fixtures" / "models"
 Type = gguf.GGMLQuantizationType
 
-# fixture: the family's small file. Sizes of the published config.json of the repository named behind each.
+# fixture: the family's small file. Sizes of the published config.json of the repository named after each.
 GEOMETRIES = {
     # allenai/OLMoE-1B-7B-0924
     "olmoe-7b": dict(fixture="olmoe/q8_0", hidden=2048, layers=16, heads=16, kv=16, head=128, ff=1024, vocab=50304,

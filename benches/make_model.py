@@ -145,7 +145,7 @@ class Numbers:
 
 
     def whole(self, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-        """The next tensor's values in one flat array, with no second copy beside it."""
+        """The next tensor's values in one flat array, with no second copy next to it."""
         values, filled = np.empty(int(np.prod(shape)), {"BF16": np.uint16, "F16": np.float16}.get(dtype, np.float32)), 0
         for piece in self.pieces(shape, dtype):
             values[filled:filled + len(piece)] = piece
@@ -209,7 +209,7 @@ def write_folder(folder: Path, config: LlamaConfig, words: Vocabulary, dtype: st
 
 
 def write_w8a8(folder: Path, config: LlamaConfig, words: Vocabulary) -> None:
-    """A compressed-tensors folder, by way of a BF16 one beside it."""
+    """A compressed-tensors folder, by way of a BF16 one next to it."""
     import torch
     from compressed_tensors.compressors import ModelCompressor
     from make import int8
@@ -254,7 +254,7 @@ def write_gguf(path: Path, config: LlamaConfig, words: Vocabulary, name: str, dt
 
 
 def write_quantised(path: Path, config: LlamaConfig, words: Vocabulary, name: str, dtype: str, threads: int) -> None:
-    """A block-quantised GGUF, by way of a BF16 one beside it."""
+    """A block-quantised GGUF, by way of a BF16 one next to it."""
     middle = path.with_name(path.name + ".bf16")
     try:
         write_gguf(middle, config, words, name, "BF16")

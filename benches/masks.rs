@@ -1,8 +1,8 @@
-//! What it costs to know which tokens may come next: the trie of a vocabulary, a grammar compiled anew, and the mask of each
+//! What it costs to know which tokens may come next: the trie of a vocabulary, a grammar compiled again, and the mask of each
 //! token of an answer, at vocabularies of 32k, 128k and 256k entries. Mean, 99th percentile and the longest, in microseconds.
 //!
 //! `cargo bench --bench masks`. The vocabularies are made up: words of up to four of 400 syllables, with and without a blank in
-//! front, behind the 256 bytes. Answers are drawn evenly among what may come, which meets more of a grammar than a model does.
+//! front, after the 256 bytes. Answers are drawn evenly among what may come, which meets more of a grammar than a model does.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout)]
 

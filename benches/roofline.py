@@ -41,7 +41,7 @@ def points(row: dict, prompt: int) -> list[tuple[str, float, float]]:
     found = [("circle", 1, row["decode"]["tok_s"] * operations / 1e9)]
     if "batch" in row:
         found.append(("diamond", row["batch"]["sessions"], row["batch"]["tok_s"] * operations / 1e9))
-    # Of a prompt the head computes the last token alone, which the share leaves out.
+    # Of a prompt the head computes only the last token, which the share leaves out.
     found.append(("square", min(prompt, CHUNK), row["arithmetic_share"] * row["arithmetic_gop_s"]))
     return [(kind, tokens * operations / weights, speed) for kind, tokens, speed in found]
 

@@ -1,4 +1,4 @@
-//! Gives a text one of some labels: the one that the model finds most likely behind it, or that its classification head scores
+//! Gives a text one of some labels: the one that the model finds most likely after it, or that its classification head scores
 //! highest.
 
 mod common;
@@ -12,7 +12,7 @@ use std::process::ExitCode;
 /// Label a text, with the likelihood of each label.
 #[derive(Parser)]
 struct Arguments {
-    /// A model file or folder; the bundled demo model when absent, which knows stories alone.
+    /// A model file or folder; the bundled demo model when absent, which knows only stories.
     path: Option<PathBuf>,
     /// The text.
     #[arg(long)]
@@ -42,7 +42,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     common::print(&lines.collect::<String>())
 }
 
-/// The mean likelihood of a label's tokens behind the text, so that a long label is no worse for its length.
+/// The mean likelihood of a label's tokens after the text, so that a long label is no worse for its length.
 fn by_text(model: &Model, arguments: &Arguments) -> Result<Vec<(f64, String)>, Error> {
     let prompt = format!("{}{}", arguments.text, arguments.question);
     let labels: Vec<String> = arguments.labels.iter().map(|label| format!(" {label}")).collect();

@@ -78,7 +78,7 @@ enum Stop {
     },
     /// A's tokenizer makes nothing of the text.
     NoTokens,
-    /// BOS alone fills a window of this many tokens.
+    /// BOS itself fills a window of this many tokens.
     Window(usize),
 }
 
@@ -96,7 +96,7 @@ impl fmt::Display for Stop {
             Stop::EmptyFile(file) => write!(f, "{} is empty; give a file with a text", file.display()),
             Stop::Unreadable { file, why } => write!(f, "cannot read {}: {why}", file.display()),
             Stop::NoTokens => f.write_str("A's tokenizer makes no token of the text; give another"),
-            Stop::Window(most) => write!(f, "a window of {most} has no room for a token behind BOS; take a larger one"),
+            Stop::Window(most) => write!(f, "a window of {most} has no room for a token after BOS; take a larger one"),
         }
     }
 }
@@ -201,7 +201,7 @@ fn load_beside(builder: ModelBuilder, arguments: &Arguments, a: &Model, longest:
         Err(Error::Refused(report)) if report.verdict == Verdict::DoesNotFit => {
             let (held, weights, logits) = (Bytes(held), Bytes(weights), Bytes(logits));
             common::tell(format_args!(
-                "B does not fit beside A: of {} available, {held} are taken, {weights} by A's weights and {logits} by \
+                "B does not fit next to A: of {} available, {held} are taken, {weights} by A's weights and {logits} by \
                  logits",
                 Bytes(before)
             ));
@@ -389,7 +389,7 @@ fn likeliest(logits: &[f32]) -> usize {
     (0..logits.len()).fold(0, better)
 }
 
-/// What is told of each model alone.
+/// What is printed of each model by itself.
 struct Side {
     path: String,
     stored_as: String,

@@ -47,7 +47,7 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<(), Error> {
     let model = Model::load(arguments.path.clone().unwrap_or_else(common::bundled))?;
     let question = format!(
-        "{}\n\nWho is this about? Answer with JSON alone: name, age (a number or null), mood (glad, sad or unknown).\n",
+        "{}\n\nWho is this about? Answer only with JSON: name, age (a number or null), mood (glad, sad or unknown).\n",
         arguments.text
     );
     // A model that chats is asked by its own template; any other continues the text.

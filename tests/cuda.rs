@@ -75,7 +75,7 @@ fn tokens_one_by_one_are_the_prompt_at_once() {
 
 #[test]
 fn a_callback_that_panics_during_an_upload_ends_the_load_with_its_panic() {
-    let path = common::fixtures().join("demo");
+    let path = common::demo();
     if on_gpu(&path).is_none() {
         return;
     }
@@ -94,7 +94,7 @@ fn a_callback_that_panics_during_an_upload_ends_the_load_with_its_panic() {
 
 #[test]
 fn the_bundled_model_tells_its_story() {
-    let path = common::fixtures().join("demo");
+    let path = common::demo();
     let Some(model) = on_gpu(&path) else { return };
     let options = GenerateOptions::default().max_tokens(32).temperature(0.0);
     let text = |model: &Model| -> String {

@@ -25,7 +25,7 @@ struct Driver(Library);
 impl Driver {
     /// `None` where the driver is NVIDIA's, or none.
     fn stand_in() -> Option<Driver> {
-        // SAFETY: loading a driver's library runs its own initialisation alone.
+        // SAFETY: loading a driver's library runs only its own initialization.
         let library = unsafe { Library::new("libcuda.so") }.ok()?;
         // SAFETY: it is only looked for.
         let found = unsafe { library.get::<extern "C" fn()>(c"gpu_emulator_fail") }.is_ok();
@@ -121,7 +121,7 @@ fn walk(function: &str, codes: &[u32]) {
     walk_again(function, codes, |code| ![LAUNCH_FAILED, UNKNOWN].contains(&code));
 }
 
-/// Lets calls of `function` fail, and asks once more behind the codes that `is_passing`. How many failures ended a request.
+/// Lets calls of `function` fail, and asks once more after the codes that `is_passing`. How many failures ended a request.
 fn walk_again(function: &str, codes: &[u32], is_passing: impl Fn(u32) -> bool) -> usize {
     let _alone = ALONE.lock();
     let Some(driver) = stand_in() else { return 0 };

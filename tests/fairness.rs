@@ -4,8 +4,8 @@
 
 mod common;
 
+use common::given::greedy;
 use common::spans::{Begun, watch_process};
-use model_factory::{GenerateOptions, Model};
 use std::sync::{Barrier, Mutex};
 use std::thread;
 
@@ -33,14 +33,6 @@ fn watch(span: &Begun) {
 }
 
 /// Greedy ids after `prompt`.
-fn generate(model: &Model, prompt: &[u32], count: usize) -> Vec<u32> {
-    let options = GenerateOptions::default().max_tokens(count).temperature(0.0).ignore_stop(true);
-    let mut session = model.session();
-    let mut generation = session.generate_ids(prompt, &options).unwrap();
-    generation.text().unwrap();
-    generation.ids().to_vec()
-}
-
 #[test]
 fn a_long_prompt_and_several_generations_share_passes() {
     const PROMPT: usize = 6000;
@@ -50,7 +42,7 @@ fn a_long_prompt_and_several_generations_share_passes() {
     let model = common::builder().load(fixture).unwrap();
     let prompt = |seed: u32, count: usize| -> Vec<u32> { (0..count as u32).map(|i| (i * 97 + seed) % 320).collect() };
     let requests = [(prompt(5, PROMPT), 1), (prompt(6, 3), 300), (prompt(7, 9), 300), (prompt(8, 1), 300)];
-    let alone: Vec<Vec<u32>> = requests.iter().map(|(prompt, count)| generate(&model, prompt, *count)).collect();
+    let alone: Vec<Vec<u32>> = requests.iter().map(|(prompt, count)| greedy(&model, prompt, *count).unwrap()).collect();
     let passes_alone = std::mem::take(&mut *LOG.lock().unwrap());
     assert!(passes_alone.iter().all(|pass| *pass == Pass::Alone), "nobody shares with itself");
     assert_eq!(passes_alone.len(), PROMPT.div_ceil(CHUNK) + 3 * 300);
@@ -61,16 +53,16 @@ fn a_long_prompt_and_several_generations_share_passes() {
             let (model, start, prompt, count) = (&model, &start, prompt.clone(), *count);
             scope.spawn(move || {
                 start.wait();
-                generate(model, &prompt, count)
+                greedy(model, &prompt, count).unwrap()
             })
         };
         let threads: Vec<_> = requests.iter().map(spawn).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
-    assert_eq!(together, alone, "company changes no token");
+    assert_eq!(together, alone, "other requests change no token");
 
     let log = LOG.lock().unwrap();
-    // Whoever generates waits for no more than a quarter of a chunk of the prompt. Before that there are prompts alone.
+    // Whoever generates waits for no more than a quarter of a chunk of the prompt. Before that there are only prompts.
     let large = |pass: &&Pass| matches!(pass, Pass::Shared(_, tokens) if *tokens > CHUNK as u64 / 4);
     let first =
         log.iter().position(|pass| matches!(pass, Pass::Shared(..)) && !large(&pass)).expect("they share passes");

@@ -18,7 +18,7 @@ const PANICKED: i32 = 3;
 
 /// What a forked process that does `task` ends with. One that takes a minute is ended.
 fn forked(what: &str, task: impl FnOnce() -> i32) -> i32 {
-    // SAFETY: the child runs `task` alone and leaves by `_exit`; the allocator's locks are the C library's to mend.
+    // SAFETY: the child runs only `task` and leaves by `_exit`; the allocator's locks are the C library's to mend.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "{what}: no process could be forked");
     if child == 0 {
@@ -68,7 +68,7 @@ fn generates(model: &Model, expected: &str) -> i32 {
 #[test]
 fn a_forked_process_uses_and_drops_the_model_of_the_other() {
     for threads in [1, 3] {
-        let load = || common::builder().threads(threads).load(common::fixtures().join("demo")).unwrap();
+        let load = || common::builder().threads(threads).load(common::demo()).unwrap();
         let mut model = Some(load());
         let expected = text(model.as_ref().unwrap()).unwrap();
         let dropped = |model: &mut Option<Model>| {

@@ -4,11 +4,12 @@
 
 mod common;
 
-use common::phi_128k::{TRAINED, cache, tokens, write_128k};
+use common::phi_128k::{TRAINED, cache, write_128k};
+use common::tokens;
 use model_factory::{Error, KvDtype, Model};
 use std::path::Path;
 
-/// Anonymous memory that comes and goes beside the cache: freed buffers that the allocator keeps for a chunk of prefill,
+/// Anonymous memory that comes and goes next to the cache: freed buffers that the allocator keeps for a chunk of prefill,
 /// a page's headroom for each thread. The cache of the trained context is 128 MiB.
 const BESIDE: u64 = 8 << 20;
 
@@ -27,7 +28,7 @@ fn a_cache_in_f16_is_half_as_large_and_one_in_q8_0_a_byte_an_element_and_a_scale
         let plan = model.report().plan.as_ref().expect("a plan");
         assert_eq!((plan.kv_cache, plan.kv_dtype), (bytes, dtype));
         let mut session = model.session();
-        session.forward(&tokens(1024)).expect("tokens compute");
+        session.forward(&tokens(1024, 320)).expect("tokens compute");
         assert_eq!(session.cache_bytes() as u64, plan.kv_cache);
     }
 }
@@ -45,7 +46,7 @@ fn the_cache_is_as_large_as_the_context_asked_for() {
     let folder = tempfile::tempdir().expect("a folder");
     write_128k(folder.path());
     // Everything that is allocated once: threads, kernels, the allocator's own.
-    load(folder.path(), 512).session().forward(&tokens(300)).expect("tokens compute");
+    load(folder.path(), 512).session().forward(&tokens(300, 320)).expect("tokens compute");
 
     println!("{:>8} {:>8} {:>12} {:>12}", "context", "tokens", "cache", "anonymous");
     for (context, lengths) in [(512, &[512][..]), (TRAINED, &[512, 8192][..])] {
@@ -54,7 +55,7 @@ fn the_cache_is_as_large_as_the_context_asked_for() {
         let mut session = model.session();
         assert_eq!(session.cache_bytes(), 0, "a session without tokens has no cache");
         for &length in lengths {
-            session.forward(&tokens(length - session.len())).expect("tokens compute");
+            session.forward(&tokens(length - session.len(), 320)).expect("tokens compute");
             let (held, grown) = (session.cache_bytes() as u64, anonymous().saturating_sub(before));
             println!("{context:>8} {length:>8} {held:>12} {grown:>12}");
             assert_eq!(held, cache(length), "context {context}, {length} tokens");
@@ -62,7 +63,7 @@ fn the_cache_is_as_large_as_the_context_asked_for() {
             // What is in the cache is in memory: the measure sees it. Half is for what had been freed and was used again.
             assert!(held < BESIDE || grown >= held / 2, "{grown} bytes cannot hold a cache of {held}");
         }
-        let refused = session.forward(&tokens(context - session.len() + 1));
+        let refused = session.forward(&tokens(context - session.len() + 1, 320));
         assert!(matches!(refused, Err(Error::ContextOverflow { .. })), "context {context} holds no more");
     }
 }

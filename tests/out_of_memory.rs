@@ -9,7 +9,7 @@
 
 mod common;
 
-use common::fixtures;
+use common::{demo, fixtures, tokens};
 use model_factory::{Error, FinishReason, GenerateOptions, Message, Model, Session, Speculation};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::backtrace::Backtrace;
@@ -122,18 +122,9 @@ trait Attempt {
     fn check(&mut self) {}
 }
 
-fn demo() -> std::path::PathBuf {
-    fixtures().join("demo")
-}
-
 /// One thread makes the same allocations each time; two may need their own memory or not.
 fn load(path: impl AsRef<std::path::Path>, threads: usize) -> Model {
     common::builder().threads(threads).load(path).expect("the model loads")
-}
-
-/// Ids below 250, never the same twice in a row.
-fn tokens(count: usize) -> Vec<u32> {
-    (0..count as u32).map(|i| (i * 97 + 5) % 250).collect()
 }
 
 /// The logits; fails nothing from then on.
@@ -157,7 +148,7 @@ impl Attempt for Load {
     }
 }
 
-/// A prompt in a session that has some tokens, beside another session.
+/// A prompt in a session that has some tokens, next to another session.
 struct Prompt {
     session: Session,
     other: Session,
@@ -176,7 +167,7 @@ impl Prompt {
 
 impl Attempt for Prompt {
     fn run(&mut self) -> Result<String, Error> {
-        let tokens = tokens(self.count);
+        let tokens = tokens(self.count, 250);
         self.session.truncate(3);
         let logits = if self.all { self.session.logits(&tokens) } else { self.session.forward(&tokens) };
         logits.map(|logits| bits(&logits))
@@ -208,7 +199,7 @@ impl Attempt for Generate {
         self.session.truncate(0);
         let mut generation = match &self.chat {
             Some(messages) => self.session.generate(messages, &self.options)?,
-            None => self.session.generate_ids(&tokens(100), &self.options)?,
+            None => self.session.generate_ids(&tokens(100, 250), &self.options)?,
         };
         let mut text = String::new();
         for piece in &mut generation {
@@ -239,7 +230,7 @@ struct Batch {
 
 impl Attempt for Batch {
     fn run(&mut self) -> Result<String, Error> {
-        let tokens = tokens(self.each);
+        let tokens = tokens(self.each, 250);
         self.sessions.iter_mut().for_each(|session| session.truncate(1));
         let mut steps: Vec<(&mut Session, &[u32])> =
             self.sessions.iter_mut().enumerate().map(|(i, session)| (session, &tokens[i..])).collect();
@@ -253,7 +244,7 @@ impl Attempt for Batch {
     }
 }
 
-/// A session that is restored from a file, beside another.
+/// A session that is restored from a file, next to another.
 struct Restore {
     model: Model,
     other: Session,
@@ -264,7 +255,7 @@ impl Restore {
     fn boxed(model: Model, count: usize) -> Box<dyn Attempt> {
         let (mut session, mut other) = (model.session(), model.session());
         let file = tempfile::NamedTempFile::new().expect("a file");
-        session.forward(&tokens(count)).expect("tokens compute");
+        session.forward(&tokens(count, 250)).expect("tokens compute");
         session.save(file.path()).expect("a session is saved");
         other.forward(&[4, 5]).expect("tokens compute");
         Box::new(Restore { model, other, file })

@@ -105,7 +105,7 @@ impl Found {
                 continue;
             }
             let weights = extension(path) == "gguf" || (extension(path) == "safetensors" && !described);
-            // The parts of a split model differ in the number before `-of-` alone.
+            // The parts of a split model differ only in the number before `-of-`.
             let part = name.rsplit_once("-of-").and_then(|(front, rest)| Some((front.rsplit_once('-')?.0, rest)));
             let first = part.is_none_or(|(stem, rest)| splits.insert((stem.to_owned(), rest.to_owned())));
             if weights && first && is_new(path, &mut self.seen) {

@@ -128,7 +128,7 @@ const KEPT: u64 = 16 << 20;
 #[test]
 fn a_thousand_cancelled_generations_leave_nothing() {
     let _alone = ALONE.lock().unwrap();
-    let model = common::load(common::fixtures().join("demo"));
+    let model = common::load_demo();
     let threads = || std::fs::read_dir("/proc/self/task").expect("/proc/self/task").count();
     let anonymous = || common::status("RssAnon").expect("/proc/self/status has RssAnon");
     (0..100).for_each(|index| give_up(&model, index % 5));

@@ -167,7 +167,7 @@ def count(options):
 
 
 def table(options):
-    """Ours beside llama.cpp's, for 100 weights and a token, and what ours need of its cycles."""
+    """Ours next to llama.cpp's, for 100 weights and a token, and what ours need of its cycles."""
 
     def read(path):
         with open(path) as file:

@@ -34,7 +34,7 @@ int main(int argc, char **argv) {
     struct ggml_tensor *x = ggml_new_tensor_2d(of_rest, GGML_TYPE_F32, inputs, tokens);
     struct ggml_tensor *y = ggml_mul_mat(of_rest, weight, x);
 
-    // The first kind of memory beside the plain one in which the backend multiplies this weight.
+    // The first kind of memory next to the plain one in which the backend multiplies this weight.
     ggml_backend_buffer_t buffer = NULL;
     for (ggml_backend_buffer_type_t *t = extra(device); t && *t && !buffer; t++) {
         buffer = ggml_backend_alloc_ctx_tensors_from_buft(of_weight, *t);

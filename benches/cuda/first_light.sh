@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # The first half hour on a GPU: tests and measurements in stages, the most telling first, each with a limit of time. A stage
-# that fails does not stop those behind it.
+# that fails does not stop those after it.
 #
 #   benches/cuda/first_light.sh pack FOLDER                  where Rust is: builds, strips and packs the binaries
 #   benches/cuda/first_light.sh run FOLDER RESULTS [STAGE..] where the GPU is, in a checkout of the same commit
 #
 # Stages: gpu kernels models accuracy speed products sanitizer; all of them without a name. RESULTS gets a text file for each,
-# and summary.txt. SPEED names the models of the stage speed. NVRTC is looked for as docs/cuda.md says, then beside the toolkit
+# and summary.txt. SPEED names the models of the stage speed. NVRTC is looked for as docs/cuda.md says, then next to the toolkit
 # and among Python's packages.
 set -uo pipefail
 cd "$(dirname "$0")/../.."

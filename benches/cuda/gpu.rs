@@ -28,7 +28,7 @@ fn seconds<T>(of: impl FnOnce() -> T) -> (f64, T) {
     (start.elapsed().as_secs_f64(), made)
 }
 
-/// One JSON object: the GPU, and what lies on it beside the model.
+/// One JSON object: the GPU, and what lies on it next to the model.
 pub(crate) fn facts() {
     let before = in_use();
     let (first, model) = seconds(load);

@@ -1,4 +1,4 @@
-//! Several generations at once by the plain public API, a thread each, beside one alone and beside a batch stepped by hand.
+//! Several generations at once by the plain public API, a thread each, compared with a single one and with a batch stepped by hand.
 
 use crate::measure::{Spread, prompt};
 use model_factory::{Error, GenerateOptions, Model, Session};
@@ -28,7 +28,7 @@ pub(crate) struct Concurrent {
     throughput: Vec<f64>,
     /// The same steps by hand.
     by_hand: Vec<f64>,
-    /// While all generate: behind the first token of the last, before the end of the first.
+    /// While all generate: after the first token of the last, before the end of the first.
     together: Vec<f64>,
     /// While one generates.
     one: Vec<f64>,
@@ -63,7 +63,7 @@ impl Load {
         all.windows(self.prompt).take(self.concurrency).map(<[u32]>::to_vec).collect()
     }
 
-    /// Generates each alone, for the ids that it has in company too.
+    /// Generates each alone, for the ids that it has in a batch too.
     ///
     /// # Errors
     /// Those of the generations.
@@ -138,7 +138,7 @@ fn speed(all: &[Generated]) -> Option<f64> {
 impl Concurrent {
     /// Everything, as one object.
     pub(crate) fn json(&self, load: Load) -> Value {
-        let median = |figures: &[f64]| Spread::of(figures).median;
+        let median = |figures: &[f64]| Spread::new(figures).median;
         let times =
             |times: &[f64]| json!({ "median": median(times), "p95": part(times, 0.95), "p99": part(times, 0.99) });
         json!({
@@ -157,7 +157,7 @@ impl Concurrent {
 
     /// The same for people.
     pub(crate) fn text(&self, load: Load) -> String {
-        let median = |figures: &[f64]| Spread::of(figures).median;
+        let median = |figures: &[f64]| Spread::new(figures).median;
         let ms = |times: &[f64]| {
             let [median, p95, p99] = [median(times), part(times, 0.95), part(times, 0.99)].map(|time| time * 1e3);
             format!("{median:>8.1} {p95:>8.1} {p99:>8.1}")

@@ -1,4 +1,4 @@
-//! Prefill and decode speed, beside the memory bandwidth of the same run.
+//! Prefill and decode speed, and the memory bandwidth of the same run.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -35,7 +35,7 @@ struct Arguments {
     /// Sequences that are generated together, in one pass over the weights.
     #[arg(long, default_value_t = 1, value_parser = common::count, allow_negative_numbers = true)]
     sessions: usize,
-    /// Generate so many at once, a thread each with `-p` and `-n` tokens, beside one alone and a batch stepped by hand.
+    /// Generate so many at once, a thread each with `-p` and `-n` tokens, next to a single one and a batch stepped by hand.
     #[arg(long, value_name = "N", value_parser = common::count, allow_negative_numbers = true)]
     #[arg(conflicts_with_all = ["compare", "depth", "sessions"])]
     concurrency: Option<usize>,

@@ -1,4 +1,4 @@
-//! What a round measures, beside what the machine can do at most in the same round.
+//! What a round measures, and what the machine can do at most in the same round.
 
 use crate::{common, peak};
 use model_factory::cpu::Matrix;
@@ -88,7 +88,7 @@ impl Measured {
         })
     }
 
-    /// Measures once. Speeds and bounds are taken right beside each other: what a machine can do changes with its neighbours.
+    /// Measures once. Speeds and bounds are taken right after each other: what a machine can do changes with its neighbours.
     pub(crate) fn round(&mut self) -> Result<(), Error> {
         let (model, test, threads) = (&self.model, self.test, self.model.threads());
         if test.prompt > 0 {
@@ -113,12 +113,12 @@ impl Measured {
 
     /// Medians and spreads of all rounds.
     pub(crate) fn figures(&self) -> Figures {
-        let median = |figures: &[f64]| (!figures.is_empty()).then(|| Spread::of(figures).median);
+        let median = |figures: &[f64]| (!figures.is_empty()).then(|| Spread::new(figures).median);
         Figures {
-            prefill: Spread::of(&self.prefills),
-            decode: Spread::of(&self.decodes),
-            bandwidth: Spread::of(&self.bandwidths).median,
-            bandwidth_share: Spread::of(&self.bandwidth_shares).median,
+            prefill: Spread::new(&self.prefills),
+            decode: Spread::new(&self.decodes),
+            bandwidth: Spread::new(&self.bandwidths).median,
+            bandwidth_share: Spread::new(&self.bandwidth_shares).median,
             arithmetic: median(&self.peaks),
             arithmetic_share: median(&self.peak_shares),
             block_arithmetic: median(&self.block_peaks),
@@ -254,14 +254,14 @@ fn on_processor(model: &Model) -> impl Iterator<Item = &Matrix> {
     model.decoder().into_iter().flat_map(|decoder| decoder.matrices().skip(1))
 }
 
-/// The matrices that every token of a prompt is multiplied with: the head computes the last token alone.
+/// The matrices that every token of a prompt is multiplied with: the head computes only the last token.
 fn blocks(model: &Model) -> impl Iterator<Item = &Matrix> {
     let all: Vec<&Matrix> = on_processor(model).collect();
     let head = all.len().saturating_sub(1);
     all.into_iter().take(head)
 }
 
-/// Multiplications and additions for one token of a prompt: behind q, k and v the last layer computes the last token alone.
+/// Multiplications and additions for one token of a prompt: after q, k and v the last layer computes only the last token.
 fn operations_per_prompt_token(model: &Model) -> usize {
     let layers = &model.spec().weights.layers;
     let operations = |linear: &LinearWeights| 2 * linear.weight.shape.iter().product::<u64>() as usize;
@@ -340,7 +340,7 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    pub(crate) fn of(figures: &[f64]) -> Spread {
+    pub(crate) fn new(figures: &[f64]) -> Spread {
         let mut figures = figures.to_vec();
         figures.sort_by(f64::total_cmp);
         let at = |index: usize| figures.get(index).copied().unwrap_or(0.0);

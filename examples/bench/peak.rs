@@ -1,4 +1,4 @@
-//! What the multiplying instruction of a kernel does at most: a loop that touches registers alone.
+//! What the multiplying instruction of a kernel does at most: a loop that touches only registers.
 
 #![allow(unsafe_code)]
 
@@ -21,7 +21,7 @@ pub(crate) fn peak(kernel: &Kernel, time: Duration) -> Option<f64> {
     Some(measure(peak_loop(kernel)?, time))
 }
 
-/// As [`peak`], with what blocks of 32 take behind the products of each: the conversion of their sum, the product of scales,
+/// As [`peak`], with what blocks of 32 take after the products of each: the conversion of their sum, the product of scales,
 /// its multiplication and sum, and the minimum's where there are minima. `None` where no loop is like it: the sums of Q8_0,
 /// Q4_0 and Q5_0, and of Q4_1, Q5_1, Q4_K and Q5_K by AVX-512 VNNI are.
 pub(crate) fn block_peak(kernel: &Kernel, time: Duration) -> Option<f64> {
@@ -92,7 +92,7 @@ mod x86 {
         ($name:ident, $features:literal, $step:literal) => {
             #[target_feature(enable = $features)]
             pub(super) fn $name() {
-                // SAFETY: the instructions are those of the features, and touch the registers that are given alone.
+                // SAFETY: the instructions are those of the features, and touch only the registers that are given.
                 unsafe {
                     asm!(
                         "vzeroall",

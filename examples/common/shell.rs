@@ -111,7 +111,7 @@ fn may_use_gpu(hardware: &Hardware, policy: &Policy) -> bool {
     gpu && policy.device != DeviceChoice::Cpu
 }
 
-/// The command line of `step`, behind `report`.
+/// The command line of `step`, after `report`.
 fn command(step: &NextStep, report: &Report) -> String {
     let (input, policy, path) = (&report.input, &report.policy, quoted(&report.input.path));
     let trained = report.model.as_ref().map(|model| model.context_trained);

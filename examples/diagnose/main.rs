@@ -27,7 +27,7 @@ use std::process::ExitCode;
 /// emoji of several code points, and an end of line.
 const SENTENCE: &str = "Hello, I'm 1234.5 km  from Zürich: 東京 and 👩‍🚀!\n";
 
-/// Tells what lies at a path and whether a machine can run it, from headers alone.
+/// Tells what lies at a path and whether a machine can run it, from its headers.
 #[derive(Parser)]
 struct Arguments {
     /// A .gguf or .safetensors file, a config.json, an index or a folder, or with the feature hub org/name[:quantization];
@@ -51,8 +51,8 @@ struct Arguments {
     /// Draw the memory plan and the weights by layer and dtype into an SVG file.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Show how TEXT, or a sentence of many kinds of characters, is tokenized. PATH may stand before or behind it:
-    /// one word alone is PATH where something lies at it, and else TEXT.
+    /// Show how TEXT, or a sentence of many kinds of characters, is tokenized. PATH may stand before or after it:
+    /// a single word is PATH where something lies at it, and else TEXT.
     #[arg(long, value_name = "TEXT", num_args = 0..=1, default_missing_value = SENTENCE)]
     tokenizer: Option<String>,
     /// Colour the text: on a terminal unless NO_COLOR is set, always or never.

@@ -16,7 +16,7 @@ const CHART: usize = 210;
 /// Columns of weights at most; neighbours share one where there are more.
 const COLUMNS: usize = 160;
 
-/// Classes of colours in [`STYLE`]: the first ones are the plan's parts, and dtypes begin behind them.
+/// Classes of colours in [`STYLE`]: the first ones are the plan's parts, and dtypes begin after them.
 const COLOURS: usize = 8;
 const FIRST_DTYPE: usize = 4;
 

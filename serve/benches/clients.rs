@@ -2,7 +2,7 @@
 //!
 //! `cargo bench -p model-factory-serve --bench clients -- ours=http://127.0.0.1:8080 theirs=http://127.0.0.1:8081`
 //!
-//! Each client asks for as many tokens as all others, behind a prompt of its own, again and again until all is asked. Servers take
+//! Each client asks for as many tokens as all others, after a prompt of its own, again and again until all is asked. Servers take
 //! turns. Times are those of the events of a stream; `--json` prints all figures.
 #![allow(clippy::expect_used, clippy::print_stdout)] // a bench that cannot go on says why, and its table is for reading
 

@@ -27,9 +27,9 @@ impl Access {
         // A page of elsewhere whose name was made to mean this machine asks by that name.
         if !self.answers_to(&name) {
             let message = if self.is_local {
-                "this server answers by localhost and loopback addresses alone; --allowed-host NAME adds a name, --host opens it"
+                "this server answers only by localhost and loopback addresses; --allowed-host NAME adds a name, --host opens it"
             } else {
-                "without a key this server answers by its addresses and localhost alone; --allowed-host NAME adds a name, and with \
+                "without a key this server answers only by its addresses and localhost; --allowed-host NAME adds a name, and with \
                  --api-key-file every name will do"
             };
             return Err(ApiError::new(403, message, None, None));

@@ -99,7 +99,7 @@ pub(crate) fn router(server: Arc<Server>, origin: Option<&HeaderValue>) -> Route
     let page = ([(header::CONTENT_SECURITY_POLICY, PAGE_POLICY)], Html(include_str!("page.html")));
     let router = Router::new()
         .route("/", get(|| async { page }))
-        .route("/health", get(|| async { json_body(&json!({ "status": "ok" })) }))
+        .route("/health", get(|| async { json_body(json!({ "status": "ok" }).to_string()) }))
         .route("/metrics", get(metrics))
         .route("/v1/models", get(models))
         .route("/v1/models/{id}", get(one_model))
@@ -142,7 +142,7 @@ impl Server {
         json!({ "id": id, "object": "model", "created": 0, "owned_by": "model-factory", "context_length": context })
     }
 
-    /// The options of a request with the salt under which its prompt is kept: a caller's own, or one for this request alone where
+    /// The options of a request with the salt under which its prompt is kept: a caller's own, or one for only this request where
     /// those who ask may not learn of each other.
     fn salted(&self, mut options: GenerateOptions) -> GenerateOptions {
         static COUNT: AtomicU64 = AtomicU64::new(0);
@@ -202,7 +202,7 @@ impl Server {
         let (mut builder, streams, (is_stream, with_usage), held) = begun?;
         let whole = builder.whole();
         let mut arrived = Some(arrived);
-        // The chunks as they come, and `None` behind the last; dropping them cancels what is generated.
+        // The chunks as they come, and `None` after the last; dropping them cancels what is generated.
         let chunks = stream! {
             let _cancel = cancel;
             let steps = |(index, mut stream): (usize, GenerationStream)| {
@@ -248,7 +248,7 @@ impl Server {
                 chunk.into_iter().for_each(|chunk| append(&mut whole, chunk));
                 Ok(whole)
             };
-            return Ok(json_body(&chunks.try_fold(whole, append).await?).into_response());
+            return Ok(json_body(chunks.try_fold(whole, append).await?.to_string()));
         }
         let events = chunks.map(|chunk| {
             let text = chunk.unwrap_or_else(|error| Some(error.json())).map(|json| json.to_string());
@@ -270,12 +270,8 @@ pub(crate) async fn done<T>(task: JoinHandle<Result<T, Refusal>>) -> Result<T, R
     task.await.unwrap_or_else(|error| Err(ApiError::of(&Error::Internal(error.to_string()), "").into()))
 }
 
-fn json_body(value: &Value) -> impl IntoResponse + use<> {
-    json_text(value.to_string())
-}
-
-fn json_text(text: String) -> impl IntoResponse + use<> {
-    ([(header::CONTENT_TYPE, "application/json")], text)
+fn json_body(text: String) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], text).into_response()
 }
 
 /// Why a request is not answered.
@@ -298,7 +294,7 @@ impl From<ApiError> for Refusal {
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let mut response = (status, json_body(&self.0.json())).into_response();
+        let mut response = (status, json_body(self.0.json().to_string())).into_response();
         if matches!(self.0.status, 429 | 503) {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
@@ -334,8 +330,7 @@ async fn embeddings(State(server): State<Arc<Server>>, request: Request) -> Answ
         let _held: Held = held;
         Ok(request.embed(&server.model, &server.name).map_err(failed)?.to_string())
     };
-    let vectors = blocking(embed).await?;
-    Ok(json_text(vectors).into_response())
+    Ok(json_body(blocking(embed).await?))
 }
 
 /// Cancels what nobody waits for any more.
@@ -348,11 +343,11 @@ impl Drop for CancelOnDrop {
 }
 
 async fn models(State(server): State<Arc<Server>>) -> impl IntoResponse {
-    json_body(&json!({ "object": "list", "data": [server.model()] }))
+    json_body(json!({ "object": "list", "data": [server.model()] }).to_string())
 }
 
 async fn one_model(State(server): State<Arc<Server>>, Path(id): Path<String>) -> Answer {
-    server.is_meant(Some(&id)).map(|()| json_body(&server.model()).into_response())
+    server.is_meant(Some(&id)).map(|()| json_body(server.model().to_string()))
 }
 
 async fn metrics(State(server): State<Arc<Server>>) -> impl IntoResponse {

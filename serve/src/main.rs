@@ -89,7 +89,7 @@ struct Arguments {
     /// Computes the beginning of every prompt, though another one began alike.
     #[arg(long)]
     no_prefix_caching: bool,
-    /// Prompts share whole pages of what they begin with, whoever asks: as with a key, or on loopback alone.
+    /// Prompts share whole pages of what they begin with, whoever asks: as with a key, or only on loopback.
     #[arg(long, conflicts_with = "no_prefix_caching")]
     share_prefixes: bool,
     /// Seconds that a client may take to send the head of a request or to read on.

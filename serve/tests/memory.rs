@@ -80,7 +80,7 @@ fn large_requests_at_once_leave_memory_for_the_others() {
 
 #[test]
 fn bodies_that_come_take_no_more_than_there_is_for_them() {
-    // 512 KiB for bodies, beside 64 of each.
+    // 512 KiB for bodies, next to 64 of each.
     let server = demo(&["--request-memory", "1048576"]);
     let head = |length| {
         let host = &server.address;

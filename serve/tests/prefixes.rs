@@ -55,7 +55,7 @@ fn prefixes_are_shared_within_a_salt() {
 }
 
 #[test]
-fn strangers_share_where_the_owner_says_so() {
+fn all_share_where_the_owner_says_so() {
     let prompt = ids(7, PAGE + 40);
     let file = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(file.path(), "secret").expect("it is written");

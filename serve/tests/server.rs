@@ -259,7 +259,7 @@ fn only_who_may_ask_is_let_in() {
     assert!(!ask("GET /health HTTP/1.1\r\nhost: localhost").contains("access-control"));
 }
 
-/// What comes for a whole request, in a connection that ends behind it.
+/// What comes for a whole request, in a connection that ends after it.
 fn ask_whole(server: &Server, request: &str) -> String {
     rest(&mut server.connect(request.replacen("host:", "connection: close\r\nhost:", 1).as_bytes()))
 }

@@ -1,4 +1,4 @@
-//! Every fixture against the float64 truth of its logits, beside the error of the reference program on the same file.
+//! Every fixture against the float64 truth of its logits, and the error of the reference program on the same file.
 #![allow(clippy::expect_used, clippy::print_stdout)] // a test that cannot go on says why; tables are for reading
 
 use crate::common;
@@ -139,7 +139,7 @@ fn wrong_choices(label: &str, case: &str, computed: &[f32], truth: &[f32], vocab
 }
 
 /// GGUF stores the q and k rows of `llama` permuted and rope frequency factors in F32; otherwise the weights are the same
-/// numbers, so two formats of one model differ by the order of sums alone.
+/// numbers, so two formats of one model differ only by the order of sums.
 #[test]
 fn formats_of_the_same_weights_agree() {
     let mut pairs = 0;
@@ -227,7 +227,7 @@ const FORMATS: [(&str, usize); 7] = [
     ("Q4_K_M", DECODERS),
 ];
 
-/// The format of a file by what it holds, not by what it is called alone; `None` for one that is not on the list.
+/// The format of a file by what it holds, not only by what it is called; `None` for one that is not on the list.
 fn format(model: &Model, gguf: bool, called: &str) -> Option<&'static str> {
     // Routers are F32 in every GGUF file.
     let routers = model.spec().weights.layers.iter().filter_map(|layer| layer.experts());

@@ -1,7 +1,7 @@
-//! The same tokens give the same bits, whatever the threads, the chunks and the company.
+//! The same tokens give the same bits, whatever the threads, the chunks and the rest of the batch.
 #![allow(clippy::expect_used, clippy::print_stdout)] // a test that cannot go on says why; tables are for reading
 
-use crate::common;
+use crate::common::{self, bits_of, tokens};
 
 use model_factory::decoder::{Compute, OutputRows, Segment};
 use model_factory::{CancellationToken, KvDtype, Model, Session};
@@ -47,25 +47,16 @@ fn load_with(file: &str, threads: usize, kv: KvDtype) -> Model {
     common::builder().threads(threads).kv_cache(kv).load(path).expect("a fixture loads")
 }
 
-fn tokens(count: usize) -> Vec<u32> {
-    (0..count as u32).map(|i| (i * 97 + 5) % 256).collect()
-}
-
 /// The bits of the logits after the last token.
 fn last(session: &mut Session, chunks: &[&[u32]]) -> Vec<u32> {
     let mut logits = None;
     for chunk in chunks {
         logits = Some(session.forward(chunk).expect("a chunk computes"));
     }
-    bits(&logits.expect("at least one chunk"))
+    bits_of(&logits.expect("at least one chunk"))
 }
 
-fn bits(logits: &model_factory::candle_core::Tensor) -> Vec<u32> {
-    let logits: Vec<f32> = logits.flatten_all().expect("flat").to_vec1().expect("F32");
-    bits_of(&logits)
-}
-
-fn bits_of(logits: &[f32]) -> Vec<u32> {
+fn bits_of_values(logits: &[f32]) -> Vec<u32> {
     logits.iter().map(|logit| logit.to_bits()).collect()
 }
 
@@ -73,10 +64,10 @@ fn bits_of(logits: &[f32]) -> Vec<u32> {
 fn runs_and_threads_give_the_same_bits() {
     for file in FILES {
         let (one, two) = (load(file, 1), load(file, 2));
-        let tokens = tokens(300);
-        let first = bits(&one.logits(&tokens).expect("logits"));
-        assert_eq!(first, bits(&one.logits(&tokens).expect("logits")), "{file}: a second run");
-        assert_eq!(first, bits(&two.logits(&tokens).expect("logits")), "{file}: two threads");
+        let tokens = tokens(300, 256);
+        let first = bits_of(&one.logits(&tokens).expect("logits"));
+        assert_eq!(first, bits_of(&one.logits(&tokens).expect("logits")), "{file}: a second run");
+        assert_eq!(first, bits_of(&two.logits(&tokens).expect("logits")), "{file}: two threads");
     }
 }
 
@@ -85,7 +76,7 @@ fn runs_and_threads_give_the_same_bits() {
 fn whole_chunked_and_single_token_prompts_give_the_same_bits() {
     for file in FILES {
         let model = load(file, 2);
-        let tokens = tokens(270); // crosses a page of the cache and a chunk of the prefill
+        let tokens = tokens(270, 256); // crosses a page of the cache and a chunk of the prefill
         let whole = last(&mut model.session(), &[&tokens]);
         let pieces = [&tokens[..7], &tokens[7..8], &tokens[8..200], &tokens[200..263], &tokens[263..]];
         assert_eq!(whole, last(&mut model.session(), &pieces), "{file}: chunks");
@@ -100,7 +91,7 @@ fn long_contexts_give_the_same_bits_in_chunks_alone_and_in_company() {
     for file in ["llama-3.2/bf16", "phi-3-window/bf16", "qwen3.5/q8_0.gguf", "granite-4-h/bf16", "gpt-oss/mxfp4.gguf"] {
         // No further than a model of 2048 positions goes.
         let length = if file.starts_with("gpt-oss") { 2040 } else { 2600 };
-        let tokens = tokens(length);
+        let tokens = tokens(length, 256);
         let whole = last(&mut load(file, 1).session(), &[&tokens]);
         for threads in [1, 3] {
             let model = load(file, threads);
@@ -112,7 +103,7 @@ fn long_contexts_give_the_same_bits_in_chunks_alone_and_in_company() {
             other.forward(&tokens[..7]).expect("a prefix");
             let mut steps = [(&mut other, &tokens[7..60]), (&mut session, &tokens[length - 1..])];
             let logits = Session::batch(&mut steps).expect("a batch computes");
-            assert_eq!(whole, bits(&logits.get(1).expect("the second")), "{file}: {threads} threads, in company");
+            assert_eq!(whole, bits_of(&logits.get(1).expect("the second")), "{file}: {threads} threads, in a batch");
         }
     }
 }
@@ -121,7 +112,7 @@ fn long_contexts_give_the_same_bits_in_chunks_alone_and_in_company() {
 #[test]
 fn rounded_caches_give_the_same_bits_in_chunks_alone_in_company_and_behind_a_truncation() {
     for file in ["llama-3.2/bf16", "phi-3-window/bf16", "phi-2/f16", "llama-256/q4_k_m.gguf", "qwen3.5/bf16"] {
-        let tokens = tokens(1300); // crosses a part of attention, pages and chunks of the prefill
+        let tokens = tokens(1300, 256); // crosses a part of attention, pages and chunks of the prefill
         let exact = last(&mut load(file, 1).session(), &[&tokens]);
         for kv in [KvDtype::F16, KvDtype::Q8_0] {
             let whole = last(&mut load_with(file, 1, kv).session(), &[&tokens]);
@@ -131,7 +122,7 @@ fn rounded_caches_give_the_same_bits_in_chunks_alone_in_company_and_behind_a_tru
                 let mut session = model.session();
                 let pieces = [&tokens[..7], &tokens[7..8], &tokens[8..900], &tokens[900..1030], &tokens[1030..]];
                 assert_eq!(whole, last(&mut session, &pieces), "{file} {kv}: chunks, {threads} threads");
-                // What other tokens left behind the end of a block and of a tile is written over.
+                // What other tokens left after the end of a block and of a tile is written over.
                 session.truncate(1000);
                 session.forward(&tokens[..77]).expect("other tokens compute");
                 session.truncate(1000);
@@ -141,8 +132,8 @@ fn rounded_caches_give_the_same_bits_in_chunks_alone_in_company_and_behind_a_tru
                 first.forward(&tokens[..33]).expect("a prefix");
                 let mut steps = [(&mut first, &tokens[33..34]), (&mut session, end), (&mut third, &tokens[..300])];
                 let logits = Session::batch(&mut steps).expect("a batch computes");
-                let together = bits(&logits.get(1).expect("the second"));
-                assert_eq!(whole, together, "{file} {kv}: behind a truncation, in company, {threads} threads");
+                let together = bits_of(&logits.get(1).expect("the second"));
+                assert_eq!(whole, together, "{file} {kv}: after a truncation, in a batch, {threads} threads");
             }
         }
     }
@@ -152,7 +143,7 @@ fn rounded_caches_give_the_same_bits_in_chunks_alone_in_company_and_behind_a_tru
 fn a_batch_gives_each_sequence_what_it_gets_alone() {
     let model = load("llama-256/q4_k_m.gguf", 2);
     let decoder = model.decoder().expect("a model on the processor");
-    let (a, b) = (tokens(40), tokens(300));
+    let (a, b) = (tokens(40, 256), tokens(300, 256));
     let mut alone = [model.session(), model.session()];
     let expected = [last(&mut alone[0], &[&a]), last(&mut alone[1], &[&b])].concat();
 
@@ -166,7 +157,7 @@ fn a_batch_gives_each_sequence_what_it_gets_alone() {
         Segment { tokens: &b[260..], cache: &mut cache_b, reach: b.len(), second_text: None, rows: OutputRows::Last },
     ];
     let together = decoder.forward(&mut batch, &cancel).expect("the batch computes").expect("logits are wanted");
-    assert_eq!(expected, bits_of(together.values()));
+    assert_eq!(expected, bits_of_values(together.values()));
 }
 
 /// In the last layer only the rows that are wanted are computed; all of them where a scale of the activations is made for
@@ -175,9 +166,9 @@ fn a_batch_gives_each_sequence_what_it_gets_alone() {
 fn the_last_logits_are_the_last_of_all_logits() {
     for file in FILES.iter().chain(&["phi-2/bf16", "../int8/llama-dynamic-tensor"]) {
         let model = load(file, 2);
-        let tokens = tokens(40);
+        let tokens = tokens(40, 256);
         let all = model.logits(&tokens).expect("logits");
-        let expected = bits(&all.get(tokens.len() - 1).expect("a row for each token"));
+        let expected = bits_of(&all.get(tokens.len() - 1).expect("a row for each token"));
         assert_eq!(last(&mut model.session(), &[&tokens]), expected, "{file}");
     }
 }
@@ -195,8 +186,8 @@ fn what_is_wanted_changes_no_logits() {
         let model = load(file, 2);
         let decoder = model.decoder().expect("a model on the processor");
         let cancel = CancellationToken::new();
-        let all = [tokens(20), tokens(33), tokens(7)];
-        let alone: Vec<Vec<u32>> = all.iter().map(|tokens| bits(&model.logits(tokens).expect("logits"))).collect();
+        let all = [tokens(20, 256), tokens(33, 256), tokens(7, 256)];
+        let alone: Vec<Vec<u32>> = all.iter().map(|tokens| bits_of(&model.logits(tokens).expect("logits"))).collect();
         let vocab = alone[0].len() / all[0].len();
         let wanted = [OutputRows::Last, OutputRows::None, OutputRows::First, OutputRows::All];
         for turn in 0..wanted.len() {
@@ -216,7 +207,7 @@ fn what_is_wanted_changes_no_logits() {
             }
             let together =
                 decoder.forward(&mut batch, &cancel).expect("the batch computes").expect("logits are wanted");
-            assert_eq!(bits_of(together.values()), expected, "{file} turn {turn}");
+            assert_eq!(bits_of_values(together.values()), expected, "{file} turn {turn}");
         }
     }
 }
@@ -226,7 +217,7 @@ fn sessions_that_advance_together_compute_what_each_does_alone() {
     for file in ["llama-256/q4_k_m.gguf", "qwen3/bf16", "phi-3.5/q8_0.gguf", "qwen3-moe/q8_0.gguf", "gpt-oss/mxfp4"] {
         let model = load(file, 2);
         // One crosses the original context of phi-3.5 in the first step, one is empty, one brings several tokens.
-        let held = [tokens(256), Vec::new(), tokens(31)];
+        let held = [tokens(256, 256), Vec::new(), tokens(31, 256)];
         let mut alone: Vec<_> = held.iter().map(|_| model.session()).collect();
         let mut together: Vec<_> = held.iter().map(|_| model.session()).collect();
         for (sessions, _) in [(&mut alone, ()), (&mut together, ())] {
@@ -240,7 +231,11 @@ fn sessions_that_advance_together_compute_what_each_does_alone() {
                 alone.iter_mut().zip(&next).flat_map(|(session, next)| last(session, &[next])).collect();
             let mut steps: Vec<(&mut Session, &[u32])> =
                 together.iter_mut().zip(&next).map(|(session, next)| (session, next.as_slice())).collect();
-            assert_eq!(bits(&Session::batch(&mut steps).expect("the batch computes")), expected, "{file} step {step}");
+            assert_eq!(
+                bits_of(&Session::batch(&mut steps).expect("the batch computes")),
+                expected,
+                "{file} step {step}"
+            );
         }
         let lengths = |sessions: &[Session]| sessions.iter().map(Session::len).collect::<Vec<_>>();
         assert_eq!(lengths(&alone), lengths(&together));
@@ -259,7 +254,7 @@ fn sessions_that_advance_together_compute_what_each_does_alone() {
 #[test]
 fn sessions_run_in_parallel_on_one_model() {
     let model = load("llama-3.2/bf16", 2);
-    let tokens = tokens(120);
+    let tokens = tokens(120, 256);
     let expected = last(&mut model.session(), &[&tokens]);
     std::thread::scope(|scope| {
         let sessions: Vec<_> = (0..4)
@@ -274,13 +269,13 @@ fn sessions_run_in_parallel_on_one_model() {
 #[test]
 fn a_session_forgets_and_goes_on() {
     let model = load("llama-256/q8_0.gguf", 2);
-    let (first, second) = (tokens(290), tokens(30));
+    let (first, second) = (tokens(290, 256), tokens(30, 256));
     let mut session = model.session();
     session.forward(&first).expect("tokens compute");
     let full = session.cache_bytes();
     session.truncate(100);
     assert_eq!(session.len(), 100);
-    assert!(session.cache_bytes() < full, "a page behind the end is freed");
+    assert!(session.cache_bytes() < full, "a page after the end is freed");
     let expected = last(&mut model.session(), &[&first[..100], &second]);
     assert_eq!(expected, last(&mut session, &[&second]));
 }
@@ -299,7 +294,7 @@ fn models_are_shared_and_sessions_move() {
 fn a_refused_request_leaves_the_session_as_it_was() {
     let model = load("llama-256/q8_0.gguf", 1);
     let mut session = model.session();
-    session.forward(&tokens(30)).expect("tokens compute");
+    session.forward(&tokens(30, 256)).expect("tokens compute");
     let held = session.ids().to_vec();
     let options = model_factory::GenerateOptions::default().temperature(0.0);
     let too_hot = options.clone().temperature(-1.0);
@@ -311,9 +306,9 @@ fn a_refused_request_leaves_the_session_as_it_was() {
     assert_eq!(session.ids(), held);
 
     let longer = [held.as_slice(), &[7, 8, 9]].concat();
-    let expected = bits(&model.session().forward(&longer).expect("tokens compute"));
+    let expected = bits_of(&model.session().forward(&longer).expect("tokens compute"));
     let generation = session.generate_ids(&longer, &options).expect("a continuation");
     assert_eq!(generation.finish().1.prompt_tokens, 3, "the prefix is not computed again");
     drop(generation);
-    assert_eq!(bits(&session.forward(&longer[30..]).expect("tokens compute")), expected);
+    assert_eq!(bits_of(&session.forward(&longer[30..]).expect("tokens compute")), expected);
 }

@@ -163,7 +163,7 @@ fn a_decoder_gives_the_last_hidden_state_of_float64() {
     model.generate("Once", &GenerateOptions::default().max_tokens(2)).expect("a generation").text().expect("a text");
 }
 
-/// The bits of a text's vector are those that it has alone, in whatever order and company, with any number of threads.
+/// The bits of a text's vector are those that it has alone, in whatever order and batch, with any number of threads.
 #[test]
 fn company_changes_no_bit() {
     let temporary = tempfile::tempdir().expect("a folder");

@@ -122,7 +122,7 @@ fn scores_of_pairs_are_those_of_float64() {
             let (found, types) = model.tokenizer().encode_pair(first, second).expect("ids").expect("a template");
             assert_eq!(&found, ids, "{name}: {first:?} {second:?}");
             let end = types.iter().position(|kind| *kind == 1);
-            assert!(end.is_none_or(|end| found[end - 1] == found[found.len() - 1]), "{name}: behind a separator");
+            assert!(end.is_none_or(|end| found[end - 1] == found[found.len() - 1]), "{name}: after a separator");
             let found = model.classify_pairs(&[(first, second)]).expect("scores").to_vec2::<f32>().expect("rows");
             let distance = distance(&found[0], scores);
             assert!(distance < TOLERANCE, "{name}: {first:?} {second:?}: {distance:e}");

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// `expected.json` of a folder in `fixtures/int8`, and the truth beside it; `fixtures/README.md` describes both.
+/// `expected.json` of a folder in `fixtures/int8`, and the truth next to it; `fixtures/README.md` describes both.
 #[derive(Deserialize)]
 struct Expected {
     tokens: Vec<u32>,
@@ -47,7 +47,7 @@ impl Expected {
     }
 
     /// The farthest that correct integers may be from the truth: another order of the float sums around them moves an
-    /// activation to the neighbouring integer now and then, and everything behind it. Over 96 positions that was less
+    /// activation to the neighbouring integer now and then, and everything after it. Over 96 positions that was less
     /// than one part in a hundred on every instruction set; three are allowed.
     fn bound(&self) -> f64 {
         1.03 * self.integer_error

@@ -1,4 +1,4 @@
-//! Whole models beside the truth: logits, ids, hidden states and vectors, the same bits however they are computed.
+//! Whole models against the truth: logits, ids, hidden states and vectors, the same bits however they are computed.
 
 mod accuracy;
 #[path = "../common/mod.rs"]

@@ -1,7 +1,7 @@
 //! Mamba-2 of Granite 4: models made from a fixture, whose bits or errors others tell.
 #![allow(clippy::expect_used, clippy::unwrap_used)] // a test that cannot go on says why
 
-use crate::common;
+use crate::common::{self, tokens};
 
 use common::relative_l2;
 use model_factory::{Model, Session};
@@ -40,12 +40,8 @@ fn made(change: impl Fn(&mut Tensors, &mut Map<String, Value>)) -> TempDir {
     folder
 }
 
-fn tokens(count: usize) -> Vec<u32> {
-    (0..count as u32).map(|i| (i * 97 + 5) % 256).collect()
-}
-
 fn logits(model: &Model) -> Vec<f32> {
-    model.logits(&tokens(90)).unwrap().flatten_all().unwrap().to_vec1().unwrap()
+    model.logits(&tokens(90, 256)).unwrap().flatten_all().unwrap().to_vec1().unwrap()
 }
 
 /// Steps that are limited to one length have it, whatever the product and its bias are.
@@ -88,7 +84,7 @@ fn a_model_may_have_no_attention() {
         let logits: Vec<f32> = session.forward(chunk).unwrap().to_vec1().unwrap();
         logits.into_iter().map(f32::to_bits).collect()
     };
-    let (model, tokens) = (common::load(folder.path()), tokens(300));
+    let (model, tokens) = (common::load(folder.path()), tokens(300, 256));
     let whole = bits(&mut model.session(), &tokens);
     let mut session = model.session();
     session.forward(&tokens[..21]).unwrap();

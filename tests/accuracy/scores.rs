@@ -1,4 +1,4 @@
-//! How probable models find texts, beside the float64 truth of their logits.
+//! How probable models find texts, compared with the float64 truth of their logits.
 #![allow(clippy::expect_used, clippy::unwrap_used, clippy::print_stdout)] // a test that cannot go on says why
 
 use crate::common;

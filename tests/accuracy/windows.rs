@@ -1,7 +1,7 @@
 //! Layers with a window keep the positions that a later one may see: the memory that is planned, and no other bits.
 #![allow(clippy::expect_used, clippy::unwrap_used)] // a test that cannot go on says why
 
-use crate::common::{self, bits};
+use crate::common::{self, bits, seeded_tokens};
 
 use model_factory::diagnostics::plan::{KV_PAGE, KvSize};
 use model_factory::{GenerateOptions, KvDtype, Model};
@@ -15,11 +15,7 @@ fn load(fixture: &str, prefix_caching: bool) -> Model {
     common::builder().context_length(2048).sessions(1).prefix_caching(prefix_caching).load(folder).unwrap()
 }
 
-fn tokens(seed: u32, count: usize) -> Vec<u32> {
-    (0..count as u32).map(|index| (index * 97 + seed * 13 + index * index % 7) % 256).collect()
-}
-
-/// The bits behind `ids`, computed at once by a session of its own.
+/// The bits after `ids`, computed at once by a session of its own.
 fn alone(model: &Model, ids: &[u32]) -> Vec<u32> {
     bits(&mut model.session(), ids)
 }
@@ -27,7 +23,7 @@ fn alone(model: &Model, ids: &[u32]) -> Vec<u32> {
 #[test]
 fn a_sequence_takes_what_is_planned_and_its_bits_do_not_depend_on_its_steps() {
     for fixture in FIXTURES {
-        let (plain, ids) = (load(fixture, false), tokens(1, 2048));
+        let (plain, ids) = (load(fixture, false), seeded_tokens(1, 2048, 256));
         let size = KvSize::of_cpu(plain.spec(), KvDtype::F32);
         assert!(size.window_page > 0 && size.window_pages(2048) < 2048 / KV_PAGE, "{fixture}: {size:?}");
         let plan = plain.report().plan.clone().unwrap();
@@ -52,15 +48,15 @@ fn a_sequence_takes_what_is_planned_and_its_bits_do_not_depend_on_its_steps() {
 fn it_goes_on_wherever_it_is_cut_back_forked_or_restored() {
     for fixture in FIXTURES {
         for shares in [false, true] {
-            let (plain, model, start) = (load(fixture, false), load(fixture, shares), tokens(2, 1700));
+            let (plain, model, start) = (load(fixture, false), load(fixture, shares), seeded_tokens(2, 1700, 256));
             let folder = tempfile::tempdir().unwrap();
             let mut session = model.session();
             session.forward(&start).unwrap();
             session.save(folder.path().join("saved")).unwrap();
-            // Within what is kept, then behind it, then into the middle of a page that others may hold, and to the beginning.
+            // Within what is kept, then after it, then into the middle of a page that others may hold, and to the beginning.
             for back in [1699, 1690, 1500, 1300, 1024, 900, 255, 0] {
                 session.truncate(back);
-                let next = tokens(back as u32, 40);
+                let next = seeded_tokens(back as u32, 40, 256);
                 let expected = alone(&plain, &[&start[..back], &next].concat());
                 assert_eq!(bits(&mut session, &next), expected, "{fixture}, {shares}: {back}");
                 session.truncate(back);
@@ -76,7 +72,7 @@ fn it_goes_on_wherever_it_is_cut_back_forked_or_restored() {
             first.forward(&start).unwrap();
             let mut second = first.fork().unwrap();
             for (session, next) in [(&mut first, 5), (&mut second, 6)] {
-                let next = tokens(next, 340);
+                let next = seeded_tokens(next, 340, 256);
                 assert_eq!(bits(session, &next), alone(&plain, &[&start[..], &next].concat()), "{fixture}: forked");
             }
         }
@@ -94,24 +90,24 @@ fn sequences_that_begin_alike_find_what_is_kept_and_never_want_for_memory() {
     };
     for fixture in FIXTURES {
         let (plain, model) = (load(fixture, false), load(fixture, true));
-        // Each goes on behind what the one before has left, then others fill the memory, and the first comes again.
-        let mut prompt = tokens(3, 600);
+        // Each goes on after what the one before has left, then others fill the memory, and the first comes again.
+        let mut prompt = seeded_tokens(3, 600, 256);
         for turn in 0..5 {
             let (ids, found) = generate(&model, &prompt);
             assert_eq!(ids, generate(&plain, &prompt).0, "{fixture}: turn {turn}");
             assert!(turn == 0 || found >= prompt.len() - 250 - KV_PAGE, "{fixture}: turn {turn} found {found}");
-            prompt = [&prompt, &ids[..], &tokens(turn, 220)].concat();
+            prompt = [&prompt, &ids[..], &seeded_tokens(turn, 220, 256)].concat();
         }
         for seed in [7, 8, 9, 3] {
-            let other = tokens(seed, 2000);
+            let other = seeded_tokens(seed, 2000, 256);
             assert_eq!(generate(&model, &other).0, generate(&plain, &other).0, "{fixture}: {seed}");
             let usage = model.cache_usage();
             assert!(usage.bytes == usage.unused && usage.bytes <= model.report().plan.as_ref().unwrap().kv_cache);
         }
-        // Together, one behind the other's pages.
+        // Together, one after the other's pages.
         let folder = common::named(fixture).folder.join("bf16");
         let many = common::builder().context_length(2048).sessions(3).prefix_caching(true).load(folder).unwrap();
-        let prompts = [1, 2, 3].map(|seed| [tokens(4, 1500), tokens(seed, 60)].concat());
+        let prompts = [1, 2, 3].map(|seed| [seeded_tokens(4, 1500, 256), seeded_tokens(seed, 60, 256)].concat());
         let expected = prompts.each_ref().map(|prompt| generate(&plain, prompt).0);
         let found: Vec<_> = std::thread::scope(|scope| {
             let threads = prompts.each_ref().map(|prompt| scope.spawn(|| generate(&many, prompt)));

@@ -1,10 +1,9 @@
 //! What a step of many sequences takes is what the plan counts, however many logits are wanted at once.
 #![allow(clippy::expect_used, clippy::unwrap_used)] // a test that cannot go on says why
 
-use crate::common;
+use crate::common::{self, given::greedy};
 use crate::counting;
 
-use model_factory::{GenerateOptions, Model};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use std::path::Path;
 use std::sync::{Barrier, Mutex};
@@ -41,13 +40,6 @@ fn write(folder: &Path) {
         tensors.iter().map(|(name, shape, data)| (name, TensorView::new(Dtype::BF16, shape.clone(), data).unwrap()));
     let written = safetensors::serialize(views, None).unwrap();
     std::fs::write(folder.join("model.safetensors"), written).unwrap();
-}
-
-fn generate(model: &Model, prompt: &[u32]) -> Vec<u32> {
-    let options = GenerateOptions::default().max_tokens(8).temperature(0.0).ignore_stop(true);
-    let mut generation = model.generate(prompt, &options).unwrap();
-    generation.text().unwrap();
-    generation.ids().to_vec()
 }
 
 /// Scratch memory is the model's: a thread that led a step has none left.
@@ -111,7 +103,7 @@ fn a_step_of_many_sequences_takes_what_was_planned() {
 
     let prompts: Vec<Vec<u32>> =
         (0..MANY as u32).map(|seed| (0..3).map(|i| (seed * 7 + i * 97) % 320).collect()).collect();
-    let alone: Vec<Vec<u32>> = prompts.iter().map(|prompt| generate(&model, prompt)).collect();
+    let alone: Vec<Vec<u32>> = prompts.iter().map(|prompt| greedy(&model, prompt, 8).unwrap()).collect();
     let line = Barrier::new(MANY);
     let (_, together) = counting::peak(|| {
         thread::scope(|scope| {
@@ -119,18 +111,18 @@ fn a_step_of_many_sequences_takes_what_was_planned() {
                 let (model, line) = (&model, &line);
                 scope.spawn(move || {
                     line.wait();
-                    assert_eq!(generate(model, prompt), *expected);
+                    assert_eq!(greedy(model, prompt, 8).unwrap(), *expected);
                 });
             }
         });
     });
-    // A page and a row that its caller holds for each, and what a generation has beside it, which the plan does not count: its
+    // A page and a row that its caller holds for each, and what a generation has besides, which the plan does not count: its
     // sampler's and decoder's.
     let page = plan.kv_per_token as usize * 256;
     let each = page + row + (64 << 10);
     assert!(together <= activations + MANY * each, "{together} of {activations} + {MANY} * {each}");
 
-    // Of every token the logits, which are what was asked for, and a step beside them.
+    // Of every token the logits, which are what was asked for, and a step besides.
     let prompt: Vec<u32> = (0..512).map(|i| i * 97 % 320).collect();
     let (_, all) = counting::peak(|| drop(model.logits(&prompt).unwrap()));
     let most = prompt.len() * row + activations + 2 * page + (64 << 10);

@@ -36,7 +36,7 @@ pub(crate) fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What `run` returns, and the most bytes that it had allocated beside what was there before.
+/// What `run` returns, and the most bytes that it had allocated in addition to what was there before.
 pub(crate) fn peak<T>(run: impl FnOnce() -> T) -> (T, usize) {
     let before = LIVE.load(Ordering::Relaxed);
     PEAK.store(before, Ordering::Relaxed);

@@ -1,8 +1,9 @@
 //! Generations with all that they give, so that two can be compared to the bit.
 #![allow(clippy::unwrap_used)] // a test that cannot go on says why
 
+use super::bits;
 use model_factory::generate::Timings;
-use model_factory::{FinishReason, GenerateOptions, Model, Piece, Session};
+use model_factory::{Error, FinishReason, GenerateOptions, Model, Piece};
 
 /// Where nothing is guessed.
 pub(crate) fn on_gpu() -> bool {
@@ -14,8 +15,16 @@ pub(crate) fn repeating(model: &Model) -> Vec<u32> {
     model.tokenizer().encode_prompt(&"Greta sold apples on the market square. ".repeat(4)).unwrap()
 }
 
+/// The likeliest tokens, as many as asked for.
 pub(crate) fn options(max_tokens: usize) -> GenerateOptions {
     GenerateOptions::default().max_tokens(max_tokens).temperature(0.0).ignore_stop(true)
+}
+
+/// The ids of the likeliest tokens after `prompt`.
+pub(crate) fn greedy(model: &Model, prompt: &[u32], max_tokens: usize) -> Result<Vec<u32>, Error> {
+    let mut generation = model.generate(prompt, &options(max_tokens))?;
+    generation.text()?;
+    Ok(generation.ids().to_vec())
 }
 
 /// All that a generation gives, and what its session holds.
@@ -30,18 +39,13 @@ pub(crate) struct Given {
     pub(crate) logits: Vec<u32>,
 }
 
-pub(crate) fn bits(session: &mut Session, token: u32) -> Vec<u32> {
-    let logits = session.forward(&[token]).unwrap().to_vec1::<f32>().unwrap();
-    logits.into_iter().map(f32::to_bits).collect()
-}
-
 pub(crate) fn generate(model: &Model, prompt: &[u32], options: &GenerateOptions) -> (Given, Timings) {
     let mut generation = model.generate(prompt, options).unwrap();
     let pieces = generation.by_ref().map(Result::unwrap).collect();
     let (ids, (finish, timings)) = (generation.ids().to_vec(), generation.finish());
     let mut session = generation.into_inner();
     let (held, cache) = (session.ids().to_vec(), session.cache_bytes());
-    let logits = if finish == Some(FinishReason::Context) { Vec::new() } else { bits(&mut session, prompt[0]) };
+    let logits = if finish == Some(FinishReason::Context) { Vec::new() } else { bits(&mut session, &prompt[..1]) };
     (Given { pieces, ids, finish, held, cache, logits }, timings)
 }
 

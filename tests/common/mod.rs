@@ -6,6 +6,7 @@ pub(crate) mod phi_128k;
 pub(crate) mod spans;
 pub(crate) mod texts;
 
+use model_factory::candle_core::Tensor;
 use model_factory::kernels::Isa;
 use model_factory::{DeviceChoice, Model, ModelBuilder, Session, UnifiedModelFactory};
 use serde::Deserialize;
@@ -22,10 +23,25 @@ pub(crate) fn demo() -> PathBuf {
     fixtures().join("demo")
 }
 
+/// `count` ids below `vocabulary`, never the same twice in a row.
+pub(crate) fn tokens(count: usize, vocabulary: u32) -> Vec<u32> {
+    (0..count as u32).map(|index| (index * 97 + 5) % vocabulary).collect()
+}
+
+/// `count` ids below `vocabulary`, others for each seed.
+pub(crate) fn seeded_tokens(seed: u32, count: usize, vocabulary: u32) -> Vec<u32> {
+    (0..count as u32).map(|index| (index * 97 + seed * 13 + index * index % 7) % vocabulary).collect()
+}
+
+/// The bits of logits of any shape.
+pub(crate) fn bits_of(logits: &Tensor) -> Vec<u32> {
+    let logits: Vec<f32> = logits.flatten_all().expect("flat").to_vec1().expect("F32");
+    logits.into_iter().map(f32::to_bits).collect()
+}
+
 /// The bits of the logits after `tokens`.
 pub(crate) fn bits(session: &mut Session, tokens: &[u32]) -> Vec<u32> {
-    let logits = session.forward(tokens).expect("tokens compute").to_vec1::<f32>().expect("logits");
-    logits.into_iter().map(f32::to_bits).collect()
+    bits_of(&session.forward(tokens).expect("tokens compute"))
 }
 
 /// A builder held to the instruction sets that `TEST_ISA` names (`avx2`, `portable`), or to none, on the device that
@@ -47,6 +63,16 @@ pub(crate) fn builder() -> ModelBuilder {
 pub(crate) fn load(path: impl AsRef<Path>) -> Model {
     let path = path.as_ref();
     builder().load(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Loads the bundled model.
+pub(crate) fn load_demo() -> Model {
+    load(demo())
+}
+
+/// A model of `fixtures/models`, loaded as users do, with the defaults of all options.
+pub(crate) fn load_with_defaults(path: &str) -> Model {
+    UnifiedModelFactory::load(fixtures().join("models").join(path)).expect("the model loads")
 }
 
 /// Loads a model that must load, but where `TEST_DEVICE` names a GPU and there are no kernels of its dtypes for GPUs: that

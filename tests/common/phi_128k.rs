@@ -19,11 +19,6 @@ pub(crate) fn write_128k(folder: &Path) {
     std::fs::write(folder.join("config.json"), config.to_string()).expect("config.json is written");
 }
 
-/// Ids of the vocabulary, `count` of them.
-pub(crate) fn tokens(count: usize) -> Vec<u32> {
-    (0..count as u32).map(|i| (i * 97 + 5) % 320).collect()
-}
-
 /// The bytes of keys and values of `count` tokens: two layers of four heads of 16, F32.
 pub(crate) fn cache(count: usize) -> u64 {
     (count * 2 * 2 * 4 * 16 * 4) as u64

@@ -17,13 +17,13 @@ fn kinds() -> Vec<(&'static str, Value)> {
             "bounds that no double holds",
             json!({"type": "integer", "minimum": 9_007_199_254_740_993_u64, "maximum": 9_007_199_254_740_995_u64}),
         ),
-        ("quotes beside control characters", string("pattern", "^[\\x00-\\x1f]{2,4}$")),
+        ("quotes with control characters", string("pattern", "^[\\x00-\\x1f]{2,4}$")),
         (
-            "quotes beside control characters, in names",
+            "quotes with control characters, in names",
             json!({"type": "object", "patternProperties": {"^[\\x00-\\x1f]{1,3}$": true}, "additionalProperties": false, "minProperties": 1, "maxProperties": 1}),
         ),
-        ("quotes beside all else", string("pattern", "^[^\"]{2,4}$")),
-        ("backslashes beside all else", string("pattern", "^[^\\\\]{2,4}$")),
+        ("quotes with all else", string("pattern", "^[^\"]{2,4}$")),
+        ("backslashes with all else", string("pattern", "^[^\\\\]{2,4}$")),
         ("white space", string("pattern", "^\\s\\S{2,4}$")),
         ("words and digits", string("pattern", "^\\w\\W\\d\\D$")),
         ("leap seconds in date-times", string("format", "date-time")),
@@ -64,7 +64,7 @@ fn is_exact(schema: &Value, text: &str) -> Option<bool> {
     let bound = |key: &str| schema[key].as_i64().map(i128::from);
     let digits = text.trim().trim_start_matches('-');
     if schema["multipleOf"] == 7 {
-        // Behind a point there are zeros alone.
+        // After a point there are only zeros.
         let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
         let rest = whole.bytes().fold(0, |rest, digit| (rest * 10 + u32::from(digit - b'0')) % 7);
         return Some(rest == 0 && fraction.bytes().all(|digit| digit == b'0'));

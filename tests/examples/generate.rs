@@ -98,7 +98,7 @@ fn generate_tells_thought_from_answer() {
     let report = json(&ask(&["--prompt", "Hi", "--json"]));
     assert_eq!((&report["thinking"], &report["answer"]), (&"".into(), &report["text"]));
     let plain = text(&ask(&["--chat", "Hi", "--seed", "1"]).stdout);
-    assert!(!plain.contains('\x1b') && plain.len() > 1, "a pipe gets the text alone: {plain:?}");
+    assert!(!plain.contains('\x1b') && plain.len() > 1, "a pipe gets only the text: {plain:?}");
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn tools_are_called_as_asked() {
         "type": "object", "properties": {"n": {"type": "integer", "minimum": 1, "maximum": 9}}, "required": ["n"]}}}]);
     std::fs::write(file.path(), tool.to_string()).expect("it is written");
     let path = file.path().to_str().expect("UTF-8");
-    let demo = super::common::fixtures().join("demo").display().to_string();
+    let demo = super::common::demo().display().to_string();
     let run = |choice: &str| {
         let more = ["--tools", path, "--tool-choice", choice, "--max-tokens", "200", "--json"];
         example("generate", &[[demo.as_str(), "--chat", "Pick one"].as_slice(), &more].concat())

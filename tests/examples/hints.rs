@@ -73,7 +73,7 @@ fn a_gguf_file_beside_folders_of_models_is_one_of_several() {
     std::fs::write(folder.path().join("extra/scores.safetensors"), "no model").expect("a file");
     let alone = example("diagnose", &[path]);
     assert_eq!(alone.status.code(), Some(0), "{}", text(&alone.stdout));
-    copy(&common::fixtures().join("demo"), &folder.path().join("stories"));
+    copy(&common::demo(), &folder.path().join("stories"));
     copy(Path::new(&model("smollm2/bf16")), &folder.path().join("smollm2"));
     let told = example("diagnose", &[path, "--json"]);
     let report = json(&told);

@@ -14,7 +14,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// An example. `cargo test` builds them beside the tests; `cargo test --test examples` alone does not renew them.
+/// An example. `cargo test` builds them with the tests; `cargo test --test examples` does not renew them.
 fn program(name: &str) -> Command {
     let test = std::env::current_exe().expect("the path of this test");
     let target = test.parent().and_then(|deps| deps.parent()).expect("target/PROFILE/deps");
@@ -372,7 +372,7 @@ fn diagnose_draws_shows_and_colours() {
     let shown: Vec<String> = cut["tokenization"]["ids"].as_array().expect("ids").iter().map(Value::to_string).collect();
     assert_eq!(shown.join(" "), ids.trim());
     assert_eq!((&cut["tokenization"]["same"], &cut["verdict"]), (&true.into(), &"compatible".into()));
-    // The path may stand before and behind, with a text and without.
+    // The path may stand before and after, with a text and without.
     for (given, sentence) in [
         (["--json", "--tokenizer", "Hi there", &path].as_slice(), false),
         (&["--json", "--tokenizer", &path], true),

@@ -214,7 +214,7 @@ fn pictures_are_of_every_layer_and_need_nothing_else() {
     }
     assert!(svg.contains("models/&lt;script&gt;&amp;.gguf") && !svg.contains("<script"), "{svg}");
     assert!(svg.contains("prefers-color-scheme:dark"));
-    assert_eq!(svg.matches("http").count(), 1, "the name space alone");
+    assert_eq!(svg.matches("http").count(), 1, "only the name space");
     let bytes: u64 = report.model.iter().flat_map(|model| &model.weights).flat_map(|part| part.bytes.values()).sum();
     let stored: u64 = report.model.iter().flat_map(|model| &model.dtypes).map(|summary| summary.bytes).sum();
     assert_eq!(bytes, stored, "every tensor is in one part");

@@ -1,10 +1,11 @@
-//! Guesses by a draft model change the time alone: ids, text, log-probabilities and the session are those that come without
-//! it. Not for `TEST_DEVICE`: a draft model beside a model on a GPU is refused.
+//! Guesses by a draft model change only the time: ids, text, log-probabilities and the session are those that come without
+//! it. Not for `TEST_DEVICE`: a draft model next to a model on a GPU is refused.
 #![allow(clippy::expect_used, clippy::unwrap_used, clippy::print_stdout)] // a test that cannot go on says why
 
 use crate::common::{self, demo};
 
-use common::given::{Given, bits, generate, kinds, on_gpu, options, repeating};
+use common::bits;
+use common::given::{Given, generate, kinds, on_gpu, options, repeating};
 use common::spans::{Begun, watch_thread, watch_threads};
 use model_factory::generate::Timings;
 use model_factory::{
@@ -19,7 +20,7 @@ fn small_demo() -> PathBuf {
     common::fixtures().join("demo-q4_k_m.gguf")
 }
 
-/// On the processor, where alone there are draft models.
+/// On the processor: only there are draft models.
 fn builder() -> ModelBuilder {
     watch_threads();
     common::builder().device(model_factory::DeviceChoice::Cpu)
@@ -175,7 +176,7 @@ fn the_draft_model_computes_no_token_twice() {
         generation.text().unwrap();
         generation.ids().to_vec()
     });
-    // All but the last of the last five guesses, and the token behind them.
+    // All but the last of the last five guesses, and the token after them.
     assert_eq!(computed, prompt.len() + ids.len() - 2);
     // Nor in the next turn of a conversation.
     let next = [prompt, ids, vec![40, 41, 42]].concat();
@@ -194,7 +195,7 @@ fn a_long_prompt_is_followed_in_parts() {
     let (expected, _) = generate(&model, &prompt, &options(12));
     let (found, timings) = generate(&model, &prompt, &guessing(&options(12), 3));
     assert_eq!(found, expected);
-    // Of eleven steps behind the first two are without guesses, two of nine give four tokens each, then one is left.
+    // Of eleven steps after the first two are without guesses, two of nine give four tokens each, then one is left.
     assert_eq!((timings.guessed, timings.accepted), (6, 6));
 }
 
@@ -308,7 +309,7 @@ fn a_fork_and_a_session_after_any_piece_are_as_they_would_be_without() {
         generation.by_ref().take(pieces).for_each(|piece| drop(piece.unwrap()));
         let mut session = generation.into_inner();
         let mut fork = session.fork().unwrap();
-        (session.ids().to_vec(), bits(&mut session, 7), bits(&mut fork, 7), session.cache_bytes())
+        (session.ids().to_vec(), bits(&mut session, &[7]), bits(&mut fork, &[7]), session.cache_bytes())
     };
     for pieces in 1..14 {
         assert_eq!(after(&guessing(&options(60), 6), pieces), after(&options(60), pieces), "{pieces} pieces");

@@ -6,7 +6,8 @@ mod oracle;
 
 use crate::common;
 use candle_core::{DType, Tensor};
-use common::given::{bits, generate, kinds, options};
+use common::bits;
+use common::given::{generate, kinds, options};
 use made::{Reads, changed, counting, gguf_with, next, random_head, with_random_head};
 use model_factory::decoder::{Compute, OutputRows, PassOptions, Segment};
 use model_factory::generate::{Step, StopTokens, Timings};
@@ -20,7 +21,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 
-/// On the processor, where alone there are such models.
+/// On the processor: only there are such models.
 fn builder() -> model_factory::ModelBuilder {
     common::builder().device(model_factory::DeviceChoice::Cpu)
 }
@@ -66,7 +67,7 @@ impl Step for Watched {
     }
 }
 
-/// What the head of `model` says in each step of a greedy text behind `prompt`.
+/// What the head of `model` says in each step of a greedy text after `prompt`.
 fn asked(model: &Model, prompt: &[u32], tokens: usize) -> Vec<Asked> {
     let mut session = model.session();
     // It reads along from the first draft on.
@@ -252,7 +253,7 @@ fn long_prompts_are_read_from_their_last_chunk() {
     same(&random, &prompt, &options(40), "long");
 }
 
-/// Turns of a conversation, what is cut back, forked, saved and restored: the head goes on, or begins anew, and no text differs.
+/// Turns of a conversation, what is cut back, forked, saved and restored: the head goes on, or begins again, and no text differs.
 #[test]
 fn a_session_goes_on_and_back() {
     let folder = counting(Reads::Embedding);
@@ -284,7 +285,7 @@ fn a_session_goes_on_and_back() {
                 _ => {}
             }
         }
-        (given, bits(&mut session, 9), accepted)
+        (given, bits(&mut session, &[9]), accepted)
     };
     let (expected, found) = (run(&plain), run(&with));
     assert_eq!((&found.0, &found.1), (&expected.0, &expected.1));
@@ -315,7 +316,7 @@ fn company_and_shared_prefixes_change_nothing() {
     let rows = Session::batch(&mut [(&mut one, &[5]), (&mut two, &[7, 8])]).unwrap().to_vec2::<f32>().unwrap();
     let mut plain = alone.session();
     plain.forward(one.ids().split_last().unwrap().1).unwrap();
-    assert_eq!(rows[0].iter().map(|x| x.to_bits()).collect::<Vec<_>>(), bits(&mut plain, 5));
+    assert_eq!(rows[0].iter().map(|x| x.to_bits()).collect::<Vec<_>>(), bits(&mut plain, &[5]));
 }
 
 /// After a generation that was cancelled before its first token, the next one guesses.

@@ -1,9 +1,10 @@
-//! Speculation changes the time alone: ids, text, log-probabilities and the session are those that come without it.
+//! Speculation changes only the time: ids, text, log-probabilities and the session are those that come without it.
 #![allow(clippy::expect_used, clippy::unwrap_used, clippy::print_stdout)] // a test that cannot go on says why
 
 use crate::common;
 
-use common::given::{Given, bits, generate, kinds, on_gpu, options, repeating};
+use common::bits;
+use common::given::{Given, generate, kinds, on_gpu, options, repeating};
 use common::spans::{Begun, watch_thread, watch_threads};
 use model_factory::candle_core::Tensor;
 use model_factory::generate::{Step, StopTokens};
@@ -20,7 +21,7 @@ const COUNTS: [usize; 3] = [1, 4, 15];
 
 fn demo() -> Model {
     watch_threads();
-    common::load(common::fixtures().join("demo"))
+    common::load_demo()
 }
 
 fn guessing(options: &GenerateOptions, tokens: usize) -> GenerateOptions {
@@ -56,7 +57,7 @@ fn every_family_generates_the_same() {
             // The first tokens of a case, three times: n-grams that occurred before.
             let case: &[u32] = &fixture.expected.cases["short"].tokens;
             let prompt: Vec<u32> = case.iter().take(6).cycle().take(18).copied().collect();
-            // Other files of a family differ in their dtype alone.
+            // Other files of a family differ only in their dtype.
             let kinds = kinds(20).into_iter().take(if first == fixture.name() { 8 } else { 4 });
             first = fixture.name();
             for options in kinds {
@@ -152,7 +153,7 @@ fn it_ends_within_accepted_guesses_as_it_would_without() {
     assert!(accepted > 1000 || on_gpu(), "{accepted}");
     // The context ends in the middle of what is guessed; nothing lies beyond it.
     for context in [prompt.len() + 1, prompt.len() + 2, prompt.len() + 17, 256] {
-        let model = common::builder().context_length(context).load(common::fixtures().join("demo")).unwrap();
+        let model = common::builder().context_length(context).load(common::demo()).unwrap();
         let (found, _) = generate(&model, &prompt, &options(400));
         assert_eq!(found.finish, Some(FinishReason::Context));
         same(&model, &prompt, &options(400), "the context");
@@ -173,16 +174,16 @@ fn after_any_piece_the_session_is_as_it_would_be_without() {
         let finish = generation.finish().0;
         let mut session = generation.into_inner();
         let held = session.ids().to_vec();
-        let logits = bits(&mut session, 7);
+        let logits = bits(&mut session, &[7]);
         session.truncate(held.len() - 1);
         let bytes = session.cache_bytes();
-        let again = bits(&mut session, 9);
+        let again = bits(&mut session, &[9]);
         (taken, ids, rest, finish, held, logits, bytes, again)
     };
     for pieces in 1..30 {
         assert_eq!(after(&guessing(&options(60), 6), pieces), after(&options(60), pieces), "{pieces} pieces");
     }
-    // The next turn of a conversation begins behind what was taken.
+    // The next turn of a conversation begins after what was taken.
     let mut session = model.session();
     let mut generation = session.generate_ids(&prompt, &guessing(&options(60), 6)).unwrap();
     let ids: Vec<u32> = generation.by_ref().take(9).filter_map(|piece| piece.unwrap().token).collect();
@@ -199,7 +200,7 @@ fn after_any_piece_the_session_is_as_it_would_be_without() {
 fn caches_of_every_dtype_hold_the_same() {
     watch_threads();
     for kv in [KvDtype::F32, KvDtype::F16, KvDtype::Q8_0] {
-        let Ok(model) = common::builder().kv_cache(kv).load(common::fixtures().join("demo")) else {
+        let Ok(model) = common::builder().kv_cache(kv).load(common::demo()) else {
             assert!(on_gpu());
             continue;
         };
@@ -208,7 +209,7 @@ fn caches_of_every_dtype_hold_the_same() {
     }
 }
 
-/// A sequence that grows past the original context is rotated anew, whatever was guessed before.
+/// A sequence that grows past the original context is rotated again, whatever was guessed before.
 #[test]
 fn guesses_do_not_cross_the_limit_of_a_rotation() {
     watch_threads();
@@ -284,7 +285,7 @@ fn a_session_is_told_guesses_by_hand() {
     let prompt = repeating(&model);
     let mut plain = model.session();
     plain.forward(&prompt).unwrap();
-    let expected: Vec<Vec<u32>> = [5, 6, 7, 8].map(|token| bits(&mut plain, token)).to_vec();
+    let expected: Vec<Vec<u32>> = [5, 6, 7, 8].map(|token| bits(&mut plain, &[token])).to_vec();
     let mut session = model.session();
     session.forward(&prompt).unwrap();
     let vocab = model.spec().vocab as u32;
@@ -292,7 +293,7 @@ fn a_session_is_told_guesses_by_hand() {
     assert_eq!(guessed, if on_gpu() { 0 } else { 3 }, "no id that is none");
     let bytes = session.cache_bytes();
     for (token, expected) in [5, 6, 7, 8].into_iter().zip(expected) {
-        assert_eq!(bits(&mut session, token), expected, "{token}");
+        assert_eq!(bits(&mut session, &[token]), expected, "{token}");
     }
     assert_eq!((session.ids(), session.cache_bytes()), (plain.ids(), bytes));
     // Those of another length, or of a prompt, are none.

@@ -295,7 +295,7 @@ fn names_of_the_server_cannot_lead_out_of_the_cache() {
     assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 1);
     assert!(place.server.take_requests().iter().all(|request| !request.path.contains("evil")));
 
-    // An index may name files of its own folder alone.
+    // An index may name only files of its own folder.
     let place = Place::offering("org/sharded", "models/llama-3.1/f32-sharded");
     let index = outside.path().join("index.json");
     std::fs::write(&index, r#"{"weight_map":{"lm_head.weight":"../../evil.safetensors"}}"#).unwrap();

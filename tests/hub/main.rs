@@ -25,7 +25,7 @@ use tempfile::TempDir;
 /// Reports in the words of the examples.
 const SHELL: shell::Shell = shell::Shell { colours: false };
 
-/// A server, and a cache of this test alone.
+/// A server, and a cache of only this test.
 pub(crate) struct Place {
     pub(crate) server: Server,
     pub(crate) cache: TempDir,
@@ -252,7 +252,7 @@ fn a_refusal_names_the_repository_and_comes_before_the_download() {
     }
     let report = refused(place.builder().memory_limit(1 << 10).load("org/model"));
     assert!(report.exit_code != 0);
-    // Folders that hold no model are told by their names alone.
+    // Folders that hold no model are recognized by their names.
     let place = Place::offering("org/none", "templates");
     for (file, says) in [("pytorch_model.bin", "pickled"), ("adapter_model.safetensors", "LoRA")] {
         place.server.offer_as("org/none", file, None);

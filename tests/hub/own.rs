@@ -138,7 +138,7 @@ fn a_reference_that_is_a_link_is_read_and_never_written_through() {
         symlink(&target, &at).unwrap();
         let offline = place.offline();
         in_time(move || offline.load(REPO).map(drop)).unwrap();
-        // A pipe behind a link is none.
+        // A pipe that a link leads to is none.
         fs::remove_file(&target).unwrap();
         pipe(&target);
         let offline = place.offline();

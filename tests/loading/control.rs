@@ -1,7 +1,7 @@
 //! Loads and computations that are watched and cancelled from outside. What is counted is work, not time.
 #![allow(clippy::expect_used, clippy::print_stdout, clippy::unwrap_used)] // a test that cannot go on says why
 
-use crate::common::{self, bits, demo};
+use crate::common::{self, bits, demo, tokens};
 
 use common::spans::{Begun, watch_thread, watch_threads};
 use model_factory::decoder::Compute;
@@ -31,10 +31,6 @@ fn long() -> Model {
     load(common::named("llama-3").folder.join("bf16"))
 }
 
-fn tokens(count: usize) -> Vec<u32> {
-    (0..count as u32).map(|i| (i * 97 + 5) % 320).collect()
-}
-
 /// Runs `body` and cancels `cancel` where layer number `at` begins, counted over all chunks. Returns how many layers
 /// began in all.
 fn cancel_at_layer<R>(at: usize, cancel: &CancellationToken, body: impl FnOnce() -> R) -> (usize, R) {
@@ -53,7 +49,7 @@ fn cancel_at_layer<R>(at: usize, cancel: &CancellationToken, body: impl FnOnce()
 fn a_cancelled_prompt_stops_in_its_layer_and_the_session_goes_on() {
     let model = long();
     let layers = model.spec().layers();
-    let prompt = tokens(2 * CHUNK + 100);
+    let prompt = tokens(2 * CHUNK + 100, 320);
     let expected = bits(&mut model.session(), &prompt);
     for at in 0..3 * layers {
         let (cancel, mut session) = (CancellationToken::new(), model.session());
@@ -62,7 +58,7 @@ fn a_cancelled_prompt_stops_in_its_layer_and_the_session_goes_on() {
         assert_eq!(begun, at + 1, "no layer begins after the cancel");
         let complete = at / layers * CHUNK;
         assert_eq!((session.len(), session.ids()), (complete, &prompt[..complete]), "layer {at}");
-        // It holds the memory of those alone.
+        // It holds the memory of only those.
         let mut alone = model.session();
         if complete > 0 {
             alone.forward(&prompt[..complete]).unwrap();
@@ -84,7 +80,7 @@ fn a_prompt_computed_anew_for_another_rotation_is_cancelled_too() {
     let rotation = |length| model.decoder().expect("on the processor").rotation(length);
     let held = (1..4096).take_while(|length| rotation(*length) == rotation(1)).count();
     assert!(held < 4095, "the rotation never changes");
-    let prompt = tokens(held + 1);
+    let prompt = tokens(held + 1, 320);
     let expected = bits(&mut model.session(), &prompt);
     for at in 0..layers {
         let (cancel, mut session) = (CancellationToken::new(), model.session());
@@ -94,7 +90,7 @@ fn a_prompt_computed_anew_for_another_rotation_is_cancelled_too() {
         assert_eq!(session.ids(), &prompt[..held], "layer {at}: no token is lost");
         assert_eq!(bits(&mut session, &prompt[held..]), expected, "layer {at}");
     }
-    // Cut back behind the cancel, it is rotated as a short sequence again.
+    // Cut back after the cancel, it is rotated as a short sequence again.
     let (cancel, mut session) = (CancellationToken::new(), model.session());
     session.forward(&prompt[..held]).unwrap();
     let (_, result) = cancel_at_layer(0, &cancel, || session.forward_unless(&prompt[held..], &cancel));
@@ -118,7 +114,7 @@ fn computing_anew_goes_on_behind_the_chunk_that_was_complete() {
     assert!(config.contains(from));
     std::fs::write(folder.path().join("config.json"), config.replace(from, &to)).unwrap();
     let model = load(folder.path().into());
-    let (layers, prompt) = (model.spec().layers(), tokens(held + 1));
+    let (layers, prompt) = (model.spec().layers(), tokens(held + 1, 320));
     let expected = bits(&mut model.session(), &prompt);
     let mut begun_in_all = Vec::new();
     for at in 0..3 * layers {
@@ -141,7 +137,7 @@ fn computing_anew_goes_on_behind_the_chunk_that_was_complete() {
 #[test]
 fn a_cancelled_generation_ends_and_says_so() {
     let model = long();
-    let prompt = tokens(CHUNK + 1);
+    let prompt = tokens(CHUNK + 1, 320);
     let cancel = CancellationToken::new();
     let options = GenerateOptions::default().max_tokens(4).cancel(&cancel);
     let mut session = model.session();
@@ -304,7 +300,7 @@ fn a_program_takes_any_text_model() {
 fn a_cancel_returns_within_100_ms() {
     let path = std::env::var("MODEL_FACTORY_MODEL").expect("MODEL_FACTORY_MODEL names a model");
     let model = load(path.into());
-    let prompt = tokens(1024);
+    let prompt = tokens(1024, 320);
     model.session().forward(&prompt).unwrap(); // the first reads the file from the disk
     let begun = Instant::now();
     model.session().forward(&prompt).unwrap();

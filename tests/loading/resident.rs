@@ -33,8 +33,7 @@ fn copied(from: &Path) -> (tempfile::TempDir, PathBuf) {
 
 fn bits(model: &Model) -> Vec<u32> {
     let tokens: Vec<u32> = (0..40).map(|i| (i * 37 + 11) % 250).collect();
-    let logits = model.logits(&tokens).and_then(|logits| Ok(logits.flatten_all()?.to_vec1::<f32>()?));
-    logits.expect("logits").into_iter().map(f32::to_bits).collect()
+    common::bits_of(&model.logits(&tokens).expect("logits"))
 }
 
 #[test]

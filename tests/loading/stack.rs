@@ -57,7 +57,7 @@ fn the_least_stack_of_each_task() {
 /// The demo with JSON that is nested as deep as a parser goes.
 fn nested() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
-    for entry in std::fs::read_dir(common::fixtures().join("demo")).unwrap() {
+    for entry in std::fs::read_dir(common::demo()).unwrap() {
         let path = entry.unwrap().path();
         let to = folder.path().join(path.file_name().unwrap());
         std::fs::copy(&path, &to).unwrap();

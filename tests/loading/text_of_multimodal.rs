@@ -13,7 +13,7 @@ use std::path::Path;
 
 type Keys = Map<String, Value>;
 
-/// A file of images beside the language model `fixture`, whose tensors `rename` moves to where such checkpoints have them.
+/// A file of images next to the language model `fixture`, whose tensors `rename` moves to where such checkpoints have them.
 fn wrap(fixture: &Fixture, folder: &Path, wrapper: [&str; 2], edit: impl Fn(&mut Keys), rename: fn(&str) -> String) {
     let text = fixture.folder.join("bf16");
     for file in std::fs::read_dir(&text).expect("a folder") {

@@ -1,10 +1,11 @@
-//! Generations that do not fit beside others wait for them, in order of arrival, or are refused, as the builder says.
+//! Generations that do not fit next to others wait for them, in order of arrival, or are refused, as the builder says.
 #![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic)] // a test that cannot go on says why
 
-use crate::common;
+use crate::common::given::{greedy, options};
+use crate::common::{self, seeded_tokens};
 
 use model_factory::diagnostics::plan::KV_PAGE;
-use model_factory::{Admission, CancellationToken, EngineError, Error, FinishReason, GenerateOptions, Model, Session};
+use model_factory::{Admission, CancellationToken, EngineError, Error, FinishReason, Model, Session};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -21,20 +22,6 @@ fn model(admission: Admission, sessions: usize) -> Model {
     builder.prefix_caching(true).load(fixture).unwrap()
 }
 
-fn tokens(seed: u32, count: usize) -> Vec<u32> {
-    (0..count as u32).map(|index| (index * 97 + seed * 13 + index * index % 7) % 320).collect()
-}
-
-fn options(max_tokens: usize) -> GenerateOptions {
-    GenerateOptions::default().max_tokens(max_tokens).temperature(0.0).ignore_stop(true)
-}
-
-fn generate(model: &Model, prompt: &[u32], max_tokens: usize) -> Result<Vec<u32>, Error> {
-    let mut generation = model.generate(prompt, &options(max_tokens))?;
-    generation.text()?;
-    Ok(generation.ids().to_vec())
-}
-
 fn page(model: &Model) -> u64 {
     model.report().plan.as_ref().unwrap().kv_per_token * KV_PAGE as u64
 }
@@ -43,8 +30,9 @@ fn page(model: &Model) -> u64 {
 fn those_that_do_not_fit_wait_and_generate_what_they_generate_alone() {
     let model = model(Admission::Wait, 2);
     // Three pages of the eight each, or three and one to grow into.
-    let prompts: Vec<Vec<u32>> = (0..8).map(|seed| tokens(seed, 2 * KV_PAGE + 250 * (seed % 2) as usize)).collect();
-    let alone: Vec<Vec<u32>> = prompts.iter().map(|prompt| generate(&model, prompt, 20).unwrap()).collect();
+    let prompts: Vec<Vec<u32>> =
+        (0..8).map(|seed| seeded_tokens(seed, 2 * KV_PAGE + 250 * (seed % 2) as usize, 320)).collect();
+    let alone: Vec<Vec<u32>> = prompts.iter().map(|prompt| greedy(&model, prompt, 20).unwrap()).collect();
     let budget = 8 * page(&model);
     for _ in 0..5 {
         let (line, left) = (Barrier::new(prompts.len()), AtomicUsize::new(prompts.len()));
@@ -53,7 +41,7 @@ fn those_that_do_not_fit_wait_and_generate_what_they_generate_alone() {
                 let (model, line, left) = (&model, &line, &left);
                 scope.spawn(move || {
                     line.wait();
-                    let found = generate(model, prompt, 20);
+                    let found = greedy(model, prompt, 20);
                     left.fetch_sub(1, Ordering::Relaxed);
                     assert_eq!(found.unwrap(), *expected);
                 });
@@ -72,17 +60,18 @@ fn those_that_do_not_fit_wait_and_generate_what_they_generate_alone() {
 #[test]
 fn one_that_is_refused_is_refused_at_once() {
     let model = model(Admission::Refuse, 1);
-    let mut first = model.generate(&tokens(1, 3 * KV_PAGE), &options(50)).unwrap();
+    let mut first = model.generate(&seeded_tokens(1, 3 * KV_PAGE, 320), &options(50)).unwrap();
     first.next().unwrap().unwrap();
     let begun = Instant::now();
     assert!(matches!(
-        generate(&model, &tokens(2, 2 * KV_PAGE), 5),
+        greedy(&model, &seeded_tokens(2, 2 * KV_PAGE, 320), 5),
         Err(Error::Engine(EngineError::CacheBudget { .. }))
     ));
     assert!(begun.elapsed() < SOON);
     // What can never fit, in either mode.
     for admission in [Admission::Refuse, Admission::Wait] {
-        let refused = self::model(admission, 1).generate(&tokens(2, 4 * KV_PAGE + 1), &options(5)).map(drop);
+        let refused =
+            self::model(admission, 1).generate(&seeded_tokens(2, 4 * KV_PAGE + 1, 320), &options(5)).map(drop);
         assert!(matches!(refused, Err(Error::ContextOverflow { .. })), "{refused:?}");
     }
 }
@@ -90,8 +79,8 @@ fn one_that_is_refused_is_refused_at_once() {
 #[test]
 fn what_is_reserved_is_there_when_it_is_needed() {
     let model = model(Admission::Wait, 1);
-    let (prompt, page) = (tokens(1, KV_PAGE - 3), page(&model));
-    let expected = generate(&model, &prompt, 2 * KV_PAGE).unwrap();
+    let (prompt, page) = (seeded_tokens(1, KV_PAGE - 3, 320), page(&model));
+    let expected = greedy(&model, &prompt, 2 * KV_PAGE).unwrap();
     let mut generation = model.generate(&prompt, &options(2 * KV_PAGE)).unwrap();
     assert_eq!(model.cache_usage().reserved, 0, "nothing is computed yet");
     generation.next().unwrap().unwrap();
@@ -99,8 +88,8 @@ fn what_is_reserved_is_there_when_it_is_needed() {
     assert_eq!((usage.bytes - usage.unused, usage.reserved), (page, 2 * page), "taken as it grows");
     // One page is left for who does not wait.
     let mut by_hand = model.session();
-    by_hand.forward(&tokens(2, 10)).unwrap();
-    let refused = by_hand.forward(&tokens(2, KV_PAGE));
+    by_hand.forward(&seeded_tokens(2, 10, 320)).unwrap();
+    let refused = by_hand.forward(&seeded_tokens(2, KV_PAGE, 320));
     assert!(matches!(refused, Err(Error::Engine(EngineError::CacheBudget { left: 0, .. }))), "{refused:?}");
     assert!(matches!(model.session().forward(&[1]), Err(Error::Engine(EngineError::CacheBudget { .. }))));
     generation.text().unwrap();
@@ -108,33 +97,36 @@ fn what_is_reserved_is_there_when_it_is_needed() {
     // A session that goes on by hand has what is free, and no more.
     let mut session = generation.into_inner();
     assert_eq!(model.cache_usage().reserved, 0);
-    assert!(matches!(session.forward(&tokens(3, KV_PAGE)), Err(Error::Engine(EngineError::CacheBudget { .. }))));
+    assert!(matches!(
+        session.forward(&seeded_tokens(3, KV_PAGE, 320)),
+        Err(Error::Engine(EngineError::CacheBudget { .. }))
+    ));
     drop(by_hand);
-    session.forward(&tokens(3, KV_PAGE - 10)).unwrap();
+    session.forward(&seeded_tokens(3, KV_PAGE - 10, 320)).unwrap();
 }
 
 #[test]
 fn one_that_has_ended_and_is_kept_leaves_what_it_did_not_take() {
     let (model, cancel) = (model(Admission::Wait, 1), CancellationToken::new());
-    let mut kept = model.generate(&tokens(1, 9), &options(3 * KV_PAGE).cancel(&cancel)).unwrap();
+    let mut kept = model.generate(&seeded_tokens(1, 9, 320), &options(3 * KV_PAGE).cancel(&cancel)).unwrap();
     kept.next().unwrap().unwrap();
     assert!(model.cache_usage().reserved > 0);
     cancel.cancel();
     kept.text().unwrap();
     assert_eq!((kept.finish().0, model.cache_usage().reserved), (Some(FinishReason::Cancelled), 0));
-    generate(&model, &tokens(2, 2 * KV_PAGE), 5).unwrap();
+    greedy(&model, &seeded_tokens(2, 2 * KV_PAGE, 320), 5).unwrap();
     drop(kept);
 }
 
 #[test]
 fn they_come_in_order_of_arrival() {
     let model = model(Admission::Wait, 1);
-    let mut first = model.generate(&tokens(1, 2 * KV_PAGE), &options(5)).unwrap();
+    let mut first = model.generate(&seeded_tokens(1, 2 * KV_PAGE, 320), &options(5)).unwrap();
     first.next().unwrap().unwrap();
     let order = std::sync::Mutex::new(Vec::new());
     thread::scope(|scope| {
         // All four pages; one page, of which there are two.
-        for (name, prompt) in [("large", tokens(2, 4 * KV_PAGE - 5)), ("small", tokens(3, 9))] {
+        for (name, prompt) in [("large", seeded_tokens(2, 4 * KV_PAGE - 5, 320)), ("small", seeded_tokens(3, 9, 320))] {
             let (model, order) = (&model, &order);
             scope.spawn(move || {
                 let mut generation = model.generate(&prompt, &options(5)).unwrap();
@@ -155,7 +147,7 @@ fn they_come_in_order_of_arrival() {
 #[test]
 fn one_that_waits_is_cancelled_and_those_behind_it_go_on() {
     let model = model(Admission::Wait, 1);
-    let mut first = model.generate(&tokens(1, 2 * KV_PAGE), &options(5)).unwrap();
+    let mut first = model.generate(&seeded_tokens(1, 2 * KV_PAGE, 320), &options(5)).unwrap();
     first.next().unwrap().unwrap();
     thread::scope(|scope| {
         let cancel = CancellationToken::new();
@@ -163,12 +155,12 @@ fn one_that_waits_is_cancelled_and_those_behind_it_go_on() {
             let options = options(5).cancel(&cancel);
             let model = &model;
             move || {
-                let mut generation = model.generate(&tokens(2, 4 * KV_PAGE - 5), &options).unwrap();
+                let mut generation = model.generate(&seeded_tokens(2, 4 * KV_PAGE - 5, 320), &options).unwrap();
                 (generation.text().unwrap(), generation.finish().0, generation.into_inner().len())
             }
         });
         thread::sleep(SOON);
-        let small = scope.spawn(|| generate(&model, &tokens(3, 9), 5).unwrap());
+        let small = scope.spawn(|| greedy(&model, &seeded_tokens(3, 9, 320), 5).unwrap());
         thread::sleep(SOON);
         assert!(!large.is_finished() && !small.is_finished());
         cancel.cancel();
@@ -182,14 +174,14 @@ fn one_that_waits_is_cancelled_and_those_behind_it_go_on() {
 fn nobody_is_waited_for_where_none_generates() {
     let model = model(Admission::Wait, 1);
     let mut idle = model.session();
-    idle.forward(&tokens(1, 2 * KV_PAGE)).unwrap();
-    let (prompt, begun) = (tokens(2, 2 * KV_PAGE + 100), Instant::now());
-    let refused = generate(&model, &prompt, 5);
+    idle.forward(&seeded_tokens(1, 2 * KV_PAGE, 320)).unwrap();
+    let (prompt, begun) = (seeded_tokens(2, 2 * KV_PAGE + 100, 320), Instant::now());
+    let refused = greedy(&model, &prompt, 5);
     assert!(matches!(refused, Err(Error::Engine(EngineError::CacheBudget { .. }))), "{refused:?}");
     assert!(begun.elapsed() >= Duration::from_secs(1), "a session may be about to be dropped");
     // As it is here.
     thread::scope(|scope| {
-        let waits = scope.spawn(|| generate(&model, &prompt, 5));
+        let waits = scope.spawn(|| greedy(&model, &prompt, 5));
         thread::sleep(SOON);
         assert!(!waits.is_finished());
         idle.truncate(KV_PAGE);
@@ -199,12 +191,12 @@ fn nobody_is_waited_for_where_none_generates() {
     drop(idle);
     let mut sessions = [model.session(), model.session()];
     for (seed, session) in (3..).zip(&mut sessions) {
-        session.forward(&tokens(seed, 2 * KV_PAGE - 1)).unwrap();
+        session.forward(&seeded_tokens(seed, 2 * KV_PAGE - 1, 320)).unwrap();
     }
     thread::scope(|scope| {
         for (seed, mut session) in (3..).zip(sessions) {
             scope.spawn(move || {
-                let next = tokens(seed, 3 * KV_PAGE);
+                let next = seeded_tokens(seed, 3 * KV_PAGE, 320);
                 let result = session.generate_ids(&next, &options(5)).unwrap().text();
                 assert!(matches!(result, Ok(_) | Err(Error::Engine(EngineError::CacheBudget { .. }))), "{result:?}");
                 if result.is_err() {
@@ -220,18 +212,18 @@ fn nobody_is_waited_for_where_none_generates() {
 #[test]
 fn one_that_waits_holds_nothing() {
     let model = model(Admission::Wait, 1);
-    let start = tokens(1, 2 * KV_PAGE);
-    generate(&model, &[&start[..], &[5]].concat(), 1).unwrap();
-    let mut first = model.generate(&tokens(2, 1), &options(5)).unwrap();
+    let start = seeded_tokens(1, 2 * KV_PAGE, 320);
+    greedy(&model, &[&start[..], &[5]].concat(), 1).unwrap();
+    let mut first = model.generate(&seeded_tokens(2, 1, 320), &options(5)).unwrap();
     first.next().unwrap().unwrap();
     thread::scope(|scope| {
-        let waits = scope.spawn(|| generate(&model, &[&start[..], &tokens(3, KV_PAGE)].concat(), KV_PAGE));
+        let waits = scope.spawn(|| greedy(&model, &[&start[..], &seeded_tokens(3, KV_PAGE, 320)].concat(), KV_PAGE));
         thread::sleep(SOON);
         assert!(!waits.is_finished(), "it needs four pages, and has found two");
         let usage = model.cache_usage();
         assert_eq!(usage.unused, usage.bytes - page(&model));
         let mut by_hand: Session = model.session();
-        by_hand.forward(&tokens(4, 3 * KV_PAGE)).unwrap();
+        by_hand.forward(&seeded_tokens(4, 3 * KV_PAGE, 320)).unwrap();
         drop(by_hand);
         drop(first);
         waits.join().unwrap().unwrap();
@@ -244,7 +236,7 @@ fn prompts_that_fit_by_what_they_share_are_not_refused() {
     for admission in [Admission::Refuse, Admission::Wait] {
         for round in 0..10 {
             let model = model(admission, 1);
-            let (prompt, line) = (tokens(round, 2 * KV_PAGE + 100), Barrier::new(2));
+            let (prompt, line) = (seeded_tokens(round, 2 * KV_PAGE + 100, 320), Barrier::new(2));
             thread::scope(|scope| {
                 for seed in [1, 2] {
                     let (model, line, prompt) = (&model, &line, &prompt);
@@ -262,7 +254,7 @@ fn prompts_that_fit_by_what_they_share_are_not_refused() {
     }
 }
 
-/// A sequence that grows past the original context of longrope is computed anew, and its pages with it.
+/// A sequence that grows past the original context of longrope is computed again, and its pages with it.
 #[test]
 fn one_that_is_computed_anew_is_admitted_anew() {
     let load = |admission| {
@@ -270,15 +262,15 @@ fn one_that_is_computed_anew_is_admitted_anew() {
         builder.prefix_caching(true).load(common::named("phi-3.5").folder.join("bf16")).unwrap()
     };
     let (plain, model) = (load(Admission::Refuse), load(Admission::Wait));
-    let prompt = tokens(1, KV_PAGE - 6);
-    let expected = generate(&plain, &prompt, 20).unwrap();
+    let prompt = seeded_tokens(1, KV_PAGE - 6, 320);
+    let expected = greedy(&plain, &prompt, 20).unwrap();
     for _ in 0..2 {
         let line = Barrier::new(3);
         thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| {
                     line.wait();
-                    assert_eq!(generate(&model, &prompt, 20).unwrap(), expected);
+                    assert_eq!(greedy(&model, &prompt, 20).unwrap(), expected);
                 });
             }
         });
@@ -292,13 +284,13 @@ fn streams_wait_without_holding_up_others() {
     use futures::executor::block_on;
 
     let model = model(Admission::Wait, 1);
-    let prompts: Vec<Vec<u32>> = (0..20).map(|seed| tokens(seed, 1 + 30 * seed as usize)).collect();
-    let alone: Vec<Vec<u32>> = prompts.iter().map(|prompt| generate(&model, prompt, 20).unwrap()).collect();
+    let prompts: Vec<Vec<u32>> = (0..20).map(|seed| seeded_tokens(seed, 1 + 30 * seed as usize, 320)).collect();
+    let alone: Vec<Vec<u32>> = prompts.iter().map(|prompt| greedy(&model, prompt, 20).unwrap()).collect();
     let stream = |prompt: &[u32], count| model.generate(prompt, &options(count)).unwrap().into_stream();
-    let mut first = stream(&tokens(30, KV_PAGE - 100), 90);
+    let mut first = stream(&seeded_tokens(30, KV_PAGE - 100, 320), 90);
     block_on(first.next()).unwrap().unwrap();
     // It waits, is dropped, and is forgotten.
-    let large = stream(&tokens(31, 4 * KV_PAGE - 5), 5);
+    let large = stream(&seeded_tokens(31, 4 * KV_PAGE - 5, 320), 5);
     thread::sleep(SOON);
     for _ in 0..80 {
         block_on(first.next()).unwrap().unwrap();

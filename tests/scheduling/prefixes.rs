@@ -1,7 +1,7 @@
 //! Sequences that begin alike share the pages of what they have in common: computed once, held once, and no bit differs.
 #![allow(clippy::expect_used, clippy::unwrap_used)] // a test that cannot go on says why
 
-use crate::common::{self, bits};
+use crate::common::{self, bits, seeded_tokens};
 
 use model_factory::diagnostics::plan::KV_PAGE;
 use model_factory::{EngineError, Error, GenerateOptions, KvDtype, Model, Session};
@@ -13,13 +13,9 @@ fn model(prefix_caching: bool) -> Model {
     common::builder().context_length(2048).prefix_caching(prefix_caching).load(fixture).unwrap()
 }
 
-fn tokens(seed: u32, count: usize) -> Vec<u32> {
-    (0..count as u32).map(|index| (index * 97 + seed * 13 + index * index % 7) % 320).collect()
-}
-
 /// `start` and then tokens of one's own.
 fn with(start: &[u32], seed: u32, count: usize) -> Vec<u32> {
-    [start, &tokens(seed, count)].concat()
+    [start, &seeded_tokens(seed, count, 320)].concat()
 }
 
 /// Ids that every fixture has.
@@ -48,7 +44,7 @@ fn page_bytes(model: &Model) -> u64 {
 
 #[test]
 fn twenty_sessions_with_one_system_prompt_compute_and_hold_it_once() {
-    let (plain, model, system) = (model(false), model(true), tokens(1, 2 * KV_PAGE));
+    let (plain, model, system) = (model(false), model(true), seeded_tokens(1, 2 * KV_PAGE, 320));
     let prompts: Vec<Vec<u32>> = (0..20).map(|seed| with(&system, 2 + seed, 30)).collect();
     let expected: Vec<Vec<u32>> = prompts.iter().map(|prompt| generate(&mut plain.session(), prompt).0).collect();
     for at_once in [false, true] {
@@ -93,11 +89,11 @@ fn salted(model: &Model, tokens: &[u32]) {
     bits(&mut session, tokens);
 }
 
-/// 16 known tokens and a guess at the next one: told by what was found, a stranger's prompt was read in as many guesses as there are
+/// 16 known tokens and a guess at the next one: told by what was found, another user's prompt was read in as many guesses as there are
 /// ids for each token.
 #[test]
 fn nothing_but_whole_pages_is_told_of_a_strangers_prompt() {
-    let (plain, model, secret) = (model(false), model(true), tokens(7, 2 * KV_PAGE + 100));
+    let (plain, model, secret) = (model(false), model(true), seeded_tokens(7, 2 * KV_PAGE + 100, 320));
     generate(&mut model.session(), &secret);
     for known in [17, 40, KV_PAGE - 1, KV_PAGE, KV_PAGE + 16, 2 * KV_PAGE - 1, 2 * KV_PAGE + 60] {
         let prompt = with(&secret[..known], 50, 30);
@@ -112,7 +108,7 @@ fn prompts_of_two_salts_share_nothing() {
     for fixture in ["llama-3", "phi-3-window", "qwen3.5"] {
         let fixture = common::named(fixture).folder.join("bf16");
         let load = |on| common::builder().context_length(1024).sessions(6).prefix_caching(on).load(&fixture).unwrap();
-        let (plain, model, prompt) = (load(false), load(true), small(tokens(7, KV_PAGE + 40)));
+        let (plain, model, prompt) = (load(false), load(true), small(seeded_tokens(7, KV_PAGE + 40, 320)));
         let expected = generate(&mut plain.session(), &prompt).0;
         let ask = |salt| {
             let (ids, found, _) = generate_for(&mut model.session(), &prompt, salt);
@@ -120,7 +116,7 @@ fn prompts_of_two_salts_share_nothing() {
             found
         };
         assert_eq!([None, Some("one"), Some("")].map(ask), [0; 3], "{}", fixture.display());
-        // The states of layers that have one are known at the ends of pages alone.
+        // The states of layers that have one are known only at the ends of pages.
         let has_states = fixture.ends_with("qwen3.5/bf16");
         let exact = if has_states { KV_PAGE } else { prompt.len() - 1 };
         assert_eq!([Some("one"), Some(""), None].map(ask), [exact, exact, KV_PAGE], "{}", fixture.display());
@@ -130,7 +126,7 @@ fn prompts_of_two_salts_share_nothing() {
 /// Two prompts at once, of which one would otherwise wait for the other's pages.
 #[test]
 fn two_salts_at_once_compute_what_they_have_in_common_twice() {
-    let (plain, model, prompt) = (model(false), model(true), tokens(8, 2 * KV_PAGE + 40));
+    let (plain, model, prompt) = (model(false), model(true), seeded_tokens(8, 2 * KV_PAGE + 40, 320));
     let (expected, line) = (generate(&mut plain.session(), &prompt).0, Barrier::new(4));
     thread::scope(|scope| {
         for salt in ["one", "two", "three", "four"] {
@@ -147,7 +143,7 @@ fn two_salts_at_once_compute_what_they_have_in_common_twice() {
 /// What it shared by the first salt stays there: nothing of it is offered to the second one's.
 #[test]
 fn a_session_that_changes_its_salt_is_computed_anew() {
-    let (plain, prompt) = (model(false), tokens(9, KV_PAGE + 40));
+    let (plain, prompt) = (model(false), seeded_tokens(9, KV_PAGE + 40, 320));
     let fixture = common::named("llama-3").folder.join("bf16");
     let model = common::builder().context_length(1024).sessions(6).prefix_caching(true).load(fixture).unwrap();
     let longer = with(&prompt, 10, KV_PAGE);
@@ -189,7 +185,7 @@ fn what_is_found_has_the_bits_of_what_is_computed() {
             let builder = common::builder().context_length(1024).kv_cache(dtype).prefix_caching(on);
             builder.load(fixture.folder.join("bf16")).unwrap()
         };
-        let (plain, model, start) = (load(false), load(true), small(tokens(3, 700)));
+        let (plain, model, start) = (load(false), load(true), small(seeded_tokens(3, 700, 320)));
         salted(&model, &start);
         // Whole pages, a part of one, from a part on, longer than what is there, the same once more, something else.
         for (shared, own) in [(512, 9), (300, 40), (690, 5), (700, 100), (700, 1), (20, 300), (0, 30)] {
@@ -210,7 +206,7 @@ fn states_are_kept_at_the_ends_of_pages() {
     for fixture in ["qwen3.5", "lfm2", "granite-4-h"] {
         let fixture = common::named(fixture).folder.join("bf16");
         let load = |on| common::builder().context_length(1024).prefix_caching(on).load(&fixture).unwrap();
-        let (plain, model, start) = (load(false), load(true), small(tokens(3, 2 * KV_PAGE + 150)));
+        let (plain, model, start) = (load(false), load(true), small(seeded_tokens(3, 2 * KV_PAGE + 150, 320)));
         let mut first = model.session();
         first.forward(&start).unwrap();
         let of = |prompt: &[u32]| bits(&mut plain.session(), prompt);
@@ -218,10 +214,10 @@ fn states_are_kept_at_the_ends_of_pages() {
         let prompt = small(with(&start, 4, 20));
         let (ids, found, computed) = generate(&mut model.session(), &prompt);
         assert_eq!((ids, found, computed), (generate(&mut plain.session(), &prompt).0, 2 * KV_PAGE, 170));
-        // Back within a chunk of the state, behind a page, before it, into nothing, and each time on.
+        // Back within a chunk of the state, after a page, before it, into nothing, and each time on.
         for back in [start.len() - 1, start.len() - 100, KV_PAGE + 3, KV_PAGE, 40, 0] {
             first.truncate(back);
-            let next = small(tokens(back as u32, 30));
+            let next = small(seeded_tokens(back as u32, 30, 320));
             assert_eq!(bits(&mut first, &next), of(&[&start[..back], &next].concat()), "back to {back}");
             first.truncate(back);
             if back > 0 {
@@ -238,9 +234,9 @@ fn states_are_kept_at_the_ends_of_pages() {
         }
         // Where others have filled what is kept, the latest are kept all the same.
         for seed in 10..16 {
-            bits(&mut model.session(), &small(tokens(seed, 700)));
+            bits(&mut model.session(), &small(seeded_tokens(seed, 700, 320)));
         }
-        let start = small(tokens(30, 600));
+        let start = small(seeded_tokens(30, 600, 320));
         bits(&mut model.session(), &start);
         let (_, found, _) = generate(&mut model.session(), &small(with(&start, 31, 9)));
         assert_eq!(found, 2 * KV_PAGE);
@@ -259,12 +255,12 @@ fn a_fork_goes_on_by_itself() {
         for model in [&plain, &model] {
             let mut first = model.session();
             assert!(first.fork().unwrap().is_empty());
-            first.forward(&tokens(5, len)).unwrap();
+            first.forward(&seeded_tokens(5, len, 320)).unwrap();
             let mut second = first.fork().unwrap();
             assert_eq!(second.ids(), first.ids());
             let alone = |next: &[u32]| {
                 let mut session = plain.session();
-                bits(&mut session, &[&tokens(5, len), next].concat())
+                bits(&mut session, &[&seeded_tokens(5, len, 320), next].concat())
             };
             assert_eq!(bits(&mut first, &[7]), alone(&[7]), "{len}");
             assert_eq!(bits(&mut second, &[8]), alone(&[8]), "{len}");
@@ -272,7 +268,7 @@ fn a_fork_goes_on_by_itself() {
             let back = len / 2;
             first.truncate(back);
             let mut short = plain.session();
-            let expected = bits(&mut short, &[&tokens(5, len)[..back], &[9]].concat());
+            let expected = bits(&mut short, &[&seeded_tokens(5, len, 320)[..back], &[9]].concat());
             assert_eq!(bits(&mut first, &[9]), expected, "{len}");
             assert_eq!(bits(&mut second, &[9]), alone(&[8, 9]), "{len}");
         }
@@ -285,15 +281,16 @@ fn what_nobody_holds_makes_room() {
     let model = common::builder().prefix_caching(true).context_length(4 * KV_PAGE).sessions(1).load(fixture).unwrap();
     let page = page_bytes(&model);
     // Three pages that stay, and one that was never complete.
-    salted(&model, &tokens(1, 3 * KV_PAGE + 100));
+    salted(&model, &seeded_tokens(1, 3 * KV_PAGE + 100, 320));
     assert_eq!((model.cache_usage().bytes, model.cache_usage().unused), (4 * page, 4 * page));
     let mut session = model.session();
-    bits(&mut session, &tokens(2, KV_PAGE));
+    bits(&mut session, &seeded_tokens(2, KV_PAGE, 320));
     let usage = model.cache_usage();
     assert_eq!((usage.bytes, usage.unused), (4 * page, 3 * page), "the last of the four was freed first");
-    let (_, found, _) = generate_for(&mut model.session(), &with(&tokens(1, 2 * KV_PAGE), 9, 1), Some("one"));
+    let (_, found, _) =
+        generate_for(&mut model.session(), &with(&seeded_tokens(1, 2 * KV_PAGE, 320), 9, 1), Some("one"));
     assert_eq!(found, 2 * KV_PAGE, "the first two are there, and the third made room");
-    bits(&mut session, &tokens(3, 3 * KV_PAGE));
+    bits(&mut session, &seeded_tokens(3, 3 * KV_PAGE, 320));
     assert_eq!(model.cache_usage().unused, 0, "all is held");
     let refused = model.session().forward(&[1]);
     assert!(matches!(refused, Err(Error::Engine(EngineError::CacheBudget { left: 0, .. }))), "{refused:?}");
@@ -309,7 +306,7 @@ fn whatever_is_kept_can_be_freed() {
     for (seed, len, back) in [(1, 512, 260), (2, 512, 400), (3, 700, 513), (4, 9, 9), (5, 300, 1)] {
         let mut session = model.session();
         session.set_cache_salt(Some("one"));
-        bits(&mut session, &tokens(seed, len));
+        bits(&mut session, &seeded_tokens(seed, len, 320));
         session.truncate(back);
         drop(session);
         let usage = model.cache_usage();
@@ -317,18 +314,18 @@ fn whatever_is_kept_can_be_freed() {
         // More than can be had costs nobody a page.
         let refused = model.session().fork().and_then(|_| {
             let mut two = [model.session(), model.session()];
-            bits(&mut two[0], &tokens(9, 2 * KV_PAGE));
-            two[1].forward(&tokens(10, 3 * KV_PAGE))
+            bits(&mut two[0], &seeded_tokens(9, 2 * KV_PAGE, 320));
+            two[1].forward(&seeded_tokens(10, 3 * KV_PAGE, 320))
         });
         assert!(matches!(refused, Err(Error::Engine(EngineError::CacheBudget { .. }))), "{refused:?}");
-        bits(&mut model.session(), &tokens(11 + seed, 4 * KV_PAGE));
+        bits(&mut model.session(), &seeded_tokens(11 + seed, 4 * KV_PAGE, 320));
     }
 }
 
 #[test]
 fn a_model_may_do_without() {
     let model = model(false);
-    let prompt = tokens(1, 600);
+    let prompt = seeded_tokens(1, 600, 320);
     for salt in [None, None, Some("one"), Some("one")] {
         assert_eq!(generate_for(&mut model.session(), &prompt, salt).1, 0);
     }

@@ -1,6 +1,6 @@
-//! The promise: the ids of a generation do not depend on its company. Random schedules of threads, streams, restored sessions
+//! The promise: the ids of a generation do not depend on what else runs. Random schedules of threads, streams, restored sessions
 //! and batches by hand on one model, with prefixes that are shared and tokens that are guessed, and with others that are
-//! cancelled, fail or panic, beside the ids of each alone.
+//! cancelled, fail or panic, compared with the ids of each alone.
 #![allow(clippy::expect_used, clippy::unwrap_used)] // a test that cannot go on says why
 
 use crate::common;
@@ -60,7 +60,7 @@ impl Request {
 struct Alone {
     ids: Vec<u32>,
     text: String,
-    /// The logits behind its prompt.
+    /// The logits after its prompt.
     first: Vec<f32>,
     /// A session that holds a part of its prompt.
     saved: PathBuf,
@@ -239,7 +239,7 @@ fn run_schedules(file: &Path, schedules: u64) {
 
 #[test]
 fn batches_by_hand_and_threads_share_a_model() {
-    let model = common::load(common::fixtures().join("demo"));
+    let model = common::load_demo();
     let requests: Vec<Request> = (0..4).map(|seed| Request { seed, prompt: 40, drawn: false }).collect();
     let alone: Vec<Vec<u32>> = requests.iter().map(|request| ids(&model, *request)).collect();
     thread::scope(|scope| {

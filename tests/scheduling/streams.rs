@@ -1,7 +1,8 @@
 //! Generations as streams: the same text, tied to no runtime, and ended by whoever drops them.
 #![allow(clippy::expect_used, clippy::unwrap_used)] // a test that cannot go on says why
 
-use crate::common;
+use crate::common::given::options;
+use crate::common::{self, load_demo};
 
 use futures::executor::{block_on, block_on_stream};
 use futures::future::join;
@@ -15,21 +16,13 @@ use std::time::Duration;
 
 const PROMPT: &str = "Once upon a time";
 
-fn demo() -> Model {
-    common::load(common::fixtures().join("demo"))
-}
-
-fn options(max_tokens: usize) -> GenerateOptions {
-    GenerateOptions::default().max_tokens(max_tokens).temperature(0.0).ignore_stop(true)
-}
-
 fn stream(model: &Model, options: &GenerateOptions) -> GenerationStream {
     model.generate(PROMPT, options).unwrap().into_stream()
 }
 
 #[test]
 fn a_stream_gives_the_pieces_of_its_generation() {
-    let model = demo();
+    let model = load_demo();
     let expected: Vec<_> = model.generate(PROMPT, &options(60)).unwrap().map(Result::unwrap).collect();
     let mut pieces = block_on_stream(stream(&model, &options(60)));
     let given: Vec<_> = pieces.by_ref().map(Result::unwrap).collect();
@@ -47,7 +40,7 @@ fn a_stream_gives_the_pieces_of_its_generation() {
 
 #[test]
 fn streams_of_constrained_answers_give_the_same_pieces() {
-    let model = demo();
+    let model = load_demo();
     let record = serde_json::json!({"type": "object", "properties": {"name": {"type": "string", "maxLength": 9},
         "kind": {"const": "a long text without a choice"}, "on": {"type": "boolean"}},
         "required": ["name", "kind", "on"], "additionalProperties": false});
@@ -69,9 +62,8 @@ fn streams_of_constrained_answers_give_the_same_pieces() {
 #[test]
 fn streams_with_guesses_give_the_same_pieces() {
     let on_gpu = std::env::var_os("TEST_DEVICE").is_some_and(|device| device != "cpu");
-    let draft =
-        |draft: &str| common::builder().draft(common::fixtures().join(draft)).load(common::fixtures().join("demo"));
-    let model = if on_gpu { demo() } else { draft("demo-q4_k_m.gguf").unwrap() };
+    let draft = |draft: &str| common::builder().draft(common::fixtures().join(draft)).load(common::demo());
+    let model = if on_gpu { load_demo() } else { draft("demo-q4_k_m.gguf").unwrap() };
     let prompt = "Greta sold apples on the market square. ".repeat(4);
     let kinds = [options(80), options(80).temperature(0.7).seed(3).logprobs(2)];
     let sources = [Speculation::Ngram, if on_gpu { Speculation::Ngram } else { Speculation::Draft }];
@@ -119,7 +111,7 @@ async fn follow(index: usize, mut stream: GenerationStream, order: &Mutex<Vec<us
 
 #[test]
 fn two_streams_on_one_model_interleave_in_one_task() {
-    let model = demo();
+    let model = load_demo();
     let order = Mutex::new(Vec::new());
     let [one, other] = [(); 2].map(|()| stream(&model, &options(400)));
     block_on(join(follow(0, one, &order), follow(1, other, &order)));
@@ -132,7 +124,7 @@ fn two_streams_on_one_model_interleave_in_one_task() {
 
 #[test]
 fn a_stream_that_is_not_polled_waits() {
-    let model = demo();
+    let model = load_demo();
     let cancel = CancellationToken::new();
     let mut stream = stream(&model, &options(400).cancel(&cancel));
     // Enough for hundreds of tokens; where it is not, the test is easier to pass, and no less true.
@@ -146,7 +138,7 @@ fn a_stream_that_is_not_polled_waits() {
 
 #[test]
 fn dropping_one_stream_leaves_the_others_of_the_same_token() {
-    let model = demo();
+    let model = load_demo();
     let cancel = CancellationToken::new();
     let shared = options(200).cancel(&cancel);
     let [mut one, mut other] = [(); 2].map(|()| stream(&model, &shared));
@@ -160,7 +152,7 @@ fn dropping_one_stream_leaves_the_others_of_the_same_token() {
 /// The demo model with a NaN in its last norm.
 fn damaged() -> (tempfile::TempDir, Model) {
     let folder = tempfile::tempdir().unwrap();
-    for file in std::fs::read_dir(common::fixtures().join("demo")).unwrap() {
+    for file in std::fs::read_dir(common::demo()).unwrap() {
         let file = file.unwrap();
         std::fs::copy(file.path(), folder.path().join(file.file_name())).unwrap();
     }
@@ -186,7 +178,7 @@ fn an_error_reaches_the_stream_and_ends_it() {
     assert!(block_on(stream.next()).is_none() && stream.finish().0.is_none());
     let error = block_on(model.generate_text(PROMPT, 5)).unwrap_err();
     assert!(matches!(error, Error::NonFiniteLogits { .. }), "{error}");
-    let error = block_on(demo().generate_text(&PROMPT.repeat(1000), 5)).unwrap_err();
+    let error = block_on(load_demo().generate_text(&PROMPT.repeat(1000), 5)).unwrap_err();
     assert!(matches!(error, Error::ContextOverflow { .. }), "{error}");
 }
 
@@ -195,7 +187,7 @@ fn streams_and_futures_go_to_any_thread() {
     fn goes<T: Send + Unpin + Stream + 'static>(stream: T) -> T {
         stream
     }
-    let model = demo();
+    let model = load_demo();
     let stream = goes(stream(&model, &options(5)));
     let count = thread::spawn(move || block_on(stream.count())).join().unwrap();
     assert!(count >= 5);

@@ -1,9 +1,9 @@
 //! A session that was saved and restored goes on with the same bits, in whatever process; its file is replaced whole.
 #![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic, clippy::print_stdout)] // a test that cannot go on says why
 
-use crate::common::{self, bits};
+use crate::common::{self, bits, tokens};
 
-use common::phi_128k::{cache, tokens, write_128k};
+use common::phi_128k::{cache, write_128k};
 use common::spans;
 use model_factory::{
     CancellationToken, EngineError, Error, GenerateOptions, KvDtype, Model, ModelBuilder, Session, WeightsDigest,
@@ -64,7 +64,7 @@ fn every_family_goes_on_with_the_same_bits_in_a_model_that_is_loaded_anew() {
             for count in [[300, 256 + 64][index % 2], 5, 256] {
                 let model = load(file, dtype, 2);
                 let count = count.min(model.context_length() - 65);
-                let prompt: Vec<u32> = tokens(count).iter().map(|id| id % model.spec().vocab as u32).collect();
+                let prompt: Vec<u32> = tokens(count, 320).iter().map(|id| id % model.spec().vocab as u32).collect();
                 let mut session = model.session();
                 session.forward(&prompt).unwrap();
                 session.save(&path).unwrap();
@@ -112,7 +112,7 @@ fn another_process_goes_on_with_the_same_bits() {
     let (model, path) = (common::named("qwen3").folder.join("bf16"), folder.path().join("a.session"));
     let loaded = load(&model, KvDtype::F16, 2);
     let mut session = loaded.session();
-    session.forward(&tokens(300)).unwrap();
+    session.forward(&tokens(300, 320)).unwrap();
     session.save(&path).unwrap();
     let output = child("another_process_goes_on_with_the_same_bits", &model, &path).output().unwrap();
     let (rows, ids) = goes_on(&mut session, 7, 64);
@@ -136,13 +136,13 @@ fn a_file_depends_on_the_sequence_alone_and_is_as_small() {
             [(1, 300), (63, 64), (64, 100), (199, 512), (200, 512), (256, 400), (257, 700), (400, 401)]
         {
             let mut fresh = model.session();
-            fresh.forward(&tokens(count)).unwrap();
+            fresh.forward(&tokens(count, 320)).unwrap();
             fresh.save(&one).unwrap();
             // Another history: what was forgotten is not in the file.
             let mut other = model.session();
-            other.forward(&tokens(before).iter().map(|id| (id + 1) % 320).collect::<Vec<_>>()).unwrap();
+            other.forward(&tokens(before, 320).iter().map(|id| (id + 1) % 320).collect::<Vec<_>>()).unwrap();
             other.truncate(0);
-            other.forward(&tokens(before)).unwrap();
+            other.forward(&tokens(before, 320)).unwrap();
             other.truncate(count);
             other.save(&two).unwrap();
             assert!(fs::read(&one).unwrap() == fs::read(&two).unwrap(), "{dtype}, {count} of {before}");
@@ -158,7 +158,7 @@ fn a_file_depends_on_the_sequence_alone_and_is_as_small() {
     }
 }
 
-/// A longrope sequence that grows past its original context is computed anew. Broken off, its cache holds less than its
+/// A longrope sequence that grows past its original context is computed again. Broken off, its cache holds less than its
 /// ids.
 #[test]
 fn a_session_whose_computing_anew_was_broken_off_goes_on_where_it_was() {
@@ -168,13 +168,13 @@ fn a_session_whose_computing_anew_was_broken_off_goes_on_where_it_was() {
     write_128k(folder.path());
     let config = fs::read_to_string(folder.path().join("config.json")).unwrap();
     let held = 2 * 512 + 100;
-    // As JSON it was written anew.
+    // As JSON it was written again.
     let from = "\"original_max_position_embeddings\":256";
     assert!(config.contains(from));
     fs::write(folder.path().join("config.json"), config.replace(from, &from.replace("256", &held.to_string())))
         .unwrap();
     let model = builder().context_length(2048).load(folder.path()).unwrap();
-    let (prompt, layers) = (tokens(held + 1), model.spec().layers());
+    let (prompt, layers) = (tokens(held + 1, 320), model.spec().layers());
     let expected = bits(&mut model.session(), &prompt);
     let mut whole = model.session();
     whole.forward(&prompt).unwrap();
@@ -211,7 +211,7 @@ fn restored_sessions_share_the_budget_and_the_context_of_the_model() {
     write_128k(folder.path());
     let model = builder().context_length(1024).sessions(1).load(folder.path()).unwrap();
     let mut session = model.session();
-    session.forward(&tokens(513)).unwrap();
+    session.forward(&tokens(513, 320)).unwrap();
     session.save(&path).unwrap();
     // 768 positions are taken, 256 are left.
     let refused = model.restore(&path).expect_err("more than is left");
@@ -221,7 +221,7 @@ fn restored_sessions_share_the_budget_and_the_context_of_the_model() {
     let restored = model.restore(&path).unwrap();
     assert_eq!(restored.cache_bytes() as u64, cache(768));
     assert!(
-        matches!(session.forward(&tokens(257)), Err(Error::Engine(EngineError::CacheBudget { .. }))),
+        matches!(session.forward(&tokens(257, 320)), Err(Error::Engine(EngineError::CacheBudget { .. }))),
         "what it takes is taken"
     );
     // A file that is damaged at its end has taken pages before that was seen; they are given back.
@@ -233,7 +233,7 @@ fn restored_sessions_share_the_budget_and_the_context_of_the_model() {
     for _ in 0..3 {
         assert!(matches!(model.restore(&damaged), Err(Error::SessionFile(_))));
     }
-    session.forward(&tokens(1024)).unwrap();
+    session.forward(&tokens(1024, 320)).unwrap();
     // A shorter context.
     let model = builder().context_length(512).load(folder.path()).unwrap();
     let refused = model.restore(&path).expect_err("longer than the context");
@@ -253,9 +253,9 @@ fn what_was_restored_is_not_offered_to_others() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.session");
     let fixture = common::named("llama-3.2").folder.join("bf16");
-    // Whole pages and a part of one; a part alone.
+    // Whole pages and a part of one; only a part.
     for count in [600, 100] {
-        let prompt = tokens(count);
+        let prompt = tokens(count, 320);
         let mut session = load(&fixture, KvDtype::F32, 1).session();
         session.forward(&prompt).unwrap();
         session.save(&path).unwrap();
@@ -272,7 +272,7 @@ fn what_was_restored_is_not_offered_to_others() {
         bits(&mut restored, &[7]);
         let mut fork = restored.fork().unwrap();
         assert_eq!(bits(&mut fork, &[8]), bits(&mut restored, &[8]));
-        assert_eq!(found(model.session()), 0, "{count}: beside it");
+        assert_eq!(found(model.session()), 0, "{count}: next to it");
         // What that one computed is found, and is forgotten with its model.
         assert!(found(model.session()) > 0, "{count}: what was computed");
         let model = common::builder().prefix_caching(true).load(&fixture).unwrap();
@@ -290,7 +290,7 @@ fn what_was_restored_is_not_offered_to_others() {
         let mut restored = model.restore(&path).unwrap();
         restored.truncate(0);
         assert_eq!(found(restored), 0);
-        assert!(found(model.session()) > 0, "{count}: what was computed anew");
+        assert!(found(model.session()) > 0, "{count}: what was computed again");
     }
 }
 
@@ -304,7 +304,7 @@ fn threads_that_save_to_one_file_leave_one_of_theirs() {
             let (model, path) = (&model, &path);
             scope.spawn(move || {
                 let mut session = model.session();
-                session.forward(&tokens(count)).unwrap();
+                session.forward(&tokens(count, 320)).unwrap();
                 for _ in 0..10 {
                     session.save_with(path, WeightsDigest::Full).unwrap();
                     let len = model.restore(path).unwrap().len();
@@ -326,7 +326,7 @@ fn a_process_that_is_killed_while_it_saves_or_may_not_write_leaves_the_old_file(
     if let Some((model, file)) = asked() {
         let model = load(&model, KvDtype::F32, 1);
         let mut session = model.session();
-        session.forward(&tokens(600)).unwrap();
+        session.forward(&tokens(600, 320)).unwrap();
         loop {
             if let Err(error) = session.save(&file) {
                 println!("\nrefused {} {error}", error.code());
@@ -338,7 +338,7 @@ fn a_process_that_is_killed_while_it_saves_or_may_not_write_leaves_the_old_file(
     let (model, path) = (common::named("llama-3.2").folder.join("bf16"), folder.path().join("a.session"));
     let loaded = load(&model, KvDtype::F32, 1);
     let mut session = loaded.session();
-    session.forward(&tokens(10)).unwrap();
+    session.forward(&tokens(10, 320)).unwrap();
     session.save(&path).unwrap();
     let old = fs::read(&path).unwrap();
 
@@ -393,7 +393,7 @@ fn restoring_takes_a_twentieth_of_computing() {
         let model = builder().kv_cache(dtype).context_length(4224).load(&path).unwrap();
         let mut session = model.session();
         let begun = Instant::now();
-        session.forward(&tokens(4096)).unwrap();
+        session.forward(&tokens(4096, 320)).unwrap();
         let prefill = begun.elapsed().as_secs_f64();
         let (mut saves, mut warm, mut cold, mut firsts) = (vec![], vec![], vec![], vec![]);
         let mut medians = [0.0; 3];
@@ -415,7 +415,7 @@ fn restoring_takes_a_twentieth_of_computing() {
         let speed = |seconds: f64| format!("{seconds:.3} s, {:.1} GB/s", gigabytes / seconds);
         println!(
             "{dtype}: {gigabytes:.3} GB; computed in {prefill:.2} s; medians of {ROUNDS}: saved {}; restored from memory {}, \
-             from disk {}; by a model loaded anew {}; a {:.0}th of computing",
+             from disk {}; by a model loaded again {}; a {:.0}th of computing",
             speed(medians[0]),
             speed(medians[1]),
             speed(medians[2]),

@@ -2,16 +2,12 @@
 //! a sequence is rotated in another way.
 #![allow(clippy::expect_used, clippy::unwrap_used)] // a test that cannot go on says why
 
-use crate::common;
+use crate::common::{self, load_demo};
 
 use model_factory::decoder::Compute;
-use model_factory::{Error, GenerateOptions, IntoGenerationError, Model, Session};
+use model_factory::{Error, GenerateOptions, IntoGenerationError, Session};
 
 const PROMPT: &str = "Once upon a time there was";
-
-fn model() -> Model {
-    common::load(common::fixtures().join("demo"))
-}
 
 fn short() -> GenerateOptions {
     GenerateOptions::default().max_tokens(12).temperature(0.7).seed(5)
@@ -19,7 +15,7 @@ fn short() -> GenerateOptions {
 
 #[test]
 fn ids_become_an_owned_generation_as_their_text_does() {
-    let model = model();
+    let model = load_demo();
     let ids = model.tokenizer().encode_prompt(PROMPT).unwrap();
     let expected = model.generate(PROMPT, &short()).unwrap().text().unwrap();
     let mut session = model.session();
@@ -34,7 +30,7 @@ fn ids_become_an_owned_generation_as_their_text_does() {
 
 #[test]
 fn a_generation_that_is_refused_gives_its_session_back_as_it_was() {
-    let model = model();
+    let model = load_demo();
     let (vocab, context) = (model.spec().vocab, model.context_length());
     let mut session = model.session();
     let mut turn = session.generate(PROMPT, &short()).unwrap();
@@ -73,12 +69,12 @@ fn a_question_mark_makes_the_refusal_an_error() {
     fn continued(session: Session) -> Result<String, Error> {
         session.into_generation(PROMPT, &short().top_p(7.0))?.text()
     }
-    assert!(matches!(continued(model().session()), Err(Error::Option { option: "top_p", value: 7.0, .. })));
+    assert!(matches!(continued(load_demo().session()), Err(Error::Option { option: "top_p", value: 7.0, .. })));
 }
 
 #[test]
 fn timings_say_how_much_of_a_prompt_was_held() {
-    let model = model();
+    let model = load_demo();
     let ids = model.tokenizer().encode_prompt(PROMPT).unwrap();
     let mut session = model.session();
     let mut counts = |prompt: &[u32]| {
@@ -101,7 +97,7 @@ fn rows_of_a_call_across_the_original_context_are_those_of_a_long_sequence() {
     let rotation = |length| model.decoder().expect("on the processor").rotation(length);
     let held = (1..4096).take_while(|length| rotation(*length) == rotation(1)).count();
     assert_eq!(held, 256, "the original context");
-    let ids: Vec<u32> = (0..held as u32 + 2).map(|i| (i * 97 + 5) % 320).collect();
+    let ids: Vec<u32> = common::tokens(held + 2, 320);
     let rows = |session: &mut Session, ids: &[u32]| session.logits(ids).unwrap().to_vec2::<f32>().unwrap();
     let short = rows(&mut model.session(), &ids[..held]);
     let long = rows(&mut model.session(), &ids[..held + 1]);

@@ -1,15 +1,11 @@
 //! Chats through whole models: what they think is told from what they say, and templates go by their names.
 #![allow(clippy::expect_used, clippy::unwrap_used)] // a test that cannot go on says why
 
-use crate::common;
+use crate::common::{self, load_with_defaults};
 
 use model_factory::generate::Step;
 use model_factory::{ChatError, ChatOptions, Error, GenerateOptions, Message, Model, Piece, UnifiedModelFactory};
 use serde_json::json;
-
-fn model(path: &str) -> Model {
-    UnifiedModelFactory::load(common::fixtures().join("models").join(path)).unwrap()
-}
 
 /// Nearly every token is as likely as any other, so that a model of random weights closes a block before long.
 fn noise(seed: u64) -> GenerateOptions {
@@ -22,7 +18,7 @@ fn pieces(model: &Model, options: &GenerateOptions) -> (Vec<Piece>, Vec<u32>) {
     (pieces, generation.ids().to_vec())
 }
 
-/// What `pieces` must be marked as, by the ids of the marks alone.
+/// What `pieces` must be marked as, by only the ids of the marks.
 fn expected(ids: &[u32], open: u32, close: u32, mut inside: bool) -> Vec<bool> {
     let mark = |id: &u32| {
         let thought = inside || *id == open;
@@ -43,7 +39,7 @@ fn a_reasoning_model_thinks_until_it_closes_the_block() {
         "r1-0528-qwen3/bf16",
         "r1-0528-qwen3/q8_0.gguf",
     ] {
-        let model = model(path);
+        let model = load_with_defaults(path);
         let mark = |text: &str| model.tokenizer().added_token(text).expect("a mark");
         let (open, close) = (mark("<think>"), mark("</think>"));
         for seed in 0..3 {
@@ -65,7 +61,7 @@ fn a_reasoning_model_thinks_until_it_closes_the_block() {
 
 #[test]
 fn a_prompt_that_closed_its_block_is_answered_without_thought() {
-    let model = model("r1-distill-llama/bf16");
+    let model = load_with_defaults("r1-distill-llama/bf16");
     let options = GenerateOptions::default().max_tokens(8);
     let thinks = |prompt: &str| {
         let mut generation = model.generate(prompt, &options).unwrap();
@@ -77,7 +73,7 @@ fn a_prompt_that_closed_its_block_is_answered_without_thought() {
 
 #[test]
 fn a_model_without_the_marks_never_thinks() {
-    let model = model("qwen3/bf16");
+    let model = load_with_defaults("qwen3/bf16");
     assert_eq!(model.tokenizer().added_token("<think>"), None);
     let (pieces, ids) = pieces(&model, &noise(1));
     assert!(ids.len() == 600 && pieces.iter().all(|piece| !piece.thinking));
@@ -118,7 +114,7 @@ fn a_chat_goes_by_the_template_that_is_named() {
 
 #[test]
 fn a_gguf_template_is_named_by_its_key() {
-    let model = model("llama-3.1/q8_0.gguf");
+    let model = load_with_defaults("llama-3.1/q8_0.gguf");
     let place = &model.spec().tokenizer.chat_templates["default"].place;
     assert!(place.file.ends_with("q8_0.gguf"), "{place}");
     assert_eq!(place.key.as_deref(), Some("tokenizer.chat_template"));
@@ -126,7 +122,7 @@ fn a_gguf_template_is_named_by_its_key() {
 
 #[test]
 fn a_model_without_a_template_says_so() {
-    let model = model("phi-2/bf16");
+    let model = load_with_defaults("phi-2/bf16");
     assert!(model.spec().tokenizer.chat_templates.is_empty());
     let chat = model.chat(&[Message::user("Hi")], &GenerateOptions::default());
     assert!(matches!(chat, Err(Error::Chat(ChatError::NoTemplate))));
@@ -134,7 +130,7 @@ fn a_model_without_a_template_says_so() {
 
 #[test]
 fn a_session_computes_only_what_a_chat_adds_and_bos_stands_once() {
-    let model = model("llama-3.1/bf16");
+    let model = load_with_defaults("llama-3.1/bf16");
     let bos = model.spec().tokenizer.bos.unwrap();
     let mut session = model.session();
     let mut messages = vec![Message::user("Hi")];

@@ -1,19 +1,13 @@
-//! Texts of strangers through whole models: what they spell is no special token, and chats are counted and cut by tokens.
+//! Untrusted texts through whole models: what they spell is no special token, and chats are counted and cut by tokens.
 #![allow(clippy::expect_used, clippy::unwrap_used)] // a test that cannot go on says why
 
-use crate::common;
-
-use common::fixtures;
+use crate::common::{fixtures, load_with_defaults};
 use model_factory::chat::ChatTemplate;
 use model_factory::tokenizer::Tokenizer;
-use model_factory::{ChatOptions, Error, GenerateOptions, Message, Model, Prompt, UnifiedModelFactory};
+use model_factory::{ChatOptions, Error, GenerateOptions, Message, Prompt, UnifiedModelFactory};
 use model_factory_diagnostics::header::Header;
 use model_factory_diagnostics::source::probe;
 use model_factory_diagnostics::tokenizer::TokenizerSpec;
-
-fn model(path: &str) -> Model {
-    UnifiedModelFactory::load(fixtures().join("models").join(path)).unwrap()
-}
 
 /// Every tokenizer of the fixtures, by where its model lies.
 fn tokenizers() -> Vec<(String, Tokenizer, TokenizerSpec)> {
@@ -103,7 +97,7 @@ fn messages_of_marks_have_the_marks_of_the_template() {
 
 #[test]
 fn a_prompt_of_strangers_is_told_apart_by_its_kind() {
-    let model = model("llama-3.1/bf16");
+    let model = load_with_defaults("llama-3.1/bf16");
     let text = "Hi<|eot_id|>";
     let options = ChatOptions::default();
     let eot = model.tokenizer().token_id("<|eot_id|>").unwrap();
@@ -139,7 +133,7 @@ fn tokens_are_counted_as_a_chat_computes_them() {
 
 #[test]
 fn the_oldest_turns_go_whole() {
-    let model = model("llama-3.1/bf16");
+    let model = load_with_defaults("llama-3.1/bf16");
     let options = ChatOptions::default();
     let calls = serde_json::json!([{"type": "function", "function": {"name": "time", "arguments": {}}}]);
     let messages = [

@@ -182,7 +182,7 @@ fn from_vocab_and_merges(table: &mut Table) {
     case("merges of no UTF-8", &qwen.with("merges.txt", b"a b\n\xff b\n"), 10, &["merges.txt", "line 2"]);
     let decoder = |value: Value| qwen.json(CONFIG, |root| root["added_tokens_decoder"] = value);
     case("a token in another's place", &decoder(json!({"5": {"content": "zzz"}})), 10, &["vocab.json", "zzz"]);
-    case("a token far behind", &decoder(json!({"4294967295": {"content": "zzz"}})), 10, &[CONFIG, "zzz"]);
+    case("a token far after the others", &decoder(json!({"4294967295": {"content": "zzz"}})), 10, &[CONFIG, "zzz"]);
     case("added tokens that are a list", &decoder(json!([])), 10, &[CONFIG, "added_tokens_decoder"]);
     let other = qwen.json(CONFIG, |root| root["tokenizer_class"] = json!("BloomTokenizerFast"));
     case("another class", &other, 10, &[CONFIG, "tokenizer_class", "BloomTokenizerFast", "save tokenizer.json"]);

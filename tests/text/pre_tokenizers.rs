@@ -166,7 +166,7 @@ fn vocab_and_merges_alone_give_the_ids_of_the_tokenizer_json_they_were_saved_wit
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// The pipeline that transformers 5 gives a `LlamaTokenizer` of a `tokenizer.model` alone.
+/// The pipeline that transformers 5 gives a `LlamaTokenizer` of only a `tokenizer.model`.
 fn metaspace(original: &Value, scheme: &str) -> Library {
     let mut original = original.clone();
     original["normalizer"] = Value::Null;
@@ -199,7 +199,7 @@ fn a_sentence_piece_model_alone_gives_the_ids_of_transformers() {
         agree(&format!("tinyllama, legacy {legacy:?}"), &ours, &metaspace(&original, scheme), &mut failures);
     }
 
-    // Tokens behind the pieces, as Phi-3 has them: they take the white space that follows.
+    // Tokens after the pieces, as Phi-3 has them: they take the white space that follows.
     for (id, content) in (480..).zip(["<|user|>", "<|end|>", "<|system|>"]) {
         let mut token = original["added_tokens"][0].clone();
         (token["id"], token["content"], token["rstrip"]) =

@@ -23,7 +23,7 @@ fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The folder of reference vocabularies: `VOCABULARIES`, or what lies beside the repository and is no part of it.
+/// The folder of reference vocabularies: `VOCABULARIES`, or what lies next to the repository and is no part of it.
 fn shared_vocabularies() -> Option<PathBuf> {
     if let Some(given) = std::env::var_os("VOCABULARIES") {
         return Some(given.into());
@@ -34,7 +34,7 @@ fn shared_vocabularies() -> Option<PathBuf> {
 #[test]
 fn reproduces_the_ids_of_real_vocabularies() {
     let Some(folder) = shared_vocabularies() else {
-        println!("skipped: no shared/vocab beside the repository");
+        println!("skipped: no shared/vocab next to the repository");
         return;
     };
     let mut failures = Vec::new();
@@ -100,7 +100,7 @@ fn sentence_piece_file(gguf: &Path) -> Vec<u8> {
 #[test]
 fn a_real_sentence_piece_model_gives_the_ids_of_the_reference() {
     let Some(folder) = shared_vocabularies() else {
-        println!("skipped: no shared/vocab beside the repository");
+        println!("skipped: no shared/vocab next to the repository");
         return;
     };
     let gguf = folder.join("ggml-vocab-llama-spm.gguf");

@@ -1,4 +1,4 @@
-//! Requests with tools: what of a call reaches the client, and what an answer may be beside calls.
+//! Requests with tools: what of a call reaches the client, and what an answer may be besides calls.
 #![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic)] // a test that cannot go on may panic
 
 use crate::common;

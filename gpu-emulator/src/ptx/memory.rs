@@ -93,7 +93,7 @@ fn store<const BYTES: usize, W: Word>(frame: &mut Frame<'_>, op: &Op, mask: u32)
         }
         let bytes = frame.reach(op, lane)?;
         for (word, bytes) in words.iter().zip(bytes.as_chunks_mut::<BYTES>().0) {
-            bytes.copy_from_slice(&word.to_bits().to_le_bytes()[..BYTES]);
+            bytes.copy_from_slice(&(*word).into().to_le_bytes()[..BYTES]);
         }
     }
     Ok(())
@@ -117,7 +117,7 @@ fn next(before: u64, most: u64) -> u64 {
 /// Puts `f` of the element at the address in `a` and of `rows[0]` in its place; `d` is what it was.
 fn replace<W: Word>(frame: &mut Frame<'_>, op: &Op, mask: u32, f: fn(u64, u64) -> u64) -> Result<(), Trap> {
     for lane in lanes(mask) {
-        let value = W::rows(&frame.registers)[op.rows[0] as usize][lane].to_bits();
+        let value = W::rows(&frame.registers)[op.rows[0] as usize][lane].into();
         let bytes = frame.reach(op, lane)?;
         let before = element(bytes);
         bytes.copy_from_slice(&f(before, value).to_le_bytes()[..size_of::<W>()]);

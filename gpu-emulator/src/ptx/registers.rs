@@ -21,12 +21,11 @@ pub(super) struct Registers {
 }
 
 /// The bits of a register.
-pub(super) trait Word: Copy + Default {
+pub(super) trait Word: Copy + Default + Into<u64> {
     fn rows(registers: &Registers) -> &[Row<Self>];
     fn rows_mut(registers: &mut Registers) -> &mut [Row<Self>];
     /// Bits above those of a register are dropped, and those that are not given are zero.
     fn from_bits(bits: u64) -> Self;
-    fn to_bits(self) -> u64;
 }
 
 /// What the bits of a register mean.
@@ -50,10 +49,6 @@ macro_rules! word {
 
             fn from_bits(bits: u64) -> Self {
                 bits as $word
-            }
-
-            fn to_bits(self) -> u64 {
-                self.into()
             }
         }
     };

@@ -38,7 +38,7 @@ fn checkpoint(name: &str) -> (PathBuf, Tensors, Value) {
     (folder, tensors, config)
 }
 
-/// A random head for a model of `tensors`: a block as its last one with attention, and what is in front and behind.
+/// A random head for a model of `tensors`: a block as its last one with attention, and what comes before and after it.
 pub(crate) fn random_head(tensors: &Tensors, seed: u64) -> Tensors {
     let attends = |name: &&String| name.contains(".self_attn.q_proj.weight");
     let block = tensors.keys().filter(attends).max().unwrap().split(".self_attn").next().unwrap().to_owned() + ".";
@@ -80,7 +80,7 @@ pub(crate) fn with_random_head(name: &str) -> TempDir {
     })
 }
 
-/// The token behind `token` in every text of [`counting`].
+/// The token after `token` in every text of [`counting`].
 pub(crate) fn next(token: u32) -> u32 {
     (token * 5 + 3) % 256
 }

@@ -97,7 +97,7 @@ fn extended<S: Value<Word = S> + Word, D: Value<Word = D> + Word>(from: &str) ->
     macro_rules! of {
         ($t:ty, $wide:ty) => {
             (size_of::<$t>() <= size_of::<S>())
-                .then(|| one!(S => D, |a| D::from_bits(<$wide>::from(a.to_bits() as $t) as u64)))
+                .then(|| one!(S => D, |a| D::from_bits(<$wide>::from(a.into() as $t) as u64)))
         };
     }
     match from {

@@ -144,7 +144,7 @@ fn insertion<T: Value<Word = T> + Word>() -> Operation {
     fn compute<T: Value<Word = T> + Word>(registers: &mut Registers, op: &Op, mask: u32) {
         let (a, b) = (registers.row::<T>(op.a), registers.row::<T>(op.b));
         let (at, bits) = (registers.row::<u32>(op.c), registers.row::<u32>(op.rows[0]));
-        let inserted = |lane: usize| insert(a[lane].to_bits(), b[lane].to_bits(), at[lane], bits[lane]);
+        let inserted = |lane: usize| insert(a[lane].into(), b[lane].into(), at[lane], bits[lane]);
         registers.set(op.d, mask, |lane| T::from_bits(inserted(lane)));
     }
     Operation { compute: compute::<T>, to: T::WIDTH, from: vec![T::WIDTH, T::WIDTH, Width::B32, Width::B32] }

@@ -29,37 +29,30 @@ pub(super) fn find(name: &[&str], widths: &[Option<Width>]) -> Option<Operation>
     integer::find(name).or_else(|| float::find(name)).or_else(|| convert::find(name, widths))
 }
 
-/// `d = f(a)` for values of these types.
-macro_rules! one {
-    ($a:ty => $d:ty, $f:expr) => {
+/// A function of [`Registers`](super::registers::Registers) for values of these types.
+macro_rules! operation {
+    ($function:ident: $($source:ty),* => $d:ty, $f:expr) => {
         Operation {
-            compute: |registers, op, mask| registers.one::<$a, $d>(op, mask, $f),
+            compute: |registers, op, mask| registers.$function::<$($source,)* $d>(op, mask, $f),
             to: <$d as Value>::WIDTH,
-            from: vec![<$a as Value>::WIDTH],
+            from: vec![$(<$source as Value>::WIDTH),*],
         }
     };
+}
+
+/// `d = f(a)`
+macro_rules! one {
+    ($($rest:tt)*) => { $crate::ptx::operations::operation!(one: $($rest)*) };
 }
 
 /// `d = f(a, b)`
 macro_rules! two {
-    ($a:ty, $b:ty => $d:ty, $f:expr) => {
-        Operation {
-            compute: |registers, op, mask| registers.two::<$a, $b, $d>(op, mask, $f),
-            to: <$d as Value>::WIDTH,
-            from: vec![<$a as Value>::WIDTH, <$b as Value>::WIDTH],
-        }
-    };
+    ($($rest:tt)*) => { $crate::ptx::operations::operation!(two: $($rest)*) };
 }
 
 /// `d = f(a, b, c)`
 macro_rules! three {
-    ($a:ty, $b:ty, $c:ty => $d:ty, $f:expr) => {
-        Operation {
-            compute: |registers, op, mask| registers.three::<$a, $b, $c, $d>(op, mask, $f),
-            to: <$d as Value>::WIDTH,
-            from: vec![<$a as Value>::WIDTH, <$b as Value>::WIDTH, <$c as Value>::WIDTH],
-        }
-    };
+    ($($rest:tt)*) => { $crate::ptx::operations::operation!(three: $($rest)*) };
 }
 
 /// The predicate `d = a ? b`. Comparisons that end with `u` also hold where a float is no number.
@@ -90,4 +83,4 @@ fn compare<T: Value + PartialOrd>(comparison: &str) -> Option<Operation> {
     Some(Operation { compute, to: Width::Predicate, from: vec![T::WIDTH; 2] })
 }
 
-use {one, three, two};
+use {one, operation, three, two};

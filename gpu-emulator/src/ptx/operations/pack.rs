@@ -18,7 +18,7 @@ pub(in super::super) fn pack_and_unpack(whole: Width, count: usize) -> Option<(C
 fn pack<W: Value<Word = W> + Word, P: Value<Word = P> + Word>(registers: &mut Registers, op: &Op, mask: u32) {
     let bits = 8 * size_of::<P>();
     let all: [u64; 32] = from_fn(|lane| {
-        let parts = op.rows.iter().map(|row| registers.lane::<P>(*row, lane).to_bits());
+        let parts = op.rows.iter().map(|row| registers.lane::<P>(*row, lane).into());
         parts.enumerate().fold(0, |all, (index, part)| all | part << (index * bits))
     });
     registers.set::<W>(op.d, mask, |lane| W::from_bits(all[lane]));
@@ -27,6 +27,6 @@ fn pack<W: Value<Word = W> + Word, P: Value<Word = P> + Word>(registers: &mut Re
 fn unpack<W: Value<Word = W> + Word, P: Value<Word = P> + Word>(registers: &mut Registers, op: &Op, mask: u32) {
     let a = registers.row::<W>(op.a);
     for (index, row) in op.rows.iter().enumerate() {
-        registers.set::<P>(*row, mask, |lane| P::from_bits(a[lane].to_bits() >> (index * 8 * size_of::<P>())));
+        registers.set::<P>(*row, mask, |lane| P::from_bits(a[lane].into() >> (index * 8 * size_of::<P>())));
     }
 }
