@@ -13,9 +13,10 @@ use crate::element::f16_at;
 
 const BYTES: usize = 136;
 
-block_kernels!(IQ4_XS, "iq4_xs", Iq4Xs);
+block_kernels!(IQ4_XS, "iq4_xs", Iq4Xs, BYTES);
 
-struct Iq4Xs;
+#[derive(Default)]
+pub(crate) struct Iq4Xs;
 
 impl Format for Iq4Xs {
     const BITS: u32 = 8;
@@ -35,9 +36,9 @@ mod simd {
     use crate::arch::generic::wide::{
         Bytes, Factors, all, all_f16, floats_of_bytes, for_vectors, load_16, look_up, mul, nibbles,
     };
-    use crate::dtypes::blocks::simd_products;
+    use crate::dtypes::blocks::eights;
 
-    simd_products!(Iq4Xs, BYTES);
+    eights!(Iq4Xs, BYTES);
 
     for_vectors! {
         fn elements(block: &[u8; BYTES]) -> [Bytes; 8] {

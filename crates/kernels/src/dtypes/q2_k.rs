@@ -13,9 +13,10 @@ use crate::element::f16_at;
 
 const BYTES: usize = 84;
 
-block_kernels!(Q2_K, "q2_k", Q2K);
+block_kernels!(Q2_K, "q2_k", Q2K, BYTES);
 
-struct Q2K;
+#[derive(Default)]
+pub(crate) struct Q2K;
 
 impl Format for Q2K {
     const BITS: u32 = 2;
@@ -43,9 +44,9 @@ fn unpack(stored: &[u8; BYTES], b: usize) -> Unpacked {
 pub(super) mod simd {
     use super::{BYTES, Q2K};
     use crate::arch::generic::wide::{Bytes, Factors, all, all_16, all_f16, and, for_vectors, load, load_16, right};
-    use crate::dtypes::blocks::simd_products;
+    use crate::dtypes::blocks::eights;
 
-    simd_products!(Q2K, BYTES);
+    eights!(Q2K, BYTES);
 
     for_vectors! {
         fn elements(block: &[u8; BYTES]) -> [Bytes; 8] {

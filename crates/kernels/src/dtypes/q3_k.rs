@@ -14,9 +14,10 @@ use crate::element::f16_at;
 
 const BYTES: usize = 110;
 
-block_kernels!(Q3_K, "q3_k", Q3K);
+block_kernels!(Q3_K, "q3_k", Q3K, BYTES);
 
-struct Q3K;
+#[derive(Default)]
+pub(crate) struct Q3K;
 
 impl Format for Q3K {
     const BITS: u32 = 3;
@@ -42,10 +43,10 @@ fn unpack(stored: &[u8; BYTES], b: usize) -> Unpacked {
 mod simd {
     use super::{BYTES, Q3K};
     use crate::arch::generic::wide::{Bytes, Factors, all, all_f16, and, for_vectors, left, load, load_16, or, right};
-    use crate::dtypes::blocks::simd_products;
+    use crate::dtypes::blocks::eights;
     use crate::dtypes::q2_k::simd::two_bits;
 
-    simd_products!(Q3K, BYTES);
+    eights!(Q3K, BYTES);
 
     for_vectors! {
         /// The elements with their offset of 4: from 0 to 7.

@@ -12,8 +12,9 @@ use crate::element::f16_at;
 
 pub(crate) const BYTES: usize = 144;
 
-block_kernels!(Q4_K, "q4_k", Q4K, crate::arch::x86_64::avx2::q4_k::matmul, crate::arch::x86_64::avx512::q4_k::matmul);
+block_kernels!(Q4_K, "q4_k", Q4K, BYTES, avx512: q4_k, avx2: q4_k);
 
+#[derive(Default)]
 pub(crate) struct Q4K;
 
 impl Format for Q4K {
@@ -51,9 +52,9 @@ pub(crate) mod simd {
     use crate::arch::generic::wide::{Bytes, all, and, for_vectors, load, right};
     #[cfg(target_arch = "x86_64")]
     pub(crate) use crate::arch::x86_64::avx2::q4_k::factors;
-    use crate::dtypes::blocks::wide_products;
+    use crate::dtypes::blocks::eights;
 
-    wide_products!(Q4K, BYTES);
+    eights!(Q4K, BYTES);
 
     for_vectors! {
         fn elements(block: &[u8; BYTES]) -> [Bytes; 8] {

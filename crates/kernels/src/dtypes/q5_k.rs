@@ -10,8 +10,9 @@ use super::q4_k::{nibble, scale_and_min};
 
 pub(crate) const BYTES: usize = 176;
 
-block_kernels!(Q5_K, "q5_k", Q5K, simd::avx2, crate::arch::x86_64::avx512::q5_k::matmul);
+block_kernels!(Q5_K, "q5_k", Q5K, BYTES, avx512: q5_k);
 
+#[derive(Default)]
 pub(crate) struct Q5K;
 
 impl Format for Q5K {
@@ -29,10 +30,10 @@ fn unpack(stored: &[u8; BYTES], b: usize) -> Unpacked {
 mod simd {
     use super::{BYTES, Q5K};
     use crate::arch::generic::wide::{Bytes, all, and, for_vectors, left, load, or, right};
-    use crate::dtypes::blocks::wide_products;
+    use crate::dtypes::blocks::eights;
     use crate::dtypes::q4_k::simd::{factors, nibbles};
 
-    wide_products!(Q5K, BYTES);
+    eights!(Q5K, BYTES);
 
     for_vectors! {
         fn elements(block: &[u8; BYTES]) -> [Bytes; 8] {

@@ -13,8 +13,9 @@ use crate::element::f16_at;
 
 pub(crate) const BYTES: usize = 210;
 
-block_kernels!(Q6_K, "q6_k", Q6K, simd::avx2, crate::arch::x86_64::avx512::q6_k::matmul);
+block_kernels!(Q6_K, "q6_k", Q6K, BYTES, avx512: q6_k);
 
+#[derive(Default)]
 pub(crate) struct Q6K;
 
 impl Format for Q6K {
@@ -41,9 +42,9 @@ mod simd {
     use crate::arch::generic::wide::{
         Bytes, Factors, all, all_16, all_f16, and, for_vectors, left, load, load_16, or, right,
     };
-    use crate::dtypes::blocks::wide_products;
+    use crate::dtypes::blocks::eights;
 
-    wide_products!(Q6K, BYTES);
+    eights!(Q6K, BYTES);
 
     for_vectors! {
         /// The elements of a super-block with their offset of 32: from 0 to 63.

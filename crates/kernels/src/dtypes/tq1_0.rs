@@ -12,9 +12,10 @@ use crate::element::f16_at;
 
 const BYTES: usize = 54;
 
-block_kernels!(TQ1_0, "tq1_0", Tq10);
+block_kernels!(TQ1_0, "tq1_0", Tq10, BYTES);
 
-struct Tq10;
+#[derive(Default)]
+pub(crate) struct Tq10;
 
 impl Format for Tq10 {
     const BITS: u32 = 2;
@@ -43,9 +44,9 @@ mod simd {
         Bytes, Factors, all, all_16, all_f16, count_of_both, for_vectors, halves_of, load, load_16, pair, three_times,
         words_in_turns,
     };
-    use crate::dtypes::blocks::simd_products;
+    use crate::dtypes::blocks::eights;
 
-    simd_products!(Tq10, BYTES);
+    eights!(Tq10, BYTES);
 
     for_vectors! {
         /// The five digits of each byte, from 0 to 2.

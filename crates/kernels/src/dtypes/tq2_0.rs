@@ -10,9 +10,10 @@ use crate::element::f16_at;
 
 const BYTES: usize = 66;
 
-block_kernels!(TQ2_0, "tq2_0", Tq20);
+block_kernels!(TQ2_0, "tq2_0", Tq20, BYTES);
 
-struct Tq20;
+#[derive(Default)]
+pub(crate) struct Tq20;
 
 impl Format for Tq20 {
     const BITS: u32 = 2;
@@ -28,10 +29,10 @@ fn unpack(stored: &[u8; BYTES], b: usize) -> Unpacked {
 mod simd {
     use super::{BYTES, Tq20};
     use crate::arch::generic::wide::{Bytes, Factors, all, all_f16, for_vectors};
-    use crate::dtypes::blocks::simd_products;
+    use crate::dtypes::blocks::eights;
     use crate::dtypes::q2_k::simd::two_bits;
 
-    simd_products!(Tq20, BYTES);
+    eights!(Tq20, BYTES);
 
     for_vectors! {
         /// The elements with their offset of 1: from 0 to 3.

@@ -1,7 +1,5 @@
 //! Columns of an input, put in by one of several threads.
 
-#![allow(unsafe_code)]
-
 use super::quantize::{Blocks, TOGETHER, quantize, round_to_bf16};
 use super::rows::{BuffersMut, RowsMut};
 use super::{BLOCK, Layout, stride};

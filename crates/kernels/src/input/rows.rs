@@ -1,7 +1,5 @@
 //! The rows of an input, written by several threads.
 
-#![allow(unsafe_code)]
-
 use super::int8::{self, Extent, QuantParams};
 use super::quantize::{Blocks, TOGETHER, quantize, round_to_bf16};
 use super::{BLOCK, Buffers, Form, Input, Layout, stride};
@@ -63,11 +61,11 @@ impl<'a> RowsMut<'a> {
         });
     }
 
-    /// Brings `x` into row `token`.
+    /// Brings `x` into row `token`, by the parameters of all rows where there are any.
     ///
     /// # Safety
     /// No other thread may be at the same row, or at the same group.
-    pub(super) unsafe fn prepare(&self, isa: Isa, token: usize, x: &[f32]) {
+    pub(super) unsafe fn prepare(&self, isa: Isa, token: usize, x: &[f32], together: Option<QuantParams>) {
         assert!(token < self.tokens && x.len() == self.inputs);
         let inputs = self.inputs;
         match self.form {
@@ -79,8 +77,15 @@ impl<'a> RowsMut<'a> {
                 BuffersMut::Integers(_) => unreachable!("another form"),
             },
             Form::Int8(rule) => {
-                // SAFETY: the caller is alone at this row.
-                unsafe { self.quantize(isa, token, x, rule.params(Extent::of(isa, x))) };
+                let params = together.unwrap_or_else(|| rule.params(Extent::new(isa, x)));
+                let to = self.integers();
+                // SAFETY: rows do not overlap, and the caller is alone at this one.
+                let (bytes, scale, ints) = unsafe {
+                    let bytes = to.bytes.part(token * stride(inputs, 64), inputs);
+                    (bytes, to.floats.part(token, 1), to.ints.part(2 * token, 2))
+                };
+                scale[0] = params.scale;
+                ints.copy_from_slice(&[params.zero, int8::quantize(isa, x, params, bytes)]);
             }
             Form::Q8 => {
                 let (chunks, rest) = x.as_chunks::<BLOCK>().0.as_chunks::<TOGETHER>();
@@ -200,22 +205,5 @@ impl<'a> RowsMut<'a> {
                 self.put_numbers(floats, ints, t, from, i);
             }
         }
-    }
-
-    /// Writes `x` into row `token` of int8.
-    ///
-    /// # Safety
-    /// No other thread may be at the same row.
-    pub(super) unsafe fn quantize(&self, isa: Isa, token: usize, x: &[f32], params: QuantParams) {
-        assert!(token < self.tokens && x.len() == self.inputs);
-        let to = self.integers();
-        // SAFETY: rows do not overlap, and the caller is alone at this one.
-        let bytes = unsafe { to.bytes.part(token * stride(self.inputs, 64), self.inputs) };
-        let sum = int8::quantize(isa, x, params, bytes);
-        // SAFETY: as above.
-        let scale = unsafe { to.floats.part(token, 1) };
-        scale[0] = params.scale;
-        // SAFETY: as above.
-        unsafe { to.ints.part(2 * token, 2) }.copy_from_slice(&[params.zero, sum]);
     }
 }

@@ -21,8 +21,6 @@
 //! announces that it is going to park and then looks at `state` once more, the caller opens the region and then looks
 //! for announcements. All four are sequentially consistent, so at least one of the two sees the other.
 
-#![allow(unsafe_code)]
-
 mod grid;
 #[doc(hidden)]
 pub mod sync;

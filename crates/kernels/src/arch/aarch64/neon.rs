@@ -12,15 +12,16 @@ pub(crate) mod simd;
 pub(crate) mod wide;
 pub(crate) mod wide_panel;
 
+use crate::Call;
 use crate::arch::generic::prefetch::streams;
 use crate::arch::generic::simd::Simd;
-use crate::arch::generic::wide::{Eights, Factors, Sixteen, all, scales_and_mins_of_halves};
+use crate::arch::generic::wide::{Eights, Factors, ONE_TOKEN, Sixteen, all, scales_and_mins_of_halves};
 use crate::arch::generic::wide_panel::matmul_by;
 use crate::dtypes::blocks::Format;
 use crate::input::{Lines, Q8};
 use crate::memory;
+use crate::order::TOKENS_WITHOUT_PANELS;
 use crate::scratch::{Scratch, arranged, arranged_bytes, arranged_sums, room, with_scratch};
-use crate::{Input, Output};
 use simd::{DOTPROD, FLOAT_BITS, I8MM, Neon, load_about, sum_eight_lanes, to_floats};
 use std::arch::aarch64::*;
 use std::arch::asm;
@@ -34,43 +35,48 @@ macro_rules! level {
         pub(crate) mod $name {
             use super::*;
 
-            /// The product with several tokens; otherwise as [`one_token`].
+            /// The matrix product of a block dtype.
+            #[target_feature(enable = $features)]
+            pub(crate) fn matmul<F: Eights<EIGHT> + Default, const EIGHT: usize>(call: &mut Call<'_>) {
+                multiply(call, &F::default());
+            }
+
+            /// The matrix product of a block dtype as `eights` unpacks it.
             #[inline]
             #[target_feature(enable = $features)]
-            pub(crate) fn panels<F: Format, const EIGHT: usize>(
-                weight: &[u8],
-                input: &Input,
-                output: &mut Output<'_>,
-                eights: &impl Eights<EIGHT>,
-            ) {
+            pub(crate) fn multiply<F: Eights<EIGHT>, const EIGHT: usize>(call: &mut Call<'_>, eights: &F) {
+                let input = call.input;
+                if input.tokens() > TOKENS_WITHOUT_PANELS {
+                    return panels(call, eights);
+                }
+                for token in 0..input.tokens() {
+                    one_token(call, token, eights);
+                }
+            }
+
+            /// The product with several tokens.
+            #[inline]
+            #[target_feature(enable = $features)]
+            fn panels<F: Eights<EIGHT>, const EIGHT: usize>(call: &mut Call<'_>, eights: &F) {
                 // SAFETY: the function is compiled for the instruction sets.
                 let simd = unsafe { Neon::<{ $level }>::new() };
-                let done = with_scratch(|scratch| {
-                    // SAFETY: as above.
-                    unsafe { matmul_by::<Neon<{ $level }>, F, EIGHT>(simd, scratch, weight, input, output, eights) }
-                });
-                output.note(done);
+                // SAFETY: as above.
+                let done = with_scratch(|scratch| unsafe { matmul_by(simd, scratch, call, eights) });
+                call.note(done);
             }
 
             /// The product with one token.
             #[inline]
             #[target_feature(enable = $features)]
-            pub(crate) fn one_token<F: Format, const EIGHT: usize>(
-                weight: &[u8],
-                input: &Input,
-                token: usize,
-                output: &mut Output<'_>,
-                eights: &impl Eights<EIGHT>,
-            ) {
+            fn one_token<F: Eights<EIGHT>, const EIGHT: usize>(call: &mut Call<'_>, token: usize, eights: &F) {
+                let (weight, input) = (call.weight, call.input);
                 // SAFETY: the function is compiled for the instruction sets.
                 let simd = unsafe { Neon::<{ $level }>::new() };
                 let x = input.q8(token);
-                let y = output.part(token, 0, output.rows());
-                let done = with_scratch(|scratch| {
-                    // SAFETY: as above.
-                    unsafe { rows_times_token::<{ $level }, F, EIGHT>(simd, scratch, weight, &x, y, eights) }
-                });
-                output.note(done);
+                let y = call.part(token, 0, call.rows());
+                // SAFETY: as above.
+                let done = with_scratch(|scratch| unsafe { rows_times_token(simd, scratch, weight, &x, y, eights) });
+                call.note(done);
             }
         }
     };
@@ -95,13 +101,13 @@ pub(crate) use each;
 /// # Safety
 /// The processor has the instructions of the level.
 #[inline(always)]
-unsafe fn rows_times_token<const LEVEL: u8, F: Format, const EIGHT: usize>(
+unsafe fn rows_times_token<const LEVEL: u8, F: Eights<EIGHT>, const EIGHT: usize>(
     simd: Neon<LEVEL>,
     Scratch { bytes, floats, more_floats, ints, .. }: &mut Scratch,
     weight: &[u8],
     x: &Q8<'_>,
     y: &mut [f32],
-    eights: &impl Eights<EIGHT>,
+    eights: &F,
 ) -> memory::Result<()> {
     // Activations up to a whole number of steps.
     let blocks = x.scales.len().next_multiple_of(16);
@@ -181,13 +187,13 @@ type Activations<'a> = (*const u8, &'a [f32; 8], &'a [f32; 8], *const i32);
 /// # Safety
 /// The processor has the instructions of the level, and the blocks are there.
 #[inline(always)]
-unsafe fn add_four<const QUARTER: usize, const LEVEL: u8, F: Format, const EIGHT: usize>(
+unsafe fn add_four<const QUARTER: usize, const LEVEL: u8, F: Eights<EIGHT>, const EIGHT: usize>(
     simd: Neon<LEVEL>,
     sums: &mut [[float32x4_t; 4]; ROWS],
     factors: &mut [Factors; ROWS],
     (at, rows, i): (&mut [*const u8; ROWS], [usize; ROWS], usize),
     (x, x_scales, x_sums, ints): Activations<'_>,
-    eights: &impl Eights<EIGHT>,
+    eights: &F,
 ) {
     // SAFETY: the caller's.
     unsafe {
@@ -199,9 +205,9 @@ unsafe fn add_four<const QUARTER: usize, const LEVEL: u8, F: Format, const EIGHT
         each!(R in 0 1, {
             at[R] = after(at[R], sums[R][(QUARTER + 3) % 4]);
             let eight = &*at[R].cast();
-            q[R] = eights.elements(eight);
+            q[R] = eights.elements::<ONE_TOKEN>(eight);
             if !second {
-                factors[R] = eights.factors(eight, [rows[R], i]);
+                factors[R] = eights.factors::<ONE_TOKEN>(eight, [rows[R], i]);
             }
             if F::HALVES {
                 let both = scales_and_mins_of_halves(F::MINS, factors[R].halves);

@@ -5,6 +5,12 @@ pub(crate) use crate::arch::aarch64::prefetch::{prefetch, prefetch_near};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use crate::arch::x86_64::prefetch::{prefetch, prefetch_near};
 
+/// Nothing: no vector kernels are there to ask for anything.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+pub(crate) fn prefetch(_: *const u8, _: usize) {}
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+pub(crate) use prefetch as prefetch_near;
+
 /// The rows below `rows`, `N` at a time, each from a part of its own: the memory serves a few long streams faster than
 /// rows in turns, and most processors than one (`Reading` of x86-64). Where the parts differ in length the last row comes again.
 #[inline]
@@ -16,11 +22,20 @@ pub(crate) fn streams<const N: usize>(rows: usize) -> impl Iterator<Item = [usiz
 /// Words 0 to 3 side by side. Put together so, and not stored one by one, they need not wait to be loaded together.
 #[inline(always)]
 pub(crate) fn four_words(word: impl Fn(usize) -> [u8; 2]) -> i64 {
-    let word = |i: usize| i64::from(u16::from_le_bytes(word(i)));
-    let mut words = word(0) | word(1) << 16 | word(2) << 32 | word(3) << 48;
-    // SAFETY: no instruction. The compiler cannot see through it, and would insert words into vectors one by one.
-    unsafe { std::arch::asm!("/* {0} */", inout(reg) words, options(pure, nomem, nostack, preserves_flags)) };
-    words
+    let word = |i: usize| u64::from(u16::from_le_bytes(word(i)));
+    opaque(word(0) | word(1) << 16 | word(2) << 32 | word(3) << 48) as i64
+}
+
+/// The word, which the compiler cannot see through: it would insert parts of words into vectors one by one, and gather entries
+/// of tables, which takes longer than loads.
+#[inline(always)]
+pub(crate) fn opaque(mut word: u64) -> u64 {
+    // SAFETY: no instruction.
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    unsafe {
+        std::arch::asm!("/* {0} */", inout(reg) word, options(pure, nomem, nostack, preserves_flags))
+    };
+    word
 }
 
 /// How far ahead of the product with one token by AVX2, or of I8 and floats by NEON, weights are asked for.

@@ -7,6 +7,7 @@
 pub(crate) use crate::arch::aarch64::neon::wide::*;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use crate::arch::x86_64::avx2::wide::*;
+use crate::dtypes::blocks::Format;
 
 /// Functions for vectors, compiled for what they need. Every aarch64 has NEON, so that there they can always become part of their
 /// callers, which their own feature forbids elsewhere.
@@ -34,20 +35,25 @@ macro_rules! for_vectors {
 }
 pub(crate) use for_vectors;
 
-/// How eight blocks of a dtype, whose bytes are `EIGHT`, are unpacked.
-pub(crate) trait Eights<const EIGHT: usize> {
+/// How eight blocks of a dtype, whose bytes are `EIGHT`, are unpacked. What calls its functions has a copy of them, by its
+/// `PLACE`: compilers put one that several places call into none of them.
+pub(crate) trait Eights<const EIGHT: usize>: Format {
     /// Their elements.
     ///
     /// # Safety
     /// The processor has what functions for vectors are compiled for.
-    unsafe fn elements(&self, eight: &[u8; EIGHT]) -> [Bytes; 8];
+    unsafe fn elements<const PLACE: u8>(&self, eight: &[u8; EIGHT]) -> [Bytes; 8];
 
     /// Their factors; they are number `place[1]` of row `place[0]`.
     ///
     /// # Safety
     /// As [`Eights::elements`].
-    unsafe fn factors(&self, eight: &[u8; EIGHT], place: [usize; 2]) -> Factors;
+    unsafe fn factors<const PLACE: u8>(&self, eight: &[u8; EIGHT], place: [usize; 2]) -> Factors;
 }
+
+/// Where [`Eights`] are unpacked: for one token, and for panels.
+pub(crate) const ONE_TOKEN: u8 = 1;
+pub(crate) const PANEL: u8 = 2;
 
 /// What multiplies the sums of eight blocks.
 #[derive(Clone, Copy)]
