@@ -211,6 +211,7 @@ pub(super) struct Int8Row<'a> {
     /// The integer that stands for 0.
     pub(super) zero: i32,
     /// The sum of the integers.
+    #[cfg_attr(target_arch = "aarch64", allow(dead_code))]
     pub(super) sum: i32,
 }
 

@@ -70,20 +70,6 @@ pub trait Attend: Simd {
     }
 }
 
-/// Operations by instructions that the value is the proof of.
-macro_rules! integers {
-    ($($name:ident($($arg:ident: $type:ty),*) -> $result:ty = $operation:expr;)*) => {
-        $(
-            #[inline(always)]
-            fn $name(self, $($arg: $type),*) -> $result {
-                // SAFETY: the value is the proof.
-                unsafe { $operation }
-            }
-        )*
-    };
-}
-pub(crate) use integers;
-
 /// As [`super::attend`].
 #[inline(always)]
 pub(crate) fn attend<S: Attend, E: KvElement>(simd: S, queries: &mut [Query<'_>], attention: &Attention<'_, E>) {

@@ -211,88 +211,79 @@ macro_rules! compiled_block_kernels {
         }
 
         #[cfg(target_arch = "aarch64")]
-        mod simd {
-            use super::{BYTES, $format, unpack};
-            use crate::arch::generic::wide::{Bytes, Factors, all, all_floats, for_vectors, load_16, load_numbers};
+        $crate::dtypes::blocks::eights! {
+            $format, BYTES;
 
-            $crate::dtypes::blocks::eights!($format, BYTES);
-
-            for_vectors! {
-                fn elements(stored: &[u8; BYTES]) -> [Bytes; 8] {
-                    let mut elements = [all(0); 8];
-                    for (b, elements) in elements.iter_mut().enumerate() {
-                        *elements = load_numbers(&unpack(stored, b).quants);
-                    }
-                    elements
+            fn elements(stored: &[u8; BYTES]) -> [Bytes; 8] {
+                let mut elements = [all(0); 8];
+                for (b, elements) in elements.iter_mut().enumerate() {
+                    *elements = load_numbers(&unpack(stored, b).quants);
                 }
+                elements
+            }
 
-                fn factors(stored: &[u8; BYTES]) -> Factors {
-                    let mut halves = [0; 16];
-                    for (b, halves) in halves.as_chunks_mut::<2>().0.iter_mut().enumerate() {
-                        *halves = unpack(stored, b).scales.map(|scale| scale as u8);
-                    }
-                    Factors { halves: load_16(&halves), ..Factors::scaled(all_floats(unpack(stored, 0).scale)) }
+            fn factors(stored: &[u8; BYTES]) -> Factors {
+                let mut halves = [0; 16];
+                for (b, halves) in halves.as_chunks_mut::<2>().0.iter_mut().enumerate() {
+                    *halves = unpack(stored, b).scales.map(|scale| scale as u8);
                 }
+                Factors { halves: load_16(&halves), ..Factors::scaled(all_floats(unpack(stored, 0).scale)) }
             }
         }
     };
 }
 pub(crate) use compiled_block_kernels;
 
-/// How `$format` unpacks eight blocks, whose bytes are `$eight`: by the functions `elements` and `factors` next to it.
+/// How `$format` unpacks eight blocks, whose bytes are `$eight`: by functions `elements` and `factors` of these, for which all
+/// of `crate::arch::generic::wide` is in scope.
 macro_rules! eights {
-    ($format:ident, $eight:expr) => {
-        impl $crate::arch::generic::wide::Eights<{ $eight }> for $format {
-            #[cfg_attr(target_arch = "x86_64", inline, target_feature(enable = "avx2,f16c"))]
-            #[cfg_attr(target_arch = "aarch64", inline(always))]
-            unsafe fn elements<const PLACE: u8>(
-                &self,
-                eight: &[u8; $eight],
-            ) -> [$crate::arch::generic::wide::Bytes; 8] {
-                elements(eight)
-            }
+    ($format:ident, $eight:expr; $($functions:tt)*) => {
+        #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+        const _: () = {
+            #[allow(unused_imports)]
+            use $crate::arch::generic::wide::{self, *};
 
-            #[cfg_attr(target_arch = "x86_64", inline, target_feature(enable = "avx2,f16c"))]
-            #[cfg_attr(target_arch = "aarch64", inline(always))]
-            unsafe fn factors<const PLACE: u8>(
-                &self,
-                eight: &[u8; $eight],
-                _: [usize; 2],
-            ) -> $crate::arch::generic::wide::Factors {
-                factors(eight)
+            $crate::arch::generic::wide::for_vectors! { $($functions)* }
+
+            impl Eights<{ $eight }> for $format {
+                #[cfg_attr(target_arch = "x86_64", inline, target_feature(enable = "avx2,f16c"))]
+                #[cfg_attr(target_arch = "aarch64", inline(always))]
+                unsafe fn elements<const PLACE: u8>(&self, eight: &[u8; $eight]) -> [Bytes; 8] {
+                    elements(eight)
+                }
+
+                #[cfg_attr(target_arch = "x86_64", inline, target_feature(enable = "avx2,f16c"))]
+                #[cfg_attr(target_arch = "aarch64", inline(always))]
+                unsafe fn factors<const PLACE: u8>(&self, eight: &[u8; $eight], _: [usize; 2]) -> Factors {
+                    factors(eight)
+                }
             }
-        }
+        };
     };
 }
 pub(crate) use eights;
 
-/// How `$format` unpacks eight blocks that lie apart: `$elements` are those of a block, and `$factors_of` has the factors of
-/// some. `wide` is `crate::arch::generic::wide`.
+/// [`eights`] of blocks that lie apart: `$elements` are those of a block, and `$factors_of` has the factors of some.
 macro_rules! eight_blocks {
     ($format:ident, $factors_of:path, |$block:ident| $elements:expr) => {
-        #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-        const _: () = {
-            use $crate::arch::generic::wide;
+        $crate::dtypes::blocks::eights! {
+            $format, 8 * BYTES;
 
-            $crate::dtypes::blocks::eights!($format, 8 * BYTES);
-
-            wide::for_vectors! {
-                fn elements(eight: &[u8; 8 * BYTES]) -> [wide::Bytes; 8] {
-                    let blocks = eight.as_chunks::<BYTES>().0;
-                    let mut all = [wide::all(0); 8];
-                    // By index: what is zipped with chunks may remain a loop through memory.
-                    for b in 0..8 {
-                        let $block = &blocks[b];
-                        all[b] = $elements;
-                    }
-                    all
+            fn elements(eight: &[u8; 8 * BYTES]) -> [Bytes; 8] {
+                let blocks = eight.as_chunks::<BYTES>().0;
+                let mut elements = [all(0); 8];
+                // By index: what is zipped with chunks may remain a loop through memory.
+                for b in 0..8 {
+                    let $block = &blocks[b];
+                    elements[b] = $elements;
                 }
-
-                fn factors(eight: &[u8; 8 * BYTES]) -> wide::Factors {
-                    $factors_of(eight.as_chunks::<BYTES>().0)
-                }
+                elements
             }
-        };
+
+            fn factors(eight: &[u8; 8 * BYTES]) -> Factors {
+                $factors_of(eight.as_chunks::<BYTES>().0)
+            }
+        }
     };
 }
 pub(crate) use eight_blocks;

@@ -97,26 +97,20 @@ macro_rules! grid_kernels {
             $crate::dtypes::blocks::Unpacked::scaled(scale, $crate::dtypes::grids::bytes(words))
         }
 
-        #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-        mod simd {
-            use super::{BYTES, block, $format};
-            use crate::arch::generic::wide::{Bytes, Factors, all, for_vectors, load_floats, load_numbers};
+        $crate::dtypes::blocks::eights! {
+            $format, BYTES;
 
-            $crate::dtypes::blocks::eights!($format, BYTES);
-
-            for_vectors! {
-                fn elements(stored: &[u8; BYTES]) -> [Bytes; 8] {
-                    let mut elements = [all(0); 8];
-                    for (b, element) in elements.iter_mut().enumerate() {
-                        *element = load_numbers(&block(stored, b).1);
-                    }
-                    elements
+            fn elements(stored: &[u8; BYTES]) -> [Bytes; 8] {
+                let mut elements = [all(0); 8];
+                for (b, element) in elements.iter_mut().enumerate() {
+                    *element = load_numbers(&block(stored, b).1);
                 }
+                elements
+            }
 
-                fn factors(stored: &[u8; BYTES]) -> Factors {
-                    let scales: [f32; 8] = std::array::from_fn(|b| block(stored, b).0);
-                    Factors::scaled(load_floats(&scales))
-                }
+            fn factors(stored: &[u8; BYTES]) -> Factors {
+                let scales: [f32; 8] = std::array::from_fn(|b| block(stored, b).0);
+                Factors::scaled(load_floats(&scales))
             }
         }
     };

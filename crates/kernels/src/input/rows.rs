@@ -138,20 +138,38 @@ impl<'a> RowsMut<'a> {
     unsafe fn put_in_group(&self, token: usize, chunk: usize, from: &Blocks) {
         let order = Order::new(self.inputs / BLOCK);
         let (first, t) = (token / GROUP * GROUP, token % GROUP);
-        let width = self.layout.width(GROUP.min(self.tokens - first));
-        let (at, each) = (first * order.blocks, width * order.blocks);
-        let to = self.integers();
-        // SAFETY: the caller is alone at this group.
-        let (bytes, floats, ints) = unsafe {
-            let bytes = to.bytes.part(at * BLOCK, each * BLOCK);
-            let of_each = self.layout.floats();
-            (bytes, to.floats.part(at * of_each, each * of_each), to.ints.part(at * 3, each * 3))
-        };
         for b in 0..TOGETHER {
             let Some(place) = order.place(chunk * TOGETHER + b) else { break };
-            self.put_bytes(&mut bytes[place * width * BLOCK..][..width * BLOCK], t, &from.bytes[b]);
-            let of_block = |each: usize| place * width * each..(place + 1) * width * each;
-            let (floats, ints) = (&mut floats[of_block(self.layout.floats())], &mut ints[of_block(3)]);
+            // SAFETY: the caller is alone at this group.
+            unsafe { self.put_block(&order, first, place, [(t, b)].into_iter(), from) };
+        }
+    }
+
+    /// Copies blocks of `from` to the block at `place` of the group that begins with token `first`: for each of `blocks` the token of
+    /// the group and the number of its block.
+    ///
+    /// # Safety
+    /// No other thread may be at the same block of the group.
+    #[inline]
+    unsafe fn put_block(
+        &self,
+        order: &Order,
+        first: usize,
+        place: usize,
+        blocks: impl Iterator<Item = (usize, usize)>,
+        from: &Blocks,
+    ) {
+        let width = self.layout.width(GROUP.min(self.tokens - first));
+        let at = first * order.blocks + place * width;
+        let to = self.integers();
+        // SAFETY: blocks do not overlap, and the caller is alone at this one.
+        let (bytes, floats, ints) = unsafe {
+            let bytes = to.bytes.part(at * BLOCK, width * BLOCK);
+            let of_each = self.layout.floats();
+            (bytes, to.floats.part(at * of_each, width * of_each), to.ints.part(at * 3, width * 3))
+        };
+        for (t, b) in blocks {
+            self.put_bytes(bytes, t, &from.bytes[b]);
             self.put_numbers(floats, ints, t, from, b);
         }
     }
@@ -188,22 +206,10 @@ impl<'a> RowsMut<'a> {
     pub(super) unsafe fn put_blocks(&self, first: usize, block: usize, beside: usize, from: &Blocks) {
         let order = Order::new(self.inputs / BLOCK);
         let tokens = GROUP.min(self.tokens - first);
-        let width = self.layout.width(tokens);
-        let to = self.integers();
         for b in 0..beside {
             let Some(place) = order.place(block + b) else { break };
-            let at = first * order.blocks + place * width;
-            // SAFETY: blocks do not overlap, and the caller is alone at this one.
-            let (bytes, floats, ints) = unsafe {
-                let bytes = to.bytes.part(at * BLOCK, width * BLOCK);
-                let of_each = self.layout.floats();
-                (bytes, to.floats.part(at * of_each, width * of_each), to.ints.part(at * 3, width * 3))
-            };
-            for t in 0..tokens {
-                let i = t * beside + b;
-                self.put_bytes(bytes, t, &from.bytes[i]);
-                self.put_numbers(floats, ints, t, from, i);
-            }
+            // SAFETY: the caller is alone at these blocks.
+            unsafe { self.put_block(&order, first, place, (0..tokens).map(|t| (t, t * beside + b)), from) };
         }
     }
 }

@@ -81,10 +81,10 @@ pub trait Simd: Copy {
 
 /// Operations by instructions that the value is the proof of.
 macro_rules! operations {
-    ($($name:ident($($arg:ident: $type:ty),*) => $operation:expr;)*) => {
+    ($($name:ident($($arg:ident: $type:ty),*) -> $result:ty = $operation:expr;)*) => {
         $(
             #[inline(always)]
-            fn $name(self, $($arg: $type),*) -> Self::Floats {
+            fn $name(self, $($arg: $type),*) -> $result {
                 // SAFETY: the value is the proof.
                 unsafe { $operation }
             }

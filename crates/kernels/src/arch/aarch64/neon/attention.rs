@@ -1,7 +1,8 @@
 //! Attention by NEON. The same bits as by AVX2 and AVX-512.
 
 use super::simd::Neon;
-use crate::attention::passes::{self, Attend, integers};
+use crate::arch::generic::simd::operations;
+use crate::attention::passes::{self, Attend};
 use crate::attention::{Attention, KvElement, Query};
 use std::arch::aarch64::*;
 
@@ -30,7 +31,7 @@ fn add_pairs(sums: uint8x16_t, a: uint8x16_t, b: uint8x16_t) -> int32x4_t {
 impl Attend for Neon {
     const QUERIES: usize = 2;
 
-    integers! {
+    operations! {
         no_ints() -> uint8x16x2_t = uint8x16x2_t(vdupq_n_u8(0), vdupq_n_u8(0));
         all_ints(x: i32) -> uint8x16x2_t = both!(vreinterpretq_u8_s32, vdupq_n_s32(x), vdupq_n_s32(x));
         add_pairs(sums: uint8x16x2_t, a: uint8x16x2_t, b: uint8x16x2_t) -> uint8x16x2_t =

@@ -320,12 +320,12 @@ impl<const LEVEL: u8> Simd for Neon<LEVEL> {
     const LANES: usize = 8;
 
     operations! {
-        all(x: f32) => float32x4x2_t(vdupq_n_f32(x), vdupq_n_f32(x));
-        all_int(x: i32) => float32x4x2_t(vdupq_n_f32(x as f32), vdupq_n_f32(x as f32));
-        add(a: float32x4x2_t, b: float32x4x2_t) => both!(vaddq_f32(a, b));
-        mul(a: float32x4x2_t, b: float32x4x2_t) => both!(vmulq_f32(a, b));
-        mul_add(a: float32x4x2_t, b: float32x4x2_t, c: float32x4x2_t) => both!(vfmaq_f32(c, a, b));
-        negated_mul_add(a: float32x4x2_t, b: float32x4x2_t, c: float32x4x2_t) => both!(vfmsq_f32(c, a, b));
+        all(x: f32) -> float32x4x2_t = float32x4x2_t(vdupq_n_f32(x), vdupq_n_f32(x));
+        all_int(x: i32) -> float32x4x2_t = float32x4x2_t(vdupq_n_f32(x as f32), vdupq_n_f32(x as f32));
+        add(a: float32x4x2_t, b: float32x4x2_t) -> float32x4x2_t = both!(vaddq_f32(a, b));
+        mul(a: float32x4x2_t, b: float32x4x2_t) -> float32x4x2_t = both!(vmulq_f32(a, b));
+        mul_add(a: float32x4x2_t, b: float32x4x2_t, c: float32x4x2_t) -> float32x4x2_t = both!(vfmaq_f32(c, a, b));
+        negated_mul_add(a: float32x4x2_t, b: float32x4x2_t, c: float32x4x2_t) -> float32x4x2_t = both!(vfmsq_f32(c, a, b));
     }
 
     #[inline(always)]

@@ -2,6 +2,7 @@
 
 use super::simd::last_words_to_floats;
 use crate::arch::generic::prefetch::four_words;
+use crate::arch::generic::wide::operations;
 use bytemuck::Pod;
 use std::arch::aarch64::*;
 
@@ -11,20 +12,6 @@ pub(crate) type Bytes = uint8x16x2_t;
 pub(crate) type Sixteen = uint8x16_t;
 /// 8 floats.
 pub(crate) type Floats = float32x4x2_t;
-
-/// Functions of one instruction for each register, or few.
-macro_rules! operations {
-    ($($(#[$doc:meta])* $name:ident($($arg:ident: $type:ty),*) -> $result:ty = $operation:expr;)*) => {
-        $(
-            $(#[$doc])*
-            #[inline]
-            #[target_feature(enable = "neon")]
-            pub(crate) fn $name($($arg: $type),*) -> $result {
-                $operation
-            }
-        )*
-    };
-}
 
 operations! {
     /// 32 bytes, at any alignment.

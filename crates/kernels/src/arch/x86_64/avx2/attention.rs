@@ -1,7 +1,8 @@
 //! Attention by AVX2. The same bits as by AVX-512.
 
 use super::simd::Avx2;
-use crate::attention::passes::{self, Attend, integers};
+use crate::arch::generic::simd::operations;
+use crate::attention::passes::{self, Attend};
 use crate::attention::{Attention, KvElement, Query};
 use std::arch::x86_64::*;
 
@@ -14,7 +15,7 @@ pub(crate) fn attend<E: KvElement>(queries: &mut [Query<'_>], attention: &Attent
 impl Attend for Avx2 {
     const QUERIES: usize = 2;
 
-    integers! {
+    operations! {
         no_ints() -> __m256i = _mm256_setzero_si256();
         all_ints(x: i32) -> __m256i = _mm256_set1_epi32(x);
         add_pairs(sums: __m256i, a: __m256i, b: __m256i) -> __m256i = _mm256_add_epi32(sums, _mm256_madd_epi16(a, b));

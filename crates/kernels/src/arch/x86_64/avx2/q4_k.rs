@@ -107,7 +107,7 @@ pub(crate) fn sixes(heads: __m256i) -> __m256i {
 /// `d * sc` and `dmin * m` of the eight blocks of a super-block of Q4_K or Q5_K.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
-pub(crate) fn factors<const BYTES: usize>(block: &[u8; BYTES]) -> Factors {
+pub(crate) fn k_factors<const BYTES: usize>(block: &[u8; BYTES]) -> Factors {
     let head = block.first_chunk::<16>().map_or(_mm_setzero_si128(), |bytes| load_16(bytes));
     let bytes = _mm256_castsi256_si128(sixes(_mm256_castsi128_si256(head)));
     let wide = |bytes: __m128i| _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));

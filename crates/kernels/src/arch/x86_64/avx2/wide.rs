@@ -1,6 +1,7 @@
 //! One register of AVX2.
 
 use crate::arch::generic::prefetch::four_words;
+use crate::arch::generic::wide::operations;
 use bytemuck::Pod;
 use std::arch::x86_64::*;
 
@@ -10,20 +11,6 @@ pub(crate) type Bytes = __m256i;
 pub(crate) type Sixteen = __m128i;
 /// 8 floats.
 pub(crate) type Floats = __m256;
-
-/// Functions of one instruction, or few.
-macro_rules! operations {
-    ($($(#[$doc:meta])* $name:ident($($arg:ident: $type:ty),*) -> $result:ty = $operation:expr;)*) => {
-        $(
-            $(#[$doc])*
-            #[inline]
-            #[target_feature(enable = "avx2,f16c")]
-            pub(crate) fn $name($($arg: $type),*) -> $result {
-                $operation
-            }
-        )*
-    };
-}
 
 operations! {
     /// `byte` everywhere.

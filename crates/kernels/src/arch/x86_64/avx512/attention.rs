@@ -3,8 +3,9 @@
 use super::simd::Avx512;
 use super::{load_floats, store_floats};
 use crate::LANES;
+use crate::arch::generic::simd::operations;
 use crate::attention::ahead::Ahead;
-use crate::attention::passes::{self, Attend, COLUMNS, integers};
+use crate::attention::passes::{self, Attend, COLUMNS};
 use crate::attention::{Attention, KvElement, KvTile, Query, Scoring, TILE};
 use crate::ops::exp;
 use std::arch::x86_64::*;
@@ -26,7 +27,7 @@ pub(crate) fn attend_by_vnni<E: KvElement>(queries: &mut [Query<'_>], attention:
 impl<const VNNI: bool> Attend for Avx512<VNNI> {
     const QUERIES: usize = 4;
 
-    integers! {
+    operations! {
         no_ints() -> __m512i = _mm512_setzero_si512();
         all_ints(x: i32) -> __m512i = _mm512_set1_epi32(x);
         add_pairs(sums: __m512i, a: __m512i, b: __m512i) -> __m512i = match VNNI {
