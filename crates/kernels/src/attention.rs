@@ -66,7 +66,7 @@ impl<'a> Query<'a> {
         Query { q, max: f32::NEG_INFINITY, sums: [0.0; LANES], out }
     }
 
-    /// What [`merge`](Self::merge) needs beside `out`: the maximum, then the sums.
+    /// What [`merge`](Self::merge) needs with `out`: the maximum, then the sums.
     pub fn state(&self) -> [f32; STATE] {
         let mut state = [self.max; STATE];
         state[1..].copy_from_slice(&self.sums);

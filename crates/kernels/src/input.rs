@@ -150,7 +150,7 @@ enum Buffers {
 /// Bytes, and what belongs to them.
 #[derive(Default)]
 struct Integers {
-    /// `[tokens, inputs]`; of groups as [`Packed`] has them, one group behind the other.
+    /// `[tokens, inputs]`; of groups as [`Packed`] has them, one group after the other.
     bytes: Lines<i8>,
     /// The scale of each row; or of each block scales `[tokens, blocks]`, then sums likewise; of groups as [`Packed`] has them.
     floats: Lines<f32>,
@@ -372,7 +372,7 @@ impl Input {
             let room = memory::lengthen(&mut row, inputs, 0.0, "a row of an input");
             if room.is_ok() {
                 fill(token, &mut row[..inputs]);
-                // SAFETY: the row exists, and `each` is alone at it and at its group.
+                // SAFETY: the row exists, and nothing else in `each` is at it or at its group.
                 unsafe { rows.prepare(isa, token, &row[..inputs], None) };
             }
             refusals.note(room);
@@ -394,7 +394,7 @@ impl Input {
             return self.fill(pool, isa, form, tokens, inputs, |token, to| to.copy_from_slice(row(token)));
         }
         self.reset(isa, form, tokens, inputs)?;
-        // SAFETY: the row exists, and `each` is alone at it and at its group.
+        // SAFETY: the row exists, and nothing else in `each` is at it or at its group.
         RowsMut::new(self).each(pool, |rows, token| unsafe { rows.prepare(isa, token, row(token), None) });
         Ok(())
     }
@@ -446,7 +446,7 @@ impl Input {
             }
             _ => None,
         };
-        // SAFETY: the row exists, and `each` is alone at it and at its group.
+        // SAFETY: the row exists, and nothing else in `each` is at it or at its group.
         RowsMut::new(self).each(pool, |rows, token| unsafe { rows.prepare(isa, token, x(token), together) });
         self.buffers.integers_mut().waiting = waiting;
     }

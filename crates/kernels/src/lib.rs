@@ -10,7 +10,7 @@
 //!
 //! A [`Kernel`] is chosen once, when a weight is loaded, for a dtype and the instruction sets of the machine
 //! ([`Isa`]). It reads weight bytes exactly as the file stores them and activations in the [`Form`] it asks for.
-//! Every output is one sum in one fixed order that depends on `inputs` alone: not on the number of tokens or rows in
+//! Every output is one sum in one fixed order that depends only on `inputs`: not on the number of tokens or rows in
 //! the call, so neither threads nor the way a prompt is chunked change a bit of the result. Kernels that read
 //! [`Form::Q8`] give the same bits on every instruction set as well.
 

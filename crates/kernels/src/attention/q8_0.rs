@@ -4,8 +4,8 @@
 //! errors of 2^-16 of the largest, a 256th of those of the bytes. Words times bytes are added exactly. So all that floats
 //! come to is one sum of a block after the other, in one order.
 //!
-//! Elements lie in pairs, which instructions multiply together: keys are `[head_dim / 2, TILE, 2]`, behind them the last
-//! element of a head of odd length `[TILE]`; values are `[TILE / 2, head_dim, 2]`. Behind either are their scales
+//! Elements lie in pairs, which instructions multiply together: keys are `[head_dim / 2, TILE, 2]`, after them the last
+//! element of a head of odd length `[TILE]`; values are `[TILE / 2, head_dim, 2]`. After either are their scales
 //! `[blocks, TILE]`.
 
 #![allow(clippy::needless_range_loop)] // queries, keys and vectors are indices of several arrays
@@ -55,7 +55,7 @@ fn words<const N: usize>(x: &[f32; N]) -> ([i16; N], f32) {
     (words, largest / MOST)
 }
 
-/// Block `block` of a query as words, with zeros behind its end.
+/// Block `block` of a query as words, with zeros after its end.
 #[inline(always)]
 fn query_words(q: &[f32], block: usize) -> ([i16; BLOCK], f32) {
     let q = &q[block * BLOCK..];
@@ -316,7 +316,7 @@ fn add_block<S: Attend, const Q: usize, const WIDE: usize>(
     let mut products = [[simd.no_ints(); WIDE]; Q];
     for step in seen.start / 2..seen.end.div_ceil(2) {
         ahead.ask(step);
-        // SAFETY: a block is 64 bytes of the row. What is missing of the last block is in the next row, and behind the last
+        // SAFETY: a block is 64 bytes of the row. What is missing of the last block is in the next row, and after the last
         // row are the scales, of which 64 positions have 128 bytes at least.
         let vectors = unsafe { load_pairs::<S, WIDE>(simd, row.add(step * 2 * head_dim)) };
         for i in 0..Q {

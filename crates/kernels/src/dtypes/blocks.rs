@@ -245,7 +245,7 @@ macro_rules! eights {
 
             $crate::arch::generic::wide::for_vectors! { $($functions)* }
 
-            impl Eights<{ $eight }> for $format {
+            impl EightBlocks<{ $eight }> for $format {
                 #[cfg_attr(target_arch = "x86_64", inline, target_feature(enable = "avx2,f16c"))]
                 #[cfg_attr(target_arch = "aarch64", inline(always))]
                 unsafe fn elements<const PLACE: u8>(&self, eight: &[u8; $eight]) -> [Bytes; 8] {

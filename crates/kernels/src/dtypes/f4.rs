@@ -60,7 +60,9 @@ mod simd {
     use crate::Call;
     #[cfg(target_arch = "aarch64")]
     use crate::arch::aarch64::neon;
-    use crate::arch::generic::wide::{Bytes, Eights, Factors, all, for_vectors, load_16, look_up, nibbles_in_turns};
+    use crate::arch::generic::wide::{
+        Bytes, EightBlocks, Factors, all, for_vectors, load_16, look_up, nibbles_in_turns,
+    };
     #[cfg(target_arch = "x86_64")]
     use crate::arch::x86_64;
     use crate::dtypes::mxfp4;
@@ -79,7 +81,7 @@ mod simd {
         const OFFSET: i32 = Mxfp4::OFFSET;
     }
 
-    impl Eights<EIGHT> for Scaled<'_> {
+    impl EightBlocks<EIGHT> for Scaled<'_> {
         #[cfg_attr(target_arch = "x86_64", inline, target_feature(enable = "avx2,f16c"))]
         #[cfg_attr(target_arch = "aarch64", inline(always))]
         unsafe fn elements<const PLACE: u8>(&self, eight: &[u8; EIGHT]) -> [Bytes; 8] {
@@ -125,7 +127,7 @@ mod simd {
             elements
         }
 
-        /// The scales of eight blocks of a row of `blocks`, zeros past its end and behind the last row.
+        /// The scales of eight blocks of a row of `blocks`, zeros past its end and after the last row.
         fn factors(scales: &[u8], blocks: usize, place: [usize; 2]) -> Factors {
             let [row, eight] = place;
             let row = scales.get(row * blocks..).unwrap_or_default();

@@ -70,7 +70,7 @@ impl<'a> RowsMut<'a> {
         let inputs = self.inputs;
         match self.form {
             Form::F32 | Form::Bf16 => match &self.buffers {
-                // SAFETY: rows do not overlap, and the caller is alone at this one.
+                // SAFETY: rows do not overlap, and nothing else is at this one.
                 BuffersMut::F32(to) => unsafe { to.part(token * stride(inputs, 16), inputs) }.copy_from_slice(x),
                 // SAFETY: as above.
                 BuffersMut::Bf16(to) => round_to_bf16(isa, x, unsafe { to.part(token * stride(inputs, 32), inputs) }),
@@ -79,7 +79,7 @@ impl<'a> RowsMut<'a> {
             Form::Int8(rule) => {
                 let params = together.unwrap_or_else(|| rule.params(Extent::new(isa, x)));
                 let to = self.integers();
-                // SAFETY: rows do not overlap, and the caller is alone at this one.
+                // SAFETY: rows do not overlap, and nothing else is at this one.
                 let (bytes, scale, ints) = unsafe {
                     let bytes = to.bytes.part(token * stride(inputs, 64), inputs);
                     (bytes, to.floats.part(token, 1), to.ints.part(2 * token, 2))
@@ -95,7 +95,7 @@ impl<'a> RowsMut<'a> {
                 let mut blocks = Blocks::ZERO;
                 for (chunk, x) in chunks.iter().chain(padded).enumerate() {
                     quantize(isa, x, &mut blocks);
-                    // SAFETY: the caller is alone at this row and group.
+                    // SAFETY: nothing else is at this row or group.
                     unsafe {
                         match self.layout {
                             Layout::Rows => self.put_in_row(token, chunk, &blocks),
@@ -115,16 +115,16 @@ impl<'a> RowsMut<'a> {
         let blocks = self.inputs / BLOCK;
         let (first, count) = (chunk * TOGETHER, TOGETHER.min(blocks - chunk * TOGETHER));
         let (each, half_row) = (stride(blocks, 16), token * stride(2 * blocks, 16) + 2 * first);
-        let (row, behind) = (token * each + first, self.tokens * each);
+        let (row, after) = (token * each + first, self.tokens * each);
         let IntegersMut { bytes, floats, ints, .. } = self.integers();
-        // SAFETY: rows do not overlap, and the caller is alone at this one.
+        // SAFETY: rows do not overlap, and nothing else is at this one.
         unsafe {
             let bytes = bytes.part(token * stride(self.inputs, 64) + first * BLOCK, count * BLOCK);
             bytes.copy_from_slice(from.bytes[..count].as_flattened());
             floats.part(row, count).copy_from_slice(&from.scales[..count]);
-            floats.part(behind + row, count).copy_from_slice(&from.sums[..count]);
+            floats.part(after + row, count).copy_from_slice(&from.sums[..count]);
             ints.part(row, count).copy_from_slice(&from.offsets[..count]);
-            let half_offsets = ints.part(behind + half_row, 2 * count).as_chunks_mut::<2>().0;
+            let half_offsets = ints.part(after + half_row, 2 * count).as_chunks_mut::<2>().0;
             for (b, to) in half_offsets.iter_mut().enumerate() {
                 *to = [from.half_offsets[0][b], from.half_offsets[1][b]];
             }
@@ -140,7 +140,7 @@ impl<'a> RowsMut<'a> {
         let (first, t) = (token / GROUP * GROUP, token % GROUP);
         for b in 0..TOGETHER {
             let Some(place) = order.place(chunk * TOGETHER + b) else { break };
-            // SAFETY: the caller is alone at this group.
+            // SAFETY: nothing else is at this group.
             unsafe { self.put_block(&order, first, place, [(t, b)].into_iter(), from) };
         }
     }
@@ -162,7 +162,7 @@ impl<'a> RowsMut<'a> {
         let width = self.layout.width(GROUP.min(self.tokens - first));
         let at = first * order.blocks + place * width;
         let to = self.integers();
-        // SAFETY: blocks do not overlap, and the caller is alone at this one.
+        // SAFETY: blocks do not overlap, and nothing else is at this one.
         let (bytes, floats, ints) = unsafe {
             let bytes = to.bytes.part(at * BLOCK, width * BLOCK);
             let of_each = self.layout.floats();
@@ -186,7 +186,7 @@ impl<'a> RowsMut<'a> {
         }
     }
 
-    /// Puts what block `i` of `from` has beside its bytes into the floats and the ints of a block of a group, for its token `t`.
+    /// Puts what block `i` of `from` has next to its bytes into the floats and the ints of a block of a group, for its token `t`.
     #[inline(always)]
     fn put_numbers(&self, floats: &mut [f32], ints: &mut [i32], t: usize, from: &Blocks, i: usize) {
         let (width, each, at) = (ints.len() / 3, floats.len() / 2, self.layout.float(t));
@@ -198,18 +198,18 @@ impl<'a> RowsMut<'a> {
         (ints[width + t], ints[2 * width + t]) = (from.half_offsets[0][i], from.half_offsets[1][i]);
     }
 
-    /// Copies `beside` blocks from `block` on, of each token of the group that begins with token `first`, to their places:
-    /// those of a token lie one behind the other.
+    /// Copies `count` blocks from `block` on, of each token of the group that begins with token `first`, to their places:
+    /// those of a token lie one after the other.
     ///
     /// # Safety
     /// No other thread may be at the same blocks.
-    pub(super) unsafe fn put_blocks(&self, first: usize, block: usize, beside: usize, from: &Blocks) {
+    pub(super) unsafe fn put_blocks(&self, first: usize, block: usize, count: usize, from: &Blocks) {
         let order = Order::new(self.inputs / BLOCK);
         let tokens = GROUP.min(self.tokens - first);
-        for b in 0..beside {
+        for b in 0..count {
             let Some(place) = order.place(block + b) else { break };
-            // SAFETY: the caller is alone at these blocks.
-            unsafe { self.put_block(&order, first, place, (0..tokens).map(|t| (t, t * beside + b)), from) };
+            // SAFETY: nothing else is at these blocks.
+            unsafe { self.put_block(&order, first, place, (0..tokens).map(|t| (t, t * count + b)), from) };
         }
     }
 }

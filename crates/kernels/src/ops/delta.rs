@@ -7,8 +7,8 @@
 //! S(t) = a S(t-1) + k u        u = b (v - a S(t-1)' k)        out = S(t)' q
 //! ```
 //!
-//! `S` is brought up to date at the end of every [`CHUNK`] positions alone. Between two of these, with `D(s, t)` the
-//! product of the decays behind `s` up to `t` and `S` that of the last border, before position 0 of the chunk:
+//! `S` is brought up to date only at the end of every [`CHUNK`] positions. Between two of these, with `D(s, t)` the
+//! product of the decays after `s` up to `t` and `S` that of the last border, before position 0 of the chunk:
 //!
 //! ```text
 //! u(t)   = b (v - D(-1, t) S' k(t) - sum over s < t of D(s, t) (k(s) k(t)) u(s))
@@ -16,7 +16,7 @@
 //! S      = D(-1, last) S + sum over s of D(s, last) k(s) u(s)'
 //! ```
 //!
-//! So `S` is read once for all rows of a step in a chunk, by products of matrices, and one row alone reads it once and writes
+//! So `S` is read once for all rows of a step in a chunk, by products of matrices, and a single row reads it once and writes
 //! little. Every sum has one order, whichever rows are computed together: the bits of a position depend on no step's length.
 
 use crate::isa::{Isa, Sets, compiled_for};
@@ -70,7 +70,7 @@ impl<'a> DeltaState<'a> {
         DeltaState { matrix, keys, corrections, decays: &mut decays[..CHUNK] }
     }
 
-    /// Computes `rows`, which stand at `first` of their chunk and behind, into `out` `[rows, value_dim]`. `scratch` is
+    /// Computes `rows`, which stand at `first` of their chunk and after it, into `out` `[rows, value_dim]`. `scratch` is
     /// overwritten; it has [`delta_scratch`] elements. Panics unless the lengths fit and the rows are of one chunk.
     pub fn advance(&mut self, isa: Isa, first: usize, rows: DeltaRows<'_>, scratch: &mut [f32], out: &mut [f32]) {
         let count = rows.decays.len();

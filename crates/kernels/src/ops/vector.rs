@@ -479,7 +479,7 @@ mod tests {
             assert!(out[6].is_nan());
             clamped_swiglu(isa, [&gate, &[1.0; 7]], 7.0, 1.702, &mut out);
             assert_eq!(out[..2], [0.0, 0.0]);
-            assert_eq!(out[4], out[5], "a gate is clamped from above alone");
+            assert_eq!(out[4], out[5], "a gate is clamped only from above");
             assert!(out[6].is_nan());
             clamped_swiglu(isa, [&[1.0; 3], &[-1e30, 1e30, f32::NAN]], 7.0, 1.702, &mut out[..3]);
             assert!(out[0] < -4.0 && out[1] > 6.0 && out[2].is_nan());

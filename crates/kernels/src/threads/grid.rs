@@ -38,7 +38,7 @@ impl TileMut<'_> {
 
 impl Pool {
     /// Cuts `buffer` `[rows, width]` into bands between neighbours of `rows`, and these into the columns between neighbours of
-    /// `columns`; runs `task(band, tile, ..)` once for each tile, those of a band one behind the other.
+    /// `columns`; runs `task(band, tile, ..)` once for each tile, those of a band one after the other.
     /// Panics when `width` does not divide the buffer, or `rows` and `columns` do not ascend from 0 to its ends.
     pub fn run_bands(
         &self,

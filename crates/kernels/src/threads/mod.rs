@@ -10,7 +10,7 @@
 //! which borrows from the caller's stack, is no longer referred to. A worker that comes too late is not waited for.
 //!
 //! All changes of `state` while a region is open add or take away in one step, so each continues the release sequences of those
-//! before it: the caller acquires what every worker released, not the last alone, and a worker what the caller did, whoever
+//! before it: the caller acquires what every worker released, not only the last, and a worker what the caller did, whoever
 //! entered between. So the change that closes can be relaxed, and the counter too: its numbers publish nothing.
 //!
 //! In a process that was forked while no region ran, no worker ever enters, and the caller does every task itself.

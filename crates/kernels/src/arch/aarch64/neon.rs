@@ -15,7 +15,7 @@ pub(crate) mod wide_panel;
 use crate::Call;
 use crate::arch::generic::prefetch::streams;
 use crate::arch::generic::simd::Simd;
-use crate::arch::generic::wide::{Eights, Factors, ONE_TOKEN, Sixteen, all, scales_and_mins_of_halves};
+use crate::arch::generic::wide::{Bytes16, EightBlocks, Factors, ONE_TOKEN, all, scales_and_mins_of_halves};
 use crate::arch::generic::wide_panel::matmul_by;
 use crate::dtypes::blocks::Format;
 use crate::input::{Lines, Q8};
@@ -37,14 +37,14 @@ macro_rules! level {
 
             /// The matrix product of a block dtype.
             #[target_feature(enable = $features)]
-            pub(crate) fn matmul<F: Eights<EIGHT> + Default, const EIGHT: usize>(call: &mut Call<'_>) {
+            pub(crate) fn matmul<F: EightBlocks<EIGHT> + Default, const EIGHT: usize>(call: &mut Call<'_>) {
                 multiply(call, &F::default());
             }
 
             /// The matrix product of a block dtype as `eights` unpacks it.
             #[inline]
             #[target_feature(enable = $features)]
-            pub(crate) fn multiply<F: Eights<EIGHT>, const EIGHT: usize>(call: &mut Call<'_>, eights: &F) {
+            pub(crate) fn multiply<F: EightBlocks<EIGHT>, const EIGHT: usize>(call: &mut Call<'_>, eights: &F) {
                 let input = call.input;
                 if input.tokens() > TOKENS_WITHOUT_PANELS {
                     return panels(call, eights);
@@ -57,7 +57,7 @@ macro_rules! level {
             /// The product with several tokens.
             #[inline]
             #[target_feature(enable = $features)]
-            fn panels<F: Eights<EIGHT>, const EIGHT: usize>(call: &mut Call<'_>, eights: &F) {
+            fn panels<F: EightBlocks<EIGHT>, const EIGHT: usize>(call: &mut Call<'_>, eights: &F) {
                 // SAFETY: the function is compiled for the instruction sets.
                 let simd = unsafe { Neon::<{ $level }>::new() };
                 // SAFETY: as above.
@@ -68,7 +68,7 @@ macro_rules! level {
             /// The product with one token.
             #[inline]
             #[target_feature(enable = $features)]
-            fn one_token<F: Eights<EIGHT>, const EIGHT: usize>(call: &mut Call<'_>, token: usize, eights: &F) {
+            fn one_token<F: EightBlocks<EIGHT>, const EIGHT: usize>(call: &mut Call<'_>, token: usize, eights: &F) {
                 let (weight, input) = (call.weight, call.input);
                 // SAFETY: the function is compiled for the instruction sets.
                 let simd = unsafe { Neon::<{ $level }>::new() };
@@ -101,7 +101,7 @@ pub(crate) use each;
 /// # Safety
 /// The processor has the instructions of the level.
 #[inline(always)]
-unsafe fn rows_times_token<const LEVEL: u8, F: Eights<EIGHT>, const EIGHT: usize>(
+unsafe fn rows_times_token<const LEVEL: u8, F: EightBlocks<EIGHT>, const EIGHT: usize>(
     simd: Neon<LEVEL>,
     Scratch { bytes, floats, more_floats, ints, .. }: &mut Scratch,
     weight: &[u8],
@@ -126,7 +126,7 @@ unsafe fn rows_times_token<const LEVEL: u8, F: Eights<EIGHT>, const EIGHT: usize
     let (whole, rest) = (row_bytes / (2 * EIGHT), row_bytes % (2 * EIGHT));
     assert!(x_bytes.len() == blocks / 8 && x_scales.len() == blocks / 8 && 2 * EIGHT * blocks >= 16 * row_bytes);
     assert!(x_sums.len() == blocks / 8 && x_ints.len() == blocks / 8 * ints_of_eight);
-    // The end of each row, with zeros behind it.
+    // The end of each row, with zeros after it.
     let mut ends = [[[0; EIGHT]; 2]; ROWS];
     for rows in streams::<ROWS>(y.len()) {
         let (mut starts, mut padded) = ([weight.as_ptr(); ROWS], [weight.as_ptr(); ROWS]);
@@ -141,7 +141,7 @@ unsafe fn rows_times_token<const LEVEL: u8, F: Eights<EIGHT>, const EIGHT: usize
         let (mut sums, mut i) = ([[unsafe { vdupq_n_f32(0.0) }; 4]; ROWS], 0);
         for (mut at, end) in [(starts, 2 * whole), (padded, blocks / 8)] {
             while i < end {
-                // SAFETY: the caller's; rows, or their ends with zeros behind them, and activations have both eights.
+                // SAFETY: the caller's; rows, or their ends with zeros after them, and activations have both eights.
                 unsafe {
                     let mut factors = [Factors::scaled(simd.all(0.0)); ROWS];
                     let middle = x_bytes.as_ptr().add(i + 1).cast();
@@ -182,12 +182,12 @@ fn seeds<'a, F: Format>(lines: &'a mut Lines<i32>, x: &Q8<'_>, blocks: usize) ->
 type Activations<'a> = (*const u8, &'a [f32; 8], &'a [f32; 8], *const i32);
 
 /// Adds four blocks of the eights of rows that begin at `place.0` and are number `place.2` of rows `place.1`, the first four
-/// where `QUARTER` is even, to sums number `QUARTER`; behind the others the next eights begin.
+/// where `QUARTER` is even, to sums number `QUARTER`; after the others the next eights begin.
 ///
 /// # Safety
 /// The processor has the instructions of the level, and the blocks are there.
 #[inline(always)]
-unsafe fn add_four<const QUARTER: usize, const LEVEL: u8, F: Eights<EIGHT>, const EIGHT: usize>(
+unsafe fn add_four<const QUARTER: usize, const LEVEL: u8, F: EightBlocks<EIGHT>, const EIGHT: usize>(
     simd: Neon<LEVEL>,
     sums: &mut [[float32x4_t; 4]; ROWS],
     factors: &mut [Factors; ROWS],
@@ -289,7 +289,7 @@ fn after(mut at: *const u8, sums: float32x4_t) -> *const u8 {
 /// The first or the second eight bytes, widened.
 #[inline]
 #[target_feature(enable = "neon")]
-fn wide_half(bytes: Sixteen, second: bool) -> int16x8_t {
+fn wide_half(bytes: Bytes16, second: bool) -> int16x8_t {
     let bytes = vreinterpretq_s8_u8(bytes);
     if second { vmovl_high_s8(bytes) } else { vmovl_s8(vget_low_s8(bytes)) }
 }

@@ -87,7 +87,7 @@ pub(crate) struct Rows<'a, const R: usize> {
 }
 
 impl<'a, const R: usize> Rows<'a, R> {
-    /// Those of `bytes`, from row `first` on, which are copied behind each other if they are less than `R`: the last ones are
+    /// The rows of `bytes`, from row `first` on, which are copied one after the other if they are less than `R`: the last ones are
     /// zeros then.
     fn new(first: usize, bytes: &'a [u8], row_bytes: usize, copy: &'a mut Lines<u8>) -> memory::Result<Rows<'a, R>> {
         if bytes.len() == R * row_bytes {
@@ -106,7 +106,7 @@ impl<'a, const R: usize> Rows<'a, R> {
         self.first
     }
 
-    /// The `i`-th `N` bytes of each row, with zeros behind a row's end, which is put into `padding`.
+    /// The `i`-th `N` bytes of each row, with zeros after a row's end, which is put into `padding`.
     #[inline(always)]
     pub(crate) fn step<'s, const N: usize>(
         &'s self,
@@ -161,7 +161,7 @@ pub(crate) struct Panel<'a, S> {
     simd: S,
     order: Order,
     /// Where the bytes of the next panel begin.
-    #[cfg_attr(target_arch = "aarch64", allow(dead_code))] // dtypes ask for them by AVX-512 alone
+    #[cfg_attr(target_arch = "aarch64", allow(dead_code))] // dtypes ask for them only by AVX-512
     next: *const u8,
     /// Whether half of the next panel's bytes are asked for while this one is multiplied.
     #[cfg_attr(target_arch = "aarch64", allow(dead_code))]

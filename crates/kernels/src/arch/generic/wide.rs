@@ -53,7 +53,7 @@ pub(crate) use operations;
 
 /// How eight blocks of a dtype, whose bytes are `EIGHT`, are unpacked. What calls its functions has a copy of them, by its
 /// `PLACE`: compilers put one that several places call into none of them.
-pub(crate) trait Eights<const EIGHT: usize>: Format {
+pub(crate) trait EightBlocks<const EIGHT: usize>: Format {
     /// Their elements.
     ///
     /// # Safety
@@ -63,11 +63,11 @@ pub(crate) trait Eights<const EIGHT: usize>: Format {
     /// Their factors; they are number `place[1]` of row `place[0]`.
     ///
     /// # Safety
-    /// As [`Eights::elements`].
+    /// As [`EightBlocks::elements`].
     unsafe fn factors<const PLACE: u8>(&self, eight: &[u8; EIGHT], place: [usize; 2]) -> Factors;
 }
 
-/// Where [`Eights`] are unpacked: for one token, and for panels.
+/// Where [`EightBlocks`] are unpacked: for one token, and for panels.
 pub(crate) const ONE_TOKEN: u8 = 1;
 pub(crate) const PANEL: u8 = 2;
 
@@ -80,11 +80,11 @@ pub(crate) struct Factors {
     pub(crate) mins: Floats,
     /// The integer scale of each half block, where the dtype has them; a nibble, with the half's minimum in the high
     /// one, where it has both.
-    pub(crate) halves: Sixteen,
+    pub(crate) halves: Bytes16,
 }
 
 impl Factors {
-    /// Scales alone.
+    /// Factors of a dtype that has scales only.
     #[inline]
     #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,f16c"))]
     #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
@@ -139,7 +139,7 @@ for_vectors! {
     }
 
     /// The scales and the minima of half blocks, where there are any.
-    pub(crate) fn scales_and_mins_of_halves(mins: bool, halves: Sixteen) -> [Sixteen; 2] {
+    pub(crate) fn scales_and_mins_of_halves(mins: bool, halves: Bytes16) -> [Bytes16; 2] {
         if mins { nibbles_of_16(halves) } else { [halves, all_16(0)] }
     }
 }

@@ -4,7 +4,7 @@
 
 use super::panel::{self, Multiply};
 use super::wide::{
-    Bytes, Eights, Factors, Floats, PANEL, all, as_bytes, as_floats, floats_of_bytes, scales_and_mins_of_halves,
+    Bytes, EightBlocks, Factors, Floats, PANEL, all, as_bytes, as_floats, floats_of_bytes, scales_and_mins_of_halves,
     transpose,
 };
 use crate::Call;
@@ -32,7 +32,7 @@ pub(crate) trait Columns: Multiply<Bits = Bytes, Floats = Floats> {
 /// # Safety
 /// The processor has what the products of `S` and `wide` are compiled for.
 #[inline(always)]
-pub(crate) unsafe fn matmul_by<S: Columns, F: Eights<EIGHT>, const EIGHT: usize>(
+pub(crate) unsafe fn matmul_by<S: Columns, F: EightBlocks<EIGHT>, const EIGHT: usize>(
     simd: S,
     scratch: &mut Scratch,
     call: &mut Call<'_>,
@@ -51,7 +51,7 @@ pub(crate) unsafe fn matmul_by<S: Columns, F: Eights<EIGHT>, const EIGHT: usize>
 /// # Safety
 /// As [`matmul_by`].
 #[inline(always)]
-unsafe fn unpack<S: Columns, F: Eights<EIGHT>, const EIGHT: usize>(
+unsafe fn unpack<S: Columns, F: EightBlocks<EIGHT>, const EIGHT: usize>(
     simd: S,
     rows: &Rows<'_>,
     panel: &mut Panel<'_, S>,

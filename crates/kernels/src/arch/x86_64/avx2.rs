@@ -22,7 +22,7 @@ pub(crate) mod wide_panel;
 use super::prefetch::{NEAR_4_BITS, prefetch_near};
 use crate::Call;
 use crate::arch::generic::prefetch::{NEAR, streams};
-use crate::arch::generic::wide::{Eights, ONE_TOKEN, scales_and_mins_of_halves};
+use crate::arch::generic::wide::{EightBlocks, ONE_TOKEN, scales_and_mins_of_halves};
 use crate::dtypes::blocks::Format;
 use crate::order::TOKENS_WITHOUT_PANELS;
 use crate::scratch::{Scratch, arranged, arranged_bytes, arranged_sums, with_scratch};
@@ -105,14 +105,14 @@ fn add_halves(low: __m256i, high: __m256i) -> __m256i {
 
 /// The matrix product of a block dtype.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(crate) fn matmul<F: Eights<EIGHT> + Default, const EIGHT: usize>(call: &mut Call<'_>) {
+pub(crate) fn matmul<F: EightBlocks<EIGHT> + Default, const EIGHT: usize>(call: &mut Call<'_>) {
     multiply(call, &F::default());
 }
 
 /// The matrix product of a block dtype as `eights` unpacks it.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(crate) fn multiply<F: Eights<EIGHT>, const EIGHT: usize>(call: &mut Call<'_>, eights: &F) {
+pub(crate) fn multiply<F: EightBlocks<EIGHT>, const EIGHT: usize>(call: &mut Call<'_>, eights: &F) {
     let input = call.input;
     if input.tokens() > TOKENS_WITHOUT_PANELS {
         return wide_panel::many_tokens(call, eights);
@@ -125,7 +125,7 @@ pub(crate) fn multiply<F: Eights<EIGHT>, const EIGHT: usize>(call: &mut Call<'_>
 /// The product of a block dtype with one token.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn one_token<F: Eights<EIGHT>, const EIGHT: usize>(call: &mut Call<'_>, token: usize, eights: &F) {
+fn one_token<F: EightBlocks<EIGHT>, const EIGHT: usize>(call: &mut Call<'_>, token: usize, eights: &F) {
     let (weight, input) = (call.weight, call.input);
     let blocks = (input.inputs() / 32).next_multiple_of(8);
     let x = input.q8(token);

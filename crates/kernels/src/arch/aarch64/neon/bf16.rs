@@ -37,7 +37,7 @@ pub(crate) fn matmul(call: &mut Call<'_>) {
 #[inline]
 #[target_feature(enable = "neon,bf16")]
 fn bfmmla(mut sums: float32x4_t, a: uint16x8_t, b: uint16x8_t) -> float32x4_t {
-    // SAFETY: the instruction reads and writes these registers alone.
+    // SAFETY: the instruction reads and writes only these registers.
     unsafe {
         asm!(
             "bfmmla {sums:v}.4s, {a:v}.8h, {b:v}.8h",
@@ -78,7 +78,7 @@ fn add(w: [&[[u8; 16]; 2]; ROWS], x: &[[u8; 16]; 2], sums: &mut [[float32x4_t; 2
     }
 }
 
-/// The elements behind the last sixteen of a row, with zeros behind them.
+/// The elements after the last sixteen of a row, with zeros after them.
 fn rest(row: &[u8]) -> [[u8; 16]; 2] {
     let mut padded = [[0; 16]; 2];
     let rest = row.as_chunks::<{ 4 * EIGHT }>().1;

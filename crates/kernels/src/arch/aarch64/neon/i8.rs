@@ -67,7 +67,7 @@ fn matmul<const LEVEL: u8>(simd: Neon<LEVEL>, call: &mut Call<'_>) {
     }
 }
 
-/// The weights behind the last step of a row, with zeros behind them: what activations have there is unspecified.
+/// The weights after the last step of a row, with zeros after them: what activations have there is unspecified.
 fn padded(row: &[u8]) -> [u8; STEP] {
     let mut padded = [0; STEP];
     let rest = row.as_chunks::<STEP>().1;

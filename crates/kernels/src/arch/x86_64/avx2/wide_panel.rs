@@ -10,7 +10,7 @@ use super::{load, pairs, transpose};
 use crate::Call;
 use crate::arch::generic::panel::Multiply;
 use crate::arch::generic::simd::Simd;
-use crate::arch::generic::wide::Eights;
+use crate::arch::generic::wide::EightBlocks;
 use crate::arch::generic::wide_panel::{Columns, ROWS, matmul_by};
 use crate::dtypes::blocks::Format;
 use crate::scratch::with_scratch;
@@ -78,7 +78,7 @@ impl Columns for Avx2 {
 /// The matrix product with several tokens.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(crate) fn many_tokens<F: Eights<EIGHT>, const EIGHT: usize>(call: &mut Call<'_>, eights: &F) {
+pub(crate) fn many_tokens<F: EightBlocks<EIGHT>, const EIGHT: usize>(call: &mut Call<'_>, eights: &F) {
     // SAFETY: the function is compiled for the instruction sets.
     let simd = unsafe { Avx2::new() };
     // SAFETY: as above.

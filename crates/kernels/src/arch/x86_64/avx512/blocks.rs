@@ -12,7 +12,7 @@ use crate::Call;
 use crate::arch::generic::panel::{self, Multiply};
 use crate::arch::generic::prefetch::four_words;
 use crate::arch::generic::simd::Simd;
-use crate::arch::generic::wide::{Eights, scales_and_mins_of_halves};
+use crate::arch::generic::wide::{EightBlocks, scales_and_mins_of_halves};
 use crate::dtypes::blocks::Format;
 use crate::order::BLOCK;
 use crate::order::{GROUP, TOKENS_WITHOUT_PANELS};
@@ -22,14 +22,17 @@ use std::ops::Range;
 
 /// The matrix product of a block dtype. `SIXTEEN` is twice `EIGHT`.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(crate) fn matmul<F: Eights<EIGHT> + Default, const EIGHT: usize, const SIXTEEN: usize>(call: &mut Call<'_>) {
+pub(crate) fn matmul<F: EightBlocks<EIGHT> + Default, const EIGHT: usize, const SIXTEEN: usize>(call: &mut Call<'_>) {
     multiply::<F, EIGHT, SIXTEEN>(call, &F::default());
 }
 
 /// The matrix product of a block dtype as `eights` unpacks it. `SIXTEEN` is twice `EIGHT`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(crate) fn multiply<F: Eights<EIGHT>, const EIGHT: usize, const SIXTEEN: usize>(call: &mut Call<'_>, eights: &F) {
+pub(crate) fn multiply<F: EightBlocks<EIGHT>, const EIGHT: usize, const SIXTEEN: usize>(
+    call: &mut Call<'_>,
+    eights: &F,
+) {
     let input = call.input;
     if input.tokens() > TOKENS_WITHOUT_PANELS {
         return many_tokens::<F>(call, |rows, panel| unpack(rows, panel, eights));
@@ -39,7 +42,7 @@ pub(crate) fn multiply<F: Eights<EIGHT>, const EIGHT: usize, const SIXTEEN: usiz
     }
 }
 
-/// Where [`Eights`] are unpacked, as `crate::arch::generic::wide::PANEL`.
+/// Where [`EightBlocks`] are unpacked, as `crate::arch::generic::wide::PANEL`.
 const STEP: u8 = 3;
 const PANEL_OF_16: u8 = 4;
 
@@ -157,7 +160,7 @@ fn join_floats(a: __m256, b: __m256) -> __m512 {
 /// Fills a panel with up to 16 rows.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn unpack<F: Eights<EIGHT>, const EIGHT: usize>(rows: &Rows<'_>, panel: &mut Panel<'_>, eights: &F) {
+fn unpack<F: EightBlocks<EIGHT>, const EIGHT: usize>(rows: &Rows<'_>, panel: &mut Panel<'_>, eights: &F) {
     let zero = _mm512_setzero_si512();
     // Panels of values that have a sign have an offset of 128.
     let raise = _mm512_set1_epi8(if F::MINS { 0 } else { (128 - F::OFFSET) as i8 });
@@ -198,7 +201,7 @@ fn unpack<F: Eights<EIGHT>, const EIGHT: usize>(rows: &Rows<'_>, panel: &mut Pan
 /// The product with one token.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-fn one_token<F: Eights<EIGHT>, const EIGHT: usize, const SIXTEEN: usize>(
+fn one_token<F: EightBlocks<EIGHT>, const EIGHT: usize, const SIXTEEN: usize>(
     call: &mut Call<'_>,
     token: usize,
     eights: &F,
