@@ -1,17 +1,9 @@
 //! Products of float dtypes by NEON.
 
-use super::simd::{Neon, sum_eight_lanes};
+use super::simd::Neon;
 use crate::Call;
-use crate::arch::generic::floats::{Eight, widened as widened_by};
+use crate::arch::generic::floats::widened as widened_by;
 use crate::element::Element;
-
-impl Eight for Neon {
-    #[inline(always)]
-    fn sum(self, v: Self::Floats) -> f32 {
-        // SAFETY: the value is the proof.
-        unsafe { sum_eight_lanes(v) }
-    }
-}
 
 /// The product of weights that are widened in a register.
 #[target_feature(enable = "neon")]
