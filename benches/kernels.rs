@@ -283,9 +283,9 @@ fn rows(criterion: &mut Criterion) {
             bencher.iter(|| kernels::swiglu(isa, black_box(&x), &x, &mut out));
         });
         for form in [kernels::Form::Bf16, kernels::Form::Q8] {
-            let mut input = Input::new();
+            let (pool, mut input) = (Pool::new(1), Input::new());
             group.bench_function(BenchmarkId::new(format!("prepare {form:?}"), isa), |bencher| {
-                bencher.iter(|| input.prepare_into(isa, form, black_box(&x), inputs()));
+                bencher.iter(|| input.convert(&pool, isa, form, black_box(&x), inputs()));
             });
         }
         // 128 queries of 64 on 512 keys, as 16 rows of 8 heads.

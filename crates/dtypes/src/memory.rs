@@ -26,12 +26,12 @@ impl std::error::Error for OutOfMemory {}
 /// A result whose error is an allocation that was refused.
 pub type Result<T> = std::result::Result<T, OutOfMemory>;
 
-/// Makes room for exactly `more` elements behind those of `vec`.
+/// Makes room for exactly `more` elements after those of `vec`.
 pub fn reserve<T>(vec: &mut Vec<T>, more: usize, what: &'static str) -> Result<()> {
     vec.try_reserve_exact(more).map_err(|_| refused::<T>(vec.len(), more, what))
 }
 
-/// Makes room for at least `more` elements behind those of `vec`, which will go on growing.
+/// Makes room for at least `more` elements after those of `vec`, which will go on growing.
 pub fn grow<T>(vec: &mut Vec<T>, more: usize, what: &'static str) -> Result<()> {
     vec.try_reserve(more).map_err(|_| refused::<T>(vec.len(), more, what))
 }

@@ -1,10 +1,7 @@
 //! What is written for instruction sets: intrinsics and assembly are in no other module.
 
-#![allow(unsafe_code)]
-
 #[cfg(target_arch = "aarch64")]
 pub(crate) mod aarch64;
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) mod generic;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod x86_64;

@@ -3,12 +3,8 @@
 //! Tiles begin at fixed positions of a sequence. For one query the order of all operations depends on the tiles and on what
 //! it sees of them, so it does not matter which call computes a query, or with which others.
 
-#![allow(unsafe_code)]
-
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) mod ahead;
 mod floats;
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) mod passes;
 mod q8_0;
 
@@ -16,6 +12,7 @@ pub use q8_0::{put_key, put_value};
 
 use super::element::Element;
 use super::isa::Isa;
+use super::isa::Sets;
 use super::{LANES, sum_lanes};
 #[cfg(target_arch = "aarch64")]
 use crate::arch::aarch64;
@@ -69,7 +66,7 @@ impl<'a> Query<'a> {
         Query { q, max: f32::NEG_INFINITY, sums: [0.0; LANES], out }
     }
 
-    /// What [`merge`](Self::merge) needs beside `out`: the maximum, then the sums.
+    /// What [`merge`](Self::merge) needs with `out`: the maximum, then the sums.
     pub fn state(&self) -> [f32; STATE] {
         let mut state = [self.max; STATE];
         state[1..].copy_from_slice(&self.sums);
@@ -136,12 +133,10 @@ pub trait KvElement: Copy + Sync + 'static {
     fn add(weights: &[f32; TILE], values: &[Self], seen: &Range<usize>, out: &mut [f32]);
 
     /// Steps of [`dots`](Self::dots) for one part, and of [`add_values`](Self::add_values).
-    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     #[doc(hidden)]
     fn steps<S: passes::Attend>(head_dim: usize) -> [usize; 2];
 
     /// The products of queries and the first `N` vectors of part `part` of the keys of a tile.
-    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     #[doc(hidden)]
     fn dots<S: passes::Attend, const Q: usize, const N: usize>(
         simd: S,
@@ -153,16 +148,14 @@ pub trait KvElement: Copy + Sync + 'static {
 
     /// `out = rescale * out + sum over seen i of weights[i] * values[i]` for `Q` queries, in the order of the values. Weights
     /// that are not seen are 0. `WHOLE`: heads are whole vectors.
-    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     #[doc(hidden)]
     fn add_values<S: passes::Attend, const WHOLE: bool, const Q: usize>(
         simd: S,
+        queries: &mut [Query<'_>],
+        attention: &Attention<'_, Self>,
         weights: &[[f32; TILE]; Q],
-        values: &[Self],
-        seen: &Range<usize>,
         rescale: &[f32; Q],
         ahead: ahead::Ahead,
-        queries: &mut [Query<'_>],
     );
 }
 
@@ -173,6 +166,17 @@ pub struct KvTile<'a, E> {
     pub keys: &'a [E],
     /// Of floats `[TILE, head_dim]`.
     pub values: &'a [E],
+}
+
+/// What queries attend to at a time.
+#[derive(Debug)]
+pub struct Attention<'a, E> {
+    pub(crate) tile: KvTile<'a, E>,
+    /// The positions of the tile that are seen.
+    pub(crate) seen: Range<usize>,
+    /// The tile after this one, or this one again if it is the last; none where what follows is not to be asked for.
+    pub(crate) then: Option<KvTile<'a, E>>,
+    pub(crate) scoring: Scoring,
 }
 
 /// Lets `queries`, which share keys and values, attend to the positions `seen` of `tile`, by the scores of
@@ -193,34 +197,35 @@ pub fn attend<E: KvElement>(
     for KvTile { keys, values } in std::iter::once(tile).chain(then) {
         assert!(keys.len() == len && values.len() == len, "{} and {} elements of {len}", keys.len(), values.len());
     }
+    let attention = Attention { tile, seen, then, scoring };
     #[cfg(target_arch = "x86_64")]
-    if E::INTEGERS && isa.has(super::isa::Sets::AVX512.and(super::isa::Sets::VNNI)) {
+    if E::INTEGERS && isa.has(Sets::AVX512.and(Sets::VNNI)) {
         // SAFETY: the token is proof of the instruction sets.
-        return unsafe { x86_64::avx512::attention::attend_by_vnni(queries, tile, seen, then, scoring) };
+        return unsafe { x86_64::avx512::attention::attend_by_vnni(queries, &attention) };
     }
     #[cfg(target_arch = "x86_64")]
-    if isa.has(super::isa::Sets::AVX512) {
+    if isa.has(Sets::AVX512) {
         // SAFETY: the token is proof of the instruction sets.
-        return unsafe { x86_64::avx512::attention::attend(queries, tile, seen, then, scoring) };
+        return unsafe { x86_64::avx512::attention::attend(queries, &attention) };
     }
     #[cfg(target_arch = "x86_64")]
-    if isa.has(super::isa::Sets::AVX2) {
+    if isa.has(Sets::AVX2) {
         // SAFETY: as above.
-        return unsafe { x86_64::avx2::attention::attend(queries, tile, seen, then, scoring) };
+        return unsafe { x86_64::avx2::attention::attend(queries, &attention) };
     }
     #[cfg(target_arch = "aarch64")]
-    if isa.has(super::isa::Sets::NEON) {
+    if isa.has(Sets::NEON) {
         // SAFETY: as above.
-        return unsafe { aarch64::neon::attention::attend(queries, tile, seen, then, scoring) };
+        return unsafe { aarch64::neon::attention::attend(queries, &attention) };
     }
-    let _ = (isa, then);
+    let _ = isa;
     for query in queries {
         let mut scores = E::products(query.q, tile.keys);
         scores.iter_mut().for_each(|score| *score *= scoring.scale);
         scoring.cap::<false>(&mut scores);
-        if let Some(rescale) = weigh::<false>(&mut scores, &seen, query) {
+        if let Some(rescale) = weigh::<false>(&mut scores, &attention.seen, query) {
             query.out.iter_mut().for_each(|out| *out *= rescale);
-            E::add(&scores, tile.values, &seen, query.out);
+            E::add(&scores, tile.values, &attention.seen, query.out);
         }
     }
 }

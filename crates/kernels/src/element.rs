@@ -1,8 +1,5 @@
 //! Floats as they are stored, widened without loss.
 
-#![allow(unsafe_code)]
-
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use crate::arch::generic::simd::Simd;
 use half::{bf16, f16};
 
@@ -16,7 +13,6 @@ pub trait Element: Copy + Sync + 'static {
     ///
     /// # Safety
     /// As many as a vector has can be read if `WHOLE`, else `left` or as many, whichever is less. `at` needs no alignment.
-    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     #[doc(hidden)]
     unsafe fn load<S: Simd, const WHOLE: bool>(simd: S, at: *const Self, left: usize) -> S::Floats;
 }
@@ -28,7 +24,6 @@ macro_rules! element {
                 $wide(self)
             }
 
-            #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
             #[inline(always)]
             unsafe fn load<S: Simd, const WHOLE: bool>(simd: S, at: *const $type, left: usize) -> S::Floats {
                 // SAFETY: the caller's.
@@ -53,6 +48,12 @@ pub(super) fn f16_to_f32(bytes: [u8; 2]) -> f32 {
     let special = f32::from_bits(magnitude << 13 | 0xff << 23);
     let value = if magnitude >= 0x7c00 { special } else { finite };
     f32::from_bits(value.to_bits() | (bits & 0x8000) << 16)
+}
+
+/// The value of the BF16 stored in two bytes.
+#[inline(always)]
+pub(super) fn bf16_to_f32(bytes: [u8; 2]) -> f32 {
+    f32::from_bits(u32::from(u16::from_le_bytes(bytes)) << 16)
 }
 
 /// The half-precision number at byte `at`.

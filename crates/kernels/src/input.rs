@@ -1,7 +1,5 @@
 //! Activations in f32 -> the form that a kernel reads.
 
-#![allow(unsafe_code)]
-
 mod columns;
 pub(crate) mod int8;
 pub(crate) mod quantize;
@@ -150,8 +148,9 @@ enum Buffers {
 }
 
 /// Bytes, and what belongs to them.
+#[derive(Default)]
 struct Integers {
-    /// `[tokens, inputs]`; of groups as [`Packed`] has them, one group behind the other.
+    /// `[tokens, inputs]`; of groups as [`Packed`] has them, one group after the other.
     bytes: Lines<i8>,
     /// The scale of each row; or of each block scales `[tokens, blocks]`, then sums likewise; of groups as [`Packed`] has them.
     floats: Lines<f32>,
@@ -168,10 +167,7 @@ impl Buffers {
         match form {
             Form::F32 => Buffers::F32(Lines::new()),
             Form::Bf16 => Buffers::Bf16(Lines::new()),
-            Form::Q8 | Form::Int8(_) => {
-                let (bytes, floats, ints, waiting) = (Lines::new(), Lines::new(), Lines::new(), Lines::new());
-                Buffers::Integers(Integers { bytes, floats, ints, waiting })
-            }
+            Form::Q8 | Form::Int8(_) => Buffers::Integers(Integers::default()),
         }
     }
 
@@ -209,20 +205,18 @@ pub(super) struct Int8Row<'a> {
     /// The integers.
     pub(super) bytes: &'a [i8],
     /// The same, up to a whole number of 64; what follows them is unspecified.
-    #[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), allow(dead_code))]
     pub(super) padded: &'a [[i8; 64]],
     /// What an integer less the zero point stands for.
     pub(super) scale: f32,
     /// The integer that stands for 0.
     pub(super) zero: i32,
     /// The sum of the integers.
-    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+    #[cfg_attr(target_arch = "aarch64", allow(dead_code))]
     pub(super) sum: i32,
 }
 
 /// The tokens of one group in the order of panels, for kernels.
 #[derive(Clone, Copy)]
-#[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), allow(dead_code))]
 pub(super) struct Packed<'a> {
     /// How many they are.
     pub(super) tokens: usize,
@@ -271,33 +265,14 @@ impl Input {
         Input { form: Form::F32, tokens: 0, inputs: 0, layout: Layout::Rows, buffers: Buffers::F32(Lines::new()) }
     }
 
-    /// Brings `x` `[tokens, inputs]` into `form`, for kernels that were selected for the same `isa`, which decides how
-    /// blocks of several tokens lie.
+    /// Brings `x` `[tokens, inputs]` into `form` on this thread, for kernels that were selected for the same `isa`, which decides
+    /// how blocks of several tokens lie.
     /// Panics if `x` is no whole number of rows, `inputs` is no multiple of 32 for [`Form::Q8`], or memory runs out.
     pub fn prepare(isa: Isa, form: Form, x: &[f32], inputs: usize) -> Input {
         let mut input = Input::new();
-        input.prepare_into(isa, form, x, inputs);
+        let done = input.convert(&Pool::new(1), isa, form, x, inputs);
+        done.unwrap_or_else(|refused| panic!("{refused}"));
         input
-    }
-
-    /// As [`Input::prepare`], reusing the memory of `self`.
-    pub fn prepare_into(&mut self, isa: Isa, form: Form, x: &[f32], inputs: usize) {
-        assert!(inputs > 0 && x.len().is_multiple_of(inputs), "{} floats are no rows of {inputs}", x.len());
-        self.reset(isa, form, x.len() / inputs, inputs).unwrap_or_else(|refused| panic!("{refused}"));
-        if let Form::Int8(rule @ Int8Rule::Tensor { .. }) = form {
-            let params = rule.params(Extent::of(isa, x));
-            let rows = RowsMut::new(self);
-            for (token, row) in x.chunks_exact(inputs).enumerate() {
-                // SAFETY: the row exists, and `rows` is the only view of it.
-                unsafe { rows.quantize(isa, token, row, params) };
-            }
-            return;
-        }
-        let rows = RowsMut::new(self);
-        for (token, row) in x.chunks_exact(inputs).enumerate() {
-            // SAFETY: the row exists, and `rows` is the only view of it.
-            unsafe { rows.prepare(isa, token, row) };
-        }
     }
 
     /// Makes room for `tokens` rows of `inputs`, which hold unspecified numbers until they are filled. Panics if `inputs` is
@@ -354,7 +329,7 @@ impl Input {
         self.reset(isa, form, tokens, inputs)?;
         let rows = RowsMut::new(self);
         // SAFETY: the row exists, and `rows` is the only view of it.
-        (0..tokens).for_each(|token| unsafe { rows.prepare(isa, token, row(token)) });
+        (0..tokens).for_each(|token| unsafe { rows.prepare(isa, token, row(token), None) });
         Ok(())
     }
 
@@ -376,19 +351,18 @@ impl Input {
             static ROW: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
         }
         self.reset(isa, form, tokens, inputs)?;
-        let together = match form {
-            Form::Int8(rule @ Int8Rule::Tensor { .. }) => Some(rule),
-            _ => None,
-        };
+        let waits = matches!(form, Form::Int8(Int8Rule::Tensor { .. }));
         let floats = match &mut self.buffers {
             Buffers::F32(floats) => Some(floats),
-            Buffers::Integers(to) if together.is_some() => Some(&mut to.waiting),
+            Buffers::Integers(to) if waits => Some(&mut to.waiting),
             _ => None,
         };
         if let Some(floats) = floats {
             let step = stride(inputs, 16);
             pool.chunks(&mut floats.all_mut()[..tokens * step], step, |token, row| fill(token, &mut row[..inputs]));
-            together.into_iter().for_each(|rule| self.quantize_together(pool, isa, rule));
+            if waits {
+                self.prepare_waiting(pool, isa);
+            }
             return Ok(());
         }
         let refusals = Refusals::default();
@@ -398,8 +372,8 @@ impl Input {
             let room = memory::lengthen(&mut row, inputs, 0.0, "a row of an input");
             if room.is_ok() {
                 fill(token, &mut row[..inputs]);
-                // SAFETY: the row exists, and `each` is alone at it and at its group.
-                unsafe { rows.prepare(isa, token, &row[..inputs]) };
+                // SAFETY: the row exists, and nothing else in `each` is at it or at its group.
+                unsafe { rows.prepare(isa, token, &row[..inputs], None) };
             }
             refusals.note(room);
             ROW.set(row);
@@ -420,8 +394,8 @@ impl Input {
             return self.fill(pool, isa, form, tokens, inputs, |token, to| to.copy_from_slice(row(token)));
         }
         self.reset(isa, form, tokens, inputs)?;
-        // SAFETY: the row exists, and `each` is alone at it and at its group.
-        RowsMut::new(self).each(pool, |rows, token| unsafe { rows.prepare(isa, token, row(token)) });
+        // SAFETY: the row exists, and nothing else in `each` is at it or at its group.
+        RowsMut::new(self).each(pool, |rows, token| unsafe { rows.prepare(isa, token, row(token), None) });
         Ok(())
     }
 
@@ -454,33 +428,26 @@ impl Input {
             refusals.note(fill(columns.clone(), &mut ColumnsMut { rows: &rows, isa, columns }));
         });
         refusals.into_result()?;
-        if at_once {
-            return Ok(());
+        if !at_once {
+            self.prepare_waiting(pool, isa);
         }
-        if let Form::Int8(rule @ Int8Rule::Tensor { .. }) = form {
-            self.quantize_together(pool, isa, rule);
-            return Ok(());
-        }
-        let waiting = std::mem::take(&mut self.buffers.integers_mut().waiting);
-        let row = |token: usize| &waiting.all()[token * stride(inputs, 16)..][..inputs];
-        // SAFETY: the row exists, and `each` is alone at it and at its group.
-        RowsMut::new(self).each(pool, |rows, token| unsafe { rows.prepare(isa, token, row(token)) });
-        self.buffers.integers_mut().waiting = waiting;
         Ok(())
     }
 
-    /// Brings the rows that wait into int8, by a rule that looks at all of them first.
-    fn quantize_together(&mut self, pool: &Pool, isa: Isa, rule: Int8Rule) {
+    /// Brings the rows that wait into the form.
+    fn prepare_waiting(&mut self, pool: &Pool, isa: Isa) {
         let (tokens, inputs) = (self.tokens, self.inputs);
         let waiting = std::mem::take(&mut self.buffers.integers_mut().waiting);
         let x = |token: usize| &waiting.all()[token * stride(inputs, 16)..][..inputs];
-        let extent = (0..tokens).fold(Extent::EMPTY, |extent, token| extent.and(Extent::of(isa, x(token))));
-        let together = rule.params(extent);
-        let rows = RowsMut::new(self);
-        pool.run(tokens, &|token| {
-            // SAFETY: the row exists, and the pool runs each token's task once.
-            unsafe { rows.quantize(isa, token, x(token), together) };
-        });
+        let together = match self.form {
+            Form::Int8(rule @ Int8Rule::Tensor { .. }) => {
+                let extents = (0..tokens).map(|token| Extent::new(isa, x(token)));
+                Some(rule.params(extents.fold(Extent::EMPTY, Extent::and)))
+            }
+            _ => None,
+        };
+        // SAFETY: the row exists, and nothing else in `each` is at it or at its group.
+        RowsMut::new(self).each(pool, |rows, token| unsafe { rows.prepare(isa, token, x(token), together) });
         self.buffers.integers_mut().waiting = waiting;
     }
 

@@ -40,79 +40,64 @@ impl Sets {
     }
 }
 
-/// A combination of sets that is found in processors and can be asked for by name.
+/// A combination of sets that is found in processors and can be asked for by name. [`cpu_level_features`] has what is to be
+/// detected for it.
 struct Level {
     name: &'static str,
     sets: Sets,
-    detected: fn() -> bool,
 }
 
 /// From slow to fast; a later level is preferred.
-#[rustfmt::skip]
 static LEVELS: &[Level] = &[
-    Level { name: "portable", sets: Sets::PORTABLE, detected: || true },
+    Level { name: "portable", sets: Sets::PORTABLE },
     #[cfg(target_arch = "x86_64")]
-    Level { name: "avx2", sets: Sets::AVX2, detected: detect_avx2 },
+    Level { name: "avx2", sets: Sets::AVX2 },
     #[cfg(target_arch = "x86_64")]
-    Level { name: "avx-vnni", sets: Sets::AVX2.and(Sets::AVX_VNNI), detected: detect_avx_vnni },
+    Level { name: "avx-vnni", sets: Sets::AVX2.and(Sets::AVX_VNNI) },
     #[cfg(target_arch = "x86_64")]
-    Level { name: "avx512", sets: Sets::AVX512, detected: detect_avx512 },
+    Level { name: "avx512", sets: Sets::AVX512 },
     #[cfg(target_arch = "x86_64")]
-    Level { name: "avx512-vnni", sets: Sets::AVX512.and(Sets::VNNI), detected: detect_avx512_vnni },
+    Level { name: "avx512-vnni", sets: Sets::AVX512.and(Sets::VNNI) },
     #[cfg(target_arch = "x86_64")]
-    Level { name: "avx512-vnni-bf16", sets: Sets::AVX512.and(Sets::VNNI).and(Sets::BF16), detected: detect_avx512_vnni_bf16 },
+    Level { name: "avx512-vnni-bf16", sets: Sets::AVX512.and(Sets::VNNI).and(Sets::BF16) },
     #[cfg(target_arch = "aarch64")]
-    Level { name: "neon", sets: Sets::NEON, detected: || std::arch::is_aarch64_feature_detected!("neon") },
+    Level { name: "neon", sets: Sets::NEON },
     #[cfg(target_arch = "aarch64")]
-    Level { name: "dotprod", sets: Sets::DOTPROD, detected: detect_dotprod },
+    Level { name: "dotprod", sets: Sets::DOTPROD },
     #[cfg(target_arch = "aarch64")]
-    Level { name: "i8mm", sets: Sets::I8MM, detected: detect_i8mm },
+    Level { name: "i8mm", sets: Sets::I8MM },
     #[cfg(target_arch = "aarch64")]
-    Level { name: "i8mm-bf16", sets: Sets::I8MM.and(Sets::ARM_BF16), detected: detect_i8mm_bf16 },
+    Level { name: "i8mm-bf16", sets: Sets::I8MM.and(Sets::ARM_BF16) },
 ];
 
-#[cfg(target_arch = "aarch64")]
-fn detect_dotprod() -> bool {
-    std::arch::is_aarch64_feature_detected!("dotprod")
+impl Level {
+    fn is_detected(&self) -> bool {
+        cpu_level_features(self.name).iter().all(|feature| detected(feature))
+    }
 }
 
-#[cfg(target_arch = "aarch64")]
-fn detect_i8mm() -> bool {
-    detect_dotprod() && std::arch::is_aarch64_feature_detected!("i8mm")
-}
-
-#[cfg(target_arch = "aarch64")]
-fn detect_i8mm_bf16() -> bool {
-    detect_i8mm() && std::arch::is_aarch64_feature_detected!("bf16")
-}
-
-#[cfg(target_arch = "x86_64")]
-fn detect_avx2() -> bool {
-    is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
-}
-
-#[cfg(target_arch = "x86_64")]
-fn detect_avx_vnni() -> bool {
-    detect_avx2() && is_x86_feature_detected!("avxvnni")
-}
-
-#[cfg(target_arch = "x86_64")]
-fn detect_avx512() -> bool {
-    detect_avx2()
-        && is_x86_feature_detected!("avx512f")
-        && is_x86_feature_detected!("avx512bw")
-        && is_x86_feature_detected!("avx512dq")
-        && is_x86_feature_detected!("avx512vl")
-}
-
-#[cfg(target_arch = "x86_64")]
-fn detect_avx512_vnni() -> bool {
-    detect_avx512() && is_x86_feature_detected!("avx512vnni")
-}
-
-#[cfg(target_arch = "x86_64")]
-fn detect_avx512_vnni_bf16() -> bool {
-    detect_avx512_vnni() && is_x86_feature_detected!("avx512bf16")
+/// Whether this processor and its operating system have the instruction set of this name.
+fn detected(feature: &str) -> bool {
+    #[cfg(target_arch = "aarch64")]
+    use std::arch::is_aarch64_feature_detected as is_detected;
+    #[cfg(target_arch = "x86_64")]
+    use std::arch::is_x86_feature_detected as is_detected;
+    /// Detection macros take literals.
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    macro_rules! one_of {
+        ($($name:tt)*) => {
+            match feature {
+                $($name => is_detected!($name),)*
+                _ => false,
+            }
+        };
+    }
+    #[cfg(target_arch = "aarch64")]
+    return one_of!("neon" "dotprod" "i8mm" "bf16");
+    #[cfg(target_arch = "x86_64")]
+    return one_of!("avx2" "fma" "f16c" "avxvnni" "avx512f" "avx512bw" "avx512dq" "avx512vl" "avx512vnni" "avx512bf16");
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    return false;
 }
 
 /// The instruction sets kernels may use here. Made only by detection, or by choosing less than was detected.
@@ -122,7 +107,7 @@ pub struct Isa(&'static Level);
 impl Isa {
     /// The most this processor and its operating system support.
     pub fn detect() -> Isa {
-        Isa(LEVELS.iter().rev().find(|level| (level.detected)()).unwrap_or(&LEVELS[0]))
+        Isa(LEVELS.iter().rev().find(|level| level.is_detected()).unwrap_or(&LEVELS[0]))
     }
 
     /// Nothing but what Rust compiles for everywhere.
@@ -132,12 +117,12 @@ impl Isa {
 
     /// The level of this name, `avx512-vnni` say; `None` when there is no such level or this machine lacks it.
     pub fn named(name: &str) -> Option<Isa> {
-        LEVELS.iter().find(|level| level.name == name && (level.detected)()).map(Isa)
+        LEVELS.iter().find(|level| level.name == name && level.is_detected()).map(Isa)
     }
 
     /// Every level that this machine supports, from slow to fast.
     pub fn available() -> Vec<Isa> {
-        LEVELS.iter().filter(|level| (level.detected)()).map(Isa).collect()
+        LEVELS.iter().filter(|level| level.is_detected()).map(Isa).collect()
     }
 
     /// The name of every level this build knows, supported here or not, from slow to fast.
@@ -181,26 +166,32 @@ impl fmt::Display for Isa {
     }
 }
 
-/// Runs a function body compiled for every machine, for AVX2 and for AVX-512, as the token allows.
+/// Runs code compiled for every machine, for AVX2 and for AVX-512, as the token allows, and returns from the function that it
+/// is in.
 ///
-/// `compiled_for!(isa, body(x: &[f32], y: &mut [f32]))` calls `body(x, y)`, an `#[inline(always)]` safe function.
+/// `compiled_for!(isa, |x: &[f32], y: &mut [f32]| body)` has no variables but `x` and `y`, which it takes from its place.
 /// Nothing but the compiler's vectorisation differs, so the results are the same bits. What Rust compiles for every aarch64 has
 /// NEON.
 macro_rules! compiled_for {
-    ($isa:expr, $body:path, ($($arg:ident: $ty:ty),* $(,)?)) => {{
+    ($isa:expr, |$($arg:ident: $ty:ty),* $(,)?| $body:expr) => {
+        $crate::isa::compiled_for!($isa, |$($arg: $ty),*| -> () { $body })
+    };
+    ($isa:expr, |$($arg:ident: $ty:ty),* $(,)?| -> $result:ty $body:block) => {{
+        #[inline(always)]
+        fn body($($arg: $ty),*) -> $result $body
         #[cfg(target_arch = "x86_64")]
         {
             #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
-            fn avx512($($arg: $ty),*) {
-                $body($($arg),*)
+            fn avx512($($arg: $ty),*) -> $result {
+                body($($arg),*)
             }
             if $crate::isa::Isa::has($isa, $crate::isa::Sets::AVX512) {
                 // SAFETY: the token is proof of the instruction sets that the function is compiled for.
                 return unsafe { avx512($($arg),*) };
             }
             #[target_feature(enable = "avx2,fma,f16c")]
-            fn avx2($($arg: $ty),*) {
-                $body($($arg),*)
+            fn avx2($($arg: $ty),*) -> $result {
+                body($($arg),*)
             }
             if $crate::isa::Isa::has($isa, $crate::isa::Sets::AVX2) {
                 // SAFETY: as above.
@@ -208,7 +199,7 @@ macro_rules! compiled_for {
             }
         }
         let _: $crate::isa::Isa = $isa;
-        $body($($arg),*)
+        body($($arg),*)
     }};
 }
 pub(crate) use compiled_for;

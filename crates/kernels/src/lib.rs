@@ -10,11 +10,13 @@
 //!
 //! A [`Kernel`] is chosen once, when a weight is loaded, for a dtype and the instruction sets of the machine
 //! ([`Isa`]). It reads weight bytes exactly as the file stores them and activations in the [`Form`] it asks for.
-//! Every output is one sum in one fixed order that depends on `inputs` alone: not on the number of tokens or rows in
+//! Every output is one sum in one fixed order that depends only on `inputs`: not on the number of tokens or rows in
 //! the call, so neither threads nor the way a prompt is chunked change a bit of the result. Kernels that read
 //! [`Form::Q8`] give the same bits on every instruction set as well.
 
 #![allow(unsafe_code)]
+// What is shared by vector kernels is compiled where there are none too.
+#![cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), allow(unused))]
 
 mod arch;
 mod attention;
@@ -27,7 +29,6 @@ mod order;
 mod output;
 #[cfg(test)]
 mod references;
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod scratch;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -55,32 +56,34 @@ pub use scratch::{Scratch, swap_scratch};
 use dtypes::REGISTRY;
 use isa::Sets;
 use model_factory_dtypes::{DType, Tier};
-use output::Output;
+use output::Call;
 use std::fmt;
 
-/// The matrix product of an [`Registered`]: weight rows, activations, and where the results go.
+/// The matrix product of a [`Registered`] kernel.
 ///
 /// # Safety
 /// The processor has the entry's instruction sets. Nothing else: lengths and forms are checked by the types.
-type Matmul = unsafe fn(&[u8], &Input, &mut Output<'_>);
-
-/// How a kernel computes its product.
-enum Product {
-    /// From weight rows.
-    Rows(Matmul),
-    /// From weight rows and the scales of their blocks, which lie apart. Safe to call as a [`Matmul`].
-    Scaled(unsafe fn(&[u8], &[u8], &Input, &mut Output<'_>)),
-}
+type Matmul = unsafe fn(&mut Call<'_>);
 
 /// A kernel as its dtype's file registers it.
+#[derive(Clone, Copy)]
 struct Registered {
     name: &'static str,
     dtype: DType,
     tier: Tier,
     form: Form,
     sets: Sets,
-    matmul: Product,
+    /// Whether the scales of blocks lie apart from them.
+    scaled: bool,
+    matmul: Matmul,
     dequantize: fn(&[u8], &mut [f32]),
+}
+
+impl Registered {
+    /// The kernel of the same dtype and form by other instruction sets.
+    const fn by(self, name: &'static str, sets: Sets, matmul: Matmul) -> Registered {
+        Registered { name, sets, matmul, ..self }
+    }
 }
 
 /// A matrix product for one stored dtype on one instruction set.
@@ -132,9 +135,8 @@ impl Kernel {
     /// # Errors
     /// When there is no memory for what it unpacks; `y` is unspecified then.
     pub fn matmul(&self, weight: &[u8], input: &Input, y: &mut [f32]) -> memory::Result<()> {
-        let Product::Rows(matmul) = self.entry.matmul else { panic!("{} multiplies scaled blocks", self.entry.name) };
-        // SAFETY: `select` compared the entry's instruction sets with those of a token.
-        self.multiply(weight, input, y, |output| unsafe { matmul(weight, input, output) })
+        assert!(!self.entry.scaled, "{} multiplies scaled blocks", self.entry.name);
+        self.multiply(weight, &[], input, y)
     }
 
     /// The same of blocks of 32 elements whose scales lie apart: `scales` has those of all rows in order, a byte each.
@@ -143,29 +145,23 @@ impl Kernel {
     /// # Errors
     /// As [`matmul`](Self::matmul).
     pub fn matmul_scaled(&self, weight: &[u8], scales: &[u8], input: &Input, y: &mut [f32]) -> memory::Result<()> {
-        let Product::Scaled(matmul) = self.entry.matmul else { panic!("{} has its scales in it", self.entry.name) };
+        assert!(self.entry.scaled, "{} has its scales in it", self.entry.name);
         assert_eq!(scales.len(), weight.len() / (order::BLOCK / 2), "scales of {} bytes of blocks", weight.len());
         assert!(input.inputs().is_multiple_of(order::BLOCK), "{} inputs are no blocks", input.inputs());
-        // SAFETY: `select` compared the entry's instruction sets with those of a token.
-        self.multiply(weight, input, y, |output| unsafe { matmul(weight, scales, input, output) })
+        self.multiply(weight, scales, input, y)
     }
 
-    fn multiply(
-        &self,
-        weight: &[u8],
-        input: &Input,
-        y: &mut [f32],
-        matmul: impl FnOnce(&mut Output<'_>),
-    ) -> memory::Result<()> {
+    fn multiply(&self, weight: &[u8], scales: &[u8], input: &Input, y: &mut [f32]) -> memory::Result<()> {
         assert!(self.entry.form.is_read_as(input.form()), "the form of the activations that {} reads", self.name);
         let row_bytes = self.row_bytes(input.inputs());
         assert!(weight.len().is_multiple_of(row_bytes), "{} bytes are no rows of {row_bytes}", weight.len());
         let rows = weight.len() / row_bytes;
-        let mut output = Output::new(y, input.tokens(), rows);
+        let mut call = Call::new(weight, scales, input, rows, y);
         if rows > 0 && input.tokens() > 0 {
-            matmul(&mut output);
+            // SAFETY: `select` compared the entry's instruction sets with those of a token.
+            unsafe { (self.entry.matmul)(&mut call) };
         }
-        output.into_result()
+        call.into_result()
     }
 
     /// Writes the values of one stored row into `out`, as the dtype defines them (embedding lookup).

@@ -1,26 +1,39 @@
 //! Where kernels write, and how many rows a task should have.
 
-use super::order::GROUP;
-use super::{Form, Kernel};
+use super::order::{GROUP, TOKENS_WITHOUT_PANELS};
+use super::{Form, Input, Kernel};
 use crate::memory::{self, OutOfMemory};
+use std::ops::Range;
 
-/// The outputs `[tokens, rows]` of one call of a kernel.
-pub(super) struct Output<'a> {
+/// One call of a kernel: rows of a weight times the activations of some tokens, and the outputs `[tokens, rows]`.
+pub(super) struct Call<'a> {
+    pub(super) weight: &'a [u8],
+    /// The scales of all rows' blocks in order, of a dtype that has them apart.
+    pub(super) scales: &'a [u8],
+    pub(super) input: &'a Input,
     y: &'a mut [f32],
     rows: usize,
     /// Memory that the kernel needed for its work and was refused.
     refused: Option<OutOfMemory>,
 }
 
-impl<'a> Output<'a> {
-    /// All of `y` `[tokens, rows]`. Panics if it has another length.
-    pub(super) fn new(y: &'a mut [f32], tokens: usize, rows: usize) -> Output<'a> {
+impl<'a> Call<'a> {
+    /// Panics if `y` has another length than `[tokens, rows]`.
+    pub(super) fn new(weight: &'a [u8], scales: &'a [u8], input: &'a Input, rows: usize, y: &'a mut [f32]) -> Call<'a> {
+        let tokens = input.tokens();
         assert_eq!(y.len(), tokens * rows, "outputs of {tokens} tokens and {rows} rows");
-        Output { y, rows, refused: None }
+        Call { weight, scales, input, y, rows, refused: None }
     }
 
     pub(super) fn rows(&self) -> usize {
         self.rows
+    }
+
+    /// The tokens, where they are so few that they are multiplied one after the other: unpacking a panel would take longer.
+    #[inline]
+    pub(super) fn few_tokens(&self) -> Option<Range<usize>> {
+        let tokens = self.input.tokens();
+        (tokens <= TOKENS_WITHOUT_PANELS).then_some(0..tokens)
     }
 
     /// Takes how the kernel fared: without memory for its work it writes nothing.

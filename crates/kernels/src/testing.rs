@@ -71,7 +71,7 @@ pub(crate) fn set_scales(dtype: DType, block: &mut [u8], mut scale: impl FnMut()
             return;
         }
         DType::MXFP4 => {
-            // The exponent alone, as a float has it.
+            // Only the exponent, as a float has it.
             block[0] = (scale().to_f32().to_bits() >> 23) as u8;
             return;
         }

@@ -4,5 +4,7 @@ pub(crate) mod floats;
 pub(crate) mod panel;
 pub(crate) mod prefetch;
 pub(crate) mod simd;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) mod wide;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) mod wide_panel;

@@ -27,7 +27,7 @@ impl Ahead {
     pub(crate) const NOTHING: Ahead = Ahead { first: std::ptr::null(), last: std::ptr::null(), lines: 0 };
 
     /// What loop `index` of `2 * passes` asks for in `steps` steps, where tile `then` follows on `tile`.
-    pub(crate) fn of<E>(
+    pub(crate) fn new<E>(
         tile: KvTile<'_, E>,
         then: Option<KvTile<'_, E>>,
         passes: usize,
@@ -76,7 +76,7 @@ mod tests {
                 let mut run = |tile, then, loops: std::ops::Range<usize>| {
                     for index in loops {
                         let steps = if index % 2 == 0 { head_dim } else { TILE };
-                        let ahead = Ahead::of(tile, Some(then), passes, index, steps);
+                        let ahead = Ahead::new(tile, Some(then), passes, index, steps);
                         for step in 0..steps {
                             let at = ahead.first.wrapping_add(step * ahead.lines * LINE).min(ahead.last);
                             asked.extend((0..ahead.lines).map(|line| at.addr() / LINE + line));

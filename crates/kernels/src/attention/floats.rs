@@ -1,12 +1,10 @@
 //! Tiles of floats: a product widens every key and value in a register, without loss.
 
-#![allow(unsafe_code)]
 #![allow(clippy::needless_range_loop)] // queries, keys and vectors are indices of several arrays
 
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use super::ahead::Ahead;
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use super::passes::{Attend, COLUMNS};
+use super::{Attention, KvTile};
 use super::{Element, KvElement, Query, TILE};
 use std::ops::Range;
 
@@ -40,7 +38,6 @@ impl<E: Element> KvElement for E {
         }
     }
 
-    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     #[inline(always)]
     fn steps<S: Attend>(head_dim: usize) -> [usize; 2] {
         let vectors = head_dim.div_ceil(S::LANES);
@@ -48,7 +45,6 @@ impl<E: Element> KvElement for E {
         [head_dim, (whole + vectors - whole * COLUMNS) * TILE]
     }
 
-    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     #[inline(always)]
     fn dots<S: Attend, const Q: usize, const N: usize>(
         simd: S,
@@ -81,26 +77,23 @@ impl<E: Element> KvElement for E {
         sums
     }
 
-    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     #[inline(always)]
     fn add_values<S: Attend, const WHOLE: bool, const Q: usize>(
         simd: S,
+        queries: &mut [Query<'_>],
+        attention: &Attention<'_, E>,
         weights: &[[f32; TILE]; Q],
-        values: &[E],
-        seen: &Range<usize>,
         rescale: &[f32; Q],
         mut ahead: Ahead,
-        queries: &mut [Query<'_>],
     ) {
         let head_dim = queries[0].out.len();
         let mut at = 0;
         while at < head_dim {
-            let left = head_dim - at;
-            if left >= COLUMNS * S::LANES {
-                add_columns::<S, E, true, Q, COLUMNS>(simd, weights, values, seen, rescale, at, left, ahead, queries);
+            if head_dim - at >= COLUMNS * S::LANES {
+                add_columns::<S, E, true, Q, COLUMNS>(simd, queries, attention, weights, rescale, at, ahead);
                 at += COLUMNS * S::LANES;
             } else {
-                add_columns::<S, E, WHOLE, Q, 1>(simd, weights, values, seen, rescale, at, left, ahead, queries);
+                add_columns::<S, E, WHOLE, Q, 1>(simd, queries, attention, weights, rescale, at, ahead);
                 at += S::LANES;
             }
             ahead = ahead.after(TILE);
@@ -108,22 +101,20 @@ impl<E: Element> KvElement for E {
     }
 }
 
-/// The `WIDE` vectors from element `at` on, of which `left` elements are there.
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+/// As [`KvElement::add_values`], the `WIDE` vectors from element `at` on.
 #[inline(always)]
-#[allow(clippy::too_many_arguments)] // the loop needs them all
 fn add_columns<S: Attend, E: Element, const WHOLE: bool, const Q: usize, const WIDE: usize>(
     simd: S,
+    queries: &mut [Query<'_>],
+    attention: &Attention<'_, E>,
     weights: &[[f32; TILE]; Q],
-    values: &[E],
-    seen: &Range<usize>,
     rescale: &[f32; Q],
     at: usize,
-    left: usize,
     ahead: Ahead,
-    queries: &mut [Query<'_>],
 ) {
-    let head_dim = at + left;
+    let Attention { tile: KvTile { values, .. }, seen, .. } = attention;
+    let head_dim = queries[0].out.len();
+    let left = head_dim - at;
     assert!(seen.end <= TILE && values.len() >= TILE * head_dim);
     assert!((!WHOLE || left >= WIDE * S::LANES) && (WHOLE || WIDE == 1));
     let mut sums = [[simd.all(0.0); WIDE]; Q];

@@ -4,17 +4,15 @@
 //! errors of 2^-16 of the largest, a 256th of those of the bytes. Words times bytes are added exactly. So all that floats
 //! come to is one sum of a block after the other, in one order.
 //!
-//! Elements lie in pairs, which instructions multiply together: keys are `[head_dim / 2, TILE, 2]`, behind them the last
-//! element of a head of odd length `[TILE]`; values are `[TILE / 2, head_dim, 2]`. Behind either are their scales
+//! Elements lie in pairs, which instructions multiply together: keys are `[head_dim / 2, TILE, 2]`, after them the last
+//! element of a head of odd length `[TILE]`; values are `[TILE / 2, head_dim, 2]`. After either are their scales
 //! `[blocks, TILE]`.
 
-#![allow(unsafe_code)]
 #![allow(clippy::needless_range_loop)] // queries, keys and vectors are indices of several arrays
 
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use super::ahead::Ahead;
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use super::passes::{Attend, COLUMNS};
+use super::{Attention, KvTile};
 use super::{KvElement, Query, TILE};
 use crate::element::f16_at;
 use half::f16;
@@ -57,7 +55,7 @@ fn words<const N: usize>(x: &[f32; N]) -> ([i16; N], f32) {
     (words, largest / MOST)
 }
 
-/// Block `block` of a query as words, with zeros behind its end.
+/// Block `block` of a query as words, with zeros after its end.
 #[inline(always)]
 fn query_words(q: &[f32], block: usize) -> ([i16; BLOCK], f32) {
     let q = &q[block * BLOCK..];
@@ -85,7 +83,6 @@ fn weight_words(weights: &[f32; TILE], scales: &[f32; TILE], seen: &Range<usize>
 }
 
 /// Words `2 * i` and `2 * i + 1`.
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[inline(always)]
 fn pair(words: &[i16], i: usize) -> i32 {
     i32::from(words[2 * i] as u16) | i32::from(words[2 * i + 1]) << 16
@@ -193,13 +190,11 @@ impl KvElement for u8 {
         }
     }
 
-    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     #[inline(always)]
     fn steps<S: Attend>(head_dim: usize) -> [usize; 2] {
         [head_dim.div_ceil(2), head_dim.div_ceil(BLOCK) * TILE / 2]
     }
 
-    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     #[inline(always)]
     fn dots<S: Attend, const Q: usize, const N: usize>(
         simd: S,
@@ -255,17 +250,16 @@ impl KvElement for u8 {
         sums
     }
 
-    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     #[inline(always)]
     fn add_values<S: Attend, const WHOLE: bool, const Q: usize>(
         simd: S,
+        queries: &mut [Query<'_>],
+        attention: &Attention<'_, u8>,
         weights: &[[f32; TILE]; Q],
-        values: &[u8],
-        seen: &Range<usize>,
         rescale: &[f32; Q],
         mut ahead: Ahead,
-        queries: &mut [Query<'_>],
     ) {
+        let Attention { tile: KvTile { values, .. }, seen, .. } = attention;
         let head_dim = queries[0].out.len();
         assert!(values.len() == u8::tile_len(head_dim) && seen.end <= TILE);
         for block in 0..head_dim.div_ceil(BLOCK) {
@@ -282,8 +276,8 @@ impl KvElement for u8 {
                 (words[i], units[i]) = weight_words(&weights[i], &scales, seen);
             }
             match S::LANES {
-                16 => add_block::<S, Q, 2>(simd, &words, &units, values, seen, rescale, block, ahead, queries),
-                _ => add_block::<S, Q, 4>(simd, &words, &units, values, seen, rescale, block, ahead, queries),
+                16 => add_block::<S, Q, 2>(simd, queries, attention, (&words, &units), rescale, block, ahead),
+                _ => add_block::<S, Q, 4>(simd, queries, attention, (&words, &units), rescale, block, ahead),
             }
             ahead = ahead.after(TILE / 2);
         }
@@ -294,7 +288,6 @@ impl KvElement for u8 {
 ///
 /// # Safety
 /// So many can be read.
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[inline(always)]
 unsafe fn load_pairs<S: Attend, const N: usize>(simd: S, at: *const u8) -> [S::Bits; N] {
     let mut vectors = [simd.no_ints(); N];
@@ -305,28 +298,25 @@ unsafe fn load_pairs<S: Attend, const N: usize>(simd: S, at: *const u8) -> [S::B
     vectors
 }
 
-/// Adds block `block` of the values, of `WIDE` vectors.
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+/// As [`KvElement::add_values`], block `block` of `WIDE` vectors: the weights are `words` of these `units`.
 #[inline(always)]
-#[allow(clippy::too_many_arguments)] // the loop needs them all
 fn add_block<S: Attend, const Q: usize, const WIDE: usize>(
     simd: S,
-    words: &[[i16; TILE]; Q],
-    units: &[f32; Q],
-    values: &[u8],
-    seen: &Range<usize>,
+    queries: &mut [Query<'_>],
+    attention: &Attention<'_, u8>,
+    (words, units): (&[[i16; TILE]; Q], &[f32; Q]),
     rescale: &[f32; Q],
     block: usize,
     ahead: Ahead,
-    queries: &mut [Query<'_>],
 ) {
+    let Attention { tile: KvTile { values, .. }, seen, .. } = attention;
     let head_dim = queries[0].out.len();
     assert!(values.len() == u8::tile_len(head_dim) && seen.end <= TILE && WIDE * S::LANES == BLOCK);
     let row = values[value_at(head_dim, 0, block * BLOCK)..].as_ptr();
     let mut products = [[simd.no_ints(); WIDE]; Q];
     for step in seen.start / 2..seen.end.div_ceil(2) {
         ahead.ask(step);
-        // SAFETY: a block is 64 bytes of the row. What is missing of the last block is in the next row, and behind the last
+        // SAFETY: a block is 64 bytes of the row. What is missing of the last block is in the next row, and after the last
         // row are the scales, of which 64 positions have 128 bytes at least.
         let vectors = unsafe { load_pairs::<S, WIDE>(simd, row.add(step * 2 * head_dim)) };
         for i in 0..Q {

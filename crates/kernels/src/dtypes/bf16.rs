@@ -8,8 +8,9 @@ use super::floats;
 use crate::arch::aarch64;
 #[cfg(target_arch = "x86_64")]
 use crate::arch::x86_64;
+use crate::element::bf16_to_f32;
 use crate::isa::Sets;
-use crate::{Form, Product, Registered};
+use crate::{Form, Registered};
 use model_factory_dtypes::{DType, Tier};
 
 const PORTABLE: Registered = Registered {
@@ -18,55 +19,33 @@ const PORTABLE: Registered = Registered {
     tier: Tier::Widened,
     form: Form::F32,
     sets: Sets::PORTABLE,
-    matmul: Product::Rows(|weight, input, output| floats::portable(weight, input, output, dequantize)),
+    scaled: false,
+    matmul: |call| floats::portable(call, dequantize),
     dequantize,
 };
 
 pub(super) const KERNELS: &[Registered] = &[
     #[cfg(target_arch = "x86_64")]
     Registered {
-        name: "bf16/avx512-bf16",
         tier: Tier::Native,
         form: Form::Bf16,
-        sets: Sets::AVX512.and(Sets::BF16),
-        matmul: Product::Rows(x86_64::avx512::bf16::matmul),
-        ..PORTABLE
+        ..PORTABLE.by("bf16/avx512-bf16", Sets::AVX512.and(Sets::BF16), x86_64::avx512::bf16::matmul)
     },
     #[cfg(target_arch = "x86_64")]
-    Registered {
-        name: "bf16/avx512",
-        sets: Sets::AVX512,
-        matmul: Product::Rows(x86_64::avx512::floats::widened::<half::bf16>),
-        ..PORTABLE
-    },
+    PORTABLE.by("bf16/avx512", Sets::AVX512, x86_64::avx512::floats::widened::<half::bf16>),
     #[cfg(target_arch = "x86_64")]
-    Registered {
-        name: "bf16/avx2",
-        sets: Sets::AVX2,
-        matmul: Product::Rows(x86_64::avx2::floats::widened::<half::bf16>),
-        ..PORTABLE
-    },
+    PORTABLE.by("bf16/avx2", Sets::AVX2, x86_64::avx2::floats::widened::<half::bf16>),
     #[cfg(target_arch = "aarch64")]
     Registered {
-        name: "bf16/neon-bf16",
         tier: Tier::Native,
         form: Form::Bf16,
-        sets: Sets::ARM_BF16,
-        matmul: Product::Rows(aarch64::neon::bf16::matmul),
-        ..PORTABLE
+        ..PORTABLE.by("bf16/neon-bf16", Sets::ARM_BF16, aarch64::neon::bf16::matmul)
     },
     #[cfg(target_arch = "aarch64")]
-    Registered {
-        name: "bf16/neon",
-        sets: Sets::NEON,
-        matmul: Product::Rows(aarch64::neon::floats::widened::<half::bf16>),
-        ..PORTABLE
-    },
+    PORTABLE.by("bf16/neon", Sets::NEON, aarch64::neon::floats::widened::<half::bf16>),
     PORTABLE,
 ];
 
 fn dequantize(row: &[u8], out: &mut [f32]) {
-    for (out, bytes) in out.iter_mut().zip(row.as_chunks::<2>().0) {
-        *out = f32::from_bits(u32::from(u16::from_le_bytes(*bytes)) << 16);
-    }
+    floats::dequantize(row, out, bf16_to_f32);
 }

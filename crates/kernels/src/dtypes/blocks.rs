@@ -6,10 +6,9 @@
 
 use crate::memory;
 use crate::order::BLOCK;
-use crate::{Input, LANES, Output, sum_lanes};
+use crate::{Call, LANES, sum_lanes};
 
 /// What a block dtype has, for code that is compiled for each.
-#[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), allow(dead_code))] // the portable product asks for some of it alone
 pub(crate) trait Format {
     /// Bits of an element in the vector versions: up to 6 unsigned, 8 signed.
     const BITS: u32;
@@ -78,11 +77,10 @@ pub(crate) fn dequantize<const BYTES: usize>(
 /// Rows times all tokens; `unpack` as in [`dequantize`], and is told the number of the block among those of all rows.
 #[inline(always)]
 pub(crate) fn product<F: Format, const BYTES: usize>(
-    weight: &[u8],
-    input: &Input,
-    output: &mut Output<'_>,
+    call: &mut Call<'_>,
     unpack: impl Fn(&[u8; BYTES], usize, usize) -> Unpacked,
 ) {
+    let (weight, input) = (call.weight, call.input);
     let blocks = input.inputs() / BLOCK;
     let room = || -> memory::Result<(Vec<_>, Vec<Unpacked>)> {
         let tokens = memory::collected((0..input.tokens()).map(|token| input.blocks(token)), "the rows of an input")?;
@@ -90,9 +88,9 @@ pub(crate) fn product<F: Format, const BYTES: usize>(
     };
     let (tokens, mut row) = match room() {
         Ok(room) => room,
-        Err(refused) => return output.note(Err(refused)),
+        Err(refused) => return call.note(Err(refused)),
     };
-    for (index, stored) in weight.chunks_exact(weight.len() / output.rows()).enumerate() {
+    for (index, stored) in weight.chunks_exact(weight.len() / call.rows()).enumerate() {
         let (stored, _) = stored.as_chunks::<BYTES>();
         let each = blocks / stored.len();
         row.clear();
@@ -118,242 +116,174 @@ pub(crate) fn product<F: Format, const BYTES: usize>(
                     *lane = (-w.min).mul_add(x_scale * (x_sum(0) + x_sum(1)) as f32, *lane);
                 }
             }
-            output.part(token, index, 1)[0] = sum_lanes(lanes);
+            call.part(token, index, 1)[0] = sum_lanes(lanes);
         }
     }
 }
 
-/// The registry's entries of a block dtype. Beside it stand `BYTES` of a stored block, `unpack`, and `simd` with the products
-/// [`wide_products`]; for AVX2 and AVX-512 VNNI they are those that are named.
+/// The registry's entries of a block dtype, next to which stand `BYTES` of a stored block and `unpack`. Vector versions read
+/// eight blocks at a time, `$eight` bytes, as `$format` unpacks them; for AVX2 and AVX-512 VNNI the named modules of
+/// `crate::arch::x86_64` may have products of their own.
 macro_rules! block_kernels {
-    ($dtype:ident, $name:literal, $format:ident) => {
-        $crate::dtypes::blocks::block_kernels!($dtype, $name, $format, simd::avx2, simd::avx512_vnni);
-    };
-    ($dtype:ident, $name:literal, $format:ident, $avx2:path, $avx512_vnni:path) => {
-        $crate::dtypes::blocks::block_kernels!(@portable $dtype, $name, $format);
-
+    ($dtype:ident, $name:literal, $format:ident, $eight:expr) => {
         $crate::dtypes::blocks::block_kernels!(
-            @registered $name, "avx512-vnni", $crate::isa::Sets::VNNI, $avx512_vnni, $avx2
+            @registered $dtype, $name, $format, $eight,
+            "avx512-vnni", VNNI, $crate::arch::x86_64::avx512::blocks::matmul::<$format, { $eight }, { 2 * $eight }>,
+            $crate::arch::x86_64::avx2::matmul::<$format, { $eight }>
         );
     };
-    (@registered $name:literal, $wide:literal, $sets:expr, $wide_product:path, $avx2:path) => {
-        pub(super) const KERNELS: &[$crate::Registered] = &[
-            #[cfg(target_arch = "x86_64")]
-            $crate::Registered {
-                name: concat!($name, "/", $wide),
-                sets: $crate::isa::Sets::AVX512.and($sets),
-                matmul: $crate::Product::Rows($wide_product),
-                ..PORTABLE
-            },
-            #[cfg(target_arch = "x86_64")]
-            $crate::Registered {
-                name: concat!($name, "/avx2"),
-                sets: $crate::isa::Sets::AVX2,
-                matmul: $crate::Product::Rows($avx2),
-                ..PORTABLE
-            },
-            #[cfg(target_arch = "aarch64")]
-            $crate::Registered {
-                name: concat!($name, "/i8mm"),
-                sets: $crate::isa::Sets::I8MM,
-                matmul: $crate::Product::Rows(simd::i8mm),
-                ..PORTABLE
-            },
-            #[cfg(target_arch = "aarch64")]
-            $crate::Registered {
-                name: concat!($name, "/dotprod"),
-                sets: $crate::isa::Sets::DOTPROD,
-                matmul: $crate::Product::Rows(simd::dotprod),
-                ..PORTABLE
-            },
-            #[cfg(target_arch = "aarch64")]
-            $crate::Registered {
-                name: concat!($name, "/neon"),
-                sets: $crate::isa::Sets::NEON,
-                matmul: $crate::Product::Rows(simd::neon),
-                ..PORTABLE
-            },
-            PORTABLE,
-        ];
+    ($dtype:ident, $name:literal, $format:ident, $eight:expr, avx512: $avx512:ident) => {
+        $crate::dtypes::blocks::block_kernels!(
+            @registered $dtype, $name, $format, $eight,
+            "avx512-vnni", VNNI, $crate::arch::x86_64::avx512::$avx512::matmul,
+            $crate::arch::x86_64::avx2::matmul::<$format, { $eight }>
+        );
     };
-    (@portable $dtype:ident, $name:literal, $format:ident) => {
+    ($dtype:ident, $name:literal, $format:ident, $eight:expr, avx512: $avx512:ident, avx2: $avx2:ident) => {
+        $crate::dtypes::blocks::block_kernels!(
+            @registered $dtype, $name, $format, $eight,
+            "avx512-vnni", VNNI, $crate::arch::x86_64::avx512::$avx512::matmul,
+            $crate::arch::x86_64::avx2::$avx2::matmul
+        );
+    };
+    (@registered $dtype:ident, $name:literal, $format:ident, $eight:expr,
+        $widest:literal, $sets:ident, $avx512:expr, $avx2:expr
+    ) => {
         const PORTABLE: $crate::Registered = $crate::Registered {
             name: concat!($name, "/portable"),
             dtype: model_factory_dtypes::DType::$dtype,
             tier: model_factory_dtypes::Tier::Native,
             form: $crate::Form::Q8,
             sets: $crate::isa::Sets::PORTABLE,
-            matmul: $crate::Product::Rows(|weight, input, output| {
-                $crate::dtypes::blocks::product::<$format, BYTES>(weight, input, output, |block, b, _| unpack(block, b));
-            }),
+            scaled: false,
+            matmul: |call| $crate::dtypes::blocks::product::<$format, BYTES>(call, |block, b, _| unpack(block, b)),
             dequantize: |row, out| $crate::dtypes::blocks::dequantize(row, out, unpack),
+        };
+
+        pub(super) const KERNELS: &[$crate::Registered] = {
+            use $crate::isa::Sets;
+            #[cfg(target_arch = "aarch64")]
+            use $crate::arch::aarch64::neon;
+            &[
+                #[cfg(target_arch = "x86_64")]
+                PORTABLE.by(concat!($name, "/", $widest), Sets::AVX512.and(Sets::$sets), $avx512),
+                #[cfg(target_arch = "x86_64")]
+                PORTABLE.by(concat!($name, "/avx2"), Sets::AVX2, $avx2),
+                #[cfg(target_arch = "aarch64")]
+                PORTABLE.by(concat!($name, "/i8mm"), Sets::I8MM, neon::i8mm::matmul::<$format, { $eight }>),
+                #[cfg(target_arch = "aarch64")]
+                PORTABLE.by(concat!($name, "/dotprod"), Sets::DOTPROD, neon::dotprod::matmul::<$format, { $eight }>),
+                #[cfg(target_arch = "aarch64")]
+                PORTABLE.by(concat!($name, "/neon"), Sets::NEON, neon::plain::matmul::<$format, { $eight }>),
+                PORTABLE,
+            ]
         };
     };
 }
 pub(crate) use block_kernels;
 
-/// As [`block_kernels`] for a dtype whose sums are too wide for the shared products of x86: the portable one, compiled for
-/// each instruction set. NEON adds up in 32 bits.
+/// As [`block_kernels`] for a dtype `$format` whose sums are too wide for the shared products of x86: the portable one,
+/// compiled for each instruction set. NEON adds up in 32 bits.
 macro_rules! compiled_block_kernels {
     ($dtype:ident, $name:literal, $format:ident) => {
-        $crate::dtypes::blocks::block_kernels!(@portable $dtype, $name, $format);
+        #[derive(Default)]
+        pub(crate) struct $format;
+
+        impl $crate::dtypes::blocks::Format for $format {
+            const BITS: u32 = 8;
+            const HALVES: bool = true;
+        }
+
         $crate::dtypes::blocks::block_kernels!(
-            @registered $name, "avx512", $crate::isa::Sets::PORTABLE, avx512, avx2
+            @registered $dtype, $name, $format, BYTES, "avx512", PORTABLE, avx512, avx2
         );
 
         #[cfg(target_arch = "x86_64")]
         #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
-        fn avx512(weight: &[u8], input: &$crate::Input, output: &mut $crate::Output<'_>) {
-            $crate::dtypes::blocks::product::<$format, BYTES>(weight, input, output, |block, b, _| unpack(block, b));
+        fn avx512(call: &mut $crate::Call<'_>) {
+            $crate::dtypes::blocks::product::<$format, BYTES>(call, |block, b, _| unpack(block, b));
         }
 
         #[cfg(target_arch = "x86_64")]
         #[target_feature(enable = "avx2,fma,f16c")]
-        fn avx2(weight: &[u8], input: &$crate::Input, output: &mut $crate::Output<'_>) {
-            $crate::dtypes::blocks::product::<$format, BYTES>(weight, input, output, |block, b, _| unpack(block, b));
+        fn avx2(call: &mut $crate::Call<'_>) {
+            $crate::dtypes::blocks::product::<$format, BYTES>(call, |block, b, _| unpack(block, b));
         }
 
         #[cfg(target_arch = "aarch64")]
-        mod simd {
-            use super::{BYTES, $format, unpack};
-            use crate::arch::generic::wide::{Bytes, Factors, all, all_floats, for_vectors, load_16, load_numbers};
+        $crate::dtypes::blocks::eights! {
+            $format, BYTES;
 
-            $crate::dtypes::blocks::wide_products!($format, BYTES);
-
-            for_vectors! {
-                fn elements(stored: &[u8; BYTES]) -> [Bytes; 8] {
-                    let mut elements = [all(0); 8];
-                    for (b, elements) in elements.iter_mut().enumerate() {
-                        *elements = load_numbers(&unpack(stored, b).quants);
-                    }
-                    elements
+            fn elements(stored: &[u8; BYTES]) -> [Bytes; 8] {
+                let mut elements = [all(0); 8];
+                for (b, elements) in elements.iter_mut().enumerate() {
+                    *elements = load_numbers(&unpack(stored, b).quants);
                 }
+                elements
+            }
 
-                fn factors(stored: &[u8; BYTES]) -> Factors {
-                    let mut halves = [0; 16];
-                    for (b, halves) in halves.as_chunks_mut::<2>().0.iter_mut().enumerate() {
-                        *halves = unpack(stored, b).scales.map(|scale| scale as u8);
-                    }
-                    Factors { halves: load_16(&halves), ..Factors::scaled(all_floats(unpack(stored, 0).scale)) }
+            fn factors(stored: &[u8; BYTES]) -> Factors {
+                let mut halves = [0; 16];
+                for (b, halves) in halves.as_chunks_mut::<2>().0.iter_mut().enumerate() {
+                    *halves = unpack(stored, b).scales.map(|scale| scale as u8);
                 }
+                Factors { halves: load_16(&halves), ..Factors::scaled(all_floats(unpack(stored, 0).scale)) }
             }
         }
     };
 }
 pub(crate) use compiled_block_kernels;
 
-/// The products `avx2`, or `neon`, `dotprod` and `i8mm`, of a format of which eight blocks are `$eight` bytes. Beside it stand
-/// `elements` and `factors` of eight blocks.
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-macro_rules! wide_products {
-    ($format:ident, $eight:expr) => {
-        #[cfg(target_arch = "x86_64")]
-        #[target_feature(enable = "avx2,fma,f16c")]
-        pub(crate) fn avx2(weight: &[u8], input: &$crate::Input, output: &mut $crate::Output<'_>) {
-            // Closures of their own for one token and for panels: one that both call is not put there.
-            if input.tokens() <= $crate::order::TOKENS_WITHOUT_PANELS {
-                for token in 0..input.tokens() {
-                    $crate::arch::x86_64::avx2::one_token::<$format, { $eight }>(
-                        weight,
-                        input,
-                        token,
-                        output,
-                        |eight| elements(eight),
-                        |eight, _| factors(eight),
-                    );
+/// How `$format` unpacks eight blocks, whose bytes are `$eight`: by functions `elements` and `factors` of these, for which all
+/// of `crate::arch::generic::wide` is in scope.
+macro_rules! eights {
+    ($format:ident, $eight:expr; $($functions:tt)*) => {
+        #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+        const _: () = {
+            #[allow(unused_imports)]
+            use $crate::arch::generic::wide::{self, *};
+
+            $crate::arch::generic::wide::for_vectors! { $($functions)* }
+
+            impl EightBlocks<{ $eight }> for $format {
+                #[cfg_attr(target_arch = "x86_64", inline, target_feature(enable = "avx2,f16c"))]
+                #[cfg_attr(target_arch = "aarch64", inline(always))]
+                unsafe fn elements<const PLACE: u8>(&self, eight: &[u8; $eight]) -> [Bytes; 8] {
+                    elements(eight)
                 }
-            } else {
-                $crate::arch::x86_64::avx2::wide_panel::matmul::<$format, { $eight }>(
-                    weight,
-                    input,
-                    output,
-                    |eight| elements(eight),
-                    |eight, _| factors(eight),
-                );
-            }
-        }
 
-        /// As `elements` and `factors` unpack them.
-        #[cfg(target_arch = "aarch64")]
-        struct Own;
-
-        #[cfg(target_arch = "aarch64")]
-        impl $crate::arch::generic::wide::Eights<{ $eight }> for Own {
-            #[inline(always)]
-            unsafe fn elements(&self, eight: &[u8; $eight]) -> [$crate::arch::generic::wide::Bytes; 8] {
-                elements(eight)
-            }
-
-            #[inline(always)]
-            unsafe fn factors(&self, eight: &[u8; $eight], _: [usize; 2]) -> $crate::arch::generic::wide::Factors {
-                factors(eight)
-            }
-        }
-
-        $crate::dtypes::blocks::wide_products!(@neon neon, plain, "neon", $format, $eight);
-        $crate::dtypes::blocks::wide_products!(@neon dotprod, dotprod, "neon,dotprod", $format, $eight);
-        $crate::dtypes::blocks::wide_products!(@neon i8mm, i8mm, "neon,dotprod,i8mm", $format, $eight);
-    };
-    (@neon $name:ident, $level:ident, $features:literal, $format:ident, $eight:expr) => {
-        #[cfg(target_arch = "aarch64")]
-        #[target_feature(enable = $features)]
-        pub(super) fn $name(weight: &[u8], input: &$crate::Input, output: &mut $crate::Output<'_>) {
-            use $crate::arch::aarch64::neon::$level;
-            if input.tokens() <= $crate::order::TOKENS_WITHOUT_PANELS {
-                for token in 0..input.tokens() {
-                    $level::one_token::<$format, { $eight }>(weight, input, token, output, &Own);
+                #[cfg_attr(target_arch = "x86_64", inline, target_feature(enable = "avx2,f16c"))]
+                #[cfg_attr(target_arch = "aarch64", inline(always))]
+                unsafe fn factors<const PLACE: u8>(&self, eight: &[u8; $eight], _: [usize; 2]) -> Factors {
+                    factors(eight)
                 }
-            } else {
-                $level::panels::<$format, { $eight }>(weight, input, output, &Own);
             }
-        }
+        };
     };
 }
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-pub(crate) use wide_products;
+pub(crate) use eights;
 
-/// The products [`wide_products`] and by AVX-512 VNNI of one format.
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-macro_rules! simd_products {
-    ($format:ident, $eight:expr) => {
-        $crate::dtypes::blocks::wide_products!($format, $eight);
-
-        #[cfg(target_arch = "x86_64")]
-        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-        pub(super) fn avx512_vnni(weight: &[u8], input: &$crate::Input, output: &mut $crate::Output<'_>) {
-            $crate::arch::x86_64::avx512::blocks::matmul::<$format, { $eight }, { 2 * $eight }>(
-                weight,
-                input,
-                output,
-                |eight| elements(eight),
-                |eight, _| factors(eight),
-            );
-        }
-    };
-}
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-pub(crate) use simd_products;
-
-/// `elements` and `factors` of eight blocks that lie apart, by `block_elements` of one and by `$factors_of` some.
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+/// [`eights`] of blocks that lie apart: `$elements` are those of a block, and `$factors_of` has the factors of some.
 macro_rules! eight_blocks {
-    ($factors_of:ident) => {
-        $crate::arch::generic::wide::for_vectors! {
-            fn elements(eight: &[u8; 8 * BYTES]) -> [$crate::arch::generic::wide::Bytes; 8] {
+    ($format:ident, $factors_of:path, |$block:ident| $elements:expr) => {
+        $crate::dtypes::blocks::eights! {
+            $format, 8 * BYTES;
+
+            fn elements(eight: &[u8; 8 * BYTES]) -> [Bytes; 8] {
                 let blocks = eight.as_chunks::<BYTES>().0;
-                let mut all = [$crate::arch::generic::wide::all(0); 8];
+                let mut elements = [all(0); 8];
                 // By index: what is zipped with chunks may remain a loop through memory.
                 for b in 0..8 {
-                    all[b] = block_elements(&blocks[b]);
+                    let $block = &blocks[b];
+                    elements[b] = $elements;
                 }
-                all
+                elements
             }
 
-            fn factors(eight: &[u8; 8 * BYTES]) -> $crate::arch::generic::wide::Factors {
+            fn factors(eight: &[u8; 8 * BYTES]) -> Factors {
                 $factors_of(eight.as_chunks::<BYTES>().0)
             }
         }
     };
 }
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) use eight_blocks;

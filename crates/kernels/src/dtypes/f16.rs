@@ -10,7 +10,7 @@ use crate::arch::aarch64;
 use crate::arch::x86_64;
 use crate::element::f16_to_f32;
 use crate::isa::Sets;
-use crate::{Form, Product, Registered};
+use crate::{Form, Registered};
 use model_factory_dtypes::{DType, Tier};
 
 const PORTABLE: Registered = Registered {
@@ -19,37 +19,21 @@ const PORTABLE: Registered = Registered {
     tier: Tier::Widened,
     form: Form::F32,
     sets: Sets::PORTABLE,
-    matmul: Product::Rows(|weight, input, output| floats::portable(weight, input, output, dequantize)),
+    scaled: false,
+    matmul: |call| floats::portable(call, dequantize),
     dequantize,
 };
 
 pub(super) const KERNELS: &[Registered] = &[
     #[cfg(target_arch = "x86_64")]
-    Registered {
-        name: "f16/avx512",
-        sets: Sets::AVX512,
-        matmul: Product::Rows(x86_64::avx512::floats::widened::<half::f16>),
-        ..PORTABLE
-    },
+    PORTABLE.by("f16/avx512", Sets::AVX512, x86_64::avx512::floats::widened::<half::f16>),
     #[cfg(target_arch = "x86_64")]
-    Registered {
-        name: "f16/avx2",
-        sets: Sets::AVX2,
-        matmul: Product::Rows(x86_64::avx2::floats::widened::<half::f16>),
-        ..PORTABLE
-    },
+    PORTABLE.by("f16/avx2", Sets::AVX2, x86_64::avx2::floats::widened::<half::f16>),
     #[cfg(target_arch = "aarch64")]
-    Registered {
-        name: "f16/neon",
-        sets: Sets::NEON,
-        matmul: Product::Rows(aarch64::neon::floats::widened::<half::f16>),
-        ..PORTABLE
-    },
+    PORTABLE.by("f16/neon", Sets::NEON, aarch64::neon::floats::widened::<half::f16>),
     PORTABLE,
 ];
 
 fn dequantize(row: &[u8], out: &mut [f32]) {
-    for (out, bytes) in out.iter_mut().zip(row.as_chunks::<2>().0) {
-        *out = f16_to_f32(*bytes);
-    }
+    floats::dequantize(row, out, f16_to_f32);
 }

@@ -3,11 +3,11 @@
 //!
 //! The numbers are those of GGUF's MXFP4 (`mxfp4.rs`), and so are the sums, bit by bit.
 
-use super::blocks::{Unpacked, product};
+use super::blocks::{Format, Unpacked, product};
 use super::mxfp4::{Mxfp4, VALUES, scale};
 use crate::isa::Sets;
 use crate::order::BLOCK;
-use crate::{Form, Input, Output, Product, Registered};
+use crate::{Call, Form, Registered};
 use model_factory_dtypes::DType;
 use model_factory_dtypes::Tier;
 
@@ -20,26 +20,22 @@ const PORTABLE: Registered = Registered {
     tier: Tier::Native,
     form: Form::Q8,
     sets: Sets::PORTABLE,
-    matmul: Product::Scaled(portable),
+    scaled: true,
+    matmul: portable,
     dequantize,
 };
 
 pub(super) const KERNELS: &[Registered] = &[
     #[cfg(target_arch = "x86_64")]
-    Registered {
-        name: "f4/avx512-vnni",
-        sets: Sets::AVX512.and(Sets::VNNI),
-        matmul: Product::Scaled(simd::avx512_vnni),
-        ..PORTABLE
-    },
+    PORTABLE.by("f4/avx512-vnni", Sets::AVX512.and(Sets::VNNI), simd::avx512_vnni),
     #[cfg(target_arch = "x86_64")]
-    Registered { name: "f4/avx2", sets: Sets::AVX2, matmul: Product::Scaled(simd::avx2), ..PORTABLE },
+    PORTABLE.by("f4/avx2", Sets::AVX2, simd::avx2),
     #[cfg(target_arch = "aarch64")]
-    Registered { name: "f4/i8mm", sets: Sets::I8MM, matmul: Product::Scaled(simd::i8mm), ..PORTABLE },
+    PORTABLE.by("f4/i8mm", Sets::I8MM, simd::i8mm),
     #[cfg(target_arch = "aarch64")]
-    Registered { name: "f4/dotprod", sets: Sets::DOTPROD, matmul: Product::Scaled(simd::dotprod), ..PORTABLE },
+    PORTABLE.by("f4/dotprod", Sets::DOTPROD, simd::dotprod),
     #[cfg(target_arch = "aarch64")]
-    Registered { name: "f4/neon", sets: Sets::NEON, matmul: Product::Scaled(simd::neon), ..PORTABLE },
+    PORTABLE.by("f4/neon", Sets::NEON, simd::neon),
     PORTABLE,
 ];
 
@@ -50,8 +46,9 @@ fn dequantize(row: &[u8], out: &mut [f32]) {
     }
 }
 
-fn portable(weight: &[u8], scales: &[u8], input: &Input, output: &mut Output<'_>) {
-    product::<Mxfp4, BYTES>(weight, input, output, |stored, _, block| {
+fn portable(call: &mut Call<'_>) {
+    let scales = call.scales;
+    product::<Mxfp4, BYTES>(call, |stored, _, block| {
         let code = |i: usize| stored[i / 2] >> (4 * (i % 2)) & 15;
         Unpacked::scaled(scale(scales[block]), std::array::from_fn(|i| VALUES[usize::from(code(i))]))
     });
@@ -59,98 +56,66 @@ fn portable(weight: &[u8], scales: &[u8], input: &Input, output: &mut Output<'_>
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod simd {
-    use super::{BYTES, Mxfp4};
-    use crate::arch::generic::wide::{Bytes, Factors, all, for_vectors, load_16, look_up, nibbles_in_turns};
+    use super::{BYTES, Format, Mxfp4};
+    use crate::Call;
+    #[cfg(target_arch = "aarch64")]
+    use crate::arch::aarch64::neon;
+    use crate::arch::generic::wide::{
+        Bytes, EightBlocks, Factors, all, for_vectors, load_16, look_up, nibbles_in_turns,
+    };
+    #[cfg(target_arch = "x86_64")]
+    use crate::arch::x86_64;
     use crate::dtypes::mxfp4;
-    use crate::order::{BLOCK, TOKENS_WITHOUT_PANELS};
-    use crate::{Input, Output};
+    use crate::order::BLOCK;
 
     const EIGHT: usize = 8 * BYTES;
 
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2,fma,f16c")]
-    pub(super) fn avx2(weight: &[u8], scales: &[u8], input: &Input, output: &mut Output<'_>) {
-        let blocks = input.inputs() / BLOCK;
-        if input.tokens() <= TOKENS_WITHOUT_PANELS {
-            for token in 0..input.tokens() {
-                crate::arch::x86_64::avx2::one_token::<Mxfp4, EIGHT>(
-                    weight,
-                    input,
-                    token,
-                    output,
-                    |eight| elements(eight),
-                    |_, place| factors(scales, blocks, place),
-                );
-            }
-        } else {
-            crate::arch::x86_64::avx2::wide_panel::matmul::<Mxfp4, EIGHT>(
-                weight,
-                input,
-                output,
-                |eight| elements(eight),
-                |_, place| factors(scales, blocks, place),
-            );
-        }
-    }
-
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-    pub(super) fn avx512_vnni(weight: &[u8], scales: &[u8], input: &Input, output: &mut Output<'_>) {
-        let blocks = input.inputs() / BLOCK;
-        crate::arch::x86_64::avx512::blocks::matmul::<Mxfp4, EIGHT, { 2 * EIGHT }>(
-            weight,
-            input,
-            output,
-            |eight| elements(eight),
-            |_, place| factors(scales, blocks, place),
-        );
-    }
-
     /// The scales of rows of so many blocks.
-    #[cfg(target_arch = "aarch64")]
-    struct Own<'a> {
+    struct Scaled<'a> {
         scales: &'a [u8],
         blocks: usize,
     }
 
-    #[cfg(target_arch = "aarch64")]
-    impl crate::arch::generic::wide::Eights<EIGHT> for Own<'_> {
-        #[inline(always)]
-        unsafe fn elements(&self, eight: &[u8; EIGHT]) -> [Bytes; 8] {
+    impl Format for Scaled<'_> {
+        const BITS: u32 = Mxfp4::BITS;
+        const OFFSET: i32 = Mxfp4::OFFSET;
+    }
+
+    impl EightBlocks<EIGHT> for Scaled<'_> {
+        #[cfg_attr(target_arch = "x86_64", inline, target_feature(enable = "avx2,f16c"))]
+        #[cfg_attr(target_arch = "aarch64", inline(always))]
+        unsafe fn elements<const PLACE: u8>(&self, eight: &[u8; EIGHT]) -> [Bytes; 8] {
             elements(eight)
         }
 
-        #[inline(always)]
-        unsafe fn factors(&self, _: &[u8; EIGHT], place: [usize; 2]) -> Factors {
+        #[cfg_attr(target_arch = "x86_64", inline, target_feature(enable = "avx2,f16c"))]
+        #[cfg_attr(target_arch = "aarch64", inline(always))]
+        unsafe fn factors<const PLACE: u8>(&self, _: &[u8; EIGHT], place: [usize; 2]) -> Factors {
             factors(self.scales, self.blocks, place)
         }
     }
 
     /// Defines the product of a level.
-    #[cfg(target_arch = "aarch64")]
     macro_rules! product {
-        ($name:ident, $level:ident, $features:literal) => {
-            #[cfg(target_arch = "aarch64")]
+        ($name:ident, $arch:literal, $features:literal, $multiply:expr) => {
+            #[cfg(target_arch = $arch)]
             #[target_feature(enable = $features)]
-            pub(super) fn $name(weight: &[u8], scales: &[u8], input: &Input, output: &mut Output<'_>) {
-                use crate::arch::aarch64::neon::$level;
-                let own = Own { scales, blocks: input.inputs() / BLOCK };
-                if input.tokens() <= TOKENS_WITHOUT_PANELS {
-                    for token in 0..input.tokens() {
-                        $level::one_token::<Mxfp4, EIGHT>(weight, input, token, output, &own);
-                    }
-                } else {
-                    $level::panels::<Mxfp4, EIGHT>(weight, input, output, &own);
-                }
+            pub(super) fn $name(call: &mut Call<'_>) {
+                let scaled = Scaled { scales: call.scales, blocks: call.input.inputs() / BLOCK };
+                $multiply(call, &scaled);
             }
         };
     }
-    #[cfg(target_arch = "aarch64")]
-    product!(neon, plain, "neon");
-    #[cfg(target_arch = "aarch64")]
-    product!(dotprod, dotprod, "neon,dotprod");
-    #[cfg(target_arch = "aarch64")]
-    product!(i8mm, i8mm, "neon,dotprod,i8mm");
+    product!(avx2, "x86_64", "avx2,fma,f16c", x86_64::avx2::multiply);
+    product!(
+        avx512_vnni,
+        "x86_64",
+        "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni",
+        x86_64::avx512::blocks::multiply::<_, EIGHT, { 2 * EIGHT }>
+    );
+    product!(neon, "aarch64", "neon", neon::plain::multiply);
+    product!(dotprod, "aarch64", "neon,dotprod", neon::dotprod::multiply);
+    product!(i8mm, "aarch64", "neon,dotprod,i8mm", neon::i8mm::multiply);
 
     for_vectors! {
         /// The elements with their offset of 16: from 4 to 28.
@@ -162,7 +127,7 @@ mod simd {
             elements
         }
 
-        /// The scales of eight blocks of a row of `blocks`, zeros past its end and behind the last row.
+        /// The scales of eight blocks of a row of `blocks`, zeros past its end and after the last row.
         fn factors(scales: &[u8], blocks: usize, place: [usize; 2]) -> Factors {
             let [row, eight] = place;
             let row = scales.get(row * blocks..).unwrap_or_default();
@@ -180,8 +145,8 @@ mod simd {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Kernel;
     use crate::testing::{Random, each_isa, lengths, product};
+    use crate::{Input, Kernel};
 
     /// Rows in GGUF's layout, in both halves of this one.
     fn split(blocks: &[u8]) -> (Vec<u8>, Vec<u8>) {

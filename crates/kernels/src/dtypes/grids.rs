@@ -3,8 +3,6 @@
 
 mod numbers;
 
-use super::blocks::Format;
-
 /// Eight codes of 2 bits a word -> eight signed bytes.
 const fn eight<const N: usize>(words: [u16; N], values: [i8; 3]) -> [u64; N] {
     let mut entries = [0; N];
@@ -81,52 +79,38 @@ pub(super) fn bytes(words: [u64; 4]) -> [i8; 32] {
     all
 }
 
-/// A dtype with one scale for 32 elements: its elements fit the shared vector products as signed bytes.
-pub(super) struct Whole;
-
-impl Format for Whole {
-    const BITS: u32 = 8;
-}
-
-/// A dtype with an integer scale for each 16 elements.
-pub(super) struct Halves;
-
-impl Format for Halves {
-    const BITS: u32 = 8;
-    const HALVES: bool = true;
-}
-
-/// Kernels of a dtype with one scale for 32 elements, by `block(stored, b) -> (scale, elements)`.
+/// Kernels of a dtype `$format` with one scale for 32 elements, by `block(stored, b) -> (scale, elements)`: elements fit the
+/// shared vector products as signed bytes.
 macro_rules! grid_kernels {
-    ($dtype:ident, $name:literal) => {
-        $crate::dtypes::blocks::block_kernels!($dtype, $name, Whole);
+    ($dtype:ident, $name:literal, $format:ident) => {
+        $crate::dtypes::blocks::block_kernels!($dtype, $name, $format, BYTES);
+
+        #[derive(Default)]
+        pub(crate) struct $format;
+
+        impl $crate::dtypes::blocks::Format for $format {
+            const BITS: u32 = 8;
+        }
 
         fn unpack(stored: &[u8; BYTES], b: usize) -> $crate::dtypes::blocks::Unpacked {
             let (scale, words) = block(stored, b);
             $crate::dtypes::blocks::Unpacked::scaled(scale, $crate::dtypes::grids::bytes(words))
         }
 
-        #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-        mod simd {
-            use super::{BYTES, Whole, block};
-            use crate::arch::generic::wide::{Bytes, Factors, all, for_vectors, load_floats, load_numbers};
-            use crate::dtypes::blocks::simd_products;
+        $crate::dtypes::blocks::eights! {
+            $format, BYTES;
 
-            simd_products!(Whole, BYTES);
-
-            for_vectors! {
-                fn elements(stored: &[u8; BYTES]) -> [Bytes; 8] {
-                    let mut elements = [all(0); 8];
-                    for (b, element) in elements.iter_mut().enumerate() {
-                        *element = load_numbers(&block(stored, b).1);
-                    }
-                    elements
+            fn elements(stored: &[u8; BYTES]) -> [Bytes; 8] {
+                let mut elements = [all(0); 8];
+                for (b, element) in elements.iter_mut().enumerate() {
+                    *element = load_numbers(&block(stored, b).1);
                 }
+                elements
+            }
 
-                fn factors(stored: &[u8; BYTES]) -> Factors {
-                    let scales: [f32; 8] = std::array::from_fn(|b| block(stored, b).0);
-                    Factors::scaled(load_floats(&scales))
-                }
+            fn factors(stored: &[u8; BYTES]) -> Factors {
+                let scales: [f32; 8] = std::array::from_fn(|b| block(stored, b).0);
+                Factors::scaled(load_floats(&scales))
             }
         }
     };

@@ -4,8 +4,6 @@
 //! its zero point is at most `128 * 255`, which as many inputs as the diagnosis lets through fit into. The caller
 //! multiplies by the weight's scales.
 
-#![allow(unsafe_code)]
-
 #[cfg(target_arch = "aarch64")]
 use crate::arch::aarch64;
 #[cfg(target_arch = "x86_64")]
@@ -15,9 +13,8 @@ use crate::input::int8::Int8Rule;
 use crate::isa::{Isa, Sets, compiled_for};
 use crate::memory;
 use crate::ops::vector::Floats;
-use crate::{Form, Input, Output, Product, Registered};
-use model_factory_dtypes::DType;
-use model_factory_dtypes::{I8_MAX_INPUTS, Tier};
+use crate::{Call, Form, Input, Registered};
+use model_factory_dtypes::{DType, I8_MAX_INPUTS, Tier};
 
 const _: () = assert!(I8_MAX_INPUTS * 128 * 255 <= i32::MAX as u64, "sums fit 32 bits");
 
@@ -27,38 +24,24 @@ const PORTABLE: Registered = Registered {
     tier: Tier::Native,
     form: Form::Int8(Int8Rule::Token { symmetric: true }),
     sets: Sets::PORTABLE,
-    matmul: Product::Rows(portable),
+    scaled: false,
+    matmul: portable,
     dequantize,
 };
 
 pub(super) const KERNELS: &[Registered] = &[
     #[cfg(target_arch = "x86_64")]
-    Registered {
-        name: "i8/avx512-vnni",
-        sets: Sets::AVX512.and(Sets::VNNI),
-        matmul: Product::Rows(x86_64::avx512::i8::matmul),
-        ..PORTABLE
-    },
+    PORTABLE.by("i8/avx512-vnni", Sets::AVX512.and(Sets::VNNI), x86_64::avx512::i8::matmul),
     #[cfg(target_arch = "x86_64")]
-    Registered {
-        name: "i8/avx-vnni",
-        sets: Sets::AVX2.and(Sets::AVX_VNNI),
-        matmul: Product::Rows(x86_64::avx2::i8::avx_vnni),
-        ..PORTABLE
-    },
+    PORTABLE.by("i8/avx-vnni", Sets::AVX2.and(Sets::AVX_VNNI), x86_64::avx2::i8::avx_vnni),
     #[cfg(target_arch = "x86_64")]
-    Registered { name: "i8/avx2", sets: Sets::AVX2, matmul: Product::Rows(x86_64::avx2::i8::avx2), ..PORTABLE },
+    PORTABLE.by("i8/avx2", Sets::AVX2, x86_64::avx2::i8::avx2),
     #[cfg(target_arch = "aarch64")]
-    Registered { name: "i8/i8mm", sets: Sets::I8MM, matmul: Product::Rows(aarch64::neon::i8::i8mm), ..PORTABLE },
+    PORTABLE.by("i8/i8mm", Sets::I8MM, aarch64::neon::i8::i8mm),
     #[cfg(target_arch = "aarch64")]
-    Registered {
-        name: "i8/dotprod",
-        sets: Sets::DOTPROD,
-        matmul: Product::Rows(aarch64::neon::i8::dotprod),
-        ..PORTABLE
-    },
+    PORTABLE.by("i8/dotprod", Sets::DOTPROD, aarch64::neon::i8::dotprod),
     #[cfg(target_arch = "aarch64")]
-    Registered { name: "i8/neon", sets: Sets::NEON, matmul: Product::Rows(aarch64::neon::i8::neon), ..PORTABLE },
+    PORTABLE.by("i8/neon", Sets::NEON, aarch64::neon::i8::neon),
     PORTABLE,
 ];
 
@@ -82,12 +65,13 @@ pub(crate) fn sum_of(w: &[u8]) -> i32 {
     w.iter().map(|&w| i32::from(w as i8)).sum()
 }
 
-fn portable(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+fn portable(call: &mut Call<'_>) {
+    let (weight, input) = (call.weight, call.input);
     for (row, weight) in weight.chunks_exact(input.inputs()).enumerate() {
         let sum = sum_of(weight);
         for token in 0..input.tokens() {
             let Int8Row { bytes, scale, zero, .. } = input.int8(token);
-            output.part(token, row, 1)[0] = without_zero(dot(weight, bytes), zero, sum) as f32 * scale;
+            call.part(token, row, 1)[0] = without_zero(dot(weight, bytes), zero, sum) as f32 * scale;
         }
     }
 }
@@ -113,31 +97,27 @@ pub fn int8_groups(
     assert_eq!(scales.len() * group, weight.len(), "scales of {rows} rows");
     let mut wide = memory::zeros(scales.len(), "the scales of weights")?;
     crate::ops::vector::add_floats(isa, &mut wide, scales);
-    let mut output = Output::new(y, input.tokens(), rows);
-    groups(isa, weight, &wide, group, input, &mut output);
-    output.into_result()
+    let mut call = Call::new(weight, &[], input, rows, y);
+    groups(isa, &wide, group, &mut call);
+    call.into_result()
 }
 
-fn groups(isa: Isa, weight: &[u8], scales: &[f32], group: usize, input: &Input, output: &mut Output<'_>) {
-    compiled_for!(isa, groups_body, (
-        weight: &[u8], scales: &[f32], group: usize, input: &Input, output: &mut Output<'_>
-    ));
-}
-
-#[inline(always)]
-fn groups_body(weight: &[u8], scales: &[f32], group: usize, input: &Input, output: &mut Output<'_>) {
-    let each = input.inputs() / group;
-    for (row, (weight, scales)) in weight.chunks_exact(input.inputs()).zip(scales.chunks_exact(each)).enumerate() {
-        for token in 0..input.tokens() {
-            let x = input.int8(token);
-            let mut sum = 0.0;
-            for ((w, x_group), scale) in weight.chunks_exact(group).zip(x.bytes.chunks_exact(group)).zip(scales) {
-                let product = if x.zero == 0 { dot(w, x_group) } else { dot_less(w, x_group, x.zero) };
-                sum += product as f32 * scale;
+fn groups(isa: Isa, scales: &[f32], group: usize, call: &mut Call<'_>) {
+    compiled_for!(isa, |scales: &[f32], group: usize, call: &mut Call<'_>| {
+        let (weight, input) = (call.weight, call.input);
+        let each = input.inputs() / group;
+        for (row, (weight, scales)) in weight.chunks_exact(input.inputs()).zip(scales.chunks_exact(each)).enumerate() {
+            for token in 0..input.tokens() {
+                let x = input.int8(token);
+                let mut sum = 0.0;
+                for ((w, x_group), scale) in weight.chunks_exact(group).zip(x.bytes.chunks_exact(group)).zip(scales) {
+                    let product = if x.zero == 0 { dot(w, x_group) } else { dot_less(w, x_group, x.zero) };
+                    sum += product as f32 * scale;
+                }
+                call.part(token, row, 1)[0] = sum * x.scale;
             }
-            output.part(token, row, 1)[0] = sum * x.scale;
         }
-    }
+    });
 }
 
 #[inline(always)]

@@ -4,12 +4,12 @@
 //!
 //! Computed as `d * (2 * s + 1) / 8 * (8 * element + 8 * delta)`, in integers.
 
-use super::grids::{self, Whole, grid_kernels, shifted};
+use super::grids::{self, grid_kernels, shifted};
 use crate::element::f16_at;
 
 const BYTES: usize = 50;
 
-grid_kernels!(IQ1_S, "iq1_s");
+grid_kernels!(IQ1_S, "iq1_s", Iq1S);
 
 #[inline(always)]
 fn block(stored: &[u8; BYTES], b: usize) -> (f32, [u64; 4]) {

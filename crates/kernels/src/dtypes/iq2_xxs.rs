@@ -1,12 +1,12 @@
 //! IQ2_XXS: eight blocks of 32 from a codebook of eights, `w = d * (s + 0.5) / 4 * element`; 66 bytes: d in f16, and 8
 //! bytes a block: four indices, then a 32-bit word with four times seven signs and s in the high four bits.
 
-use super::grids::{self, Whole, even, grid_kernels, signed};
+use super::grids::{self, even, grid_kernels, signed};
 use crate::element::f16_at;
 
 const BYTES: usize = 66;
 
-grid_kernels!(IQ2_XXS, "iq2_xxs");
+grid_kernels!(IQ2_XXS, "iq2_xxs", Iq2Xxs);
 
 #[inline(always)]
 fn block(stored: &[u8; BYTES], b: usize) -> (f32, [u64; 4]) {

@@ -2,12 +2,12 @@
 //! bits of eight indices a block, a byte a block with their high bits, four bytes of signs a block, and s of block `b` in
 //! 4 bits, low for even `b`.
 
-use super::grids::{self, Whole, grid_kernels, signed};
+use super::grids::{self, grid_kernels, signed};
 use crate::element::f16_at;
 
 const BYTES: usize = 110;
 
-grid_kernels!(IQ3_S, "iq3_s");
+grid_kernels!(IQ3_S, "iq3_s", Iq3S);
 
 #[inline(always)]
 fn block(stored: &[u8; BYTES], b: usize) -> (f32, [u64; 4]) {

@@ -1,12 +1,12 @@
 //! IQ3_XXS: eight blocks of 32 from a codebook of fours, `w = d * (s + 0.5) / 2 * element`; 98 bytes: d in f16, eight
 //! indices a block, then for each block a 32-bit word with four times seven signs and s in the high four bits.
 
-use super::grids::{self, Whole, even, grid_kernels, signed};
+use super::grids::{self, even, grid_kernels, signed};
 use crate::element::f16_at;
 
 const BYTES: usize = 98;
 
-grid_kernels!(IQ3_XXS, "iq3_xxs");
+grid_kernels!(IQ3_XXS, "iq3_xxs", Iq3Xxs);
 
 #[inline(always)]
 fn block(stored: &[u8; BYTES], b: usize) -> (f32, [u64; 4]) {

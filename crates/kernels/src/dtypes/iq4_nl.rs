@@ -3,14 +3,15 @@
 //!
 //! The order of sums is Q4_0's.
 
-use super::blocks::{Format, Unpacked, block_kernels, nibbles};
+use super::blocks::{Format, Unpacked, block_kernels, eight_blocks, nibbles};
 use crate::element::f16_at;
 
 const BYTES: usize = 18;
 
-block_kernels!(IQ4_NL, "iq4_nl", Iq4Nl);
+block_kernels!(IQ4_NL, "iq4_nl", Iq4Nl, 8 * BYTES);
 
-struct Iq4Nl;
+#[derive(Default)]
+pub(crate) struct Iq4Nl;
 
 impl Format for Iq4Nl {
     const BITS: u32 = 8;
@@ -23,18 +24,4 @@ fn unpack(stored: &[u8; BYTES], _: usize) -> Unpacked {
     Unpacked::scaled(f16_at(stored, 0), nibbles(&stored[2..]).map(|code| VALUES[usize::from(code)]))
 }
 
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-mod simd {
-    use super::{BYTES, Iq4Nl, VALUES};
-    use crate::arch::generic::wide::{Bytes, for_vectors, look_up, nibbles, scales_of};
-    use crate::dtypes::blocks::{eight_blocks, simd_products};
-
-    simd_products!(Iq4Nl, 8 * BYTES);
-    eight_blocks!(scales_of);
-
-    for_vectors! {
-        fn block_elements(block: &[u8; BYTES]) -> Bytes {
-            look_up(&VALUES.map(|value| value as u8), nibbles(block))
-        }
-    }
-}
+eight_blocks!(Iq4Nl, wide::scales_of, |block| wide::look_up(&VALUES.map(|value| value as u8), wide::nibbles(block)));

@@ -7,15 +7,16 @@
 //! The products of a block are added exactly, in integers. Block `b` then adds `sum * (d * (sc - 32) * scale of x)` to
 //! lane `b` modulo 16 by a fused multiply-add, in order; the lanes are added by `sum_lanes`.
 
-use super::blocks::{Format, Unpacked, block_kernels, nibbles};
+use super::blocks::{Format, Unpacked, block_kernels, eights, nibbles};
 use super::iq4_nl::VALUES;
 use crate::element::f16_at;
 
 const BYTES: usize = 136;
 
-block_kernels!(IQ4_XS, "iq4_xs", Iq4Xs);
+block_kernels!(IQ4_XS, "iq4_xs", Iq4Xs, BYTES);
 
-struct Iq4Xs;
+#[derive(Default)]
+pub(crate) struct Iq4Xs;
 
 impl Format for Iq4Xs {
     const BITS: u32 = 8;
@@ -29,35 +30,26 @@ fn unpack(stored: &[u8; BYTES], b: usize) -> Unpacked {
     Unpacked::scaled(f16_at(stored, 0) * scale, codes.map(|code| VALUES[usize::from(code)]))
 }
 
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-mod simd {
-    use super::{BYTES, Iq4Xs, VALUES};
-    use crate::arch::generic::wide::{
-        Bytes, Factors, all, all_f16, floats_of_bytes, for_vectors, load_16, look_up, mul, nibbles,
-    };
-    use crate::dtypes::blocks::simd_products;
+eights! {
+    Iq4Xs, BYTES;
 
-    simd_products!(Iq4Xs, BYTES);
-
-    for_vectors! {
-        fn elements(block: &[u8; BYTES]) -> [Bytes; 8] {
-            let mut elements = [all(0); 8];
-            let codes = block[8..].as_chunks::<16>().0;
-            for b in 0..8 {
-                elements[b] = look_up(&VALUES.map(|value| value as u8), nibbles(&codes[b]));
-            }
-            elements
+    fn elements(block: &[u8; BYTES]) -> [Bytes; 8] {
+        let mut elements = [all(0); 8];
+        let codes = block[8..].as_chunks::<16>().0;
+        for b in 0..8 {
+            elements[b] = look_up(&VALUES.map(|value| value as u8), wide::nibbles(&codes[b]));
         }
+        elements
+    }
 
-        fn factors(block: &[u8; BYTES]) -> Factors {
-            let word = |at: usize| block[at..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
-            let (high, low) = (word(0) >> 16, word(4));
-            let mut bytes = [0; 16];
-            for (b, byte) in bytes.iter_mut().take(8).enumerate() {
-                *byte = ((low >> (4 * b) & 15 | (high >> (2 * b) & 3) << 4) as u8).wrapping_sub(32);
-            }
-            let [scales, _] = floats_of_bytes(load_16(&bytes));
-            Factors::scaled(mul(all_f16([block[0], block[1]]), scales))
+    fn factors(block: &[u8; BYTES]) -> Factors {
+        let word = |at: usize| block[at..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+        let (high, low) = (word(0) >> 16, word(4));
+        let mut bytes = [0; 16];
+        for (b, byte) in bytes.iter_mut().take(8).enumerate() {
+            *byte = ((low >> (4 * b) & 15 | (high >> (2 * b) & 3) << 4) as u8).wrapping_sub(32);
         }
+        let [scales, _] = floats_of_bytes(load_16(&bytes));
+        Factors::scaled(mul(all_f16([block[0], block[1]]), scales))
     }
 }

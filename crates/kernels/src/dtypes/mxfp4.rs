@@ -4,12 +4,13 @@
 //! Elements are taken twice, so that they are integers, and the scale half: `2^(exponent - 128)`. The order of sums is
 //! Q4_0's.
 
-use super::blocks::{Format, Unpacked, block_kernels, nibbles};
+use super::blocks::{Format, Unpacked, block_kernels, eight_blocks, nibbles};
 
 const BYTES: usize = 17;
 
-block_kernels!(MXFP4, "mxfp4", Mxfp4);
+block_kernels!(MXFP4, "mxfp4", Mxfp4, 8 * BYTES);
 
+#[derive(Default)]
 pub(super) struct Mxfp4;
 
 impl Format for Mxfp4 {
@@ -32,14 +33,12 @@ fn unpack(stored: &[u8; BYTES], _: usize) -> Unpacked {
     Unpacked::scaled(scale(stored[0]), nibbles(&stored[1..]).map(|code| VALUES[usize::from(code)]))
 }
 
+eight_blocks!(Mxfp4, simd::scales_of, |block| wide::look_up(&simd::RAISED, wide::nibbles(block)));
+
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(super) mod simd {
-    use super::{BYTES, Mxfp4, VALUES};
-    use crate::arch::generic::wide::{Bytes, Factors, for_vectors, halved_powers, look_up, nibbles};
-    use crate::dtypes::blocks::{eight_blocks, simd_products};
-
-    simd_products!(Mxfp4, 8 * BYTES);
-    eight_blocks!(exponents_of);
+    use super::{BYTES, VALUES};
+    use crate::arch::generic::wide::{Factors, for_vectors, halved_powers};
 
     /// The elements of codes with their offset of 16: from 4 to 28.
     pub(crate) const RAISED: [u8; 16] = {
@@ -52,16 +51,12 @@ pub(super) mod simd {
     };
 
     for_vectors! {
-        fn block_elements(block: &[u8; BYTES]) -> Bytes {
-            look_up(&RAISED, nibbles(block))
-        }
-
         /// `scale` of eight exponents.
         pub(crate) fn scales(exponents: [u8; 8]) -> Factors {
             Factors::scaled(halved_powers(exponents))
         }
 
-        fn exponents_of(blocks: &[[u8; BYTES]]) -> Factors {
+        pub(super) fn scales_of(blocks: &[[u8; BYTES]]) -> Factors {
             let mut exponents = [0; 8];
             exponents.iter_mut().zip(blocks).for_each(|(exponent, block)| *exponent = block[0]);
             scales(exponents)

@@ -8,14 +8,15 @@
 //! `-sum of minima * (dmin * scale of x)` to lane `b` modulo 16 by fused multiply-adds, in order; the lanes are added by
 //! `sum_lanes`.
 
-use super::blocks::{Format, Unpacked, block_kernels};
+use super::blocks::{Format, Unpacked, block_kernels, eights};
 use crate::element::f16_at;
 
 const BYTES: usize = 84;
 
-block_kernels!(Q2_K, "q2_k", Q2K);
+block_kernels!(Q2_K, "q2_k", Q2K, BYTES);
 
-struct Q2K;
+#[derive(Default)]
+pub(crate) struct Q2K;
 
 impl Format for Q2K {
     const BITS: u32 = 2;
@@ -39,36 +40,18 @@ fn unpack(stored: &[u8; BYTES], b: usize) -> Unpacked {
     }
 }
 
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-pub(super) mod simd {
-    use super::{BYTES, Q2K};
-    use crate::arch::generic::wide::{Bytes, Factors, all, all_16, all_f16, and, for_vectors, load, load_16, right};
-    use crate::dtypes::blocks::simd_products;
+eights! {
+    Q2K, BYTES;
 
-    simd_products!(Q2K, BYTES);
+    fn elements(block: &[u8; BYTES]) -> [Bytes; 8] {
+        block[16..].first_chunk().map_or([all(0); 8], |bytes| two_bits(bytes))
+    }
 
-    for_vectors! {
-        fn elements(block: &[u8; BYTES]) -> [Bytes; 8] {
-            block[16..].first_chunk().map_or([all(0); 8], |bytes| two_bits(bytes))
-        }
-
-        /// The pairs of bits of eight blocks.
-        pub(crate) fn two_bits(bytes: &[u8; 64]) -> [Bytes; 8] {
-            let mut elements = [all(0); 8];
-            for (four, bytes) in elements.as_chunks_mut::<4>().0.iter_mut().zip(bytes.as_chunks::<32>().0) {
-                let bytes = load(bytes);
-                let shifted = [bytes, right::<2>(bytes), right::<4>(bytes), right::<6>(bytes)];
-                *four = shifted.map(|bits| and(bits, all(3)));
-            }
-            elements
-        }
-
-        fn factors(block: &[u8; BYTES]) -> Factors {
-            Factors {
-                scales: all_f16([block[80], block[81]]),
-                mins: all_f16([block[82], block[83]]),
-                halves: block.first_chunk().map_or(all_16(0), |bytes| load_16(bytes)),
-            }
+    fn factors(block: &[u8; BYTES]) -> Factors {
+        Factors {
+            scales: all_f16([block[80], block[81]]),
+            mins: all_f16([block[82], block[83]]),
+            halves: block.first_chunk().map_or(all_16(0), |bytes| load_16(bytes)),
         }
     }
 }

@@ -8,15 +8,16 @@
 //! exactly. Block `b` of 32 then adds `sum * (d * scale of x)` to lane `b` modulo 16 by a fused multiply-add, in order;
 //! the lanes are added by `sum_lanes`.
 
-use super::blocks::{Format, Unpacked, block_kernels};
+use super::blocks::{Format, Unpacked, block_kernels, eights};
 use super::q2_k::pair_of_bits;
 use crate::element::f16_at;
 
 const BYTES: usize = 110;
 
-block_kernels!(Q3_K, "q3_k", Q3K);
+block_kernels!(Q3_K, "q3_k", Q3K, BYTES);
 
-struct Q3K;
+#[derive(Default)]
+pub(crate) struct Q3K;
 
 impl Format for Q3K {
     const BITS: u32 = 3;
@@ -38,53 +39,45 @@ fn unpack(stored: &[u8; BYTES], b: usize) -> Unpacked {
     Unpacked::halves(f16_at(stored, 108), scales, std::array::from_fn(element))
 }
 
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-mod simd {
-    use super::{BYTES, Q3K};
-    use crate::arch::generic::wide::{Bytes, Factors, all, all_f16, and, for_vectors, left, load, load_16, or, right};
-    use crate::dtypes::blocks::simd_products;
-    use crate::dtypes::q2_k::simd::two_bits;
+eights! {
+    Q3K, BYTES;
 
-    simd_products!(Q3K, BYTES);
-
-    for_vectors! {
-        /// The elements with their offset of 4: from 0 to 7.
-        fn elements(block: &[u8; BYTES]) -> [Bytes; 8] {
-            let mut elements = block[32..].first_chunk().map_or([all(0); 8], |bytes| two_bits(bytes));
-            let bits = block.first_chunk().map_or(all(0), |bytes| load(bytes));
-            // The bits of each block brought to bit 2.
-            let bits = [
-                left::<2>(bits),
-                left::<1>(bits),
-                bits,
-                right::<1>(bits),
-                right::<2>(bits),
-                right::<3>(bits),
-                right::<4>(bits),
-                right::<5>(bits),
-            ];
-            for (element, bits) in elements.iter_mut().zip(bits) {
-                *element = or(*element, and(bits, all(4)));
-            }
-            elements
+    /// The elements with their offset of 4: from 0 to 7.
+    fn elements(block: &[u8; BYTES]) -> [Bytes; 8] {
+        let mut elements = block[32..].first_chunk().map_or([all(0); 8], |bytes| two_bits(bytes));
+        let bits = block.first_chunk().map_or(all(0), |bytes| load(bytes));
+        // The bits of each block brought to bit 2.
+        let bits = [
+            left::<2>(bits),
+            left::<1>(bits),
+            bits,
+            right::<1>(bits),
+            right::<2>(bits),
+            right::<3>(bits),
+            right::<4>(bits),
+            right::<5>(bits),
+        ];
+        for (element, bits) in elements.iter_mut().zip(bits) {
+            *element = or(*element, and(bits, all(4)));
         }
+        elements
+    }
 
-        fn factors(block: &[u8; BYTES]) -> Factors {
-            /// Of each byte the low two bits.
-            const TWO: u64 = 0x0303_0303_0303_0303;
-            const LOW: u64 = 0x0f0f_0f0f_0f0f_0f0f;
-            let low = block[96..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-            let high = block[104..].first_chunk().map_or(0, |bytes| u64::from(u32::from_le_bytes(*bytes)));
-            // Scales 4 * k .. have their high bits in pair k of each byte.
-            let high = high | high << 30;
-            let scales = [low & LOW | (high & TWO) << 4, low >> 4 & LOW | (high >> 4 & TWO) << 4];
-            // 32 less, in 8 bits: with bit 5 turned, and the bits above it as bit 5 is then.
-            let halves = scales.map(|scales| {
-                let turned = scales ^ 0x2020_2020_2020_2020;
-                turned | (turned & 0x2020_2020_2020_2020) << 1 | (turned & 0x2020_2020_2020_2020) << 2
-            });
-            let halves = load_16(bytemuck::cast_ref(&halves));
-            Factors { halves, ..Factors::scaled(all_f16([block[108], block[109]])) }
-        }
+    fn factors(block: &[u8; BYTES]) -> Factors {
+        /// Of each byte the low two bits.
+        const TWO: u64 = 0x0303_0303_0303_0303;
+        const LOW: u64 = 0x0f0f_0f0f_0f0f_0f0f;
+        let low = block[96..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        let high = block[104..].first_chunk().map_or(0, |bytes| u64::from(u32::from_le_bytes(*bytes)));
+        // Scales 4 * k .. have their high bits in pair k of each byte.
+        let high = high | high << 30;
+        let scales = [low & LOW | (high & TWO) << 4, low >> 4 & LOW | (high >> 4 & TWO) << 4];
+        // 32 less, in 8 bits: with bit 5 turned, and the bits above it as bit 5 is then.
+        let halves = scales.map(|scales| {
+            let turned = scales ^ 0x2020_2020_2020_2020;
+            turned | (turned & 0x2020_2020_2020_2020) << 1 | (turned & 0x2020_2020_2020_2020) << 2
+        });
+        let halves = load_16(bytemuck::cast_ref(&halves));
+        Factors { halves, ..Factors::scaled(all_f16([block[108], block[109]])) }
     }
 }

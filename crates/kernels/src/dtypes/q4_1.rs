@@ -4,14 +4,15 @@
 //! The products of a block are added exactly, in integers. Block `b` then adds `sum * (d * scale of x)` and `m * (scale
 //! of x * sum of x)` to lane `b` modulo 16 by fused multiply-adds, in order; the lanes are added by `sum_lanes`.
 
-use super::blocks::{Format, Unpacked, block_kernels, nibbles};
+use super::blocks::{Format, Unpacked, block_kernels, eight_blocks, nibbles};
 use crate::element::f16_at;
 
 const BYTES: usize = 20;
 
-block_kernels!(Q4_1, "q4_1", Q41);
+block_kernels!(Q4_1, "q4_1", Q41, 8 * BYTES);
 
-struct Q41;
+#[derive(Default)]
+pub(crate) struct Q41;
 
 impl Format for Q41 {
     const BITS: u32 = 4;
@@ -22,18 +23,4 @@ fn unpack(stored: &[u8; BYTES], _: usize) -> Unpacked {
     Unpacked::with_min(f16_at(stored, 0), -f16_at(stored, 2), nibbles(&stored[4..]).map(|q| q as i8))
 }
 
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-mod simd {
-    use super::{BYTES, Q41};
-    use crate::arch::generic::wide::{Bytes, for_vectors, nibbles, scales_and_bases_of};
-    use crate::dtypes::blocks::{eight_blocks, simd_products};
-
-    simd_products!(Q41, 8 * BYTES);
-    eight_blocks!(scales_and_bases_of);
-
-    for_vectors! {
-        fn block_elements(block: &[u8; BYTES]) -> Bytes {
-            nibbles(block)
-        }
-    }
-}
+eight_blocks!(Q41, wide::scales_and_bases_of, |block| wide::nibbles(block));

@@ -7,13 +7,14 @@
 //! `b` modulo 16, and takes away `(dmin * m) * (scale * sum of x)`, both by a fused multiply-add, in order; the lanes
 //! are added by `sum_lanes`.
 
-use super::blocks::{Format, Unpacked, block_kernels};
+use super::blocks::{Format, Unpacked, block_kernels, eights};
 use crate::element::f16_at;
 
 pub(crate) const BYTES: usize = 144;
 
-block_kernels!(Q4_K, "q4_k", Q4K, crate::arch::x86_64::avx2::q4_k::matmul, crate::arch::x86_64::avx512::q4_k::matmul);
+block_kernels!(Q4_K, "q4_k", Q4K, BYTES, avx512: q4_k, avx2: q4_k);
 
+#[derive(Default)]
 pub(crate) struct Q4K;
 
 impl Format for Q4K {
@@ -42,33 +43,14 @@ fn unpack(stored: &[u8; BYTES], b: usize) -> Unpacked {
     Unpacked::with_min(scale, min, std::array::from_fn(|i| nibble(&stored[16..], b, i) as i8))
 }
 
-/// What Q4_K and Q5_K share.
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-pub(crate) mod simd {
-    use super::{BYTES, Q4K};
-    #[cfg(target_arch = "aarch64")]
-    pub(crate) use crate::arch::aarch64::neon::q4_k::factors;
-    use crate::arch::generic::wide::{Bytes, all, and, for_vectors, load, right};
-    #[cfg(target_arch = "x86_64")]
-    pub(crate) use crate::arch::x86_64::avx2::q4_k::factors;
-    use crate::dtypes::blocks::wide_products;
+eights! {
+    Q4K, BYTES;
 
-    wide_products!(Q4K, BYTES);
+    fn elements(block: &[u8; BYTES]) -> [Bytes; 8] {
+        block.last_chunk().map_or([all(0); 8], |bytes| nibbles_of_pairs(bytes))
+    }
 
-    for_vectors! {
-        fn elements(block: &[u8; BYTES]) -> [Bytes; 8] {
-            block.last_chunk().map_or([all(0); 8], |bytes| nibbles(bytes))
-        }
-
-        /// The nibbles of eight blocks.
-        pub(crate) fn nibbles(bytes: &[u8; 128]) -> [Bytes; 8] {
-            let mut elements = [all(0); 8];
-            let pairs = bytes.as_chunks::<32>().0;
-            for i in 0..4 {
-                let bytes = load(&pairs[i]);
-                (elements[2 * i], elements[2 * i + 1]) = (and(bytes, all(15)), and(right::<4>(bytes), all(15)));
-            }
-            elements
-        }
+    fn factors(block: &[u8; BYTES]) -> Factors {
+        k_factors(block)
     }
 }

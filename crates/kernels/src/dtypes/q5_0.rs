@@ -4,13 +4,14 @@
 //! The products of a block are added exactly, in integers. Block `b` then adds `sum * (d * scale of x)` to lane
 //! `b` modulo 16 by a fused multiply-add, in order; the lanes are added by `sum_lanes`.
 
-use super::blocks::{Format, Unpacked, block_kernels, nibbles};
+use super::blocks::{Format, Unpacked, block_kernels, eight_blocks, nibbles};
 use crate::element::f16_at;
 
 pub(crate) const BYTES: usize = 22;
 
-block_kernels!(Q5_0, "q5_0", Q50, simd::avx2, crate::arch::x86_64::avx512::q5_0::matmul);
+block_kernels!(Q5_0, "q5_0", Q50, 8 * BYTES, avx512: q5_0);
 
+#[derive(Default)]
 pub(crate) struct Q50;
 
 impl Format for Q50 {
@@ -33,18 +34,4 @@ fn unpack(stored: &[u8; BYTES], _: usize) -> Unpacked {
     Unpacked::scaled(f16_at(stored, 0), quants.map(|q| q - 16))
 }
 
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-mod simd {
-    use super::{BYTES, Q50, high_bits};
-    use crate::arch::generic::wide::{Bytes, five_bits, for_vectors, scales_of};
-    use crate::dtypes::blocks::{eight_blocks, wide_products};
-
-    wide_products!(Q50, 8 * BYTES);
-    eight_blocks!(scales_of);
-
-    for_vectors! {
-        fn block_elements(block: &[u8; BYTES]) -> Bytes {
-            five_bits(block, high_bits(block))
-        }
-    }
-}
+eight_blocks!(Q50, wide::scales_of, |block| wide::five_bits(block, high_bits(block)));

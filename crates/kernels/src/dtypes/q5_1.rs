@@ -3,15 +3,16 @@
 //!
 //! The order of sums is Q4_1's.
 
-use super::blocks::{Format, Unpacked, block_kernels, nibbles};
+use super::blocks::{Format, Unpacked, block_kernels, eight_blocks, nibbles};
 use super::q5_0::with_high;
 use crate::element::f16_at;
 
 const BYTES: usize = 24;
 
-block_kernels!(Q5_1, "q5_1", Q51);
+block_kernels!(Q5_1, "q5_1", Q51, 8 * BYTES);
 
-struct Q51;
+#[derive(Default)]
+pub(crate) struct Q51;
 
 impl Format for Q51 {
     const BITS: u32 = 5;
@@ -28,18 +29,4 @@ fn unpack(stored: &[u8; BYTES], _: usize) -> Unpacked {
     Unpacked::with_min(f16_at(stored, 0), -f16_at(stored, 2), quants)
 }
 
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-mod simd {
-    use super::{BYTES, Q51, high_bits};
-    use crate::arch::generic::wide::{Bytes, five_bits, for_vectors, scales_and_bases_of};
-    use crate::dtypes::blocks::{eight_blocks, simd_products};
-
-    simd_products!(Q51, 8 * BYTES);
-    eight_blocks!(scales_and_bases_of);
-
-    for_vectors! {
-        fn block_elements(block: &[u8; BYTES]) -> Bytes {
-            five_bits(block, high_bits(block))
-        }
-    }
-}
+eight_blocks!(Q51, wide::scales_and_bases_of, |block| wide::five_bits(block, high_bits(block)));

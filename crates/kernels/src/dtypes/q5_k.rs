@@ -5,13 +5,14 @@
 //!
 //! The order of sums is Q4_K's.
 
-use super::blocks::{Format, Unpacked, block_kernels};
+use super::blocks::{Format, Unpacked, block_kernels, eights};
 use super::q4_k::{nibble, scale_and_min};
 
 pub(crate) const BYTES: usize = 176;
 
-block_kernels!(Q5_K, "q5_k", Q5K, simd::avx2, crate::arch::x86_64::avx512::q5_k::matmul);
+block_kernels!(Q5_K, "q5_k", Q5K, BYTES, avx512: q5_k);
 
+#[derive(Default)]
 pub(crate) struct Q5K;
 
 impl Format for Q5K {
@@ -25,34 +26,30 @@ fn unpack(stored: &[u8; BYTES], b: usize) -> Unpacked {
     Unpacked::with_min(scale, min, std::array::from_fn(|i| element(i) as i8))
 }
 
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-mod simd {
-    use super::{BYTES, Q5K};
-    use crate::arch::generic::wide::{Bytes, all, and, for_vectors, left, load, or, right};
-    use crate::dtypes::blocks::wide_products;
-    use crate::dtypes::q4_k::simd::{factors, nibbles};
+eights! {
+    Q5K, BYTES;
 
-    wide_products!(Q5K, BYTES);
-
-    for_vectors! {
-        fn elements(block: &[u8; BYTES]) -> [Bytes; 8] {
-            let mut elements = block.last_chunk().map_or([all(0); 8], |bytes| nibbles(bytes));
-            let bits = block[16..].first_chunk().map_or(all(0), |bytes| load(bytes));
-            // The bits of each block brought to bit 4.
-            let bits = [
-                left::<4>(bits),
-                left::<3>(bits),
-                left::<2>(bits),
-                left::<1>(bits),
-                bits,
-                right::<1>(bits),
-                right::<2>(bits),
-                right::<3>(bits),
-            ];
-            for (element, bits) in elements.iter_mut().zip(bits) {
-                *element = or(*element, and(bits, all(16)));
-            }
-            elements
+    fn elements(block: &[u8; BYTES]) -> [Bytes; 8] {
+        let mut elements = block.last_chunk().map_or([all(0); 8], |bytes| nibbles_of_pairs(bytes));
+        let bits = block[16..].first_chunk().map_or(all(0), |bytes| load(bytes));
+        // The bits of each block brought to bit 4.
+        let bits = [
+            left::<4>(bits),
+            left::<3>(bits),
+            left::<2>(bits),
+            left::<1>(bits),
+            bits,
+            right::<1>(bits),
+            right::<2>(bits),
+            right::<3>(bits),
+        ];
+        for (element, bits) in elements.iter_mut().zip(bits) {
+            *element = or(*element, and(bits, all(16)));
         }
+        elements
+    }
+
+    fn factors(block: &[u8; BYTES]) -> Factors {
+        k_factors(block)
     }
 }

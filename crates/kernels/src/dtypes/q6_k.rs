@@ -8,13 +8,14 @@
 //! exactly. Block `b` of 32 then adds `sum * (d * scale of x)` to lane `b` modulo 16 by a fused multiply-add, in order;
 //! the lanes are added by `sum_lanes`.
 
-use super::blocks::{Format, Unpacked, block_kernels};
+use super::blocks::{Format, Unpacked, block_kernels, eights};
 use crate::element::f16_at;
 
 pub(crate) const BYTES: usize = 210;
 
-block_kernels!(Q6_K, "q6_k", Q6K, simd::avx2, crate::arch::x86_64::avx512::q6_k::matmul);
+block_kernels!(Q6_K, "q6_k", Q6K, BYTES, avx512: q6_k);
 
+#[derive(Default)]
 pub(crate) struct Q6K;
 
 impl Format for Q6K {
@@ -35,38 +36,29 @@ fn unpack(stored: &[u8; BYTES], b: usize) -> Unpacked {
     Unpacked::halves(f16_at(stored, 208), scales, std::array::from_fn(element))
 }
 
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-mod simd {
-    use super::{BYTES, Q6K};
-    use crate::arch::generic::wide::{
-        Bytes, Factors, all, all_16, all_f16, and, for_vectors, left, load, load_16, or, right,
-    };
-    use crate::dtypes::blocks::wide_products;
+eights! {
+    Q6K, BYTES;
 
-    wide_products!(Q6K, BYTES);
-
-    for_vectors! {
-        /// The elements of a super-block with their offset of 32: from 0 to 63.
-        fn elements(block: &[u8; BYTES]) -> [Bytes; 8] {
-            let (nibble, pair) = (all(0x0f), all(0x30));
-            let mut elements = [all(0); 8];
-            for (half, four) in elements.as_chunks_mut::<4>().0.iter_mut().enumerate() {
-                let bytes = |at: usize| block[at..].first_chunk().map_or(all(0), |bytes| load(bytes));
-                let (low, later) = (bytes(64 * half), bytes(64 * half + 32));
-                let high = bytes(128 + 32 * half);
-                let lows = [low, later, right::<4>(low), right::<4>(later)];
-                let highs = [left::<4>(high), left::<2>(high), high, right::<2>(high)];
-                for ((element, low), high) in four.iter_mut().zip(lows).zip(highs) {
-                    *element = or(and(low, nibble), and(high, pair));
-                }
+    /// The elements of a super-block with their offset of 32: from 0 to 63.
+    fn elements(block: &[u8; BYTES]) -> [Bytes; 8] {
+        let (nibble, pair) = (all(0x0f), all(0x30));
+        let mut elements = [all(0); 8];
+        for (half, four) in elements.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+            let bytes = |at: usize| block[at..].first_chunk().map_or(all(0), |bytes| load(bytes));
+            let (low, later) = (bytes(64 * half), bytes(64 * half + 32));
+            let high = bytes(128 + 32 * half);
+            let lows = [low, later, right::<4>(low), right::<4>(later)];
+            let highs = [left::<4>(high), left::<2>(high), high, right::<2>(high)];
+            for ((element, low), high) in four.iter_mut().zip(lows).zip(highs) {
+                *element = or(and(low, nibble), and(high, pair));
             }
-            elements
         }
+        elements
+    }
 
-        /// d and the 16 scales.
-        fn factors(block: &[u8; BYTES]) -> Factors {
-            let halves = block[192..].first_chunk().map_or(all_16(0), |bytes| load_16(bytes));
-            Factors { halves, ..Factors::scaled(all_f16([block[208], block[209]])) }
-        }
+    /// d and the 16 scales.
+    fn factors(block: &[u8; BYTES]) -> Factors {
+        let halves = block[192..].first_chunk().map_or(all_16(0), |bytes| load_16(bytes));
+        Factors { halves, ..Factors::scaled(all_f16([block[208], block[209]])) }
     }
 }

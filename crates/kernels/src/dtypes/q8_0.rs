@@ -3,13 +3,14 @@
 //! The products of a block are added exactly, in integers. Block `b` then adds `sum * (d * scale of x)` to lane
 //! `b` modulo 16 by a fused multiply-add, in order; the lanes are added by `sum_lanes`.
 
-use super::blocks::{Format, Unpacked, block_kernels};
+use super::blocks::{Format, Unpacked, block_kernels, eight_blocks};
 use crate::element::f16_at;
 
 pub(crate) const BYTES: usize = 34;
 
-block_kernels!(Q8_0, "q8_0", Q80, simd::avx2, crate::arch::x86_64::avx512::q8_0::matmul);
+block_kernels!(Q8_0, "q8_0", Q80, 8 * BYTES, avx512: q8_0);
 
+#[derive(Default)]
 pub(crate) struct Q80;
 
 impl Format for Q80 {
@@ -20,18 +21,4 @@ fn unpack(stored: &[u8; BYTES], _: usize) -> Unpacked {
     Unpacked::scaled(f16_at(stored, 0), std::array::from_fn(|i| stored[2 + i] as i8))
 }
 
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-mod simd {
-    use super::{BYTES, Q80};
-    use crate::arch::generic::wide::{Bytes, all, for_vectors, load, scales_of};
-    use crate::dtypes::blocks::{eight_blocks, wide_products};
-
-    wide_products!(Q80, 8 * BYTES);
-    eight_blocks!(scales_of);
-
-    for_vectors! {
-        fn block_elements(block: &[u8; BYTES]) -> Bytes {
-            block.last_chunk().map_or(all(0), |bytes| load(bytes))
-        }
-    }
-}
+eight_blocks!(Q80, wide::scales_of, |block| block.last_chunk().map_or(wide::all(0), |bytes| wide::load(bytes)));

@@ -7,14 +7,15 @@
 //!
 //! The order of sums is TQ2_0's.
 
-use super::blocks::{Format, Unpacked, block_kernels};
+use super::blocks::{Format, Unpacked, block_kernels, eights};
 use crate::element::f16_at;
 
 const BYTES: usize = 54;
 
-block_kernels!(TQ1_0, "tq1_0", Tq10);
+block_kernels!(TQ1_0, "tq1_0", Tq10, BYTES);
 
-struct Tq10;
+#[derive(Default)]
+pub(crate) struct Tq10;
 
 impl Format for Tq10 {
     const BITS: u32 = 2;
@@ -36,43 +37,33 @@ fn unpack(stored: &[u8; BYTES], b: usize) -> Unpacked {
     Unpacked::scaled(f16_at(stored, 52), std::array::from_fn(|i| element(stored, 32 * b + i)))
 }
 
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-mod simd {
-    use super::{BYTES, Tq10};
-    use crate::arch::generic::wide::{
-        Bytes, Factors, all, all_16, all_f16, count_of_both, for_vectors, halves_of, load, load_16, pair, three_times,
-        words_in_turns,
-    };
-    use crate::dtypes::blocks::simd_products;
+eights! {
+    Tq10, BYTES;
 
-    simd_products!(Tq10, BYTES);
-
-    for_vectors! {
-        /// The five digits of each byte, from 0 to 2.
-        fn digits(bytes: Bytes) -> [Bytes; 5] {
-            let mut rest = bytes;
-            let mut digits = [all(0); 5];
-            for digit in &mut digits {
-                // Three times the byte is 256 or more from 86 on, and 512 or more from 171 on.
-                *digit = count_of_both(rest, [86, 171]);
-                rest = three_times(rest);
-            }
-            digits
+    /// The five digits of each byte, from 0 to 2.
+    fn digits(bytes: Bytes) -> [Bytes; 5] {
+        let mut rest = bytes;
+        let mut digits = [all(0); 5];
+        for digit in &mut digits {
+            // Three times the byte is 256 or more from 86 on, and 512 or more from 171 on.
+            *digit = count_of_both(rest, [86, 171]);
+            rest = three_times(rest);
         }
+        digits
+    }
 
-        /// The elements with their offset of 1: from 0 to 2.
-        fn elements(block: &[u8; BYTES]) -> [Bytes; 8] {
-            let [a, b, c, d, e] = digits(block.first_chunk().map_or(all(0), |bytes| load(bytes)));
-            let sixteen = block[32..].first_chunk().map_or(all_16(0), |bytes| load_16(bytes));
-            let four = [block[48], block[49], block[50], block[51]];
-            let four = load_16(bytemuck::cast_ref(&[four; 4]));
-            // In the high half double word n of digit n is that of the last four bytes.
-            let [[v, v4], [w, w4], [x, x4], [y, y4], [z, _]] = digits(pair(sixteen, four)).map(|digit| halves_of(digit));
-            [a, b, c, d, e, pair(v, w), pair(x, y), pair(z, words_in_turns([v4, w4, x4, y4]))]
-        }
+    /// The elements with their offset of 1: from 0 to 2.
+    fn elements(block: &[u8; BYTES]) -> [Bytes; 8] {
+        let [a, b, c, d, e] = digits(block.first_chunk().map_or(all(0), |bytes| load(bytes)));
+        let sixteen = block[32..].first_chunk().map_or(all_16(0), |bytes| load_16(bytes));
+        let four = [block[48], block[49], block[50], block[51]];
+        let four = load_16(bytemuck::cast_ref(&[four; 4]));
+        // In the high half double word n of digit n is that of the last four bytes.
+        let [[v, v4], [w, w4], [x, x4], [y, y4], [z, _]] = digits(pair(sixteen, four)).map(|digit| halves_of(digit));
+        [a, b, c, d, e, pair(v, w), pair(x, y), pair(z, words_in_turns([v4, w4, x4, y4]))]
+    }
 
-        fn factors(block: &[u8; BYTES]) -> Factors {
-            Factors::scaled(all_f16([block[52], block[53]]))
-        }
+    fn factors(block: &[u8; BYTES]) -> Factors {
+        Factors::scaled(all_f16([block[52], block[53]]))
     }
 }

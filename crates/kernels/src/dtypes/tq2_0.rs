@@ -4,15 +4,16 @@
 //! The products of a block of 32 are added exactly, in integers. Block `b` then adds `sum * (d * scale of x)` to lane
 //! `b` modulo 16 by a fused multiply-add, in order; the lanes are added by `sum_lanes`.
 
-use super::blocks::{Format, Unpacked, block_kernels};
+use super::blocks::{Format, Unpacked, block_kernels, eights};
 use super::q2_k::pair_of_bits;
 use crate::element::f16_at;
 
 const BYTES: usize = 66;
 
-block_kernels!(TQ2_0, "tq2_0", Tq20);
+block_kernels!(TQ2_0, "tq2_0", Tq20, BYTES);
 
-struct Tq20;
+#[derive(Default)]
+pub(crate) struct Tq20;
 
 impl Format for Tq20 {
     const BITS: u32 = 2;
@@ -24,23 +25,15 @@ fn unpack(stored: &[u8; BYTES], b: usize) -> Unpacked {
     Unpacked::scaled(f16_at(stored, 64), std::array::from_fn(|i| pair_of_bits(stored, b, i) as i8 - 1))
 }
 
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-mod simd {
-    use super::{BYTES, Tq20};
-    use crate::arch::generic::wide::{Bytes, Factors, all, all_f16, for_vectors};
-    use crate::dtypes::blocks::simd_products;
-    use crate::dtypes::q2_k::simd::two_bits;
+eights! {
+    Tq20, BYTES;
 
-    simd_products!(Tq20, BYTES);
+    /// The elements with their offset of 1: from 0 to 3.
+    fn elements(block: &[u8; BYTES]) -> [Bytes; 8] {
+        block.first_chunk().map_or([all(0); 8], |bytes| two_bits(bytes))
+    }
 
-    for_vectors! {
-        /// The elements with their offset of 1: from 0 to 3.
-        fn elements(block: &[u8; BYTES]) -> [Bytes; 8] {
-            block.first_chunk().map_or([all(0); 8], |bytes| two_bits(bytes))
-        }
-
-        fn factors(block: &[u8; BYTES]) -> Factors {
-            Factors::scaled(all_f16([block[64], block[65]]))
-        }
+    fn factors(block: &[u8; BYTES]) -> Factors {
+        Factors::scaled(all_f16([block[64], block[65]]))
     }
 }

@@ -1,7 +1,5 @@
 //! Columns of an input, put in by one of several threads.
 
-#![allow(unsafe_code)]
-
 use super::quantize::{Blocks, TOGETHER, quantize, round_to_bf16};
 use super::rows::{BuffersMut, RowsMut};
 use super::{BLOCK, Layout, stride};
@@ -10,8 +8,8 @@ use crate::order::GROUP;
 use crate::threads::Split;
 use std::ops::Range;
 
-/// Blocks of a token that are quantized beside those of the other tokens of its group.
-const BESIDE: usize = TOGETHER / GROUP;
+/// Blocks of a token that are quantized together with those of the other tokens of its group.
+const BLOCKS_OF_TOKEN: usize = TOGETHER / GROUP;
 
 /// Floats that are rounded at a time.
 const ROUNDED: usize = 64;
@@ -59,14 +57,14 @@ impl ColumnsMut<'_> {
         let (mut x, mut blocks) = ([[0.0; BLOCK]; TOGETHER], Blocks::ZERO);
         for first in (0..self.rows.tokens).step_by(GROUP) {
             let tokens = GROUP.min(self.rows.tokens - first);
-            for column in (start..end).step_by(BESIDE * BLOCK) {
-                let beside = BESIDE.min((end - column) / BLOCK);
-                for (t, x) in x.chunks_exact_mut(beside).take(tokens).enumerate() {
-                    fill(first + t, column - start..column - start + beside * BLOCK, x.as_flattened_mut());
+            for column in (start..end).step_by(BLOCKS_OF_TOKEN * BLOCK) {
+                let count = BLOCKS_OF_TOKEN.min((end - column) / BLOCK);
+                for (t, x) in x.chunks_exact_mut(count).take(tokens).enumerate() {
+                    fill(first + t, column - start..column - start + count * BLOCK, x.as_flattened_mut());
                 }
                 quantize(self.isa, &x, &mut blocks);
                 // SAFETY: other threads have other blocks, and `&mut self` is one of this one.
-                unsafe { self.rows.put_blocks(first, column / BLOCK, beside, &blocks) };
+                unsafe { self.rows.put_blocks(first, column / BLOCK, count, &blocks) };
             }
         }
     }

@@ -47,37 +47,28 @@ pub(super) struct Extent {
 impl Extent {
     pub(super) const EMPTY: Extent = Extent { min: 0.0, max: 0.0, poison: 0.0 };
 
-    /// Of a row.
-    pub(super) fn of(isa: Isa, x: &[f32]) -> Extent {
-        let mut extent = Extent::EMPTY;
-        extend(isa, x, &mut extent);
-        extent
+    /// The extent of a row.
+    pub(super) fn new(isa: Isa, x: &[f32]) -> Extent {
+        compiled_for!(isa, |x: &[f32]| -> Extent {
+            let mut lanes = [Extent::EMPTY; 16];
+            let add = |lane: &mut Extent, x: f32| {
+                lane.min = if x < lane.min { x } else { lane.min };
+                lane.max = if x > lane.max { x } else { lane.max };
+                lane.poison += x * 0.0;
+            };
+            let (chunks, rest) = x.as_chunks::<16>();
+            for chunk in chunks {
+                lanes.iter_mut().zip(chunk).for_each(|(lane, &x)| add(lane, x));
+            }
+            lanes.iter_mut().zip(rest).for_each(|(lane, &x)| add(lane, x));
+            lanes.into_iter().fold(Extent::EMPTY, Extent::and)
+        })
     }
 
-    /// Of both.
+    /// The extent of both.
     pub(super) fn and(self, other: Extent) -> Extent {
         Extent { min: self.min.min(other.min), max: self.max.max(other.max), poison: self.poison + other.poison }
     }
-}
-
-fn extend(isa: Isa, x: &[f32], extent: &mut Extent) {
-    compiled_for!(isa, extend_body, (x: &[f32], extent: &mut Extent));
-}
-
-#[inline(always)]
-fn extend_body(x: &[f32], extent: &mut Extent) {
-    let mut lanes = [Extent::EMPTY; 16];
-    let add = |lane: &mut Extent, x: f32| {
-        lane.min = if x < lane.min { x } else { lane.min };
-        lane.max = if x > lane.max { x } else { lane.max };
-        lane.poison += x * 0.0;
-    };
-    let (chunks, rest) = x.as_chunks::<16>();
-    for chunk in chunks {
-        lanes.iter_mut().zip(chunk).for_each(|(lane, &x)| add(lane, x));
-    }
-    lanes.iter_mut().zip(rest).for_each(|(lane, &x)| add(lane, x));
-    *extent = lanes.into_iter().fold(*extent, Extent::and);
 }
 
 impl Int8Rule {
@@ -104,27 +95,20 @@ impl Int8Rule {
 /// Writes the integers of `x` and returns their sum. Panics unless both have one length.
 pub(super) fn quantize(isa: Isa, x: &[f32], params: QuantParams, bytes: &mut [i8]) -> i32 {
     assert_eq!(x.len(), bytes.len(), "lengths of a row");
-    let mut sum = 0;
-    fill(isa, x, params, bytes, &mut sum);
-    sum
-}
-
-fn fill(isa: Isa, x: &[f32], params: QuantParams, bytes: &mut [i8], sum: &mut i32) {
-    compiled_for!(isa, fill_body, (x: &[f32], params: QuantParams, bytes: &mut [i8], sum: &mut i32));
-}
-
-#[inline(always)]
-fn fill_body(x: &[f32], params: QuantParams, bytes: &mut [i8], sum: &mut i32) {
-    // A scale of 0 is that of zeros, which any divisor leaves as they are.
-    let divisor = if params.scale > 0.0 { params.scale } else { 1.0 };
-    for (byte, &x) in bytes.iter_mut().zip(x) {
-        // The bounds are far outside of what is kept, and integers: they change no rounding.
-        let quotient = (x / divisor).clamp(-1024.0, 1024.0);
-        let rounded = (quotient + ROUND).to_bits() as i32 - ROUND.to_bits() as i32;
-        let q = rounded.wrapping_add(params.zero).clamp(-128, 127);
-        *byte = q as i8;
-        *sum += q;
-    }
+    compiled_for!(isa, |x: &[f32], params: QuantParams, bytes: &mut [i8]| -> i32 {
+        // A scale of 0 is that of zeros, which any divisor leaves as they are.
+        let divisor = if params.scale > 0.0 { params.scale } else { 1.0 };
+        let mut sum = 0;
+        for (byte, &x) in bytes.iter_mut().zip(x) {
+            // The bounds are far outside of what is kept, and integers: they change no rounding.
+            let quotient = (x / divisor).clamp(-1024.0, 1024.0);
+            let rounded = (quotient + ROUND).to_bits() as i32 - ROUND.to_bits() as i32;
+            let q = rounded.wrapping_add(params.zero).clamp(-128, 127);
+            *byte = q as i8;
+            sum += q;
+        }
+        sum
+    })
 }
 
 #[cfg(test)]
@@ -167,7 +151,7 @@ mod tests {
                 for rule in rules {
                     let (scale, zero, expected) = oracle(rule, &x);
                     for isa in each_isa() {
-                        let params = rule.params(Extent::of(isa, &x));
+                        let params = rule.params(Extent::new(isa, &x));
                         assert_eq!(
                             (params.scale.to_bits(), params.zero),
                             (scale.to_bits(), zero),
@@ -195,7 +179,7 @@ mod tests {
                 Int8Rule::Token { symmetric: false },
                 Int8Rule::Static { scale_bits: 1.0f32.to_bits(), zero: 3 },
             ] {
-                assert!(!rule.params(Extent::of(Isa::detect(), &x)).scale.is_finite(), "{rule:?}");
+                assert!(!rule.params(Extent::new(Isa::detect(), &x)).scale.is_finite(), "{rule:?}");
             }
         }
     }

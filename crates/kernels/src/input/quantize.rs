@@ -1,7 +1,5 @@
 //! Rows of floats -> BF16, and blocks of signed bytes.
 
-#![allow(unsafe_code)]
-
 use crate::isa::{Isa, compiled_for};
 use crate::ops::exp::ROUND;
 use crate::order::BLOCK;
@@ -30,25 +28,16 @@ impl Blocks {
     };
 }
 
-/// Rounds `x` to BF16, ties to even.
+/// Rounds `x` to the nearest BF16, ties to even; a NaN stays one.
 pub(crate) fn round_to_bf16(isa: Isa, x: &[f32], row: &mut [u16]) {
-    compiled_for!(isa, round_to_bf16_body, (x: &[f32], row: &mut [u16]));
-}
-
-#[inline(always)]
-fn round_to_bf16_body(x: &[f32], row: &mut [u16]) {
-    for (half, &x) in row.iter_mut().zip(x) {
-        *half = bf16_bits(x);
-    }
-}
-
-/// The nearest BF16, ties to even; a NaN stays one.
-#[inline(always)]
-fn bf16_bits(x: f32) -> u16 {
-    let bits = x.to_bits();
-    let rounded = (bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) >> 16) as u16;
-    let nan = (bits >> 16) as u16 | 0x40;
-    if bits & 0x7fff_ffff > 0x7f80_0000 { nan } else { rounded }
+    compiled_for!(isa, |x: &[f32], row: &mut [u16]| {
+        for (half, x) in row.iter_mut().zip(x) {
+            let bits = x.to_bits();
+            let rounded = (bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) >> 16) as u16;
+            let nan = (bits >> 16) as u16 | 0x40;
+            *half = if bits & 0x7fff_ffff > 0x7f80_0000 { nan } else { rounded };
+        }
+    });
 }
 
 /// Brings `x` into blocks.
@@ -58,37 +47,30 @@ pub(crate) fn quantize(isa: Isa, x: &[[f32; BLOCK]; TOGETHER], to: &mut Blocks) 
         // SAFETY: the token is proof of the instruction sets.
         return unsafe { crate::arch::x86_64::avx512::quantize::quantize(x, to) };
     }
-    quantize_compiled(isa, x, to);
-}
-
-fn quantize_compiled(isa: Isa, x: &[[f32; BLOCK]; TOGETHER], to: &mut Blocks) {
-    compiled_for!(isa, quantize_body, (x: &[[f32; BLOCK]; TOGETHER], to: &mut Blocks));
-}
-
-#[inline(always)]
-fn quantize_body(x: &[[f32; BLOCK]; TOGETHER], to: &mut Blocks) {
-    for (b, x) in x.iter().enumerate() {
-        // The largest magnitude by its bits, whose order is that of the numbers; a NaN is larger than all.
-        let mut largest = [0u32; 16];
-        for (lane, largest) in largest.iter_mut().enumerate() {
-            let (a, b) = (x[lane].to_bits() & 0x7fff_ffff, x[lane + 16].to_bits() & 0x7fff_ffff);
-            *largest = a.max(b);
+    compiled_for!(isa, |x: &[[f32; BLOCK]; TOGETHER], to: &mut Blocks| {
+        for (b, x) in x.iter().enumerate() {
+            // The largest magnitude by its bits, whose order is that of the numbers; a NaN is larger than all.
+            let mut largest = [0u32; 16];
+            for (lane, largest) in largest.iter_mut().enumerate() {
+                let (a, b) = (x[lane].to_bits() & 0x7fff_ffff, x[lane + 16].to_bits() & 0x7fff_ffff);
+                *largest = a.max(b);
+            }
+            let largest = f32::from_bits(largest.iter().fold(0, |a, &b| a.max(b)));
+            let scale = largest / 127.0;
+            // Where the scale is 0 or NaN any divisor will do: the bytes will be multiplied by that scale.
+            let divisor = if scale > 0.0 { scale } else { 1.0 };
+            let mut q = [0i32; BLOCK];
+            for (q, &x) in q.iter_mut().zip(x) {
+                let rounded = (x / divisor + ROUND).to_bits() as i32 - ROUND.to_bits() as i32;
+                *q = rounded.clamp(-127, 127);
+            }
+            to.bytes[b] = q.map(|q| q as i8);
+            let [first, second] = [q[..16].iter().sum::<i32>(), q[16..].iter().sum::<i32>()];
+            to.half_offsets[0][b] = -128 * first;
+            to.half_offsets[1][b] = -128 * second;
+            to.offsets[b] = -128 * (first + second);
+            to.scales[b] = scale;
+            to.sums[b] = scale * (first + second) as f32;
         }
-        let largest = f32::from_bits(largest.iter().fold(0, |a, &b| a.max(b)));
-        let scale = largest / 127.0;
-        // Where the scale is 0 or NaN any divisor will do: the bytes will be multiplied by that scale.
-        let divisor = if scale > 0.0 { scale } else { 1.0 };
-        let mut q = [0i32; BLOCK];
-        for (q, &x) in q.iter_mut().zip(x) {
-            let rounded = (x / divisor + ROUND).to_bits() as i32 - ROUND.to_bits() as i32;
-            *q = rounded.clamp(-127, 127);
-        }
-        to.bytes[b] = q.map(|q| q as i8);
-        let [first, second] = [q[..16].iter().sum::<i32>(), q[16..].iter().sum::<i32>()];
-        to.half_offsets[0][b] = -128 * first;
-        to.half_offsets[1][b] = -128 * second;
-        to.offsets[b] = -128 * (first + second);
-        to.scales[b] = scale;
-        to.sums[b] = scale * (first + second) as f32;
-    }
+    });
 }

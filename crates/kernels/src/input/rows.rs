@@ -1,7 +1,5 @@
 //! The rows of an input, written by several threads.
 
-#![allow(unsafe_code)]
-
 use super::int8::{self, Extent, QuantParams};
 use super::quantize::{Blocks, TOGETHER, quantize, round_to_bf16};
 use super::{BLOCK, Buffers, Form, Input, Layout, stride};
@@ -63,24 +61,31 @@ impl<'a> RowsMut<'a> {
         });
     }
 
-    /// Brings `x` into row `token`.
+    /// Brings `x` into row `token`, by the parameters of all rows where there are any.
     ///
     /// # Safety
     /// No other thread may be at the same row, or at the same group.
-    pub(super) unsafe fn prepare(&self, isa: Isa, token: usize, x: &[f32]) {
+    pub(super) unsafe fn prepare(&self, isa: Isa, token: usize, x: &[f32], together: Option<QuantParams>) {
         assert!(token < self.tokens && x.len() == self.inputs);
         let inputs = self.inputs;
         match self.form {
             Form::F32 | Form::Bf16 => match &self.buffers {
-                // SAFETY: rows do not overlap, and the caller is alone at this one.
+                // SAFETY: rows do not overlap, and nothing else is at this one.
                 BuffersMut::F32(to) => unsafe { to.part(token * stride(inputs, 16), inputs) }.copy_from_slice(x),
                 // SAFETY: as above.
                 BuffersMut::Bf16(to) => round_to_bf16(isa, x, unsafe { to.part(token * stride(inputs, 32), inputs) }),
                 BuffersMut::Integers(_) => unreachable!("another form"),
             },
             Form::Int8(rule) => {
-                // SAFETY: the caller is alone at this row.
-                unsafe { self.quantize(isa, token, x, rule.params(Extent::of(isa, x))) };
+                let params = together.unwrap_or_else(|| rule.params(Extent::new(isa, x)));
+                let to = self.integers();
+                // SAFETY: rows do not overlap, and nothing else is at this one.
+                let (bytes, scale, ints) = unsafe {
+                    let bytes = to.bytes.part(token * stride(inputs, 64), inputs);
+                    (bytes, to.floats.part(token, 1), to.ints.part(2 * token, 2))
+                };
+                scale[0] = params.scale;
+                ints.copy_from_slice(&[params.zero, int8::quantize(isa, x, params, bytes)]);
             }
             Form::Q8 => {
                 let (chunks, rest) = x.as_chunks::<BLOCK>().0.as_chunks::<TOGETHER>();
@@ -90,7 +95,7 @@ impl<'a> RowsMut<'a> {
                 let mut blocks = Blocks::ZERO;
                 for (chunk, x) in chunks.iter().chain(padded).enumerate() {
                     quantize(isa, x, &mut blocks);
-                    // SAFETY: the caller is alone at this row and group.
+                    // SAFETY: nothing else is at this row or group.
                     unsafe {
                         match self.layout {
                             Layout::Rows => self.put_in_row(token, chunk, &blocks),
@@ -110,16 +115,16 @@ impl<'a> RowsMut<'a> {
         let blocks = self.inputs / BLOCK;
         let (first, count) = (chunk * TOGETHER, TOGETHER.min(blocks - chunk * TOGETHER));
         let (each, half_row) = (stride(blocks, 16), token * stride(2 * blocks, 16) + 2 * first);
-        let (row, behind) = (token * each + first, self.tokens * each);
+        let (row, after) = (token * each + first, self.tokens * each);
         let IntegersMut { bytes, floats, ints, .. } = self.integers();
-        // SAFETY: rows do not overlap, and the caller is alone at this one.
+        // SAFETY: rows do not overlap, and nothing else is at this one.
         unsafe {
             let bytes = bytes.part(token * stride(self.inputs, 64) + first * BLOCK, count * BLOCK);
             bytes.copy_from_slice(from.bytes[..count].as_flattened());
             floats.part(row, count).copy_from_slice(&from.scales[..count]);
-            floats.part(behind + row, count).copy_from_slice(&from.sums[..count]);
+            floats.part(after + row, count).copy_from_slice(&from.sums[..count]);
             ints.part(row, count).copy_from_slice(&from.offsets[..count]);
-            let half_offsets = ints.part(behind + half_row, 2 * count).as_chunks_mut::<2>().0;
+            let half_offsets = ints.part(after + half_row, 2 * count).as_chunks_mut::<2>().0;
             for (b, to) in half_offsets.iter_mut().enumerate() {
                 *to = [from.half_offsets[0][b], from.half_offsets[1][b]];
             }
@@ -133,20 +138,38 @@ impl<'a> RowsMut<'a> {
     unsafe fn put_in_group(&self, token: usize, chunk: usize, from: &Blocks) {
         let order = Order::new(self.inputs / BLOCK);
         let (first, t) = (token / GROUP * GROUP, token % GROUP);
-        let width = self.layout.width(GROUP.min(self.tokens - first));
-        let (at, each) = (first * order.blocks, width * order.blocks);
-        let to = self.integers();
-        // SAFETY: the caller is alone at this group.
-        let (bytes, floats, ints) = unsafe {
-            let bytes = to.bytes.part(at * BLOCK, each * BLOCK);
-            let of_each = self.layout.floats();
-            (bytes, to.floats.part(at * of_each, each * of_each), to.ints.part(at * 3, each * 3))
-        };
         for b in 0..TOGETHER {
             let Some(place) = order.place(chunk * TOGETHER + b) else { break };
-            self.put_bytes(&mut bytes[place * width * BLOCK..][..width * BLOCK], t, &from.bytes[b]);
-            let of_block = |each: usize| place * width * each..(place + 1) * width * each;
-            let (floats, ints) = (&mut floats[of_block(self.layout.floats())], &mut ints[of_block(3)]);
+            // SAFETY: nothing else is at this group.
+            unsafe { self.put_block(&order, first, place, [(t, b)].into_iter(), from) };
+        }
+    }
+
+    /// Copies blocks of `from` to the block at `place` of the group that begins with token `first`: for each of `blocks` the token of
+    /// the group and the number of its block.
+    ///
+    /// # Safety
+    /// No other thread may be at the same block of the group.
+    #[inline]
+    unsafe fn put_block(
+        &self,
+        order: &Order,
+        first: usize,
+        place: usize,
+        blocks: impl Iterator<Item = (usize, usize)>,
+        from: &Blocks,
+    ) {
+        let width = self.layout.width(GROUP.min(self.tokens - first));
+        let at = first * order.blocks + place * width;
+        let to = self.integers();
+        // SAFETY: blocks do not overlap, and nothing else is at this one.
+        let (bytes, floats, ints) = unsafe {
+            let bytes = to.bytes.part(at * BLOCK, width * BLOCK);
+            let of_each = self.layout.floats();
+            (bytes, to.floats.part(at * of_each, width * of_each), to.ints.part(at * 3, width * 3))
+        };
+        for (t, b) in blocks {
+            self.put_bytes(bytes, t, &from.bytes[b]);
             self.put_numbers(floats, ints, t, from, b);
         }
     }
@@ -163,7 +186,7 @@ impl<'a> RowsMut<'a> {
         }
     }
 
-    /// Puts what block `i` of `from` has beside its bytes into the floats and the ints of a block of a group, for its token `t`.
+    /// Puts what block `i` of `from` has next to its bytes into the floats and the ints of a block of a group, for its token `t`.
     #[inline(always)]
     fn put_numbers(&self, floats: &mut [f32], ints: &mut [i32], t: usize, from: &Blocks, i: usize) {
         let (width, each, at) = (ints.len() / 3, floats.len() / 2, self.layout.float(t));
@@ -175,47 +198,18 @@ impl<'a> RowsMut<'a> {
         (ints[width + t], ints[2 * width + t]) = (from.half_offsets[0][i], from.half_offsets[1][i]);
     }
 
-    /// Copies `beside` blocks from `block` on, of each token of the group that begins with token `first`, to their places:
-    /// those of a token lie one behind the other.
+    /// Copies `count` blocks from `block` on, of each token of the group that begins with token `first`, to their places:
+    /// those of a token lie one after the other.
     ///
     /// # Safety
     /// No other thread may be at the same blocks.
-    pub(super) unsafe fn put_blocks(&self, first: usize, block: usize, beside: usize, from: &Blocks) {
+    pub(super) unsafe fn put_blocks(&self, first: usize, block: usize, count: usize, from: &Blocks) {
         let order = Order::new(self.inputs / BLOCK);
         let tokens = GROUP.min(self.tokens - first);
-        let width = self.layout.width(tokens);
-        let to = self.integers();
-        for b in 0..beside {
+        for b in 0..count {
             let Some(place) = order.place(block + b) else { break };
-            let at = first * order.blocks + place * width;
-            // SAFETY: blocks do not overlap, and the caller is alone at this one.
-            let (bytes, floats, ints) = unsafe {
-                let bytes = to.bytes.part(at * BLOCK, width * BLOCK);
-                let of_each = self.layout.floats();
-                (bytes, to.floats.part(at * of_each, width * of_each), to.ints.part(at * 3, width * 3))
-            };
-            for t in 0..tokens {
-                let i = t * beside + b;
-                self.put_bytes(bytes, t, &from.bytes[i]);
-                self.put_numbers(floats, ints, t, from, i);
-            }
+            // SAFETY: nothing else is at these blocks.
+            unsafe { self.put_block(&order, first, place, (0..tokens).map(|t| (t, t * count + b)), from) };
         }
-    }
-
-    /// Writes `x` into row `token` of int8.
-    ///
-    /// # Safety
-    /// No other thread may be at the same row.
-    pub(super) unsafe fn quantize(&self, isa: Isa, token: usize, x: &[f32], params: QuantParams) {
-        assert!(token < self.tokens && x.len() == self.inputs);
-        let to = self.integers();
-        // SAFETY: rows do not overlap, and the caller is alone at this one.
-        let bytes = unsafe { to.bytes.part(token * stride(self.inputs, 64), self.inputs) };
-        let sum = int8::quantize(isa, x, params, bytes);
-        // SAFETY: as above.
-        let scale = unsafe { to.floats.part(token, 1) };
-        scale[0] = params.scale;
-        // SAFETY: as above.
-        unsafe { to.ints.part(2 * token, 2) }.copy_from_slice(&[params.zero, sum]);
     }
 }

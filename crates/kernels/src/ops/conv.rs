@@ -1,7 +1,5 @@
 //! A causal convolution of every channel by itself, over the last few positions.
 
-#![allow(unsafe_code)]
-
 use super::exp::exp;
 use crate::isa::{Isa, compiled_for};
 
@@ -12,31 +10,22 @@ pub fn convolve(isa: Isa, weights: &[f32], bias: Option<&[f32]>, silu: bool, win
     assert!(window.len() == weights.len() && weights.len() >= row.len(), "lengths of a convolution");
     assert!(!row.is_empty() && weights.len().is_multiple_of(row.len()), "whole rows of a convolution");
     assert!(bias.is_none_or(|bias| bias.len() == row.len()), "a bias of a convolution");
-    compiled_for!(isa, convolve_body, (
-        weights: &[f32],
-        bias: Option<&[f32]>,
-        silu: bool,
-        window: &mut [f32],
-        row: &mut [f32],
-    ));
-}
-
-#[inline(always)]
-fn convolve_body(weights: &[f32], bias: Option<&[f32]>, silu: bool, window: &mut [f32], row: &mut [f32]) {
-    let channels = row.len();
-    window.copy_within(channels.., 0);
-    let last = window.len() - channels;
-    window[last..].copy_from_slice(row);
-    match bias {
-        Some(bias) => row.copy_from_slice(bias),
-        None => row.fill(0.0),
-    }
-    for (weights, x) in weights.chunks_exact(channels).zip(window.chunks_exact(channels)) {
-        row.iter_mut().zip(weights).zip(x).for_each(|((y, weight), x)| *y += weight * x);
-    }
-    if silu {
-        row.iter_mut().for_each(|y| *y /= 1.0 + exp::<false>(-*y));
-    }
+    compiled_for!(isa, |weights: &[f32], bias: Option<&[f32]>, silu: bool, window: &mut [f32], row: &mut [f32]| {
+        let channels = row.len();
+        window.copy_within(channels.., 0);
+        let last = window.len() - channels;
+        window[last..].copy_from_slice(row);
+        match bias {
+            Some(bias) => row.copy_from_slice(bias),
+            None => row.fill(0.0),
+        }
+        for (weights, x) in weights.chunks_exact(channels).zip(window.chunks_exact(channels)) {
+            row.iter_mut().zip(weights).zip(x).for_each(|((y, weight), x)| *y += weight * x);
+        }
+        if silu {
+            row.iter_mut().for_each(|y| *y /= 1.0 + exp::<false>(-*y));
+        }
+    });
 }
 
 #[cfg(test)]

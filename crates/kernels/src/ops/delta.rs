@@ -7,8 +7,8 @@
 //! S(t) = a S(t-1) + k u        u = b (v - a S(t-1)' k)        out = S(t)' q
 //! ```
 //!
-//! `S` is brought up to date at the end of every [`CHUNK`] positions alone. Between two of these, with `D(s, t)` the
-//! product of the decays behind `s` up to `t` and `S` that of the last border, before position 0 of the chunk:
+//! `S` is brought up to date only at the end of every [`CHUNK`] positions. Between two of these, with `D(s, t)` the
+//! product of the decays after `s` up to `t` and `S` that of the last border, before position 0 of the chunk:
 //!
 //! ```text
 //! u(t)   = b (v - D(-1, t) S' k(t) - sum over s < t of D(s, t) (k(s) k(t)) u(s))
@@ -16,10 +16,8 @@
 //! S      = D(-1, last) S + sum over s of D(s, last) k(s) u(s)'
 //! ```
 //!
-//! So `S` is read once for all rows of a step in a chunk, by products of matrices, and one row alone reads it once and writes
+//! So `S` is read once for all rows of a step in a chunk, by products of matrices, and a single row reads it once and writes
 //! little. Every sum has one order, whichever rows are computed together: the bits of a position depend on no step's length.
-
-#![allow(unsafe_code)] // `compiled_for` calls what is compiled for instruction sets
 
 use crate::isa::{Isa, Sets, compiled_for};
 
@@ -72,7 +70,7 @@ impl<'a> DeltaState<'a> {
         DeltaState { matrix, keys, corrections, decays: &mut decays[..CHUNK] }
     }
 
-    /// Computes `rows`, which stand at `first` of their chunk and behind, into `out` `[rows, value_dim]`. `scratch` is
+    /// Computes `rows`, which stand at `first` of their chunk and after it, into `out` `[rows, value_dim]`. `scratch` is
     /// overwritten; it has [`delta_scratch`] elements. Panics unless the lengths fit and the rows are of one chunk.
     pub fn advance(&mut self, isa: Isa, first: usize, rows: DeltaRows<'_>, scratch: &mut [f32], out: &mut [f32]) {
         let count = rows.decays.len();
@@ -82,13 +80,18 @@ impl<'a> DeltaState<'a> {
         assert!(rows.keys_queries.len() == 2 * count * key_dim, "keys and queries");
         assert!(rows.values.len() == count * value_dim && out.len() == count * value_dim, "values");
         assert!(scratch.len() >= delta_scratch(key_dim, value_dim), "scratch");
-        let state = DeltaState {
-            matrix: &mut *self.matrix,
-            keys: &mut *self.keys,
-            corrections: &mut *self.corrections,
-            decays: &mut *self.decays,
-        };
-        advance(isa, state, first, rows, scratch, out);
+        if isa.has(Sets::AVX2) {
+            let state = self;
+            compiled_for!(isa, |state: &mut DeltaState<'_>,
+                                first: usize,
+                                rows: DeltaRows<'_>,
+                                scratch: &mut [f32],
+                                out: &mut [f32]| advance::<true>(
+                state, first, rows, scratch, out
+            ));
+        } else {
+            advance::<false>(self, first, rows, scratch, out);
+        }
     }
 }
 
@@ -97,23 +100,9 @@ pub fn delta_scratch(key_dim: usize, value_dim: usize) -> usize {
     (2 * CHUNK * value_dim).max(key_dim * CHUNK) + 2 * CHUNK * CHUNK
 }
 
-fn advance(isa: Isa, state: DeltaState<'_>, first: usize, rows: DeltaRows<'_>, scratch: &mut [f32], out: &mut [f32]) {
-    if isa.has(Sets::AVX2) {
-        compiled_for!(isa, advance_body::<true>, (
-            state: DeltaState<'_>,
-            first: usize,
-            rows: DeltaRows<'_>,
-            scratch: &mut [f32],
-            out: &mut [f32],
-        ));
-    } else {
-        advance_body::<false>(state, first, rows, scratch, out);
-    }
-}
-
 #[inline(always)]
-fn advance_body<const FUSED: bool>(
-    state: DeltaState<'_>,
+fn advance<const FUSED: bool>(
+    state: &mut DeltaState<'_>,
     first: usize,
     rows: DeltaRows<'_>,
     scratch: &mut [f32],

@@ -3,10 +3,8 @@
 //! Each output is one sum: runs of 32 inputs are added up in order, and then these sums, by products and sums of F32. A tile of
 //! outputs is computed for a few tokens at a time, so that its part of a stored row is widened once for them.
 
-#![allow(unsafe_code)]
-
 use crate::Input;
-use crate::element::f16_to_f32;
+use crate::element::{bf16_to_f32, f16_to_f32};
 use crate::isa::{Isa, compiled_for};
 use model_factory_dtypes::DType;
 use std::ops::Range;
@@ -34,29 +32,16 @@ pub fn multiply_transposed(
     assert!(float && outputs.start <= outputs.end && outputs.end <= width, "{dtype} {outputs:?} of {width}");
     assert_eq!(weight.len(), input.inputs() * width * dtype.block_bytes(), "bytes of a transposed matrix");
     assert_eq!(y.len(), input.tokens() * outputs.len(), "outputs of a product");
-    multiply(isa, dtype, weight, width, outputs, input, y);
-}
-
-fn multiply(isa: Isa, dtype: DType, weight: &[u8], width: usize, outputs: Range<usize>, input: &Input, y: &mut [f32]) {
-    compiled_for!(isa, body, (
-        dtype: DType,
-        weight: &[u8],
-        width: usize,
-        outputs: Range<usize>,
-        input: &Input,
-        y: &mut [f32],
-    ));
-}
-
-#[inline(always)]
-fn body(dtype: DType, weight: &[u8], width: usize, outputs: Range<usize>, input: &Input, y: &mut [f32]) {
-    match dtype {
+    compiled_for!(isa, |dtype: DType,
+                        weight: &[u8],
+                        width: usize,
+                        outputs: Range<usize>,
+                        input: &Input,
+                        y: &mut [f32]| match dtype {
         DType::F32 => by_tiles(weight, width, outputs, input, y, f32::from_le_bytes),
-        DType::BF16 => by_tiles(weight, width, outputs, input, y, |bytes: [u8; 2]| {
-            f32::from_bits(u32::from(u16::from_le_bytes(bytes)) << 16)
-        }),
+        DType::BF16 => by_tiles(weight, width, outputs, input, y, bf16_to_f32),
         _ => by_tiles(weight, width, outputs, input, y, f16_to_f32),
-    }
+    });
 }
 
 #[inline(always)]

@@ -3,10 +3,8 @@
 //! Each is written once, as code that compilers vectorise, and compiled for each instruction set: the same bits
 //! everywhere.
 
-#![allow(unsafe_code)]
-
 use super::exp::{exp, tanh};
-use crate::element::f16_to_f32;
+use crate::element::{bf16_to_f32, f16_to_f32};
 use crate::isa::{Isa, compiled_for};
 use model_factory_dtypes::DType;
 
@@ -49,20 +47,14 @@ impl<'a> Floats<'a> {
 /// Calls `each(index, value)` for all elements, widened.
 #[inline(always)]
 fn for_each_float(floats: Floats<'_>, mut each: impl FnMut(usize, f32)) {
+    let halves = floats.bytes.as_chunks::<2>().0.iter().enumerate();
     match floats.dtype {
         DType::F32 => {
-            let values = floats.bytes.as_chunks::<4>().0.iter();
-            values.enumerate().for_each(|(i, bytes)| each(i, f32::from_le_bytes(*bytes)));
+            let values = floats.bytes.as_chunks::<4>().0.iter().enumerate();
+            values.for_each(|(i, bytes)| each(i, f32::from_le_bytes(*bytes)));
         }
-        DType::BF16 => {
-            let values = floats.bytes.as_chunks::<2>().0.iter();
-            let widen = |bytes: &[u8; 2]| f32::from_bits(u32::from(u16::from_le_bytes(*bytes)) << 16);
-            values.enumerate().for_each(|(i, bytes)| each(i, widen(bytes)));
-        }
-        _ => {
-            let values = floats.bytes.as_chunks::<2>().0.iter();
-            values.enumerate().for_each(|(i, bytes)| each(i, f16_to_f32(*bytes)));
-        }
+        DType::BF16 => halves.for_each(|(i, bytes)| each(i, bf16_to_f32(*bytes))),
+        _ => halves.for_each(|(i, bytes)| each(i, f16_to_f32(*bytes))),
     }
 }
 
@@ -70,44 +62,35 @@ fn for_each_float(floats: Floats<'_>, mut each: impl FnMut(usize, f32)) {
 /// f64. Panics unless all have one length, at least 1.
 pub fn rms_norm(isa: Isa, x: &[f32], weight: Floats<'_>, offset: bool, eps: f32, out: &mut [f32]) {
     assert!(!x.is_empty() && weight.len() == x.len() && out.len() == x.len(), "lengths of a norm");
-    compiled_for!(isa, rms_norm_body, (x: &[f32], weight: Floats<'_>, offset: bool, eps: f32, out: &mut [f32]));
-}
-
-#[inline(always)]
-fn rms_norm_body(x: &[f32], weight: Floats<'_>, offset: bool, eps: f32, out: &mut [f32]) {
-    let mean = sum_in_lanes(x, |x| f64::from(x) * f64::from(x)) / x.len() as f64;
-    let factor = (1.0 / (mean + f64::from(eps)).sqrt()) as f32;
-    if offset {
-        for_each_float(weight, |i, weight| out[i] = x[i] * factor * (1.0 + weight));
-    } else {
-        for_each_float(weight, |i, weight| out[i] = x[i] * factor * weight);
-    }
+    compiled_for!(isa, |x: &[f32], weight: Floats<'_>, offset: bool, eps: f32, out: &mut [f32]| {
+        let mean = sum_in_lanes(x, |x| f64::from(x) * f64::from(x)) / x.len() as f64;
+        let factor = (1.0 / (mean + f64::from(eps)).sqrt()) as f32;
+        if offset {
+            for_each_float(weight, |i, weight| out[i] = x[i] * factor * (1.0 + weight));
+        } else {
+            for_each_float(weight, |i, weight| out[i] = x[i] * factor * weight);
+        }
+    });
 }
 
 /// `out = scale * x / sqrt(sum(x^2) + eps)`; the sum in f64. Panics unless both have one length.
 pub fn l2_norm(isa: Isa, x: &[f32], scale: f32, eps: f32, out: &mut [f32]) {
     assert_eq!(x.len(), out.len(), "lengths of a norm");
-    compiled_for!(isa, l2_norm_body, (x: &[f32], scale: f32, eps: f32, out: &mut [f32]));
-}
-
-#[inline(always)]
-fn l2_norm_body(x: &[f32], scale: f32, eps: f32, out: &mut [f32]) {
-    let sum = sum_in_lanes(x, |x| f64::from(x) * f64::from(x));
-    let factor = (f64::from(scale) / (sum + f64::from(eps)).sqrt()) as f32;
-    out.iter_mut().zip(x).for_each(|(out, x)| *out = x * factor);
+    compiled_for!(isa, |x: &[f32], scale: f32, eps: f32, out: &mut [f32]| {
+        let sum = sum_in_lanes(x, |x| f64::from(x) * f64::from(x));
+        let factor = (f64::from(scale) / (sum + f64::from(eps)).sqrt()) as f32;
+        out.iter_mut().zip(x).for_each(|(out, x)| *out = x * factor);
+    });
 }
 
 /// `x = x / sqrt(mean(x^2) + eps)`; the mean in f64. Panics unless there is an element.
 pub fn divide_by_rms(isa: Isa, x: &mut [f32], eps: f32) {
     assert!(!x.is_empty(), "lengths of a norm");
-    compiled_for!(isa, divide_by_rms_body, (x: &mut [f32], eps: f32));
-}
-
-#[inline(always)]
-fn divide_by_rms_body(x: &mut [f32], eps: f32) {
-    let mean = sum_in_lanes(x, |x| f64::from(x) * f64::from(x)) / x.len() as f64;
-    let factor = (1.0 / (mean + f64::from(eps)).sqrt()) as f32;
-    x.iter_mut().for_each(|x| *x *= factor);
+    compiled_for!(isa, |x: &mut [f32], eps: f32| {
+        let mean = sum_in_lanes(x, |x| f64::from(x) * f64::from(x)) / x.len() as f64;
+        let factor = (1.0 / (mean + f64::from(eps)).sqrt()) as f32;
+        x.iter_mut().for_each(|x| *x *= factor);
+    });
 }
 
 /// `out = (x - mean(x)) / sqrt(variance(x) + eps) * weight`, and `+ bias` where there is one; mean and variance in f64. Panics unless all have one
@@ -115,19 +98,16 @@ fn divide_by_rms_body(x: &mut [f32], eps: f32) {
 pub fn layer_norm(isa: Isa, x: &[f32], weight: Floats<'_>, bias: Option<Floats<'_>>, eps: f32, out: &mut [f32]) {
     let lengths = [weight.len(), bias.map_or(x.len(), |bias| bias.len()), out.len()];
     assert!(!x.is_empty() && lengths.iter().all(|len| *len == x.len()), "lengths of a norm");
-    compiled_for!(isa, layer_norm_body, (x: &[f32], weight: Floats<'_>, bias: Option<Floats<'_>>, eps: f32, out: &mut [f32]));
-}
-
-#[inline(always)]
-fn layer_norm_body(x: &[f32], weight: Floats<'_>, bias: Option<Floats<'_>>, eps: f32, out: &mut [f32]) {
-    let n = x.len() as f64;
-    let mean = sum_in_lanes(x, f64::from) / n;
-    let variance = sum_in_lanes(x, |x| (f64::from(x) - mean) * (f64::from(x) - mean)) / n;
-    let (mean, factor) = (mean as f32, (1.0 / (variance + f64::from(eps)).sqrt()) as f32);
-    for_each_float(weight, |i, weight| out[i] = (x[i] - mean) * factor * weight);
-    if let Some(bias) = bias {
-        for_each_float(bias, |i, bias| out[i] += bias);
-    }
+    compiled_for!(isa, |x: &[f32], weight: Floats<'_>, bias: Option<Floats<'_>>, eps: f32, out: &mut [f32]| {
+        let n = x.len() as f64;
+        let mean = sum_in_lanes(x, f64::from) / n;
+        let variance = sum_in_lanes(x, |x| (f64::from(x) - mean) * (f64::from(x) - mean)) / n;
+        let (mean, factor) = (mean as f32, (1.0 / (variance + f64::from(eps)).sqrt()) as f32);
+        for_each_float(weight, |i, weight| out[i] = (x[i] - mean) * factor * weight);
+        if let Some(bias) = bias {
+            for_each_float(bias, |i, bias| out[i] += bias);
+        }
+    });
 }
 
 /// The sum of `term(x)` in sixteen lanes.
@@ -149,112 +129,85 @@ fn sum_in_lanes(x: &[f32], term: impl Fn(f32) -> f64) -> f64 {
 /// `y += floats`. Panics unless the lengths are equal.
 pub fn add_floats(isa: Isa, y: &mut [f32], floats: Floats<'_>) {
     assert_eq!(y.len(), floats.len(), "lengths of a sum");
-    compiled_for!(isa, add_floats_body, (y: &mut [f32], floats: Floats<'_>));
-}
-
-#[inline(always)]
-fn add_floats_body(y: &mut [f32], floats: Floats<'_>) {
-    for_each_float(floats, |i, value| y[i] += value);
+    compiled_for!(isa, |y: &mut [f32], floats: Floats<'_>| {
+        for_each_float(floats, |i, value| y[i] += value);
+    });
 }
 
 /// `y *= floats`, one for each or one for all. Panics unless there are as many or one.
 pub fn scale_floats(isa: Isa, y: &mut [f32], floats: Floats<'_>) {
     assert!(floats.len() == y.len() || floats.len() == 1, "lengths of a product");
-    compiled_for!(isa, scale_floats_body, (y: &mut [f32], floats: Floats<'_>));
-}
-
-#[inline(always)]
-fn scale_floats_body(y: &mut [f32], floats: Floats<'_>) {
-    if floats.len() == 1 {
-        for_each_float(floats, |_, value| y.iter_mut().for_each(|y| *y *= value));
-    } else {
-        for_each_float(floats, |i, value| y[i] *= value);
-    }
+    compiled_for!(isa, |y: &mut [f32], floats: Floats<'_>| {
+        if floats.len() == 1 {
+            for_each_float(floats, |_, value| y.iter_mut().for_each(|y| *y *= value));
+        } else {
+            for_each_float(floats, |i, value| y[i] *= value);
+        }
+    });
 }
 
 /// `y += x`. Panics unless the lengths are equal.
 pub fn add(isa: Isa, y: &mut [f32], x: &[f32]) {
     assert_eq!(y.len(), x.len(), "lengths of a sum");
-    compiled_for!(isa, add_body, (y: &mut [f32], x: &[f32]));
-}
-
-#[inline(always)]
-fn add_body(y: &mut [f32], x: &[f32]) {
-    y.iter_mut().zip(x).for_each(|(y, x)| *y += x);
+    compiled_for!(isa, |y: &mut [f32], x: &[f32]| {
+        y.iter_mut().zip(x).for_each(|(y, x)| *y += x);
+    });
 }
 
 /// `y += scale * x`. Panics unless the lengths are equal.
 pub fn add_scaled(isa: Isa, y: &mut [f32], x: &[f32], scale: f32) {
     assert_eq!(y.len(), x.len(), "lengths of a sum");
-    compiled_for!(isa, add_scaled_body, (y: &mut [f32], x: &[f32], scale: f32));
-}
-
-#[inline(always)]
-fn add_scaled_body(y: &mut [f32], x: &[f32], scale: f32) {
-    y.iter_mut().zip(x).for_each(|(y, x)| *y += scale * *x);
+    compiled_for!(isa, |y: &mut [f32], x: &[f32], scale: f32| {
+        y.iter_mut().zip(x).for_each(|(y, x)| *y += scale * *x);
+    });
 }
 
 /// `x = cap * tanh(x / cap)`.
 pub fn soft_cap(isa: Isa, x: &mut [f32], cap: f32) {
-    compiled_for!(isa, soft_cap_body, (x: &mut [f32], cap: f32));
-}
-
-#[inline(always)]
-fn soft_cap_body(x: &mut [f32], cap: f32) {
-    x.iter_mut().for_each(|x| *x = cap * tanh::<false>(*x / cap));
+    compiled_for!(isa, |x: &mut [f32], cap: f32| {
+        x.iter_mut().for_each(|x| *x = cap * tanh::<false>(*x / cap));
+    });
 }
 
 /// `out = gate / (1 + e^-gate) * up`. Panics unless all have one length.
 pub fn swiglu(isa: Isa, gate: &[f32], up: &[f32], out: &mut [f32]) {
     assert!(gate.len() == out.len() && up.len() == out.len(), "lengths of a gate");
-    compiled_for!(isa, swiglu_body, (gate: &[f32], up: &[f32], out: &mut [f32]));
-}
-
-#[inline(always)]
-fn swiglu_body(gate: &[f32], up: &[f32], out: &mut [f32]) {
-    for ((out, &gate), &up) in out.iter_mut().zip(gate).zip(up) {
-        *out = gate / (1.0 + exp::<false>(-gate)) * up;
-    }
+    compiled_for!(isa, |gate: &[f32], up: &[f32], out: &mut [f32]| {
+        for ((out, &gate), &up) in out.iter_mut().zip(gate).zip(up) {
+            *out = gate / (1.0 + exp::<false>(-gate)) * up;
+        }
+    });
 }
 
 /// `out = gate / (1 + e^(-alpha * gate)) * (up + 1)`, of a gate of at most `limit` and an up between `-limit` and `limit`. Panics
 /// unless all have one length.
 pub fn clamped_swiglu(isa: Isa, [gate, up]: [&[f32]; 2], limit: f32, alpha: f32, out: &mut [f32]) {
     assert!(gate.len() == out.len() && up.len() == out.len(), "lengths of a gate");
-    compiled_for!(isa, clamped_swiglu_body, (gate: &[f32], up: &[f32], limit: f32, alpha: f32, out: &mut [f32]));
-}
-
-#[inline(always)]
-fn clamped_swiglu_body(gate: &[f32], up: &[f32], limit: f32, alpha: f32, out: &mut [f32]) {
-    // Written so that a NaN passes.
-    let at_most = |x: f32| if x > limit { limit } else { x };
-    for ((out, &gate), &up) in out.iter_mut().zip(gate).zip(up) {
-        let (gate, up) = (at_most(gate), at_most(up));
-        let up = if up < -limit { -limit } else { up };
-        *out = gate / (1.0 + exp::<false>(-alpha * gate)) * (up + 1.0);
-    }
+    compiled_for!(isa, |gate: &[f32], up: &[f32], limit: f32, alpha: f32, out: &mut [f32]| {
+        // Written so that a NaN passes.
+        let at_most = |x: f32| if x > limit { limit } else { x };
+        for ((out, &gate), &up) in out.iter_mut().zip(gate).zip(up) {
+            let (gate, up) = (at_most(gate), at_most(up));
+            let up = if up < -limit { -limit } else { up };
+            *out = gate / (1.0 + exp::<false>(-alpha * gate)) * (up + 1.0);
+        }
+    });
 }
 
 /// `y = y / (1 + e^-gate)`. Panics unless both have one length.
 pub fn gate_sigmoid(isa: Isa, gate: &[f32], y: &mut [f32]) {
     assert_eq!(gate.len(), y.len(), "lengths of a gate");
-    compiled_for!(isa, gate_sigmoid_body, (gate: &[f32], y: &mut [f32]));
-}
-
-#[inline(always)]
-fn gate_sigmoid_body(gate: &[f32], y: &mut [f32]) {
-    y.iter_mut().zip(gate).for_each(|(y, &gate)| *y /= 1.0 + exp::<false>(-gate));
+    compiled_for!(isa, |gate: &[f32], y: &mut [f32]| {
+        y.iter_mut().zip(gate).for_each(|(y, &gate)| *y /= 1.0 + exp::<false>(-gate));
+    });
 }
 
 /// `x = x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))`, which is `x / (1 + e^-2u)` with the argument `u` of the
 /// tanh.
 pub fn gelu_tanh(isa: Isa, x: &mut [f32]) {
-    compiled_for!(isa, gelu_tanh_body, (x: &mut [f32]));
-}
-
-#[inline(always)]
-fn gelu_tanh_body(x: &mut [f32]) {
-    x.iter_mut().for_each(|x| *x = gelu(*x));
+    compiled_for!(isa, |x: &mut [f32]| {
+        x.iter_mut().for_each(|x| *x = gelu(*x));
+    });
 }
 
 #[inline(always)]
@@ -266,75 +219,63 @@ fn gelu(x: f32) -> f32 {
 
 /// `x = x / 2 * (1 + erf(x / sqrt(2)))`, within 3e-7 of `|x|`: `x` times the part of a normal distribution below it.
 pub fn gelu_erf(isa: Isa, x: &mut [f32]) {
-    compiled_for!(isa, gelu_erf_body, (x: &mut [f32]));
-}
-
-#[inline(always)]
-fn gelu_erf_body(x: &mut [f32]) {
-    /// Beyond it the part of the distribution is below 1e-9.
-    const LAST: f32 = 6.0;
-    /// The logarithm of the part of the distribution below `-a`, from 0 to `LAST`: a polynomial of `a`, the highest power
-    /// first, whose error was made even relative to `1 + |log|` (4.6e-8).
-    const LOG_PART: [f32; 11] = [
-        -1.162_203_3e-8,
-        3.765_130_4e-7,
-        -5.204_883e-6,
-        3.870_797_8e-5,
-        -1.434_612_6e-4,
-        -1.071_814_55e-4,
-        4.949_796_5e-3,
-        -3.644_315_5e-2,
-        -3.182_758_4e-1,
-        -7.978_886_4e-1,
-        -std::f32::consts::LN_2,
-    ];
-    for x in x {
-        let a = x.abs();
-        let log = LOG_PART[1..].iter().fold(LOG_PART[0], |sum, factor| sum * a + factor);
-        let below = if a > LAST { 0.0 } else { exp::<false>(log) };
-        *x *= if *x < 0.0 { below } else { 1.0 - below };
-    }
+    compiled_for!(isa, |x: &mut [f32]| {
+        /// Beyond it the part of the distribution is below 1e-9.
+        const LAST: f32 = 6.0;
+        /// The logarithm of the part of the distribution below `-a`, from 0 to `LAST`: a polynomial of `a`, the highest power
+        /// first, whose error was made even relative to `1 + |log|` (4.6e-8).
+        const LOG_PART: [f32; 11] = [
+            -1.162_203_3e-8,
+            3.765_130_4e-7,
+            -5.204_883e-6,
+            3.870_797_8e-5,
+            -1.434_612_6e-4,
+            -1.071_814_55e-4,
+            4.949_796_5e-3,
+            -3.644_315_5e-2,
+            -3.182_758_4e-1,
+            -7.978_886_4e-1,
+            -std::f32::consts::LN_2,
+        ];
+        for x in x {
+            let a = x.abs();
+            let log = LOG_PART[1..].iter().fold(LOG_PART[0], |sum, factor| sum * a + factor);
+            let below = if a > LAST { 0.0 } else { exp::<false>(log) };
+            *x *= if *x < 0.0 { below } else { 1.0 - below };
+        }
+    });
 }
 
 /// `out = gelu(gate) * up`, by the formula of [`gelu_tanh`]. Panics unless all have one length.
 pub fn geglu(isa: Isa, gate: &[f32], up: &[f32], out: &mut [f32]) {
     assert!(gate.len() == out.len() && up.len() == out.len(), "lengths of a gate");
-    compiled_for!(isa, geglu_body, (gate: &[f32], up: &[f32], out: &mut [f32]));
-}
-
-#[inline(always)]
-fn geglu_body(gate: &[f32], up: &[f32], out: &mut [f32]) {
-    for ((out, &gate), &up) in out.iter_mut().zip(gate).zip(up) {
-        *out = gelu(gate) * up;
-    }
+    compiled_for!(isa, |gate: &[f32], up: &[f32], out: &mut [f32]| {
+        for ((out, &gate), &up) in out.iter_mut().zip(gate).zip(up) {
+            *out = gelu(gate) * up;
+        }
+    });
 }
 
 /// Rotates the pairs `(x[i], x[i + n])` by the angles whose `n` cosines and sines are given. What follows the first
 /// `2 * n` elements stays as it is. Panics when `cos` and `sin` differ in length or `x` is shorter than twice that.
 pub fn rotate_half(isa: Isa, x: &mut [f32], cos: &[f32], sin: &[f32]) {
     assert!(cos.len() == sin.len() && x.len() >= 2 * cos.len(), "lengths of a rotation");
-    compiled_for!(isa, rotate_half_body, (x: &mut [f32], cos: &[f32], sin: &[f32]));
-}
-
-#[inline(always)]
-fn rotate_half_body(x: &mut [f32], cos: &[f32], sin: &[f32]) {
-    let (first, second) = x.split_at_mut(cos.len());
-    for (((a, b), &cos), &sin) in first.iter_mut().zip(second).zip(cos).zip(sin) {
-        (*a, *b) = (*a * cos - *b * sin, *b * cos + *a * sin);
-    }
+    compiled_for!(isa, |x: &mut [f32], cos: &[f32], sin: &[f32]| {
+        let (first, second) = x.split_at_mut(cos.len());
+        for (((a, b), &cos), &sin) in first.iter_mut().zip(second).zip(cos).zip(sin) {
+            (*a, *b) = (*a * cos - *b * sin, *b * cos + *a * sin);
+        }
+    });
 }
 
 /// Rotates the pairs `(x[2 * i], x[2 * i + 1])`; otherwise as [`rotate_half`].
 pub fn rotate_pairs(isa: Isa, x: &mut [f32], cos: &[f32], sin: &[f32]) {
     assert!(cos.len() == sin.len() && x.len() >= 2 * cos.len(), "lengths of a rotation");
-    compiled_for!(isa, rotate_pairs_body, (x: &mut [f32], cos: &[f32], sin: &[f32]));
-}
-
-#[inline(always)]
-fn rotate_pairs_body(x: &mut [f32], cos: &[f32], sin: &[f32]) {
-    for (([a, b], &cos), &sin) in x.as_chunks_mut::<2>().0.iter_mut().zip(cos).zip(sin) {
-        (*a, *b) = (*a * cos - *b * sin, *b * cos + *a * sin);
-    }
+    compiled_for!(isa, |x: &mut [f32], cos: &[f32], sin: &[f32]| {
+        for (([a, b], &cos), &sin) in x.as_chunks_mut::<2>().0.iter_mut().zip(cos).zip(sin) {
+            (*a, *b) = (*a * cos - *b * sin, *b * cos + *a * sin);
+        }
+    });
 }
 
 #[cfg(test)]
@@ -538,7 +479,7 @@ mod tests {
             assert!(out[6].is_nan());
             clamped_swiglu(isa, [&gate, &[1.0; 7]], 7.0, 1.702, &mut out);
             assert_eq!(out[..2], [0.0, 0.0]);
-            assert_eq!(out[4], out[5], "a gate is clamped from above alone");
+            assert_eq!(out[4], out[5], "a gate is clamped only from above");
             assert!(out[6].is_nan());
             clamped_swiglu(isa, [&[1.0; 3], &[-1e30, 1e30, f32::NAN]], 7.0, 1.702, &mut out[..3]);
             assert!(out[0] < -4.0 && out[1] > 6.0 && out[2].is_nan());

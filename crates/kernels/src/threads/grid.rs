@@ -1,6 +1,4 @@
 //! Parallel regions that write one buffer: the buffer is cut into tiles, each handed to exactly one task.
-#![allow(unsafe_code)]
-
 use super::{Pool, Split};
 use std::ops::Range;
 
@@ -40,7 +38,7 @@ impl TileMut<'_> {
 
 impl Pool {
     /// Cuts `buffer` `[rows, width]` into bands between neighbours of `rows`, and these into the columns between neighbours of
-    /// `columns`; runs `task(band, tile, ..)` once for each tile, those of a band one behind the other.
+    /// `columns`; runs `task(band, tile, ..)` once for each tile, those of a band one after the other.
     /// Panics when `width` does not divide the buffer, or `rows` and `columns` do not ascend from 0 to its ends.
     pub fn run_bands(
         &self,
@@ -52,14 +50,7 @@ impl Pool {
     ) {
         assert!(width > 0 && buffer.len().is_multiple_of(width), "{} elements, width {width}", buffer.len());
         assert!(rows.first() == Some(&0) && rows.last() == Some(&(buffer.len() / width)) && rows.is_sorted());
-        assert!(columns.first() == Some(&0) && columns.last() == Some(&width) && columns.is_sorted());
-        let (bands, column_tiles) = (rows.len() - 1, columns.len() - 1);
-        let buffer = Split::new(buffer);
-        self.run(bands * column_tiles, &|index| {
-            let (band, column) = (index / column_tiles, index % column_tiles);
-            let tile = Tile { rows: rows[band]..rows[band + 1], columns: columns[column]..columns[column + 1] };
-            task(band, &tile, &mut TileMut { buffer: buffer.share(), width, tile: &tile });
-        });
+        self.run_tiles(buffer, width, rows.len() - 1, &|band| rows[band]..rows[band + 1], columns, task);
     }
 
     /// Cuts `buffer` `[rows, width]` into tiles of `row_step` rows and the columns between neighbours of `columns`, and
@@ -77,15 +68,28 @@ impl Pool {
             return;
         }
         assert!(buffer.len().is_multiple_of(width) && row_step > 0, "{} elements, width {width}", buffer.len());
-        assert!(columns.first() == Some(&0) && columns.last() == Some(&width) && columns.is_sorted());
         let rows = buffer.len() / width;
-        let row_tiles = rows.div_ceil(row_step);
+        let band = |band: usize| band * row_step..rows.min((band + 1) * row_step);
+        self.run_tiles(buffer, width, rows.div_ceil(row_step), &band, columns, &|_, tile, out| task(tile, out));
+    }
+
+    /// Runs `task` for the columns between neighbours of `columns` in each of `bands` bands of rows, which do not overlap.
+    fn run_tiles(
+        &self,
+        buffer: &mut [f32],
+        width: usize,
+        bands: usize,
+        rows: &(dyn Fn(usize) -> Range<usize> + Sync),
+        columns: &[usize],
+        task: &(dyn Fn(usize, &Tile, &mut TileMut<'_>) + Sync),
+    ) {
+        assert!(columns.first() == Some(&0) && columns.last() == Some(&width) && columns.is_sorted());
         let column_tiles = columns.len() - 1;
         let buffer = Split::new(buffer);
-        self.run(row_tiles * column_tiles, &|index| {
-            let (row, column) = (index / column_tiles * row_step, index % column_tiles);
-            let tile = Tile { rows: row..(row + row_step).min(rows), columns: columns[column]..columns[column + 1] };
-            task(&tile, &mut TileMut { buffer: buffer.share(), width, tile: &tile });
+        self.run(bands * column_tiles, &|index| {
+            let (band, column) = (index / column_tiles, index % column_tiles);
+            let tile = Tile { rows: rows(band), columns: columns[column]..columns[column + 1] };
+            task(band, &tile, &mut TileMut { buffer: buffer.share(), width, tile: &tile });
         });
     }
 }

@@ -10,7 +10,7 @@
 //! which borrows from the caller's stack, is no longer referred to. A worker that comes too late is not waited for.
 //!
 //! All changes of `state` while a region is open add or take away in one step, so each continues the release sequences of those
-//! before it: the caller acquires what every worker released, not the last alone, and a worker what the caller did, whoever
+//! before it: the caller acquires what every worker released, not only the last, and a worker what the caller did, whoever
 //! entered between. So the change that closes can be relaxed, and the counter too: its numbers publish nothing.
 //!
 //! In a process that was forked while no region ran, no worker ever enters, and the caller does every task itself.
@@ -20,8 +20,6 @@
 //! A worker without a region spins for `SPIN`, then parks. Parking and opening could miss each other: the worker
 //! announces that it is going to park and then looks at `state` once more, the caller opens the region and then looks
 //! for announcements. All four are sequentially consistent, so at least one of the two sees the other.
-
-#![allow(unsafe_code)]
 
 mod grid;
 #[doc(hidden)]

@@ -18,7 +18,7 @@ pub use std::{
 };
 
 /// Between two sequentially consistent operations of a thread, where their order counts: loom takes such operations for
-/// acquire and release alone, and knows the order by fences.
+/// acquire and release only, and knows the order by fences.
 #[inline(always)]
 pub fn in_order() {
     #[cfg(loom)]

@@ -12,15 +12,15 @@ pub(crate) mod simd;
 pub(crate) mod wide;
 pub(crate) mod wide_panel;
 
+use crate::Call;
 use crate::arch::generic::prefetch::streams;
 use crate::arch::generic::simd::Simd;
-use crate::arch::generic::wide::{Eights, Factors, Sixteen, all, scales_and_mins_of_halves};
+use crate::arch::generic::wide::{Bytes16, EightBlocks, Factors, ONE_TOKEN, all, scales_and_mins_of_halves};
 use crate::arch::generic::wide_panel::matmul_by;
 use crate::dtypes::blocks::Format;
 use crate::input::{Lines, Q8};
 use crate::memory;
 use crate::scratch::{Scratch, arranged, arranged_bytes, arranged_sums, room, with_scratch};
-use crate::{Input, Output};
 use simd::{DOTPROD, FLOAT_BITS, I8MM, Neon, load_about, sum_eight_lanes, to_floats};
 use std::arch::aarch64::*;
 use std::arch::asm;
@@ -34,43 +34,45 @@ macro_rules! level {
         pub(crate) mod $name {
             use super::*;
 
-            /// The product with several tokens; otherwise as [`one_token`].
+            /// The matrix product of a block dtype.
+            #[target_feature(enable = $features)]
+            pub(crate) fn matmul<F: EightBlocks<EIGHT> + Default, const EIGHT: usize>(call: &mut Call<'_>) {
+                multiply(call, &F::default());
+            }
+
+            /// The matrix product of a block dtype as `eights` unpacks it.
             #[inline]
             #[target_feature(enable = $features)]
-            pub(crate) fn panels<F: Format, const EIGHT: usize>(
-                weight: &[u8],
-                input: &Input,
-                output: &mut Output<'_>,
-                eights: &impl Eights<EIGHT>,
-            ) {
+            pub(crate) fn multiply<F: EightBlocks<EIGHT>, const EIGHT: usize>(call: &mut Call<'_>, eights: &F) {
+                let Some(few) = call.few_tokens() else { return panels(call, eights) };
+                for token in few {
+                    one_token(call, token, eights);
+                }
+            }
+
+            /// The product with several tokens.
+            #[inline]
+            #[target_feature(enable = $features)]
+            fn panels<F: EightBlocks<EIGHT>, const EIGHT: usize>(call: &mut Call<'_>, eights: &F) {
                 // SAFETY: the function is compiled for the instruction sets.
                 let simd = unsafe { Neon::<{ $level }>::new() };
-                let done = with_scratch(|scratch| {
-                    // SAFETY: as above.
-                    unsafe { matmul_by::<Neon<{ $level }>, F, EIGHT>(simd, scratch, weight, input, output, eights) }
-                });
-                output.note(done);
+                // SAFETY: as above.
+                let done = with_scratch(|scratch| unsafe { matmul_by(simd, scratch, call, eights) });
+                call.note(done);
             }
 
             /// The product with one token.
             #[inline]
             #[target_feature(enable = $features)]
-            pub(crate) fn one_token<F: Format, const EIGHT: usize>(
-                weight: &[u8],
-                input: &Input,
-                token: usize,
-                output: &mut Output<'_>,
-                eights: &impl Eights<EIGHT>,
-            ) {
+            fn one_token<F: EightBlocks<EIGHT>, const EIGHT: usize>(call: &mut Call<'_>, token: usize, eights: &F) {
+                let (weight, input) = (call.weight, call.input);
                 // SAFETY: the function is compiled for the instruction sets.
                 let simd = unsafe { Neon::<{ $level }>::new() };
                 let x = input.q8(token);
-                let y = output.part(token, 0, output.rows());
-                let done = with_scratch(|scratch| {
-                    // SAFETY: as above.
-                    unsafe { rows_times_token::<{ $level }, F, EIGHT>(simd, scratch, weight, &x, y, eights) }
-                });
-                output.note(done);
+                let y = call.part(token, 0, call.rows());
+                // SAFETY: as above.
+                let done = with_scratch(|scratch| unsafe { rows_times_token(simd, scratch, weight, &x, y, eights) });
+                call.note(done);
             }
         }
     };
@@ -95,13 +97,13 @@ pub(crate) use each;
 /// # Safety
 /// The processor has the instructions of the level.
 #[inline(always)]
-unsafe fn rows_times_token<const LEVEL: u8, F: Format, const EIGHT: usize>(
+unsafe fn rows_times_token<const LEVEL: u8, F: EightBlocks<EIGHT>, const EIGHT: usize>(
     simd: Neon<LEVEL>,
     Scratch { bytes, floats, more_floats, ints, .. }: &mut Scratch,
     weight: &[u8],
     x: &Q8<'_>,
     y: &mut [f32],
-    eights: &impl Eights<EIGHT>,
+    eights: &F,
 ) -> memory::Result<()> {
     // Activations up to a whole number of steps.
     let blocks = x.scales.len().next_multiple_of(16);
@@ -120,7 +122,7 @@ unsafe fn rows_times_token<const LEVEL: u8, F: Format, const EIGHT: usize>(
     let (whole, rest) = (row_bytes / (2 * EIGHT), row_bytes % (2 * EIGHT));
     assert!(x_bytes.len() == blocks / 8 && x_scales.len() == blocks / 8 && 2 * EIGHT * blocks >= 16 * row_bytes);
     assert!(x_sums.len() == blocks / 8 && x_ints.len() == blocks / 8 * ints_of_eight);
-    // The end of each row, with zeros behind it.
+    // The end of each row, with zeros after it.
     let mut ends = [[[0; EIGHT]; 2]; ROWS];
     for rows in streams::<ROWS>(y.len()) {
         let (mut starts, mut padded) = ([weight.as_ptr(); ROWS], [weight.as_ptr(); ROWS]);
@@ -135,7 +137,7 @@ unsafe fn rows_times_token<const LEVEL: u8, F: Format, const EIGHT: usize>(
         let (mut sums, mut i) = ([[unsafe { vdupq_n_f32(0.0) }; 4]; ROWS], 0);
         for (mut at, end) in [(starts, 2 * whole), (padded, blocks / 8)] {
             while i < end {
-                // SAFETY: the caller's; rows, or their ends with zeros behind them, and activations have both eights.
+                // SAFETY: the caller's; rows, or their ends with zeros after them, and activations have both eights.
                 unsafe {
                     let mut factors = [Factors::scaled(simd.all(0.0)); ROWS];
                     let middle = x_bytes.as_ptr().add(i + 1).cast();
@@ -176,18 +178,18 @@ fn seeds<'a, F: Format>(lines: &'a mut Lines<i32>, x: &Q8<'_>, blocks: usize) ->
 type Activations<'a> = (*const u8, &'a [f32; 8], &'a [f32; 8], *const i32);
 
 /// Adds four blocks of the eights of rows that begin at `place.0` and are number `place.2` of rows `place.1`, the first four
-/// where `QUARTER` is even, to sums number `QUARTER`; behind the others the next eights begin.
+/// where `QUARTER` is even, to sums number `QUARTER`; after the others the next eights begin.
 ///
 /// # Safety
 /// The processor has the instructions of the level, and the blocks are there.
 #[inline(always)]
-unsafe fn add_four<const QUARTER: usize, const LEVEL: u8, F: Format, const EIGHT: usize>(
+unsafe fn add_four<const QUARTER: usize, const LEVEL: u8, F: EightBlocks<EIGHT>, const EIGHT: usize>(
     simd: Neon<LEVEL>,
     sums: &mut [[float32x4_t; 4]; ROWS],
     factors: &mut [Factors; ROWS],
     (at, rows, i): (&mut [*const u8; ROWS], [usize; ROWS], usize),
     (x, x_scales, x_sums, ints): Activations<'_>,
-    eights: &impl Eights<EIGHT>,
+    eights: &F,
 ) {
     // SAFETY: the caller's.
     unsafe {
@@ -199,9 +201,9 @@ unsafe fn add_four<const QUARTER: usize, const LEVEL: u8, F: Format, const EIGHT
         each!(R in 0 1, {
             at[R] = after(at[R], sums[R][(QUARTER + 3) % 4]);
             let eight = &*at[R].cast();
-            q[R] = eights.elements(eight);
+            q[R] = eights.elements::<ONE_TOKEN>(eight);
             if !second {
-                factors[R] = eights.factors(eight, [rows[R], i]);
+                factors[R] = eights.factors::<ONE_TOKEN>(eight, [rows[R], i]);
             }
             if F::HALVES {
                 let both = scales_and_mins_of_halves(F::MINS, factors[R].halves);
@@ -283,7 +285,7 @@ fn after(mut at: *const u8, sums: float32x4_t) -> *const u8 {
 /// The first or the second eight bytes, widened.
 #[inline]
 #[target_feature(enable = "neon")]
-fn wide_half(bytes: Sixteen, second: bool) -> int16x8_t {
+fn wide_half(bytes: Bytes16, second: bool) -> int16x8_t {
     let bytes = vreinterpretq_s8_u8(bytes);
     if second { vmovl_high_s8(bytes) } else { vmovl_s8(vget_low_s8(bytes)) }
 }

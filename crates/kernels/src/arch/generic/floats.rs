@@ -2,10 +2,10 @@
 
 use super::prefetch::{NEAR, prefetch_near, streams};
 use super::simd::Simd;
+use crate::Call;
 use crate::element::Element;
 use crate::input::Lines;
 use crate::scratch::{room, with_scratch};
-use crate::{Input, Output};
 use std::ops::Range;
 
 /// Elements of rows that are multiplied in all rows before the next are, so that a tile's activations stay in the
@@ -15,39 +15,28 @@ const CHUNK: usize = 1024;
 /// Up to so many tokens rows are multiplied whole: most of the time is that of the memory, which serves them faster so.
 const WHOLE: usize = 16;
 
-/// Vectors of 8 floats.
-pub(crate) trait Eight: Simd {
-    /// The sum of the lanes, in pairs 4 apart, then 2, 1.
-    fn sum(self, v: Self::Floats) -> f32;
-}
-
 /// The product of weights that are widened in a register.
 #[inline(always)]
-pub(crate) fn widened<S: Eight, E: Element>(simd: S, weight: &[u8], input: &Input, output: &mut Output<'_>) {
+pub(crate) fn widened<S: Simd, E: Element>(simd: S, call: &mut Call<'_>) {
+    let input = call.input;
     let tokens = input.tokens();
     let mut token = 0;
     while token < tokens {
         token += match tokens - token {
-            1 => rows::<S, 4, 1, E>(simd, weight, input, token, output),
-            2 => rows::<S, 4, 2, E>(simd, weight, input, token, output),
-            3 | 6 => rows::<S, 3, 3, E>(simd, weight, input, token, output),
-            _ => rows::<S, 3, 4, E>(simd, weight, input, token, output),
+            1 => rows::<S, 4, 1, E>(simd, call, token),
+            2 => rows::<S, 4, 2, E>(simd, call, token),
+            3 | 6 => rows::<S, 3, 3, E>(simd, call, token),
+            _ => rows::<S, 3, 4, E>(simd, call, token),
         };
     }
 }
 
 /// All rows times `T` tokens from `token` on; gives `T` back.
 #[inline(always)]
-fn rows<S: Eight, const R: usize, const T: usize, E: Element>(
-    simd: S,
-    weight: &[u8],
-    input: &Input,
-    token: usize,
-    output: &mut Output<'_>,
-) -> usize {
-    let (rows, inputs) = (output.rows(), input.inputs());
-    let row_bytes = weight.len() / rows;
-    assert_eq!(row_bytes, inputs * size_of::<E>());
+fn rows<S: Simd, const R: usize, const T: usize, E: Element>(simd: S, call: &mut Call<'_>, token: usize) -> usize {
+    let input = call.input;
+    let (rows, inputs) = (call.rows(), input.inputs());
+    assert_eq!(call.weight.len(), rows * inputs * size_of::<E>());
     let chunk = if input.tokens() > WHOLE { CHUNK } else { inputs };
     let mut x: [&[f32]; T] = [&[]; T];
     for (t, x) in x.iter_mut().enumerate() {
@@ -68,13 +57,13 @@ fn rows<S: Eight, const R: usize, const T: usize, E: Element>(
                 for (i, rows) in streams::<R>(rows).enumerate() {
                     let at = if chunk < inputs { i * R * T } else { 0 };
                     let kept = &mut kept[at..][..R * T];
-                    tile::<S, R, T, E>(simd, weight, row_bytes, &x, rows, token, part.clone(), kept, output);
+                    tile::<S, R, T, E>(simd, call, token, &x, rows, part.clone(), kept);
                 }
             }
         }
-        Err(refused) => output.note(Err(refused)),
+        Err(refused) => call.note(Err(refused)),
     }
-    output.note(taken.and(with_scratch(|scratch| {
+    call.note(taken.and(with_scratch(|scratch| {
         scratch.floats = lines;
         Ok(())
     })));
@@ -84,24 +73,22 @@ fn rows<S: Eight, const R: usize, const T: usize, E: Element>(
 /// Elements `part` of `R` rows times `T` tokens from `token` on; between the parts of rows `kept` has the sums.
 #[inline(always)]
 #[allow(clippy::needless_range_loop)] // rows and tokens are indices of several arrays
-#[allow(clippy::too_many_arguments)] // what varies in the two loops around it
-fn tile<S: Eight, const R: usize, const T: usize, E: Element>(
+fn tile<S: Simd, const R: usize, const T: usize, E: Element>(
     simd: S,
-    weight: &[u8],
-    row_bytes: usize,
+    call: &mut Call<'_>,
+    token: usize,
     x: &[&[f32]; T],
     rows: [usize; R],
-    token: usize,
     part: Range<usize>,
     kept: &mut [[f32; 8]],
-    output: &mut Output<'_>,
 ) {
     let inputs = x[0].len();
-    assert!(part.end <= inputs && x.iter().all(|x| x.len() == inputs) && row_bytes == inputs * size_of::<E>());
+    let row_bytes = inputs * size_of::<E>();
+    assert!(part.end <= inputs && x.iter().all(|x| x.len() == inputs));
     // Written out, for a call of `map` is not put here.
     let mut w: [*const E; R] = [std::ptr::null(); R];
     for r in 0..R {
-        w[r] = weight[rows[r] * row_bytes..][..row_bytes].as_ptr().cast();
+        w[r] = call.weight[rows[r] * row_bytes..][..row_bytes].as_ptr().cast();
     }
     let mut sums = [[simd.all(0.0); T]; R];
     if part.start > 0 {
@@ -151,7 +138,7 @@ fn tile<S: Eight, const R: usize, const T: usize, E: Element>(
     }
     for t in 0..T {
         for r in 0..R {
-            output.part(token + t, rows[r], 1)[0] = simd.sum(sums[r][t]);
+            call.part(token + t, rows[r], 1)[0] = simd.sum(sums[r][t]);
         }
     }
 }
@@ -162,7 +149,7 @@ fn tile<S: Eight, const R: usize, const T: usize, E: Element>(
 /// Every row and token has that step.
 #[inline(always)]
 #[allow(clippy::needless_range_loop)] // rows and tokens are indices of several arrays
-unsafe fn add<S: Eight, const R: usize, const T: usize, E: Element>(
+unsafe fn add<S: Simd, const R: usize, const T: usize, E: Element>(
     simd: S,
     w: &[*const E; R],
     x: &[&[f32]; T],

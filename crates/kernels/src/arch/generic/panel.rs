@@ -14,7 +14,7 @@ use crate::memory;
 use crate::order::BLOCK;
 use crate::order::{GROUP, Order};
 use crate::scratch::{Scratch, room};
-use crate::{Input, LANES, Output};
+use crate::{Call, LANES};
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
@@ -87,7 +87,7 @@ pub(crate) struct Rows<'a, const R: usize> {
 }
 
 impl<'a, const R: usize> Rows<'a, R> {
-    /// Those of `bytes`, from row `first` on, which are copied behind each other if they are less than `R`: the last ones are
+    /// The rows of `bytes`, from row `first` on, which are copied one after the other if they are less than `R`: the last ones are
     /// zeros then.
     fn new(first: usize, bytes: &'a [u8], row_bytes: usize, copy: &'a mut Lines<u8>) -> memory::Result<Rows<'a, R>> {
         if bytes.len() == R * row_bytes {
@@ -106,7 +106,7 @@ impl<'a, const R: usize> Rows<'a, R> {
         self.first
     }
 
-    /// The `i`-th `N` bytes of each row, with zeros behind a row's end, which is put into `padding`.
+    /// The `i`-th `N` bytes of each row, with zeros after a row's end, which is put into `padding`.
     #[inline(always)]
     pub(crate) fn step<'s, const N: usize>(
         &'s self,
@@ -161,7 +161,7 @@ pub(crate) struct Panel<'a, S> {
     simd: S,
     order: Order,
     /// Where the bytes of the next panel begin.
-    #[cfg_attr(target_arch = "aarch64", allow(dead_code))] // dtypes ask for them by AVX-512 alone
+    #[cfg_attr(target_arch = "aarch64", allow(dead_code))] // dtypes ask for them only by AVX-512
     next: *const u8,
     /// Whether half of the next panel's bytes are asked for while this one is multiplied.
     #[cfg_attr(target_arch = "aarch64", allow(dead_code))]
@@ -265,20 +265,19 @@ const fn bytes_a_block<S: Multiply, F: Format>() -> usize {
 pub(crate) unsafe fn matmul<S: Multiply, F: Format, const R: usize>(
     simd: S,
     scratch: &mut Scratch,
-    weight: &[u8],
-    input: &Input,
-    output: &mut Output<'_>,
+    call: &mut Call<'_>,
     unpack: impl Fn(&Rows<'_, R>, &mut Panel<'_, S>),
 ) -> memory::Result<()> {
+    let (weight, input) = (call.weight, call.input);
     const { assert!(R == S::LANES) };
     let order = Order::new(input.inputs() / BLOCK);
-    let row_bytes = weight.len() / output.rows();
+    let row_bytes = weight.len() / call.rows();
     // With at most a group of tokens memory is the bound: each panel is multiplied before the next is unpacked, and the
     // next one's bytes are asked for half in the one time, half in the other. With more, all panels are unpacked first, and
     // each group of tokens passes all of them.
     let few = S::ASKS && input.tokens() <= GROUP;
     let tile = if S::PAIRS && is_crowded::<F>() { 4 } else { S::TOKENS };
-    let panels = if few { 1 } else { output.rows().div_ceil(S::LANES) };
+    let panels = if few { 1 } else { call.rows().div_ceil(S::LANES) };
     let each = bytes_a_block::<S, F>();
     let bytes = room(&mut scratch.bytes, panels * order.blocks * each)?;
     for (i, part) in weight.chunks(panels * S::LANES * row_bytes).enumerate() {
@@ -297,20 +296,20 @@ pub(crate) unsafe fn matmul<S: Multiply, F: Format, const R: usize>(
                 let product = PanelProduct { simd, order, bytes, x, next, ask: ask / LANES, row, first };
                 for token in (0..x.tokens).step_by(tile) {
                     match x.tokens - token {
-                        1 | 2 if S::PAIRS => product.multiply::<F, 2>(token, output),
-                        3 | 4 if S::PAIRS => product.multiply::<F, 4>(token, output),
-                        _ if S::PAIRS && tile == 4 => product.multiply::<F, 4>(token, output),
-                        _ if S::PAIRS => product.multiply::<F, 6>(token, output),
-                        1 => product.multiply::<F, 1>(token, output),
-                        2 => product.multiply::<F, 2>(token, output),
-                        3 => product.multiply::<F, 3>(token, output),
+                        1 | 2 if S::PAIRS => product.multiply::<F, 2>(token, call),
+                        3 | 4 if S::PAIRS => product.multiply::<F, 4>(token, call),
+                        _ if S::PAIRS && tile == 4 => product.multiply::<F, 4>(token, call),
+                        _ if S::PAIRS => product.multiply::<F, 6>(token, call),
+                        1 => product.multiply::<F, 1>(token, call),
+                        2 => product.multiply::<F, 2>(token, call),
+                        3 => product.multiply::<F, 3>(token, call),
                         // Not compiled for more than are multiplied at once.
-                        _ if S::TOKENS == 4 => product.multiply::<F, 4>(token, output),
-                        4 => product.multiply::<F, 4>(token, output),
-                        5 => product.multiply::<F, 5>(token, output),
-                        6 => product.multiply::<F, 6>(token, output),
-                        7 => product.multiply::<F, 7>(token, output),
-                        _ => product.multiply::<F, GROUP>(token, output),
+                        _ if S::TOKENS == 4 => product.multiply::<F, 4>(token, call),
+                        4 => product.multiply::<F, 4>(token, call),
+                        5 => product.multiply::<F, 5>(token, call),
+                        6 => product.multiply::<F, 6>(token, call),
+                        7 => product.multiply::<F, 7>(token, call),
+                        _ => product.multiply::<F, GROUP>(token, call),
                     }
                 }
             }
@@ -348,7 +347,7 @@ struct Place {
 impl<S: Multiply> PanelProduct<'_, S> {
     /// The panel times `T` tokens of the group from `token` on.
     #[inline(always)]
-    fn multiply<F: Format, const T: usize>(&self, token: usize, output: &mut Output<'_>) {
+    fn multiply<F: Format, const T: usize>(&self, token: usize, call: &mut Call<'_>) {
         let (simd, blocks, tokens) = (self.simd, self.order.blocks, self.x.width);
         assert!(self.bytes.len() >= blocks * bytes_a_block::<S, F>());
         assert!(token + T <= tokens && (S::TOKENS < GROUP || token == 0 && T == tokens));
@@ -410,8 +409,8 @@ impl<S: Multiply> PanelProduct<'_, S> {
             }
         }
         let sums = simd.by_token::<T>(sums);
-        let (rows, tokens) = (S::LANES.min(output.rows() - self.row), T.min(self.x.tokens - token));
-        let (to, apart) = output.tile([self.first + token, tokens], [self.row, rows]);
+        let (rows, tokens) = (S::LANES.min(call.rows() - self.row), T.min(self.x.tokens - token));
+        let (to, apart) = call.tile([self.first + token, tokens], [self.row, rows]);
         let whole = rows == S::LANES && tokens == T;
         for t in 0..T {
             // SAFETY: it reaches to the last of `rows` floats of the last of `tokens`.

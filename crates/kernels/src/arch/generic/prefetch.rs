@@ -5,6 +5,12 @@ pub(crate) use crate::arch::aarch64::prefetch::{prefetch, prefetch_near};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use crate::arch::x86_64::prefetch::{prefetch, prefetch_near};
 
+/// Nothing: no vector kernels are there to ask for anything.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+pub(crate) fn prefetch(_: *const u8, _: usize) {}
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+pub(crate) use prefetch as prefetch_near;
+
 /// The rows below `rows`, `N` at a time, each from a part of its own: the memory serves a few long streams faster than
 /// rows in turns, and most processors than one (`Reading` of x86-64). Where the parts differ in length the last row comes again.
 #[inline]
@@ -14,6 +20,7 @@ pub(crate) fn streams<const N: usize>(rows: usize) -> impl Iterator<Item = [usiz
 }
 
 /// Words 0 to 3 side by side. Put together so, and not stored one by one, they need not wait to be loaded together.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[inline(always)]
 pub(crate) fn four_words(word: impl Fn(usize) -> [u8; 2]) -> i64 {
     let word = |i: usize| i64::from(u16::from_le_bytes(word(i)));

@@ -32,6 +32,9 @@ pub trait Simd: Copy {
     /// `c - a * b`, rounded once.
     fn negated_mul_add(self, a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
 
+    /// The sum of the lanes, in pairs half of them apart, then a quarter, to 1.
+    fn sum(self, v: Self::Floats) -> f32;
+
     /// A vector of floats at any alignment, or those before the end with zeros after them.
     ///
     /// # Safety
@@ -81,10 +84,10 @@ pub trait Simd: Copy {
 
 /// Operations by instructions that the value is the proof of.
 macro_rules! operations {
-    ($($name:ident($($arg:ident: $type:ty),*) => $operation:expr;)*) => {
+    ($($name:ident($($arg:ident: $type:ty),*) -> $result:ty = $operation:expr;)*) => {
         $(
             #[inline(always)]
-            fn $name(self, $($arg: $type),*) -> Self::Floats {
+            fn $name(self, $($arg: $type),*) -> $result {
                 // SAFETY: the value is the proof.
                 unsafe { $operation }
             }

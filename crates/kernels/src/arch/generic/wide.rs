@@ -4,9 +4,10 @@
 //! Functions here and those that use them are compiled for AVX2 with F16C, or for NEON, which every aarch64 has.
 
 #[cfg(target_arch = "aarch64")]
-pub(crate) use crate::arch::aarch64::neon::wide::*;
+pub(crate) use crate::arch::aarch64::neon::{q4_k::k_factors, wide::*};
 #[cfg(target_arch = "x86_64")]
-pub(crate) use crate::arch::x86_64::avx2::wide::*;
+pub(crate) use crate::arch::x86_64::avx2::{q4_k::k_factors, wide::*};
+use crate::dtypes::blocks::Format;
 
 /// Functions for vectors, compiled for what they need. Every aarch64 has NEON, so that there they can always become part of their
 /// callers, which their own feature forbids elsewhere.
@@ -34,20 +35,41 @@ macro_rules! for_vectors {
 }
 pub(crate) use for_vectors;
 
-/// How eight blocks of a dtype, whose bytes are `EIGHT`, are unpacked.
-pub(crate) trait Eights<const EIGHT: usize> {
+/// Functions of one instruction for each register, or few.
+macro_rules! operations {
+    ($($(#[$doc:meta])* $name:ident($($arg:ident: $type:ty),*) -> $result:ty = $operation:expr;)*) => {
+        $(
+            $(#[$doc])*
+            #[inline]
+            #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,f16c"))]
+            #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
+            pub(crate) fn $name($($arg: $type),*) -> $result {
+                $operation
+            }
+        )*
+    };
+}
+pub(crate) use operations;
+
+/// How eight blocks of a dtype, whose bytes are `EIGHT`, are unpacked. What calls its functions has a copy of them, by its
+/// `PLACE`: compilers put one that several places call into none of them.
+pub(crate) trait EightBlocks<const EIGHT: usize>: Format {
     /// Their elements.
     ///
     /// # Safety
     /// The processor has what functions for vectors are compiled for.
-    unsafe fn elements(&self, eight: &[u8; EIGHT]) -> [Bytes; 8];
+    unsafe fn elements<const PLACE: u8>(&self, eight: &[u8; EIGHT]) -> [Bytes; 8];
 
     /// Their factors; they are number `place[1]` of row `place[0]`.
     ///
     /// # Safety
-    /// As [`Eights::elements`].
-    unsafe fn factors(&self, eight: &[u8; EIGHT], place: [usize; 2]) -> Factors;
+    /// As [`EightBlocks::elements`].
+    unsafe fn factors<const PLACE: u8>(&self, eight: &[u8; EIGHT], place: [usize; 2]) -> Factors;
 }
+
+/// Where [`EightBlocks`] are unpacked: for one token, and for panels.
+pub(crate) const ONE_TOKEN: u8 = 1;
+pub(crate) const PANEL: u8 = 2;
 
 /// What multiplies the sums of eight blocks.
 #[derive(Clone, Copy)]
@@ -58,11 +80,11 @@ pub(crate) struct Factors {
     pub(crate) mins: Floats,
     /// The integer scale of each half block, where the dtype has them; a nibble, with the half's minimum in the high
     /// one, where it has both.
-    pub(crate) halves: Sixteen,
+    pub(crate) halves: Bytes16,
 }
 
 impl Factors {
-    /// Scales alone.
+    /// Factors of a dtype that has scales only.
     #[inline]
     #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,f16c"))]
     #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
@@ -94,8 +116,30 @@ for_vectors! {
         or(nibbles(block), and(mask_of_bits(bits), all(16)))
     }
 
+    /// The pairs of bits of eight blocks.
+    pub(crate) fn two_bits(bytes: &[u8; 64]) -> [Bytes; 8] {
+        let mut elements = [all(0); 8];
+        for (four, bytes) in elements.as_chunks_mut::<4>().0.iter_mut().zip(bytes.as_chunks::<32>().0) {
+            let bytes = load(bytes);
+            let shifted = [bytes, right::<2>(bytes), right::<4>(bytes), right::<6>(bytes)];
+            *four = shifted.map(|bits| and(bits, all(3)));
+        }
+        elements
+    }
+
+    /// The nibbles of eight blocks: 32 bytes have one block in their low and the next in their high halves.
+    pub(crate) fn nibbles_of_pairs(bytes: &[u8; 128]) -> [Bytes; 8] {
+        let mut elements = [all(0); 8];
+        let pairs = bytes.as_chunks::<32>().0;
+        for i in 0..4 {
+            let bytes = load(&pairs[i]);
+            (elements[2 * i], elements[2 * i + 1]) = (and(bytes, all(15)), and(right::<4>(bytes), all(15)));
+        }
+        elements
+    }
+
     /// The scales and the minima of half blocks, where there are any.
-    pub(crate) fn scales_and_mins_of_halves(mins: bool, halves: Sixteen) -> [Sixteen; 2] {
+    pub(crate) fn scales_and_mins_of_halves(mins: bool, halves: Bytes16) -> [Bytes16; 2] {
         if mins { nibbles_of_16(halves) } else { [halves, all_16(0)] }
     }
 }

@@ -4,12 +4,13 @@
 
 use super::panel::{self, Multiply};
 use super::wide::{
-    Bytes, Eights, Factors, Floats, all, as_bytes, as_floats, floats_of_bytes, scales_and_mins_of_halves, transpose,
+    Bytes, EightBlocks, Factors, Floats, PANEL, all, as_bytes, as_floats, floats_of_bytes, scales_and_mins_of_halves,
+    transpose,
 };
+use crate::Call;
 use crate::dtypes::blocks::Format;
 use crate::memory;
 use crate::scratch::Scratch;
-use crate::{Input, Output};
 use std::mem::MaybeUninit;
 
 /// Rows in a panel.
@@ -31,20 +32,18 @@ pub(crate) trait Columns: Multiply<Bits = Bytes, Floats = Floats> {
 /// # Safety
 /// The processor has what the products of `S` and `wide` are compiled for.
 #[inline(always)]
-pub(crate) unsafe fn matmul_by<S: Columns, F: Format, const EIGHT: usize>(
+pub(crate) unsafe fn matmul_by<S: Columns, F: EightBlocks<EIGHT>, const EIGHT: usize>(
     simd: S,
     scratch: &mut Scratch,
-    weight: &[u8],
-    input: &Input,
-    output: &mut Output<'_>,
-    eights: &impl Eights<EIGHT>,
+    call: &mut Call<'_>,
+    eights: &F,
 ) -> memory::Result<()> {
     let unpack = |rows: &Rows<'_>, panel: &mut Panel<'_, S>| {
         // SAFETY: the caller's.
-        unsafe { unpack::<S, F, EIGHT>(simd, rows, panel, eights) };
+        unsafe { unpack(simd, rows, panel, eights) };
     };
     // SAFETY: the caller's.
-    unsafe { panel::matmul::<S, F, ROWS>(simd, scratch, weight, input, output, unpack) }
+    unsafe { panel::matmul::<S, F, ROWS>(simd, scratch, call, unpack) }
 }
 
 /// Fills a panel with 8 rows.
@@ -52,11 +51,11 @@ pub(crate) unsafe fn matmul_by<S: Columns, F: Format, const EIGHT: usize>(
 /// # Safety
 /// As [`matmul_by`].
 #[inline(always)]
-unsafe fn unpack<S: Columns, F: Format, const EIGHT: usize>(
+unsafe fn unpack<S: Columns, F: EightBlocks<EIGHT>, const EIGHT: usize>(
     simd: S,
     rows: &Rows<'_>,
     panel: &mut Panel<'_, S>,
-    eights: &impl Eights<EIGHT>,
+    eights: &F,
 ) {
     // SAFETY: the caller's.
     let zero = unsafe { all(0) };
@@ -67,7 +66,9 @@ unsafe fn unpack<S: Columns, F: Format, const EIGHT: usize>(
         for r in 0..ROWS {
             let eight = step.row(r);
             // SAFETY: the caller's.
-            unpacked[r].write(unsafe { (eights.elements(eight), eights.factors(eight, [rows.first() + r, i])) });
+            unpacked[r].write(unsafe {
+                (eights.elements::<PANEL>(eight), eights.factors::<PANEL>(eight, [rows.first() + r, i]))
+            });
         }
         // SAFETY: all rows were put in.
         let unpacked = unsafe { &*unpacked.as_ptr().cast::<[([Bytes; 8], Factors); ROWS]>() };

@@ -20,11 +20,11 @@ pub(crate) mod wide;
 pub(crate) mod wide_panel;
 
 use super::prefetch::{NEAR_4_BITS, prefetch_near};
+use crate::Call;
 use crate::arch::generic::prefetch::{NEAR, streams};
-use crate::arch::generic::wide::{Factors, scales_and_mins_of_halves};
+use crate::arch::generic::wide::{EightBlocks, ONE_TOKEN, scales_and_mins_of_halves};
 use crate::dtypes::blocks::Format;
 use crate::scratch::{Scratch, arranged, arranged_bytes, arranged_sums, with_scratch};
-use crate::{Input, Output};
 use std::arch::x86_64::*;
 
 pub(crate) use wide::{load, load_16, load_floats, load_numbers, transpose};
@@ -102,32 +102,44 @@ fn add_halves(low: __m256i, high: __m256i) -> __m256i {
     _mm256_add_epi32(first, _mm256_permute2x128_si256::<0x31>(low, high))
 }
 
-/// The product of a block dtype with one token; `elements` and `factors` have those of eight blocks,
-/// whose bytes are `EIGHT`; `factors` is told their row and which eight of it they are.
+/// The matrix product of a block dtype.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(crate) fn matmul<F: EightBlocks<EIGHT> + Default, const EIGHT: usize>(call: &mut Call<'_>) {
+    multiply(call, &F::default());
+}
+
+/// The matrix product of a block dtype as `eights` unpacks it.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(crate) fn one_token<F: Format, const EIGHT: usize>(
-    weight: &[u8],
-    input: &Input,
-    token: usize,
-    output: &mut Output<'_>,
-    elements: impl Fn(&[u8; EIGHT]) -> [__m256i; 8],
-    factors: impl Fn(&[u8; EIGHT], [usize; 2]) -> Factors,
-) {
-    let eights = (input.inputs() / 32).div_ceil(8);
+pub(crate) fn multiply<F: EightBlocks<EIGHT>, const EIGHT: usize>(call: &mut Call<'_>, eights: &F) {
+    let Some(few) = call.few_tokens() else { return wide_panel::many_tokens(call, eights) };
+    for token in few {
+        one_token(call, token, eights);
+    }
+}
+
+/// The product of a block dtype with one token.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn one_token<F: EightBlocks<EIGHT>, const EIGHT: usize>(call: &mut Call<'_>, token: usize, eights: &F) {
+    let (weight, input) = (call.weight, call.input);
+    let blocks = (input.inputs() / 32).next_multiple_of(8);
     let x = input.q8(token);
     let done = with_scratch(|Scratch { bytes, floats, more_floats, ints, .. }| {
         // Activations up to a whole number of steps.
-        let x_bytes = arranged_bytes::<32>(bytes, &x, eights * 8, |i| i)?;
-        let x_scales = arranged(floats, x.scales, eights * 8, |b| b)?;
-        let x_sums = arranged(more_floats, x.sums, eights * 8, |b| b)?;
-        let x_ints = arranged_sums::<F, 8>(ints, &x, eights * 8)?;
-        let rows = output.rows();
-        rows_times_token(weight, output.part(token, 0, rows), |eights: [&[u8; EIGHT]; 4], of, i, sums| {
-            for ((eight, row), sums) in eights.into_iter().zip(of).zip(sums) {
-                let factors = factors(eight, [row, i]);
+        let x_bytes = arranged_bytes::<32>(bytes, &x, blocks, |i| i)?;
+        let x_scales = arranged(floats, x.scales, blocks, |b| b)?;
+        let x_sums = arranged(more_floats, x.sums, blocks, |b| b)?;
+        let x_ints = arranged_sums::<F, 8>(ints, &x, blocks)?;
+        let rows = call.rows();
+        rows_times_token(weight, call.part(token, 0, rows), |stored: [&[u8; EIGHT]; 4], of, i, sums| {
+            for ((eight, row), sums) in stored.into_iter().zip(of).zip(sums) {
+                // SAFETY: this function is compiled for the instruction sets.
+                let factors = unsafe { eights.factors::<ONE_TOKEN>(eight, [row, i]) };
                 let [halves, half_mins] = scales_and_mins_of_halves(F::MINS, factors.halves);
-                let mut dots = dots::<F>(elements(eight), &x_bytes[i], halves);
+                // SAFETY: as above.
+                let elements = unsafe { eights.elements::<ONE_TOKEN>(eight) };
+                let mut dots = dots::<F>(elements, &x_bytes[i], halves);
                 // The products of what half blocks have and the sums of their activations; the ints are these sums with
                 // their sign turned.
                 let by_half = |halves| _mm256_madd_epi16(_mm256_cvtepi8_epi16(halves), load_numbers(&x_ints[i]));
@@ -150,7 +162,7 @@ pub(crate) fn one_token<F: Format, const EIGHT: usize>(
         });
         Ok(())
     });
-    output.note(done);
+    call.note(done);
 }
 
 /// The products of eight blocks, added up for each, with the scales of half blocks where there are any.

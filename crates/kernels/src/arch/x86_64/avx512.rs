@@ -234,7 +234,7 @@ pub(crate) fn in_streams<const STEP: usize, const N: usize>(
 ) {
     let row_bytes = weight.len() / y.len();
     let (steps, rest) = (row_bytes / STEP, row_bytes % STEP);
-    // A last step that is no whole one reads on in the rows behind it; the lanes of their blocks do not count.
+    // A last step that is no whole one reads on in the rows after it; the lanes of their blocks do not count.
     let mut lane_of = [0; 16];
     store(bytemuck::cast_mut(&mut lane_of), order);
     let counted = lane_of[..16 * rest / STEP].iter().fold(0u16, |counted, lane: &i32| counted | 1 << lane);

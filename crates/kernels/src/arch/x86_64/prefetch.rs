@@ -3,7 +3,7 @@
 use std::arch::x86_64::{__cpuid, _MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
 use std::sync::OnceLock;
 
-/// How far ahead of the product with one token by AVX-512 weights are asked for. The processor's own prefetch starts anew
+/// How far ahead of the product with one token by AVX-512 weights are asked for. The processor's own prefetch starts again
 /// with each page of 4096 bytes.
 pub(crate) const AHEAD: usize = 1024;
 
@@ -37,7 +37,7 @@ pub(crate) fn prefetch_near(bytes: *const u8, len: usize) {
 /// How the product of a block dtype with one token by AVX-512 reads weights.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reading {
-    /// One row behind the other.
+    /// One row after the other.
     OneStream,
     /// Four rows in turns, each from a part of its own.
     FourStreams,

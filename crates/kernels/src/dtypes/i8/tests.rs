@@ -3,6 +3,7 @@
 use super::*;
 use crate::Kernel;
 use crate::testing::{Random, each_isa};
+use crate::threads::Pool;
 
 const RULES: [Int8Rule; 4] = [
     Int8Rule::Token { symmetric: true },
@@ -37,8 +38,8 @@ fn prepare_over_others(isa: Isa, form: Form, x: &[f32], inputs: usize) -> Input 
     let mut input = Input::new();
     let longer = inputs + 64;
     let others: Vec<f32> = (0..x.len() / inputs * longer).map(|i| i as f32).collect();
-    input.prepare_into(isa, form, &others, longer);
-    input.prepare_into(isa, form, x, inputs);
+    input.convert(&Pool::new(1), isa, form, &others, longer).unwrap();
+    input.convert(&Pool::new(1), isa, form, x, inputs).unwrap();
     input
 }
 
@@ -107,10 +108,8 @@ fn sums_of_narrow_vectors_are_exact() {
                 let input = prepare_over_others(Isa::portable(), Form::Int8(rule), &x, inputs);
                 let (mut y, mut expected) = (vec![f32::NAN; rows * tokens], vec![f32::NAN; rows * tokens]);
                 // SAFETY: the machine has the instructions.
-                unsafe {
-                    x86_64::avx2::i8::avx_vnni_by_avx512(&weight, &input, &mut Output::new(&mut y, tokens, rows))
-                };
-                portable(&weight, &input, &mut Output::new(&mut expected, tokens, rows));
+                unsafe { x86_64::avx2::i8::avx_vnni_by_avx512(&mut Call::new(&weight, &[], &input, rows, &mut y)) };
+                portable(&mut Call::new(&weight, &[], &input, rows, &mut expected));
                 assert_eq!(y, expected, "{rule:?} {tokens} x {rows} x {inputs}");
             }
         }

@@ -1,22 +1,15 @@
 //! Attention by NEON. The same bits as by AVX2 and AVX-512.
 
 use super::simd::Neon;
-use crate::attention::ahead::Ahead;
-use crate::attention::passes::{self, Attend, integers};
-use crate::attention::{KvElement, KvTile, Query, Scoring, TILE};
+use crate::arch::generic::simd::operations;
+use crate::attention::passes::{self, Attend};
+use crate::attention::{Attention, KvElement, Query};
 use std::arch::aarch64::*;
-use std::ops::Range;
 
 #[target_feature(enable = "neon")]
-pub(crate) fn attend<E: KvElement>(
-    queries: &mut [Query<'_>],
-    tile: KvTile<'_, E>,
-    seen: Range<usize>,
-    then: Option<KvTile<'_, E>>,
-    scoring: Scoring,
-) {
+pub(crate) fn attend<E: KvElement>(queries: &mut [Query<'_>], attention: &Attention<'_, E>) {
     // SAFETY: the function is compiled for the instruction sets.
-    passes::attend(unsafe { Neon::new() }, queries, tile, &seen, then, scoring);
+    passes::attend(unsafe { Neon::new() }, queries, attention);
 }
 
 /// Bits of both registers from numbers of both.
@@ -38,7 +31,7 @@ fn add_pairs(sums: uint8x16_t, a: uint8x16_t, b: uint8x16_t) -> int32x4_t {
 impl Attend for Neon {
     const QUERIES: usize = 2;
 
-    integers! {
+    operations! {
         no_ints() -> uint8x16x2_t = uint8x16x2_t(vdupq_n_u8(0), vdupq_n_u8(0));
         all_ints(x: i32) -> uint8x16x2_t = both!(vreinterpretq_u8_s32, vdupq_n_s32(x), vdupq_n_s32(x));
         add_pairs(sums: uint8x16x2_t, a: uint8x16x2_t, b: uint8x16x2_t) -> uint8x16x2_t =
@@ -65,17 +58,5 @@ impl Attend for Neon {
             let words = vmovl_s8(vreinterpret_s8_u8(vld1_u8(at)));
             both!(vreinterpretq_u8_s32, vmovl_s16(vget_low_s16(words)), vmovl_high_s16(words))
         }
-    }
-
-    #[inline(always)]
-    fn weigh<E: KvElement, const Q: usize>(
-        self,
-        queries: &mut [Query<'_>],
-        keys: &[E],
-        seen: &Range<usize>,
-        ahead: Ahead,
-        scoring: Scoring,
-    ) -> ([[f32; TILE]; Q], [Option<f32>; Q]) {
-        passes::weigh_by_parts(self, queries, keys, seen, ahead, scoring)
     }
 }

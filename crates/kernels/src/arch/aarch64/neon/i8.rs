@@ -4,12 +4,12 @@
 #![allow(clippy::needless_range_loop)] // rows and tokens are indices of several arrays
 
 use super::simd::{DOTPROD, Neon, smmla};
+use crate::Call;
 use crate::arch::generic::prefetch::{NEAR, prefetch_near, streams};
 use crate::dtypes::i8::{sum_of, without_zero};
 use crate::input::Int8Row;
 use crate::memory;
 use crate::scratch::{room, with_scratch};
-use crate::{Input, Output};
 use std::arch::aarch64::*;
 
 /// Weights of a step, and bytes of a register.
@@ -21,51 +21,53 @@ const ROWS: usize = 8;
 const TOKENS: usize = 8;
 
 #[target_feature(enable = "neon")]
-pub(crate) fn neon(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+pub(crate) fn neon(call: &mut Call<'_>) {
     // SAFETY: the function is compiled for the instruction sets.
-    matmul(unsafe { Neon::<0>::new() }, weight, input, output);
+    matmul(unsafe { Neon::<0>::new() }, call);
 }
 
 #[target_feature(enable = "neon,dotprod")]
-pub(crate) fn dotprod(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+pub(crate) fn dotprod(call: &mut Call<'_>) {
     // SAFETY: the function is compiled for the instruction sets.
-    matmul(unsafe { Neon::<DOTPROD>::new() }, weight, input, output);
+    matmul(unsafe { Neon::<DOTPROD>::new() }, call);
 }
 
 #[target_feature(enable = "neon,dotprod,i8mm")]
-pub(crate) fn i8mm(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+pub(crate) fn i8mm(call: &mut Call<'_>) {
+    let input = call.input;
     if input.tokens() == 1 {
-        return dotprod(weight, input, output);
+        return dotprod(call);
     }
     let done = with_scratch(|scratch| {
         for token in (0..input.tokens()).step_by(TOKENS) {
             match input.tokens() - token {
-                1 | 2 => pairs::<1>(&mut scratch.bytes, weight, input, token, output)?,
-                3 | 4 => pairs::<2>(&mut scratch.bytes, weight, input, token, output)?,
-                5 | 6 => pairs::<3>(&mut scratch.bytes, weight, input, token, output)?,
-                _ => pairs::<4>(&mut scratch.bytes, weight, input, token, output)?,
+                1 | 2 => pairs::<1>(&mut scratch.bytes, call, token)?,
+                3 | 4 => pairs::<2>(&mut scratch.bytes, call, token)?,
+                5 | 6 => pairs::<3>(&mut scratch.bytes, call, token)?,
+                _ => pairs::<4>(&mut scratch.bytes, call, token)?,
             }
         }
         Ok(())
     });
-    output.note(done);
+    call.note(done);
 }
 
 #[inline(always)]
-fn matmul<const LEVEL: u8>(simd: Neon<LEVEL>, weight: &[u8], input: &Input, output: &mut Output<'_>) {
+fn matmul<const LEVEL: u8>(simd: Neon<LEVEL>, call: &mut Call<'_>) {
+    let input = call.input;
     for token in (0..input.tokens()).step_by(4) {
-        for rows in streams(output.rows()) {
+        for rows in streams(call.rows()) {
             match input.tokens() - token {
-                1 => tile::<LEVEL, 1>(simd, weight, rows, input, token, output),
-                2 => tile::<LEVEL, 2>(simd, weight, rows, input, token, output),
-                3 => tile::<LEVEL, 3>(simd, weight, rows, input, token, output),
-                _ => tile::<LEVEL, 4>(simd, weight, rows, input, token, output),
+                1 => tile::<LEVEL, 1>(simd, call, rows, token),
+                2 => tile::<LEVEL, 2>(simd, call, rows, token),
+                3 => tile::<LEVEL, 3>(simd, call, rows, token),
+                _ => tile::<LEVEL, 4>(simd, call, rows, token),
             }
         }
     }
 }
 
-/// The weights behind the last step of a row, with zeros behind them: what activations have there is unspecified.
+/// The weights after the last step of a row, with zeros after them: what activations have there is unspecified.
 fn padded(row: &[u8]) -> [u8; STEP] {
     let mut padded = [0; STEP];
     let rest = row.as_chunks::<STEP>().1;
@@ -75,14 +77,8 @@ fn padded(row: &[u8]) -> [u8; STEP] {
 
 /// Four rows times `T` tokens from `token` on.
 #[inline(always)]
-fn tile<const LEVEL: u8, const T: usize>(
-    simd: Neon<LEVEL>,
-    weight: &[u8],
-    rows: [usize; 4],
-    input: &Input,
-    token: usize,
-    output: &mut Output<'_>,
-) {
+fn tile<const LEVEL: u8, const T: usize>(simd: Neon<LEVEL>, call: &mut Call<'_>, rows: [usize; 4], token: usize) {
+    let (weight, input) = (call.weight, call.input);
     let inputs = input.inputs();
     let w = rows.map(|row| &weight[row * inputs..][..inputs]);
     let x: [Int8Row<'_>; T] = std::array::from_fn(|t| input.int8(token + t));
@@ -115,7 +111,7 @@ fn tile<const LEVEL: u8, const T: usize>(
         for t in 0..T {
             // SAFETY: the value is the proof.
             let product = unsafe { vaddvq_s32(sums[r][t]) };
-            output.part(token + t, rows[r], 1)[0] = without_zero(product, x[t].zero, sum) as f32 * x[t].scale;
+            call.part(token + t, rows[r], 1)[0] = without_zero(product, x[t].zero, sum) as f32 * x[t].scale;
         }
     }
 }
@@ -152,11 +148,10 @@ unsafe fn add<const LEVEL: u8, const T: usize>(
 #[target_feature(enable = "neon,dotprod,i8mm")]
 fn pairs<const PAIRS: usize>(
     scratch: &mut crate::input::Lines<u8>,
-    weight: &[u8],
-    input: &Input,
+    call: &mut Call<'_>,
     token: usize,
-    output: &mut Output<'_>,
 ) -> memory::Result<()> {
+    let (weight, input) = (call.weight, call.input);
     let (inputs, tokens) = (input.inputs(), (input.tokens() - token).min(2 * PAIRS));
     let steps = inputs.div_ceil(STEP);
     // Of each 16 bytes of two tokens the first eight of both, then the others: `[steps, 4, pairs, 2, 16]`.
@@ -171,8 +166,8 @@ fn pairs<const PAIRS: usize>(
             }
         }
     }
-    for first in (0..output.rows()).step_by(ROWS) {
-        let rows = ROWS.min(output.rows() - first);
+    for first in (0..call.rows()).step_by(ROWS) {
+        let rows = ROWS.min(call.rows() - first);
         let w: [&[u8]; ROWS] = std::array::from_fn(|r| &weight[(first + r.min(rows - 1)) * inputs..][..inputs]);
         let mut sums = [[vdupq_n_s32(0); PAIRS]; ROWS / 2];
         for i in 0..inputs / STEP {
@@ -198,7 +193,7 @@ fn pairs<const PAIRS: usize>(
         let sums_of_rows = if has_zero { w.map(sum_of) } else { [0; ROWS] };
         for t in 0..tokens {
             let Int8Row { zero, scale, .. } = input.int8(token + t);
-            for (r, y) in output.part(token + t, first, rows).iter_mut().enumerate() {
+            for (r, y) in call.part(token + t, first, rows).iter_mut().enumerate() {
                 let mut lanes = [0; 4];
                 // SAFETY: the array has room for four.
                 unsafe { vst1q_s32(lanes.as_mut_ptr(), sums[r / 2][t / 2]) };

@@ -78,7 +78,7 @@ impl<const LEVEL: u8> Neon<LEVEL> {
 #[inline]
 #[target_feature(enable = "neon,dotprod")]
 fn sdot(mut sums: int32x4_t, a: uint8x16_t, b: uint8x16_t) -> int32x4_t {
-    // SAFETY: the instruction reads and writes these registers alone.
+    // SAFETY: the instruction reads and writes only these registers.
     unsafe {
         asm!(
             "sdot {sums:v}.4s, {a:v}.16b, {b:v}.16b",
@@ -136,7 +136,7 @@ pub(crate) unsafe fn load_about<const EIGHT: usize, const BYTES: usize>(middle: 
 #[inline]
 #[target_feature(enable = "neon,dotprod")]
 fn sdot_lane<const LANE: i32>(mut sums: int32x4_t, a: uint8x16_t, b: uint8x16_t) -> int32x4_t {
-    // SAFETY: the instruction reads and writes these registers alone.
+    // SAFETY: the instruction reads and writes only these registers.
     unsafe {
         asm!(
             "sdot {sums:v}.4s, {a:v}.16b, {b:v}.4b[{lane}]",
@@ -176,7 +176,7 @@ fn plain_dot(sums: int32x4_t, a: uint8x16_t, b: uint8x16_t) -> int32x4_t {
 #[inline]
 #[target_feature(enable = "neon,i8mm")]
 pub(crate) fn smmla(mut sums: int32x4_t, a: uint8x16_t, b: uint8x16_t) -> int32x4_t {
-    // SAFETY: the instruction reads and writes these registers alone.
+    // SAFETY: the instruction reads and writes only these registers.
     unsafe {
         asm!(
             "smmla {sums:v}.4s, {a:v}.16b, {b:v}.16b",
@@ -320,12 +320,13 @@ impl<const LEVEL: u8> Simd for Neon<LEVEL> {
     const LANES: usize = 8;
 
     operations! {
-        all(x: f32) => float32x4x2_t(vdupq_n_f32(x), vdupq_n_f32(x));
-        all_int(x: i32) => float32x4x2_t(vdupq_n_f32(x as f32), vdupq_n_f32(x as f32));
-        add(a: float32x4x2_t, b: float32x4x2_t) => both!(vaddq_f32(a, b));
-        mul(a: float32x4x2_t, b: float32x4x2_t) => both!(vmulq_f32(a, b));
-        mul_add(a: float32x4x2_t, b: float32x4x2_t, c: float32x4x2_t) => both!(vfmaq_f32(c, a, b));
-        negated_mul_add(a: float32x4x2_t, b: float32x4x2_t, c: float32x4x2_t) => both!(vfmsq_f32(c, a, b));
+        all(x: f32) -> float32x4x2_t = float32x4x2_t(vdupq_n_f32(x), vdupq_n_f32(x));
+        all_int(x: i32) -> float32x4x2_t = float32x4x2_t(vdupq_n_f32(x as f32), vdupq_n_f32(x as f32));
+        add(a: float32x4x2_t, b: float32x4x2_t) -> float32x4x2_t = both!(vaddq_f32(a, b));
+        mul(a: float32x4x2_t, b: float32x4x2_t) -> float32x4x2_t = both!(vmulq_f32(a, b));
+        mul_add(a: float32x4x2_t, b: float32x4x2_t, c: float32x4x2_t) -> float32x4x2_t = both!(vfmaq_f32(c, a, b));
+        negated_mul_add(a: float32x4x2_t, b: float32x4x2_t, c: float32x4x2_t) -> float32x4x2_t = both!(vfmsq_f32(c, a, b));
+        sum(v: float32x4x2_t) -> f32 = sum_eight_lanes(v);
     }
 
     #[inline(always)]

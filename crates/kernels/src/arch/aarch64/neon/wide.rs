@@ -2,35 +2,22 @@
 
 use super::simd::last_words_to_floats;
 use crate::arch::generic::prefetch::four_words;
+use crate::arch::generic::wide::operations;
 use bytemuck::Pod;
 use std::arch::aarch64::*;
 
 /// 32 bytes.
 pub(crate) type Bytes = uint8x16x2_t;
 /// 16 bytes.
-pub(crate) type Sixteen = uint8x16_t;
+pub(crate) type Bytes16 = uint8x16_t;
 /// 8 floats.
 pub(crate) type Floats = float32x4x2_t;
-
-/// Functions of one instruction for each register, or few.
-macro_rules! operations {
-    ($($(#[$doc:meta])* $name:ident($($arg:ident: $type:ty),*) -> $result:ty = $operation:expr;)*) => {
-        $(
-            $(#[$doc])*
-            #[inline]
-            #[target_feature(enable = "neon")]
-            pub(crate) fn $name($($arg: $type),*) -> $result {
-                $operation
-            }
-        )*
-    };
-}
 
 operations! {
     /// 32 bytes, at any alignment.
     load(bytes: &[u8; 32]) -> Bytes = load_numbers(bytes);
     /// 16 bytes, at any alignment.
-    load_16(bytes: &[u8; 16]) -> Sixteen = {
+    load_16(bytes: &[u8; 16]) -> Bytes16 = {
         // SAFETY: the array is 16 bytes; the load needs no alignment.
         unsafe { vld1q_u8(bytes.as_ptr()) }
     };
@@ -39,7 +26,7 @@ operations! {
     /// `byte` everywhere.
     all(byte: u8) -> Bytes = pair(vdupq_n_u8(byte), vdupq_n_u8(byte));
     /// `byte` everywhere.
-    all_16(byte: u8) -> Sixteen = vdupq_n_u8(byte);
+    all_16(byte: u8) -> Bytes16 = vdupq_n_u8(byte);
     /// `x` in all lanes.
     all_floats(x: f32) -> Floats = float32x4x2_t(vdupq_n_f32(x), vdupq_n_f32(x));
     /// The F16 of two bytes in all lanes, widened.
@@ -54,34 +41,34 @@ operations! {
     /// Bits of either.
     or(a: Bytes, b: Bytes) -> Bytes = pair(vorrq_u8(a.0, b.0), vorrq_u8(a.1, b.1));
     /// Side by side.
-    pair(low: Sixteen, high: Sixteen) -> Bytes = uint8x16x2_t(low, high);
+    pair(low: Bytes16, high: Bytes16) -> Bytes = uint8x16x2_t(low, high);
     /// Bytes of a table of 16, by numbers below 16.
     look_up(table: &[u8; 16], codes: Bytes) -> Bytes = {
         let table = load_16(table);
         pair(vqtbl1q_u8(table, codes.0), vqtbl1q_u8(table, codes.1))
     };
     /// The nibbles of bytes in order, low before high.
-    nibbles_in_turns(bytes: Sixteen) -> Bytes = {
+    nibbles_in_turns(bytes: Bytes16) -> Bytes = {
         let [even, odd] = nibbles_of_16(bytes);
         pair(vzip1q_u8(even, odd), vzip2q_u8(even, odd))
     };
     /// The low nibbles, then the high ones.
-    both_nibbles(bytes: Sixteen) -> Bytes = {
+    both_nibbles(bytes: Bytes16) -> Bytes = {
         let [low, high] = nibbles_of_16(bytes);
         pair(low, high)
     };
     /// The low nibbles and the high ones.
-    nibbles_of_16(bytes: Sixteen) -> [Sixteen; 2] = [vandq_u8(bytes, vdupq_n_u8(15)), vshrq_n_u8::<4>(bytes)];
+    nibbles_of_16(bytes: Bytes16) -> [Bytes16; 2] = [vandq_u8(bytes, vdupq_n_u8(15)), vshrq_n_u8::<4>(bytes)];
     /// All bits of byte `i` as bit `i`.
     mask_of_bits(bits: u32) -> Bytes = {
-        // Each bit's byte in its place, then the bit alone.
+        // Each bit's byte in its place, then only the bit.
         let (first, bit) = (vcombine_u8(vdup_n_u8(0), vdup_n_u8(1)), vcreate_u8(0x8040_2010_0804_0201));
         let (bits, bit) = (vreinterpretq_u8_u32(vdupq_n_u32(bits)), vcombine_u8(bit, bit));
         let second = vaddq_u8(first, vdupq_n_u8(2));
         pair(vtstq_u8(vqtbl1q_u8(bits, first), bit), vtstq_u8(vqtbl1q_u8(bits, second), bit))
     };
     /// 16 signed bytes as two vectors of floats.
-    floats_of_bytes(bytes: Sixteen) -> [Floats; 2] = {
+    floats_of_bytes(bytes: Bytes16) -> [Floats; 2] = {
         let bytes = vreinterpretq_s8_u8(bytes);
         [vmovl_s8(vget_low_s8(bytes)), vmovl_high_s8(bytes)].map(|words| {
             float32x4x2_t(vcvtq_f32_s32(vmovl_s16(vget_low_s16(words))), vcvtq_f32_s32(vmovl_high_s16(words)))
@@ -92,7 +79,7 @@ operations! {
         let both = vcvt_f32_f16(vreinterpret_f16_u64(vcreate_u64(u64::from(two))));
         let [a, b] = bytes.map(|bytes| {
             let words = vmovl_u8(vcreate_u8(bytes));
-            // By addition alone there would be no register for what is added: it would be loaded each time.
+            // By nothing but additions there would be no register for what is added: it would be loaded each time.
             [vcvtq_f32_u32(vmovl_u16(vget_low_u16(words))), last_words_to_floats(words)]
         });
         let by_low = |floats: float32x4_t| vmulq_laneq_f32::<0>(floats, both);
@@ -106,16 +93,16 @@ operations! {
         pair(vaddq_u8(bytes.0, vaddq_u8(bytes.0, bytes.0)), vaddq_u8(bytes.1, vaddq_u8(bytes.1, bytes.1)));
     /// How many of two numbers each byte reaches.
     count_of_both(bytes: Bytes, least: [u8; 2]) -> Bytes = {
-        let count = |bytes: Sixteen| {
+        let count = |bytes: Bytes16| {
             let reaches = |least: u8| vcgeq_u8(bytes, vdupq_n_u8(least));
             vsubq_u8(vdupq_n_u8(0), vaddq_u8(reaches(least[0]), reaches(least[1])))
         };
         pair(count(bytes.0), count(bytes.1))
     };
     /// The low half and the high one.
-    halves_of(bytes: Bytes) -> [Sixteen; 2] = [bytes.0, bytes.1];
+    halves_of(bytes: Bytes) -> [Bytes16; 2] = [bytes.0, bytes.1];
     /// Double word `i` of vector `i`.
-    words_in_turns(v: [Sixteen; 4]) -> Sixteen = {
+    words_in_turns(v: [Bytes16; 4]) -> Bytes16 = {
         let v = v.map(|v| vreinterpretq_u32_u8(v));
         let v = vcopyq_laneq_u32::<3, 3>(vcopyq_laneq_u32::<2, 2>(vcopyq_laneq_u32::<1, 1>(v[0], v[1]), v[2]), v[3]);
         vreinterpretq_u8_u32(v)
@@ -148,7 +135,7 @@ operations! {
         out
     };
     /// Transposes 4 rows of 4 double words.
-    transpose_four(rows: [Sixteen; 4]) -> [Sixteen; 4] = {
+    transpose_four(rows: [Bytes16; 4]) -> [Bytes16; 4] = {
         let [a, b] = [vreinterpretq_u32_u8(rows[0]), vreinterpretq_u32_u8(rows[1])];
         let [c, d] = [vreinterpretq_u32_u8(rows[2]), vreinterpretq_u32_u8(rows[3])];
         let (ab, cd) = ([vtrn1q_u32(a, b), vtrn2q_u32(a, b)], [vtrn1q_u32(c, d), vtrn2q_u32(c, d)]);

@@ -1,21 +1,13 @@
 //! Products of float dtypes by AVX2.
 
 use super::simd::Avx2;
-use crate::arch::generic::floats::{Eight, widened as widened_by};
+use crate::Call;
+use crate::arch::generic::floats::widened as widened_by;
 use crate::element::Element;
-use crate::{Input, Output};
-
-impl Eight for Avx2 {
-    #[inline(always)]
-    fn sum(self, v: Self::Floats) -> f32 {
-        // SAFETY: the value is the proof.
-        unsafe { super::sum_eight_lanes(v) }
-    }
-}
 
 /// The product of weights that are widened in a register.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(crate) fn widened<E: Element>(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+pub(crate) fn widened<E: Element>(call: &mut Call<'_>) {
     // SAFETY: the function is compiled for the instruction sets.
-    widened_by::<_, E>(unsafe { Avx2::new() }, weight, input, output);
+    widened_by::<_, E>(unsafe { Avx2::new() }, call);
 }

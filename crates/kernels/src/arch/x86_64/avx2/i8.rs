@@ -1,9 +1,9 @@
 //! I8 in vectors of 32 bytes: AVX2 and AVX-VNNI.
 
 use super::{load, load_numbers};
+use crate::Call;
 use crate::arch::generic::prefetch::{NEAR, prefetch_near, streams};
 use crate::dtypes::i8::{sum_of, without_zero};
-use crate::{Input, Output};
 use std::arch::x86_64::*;
 
 /// Defines a matrix product in vectors of 32 bytes, several rows and tokens at once. `$product` adds the products of
@@ -11,16 +11,12 @@ use std::arch::x86_64::*;
 macro_rules! kernel {
     ($name:ident, $features:literal, $flip:literal, $operand:ident, $product:ident) => {
         #[target_feature(enable = $features)]
-        pub(crate) fn $name(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+        pub(crate) fn $name(call: &mut Call<'_>) {
+            let input = call.input;
             #[inline]
             #[target_feature(enable = $features)]
-            fn tile<const R: usize, const T: usize>(
-                weight: &[u8],
-                rows: [usize; R],
-                input: &Input,
-                token: usize,
-                output: &mut Output<'_>,
-            ) {
+            fn tile<const R: usize, const T: usize>(call: &mut Call<'_>, rows: [usize; R], token: usize) {
+                let (weight, input) = (call.weight, call.input);
                 let inputs = input.inputs();
                 let flip = _mm256_set1_epi8(-$flip);
                 let w = rows.map(|row| &weight[row * inputs..][..inputs]);
@@ -55,18 +51,17 @@ macro_rules! kernel {
                     let sum = if x.iter().any(|x| x.zero != 0) { sum_of(w[r]) } else { 0 };
                     for t in 0..T {
                         let product = add_lanes(sums[r][t]).wrapping_sub($flip * x[t].sum);
-                        output.part(token + t, rows[r], 1)[0] =
-                            without_zero(product, x[t].zero, sum) as f32 * x[t].scale;
+                        call.part(token + t, rows[r], 1)[0] = without_zero(product, x[t].zero, sum) as f32 * x[t].scale;
                     }
                 }
             }
 
             for token in (0..input.tokens()).step_by(4) {
                 match input.tokens() - token {
-                    1 => streams(output.rows()).for_each(|rows| tile::<4, 1>(weight, rows, input, token, output)),
-                    2 => streams(output.rows()).for_each(|rows| tile::<2, 2>(weight, rows, input, token, output)),
-                    3 => streams(output.rows()).for_each(|rows| tile::<2, 3>(weight, rows, input, token, output)),
-                    _ => streams(output.rows()).for_each(|rows| tile::<2, 4>(weight, rows, input, token, output)),
+                    1 => streams(call.rows()).for_each(|rows| tile::<4, 1>(call, rows, token)),
+                    2 => streams(call.rows()).for_each(|rows| tile::<2, 2>(call, rows, token)),
+                    3 => streams(call.rows()).for_each(|rows| tile::<2, 3>(call, rows, token)),
+                    _ => streams(call.rows()).for_each(|rows| tile::<2, 4>(call, rows, token)),
                 }
             }
         }

@@ -1,22 +1,19 @@
 //! Q4_0 by AVX2.
 
-use super::{load, load_16, load_floats, load_numbers, rows_times_token, sum_four_words};
+use super::{load, load_16, load_floats, load_numbers, rows_times_token, sum_four_words, wide_panel};
+use crate::Call;
 use crate::arch::generic::wide::scales_of;
 use crate::dtypes::q4_0::{BYTES, Q40};
-use crate::order::TOKENS_WITHOUT_PANELS;
 use crate::scratch::{Scratch, arranged, arranged_bytes, arranged_sums, with_scratch};
-use crate::{Input, Output};
 use std::arch::x86_64::*;
 
 const EIGHT: usize = 8 * BYTES;
 
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(crate) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-    if input.tokens() > TOKENS_WITHOUT_PANELS {
-        return crate::dtypes::q4_0::simd::avx2(weight, input, output);
-    }
-    for token in 0..input.tokens() {
-        one_token(weight, input, token, output);
+pub(crate) fn matmul(call: &mut Call<'_>) {
+    let Some(few) = call.few_tokens() else { return wide_panel::many_tokens(call, &Q40) };
+    for token in few {
+        one_token(call, token);
     }
 }
 
@@ -24,7 +21,8 @@ pub(crate) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
 /// added without shuffles.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn one_token(weight: &[u8], input: &Input, token: usize, output: &mut Output<'_>) {
+fn one_token(call: &mut Call<'_>, token: usize) {
+    let (weight, input) = (call.weight, call.input);
     let eights = (input.inputs() / 32).div_ceil(8);
     let x = input.q8(token);
     let done = with_scratch(|Scratch { bytes, floats, ints, .. }| {
@@ -33,8 +31,8 @@ fn one_token(weight: &[u8], input: &Input, token: usize, output: &mut Output<'_>
         let x_bytes = arranged_bytes::<32>(bytes, &x, eights * 8, order)?;
         let x_scales = arranged(floats, x.scales, eights * 8, |b| b)?;
         let x_offsets = arranged_sums::<Q40, 8>(ints, &x, eights * 8)?;
-        let rows = output.rows();
-        rows_times_token(weight, output.part(token, 0, rows), |eights: [&[u8; EIGHT]; 4], _, i, sums| {
+        let rows = call.rows();
+        rows_times_token(weight, call.part(token, 0, rows), |eights: [&[u8; EIGHT]; 4], _, i, sums| {
             let (x_scales, x_offsets) = (load_floats(&x_scales[i]), load_numbers(&x_offsets[i]));
             for (eight, sums) in eights.into_iter().zip(sums) {
                 let scales = _mm256_mul_ps(scales_of(eight.as_chunks::<BYTES>().0).scales, x_scales);
@@ -44,7 +42,7 @@ fn one_token(weight: &[u8], input: &Input, token: usize, output: &mut Output<'_>
         });
         Ok(())
     });
-    output.note(done);
+    call.note(done);
 }
 
 /// The products of eight blocks, added up for each.

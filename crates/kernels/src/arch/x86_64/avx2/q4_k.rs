@@ -1,20 +1,17 @@
 //! Q4_K by AVX2.
 
-use super::{load, load_16, load_floats, rows_times_token, store, store_floats, sum_four_words};
+use super::{load, load_16, load_floats, rows_times_token, store, store_floats, sum_four_words, wide_panel};
+use crate::Call;
 use crate::arch::generic::wide::Factors;
-use crate::dtypes::q4_k::BYTES;
-use crate::order::TOKENS_WITHOUT_PANELS;
+use crate::dtypes::q4_k::{BYTES, Q4K};
 use crate::scratch::{Scratch, arranged_bytes, with_scratch};
-use crate::{Input, Output};
 use std::arch::x86_64::*;
 
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(crate) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-    if input.tokens() > TOKENS_WITHOUT_PANELS {
-        return crate::dtypes::q4_k::simd::avx2(weight, input, output);
-    }
-    for token in 0..input.tokens() {
-        one_token(weight, input, token, output);
+pub(crate) fn matmul(call: &mut Call<'_>) {
+    let Some(few) = call.few_tokens() else { return wide_panel::many_tokens(call, &Q4K) };
+    for token in few {
+        one_token(call, token);
     }
 }
 
@@ -22,14 +19,15 @@ pub(crate) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
 /// added without shuffles; the scales of four rows are put together at once.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn one_token(weight: &[u8], input: &Input, token: usize, output: &mut Output<'_>) {
+fn one_token(call: &mut Call<'_>, token: usize) {
+    let (weight, input) = (call.weight, call.input);
     let x = input.q8(token);
     let done = with_scratch(|Scratch { bytes, .. }| {
         let order = |i: usize| i / 16 * 16 + 2 * (i % 16 / 4 + 4 * (i % 2)) + i / 2 % 2;
         let x_bytes = arranged_bytes::<32>(bytes, &x, x.scales.len(), order)?;
         let (x_scales, x_sums) = (x.scales.as_chunks::<8>().0, x.sums.as_chunks::<8>().0);
-        let rows = output.rows();
-        rows_times_token(weight, output.part(token, 0, rows), |blocks: [&[u8; BYTES]; 4], _, i, sums| {
+        let rows = call.rows();
+        rows_times_token(weight, call.part(token, 0, rows), |blocks: [&[u8; BYTES]; 4], _, i, sums| {
             let (factors, bytes) = heads(blocks);
             let mut dots = [_mm256_setzero_si256(); 4];
             for (dots, block) in dots.iter_mut().zip(blocks) {
@@ -48,7 +46,7 @@ fn one_token(weight: &[u8], input: &Input, token: usize, output: &mut Output<'_>
         });
         Ok(())
     });
-    output.note(done);
+    call.note(done);
 }
 
 /// The products of a super-block, added up for each block.
@@ -104,8 +102,8 @@ pub(crate) fn sixes(heads: __m256i) -> __m256i {
 
 /// `d * sc` and `dmin * m` of the eight blocks of a super-block of Q4_K or Q5_K.
 #[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-pub(crate) fn factors<const BYTES: usize>(block: &[u8; BYTES]) -> Factors {
+#[target_feature(enable = "avx2,f16c")]
+pub(crate) fn k_factors<const BYTES: usize>(block: &[u8; BYTES]) -> Factors {
     let head = block.first_chunk::<16>().map_or(_mm_setzero_si128(), |bytes| load_16(bytes));
     let bytes = _mm256_castsi256_si128(sixes(_mm256_castsi128_si256(head)));
     let wide = |bytes: __m128i| _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));

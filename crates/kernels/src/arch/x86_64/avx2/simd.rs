@@ -47,12 +47,13 @@ impl Simd for Avx2 {
     const LANES: usize = 8;
 
     operations! {
-        all(x: f32) => _mm256_set1_ps(x);
-        all_int(x: i32) => _mm256_cvtepi32_ps(_mm256_set1_epi32(x));
-        add(a: __m256, b: __m256) => _mm256_add_ps(a, b);
-        mul(a: __m256, b: __m256) => _mm256_mul_ps(a, b);
-        mul_add(a: __m256, b: __m256, c: __m256) => _mm256_fmadd_ps(a, b, c);
-        negated_mul_add(a: __m256, b: __m256, c: __m256) => _mm256_fnmadd_ps(a, b, c);
+        all(x: f32) -> __m256 = _mm256_set1_ps(x);
+        all_int(x: i32) -> __m256 = _mm256_cvtepi32_ps(_mm256_set1_epi32(x));
+        add(a: __m256, b: __m256) -> __m256 = _mm256_add_ps(a, b);
+        mul(a: __m256, b: __m256) -> __m256 = _mm256_mul_ps(a, b);
+        mul_add(a: __m256, b: __m256, c: __m256) -> __m256 = _mm256_fmadd_ps(a, b, c);
+        negated_mul_add(a: __m256, b: __m256, c: __m256) -> __m256 = _mm256_fnmadd_ps(a, b, c);
+        sum(v: __m256) -> f32 = super::sum_eight_lanes(v);
     }
 
     #[inline(always)]

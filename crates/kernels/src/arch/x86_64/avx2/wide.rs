@@ -1,35 +1,22 @@
 //! One register of AVX2.
 
 use crate::arch::generic::prefetch::four_words;
+use crate::arch::generic::wide::operations;
 use bytemuck::Pod;
 use std::arch::x86_64::*;
 
 /// 32 bytes.
 pub(crate) type Bytes = __m256i;
 /// 16 bytes.
-pub(crate) type Sixteen = __m128i;
+pub(crate) type Bytes16 = __m128i;
 /// 8 floats.
 pub(crate) type Floats = __m256;
-
-/// Functions of one instruction, or few.
-macro_rules! operations {
-    ($($(#[$doc:meta])* $name:ident($($arg:ident: $type:ty),*) -> $result:ty = $operation:expr;)*) => {
-        $(
-            $(#[$doc])*
-            #[inline]
-            #[target_feature(enable = "avx2,f16c")]
-            pub(crate) fn $name($($arg: $type),*) -> $result {
-                $operation
-            }
-        )*
-    };
-}
 
 operations! {
     /// `byte` everywhere.
     all(byte: u8) -> Bytes = _mm256_set1_epi8(byte as i8);
     /// `byte` everywhere.
-    all_16(byte: u8) -> Sixteen = _mm_set1_epi8(byte as i8);
+    all_16(byte: u8) -> Bytes16 = _mm_set1_epi8(byte as i8);
     /// `x` in all lanes.
     all_floats(x: f32) -> Floats = _mm256_set1_ps(x);
     /// The F16 of two bytes in all lanes, widened.
@@ -42,35 +29,35 @@ operations! {
     /// Bits of either.
     or(a: Bytes, b: Bytes) -> Bytes = _mm256_or_si256(a, b);
     /// Side by side.
-    pair(low: Sixteen, high: Sixteen) -> Bytes = _mm256_set_m128i(high, low);
+    pair(low: Bytes16, high: Bytes16) -> Bytes = _mm256_set_m128i(high, low);
     /// Bytes of a table of 16, by numbers below 16.
     look_up(table: &[u8; 16], codes: Bytes) -> Bytes =
         _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(load_16(table)), codes);
     /// The nibbles of bytes in order, low before high.
-    nibbles_in_turns(bytes: Sixteen) -> Bytes = {
+    nibbles_in_turns(bytes: Bytes16) -> Bytes = {
         let [even, odd] = nibbles_of_16(bytes);
         _mm256_set_m128i(_mm_unpackhi_epi8(even, odd), _mm_unpacklo_epi8(even, odd))
     };
     /// The low nibbles, then the high ones.
-    both_nibbles(bytes: Sixteen) -> Bytes = {
+    both_nibbles(bytes: Bytes16) -> Bytes = {
         let both = _mm256_set_m128i(_mm_srli_epi16::<4>(bytes), bytes);
         _mm256_and_si256(both, _mm256_set1_epi8(15))
     };
     /// The low nibbles and the high ones.
-    nibbles_of_16(bytes: Sixteen) -> [Sixteen; 2] = {
+    nibbles_of_16(bytes: Bytes16) -> [Bytes16; 2] = {
         let low = _mm_set1_epi8(15);
         [_mm_and_si128(bytes, low), _mm_and_si128(_mm_srli_epi16::<4>(bytes), low)]
     };
     /// All bits of byte `i` as bit `i`.
     mask_of_bits(bits: u32) -> Bytes = {
-        // Each bit's byte in its place, then the bit alone.
+        // Each bit's byte in its place, then only the bit.
         let places = _mm256_setr_epi64x(0, 0x0101_0101_0101_0101, 0x0202_0202_0202_0202, 0x0303_0303_0303_0303);
         let bit = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64 as i64);
         let bits = _mm256_shuffle_epi8(_mm256_set1_epi32(bits as i32), places);
         _mm256_cmpeq_epi8(_mm256_and_si256(bits, bit), bit)
     };
     /// 16 signed bytes as two vectors of floats.
-    floats_of_bytes(bytes: Sixteen) -> [Floats; 2] =
+    floats_of_bytes(bytes: Bytes16) -> [Floats; 2] =
         [bytes, _mm_srli_si128::<8>(bytes)].map(|bytes| _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)));
     /// `a * b`.
     mul(a: Floats, b: Floats) -> Floats = _mm256_mul_ps(a, b);
@@ -85,9 +72,9 @@ operations! {
         _mm256_sub_epi8(_mm256_setzero_si256(), _mm256_add_epi8(reaches(least[0]), reaches(least[1])))
     };
     /// The low half and the high one.
-    halves_of(bytes: Bytes) -> [Sixteen; 2] = [_mm256_castsi256_si128(bytes), _mm256_extracti128_si256::<1>(bytes)];
+    halves_of(bytes: Bytes) -> [Bytes16; 2] = [_mm256_castsi256_si128(bytes), _mm256_extracti128_si256::<1>(bytes)];
     /// Double word `i` of vector `i`.
-    words_in_turns(v: [Sixteen; 4]) -> Sixteen =
+    words_in_turns(v: [Bytes16; 4]) -> Bytes16 =
         _mm_blend_epi32::<0b1100>(_mm_blend_epi32::<0b0010>(v[0], v[1]), _mm_blend_epi32::<0b1000>(v[2], v[3]));
     /// `2^(exponent - 128)`; the two least are subnormal.
     halved_powers(exponents: [u8; 8]) -> Floats = {

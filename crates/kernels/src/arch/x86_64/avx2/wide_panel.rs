@@ -7,13 +7,13 @@
 
 use super::simd::Avx2;
 use super::{load, pairs, transpose};
+use crate::Call;
 use crate::arch::generic::panel::Multiply;
 use crate::arch::generic::simd::Simd;
-use crate::arch::generic::wide::{Eights, Factors};
+use crate::arch::generic::wide::EightBlocks;
 use crate::arch::generic::wide_panel::{Columns, ROWS, matmul_by};
 use crate::dtypes::blocks::Format;
 use crate::scratch::with_scratch;
-use crate::{Input, Output};
 use std::arch::x86_64::*;
 use std::ops::Range;
 
@@ -75,41 +75,13 @@ impl Columns for Avx2 {
     }
 }
 
-/// Eight blocks as two functions unpack them.
-struct By<E, F>(E, F);
-
-impl<E, F, const EIGHT: usize> Eights<EIGHT> for By<E, F>
-where
-    E: Fn(&[u8; EIGHT]) -> [__m256i; 8],
-    F: Fn(&[u8; EIGHT], [usize; 2]) -> Factors,
-{
-    #[inline(always)]
-    unsafe fn elements(&self, eight: &[u8; EIGHT]) -> [__m256i; 8] {
-        self.0(eight)
-    }
-
-    #[inline(always)]
-    unsafe fn factors(&self, eight: &[u8; EIGHT], place: [usize; 2]) -> Factors {
-        self.1(eight, place)
-    }
-}
-
-/// The matrix product, by `elements` and `factors` of eight blocks, whose bytes are `EIGHT`; `factors` is told their row and
-/// which eight of it they are.
+/// The matrix product with several tokens.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(crate) fn matmul<F: Format, const EIGHT: usize>(
-    weight: &[u8],
-    input: &Input,
-    output: &mut Output<'_>,
-    elements: impl Fn(&[u8; EIGHT]) -> [__m256i; 8],
-    factors: impl Fn(&[u8; EIGHT], [usize; 2]) -> Factors,
-) {
+pub(crate) fn many_tokens<F: EightBlocks<EIGHT>, const EIGHT: usize>(call: &mut Call<'_>, eights: &F) {
     // SAFETY: the function is compiled for the instruction sets.
     let simd = unsafe { Avx2::new() };
-    let done = with_scratch(|scratch| {
-        // SAFETY: as above.
-        unsafe { matmul_by::<Avx2, F, EIGHT>(simd, scratch, weight, input, output, &By(elements, factors)) }
-    });
-    output.note(done);
+    // SAFETY: as above.
+    let done = with_scratch(|scratch| unsafe { matmul_by(simd, scratch, call, eights) });
+    call.note(done);
 }

@@ -3,42 +3,31 @@
 use super::simd::Avx512;
 use super::{load_floats, store_floats};
 use crate::LANES;
+use crate::arch::generic::simd::operations;
 use crate::attention::ahead::Ahead;
-use crate::attention::passes::{self, Attend, COLUMNS, integers};
-use crate::attention::{KvElement, KvTile, Query, Scoring, TILE};
+use crate::attention::passes::{self, Attend, COLUMNS};
+use crate::attention::{Attention, KvElement, KvTile, Query, Scoring, TILE};
 use crate::ops::exp;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
-pub(crate) fn attend<E: KvElement>(
-    queries: &mut [Query<'_>],
-    tile: KvTile<'_, E>,
-    seen: Range<usize>,
-    then: Option<KvTile<'_, E>>,
-    scoring: Scoring,
-) {
+pub(crate) fn attend<E: KvElement>(queries: &mut [Query<'_>], attention: &Attention<'_, E>) {
     // SAFETY: the function is compiled for the instruction sets.
-    passes::attend(unsafe { Avx512::new() }, queries, tile, &seen, then, scoring);
+    passes::attend(unsafe { Avx512::new() }, queries, attention);
 }
 
 /// As [`attend`], for integers.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
-pub(crate) fn attend_by_vnni<E: KvElement>(
-    queries: &mut [Query<'_>],
-    tile: KvTile<'_, E>,
-    seen: Range<usize>,
-    then: Option<KvTile<'_, E>>,
-    scoring: Scoring,
-) {
+pub(crate) fn attend_by_vnni<E: KvElement>(queries: &mut [Query<'_>], attention: &Attention<'_, E>) {
     // SAFETY: the function is compiled for the instruction sets.
-    passes::attend(unsafe { Avx512::with_vnni() }, queries, tile, &seen, then, scoring);
+    passes::attend(unsafe { Avx512::with_vnni() }, queries, attention);
 }
 
 impl<const VNNI: bool> Attend for Avx512<VNNI> {
     const QUERIES: usize = 4;
 
-    integers! {
+    operations! {
         no_ints() -> __m512i = _mm512_setzero_si512();
         all_ints(x: i32) -> __m512i = _mm512_set1_epi32(x);
         add_pairs(sums: __m512i, a: __m512i, b: __m512i) -> __m512i = match VNNI {
@@ -64,11 +53,10 @@ impl<const VNNI: bool> Attend for Avx512<VNNI> {
     fn weigh<E: KvElement, const Q: usize>(
         self,
         queries: &mut [Query<'_>],
-        keys: &[E],
-        seen: &Range<usize>,
+        attention: &Attention<'_, E>,
         ahead: Ahead,
-        scoring: Scoring,
     ) -> ([[f32; TILE]; Q], [Option<f32>; Q]) {
+        let Attention { tile: KvTile { keys, .. }, seen, scoring, .. } = attention;
         let sums = match seen.end.div_ceil(LANES) {
             1 => E::dots::<Self, Q, 1>(self, queries, keys, 0, ahead),
             2 => E::dots::<Self, Q, 2>(self, queries, keys, 0, ahead),
@@ -78,7 +66,7 @@ impl<const VNNI: bool> Attend for Avx512<VNNI> {
         let (mut weights, mut rescale) = ([[0.0; TILE]; Q], [None; Q]);
         for (((weights, sums), query), rescale) in weights.iter_mut().zip(sums).zip(queries).zip(&mut rescale) {
             // SAFETY: the value is the proof.
-            *rescale = unsafe { weigh(sums, seen, scoring, query, weights) };
+            *rescale = unsafe { weigh(sums, seen, *scoring, query, weights) };
         }
         (weights, rescale)
     }

@@ -1,15 +1,15 @@
 //! BF16 by the dot product of AVX-512 BF16.
 
 use super::floats::{Steps, matmul as matmul_by};
-use crate::{Input, Output};
+use crate::{Call, Input};
 use half::bf16;
 use std::arch::x86_64::*;
 use std::mem::transmute;
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
-pub(crate) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+pub(crate) fn matmul(call: &mut Call<'_>) {
     // SAFETY: the function is compiled for the instruction sets.
-    unsafe { matmul_by::<Products>(weight, input, output) };
+    unsafe { matmul_by::<Products>(call) };
 }
 
 struct Products;

@@ -8,39 +8,40 @@
 
 use super::simd::Avx512;
 use super::{load, load_floats, load_numbers, rows_times_token, sum_quarters_of_four, transpose};
+use crate::Call;
 use crate::arch::generic::panel::{self, Multiply};
 use crate::arch::generic::prefetch::four_words;
 use crate::arch::generic::simd::Simd;
-use crate::arch::generic::wide::{Factors, scales_and_mins_of_halves};
+use crate::arch::generic::wide::{EightBlocks, scales_and_mins_of_halves};
 use crate::dtypes::blocks::Format;
 use crate::order::BLOCK;
-use crate::order::{GROUP, TOKENS_WITHOUT_PANELS};
+use crate::order::GROUP;
 use crate::scratch::{Scratch, arranged, arranged_bytes, arranged_sums, with_scratch};
-use crate::{Input, Output};
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-/// The matrix product of a block dtype. `elements` and `factors` have those of eight blocks, whose bytes are `EIGHT`;
-/// `SIXTEEN` is twice that. `factors` is told their row and which eight of it they are.
+/// The matrix product of a block dtype. `SIXTEEN` is twice `EIGHT`.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+pub(crate) fn matmul<F: EightBlocks<EIGHT> + Default, const EIGHT: usize, const SIXTEEN: usize>(call: &mut Call<'_>) {
+    multiply::<F, EIGHT, SIXTEEN>(call, &F::default());
+}
+
+/// The matrix product of a block dtype as `eights` unpacks it. `SIXTEEN` is twice `EIGHT`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(crate) fn matmul<F: Format, const EIGHT: usize, const SIXTEEN: usize>(
-    weight: &[u8],
-    input: &Input,
-    output: &mut Output<'_>,
-    elements: impl Fn(&[u8; EIGHT]) -> [__m256i; 8],
-    factors: impl Fn(&[u8; EIGHT], [usize; 2]) -> Factors,
+pub(crate) fn multiply<F: EightBlocks<EIGHT>, const EIGHT: usize, const SIXTEEN: usize>(
+    call: &mut Call<'_>,
+    eights: &F,
 ) {
-    if input.tokens() <= TOKENS_WITHOUT_PANELS {
-        for token in 0..input.tokens() {
-            one_token::<F, EIGHT, SIXTEEN>(weight, input, token, output, &elements, &factors);
-        }
-        return;
+    let Some(few) = call.few_tokens() else { return many_tokens::<F>(call, |rows, panel| unpack(rows, panel, eights)) };
+    for token in few {
+        one_token::<F, EIGHT, SIXTEEN>(call, token, eights);
     }
-    many_tokens::<F>(weight, input, output, |rows, panel| {
-        unpack::<F, EIGHT>(rows, panel, &elements, &factors);
-    });
 }
+
+/// Where [`EightBlocks`] are unpacked, as `crate::arch::generic::wide::PANEL`.
+const STEP: u8 = 3;
+const PANEL_OF_16: u8 = 4;
 
 /// Rows in a panel.
 pub(crate) const ROWS: usize = <Avx512>::LANES;
@@ -90,19 +91,12 @@ impl Multiply for Avx512 {
 /// offset of 128 there.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(crate) fn many_tokens<F: Format>(
-    weight: &[u8],
-    input: &Input,
-    output: &mut Output<'_>,
-    unpack: impl Fn(&Rows<'_>, &mut Panel<'_>),
-) {
+pub(crate) fn many_tokens<F: Format>(call: &mut Call<'_>, unpack: impl Fn(&Rows<'_>, &mut Panel<'_>)) {
     // SAFETY: the function is compiled for the instruction sets.
     let simd = unsafe { Avx512::new() };
     // SAFETY: this function and the product are compiled for the same.
-    let done = with_scratch(|scratch| unsafe {
-        panel::matmul::<Avx512, F, ROWS>(simd, scratch, weight, input, output, unpack)
-    });
-    output.note(done);
+    let done = with_scratch(|scratch| unsafe { panel::matmul::<Avx512, F, ROWS>(simd, scratch, call, unpack) });
+    call.note(done);
 }
 
 /// Puts in elements `64 * i ..` of all rows.
@@ -163,12 +157,7 @@ fn join_floats(a: __m256, b: __m256) -> __m512 {
 /// Fills a panel with up to 16 rows.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn unpack<F: Format, const EIGHT: usize>(
-    rows: &Rows<'_>,
-    panel: &mut Panel<'_>,
-    elements: impl Fn(&[u8; EIGHT]) -> [__m256i; 8],
-    factors: impl Fn(&[u8; EIGHT], [usize; 2]) -> Factors,
-) {
+fn unpack<F: EightBlocks<EIGHT>, const EIGHT: usize>(rows: &Rows<'_>, panel: &mut Panel<'_>, eights: &F) {
     let zero = _mm512_setzero_si512();
     // Panels of values that have a sign have an offset of 128.
     let raise = _mm512_set1_epi8(if F::MINS { 0 } else { (128 - F::OFFSET) as i8 });
@@ -176,13 +165,16 @@ fn unpack<F: Format, const EIGHT: usize>(
     for i in panel.steps(8) {
         panel.ask_ahead(i, ROWS * EIGHT);
         let mut padding = None;
-        let eights = rows.step(i, &mut padding);
+        let stored = rows.step(i, &mut padding);
         for r in 0..ROWS {
-            let eight = eights.row(r);
-            for (quants, two) in quants.iter_mut().zip(elements(eight).as_chunks::<2>().0) {
+            let eight = stored.row(r);
+            // SAFETY: this function is compiled for the instruction sets.
+            let elements = unsafe { eights.elements::<PANEL_OF_16>(eight) };
+            for (quants, two) in quants.iter_mut().zip(elements.as_chunks::<2>().0) {
                 quants[r] = _mm512_add_epi8(join(two[0], two[1]), raise);
             }
-            let factors = factors(eight, [rows.first() + r, i]);
+            // SAFETY: as above.
+            let factors = unsafe { eights.factors::<PANEL_OF_16>(eight, [rows.first() + r, i]) };
             floats[r] = _mm512_castps_si512(join_floats(factors.scales, factors.mins));
             if F::HALVES {
                 for (to, of_halves) in halves.iter_mut().zip(scales_and_mins_of_halves(F::MINS, factors.halves)) {
@@ -206,14 +198,12 @@ fn unpack<F: Format, const EIGHT: usize>(
 /// The product with one token.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-fn one_token<F: Format, const EIGHT: usize, const SIXTEEN: usize>(
-    weight: &[u8],
-    input: &Input,
+fn one_token<F: EightBlocks<EIGHT>, const EIGHT: usize, const SIXTEEN: usize>(
+    call: &mut Call<'_>,
     token: usize,
-    output: &mut Output<'_>,
-    elements: impl Fn(&[u8; EIGHT]) -> [__m256i; 8],
-    factors: impl Fn(&[u8; EIGHT], [usize; 2]) -> Factors,
+    eights: &F,
 ) {
+    let (weight, input) = (call.weight, call.input);
     const { assert!(SIXTEEN == 2 * EIGHT) };
     let steps = (input.inputs() / BLOCK).div_ceil(16);
     let x = input.q8(token);
@@ -224,17 +214,21 @@ fn one_token<F: Format, const EIGHT: usize, const SIXTEEN: usize>(
         let x_scales = arranged(floats, x.scales, steps * 16, |b| b)?;
         let x_sums = arranged(more_floats, x.sums, steps * 16, |b| b)?;
         let x_ints = arranged_sums::<F, 16>(ints, &x, steps * 16)?;
-        let rows = output.rows();
+        let rows = call.rows();
         let order = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-        rows_times_token!(weight, output.part(token, 0, rows), order, |sixteen: &[u8; SIXTEEN], [row, i], sums| {
+        rows_times_token!(weight, call.part(token, 0, rows), order, |sixteen: &[u8; SIXTEEN], [row, i], sums| {
             let [a, b] = sixteen.as_chunks::<EIGHT>().0 else { unreachable!("two times eight blocks") };
-            let (of_a, of_b) = (factors(a, [row, 2 * i]), factors(b, [row, 2 * i + 1]));
+            // SAFETY: this function is compiled for the instruction sets.
+            let (of_a, of_b) =
+                unsafe { (eights.factors::<STEP>(a, [row, 2 * i]), eights.factors::<STEP>(b, [row, 2 * i + 1])) };
             let [halves_a, mins_a] = scales_and_mins_of_halves(F::MINS, of_a.halves);
             let [halves_b, mins_b] = scales_and_mins_of_halves(F::MINS, of_b.halves);
             let ints = load_numbers(&x_ints[i]);
             let by_half =
                 |a: __m128i, b: __m128i| _mm512_madd_epi16(_mm512_cvtepi8_epi16(_mm256_set_m128i(b, a)), ints);
-            let mut dots = dots::<F>(elements(a), elements(b), &x_bytes[i], halves_a, halves_b);
+            // SAFETY: as above.
+            let (a, b) = unsafe { (eights.elements::<STEP>(a), eights.elements::<STEP>(b)) };
+            let mut dots = dots::<F>(a, b, &x_bytes[i], halves_a, halves_b);
             if F::HALVES && F::OFFSET > 0 {
                 let shift = _mm_cvtsi32_si128(7 - F::SHIFT);
                 dots = _mm512_add_epi32(dots, _mm512_sll_epi32(by_half(halves_a, halves_b), shift));
@@ -257,7 +251,7 @@ fn one_token<F: Format, const EIGHT: usize, const SIXTEEN: usize>(
         });
         Ok(())
     });
-    output.note(done);
+    call.note(done);
 }
 
 /// The products of sixteen blocks, added up for each, with the scales of half blocks where there are any.

@@ -8,7 +8,7 @@ use crate::arch::generic::prefetch::{prefetch, streams};
 use crate::arch::generic::simd::Simd;
 use crate::arch::x86_64::prefetch::{AHEAD, AHEAD_OF_SOME};
 use crate::element::Element;
-use crate::{Input, Output};
+use crate::{Call, Input};
 use std::arch::x86_64::*;
 use std::marker::PhantomData;
 
@@ -89,9 +89,9 @@ impl<E: Element> Steps for Widened<E> {
 
 /// The product of weights that are widened in a register.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-pub(crate) fn widened<E: Element>(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+pub(crate) fn widened<E: Element>(call: &mut Call<'_>) {
     // SAFETY: the function is compiled for the instruction sets.
-    unsafe { matmul::<Widened<E>>(weight, input, output) };
+    unsafe { matmul::<Widened<E>>(call) };
 }
 
 /// The matrix product.
@@ -99,21 +99,22 @@ pub(crate) fn widened<E: Element>(weight: &[u8], input: &Input, output: &mut Out
 /// # Safety
 /// The processor has what `S` needs.
 #[inline(always)]
-pub(crate) unsafe fn matmul<S: Steps>(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+pub(crate) unsafe fn matmul<S: Steps>(call: &mut Call<'_>) {
+    let input = call.input;
     let tokens = input.tokens();
     let mut token = 0;
     while token < tokens {
         // SAFETY: the caller's.
         token += unsafe {
             match tokens - token {
-                1 => rows::<S, 4, 1>(weight, input, token, output),
-                2 => rows::<S, 4, 2>(weight, input, token, output),
-                3 => rows::<S, 4, 3>(weight, input, token, output),
-                4 | 7 => rows::<S, 4, 4>(weight, input, token, output),
+                1 => rows::<S, 4, 1>(call, token),
+                2 => rows::<S, 4, 2>(call, token),
+                3 => rows::<S, 4, 3>(call, token),
+                4 | 7 => rows::<S, 4, 4>(call, token),
                 // Sixes would leave one, two or three, which take nearly as long as six.
-                5 | 9 | 10 | 13 => rows::<S, 4, 5>(weight, input, token, output),
-                8 | 14 => rows::<S, 3, 8>(weight, input, token, output),
-                _ => rows::<S, 4, 6>(weight, input, token, output),
+                5 | 9 | 10 | 13 => rows::<S, 4, 5>(call, token),
+                8 | 14 => rows::<S, 3, 8>(call, token),
+                _ => rows::<S, 4, 6>(call, token),
             }
         };
     }
@@ -124,20 +125,16 @@ pub(crate) unsafe fn matmul<S: Steps>(weight: &[u8], input: &Input, output: &mut
 /// # Safety
 /// The processor has what `S` needs.
 #[inline(always)]
-unsafe fn rows<S: Steps, const R: usize, const T: usize>(
-    weight: &[u8],
-    input: &Input,
-    token: usize,
-    output: &mut Output<'_>,
-) -> usize {
-    let row_bytes = weight.len() / output.rows();
+unsafe fn rows<S: Steps, const R: usize, const T: usize>(call: &mut Call<'_>, token: usize) -> usize {
+    let (weight, input) = (call.weight, call.input);
+    let row_bytes = weight.len() / call.rows();
     let inputs = input.inputs();
     assert!(row_bytes == inputs * size_of::<S::Weight>());
     let (mut w, mut x) = ([std::ptr::null(); R], [std::ptr::null(); T]);
     for (t, x) in x.iter_mut().enumerate() {
         *x = S::row(input, token + t)[..inputs].as_ptr();
     }
-    for rows in streams::<R>(output.rows()) {
+    for rows in streams::<R>(call.rows()) {
         for (w, row) in w.iter_mut().zip(rows) {
             *w = weight[row * row_bytes..][..row_bytes].as_ptr().cast();
         }
@@ -145,7 +142,7 @@ unsafe fn rows<S: Steps, const R: usize, const T: usize>(
         let totals = unsafe { tile::<S, R, T>(w, x, inputs) };
         for (t, totals) in totals.iter().enumerate() {
             for (&row, &total) in rows.iter().zip(totals) {
-                output.part(token + t, row, 1)[0] = total;
+                call.part(token + t, row, 1)[0] = total;
             }
         }
     }

@@ -1,32 +1,33 @@
 //! I8 in vectors of 64 bytes: AVX-512 VNNI.
 
 use super::{load, load_numbers, store, store_ints, store_some, sum_ints_of_four, transpose};
+use crate::Call;
 use crate::arch::generic::prefetch::{prefetch, streams};
 use crate::arch::x86_64::prefetch::{AHEAD, AHEAD_OF_SOME};
 use crate::dtypes::i8::without_zero;
 use crate::input::Int8Row;
 use crate::order::GROUP;
 use crate::scratch::{room, with_scratch};
-use crate::{Input, Output};
 use std::arch::x86_64::*;
 
 /// Rows of a panel.
 const ROWS: usize = 16;
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(crate) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+pub(crate) fn matmul(call: &mut Call<'_>) {
+    let input = call.input;
     match input.tokens() {
         0 => (),
-        1 => few_tokens::<4, 1>(weight, input, output),
-        2 => few_tokens::<4, 2>(weight, input, output),
-        3 => few_tokens::<4, 3>(weight, input, output),
-        4 => few_tokens::<4, 4>(weight, input, output),
-        5 => few_tokens::<4, 5>(weight, input, output),
-        6 => few_tokens::<4, 6>(weight, input, output),
+        1 => few_tokens::<4, 1>(call),
+        2 => few_tokens::<4, 2>(call),
+        3 => few_tokens::<4, 3>(call),
+        4 => few_tokens::<4, 4>(call),
+        5 => few_tokens::<4, 5>(call),
+        6 => few_tokens::<4, 6>(call),
         // With 3 rows by 8 tokens the registers are full.
-        7 => few_tokens::<3, 7>(weight, input, output),
-        8 => few_tokens::<3, 8>(weight, input, output),
-        _ => many_tokens(weight, input, output),
+        7 => few_tokens::<3, 7>(call),
+        8 => few_tokens::<3, 8>(call),
+        _ => many_tokens(call),
     }
 }
 
@@ -60,7 +61,8 @@ fn sum_of(row: &[u8]) -> i32 {
 
 /// `R` rows at a time, at most 4, as they lie, times the `T` tokens of the input.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-fn few_tokens<const R: usize, const T: usize>(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+fn few_tokens<const R: usize, const T: usize>(call: &mut Call<'_>) {
+    let (weight, input) = (call.weight, call.input);
     const { assert!(R <= 4) };
     let inputs = input.inputs();
     let x: [Int8Row<'_>; T] = std::array::from_fn(|t| input.int8(t));
@@ -69,7 +71,7 @@ fn few_tokens<const R: usize, const T: usize>(weight: &[u8], input: &Input, outp
     let offsets = x.map(|x| 128i32.wrapping_mul(x.sum));
     let asymmetric = x.iter().any(|x| x.zero != 0);
     let ahead = if T == 1 { AHEAD } else { AHEAD_OF_SOME };
-    for indices in streams::<R>(output.rows()) {
+    for indices in streams::<R>(call.rows()) {
         let rows = indices.map(|row| &weight[row * inputs..][..inputs]);
         let mut products = [[_mm512_setzero_si512(); R]; T];
         for i in 0..steps {
@@ -92,7 +94,7 @@ fn few_tokens<const R: usize, const T: usize>(weight: &[u8], input: &Input, outp
             let of_rows = sum_ints_of_four(of_rows);
             for (r, &row) in indices.iter().enumerate() {
                 let product = without_zero(of_rows[r].wrapping_sub(offsets[t]), x[t].zero, sums[r]);
-                output.part(t, row, 1)[0] = product as f32 * x[t].scale;
+                call.part(t, row, 1)[0] = product as f32 * x[t].scale;
             }
         }
     }
@@ -101,10 +103,11 @@ fn few_tokens<const R: usize, const T: usize>(weight: &[u8], input: &Input, outp
 /// Rows are brought into panels of 16, in which one vector has four consecutive elements of each row; a `vpdpbusd`
 /// with four activations of a token, repeated in all lanes, advances 16 outputs. Two panels share the activations.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-fn many_tokens(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+fn many_tokens(call: &mut Call<'_>) {
+    let (weight, input) = (call.weight, call.input);
     let inputs = input.inputs();
     let each = inputs.div_ceil(64) * 16;
-    let panels = output.rows().div_ceil(ROWS).next_multiple_of(2);
+    let panels = call.rows().div_ceil(ROWS).next_multiple_of(2);
     let done = with_scratch(|scratch| {
         let bytes = room(&mut scratch.bytes, panels * each * 64)?.as_chunks_mut::<64>().0;
         let sums = room(&mut scratch.ints, panels * ROWS)?;
@@ -117,20 +120,20 @@ fn many_tokens(weight: &[u8], input: &Input, output: &mut Output<'_>) {
             for (i, (pair, sums)) in pairs.enumerate() {
                 let pair = Pair { bytes: pair, sums, first_row: i * 2 * ROWS };
                 match input.tokens() - token {
-                    1 => pair.multiply::<1>(input, token, output),
-                    2 => pair.multiply::<2>(input, token, output),
-                    3 => pair.multiply::<3>(input, token, output),
-                    4 => pair.multiply::<4>(input, token, output),
-                    5 => pair.multiply::<5>(input, token, output),
-                    6 => pair.multiply::<6>(input, token, output),
-                    7 => pair.multiply::<7>(input, token, output),
-                    _ => pair.multiply::<GROUP>(input, token, output),
+                    1 => pair.multiply::<1>(call, token),
+                    2 => pair.multiply::<2>(call, token),
+                    3 => pair.multiply::<3>(call, token),
+                    4 => pair.multiply::<4>(call, token),
+                    5 => pair.multiply::<5>(call, token),
+                    6 => pair.multiply::<6>(call, token),
+                    7 => pair.multiply::<7>(call, token),
+                    _ => pair.multiply::<GROUP>(call, token),
                 }
             }
         }
         Ok(())
     });
-    output.note(done);
+    call.note(done);
 }
 
 /// Fills a panel with up to 16 rows, and their sums.
@@ -165,7 +168,8 @@ impl Pair<'_> {
     /// Both panels times the `T` tokens from `token` on.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-    fn multiply<const T: usize>(&self, input: &Input, token: usize, output: &mut Output<'_>) {
+    fn multiply<const T: usize>(&self, call: &mut Call<'_>, token: usize) {
+        let input = call.input;
         let x: [Int8Row<'_>; T] = std::array::from_fn(|t| input.int8(token + t));
         let columns: [&[[i8; 4]]; T] = std::array::from_fn(|t| x[t].padded.as_flattened().as_chunks().0);
         let (first, second) = self.bytes.split_at(self.bytes.len() / 2);
@@ -186,7 +190,7 @@ impl Pair<'_> {
         for t in 0..T {
             for (half, products) in [low[t], high[t]].into_iter().enumerate() {
                 let row = self.first_row + half * ROWS;
-                let rows = ROWS.min(output.rows().saturating_sub(row));
+                let rows = ROWS.min(call.rows().saturating_sub(row));
                 if rows == 0 {
                     continue;
                 }
@@ -195,7 +199,7 @@ impl Pair<'_> {
                 let zero = _mm512_mullo_epi32(sums, _mm512_set1_epi32(x[t].zero));
                 let products = _mm512_cvtepi32_ps(_mm512_sub_epi32(products, zero));
                 let products = _mm512_mul_ps(products, _mm512_set1_ps(x[t].scale));
-                store_some(output.part(token + t, row, rows), products);
+                store_some(call.part(token + t, row, rows), products);
             }
         }
     }

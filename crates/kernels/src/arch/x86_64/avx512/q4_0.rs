@@ -2,23 +2,21 @@
 
 use super::blocks::{Panel, ROWS, Step, many_tokens, unpack_blocks};
 use super::{load, load_apart, load_floats, load_numbers, rows_times_token, transpose};
+use crate::Call;
 use crate::dtypes::q4_0::{BYTES, Q40};
-use crate::order::TOKENS_WITHOUT_PANELS;
 use crate::scratch::{Scratch, arranged, arranged_bytes, room, with_scratch};
-use crate::{Input, Output};
 use std::arch::x86_64::*;
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(crate) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-    if input.tokens() <= TOKENS_WITHOUT_PANELS {
-        for token in 0..input.tokens() {
-            one_token::<8, BYTES, { 4 * BYTES }, { 16 * BYTES }>(weight, input, token, output, |first, second| {
-                nibbles::<BYTES>(first, second)
-            });
-        }
-    } else {
-        many_tokens::<Q40>(weight, input, output, |rows, panel| {
+pub(crate) fn matmul(call: &mut Call<'_>) {
+    let Some(few) = call.few_tokens() else {
+        return many_tokens::<Q40>(call, |rows, panel| {
             unpack_blocks::<BYTES, { 4 * BYTES }>(rows, panel, |fours, i, panel| put(fours, i, panel));
+        });
+    };
+    for token in few {
+        one_token::<8, BYTES, { 4 * BYTES }, { 16 * BYTES }>(call, token, |first, second| {
+            nibbles::<BYTES>(first, second)
         });
     }
 }
@@ -76,12 +74,11 @@ pub(crate) fn nibbles<const BYTES: usize>(first: __m512i, second: __m512i) -> (_
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(crate) fn one_token<const OFFSET: i32, const BYTES: usize, const FOUR: usize, const STEP: usize>(
-    weight: &[u8],
-    input: &Input,
+    call: &mut Call<'_>,
     token: usize,
-    output: &mut Output<'_>,
     elements: impl Fn(__m512i, __m512i) -> (__m512i, __m512i),
 ) {
+    let (weight, input) = (call.weight, call.input);
     const { assert!(OFFSET <= 16 && FOUR == 4 * BYTES && STEP == 4 * FOUR) };
     let blocks = input.inputs() / 32;
     let steps = blocks.div_ceil(16);
@@ -102,9 +99,9 @@ pub(crate) fn one_token<const OFFSET: i32, const BYTES: usize, const FOUR: usize
             }
         }
         let x_offsets = x_offsets.as_chunks::<16>().0.as_chunks::<4>().0;
-        let rows = output.rows();
+        let rows = call.rows();
         let order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-        rows_times_token!(weight, output.part(token, 0, rows), order, |blocks: &[u8; STEP], [_, i], sums| {
+        rows_times_token!(weight, call.part(token, 0, rows), order, |blocks: &[u8; STEP], [_, i], sums| {
             let (x, x_offsets) = (&x_bytes[i], &x_offsets[i]);
             let zero = _mm512_setzero_si512();
             let (mut dots, mut scales) = ([zero; 4], zero);
@@ -131,7 +128,7 @@ pub(crate) fn one_token<const OFFSET: i32, const BYTES: usize, const FOUR: usize
         });
         Ok(())
     });
-    output.note(done);
+    call.note(done);
 }
 
 /// The places of the scales of four blocks, each four times.

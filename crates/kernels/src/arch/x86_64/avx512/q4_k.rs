@@ -2,30 +2,28 @@
 
 use super::blocks::{self as avx512_blocks, Panel, ROWS, Step, columns};
 use super::{columns_of_16, load, load_floats, rows_times_token};
+use crate::Call;
 use crate::arch::x86_64::avx2::load_16;
 use crate::arch::x86_64::avx2::q4_k::sixes;
 use crate::dtypes::blocks::Format;
 use crate::dtypes::q4_k::{BYTES, Q4K};
-use crate::order::TOKENS_WITHOUT_PANELS;
 use crate::scratch::{Scratch, arranged, arranged_bytes, with_scratch};
-use crate::{Input, Output};
 use std::arch::x86_64::*;
 
 /// Where the product with one token has the blocks of two super-blocks, numbered 0 to 7 and 8 to 15.
 const ORDER: [usize; 16] = [0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15];
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(crate) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
+pub(crate) fn matmul(call: &mut Call<'_>) {
     let halves = |block: &[u8; BYTES]| match block.last_chunk() {
         Some(bytes) => nibbles(bytes),
         None => [_mm512_setzero_si512(); 4],
     };
-    if input.tokens() <= TOKENS_WITHOUT_PANELS {
-        for token in 0..input.tokens() {
-            one_token::<4, BYTES, { 2 * BYTES }>(weight, input, token, output, halves);
-        }
-    } else {
-        many_tokens::<Q4K, BYTES>(weight, input, output, |blocks, i, panel| put(blocks, i, panel));
+    let Some(few) = call.few_tokens() else {
+        return many_tokens::<Q4K, BYTES>(call, |blocks, i, panel| put(blocks, i, panel));
+    };
+    for token in few {
+        one_token::<4, BYTES, { 2 * BYTES }>(call, token, halves);
     }
 }
 
@@ -68,12 +66,10 @@ fn scales_and_mins<const BYTES: usize>(a: &[u8; BYTES], b: &[u8; BYTES]) -> (__m
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(crate) fn many_tokens<F: Format, const BYTES: usize>(
-    weight: &[u8],
-    input: &Input,
-    output: &mut Output<'_>,
+    call: &mut Call<'_>,
     put: impl Fn(Step<'_, BYTES>, usize, &mut Panel<'_>),
 ) {
-    avx512_blocks::many_tokens::<F>(weight, input, output, |rows, panel| {
+    avx512_blocks::many_tokens::<F>(call, |rows, panel| {
         for i in panel.steps(8) {
             panel.ask_ahead(i, ROWS * BYTES);
             let mut padding = None;
@@ -126,12 +122,11 @@ fn put_scales_and_mins<const BYTES: usize>(blocks: Step<'_, BYTES>, i: usize, pa
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(crate) fn one_token<const BITS: u32, const BYTES: usize, const TWO: usize>(
-    weight: &[u8],
-    input: &Input,
+    call: &mut Call<'_>,
     token: usize,
-    output: &mut Output<'_>,
     halves: impl Fn(&[u8; BYTES]) -> [__m512i; 4],
 ) {
+    let (weight, input) = (call.weight, call.input);
     let blocks = input.inputs() / 32;
     let steps = blocks.div_ceil(16);
     let x = input.q8(token);
@@ -142,9 +137,9 @@ pub(crate) fn one_token<const BITS: u32, const BYTES: usize, const TWO: usize>(
         let x_bytes = arranged_bytes::<64>(bytes, &x, steps * 16, halves_at)?;
         let x_scales = arranged(floats, x.scales, steps * 16, blocks_at)?;
         let x_sums = arranged(more_floats, x.sums, steps * 16, blocks_at)?;
-        let rows = output.rows();
+        let rows = call.rows();
         let order = _mm512_setr_epi32(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
-        rows_times_token!(weight, output.part(token, 0, rows), order, |two: &[u8; TWO], [_, i], sums| {
+        rows_times_token!(weight, call.part(token, 0, rows), order, |two: &[u8; TWO], [_, i], sums| {
             let [a, b] = two.as_chunks::<BYTES>().0 else { unreachable!("two super-blocks") };
             let dots = dots::<BITS>(halves(a), halves(b), &x_bytes[i]);
             let (scales, mins) = scales_and_mins(a, b);
@@ -154,7 +149,7 @@ pub(crate) fn one_token<const BITS: u32, const BYTES: usize, const TWO: usize>(
         });
         Ok(())
     });
-    output.note(done);
+    call.note(done);
 }
 
 /// The products of two super-blocks, added up for each block, in ORDER.

@@ -2,20 +2,18 @@
 
 use super::blocks::{Panel, Step, columns};
 use super::q4_k::{many_tokens, nibbles, one_token};
+use crate::Call;
 use crate::arch::x86_64::avx2::load_16;
 use crate::dtypes::q5_k::{BYTES, Q5K};
-use crate::order::TOKENS_WITHOUT_PANELS;
-use crate::{Input, Output};
 use std::arch::x86_64::*;
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(crate) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-    if input.tokens() <= TOKENS_WITHOUT_PANELS {
-        for token in 0..input.tokens() {
-            one_token::<5, BYTES, { 2 * BYTES }>(weight, input, token, output, |block| halves(block));
-        }
-    } else {
-        many_tokens::<Q5K, BYTES>(weight, input, output, |blocks, i, panel| put(blocks, i, panel));
+pub(crate) fn matmul(call: &mut Call<'_>) {
+    let Some(few) = call.few_tokens() else {
+        return many_tokens::<Q5K, BYTES>(call, |blocks, i, panel| put(blocks, i, panel));
+    };
+    for token in few {
+        one_token::<5, BYTES, { 2 * BYTES }>(call, token, |block| halves(block));
     }
 }
 

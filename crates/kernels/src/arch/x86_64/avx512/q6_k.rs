@@ -2,24 +2,22 @@
 
 use super::blocks::{Panel, ROWS, Rows, Step, columns, many_tokens};
 use super::{columns_of_16, load, load_floats, load_numbers, rows_times_token};
+use crate::Call;
 use crate::arch::x86_64::avx2::{load as load_32, load_16};
 use crate::dtypes::q6_k::{BYTES, Q6K};
-use crate::order::TOKENS_WITHOUT_PANELS;
 use crate::scratch::{Scratch, arranged, arranged_bytes, room, with_scratch};
-use crate::{Input, Output};
 use std::arch::x86_64::*;
 
 /// The order in which the product with one token has the eight blocks of a super-block.
 const ORDER: [usize; 8] = [0, 2, 4, 6, 1, 3, 5, 7];
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(crate) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-    if input.tokens() <= TOKENS_WITHOUT_PANELS {
-        for token in 0..input.tokens() {
-            one_token(weight, input, token, output);
-        }
-    } else {
-        many_tokens::<Q6K>(weight, input, output, |rows, panel| unpack(rows, panel));
+pub(crate) fn matmul(call: &mut Call<'_>) {
+    let Some(few) = call.few_tokens() else {
+        return many_tokens::<Q6K>(call, |rows, panel| unpack(rows, panel));
+    };
+    for token in few {
+        one_token(call, token);
     }
 }
 
@@ -107,7 +105,8 @@ fn put(blocks: Step<'_, BYTES>, i: usize, panel: &mut Panel<'_>) {
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-fn one_token(weight: &[u8], input: &Input, token: usize, output: &mut Output<'_>) {
+fn one_token(call: &mut Call<'_>, token: usize) {
+    let (weight, input) = (call.weight, call.input);
     let blocks = input.inputs() / 32;
     let steps = blocks.div_ceil(16);
     let x = input.q8(token);
@@ -121,9 +120,9 @@ fn one_token(weight: &[u8], input: &Input, token: usize, output: &mut Output<'_>
             *offset = -32 * four.iter().map(|&q| i32::from(q as i8)).sum::<i32>();
         }
         let x_offsets = x_offsets.as_chunks::<16>().0.as_chunks::<8>().0;
-        let rows = output.rows();
+        let rows = call.rows();
         let order = _mm512_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15);
-        rows_times_token!(weight, output.part(token, 0, rows), order, |two: &[u8; 2 * BYTES], [_, i], sums| {
+        rows_times_token!(weight, call.part(token, 0, rows), order, |two: &[u8; 2 * BYTES], [_, i], sums| {
             match two.as_chunks::<BYTES>().0 {
                 [a, b] => step(a, b, &x_bytes[i], &x_offsets[i], &x_scales[i], sums),
                 _ => unreachable!("two super-blocks"),
@@ -131,7 +130,7 @@ fn one_token(weight: &[u8], input: &Input, token: usize, output: &mut Output<'_>
         });
         Ok(())
     });
-    output.note(done);
+    call.note(done);
 }
 
 /// Adds two super-blocks, one block a lane.

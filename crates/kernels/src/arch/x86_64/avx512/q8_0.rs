@@ -2,11 +2,10 @@
 
 use super::blocks::{Panel, Step, many_tokens, unpack_blocks};
 use super::{columns_of_16, load, load_apart, load_floats, load_numbers, rows_times_token, sum_quarters_of_four};
+use crate::Call;
 use crate::arch::x86_64::avx2::{load as load_32, load_16};
 use crate::dtypes::q8_0::{BYTES, Q80};
-use crate::order::TOKENS_WITHOUT_PANELS;
 use crate::scratch::{Scratch, arranged, arranged_bytes, with_scratch};
-use crate::{Input, Output};
 use std::arch::x86_64::*;
 
 /// Blocks in a step of the product with one token.
@@ -16,15 +15,14 @@ const STEP: usize = 16;
 const ORDER: [usize; 8] = [0, 2, 4, 6, 1, 3, 5, 7];
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(crate) fn matmul(weight: &[u8], input: &Input, output: &mut Output<'_>) {
-    if input.tokens() <= TOKENS_WITHOUT_PANELS {
-        for token in 0..input.tokens() {
-            one_token(weight, input, token, output);
-        }
-    } else {
-        many_tokens::<Q80>(weight, input, output, |rows, panel| {
+pub(crate) fn matmul(call: &mut Call<'_>) {
+    let Some(few) = call.few_tokens() else {
+        return many_tokens::<Q80>(call, |rows, panel| {
             unpack_blocks::<BYTES, { 4 * BYTES }>(rows, panel, |fours, i, panel| put(fours, i, panel));
         });
+    };
+    for token in few {
+        one_token(call, token);
     }
 }
 
@@ -42,7 +40,8 @@ fn put(fours: Step<'_, { 4 * BYTES }>, i: usize, panel: &mut Panel<'_>) {
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-fn one_token(weight: &[u8], input: &Input, token: usize, output: &mut Output<'_>) {
+fn one_token(call: &mut Call<'_>, token: usize) {
+    let (weight, input) = (call.weight, call.input);
     let blocks = input.inputs() / 32;
     let steps = blocks.div_ceil(STEP);
     let x = input.q8(token);
@@ -52,14 +51,14 @@ fn one_token(weight: &[u8], input: &Input, token: usize, output: &mut Output<'_>
         let x_bytes = arranged_bytes::<64>(bytes, &x, steps * STEP, |i| i)?;
         let x_scales = arranged(floats, x.scales, steps * STEP, order)?;
         let x_offsets = arranged(ints, x.offsets, steps * STEP, order)?;
-        let rows = output.rows();
+        let rows = call.rows();
         let order = _mm512_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15);
-        rows_times_token!(weight, output.part(token, 0, rows), order, |blocks: &[u8; STEP * BYTES], [_, i], sums| {
+        rows_times_token!(weight, call.part(token, 0, rows), order, |blocks: &[u8; STEP * BYTES], [_, i], sums| {
             step(blocks, &x_bytes[i], &x_scales[i], &x_offsets[i], sums)
         });
         Ok(())
     });
-    output.note(done);
+    call.note(done);
 }
 
 /// Adds 16 blocks, one a lane.

@@ -6,7 +6,7 @@ use crate::ops::exp::ROUND;
 use crate::order::BLOCK;
 use std::arch::x86_64::*;
 
-/// As `quantize_body`, bit by bit.
+/// As `crate::input::quantize::quantize`, bit by bit.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 pub(crate) fn quantize(x: &[[f32; BLOCK]; TOGETHER], to: &mut Blocks) {
     let halves = |b: usize| {

@@ -50,12 +50,13 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
     const LANES: usize = 16;
 
     operations! {
-        all(x: f32) => _mm512_set1_ps(x);
-        all_int(x: i32) => _mm512_cvtepi32_ps(_mm512_set1_epi32(x));
-        add(a: __m512, b: __m512) => _mm512_add_ps(a, b);
-        mul(a: __m512, b: __m512) => _mm512_mul_ps(a, b);
-        mul_add(a: __m512, b: __m512, c: __m512) => _mm512_fmadd_ps(a, b, c);
-        negated_mul_add(a: __m512, b: __m512, c: __m512) => _mm512_fnmadd_ps(a, b, c);
+        all(x: f32) -> __m512 = _mm512_set1_ps(x);
+        all_int(x: i32) -> __m512 = _mm512_cvtepi32_ps(_mm512_set1_epi32(x));
+        add(a: __m512, b: __m512) -> __m512 = _mm512_add_ps(a, b);
+        mul(a: __m512, b: __m512) -> __m512 = _mm512_mul_ps(a, b);
+        mul_add(a: __m512, b: __m512, c: __m512) -> __m512 = _mm512_fmadd_ps(a, b, c);
+        negated_mul_add(a: __m512, b: __m512, c: __m512) -> __m512 = _mm512_fnmadd_ps(a, b, c);
+        sum(v: __m512) -> f32 = super::sum_lanes(v);
     }
 
     #[inline(always)]
