@@ -213,8 +213,8 @@ impl Device for CpuDevice {
 }
 
 impl CpuDevice {
-    /// `to` += the product of `operands` with `matrix`, normed and multiplied as `output` says. What is normed lies in `product`
-    /// before.
+    /// `to` += the product of `operands` with `matrix`, normed and multiplied as `output` says. What is normed lies in
+    /// `product` before.
     pub(super) fn add_product(
         &self,
         operands: &Operands,

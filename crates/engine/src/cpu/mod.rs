@@ -1,7 +1,7 @@
 //! The processor: the decoder's operations as parallel regions over kernels.
 //!
 //! Each operation is one or two parallel regions over the rows of its weights and fuses what would otherwise be a pass
-//! over memory of its own: the norm in front, the sum with the residual or the gated activation behind.
+//! over memory of its own: the norm before, the sum with the residual or the gated activation after.
 
 mod activation;
 mod attention;
@@ -72,8 +72,8 @@ impl CpuDevice {
         self.layout.dtype()
     }
 
-    /// Calls `take` with the ranges of the bytes of a page of a kind that hold its first `slots` positions, in order; a full page
-    /// is one.
+    /// Calls `take` with the ranges of the bytes of a page of a kind that hold its first `slots` positions, in order; a
+    /// full page is one.
     ///
     /// # Errors
     /// Those of `take`.
