@@ -54,8 +54,8 @@ pub(super) struct Attention {
 }
 
 impl Attention {
-    /// Compiles them for heads of `dim` elements, `group` of which share keys, and a cache in F16 if `halves` and in F32
-    /// otherwise.
+    /// Compiles them for heads of `dim` elements, `group` of which share keys, and a cache in F16 if `halves` and in
+    /// F32 otherwise.
     pub(super) fn load(gpu: &dyn Launcher, group: usize, dim: usize, halves: bool) -> Result<Attention, CudaError> {
         let function = |name| gpu.function(Module::Attention { dim, halves }, name);
         let (tile, shared) = few_queries(group, dim, gpu.capability());
@@ -67,7 +67,8 @@ impl Attention {
         Ok(Attention { few, many: many.transpose()? })
     }
 
-    /// Whether sequences of so many rows are computed by the kernel for many, and the queries that a block of theirs takes.
+    /// Whether sequences of so many rows are computed by the kernel for many, and the queries that a block of theirs
+    /// takes.
     pub(super) fn tile(&self, rows: usize) -> (bool, QueryTile) {
         match self.many {
             Some(many) if rows > FEW_TOKENS => (true, many.tile),
@@ -95,8 +96,8 @@ impl Attention {
     }
 }
 
-/// The queries of a block of the kernel for few rows: as many as it takes, or as its shared memory holds; and bytes of that, for
-/// them and for 32 keys or values besides.
+/// The queries of a block of the kernel for few rows: as many as it takes, or as its shared memory holds; and bytes of
+/// that, for them and for 32 keys or values too.
 fn few_queries(group: usize, dim: usize, capability: (u32, u32)) -> (QueryTile, u32) {
     const MOST: usize = 16; // `MOST_QUERIES` of `attention.cu`
     let quads = dim.div_ceil(4); // `QUADS` and `ROW_STRIDE` of `attention.cu`, in floats

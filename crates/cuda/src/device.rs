@@ -105,7 +105,8 @@ impl PassBuffers {
 
 impl CudaDevice {
     /// Uploads the weights to the GPU of this UUID, or else the one of this index, and compiles what they need.
-    /// `uploaded` is called with the bytes that are copied and those in all; its error ends the upload, and frees what it took.
+    /// `uploaded` is called with the bytes that are copied and those in all; its error ends the upload, and frees what
+    /// it took.
     ///
     /// # Errors
     /// Those of [`CudaError`] and of `uploaded`.
@@ -189,8 +190,8 @@ impl CudaDevice {
         })
     }
 
-    /// Bytes on the GPU that belong to the model: its weights, what forward passes work in, and what recordings of them take
-    /// at most. Caches come on top.
+    /// Bytes on the GPU that belong to the model: its weights, what forward passes work in, and what recordings of them
+    /// take at most. Caches come on top.
     pub fn bytes(&self) -> usize {
         self.weights.bytes() + self.buffers.bytes() + self.lock().table.bytes() + self.recordings_bytes as usize
     }
@@ -276,8 +277,8 @@ impl CudaDevice {
         self.rows(pass, norm.map_or(RowSource::Plain, RowSource::Normed), &self.buffers.hidden, self.sizes.hidden)
     }
 
-    /// In how many parts positions up to `longest` are attended to, a power of two, so that there are blocks for the whole
-    /// GPU.
+    /// In how many parts positions up to `longest` are attended to, a power of two, so that there are blocks for the
+    /// whole GPU.
     fn parts(&self, rows: usize, tiles: usize, longest: usize) -> usize {
         let seen = self.sizes.window.map_or(longest, |window| longest.min(window));
         let wanted = (2 * self.gpu.processors()).div_ceil(self.sizes.kv_heads * tiles.max(1));
@@ -291,8 +292,8 @@ impl CudaDevice {
 #[derive(Debug)]
 pub struct CudaPass {
     table: BatchTable,
-    /// Whether the outputs of the up projection are followed by those of the gate in each row; the down projection applies the
-    /// activation.
+    /// Whether the outputs of the up projection are followed by those of the gate in each row; the down projection
+    /// applies the activation.
     gated: bool,
     logits: Vec<f32>,
 }

@@ -11,8 +11,8 @@ use std::collections::HashMap;
 use std::ffi::{CString, c_void};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
-/// Held for writing while launches are recorded, for reading by what may wait for the whole context meanwhile, of which all
-/// GPUs of a process are users: the driver allows no waiting for a stream that is being recorded.
+/// Held for writing while launches are recorded, for reading by what may wait for the whole context meanwhile, of which
+/// all GPUs of a process are users: the driver allows no waiting for a stream that is being recorded.
 static RECORDING: RwLock<()> = RwLock::new(());
 
 /// Bytes that are read from the GPU at a time: the logits of a token are about as many, and a few bytes come with them.
@@ -34,8 +34,8 @@ pub(super) struct DriverGpu {
     modules: Mutex<HashMap<Module, usize>>,
 }
 
-// SAFETY: contexts, streams and modules of the driver may be used by any thread, and by several at once; every call here
-// makes the context the thread's own first.
+// SAFETY: contexts, streams and modules of the driver may be used by any thread, and by several at once; every call
+// here makes the context the thread's own first.
 unsafe impl Send for DriverGpu {}
 // SAFETY: as above.
 unsafe impl Sync for DriverGpu {}
@@ -95,7 +95,8 @@ impl DriverGpu {
         step("entering the GPU's context", unsafe { result::ctx::set_current(self.context) })
     }
 
-    /// The same where something is given back, which is tried at any rate: as a rule the context is the thread's already.
+    /// The same where something is given back, which is tried at any rate: as a rule the context is the thread's
+    /// already.
     fn bind_to_free(&self) {
         let _ = self.bind();
     }

@@ -63,8 +63,8 @@ pub(super) trait Launcher: Send + Sync + fmt::Debug {
     /// `from.len()` bytes at `to` are allocated.
     unsafe fn upload(&self, from: &[u8], to: u64) -> Result<(), CudaError>;
 
-    /// Copies from the GPU, when all before is done: to each slice the bytes at its address. What is a mebibyte together is
-    /// waited for once.
+    /// Copies from the GPU, when all before is done: to each slice the bytes at its address. What is a mebibyte
+    /// together is waited for once.
     ///
     /// # Safety
     /// Each address has as many bytes allocated as its slice.
@@ -76,8 +76,8 @@ pub(super) trait Launcher: Send + Sync + fmt::Debug {
     /// Bytes free and in all.
     fn memory(&self) -> Result<(usize, usize), CudaError>;
 
-    /// Keeps the launches that `launches` makes instead of starting them, and says how many. `launches` does nothing else
-    /// with the GPU.
+    /// Keeps the launches that `launches` makes instead of starting them, and says how many. `launches` does nothing
+    /// else with the GPU.
     fn record(&self, launches: &mut dyn FnMut() -> Result<(), Error>) -> Result<(usize, usize), Error>;
 
     /// Starts recorded launches in their order.
@@ -117,8 +117,8 @@ impl dyn Launcher {
         if shape.grid.contains(&0) {
             return Ok(());
         }
-        // SAFETY: callers fill in addresses of buffers as long as the arguments say, for the rows and widths of a pass as long as
-        // `GpuBuffers` makes them; and `Arguments` promises the layout.
+        // SAFETY: callers fill in addresses of buffers as long as the arguments say, for the rows and widths of a pass
+        // as long as `GpuBuffers` makes them; and `Arguments` promises the layout.
         unsafe { self.launch(function, shape, std::ptr::from_ref(given).cast(), size_of::<A>()) }
     }
 }

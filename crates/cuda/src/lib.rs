@@ -2,8 +2,8 @@
 //!
 //! # How it is built
 //!
-//! [`CudaDevice`] launches a kernel or two for each operation of the decoder. Kernels are started through a trait, so that
-//! tests let any of them fail.
+//! [`CudaDevice`] launches a kernel or two for each operation of the decoder. Kernels are started through a trait, so
+//! that tests let any of them fail.
 
 #![warn(missing_debug_implementations)]
 #![allow(unsafe_code)]

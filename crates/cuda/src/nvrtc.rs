@@ -1,5 +1,5 @@
-//! NVRTC, the compiler of kernels, loaded at run time: any version from 11.2 on, by the few functions that are used here.
-//! What it compiled once is kept for the process: several models share kernels.
+//! NVRTC, the compiler of kernels, loaded at run time: any version from 11.2 on, by the few functions that are used
+//! here. What it compiled once is kept for the process: several models share kernels.
 
 use super::modules::Module;
 use crate::error::{CudaError, NVRTC_VARIABLE};
@@ -38,12 +38,13 @@ type Compiled = (String, [String; 3]);
 pub(super) struct Image(pub(super) Vec<u8>);
 
 impl Nvrtc {
-    /// Loads the library, or returns the one that was loaded: the one that [`NVRTC_VARIABLE`] names, or else the first of
-    /// the usual names whose code a driver of this CUDA version loads. Drivers load what an earlier major version compiled.
+    /// Loads the library, or returns the one that was loaded: the one that [`NVRTC_VARIABLE`] names, or else the first
+    /// of the usual names whose code a driver of this CUDA version loads. Drivers load what an earlier major version
+    /// compiled.
     ///
     /// # Errors
-    /// `NoCompiler` when none can be loaded, `CompilerTooNew` when the driver is older than all that can be, `Driver` when
-    /// what can be loaded is no NVRTC or does not answer.
+    /// `NoCompiler` when none can be loaded, `CompilerTooNew` when the driver is older than all that can be, `Driver`
+    /// when what can be loaded is no NVRTC or does not answer.
     pub(super) fn load(driver: Option<(i32, i32)>) -> Result<Arc<Nvrtc>, CudaError> {
         let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(nvrtc) = &*loaded {
@@ -59,7 +60,8 @@ impl Nvrtc {
         given.map_or_else(|| NAMES.iter().map(|name| (*name).to_owned()).collect(), |path| vec![path])
     }
 
-    /// The first of `tried` that can be used with a driver of this CUDA version, and the errors of [`load`](Self::load).
+    /// The first of `tried` that can be used with a driver of this CUDA version, and the errors of
+    /// [`load`](Self::load).
     pub(super) fn first_of(tried: Vec<String>, driver: Option<(i32, i32)>) -> Result<Nvrtc, CudaError> {
         let (mut too_new, mut unsound) = (None, None);
         for name in &tried {
@@ -129,12 +131,12 @@ impl Nvrtc {
         if let Some(image) = images.get(&key) {
             return Ok(Arc::clone(image));
         }
-        let image = Arc::new(self.compile_anew(module, architecture, &key)?);
+        let image = Arc::new(self.compile_uncached(module, architecture, &key)?);
         images.insert(key, Arc::clone(&image));
         Ok(image)
     }
 
-    fn compile_anew(
+    fn compile_uncached(
         &self,
         module: Module,
         architecture: &str,

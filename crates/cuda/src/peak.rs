@@ -1,4 +1,5 @@
-//! What a GPU can do, measured with kernels that do nothing else: what speeds are compared with. And what single products do.
+//! What a GPU can do, measured with kernels that do nothing else: what speeds are compared with. And what single
+//! products do.
 
 use super::CudaDevice;
 use super::arguments::{Copy16, MatrixArguments, Rate};
@@ -35,8 +36,8 @@ impl CudaDevice {
         Ok(2.0 * COPIED as f64 / seconds)
     }
 
-    /// Multiplications and additions a second of the GPU's tensor cores with what matrices of `dtype` are multiplied by,
-    /// as the instructions that the kernels use reach them; `None` where the kernels use none.
+    /// Multiplications and additions a second of the GPU's tensor cores with what matrices of `dtype` are multiplied
+    /// by, as the instructions that the kernels use reach them; `None` where the kernels use none.
     ///
     /// # Errors
     /// Those of the driver.
@@ -79,8 +80,8 @@ pub struct ProductSeconds {
     pub prepare: f64,
 }
 
-/// Times products of `tokens` rows with a matrix `[outputs, inputs]` of `dtype`, launched as a graph, as steps of generation
-/// are. Takes copies of the matrix in turn, `bytes` in all, so that no cache holds them.
+/// Times products of `tokens` rows with a matrix `[outputs, inputs]` of `dtype`, launched as a graph, as steps of
+/// generation are. Takes copies of the matrix in turn, `bytes` in all, so that no cache holds them.
 pub(super) fn product_seconds(
     gpu: &Arc<dyn Launcher>,
     dtype: DType,

@@ -17,7 +17,8 @@ use std::sync::Arc;
 /// Tokens up to which the kernels for few are used: a weight is read once for so many.
 pub(super) const FEW_TOKENS: usize = 8;
 
-/// Rows that a block of the kernels for few computes, and threads of it: `WARPS * ROWS` and `32 * WARPS` of `common.cuh`.
+/// Rows that a block of the kernels for few computes, and threads of it: `WARPS * ROWS` and `32 * WARPS` of
+/// `common.cuh`.
 const FEW_ROWS: usize = 8;
 const FEW_THREADS: usize = 128;
 
@@ -101,8 +102,8 @@ pub(super) fn tensor_cores(gpu: &dyn Launcher, dtype: DType) -> bool {
     }
 }
 
-/// Which of [`TILES`]: the larger one, which reads less for each product, where there are more tokens than the smaller has, and as
-/// many tiles, `blocks`, as three quarters of the GPU's `processors`.
+/// Which of [`TILES`]: the larger one, which reads less for each product, where there are more tokens than the smaller
+/// has, and as many tiles, `blocks`, as three quarters of the GPU's `processors`.
 fn tile(blocks: usize, tokens: usize, processors: usize) -> usize {
     usize::from(tokens > TILES[0] && 4 * blocks >= 3 * processors)
 }
@@ -300,7 +301,8 @@ impl Multiplier {
         Ok(())
     }
 
-    /// As [`multiply`](Self::multiply) by one matrix, `slice` rows at a time; `take` is called after each with how many.
+    /// As [`multiply`](Self::multiply) by one matrix, `slice` rows at a time; `take` is called after each with how
+    /// many.
     pub(super) fn multiply_slices(
         &self,
         rows: Rows<'_>,

@@ -61,8 +61,8 @@ impl CacheBudget {
     }
 }
 
-/// What a generation may still take of a budget: from its admission to its end all that it can come to need, so that it does
-/// not wait for others when it has begun.
+/// What a generation may still take of a budget: from its admission to its end all that it can come to need, so that it
+/// does not wait for others when it has begun.
 #[derive(Debug)]
 pub struct Reservation {
     /// Positions of the sequence when the generation ends, at most.
@@ -100,7 +100,7 @@ impl Reservation {
         })
     }
 
-    /// Gives back what was not taken: it is to be admitted anew.
+    /// Gives back what was not taken: it is to be admitted again.
     pub fn release(&self) {
         let held = self.held().take();
         drop(held);

@@ -10,8 +10,8 @@ use std::sync::Arc;
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Everything that stops the reading of weights or a computation. [`code`](Error::code) is the exit code of the examples.
-/// `Debug` writes what `Display` does. Complete.
+/// Everything that stops the reading of weights or a computation. [`code`](Error::code) is the exit code of the
+/// examples. `Debug` writes what `Display` does. Complete.
 #[derive(Clone, thiserror::Error)]
 pub enum Error {
     // While weights are read.
@@ -56,8 +56,8 @@ pub enum Error {
         /// Its bytes.
         bytes: usize,
     },
-    /// The KV caches of all sequences would take more than the model was planned to have for them (exit code 14). Nothing is
-    /// computed, and the sequence is as it was.
+    /// The KV caches of all sequences would take more than the model was planned to have for them (exit code 14).
+    /// Nothing is computed, and the sequence is as it was.
     #[error(
         "the KV cache would take {asked} bytes more, and the sessions of the model leave {left} of {budget}; drop or truncate sessions, or load with a smaller context or a larger memory limit"
     )]
@@ -78,7 +78,7 @@ pub enum Error {
     /// This process was forked while the model computed in the other one (exit code 1).
     #[error(
         "this process was forked while a thread of the other one computed on the model; fork while nothing computes, or \
-         load the model anew here"
+         load the model again here"
     )]
     Forked,
     /// A key or value is infinite in the KV cache, or NaN where that has no number for it (exit code 1).

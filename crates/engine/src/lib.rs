@@ -2,9 +2,9 @@
 //!
 //! # Modules
 //!
-//! [`weights`] are the bytes of a model's files. A [`Decoder`] computes with them on a [`Device`](decoder::Device), such as
-//! [`CpuDevice`]; a [`Scheduler`](scheduler::Scheduler) computes sequences together. [`predictor`] is a head that guesses
-//! tokens, and [`cache_budget`] what KV caches take together.
+//! [`weights`] are the bytes of a model's files. A [`Decoder`] computes with them on a [`Device`](decoder::Device),
+//! such as [`CpuDevice`]; a [`Scheduler`](scheduler::Scheduler) computes sequences together. [`predictor`] is a head
+//! that guesses tokens, and [`cache_budget`] what KV caches take together.
 
 #![warn(missing_debug_implementations)]
 

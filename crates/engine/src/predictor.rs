@@ -1,4 +1,5 @@
-//! The prediction head of a loaded model: the hidden state of a position and the token after it -> logits of the next one.
+//! The prediction head of a loaded model: the hidden state of a position and the token after it -> logits of the next
+//! one.
 
 use crate::cancel::CancellationToken;
 use crate::decoder::{Compute, HiddenOutput, KvCache, Logits, OutputRows, PassOptions, Segment};
@@ -48,8 +49,8 @@ impl Predictor {
         self.costs.single()
     }
 
-    /// Appends `tokens`, each with the hidden state of the position before it, `[tokens, width]`, to `cache`. Returns the logits
-    /// after the last of them, `[vocab]`, and the head's own hidden state there.
+    /// Appends `tokens`, each with the hidden state of the position before it, `[tokens, width]`, to `cache`. Returns
+    /// the logits after the last of them, `[vocab]`, and the head's own hidden state there.
     ///
     /// # Errors
     /// As [`Compute::pass`]; `Forked`.
@@ -69,7 +70,8 @@ impl Predictor {
         Ok((output.logits.map(Logits::into_values), output.hidden_states))
     }
 
-    /// Waits for the threads that compute. In a process that was forked a thread that held the turn is not there to end it.
+    /// Waits for the threads that compute. In a process that was forked a thread that held the turn is not there to end
+    /// it.
     fn turn(&self) -> Result<MutexGuard<'_, ()>> {
         let mine = process::id();
         if self.process.load(Ordering::Relaxed) == mine {

@@ -1,8 +1,8 @@
 //! Continuous batching: which sequences of a model, and how many tokens of each, one pass over the weights computes.
 //!
-//! A step takes a token of every sequence that generates, and fills what is left of it with prompts; or it takes texts whose
-//! vectors one caller wants. Each row of it has the bits that it has by itself, so nobody's text depends on what others compute.
-//! Two kinds of models are computed in other steps: see [`Batching`].
+//! A step takes a token of every sequence that generates, and fills what is left of it with prompts; or it takes texts
+//! whose vectors one caller wants. Each row of it has the bits that it has by itself, so nobody's text depends on what
+//! others compute. Two kinds of models are computed in other steps: see [`Batching`].
 
 pub mod admission;
 pub mod costs;
@@ -198,8 +198,8 @@ impl Pass<'_> {
             }
         };
         let of_texts = chosen.iter().any(|waiting| waiting.request.text().is_some());
-        // One that is cancelled ends a step of its own at once, and leaves one that it shares when that has ended. Texts of a step
-        // are of one caller, who cancels all of them.
+        // One that is cancelled ends a step of its own at once, and leaves one that it shares when that has ended.
+        // Texts of a step are of one caller, who cancels all of them.
         let cancel = match &*chosen {
             [first, others @ ..] if of_texts || others.is_empty() => first.request.cancel.clone(),
             _ => CancellationToken::new(),
@@ -237,7 +237,7 @@ impl Pass<'_> {
             }
             request.phase = Phase::Admitted;
             let taken = request.take(&mut logits, rows);
-            // A guess may turn out wrong, and its page must be this sequence's alone then.
+            // A guess may turn out wrong, and its page must be this sequence's only then.
             request.cache.publish(&request.ids[..request.ids.len() - request.guesses], request.rotation);
             if taken.is_err() || request.cache.len() == request.ids.len() {
                 request.finish(taken);
@@ -253,9 +253,9 @@ impl Pass<'_> {
     }
 }
 
-/// Gives every run its tokens of the next step: one to each that generates, then those that are guessed, and what is left to
-/// prompts. Half of that is for the one that waits for the longest time, so that it advances; short ones come before long
-/// ones in the rest.
+/// Gives every run its tokens of the next step: one to each that generates, then those that are guessed, and what is
+/// left to prompts. Half of that is for the one that waits for the longest time, so that it advances; short ones come
+/// before long ones in the rest.
 fn share(waiting: &mut VecDeque<Waiting<Run>>, room: StepRoom) {
     let mut generating = Vec::new();
     let mut prompts = Vec::new();

@@ -1,5 +1,5 @@
-//! ModelSource -> Weights: the model's files, mapped read-only or read into memory, and views of the tensors in them. The only
-//! memory map.
+//! ModelSource -> Weights: the model's files, mapped read-only or read into memory, and views of the tensors in them.
+//! The only memory map.
 #![allow(unsafe_code)]
 
 use crate::error::Error;
@@ -41,8 +41,8 @@ impl Weights {
     /// Maps every file of `source`. Reads no byte of them.
     ///
     /// # Errors
-    /// `Io` when a file cannot be opened or mapped; `Files` when it is no regular file or not of the length any more that
-    /// the header's reader saw.
+    /// `Io` when a file cannot be opened or mapped; `Files` when it is no regular file or not of the length any more
+    /// that the header's reader saw.
     pub fn map(source: &ModelSource) -> Result<Weights, Error> {
         Weights::each(source, |file| {
             let handle = open(file)?;
@@ -52,8 +52,8 @@ impl Weights {
         })
     }
 
-    /// Reads every file of `source` into memory of this process, once; the files may then change or be removed. `read` is
-    /// told the bytes that are read and those in all; its error ends the reading.
+    /// Reads every file of `source` into memory of this process, once; the files may then change or be removed. `read`
+    /// is told the bytes that are read and those in all; its error ends the reading.
     ///
     /// # Errors
     /// Those of [`map`](Self::map) and of `read`; `Files` when a file ends before its length; `OutOfMemory`.

@@ -31,7 +31,8 @@ enum Cached {
     Alike,
     /// Those of neighbours are as far apart as 2^40.
     FarApart,
-    /// The key of position 0 is that of a sink, and its value 0: others weigh two and a half of the least halves, 2^-24.
+    /// The key of position 0 is that of a sink, and its value 0: others weigh two and a half of the least halves,
+    /// 2^-24.
     Sink,
 }
 
@@ -141,8 +142,8 @@ fn compare(case: Case, capability: (u32, u32), random: &mut Random) -> bool {
         for (i, found) in found.iter().enumerate() {
             let weighted = weights.iter().zip(first..).map(|(weight, of)| weight * f64::from(values[at(of) + i]));
             let expected = weighted.sum::<f64>() / sum;
-            // Scores below 32 in F32 are off by 2e-6, and the weights by as large a part of them. Values as sums of two halves
-            // are off by 2^-22 of themselves, or by less of the largest.
+            // Scores below 32 in F32 are off by 2e-6, and the weights by as large a part of them. Values as sums of two
+            // halves are off by 2^-22 of themselves, or by less of the largest.
             let error = (f64::from(*found) - expected).abs() / largest;
             assert!(error <= 4e-6, "{case:?} row {row} head {head} element {i}: {found} for {expected}");
         }
@@ -158,9 +159,9 @@ fn compare(case: Case, capability: (u32, u32), random: &mut Random) -> bool {
 #[test]
 fn attention_beside_double_precision() {
     let mut random = Random::new(91);
-    // Group, rows, position, window, parts: one to four queries a warp, a last tile of each number of queries; sequences that
-    // end within, at and after the end of a page; parts without positions. Then more rows, in one tile of queries and several,
-    // of heads that fill no tile or more than one.
+    // Group, rows, position, window, parts: one to four queries a warp, a last tile of each number of queries;
+    // sequences that end within, at and after the end of a page; parts without positions. Then more rows, in one tile
+    // of queries and several, of heads that fill no tile or more than one.
     let cases = [
         (1, 1, 0, 0, 1),
         (4, 1, 255, 0, 4),

@@ -25,8 +25,8 @@ fn a_library_that_is_no_compiler_does_not_end_the_search() {
     assert!(found.is_ok_and(|nvrtc| nvrtc.version().is_ok()));
 }
 
-/// Sums and products are rounded as they are written: the stand-in's arithmetic is the GPU's. What is not marked as rounded
-/// may be fused by the translator of PTX.
+/// Sums and products are rounded as they are written: the stand-in's arithmetic is the GPU's. What is not marked as
+/// rounded may be fused by the translator of PTX.
 #[test]
 fn nothing_is_fused_but_by_name() {
     let Some(nvrtc) = compiler() else { return };

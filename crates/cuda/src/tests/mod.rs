@@ -1,5 +1,5 @@
-//! What can be known without a GPU: that every kernel compiles, where there is NVRTC. With `TEST_DEVICE=cuda` also that the first
-//! GPU, or the stand-in for its driver (`.ci/cuda`), computes what the processor's kernels do.
+//! What can be known without a GPU: that every kernel compiles, where there is NVRTC. With `TEST_DEVICE=cuda` also that
+//! the first GPU, or the stand-in for its driver (`.ci/cuda`), computes what the processor's kernels do.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)] // tests say what they skip
 
 use super::driver::DriverGpu;
@@ -24,7 +24,8 @@ mod steps;
 mod testing;
 mod upload;
 
-/// The first GPU, with kernels chosen as for `capability`. Prints so and returns `None` where `TEST_DEVICE=cuda` asks for none.
+/// The first GPU, with kernels chosen as for `capability`. Prints so and returns `None` where `TEST_DEVICE=cuda` asks
+/// for none.
 fn driver(capability: (u32, u32)) -> Option<DriverGpu> {
     if std::env::var_os("TEST_DEVICE").is_none_or(|device| device != "cuda") {
         println!("skipped: TEST_DEVICE=cuda asks for a GPU, or .ci/cuda for the stand-in");

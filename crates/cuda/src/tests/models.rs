@@ -110,8 +110,8 @@ fn distance(a: &[f32], truth: &[f32]) -> f64 {
     (difference / truth.iter().map(|t| square(f64::from(*t))).sum::<f64>()).sqrt()
 }
 
-/// The bounds of `tests/accuracy/accuracy.rs`, with its reasons. Many tokens of F16 and BF16 are rounded to it before they are
-/// multiplied, as transformers rounds them.
+/// The bounds of `tests/accuracy/accuracy.rs`, with its reasons. Many tokens of F16 and BF16 are rounded to it before
+/// they are multiplied, as transformers rounds them.
 fn bound(file: &Value, case: &str) -> f64 {
     let reference = file["reference_error"][case].as_f64().unwrap();
     let transformers = file["transformers_error"][case].as_f64().unwrap_or(reference);
@@ -212,7 +212,8 @@ fn gpus_without_tensor_cores_compute_many_tokens_too() {
     }
 }
 
-/// A prompt, tokens one by one at a depth where attention is divided into parts, a batch, and a sequence that is cut back.
+/// A prompt, tokens one by one at a depth where attention is divided into parts, a batch, and a sequence that is cut
+/// back.
 #[test]
 fn sessions_go_on_as_on_the_processor() {
     for (path, bound) in kinds() {

@@ -1,5 +1,5 @@
-//! Defects planted into the engine's kernels, each of which the tests find. The stand-in for the driver plants them, into what a
-//! process of its own compiles.
+//! Defects planted into the engine's kernels, each of which the tests find. The stand-in for the driver plants them,
+//! into what a process of its own compiles.
 
 use std::process::Command;
 

@@ -71,8 +71,8 @@ fn lengths(dtype: DType) -> Vec<usize> {
     }
 }
 
-/// What the activations are as the kernel reads them, in double precision, and how far a product may be from theirs, as a
-/// part of the sum of magnitudes.
+/// What the activations are as the kernel reads them, in double precision, and how far a product may be from theirs, as
+/// a part of the sum of magnitudes.
 fn rounded(form: OperandForm, x: &[f32], inputs: usize) -> (Vec<f64>, f64) {
     // A lane adds up to `inputs / 32` products in turn, and five sums of lanes follow.
     let sums = 6e-8 * (inputs as f64 / 32.0 + 10.0);

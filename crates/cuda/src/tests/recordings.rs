@@ -1,4 +1,5 @@
-//! Steps that cannot be recorded are computed without: by a GPU whose recordings, starts of them, and launches fail on demand.
+//! Steps that cannot be recorded are computed without: by a GPU whose recordings, starts of them, and launches fail on
+//! demand.
 
 use super::super::gpu::{Function, LaunchShape, Launcher};
 use super::super::modules::Module;

@@ -1,4 +1,5 @@
-//! q, k and v side by side -> attention output: one streaming pass over the pages of the cache, or over the sequence itself.
+//! q, k and v side by side -> attention output: one streaming pass over the pages of the cache, or over the sequence
+//! itself.
 
 use super::device::CpuPass;
 use super::heads::Heads;
@@ -12,8 +13,8 @@ use crate::threads::Pool;
 use model_factory_spec::spec::AttentionWeights;
 use std::ops::Range;
 
-/// Tiles of a part: each query's softmax over a part of the context is made by itself, so that parts are tasks of their own
-/// for one row, and merged in their order, so that bits do not depend on who computes them.
+/// Tiles of a part: each query's softmax over a part of the context is made by itself, so that parts are tasks of their
+/// own for one row, and merged in their order, so that bits do not depend on who computes them.
 const PART: usize = 1024 / TILE;
 
 /// What memory is for, in errors.
@@ -29,13 +30,14 @@ pub(super) struct AttentionPass<'a> {
     pub(super) layer: usize,
     pub(super) weights: &'a AttentionWeights<CpuDevice>,
     pub(super) sequences: &'a [Sequence<'a>],
-    /// `[rows, width]`: q, and what was projected beside it.
+    /// `[rows, width]`: q, and what was projected next to it.
     pub(super) qkv: &'a [f32],
     pub(super) width: usize,
 }
 
 impl AttentionPass<'_> {
-    /// Lets `queries`, those of `rows`, go through the positions of `tile` that their rows have `seen`; the tile of `then` comes next.
+    /// Lets `queries`, those of `rows`, go through the positions of `tile` that their rows have `seen`; the tile of
+    /// `then` comes next.
     pub(super) fn through_tile<E: KvElement>(
         &self,
         queries: &mut [Query<'_>],
@@ -68,7 +70,8 @@ impl AttentionPass<'_> {
             });
             pages.push(memory::collected(of_sequence, PAGES)?);
         }
-        let (alone, together): (Vec<usize>, Vec<usize>) = (0..self.sequences.len()).partition(|&i| self.is_divided(i));
+        let (divided, together): (Vec<usize>, Vec<usize>) =
+            (0..self.sequences.len()).partition(|&i| self.is_divided(i));
         let columns: Vec<usize> = (0..=kv).map(|head| head * group * dim).collect();
         if !together.is_empty() {
             let refusals = Refusals::default();
@@ -86,7 +89,7 @@ impl AttentionPass<'_> {
             });
             refusals.into_result()?;
         }
-        for index in alone {
+        for index in divided {
             let sequence = &self.sequences[index];
             let context = Context { attend: self, sequence, pages: &pages[index] };
             context.row(&mut out[sequence.rows.start * width..][..width])?;
@@ -257,7 +260,7 @@ impl<E: PageElement> Context<'_, E> {
                 let slot = |position: usize| position.saturating_sub(index * TILE).min(TILE);
                 slot(start)..slot(end)
             };
-            // A row alone is all that reads its cache; among others it finds it where they left it.
+            // The only row of a sequence is all that reads its cache; among others it finds it where they left it.
             let then = (self.sequence.rows.len() == 1).then(|| tile((index + 1).min(tiles.end - 1)));
             self.attend.through_tile(queries, &rows, seen, tile(index), then);
         }

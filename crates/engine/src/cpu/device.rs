@@ -213,8 +213,8 @@ impl Device for CpuDevice {
 }
 
 impl CpuDevice {
-    /// `to` += the product of `operands` with `matrix`, normed and multiplied as `output` says. What is normed lies in `product`
-    /// before.
+    /// `to` += the product of `operands` with `matrix`, normed and multiplied as `output` says. What is normed lies in
+    /// `product` before.
     pub(super) fn add_product(
         &self,
         operands: &Operands,
@@ -224,7 +224,7 @@ impl CpuDevice {
         product: &mut [f32],
         to: &mut [f32],
     ) -> Result<()> {
-        let Some(norm) = norm else { return Ok(self.multiply_add(matrix, operands, rows, scale, to)?) };
+        let Some(norm) = norm else { return Ok(self.multiply_add(&[matrix], operands, rows, Some(scale), to)?) };
         let product = &mut product[..rows * self.buffers.output];
         self.multiply(&[matrix], operands, rows, product)?;
         Ok(self.norm_add(norm, product, scale, to)?)

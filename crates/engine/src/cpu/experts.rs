@@ -1,8 +1,8 @@
-//! Routed feed-forward layers: rows are grouped by the experts that they are given to, so that a pass reads each expert's
-//! weights once, and those of no other.
+//! Routed feed-forward layers: rows are grouped by the experts that they are given to, so that a pass reads each
+//! expert's weights once, and those of no other.
 //!
-//! Two parallel regions read the weights of all experts together: tasks are parts of experts in the first, and columns of all
-//! of them in the second, where a task adds up what the experts give a row in the order of their indices.
+//! Two parallel regions read the weights of all experts together: tasks are parts of experts in the first, and columns
+//! of all of them in the second, where a task adds up what the experts give a row in the order of their indices.
 
 use super::activation::activate;
 use super::device::CpuPass;
@@ -26,7 +26,7 @@ const SUM_COLUMNS: usize = 128;
 pub(super) struct Routed {
     /// The experts that rows are given to, by index.
     visits: Vec<Visit>,
-    /// The rows of all visits, one visit behind the other, in ascending order in each.
+    /// The rows of all visits, one visit after the other, in ascending order in each.
     rows: Vec<VisitRow>,
     /// What the down projection of each visit reads.
     activated: Vec<Operands>,
@@ -263,8 +263,8 @@ impl CpuDevice {
         Ok(SharedRows { activated, weights })
     }
 
-    /// `to` += the weighted sum of the experts' outputs, normed and multiplied as `output` says. What is normed lies in `product`
-    /// before.
+    /// `to` += the weighted sum of the experts' outputs, normed and multiplied as `output` says. What is normed lies in
+    /// `product` before.
     fn add_routed(
         &self,
         routed: &Routed,

@@ -22,7 +22,8 @@ pub(super) struct Heads {
 }
 
 impl Heads {
-    /// Those of a layer, none where it is no attention; and the layer that stores its keys and values where that is another.
+    /// Those of a layer, none where it is no attention; and the layer that stores its keys and values where that is
+    /// another.
     pub(super) fn of(mixer: &Mixer) -> (Heads, Option<usize>) {
         let none = Heads { queries: 0, kv: 0, dim: 0, gated: false, cached: false };
         let Some(attention) = mixer.attention() else { return (none, None) };
@@ -39,7 +40,7 @@ impl Heads {
         self.queries * self.dim
     }
 
-    /// The first column of keys, behind queries and their gates.
+    /// The first column of keys, after queries and their gates.
     pub(super) fn keys(self) -> usize {
         self.width() * if self.gated { 2 } else { 1 }
     }
@@ -103,7 +104,7 @@ impl CpuDevice {
     }
 }
 
-/// Makes room behind each of the `rows` of `x`, so that they have `width` elements.
+/// Makes room after each of the `rows` of `x`, so that they have `width` elements.
 fn widen(x: &mut Vec<f32>, rows: usize, width: usize) {
     let narrow = x.len() / rows.max(1);
     x.resize(rows * width, 0.0);

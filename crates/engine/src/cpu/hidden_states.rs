@@ -1,4 +1,5 @@
-//! Hidden states: those that a prediction head reads, those that are given, and the scores of labels that are made of pooled ones.
+//! Hidden states: those that a prediction head reads, those that are given, and the scores of labels that are made of
+//! pooled ones.
 
 use super::device::CpuPass;
 use super::{CpuDevice, Matrix, NormVectors};

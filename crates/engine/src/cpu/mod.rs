@@ -1,7 +1,7 @@
 //! The processor: the decoder's operations as parallel regions over kernels.
 //!
 //! Each operation is one or two parallel regions over the rows of its weights and fuses what would otherwise be a pass
-//! over memory of its own: the norm in front, the sum with the residual or the gated activation behind.
+//! over memory of its own: the norm before, the sum with the residual or the gated activation after.
 
 mod activation;
 mod attention;
@@ -72,8 +72,8 @@ impl CpuDevice {
         self.layout.dtype()
     }
 
-    /// Calls `take` with the ranges of the bytes of a page of a kind that hold its first `slots` positions, in order; a full page
-    /// is one.
+    /// Calls `take` with the ranges of the bytes of a page of a kind that hold its first `slots` positions, in order; a
+    /// full page is one.
     ///
     /// # Errors
     /// Those of `take`.
@@ -87,37 +87,33 @@ impl CpuDevice {
 
     /// The products of `operands` with `matrices`, side by side: `y` `[tokens, sum of the outputs]`.
     fn multiply(&self, matrices: &[&Matrix], operands: &Operands, tokens: usize, y: &mut [f32]) -> memory::Result<()> {
-        self.each_product(matrices, operands, tokens, y, |y, product| y.copy_from_slice(product))
+        self.multiply_add(matrices, operands, tokens, None, y)
     }
 
-    /// `hidden` += `scale` times the product of `operands` with `matrix`.
+    /// As [`multiply`](Self::multiply); where there is a `scale`, `y` += it times the products.
     fn multiply_add(
-        &self,
-        matrix: &Matrix,
-        operands: &Operands,
-        tokens: usize,
-        scale: f32,
-        hidden: &mut [f32],
-    ) -> memory::Result<()> {
-        self.each_product(&[matrix], operands, tokens, hidden, |y, product| self.add(y, product, scale))
-    }
-
-    /// Calls `take(y, product)` with parts of the rows of the products, side by side, and of `y`.
-    fn each_product(
         &self,
         matrices: &[&Matrix],
         operands: &Operands,
         tokens: usize,
+        scale: Option<f32>,
         y: &mut [f32],
-        take: impl Fn(&mut [f32], &[f32]) + Sync,
     ) -> memory::Result<()> {
         let bounds = self.column_bounds(tokens, matrices)?;
         let refusals = Refusals::default();
         self.pool.run_grid(y, *bounds.last().unwrap_or(&0), tokens, &bounds, &|tile, y| {
             let (matrix, rows) = matrix::locate(matrices, &tile.columns);
+            if tokens == 1 && scale.is_none() {
+                return refusals.note(matrix.rows(self.isa, rows, operands, y.row(0)));
+            }
             refusals.note(scratch::with_scratch(tokens * rows.len(), |scratch| {
                 matrix.rows(self.isa, rows.clone(), operands, scratch)?;
-                scratch.chunks_exact(rows.len()).enumerate().for_each(|(token, product)| take(y.row(token), product));
+                for (token, product) in scratch.chunks_exact(rows.len()).enumerate() {
+                    match scale {
+                        Some(scale) => self.add(y.row(token), product, scale),
+                        None => y.row(token).copy_from_slice(product),
+                    }
+                }
                 Ok(())
             }));
         });

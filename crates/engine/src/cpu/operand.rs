@@ -13,8 +13,8 @@ impl Spare {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An input for rows of `width` in `form`: rather one that had such rows, so that not all of them grow to the widest, and
-    /// never one of another form, which has no memory for it.
+    /// An input for rows of `width` in `form`: rather one that had such rows, so that not all of them grow to the
+    /// widest, and never one of another form, which has no memory for it.
     fn take(&self, width: usize, form: Form) -> Input {
         let mut spare = self.lock();
         let of_form = |input: &Input| input.form().is_read_as(form);

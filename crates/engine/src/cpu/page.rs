@@ -23,8 +23,8 @@ impl PageElement for f32 {}
 impl PageElement for f16 {}
 impl PageElement for u8 {}
 
-/// Where the keys and values of each layer lie in a page: each layer has the tiles of its keys `[kv_heads, TILES]`, then those of
-/// its values.
+/// Where the keys and values of each layer lie in a page: each layer has the tiles of its keys `[kv_heads, TILES]`,
+/// then those of its values.
 #[derive(Clone, Debug)]
 pub(super) struct PageLayout {
     dtype: KvDtype,
@@ -49,8 +49,8 @@ impl PageLayout {
         PageLayout::of_layers(dtype, layers.zip(windowed_layers(spec).into_iter().map(kind)))
     }
 
-    /// One layer behind the other in the pages of its kind, of heads as `layers` has them; a layer beside the number of an earlier
-    /// one has its place, and one that caches nothing has none.
+    /// One layer after the other in the pages of its kind, of heads as `layers` has them; a layer with the number of an
+    /// earlier one has its place, and one that caches nothing has none.
     fn of_layers(dtype: KvDtype, layers: impl Iterator<Item = ((Heads, Option<usize>), PageKind)>) -> PageLayout {
         let tile_len = match dtype {
             KvDtype::F32 => f32::tile_len,
@@ -134,7 +134,8 @@ impl PageLayout {
     /// Stores keys and values of `rows` of `qkv` in `page` from slot `slot` on.
     ///
     /// # Errors
-    /// A row with an element that the page cannot hold, and what of that row is largest: an infinity, and of blocks NaN.
+    /// A row with an element that the page cannot hold, and what of that row is largest: an infinity, and of blocks
+    /// NaN.
     pub(super) fn store(
         &self,
         page: &mut PageMemory,
@@ -164,8 +165,8 @@ impl PageLayout {
         }
     }
 
-    /// Calls `take` with the ranges of the bytes of a page of a kind that hold its first `slots` positions, in order: all at once
-    /// where that is every one of them.
+    /// Calls `take` with the ranges of the bytes of a page of a kind that hold its first `slots` positions, in order:
+    /// all at once where that is every one of them.
     pub(super) fn each_used<E>(
         &self,
         (kind, slots): (PageKind, usize),

@@ -35,9 +35,9 @@ impl RecurrentLayers<CpuDevice> for CpuDevice {
 }
 
 impl CpuDevice {
-    /// Brings every head of the sequences' states on by their rows, chunk by chunk of positions: `advance(head, state, first,
-    /// projected, mixed, row)`, where the rows of `projected` are those of positions of a chunk from its position `first` on, gives
-    /// the head's columns of `mixed` from row `row` on.
+    /// Brings every head of the sequences' states on by their rows, chunk by chunk of positions: `advance(head, state,
+    /// first, projected, mixed, row)`, where the rows of `projected` are those of positions of a chunk from its
+    /// position `first` on, gives the head's columns of `mixed` from row `row` on.
     fn advance_heads(
         &self,
         pass: &mut CpuPass<'_>,
@@ -90,8 +90,8 @@ impl CpuDevice {
         Ok(refusals.into_result()?)
     }
 
-    /// Convolves the first columns of `projected` `[rows, width]` in place, behind the rows that the states have, and keeps in
-    /// the states what later rows read.
+    /// Convolves the first columns of `projected` `[rows, width]` in place, after the rows that the states have, and
+    /// keeps in the states what later rows read.
     fn convolve_rows(&self, pass: &mut CpuPass<'_>, layer: usize, conv: &ConvWeights<Self>, silu: bool) -> Result<()> {
         let &ConvWeights { channels, kernel, .. } = conv;
         let CpuPass { batch, projected, .. } = pass;
@@ -164,8 +164,8 @@ impl CpuDevice {
     }
 }
 
-/// Keeps in `kept` `[kernel - 1 + STATE_CHUNK, channels]` what later positions read: the rows since the last border, and those
-/// that the first position behind it reads. `rows` are those from position `start` on.
+/// Keeps in `kept` `[kernel - 1 + STATE_CHUNK, channels]` what later positions read: the rows since the last border,
+/// and those that the first position after it reads. `rows` are those from position `start` on.
 fn keep<'r>(
     kept: &mut [f32],
     channels: usize,
@@ -206,7 +206,7 @@ struct StateHeads {
 /// What brings a head on: see [`CpuDevice::advance_heads`].
 type Advance<'a> = dyn Fn(usize, &mut [f32], usize, &[f32], &mut TileMut<'_>, usize) -> memory::Result<()> + Sync + 'a;
 
-/// What is kept of the state that a sequence has behind a position: the matrices of the heads.
+/// What is kept of the state that a sequence has after a position: the matrices of the heads.
 struct Kept<'a> {
     sequence: usize,
     position: usize,
@@ -226,8 +226,8 @@ fn no_state() -> Error {
 mod tests {
     use super::*;
 
-    /// Whatever the steps, the rows kept are those that a convolution at the next position reads, and behind them those of
-    /// the chunk.
+    /// Whatever the steps, the rows kept are those that a convolution at the next position reads, and after them those
+    /// of the chunk.
     #[test]
     fn keeps_the_rows_that_later_positions_read() {
         let (channels, kernel) = (2, 4);

@@ -12,9 +12,10 @@ pub(super) struct Choice {
     pub(super) weight: f32,
 }
 
-/// Fills `chosen`, the best expert first and of equal ones that of the lower index. `scores` are the router's outputs for all
-/// experts and hold unspecified numbers afterwards; `bias` is added to what they become where experts are chosen, and is empty
-/// for none. Where a score is NaN or infinite all weights are NaN: so are the row's logits then, and nothing is chosen by them.
+/// Fills `chosen`, the best expert first and of equal ones that of the lower index. `scores` are the router's outputs
+/// for all experts and hold unspecified numbers afterwards; `bias` is added to what they become where experts are
+/// chosen, and is empty for none. Where a score is NaN or infinite all weights are NaN: so are the row's logits then,
+/// and nothing is chosen by them.
 pub(super) fn choose(isa: Isa, routing: &Routing, bias: &[f32], scores: &mut [f32], chosen: &mut [Choice]) {
     let finite = scores.iter().fold(true, |finite, score| finite & score.is_finite());
     if routing.router_scale != 1.0 {
@@ -69,8 +70,8 @@ fn largest(scores: &[f32], bias: &[f32], chosen: &mut [Choice]) {
     }
 }
 
-/// transformers' `sparsemixer` without training: the largest output is chosen, with its softmax among those that are left and
-/// no further behind it than `margin` of the larger magnitude.
+/// transformers' `sparsemixer` without training: the largest output is chosen, with its softmax among those that are
+/// left and no further below it than `margin` of the larger magnitude.
 fn one_by_one(isa: Isa, margin: f32, scores: &[f32], chosen: &mut [Choice]) {
     for index in 0..chosen.len() {
         let (before, rest) = chosen.split_at_mut(index);
@@ -80,9 +81,9 @@ fn one_by_one(isa: Isa, margin: f32, scores: &[f32], chosen: &mut [Choice]) {
         let Some((expert, most)) = best else { return };
         let mut terms = [0.0];
         let mut sum = 0.0;
-        // Of outputs that are all 0 the quotient is NaN, and they are no further behind.
-        let behind = |score: f32| (most - score) / score.abs().max(most) > margin;
-        for (_, score) in left().filter(|(_, score)| !behind(*score)) {
+        // Of outputs that are all 0 the quotient is NaN, and they are no further below.
+        let is_below = |score: f32| (most - score) / score.abs().max(most) > margin;
+        for (_, score) in left().filter(|(_, score)| !is_below(*score)) {
             terms[0] = score - most;
             kernels::exp_all(isa, &mut terms);
             sum += terms[0];
@@ -151,10 +152,10 @@ mod tests {
         same(&none, &[(1, gate(2.0)), (4, gate(1.5))]);
     }
 
-    /// By hand from the formula: 2.0 and 1.99 are within 2 %, 1.5 is not; then 1.99 stands alone.
+    /// By hand from the formula: 2.0 and 1.99 are within 2 %, 1.5 is not; then 1.99 is the only one left.
     #[test]
     fn the_sparse_mixer_leaves_out_what_is_far_behind() {
-        // None is behind another where all are 0.
+        // None is below another where all are 0.
         let zeros = chosen(RouterScore::SparseMixer { jitter: 0.01 }, false, &[0.0; 3], 2);
         assert_eq!(zeros, [(0, 1.0 / 3.0), (1, 0.5)]);
         let scores = [2.0f32, 1.99, 1.5, -3.0];

@@ -1,12 +1,12 @@
-//! What a thread works in beside the buffers of a step.
+//! What a thread works in next to the buffers of a step.
 
 use crate::kernels::{Scratch, swap_scratch};
 use crate::memory;
 use std::cell::RefCell;
 use std::sync::{Mutex, PoisonError};
 
-/// The scratch memory of threads that lead steps. It belongs to the model, which has planned it: whoever calls keeps none of it,
-/// however many threads do.
+/// The scratch memory of threads that lead steps. It belongs to the model, which has planned it: whoever calls keeps
+/// none of it, however many threads do.
 #[derive(Default)]
 pub(super) struct LeaderScratch(Mutex<Vec<Kept>>);
 
@@ -66,7 +66,7 @@ pub(super) fn with_scratch(len: usize, body: impl FnOnce(&mut [f32]) -> memory::
     })
 }
 
-/// As [`with_scratch`], in parts of these lengths and one of `rest` behind them.
+/// As [`with_scratch`], in parts of these lengths and one of `rest` after them.
 pub(super) fn with_scratch_parts<const N: usize>(
     lengths: [usize; N],
     rest: usize,
@@ -74,8 +74,8 @@ pub(super) fn with_scratch_parts<const N: usize>(
 ) -> memory::Result<()> {
     with_scratch(lengths.iter().sum::<usize>() + rest, |mut left| {
         let parts = lengths.map(|length| {
-            let (part, behind) = std::mem::take(&mut left).split_at_mut(length);
-            left = behind;
+            let (part, later) = std::mem::take(&mut left).split_at_mut(length);
+            left = later;
             part
         });
         body(parts, left)

@@ -35,9 +35,10 @@ pub trait Compute: Send + Sync {
     /// caches. Returns what `options` ask of the rows that the segments want.
     ///
     /// # Errors
-    /// `TokenOutOfVocabulary`, and `NoHead` for logits of a model without an output head, before anything is computed; `Cancelled`
-    /// after at most one more operation of a layer once `cancel` is; `OutOfMemory`; `Internal` for a cache of another model. After
-    /// an error the caches hold what they held before, or less where layers have states that a part of the step has changed.
+    /// `TokenOutOfVocabulary`, and `NoHead` for logits of a model without an output head, before anything is computed;
+    /// `Cancelled` after at most one more operation of a layer once `cancel` is; `OutOfMemory`; `Internal` for a cache
+    /// of another model. After an error the caches hold what they held before, or less where layers have states that a
+    /// part of the step has changed.
     fn pass(
         &self,
         segments: &mut [Segment<'_>],

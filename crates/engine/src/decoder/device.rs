@@ -34,8 +34,8 @@ pub trait Device: WeightTypes<Numbers = Vec<f32>> + Send + Sync + Sized + 'stati
     /// Finds a matrix and its kernels.
     ///
     /// # Errors
-    /// `Files` when a scale of an int8 weight is one that no sound model has; `Internal` for a dtype without kernels, which
-    /// the diagnosis rules out.
+    /// `Files` when a scale of an int8 weight is one that no sound model has; `Internal` for a dtype without kernels,
+    /// which the diagnosis rules out.
     fn matrix(&self, weights: &Weights, linear: &LinearWeights) -> Result<Self::Matrix>;
 
     /// Finds a norm.
@@ -59,9 +59,9 @@ pub trait Device: WeightTypes<Numbers = Vec<f32>> + Send + Sync + Sized + 'stati
     /// The operations that not every device has.
     fn extensions(&self) -> Extensions<'_, Self>;
 
-    /// Gives `compute` a pass over `batch` and returns the logits that it leaves there, on the host, `[wanted rows, vocab]`. A
-    /// device may let `compute` record the operations, with `true`, to compute them later and for equal batches again; nothing of
-    /// a caller's may run then: no span, no look at a cancellation token.
+    /// Gives `compute` a pass over `batch` and returns the logits that it leaves there, on the host, `[wanted rows,
+    /// vocab]`. A device may let `compute` record the operations, with `true`, to compute them later and for equal
+    /// batches again; nothing of a caller's may run then: no span, no look at a cancellation token.
     ///
     /// # Errors
     /// Those of `compute`, and of the device.
@@ -82,12 +82,14 @@ pub trait Device: WeightTypes<Numbers = Vec<f32>> + Send + Sync + Sized + 'stati
         matrices: &[&Self::Matrix],
     ) -> Result<()>;
 
-    /// Norms the queries and keys of `projected` where a norm is given, each head or all of them together, as the norm is wide;
-    /// rotates every head by its row's position by the angles of a rotary embedding, where one is given; and stores keys and
-    /// values in the pages of the batch's sequences, unless the layer attends to later positions too or stores none.
+    /// Norms the queries and keys of `projected` where a norm is given, each head or all of them together, as the norm
+    /// is wide; rotates every head by its row's position by the angles of a rotary embedding, where one is given; and
+    /// stores keys and values in the pages of the batch's sequences, unless the layer attends to later positions too or
+    /// stores none.
     ///
     /// # Errors
-    /// `CacheOverflow` when a key or value is infinite, or becomes so in the cache's dtype; on GPUs that of [`run`](Self::run).
+    /// `CacheOverflow` when a key or value is infinite, or becomes so in the cache's dtype; on GPUs that of
+    /// [`run`](Self::run).
     fn rotate_and_store(
         &self,
         pass: &mut Self::Pass<'_>,
@@ -161,8 +163,8 @@ pub(super) fn required<T>(operations: Option<T>) -> Result<T> {
 
 /// Layers that carry a state from position to position.
 pub trait RecurrentLayers<D: Device> {
-    /// `mixed` = what `mixer` makes of `projected`, the products with its inputs, which is overwritten. The states of the batch's
-    /// sequences go on by their rows. Attention has no state, and nothing is done.
+    /// `mixed` = what `mixer` makes of `projected`, the products with its inputs, which is overwritten. The states of
+    /// the batch's sequences go on by their rows. Attention has no state, and nothing is done.
     fn advance(&self, pass: &mut D::Pass<'_>, layer: usize, mixer: &Mixer<D>) -> Result<()>;
 }
 
@@ -176,9 +178,9 @@ pub trait ExpertLayers<D: Device> {
         experts: &ExpertsWeights<D>,
     ) -> Result<()>;
 
-    /// `hidden` += the weighted sum of the products of these activations with the down projections, experts in the order of their
-    /// indices and the shared one last; normed and multiplied as `output` says. With a dense layer next to the experts, whose
-    /// activations are `activated`, it is the sum of the norms of both that is added.
+    /// `hidden` += the weighted sum of the products of these activations with the down projections, experts in the
+    /// order of their indices and the shared one last; normed and multiplied as `output` says. With a dense layer next
+    /// to the experts, whose activations are `activated`, it is the sum of the norms of both that is added.
     fn experts_add(
         &self,
         pass: &mut D::Pass<'_>,
@@ -202,8 +204,8 @@ pub trait EncoderLayers<D: Device> {
 
 /// Embeddings of a token that layers read, and factors of layers.
 pub trait LayerEmbeddings<D: Device> {
-    /// Computes what every layer reads of its embedding, of every row: `(norm(projection(hidden) / sqrt(hidden's width)) +
-    /// embedding * sqrt(width)) / sqrt(2)`, layers side by side.
+    /// Computes what every layer reads of its embedding, of every row: `(norm(projection(hidden) / sqrt(hidden's
+    /// width)) + embedding * sqrt(width)) / sqrt(2)`, layers side by side.
     fn layer_inputs(&self, pass: &mut D::Pass<'_>, embedding: &LayerEmbeddingWeights<D>) -> Result<()>;
 
     /// `mixed` = `gelu(gate(hidden))` times what layer `layer` reads of its embedding.
@@ -221,8 +223,8 @@ pub trait HiddenStates<D: Device> {
     /// `Internal` where these are not one for each row.
     fn join(&self, pass: &mut D::Pass<'_>, joined: &JoinedInput<D>, given: &[f32]) -> Result<()>;
 
-    /// Puts every row of `hidden`, normed where a norm is given, into `states`. `hidden` is read again where `is_read_again` says
-    /// so; else the vector may be made of its memory.
+    /// Puts every row of `hidden`, normed where a norm is given, into `states`. `hidden` is read again where
+    /// `is_read_again` says so; else the vector may be made of its memory.
     fn read_hidden(
         &self,
         pass: &mut D::Pass<'_>,
@@ -253,6 +255,7 @@ pub struct Output<'a, D: Device> {
 }
 
 /// The rows of a forward pass: tokens of several sequences, one after the other.
+#[non_exhaustive]
 pub struct Batch<'b> {
     /// The sequences.
     pub sequences: Vec<Sequence<'b>>,
@@ -263,6 +266,7 @@ pub struct Batch<'b> {
 }
 
 /// One sequence of a batch.
+#[non_exhaustive]
 pub struct Sequence<'b> {
     /// The ids of its rows.
     pub tokens: &'b [u32],

@@ -29,8 +29,8 @@ pub struct KvCache {
     state: Option<State>,
     /// What the step keeps of that at the ends of pages.
     checkpoints: Vec<Checkpoint>,
-    /// Whether some of it was read from a file. No other sequence takes that: what a file says is not known to be what this
-    /// model computes.
+    /// Whether some of it was read from a file. No other sequence takes that: what a file says is not known to be what
+    /// this model computes.
     from_file: bool,
     /// Of the generation that goes on with it.
     reservation: Weak<Reservation>,
@@ -92,7 +92,7 @@ impl KvCache {
         (&self.pages, self.state.as_ref())
     }
 
-    /// Behind which page the next one stands that is not offered.
+    /// After which page the next one comes that is not offered.
     fn place(&self, rotation: Rotation) -> Place {
         self.places.last().cloned().unwrap_or_else(|| Place::Start(rotation, self.salt.clone()))
     }
@@ -115,8 +115,8 @@ impl KvCache {
         self.pages.retain_mut(|pair| Arc::get_mut(&mut pair.full).is_some());
     }
 
-    /// Goes back to `len` positions, where the state is known for them and windows are there; else to those of the last state
-    /// that is kept, or to none.
+    /// Goes back to `len` positions, where the state is known for them and windows are there; else to those of the last
+    /// state that is kept, or to none.
     fn go_back(&mut self, len: usize) {
         if !self.sees_back_from(len) {
             return self.clear();
@@ -129,7 +129,7 @@ impl KvCache {
         let mut prefixes = self.pool.prefixes();
         let kept = self.places[..self.places.len().min(len / KV_PAGE)].iter().enumerate().rev();
         let kept = kept.filter_map(|(index, place)| match place {
-            Place::Behind(number) => Some((index + 1, prefixes.state(*number)?)),
+            Place::After(number) => Some((index + 1, prefixes.state(*number)?)),
             Place::Start(..) => None,
         });
         let kept = { kept }.next();
@@ -145,8 +145,8 @@ impl KvCache {
         }
     }
 
-    /// Whether the page that is written next is another sequence's too. If only this one has it, nobody is offered it any
-    /// more.
+    /// Whether the page that is written next is another sequence's too. If only this one has it, nobody is offered it
+    /// any more.
     fn shares_last(&mut self) -> bool {
         let (index, slot) = (self.len / KV_PAGE, self.len % KV_PAGE);
         if slot == 0 {
@@ -163,7 +163,7 @@ impl KvCache {
         Arc::get_mut(full).is_none()
     }
 
-    /// Makes the page that is written next this sequence's alone.
+    /// Makes the page that is written next one that only this sequence holds.
     fn own_last(&mut self) -> Result<()> {
         if !self.shares_last() {
             return Ok(());
@@ -198,8 +198,8 @@ impl KvCache {
         }
     }
 
-    /// How many of `found` pages, which would follow those it has, leave it with all that the next position sees, and the state
-    /// behind them: the most.
+    /// How many of `found` pages, which would follow those it has, leave it with all that the next position sees, and
+    /// the state after them: the most.
     fn adoptable(&self, found: &[u64], prefixes: &Prefixes) -> usize {
         let (whole, has_states) = (self.len / KV_PAGE, !self.pool.sizes().states.is_empty());
         let has_window = |index: usize| match index.checked_sub(whole) {
@@ -221,7 +221,7 @@ impl KvCache {
         let next = ids.get(self.len..).unwrap_or_default().chunks_exact(KV_PAGE);
         let find = |ids| {
             let number = prefixes.find(&place, ids)?;
-            place = Place::Behind(number);
+            place = Place::After(number);
             Some(number)
         };
         next.map_while(find).collect()
@@ -240,8 +240,9 @@ impl KvCache {
         page * self.pages.len() as u64 + window_page * self.windows() as u64 + state
     }
 
-    /// Allocates the pages for the positions up to `len`, or none of them, and the state of the layers that have one. What other sequences hold too and this one goes on
-    /// to write is copied; where pages are not copied, its positions are forgotten.
+    /// Allocates the pages for the positions up to `len`, or none of them, and the state of the layers that have one.
+    /// What other sequences hold too and this one goes on to write is copied; where pages are not copied, its positions
+    /// are forgotten.
     ///
     /// # Errors
     /// `CacheBudget` when the sessions of the model have no more; `OutOfMemory`, or the GPU's error.
@@ -261,8 +262,8 @@ impl KvCache {
         Ok(())
     }
 
-    /// Reserves what [`reserve`](Self::reserve) up to the reservation's positions takes, to be taken of it from now on. Nothing
-    /// is reserved after an error.
+    /// Reserves what [`reserve`](Self::reserve) up to the reservation's positions takes, to be taken of it from now on.
+    /// Nothing is reserved after an error.
     ///
     /// # Errors
     /// `CacheBudget` when the sessions of the model have no more.
@@ -278,14 +279,14 @@ impl KvCache {
         Ok(())
     }
 
-    /// How many positions behind `len` can be stored and forgotten again without others.
+    /// How many positions after `len` can be stored and forgotten again without others.
     pub fn undoable(&self, len: usize) -> usize {
         if self.pool.sizes().states.is_empty() { usize::MAX } else { STATE_CHUNK - 1 - len % STATE_CHUNK }
     }
 
-    /// Forgets the positions from `len` on and frees the pages behind them. Where layers have states that are not known for
-    /// that length, it forgets those behind the last state that is kept too; where layers with a window have forgotten what is
-    /// seen from there, all.
+    /// Forgets the positions from `len` on and frees the pages after them. Where layers have states that are not known
+    /// for that length, it forgets those after the last state that is kept too; where layers with a window have
+    /// forgotten what is seen from there, all.
     pub fn truncate(&mut self, len: usize) {
         if len < self.len {
             self.go_back(len);
@@ -324,7 +325,8 @@ impl KvCache {
         }
     }
 
-    /// It has failed. Where the states of some layers went on, it forgets the positions behind the last state that is kept.
+    /// It has failed. Where the states of some layers went on, it forgets the positions after the last state that is
+    /// kept.
     pub(super) fn abandon(&mut self) {
         self.checkpoints.clear();
         self.go_back(self.len);
@@ -335,8 +337,9 @@ impl KvCache {
         self.pool.shares() && !self.from_file
     }
 
-    /// Shares with sequences of this salt alone from now on, and copies parts of their pages too; with those that have none,
-    /// whole pages, where it is `None`. Where it shared by another one it forgets all positions: their pages are that one's.
+    /// Shares only with sequences of this salt from now on, and copies parts of their pages too; with those that have
+    /// none, whole pages, where it is `None`. Where it shared by another one it forgets all positions: their pages are
+    /// that one's.
     pub fn set_salt(&mut self, salt: Option<&Arc<str>>) {
         if self.salt.as_ref() == salt {
             return;
@@ -352,8 +355,8 @@ impl KvCache {
         self.salt.as_ref()
     }
 
-    /// Takes the pages that hold what `ids` begin with, which are rotated so, from sequences that computed them; whole ones
-    /// alone.
+    /// Takes the pages that hold what `ids` begin with, which are rotated so, from sequences that computed them; whole
+    /// ones only.
     pub fn adopt(&mut self, ids: &[u32], rotation: Rotation) {
         if !self.may_adopt() {
             return;
@@ -382,13 +385,13 @@ impl KvCache {
                 }
                 None => self.pages.push(PagePair { full, window }),
             }
-            self.places.push(Place::Behind(number));
+            self.places.push(Place::After(number));
             self.len += KV_PAGE;
         }
     }
 
-    /// As [`adopt`](Self::adopt), a part of one page, which is copied: of a sequence with the same salt. Without one nothing is,
-    /// as the time would tell a stranger's tokens one by one.
+    /// As [`adopt`](Self::adopt), a part of one page, which is copied: of a sequence with the same salt. Without one
+    /// nothing is, as the time would tell the tokens of others one by one.
     pub fn adopt_part(&mut self, ids: &[u32], rotation: Rotation) {
         let may = self.salt.is_some() && self.state.is_none() && self.may_adopt() && self.sees_back_from(self.len);
         if !may || !self.pool.copies() {
@@ -434,7 +437,7 @@ impl KvCache {
                 prefixes.keep_state(number, self.checkpoints.swap_remove(at));
             }
             drop(prefixes);
-            self.places.push(Place::Behind(number));
+            self.places.push(Place::After(number));
         }
     }
 

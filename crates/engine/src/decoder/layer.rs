@@ -6,8 +6,8 @@ use crate::cancel::CancellationToken;
 use crate::error::Result;
 use model_factory_spec::spec::{FeedForwardLayer, LayerEmbeddingUse, LayerWeights, MixerWeights};
 
-/// A block of a decoder. A pass calls [`Layer::store`] for all rows, [`Layer::mix`] and then [`Layer::forward`]; between them
-/// the last layer drops the rows whose logits are not wanted.
+/// A block of a decoder. A pass calls [`Layer::store`] for all rows, [`Layer::mix`] and then [`Layer::forward`];
+/// between them the last layer drops the rows whose logits are not wanted.
 pub(super) struct Layer<'l, D: Device> {
     pub(super) device: &'l D,
     pub(super) extensions: &'l Extensions<'l, D>,

@@ -1,5 +1,5 @@
-//! ModelSpec + Weights + a device -> Decoder: ids and caches in, logits out. The one place that knows the order of a block;
-//! it knows no family and no format.
+//! ModelSpec + Weights + a device -> Decoder: ids and caches in, logits out. The one place that knows the order of a
+//! block; it knows no family and no format.
 
 mod compute;
 mod device;
@@ -50,9 +50,9 @@ use tracing::trace_span;
 pub struct Decoder<D: Device> {
     device: D,
     weights: ModelWeights<D>,
-    /// Whether what a layer computes of a row depends on the rows beside it: where one scale is made for all of them.
+    /// Whether what a layer computes of a row depends on the rows next to it: where one scale is made for all of them.
     mixes_rows: Vec<bool>,
-    /// The last layer that stores what later positions need, if none behind it mixes rows; else the last of all.
+    /// The last layer that stores what later positions need, if none after it mixes rows; else the last of all.
     last_storing: usize,
     ropes: Vec<RopeFrequencies>,
     multipliers: Multipliers,
@@ -63,13 +63,13 @@ pub struct Decoder<D: Device> {
 }
 
 impl<D: Device> Decoder<D> {
-    /// Attaches kernels to the weights of `spec`; casts none of them. With `prefix_caching` sequences that begin alike share
-    /// what they have in common. `device` brings them to where it computes, after all
-    /// that can be refused before that.
+    /// Attaches kernels to the weights of `spec`; casts none of them. With `prefix_caching` sequences that begin alike
+    /// share what they have in common. `device` brings them to where it computes, after all that can be refused before
+    /// that.
     ///
     /// # Errors
-    /// Those of `device` and of [`Device::matrix`]; `Files` when the rotary frequencies that the files give are no sound
-    /// numbers.
+    /// Those of `device` and of [`Device::matrix`]; `Files` when the rotary frequencies that the files give are no
+    /// sound numbers.
     pub fn new(
         spec: &ModelSpec,
         weights: &Weights,
@@ -151,7 +151,8 @@ impl<D: Device> Decoder<D> {
         Ok(Batch { sequences, rows: end, angles })
     }
 
-    /// Embedding, blocks, head. Whether any row is wanted, and whether the operations are recorded, comes with `options`.
+    /// Embedding, blocks, head. Whether any row is wanted, and whether the operations are recorded, comes with
+    /// `options`.
     fn compute(
         &self,
         pass: &mut D::Pass<'_>,
@@ -275,8 +276,8 @@ impl<D: Device> Compute for Decoder<D> {
     }
 }
 
-/// A step of some sequences, whose caches go on when it ends, or go back: also where it panics, as some layers' states have
-/// gone on then.
+/// A step of some sequences, whose caches go on when it ends, or go back: also where it panics, as some layers' states
+/// have gone on then.
 struct Step<'s, 'a> {
     segments: &'s mut [Segment<'a>],
     is_done: bool,

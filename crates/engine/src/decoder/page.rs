@@ -77,7 +77,8 @@ impl Page {
 pub struct PagePair {
     /// Of layers that keep all positions. Sequences that begin alike hold the same one.
     pub full: Arc<Page>,
-    /// Of layers with a window, where those have pages of their own and a later position may see it. Each sequence has its own.
+    /// Of layers with a window, where those have pages of their own and a later position may see it. Each sequence has
+    /// its own.
     pub window: Option<Arc<Page>>,
 }
 

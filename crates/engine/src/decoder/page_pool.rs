@@ -1,5 +1,5 @@
-//! The pages of all sequences of a model: allocated within its budget, shared by those that begin alike, and kept for the
-//! next one as long as there is room.
+//! The pages of all sequences of a model: allocated within its budget, shared by those that begin alike, and kept for
+//! the next one as long as there is room.
 
 use super::page::{AllocatePage, Page, PageKind};
 use super::prefixes::Prefixes;
@@ -27,7 +27,7 @@ pub struct PagePool {
 pub(super) struct CacheSizes {
     /// Those of a sequence's pages.
     pub kv: KvSize,
-    /// What a sequence has beside its pages, of each layer; nothing where no layer has a state.
+    /// What a sequence has next to its pages, of each layer; nothing where no layer has a state.
     pub states: Arc<[StateSize]>,
     /// Bytes that all sequences may take together.
     pub budget: u64,
@@ -81,7 +81,7 @@ impl PagePool {
         Ok(Some(State::new(&self.sizes.states, share)?))
     }
 
-    /// Where a state behind `position` can be kept, within what is kept.
+    /// Where a state after `position` can be kept, within what is kept.
     pub(super) fn checkpoint(&self, position: usize) -> Option<Checkpoint> {
         Checkpoint::new(&self.sizes.states, position, self.kept(self.sizes.checkpoint_bytes())?).ok()
     }
@@ -92,8 +92,8 @@ impl PagePool {
         Some(Arc::new(Page::new((self.allocate)(PageKind::Window).ok()?, share)))
     }
 
-    /// A share of `bytes` within what is kept when nobody holds it, in place of what was not used for longer. What cannot be
-    /// had costs nobody a page.
+    /// A share of `bytes` within what is kept when nobody holds it, in place of what was not used for longer. What
+    /// cannot be had costs nobody a page.
     fn kept(&self, bytes: u64) -> Option<CacheShare> {
         let mut share = self.budget.share();
         let held = self.taken().saturating_sub(self.bytes().1);

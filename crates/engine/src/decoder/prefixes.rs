@@ -9,20 +9,21 @@ use std::sync::Arc;
 /// Fewer positions than this at the beginning of a page are computed rather than copied.
 pub(super) const LEAST_COPIED: usize = 16;
 
-/// A place in the tree: behind which pages a page stands.
+/// A place in the tree: after which page a page comes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Place {
     /// At the beginning of a sequence with keys that are rotated so, among those of a salt, or among those without one.
     Start(Rotation, Option<Arc<str>>),
-    /// Behind the page of this number.
-    Behind(u64),
+    /// After the page of this number.
+    After(u64),
 }
 
-/// A tree of pages. A page stands behind the one before it, so whatever has the same place and the same ids has the same bits.
+/// A tree of pages. A page comes after the one before it, so whatever has the same place and the same ids has the same
+/// bits.
 #[derive(Debug, Default)]
 pub(super) struct Prefixes {
     nodes: HashMap<u64, Node>,
-    behind: HashMap<Place, Vec<u64>>,
+    children: HashMap<Place, Vec<u64>>,
     next: u64,
     /// Counts uses, to know which was used last.
     clock: u64,
@@ -50,7 +51,8 @@ impl Prefixes {
         self.touch(found).map(|_| found)
     }
 
-    /// The number of the page at `place` that has most of `ids` in common, and how many that are, where copying it is worth it.
+    /// The number of the page at `place` that has most of `ids` in common, and how many that are, where copying it is
+    /// worth it.
     pub(super) fn closest(&mut self, place: &Place, ids: &[u32]) -> Option<(u64, usize)> {
         let common = |node: &Node| node.ids.iter().zip(ids).take_while(|(held, asked)| held == asked).count();
         let best = self.at(place).map(|(number, node)| (common(node), number)).max()?;
@@ -69,7 +71,7 @@ impl Prefixes {
         let number = self.next;
         self.next += 1;
         self.clock += 1;
-        self.behind.entry(place.clone()).or_default().push(number);
+        self.children.entry(place.clone()).or_default().push(number);
         let node = Node { place, ids: ids.into(), page, window: None, state: None, used: self.clock };
         self.nodes.insert(number, node);
         number
@@ -82,7 +84,7 @@ impl Prefixes {
         }
     }
 
-    /// Forgets `window`, if it is here: who holds it is alone with it.
+    /// Forgets `window`, if it is here: who holds it is the only one then.
     pub(super) fn forget_window(&mut self, window: &Arc<Page>) {
         let is_held = |held: &Arc<Page>| Arc::ptr_eq(held, window);
         let found = self.nodes.values_mut().find(|node| node.window.as_ref().is_some_and(is_held));
@@ -91,7 +93,7 @@ impl Prefixes {
         }
     }
 
-    /// What layers with a state had behind page `number`.
+    /// What layers with a state had after page `number`.
     pub(super) fn state(&mut self, number: u64) -> Option<Arc<Checkpoint>> {
         self.touch(number)?.state.clone()
     }
@@ -103,26 +105,26 @@ impl Prefixes {
         }
     }
 
-    /// Forgets `page`, and all behind it, if it is here and one sequence alone holds it.
+    /// Forgets `page`, and all after it, if it is here and only one sequence holds it.
     pub(super) fn forget(&mut self, page: &Arc<Page>) {
         let found = self.nodes.iter().find(|(_, node)| Arc::ptr_eq(&node.page, page));
         let found = found.filter(|_| Arc::strong_count(page) == 2).map(|(number, _)| *number);
         let mut numbers: Vec<u64> = found.into_iter().collect();
         while let Some(number) = numbers.pop() {
             self.remove(number);
-            numbers.extend(self.behind.remove(&Place::Behind(number)).unwrap_or_default());
+            numbers.extend(self.children.remove(&Place::After(number)).unwrap_or_default());
         }
     }
 
-    /// Forgets what was not used for the longest time, of what no sequence holds: states first, which can be computed again; then
-    /// pages behind which none stands, and those of layers with a window. Whether there was any.
+    /// Forgets what was not used for the longest time, of what no sequence holds: states first, which can be computed
+    /// again; then pages after which none comes, and those of layers with a window. Whether there was any.
     pub(super) fn evict(&mut self) -> bool {
         let states = self.nodes.values_mut().filter(|node| node.state.is_some());
         if let Some(node) = states.min_by_key(|node| node.used) {
             node.state = None;
             return true;
         }
-        let is_last = |number: &u64| self.behind.get(&Place::Behind(*number)).is_none_or(Vec::is_empty);
+        let is_last = |number: &u64| self.children.get(&Place::After(*number)).is_none_or(Vec::is_empty);
         let pages = self.nodes.iter().filter(|(number, node)| Arc::strong_count(&node.page) == 1 && is_last(number));
         let page = pages.map(|(number, node)| (node.used, *number)).min();
         let windows = self.nodes.iter().filter(|(_, node)| is_unused(node.window.as_ref()));
@@ -147,7 +149,7 @@ impl Prefixes {
     }
 
     fn at(&self, place: &Place) -> impl Iterator<Item = (u64, &Node)> {
-        let numbers = self.behind.get(place).map_or(&[][..], Vec::as_slice);
+        let numbers = self.children.get(place).map_or(&[][..], Vec::as_slice);
         numbers.iter().filter_map(|number| Some((*number, self.nodes.get(number)?)))
     }
 
@@ -160,10 +162,10 @@ impl Prefixes {
 
     fn remove(&mut self, number: u64) -> bool {
         let Some(node) = self.nodes.remove(&number) else { return false };
-        if let Some(numbers) = self.behind.get_mut(&node.place) {
+        if let Some(numbers) = self.children.get_mut(&node.place) {
             numbers.retain(|other| *other != number);
             if numbers.is_empty() {
-                self.behind.remove(&node.place);
+                self.children.remove(&node.place);
             }
         }
         true

@@ -13,7 +13,8 @@ pub struct Segment<'a> {
     /// follow. It decides on the rotation, where a model has two, and what is cached must have been computed with the
     /// same: see [`Compute::rotation`](super::Compute::rotation).
     pub reach: usize,
-    /// The position from which on tokens are of the second kind, in models that tell kinds apart: the second text of a pair.
+    /// The position from which on tokens are of the second kind, in models that tell kinds apart: the second text of a
+    /// pair.
     pub second_text: Option<usize>,
     /// The positions whose logits or hidden states are wanted.
     pub rows: OutputRows,
@@ -54,8 +55,8 @@ impl OutputRows {
 /// What a pass reads next to ids, and what it gives.
 #[derive(Clone, Copy, Debug)]
 pub struct PassOptions<'a> {
-    /// What a prediction head reads: the hidden state of the position before each row's token, `[rows, hidden]`, of the model or
-    /// of the head itself. Empty for a model.
+    /// What a prediction head reads: the hidden state of the position before each row's token, `[rows, hidden]`, of the
+    /// model or of the head itself. Empty for a model.
     pub hidden_input: &'a [f32],
     /// Whether the logits of the wanted rows are computed.
     pub logits: bool,
@@ -84,9 +85,11 @@ pub enum HiddenOutput {
 
 /// What a pass gives, in the order of its segments.
 #[derive(Debug, Default)]
+#[non_exhaustive]
 pub struct PassOutput {
     /// The logits of the wanted rows; `None` where there are none or their logits are not.
     pub logits: Option<Logits>,
-    /// Hidden states as the output head reads them, `[rows, hidden]`: the residual stream after the last block and its norm.
+    /// Hidden states as the output head reads them, `[rows, hidden]`: the residual stream after the last block and its
+    /// norm.
     pub hidden_states: Vec<f32>,
 }

@@ -5,8 +5,8 @@ use crate::memory;
 use model_factory_spec::plan::{STATE_CHUNK, StateSize};
 use std::sync::Arc;
 
-/// The state of a sequence in every layer: as of the last border, a multiple of [`STATE_CHUNK`] positions, and what every
-/// position since then adds to it. So it is that of each of these positions at once.
+/// The state of a sequence in every layer: as of the last border, a multiple of [`STATE_CHUNK`] positions, and what
+/// every position since then adds to it. So it is that of each of these positions at once.
 #[derive(Debug)]
 pub struct State {
     sizes: Arc<[StateSize]>,

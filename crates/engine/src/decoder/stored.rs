@@ -9,8 +9,8 @@ use model_factory_format::header::TensorInfo;
 use model_factory_spec::spec::{Int8, Int8Activations};
 use std::ops::Range;
 
-/// How the activations of an int8 product become integers, and how many scales a row of `inputs` weights has: 0 where all rows
-/// share one.
+/// How the activations of an int8 product become integers, and how many scales a row of `inputs` weights has: 0 where
+/// all rows share one.
 ///
 /// # Errors
 /// `Files` when a stored scale is none.

@@ -17,14 +17,14 @@ pub enum Admission {
     #[default]
     Refuse,
     /// It waits for others to end, in order of arrival, before anything of it is computed. What its prompt and
-    /// `max_tokens` (up to the context) take is reserved for it when it begins, until its text has ended, so that it never
-    /// waits nor is refused in the middle. The exception is longrope: a sequence that grows past the original context is
-    /// computed anew, and waits anew.
+    /// `max_tokens` (up to the context) take is reserved for it when it begins, until its text has ended, so that it
+    /// never waits nor is refused in the middle. The exception is longrope: a sequence that grows past the original
+    /// context is computed again, and waits again.
     ///
-    /// It waits while generations run that have begun, and these run until their texts have ended or they are dropped. When
-    /// none has run for a second and sessions that are open leave too little, it is [`Error::CacheBudget`]: nobody
-    /// is there to wait for. A thread that leaves a generation in the middle and waits for another one may wait for itself;
-    /// a [`CancellationToken`](model_factory_format::CancellationToken) ends that, as any waiting.
+    /// It waits while generations run that have begun, and these run until their texts have ended or they are dropped.
+    /// When none has run for a second and sessions that are open leave too little, it is [`Error::CacheBudget`]: nobody
+    /// is there to wait for. A thread that leaves a generation in the middle and waits for another one may wait for
+    /// itself; a [`CancellationToken`](model_factory_format::CancellationToken) ends that, as any waiting.
     ///
     /// What is stepped by hand (`Session::forward`, `logits`, `batch`, a `Step` of your own),
     /// forked or restored reserves nothing, and is refused as ever.
@@ -53,7 +53,8 @@ impl Drop for Admitted {
 }
 
 impl Scheduler {
-    /// A place for a generation of up to `positions`, which is reserved for before it is computed; `None` where none waits.
+    /// A place for a generation of up to `positions`, which is reserved for before it is computed; `None` where none
+    /// waits.
     pub fn admitted(self: &Arc<Self>, positions: usize) -> Option<Admitted> {
         let waits = self.admission == Admission::Wait;
         waits
@@ -68,8 +69,8 @@ impl Scheduler {
     }
 }
 
-/// Gives those of `waiting` that have none their pages, or an error, in order of arrival. Of several that begin alike all but
-/// one wait for that one's pages.
+/// Gives those of `waiting` that have none their pages, or an error, in order of arrival. Of several that begin alike
+/// all but one wait for that one's pages.
 pub(super) fn admit(waiting: &mut VecDeque<Waiting<Run>>, compute: &dyn Compute) {
     // Before anything is asked for: what those that ended have given back is there.
     let others_run = compute.pages().budget().running() > 0;
@@ -110,8 +111,8 @@ pub(super) fn admit(waiting: &mut VecDeque<Waiting<Run>>, compute: &dyn Compute)
 }
 
 impl Run {
-    /// Takes its pages of the budget: those of its ids, and before that all that its generation may come to need. Whether it
-    /// has them; it has not where it waits for others.
+    /// Takes its pages of the budget: those of its ids, and before that all that its generation may come to need.
+    /// Whether it has them; it has not where it waits for others.
     ///
     /// # Errors
     /// `CacheBudget`, `OutOfMemory`, or the GPU's.

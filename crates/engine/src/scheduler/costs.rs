@@ -1,4 +1,4 @@
-//! Measured times of steps -> how many guessed tokens pay beside one that is known.
+//! Measured times of steps -> how many guessed tokens pay next to one that is known.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -41,8 +41,8 @@ impl StepCosts {
         times.measured[0].map(|(seconds, _)| seconds)
     }
 
-    /// How many guesses give the most tokens a second, of `most` that are each right with the probability `likely` where those
-    /// before it are, and took `each` seconds to make. None before a step of one token was measured.
+    /// How many guesses give the most tokens a second, of `most` that are each right with the probability `likely`
+    /// where those before it are, and took `each` seconds to make. None before a step of one token was measured.
     pub fn paying_guesses(&self, likely: f64, most: usize, each: f64) -> usize {
         let Some(seconds) = self.0.lock().unwrap_or_else(PoisonError::into_inner).by_tokens() else { return 0 };
         let (mut best, mut best_speed) = (0, 1.0 / seconds[0]);
@@ -60,8 +60,9 @@ impl StepCosts {
 }
 
 impl Times {
-    /// The seconds of every step. Of 2, 4, 8 and 16 tokens those that were not measured are taken to be as short as fewer, so
-    /// that they are tried: kernels share what they read among some tokens and not among more. Others lie between.
+    /// The seconds of every step. Of 2, 4, 8 and 16 tokens those that were not measured are taken to be as short as
+    /// fewer, so that they are tried: kernels share what they read among some tokens and not among more. Others lie
+    /// between.
     fn by_tokens(&self) -> Option<[f64; MOST_GUESSES + 1]> {
         let (first, _) = self.measured[0]?;
         let (mut seconds, mut last) = ([first; MOST_GUESSES + 1], 0);
@@ -72,8 +73,8 @@ impl Times {
                 None if (index + 1).is_power_of_two() => from,
                 None => continue,
             };
-            for (behind, seconds) in seconds[last + 1..=index].iter_mut().enumerate() {
-                *seconds = from + (measured - from) * (behind + 1) as f64 / (index - last) as f64;
+            for (after, seconds) in seconds[last + 1..=index].iter_mut().enumerate() {
+                *seconds = from + (measured - from) * (after + 1) as f64 / (index - last) as f64;
             }
             seconds[index..].fill(measured);
             last = index;
@@ -106,15 +107,15 @@ mod tests {
         let half = costs(&[(1, 100), (2, 150), (4, 250), (8, 450), (16, 850)]);
         assert_eq!(half.paying_guesses(0.9, 15, 0.0), 3);
         assert_eq!(half.paying_guesses(0.5, 15, 0.0), 0, "1.5 tokens in the time of 1.5");
-        // A step up behind four: 4 tokens in 1.1 against 16 in 4.6.
+        // A step up after four: 4 tokens in 1.1 against 16 in 4.6.
         let steep = costs(&[(1, 100), (4, 110), (5, 400), (8, 420), (16, 460)]);
         assert_eq!(steep.paying_guesses(1.0, 15, 0.0), 3);
     }
 
     #[test]
     fn guesses_that_take_time_have_to_pay_for_it() {
-        // Steps cost the same, each guess a tenth of one: 1.5 tokens in 1.1 are 1.36, 1.75 in 1.2 are 1.46, 1.875 in 1.3
-        // are 1.44.
+        // Steps cost the same, each guess a tenth of one: 1.5 tokens in 1.1 are 1.36, 1.75 in 1.2 are 1.46, 1.875 in
+        // 1.3 are 1.44.
         let costs = costs(&[(1, 100), (16, 100)]);
         assert_eq!(costs.single(), Some(0.1));
         assert_eq!(costs.paying_guesses(0.5, 15, 0.01), 2);

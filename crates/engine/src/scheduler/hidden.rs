@@ -6,7 +6,7 @@ use model_factory_spec::plan::PREFILL_CHUNK;
 /// Hidden states of the last positions that were computed of a sequence, a chunk of a prompt at most.
 #[derive(Debug, Default)]
 pub struct HiddenRows {
-    /// The position behind them.
+    /// The position after them.
     end: usize,
     /// `[positions, width]`.
     states: Vec<f32>,
@@ -19,7 +19,7 @@ impl HiddenRows {
         HiddenRows { end: 0, states: Vec::new(), width }
     }
 
-    /// The first position, and the one behind the last.
+    /// The first position, and the one after the last.
     pub fn range(&self) -> std::ops::Range<usize> {
         self.end - self.states.len() / self.width..self.end
     }
@@ -30,8 +30,8 @@ impl HiddenRows {
         &self.states[(positions.start - first) * self.width..(positions.end - first) * self.width]
     }
 
-    /// Puts `rows`, those of the positions before `end`, behind the ones that are there, where these reach up to them, else in their
-    /// place. There may be none: then nothing is known of these positions.
+    /// Puts `rows`, those of the positions before `end`, after the ones that are there, where these reach up to them,
+    /// else in their place. There may be none: then nothing is known of these positions.
     ///
     /// # Errors
     /// When memory runs out.
@@ -46,7 +46,7 @@ impl HiddenRows {
             memory::grow(&mut self.states, most - held, "hidden states")?;
         }
         let rows = &rows[rows.len().saturating_sub(most)..];
-        // Half of them at least, as every token of a sequence in company would move the rest.
+        // Half of them at least, as every token of a sequence in a batch would move the rest.
         if self.states.len() + rows.len() > most {
             let excess = (self.states.len() + rows.len() - most).max(PREFILL_CHUNK / 2 * self.width);
             self.states.drain(..excess.min(self.states.len()));

@@ -1,13 +1,14 @@
-//! Who computes: threads put requests in a queue, and one that finds nobody computing takes the next step for all of them.
+//! Who computes: threads put requests in a queue, and one that finds nobody computing takes the next step for all of
+//! them.
 //!
-//! A thread that is alone computes its own requests, without waking another. Of several, all but one sleep; the one whose
-//! request completes a step computes it, and whoever was in it wakes with its result.
+//! The only thread that waits computes its own requests, without waking another. Of several, all but one sleep; the one
+//! whose request completes a step computes it, and whoever was in it wakes with its result.
 //!
 //! # Threads that come back
 //!
-//! A thread whose request was finished most often has another one soon: for the next token. So that those of a step are in
-//! the next one too, that waits for their threads, for an eighth of the time that the step took. Who takes longer is not
-//! waited for again before it came back. A thread with several sequences came back with the first of them.
+//! A thread whose request was finished most often has another one soon: for the next token. So that those of a step are
+//! in the next one too, that waits for their threads, for an eighth of the time that the step took. Who takes longer is
+//! not waited for again before it came back. A thread with several sequences came back with the first of them.
 
 use crate::error::{Error, Result};
 use crate::memory;
@@ -25,12 +26,12 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// How long one whose request is held waits at most before it is looked at again.
 pub(crate) const ADMISSION_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The least and the most time that a step waits for the threads of the last one. Under loom nothing ends by time alone.
+/// The least and the most time that a step waits for the threads of the last one. Under loom nothing ends by time only.
 const REJOIN_WINDOW: [Duration; 2] =
     if cfg!(loom) { [Duration::ZERO; 2] } else { [Duration::from_micros(200), Duration::from_millis(20)] };
 
-/// How long a forked process waits for the lock of the queue, which is held for microseconds: who holds it longer is not
-/// there.
+/// How long a forked process waits for the lock of the queue, which is held for microseconds: who holds it longer is
+/// not there.
 pub(crate) const FORK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Computes the requests of a queue.
@@ -38,15 +39,15 @@ pub(crate) trait Steps {
     /// What is asked for.
     type Request;
 
-    /// Takes those of the next step out of `waiting`, at least one unless all are held. Who is first was in no step for the
-    /// longest time.
+    /// Takes those of the next step out of `waiting`, at least one unless all are held. Who is first was in no step for
+    /// the longest time.
     fn choose(&self, waiting: &mut VecDeque<Waiting<Self::Request>>) -> Vec<Waiting<Self::Request>>;
 
     /// Computes a step of `chosen`. Does not panic.
     fn compute(&self, chosen: &mut [Waiting<Self::Request>]);
 
-    /// Whether it pays to wait for the thread of `request`, which is finished, as it soon comes back with another one and one step
-    /// computes requests of several callers.
+    /// Whether it pays to wait for the thread of `request`, which is finished, as it soon comes back with another one
+    /// and one step computes requests of several callers.
     fn rejoins(&self, request: &Self::Request) -> bool;
 
     /// Whether `request` is, with a result or an error.
@@ -240,8 +241,8 @@ impl<R> Queue<R> {
         state
     }
 
-    /// Takes the queue over in a process that was forked. Nobody computed meanwhile if nobody waited: then nothing is half
-    /// done, and no lock is held by a thread that is not there.
+    /// Takes the queue over in a process that was forked. Nobody computed meanwhile if nobody waited: then nothing is
+    /// half done, and no lock is held by a thread that is not there.
     fn check_process(&self) -> Result<()> {
         let mine = process::id();
         if self.process.load(Ordering::Relaxed) == mine {
@@ -286,7 +287,7 @@ impl<R> QueueState<R> {
             }
         }
         if self.finished.len() > before {
-            self.recheck_at = None; // it may be the one that others are held behind
+            self.recheck_at = None; // it may be the one that others wait for
             self.wake_first::<S>();
         }
     }

@@ -15,6 +15,7 @@ use tracing::{Span, debug};
 
 /// A sequence, or a text for a vector, on its way through the scheduler, with tokens to be computed.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Run {
     /// The whole sequence. Those from the length of `cache` on are computed.
     pub ids: Vec<u32>,
@@ -119,8 +120,8 @@ impl Run {
         }
     }
 
-    /// Computes the vector of the text of `ids`, which `text` says how to make. It shares no pages and takes its own step by step,
-    /// as its steps come.
+    /// Computes the vector of the text of `ids`, which `text` says how to make. It shares no pages and takes its own
+    /// step by step, as its steps come.
     pub fn of_text(ids: Vec<u32>, text: Text, compute: &dyn Compute, cancel: &CancellationToken) -> Run {
         let rotation = compute.rotation(ids.len());
         let run = Run::new(ids, 0, compute.cache(), rotation, cancel, Span::current());

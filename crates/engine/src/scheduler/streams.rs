@@ -11,8 +11,8 @@ use std::task::{Wake, Waker};
 
 /// A generation whose pieces somebody takes at their own pace.
 pub trait Streaming: Send {
-    /// Gives out what is ready as far as there is room, and begins the next step. `None` where it is being computed, or there is
-    /// no room: `waker` is woken when there is.
+    /// Gives out what is ready as far as there is room, and begins the next step. `None` where it is being computed, or
+    /// there is no room: `waker` is woken when there is.
     ///
     /// # Errors
     /// When it ended, or nobody listens.

@@ -45,8 +45,9 @@ impl Text {
         }
     }
 
-    /// Adds hidden states `[rows, width]` of the part that begins at `start`, in their order. A step that none are wanted of has
-    /// no width. A text that begins again, as its cache was lost with a failed step, begins at a sum of nothing.
+    /// Adds hidden states `[rows, width]` of the part that begins at `start`, in their order. A step that none are
+    /// wanted of has no width. A text that begins again, as its cache was lost with a failed step, begins at a sum of
+    /// nothing.
     ///
     /// # Errors
     /// `OutOfMemory`.
@@ -65,8 +66,9 @@ impl Text {
     }
 }
 
-/// Gives texts of the caller of the one at `first` of `waiting` their tokens of the next step and the pages for them: what was
-/// begun, then the others in order of arrival, as far as they fit. One whose pages do not fit comes in a later step.
+/// Gives texts of the caller of the one at `first` of `waiting` their tokens of the next step and the pages for them:
+/// what was begun, then the others in order of arrival, as far as they fit. One whose pages do not fit comes in a later
+/// step.
 pub(super) fn share(waiting: &mut VecDeque<Waiting<Run>>, first: usize, compute: &dyn Compute) {
     let is_isolated = matches!(waiting[first].request.phase, Phase::Isolated);
     let is_alone = is_isolated || compute.batching() != Batching::Any;
@@ -106,8 +108,8 @@ pub(super) fn share(waiting: &mut VecDeque<Waiting<Run>>, first: usize, compute:
     }
 }
 
-/// Orders the requests that wait after a step of `last`: steps of sequences and of texts take turns, and so do callers with
-/// texts. A request's `kind` is whether it is a text, and its caller.
+/// Orders the requests that wait after a step of `last`: steps of sequences and of texts take turns, and so do callers
+/// with texts. A request's `kind` is whether it is a text, and its caller.
 pub(super) fn take_turns<T, C: PartialEq + Copy>(waiting: &mut [T], last: (bool, C), kind: impl Fn(&T) -> (bool, C)) {
     waiting.sort_by_key(|request| {
         let (is_text, caller) = kind(request);
@@ -116,8 +118,8 @@ pub(super) fn take_turns<T, C: PartialEq + Copy>(waiting: &mut [T], last: (bool,
     });
 }
 
-/// The tokens of a text with `pending` ones that a step of at most `most` takes when it has `given` of others. One that must be
-/// whole may be longer than a step: the plan counts the longest.
+/// The tokens of a text with `pending` ones that a step of at most `most` takes when it has `given` of others. One that
+/// must be whole may be longer than a step: the plan counts the longest.
 fn share_of(pending: usize, is_whole: bool, most: usize, given: usize) -> usize {
     let left = most.saturating_sub(given);
     match is_whole {
@@ -173,8 +175,8 @@ mod tests {
 
     #[test]
     fn several_callers_with_texts_take_turns_with_sequences() {
-        // Two callers with texts, one of each in a step, and two sequences that take two steps each, and so on: who is in front
-        // of the queue is computed. A sequence that comes while a text is computed is next.
+        // Two callers with texts, one of each in a step, and two sequences that take two steps each, and so on: who is
+        // in front of the queue is computed. A sequence that comes while a text is computed is next.
         let kind = |request: &char| (matches!(request, 'a' | 'b'), *request);
         let mut waiting = vec!['a', 'a', 'a', 's', 'b', 'b', 'b', 's'];
         let (mut steps, mut last) = (String::new(), None);

@@ -42,8 +42,8 @@ impl CpuDevice {
     }
 }
 
-/// Brings a row of the products of the input of `net` in order, where they stand by heads of keys: all queries, all keys, all
-/// values, all gates, then what corrects and what decays. `copy` has as many elements.
+/// Brings a row of the products of the input of `net` in order, where they stand by heads of keys: all queries, all
+/// keys, all values, all gates, then what corrects and what decays. `copy` has as many elements.
 fn order(net: &DeltaNetWeights<CpuDevice>, row: &mut [f32], copy: &mut [f32]) {
     let shared = net.value_heads / net.key_heads;
     let (values, wide) = (shared * net.value_dim, 2 * net.value_heads);
@@ -62,10 +62,10 @@ fn in_order(row: &mut [f32], copy: &mut [f32], groups: usize, parts: &[usize]) {
     copy.copy_from_slice(row);
     let (mut rest, mut before) = (row, 0);
     for &part in parts {
-        let (out, behind) = rest.split_at_mut(groups * part);
+        let (out, later) = rest.split_at_mut(groups * part);
         let of_groups = copy.chunks_exact(copy.len() / groups);
         out.chunks_exact_mut(part).zip(of_groups).for_each(|(to, from)| to.copy_from_slice(&from[before..][..part]));
-        (rest, before) = (behind, before + part);
+        (rest, before) = (later, before + part);
     }
 }
 
@@ -79,8 +79,8 @@ struct Head<'a> {
 }
 
 impl Head<'_> {
-    /// Brings `state` on by the rows of `projected`, of one chunk of positions from its position `first` on, into `out` from
-    /// row `at` on.
+    /// Brings `state` on by the rows of `projected`, of one chunk of positions from its position `first` on, into `out`
+    /// from row `at` on.
     fn advance(
         &self,
         state: &mut [f32],

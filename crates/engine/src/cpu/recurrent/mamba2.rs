@@ -54,8 +54,8 @@ struct Head<'a> {
 }
 
 impl Head<'_> {
-    /// Brings `state` on by the rows of `projected`, of one chunk of positions from its position `first` on, into `out` from
-    /// row `at` on: what is read and the value itself, by the SiLU of the gate.
+    /// Brings `state` on by the rows of `projected`, of one chunk of positions from its position `first` on, into `out`
+    /// from row `at` on: what is read and the value itself, by the SiLU of the gate.
     fn advance(
         &self,
         state: &mut [f32],

@@ -1,5 +1,5 @@
-//! Layers with a window: they keep the positions that a later one may see, in pages that go from the first of these to the next
-//! ones.
+//! Layers with a window: they keep the positions that a later one may see, in pages that go from the first of these to
+//! the next ones.
 
 use super::KvCache;
 use crate::decoder::page::Page;
@@ -34,8 +34,8 @@ impl KvCache {
         self.pool.sizes().kv.window_pages(len).saturating_sub(self.windows())
     }
 
-    /// Makes room for the positions from `from` to `end`, the next ones: takes the pages of those that are further back than what
-    /// `from` sees and the [`KV_PAGE`] before that.
+    /// Makes room for the positions from `from` to `end`, the next ones: takes the pages of those that are further back
+    /// than what `from` sees and the [`KV_PAGE`] before that.
     pub(super) fn turn_windows(&mut self, from: usize, end: usize) -> Result<()> {
         if !self.has_windows() {
             return Ok(());
@@ -70,8 +70,8 @@ impl KvCache {
         }
     }
 
-    /// Takes a page of layers with a window whose positions nobody will see any more for others. If it is kept for sequences that
-    /// begin alike, it stays so where there is room for another one.
+    /// Takes a page of layers with a window whose positions nobody will see any more for others. If it is kept for
+    /// sequences that begin alike, it stays so where there is room for another one.
     fn leave(&mut self, window: Arc<Page>) {
         if Arc::strong_count(&window) > 1 {
             if let Some(other) = self.pool.window_page() {
@@ -89,8 +89,9 @@ impl KvCache {
         Some(page)
     }
 
-    /// Copies of the pages that layers with a window have of those of these numbers, which are to follow the sequence's: of what
-    /// the next position sees then. `None` where there is no memory for them, and nothing has changed.
+    /// Copies of the pages that layers with a window have of those of these numbers, which are to follow the
+    /// sequence's: of what the next position sees then. `None` where there is no memory for them, and nothing has
+    /// changed.
     pub(super) fn adopted_windows(&mut self, found: &[u64]) -> Option<Vec<Option<Arc<Page>>>> {
         let mut windows: Vec<_> = found.iter().map(|_| None).collect();
         if !self.has_windows() {
