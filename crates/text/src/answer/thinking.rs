@@ -14,7 +14,7 @@ const SPELLED_TOKENS: usize = 16;
 /// How a model marks what it thinks.
 #[derive(Clone, Copy, Debug)]
 enum Marks {
-    /// It does not.
+    /// The model does not think.
     None,
     /// A token before and one after, both part of the thought: a pair of [`MARKS`].
     Tokens { open: u32, close: u32 },
