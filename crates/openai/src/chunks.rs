@@ -14,20 +14,20 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// puts together.
 #[derive(Debug)]
 pub struct ChunkBuilder {
-    /// Of each chunk.
+    /// The fields that all chunks have.
     head: Value,
     is_chat: bool,
     is_stream: bool,
-    /// Answers to each prompt.
+    /// How many answers there are to each prompt.
     n: usize,
     tokenizer: Arc<Tokenizer>,
     choices: Vec<Choice>,
     prompt: usize,
     cached: usize,
     generated: usize,
-    /// Tokens of thought.
+    /// How many tokens were thought.
     reasoning: usize,
-    /// Of the choice that ended last.
+    /// The timings of the choice that ended last.
     timings: Timings,
 }
 
@@ -99,7 +99,7 @@ impl ChunkBuilder {
             _ if choice.calls > 0 => "tool_calls",
             Some(_) => "stop",
         };
-        // Those of a prompt share it.
+        // The answers to a prompt share it.
         if index.is_multiple_of(self.n) {
             self.prompt += timings.prompt_tokens + timings.cached_tokens;
             self.cached += timings.cached_tokens;

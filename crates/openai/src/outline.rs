@@ -69,9 +69,9 @@ struct Seen {
     is_prompt: bool,
     /// Prompts in a list.
     prompts: usize,
-    /// Of the outermost object: how many answers to each prompt.
+    /// How many answers the outermost object asks for to each prompt.
     n: Option<u64>,
-    /// Of the outermost object.
+    /// Whether the outermost object has tools.
     has_tools: bool,
 }
 

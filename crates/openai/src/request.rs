@@ -22,11 +22,11 @@ pub struct CompletionRequest {
     pub model: Option<String>,
     /// What is continued.
     pub input: CompletionInput,
-    /// Answers to each prompt, from 1 to 128.
+    /// How many answers there are to each prompt, from 1 to 128.
     pub n: usize,
     /// Whether the answer is to come as events.
     pub stream: bool,
-    /// Whether these end with the usage.
+    /// Whether the events end with the usage.
     pub include_usage: bool,
     /// Of each generation. Without a limit of its own it goes on until the context is full.
     pub options: GenerateOptions,
@@ -111,7 +111,7 @@ impl CompletionRequest {
         Ok(request)
     }
 
-    /// What both have.
+    /// Reads the fields that both kinds of requests have.
     fn read(fields: &mut Fields, input: CompletionInput) -> Result<CompletionRequest, RequestError> {
         let mut options = GenerateOptions::default().max_tokens(fields.take("max_tokens")?.unwrap_or(usize::MAX));
         options.stop = fields.texts("stop")?.unwrap_or_default();

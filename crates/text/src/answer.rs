@@ -69,9 +69,9 @@ impl Answer {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct AnswerDelta {
-    /// To what was thought; it comes before the text.
+    /// What it adds to the thought, which comes before the text.
     pub thinking: String,
-    /// To the answer.
+    /// What it adds to the answer.
     pub text: String,
     /// A tool that it calls.
     pub tool_call: Option<ToolCall>,

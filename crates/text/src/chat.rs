@@ -17,7 +17,7 @@ use crate::tokenizer::Tokenizer;
 use limits::{Budget, Exceeded};
 use minijinja::machinery::{eval, make_string_output};
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Serde, Value};
+use minijinja::value::{Serde, Value, from_args};
 use minijinja::{AutoEscape, Environment, ErrorKind, Output, State};
 use model_factory_format::tokenizer::{DEFAULT_TEMPLATE, TOOL_USE_TEMPLATE, TemplatePlace, TokenizerSpec};
 use serde::Serialize;
@@ -26,6 +26,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::ops::Range;
 use std::sync::Arc;
+use values::invalid;
 
 pub use crate::error::ChatError;
 #[doc(hidden)]
@@ -182,7 +183,7 @@ impl<'a> ChatTemplate<'a> {
                 result => return result,
             }
         }
-        Err(failed.unwrap_or_else(|| self.failed("it was not rendered")))
+        Err(failed.unwrap_or_else(|| self.failed(None, "it was not rendered")))
     }
 
     /// The text with `absent` for the content of the model's turns that have none.
@@ -193,11 +194,10 @@ impl<'a> ChatTemplate<'a> {
         generation_prompt: bool,
         absent: Option<&Json>,
     ) -> Result<RenderedChat> {
-        let tokens = self.tokens.iter().map(|(name, text)| (name.as_str(), Value::from(marks::own(text))));
-        let mut context: BTreeMap<&str, Value> = tokens.collect();
-        for (name, text) in [("bos_token", self.bos), ("eos_token", self.eos)] {
-            context.extend(text.map(|text| (name, Value::from(marks::own(text)))));
-        }
+        let tokens = self.tokens.iter().map(|(name, text)| (name.as_str(), text.as_str()));
+        let ends = [("bos_token", self.bos), ("eos_token", self.eos)];
+        let tokens = tokens.chain(ends.into_iter().filter_map(|(name, text)| Some((name, text?))));
+        let mut context: BTreeMap<_, _> = tokens.map(|(name, text)| (name, Value::from(marks::own(text)))).collect();
         let mut bytes = 0;
         let mut turn = |message: &Message| {
             let members = message.members(absent);
@@ -222,7 +222,7 @@ impl<'a> ChatTemplate<'a> {
         context.extend(options.variables.iter().map(|(name, value)| (name.as_str(), counted(value))));
         let (text, spans) = limits::on_a_deep_stack(|| self.write(context, bytes, options.now))
             .map_err(|source| Error::io(&self.place.file, source))?
-            .unwrap_or_else(|_| Err(self.failed("the template engine has a fault that this template shows")))?;
+            .unwrap_or_else(|_| Err(self.failed(None, "the template engine has a fault that this template shows")))?;
         // A history may be written twice: as it is, and as what was thought.
         let limit = 2 * bytes + ADDED_BYTES;
         if text.len() > limit {
@@ -241,25 +241,23 @@ impl<'a> ChatTemplate<'a> {
         now: Option<LocalTime>,
     ) -> Result<(String, Vec<Range<usize>>)> {
         let budget = Arc::new(Budget::for_bytes(given + self.source.len()));
-        let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
-        let syntax = syntax.map_err(|error| self.failure(&error))?;
         let source = without_generation_marks(self.source);
-        rewrite::check(&source, &syntax).map_err(|error| self.failure(&error))?;
-        let environment = environment(now, &budget);
-        let mut text = String::new();
-        let context = Value::from_pairs(context);
-        let rendered = rewrite::compile(&source, &syntax).and_then(|compiled| {
+        let render = || -> Result<String, minijinja::Error> {
+            let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?;
+            rewrite::check(&source, &syntax)?;
+            let rewrite::Compiled { instructions, blocks } = rewrite::compile(&source, &syntax)?;
+            let (mut text, context) = (String::new(), Value::from_pairs(context));
             budget.weigh(&context)?;
             let mut output = make_string_output(&mut text);
-            let plain = AutoEscape::None;
-            eval(&environment, &compiled.instructions, context, &compiled.blocks, &mut output, plain).map(drop)
-        });
-        rendered.map_err(|error| self.failure(&error))?;
-        Ok(marks::finished(&text))
+            eval(&environment(now, &budget), &instructions, context, &blocks, &mut output, AutoEscape::None)?;
+            drop(output);
+            Ok(text)
+        };
+        render().map(|text| marks::finished(&text)).map_err(|error| self.failure(&error))
     }
 
-    fn failed(&self, reason: &str) -> Error {
-        Error::Chat(ChatError::Template { place: self.place.clone(), line: None, reason: reason.to_owned() })
+    fn failed(&self, line: Option<usize>, reason: &str) -> Error {
+        Error::Chat(ChatError::Template { place: self.place.clone(), line, reason: reason.to_owned() })
     }
 
     fn beyond(&self, what: &'static str, limit: u64) -> Error {
@@ -293,8 +291,7 @@ impl<'a> ChatTemplate<'a> {
             };
             cause = error.source();
         }
-        let reason = marks::plain(&reason).into_owned();
-        Error::Chat(ChatError::Template { place: self.place.clone(), line, reason })
+        self.failed(line, &marks::plain(&reason))
     }
 }
 
@@ -342,19 +339,18 @@ fn environment(now: Option<LocalTime>, budget: &Arc<Budget>) -> Environment<'sta
     });
     filters::add(&mut environment, budget);
     operators::add(&mut environment, budget);
-    let by = Arc::clone(budget);
-    environment.add_function("raise_exception", move |message: &Value| -> Result<Value, minijinja::Error> {
-        let raised = Raised(marks::plain(&python::text(message, &by)?).into_owned());
-        Err(minijinja::Error::new(ErrorKind::InvalidOperation, "raise_exception").with_source(raised))
-    });
+    let raise = |budget: &Budget, args: &[Value]| {
+        let (message,): (&Value,) = from_args(args)?;
+        let raised = Raised(marks::plain(&python::text(message, budget)?).into_owned());
+        Err(invalid("raise_exception").with_source(raised))
+    };
+    environment.add_function("raise_exception", values::measured(budget, raise));
     let by = Arc::clone(budget);
     environment.add_function("strftime_now", move |format: &str| -> Result<String, minijinja::Error> {
         by.spend_text(format.len())?;
         let text = now.unwrap_or_else(LocalTime::now).format(&marks::bare(format));
-        let text = text
-            .map_err(|error| minijinja::Error::new(ErrorKind::InvalidOperation, "strftime_now").with_source(error))?;
-        by.spend_text(text.len())?;
-        Ok(text)
+        let text = text.map_err(|error| invalid("strftime_now").with_source(error))?;
+        by.spend_text(text.len()).map(|()| text)
     });
     environment
 }

@@ -235,7 +235,10 @@ impl PartialEq for Grammar {
     fn eq(&self, other: &Grammar) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
             || match (&*self.0, &*other.0) {
-                (Source::JsonSchema(a), Source::JsonSchema(b)) => a == b && a.to_string() == b.to_string(),
+                (Source::JsonSchema(a), Source::JsonSchema(b)) => {
+                    let in_order = |schema: &Value| schema.to_string();
+                    a == b && in_order(a) == in_order(b)
+                }
                 (a, b) => a == b,
             }
     }

@@ -47,14 +47,14 @@ impl Piece {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct LogProbs {
-    /// Of the token that was chosen.
+    /// The logarithm for the token that was chosen.
     pub chosen: f64,
-    /// Of the most likely tokens, in order; among equals the lower id comes first.
+    /// The most likely tokens and their logarithms, in order; among equals the lower id comes first.
     pub top: Vec<(u32, f64)>,
 }
 
 impl LogProbs {
-    /// That of the token that was chosen, and those of the most likely ones.
+    /// The logarithm for the token that was chosen, and those for the most likely ones.
     pub fn new(chosen: f64, top: Vec<(u32, f64)>) -> LogProbs {
         LogProbs { chosen, top }
     }

@@ -110,14 +110,14 @@ impl StopStrings {
 
     /// Appends what was held back: the text is over, and what follows is another one.
     pub fn finish(&mut self, text: &mut String) {
-        self.matchers.iter_mut().for_each(|matcher| matcher.matched = 0);
+        self.matchers.iter_mut().for_each(StopMatcher::reset);
         text.push_str(&std::mem::take(&mut self.held));
     }
 }
 
 /// One pattern in a stream of bytes, by Knuth, Morris and Pratt: each byte is looked at once.
 #[derive(Debug)]
-struct StopMatcher {
+pub(super) struct StopMatcher {
     pattern: Vec<u8>,
     /// For every length of a beginning of the pattern, less one: the longest shorter beginning that it ends with.
     shorter: Vec<usize>,
@@ -126,19 +126,24 @@ struct StopMatcher {
 }
 
 impl StopMatcher {
-    fn new(text: &str) -> StopMatcher {
+    pub(super) fn new(text: &str) -> StopMatcher {
         let mut matcher = StopMatcher { pattern: text.into(), shorter: vec![0], matched: 0 };
         // The pattern is matched against itself, one byte late.
         for byte in text.bytes().skip(1) {
             matcher.step(byte);
             matcher.shorter.push(matcher.matched);
         }
-        matcher.matched = 0;
+        matcher.reset();
         matcher
     }
 
+    /// Forgets the bytes so far.
+    pub(super) fn reset(&mut self) {
+        self.matched = 0;
+    }
+
     /// Takes the next byte; whether it completes the pattern.
-    fn step(&mut self, byte: u8) -> bool {
+    pub(super) fn step(&mut self, byte: u8) -> bool {
         while self.pattern.get(self.matched) != Some(&byte) {
             if self.matched == 0 {
                 return false;

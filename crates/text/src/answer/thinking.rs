@@ -1,6 +1,7 @@
 //! Token and text -> text told apart by whether it is thought: what a reasoning model says between two marks, or in a channel
 //! of its own. What frames a channel is no text.
 
+use super::stop::StopMatcher;
 use crate::tokenizer::Tokenizer;
 use std::collections::VecDeque;
 
@@ -13,7 +14,7 @@ const SPELLED_TOKENS: usize = 16;
 /// How a model marks what it thinks.
 #[derive(Clone, Copy, Debug)]
 enum Marks {
-    /// It does not.
+    /// The model does not think.
     None,
     /// A token before and one after, both part of the thought: a pair of [`MARKS`].
     Tokens { open: u32, close: u32 },
@@ -27,9 +28,6 @@ enum Marks {
 
 /// What stands before a thought and after it: two tokens of the vocabulary, or letters.
 pub(crate) const MARKS: [(&str, &str); 2] = [("<think>", "</think>"), ("[THINK]", "[/THINK]")];
-
-/// Those that a model may spell.
-const SPELLED: (&[u8], &[u8]) = (MARKS[0].0.as_bytes(), MARKS[0].1.as_bytes());
 
 /// Where a text is.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,8 +43,8 @@ enum Place {
 pub struct Thinking {
     marks: Marks,
     place: Place,
-    /// The end of the thought so far, where it may be the beginning of a spelled mark.
-    tail: Vec<u8>,
+    /// Finds the mark that closes a thought where it is spelled.
+    closing: StopMatcher,
     /// Bytes of text that were decoded and not given out yet, in order, each run with whether it is thought.
     held: VecDeque<(usize, bool)>,
     /// Whom the message is for that comes, or is there (gpt-oss: `to=functions.NAME`); nobody but the user where it says none.
@@ -76,7 +74,7 @@ impl Thinking {
             to: None,
             marks: Marks::of(tokenizer),
             place: Place::Answer,
-            tail: Vec::new(),
+            closing: StopMatcher::new(MARKS[0].1),
             held: VecDeque::new(),
             opening: None,
         };
@@ -96,7 +94,7 @@ impl Thinking {
             Marks::Spelled => {
                 let from = prompt.len().saturating_sub(SPELLED_TOKENS);
                 let end: Vec<u8> = prompt[from..].iter().flat_map(bytes).copied().collect();
-                if end.trim_ascii_end().ends_with(SPELLED.0) {
+                if end.trim_ascii_end().ends_with(MARKS[0].0.as_bytes()) {
                     thinking.place = Place::Thought;
                 }
             }
@@ -224,17 +222,10 @@ impl Thinking {
 
     /// Takes `bytes` of a thought; how many of them lie after a mark that closes it.
     fn spelled(&mut self, bytes: &[u8]) -> usize {
-        let (_, close) = SPELLED;
-        self.tail.extend_from_slice(bytes);
-        if let Some(at) = self.tail.windows(close.len()).position(|part| part == close) {
-            let after = self.tail.len() - at - close.len();
-            self.tail.clear();
-            self.place = Place::Answer;
-            return after;
-        }
-        let done = self.tail.len().saturating_sub(close.len() - 1);
-        self.tail.drain(..done);
-        0
+        let Some(at) = bytes.iter().position(|byte| self.closing.step(*byte)) else { return 0 };
+        self.closing.reset();
+        self.place = Place::Answer;
+        bytes.len() - at - 1
     }
 
     /// What of `class` lies after a closing mark goes with it: an answer begins with a token of its own.

@@ -13,8 +13,11 @@ use std::sync::Arc;
 /// The longest `range`, as in Jinja's sandbox.
 const RANGE: usize = 100_000;
 
+/// What a value becomes, which pays for what that takes.
+type Guard = fn(&Budget, Value) -> Result<Value, Error>;
+
 /// Filters that [`rewrite`] puts around what may take more than a moment.
-const GUARDS: [(&str, fn(&Budget, Value) -> Result<Value, Error>); 9] = [
+const GUARDS: [(&str, Guard); 9] = [
     (rewrite::WEIGHED, |budget, value| budget.weigh(&value).map(|()| value)),
     (rewrite::UNMARKED, |budget, value| budget.weigh(&value).map(|()| marks::unmarked(&value))),
     (rewrite::OWN, |budget, value| match value.as_str() {

@@ -57,10 +57,10 @@ pub struct Grammars {
 }
 
 /// A parser at its beginning, and how many symbols its grammar has.
-type Made = (TokenParser, u64);
+type NewParser = (TokenParser, u64);
 
 /// Why a grammar is not compiled.
-enum Unfit {
+enum CompileError {
     /// Nothing matches it, or it is written wrongly.
     Wrong(String),
     /// It takes too much.
@@ -126,7 +126,7 @@ impl Grammars {
         self.kept.keep(grammar, parser, symbols)
     }
 
-    fn parser(&self, grammar: &Grammar, cancel: &CancellationToken) -> Result<Made> {
+    fn parser(&self, grammar: &Grammar, cancel: &CancellationToken) -> Result<NewParser> {
         let read = match &*grammar.0 {
             Source::JsonSchema(schema) => return self.of_schema(schema, cancel),
             Source::Regex(regex) => GrammarWithLexer::from_regex(regex),
@@ -134,28 +134,28 @@ impl Grammars {
             Source::Choice(texts) => GrammarWithLexer::from_lark(format!("start: TEXT\nTEXT: {}", alternatives(texts))),
         };
         let is_free = matches!(*grammar.0, Source::Lark(_));
-        self.compile(read, is_free, &mut 0, cancel).map_err(|unfit| match unfit {
-            Unfit::Cancelled => Error::Cancelled,
-            Unfit::Wrong(reason) | Unfit::TooHard(reason) => {
+        self.compile(read, is_free, &mut 0, cancel).map_err(|error| match error {
+            CompileError::Cancelled => Error::Cancelled,
+            CompileError::Wrong(reason) | CompileError::TooHard(reason) => {
                 GrammarError::Malformed { what: grammar.0.what(), reason: shortened(&reason) }.into()
             }
         })
     }
 
-    fn of_schema(&self, schema: &Value, cancel: &CancellationToken) -> Result<Made> {
+    fn of_schema(&self, schema: &Value, cancel: &CancellationToken) -> Result<NewParser> {
         let mut steps = 0;
         let (place, reason) = match self.schema(schema, &mut steps, cancel) {
             Ok(parser) => return Ok(parser),
-            Err(Unfit::Cancelled) => return Err(Error::Cancelled),
-            Err(Unfit::TooHard(reason)) => (String::new(), reason),
-            Err(Unfit::Wrong(reason)) => self.impossible(schema, reason, steps, cancel),
+            Err(CompileError::Cancelled) => return Err(Error::Cancelled),
+            Err(CompileError::TooHard(reason)) => (String::new(), reason),
+            Err(CompileError::Wrong(reason)) => self.impossible(schema, reason, steps, cancel),
         };
         Err(GrammarError::Schema { place, reason: shortened(&reason) }.into())
     }
 
-    fn schema(&self, schema: &Value, steps: &mut u64, cancel: &CancellationToken) -> Result<Made, Unfit> {
+    fn schema(&self, schema: &Value, steps: &mut u64, cancel: &CancellationToken) -> Result<NewParser, CompileError> {
         if *schema == Value::Bool(false) {
-            return Err(Unfit::Wrong("no value keeps the schema false".into()));
+            return Err(CompileError::Wrong("no value keeps the schema false".into()));
         }
         self.compile(GrammarWithLexer::from_json_schema(with_blanks(schema)), false, steps, cancel)
     }
@@ -168,9 +168,9 @@ impl Grammars {
         is_free: bool,
         steps: &mut u64,
         cancel: &CancellationToken,
-    ) -> Result<Made, Unfit> {
-        let wrong = |error: &dyn fmt::Display| Unfit::Wrong(line(error));
-        let goes_on = || cancel.check().map_err(|_| Unfit::Cancelled);
+    ) -> Result<NewParser, CompileError> {
+        let wrong = |error: &dyn fmt::Display| CompileError::Wrong(line(error));
+        let goes_on = || cancel.check().map_err(|_| CompileError::Cancelled);
         goes_on()?;
         *steps += READING_STEPS;
         let read = GrammarInit::Serialized(TopLevelGrammar::from_grammar(grammar));
@@ -179,7 +179,7 @@ impl Grammars {
         let (grammar, lexemes) = read.map_err(|error| wrong(&error))?;
         let symbols = grammar.num_symbols() as u64;
         if let Some(shown) = Some(lexemes.regex_builder.exprset()).filter(|_| is_free).and_then(breadth::too_broad) {
-            return Err(Unfit::TooHard(format!("it can be read in too many ways at once: {shown}")));
+            return Err(CompileError::TooHard(format!("it can be read in too many ways at once: {shown}")));
         }
         goes_on()?;
         *steps +=
@@ -192,20 +192,22 @@ impl Grammars {
         let mut tried = parser.deep_clone();
         match tried.compute_mask() {
             Err(_) if tried.stop_reason() == StopReason::NoExtensionBias && !tried.is_accepting() => {
-                Err(Unfit::Wrong("nothing matches it".into()))
+                Err(CompileError::Wrong("nothing matches it".into()))
             }
-            Err(error) if tried.stop_reason() != StopReason::NoExtensionBias => Err(Unfit::TooHard(line(&error))),
+            Err(error) if tried.stop_reason() != StopReason::NoExtensionBias => {
+                Err(CompileError::TooHard(line(&error)))
+            }
             _ => Ok((parser, symbols)),
         }
     }
 
     /// Takes the first steps of the lexer of `lexemes` within the limits; how many they were. llguidance takes these
     /// steps too, without a limit, when it makes a parser.
-    fn tried(&self, mut lexemes: LexerSpec) -> Result<u64, Unfit> {
+    fn tried(&self, mut lexemes: LexerSpec) -> Result<u64, CompileError> {
         let steps = LIMITS.initial_lexer_fuel;
         let hard = |error: &dyn fmt::Display| {
             let advice = "take smaller numbers in multipleOf, or shorter patterns and repetitions";
-            Unfit::TooHard(format!("it takes more than {steps} steps to compile ({}); {advice}", line(error)))
+            CompileError::TooHard(format!("it takes more than {steps} steps to compile ({}); {advice}", line(error)))
         };
         lexemes.add_extra_lexemes(&self.factory.extra_lexemes());
         let mut lexer = lexemes.to_regex_vec(&mut LIMITS.clone()).map_err(|error| hard(&error))?;
@@ -244,7 +246,7 @@ impl Grammars {
                     }
                 }
                 match self.schema(&alone, &mut steps, cancel) {
-                    Err(Unfit::Wrong(reason)) => Some((step, part, reason)),
+                    Err(CompileError::Wrong(reason)) => Some((step, part, reason)),
                     Err(_) => {
                         tries = 0;
                         None
