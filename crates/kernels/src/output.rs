@@ -1,8 +1,9 @@
 //! Where kernels write, and how many rows a task should have.
 
-use super::order::GROUP;
+use super::order::{GROUP, TOKENS_WITHOUT_PANELS};
 use super::{Form, Input, Kernel};
 use crate::memory::{self, OutOfMemory};
+use std::ops::Range;
 
 /// One call of a kernel: rows of a weight times the activations of some tokens, and the outputs `[tokens, rows]`.
 pub(super) struct Call<'a> {
@@ -26,6 +27,13 @@ impl<'a> Call<'a> {
 
     pub(super) fn rows(&self) -> usize {
         self.rows
+    }
+
+    /// The tokens, where they are so few that they are multiplied one after the other: unpacking a panel would take longer.
+    #[inline]
+    pub(super) fn few_tokens(&self) -> Option<Range<usize>> {
+        let tokens = self.input.tokens();
+        (tokens <= TOKENS_WITHOUT_PANELS).then_some(0..tokens)
     }
 
     /// Takes how the kernel fared: without memory for its work it writes nothing.

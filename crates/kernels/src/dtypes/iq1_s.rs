@@ -5,7 +5,6 @@
 //! Computed as `d * (2 * s + 1) / 8 * (8 * element + 8 * delta)`, in integers.
 
 use super::grids::{self, grid_kernels, shifted};
-use crate::arch::generic::prefetch::opaque;
 use crate::element::f16_at;
 
 const BYTES: usize = 50;
@@ -17,6 +16,6 @@ fn block(stored: &[u8; BYTES], b: usize) -> (f32, [u64; 4]) {
     let q = &stored[2 + 4 * b..][..4];
     let word = u16::from_le_bytes([stored[34 + 2 * b], stored[35 + 2 * b]]);
     let scale = f16_at(stored, 0) * f32::from(2 * (word >> 12 & 7) + 1) * 0.125;
-    let entry = |i: usize| opaque(grids::IQ1[usize::from(q[i]) | usize::from(word >> (3 * i) & 7) << 8]);
+    let entry = |i: usize| grids::IQ1[usize::from(q[i]) | usize::from(word >> (3 * i) & 7) << 8];
     (scale, std::array::from_fn(|i| shifted(entry(i), word >> 15 == 1)))
 }

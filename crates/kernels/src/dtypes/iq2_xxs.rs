@@ -2,7 +2,6 @@
 //! bytes a block: four indices, then a 32-bit word with four times seven signs and s in the high four bits.
 
 use super::grids::{self, even, grid_kernels, signed};
-use crate::arch::generic::prefetch::opaque;
 use crate::element::f16_at;
 
 const BYTES: usize = 66;
@@ -14,5 +13,5 @@ fn block(stored: &[u8; BYTES], b: usize) -> (f32, [u64; 4]) {
     let q = &stored[2 + 8 * b..][..8];
     let word = u32::from_le_bytes([q[4], q[5], q[6], q[7]]);
     let scale = f16_at(stored, 0) * (0.5 + (word >> 28) as f32) * 0.25;
-    (scale, std::array::from_fn(|i| signed(opaque(grids::IQ2_XXS[usize::from(q[i])]), even(word >> (7 * i)))))
+    (scale, std::array::from_fn(|i| signed(grids::IQ2_XXS[usize::from(q[i])], even(word >> (7 * i)))))
 }

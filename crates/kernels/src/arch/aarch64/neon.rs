@@ -20,7 +20,6 @@ use crate::arch::generic::wide_panel::matmul_by;
 use crate::dtypes::blocks::Format;
 use crate::input::{Lines, Q8};
 use crate::memory;
-use crate::order::TOKENS_WITHOUT_PANELS;
 use crate::scratch::{Scratch, arranged, arranged_bytes, arranged_sums, room, with_scratch};
 use simd::{DOTPROD, FLOAT_BITS, I8MM, Neon, load_about, sum_eight_lanes, to_floats};
 use std::arch::aarch64::*;
@@ -45,11 +44,8 @@ macro_rules! level {
             #[inline]
             #[target_feature(enable = $features)]
             pub(crate) fn multiply<F: EightBlocks<EIGHT>, const EIGHT: usize>(call: &mut Call<'_>, eights: &F) {
-                let input = call.input;
-                if input.tokens() > TOKENS_WITHOUT_PANELS {
-                    return panels(call, eights);
-                }
-                for token in 0..input.tokens() {
+                let Some(few) = call.few_tokens() else { return panels(call, eights) };
+                for token in few {
                     one_token(call, token, eights);
                 }
             }

@@ -15,15 +15,9 @@ const CHUNK: usize = 1024;
 /// Up to so many tokens rows are multiplied whole: most of the time is that of the memory, which serves them faster so.
 const WHOLE: usize = 16;
 
-/// Vectors of 8 floats.
-pub(crate) trait Eight: Simd {
-    /// The sum of the lanes, in pairs 4 apart, then 2, 1.
-    fn sum(self, v: Self::Floats) -> f32;
-}
-
 /// The product of weights that are widened in a register.
 #[inline(always)]
-pub(crate) fn widened<S: Eight, E: Element>(simd: S, call: &mut Call<'_>) {
+pub(crate) fn widened<S: Simd, E: Element>(simd: S, call: &mut Call<'_>) {
     let input = call.input;
     let tokens = input.tokens();
     let mut token = 0;
@@ -39,7 +33,7 @@ pub(crate) fn widened<S: Eight, E: Element>(simd: S, call: &mut Call<'_>) {
 
 /// All rows times `T` tokens from `token` on; gives `T` back.
 #[inline(always)]
-fn rows<S: Eight, const R: usize, const T: usize, E: Element>(simd: S, call: &mut Call<'_>, token: usize) -> usize {
+fn rows<S: Simd, const R: usize, const T: usize, E: Element>(simd: S, call: &mut Call<'_>, token: usize) -> usize {
     let input = call.input;
     let (rows, inputs) = (call.rows(), input.inputs());
     assert_eq!(call.weight.len(), rows * inputs * size_of::<E>());
@@ -79,7 +73,7 @@ fn rows<S: Eight, const R: usize, const T: usize, E: Element>(simd: S, call: &mu
 /// Elements `part` of `R` rows times `T` tokens from `token` on; between the parts of rows `kept` has the sums.
 #[inline(always)]
 #[allow(clippy::needless_range_loop)] // rows and tokens are indices of several arrays
-fn tile<S: Eight, const R: usize, const T: usize, E: Element>(
+fn tile<S: Simd, const R: usize, const T: usize, E: Element>(
     simd: S,
     call: &mut Call<'_>,
     token: usize,
@@ -155,7 +149,7 @@ fn tile<S: Eight, const R: usize, const T: usize, E: Element>(
 /// Every row and token has that step.
 #[inline(always)]
 #[allow(clippy::needless_range_loop)] // rows and tokens are indices of several arrays
-unsafe fn add<S: Eight, const R: usize, const T: usize, E: Element>(
+unsafe fn add<S: Simd, const R: usize, const T: usize, E: Element>(
     simd: S,
     w: &[*const E; R],
     x: &[&[f32]; T],

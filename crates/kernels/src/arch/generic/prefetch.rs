@@ -20,22 +20,14 @@ pub(crate) fn streams<const N: usize>(rows: usize) -> impl Iterator<Item = [usiz
 }
 
 /// Words 0 to 3 side by side. Put together so, and not stored one by one, they need not wait to be loaded together.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[inline(always)]
 pub(crate) fn four_words(word: impl Fn(usize) -> [u8; 2]) -> i64 {
-    let word = |i: usize| u64::from(u16::from_le_bytes(word(i)));
-    opaque(word(0) | word(1) << 16 | word(2) << 32 | word(3) << 48) as i64
-}
-
-/// The word, which the compiler cannot see through: it would insert parts of words into vectors one by one, and gather entries
-/// of tables, which takes longer than loads.
-#[inline(always)]
-pub(crate) fn opaque(mut word: u64) -> u64 {
-    // SAFETY: no instruction.
-    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-    unsafe {
-        std::arch::asm!("/* {0} */", inout(reg) word, options(pure, nomem, nostack, preserves_flags))
-    };
-    word
+    let word = |i: usize| i64::from(u16::from_le_bytes(word(i)));
+    let mut words = word(0) | word(1) << 16 | word(2) << 32 | word(3) << 48;
+    // SAFETY: no instruction. The compiler cannot see through it, and would insert words into vectors one by one.
+    unsafe { std::arch::asm!("/* {0} */", inout(reg) words, options(pure, nomem, nostack, preserves_flags)) };
+    words
 }
 
 /// How far ahead of the product with one token by AVX2, or of I8 and floats by NEON, weights are asked for.

@@ -32,6 +32,9 @@ pub trait Simd: Copy {
     /// `c - a * b`, rounded once.
     fn negated_mul_add(self, a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
 
+    /// The sum of the lanes, in pairs half of them apart, then a quarter, to 1.
+    fn sum(self, v: Self::Floats) -> f32;
+
     /// A vector of floats at any alignment, or those before the end with zeros after them.
     ///
     /// # Safety

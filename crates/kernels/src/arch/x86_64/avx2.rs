@@ -24,7 +24,6 @@ use crate::Call;
 use crate::arch::generic::prefetch::{NEAR, streams};
 use crate::arch::generic::wide::{EightBlocks, ONE_TOKEN, scales_and_mins_of_halves};
 use crate::dtypes::blocks::Format;
-use crate::order::TOKENS_WITHOUT_PANELS;
 use crate::scratch::{Scratch, arranged, arranged_bytes, arranged_sums, with_scratch};
 use std::arch::x86_64::*;
 
@@ -113,11 +112,8 @@ pub(crate) fn matmul<F: EightBlocks<EIGHT> + Default, const EIGHT: usize>(call: 
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(crate) fn multiply<F: EightBlocks<EIGHT>, const EIGHT: usize>(call: &mut Call<'_>, eights: &F) {
-    let input = call.input;
-    if input.tokens() > TOKENS_WITHOUT_PANELS {
-        return wide_panel::many_tokens(call, eights);
-    }
-    for token in 0..input.tokens() {
+    let Some(few) = call.few_tokens() else { return wide_panel::many_tokens(call, eights) };
+    for token in few {
         one_token(call, token, eights);
     }
 }

@@ -326,6 +326,7 @@ impl<const LEVEL: u8> Simd for Neon<LEVEL> {
         mul(a: float32x4x2_t, b: float32x4x2_t) -> float32x4x2_t = both!(vmulq_f32(a, b));
         mul_add(a: float32x4x2_t, b: float32x4x2_t, c: float32x4x2_t) -> float32x4x2_t = both!(vfmaq_f32(c, a, b));
         negated_mul_add(a: float32x4x2_t, b: float32x4x2_t, c: float32x4x2_t) -> float32x4x2_t = both!(vfmsq_f32(c, a, b));
+        sum(v: float32x4x2_t) -> f32 = sum_eight_lanes(v);
     }
 
     #[inline(always)]

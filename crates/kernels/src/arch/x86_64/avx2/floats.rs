@@ -2,16 +2,8 @@
 
 use super::simd::Avx2;
 use crate::Call;
-use crate::arch::generic::floats::{Eight, widened as widened_by};
+use crate::arch::generic::floats::widened as widened_by;
 use crate::element::Element;
-
-impl Eight for Avx2 {
-    #[inline(always)]
-    fn sum(self, v: Self::Floats) -> f32 {
-        // SAFETY: the value is the proof.
-        unsafe { super::sum_eight_lanes(v) }
-    }
-}
 
 /// The product of weights that are widened in a register.
 #[target_feature(enable = "avx2,fma,f16c")]

@@ -4,7 +4,6 @@ use super::{load, load_16, load_floats, load_numbers, rows_times_token, sum_four
 use crate::Call;
 use crate::arch::generic::wide::scales_of;
 use crate::dtypes::q4_0::{BYTES, Q40};
-use crate::order::TOKENS_WITHOUT_PANELS;
 use crate::scratch::{Scratch, arranged, arranged_bytes, arranged_sums, with_scratch};
 use std::arch::x86_64::*;
 
@@ -12,11 +11,8 @@ const EIGHT: usize = 8 * BYTES;
 
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(crate) fn matmul(call: &mut Call<'_>) {
-    let input = call.input;
-    if input.tokens() > TOKENS_WITHOUT_PANELS {
-        return wide_panel::many_tokens(call, &Q40);
-    }
-    for token in 0..input.tokens() {
+    let Some(few) = call.few_tokens() else { return wide_panel::many_tokens(call, &Q40) };
+    for token in few {
         one_token(call, token);
     }
 }

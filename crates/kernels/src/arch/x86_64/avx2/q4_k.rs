@@ -4,17 +4,13 @@ use super::{load, load_16, load_floats, rows_times_token, store, store_floats, s
 use crate::Call;
 use crate::arch::generic::wide::Factors;
 use crate::dtypes::q4_k::{BYTES, Q4K};
-use crate::order::TOKENS_WITHOUT_PANELS;
 use crate::scratch::{Scratch, arranged_bytes, with_scratch};
 use std::arch::x86_64::*;
 
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(crate) fn matmul(call: &mut Call<'_>) {
-    let input = call.input;
-    if input.tokens() > TOKENS_WITHOUT_PANELS {
-        return wide_panel::many_tokens(call, &Q4K);
-    }
-    for token in 0..input.tokens() {
+    let Some(few) = call.few_tokens() else { return wide_panel::many_tokens(call, &Q4K) };
+    for token in few {
         one_token(call, token);
     }
 }

@@ -53,6 +53,7 @@ impl Simd for Avx2 {
         mul(a: __m256, b: __m256) -> __m256 = _mm256_mul_ps(a, b);
         mul_add(a: __m256, b: __m256, c: __m256) -> __m256 = _mm256_fmadd_ps(a, b, c);
         negated_mul_add(a: __m256, b: __m256, c: __m256) -> __m256 = _mm256_fnmadd_ps(a, b, c);
+        sum(v: __m256) -> f32 = super::sum_eight_lanes(v);
     }
 
     #[inline(always)]

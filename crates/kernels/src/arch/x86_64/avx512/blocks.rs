@@ -15,7 +15,7 @@ use crate::arch::generic::simd::Simd;
 use crate::arch::generic::wide::{EightBlocks, scales_and_mins_of_halves};
 use crate::dtypes::blocks::Format;
 use crate::order::BLOCK;
-use crate::order::{GROUP, TOKENS_WITHOUT_PANELS};
+use crate::order::GROUP;
 use crate::scratch::{Scratch, arranged, arranged_bytes, arranged_sums, with_scratch};
 use std::arch::x86_64::*;
 use std::ops::Range;
@@ -33,11 +33,8 @@ pub(crate) fn multiply<F: EightBlocks<EIGHT>, const EIGHT: usize, const SIXTEEN:
     call: &mut Call<'_>,
     eights: &F,
 ) {
-    let input = call.input;
-    if input.tokens() > TOKENS_WITHOUT_PANELS {
-        return many_tokens::<F>(call, |rows, panel| unpack(rows, panel, eights));
-    }
-    for token in 0..input.tokens() {
+    let Some(few) = call.few_tokens() else { return many_tokens::<F>(call, |rows, panel| unpack(rows, panel, eights)) };
+    for token in few {
         one_token::<F, EIGHT, SIXTEEN>(call, token, eights);
     }
 }

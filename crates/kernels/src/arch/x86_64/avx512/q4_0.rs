@@ -4,22 +4,19 @@ use super::blocks::{Panel, ROWS, Step, many_tokens, unpack_blocks};
 use super::{load, load_apart, load_floats, load_numbers, rows_times_token, transpose};
 use crate::Call;
 use crate::dtypes::q4_0::{BYTES, Q40};
-use crate::order::TOKENS_WITHOUT_PANELS;
 use crate::scratch::{Scratch, arranged, arranged_bytes, room, with_scratch};
 use std::arch::x86_64::*;
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(crate) fn matmul(call: &mut Call<'_>) {
-    let input = call.input;
-    if input.tokens() <= TOKENS_WITHOUT_PANELS {
-        for token in 0..input.tokens() {
-            one_token::<8, BYTES, { 4 * BYTES }, { 16 * BYTES }>(call, token, |first, second| {
-                nibbles::<BYTES>(first, second)
-            });
-        }
-    } else {
-        many_tokens::<Q40>(call, |rows, panel| {
+    let Some(few) = call.few_tokens() else {
+        return many_tokens::<Q40>(call, |rows, panel| {
             unpack_blocks::<BYTES, { 4 * BYTES }>(rows, panel, |fours, i, panel| put(fours, i, panel));
+        });
+    };
+    for token in few {
+        one_token::<8, BYTES, { 4 * BYTES }, { 16 * BYTES }>(call, token, |first, second| {
+            nibbles::<BYTES>(first, second)
         });
     }
 }

@@ -7,7 +7,6 @@ use crate::arch::x86_64::avx2::load_16;
 use crate::arch::x86_64::avx2::q4_k::sixes;
 use crate::dtypes::blocks::Format;
 use crate::dtypes::q4_k::{BYTES, Q4K};
-use crate::order::TOKENS_WITHOUT_PANELS;
 use crate::scratch::{Scratch, arranged, arranged_bytes, with_scratch};
 use std::arch::x86_64::*;
 
@@ -16,17 +15,15 @@ const ORDER: [usize; 16] = [0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(crate) fn matmul(call: &mut Call<'_>) {
-    let input = call.input;
     let halves = |block: &[u8; BYTES]| match block.last_chunk() {
         Some(bytes) => nibbles(bytes),
         None => [_mm512_setzero_si512(); 4],
     };
-    if input.tokens() <= TOKENS_WITHOUT_PANELS {
-        for token in 0..input.tokens() {
-            one_token::<4, BYTES, { 2 * BYTES }>(call, token, halves);
-        }
-    } else {
-        many_tokens::<Q4K, BYTES>(call, |blocks, i, panel| put(blocks, i, panel));
+    let Some(few) = call.few_tokens() else {
+        return many_tokens::<Q4K, BYTES>(call, |blocks, i, panel| put(blocks, i, panel));
+    };
+    for token in few {
+        one_token::<4, BYTES, { 2 * BYTES }>(call, token, halves);
     }
 }
 

@@ -6,20 +6,17 @@ use super::q4_0::{nibbles, one_token, places};
 use crate::Call;
 use crate::arch::generic::wide::nibbles as nibbles_of;
 use crate::dtypes::q5_0::{BYTES, Q50, high_bits};
-use crate::order::TOKENS_WITHOUT_PANELS;
 use std::arch::x86_64::*;
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(crate) fn matmul(call: &mut Call<'_>) {
-    let input = call.input;
-    if input.tokens() <= TOKENS_WITHOUT_PANELS {
-        for token in 0..input.tokens() {
-            one_token::<16, BYTES, { 4 * BYTES }, { 16 * BYTES }>(call, token, |first, second| elements(first, second));
-        }
-    } else {
-        many_tokens::<Q50>(call, |rows, panel| {
+    let Some(few) = call.few_tokens() else {
+        return many_tokens::<Q50>(call, |rows, panel| {
             unpack_blocks::<BYTES, { 4 * BYTES }>(rows, panel, |fours, i, panel| put(fours, i, panel));
         });
+    };
+    for token in few {
+        one_token::<16, BYTES, { 4 * BYTES }, { 16 * BYTES }>(call, token, |first, second| elements(first, second));
     }
 }
 

@@ -5,18 +5,15 @@ use super::q4_k::{many_tokens, nibbles, one_token};
 use crate::Call;
 use crate::arch::x86_64::avx2::load_16;
 use crate::dtypes::q5_k::{BYTES, Q5K};
-use crate::order::TOKENS_WITHOUT_PANELS;
 use std::arch::x86_64::*;
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(crate) fn matmul(call: &mut Call<'_>) {
-    let input = call.input;
-    if input.tokens() <= TOKENS_WITHOUT_PANELS {
-        for token in 0..input.tokens() {
-            one_token::<5, BYTES, { 2 * BYTES }>(call, token, |block| halves(block));
-        }
-    } else {
-        many_tokens::<Q5K, BYTES>(call, |blocks, i, panel| put(blocks, i, panel));
+    let Some(few) = call.few_tokens() else {
+        return many_tokens::<Q5K, BYTES>(call, |blocks, i, panel| put(blocks, i, panel));
+    };
+    for token in few {
+        one_token::<5, BYTES, { 2 * BYTES }>(call, token, |block| halves(block));
     }
 }
 

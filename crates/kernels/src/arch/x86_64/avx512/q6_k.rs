@@ -5,7 +5,6 @@ use super::{columns_of_16, load, load_floats, load_numbers, rows_times_token};
 use crate::Call;
 use crate::arch::x86_64::avx2::{load as load_32, load_16};
 use crate::dtypes::q6_k::{BYTES, Q6K};
-use crate::order::TOKENS_WITHOUT_PANELS;
 use crate::scratch::{Scratch, arranged, arranged_bytes, room, with_scratch};
 use std::arch::x86_64::*;
 
@@ -14,13 +13,11 @@ const ORDER: [usize; 8] = [0, 2, 4, 6, 1, 3, 5, 7];
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(crate) fn matmul(call: &mut Call<'_>) {
-    let input = call.input;
-    if input.tokens() <= TOKENS_WITHOUT_PANELS {
-        for token in 0..input.tokens() {
-            one_token(call, token);
-        }
-    } else {
-        many_tokens::<Q6K>(call, |rows, panel| unpack(rows, panel));
+    let Some(few) = call.few_tokens() else {
+        return many_tokens::<Q6K>(call, |rows, panel| unpack(rows, panel));
+    };
+    for token in few {
+        one_token(call, token);
     }
 }
 

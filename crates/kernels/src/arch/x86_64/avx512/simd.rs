@@ -56,6 +56,7 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
         mul(a: __m512, b: __m512) -> __m512 = _mm512_mul_ps(a, b);
         mul_add(a: __m512, b: __m512, c: __m512) -> __m512 = _mm512_fmadd_ps(a, b, c);
         negated_mul_add(a: __m512, b: __m512, c: __m512) -> __m512 = _mm512_fnmadd_ps(a, b, c);
+        sum(v: __m512) -> f32 = super::sum_lanes(v);
     }
 
     #[inline(always)]
