@@ -2,9 +2,9 @@
 
 #![allow(clippy::needless_range_loop)] // queries, keys and vectors are indices of several arrays
 
+use super::Attention;
 use super::ahead::Ahead;
 use super::passes::{Attend, COLUMNS};
-use super::{Attention, KvTile};
 use super::{Element, KvElement, Query, TILE};
 use std::ops::Range;
 
@@ -112,7 +112,8 @@ fn add_columns<S: Attend, E: Element, const WHOLE: bool, const Q: usize, const W
     at: usize,
     ahead: Ahead,
 ) {
-    let Attention { tile: KvTile { values, .. }, seen, .. } = attention;
+    // Copied: through a reference they would be loaded again in each step.
+    let (values, seen) = (attention.tile.values, attention.seen.clone());
     let head_dim = queries[0].out.len();
     let left = head_dim - at;
     assert!(seen.end <= TILE && values.len() >= TILE * head_dim);

@@ -10,9 +10,9 @@
 
 #![allow(clippy::needless_range_loop)] // queries, keys and vectors are indices of several arrays
 
+use super::Attention;
 use super::ahead::Ahead;
 use super::passes::{Attend, COLUMNS};
-use super::{Attention, KvTile};
 use super::{KvElement, Query, TILE};
 use crate::element::f16_at;
 use half::f16;
@@ -259,7 +259,8 @@ impl KvElement for u8 {
         rescale: &[f32; Q],
         mut ahead: Ahead,
     ) {
-        let Attention { tile: KvTile { values, .. }, seen, .. } = attention;
+        // Copied: through a reference they would be loaded again in each step.
+        let (values, seen) = (attention.tile.values, attention.seen.clone());
         let head_dim = queries[0].out.len();
         assert!(values.len() == u8::tile_len(head_dim) && seen.end <= TILE);
         for block in 0..head_dim.div_ceil(BLOCK) {
@@ -273,7 +274,7 @@ impl KvElement for u8 {
             }
             let (mut words, mut units) = ([[0; TILE]; Q], [0.0; Q]);
             for i in 0..Q {
-                (words[i], units[i]) = weight_words(&weights[i], &scales, seen);
+                (words[i], units[i]) = weight_words(&weights[i], &scales, &seen);
             }
             match S::LANES {
                 16 => add_block::<S, Q, 2>(simd, queries, attention, (&words, &units), rescale, block, ahead),
@@ -309,7 +310,8 @@ fn add_block<S: Attend, const Q: usize, const WIDE: usize>(
     block: usize,
     ahead: Ahead,
 ) {
-    let Attention { tile: KvTile { values, .. }, seen, .. } = attention;
+    // Copied: through a reference they would be loaded again in each step.
+    let (values, seen) = (attention.tile.values, attention.seen.clone());
     let head_dim = queries[0].out.len();
     assert!(values.len() == u8::tile_len(head_dim) && seen.end <= TILE && WIDE * S::LANES == BLOCK);
     let row = values[value_at(head_dim, 0, block * BLOCK)..].as_ptr();

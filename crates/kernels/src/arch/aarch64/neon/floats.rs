@@ -9,5 +9,5 @@ use crate::element::Element;
 #[target_feature(enable = "neon")]
 pub(crate) fn widened<E: Element>(call: &mut Call<'_>) {
     // SAFETY: the function is compiled for the instruction sets.
-    widened_by::<_, E>(unsafe { Neon::new() }, call);
+    widened_by::<Neon, E>(unsafe { Neon::new() }, call);
 }
