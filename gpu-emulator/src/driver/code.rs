@@ -14,21 +14,14 @@ macro_rules! codes {
     ($($name:ident = $code:literal, $kept:literal, $text:literal;)*) => {
         impl Code {
             $(
-                #[doc = concat!("`CUDA_ERROR_", stringify!($name), "`: ", $text, ".")]
+                #[doc = concat!("`CUDA_ERROR_", stringify!($name), "`.")]
                 pub const $name: Code = Code($code);
             )*
 
             fn known(self) -> Option<(bool, &'static CStr)> {
-                // Texts end with zeros, so that they are C's too.
                 match self.0 {
                     0 => Some((false, c"no error")),
-                    $($code => {
-                        const TEXT: &CStr = match CStr::from_bytes_with_nul(concat!($text, "\0").as_bytes()) {
-                            Ok(text) => text,
-                            Err(_) => c"",
-                        };
-                        Some(($kept, TEXT))
-                    })*
+                    $($code => Some(($kept, $text)),)*
                     _ => None,
                 }
             }
@@ -37,28 +30,28 @@ macro_rules! codes {
 }
 
 codes! {
-    INVALID_VALUE = 1, false, "invalid argument";
-    OUT_OF_MEMORY = 2, false, "out of memory";
-    NOT_INITIALIZED = 3, false, "initialization error";
-    NO_DEVICE = 100, false, "no CUDA-capable device is detected";
-    INVALID_DEVICE = 101, false, "invalid device ordinal";
-    INVALID_IMAGE = 200, false, "device kernel image is invalid";
-    INVALID_CONTEXT = 201, false, "invalid device context";
-    NO_BINARY_FOR_GPU = 209, false, "no kernel image is available for execution on the device";
-    INVALID_PTX = 218, false, "a PTX JIT compilation failed";
-    INVALID_HANDLE = 400, false, "invalid resource handle";
-    NOT_FOUND = 500, false, "named symbol not found";
-    ILLEGAL_ADDRESS = 700, true, "an illegal memory access was encountered";
-    OUT_OF_RESOURCES = 701, false, "too many resources requested for launch";
-    CONTEXT_IS_DESTROYED = 709, false, "context is destroyed";
-    MISALIGNED_ADDRESS = 716, true, "misaligned address";
-    LAUNCH_FAILED = 719, true, "unspecified launch failure";
-    NOT_SUPPORTED = 801, false, "operation not supported";
-    CAPTURE_UNSUPPORTED = 900, false, "operation not permitted when stream is capturing";
-    CAPTURE_INVALIDATED = 901, false, "operation failed due to a previous error during capture";
-    CAPTURE_UNMATCHED = 903, false, "the capture was not initiated in this stream";
-    CAPTURE_WRONG_THREAD = 908, false, "attempt to terminate a thread-local capture sequence from another thread";
-    UNKNOWN = 999, true, "unknown error";
+    INVALID_VALUE = 1, false, c"invalid argument";
+    OUT_OF_MEMORY = 2, false, c"out of memory";
+    NOT_INITIALIZED = 3, false, c"initialization error";
+    NO_DEVICE = 100, false, c"no CUDA-capable device is detected";
+    INVALID_DEVICE = 101, false, c"invalid device ordinal";
+    INVALID_IMAGE = 200, false, c"device kernel image is invalid";
+    INVALID_CONTEXT = 201, false, c"invalid device context";
+    NO_BINARY_FOR_GPU = 209, false, c"no kernel image is available for execution on the device";
+    INVALID_PTX = 218, false, c"a PTX JIT compilation failed";
+    INVALID_HANDLE = 400, false, c"invalid resource handle";
+    NOT_FOUND = 500, false, c"named symbol not found";
+    ILLEGAL_ADDRESS = 700, true, c"an illegal memory access was encountered";
+    OUT_OF_RESOURCES = 701, false, c"too many resources requested for launch";
+    CONTEXT_IS_DESTROYED = 709, false, c"context is destroyed";
+    MISALIGNED_ADDRESS = 716, true, c"misaligned address";
+    LAUNCH_FAILED = 719, true, c"unspecified launch failure";
+    NOT_SUPPORTED = 801, false, c"operation not supported";
+    CAPTURE_UNSUPPORTED = 900, false, c"operation not permitted when stream is capturing";
+    CAPTURE_INVALIDATED = 901, false, c"operation failed due to a previous error during capture";
+    CAPTURE_UNMATCHED = 903, false, c"the capture was not initiated in this stream";
+    CAPTURE_WRONG_THREAD = 908, false, c"attempt to terminate a thread-local capture sequence from another thread";
+    UNKNOWN = 999, true, c"unknown error";
 }
 
 /// What was last said with the text of a code. Texts that were handed out stay for ever, as those of a driver do.

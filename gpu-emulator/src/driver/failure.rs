@@ -1,6 +1,7 @@
 //! Failures on demand: the n-th call of a function, or of any, returns a code.
 
 use super::code::Code;
+use super::settings::setting;
 use std::collections::BTreeMap;
 
 /// Stands for every function.
@@ -28,16 +29,13 @@ impl Failures {
     /// # Errors
     /// A sentence that names the variable.
     pub(super) fn of_environment() -> Result<Failures, String> {
-        const NAME: &str = "GPU_EMULATOR_FAIL";
-        let mut failures = Failures::default();
-        let Ok(value) = std::env::var(NAME) else { return Ok(failures) };
-        let parts: Vec<&str> = value.split(':').collect();
-        let wrong = || format!("{NAME} is {value:?}, expected FUNCTION:CALLS:CODE, like cuMemAlloc_v2:3:2");
-        let [function, calls, code] = parts[..] else { return Err(wrong()) };
-        let [calls, code] = [calls, code].map(|part| part.parse::<u64>());
-        let (Ok(calls), Ok(code)) = (calls, code) else { return Err(wrong()) };
-        failures.plan(function, calls, Code(u32::try_from(code).map_err(|_| wrong())?));
-        Ok(failures)
+        let expected = "FUNCTION:CALLS:CODE, like cuMemAlloc_v2:3:2";
+        setting("GPU_EMULATOR_FAIL", Failures::default(), expected, |value| {
+            let [function, calls, code] = value.split(':').collect::<Vec<_>>()[..] else { return None };
+            let mut failures = Failures::default();
+            failures.plan(function, calls.parse().ok()?, Code(code.parse().ok()?));
+            Some(failures)
+        })
     }
 
     /// After `calls` more calls of `function`, or of all for [`ANY`], the next returns `code`, once. Takes the place of what was

@@ -48,30 +48,32 @@ impl Drop for Block {
 pub(super) struct DeviceMemory {
     blocks: BTreeMap<u64, (u64, Block)>,
     next: u64,
-    taken: u64,
 }
 
 impl DeviceMemory {
     /// Bytes that are allocated.
     pub(super) fn taken(&self) -> u64 {
-        self.taken
+        self.blocks.values().map(|(bytes, _)| bytes.next_multiple_of(APART)).sum()
+    }
+
+    /// Allocations.
+    pub(super) fn count(&self) -> usize {
+        self.blocks.len()
     }
 
     pub(super) fn allocate(&mut self, bytes: usize) -> Option<u64> {
         let block = Block::new(bytes)?;
         let address = self.next.max(FIRST_ADDRESS);
         self.next = (address + bytes as u64).next_multiple_of(APART) + APART;
-        self.taken += (bytes as u64).next_multiple_of(APART);
         self.blocks.insert(address, (bytes as u64, block));
         Some(address)
     }
 
     pub(super) fn free(&mut self, address: u64) -> Result<(), Code> {
-        let (bytes, _) = self.blocks.remove(&address).ok_or_else(|| {
+        let freed = self.blocks.remove(&address).map(drop);
+        freed.ok_or_else(|| {
             Code::INVALID_VALUE.because(format_args!("{address:#x} is no allocation, or was freed before"))
-        })?;
-        self.taken -= bytes.next_multiple_of(APART);
-        Ok(())
+        })
     }
 
     /// Where `bytes` bytes at `address` are.
@@ -82,11 +84,6 @@ impl DeviceMemory {
         })?;
         // SAFETY: the address is within the allocation.
         Ok(unsafe { at.host.add((address - at.start) as usize) })
-    }
-
-    /// How much is still allocated, in so many pieces.
-    pub(super) fn left(&self) -> (u64, usize) {
-        (self.taken, self.blocks.len())
     }
 }
 
@@ -129,7 +126,7 @@ impl HostMemory {
         Err(Code::INVALID_VALUE.because("a copy goes over the end of pinned memory"))
     }
 
-    pub(super) fn left(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         self.blocks.len()
     }
 }

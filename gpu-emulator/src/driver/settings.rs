@@ -61,7 +61,7 @@ impl Settings {
 }
 
 /// The value of a variable, or the usual one where it is empty or not there.
-fn setting<T>(name: &str, usual: T, expected: &str, parse: impl Fn(&str) -> Option<T>) -> Result<T, String> {
+pub(super) fn setting<T>(name: &str, usual: T, expected: &str, parse: impl Fn(&str) -> Option<T>) -> Result<T, String> {
     match std::env::var(name) {
         Ok(value) if !value.is_empty() => {
             parse(&value).ok_or_else(|| format!("{name} is {value:?}, expected {expected}"))

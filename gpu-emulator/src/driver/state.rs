@@ -135,10 +135,9 @@ impl Context {
 
     /// What nobody gave back.
     pub(super) fn left(&self) -> Option<String> {
-        let (bytes, allocations) = self.memory.left();
         let counts = [
-            (allocations, "allocations"),
-            (self.pinned.left(), "pieces of pinned memory"),
+            (self.memory.count(), "allocations"),
+            (self.pinned.count(), "pieces of pinned memory"),
             (self.streams.len(), "streams"),
             (self.modules.len(), "modules"),
             (self.graphs.len(), "graphs"),
@@ -146,7 +145,10 @@ impl Context {
         ];
         let left = counts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
         let left = left.collect::<Vec<_>>().join(", ");
-        let bytes = if bytes > 0 { format!(" ({bytes} bytes)") } else { String::new() };
+        let bytes = match self.memory.taken() {
+            0 => String::new(),
+            bytes => format!(" ({bytes} bytes)"),
+        };
         (!left.is_empty()).then_some(left + &bytes)
     }
 

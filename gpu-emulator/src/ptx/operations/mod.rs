@@ -56,7 +56,7 @@ macro_rules! three {
 }
 
 /// The predicate `d = a ? b`. Comparisons that end with `u` also hold where a float is no number.
-#[allow(clippy::neg_cmp_op_on_partial_ord)] // "or no number" is what is meant
+#[allow(clippy::neg_cmp_op_on_partial_ord, clippy::double_comparisons)] // no number is neither less nor greater
 fn compare<T: Value + PartialOrd>(comparison: &str) -> Option<Operation> {
     macro_rules! of {
         ($f:expr) => {
