@@ -48,7 +48,7 @@ const DECODER: &str = "added_tokens_decoder";
 pub(super) fn added_tokens(
     files: &ConfigFiles,
     tokens: usize,
-    own: &[AddedToken],
+    own: Vec<AddedToken>,
     id_of: impl Fn(&str) -> Option<u32>,
 ) -> Result<Vec<AddedToken>> {
     let named = named(files)?;
@@ -60,7 +60,7 @@ pub(super) fn added_tokens(
         _ => (Vec::new(), &files.config),
     };
     let mut known: HashSet<String> = added.iter().map(|token| token.content.clone()).collect();
-    added.extend(own.iter().filter(|token| known.insert(token.content.clone())).cloned());
+    added.extend(own.into_iter().filter(|token| known.insert(token.content.clone())));
     for text in named.into_iter().filter(|text| !known.contains(text)) {
         added.extend(id_of(&text).map(|id| AddedToken::special(id, text)));
     }

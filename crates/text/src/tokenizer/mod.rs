@@ -5,10 +5,9 @@ mod bpe;
 mod charsmap;
 mod encoder;
 mod error;
+mod files;
 mod finder;
-mod folder;
 mod gguf;
-mod json;
 mod merge;
 mod normalizer;
 mod pattern;
@@ -28,8 +27,8 @@ use encoder::Encoder;
 use model_factory_format::error::IncompleteKind;
 use model_factory_format::header::{Header, Metadata};
 use model_factory_format::tokenizer::{
-    ChatTemplateSource, DEFAULT_TEMPLATE, PairPart, PairTemplate, PairText, TOOL_USE_TEMPLATE, TokenizerKind,
-    TokenizerSpec, ToolCallFormat,
+    ChatTemplateSource, DEFAULT_TEMPLATE, PairPart, PairTemplate, PairText, TOOL_USE_TEMPLATE, TokenizerFiles,
+    TokenizerKind, TokenizerSpec, ToolCallFormat,
 };
 use std::collections::BTreeMap;
 use std::fmt;
@@ -67,23 +66,11 @@ impl Tokenizer {
     /// # Errors
     /// `Files` (incomplete) when the model has none, `Tokenizer` or `Files` (format) when its description is damaged.
     pub fn from_header(header: &Header, spec: &TokenizerSpec) -> Result<Tokenizer> {
-        let built = match (&header.metadata, spec.kind) {
-            (Metadata::Config(files), TokenizerKind::Json) => {
-                let path = files.tokenizer.as_deref().ok_or_else(|| none(header))?;
-                json::build(path, spec)?
-            }
-            (
-                Metadata::Config(files),
-                TokenizerKind::SentencePiece | TokenizerKind::ByteLevelBpe | TokenizerKind::WordPiece,
-            ) => folder::build(files, spec)?.ok_or_else(|| none(header))?,
-            (Metadata::Gguf(metadata), TokenizerKind::SentencePiece) => gguf::sentence_piece(metadata, spec)?,
-            (Metadata::Gguf(metadata), TokenizerKind::ByteLevelBpe) => gguf::byte_level(metadata, spec)?,
-            (Metadata::Gguf(metadata), TokenizerKind::CharacterBpe) => gguf::character_bpe(metadata, spec)?,
-            (Metadata::Gguf(metadata), TokenizerKind::WordPiece) => gguf::word_piece(metadata, spec)?,
-            (Metadata::Gguf(metadata), TokenizerKind::Unigram) => gguf::unigram(metadata, spec)?,
-            (Metadata::Gguf(_), TokenizerKind::Json)
-            | (Metadata::Config(_), TokenizerKind::CharacterBpe | TokenizerKind::Unigram)
-            | (_, TokenizerKind::Missing) => return Err(none(header)),
+        let built = match (&header.metadata, TokenizerFiles::read(header)?) {
+            (_, Some(files)) => files::build(files, spec)?,
+            (_, None) if matches!(spec.kind, TokenizerKind::Json | TokenizerKind::Missing) => return Err(none(header)),
+            (Metadata::Gguf(metadata), None) => gguf::build(metadata, spec)?,
+            (Metadata::Config(_), None) => return Err(none(header)),
         };
         Ok(Tokenizer::new(built, spec))
     }
@@ -91,9 +78,9 @@ impl Tokenizer {
     /// Builds the tokenizer of the `tokenizer.json` at `path`, with BOS and EOS as `spec` has them.
     ///
     /// # Errors
-    /// `Files` when the file cannot be read, `Tokenizer` when it is damaged.
+    /// `Files` when the file cannot be read or is no such file, `Tokenizer` when it does not make a tokenizer.
     pub fn from_json(path: &Path, spec: &TokenizerSpec) -> Result<Tokenizer> {
-        Ok(Tokenizer::new(json::build(path, spec)?, spec))
+        Ok(Tokenizer::new(files::build(&TokenizerFiles::read_json(path)?, spec)?, spec))
     }
 
     fn new((encoder, vocabulary): (Encoder, Vocabulary), spec: &TokenizerSpec) -> Tokenizer {

@@ -5,6 +5,8 @@ use super::encoder::Model;
 use super::error::Encoded;
 use super::merge::{Symbol, merge};
 use super::text::push;
+use super::vocabulary::byte_token;
+use model_factory_format::tokenizer::sentencepiece::{Piece, PieceKind};
 use std::cmp::Ordering;
 use tokenizers::models::bpe::Vocab;
 
@@ -40,6 +42,29 @@ impl Ord for Score {
 }
 
 impl SentencePiece {
+    /// Builds the model of a `tokenizer.model`.
+    ///
+    /// # Errors
+    /// When a piece that is a byte has another text than that.
+    pub(super) fn new(pieces: &[Piece]) -> Result<SentencePiece, String> {
+        let texts: Vec<String> = pieces.iter().map(|piece| piece.text.clone()).collect();
+        let ids = texts.iter().cloned().zip(0..).collect();
+        let (mut scores, mut bytes, mut unknown) = (Vec::with_capacity(pieces.len()), vec![None; 256], None);
+        for (id, Piece { text, score, kind }) in (0..).zip(pieces) {
+            scores.push(matches!(kind, PieceKind::Normal | PieceKind::UserDefined).then_some(*score));
+            match kind {
+                PieceKind::Unknown => unknown = Some(id),
+                PieceKind::Byte => {
+                    let byte = byte_token(text.as_bytes());
+                    let byte = byte.ok_or_else(|| format!("piece {id} is {text:?}, expected a byte as <0x0A>"))?;
+                    bytes[usize::from(byte)].get_or_insert(id);
+                }
+                _ => {}
+            }
+        }
+        Ok(SentencePiece { ids, texts, scores, bytes, unknown })
+    }
+
     /// The token that merging can make of `part`, and its score.
     fn find(&self, part: &str, guarded: Option<&IdSet>) -> Option<(Score, u32)> {
         let id = *self.ids.get(part).filter(|id| guarded.is_none_or(|guarded| !guarded.has(**id)))?;

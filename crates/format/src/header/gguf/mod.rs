@@ -12,6 +12,7 @@ use crate::error::{Error, FormatErrorKind, IncompleteKind, Result};
 use crate::source::{ModelSource, content};
 use std::io::{Read, Seek};
 use std::path::Path;
+use std::sync::OnceLock;
 
 /// What one GGUF file says.
 #[derive(Debug)]
@@ -65,7 +66,14 @@ pub(super) fn read(source: ModelSource) -> Result<Header> {
         return Err(Error::incomplete(&source.files[0].path, IncompleteKind::Contradiction { one, other }));
     }
     refuse_adapter(&source, &whole.tensors)?;
-    Ok(Header { source, tensors: whole.tensors, metadata: Metadata::Gguf(whole.metadata), bytes_read, warnings })
+    Ok(Header {
+        source,
+        tensors: whole.tensors,
+        metadata: Metadata::Gguf(whole.metadata),
+        bytes_read,
+        warnings,
+        tokenizer: OnceLock::new(),
+    })
 }
 
 /// The tensors of all parts as the parts state it.
