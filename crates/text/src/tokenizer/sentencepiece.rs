@@ -7,7 +7,6 @@ use super::merge::{Symbol, merge};
 use super::text::push;
 use super::vocabulary::byte_token;
 use model_factory_format::tokenizer::sentencepiece::{Piece, PieceKind};
-use std::cmp::Ordering;
 use tokenizers::models::bpe::Vocab;
 
 /// Merges the adjacent pair whose text is the token of the highest score, leftmost first, until none is a token; what
@@ -25,20 +24,10 @@ pub(super) struct SentencePiece {
     pub(super) unknown: Option<u32>,
 }
 
-/// A score, ordered.
-#[derive(PartialEq)]
-struct Score(f32);
-
-impl Eq for Score {}
-impl PartialOrd for Score {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Score {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.0.total_cmp(&other.0)
-    }
+/// A number that is ordered as `score` is by [`f32::total_cmp`]: the bits, less the sign's, are flipped where it is negative.
+fn order(score: f32) -> i32 {
+    let bits = score.to_bits().cast_signed();
+    bits ^ ((bits >> 31).cast_unsigned() >> 1).cast_signed()
 }
 
 impl SentencePiece {
@@ -65,11 +54,11 @@ impl SentencePiece {
         Ok(SentencePiece { ids, texts, scores, bytes, unknown })
     }
 
-    /// The token that merging can make of `part`, and its score.
-    fn find(&self, part: &str, guarded: Option<&IdSet>) -> Option<(Score, u32)> {
+    /// The token that merging can make of `part`, and the order of its score.
+    fn find(&self, part: &str, guarded: Option<&IdSet>) -> Option<(i32, u32)> {
         let id = *self.ids.get(part).filter(|id| guarded.is_none_or(|guarded| !guarded.has(**id)))?;
         let score = (*self.scores.get(id as usize)?)?;
-        Some((Score(score), id))
+        Some((order(score), id))
     }
 }
 
