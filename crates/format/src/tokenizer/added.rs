@@ -17,7 +17,7 @@ pub struct AddedToken {
     pub single_word: bool,
     /// Whether it takes the white space before it.
     pub lstrip: bool,
-    /// Whether it takes the white space behind it.
+    /// Whether it takes the white space after it.
     pub rstrip: bool,
     /// Whether it is looked for in the normalized text.
     pub normalized: bool,
@@ -87,6 +87,11 @@ impl AddedToken {
     pub fn special(id: u32, content: String) -> AddedToken {
         AddedToken { id, content, single_word: false, lstrip: false, rstrip: false, normalized: false, special: true }
     }
+}
+
+/// The truth value that `tokenizer_config.json` has under `key`.
+pub(super) fn flag(files: &ConfigFiles, key: &str) -> Result<Option<bool>> {
+    files.tokenizer_config.as_ref().map_or(Ok(None), |config| config.boolean(key))
 }
 
 /// The texts that the files name as special.

@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 /// The files of one tokenizer. Those that came before `tokenizer.json` are described by the steps of one that does the same.
+#[derive(Default)]
 #[non_exhaustive]
 pub struct TokenizerFiles {
     /// The file of the vocabulary, which errors name.
@@ -141,21 +142,7 @@ impl TokenizerFiles {
 
     /// A `model` and what is added to its vocabulary, without any step.
     pub fn new(path: &Path, kind: TokenizerKind, model: Model, added: Vec<AddedToken>) -> TokenizerFiles {
-        TokenizerFiles {
-            path: path.into(),
-            merges_path: None,
-            damage: None,
-            added,
-            normalizer: None,
-            pre_tokenizer: None,
-            decoder: None,
-            model,
-            kind,
-            post_processor: Value::Null,
-            pre: None,
-            space_prefix: false,
-            assumption: None,
-        }
+        TokenizerFiles { path: path.into(), kind, model, added, ..TokenizerFiles::default() }
     }
 
     /// One more than the largest id, added tokens included; 0 when there is none.

@@ -2,7 +2,7 @@
 
 pub(super) mod word_piece;
 
-use super::added::{AddedToken, added_tokens};
+use super::added::{AddedToken, added_tokens, flag};
 use super::files::{self, Entries, Merges, Model};
 use super::sentencepiece::{Piece, PieceKind, SentencePieceModel, tiktoken};
 use super::steps::{Decoder, Normalizer, Pattern, PreTokenizer, Prepend};
@@ -93,7 +93,7 @@ fn sentence_piece_added(files: &ConfigFiles, pieces: &[Piece]) -> Result<Vec<Add
 
 fn sentence_piece(files: &ConfigFiles, path: &Path) -> Result<TokenizerFiles> {
     let model = SentencePieceModel::read(path);
-    // Another kind of file is told first: the class beside it says nothing of a SentencePiece model.
+    // Another kind of file is told first: the class next to it says nothing of a SentencePiece model.
     let kind = model.as_ref().err().and_then(|error| match error {
         Error::Format { kind, .. } => Some(kind),
         _ => None,
@@ -110,15 +110,14 @@ fn sentence_piece(files: &ConfigFiles, path: &Path) -> Result<TokenizerFiles> {
         && let Some(class) = class(files)?
         && class.trim_end_matches("Fast") != "LlamaTokenizer"
     {
-        let expected = "LlamaTokenizer beside a tokenizer.model; save tokenizer.json with transformers for another";
+        let expected = "LlamaTokenizer next to a tokenizer.model; save tokenizer.json with transformers for another";
         return Err(unknown_class(files, path, &format!("{class:?}"), expected));
     }
     let model = model?;
     let added = sentence_piece_added(files, &model.pieces)?;
-    let says = |key: &str| files.tokenizer_config.as_ref().map_or(Ok(None), |config| config.boolean(key));
-    let space_prefix = says("add_prefix_space")?.unwrap_or(model.space_prefix);
+    let space_prefix = flag(files, "add_prefix_space")?.unwrap_or(model.space_prefix);
     // Whether a space is put after special tokens too; absent is false, the default of transformers 5.
-    let legacy = says("legacy")?.unwrap_or(false);
+    let legacy = flag(files, "legacy")?.unwrap_or(false);
     let prepend = match (space_prefix, legacy) {
         (false, _) => Prepend::Never,
         (true, false) => Prepend::First,
@@ -162,23 +161,21 @@ fn pre_tokenizer(files: &ConfigFiles, vocab: &Path) -> Result<(&'static str, &'s
     let Some(pre) = known.and_then(|(_, pre)| Some((*pre, pre::find(pre)?))) else {
         let known: Vec<&str> = CLASSES.iter().map(|(class, _)| *class).collect();
         let expected = format!(
-            "{} beside vocab.json and merges.txt; save tokenizer.json with transformers for another",
+            "{} next to vocab.json and merges.txt; save tokenizer.json with transformers for another",
             known.join(", ")
         );
         return Err(unknown_class(files, vocab, &format!("{class:?}"), &expected));
     };
-    if files.tokenizer_config.as_ref().map(|config| config.boolean("add_prefix_space")).transpose()?.flatten()
-        == Some(true)
-    {
+    if flag(files, "add_prefix_space")? == Some(true) {
         let file = files.tokenizer_config.as_ref().map_or(vocab, |config| config.file());
-        let expected = "false beside vocab.json and merges.txt; save tokenizer.json with transformers";
+        let expected = "false next to vocab.json and merges.txt; save tokenizer.json with transformers";
         return Err(Error::key_value(file, "add_prefix_space", "true", expected));
     }
     Ok(pre)
 }
 
-fn unknown_class(files: &ConfigFiles, beside: &Path, found: &str, expected: &str) -> Error {
-    let file = files.tokenizer_config.as_ref().map_or(beside, |config| config.file());
+fn unknown_class(files: &ConfigFiles, vocabulary: &Path, found: &str, expected: &str) -> Error {
+    let file = files.tokenizer_config.as_ref().map_or(vocabulary, |config| config.file());
     Error::key_value(file, "tokenizer_class", found, expected)
 }
 

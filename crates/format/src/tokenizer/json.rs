@@ -62,12 +62,9 @@ fn special_tokens(
     roles: &Roles,
 ) -> Result<()> {
     let named = |role: &Option<(String, String)>| role.as_ref().and_then(|(text, _)| tokenizer.id_of(text));
-    let says = |key: &str| -> Result<Option<bool>> {
-        Ok(files.tokenizer_config.as_ref().map(|config| config.boolean(key)).transpose()?.flatten())
-    };
     // Read before anything decides, so that neither can be of another type. LlamaTokenizer adds BOS unless told not to.
-    let says_bos = says("add_bos_token")?.unwrap_or(spec.kind == TokenizerKind::SentencePiece);
-    let says_eos = says("add_eos_token")?.unwrap_or(false);
+    let says_bos = added::flag(files, "add_bos_token")?.unwrap_or(spec.kind == TokenizerKind::SentencePiece);
+    let says_eos = added::flag(files, "add_eos_token")?.unwrap_or(false);
     (spec.bos, spec.eos) = (named(&roles.bos), named(&roles.eos));
     if !post_processed(spec, tokenizer)? {
         if spec.kind != TokenizerKind::Json {

@@ -77,7 +77,7 @@ impl SentencePieceModel {
 pub(super) fn tiktoken(path: &Path) -> Error {
     let (what, remedy) = (
         "a tiktoken vocabulary (a base64 text and its rank on each line), which does not say how to tokenize a text",
-        "put the tokenizer.json of the model's repository beside the weights, or save one with transformers",
+        "put the tokenizer.json of the model's repository next to the weights, or save one with transformers",
     );
     Error::format(path, FormatErrorKind::OtherTokenizer { what, remedy })
 }

@@ -63,12 +63,12 @@ pub enum ToolError {
     },
     /// A grammar of the answer leaves no room for calls: a regular expression, or one in Lark.
     #[error(
-        "the answer is held to a grammar that calls of tools cannot stand beside; take a JSON schema or a choice, or \
+        "the answer is held to a grammar that calls of tools cannot stand next to; take a JSON schema or a choice, or \
          ToolChoice::None"
     )]
     WithGrammar,
     /// An answer that is calls or a value of a grammar holds calls to their schemas, and these cannot be.
-    #[error("tools beside a grammar (response_format) are held to their schemas: {reason}; leave out one of the two")]
+    #[error("tools next to a grammar (response_format) are held to their schemas: {reason}; leave out one of the two")]
     BesideGrammar {
         /// Why they cannot be.
         reason: String,

@@ -66,7 +66,7 @@ pub(super) fn encoder(files: &TokenizerFiles, model: Box<dyn Model>, spec: &Toke
     Ok(Encoder::new(added, normalizer, pre_tokenizer, model))
 }
 
-/// An added token is the model's of the same text, or the next behind the model's and the added ones before it, as the
+/// An added token is the model's of the same text, or the next after the model's and the added ones before it, as the
 /// tokenizers library counts.
 fn check_ids(added: &[AddedToken], model: &dyn Model) -> Result<(), String> {
     let mut next = u32::try_from(model.len()).map_err(|_| "it has too many tokens".to_owned())?;

@@ -57,7 +57,7 @@ impl Model for Unigram {
         // It fails on a character without a token where the file names no unknown token.
         let none = |_| EncodeError::NoToken { text: piece.chars().take(20).collect(), unknown: "unk_id".into() };
         let tokens = self.library.tokenize(piece).map_err(none)?;
-        // The library knows of no token that is not to be found: where it finds one, its text is cut behind the first
+        // The library knows of no token that is not to be found: where it finds one, its text is cut after the first
         // character, and both parts are shorter.
         let spelled = |token: &Token| self.text(token.id) == Some(&token.value);
         let Some(guarded) =

@@ -1,13 +1,12 @@
-//! `vocab.txt` beside a `tokenizer_config.json` of BertTokenizer: a token a line.
+//! `vocab.txt` next to a `tokenizer_config.json` of BertTokenizer: a token a line.
 
-use super::super::added::{AddedToken, token_text};
+use super::super::added::{AddedToken, flag, token_text};
 use super::super::files::{Model, TokenizerFiles};
 use super::super::steps::{Decoder, Normalizer, PreTokenizer};
 use super::super::{PairTemplate, TokenizerKind, TokenizerSpec};
 use super::{WHOLE_FILE, class, unknown_class};
 use crate::error::{Error, Result};
-use crate::header::Fields;
-use crate::header::config::{ConfigFiles, JsonFile};
+use crate::header::config::ConfigFiles;
 use crate::limits;
 use crate::source::content;
 use std::path::Path;
@@ -24,12 +23,12 @@ const SPECIAL: [(&str, &str); 5] = [
     ("mask_token", "[MASK]"),
 ];
 
-/// Reads the vocabulary at `path`, which `files` lie beside.
+/// Reads the vocabulary at `path`, which `files` lie next to.
 pub(super) fn read(files: &ConfigFiles, path: &Path) -> Result<TokenizerFiles> {
     match class(files)? {
         Some(name) if name.trim_end_matches("Fast") == "BertTokenizer" => {}
         Some(other) => {
-            let expected = "BertTokenizer beside a vocab.txt; save tokenizer.json with transformers for another";
+            let expected = "BertTokenizer next to a vocab.txt; save tokenizer.json with transformers for another";
             return Err(unknown_class(files, path, &format!("{other:?}"), expected));
         }
         None => {
@@ -59,13 +58,12 @@ pub(super) fn read(files: &ConfigFiles, path: &Path) -> Result<TokenizerFiles> {
         let id = tokens.iter().position(|token| *token == text);
         added.extend(id.map(|id| AddedToken::special(id as u32, text)));
     }
-    let says = |key: &str| files.tokenizer_config.as_ref().map_or(Ok(None), |config: &JsonFile| config.boolean(key));
-    let lowercase = says("do_lower_case")?.unwrap_or(true);
+    let lowercase = flag(files, "do_lower_case")?.unwrap_or(true);
     let tokenizer = TokenizerFiles {
         normalizer: Some(Normalizer::BertNormalizer {
             clean_text: true,
-            handle_chinese_chars: says("tokenize_chinese_chars")?.unwrap_or(true),
-            strip_accents: says("strip_accents")?,
+            handle_chinese_chars: flag(files, "tokenize_chinese_chars")?.unwrap_or(true),
+            strip_accents: flag(files, "strip_accents")?,
             lowercase,
         }),
         pre_tokenizer: Some(PreTokenizer::BertPreTokenizer),
