@@ -87,8 +87,8 @@ pub struct Entries {
 pub struct Merges(Strings);
 
 impl TokenizerFiles {
-    /// The files of `header`: read, unless they were before; `None` for a model without any, and for a GGUF, which has the
-    /// vocabulary in its keys, unless [`give`](super::TokenizerSpec::give)n one.
+    /// The files of `header`, which are read if they were not before. `None` where there are none: a GGUF has its vocabulary in
+    /// its keys, unless the user [gives](super::TokenizerSpec::with_given) a file.
     ///
     /// # Errors
     /// `Format` when a file is damaged or of an unknown kind, `Incomplete` when one is missing, `Io` when one cannot be read.

@@ -54,7 +54,7 @@ pub struct TokenizerSpec {
     pub pair: Option<PairTemplate>,
     /// Whether a SentencePiece-like tokenizer puts a space in front of a text.
     pub add_space_prefix: bool,
-    /// How a WordPiece vocabulary without a `tokenizer.json` takes texts.
+    /// How the WordPiece vocabulary of a GGUF takes texts.
     pub word_piece: Option<WordPieceRules>,
     /// Ids that end a generation, each with the sources that name it.
     pub stop_ids: BTreeMap<u32, Vec<String>>,
@@ -71,8 +71,6 @@ pub struct WordPieceRules {
     pub lowercase: bool,
     /// Accents are taken off.
     pub strip_accents: bool,
-    /// Chinese characters are words.
-    pub chinese_chars: bool,
     /// The id of what is no word.
     pub unknown: u32,
 }
