@@ -386,10 +386,7 @@ impl ModelBuilder {
         };
         let bytes = file.and_then(|file| std::fs::metadata(file).ok()).map_or(0, |file| file.len());
         self.on_progress.tell(Stage::Tokenizer, 0, bytes);
-        let tokenizer = match &self.policy.tokenizer {
-            Some(given) => Tokenizer::from_json(given, &spec.tokenizer),
-            None => Tokenizer::from_header(header, &spec.tokenizer),
-        }?;
+        let tokenizer = Tokenizer::from_header(header, &spec.tokenizer)?;
         Span::current().record("tokens", tokenizer.vocab_len());
         self.on_progress.tell(Stage::Tokenizer, bytes, bytes);
         Ok(tokenizer)

@@ -26,7 +26,8 @@ const LARGE: usize = 16 << 10;
 /// the reading of `/proc`, vocabularies that are built and their patterns. All of it is in a load.
 const FOREIGN: &[(&str, usize)] = &[
     ("sysinfo::", 64 << 10),
-    ("model_factory_text::tokenizer::json::", 1 << 20),
+    ("model_factory_text::tokenizer::files::", 1 << 20),
+    ("model_factory_format::tokenizer::files::", 128 << 10),
     ("model_factory_text::tokenizer::gguf::", 128 << 10),
     ("regex_automata::nfa::thompson::", 512 << 10),
     ("regex_syntax::", 32 << 10),

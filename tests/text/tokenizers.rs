@@ -155,6 +155,41 @@ fn ids(case: &Value, key: &str) -> Vec<u32> {
     case[key].as_array().unwrap().iter().map(|id| u32::try_from(id.as_u64().unwrap()).unwrap()).collect()
 }
 
+/// Whoever learned of a tokenizer can build it when its files are gone: they were read, and no file is read twice.
+#[test]
+fn the_files_of_a_tokenizer_are_read_once() {
+    let fixtures = repository().join("fixtures/models");
+    for (fixture, names) in [
+        ("llama-3.1/bf16", vec!["tokenizer.json"]),
+        ("tinyllama/bf16", vec!["tokenizer.model"]),
+        ("llama-3.1/q8_0.gguf", vec!["given.json"]),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let given = folder.path().join("given.json");
+        std::fs::copy(fixtures.join("llama-3.1/bf16/tokenizer.json"), &given).unwrap();
+        let mut path = fixtures.join(fixture);
+        if path.is_dir() {
+            for name in ["config.json", "model.safetensors"].iter().chain(&names) {
+                std::fs::copy(path.join(name), folder.path().join(name)).unwrap();
+            }
+            path = folder.path().to_owned();
+        }
+        let mut header = Header::read(probe(&path).unwrap()).unwrap();
+        let spec = if names == ["given.json"] {
+            TokenizerSpec::give(&mut header, &given).unwrap();
+            TokenizerSpec::from_header(&header).unwrap().with_given(&header, &given).unwrap()
+        } else {
+            TokenizerSpec::from_header(&header).unwrap()
+        };
+        for name in names {
+            std::fs::remove_file(folder.path().join(name)).unwrap();
+        }
+        let tokenizer = Tokenizer::from_header(&header, &spec).unwrap();
+        let ids = tokenizer.encode("a b", false).unwrap();
+        assert_eq!((tokenizer.decode(&ids).as_str(), tokenizer.vocab_len()), ("a b", spec.tokens), "{fixture}");
+    }
+}
+
 #[test]
 fn agrees_with_the_reference_on_hostile_texts() {
     let mut failures = Vec::new();

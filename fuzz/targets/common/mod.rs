@@ -15,6 +15,7 @@ use model_factory_diagnostics::report::InputSummary;
 use model_factory_diagnostics::source::{Format, ModelSource, SourceFile};
 use model_factory_diagnostics::{Policy, Report, assess, spec};
 use std::path::Path;
+use std::sync::OnceLock;
 
 /// The header of a model of one file `name` with `bytes` bytes.
 pub fn header(format: Format, name: &str, bytes: u64, tensors: TensorTable, metadata: Metadata) -> Header {
@@ -22,7 +23,7 @@ pub fn header(format: Format, name: &str, bytes: u64, tensors: TensorTable, meta
     let files = vec![SourceFile { path: name.into(), bytes }];
     let source =
         ModelSource { path: name.into(), format, folder: Path::new("").into(), files, index: None, notes: Vec::new() };
-    Header { source, tensors, metadata, bytes_read: 0, warnings: Vec::new() }
+    Header { source, tensors, metadata, bytes_read: 0, warnings: Vec::new(), tokenizer: OnceLock::new() }
 }
 
 /// What `parse` makes of a file of `len` bytes, and how long the file is then: a header alone stands for the file that it

@@ -7,9 +7,11 @@ pub mod safetensors;
 
 use crate::error::Result;
 use crate::source::{Format, ModelSource, sidecar};
+use crate::tokenizer::TokenizerFiles;
 use model_factory_dtypes::DType;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 /// One stored tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +46,8 @@ pub struct Header {
     pub bytes_read: u64,
     /// What is odd about the files and does no harm.
     pub warnings: Vec<String>,
+    /// The files of the tokenizer, once they were read. They are held for whoever builds it.
+    pub tokenizer: OnceLock<TokenizerFiles>,
 }
 
 /// Where a model's description comes from. Complete: who goes on from a header has something to do for each.
@@ -93,7 +97,8 @@ impl Header {
             Metadata::Config(files) => (None, Some(files.paths())),
         };
         let source = [path, folder].into_iter().chain(index).chain(files.iter_mut().map(|file| &mut file.path));
-        source.chain(gguf).chain(config.into_iter().flatten())
+        let tokenizer = self.tokenizer.get_mut().into_iter().flat_map(TokenizerFiles::paths);
+        source.chain(gguf).chain(config.into_iter().flatten()).chain(tokenizer)
     }
 }
 

@@ -17,7 +17,7 @@ pub struct AddedToken {
     pub single_word: bool,
     /// Whether it takes the white space before it.
     pub lstrip: bool,
-    /// Whether it takes the white space behind it.
+    /// Whether it takes the white space after it.
     pub rstrip: bool,
     /// Whether it is looked for in the normalized text.
     pub normalized: bool,
@@ -48,7 +48,7 @@ const DECODER: &str = "added_tokens_decoder";
 pub(super) fn added_tokens(
     files: &ConfigFiles,
     tokens: usize,
-    own: &[AddedToken],
+    own: Vec<AddedToken>,
     id_of: impl Fn(&str) -> Option<u32>,
 ) -> Result<Vec<AddedToken>> {
     let named = named(files)?;
@@ -60,7 +60,7 @@ pub(super) fn added_tokens(
         _ => (Vec::new(), &files.config),
     };
     let mut known: HashSet<String> = added.iter().map(|token| token.content.clone()).collect();
-    added.extend(own.iter().filter(|token| known.insert(token.content.clone())).cloned());
+    added.extend(own.into_iter().filter(|token| known.insert(token.content.clone())));
     for text in named.into_iter().filter(|text| !known.contains(text)) {
         added.extend(id_of(&text).map(|id| AddedToken::special(id, text)));
     }
@@ -87,6 +87,11 @@ impl AddedToken {
     pub fn special(id: u32, content: String) -> AddedToken {
         AddedToken { id, content, single_word: false, lstrip: false, rstrip: false, normalized: false, special: true }
     }
+}
+
+/// The truth value that `tokenizer_config.json` has under `key`.
+pub(super) fn flag(files: &ConfigFiles, key: &str) -> Result<Option<bool>> {
+    files.tokenizer_config.as_ref().map_or(Ok(None), |config| config.boolean(key))
 }
 
 /// The texts that the files name as special.

@@ -2,17 +2,20 @@
 
 pub(super) mod word_piece;
 
-use super::TokenizerKind;
-use super::added::{AddedToken, added_tokens, named};
-use super::entries::{self, Content};
-use super::sentencepiece::{PieceKind, SentencePieceModel, tiktoken};
+use super::added::{AddedToken, added_tokens, flag};
+use super::files::{self, Entries, Merges, Model};
+use super::sentencepiece::{Piece, PieceKind, SentencePieceModel, tiktoken};
+use super::steps::{Decoder, Normalizer, Pattern, PreTokenizer, Prepend};
+use super::{TokenizerFiles, TokenizerKind, pre};
 use crate::error::{Error, FormatErrorKind, IncompleteKind, Result};
 use crate::header::Fields;
 use crate::header::config::{ConfigFiles, VocabularyFiles};
 use crate::limits;
 use crate::source::content;
-use std::collections::HashMap;
 use std::path::Path;
+
+/// What errors call a file that is no object of keys.
+const WHOLE_FILE: &str = "(the whole file)";
 
 /// The classes of transformers whose pipeline is known, without `Fast`, and the pre-tokenizer that cuts as they do.
 const CLASSES: [(&str, &str); 3] =
@@ -25,18 +28,8 @@ const END_OF_TEXT: &str = "<|endoftext|>";
 /// within a thousand.
 const MANY_MERGES: usize = 10_000;
 
-/// What a folder's vocabulary holds.
-pub(super) struct Found<'f> {
-    pub(super) kind: TokenizerKind,
-    pub(super) path: &'f Path,
-    pub(super) content: Content,
-    pub(super) pre: Option<&'static str>,
-    pub(super) space_prefix: bool,
-    pub(super) assumption: Option<&'static str>,
-}
-
 /// Reads the vocabulary of a folder without a `tokenizer.json`.
-pub(super) fn read<'f>(files: &'f ConfigFiles, vocabulary: &'f VocabularyFiles) -> Result<Found<'f>> {
+pub(super) fn read(files: &ConfigFiles, vocabulary: &VocabularyFiles) -> Result<TokenizerFiles> {
     match vocabulary {
         VocabularyFiles::Merges { vocab, merges } => {
             let Some(merges) = merges else {
@@ -52,73 +45,55 @@ pub(super) fn read<'f>(files: &'f ConfigFiles, vocabulary: &'f VocabularyFiles) 
     }
 }
 
-fn byte_level<'f>(files: &'f ConfigFiles, vocab: &'f Path, merges: &Path) -> Result<Found<'f>> {
-    let pre = pre_tokenizer(files, vocab)?;
-    let named = named(files)?;
-    let wanted = named.iter().map(String::as_str).chain([END_OF_TEXT]).collect();
-    let mut content = Content::vocabulary(vocab, &content::read(vocab, limits::VOCABULARY_BYTES)?, &wanted)?;
-    let lines = MergesFile::read(merges)?;
+fn byte_level(files: &ConfigFiles, vocab: &Path, merges: &Path) -> Result<TokenizerFiles> {
+    let (pre, steps) = pre_tokenizer(files, vocab)?;
+    let bytes = content::read(vocab, limits::VOCABULARY_BYTES)?;
+    let entries: Entries = files::from_slice(vocab, &bytes)?;
+    if entries.end() == 0 || !entries.scores.is_empty() {
+        // A list, as Unigram models have it, names no ids.
+        let found = if entries.end() == 0 { "empty" } else { "a list" };
+        return Err(Error::key_value(vocab, WHOLE_FILE, found, "an object of texts and ids"));
+    }
+    entries.check(vocab, WHOLE_FILE, bytes.len())?;
+    let (merges_path, merges) = (merges.to_owned(), read_merges(merges)?);
     if pre == "gpt-2"
-        && let Some(why) = not_gpt2s(&lines)
+        && let Some(why) = not_gpt2s(&merges)
     {
         let class = class(files)?.unwrap_or_default();
         let expected =
             "the class of a model that cuts as GPT-2 does; this one needs the tokenizer.json of its repository";
-        return Err(unknown_class(files, merges, &format!("{class:?}, but {why}"), expected));
+        return Err(unknown_class(files, &merges_path, &format!("{class:?}, but {why}"), expected));
     }
-    let added = byte_level_added(files, content.vocabulary_end, |text| content.wanted.get(text).copied())?;
-    content.added = added.into_iter().map(entries::AddedToken::from).collect();
-    Ok(Found {
-        kind: TokenizerKind::ByteLevelBpe,
-        path: vocab,
-        content,
+    let own = entries.id_of(END_OF_TEXT).map(|id| AddedToken::special(id, END_OF_TEXT.into()));
+    let added = added_tokens(files, entries.end(), own.into_iter().collect(), |text| entries.id_of(text))?;
+    let (merges, ignore_merges) = (Some(merges), Some(steps.ignore_merges));
+    let model = Model { kind: Some("BPE".into()), vocab: entries, merges, ignore_merges, ..Model::default() };
+    Ok(TokenizerFiles {
+        merges_path: Some(merges_path),
+        normalizer: steps.nfc.then_some(Normalizer::NFC),
+        pre_tokenizer: Some(PreTokenizer::byte_level(steps.patterns)),
+        decoder: Some(Decoder::ByteLevel),
         pre: Some(pre),
-        space_prefix: false,
         assumption: Some("no tokenizer.json: text is tokenized as the class in tokenizer_config.json does it"),
+        ..TokenizerFiles::new(vocab, TokenizerKind::ByteLevelBpe, model, added)
     })
 }
 
-/// The tokens added to the `tokens` entries of a `vocab.json`, in which `id_of` finds a text.
-///
-/// # Errors
-/// `Format` for a token of another form, two tokens of one id, or an id beyond what the tokens can fill.
-pub fn byte_level_added(
-    files: &ConfigFiles,
-    tokens: usize,
-    id_of: impl Fn(&str) -> Option<u32>,
-) -> Result<Vec<AddedToken>> {
-    let own: Vec<AddedToken> =
-        id_of(END_OF_TEXT).map(|id| AddedToken::special(id, END_OF_TEXT.into())).into_iter().collect();
-    added_tokens(files, tokens, &own, id_of)
-}
-
-/// The tokens added to `model`, its own control and user-defined pieces among them.
-///
-/// # Errors
-/// `Format` for a token of another form, two tokens of one id, or an id beyond what the tokens can fill.
-pub fn sentence_piece_added(files: &ConfigFiles, model: &SentencePieceModel) -> Result<Vec<AddedToken>> {
-    let own: Vec<AddedToken> = (0..)
-        .zip(&model.pieces)
-        .filter(|(_, piece)| !matches!(piece.kind, PieceKind::Normal | PieceKind::Byte))
-        .map(|(id, piece)| AddedToken {
+/// The tokens added to `pieces`, the control and user-defined ones among these included.
+fn sentence_piece_added(files: &ConfigFiles, pieces: &[Piece]) -> Result<Vec<AddedToken>> {
+    let own = (0..).zip(pieces).filter(|(_, piece)| !matches!(piece.kind, PieceKind::Normal | PieceKind::Byte)).map(
+        |(id, piece)| AddedToken {
             special: piece.kind != PieceKind::UserDefined,
             ..AddedToken::special(id, piece.text.clone())
-        })
-        .collect();
-    let named = named(files)?;
-    let ids: HashMap<&str, u32> = model
-        .pieces
-        .iter()
-        .map(|piece| piece.text.as_str())
-        .zip(0..)
-        .filter(|(text, _)| named.contains(*text))
-        .collect();
-    added_tokens(files, model.pieces.len(), &own, |text| ids.get(text).copied())
+        },
+    );
+    let id_of = |text: &str| pieces.iter().position(|piece| piece.text == text).map(|id| id as u32);
+    added_tokens(files, pieces.len(), own.collect(), id_of)
 }
 
-fn sentence_piece<'f>(files: &'f ConfigFiles, path: &'f Path) -> Result<Found<'f>> {
+fn sentence_piece(files: &ConfigFiles, path: &Path) -> Result<TokenizerFiles> {
     let model = SentencePieceModel::read(path);
-    // Another kind of file is told first: the class beside it says nothing of a SentencePiece model.
+    // Another kind of file is told first: the class next to it says nothing of a SentencePiece model.
     let kind = model.as_ref().err().and_then(|error| match error {
         Error::Format { kind, .. } => Some(kind),
         _ => None,
@@ -135,69 +110,80 @@ fn sentence_piece<'f>(files: &'f ConfigFiles, path: &'f Path) -> Result<Found<'f
         && let Some(class) = class(files)?
         && class.trim_end_matches("Fast") != "LlamaTokenizer"
     {
-        let expected = "LlamaTokenizer beside a tokenizer.model; save tokenizer.json with transformers for another";
+        let expected = "LlamaTokenizer next to a tokenizer.model; save tokenizer.json with transformers for another";
         return Err(unknown_class(files, path, &format!("{class:?}"), expected));
     }
     let model = model?;
-    let added = sentence_piece_added(files, &model)?;
-    let content = Content::listed(model.pieces.len(), added.into_iter().map(entries::AddedToken::from).collect());
-    let asked = files.tokenizer_config.as_ref().map(|config| config.boolean("add_prefix_space")).transpose()?.flatten();
-    let space_prefix = asked.unwrap_or(model.space_prefix);
-    let assumption = (space_prefix && !legacy(files)?).then_some(
-        "no tokenizer.json, and no `legacy` of true: a space is put before a text and not behind special tokens, as \
-         transformers 5 does",
-    );
-    Ok(Found { kind: TokenizerKind::SentencePiece, path, content, pre: None, space_prefix, assumption })
-}
-
-/// Whether a space is put behind special tokens too; absent is false, the default of transformers 5.
-///
-/// # Errors
-/// `Format` when it is no truth value.
-pub fn legacy(files: &ConfigFiles) -> Result<bool> {
-    let said = files.tokenizer_config.as_ref().map(|config| config.boolean("legacy")).transpose()?.flatten();
-    Ok(said.unwrap_or(false))
+    let added = sentence_piece_added(files, &model.pieces)?;
+    let space_prefix = flag(files, "add_prefix_space")?.unwrap_or(model.space_prefix);
+    // Whether a space is put after special tokens too; absent is false, the default of transformers 5.
+    let legacy = flag(files, "legacy")?.unwrap_or(false);
+    let prepend = match (space_prefix, legacy) {
+        (false, _) => Prepend::Never,
+        (true, false) => Prepend::First,
+        (true, true) => Prepend::Always,
+    };
+    let decoders = vec![
+        Decoder::Replace { pattern: Pattern::String("▁".into()), content: " ".into() },
+        Decoder::ByteFallback,
+        Decoder::Strip { content: " ".into(), start: space_prefix.into(), stop: 0 },
+    ];
+    let model = Model { pieces: model.pieces, ..Model::default() };
+    Ok(TokenizerFiles {
+        pre_tokenizer: Some(PreTokenizer::Metaspace {
+            replacement: '▁',
+            add_prefix_space: None,
+            prepend_scheme: Some(prepend),
+            split: Some(false),
+        }),
+        decoder: Some(Decoder::Sequence { decoders }),
+        space_prefix,
+        assumption: (prepend == Prepend::First).then_some(
+            "no tokenizer.json, and no `legacy` of true: a space is put before a text and not after special tokens, as \
+             transformers 5 does",
+        ),
+        ..TokenizerFiles::new(path, TokenizerKind::SentencePiece, model, added)
+    })
 }
 
 fn class(files: &ConfigFiles) -> Result<Option<&str>> {
     Ok(files.tokenizer_config.as_ref().map(|config| config.text("tokenizer_class")).transpose()?.flatten())
 }
 
-fn pre_tokenizer(files: &ConfigFiles, vocab: &Path) -> Result<&'static str> {
+fn pre_tokenizer(files: &ConfigFiles, vocab: &Path) -> Result<(&'static str, &'static pre::PreTokenizer)> {
     let Some(class) = class(files)? else {
         let needed_for = "vocab.json and merges.txt do not say how to tokenize a text; tokenizer_config.json names the class, \
                           or save tokenizer.json with transformers";
         return Err(Error::key_missing(vocab, "tokenizer_class", needed_for));
     };
     let name = class.trim_end_matches("Fast");
-    let Some((_, pre)) = CLASSES.iter().find(|(known, _)| *known == name) else {
+    let known = CLASSES.iter().find(|(known, _)| *known == name);
+    let Some(pre) = known.and_then(|(_, pre)| Some((*pre, pre::find(pre)?))) else {
         let known: Vec<&str> = CLASSES.iter().map(|(class, _)| *class).collect();
         let expected = format!(
-            "{} beside vocab.json and merges.txt; save tokenizer.json with transformers for another",
+            "{} next to vocab.json and merges.txt; save tokenizer.json with transformers for another",
             known.join(", ")
         );
         return Err(unknown_class(files, vocab, &format!("{class:?}"), &expected));
     };
-    if files.tokenizer_config.as_ref().map(|config| config.boolean("add_prefix_space")).transpose()?.flatten()
-        == Some(true)
-    {
+    if flag(files, "add_prefix_space")? == Some(true) {
         let file = files.tokenizer_config.as_ref().map_or(vocab, |config| config.file());
-        let expected = "false beside vocab.json and merges.txt; save tokenizer.json with transformers";
+        let expected = "false next to vocab.json and merges.txt; save tokenizer.json with transformers";
         return Err(Error::key_value(file, "add_prefix_space", "true", expected));
     }
     Ok(pre)
 }
 
-fn unknown_class(files: &ConfigFiles, beside: &Path, found: &str, expected: &str) -> Error {
-    let file = files.tokenizer_config.as_ref().map_or(beside, |config| config.file());
+fn unknown_class(files: &ConfigFiles, vocabulary: &Path, found: &str, expected: &str) -> Error {
+    let file = files.tokenizer_config.as_ref().map_or(vocabulary, |config| config.file());
     Error::key_value(file, "tokenizer_class", found, expected)
 }
 
 /// Why merges were not made with GPT-2's cuts, where they show it. SmolLM2, Phi-4 and Phi-4-mini name GPT-2's class too,
 /// and only their tokenizer.json says how they split a text; but what a split separates, no merge has joined.
-fn not_gpt2s(merges: &MergesFile) -> Option<String> {
+fn not_gpt2s(merges: &Merges) -> Option<String> {
     let (mut count, mut joins_digits) = (0, false);
-    for (left, right) in merges.pairs() {
+    for (left, right) in merges.iter() {
         count += 1;
         let joined = [left, right].concat();
         let mut pairs = joined.as_bytes().windows(2);
@@ -212,44 +198,27 @@ fn not_gpt2s(merges: &MergesFile) -> Option<String> {
         .then(|| format!("none of the {count} merges in merges.txt joins two digits, as GPT-2's do"))
 }
 
-/// The content of a `merges.txt`: two tokens a line, the first merge first.
-#[derive(Debug)]
-pub struct MergesFile {
-    text: String,
-}
-
-impl MergesFile {
-    /// Reads the file at `path`.
-    ///
-    /// # Errors
-    /// `Format` when it is too long or a line is no two texts, `Io` when it cannot be read.
-    pub fn read(path: &Path) -> Result<MergesFile> {
-        let bytes = content::read(path, limits::VOCABULARY_BYTES)?;
-        // The lines of a Git LFS pointer have two words as well.
-        if let Some(error) = content::unsupported(path, &bytes) {
-            return Err(error);
-        }
-        let wrong = |line: usize, found: &str| {
-            let found = format!("{:?}", found.chars().take(60).collect::<String>());
-            Error::key_value(path, &format!("line {line}"), found, "two tokens with one space between them")
-        };
-        let text = String::from_utf8(bytes).map_err(|error| {
-            let sound = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-            wrong(sound.iter().filter(|byte| **byte == b'\n').count() + 1, "no UTF-8")
-        })?;
-        for (index, line) in lines(&text) {
-            match line.split_once(' ') {
-                Some((left, right)) if !left.is_empty() && !right.is_empty() && !right.contains(' ') => {}
-                _ => return Err(wrong(index + 1, line)),
-            }
-        }
-        Ok(MergesFile { text })
+/// Reads the `merges.txt` at `path`: two tokens a line, the first merge first.
+fn read_merges(path: &Path) -> Result<Merges> {
+    let bytes = content::read(path, limits::VOCABULARY_BYTES)?;
+    // The lines of a Git LFS pointer have two words as well.
+    if let Some(error) = content::unsupported(path, &bytes) {
+        return Err(error);
     }
-
-    /// The two halves of each merge, in their order.
-    pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
-        lines(&self.text).filter_map(|(_, line)| line.split_once(' '))
+    let wrong = |line: usize, found: &str| {
+        let found = format!("{:?}", found.chars().take(60).collect::<String>());
+        Error::key_value(path, &format!("line {line}"), found, "two tokens with one space between them")
+    };
+    let text = str::from_utf8(&bytes).map_err(|error| {
+        let sound = &bytes[..error.valid_up_to()];
+        wrong(sound.iter().filter(|byte| **byte == b'\n').count() + 1, "no UTF-8")
+    })?;
+    let mut merges = Merges::default();
+    for (index, line) in lines(text) {
+        let is_merge = !line.starts_with(' ') && !line.ends_with(' ') && merges.push_line(line).is_some();
+        is_merge.then_some(()).ok_or_else(|| wrong(index + 1, line))?;
     }
+    Ok(merges)
 }
 
 /// The lines that are merges, numbered from 0: the first may give the version of the format, and any may be empty.

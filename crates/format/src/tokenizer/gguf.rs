@@ -105,7 +105,7 @@ fn word_piece(metadata: &GgufMetadata, mut spec: TokenizerSpec, tokens: &Strings
     }
     let lowercase = lowercase.unwrap_or(true);
     let strip_accents = metadata.boolean(strip)?.unwrap_or(lowercase);
-    spec.word_piece = Some(WordPieceRules { lowercase, strip_accents, chinese_chars: true, unknown });
+    spec.word_piece = Some(WordPieceRules { lowercase, strip_accents, unknown });
     spec.settle();
     Ok(spec)
 }

@@ -1,74 +1,56 @@
-//! `tokenizer.json` and the JSON files beside it.
+//! The files of a folder -> TokenizerSpec.
 
-use super::added;
-use super::entries::Content;
+use super::files::{self, TokenizerFiles};
 use super::folder::word_piece;
-use super::folder::{self, Found};
-use super::{PairTemplate, TokenizerKind, TokenizerSpec, templates};
+use super::post_processor::{self, Added};
+use super::{TokenizerKind, TokenizerSpec, added, templates};
 use crate::error::{Error, FormatErrorKind, Result};
 use crate::header::Fields;
 use crate::header::config::{ConfigFiles, JsonFile};
-use crate::limits;
-use crate::source::content;
-use serde_json::{Map, Value};
-use std::path::Path;
+use serde_json::Value;
+use std::sync::OnceLock;
 
-pub(super) fn spec(files: &ConfigFiles) -> Result<TokenizerSpec> {
+/// What `files` say, of which those of the tokenizer are held in `read`.
+pub(super) fn spec(files: &ConfigFiles, read: &OnceLock<TokenizerFiles>) -> Result<TokenizerSpec> {
     let mut spec = TokenizerSpec {
         chat_templates: templates::of_folder(files)?,
         named_tokens: templates::tokens_of_folder(files),
         ..TokenizerSpec::default()
     };
     let mut roles = Roles::read(files)?;
-    let Some(Found { kind, path, content, pre, space_prefix, assumption }) = find(files, &roles)? else {
+    let Some(tokenizer) = files::read_once(files, read)? else {
         spec.bos_text = roles.bos.map(|(text, _)| text);
         spec.eos_text = roles.eos.map(|(text, _)| text);
         stop_on_config_ids(&mut spec, files)?;
         return Ok(spec);
     };
-    if kind == TokenizerKind::SentencePiece {
+    if tokenizer.kind == TokenizerKind::SentencePiece {
         let default = |text: &str| Some((text.to_owned(), "LlamaTokenizer's default".to_owned()));
         roles = Roles { bos: roles.bos.or(default("<s>")), eos: roles.eos.or(default("</s>")) };
     }
 
-    spec.kind = kind;
-    spec.model = content.model.clone();
-    spec.pre = pre.map(Into::into);
-    spec.tokens = content.ids_end();
-    spec.add_space_prefix = space_prefix;
-    spec.assumptions.extend(assumption.map(Into::into));
-    if kind == TokenizerKind::WordPiece {
-        return word_piece::finish(spec, files, path, content);
+    spec.describe(tokenizer);
+    if tokenizer.kind == TokenizerKind::WordPiece {
+        return word_piece::finish(spec, files, tokenizer);
     }
-    special_tokens(&mut spec, files, path, &content, &roles)?;
+    special_tokens(&mut spec, files, tokenizer, &roles)?;
     stop_on_config_ids(&mut spec, files)?;
     if let Some((text, source)) = &roles.eos {
-        match content.id_of(text) {
+        match tokenizer.id_of(text) {
             Some(id) => spec.stop(id.into(), source),
             None => spec.assume(format!("{source} {text:?} is no token of the vocabulary: ignored")),
         }
     }
-    Ok(finished(spec, &content))
+    Ok(finished(spec, tokenizer))
 }
 
-/// `spec` with the texts of BOS and EOS, and what the texts of `content` say.
-fn finished(mut spec: TokenizerSpec, content: &Content) -> TokenizerSpec {
-    spec.bos_text = spec.bos.and_then(|id| content.text(id));
-    spec.eos_text = spec.eos.and_then(|id| content.text(id));
-    spec.stop_on_known_texts(content.added.iter().map(|token| (token.id, token.content.as_bytes())));
+/// `spec` with the texts of BOS and EOS, and what the texts of added tokens say.
+fn finished(mut spec: TokenizerSpec, tokenizer: &TokenizerFiles) -> TokenizerSpec {
+    spec.bos_text = spec.bos.and_then(|id| tokenizer.text(id));
+    spec.eos_text = spec.eos.and_then(|id| tokenizer.text(id));
+    spec.stop_on_known_texts(tokenizer.added.iter().map(|token| (token.id, token.content.as_bytes())));
     spec.settle();
     spec
-}
-
-/// The folder's vocabulary: `tokenizer.json` before every other form, as in transformers.
-fn find<'f>(files: &'f ConfigFiles, roles: &Roles) -> Result<Option<Found<'f>>> {
-    let Some(path) = files.tokenizer.as_deref() else {
-        return files.vocabulary.as_ref().map(|vocabulary| folder::read(files, vocabulary)).transpose();
-    };
-    let bytes = content::read(path, limits::TOKENIZER_JSON_BYTES)?;
-    let wanted = [&roles.bos, &roles.eos].into_iter().flatten().map(|(text, _)| text.as_str()).collect();
-    let content = Content::parse(path, &bytes, &wanted)?;
-    Ok(Some(Found { kind: TokenizerKind::Json, path, content, pre: None, space_prefix: false, assumption: None }))
 }
 
 /// BOS and EOS: what the post-processor adds decides over what `tokenizer_config.json` says, and both decide over the
@@ -76,19 +58,15 @@ fn find<'f>(files: &'f ConfigFiles, roles: &Roles) -> Result<Option<Found<'f>>> 
 fn special_tokens(
     spec: &mut TokenizerSpec,
     files: &ConfigFiles,
-    path: &Path,
-    content: &Content,
+    tokenizer: &TokenizerFiles,
     roles: &Roles,
 ) -> Result<()> {
-    let named = |role: &Option<(String, String)>| role.as_ref().and_then(|(text, _)| content.id_of(text));
-    let says = |key: &str| -> Result<Option<bool>> {
-        Ok(files.tokenizer_config.as_ref().map(|config| config.boolean(key)).transpose()?.flatten())
-    };
+    let named = |role: &Option<(String, String)>| role.as_ref().and_then(|(text, _)| tokenizer.id_of(text));
     // Read before anything decides, so that neither can be of another type. LlamaTokenizer adds BOS unless told not to.
-    let says_bos = says("add_bos_token")?.unwrap_or(spec.kind == TokenizerKind::SentencePiece);
-    let says_eos = says("add_eos_token")?.unwrap_or(false);
+    let says_bos = added::flag(files, "add_bos_token")?.unwrap_or(spec.kind == TokenizerKind::SentencePiece);
+    let says_eos = added::flag(files, "add_eos_token")?.unwrap_or(false);
     (spec.bos, spec.eos) = (named(&roles.bos), named(&roles.eos));
-    if !post_processed(spec, path, content)? {
+    if !post_processed(spec, tokenizer)? {
         if spec.kind != TokenizerKind::Json {
             (spec.add_bos, spec.add_eos) = (says_bos, says_eos);
         } else if says_bos || says_eos {
@@ -113,22 +91,15 @@ fn special_tokens(
 }
 
 /// Lets the post-processor decide what is added, over the BOS and EOS that `spec` names; whether there is one.
-fn post_processed(spec: &mut TokenizerSpec, path: &Path, content: &Content) -> Result<bool> {
-    let tokens = content.ids_end();
-    let Some(Added { before, after, pair }) = added_by_post_processor(path, &content.post_processor, tokens)? else {
-        return Ok(false);
-    };
+fn post_processed(spec: &mut TokenizerSpec, tokenizer: &TokenizerFiles) -> Result<bool> {
+    let found = post_processor::added(&tokenizer.path, &tokenizer.post_processor, tokenizer.tokens())?;
+    let Some(Added { before, after, pair }) = found else { return Ok(false) };
     spec.pair = pair;
-    let known = |id: &u32| (*id as usize) < content.ids_end();
-    if let Some(id) = [before, after].into_iter().flatten().find(|id| !known(id)) {
-        let expected = format!("an id of the vocabulary, below {}", content.ids_end());
-        return Err(Error::key_value(path, "post_processor.special_tokens", format!("the id {id}"), expected));
-    }
     if before.is_some() && spec.bos.is_some() && before != spec.bos {
         spec.assume(format!(
             "tokenizer.json puts {} in front, the named BOS is {}: tokenizer.json decides",
-            content.text_of(before),
-            content.text_of(spec.bos)
+            tokenizer.text_of(before),
+            tokenizer.text_of(spec.bos)
         ));
     }
     (spec.add_bos, spec.add_eos) = (before.is_some(), after.is_some());
@@ -136,20 +107,16 @@ fn post_processed(spec: &mut TokenizerSpec, path: &Path, content: &Content) -> R
     Ok(true)
 }
 
-/// What the `tokenizer.json` at `path` is for a model whose own vocabulary is `own`. Ids are the model's: its stop
-/// tokens stay, and BOS and EOS are found by their text, or by their id where no text is known.
-pub(super) fn given(path: &Path, own: &TokenizerSpec) -> Result<TokenizerSpec> {
-    let bytes = content::read(path, limits::TOKENIZER_JSON_BYTES)?;
-    let wanted = [&own.bos_text, &own.eos_text].into_iter().flatten().map(String::as_str).collect();
-    let content = Content::parse(path, &bytes, &wanted)?;
-    let mut spec = TokenizerSpec { kind: TokenizerKind::Json, ..TokenizerSpec::default() };
+/// What a `tokenizer.json` is for a model whose own vocabulary is `own`. Ids are the model's: its stop tokens stay, and BOS
+/// and EOS are found by their text, or by their id where no text is known.
+pub(super) fn given(tokenizer: &TokenizerFiles, own: &TokenizerSpec) -> Result<TokenizerSpec> {
+    let mut spec = TokenizerSpec::default();
     spec.chat_templates.clone_from(&own.chat_templates);
     spec.named_tokens.clone_from(&own.named_tokens);
-    spec.model.clone_from(&content.model);
-    spec.tokens = content.ids_end();
+    spec.describe(tokenizer);
     let find = |id: Option<u32>, text: &Option<String>| match text {
-        Some(text) => content.id_of(text),
-        None => id.filter(|id| (*id as usize) < content.ids_end()),
+        Some(text) => tokenizer.id_of(text),
+        None => id.filter(|id| (*id as usize) < tokenizer.tokens()),
     };
     (spec.bos, spec.eos) = (find(own.bos, &own.bos_text), find(own.eos, &own.eos_text));
     let (bos, eos) = (spec.bos, spec.eos);
@@ -161,13 +128,13 @@ pub(super) fn given(path: &Path, own: &TokenizerSpec) -> Result<TokenizerSpec> {
             ));
         }
     }
-    if !post_processed(&mut spec, path, &content)? {
+    if !post_processed(&mut spec, tokenizer)? {
         (spec.add_bos, spec.add_eos) = (own.add_bos, own.add_eos);
     }
     for (id, source) in own.stop_ids.iter().flat_map(|(id, sources)| sources.iter().map(|source| (*id, source))) {
         spec.stop(id.into(), source);
     }
-    Ok(finished(spec, &content))
+    Ok(finished(spec, tokenizer))
 }
 
 fn stop_on_config_ids(spec: &mut TokenizerSpec, files: &ConfigFiles) -> Result<()> {
@@ -223,81 +190,6 @@ impl Roles {
         };
         Ok(Roles { bos: role("bos_token")?, eos: role("eos_token")? })
     }
-}
-
-/// What the post-processor adds.
-struct Added {
-    before: Option<u32>,
-    after: Option<u32>,
-    pair: Option<PairTemplate>,
-}
-
-/// What the post-processor of a vocabulary of `tokens` adds to a text; `None` when it is no template and adds nothing.
-fn added_by_post_processor(path: &Path, processor: &Value, tokens: usize) -> Result<Option<Added>> {
-    const KEY: &str = "post_processor";
-    let Value::Object(object) = processor else { return Ok(None) };
-    match object.get("type").and_then(Value::as_str) {
-        Some("ByteLevel") => Ok(None),
-        Some("Sequence") => {
-            let mut found = None;
-            for part in object.get("processors").and_then(Value::as_array).into_iter().flatten() {
-                if let Some(added) = added_by_post_processor(path, part, tokens)?
-                    && found.replace(added).is_some()
-                {
-                    return Err(Error::key_value(path, KEY, "two TemplateProcessing", "one"));
-                }
-            }
-            Ok(found)
-        }
-        Some("TemplateProcessing") => {
-            let (before, after) = template_processing(path, object)?;
-            Ok(Some(Added { before, after, pair: PairTemplate::read(path, object, tokens)? }))
-        }
-        Some(kind @ ("BertProcessing" | "RobertaProcessing")) => {
-            let id = |key: &str| object.get(key).and_then(|token| token.get(1)).and_then(Value::as_u64);
-            let id = |key: &str| {
-                let found = || object.get(key).map_or("absent".into(), Value::to_string);
-                let id = id(key).and_then(|id| u32::try_from(id).ok());
-                let key = format!("post_processor.{key}");
-                id.ok_or_else(|| Error::key_value(path, &key, found(), "a token and its id"))
-            };
-            let (cls, sep) = (id("cls")?, id("sep")?);
-            let pair = if kind == "BertProcessing" { PairTemplate::bert } else { PairTemplate::roberta };
-            Ok(Some(Added { before: Some(cls), after: Some(sep), pair: Some(pair(cls, sep)) }))
-        }
-        other => Err(Error::key_value(
-            path,
-            "post_processor.type",
-            format!("{:?}", other.unwrap_or_default()),
-            "ByteLevel, TemplateProcessing, BertProcessing, RobertaProcessing or a Sequence of them",
-        )),
-    }
-}
-
-fn template_processing(path: &Path, object: &Map<String, Value>) -> Result<(Option<u32>, Option<u32>)> {
-    let wrong = |found: String| {
-        Error::key_value(path, "post_processor.single", found, "at most one token before and after the text")
-    };
-    let single = object.get("single").and_then(Value::as_array).ok_or_else(|| wrong("no list".into()))?;
-    let (mut before, mut after, mut text_seen) = (Vec::new(), Vec::new(), false);
-    for item in single {
-        if item.get("Sequence").is_some() {
-            text_seen = true;
-            continue;
-        }
-        let name = item.get("SpecialToken").and_then(|token| token.get("id")).and_then(Value::as_str);
-        let name = name.ok_or_else(|| wrong(item.to_string()))?;
-        let ids = object.get("special_tokens").and_then(|tokens| tokens.get(name)).and_then(|token| token.get("ids"));
-        let ids = ids.and_then(Value::as_array).ok_or_else(|| wrong(format!("{name:?} without ids")))?;
-        let side = if text_seen { &mut after } else { &mut before };
-        for id in ids {
-            side.push(id.as_u64().and_then(|id| u32::try_from(id).ok()).ok_or_else(|| wrong(id.to_string()))?);
-        }
-    }
-    if !text_seen || before.len() > 1 || after.len() > 1 {
-        return Err(wrong(Value::from(single.clone()).to_string()));
-    }
-    Ok((before.first().copied(), after.first().copied()))
 }
 
 #[cfg(test)]

@@ -1,13 +1,15 @@
 //! Header -> TokenizerSpec: what the files say of the vocabulary, BOS, stop tokens and template, without building it.
 
 mod added;
-mod entries;
+mod files;
 mod folder;
 mod gguf;
 mod json;
 mod pair;
+mod post_processor;
 pub mod pre;
 pub mod sentencepiece;
+pub mod steps;
 mod templates;
 
 use crate::error::Result;
@@ -15,11 +17,11 @@ use crate::header::{Header, Metadata};
 use crate::source::content;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::OnceLock;
 
 pub use crate::tool_calls::ToolCallFormat;
 pub use added::AddedToken;
-pub use folder::word_piece::{added as word_piece_added, tokens as word_piece_tokens};
-pub use folder::{MergesFile, byte_level_added, legacy, sentence_piece_added};
+pub use files::{Entries, Merges, Model, TokenizerFiles};
 pub use pair::{PairPart, PairTemplate, PairText};
 pub use templates::{ChatTemplateSource, DEFAULT as DEFAULT_TEMPLATE, TOOL_USE as TOOL_USE_TEMPLATE, TemplatePlace};
 
@@ -52,7 +54,7 @@ pub struct TokenizerSpec {
     pub pair: Option<PairTemplate>,
     /// Whether a SentencePiece-like tokenizer puts a space in front of a text.
     pub add_space_prefix: bool,
-    /// How a WordPiece vocabulary without a `tokenizer.json` takes texts.
+    /// How the WordPiece vocabulary of a GGUF takes texts.
     pub word_piece: Option<WordPieceRules>,
     /// Ids that end a generation, each with the sources that name it.
     pub stop_ids: BTreeMap<u32, Vec<String>>,
@@ -69,8 +71,6 @@ pub struct WordPieceRules {
     pub lowercase: bool,
     /// Accents are taken off.
     pub strip_accents: bool,
-    /// Chinese characters are words.
-    pub chinese_chars: bool,
     /// The id of what is no word.
     pub unknown: u32,
 }
@@ -123,7 +123,7 @@ const END_TEXTS: [&str; 22] = [
 ];
 
 impl TokenizerSpec {
-    /// Learns what `header` says of its tokenizer; `tokenizer.json` is read, but its vocabulary is only counted.
+    /// Learns what `header` says of its tokenizer, and holds what was read for whoever builds that.
     ///
     /// # Errors
     /// `Format` for a known key of a wrong type or an unknown value (an unknown tokenizer model or pre-tokenizer among
@@ -131,7 +131,7 @@ impl TokenizerSpec {
     pub fn from_header(header: &Header) -> Result<TokenizerSpec> {
         match &header.metadata {
             Metadata::Gguf(metadata) => gguf::spec(metadata),
-            Metadata::Config(files) => json::spec(files),
+            Metadata::Config(files) => json::spec(files, &header.tokenizer),
         }
     }
 
@@ -142,6 +142,7 @@ impl TokenizerSpec {
     /// `Io` when there is no such file, `Format` when it is no regular file.
     pub fn give(header: &mut Header, path: &Path) -> Result<()> {
         content::regular_file(path)?;
+        header.tokenizer = OnceLock::new();
         if let Metadata::Config(files) = &mut header.metadata {
             files.tokenizer = Some(path.into());
         }
@@ -155,7 +156,10 @@ impl TokenizerSpec {
     /// `Format` when the file is damaged or of an unknown kind, `Io` when it cannot be read.
     pub fn with_given(self, header: &Header, path: &Path) -> Result<TokenizerSpec> {
         let mut spec = match &header.metadata {
-            Metadata::Gguf(_) => json::given(path, &self)?,
+            Metadata::Gguf(_) => {
+                let files = TokenizerFiles::read_json(path)?;
+                json::given(header.tokenizer.get_or_init(|| files), &self)?
+            }
             // `give` has put it where the rest was read.
             Metadata::Config(_) => self,
         };
@@ -173,6 +177,16 @@ impl TokenizerSpec {
         let templates = &self.chat_templates;
         let template = templates.get(TOOL_USE_TEMPLATE).or_else(|| templates.get(DEFAULT_TEMPLATE))?;
         ToolCallFormat::of(&template.text)
+    }
+
+    /// Takes over what `files` say of the vocabulary.
+    fn describe(&mut self, files: &TokenizerFiles) {
+        self.kind = files.kind;
+        self.model.clone_from(&files.model.kind);
+        self.pre = files.pre.map(Into::into);
+        self.tokens = files.tokens();
+        self.add_space_prefix = files.space_prefix;
+        self.assumptions.extend(files.assumption.map(Into::into));
     }
 
     fn assume(&mut self, what: impl Into<String>) {

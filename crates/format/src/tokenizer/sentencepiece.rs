@@ -62,8 +62,7 @@ impl SentencePieceModel {
         if bytes.is_empty() {
             return Err(Error::format(path, FormatErrorKind::EmptyFile));
         }
-        let mut raw = Raw::new();
-        raw.model(bytes).map_err(|Damage { at, what }| {
+        let raw = Raw::read(bytes).map_err(|Damage { at, what }| {
             content::unsupported(path, bytes).unwrap_or_else(|| Error::Format {
                 file: path.into(),
                 offset: Some(at as u64),
@@ -78,7 +77,7 @@ impl SentencePieceModel {
 pub(super) fn tiktoken(path: &Path) -> Error {
     let (what, remedy) = (
         "a tiktoken vocabulary (a base64 text and its rank on each line), which does not say how to tokenize a text",
-        "put the tokenizer.json of the model's repository beside the weights, or save one with transformers",
+        "put the tokenizer.json of the model's repository next to the weights, or save one with transformers",
     );
     Error::format(path, FormatErrorKind::OtherTokenizer { what, remedy })
 }
@@ -123,8 +122,8 @@ struct Damage {
 }
 
 impl<'b> Raw<'b> {
-    fn new() -> Self {
-        Raw {
+    fn read(bytes: &'b [u8]) -> Result<Self, Damage> {
+        let mut raw = Raw {
             pieces: Vec::new(),
             model_type: 1,
             byte_fallback: false,
@@ -133,49 +132,31 @@ impl<'b> Raw<'b> {
             collapses_spaces: true,
             escapes_spaces: true,
             character_maps: [0; 2],
-        }
-    }
-
-    fn model(&mut self, bytes: &'b [u8]) -> Result<(), Damage> {
-        let mut message = Message { bytes, base: 0, at: 0 };
-        while let Some((field, value)) = message.field()? {
-            match field {
-                1 => self.pieces.push(piece(value.message()?)?),
-                2 => self.trainer(value.message()?)?,
-                3 => self.normalizer(value.message()?)?,
-                5 => {
-                    let mut inner = value.message()?;
-                    while let Some((field, value)) = inner.field()? {
-                        if field == 2 {
-                            self.character_maps[1] = value.bytes()?.len();
-                        }
-                    }
-                }
+        };
+        for field in (Message { rest: bytes, at: 0 }) {
+            let field = field?;
+            match field.number {
+                1 => raw.pieces.push(piece(field.message()?)?),
+                2 | 3 | 5 => raw.section(&field)?,
                 _ => {}
             }
         }
-        Ok(())
+        Ok(raw)
     }
 
-    fn trainer(&mut self, mut message: Message<'b>) -> Result<(), Damage> {
-        while let Some((field, value)) = message.field()? {
-            match field {
-                3 => self.model_type = value.number()?,
-                24 => self.space_suffix = value.number()? != 0,
-                35 => self.byte_fallback = value.number()? != 0,
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
-    fn normalizer(&mut self, mut message: Message<'b>) -> Result<(), Damage> {
-        while let Some((field, value)) = message.field()? {
-            match field {
-                2 => self.character_maps[0] = value.bytes()?.len(),
-                3 => self.space_prefix = value.number()? != 0,
-                4 => self.collapses_spaces = value.number()? != 0,
-                5 => self.escapes_spaces = value.number()? != 0,
+    /// Takes over what `section` says: 2 is `trainer_spec`, 3 `normalizer_spec` and 5 `denormalizer_spec`.
+    fn section(&mut self, section: &Field<'b>) -> Result<(), Damage> {
+        for field in section.message()? {
+            let field = field?;
+            match (section.number, field.number) {
+                (2, 3) => self.model_type = field.varint()?,
+                (2, 24) => self.space_suffix = field.varint()? != 0,
+                (2, 35) => self.byte_fallback = field.varint()? != 0,
+                (3, 2) => self.character_maps[0] = field.bytes()?.len(),
+                (3, 3) => self.space_prefix = field.varint()? != 0,
+                (3, 4) => self.collapses_spaces = field.varint()? != 0,
+                (3, 5) => self.escapes_spaces = field.varint()? != 0,
+                (5, 2) => self.character_maps[1] = field.bytes()?.len(),
                 _ => {}
             }
         }
@@ -253,72 +234,66 @@ fn checked_pieces(path: &Path, raw: Vec<RawPiece>) -> Result<Vec<Piece>> {
     Ok(pieces)
 }
 
-fn piece(mut message: Message) -> Result<RawPiece, Damage> {
+fn piece(message: Message) -> Result<RawPiece, Damage> {
     let mut piece = RawPiece { text: b"", score: 0.0, kind: 1 };
-    while let Some((field, value)) = message.field()? {
-        match field {
-            1 => piece.text = value.bytes()?,
-            2 => piece.score = value.float()?,
-            3 => piece.kind = value.number()?,
+    for field in message {
+        let field = field?;
+        match field.number {
+            1 => piece.text = field.bytes()?,
+            2 => piece.score = field.float()?,
+            3 => piece.kind = field.varint()?,
             _ => {}
         }
     }
     Ok(piece)
 }
 
-/// The rest of one protobuf message (Protocol Buffers, "Encoding").
+/// The fields of one protobuf message (Protocol Buffers, "Encoding"), up to the first that is damaged.
 struct Message<'b> {
-    bytes: &'b [u8],
-    /// Bytes of the file before `bytes`.
-    base: usize,
+    rest: &'b [u8],
+    /// Bytes of the file before `rest`.
     at: usize,
 }
 
-/// The value of a field, and its place in the file.
+/// A field, and the place of its value in the file.
 struct Field<'b> {
+    number: u64,
     at: usize,
     value: FieldValue<'b>,
 }
 
 enum FieldValue<'b> {
-    Number(u64),
+    Varint(u64),
     Bytes(&'b [u8]),
     Four([u8; 4]),
     Eight,
 }
 
 impl<'b> Message<'b> {
-    /// The number of the next field and its value; `None` at the end.
-    fn field(&mut self) -> Result<Option<(u64, Field<'b>)>, Damage> {
-        if self.at == self.bytes.len() {
-            return Ok(None);
-        }
-        let at = self.base + self.at;
+    fn field(&mut self) -> Result<Field<'b>, Damage> {
+        let start = self.at;
         let tag = self.varint()?;
-        let (number, wire) = (tag >> 3, tag & 7);
-        if number == 0 {
-            return Err(Damage { at, what: "a field has the number 0" });
-        }
-        let value_at = self.base + self.at;
-        let value = match wire {
-            0 => FieldValue::Number(self.varint()?),
+        let (number, mut at) = (tag >> 3, self.at);
+        let value = match tag & 7 {
+            _ if number == 0 => return Err(Damage { at: start, what: "a field has the number 0" }),
+            0 => FieldValue::Varint(self.varint()?),
             1 => self.take(8).map(|_| FieldValue::Eight)?,
             2 => {
                 let length = usize::try_from(self.varint()?).unwrap_or(usize::MAX);
-                let start = self.base + self.at;
-                return Ok(Some((number, Field { at: start, value: FieldValue::Bytes(self.take(length)?) })));
+                at = self.at;
+                FieldValue::Bytes(self.take(length)?)
             }
             5 => {
                 let four = self.take(4)?.first_chunk().copied();
-                FieldValue::Four(four.ok_or(Damage { at: value_at, what: "a field ends early" })?)
+                FieldValue::Four(four.ok_or(Damage { at, what: "a field ends early" })?)
             }
-            _ => return Err(Damage { at, what: "a field is of an unknown wire type" }),
+            _ => return Err(Damage { at: start, what: "a field is of an unknown wire type" }),
         };
-        Ok(Some((number, Field { at: value_at, value })))
+        Ok(Field { number, at, value })
     }
 
     fn varint(&mut self) -> Result<u64, Damage> {
-        let at = self.base + self.at;
+        let at = self.at;
         let mut value = 0;
         for shift in (0..64).step_by(7) {
             let [byte] = self.take(1)? else { break };
@@ -336,38 +311,40 @@ impl<'b> Message<'b> {
     }
 
     fn take(&mut self, count: usize) -> Result<&'b [u8], Damage> {
-        let damage = Damage { at: self.base + self.at, what: "a field reaches past the end" };
-        let taken = self.bytes.get(self.at..).and_then(|rest| rest.get(..count)).ok_or(damage)?;
-        self.at += count;
+        let damage = Damage { at: self.at, what: "a field reaches past the end" };
+        let (taken, rest) = self.rest.split_at_checked(count).ok_or(damage)?;
+        (self.rest, self.at) = (rest, self.at + count);
         Ok(taken)
     }
 }
 
+impl<'b> Iterator for Message<'b> {
+    type Item = Result<Field<'b>, Damage>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        (!self.rest.is_empty()).then(|| self.field())
+    }
+}
+
 impl<'b> Field<'b> {
-    fn number(self) -> Result<u64, Damage> {
-        match self.value {
-            FieldValue::Number(value) => Ok(value),
-            _ => Err(self.of_another_type()),
+    fn varint(&self) -> Result<u64, Damage> {
+        if let FieldValue::Varint(value) = self.value { Ok(value) } else { Err(self.of_another_type()) }
+    }
+
+    fn float(&self) -> Result<f32, Damage> {
+        if let FieldValue::Four(bytes) = self.value {
+            Ok(f32::from_le_bytes(bytes))
+        } else {
+            Err(self.of_another_type())
         }
     }
 
-    fn float(self) -> Result<f32, Damage> {
-        match self.value {
-            FieldValue::Four(bytes) => Ok(f32::from_le_bytes(bytes)),
-            _ => Err(self.of_another_type()),
-        }
+    fn bytes(&self) -> Result<&'b [u8], Damage> {
+        if let FieldValue::Bytes(bytes) = self.value { Ok(bytes) } else { Err(self.of_another_type()) }
     }
 
-    fn bytes(self) -> Result<&'b [u8], Damage> {
-        match self.value {
-            FieldValue::Bytes(bytes) => Ok(bytes),
-            _ => Err(self.of_another_type()),
-        }
-    }
-
-    fn message(self) -> Result<Message<'b>, Damage> {
-        let base = self.at;
-        Ok(Message { bytes: self.bytes()?, base, at: 0 })
+    fn message(&self) -> Result<Message<'b>, Damage> {
+        Ok(Message { rest: self.bytes()?, at: self.at })
     }
 
     fn of_another_type(&self) -> Damage {

@@ -1,4 +1,4 @@
-//! Added tokens: found in a text as a whole, before the rest is normalized or behind that.
+//! Added tokens: found in a text as a whole, before the rest is normalized or after that.
 
 use super::error::Encoded;
 use super::finder::Finder;
@@ -27,7 +27,7 @@ pub(super) struct AddedTokens {
     guarded: IdSet,
 }
 
-/// Ids that are no text: special tokens, and those that stand for marks such as `<think>`. A text of strangers becomes none.
+/// Ids that are no text: special tokens, and those that stand for marks such as `<think>`. Untrusted text becomes none of them.
 #[derive(Debug, Default)]
 pub(super) struct IdSet(Vec<bool>);
 
@@ -44,7 +44,7 @@ impl IdSet {
     }
 }
 
-/// Whether a token is a mark and no text: all that are special, and others that have a sign beside letters, digits and white
+/// Whether a token is a mark and no text: all that are special, and others that have a sign next to letters, digits and white
 /// space. Vocabularies have letters (`ö`), runs of spaces and line breaks as added tokens too, which are as good as pieces.
 fn is_mark(token: &AddedToken) -> bool {
     token.special || has_signs(&token.content)
@@ -139,7 +139,7 @@ impl AddedTokens {
         self.texts.get(&id).map(String::as_str)
     }
 
-    /// Whether a token takes white space beside it along.
+    /// Whether a token takes white space next to it along.
     pub(super) fn strips(&self) -> bool {
         let all = [&self.plain, &self.normalized].into_iter().flat_map(|found| [&found.marks, &found.texts]);
         all.flat_map(|matcher| &matcher.tokens).any(|token| token.lstrip || token.rstrip)
@@ -157,7 +157,7 @@ impl AddedTokens {
         }
     }
 
-    /// Ids that no text of strangers becomes.
+    /// Ids that no untrusted text becomes.
     pub(super) fn guarded(&self) -> &IdSet {
         &self.guarded
     }
@@ -201,7 +201,7 @@ struct Hits<'m> {
 }
 
 impl Hits<'_> {
-    /// The leftmost and of these the longest one that begins at `from` or behind it, which is no less than before.
+    /// The leftmost and of these the longest one that begins at `from` or after it, which is no less than before.
     fn next(&mut self, text: &str, from: usize) -> Option<Hit> {
         if self.next.is_some_and(|hit| hit.start >= from) {
             return self.next;

@@ -9,11 +9,9 @@ use super::error::Encoded;
 use super::merge::{Symbol, merge};
 use super::text::push;
 use super::vocabulary::byte_character;
-use crate::error::EncodeError;
-use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
+use crate::error::{EncodeError, Error};
+use model_factory_format::tokenizer::TokenizerFiles;
 use std::cmp::Reverse;
-use std::fmt;
 use tokenizers::models::bpe::{MergeMap, Vocab};
 
 /// Merges the adjacent pair of the lowest rank, leftmost first, until none is listed.
@@ -39,85 +37,6 @@ pub(super) struct Unknown {
     pub(super) token: Option<String>,
     /// Whether one token stands for all such characters up to the next known one.
     pub(super) fused: bool,
-}
-
-/// `model` of a `tokenizer.json`.
-#[derive(Deserialize)]
-pub(super) struct BpeJson {
-    vocab: Vocab,
-    merges: Vec<Merge>,
-    dropout: Option<f32>,
-    unk_token: Option<String>,
-    continuing_subword_prefix: Option<String>,
-    end_of_word_suffix: Option<String>,
-    fuse_unk: Option<bool>,
-    byte_fallback: Option<bool>,
-    ignore_merges: Option<bool>,
-}
-
-impl BpeJson {
-    /// Builds the model, whose ids are below `tokens`.
-    ///
-    /// # Errors
-    /// What is not sound, or never was in a model of a known family.
-    pub(super) fn build(self, tokens: usize) -> Result<Bpe, String> {
-        if let Some(dropout) = self.dropout.filter(|dropout| *dropout != 0.0) {
-            return Err(format!(
-                "its model.dropout is {dropout}, which splits a text differently every time, expected null as outside of training"
-            ));
-        }
-        for (key, text) in [
-            ("continuing_subword_prefix", self.continuing_subword_prefix),
-            ("end_of_word_suffix", self.end_of_word_suffix),
-        ] {
-            if let Some(text) = text.filter(|text| !text.is_empty()) {
-                return Err(format!("its model.{key} is {text:?}, expected none: no known family has one"));
-            }
-        }
-        let mut texts = vec![String::new(); tokens];
-        for (text, id) in &self.vocab {
-            let slot = texts.get_mut(*id as usize).ok_or_else(|| format!("token {text:?} has the id {id} of none"))?;
-            slot.clone_from(text);
-        }
-        let pairs = self.merges.iter().map(|Merge(left, right)| Ok((left.as_str(), right.as_str())));
-        let merges = merge_map(pairs, &self.vocab)?;
-        let byte = |byte: u8| self.vocab.get(format!("<0x{byte:02X}>").as_str()).copied();
-        let bytes = self.byte_fallback == Some(true);
-        let bytes = bytes.then(|| Box::new(std::array::from_fn(|index| byte(index as u8))));
-        let unknown = Unknown { bytes, token: self.unk_token, fused: self.fuse_unk == Some(true) };
-        Ok(Bpe { ids: self.vocab, texts, merges, ignore_merges: self.ignore_merges == Some(true), unknown })
-    }
-}
-
-/// Two texts that merge: a list of them, or both in one text with a space between.
-struct Merge(String, String);
-
-impl<'de> Deserialize<'de> for Merge {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Merge, D::Error> {
-        struct Halves;
-        impl<'de> Visitor<'de> for Halves {
-            type Value = Merge;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("two texts, as a list or with a space between them")
-            }
-
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Merge, E> {
-                match text.split_once(' ') {
-                    Some((left, right)) if !right.contains(' ') => Ok(Merge(left.into(), right.into())),
-                    _ => Err(E::invalid_value(serde::de::Unexpected::Str(text), &self)),
-                }
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Merge, A::Error> {
-                match (list.next_element()?, list.next_element()?, list.next_element::<String>()?) {
-                    (Some(left), Some(right), None) => Ok(Merge(left, right)),
-                    _ => Err(A::Error::invalid_length(3, &self)),
-                }
-            }
-        }
-        deserializer.deserialize_any(Halves)
-    }
 }
 
 /// The merges by the ids of their halves: rank, and the id of both together. Ids instead of texts keep a vocabulary of
@@ -146,6 +65,46 @@ pub(super) fn merge_map<'m>(
 }
 
 impl Bpe {
+    /// Builds the model of `files`.
+    ///
+    /// # Errors
+    /// `Tokenizer` for what is not sound, or never was in a model of a known family.
+    pub(super) fn new(files: &TokenizerFiles) -> Result<Bpe, Error> {
+        let model = &files.model;
+        let damaged = |reason: String| Error::Tokenizer { file: files.path.clone(), reason };
+        if let Some(dropout) = model.dropout.filter(|dropout| *dropout != 0.0) {
+            return Err(damaged(format!(
+                "its model.dropout is {dropout}, which splits a text differently every time, expected null as outside of training"
+            )));
+        }
+        for (key, text) in [
+            ("continuing_subword_prefix", &model.continuing_subword_prefix),
+            ("end_of_word_suffix", &model.end_of_word_suffix),
+        ] {
+            if let Some(text) = text.as_ref().filter(|text| !text.is_empty()) {
+                return Err(damaged(format!("its model.{key} is {text:?}, expected none: no known family has one")));
+            }
+        }
+        let Some(merges) = model.merges.as_ref().filter(|_| model.vocab.scores.is_empty()) else {
+            return Err(damaged(
+                "its model has no merges, or a list as its vocab, expected texts with their ids".into(),
+            ));
+        };
+        let mut ids = Vocab::with_capacity(model.vocab.end());
+        ids.extend(model.vocab.iter().map(|(text, id)| (text.to_owned(), id)));
+        let mut texts = vec![String::new(); model.vocab.end()];
+        ids.iter().for_each(|(text, id)| texts[*id as usize].clone_from(text));
+        let merges = merge_map(merges.iter().map(Ok), &ids).map_err(|reason| {
+            let file = files.merges_path.as_ref().unwrap_or(&files.path).clone();
+            Error::Tokenizer { file, reason }
+        })?;
+        let byte = |byte: u8| ids.get(format!("<0x{byte:02X}>").as_str()).copied();
+        let bytes = model.byte_fallback == Some(true);
+        let bytes = bytes.then(|| Box::new(std::array::from_fn(|index| byte(index as u8))));
+        let unknown = Unknown { bytes, token: model.unk_token.clone(), fused: model.fuse_unk == Some(true) };
+        Ok(Bpe { ids, texts, merges, ignore_merges: model.ignore_merges == Some(true), unknown })
+    }
+
     /// The tokens of the bytes of `character`, where all have one.
     fn bytes(&self, character: &str) -> Option<impl Iterator<Item = u32>> {
         let bytes = self.unknown.bytes.as_ref()?;
@@ -221,8 +180,10 @@ impl Model for Bpe {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model_factory_format::tokenizer::TokenizerKind;
     use proptest::prelude::*;
     use serde_json::{Value, json};
+    use std::path::Path;
     use tokenizers::Model as _;
     use tokenizers::models::bpe::BPE;
 
@@ -248,7 +209,9 @@ mod tests {
             let model = json!({"type": "BPE", "vocab": vocab, "merges": merges, "unk_token": unknown, "fuse_unk": fuse_unk,
                 "byte_fallback": byte_fallback, "ignore_merges": ignore_merges});
             let library: BPE = serde_json::from_str(&model.to_string()).unwrap();
-            let ours = serde_json::from_value::<BpeJson>(model).unwrap().build(TEXTS.len()).unwrap();
+            let model = serde_json::from_value(model).unwrap();
+            let files = TokenizerFiles::new(Path::new("tokenizer.json"), TokenizerKind::Json, model, Vec::new());
+            let ours = Bpe::new(&files).unwrap();
             let mut ids = Vec::new();
             ours.encode(&text, None, &mut ids).unwrap();
             let expected: Vec<u32> = library.tokenize(&text).unwrap().iter().map(|token| token.id).collect();

@@ -1,7 +1,7 @@
 //! SentencePiece's table of characters and what they become: the `precompiled_charsmap` of a normalizer.
 //!
 //! The table is the bytes of a trie (a double array, as darts-clone writes it), four to a unit and their number in front, and
-//! then the texts that it leads to, each with a zero behind (sentencepiece `normalizer.cc`). It is read as the
+//! then the texts that it leads to, each with a zero after it (sentencepiece `normalizer.cc`). It is read as the
 //! tokenizers library reads it: a grapheme of up to five bytes at once, or else character by character, and of the entries
 //! that a text begins with the shortest.
 
@@ -29,7 +29,7 @@ impl Charsmap {
         let (size, rest) = table.split_first_chunk().ok_or_else(|| wrong("has less than 4 bytes"))?;
         let size = u32::from_le_bytes(*size) as usize;
         let Some((units, texts)) = rest.split_at_checked(size).filter(|_| size >= 4 && size.is_multiple_of(4)) else {
-            return Err(wrong(&format!("says that its trie has {size} bytes, of {} behind", rest.len())));
+            return Err(wrong(&format!("says that its trie has {size} bytes, of {} after its size", rest.len())));
         };
         let texts = std::str::from_utf8(texts).map_err(|_| wrong("has texts that are no UTF-8"))?;
         if !texts.is_empty() && !texts.ends_with('\0') {
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
     use crate::tokenizer::text::Budget;
 
-    /// `a` becomes `bc`: node 0 leads to 1 ^ `a`, whose value is behind it.
+    /// `a` becomes `bc`: node 0 leads to 1 ^ `a`, whose value is after it.
     fn table() -> Vec<u8> {
         let at = 1 ^ usize::from(b'a');
         let mut units = vec![0u32; 256];

@@ -35,7 +35,7 @@ pub(super) trait Model: Send + Sync {
     fn longest(&self, bytes: bool) -> Option<usize>;
 }
 
-/// The tokenizer of a model, without what is put in front of a text or behind it.
+/// The tokenizer of a model, without what is put before a text or after it.
 pub(super) struct Encoder {
     added: AddedTokens,
     normalizer: Normalizer,
@@ -61,7 +61,7 @@ impl Encoder {
         Encoder { added, normalizer, pre_tokenizer, model, longest }
     }
 
-    /// The ids of `text`. Marks are made of what lies within one of the ranges `own` alone, which are in ascending order, do
+    /// The ids of `text`. Marks are made of what lies within one of the ranges `own` only, which are in ascending order, do
     /// not touch, and end between characters: see [`AddedTokens::in_text`].
     ///
     /// # Errors
@@ -69,14 +69,14 @@ impl Encoder {
     pub(super) fn encode(&self, text: &str, own: &[Range<usize>]) -> Encoded<Vec<u32>> {
         let mut ids = Vec::new();
         let mut budget = Budget::of(text.len());
-        let mut behind = own;
+        let mut own_left = own;
         for (range, added) in self.added.in_text(text, own)? {
             if let Some(id) = added {
                 push(&mut ids, id)?;
                 continue;
             }
             let first = range.start == 0;
-            let owned = within(&mut behind, &range)?;
+            let owned = within(&mut own_left, &range)?;
             let part = &text[range];
             let whole = matches!(&*owned, [all] if *all == (0..part.len()));
             let guarded = (!whole).then(|| self.added.guarded());

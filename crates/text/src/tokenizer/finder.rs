@@ -13,10 +13,10 @@ const ROOT: usize = 0;
 const NONE: u32 = u32::MAX;
 
 /// The automaton: the trie of the texts, a state of 13 bytes for each beginning of one, in order of their length. The states
-/// behind a state follow each other.
+/// after a state follow each other.
 #[derive(Debug)]
 pub(super) struct Finder {
-    /// The state behind the root for each byte, the root itself where no text begins so.
+    /// The state after the root for each byte, the root itself where no text begins so.
     first: Box<[u32; 256]>,
     /// The byte that leads to each state.
     bytes: Vec<u8>,
@@ -27,9 +27,9 @@ pub(super) struct Finder {
 
 #[derive(Clone, Copy, Debug)]
 struct State {
-    /// The first of the states behind it; the next state's first one ends them.
-    behind: u32,
-    /// The state of the longest end of this one's beginning that is a beginning too. `NONE` behind a text: what was found stays.
+    /// The first of the states after it; the next state's first one ends them.
+    children: u32,
+    /// The state of the longest end of this one's beginning that is a beginning too. `NONE` after a text: what was found stays.
     failure: u32,
     /// The text that ends here, the longest where several do.
     text: u32,
@@ -55,14 +55,14 @@ impl Finder {
             lens: texts.iter().map(|text| text.len() as u32).collect(),
         };
         finder.bytes.push(0);
-        finder.states.push(State { behind: 1, failure: ROOT as u32, text: NONE });
+        finder.states.push(State { children: 1, failure: ROOT as u32, text: NONE });
         // The texts that begin as each state does, and the length of that, for the states that were added and not yet visited.
         let mut next = VecDeque::from([(0..order.len(), 0)]);
         let mut at = ROOT;
         while let Some((range, depth)) = next.pop_front() {
             // The shortest come first.
             let ended = order[range.clone()].iter().take_while(|text| bytes_of(text).len() == depth).count();
-            finder.states[at].behind = finder.bytes.len() as u32;
+            finder.states[at].children = finder.bytes.len() as u32;
             if ended > 0 {
                 (finder.states[at].text, finder.states[at].failure) = (order[range.start] as u32, NONE);
             } else if let Some(failure) = index(finder.states[at].failure) {
@@ -80,7 +80,7 @@ impl Finder {
                 }
                 finder.bytes.push(byte);
                 finder.states.push(State {
-                    behind: 0,
+                    children: 0,
                     failure: failure.map_or(NONE, |state| state as u32),
                     text: NONE,
                 });
@@ -89,7 +89,7 @@ impl Finder {
             }
             at += 1;
         }
-        let end = State { behind: finder.bytes.len() as u32, failure: NONE, text: NONE };
+        let end = State { children: finder.bytes.len() as u32, failure: NONE, text: NONE };
         finder.states.push(end);
         finder
     }
@@ -110,16 +110,16 @@ impl Finder {
         }
     }
 
-    /// The state behind `state` by `byte`, or behind one that it fails to. The root is behind itself.
+    /// The state after `state` by `byte`, or after one that it fails to. The root comes after itself.
     fn step(&self, mut state: usize, byte: u8) -> Option<usize> {
         loop {
             if state == ROOT {
                 return Some(self.first[usize::from(byte)] as usize);
             }
-            let behind = self.states[state].behind as usize;
-            let end = self.states[state + 1].behind as usize;
-            if let Some(found) = self.bytes[behind..end].iter().position(|other| *other == byte) {
-                return Some(behind + found);
+            let children = self.states[state].children as usize;
+            let end = self.states[state + 1].children as usize;
+            if let Some(found) = self.bytes[children..end].iter().position(|other| *other == byte) {
+                return Some(children + found);
             }
             state = index(self.states[state].failure)?;
         }

@@ -1,21 +1,21 @@
 //! GGUF keys -> encoder and vocabulary.
 
-use super::added::AddedTokens;
 use super::bpe::{Bpe, Unknown, merge_map};
-use super::charsmap::Charsmap;
-use super::encoder::{Encoder, Model};
-use super::json::Built;
-use super::normalizer::{Normalizer, NormalizerStep};
-use super::pre_tokenizer::PreTokenizer;
+use super::encoder::Model;
+use super::files::{Built, encoder};
 use super::sentencepiece::SentencePiece;
-use super::unigram::UnigramJson;
+use super::unigram::Unigram;
 use super::vocabulary::{Vocabulary, byte_level as to_bytes, byte_token};
-use super::word_piece;
+use super::word_piece::WordPiece;
 use crate::error::{Error, Result};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD as BASE64;
 use model_factory_format::header::Fields;
 use model_factory_format::header::gguf::{GgufMetadata, Strings};
-use model_factory_format::tokenizer::{AddedToken, TokenizerSpec, pre};
-use serde_json::json;
+use model_factory_format::tokenizer::steps::{Normalizer, Pattern, PreTokenizer, Prepend};
+use model_factory_format::tokenizer::{
+    AddedToken, Model as Description, TokenizerFiles, TokenizerKind, TokenizerSpec, pre,
+};
 use std::borrow::Cow;
 use tokenizers::models::bpe::Vocab;
 
@@ -37,139 +37,105 @@ enum TokenType {
     Byte,
 }
 
-/// `llama`: SentencePiece-like.
-pub(super) fn sentence_piece(metadata: &GgufMetadata, spec: &TokenizerSpec) -> Result<Built> {
+/// Builds the tokenizer that the keys in `metadata` describe.
+///
+/// # Errors
+/// `Tokenizer` when they do not make one.
+pub(super) fn build(metadata: &GgufMetadata, spec: &TokenizerSpec) -> Result<Built> {
     let mut entries = GgufTokens::read(metadata, spec)?;
+    let damaged = |reason: String| Error::Tokenizer { file: metadata.file().into(), reason };
+    let (vocabulary, bytes) = entries.vocabulary(spec);
+    let ids = entries.ids().map_err(damaged)?;
     let scores = metadata.floats("tokenizer.ggml.scores")?.unwrap_or_default();
-    let unknown = metadata.unsigned("tokenizer.ggml.unknown_token_id")?.unwrap_or(0);
-
-    let (vocabulary, bytes) = entries.with_byte_tokens(spec);
-    let mut model = SentencePiece {
-        ids: entries.ids()?,
-        texts: Vec::new(),
-        scores: entries.types.iter().zip(scores).map(|(kind, score)| entries.merges(*kind).then_some(score)).collect(),
-        bytes,
-        unknown: u32::try_from(unknown).ok().filter(|id| (*id as usize) < spec.tokens),
+    let stored_unknown = metadata.unsigned("tokenizer.ggml.unknown_token_id")?;
+    let unknown = u32::try_from(stored_unknown.unwrap_or(0)).ok().filter(|id| (*id as usize) < spec.tokens);
+    let merges = || {
+        let merges = metadata.strings("tokenizer.ggml.merges")?.ok_or_else(|| damaged("it has no merges".into()))?;
+        merge_map(halves(merges), &ids).map_err(damaged)
     };
-    let prefix = spec.add_space_prefix.then(|| NormalizerStep::Prepend(SPACE.into()));
-    let spaces = NormalizerStep::replace(" ", SPACE.into()).map_err(|reason| entries.damaged(reason))?;
-    let normalizer = Normalizer::new(prefix.into_iter().chain([spaces]).collect());
+    // Writes `▁` for every space.
+    let spaces = Normalizer::Replace { pattern: Pattern::String(" ".into()), content: SPACE.into() };
     let added = entries.added()?;
-    model.texts = entries.take_texts();
-    Ok((entries.encoder(added, normalizer, PreTokenizer::default(), Box::new(model))?, vocabulary))
-}
-
-/// `gpt2`: byte-level BPE.
-pub(super) fn byte_level(metadata: &GgufMetadata, spec: &TokenizerSpec) -> Result<Built> {
-    let mut entries = GgufTokens::read(metadata, spec)?;
-    let merges = metadata.strings("tokenizer.ggml.merges")?;
-    let pre = spec.pre.as_deref().and_then(pre::find);
-    let (Some(merges), Some(pre)) = (merges, pre) else {
-        return Err(entries.damaged("it has no merges or no pre-tokenizer".into()));
-    };
-    let mut vocabulary = Vocabulary::new(spec.tokens, false);
-    for ((raw, text), kind) in entries.raw.iter().zip(&entries.texts).zip(&entries.types) {
-        match (kind, text) {
-            (TokenType::Control, _) => vocabulary.push(None),
-            (TokenType::Unused, _) => vocabulary.push_unused(),
-            (TokenType::UserDefined, _) | (_, None) => vocabulary.push(Some(raw)),
-            (_, Some(text)) => vocabulary.push(Some(&to_bytes(text))),
+    let mut files = TokenizerFiles::new(metadata.file(), spec.kind, Description::default(), added);
+    let model: Box<dyn Model> = match spec.kind {
+        TokenizerKind::SentencePiece => {
+            let prefix = spec.add_space_prefix.then(|| Normalizer::Prepend { prepend: SPACE.into() });
+            let normalizers = prefix.into_iter().chain([spaces]).collect();
+            files.normalizer = Some(Normalizer::Sequence { normalizers });
+            // Merging makes tokens of these types only.
+            let merges = |kind: &TokenType| matches!(kind, TokenType::Normal | TokenType::UserDefined);
+            let scores = entries.types.iter().zip(scores).map(|(kind, score)| merges(kind).then_some(score)).collect();
+            Box::new(SentencePiece { ids, texts: entries.take_texts(), scores, bytes, unknown })
         }
-    }
-    let ids = entries.ids()?;
-    let merges = merge_map(halves(merges), &ids).map_err(|reason| entries.damaged(reason))?;
-    let added = entries.added()?;
-    let (texts, ignore_merges) = (entries.take_texts(), pre.ignore_merges);
-    let model = Bpe { ids, texts, merges, ignore_merges, unknown: Unknown::default() };
-    let normalizer = Normalizer::new(pre.nfc.then_some(NormalizerStep::Nfc).into_iter().collect());
-    let pre_tokenizer = PreTokenizer::byte_level(pre.patterns).map_err(|reason| entries.damaged(reason))?;
-    Ok((entries.encoder(added, normalizer, pre_tokenizer, Box::new(model))?, vocabulary))
-}
-
-/// `gemma4`: BPE of characters, with spaces written `▁`, and byte tokens for what is none.
-pub(super) fn character_bpe(metadata: &GgufMetadata, spec: &TokenizerSpec) -> Result<Built> {
-    let mut entries = GgufTokens::read(metadata, spec)?;
-    let Some(merges) = metadata.strings("tokenizer.ggml.merges")? else {
-        return Err(entries.damaged("it has no merges".into()));
-    };
-    let ids = entries.ids()?;
-    let merges = merge_map(halves(merges), &ids).map_err(|reason| entries.damaged(reason))?;
-    let (vocabulary, bytes) = entries.with_byte_tokens(spec);
-    let unknown = metadata.unsigned("tokenizer.ggml.unknown_token_id")?;
-    let token = unknown.and_then(|id| entries.texts.get(usize::try_from(id).ok()?).cloned().flatten());
-    let bytes = bytes.try_into().ok().map(Box::new);
-    let spaces = NormalizerStep::replace(" ", SPACE.into()).map_err(|reason| entries.damaged(reason))?;
-    let added = entries.added()?;
-    let texts = entries.take_texts();
-    let model = Bpe { ids, texts, merges, ignore_merges: false, unknown: Unknown { bytes, token, fused: true } };
-    let normalizer = Normalizer::new(vec![spaces]);
-    Ok((entries.encoder(added, normalizer, PreTokenizer::default(), Box::new(model))?, vocabulary))
-}
-
-/// `t5`: Unigram, normalized and split as transformers' XLMRobertaTokenizer does it.
-pub(super) fn unigram(metadata: &GgufMetadata, spec: &TokenizerSpec) -> Result<Built> {
-    let mut entries = GgufTokens::read(metadata, spec)?;
-    let scores = metadata.floats("tokenizer.ggml.scores")?.unwrap_or_default();
-    let unknown = match metadata.unsigned("tokenizer.ggml.unknown_token_id")? {
-        None => None,
-        Some(id) => match u32::try_from(id).ok().filter(|id| (*id as usize) < spec.tokens) {
-            None => return Err(entries.damaged(format!("its unknown token is {id}, of {} tokens", spec.tokens))),
-            known => known,
-        },
-    };
-    let (vocabulary, bytes) = entries.with_byte_tokens(spec);
-    let normalizer = match metadata.integers("tokenizer.ggml.precompiled_charsmap")? {
-        None => Normalizer::default(),
-        Some(table) => {
-            // Of signed or unsigned bytes.
-            let byte = |byte: i64| u8::try_from(byte).ok().or_else(|| i8::try_from(byte).ok().map(|byte| byte as u8));
-            let table = table.into_iter().map(byte).collect::<Option<Vec<u8>>>();
-            let table = table.ok_or_else(|| "its precompiled_charsmap has entries that are no bytes".to_owned());
-            let table = table.and_then(|table| Charsmap::read(&table)).map_err(|reason| entries.damaged(reason))?;
-            Normalizer::new(vec![NormalizerStep::Charsmap(table)])
+        TokenizerKind::ByteLevelBpe => {
+            let pre = spec.pre.as_deref().and_then(pre::find);
+            let pre = pre.ok_or_else(|| damaged("it has no pre-tokenizer".into()))?;
+            files.normalizer = pre.nfc.then_some(Normalizer::NFC);
+            files.pre_tokenizer = Some(PreTokenizer::byte_level(pre.patterns));
+            let (merges, texts) = (merges()?, entries.take_texts());
+            Box::new(Bpe { ids, texts, merges, ignore_merges: pre.ignore_merges, unknown: Unknown::default() })
         }
-    };
-    let prefix = if spec.add_space_prefix { "always" } else { "never" };
-    let metaspace = json!({"type": "Metaspace", "replacement": SPACE, "prepend_scheme": prefix});
-    let split = metadata
-        .boolean("tokenizer.ggml.remove_extra_whitespaces")?
-        .unwrap_or(false)
-        .then(|| json!({"type": "WhitespaceSplit"}));
-    let steps: Vec<_> = split.into_iter().chain([metaspace]).collect();
-    let pre_tokenizer = PreTokenizer::read(&json!({"type": "Sequence", "pretokenizers": steps}));
-    let pre_tokenizer = pre_tokenizer.map_err(|reason| entries.damaged(reason))?;
-    entries.ids()?;
-    let added = entries.added()?;
-    // What fills the vocabulary up must match no text, and count for nothing.
-    let used = || entries.types.iter().zip(&scores).filter(|(kind, _)| **kind != TokenType::Unused);
-    let least = used().map(|(_, score)| *score).fold(0.0, f32::min);
-    let types = std::mem::take(&mut entries.types);
-    let pieces = entries.take_texts().into_iter().zip(&types).zip(scores).enumerate();
-    let pieces = pieces.map(|(id, ((text, kind), score))| match kind {
-        TokenType::Unused => (format!("\u{ffff}unused {id}"), f64::from(least)),
-        _ => (text, f64::from(score)),
-    });
-    let model = UnigramJson::new(pieces.collect(), unknown, bytes.iter().any(Option::is_some)).build();
-    let model = model.map_err(|reason| entries.damaged(reason))?;
-    Ok((entries.encoder(added, normalizer, pre_tokenizer, Box::new(model))?, vocabulary))
-}
-
-/// `bert`: WordPiece.
-pub(super) fn word_piece(metadata: &GgufMetadata, spec: &TokenizerSpec) -> Result<Built> {
-    let mut entries = GgufTokens::read(metadata, spec)?;
-    let rules = spec.word_piece.ok_or_else(|| entries.damaged("its rules are not known".into()))?;
-    let mut vocabulary = Vocabulary::new(spec.tokens, true);
-    for (raw, kind) in entries.raw.iter().zip(&entries.types) {
-        match kind {
-            TokenType::Control => vocabulary.push(None),
-            TokenType::Unused => vocabulary.push_unused(),
-            _ => vocabulary.push(Some(&with_spaces(raw))),
+        // A token for each byte of a character that has none.
+        TokenizerKind::CharacterBpe => {
+            files.normalizer = Some(spaces);
+            let token = stored_unknown.and_then(|id| entries.texts.get(usize::try_from(id).ok()?).cloned().flatten());
+            let unknown = Unknown { bytes: bytes.try_into().ok().map(Box::new), token, fused: true };
+            let (merges, texts) = (merges()?, entries.take_texts());
+            Box::new(Bpe { ids, texts, merges, ignore_merges: false, unknown })
         }
-    }
-    entries.ids()?;
-    let added = entries.added()?;
-    let encoder = word_piece::of_gguf(entries.take_texts(), added, rules);
-    Ok((encoder.map_err(|reason| entries.damaged(reason))?, vocabulary))
+        // Normalized and split as transformers' XLMRobertaTokenizer does it.
+        TokenizerKind::Unigram => {
+            let unknown = match (stored_unknown, unknown) {
+                (Some(id), None) => {
+                    return Err(damaged(format!("its unknown token is {id}, of {} tokens", spec.tokens)));
+                }
+                (stored, id) => stored.and(id).map(|id| id as usize),
+            };
+            if let Some(table) = metadata.integers("tokenizer.ggml.precompiled_charsmap")? {
+                // Of signed or unsigned bytes.
+                let byte =
+                    |byte: i64| u8::try_from(byte).ok().or_else(|| i8::try_from(byte).ok().map(|byte| byte as u8));
+                let table = table.into_iter().map(byte).collect::<Option<Vec<u8>>>();
+                let table =
+                    table.ok_or_else(|| damaged("its precompiled_charsmap has entries that are no bytes".into()))?;
+                files.normalizer = Some(Normalizer::Precompiled { precompiled_charsmap: BASE64.encode(table) });
+            }
+            let metaspace = PreTokenizer::Metaspace {
+                replacement: '▁',
+                add_prefix_space: None,
+                prepend_scheme: Some(if spec.add_space_prefix { Prepend::Always } else { Prepend::Never }),
+                split: None,
+            };
+            let splits = metadata.boolean("tokenizer.ggml.remove_extra_whitespaces")?.unwrap_or(false);
+            let split = splits.then_some(PreTokenizer::WhitespaceSplit);
+            let pretokenizers = split.into_iter().chain([metaspace]).collect();
+            files.pre_tokenizer = Some(PreTokenizer::Sequence { pretokenizers });
+            // What fills the vocabulary up must match no text, and count for nothing.
+            let used = entries.types.iter().zip(&scores).filter(|(kind, _)| **kind != TokenType::Unused);
+            let least = used.map(|(_, score)| *score).fold(0.0, f32::min);
+            let texts = entries.take_texts();
+            let pieces = texts.into_iter().zip(&entries.types).zip(&scores).enumerate();
+            let pieces = pieces.map(|(id, ((text, kind), score))| match kind {
+                TokenType::Unused => (format!("\u{ffff}unused {id}"), f64::from(least)),
+                _ => (text, f64::from(*score)),
+            });
+            let has_bytes = bytes.iter().any(Option::is_some);
+            Box::new(Unigram::from_pieces(pieces.collect(), unknown, has_bytes).map_err(damaged)?)
+        }
+        TokenizerKind::WordPiece => {
+            let rules = spec.word_piece.ok_or_else(|| damaged("its rules are not known".into()))?;
+            files.normalizer = Some(Normalizer::BertNormalizer {
+                clean_text: true,
+                handle_chinese_chars: true,
+                strip_accents: Some(rules.strip_accents),
+                lowercase: rules.lowercase,
+            });
+            files.pre_tokenizer = Some(PreTokenizer::BertPreTokenizer);
+            Box::new(WordPiece::gguf(entries.take_texts(), rules.unknown))
+        }
+        TokenizerKind::Json | TokenizerKind::Missing => return Err(damaged("it has no vocabulary".into())),
+    };
+    Ok((encoder(&files, model, spec).map_err(damaged)?, vocabulary))
 }
 
 /// The vocabulary as the file lists it.
@@ -207,29 +173,36 @@ impl<'m> GgufTokens<'m> {
         Ok(GgufTokens { metadata, raw, texts, types })
     }
 
-    fn ids(&self) -> Result<Vocab> {
+    fn ids(&self) -> Result<Vocab, String> {
         let mut ids = Vocab::with_capacity(self.texts.len());
         for (id, text) in (0..).zip(&self.texts) {
             if let Some(text) = text
                 && let Some(other) = ids.insert(text.clone(), id)
             {
-                return Err(self.damaged(format!("tokens {other} and {id} have the same text {text:?}")));
+                return Err(format!("tokens {other} and {id} have the same text {text:?}"));
             }
         }
         Ok(ids)
     }
 
-    /// What each token adds to a text, where `▁` is a space and bytes have tokens; and the token of each byte.
-    fn with_byte_tokens(&self, spec: &TokenizerSpec) -> (Vocabulary, Vec<Option<u32>>) {
-        let mut vocabulary = Vocabulary::new(spec.tokens, spec.add_space_prefix);
+    /// What each token adds to a text, and the token of each byte.
+    fn vocabulary(&self, spec: &TokenizerSpec) -> (Vocabulary, Vec<Option<u32>>) {
+        let drops_leading_space = match spec.kind {
+            TokenizerKind::ByteLevelBpe => false,
+            TokenizerKind::WordPiece => true,
+            _ => spec.add_space_prefix,
+        };
+        let mut vocabulary = Vocabulary::new(spec.tokens, drops_leading_space);
         let mut bytes = vec![None; 256];
-        for (id, (raw, kind)) in (0..).zip(self.raw.iter().zip(&self.types)) {
-            match kind {
-                TokenType::Normal => vocabulary.push(Some(&with_spaces(raw))),
-                TokenType::UserDefined => vocabulary.push(Some(raw)),
-                TokenType::Control => vocabulary.push(None),
-                TokenType::Unused => vocabulary.push_unused(),
-                TokenType::Byte => {
+        for (id, ((raw, text), kind)) in (0..).zip(self.raw.iter().zip(&self.texts).zip(&self.types)) {
+            match (kind, spec.kind, text) {
+                (TokenType::Control, ..) => vocabulary.push(None),
+                (TokenType::Unused, ..) => vocabulary.push_unused(),
+                (_, TokenizerKind::WordPiece, _) => vocabulary.push(Some(&with_spaces(raw))),
+                (TokenType::UserDefined, ..) | (_, TokenizerKind::ByteLevelBpe, None) => vocabulary.push(Some(raw)),
+                (_, TokenizerKind::ByteLevelBpe, Some(text)) => vocabulary.push(Some(&to_bytes(text))),
+                (TokenType::Normal, ..) => vocabulary.push(Some(&with_spaces(raw))),
+                (TokenType::Byte, ..) => {
                     let byte = byte_token(raw);
                     if let Some(slot) = byte.and_then(|byte| bytes.get_mut(usize::from(byte))) {
                         slot.get_or_insert(id);
@@ -239,11 +212,6 @@ impl<'m> GgufTokens<'m> {
             }
         }
         (vocabulary, bytes)
-    }
-
-    /// Whether merging can make a token of this type.
-    fn merges(&self, kind: TokenType) -> bool {
-        matches!(kind, TokenType::Normal | TokenType::UserDefined)
     }
 
     /// The control and user-defined tokens, which match in a text as a whole.
@@ -262,24 +230,9 @@ impl<'m> GgufTokens<'m> {
         Ok(added)
     }
 
-    /// Puts the parts together.
-    fn encoder(
-        &self,
-        added: Vec<AddedToken>,
-        normalizer: Normalizer,
-        pre_tokenizer: PreTokenizer,
-        model: Box<dyn Model>,
-    ) -> Result<Encoder> {
-        let added = AddedTokens::new(added, &normalizer).map_err(|reason| self.damaged(reason))?;
-        Ok(Encoder::new(added, normalizer, pre_tokenizer, model))
-    }
-
+    /// Every text by id; empty where it is not UTF-8.
     fn take_texts(&mut self) -> Vec<String> {
         std::mem::take(&mut self.texts).into_iter().map(Option::unwrap_or_default).collect()
-    }
-
-    fn damaged(&self, reason: String) -> Error {
-        Error::Tokenizer { file: self.metadata.file().into(), reason }
     }
 }
 
@@ -320,10 +273,12 @@ fn halves(merges: &Strings) -> impl Iterator<Item = Result<(&str, &str), String>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tokenizer::pre_tokenizer;
     use crate::tokenizer::text::Budget;
 
     fn pieces(name: &str, text: &str) -> Vec<String> {
-        let pre_tokenizer = PreTokenizer::byte_level(pre::find(name).unwrap().patterns).unwrap();
+        let steps = PreTokenizer::byte_level(pre::find(name).unwrap().patterns);
+        let pre_tokenizer = pre_tokenizer::PreTokenizer::new(Some(&steps)).unwrap();
         let pieces = pre_tokenizer.apply(text, true, &Budget::of(text.len())).unwrap();
         pieces.iter().map(|piece| String::from_utf8_lossy(&to_bytes(piece)).into_owned()).collect()
     }

@@ -2,7 +2,7 @@
 
 use super::error::Encoded;
 use super::text::reserve;
-use std::cmp::Ordering;
+use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// A part of the text.
@@ -22,30 +22,15 @@ impl Symbol {
     }
 }
 
-/// Two neighbours that would make a token; `len` is the sum of their lengths when it was found.
+/// Two neighbours that would make a token, in the order in which they are merged; `len` is the sum of their lengths when it was
+/// found.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Neighbours<P> {
     priority: P,
-    left: usize,
+    left: Reverse<usize>,
     right: usize,
     len: usize,
     id: u32,
-}
-
-impl<P: Ord> PartialEq for Neighbours<P> {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-impl<P: Ord> Eq for Neighbours<P> {}
-impl<P: Ord> PartialOrd for Neighbours<P> {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl<P: Ord> Ord for Neighbours<P> {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.priority.cmp(&other.priority).then(other.left.cmp(&self.left))
-    }
 }
 
 /// Merges `symbols`, which follow each other, as `find` says: the priority and the token of two neighbours, if they
@@ -67,11 +52,11 @@ pub(super) fn merge<P: Ord>(
     let pair = |symbols: &[Symbol], left: usize, right: usize| -> Option<Neighbours<P>> {
         let (one, other) = (symbols.get(left)?, symbols.get(right)?);
         let (priority, id) = find(one, other)?;
-        Some(Neighbours { priority, left, right, len: one.len() + other.len(), id })
+        Some(Neighbours { priority, left: Reverse(left), right, len: one.len() + other.len(), id })
     };
     pairs.extend((1..symbols.len()).filter_map(|right| pair(symbols, right - 1, right)));
     let mut pairs: BinaryHeap<Neighbours<P>> = pairs.into();
-    while let Some(Neighbours { left, right, len, id, .. }) = pairs.pop() {
+    while let Some(Neighbours { left: Reverse(left), right, len, id, .. }) = pairs.pop() {
         // A pair is stale when one of its sides has grown or is gone since it was found.
         let sides = (symbols[left].len(), symbols[right].len());
         if sides.0 == 0 || sides.1 == 0 || sides.0 + sides.1 != len {

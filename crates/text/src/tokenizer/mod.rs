@@ -1,14 +1,13 @@
-//! Text to ids and back, from a `tokenizer.json`, the files that came before it, or from GGUF keys alone.
+//! Text to ids and back, from a `tokenizer.json`, the files that came before it, or from GGUF keys.
 
 mod added;
 mod bpe;
 mod charsmap;
 mod encoder;
 mod error;
+mod files;
 mod finder;
-mod folder;
 mod gguf;
-mod json;
 mod merge;
 mod normalizer;
 mod pattern;
@@ -28,8 +27,8 @@ use encoder::Encoder;
 use model_factory_format::error::IncompleteKind;
 use model_factory_format::header::{Header, Metadata};
 use model_factory_format::tokenizer::{
-    ChatTemplateSource, DEFAULT_TEMPLATE, PairPart, PairTemplate, PairText, TOOL_USE_TEMPLATE, TokenizerKind,
-    TokenizerSpec, ToolCallFormat,
+    ChatTemplateSource, DEFAULT_TEMPLATE, PairPart, PairTemplate, PairText, TOOL_USE_TEMPLATE, TokenizerFiles,
+    TokenizerKind, TokenizerSpec, ToolCallFormat,
 };
 use std::collections::BTreeMap;
 use std::fmt;
@@ -67,23 +66,11 @@ impl Tokenizer {
     /// # Errors
     /// `Files` (incomplete) when the model has none, `Tokenizer` or `Files` (format) when its description is damaged.
     pub fn from_header(header: &Header, spec: &TokenizerSpec) -> Result<Tokenizer> {
-        let built = match (&header.metadata, spec.kind) {
-            (Metadata::Config(files), TokenizerKind::Json) => {
-                let path = files.tokenizer.as_deref().ok_or_else(|| none(header))?;
-                json::build(path, spec)?
-            }
-            (
-                Metadata::Config(files),
-                TokenizerKind::SentencePiece | TokenizerKind::ByteLevelBpe | TokenizerKind::WordPiece,
-            ) => folder::build(files, spec)?.ok_or_else(|| none(header))?,
-            (Metadata::Gguf(metadata), TokenizerKind::SentencePiece) => gguf::sentence_piece(metadata, spec)?,
-            (Metadata::Gguf(metadata), TokenizerKind::ByteLevelBpe) => gguf::byte_level(metadata, spec)?,
-            (Metadata::Gguf(metadata), TokenizerKind::CharacterBpe) => gguf::character_bpe(metadata, spec)?,
-            (Metadata::Gguf(metadata), TokenizerKind::WordPiece) => gguf::word_piece(metadata, spec)?,
-            (Metadata::Gguf(metadata), TokenizerKind::Unigram) => gguf::unigram(metadata, spec)?,
-            (Metadata::Gguf(_), TokenizerKind::Json)
-            | (Metadata::Config(_), TokenizerKind::CharacterBpe | TokenizerKind::Unigram)
-            | (_, TokenizerKind::Missing) => return Err(none(header)),
+        let built = match (&header.metadata, TokenizerFiles::read(header)?) {
+            (_, Some(files)) => files::build(files, spec)?,
+            (_, None) if matches!(spec.kind, TokenizerKind::Json | TokenizerKind::Missing) => return Err(none(header)),
+            (Metadata::Gguf(metadata), None) => gguf::build(metadata, spec)?,
+            (Metadata::Config(_), None) => return Err(none(header)),
         };
         Ok(Tokenizer::new(built, spec))
     }
@@ -91,9 +78,9 @@ impl Tokenizer {
     /// Builds the tokenizer of the `tokenizer.json` at `path`, with BOS and EOS as `spec` has them.
     ///
     /// # Errors
-    /// `Files` when the file cannot be read, `Tokenizer` when it is damaged.
+    /// `Files` when the file cannot be read or is no such file, `Tokenizer` when it does not make a tokenizer.
     pub fn from_json(path: &Path, spec: &TokenizerSpec) -> Result<Tokenizer> {
-        Ok(Tokenizer::new(json::build(path, spec)?, spec))
+        Ok(Tokenizer::new(files::build(&TokenizerFiles::read_json(path)?, spec)?, spec))
     }
 
     fn new((encoder, vocabulary): (Encoder, Vocabulary), spec: &TokenizerSpec) -> Tokenizer {
@@ -111,7 +98,7 @@ impl Tokenizer {
     ///
     /// With `add_special`, BOS comes in front where the model's tokenizer puts it there: once, also when the text
     /// itself begins with it (a rendered chat template does). EOS follows where the tokenizer appends one. Special
-    /// tokens spelled in the text become their ids, as in transformers: a text of strangers goes through
+    /// tokens spelled in the text become their ids, as in transformers: untrusted text goes through
     /// [`encode_ordinary`](Self::encode_ordinary).
     ///
     /// # Errors
@@ -121,7 +108,7 @@ impl Tokenizer {
         Ok(if add_special { self.between(ids) } else { ids })
     }
 
-    /// As [`encode`](Self::encode), of a text of strangers: special tokens spelled in it are letters like any others, and so
+    /// As [`encode`](Self::encode), of untrusted text: special tokens spelled in it are letters like any others, and so
     /// are added tokens with a sign in them, such as `<think>`. What is not in the vocabulary still becomes the unknown token
     /// where the tokenizer has one.
     ///
@@ -132,8 +119,8 @@ impl Tokenizer {
         Ok(if add_special { self.between(ids) } else { ids })
     }
 
-    /// The ids of `text` as [`encode`](Self::encode) gives them with special tokens, which are matched within `spans` alone as in
-    /// [`encode_prompt_within`](Self::encode_prompt_within), but at most `most` of them: those behind are cut off, and EOS
+    /// The ids of `text` as [`encode`](Self::encode) gives them with special tokens, which are matched only within `spans`, as in
+    /// [`encode_prompt_within`](Self::encode_prompt_within), but at most `most` of them: those after them are cut off, and EOS
     /// follows all the same where the tokenizer appends it. None where they are more and `cut` is false; how many they are is
     /// then the error.
     ///
@@ -160,7 +147,7 @@ impl Tokenizer {
         Ok(Ok(ids))
     }
 
-    /// The ids of a pair of texts of strangers, such as a query and a document, and the type of each (0 or 1); none where the
+    /// The ids of a pair of untrusted texts, such as a query and a document, and the type of each (0 or 1); none where the
     /// tokenizer's files do not say how two texts become one sequence.
     ///
     /// # Errors
@@ -174,7 +161,7 @@ impl Tokenizer {
         }))
     }
 
-    /// The ids of a pair of texts of strangers, at most `most` of them, and the place from which they are of the second kind. Where
+    /// The ids of a pair of untrusted texts, at most `most` of them, and the place from which they are of the second kind. Where
     /// they are more the end of the longer text is cut off, and then that of both (transformers' `longest_first`), or, where
     /// `cut` is false, how many they are is the error. None where the tokenizer has no template for pairs.
     ///
@@ -206,7 +193,7 @@ impl Tokenizer {
         Ok(Some(Ok((ids, second_kind))))
     }
 
-    /// The ids of a text to be continued: as [`encode`](Self::encode) with special tokens, but never with EOS behind.
+    /// The ids of a text to be continued: as [`encode`](Self::encode) with special tokens, but never with EOS after it.
     ///
     /// # Errors
     /// `Encode` when the text cannot be tokenized.
@@ -232,7 +219,7 @@ impl Tokenizer {
         ids
     }
 
-    /// With BOS in front and EOS behind, where they stand there.
+    /// With BOS before them and EOS after them, where they stand there.
     fn between(&self, ids: Vec<u32>) -> Vec<u32> {
         let mut ids = self.begun(ids);
         ids.extend(self.eos.filter(|_| self.add_eos));
@@ -259,14 +246,14 @@ impl Tokenizer {
 
     /// A decoder for a text that begins here: its pieces together are [`decode`](Self::decode) of all ids.
     pub fn stream(&self) -> PieceDecoder {
-        PieceDecoder::new(self.vocabulary.drops_leading_space())
+        PieceDecoder::new(self.vocabulary.drops_leading_space)
     }
 
     /// A decoder for a text that continues `prompt`: its pieces are what [`decode`](Self::decode) of the whole adds to
     /// the decoded prompt, a leading space included.
     pub fn stream_after(&self, prompt: &[u32]) -> PieceDecoder {
         let begun = prompt.iter().any(|id| self.token_bytes(*id).is_some_and(|bytes| !bytes.is_empty()));
-        PieceDecoder::new(self.vocabulary.drops_leading_space() && !begun)
+        PieceDecoder::new(self.vocabulary.drops_leading_space && !begun)
     }
 
     /// The bytes `id` adds to a text; empty for a special token, `None` outside the vocabulary.
@@ -313,7 +300,7 @@ impl Tokenizer {
     /// Ids below [`vocab_len`](Self::vocab_len) that only fill the vocabulary up (`[PAD32011]`, GGUF's type 5), in
     /// ascending order. No text becomes one, and none is sampled.
     pub fn unused_ids(&self) -> &[u32] {
-        self.vocabulary.unused()
+        &self.vocabulary.unused
     }
 
     /// One more than the largest id. A model's embedding may have more rows: those have no text and are never sampled.

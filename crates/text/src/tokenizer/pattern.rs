@@ -41,7 +41,7 @@ const BEFORE_A_WORD: [(&str, Lone); 3] =
 enum Lone {
     /// A match.
     Matches,
-    /// None: the search goes on behind it.
+    /// None: the search goes on after it.
     Passes,
 }
 

@@ -3,12 +3,11 @@
 //! Each step splits as the step of that name in the tokenizers library, within the budget of the text.
 
 use super::error::Encoded;
-use super::normalizer::{PatternJson, STEPS};
+use super::normalizer::{STEPS, compile};
 use super::pattern::Pattern;
 use super::text::{Budget, Pieces, push};
 use super::vocabulary::byte_character;
-use serde::Deserialize;
-use serde_json::Value;
+use model_factory_format::tokenizer::steps::{self, Behavior, Prepend};
 use std::ops::Range;
 use unicode_categories::UnicodeCategories;
 
@@ -45,93 +44,14 @@ enum Delimiter {
     This(char),
 }
 
-/// What becomes of the delimiters of a split.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
-pub(super) enum Behavior {
-    Removed,
-    Isolated,
-    MergedWithPrevious,
-    MergedWithNext,
-    Contiguous,
-}
-
-/// Which pieces Metaspace writes its character in front of.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Prepend {
-    First,
-    Never,
-    Always,
-}
-
-/// As a file says it.
-#[derive(Deserialize)]
-#[serde(tag = "type")]
-enum PreTokenizerJson {
-    Sequence {
-        pretokenizers: Vec<PreTokenizerJson>,
-    },
-    Split {
-        pattern: PatternJson,
-        behavior: Behavior,
-        invert: bool,
-    },
-    ByteLevel {
-        add_prefix_space: bool,
-        /// tokenizers 0.11: on unless said.
-        use_regex: Option<bool>,
-    },
-    Metaspace {
-        replacement: char,
-        add_prefix_space: Option<bool>,
-        prepend_scheme: Option<Prepend>,
-        split: Option<bool>,
-    },
-    Digits {
-        individual_digits: bool,
-    },
-    Punctuation {
-        behavior: Option<Behavior>,
-    },
-    CharDelimiterSplit {
-        delimiter: char,
-    },
-    Whitespace,
-    WhitespaceSplit,
-    BertPreTokenizer,
-}
-
 impl PreTokenizer {
-    /// Splits by GPT-2-like `patterns`, one after another, then writes bytes in GPT-2's alphabet.
-    ///
-    /// # Errors
-    /// Those of [`Pattern::new`].
-    pub(super) fn byte_level(patterns: &[&str]) -> Result<PreTokenizer, String> {
-        let split = |pattern: &&str| Ok(PreTokenizerStep::isolate(Delimiter::Pattern(Pattern::new(pattern)?)));
-        let mut steps = patterns.iter().map(split).collect::<Result<Vec<PreTokenizerStep>, String>>()?;
-        steps.push(PreTokenizerStep::Bytes);
-        Ok(PreTokenizer(steps))
-    }
-
-    /// Writes `▁` for a space, and in front as `prepend` says.
-    pub(super) fn metaspace(prepend: Prepend) -> PreTokenizer {
-        PreTokenizer(vec![PreTokenizerStep::Metaspace { replacement: '▁', prepend }])
-    }
-
-    /// Words and punctuation marks.
-    pub(super) fn bert() -> PreTokenizer {
-        PreTokenizer(PreTokenizerStep::bert().into())
-    }
-
     /// Reads the `pre_tokenizer` of a file.
     ///
     /// # Errors
-    /// What of it is not known or not sound.
-    pub(super) fn read(value: &Value) -> Result<PreTokenizer, String> {
+    /// What of it is not sound.
+    pub(super) fn new(pre_tokenizer: Option<&steps::PreTokenizer>) -> Result<PreTokenizer, String> {
         let mut steps = Vec::new();
-        let json =
-            Option::<PreTokenizerJson>::deserialize(value).map_err(|error| format!("its pre_tokenizer: {error}"))?;
-        json.map_or(Ok(()), |json| add(json, &mut steps))?;
+        pre_tokenizer.map_or(Ok(()), |step| add(step, &mut steps))?;
         Ok(PreTokenizer(steps))
     }
 
@@ -159,23 +79,23 @@ impl PreTokenizer {
     }
 }
 
-fn add(json: PreTokenizerJson, steps: &mut Vec<PreTokenizerStep>) -> Result<(), String> {
+fn add(step: &steps::PreTokenizer, steps: &mut Vec<PreTokenizerStep>) -> Result<(), String> {
     let split = |at, behavior, invert| PreTokenizerStep::Split { at, behavior, invert };
-    match json {
-        PreTokenizerJson::Sequence { pretokenizers } => {
-            pretokenizers.into_iter().try_for_each(|json| add(json, steps))?;
+    match step {
+        steps::PreTokenizer::Sequence { pretokenizers } => {
+            pretokenizers.iter().try_for_each(|step| add(step, steps))?;
         }
-        PreTokenizerJson::Split { pattern, behavior, invert } => {
-            steps.push(split(Delimiter::Pattern(pattern.compile()?), behavior, invert));
+        steps::PreTokenizer::Split { pattern, behavior, invert } => {
+            steps.push(split(Delimiter::Pattern(compile(pattern)?), *behavior, *invert));
         }
-        PreTokenizerJson::ByteLevel { add_prefix_space, use_regex } => {
+        steps::PreTokenizer::ByteLevel { add_prefix_space, use_regex } => {
             steps.extend(add_prefix_space.then_some(PreTokenizerStep::PrefixSpace));
-            if use_regex != Some(false) {
-                steps.push(PreTokenizerStep::isolate(Delimiter::Pattern(Pattern::new(GPT2)?)));
+            if *use_regex != Some(false) {
+                steps.push(split(Delimiter::Pattern(Pattern::new(GPT2)?), Behavior::Isolated, false));
             }
             steps.push(PreTokenizerStep::Bytes);
         }
-        PreTokenizerJson::Metaspace { replacement, add_prefix_space, prepend_scheme, split: splits } => {
+        &steps::PreTokenizer::Metaspace { replacement, add_prefix_space, prepend_scheme, split: splits } => {
             let prepend = match (add_prefix_space, prepend_scheme) {
                 (Some(false), None | Some(Prepend::Never)) => Prepend::Never,
                 (Some(false), Some(_)) => {
@@ -193,23 +113,26 @@ fn add(json: PreTokenizerJson, steps: &mut Vec<PreTokenizerStep>) -> Result<(), 
                 steps.push(split(Delimiter::This(replacement), Behavior::MergedWithNext, false));
             }
         }
-        PreTokenizerJson::Digits { individual_digits } => {
-            let behavior = if individual_digits { Behavior::Isolated } else { Behavior::Contiguous };
+        steps::PreTokenizer::Digits { individual_digits } => {
+            let behavior = if *individual_digits { Behavior::Isolated } else { Behavior::Contiguous };
             steps.push(split(Delimiter::Class(char::is_numeric), behavior, false));
         }
-        PreTokenizerJson::Punctuation { behavior } => {
+        steps::PreTokenizer::Punctuation { behavior } => {
             steps.push(split(Delimiter::Class(is_mark), behavior.unwrap_or(Behavior::Isolated), false));
         }
-        PreTokenizerJson::CharDelimiterSplit { delimiter } => {
-            steps.push(split(Delimiter::This(delimiter), Behavior::Removed, false));
+        steps::PreTokenizer::CharDelimiterSplit { delimiter } => {
+            steps.push(split(Delimiter::This(*delimiter), Behavior::Removed, false));
         }
-        PreTokenizerJson::Whitespace => {
+        steps::PreTokenizer::Whitespace => {
             steps.push(split(Delimiter::Pattern(Pattern::words()?), Behavior::Removed, true));
         }
-        PreTokenizerJson::WhitespaceSplit => {
+        steps::PreTokenizer::WhitespaceSplit => {
             steps.push(split(Delimiter::Class(char::is_whitespace), Behavior::Removed, false))
         }
-        PreTokenizerJson::BertPreTokenizer => steps.extend(PreTokenizerStep::bert()),
+        steps::PreTokenizer::BertPreTokenizer => {
+            steps.push(split(Delimiter::Class(char::is_whitespace), Behavior::Removed, false));
+            steps.push(split(Delimiter::Class(is_mark), Behavior::Isolated, false));
+        }
     }
     if steps.len() > STEPS {
         return Err(format!("its pre_tokenizer has more than {STEPS} steps"));
@@ -223,19 +146,6 @@ fn is_mark(character: char) -> bool {
 }
 
 impl PreTokenizerStep {
-    /// The two of BertPreTokenizer.
-    fn bert() -> [PreTokenizerStep; 2] {
-        let words = Delimiter::Class(char::is_whitespace);
-        [
-            PreTokenizerStep::Split { at: words, behavior: Behavior::Removed, invert: false },
-            PreTokenizerStep::isolate(Delimiter::Class(is_mark)),
-        ]
-    }
-
-    fn isolate(at: Delimiter) -> PreTokenizerStep {
-        PreTokenizerStep::Split { at, behavior: Behavior::Isolated, invert: false }
-    }
-
     /// Whether a part of the text may be in no piece.
     fn removes(&self) -> bool {
         matches!(self, PreTokenizerStep::Split { behavior: Behavior::Removed, .. })
@@ -248,7 +158,7 @@ impl PreTokenizerStep {
                 if *invert {
                     parts.iter_mut().for_each(|(_, delimiter)| *delimiter = !*delimiter);
                 }
-                behavior.join(parts)?.into_iter().try_for_each(keep)
+                join(*behavior, parts)?.into_iter().try_for_each(keep)
             }),
             PreTokenizerStep::PrefixSpace => {
                 pieces.rewrite(budget.text("the pre-tokenizer's ByteLevel"), |piece, out| {
@@ -308,41 +218,45 @@ fn each(text: &str, class: impl Fn(char) -> bool, found: &mut impl FnMut(Range<u
     hits.try_for_each(|(start, character)| found(start..start + character.len_utf8()))
 }
 
-impl Behavior {
-    /// The pieces that `parts` become.
-    fn join(self, mut parts: Vec<Section>) -> Encoded<Vec<Range<usize>>> {
-        let backwards = self == Behavior::MergedWithNext;
-        if backwards {
-            parts.reverse();
-        }
-        let (mut pieces, mut before): (Vec<Range<usize>>, bool) = (Vec::new(), false);
-        for (part, delimiter) in parts {
-            let joins = match self {
-                Behavior::Removed if delimiter => continue,
-                Behavior::Removed | Behavior::Isolated => false,
-                Behavior::Contiguous => delimiter == before,
-                Behavior::MergedWithPrevious | Behavior::MergedWithNext => delimiter && !before,
-            };
-            before = delimiter;
-            match pieces.last_mut().filter(|_| joins) {
-                Some(last) if backwards => last.start = part.start,
-                Some(last) => last.end = part.end,
-                None => push(&mut pieces, part)?,
-            }
-        }
-        if backwards {
-            pieces.reverse();
-        }
-        Ok(pieces)
+/// The pieces that `parts` become where delimiters become what `behavior` says.
+fn join(behavior: Behavior, mut parts: Vec<Section>) -> Encoded<Vec<Range<usize>>> {
+    let backwards = behavior == Behavior::MergedWithNext;
+    if backwards {
+        parts.reverse();
     }
+    let (mut pieces, mut before): (Vec<Range<usize>>, bool) = (Vec::new(), false);
+    for (part, delimiter) in parts {
+        let joins = match behavior {
+            Behavior::Removed if delimiter => continue,
+            Behavior::Removed | Behavior::Isolated => false,
+            Behavior::Contiguous => delimiter == before,
+            Behavior::MergedWithPrevious | Behavior::MergedWithNext => delimiter && !before,
+        };
+        before = delimiter;
+        match pieces.last_mut().filter(|_| joins) {
+            Some(last) if backwards => last.start = part.start,
+            Some(last) => last.end = part.end,
+            None => push(&mut pieces, part)?,
+        }
+    }
+    if backwards {
+        pieces.reverse();
+    }
+    Ok(pieces)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
     use tokenizers::{OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer as _, PreTokenizerWrapper};
+
+    fn read(value: &Value) -> Result<PreTokenizer, String> {
+        let step: Option<steps::PreTokenizer> =
+            serde_json::from_value(value.clone()).map_err(|error| error.to_string())?;
+        PreTokenizer::new(step.as_ref())
+    }
 
     fn steps() -> Vec<Value> {
         let mut steps = vec![
@@ -392,7 +306,7 @@ mod tests {
             library.pre_tokenize(&mut expected).unwrap();
             let expected = expected.get_splits(OffsetReferential::Original, OffsetType::None);
             let expected: Vec<&str> = expected.into_iter().map(|(piece, _, _)| piece).collect();
-            let ours = PreTokenizer::read(&value).unwrap();
+            let ours = read(&value).unwrap();
             let pieces = ours.apply(&text, true, &Budget::of(text.len())).unwrap();
             prop_assert_eq!(pieces.iter().collect::<Vec<_>>(), expected, "{}", value);
         }
@@ -402,7 +316,7 @@ mod tests {
     fn the_first_piece_alone_is_prefixed() {
         let value = json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first"});
         let split = |text: &str, first| {
-            let pieces = PreTokenizer::read(&value).unwrap().apply(text, first, &Budget::of(text.len())).unwrap();
+            let pieces = read(&value).unwrap().apply(text, first, &Budget::of(text.len())).unwrap();
             pieces.iter().map(str::to_owned).collect::<Vec<_>>()
         };
         assert_eq!(split("a b", true), ["▁a", "▁b"]);
@@ -427,7 +341,7 @@ mod tests {
                 "more than 16",
             ),
         ] {
-            let error = PreTokenizer::read(&value).unwrap_err();
+            let error = read(&value).unwrap_err();
             assert!(error.contains(says), "{value}: {error}");
         }
     }

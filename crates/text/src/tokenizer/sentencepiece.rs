@@ -5,7 +5,8 @@ use super::encoder::Model;
 use super::error::Encoded;
 use super::merge::{Symbol, merge};
 use super::text::push;
-use std::cmp::Ordering;
+use super::vocabulary::byte_token;
+use model_factory_format::tokenizer::sentencepiece::{Piece, PieceKind};
 use tokenizers::models::bpe::Vocab;
 
 /// Merges the adjacent pair whose text is the token of the highest score, leftmost first, until none is a token; what
@@ -23,28 +24,41 @@ pub(super) struct SentencePiece {
     pub(super) unknown: Option<u32>,
 }
 
-/// A score, ordered.
-#[derive(PartialEq)]
-struct Score(f32);
-
-impl Eq for Score {}
-impl PartialOrd for Score {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Score {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.0.total_cmp(&other.0)
-    }
+/// A number that is ordered as `score` is by [`f32::total_cmp`]: the bits, less the sign's, are flipped where it is negative.
+fn order(score: f32) -> i32 {
+    let bits = score.to_bits().cast_signed();
+    bits ^ ((bits >> 31).cast_unsigned() >> 1).cast_signed()
 }
 
 impl SentencePiece {
-    /// The token that merging can make of `part`, and its score.
-    fn find(&self, part: &str, guarded: Option<&IdSet>) -> Option<(Score, u32)> {
+    /// Builds the model of a `tokenizer.model`.
+    ///
+    /// # Errors
+    /// When a piece that is a byte has another text than that.
+    pub(super) fn new(pieces: &[Piece]) -> Result<SentencePiece, String> {
+        let texts: Vec<String> = pieces.iter().map(|piece| piece.text.clone()).collect();
+        let ids = texts.iter().cloned().zip(0..).collect();
+        let (mut scores, mut bytes, mut unknown) = (Vec::with_capacity(pieces.len()), vec![None; 256], None);
+        for (id, Piece { text, score, kind }) in (0..).zip(pieces) {
+            scores.push(matches!(kind, PieceKind::Normal | PieceKind::UserDefined).then_some(*score));
+            match kind {
+                PieceKind::Unknown => unknown = Some(id),
+                PieceKind::Byte => {
+                    let byte = byte_token(text.as_bytes());
+                    let byte = byte.ok_or_else(|| format!("piece {id} is {text:?}, expected a byte as <0x0A>"))?;
+                    bytes[usize::from(byte)].get_or_insert(id);
+                }
+                _ => {}
+            }
+        }
+        Ok(SentencePiece { ids, texts, scores, bytes, unknown })
+    }
+
+    /// The token that merging can make of `part`, and the order of its score.
+    fn find(&self, part: &str, guarded: Option<&IdSet>) -> Option<(i32, u32)> {
         let id = *self.ids.get(part).filter(|id| guarded.is_none_or(|guarded| !guarded.has(**id)))?;
         let score = (*self.scores.get(id as usize)?)?;
-        Some((Score(score), id))
+        Some((order(score), id))
     }
 }
 

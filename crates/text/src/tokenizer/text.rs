@@ -210,7 +210,7 @@ pub(super) fn reserve<T>(list: &mut Vec<T>, more: usize) -> Encoded<()> {
 mod tests {
     use super::*;
     use crate::tokenizer::pre_tokenizer::PreTokenizer;
-    use model_factory_format::tokenizer::pre;
+    use model_factory_format::tokenizer::{pre, steps};
 
     #[test]
     fn published_patterns_take_a_part_of_the_steps() {
@@ -218,7 +218,8 @@ mod tests {
         for pre in pre::PRE_TOKENIZERS {
             let budget = Budget::of(text.len());
             let before = budget.steps.get();
-            PreTokenizer::byte_level(pre.patterns).unwrap().apply(&text, true, &budget).unwrap();
+            let steps = steps::PreTokenizer::byte_level(pre.patterns);
+            PreTokenizer::new(Some(&steps)).unwrap().apply(&text, true, &budget).unwrap();
             let each = (before - budget.steps.get()) as f64 / text.len() as f64;
             println!("{}: {each:.1} steps a byte", pre.names[0]);
             assert!(each < STEPS.0 as f64 / 4.0, "{}: {each}", pre.names[0]);

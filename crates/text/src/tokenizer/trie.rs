@@ -51,7 +51,7 @@ impl Tokenizer {
     }
 
     /// What `id` is in the trie: its bytes; a special token, or one that was added and stands in brackets (`<think>`, `[INST]`),
-    /// by its name behind a byte that no text has, so that a text is never spelled by it; nothing for one that is not drawn.
+    /// by its name after a byte that no text has, so that a text is never spelled by it; nothing for one that is not drawn.
     fn word(&self, id: u32) -> Vec<u8> {
         let bytes = self.token_bytes(id).unwrap_or_default();
         let name = self.token_text(id).unwrap_or_default();
@@ -71,13 +71,13 @@ impl Spelled {
     /// The tokens of `text` as it is spelled within a longer one, if they have its very bytes.
     fn within(&self, text: &str) -> Option<Vec<TokenId>> {
         let is_text = |ids: &[TokenId]| self.trie.decode_raw(ids) == text.as_bytes();
-        let alone = self.encoder.encode_all(text).ok()?;
-        if is_text(&alone) {
-            return Some(alone);
+        let ids = self.encoder.encode_all(text).ok()?;
+        if is_text(&ids) {
+            return Some(ids);
         }
-        let mut behind = self.encoder.encode_all(&format!("{BEFORE}{text}")).ok()?;
-        let first = (0..behind.len()).rev().find(|first| is_text(&behind[*first..]))?;
-        Some(behind.split_off(first))
+        let mut longer = self.encoder.encode_all(&format!("{BEFORE}{text}")).ok()?;
+        let first = (0..longer.len()).rev().find(|first| is_text(&longer[*first..]))?;
+        Some(longer.split_off(first))
     }
 }
 

@@ -5,21 +5,13 @@ use super::encoder::Model;
 use super::error::Encoded;
 use super::text::push;
 use crate::error::EncodeError;
-use serde::Deserialize;
+use model_factory_format::tokenizer::Model as Description;
 use tokenizers::models::unigram::Unigram as Library;
 use tokenizers::{Model as _, Token};
 
 /// Bytes of a token. The library copies every token that a text has at a place; SentencePiece's own limit is 16
 /// characters (`max_sentencepiece_length`).
 const TOKEN_BYTES: usize = 256;
-
-/// `model` of a `tokenizer.json`.
-#[derive(Deserialize)]
-pub(super) struct UnigramJson {
-    vocab: Vec<(String, f64)>,
-    unk_id: Option<usize>,
-    byte_fallback: Option<bool>,
-}
 
 /// The library's model.
 pub(super) struct Unigram {
@@ -28,24 +20,35 @@ pub(super) struct Unigram {
     unknown: Option<u32>,
 }
 
-impl UnigramJson {
-    /// The pieces and their scores, of a GGUF file.
-    pub(super) fn new(vocab: Vec<(String, f64)>, unknown: Option<u32>, bytes: bool) -> UnigramJson {
-        UnigramJson { vocab, unk_id: unknown.map(|id| id as usize), byte_fallback: Some(bytes) }
+impl Unigram {
+    /// Builds `model`, that of a `tokenizer.json`.
+    ///
+    /// # Errors
+    /// When its vocabulary is no list of texts and scores; as [`from_pieces`](Self::from_pieces).
+    pub(super) fn new(model: &Description) -> Result<Unigram, String> {
+        let pieces: Vec<(String, f64)> =
+            model.vocab.iter().zip(&model.vocab.scores).map(|((text, _), score)| (text.to_owned(), *score)).collect();
+        if pieces.len() < model.vocab.end() {
+            return Err("its model.vocab is an object, expected a list of texts and scores".into());
+        }
+        Unigram::from_pieces(pieces, model.unk_id, model.byte_fallback == Some(true))
     }
 
-    /// Builds the model.
+    /// Builds the model of texts and their scores.
     ///
     /// # Errors
     /// When a token is longer than any published one; what the library says.
-    pub(super) fn build(self) -> Result<Unigram, String> {
-        let texts: Vec<String> = self.vocab.iter().map(|(text, _)| text.clone()).collect();
+    pub(super) fn from_pieces(
+        pieces: Vec<(String, f64)>,
+        unknown: Option<usize>,
+        byte_fallback: bool,
+    ) -> Result<Unigram, String> {
+        let texts: Vec<String> = pieces.iter().map(|(text, _)| text.clone()).collect();
         if let Some(id) = texts.iter().position(|text| text.len() > TOKEN_BYTES) {
             return Err(format!("token {id} has {} bytes, expected at most {TOKEN_BYTES}", texts[id].len()));
         }
-        let unknown = self.unk_id.and_then(|id| u32::try_from(id).ok());
-        let library = Library::from(self.vocab, self.unk_id, self.byte_fallback == Some(true));
-        Ok(Unigram { library: library.map_err(|error| error.to_string())?, texts, unknown })
+        let library = Library::from(pieces, unknown, byte_fallback).map_err(|error| error.to_string())?;
+        Ok(Unigram { library, texts, unknown: unknown.and_then(|id| u32::try_from(id).ok()) })
     }
 }
 
@@ -54,7 +57,7 @@ impl Model for Unigram {
         // It fails on a character without a token where the file names no unknown token.
         let none = |_| EncodeError::NoToken { text: piece.chars().take(20).collect(), unknown: "unk_id".into() };
         let tokens = self.library.tokenize(piece).map_err(none)?;
-        // The library knows of no token that is not to be found: where it finds one, its text is cut behind the first
+        // The library knows of no token that is not to be found: where it finds one, its text is cut after the first
         // character, and both parts are shorter.
         let spelled = |token: &Token| self.text(token.id) == Some(&token.value);
         let Some(guarded) =

@@ -7,19 +7,21 @@ pub(super) struct Vocabulary {
     bytes: Vec<u8>,
     ends: Vec<u32>,
     special: Vec<bool>,
-    unused: Vec<u32>,
-    leading_space: bool,
+    /// The tokens that fill the vocabulary up, in ascending order.
+    pub(super) unused: Vec<u32>,
+    /// Whether the first space of a text is not part of it.
+    pub(super) drops_leading_space: bool,
 }
 
 impl Vocabulary {
-    /// An empty one for about `tokens` entries; `leading_space` says that the first space of a text is not part of it.
-    pub(super) fn new(tokens: usize, leading_space: bool) -> Self {
+    /// An empty one for about `tokens` entries.
+    pub(super) fn new(tokens: usize, drops_leading_space: bool) -> Self {
         Vocabulary {
             bytes: Vec::with_capacity(tokens * 8),
             ends: Vec::with_capacity(tokens),
             special: Vec::with_capacity(tokens),
             unused: Vec::new(),
-            leading_space,
+            drops_leading_space,
         }
     }
 
@@ -37,11 +39,6 @@ impl Vocabulary {
         self.push(Some(b""));
     }
 
-    /// The tokens that fill the vocabulary up, in ascending order.
-    pub(super) fn unused(&self) -> &[u32] {
-        &self.unused
-    }
-
     pub(super) fn bytes(&self, id: u32) -> Option<&[u8]> {
         let index = id as usize;
         let start = if index == 0 { 0 } else { *self.ends.get(index - 1)? };
@@ -55,13 +52,9 @@ impl Vocabulary {
     pub(super) fn len(&self) -> usize {
         self.ends.len()
     }
-
-    pub(super) fn drops_leading_space(&self) -> bool {
-        self.leading_space
-    }
 }
 
-/// The bytes behind a text in GPT-2's byte alphabet; a text with any other character stands for itself.
+/// The bytes that a text stands for in GPT-2's byte alphabet; a text with any other character stands for itself.
 pub(super) fn byte_level(text: &str) -> Cow<'_, [u8]> {
     if text.bytes().all(|byte| (b'!'..=b'~').contains(&byte)) {
         return Cow::Borrowed(text.as_bytes());

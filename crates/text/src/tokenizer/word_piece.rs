@@ -1,15 +1,12 @@
 //! WordPiece: the model of BERT's vocabularies, in a `tokenizer.json`, a `vocab.txt` or GGUF keys. A word is the longest
 //! token that it begins with, then the longest that goes on, to its end; a word that has no such end is the unknown token.
 
-use super::added::{AddedTokens, IdSet};
-use super::encoder::{Encoder, Model};
+use super::added::IdSet;
+use super::encoder::Model;
 use super::error::Encoded;
-use super::normalizer::Normalizer;
-use super::pre_tokenizer::PreTokenizer;
 use super::text::push;
 use crate::error::EncodeError;
-use model_factory_format::tokenizer::{AddedToken, WordPieceRules};
-use serde::Deserialize;
+use model_factory_format::tokenizer::Model as Description;
 use std::collections::HashMap;
 
 /// What a token that goes on with a word begins with, but in GGUF.
@@ -17,15 +14,6 @@ const CONTINUES: &str = "##";
 
 /// Characters of the longest word that is looked up (transformers `BertTokenizer`).
 const WORD_CHARACTERS: usize = 100;
-
-/// `model` of a `tokenizer.json`.
-#[derive(Deserialize)]
-pub(super) struct WordPieceJson {
-    vocab: HashMap<String, u32>,
-    unk_token: String,
-    continuing_subword_prefix: String,
-    max_input_chars_per_word: usize,
-}
 
 /// A vocabulary of words and their parts.
 pub(super) struct WordPiece {
@@ -43,34 +31,37 @@ pub(super) struct WordPiece {
     longest: usize,
 }
 
-impl WordPieceJson {
-    /// Builds the model of a vocabulary whose ids are below `tokens`.
+impl WordPiece {
+    /// Builds `model`, that of a `tokenizer.json` or of a `vocab.txt`.
     ///
     /// # Errors
-    /// When tokens that go on with a word are not marked by `##`, or two tokens have one id.
-    pub(super) fn build(self, tokens: usize) -> Result<WordPiece, String> {
-        if self.continuing_subword_prefix != CONTINUES {
-            let found = self.continuing_subword_prefix;
-            return Err(format!("its continuing_subword_prefix is {found:?}, expected {CONTINUES:?}"));
+    /// When a part of it is missing, or tokens that go on with a word are not marked by `##`.
+    pub(super) fn new(model: &Description) -> Result<WordPiece, String> {
+        let prefix = &model.continuing_subword_prefix;
+        if prefix.as_deref() != Some(CONTINUES) {
+            return Err(format!("its continuing_subword_prefix is {prefix:?}, expected {CONTINUES:?}"));
         }
-        let mut texts = vec![String::new(); tokens];
-        for (text, id) in self.vocab {
-            let slot = texts.get_mut(id as usize).ok_or_else(|| format!("token {text:?} has id {id} of {tokens}"))?;
-            if !slot.is_empty() {
-                return Err(format!("tokens {:?} and {:?} have the id {id}", (&*slot).min(&text), (&*slot).max(&text)));
-            }
-            *slot = text;
-        }
-        let unknown = texts.iter().position(|text| *text == self.unk_token).map(|id| id as u32);
+        let (Some(unknown_text), Some(most), true) =
+            (model.unk_token.clone(), model.max_input_chars_per_word, model.vocab.scores.is_empty())
+        else {
+            return Err("its model has no unk_token, no max_input_chars_per_word, or a list as its vocab".into());
+        };
+        let mut texts = vec![String::new(); model.vocab.end()];
+        model.vocab.iter().for_each(|(text, id)| texts[id as usize] = text.to_owned());
+        let unknown = texts.iter().position(|text| *text == unknown_text).map(|id| id as u32);
         let split =
             |text: &str| text.strip_prefix(CONTINUES).map_or((false, text.to_owned()), |rest| (true, rest.into()));
-        Ok(WordPiece::new(texts, unknown, self.unk_token, self.max_input_chars_per_word.min(WORD_CHARACTERS), split))
+        Ok(WordPiece::from_texts(texts, unknown, unknown_text, most.min(WORD_CHARACTERS), split))
     }
-}
 
-impl WordPiece {
+    /// Builds the model of a GGUF vocabulary, in which tokens that begin a word begin with `▁` and others with nothing.
+    pub(super) fn gguf(texts: Vec<String>, unknown: u32) -> WordPiece {
+        let split = |text: &str| text.strip_prefix('▁').map_or((true, text.to_owned()), |rest| (false, rest.into()));
+        WordPiece::from_texts(texts, Some(unknown), String::new(), WORD_CHARACTERS, split)
+    }
+
     /// `split` tells whether a token goes on with a word, and its text without the mark of that.
-    fn new(
+    fn from_texts(
         texts: Vec<String>,
         unknown: Option<u32>,
         unknown_text: String,
@@ -143,27 +134,6 @@ impl Model for WordPiece {
     }
 }
 
-/// The model of a `vocab.txt` with these `texts` by id.
-pub(super) fn of_lines(texts: Vec<String>, rules: WordPieceRules) -> WordPiece {
-    let split = |text: &str| text.strip_prefix(CONTINUES).map_or((false, text.to_owned()), |rest| (true, rest.into()));
-    WordPiece::new(texts, Some(rules.unknown), "unk_token".into(), WORD_CHARACTERS, split)
-}
-
-/// Builds the encoder of a GGUF vocabulary, in which tokens that begin a word begin with `▁` and others with nothing.
-pub(super) fn of_gguf(texts: Vec<String>, added: Vec<AddedToken>, rules: WordPieceRules) -> Result<Encoder, String> {
-    let normalizer = normalizer(rules);
-    let added = AddedTokens::new(added, &normalizer)?;
-    let split = |text: &str| text.strip_prefix('▁').map_or((true, text.to_owned()), |rest| (false, rest.into()));
-    let model = WordPiece::new(texts, Some(rules.unknown), String::new(), WORD_CHARACTERS, split);
-    Ok(Encoder::new(added, normalizer, PreTokenizer::bert(), Box::new(model)))
-}
-
-/// What these rules do to a text.
-pub(super) fn normalizer(rules: WordPieceRules) -> Normalizer {
-    let WordPieceRules { lowercase, strip_accents, chinese_chars, .. } = rules;
-    Normalizer::bert(true, chinese_chars, strip_accents, lowercase)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -175,14 +145,6 @@ mod tests {
     const VOCABULARY: [&str; 14] =
         ["[UNK]", "a", "b", "ab", "abc", "##a", "##b", "##bc", "##c", "é", "##é", "日", "##日本", "##"];
 
-    #[test]
-    fn two_tokens_of_one_id_are_refused_by_both_names() {
-        let json = json!({"type": "WordPiece", "vocab": {"b": 0, "a": 0}, "unk_token": "a",
-            "continuing_subword_prefix": "##", "max_input_chars_per_word": 100});
-        let refused = serde_json::from_value::<WordPieceJson>(json).unwrap().build(1).err();
-        assert_eq!(refused.as_deref(), Some("tokens \"a\" and \"b\" have the id 0"));
-    }
-
     proptest! {
         #[test]
         fn a_word_has_the_tokens_that_the_library_gives_it(word in "[abcdé日本]{1,9}|a{99,102}") {
@@ -191,9 +153,9 @@ mod tests {
             let json = json!({"type": "WordPiece", "vocab": vocab, "unk_token": "[UNK]",
                 "continuing_subword_prefix": "##", "max_input_chars_per_word": 100});
             let library: Library = serde_json::from_str(&json.to_string()).unwrap();
-            let ours: WordPieceJson = serde_json::from_value(json).unwrap();
+            let ours = serde_json::from_value(json).unwrap();
             let mut ids = Vec::new();
-            ours.build(VOCABULARY.len()).unwrap().encode(&word, None, &mut ids).unwrap();
+            WordPiece::new(&ours).unwrap().encode(&word, None, &mut ids).unwrap();
             let expected: Vec<u32> = library.tokenize(&word).unwrap().iter().map(|token| token.id).collect();
             prop_assert_eq!(ids, expected);
         }

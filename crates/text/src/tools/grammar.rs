@@ -112,18 +112,26 @@ fn text(text: &str) -> String {
 impl<'a> Lark<'a> {
     /// A rule of this expression; its name.
     fn rule(&mut self, expression: &str) -> String {
+        let name = self.name();
+        self.define(&name, expression);
+        name
+    }
+
+    /// The name of a rule to come.
+    fn name(&mut self) -> String {
         self.names += 1;
-        let name = format!("r{}", self.names);
+        format!("r{}", self.names)
+    }
+
+    fn define(&mut self, name: &str, expression: &str) {
         // Writing to a string does not fail.
         let _ = writeln!(self.rules, "{name}: {expression}");
-        name
     }
 
     /// A rule of a text that ends with the first `suffix`.
     fn until(&mut self, suffix: &str) -> String {
-        self.names += 1;
-        let name = format!("r{}", self.names);
-        let _ = writeln!(self.rules, "{name}[suffix={}]: /(?s:.*)/", text(suffix));
+        let name = self.name();
+        self.define(&format!("{name}[suffix={}]", text(suffix)), "/(?s:.*)/");
         name
     }
 
@@ -407,12 +415,10 @@ impl<'a> Lark<'a> {
         }
         let found = reference.strip_prefix('#').and_then(|pointer| self.root.pointer(pointer));
         let found = found.ok_or_else(|| self.refused("a reference leads nowhere"))?;
-        self.names += 1;
-        let name = format!("r{}", self.names);
+        let name = self.name();
         self.known.insert(reference.into(), name.clone());
         let value = self.value(notation, found, level + 1)?;
-        // Writing to a string does not fail.
-        let _ = writeln!(self.rules, "{name}: {value}");
+        self.define(&name, &value);
         Ok(name)
     }
 

@@ -123,22 +123,20 @@ impl CallReader {
         let open = |text: &str| tokenizer.added_token(text).map_or(text.into(), |_| format!("{SPECIAL}{text}"));
         let opens = format.opens.iter().map(|text| open(text)).collect();
         spelled.extend(format.unmarked.map(|text| (text, Mark::Unmarked)));
-        let (place, frames, held, said) = (Place::Text, String::new(), String::new(), false);
-        let (calls, all_or_none, bare) = (0, false, matches!(format.several, Several::Bare));
         CallReader {
             format,
-            bare,
+            bare: matches!(format.several, Several::Bare),
             tools,
             tokens,
             spelled,
             opens,
-            place,
-            frames,
-            held,
-            said,
+            place: Place::Text,
+            frames: String::new(),
+            held: String::new(),
+            said: false,
             prompt_tokens,
-            calls,
-            all_or_none,
+            calls: 0,
+            all_or_none: false,
         }
     }
 

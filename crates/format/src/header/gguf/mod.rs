@@ -13,6 +13,7 @@ use super::{Fields, Header, Metadata, TensorInfo, TensorTable, refuse_adapter};
 use crate::error::{Error, FormatErrorKind, Result};
 use crate::source::{ModelSource, content};
 use std::path::Path;
+use std::sync::OnceLock;
 
 /// What one GGUF file says.
 #[derive(Debug)]
@@ -60,7 +61,14 @@ pub(super) fn read(source: ModelSource) -> Result<Header> {
         return Err(Error::contradiction(&source.files[0].path, one, other));
     }
     refuse_adapter(&source, &whole.tensors)?;
-    Ok(Header { source, tensors: whole.tensors, metadata: Metadata::Gguf(whole.metadata), bytes_read, warnings })
+    Ok(Header {
+        source,
+        tensors: whole.tensors,
+        metadata: Metadata::Gguf(whole.metadata),
+        bytes_read,
+        warnings,
+        tokenizer: OnceLock::new(),
+    })
 }
 
 /// Checks that part `index` says that it is that part of that many, and gives the number of tensors of all parts that

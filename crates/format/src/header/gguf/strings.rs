@@ -29,6 +29,12 @@ impl Strings {
         (0..self.len()).filter_map(|index| self.get(index))
     }
 
+    /// Adds a string.
+    pub(crate) fn push(&mut self, string: &[u8]) {
+        self.bytes.extend_from_slice(string);
+        self.ends.push(self.bytes.len());
+    }
+
     /// Adds the string that `append` puts at the end of the buffer.
     pub(super) fn push_with<E>(&mut self, append: impl FnOnce(&mut Vec<u8>) -> Result<(), E>) -> Result<(), E> {
         append(&mut self.bytes)?;

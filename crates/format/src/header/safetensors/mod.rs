@@ -10,6 +10,7 @@ use crate::error::{Error, IncompleteKind, Result};
 use crate::source::index::ShardIndex;
 use crate::source::{ModelSource, content};
 use std::collections::HashMap;
+use std::sync::OnceLock;
 
 pub(super) fn read(source: ModelSource) -> Result<Header> {
     let config = ConfigFiles::read(&source.folder);
@@ -36,7 +37,14 @@ pub(super) fn read(source: ModelSource) -> Result<Header> {
         None => unite(&source, shards)?,
     };
     refuse_adapter(&source, &tensors)?;
-    Ok(Header { source, tensors, metadata: Metadata::Config(Box::new(config)), bytes_read, warnings })
+    Ok(Header {
+        source,
+        tensors,
+        metadata: Metadata::Config(Box::new(config)),
+        bytes_read,
+        warnings,
+        tokenizer: OnceLock::new(),
+    })
 }
 
 fn adapter_alone(source: &ModelSource) -> Result<()> {

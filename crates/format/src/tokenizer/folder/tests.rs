@@ -1,6 +1,7 @@
 use super::*;
 use crate::tokenizer::TokenizerSpec;
 use serde_json::{Value, json};
+use std::sync::OnceLock;
 
 /// A folder of these files, read.
 fn spec_of(files: &[(&str, Value)]) -> Result<TokenizerSpec> {
@@ -9,7 +10,7 @@ fn spec_of(files: &[(&str, Value)]) -> Result<TokenizerSpec> {
         let text = content.as_str().map_or_else(|| content.to_string(), str::to_owned);
         std::fs::write(folder.path().join(name), text).unwrap();
     }
-    super::super::json::spec(&ConfigFiles::read(folder.path())?)
+    super::super::json::spec(&ConfigFiles::read(folder.path())?, &OnceLock::new())
 }
 
 /// A folder of `a`, `b`, `ab` and `<|endoftext|>`, with `config` and more files over its own.
@@ -127,7 +128,7 @@ fn a_sentence_piece_folder_is_a_llama_tokenizer() {
     let model = model.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, content: &[u8]| std::fs::write(folder.path().join(name), content).unwrap();
-    let spec = || super::super::json::spec(&ConfigFiles::read(folder.path())?);
+    let spec = || super::super::json::spec(&ConfigFiles::read(folder.path())?, &OnceLock::new());
     write("config.json", b"{}");
     write("tokenizer.model", &model);
     let bare = spec().unwrap();

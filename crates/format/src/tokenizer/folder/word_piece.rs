@@ -1,15 +1,18 @@
-//! `vocab.txt` beside a `tokenizer_config.json` of BertTokenizer: a token a line.
+//! `vocab.txt` next to a `tokenizer_config.json` of BertTokenizer: a token a line.
 
-use super::super::added::{AddedToken, token_text};
-use super::super::entries::{self, Content};
-use super::super::{PairTemplate, TokenizerKind, TokenizerSpec, WordPieceRules};
-use super::{Found, class, unknown_class};
+use super::super::added::{AddedToken, flag, token_text};
+use super::super::files::{Model, TokenizerFiles};
+use super::super::steps::{Decoder, Normalizer, PreTokenizer};
+use super::super::{PairTemplate, TokenizerKind, TokenizerSpec};
+use super::{WHOLE_FILE, class, unknown_class};
 use crate::error::{Error, Result};
-use crate::header::Fields;
-use crate::header::config::{ConfigFiles, JsonFile};
+use crate::header::config::ConfigFiles;
 use crate::limits;
 use crate::source::content;
 use std::path::Path;
+
+/// Characters of the longest word that is looked up (transformers `BertTokenizer`).
+const WORD_CHARACTERS: usize = 100;
 
 /// The special tokens of transformers' BertTokenizer by their keys, where nothing else is said.
 const SPECIAL: [(&str, &str); 5] = [
@@ -20,12 +23,12 @@ const SPECIAL: [(&str, &str); 5] = [
     ("mask_token", "[MASK]"),
 ];
 
-/// Reads the vocabulary at `path`, which `files` lie beside.
-pub(super) fn read<'f>(files: &'f ConfigFiles, path: &'f Path) -> Result<Found<'f>> {
+/// Reads the vocabulary at `path`, which `files` lie next to.
+pub(super) fn read(files: &ConfigFiles, path: &Path) -> Result<TokenizerFiles> {
     match class(files)? {
         Some(name) if name.trim_end_matches("Fast") == "BertTokenizer" => {}
         Some(other) => {
-            let expected = "BertTokenizer beside a vocab.txt; save tokenizer.json with transformers for another";
+            let expected = "BertTokenizer next to a vocab.txt; save tokenizer.json with transformers for another";
             return Err(unknown_class(files, path, &format!("{other:?}"), expected));
         }
         None => {
@@ -34,78 +37,68 @@ pub(super) fn read<'f>(files: &'f ConfigFiles, path: &'f Path) -> Result<Found<'
             return Err(Error::key_missing(path, "tokenizer_class", needed_for));
         }
     }
-    let tokens = tokens(path)?;
-    let added = added(files, &tokens)?.into_iter().map(entries::AddedToken::from).collect();
-    let mut content = Content::listed(tokens.len(), added);
-    content.model = Some("WordPiece".into());
-    Ok(Found {
-        kind: TokenizerKind::WordPiece,
-        path,
-        content,
-        pre: None,
-        space_prefix: false,
-        assumption: Some("no tokenizer.json: text is tokenized as transformers' BertTokenizer does it"),
-    })
-}
-
-/// The tokens of the `vocab.txt` at `path`, by id.
-///
-/// # Errors
-/// `Io` when it cannot be read, `Format` when it is too long, no UTF-8 or empty.
-pub fn tokens(path: &Path) -> Result<Vec<String>> {
     let bytes = content::read(path, limits::VOCABULARY_BYTES)?;
     if let Some(error) = content::unsupported(path, &bytes) {
         return Err(error);
     }
-    let wrong = |found: &str| Error::key_value(path, "(the whole file)", found, "a token of UTF-8 a line");
-    let text = String::from_utf8(bytes).map_err(|_| wrong("no UTF-8"))?;
-    let tokens: Vec<String> = text.lines().map(|line| line.trim_end().to_owned()).collect();
-    if tokens.is_empty() { Err(wrong("no line")) } else { Ok(tokens) }
-}
-
-/// The special tokens of BertTokenizer that `tokens` have, as `files` name them.
-///
-/// # Errors
-/// `Format` for a key of another type.
-pub fn added(files: &ConfigFiles, tokens: &[String]) -> Result<Vec<AddedToken>> {
-    let mut added = Vec::new();
-    for (key, default) in SPECIAL {
-        let said = files.tokenizer_config.as_ref().map(|config| token_text(config, key)).transpose()?;
-        let text = said.flatten().unwrap_or_else(|| default.to_owned());
-        if let Some(id) = tokens.iter().position(|token| *token == text) {
-            added.push(AddedToken::special(id as u32, text));
-        }
+    let wrong = |found: &str| Error::key_value(path, WHOLE_FILE, found, "a token of UTF-8 a line");
+    let text = str::from_utf8(&bytes).map_err(|_| wrong("no UTF-8"))?;
+    let tokens: Vec<&str> = text.lines().map(str::trim_end).collect();
+    if tokens.is_empty() {
+        return Err(wrong("no line"));
     }
-    Ok(added)
+    let mut model = Model { kind: Some("WordPiece".into()), ..Model::default() };
+    tokens.iter().zip(0..).for_each(|(text, id)| model.vocab.push(text, id));
+    model.unk_token = Some(special(files, "unk_token")?);
+    model.continuing_subword_prefix = Some("##".into());
+    model.max_input_chars_per_word = Some(WORD_CHARACTERS);
+    let mut added = Vec::new();
+    for (key, _) in SPECIAL {
+        let text = special(files, key)?;
+        let id = tokens.iter().position(|token| *token == text);
+        added.extend(id.map(|id| AddedToken::special(id as u32, text)));
+    }
+    let lowercase = flag(files, "do_lower_case")?.unwrap_or(true);
+    let tokenizer = TokenizerFiles {
+        normalizer: Some(Normalizer::BertNormalizer {
+            clean_text: true,
+            handle_chinese_chars: flag(files, "tokenize_chinese_chars")?.unwrap_or(true),
+            strip_accents: flag(files, "strip_accents")?,
+            lowercase,
+        }),
+        pre_tokenizer: Some(PreTokenizer::BertPreTokenizer),
+        decoder: Some(Decoder::WordPiece { prefix: "##".into() }),
+        assumption: Some("no tokenizer.json: text is tokenized as transformers' BertTokenizer does it"),
+        ..TokenizerFiles::new(path, TokenizerKind::WordPiece, model, added)
+    };
+    id(files, &tokenizer, "unk_token")?;
+    Ok(tokenizer)
 }
 
-/// `spec` with what BertTokenizer adds to a text and does to it.
+/// The text of the special token that `key` names.
+fn special(files: &ConfigFiles, key: &str) -> Result<String> {
+    let said = files.tokenizer_config.as_ref().map(|config| token_text(config, key)).transpose()?.flatten();
+    let default = || SPECIAL.iter().find(|(known, _)| *known == key).map(|(_, text)| (*text).to_owned());
+    Ok(said.or_else(default).unwrap_or_default())
+}
+
+/// The id of the special token that `key` names.
+fn id(files: &ConfigFiles, tokenizer: &TokenizerFiles, key: &str) -> Result<u32> {
+    let text = special(files, key)?;
+    let found = || format!("{text:?}, which is no line of it");
+    let wrong = || Error::key_value(&tokenizer.path, key, found(), "one of its tokens");
+    tokenizer.id_of(&text).ok_or_else(wrong)
+}
+
+/// `spec` with what BertTokenizer adds to a text.
 pub(crate) fn finish(
     mut spec: TokenizerSpec,
     files: &ConfigFiles,
-    path: &Path,
-    content: Content,
+    tokenizer: &TokenizerFiles,
 ) -> Result<TokenizerSpec> {
-    let config = files.tokenizer_config.as_ref();
-    let id = |key: &str, default: &str| -> Result<u32> {
-        let said = config.map(|config| token_text(config, key)).transpose()?.flatten();
-        let text = said.unwrap_or_else(|| default.to_owned());
-        let found = format!("{text:?}, which is no line of it");
-        content.id_of(&text).ok_or_else(|| Error::key_value(path, key, found, "one of its tokens"))
-    };
-    let says = |key: &str| config.map_or(Ok(None), |config: &JsonFile| config.boolean(key));
-    let lowercase = says("do_lower_case")?.unwrap_or(true);
-    let rules = WordPieceRules {
-        lowercase,
-        strip_accents: says("strip_accents")?.unwrap_or(lowercase),
-        chinese_chars: says("tokenize_chinese_chars")?.unwrap_or(true),
-        unknown: id("unk_token", "[UNK]")?,
-    };
-    let (cls, sep) = (id("cls_token", "[CLS]")?, id("sep_token", "[SEP]")?);
+    let (cls, sep) = (id(files, tokenizer, "cls_token")?, id(files, tokenizer, "sep_token")?);
     (spec.bos, spec.eos, spec.pair) = (Some(cls), Some(sep), Some(PairTemplate::bert(cls, sep)));
-    (spec.bos_text, spec.eos_text) =
-        (spec.bos.and_then(|id| content.text(id)), spec.eos.and_then(|id| content.text(id)));
-    (spec.add_bos, spec.add_eos, spec.word_piece) = (true, true, Some(rules));
-    spec.settle();
+    (spec.bos_text, spec.eos_text) = (tokenizer.text(cls), tokenizer.text(sep));
+    (spec.add_bos, spec.add_eos) = (true, true);
     Ok(spec)
 }

@@ -16,7 +16,7 @@ fn folder(files: &[(&str, Value)]) -> tempfile::TempDir {
 }
 
 fn spec_of(files: &[(&str, Value)]) -> Result<TokenizerSpec> {
-    spec(&ConfigFiles::read(folder(files).path())?)
+    spec(&ConfigFiles::read(folder(files).path())?, &OnceLock::new())
 }
 
 fn template(bos: &str, id: u32) -> Value {
@@ -158,7 +158,7 @@ fn refuses_known_keys_of_a_wrong_type_or_value() {
 
 fn given_to(own: &TokenizerSpec, content: Value) -> TokenizerSpec {
     let folder = folder(&[("tokenizer.json", content)]);
-    given(&folder.path().join("tokenizer.json"), own).unwrap()
+    given(&TokenizerFiles::read_json(&folder.path().join("tokenizer.json")).unwrap(), own).unwrap()
 }
 
 #[test]

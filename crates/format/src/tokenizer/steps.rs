@@ -1,0 +1,115 @@
+//! The steps of a tokenizer, with the names and fields that the tokenizers library gives them in a `tokenizer.json`.
+
+#![allow(missing_docs, reason = "the names are the file's")]
+
+use serde::Deserialize;
+
+/// What is done to a text before it is split into pieces.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(tag = "type")]
+#[allow(clippy::upper_case_acronyms, reason = "the names are the file's")]
+pub enum Normalizer {
+    Sequence { normalizers: Vec<Normalizer> },
+    NFC,
+    NFD,
+    NFKC,
+    NFKD,
+    Lowercase,
+    StripAccents,
+    ByteLevel,
+    Precompiled { precompiled_charsmap: String },
+    Prepend { prepend: String },
+    Strip { strip_left: bool, strip_right: bool },
+    Replace { pattern: Pattern, content: String },
+    BertNormalizer { clean_text: bool, handle_chinese_chars: bool, strip_accents: Option<bool>, lowercase: bool },
+}
+
+/// What a step looks for.
+#[derive(Clone, Debug, Deserialize)]
+pub enum Pattern {
+    String(String),
+    Regex(String),
+}
+
+/// How a text is split into pieces.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(tag = "type")]
+pub enum PreTokenizer {
+    Sequence {
+        pretokenizers: Vec<PreTokenizer>,
+    },
+    Split {
+        pattern: Pattern,
+        behavior: Behavior,
+        invert: bool,
+    },
+    ByteLevel {
+        add_prefix_space: bool,
+        /// tokenizers 0.11: on unless said.
+        use_regex: Option<bool>,
+    },
+    Metaspace {
+        replacement: char,
+        add_prefix_space: Option<bool>,
+        prepend_scheme: Option<Prepend>,
+        split: Option<bool>,
+    },
+    Digits {
+        individual_digits: bool,
+    },
+    Punctuation {
+        behavior: Option<Behavior>,
+    },
+    CharDelimiterSplit {
+        delimiter: char,
+    },
+    Whitespace,
+    WhitespaceSplit,
+    BertPreTokenizer,
+}
+
+/// What becomes of the delimiters of a split.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+pub enum Behavior {
+    Removed,
+    Isolated,
+    MergedWithPrevious,
+    MergedWithNext,
+    Contiguous,
+}
+
+/// Which pieces Metaspace writes its character in front of.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum Prepend {
+    First,
+    Never,
+    Always,
+}
+
+/// How the text of a token becomes what it adds to a text.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(tag = "type")]
+pub enum Decoder {
+    Sequence { decoders: Vec<Decoder> },
+    ByteLevel,
+    ByteFallback,
+    Fuse,
+    Replace { pattern: Pattern, content: String },
+    WordPiece { prefix: String },
+    Strip { content: String, start: usize, stop: usize },
+    Metaspace { replacement: Option<String>, add_prefix_space: Option<bool>, prepend_scheme: Option<Prepend> },
+}
+
+impl PreTokenizer {
+    /// Splits by GPT-2-like `patterns`, one after another, then writes bytes in GPT-2's alphabet.
+    pub fn byte_level(patterns: &[&str]) -> PreTokenizer {
+        let split = |pattern: &&str| PreTokenizer::Split {
+            pattern: Pattern::Regex((*pattern).into()),
+            behavior: Behavior::Isolated,
+            invert: false,
+        };
+        let bytes = PreTokenizer::ByteLevel { add_prefix_space: false, use_regex: Some(false) };
+        PreTokenizer::Sequence { pretokenizers: patterns.iter().map(split).chain([bytes]).collect() }
+    }
+}
