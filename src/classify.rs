@@ -3,8 +3,8 @@
 use crate::cancel::CancellationToken;
 use crate::embed::Text;
 use crate::error::{EmbedError, Error, Result};
+use crate::logits::Logits;
 use crate::model::Model;
-use candle_core::Tensor;
 use model_factory_diagnostics::spec::ClassifierWeights;
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ impl Model {
         self.spec().weights.classifier.as_ref().map(|head| &*head.labels).unwrap_or_default()
     }
 
-    /// The scores of the [`labels`](Self::labels) of each of `texts`, F32 `[texts, labels]`, as the head gives them (logits): a
+    /// The scores of the [`labels`](Self::labels) of each of `texts`, `[texts, labels]`, as the head gives them (logits): a
     /// softmax over them is the probability of each where one label holds, a sigmoid of each where several may. A text has the
     /// bits that it has alone, and special tokens that it spells are letters.
     ///
@@ -22,35 +22,33 @@ impl Model {
     /// use model_factory::Model;
     ///
     /// let model = Model::load("models/distilled-sentiment")?;
-    /// let scores: Vec<Vec<f32>> = model.classify(&["I liked it.", "Not for me."])?.to_vec2()?;
-    /// for (label, score) in model.labels().iter().zip(&scores[0]) {
-    ///     println!("{label}: {score}");
+    /// for scores in model.label_logits(&["I liked it.", "Not for me."])?.rows() {
+    ///     println!("{:?}", model.labels().iter().zip(scores).collect::<Vec<_>>());
     /// }
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), model_factory::Error>(())
     /// ```
     ///
     /// # Errors
     /// `Embed` without a head, or for a text that is too long; `Encode`; `CacheBudget` and `OutOfMemory`.
-    pub fn classify(&self, texts: &[impl AsRef<str>]) -> Result<Tensor> {
+    pub fn label_logits(&self, texts: &[impl AsRef<str>]) -> Result<Logits> {
         self.scores_of(texts.len(), |index, limit, why| self.text(texts[index].as_ref(), &[], index, limit, why))
     }
 
-    /// As [`classify`](Self::classify), of pairs of texts, such as a premise and a hypothesis.
+    /// As [`label_logits`](Self::label_logits), of pairs of texts, such as a premise and a hypothesis.
     ///
     /// # Errors
-    /// As [`classify`](Self::classify), and `Embed` where the tokenizer does not say how a pair becomes one sequence.
-    pub fn classify_pairs(&self, pairs: &[(impl AsRef<str>, impl AsRef<str>)]) -> Result<Tensor> {
+    /// As [`label_logits`](Self::label_logits), and `Embed` where the tokenizer does not say how a pair becomes one sequence.
+    pub fn label_logits_of_pairs(&self, pairs: &[(impl AsRef<str>, impl AsRef<str>)]) -> Result<Logits> {
         self.scores_of(pairs.len(), |index, limit, why| {
             let (first, second) = &pairs[index];
             self.pair([first.as_ref(), second.as_ref()], index, limit, why, false)
         })
     }
 
-    fn scores_of(&self, count: usize, text: impl Fn(usize, usize, &'static str) -> Result<Text>) -> Result<Tensor> {
+    fn scores_of(&self, count: usize, text: impl Fn(usize, usize, &'static str) -> Result<Text>) -> Result<Logits> {
         let (limit, why) = self.text_limit();
         let texts = (0..count).map(|index| text(index, limit, why)).collect::<Result<Vec<_>>>()?;
-        let scores = self.label_scores(texts)?.concat();
-        Ok(Tensor::from_vec(scores, (count, self.labels().len()), self.device())?)
+        Ok(Logits::new(self.label_scores(texts)?.concat(), self.labels().len()))
     }
 
     /// The classification head.

@@ -27,6 +27,8 @@ mod guides {
 }
 
 mod answers;
+#[cfg(feature = "candle")]
+mod candle;
 mod classify;
 mod embed;
 pub mod error;
@@ -36,6 +38,7 @@ mod fingerprint;
 mod fit;
 pub mod generate;
 pub mod hub;
+mod logits;
 mod model;
 mod progress;
 mod prompt;
@@ -45,13 +48,13 @@ mod score;
 mod session;
 #[cfg(feature = "async")]
 mod stream;
-mod tensor;
 mod text_model;
 
 pub use answers::MAX_ANSWERS;
+#[cfg(feature = "candle")]
 pub use candle_core;
 pub use chat::{ChatOptions, LocalTime, Message, RenderedChat};
-pub use embed::EmbedOptions;
+pub use embed::{EmbedOptions, Embeddings};
 pub use error::{
     ChatError, DraftError, EmbedError, EncodeError, EngineError, Error, ErrorKind, GrammarError, Result,
     SessionFileError, ToolError,
@@ -63,6 +66,7 @@ pub use generate::{
     Speculation,
 };
 pub use grammar::Grammar;
+pub use logits::Logits;
 pub use model::Model;
 #[cfg(feature = "cuda")]
 pub use model_factory_cuda as cuda;

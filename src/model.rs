@@ -8,7 +8,6 @@ use crate::grammar::{GRAMMAR_MEMORY, Grammar};
 use crate::predictor::Predictor;
 use crate::scheduler::Scheduler;
 use crate::tokenizer::Tokenizer;
-use candle_core::Device;
 use model_factory_diagnostics::Report;
 use model_factory_diagnostics::spec::ModelSpec;
 use std::any::Any;
@@ -109,12 +108,6 @@ impl Model {
     #[cfg(feature = "async")]
     pub(crate) fn streams(&self) -> &crate::scheduler::streams::Streams {
         &self.0.streams
-    }
-
-    /// Where the logits it returns are: in main memory, also those of a model on a GPU. Which device computes says
-    /// `report().device`.
-    pub fn device(&self) -> &Device {
-        &Device::Cpu
     }
 
     /// Tokens a session can hold.

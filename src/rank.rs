@@ -106,7 +106,7 @@ impl Model {
     ///
     /// # Errors
     /// `Embed` for a token that the vocabulary does not have, without a classification head where one is read, for labels that rank
-    /// nothing, and for what is too long; those of tokenizing and of [`Session::forward`](crate::Session::forward).
+    /// nothing, and for what is too long; those of tokenizing and of [`Session::next_logits`](crate::Session::next_logits).
     pub fn rank(&self, query: &str, documents: &[impl AsRef<str>], reranker: &Reranker) -> Result<Vec<f32>> {
         match &reranker.answer {
             Answer::Tokens { yes, no } if self.spec().weights.head.is_some() || self.labels().is_empty() => {
@@ -131,15 +131,13 @@ impl Model {
         let score = |document: &str| {
             let (prompt, own) = Reranker::ask(prompt, query, document);
             let ids = self.tokenizer().encode_prompt_within(&prompt, &own)?;
-            let logits = self.session().forward(&ids)?;
-            let [yes, no] = answers.map(|id| logits.get(id as usize).and_then(|logit| logit.to_scalar::<f32>()));
-            let (yes, no) = (yes?, no?);
-            if let Some((id, value)) =
-                [(answers[0], yes), (answers[1], no)].into_iter().find(|(_, value)| !value.is_finite())
-            {
-                return Err(Error::NonFiniteLogits { id: id as usize, value });
-            }
-            Ok(share(yes, no))
+            let logits = self.session().next_logits(&ids)?;
+            let logit = |id: u32| match logits.get(id as usize) {
+                Some(value) if value.is_finite() => Ok(*value),
+                Some(value) => Err(Error::NonFiniteLogits { id: id as usize, value: *value }),
+                None => Err(Error::TokenOutOfVocabulary { id, vocab: logits.len() }),
+            };
+            Ok(share(logit(answers[0])?, logit(answers[1])?))
         };
         documents.iter().map(|document| score(document.as_ref())).collect()
     }

@@ -49,13 +49,13 @@ impl Session {
     ///
     /// let model = Model::load("fixtures/demo-q4_k_m.gguf")?;
     /// let mut session = model.session();
-    /// session.forward(&model.tokenizer().encode("Once upon a time", true)?)?;
+    /// session.next_logits(&model.tokenizer().encode("Once upon a time", true)?)?;
     /// # let folder = tempfile::tempdir().unwrap();
     /// # let path = folder.path().join("once.session");
     /// session.save(&path)?;
     /// let mut restored = model.restore(&path)?;
     /// assert_eq!(restored.ids(), session.ids());
-    /// assert_eq!(restored.forward(&[100])?.to_vec1::<f32>()?, session.forward(&[100])?.to_vec1::<f32>()?);
+    /// assert_eq!(*restored.next_logits(&[100])?, *session.next_logits(&[100])?);
     /// # Ok::<(), model_factory::Error>(())
     /// ```
     ///

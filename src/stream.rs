@@ -4,12 +4,12 @@
 use crate::cancel::CancellationToken;
 use crate::error::{Error, Result};
 use crate::generate::{FinishReason, GenerateOptions, Generation, Piece, State, Step, Timings};
+use crate::logits::Logits;
 use crate::model::Model;
 use crate::prompt::Prompt;
 use crate::scheduler::Run;
 use crate::scheduler::streams::{Ended, Streaming};
 use crate::session::{Begun, Session, guessed_wrong};
-use candle_core::Tensor;
 use futures_channel::mpsc::{self, Receiver, Sender};
 use futures_core::Stream;
 use std::any::Any;
@@ -195,7 +195,7 @@ impl Streamed {
     }
 
     /// Chooses a token.
-    fn choose(&mut self, logits: Result<Tensor>) {
+    fn choose(&mut self, logits: Result<Logits>) {
         let span = self.span.clone();
         let Some((session, state)) = self.parts() else { return };
         let _inside = span.enter();

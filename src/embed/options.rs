@@ -3,7 +3,7 @@
 use crate::cancel::CancellationToken;
 use model_factory_diagnostics::spec::Pooling;
 
-/// Options of [`Model::embed_with`](crate::Model::embed_with). What is not given is as the model's files say.
+/// Options of [`Model::embeddings`](crate::Model::embeddings). What is not given is as the model's files say.
 #[derive(Clone, Debug, Default)]
 pub struct EmbedOptions {
     pub(super) pooling: Option<Pooling>,

@@ -13,11 +13,11 @@ mod timings;
 
 use crate::cancel::CancellationToken;
 use crate::error::{Error, Result};
+use crate::logits::Logits;
 use crate::memory;
 use crate::scheduler::admission::Admitted;
 use crate::tokenizer::{PieceDecoder, Tokenizer};
 use crate::tools::{CallReader, Calls, ToolChoice};
-use candle_core::Tensor;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
@@ -152,9 +152,8 @@ impl<S: Step> Generation<S> {
     /// This is how a loop of your own takes part: a [`Step`] that wraps a session, or has nothing to do with one.
     ///
     /// ```
-    /// use model_factory::candle_core::Tensor;
     /// use model_factory::generate::{Step, StopTokens};
-    /// use model_factory::{CancellationToken, Error, GenerateOptions, Generation, Session, UnifiedModelFactory};
+    /// use model_factory::{CancellationToken, Error, GenerateOptions, Generation, Logits, Session, UnifiedModelFactory};
     /// use std::sync::Arc;
     ///
     /// /// A session that counts what it computes.
@@ -164,9 +163,9 @@ impl<S: Step> Generation<S> {
     /// }
     ///
     /// impl Step for Counted {
-    ///     fn forward(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Tensor, Error> {
+    ///     fn forward(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Logits, Error> {
     ///         self.tokens += tokens.len();
-    ///         self.session.forward_unless(tokens, cancel) // change the logits here, or compute them elsewhere
+    ///         self.session.next_logits_unless(tokens, cancel) // change the logits here, or compute them elsewhere
     ///     }
     ///
     ///     fn room(&self) -> usize {
@@ -364,7 +363,7 @@ impl State {
     }
 
     /// Chooses a token by the logits behind the [`input`](Self::input), or ends by an error. `room` tokens fit behind it.
-    pub(crate) fn complete(&mut self, logits: Result<Tensor>, room: usize) {
+    pub(crate) fn complete(&mut self, logits: Result<Logits>, room: usize) {
         if let Err(error) = logits.and_then(|logits| self.advance(&logits, room)) {
             self.fail(error);
         }
@@ -389,7 +388,7 @@ impl State {
     }
 
     /// Chooses a token and makes its pieces ready.
-    fn advance(&mut self, logits: &Tensor, room: usize) -> Result<()> {
+    fn advance(&mut self, logits: &[f32], room: usize) -> Result<()> {
         let next = self.next()?;
         let token = self.sampler.sample_next(logits, next.as_ref())?;
         let logprobs = self.sampler.take_logprobs();

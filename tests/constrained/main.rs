@@ -11,10 +11,9 @@ mod same;
 mod schemas;
 
 use common::{fixtures, load};
-use model_factory::candle_core::{Device, Tensor};
 use model_factory::generate::{Constraint, Step, StopTokens};
 use model_factory::{
-    CancellationToken, Error, FinishReason, GenerateOptions, Generation, Grammar, GrammarError, Model,
+    CancellationToken, Error, FinishReason, GenerateOptions, Generation, Grammar, GrammarError, Logits, Model,
 };
 use schemas::SCHEMAS;
 use serde_json::Value;
@@ -278,13 +277,13 @@ struct Script {
 }
 
 impl Step for Script {
-    fn forward(&mut self, tokens: &[u32], _: &CancellationToken) -> Result<Tensor, Error> {
+    fn forward(&mut self, tokens: &[u32], _: &CancellationToken) -> Result<Logits, Error> {
         self.computed += tokens.len();
         let mut logits = vec![0.0_f32; self.vocab];
         if let Some(wanted) = self.wants.get(self.computed - self.prompt) {
             logits[*wanted as usize] = 9.0;
         }
-        Ok(Tensor::new(logits, &Device::Cpu)?)
+        Ok(logits.into())
     }
 
     fn room(&self) -> usize {

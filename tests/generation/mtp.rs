@@ -5,13 +5,13 @@ mod made;
 mod oracle;
 
 use crate::common;
-use candle_core::{DType, Tensor};
+use candle_core::DType;
 use common::given::{bits, generate, kinds, options};
 use made::{Reads, changed, counting, gguf_with, next, random_head, with_random_head};
 use model_factory::decoder::{Cache, OutputRows, PassOptions, Segment};
 use model_factory::generate::{Step, StopTokens, Timings};
 use model_factory::{
-    CancellationToken, DraftError, Error, FinishReason, GenerateOptions, Generation, KvDtype, Model, Session,
+    CancellationToken, DraftError, Error, FinishReason, GenerateOptions, Generation, KvDtype, Logits, Model, Session,
     Speculation,
 };
 use oracle::Oracle;
@@ -40,8 +40,8 @@ type Asked = (Vec<u32>, usize, Vec<f32>);
 struct Watched(Session, Vec<Asked>);
 
 impl Step for Watched {
-    fn forward(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Tensor, Error> {
-        self.0.forward_unless(tokens, cancel)
+    fn forward(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Logits, Error> {
+        self.0.next_logits_unless(tokens, cancel)
     }
 
     fn room(&self) -> usize {
@@ -56,11 +56,11 @@ impl Step for Watched {
         self.0.draft_tokens(most, likely)
     }
 
-    fn draft(&mut self, sequence: &[u32], cancel: &CancellationToken) -> Result<Option<Tensor>, Error> {
+    fn draft(&mut self, sequence: &[u32], cancel: &CancellationToken) -> Result<Option<Logits>, Error> {
         let logits = self.0.draft(sequence, cancel)?;
         if let Some(logits) = &logits {
             let guesses = sequence.len() - self.0.len() - 1;
-            self.1.push((sequence.to_vec(), guesses, logits.to_vec1().unwrap()));
+            self.1.push((sequence.to_vec(), guesses, logits.to_vec()));
         }
         Ok(logits)
     }
