@@ -1,6 +1,5 @@
 //! What models compute as tensors of candle, in main memory.
 
-use crate::cancel::CancellationToken;
 use crate::embed::{EmbedOptions, Embeddings};
 use crate::error::{Error, Result};
 use crate::logits::Logits;
@@ -47,33 +46,16 @@ impl TryFrom<Embeddings> for Tensor {
 
 impl Session {
     /// As [`next_logits`](Self::next_logits), F32 `[vocab]`.
-    ///
-    /// # Errors
-    /// As [`next_logits`](Self::next_logits).
     pub fn forward(&mut self, tokens: &[u32]) -> Result<Tensor> {
-        self.forward_unless(tokens, &CancellationToken::new())
-    }
-
-    /// As [`next_logits_unless`](Self::next_logits_unless), F32 `[vocab]`.
-    ///
-    /// # Errors
-    /// As [`next_logits_unless`](Self::next_logits_unless).
-    pub fn forward_unless(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Tensor> {
-        Ok(Tensor::try_from(self.next_logits_unless(tokens, cancel)?)?.squeeze(0)?)
+        Ok(Tensor::try_from(self.next_logits(tokens)?)?.squeeze(0)?)
     }
 
     /// As [`all_logits`](Self::all_logits), F32 `[tokens, vocab]`.
-    ///
-    /// # Errors
-    /// As [`all_logits`](Self::all_logits).
     pub fn logits(&mut self, tokens: &[u32]) -> Result<Tensor> {
         Ok(self.all_logits(tokens)?.try_into()?)
     }
 
     /// As [`batch_logits`](Self::batch_logits), F32 `[sessions, vocab]`.
-    ///
-    /// # Errors
-    /// As [`batch_logits`](Self::batch_logits).
     pub fn batch(steps: &mut [(&mut Session, &[u32])]) -> Result<Tensor> {
         Ok(Session::batch_logits(steps)?.try_into()?)
     }
@@ -86,9 +68,6 @@ impl Model {
     }
 
     /// As [`all_logits`](Self::all_logits), F32 `[tokens, vocab]`.
-    ///
-    /// # Errors
-    /// As [`all_logits`](Self::all_logits).
     pub fn logits(&self, tokens: &[u32]) -> Result<Tensor> {
         self.session().logits(tokens)
     }
@@ -103,25 +82,16 @@ impl Model {
     /// assert_eq!(vectors.dims(), [2, 384]);
     /// # Ok::<(), model_factory::Error>(())
     /// ```
-    ///
-    /// # Errors
-    /// As [`embeddings`](Self::embeddings).
     pub fn embed(&self, texts: &[impl AsRef<str>], options: &EmbedOptions) -> Result<Tensor> {
         Ok(self.embeddings(texts, options)?.try_into()?)
     }
 
     /// As [`label_logits`](Self::label_logits), F32 `[texts, labels]`.
-    ///
-    /// # Errors
-    /// As [`label_logits`](Self::label_logits).
     pub fn classify(&self, texts: &[impl AsRef<str>]) -> Result<Tensor> {
         Ok(self.label_logits(texts)?.try_into()?)
     }
 
     /// As [`label_logits_of_pairs`](Self::label_logits_of_pairs), F32 `[pairs, labels]`.
-    ///
-    /// # Errors
-    /// As [`label_logits_of_pairs`](Self::label_logits_of_pairs).
     pub fn classify_pairs(&self, pairs: &[(impl AsRef<str>, impl AsRef<str>)]) -> Result<Tensor> {
         Ok(self.label_logits_of_pairs(pairs)?.try_into()?)
     }

@@ -3,10 +3,13 @@
 mod options;
 mod pass;
 
+pub use crate::rank::Reranker;
+
 use crate::error::{EmbedError, Error, Result};
 use crate::memory;
 use crate::model::Model;
-use model_factory_diagnostics::spec::{EmbeddingSpec, Embeds, Pooling};
+pub use model_factory_diagnostics::spec::Pooling;
+use model_factory_diagnostics::spec::{EmbeddingSpec, Embeds};
 pub use options::EmbedOptions;
 pub(crate) use pass::Text;
 use std::slice::ChunksExact;
@@ -72,16 +75,17 @@ impl Model {
         }
         let prompt = prompt(said, options)?;
         let limit = self.text_limit();
+        let cancel = options.cancel.clone().unwrap_or_default();
         let (mut encoded, mut tokens) = (memory::reserved(texts.len(), "the texts")?, 0);
         for (index, text) in texts.iter().enumerate() {
-            options.cancel.check()?;
+            cancel.check()?;
             let ids = self.text_ids(index, prompt, text.as_ref(), limit, options)?;
             tokens += ids.len();
             encoded.push(Text::new(ids, None));
         }
         let normalize = options.normalize.unwrap_or(said.is_some_and(|said| said.normalize));
         let mut numbers = memory::zeros(texts.len() * dimensions, "vectors of texts")?;
-        self.compute_texts(encoded, pooling, &options.cancel, |index, pooled| {
+        self.compute_texts(encoded, pooling, &cancel, |index, pooled| {
             let vector = &mut numbers[index * dimensions..][..dimensions];
             let pooled = &pooled[..dimensions];
             let length = pooled.iter().map(|x| x * x).sum::<f64>().sqrt();

@@ -154,7 +154,7 @@ impl ModelBuilder {
 
     /// Sessions that will be open at once, at least 1, each with a full context: the plan counts their caches, and they take
     /// no more than that together. Without it the plan counts one session, and all that are opened share what the machine,
-    /// or [`memory_limit`](Self::memory_limit), leaves. What exceeds that is refused ([`EngineError::CacheBudget`](crate::EngineError::CacheBudget)).
+    /// or [`memory_limit`](Self::memory_limit), leaves. What exceeds that is refused ([`EngineError::CacheBudget`](crate::error::EngineError::CacheBudget)).
     pub fn sessions(mut self, sessions: usize) -> Self {
         self.policy.sessions = Some(sessions);
         self

@@ -80,7 +80,7 @@ impl Model {
     ///
     /// # Errors
     /// `Grammar`, with the place, for one that is malformed, impossible, unsupported or too large.
-    pub fn compile(&self, grammar: &Grammar) -> Result<()> {
+    pub fn compile_grammar(&self, grammar: &Grammar) -> Result<()> {
         Ok(self.tokenizer().grammars()?.prepare(grammar)?)
     }
 

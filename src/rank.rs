@@ -3,20 +3,28 @@
 use crate::error::{EmbedError, Error, Result};
 use crate::model::Model;
 use model_factory_diagnostics::spec::ScoreActivation;
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::ops::Range;
 
 /// How a model is asked how well a document answers a query.
-#[derive(Clone, Debug, PartialEq, Eq)]
+///
+/// As JSON, an unknown name is refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[must_use]
 pub struct Reranker {
     /// What is asked; the pair of both texts without.
+    #[serde(default)]
     prompt: Option<String>,
     answer: Answer,
+    #[serde(default)]
     truncate: bool,
 }
 
 /// What is read as the answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 enum Answer {
     /// The next token: one of these.
     Tokens { yes: String, no: String },

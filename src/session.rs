@@ -1,5 +1,8 @@
 //! One sequence on a model: its ids, its cache, and the way from ids to logits.
 
+pub use crate::fingerprint::WeightsDigest;
+pub use crate::prompt::IntoGenerationError;
+
 mod draft;
 mod guesses;
 mod predict;
@@ -88,10 +91,15 @@ impl Session {
     }
 
     /// A sequence of `ids`, the first of which `cache` holds, with keys that are rotated so.
-    pub(crate) fn from_parts(model: Model, ids: Vec<u32>, cache: Box<dyn Cache>, rotation: Rotation) -> Session {
+    pub(crate) fn from_parts(
+        model: Model,
+        ids: Vec<u32>,
+        cache: Option<Box<dyn Cache>>,
+        rotation: Rotation,
+    ) -> Session {
         Session {
             model,
-            cache: Some(cache),
+            cache,
             rotation,
             salt: None,
             ids,
@@ -355,19 +363,10 @@ impl Session {
         if let Some(cache) = &mut cache {
             cache.truncate(self.ids.len()); // behind them are guesses
         }
-        Ok(Session {
-            model: self.model.clone(),
-            cache,
-            rotation: self.rotation,
-            salt: self.salt.clone(),
-            ids: memory::copied(&self.ids, "the ids of a session")?,
-            guesses: Guesses::default(),
-            draft: None,
-            predicted: None,
-            caller: Arc::default(),
-            reused: 0,
-            reservation: Weak::new(),
-        })
+        let ids = memory::copied(&self.ids, "the ids of a session")?;
+        let mut fork = Session::from_parts(self.model.clone(), ids, cache, self.rotation);
+        fork.salt.clone_from(&self.salt);
+        Ok(fork)
     }
 
     /// Whether every id has an embedding row.
@@ -398,19 +397,7 @@ impl Model {
 
     /// A new, empty sequence.
     pub fn session(&self) -> Session {
-        Session {
-            model: self.clone(),
-            cache: None,
-            rotation: Rotation::Short,
-            salt: None,
-            ids: Vec::new(),
-            guesses: Guesses::default(),
-            draft: None,
-            predicted: None,
-            caller: Arc::default(),
-            reused: 0,
-            reservation: Weak::new(),
-        }
+        Session::from_parts(self.clone(), Vec::new(), None, Rotation::Short)
     }
 
     /// The logits after each of `tokens`, `[tokens, vocab]`.

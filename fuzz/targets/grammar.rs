@@ -29,7 +29,7 @@ static MODEL: LazyLock<(Model, Vec<f32>)> = LazyLock::new(|| {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/models/llama-3.1/q8_0.gguf");
     let model = Model::builder().threads(1).context_length(64).memory_limit(256 << 20).load(path).unwrap();
     let logits = vec![0.0; model.tokenizer().vocab_len()];
-    model.compile(&Grammar::choice(&["a"])).unwrap();
+    model.compile_grammar(&Grammar::choice(&["a"])).unwrap();
     (model, logits)
 });
 

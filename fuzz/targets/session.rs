@@ -7,6 +7,7 @@ mod common;
 use common::json;
 use common::random::Random;
 use libfuzzer_sys::{fuzz_mutator, fuzz_target, fuzzer_mutate};
+use model_factory::session::WeightsDigest;
 use model_factory::{Error, Model, Session};
 use std::path::Path;
 use std::sync::LazyLock;
@@ -29,7 +30,7 @@ static SAVED: LazyLock<Saved> = LazyLock::new(|| {
     let mut session = model.session();
     session.forward(&IDS).unwrap();
     let written = tempfile::NamedTempFile::new().unwrap();
-    session.save(written.path()).unwrap();
+    session.save(written.path(), WeightsDigest::Sampled).unwrap();
     let file = std::fs::read(written.path()).unwrap();
     let logits = next(&mut session).unwrap();
     Saved { model, file, logits }

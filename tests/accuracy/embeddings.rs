@@ -5,7 +5,8 @@ use crate::common;
 
 use common::{fixtures, load};
 use model_factory::diagnostics::spec::Embeds;
-use model_factory::{EmbedError, EmbedOptions, Error, ErrorKind, GenerateOptions, Model, Pooling, Reranker, Verdict};
+use model_factory::error::EmbedError;
+use model_factory::{EmbedOptions, Error, ErrorKind, GenerateOptions, Model, Pooling, Reranker, Verdict};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -4,7 +4,8 @@
 use crate::common;
 
 use common::{fixtures, load};
-use model_factory::{EmbedError, EmbedOptions, Error, Model, Pooling, Reranker};
+use model_factory::error::EmbedError;
+use model_factory::{EmbedOptions, Error, Model, Pooling, Reranker};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -3,6 +3,7 @@
 use crate::common::{self, fixtures};
 use crate::{Answer, answer, drawing, qwen3, schemas};
 use model_factory::generate::{Constraint, Sampler, Step, StopTokens};
+use model_factory::session::WeightsDigest;
 use model_factory::{
     CancellationToken, Error, GenerateOptions, Generation, Grammar, Logits, Model, Session, Speculation,
 };
@@ -182,7 +183,7 @@ fn a_session_knows_no_grammar() {
     let free = GenerateOptions::default().max_tokens(20).temperature(0.0);
     let mut session = generation.into_inner();
     let file = tempfile::tempdir().unwrap();
-    session.save(file.path().join("session")).unwrap();
+    session.save(file.path().join("session"), WeightsDigest::Sampled).unwrap();
     let goes_on = |session: &mut Session| {
         let mut generation = session.generate(&ids, &free).unwrap();
         generation.text().unwrap();

@@ -9,10 +9,11 @@ use candle_core::DType;
 use common::given::{bits, generate, kinds, options};
 use made::{Reads, changed, counting, gguf_with, next, random_head, with_random_head};
 use model_factory::decoder::{Cache, OutputRows, PassOptions, Segment};
+use model_factory::error::DraftError;
 use model_factory::generate::{Step, StopTokens, Timings};
+use model_factory::session::WeightsDigest;
 use model_factory::{
-    CancellationToken, DraftError, Error, FinishReason, GenerateOptions, Generation, KvDtype, Logits, Model, Session,
-    Speculation,
+    CancellationToken, Error, FinishReason, GenerateOptions, Generation, KvDtype, Logits, Model, Session, Speculation,
 };
 use oracle::Oracle;
 use serde_json::json;
@@ -278,7 +279,7 @@ fn a_session_goes_on_and_back() {
                     session.truncate(12);
                 }
                 2 => {
-                    session.save(&file).unwrap();
+                    session.save(&file, WeightsDigest::Sampled).unwrap();
                     session = model.restore(&file).unwrap();
                 }
                 _ => {}

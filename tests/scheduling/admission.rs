@@ -4,7 +4,8 @@
 use crate::common;
 
 use model_factory::diagnostics::plan::KV_PAGE;
-use model_factory::{Admission, CancellationToken, EngineError, Error, FinishReason, GenerateOptions, Model, Session};
+use model_factory::error::EngineError;
+use model_factory::{Admission, CancellationToken, Error, FinishReason, GenerateOptions, Model, Session};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;

@@ -4,7 +4,8 @@
 
 use crate::common;
 
-use model_factory::{Error, GenerateOptions, IntoGenerationError, Model, Session};
+use model_factory::session::IntoGenerationError;
+use model_factory::{Error, GenerateOptions, Model, Session};
 
 const PROMPT: &str = "Once upon a time there was";
 

@@ -3,8 +3,9 @@
 
 use crate::common;
 
+use model_factory::error::ChatError;
 use model_factory::generate::Step;
-use model_factory::{ChatError, ChatOptions, Error, GenerateOptions, Message, Model, Piece, UnifiedModelFactory};
+use model_factory::{ChatOptions, Error, GenerateOptions, Message, Model, Piece, UnifiedModelFactory};
 use serde_json::json;
 
 fn model(path: &str) -> Model {
