@@ -84,7 +84,7 @@ class Api:
             self.add(path, "mod")
             self.module(crate, item, path)
         elif kind in ("struct", "enum", "union"):
-            self.add(path, f"{mark}{kind}{generics(inner['generics'])}{self.traits(crate, inner)}")
+            self.add(path, f"{mark}{kind}{generics(inner['generics'])}{self.traits(crate, item, inner, path)}")
             self.fields(crate, inner, path)
             self.methods(crate, inner, path)
         elif kind == "trait":
@@ -127,14 +127,16 @@ class Api:
             if field["visibility"] == "public" and not hidden(field):
                 self.add(f"{path}.{field['name']}", type_of(field["inner"]["struct_field"]))
 
-    def traits(self, crate, inner):
+    def traits(self, crate, item, inner, path):
         found = []
         for one in (crate.item(id)["inner"]["impl"] for id in inner["impls"] if crate.item(id)):
             trait = one["trait"]
             if trait is None or one["blanket_impl"] or one["is_negative"] or trait["path"].endswith("StructuralPartialEq"):
                 continue
             name = trait["path"].rsplit("::", 1)[-1]
-            if not one["is_synthetic"] or name in AUTO:
+            if one["for"].get("resolved_path", {}).get("id") != item["id"]:
+                self.add(path, f"impl {name}{arguments(trait['args'])} for {type_of(one['for'])}")
+            elif not one["is_synthetic"] or name in AUTO:
                 found.append(name + arguments(trait["args"]))
         return f": {' + '.join(sorted(set(found)))}" if found else ""
 
@@ -155,6 +157,12 @@ def hidden(item):
     return any(isinstance(a, dict) and "doc(hidden)" in a.get("other", "").replace(" ", "") for a in item["attrs"])
 
 
+def named(path):
+    """The name of a type; whose error it is, too."""
+    name = path.rsplit("::", 1)[-1]
+    return path if name in ("Error", "Result") and not path.startswith(("crate", "$crate", "self", "super")) else name
+
+
 def type_of(t):
     if t is None:
         return "()"
@@ -162,7 +170,7 @@ def type_of(t):
         return "_"
     kind, inner = next(iter(t.items()))
     if kind == "resolved_path":
-        return inner["path"].rsplit("::", 1)[-1] + arguments(inner["args"])
+        return named(inner["path"]) + arguments(inner["args"])
     if kind in ("generic", "primitive"):
         return "!" if inner == "never" else inner
     if kind == "tuple":

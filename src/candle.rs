@@ -75,9 +75,9 @@ impl Model {
     /// As [`embeddings`](Self::embeddings), F32 `[texts, dimensions]`.
     ///
     /// ```no_run
-    /// use model_factory::{EmbedOptions, Model};
+    /// use model_factory::{EmbedOptions, UnifiedModelFactory};
     ///
-    /// let model = Model::load("models/all-MiniLM-L6-v2")?;
+    /// let model = UnifiedModelFactory::load("models/all-MiniLM-L6-v2")?;
     /// let vectors = model.embed(&["A cat sits on the mat.", "Two dogs run."], &EmbedOptions::default())?;
     /// assert_eq!(vectors.dims(), [2, 384]);
     /// # Ok::<(), model_factory::Error>(())

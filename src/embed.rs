@@ -11,7 +11,7 @@ use crate::model::Model;
 pub use model_factory_diagnostics::spec::Pooling;
 use model_factory_diagnostics::spec::{EmbeddingSpec, Embeds};
 pub use options::EmbedOptions;
-pub(crate) use pass::Text;
+pub(crate) use pass::{Text, TextLimit};
 use std::slice::ChunksExact;
 
 /// The vectors of texts, F32 `[texts, dimensions]`.
@@ -51,9 +51,9 @@ impl Model {
     /// prompt that its files say. A text has the bits that it has alone, whatever the others are.
     ///
     /// ```no_run
-    /// use model_factory::{EmbedOptions, Model};
+    /// use model_factory::{EmbedOptions, UnifiedModelFactory};
     ///
-    /// let model = Model::load("models/all-MiniLM-L6-v2")?;
+    /// let model = UnifiedModelFactory::load("models/all-MiniLM-L6-v2")?;
     /// let embeddings = model.embeddings(&["A cat sits on the mat.", "Two dogs run."], &EmbedOptions::default())?;
     /// for vector in embeddings.vectors() {
     ///     assert_eq!(vector.len(), 384);
@@ -79,9 +79,12 @@ impl Model {
         let (mut encoded, mut tokens) = (memory::reserved(texts.len(), "the texts")?, 0);
         for (index, text) in texts.iter().enumerate() {
             cancel.check()?;
-            let ids = self.text_ids(index, prompt, text.as_ref(), limit, options)?;
-            tokens += ids.len();
-            encoded.push(Text::new(ids, None));
+            let text = [prompt, text.as_ref()].concat();
+            let trusted = 0..if options.trust_special_tokens { text.len() } else { prompt.len() };
+            let own = if trusted.is_empty() { &[] } else { std::slice::from_ref(&trusted) };
+            let text = self.text(index, &text, own, limit, options.truncate)?;
+            tokens += text.ids.len();
+            encoded.push(text);
         }
         let normalize = options.normalize.unwrap_or(said.is_some_and(|said| said.normalize));
         let mut numbers = memory::zeros(texts.len() * dimensions, "vectors of texts")?;
@@ -118,35 +121,12 @@ impl Model {
         }
     }
 
-    /// Tokens of a text at most, and why.
-    pub(crate) fn text_limit(&self) -> (usize, &'static str) {
+    /// What bounds a text.
+    pub(crate) fn text_limit(&self) -> TextLimit {
         match self.spec().text_limit.filter(|limit| limit.tokens < self.context_length()) {
             Some(limit) => (limit.tokens, limit.key),
             None => (self.context_length(), "the context"),
         }
-    }
-
-    /// The ids of text `index` with `prompt` in front.
-    fn text_ids(
-        &self,
-        index: usize,
-        prompt: &str,
-        text: &str,
-        (limit, why): (usize, &'static str),
-        options: &EmbedOptions,
-    ) -> Result<Vec<u32>> {
-        let joined;
-        let text = if prompt.is_empty() {
-            text
-        } else {
-            joined = [prompt, text].concat();
-            &joined
-        };
-        let trusted = 0..if options.trust_special_tokens { text.len() } else { prompt.len() };
-        let spans = if trusted.is_empty() { &[] } else { std::slice::from_ref(&trusted) };
-        let ids = self.tokenizer().encode_text(text, spans, limit, options.truncate)?;
-        let ids = ids.map_err(|tokens| EmbedError::TooLong { index, tokens, limit, why })?;
-        if ids.is_empty() { Err(Error::EmptyPrompt) } else { Ok(ids) }
     }
 }
 

@@ -17,13 +17,14 @@ use std::time::Duration;
 // What is planned is what grammars may take.
 const _: () = assert!(GRAMMAR_MEMORY == model_factory_diagnostics::plan::GRAMMAR_MEMORY);
 
-/// A loaded model: here one starts reading. [`load`](Model::load) makes one, [`generate`](Model::generate) continues a text,
+/// A loaded model: here one starts reading. [`UnifiedModelFactory::load`](crate::UnifiedModelFactory::load) makes one,
+/// [`generate`](Model::generate) continues a text,
 /// ids or a conversation, and [`session`](Model::session) is a sequence that goes on where it was.
 ///
 /// ```
-/// use model_factory::{GenerateOptions, Model};
+/// use model_factory::{GenerateOptions, UnifiedModelFactory};
 ///
-/// let model = Model::load("fixtures/demo-q4_k_m.gguf")?;
+/// let model = UnifiedModelFactory::load("fixtures/demo-q4_k_m.gguf")?;
 /// let text = model.generate("Once upon a time", &GenerateOptions::default().max_tokens(20))?.text()?;
 /// assert!(!text.is_empty());
 /// # Ok::<(), model_factory::Error>(())
@@ -65,7 +66,7 @@ impl Model {
         &self.0.report
     }
 
-    /// Sizes, options and tensors.
+    /// Sizes, options and tensors. Unstable: what a spec is made of may change in any version.
     pub fn spec(&self) -> &ModelSpec {
         &self.0.spec
     }

@@ -102,9 +102,9 @@ impl Model {
     /// that spells a special token has letters there.
     ///
     /// ```
-    /// use model_factory::{Model, Reranker};
+    /// use model_factory::{Reranker, UnifiedModelFactory};
     ///
-    /// let model = Model::load("fixtures/demo")?; // a model that was trained for it
+    /// let model = UnifiedModelFactory::load("fixtures/demo")?; // a model that was trained for it
     /// let reranker = Reranker::new("Is {document} about {query}?", "▁yes", "▁no");
     /// # let reranker = Reranker::new("Is {document} about {query}?", "a", "b");
     /// let scores = model.rank("cats", &["A cat sat.", "It rained."], &reranker)?;
@@ -172,12 +172,12 @@ impl Model {
             None if head.scores == ScoreActivation::Sigmoid => share(scores[0], 0.0),
             None => scores[0],
         };
-        let (limit, why) = self.text_limit();
+        let limit = self.text_limit();
         let text = |(index, document): (usize, &str)| match &reranker.prompt {
-            None => self.pair([query, document], index, limit, why, reranker.truncate),
+            None => self.pair(index, [query, document], limit, reranker.truncate),
             Some(prompt) => {
                 let (prompt, own) = Reranker::ask(prompt, query, document);
-                self.text(&prompt, &own, index, limit, why)
+                self.text(index, &prompt, &own, limit, false)
             }
         };
         let texts = documents.iter().map(AsRef::as_ref).enumerate().map(text).collect::<Result<Vec<_>>>()?;

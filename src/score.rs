@@ -40,9 +40,9 @@ impl Model {
     /// beyond the original context of a model with longrope.
     ///
     /// ```
-    /// use model_factory::Model;
+    /// use model_factory::UnifiedModelFactory;
     ///
-    /// let model = Model::load("fixtures/demo-q4_k_m.gguf")?;
+    /// let model = UnifiedModelFactory::load("fixtures/demo-q4_k_m.gguf")?;
     /// let (story, noise) = (model.score("Once upon a time there was a fox.")?, model.score("a fox there time upon Once")?);
     /// assert!(story.perplexity() < noise.perplexity());
     /// # Ok::<(), model_factory::Error>(())
@@ -64,9 +64,9 @@ impl Model {
     /// text and none at the end of the prompt nothing of the prompt is among it.
     ///
     /// ```
-    /// use model_factory::Model;
+    /// use model_factory::UnifiedModelFactory;
     ///
-    /// let model = Model::load("fixtures/demo-q4_k_m.gguf")?;
+    /// let model = UnifiedModelFactory::load("fixtures/demo-q4_k_m.gguf")?;
     /// let scores = model.score_continuations("Once upon a", &[" time", " window"])?;
     /// assert!(scores[0].total() > scores[1].total());
     /// # Ok::<(), model_factory::Error>(())

@@ -68,12 +68,11 @@ fn sum(row: &[f32]) -> f32 {
 }
 
 #[cfg(test)]
-mod shapes;
-
-#[cfg(test)]
 mod tests {
-    use super::shapes::{SEEDS, TEMPERATURES, scaled, shapes};
+    mod shapes;
+
     use super::*;
+    use shapes::{SEEDS, TEMPERATURES, scaled, shapes};
 
     /// The draws of candle's `LogitsProcessor`, which `benches/candle` recorded: a line for each seed.
     const CANDLE: &str = include_str!("draw/candle.txt");
