@@ -53,7 +53,7 @@ fn by_text(model: &Model, arguments: &Arguments) -> Result<Vec<(f64, String)>, E
 
 /// Before they are divided by their sum, so that together it is a softmax.
 fn by_head(model: &Model, arguments: &Arguments) -> Result<Vec<(f64, String)>, Error> {
-    let scores = model.classify(&[&arguments.text])?.to_vec2::<f32>()?.remove(0);
+    let scores = model.label_logits(&[&arguments.text])?;
     let most = scores.iter().fold(f32::NEG_INFINITY, |most, score| most.max(*score));
     Ok(scores.iter().map(|score| f64::from(score - most).exp()).zip(model.labels().iter().cloned()).collect())
 }

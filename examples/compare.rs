@@ -9,7 +9,7 @@ use model_factory::diagnostics::hardware::Memory;
 use model_factory::diagnostics::plan::{Plan, PlanMemory};
 use model_factory::diagnostics::report::{Available, Bytes};
 use model_factory::diagnostics::source::probe;
-use model_factory::{DeviceChoice, Error, Model, ModelBuilder, UnifiedModelFactory, Verdict};
+use model_factory::{DeviceChoice, Error, Logits, Model, ModelBuilder, UnifiedModelFactory, Verdict};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -104,12 +104,6 @@ impl fmt::Display for Stop {
 impl From<Error> for Stop {
     fn from(error: Error) -> Stop {
         Stop::Model(error)
-    }
-}
-
-impl From<model_factory::candle_core::Error> for Stop {
-    fn from(error: model_factory::candle_core::Error) -> Stop {
-        Stop::Model(error.into())
     }
 }
 
@@ -268,15 +262,14 @@ impl ComparedText {
 }
 
 /// The logits of `tokens`, each row those of the next token.
-fn timed(model: &Model, tokens: &[u32], time: &mut Duration) -> Result<Vec<Vec<f32>>, Stop> {
+fn timed(model: &Model, tokens: &[u32], time: &mut Duration) -> Result<Logits, Stop> {
     let start = Instant::now();
-    let logits = model.logits(tokens)?;
+    let logits = model.all_logits(tokens)?;
     *time += start.elapsed();
-    let rows: Vec<Vec<f32>> = logits.to_vec2()?;
-    let wrong = rows.iter().find_map(|row| row.iter().enumerate().find(|(_, logit)| !logit.is_finite()));
+    let wrong = logits.rows().find_map(|row| row.iter().enumerate().find(|(_, logit)| !logit.is_finite()));
     match wrong {
         Some((id, &value)) => Err(Error::NonFiniteLogits { id, value }.into()),
-        None => Ok(rows),
+        None => Ok(logits),
     }
 }
 
@@ -314,8 +307,8 @@ impl Text {
 }
 
 impl Sums {
-    fn add(&mut self, window: &[u32], a: &[Vec<f32>], b: &[Vec<f32>]) {
-        for (position, (a, b)) in a.iter().zip(b).enumerate() {
+    fn add(&mut self, window: &[u32], a: &Logits, b: &Logits) {
+        for (position, (a, b)) in a.rows().zip(b.rows()).enumerate() {
             let (log_a, log_b) = (log_softmax(a), log_softmax(b));
             let divergence: f64 = log_a.iter().zip(&log_b).map(|(p, q)| p.exp() * (p - q)).sum();
             self.positions += 1;

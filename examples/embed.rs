@@ -1,12 +1,12 @@
 //! The vectors of texts, for search, clusters and labels.
 
 mod common;
+#[path = "common/tensors.rs"]
+mod tensors;
 
 use clap::{ArgGroup, Parser};
-use model_factory::candle_core::safetensors;
 use model_factory::diagnostics::report::escaped;
 use model_factory::{EmbedOptions, Error, Model, Pooling};
-use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -73,23 +73,19 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     if let Some(dimensions) = arguments.dimensions {
         options = options.dimensions(dimensions);
     }
-    let embeddings = model.embed_with(&texts, &options)?;
+    let embeddings = model.embeddings(&texts, &options)?;
+    let vectors: Vec<&[f32]> = embeddings.vectors().collect();
     match &arguments.out {
-        Some(out) => {
-            safetensors::save(&HashMap::from([("embeddings", embeddings.clone())]), out)?;
-            common::tell(format_args!("wrote {:?} embeddings to {}", embeddings.dims(), out.display()));
-            Ok(())
-        }
-        None => print_alike(&texts, &embeddings.to_vec2()?),
+        Some(out) => tensors::save(out, "embeddings", &vectors.concat(), [texts.len(), embeddings.dimensions()]),
+        None => print_alike(&texts, &vectors),
     }
 }
 
 /// Each text with the cosine of its angle to the first.
-fn print_alike(texts: &[String], vectors: &[Vec<f32>]) -> Result<(), Error> {
+fn print_alike(texts: &[String], vectors: &[&[f32]]) -> Result<(), Error> {
     let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
     let cosine = |a: &[f32], b: &[f32]| dot(a, b) / (dot(a, a) * dot(b, b)).sqrt();
-    let line =
-        |(text, vector): (&String, &Vec<f32>)| format!("{:.4}  {}\n", cosine(&vectors[0], vector), escaped(text));
+    let line = |(text, vector): (&String, &&[f32])| format!("{:.4}  {}\n", cosine(vectors[0], vector), escaped(text));
     let lines = texts.iter().zip(vectors).map(line);
     common::print(&lines.collect::<String>())
 }

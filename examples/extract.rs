@@ -3,7 +3,7 @@
 mod common;
 
 use clap::Parser;
-use model_factory::{Error, Message, Model};
+use model_factory::{Error, GenerateOptions, Message, Model};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -51,10 +51,11 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         arguments.text
     );
     // A model that chats is asked by its own template; any other continues the text.
+    let options = GenerateOptions::default().max_tokens(4096);
     let person: Person = if model.spec().tokenizer.chat_templates.is_empty() {
-        model.extract(&question)?
+        model.extract(&question, &options)?
     } else {
-        model.extract(&[Message::user(question)])?
+        model.extract(&[Message::user(question)], &options)?
     };
     common::tell(format_args!("{person:?}"));
     let json = serde_json::to_string(&person).unwrap_or_default();

@@ -5,6 +5,7 @@ mod common;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{ArgGroup, Parser};
 use model_factory::kernels::Isa;
+use model_factory::session::WeightsDigest;
 use model_factory::{
     CancellationToken, DeviceChoice, Error, GenerateOptions, Grammar, KvDtype, Message, Model, Speculation, ToolChoice,
     UnifiedModelFactory,
@@ -239,7 +240,7 @@ fn run(arguments: &Arguments, cancel: &CancellationToken) -> Result<(), Error> {
         ));
     }
     match &arguments.session {
-        Some(file) => generation.into_inner().save(file),
+        Some(file) => generation.into_inner().save(file, WeightsDigest::Sampled),
         None => Ok(()),
     }
 }

@@ -1,11 +1,11 @@
 //! The raw logits after every token of a text or of given ids.
 
 mod common;
+#[path = "common/tensors.rs"]
+mod tensors;
 
 use clap::{ArgGroup, Parser};
-use model_factory::candle_core::{Tensor, safetensors};
-use model_factory::{DeviceChoice, Error, UnifiedModelFactory};
-use std::collections::HashMap;
+use model_factory::{DeviceChoice, Error, Logits, UnifiedModelFactory};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -44,19 +44,15 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         Some(prompt) => model.tokenizer().encode(prompt, true)?,
         None => arguments.tokens.clone(),
     };
-    let logits = model.logits(&tokens)?;
+    let logits = model.all_logits(&tokens)?;
     match &arguments.out {
-        Some(out) => {
-            safetensors::save(&HashMap::from([("logits", logits.clone())]), out)?;
-            common::tell(format_args!("wrote {:?} logits to {}", logits.dims(), out.display()));
-            Ok(())
-        }
+        Some(out) => tensors::save(out, "logits", &logits, [logits.rows().len(), logits.columns()]),
         None => print_top(&model, &logits),
     }
 }
 
-fn print_top(model: &model_factory::Model, logits: &Tensor) -> Result<(), Error> {
-    let last: Vec<f32> = logits.get(logits.dim(0)? - 1)?.to_vec1()?;
+fn print_top(model: &model_factory::Model, logits: &Logits) -> Result<(), Error> {
+    let last = logits.rows().last().unwrap_or_default();
     let mut ids: Vec<usize> = (0..last.len()).collect();
     ids.sort_by(|a, b| last[*b].total_cmp(&last[*a]));
     let mut lines = vec![format!("{:>8}  {:>10}  text", "id", "logit")];

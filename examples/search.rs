@@ -53,10 +53,10 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
 /// The cosine of each line's vector and the question's.
 fn by_vectors(model: &Model, lines: &[String], arguments: &Arguments) -> Result<Vec<f32>, Error> {
     let options = EmbedOptions::default().truncate(true);
-    let texts = model.embed_with(lines, &options)?.to_vec2::<f32>()?;
+    let texts = model.embeddings(lines, &options)?;
     let question = arguments.prompt_name.iter().fold(options, |options, name| options.prompt_name(name));
-    let question = model.embed_with(&[&arguments.ask], &question)?.to_vec2::<f32>()?.remove(0);
+    let question = model.embeddings(&[&arguments.ask], &question)?.into_vec();
 
     // Vectors have length one, so that the product is the cosine.
-    Ok(texts.iter().map(|text| text.iter().zip(&question).map(|(a, b)| a * b).sum()).collect())
+    Ok(texts.vectors().map(|text| text.iter().zip(&question).map(|(a, b)| a * b).sum()).collect())
 }

@@ -15,9 +15,9 @@ impl Model {
     /// options and the ones behind it, so an answer is what its seed gives alone.
     ///
     /// ```
-    /// use model_factory::{GenerateOptions, Model};
+    /// use model_factory::{GenerateOptions, UnifiedModelFactory};
     ///
-    /// let model = Model::load("fixtures/demo-q4_k_m.gguf")?;
+    /// let model = UnifiedModelFactory::load("fixtures/demo-q4_k_m.gguf")?;
     /// let options = GenerateOptions::default().temperature(0.8).seed(7).max_tokens(20);
     /// let answers = model.answers("Once upon a time", 3, &options)?;
     /// let third = model.generate("Once upon a time", &options.seed(9))?.answer()?;

@@ -1,10 +1,10 @@
 //! Texts, or pairs of them -> scores of labels, by a model's classification head.
 
 use crate::cancel::CancellationToken;
-use crate::embed::Text;
+use crate::embed::{Text, TextLimit};
 use crate::error::{EmbedError, Error, Result};
+use crate::logits::Logits;
 use crate::model::Model;
-use candle_core::Tensor;
 use model_factory_diagnostics::spec::ClassifierWeights;
 use std::ops::Range;
 
@@ -14,43 +14,41 @@ impl Model {
         self.spec().weights.classifier.as_ref().map(|head| &*head.labels).unwrap_or_default()
     }
 
-    /// The scores of the [`labels`](Self::labels) of each of `texts`, F32 `[texts, labels]`, as the head gives them (logits): a
+    /// The scores of the [`labels`](Self::labels) of each of `texts`, `[texts, labels]`, as the head gives them (logits): a
     /// softmax over them is the probability of each where one label holds, a sigmoid of each where several may. A text has the
     /// bits that it has alone, and special tokens that it spells are letters.
     ///
     /// ```no_run
-    /// use model_factory::Model;
+    /// use model_factory::UnifiedModelFactory;
     ///
-    /// let model = Model::load("models/distilled-sentiment")?;
-    /// let scores: Vec<Vec<f32>> = model.classify(&["I liked it.", "Not for me."])?.to_vec2()?;
-    /// for (label, score) in model.labels().iter().zip(&scores[0]) {
-    ///     println!("{label}: {score}");
+    /// let model = UnifiedModelFactory::load("models/distilled-sentiment")?;
+    /// for scores in model.label_logits(&["I liked it.", "Not for me."])?.rows() {
+    ///     println!("{:?}", model.labels().iter().zip(scores).collect::<Vec<_>>());
     /// }
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), model_factory::Error>(())
     /// ```
     ///
     /// # Errors
     /// `Embed` without a head, or for a text that is too long; `Encode`; `CacheBudget` and `OutOfMemory`.
-    pub fn classify(&self, texts: &[impl AsRef<str>]) -> Result<Tensor> {
-        self.scores_of(texts.len(), |index, limit, why| self.text(texts[index].as_ref(), &[], index, limit, why))
+    pub fn label_logits(&self, texts: &[impl AsRef<str>]) -> Result<Logits> {
+        self.scores_of(texts.len(), |index, limit| self.text(index, texts[index].as_ref(), &[], limit, false))
     }
 
-    /// As [`classify`](Self::classify), of pairs of texts, such as a premise and a hypothesis.
+    /// As [`label_logits`](Self::label_logits), of pairs of texts, such as a premise and a hypothesis.
     ///
     /// # Errors
-    /// As [`classify`](Self::classify), and `Embed` where the tokenizer does not say how a pair becomes one sequence.
-    pub fn classify_pairs(&self, pairs: &[(impl AsRef<str>, impl AsRef<str>)]) -> Result<Tensor> {
-        self.scores_of(pairs.len(), |index, limit, why| {
+    /// As [`label_logits`](Self::label_logits), and `Embed` where the tokenizer does not say how a pair becomes one sequence.
+    pub fn label_logits_of_pairs(&self, pairs: &[(impl AsRef<str>, impl AsRef<str>)]) -> Result<Logits> {
+        self.scores_of(pairs.len(), |index, limit| {
             let (first, second) = &pairs[index];
-            self.pair([first.as_ref(), second.as_ref()], index, limit, why, false)
+            self.pair(index, [first.as_ref(), second.as_ref()], limit, false)
         })
     }
 
-    fn scores_of(&self, count: usize, text: impl Fn(usize, usize, &'static str) -> Result<Text>) -> Result<Tensor> {
-        let (limit, why) = self.text_limit();
-        let texts = (0..count).map(|index| text(index, limit, why)).collect::<Result<Vec<_>>>()?;
-        let scores = self.label_scores(texts)?.concat();
-        Ok(Tensor::from_vec(scores, (count, self.labels().len()), self.device())?)
+    fn scores_of(&self, count: usize, text: impl Fn(usize, TextLimit) -> Result<Text>) -> Result<Logits> {
+        let limit = self.text_limit();
+        let texts = (0..count).map(|index| text(index, limit)).collect::<Result<Vec<_>>>()?;
+        Ok(Logits::new(self.label_scores(texts)?.concat(), self.labels().len()))
     }
 
     /// The classification head.
@@ -61,41 +59,35 @@ impl Model {
         self.spec().weights.classifier.as_deref().ok_or_else(|| EmbedError::NoClassifier.into())
     }
 
-    /// The text at `index` with the tokens around it; special tokens are in `own` alone.
+    /// The text at `index` with the tokens around it, cut where it is too long and `cut` is wanted; special tokens are only in
+    /// the spans of `own`.
     ///
     /// # Errors
     /// `Embed` for one that is too long, `EmptyPrompt`, `Encode`.
     pub(crate) fn text(
         &self,
+        index: usize,
         text: &str,
         own: &[Range<usize>],
-        index: usize,
-        limit: usize,
-        why: &'static str,
-    ) -> Result<Text> {
-        let ids = self.tokenizer().encode_text(text, own, limit, false)?;
-        let ids = ids.map_err(|tokens| EmbedError::TooLong { index, tokens, limit, why })?;
-        if ids.is_empty() { Err(Error::EmptyPrompt) } else { Ok(Text::new(ids, None)) }
-    }
-
-    /// The pair at `index`, of strangers.
-    pub(crate) fn pair(
-        &self,
-        texts: [&str; 2],
-        index: usize,
-        limit: usize,
-        why: &'static str,
+        (limit, why): TextLimit,
         cut: bool,
     ) -> Result<Text> {
+        let ids = self.tokenizer().encode_text(text, own, limit, cut)?;
+        let ids = ids.map_err(|tokens| EmbedError::TooLong { index, tokens, limit, why })?;
+        if ids.is_empty() { Err(Error::EmptyPrompt) } else { Ok(Text { ids, second_text: None }) }
+    }
+
+    /// The pair at `index`, of untrusted texts.
+    ///
+    /// # Errors
+    /// As [`text`](Self::text), and `Embed` where the tokenizer makes no pairs.
+    pub(crate) fn pair(&self, index: usize, texts: [&str; 2], (limit, why): TextLimit, cut: bool) -> Result<Text> {
         let pair = self.tokenizer().encode_pair_within(texts, limit, cut)?.ok_or(EmbedError::NoPairs)?;
         let (ids, second_text) = pair.map_err(|tokens| EmbedError::TooLong { index, tokens, limit, why })?;
-        if ids.is_empty() {
-            return Err(Error::EmptyPrompt);
-        }
         let types = self.spec().weights.input.as_ref().and_then(|input| input.token_types.as_ref());
         // A model that tells no kinds apart has one row for all.
         let second_text = second_text.filter(|_| types.is_some_and(|types| types.weight.shape[0] > 1));
-        Ok(Text::new(ids, second_text))
+        if ids.is_empty() { Err(Error::EmptyPrompt) } else { Ok(Text { ids, second_text }) }
     }
 
     /// The scores of the labels of each of `texts`, in their order.

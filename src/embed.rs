@@ -3,44 +3,68 @@
 mod options;
 mod pass;
 
+pub use crate::rank::Reranker;
+
 use crate::error::{EmbedError, Error, Result};
 use crate::memory;
 use crate::model::Model;
-use candle_core::Tensor;
-use model_factory_diagnostics::spec::{EmbeddingSpec, Embeds, Pooling};
+pub use model_factory_diagnostics::spec::Pooling;
+use model_factory_diagnostics::spec::{EmbeddingSpec, Embeds};
 pub use options::EmbedOptions;
-pub(crate) use pass::Text;
+pub(crate) use pass::{Text, TextLimit};
+use std::slice::ChunksExact;
+
+/// The vectors of texts, F32 `[texts, dimensions]`.
+///
+/// With the feature `candle` they become a `Tensor` without a copy.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Embeddings {
+    numbers: Vec<f32>,
+    dimensions: usize,
+    tokens: usize,
+}
+
+impl Embeddings {
+    /// The vector of each text, in their order.
+    pub fn vectors(&self) -> ChunksExact<'_, f32> {
+        self.numbers.chunks_exact(self.dimensions)
+    }
+
+    /// Numbers of a vector.
+    pub fn dimensions(&self) -> usize {
+        self.dimensions
+    }
+
+    /// Tokens that were computed.
+    pub fn tokens(&self) -> usize {
+        self.tokens
+    }
+
+    /// All numbers, vector after vector.
+    pub fn into_vec(self) -> Vec<f32> {
+        self.numbers
+    }
+}
 
 impl Model {
-    /// The vectors of `texts`, F32 `[texts, dimensions]`, as the model's makers make them: the pooling, the length and the
+    /// The vectors of `texts`. What the options leave open is as the model's makers have it: the pooling, the length and the
     /// prompt that its files say. A text has the bits that it has alone, whatever the others are.
     ///
     /// ```no_run
-    /// use model_factory::Model;
+    /// use model_factory::{EmbedOptions, UnifiedModelFactory};
     ///
-    /// let model = Model::load("models/all-MiniLM-L6-v2")?;
-    /// let vectors = model.embed(&["A cat sits on the mat.", "Two dogs run."])?;
-    /// assert_eq!(vectors.dims(), [2, 384]);
+    /// let model = UnifiedModelFactory::load("models/all-MiniLM-L6-v2")?;
+    /// let embeddings = model.embeddings(&["A cat sits on the mat.", "Two dogs run."], &EmbedOptions::default())?;
+    /// for vector in embeddings.vectors() {
+    ///     assert_eq!(vector.len(), 384);
+    /// }
     /// # Ok::<(), model_factory::Error>(())
     /// ```
     ///
     /// # Errors
-    /// As [`embed_with`](Self::embed_with).
-    pub fn embed(&self, texts: &[impl AsRef<str>]) -> Result<Tensor> {
-        self.embed_with(texts, &EmbedOptions::default())
-    }
-
-    /// As [`embed`](Self::embed), with options.
-    ///
-    /// # Errors
     /// `Embed` where nothing says the pooling, a text is too long, or there is no such prompt; `Option` for dimensions that
     /// are none; `EmptyPrompt` for a text without a token; `Encode`; `CacheBudget` and `OutOfMemory`; `Cancelled`.
-    pub fn embed_with(&self, texts: &[impl AsRef<str>], options: &EmbedOptions) -> Result<Tensor> {
-        Ok(self.embed_counted(texts, options)?.0)
-    }
-
-    /// The vectors, and how many tokens were computed.
-    pub fn embed_counted(&self, texts: &[impl AsRef<str>], options: &EmbedOptions) -> Result<(Tensor, usize)> {
+    pub fn embeddings(&self, texts: &[impl AsRef<str>], options: &EmbedOptions) -> Result<Embeddings> {
         let hidden = self.spec().hidden;
         let said = self.spec().embeds.by();
         let pooling = self.pooling(options)?;
@@ -51,17 +75,21 @@ impl Model {
         }
         let prompt = prompt(said, options)?;
         let limit = self.text_limit();
+        let cancel = options.cancel.clone().unwrap_or_default();
         let (mut encoded, mut tokens) = (memory::reserved(texts.len(), "the texts")?, 0);
         for (index, text) in texts.iter().enumerate() {
-            options.cancel.check()?;
-            let ids = self.text_ids(index, prompt, text.as_ref(), limit, options)?;
-            tokens += ids.len();
-            encoded.push(Text::new(ids, None));
+            cancel.check()?;
+            let text = [prompt, text.as_ref()].concat();
+            let trusted = 0..if options.trust_special_tokens { text.len() } else { prompt.len() };
+            let own = if trusted.is_empty() { &[] } else { std::slice::from_ref(&trusted) };
+            let text = self.text(index, &text, own, limit, options.truncate)?;
+            tokens += text.ids.len();
+            encoded.push(text);
         }
         let normalize = options.normalize.unwrap_or(said.is_some_and(|said| said.normalize));
-        let mut vectors = memory::zeros(texts.len() * dimensions, "vectors of texts")?;
-        self.compute_texts(encoded, pooling, &options.cancel, |index, pooled| {
-            let vector = &mut vectors[index * dimensions..][..dimensions];
+        let mut numbers = memory::zeros(texts.len() * dimensions, "vectors of texts")?;
+        self.compute_texts(encoded, pooling, &cancel, |index, pooled| {
+            let vector = &mut numbers[index * dimensions..][..dimensions];
             let pooled = &pooled[..dimensions];
             let length = pooled.iter().map(|x| x * x).sum::<f64>().sqrt();
             if !length.is_finite() {
@@ -71,7 +99,7 @@ impl Model {
             vector.iter_mut().zip(pooled).for_each(|(to, x)| *to = (x * factor) as f32);
             Ok(())
         })?;
-        Ok((Tensor::from_vec(vectors, (texts.len(), dimensions), self.device())?, tokens))
+        Ok(Embeddings { numbers, dimensions, tokens })
     }
 
     /// Which of the tokens' vectors make that of the text.
@@ -93,35 +121,12 @@ impl Model {
         }
     }
 
-    /// Tokens of a text at most, and why.
-    pub(crate) fn text_limit(&self) -> (usize, &'static str) {
+    /// What bounds a text.
+    pub(crate) fn text_limit(&self) -> TextLimit {
         match self.spec().text_limit.filter(|limit| limit.tokens < self.context_length()) {
             Some(limit) => (limit.tokens, limit.key),
             None => (self.context_length(), "the context"),
         }
-    }
-
-    /// The ids of text `index` with `prompt` in front.
-    fn text_ids(
-        &self,
-        index: usize,
-        prompt: &str,
-        text: &str,
-        (limit, why): (usize, &'static str),
-        options: &EmbedOptions,
-    ) -> Result<Vec<u32>> {
-        let joined;
-        let text = if prompt.is_empty() {
-            text
-        } else {
-            joined = [prompt, text].concat();
-            &joined
-        };
-        let trusted = 0..if options.trust_special_tokens { text.len() } else { prompt.len() };
-        let spans = if trusted.is_empty() { &[] } else { std::slice::from_ref(&trusted) };
-        let ids = self.tokenizer().encode_text(text, spans, limit, options.truncate)?;
-        let ids = ids.map_err(|tokens| EmbedError::TooLong { index, tokens, limit, why })?;
-        if ids.is_empty() { Err(Error::EmptyPrompt) } else { Ok(ids) }
     }
 }
 

@@ -175,6 +175,7 @@ pub enum Error {
         source: Arc<std::io::Error>,
     },
     /// A tensor operation failed (exit code 1).
+    #[cfg(feature = "candle")]
     #[error(transparent)]
     Candle(Arc<candle_core::Error>),
     /// A fault of this library (exit code 1).
@@ -234,7 +235,9 @@ impl Error {
             Error::Cancelled => ErrorKind::Cancelled,
             Error::Io { .. } => ErrorKind::Unavailable,
             Error::Engine(error) => of_engine(error),
-            Error::NonFiniteLogits { .. } | Error::Candle(_) | Error::Internal(_) => ErrorKind::Internal,
+            #[cfg(feature = "candle")]
+            Error::Candle(_) => ErrorKind::Internal,
+            Error::NonFiniteLogits { .. } | Error::Internal(_) => ErrorKind::Internal,
         }
     }
 
@@ -418,12 +421,6 @@ impl From<memory::OutOfMemory> for Error {
     }
 }
 
-impl From<candle_core::Error> for Error {
-    fn from(error: candle_core::Error) -> Self {
-        Error::Candle(Arc::new(error))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -439,6 +436,7 @@ mod tests {
             (Error::Chat(ChatError::NotText { message: 1, kind: "image" }), ErrorKind::InvalidRequest, 2),
             (Error::ContextOverflow { limit: 1, asked: 2 }, ErrorKind::TooLong, 2),
             (refused.into(), ErrorKind::OutOfMemory, 14),
+            #[cfg(feature = "candle")]
             (candle_core::Error::Msg("it failed".into()).into(), ErrorKind::Internal, 1),
             (Error::Cancelled, ErrorKind::Cancelled, 1),
             (EngineError::Cancelled.into(), ErrorKind::Cancelled, 1),

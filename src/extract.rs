@@ -8,16 +8,14 @@ use crate::tools::ToolChoice;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 
-/// Tokens of an answer at most, where no options say how many.
-const MAX_TOKENS: usize = 4096;
-
 impl Model {
     /// Answers `prompt` by a value of `T`: the answer is held to the schema of `T`
     /// ([`Grammar::json`](crate::Grammar::json)), whose descriptions are its doc comments, and read by serde. What the value is
-    /// to be has to be said in the prompt: the model does not see the schema. At most 4096 tokens.
+    /// to be has to be said in the prompt: the model does not see the schema. A grammar of the options takes the place of the
+    /// schema, and their `max_tokens` has to be enough for the whole value. Tools are not called: the template is given none.
     ///
     /// ```
-    /// use model_factory::{Message, Model};
+    /// use model_factory::{GenerateOptions, UnifiedModelFactory};
     /// use schemars::JsonSchema;
     /// use serde::Deserialize;
     ///
@@ -28,8 +26,9 @@ impl Model {
     ///     Sad,
     /// }
     ///
-    /// let model = Model::load("fixtures/demo-q4_k_m.gguf")?;
-    /// let mood: Mood = model.extract("The dog found its ball again. The mood of the dog, as JSON: ")?;
+    /// let model = UnifiedModelFactory::load("fixtures/demo-q4_k_m.gguf")?;
+    /// let question = "The dog found its ball again. The mood of the dog, as JSON: ";
+    /// let mood: Mood = model.extract(question, &GenerateOptions::default().max_tokens(1000))?;
     /// println!("{mood:?}");
     /// # Ok::<(), model_factory::Error>(())
     /// ```
@@ -37,16 +36,7 @@ impl Model {
     /// # Errors
     /// Those of [`generate`](Self::generate) and of any step; `Grammar` with what came where the answer is not complete
     /// (`Incomplete`) or where serde refuses it (`Value`): a schema does not say all that a `Deserialize` may ask for.
-    pub fn extract<'p, T: DeserializeOwned + JsonSchema>(&self, prompt: impl Into<Prompt<'p>>) -> Result<T> {
-        self.extract_with(prompt, &GenerateOptions::default().max_tokens(MAX_TOKENS))
-    }
-
-    /// As [`extract`](Self::extract), with these options; a grammar of theirs takes the place of the schema of `T`. Tools are not
-    /// called: the template is given none.
-    ///
-    /// # Errors
-    /// As [`extract`](Self::extract).
-    pub fn extract_with<'p, T: DeserializeOwned + JsonSchema>(
+    pub fn extract<'p, T: DeserializeOwned + JsonSchema>(
         &self,
         prompt: impl Into<Prompt<'p>>,
         options: &GenerateOptions,

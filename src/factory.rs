@@ -65,7 +65,7 @@ impl UnifiedModelFactory {
 }
 
 impl Model {
-    /// Loads the model at `path`, as [`UnifiedModelFactory::load`] does.
+    /// The same as [`UnifiedModelFactory::load`].
     ///
     /// # Errors
     /// As [`UnifiedModelFactory::load`].
@@ -73,7 +73,7 @@ impl Model {
         Self::builder().load(path)
     }
 
-    /// Loading with options.
+    /// The same as [`UnifiedModelFactory::builder`].
     pub fn builder() -> ModelBuilder {
         ModelBuilder::default()
     }
@@ -90,40 +90,21 @@ struct Computed {
 pub const MAX_THREADS: usize = 1024;
 
 /// Options of a load; every one has a sensible value when it is not given.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 #[must_use = "a builder loads nothing before `load` or `diagnose`"]
 pub struct ModelBuilder {
     policy: Policy,
     threads: Option<usize>,
     isa: Option<Isa>,
-    families: Vec<&'static Family>,
+    families: Option<Vec<&'static Family>>,
     on_progress: OnProgress,
     cancel: CancellationToken,
     revision: Option<String>,
-    prefix_caching: bool,
+    without_prefix_caching: bool,
     draft: Option<PathBuf>,
     admission: Admission,
     #[cfg(feature = "hub")]
     hub: Option<hub::HubOptions>,
-}
-
-impl Default for ModelBuilder {
-    fn default() -> ModelBuilder {
-        ModelBuilder {
-            policy: Policy::default(),
-            threads: None,
-            isa: None,
-            families: REGISTRY.to_vec(),
-            on_progress: OnProgress::default(),
-            cancel: CancellationToken::new(),
-            revision: None,
-            prefix_caching: true,
-            draft: None,
-            admission: Admission::default(),
-            #[cfg(feature = "hub")]
-            hub: None,
-        }
-    }
 }
 
 impl ModelBuilder {
@@ -154,7 +135,7 @@ impl ModelBuilder {
 
     /// Sessions that will be open at once, at least 1, each with a full context: the plan counts their caches, and they take
     /// no more than that together. Without it the plan counts one session, and all that are opened share what the machine,
-    /// or [`memory_limit`](Self::memory_limit), leaves. What exceeds that is refused ([`EngineError::CacheBudget`](crate::EngineError::CacheBudget)).
+    /// or [`memory_limit`](Self::memory_limit), leaves. What exceeds that is refused ([`EngineError::CacheBudget`](crate::error::EngineError::CacheBudget)).
     pub fn sessions(mut self, sessions: usize) -> Self {
         self.policy.sessions = Some(sessions);
         self
@@ -178,7 +159,7 @@ impl ModelBuilder {
     /// ([`GenerateOptions::cache_salt`](crate::GenerateOptions::cache_salt)). What no session holds any more stays for the next one, in as much memory as the plan counts for caches.
     /// Not on a GPU, nor for int8 models with one dynamic scale for all rows, where the bits would differ.
     pub fn prefix_caching(mut self, on: bool) -> Self {
-        self.prefix_caching = on;
+        self.without_prefix_caching = !on;
         self
     }
 
@@ -222,9 +203,9 @@ impl ModelBuilder {
         self
     }
 
-    /// The families to recognise; by default [`REGISTRY`].
+    /// The families to recognize; by default [`REGISTRY`]. Unstable: what a family is made of may change in any version.
     pub fn families(mut self, families: &[&'static Family]) -> Self {
-        self.families = families.to_vec();
+        self.families = Some(families.to_vec());
         self
     }
 
@@ -415,7 +396,7 @@ impl ModelBuilder {
                 };
                 let uuid = gpu.uuid.as_deref();
                 let device = || crate::cuda::CudaDevice::open(spec, &weights, plan, uuid, *index, &uploaded);
-                let decoder = Decoder::new(spec, &weights, plan, self.prefix_caching, device)?;
+                let decoder = Decoder::new(spec, &weights, plan, !self.without_prefix_caching, device)?;
                 let compute = DeviceDecoder::Cuda(decoder);
                 return Ok(Computed { compute, fingerprint: None, predictor: None });
             }
@@ -436,7 +417,7 @@ impl ModelBuilder {
         };
         let isa = self.isa.unwrap_or_else(Isa::detect);
         let device = |spec| CpuDevice::new(spec, isa, Arc::clone(&pool), plan.kv_dtype);
-        let decoder = Decoder::new(spec, &weights, plan, self.prefix_caching, || Ok(device(spec)))?;
+        let decoder = Decoder::new(spec, &weights, plan, !self.without_prefix_caching, || Ok(device(spec)))?;
         let predictor = spec.predictor.as_deref().map(|head| {
             let mut of_head = plan.clone();
             of_head.kv_cache = plan.predictor_cache(head);
@@ -450,9 +431,10 @@ impl ModelBuilder {
 
     /// The diagnosis of the files at `path`, which may be those of a model on the Hub.
     fn diagnosis(&self, path: &Path, model: Option<&HubModel>, hardware: &Hardware) -> Diagnosis {
+        let families = self.families.as_deref().unwrap_or(REGISTRY);
         match model {
-            Some(model) => diagnose_hub(&self.families, path, model, hardware, &self.policy),
-            None => diagnose_with(&self.families, path, hardware, &self.policy),
+            Some(model) => diagnose_hub(families, path, model, hardware, &self.policy),
+            None => diagnose_with(families, path, hardware, &self.policy),
         }
     }
 

@@ -37,23 +37,20 @@ pub(crate) struct FileDigest {
 #[derive(Debug)]
 pub(crate) struct Fingerprint {
     weights: Weights,
-    sampled: OnceLock<Vec<FileDigest>>,
-    full: OnceLock<Vec<FileDigest>>,
+    /// By the digest that they are of.
+    kept: [OnceLock<Vec<FileDigest>>; 2],
 }
 
 impl Fingerprint {
     /// Reads nothing.
     pub(crate) fn new(weights: Weights) -> Fingerprint {
-        Fingerprint { weights, sampled: OnceLock::new(), full: OnceLock::new() }
+        Fingerprint { weights, kept: Default::default() }
     }
 
     /// The digest of each file.
     pub(crate) fn digests(&self, digest: WeightsDigest) -> &[FileDigest] {
-        let kept = match digest {
-            WeightsDigest::Sampled => &self.sampled,
-            WeightsDigest::Full => &self.full,
-        };
-        kept.get_or_init(|| self.weights.files().map(|file| FileDigest::of(file, digest)).collect())
+        self.kept[digest as usize]
+            .get_or_init(|| self.weights.files().map(|file| FileDigest::of(file, digest)).collect())
     }
 }
 

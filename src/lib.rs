@@ -2,8 +2,17 @@
 //!
 //! # Modules
 //!
-//! A [`Model`] is where to start reading. [`UnifiedModelFactory`] and [`ModelBuilder`] load one; what they do before a weight is
-//! read is the crate [`diagnostics`]. A sequence on a model is a [`Session`], and what goes on with it a [`Generation`].
+//! [`UnifiedModelFactory::load`] is the way in, and a [`Model`] is where to start reading. What a load does before a weight is read
+//! is the crate [`diagnostics`]. A sequence on a model is a [`Session`], and what goes on with it a [`Generation`]. A program's
+//! first names are here; what it needs later lies in [`load`], [`chat`], [`generate`], [`session`], [`embed`], [`error`],
+//! [`tokenizer`] and [`hub`].
+//!
+//! # Stability
+//!
+//! Versions follow Semantic Versioning, with three exceptions, which may change in any version: what a model is and takes in detail
+//! ([`diagnostics::spec`], [`diagnostics::plan`], [`diagnostics::family`], as [`Model::spec`] and [`ModelBuilder::families`] give and
+//! take them), [`generate::Step`] beyond `forward` and `room`, and whatever these pages do not show. A type of another crate is in a
+//! signature only with the feature of its name (`candle`, `cuda`, `hub`), but for schemars and serde, whose versions are past 1.0.
 
 #![warn(missing_debug_implementations)]
 
@@ -27,8 +36,10 @@ mod guides {
 }
 
 mod answers;
+#[cfg(feature = "candle")]
+mod candle;
 mod classify;
-mod embed;
+pub mod embed;
 pub mod error;
 mod extract;
 mod factory;
@@ -36,63 +47,63 @@ mod fingerprint;
 mod fit;
 pub mod generate;
 pub mod hub;
+mod logits;
 mod model;
 mod progress;
 mod prompt;
 mod rank;
 mod saved;
 mod score;
-mod session;
+pub mod session;
 #[cfg(feature = "async")]
 mod stream;
-mod tensor;
 mod text_model;
 
-pub use answers::MAX_ANSWERS;
+/// What a load may be told, and what it tells.
+pub mod load {
+    pub use crate::factory::{MAX_THREADS, ModelBuilder, UnifiedModelFactory};
+    pub use crate::progress::{Progress, Stage};
+    pub use model_factory_diagnostics::plan::{KvDtype, WeightStorage};
+    pub use model_factory_diagnostics::{DeviceChoice, DtypePolicy};
+    pub use model_factory_engine::scheduler::admission::Admission;
+    pub use model_factory_format::CancellationToken;
+    pub use model_factory_kernels::Isa;
+}
+
+#[cfg(feature = "candle")]
 pub use candle_core;
-pub use chat::{ChatOptions, LocalTime, Message, RenderedChat};
-pub use embed::EmbedOptions;
-pub use error::{
-    ChatError, DraftError, EmbedError, EncodeError, EngineError, Error, ErrorKind, GrammarError, Result,
-    SessionFileError, ToolError,
-};
-pub use factory::{MAX_THREADS, ModelBuilder, UnifiedModelFactory};
-pub use fingerprint::WeightsDigest;
+pub use chat::{ChatOptions, Message};
+pub use embed::{EmbedOptions, Embeddings, Pooling, Reranker};
+pub use error::{Error, ErrorKind, GrammarError, Result};
 pub use generate::{
-    Answer, AnswerDelta, AnswerReader, FinishReason, GenerateOptions, Generation, LogProbs, Piece, SamplingOptions,
-    Speculation,
+    Answer, FinishReason, GenerateOptions, Generation, Grammar, Piece, SamplingOptions, Speculation, ToolCall,
+    ToolChoice,
 };
-pub use grammar::Grammar;
+pub use load::{
+    Admission, CancellationToken, DeviceChoice, DtypePolicy, KvDtype, ModelBuilder, Progress, UnifiedModelFactory,
+    WeightStorage,
+};
+pub use logits::Logits;
 pub use model::Model;
 #[cfg(feature = "cuda")]
 pub use model_factory_cuda as cuda;
-pub use model_factory_diagnostics as diagnostics;
-pub use model_factory_diagnostics::plan::{KvDtype, WeightStorage};
-pub use model_factory_diagnostics::spec::Pooling;
-pub use model_factory_diagnostics::{DType, DeviceChoice, DtypePolicy, Hardware, Report, Verdict};
+pub use model_factory_diagnostics::{self as diagnostics, Report, Verdict};
 // Hidden modules are public for the benches and tests of this repository, and no part of the API.
 #[doc(hidden)]
 pub use model_factory_engine::{cache_budget, cpu, decoder, weights};
 use model_factory_engine::{predictor, scheduler};
-pub use model_factory_format::CancellationToken;
 use model_factory_format::cancel;
-pub use model_factory_kernels::Isa;
 use model_factory_kernels::memory;
 #[doc(hidden)]
 pub use model_factory_kernels::{self as kernels, threads};
 pub use model_factory_text::{chat, tokenizer};
 use model_factory_text::{grammar, tools};
-pub use progress::{Progress, Stage};
-pub use prompt::{IntoGenerationError, Prompt};
-pub use rank::Reranker;
-pub use scheduler::admission::Admission;
+pub use prompt::Prompt;
 pub use schemars;
-pub use score::Score;
-pub use session::{CacheUsage, Session};
+pub use session::Session;
 #[cfg(feature = "async")]
 pub use stream::GenerationStream;
-pub use text_model::{TextGeneration, TextModel};
-pub use tools::{ToolCall, ToolChoice};
+pub use text_model::TextModel;
 
 /// The guide's programs are compiled and run.
 #[cfg(all(doctest, feature = "async"))]

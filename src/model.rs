@@ -8,7 +8,6 @@ use crate::grammar::{GRAMMAR_MEMORY, Grammar};
 use crate::predictor::Predictor;
 use crate::scheduler::Scheduler;
 use crate::tokenizer::Tokenizer;
-use candle_core::Device;
 use model_factory_diagnostics::Report;
 use model_factory_diagnostics::spec::ModelSpec;
 use std::sync::Arc;
@@ -17,13 +16,14 @@ use std::time::Duration;
 // What is planned is what grammars may take.
 const _: () = assert!(GRAMMAR_MEMORY == model_factory_diagnostics::plan::GRAMMAR_MEMORY);
 
-/// A loaded model: here one starts reading. [`load`](Model::load) makes one, [`generate`](Model::generate) continues a text,
+/// A loaded model: here one starts reading. [`UnifiedModelFactory::load`](crate::UnifiedModelFactory::load) makes one,
+/// [`generate`](Model::generate) continues a text,
 /// ids or a conversation, and [`session`](Model::session) is a sequence that goes on where it was.
 ///
 /// ```
-/// use model_factory::{GenerateOptions, Model};
+/// use model_factory::{GenerateOptions, UnifiedModelFactory};
 ///
-/// let model = Model::load("fixtures/demo-q4_k_m.gguf")?;
+/// let model = UnifiedModelFactory::load("fixtures/demo-q4_k_m.gguf")?;
 /// let text = model.generate("Once upon a time", &GenerateOptions::default().max_tokens(20))?.text()?;
 /// assert!(!text.is_empty());
 /// # Ok::<(), model_factory::Error>(())
@@ -76,7 +76,7 @@ impl Model {
         &self.0.report
     }
 
-    /// Sizes, options and tensors.
+    /// Sizes, options and tensors. Unstable: what a spec is made of may change in any version.
     pub fn spec(&self) -> &ModelSpec {
         &self.0.spec
     }
@@ -91,7 +91,7 @@ impl Model {
     ///
     /// # Errors
     /// `Grammar`, with the place, for one that is malformed, impossible, unsupported or too large.
-    pub fn compile(&self, grammar: &Grammar) -> Result<()> {
+    pub fn compile_grammar(&self, grammar: &Grammar) -> Result<()> {
         Ok(self.tokenizer().grammars()?.prepare(grammar)?)
     }
 
@@ -119,12 +119,6 @@ impl Model {
     #[cfg(feature = "async")]
     pub(crate) fn streams(&self) -> &crate::scheduler::streams::Streams {
         &self.0.streams
-    }
-
-    /// Where the logits it returns are: in main memory, also those of a model on a GPU. Which device computes says
-    /// `report().device`.
-    pub fn device(&self) -> &Device {
-        &Device::Cpu
     }
 
     /// Tokens a session can hold.

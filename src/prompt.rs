@@ -146,7 +146,7 @@ impl Session {
         options: &GenerateOptions,
     ) -> Result<Generation<&mut Session>> {
         let state = self.prepare(prompt.into(), options)?;
-        Ok(Generation::begin(self, state))
+        Ok(Generation { step: self, state })
     }
 
     /// As [`Session::generate`], from ids alone.
@@ -178,7 +178,7 @@ impl Session {
         options: &GenerateOptions,
     ) -> Result<Generation<Session>, IntoGenerationError> {
         match self.prepare(prompt.into(), options) {
-            Ok(state) => Ok(Generation::begin(self, state)),
+            Ok(state) => Ok(Generation { step: self, state }),
             Err(error) => Err(IntoGenerationError(Box::new((error, self)))),
         }
     }
@@ -211,7 +211,7 @@ impl Session {
         let mut state = State::new(tokenizer, before, rest, stop, options, &sampling)?;
         let admitted = model.scheduler().admitted(positions);
         self.reserve_by(admitted.as_ref().and_then(Admitted::reservation));
-        state.hold(admitted);
+        state.admitted = admitted;
         if let Some(salt) = &options.cache_salt {
             self.set_cache_salt(Some(salt));
         }

@@ -3,20 +3,28 @@
 use crate::error::{EmbedError, Error, Result};
 use crate::model::Model;
 use model_factory_diagnostics::spec::ScoreActivation;
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::ops::Range;
 
 /// How a model is asked how well a document answers a query.
-#[derive(Clone, Debug, PartialEq, Eq)]
+///
+/// As JSON, an unknown name is refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[must_use]
 pub struct Reranker {
     /// What is asked; the pair of both texts without.
+    #[serde(default)]
     prompt: Option<String>,
     answer: Answer,
+    #[serde(default)]
     truncate: bool,
 }
 
 /// What is read as the answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 enum Answer {
     /// The next token: one of these.
     Tokens { yes: String, no: String },
@@ -94,9 +102,9 @@ impl Model {
     /// that spells a special token has letters there.
     ///
     /// ```
-    /// use model_factory::{Model, Reranker};
+    /// use model_factory::{Reranker, UnifiedModelFactory};
     ///
-    /// let model = Model::load("fixtures/demo")?; // a model that was trained for it
+    /// let model = UnifiedModelFactory::load("fixtures/demo")?; // a model that was trained for it
     /// let reranker = Reranker::new("Is {document} about {query}?", "▁yes", "▁no");
     /// # let reranker = Reranker::new("Is {document} about {query}?", "a", "b");
     /// let scores = model.rank("cats", &["A cat sat.", "It rained."], &reranker)?;
@@ -106,7 +114,7 @@ impl Model {
     ///
     /// # Errors
     /// `Embed` for a token that the vocabulary does not have, without a classification head where one is read, for labels that rank
-    /// nothing, and for what is too long; those of tokenizing and of [`Session::forward`](crate::Session::forward).
+    /// nothing, and for what is too long; those of tokenizing and of [`Session::next_logits`](crate::Session::next_logits).
     pub fn rank(&self, query: &str, documents: &[impl AsRef<str>], reranker: &Reranker) -> Result<Vec<f32>> {
         match &reranker.answer {
             Answer::Tokens { yes, no } if self.spec().weights.head.is_some() || self.labels().is_empty() => {
@@ -131,15 +139,13 @@ impl Model {
         let score = |document: &str| {
             let (prompt, own) = Reranker::ask(prompt, query, document);
             let ids = self.tokenizer().encode_prompt_within(&prompt, &own)?;
-            let logits = self.session().forward(&ids)?;
-            let [yes, no] = answers.map(|id| logits.get(id as usize).and_then(|logit| logit.to_scalar::<f32>()));
-            let (yes, no) = (yes?, no?);
-            if let Some((id, value)) =
-                [(answers[0], yes), (answers[1], no)].into_iter().find(|(_, value)| !value.is_finite())
-            {
-                return Err(Error::NonFiniteLogits { id: id as usize, value });
-            }
-            Ok(share(yes, no))
+            let logits = self.session().next_logits(&ids)?;
+            let logit = |id: u32| match logits.get(id as usize) {
+                Some(value) if value.is_finite() => Ok(*value),
+                Some(value) => Err(Error::NonFiniteLogits { id: id as usize, value: *value }),
+                None => Err(Error::TokenOutOfVocabulary { id, vocab: logits.len() }),
+            };
+            Ok(share(logit(answers[0])?, logit(answers[1])?))
         };
         documents.iter().map(|document| score(document.as_ref())).collect()
     }
@@ -166,12 +172,12 @@ impl Model {
             None if head.scores == ScoreActivation::Sigmoid => share(scores[0], 0.0),
             None => scores[0],
         };
-        let (limit, why) = self.text_limit();
+        let limit = self.text_limit();
         let text = |(index, document): (usize, &str)| match &reranker.prompt {
-            None => self.pair([query, document], index, limit, why, reranker.truncate),
+            None => self.pair(index, [query, document], limit, reranker.truncate),
             Some(prompt) => {
                 let (prompt, own) = Reranker::ask(prompt, query, document);
-                self.text(&prompt, &own, index, limit, why)
+                self.text(index, &prompt, &own, limit, false)
             }
         };
         let texts = documents.iter().map(AsRef::as_ref).enumerate().map(text).collect::<Result<Vec<_>>>()?;

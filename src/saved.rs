@@ -38,37 +38,30 @@ const LONGEST_HEADER: u32 = 1 << 20;
 
 impl Session {
     /// Writes the ids and the KV cache into one file, from which [`Model::restore`] makes a session that goes on with the same
-    /// bits, in this process or another. The file takes `ids * (4 + cache bytes of a token)` and about 2 KB.
+    /// bits, in this process or another. By the bytes that `digest` says it knows the weights again. The file takes `ids * (4 + cache bytes of a token)` and about 2 KB.
     ///
     /// What was at `path` is replaced at once, when all is on the disk: after an error, or when the process ends, it is there
     /// as before. Of another process that ends meanwhile a file `.session-*.tmp` may stay beside it.
     ///
     /// ```
-    /// use model_factory::Model;
+    /// use model_factory::UnifiedModelFactory;
+    /// use model_factory::session::WeightsDigest;
     ///
-    /// let model = Model::load("fixtures/demo-q4_k_m.gguf")?;
+    /// let model = UnifiedModelFactory::load("fixtures/demo-q4_k_m.gguf")?;
     /// let mut session = model.session();
-    /// session.forward(&model.tokenizer().encode("Once upon a time", true)?)?;
+    /// session.next_logits(&model.tokenizer().encode("Once upon a time", true)?)?;
     /// # let folder = tempfile::tempdir().unwrap();
     /// # let path = folder.path().join("once.session");
-    /// session.save(&path)?;
+    /// session.save(&path, WeightsDigest::Sampled)?;
     /// let mut restored = model.restore(&path)?;
     /// assert_eq!(restored.ids(), session.ids());
-    /// assert_eq!(restored.forward(&[100])?.to_vec1::<f32>()?, session.forward(&[100])?.to_vec1::<f32>()?);
+    /// assert_eq!(*restored.next_logits(&[100])?, *session.next_logits(&[100])?);
     /// # Ok::<(), model_factory::Error>(())
     /// ```
     ///
     /// # Errors
     /// `Io`; `SessionFile` for a model on a GPU.
-    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        self.save_with(path, WeightsDigest::default())
-    }
-
-    /// As [`save`](Self::save), with the choice of the bytes by which [`Model::restore`] will know the weights again.
-    ///
-    /// # Errors
-    /// As [`save`](Self::save).
-    pub fn save_with(&self, path: impl AsRef<Path>, digest: WeightsDigest) -> Result<()> {
+    pub fn save(&self, path: impl AsRef<Path>, digest: WeightsDigest) -> Result<()> {
         let (path, model) = (path.as_ref(), self.model());
         let span = info_span!("save", path = %path.display(), tokens = self.len(), bytes = field::Empty).entered();
         let (decoder, fingerprint) = on_processor(model, path)?;
@@ -142,7 +135,7 @@ impl Model {
             file.end("state of the sequence")?;
         }
         cache.restored(cached);
-        Ok(Session::from_parts(self.clone(), ids, cache, header.rotation))
+        Ok(Session::from_parts(self.clone(), ids, Some(cache), header.rotation))
     }
 
     /// The ids and the cached positions of a file, which a session can have.

@@ -40,9 +40,9 @@ impl Model {
     /// beyond the original context of a model with longrope.
     ///
     /// ```
-    /// use model_factory::Model;
+    /// use model_factory::UnifiedModelFactory;
     ///
-    /// let model = Model::load("fixtures/demo-q4_k_m.gguf")?;
+    /// let model = UnifiedModelFactory::load("fixtures/demo-q4_k_m.gguf")?;
     /// let (story, noise) = (model.score("Once upon a time there was a fox.")?, model.score("a fox there time upon Once")?);
     /// assert!(story.perplexity() < noise.perplexity());
     /// # Ok::<(), model_factory::Error>(())
@@ -50,7 +50,7 @@ impl Model {
     ///
     /// # Errors
     /// Those of making ids of the prompt, `EmptyPrompt` for fewer than two tokens, `ContextOverflow`, and those of
-    /// [`Session::logits`].
+    /// [`Session::all_logits`].
     pub fn score<'p>(&self, text: impl Into<Prompt<'p>>) -> Result<Score> {
         let ids = self.prompt_ids_within(text.into(), &ChatOptions::default(), self.context_length())?;
         if ids.len() < 2 {
@@ -64,9 +64,9 @@ impl Model {
     /// text and none at the end of the prompt nothing of the prompt is among it.
     ///
     /// ```
-    /// use model_factory::Model;
+    /// use model_factory::UnifiedModelFactory;
     ///
-    /// let model = Model::load("fixtures/demo-q4_k_m.gguf")?;
+    /// let model = UnifiedModelFactory::load("fixtures/demo-q4_k_m.gguf")?;
     /// let scores = model.score_continuations("Once upon a", &[" time", " window"])?;
     /// assert!(scores[0].total() > scores[1].total());
     /// # Ok::<(), model_factory::Error>(())
@@ -80,7 +80,7 @@ impl Model {
             return Err(Error::EmptyPrompt);
         }
         let mut session = self.session();
-        session.forward(&before)?;
+        session.next_logits(&before)?;
         let score = |text: &S| {
             let whole = [prompt, text.as_ref()].concat();
             let ids = self.prompt_ids_within(Prompt::Text(&whole), &ChatOptions::default(), self.context_length())?;
@@ -108,15 +108,14 @@ impl Session {
         self.check_ids(ids)?;
         let (held, model) = (self.len(), self.model().clone());
         let (compute, inputs) = (model.compute(), &ids[held..ids.len() - 1]);
-        let vocab = compute.vocab();
         // Of a model that rotates by the length of the sequence (longrope) all rows are those of the whole.
         let whole = compute.rotation(held + 1) != compute.rotation(ids.len() - 1);
         let rows = if whole { inputs.len() } else { rows.max(1) };
         let mut score = Score { ids: ids[first..].to_vec(), logprobs: Vec::new(), is_greedy: true };
         let mut next = ids[held + 1..].iter().zip(held + 1..);
         for chunk in inputs.chunks(rows) {
-            let logits = self.logit_rows(chunk)?;
-            for (row, (id, place)) in logits.chunks(vocab).zip(next.by_ref()) {
+            let logits = self.all_logits(chunk)?;
+            for (row, (id, place)) in logits.rows().zip(next.by_ref()) {
                 if place >= first {
                     let (logprob, is_best) = logprobs::of(row, *id)?;
                     score.logprobs.push(logprob);

@@ -1,5 +1,8 @@
 //! One sequence on a model: its ids, its cache, and the way from ids to logits.
 
+pub use crate::fingerprint::WeightsDigest;
+pub use crate::prompt::IntoGenerationError;
+
 mod draft;
 mod guesses;
 mod predict;
@@ -9,12 +12,11 @@ use crate::cancel::CancellationToken;
 use crate::decoder::{Batching, KvCache, Rotation};
 use crate::error::{EmbedError, Error, Result};
 use crate::generate::Step;
+use crate::logits::Logits;
 use crate::memory;
 use crate::model::Model;
 use crate::scheduler::queue::Caller;
 use crate::scheduler::{Run, RunOutput};
-use crate::tensor::of_row;
-use candle_core::Tensor;
 use guesses::Guesses;
 pub(crate) use guesses::{Begun, guessed_wrong};
 use predict::Predicted;
@@ -25,7 +27,7 @@ use tracing::{Span, debug_span, info_span};
 /// What was computed of a sequence.
 pub(crate) struct Output {
     /// The logits after the last token, `[vocab]`, unless those of all were wanted.
-    pub(crate) logits: Option<Tensor>,
+    pub(crate) logits: Option<Logits>,
     /// The logits after each token, `[tokens, vocab]`, where they were.
     rows: Option<Vec<f32>>,
 }
@@ -89,10 +91,10 @@ impl Session {
     }
 
     /// A sequence of `ids`, the first of which `cache` holds, with keys that are rotated so.
-    pub(crate) fn from_parts(model: Model, ids: Vec<u32>, cache: KvCache, rotation: Rotation) -> Session {
+    pub(crate) fn from_parts(model: Model, ids: Vec<u32>, cache: Option<KvCache>, rotation: Rotation) -> Session {
         Session {
             model,
-            cache: Some(cache),
+            cache,
             rotation,
             salt: None,
             ids,
@@ -140,24 +142,24 @@ impl Session {
         self.cache.as_ref().map_or(0, |cache| cache.bytes() as usize)
     }
 
-    /// Appends `tokens` and returns the logits after the last one, F32 `[vocab]`.
+    /// Appends `tokens` and returns the logits after the last one, `[vocab]`.
     ///
     /// # Errors
     /// `EmptyPrompt` for no tokens, `ContextOverflow` when they do not fit, `CacheBudget` when the sessions of the model leave
     /// too little for them (nothing is computed then), `TokenOutOfVocabulary` for an id without an embedding row,
     /// `OutOfMemory`. The session is then as it was.
-    pub fn forward(&mut self, tokens: &[u32]) -> Result<Tensor> {
-        self.forward_unless(tokens, &CancellationToken::new())
+    pub fn next_logits(&mut self, tokens: &[u32]) -> Result<Logits> {
+        self.next_logits_unless(tokens, &CancellationToken::new())
     }
 
-    /// As [`Session::forward`], until `cancel` is cancelled. The session then holds, beside all that it held before, the
+    /// As [`Session::next_logits`], until `cancel` is cancelled. The session then holds, beside all that it held before, the
     /// chunks of `tokens` that were complete, and goes on from there; in models that have layers with a state those up to the
     /// last page that it was kept at. Where the cancel came while what it held was computed
     /// anew for another rotation (longrope), the rest of that is computed by the next call.
     ///
     /// # Errors
-    /// As [`Session::forward`], and `Cancelled`.
-    pub fn forward_unless(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Tensor> {
+    /// As [`Session::next_logits`], and `Cancelled`.
+    pub fn next_logits_unless(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Logits> {
         loop {
             let run = match self.begin_step(tokens, cancel)? {
                 Begun::Ahead(logits) => return Ok(logits),
@@ -172,7 +174,7 @@ impl Session {
         }
     }
 
-    /// Appends `tokens` and returns the logits after each of them, F32 `[tokens, vocab]`: `tokens * vocab * 4` bytes, which the
+    /// Appends `tokens` and returns the logits after each of them, `[tokens, vocab]`: `tokens * vocab * 4` bytes, which the
     /// memory plan does not count, as generating never needs them. Where sequences are computed in steps of their own (on a
     /// GPU, and with one scale of int8 activations for all rows) those of up to 512 tokens are there once more meanwhile.
     ///
@@ -182,29 +184,23 @@ impl Session {
     /// holds of them is computed anew.
     ///
     /// # Errors
-    /// As [`Session::forward`].
-    pub fn logits(&mut self, tokens: &[u32]) -> Result<Tensor> {
-        let rows = self.logit_rows(tokens)?;
-        Ok(Tensor::from_vec(rows, (tokens.len(), self.model.compute().vocab()), self.model.device())?)
-    }
-
-    /// As [`Session::logits`], but the plain numbers, row after row.
-    pub(crate) fn logit_rows(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
+    /// As [`Session::next_logits`].
+    pub fn all_logits(&mut self, tokens: &[u32]) -> Result<Logits> {
         let vocab = self.model.compute().vocab();
         let rows = memory::reserved(tokens.len().saturating_mul(vocab), "the logits of every token")?;
         let run = self.begin(tokens, Some(rows), &CancellationToken::new())?;
-        Ok(self.compute(run)?.rows.unwrap_or_default())
+        Ok(Logits::new(self.compute(run)?.rows.unwrap_or_default(), vocab))
     }
 
     /// Appends to each session its tokens, in one pass over the weights where they are no more than a chunk of a prompt, and
-    /// returns the logits after the last of each, F32 `[sessions, vocab]`. At one token each, several sessions take little
+    /// returns the logits after the last of each, `[sessions, vocab]`. At one token each, several sessions take little
     /// longer than one, for which reading the weights takes most of the time. Sessions that are used by threads of their
     /// own have the same without it.
     ///
     /// # Errors
-    /// As [`Session::forward`]; `OtherModel` when the sessions are not of one model. After an error all sessions hold what
+    /// As [`Session::next_logits`]; `OtherModel` when the sessions are not of one model. After an error all sessions hold what
     /// they held before.
-    pub fn batch(steps: &mut [(&mut Session, &[u32])]) -> Result<Tensor> {
+    pub fn batch_logits(steps: &mut [(&mut Session, &[u32])]) -> Result<Logits> {
         let Some((first, _)) = steps.first() else { return Err(Error::EmptyPrompt) };
         let (model, caller) = (first.model.clone(), Arc::clone(&first.caller));
         for (session, tokens) in steps.iter() {
@@ -244,7 +240,7 @@ impl Session {
             failed = failed.or(session.end(run).err());
         }
         match failed {
-            None => Ok(Tensor::from_vec(rows, (steps.len(), vocab), model.device())?),
+            None => Ok(Logits::new(rows, vocab)),
             Some(error) => {
                 steps.iter_mut().zip(held).for_each(|((session, _), held)| session.truncate(held));
                 Err(error)
@@ -260,7 +256,7 @@ impl Session {
     /// by another salt. Its ids stay all the while, so whatever ends that loses no token.
     ///
     /// # Errors
-    /// As [`Session::forward`]; the session is as it was.
+    /// As [`Session::next_logits`]; the session is as it was.
     pub(crate) fn begin(&mut self, tokens: &[u32], rows: Option<Vec<f32>>, cancel: &CancellationToken) -> Result<Run> {
         self.check(tokens)?;
         self.forget_guesses();
@@ -311,9 +307,9 @@ impl Session {
         let known = ids.len() - guesses;
         (self.ids, self.cache, self.reused, self.guesses.shared_step) = (ids, Some(cache), reused, shared_step);
         let outcome = outcome.and_then(|()| match output {
-            RunOutput::Last(logits) => Ok(Output { logits: logits.map(of_row).transpose()?, rows: None }),
+            RunOutput::Last(logits) => Ok(Output { logits: logits.map(Logits::from), rows: None }),
             RunOutput::All { logits, .. } if guesses > 0 => {
-                Ok(Output { logits: Some(self.keep_ahead(guesses, logits)?), rows: None })
+                Ok(Output { logits: self.keep_ahead(guesses, logits), rows: None })
             }
             RunOutput::All { logits, .. } => Ok(Output { logits: None, rows: Some(logits) }),
             RunOutput::Pooled(_) => Ok(Output { logits: None, rows: None }),
@@ -362,19 +358,10 @@ impl Session {
         if let Some(cache) = &mut cache {
             cache.truncate(self.ids.len()); // behind them are guesses
         }
-        Ok(Session {
-            model: self.model.clone(),
-            cache,
-            rotation: self.rotation,
-            salt: self.salt.clone(),
-            ids: memory::copied(&self.ids, "the ids of a session")?,
-            guesses: Guesses::default(),
-            draft: None,
-            predicted: None,
-            caller: Arc::default(),
-            reused: 0,
-            reservation: Weak::new(),
-        })
+        let ids = memory::copied(&self.ids, "the ids of a session")?;
+        let mut fork = Session::from_parts(self.model.clone(), ids, cache, self.rotation);
+        fork.salt.clone_from(&self.salt);
+        Ok(fork)
     }
 
     /// Whether every id has an embedding row.
@@ -406,33 +393,21 @@ impl Model {
 
     /// A new, empty sequence.
     pub fn session(&self) -> Session {
-        Session {
-            model: self.clone(),
-            cache: None,
-            rotation: Rotation::Short,
-            salt: None,
-            ids: Vec::new(),
-            guesses: Guesses::default(),
-            draft: None,
-            predicted: None,
-            caller: Arc::default(),
-            reused: 0,
-            reservation: Weak::new(),
-        }
+        Session::from_parts(self.clone(), Vec::new(), None, Rotation::Short)
     }
 
-    /// The logits after each of `tokens`, F32 `[tokens, vocab]`.
+    /// The logits after each of `tokens`, `[tokens, vocab]`.
     ///
     /// # Errors
-    /// As [`Session::logits`].
-    pub fn logits(&self, tokens: &[u32]) -> Result<Tensor> {
-        self.session().logits(tokens)
+    /// As [`Session::all_logits`].
+    pub fn all_logits(&self, tokens: &[u32]) -> Result<Logits> {
+        self.session().all_logits(tokens)
     }
 }
 
 impl Step for Session {
-    fn forward(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Tensor> {
-        self.forward_unless(tokens, cancel)
+    fn forward(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Logits> {
+        self.next_logits_unless(tokens, cancel)
     }
 
     fn room(&self) -> usize {
@@ -455,7 +430,7 @@ impl Step for Session {
         self.paying_drafts(most, likely)
     }
 
-    fn draft(&mut self, sequence: &[u32], cancel: &CancellationToken) -> Result<Option<Tensor>> {
+    fn draft(&mut self, sequence: &[u32], cancel: &CancellationToken) -> Result<Option<Logits>> {
         match self.model.predictor() {
             Some(_) => self.predict_behind(sequence, cancel),
             None => self.draft_behind(sequence, cancel),

@@ -4,12 +4,12 @@
 use crate::cancel::CancellationToken;
 use crate::error::{Error, Result};
 use crate::generate::{FinishReason, GenerateOptions, Generation, Piece, State, Step, Timings};
+use crate::logits::Logits;
 use crate::model::Model;
 use crate::prompt::Prompt;
 use crate::scheduler::Run;
 use crate::scheduler::streams::{Ended, Streaming};
 use crate::session::{Begun, Session, guessed_wrong};
-use candle_core::Tensor;
 use futures_channel::mpsc::{self, Receiver, Sender};
 use futures_core::Stream;
 use std::any::Any;
@@ -65,12 +65,14 @@ impl<S: Step + Send + 'static> Generation<S> {
     /// # Ok::<(), model_factory::Error>(())
     /// ```
     pub fn into_stream(mut self) -> GenerationStream<S> {
-        let cancel = self.cancel_alone();
+        // Whoever cancels the stream cancels no other generation.
+        let cancel = self.state.cancel.child();
+        self.state.cancel = cancel.clone();
         let (sender, events) = mpsc::channel(AHEAD - 1); // and one that its only sender may always send
         let generation: Box<dyn Any + Send> = Box::new(self);
         let started = match generation.downcast::<Generation<Session>>() {
             Ok(generation) => {
-                let model = generation.step().model().clone();
+                let model = generation.step.model().clone();
                 let span = Span::current();
                 let streamed = Streamed { generation: Some(generation), events: sender, span, computing: false };
                 let is_first = model.streams().add(Box::new(streamed), model.scheduler());
@@ -191,11 +193,11 @@ struct Streamed {
 
 impl Streamed {
     fn parts(&mut self) -> Option<(&mut Session, &mut State)> {
-        self.generation.as_deref_mut().map(Generation::parts)
+        self.generation.as_deref_mut().map(|Generation { step, state }| (step, state))
     }
 
     /// Chooses a token.
-    fn choose(&mut self, logits: Result<Tensor>) {
+    fn choose(&mut self, logits: Result<Logits>) {
         let span = self.span.clone();
         let Some((session, state)) = self.parts() else { return };
         let _inside = span.enter();

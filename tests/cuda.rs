@@ -7,8 +7,9 @@ mod common;
 use common::relative_l2;
 use model_factory::cuda::dtypes;
 use model_factory::diagnostics::{DType, source};
+use model_factory::load::Stage;
 use model_factory::weights::Weights;
-use model_factory::{DeviceChoice, GenerateOptions, Model, Stage, UnifiedModelFactory};
+use model_factory::{DeviceChoice, GenerateOptions, Model, UnifiedModelFactory};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 

@@ -6,7 +6,8 @@
 
 mod common;
 
-use model_factory::{EngineError, Error, GenerateOptions, Model};
+use model_factory::error::EngineError;
+use model_factory::{Error, GenerateOptions, Model};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

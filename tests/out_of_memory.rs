@@ -10,6 +10,7 @@
 mod common;
 
 use common::{demo, fixtures, tokens};
+use model_factory::session::WeightsDigest;
 use model_factory::{Error, FinishReason, GenerateOptions, Message, Model, Session, Speculation};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::backtrace::Backtrace;
@@ -257,7 +258,7 @@ impl Restore {
         let (mut session, mut other) = (model.session(), model.session());
         let file = tempfile::NamedTempFile::new().expect("a file");
         session.forward(&tokens(count, 250)).expect("tokens compute");
-        session.save(file.path()).expect("a session is saved");
+        session.save(file.path(), WeightsDigest::Sampled).expect("a session is saved");
         other.forward(&[4, 5]).expect("tokens compute");
         Box::new(Restore { model, other, file })
     }

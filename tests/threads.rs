@@ -4,7 +4,6 @@
 
 mod common;
 
-use model_factory::candle_core::{Device, Tensor};
 use model_factory::generate::Sampler;
 use model_factory::{GenerateOptions, Message, Session};
 use std::time::{Duration, Instant};
@@ -53,7 +52,6 @@ fn a_model_of_one_thread_starts_no_other_that_stays() {
     }
     // A vocabulary as large models have it.
     let logits: Vec<f32> = (0..150_000).map(|index| (index % 977) as f32 / 100.0).collect();
-    let logits = Tensor::new(logits.as_slice(), &Device::Cpu).unwrap();
     Sampler::new(&drawn.sampling, 150_000).unwrap().sample(&logits).unwrap();
     only_those_before("a draw of 150,000");
 }

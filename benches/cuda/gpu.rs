@@ -3,7 +3,8 @@
 use crate::model::{FEED_FORWARD, HEAD_DIM, HEADS, HIDDEN, KV_HEADS, VOCAB};
 use model_factory::cuda::dtypes;
 use model_factory::diagnostics::DType;
-use model_factory::{DeviceChoice, GenerateOptions, Hardware, Model, UnifiedModelFactory};
+use model_factory::diagnostics::Hardware;
+use model_factory::{DeviceChoice, GenerateOptions, Model, UnifiedModelFactory};
 use serde_json::json;
 use std::time::Instant;
 

@@ -1,7 +1,7 @@
 //! Made-up models of Llama 3.1 8B's geometry. Numbers repeat after some megabytes and are as large as real weights are:
 //! speed depends on neither, clocks a little on zeros.
 
-use model_factory::DType;
+use model_factory::diagnostics::DType;
 use model_factory::diagnostics::spec::ModelSpec;
 use serde_json::{Map, Value, json};
 use std::fs::{self, File};

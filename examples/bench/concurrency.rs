@@ -110,12 +110,12 @@ impl Load {
         let mut sessions: Vec<Session> = prompts.iter().map(|_| model.session()).collect();
         let mut next = Vec::new();
         for (session, ids) in sessions.iter_mut().zip(&prompts) {
-            next.push(best(&session.forward(ids)?.to_vec1()?));
+            next.push(best(&session.next_logits(ids)?));
         }
         for _ in 1..self.generated {
             let mut steps: Vec<_> =
                 sessions.iter_mut().zip(&next).map(|(session, next)| (session, std::slice::from_ref(next))).collect();
-            next = Session::batch(&mut steps)?.to_vec2()?.iter().map(|logits| best(logits)).collect();
+            next = Session::batch_logits(&mut steps)?.rows().map(best).collect();
         }
         found.by_hand.push(total / start.elapsed().as_secs_f64());
         Ok(())

@@ -201,8 +201,8 @@ fn decode(sessions: &mut [Session], test: Test) -> Result<f64, Error> {
     for _ in 0..test.generated {
         let mut steps: Vec<(&mut Session, &[u32])> =
             sessions.iter_mut().zip(&next).map(|(session, next)| (session, std::slice::from_ref(next))).collect();
-        let logits: Vec<Vec<f32>> = Session::batch(&mut steps)?.to_vec2()?;
-        for (next, logits) in next.iter_mut().zip(logits) {
+        let logits = Session::batch_logits(&mut steps)?;
+        for (next, logits) in next.iter_mut().zip(logits.rows()) {
             let best = (0..logits.len()).max_by(|a, b| logits[*a].total_cmp(&logits[*b]));
             *next = best.unwrap_or(0) as u32;
         }

@@ -5,8 +5,10 @@ pub(crate) mod shell;
 
 use model_factory::diagnostics::hardware::profiles::Profile;
 use model_factory::diagnostics::report::escaped;
+use model_factory::error::ChatError;
 use model_factory::kernels::Isa;
-use model_factory::{ChatError, DeviceChoice, Error, Message, Progress, Stage, Verdict};
+use model_factory::load::Stage;
+use model_factory::{DeviceChoice, Error, Message, Progress, Verdict};
 use shell::Shell;
 use std::fmt::Display;
 use std::io::{ErrorKind, IsTerminal, Write};

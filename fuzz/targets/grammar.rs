@@ -9,7 +9,6 @@ mod counting;
 use common::json::{mutate, random_node};
 use common::random::Random;
 use libfuzzer_sys::{fuzz_mutator, fuzz_target, fuzzer_mutate};
-use model_factory::candle_core::{DType, Device, Tensor};
 use model_factory::generate::{Constraint, Sampler, SamplingOptions, StopTokens};
 use model_factory::{Error, Grammar, Model};
 use serde_json::{Value, json};
@@ -26,11 +25,11 @@ const SEARCH_SECONDS: f64 = 5.0 * SECONDS;
 
 const TOKENS: usize = 40;
 
-static MODEL: LazyLock<(Model, Tensor)> = LazyLock::new(|| {
+static MODEL: LazyLock<(Model, Vec<f32>)> = LazyLock::new(|| {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/models/llama-3.1/q8_0.gguf");
     let model = Model::builder().threads(1).context_length(64).memory_limit(256 << 20).load(path).unwrap();
-    let logits = Tensor::zeros(model.tokenizer().vocab_len(), DType::F32, &Device::Cpu).unwrap();
-    model.compile(&Grammar::choice(&["a"])).unwrap();
+    let logits = vec![0.0; model.tokenizer().vocab_len()];
+    model.compile_grammar(&Grammar::choice(&["a"])).unwrap();
     (model, logits)
 });
 

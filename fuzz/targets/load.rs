@@ -7,7 +7,8 @@ mod common;
 use common::random::Random;
 use common::sections;
 use libfuzzer_sys::{fuzz_mutator, fuzz_target, fuzzer_mutate};
-use model_factory::{Error, GenerateOptions, Hardware, UnifiedModelFactory};
+use model_factory::diagnostics::Hardware;
+use model_factory::{Error, GenerateOptions, UnifiedModelFactory};
 use model_factory_diagnostics::family::REGISTRY;
 use model_factory_diagnostics::{Policy, diagnose_with};
 

@@ -7,6 +7,7 @@ mod common;
 use common::json;
 use common::random::Random;
 use libfuzzer_sys::{fuzz_mutator, fuzz_target, fuzzer_mutate};
+use model_factory::session::WeightsDigest;
 use model_factory::{Error, Model, Session};
 use std::path::Path;
 use std::sync::LazyLock;
@@ -29,7 +30,7 @@ static SAVED: LazyLock<Saved> = LazyLock::new(|| {
     let mut session = model.session();
     session.forward(&IDS).unwrap();
     let written = tempfile::NamedTempFile::new().unwrap();
-    session.save(written.path()).unwrap();
+    session.save(written.path(), WeightsDigest::Sampled).unwrap();
     let file = std::fs::read(written.path()).unwrap();
     let logits = next(&mut session).unwrap();
     Saved { model, file, logits }
@@ -109,5 +110,5 @@ fn mend(file: &mut [u8]) {
 
 /// The bits of the logits behind one more token.
 fn next(session: &mut Session) -> Result<Vec<u32>, Error> {
-    Ok(session.forward(&[7])?.to_vec1::<f32>()?.into_iter().map(f32::to_bits).collect())
+    Ok(session.next_logits(&[7])?.iter().copied().map(f32::to_bits).collect())
 }

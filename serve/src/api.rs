@@ -220,7 +220,7 @@ impl Server {
                     Ok(piece) => piece.map(|piece| builder.push(index, piece)),
                     Err(finish) => {
                         self.metrics.ended(&finish.1);
-                        builder.finish(index, finish).map(Some)
+                        builder.last_chunk(index, finish).map(Some)
                     }
                 };
                 match chunk {

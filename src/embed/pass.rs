@@ -12,16 +12,13 @@ use std::sync::Arc;
 
 /// The ids of a text.
 pub(crate) struct Text {
-    ids: Vec<u32>,
+    pub(crate) ids: Vec<u32>,
     /// The place from which ids are of the second kind.
-    second_text: Option<usize>,
+    pub(crate) second_text: Option<usize>,
 }
 
-impl Text {
-    pub(crate) fn new(ids: Vec<u32>, second_text: Option<usize>) -> Text {
-        Text { ids, second_text }
-    }
-}
+/// Tokens of a text at most, and where that comes from.
+pub(crate) type TextLimit = (usize, &'static str);
 
 impl Model {
     /// Calls `take` with the index of each of `texts` and the hidden states of it that are `wanted`, in F64: one, or their mean.
@@ -118,7 +115,7 @@ mod tests {
     fn texts_leave_the_queue_where_taking_one_panics() {
         let model = Model::load(concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/demo-q4_k_m.gguf")).unwrap();
         // More than a step takes.
-        let texts = || (1..60).map(|id| Text::new(vec![id; 20], None)).collect();
+        let texts = || (1..60).map(|id| Text { ids: vec![id; 20], second_text: None }).collect();
         let compute = |take: &mut dyn FnMut()| {
             let take = |_, _: &[f64]| Ok(take());
             model.compute_texts(texts(), Pooling::Mean, &CancellationToken::new(), take)

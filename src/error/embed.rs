@@ -8,7 +8,7 @@ use super::ErrorKind;
 pub enum EmbedError {
     /// The model has no output head (exit code 10).
     #[error(
-        "the model's files have no output head, so it generates and scores no text: models of this kind make vectors of texts, by `Model::embed`"
+        "the model's files have no output head, so it generates and scores no text: models of this kind make vectors of texts, by `Model::embeddings`"
     )]
     NoHead,
     /// Nothing says which of the tokens' vectors make that of the text (exit code 2).
@@ -74,7 +74,7 @@ pub enum EmbedError {
     NoPairs,
     /// Several labels, none of which says how well a document answers a query (exit code 2).
     #[error(
-        "the model scores the labels {labels:?}, and documents are ranked by one label, or by yes and no; `Model::classify_pairs` gives the scores of all"
+        "the model scores the labels {labels:?}, and documents are ranked by one label, or by yes and no; `Model::label_logits_of_pairs` gives the scores of all"
     )]
     Labels {
         /// The labels, the first of them where they are many.
@@ -104,19 +104,11 @@ impl EmbedError {
 
     /// What a caller can do about it.
     pub(super) fn kind(&self) -> ErrorKind {
-        match self {
-            EmbedError::TooLong { .. } => ErrorKind::TooLong,
-            EmbedError::NoPooling { .. }
-            | EmbedError::Prompt { .. }
-            | EmbedError::PromptLeftOut
-            | EmbedError::Labels { .. }
-            | EmbedError::Token { .. } => ErrorKind::InvalidRequest,
-            EmbedError::NotFinite { .. } => ErrorKind::Internal,
-            EmbedError::NoHead
-            | EmbedError::Unsupported { .. }
-            | EmbedError::NoClassifier
-            | EmbedError::NoPairs
-            | EmbedError::Device => ErrorKind::Unsupported,
+        match (self, self.code()) {
+            (EmbedError::TooLong { .. }, _) => ErrorKind::TooLong,
+            (_, 1) => ErrorKind::Internal,
+            (_, 2) => ErrorKind::InvalidRequest,
+            _ => ErrorKind::Unsupported,
         }
     }
 }

@@ -3,8 +3,6 @@
 use super::steps::Candidate;
 use crate::error::Result;
 use crate::memory;
-use crate::tensor::with_floats;
-use candle_core::{Device, Tensor};
 use rand::SeedableRng;
 use rand::distr::{Distribution, Uniform};
 use rand::rngs::StdRng;
@@ -35,17 +33,13 @@ impl Draw {
     pub(super) fn place(&mut self, candidates: &[Candidate]) -> Result<Option<usize>> {
         let max = candidates.iter().map(|candidate| candidate.logit).fold(f32::NEG_INFINITY, f32::max);
         let weights = candidates.iter().map(|candidate| (candidate.logit - max).exp());
-        let weights = Tensor::from_vec(memory::collected(weights, WHAT)?, candidates.len(), &Device::Cpu)?;
-        // candle's sum of a row, on this thread: its order, which decides the last bit, is that of its softmax.
-        let sum: f32 = weights.sum_all()?.to_scalar()?;
+        let mut ends = memory::collected(weights, WHAT)?;
         // Where each but the last ends in the sum of all, as `rand::distr::weighted::WeightedIndex` has it.
-        let (mut ends, mut total) = (memory::reserved(candidates.len(), WHAT)?, 0.0);
-        with_floats(&weights, |weights| {
-            for weight in weights {
-                total += weight / sum;
-                ends.push(total);
-            }
-        })?;
+        let (sum, mut total) = (sum(&ends), 0.0);
+        for weight in &mut ends {
+            total += *weight / sum;
+            *weight = total;
+        }
         ends.pop();
         let Ok(range) = Uniform::new(0.0, total) else { return Ok(None) };
         let drawn = range.sample(&mut self.0);
@@ -53,13 +47,32 @@ impl Draw {
     }
 }
 
-#[cfg(test)]
-mod shapes;
+/// Numbers that are added side by side.
+const LANES: usize = 32;
+
+/// The sum of a row, in the order of candle's softmax with AVX2 (candle-core 0.11 `cpu/avx.rs`), which decides the last bit: 32
+/// lanes, whose sums are added by halves, and the rest one after the other.
+fn sum(row: &[f32]) -> f32 {
+    let (whole, rest) = row.as_chunks::<LANES>();
+    let mut lanes = [0.0; LANES];
+    for chunk in whole {
+        lanes.iter_mut().zip(chunk).for_each(|(lane, x)| *lane += x);
+    }
+    // Four registers of eight: neighbours, then those two apart; then the halves of the one that is left, and its neighbours.
+    for distance in [8, 16, 4, 1, 2] {
+        for lane in 0..LANES - distance {
+            lanes[lane] += lanes[lane + distance];
+        }
+    }
+    rest.iter().fold(lanes[0], |sum, x| sum + x)
+}
 
 #[cfg(test)]
 mod tests {
-    use super::shapes::{SEEDS, TEMPERATURES, scaled, shapes};
+    mod shapes;
+
     use super::*;
+    use shapes::{SEEDS, TEMPERATURES, scaled, shapes};
 
     /// The draws of candle's `LogitsProcessor`, which `benches/candle` recorded: a line for each seed.
     const CANDLE: &str = include_str!("draw/candle.txt");
@@ -86,6 +99,21 @@ mod tests {
             assert_eq!(expected.next(), None);
         }
         assert_eq!((draws, differ), (6 * 64 * 5, Vec::new()));
+    }
+
+    /// candle takes the order of AVX2 where the processor has that.
+    #[cfg(all(feature = "candle", target_arch = "x86_64"))]
+    #[test]
+    fn sums_are_those_of_candle_to_the_bit() {
+        use candle_core::{Device, Tensor};
+        if !std::arch::is_x86_feature_detected!("avx2") {
+            return;
+        }
+        for shape in shapes() {
+            let weights: Vec<f32> = shape.iter().map(|x| (x / 20.0).exp()).collect();
+            let theirs: f32 = Tensor::new(&*weights, &Device::Cpu).unwrap().sum_all().unwrap().to_scalar().unwrap();
+            assert_eq!(sum(&weights).to_bits(), theirs.to_bits(), "of {} numbers", weights.len());
+        }
     }
 
     #[test]

@@ -13,19 +13,25 @@ mod timings;
 
 use crate::cancel::CancellationToken;
 use crate::error::{Error, Result};
+use crate::logits::Logits;
 use crate::memory;
 use crate::scheduler::admission::Admitted;
 use crate::tokenizer::{PieceDecoder, Tokenizer};
-use crate::tools::{CallReader, Calls, ToolChoice};
-use candle_core::Tensor;
+use crate::tools::{CallReader, Calls};
+pub use crate::tools::{ToolCall, ToolChoice};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
+pub use crate::answers::MAX_ANSWERS;
+pub use crate::grammar::Grammar;
+pub use crate::score::Score;
+pub use crate::text_model::TextGeneration;
 pub use model_factory_text::answer::{Answer, AnswerDelta, AnswerReader, FinishReason, LogProbs, Piece, StopTokens};
 use model_factory_text::answer::{StopStrings, Thinking};
 pub use model_factory_text::constraint::{Choose, Constraint, Next, TokenSet};
+pub(crate) use options::setters;
 pub use options::{Dry, GenerateOptions, SamplingOptions, Speculation, Xtc};
 pub use sampler::Sampler;
 use speculate::{Now, Speculator};
@@ -35,8 +41,8 @@ pub use timings::Timings;
 /// A running generation: an iterator of pieces. Dropping it stops; so does the [`CancellationToken`] of its options.
 #[must_use = "nothing is computed before the generation is iterated"]
 pub struct Generation<S> {
-    step: S,
-    state: State,
+    pub(crate) step: S,
+    pub(crate) state: State,
 }
 
 /// All of a generation but what computes it.
@@ -48,7 +54,7 @@ pub(crate) struct State {
     stop: StopTokens,
     stop_strings: StopStrings,
     max_tokens: usize,
-    cancel: CancellationToken,
+    pub(crate) cancel: CancellationToken,
     /// What the next step continues with: the prompt, then the last token.
     input: Vec<u32>,
     ids: Vec<u32>,
@@ -67,7 +73,7 @@ pub(crate) struct State {
     begun: Instant,
     timings: Timings,
     /// Its place among those that run; free when the generation is dropped.
-    admitted: Option<Admitted>,
+    pub(crate) admitted: Option<Admitted>,
 }
 
 impl State {
@@ -137,11 +143,6 @@ impl State {
             admitted: None,
         })
     }
-
-    /// Holds a place until the text has ended.
-    pub(crate) fn hold(&mut self, admitted: Option<Admitted>) {
-        self.admitted = admitted;
-    }
 }
 
 impl<S: Step> Generation<S> {
@@ -152,9 +153,8 @@ impl<S: Step> Generation<S> {
     /// This is how a loop of your own takes part: a [`Step`] that wraps a session, or has nothing to do with one.
     ///
     /// ```
-    /// use model_factory::candle_core::Tensor;
     /// use model_factory::generate::{Step, StopTokens};
-    /// use model_factory::{CancellationToken, Error, GenerateOptions, Generation, Session, UnifiedModelFactory};
+    /// use model_factory::{CancellationToken, Error, GenerateOptions, Generation, Logits, Session, UnifiedModelFactory};
     /// use std::sync::Arc;
     ///
     /// /// A session that counts what it computes.
@@ -164,9 +164,9 @@ impl<S: Step> Generation<S> {
     /// }
     ///
     /// impl Step for Counted {
-    ///     fn forward(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Tensor, Error> {
+    ///     fn forward(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Logits, Error> {
     ///         self.tokens += tokens.len();
-    ///         self.session.forward_unless(tokens, cancel) // change the logits here, or compute them elsewhere
+    ///         self.session.next_logits_unless(tokens, cancel) // change the logits here, or compute them elsewhere
     ///     }
     ///
     ///     fn room(&self) -> usize {
@@ -209,11 +209,6 @@ impl<S: Step> Generation<S> {
         Ok(Generation { step, state })
     }
 
-    /// What is prepared already, computed by `step`.
-    pub(crate) fn begin(step: S, state: State) -> Self {
-        Generation { step, state }
-    }
-
     /// The tokens generated so far, those of a stop string included; a stop token is not.
     pub fn ids(&self) -> &[u32] {
         &self.state.ids
@@ -222,25 +217,6 @@ impl<S: Step> Generation<S> {
     /// Why the generation ended (`None` while it runs, or after an error) and how long it took.
     pub fn finish(&self) -> (Option<FinishReason>, Timings) {
         (self.state.finish, self.state.timings)
-    }
-
-    /// Gives it a child of its token, and returns that: who cancels it cancels this generation alone.
-    #[cfg(feature = "async")]
-    pub(crate) fn cancel_alone(&mut self) -> CancellationToken {
-        self.state.cancel = self.state.cancel.child();
-        self.state.cancel.clone()
-    }
-
-    /// What computes it.
-    #[cfg(feature = "async")]
-    pub(crate) fn step(&self) -> &S {
-        &self.step
-    }
-
-    /// What computes it, and all else of it.
-    #[cfg(feature = "async")]
-    pub(crate) fn parts(&mut self) -> (&mut S, &mut State) {
-        (&mut self.step, &mut self.state)
     }
 
     /// What it runs on: a session, for the next turn of a conversation.
@@ -364,7 +340,7 @@ impl State {
     }
 
     /// Chooses a token by the logits behind the [`input`](Self::input), or ends by an error. `room` tokens fit behind it.
-    pub(crate) fn complete(&mut self, logits: Result<Tensor>, room: usize) {
+    pub(crate) fn complete(&mut self, logits: Result<Logits>, room: usize) {
         if let Err(error) = logits.and_then(|logits| self.advance(&logits, room)) {
             self.fail(error);
         }
@@ -389,7 +365,7 @@ impl State {
     }
 
     /// Chooses a token and makes its pieces ready.
-    fn advance(&mut self, logits: &Tensor, room: usize) -> Result<()> {
+    fn advance(&mut self, logits: &[f32], room: usize) -> Result<()> {
         let next = self.next()?;
         let token = self.sampler.sample_next(logits, next.as_ref())?;
         let logprobs = self.sampler.take_logprobs();
@@ -435,28 +411,25 @@ impl State {
             told.text = b"";
         }
         let thinking = told.thought;
-        if self.finish.is_some() {
-            self.give("", Some((token, thinking)), logprobs);
-            self.end_calls();
-            return Ok(());
+        let mut is_open = self.finish.is_none();
+        if is_open {
+            self.decoder.push(told.text, &mut decoded);
+            self.thinking.decoded(&told, decoded.len());
+            if let Some(index) = self.stop_strings.push(&decoded, &mut text) {
+                (self.finish, is_open) = (Some(FinishReason::StopString(index)), false);
+            }
         }
-        self.decoder.push(told.text, &mut decoded);
-        self.thinking.decoded(&told, decoded.len());
-        if let Some(index) = self.stop_strings.push(&decoded, &mut text) {
-            self.finish = Some(FinishReason::StopString(index));
-            self.give(&text, Some((token, thinking)), logprobs);
-            self.end_calls();
-            return Ok(());
-        }
-        if self.constraint.as_ref().is_some_and(|constraint| constraint.is_ended()) {
-            self.finish = Some(FinishReason::Grammar);
-        } else if self.timings.generated == self.max_tokens {
-            self.finish = Some(FinishReason::Length);
-        } else if room == 0 {
-            self.finish = Some(FinishReason::Context);
-        }
-        if self.finish.is_some() {
-            self.flush(&mut text);
+        if is_open {
+            self.finish = if self.constraint.as_ref().is_some_and(|constraint| constraint.is_ended()) {
+                Some(FinishReason::Grammar)
+            } else if self.timings.generated == self.max_tokens {
+                Some(FinishReason::Length)
+            } else {
+                (room == 0).then_some(FinishReason::Context)
+            };
+            if self.finish.is_some() {
+                self.flush(&mut text);
+            }
         }
         self.give(&text, Some((token, thinking)), logprobs);
         if self.finish.is_some() {

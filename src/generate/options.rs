@@ -224,8 +224,8 @@ impl Default for GenerateOptions {
 
 /// Methods that each set one option: name and arguments, then the field and its value.
 macro_rules! setters {
-    ($($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty),+) => $($field:ident).+ = $value:expr;)*) => {
-        impl GenerateOptions {
+    ($options:ident: $($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty),+) => $($field:ident).+ = $value:expr;)*) => {
+        impl $options {
             $($(#[$doc])*
             pub fn $name(mut self, $($argument: $type),+) -> Self {
                 self.$($field).+ = $value;
@@ -235,7 +235,10 @@ macro_rules! setters {
     };
 }
 
+pub(crate) use setters;
+
 setters! {
+    GenerateOptions:
     /// With at most `max_tokens` tokens.
     max_tokens(max_tokens: usize) => max_tokens = max_tokens;
     /// With this temperature; 0 is greedy.

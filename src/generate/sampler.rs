@@ -11,9 +11,7 @@ use super::steps::{
 use super::{Choose, LogProbs, Next, logprobs};
 use crate::error::{Error, Result};
 use crate::memory;
-use crate::tensor::with_floats;
 use crate::tokenizer::Tokenizer;
-use candle_core::Tensor;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::time::SystemTime;
@@ -183,13 +181,13 @@ impl Sampler {
         self.seed
     }
 
-    /// Chooses a token by its logits `[vocab]`, F32; the penalties count it from then on. Greedily the lowest id wins
+    /// Chooses a token by its logits `[vocab]`; the penalties count it from then on. Greedily the lowest id wins
     /// among equals.
     ///
     /// # Errors
     /// `NonFiniteLogits` when any logit, padding included, is NaN or infinite; `NothingToChoose` when all tokens are unused;
     /// `OutOfMemory`.
-    pub fn sample(&mut self, logits: &Tensor) -> Result<u32> {
+    pub fn sample(&mut self, logits: &[f32]) -> Result<u32> {
         self.sample_next(logits, None)
     }
 
@@ -197,9 +195,9 @@ impl Sampler {
     ///
     /// # Errors
     /// As [`sample`](Self::sample).
-    pub(super) fn sample_next(&mut self, logits: &Tensor, next: Option<&Next>) -> Result<u32> {
+    pub(super) fn sample_next(&mut self, logits: &[f32], next: Option<&Next>) -> Result<u32> {
         self.reserve()?;
-        with_floats(logits, |logits| self.choose(logits, next))?
+        self.choose(logits, next)
     }
 
     /// Takes `token`, which comes next whatever the logits are.
@@ -323,8 +321,8 @@ fn random_seed() -> u64 {
     RandomState::new().hash_one(SystemTime::now()) >> 11
 }
 
-/// A [`Constraint`](super::Constraint) has a sampler choose by logits `[vocab]`, F32, in a loop of your own, such as one over
-/// [`Session::batch`](crate::Session::batch):
+/// A [`Constraint`](super::Constraint) has a sampler choose by logits `[vocab]` in a loop of your own, such as one over
+/// [`Session::batch_logits`](crate::Session::batch_logits):
 ///
 /// ```
 /// use model_factory::generate::{Constraint, Sampler, SamplingOptions, StopTokens};
@@ -335,20 +333,20 @@ fn random_seed() -> u64 {
 /// let mut constraint = Constraint::new(tokenizer, &Grammar::choice(&["yes", "no"]), stop)?;
 /// let mut sampler = Sampler::new(&SamplingOptions::default(), tokenizer.vocab_len())?;
 /// let mut session = model.session();
-/// let mut logits = session.forward(&tokenizer.encode_prompt("Is it far? Answer yes or no: ")?)?;
+/// let mut logits = session.next_logits(&tokenizer.encode_prompt("Is it far? Answer yes or no: ")?)?;
 /// let mut answer = Vec::new();
 /// while let Some(token) = constraint.sample(&mut sampler, &logits)? {
 ///     answer.push(token);
-///     logits = session.forward(&[token])?;
+///     logits = session.next_logits(&[token])?;
 /// }
 /// assert!(["yes", "no"].contains(&tokenizer.decode(&answer).trim_start()));
 /// # Ok::<(), Error>(())
 /// ```
-impl Choose<Tensor> for Sampler {
+impl<L: AsRef<[f32]> + ?Sized> Choose<L> for Sampler {
     type Error = Error;
 
-    fn choose_next(&mut self, logits: &Tensor, next: &Next) -> Result<u32> {
-        self.sample_next(logits, Some(next))
+    fn choose_next(&mut self, logits: &L, next: &Next) -> Result<u32> {
+        self.sample_next(logits.as_ref(), Some(next))
     }
 }
 

@@ -194,7 +194,7 @@ impl Speculator {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use candle_core::{Device, Tensor};
+    use crate::logits::Logits;
 
     /// Computes so many guesses of a step, and drafts the successor of the last token.
     struct Takes {
@@ -212,7 +212,7 @@ mod tests {
     }
 
     impl Step for Takes {
-        fn forward(&mut self, _: &[u32], _: &CancellationToken) -> Result<Tensor> {
+        fn forward(&mut self, _: &[u32], _: &CancellationToken) -> Result<Logits> {
             Err(Error::EmptyPrompt)
         }
 
@@ -229,14 +229,14 @@ mod tests {
             if likely.is_some() { most.min(self.count) } else { most }
         }
 
-        fn draft(&mut self, sequence: &[u32], _: &CancellationToken) -> Result<Option<Tensor>> {
+        fn draft(&mut self, sequence: &[u32], _: &CancellationToken) -> Result<Option<Logits>> {
             self.drafts += 1;
             if self.fails {
                 return Err(Error::Engine(crate::error::EngineError::Forked));
             }
             let next = sequence.last().unwrap() + 1;
             let logits: Vec<f32> = (0..10).map(|id| if id == next { 1.0 } else { 0.0 }).collect();
-            Ok(Some(Tensor::new(logits, &Device::Cpu)?))
+            Ok(Some(logits.into()))
         }
     }
 

@@ -2,16 +2,16 @@
 
 use crate::cancel::CancellationToken;
 use crate::error::Result;
-use candle_core::Tensor;
+use crate::logits::Logits;
 
 /// What a generation needs of a model: the logits after one more run of tokens.
 pub trait Step {
-    /// Continues the sequence with `tokens` and returns the logits `[vocab]`, F32, after the last of them.
+    /// Continues the sequence with `tokens` and returns the logits `[vocab]` after the last of them.
     ///
     /// # Errors
     /// `Cancelled` soon after `cancel` was; the sequence then holds those of `tokens` that were complete. Whatever else
     /// stops the computation; the sequence is then as it was before.
-    fn forward(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Tensor>;
+    fn forward(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Logits>;
 
     /// Tokens that still fit in the context.
     fn room(&self) -> usize;
@@ -43,19 +43,19 @@ pub trait Step {
         0
     }
 
-    /// The logits `[vocab]`, F32, that a draft model computes behind `sequence`: all tokens so far, and those that it guesses
+    /// The logits `[vocab]` that a draft model computes behind `sequence`: all tokens so far, and those that it guesses
     /// behind them. `None` where there are none yet, so that nothing is guessed now.
     ///
     /// # Errors
     /// What stops the draft model; the generation goes on without its guesses.
-    fn draft(&mut self, sequence: &[u32], cancel: &CancellationToken) -> Result<Option<Tensor>> {
+    fn draft(&mut self, sequence: &[u32], cancel: &CancellationToken) -> Result<Option<Logits>> {
         let _ = (sequence, cancel);
         Ok(None)
     }
 }
 
 impl<S: Step + ?Sized> Step for &mut S {
-    fn forward(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Tensor> {
+    fn forward(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Logits> {
         (**self).forward(tokens, cancel)
     }
 
@@ -79,7 +79,7 @@ impl<S: Step + ?Sized> Step for &mut S {
         (**self).draft_tokens(most, likely)
     }
 
-    fn draft(&mut self, sequence: &[u32], cancel: &CancellationToken) -> Result<Option<Tensor>> {
+    fn draft(&mut self, sequence: &[u32], cancel: &CancellationToken) -> Result<Option<Logits>> {
         (**self).draft(sequence, cancel)
     }
 }

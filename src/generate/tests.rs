@@ -3,7 +3,6 @@ mod tools;
 mod transcripts;
 
 use super::*;
-use candle_core::Device;
 use model_factory_diagnostics::header::Header;
 use model_factory_diagnostics::source::probe;
 use model_factory_diagnostics::tokenizer::TokenizerSpec;
@@ -74,7 +73,7 @@ struct Script {
 }
 
 impl Step for Script {
-    fn forward(&mut self, tokens: &[u32], _: &CancellationToken) -> Result<Tensor> {
+    fn forward(&mut self, tokens: &[u32], _: &CancellationToken) -> Result<Logits> {
         self.used += tokens.len();
         self.runs.push(tokens.len());
         // More rows than there are tokens, as padded embeddings have, and the largest logit on one of them.
@@ -85,7 +84,7 @@ impl Step for Script {
             None => logits[0] = f32::NAN,
         }
         self.at += 1;
-        Ok(Tensor::new(logits, &Device::Cpu)?)
+        Ok(logits.into())
     }
 
     fn room(&self) -> usize {
@@ -267,11 +266,11 @@ fn penalties_count_what_the_session_holds_and_the_prompt() {
 struct Loop;
 
 impl Step for Loop {
-    fn forward(&mut self, tokens: &[u32], _: &CancellationToken) -> Result<Tensor> {
+    fn forward(&mut self, tokens: &[u32], _: &CancellationToken) -> Result<Logits> {
         let mut logits = vec![-1.0f32; 258];
         logits[if tokens.last() == Some(&97) { 98 } else { 97 }] = 3.0;
         logits[99] = 2.0;
-        Ok(Tensor::new(logits, &Device::Cpu)?)
+        Ok(logits.into())
     }
 
     fn room(&self) -> usize {

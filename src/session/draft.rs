@@ -3,8 +3,8 @@
 use super::Session;
 use crate::cancel::CancellationToken;
 use crate::error::Result;
+use crate::logits::Logits;
 use crate::memory;
-use candle_core::Tensor;
 use model_factory_diagnostics::plan::PREFILL_CHUNK;
 use tracing::debug_span;
 
@@ -30,8 +30,8 @@ impl Session {
     /// its context ends.
     ///
     /// # Errors
-    /// As [`Session::forward_unless`].
-    pub(super) fn draft_behind(&mut self, sequence: &[u32], cancel: &CancellationToken) -> Result<Option<Tensor>> {
+    /// As [`Session::next_logits_unless`].
+    pub(super) fn draft_behind(&mut self, sequence: &[u32], cancel: &CancellationToken) -> Result<Option<Logits>> {
         let Some(model) = self.model.draft() else { return Ok(None) };
         let Some(last) = sequence.len().checked_sub(1).filter(|last| *last < model.context_length()) else {
             return Ok(None);
@@ -42,7 +42,7 @@ impl Session {
         let _span = debug_span!("draft", position = held, tokens = sequence.len() - held).entered();
         draft.truncate(held);
         let chunk = memory::copied(&sequence[held..sequence.len().min(held + PREFILL_CHUNK)], "the ids of a draft")?;
-        let logits = draft.forward_unless(&chunk, cancel);
+        let logits = draft.next_logits_unless(&chunk, cancel);
         let is_all = draft.len() == sequence.len();
         if logits.is_err() {
             self.draft = None; // its pages are others' now

@@ -4,10 +4,10 @@ use super::Session;
 use crate::cancel::CancellationToken;
 use crate::decoder::Batching;
 use crate::error::{Error, Result};
+use crate::logits::Logits;
 use crate::memory;
 use crate::scheduler::costs::MOST_GUESSES;
 use crate::scheduler::{Run, RunOutput};
-use candle_core::Tensor;
 use model_factory_diagnostics::plan::KV_PAGE;
 
 /// Positions for which a sequence does without guesses when computing some failed.
@@ -33,14 +33,14 @@ struct Ahead {
     /// How many of them turned out right.
     right: usize,
     /// The logits before the first of them and behind each, `[1 + tokens, vocab]`.
-    rows: Tensor,
+    rows: Logits,
 }
 
 /// How a step begins.
 #[allow(clippy::large_enum_variant)] // it lives for a moment
 pub(crate) enum Begun {
     /// It was computed ahead.
-    Ahead(Tensor),
+    Ahead(Logits),
     Run(Run),
 }
 
@@ -79,7 +79,7 @@ impl Session {
     /// As [`begin`](Self::begin), for logits that may be there already, with guesses where it was given some.
     ///
     /// # Errors
-    /// As [`Session::forward_unless`].
+    /// As [`Session::next_logits_unless`].
     pub(crate) fn begin_step(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Begun> {
         let guesses = std::mem::take(&mut self.guesses.next);
         self.reused = 0;
@@ -102,14 +102,14 @@ impl Session {
     }
 
     /// The logits behind `tokens`, if that is one that was computed ahead; it is part of the sequence then.
-    fn ahead(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Option<Tensor>> {
+    fn ahead(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Option<Logits>> {
         let (Some(ahead), [token]) = (&mut self.guesses.ahead, tokens) else { return Ok(None) };
         if ahead.tokens.get(ahead.right) != Some(token) {
             return Ok(None);
         }
         cancel.check()?;
         memory::grow(&mut self.ids, 1, "the ids of a session")?;
-        let logits = ahead.rows.get(ahead.right + 1)?;
+        let Some(logits) = ahead.rows.row(ahead.right + 1) else { return Ok(None) };
         ahead.right += 1;
         self.ids.push(*token);
         Ok(Some(logits))
@@ -130,13 +130,12 @@ impl Session {
     }
 
     /// Keeps what was computed of guesses, the last `count` of the ids, and returns the logits before them.
-    pub(super) fn keep_ahead(&mut self, count: usize, rows: Vec<f32>) -> Result<Tensor> {
-        let vocab = self.model.compute().vocab();
-        let rows = Tensor::from_vec(rows, (1 + count, vocab), self.model.device())?;
-        let logits = rows.get(0)?;
+    pub(super) fn keep_ahead(&mut self, count: usize, rows: Vec<f32>) -> Option<Logits> {
+        let rows = Logits::new(rows, self.model.compute().vocab());
+        let logits = rows.row(0)?;
         let tokens = self.ids.split_off(self.ids.len() - count);
         self.guesses.ahead = Some(Ahead { tokens, right: 0, rows });
-        Ok(logits)
+        Some(logits)
     }
 
     /// Does without guesses for a while: what failed may be about one.

@@ -4,12 +4,11 @@ use super::Session;
 use crate::cancel::CancellationToken;
 use crate::decoder::KvCache;
 use crate::error::Result;
+use crate::logits::Logits;
 use crate::memory;
 use crate::model::Model;
 use crate::predictor::Predictor;
 use crate::scheduler::hidden::HiddenRows;
-use crate::tensor::of_row;
-use candle_core::Tensor;
 use tracing::debug_span;
 
 /// What the prediction head holds of a sequence.
@@ -97,7 +96,7 @@ impl Session {
     ///
     /// # Errors
     /// Those of the head, which has forgotten all then.
-    pub(super) fn predict_behind(&mut self, sequence: &[u32], cancel: &CancellationToken) -> Result<Option<Tensor>> {
+    pub(super) fn predict_behind(&mut self, sequence: &[u32], cancel: &CancellationToken) -> Result<Option<Logits>> {
         let model: Model = self.model.clone();
         let Some(predictor) = model.predictor() else { return Ok(None) };
         self.follow(true);
@@ -117,6 +116,6 @@ impl Session {
         if logits.is_err() {
             self.predicted = None;
         }
-        logits?.map(of_row).transpose()
+        Ok(logits?.map(Logits::from))
     }
 }

@@ -5,7 +5,8 @@ use crate::common;
 
 use common::{fixtures, load};
 use model_factory::diagnostics::spec::Embeds;
-use model_factory::{EmbedError, EmbedOptions, Error, ErrorKind, GenerateOptions, Model, Pooling, Reranker, Verdict};
+use model_factory::error::EmbedError;
+use model_factory::{EmbedOptions, Error, ErrorKind, GenerateOptions, Model, Pooling, Reranker, Verdict};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -66,7 +67,7 @@ fn copy_folder(from: &Path, to: &Path) {
 }
 
 fn vectors(model: &Model, texts: &[&str], options: &EmbedOptions) -> Vec<Vec<f32>> {
-    model.embed_with(texts, options).expect("vectors").to_vec2().expect("two dimensions")
+    model.embed(texts, options).expect("vectors").to_vec2().expect("two dimensions")
 }
 
 /// The largest difference, by the length of the truth.
@@ -154,8 +155,7 @@ fn a_decoder_gives_the_last_hidden_state_of_float64() {
         let expected: Vec<f64> = raw[..10].iter().map(|x| f64::from(*x) / length).collect();
         assert!(cut.len() == 10 && distance(cut, &expected) < 1e-7);
     }
-    let unknown =
-        model.embed_with(&texts, &EmbedOptions::default().prompt_name("passage")).expect_err("no such prompt");
+    let unknown = model.embed(&texts, &EmbedOptions::default().prompt_name("passage")).expect_err("no such prompt");
     let known = matches!(&unknown, Error::Embed(error)
         if matches!(&**error, EmbedError::Prompt { known, .. } if known == &["document", "query"]));
     assert!(known && unknown.kind() == ErrorKind::InvalidRequest, "{unknown:?}");
@@ -181,15 +181,14 @@ fn company_changes_no_bit() {
     ] {
         let options = EmbedOptions::default().truncate(true).pooling(pooling);
         let model = load(&path);
-        let together = model.embed_with(&texts, &options).expect("vectors").to_vec2::<f32>().expect("vectors");
+        let together = model.embed(&texts, &options).expect("vectors").to_vec2::<f32>().expect("vectors");
         for (text, together) in texts.iter().zip(&together) {
             assert_eq!(&vectors(&model, &[text], &options)[0], together, "{pooling}: {text:?}");
         }
         let one_thread = common::builder().threads(1).load(&path).expect("a model");
         let mut backwards: Vec<&String> = texts.iter().collect();
         backwards.reverse();
-        let mut found =
-            one_thread.embed_with(&backwards, &options).expect("vectors").to_vec2::<f32>().expect("vectors");
+        let mut found = one_thread.embed(&backwards, &options).expect("vectors").to_vec2::<f32>().expect("vectors");
         found.reverse();
         assert_eq!(found, together, "{pooling}");
     }
@@ -200,7 +199,7 @@ fn embeddings_and_generations_take_turns() {
     let model = load(common::named("qwen3").folder.join("f32"));
     let options = EmbedOptions::default().pooling(Pooling::Mean);
     let texts: Vec<String> = (0..60).map(|index| format!("Once upon a time {index}")).collect();
-    let alone = model.embed_with(&texts, &options).expect("vectors").to_vec2::<f32>().expect("vectors");
+    let alone = model.embed(&texts, &options).expect("vectors").to_vec2::<f32>().expect("vectors");
     let generate = || {
         let options = GenerateOptions::default().max_tokens(40).temperature(0.0);
         model.generate("Once upon a time", &options).expect("a generation").text().expect("a text")
@@ -209,7 +208,7 @@ fn embeddings_and_generations_take_turns() {
     std::thread::scope(|scope| {
         let generations: Vec<_> = (0..3).map(|_| scope.spawn(generate)).collect();
         for _ in 0..3 {
-            let beside = model.embed_with(&texts, &options).expect("vectors").to_vec2::<f32>().expect("vectors");
+            let beside = model.embed(&texts, &options).expect("vectors").to_vec2::<f32>().expect("vectors");
             assert_eq!(beside, alone);
         }
         generations.into_iter().for_each(|other| assert_eq!(other.join().expect("no panic"), text));
@@ -245,14 +244,14 @@ fn refusal(error: Error) -> EmbedError {
 fn what_no_file_says_is_never_taken_for_granted() {
     let decoder = load(common::named("qwen3").folder.join("f32"));
     assert_eq!(decoder.spec().embeds, Embeds::NotSaid);
-    let error = decoder.embed(&["a"]).expect_err("no pooling");
+    let error = decoder.embed(&["a"], &EmbedOptions::default()).expect_err("no pooling");
     assert_eq!((error.code(), error.kind()), (2, ErrorKind::InvalidRequest));
     assert!(matches!(refusal(error), EmbedError::NoPooling { .. }));
     for (options, says) in [
         (EmbedOptions::default().pooling(Pooling::Last).dimensions(0), "dimensions is 0"),
         (EmbedOptions::default().pooling(Pooling::Last).dimensions(65), "dimensions is 65"),
     ] {
-        let error = decoder.embed_with(&["a"], &options).expect_err("no dimensions");
+        let error = decoder.embed(&["a"], &options).expect_err("no dimensions");
         assert!(error.to_string().starts_with(says), "{error}");
     }
     let temporary = tempfile::tempdir().expect("a folder");
@@ -260,7 +259,8 @@ fn what_no_file_says_is_never_taken_for_granted() {
     copy_folder(&fixtures().join("embeddings/bert"), &folder);
     let pooling = folder.join("1_Pooling/config.json");
     std::fs::write(&pooling, r#"{"pooling_mode_max_tokens": true}"#).expect("a file");
-    let unsupported = refusal(load(&folder).embed(&["a"]).expect_err("the largest of all tokens"));
+    let unsupported =
+        refusal(load(&folder).embed(&["a"], &EmbedOptions::default()).expect_err("the largest of all tokens"));
     assert!(matches!(&unsupported, EmbedError::Unsupported { what, .. } if what.contains("max")), "{unsupported}");
     std::fs::write(&pooling, "{}").expect("a file");
     assert!(matches!(common::builder().load(&folder), Err(Error::Refused(report)) if report.exit_code == 10));
@@ -279,10 +279,10 @@ fn an_encoder_refuses_to_generate_and_texts_that_are_too_long() {
     assert!(matches!(refusal(generated.expect_err("no head")), EmbedError::NoHead));
     assert!(matches!(refusal(model.logits(&[2, 3]).expect_err("no head")), EmbedError::NoHead));
     let long = "cat ".repeat(90);
-    let error = model.embed(&["cat", &long]).expect_err("too long");
+    let error = model.embed(&["cat", &long], &EmbedOptions::default()).expect_err("too long");
     assert_eq!(error.kind(), ErrorKind::TooLong);
     assert!(matches!(refusal(error), EmbedError::TooLong { index: 1, tokens: 92, limit: 68, .. }));
-    assert_eq!(model.embed(&[""; 0]).expect("no vectors").dims(), [0, 16]);
+    assert_eq!(model.embed(&[""; 0], &EmbedOptions::default()).expect("no vectors").dims(), [0, 16]);
 }
 
 /// `file` with `qwen3.pooling_type`, and a text that keeps the tensors at their alignment.
@@ -310,7 +310,10 @@ fn a_gguf_file_for_vectors_without_a_head_generates_nothing() {
     assert!(matches!(refusal(generated.expect_err("no head")), EmbedError::NoHead));
     let reranker = Reranker::new("{query}{document}", "a", "b");
     assert!(matches!(refusal(model.rank("a", &["b"], &reranker).expect_err("no head")), EmbedError::NoHead));
-    assert!(matches!(refusal(model.embed(&["a"]).expect_err("scores")), EmbedError::Unsupported { .. }));
+    assert!(matches!(
+        refusal(model.embed(&["a"], &EmbedOptions::default()).expect_err("scores")),
+        EmbedError::Unsupported { .. }
+    ));
     std::fs::write(&file, with_pooling_type(&source, 3)).expect("a file");
     let named = EmbedOptions::default().pooling(Pooling::Last).normalize(true);
     assert_eq!(vectors(&load(&file), &["Once"], &EmbedOptions::default()), vectors(&load(source), &["Once"], &named));
@@ -349,5 +352,8 @@ fn small_letters_before_an_uncased_tokenizer_change_nothing() {
         .expect("a file")
         .replace("\"do_lower_case\": true", "\"do_lower_case\": false");
     std::fs::write(&config, cased).expect("a file");
-    assert!(matches!(refusal(load(&folder).embed(&["a"]).expect_err("cased")), EmbedError::Unsupported { .. }));
+    assert!(matches!(
+        refusal(load(&folder).embed(&["a"], &EmbedOptions::default()).expect_err("cased")),
+        EmbedError::Unsupported { .. }
+    ));
 }

@@ -4,7 +4,8 @@
 use crate::common;
 
 use common::{fixtures, load};
-use model_factory::{EmbedError, EmbedOptions, Error, Model, Pooling, Reranker};
+use model_factory::error::EmbedError;
+use model_factory::{EmbedOptions, Error, Model, Pooling, Reranker};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -78,7 +79,7 @@ fn hidden_states_are_those_of_float64() {
                 [(Pooling::Mean, &text.mean), (Pooling::Cls, &text.cls), (Pooling::Last, &text.last)]
             {
                 let options = EmbedOptions::default().pooling(pooling).normalize(false);
-                let found = model.embed_with(&[&text.text], &options).expect("a vector").to_vec2().expect("rows");
+                let found = model.embed(&[&text.text], &options).expect("a vector").to_vec2().expect("rows");
                 let distance = distance(&found[0], truth);
                 assert!(distance < TOLERANCE, "{name} {pooling}: {:?}: {distance:e}", text.text);
             }
@@ -301,7 +302,7 @@ fn nomic_bert_is_known_by_the_keys_of_its_own_code() {
     std::fs::copy(source.join("published.json"), copy.path().join("config.json")).expect("a copy");
     let model = load(copy.path());
     let options = EmbedOptions::default().pooling(Pooling::Mean);
-    let vectors = |model: &Model| model.embed_with(&["The cat sat"], &options).expect("a vector").to_vec2::<f32>();
+    let vectors = |model: &Model| model.embed(&["The cat sat"], &options).expect("a vector").to_vec2::<f32>();
     assert_eq!(vectors(&model).expect("rows"), vectors(&folder("nomic-bert")).expect("rows"));
     let config = std::fs::read_to_string(copy.path().join("config.json")).expect("config.json");
     for (from, to, says) in [

@@ -4,6 +4,7 @@
 use crate::common::{self, bits, seeded_tokens};
 
 use model_factory::diagnostics::plan::{KV_PAGE, KvSize};
+use model_factory::session::WeightsDigest;
 use model_factory::{GenerateOptions, KvDtype, Model};
 
 /// Fixtures whose windows of 24 and 40 positions leave most of their contexts out: some layers, all layers, layers that read what others
@@ -52,7 +53,7 @@ fn it_goes_on_wherever_it_is_cut_back_forked_or_restored() {
             let folder = tempfile::tempdir().unwrap();
             let mut session = model.session();
             session.forward(&start).unwrap();
-            session.save(folder.path().join("saved")).unwrap();
+            session.save(folder.path().join("saved"), WeightsDigest::Sampled).unwrap();
             // Within what is kept, then after it, then into the middle of a page that others may hold, and to the beginning.
             for back in [1699, 1690, 1500, 1300, 1024, 900, 255, 0] {
                 session.truncate(back);

@@ -13,7 +13,7 @@ const LONGEST: Duration = Duration::from_secs(20);
 /// Compiles `grammar` and draws some tokens where it can be.
 fn tried(model: &Model, grammar: &Grammar) -> Result<(), GrammarError> {
     let begun = Instant::now();
-    let result = model.compile(grammar).and_then(|()| {
+    let result = model.compile_grammar(grammar).and_then(|()| {
         let options = GenerateOptions::default().temperature(1.0).seed(1).max_tokens(60).grammar(grammar);
         model.generate("A value: ", &options)?.text().map(drop)
     });

@@ -87,9 +87,9 @@ fn integers_that_no_double_holds_are_refused_by_their_place() {
             json!({"$ref": "#/$defs/enum", "$defs": {"enum": {"const": {"a": -9_007_199_254_740_993_i64}}}}),
         ),
     ] {
-        let refused = model.compile(&Grammar::json_schema(schema)).unwrap_err();
+        let refused = model.compile_grammar(&Grammar::json_schema(schema)).unwrap_err();
         let Error::Grammar(error) = refused else { panic!("{refused}") };
         assert!(matches!(&*error, GrammarError::Schema { place: found, .. } if found == place), "{error}");
     }
-    model.compile(&Grammar::json_schema(json!({"enum": [9_007_199_254_740_992_u64, -5, 1.5, 1e300]}))).unwrap();
+    model.compile_grammar(&Grammar::json_schema(json!({"enum": [9_007_199_254_740_992_u64, -5, 1.5, 1e300]}))).unwrap();
 }

@@ -11,10 +11,9 @@ mod same;
 mod schemas;
 
 use common::{fixtures, load};
-use model_factory::candle_core::{Device, Tensor};
 use model_factory::generate::{Constraint, Step, StopTokens};
 use model_factory::{
-    CancellationToken, Error, FinishReason, GenerateOptions, Generation, Grammar, GrammarError, Model,
+    CancellationToken, Error, FinishReason, GenerateOptions, Generation, Grammar, GrammarError, Logits, Model,
 };
 use schemas::SCHEMAS;
 use serde_json::Value;
@@ -123,7 +122,7 @@ fn schemas_of_the_json_schema_test_suite() {
                     elsewhere += 1;
                     continue;
                 }
-                match model.compile(&Grammar::json_schema(schema.clone())) {
+                match model.compile_grammar(&Grammar::json_schema(schema.clone())) {
                     Err(Error::Grammar(error)) => {
                         println!("refused: {error}");
                         refused += 1;
@@ -243,7 +242,7 @@ fn values_of_a_type_are_extracted() {
     let mut values = Vec::new();
     for seed in 0..20 {
         let options = GenerateOptions::default().temperature(1.0).seed(seed).max_tokens(600);
-        match model.extract_with::<Person>("A person: ", &options) {
+        match model.extract::<Person>("A person: ", &options) {
             Ok(person) => {
                 assert!(person.name.chars().count() <= 10 && (0.0..=1.0).contains(&person.weight), "{person:?}");
                 values.push(format!("{person:?}"));
@@ -254,7 +253,7 @@ fn values_of_a_type_are_extracted() {
     }
     assert!(values.len() >= 18, "{}", values.len());
     assert!(values.iter().any(|value| value.contains("Seen")) && values.iter().any(|value| value.contains("New")));
-    let short = model.extract_with::<Person>("A person: ", &GenerateOptions::default().max_tokens(3)).unwrap_err();
+    let short = model.extract::<Person>("A person: ", &GenerateOptions::default().max_tokens(3)).unwrap_err();
     assert!(matches!(&short, Error::Grammar(error) if matches!(**error, GrammarError::Incomplete { .. })), "{short}");
 }
 
@@ -278,13 +277,13 @@ struct Script {
 }
 
 impl Step for Script {
-    fn forward(&mut self, tokens: &[u32], _: &CancellationToken) -> Result<Tensor, Error> {
+    fn forward(&mut self, tokens: &[u32], _: &CancellationToken) -> Result<Logits, Error> {
         self.computed += tokens.len();
         let mut logits = vec![0.0_f32; self.vocab];
         if let Some(wanted) = self.wants.get(self.computed - self.prompt) {
             logits[*wanted as usize] = 9.0;
         }
-        Ok(Tensor::new(logits, &Device::Cpu)?)
+        Ok(logits.into())
     }
 
     fn room(&self) -> usize {

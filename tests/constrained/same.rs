@@ -2,9 +2,11 @@
 
 use crate::common::{self, fixtures};
 use crate::{Answer, answer, drawing, qwen3, schemas};
-use model_factory::candle_core::Tensor;
 use model_factory::generate::{Constraint, Sampler, Step, StopTokens};
-use model_factory::{CancellationToken, Error, GenerateOptions, Generation, Grammar, Model, Session, Speculation};
+use model_factory::session::WeightsDigest;
+use model_factory::{
+    CancellationToken, Error, GenerateOptions, Generation, Grammar, Logits, Model, Session, Speculation,
+};
 use std::sync::Arc;
 use std::thread;
 
@@ -14,8 +16,8 @@ const PROMPT: &str = "A value, and a value, and a value: ";
 struct OneByOne(Session);
 
 impl Step for OneByOne {
-    fn forward(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Tensor, Error> {
-        self.0.forward_unless(tokens, cancel)
+    fn forward(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Logits, Error> {
+        self.0.next_logits_unless(tokens, cancel)
     }
 
     fn room(&self) -> usize {
@@ -131,11 +133,11 @@ fn batches_by_hand_have_the_same_ids() {
             .filter(|(index, _)| running.contains(index))
             .map(|(_, (_, _, session, input, _))| (session, input.as_slice()))
             .collect();
-        let rows = Session::batch(&mut steps).unwrap();
+        let rows = Session::batch_logits(&mut steps).unwrap();
         let mut still = Vec::new();
         for (row, index) in running.iter().enumerate() {
             let (constraint, sampler, _, input, ids) = &mut all[*index];
-            if let Some(token) = constraint.sample(sampler, &rows.get(row).unwrap()).unwrap() {
+            if let Some(token) = constraint.sample(sampler, rows.rows().nth(row).unwrap()).unwrap() {
                 ids.push(token);
                 *input = vec![token];
                 if !constraint.is_ended() {
@@ -181,7 +183,7 @@ fn a_session_knows_no_grammar() {
     let free = GenerateOptions::default().max_tokens(20).temperature(0.0);
     let mut session = generation.into_inner();
     let file = tempfile::tempdir().unwrap();
-    session.save(file.path().join("session")).unwrap();
+    session.save(file.path().join("session"), WeightsDigest::Sampled).unwrap();
     let goes_on = |session: &mut Session| {
         let mut generation = session.generate(&ids, &free).unwrap();
         generation.text().unwrap();

@@ -7,10 +7,9 @@ use crate::common::{self, demo};
 use common::bits;
 use common::given::{Given, generate, kinds, on_gpu, options, repeating};
 use common::spans::{Begun, watch_thread, watch_threads};
+use model_factory::error::DraftError;
 use model_factory::generate::Timings;
-use model_factory::{
-    CancellationToken, DraftError, Error, FinishReason, GenerateOptions, Model, ModelBuilder, Piece, Speculation,
-};
+use model_factory::{CancellationToken, Error, FinishReason, GenerateOptions, Model, ModelBuilder, Piece, Speculation};
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -400,7 +399,7 @@ fn a_draft_model_is_in_the_plan_and_refused_where_there_is_no_room_for_both() {
         let mapped = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
         let told = std::sync::Arc::clone(&mapped);
         let builder = builder().memory_limit(limit).context_length(plan.context).on_progress(move |progress| {
-            if progress.stage == model_factory::Stage::Mapping {
+            if progress.stage == model_factory::load::Stage::Mapping {
                 told.store(true, std::sync::atomic::Ordering::Relaxed);
             }
         });

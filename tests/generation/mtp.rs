@@ -5,15 +5,16 @@ mod made;
 mod oracle;
 
 use crate::common;
-use candle_core::{DType, Tensor};
+use candle_core::DType;
 use common::bits;
 use common::given::{generate, kinds, options};
 use made::{Reads, changed, counting, gguf_with, next, random_head, with_random_head};
 use model_factory::decoder::{Compute, OutputRows, PassOptions, Segment};
+use model_factory::error::DraftError;
 use model_factory::generate::{Step, StopTokens, Timings};
+use model_factory::session::WeightsDigest;
 use model_factory::{
-    CancellationToken, DraftError, Error, FinishReason, GenerateOptions, Generation, KvDtype, Model, Session,
-    Speculation,
+    CancellationToken, Error, FinishReason, GenerateOptions, Generation, KvDtype, Logits, Model, Session, Speculation,
 };
 use oracle::Oracle;
 use serde_json::json;
@@ -41,8 +42,8 @@ type Asked = (Vec<u32>, usize, Vec<f32>);
 struct Watched(Session, Vec<Asked>);
 
 impl Step for Watched {
-    fn forward(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Tensor, Error> {
-        self.0.forward_unless(tokens, cancel)
+    fn forward(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Logits, Error> {
+        self.0.next_logits_unless(tokens, cancel)
     }
 
     fn room(&self) -> usize {
@@ -57,11 +58,11 @@ impl Step for Watched {
         self.0.draft_tokens(most, likely)
     }
 
-    fn draft(&mut self, sequence: &[u32], cancel: &CancellationToken) -> Result<Option<Tensor>, Error> {
+    fn draft(&mut self, sequence: &[u32], cancel: &CancellationToken) -> Result<Option<Logits>, Error> {
         let logits = self.0.draft(sequence, cancel)?;
         if let Some(logits) = &logits {
             let guesses = sequence.len() - self.0.len() - 1;
-            self.1.push((sequence.to_vec(), guesses, logits.to_vec1().unwrap()));
+            self.1.push((sequence.to_vec(), guesses, logits.to_vec()));
         }
         Ok(logits)
     }
@@ -279,7 +280,7 @@ fn a_session_goes_on_and_back() {
                     session.truncate(12);
                 }
                 2 => {
-                    session.save(&file).unwrap();
+                    session.save(&file, WeightsDigest::Sampled).unwrap();
                     session = model.restore(&file).unwrap();
                 }
                 _ => {}

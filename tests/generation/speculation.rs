@@ -6,10 +6,10 @@ use crate::common;
 use common::bits;
 use common::given::{Given, generate, kinds, on_gpu, options, repeating};
 use common::spans::{Begun, watch_thread, watch_threads};
-use model_factory::candle_core::Tensor;
 use model_factory::generate::{Step, StopTokens};
 use model_factory::{
-    CancellationToken, Error, FinishReason, GenerateOptions, Generation, KvDtype, Model, Piece, Session, Speculation,
+    CancellationToken, Error, FinishReason, GenerateOptions, Generation, KvDtype, Logits, Model, Piece, Session,
+    Speculation,
 };
 use std::cell::Cell;
 use std::rc::Rc;
@@ -256,8 +256,8 @@ fn where_rows_depend_on_each_other_nothing_is_guessed() {
 struct Own(Session);
 
 impl Step for Own {
-    fn forward(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Tensor, Error> {
-        self.0.forward_unless(tokens, cancel)
+    fn forward(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Logits, Error> {
+        self.0.next_logits_unless(tokens, cancel)
     }
 
     fn room(&self) -> usize {

@@ -3,7 +3,8 @@
 use super::server::{Kind, etag};
 use super::{Place, common, fixture, refused, text};
 use model_factory::hub::HubError;
-use model_factory::{CancellationToken, Error, Stage};
+use model_factory::load::Stage;
+use model_factory::{CancellationToken, Error};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -1,8 +1,9 @@
 //! A sharded repository of 70B geometry, made of sparse files: what a diagnosis transfers, and what it says.
 
 use super::{Place, fixture, json, refused};
+use model_factory::Verdict;
+use model_factory::diagnostics::Hardware;
 use model_factory::diagnostics::hardware::profiles::PROFILES;
-use model_factory::{Hardware, Verdict};
 use serde_json::{Map, Value, json};
 use std::fs::File;
 use std::io::Write;

@@ -15,7 +15,8 @@ mod waiting;
 
 use model_factory::diagnostics::report::Presentation;
 use model_factory::hub::HubOptions;
-use model_factory::{Error, GenerateOptions, Model, ModelBuilder, Progress, Report, Stage};
+use model_factory::load::Stage;
+use model_factory::{Error, GenerateOptions, Model, ModelBuilder, Progress, Report};
 use serde_json::Value;
 use server::{COMMIT, Server};
 use std::path::{Path, PathBuf};

@@ -5,8 +5,9 @@ use crate::common::{self, bits, demo, tokens};
 
 use common::spans::{Begun, watch_thread, watch_threads};
 use model_factory::decoder::Compute;
+use model_factory::load::Stage;
 use model_factory::{
-    CancellationToken, Error, FinishReason, GenerateOptions, Message, Model, ModelBuilder, Progress, Stage, TextModel,
+    CancellationToken, Error, FinishReason, GenerateOptions, Message, Model, ModelBuilder, Progress, TextModel,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -53,7 +54,7 @@ fn a_cancelled_prompt_stops_in_its_layer_and_the_session_goes_on() {
     let expected = bits(&mut model.session(), &prompt);
     for at in 0..3 * layers {
         let (cancel, mut session) = (CancellationToken::new(), model.session());
-        let (begun, result) = cancel_at_layer(at, &cancel, || session.forward_unless(&prompt, &cancel).map(drop));
+        let (begun, result) = cancel_at_layer(at, &cancel, || session.next_logits_unless(&prompt, &cancel).map(drop));
         assert!(matches!(result, Err(Error::Cancelled)), "layer {at}: {result:?}");
         assert_eq!(begun, at + 1, "no layer begins after the cancel");
         let complete = at / layers * CHUNK;
@@ -69,7 +70,7 @@ fn a_cancelled_prompt_stops_in_its_layer_and_the_session_goes_on() {
     // Nothing begins for what was cancelled before.
     let cancel = CancellationToken::new();
     cancel.cancel();
-    let (begun, result) = cancel_at_layer(usize::MAX, &cancel, || model.session().forward_unless(&prompt, &cancel));
+    let (begun, result) = cancel_at_layer(usize::MAX, &cancel, || model.session().next_logits_unless(&prompt, &cancel));
     assert!(begun == 0 && matches!(result, Err(Error::Cancelled)));
 }
 
@@ -85,7 +86,7 @@ fn a_prompt_computed_anew_for_another_rotation_is_cancelled_too() {
     for at in 0..layers {
         let (cancel, mut session) = (CancellationToken::new(), model.session());
         session.forward(&prompt[..held]).unwrap();
-        let (begun, result) = cancel_at_layer(at, &cancel, || session.forward_unless(&prompt[held..], &cancel));
+        let (begun, result) = cancel_at_layer(at, &cancel, || session.next_logits_unless(&prompt[held..], &cancel));
         assert!(begun == at + 1 && matches!(result, Err(Error::Cancelled)), "layer {at}");
         assert_eq!(session.ids(), &prompt[..held], "layer {at}: no token is lost");
         assert_eq!(bits(&mut session, &prompt[held..]), expected, "layer {at}");
@@ -93,7 +94,7 @@ fn a_prompt_computed_anew_for_another_rotation_is_cancelled_too() {
     // Cut back after the cancel, it is rotated as a short sequence again.
     let (cancel, mut session) = (CancellationToken::new(), model.session());
     session.forward(&prompt[..held]).unwrap();
-    let (_, result) = cancel_at_layer(0, &cancel, || session.forward_unless(&prompt[held..], &cancel));
+    let (_, result) = cancel_at_layer(0, &cancel, || session.next_logits_unless(&prompt[held..], &cancel));
     assert!(matches!(result, Err(Error::Cancelled)));
     session.truncate(held - 1);
     let short = bits(&mut session, &prompt[held - 1..held]);
@@ -120,7 +121,7 @@ fn computing_anew_goes_on_behind_the_chunk_that_was_complete() {
     for at in 0..3 * layers {
         let (cancel, mut session) = (CancellationToken::new(), model.session());
         session.forward(&prompt[..held]).unwrap();
-        let (begun, result) = cancel_at_layer(at, &cancel, || session.forward_unless(&prompt[held..], &cancel));
+        let (begun, result) = cancel_at_layer(at, &cancel, || session.next_logits_unless(&prompt[held..], &cancel));
         assert!(begun == at + 1 && matches!(result, Err(Error::Cancelled)), "layer {at}");
         assert_eq!(session.ids(), &prompt[..held], "layer {at}: no token is lost");
         let (rest, logits) =
@@ -314,7 +315,7 @@ fn a_cancel_returns_within_100_ms() {
                 canceller.cancel();
                 Instant::now()
             });
-            let result = model.session().forward_unless(&prompt, &cancel);
+            let result = model.session().next_logits_unless(&prompt, &cancel);
             let returned = Instant::now();
             assert!(matches!(result, Err(Error::Cancelled)), "the prompt was complete before part {part} of 20");
             returned - thread.join().unwrap()

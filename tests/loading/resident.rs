@@ -4,7 +4,8 @@
 use crate::common;
 
 use common::fixtures;
-use model_factory::{CancellationToken, Error, Model, Stage, WeightStorage};
+use model_factory::load::Stage;
+use model_factory::{CancellationToken, Error, Model, WeightStorage};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};

@@ -5,7 +5,8 @@ use crate::common::given::{greedy, options};
 use crate::common::{self, seeded_tokens};
 
 use model_factory::diagnostics::plan::KV_PAGE;
-use model_factory::{Admission, CancellationToken, EngineError, Error, FinishReason, Model, Session};
+use model_factory::error::EngineError;
+use model_factory::{Admission, CancellationToken, Error, FinishReason, Model, Session};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;

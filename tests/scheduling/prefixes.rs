@@ -4,7 +4,8 @@
 use crate::common::{self, bits, seeded_tokens};
 
 use model_factory::diagnostics::plan::KV_PAGE;
-use model_factory::{EngineError, Error, GenerateOptions, KvDtype, Model, Session};
+use model_factory::error::EngineError;
+use model_factory::{Error, GenerateOptions, KvDtype, Model, Session};
 use std::sync::Barrier;
 use std::thread;
 

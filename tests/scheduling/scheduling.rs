@@ -7,6 +7,7 @@ use crate::common;
 
 use futures::StreamExt;
 use futures::executor::block_on;
+use model_factory::session::WeightsDigest;
 use model_factory::{CancellationToken, Error, GenerateOptions, Generation, Model, Session, Speculation};
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -74,7 +75,7 @@ impl Alone {
         if !begin.is_empty() {
             session.forward(begin).unwrap();
         }
-        session.save(&saved).unwrap();
+        session.save(&saved, WeightsDigest::Sampled).unwrap();
         let first = session.forward(rest).unwrap().to_vec1().unwrap();
         let mut generation = model.generate(&prompt, &request.options()).unwrap();
         let text = generation.text().unwrap();

@@ -4,7 +4,8 @@
 use crate::common::{self, bits, tokens};
 
 use common::phi_128k::{cache, write_128k};
-use model_factory::{EngineError, Error, Session};
+use model_factory::error::EngineError;
+use model_factory::{Error, Session};
 
 #[test]
 fn sessions_share_what_was_planned_for_them() {

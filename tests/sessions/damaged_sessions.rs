@@ -4,7 +4,9 @@
 use crate::common::{self, bits};
 
 use model_factory::error::SessionFileProblem as Problem;
-use model_factory::{Error, Isa, KvDtype, Model, ModelBuilder, WeightsDigest};
+use model_factory::load::Isa;
+use model_factory::session::WeightsDigest;
+use model_factory::{Error, KvDtype, Model, ModelBuilder};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -29,7 +31,7 @@ fn saved(model: &Model) -> (tempfile::TempDir, PathBuf) {
     let path = folder.path().join("a.session");
     let mut session = model.session();
     session.forward(&IDS).unwrap();
-    session.save(&path).unwrap();
+    session.save(&path, WeightsDigest::Sampled).unwrap();
     (folder, path)
 }
 
@@ -286,9 +288,9 @@ fn a_digest_of_all_bytes_sees_each() {
     let path = folder.path().join("a.session");
     let mut session = model.session();
     session.forward(&IDS).unwrap();
-    session.save(&path).unwrap();
+    session.save(&path, WeightsDigest::Sampled).unwrap();
     assert!(changed.restore(&path).is_ok(), "a sample does not see it");
-    session.save_with(&path, WeightsDigest::Full).unwrap();
+    session.save(&path, WeightsDigest::Full).unwrap();
     assert_eq!(bits(&mut model.restore(&path).unwrap(), &[7]), bits(&mut session, &[7]));
     let Problem::Differs { what, .. } = problem(&changed, &path) else { panic!("another problem") };
     assert_eq!(what, "checksum of part 16 of weight file 1");
@@ -309,7 +311,7 @@ fn another_cache_level_or_library_is_refused() {
     for session in [&mut low, &mut high] {
         session.forward(&IDS).unwrap();
     }
-    high.save(&path).unwrap();
+    high.save(&path, WeightsDigest::Sampled).unwrap();
     let machine = format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS);
     let expected = format!(
         "the instruction set level it was saved with is \"{machine} {last}\", expected \"{machine} {first}\"; hold the model to \

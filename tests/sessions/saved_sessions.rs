@@ -5,9 +5,9 @@ use crate::common::{self, bits, tokens};
 
 use common::phi_128k::{cache, write_128k};
 use common::spans;
-use model_factory::{
-    CancellationToken, EngineError, Error, GenerateOptions, KvDtype, Model, ModelBuilder, Session, WeightsDigest,
-};
+use model_factory::error::EngineError;
+use model_factory::session::WeightsDigest;
+use model_factory::{CancellationToken, Error, GenerateOptions, KvDtype, Model, ModelBuilder, Session};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -67,7 +67,7 @@ fn every_family_goes_on_with_the_same_bits_in_a_model_that_is_loaded_anew() {
                 let prompt: Vec<u32> = tokens(count, 320).iter().map(|id| id % model.spec().vocab as u32).collect();
                 let mut session = model.session();
                 session.forward(&prompt).unwrap();
-                session.save(&path).unwrap();
+                session.save(&path, WeightsDigest::Sampled).unwrap();
                 let expected = goes_on(&mut session, 7, 64);
                 session.truncate(count - count.min(70) / 2);
                 let cut = bits(&mut session, &[3]);
@@ -113,7 +113,7 @@ fn another_process_goes_on_with_the_same_bits() {
     let loaded = load(&model, KvDtype::F16, 2);
     let mut session = loaded.session();
     session.forward(&tokens(300, 320)).unwrap();
-    session.save(&path).unwrap();
+    session.save(&path, WeightsDigest::Sampled).unwrap();
     let output = child("another_process_goes_on_with_the_same_bits", &model, &path).output().unwrap();
     let (rows, ids) = goes_on(&mut session, 7, 64);
     let text = String::from_utf8(output.stdout).unwrap();
@@ -127,7 +127,7 @@ fn a_file_depends_on_the_sequence_alone_and_is_as_small() {
     let (one, two) = (folder.path().join("one"), folder.path().join("two"));
     for dtype in [KvDtype::F32, KvDtype::F16, KvDtype::Q8_0] {
         let model = load(&common::named("llama-3.2").folder.join("bf16"), dtype, 2);
-        model.session().save(&one).unwrap();
+        model.session().save(&one, WeightsDigest::Sampled).unwrap();
         assert!(model.restore(&one).unwrap().is_empty());
         let head = fs::metadata(&one).unwrap().len();
         assert!(head < 2048, "{head} bytes of header");
@@ -137,16 +137,16 @@ fn a_file_depends_on_the_sequence_alone_and_is_as_small() {
         {
             let mut fresh = model.session();
             fresh.forward(&tokens(count, 320)).unwrap();
-            fresh.save(&one).unwrap();
+            fresh.save(&one, WeightsDigest::Sampled).unwrap();
             // Another history: what was forgotten is not in the file.
             let mut other = model.session();
             other.forward(&tokens(before, 320).iter().map(|id| (id + 1) % 320).collect::<Vec<_>>()).unwrap();
             other.truncate(0);
             other.forward(&tokens(before, 320)).unwrap();
             other.truncate(count);
-            other.save(&two).unwrap();
+            other.save(&two, WeightsDigest::Sampled).unwrap();
             assert!(fs::read(&one).unwrap() == fs::read(&two).unwrap(), "{dtype}, {count} of {before}");
-            model.restore(&one).unwrap().save(&two).unwrap();
+            model.restore(&one).unwrap().save(&two, WeightsDigest::Sampled).unwrap();
             assert!(fs::read(&one).unwrap() == fs::read(&two).unwrap(), "{dtype}, {count} restored");
             let bytes = fs::metadata(&one).unwrap().len();
             let body = count as u64 * per_token + 4 * count.div_ceil(256) as u64;
@@ -178,7 +178,7 @@ fn a_session_whose_computing_anew_was_broken_off_goes_on_where_it_was() {
     let expected = bits(&mut model.session(), &prompt);
     let mut whole = model.session();
     whole.forward(&prompt).unwrap();
-    whole.save(&path).unwrap();
+    whole.save(&path, WeightsDigest::Sampled).unwrap();
     assert_eq!(goes_on(&mut model.restore(&path).unwrap(), 5, 3), goes_on(&mut whole, 5, 3), "rotated as a long one");
     for at in [0, layers, 2 * layers, 3 * layers - 1] {
         let (cancel, mut session) = (CancellationToken::new(), model.session());
@@ -193,9 +193,9 @@ fn a_session_whose_computing_anew_was_broken_off_goes_on_where_it_was() {
                 begun.set(begun.get() + 1);
             }
         };
-        let result = spans::watch_thread(watch, || session.forward_unless(&prompt[held..], &cancel));
+        let result = spans::watch_thread(watch, || session.next_logits_unless(&prompt[held..], &cancel));
         assert!(matches!(result, Err(Error::Cancelled)), "layer {at}: {result:?}");
-        session.save(&path).unwrap();
+        session.save(&path, WeightsDigest::Sampled).unwrap();
         let mut restored = model.restore(&path).unwrap();
         assert_eq!(restored.ids(), &prompt[..held]);
         assert_eq!(bits(&mut restored, &prompt[held..]), expected, "layer {at}");
@@ -212,7 +212,7 @@ fn restored_sessions_share_the_budget_and_the_context_of_the_model() {
     let model = builder().context_length(1024).sessions(1).load(folder.path()).unwrap();
     let mut session = model.session();
     session.forward(&tokens(513, 320)).unwrap();
-    session.save(&path).unwrap();
+    session.save(&path, WeightsDigest::Sampled).unwrap();
     // 768 positions are taken, 256 are left.
     let refused = model.restore(&path).expect_err("more than is left");
     let Error::Engine(EngineError::CacheBudget { asked, left, budget }) = refused else { panic!("{refused}") };
@@ -258,7 +258,7 @@ fn what_was_restored_is_not_offered_to_others() {
         let prompt = tokens(count, 320);
         let mut session = load(&fixture, KvDtype::F32, 1).session();
         session.forward(&prompt).unwrap();
-        session.save(&path).unwrap();
+        session.save(&path, WeightsDigest::Sampled).unwrap();
         let model = common::builder().prefix_caching(true).load(&fixture).unwrap();
         let found = |mut session: Session| {
             // By a salt parts of pages are shared too.
@@ -306,7 +306,7 @@ fn threads_that_save_to_one_file_leave_one_of_theirs() {
                 let mut session = model.session();
                 session.forward(&tokens(count, 320)).unwrap();
                 for _ in 0..10 {
-                    session.save_with(path, WeightsDigest::Full).unwrap();
+                    session.save(path, WeightsDigest::Full).unwrap();
                     let len = model.restore(path).unwrap().len();
                     assert!([10, 300, 20].contains(&len), "{len}");
                 }
@@ -328,7 +328,7 @@ fn a_process_that_is_killed_while_it_saves_or_may_not_write_leaves_the_old_file(
         let mut session = model.session();
         session.forward(&tokens(600, 320)).unwrap();
         loop {
-            if let Err(error) = session.save(&file) {
+            if let Err(error) = session.save(&file, WeightsDigest::Sampled) {
                 println!("\nrefused {} {error}", error.code());
                 return;
             }
@@ -339,7 +339,7 @@ fn a_process_that_is_killed_while_it_saves_or_may_not_write_leaves_the_old_file(
     let loaded = load(&model, KvDtype::F32, 1);
     let mut session = loaded.session();
     session.forward(&tokens(10, 320)).unwrap();
-    session.save(&path).unwrap();
+    session.save(&path, WeightsDigest::Sampled).unwrap();
     let old = fs::read(&path).unwrap();
 
     // Files of at most 32 KiB, and no signal for more: as on a full disk, a write fails.
@@ -359,7 +359,7 @@ fn a_process_that_is_killed_while_it_saves_or_may_not_write_leaves_the_old_file(
 
     let mut found = [0, 0];
     for round in 0..8 {
-        session.save(&path).unwrap();
+        session.save(&path, WeightsDigest::Sampled).unwrap();
         let mut child = child(TEST, &model, &path).stdout(std::process::Stdio::null()).spawn().unwrap();
         // Long enough for some to have saved when they end, some not.
         std::thread::sleep(std::time::Duration::from_millis(20 + 40 * round));
@@ -398,7 +398,7 @@ fn restoring_takes_a_twentieth_of_computing() {
         let (mut saves, mut warm, mut cold, mut firsts) = (vec![], vec![], vec![], vec![]);
         let mut medians = [0.0; 3];
         for _ in 0..ROUNDS {
-            medians[0] = timed(&mut saves, &mut || session.save(&file).unwrap());
+            medians[0] = timed(&mut saves, &mut || session.save(&file, WeightsDigest::Sampled).unwrap());
             medians[1] = timed(&mut warm, &mut || drop(model.restore(&file).unwrap()));
             // Out of the system's memory, where there is such a program.
             let of = format!("of={}", file.display());

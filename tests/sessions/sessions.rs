@@ -5,7 +5,8 @@
 use crate::common::{self, load_demo};
 
 use model_factory::decoder::Compute;
-use model_factory::{Error, GenerateOptions, IntoGenerationError, Session};
+use model_factory::session::IntoGenerationError;
+use model_factory::{Error, GenerateOptions, Session};
 
 const PROMPT: &str = "Once upon a time there was";
 

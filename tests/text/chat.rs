@@ -3,8 +3,9 @@
 
 use crate::common::{self, load_with_defaults};
 
+use model_factory::error::ChatError;
 use model_factory::generate::Step;
-use model_factory::{ChatError, ChatOptions, Error, GenerateOptions, Message, Model, Piece, UnifiedModelFactory};
+use model_factory::{ChatOptions, Error, GenerateOptions, Message, Model, Piece, UnifiedModelFactory};
 use serde_json::json;
 
 /// Nearly every token is as likely as any other, so that a model of random weights closes a block before long.

@@ -241,7 +241,14 @@ fn errors_have_the_status_of_their_kind() {
         (option("logprobs"), "prompt", 400, "invalid_request_error", Some("logprobs"), None),
         (option("logprobs"), "messages", 400, "invalid_request_error", Some("top_logprobs"), None),
         (Error::EmptyStopString { index: 0 }, "prompt", 400, "invalid_request_error", Some("stop"), None),
-        (model_factory::ToolError::NoTools.into(), "messages", 400, "invalid_request_error", Some("tools"), None),
+        (
+            model_factory::error::ToolError::NoTools.into(),
+            "messages",
+            400,
+            "invalid_request_error",
+            Some("tools"),
+            None,
+        ),
         (too_long(), "input", 413, "invalid_request_error", Some("input"), Some("context_length_exceeded")),
         (Error::Cancelled, "prompt", 503, "server_error", None, None),
         (Error::OutOfMemory { what: "it", bytes: 1 }, "prompt", 503, "server_error", None, None),
@@ -268,7 +275,7 @@ fn chunks(model: &Model, request: &CompletionRequest) -> (Vec<Value>, Value) {
     let (mut chunks, mut whole) = (Vec::new(), builder.whole());
     for (index, mut generation) in request.generations(model).unwrap().into_iter().enumerate() {
         chunks.extend(generation.by_ref().filter_map(|piece| builder.push(index, piece.unwrap())));
-        chunks.push(builder.finish(index, generation.finish()).unwrap());
+        chunks.push(builder.last_chunk(index, generation.finish()).unwrap());
     }
     chunks.push(builder.usage());
     chunks.iter().for_each(|chunk| append(&mut whole, chunk.clone()));
@@ -359,7 +366,7 @@ fn calls_are_texts_of_json_and_a_cancelled_answer_is_an_error() {
     let mut generation = request.generations(&model).unwrap().remove(0);
     cancel.cancel();
     generation.by_ref().for_each(drop);
-    let finished = ChunkBuilder::new(&request, &model, "demo").finish(0, generation.finish());
+    let finished = ChunkBuilder::new(&request, &model, "demo").last_chunk(0, generation.finish());
     assert!(matches!(finished, Err(Error::Cancelled)));
 
     // What is no chunk of the answer changes nothing.

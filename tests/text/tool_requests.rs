@@ -4,7 +4,8 @@
 use crate::common;
 
 use common::fixtures;
-use model_factory::{Error, GenerateOptions, Model, ToolError};
+use model_factory::error::ToolError;
+use model_factory::{Error, GenerateOptions, Model};
 use model_factory_openai::{ApiError, ChunkBuilder, CompletionRequest, append};
 use serde_json::{Value, json};
 
@@ -33,7 +34,7 @@ fn answer(model: &Model, parameters: &Value, fields: &Value) -> Result<(Value, V
         while let Some(piece) = generation.next().transpose()? {
             builder.push(index, piece).into_iter().for_each(|chunk| append(&mut whole, chunk));
         }
-        append(&mut whole, builder.finish(index, generation.finish())?);
+        append(&mut whole, builder.last_chunk(index, generation.finish())?);
     }
     let choice = &mut whole["choices"][0];
     Ok((choice["message"].take(), choice["finish_reason"].take()))

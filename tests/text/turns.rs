@@ -4,7 +4,8 @@
 use crate::common;
 
 use common::fixtures;
-use model_factory::{ChatError, Error, Message, Model};
+use model_factory::error::ChatError;
+use model_factory::{Error, Message, Model};
 use model_factory_openai::{ApiError, CompletionInput, CompletionRequest, RequestError};
 use serde_json::{Value, json};
 use std::path::Path;

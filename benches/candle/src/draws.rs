@@ -6,7 +6,7 @@ use candle_core::{Device, Tensor};
 use candle_transformers::generation::{LogitsProcessor, Sampling};
 use std::path::Path;
 
-#[path = "../../../src/generate/draw/shapes.rs"]
+#[path = "../../../src/generate/draw/tests/shapes.rs"]
 mod shapes;
 
 fn main() {

@@ -1,7 +1,8 @@
 //! Errors -> OpenAI's object of an error and a status.
 
 use crate::RequestError;
-use model_factory::{ChatError, Error, ErrorKind};
+use model_factory::error::ChatError;
+use model_factory::{Error, ErrorKind};
 use serde_json::{Value, json};
 
 /// Why a request is not answered.

@@ -2,8 +2,9 @@
 
 use super::request::{CompletionInput, CompletionRequest};
 use model_factory::generate::Timings;
+use model_factory::generate::{AnswerDelta, AnswerReader, LogProbs};
 use model_factory::tokenizer::Tokenizer;
-use model_factory::{AnswerDelta, AnswerReader, Error, FinishReason, LogProbs, Model, Piece, Result};
+use model_factory::{Error, FinishReason, Model, Piece, Result};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -91,7 +92,7 @@ impl ChunkBuilder {
     ///
     /// # Panics
     /// Where the request has no answer of this index.
-    pub fn finish(&mut self, index: usize, (reason, timings): (Option<FinishReason>, Timings)) -> Result<Value> {
+    pub fn last_chunk(&mut self, index: usize, (reason, timings): (Option<FinishReason>, Timings)) -> Result<Value> {
         let choice = &mut self.choices[index];
         let reason = match reason {
             None | Some(FinishReason::Cancelled) => return Err(Error::Cancelled),
@@ -107,7 +108,7 @@ impl ChunkBuilder {
         self.generated += timings.generated;
         self.reasoning += choice.reasoning;
         self.timings = timings;
-        let delta = choice.reader.finish();
+        let delta = choice.reader.flush();
         Ok(self.chunk(index, delta, None, Some(reason)))
     }
 

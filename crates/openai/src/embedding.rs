@@ -49,10 +49,10 @@ impl EmbeddingRequest {
     /// "embedding": [..]}, ..], "usage": {"prompt_tokens": .., "total_tokens": ..}}`. Takes as long as computing the vectors.
     ///
     /// # Errors
-    /// As [`Model::embed_with`].
+    /// As [`Model::embeddings`].
     pub fn embed(&self, model: &Model, name: &str) -> model_factory::Result<Value> {
-        let (vectors, tokens) = model.embed_counted(&self.input, &self.options)?;
-        let data = vectors.to_vec2::<f32>()?.into_iter().enumerate().map(|(index, vector)| {
+        let embeddings = model.embeddings(&self.input, &self.options)?;
+        let data = embeddings.vectors().enumerate().map(|(index, vector)| {
             let embedding = if self.base64 {
                 let bytes: Vec<u8> = vector.iter().flat_map(|x| x.to_le_bytes()).collect();
                 Value::from(BASE64_STANDARD.encode(bytes))
@@ -61,6 +61,7 @@ impl EmbeddingRequest {
             };
             json!({ "object": "embedding", "index": index, "embedding": embedding })
         });
+        let tokens = embeddings.tokens();
         let usage = json!({ "prompt_tokens": tokens, "total_tokens": tokens });
         Ok(json!({ "object": "list", "model": name, "data": data.collect::<Vec<_>>(), "usage": usage }))
     }

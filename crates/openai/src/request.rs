@@ -3,7 +3,8 @@
 use super::fields::Fields;
 use super::messages::message;
 use crate::error::RequestError;
-use model_factory::{GenerateOptions, Generation, MAX_ANSWERS, Message, Model, Prompt, Session, ToolChoice};
+use model_factory::generate::MAX_ANSWERS;
+use model_factory::{GenerateOptions, Generation, Message, Model, Prompt, Session, ToolChoice};
 use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::ops::RangeInclusive;

@@ -1,6 +1,6 @@
 //! The options of a block that tables of families and specs of models share.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The activation of a feed-forward layer, with its gate where it has one. Complete.
@@ -76,7 +76,7 @@ pub enum DenseActivation {
 }
 
 /// Which of the tokens' vectors make that of the text. Complete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pooling {
     /// That of the last token.

@@ -44,7 +44,7 @@ impl Answer {
             answer.logprobs.extend(piece.logprobs.take().map(|of| of.chosen));
             answer.add(reader.push(piece))?;
         }
-        answer.add(reader.finish())?;
+        answer.add(reader.flush())?;
         Ok(answer)
     }
 
@@ -88,7 +88,7 @@ pub struct AnswerDelta {
 /// thought.thinking = true;
 /// let mut reader = AnswerReader::default();
 /// let mut deltas = vec![reader.push(thought), reader.push(Piece::of(Part::Text("No.".into())))];
-/// deltas.push(reader.finish());
+/// deltas.push(reader.flush());
 /// let texts: Vec<_> = deltas.iter().map(|delta| (delta.thinking.as_str(), delta.text.as_str())).collect();
 /// assert_eq!(texts, [("It is far.", ""), ("", "No."), ("", "")]);
 /// ```
@@ -115,7 +115,7 @@ impl AnswerReader {
     }
 
     /// What is left when there are no more pieces.
-    pub fn finish(&mut self) -> AnswerDelta {
+    pub fn flush(&mut self) -> AnswerDelta {
         AnswerDelta { thinking: self.end(), ..AnswerDelta::default() }
     }
 
@@ -185,7 +185,7 @@ mod tests {
             let (mut thought, mut text) = (String::new(), String::new());
             let pieces = pieces.into_iter().map(|(text, thinking)| Piece { thinking, ..Piece::of(Part::Text(text)) });
             let mut deltas: Vec<AnswerDelta> = pieces.map(|piece| reader.push(piece)).collect();
-            deltas.push(reader.finish());
+            deltas.push(reader.flush());
             for delta in deltas {
                 thought += &delta.thinking;
                 text += &delta.text;

@@ -508,7 +508,13 @@ fn tokenizer(table: &mut Table, llama: &Files) {
         root["post_processor"] = json!({"type": "BertProcessing"})
     });
     let twice = format!("{{\"model\":{{}},{}", std::str::from_utf8(sound).unwrap().trim_start_matches('{'));
-    table.refuses("a tokenizer with two models", &llama.with(TOKENIZER, twice).tree(), "", 10, &[TOKENIZER, "duplicate"]);
+    table.refuses(
+        "a tokenizer with two models",
+        &llama.with(TOKENIZER, twice).tree(),
+        "",
+        10,
+        &[TOKENIZER, "duplicate"],
+    );
 
     for (file, key, value) in [
         ("tokenizer_config.json", "bos_token", json!(5)),

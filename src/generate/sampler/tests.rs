@@ -1,10 +1,5 @@
 use super::*;
-use candle_core::Device;
 use model_factory_diagnostics::spec::GREEDY_BELOW;
-
-fn logits(values: &[f32]) -> Tensor {
-    Tensor::new(values, &Device::Cpu).unwrap()
-}
 
 fn greedy() -> SamplingOptions {
     SamplingOptions::default()
@@ -20,23 +15,23 @@ fn sampler(options: SamplingOptions, vocab: usize) -> Sampler {
 
 #[test]
 fn greedy_takes_the_largest_and_the_lowest_id_among_equals() {
-    assert_eq!(sampler(greedy(), 4).sample(&logits(&[-1.0, 3.0, 2.0, 3.0])).unwrap(), 1);
-    assert_eq!(sampler(greedy(), 2).sample(&logits(&[-0.0, 0.0])).unwrap(), 0);
+    assert_eq!(sampler(greedy(), 4).sample(&[-1.0, 3.0, 2.0, 3.0]).unwrap(), 1);
+    assert_eq!(sampler(greedy(), 2).sample(&[-0.0, 0.0]).unwrap(), 0);
 }
 
 #[test]
 fn rows_beyond_the_vocabulary_are_never_chosen() {
-    assert_eq!(sampler(greedy(), 2).sample(&logits(&[1.0, 2.0, 9.0])).unwrap(), 1);
+    assert_eq!(sampler(greedy(), 2).sample(&[1.0, 2.0, 9.0]).unwrap(), 1);
     let mut hot = sampler(drawing(100.0, 1), 2);
-    assert!((0..200).all(|_| hot.sample(&logits(&[1.0, 2.0, 900.0])).unwrap() < 2));
+    assert!((0..200).all(|_| hot.sample(&[1.0, 2.0, 900.0]).unwrap() < 2));
     // Nor are they the most likely one that min-p measures by.
     let mut relative = sampler(SamplingOptions { min_p: Some(0.5), ..drawing(1.0, 1) }, 2);
-    assert!((0..50).any(|_| relative.sample(&logits(&[1.0, 1.0, 900.0])).unwrap() == 0));
+    assert!((0..50).any(|_| relative.sample(&[1.0, 1.0, 900.0]).unwrap() == 0));
 }
 
 #[test]
 fn tokens_that_fill_the_vocabulary_up_are_never_chosen() {
-    let values = logits(&[1.0, 90.0, 2.0, 900.0]);
+    let values = [1.0, 90.0, 2.0, 900.0];
     assert_eq!(sampler(greedy(), 4).without(&[1, 3]).unwrap().sample(&values).unwrap(), 2);
     let mut hot = sampler(drawing(5.0, 3), 4).without(&[1, 3]).unwrap();
     let drawn: Vec<u32> = (0..100).map(|_| hot.sample(&values).unwrap()).collect();
@@ -48,7 +43,7 @@ fn tokens_that_fill_the_vocabulary_up_are_never_chosen() {
 
 #[test]
 fn a_seed_repeats_its_draws_and_a_drawn_one_is_reported() {
-    let even = logits(&[0.0; 64]);
+    let even = [0.0; 64];
     let draws = |seed| {
         let mut sampler = sampler(SamplingOptions { seed, ..drawing(1.0, 0) }, 64);
         ((0..20).map(|_| sampler.sample(&even).unwrap()).collect::<Vec<u32>>(), sampler.seed())
@@ -68,7 +63,7 @@ fn chi_square(counts: &[u32], probabilities: &[f64]) -> f64 {
 
 fn histogram(options: SamplingOptions, values: &[f32], draws: usize) -> Vec<u32> {
     let mut sampler = sampler(options, values.len());
-    let (values, mut counts) = (logits(values), vec![0; values.len()]);
+    let (values, mut counts) = (values, vec![0; values.len()]);
     for _ in 0..draws {
         counts[sampler.sample(&values).unwrap() as usize] += 1;
     }
@@ -118,19 +113,19 @@ fn steps_apply_in_the_documented_order() {
     let mut penalized =
         sampler(SamplingOptions { top_k: Some(1), repetition_penalty: Some(2.0), ..drawing(1.0, 3) }, 2);
     penalized.prompt(&[0]).unwrap();
-    assert_eq!(penalized.sample(&logits(&[4.0, 3.0])).unwrap(), 1);
+    assert_eq!(penalized.sample(&[4.0, 3.0]).unwrap(), 1);
     // Repetition comes before presence: 4 / 2 - 1 = 1 loses to 1.25. In the other order (4 - 1) / 2 = 1.5 would win.
     let options = SamplingOptions { repetition_penalty: Some(2.0), presence_penalty: 1.0, ..greedy() };
     let mut both = sampler(options, 2);
-    assert_eq!(both.sample(&logits(&[4.0, 1.25])).unwrap(), 0);
-    assert_eq!(both.sample(&logits(&[4.0, 1.25])).unwrap(), 1);
+    assert_eq!(both.sample(&[4.0, 1.25]).unwrap(), 0);
+    assert_eq!(both.sample(&[4.0, 1.25]).unwrap(), 1);
 }
 
 #[test]
 fn greedy_heeds_penalties_and_nothing_else() {
     let narrowing = SamplingOptions { top_k: Some(1), top_p: Some(0.1), min_p: Some(1.0), ..greedy() };
-    assert_eq!(sampler(narrowing, 2).sample(&logits(&[1.0, 2.0])).unwrap(), 1);
-    let values = logits(&[2.0, 1.75, 1.0]);
+    assert_eq!(sampler(narrowing, 2).sample(&[1.0, 2.0]).unwrap(), 1);
+    let values = [2.0, 1.75, 1.0];
     let greedily = |options| {
         let mut sampler = sampler(options, 3);
         (0..6).map(|_| sampler.sample(&values).unwrap()).collect::<Vec<u32>>()
@@ -146,7 +141,7 @@ fn greedy_heeds_penalties_and_nothing_else() {
 #[test]
 fn one_candidate_is_the_greedy_choice_at_any_temperature() {
     let values: Vec<f32> = (0..500).map(|id| ((id * 7919) % 499) as f32 / 50.0).collect();
-    let best = sampler(greedy(), 500).sample(&logits(&values)).unwrap();
+    let best = sampler(greedy(), 500).sample(&values).unwrap();
     for options in [
         SamplingOptions { top_k: Some(1), ..drawing(5.0, 1) },
         SamplingOptions { top_p: Some(0.0), ..drawing(5.0, 1) },
@@ -154,7 +149,7 @@ fn one_candidate_is_the_greedy_choice_at_any_temperature() {
         drawing(GREEDY_BELOW, 1),
         drawing(f64::MIN_POSITIVE, 1),
     ] {
-        assert_eq!(sampler(options.clone(), 500).sample(&logits(&values)).unwrap(), best, "{options:?}");
+        assert_eq!(sampler(options.clone(), 500).sample(&values).unwrap(), best, "{options:?}");
     }
 }
 
@@ -165,7 +160,7 @@ fn refuses_logits_that_are_no_numbers() {
             [greedy(), drawing(1.0, 0), SamplingOptions { top_k: Some(1), min_p: Some(0.1), ..drawing(1.0, 0) }]
         {
             for values in [[0.0, 1.0, value], [value, 0.0, 1.0]] {
-                let error = sampler(options.clone(), 2).sample(&logits(&values)).unwrap_err();
+                let error = sampler(options.clone(), 2).sample(&values).unwrap_err();
                 assert!(matches!(error, Error::NonFiniteLogits { id: 0 | 2, .. }), "{error}");
             }
         }
@@ -175,14 +170,14 @@ fn refuses_logits_that_are_no_numbers() {
 #[test]
 fn a_vocabulary_without_a_token_to_choose_is_an_error() {
     for options in [greedy(), drawing(1.0, 0)] {
-        let error = sampler(options, 2).without(&[0, 1]).unwrap().sample(&logits(&[0.0, 1.0])).unwrap_err();
+        let error = sampler(options, 2).without(&[0, 1]).unwrap().sample(&[0.0, 1.0]).unwrap_err();
         assert!(matches!(error, Error::NothingToChoose { vocab: 2 }), "{error}");
     }
 }
 
 #[test]
 fn biases_come_before_all_else_and_bar_or_force_a_token() {
-    let values = logits(&[1.0, 3.0, 2.0, 0.0]);
+    let values = [1.0, 3.0, 2.0, 0.0];
     let biased = |bias: &[(u32, f64)]| SamplingOptions { logit_bias: bias.iter().copied().collect(), ..greedy() };
     assert_eq!(sampler(biased(&[(1, -100.0)]), 4).sample(&values).unwrap(), 2);
     assert_eq!(sampler(biased(&[(3, 100.0)]), 4).sample(&values).unwrap(), 3);
@@ -198,7 +193,7 @@ fn biases_come_before_all_else_and_bar_or_force_a_token() {
 
 #[test]
 fn stop_tokens_wait_for_the_least_number_of_tokens() {
-    let values = logits(&[1.0, 3.0, 2.0, 0.0]);
+    let values = [1.0, 3.0, 2.0, 0.0];
     let late = SamplingOptions { min_tokens: 2, ..greedy() };
     let stop = StopTokens::from_iter([1]);
     let mut late = sampler(late, 4).with_stop(&stop);

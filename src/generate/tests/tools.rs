@@ -368,7 +368,7 @@ pub(super) struct Noise {
 }
 
 impl Step for Noise {
-    fn forward(&mut self, tokens: &[u32], _: &CancellationToken) -> Result<Tensor> {
+    fn forward(&mut self, tokens: &[u32], _: &CancellationToken) -> Result<Logits> {
         self.used += tokens.len();
         let logits: Vec<f32> = (0..self.rows)
             .map(|_| {
@@ -376,7 +376,7 @@ impl Step for Noise {
                 (self.state >> 40) as f32 / (1 << 21) as f32
             })
             .collect();
-        Ok(Tensor::new(logits, &Device::Cpu)?)
+        Ok(logits.into())
     }
 
     fn room(&self) -> usize {
