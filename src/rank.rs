@@ -193,6 +193,7 @@ fn share(yes: f32, no: f32) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::Reranker;
+    use crate::{EmbedOptions, Pooling};
 
     #[test]
     fn a_document_is_no_prompt() {
@@ -205,5 +206,17 @@ mod tests {
         let prompt = Reranker::qwen3("I").prompt.unwrap();
         let asked = Reranker::ask(&prompt, "Q", "D").0;
         assert!(asked.contains("<Instruct>: I\n<Query>: Q\n<Document>: D<|im_end|>\n"));
+    }
+
+    #[test]
+    fn options_of_texts_come_from_json() {
+        let reranker: Reranker = serde_json::from_str(r#"{"answer": "labels", "truncate": true}"#).unwrap();
+        assert_eq!(reranker, Reranker::classifier().truncate(true));
+        let asked = Reranker::new("{query} {document}", "yes", "no");
+        let text = serde_json::to_string(&asked).unwrap();
+        assert_eq!(serde_json::from_str::<Reranker>(&text).unwrap(), asked);
+        let options: EmbedOptions = serde_json::from_str(r#"{"pooling": "cls", "dimensions": 8}"#).unwrap();
+        assert_eq!(options, EmbedOptions::default().pooling(Pooling::Cls).dimensions(8));
+        assert!(serde_json::from_str::<EmbedOptions>(r#"{"dimension": 8}"#).is_err());
     }
 }

@@ -306,13 +306,13 @@ impl Session {
         }
         let known = ids.len() - guesses;
         (self.ids, self.cache, self.reused, self.guesses.shared_step) = (ids, Some(cache), reused, shared_step);
-        let outcome = outcome.and_then(|()| match output {
-            RunOutput::Last(logits) => Ok(Output { logits: logits.map(Logits::from), rows: None }),
+        let outcome = outcome.map(|()| match output {
+            RunOutput::Last(logits) => Output { logits: logits.map(Logits::from), rows: None },
             RunOutput::All { logits, .. } if guesses > 0 => {
-                Ok(Output { logits: self.keep_ahead(guesses, logits), rows: None })
+                Output { logits: self.keep_ahead(guesses, logits), rows: None }
             }
-            RunOutput::All { logits, .. } => Ok(Output { logits: None, rows: Some(logits) }),
-            RunOutput::Pooled(_) => Ok(Output { logits: None, rows: None }),
+            RunOutput::All { logits, .. } => Output { logits: None, rows: Some(logits) },
+            RunOutput::Pooled(_) => Output { logits: None, rows: None },
         });
         match &outcome {
             Ok(_) => {}

@@ -65,7 +65,7 @@ fn histogram(options: SamplingOptions, values: &[f32], draws: usize) -> Vec<u32>
     let mut sampler = sampler(options, values.len());
     let (values, mut counts) = (values, vec![0; values.len()]);
     for _ in 0..draws {
-        counts[sampler.sample(&values).unwrap() as usize] += 1;
+        counts[sampler.sample(values).unwrap() as usize] += 1;
     }
     counts
 }
