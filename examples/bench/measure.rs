@@ -177,7 +177,7 @@ fn prefill(model: &Model, tokens: usize) -> Result<f64, Error> {
     let ids = prompt(model, tokens);
     let mut session = model.session();
     let start = Instant::now();
-    session.forward(&ids)?;
+    session.next_logits(&ids)?;
     Ok(tokens as f64 / start.elapsed().as_secs_f64())
 }
 
@@ -186,7 +186,7 @@ fn sessions(model: &Model, test: Test) -> Result<Vec<Session>, Error> {
     let mut sessions: Vec<Session> = (0..test.sessions).map(|_| model.session()).collect();
     let ids = prompt(model, test.depth);
     for session in sessions.iter_mut().filter(|_| !ids.is_empty()) {
-        session.forward(&ids)?;
+        session.next_logits(&ids)?;
     }
     Ok(sessions)
 }

@@ -117,7 +117,10 @@ mod tests {
         // More than a step takes.
         let texts = || (1..60).map(|id| Text { ids: vec![id; 20], second_text: None }).collect();
         let compute = |take: &mut dyn FnMut()| {
-            let take = |_, _: &[f64]| Ok(take());
+            let take = |_, _: &[f64]| {
+                take();
+                Ok(())
+            };
             model.compute_texts(texts(), Pooling::Mean, &CancellationToken::new(), take)
         };
         let panicked = catch_unwind(AssertUnwindSafe(|| compute(&mut || panic!("a test"))));

@@ -80,9 +80,10 @@ impl<'a> DeltaState<'a> {
         assert!(rows.keys_queries.len() == 2 * count * key_dim, "keys and queries");
         assert!(rows.values.len() == count * value_dim && out.len() == count * value_dim, "values");
         assert!(scratch.len() >= delta_scratch(key_dim, value_dim), "scratch");
+        let Self { matrix, keys, corrections, decays } = self;
+        let state = DeltaState { matrix, keys, corrections, decays };
         if isa.has(Sets::AVX2) {
-            let state = self;
-            compiled_for!(isa, |state: &mut DeltaState<'_>,
+            compiled_for!(isa, |state: DeltaState<'_>,
                                 first: usize,
                                 rows: DeltaRows<'_>,
                                 scratch: &mut [f32],
@@ -90,7 +91,7 @@ impl<'a> DeltaState<'a> {
                 state, first, rows, scratch, out
             ));
         } else {
-            advance::<false>(self, first, rows, scratch, out);
+            advance::<false>(state, first, rows, scratch, out);
         }
     }
 }
@@ -102,7 +103,7 @@ pub fn delta_scratch(key_dim: usize, value_dim: usize) -> usize {
 
 #[inline(always)]
 fn advance<const FUSED: bool>(
-    state: &mut DeltaState<'_>,
+    state: DeltaState<'_>,
     first: usize,
     rows: DeltaRows<'_>,
     scratch: &mut [f32],
