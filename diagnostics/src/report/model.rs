@@ -2,9 +2,7 @@
 
 use crate::capability::{self, DeviceEngine, TensorKind, Tier};
 use crate::header::TensorInfo;
-use crate::spec::{
-    Embeds, LayerWeights, Mixer, ModelSpec, NormWeights, Pooling, Rope, RopeLayout, RopeScaling, Sampling,
-};
+use crate::spec::{Embeds, LayerWeights, ModelSpec, NormWeights, Pooling, Rope, RopeLayout, RopeScaling, Sampling};
 use crate::tokenizer::{TokenizerKind, TokenizerSpec, ToolCallFormat};
 use model_factory_dtypes::DType;
 use serde::Serialize;
@@ -144,16 +142,14 @@ pub struct MixerSummary {
 impl MixerSummary {
     /// Of every kind that the model has, those with a state first; none where all layers attend.
     fn all(spec: &ModelSpec) -> Vec<MixerSummary> {
-        let kind = |layer: &LayerWeights| match layer.mixer.layer {
-            Mixer::DeltaNet(_) => "gated delta net",
-            Mixer::ShortConv(_) => "short convolution",
-            Mixer::Mamba2(_) => "Mamba-2",
-            Mixer::Attention(_) => "attention",
-        };
-        let count = |wanted| spec.weights.layers.iter().filter(|layer| kind(layer) == wanted).count();
-        let kinds = ["gated delta net", "short convolution", "Mamba-2", "attention"];
-        let mut mixers = kinds.map(|kind| MixerSummary { kind, layers: count(kind) }).to_vec();
-        mixers.retain(|mixer| mixer.layers > 0);
+        let mut mixers: Vec<MixerSummary> = Vec::new();
+        for kind in spec.weights.layers.iter().map(|layer| layer.mixer.layer.name()) {
+            match mixers.iter_mut().find(|mixer| mixer.kind == kind) {
+                Some(mixer) => mixer.layers += 1,
+                None => mixers.push(MixerSummary { kind, layers: 1 }),
+            }
+        }
+        mixers.sort_by_key(|mixer| mixer.kind == "attention");
         if mixers.iter().all(|mixer| mixer.kind == "attention") { Vec::new() } else { mixers }
     }
 }

@@ -41,11 +41,12 @@ mod states;
 pub(crate) mod unsupported;
 mod window;
 
+pub use crate::spec::{DeltaNetKeys, StateMixer};
 pub use evidence::{Evidence, Variant};
 pub use role::Role;
 pub use rotation::{Unrotated, WindowRope};
 pub use routed::{DenseLayers, ExpertTable, Normalized};
-pub use states::{AdjustedWidth, DeltaNetKeys, StateLayers, StateMixer, StateTable};
+pub use states::{AdjustedWidth, StateLayers, StateTable};
 pub use unsupported::UNSUPPORTED;
 pub use window::{Window, WindowPattern};
 

@@ -1,7 +1,7 @@
 //! The shape of a table's part on layers that keep a state in place of keys and values.
 
 use super::Key;
-use crate::block::KeySharing;
+use crate::spec::StateMixer;
 
 /// Layers that keep a state in place of keys and values.
 #[derive(Clone, Copy, Debug)]
@@ -16,46 +16,6 @@ pub struct StateTable {
     pub layers: StateLayers,
     /// Positions that their convolution depends on, its own included.
     pub kernel: Key,
-}
-
-/// What layers with a state compute.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub enum StateMixer {
-    /// A gated delta net.
-    DeltaNet(DeltaNetKeys),
-    /// A gated convolution of the last few positions.
-    ShortConv,
-    /// Mamba-2, by the keys of its sizes.
-    Mamba2 {
-        /// Heads.
-        heads: Key,
-        /// Groups of heads that share keys and queries.
-        groups: Key,
-        /// Elements of a key or a query.
-        state_dim: Key,
-        /// Elements of a value in `config.json`, where they are no text.
-        head_dim: &'static str,
-        /// Elements of all values together: in GGUF as they are, in `config.json` as a multiple of the width.
-        inner: Key,
-        /// The least and the longest step in `config.json`; absent or null, and in GGUF, no limits.
-        step_limit: &'static str,
-    },
-}
-
-/// The keys of a gated delta net's sizes.
-#[derive(Clone, Copy, Debug)]
-pub struct DeltaNetKeys {
-    /// Heads of queries and keys.
-    pub key_heads: Key,
-    /// Heads of values.
-    pub value_heads: Key,
-    /// Elements of a query or a key.
-    pub key_dim: Key,
-    /// Elements of a value in `config.json`, of all values together in GGUF.
-    pub values: Key,
-    /// Which value heads share a head of keys in GGUF; neighbours do in safetensors.
-    pub gguf_sharing: KeySharing,
 }
 
 /// Which layers have a state.

@@ -26,12 +26,7 @@ pub struct StateSize {
 impl StateSize {
     /// That of a layer; nothing for attention, whose keys and values are cached.
     pub fn new(mixer: &Mixer) -> StateSize {
-        let (conv, heads, key_dim, value_dim) = match mixer {
-            Mixer::Attention(_) => return StateSize::default(),
-            Mixer::DeltaNet(net) => (&net.conv, net.value_heads, net.key_dim, net.value_dim),
-            Mixer::Mamba2(mamba) => (&mamba.conv, mamba.heads, mamba.state_dim, mamba.head_dim),
-            Mixer::ShortConv(net) => (&net.conv, 0, 0, 0),
-        };
+        let Some((conv, [heads, key_dim, value_dim])) = mixer.state() else { return StateSize::default() };
         let (channels, conv_rows) = (conv.channels, conv.kernel.saturating_sub(1).saturating_add(STATE_CHUNK));
         let matrix = key_dim.saturating_mul(value_dim);
         let positions = STATE_CHUNK.saturating_mul(key_dim.saturating_add(value_dim).saturating_add(1));

@@ -218,9 +218,26 @@ impl StateSizes {
 impl<W: WeightTypes> Mixer<W> {
     /// Attention, where it is that.
     pub fn attention(&self) -> Option<&AttentionWeights<W>> {
+        if let Mixer::Attention(attention) = self { Some(attention) } else { None }
+    }
+
+    /// What it is called in reports.
+    pub fn name(&self) -> &'static str {
         match self {
-            Mixer::Attention(attention) => Some(attention),
-            Mixer::DeltaNet(_) | Mixer::ShortConv(_) | Mixer::Mamba2(_) => None,
+            Mixer::Attention(_) => "attention",
+            Mixer::DeltaNet(_) => "gated delta net",
+            Mixer::ShortConv(_) => "short convolution",
+            Mixer::Mamba2(_) => "Mamba-2",
+        }
+    }
+
+    /// The convolution and the heads, keys and values of the state of a layer with one.
+    pub fn state(&self) -> Option<(&ConvWeights<W>, [usize; 3])> {
+        match self {
+            Mixer::Attention(_) => None,
+            Mixer::DeltaNet(net) => Some((&net.conv, [net.value_heads, net.key_dim, net.value_dim])),
+            Mixer::ShortConv(net) => Some((&net.conv, [0, 0, 0])),
+            Mixer::Mamba2(mamba) => Some((&mamba.conv, [mamba.heads, mamba.state_dim, mamba.head_dim])),
         }
     }
 

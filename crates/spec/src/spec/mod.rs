@@ -39,6 +39,7 @@ pub use predictor::JoinedInput;
 pub use rotary::{FrequencyFactors, QueryScale, Rope, RopeScaling};
 pub use routed::{ExpertGates, ExpertMatrices, ExpertsWeights, Routing, SharedExpert};
 pub use sampling::{GREEDY_BELOW, Sampling};
+pub use states::{DeltaNetKeys, StateMixer};
 pub use weights::{MapWeights, Stored, Weight, WeightTypes};
 
 use crate::header::TensorInfo;

@@ -10,9 +10,49 @@ use super::{
     Sizes,
 };
 use crate::error::Result;
-use crate::family::{AdjustedWidth, DeltaNetKeys, Key, Role, StateLayers, StateMixer, StateTable};
+use crate::family::{AdjustedWidth, Key, Role, StateLayers, StateTable};
 use crate::header::TensorInfo;
 use serde_json::Value;
+
+/// What layers with a state compute.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum StateMixer {
+    /// A gated delta net.
+    DeltaNet(DeltaNetKeys),
+    /// A gated convolution of the last few positions.
+    ShortConv,
+    /// Mamba-2, by the keys of its sizes.
+    Mamba2 {
+        /// Heads.
+        heads: Key,
+        /// Groups of heads that share keys and queries.
+        groups: Key,
+        /// Elements of a key or a query.
+        state_dim: Key,
+        /// Elements of a value in `config.json`, where they are no text.
+        head_dim: &'static str,
+        /// Elements of all values together: in GGUF as they are, in `config.json` as a multiple of the width.
+        inner: Key,
+        /// The least and the longest step in `config.json`; absent or null, and in GGUF, no limits.
+        step_limit: &'static str,
+    },
+}
+
+/// The keys of a gated delta net's sizes.
+#[derive(Clone, Copy, Debug)]
+pub struct DeltaNetKeys {
+    /// Heads of queries and keys.
+    pub key_heads: Key,
+    /// Heads of values.
+    pub value_heads: Key,
+    /// Elements of a query or a key.
+    pub key_dim: Key,
+    /// Elements of a value in `config.json`, of all values together in GGUF.
+    pub values: Key,
+    /// Which value heads share a head of keys in GGUF; neighbours do in safetensors.
+    pub gguf_sharing: KeySharing,
+}
 
 /// A convolution over one position has no state, and none is as long as this.
 const KERNELS: std::ops::RangeInclusive<usize> = 2..=1024;
