@@ -3,6 +3,7 @@
 #![no_main]
 
 mod common;
+#[allow(dead_code)] // the lock of tests that count
 #[path = "../../tests/common/counting.rs"]
 mod counting;
 
