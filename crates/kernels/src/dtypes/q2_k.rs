@@ -8,21 +8,12 @@
 //! `-sum of minima * (dmin * scale of x)` to lane `b` modulo 16 by fused multiply-adds, in order; the lanes are added by
 //! `sum_lanes`.
 
-use super::blocks::{Format, Unpacked, block_kernels, eights};
+use super::blocks::{Unpacked, block_kernels, eights};
 use crate::element::f16_at;
 
 const BYTES: usize = 84;
 
-block_kernels!(Q2_K, "q2_k", Q2K, BYTES);
-
-#[derive(Default)]
-pub(crate) struct Q2K;
-
-impl Format for Q2K {
-    const BITS: u32 = 2;
-    const MINS: bool = true;
-    const HALVES: bool = true;
-}
+block_kernels!(Q2_K, "q2_k", Q2K { bits: 2, mins: true, halves: true }, BYTES);
 
 /// Element `i` of block `b` of the eight whose pairs of bits `bytes` begin with.
 pub(super) fn pair_of_bits(bytes: &[u8], b: usize, i: usize) -> u8 {

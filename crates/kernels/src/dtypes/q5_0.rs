@@ -4,20 +4,12 @@
 //! The products of a block are added exactly, in integers. Block `b` then adds `sum * (d * scale of x)` to lane
 //! `b` modulo 16 by a fused multiply-add, in order; the lanes are added by `sum_lanes`.
 
-use super::blocks::{Format, Unpacked, block_kernels, eight_blocks, nibbles};
+use super::blocks::{Unpacked, block_kernels, eight_blocks, nibbles};
 use crate::element::f16_at;
 
 pub(crate) const BYTES: usize = 22;
 
-block_kernels!(Q5_0, "q5_0", Q50, 8 * BYTES, avx512: q5_0);
-
-#[derive(Default)]
-pub(crate) struct Q50;
-
-impl Format for Q50 {
-    const BITS: u32 = 5;
-    const OFFSET: i32 = 16;
-}
+block_kernels!(Q5_0, "q5_0", Q50 { bits: 5, offset: 16 }, 8 * BYTES, avx512: q5_0);
 
 /// The high bits of a block.
 pub(crate) fn high_bits(block: &[u8; BYTES]) -> u32 {

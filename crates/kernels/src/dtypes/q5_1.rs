@@ -3,21 +3,13 @@
 //!
 //! The order of sums is Q4_1's.
 
-use super::blocks::{Format, Unpacked, block_kernels, eight_blocks, nibbles};
+use super::blocks::{Unpacked, block_kernels, eight_blocks, nibbles};
 use super::q5_0::with_high;
 use crate::element::f16_at;
 
 const BYTES: usize = 24;
 
-block_kernels!(Q5_1, "q5_1", Q51, 8 * BYTES);
-
-#[derive(Default)]
-pub(crate) struct Q51;
-
-impl Format for Q51 {
-    const BITS: u32 = 5;
-    const MINS: bool = true;
-}
+block_kernels!(Q5_1, "q5_1", Q51 { bits: 5, mins: true }, 8 * BYTES);
 
 /// The high bits of a block.
 fn high_bits(block: &[u8; BYTES]) -> u32 {

@@ -8,21 +8,12 @@
 //! exactly. Block `b` of 32 then adds `sum * (d * scale of x)` to lane `b` modulo 16 by a fused multiply-add, in order;
 //! the lanes are added by `sum_lanes`.
 
-use super::blocks::{Format, Unpacked, block_kernels, eights};
+use super::blocks::{Unpacked, block_kernels, eights};
 use crate::element::f16_at;
 
 pub(crate) const BYTES: usize = 210;
 
-block_kernels!(Q6_K, "q6_k", Q6K, BYTES, avx512: q6_k);
-
-#[derive(Default)]
-pub(crate) struct Q6K;
-
-impl Format for Q6K {
-    const BITS: u32 = 6;
-    const OFFSET: i32 = 32;
-    const HALVES: bool = true;
-}
+block_kernels!(Q6_K, "q6_k", Q6K { bits: 6, offset: 32, halves: true }, BYTES, avx512: q6_k);
 
 /// Elements from -32 to 31.
 fn unpack(stored: &[u8; BYTES], b: usize) -> Unpacked {
