@@ -44,9 +44,8 @@ macro_rules! level {
             #[inline]
             #[target_feature(enable = $features)]
             pub(crate) fn multiply<F: EightBlocks<EIGHT>, const EIGHT: usize>(call: &mut Call<'_>, eights: &F) {
-                let Some(few) = call.few_tokens() else { return panels(call, eights) };
-                for token in few {
-                    one_token(call, token, eights);
+                if !one_token(call, eights) {
+                    panels(call, eights);
                 }
             }
 
@@ -61,18 +60,16 @@ macro_rules! level {
                 call.note(done);
             }
 
-            /// The product with one token.
+            /// The product with one token, as [`Call::few_tokens`].
             #[inline]
             #[target_feature(enable = $features)]
-            fn one_token<F: EightBlocks<EIGHT>, const EIGHT: usize>(call: &mut Call<'_>, token: usize, eights: &F) {
-                let (weight, input) = (call.weight, call.input);
+            fn one_token<F: EightBlocks<EIGHT>, const EIGHT: usize>(call: &mut Call<'_>, eights: &F) -> bool {
                 // SAFETY: the function is compiled for the instruction sets.
                 let simd = unsafe { Neon::<{ $level }>::new() };
-                let x = input.q8(token);
-                let y = call.part(token, 0, call.rows());
                 // SAFETY: as above.
-                let done = with_scratch(|scratch| unsafe { rows_times_token(simd, scratch, weight, &x, y, eights) });
-                call.note(done);
+                call.few_tokens(|scratch, weight, x, y| unsafe {
+                    rows_times_token(simd, scratch, weight, x, y, eights)
+                })
             }
         }
     };

@@ -24,7 +24,7 @@ use crate::Call;
 use crate::arch::generic::prefetch::{NEAR, streams};
 use crate::arch::generic::wide::{EightBlocks, ONE_TOKEN, scales_and_mins_of_halves};
 use crate::dtypes::blocks::Format;
-use crate::scratch::{Scratch, arranged, arranged_bytes, arranged_sums, with_scratch};
+use crate::scratch::{Scratch, arranged, arranged_bytes, arranged_sums};
 use std::arch::x86_64::*;
 
 pub(crate) use wide::{load, load_16, load_floats, load_numbers, transpose};
@@ -112,27 +112,14 @@ pub(crate) fn matmul<F: EightBlocks<EIGHT> + Default, const EIGHT: usize>(call: 
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(crate) fn multiply<F: EightBlocks<EIGHT>, const EIGHT: usize>(call: &mut Call<'_>, eights: &F) {
-    let Some(few) = call.few_tokens() else { return wide_panel::many_tokens(call, eights) };
-    for token in few {
-        one_token(call, token, eights);
-    }
-}
-
-/// The product of a block dtype with one token.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn one_token<F: EightBlocks<EIGHT>, const EIGHT: usize>(call: &mut Call<'_>, token: usize, eights: &F) {
-    let (weight, input) = (call.weight, call.input);
-    let blocks = (input.inputs() / 32).next_multiple_of(8);
-    let x = input.q8(token);
-    let done = with_scratch(|Scratch { bytes, floats, more_floats, ints, .. }| {
+    let few = call.few_tokens(|Scratch { bytes, floats, more_floats, ints, .. }, weight, x, y| {
         // Activations up to a whole number of steps.
-        let x_bytes = arranged_bytes::<32>(bytes, &x, blocks, |i| i)?;
+        let blocks = x.scales.len().next_multiple_of(8);
+        let x_bytes = arranged_bytes::<32>(bytes, x, blocks, |i| i)?;
         let x_scales = arranged(floats, x.scales, blocks, |b| b)?;
         let x_sums = arranged(more_floats, x.sums, blocks, |b| b)?;
-        let x_ints = arranged_sums::<F, 8>(ints, &x, blocks)?;
-        let rows = call.rows();
-        rows_times_token(weight, call.part(token, 0, rows), |stored: [&[u8; EIGHT]; 4], of, i, sums| {
+        let x_ints = arranged_sums::<F, 8>(ints, x, blocks)?;
+        rows_times_token(weight, y, |stored: [&[u8; EIGHT]; 4], of, i, sums| {
             for ((eight, row), sums) in stored.into_iter().zip(of).zip(sums) {
                 // SAFETY: this function is compiled for the instruction sets.
                 let factors = unsafe { eights.factors::<ONE_TOKEN>(eight, [row, i]) };
@@ -162,7 +149,9 @@ fn one_token<F: EightBlocks<EIGHT>, const EIGHT: usize>(call: &mut Call<'_>, tok
         });
         Ok(())
     });
-    call.note(done);
+    if !few {
+        wide_panel::many_tokens(call, eights);
+    }
 }
 
 /// The products of eight blocks, added up for each, with the scales of half blocks where there are any.

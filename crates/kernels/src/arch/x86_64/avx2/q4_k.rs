@@ -4,30 +4,18 @@ use super::{load, load_16, load_floats, rows_times_token, store, store_floats, s
 use crate::Call;
 use crate::arch::generic::wide::Factors;
 use crate::dtypes::q4_k::{BYTES, Q4K};
-use crate::scratch::{Scratch, arranged_bytes, with_scratch};
+use crate::scratch::{Scratch, arranged_bytes};
 use std::arch::x86_64::*;
 
+/// The matrix product. With one token a vector has 16 elements of block `b` and of `b + 4`, so that what belongs together is added
+/// without shuffles; the scales of four rows are put together at once.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(crate) fn matmul(call: &mut Call<'_>) {
-    let Some(few) = call.few_tokens() else { return wide_panel::many_tokens(call, &Q4K) };
-    for token in few {
-        one_token(call, token);
-    }
-}
-
-/// The product with one token. A vector has 16 elements of block `b` and of `b + 4`, so that what belongs together is
-/// added without shuffles; the scales of four rows are put together at once.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn one_token(call: &mut Call<'_>, token: usize) {
-    let (weight, input) = (call.weight, call.input);
-    let x = input.q8(token);
-    let done = with_scratch(|Scratch { bytes, .. }| {
+    let few = call.few_tokens(|Scratch { bytes, .. }, weight, x, y| {
         let order = |i: usize| i / 16 * 16 + 2 * (i % 16 / 4 + 4 * (i % 2)) + i / 2 % 2;
-        let x_bytes = arranged_bytes::<32>(bytes, &x, x.scales.len(), order)?;
+        let x_bytes = arranged_bytes::<32>(bytes, x, x.scales.len(), order)?;
         let (x_scales, x_sums) = (x.scales.as_chunks::<8>().0, x.sums.as_chunks::<8>().0);
-        let rows = call.rows();
-        rows_times_token(weight, call.part(token, 0, rows), |blocks: [&[u8; BYTES]; 4], _, i, sums| {
+        rows_times_token(weight, y, |blocks: [&[u8; BYTES]; 4], _, i, sums| {
             let (factors, bytes) = heads(blocks);
             let mut dots = [_mm256_setzero_si256(); 4];
             for (dots, block) in dots.iter_mut().zip(blocks) {
@@ -46,7 +34,9 @@ fn one_token(call: &mut Call<'_>, token: usize) {
         });
         Ok(())
     });
-    call.note(done);
+    if !few {
+        wide_panel::many_tokens(call, &Q4K);
+    }
 }
 
 /// The products of a super-block, added up for each block.

@@ -14,7 +14,6 @@ use crate::arch::generic::prefetch::four_words;
 use crate::arch::generic::simd::Simd;
 use crate::arch::generic::wide::{EightBlocks, scales_and_mins_of_halves};
 use crate::dtypes::blocks::Format;
-use crate::order::BLOCK;
 use crate::order::GROUP;
 use crate::scratch::{Scratch, arranged, arranged_bytes, arranged_sums, with_scratch};
 use std::arch::x86_64::*;
@@ -33,9 +32,8 @@ pub(crate) fn multiply<F: EightBlocks<EIGHT>, const EIGHT: usize, const SIXTEEN:
     call: &mut Call<'_>,
     eights: &F,
 ) {
-    let Some(few) = call.few_tokens() else { return many_tokens::<F>(call, |rows, panel| unpack(rows, panel, eights)) };
-    for token in few {
-        one_token::<F, EIGHT, SIXTEEN>(call, token, eights);
+    if !one_token::<F, EIGHT, SIXTEEN>(call, eights) {
+        many_tokens::<F>(call, |rows, panel| unpack(rows, panel, eights));
     }
 }
 
@@ -195,28 +193,21 @@ fn unpack<F: EightBlocks<EIGHT>, const EIGHT: usize>(rows: &Rows<'_>, panel: &mu
     }
 }
 
-/// The product with one token.
+/// The product with one token, as [`Call::few_tokens`].
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-fn one_token<F: EightBlocks<EIGHT>, const EIGHT: usize, const SIXTEEN: usize>(
-    call: &mut Call<'_>,
-    token: usize,
-    eights: &F,
-) {
-    let (weight, input) = (call.weight, call.input);
+fn one_token<F: EightBlocks<EIGHT>, const EIGHT: usize, const SIXTEEN: usize>(call: &mut Call<'_>, eights: &F) -> bool {
     const { assert!(SIXTEEN == 2 * EIGHT) };
-    let steps = (input.inputs() / BLOCK).div_ceil(16);
-    let x = input.q8(token);
-    let done = with_scratch(|Scratch { bytes, floats, more_floats, ints, .. }| {
+    call.few_tokens(|Scratch { bytes, floats, more_floats, ints, .. }, weight, x, y| {
         // Activations up to a whole number of steps, blocks b and b + 8 of a step side by side.
-        let x_bytes =
-            arranged_bytes::<64>(bytes, &x, steps * 16, |i| i / 32 * 32 + i / 2 % 2 * 16 + i % 32 / 4 * 2 + i % 2)?;
-        let x_scales = arranged(floats, x.scales, steps * 16, |b| b)?;
-        let x_sums = arranged(more_floats, x.sums, steps * 16, |b| b)?;
-        let x_ints = arranged_sums::<F, 16>(ints, &x, steps * 16)?;
-        let rows = call.rows();
+        let blocks = x.scales.len().next_multiple_of(16);
+        let order = |i: usize| i / 32 * 32 + i / 2 % 2 * 16 + i % 32 / 4 * 2 + i % 2;
+        let x_bytes = arranged_bytes::<64>(bytes, x, blocks, order)?;
+        let x_scales = arranged(floats, x.scales, blocks, |b| b)?;
+        let x_sums = arranged(more_floats, x.sums, blocks, |b| b)?;
+        let x_ints = arranged_sums::<F, 16>(ints, x, blocks)?;
         let order = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-        rows_times_token!(weight, call.part(token, 0, rows), order, |sixteen: &[u8; SIXTEEN], [row, i], sums| {
+        rows_times_token!(weight, y, order, |sixteen: &[u8; SIXTEEN], [row, i], sums| {
             let [a, b] = sixteen.as_chunks::<EIGHT>().0 else { unreachable!("two times eight blocks") };
             // SAFETY: this function is compiled for the instruction sets.
             let (of_a, of_b) =
@@ -250,8 +241,7 @@ fn one_token<F: EightBlocks<EIGHT>, const EIGHT: usize, const SIXTEEN: usize>(
             }
         });
         Ok(())
-    });
-    call.note(done);
+    })
 }
 
 /// The products of sixteen blocks, added up for each, with the scales of half blocks where there are any.

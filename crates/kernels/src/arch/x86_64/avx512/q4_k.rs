@@ -7,7 +7,7 @@ use crate::arch::x86_64::avx2::load_16;
 use crate::arch::x86_64::avx2::q4_k::sixes;
 use crate::dtypes::blocks::Format;
 use crate::dtypes::q4_k::{BYTES, Q4K};
-use crate::scratch::{Scratch, arranged, arranged_bytes, with_scratch};
+use crate::scratch::{Scratch, arranged, arranged_bytes};
 use std::arch::x86_64::*;
 
 /// Where the product with one token has the blocks of two super-blocks, numbered 0 to 7 and 8 to 15.
@@ -19,11 +19,8 @@ pub(crate) fn matmul(call: &mut Call<'_>) {
         Some(bytes) => nibbles(bytes),
         None => [_mm512_setzero_si512(); 4],
     };
-    let Some(few) = call.few_tokens() else {
-        return many_tokens::<Q4K, BYTES>(call, |blocks, i, panel| put(blocks, i, panel));
-    };
-    for token in few {
-        one_token::<4, BYTES, { 2 * BYTES }>(call, token, halves);
+    if !one_token::<4, BYTES, { 2 * BYTES }>(call, halves) {
+        many_tokens::<Q4K, BYTES>(call, |blocks, i, panel| put(blocks, i, panel));
     }
 }
 
@@ -118,28 +115,23 @@ fn put_scales_and_mins<const BYTES: usize>(blocks: Step<'_, BYTES>, i: usize, pa
     }
 }
 
-/// The product with one token; `halves` has the elements of a super-block as [`nibbles`] does, of `BITS` bits.
+/// The product with one token, as [`Call::few_tokens`]; `halves` has the elements of a super-block as [`nibbles`] does, of `BITS` bits.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(crate) fn one_token<const BITS: u32, const BYTES: usize, const TWO: usize>(
     call: &mut Call<'_>,
-    token: usize,
     halves: impl Fn(&[u8; BYTES]) -> [__m512i; 4],
-) {
-    let (weight, input) = (call.weight, call.input);
-    let blocks = input.inputs() / 32;
-    let steps = blocks.div_ceil(16);
-    let x = input.q8(token);
-    let done = with_scratch(|Scratch { bytes, floats, more_floats, .. }| {
+) -> bool {
+    call.few_tokens(|Scratch { bytes, floats, more_floats, .. }, weight, x, y| {
         // Activations up to a whole number of steps, in the order in which elements and scales come.
+        let blocks = x.scales.len().next_multiple_of(16);
         let halves_at = |i: usize| i / 16 * 16 + 4 * (i % 4) + i / 8 % 2 * 2 + i / 4 % 2;
         let blocks_at = |i: usize| ORDER[i % 16] + i / 16 * 16;
-        let x_bytes = arranged_bytes::<64>(bytes, &x, steps * 16, halves_at)?;
-        let x_scales = arranged(floats, x.scales, steps * 16, blocks_at)?;
-        let x_sums = arranged(more_floats, x.sums, steps * 16, blocks_at)?;
-        let rows = call.rows();
+        let x_bytes = arranged_bytes::<64>(bytes, x, blocks, halves_at)?;
+        let x_scales = arranged(floats, x.scales, blocks, blocks_at)?;
+        let x_sums = arranged(more_floats, x.sums, blocks, blocks_at)?;
         let order = _mm512_setr_epi32(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
-        rows_times_token!(weight, call.part(token, 0, rows), order, |two: &[u8; TWO], [_, i], sums| {
+        rows_times_token!(weight, y, order, |two: &[u8; TWO], [_, i], sums| {
             let [a, b] = two.as_chunks::<BYTES>().0 else { unreachable!("two super-blocks") };
             let dots = dots::<BITS>(halves(a), halves(b), &x_bytes[i]);
             let (scales, mins) = scales_and_mins(a, b);
@@ -148,8 +140,7 @@ pub(crate) fn one_token<const BITS: u32, const BYTES: usize, const TWO: usize>(
             _mm512_fnmadd_ps(mins, load_floats(&x_sums[i]), sums)
         });
         Ok(())
-    });
-    call.note(done);
+    })
 }
 
 /// The products of two super-blocks, added up for each block, in ORDER.
