@@ -25,24 +25,18 @@ use crate::arch::generic::prefetch::{NEAR, streams};
 use crate::arch::generic::wide::{EightBlocks, ONE_TOKEN, scales_and_mins_of_halves};
 use crate::dtypes::blocks::Format;
 use crate::scratch::{Scratch, arranged, arranged_bytes, arranged_sums};
+use bytemuck::Pod;
 use std::arch::x86_64::*;
 
 pub(crate) use wide::{load, load_16, load_floats, load_numbers, transpose};
 
-/// Stores 32 bytes.
+/// Stores 32 bytes of numbers.
 #[inline]
 #[target_feature(enable = "avx2")]
-pub(crate) fn store(bytes: &mut [u8; 32], v: __m256i) {
+fn store_numbers<T: Pod, const N: usize>(numbers: &mut [T; N], v: __m256i) {
+    const { assert!(size_of::<[T; N]>() == 32) };
     // SAFETY: the array is 32 bytes; the store needs no alignment.
-    unsafe { _mm256_storeu_si256(bytes.as_mut_ptr().cast(), v) }
-}
-
-/// Stores 8 floats.
-#[inline]
-#[target_feature(enable = "avx2")]
-pub(crate) fn store_floats(floats: &mut [f32; 8], v: __m256) {
-    // SAFETY: the array is 32 bytes; the store needs no alignment.
-    unsafe { _mm256_storeu_ps(floats.as_mut_ptr(), v) }
+    unsafe { _mm256_storeu_si256(numbers.as_mut_ptr().cast(), v) }
 }
 
 /// The sum of 16 lanes in the order of `crate::sum_lanes`.
@@ -156,7 +150,7 @@ pub(crate) fn multiply<F: EightBlocks<EIGHT>, const EIGHT: usize>(call: &mut Cal
 
 /// The products of eight blocks, added up for each, with the scales of half blocks where there are any.
 #[inline]
-#[target_feature(enable = "avx2")]
+#[target_feature(enable = "avx2,f16c")]
 fn dots<F: Format>(q: [__m256i; 8], x: &[[u8; 32]; 8], halves: __m128i) -> __m256i {
     if F::HALVES {
         // The scales of first halves in the low 128 bits and of second halves in the high, a word each.
@@ -256,10 +250,7 @@ mod tests {
             let mut rows = [_mm256_setzero_si256(); 8];
             rows.iter_mut().zip(numbers).for_each(|(row, numbers)| *row = load_numbers(numbers));
             let mut out = [[0; 8]; 8];
-            for (out, column) in out.iter_mut().zip(transpose(rows)) {
-                // SAFETY: the array is 32 bytes.
-                unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), column) };
-            }
+            out.iter_mut().zip(transpose(rows)).for_each(|(out, column)| store_numbers(out, column));
             out
         }
         if Isa::detect().has(Sets::AVX2) {

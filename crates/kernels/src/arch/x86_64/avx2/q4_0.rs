@@ -37,7 +37,7 @@ pub(crate) fn matmul(call: &mut Call<'_>) {
 
 /// The products of eight blocks, added up for each.
 #[inline]
-#[target_feature(enable = "avx2")]
+#[target_feature(enable = "avx2,f16c")]
 fn products(eight: &[u8; EIGHT], x: &[[u8; 32]; 8]) -> __m256i {
     let low = _mm256_set1_epi8(15);
     let half = |b: usize| {

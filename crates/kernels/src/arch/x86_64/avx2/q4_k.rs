@@ -1,6 +1,6 @@
 //! Q4_K by AVX2.
 
-use super::{load, load_16, load_floats, rows_times_token, store, store_floats, sum_four_words, wide_panel};
+use super::{load, load_16, load_floats, rows_times_token, store_numbers, sum_four_words, wide_panel};
 use crate::Call;
 use crate::arch::generic::wide::Factors;
 use crate::dtypes::q4_k::{BYTES, Q4K};
@@ -41,7 +41,7 @@ pub(crate) fn matmul(call: &mut Call<'_>) {
 
 /// The products of a super-block, added up for each block.
 #[inline]
-#[target_feature(enable = "avx2")]
+#[target_feature(enable = "avx2,f16c")]
 fn products(block: &[u8; BYTES], x: &[[u8; 32]; 8]) -> __m256i {
     let zero = _mm_setzero_si128();
     let low = _mm256_set1_epi8(15);
@@ -69,9 +69,9 @@ fn heads(blocks: [&[u8; BYTES]; 4]) -> ([f32; 8], [u8; 64]) {
     let heads = blocks.map(|block| block.first_chunk::<16>().map_or(_mm_setzero_si128(), |bytes| load_16(bytes)));
     let two = |i: usize| _mm_unpacklo_epi32(heads[i], heads[i + 1]);
     let (mut factors, mut bytes) = ([0.0; 8], [0; 64]);
-    store_floats(&mut factors, _mm256_cvtph_ps(_mm_unpacklo_epi64(two(0), two(2))));
+    store_numbers(&mut factors, _mm256_castps_si256(_mm256_cvtph_ps(_mm_unpacklo_epi64(two(0), two(2)))));
     for (bytes, heads) in bytes.as_chunks_mut::<32>().0.iter_mut().zip(heads.as_chunks::<2>().0) {
-        store(bytes, sixes(_mm256_set_m128i(heads[1], heads[0])));
+        store_numbers(bytes, sixes(_mm256_set_m128i(heads[1], heads[0])));
     }
     (factors, bytes)
 }

@@ -116,27 +116,40 @@ pub(crate) fn columns<const BYTES: usize>(blocks: Step<'_, BYTES>, at: usize) ->
     transpose(&rows)
 }
 
-/// Fills a panel with rows of blocks of 32 that begin with their scale, four blocks at a time, whose bytes are `FOUR`;
+/// As [`many_tokens`], with `len` blocks of each row at a time, whose bytes are `STEP`: `put(stored, i, panel)` puts in the `i`-th.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+pub(crate) fn many_tokens_by<F: Format, const STEP: usize>(
+    call: &mut Call<'_>,
+    len: usize,
+    put: impl Fn(Step<'_, STEP>, usize, &mut Panel<'_>),
+) {
+    many_tokens::<F>(call, |rows, panel| {
+        for i in panel.steps(len) {
+            panel.ask_ahead(i, ROWS * STEP);
+            let mut padding = None;
+            put(rows.step(i, &mut padding), i, panel);
+        }
+    });
+}
+
+/// As [`many_tokens`] for blocks of 32 that begin with their scale, four blocks at a time, whose bytes are `FOUR`;
 /// `put(fours, i, panel)` puts in the elements of the `i`-th four blocks of all rows.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-pub(crate) fn unpack_blocks<const BYTES: usize, const FOUR: usize>(
-    rows: &Rows<'_>,
-    panel: &mut Panel<'_>,
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+pub(crate) fn many_tokens_of_blocks<F: Format, const BYTES: usize, const FOUR: usize>(
+    call: &mut Call<'_>,
     put: impl Fn(Step<'_, FOUR>, usize, &mut Panel<'_>),
 ) {
     const { assert!(FOUR == 4 * BYTES) };
-    for i in panel.steps(4) {
-        panel.ask_ahead(i, ROWS * FOUR);
-        let mut padding = None;
-        let fours = rows.step(i, &mut padding);
+    many_tokens_by::<F, FOUR>(call, 4, |fours, i, panel| {
         put(fours, i, panel);
         for j in 0..4 {
             let scales = |first: usize| four_words(|r| *fours.part(first + r, j * BYTES));
             let scales = _mm256_setr_epi64x(scales(0), scales(4), scales(8), scales(12));
             panel.put_floats(4 * i + j, [_mm512_cvtph_ps(scales)]);
         }
-    }
+    });
 }
 
 /// Two vectors side by side.

@@ -1,6 +1,6 @@
 //! Q4_0 by AVX-512 VNNI. What Q4_0 and Q5_0 share: blocks of a scale, bits that differ, and 16 bytes of nibbles.
 
-use super::blocks::{Panel, ROWS, Step, many_tokens, unpack_blocks};
+use super::blocks::{Panel, ROWS, Step, many_tokens_of_blocks};
 use super::{load, load_apart, load_floats, load_numbers, rows_times_token, transpose};
 use crate::Call;
 use crate::dtypes::q4_0::{BYTES, Q40};
@@ -10,9 +10,7 @@ use std::arch::x86_64::*;
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(crate) fn matmul(call: &mut Call<'_>) {
     if !one_token::<8, BYTES, { 4 * BYTES }, { 16 * BYTES }>(call, |first, second| nibbles::<BYTES>(first, second)) {
-        many_tokens::<Q40>(call, |rows, panel| {
-            unpack_blocks::<BYTES, { 4 * BYTES }>(rows, panel, |fours, i, panel| put(fours, i, panel));
-        });
+        many_tokens_of_blocks::<Q40, BYTES, { 4 * BYTES }>(call, |fours, i, panel| put(fours, i, panel));
     }
 }
 

@@ -1,6 +1,6 @@
 //! Q4_K by AVX-512 VNNI. What Q4_K and Q5_K share: super-blocks of 256 that begin with 16 bytes of scales and minima.
 
-use super::blocks::{self as avx512_blocks, Panel, ROWS, Step, columns};
+use super::blocks::{Panel, Step, columns, many_tokens_by};
 use super::{columns_of_16, load, load_floats, rows_times_token};
 use crate::Call;
 use crate::arch::x86_64::avx2::load_16;
@@ -66,14 +66,9 @@ pub(crate) fn many_tokens<F: Format, const BYTES: usize>(
     call: &mut Call<'_>,
     put: impl Fn(Step<'_, BYTES>, usize, &mut Panel<'_>),
 ) {
-    avx512_blocks::many_tokens::<F>(call, |rows, panel| {
-        for i in panel.steps(8) {
-            panel.ask_ahead(i, ROWS * BYTES);
-            let mut padding = None;
-            let blocks = rows.step(i, &mut padding);
-            put(blocks, i, panel);
-            put_scales_and_mins(blocks, i, panel);
-        }
+    many_tokens_by::<F, BYTES>(call, 8, |blocks, i, panel| {
+        put(blocks, i, panel);
+        put_scales_and_mins(blocks, i, panel);
     });
 }
 

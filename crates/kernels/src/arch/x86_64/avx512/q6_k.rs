@@ -1,6 +1,6 @@
 //! Q6_K by AVX-512 VNNI.
 
-use super::blocks::{Panel, ROWS, Rows, Step, columns, many_tokens};
+use super::blocks::{Panel, ROWS, Step, columns, many_tokens_by};
 use super::{columns_of_16, load, load_floats, load_numbers, rows_times_token};
 use crate::Call;
 use crate::arch::x86_64::avx2::{load as load_32, load_16};
@@ -34,7 +34,10 @@ pub(crate) fn matmul(call: &mut Call<'_>) {
         Ok(())
     });
     if !few {
-        many_tokens::<Q6K>(call, |rows, panel| unpack(rows, panel));
+        many_tokens_by::<Q6K, BYTES>(call, 8, |blocks, i, panel| {
+            put(blocks, i, panel);
+            put_scales(blocks, i, panel);
+        });
     }
 }
 
@@ -71,26 +74,21 @@ fn d(block: &[u8; BYTES]) -> i32 {
     i32::from(u16::from_le_bytes([block[208], block[209]]))
 }
 
+/// Puts in the scales of super-block `i` of 16 rows, and d.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn unpack(rows: &Rows<'_>, panel: &mut Panel<'_>) {
-    for i in panel.steps(8) {
-        panel.ask_ahead(i, ROWS * BYTES);
-        let mut padding = None;
-        let blocks = rows.step(i, &mut padding);
-        put(blocks, i, panel);
-        let mut d = [[0; 2]; ROWS];
-        d.iter_mut().enumerate().for_each(|(r, d)| *d = *blocks.part(r, 208));
-        let d = d.as_flattened().first_chunk::<32>();
-        let d = _mm512_cvtph_ps(d.map_or(_mm256_setzero_si256(), |halves| load_32(halves)));
-        for (four, scales) in columns_of_16(|r| load_16(blocks.part(r, 192))).into_iter().enumerate() {
-            let scale = |k: i32| {
-                let scales = _mm512_sllv_epi32(scales, _mm512_set1_epi32(24 - 8 * k));
-                _mm512_cvtepi32_ps(_mm512_srai_epi32::<24>(scales))
-            };
-            panel.put_floats(8 * i + 2 * four, [scale(0), scale(1), d]);
-            panel.put_floats(8 * i + 2 * four + 1, [scale(2), scale(3), d]);
-        }
+fn put_scales(blocks: Step<'_, BYTES>, i: usize, panel: &mut Panel<'_>) {
+    let mut d = [[0; 2]; ROWS];
+    d.iter_mut().enumerate().for_each(|(r, d)| *d = *blocks.part(r, 208));
+    let d = d.as_flattened().first_chunk::<32>();
+    let d = _mm512_cvtph_ps(d.map_or(_mm256_setzero_si256(), |halves| load_32(halves)));
+    for (four, scales) in columns_of_16(|r| load_16(blocks.part(r, 192))).into_iter().enumerate() {
+        let scale = |k: i32| {
+            let scales = _mm512_sllv_epi32(scales, _mm512_set1_epi32(24 - 8 * k));
+            _mm512_cvtepi32_ps(_mm512_srai_epi32::<24>(scales))
+        };
+        panel.put_floats(8 * i + 2 * four, [scale(0), scale(1), d]);
+        panel.put_floats(8 * i + 2 * four + 1, [scale(2), scale(3), d]);
     }
 }
 

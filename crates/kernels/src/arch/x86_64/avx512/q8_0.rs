@@ -1,6 +1,6 @@
 //! Q8_0 by AVX-512 VNNI.
 
-use super::blocks::{Panel, Step, many_tokens, unpack_blocks};
+use super::blocks::{Panel, Step, many_tokens_of_blocks};
 use super::{columns_of_16, load, load_apart, load_floats, load_numbers, rows_times_token, sum_quarters_of_four};
 use crate::Call;
 use crate::arch::x86_64::avx2::{load as load_32, load_16};
@@ -30,9 +30,7 @@ pub(crate) fn matmul(call: &mut Call<'_>) {
         Ok(())
     });
     if !few {
-        many_tokens::<Q80>(call, |rows, panel| {
-            unpack_blocks::<BYTES, { 4 * BYTES }>(rows, panel, |fours, i, panel| put(fours, i, panel));
-        });
+        many_tokens_of_blocks::<Q80, BYTES, { 4 * BYTES }>(call, |fours, i, panel| put(fours, i, panel));
     }
 }
 
