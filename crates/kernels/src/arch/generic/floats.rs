@@ -151,21 +151,21 @@ unsafe fn add<S: Simd, const R: usize, const T: usize, E: Element>(
     sums: &mut [[S::Floats; T]; R],
 ) {
     let mut w_eight = [simd.all(0.0); R];
-    for r in 0..R {
-        // SAFETY: the caller's.
-        let at = unsafe { w[r].add(step * 8) };
-        if asks {
-            prefetch_near(at.cast::<u8>().wrapping_add(NEAR), 64);
-        }
-        // SAFETY: the caller's.
-        w_eight[r] = unsafe { E::load::<_, true>(simd, at, 8) };
-    }
-    // Rows are held and tokens come one by one: twelve sums and three rows leave a register for one.
-    for t in 0..T {
-        // SAFETY: the caller's.
-        let x = unsafe { simd.load::<true>(x[t].as_ptr().add(step * 8), 8) };
+    // SAFETY: the caller's.
+    unsafe {
         for r in 0..R {
-            sums[r][t] = simd.mul_add(w_eight[r], x, sums[r][t]);
+            let at = w[r].add(step * 8);
+            if asks {
+                prefetch_near(at.cast::<u8>().wrapping_add(NEAR), 64);
+            }
+            w_eight[r] = E::load::<_, true>(simd, at, 8);
+        }
+        // Rows are held and tokens come one by one: twelve sums and three rows leave a register for one.
+        for t in 0..T {
+            let x = simd.load::<true>(x[t].as_ptr().add(step * 8), 8);
+            for r in 0..R {
+                sums[r][t] = simd.mul_add(w_eight[r], x, sums[r][t]);
+            }
         }
     }
 }
