@@ -8,8 +8,7 @@ use super::mxfp4::{Mxfp4, VALUES, scale};
 use crate::isa::Sets;
 use crate::order::BLOCK;
 use crate::{Call, Form, Registered};
-use model_factory_dtypes::DType;
-use model_factory_dtypes::Tier;
+use model_factory_dtypes::{DType, Tier};
 
 /// Bytes of a block without its scale.
 const BYTES: usize = BLOCK / 2;

@@ -50,9 +50,9 @@ macro_rules! float_kernels {
                 #[cfg(target_arch = "x86_64")]
                 PORTABLE.by(concat!($name, "/avx512"), Sets::AVX512, avx512::floats::widened::<$element>),
                 #[cfg(target_arch = "x86_64")]
-                PORTABLE.by(concat!($name, "/avx2"), Sets::AVX2, avx2::floats::widened::<$element>),
+                PORTABLE.by(concat!($name, "/avx2"), Sets::AVX2, avx2::widened::<$element>),
                 #[cfg(target_arch = "aarch64")]
-                PORTABLE.by(concat!($name, "/neon"), Sets::NEON, neon::floats::widened::<$element>),
+                PORTABLE.by(concat!($name, "/neon"), Sets::NEON, neon::widened::<$element>),
                 PORTABLE,
             ]
         };

@@ -130,34 +130,22 @@ impl<'a> RowsMut<'a> {
                 let bytes = self.bytes.part(at * BLOCK, width * BLOCK);
                 (bytes, self.floats.part(at * of_each, width * of_each), self.ints.part(at * 3, width * 3))
             };
+            let each = floats.len() / 2;
             for (i, token) in tokens.clone().enumerate() {
-                self.put_bytes(bytes, token - first, &from.bytes[i * count + b]);
-                self.put_numbers(floats, ints, token - first, from, i * count + b);
+                let (t, i) = (token - first, i * count + b);
+                let at = self.layout.float(t);
+                (floats[at], floats[each + at]) = (from.scales[i], from.sums[i]);
+                if self.layout == Layout::Pairs {
+                    (floats[at + 2], floats[each + at + 2]) = (from.scales[i], from.sums[i]);
+                    for (e, eight) in from.bytes[i].as_chunks::<8>().0.iter().enumerate() {
+                        bytes[8 * self.layout.eight(0, 0, t, e)..][..8].copy_from_slice(eight);
+                    }
+                } else {
+                    bytes[t * BLOCK..][..BLOCK].copy_from_slice(&from.bytes[i]);
+                }
+                ints[t] = from.offsets[i];
+                (ints[width + t], ints[2 * width + t]) = (from.half_offsets[0][i], from.half_offsets[1][i]);
             }
         }
-    }
-
-    /// Puts the bytes of token `t` into a block of its group.
-    #[inline]
-    fn put_bytes(&self, block: &mut [i8], t: usize, from: &[i8; BLOCK]) {
-        if self.layout != Layout::Pairs {
-            block[t * BLOCK..][..BLOCK].copy_from_slice(from);
-            return;
-        }
-        for (i, eight) in from.as_chunks::<8>().0.iter().enumerate() {
-            block[8 * self.layout.eight(0, 0, t, i)..][..8].copy_from_slice(eight);
-        }
-    }
-
-    /// Puts what block `i` of `from` has next to its bytes into the floats and the ints of a block of a group, for its token `t`.
-    #[inline(always)]
-    fn put_numbers(&self, floats: &mut [f32], ints: &mut [i32], t: usize, from: &Blocks, i: usize) {
-        let (width, each, at) = (ints.len() / 3, floats.len() / 2, self.layout.float(t));
-        (floats[at], floats[each + at]) = (from.scales[i], from.sums[i]);
-        if self.layout == Layout::Pairs {
-            (floats[at + 2], floats[each + at + 2]) = (from.scales[i], from.sums[i]);
-        }
-        ints[t] = from.offsets[i];
-        (ints[width + t], ints[2 * width + t]) = (from.half_offsets[0][i], from.half_offsets[1][i]);
     }
 }

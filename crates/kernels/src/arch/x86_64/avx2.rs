@@ -11,7 +11,6 @@
 //! 4 bits (30480), 4 of 5 bits (31496) and 2 of 6 bits (32004). Fewer bits count as 4.
 
 pub(crate) mod attention;
-pub(crate) mod floats;
 pub(crate) mod i8;
 pub(crate) mod q4_0;
 pub(crate) mod q4_k;
@@ -21,11 +20,14 @@ pub(crate) mod wide_panel;
 
 use super::prefetch::{NEAR_4_BITS, prefetch_near};
 use crate::Call;
+use crate::arch::generic::floats;
 use crate::arch::generic::prefetch::{NEAR, streams};
 use crate::arch::generic::wide::{EightBlocks, ONE_TOKEN, scales_and_mins_of_halves};
 use crate::dtypes::blocks::Format;
+use crate::element::Element;
 use crate::scratch::{Scratch, arranged, arranged_bytes, arranged_sums};
 use bytemuck::Pod;
+use simd::Avx2;
 use std::arch::x86_64::*;
 
 pub(crate) use wide::{load, load_16, load_floats, load_numbers, transpose};
@@ -192,6 +194,13 @@ pub(crate) fn pairs<F: Format>(q: __m256i, x: __m256i) -> __m256i {
     } else {
         _mm256_maddubs_epi16(q, x)
     }
+}
+
+/// The product of weights that are widened in a register.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(crate) fn widened<E: Element>(call: &mut Call<'_>) {
+    // SAFETY: the function is compiled for the instruction sets.
+    floats::widened::<_, E>(unsafe { Avx2::new() }, call);
 }
 
 /// For four rows of `weight` at a time, `step(blocks, rows, i, sums)` adds eight blocks of each to lanes 0 to 7 for even `i`, to

@@ -194,8 +194,7 @@ impl Pair<'_> {
                 if rows == 0 {
                     continue;
                 }
-                // SAFETY: half of the sums are 64 bytes; the load needs no alignment.
-                let sums = unsafe { _mm512_loadu_si512(self.sums[half * ROWS..].as_ptr().cast()) };
+                let sums = load_numbers(&self.sums.as_chunks::<ROWS>().0[half]);
                 let zero = _mm512_mullo_epi32(sums, _mm512_set1_epi32(x[t].zero));
                 let products = _mm512_cvtepi32_ps(_mm512_sub_epi32(products, zero));
                 let products = _mm512_mul_ps(products, _mm512_set1_ps(x[t].scale));
