@@ -1,8 +1,15 @@
 //! What all block dtypes share: what a block holds, registration, values, and the product in plain Rust.
 //!
 //! A dtype's file unpacks 32 elements at a time into [`Unpacked`]. Everything portable follows from that: the values of a
-//! row, and the product that every vector version equals bit by bit. The products of 32 elements are added exactly, in
-//! integers; then block `b` adds its sums to lane `b` modulo 16 by fused multiply-adds, in order.
+//! row, and the product that every vector version equals bit by bit.
+//!
+//! # The order of sums
+//!
+//! The products of a block are added exactly, in integers. Where half blocks have scales, the products of each half are added,
+//! multiplied by its scale and added to those of the other, still exactly, and so are the sums of activations with the minima of
+//! halves. Block `b` of 32 elements then adds `sum * (scale * scale of x)` to lane `b` modulo 16 by a fused multiply-add, in order.
+//! Minima follow likewise, by another: `-min * (scale of x * sum of x)`, or `-sum of minima * (min * scale of x)` for those of halves.
+//! The lanes are added by `sum_lanes`.
 
 use crate::memory;
 use crate::order::BLOCK;

@@ -1,7 +1,5 @@
 //! IQ4_NL: blocks of 32 codes of 4 bits with an f16 scale, `w = d * VALUES[code]`; 18 bytes: d, then 16 bytes with the
 //! code of element `i` in the low and that of element `i + 16` in the high half of byte `i`.
-//!
-//! The order of sums is Q4_0's.
 
 use super::blocks::{Unpacked, block_kernels, eight_blocks, nibbles};
 use crate::element::f16_at;

@@ -1,8 +1,7 @@
 //! MXFP4: blocks of 32 floats of 4 bits (E2M1) with a power of 2 as their scale (E8M0); 17 bytes: the exponent, then 16
 //! bytes with element `i` in the low and element `i + 16` in the high half of byte `i`.
 //!
-//! Elements are taken twice, so that they are integers, and the scale half: `2^(exponent - 128)`. The order of sums is
-//! Q4_0's.
+//! Elements are taken twice, so that they are integers, and the scale half: `2^(exponent - 128)`.
 
 use super::blocks::{Unpacked, block_kernels, eight_blocks, nibbles};
 

@@ -1,8 +1,5 @@
 //! Q4_0: blocks of 32 nibbles with an f16 scale, `w = d * (q - 8)`; 18 bytes: d, then 16 bytes with element `i` in the
 //! low and element `i + 16` in the high half of byte `i`.
-//!
-//! The products of a block are added exactly, in integers. Block `b` then adds `sum * (d * scale of x)` to lane
-//! `b` modulo 16 by a fused multiply-add, in order; the lanes are added by `sum_lanes`.
 
 use super::blocks::{Unpacked, block_kernels, eight_blocks, nibbles};
 use crate::element::f16_at;

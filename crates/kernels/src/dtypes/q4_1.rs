@@ -1,8 +1,5 @@
 //! Q4_1: blocks of 32 nibbles with a scale and a base in f16, `w = d * q + m`; 20 bytes: d, m, then 16 bytes with element
 //! `i` in the low and element `i + 16` in the high half of byte `i`.
-//!
-//! The products of a block are added exactly, in integers. Block `b` then adds `sum * (d * scale of x)` and `m * (scale
-//! of x * sum of x)` to lane `b` modulo 16 by fused multiply-adds, in order; the lanes are added by `sum_lanes`.
 
 use super::blocks::{Unpacked, block_kernels, eight_blocks, nibbles};
 use crate::element::f16_at;

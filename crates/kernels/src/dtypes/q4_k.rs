@@ -2,10 +2,6 @@
 //!
 //! Two f16, d and dmin; 12 bytes with the 6-bit sc and m of the eight blocks; 128 bytes of nibbles: 32 bytes hold one
 //! block in their low and the next in their high halves.
-//!
-//! The products of a block are added exactly, in integers. Block `b` then adds `sum * ((d * sc) * scale of x)` to lane
-//! `b` modulo 16, and takes away `(dmin * m) * (scale * sum of x)`, both by a fused multiply-add, in order; the lanes
-//! are added by `sum_lanes`.
 
 use super::blocks::{Unpacked, block_kernels, eights};
 use crate::element::f16_at;

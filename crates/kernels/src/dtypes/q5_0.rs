@@ -1,8 +1,5 @@
 //! Q5_0: blocks of 32 elements of 5 bits with an f16 scale, `w = d * (q - 16)`; 22 bytes: d, a double word with the high
 //! bit of element `i` as bit `i`, then 16 bytes of nibbles as in Q4_0.
-//!
-//! The products of a block are added exactly, in integers. Block `b` then adds `sum * (d * scale of x)` to lane
-//! `b` modulo 16 by a fused multiply-add, in order; the lanes are added by `sum_lanes`.
 
 use super::blocks::{Unpacked, block_kernels, eight_blocks, nibbles};
 use crate::element::f16_at;

@@ -1,7 +1,5 @@
 //! Q5_1: blocks of 32 elements of 5 bits with a scale and a base in f16, `w = d * q + m`; 24 bytes: d, m, a double word
 //! with the high bit of element `i` as bit `i`, then 16 bytes of nibbles as in Q4_1.
-//!
-//! The order of sums is Q4_1's.
 
 use super::blocks::{Unpacked, block_kernels, eight_blocks, nibbles};
 use super::q5_0::with_high;

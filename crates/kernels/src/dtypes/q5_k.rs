@@ -2,8 +2,6 @@
 //!
 //! The first 16 bytes are Q4_K's: d, dmin, and the 6-bit sc and m of the eight blocks. Then 32 bytes with the high bits:
 //! bit `b` of byte `i` belongs to element `i` of block `b`. Then 128 bytes of nibbles as in Q4_K.
-//!
-//! The order of sums is Q4_K's.
 
 use super::blocks::{Unpacked, block_kernels, eights};
 use super::q4_k::{nibble, scale_and_min};

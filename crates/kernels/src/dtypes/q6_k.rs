@@ -3,10 +3,6 @@
 //! 128 bytes of low nibbles, 64 bytes of high pairs, 16 scales, d in f16. Each half of 128 elements has 64 of the low
 //! bytes and 32 of the high: element `32 * j + i` has its nibble in byte `32 * (j % 2) + i`, low for `j < 2`, and its
 //! pair in byte `i`, at bit `2 * j`.
-//!
-//! The products of 16 elements are added exactly in integers, multiplied by their scales and added in pairs, still
-//! exactly. Block `b` of 32 then adds `sum * (d * scale of x)` to lane `b` modulo 16 by a fused multiply-add, in order;
-//! the lanes are added by `sum_lanes`.
 
 use super::blocks::{Unpacked, block_kernels, eights};
 use crate::element::f16_at;

@@ -1,7 +1,4 @@
 //! Q8_0: blocks of 32 signed bytes with an f16 scale, `w = d * q`; 34 bytes: d, q.
-//!
-//! The products of a block are added exactly, in integers. Block `b` then adds `sum * (d * scale of x)` to lane
-//! `b` modulo 16 by a fused multiply-add, in order; the lanes are added by `sum_lanes`.
 
 use super::blocks::{Unpacked, block_kernels, eight_blocks};
 use crate::element::f16_at;

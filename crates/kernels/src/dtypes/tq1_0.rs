@@ -4,8 +4,6 @@
 //! A byte is a fraction of 256 with its digits after the point: the next digit is the whole part of three times the
 //! byte, over 256, and what is left of that product the next byte. Elements `32 * n + i` are digit `n` of bytes 0 to 31,
 //! `160 + 16 * n + i` of bytes 32 to 47, and `240 + 4 * n + i` of the last four.
-//!
-//! The order of sums is TQ2_0's.
 
 use super::blocks::{Unpacked, block_kernels, eights};
 use crate::element::f16_at;

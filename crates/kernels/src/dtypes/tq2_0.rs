@@ -1,8 +1,5 @@
 //! TQ2_0: 256 elements of 2 bits with one f16 scale, `w = d * (q - 1)`; 66 bytes: 64 bytes of pairs of bits as in Q2_K,
 //! d.
-//!
-//! The products of a block of 32 are added exactly, in integers. Block `b` then adds `sum * (d * scale of x)` to lane
-//! `b` modulo 16 by a fused multiply-add, in order; the lanes are added by `sum_lanes`.
 
 use super::blocks::{Unpacked, block_kernels, eights};
 use super::q2_k::pair_of_bits;
