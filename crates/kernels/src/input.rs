@@ -106,7 +106,7 @@ pub(super) enum Layout {
 }
 
 impl Layout {
-    fn of(isa: Isa, form: Form, tokens: usize) -> Layout {
+    fn select(isa: Isa, form: Form, tokens: usize) -> Layout {
         match () {
             _ if form != Form::Q8 || tokens <= TOKENS_WITHOUT_PANELS => Layout::Rows,
             _ if isa.has(Sets::I8MM) => Layout::Pairs,
@@ -264,7 +264,7 @@ impl Input {
             self.buffers = Buffers::EMPTY;
         }
         (self.form, self.tokens, self.inputs) = (form, 0, inputs);
-        self.layout = Layout::of(isa, form, tokens);
+        self.layout = Layout::select(isa, form, tokens);
         let to = &mut self.buffers;
         match form {
             Form::F32 => to.wide.grow(tokens * stride(inputs, 16))?,

@@ -143,7 +143,7 @@ pub(crate) fn product<F: Format, const BYTES: usize>(
 }
 
 /// A [`Format`], whose [`Elements`] are [`Elements::BYTES`] but for what is said.
-macro_rules! format_of {
+macro_rules! define_format {
     ($format:ident { $($elements:tt)* }) => {
         #[derive(Default)]
         pub(crate) struct $format;
@@ -156,13 +156,13 @@ macro_rules! format_of {
         }
     };
 }
-pub(crate) use format_of;
+pub(crate) use define_format;
 
 /// The registry's entries of a block dtype, next to which stand `BYTES` of a stored block and `unpack`, and its format. Vector versions read eight blocks at a time, `$eight` bytes,
 /// as `$format` unpacks them; for AVX2 and AVX-512 VNNI the named modules of `crate::arch::x86_64` may have products of their own.
 macro_rules! block_kernels {
     ($dtype:ident, $name:literal, $format:ident $elements:tt, $eight:expr) => {
-        $crate::dtypes::blocks::format_of!($format $elements);
+        $crate::dtypes::blocks::define_format!($format $elements);
         $crate::dtypes::blocks::block_kernels!(
             @registered $dtype, $name, $format, $eight,
             "avx512-vnni", VNNI, $crate::arch::x86_64::avx512::blocks::matmul::<$format, { $eight }, { 2 * $eight }>,
@@ -170,7 +170,7 @@ macro_rules! block_kernels {
         );
     };
     ($dtype:ident, $name:literal, $format:ident $elements:tt, $eight:expr, avx512: $avx512:ident) => {
-        $crate::dtypes::blocks::format_of!($format $elements);
+        $crate::dtypes::blocks::define_format!($format $elements);
         $crate::dtypes::blocks::block_kernels!(
             @registered $dtype, $name, $format, $eight,
             "avx512-vnni", VNNI, $crate::arch::x86_64::avx512::$avx512::matmul,
@@ -178,7 +178,7 @@ macro_rules! block_kernels {
         );
     };
     ($dtype:ident, $name:literal, $format:ident $elements:tt, $eight:expr, avx512: $avx512:ident, avx2: $avx2:ident) => {
-        $crate::dtypes::blocks::format_of!($format $elements);
+        $crate::dtypes::blocks::define_format!($format $elements);
         $crate::dtypes::blocks::block_kernels!(
             @registered $dtype, $name, $format, $eight,
             "avx512-vnni", VNNI, $crate::arch::x86_64::avx512::$avx512::matmul,

@@ -80,7 +80,7 @@ pub(super) fn bytes(words: [u64; 4]) -> [i8; 32] {
 }
 
 // One for all of them: as types of their own the loops of some would keep a vector more on the stack by NEON.
-super::blocks::format_of!(Halves { halves: true });
+super::blocks::define_format!(Halves { halves: true });
 
 /// Kernels of a dtype `$format` with one scale for 32 elements, by `block(stored, b) -> (scale, elements)`: elements fit the
 /// shared vector products as signed bytes.
