@@ -28,8 +28,11 @@ mod q5_1;
 pub(crate) mod q5_k;
 pub(crate) mod q6_k;
 pub(crate) mod q8_0;
+pub(crate) mod scaled;
 mod tq1_0;
 mod tq2_0;
+mod u4;
+mod u8;
 
 use super::Registered;
 
@@ -62,4 +65,6 @@ pub(crate) static REGISTRY: &[&[Registered]] = &[
     f4::KERNELS,
     tq1_0::KERNELS,
     tq2_0::KERNELS,
+    u4::KERNELS,
+    u8::KERNELS,
 ];

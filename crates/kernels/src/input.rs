@@ -29,6 +29,9 @@ pub enum Form {
     /// Blocks of 32: signed bytes `round(x / scale)`, ties to even, with `scale = absmax / 127` in f32, and sums of the
     /// bytes. A block of zeros has scale 0.
     Q8,
+    /// Two rows for each token: [`Form::Q8`], and [`Form::Q8`] of what its rounding leaves. Together they have the activations to
+    /// within `absmax / 64516` of a block.
+    Q16,
     /// Signed bytes with one scale and one zero point a row.
     Int8(Int8Rule),
 }
@@ -37,6 +40,16 @@ impl Form {
     /// Whether a kernel that reads `self` reads `other`: rows of int8 are read alike, whatever rule made them.
     pub fn is_read_as(self, other: Form) -> bool {
         self == other || matches!((self, other), (Form::Int8(_), Form::Int8(_)))
+    }
+
+    /// Whether rows are blocks of 32.
+    pub(super) fn in_blocks(self) -> bool {
+        matches!(self, Form::Q8 | Form::Q16)
+    }
+
+    /// Rows for each token.
+    pub(super) fn rows_of_token(self) -> usize {
+        if self == Form::Q16 { 2 } else { 1 }
     }
 }
 
@@ -81,7 +94,8 @@ impl<T: Pod> Lines<T> {
     }
 }
 
-/// The activations of some tokens `[tokens, inputs]` in the form that kernels read.
+/// The activations of some tokens `[tokens, inputs]` in the form that kernels read; of each token two rows in [`Form::Q16`], which
+/// count as tokens here.
 ///
 /// Rows are an odd number of cache lines apart, so that the same column of many rows falls into different sets of the
 /// first-level cache. What lies between rows is unspecified. Memory is kept for the next rows in the same form.
@@ -108,7 +122,7 @@ pub(super) enum Layout {
 impl Layout {
     fn select(isa: Isa, form: Form, tokens: usize) -> Layout {
         match () {
-            _ if form != Form::Q8 || tokens <= TOKENS_WITHOUT_PANELS => Layout::Rows,
+            _ if !form.in_blocks() || tokens <= TOKENS_WITHOUT_PANELS => Layout::Rows,
             _ if isa.has(Sets::I8MM) => Layout::Pairs,
             _ if isa.has(Sets::AVX2) || isa.has(Sets::NEON) => Layout::Groups,
             _ => Layout::Rows,
@@ -248,7 +262,7 @@ impl Input {
 
     /// Brings `x` `[tokens, inputs]` into `form` on this thread, for kernels that were selected for the same `isa`, which decides
     /// how blocks of several tokens lie.
-    /// Panics if `x` is no whole number of rows, `inputs` is no multiple of 32 for [`Form::Q8`], or memory runs out.
+    /// Panics if `x` is no whole number of rows, `inputs` is no multiple of 32 for blocks, or memory runs out.
     pub fn prepare(isa: Isa, form: Form, x: &[f32], inputs: usize) -> Input {
         let mut input = Input::new();
         let done = input.convert(&Pool::new(1), isa, form, x, inputs);
@@ -256,13 +270,14 @@ impl Input {
         input
     }
 
-    /// Makes room for `tokens` rows of `inputs`, which hold unspecified numbers until they are filled. Panics if `inputs` is
-    /// 0, or no multiple of 32 for [`Form::Q8`]. After an error it has no tokens.
+    /// Makes room for the rows of `tokens` of `inputs`, which hold unspecified numbers until they are filled. Panics if `inputs` is
+    /// 0, or no multiple of 32 for blocks. After an error it has no tokens.
     fn reset(&mut self, isa: Isa, form: Form, tokens: usize, inputs: usize) -> memory::Result<()> {
         assert!(inputs > 0, "a row has at least one element");
         if !self.form.is_read_as(form) {
             self.buffers = Buffers::EMPTY;
         }
+        let tokens = tokens * form.rows_of_token();
         (self.form, self.tokens, self.inputs) = (form, 0, inputs);
         self.layout = Layout::select(isa, form, tokens);
         let to = &mut self.buffers;
@@ -277,7 +292,7 @@ impl Input {
                     to.wide.grow(tokens * stride(inputs, 16))?;
                 }
             }
-            Form::Q8 => {
+            Form::Q8 | Form::Q16 => {
                 assert!(inputs.is_multiple_of(BLOCK), "{inputs} inputs are no whole number of blocks of {BLOCK}");
                 let blocks = inputs / BLOCK;
                 let (row, half_row) = (stride(blocks, 16), stride(2 * blocks, 16));
@@ -359,7 +374,7 @@ impl Input {
     }
 
     /// Brings the rows of `x` `[tokens, inputs]` into `form` in parallel. Panics if `x` is no whole number of rows, or
-    /// `inputs` is no multiple of 32 for [`Form::Q8`].
+    /// `inputs` is no multiple of 32 for blocks.
     ///
     /// # Errors
     /// When memory runs out.
@@ -413,7 +428,7 @@ impl Input {
 
     /// Brings the rows that wait into the form.
     fn prepare_waiting(&mut self, pool: &Pool, isa: Isa) {
-        let (tokens, inputs) = (self.tokens, self.inputs);
+        let (tokens, inputs) = (self.tokens / self.form.rows_of_token(), self.inputs);
         let waiting = std::mem::take(&mut self.buffers.wide);
         let x = |token: usize| &waiting.all()[token * stride(inputs, 16)..][..inputs];
         let together = match self.form {
@@ -443,7 +458,7 @@ impl Input {
         }
     }
 
-    /// Rows.
+    /// Rows: two for each token in [`Form::Q16`].
     pub fn tokens(&self) -> usize {
         self.tokens
     }
@@ -475,7 +490,7 @@ impl Input {
     /// The blocks of row `token`. Panics for another form, or if they lie in groups.
     #[inline]
     pub(super) fn q8(&self, token: usize) -> Q8<'_> {
-        assert!(self.form == Form::Q8 && self.layout == Layout::Rows && token < self.tokens);
+        assert!(self.form.in_blocks() && self.layout == Layout::Rows && token < self.tokens);
         let blocks = self.inputs / BLOCK;
         let (row, half_row) = (stride(blocks, 16), stride(2 * blocks, 16));
         let Buffers { bytes, floats, ints, .. } = &self.buffers;
@@ -500,7 +515,7 @@ impl Input {
     /// last block.
     #[inline]
     pub(super) fn blocks(&self, token: usize) -> impl Fn(usize) -> ([i8; BLOCK], f32) {
-        assert!(self.form == Form::Q8 && token < self.tokens);
+        assert!(self.form.in_blocks() && token < self.tokens);
         let order = Order::new(self.inputs / BLOCK);
         let t = token % GROUP;
         let group = (self.layout != Layout::Rows).then(|| self.packed(token / GROUP));

@@ -36,6 +36,7 @@ pub mod threads;
 
 pub use attention::{KvElement, KvTile, Query, STATE, Scoring, TILE, attend, put_key, put_value};
 pub use dtypes::i8::int8_groups;
+pub use dtypes::scaled::BlockScales;
 pub use element::Element;
 pub use input::int8::Int8Rule;
 pub use input::{ColumnsMut, Form, Input};
@@ -137,19 +138,35 @@ impl Kernel {
         self.multiply(weight, &[], input, y)
     }
 
-    /// The same of blocks of 32 elements whose scales lie apart: `scales` has those of all rows in order, a byte each.
-    /// Panics for any other dtype.
+    /// The same of blocks of 32 elements whose scales, those of all rows, lie apart. Panics for any other dtype.
     ///
     /// # Errors
     /// As [`matmul`](Self::matmul).
-    pub fn matmul_scaled(&self, weight: &[u8], scales: &[u8], input: &Input, y: &mut [f32]) -> memory::Result<()> {
+    pub fn matmul_scaled(
+        &self,
+        isa: Isa,
+        weight: &[u8],
+        scales: BlockScales<'_>,
+        input: &Input,
+        y: &mut [f32],
+    ) -> memory::Result<()> {
         assert!(self.entry.scaled, "{} has its scales in it", self.entry.name);
-        assert_eq!(scales.len(), weight.len() / (order::BLOCK / 2), "scales of {} bytes of blocks", weight.len());
-        assert!(input.inputs().is_multiple_of(order::BLOCK), "{} inputs are no blocks", input.inputs());
-        self.multiply(weight, scales, input, y)
+        let blocks = input.inputs() / order::BLOCK;
+        let scales = scales.widened(isa, weight.len() / self.row_bytes(input.inputs()), blocks)?;
+        if self.form.rows_of_token() == 1 {
+            return self.multiply(weight, &scales, input, y);
+        }
+        let mut parts = memory::zeros(2 * y.len(), "the products of the parts of activations")?;
+        self.multiply(weight, &scales, input, &mut parts)?;
+        let rows = y.len() / (input.tokens() / 2).max(1);
+        for (y, parts) in y.chunks_exact_mut(rows.max(1)).zip(parts.chunks_exact(2 * rows.max(1))) {
+            let (first, second) = parts.split_at(rows);
+            y.iter_mut().zip(first.iter().zip(second)).for_each(|(y, (a, b))| *y = a + b);
+        }
+        Ok(())
     }
 
-    fn multiply(&self, weight: &[u8], scales: &[u8], input: &Input, y: &mut [f32]) -> memory::Result<()> {
+    fn multiply(&self, weight: &[u8], scales: &[f32], input: &Input, y: &mut [f32]) -> memory::Result<()> {
         assert!(self.entry.form.is_read_as(input.form()), "the form of the activations that {} reads", self.name);
         let row_bytes = self.row_bytes(input.inputs());
         assert!(weight.len().is_multiple_of(row_bytes), "{} bytes are no rows of {row_bytes}", weight.len());

@@ -10,7 +10,7 @@ use crate::memory::{self, OutOfMemory};
 pub(super) struct Call<'a> {
     pub(super) weight: &'a [u8],
     /// The scales of all rows' blocks in order, of a dtype that has them apart.
-    pub(super) scales: &'a [u8],
+    pub(super) scales: &'a [f32],
     pub(super) input: &'a Input,
     y: &'a mut [f32],
     rows: usize,
@@ -20,7 +20,13 @@ pub(super) struct Call<'a> {
 
 impl<'a> Call<'a> {
     /// Panics if `y` has another length than `[tokens, rows]`.
-    pub(super) fn new(weight: &'a [u8], scales: &'a [u8], input: &'a Input, rows: usize, y: &'a mut [f32]) -> Call<'a> {
+    pub(super) fn new(
+        weight: &'a [u8],
+        scales: &'a [f32],
+        input: &'a Input,
+        rows: usize,
+        y: &'a mut [f32],
+    ) -> Call<'a> {
         let tokens = input.tokens();
         assert_eq!(y.len(), tokens * rows, "outputs of {tokens} tokens and {rows} rows");
         Call { weight, scales, input, y, rows, refused: None }
@@ -84,7 +90,7 @@ impl Kernel {
         let (most, shares, tile, missing) = match self.form {
             _ if tokens == 1 => (512 << 10, 2, 8, 7),
             _ if tokens <= GROUP => (512 << 10, 2, 32, 16),
-            Form::Q8 => (128 << 10, 1, 32, 31),
+            Form::Q8 | Form::Q16 => (128 << 10, 1, 32, 31),
             _ => (384 << 10, 1, 32, 16),
         };
         let bytes = (left / (shares * threads)).min(most);

@@ -2,7 +2,8 @@
 
 #![cfg(test)]
 
-use super::{DType, Form, Input, Isa, Kernel};
+use super::order::BLOCK;
+use super::{BlockScales, DType, Floats, Form, Input, Isa, Kernel};
 
 /// Numbers that look random (xorshift64*).
 pub(crate) struct Random(u64);
@@ -43,7 +44,7 @@ impl Random {
             DType::F16 => {
                 return self.floats(elements).iter().flat_map(|&x| half::f16::from_f32(x).to_le_bytes()).collect();
             }
-            DType::I8 | DType::F4 => return bytes,
+            DType::I8 | DType::F4 | DType::U4 | DType::U8 => return bytes,
             _ => {}
         }
         for block in bytes.chunks_exact_mut(dtype.block_bytes()) {
@@ -77,7 +78,7 @@ pub(crate) fn set_scales(dtype: DType, block: &mut [u8], mut scale: impl FnMut()
             block[0] = (scale().to_f32().to_bits() >> 23) as u8;
             return;
         }
-        DType::F4 => return, // they lie apart
+        DType::F4 | DType::U4 | DType::U8 => return, // they lie apart
         other => panic!("{other} has no scales"),
     };
     for &at in halves {
@@ -107,7 +108,7 @@ pub(crate) fn each_isa() -> Vec<Isa> {
 
 /// Lengths below, at and above the boundaries of blocks, vectors and steps of `dtype`.
 pub(crate) fn lengths(dtype: DType) -> Vec<usize> {
-    match if dtype == DType::F4 { 32 } else { dtype.block_len() } {
+    match if matches!(dtype, DType::F4 | DType::U4 | DType::U8) { 32 } else { dtype.block_len() } {
         1 => vec![1, 2, 3, 7, 8, 15, 16, 17, 31, 32, 33, 47, 63, 64, 65, 100, 127, 128, 129, 576, 1000],
         32 => [1, 2, 3, 7, 8, 9, 15, 16, 17, 18, 31, 32, 33, 48, 64].map(|blocks| blocks * 32).to_vec(),
         block => [1, 2, 3, 4, 5, 8].map(|blocks| blocks * block).to_vec(),
@@ -138,17 +139,24 @@ pub(crate) fn as_rounded(form: Form, x: &[f32], inputs: usize) -> Vec<f64> {
             });
             rows.collect()
         }
-        Form::Q8 => {
-            let blocks = x.chunks_exact(inputs).flat_map(|row| row.chunks_exact(32));
-            let rounded = blocks.flat_map(|block| {
-                let scale = block.iter().fold(0.0f32, |a, x| a.max(x.abs())) / 127.0;
-                let q =
-                    move |x: f32| if scale == 0.0 { 0.0 } else { (x / scale).round_ties_even().clamp(-127.0, 127.0) };
-                block.iter().map(move |&x| f64::from(q(x)) * f64::from(scale))
-            });
-            rounded.collect()
+        Form::Q8 => in_blocks(x).into_iter().map(|[q, scale]| f64::from(q) * f64::from(scale)).collect(),
+        Form::Q16 => {
+            let first = in_blocks(x);
+            let left: Vec<f32> = x.iter().zip(&first).map(|(x, [q, scale])| q.mul_add(-scale, *x)).collect();
+            let both = first.into_iter().zip(in_blocks(&left));
+            both.map(|(a, b)| [a, b].map(|[q, scale]| f64::from(q) * f64::from(scale)).iter().sum()).collect()
         }
     }
+}
+
+/// Of each number its byte and its block's scale in [`Form::Q8`].
+fn in_blocks(x: &[f32]) -> Vec<[f32; 2]> {
+    let blocks = x.chunks_exact(BLOCK).flat_map(|block| {
+        let scale = block.iter().fold(0.0f32, |a, x| a.max(x.abs())) / 127.0;
+        let q = move |x: f32| if scale == 0.0 { 0.0 } else { (x / scale).round_ties_even().clamp(-127.0, 127.0) };
+        block.iter().map(move |&x| [q(x), scale])
+    });
+    blocks.collect()
 }
 
 /// All rows widened.
@@ -164,7 +172,7 @@ pub(crate) fn widened(kernel: &Kernel, bytes: &[u8], inputs: usize) -> Vec<f32> 
 /// The product by `kernel`, with scales of 1 where they lie apart.
 pub(crate) fn product(kernel: &Kernel, isa: Isa, weight: &[u8], x: &[f32], inputs: usize) -> Vec<f32> {
     let input = Input::prepare(isa, kernel.form, x, inputs);
-    let mut y = vec![f32::NAN; weight.len() / kernel.row_bytes(inputs) * input.tokens()];
+    let mut y = vec![f32::NAN; weight.len() / kernel.row_bytes(inputs) * (x.len() / inputs)];
     multiply(kernel, weight, &input, &mut y);
     y
 }
@@ -172,7 +180,15 @@ pub(crate) fn product(kernel: &Kernel, isa: Isa, weight: &[u8], x: &[f32], input
 /// [`Kernel::matmul`], with scales of 1 where they lie apart.
 pub(crate) fn multiply(kernel: &Kernel, weight: &[u8], input: &Input, y: &mut [f32]) {
     let done = match kernel.dtype {
-        DType::F4 => kernel.matmul_scaled(weight, &vec![127; weight.len() / 16], input, y),
+        DType::F4 => {
+            let scales = vec![127; weight.len() / kernel.row_bytes(BLOCK)];
+            kernel.matmul_scaled(Isa::portable(), weight, BlockScales::Powers(&scales), input, y)
+        }
+        DType::U4 | DType::U8 => {
+            let ones = 1f32.to_le_bytes().repeat(weight.len() / kernel.row_bytes(BLOCK));
+            let scales = BlockScales::Floats { group: BLOCK, scales: Floats::new(DType::F32, &ones).unwrap() };
+            kernel.matmul_scaled(Isa::portable(), weight, scales, input, y)
+        }
         _ => kernel.matmul(weight, input, y),
     };
     done.unwrap();

@@ -84,7 +84,9 @@ fn agrees_with_the_oracle() {
 /// What every processor computes of integer forms, recorded on x86.
 #[test]
 fn integer_forms_have_the_recorded_bits() {
-    for (kernel, isa) in kernels().into_iter().filter(|(kernel, _)| matches!(kernel.form, Form::Q8 | Form::Int8(_))) {
+    for (kernel, isa) in
+        kernels().into_iter().filter(|(kernel, _)| matches!(kernel.form, Form::Q8 | Form::Q16 | Form::Int8(_)))
+    {
         let (mut random, inputs) = (Random::new(8), 768);
         let (weight, x) = (random.stored(kernel.dtype, 19 * inputs), random.floats(11 * inputs));
         let of = |x: &[f32]| product(&kernel, isa, &weight, x, inputs);
@@ -122,6 +124,8 @@ const RECORDED: &[(DType, u64)] = &[
     (DType::IQ1_M, 0xf5824387efaffdbe),
     (DType::MXFP4, 0x5ff94104f9be6942),
     (DType::F4, 0xb196e43ff8e4ea21),
+    (DType::U4, 0xaab485a29833c08d),
+    (DType::U8, 0x97dcd621644498af),
     (DType::TQ1_0, 0x96a9523e71dc8212),
     (DType::TQ2_0, 0xed6a196a2f4a2661),
 ];
@@ -130,7 +134,7 @@ const RECORDED: &[(DType, u64)] = &[
 fn computes_an_output_alike_in_every_shape() {
     let mut random = Random::new(2);
     let lengths = |kernel: &Kernel| match kernel.dtype.block_len() {
-        1 => vec![77, 2077], // the longer goes through rows in parts when there are many tokens
+        1 if !kernel.form.in_blocks() => vec![77, 2077], // the longer goes through rows in parts when there are many tokens
         block => vec![3 * block.max(192)],
     };
     let cases =
@@ -160,7 +164,9 @@ fn computes_an_output_alike_in_every_shape() {
 #[test]
 fn integer_kernels_give_the_same_bits_on_every_instruction_set() {
     let mut random = Random::new(3);
-    for (kernel, isa) in kernels().into_iter().filter(|(kernel, _)| matches!(kernel.form, Form::Q8 | Form::Int8(_))) {
+    for (kernel, isa) in
+        kernels().into_iter().filter(|(kernel, _)| matches!(kernel.form, Form::Q8 | Form::Q16 | Form::Int8(_)))
+    {
         let portable = Kernel::select(kernel.dtype, Isa::portable()).unwrap();
         for inputs in lengths(kernel.dtype) {
             for tokens in [1, 2, 3, 6, 8, 9] {
@@ -181,7 +187,7 @@ fn integer_kernels_give_the_same_bits_on_every_instruction_set() {
 fn one_stream_and_four_give_the_same_bits() {
     use crate::arch::x86_64::prefetch::{Reading, reading_as};
     let mut random = Random::new(13);
-    for (kernel, isa) in kernels().into_iter().filter(|(kernel, _)| kernel.form == Form::Q8) {
+    for (kernel, isa) in kernels().into_iter().filter(|(kernel, _)| kernel.form.in_blocks()) {
         for inputs in lengths(kernel.dtype) {
             for rows in [1, 2, 3, 4, 5, 17] {
                 let weight = random.stored(kernel.dtype, rows * inputs);
@@ -216,7 +222,7 @@ fn reads_weights_at_any_alignment() {
 fn survives_extreme_weights_and_activations() {
     let mut random = Random::new(5);
     let inputs = 1024;
-    for (kernel, isa) in kernels().into_iter().filter(|(kernel, _)| kernel.form == Form::Q8) {
+    for (kernel, isa) in kernels().into_iter().filter(|(kernel, _)| kernel.form.in_blocks()) {
         let portable = Kernel::select(kernel.dtype, Isa::portable()).unwrap();
         for fill in [0x00, 0x7f, 0x80, 0xff] {
             // Scales: ordinary, the smallest subnormal, zero, negative, the largest.
@@ -258,7 +264,7 @@ fn passes_nan_on() {
 /// Products read whole steps: a row's last one may hold the beginning of the next.
 #[test]
 fn rows_that_are_no_numbers_leave_the_one_before_them_alone() {
-    for (kernel, isa) in kernels().into_iter().filter(|(kernel, _)| kernel.form == Form::Q8) {
+    for (kernel, isa) in kernels().into_iter().filter(|(kernel, _)| kernel.form.in_blocks()) {
         for inputs in lengths(kernel.dtype) {
             let mut random = Random::new(7);
             let weight = random.stored(kernel.dtype, 19 * inputs);

@@ -1,14 +1,10 @@
 //! Columns of an input, put in by one of several threads.
 
-use super::quantize::{Blocks, TOGETHER, quantize, round_to_bf16};
+use super::quantize::{TOGETHER, round_to_bf16};
 use super::rows::RowsMut;
 use super::{BLOCK, Form, Layout, stride};
 use crate::isa::Isa;
-use crate::order::GROUP;
 use std::ops::Range;
-
-/// Blocks of a token that are quantized together with those of the other tokens of its group.
-const BLOCKS_OF_TOKEN: usize = TOGETHER / GROUP;
 
 /// Floats that are rounded at a time.
 const ROUNDED: usize = 64;
@@ -52,17 +48,22 @@ impl ColumnsMut<'_> {
     fn put_blocks(&self, fill: impl Fn(usize, Range<usize>, &mut [f32])) {
         let Range { start, end } = self.columns;
         assert!(start.is_multiple_of(BLOCK) && end.is_multiple_of(BLOCK), "columns {start} to {end} cut a block");
-        let (mut x, mut blocks) = ([[0.0; BLOCK]; TOGETHER], Blocks::ZERO);
-        for first in (0..self.rows.tokens).step_by(GROUP) {
-            let tokens = GROUP.min(self.rows.tokens - first);
-            for column in (start..end).step_by(BLOCKS_OF_TOKEN * BLOCK) {
-                let count = BLOCKS_OF_TOKEN.min((end - column) / BLOCK);
+        // Blocks of a token that are quantized together with those of the other tokens of its group.
+        let (group, most) = (self.rows.group(), TOGETHER / self.rows.group());
+        let mut x = [[0.0; BLOCK]; TOGETHER];
+        for first in (0..self.rows.tokens).step_by(group) {
+            let tokens = group.min(self.rows.tokens - first);
+            for column in (start..end).step_by(most * BLOCK) {
+                let count = most.min((end - column) / BLOCK);
                 for (t, x) in x.chunks_exact_mut(count).take(tokens).enumerate() {
                     fill(first + t, column - start..column - start + count * BLOCK, x.as_flattened_mut());
                 }
-                quantize(self.isa, &x, &mut blocks);
+                let each = self.rows.form.rows_of_token();
                 // SAFETY: other threads have other blocks, and `&mut self` is one of this one.
-                unsafe { self.rows.put_blocks(first..first + tokens, column / BLOCK, count, &blocks) };
+                self.rows.quantized(self.isa, &x, |of_token, blocks| unsafe {
+                    let rows = (first * each + of_token..(first + tokens) * each).step_by(each);
+                    self.rows.put_blocks(rows, column / BLOCK, count, blocks);
+                });
             }
         }
     }
@@ -84,7 +85,7 @@ mod tests {
         match input.form() {
             Form::F32 => floats(input.floats(token)),
             Form::Bf16 => input.halves(token).iter().map(|&x| x.into()).collect(),
-            Form::Q8 if input.is_grouped() => {
+            Form::Q8 | Form::Q16 if input.is_grouped() => {
                 let (group, block) = (input.packed(token / GROUP), input.blocks(token));
                 // Where there is room for a token and none, numbers are unspecified.
                 let own = |i: &usize| i % group.width == token % GROUP;
@@ -94,7 +95,7 @@ mod tests {
                 let blocks = (0..input.inputs() / 32).map(|b| bytes(&block(b).0)).collect::<Vec<_>>().concat();
                 [blocks, floats(&own_floats), ints(&own_ints)].concat()
             }
-            Form::Q8 => {
+            Form::Q8 | Form::Q16 => {
                 let x = input.q8(token);
                 [bytes(x.bytes), floats(x.scales), floats(x.sums), ints(x.offsets), ints(x.half_offsets)].concat()
             }
@@ -112,7 +113,7 @@ mod tests {
         let given = Int8Rule::Static { scale_bits: 0.01f32.to_bits(), zero: 3 };
         let int8 = [Int8Rule::Token { symmetric: false }, Int8Rule::Tensor { symmetric: true }, given].map(Form::Int8);
         for isa in each_isa() {
-            for form in [Form::F32, Form::Bf16, Form::Q8].into_iter().chain(int8) {
+            for form in [Form::F32, Form::Bf16, Form::Q8, Form::Q16].into_iter().chain(int8) {
                 for tokens in [1, 2, 3, 8, 19] {
                     let x = random.floats(tokens * INPUTS);
                     let expected = Input::prepare(isa, form, &x, INPUTS);
@@ -131,7 +132,7 @@ mod tests {
                         },
                     );
                     filled.unwrap();
-                    for token in 0..tokens {
+                    for token in 0..input.tokens() {
                         assert_eq!(row(&input, token), row(&expected, token), "{isa} {form:?} {token} of {tokens}");
                     }
                 }

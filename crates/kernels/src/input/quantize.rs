@@ -74,3 +74,12 @@ pub(crate) fn quantize(isa: Isa, x: &[[f32; BLOCK]; TOGETHER], to: &mut Blocks) 
         }
     });
 }
+
+/// Takes what `blocks` hold off `x`.
+pub(crate) fn subtract(isa: Isa, x: &mut [[f32; BLOCK]; TOGETHER], blocks: &Blocks) {
+    compiled_for!(isa, |x: &mut [[f32; BLOCK]; TOGETHER], blocks: &Blocks| {
+        for ((x, bytes), scale) in x.iter_mut().zip(&blocks.bytes).zip(blocks.scales) {
+            x.iter_mut().zip(bytes).for_each(|(x, &q)| *x = f32::from(q).mul_add(-scale, *x));
+        }
+    });
+}

@@ -1,16 +1,18 @@
 //! The rows of an input, written by several threads.
 
 use super::int8::{self, Extent, QuantParams};
-use super::quantize::{Blocks, TOGETHER, quantize, round_to_bf16};
+use super::quantize::{Blocks, TOGETHER, quantize, round_to_bf16, subtract};
 use super::{BLOCK, Form, Input, Layout, stride};
 use crate::isa::Isa;
 use crate::order::{GROUP, Order};
 use crate::threads::{Pool, Split};
+use std::iter::StepBy;
 use std::ops::Range;
 
-/// The rows of an input, each to be written by one thread.
+/// The rows of an input, those of a token to be written by one thread.
 pub(super) struct RowsMut<'a> {
     pub(super) form: Form,
+    /// Tokens, of which each may have several rows.
     pub(super) tokens: usize,
     pub(super) inputs: usize,
     pub(super) layout: Layout,
@@ -26,7 +28,7 @@ impl<'a> RowsMut<'a> {
         let Input { form, tokens, inputs, layout, ref mut buffers } = *input;
         RowsMut {
             form,
-            tokens,
+            tokens: tokens / form.rows_of_token(),
             inputs,
             layout,
             wide: Split::new(buffers.wide.all_mut()),
@@ -37,20 +39,25 @@ impl<'a> RowsMut<'a> {
         }
     }
 
-    /// Calls `prepare` once for each row, in parallel; for the rows of a group on one thread.
+    /// Calls `prepare` once for each token, in parallel; for those of a group on one thread.
     pub(super) fn each(&self, pool: &Pool, prepare: impl Fn(&Self, usize) + Sync) {
         // Neighbours in a group write the same cache lines.
-        let together = if self.layout == Layout::Rows { 1 } else { GROUP };
+        let together = if self.layout == Layout::Rows { 1 } else { self.group() };
         pool.run(self.tokens.div_ceil(together), &|task| {
             let first = task * together;
             (first..self.tokens.min(first + together)).for_each(|token| prepare(self, token));
         });
     }
 
-    /// Brings `x` into row `token`, by the parameters of all rows where there are any.
+    /// Tokens of a group.
+    pub(super) fn group(&self) -> usize {
+        GROUP / self.form.rows_of_token()
+    }
+
+    /// Brings `x` into the rows of `token`, by the parameters of all rows where there are any.
     ///
     /// # Safety
-    /// No other thread may be at the same row, or at the same group.
+    /// No other thread may be at the same token, or at the same group.
     pub(super) unsafe fn prepare(&self, isa: Isa, token: usize, x: &[f32], together: Option<QuantParams>) {
         assert!(token < self.tokens && x.len() == self.inputs);
         let inputs = self.inputs;
@@ -69,23 +76,35 @@ impl<'a> RowsMut<'a> {
                 scale[0] = params.scale;
                 ints.copy_from_slice(&[params.zero, int8::quantize(isa, x, params, bytes)]);
             }
-            Form::Q8 => {
+            Form::Q8 | Form::Q16 => {
                 let (chunks, rest) = x.as_chunks::<BLOCK>().0.as_chunks::<TOGETHER>();
                 let mut padded = [[0.0; BLOCK]; TOGETHER];
                 padded[..rest.len()].copy_from_slice(rest);
                 let padded = (!rest.is_empty()).then_some(&padded);
-                let mut blocks = Blocks::ZERO;
                 for (chunk, x) in chunks.iter().chain(padded).enumerate() {
-                    quantize(isa, x, &mut blocks);
-                    // SAFETY: nothing else is at this row or group.
-                    unsafe {
+                    // SAFETY: nothing else is at this token or group.
+                    self.quantized(isa, x, |of_token, blocks| unsafe {
+                        let row = token * self.form.rows_of_token() + of_token;
                         match self.layout {
-                            Layout::Rows => self.put_in_row(token, chunk, &blocks),
-                            _ => self.put_blocks(token..token + 1, chunk * TOGETHER, TOGETHER, &blocks),
+                            Layout::Rows => self.put_in_row(row, chunk, blocks),
+                            _ => self.put_blocks((row..row + 1).step_by(1), chunk * TOGETHER, TOGETHER, blocks),
                         }
-                    }
+                    });
                 }
             }
+        }
+    }
+
+    /// Calls `put(i, blocks)` with `x` in blocks for each row of a token: the `i`-th has what those before it leave.
+    pub(super) fn quantized(&self, isa: Isa, x: &[[f32; BLOCK]; TOGETHER], put: impl Fn(usize, &Blocks)) {
+        let mut blocks = Blocks::ZERO;
+        quantize(isa, x, &mut blocks);
+        put(0, &blocks);
+        if self.form == Form::Q16 {
+            let mut left = *x;
+            subtract(isa, &mut left, &blocks);
+            quantize(isa, &left, &mut blocks);
+            put(1, &blocks);
         }
     }
 
@@ -97,7 +116,7 @@ impl<'a> RowsMut<'a> {
         let blocks = self.inputs / BLOCK;
         let (first, count) = (chunk * TOGETHER, TOGETHER.min(blocks - chunk * TOGETHER));
         let (each, half_row) = (stride(blocks, 16), token * stride(2 * blocks, 16) + 2 * first);
-        let (row, after) = (token * each + first, self.tokens * each);
+        let (row, after) = (token * each + first, self.rows() * each);
         let RowsMut { bytes, floats, ints, .. } = self;
         // SAFETY: rows do not overlap, and nothing else is at this one.
         unsafe {
@@ -113,15 +132,20 @@ impl<'a> RowsMut<'a> {
         }
     }
 
-    /// Copies `count` blocks from `block` on, of each of `tokens` of one group, to their places: those of a token lie one after
+    /// Rows of all tokens.
+    fn rows(&self) -> usize {
+        self.tokens * self.form.rows_of_token()
+    }
+
+    /// Copies `count` blocks from `block` on, of each of the rows `tokens` of one group, to their places: those of a token lie one after
     /// the other in `from`. What is past the end of a row is left out.
     ///
     /// # Safety
     /// No other thread may be at the same blocks of the group.
-    pub(super) unsafe fn put_blocks(&self, tokens: Range<usize>, block: usize, count: usize, from: &Blocks) {
+    pub(super) unsafe fn put_blocks(&self, tokens: StepBy<Range<usize>>, block: usize, count: usize, from: &Blocks) {
         let order = Order::new(self.inputs / BLOCK);
-        let first = tokens.start / GROUP * GROUP;
-        let (width, of_each) = (self.layout.width(GROUP.min(self.tokens - first)), self.layout.floats());
+        let first = tokens.clone().next().unwrap_or_default() / GROUP * GROUP;
+        let (width, of_each) = (self.layout.width(GROUP.min(self.rows() - first)), self.layout.floats());
         for b in 0..count {
             let Some(place) = order.place(block + b) else { break };
             let at = first * order.blocks + place * width;

@@ -46,7 +46,7 @@ impl<'a> Floats<'a> {
 
 /// Calls `each(index, value)` for all elements, widened.
 #[inline(always)]
-fn for_each_float(floats: Floats<'_>, mut each: impl FnMut(usize, f32)) {
+pub(crate) fn for_each_float(floats: Floats<'_>, mut each: impl FnMut(usize, f32)) {
     let halves = floats.bytes.as_chunks::<2>().0.iter().enumerate();
     match floats.dtype {
         DType::F32 => {

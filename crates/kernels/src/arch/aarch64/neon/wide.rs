@@ -40,6 +40,9 @@ operations! {
     and(a: Bytes, b: Bytes) -> Bytes = pair(vandq_u8(a.0, b.0), vandq_u8(a.1, b.1));
     /// Bits of either.
     or(a: Bytes, b: Bytes) -> Bytes = pair(vorrq_u8(a.0, b.0), vorrq_u8(a.1, b.1));
+    /// Bytes less 128, as signed ones.
+    with_signs_turned(bytes: Bytes) -> Bytes =
+        pair(veorq_u8(bytes.0, vdupq_n_u8(128)), veorq_u8(bytes.1, vdupq_n_u8(128)));
     /// Side by side.
     pair(low: Bytes16, high: Bytes16) -> Bytes = uint8x16x2_t(low, high);
     /// Bytes of a table of 16, by numbers below 16.

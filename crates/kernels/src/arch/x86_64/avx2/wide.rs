@@ -37,6 +37,8 @@ operations! {
     and(a: Bytes, b: Bytes) -> Bytes = _mm256_and_si256(a, b);
     /// Bits of either.
     or(a: Bytes, b: Bytes) -> Bytes = _mm256_or_si256(a, b);
+    /// Bytes less 128, as signed ones.
+    with_signs_turned(bytes: Bytes) -> Bytes = _mm256_xor_si256(bytes, _mm256_set1_epi8(-128));
     /// Side by side.
     pair(low: Bytes16, high: Bytes16) -> Bytes = _mm256_set_m128i(high, low);
     /// Bytes of a table of 16, by numbers below 16.

@@ -1,0 +1,267 @@
+//! Dtypes whose blocks have their scales in a tensor of their own: how they are multiplied once they are unpacked.
+//!
+//! The scales of a call's rows are widened to F32, one for each block of 32 ([`BlockScales`]), whatever their dtype is and however
+//! many blocks share one. What is added up in which order is that of other block dtypes (`blocks.rs`).
+
+use super::mxfp4;
+use crate::isa::{Isa, compiled_for};
+use crate::memory;
+use crate::ops::vector::{Floats, for_each_float};
+use crate::order::BLOCK;
+
+/// The scales of a weight's rows, stored apart from it.
+#[derive(Clone, Copy, Debug)]
+pub enum BlockScales<'a> {
+    /// Powers of 2 (E8M0), a byte for each 32 elements.
+    Powers(&'a [u8]),
+    /// Floats, one for each `group` elements, a multiple of 32.
+    Floats {
+        /// Elements that share a scale.
+        group: usize,
+        /// Those of all rows in order.
+        scales: Floats<'a>,
+    },
+}
+
+impl BlockScales<'_> {
+    /// The scale of each block of `rows` rows of `blocks`. Panics unless there are as many as that takes.
+    pub(crate) fn widened(self, isa: Isa, rows: usize, blocks: usize) -> memory::Result<Vec<f32>> {
+        let mut wide = memory::zeros(rows * blocks, "the scales of weights")?;
+        match self {
+            BlockScales::Powers(exponents) => {
+                assert_eq!(exponents.len(), wide.len(), "scales of {rows} rows of {blocks} blocks");
+                wide.iter_mut().zip(exponents).for_each(|(to, exponent)| *to = mxfp4::scale(*exponent));
+            }
+            BlockScales::Floats { group, scales } => {
+                assert!(group > 0 && group.is_multiple_of(BLOCK), "groups of {group}");
+                let each = group / BLOCK;
+                assert!(blocks.is_multiple_of(each), "groups of {group} in rows of {blocks} blocks");
+                assert_eq!(scales.len() * each, wide.len(), "scales of {rows} rows of {blocks} blocks");
+                spread(isa, scales, each, &mut wide);
+            }
+        }
+        Ok(wide)
+    }
+}
+
+/// Each of `floats` to `each` places.
+fn spread(isa: Isa, floats: Floats<'_>, each: usize, to: &mut [f32]) {
+    compiled_for!(isa, |floats: Floats<'_>, each: usize, to: &mut [f32]| {
+        for_each_float(floats, |i, float| to[i * each..][..each].fill(float));
+    });
+}
+
+/// The registry's entries of a dtype with scales apart, next to which stand `BYTES` of a block, `unpack(block)` with its 32 elements
+/// less their offset, and `values(element)`: `$format` has what is said of its elements, and `$block` 32 of them for vectors.
+macro_rules! scaled_kernels {
+    ($dtype:ident, $name:literal, $form:ident, $format:ident { $($elements:tt)* }, |$block:ident| $vector:expr) => {
+        use $crate::Call;
+
+        const PORTABLE: $crate::Registered = $crate::Registered {
+            name: concat!($name, "/portable"),
+            dtype: model_factory_dtypes::DType::$dtype,
+            tier: model_factory_dtypes::Tier::Native,
+            form: $crate::Form::$form,
+            sets: $crate::isa::Sets::PORTABLE,
+            scaled: true,
+            matmul: portable,
+            dequantize: |row, out| {
+                for (out, block) in out.as_chunks_mut().0.iter_mut().zip(row.as_chunks::<BYTES>().0) {
+                    *out = unpack(block).map(value);
+                }
+            },
+        };
+
+        pub(super) const KERNELS: &[$crate::Registered] = {
+            #[allow(unused_imports)]
+            use $crate::isa::Sets;
+            &[
+                #[cfg(target_arch = "x86_64")]
+                PORTABLE.by(concat!($name, "/avx512-vnni"), Sets::AVX512.and(Sets::VNNI), simd::avx512_vnni),
+                #[cfg(target_arch = "x86_64")]
+                PORTABLE.by(concat!($name, "/avx2"), Sets::AVX2, simd::avx2),
+                #[cfg(target_arch = "aarch64")]
+                PORTABLE.by(concat!($name, "/i8mm"), Sets::I8MM, simd::i8mm),
+                #[cfg(target_arch = "aarch64")]
+                PORTABLE.by(concat!($name, "/dotprod"), Sets::DOTPROD, simd::dotprod),
+                #[cfg(target_arch = "aarch64")]
+                PORTABLE.by(concat!($name, "/neon"), Sets::NEON, simd::neon),
+                PORTABLE,
+            ]
+        };
+
+        fn portable(call: &mut Call<'_>) {
+            let scales = call.scales;
+            $crate::dtypes::blocks::define_format!($format { $($elements)* });
+            $crate::dtypes::blocks::product::<$format, BYTES>(call, |stored, _, block| {
+                $crate::dtypes::blocks::Unpacked::scaled(scales[block], unpack(stored))
+            });
+        }
+
+        #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+        mod simd {
+            use super::*;
+            #[cfg(target_arch = "aarch64")]
+            use $crate::arch::aarch64::neon;
+            use $crate::arch::generic::wide::*;
+            #[cfg(target_arch = "x86_64")]
+            use $crate::arch::x86_64;
+
+            const EIGHT: usize = 8 * BYTES;
+
+            /// The scales of rows of so many blocks.
+            struct Scaled<'a> {
+                scales: &'a [f32],
+                blocks: usize,
+            }
+
+            impl $crate::dtypes::blocks::Format for Scaled<'_> {
+                const ELEMENTS: $crate::dtypes::blocks::Elements = {
+                    use $crate::dtypes::blocks::Elements;
+                    Elements { $($elements)*, ..Elements::BYTES }
+                };
+            }
+
+            impl EightBlocks<EIGHT> for Scaled<'_> {
+                #[cfg_attr(target_arch = "x86_64", inline, target_feature(enable = "avx2,f16c"))]
+                #[cfg_attr(target_arch = "aarch64", inline(always))]
+                unsafe fn elements<const PLACE: u8>(&self, eight: &[u8; EIGHT]) -> [Bytes; 8] {
+                    elements(eight)
+                }
+
+                #[cfg_attr(target_arch = "x86_64", inline, target_feature(enable = "avx2,f16c"))]
+                #[cfg_attr(target_arch = "aarch64", inline(always))]
+                unsafe fn factors<const PLACE: u8>(&self, _: &[u8; EIGHT], place: [usize; 2]) -> Factors {
+                    factors(self.scales, self.blocks, place)
+                }
+            }
+
+            $crate::dtypes::scaled::scaled_level!(avx2, "x86_64", "avx2,fma,f16c", x86_64::avx2::multiply);
+            $crate::dtypes::scaled::scaled_level!(
+                avx512_vnni,
+                "x86_64",
+                "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni",
+                x86_64::avx512::blocks::multiply::<_, EIGHT, { 2 * EIGHT }>
+            );
+            $crate::dtypes::scaled::scaled_level!(neon, "aarch64", "neon", neon::plain::multiply);
+            $crate::dtypes::scaled::scaled_level!(dotprod, "aarch64", "neon,dotprod", neon::dotprod::multiply);
+            $crate::dtypes::scaled::scaled_level!(i8mm, "aarch64", "neon,dotprod,i8mm", neon::i8mm::multiply);
+
+            for_vectors! {
+                /// The elements with their offset.
+                fn elements(eight: &[u8; EIGHT]) -> [Bytes; 8] {
+                    let blocks = eight.as_chunks::<BYTES>().0;
+                    let mut elements = [all(0); 8];
+                    for b in 0..8 {
+                        let $block = &blocks[b];
+                        elements[b] = $vector;
+                    }
+                    elements
+                }
+
+                /// The scales of eight blocks of a row of `blocks`, zeros past its end and after the last row.
+                fn factors(scales: &[f32], blocks: usize, place: [usize; 2]) -> Factors {
+                    let [row, eight] = place;
+                    let row = scales.get(row * blocks..).unwrap_or_default();
+                    let row = &row[..blocks.min(row.len())];
+                    let rest = row.get(8 * eight..).unwrap_or_default();
+                    Factors::scaled(load_floats(&rest.first_chunk().copied().unwrap_or_else(|| {
+                        let mut scales = [0.0; 8];
+                        scales.iter_mut().zip(rest).for_each(|(to, scale)| *to = *scale);
+                        scales
+                    })))
+                }
+            }
+        }
+    };
+}
+pub(crate) use scaled_kernels;
+
+/// The product of a level, next to which stands `Scaled`.
+macro_rules! scaled_level {
+    ($name:ident, $arch:literal, $features:literal, $multiply:expr) => {
+        #[cfg(target_arch = $arch)]
+        #[target_feature(enable = $features)]
+        pub(super) fn $name(call: &mut Call<'_>) {
+            let scaled = Scaled { scales: call.scales, blocks: call.input.inputs() / $crate::order::BLOCK };
+            $multiply(call, &scaled);
+        }
+    };
+}
+pub(crate) use scaled_level;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Random, as_rounded, each_isa, widened};
+    use crate::{Input, Kernel};
+    use model_factory_dtypes::DType;
+
+    /// Groups of every size, scales of every dtype: within the rounding of F32 sums of the product in double precision, of activations
+    /// as [`Form::Q16`](crate::Form::Q16) rounds them, and the same bits by every instruction set.
+    #[test]
+    fn groups_have_their_scales() {
+        let mut random = Random::new(4);
+        for dtype in [DType::U4, DType::U8] {
+            for (group, inputs) in [(32, 32), (32, 96), (64, 640), (128, 384), (544, 544), (1024, 2048)] {
+                for (rows, tokens) in [(1, 1), (17, 1), (16, 2), (33, 3), (19, 9)] {
+                    let portable = Kernel::select(dtype, Isa::portable()).unwrap();
+                    let weight = random.stored(dtype, rows * inputs);
+                    let groups = inputs / group;
+                    let scales = random.floats(rows * groups);
+                    for scale_dtype in [DType::F32, DType::BF16, DType::F16] {
+                        let bytes: Vec<u8> = match scale_dtype {
+                            DType::F32 => scales.iter().flat_map(|s| s.to_le_bytes()).collect(),
+                            DType::BF16 => scales.iter().flat_map(|s| half::bf16::from_f32(*s).to_le_bytes()).collect(),
+                            _ => scales.iter().flat_map(|s| half::f16::from_f32(*s).to_le_bytes()).collect(),
+                        };
+                        let stored = Floats::new(scale_dtype, &bytes).unwrap();
+                        let mut wide = vec![0.0; rows * groups];
+                        for_each_float(stored, |i, scale| wide[i] = scale);
+                        let x = random.floats(tokens * inputs);
+                        let rounded = as_rounded(portable.form, &x, inputs);
+                        let elements = widened(&portable, &weight, inputs);
+                        let mut first: Option<Vec<f32>> = None;
+                        for isa in each_isa() {
+                            let kernel = Kernel::select(dtype, isa).unwrap();
+                            let input = Input::prepare(isa, kernel.form, &x, inputs);
+                            let mut y = vec![f32::NAN; tokens * rows];
+                            let scales = BlockScales::Floats { group, scales: stored };
+                            kernel.matmul_scaled(isa, &weight, scales, &input, &mut y).unwrap();
+                            let what =
+                                format!("{dtype} {isa}: {rows} rows of {inputs}, groups of {group}, {tokens} tokens");
+                            for (at, y) in y.iter().enumerate() {
+                                let (token, row) = (at / rows, at % rows);
+                                let products = (0..inputs).map(|i| {
+                                    f64::from(elements[row * inputs + i] * wide[row * groups + i / group])
+                                        * rounded[token * inputs + i]
+                                });
+                                let (exact, size) =
+                                    (products.clone().sum::<f64>(), products.map(f64::abs).sum::<f64>());
+                                // A rounding of each product with a scale, and of each of the sums in a lane.
+                                let bound = size * 2f64.powi(-23) * (4.0 + (inputs / 512) as f64);
+                                assert!((f64::from(*y) - exact).abs() <= bound, "{what}: {y}, not {exact}");
+                            }
+                            assert_eq!(first.get_or_insert_with(|| y.clone()), &y, "{what}: the bits of portable code");
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// The two rows of [`Form::Q16`](crate::Form::Q16) have activations to 16 bits of a block's largest.
+    #[test]
+    fn activations_keep_sixteen_bits() {
+        let mut random = Random::new(5);
+        let mut x = random.floats(512);
+        x.iter_mut().enumerate().for_each(|(i, x)| *x *= [1.0, 1e-3, 300.0][i % 3]);
+        let rounded = as_rounded(crate::Form::Q16, &x, 512);
+        for (block, rounded) in x.chunks(32).zip(rounded.chunks(32)) {
+            let largest = block.iter().fold(0.0f32, |a, x| a.max(x.abs()));
+            for (x, rounded) in block.iter().zip(rounded) {
+                assert!((f64::from(*x) - rounded).abs() <= f64::from(largest) / 64516.0 * 1.001, "{x} {rounded}");
+            }
+        }
+    }
+}
