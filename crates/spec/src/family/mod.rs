@@ -1,7 +1,6 @@
 //! The registry of families, one line each, and the shape of a family's table. Tables hold data only.
 
 mod bert;
-mod evidence;
 mod experts;
 mod gemma2;
 mod gemma3;
@@ -19,6 +18,7 @@ mod modern_bert;
 mod nomic_bert;
 mod olmo2;
 mod olmoe;
+mod parts;
 mod phi2;
 mod phi3;
 mod phi_moe;
@@ -34,28 +34,23 @@ mod qwen3_vl;
 mod qwen3_vl_moe;
 mod roberta;
 mod role;
-mod rotation;
-mod routed;
 mod smollm3;
-mod states;
 pub(crate) mod unsupported;
-mod window;
 
 pub use crate::spec::{DeltaNetKeys, StateMixer};
-pub use evidence::{Evidence, Variant};
+pub use parts::{
+    AdjustedWidth, DenseLayers, Evidence, ExpertTable, Normalized, StateLayers, StateTable, Unrotated, Variant, Window,
+    WindowPattern, WindowRope,
+};
 pub use role::Role;
-pub use rotation::{Unrotated, WindowRope};
-pub use routed::{DenseLayers, ExpertTable, Normalized};
-pub use states::{AdjustedWidth, StateLayers, StateTable};
 pub use unsupported::UNSUPPORTED;
-pub use window::{Window, WindowPattern};
 
 // What tables name: each imports all of this module.
 use crate::block::{Activation, DenseActivation, KeySharing, Pooling, RopeLayout, RouterScore};
-use evidence::Evidence::*;
 use experts::*;
+use parts::Evidence::*;
+use parts::PATTERN;
 use qwen3::HEAD_NORMS;
-use window::PATTERN;
 
 /// Every family that is recognised, in the order it is tried.
 pub const REGISTRY: &[&Family] = &[
