@@ -89,23 +89,6 @@ impl Sizes {
             Role::KNorm if block.whole_head_norms => vector(keys()),
             Role::QNorm | Role::KNorm => vector((head_dim, format!("{head_dim} elements a head"))),
             Role::Sinks => vector((heads, format!("{heads} heads"))),
-            Role::FinalNorm
-            | Role::NextEmbeddingNorm
-            | Role::NextHiddenNorm
-            | Role::NextNorm
-            | Role::EmbeddingNorm
-            | Role::ClassifierNorm
-            | Role::AttentionSumNorm
-            | Role::MlpSumNorm
-            | Role::RouterNorm
-            | Role::ExpertsNorm
-            | Role::ExpertsOutputNorm
-            | Role::DenseOutputNorm
-            | Role::AttentionNorm
-            | Role::AttentionOutputNorm
-            | Role::MlpNorm
-            | Role::MlpOutputNorm
-            | Role::LayerEmbeddingOutputNorm => vector(width()),
             Role::DeltaQkv => {
                 let keys = format!("{key_heads} heads of queries and keys of {key_dim} elements");
                 matrix((channels, format!("{keys}, {value_heads} of values of {value_dim}")), width())
@@ -127,6 +110,8 @@ impl Sizes {
             Role::Conv => matrix((channels, format!("{channels} channels")), (kernel, format!("{kernel} positions"))),
             Role::ConvIn => matrix((3 * hidden, format!("three times the width {hidden}")), width()),
             Role::NextProjection => matrix(width(), (2 * hidden, "twice that".into())),
+            // The others are norms of the residual stream, or of what is added to it.
+            _ => vector(width()),
         }
     }
 }
