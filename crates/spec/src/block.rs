@@ -94,12 +94,19 @@ impl fmt::Display for Pooling {
 }
 
 /// Which elements of a head turn together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum RopeLayout {
     /// Elements `i` and `i + dimensions / 2`.
     HalfSplit,
     /// Elements `2i` and `2i + 1`.
     Interleaved,
+}
+
+impl fmt::Display for RopeLayout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
 }
 
 /// What the outputs of a router become. Complete.

@@ -196,7 +196,7 @@ impl ExpertSummary {
 #[non_exhaustive]
 pub struct RopeSummary {
     /// `half_split`, `interleaved`.
-    pub layout: &'static str,
+    pub layout: RopeLayout,
     /// The base of the frequencies.
     pub theta: f64,
     /// `default`, `linear`, `llama3`, `frequency_factors`.
@@ -406,10 +406,7 @@ impl RopeSummary {
             }
         };
         RopeSummary {
-            layout: match rope.layout {
-                RopeLayout::HalfSplit => "half_split",
-                RopeLayout::Interleaved => "interleaved",
-            },
+            layout: rope.layout,
             theta: rope.theta,
             scaling,
             scaling_parameters,

@@ -72,8 +72,8 @@ impl Reader<'_> {
                 None => (default, "transformers' default"),
             },
         };
-        self.assume(format!("scores of labels by pooling {default}: {key} is absent ({source})"));
-        Ok(default)
+        let what = format_args!("scores of labels by pooling {default}");
+        Ok(self.or_absent(None, default, what, &key, source))
     }
 
     /// The labels that the model scores; none where it has no classification head.
@@ -90,8 +90,7 @@ impl Reader<'_> {
                 if let Some(labels) = metadata.strings(&key)?.filter(|labels| !labels.is_empty()) {
                     return Ok(labels.iter().map(text).collect());
                 }
-                self.assume(format!("one label: {key} is absent (llama.cpp's default)"));
-                Ok(vec!["LABEL_0".into()])
+                Ok(self.or_absent(None, vec!["LABEL_0".into()], "one label", &key, "llama.cpp's default"))
             }
             Metadata::Config(files) => self.config_labels(&files.config),
         }
@@ -102,10 +101,8 @@ impl Reader<'_> {
         const KEY: &str = "id2label";
         match config.object().get(KEY) {
             None | Some(Value::Null) => {
-                let count = config.unsigned("num_labels")?.unwrap_or_else(|| {
-                    self.assume(format!("2 labels: {KEY} is absent (transformers' default)"));
-                    2
-                });
+                let stored = config.unsigned("num_labels")?;
+                let count = self.or_absent(stored, 2, "2 labels", KEY, "transformers' default");
                 match count {
                     1..=MOST_LABELS => Ok((0..count).map(|id| format!("LABEL_{id}")).collect()),
                     _ => Err(self.value("num_labels", count, format!("1 to {MOST_LABELS}"))),

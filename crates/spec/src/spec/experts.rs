@@ -78,17 +78,10 @@ impl Reader<'_> {
         let normalized = match table.normalized {
             Normalized::Fixed(normalized) => normalized,
             Normalized::Flag { gguf, .. } if self.is_gguf() => gguf,
-            Normalized::Flag { config, absent, .. } => match self.fields().boolean(config)? {
-                Some(normalized) => normalized,
-                None => {
-                    let class = &self.architecture;
-                    let what = if absent { "by their sum" } else { "as they are" };
-                    self.assume(format!(
-                        "weights of experts {what}: {config} is absent (the default of transformers' {class})"
-                    ));
-                    absent
-                }
-            },
+            Normalized::Flag { config, absent, .. } => {
+                let what = if absent { "weights of experts by their sum" } else { "weights of experts as they are" };
+                self.or_absent(self.fields().boolean(config)?, absent, what, config, &self.class_default())
+            }
         };
         const JITTER: &str = "router_jitter_noise";
         let score = match (table.score, self.is_gguf()) {
@@ -140,8 +133,8 @@ impl Reader<'_> {
                         return Err(self.value(&key, count, format!("at most {layers}, all layers")));
                     }
                     None if config.is_some() => {
-                        self.assume(format!("no experts in the first {default} layers: {key} is absent ({source})"));
-                        default as u64
+                        let what = format_args!("no experts in the first {default} layers");
+                        self.or_absent(None, default as u64, what, &key, source)
                     }
                     count => count.unwrap_or(0),
                 };

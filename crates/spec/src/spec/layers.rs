@@ -96,7 +96,7 @@ impl Reader<'_> {
                 let (tokens, why) = default;
                 let what =
                     if tokens == 0 { "no sliding window".into() } else { format!("a sliding window of {tokens}") };
-                self.assume(format!("{what}: {key} is absent ({why})"));
+                let tokens = self.or_absent(None, tokens, what, &key, why);
                 Ok(usize::try_from(tokens).ok().filter(|tokens| *tokens > 0))
             }
             Some(0) if !self.is_gguf() => Err(self.value(&key, 0, "a positive number or null".into())),
@@ -122,12 +122,9 @@ impl Reader<'_> {
             let key = if self.is_gguf() { &key } else { LAYER_TYPES };
             return self.of_each_layer(key, listed, sizes.layers);
         }
-        let every = self.interval(&key)?.unwrap_or_else(|| {
-            let (every, source) = (pattern.full_every, pattern.source);
-            let key = if key.is_empty() { LAYER_TYPES } else { &key };
-            self.assume(format!("a window in all but one of {every} layers: {key} is absent ({source})"));
-            every
-        });
+        let what = format_args!("a window in all but one of {} layers", pattern.full_every);
+        let absent = if key.is_empty() { LAYER_TYPES } else { &key };
+        let every = self.or_absent(self.interval(&key)?, pattern.full_every, what, absent, pattern.source);
         Ok(if pattern.first_is_full { Which::AllButFirst(every) } else { Which::AllBut(every, full) })
     }
 
@@ -154,10 +151,8 @@ impl Reader<'_> {
         if let Some(listed) = self.listed_windows()? {
             return self.of_each_layer(LAYER_TYPES, listed, sizes.layers);
         }
-        let first = self.fields().unsigned(KEY)?.unwrap_or_else(|| {
-            self.assume(format!("a window from layer {default} on: {KEY} is absent ({source})"));
-            default
-        });
+        let what = format_args!("a window from layer {default} on");
+        let first = self.or_absent(self.fields().unsigned(KEY)?, default, what, KEY, source);
         Ok(Which::From(usize::try_from(first).unwrap_or(usize::MAX)))
     }
 
@@ -189,19 +184,13 @@ impl Reader<'_> {
     fn rotates(&self, switch: Key) -> Result<bool> {
         let key = self.key(switch);
         if self.is_gguf() {
-            return Ok(self.fields().boolean(&key)?.unwrap_or_else(|| {
-                self.assume(format!("queries and keys are rotated: {key} is absent (the default of llama.cpp)"));
-                true
-            }));
+            let stored = self.fields().boolean(&key)?;
+            return Ok(self.or_absent(stored, true, "queries and keys are rotated", &key, "the default of llama.cpp"));
         }
         match self.fields().text(&key)? {
             Some("rope") => Ok(true),
             Some("nope") => Ok(false),
-            None => {
-                let class = &self.architecture;
-                self.assume(format!("no rotation: {key} is absent (the default of transformers' {class})"));
-                Ok(false)
-            }
+            None => Ok(self.or_absent(None, false, "no rotation", &key, &self.class_default())),
             Some(other) => Err(self.value(&key, other, "rope, nope or null".into())),
         }
     }

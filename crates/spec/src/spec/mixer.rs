@@ -204,11 +204,6 @@ pub(super) struct StateSizes {
 }
 
 impl StateSizes {
-    /// The same with the channels of a convolution over keys, queries and values.
-    pub(super) fn with_channels(self) -> StateSizes {
-        StateSizes { channels: 2 * self.key_heads * self.key_dim + self.values(), ..self }
-    }
-
     /// Elements of all values together.
     pub(super) fn values(&self) -> usize {
         self.value_heads * self.value_dim

@@ -111,6 +111,19 @@ impl<'a> Reader<'a> {
         })
     }
 
+    /// What is `stored` under `key`, or the default, whose meaning is noted with its source.
+    pub(super) fn or_absent<T>(&self, stored: Option<T>, default: T, what: impl Display, key: &str, why: &str) -> T {
+        stored.unwrap_or_else(|| {
+            self.assume(format!("{what}: {key} is absent ({why})"));
+            default
+        })
+    }
+
+    /// Where a default of transformers is known from.
+    pub(super) fn class_default(&self) -> String {
+        format!("the default of transformers' {}", self.architecture)
+    }
+
     /// Sets the family whose table names this architecture. In `config.json` the class and the model type must agree. Of a
     /// model that also sees or hears the keys are those of its language model from here on.
     fn find_family(&mut self, families: &[&'static Family]) -> Result<()> {
@@ -209,6 +222,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn sizes(&self) -> Result<Sizes> {
+        const BOTH: &str = "transformers and llama.cpp default";
         let (family, keys) = (self.family, &self.family.files.keys);
         let first_position = self.first_position()?;
         // What may differ between kinds of layers is read by `kinds`, and is the most of them here.
@@ -239,20 +253,14 @@ impl<'a> Reader<'a> {
         };
         let feed_forward = self.present(keys.feed_forward, feed_forward)?;
         let layers = self.without_predictors(blocks)?;
-        let kv_heads = kv_heads.unwrap_or_else(|| {
-            let key = self.key(keys.kv_heads);
-            self.assume(format!("kv_heads = heads = {heads}: {key} is absent (transformers and llama.cpp default)"));
-            heads
-        });
+        let what = format_args!("kv_heads = heads = {heads}");
+        let kv_heads = self.or_absent(kv_heads, heads, what, &self.key(keys.kv_heads), BOTH);
         self.part(keys.kv_heads, kv_heads, keys.heads, heads)?;
         let head_dim = match (head_dim, self.key(keys.head_dim)) {
             (Some(head_dim), _) => head_dim,
             (None, key) if hidden.is_multiple_of(heads) => {
                 let head_dim = hidden / heads;
-                self.assume(format!(
-                    "head_dim = width / heads = {head_dim}: {key} is absent (transformers and llama.cpp default)"
-                ));
-                head_dim
+                self.or_absent(None, head_dim, format_args!("head_dim = width / heads = {head_dim}"), &key, BOTH)
             }
             (None, absent) => {
                 let one = format!("{} is {hidden} and {absent} is absent", self.key(keys.hidden));
@@ -268,10 +276,8 @@ impl<'a> Reader<'a> {
                 if tokens == 0 {
                     return Err(missing(self.fields(), &key, "and tokenizer.ggml.tokens is empty too"));
                 }
-                self.assume(format!(
-                    "vocabulary = entries of tokenizer.ggml.tokens = {tokens}: {key} is absent (llama.cpp default)"
-                ));
-                tokens
+                let what = format_args!("vocabulary = entries of tokenizer.ggml.tokens = {tokens}");
+                self.or_absent(None, tokens, what, &key, "llama.cpp default")
             }
             (vocab, _) => self.present(keys.vocab, vocab)?,
         };
@@ -406,10 +412,10 @@ impl<'a> Reader<'a> {
             Some(name) if !names.contains(&name) => {
                 return Err(self.feature(&format!("activation {name}"), &key, names[0]));
             }
-            None if !self.is_gguf() => self.assume(format!(
-                "activation {}: hidden_act is absent (the default of transformers' {})",
-                names[0], self.architecture
-            )),
+            None if !self.is_gguf() => {
+                let what = format_args!("activation {}", names[0]);
+                self.or_absent(None, (), what, "hidden_act", &self.class_default());
+            }
             _ => {}
         }
         Ok(())
@@ -498,8 +504,7 @@ impl<'a> Reader<'a> {
         }
         for (what, flags) in [("no biases", none), ("biases", some)] {
             if !flags.is_empty() {
-                let (flags, class) = (flags.join(" and "), &self.architecture);
-                self.assume(format!("{what}: {flags} absent (the default of transformers' {class})"));
+                self.assume(format!("{what}: {} absent ({})", flags.join(" and "), self.class_default()));
             }
         }
         Ok(())
@@ -521,8 +526,8 @@ impl<'a> Reader<'a> {
             }
         }
         let (tied, why) = head.tied;
-        self.assume(format!("tied embeddings {tied}: {} is absent ({why})", head.tied_keys.join(" and ")));
-        Ok(tied)
+        let keys = head.tied_keys.join(" and ");
+        Ok(self.or_absent(None, tied, format_args!("tied embeddings {tied}"), &keys, why))
     }
 
     pub(super) fn feature(&self, feature: &str, key: &str, expected: &str) -> Error {

@@ -2,6 +2,7 @@
 
 use crate::block::RopeLayout;
 use crate::header::TensorInfo;
+use std::fmt;
 
 /// Rotary position embedding.
 #[derive(Clone, Debug, PartialEq)]
@@ -104,21 +105,21 @@ pub enum FrequencyFactors {
     Stored(TensorInfo),
 }
 
-impl RopeScaling {
-    pub(super) fn in_words(&self) -> String {
+impl fmt::Display for RopeScaling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            RopeScaling::Default => "no scaling".into(),
-            RopeScaling::Linear { factor } => format!("linear by {factor}"),
-            RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context } => format!(
-                "llama3 by {factor} between {low_freq_factor} and {high_freq_factor} of {original_context} tokens"
-            ),
-            RopeScaling::Factors { tensor } => format!("frequency factors in {}", tensor.name),
-            RopeScaling::Yarn { factor, original_context, .. } => {
-                format!("yarn by {factor} of {original_context} tokens")
+            RopeScaling::Default => f.write_str("no scaling"),
+            RopeScaling::Linear { factor } => write!(f, "linear, factor {factor}"),
+            RopeScaling::Llama3 { factor, original_context, .. } => {
+                write!(f, "llama3, factor {factor} from {original_context}")
             }
-            RopeScaling::Proportional { factor, pairs } => format!("{pairs} pairs of a head, by {factor}"),
+            RopeScaling::Factors { tensor } => write!(f, "frequency factors stored in {}", tensor.name),
+            RopeScaling::Yarn { factor, original_context, .. } => {
+                write!(f, "yarn, factor {factor} from {original_context}")
+            }
+            RopeScaling::Proportional { pairs, .. } => write!(f, "{pairs} pairs"),
             RopeScaling::LongRope { original_context, .. } => {
-                format!("longrope, short up to {original_context} tokens and long beyond")
+                write!(f, "longrope, its long list beyond {original_context}")
             }
         }
     }
