@@ -6,6 +6,7 @@ use crate::spec::StateMixer;
 
 /// What a stored sliding window means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // those of the variants say what their fields are
 #[non_exhaustive]
 pub enum Window {
     /// Every layer looks back that far and no further.
@@ -15,13 +16,10 @@ pub enum Window {
     OfModelTypes(&'static [&'static str], (u64, &'static str)),
     /// Some layers do.
     Pattern(WindowPattern),
-    /// Layers have one where `use_sliding_window` of `config.json` is on; in GGUF one is refused.
-    Flagged {
-        /// The first layer with a window, where neither `layer_types` nor `max_window_layers` say it; `None` where all layers have it.
-        from: Option<u64>,
-        /// Where that is known from, and that a window is [`FLAGGED`](Self::FLAGGED) where no key says it.
-        source: &'static str,
-    },
+    /// Layers have one where `use_sliding_window` of `config.json` is on; in GGUF one is refused. Where neither `layer_types` nor
+    /// `max_window_layers` say it, they are those `from` this one on, or all; `source` is where that is known from, and that a
+    /// window is [`FLAGGED`](Self::FLAGGED) where no key says it.
+    Flagged { from: Option<u64>, source: &'static str },
     /// Nothing in `config.json`, where its own flag is off; in GGUF one is refused.
     Unused,
 }
@@ -116,37 +114,25 @@ pub struct ExpertTable {
 
 /// Whether the weights of the chosen experts are divided by their sum.
 #[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)] // those of the variants say what their fields are
 pub enum Normalized {
     /// In every model of the family, or in none.
     Fixed(bool),
-    /// As a flag of `config.json` says; in GGUF as llama.cpp computes the architecture.
-    Flag {
-        /// The flag.
-        config: &'static str,
-        /// What its absence means, by the default of transformers.
-        absent: bool,
-        /// What holds in GGUF.
-        gguf: bool,
-    },
+    /// As the flag `config` of `config.json` says, whose absence means what it does in transformers; in GGUF as llama.cpp
+    /// computes the architecture.
+    Flag { config: &'static str, absent: bool, gguf: bool },
 }
 
 /// Keys that leave layers without experts.
 #[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)] // those of the variants say what their fields are
 pub enum DenseLayers {
-    /// Keys of `config.json`; GGUF has none for them.
-    Listed {
-        /// Layer `i`, from 0, has experts where this divides `i + 1`.
-        step: &'static str,
-        /// A list of layers without.
-        list: &'static str,
-    },
-    /// The first so many have none.
-    First {
-        /// How many; none where a GGUF file does not say it.
-        count: Key,
-        /// How many where `config.json` does not say it, with its source.
-        config_default: (usize, &'static str),
-    },
+    /// Those that the list of `config.json` names, and layer `i`, from 0, unless the number of its key `step` divides `i + 1`.
+    /// GGUF has no keys for them.
+    Listed { step: &'static str, list: &'static str },
+    /// The first so many: where a GGUF file does not say it none, and where `config.json` does not the default, with its
+    /// source.
+    First { count: Key, config_default: (usize, &'static str) },
 }
 
 /// Layers that keep a state in place of keys and values.
@@ -166,16 +152,10 @@ pub struct StateTable {
 
 /// Which layers have a state.
 #[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)] // those of the variants say what their fields are
 pub enum StateLayers {
-    /// All but every so many.
-    AllButEvery {
-        /// The key of every how many.
-        every: Key,
-        /// The list of flags in GGUF, which comes before that.
-        list: &'static str,
-        /// Every how many where no key says it, with its source.
-        default: (usize, &'static str),
-    },
+    /// All but every so many: as GGUF's list of flags says or else this key, or the default with its source.
+    AllButEvery { every: Key, list: &'static str, default: (usize, &'static str) },
     /// All but those that this list of `config.json` names; in GGUF those without heads of keys and values.
     AllButListed(&'static str),
     /// All of them, with its source; in GGUF those without heads of keys and values.

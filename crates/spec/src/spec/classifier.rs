@@ -40,18 +40,14 @@ weights! {
 
 /// What is done to the scores of pairs of texts (sentence-transformers' `activation_fn`). Complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // those of the variants say what their fields are
 pub enum ScoreActivation {
     /// They stay as the head gives them.
     Identity,
     /// They are brought between 0 and 1: the default where there is one label.
     Sigmoid,
-    /// Something that is not computed.
-    Unsupported {
-        /// What.
-        what: String,
-        /// The file that says it.
-        source: String,
-    },
+    /// Something that is not computed, and the file that says it.
+    Unsupported { what: String, source: String },
 }
 
 impl Reader<'_> {

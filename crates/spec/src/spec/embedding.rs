@@ -35,16 +35,12 @@ weights! {
 
 /// What the files say of vectors of texts. Complete.
 #[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs)] // those of the variants say what their fields are
 pub enum Embeds {
     /// Nothing.
     NotSaid,
-    /// Something that is not computed.
-    Unsupported {
-        /// What.
-        what: String,
-        /// The file, or the key of a GGUF file, that says it.
-        source: String,
-    },
+    /// Something that is not computed, and the file, or the key of a GGUF file, that says it.
+    Unsupported { what: String, source: String },
     /// How they are made.
     By(Box<EmbeddingSpec>),
 }

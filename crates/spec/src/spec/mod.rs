@@ -227,26 +227,17 @@ pub struct Int8 {
     pub activations: Int8Activations,
 }
 
-/// How the activations of an int8 product become integers from -128 to 127. Complete.
+/// How the activations of an int8 product become integers from -128 to 127, with a scale, and a zero point that is always 0
+/// where it is `symmetric`. Complete.
 #[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs)] // those of the variants say what their fields are
 pub enum Int8Activations {
-    /// With a scale, and a zero point unless symmetric, for each token's row.
-    PerToken {
-        /// Whether the zero point is always 0.
-        symmetric: bool,
-    },
-    /// With one scale for all rows that are computed together.
-    PerTensor {
-        /// Whether the zero point is always 0.
-        symmetric: bool,
-    },
-    /// With a stored scale.
-    Static {
-        /// One float.
-        scale: TensorInfo,
-        /// One I8; 0 where there is none.
-        zero_point: Option<TensorInfo>,
-    },
+    /// Those of each token's row.
+    PerToken { symmetric: bool },
+    /// One for all rows that are computed together.
+    PerTensor { symmetric: bool },
+    /// Stored: a scale of one float, and one I8, 0 where there is none.
+    Static { scale: TensorInfo, zero_point: Option<TensorInfo> },
 }
 
 /// A norm.
@@ -260,21 +251,12 @@ pub struct NormWeights {
 
 /// The formula of a norm. Complete.
 #[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs)] // those of the variants say what their fields are
 pub enum Norm {
-    /// `x / sqrt(mean(x^2) + eps) * weight`.
-    Rms {
-        /// Added to the mean square.
-        eps: f64,
-        /// Whether the weight is stored as its offset from one: `... * (1 + weight)`.
-        offset: bool,
-    },
-    /// `(x - mean(x)) / sqrt(variance(x) + eps) * weight`, and `+ bias` where there is one.
-    Layer {
-        /// Added to the variance.
-        eps: f64,
-        /// `[width]`.
-        bias: Option<TensorInfo>,
-    },
+    /// `x / sqrt(mean(x^2) + eps) * weight`, or `... * (1 + weight)` where the weight is stored as its `offset` from one.
+    Rms { eps: f64, offset: bool },
+    /// `(x - mean(x)) / sqrt(variance(x) + eps) * weight`, and `+ bias`, `[width]`, where there is one.
+    Layer { eps: f64, bias: Option<TensorInfo> },
 }
 
 /// The number of elements of `tensors`.
