@@ -256,34 +256,25 @@ pub struct HeadTable {
 }
 
 /// A quantity's key in either format. GGUF keys that begin with a dot follow the architecture's name.
+#[allow(missing_docs)] // of names that say it
 #[derive(Clone, Copy, Debug)]
 pub struct Key {
-    /// In GGUF.
     pub gguf: &'static str,
-    /// In `config.json`.
     pub config: &'static str,
 }
 
 /// The keys of the quantities a block is built from.
+#[allow(missing_docs)] // as the fields of `ModelSpec`
 #[derive(Clone, Copy, Debug)]
 pub struct Keys {
-    /// Width of the residual stream.
     pub hidden: Key,
-    /// Width of the feed-forward layer.
     pub feed_forward: Key,
-    /// Decoder blocks.
     pub layers: Key,
-    /// Query heads.
     pub heads: Key,
-    /// Key and value heads.
     pub kv_heads: Key,
-    /// Elements of a head.
     pub head_dim: Key,
-    /// Rows of the embedding.
     pub vocab: Key,
-    /// Longest context, in tokens.
     pub context: Key,
-    /// What the norm adds to the mean square or the variance.
     pub norm_eps: Key,
 }
 
@@ -496,13 +487,11 @@ const LAYER_NORM_KEYS: Keys =
     Keys { norm_eps: Key { gguf: ".attention.layer_norm_epsilon", config: "layer_norm_eps" }, ..KEYS };
 
 /// The names of one role's tensor.
+#[allow(missing_docs)] // of names that say it
 #[derive(Clone, Copy, Debug)]
 pub struct TensorName {
-    /// The role.
     pub role: Role,
-    /// In GGUF.
     pub gguf: &'static str,
-    /// In safetensors.
     pub config: &'static str,
 }
 

@@ -180,18 +180,16 @@ impl Tensors<'_> {
         });
         let expert_scales = self.whole_name_if_named(Role::ExpertScales, at)?;
         let interleaved = self.family.experts.is_some_and(|table| table.interleaved) && !self.reader.is_gguf();
-        let gate = |tensors: &mut Self| match interleaved {
-            true => Ok(ExpertGates::InTurns),
-            false => tensors.expert_matrices(Role::ExpertGate, layer).map(ExpertGates::Apart),
-        };
         let activation = self.options.factors.activation;
-        let activation = activation.try_map(|()| gate(self))?;
-        let (up, down) = match interleaved {
-            true => {
-                (self.expert_parameter(Role::ExpertUp, layer, 2)?, self.expert_parameter(Role::ExpertDown, layer, 1)?)
-            }
-            false => (self.expert_matrices(Role::ExpertUp, layer)?, self.expert_matrices(Role::ExpertDown, layer)?),
-        };
+        let activation = activation.try_map(|()| match interleaved {
+            true => Ok(ExpertGates::InTurns),
+            false => self.expert_matrices(Role::ExpertGate, layer).map(ExpertGates::Apart),
+        })?;
+        let [up, down] = [(Role::ExpertUp, 2), (Role::ExpertDown, 1)].map(|(role, times)| match interleaved {
+            true => self.expert_parameter(role, layer, times),
+            false => self.expert_matrices(role, layer),
+        });
+        let (up, down) = (up?, down?);
         Ok(ExpertsWeights { router, router_norm, routing, choice_bias, expert_scales, up, activation, down, shared })
     }
 

@@ -57,7 +57,7 @@ pub(super) struct Kinds {
     first_shared: usize,
     /// The last layer before it, without a window and with one.
     sources: [Option<usize>; 2],
-    /// Whether layers without a window have no values but their keys; GGUF says it by the tensors.
+    /// Whether layers without a window have no values but their keys; in GGUF those that no tensor is stored for.
     keys_are_values: bool,
 }
 
@@ -93,10 +93,9 @@ impl Kinds {
         source.filter(|_| layer >= self.first_shared)
     }
 
-    /// Whether `layer` is one of those whose keys may be their values, and `config.json` says that they are.
-    pub(super) fn keys_are_values(&self, layer: usize) -> (bool, bool) {
-        let full = !self.with_window.has(layer);
-        (full, full && self.keys_are_values)
+    /// Whether the keys of `layer` are its values, in GGUF unless a tensor is stored for these.
+    pub(super) fn keys_are_values(&self, layer: usize) -> bool {
+        self.keys_are_values && !self.with_window.has(layer)
     }
 
     /// Elements of a head in layers with a window.
@@ -122,6 +121,7 @@ impl Reader<'_> {
         let (mut windowed, mut full, mut keys_are_values) = (base, base, false);
         if let Some(table) = &block.full_attention {
             if self.is_gguf() {
+                keys_are_values = true;
                 (windowed, full) = self.gguf_heads(sizes, &with_window)?;
             } else {
                 keys_are_values = self.fields().boolean(table.keys_are_values)?.unwrap_or(false);

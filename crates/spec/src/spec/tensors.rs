@@ -133,13 +133,8 @@ impl<'a> Tensors<'a> {
             return Ok(KeysValues::OfLayer(source));
         }
         let at = Some(layer);
-        let keys_are_values = match self.options.layers.kinds.keys_are_values(layer) {
-            // A file of GGUF has no tensor for values then.
-            (true, _) if self.reader.is_gguf() && self.family.block.full_attention.is_some() => {
-                !self.stores(&self.weight_name(Role::V, at))
-            }
-            (_, said) => said,
-        };
+        let stored = self.reader.is_gguf() && self.stores(&self.weight_name(Role::V, at));
+        let keys_are_values = self.options.layers.kinds.keys_are_values(layer) && !stored;
         Ok(KeysValues::Own(Box::new(KeyValueWeights {
             k: self.matrix(Role::K, at)?,
             v: if keys_are_values { None } else { Some(self.matrix(Role::V, at)?) },
