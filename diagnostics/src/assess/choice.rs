@@ -36,12 +36,9 @@ fn best(case: Case<'_>) -> Target<'_> {
         let mut target = Target::new(case, DeviceChoice::Cuda(index), String::new());
         match refusal(&target) {
             None => {
-                let only = if hardware.gpus.len() == hidden.len() + 1 {
-                    ""
-                } else {
-                    ", the most free memory of those that do"
-                };
-                target.why = format!("{} computes it as stored and has room for it{only}", target.name);
+                let several = hardware.gpus.len() > hidden.len() + 1;
+                let most = if several { ", the most free memory of those that do" } else { "" };
+                target.why = format!("{} computes it as stored and has room for it{most}", target.name);
                 return target;
             }
             Some(refusal) => refusals.push(format!("not cuda:{index}: {refusal}")),

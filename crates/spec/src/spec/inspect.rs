@@ -101,7 +101,7 @@ pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted)
     let sampling = Sampling::read(&reader)?;
     let embeds = Embeds::read(&reader)?;
     let text_limit = TextLimit::read(header, weights.classifier.is_some())?.filter(|limit| limit.tokens < context);
-    let (architecture, model_type) = (reader.architecture.clone(), reader.model_type().map(str::to_owned));
+    let (architecture, model_type) = (reader.architecture.clone(), reader.model_type.clone());
     let mut spec = ModelSpec {
         family: family.id,
         variant: String::new(),

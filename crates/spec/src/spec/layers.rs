@@ -75,7 +75,7 @@ impl Reader<'_> {
 
     /// The window, where the family has one. 0 in GGUF and null are none.
     fn sliding_window(&self) -> Result<Option<usize>> {
-        let of_type = |types: &[&str]| self.model_type().is_some_and(|kind| types.contains(&kind));
+        let of_type = |types: &[&str]| self.model_type.as_deref().is_some_and(|kind| types.contains(&kind));
         let (honoured, default) = match self.family.window {
             Window::Honoured => (true, (0, "llama.cpp and transformers default")),
             Window::Pattern(pattern) if self.is_gguf() => (true, (pattern.gguf_default, pattern.source)),

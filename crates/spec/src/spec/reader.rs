@@ -16,7 +16,7 @@ pub(super) struct Reader<'a> {
     pub(super) family: &'static Family,
     pub(super) architecture: String,
     /// The `model_type` of `config.json`, or of the language model in it.
-    model_type: Option<String>,
+    pub(super) model_type: Option<String>,
     /// The keys of `config.json`, where the model has one, or what it says of the language model in it.
     pub(super) config: Option<Section<'a>>,
     /// Defaults and derivations that were taken, each with its reason.
@@ -87,11 +87,6 @@ impl<'a> Reader<'a> {
         self.gguf().is_some()
     }
 
-    /// The `model_type` of `config.json`, or of the language model in it.
-    pub(super) fn model_type(&self) -> Option<&str> {
-        self.model_type.as_deref()
-    }
-
     /// Notes a default or a derivation that was taken, with its reason.
     pub(super) fn assume(&self, what: impl Into<String>) {
         self.assumptions.borrow_mut().push(what.into());
@@ -141,7 +136,7 @@ impl<'a> Reader<'a> {
         let named = |family: &&&'static Family| {
             let of_type = |(kind, classes): &(&str, &[&str])| {
                 let known = || classes.iter().any(|class| is_class(architecture, class, family));
-                match self.model_type() {
+                match self.model_type.as_deref() {
                     Some(model_type) => model_type == *kind && (architecture == *kind || known()),
                     None => known(),
                 }
@@ -162,7 +157,7 @@ impl<'a> Reader<'a> {
                 types.filter_map(|(_, classes)| classes.first()).copied().collect()
             }
         };
-        let found = match self.model_type() {
+        let found = match self.model_type.as_deref() {
             Some(kind) if kind != self.architecture => format!("{} (model_type {kind})", self.architecture),
             _ => self.architecture.clone(),
         };
@@ -177,7 +172,7 @@ impl<'a> Reader<'a> {
         let Some(text) = config.of(TEXT_CONFIG)? else { return Ok(None) };
         let Some(kind) = text.text("model_type")?.map(str::to_owned) else { return Ok(None) };
         let is_wrapper = |(class, model_type): &(&str, &str)| {
-            *class == self.architecture && self.model_type().is_none_or(|kind| kind == *model_type)
+            *class == self.architecture && self.model_type.as_deref().is_none_or(|kind| kind == *model_type)
         };
         let wraps = |family: &&&'static Family| {
             family.model_types.iter().any(|(known, _)| *known == kind) && family.wrappers.iter().any(is_wrapper)
