@@ -50,7 +50,6 @@ fn best(case: Case<'_>) -> Target<'_> {
     Target::new(case, DeviceChoice::Cpu, refusals.join("; "))
 }
 
-/// Why the target does not run the model.
 fn refusal(target: &Target<'_>) -> Option<String> {
     let checks: [fn(&Target<'_>) -> Check; 3] = [checks::hardware, checks::dtype, checks::memory];
     checks.iter().map(|check| check(target)).find(|check| check.status == Status::Fail).map(|check| check.summary)

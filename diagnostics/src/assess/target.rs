@@ -6,7 +6,6 @@ use crate::hardware::{Gpu, Hardware};
 use crate::plan::{Budget, KvDtype, Plan, PlanMemory};
 use crate::policy::DeviceChoice;
 
-/// A device to judge for.
 pub(super) struct Target<'a> {
     pub(super) case: Case<'a>,
     /// The processor or a GPU by its index.

@@ -6,7 +6,6 @@
 
 use model_factory_dtypes::DType;
 
-/// One method.
 #[derive(Debug)]
 pub(super) struct Method {
     /// What people call it.

@@ -11,7 +11,6 @@ use crate::header::config::Section;
 /// Values of a layer's keys in `config.json`, where they are others than the model's.
 const LAYER_CONFIG: &str = "per_layer_config";
 
-/// Some of the layers.
 pub(super) enum Which {
     None,
     All,
@@ -48,11 +47,12 @@ impl Which {
 /// What differs between layers with a window and those without, and between the last layers and the others.
 pub(super) struct Kinds {
     pub(super) with_window: Which,
-    /// Heads of layers with a window.
     windowed: HeadSizes,
-    /// Heads of the others.
     full: HeadSizes,
-    widths: Widths,
+    /// Widths of feed-forward layers, where a file lists them.
+    widths: Vec<usize>,
+    /// What the width is multiplied by in layers that use keys and values of another.
+    shared_widening: usize,
     /// The first layer that uses keys and values of another.
     first_shared: usize,
     /// The last layer before it, without a window and with one.
@@ -61,29 +61,18 @@ pub(super) struct Kinds {
     keys_are_values: bool,
 }
 
-/// The heads of keys and values.
 #[derive(Clone, Copy, PartialEq)]
 struct HeadSizes {
     kv_heads: usize,
     head_dim: usize,
 }
 
-enum Widths {
-    Same,
-    Listed(Vec<usize>),
-    /// Twice as wide where keys and values are another layer's.
-    Doubled,
-}
-
 impl Kinds {
     /// The sizes of `layer`, of a model that has `sizes`.
     pub(super) fn sizes(&self, sizes: &Sizes, layer: usize) -> Sizes {
         let HeadSizes { kv_heads, head_dim } = if self.with_window.has(layer) { self.windowed } else { self.full };
-        let feed_forward = match &self.widths {
-            Widths::Listed(listed) => listed.get(layer).copied().unwrap_or(sizes.feed_forward),
-            Widths::Doubled if layer >= self.first_shared => 2 * sizes.feed_forward,
-            Widths::Doubled | Widths::Same => sizes.feed_forward,
-        };
+        let widening = if layer >= self.first_shared { self.shared_widening } else { 1 };
+        let feed_forward = self.widths.get(layer).copied().unwrap_or(widening * sizes.feed_forward);
         Sizes { kv_heads, head_dim, feed_forward, ..*sizes }
     }
 
@@ -98,18 +87,14 @@ impl Kinds {
         self.keys_are_values && !self.with_window.has(layer)
     }
 
-    /// Elements of a head in layers with a window.
     pub(super) fn window_head_dim(&self) -> usize {
         self.windowed.head_dim
     }
 
     /// Sizes of the model as a report has them: heads of layers without a window, and the widest feed-forward layer.
     pub(super) fn described(&self, sizes: &Sizes) -> Sizes {
-        let feed_forward = match &self.widths {
-            Widths::Same => sizes.feed_forward,
-            Widths::Listed(listed) => listed.iter().copied().max().unwrap_or(sizes.feed_forward),
-            Widths::Doubled => 2 * sizes.feed_forward,
-        };
+        let widest = self.widths.iter().copied().max();
+        let feed_forward = widest.unwrap_or(self.shared_widening * sizes.feed_forward);
         Sizes { kv_heads: self.full.kv_heads, head_dim: self.full.head_dim, feed_forward, ..*sizes }
     }
 }
@@ -135,8 +120,10 @@ impl Reader<'_> {
                 return Err(self.contradiction(one, format!("{key} is {kv_heads} in some layers, no divisor of it")));
             }
         }
-        let (first_shared, sources, widths) = (sizes.layers, [None, None], Widths::Same);
-        let mut kinds = Kinds { with_window, windowed, full, widths, first_shared, sources, keys_are_values };
+        let (first_shared, sources) = (sizes.layers, [None, None]);
+        let (widths, shared_widening) = (Vec::new(), 1);
+        let mut kinds =
+            Kinds { with_window, windowed, full, widths, shared_widening, first_shared, sources, keys_are_values };
         if let Some((count, double_wide)) = block.shared_layers {
             self.shared_layers(&self.key(count), double_wide, sizes.layers, &mut kinds)?;
         }
@@ -247,13 +234,11 @@ impl Reader<'_> {
                 kinds.sources[usize::from(windowed)] = source;
             }
         }
-        kinds.widths = if self.is_gguf() {
-            self.listed_sizes(self.family.files.keys.feed_forward, layers)?.map_or(Widths::Same, Widths::Listed)
+        if self.is_gguf() {
+            kinds.widths = self.listed_sizes(self.family.files.keys.feed_forward, layers)?.unwrap_or_default();
         } else if kinds.first_shared < layers && self.fields().boolean(double_wide)? == Some(true) {
-            Widths::Doubled
-        } else {
-            Widths::Same
-        };
+            kinds.shared_widening = 2;
+        }
         Ok(())
     }
 }

@@ -12,15 +12,12 @@ use serde_json::Value;
 pub(super) struct Layers {
     window: Option<usize>,
     rotated: Which,
-    /// The rotary embedding of layers with a window.
     window_rope: usize,
-    /// Layers that have a state in place of keys and values.
     pub(super) with_state: Which,
     pub(super) kinds: Kinds,
 }
 
 impl Layers {
-    /// Positions that a token attends to in `layer`.
     pub(super) fn window(&self, layer: usize) -> Option<usize> {
         self.window.filter(|_| self.kinds.with_window.has(layer))
     }
@@ -38,7 +35,6 @@ impl Layers {
         !matches!(self.rotated, Which::None)
     }
 
-    /// Whether a layer rotates as those with a window do.
     pub(super) fn rotates_windows(&self) -> bool {
         !matches!(self.kinds.with_window, Which::None)
     }
@@ -136,7 +132,6 @@ impl Reader<'_> {
         }
     }
 
-    /// The layers that `layer_types` of `config.json` gives a window.
     fn listed_windows(&self) -> Result<Option<Vec<bool>>> {
         self.listed(LAYER_TYPES, &format!("{WITH_WINDOW} or {WITHOUT}"), |kind| match kind.as_str()? {
             WITH_WINDOW => Some(true),
@@ -180,7 +175,6 @@ impl Reader<'_> {
         Ok(Which::AllBut(every, None))
     }
 
-    /// Whether queries and keys are rotated, as the files say.
     fn rotates(&self, switch: Key) -> Result<bool> {
         let key = self.key(switch);
         if self.is_gguf() {

@@ -184,7 +184,6 @@ pub enum DeltaInput<Matrix = LinearWeights> {
     ByKeyHead(Box<Matrix>),
 }
 
-/// The sizes of layers with a state.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct StateSizes {
     /// Heads of queries and keys of a delta net, groups of Mamba-2.
@@ -204,7 +203,6 @@ pub(super) struct StateSizes {
 }
 
 impl StateSizes {
-    /// Elements of all values together.
     pub(super) fn values(&self) -> usize {
         self.value_heads * self.value_dim
     }

@@ -259,12 +259,10 @@ pub enum Norm {
     Layer { eps: f64, bias: Option<TensorInfo> },
 }
 
-/// The number of elements of `tensors`.
 fn elements<'t>(tensors: impl IntoIterator<Item = &'t TensorInfo>) -> u64 {
     tensors.into_iter().map(|tensor| tensor.shape.iter().product()).fold(0, u64::saturating_add)
 }
 
-/// The bytes of `tensors`.
 fn bytes<'t>(tensors: impl IntoIterator<Item = &'t TensorInfo>) -> u64 {
     tensors.into_iter().map(|tensor| tensor.bytes).fold(0, u64::saturating_add)
 }

@@ -24,12 +24,10 @@ pub(super) struct Reader<'a> {
 }
 
 impl Key {
-    /// A key that only GGUF has.
     pub(crate) const fn gguf(gguf: &'static str) -> Key {
         Key { gguf, config: "" }
     }
 
-    /// A key that only `config.json` has.
     pub(crate) const fn config(config: &'static str) -> Key {
         Key { gguf: "", config }
     }
@@ -66,7 +64,6 @@ impl<'a> Reader<'a> {
         Ok(reader)
     }
 
-    /// The keys.
     pub(super) fn fields(&self) -> &dyn Fields {
         match (&self.config, &self.header.metadata) {
             (Some(config), _) => config,
@@ -75,7 +72,6 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The keys of a GGUF file.
     pub(super) fn gguf(&self) -> Option<&'a GgufMetadata> {
         match &self.header.metadata {
             Metadata::Gguf(metadata) => Some(metadata),
@@ -92,7 +88,6 @@ impl<'a> Reader<'a> {
         self.assumptions.borrow_mut().push(what.into());
     }
 
-    /// All that was noted.
     pub(super) fn into_assumptions(self) -> Vec<String> {
         self.assumptions.into_inner()
     }
@@ -295,7 +290,6 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// A size that has to be there.
     pub(super) fn present(&self, key: Key, size: Option<usize>) -> Result<usize> {
         size.ok_or_else(|| missing(self.fields(), &self.key(key), "a size is never guessed from tensor shapes"))
     }
@@ -483,7 +477,6 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Flags of `config.json` that decide on biases and are absent.
     pub(super) fn note_absent_flags(&self) -> Result<()> {
         let Some(config) = self.config else { return Ok(()) };
         let (mut none, mut some): (Vec<&str>, Vec<&str>) = Default::default();

@@ -71,7 +71,6 @@ pub enum ExpertGates<Matrix = LinearWeights> {
     InTurns,
 }
 
-/// The sizes of experts.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ExpertSizes {
     pub(super) count: usize,

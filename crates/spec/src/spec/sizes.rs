@@ -4,7 +4,6 @@ use super::mixer::StateSizes;
 use super::routed::ExpertSizes;
 use crate::family::{BlockTable, Role};
 
-/// The sizes a block is built from.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
     pub(super) hidden: usize,

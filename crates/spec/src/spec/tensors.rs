@@ -38,7 +38,6 @@ pub(super) struct Tensors<'a> {
     pub(super) plain_modules: Vec<String>,
 }
 
-/// What the metadata says of the layers.
 pub(super) struct Options {
     pub(super) norm_eps: f64,
     pub(super) factors: Factors,
@@ -64,7 +63,6 @@ pub(super) struct Fused {
     pub(super) name: String,
     /// Rows before those of the role that was asked for.
     pub(super) before: u64,
-    /// Rows in all.
     pub(super) total: u64,
 }
 
@@ -203,7 +201,6 @@ impl<'a> Tensors<'a> {
         Ok(LinearWeights { bias, ..LinearWeights::new(TensorInfo { shape: vec![1, inputs], ..row }) })
     }
 
-    /// The bias of a linear layer, where it has one.
     pub(super) fn bias(&mut self, role: Role, layer: Option<usize>) -> Result<Option<TensorInfo>> {
         let name = format!("{}.bias", self.stem(role, layer));
         if !self.bias_wanted(role, layer, &name)? {

@@ -22,7 +22,6 @@ pub(crate) enum WeightScales {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Activations {
     pub(crate) scales: ActivationScales,
-    /// Whether the zero point is always 0.
     pub(crate) symmetric: bool,
 }
 
