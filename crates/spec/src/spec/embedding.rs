@@ -134,10 +134,7 @@ impl Embeds {
 
     /// How vectors are made, where that is said.
     pub fn by(&self) -> Option<&EmbeddingSpec> {
-        match self {
-            Embeds::By(by) => Some(by),
-            Embeds::NotSaid | Embeds::Unsupported { .. } => None,
-        }
+        if let Embeds::By(by) = self { Some(by) } else { None }
     }
 }
 

@@ -83,10 +83,8 @@ pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted)
     let classifier = tensors.classifier(labels)?.map(Box::new);
     let input = tensors.input()?;
     let layer_embedding = tensors.layer_embedding()?;
-    let predictor = match wanted.predictor {
-        true => Some(tensors.predictor((&embedding, head.as_ref(), final_norm.as_ref()), routing)?),
-        false => None,
-    };
+    let shared = (&embedding, head.as_ref(), final_norm.as_ref());
+    let predictor = wanted.predictor.then(|| tensors.predictor(shared, routing)).transpose()?;
     tensors.note_predictor(predictor.is_some())?;
     ropes.iter().flat_map(Rope::tensors).for_each(|tensor| tensors.mark_used(&tensor.name));
     let unused_tensors = tensors.unused()?;

@@ -302,10 +302,7 @@ impl<W: WeightTypes> Mixer<W> {
 impl<W: WeightTypes> KeysValues<W> {
     /// The weights of the layer's own.
     pub fn own(&self) -> Option<&KeyValueWeights<W>> {
-        match self {
-            KeysValues::Own(own) => Some(own),
-            KeysValues::OfLayer(_) => None,
-        }
+        if let KeysValues::Own(own) = self { Some(own) } else { None }
     }
 
     fn try_map<'w, M: MapWeights<'w, W>>(&'w self, map: &mut M) -> Result<KeysValues<M::To>, M::Error> {

@@ -389,10 +389,7 @@ impl<W: WeightTypes> LayerWeights<W> {
 
     /// The experts of its feed-forward layer, where it has any.
     pub fn experts(&self) -> Option<&ExpertsWeights<W>> {
-        match &self.feed_forward.layer {
-            FeedForwardLayer::Dense(_) => None,
-            FeedForwardLayer::Experts(experts) => Some(experts),
-        }
+        if let FeedForwardLayer::Experts(experts) = &self.feed_forward.layer { Some(experts) } else { None }
     }
 
     /// Whether what a sub-layer puts out is normed before it is added to the residual stream.
@@ -471,10 +468,7 @@ impl Int8 {
 impl NormWeights {
     /// The scale, and the shift of one that has it.
     pub fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
-        let bias = match &self.kind {
-            Norm::Rms { .. } => None,
-            Norm::Layer { bias, .. } => bias.as_ref(),
-        };
+        let bias = if let Norm::Layer { bias, .. } = &self.kind { bias.as_ref() } else { None };
         std::iter::once(&self.weight).chain(bias)
     }
 }

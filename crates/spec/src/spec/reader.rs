@@ -73,10 +73,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn gguf(&self) -> Option<&'a GgufMetadata> {
-        match &self.header.metadata {
-            Metadata::Gguf(metadata) => Some(metadata),
-            Metadata::Config(_) => None,
-        }
+        if let Metadata::Gguf(metadata) = &self.header.metadata { Some(metadata) } else { None }
     }
 
     pub(super) fn is_gguf(&self) -> bool {

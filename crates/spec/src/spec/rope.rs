@@ -56,14 +56,11 @@ impl Resolver<'_> {
 
     /// The number under `key`, and what the key is called there.
     fn number(&self, place: Place<'_>, key: Key) -> Result<Option<(f64, String)>> {
-        let (fields, name): (&dyn Fields, _) = match &place {
-            Some(section) => (section, section.dotted(key.config)),
-            None => (self.reader.fields(), self.reader.key(key)),
-        };
-        let number = match &place {
+        let name = place.map_or_else(|| self.reader.key(key), |section| section.dotted(key.config));
+        let number = match place {
             _ if name.is_empty() => None,
-            Some(_) => fields.number(key.config)?,
-            None => fields.number(&name)?,
+            Some(section) => section.number(key.config)?,
+            None => self.reader.fields().number(&name)?,
         };
         Ok(number.map(|number| (number, name)))
     }

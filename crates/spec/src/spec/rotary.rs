@@ -90,10 +90,7 @@ impl fmt::Display for RopeScaling {
 
 impl FrequencyFactors {
     fn tensor(&self) -> Option<&TensorInfo> {
-        match self {
-            FrequencyFactors::Stored(tensor) => Some(tensor),
-            FrequencyFactors::Values(_) => None,
-        }
+        if let FrequencyFactors::Stored(tensor) = self { Some(tensor) } else { None }
     }
 }
 
