@@ -442,8 +442,8 @@ const PERMUTED: RopeTable = RopeTable { gguf_layout: RopeLayout::Interleaved, ..
 // What several tables say of biases and of fused tensors.
 const ATTENTION_BIAS: Biases = (&[Role::Q, Role::K, Role::V, Role::O], Bias::Flag("attention_bias"));
 const MLP_BIAS: Biases = (&[Role::Gate, Role::Up, Role::Down], Bias::Flag("mlp_bias"));
-const QKV: FusedName = FusedName { roles: &[Role::Q, Role::K, Role::V], gguf: "blk.{}.attn_qkv", config: "" };
-const GATE_UP: FusedName = FusedName { roles: &[Role::Gate, Role::Up], gguf: "blk.{}.ffn_up", config: "" };
+const QKV: FusedName = FusedName::new(&[Role::Q, Role::K, Role::V], "blk.{}.attn_qkv", "");
+const GATE_UP: FusedName = FusedName::new(&[Role::Gate, Role::Up], "blk.{}.ffn_up", "");
 
 /// The tensor names that Llama and everything built like it use.
 #[rustfmt::skip]
@@ -504,6 +504,12 @@ pub struct FusedName {
     pub gguf: &'static str,
     /// In safetensors; empty where no writer produces it.
     pub config: &'static str,
+}
+
+impl FusedName {
+    const fn new(roles: &'static [Role], gguf: &'static str, config: &'static str) -> FusedName {
+        FusedName { roles, gguf, config }
+    }
 }
 
 /// Linear layers, and whether they have a bias.
