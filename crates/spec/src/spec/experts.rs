@@ -3,10 +3,10 @@
 use super::reader::{Reader, missing};
 use super::routed::{ExpertGates, ExpertMatrices, ExpertSizes, ExpertsWeights, Routing, SharedExpert};
 use super::tensors::{Fused, Tensors, rows_of};
-use super::{BesideWeights, LinearWeights, Norm, NormWeights};
+use super::{BesideWeights, LinearWeights, Norm, NormWeights, Sizes};
 use crate::block::RouterScore;
 use crate::error::{Error, Result};
-use crate::family::{DenseLayers, ExpertTable, Normalized, Role};
+use crate::family::{DenseLayers, Normalized, Role};
 use crate::header::TensorInfo;
 
 /// More experts than any model has: what a file claims beyond that is refused before anything is made for each of them.
@@ -67,13 +67,9 @@ impl Reader<'_> {
         }))
     }
 
-    pub(super) fn routing(
-        &self,
-        table: &ExpertTable,
-        sizes: &ExpertSizes,
-        hidden: usize,
-        scale: f32,
-    ) -> Result<Routing> {
+    /// How tokens are given to experts, whose weights are multiplied by `scale`.
+    pub(super) fn routing(&self, sizes: &Sizes, scale: f32) -> Result<Option<Routing>> {
+        let (Some(table), Some(experts)) = (&self.family.experts, &sizes.experts) else { return Ok(None) };
         self.check_gating(table.score)?;
         let normalized = match table.normalized {
             Normalized::Fixed(normalized) => normalized,
@@ -93,8 +89,9 @@ impl Reader<'_> {
             (score, _) => score,
         };
         let normalized = normalized.then_some(table.added_to_sum);
-        let router_scale = if table.by_root_of_width { 1.0 / (hidden as f32).sqrt() } else { 1.0 };
-        Ok(Routing { experts: sizes.count, chosen: sizes.chosen, score, normalized, scale, router_scale })
+        let router_scale = if table.by_root_of_width { 1.0 / (sizes.hidden as f32).sqrt() } else { 1.0 };
+        let &ExpertSizes { count: experts, chosen, .. } = experts;
+        Ok(Some(Routing { experts, chosen, score, normalized, scale, router_scale }))
     }
 
     /// Refuses a GGUF file that says another kind of score than the family's.

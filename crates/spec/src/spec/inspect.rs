@@ -67,10 +67,7 @@ pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted)
     // What `AutoModel` of transformers saves has no head.
     let has_head = !family.head.encoder && !reader.is_base_model()?;
     let tied = has_head && reader.tied()?;
-    let routing = match (&family.experts, &sizes.experts) {
-        (Some(table), Some(experts)) => Some(reader.routing(table, experts, sizes.hidden, factors.experts)?),
-        _ => None,
-    };
+    let routing = reader.routing(&sizes, factors.experts)?;
     let with_experts = reader.layers_with_experts(sizes.layers)?;
     let options = Options { norm_eps: reader.norm_eps()?, factors, layers };
 

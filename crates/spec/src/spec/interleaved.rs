@@ -26,7 +26,7 @@ impl Tensors<'_> {
         let bias = self.stacked_bias(role, layer, &format!("{stem}_bias"), [count, outputs], &because)?;
         let blocks = format!("{stem}_blocks");
         let stored = if self.mxfp4 && self.stores(&blocks) {
-            vec![self.mxfp4(&stem, [count, outputs, inputs], bias, &because)?]
+            vec![LinearWeights { bias, ..self.mxfp4(&stem, [count, outputs, inputs], &because)? }]
         } else {
             let all = self.checked(&stem, &[count, inputs, outputs], &because)?;
             self.check_matrix_dtype(&all)?;
@@ -43,13 +43,7 @@ impl Tensors<'_> {
     }
 
     /// The matrix of all experts in blocks, and their scales.
-    fn mxfp4(
-        &mut self,
-        stem: &str,
-        [count, outputs, inputs]: [u64; 3],
-        bias: Option<TensorInfo>,
-        because: &str,
-    ) -> Result<LinearWeights> {
+    fn mxfp4(&mut self, stem: &str, [count, outputs, inputs]: [u64; 3], because: &str) -> Result<LinearWeights> {
         let because = format!("{because}, blocks of {BLOCK} elements in {} bytes", BLOCK / 2);
         // Rows of no whole blocks have another number of elements than these shapes.
         let blocks = inputs.div_ceil(BLOCK);
@@ -64,7 +58,6 @@ impl Tensors<'_> {
         let rows = count * outputs;
         // The bytes are what safetensors calls F4 and F8_E8M0.
         Ok(LinearWeights {
-            bias,
             block_scales: Some(TensorInfo { dtype: DType::F8_E8M0, shape: vec![rows, blocks], ..scales }),
             ..LinearWeights::new(TensorInfo { dtype: DType::F4, shape: vec![rows, inputs], ..elements })
         })

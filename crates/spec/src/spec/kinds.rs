@@ -67,6 +67,12 @@ struct HeadSizes {
     head_dim: usize,
 }
 
+impl HeadSizes {
+    fn of_model(sizes: &Sizes) -> HeadSizes {
+        HeadSizes { kv_heads: sizes.kv_heads, head_dim: sizes.head_dim }
+    }
+}
+
 impl Kinds {
     /// The sizes of `layer`, of a model that has `sizes`.
     pub(super) fn sizes(&self, sizes: &Sizes, layer: usize) -> Sizes {
@@ -102,17 +108,15 @@ impl Kinds {
 impl Reader<'_> {
     pub(super) fn kinds(&self, sizes: &Sizes, with_window: Which) -> Result<Kinds> {
         let (block, keys) = (&self.family.block, &self.family.files.keys);
-        let base = HeadSizes { kv_heads: sizes.kv_heads, head_dim: sizes.head_dim };
-        let (mut windowed, mut full, mut keys_are_values) = (base, base, false);
-        if let Some(table) = &block.full_attention {
-            if self.is_gguf() {
-                keys_are_values = true;
-                (windowed, full) = self.gguf_heads(sizes, &with_window)?;
-            } else {
-                keys_are_values = self.fields().boolean(table.keys_are_values)?.unwrap_or(false);
-                full = self.config_heads(table, keys_are_values, base, sizes.layers, &with_window)?;
+        let base = HeadSizes::of_model(sizes);
+        let (windowed, full, keys_are_values) = match &block.full_attention {
+            None => (base, base, false),
+            Some(_) if self.is_gguf() => self.gguf_heads(sizes, &with_window)?,
+            Some(table) => {
+                let keys_are_values = self.fields().boolean(table.keys_are_values)?.unwrap_or(false);
+                (base, self.config_heads(table, keys_are_values, sizes, &with_window)?, keys_are_values)
             }
-        }
+        };
         for HeadSizes { kv_heads, .. } in [windowed, full] {
             if !sizes.heads.is_multiple_of(kv_heads) {
                 let one = format!("{} is {}", self.key(keys.heads), sizes.heads);
@@ -130,7 +134,8 @@ impl Reader<'_> {
         Ok(kinds)
     }
 
-    fn gguf_heads(&self, sizes: &Sizes, with_window: &Which) -> Result<(HeadSizes, HeadSizes)> {
+    /// Heads of layers with a window, of the others, and that these may have no values but their keys.
+    fn gguf_heads(&self, sizes: &Sizes, with_window: &Which) -> Result<(HeadSizes, HeadSizes, bool)> {
         const WINDOW_DIM: Key = Key::gguf(".attention.key_length_swa");
         let absent = || missing(self.fields(), &self.key(WINDOW_DIM), "heads differ in this family");
         let window_dim = self.size(WINDOW_DIM)?.ok_or_else(absent)?;
@@ -145,7 +150,7 @@ impl Reader<'_> {
         }
         let [full, windowed] = found.map(|heads| heads.unwrap_or(sizes.kv_heads));
         let windowed = HeadSizes { kv_heads: windowed, head_dim: window_dim };
-        Ok((windowed, HeadSizes { kv_heads: full, head_dim: sizes.head_dim }))
+        Ok((windowed, HeadSizes { kv_heads: full, head_dim: sizes.head_dim }, true))
     }
 
     /// Heads of layers without a window, of `config.json`: by layer as transformers 5 writes it, or by keys of their own.
@@ -153,28 +158,22 @@ impl Reader<'_> {
         &self,
         table: &FullAttention,
         keys_are_values: bool,
-        base: HeadSizes,
-        layers: usize,
+        sizes: &Sizes,
         with_window: &Which,
     ) -> Result<HeadSizes> {
         if let Some(by_layer) = self.config.as_ref().map_or(Ok(None), |config| config.section(LAYER_CONFIG))? {
-            return self.heads_by_layer(&by_layer, base, layers, with_window);
+            return self.heads_by_layer(&by_layer, sizes, with_window);
         }
         let (key, default, why) = table.head_dim;
         let head_dim = self.or_default(self.size(Key::config(key))?, key, (default, why));
         let kv_heads = if keys_are_values { self.size(Key::config(table.kv_heads))? } else { None };
-        Ok(HeadSizes { kv_heads: kv_heads.unwrap_or(base.kv_heads), head_dim })
+        Ok(HeadSizes { kv_heads: kv_heads.unwrap_or(sizes.kv_heads), head_dim })
     }
 
     /// Heads of layers without a window, where `by_layer` has what differs from the model's keys.
-    fn heads_by_layer(
-        &self,
-        by_layer: &Section<'_>,
-        base: HeadSizes,
-        layers: usize,
-        with_window: &Which,
-    ) -> Result<HeadSizes> {
+    fn heads_by_layer(&self, by_layer: &Section<'_>, sizes: &Sizes, with_window: &Which) -> Result<HeadSizes> {
         const KNOWN: [&str; 2] = ["head_dim", "num_key_value_heads"];
+        let (base, layers) = (HeadSizes::of_model(sizes), sizes.layers);
         let (mut full, mut named) = (None, 0);
         let one_kind = |path: &str| {
             let feature = "heads that differ between layers with a window, or between those without";

@@ -172,7 +172,7 @@ impl<'a> Tensors<'a> {
     /// A linear layer's weight `[outputs, inputs]` and its bias, fused tensors resolved into their rows.
     pub(super) fn matrix(&mut self, role: Role, layer: Option<usize>) -> Result<LinearWeights> {
         let (outputs, inputs, because) = self.shape(role, layer);
-        let rows = match self.rows_of_fused(role, layer, ".weight", Some(inputs))? {
+        let rows = match self.rows_of_fused(role, layer, Some(inputs))? {
             Some(rows) => rows,
             None => {
                 let tensor = self.checked(&self.weight_name(role, layer), &[outputs, inputs], &because);
@@ -206,7 +206,7 @@ impl<'a> Tensors<'a> {
         if !self.bias_wanted(role, layer, &name)? {
             return Ok(None);
         }
-        match self.rows_of_fused(role, layer, ".bias", None)? {
+        match self.rows_of_fused(role, layer, None)? {
             Some(Rows { tensor, .. }) => self.check_vector_dtype(&tensor).map(|()| Some(tensor)),
             None => self.vector(role, layer, &name).map(Some),
         }
@@ -315,13 +315,8 @@ impl<'a> Tensors<'a> {
     }
 
     /// The rows of `role` in a fused tensor, if the file has one. `inputs` is `None` for a bias.
-    fn rows_of_fused(
-        &mut self,
-        role: Role,
-        layer: Option<usize>,
-        suffix: &str,
-        inputs: Option<u64>,
-    ) -> Result<Option<Rows>> {
+    fn rows_of_fused(&mut self, role: Role, layer: Option<usize>, inputs: Option<u64>) -> Result<Option<Rows>> {
+        let suffix = if inputs.is_some() { ".weight" } else { ".bias" };
         let Some(fused) = self.stored_fused(role, layer, &[suffix]) else { return Ok(None) };
         let Fused { roles, module, name, before, total } = fused;
         let because = format!("the rows of {roles:?} one after the other");
