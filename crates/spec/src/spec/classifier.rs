@@ -74,13 +74,9 @@ impl Reader<'_> {
 
     /// The labels that the model scores; none where it has no classification head.
     pub(super) fn labels(&self) -> Result<Vec<String>> {
-        let has_head = match &self.header.metadata {
-            Metadata::Gguf(_) => self.header.tensors.contains_key("cls.output.weight"),
-            Metadata::Config(_) => self.architecture.ends_with(CLASSIFIES),
-        };
         match &self.header.metadata {
-            _ if self.family.head.classifier.is_none() || !has_head => Ok(Vec::new()),
-            Metadata::Gguf(metadata) => {
+            _ if self.family.head.classifier.is_none() => Ok(Vec::new()),
+            Metadata::Gguf(metadata) if self.header.tensors.contains_key("cls.output.weight") => {
                 let key = self.gguf_key(".classifier.output_labels");
                 let text = |label: &[u8]| String::from_utf8_lossy(label).into_owned();
                 if let Some(labels) = metadata.strings(&key)?.filter(|labels| !labels.is_empty()) {
@@ -88,7 +84,8 @@ impl Reader<'_> {
                 }
                 Ok(self.or_absent(None, vec!["LABEL_0".into()], "one label", &key, "llama.cpp's default"))
             }
-            Metadata::Config(files) => self.config_labels(&files.config),
+            Metadata::Config(files) if self.architecture.ends_with(CLASSIFIES) => self.config_labels(&files.config),
+            _ => Ok(Vec::new()),
         }
     }
 
@@ -147,8 +144,7 @@ impl Tensors<'_> {
             Some(activation) => {
                 if let Some(why) = self.without_scores(&table)? {
                     self.reader.assume(format!("no scores of labels: {why}"));
-                    self.mark_used("cls.output.weight");
-                    self.mark_used("cls.output.bias");
+                    self.used.extend(["cls.output.weight", "cls.output.bias"].map(str::to_owned));
                     return Ok(None);
                 }
                 Some(ClassifierDense {

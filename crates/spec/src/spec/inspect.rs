@@ -1,5 +1,6 @@
 //! Header -> ModelSpec: chooses the family, reads the sizes, resolves the tensors, names the variant.
 
+use super::kinds::Which;
 use super::reader::Reader;
 use super::rope;
 use super::tensors::{Options, Tensors};
@@ -53,11 +54,11 @@ pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted)
     let states = if layers.with_state.any(sizes.layers) { reader.state_sizes(sizes.hidden)? } else { None };
     let sizes = Sizes { states, ..sizes };
     let whole = layers.kinds.described(&sizes);
-    let mut ropes = match family.name_of(Role::Positions).is_some() || !layers.rotate() {
+    let mut ropes = match family.name_of(Role::Positions).is_some() || matches!(layers.rotated, Which::None) {
         true => Vec::new(),
         false => rope::resolve(&reader, &whole, layers.kinds.window_head_dim())?,
     };
-    if !layers.rotates_windows() {
+    if matches!(layers.kinds.with_window, Which::None) {
         ropes.truncate(1);
     }
     let context = reader.context_with(&ropes, sizes.context);
@@ -83,7 +84,7 @@ pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted)
     let shared = (&embedding, head.as_ref(), final_norm.as_ref());
     let predictor = wanted.predictor.then(|| tensors.predictor(shared, routing)).transpose()?;
     tensors.note_predictor(predictor.is_some())?;
-    ropes.iter().flat_map(Rope::tensors).for_each(|tensor| tensors.mark_used(&tensor.name));
+    tensors.used.extend(ropes.iter().flat_map(Rope::tensors).map(|tensor| tensor.name.clone()));
     let unused_tensors = tensors.unused()?;
     if let Some(scheme) = &recognised.scheme {
         note_scheme(scheme, &tensors.plain_modules, &reader);
@@ -119,7 +120,7 @@ pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted)
         embeds,
         text_limit,
         quantization: quantization::in_words(header)?,
-        assumptions: reader.into_assumptions(),
+        assumptions: reader.assumptions.into_inner(),
         unused_tensors,
     };
     spec.parameters = elements(spec.tensors()).saturating_sub(elements(spec.scales()));

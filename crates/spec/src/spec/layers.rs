@@ -11,7 +11,7 @@ use serde_json::Value;
 /// What differs from layer to layer. It takes no more than the file's lists do, however many layers the file claims.
 pub(super) struct Layers {
     window: Option<usize>,
-    rotated: Which,
+    pub(super) rotated: Which,
     window_rope: usize,
     pub(super) with_state: Which,
     pub(super) kinds: Kinds,
@@ -29,14 +29,6 @@ impl Layers {
 
     pub(super) fn rope(&self, layer: usize) -> Option<usize> {
         self.rotated.has(layer).then_some(if self.kinds.with_window.has(layer) { self.window_rope } else { 0 })
-    }
-
-    pub(super) fn rotate(&self) -> bool {
-        !matches!(self.rotated, Which::None)
-    }
-
-    pub(super) fn rotates_windows(&self) -> bool {
-        !matches!(self.kinds.with_window, Which::None)
     }
 }
 

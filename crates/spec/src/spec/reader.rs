@@ -20,7 +20,7 @@ pub(super) struct Reader<'a> {
     /// The keys of `config.json`, where the model has one, or what it says of the language model in it.
     pub(super) config: Option<Section<'a>>,
     /// Defaults and derivations that were taken, each with its reason.
-    assumptions: RefCell<Vec<String>>,
+    pub(super) assumptions: RefCell<Vec<String>>,
 }
 
 impl Key {
@@ -83,10 +83,6 @@ impl<'a> Reader<'a> {
     /// Notes a default or a derivation that was taken, with its reason.
     pub(super) fn assume(&self, what: impl Into<String>) {
         self.assumptions.borrow_mut().push(what.into());
-    }
-
-    pub(super) fn into_assumptions(self) -> Vec<String> {
-        self.assumptions.into_inner()
     }
 
     /// What is stored under `key`, or the default, which is noted with its source.

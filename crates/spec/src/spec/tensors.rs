@@ -259,10 +259,6 @@ impl<'a> Tensors<'a> {
         Ok(stored)
     }
 
-    pub(super) fn mark_used(&mut self, name: &str) {
-        self.used.insert(name.to_owned());
-    }
-
     /// The name in this format.
     pub(super) fn pattern(&self, gguf: &str, config: &str) -> String {
         let (table, file) = if self.predicts { ("model.", "mtp.") } else { self.front };
