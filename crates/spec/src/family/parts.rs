@@ -18,15 +18,10 @@ pub enum Window {
     Pattern(WindowPattern),
     /// Layers have one where `use_sliding_window` of `config.json` is on; in GGUF one is refused. Where neither `layer_types` nor
     /// `max_window_layers` say it, they are those `from` this one on, or all; `source` is where that is known from, and that a
-    /// window is [`FLAGGED`](Self::FLAGGED) where no key says it.
+    /// window is of 4096 positions where no key says it.
     Flagged { from: Option<u64>, source: &'static str },
     /// Nothing in `config.json`, where its own flag is off; in GGUF one is refused.
     Unused,
-}
-
-impl Window {
-    /// The positions of a window whose flag is on where no key says them.
-    pub const FLAGGED: u64 = 4096;
 }
 
 /// Windows in some layers.

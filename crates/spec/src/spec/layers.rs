@@ -71,7 +71,7 @@ impl Reader<'_> {
             Window::OfModelTypes(model_types, default) => (!self.is_gguf() && of_type(model_types), default),
             Window::Flagged { source, .. } => {
                 let is_on = !self.is_gguf() && self.fields().boolean("use_sliding_window")? == Some(true);
-                (is_on, (Window::FLAGGED, source))
+                (is_on, (4096, source))
             }
             Window::Unused => (false, (0, "")),
         };

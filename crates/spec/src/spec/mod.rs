@@ -7,7 +7,6 @@ mod experts;
 mod factors;
 mod inspect;
 mod int8;
-mod interleaved;
 mod kinds;
 mod layer_embedding;
 mod layers;
