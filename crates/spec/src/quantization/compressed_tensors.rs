@@ -206,7 +206,7 @@ fn refusal(section: &Section<'_>, key: &str, found: &str, expected: &str) -> cra
 impl Scheme {
     /// What the block says of `module`, whose class transformers calls `class`. `ignore` comes first; then a target
     /// that is the module's name, then one that is a pattern, then one that is its class.
-    pub(crate) fn of(&self, module: &str, class: &str) -> Answer<'_> {
+    pub(crate) fn answer(&self, module: &str, class: &str) -> Answer<'_> {
         if let Some(entry) = self.ignore.matching(module, class) {
             return Answer::Ignored(entry);
         }

@@ -76,7 +76,7 @@ pub struct EmbeddingSpec {
 impl InputWeights {
     /// Every tensor once.
     pub fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
-        List::of(|list| self.try_map(list)).into_iter().flat_map(Weight::tensors)
+        List::collect(|list| self.try_map(list)).into_iter().flat_map(Weight::tensors)
     }
 }
 

@@ -22,7 +22,7 @@ impl Tensors<'_> {
         let embedding = matches!(role, Role::Embedding | Role::LayerEmbedding);
         let class = if embedding { "Embedding" } else { "Linear" };
         let (module, weight) = (rows.module.as_str(), &rows.tensor);
-        let answer = scheme.of(module, class);
+        let answer = scheme.answer(module, class);
         if weight.dtype != DType::I8 {
             return self.plain(scheme, answer, rows).map(|()| None);
         }

@@ -1,7 +1,6 @@
 //! Header -> ModelSpec: finds the family and resolves every tensor by role, shape and dtype.
 
 mod classifier;
-mod defaults;
 mod embedding;
 mod experts;
 mod factors;
@@ -362,7 +361,7 @@ impl ModelSpec {
 impl<W: WeightTypes> ModelWeights<W> {
     /// All of them: the embedding, what else comes before the layers, the layers, and the head.
     pub fn list(&self) -> Vec<Weight<'_, W>> {
-        List::of(|list| self.try_map(list))
+        List::collect(|list| self.try_map(list))
     }
 
     /// The matrices among them.
@@ -373,7 +372,7 @@ impl<W: WeightTypes> ModelWeights<W> {
 
 impl<W: WeightTypes> LayerWeights<W> {
     fn list(&self) -> Vec<Weight<'_, W>> {
-        List::of(|list| self.try_map(list))
+        List::collect(|list| self.try_map(list))
     }
 
     /// The matrices in the order of their products.

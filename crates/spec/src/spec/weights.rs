@@ -145,7 +145,7 @@ pub(super) struct List<'w, W: WeightTypes>(Vec<Weight<'w, W>>);
 
 impl<'w, W: WeightTypes> List<'w, W> {
     /// The weights that `map` goes through, in its order.
-    pub(super) fn of<T>(map: impl FnOnce(&mut Self) -> Result<T, Infallible>) -> Vec<Weight<'w, W>> {
+    pub(super) fn collect<T>(map: impl FnOnce(&mut Self) -> Result<T, Infallible>) -> Vec<Weight<'w, W>> {
         let mut list = List(Vec::new());
         let Ok(_) = map(&mut list);
         list.0
