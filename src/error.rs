@@ -31,6 +31,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// that is what a `main` that returns the error shows.
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)] // the message of a variant says what its fields are
 pub enum Error {
     // While a model is loaded.
     //
@@ -42,12 +43,7 @@ pub enum Error {
     Files(Arc<model_factory_diagnostics::Error>),
     /// The description of the tokenizer does not make a tokenizer (exit code 10).
     #[error("{}: the tokenizer is damaged: {reason}", file.display())]
-    Tokenizer {
-        /// The file that describes it.
-        file: PathBuf,
-        /// What is wrong with it.
-        reason: String,
-    },
+    Tokenizer { file: PathBuf, reason: String },
     /// The Hub did not give the model (exit code 1; 15 when it lacks one of the files).
     #[cfg(feature = "hub")]
     #[error(transparent)]
@@ -69,20 +65,10 @@ pub enum Error {
     #[error(
         "{asked} tokens are more than the {limit} that the context has room for; shorten the prompt, or load with a larger context if the model was trained for one"
     )]
-    ContextOverflow {
-        /// Positions that were free.
-        limit: usize,
-        /// Positions that were needed.
-        asked: usize,
-    },
+    ContextOverflow { limit: usize, asked: usize },
     /// An id has no row in the embedding (exit code 2).
     #[error("token {id} is outside the vocabulary of {vocab}")]
-    TokenOutOfVocabulary {
-        /// The id.
-        id: u32,
-        /// Entries of the vocabulary.
-        vocab: usize,
-    },
+    TokenOutOfVocabulary { id: u32, vocab: usize },
     /// A text could not be turned into ids (exit code 1).
     #[error("the text cannot be turned into ids: {0}")]
     Encode(#[from] EncodeError),
@@ -100,20 +86,10 @@ pub enum Error {
     Embed(Box<EmbedError>),
     /// An option of a load or a generation is out of its range (exit code 2).
     #[error("{option} is {value}, expected {expected}")]
-    Option {
-        /// The option's name.
-        option: &'static str,
-        /// The value given.
-        value: f64,
-        /// The range.
-        expected: &'static str,
-    },
-    /// A text that ends a generation is empty (exit code 2).
+    Option { option: &'static str, value: f64, expected: &'static str },
+    /// A text that ends a generation, by its index from 0, is empty (exit code 2).
     #[error("stop string {index} is empty, expected at least one character")]
-    EmptyStopString {
-        /// Its index among the stop strings, from 0.
-        index: usize,
-    },
+    EmptyStopString { index: usize },
     /// The sessions of a batch are not of one model (exit code 2).
     #[error("the sessions of a batch are of different models; make them all from one loaded model or its clones")]
     OtherModel,
@@ -124,12 +100,7 @@ pub enum Error {
     #[error(
         "out of memory: the system refuses {bytes} bytes for {what}; free some, or load with a smaller context or a lower memory limit"
     )]
-    OutOfMemory {
-        /// What was being reserved.
-        what: &'static str,
-        /// Its bytes.
-        bytes: usize,
-    },
+    OutOfMemory { what: &'static str, bytes: usize },
 
     // While a session is saved or restored.
     //
@@ -145,20 +116,12 @@ pub enum Error {
     Cancelled,
     /// No entry of the vocabulary can be chosen: its tokenizer marks all as unused (exit code 10).
     #[error("no token can be chosen: the tokenizer marks all {vocab} entries of its vocabulary as unused")]
-    NothingToChoose {
-        /// Entries of the vocabulary.
-        vocab: usize,
-    },
-    /// The model computed a logit that is NaN or infinite (exit code 1).
+    NothingToChoose { vocab: usize },
+    /// The model computed a logit that is NaN or infinite; the first token concerned is named (exit code 1).
     #[error(
         "the logit of token {id} is {value}: the weights are damaged or a computation overflowed; no token can be chosen"
     )]
-    NonFiniteLogits {
-        /// The first token concerned.
-        id: usize,
-        /// NaN or an infinity.
-        value: f32,
-    },
+    NonFiniteLogits { id: usize, value: f32 },
 
     // At any time.
     //
@@ -168,12 +131,7 @@ pub enum Error {
     Engine(EngineError),
     /// The operating system refused (exit code 1).
     #[error("{}: {source}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: Arc<std::io::Error>,
-    },
+    Io { path: PathBuf, source: Arc<std::io::Error> },
     /// A tensor operation failed (exit code 1).
     #[cfg(feature = "candle")]
     #[error(transparent)]
@@ -366,23 +324,18 @@ impl From<model_factory_diagnostics::Error> for Error {
     }
 }
 
-impl From<SessionFileError> for Error {
-    fn from(error: SessionFileError) -> Self {
-        Error::SessionFile(Box::new(error))
-    }
+/// Errors that are boxed, as they are larger than the others.
+macro_rules! boxed {
+    ($($variant:ident($error:ident)),+) => {
+        $(impl From<$error> for Error {
+            fn from(error: $error) -> Error {
+                Error::$variant(Box::new(error))
+            }
+        })+
+    };
 }
 
-impl From<EmbedError> for Error {
-    fn from(error: EmbedError) -> Self {
-        Error::Embed(Box::new(error))
-    }
-}
-
-impl From<DraftError> for Error {
-    fn from(error: DraftError) -> Self {
-        Error::Draft(Box::new(error))
-    }
-}
+boxed!(Draft(DraftError), Embed(EmbedError), Grammar(GrammarError), SessionFile(SessionFileError), Tool(ToolError));
 
 impl From<TextError> for Error {
     fn from(error: TextError) -> Self {
@@ -400,18 +353,6 @@ impl From<TextError> for Error {
             TextError::Internal(fault) => Error::Internal(fault),
             other => Error::Internal(other.to_string()),
         }
-    }
-}
-
-impl From<GrammarError> for Error {
-    fn from(error: GrammarError) -> Error {
-        Error::Grammar(Box::new(error))
-    }
-}
-
-impl From<ToolError> for Error {
-    fn from(error: ToolError) -> Self {
-        Error::Tool(Box::new(error))
     }
 }
 
