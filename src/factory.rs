@@ -8,6 +8,7 @@ use crate::cpu::CpuDevice;
 use crate::decoder::Decoder;
 use crate::error::{DraftError, Error, Result};
 use crate::fingerprint::Fingerprint;
+use crate::generate::in_ranges;
 use crate::hub;
 use crate::kernels::Isa;
 use crate::model::{DeviceDecoder, Inner, LoadedEngine, Model};
@@ -245,14 +246,14 @@ impl ModelBuilder {
 
     /// Whether the numbers that were given can be meant.
     fn check(&self) -> Result<()> {
-        let wrong = |option, value: usize, expected| Err(Error::Option { option, value: value as f64, expected });
-        match (self.policy.context, self.threads) {
-            (Some(0), _) => wrong("context_length", 0, "at least 1"),
-            _ if self.policy.predictor && self.draft.is_some() => Err(DraftError::Both.into()),
-            _ if self.policy.sessions == Some(0) => wrong("sessions", 0, "at least 1"),
-            (_, Some(threads)) if !(1..=MAX_THREADS).contains(&threads) => wrong("threads", threads, "1 to 1024"),
-            _ => Ok(()),
-        }
+        let [context, sessions, threads] =
+            [self.policy.context, self.policy.sessions, self.threads].map(|number| number.map(|number| number as f64));
+        in_ranges([
+            ("context_length", context, 1.0..=f64::MAX, "at least 1"),
+            ("sessions", sessions, 1.0..=f64::MAX, "at least 1"),
+            ("threads", threads, 1.0..=MAX_THREADS as f64, "1 to 1024"),
+        ])?;
+        if self.policy.predictor && self.draft.is_some() { Err(DraftError::Both.into()) } else { Ok(()) }
     }
 
     fn read_header(&self, path: &Path, model: Option<&HubModel>, hardware: &Hardware) -> Diagnosis {

@@ -4,9 +4,6 @@ use super::LogProbs;
 use super::steps::{Candidate, Candidates};
 use crate::error::{Error, Result};
 
-/// The most likely tokens that may be asked for: as many as the OpenAI API gives.
-pub(super) const MOST: usize = 20;
-
 /// Of `id` by these logits, and whether none is more likely.
 ///
 /// # Errors
@@ -38,16 +35,6 @@ pub(super) fn new(logits: &[f32], tokens: impl Iterator<Item = Candidate>, top: 
 fn log_sum(logits: &[f32]) -> f64 {
     let best = f64::from(logits.iter().copied().fold(f32::MIN, f32::max));
     best + logits.iter().map(|logit| (f64::from(*logit) - best).exp()).sum::<f64>().ln()
-}
-
-/// Whether so many can be asked for.
-pub(super) fn check(top: Option<usize>) -> Result<()> {
-    match top {
-        Some(top) if top > MOST => {
-            Err(Error::Option { option: "logprobs", value: top as f64, expected: "a whole number from 0 to 20" })
-        }
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]

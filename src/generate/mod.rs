@@ -31,8 +31,8 @@ pub use crate::text_model::TextGeneration;
 pub use model_factory_text::answer::{Answer, AnswerDelta, AnswerReader, FinishReason, LogProbs, Piece, StopTokens};
 use model_factory_text::answer::{StopStrings, Thinking};
 pub use model_factory_text::constraint::{Choose, Constraint, Next, TokenSet};
-pub(crate) use options::setters;
 pub use options::{Dry, GenerateOptions, SamplingOptions, Speculation, Xtc};
+pub(crate) use options::{in_ranges, setters};
 pub use sampler::Sampler;
 use speculate::{Now, Speculator};
 pub use step::Step;
@@ -89,7 +89,7 @@ impl State {
         options: &GenerateOptions,
         sampling: &SamplingOptions,
     ) -> Result<State> {
-        logprobs::check(options.logprobs)?;
+        options.in_range()?;
         let mut sequence = memory::reserved(before.len() + prompt.len(), "the ids of a sequence")?;
         sequence.extend_from_slice(before);
         sequence.extend_from_slice(&prompt);

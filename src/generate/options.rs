@@ -1,6 +1,5 @@
 //! What a caller may ask of a generation, and the ranges of it.
 
-use super::logprobs;
 use crate::cancel::CancellationToken;
 use crate::chat::ChatOptions;
 use crate::error::{Error, Result};
@@ -173,8 +172,7 @@ impl GenerateOptions {
     /// `Option` for the first that is not, `EmptyStopString`, `Grammar`.
     pub fn check(&self) -> Result<()> {
         self.sampling.in_range()?;
-        logprobs::check(self.logprobs)?;
-        self.speculation_in_range()?;
+        self.in_range()?;
         self.grammar.as_ref().map_or(Ok(()), Grammar::check)?;
         Ok(StopStrings::new(&self.stop).map(drop)?)
     }
@@ -191,13 +189,13 @@ impl GenerateOptions {
         }
     }
 
-    /// `Option` for more guesses than a step can have.
-    pub(super) fn speculation_in_range(&self) -> Result<()> {
-        let (option, expected) = ("speculative_tokens", "a whole number from 0 to 15");
-        match self.speculative_tokens.filter(|tokens| *tokens > MOST_GUESSES) {
-            Some(tokens) => Err(Error::Option { option, value: tokens as f64, expected }),
-            None => Ok(()),
-        }
+    /// `Option` for more log-probabilities than the OpenAI API gives, and for more guesses than a step can have.
+    pub(super) fn in_range(&self) -> Result<()> {
+        let (logprobs, guesses) = (self.logprobs.map(|top| top as f64), self.speculative_tokens.map(|n| n as f64));
+        in_ranges([
+            ("logprobs", logprobs, 0.0..=20.0, "a whole number from 0 to 20"),
+            ("speculative_tokens", guesses, 0.0..=MOST_GUESSES as f64, "a whole number from 0 to 15"),
+        ])
     }
 }
 
@@ -348,12 +346,12 @@ impl SamplingOptions {
         self.temperature.is_some_and(|temperature| temperature >= GREEDY_BELOW)
     }
 
-    /// `Option` for the first value out of its range; NaN is out of every range.
+    /// `Option` for the first value out of its range.
     pub(super) fn in_range(&self) -> Result<()> {
         let penalty = f64::MIN_POSITIVE..=f64::MAX;
         let bias = self.logit_bias.values().copied().find(|bias| !(-100.0..=100.0).contains(bias));
         let dry = self.dry.as_ref();
-        let ranges: [(&'static str, Option<f64>, RangeInclusive<f64>, &'static str); 12] = [
+        in_ranges([
             ("logit_bias", bias, -100.0..=100.0, "a number from -100 to 100"),
             ("dry.multiplier", dry.map(|dry| dry.multiplier), 0.0..=f64::MAX, "a number from 0 up"),
             ("dry.base", dry.map(|dry| dry.base), 1.0..=f64::MAX, "a number from 1 up"),
@@ -366,12 +364,19 @@ impl SamplingOptions {
             ("repetition_penalty", self.repetition_penalty, penalty, "a number above 0"),
             ("presence_penalty", Some(self.presence_penalty), -2.0..=2.0, "a number from -2 to 2"),
             ("frequency_penalty", Some(self.frequency_penalty), -2.0..=2.0, "a number from -2 to 2"),
-        ];
-        for (option, value, range, expected) in ranges {
-            if let Some(value) = value.filter(|value| !range.contains(value)) {
-                return Err(Error::Option { option, value, expected });
-            }
-        }
-        Ok(())
+        ])
     }
+}
+
+/// The name of an option, its value where it has one, and the range of that, also in words.
+type Ranged = (&'static str, Option<f64>, RangeInclusive<f64>, &'static str);
+
+/// `Option` for the first value out of its range; NaN is out of every range.
+pub(crate) fn in_ranges<const N: usize>(options: [Ranged; N]) -> Result<()> {
+    for (option, value, range, expected) in options {
+        if let Some(value) = value.filter(|value| !range.contains(value)) {
+            return Err(Error::Option { option, value, expected });
+        }
+    }
+    Ok(())
 }

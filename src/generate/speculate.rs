@@ -83,14 +83,13 @@ impl Speculator {
     /// Of a generation that continues `sequence` and chooses tokens by `sampling`; `None` without speculation.
     ///
     /// # Errors
-    /// `Option`, `Encode`, `OutOfMemory`.
+    /// `Encode`, `OutOfMemory`.
     pub(super) fn new(
         options: &GenerateOptions,
         sampling: &SamplingOptions,
         tokenizer: &Tokenizer,
         sequence: &[u32],
     ) -> Result<Option<Box<Speculator>>> {
-        options.speculation_in_range()?;
         let source = match options.speculate {
             Speculation::Off => return Ok(None),
             Speculation::Ngram => {
@@ -118,9 +117,6 @@ impl Speculator {
     }
 
     /// Makes room for a token and for guesses.
-    ///
-    /// # Errors
-    /// `OutOfMemory`.
     pub(super) fn reserve(&mut self) -> Result<()> {
         memory::grow(&mut self.sequence, 1 + MOST_GUESSES, "the ids of a sequence")?;
         let missing = MOST_GUESSES.saturating_sub(self.guesses.len());
