@@ -294,9 +294,6 @@ impl Session {
 
     /// Takes the sequence of `run` back: with its tokens, or as it was before when computing failed. When that was cancelled,
     /// complete chunks stay.
-    ///
-    /// # Errors
-    /// Why it was not computed.
     pub(crate) fn end(&mut self, run: Run) -> Result<Output> {
         let (cached, outcome) = (run.cache.len(), run.outcome().map_err(Error::from));
         let Run { ids, cache, before, reused, guesses, output, hidden, shared_step, .. } = run;

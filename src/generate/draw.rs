@@ -27,9 +27,6 @@ impl Draw {
     }
 
     /// The place of one of `candidates`, whose logits are finite; `None` of none.
-    ///
-    /// # Errors
-    /// `OutOfMemory`.
     pub(super) fn place(&mut self, candidates: &[Candidate]) -> Result<Option<usize>> {
         let max = candidates.iter().map(|candidate| candidate.logit).fold(f32::NEG_INFINITY, f32::max);
         let weights = candidates.iter().map(|candidate| (candidate.logit - max).exp());

@@ -28,9 +28,6 @@ impl Session {
     /// The logits of the draft model behind `sequence`, of which it computes what its session does not hold: a chunk of a
     /// prompt at a time, so that nobody waits for long. `None` where that is not all, where there is no draft model, or where
     /// its context ends.
-    ///
-    /// # Errors
-    /// As [`Session::next_logits_unless`].
     pub(super) fn draft_behind(&mut self, sequence: &[u32], cancel: &CancellationToken) -> Result<Option<Logits>> {
         let Some(model) = self.model.draft() else { return Ok(None) };
         let Some(last) = sequence.len().checked_sub(1).filter(|last| *last < model.context_length()) else {

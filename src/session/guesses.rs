@@ -77,9 +77,6 @@ impl Session {
     }
 
     /// As [`begin`](Self::begin), for logits that may be there already, with guesses where it was given some.
-    ///
-    /// # Errors
-    /// As [`Session::next_logits_unless`].
     pub(crate) fn begin_step(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Begun> {
         let guesses = std::mem::take(&mut self.guesses.next);
         self.reused = 0;

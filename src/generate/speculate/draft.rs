@@ -28,9 +28,6 @@ impl Draft {
 
     /// Appends to `guesses` as many that may follow `sequence` as pay, each right with the probability `likely`, and at most
     /// `most`. In `sequence` there is room for them, which they use meanwhile.
-    ///
-    /// # Errors
-    /// Those of the draft model and of choosing.
     pub(super) fn guess(
         &mut self,
         sequence: &mut Vec<u32>,
