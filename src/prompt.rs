@@ -10,7 +10,7 @@ use crate::session::Session;
 use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// What a generation continues. Whatever takes a prompt takes a `&str`, `&[u32]` or `&[Message]` as it is.
 #[derive(Clone, Copy, Debug)]
@@ -210,7 +210,8 @@ impl Session {
         let positions = prompt.len().saturating_add(options.max_tokens.saturating_sub(1)).min(limit);
         let mut state = State::new(tokenizer, before, rest, stop, options, &sampling)?;
         let admitted = model.scheduler().admitted(positions);
-        self.reserve_by(admitted.as_ref().and_then(Admitted::reservation));
+        let reservation = admitted.as_ref().and_then(Admitted::reservation);
+        self.reservation = reservation.map_or_else(Weak::new, Arc::downgrade);
         state.admitted = admitted;
         if let Some(salt) = &options.cache_salt {
             self.set_cache_salt(Some(salt));

@@ -56,7 +56,7 @@ impl Model {
         if ids.len() < 2 {
             return Err(Error::EmptyPrompt);
         }
-        self.session().score(&ids, 1)
+        self.session().score(&ids, 1, LOGIT_BYTES)
     }
 
     /// How probable each of `texts` is behind `prompt`, which is computed once: what multiple choice needs. A text and the prompt are
@@ -90,26 +90,21 @@ impl Model {
             }
             let mut session = session.fork()?;
             session.truncate(common - 1);
-            session.score(&ids, common)
+            session.score(&ids, common, LOGIT_BYTES)
         };
         texts.iter().map(score).collect()
     }
 }
 
 impl Session {
-    /// The scores of `ids` from `first` on, of which this session holds fewer than `first`.
-    fn score(&mut self, ids: &[u32], first: usize) -> Result<Score> {
-        let rows = LOGIT_BYTES / size_of::<f32>() / self.model().compute().vocab();
-        self.score_by(ids, first, rows)
-    }
-
-    /// As [`score`](Self::score), from so many rows of logits at once.
-    fn score_by(&mut self, ids: &[u32], first: usize, rows: usize) -> Result<Score> {
+    /// The scores of `ids` from `first` on, of which this session holds fewer than `first`, with so many `bytes` of logits at once.
+    fn score(&mut self, ids: &[u32], first: usize, bytes: usize) -> Result<Score> {
         self.check_ids(ids)?;
         let (held, model) = (self.len(), self.model().clone());
         let (compute, inputs) = (model.compute(), &ids[held..ids.len() - 1]);
         // Of a model that rotates by the length of the sequence (longrope) all rows are those of the whole.
         let whole = compute.rotation(held + 1) != compute.rotation(ids.len() - 1);
+        let rows = bytes / size_of::<f32>() / compute.vocab();
         let rows = if whole { inputs.len() } else { rows.max(1) };
         let mut score = Score { ids: ids[first..].to_vec(), logprobs: Vec::new(), is_greedy: true };
         let mut next = ids[held + 1..].iter().zip(held + 1..);
@@ -139,7 +134,8 @@ mod tests {
             let model = Model::load(models.join(name)).unwrap();
             // Phi 3.5's original context, beyond which all rows rotate as those of a long sequence, ends among these.
             let ids: Vec<u32> = (0..300).map(|place| 3 + place * 7 % 200).collect();
-            let by = |rows| model.session().score_by(&ids, 1, rows).unwrap();
+            let row = size_of::<f32>() * model.spec().vocab;
+            let by = |rows| model.session().score(&ids, 1, rows * row).unwrap();
             let whole = by(ids.len());
             assert_eq!(whole.logprobs.len(), ids.len() - 1);
             for rows in [1, 7, 64] {

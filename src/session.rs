@@ -65,8 +65,8 @@ pub struct Session {
     caller: Arc<Caller>,
     /// Tokens of the last run that were found in pages of other sequences.
     reused: usize,
-    /// Of the generation that runs on it, where those wait for their pages.
-    reservation: Weak<Reservation>,
+    /// Of the generation that runs on it, where those wait for their pages: what it needs is taken of that.
+    pub(crate) reservation: Weak<Reservation>,
 }
 
 impl Session {
@@ -130,11 +130,6 @@ impl Session {
     /// session that is stepped by hand. What it shared by another salt is computed anew by the next step.
     pub fn set_cache_salt(&mut self, salt: Option<&str>) {
         self.salt = salt.map(Arc::from);
-    }
-
-    /// Takes what it needs of `reservation`, as long as there is one: of a generation that begins.
-    pub(crate) fn reserve_by(&mut self, reservation: Option<&Arc<Reservation>>) {
-        self.reservation = reservation.map_or_else(Weak::new, Arc::downgrade);
     }
 
     /// Bytes the cache has allocated.
@@ -317,7 +312,7 @@ impl Session {
             Err(_) => {
                 self.truncate(before);
                 if guesses > 0 {
-                    self.pause_guesses();
+                    self.guesses.pause = self.len() + guesses::PAUSE; // what failed may be about one
                 }
             }
         }

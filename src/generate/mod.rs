@@ -306,7 +306,7 @@ impl State {
     /// Takes the tokens that come next whatever the logits are, where `step` computes them with the next one, and ends where
     /// nothing can come. What is computed ahead already is not computed anew for that.
     fn skip(&mut self, step: &impl Step) -> Result<()> {
-        let joins = step.joins() && !self.sampler.tells_logprobs();
+        let joins = step.joins() && self.sampler.top.is_none();
         while let (true, Some(next)) = (self.finish.is_none(), self.next()?) {
             match next {
                 Next::End => {

@@ -34,7 +34,7 @@ pub struct Sampler {
     /// `None` is greedy.
     draw: Option<Drawing>,
     /// How many of the most likely tokens to report.
-    top: Option<usize>,
+    pub(super) top: Option<usize>,
     logprobs: Option<LogProbs>,
 }
 
@@ -61,7 +61,10 @@ impl Sampler {
         if let Some(id) = options.logit_bias.keys().copied().find(|id| *id as usize >= vocab) {
             return Err(Error::TokenOutOfVocabulary { id, vocab });
         }
-        let seed = options.seed.unwrap_or_else(random_seed);
+        let seed = options.seed.unwrap_or_else(|| {
+            // 53 bits, so that a tool that reads JSON numbers as doubles repeats it exactly.
+            RandomState::new().hash_one(SystemTime::now()) >> 11
+        });
         let draw = options.draws().then(|| Drawing::new(options, seed));
         Ok(Sampler {
             vocab,
@@ -98,11 +101,6 @@ impl Sampler {
     pub fn with_dry(mut self, options: &SamplingOptions, tokenizer: &Tokenizer) -> Sampler {
         self.dry = options.dry.as_ref().filter(|dry| dry.multiplier > 0.0).map(|dry| DryPenalty::new(dry, tokenizer));
         self
-    }
-
-    /// Whether it keeps log-probabilities.
-    pub(super) fn tells_logprobs(&self) -> bool {
-        self.top.is_some()
     }
 
     /// The log-probabilities of the last choice, once.
@@ -277,11 +275,6 @@ impl Drawing {
         let entries = self.candidates.entries();
         Ok(self.draw.place(entries)?.and_then(|place| entries.get(place).copied()))
     }
-}
-
-/// 53 bits, so that a tool that reads JSON numbers as doubles repeats it exactly.
-fn random_seed() -> u64 {
-    RandomState::new().hash_one(SystemTime::now()) >> 11
 }
 
 /// A [`Constraint`](super::Constraint) has a sampler choose by logits `[vocab]` in a loop of your own, such as one over

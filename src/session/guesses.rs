@@ -11,7 +11,7 @@ use crate::scheduler::{Run, RunOutput};
 use model_factory_diagnostics::plan::KV_PAGE;
 
 /// Positions for which a sequence does without guesses when computing some failed.
-const PAUSE: usize = 64;
+pub(super) const PAUSE: usize = 64;
 
 /// What a session knows of its next tokens.
 #[derive(Debug, Default)]
@@ -23,7 +23,7 @@ pub(super) struct Guesses {
     /// Whether the last step was shared with other sequences: these gain more by each other.
     pub(super) shared_step: bool,
     /// The length below which nothing is guessed.
-    pause: usize,
+    pub(super) pause: usize,
 }
 
 /// Tokens that were computed before they are known.
@@ -133,11 +133,6 @@ impl Session {
         let tokens = self.ids.split_off(self.ids.len() - count);
         self.guesses.ahead = Some(Ahead { tokens, right: 0, rows });
         Some(logits)
-    }
-
-    /// Does without guesses for a while: what failed may be about one.
-    pub(super) fn pause_guesses(&mut self) {
-        self.guesses.pause = self.len() + PAUSE;
     }
 }
 

@@ -172,7 +172,7 @@ impl<'a> Folder<'a> {
         name.starts_with("mtp-") || {
             // One that cannot be read stays a candidate: choosing it tells why.
             let about = sidecar::about(&path).unwrap_or_default();
-            about.refusal(&path).is_some() || (about.is_vocabulary() && SplitName::parse(name, "gguf").is_none())
+            about.refusal(&path).is_some() || (about.tensors == Some(0) && SplitName::parse(name, "gguf").is_none())
         }
     }
 
