@@ -34,7 +34,6 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[allow(missing_docs)] // the message of a variant says what its fields are
 pub enum Error {
     // While a model is loaded.
-    //
     /// The model was diagnosed and does not run here; the report says why (the report's exit code).
     #[error("{}", .0.first_line())]
     Refused(Box<Report>),
@@ -57,7 +56,6 @@ pub enum Error {
     Cuda(#[from] CudaError),
 
     // While a prompt and its options are checked: the caller gave what cannot be meant.
-    //
     /// There is nothing to continue (exit code 2).
     #[error("the prompt is empty and the model puts no token in front; give at least one token")]
     EmptyPrompt,
@@ -95,7 +93,6 @@ pub enum Error {
     OtherModel,
 
     // While memory is reserved: the session is as it was, and the same call may succeed later.
-    //
     /// The system refuses memory (exit code 14). A session is as it was before the call.
     #[error(
         "out of memory: the system refuses {bytes} bytes for {what}; free some, or load with a smaller context or a lower memory limit"
@@ -103,14 +100,12 @@ pub enum Error {
     OutOfMemory { what: &'static str, bytes: usize },
 
     // While a session is saved or restored.
-    //
     /// A file is no session of this model, or is damaged, or the model's sessions cannot be saved (the error's own exit
     /// code).
     #[error(transparent)]
     SessionFile(Box<SessionFileError>),
 
     // While tokens are computed.
-    //
     /// The [`CancellationToken`](crate::CancellationToken) it was given was cancelled (exit code 1).
     #[error("cancelled by the caller")]
     Cancelled,
@@ -124,7 +119,6 @@ pub enum Error {
     NonFiniteLogits { id: usize, value: f32 },
 
     // At any time.
-    //
     /// The engine refused, or failed: the KV caches' budget, a key or value that a cache cannot hold, a fork while the model
     /// computed (the error's own exit code). What is an error of the whole library too, such as `Cancelled`, is not here.
     #[error(transparent)]

@@ -31,7 +31,7 @@ pub(super) struct Folder<'a> {
 }
 
 /// The last component of `path`, with replacement characters where it is no UTF-8.
-pub(super) fn file_name(path: &Path) -> String {
+pub(crate) fn file_name(path: &Path) -> String {
     path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
