@@ -12,7 +12,7 @@ pub const MAX_ANSWERS: usize = 128;
 
 impl Model {
     /// `n` answers to `prompt`, from 1 to 128, of which the prompt is computed once and the tokens together. The seeds are those of the
-    /// options and the ones behind it, so an answer is what its seed gives alone.
+    /// options and the ones after it, so an answer is what its seed gives alone.
     ///
     /// ```
     /// use model_factory::{GenerateOptions, UnifiedModelFactory};

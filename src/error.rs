@@ -245,7 +245,7 @@ fn hub_kind(error: &HubError) -> ErrorKind {
     }
 }
 
-/// The kind behind an exit code of a diagnosis.
+/// The kind of an exit code of a diagnosis.
 fn of_code(code: u8) -> ErrorKind {
     match code {
         1 => ErrorKind::Unavailable,

@@ -45,7 +45,7 @@ impl UnifiedModelFactory {
     ///
     /// Weights are pages of the mapped files. Nobody may truncate or write these files while a model uses them: a file that
     /// becomes shorter ends the process by a bus error, and one that is written changes what the model computes. Put a new
-    /// version beside the old one and rename it, or take [`WeightStorage::Resident`] ([`ModelBuilder::weights`]).
+    /// version next to the old one and rename it, or take [`WeightStorage::Resident`] ([`ModelBuilder::weights`]).
     ///
     /// # Errors
     /// [`Error::Refused`] with the report when the model is not recognised, not complete, needs a cast or does not fit;
@@ -134,7 +134,7 @@ crate::generate::setters! {
     /// models bring one, and the report says so. It is not by default, and its weights are not read then. Its cache and
     /// buffers are in the memory plan. A model without one is refused.
     mtp(on: bool) => policy.predictor = on;
-    /// What becomes of a generation whose pages do not fit beside those of others: refused by default, or made to wait.
+    /// What becomes of a generation whose pages do not fit with those of others: refused by default, or made to wait.
     admission(admission: Admission) => admission = admission;
     /// Which tiers are good enough; by default loss-free widening inside a register is.
     dtype_policy(policy: DtypePolicy) => policy.dtypes = policy;
@@ -220,14 +220,14 @@ impl ModelBuilder {
         let building = info_span!("tokenizer", tokens = field::Empty);
         let build = || building.in_scope(|| self.build_tokenizer(header, spec));
         let (tokenizer, engine) = match &draft {
-            // The tokenizer takes longest, so it is built beside everything else.
+            // The tokenizer takes longest, so it is built while the rest is.
             None => std::thread::scope(|scope| {
-                let beside = std::thread::Builder::new().spawn_scoped(scope, build);
+                let thread = std::thread::Builder::new().spawn_scoped(scope, build);
                 let engine = self.engine(&ready, Arc::clone(&pool));
                 // Without another thread, one after the other. What panics there is `on_progress`, as it may here.
                 let joined =
-                    |beside: ScopedJoinHandle<'_, _>| beside.join().unwrap_or_else(|panic| resume_unwind(panic));
-                (beside.map_or_else(|_| build(), joined), engine)
+                    |thread: ScopedJoinHandle<'_, _>| thread.join().unwrap_or_else(|panic| resume_unwind(panic));
+                (thread.map_or_else(|_| build(), joined), engine)
             }),
             // No weight is read for two models of other vocabularies.
             Some(draft) => {

@@ -34,7 +34,7 @@ const _: () = assert!(GRAMMAR_MEMORY == model_factory_diagnostics::plan::GRAMMAR
 /// Sessions that compute at the same time, on whatever threads, do it together: each pass over the weights takes the next
 /// token of every sequence that generates, and fills up with chunks of prompts: half of the room for the one that waits
 /// longest, then short ones first. Eight that generate take little longer than one, whoever generates waits for no more than
-/// a chunk of another's prompt, and no bit of anybody's logits depends on the company.
+/// a chunk of another's prompt, and no bit of anybody's logits depends on the other requests.
 #[derive(Clone)]
 pub struct Model(Arc<Inner>);
 
@@ -127,7 +127,7 @@ impl Model {
         Ok(self.tokenizer().grammars()?.prepare(grammar)?)
     }
 
-    /// The draft model beside it ([`ModelBuilder::draft`](crate::ModelBuilder::draft)).
+    /// The draft model that was loaded with it ([`ModelBuilder::draft`](crate::ModelBuilder::draft)).
     pub fn draft(&self) -> Option<&Model> {
         self.0.draft.as_ref()
     }

@@ -19,7 +19,7 @@ pub enum Prompt<'a> {
     /// A text, with BOS in front where the tokenizer puts it there. Special tokens spelled in it become their ids, as in
     /// transformers.
     Text(&'a str),
-    /// As `Text`, of strangers: special tokens spelled in it are letters like any others
+    /// As `Text`, untrusted: special tokens spelled in it are letters like any others
     /// ([`Tokenizer::encode_ordinary`](crate::tokenizer::Tokenizer::encode_ordinary)).
     OrdinaryText(&'a str),
     /// Ids as they are.

@@ -41,7 +41,7 @@ impl Session {
     /// bits, in this process or another. By the bytes that `digest` says it knows the weights again. The file takes `ids * (4 + cache bytes of a token)` and about 2 KB.
     ///
     /// What was at `path` is replaced at once, when all is on the disk: after an error, or when the process ends, it is there
-    /// as before. Of another process that ends meanwhile a file `.session-*.tmp` may stay beside it.
+    /// as before. Of another process that ends meanwhile a file `.session-*.tmp` may stay next to it.
     ///
     /// ```
     /// use model_factory::UnifiedModelFactory;
@@ -225,7 +225,7 @@ fn used(kv: KvSize, cached: usize) -> impl Iterator<Item = Used> {
     })
 }
 
-/// Bytes of the state, which stands behind the pages of a model that has states.
+/// Bytes of the state, which stands after the pages of a model that has states.
 fn state_bytes(spec: &ModelSpec, cached: usize) -> u64 {
     match plan::state_bytes(spec) {
         bytes @ 1.. if cached > 0 => bytes + CHECKSUM,
@@ -233,7 +233,7 @@ fn state_bytes(spec: &ModelSpec, cached: usize) -> u64 {
     }
 }
 
-/// Bytes behind the header up to the last page.
+/// Bytes after the header up to the last page.
 fn body_bytes(device: &CpuDevice, kv: KvSize, ids: usize, cached: usize) -> u64 {
     let page = |Used { kind, slots, .. }| {
         let mut bytes = CHECKSUM;

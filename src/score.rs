@@ -16,7 +16,7 @@ const LOGIT_BYTES: usize = 64 << 20;
 pub struct Score {
     /// The tokens that were scored.
     pub ids: Vec<u32>,
-    /// The logarithm of each token's probability behind all that is before it.
+    /// The logarithm of each token's probability after all that is before it.
     pub logprobs: Vec<f64>,
     /// Whether each was the most likely token (lm-eval's `is_greedy`).
     pub is_greedy: bool,
@@ -35,7 +35,7 @@ impl Score {
 }
 
 impl Model {
-    /// How probable the model finds each token of `text` but the first, behind which alone something can be expected: BOS, where
+    /// How probable the model finds each token of `text` but the first, after which alone something can be expected: BOS, where
     /// the tokenizer puts it there. The whole text is one sequence. Logits of up to 64 MiB are held at once; all of them for a text
     /// beyond the original context of a model with longrope.
     ///
@@ -59,7 +59,7 @@ impl Model {
         self.session().score(&ids, 1, LOGIT_BYTES)
     }
 
-    /// How probable each of `texts` is behind `prompt`, which is computed once: what multiple choice needs. A text and the prompt are
+    /// How probable each of `texts` is after `prompt`, which is computed once: what multiple choice needs. A text and the prompt are
     /// tokenized together, and what differs from the prompt's own tokens is scored, as the harness lm-eval does: with blanks in the
     /// text and none at the end of the prompt nothing of the prompt is among it.
     ///

@@ -40,7 +40,7 @@ pub struct CacheUsage {
     pub bytes: u64,
     /// Those of them that no session holds: kept for one that begins alike, until another needs the room.
     pub unused: u64,
-    /// Beside them: what is reserved for generations that run, and not taken yet ([`Admission::Wait`](crate::Admission::Wait)).
+    /// Besides them: what is reserved for generations that run, and not taken yet ([`Admission::Wait`](crate::Admission::Wait)).
     pub reserved: u64,
 }
 
@@ -49,7 +49,7 @@ pub struct CacheUsage {
 #[derive(Debug)]
 pub struct Session {
     model: Model,
-    /// Keys and values of the first of `ids`: of all, unless computing them anew was broken off; and behind those of `guesses`
+    /// Keys and values of the first of `ids`: of all, unless computing them again was broken off; and after those of `guesses`
     /// that were computed ahead. `None` as long as the sequence is computed.
     cache: Option<KvCache>,
     /// How the cached keys are rotated.
@@ -127,7 +127,7 @@ impl Session {
 
     /// Shares what it begins with from now on with sequences of this salt alone, to the token; with those that have none, by whole
     /// pages of 256, where it is `None`. The same as [`GenerateOptions::cache_salt`](crate::GenerateOptions::cache_salt), for a
-    /// session that is stepped by hand. What it shared by another salt is computed anew by the next step.
+    /// session that is stepped by hand. What it shared by another salt is computed again by the next step.
     pub fn set_cache_salt(&mut self, salt: Option<&str>) {
         self.salt = salt.map(Arc::from);
     }
@@ -147,10 +147,10 @@ impl Session {
         self.next_logits_unless(tokens, &CancellationToken::new())
     }
 
-    /// As [`Session::next_logits`], until `cancel` is cancelled. The session then holds, beside all that it held before, the
+    /// As [`Session::next_logits`], until `cancel` is cancelled. The session then holds, besides all that it held before, the
     /// chunks of `tokens` that were complete, and goes on from there; in models that have layers with a state those up to the
     /// last page that it was kept at. Where the cancel came while what it held was computed
-    /// anew for another rotation (longrope), the rest of that is computed by the next call.
+    /// again for another rotation (longrope), the rest of that is computed by the next call.
     ///
     /// # Errors
     /// As [`Session::next_logits`], and `Cancelled`.
@@ -176,7 +176,7 @@ impl Session {
     /// A model with longrope scaling rotates by the length that the sequence has with `tokens`, as transformers does: a call
     /// that ends beyond the original context rotates all its rows as those of a long sequence, so its first ones differ
     /// from those of a call that ends before. Rows of earlier calls stay as they were returned, while what the session
-    /// holds of them is computed anew.
+    /// holds of them is computed again.
     ///
     /// # Errors
     /// As [`Session::next_logits`].
@@ -243,11 +243,11 @@ impl Session {
         }
     }
 
-    /// Hands the sequence with `tokens` behind it over to be computed: until [`end`](Self::end) takes it back, the session is
+    /// Hands the sequence with `tokens` after it over to be computed: until [`end`](Self::end) takes it back, the session is
     /// empty. With `rows` these take the logits after each of `tokens`.
     ///
     /// A model with longrope scaling rotates a sequence longer than its original context in another way. As in
-    /// transformers, a sequence that grows past that length, or is truncated below it, is computed anew, and so is one that shared
+    /// transformers, a sequence that grows past that length, or is truncated below it, is computed again, and so is one that shared
     /// by another salt. Its ids stay all the while, so whatever ends that loses no token.
     ///
     /// # Errors
@@ -341,14 +341,14 @@ impl Session {
     }
 
     /// A session that goes on from here by itself. Pages of 256 positions are shared, and the last one is copied; on a
-    /// GPU its positions are computed anew.
+    /// GPU its positions are computed again.
     ///
     /// # Errors
     /// `CacheBudget`, `OutOfMemory`.
     pub fn fork(&self) -> Result<Session> {
         let mut cache = self.cache.as_ref().map(|cache| cache.fork()).transpose()?;
         if let Some(cache) = &mut cache {
-            cache.truncate(self.ids.len()); // behind them are guesses
+            cache.truncate(self.ids.len()); // after them are guesses
         }
         let ids = memory::copied(&self.ids, "the ids of a session")?;
         let mut fork = Session::from_parts(self.model.clone(), ids, cache, self.rotation);
@@ -424,8 +424,8 @@ impl Step for Session {
 
     fn draft(&mut self, sequence: &[u32], cancel: &CancellationToken) -> Result<Option<Logits>> {
         match self.model.predictor() {
-            Some(_) => self.predict_behind(sequence, cancel),
-            None => self.draft_behind(sequence, cancel),
+            Some(_) => self.predict_after(sequence, cancel),
+            None => self.draft_after(sequence, cancel),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Why there is no draft model beside a model.
+//! Why there is no draft model for a model.
 
 use std::path::PathBuf;
 

@@ -35,25 +35,25 @@ pub enum SessionFileProblem {
     NotASession { found: Vec<u8>, expected: [u8; 8] },
     /// It has another format version (exit code 10).
     #[error(
-        "it has version {found} of the format, expected {expected}; compute the session anew and save it, or restore it with \
+        "it has version {found} of the format, expected {expected}; compute the session again and save it, or restore it with \
          the version of the library that wrote it"
     )]
     Version { found: u32, expected: u32 },
     /// It is shorter or longer than it says (exit code 15).
     #[error(
-        "it has {found} bytes, expected {expected}: it was cut off, or something was appended; compute the session anew"
+        "it has {found} bytes, expected {expected}: it was cut off, or something was appended; compute the session again"
     )]
     Length { found: u64, expected: u64 },
     /// Bytes are not those that were written: the part is the one at whose end the checksums, of all bytes up to there, first
     /// differ (exit code 15).
     #[error(
         "its {part}, bytes {} to {}, has the checksum {found:08x}, expected {expected:08x}: it is damaged; compute the session \
-         anew",
+         again",
         bytes.start, bytes.end
     )]
     Checksum { part: &'static str, bytes: Range<u64>, found: u32, expected: u32 },
     /// Its checksums are right, and what it says cannot be (exit code 10).
-    #[error("its {what} is {found}, expected {expected}: no session was saved so; compute it anew")]
+    #[error("its {what} is {found}, expected {expected}: no session was saved so; compute it again")]
     Malformed { what: &'static str, found: String, expected: String },
     /// It was saved on another model, or on the same in another way, and would not give the same bits (exit code 2).
     #[error("the {what} it was saved with is {found}, expected {expected}; {remedy}")]

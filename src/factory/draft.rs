@@ -1,4 +1,4 @@
-//! The draft model of a model: judged before it, so that the plan has room for both, and loaded behind it.
+//! The draft model of a model: judged before it, so that the plan has room for both, and loaded after it.
 
 use super::ModelBuilder;
 use crate::error::{DraftError, Result};

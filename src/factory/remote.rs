@@ -77,7 +77,7 @@ impl ModelBuilder {
             Fault::Hub(error) => of_load(error),
             Fault::Ambiguous(ids) => Error::Refused(Box::new(self.ambiguous(id, ids, &hardware))),
         })?;
-        // What a load takes is counted without the download, which comes behind the diagnosis.
+        // What a load takes is counted without the download, which comes after the diagnosis.
         let (took, refused) = (Cell::new(Duration::ZERO), Cell::new(None));
         let on_progress = |done, total| self.on_progress.tell(Stage::Download, done, total);
         let diagnosis = repository.fetch(&on_progress, |path, model| {

@@ -12,7 +12,7 @@ const WHAT: &str = "the probabilities of a draw";
 /// Draws by the softmax of what it is given, one after another from a seed.
 ///
 /// The draws of a seed are those of candle's `LogitsProcessor` at temperature 1, to the bit. That one computes its softmax
-/// on rayon's global pool: threads beside those of the model, and a panic where none can be started.
+/// on rayon's global pool: threads next to those of the model, and a panic where none can be started.
 #[derive(Clone, Debug)]
 pub(super) struct Draw(StdRng);
 

@@ -63,7 +63,7 @@ mod tests {
         let candidates: Vec<Candidate> = (0..6).map(|id| Candidate { id, logit: 3e38 }).collect();
         let found = of(&[3e38; 6], &candidates, 2, 5);
         assert_eq!(found.top.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [0, 1]);
-        // Beside 3e38 the logarithm of six is nothing: F64 keeps 16 digits.
+        // Next to 3e38 the logarithm of six is nothing: F64 keeps 16 digits.
         assert_eq!(found.chosen, 0.0);
     }
 }

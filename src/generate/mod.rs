@@ -34,7 +34,7 @@ pub use model_factory_text::constraint::{Choose, Constraint, Next, TokenSet};
 pub use options::{Dry, GenerateOptions, SamplingOptions, Speculation, Xtc};
 pub(crate) use options::{in_ranges, setters};
 pub use sampler::Sampler;
-use speculate::{Now, Speculator};
+use speculate::{DraftContext, Speculator};
 pub use step::Step;
 pub use timings::Timings;
 
@@ -105,7 +105,7 @@ impl State {
         let (choice, other) = (&options.tool_choice, options.grammar.as_ref());
         let calls = Calls::of(choice, &options.chat, other, &tokenizer, sequence.len())?;
         let Calls { mut reader, grammar, holds_thought } = calls;
-        // Where calls are asked for, or may be, their grammar has what the answer is beside them.
+        // Where calls are asked for, or may be, their grammar has what the answer is besides them.
         let grammar = grammar.as_ref().or(options.grammar.as_ref());
         let cancel = options.cancel.clone().unwrap_or_default();
         let constraint = grammar.map(|grammar| Constraint::begun(&tokenizer, grammar, stop.clone(), &cancel));
@@ -269,13 +269,13 @@ impl State {
         let is_held = self.is_held();
         let Self { speculator, constraint, stop, sampler, cancel, .. } = self;
         if let Some(speculator) = speculator {
-            // The last token is not computed on, and behind several none is guessed.
+            // The last token is not computed on, and after several none is guessed.
             let most = match self.input.as_slice() {
                 [_] if !self.ids.is_empty() => self.max_tokens - self.timings.generated - 1,
                 _ => 0,
             };
             let constraint = constraint.as_deref_mut().filter(|_| is_held);
-            let guesses = speculator.guess(Now { step, most, stop, sampler, cancel, constraint });
+            let guesses = speculator.guess(DraftContext { step, most, stop, sampler, cancel, constraint });
             self.timings.guessed += guesses;
         }
         Ok(Some((&self.input, &self.cancel)))
@@ -304,7 +304,7 @@ impl State {
     }
 
     /// Takes the tokens that come next whatever the logits are, where `step` computes them with the next one, and ends where
-    /// nothing can come. What is computed ahead already is not computed anew for that.
+    /// nothing can come. What is computed ahead already is not computed again for that.
     fn skip(&mut self, step: &impl Step) -> Result<()> {
         let joins = step.joins() && self.sampler.top.is_none();
         while let (true, Some(next)) = (self.finish.is_none(), self.next()?) {
@@ -339,7 +339,7 @@ impl State {
         }
     }
 
-    /// Chooses a token by the logits behind the [`input`](Self::input), or ends by an error. `room` tokens fit behind it.
+    /// Chooses a token by the logits after the [`input`](Self::input), or ends by an error. `room` tokens fit after it.
     pub(crate) fn complete(&mut self, logits: Result<Logits>, room: usize) {
         if let Err(error) = logits.and_then(|logits| self.advance(&logits, room)) {
             self.fail(error);
@@ -359,7 +359,7 @@ impl State {
         }
     }
 
-    /// The next piece that is ready, or the error that comes behind them.
+    /// The next piece that is ready, or the error that comes after them.
     pub(crate) fn pop(&mut self) -> Option<Result<Piece>> {
         self.ready.pop_front().map(Ok).or_else(|| self.failed.take().map(Err))
     }

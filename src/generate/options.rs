@@ -43,11 +43,11 @@ pub struct GenerateOptions {
     /// Whether the next tokens are guessed, to be computed together with those that are known. The text, the ids and all else
     /// are those that come without it, to the bit; only the time differs.
     pub speculate: Speculation,
-    /// Texts that the generation may repeat, beside its prompt and what it generated.
+    /// Texts that the generation may repeat, besides its prompt and what it generated.
     pub speculate_from: Vec<String>,
     /// So many guesses a step, up to 15, in place of as many as pay by the measured times of steps.
     pub speculative_tokens: Option<usize>,
-    /// What the chat template is given beside the messages.
+    /// What the chat template is given with the messages.
     pub chat: ChatOptions,
     /// For whom the prompt is computed. Prompts of one salt take from the cache what they begin with, to the token, and
     /// nothing of any other prompt. Those without one take whole pages of 256 tokens of each other, so that no count and no time
@@ -61,7 +61,7 @@ pub struct GenerateOptions {
 /// How tokens are guessed, to be computed ahead. A guess is accepted exactly when it is the token that the sampler, with its
 /// seed and all it has seen, draws from the model's own logits there.
 ///
-/// Nothing is guessed where the bits of a row depend on the rows beside it: on a GPU, and with one int8 scale of activations
+/// Nothing is guessed where the bits of a row depend on the other rows: on a GPU, and with one int8 scale of activations
 /// for all rows; nor while other sequences share the steps of the model, which gains more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -74,7 +74,7 @@ pub enum Speculation {
     /// what was generated or in [`GenerateOptions::speculate_from`]. How many depends on how often such guesses were right
     /// and on the measured times of steps; none where that does not pay.
     Ngram,
-    /// By the draft model that was loaded beside the model ([`ModelBuilder::draft`](crate::ModelBuilder::draft)), with the
+    /// By the draft model that was loaded with the model ([`ModelBuilder::draft`](crate::ModelBuilder::draft)), with the
     /// sampling options and the seed of the generation. How many depends on its own time too.
     Draft,
     /// By the multi-token prediction head that the model brings and was loaded with ([`ModelBuilder::mtp`](crate::ModelBuilder::mtp)),
@@ -110,7 +110,7 @@ impl Default for Dry {
 }
 
 /// Exclude top choices, as in llama.cpp: with `probability`, of the tokens that are at least as probable as `threshold` only the least
-/// probable one stays, where there are two or more. Comes last, behind temperature (in llama.cpp before it) and min-p, and does nothing greedily.
+/// probable one stays, where there are two or more. Comes last, after temperature (in llama.cpp before it) and min-p, and does nothing greedily.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Xtc {

@@ -59,7 +59,7 @@ impl Candidates {
         Ok(())
     }
 
-    /// Begins anew with the `most` most likely of `tokens`, whose ids ascend. Never holds more than twice as many.
+    /// Begins again with the `most` most likely of `tokens`, whose ids ascend. Never holds more than twice as many.
     pub(super) fn fill(&mut self, tokens: impl Iterator<Item = Candidate>, most: usize) {
         self.entries.clear();
         let mut last = None;

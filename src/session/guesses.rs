@@ -1,4 +1,4 @@
-//! Guessed tokens of a sequence: computed beside one that is known, and taken for the next ones if they turn out to be those.
+//! Guessed tokens of a sequence: computed with one that is known, and taken for the next ones if they turn out to be those.
 
 use super::Session;
 use crate::cancel::CancellationToken;
@@ -18,7 +18,7 @@ pub(super) const PAUSE: usize = 64;
 pub(super) struct Guesses {
     /// Those that the next step computes too.
     next: Vec<u32>,
-    /// Those that were computed behind the sequence: the cache holds them, the ids do not.
+    /// Those that were computed after the sequence: the cache holds them, the ids do not.
     ahead: Option<Ahead>,
     /// Whether the last step was shared with other sequences: these gain more by each other.
     pub(super) shared_step: bool,
@@ -32,7 +32,7 @@ struct Ahead {
     tokens: Vec<u32>,
     /// How many of them turned out right.
     right: usize,
-    /// The logits before the first of them and behind each, `[1 + tokens, vocab]`.
+    /// The logits before the first of them and after each, `[1 + tokens, vocab]`.
     rows: Logits,
 }
 
@@ -45,7 +45,7 @@ pub(crate) enum Begun {
 }
 
 impl Session {
-    /// Takes `tokens` as guesses for those behind the next step, and returns how many it will compute: those that pay if each
+    /// Takes `tokens` as guesses for those after the next step, and returns how many it will compute: those that pay if each
     /// is right with the probability `likely`, or all that can be.
     pub(super) fn take_guesses(&mut self, tokens: &[u32], likely: Option<f64>) -> usize {
         self.guesses.next.clear();
@@ -98,7 +98,7 @@ impl Session {
         Ok(Begun::Run(run))
     }
 
-    /// The logits behind `tokens`, if that is one that was computed ahead; it is part of the sequence then.
+    /// The logits after `tokens`, if that is one that was computed ahead; it is part of the sequence then.
     fn ahead(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Option<Logits>> {
         let (Some(ahead), [token]) = (&mut self.guesses.ahead, tokens) else { return Ok(None) };
         if ahead.tokens.get(ahead.right) != Some(token) {
