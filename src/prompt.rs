@@ -149,7 +149,7 @@ impl Session {
         Ok(Generation { step: self, state })
     }
 
-    /// As [`Session::generate`], from ids alone.
+    /// As [`Session::generate`], from ids.
     ///
     /// # Errors
     /// As [`Session::generate`].
@@ -222,7 +222,7 @@ impl Session {
     }
 }
 
-/// Why a session did not become a generation, and the session as it was. `?` makes it the [`Error`] alone.
+/// Why a session did not become a generation, and the session as it was. `?` makes it only the [`Error`].
 #[derive(Debug)]
 pub struct IntoGenerationError(Box<(Error, Session)>);
 

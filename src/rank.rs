@@ -69,7 +69,7 @@ impl Reranker {
         Reranker { prompt: None, answer: Answer::Labels, truncate: false }
     }
 
-    /// `prompt` about `document`, and where it is the prompt's own: special tokens are there alone. What stands in a query or a
+    /// `prompt` about `document`, and where it is the prompt's own: special tokens are only there. What stands in a query or a
     /// document is never taken for a place of the prompt.
     fn ask(prompt: &str, query: &str, document: &str) -> (String, Vec<Range<usize>>) {
         let texts = HashMap::from([("{query}", query), ("{document}", document)]);

@@ -24,14 +24,6 @@ use std::sync::{Arc, Weak};
 use tracing::field::Empty;
 use tracing::{Span, debug_span, info_span};
 
-/// What was computed of a sequence.
-pub(crate) struct Output {
-    /// The logits after the last token, `[vocab]`, unless those of all were wanted.
-    pub(crate) logits: Option<Logits>,
-    /// The logits after each token, `[tokens, vocab]`, where they were.
-    rows: Option<Vec<f32>>,
-}
-
 /// Bytes of the KV caches of a model's sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -125,7 +117,7 @@ impl Session {
         }
     }
 
-    /// Shares what it begins with from now on with sequences of this salt alone, to the token; with those that have none, by whole
+    /// Shares what it begins with from now on only with sequences of this salt, to the token; with those that have none, by whole
     /// pages of 256, where it is `None`. The same as [`GenerateOptions::cache_salt`](crate::GenerateOptions::cache_salt), for a
     /// session that is stepped by hand. What it shared by another salt is computed again by the next step.
     pub fn set_cache_salt(&mut self, salt: Option<&str>) {
@@ -163,8 +155,7 @@ impl Session {
             let guesses = run.guesses;
             return match self.compute(run) {
                 Err(error) if guessed_wrong(guesses, &error) => continue,
-                Err(error) => Err(error),
-                Ok(output) => output.logits.ok_or_else(|| Error::Internal("a sequence without logits".into())),
+                outcome => outcome,
             };
         }
     }
@@ -184,7 +175,7 @@ impl Session {
         let vocab = self.model.compute().vocab();
         let rows = memory::reserved(tokens.len().saturating_mul(vocab), "the logits of every token")?;
         let run = self.begin(tokens, Some(rows), &CancellationToken::new())?;
-        Ok(Logits::new(self.compute(run)?.rows.unwrap_or_default(), vocab))
+        self.compute(run)
     }
 
     /// Appends to each session its tokens, in one pass over the weights where they are no more than a chunk of a prompt, and
@@ -287,9 +278,9 @@ impl Session {
         Ok(run)
     }
 
-    /// Takes the sequence of `run` back: with its tokens, or as it was before when computing failed. When that was cancelled,
-    /// complete chunks stay.
-    pub(crate) fn end(&mut self, run: Run) -> Result<Output> {
+    /// Takes the sequence of `run` back, with its tokens and the logits after the last one, or after each where those were wanted;
+    /// or as it was before when computing failed. When that was cancelled, complete chunks stay.
+    pub(crate) fn end(&mut self, run: Run) -> Result<Logits> {
         let (cached, outcome) = (run.cache.len(), run.outcome().map_err(Error::from));
         let Run { ids, cache, before, reused, guesses, output, hidden, shared_step, .. } = run;
         match (&mut self.predicted, hidden) {
@@ -298,13 +289,14 @@ impl Session {
         }
         let known = ids.len() - guesses;
         (self.ids, self.cache, self.reused, self.guesses.shared_step) = (ids, Some(cache), reused, shared_step);
-        let outcome = outcome.map(|()| match output {
-            RunOutput::Last(logits) => Output { logits: logits.map(Logits::from), rows: None },
-            RunOutput::All { logits, .. } if guesses > 0 => {
-                Output { logits: self.keep_ahead(guesses, logits), rows: None }
-            }
-            RunOutput::All { logits, .. } => Output { logits: None, rows: Some(logits) },
-            RunOutput::Pooled(_) => Output { logits: None, rows: None },
+        let outcome = outcome.and_then(|()| {
+            let logits = match output {
+                RunOutput::Last(logits) => logits.map(Logits::from),
+                RunOutput::All { logits, .. } if guesses > 0 => self.keep_ahead(guesses, logits),
+                RunOutput::All { logits, .. } => Some(Logits::new(logits, self.model.compute().vocab())),
+                RunOutput::Pooled(_) => None,
+            };
+            logits.ok_or_else(|| Error::Internal("a sequence without logits".into()))
         });
         match &outcome {
             Ok(_) => {}
@@ -320,7 +312,7 @@ impl Session {
     }
 
     /// Computes `run`, and takes it back.
-    fn compute(&mut self, run: Run) -> Result<Output> {
+    fn compute(&mut self, run: Run) -> Result<Logits> {
         let mut runs = self.model.scheduler().run(self.model.compute(), &self.caller, vec![run]);
         let run = runs.pop().ok_or_else(|| Error::Internal("a sequence did not come back".into()))?;
         self.end(run)

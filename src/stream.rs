@@ -262,7 +262,7 @@ impl Streaming for Streamed {
         let Some((session, _)) = self.parts() else { return };
         match session.end(run) {
             Err(error) if guessed_wrong(guesses, &error) => {}
-            output => self.choose(output.and_then(|output| output.logits.ok_or(Error::Internal("no logits".into())))),
+            logits => self.choose(logits),
         }
     }
 }

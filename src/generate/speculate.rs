@@ -1,4 +1,4 @@
-//! Guesses at the next tokens of a sequence, and how often they were right. Whether one is says the sampler alone.
+//! Guesses at the next tokens of a sequence, and how often they were right. Only the sampler says whether one is.
 
 mod draft;
 mod ngrams;

@@ -169,7 +169,7 @@ fn finite(logit: f64) -> f32 {
     logit.clamp(f32::MIN.into(), f32::MAX.into()) as f32
 }
 
-/// The tokens of the sequence so far, each with how often it was generated; 0 is a token of the prompt alone.
+/// The tokens of the sequence so far, each with how often it was generated; 0 is a token of only the prompt.
 #[derive(Debug, Default)]
 pub(super) struct Seen(HashMap<u32, u32>);
 
