@@ -161,16 +161,16 @@ impl Error {
     /// What a caller can do about it.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Error::Refused(report) => of_code(report.exit_code),
-            Error::Files(error) => of_code(error.exit_code()),
+            Error::Refused(report) => code_kind(report.exit_code),
+            Error::Files(error) => code_kind(error.exit_code()),
             Error::Tokenizer { .. } | Error::NothingToChoose { .. } => ErrorKind::Unsupported,
             #[cfg(feature = "hub")]
             Error::Hub(error) => hub_kind(error),
             #[cfg(feature = "cuda")]
-            Error::Cuda(error) => of_device(error.code()),
+            Error::Cuda(error) => device_kind(error.code()),
             Error::ContextOverflow { .. } => ErrorKind::TooLong,
             Error::Chat(error) if error.code() == 2 => ErrorKind::InvalidRequest,
-            Error::Chat(error) => of_code(error.code()),
+            Error::Chat(error) => code_kind(error.code()),
             Error::Embed(error) => error.kind(),
             Error::SessionFile(error) => error.kind(),
             Error::Grammar(error) if matches!(**error, GrammarError::Memory { .. }) => ErrorKind::OutOfMemory,
@@ -186,7 +186,7 @@ impl Error {
             Error::OutOfMemory { .. } => ErrorKind::OutOfMemory,
             Error::Cancelled => ErrorKind::Cancelled,
             Error::Io { .. } => ErrorKind::Unavailable,
-            Error::Engine(error) => of_engine(error),
+            Error::Engine(error) => engine_kind(error),
             #[cfg(feature = "candle")]
             Error::Candle(_) => ErrorKind::Internal,
             Error::NonFiniteLogits { .. } | Error::Internal(_) => ErrorKind::Internal,
@@ -222,7 +222,7 @@ impl Error {
     }
 
     /// Of a file that was opened by the diagnosis' rules: `Io` where the system refused, else `Files`.
-    pub(crate) fn of_file(error: model_factory_diagnostics::Error) -> Error {
+    pub(crate) fn from_file(error: model_factory_diagnostics::Error) -> Error {
         match error {
             model_factory_diagnostics::Error::Io { path, source } => Error::io(path, source),
             error => error.into(),
@@ -246,7 +246,7 @@ fn hub_kind(error: &HubError) -> ErrorKind {
 }
 
 /// The kind of an exit code of a diagnosis.
-fn of_code(code: u8) -> ErrorKind {
+fn code_kind(code: u8) -> ErrorKind {
     match code {
         1 => ErrorKind::Unavailable,
         14 => ErrorKind::OutOfMemory,
@@ -255,18 +255,18 @@ fn of_code(code: u8) -> ErrorKind {
 }
 
 /// The kind of a device's error with this exit code: 1 is a fault of the library.
-fn of_device(code: u8) -> ErrorKind {
+fn device_kind(code: u8) -> ErrorKind {
     match code {
         1 => ErrorKind::Internal,
-        code => of_code(code),
+        code => code_kind(code),
     }
 }
 
 /// What a caller can do about an error of the engine.
-fn of_engine(error: &EngineError) -> ErrorKind {
+fn engine_kind(error: &EngineError) -> ErrorKind {
     match error {
-        EngineError::Files(error) => of_code(error.exit_code()),
-        EngineError::Device { code, .. } => of_device(*code),
+        EngineError::Files(error) => code_kind(error.exit_code()),
+        EngineError::Device { code, .. } => device_kind(*code),
         EngineError::NoHead => ErrorKind::Unsupported,
         EngineError::TokenOutOfVocabulary { .. } => ErrorKind::InvalidRequest,
         EngineError::OutOfMemory { .. } | EngineError::CacheBudget { .. } => ErrorKind::OutOfMemory,

@@ -32,8 +32,8 @@ pub enum Prompt<'a> {
 }
 
 macro_rules! prompts {
-    ($($variant:ident: $($given:ty),+;)+) => {
-        $($(impl<'a> From<&'a $given> for Prompt<'a> {
+    ($($variant:ident: $($(const $length:ident =>)? $given:ty),+;)+) => {
+        $($(impl<'a $(, const $length: usize)?> From<&'a $given> for Prompt<'a> {
             fn from(given: &'a $given) -> Prompt<'a> {
                 Prompt::$variant(given)
             }
@@ -43,20 +43,8 @@ macro_rules! prompts {
 
 prompts! {
     Text: str, String;
-    Ids: [u32], Vec<u32>;
-    Messages: [Message], Vec<Message>;
-}
-
-impl<'a, const N: usize> From<&'a [u32; N]> for Prompt<'a> {
-    fn from(ids: &'a [u32; N]) -> Prompt<'a> {
-        Prompt::Ids(ids)
-    }
-}
-
-impl<'a, const N: usize> From<&'a [Message; N]> for Prompt<'a> {
-    fn from(messages: &'a [Message; N]) -> Prompt<'a> {
-        Prompt::Messages(messages)
-    }
+    Ids: [u32], Vec<u32>, const N => [u32; N];
+    Messages: [Message], Vec<Message>, const N => [Message; N];
 }
 
 impl Model {
@@ -191,18 +179,15 @@ impl Session {
             return Err(EmbedError::NoHead.into());
         }
         let prompt = model.prompt_ids_within(prompt, &options.template_options(), model.context_length())?;
-        let Some(last) = prompt.len().checked_sub(1) else { return Err(Error::EmptyPrompt) };
         let limit = model.context_length();
-        if prompt.len() > limit {
-            return Err(Error::ContextOverflow { limit, asked: prompt.len() });
-        }
-        self.check_ids(&prompt)?;
+        self.check_within(&prompt, limit)?;
         match options.speculate {
             Speculation::Draft if model.draft().is_none() => return Err(DraftError::Missing.into()),
             Speculation::Mtp if model.predictor().is_none() => return Err(DraftError::NoPredictor.into()),
             _ => {}
         }
-        let common = self.ids().iter().zip(&*prompt).take_while(|(held, asked)| held == asked).count().min(last);
+        let common = self.ids().iter().zip(&*prompt).take_while(|(held, asked)| held == asked).count();
+        let common = common.min(prompt.len() - 1);
         let (before, rest) = prompt.split_at(common);
         let rest = memory::copied(rest, "the ids of a prompt")?;
         let (tokenizer, stop) = (Arc::clone(model.tokenizer()), StopTokens::from(&model.spec().tokenizer));

@@ -112,7 +112,7 @@ impl Session {
             let logits = self.all_logits(chunk)?;
             for (row, (id, place)) in logits.rows().zip(next.by_ref()) {
                 if place >= first {
-                    let (logprob, is_best) = logprobs::of(row, *id)?;
+                    let (logprob, is_best) = logprobs::of_token(row, *id)?;
                     score.logprobs.push(logprob);
                     score.is_greedy &= is_best;
                 }

@@ -323,11 +323,16 @@ impl Session {
         if self.model.spec().weights.head.is_none() {
             return Err(EmbedError::NoHead.into());
         }
+        self.check_within(tokens, self.room())
+    }
+
+    /// Whether these are some tokens, no more than `limit`, and every id has an embedding row.
+    pub(crate) fn check_within(&self, tokens: &[u32], limit: usize) -> Result<()> {
         if tokens.is_empty() {
             return Err(Error::EmptyPrompt);
         }
-        if tokens.len() > self.room() {
-            return Err(Error::ContextOverflow { limit: self.room(), asked: tokens.len() });
+        if tokens.len() > limit {
+            return Err(Error::ContextOverflow { limit, asked: tokens.len() });
         }
         self.check_ids(tokens)
     }

@@ -151,9 +151,6 @@ impl<S> fmt::Debug for GenerationStream<S> {
     }
 }
 
-/// Nothing in it is pinned: what it holds of a session is behind a pointer.
-impl<S> Unpin for GenerationStream<S> {}
-
 impl<S> Drop for GenerationStream<S> {
     fn drop(&mut self) {
         self.cancel.cancel();

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 ///
 /// # Errors
 /// `NonFiniteLogits`, `TokenOutOfVocabulary`.
-pub(crate) fn of(logits: &[f32], id: u32) -> Result<(f64, bool)> {
+pub(crate) fn of_token(logits: &[f32], id: u32) -> Result<(f64, bool)> {
     if let Some((id, value)) = logits.iter().enumerate().find(|(_, value)| !value.is_finite()) {
         return Err(Error::NonFiniteLogits { id, value: *value });
     }

@@ -312,7 +312,6 @@ impl State {
                 Next::End => {
                     self.finish = Some(FinishReason::Grammar);
                     self.end();
-                    self.admitted = None;
                 }
                 Next::One(token) if joins && self.speculator.as_ref().is_none_or(|guesses| !guesses.is_ahead()) => {
                     let Some(room) = step.room().checked_sub(self.input.len()) else { break };
