@@ -1,6 +1,6 @@
 //! The parameters of the kernels, as `kernels/*.cuh` declare them. A test compares their sizes.
 
-use super::gpu::Arguments;
+use super::buffer::Arguments;
 
 /// The codes of stored floats in `common.cuh`; `None` for a dtype that is none.
 pub(super) fn code(dtype: model_factory_dtypes::DType) -> Option<i32> {

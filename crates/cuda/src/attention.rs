@@ -1,7 +1,8 @@
 //! Attention on the GPU: kernels for heads of one size and one dtype of the cache, and how they are launched.
 
 use super::arguments::Attend;
-use super::gpu::{Function, LaunchShape, Launcher, PLAIN_SHARED};
+use super::buffer::{Function, LaunchShape, PLAIN_SHARED};
+use super::driver::Gpu;
 use super::modules::Module;
 use super::product::{FEW_TOKENS, Multiplier};
 use crate::error::CudaError;
@@ -56,7 +57,7 @@ pub(super) struct Attention {
 impl Attention {
     /// Compiles them for heads of `dim` elements, `group` of which share keys, and a cache in F16 if `halves` and in
     /// F32 otherwise.
-    pub(super) fn load(gpu: &dyn Launcher, group: usize, dim: usize, halves: bool) -> Result<Attention, CudaError> {
+    pub(super) fn load(gpu: &Gpu, group: usize, dim: usize, halves: bool) -> Result<Attention, CudaError> {
         let function = |name| gpu.function(Module::Attention { dim, halves }, name);
         let (tile, shared) = few_queries(group, dim, gpu.capability());
         let few = AttendKernel { function: function("attend")?, tile, shared };
@@ -110,7 +111,7 @@ fn few_queries(group: usize, dim: usize, capability: (u32, u32)) -> (QueryTile, 
 
 #[cfg(test)]
 mod tests {
-    use super::super::gpu::PLAIN_SHARED;
+    use super::super::buffer::PLAIN_SHARED;
     use super::{QueryTile, few_queries};
 
     #[test]

@@ -1,7 +1,8 @@
 //! What a forward pass says of its rows: ids, positions, pages, angles, in one copy to the GPU.
 
 use super::attention::{Attention, QueryTiles};
-use super::gpu::{Buffer, Launcher, Recording};
+use super::buffer::Buffer;
+use super::driver::{Gpu, Recording};
 use bytemuck::NoUninit;
 use model_factory_engine::decoder::{Batch, Sequence};
 use model_factory_engine::error::Result;
@@ -84,7 +85,7 @@ impl BatchTable {
         batch: &Batch<'_>,
         attention: &Attention,
         parts: impl Fn(usize, usize, usize) -> usize,
-        gpu: &Arc<dyn Launcher>,
+        gpu: &Arc<Gpu>,
         buffer: &mut Buffer,
     ) -> Result<BatchTable> {
         let (mut ids, mut places, mut wanted, mut pages) = (vec![], vec![], vec![], vec![]);

@@ -3,8 +3,8 @@
 use super::arguments::{Attend, Embed, Rotate};
 use super::attention::Attention;
 use super::batch::{BatchState, BatchTable, overflow};
-use super::driver::DriverGpu;
-use super::gpu::{Buffer, Function, LaunchShape, Launcher, Recording};
+use super::buffer::{Buffer, Function, LaunchShape};
+use super::driver::Gpu;
 use super::modules::Module;
 use super::product::{DeviceMatrix, DeviceNorm, FEW_TOKENS, Multiplier, ProductTarget, RowSource, Rows, Vector};
 use super::weights::{DeviceWeights, Uploaded};
@@ -33,7 +33,7 @@ const MOST_PARTS: usize = 64;
 /// A GPU as one model uses it.
 #[derive(Debug)]
 pub struct CudaDevice {
-    pub(super) gpu: Arc<dyn Launcher>,
+    pub(super) gpu: Arc<Gpu>,
     weights: DeviceWeights,
     sizes: LaunchSizes,
     kv_dtype: KvDtype,
@@ -80,7 +80,7 @@ struct PassBuffers {
 }
 
 impl PassBuffers {
-    fn new(gpu: &Arc<dyn Launcher>, sizes: GpuBuffers) -> Result<PassBuffers, CudaError> {
+    fn new(gpu: &Arc<Gpu>, sizes: GpuBuffers) -> Result<PassBuffers, CudaError> {
         let buffer = |bytes: u64| Buffer::new(gpu, "the buffers of a forward pass", bytes as usize);
         let arrived = buffer(sizes.arrived)?;
         arrived.upload(0, &vec![0; sizes.arrived as usize])?;
@@ -118,13 +118,13 @@ impl CudaDevice {
         index: usize,
         uploaded: &Uploaded<'_>,
     ) -> Result<CudaDevice> {
-        let gpu = DriverGpu::open(uuid, index)?;
+        let gpu = Gpu::open(uuid, index)?;
         CudaDevice::new(Arc::new(gpu), spec, weights, plan.kv_dtype, plan.context, uploaded)
     }
 
-    /// As [`open`](Self::open), on whatever runs kernels.
+    /// As [`open`](Self::open), on a GPU that is open.
     pub(super) fn new(
-        gpu: Arc<dyn Launcher>,
+        gpu: Arc<Gpu>,
         spec: &ModelSpec,
         weights: &Weights,
         kv_dtype: KvDtype,
@@ -139,7 +139,7 @@ impl CudaDevice {
             return Err(Error::Internal(format!("the diagnosis accepted a KV cache in {kv_dtype}")));
         }
         let halves = kv_dtype == KvDtype::F16;
-        let attention = Attention::load(&*gpu, spec.heads / spec.kv_heads, spec.head_dim, halves)?;
+        let attention = Attention::load(&gpu, spec.heads / spec.kv_heads, spec.head_dim, halves)?;
         let (rotate, prepare) = (gpu.function(Module::Steps, "rotate")?, gpu.function(Module::Steps, "prepare")?);
         // All that may be refused comes before the weights are copied.
         let sizes = GpuBuffers::new(spec, context);
@@ -230,7 +230,7 @@ impl CudaDevice {
             Some(index) => Ok(state.recordings.remove(index).1),
             None => {
                 state.make_room(self.recordings_bytes);
-                Recording::new(&self.gpu, &mut || compute(&mut CudaPass::new(table), true))
+                self.gpu.record(&mut || compute(&mut CudaPass::new(table), true))
             }
         };
         // SAFETY: the launches work in the weights and the buffers of this device, and in the table of the batch, whose

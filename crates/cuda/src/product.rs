@@ -1,7 +1,8 @@
 //! Matrices on the GPU, and the launches that multiply by them.
 
 use super::arguments::{self, MOST_MATRICES, MatrixArguments, Prepare, Product};
-use super::gpu::{Function, LaunchShape, Launcher};
+use super::buffer::{Function, LaunchShape};
+use super::driver::Gpu;
 use super::modules::{self, Kind, Module};
 use super::weights::DeviceWeights;
 use crate::error::CudaError;
@@ -75,7 +76,7 @@ pub(super) struct MatrixKernels {
 
 impl MatrixKernels {
     /// Compiles them.
-    pub(super) fn load(gpu: &dyn Launcher, dtype: DType) -> Result<MatrixKernels, Error> {
+    pub(super) fn load(gpu: &Gpu, dtype: DType) -> Result<MatrixKernels, Error> {
         let kind = modules::kind(dtype)
             .ok_or_else(|| Error::Internal(format!("the diagnosis accepted {dtype}, which has no kernel for GPUs")))?;
         let function = |name| gpu.function(Module::Matrix(dtype), name);
@@ -94,7 +95,7 @@ impl MatrixKernels {
 }
 
 /// Whether the kernels for many tokens have tensor cores for `dtype`: the instructions of `device.cuh`.
-pub(super) fn tensor_cores(gpu: &dyn Launcher, dtype: DType) -> bool {
+pub(super) fn tensor_cores(gpu: &Gpu, dtype: DType) -> bool {
     match dtype {
         DType::F32 => false,
         DType::BF16 => gpu.capability() >= (8, 0),
@@ -143,7 +144,7 @@ pub struct DeviceMatrix {
 impl DeviceMatrix {
     /// Finds the matrix on the GPU and loads the kernels of its dtype.
     pub(super) fn new(
-        gpu: &dyn Launcher,
+        gpu: &Gpu,
         device: &DeviceWeights,
         weights: &Weights,
         linear: &LinearWeights,
@@ -266,7 +267,7 @@ pub(super) struct ProductTarget {
 /// What prepares activations and multiplies.
 #[derive(Debug)]
 pub(super) struct Multiplier {
-    pub(super) gpu: Arc<dyn Launcher>,
+    pub(super) gpu: Arc<Gpu>,
     pub(super) prepare: Function,
     /// Scratch memory, each as long as `GpuBuffers` says.
     pub(super) prepared: u64,

@@ -1,6 +1,7 @@
 //! The stored bytes of a model on the GPU.
 
-use super::gpu::{Buffer, Launcher};
+use super::buffer::Buffer;
+use super::driver::Gpu;
 use crate::error::CudaError;
 use model_factory_engine::error::Error;
 use model_factory_engine::weights::Weights;
@@ -33,7 +34,7 @@ pub(super) struct DeviceWeights {
 impl DeviceWeights {
     /// Uploads the ranges of the mapped files, and tells `uploaded` how far it is.
     pub(super) fn upload(
-        gpu: &Arc<dyn Launcher>,
+        gpu: &Arc<Gpu>,
         spec: &ModelSpec,
         weights: &Weights,
         uploaded: &Uploaded<'_>,

@@ -2,7 +2,7 @@
 
 use super::super::arguments::Attend;
 use super::super::attention::{Attention, QueryTiles};
-use super::super::gpu::Buffer;
+use super::super::buffer::Buffer;
 use super::products::{Bench, buffer, bytes_of};
 use super::testing::Random;
 

@@ -1,8 +1,8 @@
 //! Products of every dtype compared with double precision, for shapes with odd tails.
 
 use super::super::arguments::MatrixArguments;
-use super::super::driver::DriverGpu;
-use super::super::gpu::{Buffer, Launcher};
+use super::super::buffer::Buffer;
+use super::super::driver::Gpu;
 use super::super::modules::{Module, dtypes};
 use super::super::product::{DeviceMatrix, MatrixKernels, Multiplier, OperandForm, ProductTarget, RowSource, Rows};
 use super::driver;
@@ -13,12 +13,12 @@ use std::sync::Arc;
 
 /// Buffers of one multiplication.
 pub(super) struct Bench {
-    pub(super) gpu: Arc<dyn Launcher>,
+    pub(super) gpu: Arc<Gpu>,
     pub(super) multiplier: Multiplier,
     pub(super) prepared: [Buffer; 3],
 }
 
-pub(super) fn buffer(gpu: &Arc<dyn Launcher>, bytes: &[u8]) -> Buffer {
+pub(super) fn buffer(gpu: &Arc<Gpu>, bytes: &[u8]) -> Buffer {
     let buffer = Buffer::new(gpu, "a test", bytes.len() + 16).unwrap();
     buffer.upload(0, bytes).unwrap();
     buffer
@@ -33,8 +33,8 @@ impl Bench {
         Bench::on(driver(capability)?, elements)
     }
 
-    fn on(gpu: DriverGpu, elements: usize) -> Option<Bench> {
-        let gpu: Arc<dyn Launcher> = Arc::new(gpu);
+    fn on(gpu: Gpu, elements: usize) -> Option<Bench> {
+        let gpu: Arc<Gpu> = Arc::new(gpu);
         let prepare = gpu.function(Module::Steps, "prepare").unwrap();
         let room = |bytes| Buffer::new(&gpu, "a test", bytes).unwrap();
         let prepared = [room(4 * elements), room(8 * elements), room(16 * elements)];
