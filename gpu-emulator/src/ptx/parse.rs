@@ -212,7 +212,7 @@ impl<'a> Parser<'a> {
                 }
                 let text = &self.text[self.tokens[first].bytes.start..self.tokens[self.at - 1].bytes.start];
                 let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-                decoder.instruction(&Instruction { line, text, guard, name, operands })?;
+                decoder.instruction(Instruction { line, text, guard, name, operands })?;
             }
         }
         Ok(())
@@ -247,7 +247,8 @@ impl<'a> Parser<'a> {
     fn guard(&mut self) -> Result<(Register, bool), Error> {
         let negated = self.taken("!");
         let word = self.word()?;
-        let register = self.register(word).ok_or_else(|| self.wrong("a register"))?;
+        let register = self.register(word).filter(|register| register.width == Width::Predicate);
+        let register = register.ok_or_else(|| self.wrong("a predicate"))?;
         Ok((register, negated))
     }
 
