@@ -2,7 +2,7 @@
 
 use super::code::Code;
 use super::failure::Failures;
-use super::memory::{DeviceMemory, HostMemory};
+use super::memory::Allocations;
 use super::settings::{GRAPH_NODE, Settings};
 use super::stream::{Capture, CaptureMode, KernelLaunch, Stream};
 use crate::ptx::{Kernel, Launch, Module};
@@ -40,8 +40,8 @@ pub(super) struct Driver {
 #[derive(Debug, Default)]
 pub(super) struct Context {
     pub(super) handle: usize,
-    pub(super) memory: DeviceMemory,
-    pub(super) pinned: HostMemory,
+    pub(super) memory: Allocations,
+    pub(super) pinned: Allocations,
     pub(super) streams: BTreeMap<usize, Stream>,
     pub(super) modules: BTreeMap<usize, Module>,
     pub(super) functions: BTreeMap<usize, Function>,
@@ -172,7 +172,7 @@ impl Context {
         stream: usize,
     ) -> Result<(&mut Stream, bool), Code> {
         self.memory.host(device, bytes)?;
-        let pinned = self.pinned.holds(host..host + bytes)?;
+        let pinned = self.pinned.holds(host as u64..(host + bytes) as u64)?;
         let stream = find(&mut self.streams, stream)?;
         stream.not_captured("a copy")?;
         Ok((stream, pinned))

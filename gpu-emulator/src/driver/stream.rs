@@ -1,7 +1,7 @@
 //! Streams: what was asked of them and not yet done, and what is captured instead.
 
 use super::code::Code;
-use super::memory::DeviceMemory;
+use super::memory::Allocations;
 use crate::ptx::{Kernel, Launch};
 use std::collections::VecDeque;
 use std::thread::ThreadId;
@@ -73,7 +73,7 @@ impl Stream {
     }
 
     /// Does what was asked, in its order, up to the first fault; what comes after is not done.
-    pub(super) fn finish(&mut self, memory: &DeviceMemory) -> Result<(), Code> {
+    pub(super) fn finish(&mut self, memory: &Allocations) -> Result<(), Code> {
         let result = self.work.drain(..).try_for_each(|work| work.run(memory));
         self.work.clear();
         result
@@ -81,7 +81,7 @@ impl Stream {
 }
 
 impl Work {
-    fn run(self, memory: &DeviceMemory) -> Result<(), Code> {
+    fn run(self, memory: &Allocations) -> Result<(), Code> {
         // A copy was within its allocation when it was asked for.
         let place = |address, bytes| {
             let found = memory.host(address, bytes);
