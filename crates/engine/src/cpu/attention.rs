@@ -63,7 +63,7 @@ impl AttentionPass<'_> {
         let mut pages: Vec<Vec<&[E]>> = memory::reserved(self.sequences.len(), PAGES)?;
         for sequence in self.sequences {
             // What no row sees may be gone.
-            let kind = self.layout.kind(self.layer);
+            let kind = self.layout.layers[self.layer].kind;
             let of_sequence = sequence.pages.iter().map(|pair| match pair.of(kind) {
                 Some(page) => self.layout.layer::<E>(page, self.layer),
                 None => &[],
@@ -127,7 +127,7 @@ impl CpuDevice {
     ) -> Result<()> {
         let CpuPass { batch, projected: qkv, mixed, .. } = pass;
         let CpuDevice { isa, pool, layout, .. } = self;
-        let heads = layout.heads(layer);
+        let heads = layout.layers[layer].heads;
         mixed.resize(batch.rows * heads.width(), 0.0);
         let attend = AttentionPass {
             isa: *isa,

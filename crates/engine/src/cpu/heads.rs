@@ -59,7 +59,7 @@ impl CpuDevice {
         layer: usize,
         attention: &AttentionWeights<Self>,
     ) -> memory::Result<()> {
-        let (heads, own) = (self.layout.heads(layer), attention.kv.own());
+        let (heads, own) = (self.layout.layers[layer].heads, attention.kv.own());
         let (dim, keys_are_values) = (heads.dim, own.is_some_and(|own| own.v.is_none()));
         if keys_are_values {
             widen(qkv, batch.rows, heads.qkv_width());
@@ -84,13 +84,7 @@ impl CpuDevice {
             }
             for (norm, heads) in norms.into_iter().zip([&mut *q, &mut *k]) {
                 let Some(norm) = norm else { continue };
-                for heads in heads.chunks_exact_mut(norm.width()) {
-                    scratch::with_scratch(norm.width(), |plain| {
-                        plain.copy_from_slice(heads);
-                        norm.apply(self.isa, plain, heads);
-                        Ok(())
-                    })?;
-                }
+                heads.chunks_exact_mut(norm.width).try_for_each(|heads| norm.apply_in_place(self.isa, 0, heads))?;
             }
             let Some(angles) = angles else { return Ok(()) };
             for head in q.chunks_exact_mut(dim).chain(k.chunks_exact_mut(dim)) {

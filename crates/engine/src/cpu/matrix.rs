@@ -14,14 +14,14 @@ use std::ops::Range;
 pub struct Matrix {
     kernel: Kernel,
     /// How it reads activations.
-    form: Form,
+    pub(super) form: Form,
     weight: WeightView,
     /// Whether it is stored `[inputs, outputs]`.
     transposed: bool,
     scales: Option<Scales>,
     bias: Option<WeightView>,
-    outputs: usize,
-    inputs: usize,
+    pub(super) outputs: usize,
+    pub(super) inputs: usize,
 }
 
 /// What a weight is scaled by.
@@ -83,21 +83,6 @@ impl Matrix {
     /// Multiplications and additions for one token.
     pub fn operations(&self) -> usize {
         2 * self.outputs * self.inputs
-    }
-
-    /// The form in which it reads activations.
-    pub(super) fn form(&self) -> Form {
-        self.form
-    }
-
-    /// Rows of the weight.
-    pub(super) fn outputs(&self) -> usize {
-        self.outputs
-    }
-
-    /// Columns of the weight.
-    pub(super) fn inputs(&self) -> usize {
-        self.inputs
     }
 
     /// Bytes of a stored row.
@@ -171,14 +156,14 @@ impl CpuDevice {
         let (mut bounds, mut start) = (vec![0], 0);
         for matrix in matrices {
             let mut row = 0;
-            while row < matrix.outputs() {
-                let rows = matrix.rows_per_task(left, tokens, self.pool.threads()).min(matrix.outputs() - row);
+            while row < matrix.outputs {
+                let rows = matrix.rows_per_task(left, tokens, self.pool.threads()).min(matrix.outputs - row);
                 row += rows;
                 left -= rows * matrix.row_bytes();
                 memory::grow(&mut bounds, 1, "the tasks of a product")?;
                 bounds.push(start + row);
             }
-            start += matrix.outputs();
+            start += matrix.outputs;
         }
         Ok(bounds)
     }
@@ -188,10 +173,10 @@ impl CpuDevice {
 pub(super) fn locate<'a>(matrices: &[&'a Matrix], columns: &Range<usize>) -> (&'a Matrix, Range<usize>) {
     let mut start = 0;
     for matrix in matrices {
-        if columns.end <= start + matrix.outputs() {
+        if columns.end <= start + matrix.outputs {
             return (matrix, columns.start - start..columns.end - start);
         }
-        start += matrix.outputs();
+        start += matrix.outputs;
     }
     unreachable!("the bounds come from the same matrices")
 }

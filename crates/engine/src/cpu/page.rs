@@ -19,23 +19,21 @@ const _: () = assert!(TILES * TILE == KV_PAGE);
 /// An element of a page: a float as computed, one rounded to the nearest half, or a byte of blocks with their scales.
 pub(super) trait PageElement: KvElement + Pod {}
 
-impl PageElement for f32 {}
-impl PageElement for f16 {}
-impl PageElement for u8 {}
+impl<E: KvElement + Pod> PageElement for E {}
 
 /// Where the keys and values of each layer lie in a page: each layer has the tiles of its keys `[kv_heads, TILES]`,
 /// then those of its values.
 #[derive(Clone, Debug)]
 pub(super) struct PageLayout {
-    dtype: KvDtype,
-    layers: Arc<[LayerPlace]>,
+    pub(super) dtype: KvDtype,
+    pub(super) layers: Arc<[LayerPlace]>,
 }
 
 /// Where a layer's keys and values lie, and of which heads they are.
 #[derive(Clone, Debug)]
-struct LayerPlace {
-    heads: Heads,
-    kind: PageKind,
+pub(super) struct LayerPlace {
+    pub(super) heads: Heads,
+    pub(super) kind: PageKind,
     elements: Range<usize>,
     /// Whether it is another layer that stores them.
     borrowed: bool,
@@ -76,21 +74,6 @@ impl PageLayout {
             places.push(place);
         }
         PageLayout { dtype, layers: places.into() }
-    }
-
-    /// Of its elements.
-    pub(super) fn dtype(&self) -> KvDtype {
-        self.dtype
-    }
-
-    /// The sizes of attention in a layer.
-    pub(super) fn heads(&self, layer: usize) -> Heads {
-        self.layers[layer].heads
-    }
-
-    /// In which pages the keys and values of a layer are.
-    pub(super) fn kind(&self, layer: usize) -> PageKind {
-        self.layers[layer].kind
     }
 
     /// The layers with pages of a kind.

@@ -13,12 +13,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// What all caches of a model take their pages from.
 pub struct PagePool {
     allocate: AllocatePage,
-    sizes: CacheSizes,
+    pub(super) sizes: CacheSizes,
     budget: Arc<CacheBudget>,
     /// Whether a page may be copied: it is main memory, and the copy has the bits that would be computed.
-    copies: bool,
+    pub(super) copies: bool,
     /// Whether sequences that begin alike share pages.
-    shares: bool,
+    pub(super) shares: bool,
     prefixes: Mutex<Prefixes>,
 }
 
@@ -60,11 +60,6 @@ impl PagePool {
     pub(super) fn new(allocate: AllocatePage, sizes: CacheSizes, copies: bool, shares: bool) -> Arc<PagePool> {
         let (budget, shares) = (CacheBudget::new(sizes.budget), shares && copies);
         Arc::new(PagePool { allocate, sizes, budget, copies, shares, prefixes: Mutex::default() })
-    }
-
-    /// The sizes.
-    pub(super) fn sizes(&self) -> &CacheSizes {
-        &self.sizes
     }
 
     /// The state of an empty sequence, where the model has states: first of what is reserved.
@@ -154,16 +149,6 @@ impl PagePool {
             }
         }
         Ok(())
-    }
-
-    /// Whether sequences that begin alike share pages.
-    pub(super) fn shares(&self) -> bool {
-        self.shares
-    }
-
-    /// Whether a page may be copied.
-    pub(super) fn copies(&self) -> bool {
-        self.copies
     }
 
     /// The pages by their ids. Nothing panics while it is held.
