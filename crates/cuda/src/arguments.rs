@@ -31,7 +31,6 @@ pub(super) struct MatrixArguments {
 /// Matrices that one launch multiplies at most.
 pub(super) const MOST_MATRICES: usize = 3;
 
-/// A product.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct Product {
@@ -116,7 +115,6 @@ pub(super) struct Rotate {
     pub(super) unused: i32,
 }
 
-/// Attention.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(super) struct Attend {

@@ -27,7 +27,6 @@ const THREADS: usize = 128;
 /// Queries of a block of the kernel for many rows: `MANY_QUERIES` of `attention_many.cu`.
 const MANY_QUERIES: usize = 64;
 
-/// A kernel of attention.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AttendKernel {
     function: Function,
@@ -46,7 +45,6 @@ pub(super) struct QueryTiles {
     pub(super) parts: usize,
 }
 
-/// The kernels of attention.
 #[derive(Debug)]
 pub(super) struct Attention {
     few: AttendKernel,
@@ -59,9 +57,9 @@ impl Attention {
     /// F32 otherwise.
     pub(super) fn load(gpu: &Gpu, group: usize, dim: usize, halves: bool) -> Result<Attention, CudaError> {
         let function = |name| gpu.function(Module::Attention { dim, halves }, name);
-        let (tile, shared) = few_queries(group, dim, gpu.capability());
+        let (tile, shared) = few_queries(group, dim, gpu.capability);
         let few = AttendKernel { function: function("attend")?, tile, shared };
-        let many = (gpu.capability() >= (7, 5) && dim.is_multiple_of(16) && dim <= 128).then(|| {
+        let many = (gpu.capability >= (7, 5) && dim.is_multiple_of(16) && dim <= 128).then(|| {
             let tile = QueryTile::new(group, MANY_QUERIES);
             Ok(AttendKernel { function: function("attend_many")?, tile, shared: 0 })
         });

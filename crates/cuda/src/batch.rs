@@ -115,7 +115,7 @@ impl BatchTable {
             *buffer = Buffer::new(gpu, "the table of a batch", table.len())?;
         }
         buffer.upload(0, &table)?;
-        let at = |offset| buffer.address() + offset;
+        let at = |offset| buffer.address + offset;
         let tiles = |index: usize, offset| {
             let count = queries[index].len() / 4;
             QueryTiles { address: at(offset), count, parts: parts(batch.rows, count, longest[index]) }

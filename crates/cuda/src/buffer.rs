@@ -9,7 +9,6 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct LaunchShape {
-    /// Blocks.
     pub(super) grid: [u32; 3],
     /// Threads of a block.
     pub(super) threads: u32,
@@ -27,7 +26,6 @@ impl LaunchShape {
 /// Shared memory of a block that every GPU has; from compute capability 7.0 on there is more for those who ask.
 pub(super) const PLAIN_SHARED: u32 = 48 << 10;
 
-/// A kernel of a loaded module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Function(pub(super) usize);
 
@@ -40,7 +38,8 @@ pub(super) unsafe trait Arguments: Copy {}
 /// Memory of a GPU.
 pub(super) struct Buffer {
     gpu: Arc<Gpu>,
-    address: u64,
+    /// Of its first byte.
+    pub(super) address: u64,
     bytes: usize,
 }
 
@@ -49,11 +48,6 @@ impl Buffer {
     pub(super) fn new(gpu: &Arc<Gpu>, what: &'static str, bytes: usize) -> Result<Buffer, CudaError> {
         let bytes = bytes.next_multiple_of(256).max(256);
         Ok(Buffer { address: gpu.allocate(what, bytes)?, gpu: Arc::clone(gpu), bytes })
-    }
-
-    /// The address of its first byte.
-    pub(super) fn address(&self) -> u64 {
-        self.address
     }
 
     /// Bytes allocated.

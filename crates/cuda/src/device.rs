@@ -145,10 +145,10 @@ impl CudaDevice {
         let sizes = GpuBuffers::new(spec, context);
         let buffers = PassBuffers::new(&gpu, sizes)?;
         let table = Buffer::new(&gpu, "the table of a batch", sizes.batch as usize)?;
-        let [prepared, steps, extents] = buffers.prepared.each_ref().map(Buffer::address);
+        let [prepared, steps, extents] = buffers.prepared.each_ref().map(|buffer| buffer.address);
         let (heads, kv_heads) = (spec.heads as i32, spec.kv_heads as i32);
         let of_rotate = Rotate {
-            qkv: buffers.qkv.address(),
+            qkv: buffers.qkv.address,
             heads,
             kv_heads,
             dim: spec.head_dim as i32,
@@ -158,10 +158,10 @@ impl CudaDevice {
             ..Rotate::default()
         };
         let of_attend = Attend {
-            qkv: buffers.qkv.address(),
-            out: buffers.attended.address(),
-            partial: buffers.partial.address(),
-            arrived: buffers.arrived.address(),
+            qkv: buffers.qkv.address,
+            out: buffers.attended.address,
+            partial: buffers.partial.address,
+            arrived: buffers.arrived.address,
             heads,
             kv_heads,
             ..Attend::default()
@@ -269,7 +269,7 @@ impl CudaDevice {
 
     /// All rows of a pass.
     fn rows<'a>(&self, pass: &CudaPass, source: RowSource<'a>, from: &Buffer, stride: usize) -> Rows<'a> {
-        Rows { source, address: from.address(), stride, gather: 0, count: pass.table.rows }
+        Rows { source, address: from.address, stride, gather: 0, count: pass.table.rows }
     }
 
     /// The residual stream, normed where there is a norm.
@@ -281,7 +281,7 @@ impl CudaDevice {
     /// whole GPU.
     fn parts(&self, rows: usize, tiles: usize, longest: usize) -> usize {
         let seen = self.sizes.window.map_or(longest, |window| longest.min(window));
-        let wanted = (2 * self.gpu.processors()).div_ceil(self.sizes.kv_heads * tiles.max(1));
+        let wanted = (2 * self.gpu.processors).div_ceil(self.sizes.kv_heads * tiles.max(1));
         let most = MOST_PARTS.min(GPU_ATTENTION_PARTS / rows.max(1));
         let parts = wanted.min(seen.div_ceil(PART_POSITIONS)).min(most).max(1);
         1 << parts.ilog2()
@@ -306,7 +306,7 @@ impl CudaPass {
 
 impl DeviceMemory for Buffer {
     fn address(&self) -> u64 {
-        Buffer::address(self)
+        self.address
     }
 }
 
@@ -378,7 +378,7 @@ impl Device for CudaDevice {
         let given = Embed {
             weight: embedding.part.weight,
             ids: pass.table.ids,
-            out: self.buffers.hidden.address(),
+            out: self.buffers.hidden.address,
             width: self.sizes.hidden as i32,
             row_bytes: embedding.row_bytes as i32,
         };
@@ -387,7 +387,7 @@ impl Device for CudaDevice {
     }
 
     fn norm_project(&self, pass: &mut CudaPass, norm: Option<&DeviceNorm>, matrices: &[&DeviceMatrix]) -> Result<()> {
-        let target = ProductTarget { address: self.buffers.qkv.address(), width: self.sizes.qkv, add: false };
+        let target = ProductTarget { address: self.buffers.qkv.address, width: self.sizes.qkv, add: false };
         Ok(self.multiplier.multiply(self.hidden(pass, norm), matrices, target)?)
     }
 
@@ -452,7 +452,7 @@ impl Device for CudaDevice {
             | Activation::Gelu => return Err(Error::Internal("the diagnosis accepted another activation".into())),
         };
         let width = matrices.len() * self.sizes.feed_forward;
-        let target = ProductTarget { address: self.buffers.up_gate.address(), width, add: false };
+        let target = ProductTarget { address: self.buffers.up_gate.address, width, add: false };
         self.multiplier.multiply(self.hidden(pass, norm), matrices, target)?;
         pass.gated = activation.gate().is_some();
         Ok(())
@@ -471,7 +471,7 @@ impl Device for CudaDevice {
             Operand::Activated if pass.gated => self.rows(pass, RowSource::SwiGlu { offset: ff }, up_gate, 2 * ff),
             Operand::Activated => self.rows(pass, RowSource::Gelu, up_gate, ff),
         };
-        let target = ProductTarget { address: hidden.address(), width: self.sizes.hidden, add: true };
+        let target = ProductTarget { address: hidden.address, width: self.sizes.hidden, add: true };
         Ok(self.multiplier.multiply(rows, &[matrix], target)?)
     }
 
@@ -482,7 +482,7 @@ impl Device for CudaDevice {
     fn logits(&self, pass: &mut CudaPass, norm: &DeviceNorm, head: &DeviceMatrix, _: &Multipliers) -> Result<()> {
         let (vocab, mut left) = (self.sizes.vocab, pass.table.wanted_rows);
         let rows = Rows { gather: pass.table.wanted, count: left, ..self.hidden(pass, Some(norm)) };
-        let target = ProductTarget { address: self.buffers.logits.address(), width: vocab, add: false };
+        let target = ProductTarget { address: self.buffers.logits.address, width: vocab, add: false };
         // `run` reads the last slice, which is the only one of what is recorded.
         self.multiplier.multiply_slices(rows, head, GPU_LOGIT_ROWS, target, |rows| {
             left -= rows;

@@ -26,9 +26,9 @@ pub(super) struct Gpu {
     context: sys::CUcontext,
     stream: sys::CUstream,
     /// What kernels are chosen by: what they are compiled for, or less where a test asks for that.
-    capability: (u32, u32),
+    pub(super) capability: (u32, u32),
     compiled_for: (u32, u32),
-    processors: usize,
+    pub(super) processors: usize,
     compiler: Arc<Nvrtc>,
     /// [`STAGED`] bytes of main memory that the GPU writes to without the driver's help.
     staging: Mutex<*mut u8>,
@@ -120,7 +120,6 @@ impl Gpu {
         self
     }
 
-    /// Waits for all that was started.
     fn wait(&self) -> Result<(), CudaError> {
         // SAFETY: the stream is the GPU's own.
         step("waiting for the GPU", unsafe { result::stream::synchronize(self.stream) })
@@ -138,16 +137,6 @@ impl Gpu {
         let loaded = step("loading kernels", unsafe { result::module::load_data(image.0.as_ptr().cast()) })?;
         modules.insert(module, loaded as usize);
         Ok(loaded)
-    }
-
-    /// Major and minor compute capability.
-    pub(super) fn capability(&self) -> (u32, u32) {
-        self.capability
-    }
-
-    /// Multiprocessors.
-    pub(super) fn processors(&self) -> usize {
-        self.processors
     }
 
     /// The address of `bytes` bytes, aligned to 256.
@@ -389,7 +378,6 @@ fn destroy(graph: sys::CUgraph) {
     }
 }
 
-/// The CUDA version that the driver is of.
 fn version() -> Result<(i32, i32), CudaError> {
     let mut version = 0;
     // SAFETY: it is valid for writing.

@@ -58,7 +58,6 @@ functions! {
 /// The compiler of this process, once it was loaded.
 static LOADED: Mutex<Option<Arc<Nvrtc>>> = Mutex::new(None);
 
-/// The loaded compiler.
 #[derive(Debug)]
 pub(super) struct Nvrtc {
     functions: Functions,
@@ -91,7 +90,6 @@ impl Nvrtc {
         Ok(Arc::clone(loaded.insert(Arc::new(nvrtc))))
     }
 
-    /// The names of libraries to try.
     pub(super) fn names() -> Vec<String> {
         let given = std::env::var(NVRTC_VARIABLE).ok().filter(|path| !path.is_empty());
         given.map_or_else(|| NAMES.iter().map(|name| (*name).to_owned()).collect(), |path| vec![path])
@@ -124,7 +122,6 @@ impl Nvrtc {
         Err(too_new.or(unsound).unwrap_or(CudaError::NoCompiler { tried }))
     }
 
-    /// Major and minor version.
     pub(super) fn version(&self) -> Result<(i32, i32), CudaError> {
         let (mut major, mut minor) = (0, 0);
         // SAFETY: both are valid for writing.
@@ -203,7 +200,6 @@ impl Nvrtc {
     }
 }
 
-/// A program, destroyed at the end.
 struct Owned<'a> {
     functions: &'a Functions,
     program: Program,

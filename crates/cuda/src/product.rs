@@ -63,7 +63,6 @@ impl OperandForm {
     }
 }
 
-/// The kernels of a dtype.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MatrixKernels {
     kind: Kind,
@@ -75,7 +74,6 @@ pub(super) struct MatrixKernels {
 }
 
 impl MatrixKernels {
-    /// Compiles them.
     pub(super) fn load(gpu: &Gpu, dtype: DType) -> Result<MatrixKernels, Error> {
         let kind = modules::kind(dtype)
             .ok_or_else(|| Error::Internal(format!("the diagnosis accepted {dtype}, which has no kernel for GPUs")))?;
@@ -98,8 +96,8 @@ impl MatrixKernels {
 pub(super) fn tensor_cores(gpu: &Gpu, dtype: DType) -> bool {
     match dtype {
         DType::F32 => false,
-        DType::BF16 => gpu.capability() >= (8, 0),
-        _ => gpu.capability() >= (7, 5),
+        DType::BF16 => gpu.capability >= (8, 0),
+        _ => gpu.capability >= (7, 5),
     }
 }
 
@@ -204,7 +202,6 @@ impl DeviceMatrix {
 pub(super) enum RowSource<'a> {
     /// As they are.
     Plain,
-    /// Their norm.
     Normed(&'a DeviceNorm),
     /// `silu(gate) * x`; the gate lies `offset` elements after x in each row.
     SwiGlu {
@@ -226,7 +223,6 @@ pub struct DeviceNorm {
 }
 
 impl DeviceNorm {
-    /// Finds the norm on the GPU.
     pub(super) fn new(device: &DeviceWeights, norm: &NormWeights) -> Result<DeviceNorm, Error> {
         let (eps, bias) = match &norm.kind {
             Norm::Rms { eps, .. } => (eps, None),
@@ -260,7 +256,6 @@ pub(super) struct ProductTarget {
     /// F32 `[tokens, width]`.
     pub(super) address: u64,
     pub(super) width: usize,
-    /// Whether they are added to what is there.
     pub(super) add: bool,
 }
 
@@ -436,7 +431,7 @@ impl Multiplier {
                 };
                 match first.kernels.many {
                     Some(many) if first.by_tiles(tokens) => {
-                        let chosen = tile(blocks(TILES[1], TILES[1])[0], count, self.gpu.processors());
+                        let chosen = tile(blocks(TILES[1], TILES[1])[0], count, self.gpu.processors);
                         let shape = LaunchShape::new(blocks(TILES[chosen], TILES[chosen]), TILE_THREADS);
                         self.gpu.start(many[chosen], shape, &given)?;
                     }

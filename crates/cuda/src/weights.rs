@@ -11,7 +11,6 @@ use model_factory_spec::spec::ModelSpec;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Bytes that are copied at a time.
 const STRIDE: usize = 64 << 20;
 
 /// Is called after each piece with the bytes that are copied and those in all; its error ends the upload.
@@ -64,14 +63,12 @@ impl DeviceWeights {
         Ok(DeviceWeights { buffer, offsets })
     }
 
-    /// The address of a tensor's first byte.
     pub(super) fn address(&self, tensor: &TensorInfo) -> Result<u64, Error> {
         let offset = self.offsets.get(&file_range(tensor));
         let offset = offset.ok_or_else(|| Error::Internal(format!("{} is not on the GPU", tensor.name)))?;
-        Ok(self.buffer.address() + offset)
+        Ok(self.buffer.address + offset)
     }
 
-    /// Bytes allocated.
     pub(super) fn bytes(&self) -> usize {
         self.buffer.bytes()
     }

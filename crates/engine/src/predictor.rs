@@ -23,7 +23,6 @@ pub struct Predictor {
     process: AtomicU32,
     /// A process that was forked while a thread of the other one held the turn.
     forked: AtomicU32,
-    /// Elements of a hidden state.
     width: usize,
 }
 

@@ -89,7 +89,6 @@ impl Scheduler {
     }
 }
 
-/// What computes a step.
 struct Pass<'a> {
     compute: &'a dyn Compute,
     costs: &'a StepCosts,
@@ -302,7 +301,6 @@ fn share(waiting: &mut VecDeque<Waiting<Run>>, room: StepRoom) {
     }
 }
 
-/// What is left of a step.
 struct Left {
     tokens: usize,
     room: StepRoom,
@@ -329,7 +327,6 @@ impl Left {
     }
 }
 
-/// What a panic says.
 fn panicked(panic: &(dyn Any + Send)) -> Error {
     let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     Error::Internal(format!("computing panicked: {}", text.unwrap_or("no message")))

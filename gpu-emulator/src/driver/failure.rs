@@ -4,7 +4,6 @@ use super::code::Code;
 use super::settings::setting;
 use std::collections::BTreeMap;
 
-/// Stands for every function.
 pub(super) const ANY: &str = "*";
 
 /// The calls of this process so far, and which of them fails.
@@ -18,7 +17,6 @@ pub(super) struct Failures {
 #[derive(Debug)]
 struct Planned {
     function: String,
-    /// Calls before it.
     left: u64,
     code: Code,
 }

@@ -13,7 +13,6 @@ pub(super) struct Settings {
     pub(super) schedule: Schedule,
 }
 
-/// Names of the GPU for all to see.
 pub(super) const NAME: &str = "emulated GPU";
 /// Its UUID, `GPU-67707520-656d-756c-6174-6f7200000001`.
 pub(super) const UUID: [u8; 16] = *b"gpu emulator\0\0\0\x01";

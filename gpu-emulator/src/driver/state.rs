@@ -21,18 +21,15 @@ pub(super) const PLAIN_SHARED: u32 = 48 << 10;
 const MOST_BLOCKS: u32 = 65535;
 const MOST_THREADS: u64 = 1024;
 
-/// The driver.
 #[derive(Debug, Default)]
 pub(super) struct Driver {
     /// What is emulated, once the driver was started.
     pub(super) settings: Option<Settings>,
-    /// Which calls fail.
     pub(super) failures: Failures,
     /// The primary context and how often it is retained.
     pub(super) context: Option<(Context, usize)>,
     /// The last handle that was given. None is given twice.
     handles: usize,
-    /// What was left when a context ended.
     pub(super) leaks: Vec<String>,
 }
 
@@ -47,7 +44,6 @@ pub(super) struct Context {
     pub(super) functions: BTreeMap<usize, Function>,
     pub(super) graphs: BTreeMap<usize, Vec<KernelLaunch>>,
     pub(super) executables: BTreeMap<usize, Vec<KernelLaunch>>,
-    /// The error that every call returns.
     pub(super) broken: Option<Code>,
 }
 
@@ -61,12 +57,10 @@ pub(super) struct Function {
     pub(super) started: bool,
 }
 
-/// What has this handle.
 pub(super) fn find<T>(objects: &mut BTreeMap<usize, T>, handle: usize) -> Result<&mut T, Code> {
     objects.get_mut(&handle).ok_or(Code::INVALID_HANDLE)
 }
 
-/// Takes out what has this handle.
 pub(super) fn remove<T>(objects: &mut BTreeMap<usize, T>, handle: usize) -> Result<T, Code> {
     objects.remove(&handle).ok_or(Code::INVALID_HANDLE)
 }
@@ -78,7 +72,6 @@ impl Driver {
         0x5EED_0000 + 16 * self.handles
     }
 
-    /// What is emulated.
     pub(super) fn settings(&self) -> Result<&Settings, Code> {
         self.settings.as_ref().ok_or(Code::NOT_INITIALIZED)
     }
@@ -90,7 +83,6 @@ impl Driver {
         Some(format!("a context, retained {retained} times: {left}"))
     }
 
-    /// Bytes that are free, and all.
     pub(super) fn free_memory(&self) -> Result<(u64, u64), Code> {
         let all = self.settings()?.memory;
         let taken = self.context.as_ref().map_or(0, |(context, _)| context.taken());
@@ -178,7 +170,6 @@ impl Context {
         Ok((stream, pinned))
     }
 
-    /// Waits for all streams.
     pub(super) fn finish_all(&mut self) -> Result<(), Code> {
         let memory = &self.memory;
         self.streams.values_mut().map(|stream| stream.finish(memory)).fold(Ok(()), Result::and)

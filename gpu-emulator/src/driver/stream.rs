@@ -6,7 +6,6 @@ use crate::ptx::{Kernel, Launch};
 use std::collections::VecDeque;
 use std::thread::ThreadId;
 
-/// A launch with a copy of its parameters.
 #[derive(Clone, Debug)]
 pub(super) struct KernelLaunch {
     pub(super) kernel: Kernel,
@@ -14,7 +13,6 @@ pub(super) struct KernelLaunch {
     pub(super) parameters: Vec<u8>,
 }
 
-/// Something that a stream does in its turn.
 #[derive(Debug)]
 pub(super) enum Work {
     Launch(KernelLaunch),
@@ -46,7 +44,6 @@ impl CaptureMode {
     }
 }
 
-/// What is captured.
 #[derive(Debug)]
 pub(super) struct Capture {
     pub(super) mode: CaptureMode,
@@ -56,7 +53,6 @@ pub(super) struct Capture {
     pub(super) invalid: bool,
 }
 
-/// A stream.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
     pub(super) work: VecDeque<Work>,

@@ -89,7 +89,6 @@ impl<'a> Decoder<'a> {
         *self.constants.entry((width, bits)).or_insert_with(|| registers.add(width, bits))
     }
 
-    /// The row of a source.
     fn source(&mut self, operand: &Operand<'_>, width: Width) -> Option<u32> {
         match operand {
             Operand::Register(register) if register.width == width => Some(register.row),
@@ -105,7 +104,6 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// The row of a destination.
     fn destination(&mut self, operand: &Operand<'_>, width: Width) -> Option<u32> {
         match operand {
             Operand::Register(register) if register.width == width => Some(register.row),
@@ -261,7 +259,6 @@ impl<'a> Decoder<'a> {
         Some(())
     }
 
-    /// `ldmatrix`, without this word.
     fn matrices(&mut self, op: &mut Op, name: &[&str], to: &Operand<'_>, address: &Operand<'_>) -> Option<()> {
         let ["sync", "aligned", "m8n8", count, trans @ .., "shared" | "shared::cta", "b16"] = name else { return None };
         let step: Effect = match trans {
@@ -278,7 +275,6 @@ impl<'a> Decoder<'a> {
         self.access(op, address, StateSpace::Shared, 16, false)
     }
 
-    /// `cp.async`, without these words.
     fn copy(&mut self, op: &mut Op, name: &[&str], operands: &[Operand<'_>]) -> Option<()> {
         match (name, operands) {
             (["commit_group"], []) => op.step = Step::Effect(commit_copies),
@@ -311,7 +307,6 @@ impl<'a> Decoder<'a> {
         self.program.accesses += 1;
     }
 
-    /// `ld` or `st`, without this word.
     fn transfer(
         &mut self,
         op: &mut Op,

@@ -9,7 +9,6 @@ pub enum Error {
     /// An instruction, a form of one, or a directive that is not emulated.
     #[error("line {line}: {text:?} is not emulated: add it to gpu-emulator/src/ptx/operations")]
     Unsupported { line: usize, text: String },
-    /// A name that nothing declares.
     #[error("line {line}: nothing declares {name:?}")]
     Undeclared { line: usize, name: String },
 }

@@ -44,44 +44,34 @@ pub enum Space {
 #[allow(missing_docs)] // the texts say what the fields are
 #[non_exhaustive]
 pub enum Cause {
-    /// No allocation holds all bytes of an access.
     #[error("{bytes} bytes at {address:#x} are not all within {space:?} memory")]
     OutOfBounds { space: Space, address: u64, bytes: u32 },
-    /// An address is no multiple of the access's bytes.
     #[error("{address:#x} in {space:?} memory is not aligned to {bytes} bytes")]
     Misaligned { space: Space, address: u64, bytes: u32 },
     /// Two threads use the same bytes of shared memory, at least one writes, and no barrier stands between.
     #[error("a race for shared byte {address:#x} with {other}")]
     Race { address: u64, other: Access },
-    /// Bytes of shared memory are read that no thread of the block has written.
     #[error("shared byte {address:#x} was never written")]
     Uninitialised { address: u64 },
     /// Bytes of shared memory are used while they are being copied there: the thread that began the copy has not waited for it.
     #[error("shared byte {address:#x} is still being copied by {copy}")]
     InFlight { address: u64, copy: Access },
-    /// What is copied to shared memory was not the same when the copy was waited for as when it began.
     #[error("{address:#x} changed while it was copied")]
     SourceChanged { address: u64 },
     /// An instruction of a whole warp, or of the lanes that its mask names, which not all of them run: the others have ended
     /// or wait at another one.
     #[error("lanes {running:#010x} run what lanes {needed:#010x} have to run together")]
     Divergent { running: u32, needed: u32 },
-    /// A lane asks for the value of one that does not take part.
     #[error("the value of lane {lane}, which takes no part")]
     AbsentLane { lane: u32 },
-    /// Warps of the block wait at another barrier.
     #[error("others wait at another barrier: {other}")]
     DivergentBarrier { other: Access },
-    /// A thread has ended while others wait at this barrier.
     #[error("thread {thread:?} has ended without this barrier")]
     BarrierNotReached { thread: [u32; 3] },
-    /// The block wants more shared memory than GPUs of the module's target have.
     #[error("{asked} bytes of shared memory, {limit} at most")]
     SharedMemory { asked: u64, limit: u64 },
-    /// The block has no threads, or more than the kernel or any GPU runs.
     #[error("{asked:?} threads, {limit:?} at most")]
     Threads { asked: [u32; 3], limit: [u32; 3] },
-    /// The parameters are not as many bytes as the kernel declares.
     #[error("{given} bytes of parameters, {declared} are declared")]
     Parameters { given: usize, declared: usize },
 }

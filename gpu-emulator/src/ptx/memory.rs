@@ -21,13 +21,11 @@ pub(super) struct Frame<'a> {
     pub(super) parameters: Vec<u8>,
     /// The allocation that each instruction used last.
     pub(super) last: Vec<Allocation>,
-    /// The first thread of the warp.
     pub(super) first_thread: u32,
     /// Lanes that have not returned.
     pub(super) live: u32,
     /// Barriers that the warp has passed.
     pub(super) warp_epoch: u32,
-    /// The instruction's number.
     pub(super) op: usize,
 }
 
@@ -57,7 +55,6 @@ pub(super) fn transfer(kind: &str, width: Width, write: bool) -> Option<(Effect,
     }
 }
 
-/// The element that these bytes are.
 fn element(bytes: &[u8]) -> u64 {
     let mut all = [0; 8];
     all[..bytes.len()].copy_from_slice(bytes);
@@ -232,7 +229,6 @@ impl Frame<'_> {
         Accessor { thread: self.first_thread + lane as u32, warp_epoch: self.warp_epoch, op: self.op as u32 }
     }
 
-    /// The bytes that a lane reads or writes.
     fn reach(&mut self, op: &Op, lane: usize) -> Result<&mut [u8], Trap> {
         let AccessKind { bytes, write, place, .. } = op.access;
         let user = self.user(lane);

@@ -40,7 +40,6 @@ pub(super) fn parse(text: &str) -> Result<(u32, Vec<Program>), Error> {
 struct Parser<'a> {
     text: &'a str,
     tokens: Vec<Token>,
-    /// The next token.
     at: usize,
     /// Operands within which the next one stands.
     depth: usize,
@@ -51,7 +50,6 @@ struct Parser<'a> {
 /// Bytes of a variable: more than a block or a launch has.
 const MOST_BYTES: u64 = 1 << 20;
 
-/// Registers of one name.
 const MOST_REGISTERS: u64 = 1 << 20;
 
 /// Operands within each other: of an address in a pair there are three.
@@ -148,7 +146,6 @@ impl<'a> Parser<'a> {
         Ok(Variable { name, align, bytes })
     }
 
-    /// A kernel, after `.entry`.
     fn kernel(&mut self, target: u32, dynamic_shared: &[&'a str]) -> Result<Program, Error> {
         let mut decoder = Decoder::new(self.word()?, target, dynamic_shared);
         if self.taken("(") {
@@ -243,7 +240,6 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// A predicate, after `@`.
     fn guard(&mut self) -> Result<(Register, bool), Error> {
         let negated = self.taken("!");
         let word = self.word()?;

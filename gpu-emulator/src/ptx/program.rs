@@ -54,13 +54,11 @@ pub(super) struct Op {
     /// The predicate under which it is run; row 0 is true.
     pub(super) guard: u32,
     pub(super) negated: bool,
-    /// Branches lead here.
     pub(super) label: bool,
     pub(super) d: u32,
     pub(super) a: u32,
     pub(super) b: u32,
     pub(super) c: u32,
-    /// Rows of those that have more.
     pub(super) rows: Box<[u32]>,
     pub(super) access: AccessKind,
     /// Where a copy comes from.
@@ -76,7 +74,6 @@ pub(super) struct AccessKind {
     pub(super) write: bool,
     /// Among those that access memory.
     pub(super) number: usize,
-    /// Added to the address.
     pub(super) offset: i64,
     /// The address is a 64-bit register.
     pub(super) wide: bool,
@@ -95,7 +92,6 @@ pub(super) enum StateSpace {
     Parameters,
 }
 
-/// A defect of one lane.
 #[derive(Debug)]
 pub(super) struct Trap {
     pub(super) lane: usize,
@@ -111,7 +107,6 @@ pub(super) struct Accessor {
     pub(super) thread: u32,
     /// Barriers that its warp has passed.
     pub(super) warp_epoch: u32,
-    /// The instruction's number.
     pub(super) op: u32,
 }
 
@@ -120,7 +115,6 @@ pub(super) type Compute = fn(&mut Registers, &Op, u32);
 /// Reads or writes memory, or exchanges between lanes, in those of a mask.
 pub(super) type Effect = fn(&mut Frame<'_>, &Op, u32) -> Result<(), Trap>;
 
-/// What an instruction does.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) enum Step {
     Compute(Compute),

@@ -8,7 +8,6 @@ use super::order::Order;
 use super::program::{Members, Op, Program, Step, Trap};
 use super::registers::{LANES, Registers, lanes};
 
-/// A warp of a block.
 #[derive(Debug)]
 pub(super) struct Warp {
     pub(super) registers: Registers,
@@ -24,7 +23,6 @@ pub(super) struct Warp {
     pub(super) epoch: u32,
 }
 
-/// Where a warp stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
     /// All lanes have returned.
@@ -44,7 +42,6 @@ impl Warp {
         (self.live, self.waiting, self.epoch, self.next) = (self.all, 0, 0, [0; LANES]);
     }
 
-    /// A lane that has returned.
     pub(super) fn returned(&self) -> Option<usize> {
         lanes(self.all & !self.live).next()
     }
@@ -149,7 +146,6 @@ impl Warp {
         lanes(mask).filter(|lane| self.next[*lane] == at).fold(0, |all, lane| all | 1 << lane)
     }
 
-    /// Lanes go on at `at`.
     fn move_to(&mut self, mask: u32, at: usize) {
         lanes(mask).for_each(|lane| self.next[lane] = at);
     }

@@ -33,7 +33,6 @@ pub(super) struct Routed {
     shared: Option<SharedRows>,
 }
 
-/// An expert and the rows that are given to it.
 #[derive(Clone, Debug)]
 struct Visit {
     expert: usize,
@@ -111,7 +110,6 @@ impl ExpertLayers<CpuDevice> for CpuDevice {
 }
 
 impl CpuDevice {
-    /// The experts that rows are given to.
     fn visits(&self, normed: &[f32], experts: &ExpertsWeights<Self>) -> Result<(Vec<Visit>, Vec<VisitRow>)> {
         let (router, routing) = (&experts.router, &experts.routing);
         let choice_bias = experts.choice_bias.as_deref().unwrap_or_default();

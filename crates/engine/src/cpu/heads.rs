@@ -9,11 +9,8 @@ use model_factory_spec::spec::{AttentionWeights, KeysValues, Mixer};
 /// The sizes of attention.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Heads {
-    /// Query heads.
     pub(super) queries: usize,
-    /// Key and value heads.
     pub(super) kv: usize,
-    /// Elements of a head.
     pub(super) dim: usize,
     /// Whether each query has a gate.
     pub(super) gated: bool,

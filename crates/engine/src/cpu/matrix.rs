@@ -24,7 +24,6 @@ pub struct Matrix {
     pub(super) inputs: usize,
 }
 
-/// What a weight is scaled by.
 #[derive(Clone, Debug)]
 enum Scales {
     Int8(Int8Scales),
@@ -32,7 +31,6 @@ enum Scales {
     Blocks(WeightView),
 }
 
-/// The scales of an int8 weight.
 #[derive(Clone, Debug)]
 struct Int8Scales {
     view: WeightView,

@@ -12,7 +12,6 @@ use model_factory_spec::spec::ModelSpec;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Tiles of a page.
 pub(super) const TILES: usize = KV_PAGE / TILE;
 const _: () = assert!(TILES * TILE == KV_PAGE);
 
@@ -40,7 +39,6 @@ pub(super) struct LayerPlace {
 }
 
 impl PageLayout {
-    /// That of `spec`.
     pub(super) fn new(spec: &ModelSpec, dtype: KvDtype) -> PageLayout {
         let layers = spec.weights.layers.iter().map(|layer| Heads::of(&layer.mixer.layer));
         let kind = |windowed| if windowed { PageKind::Window } else { PageKind::Full };
@@ -81,13 +79,11 @@ impl PageLayout {
         self.layers.iter().filter(move |place| place.kind == kind)
     }
 
-    /// Elements of a page.
     fn elements(&self, kind: PageKind) -> usize {
         self.of(kind).map(|place| place.elements.end).max().unwrap_or(0)
     }
 }
 
-/// Whether a head is a key or a value.
 #[derive(Clone, Copy)]
 enum Part {
     Key,
@@ -95,7 +91,6 @@ enum Part {
 }
 
 impl PageLayout {
-    /// A page of zeros.
     pub(super) fn page(&self, kind: PageKind) -> memory::Result<PageMemory> {
         let bytes = self.elements(kind) * self.element_bytes();
         Ok(PageMemory::Host(memory::zeros(bytes.div_ceil(size_of::<f32>()), "a page of the KV cache")?))

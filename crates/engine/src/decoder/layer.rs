@@ -83,12 +83,10 @@ impl<'l, D: Device> Layer<'l, D> {
         }
     }
 
-    /// Norms the residual stream where a norm follows the sum.
     fn norm_sum(&self, pass: &mut D::Pass<'_>, norm: &Option<D::Norm>) -> Result<()> {
         norm.as_ref().map_or(Ok(()), |norm| required(self.extensions.encoder)?.norm(pass, norm))
     }
 
-    /// Computes the activations of the feed-forward layer.
     fn activate(&self, pass: &mut D::Pass<'_>) -> Result<()> {
         let (device, norm) = (self.device, self.weights.feed_forward_norm());
         if let Some(beside) = &self.weights.feed_forward.beside {

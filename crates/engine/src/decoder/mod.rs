@@ -132,7 +132,6 @@ impl<D: Device> Decoder<D> {
         Ok(PassOutput { logits, hidden_states })
     }
 
-    /// The rows of `segments`, one after the other.
     fn batch<'b>(&self, segments: &'b mut [Segment<'_>]) -> Result<Batch<'b>> {
         let mut angles: Vec<Angles> = self.ropes.iter().map(RopeFrequencies::no_angles).collect();
         let mut sequences = memory::reserved(segments.len(), "the sequences of a batch")?;

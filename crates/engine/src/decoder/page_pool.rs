@@ -22,7 +22,6 @@ pub struct PagePool {
     prefixes: Mutex<Prefixes>,
 }
 
-/// The sizes of a model's caches.
 #[derive(Clone, Debug)]
 pub(super) struct CacheSizes {
     /// Those of a sequence's pages.
@@ -36,12 +35,10 @@ pub(super) struct CacheSizes {
 }
 
 impl CacheSizes {
-    /// Bytes of a sequence's state.
     pub(super) fn state_bytes(&self) -> u64 {
         self.states.iter().map(|size| (size.elements() * size_of::<f32>()) as u64).sum()
     }
 
-    /// Bytes of a page.
     pub(super) fn page_bytes(&self, kind: PageKind) -> u64 {
         match kind {
             PageKind::Full => self.kv.page,

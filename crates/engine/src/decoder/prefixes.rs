@@ -14,7 +14,6 @@ pub(super) const LEAST_COPIED: usize = 16;
 pub(super) enum Place {
     /// At the beginning of a sequence with keys that are rotated so, among those of a salt, or among those without one.
     Start(Rotation, Option<Arc<str>>),
-    /// After the page of this number.
     After(u64),
 }
 

@@ -13,7 +13,6 @@ use model_factory_spec::spec::{FrequencyFactors, QueryScale, Rope, RopeLayout, R
 use std::f64::consts::TAU;
 use std::ops::Range;
 
-/// The frequencies of one model.
 #[derive(Clone, Debug)]
 pub(crate) struct RopeFrequencies {
     layout: RopeLayout,
@@ -105,13 +104,11 @@ impl RopeFrequencies {
         }
     }
 
-    /// Angles of no position.
     pub(crate) fn no_angles(&self) -> Angles {
         let pairs = self.short.radians.len();
         Angles { cos: Vec::new(), sin: Vec::new(), query_scales: Vec::new(), pairs, layout: self.layout }
     }
 
-    /// Appends the angles of `positions`.
     pub(crate) fn extend(&self, angles: &mut Angles, rotation: Rotation, positions: Range<usize>) -> Result<()> {
         let Frequencies { radians, magnitude } = match (&self.long, rotation) {
             (Some((_, long)), Rotation::Long) => long,
@@ -137,7 +134,6 @@ impl RopeFrequencies {
     }
 }
 
-/// A stored tensor of frequency factors.
 fn stored(weights: &Weights, tensor: &TensorInfo) -> Vec<f64> {
     let view = weights.view(tensor);
     let values = view.bytes().as_chunks::<4>().0.iter();

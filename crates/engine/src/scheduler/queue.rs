@@ -60,7 +60,6 @@ pub(crate) trait Steps {
     fn cancelled(request: &mut Self::Request) -> bool;
 }
 
-/// The requests of all threads.
 #[derive(Debug)]
 pub(crate) struct Queue<R> {
     state: Mutex<QueueState<R>>,
@@ -83,7 +82,6 @@ struct QueueState<R> {
     recheck_at: Option<Instant>,
 }
 
-/// A request and who made it.
 #[derive(Debug)]
 pub(crate) struct Waiting<R> {
     pub(crate) request: R,
@@ -200,7 +198,6 @@ impl<R> Queue<R> {
         }
     }
 
-    /// Computes a step on this thread.
     fn step<'a, S: Steps<Request = R>>(
         &'a self,
         mut state: MutexGuard<'a, QueueState<R>>,
@@ -277,7 +274,6 @@ impl<R> QueueState<R> {
         until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()))
     }
 
-    /// Finishes those that wait no more.
     fn leave<S: Steps<Request = R>>(&mut self, leaves: impl FnMut(&mut Waiting<R>) -> bool) {
         let mut leaves = leaves;
         let before = self.finished.len();

@@ -71,7 +71,6 @@ pub enum RunOutput {
 pub(super) enum Phase {
     /// It has no pages yet.
     Waiting(Wait),
-    /// It has its pages.
     Admitted,
     /// It has its pages, and is computed in a step of its own: one that it shared failed.
     Isolated,
@@ -161,7 +160,6 @@ impl Run {
         matches!(self.phase, Phase::Finished(_))
     }
 
-    /// Whether it has its pages.
     pub(super) fn is_admitted(&self) -> bool {
         matches!(self.phase, Phase::Admitted | Phase::Isolated)
     }
@@ -174,7 +172,6 @@ impl Run {
         self.phase = Phase::Admitted;
     }
 
-    /// Takes whole pages that other sequences have computed.
     pub(super) fn adopt(&mut self) {
         self.adopt_by(|cache, ids, rotation| cache.adopt(ids, rotation));
     }

@@ -121,7 +121,6 @@ impl Drop for ResetInbox<'_> {
     }
 }
 
-/// Wakes the thread that computes the streams of a model.
 struct Call {
     scheduler: Arc<Scheduler>,
     caller: Arc<Caller>,

@@ -19,7 +19,6 @@ impl KvCache {
         self.pool.sizes.kv.first_seen(position)
     }
 
-    /// Whether layers with a window have pages of their own.
     pub(super) fn has_windows(&self) -> bool {
         self.pool.sizes.kv.window_page > 0
     }
