@@ -53,8 +53,8 @@ pub(super) struct Attention {
 }
 
 impl Attention {
-    /// Compiles them for heads of `dim` elements, `group` of which share keys, and a cache in F16 if `halves` and in
-    /// F32 otherwise.
+    /// Compiles them for heads of `dim` elements, `group` of which share keys, and a cache in F16 if `halves`, else
+    /// F32.
     pub(super) fn load(gpu: &Gpu, group: usize, dim: usize, halves: bool) -> Result<Attention, CudaError> {
         let function = |name| gpu.function(Module::Attention { dim, halves }, name);
         let (tile, shared) = few_queries(group, dim, gpu.capability);
@@ -66,8 +66,7 @@ impl Attention {
         Ok(Attention { few, many: many.transpose()? })
     }
 
-    /// Whether sequences of so many rows are computed by the kernel for many, and the queries that a block of theirs
-    /// takes.
+    /// Whether the kernel for many computes sequences of so many rows, and the queries that a block of theirs takes.
     pub(super) fn tile(&self, rows: usize) -> (bool, QueryTile) {
         match self.many {
             Some(many) if rows > FEW_TOKENS => (true, many.tile),

@@ -48,8 +48,7 @@ impl BatchState {
         BatchState { table, recordings: Vec::new(), last: None, unrecordable: None }
     }
 
-    /// Keeps a recording, and frees the oldest until all take at most `bytes`: none where this one takes more by
-    /// itself.
+    /// Keeps a recording, and frees the oldest until all take at most `bytes`: perhaps this one too.
     pub(super) fn keep(&mut self, table: BatchTable, recording: Recording, bytes: u64) {
         self.recordings.push((table, recording));
         self.free_oldest(bytes);
@@ -135,8 +134,7 @@ impl BatchTable {
     }
 }
 
-/// The layer, the row and the value that `overflow_of` of `steps.cu` put into the word; `None` where the cache holds
-/// all.
+/// The layer, row and value that `overflow_of` of `steps.cu` put into the word; `None` where the cache holds all.
 pub(super) fn overflow(word: [u8; 8]) -> Option<(usize, usize, f32)> {
     let word = u64::from_le_bytes(word);
     let value = f32::from_bits((!(word as u32)).rotate_right(1));

@@ -277,8 +277,7 @@ impl CudaDevice {
         self.rows(pass, norm.map_or(RowSource::Plain, RowSource::Normed), &self.buffers.hidden, self.sizes.hidden)
     }
 
-    /// In how many parts positions up to `longest` are attended to, a power of two, so that there are blocks for the
-    /// whole GPU.
+    /// In how many parts positions up to `longest` are attended to, a power of two: blocks for the whole GPU.
     fn parts(&self, rows: usize, tiles: usize, longest: usize) -> usize {
         let seen = self.sizes.window.map_or(longest, |window| longest.min(window));
         let wanted = (2 * self.gpu.processors).div_ceil(self.sizes.kv_heads * tiles.max(1));
@@ -292,8 +291,7 @@ impl CudaDevice {
 #[derive(Debug)]
 pub struct CudaPass {
     table: BatchTable,
-    /// Whether the outputs of the up projection are followed by those of the gate in each row; the down projection
-    /// applies the activation.
+    /// Whether the gate follows the up projection in each row; the down projection applies the activation.
     gated: bool,
     logits: Vec<f32>,
 }

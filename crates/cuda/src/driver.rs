@@ -100,8 +100,7 @@ impl Gpu {
         step("entering the GPU's context", unsafe { result::ctx::set_current(self.context) })
     }
 
-    /// The same where something is given back, which is tried at any rate: as a rule the context is the thread's
-    /// already.
+    /// The same where something is given back, which is tried at any rate: most often it is current.
     fn bind_to_free(&self) {
         let _ = self.bind();
     }

@@ -95,8 +95,7 @@ impl Nvrtc {
         given.map_or_else(|| NAMES.iter().map(|name| (*name).to_owned()).collect(), |path| vec![path])
     }
 
-    /// The first of `tried` that can be used with a driver of this CUDA version, and the errors of
-    /// [`load`](Self::load).
+    /// The first of `tried` that can be used with a driver of this CUDA version.
     pub(super) fn first_of(tried: Vec<String>, driver: Option<(i32, i32)>) -> Result<Nvrtc, CudaError> {
         let (mut too_new, mut unsound) = (None, None);
         for name in &tried {

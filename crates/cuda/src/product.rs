@@ -18,8 +18,7 @@ use std::sync::Arc;
 /// Tokens up to which the kernels for few are used: a weight is read once for so many.
 pub(super) const FEW_TOKENS: usize = 8;
 
-/// Rows that a block of the kernels for few computes, and threads of it: `WARPS * ROWS` and `32 * WARPS` of
-/// `common.cuh`.
+/// Rows that a block of the kernels for few computes, and its threads: `WARPS * ROWS`, `32 * WARPS` of `common.cuh`.
 const FEW_ROWS: usize = 8;
 const FEW_THREADS: usize = 128;
 
@@ -297,8 +296,7 @@ impl Multiplier {
         Ok(())
     }
 
-    /// As [`multiply`](Self::multiply) by one matrix, `slice` rows at a time; `take` is called after each with how
-    /// many.
+    /// As [`multiply`](Self::multiply) by one matrix, `slice` rows at a time, after which `take` is told how many.
     pub(super) fn multiply_slices(
         &self,
         rows: Rows<'_>,

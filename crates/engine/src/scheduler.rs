@@ -178,10 +178,8 @@ impl Steps for Pass<'_> {
 }
 
 impl Pass<'_> {
-    /// Computes a step of `chosen`, and says when the pass over the weights has `passed`.
-    ///
-    /// # Errors
-    /// Those of the pass; nothing of the step was computed then.
+    /// Computes a step of `chosen`, and says when the pass over the weights has `passed`; nothing was computed after an
+    /// error.
     fn step(&self, chosen: &mut [Waiting<Run>], passed: &mut bool) -> Result<()> {
         for Waiting { request, .. } in &mut *chosen {
             if request.text().is_none() {

@@ -60,8 +60,7 @@ fn finish_and_give_back(
     })
 }
 
-/// Declares the functions, whose bodies run under the lock. After `->` stands the type of what the body returns, which is written
-/// to the first argument.
+/// Declares the functions, whose bodies run under the lock. What stands after `->` is written to the first argument.
 macro_rules! functions {
     ($(
         $name:ident($(-> $answer:ty;)? $($argument:ident: $kind:ty),*)

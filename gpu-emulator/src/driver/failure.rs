@@ -23,9 +23,6 @@ struct Planned {
 
 impl Failures {
     /// What `GPU_EMULATOR_FAIL` asks for: `FUNCTION:CALLS:CODE`, as [`plan`](Self::plan) has them.
-    ///
-    /// # Errors
-    /// A sentence that names the variable.
     pub(super) fn of_environment() -> Result<Failures, String> {
         let expected = "FUNCTION:CALLS:CODE, like cuMemAlloc_v2:3:2";
         setting("GPU_EMULATOR_FAIL", Failures::default(), expected, |value| {

@@ -21,10 +21,6 @@ pub(super) const UUID: [u8; 16] = *b"gpu emulator\0\0\0\x01";
 pub(super) const GRAPH_NODE: u64 = 68 << 10;
 
 impl Settings {
-    /// Reads the environment.
-    ///
-    /// # Errors
-    /// A sentence that names the variable.
     pub(super) fn of_environment() -> Result<Settings, String> {
         let version = |text: &str| {
             let (major, minor) = text.split_once('.')?;

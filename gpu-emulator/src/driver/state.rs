@@ -144,10 +144,7 @@ impl Context {
         (!left.is_empty()).then_some(left + &bytes)
     }
 
-    /// A stream that may be waited for.
-    ///
-    /// # Errors
-    /// While it is captured, which ends the capture.
+    /// Waits for a stream, which ends its capture.
     pub(super) fn finish(&mut self, stream: usize) -> Result<(), Code> {
         let stream = find(&mut self.streams, stream)?;
         stream.not_captured("a stream is waited for while it is captured")?;

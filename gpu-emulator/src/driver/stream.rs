@@ -60,8 +60,7 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// # Errors
-    /// While it is captured, which ends the capture: it forbids `what`.
+    /// Ends a capture, which forbids `what`.
     pub(super) fn not_captured(&mut self, what: &str) -> Result<(), Code> {
         let Some(capture) = &mut self.capture else { return Ok(()) };
         capture.invalid = true;

@@ -67,8 +67,6 @@ impl<'a> Decoder<'a> {
         self.labels.insert(name, self.program.ops.len());
     }
 
-    /// # Errors
-    /// `Undeclared` for a label.
     pub(super) fn finish(self) -> Result<Program, Error> {
         let Decoder { mut program, labels, branches, .. } = self;
         // A label may stand after the last instruction, and a kernel that ends returns.
@@ -152,8 +150,6 @@ impl<'a> Decoder<'a> {
         Some(Members::Named(self.source(operand, Width::B32)?))
     }
 
-    /// # Errors
-    /// `Unsupported` for an instruction that is not emulated, `Undeclared` for a variable.
     pub(super) fn instruction(&mut self, instruction: Instruction<'a>) -> Result<(), Error> {
         let line = instruction.line;
         self.decode(&instruction).ok_or_else(|| match self.undeclared.take() {

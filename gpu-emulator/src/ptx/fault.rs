@@ -58,8 +58,7 @@ pub enum Cause {
     InFlight { address: u64, copy: Access },
     #[error("{address:#x} changed while it was copied")]
     SourceChanged { address: u64 },
-    /// An instruction of a whole warp, or of the lanes that its mask names, which not all of them run: the others have ended
-    /// or wait at another one.
+    /// Not all lanes that an instruction needs run it: the others have ended or wait at another one.
     #[error("lanes {running:#010x} run what lanes {needed:#010x} have to run together")]
     Divergent { running: u32, needed: u32 },
     #[error("the value of lane {lane}, which takes no part")]

@@ -29,8 +29,7 @@ pub(super) struct Frame<'a> {
     pub(super) op: usize,
 }
 
-/// An instruction that loads or stores elements of a type from or to registers of a width, which may be wider; and the bytes of an
-/// element.
+/// An instruction that transfers elements to or from registers of a width, perhaps wider; and the bytes of an element.
 pub(super) fn transfer(kind: &str, width: Width, write: bool) -> Option<(Effect, u32)> {
     macro_rules! of {
         ($bytes:literal $signed:literal: $($width:ident $word:ty),*) => {
@@ -96,8 +95,7 @@ fn store<const BYTES: usize, W: Word>(frame: &mut Frame<'_>, op: &Op, mask: u32)
     Ok(())
 }
 
-/// An atomic operation by the rest of its name, with the width of its registers and the bytes in memory. Lanes take their turns,
-/// as all of a launch does.
+/// An atomic operation by the rest of its name, its width and its bytes in memory. Lanes take their turns.
 pub(super) fn atomic(name: &[&str]) -> Option<(Effect, Width, u32)> {
     match name {
         ["inc", "u32"] => Some((|frame, op, mask| replace::<u32>(frame, op, mask, next), Width::B32, 4)),

@@ -8,9 +8,6 @@ use super::syntax::{Instruction, Operand, Register, Token, Variable, Width};
 use std::collections::HashMap;
 
 /// Parses a module: its target, `10 * major + minor`, and its kernels.
-///
-/// # Errors
-/// `Syntax`, `Unsupported` for what is not emulated, and `Undeclared` for a name.
 pub(super) fn parse(text: &str) -> Result<(u32, Vec<Program>), Error> {
     let mut parser = Parser { text, tokens: tokens(text), at: 0, depth: 0, scopes: Vec::new() };
     let (mut target, mut kernels, mut dynamic_shared) = (0, Vec::new(), Vec::new());

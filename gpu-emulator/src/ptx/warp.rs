@@ -47,15 +47,13 @@ impl Warp {
     }
 }
 
-/// The members wait for each other, and what they wrote is seen by all. A barrier of some lanes orders nothing here: that of all
-/// is what kernels use.
+/// The members wait for each other, and see what all wrote. Barriers of some lanes order nothing here.
 pub(super) fn wait_for_members(frame: &mut Frame<'_>, _: &Op, members: u32) -> Result<(), Trap> {
     frame.warp_epoch += u32::from(members == frame.live);
     Ok(())
 }
 
-/// Runs a warp, whose registers are those of `frame`, to the next barrier of its block, or to its end. A defect is that of the
-/// instruction `frame.op`.
+/// Runs a warp, with the registers of `frame`, to its block's next barrier or its end; an error is that of `frame.op`.
 pub(super) fn run(program: &Program, warp: &mut Warp, order: &mut Order, frame: &mut Frame<'_>) -> Result<Stop, Trap> {
     let ops = &program.ops;
     loop {

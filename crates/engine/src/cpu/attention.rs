@@ -36,8 +36,7 @@ pub(super) struct AttentionPass<'a> {
 }
 
 impl AttentionPass<'_> {
-    /// Lets `queries`, those of `rows`, go through the positions of `tile` that their rows have `seen`; the tile of
-    /// `then` comes next.
+    /// Lets `queries` of `rows` go through the positions of `tile` that their rows have `seen`; `then` comes next.
     pub(super) fn through_tile<E: KvElement>(
         &self,
         queries: &mut [Query<'_>],
@@ -70,8 +69,12 @@ impl AttentionPass<'_> {
             });
             pages.push(memory::collected(of_sequence, PAGES)?);
         }
+        // One row that sees several parts is divided: they are tasks of their own.
+        let is_divided = |sequence: &Sequence<'_>| {
+            sequence.rows.len() == 1 && parts(self.tiles(sequence, &sequence.rows)).count() > 1
+        };
         let (divided, together): (Vec<usize>, Vec<usize>) =
-            (0..self.sequences.len()).partition(|&i| self.is_divided(i));
+            (0..self.sequences.len()).partition(|&index| is_divided(&self.sequences[index]));
         let columns: Vec<usize> = (0..=kv).map(|head| head * group * dim).collect();
         if !together.is_empty() {
             let refusals = Refusals::default();
@@ -95,12 +98,6 @@ impl AttentionPass<'_> {
             context.row(&mut out[sequence.rows.start * width..][..width])?;
         }
         Ok(())
-    }
-
-    /// Whether sequence `index` is one row that sees several parts, which are tasks of their own.
-    fn is_divided(&self, index: usize) -> bool {
-        let sequence = &self.sequences[index];
-        sequence.rows.len() == 1 && parts(self.tiles(sequence, &sequence.rows)).count() > 1
     }
 
     /// The positions that a row of `sequence` sees.

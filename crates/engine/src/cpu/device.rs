@@ -213,8 +213,7 @@ impl Device for CpuDevice {
 }
 
 impl CpuDevice {
-    /// `to` += the product of `operands` with `matrix`, normed and multiplied as `output` says. What is normed lies in
-    /// `product` before.
+    /// `to` += the product of `operands` and `matrix`, normed and multiplied as `output` says, by way of `product`.
     pub(super) fn add_product(
         &self,
         operands: &Operands,

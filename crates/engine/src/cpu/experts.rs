@@ -261,8 +261,7 @@ impl CpuDevice {
         Ok(SharedRows { activated, weights })
     }
 
-    /// `to` += the weighted sum of the experts' outputs, normed and multiplied as `output` says. What is normed lies in
-    /// `product` before.
+    /// `to` += the weighted sum of the outputs, normed and multiplied as `output` says, by way of `product`.
     fn add_routed(
         &self,
         routed: &Routed,

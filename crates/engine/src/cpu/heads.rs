@@ -19,8 +19,7 @@ pub(super) struct Heads {
 }
 
 impl Heads {
-    /// Those of a layer, none where it is no attention; and the layer that stores its keys and values where that is
-    /// another.
+    /// Those of a layer, none where it is no attention; and which other layer stores its keys and values.
     pub(super) fn of(mixer: &Mixer) -> (Heads, Option<usize>) {
         let none = Heads { queries: 0, kv: 0, dim: 0, gated: false, cached: false };
         let Some(attention) = mixer.attention() else { return (none, None) };

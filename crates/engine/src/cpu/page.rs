@@ -20,11 +20,11 @@ pub(super) trait PageElement: KvElement + Pod {}
 
 impl<E: KvElement + Pod> PageElement for E {}
 
-/// Where the keys and values of each layer lie in a page: each layer has the tiles of its keys `[kv_heads, TILES]`,
-/// then those of its values.
+/// Where the keys and values of each layer lie in a page: tiles of keys `[kv_heads, TILES]`, then those of values.
 #[derive(Clone, Debug)]
 pub(super) struct PageLayout {
     pub(super) dtype: KvDtype,
+    element_bytes: usize,
     pub(super) layers: Arc<[LayerPlace]>,
 }
 
@@ -48,10 +48,10 @@ impl PageLayout {
     /// One layer after the other in the pages of its kind, of heads as `layers` has them; a layer with the number of an
     /// earlier one has its place, and one that caches nothing has none.
     fn of_layers(dtype: KvDtype, layers: impl Iterator<Item = ((Heads, Option<usize>), PageKind)>) -> PageLayout {
-        let tile_len = match dtype {
-            KvDtype::F32 => f32::tile_len,
-            KvDtype::F16 => f16::tile_len,
-            KvDtype::Q8_0 => u8::tile_len,
+        let (tile_len, element_bytes): (fn(usize) -> usize, _) = match dtype {
+            KvDtype::F32 => (f32::tile_len, size_of::<f32>()),
+            KvDtype::F16 => (f16::tile_len, size_of::<f16>()),
+            KvDtype::Q8_0 => (u8::tile_len, size_of::<u8>()),
         };
         let mut ends = [0; 2];
         let mut places: Vec<LayerPlace> = Vec::new();
@@ -71,7 +71,7 @@ impl PageLayout {
             };
             places.push(place);
         }
-        PageLayout { dtype, layers: places.into() }
+        PageLayout { dtype, element_bytes, layers: places.into() }
     }
 
     /// The layers with pages of a kind.
@@ -92,16 +92,8 @@ enum Part {
 
 impl PageLayout {
     pub(super) fn page(&self, kind: PageKind) -> memory::Result<PageMemory> {
-        let bytes = self.elements(kind) * self.element_bytes();
+        let bytes = self.elements(kind) * self.element_bytes;
         Ok(PageMemory::Host(memory::zeros(bytes.div_ceil(size_of::<f32>()), "a page of the KV cache")?))
-    }
-
-    fn element_bytes(&self) -> usize {
-        match self.dtype {
-            KvDtype::F32 => size_of::<f32>(),
-            KvDtype::F16 => size_of::<f16>(),
-            KvDtype::Q8_0 => size_of::<u8>(),
-        }
     }
 
     /// Keys and values of a layer in `page`, whose elements are `E`.
@@ -109,11 +101,8 @@ impl PageLayout {
         &bytemuck::cast_slice(page.words())[self.layers[layer].elements.clone()]
     }
 
-    /// Stores keys and values of `rows` of `qkv` in `page` from slot `slot` on.
-    ///
-    /// # Errors
-    /// A row with an element that the page cannot hold, and what of that row is largest: an infinity, and of blocks
-    /// NaN.
+    /// Stores keys and values of `rows` of `qkv` in `page` from slot `slot` on. The error is a row with an element that
+    /// the page cannot hold, and what of that row is largest: an infinity, and of blocks NaN.
     pub(super) fn store(
         &self,
         page: &mut PageMemory,

@@ -35,8 +35,7 @@ impl RecurrentLayers<CpuDevice> for CpuDevice {
 }
 
 impl CpuDevice {
-    /// Brings every head of the sequences' states on by their rows, chunk by chunk of positions: `advance(head, chunk)`
-    /// gives the head's columns of `mixed`.
+    /// Brings every head on by the rows of its sequence, chunk by chunk: `advance` gives its columns of `mixed`.
     fn advance_heads(
         &self,
         pass: &mut CpuPass<'_>,

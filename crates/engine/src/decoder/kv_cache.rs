@@ -29,8 +29,8 @@ pub struct KvCache {
     state: Option<State>,
     /// What the step keeps of that at the ends of pages.
     checkpoints: Vec<Checkpoint>,
-    /// Whether some of it was read from a file. No other sequence takes that: what a file says is not known to be what
-    /// this model computes.
+    /// Whether some was read from a file, which other sequences do not take: it is not known to be what this model
+    /// computes.
     from_file: bool,
     /// Of the generation that goes on with it.
     reservation: Weak<Reservation>,
@@ -115,8 +115,7 @@ impl KvCache {
         self.pages.retain_mut(|pair| Arc::get_mut(&mut pair.full).is_some());
     }
 
-    /// Goes back to `len` positions, where the state is known for them and windows are there; else to those of the last
-    /// state that is kept, or to none.
+    /// Goes back to `len` positions, or those of the last state that is kept, or none, as states and windows are known.
     fn go_back(&mut self, len: usize) {
         if !self.sees_back_from(len) {
             return self.clear();
@@ -145,8 +144,7 @@ impl KvCache {
         }
     }
 
-    /// Whether the page that is written next is another sequence's too. If only this one has it, nobody is offered it
-    /// any more.
+    /// Whether the next page to write is another sequence's too. If only this one has it, it is no longer offered.
     fn shares_last(&mut self) -> bool {
         let (index, slot) = (self.len / KV_PAGE, self.len % KV_PAGE);
         if slot == 0 {
@@ -302,9 +300,6 @@ impl KvCache {
     }
 
     /// A step begins that stores `tokens` positions, for which there is room.
-    ///
-    /// # Errors
-    /// `Internal` where there is none: a defect of this crate.
     pub(super) fn begin(&mut self, tokens: usize) -> Result<()> {
         let end = self.len + tokens;
         self.turn_windows(self.len, end)?;
@@ -325,8 +320,7 @@ impl KvCache {
         }
     }
 
-    /// It has failed. Where the states of some layers went on, it forgets the positions after the last state that is
-    /// kept.
+    /// It has failed. Where states of layers went on, positions after the last kept state are forgotten.
     pub(super) fn abandon(&mut self) {
         self.checkpoints.clear();
         self.go_back(self.len);
@@ -429,13 +423,10 @@ impl KvCache {
                 *own = Arc::clone(&node.page);
             }
             let number = found.unwrap_or_else(|| prefixes.insert(place, ids, Arc::clone(own)));
-            if let Some(window) = &self.pages[index].window {
-                prefixes.keep_window(number, window);
-            }
             let end = (index + 1) * KV_PAGE;
-            if let Some(at) = self.checkpoints.iter().position(|checkpoint| checkpoint.position() == end) {
-                prefixes.keep_state(number, self.checkpoints.swap_remove(at));
-            }
+            let state = self.checkpoints.iter().position(|checkpoint| checkpoint.position() == end);
+            let state = state.map(|at| self.checkpoints.swap_remove(at));
+            prefixes.keep(number, self.pages[index].window.as_ref(), state);
             drop(prefixes);
             self.places.push(Place::After(number));
         }
@@ -457,7 +448,7 @@ impl KvCache {
                 && Arc::get_mut(full).is_some()
             {
                 let number = prefixes.insert(place, rest, Arc::clone(full));
-                window.iter().for_each(|window| prefixes.keep_window(number, window));
+                prefixes.keep(number, window.as_ref(), None);
             }
         }
         let pool = Arc::clone(&self.pool);

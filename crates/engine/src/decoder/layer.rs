@@ -43,9 +43,6 @@ impl<'l, D: Device> Layer<'l, D> {
     }
 
     /// Brings the residual stream through this block, whose mixer has mixed its rows.
-    ///
-    /// # Errors
-    /// `Cancelled` before the next operation once `cancel` is; those of the operations.
     pub(super) fn forward(&self, pass: &mut D::Pass<'_>, cancel: &CancellationToken) -> Result<()> {
         let &Layer { device, extensions, index, residual, .. } = self;
         let LayerWeights { mixer, feed_forward, layer_embedding, scale, parallel } = self.weights;

@@ -150,8 +150,7 @@ impl<D: Device> Decoder<D> {
         Ok(Batch { sequences, rows: end, angles })
     }
 
-    /// Embedding, blocks, head. Whether any row is wanted, and whether the operations are recorded, comes with
-    /// `options`.
+    /// Embedding, blocks, head; `wanted` says whether any row is, and `recorded` whether the operations are.
     fn compute(
         &self,
         pass: &mut D::Pass<'_>,
@@ -275,8 +274,7 @@ impl<D: Device> Compute for Decoder<D> {
     }
 }
 
-/// A step of some sequences, whose caches go on when it ends, or go back: also where it panics, as some layers' states
-/// have gone on then.
+/// A step of sequences, whose caches go on when it ends and go back where it fails or panics.
 struct Step<'s, 'a> {
     segments: &'s mut [Segment<'a>],
     is_done: bool,

@@ -60,9 +60,6 @@ impl PagePool {
     }
 
     /// The state of an empty sequence, where the model has states: first of what is reserved.
-    ///
-    /// # Errors
-    /// `CacheBudget` when the sequences of the model have no more; `OutOfMemory`.
     pub(super) fn state(&self, reservation: Option<&Reservation>) -> Result<Option<State>> {
         let bytes = self.sizes.state_bytes();
         if bytes == 0 {
@@ -84,8 +81,8 @@ impl PagePool {
         Some(Arc::new(Page::new((self.allocate)(PageKind::Window).ok()?, share)))
     }
 
-    /// A share of `bytes` within what is kept when nobody holds it, in place of what was not used for longer. What
-    /// cannot be had costs nobody a page.
+    /// A share of `bytes` within what is kept, in place of what was not used for longer, at no cost if it cannot be
+    /// had.
     fn kept(&self, bytes: u64) -> Option<CacheShare> {
         let mut share = self.budget.share();
         let held = self.taken().saturating_sub(self.bytes().1);
@@ -102,9 +99,6 @@ impl PagePool {
     }
 
     /// A share of `bytes`, of which `share` has some. Pages that no sequence holds make room.
-    ///
-    /// # Errors
-    /// `CacheBudget` when the sequences of the model have no more.
     pub(super) fn share(&self, bytes: u64, share: Option<CacheShare>) -> Result<CacheShare> {
         let mut share = share.unwrap_or_else(|| self.budget.share());
         while let Err(error) = share.grow_to(bytes) {
@@ -119,9 +113,6 @@ impl PagePool {
     }
 
     /// Appends `count` pages of a kind to `pages`, or none: first of what is reserved.
-    ///
-    /// # Errors
-    /// `CacheBudget` when the sequences of the model have no more; `OutOfMemory`, or the GPU's error.
     pub(super) fn allocate(
         &self,
         kind: PageKind,

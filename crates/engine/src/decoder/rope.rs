@@ -52,10 +52,7 @@ pub struct Angles {
 }
 
 impl RopeFrequencies {
-    /// The frequencies of `rope`; frequency factors are read from the file where it stores them.
-    ///
-    /// # Errors
-    /// `Files` when a frequency that follows from the model is no positive number.
+    /// The frequencies of `rope`; `Files` when one that follows from the model is no positive number.
     pub(crate) fn new(rope: &Rope, weights: &Weights) -> Result<RopeFrequencies> {
         let pairs = rope.dimensions / 2;
         let plain = |i: usize| rope.theta.powf(-2.0 * i as f64 / rope.dimensions as f64);

@@ -128,10 +128,6 @@ struct Call {
 
 impl Wake for Call {
     fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
         self.scheduler.call(&self.caller);
     }
 }

@@ -34,8 +34,8 @@ impl CpuDevice {
         })?)
     }
 
-    /// Brings the state of head `index` on by the rows of `chunk`: what is read and `skip` times the value itself, by the
-    /// SiLU of the gate. `decay` is what its steps are multiplied by, and what is added before their softplus.
+    /// Brings the state of head `index` on by the rows of `chunk`: what is read, and `skip` times the value, by the SiLU
+    /// of the gate. `decay` is what its steps are multiplied by, and what is added before their softplus.
     fn advance_mamba2_head(
         &self,
         mamba: &Mamba2Weights<Self>,
