@@ -48,7 +48,6 @@ pub(super) struct Product {
     pub(super) whole: i32,
 }
 
-/// Rows of an embedding.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct Embed {
@@ -59,7 +58,6 @@ pub(super) struct Embed {
     pub(super) row_bytes: i32,
 }
 
-/// Activations to be prepared.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(super) struct Prepare {
@@ -85,7 +83,6 @@ pub(super) struct Prepare {
     pub(super) together: i32,
 }
 
-/// Heads to be rotated and cached.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(super) struct Rotate {
@@ -134,7 +131,6 @@ pub(super) struct Attend {
     pub(super) unused: i32,
 }
 
-/// What memory can do.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct Copy16 {
@@ -143,7 +139,6 @@ pub(super) struct Copy16 {
     pub(super) lines: u64,
 }
 
-/// What tensor cores can do.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct Rate {

@@ -74,7 +74,6 @@ impl Attention {
         }
     }
 
-    /// Attends for the queries of `few` and of `many`.
     pub(super) fn launch(
         &self,
         multiplier: &Multiplier,

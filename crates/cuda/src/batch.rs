@@ -31,7 +31,6 @@ pub(super) struct BatchTable {
     pub(super) overflow: u64,
 }
 
-/// What belongs to the batch that is computed.
 #[derive(Debug)]
 pub(super) struct BatchState {
     pub(super) table: Buffer,

@@ -5,7 +5,6 @@ use crate::error::CudaError;
 use std::fmt;
 use std::sync::Arc;
 
-/// How many threads run a kernel.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct LaunchShape {
@@ -35,7 +34,6 @@ pub(super) struct Function(pub(super) usize);
 /// The type is `repr(C)`, without padding, and laid out as the structure of the same name in the kernels' source.
 pub(super) unsafe trait Arguments: Copy {}
 
-/// Memory of a GPU.
 pub(super) struct Buffer {
     gpu: Arc<Gpu>,
     /// Of its first byte.

@@ -51,7 +51,6 @@ pub struct CudaDevice {
     scratch: Mutex<BatchState>,
 }
 
-/// The model's sizes, as launches need them.
 #[derive(Debug)]
 struct LaunchSizes {
     hidden: usize,
@@ -64,7 +63,6 @@ struct LaunchSizes {
     qkv: usize,
 }
 
-/// What forward passes work in.
 #[derive(Debug)]
 struct PassBuffers {
     rows: usize,
@@ -267,7 +265,6 @@ impl CudaDevice {
         Err(Error::CacheOverflow { layer, position, value, dtype: self.kv_dtype })
     }
 
-    /// All rows of a pass.
     fn rows<'a>(&self, pass: &CudaPass, source: RowSource<'a>, from: &Buffer, stride: usize) -> Rows<'a> {
         Rows { source, address: from.address, stride, gather: 0, count: pass.table.rows }
     }

@@ -94,7 +94,6 @@ impl Gpu {
         Ok(gpu)
     }
 
-    /// Makes the context that of this thread.
     fn bind(&self) -> Result<(), CudaError> {
         // SAFETY: the context is retained until the GPU is dropped.
         step("entering the GPU's context", unsafe { result::ctx::set_current(self.context) })
@@ -384,7 +383,6 @@ fn version() -> Result<(i32, i32), CudaError> {
     Ok((version / 1000, version % 1000 / 10))
 }
 
-/// The device of the driver that is meant.
 fn find(uuid: Option<&str>, index: usize) -> Result<sys::CUdevice, CudaError> {
     let count = step("counting GPUs", result::device::get_count())?;
     let mut by_index = None;

@@ -17,9 +17,7 @@ pub(super) enum Module {
 /// How the kernels of a dtype read activations and weights. Complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// 32-bit floats.
     F32,
-    /// 16-bit floats.
     Halves,
     /// Signed bytes, whose scales are stored apart.
     Int8,
@@ -45,11 +43,21 @@ const MATRICES: &[(DType, Kind, &str)] = &[
     (DType::Q6_K, Kind::Blocks, include_str!("kernels/q6_k.cu")),
 ];
 
+const TYPES: &str = include_str!("kernels/types.cuh");
+const COMMON: &str = include_str!("kernels/common.cuh");
 const TILE: &str = include_str!("kernels/tile.cuh");
 const FLOATS: &str = include_str!("kernels/floats.cuh");
+const HALVES: &str = include_str!("kernels/halves.cuh");
 const FACTORS: &str = include_str!("kernels/factors.cuh");
 const BLOCKS: &str = include_str!("kernels/blocks.cuh");
+const STAGED: &str = include_str!("kernels/staged.cuh");
+const PAIRS: &str = include_str!("kernels/pairs.cuh");
 const MATRIX: &str = include_str!("kernels/matrix.cuh");
+const STEPS: &str = include_str!("kernels/steps.cu");
+const ATTENTION: &str = include_str!("kernels/attention.cu");
+const ATTENTION_MANY: &str = include_str!("kernels/attention_many.cu");
+
+const DEVICE: &str = include_str!("kernels/device.cuh");
 
 /// The matrix dtypes that have kernels.
 pub fn dtypes() -> impl Iterator<Item = DType> {
@@ -83,27 +91,20 @@ impl Module {
     pub(super) fn source(self) -> String {
         let mut sizes = String::new();
         let parts: Vec<&str> = match self {
-            Module::Steps => vec![include_str!("kernels/steps.cu")],
+            Module::Steps => vec![STEPS],
             Module::Attention { dim, halves } => {
                 sizes = format!("#define DIM {dim}\n#define HALVES {}", u8::from(halves));
-                vec![include_str!("kernels/attention.cu"), include_str!("kernels/attention_many.cu")]
+                vec![ATTENTION, ATTENTION_MANY]
             }
             Module::Matrix(dtype) => match MATRICES.iter().find(|row| row.0 == dtype) {
                 Some((_, Kind::F32, own)) => vec![own, FLOATS],
-                Some((_, Kind::Halves, own)) => vec![TILE, own, FLOATS, include_str!("kernels/halves.cuh")],
+                Some((_, Kind::Halves, own)) => vec![TILE, own, FLOATS, HALVES],
                 Some((_, Kind::Int8, own)) => vec![TILE, own],
-                Some((dtype, Kind::Blocks, own)) => {
-                    let staged = match dtype {
-                        DType::Q4_K | DType::Q5_K => include_str!("kernels/pairs.cuh"),
-                        _ => include_str!("kernels/staged.cuh"),
-                    };
-                    vec![TILE, FACTORS, own, BLOCKS, staged, MATRIX]
-                }
+                Some((DType::Q4_K | DType::Q5_K, _, own)) => vec![TILE, FACTORS, own, BLOCKS, PAIRS, MATRIX],
+                Some((_, Kind::Blocks, own)) => vec![TILE, FACTORS, own, BLOCKS, STAGED, MATRIX],
                 None => return String::new(),
             },
         };
-        let common =
-            [include_str!("kernels/types.cuh"), include_str!("kernels/device.cuh"), include_str!("kernels/common.cuh")];
-        common.into_iter().chain([&*sizes]).chain(parts).collect::<Vec<_>>().join("\n")
+        [TYPES, DEVICE, COMMON, &sizes].into_iter().chain(parts).collect::<Vec<_>>().join("\n")
     }
 }

@@ -24,7 +24,6 @@ type Text = unsafe extern "C" fn(Program, *mut c_char) -> c_int;
 /// Declares [`Functions`].
 macro_rules! functions {
     ($($name:ident($($argument:ty),*);)*) => {
-        /// The functions that are used.
         #[derive(Debug)]
         #[allow(non_snake_case)] // NVRTC's names
         struct Functions {

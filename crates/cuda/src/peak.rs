@@ -67,7 +67,6 @@ impl CudaDevice {
     }
 }
 
-/// The shape that `copy` is started in.
 pub(super) fn copy_shape(gpu: &Gpu) -> LaunchShape {
     LaunchShape::new([gpu.processors * 16, 1, 1], THREADS)
 }

@@ -114,7 +114,6 @@ pub struct Vector {
 }
 
 impl Vector {
-    /// Where it lies, and its code.
     pub(super) fn new(device: &DeviceWeights, tensor: &TensorInfo) -> Result<Vector, Error> {
         let code = arguments::code(tensor.dtype)
             .ok_or_else(|| Error::Internal(format!("the diagnosis accepted a vector of {}", tensor.dtype)))?;
@@ -139,7 +138,6 @@ pub struct DeviceMatrix {
 }
 
 impl DeviceMatrix {
-    /// Finds the matrix on the GPU and loads the kernels of its dtype.
     pub(super) fn new(
         gpu: &Gpu,
         device: &DeviceWeights,
@@ -174,7 +172,6 @@ impl DeviceMatrix {
         tokens > FEW_TOKENS && self.kernels.many.is_some() && self.whole() && self.part.scales_a_row <= 1
     }
 
-    /// How it reads the activations of `tokens` tokens.
     pub(super) fn form(&self, tokens: usize) -> OperandForm {
         match (self.kernels.kind, self.rule) {
             (Kind::Blocks, _) => OperandForm::Q8,
@@ -199,15 +196,12 @@ impl DeviceMatrix {
 /// What the rows of activations are: `SOURCE_*` of `steps.cu`.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum RowSource<'a> {
-    /// As they are.
     Plain,
     Normed(&'a DeviceNorm),
     /// `silu(gate) * x`; the gate lies `offset` elements after x in each row.
     SwiGlu {
-        /// Elements.
         offset: usize,
     },
-    /// `gelu(x)`.
     Gelu,
 }
 
@@ -236,7 +230,6 @@ impl DeviceNorm {
     }
 }
 
-/// Rows of activations on the GPU.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rows<'a> {
     pub(super) source: RowSource<'a>,
@@ -249,7 +242,6 @@ pub(super) struct Rows<'a> {
     pub(super) count: usize,
 }
 
-/// Where products are left.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ProductTarget {
     /// F32 `[tokens, width]`.
@@ -258,7 +250,6 @@ pub(super) struct ProductTarget {
     pub(super) add: bool,
 }
 
-/// What prepares activations and multiplies.
 #[derive(Debug)]
 pub(super) struct Multiplier {
     pub(super) gpu: Arc<Gpu>,

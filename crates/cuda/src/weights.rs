@@ -16,7 +16,6 @@ const STRIDE: usize = 64 << 20;
 /// Is called after each piece with the bytes that are copied and those in all; its error ends the upload.
 pub type Uploaded<'u> = dyn Fn(u64, u64) -> Result<(), Error> + 'u;
 
-/// A tensor as a range of a file.
 type FileRange = (usize, u64, u64);
 
 fn file_range(tensor: &TensorInfo) -> FileRange {

@@ -92,7 +92,6 @@ impl Scheduler {
 struct Pass<'a> {
     compute: &'a dyn Compute,
     costs: &'a StepCosts,
-    /// Whose turn the last step was.
     turn: &'a Mutex<Option<Turn>>,
 }
 

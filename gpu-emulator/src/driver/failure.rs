@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 
 pub(super) const ANY: &str = "*";
 
-/// The calls of this process so far, and which of them fails.
 #[derive(Debug, Default)]
 pub(super) struct Failures {
     calls: BTreeMap<&'static str, u64>,
@@ -39,12 +38,10 @@ impl Failures {
         self.planned = (code.0 != 0).then(|| Planned { function: function.to_owned(), left: calls, code });
     }
 
-    /// Whether what was planned is still to come.
     pub(super) fn is_planned(&self) -> bool {
         self.planned.is_some()
     }
 
-    /// Calls of `function`, or of all for [`ANY`].
     pub(super) fn calls(&self, function: &str) -> u64 {
         if function == ANY { self.total } else { self.calls.get(function).copied().unwrap_or(0) }
     }

@@ -112,7 +112,6 @@ impl Driver {
         Ok((handle, self.sound()?))
     }
 
-    /// Keeps an error that stays.
     pub(super) fn keep(&mut self, code: Code) {
         if let Some((context, _)) = self.context.as_mut().filter(|_| code.stays()) {
             context.broken.get_or_insert(code);
@@ -193,7 +192,6 @@ impl Context {
 }
 
 impl Function {
-    /// Whether a GPU takes the launch.
     pub(super) fn check(&self, launch: &Launch, most_shared: u32) -> Result<(), Code> {
         let Launch { grid, block, dynamic_shared, .. } = *launch;
         let name = self.kernel.name();

@@ -6,7 +6,6 @@ use super::memory::Frame;
 use super::registers::Registers;
 use std::ops::Range;
 
-/// A kernel, ready to run.
 #[derive(Debug, Default)]
 pub(super) struct Program {
     pub(super) name: String,
@@ -100,7 +99,6 @@ pub(super) struct Trap {
     pub(super) earlier: Option<(Accessor, bool)>,
 }
 
-/// Who accesses.shared memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Accessor {
     /// The thread's number in the block.
@@ -120,7 +118,6 @@ pub(super) enum Step {
     Compute(Compute),
     Effect(Effect),
     Collective(Effect, Members),
-    /// All threads of the block wait for each other.
     Barrier,
     Branch(usize),
     #[default]

@@ -4,7 +4,6 @@ use super::program::Op;
 use super::syntax::Width;
 use std::array::from_fn;
 
-/// Threads of a warp.
 pub(super) const LANES: usize = 32;
 
 pub(super) type Row<T> = [T; LANES];

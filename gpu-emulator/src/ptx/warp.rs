@@ -25,7 +25,6 @@ pub(super) struct Warp {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// All lanes have returned.
     Returned,
     /// All lanes wait at this barrier of the block.
     Barrier(usize),

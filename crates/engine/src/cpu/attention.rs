@@ -17,7 +17,6 @@ use std::ops::Range;
 /// own for one row, and merged in their order, so that bits do not depend on who computes them.
 const PART: usize = 1024 / TILE;
 
-/// What memory is for, in errors.
 const PAGES: &str = "the pages that attention reads";
 pub(super) const QUERIES: &str = "queries of attention";
 

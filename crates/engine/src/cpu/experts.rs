@@ -246,7 +246,6 @@ impl CpuDevice {
         Ok(gathered)
     }
 
-    /// What the down projection of the shared expert reads.
     fn activate_shared(&self, normed: &[f32], tokens: usize, shared: &SharedExpert<Self>) -> Result<SharedRows> {
         let inputs = self.normed(None, normed, &shared.dense.inputs())?;
         let activated = self.up_activate(&inputs, tokens, &shared.dense)?;

@@ -6,7 +6,6 @@ use crate::kernels;
 use crate::memory;
 use model_factory_spec::spec::{AttentionWeights, KeysValues, Mixer};
 
-/// The sizes of attention.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Heads {
     pub(super) queries: usize,

@@ -83,12 +83,10 @@ impl Matrix {
         2 * self.outputs * self.inputs
     }
 
-    /// Bytes of a stored row.
     pub(super) fn row_bytes(&self) -> usize {
         self.kernel.row_bytes(self.inputs)
     }
 
-    /// Bytes of all stored rows.
     pub(super) fn bytes(&self) -> usize {
         self.outputs * self.row_bytes()
     }

@@ -155,7 +155,6 @@ impl CpuDevice {
         Ok(refusals.into_result()?)
     }
 
-    /// `out` = some elements of a stored vector.
     fn read(&self, vector: &WeightView, elements: Range<usize>, out: &mut [f32]) {
         out.fill(0.0);
         add_floats(self.isa, out, floats(vector, elements));

@@ -63,7 +63,6 @@ impl KvCache {
         }
     }
 
-    /// Whether its pages are those of `pool`.
     pub(super) fn is_of(&self, pool: &Arc<PagePool>) -> bool {
         Arc::ptr_eq(&self.pool, pool)
     }

@@ -93,7 +93,6 @@ impl RopeFrequencies {
         }
     }
 
-    /// How a sequence of `length` tokens is rotated.
     pub(crate) fn rotation(&self, length: usize) -> Rotation {
         match &self.long {
             Some((limit, _)) if length > *limit => Rotation::Long,

@@ -66,7 +66,6 @@ pub enum RunOutput {
     Pooled(Text),
 }
 
-/// How far a run is.
 #[derive(Debug)]
 pub(super) enum Phase {
     /// It has no pages yet.
@@ -78,7 +77,6 @@ pub(super) enum Phase {
     Finished(Result<()>),
 }
 
-/// Why a run has no pages.
 #[derive(Debug, Default)]
 pub(super) struct Wait {
     /// Whether other sequences hold them.
@@ -147,7 +145,6 @@ impl Run {
         }
     }
 
-    /// The text whose vector is wanted, where one is.
     pub(super) fn text(&self) -> Option<&Text> {
         if let RunOutput::Pooled(text) = &self.output { Some(text) } else { None }
     }
