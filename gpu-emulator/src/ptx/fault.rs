@@ -1,30 +1,25 @@
 //! What ends a launch.
 
-/// A defect of a kernel, or of what it was started with.
+/// A defect of a kernel, or of what it was started with. The `write` of `at` is true for instructions that write memory.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // as the text says
 #[error("kernel {kernel}, block {block:?}{}: {cause}", if *.at == Access::default() { String::new() } else { format!(", {}", .at) })]
 pub struct Fault {
-    /// The kernel.
     pub kernel: String,
-    /// The block.
     pub block: [u32; 3],
-    /// The access that failed; its `write` is true for instructions that write memory.
     pub at: Access,
-    /// What is wrong.
     pub cause: Cause,
 }
 
-/// An instruction as one thread ran it. All zero and empty where no instruction is to blame.
+/// An instruction as a thread of the block ran it. All zero and empty where no instruction is to blame.
 #[derive(Clone, Debug, Default, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // as the text says
 #[error("thread {thread:?}, line {line} ({instruction})")]
 pub struct Access {
     /// The line of the module's text, from 1.
     pub line: usize,
-    /// The text of the instruction.
     pub instruction: String,
-    /// The thread of the block.
     pub thread: [u32; 3],
-    /// Whether it writes memory.
     pub write: bool,
 }
 
