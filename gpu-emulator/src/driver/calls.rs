@@ -1,10 +1,11 @@
 //! The functions of `libcuda` by their names: each checks what it is given and changes what there is.
 #![allow(clippy::missing_safety_doc, non_snake_case)] // the driver API's documentation has each function
+#![allow(clippy::too_many_arguments)] // the driver's own
 
 use super::code::Code;
 use super::driver;
 use super::failure::Failures;
-use super::settings::{GRAPH_NODE, NAME, Settings, UUID};
+use super::settings::{GRAPH_NODE, Settings, UUID};
 use super::state::{CURRENT, Context, Driver, Function, PLAIN_SHARED, find, remove};
 use super::stream::{Capture, CaptureMode, KernelLaunch, Stream, Work};
 use crate::ptx::{Kernel, Launch, Module};
@@ -59,8 +60,7 @@ fn finish_and_give_back(
     })
 }
 
-/// Declares the functions, whose bodies run under the lock. After `->` stands the type of what the body returns, which is written
-/// to the first argument.
+/// Declares the functions, whose bodies run under the lock. What stands after `->` is written to the first argument.
 macro_rules! functions {
     ($(
         $name:ident($(-> $answer:ty;)? $($argument:ident: $kind:ty),*)
@@ -117,19 +117,6 @@ functions! {
         driver.settings()?;
         check_device(device)?;
         Ok(UUID)
-    }
-
-    cuDeviceGetUuid_v2(-> [u8; 16]; device: c_int) |driver| {
-        driver.settings()?;
-        check_device(device)?;
-        Ok(UUID)
-    }
-
-    cuDeviceGetName(name: *mut c_char, bytes: c_int, device: c_int) |driver| {
-        driver.settings()?;
-        check_device(device)?;
-        // SAFETY: the caller's.
-        unsafe { spell(NAME, name, usize::try_from(bytes).unwrap_or(0)) }
     }
 
     cuDeviceGetAttribute(-> c_int; attribute: c_uint, device: c_int) |driver| {
@@ -218,12 +205,12 @@ functions! {
         if flags != 0 || bytes == 0 {
             return Err(Code::INVALID_VALUE.because("no bytes, or flags, which are not emulated"));
         }
-        context.pinned.allocate(bytes).map(<*mut u8>::cast).ok_or(Code::OUT_OF_MEMORY)
+        context.pinned.pin(bytes).map(|host| host as Handle).ok_or(Code::OUT_OF_MEMORY)
     }
 
     cuMemFreeHost(host: Handle) gives back |driver| {
         let what = "freeing pinned memory, which waits for the context,";
-        finish_and_give_back(driver, what, |context| context.pinned.free(host as usize))
+        finish_and_give_back(driver, what, |context| context.pinned.free(host as u64))
     }
 
     cuMemcpyHtoDAsync_v2(to: u64, from: *const u8, bytes: usize, stream: Handle) |driver| {
@@ -366,6 +353,38 @@ functions! {
             other => Err(Code::NOT_SUPPORTED.because(format_args!("attribute {other} is not emulated"))),
         }
     }
+
+    cuLaunchKernel(
+        function: Handle, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint,
+        block_z: c_uint, dynamic_shared: c_uint, stream: Handle, parameters: *const *const u8, extra: *mut Handle
+    ) |driver| {
+        if !extra.is_null() {
+            return Err(Code::NOT_SUPPORTED.because("parameters in one piece are not emulated"));
+        }
+        let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
+        let launch = Launch { grid, block, dynamic_shared, schedule: driver.settings()?.schedule };
+        let most_shared = driver.settings()?.most_shared();
+        let context = driver.sound()?;
+        let function = find(&mut context.functions, function as usize)?;
+        function.check(&launch, most_shared)?;
+        let kernel = function.kernel.clone();
+        // SAFETY: the caller's: a pointer for each parameter that the kernel declares, to as many bytes.
+        let parameters = unsafe { copied(&kernel, parameters) }?;
+        let stream = find(&mut context.streams, stream as usize)?;
+        match &mut stream.capture {
+            Some(capture) if capture.invalid => return Err(Code::CAPTURE_INVALIDATED),
+            // A kernel may be loaded by its first launch, which waits for the context.
+            Some(capture) if !function.started => {
+                capture.invalid = true;
+                let why = format_args!("{} was never started", kernel.name());
+                return Err(Code::CAPTURE_UNSUPPORTED.because(why));
+            }
+            Some(capture) => capture.launches.push(KernelLaunch { kernel, launch, parameters }),
+            None => stream.work.push_back(Work::Launch(KernelLaunch { kernel, launch, parameters })),
+        }
+        function.started = true;
+        Ok(())
+    }
 }
 
 /// `cuStreamEndCapture` of the driver API. A capture ends even where that fails, and then leaves no graph.
@@ -417,52 +436,6 @@ pub unsafe extern "C" fn cuModuleLoadData(module: *mut Handle, image: *const c_c
         context.modules.insert(handle, compiled);
         // SAFETY: the caller's.
         unsafe { answer(module, handle as Handle) }
-    })
-}
-
-/// `cuLaunchKernel` of the driver API.
-#[allow(clippy::too_many_arguments)] // the driver's own
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuLaunchKernel(
-    function: Handle,
-    grid_x: c_uint,
-    grid_y: c_uint,
-    grid_z: c_uint,
-    block_x: c_uint,
-    block_y: c_uint,
-    block_z: c_uint,
-    dynamic_shared: c_uint,
-    stream: Handle,
-    parameters: *const *const u8,
-    extra: *mut Handle,
-) -> Code {
-    call("cuLaunchKernel", false, |driver| {
-        if !extra.is_null() {
-            return Err(Code::NOT_SUPPORTED.because("parameters in one piece are not emulated"));
-        }
-        let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
-        let launch = Launch { grid, block, dynamic_shared, schedule: driver.settings()?.schedule };
-        let most_shared = driver.settings()?.most_shared();
-        let context = driver.sound()?;
-        let function = find(&mut context.functions, function as usize)?;
-        function.check(&launch, most_shared)?;
-        let kernel = function.kernel.clone();
-        // SAFETY: the caller's: a pointer for each parameter that the kernel declares, to as many bytes.
-        let parameters = unsafe { copied(&kernel, parameters) }?;
-        let stream = find(&mut context.streams, stream as usize)?;
-        match &mut stream.capture {
-            Some(capture) if capture.invalid => return Err(Code::CAPTURE_INVALIDATED),
-            // A kernel may be loaded by its first launch, which waits for the context.
-            Some(capture) if !function.started => {
-                capture.invalid = true;
-                let why = format_args!("{} was never started", kernel.name());
-                return Err(Code::CAPTURE_UNSUPPORTED.because(why));
-            }
-            Some(capture) => capture.launches.push(KernelLaunch { kernel, launch, parameters }),
-            None => stream.work.push_back(Work::Launch(KernelLaunch { kernel, launch, parameters })),
-        }
-        function.started = true;
-        Ok(())
     })
 }
 

@@ -4,10 +4,8 @@ use super::code::Code;
 use super::settings::setting;
 use std::collections::BTreeMap;
 
-/// Stands for every function.
 pub(super) const ANY: &str = "*";
 
-/// The calls of this process so far, and which of them fails.
 #[derive(Debug, Default)]
 pub(super) struct Failures {
     calls: BTreeMap<&'static str, u64>,
@@ -18,16 +16,12 @@ pub(super) struct Failures {
 #[derive(Debug)]
 struct Planned {
     function: String,
-    /// Calls before it.
     left: u64,
     code: Code,
 }
 
 impl Failures {
     /// What `GPU_EMULATOR_FAIL` asks for: `FUNCTION:CALLS:CODE`, as [`plan`](Self::plan) has them.
-    ///
-    /// # Errors
-    /// A sentence that names the variable.
     pub(super) fn of_environment() -> Result<Failures, String> {
         let expected = "FUNCTION:CALLS:CODE, like cuMemAlloc_v2:3:2";
         setting("GPU_EMULATOR_FAIL", Failures::default(), expected, |value| {
@@ -44,12 +38,10 @@ impl Failures {
         self.planned = (code.0 != 0).then(|| Planned { function: function.to_owned(), left: calls, code });
     }
 
-    /// Whether what was planned is still to come.
     pub(super) fn is_planned(&self) -> bool {
         self.planned.is_some()
     }
 
-    /// Calls of `function`, or of all for [`ANY`].
     pub(super) fn calls(&self, function: &str) -> u64 {
         if function == ANY { self.total } else { self.calls.get(function).copied().unwrap_or(0) }
     }

@@ -2,7 +2,7 @@
 
 use super::code::Code;
 use super::failure::Failures;
-use super::memory::{DeviceMemory, HostMemory};
+use super::memory::Allocations;
 use super::settings::{GRAPH_NODE, Settings};
 use super::stream::{Capture, CaptureMode, KernelLaunch, Stream};
 use crate::ptx::{Kernel, Launch, Module};
@@ -21,18 +21,15 @@ pub(super) const PLAIN_SHARED: u32 = 48 << 10;
 const MOST_BLOCKS: u32 = 65535;
 const MOST_THREADS: u64 = 1024;
 
-/// The driver.
 #[derive(Debug, Default)]
 pub(super) struct Driver {
     /// What is emulated, once the driver was started.
     pub(super) settings: Option<Settings>,
-    /// Which calls fail.
     pub(super) failures: Failures,
     /// The primary context and how often it is retained.
     pub(super) context: Option<(Context, usize)>,
     /// The last handle that was given. None is given twice.
     handles: usize,
-    /// What was left when a context ended.
     pub(super) leaks: Vec<String>,
 }
 
@@ -40,14 +37,13 @@ pub(super) struct Driver {
 #[derive(Debug, Default)]
 pub(super) struct Context {
     pub(super) handle: usize,
-    pub(super) memory: DeviceMemory,
-    pub(super) pinned: HostMemory,
+    pub(super) memory: Allocations,
+    pub(super) pinned: Allocations,
     pub(super) streams: BTreeMap<usize, Stream>,
     pub(super) modules: BTreeMap<usize, Module>,
     pub(super) functions: BTreeMap<usize, Function>,
     pub(super) graphs: BTreeMap<usize, Vec<KernelLaunch>>,
     pub(super) executables: BTreeMap<usize, Vec<KernelLaunch>>,
-    /// The error that every call returns.
     pub(super) broken: Option<Code>,
 }
 
@@ -61,12 +57,10 @@ pub(super) struct Function {
     pub(super) started: bool,
 }
 
-/// What has this handle.
 pub(super) fn find<T>(objects: &mut BTreeMap<usize, T>, handle: usize) -> Result<&mut T, Code> {
     objects.get_mut(&handle).ok_or(Code::INVALID_HANDLE)
 }
 
-/// Takes out what has this handle.
 pub(super) fn remove<T>(objects: &mut BTreeMap<usize, T>, handle: usize) -> Result<T, Code> {
     objects.remove(&handle).ok_or(Code::INVALID_HANDLE)
 }
@@ -78,7 +72,6 @@ impl Driver {
         0x5EED_0000 + 16 * self.handles
     }
 
-    /// What is emulated.
     pub(super) fn settings(&self) -> Result<&Settings, Code> {
         self.settings.as_ref().ok_or(Code::NOT_INITIALIZED)
     }
@@ -90,7 +83,6 @@ impl Driver {
         Some(format!("a context, retained {retained} times: {left}"))
     }
 
-    /// Bytes that are free, and all.
     pub(super) fn free_memory(&self) -> Result<(u64, u64), Code> {
         let all = self.settings()?.memory;
         let taken = self.context.as_ref().map_or(0, |(context, _)| context.taken());
@@ -120,7 +112,6 @@ impl Driver {
         Ok((handle, self.sound()?))
     }
 
-    /// Keeps an error that stays.
     pub(super) fn keep(&mut self, code: Code) {
         if let Some((context, _)) = self.context.as_mut().filter(|_| code.stays()) {
             context.broken.get_or_insert(code);
@@ -152,10 +143,7 @@ impl Context {
         (!left.is_empty()).then_some(left + &bytes)
     }
 
-    /// A stream that may be waited for.
-    ///
-    /// # Errors
-    /// While it is captured, which ends the capture.
+    /// Waits for a stream, which ends its capture.
     pub(super) fn finish(&mut self, stream: usize) -> Result<(), Code> {
         let stream = find(&mut self.streams, stream)?;
         stream.not_captured("a stream is waited for while it is captured")?;
@@ -172,13 +160,12 @@ impl Context {
         stream: usize,
     ) -> Result<(&mut Stream, bool), Code> {
         self.memory.host(device, bytes)?;
-        let pinned = self.pinned.holds(host..host + bytes)?;
+        let pinned = self.pinned.holds(host as u64..(host + bytes) as u64)?;
         let stream = find(&mut self.streams, stream)?;
         stream.not_captured("a copy")?;
         Ok((stream, pinned))
     }
 
-    /// Waits for all streams.
     pub(super) fn finish_all(&mut self) -> Result<(), Code> {
         let memory = &self.memory;
         self.streams.values_mut().map(|stream| stream.finish(memory)).fold(Ok(()), Result::and)
@@ -205,7 +192,6 @@ impl Context {
 }
 
 impl Function {
-    /// Whether a GPU takes the launch.
     pub(super) fn check(&self, launch: &Launch, most_shared: u32) -> Result<(), Code> {
         let Launch { grid, block, dynamic_shared, .. } = *launch;
         let name = self.kernel.name();

@@ -21,18 +21,15 @@ pub(super) struct Frame<'a> {
     pub(super) parameters: Vec<u8>,
     /// The allocation that each instruction used last.
     pub(super) last: Vec<Allocation>,
-    /// The first thread of the warp.
     pub(super) first_thread: u32,
     /// Lanes that have not returned.
     pub(super) live: u32,
     /// Barriers that the warp has passed.
     pub(super) warp_epoch: u32,
-    /// The instruction's number.
     pub(super) op: usize,
 }
 
-/// An instruction that loads or stores elements of a type from or to registers of a width, which may be wider; and the bytes of an
-/// element.
+/// An instruction that transfers elements to or from registers of a width, perhaps wider; and the bytes of an element.
 pub(super) fn transfer(kind: &str, width: Width, write: bool) -> Option<(Effect, u32)> {
     macro_rules! of {
         ($bytes:literal $signed:literal: $($width:ident $word:ty),*) => {
@@ -57,7 +54,6 @@ pub(super) fn transfer(kind: &str, width: Width, write: bool) -> Option<(Effect,
     }
 }
 
-/// The element that these bytes are.
 fn element(bytes: &[u8]) -> u64 {
     let mut all = [0; 8];
     all[..bytes.len()].copy_from_slice(bytes);
@@ -99,8 +95,7 @@ fn store<const BYTES: usize, W: Word>(frame: &mut Frame<'_>, op: &Op, mask: u32)
     Ok(())
 }
 
-/// An atomic operation by the rest of its name, with the width of its registers and the bytes in memory. Lanes take their turns,
-/// as all of a launch does.
+/// An atomic operation by the rest of its name, its width and its bytes in memory. Lanes take their turns.
 pub(super) fn atomic(name: &[&str]) -> Option<(Effect, Width, u32)> {
     match name {
         ["inc", "u32"] => Some((|frame, op, mask| replace::<u32>(frame, op, mask, next), Width::B32, 4)),
@@ -232,7 +227,6 @@ impl Frame<'_> {
         Accessor { thread: self.first_thread + lane as u32, warp_epoch: self.warp_epoch, op: self.op as u32 }
     }
 
-    /// The bytes that a lane reads or writes.
     fn reach(&mut self, op: &Op, lane: usize) -> Result<&mut [u8], Trap> {
         let AccessKind { bytes, write, place, .. } = op.access;
         let user = self.user(lane);

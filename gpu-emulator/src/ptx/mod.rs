@@ -72,16 +72,13 @@ pub enum Schedule {
     Random(u64),
 }
 
-/// How a kernel is started.
+/// How a kernel is started: blocks, threads of a block, and bytes of shared memory next to what the kernel declares.
 #[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
 pub struct Launch {
-    /// Blocks.
     pub grid: [u32; 3],
-    /// Threads of a block.
     pub block: [u32; 3],
-    /// Bytes of shared memory next to what the kernel declares.
     pub dynamic_shared: u32,
-    /// The order of what a GPU runs at once.
     pub schedule: Schedule,
 }
 

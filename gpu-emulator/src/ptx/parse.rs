@@ -8,9 +8,6 @@ use super::syntax::{Instruction, Operand, Register, Token, Variable, Width};
 use std::collections::HashMap;
 
 /// Parses a module: its target, `10 * major + minor`, and its kernels.
-///
-/// # Errors
-/// `Syntax`, `Unsupported` for what is not emulated, and `Undeclared` for a name.
 pub(super) fn parse(text: &str) -> Result<(u32, Vec<Program>), Error> {
     let mut parser = Parser { text, tokens: tokens(text), at: 0, depth: 0, scopes: Vec::new() };
     let (mut target, mut kernels, mut dynamic_shared) = (0, Vec::new(), Vec::new());
@@ -40,7 +37,6 @@ pub(super) fn parse(text: &str) -> Result<(u32, Vec<Program>), Error> {
 struct Parser<'a> {
     text: &'a str,
     tokens: Vec<Token>,
-    /// The next token.
     at: usize,
     /// Operands within which the next one stands.
     depth: usize,
@@ -51,7 +47,6 @@ struct Parser<'a> {
 /// Bytes of a variable: more than a block or a launch has.
 const MOST_BYTES: u64 = 1 << 20;
 
-/// Registers of one name.
 const MOST_REGISTERS: u64 = 1 << 20;
 
 /// Operands within each other: of an address in a pair there are three.
@@ -148,7 +143,6 @@ impl<'a> Parser<'a> {
         Ok(Variable { name, align, bytes })
     }
 
-    /// A kernel, after `.entry`.
     fn kernel(&mut self, target: u32, dynamic_shared: &[&'a str]) -> Result<Program, Error> {
         let mut decoder = Decoder::new(self.word()?, target, dynamic_shared);
         if self.taken("(") {
@@ -212,7 +206,7 @@ impl<'a> Parser<'a> {
                 }
                 let text = &self.text[self.tokens[first].bytes.start..self.tokens[self.at - 1].bytes.start];
                 let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-                decoder.instruction(&Instruction { line, text, guard, name, operands })?;
+                decoder.instruction(Instruction { line, text, guard, name, operands })?;
             }
         }
         Ok(())
@@ -243,11 +237,11 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// A predicate, after `@`.
     fn guard(&mut self) -> Result<(Register, bool), Error> {
         let negated = self.taken("!");
         let word = self.word()?;
-        let register = self.register(word).ok_or_else(|| self.wrong("a register"))?;
+        let register = self.register(word).filter(|register| register.width == Width::Predicate);
+        let register = register.ok_or_else(|| self.wrong("a predicate"))?;
         Ok((register, negated))
     }
 

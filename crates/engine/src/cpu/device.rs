@@ -111,7 +111,7 @@ impl Device for CpuDevice {
 
     fn norm_project(&self, pass: &mut CpuPass<'_>, norm: Option<&NormVectors>, matrices: &[&Matrix]) -> Result<()> {
         let CpuPass { batch, hidden, projected, .. } = pass;
-        projected.resize(batch.rows * matrices.iter().map(|matrix| matrix.outputs()).sum::<usize>(), 0.0);
+        projected.resize(batch.rows * matrices.iter().map(|matrix| matrix.outputs).sum::<usize>(), 0.0);
         let operands = self.normed(norm, hidden, matrices)?;
         Ok(self.multiply(matrices, &operands, batch.rows, projected)?)
     }
@@ -128,7 +128,7 @@ impl Device for CpuDevice {
                 let position = sequence.start + row - sequence.rows.start;
                 let slot = position % KV_PAGE;
                 let count = (KV_PAGE - slot).min(sequence.rows.end - row);
-                let page = sequence.pages[position / KV_PAGE].of_mut(self.layout.kind(layer))?;
+                let page = sequence.pages[position / KV_PAGE].of_mut(self.layout.layers[layer].kind)?;
                 if let Err((index, value)) = self.layout.store(page, layer, slot, qkv, row..row + count) {
                     let position = position + index - row;
                     return Err(Error::CacheOverflow { layer, position, value, dtype: self.kv_dtype() });
@@ -170,7 +170,7 @@ impl Device for CpuDevice {
         match operand {
             Operand::Activated => self.add_product(activated, batch.rows, matrix, output, product, hidden),
             Operand::Mixed => {
-                self.add_product(&self.converted(mixed, &[matrix])?, batch.rows, matrix, output, product, hidden)
+                self.add_product(&self.normed(None, mixed, &[matrix])?, batch.rows, matrix, output, product, hidden)
             }
         }
     }
@@ -213,8 +213,7 @@ impl Device for CpuDevice {
 }
 
 impl CpuDevice {
-    /// `to` += the product of `operands` with `matrix`, normed and multiplied as `output` says. What is normed lies in
-    /// `product` before.
+    /// `to` += the product of `operands` and `matrix`, normed and multiplied as `output` says, by way of `product`.
     pub(super) fn add_product(
         &self,
         operands: &Operands,

@@ -35,15 +35,13 @@ impl RecurrentLayers<CpuDevice> for CpuDevice {
 }
 
 impl CpuDevice {
-    /// Brings every head of the sequences' states on by their rows, chunk by chunk of positions: `advance(head, state,
-    /// first, projected, mixed, row)`, where the rows of `projected` are those of positions of a chunk from its
-    /// position `first` on, gives the head's columns of `mixed` from row `row` on.
+    /// Brings every head on by the rows of its sequence, chunk by chunk: `advance` gives its columns of `mixed`.
     fn advance_heads(
         &self,
         pass: &mut CpuPass<'_>,
         layer: usize,
         StateHeads { heads, key_dim, value_dim }: StateHeads,
-        advance: &Advance<'_>,
+        advance: &(dyn Fn(usize, Chunk<'_, '_>) -> memory::Result<()> + Sync),
     ) -> Result<()> {
         let CpuPass { batch, projected, mixed, .. } = pass;
         let (rows, sequences) = (batch.rows, &mut batch.sequences);
@@ -75,7 +73,7 @@ impl CpuDevice {
                     let first = (start + row - rows.start) % STATE_CHUNK;
                     let count = (STATE_CHUNK - first).min(rows.end - row);
                     let projected = &projected[row * width..(row + count) * width];
-                    refusals.note(advance(head, &mut state, first, projected, out, row));
+                    refusals.note(advance(head, Chunk { state: &mut state, first, projected, out, row }));
                     row += count;
                     let position = start + row - rows.start;
                     if let Some(kept) = kept.iter().find(|kept| (kept.sequence, kept.position) == (sequence, position))
@@ -157,7 +155,6 @@ impl CpuDevice {
         Ok(refusals.into_result()?)
     }
 
-    /// `out` = some elements of a stored vector.
     fn read(&self, vector: &WeightView, elements: Range<usize>, out: &mut [f32]) {
         out.fill(0.0);
         add_floats(self.isa, out, floats(vector, elements));
@@ -203,8 +200,18 @@ struct StateHeads {
     value_dim: usize,
 }
 
-/// What brings a head on: see [`CpuDevice::advance_heads`].
-type Advance<'a> = dyn Fn(usize, &mut [f32], usize, &[f32], &mut TileMut<'_>, usize) -> memory::Result<()> + Sync + 'a;
+/// Rows of one chunk of positions, which bring the state of a head on.
+struct Chunk<'c, 't> {
+    state: &'c mut [f32],
+    /// The first row's position in the chunk.
+    first: usize,
+    /// `[rows, width]`
+    projected: &'c [f32],
+    /// The head's columns of what is mixed.
+    out: &'c mut TileMut<'t>,
+    /// The row of `out` that the first row gives.
+    row: usize,
+}
 
 /// What is kept of the state that a sequence has after a position: the matrices of the heads.
 struct Kept<'a> {

@@ -43,9 +43,6 @@ impl<'l, D: Device> Layer<'l, D> {
     }
 
     /// Brings the residual stream through this block, whose mixer has mixed its rows.
-    ///
-    /// # Errors
-    /// `Cancelled` before the next operation once `cancel` is; those of the operations.
     pub(super) fn forward(&self, pass: &mut D::Pass<'_>, cancel: &CancellationToken) -> Result<()> {
         let &Layer { device, extensions, index, residual, .. } = self;
         let LayerWeights { mixer, feed_forward, layer_embedding, scale, parallel } = self.weights;
@@ -83,12 +80,10 @@ impl<'l, D: Device> Layer<'l, D> {
         }
     }
 
-    /// Norms the residual stream where a norm follows the sum.
     fn norm_sum(&self, pass: &mut D::Pass<'_>, norm: &Option<D::Norm>) -> Result<()> {
         norm.as_ref().map_or(Ok(()), |norm| required(self.extensions.encoder)?.norm(pass, norm))
     }
 
-    /// Computes the activations of the feed-forward layer.
     fn activate(&self, pass: &mut D::Pass<'_>) -> Result<()> {
         let (device, norm) = (self.device, self.weights.feed_forward_norm());
         if let Some(beside) = &self.weights.feed_forward.beside {

@@ -13,7 +13,6 @@ use model_factory_spec::spec::{FrequencyFactors, QueryScale, Rope, RopeLayout, R
 use std::f64::consts::TAU;
 use std::ops::Range;
 
-/// The frequencies of one model.
 #[derive(Clone, Debug)]
 pub(crate) struct RopeFrequencies {
     layout: RopeLayout,
@@ -53,10 +52,7 @@ pub struct Angles {
 }
 
 impl RopeFrequencies {
-    /// The frequencies of `rope`; frequency factors are read from the file where it stores them.
-    ///
-    /// # Errors
-    /// `Files` when a frequency that follows from the model is no positive number.
+    /// The frequencies of `rope`; `Files` when one that follows from the model is no positive number.
     pub(crate) fn new(rope: &Rope, weights: &Weights) -> Result<RopeFrequencies> {
         let pairs = rope.dimensions / 2;
         let plain = |i: usize| rope.theta.powf(-2.0 * i as f64 / rope.dimensions as f64);
@@ -97,7 +93,6 @@ impl RopeFrequencies {
         }
     }
 
-    /// How a sequence of `length` tokens is rotated.
     pub(crate) fn rotation(&self, length: usize) -> Rotation {
         match &self.long {
             Some((limit, _)) if length > *limit => Rotation::Long,
@@ -105,13 +100,11 @@ impl RopeFrequencies {
         }
     }
 
-    /// Angles of no position.
     pub(crate) fn no_angles(&self) -> Angles {
         let pairs = self.short.radians.len();
         Angles { cos: Vec::new(), sin: Vec::new(), query_scales: Vec::new(), pairs, layout: self.layout }
     }
 
-    /// Appends the angles of `positions`.
     pub(crate) fn extend(&self, angles: &mut Angles, rotation: Rotation, positions: Range<usize>) -> Result<()> {
         let Frequencies { radians, magnitude } = match (&self.long, rotation) {
             (Some((_, long)), Rotation::Long) => long,
@@ -137,7 +130,6 @@ impl RopeFrequencies {
     }
 }
 
-/// A stored tensor of frequency factors.
 fn stored(weights: &Weights, tensor: &TensorInfo) -> Vec<f64> {
     let view = weights.view(tensor);
     let values = view.bytes().as_chunks::<4>().0.iter();

@@ -30,10 +30,7 @@ pub fn int8_rule(weights: &Weights, int8: &Int8, inputs: usize) -> Result<(Int8R
     Ok((rule, if is_one { 0 } else { inputs / int8.group }))
 }
 
-/// Reads a stored vector and refuses it unless all of it is `sound`.
-///
-/// # Errors
-/// `Files`, with the first element that is not.
+/// Refuses a stored vector (`Files`) unless all of it is `sound`.
 fn check_all(
     weights: &Weights,
     tensor: &TensorInfo,
@@ -47,10 +44,7 @@ fn check_all(
     Err(model_factory_format::Error::incomplete(weights.path(tensor.file), kind).into())
 }
 
-/// The numbers of a stored vector.
-///
-/// # Errors
-/// `Files` when one is none.
+/// The numbers of a stored vector, all of which are finite.
 pub(crate) fn numbers(weights: &Weights, tensor: &TensorInfo) -> Result<Vec<f32>> {
     check_all(weights, tensor, "a finite number", f32::is_finite)?;
     Ok(widened(&weights.view(tensor), tensor.shape[0] as usize)?)

@@ -5,8 +5,7 @@ use super::super::memory::Frame;
 use super::super::program::{Effect, Op, Trap};
 use super::super::registers::{LANES, lanes};
 
-/// `d|rows[0] = shfl a, b, c`. A lane chooses another by its own number, the given one, the bits of its segment, and the last
-/// lane there.
+/// `d|rows[0] = shfl a, b, c`. A lane chooses by its own number, the given one, its segment and the last lane there.
 pub(in super::super) fn shuffle(kind: &str) -> Option<Effect> {
     Some(match kind {
         "up" => |frame, op, mask| {
