@@ -1,9 +1,9 @@
 //! Added tokens: found in a text as a whole, before the rest is normalized or after that.
 
-use super::error::Encoded;
 use super::finder::Finder;
 use super::normalizer::Normalizer;
 use super::text::{Budget, push};
+use crate::error::Result;
 use model_factory_format::tokenizer::AddedToken;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -32,6 +32,8 @@ pub(super) struct AddedTokens {
 pub(super) struct IdSet(Vec<bool>);
 
 impl IdSet {
+    pub(super) const NONE: IdSet = IdSet(Vec::new());
+
     #[inline]
     pub(super) fn has(&self, id: u32) -> bool {
         self.0.get(id as usize) == Some(&true)
@@ -86,9 +88,6 @@ struct Flags {
 
 impl AddedTokens {
     /// Compiles `tokens`, of which each one's text is not empty.
-    ///
-    /// # Errors
-    /// What is wrong with them.
     pub(super) fn new(tokens: Vec<AddedToken>, normalizer: &Normalizer) -> Result<AddedTokens, String> {
         // Of two entries of one token the later counts, as in the tokenizers library.
         let tokens: BTreeMap<u32, AddedToken> = tokens.into_iter().map(|token| (token.id, token)).collect();
@@ -169,18 +168,12 @@ impl AddedTokens {
 
     /// The tokens in `text` as it is, and what lies between them. Marks lie within one of the ranges `own`, which are in
     /// ascending order and do not touch.
-    ///
-    /// # Errors
-    /// `OutOfMemory`.
-    pub(super) fn in_text(&self, text: &str, own: &[Range<usize>]) -> Encoded<Vec<AddedSpan>> {
+    pub(super) fn in_text(&self, text: &str, own: &[Range<usize>]) -> Result<Vec<AddedSpan>> {
         self.plain.segments(text, own)
     }
 
     /// As [`in_text`](Self::in_text), of a text that is normalized.
-    ///
-    /// # Errors
-    /// `OutOfMemory`.
-    pub(super) fn in_normalized(&self, text: &str, own: &[Range<usize>]) -> Encoded<Vec<AddedSpan>> {
+    pub(super) fn in_normalized(&self, text: &str, own: &[Range<usize>]) -> Result<Vec<AddedSpan>> {
         self.normalized.segments(text, own)
     }
 }
@@ -230,7 +223,7 @@ impl AddedMatchers {
     }
 
     /// Leftmost first, and of these the longest; where that is no word of its own, none of what it covers.
-    fn segments(&self, text: &str, own: &[Range<usize>]) -> Encoded<Vec<AddedSpan>> {
+    fn segments(&self, text: &str, own: &[Range<usize>]) -> Result<Vec<AddedSpan>> {
         let (mut segments, mut end, mut from) = (Vec::new(), 0, 0);
         let whole = 0..text.len();
         let mut marks = Hits { matcher: &self.marks, ranges: own, next: None };

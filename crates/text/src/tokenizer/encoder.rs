@@ -4,35 +4,67 @@
 //! The order of these steps, and what each does, is the tokenizers library's (`TokenizerImpl::encode`). That library is not
 //! called: it keeps an offset for every byte of a text, drops the errors of normalizers and patterns, and has no bound on
 //! what a step may make of a text.
+//!
+//! A step fails by an [`EncodeError`](crate::error::EncodeError), or where the system refuses memory.
 
 use super::added::{AddedTokens, IdSet};
-use super::error::Encoded;
 use super::normalizer::Normalizer;
 use super::pre_tokenizer::PreTokenizer;
 use super::text::{Budget, push};
+use crate::error::Result;
 use std::borrow::Cow;
 use std::ops::Range;
+use tokenizers::models::bpe::Vocab;
 
 /// What makes tokens of a piece.
 pub(super) trait Model: Send + Sync {
     /// Appends the ids of `piece`, which is not empty. None is one of `guarded`, but the one that stands for what is unknown.
-    ///
-    /// # Errors
-    /// `NoToken`, `OutOfMemory`.
-    fn encode(&self, piece: &str, guarded: Option<&IdSet>, ids: &mut Vec<u32>) -> Encoded<()>;
+    fn encode(&self, piece: &str, guarded: &IdSet, ids: &mut Vec<u32>) -> Result<()>;
+
+    fn tokens(&self) -> &Tokens;
 
     /// The id of an entry of the vocabulary.
-    fn id(&self, text: &str) -> Option<u32>;
+    fn id(&self, text: &str) -> Option<u32> {
+        self.tokens().ids.get(text).copied()
+    }
 
     /// The entry of the vocabulary with this id.
-    fn text(&self, id: u32) -> Option<&str>;
+    fn text(&self, id: u32) -> Option<&str> {
+        self.tokens().texts.get(id as usize).map(String::as_str).filter(|text| !text.is_empty())
+    }
 
     /// Entries of the vocabulary.
-    fn len(&self) -> usize;
+    fn len(&self) -> usize {
+        self.tokens().ids.len()
+    }
 
-    /// The most bytes of a piece that become one token; `None` where some bytes may become none, or any number one.
-    /// `bytes` says that pieces are written in GPT-2's byte alphabet.
-    fn longest(&self, bytes: bool) -> Option<usize>;
+    /// The most bytes of a piece that become one token; `None` where some bytes may become none, or any number one, as of a
+    /// word or of several characters that are not known. `bytes` says that pieces are written in GPT-2's byte alphabet.
+    fn longest(&self, _bytes: bool) -> Option<usize> {
+        None
+    }
+}
+
+/// The vocabulary of a model.
+#[derive(Debug, Default)]
+pub(super) struct Tokens {
+    /// The id of every text.
+    pub(super) ids: Vocab,
+    /// Every text by id; empty where none has it.
+    pub(super) texts: Vec<String>,
+}
+
+impl Tokens {
+    /// The tokens of these texts. Of two that are the same the later counts, as in transformers.
+    pub(super) fn new(texts: Vec<String>) -> Tokens {
+        let ids = texts.iter().cloned().zip(0..).filter(|(text, _)| !text.is_empty()).collect();
+        Tokens { ids, texts }
+    }
+
+    /// Bytes of the longest.
+    pub(super) fn longest(&self) -> Option<usize> {
+        self.texts.iter().map(String::len).max()
+    }
 }
 
 /// The tokenizer of a model, without what is put before a text or after it.
@@ -63,10 +95,7 @@ impl Encoder {
 
     /// The ids of `text`. Marks are made of what lies within one of the ranges `own` only, which are in ascending order, do
     /// not touch, and end between characters: see [`AddedTokens::in_text`].
-    ///
-    /// # Errors
-    /// `TooLong`, `Pattern`, `NoToken`, `OutOfMemory`.
-    pub(super) fn encode(&self, text: &str, own: &[Range<usize>]) -> Encoded<Vec<u32>> {
+    pub(super) fn encode(&self, text: &str, own: &[Range<usize>]) -> Result<Vec<u32>> {
         let mut ids = Vec::new();
         let mut budget = Budget::of(text.len());
         let mut own_left = own;
@@ -79,7 +108,7 @@ impl Encoder {
             let owned = within(&mut own_left, &range)?;
             let part = &text[range];
             let whole = matches!(&*owned, [all] if *all == (0..part.len()));
-            let guarded = (!whole).then(|| self.added.guarded());
+            let guarded = if whole { &IdSet::NONE } else { self.added.guarded() };
             let (normalized, owned) = self.normalized(part, owned, whole, &budget)?;
             budget.part_done();
             for (range, added) in self.added.in_normalized(&normalized, &owned)? {
@@ -98,10 +127,7 @@ impl Encoder {
     }
 
     /// The ids of `text`, of which every part may be a mark.
-    ///
-    /// # Errors
-    /// As [`encode`](Self::encode).
-    pub(super) fn encode_all(&self, text: &str) -> Encoded<Vec<u32>> {
+    pub(super) fn encode_all(&self, text: &str) -> Result<Vec<u32>> {
         self.encode(text, std::slice::from_ref(&(0..text.len())))
     }
 
@@ -112,7 +138,7 @@ impl Encoder {
         own: Vec<Range<usize>>,
         whole: bool,
         budget: &Budget,
-    ) -> Encoded<(Cow<'t, str>, Vec<Range<usize>>)> {
+    ) -> Result<(Cow<'t, str>, Vec<Range<usize>>)> {
         let together = self.normalizer.apply(part, budget)?;
         if whole {
             let all = 0..together.len();
@@ -155,7 +181,7 @@ impl Encoder {
 }
 
 /// The parts of `ranges` in `range`, counted from its start. What lies before it is dropped from `ranges`.
-fn within(ranges: &mut &[Range<usize>], range: &Range<usize>) -> Encoded<Vec<Range<usize>>> {
+fn within(ranges: &mut &[Range<usize>], range: &Range<usize>) -> Result<Vec<Range<usize>>> {
     while ranges.first().is_some_and(|first| first.end <= range.start) {
         *ranges = &ranges[1..];
     }

@@ -3,10 +3,10 @@
 //! Each step writes what the step of that name in the tokenizers library writes, within the budget of the text.
 
 use super::charsmap::Charsmap;
-use super::error::Encoded;
 use super::pattern::Pattern;
 use super::text::{Budget, Growing, push};
 use super::vocabulary::byte_character;
+use crate::error::Result;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD as BASE64;
 use model_factory_format::tokenizer::steps;
@@ -54,12 +54,9 @@ enum Action {
 }
 
 /// Writes what becomes of a text.
-type Rewrite = fn(&str, &mut Growing<'_>) -> Encoded<()>;
+type Rewrite = fn(&str, &mut Growing<'_>) -> Result<()>;
 
 /// Compiles the pattern of a step.
-///
-/// # Errors
-/// Those of [`Pattern::new`].
 pub(super) fn compile(pattern: &steps::Pattern) -> Result<Pattern, String> {
     match pattern {
         steps::Pattern::String(text) => Pattern::literal(text),
@@ -69,9 +66,6 @@ pub(super) fn compile(pattern: &steps::Pattern) -> Result<Pattern, String> {
 
 impl Normalizer {
     /// Reads the `normalizer` of a file.
-    ///
-    /// # Errors
-    /// What of it is not sound.
     pub(super) fn new(normalizer: Option<&steps::Normalizer>) -> Result<Normalizer, String> {
         let mut steps = Vec::new();
         normalizer.map_or(Ok(()), |step| add(step, &mut steps))?;
@@ -79,10 +73,7 @@ impl Normalizer {
     }
 
     /// What becomes of `text`.
-    ///
-    /// # Errors
-    /// `TooLong`, `Pattern`, `OutOfMemory`.
-    pub(super) fn apply<'t>(&self, text: &'t str, budget: &Budget) -> Encoded<Cow<'t, str>> {
+    pub(super) fn apply<'t>(&self, text: &'t str, budget: &Budget) -> Result<Cow<'t, str>> {
         let mut text = Cow::Borrowed(text);
         for step in &self.0 {
             text = Cow::Owned(step.action.apply(step.name, &text, budget)?);
@@ -92,15 +83,12 @@ impl Normalizer {
 
     /// What becomes of `text` where the ranges `own` and what lies between them are normalized each for itself, and which of
     /// that is made of `own`.
-    ///
-    /// # Errors
-    /// As [`apply`](Self::apply).
     pub(super) fn apply_apart(
         &self,
         text: &str,
         own: &[Range<usize>],
         budget: &Budget,
-    ) -> Encoded<(String, Vec<Range<usize>>)> {
+    ) -> Result<(String, Vec<Range<usize>>)> {
         let (mut parts, mut end): (Vec<(Cow<'_, str>, bool)>, usize) = (Vec::new(), 0);
         for own in own {
             push(&mut parts, (text[end..own.start].into(), false))?;
@@ -246,7 +234,7 @@ fn add(step: &steps::Normalizer, steps: &mut Vec<Step>) -> Result<(), String> {
 
 impl Action {
     /// What the step called `name` makes of `text`.
-    fn apply(&self, name: &'static str, text: &str, budget: &Budget) -> Encoded<String> {
+    fn apply(&self, name: &'static str, text: &str, budget: &Budget) -> Result<String> {
         let mut out = budget.text(name);
         match self {
             Action::Rewrite(rewrite) => rewrite(text, &mut out)?,
@@ -278,22 +266,22 @@ impl Action {
     }
 }
 
-fn nfd(text: &str, out: &mut Growing<'_>) -> Encoded<()> {
+fn nfd(text: &str, out: &mut Growing<'_>) -> Result<()> {
     out.extend(text.nfd().map(|(character, _)| character))
 }
 
-fn lower(text: &str, out: &mut Growing<'_>) -> Encoded<()> {
+fn lower(text: &str, out: &mut Growing<'_>) -> Result<()> {
     out.extend(text.chars().flat_map(char::to_lowercase))
 }
 
 /// Takes control characters out, and writes a space for white space.
-fn clean(text: &str, out: &mut Growing<'_>) -> Encoded<()> {
+fn clean(text: &str, out: &mut Growing<'_>) -> Result<()> {
     let kept = text.chars().filter(|character| !is_taken_out(*character));
     out.extend(kept.map(|character| if is_space(character) { ' ' } else { character }))
 }
 
 /// Writes a space on both sides of Chinese characters.
-fn separate_chinese(text: &str, out: &mut Growing<'_>) -> Encoded<()> {
+fn separate_chinese(text: &str, out: &mut Growing<'_>) -> Result<()> {
     let space = |character| is_chinese(character).then_some(' ');
     out.extend(
         text.chars().flat_map(|character| space(character).into_iter().chain([character]).chain(space(character))),

@@ -5,9 +5,8 @@
 //! takes time or memory without bound. It does not look around; the one way in which published tokenizers do, at the end of
 //! their patterns, is done here. What Oniguruma reads in another way is translated or refused.
 
-use super::error::Encoded;
 use super::text::Budget;
-use crate::error::EncodeError;
+use crate::error::{EncodeError, Result};
 use regex_automata::hybrid::dfa::{Cache, DFA};
 use regex_automata::nfa::thompson::{self, WhichCaptures};
 use regex_automata::util::{pool::Pool, syntax};
@@ -96,9 +95,6 @@ impl Pattern {
     }
 
     /// The pattern of the tokenizers library's Whitespace, which the regex crate reads.
-    ///
-    /// # Errors
-    /// None is known: the pattern is sound.
     pub(super) fn words() -> Result<Pattern, String> {
         let source = r"\w+|[^\w\s]+";
         Ok(Pattern {
@@ -117,8 +113,8 @@ impl Pattern {
         &self,
         text: &str,
         budget: &Budget,
-        mut found: impl FnMut(Range<usize>) -> Encoded<()>,
-    ) -> Encoded<()> {
+        mut found: impl FnMut(Range<usize>) -> Result<()>,
+    ) -> Result<()> {
         let at = |automaton: &Automaton, from| {
             let gave_up = |reason| EncodeError::Pattern { pattern: shortened(&self.source), reason };
             automaton.match_at(text, from, budget).map_err(gave_up)
@@ -353,7 +349,7 @@ fn shortened(pattern: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tokenizer::error::Failure;
+    use crate::error::Error;
     use model_factory_format::tokenizer::pre;
     use proptest::prelude::*;
 
@@ -542,7 +538,7 @@ mod tests {
     fn a_search_that_grows_with_the_square_of_the_text_is_an_error() {
         let pattern = Pattern::new("a[^b]*b|a").unwrap();
         let error = pattern.find(&"a".repeat(100_000), &Budget::of(100_000), |_| Ok(())).unwrap_err();
-        assert!(matches!(&error, Failure::Text(EncodeError::Pattern { .. })), "{error}");
+        assert!(matches!(&error, Error::Encode(EncodeError::Pattern { .. })), "{error}");
         assert_eq!(matches(&pattern, &"a".repeat(1000)).len(), 1000);
     }
 

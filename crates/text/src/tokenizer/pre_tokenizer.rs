@@ -2,11 +2,11 @@
 //!
 //! Each step splits as the step of that name in the tokenizers library, within the budget of the text.
 
-use super::error::Encoded;
 use super::normalizer::{STEPS, compile};
 use super::pattern::Pattern;
 use super::text::{Budget, Pieces, push};
 use super::vocabulary::byte_character;
+use crate::error::Result;
 use model_factory_format::tokenizer::steps::{self, Behavior, Prepend};
 use std::ops::Range;
 use unicode_categories::UnicodeCategories;
@@ -46,9 +46,6 @@ enum Delimiter {
 
 impl PreTokenizer {
     /// Reads the `pre_tokenizer` of a file.
-    ///
-    /// # Errors
-    /// What of it is not sound.
     pub(super) fn new(pre_tokenizer: Option<&steps::PreTokenizer>) -> Result<PreTokenizer, String> {
         let mut steps = Vec::new();
         pre_tokenizer.map_or(Ok(()), |step| add(step, &mut steps))?;
@@ -56,10 +53,7 @@ impl PreTokenizer {
     }
 
     /// The pieces of `text`, which begins the whole text if `first`.
-    ///
-    /// # Errors
-    /// `TooLong`, `Pattern`, `OutOfMemory`.
-    pub(super) fn apply(&self, text: &str, first: bool, budget: &Budget) -> Encoded<Pieces> {
+    pub(super) fn apply(&self, text: &str, first: bool, budget: &Budget) -> Result<Pieces> {
         self.0.iter().try_fold(Pieces::whole(text)?, |pieces, step| step.apply(pieces, first, budget))
     }
 
@@ -151,7 +145,7 @@ impl PreTokenizerStep {
         matches!(self, PreTokenizerStep::Split { behavior: Behavior::Removed, .. })
     }
 
-    fn apply(&self, pieces: Pieces, first: bool, budget: &Budget) -> Encoded<Pieces> {
+    fn apply(&self, pieces: Pieces, first: bool, budget: &Budget) -> Result<Pieces> {
         match self {
             PreTokenizerStep::Split { at, behavior, invert } => pieces.split(|piece, keep| {
                 let mut parts = at.parts(piece, budget)?;
@@ -190,7 +184,7 @@ type Section = (Range<usize>, bool);
 
 impl Delimiter {
     /// The delimiters of `text` and what lies between them: together all of it.
-    fn parts(&self, text: &str, budget: &Budget) -> Encoded<Vec<Section>> {
+    fn parts(&self, text: &str, budget: &Budget) -> Result<Vec<Section>> {
         let mut parts: Vec<Section> = Vec::new();
         let mut end = 0;
         let mut found = |range: Range<usize>| {
@@ -213,13 +207,13 @@ impl Delimiter {
 }
 
 /// Calls `found` with each character of `text` that is one of `class`.
-fn each(text: &str, class: impl Fn(char) -> bool, found: &mut impl FnMut(Range<usize>) -> Encoded<()>) -> Encoded<()> {
+fn each(text: &str, class: impl Fn(char) -> bool, found: &mut impl FnMut(Range<usize>) -> Result<()>) -> Result<()> {
     let mut hits = text.char_indices().filter(|(_, character)| class(*character));
     hits.try_for_each(|(start, character)| found(start..start + character.len_utf8()))
 }
 
 /// The pieces that `parts` become where delimiters become what `behavior` says.
-fn join(behavior: Behavior, mut parts: Vec<Section>) -> Encoded<Vec<Range<usize>>> {
+fn join(behavior: Behavior, mut parts: Vec<Section>) -> Result<Vec<Range<usize>>> {
     let backwards = behavior == Behavior::MergedWithNext;
     if backwards {
         parts.reverse();

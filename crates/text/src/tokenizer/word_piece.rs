@@ -2,10 +2,9 @@
 //! token that it begins with, then the longest that goes on, to its end; a word that has no such end is the unknown token.
 
 use super::added::IdSet;
-use super::encoder::Model;
-use super::error::Encoded;
+use super::encoder::{Model, Tokens};
 use super::text::push;
-use crate::error::EncodeError;
+use crate::error::{EncodeError, Result};
 use model_factory_format::tokenizer::Model as Description;
 use std::collections::HashMap;
 
@@ -20,9 +19,7 @@ pub(super) struct WordPiece {
     /// Tokens that begin a word, and those that go on with one without what marks them.
     begins: HashMap<String, u32>,
     continues: HashMap<String, u32>,
-    /// Every token by id, as its file spells it.
-    texts: Vec<String>,
-    ids: HashMap<String, u32>,
+    tokens: Tokens,
     unknown: Option<u32>,
     unknown_text: String,
     /// Characters of a word at most.
@@ -68,7 +65,7 @@ impl WordPiece {
         most: usize,
         split: impl Fn(&str) -> (bool, String),
     ) -> WordPiece {
-        let (mut begins, mut continues, mut ids) = (HashMap::new(), HashMap::new(), HashMap::new());
+        let (mut begins, mut continues) = (HashMap::new(), HashMap::new());
         for (id, text) in (0..).zip(&texts).filter(|(_, text)| !text.is_empty()) {
             let (goes_on, plain) = split(text);
             // Of two lines of a `vocab.txt` that are alike the later counts, as in transformers.
@@ -77,15 +74,15 @@ impl WordPiece {
             } else {
                 begins.insert(plain, id)
             };
-            ids.insert(text.clone(), id);
         }
-        let longest = texts.iter().map(String::len).max().unwrap_or(0);
-        WordPiece { begins, continues, texts, ids, unknown, unknown_text, most, longest }
+        let tokens = Tokens::new(texts);
+        let longest = tokens.longest().unwrap_or(0);
+        WordPiece { begins, continues, tokens, unknown, unknown_text, most, longest }
     }
 }
 
 impl Model for WordPiece {
-    fn encode(&self, piece: &str, guarded: Option<&IdSet>, ids: &mut Vec<u32>) -> Encoded<()> {
+    fn encode(&self, piece: &str, guarded: &IdSet, ids: &mut Vec<u32>) -> Result<()> {
         let unknown = |ids: &mut Vec<u32>| match self.unknown {
             Some(id) => push(ids, id),
             None => {
@@ -105,7 +102,7 @@ impl Model for WordPiece {
                     ids.truncate(before);
                     return unknown(ids);
                 }
-                match tokens.get(&piece[start..end]).filter(|id| guarded.is_none_or(|guarded| !guarded.has(**id))) {
+                match tokens.get(&piece[start..end]).filter(|id| !guarded.has(**id)) {
                     Some(id) => break *id,
                     None => end = piece.floor_char_boundary(end - 1),
                 }
@@ -116,21 +113,8 @@ impl Model for WordPiece {
         Ok(())
     }
 
-    fn id(&self, text: &str) -> Option<u32> {
-        self.ids.get(text).copied()
-    }
-
-    fn text(&self, id: u32) -> Option<&str> {
-        self.texts.get(id as usize).map(String::as_str).filter(|text| !text.is_empty())
-    }
-
-    fn len(&self) -> usize {
-        self.ids.len()
-    }
-
-    fn longest(&self, _: bool) -> Option<usize> {
-        // A word of any length may become one unknown token.
-        None
+    fn tokens(&self) -> &Tokens {
+        &self.tokens
     }
 }
 
@@ -155,7 +139,7 @@ mod tests {
             let library: Library = serde_json::from_str(&json.to_string()).unwrap();
             let ours = serde_json::from_value(json).unwrap();
             let mut ids = Vec::new();
-            WordPiece::new(&ours).unwrap().encode(&word, None, &mut ids).unwrap();
+            WordPiece::new(&ours).unwrap().encode(&word, &IdSet::default(), &mut ids).unwrap();
             let expected: Vec<u32> = library.tokenize(&word).unwrap().iter().map(|token| token.id).collect();
             prop_assert_eq!(ids, expected);
         }
