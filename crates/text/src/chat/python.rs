@@ -1,8 +1,9 @@
 //! Values as Python writes them: `str`, `repr`, and what it takes for white space.
 
+use super::json::{self, Style};
 use super::limits::{Budget, Exceeded};
 use super::marks::{self, Bare, bare_char, plain_char};
-use super::values::{ensure, invalid, is_data};
+use super::values::{ensure, invalid};
 use minijinja::Error;
 use minijinja::formatting::FormatStyle;
 use minijinja::value::{Value, ValueKind};
@@ -35,43 +36,7 @@ impl<'b> Text<'b> {
         match value.as_str() {
             Some(text) => self.push(text),
             None if value.is_undefined() => Ok(()),
-            None => self.push_repr(value),
-        }
-    }
-
-    /// Writes `repr(value)`.
-    fn push_repr(&mut self, value: &Value) -> Result<(), Error> {
-        match value.kind() {
-            ValueKind::Undefined => self.push("Undefined"),
-            ValueKind::None => self.push("None"),
-            ValueKind::Bool => self.push(if value.is_true() { "True" } else { "False" }),
-            ValueKind::Number if value.is_integer() => self.push(&value.to_string()),
-            ValueKind::Number => self.push(&float(f64::try_from(value.clone())?)),
-            ValueKind::String => self.push(&quoted(value.as_str().unwrap_or_default())),
-            ValueKind::Seq => {
-                let (open, close) = if value.is_tuple() { ("(", ")") } else { ("[", "]") };
-                self.push(open)?;
-                let mut count = 0;
-                for item in value.try_iter()?.checked() {
-                    self.push(if count > 0 { ", " } else { "" })?;
-                    self.push_repr(&item?)?;
-                    count += 1;
-                }
-                self.push(if value.is_tuple() && count == 1 { "," } else { "" })?;
-                self.push(close)
-            }
-            ValueKind::Map if is_data(value) => {
-                self.push("{")?;
-                let pairs = value.as_object().and_then(|object| object.try_iter_pairs());
-                for (index, (key, item)) in pairs.into_iter().flatten().enumerate() {
-                    self.push(if index > 0 { ", " } else { "" })?;
-                    self.push_repr(&key)?;
-                    self.push(": ")?;
-                    self.push_repr(&item)?;
-                }
-                self.push("}")
-            }
-            _ => Err(invalid("only data has a text: no iterator, namespace, loop or macro")),
+            None => json::write(value, &Style::repr(), 0, self),
         }
     }
 }
@@ -86,9 +51,6 @@ pub(super) fn text(value: &Value, budget: &Budget) -> Result<String, Error> {
 /// The shortest digits that read back as `float`, as Python's `repr` has them: an exponent below -4 and from 16 up, with a
 /// sign and at least two digits.
 pub(super) fn float(float: f64) -> String {
-    if float.is_nan() {
-        return "nan".to_owned();
-    }
     let scientific = format!("{float:e}");
     match scientific.split_once('e').map(|(digits, exponent)| (digits, exponent.parse::<i32>())) {
         Some((digits, Ok(exponent))) if !(-4..16).contains(&exponent) => format!("{digits}e{exponent:+03}"),
@@ -97,7 +59,7 @@ pub(super) fn float(float: f64) -> String {
 }
 
 /// A string as Python's `repr` has it: in single quotes unless only these occur, and what cannot be printed as an escape.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     let has = |wanted: char| text.chars().any(|character| bare_char(character) == wanted);
     let quote = if has('\'') && !has('"') { '"' } else { '\'' };
     let mut quoted = String::with_capacity(text.len() + 2);
