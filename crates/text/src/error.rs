@@ -53,15 +53,8 @@ pub enum Error {
         index: usize,
     },
     /// The system refuses memory.
-    #[error(
-        "out of memory: the system refuses {bytes} bytes for {what}; free some, or load with a smaller context or a lower memory limit"
-    )]
-    OutOfMemory {
-        /// What was being reserved.
-        what: &'static str,
-        /// Its bytes.
-        bytes: usize,
-    },
+    #[error(transparent)]
+    OutOfMemory(#[from] OutOfMemory),
     /// The caller's `CancellationToken` was cancelled.
     #[error("cancelled by the caller")]
     Cancelled,
@@ -86,7 +79,7 @@ impl Error {
             Error::Tokenizer { .. } => 10,
             Error::Chat(error) => error.code(),
             Error::Grammar(error) if matches!(**error, GrammarError::Memory { .. }) => 14,
-            Error::OutOfMemory { .. } => 14,
+            Error::OutOfMemory(_) => 14,
             Error::Grammar(_) | Error::Tool(_) | Error::EmptyStopString { .. } => 2,
             Error::Encode(_) | Error::Cancelled | Error::Io { .. } | Error::Internal(_) => 1,
         }
@@ -119,12 +112,6 @@ impl From<GrammarError> for Error {
 impl From<ToolError> for Error {
     fn from(error: ToolError) -> Self {
         Error::Tool(Box::new(error))
-    }
-}
-
-impl From<OutOfMemory> for Error {
-    fn from(OutOfMemory { what, bytes }: OutOfMemory) -> Self {
-        Error::OutOfMemory { what, bytes }
     }
 }
 
