@@ -6,7 +6,7 @@
 //! the places where schemas meet, before there are any.
 
 use super::breadth;
-use super::schema::{bounded, entries, list, names, path_within};
+use super::schema::{bounded, entries, list, names, path_within, values};
 use crate::error::GrammarError;
 use serde_json::{Map, Value};
 use std::collections::{HashMap, HashSet};
@@ -422,16 +422,12 @@ fn of_names(names: HashSet<&str>) -> usize {
 
 /// Bytes of a value of `const` or `enum`.
 fn given(value: &Value) -> usize {
-    let of_all = |values: &mut dyn Iterator<Item = &Value>| values.map(given).fold(0, usize::saturating_add);
-    let within = match value {
+    let own = |value: &Value| match value {
         Value::String(text) => TEXT_WEIGHT * text.len(),
-        Value::Array(values) => of_all(&mut values.iter()),
-        Value::Object(object) => {
-            of_names(object.keys().map(String::as_str).collect()).saturating_add(of_all(&mut object.values()))
-        }
+        Value::Object(object) => of_names(object.keys().map(String::as_str).collect()),
         _ => 0,
     };
-    NODE_WEIGHT.saturating_add(within)
+    values(value).map(|value| NODE_WEIGHT + own(value)).fold(0, usize::saturating_add)
 }
 
 /// What intersecting one text with the format, the pattern and the length of `object` takes.

@@ -1,5 +1,6 @@
 //! The memory of grammars: of those that are kept for the next request, and of the answers that are held to one.
 
+use super::schema::values;
 use super::{Grammar, Source};
 use crate::error::{GrammarError, Result};
 use llguidance::TokenParser;
@@ -152,17 +153,12 @@ pub(crate) fn bytes(parser: &TokenParser) -> u64 {
 
 /// Bytes that `grammar` has as it was given.
 fn weight(grammar: &Grammar) -> u64 {
-    fn of(value: &Value) -> u64 {
-        VALUE_BYTES
-            + match value {
-                Value::String(text) => text.len() as u64,
-                Value::Array(list) => list.iter().map(of).sum(),
-                Value::Object(object) => {
-                    object.iter().map(|(key, value)| VALUE_BYTES + key.len() as u64 + of(value)).sum()
-                }
-                _ => 0,
-            }
-    }
+    let own = |value: &Value| match value {
+        Value::String(text) => VALUE_BYTES + text.len() as u64,
+        Value::Object(object) => VALUE_BYTES + object.keys().map(|key| VALUE_BYTES + key.len() as u64).sum::<u64>(),
+        _ => VALUE_BYTES,
+    };
+    let of = |schema| values(schema).map(own).sum::<u64>();
     match &*grammar.0 {
         Source::JsonSchema(schema) => of(schema),
         Source::Regex(text) | Source::Lark(text) => text.len() as u64,

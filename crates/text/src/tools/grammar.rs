@@ -2,14 +2,14 @@
 
 use super::ToolChoice;
 use crate::error::{Error, ToolError};
-use crate::grammar::{Grammar, closed};
+use crate::grammar::{DEFINITIONS, Grammar, closed, values, with_definitions};
 use crate::tokenizer::Tokenizer;
 use model_factory_format::tool_calls::{Description, Notation, Part, Several, Tool, ToolCallFormat, takes};
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
-/// Schemas within each other.
+/// Schemas within each other that a notation other than JSON has.
 const LEVELS: usize = 32;
 
 /// The grammar that `choice` asks for; `None` where calls are as the model likes. Where calls are not asked for and there is
@@ -79,13 +79,7 @@ struct Lark<'a> {
 /// Whether a reference of `schema` leads elsewhere than into its definitions.
 fn refers_elsewhere(schema: &Value) -> bool {
     let leads = |to: &str| !(to.starts_with("#/$defs/") || to.starts_with("#/definitions/"));
-    match schema {
-        Value::Array(list) => list.iter().any(refers_elsewhere),
-        Value::Object(object) => {
-            object.get("$ref").and_then(Value::as_str).is_some_and(leads) || object.values().any(refers_elsewhere)
-        }
-        _ => false,
-    }
+    values(schema).filter_map(|part| part.get("$ref")?.as_str()).any(leads)
 }
 
 /// Whether calls of `tool` with this schema can be written in `format`, and read.
@@ -171,7 +165,7 @@ impl<'a> Lark<'a> {
     fn call_schema(&self) -> Result<Value, Error> {
         let mut parameters = self.root.clone();
         let mut schema = json!({ "type": "object", "required": ["name", "parameters"], "additionalProperties": false });
-        for key in ["$defs", "definitions", "$schema"] {
+        for key in DEFINITIONS {
             if let Some(value) = parameters.as_object_mut().and_then(|parameters| parameters.remove(key)) {
                 schema[key] = value;
             }
@@ -253,23 +247,12 @@ impl<'a> Lark<'a> {
                     format!("({}) {}", options.join(" | "), text(close))
                 }
                 _ if takes(property, "string") => self.until(close),
-                _ => format!("{} {}", Grammar::embedded(&self.with_definitions(property)), text(close)),
+                _ => format!("{} {}", Grammar::embedded(&with_definitions(property, self.root)), text(close)),
             };
             let parameter = self.rule(&format!("{head} {value}"));
             all.push(if required { parameter } else { format!("{parameter}?") });
         }
         Ok(all.join(" "))
-    }
-
-    /// A part of the schema, with what it may refer to.
-    fn with_definitions(&self, part: &Value) -> Value {
-        let mut part = part.clone();
-        for key in ["$defs", "definitions", "$schema"] {
-            if let (Some(part), Some(value)) = (part.as_object_mut(), self.root.get(key)) {
-                part.entry(key).or_insert_with(|| value.clone());
-            }
-        }
-        part
     }
 
     fn refused(&self, reason: &'static str) -> Error {
@@ -311,7 +294,7 @@ impl<'a> Lark<'a> {
     /// A value of `schema` in this notation: types, properties and lists of values are kept.
     fn value(&mut self, notation: &Notation, schema: &Value, level: usize) -> Result<String, Error> {
         if level > LEVELS {
-            return Err(ToolError::TooDeep { limit: LEVELS }.into());
+            return Err(self.refused("it has more than 32 levels"));
         }
         if let Some(reference) = schema.get("$ref").and_then(Value::as_str) {
             return self.referred(notation, reference, level);
