@@ -19,12 +19,14 @@ const ADDED_BYTES: usize = 4 << 20;
 pub(super) struct AddedTokens {
     ids: HashMap<String, u32>,
     texts: HashMap<u32, String>,
-    longest: usize,
+    /// Bytes of the longest text that is found.
+    pub(super) longest: usize,
     /// Those found in a text as it is.
-    plain: AddedMatchers,
+    pub(super) plain: AddedMatchers,
     /// Those found in a normalized text, by their normalized texts.
-    normalized: AddedMatchers,
-    guarded: IdSet,
+    pub(super) normalized: AddedMatchers,
+    /// Ids that no untrusted text becomes.
+    pub(super) guarded: IdSet,
 }
 
 /// Ids that are no text: special tokens, and those that stand for marks such as `<think>`. Untrusted text becomes none of them.
@@ -64,7 +66,7 @@ pub(super) type AddedSpan = (Range<usize>, Option<u32>);
 
 /// What finds tokens: marks, where they may be, and texts everywhere.
 #[derive(Debug, Default)]
-struct AddedMatchers {
+pub(super) struct AddedMatchers {
     marks: AddedMatcher,
     texts: AddedMatcher,
 }
@@ -144,37 +146,11 @@ impl AddedTokens {
         all.flat_map(|matcher| &matcher.tokens).any(|token| token.lstrip || token.rstrip)
     }
 
-    /// Bytes of the longest text that is found.
-    pub(super) fn longest(&self) -> usize {
-        self.longest
-    }
-
     /// Guards the token `id` of the vocabulary, which ends or begins a text, where it is no word.
     pub(super) fn guard(&mut self, id: u32, text: &str) {
         if has_signs(text) {
             self.guarded.insert(id);
         }
-    }
-
-    /// Ids that no untrusted text becomes.
-    pub(super) fn guarded(&self) -> &IdSet {
-        &self.guarded
-    }
-
-    /// Whether marks are looked for in normalized texts.
-    pub(super) fn has_normalized_marks(&self) -> bool {
-        self.normalized.marks.finder.is_some()
-    }
-
-    /// The tokens in `text` as it is, and what lies between them. Marks lie within one of the ranges `own`, which are in
-    /// ascending order and do not touch.
-    pub(super) fn in_text(&self, text: &str, own: &[Range<usize>]) -> Result<Vec<AddedSpan>> {
-        self.plain.segments(text, own)
-    }
-
-    /// As [`in_text`](Self::in_text), of a text that is normalized.
-    pub(super) fn in_normalized(&self, text: &str, own: &[Range<usize>]) -> Result<Vec<AddedSpan>> {
-        self.normalized.segments(text, own)
     }
 }
 
@@ -222,8 +198,14 @@ impl AddedMatchers {
         AddedMatchers { marks: AddedMatcher::new(marks), texts: AddedMatcher::new(texts) }
     }
 
-    /// Leftmost first, and of these the longest; where that is no word of its own, none of what it covers.
-    fn segments(&self, text: &str, own: &[Range<usize>]) -> Result<Vec<AddedSpan>> {
+    /// Whether marks are looked for.
+    pub(super) fn has_marks(&self) -> bool {
+        self.marks.finder.is_some()
+    }
+
+    /// The tokens in `text`, and what lies between them. Marks lie within one of the ranges `own`, which are in ascending order
+    /// and do not touch. Leftmost first, and of these the longest; where that is no word of its own, none of what it covers.
+    pub(super) fn segments(&self, text: &str, own: &[Range<usize>]) -> Result<Vec<AddedSpan>> {
         let (mut segments, mut end, mut from) = (Vec::new(), 0, 0);
         let whole = 0..text.len();
         let mut marks = Hits { matcher: &self.marks, ranges: own, next: None };
@@ -273,6 +255,6 @@ impl AddedMatcher {
 }
 
 /// A character of a word, as the regex crate's `\w` and so the tokenizers library has it.
-fn is_word(character: char) -> bool {
+pub(super) fn is_word(character: char) -> bool {
     regex_syntax::try_is_word_character(character).unwrap_or(false)
 }

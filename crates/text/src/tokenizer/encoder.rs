@@ -87,19 +87,19 @@ impl Encoder {
     ) -> Encoder {
         let known = || {
             let factor = normalizer.shortens().filter(|_| pre_tokenizer.keeps_all())?;
-            model.longest(pre_tokenizer.writes_bytes())?.max(added.longest()).checked_mul(factor)
+            model.longest(pre_tokenizer.writes_bytes())?.max(added.longest).checked_mul(factor)
         };
         let longest = known();
         Encoder { added, normalizer, pre_tokenizer, model, longest }
     }
 
     /// The ids of `text`. Marks are made of what lies within one of the ranges `own` only, which are in ascending order, do
-    /// not touch, and end between characters: see [`AddedTokens::in_text`].
+    /// not touch, and end between characters: see [`AddedMatchers::segments`](super::added::AddedMatchers::segments).
     pub(super) fn encode(&self, text: &str, own: &[Range<usize>]) -> Result<Vec<u32>> {
         let mut ids = Vec::new();
         let mut budget = Budget::of(text.len());
         let mut own_left = own;
-        for (range, added) in self.added.in_text(text, own)? {
+        for (range, added) in self.added.plain.segments(text, own)? {
             if let Some(id) = added {
                 push(&mut ids, id)?;
                 continue;
@@ -108,10 +108,10 @@ impl Encoder {
             let owned = within(&mut own_left, &range)?;
             let part = &text[range];
             let whole = matches!(&*owned, [all] if *all == (0..part.len()));
-            let guarded = if whole { &IdSet::NONE } else { self.added.guarded() };
+            let guarded = if whole { &IdSet::NONE } else { &self.added.guarded };
             let (normalized, owned) = self.normalized(part, owned, whole, &budget)?;
             budget.part_done();
-            for (range, added) in self.added.in_normalized(&normalized, &owned)? {
+            for (range, added) in self.added.normalized.segments(&normalized, &owned)? {
                 if let Some(id) = added {
                     push(&mut ids, id)?;
                     continue;
@@ -144,7 +144,7 @@ impl Encoder {
             let all = 0..together.len();
             return Ok((together, Vec::from([all])));
         }
-        if own.is_empty() || !self.added.has_normalized_marks() {
+        if own.is_empty() || !self.added.normalized.has_marks() {
             return Ok((together, Vec::new()));
         }
         // Each for itself, so that nobody's character becomes one with another's.
@@ -152,8 +152,8 @@ impl Encoder {
         if apart == together {
             return Ok((together, own));
         }
-        let marks = self.added.in_normalized(&apart, &own)?;
-        let marked = marks.iter().any(|(_, id)| id.is_some_and(|id| self.added.guarded().has(id)));
+        let marks = self.added.normalized.segments(&apart, &own)?;
+        let marked = marks.iter().any(|(_, id)| id.is_some_and(|id| self.added.guarded.has(id)));
         Ok(if marked { (apart.into(), own) } else { (together, Vec::new()) })
     }
 

@@ -12,6 +12,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD as BASE64;
 use model_factory_format::header::Fields;
 use model_factory_format::header::gguf::{GgufMetadata, Strings};
+use model_factory_format::tokenizer::sentencepiece::PieceKind;
 use model_factory_format::tokenizer::steps::{Normalizer, Pattern, PreTokenizer, Prepend};
 use model_factory_format::tokenizer::{
     AddedToken, Model as Description, TokenizerFiles, TokenizerKind, TokenizerSpec, pre,
@@ -20,21 +21,6 @@ use std::borrow::Cow;
 
 /// A space as SentencePiece writes it.
 const SPACE: &str = "▁";
-
-/// `tokenizer.ggml.token_type`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum TokenType {
-    /// Made by merging.
-    Normal,
-    /// Matched in a text as a whole and hidden from text: control and unknown.
-    Control,
-    /// Matched in a text as a whole and shown.
-    UserDefined,
-    /// Never matched, no text.
-    Unused,
-    /// One byte.
-    Byte,
-}
 
 /// Builds the tokenizer that the keys in `metadata` describe.
 pub(super) fn build(metadata: &GgufMetadata, spec: &TokenizerSpec) -> Result<Built> {
@@ -63,7 +49,7 @@ pub(super) fn build(metadata: &GgufMetadata, spec: &TokenizerSpec) -> Result<Bui
             let normalizers = prefix.into_iter().chain([spaces]).collect();
             files.normalizer = Some(Normalizer::Sequence { normalizers });
             // Merging makes tokens of these types only.
-            let merges = |kind: &TokenType| matches!(kind, TokenType::Normal | TokenType::UserDefined);
+            let merges = |kind: &Option<PieceKind>| matches!(kind, Some(PieceKind::Normal | PieceKind::UserDefined));
             let scores = types.iter().zip(scores).map(|(kind, score)| merges(kind).then_some(score)).collect();
             Box::new(SentencePiece { tokens, scores, bytes, unknown })
         }
@@ -111,12 +97,12 @@ pub(super) fn build(metadata: &GgufMetadata, spec: &TokenizerSpec) -> Result<Bui
             let pretokenizers = split.into_iter().chain([metaspace]).collect();
             files.pre_tokenizer = Some(PreTokenizer::Sequence { pretokenizers });
             // What fills the vocabulary up must match no text, and count for nothing.
-            let used = types.iter().zip(&scores).filter(|(kind, _)| **kind != TokenType::Unused);
+            let used = types.iter().zip(&scores).filter(|(kind, _)| kind.is_some());
             let least = used.map(|(_, score)| *score).fold(0.0, f32::min);
             let pieces = tokens.texts.into_iter().zip(&types).zip(&scores).enumerate();
             let pieces = pieces.map(|(id, ((text, kind), score))| match kind {
-                TokenType::Unused => (format!("\u{ffff}unused {id}"), f64::from(least)),
-                _ => (text, f64::from(*score)),
+                None => (format!("\u{ffff}unused {id}"), f64::from(least)),
+                Some(_) => (text, f64::from(*score)),
             });
             let has_bytes = bytes.iter().any(Option::is_some);
             Box::new(Unigram::from_pieces(pieces.collect(), unknown, has_bytes).map_err(damaged)?)
@@ -143,7 +129,7 @@ struct GgufTokens<'m> {
     raw: &'m Strings,
     /// Empty for a text that is not UTF-8: such a token can be generated, never encoded.
     texts: Vec<String>,
-    types: Vec<TokenType>,
+    types: Vec<Option<PieceKind>>,
 }
 
 impl<'m> GgufTokens<'m> {
@@ -157,7 +143,7 @@ impl<'m> GgufTokens<'m> {
                 let stored = types.as_ref().and_then(|types| types.get(id as usize)).copied();
                 // Tokens that end a turn are control tokens whatever the file says; so are BOS and EOS.
                 let ends = spec.stop_ids.contains_key(&id) || spec.bos == Some(id) || spec.eos == Some(id);
-                if ends { TokenType::Control } else { token_type(stored.unwrap_or(1), text) }
+                if ends { Some(PieceKind::Control) } else { token_type(stored.unwrap_or(1), text) }
             })
             .collect();
         let texts = raw
@@ -182,13 +168,13 @@ impl<'m> GgufTokens<'m> {
         let mut bytes = vec![None; 256];
         for (id, ((raw, text), kind)) in (0..).zip(self.raw.iter().zip(&self.texts).zip(&self.types)) {
             match (kind, spec.kind, &**text) {
-                (TokenType::Control, ..) => vocabulary.push(None),
-                (TokenType::Unused, ..) => vocabulary.push_unused(),
+                (Some(PieceKind::Control | PieceKind::Unknown), ..) => vocabulary.push(None),
+                (None, ..) => vocabulary.push_unused(),
                 (_, TokenizerKind::WordPiece, _) => vocabulary.push(Some(&with_spaces(raw))),
-                (TokenType::UserDefined, ..) | (_, TokenizerKind::ByteLevelBpe, "") => vocabulary.push(Some(raw)),
+                (Some(PieceKind::UserDefined), ..) | (_, TokenizerKind::ByteLevelBpe, "") => vocabulary.push(Some(raw)),
                 (_, TokenizerKind::ByteLevelBpe, text) => vocabulary.push(Some(&to_bytes(text))),
-                (TokenType::Normal, ..) => vocabulary.push(Some(&with_spaces(raw))),
-                (TokenType::Byte, ..) => {
+                (Some(PieceKind::Normal), ..) => vocabulary.push(Some(&with_spaces(raw))),
+                (Some(PieceKind::Byte), ..) => {
                     let byte = byte_token(raw);
                     if let Some(slot) = byte.and_then(|byte| bytes.get_mut(usize::from(byte))) {
                         slot.get_or_insert(id);
@@ -207,9 +193,9 @@ impl<'m> GgufTokens<'m> {
         let phi3 = name.contains("phi-3") || name.contains("phi3");
         let mut added = Vec::new();
         for (id, (text, kind)) in (0..).zip(self.texts.iter().zip(&self.types)) {
-            if matches!(kind, TokenType::Control | TokenType::UserDefined) && !text.is_empty() {
+            if matches!(kind, Some(PieceKind::Control | PieceKind::UserDefined)) && !text.is_empty() {
                 let rstrip = phi3 && !matches!(text.as_str(), "<unk>" | "<s>" | "<|endoftext|>");
-                let special = *kind == TokenType::Control;
+                let special = *kind == Some(PieceKind::Control);
                 added.push(AddedToken { rstrip, special, ..AddedToken::special(id, text.clone()) });
             }
         }
@@ -217,18 +203,19 @@ impl<'m> GgufTokens<'m> {
     }
 }
 
-/// The type that counts: converters pad vocabularies with `[PAD<i>]` of several types, which must never match a text.
-fn token_type(stored: i64, text: &[u8]) -> TokenType {
+/// The type that counts of a `tokenizer.ggml.token_type`, unknown tokens as control; none for a token that is never matched and
+/// has no text: converters pad vocabularies with `[PAD<i>]` of several types, which must never match a text.
+fn token_type(stored: i64, text: &[u8]) -> Option<PieceKind> {
     let filler = text.starts_with(b"[PAD") && text.ends_with(b"]");
     let unused = || text.windows(6).any(|part| part == b"unused");
     match stored {
-        2..=4 if filler || text.is_empty() => TokenType::Unused,
-        3 if unused() => TokenType::Unused,
-        2 | 3 => TokenType::Control,
-        4 => TokenType::UserDefined,
-        5 => TokenType::Unused,
-        6 => TokenType::Byte,
-        _ => TokenType::Normal,
+        2..=4 if filler || text.is_empty() => None,
+        3 if unused() => None,
+        2 | 3 => Some(PieceKind::Control),
+        4 => Some(PieceKind::UserDefined),
+        5 => None,
+        6 => Some(PieceKind::Byte),
+        _ => Some(PieceKind::Normal),
     }
 }
 
@@ -288,10 +275,10 @@ mod tests {
     #[test]
     fn fillers_never_match_a_text() {
         for stored in [2, 3, 4] {
-            assert_eq!(token_type(stored, b"[PAD312]"), TokenType::Unused);
+            assert_eq!(token_type(stored, b"[PAD312]"), None);
         }
-        assert_eq!(token_type(3, b"<|unused_7|>"), TokenType::Unused);
-        assert_eq!(token_type(3, b"<|eot_id|>"), TokenType::Control);
-        assert_eq!(token_type(4, b"<think>"), TokenType::UserDefined);
+        assert_eq!(token_type(3, b"<|unused_7|>"), None);
+        assert_eq!(token_type(3, b"<|eot_id|>"), Some(PieceKind::Control));
+        assert_eq!(token_type(4, b"<think>"), Some(PieceKind::UserDefined));
     }
 }

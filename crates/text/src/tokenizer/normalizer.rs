@@ -152,12 +152,8 @@ impl Normalizer {
 fn add(step: &steps::Normalizer, steps: &mut Vec<Step>) -> Result<(), String> {
     use steps::Normalizer as Json;
 
-    let rewrite = |name, rewrite: Rewrite| Step {
-        name,
-        shortens: None,
-        keeps_the_first: false,
-        action: Action::Rewrite(rewrite),
-    };
+    let one = |name, action| Step { name, shortens: None, keeps_the_first: false, action };
+    let rewrite = |name, rewrite: Rewrite| one(name, Action::Rewrite(rewrite));
     steps.push(match step {
         Json::Sequence { normalizers } => return normalizers.iter().try_for_each(|step| add(step, steps)),
         &Json::BertNormalizer { clean_text, handle_chinese_chars, strip_accents, lowercase } => {
@@ -197,17 +193,15 @@ fn add(step: &steps::Normalizer, steps: &mut Vec<Step>) -> Result<(), String> {
         Json::Precompiled { precompiled_charsmap } => {
             let table = BASE64.decode(precompiled_charsmap);
             let table = table.map_err(|error| format!("its precompiled_charsmap is no base64: {error}"))?;
-            let action = Action::Charsmap(Charsmap::read(&table)?);
-            Step { name: "the normalizer's Precompiled", shortens: None, keeps_the_first: false, action }
+            one("the normalizer's Precompiled", Action::Charsmap(Charsmap::read(&table)?))
         }
         Json::Prepend { prepend } if prepend.is_empty() => return Err("its normalizer's Prepend is empty".into()),
         Json::Prepend { prepend } => {
-            let action = Action::Prepend(prepend.clone());
-            Step { name: "the normalizer's Prepend", shortens: Some(1), keeps_the_first: true, action }
+            let step = one("the normalizer's Prepend", Action::Prepend(prepend.clone()));
+            Step { shortens: Some(1), keeps_the_first: true, ..step }
         }
         &Json::Strip { strip_left: left, strip_right: right } => {
-            let action = Action::Strip { left, right };
-            Step { name: "the normalizer's Strip", shortens: None, keeps_the_first: false, action }
+            one("the normalizer's Strip", Action::Strip { left, right })
         }
         Json::Replace { pattern, content } => {
             let compiled = compile(pattern)?;
@@ -223,7 +217,7 @@ fn add(step: &steps::Normalizer, steps: &mut Vec<Step>) -> Result<(), String> {
                 steps::Pattern::Regex(_) => (None, false),
             };
             let action = Action::Replace { pattern: compiled, content: content.clone() };
-            Step { name: "the normalizer's Replace", shortens, keeps_the_first, action }
+            Step { shortens, keeps_the_first, ..one("the normalizer's Replace", action) }
         }
     });
     if steps.len() > STEPS {

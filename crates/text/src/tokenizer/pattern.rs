@@ -32,17 +32,8 @@ const CLEARS: usize = 16;
 const BYTES_PER_STATE: usize = 10;
 
 /// The ends of patterns that match white space but for its last character where a word follows.
-const BEFORE_A_WORD: [(&str, Lone); 3] =
-    [(r"|\s+(?!\S)|\s+", Lone::Matches), (r"|\s+(?!\S)|\s", Lone::Matches), (r"|\s+(?!\S)", Lone::Passes)];
-
-/// What one character of white space before a word is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lone {
-    /// A match.
-    Matches,
-    /// None: the search goes on after it.
-    Passes,
-}
+/// With each, whether one character of white space before a word is a match; else the search goes on after it.
+const BEFORE_A_WORD: [(&str, bool); 3] = [(r"|\s+(?!\S)|\s+", true), (r"|\s+(?!\S)|\s", true), (r"|\s+(?!\S)", false)];
 
 /// A compiled pattern.
 pub(super) struct Pattern {
@@ -57,7 +48,7 @@ pub(super) struct Pattern {
 struct BeforeAWord {
     /// The branches before it.
     branches: Automaton,
-    lone: Lone,
+    lone_matches: bool,
 }
 
 impl Pattern {
@@ -76,9 +67,9 @@ impl Pattern {
         let may_be_empty = check_repeats(&translated).map_err(refuse)?;
         let (automaton, before_a_word) = match end {
             None => (compile(&translated)?, None),
-            Some((_, lone)) => {
+            Some((_, lone_matches)) => {
                 let branches = compile(&translated)?;
-                (compile(&format!(r"{translated}|\s+"))?, Some(BeforeAWord { branches, lone }))
+                (compile(&format!(r"{translated}|\s+"))?, Some(BeforeAWord { branches, lone_matches }))
             }
         };
         Ok(Pattern { source: source.into(), automaton, before_a_word, may_be_empty })
@@ -92,17 +83,6 @@ impl Pattern {
     /// A pattern that matches `text` itself.
     pub(super) fn literal(text: &str) -> Result<Pattern, String> {
         Pattern::new(&regex_syntax::escape(text))
-    }
-
-    /// The pattern of the tokenizers library's Whitespace, which the regex crate reads.
-    pub(super) fn words() -> Result<Pattern, String> {
-        let source = r"\w+|[^\w\s]+";
-        Ok(Pattern {
-            source: source.into(),
-            automaton: Automaton::new(source)?,
-            before_a_word: None,
-            may_be_empty: false,
-        })
     }
 
     /// Calls `found` with each match in `text`, from left to right, and takes the steps off the `budget`.
@@ -130,14 +110,14 @@ impl Pattern {
                     continue;
                 }
             } else {
-                if let Some(BeforeAWord { branches, lone }) = &self.before_a_word
+                if let Some(BeforeAWord { branches, lone_matches }) = &self.before_a_word
                     && let Some(space) = last_space(text, start..end)
                     && at(branches, start)?.is_none()
                 {
-                    match lone {
-                        _ if space > start => end = space,
-                        Lone::Matches => {}
-                        Lone::Passes => continue,
+                    match space > start {
+                        true => end = space,
+                        false if *lone_matches => {}
+                        false => continue,
                     }
                 }
                 from = end;

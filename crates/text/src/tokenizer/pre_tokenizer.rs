@@ -2,6 +2,7 @@
 //!
 //! Each step splits as the step of that name in the tokenizers library, within the budget of the text.
 
+use super::added::is_word;
 use super::normalizer::{STEPS, compile};
 use super::pattern::Pattern;
 use super::text::{Budget, Pieces, push};
@@ -59,7 +60,7 @@ impl PreTokenizer {
 
     /// Whether the pieces together have at least the bytes of the text.
     pub(super) fn keeps_all(&self) -> bool {
-        !self.0.iter().any(PreTokenizerStep::removes)
+        !self.0.iter().any(|step| matches!(step, PreTokenizerStep::Split { behavior: Behavior::Removed, .. }))
     }
 
     /// Whether the first piece of a text is written in another way than the others.
@@ -118,7 +119,9 @@ fn add(step: &steps::PreTokenizer, steps: &mut Vec<PreTokenizerStep>) -> Result<
             steps.push(split(Delimiter::This(*delimiter), Behavior::Removed, false));
         }
         steps::PreTokenizer::Whitespace => {
-            steps.push(split(Delimiter::Pattern(Pattern::words()?), Behavior::Removed, true));
+            // The library's pattern is `\w+|[^\w\s]+`.
+            steps.push(split(Delimiter::Class(char::is_whitespace), Behavior::Removed, false));
+            steps.push(split(Delimiter::Class(is_word), Behavior::Contiguous, false));
         }
         steps::PreTokenizer::WhitespaceSplit => {
             steps.push(split(Delimiter::Class(char::is_whitespace), Behavior::Removed, false))
@@ -140,11 +143,6 @@ fn is_mark(character: char) -> bool {
 }
 
 impl PreTokenizerStep {
-    /// Whether a part of the text may be in no piece.
-    fn removes(&self) -> bool {
-        matches!(self, PreTokenizerStep::Split { behavior: Behavior::Removed, .. })
-    }
-
     fn apply(&self, pieces: Pieces, first: bool, budget: &Budget) -> Result<Pieces> {
         match self {
             PreTokenizerStep::Split { at, behavior, invert } => pieces.split(|piece, keep| {
