@@ -100,15 +100,13 @@ impl<'a> ChatTemplate<'a> {
     pub fn of(tokenizer: &'a TokenizerSpec, options: &ChatOptions) -> Result<ChatTemplate<'a>> {
         let templates = &tokenizer.chat_templates;
         if templates.is_empty() {
-            return Err(Error::Chat(ChatError::NoTemplate));
+            return Err(ChatError::NoTemplate.into());
         }
         let with_tools = options.tools.is_some() && templates.contains_key(TOOL_USE_TEMPLATE);
         let name = options.template.as_deref().unwrap_or(if with_tools { TOOL_USE_TEMPLATE } else { DEFAULT_TEMPLATE });
-        let found = templates.get(name).ok_or_else(|| {
-            Error::Chat(ChatError::TemplateName {
-                asked: options.template.clone(),
-                known: templates.keys().cloned().collect(),
-            })
+        let found = templates.get(name).ok_or_else(|| ChatError::TemplateName {
+            asked: options.template.clone(),
+            known: templates.keys().cloned().collect(),
         })?;
         Ok(ChatTemplate {
             source: &found.text,
@@ -146,12 +144,8 @@ impl<'a> ChatTemplate<'a> {
         options: &ChatOptions,
         generation_prompt: bool,
     ) -> Result<RenderedChat> {
-        let media = |(message, one): (usize, &Message)| {
-            one.media().map(|kind| Error::Chat(ChatError::NotText { message: message + 1, kind }))
-        };
-        if let Some(error) = messages.iter().enumerate().find_map(media) {
-            return Err(error);
-        }
+        let media = |(message, one): (usize, &Message)| Some(ChatError::NotText { message, kind: one.media()? });
+        (1..).zip(messages).find_map(media).map_or(Ok(()), Err)?;
         let result = self.render_contents(messages, options, generation_prompt);
         let Err(Error::Chat(ChatError::Template { line, reason, .. })) = &result else { return result };
         let plain = ChatOptions { now: options.now, ..ChatOptions::default() };

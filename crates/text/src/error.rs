@@ -85,7 +85,6 @@ impl Error {
         }
     }
 
-    /// An [`Error::Io`] at `path`.
     pub(crate) fn io(path: impl Into<PathBuf>, source: std::io::Error) -> Error {
         Error::Io { path: path.into(), source: Arc::new(source) }
     }

@@ -41,7 +41,6 @@ impl<'b> Text<'b> {
     }
 }
 
-/// `str(value)`.
 pub(super) fn text(value: &Value, budget: &Budget) -> Result<String, Error> {
     let mut text = Text::new(budget);
     text.push_value(value)?;
@@ -225,10 +224,13 @@ fn title(character: char) -> String {
 }
 
 /// `template` with fields as the engine reads them, without marks; and whether one of them writes a character by its number.
-fn with_fields(style: FormatStyle, template: &str) -> (String, bool) {
+fn with_fields(style: FormatStyle, template: &str) -> Result<(String, bool), Error> {
     let (mut written, mut within, mut last, mut numbered) = (String::with_capacity(template.len()), false, ' ', false);
     for character in template.chars() {
         let bare = bare_char(character);
+        // A width that is given as an argument, too, is refused.
+        let is_width = within && bare == if style == FormatStyle::Printf { '*' } else { '{' };
+        ensure(!is_width, "the width of a field must be written in the template")?;
         let field = within
             || bare == '%' && style == FormatStyle::Printf
             || "{}".contains(bare) && style != FormatStyle::Printf;
@@ -248,22 +250,15 @@ fn with_fields(style: FormatStyle, template: &str) -> (String, bool) {
         };
         last = bare;
     }
-    (written, numbered)
+    Ok((written, numbered))
 }
 
 /// `template.format(*args)`, or `template % args`. Values are written as Python does, or not at all.
 pub(super) fn formatted(style: FormatStyle, template: &str, args: &[Value], budget: &Budget) -> Result<String, Error> {
     budget.spend_text(template.len())?;
-    let (template, numbered) = with_fields(style, template);
+    let (template, numbered) = with_fields(style, template)?;
     let template = template.as_str();
     let mark = if style == FormatStyle::Printf { '%' } else { '{' };
-    // A width that is given as an argument, too, is refused.
-    let mut within = false;
-    for character in template.chars() {
-        let is_width = (style == FormatStyle::Printf && character == '*') || (within && character == '{');
-        ensure(!is_width, "the width of a field must be written in the template")?;
-        within = character == '{' && !within || (within && character != '}');
-    }
     let mut widths = 0;
     for digits in template.split(|character: char| !character.is_ascii_digit()).filter(|digits| !digits.is_empty()) {
         let width = digits.parse().unwrap_or(usize::MAX);

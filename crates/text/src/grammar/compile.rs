@@ -71,9 +71,6 @@ enum CompileError {
 
 impl Grammars {
     /// For a vocabulary with its trie.
-    ///
-    /// # Errors
-    /// `Internal`.
     pub(crate) fn new(vocabulary: &TokEnv) -> Result<Grammars> {
         let can = InferenceCapabilities { ff_tokens: true, ..InferenceCapabilities::default() };
         let slices = llguidance::earley::SlicedBiasComputer::json_slices();
@@ -99,9 +96,6 @@ impl Grammars {
     }
 
     /// `grammar`, which was compiled before or is now.
-    ///
-    /// # Errors
-    /// `Grammar`, with the place; `Cancelled`.
     fn compiled(&self, grammar: &Grammar, cancel: &CancellationToken) -> Result<Arc<Compiled>> {
         if let Some(compiled) = self.kept.find(grammar) {
             return Ok(compiled);

@@ -60,7 +60,8 @@ pub(super) struct Compiled {
     share: Share,
 }
 
-/// Grammars that are kept, those used last at the end, and the bytes that all grammars have taken.
+/// Grammars that are kept, those used last at the end, and the bytes that all grammars have taken. Where they together would
+/// take too much, what asks for more fails by `Grammar`.
 #[derive(Default)]
 pub(super) struct Kept {
     list: Mutex<VecDeque<(Grammar, Arc<Compiled>)>>,
@@ -86,9 +87,6 @@ impl Kept {
     }
 
     /// Keeps `grammar`, whose parser of `symbols` stands at its beginning, where it is not too large for that.
-    ///
-    /// # Errors
-    /// `Grammar` where all grammars together would take too much.
     pub(super) fn keep(&self, grammar: &Grammar, parser: TokenParser, symbols: u64) -> Result<Arc<Compiled>> {
         let own = bytes(&parser);
         let share = self.share(own + SYMBOL_BYTES * symbols + weight(grammar))?;
@@ -105,9 +103,6 @@ impl Kept {
 
     /// What holds an answer to `compiled`: a parser with a lexer of its own, so that what others read before changes
     /// neither its steps nor their limits.
-    ///
-    /// # Errors
-    /// `Grammar` where all grammars together would take too much.
     pub(super) fn begun(self: &Arc<Self>, compiled: Arc<Compiled>) -> Result<(TokenParser, GrammarShare)> {
         let share = self.share(compiled.own)?;
         let parser = compiled.parser.lock().unwrap_or_else(PoisonError::into_inner).deep_clone();
@@ -137,9 +132,6 @@ impl Kept {
 
 impl GrammarShare {
     /// Takes what is missing to `bytes`.
-    ///
-    /// # Errors
-    /// `Grammar` where all grammars together would take too much.
     pub(crate) fn grow(&mut self, bytes: u64) -> Result<()> {
         self.kept.grow(&mut self.share, bytes)
     }

@@ -78,7 +78,6 @@ pub(super) struct Encoder {
 }
 
 impl Encoder {
-    /// Puts a tokenizer together.
     pub(super) fn new(
         added: AddedTokens,
         normalizer: Normalizer,

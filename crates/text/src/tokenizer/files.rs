@@ -15,7 +15,6 @@ use model_factory_format::tokenizer::{AddedToken, TokenizerFiles, TokenizerSpec}
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
-/// An encoder and its vocabulary.
 pub(super) type Built = (Encoder, Vocabulary);
 
 /// Builds the tokenizer that `files` describe, of which `spec` was made.

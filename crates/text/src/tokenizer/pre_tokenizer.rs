@@ -16,10 +16,9 @@ use unicode_categories::UnicodeCategories;
 const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 
 /// The steps, in order.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct PreTokenizer(Vec<PreTokenizerStep>);
 
-#[derive(Debug)]
 enum PreTokenizerStep {
     Split {
         at: Delimiter,
@@ -36,7 +35,6 @@ enum PreTokenizerStep {
 }
 
 /// What a split looks for.
-#[derive(Debug)]
 enum Delimiter {
     Pattern(Pattern),
     /// Each character of a class.
@@ -46,7 +44,6 @@ enum Delimiter {
 }
 
 impl PreTokenizer {
-    /// Reads the `pre_tokenizer` of a file.
     pub(super) fn new(pre_tokenizer: Option<&steps::PreTokenizer>) -> Result<PreTokenizer, String> {
         let mut steps = Vec::new();
         pre_tokenizer.map_or(Ok(()), |step| add(step, &mut steps))?;
@@ -333,7 +330,7 @@ mod tests {
                 "more than 16",
             ),
         ] {
-            let error = read(&value).unwrap_err();
+            let error = read(&value).err().unwrap();
             assert!(error.contains(says), "{value}: {error}");
         }
     }

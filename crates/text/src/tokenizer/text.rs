@@ -32,7 +32,6 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// The budget of a text of `bytes`.
     pub(super) fn of(bytes: usize) -> Budget {
         let limit = bytes.saturating_mul(GROWTH).saturating_add(ALWAYS);
         let steps = Cell::new(bytes.saturating_mul(STEPS.0).saturating_add(STEPS.1));
@@ -86,13 +85,11 @@ impl Growing<'_> {
         Ok(memory::append(&mut self.text, part, WHAT)?)
     }
 
-    /// Appends `character`.
     #[inline]
     pub(super) fn push(&mut self, character: char) -> Result<()> {
         self.push_str(character.encode_utf8(&mut [0; 4]))
     }
 
-    /// Appends all of `characters`.
     pub(super) fn extend(&mut self, characters: impl IntoIterator<Item = char>) -> Result<()> {
         characters.into_iter().try_for_each(|character| self.push(character))
     }
@@ -123,7 +120,6 @@ impl Pieces {
         Ok(Pieces { text: copy, parts })
     }
 
-    /// The pieces, in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().map(|part| &self.text[part.clone()])
     }

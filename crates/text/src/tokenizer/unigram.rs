@@ -12,7 +12,6 @@ use tokenizers::{Model as _, Token};
 /// characters (`max_sentencepiece_length`).
 const TOKEN_BYTES: usize = 256;
 
-/// The library's model.
 pub(super) struct Unigram {
     library: Library,
     /// Their ids are the library's.

@@ -111,7 +111,6 @@ impl<'a> Lark<'a> {
         name
     }
 
-    /// The name of a rule to come.
     fn name(&mut self) -> String {
         self.names += 1;
         format!("r{}", self.names)
