@@ -351,26 +351,18 @@ fn environment(now: Option<LocalTime>, budget: &Arc<Budget>) -> Environment<'sta
 
 /// `{% generation %}` marks what the model said for training and renders as its content.
 fn without_generation_marks(source: &str) -> String {
-    let mut text = String::with_capacity(source.len());
-    let mut rest = source;
-    while let Some(at) = rest.find("{%") {
-        let (before, block) = rest.split_at(at);
-        text.push_str(before);
-        // `{%}` opens a block and does not close it.
-        let Some(end) = block[2..].find("%}") else {
-            rest = block;
-            break;
-        };
-        let (block, after) = block.split_at(2 + end);
-        let words = block[2..].trim_matches(|c: char| c.is_whitespace() || matches!(c, '-' | '+'));
-        match words {
-            "generation" => text.push_str(&block.replacen("generation", "if true", 1)),
-            "endgeneration" => text.push_str(&block.replacen("endgeneration", "endif", 1)),
-            _ => text.push_str(block),
-        }
-        rest = after;
+    let mut blocks = source.split("{%");
+    let mut text = blocks.next().unwrap_or_default().to_owned();
+    for block in blocks {
+        text.push_str("{%");
+        let (tag, after) = block.split_at(block.find("%}").unwrap_or(0));
+        text.push_str(&match tag.trim_matches(|c: char| c.is_whitespace() || matches!(c, '-' | '+')) {
+            "generation" => tag.replacen("generation", "if true", 1),
+            "endgeneration" => tag.replacen("endgeneration", "endif", 1),
+            _ => tag.to_owned(),
+        });
+        text.push_str(after);
     }
-    text.push_str(rest);
     text
 }
 

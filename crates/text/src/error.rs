@@ -1,7 +1,6 @@
 //! What can go wrong with tokenizers, chat templates, grammars and calls of tools.
 
 mod chat;
-mod encode;
 mod grammar;
 mod tool;
 
@@ -12,7 +11,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use chat::ChatError;
-pub use encode::EncodeError;
 pub use grammar::GrammarError;
 pub use tool::ToolError;
 
@@ -118,4 +116,38 @@ impl From<Cancelled> for Error {
     fn from(_: Cancelled) -> Error {
         Error::Cancelled
     }
+}
+
+/// Why a text could not become ids.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EncodeError {
+    /// A step makes far more of the text than any published tokenizer does.
+    #[error(
+        "{step} makes more than {limit} bytes of a text of {bytes}; no known tokenizer does, so its file is damaged or hostile"
+    )]
+    TooLong {
+        /// The step.
+        step: &'static str,
+        /// Bytes of the text.
+        bytes: usize,
+        /// Bytes that it may become.
+        limit: usize,
+    },
+    /// A pattern takes far more steps at this text than any published one.
+    #[error("the tokenizer's pattern {pattern:?} gives up on it: {reason}")]
+    Pattern {
+        /// The pattern, or its beginning.
+        pattern: String,
+        /// Why.
+        reason: String,
+    },
+    /// A character has no token, and the vocabulary has not the one that is to stand for it.
+    #[error("{text:?} has no token, and the tokenizer's {unknown:?} in its place is none")]
+    NoToken {
+        /// The character, or what begins with it.
+        text: String,
+        /// The token in its place, or the key that should name it.
+        unknown: String,
+    },
 }

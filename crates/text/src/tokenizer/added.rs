@@ -210,8 +210,12 @@ impl AddedMatchers {
         let whole = 0..text.len();
         let mut marks = Hits { matcher: &self.marks, ranges: own, next: None };
         let mut texts = Hits { matcher: &self.texts, ranges: std::slice::from_ref(&whole), next: None };
-        while let Some(hit) = first(marks.next(text, from), texts.next(text, from)) {
-            let Hit { start, end: stop, token } = hit;
+        // The one that begins first, and of two that begin alike the longer one.
+        let mut next = |from| {
+            let hits = [marks.next(text, from), texts.next(text, from)].into_iter().flatten();
+            hits.min_by_key(|hit| (hit.start, Reverse(hit.end)))
+        };
+        while let Some(Hit { start, end: stop, token }) = next(from) {
             from = stop;
             let (before, after) = (&text[..start], &text[stop..]);
             if token.single_word && (before.ends_with(is_word) || after.starts_with(is_word)) {
@@ -239,11 +243,6 @@ impl AddedMatchers {
         }
         Ok(segments)
     }
-}
-
-/// The one that begins first, and of two that begin alike the longer one.
-fn first(one: Option<Hit>, other: Option<Hit>) -> Option<Hit> {
-    one.into_iter().chain(other).min_by_key(|hit| (hit.start, Reverse(hit.end)))
 }
 
 impl AddedMatcher {

@@ -116,7 +116,7 @@ pub(super) fn build(metadata: &GgufMetadata, spec: &TokenizerSpec) -> Result<Bui
                 lowercase: rules.lowercase,
             });
             files.pre_tokenizer = Some(PreTokenizer::BertPreTokenizer);
-            Box::new(WordPiece::gguf(tokens.texts, rules.unknown))
+            Box::new(WordPiece::gguf(tokens, rules.unknown))
         }
         TokenizerKind::Json | TokenizerKind::Missing => return Err(damaged("it has no vocabulary".into())),
     };

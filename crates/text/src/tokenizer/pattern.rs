@@ -238,11 +238,7 @@ fn translate(pattern: &str) -> Result<String, String> {
                 ('W', _) if classes == 0 => translated.push_str(r"[[\W\x{200C}\x{200D}]&&[^²³¹¼½¾]]"),
                 ('w', _) => translated.push_str(r"[\w&&[^\x{200C}\x{200D}]]"),
                 ('W', _) => translated.push_str(r"[\W\x{200C}\x{200D}]"),
-                ('p' | 'P', Some(name)) if is_property(name) => {
-                    taken += name.len() + 2;
-                    translated.push_str(&rest[..taken]);
-                }
-                ('x' | 'u', Some(name)) => {
+                ('p' | 'P' | 'x' | 'u', Some(name)) if "xu".contains(escaped) || is_property(name) => {
                     taken += name.len() + 2;
                     translated.push_str(&rest[..taken]);
                 }
