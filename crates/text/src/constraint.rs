@@ -165,13 +165,8 @@ impl Constraint {
             self.ended = true;
             return Ok(());
         }
-        let numbers = match self.numbers {
-            Some(numbers) => match self.read(numbers, token) {
-                None => return Err(GrammarError::NotAllowed { token }.into()),
-                numbers => numbers,
-            },
-            None => None,
-        };
+        let read = |numbers| self.read(numbers, token).ok_or(GrammarError::NotAllowed { token });
+        let numbers = self.numbers.map(read).transpose()?;
         let parser = &mut self.parser;
         let before = parser.parser.stats().all_items;
         let taken = guarded(|| parser.consume_token(token).and_then(|_| parser.check_stop()))?;

@@ -166,14 +166,14 @@ fn pairs(budget: &Budget, given: &[Value]) -> Result<Vec<(Value, Value)>, Error>
 
 fn range(start: i64, stop: i64, step: i64) -> Result<Vec<Value>, Error> {
     ensure(step != 0, "a range needs a step other than 0")?;
-    let (mut numbers, mut next) = (Vec::new(), start);
-    while if step > 0 { next < stop } else { next > stop } {
-        numbers.push(Value::from(next));
-        Exceeded::check("numbers in a range", numbers.len(), RANGE)?;
-        let Some(after) = next.checked_add(step) else { break };
-        next = after;
-    }
-    Ok(numbers)
+    let numbers: Vec<Value> = steps(start, stop, step).take(RANGE + 1).map(Value::from).collect();
+    Exceeded::check("numbers in a range", numbers.len(), RANGE).map(|()| numbers)
+}
+
+/// Numbers from `start` on that are before `stop`, which is never reached by a step of 0.
+fn steps(start: i64, stop: i64, step: i64) -> impl Iterator<Item = i64> {
+    let inside = move |number: &i64| if step > 0 { *number < stop } else { *number > stop };
+    std::iter::successors(Some(start), move |number| number.checked_add(step)).take_while(inside)
 }
 
 /// `value[start:stop:step]` of Python.
@@ -205,8 +205,5 @@ fn indices(len: usize, start: Option<i64>, stop: Option<i64>, step: i64) -> impl
     let place = |bound: i64| (if bound < 0 { bound.saturating_add(len) } else { bound }).clamp(lowest, highest);
     let (first, last) = if step > 0 { (lowest, highest) } else { (highest, lowest) };
     let (start, stop) = (start.map_or(first, place), stop.map_or(last, place));
-    let inside = move |index: &i64| if step > 0 { *index < stop } else { *index > stop };
-    std::iter::successors(Some(start), move |index| index.checked_add(step))
-        .take_while(inside)
-        .filter_map(|index| usize::try_from(index).ok())
+    steps(start, stop, step).filter_map(|index| usize::try_from(index).ok())
 }

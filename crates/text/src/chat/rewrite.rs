@@ -37,7 +37,6 @@ pub(super) const AT_LEAST: &str = "<at least>";
 pub(super) const WITHIN: &str = "<within>";
 pub(super) const ASSIGN: &str = "<assign>";
 const CAPTURED: &str = "<captured>";
-const REPEATED: &str = "<repeated>";
 
 /// Tokens of one tag and `elif`s of a template: the parser nests an expression or a condition by at most one level for
 /// each. Published templates have under 300 and 20.
@@ -334,14 +333,7 @@ fn by_function<'a>(function: &'a str, node: &Spanned<ast::BinOp<'a>>) -> Expr<'a
 }
 
 fn operation<'a>(node: &Spanned<ast::BinOp<'a>>) -> Expr<'a> {
-    let operands = |guard: Option<&'a str>| {
-        let operand = |node: &Expr<'a>| match guard {
-            Some(COMPARED) => looked_at(COMPARED, node),
-            // What is made of it gets the marks.
-            Some(REPEATED) => looked_at(SCANNED, node),
-            Some(guard) => guarded(guard, node),
-            None => expression(node),
-        };
+    let operands = |operand: &dyn Fn(&Expr<'a>) -> Expr<'a>| {
         let (left, right) = (operand(&node.left), operand(&node.right));
         Expr::BinOp(at(node, ast::BinOp { op: node.op, left, right }))
     };
@@ -350,11 +342,14 @@ fn operation<'a>(node: &Spanned<ast::BinOp<'a>>) -> Expr<'a> {
         // Guarded operands are no constants, which the compiler would work out without a measure.
         BinOpKind::Add | BinOpKind::Mul => {
             let is_text = |node: &Expr<'a>| matches!(node, Expr::Const(node) if node.value.as_str().is_some());
-            let repeated = matches!(node.op, BinOpKind::Mul) && (is_text(&node.left) || is_text(&node.right));
-            let made = after(KEPT, operands(Some(if repeated { REPEATED } else { SCANNED })));
-            if repeated { after(OWN, made) } else { made }
+            if matches!(node.op, BinOpKind::Mul) && (is_text(&node.left) || is_text(&node.right)) {
+                // What is made of a text that is repeated gets the marks.
+                after(OWN, after(KEPT, operands(&|node| looked_at(SCANNED, node))))
+            } else {
+                after(KEPT, operands(&|node| guarded(SCANNED, node)))
+            }
         }
-        BinOpKind::Eq | BinOpKind::Ne => operands(Some(COMPARED)),
+        BinOpKind::Eq | BinOpKind::Ne => operands(&|node| looked_at(COMPARED, node)),
         BinOpKind::Lt => by_function(LESS, node),
         BinOpKind::Lte => by_function(AT_MOST, node),
         BinOpKind::Gt => by_function(MORE, node),
@@ -366,6 +361,6 @@ fn operation<'a>(node: &Spanned<ast::BinOp<'a>>) -> Expr<'a> {
         | BinOpKind::Div
         | BinOpKind::FloorDiv
         | BinOpKind::Rem
-        | BinOpKind::Pow => operands(None),
+        | BinOpKind::Pow => operands(&expression),
     }
 }
