@@ -267,7 +267,7 @@ fn lower(text: &str, out: &mut Growing<'_>) -> Result<()> {
 /// Takes control characters out, and writes a space for white space.
 fn clean(text: &str, out: &mut Growing<'_>) -> Result<()> {
     let kept = text.chars().filter(|character| !is_taken_out(*character));
-    out.extend(kept.map(|character| if is_space(character) { ' ' } else { character }))
+    out.extend(kept.map(|character| if character.is_whitespace() { ' ' } else { character }))
 }
 
 /// Writes a space on both sides of Chinese characters.
@@ -276,11 +276,6 @@ fn separate_chinese(text: &str, out: &mut Growing<'_>) -> Result<()> {
     out.extend(
         text.chars().flat_map(|character| space(character).into_iter().chain([character]).chain(space(character))),
     )
-}
-
-/// White space as BertNormalizer has it.
-fn is_space(character: char) -> bool {
-    matches!(character, '\t' | '\n' | '\r') || character.is_whitespace()
 }
 
 /// What BertNormalizer takes out: control characters, and those that stand for what is none.

@@ -76,12 +76,6 @@ struct Lark<'a> {
     is_json: bool,
 }
 
-/// Whether a reference of `schema` leads elsewhere than into its definitions.
-fn refers_elsewhere(schema: &Value) -> bool {
-    let leads = |to: &str| !(to.starts_with("#/$defs/") || to.starts_with("#/definitions/"));
-    values(schema).filter_map(|part| part.get("$ref")?.as_str()).any(leads)
-}
-
 /// Whether calls of `tool` with this schema can be written in `format`, and read.
 fn check(tool: &str, schema: &Value, format: ToolCallFormat) -> Result<(), ToolError> {
     let found = schema.get("type").unwrap_or(schema);
@@ -169,7 +163,8 @@ impl<'a> Lark<'a> {
                 schema[key] = value;
             }
         }
-        if refers_elsewhere(self.root) {
+        let elsewhere = |to: &str| !(to.starts_with("#/$defs/") || to.starts_with("#/definitions/"));
+        if values(self.root).filter_map(|part| part.get("$ref")?.as_str()).any(elsewhere) {
             return Err(self.refused("a reference leads elsewhere than into its definitions"));
         }
         schema["properties"] = json!({ "name": { "const": self.tool }, "parameters": parameters });
