@@ -94,19 +94,13 @@ impl Normalizer {
         push(&mut parts, (text[end..].into(), false))?;
         for step in &self.0 {
             parts.retain(|(part, _)| !part.is_empty());
-            let (mut last, mut bytes) = (parts.len().wrapping_sub(1), 0);
             if let Action::Strip { left, right } = &step.action {
                 let blank = |(part, _): &(Cow<'_, str>, bool)| part.trim().is_empty();
-                let first = if *left { parts.iter().position(|part| !blank(part)).unwrap_or(parts.len()) } else { 0 };
+                let first = parts.iter().take_while(|part| *left && blank(part)).count();
                 parts.drain(..first);
-                let kept = if *right {
-                    parts.iter().rposition(|part| !blank(part)).map_or(0, |last| last + 1)
-                } else {
-                    parts.len()
-                };
-                parts.truncate(kept);
-                last = parts.len().wrapping_sub(1);
+                while parts.pop_if(|part| *right && blank(part)).is_some() {}
             }
+            let (last, mut bytes) = (parts.len().wrapping_sub(1), 0);
             for (index, (part, _)) in parts.iter_mut().enumerate() {
                 let made = match &step.action {
                     Action::Prepend(_) if index > 0 => continue,

@@ -273,14 +273,8 @@ impl<'a> Lark<'a> {
             let pair = self.rule(&format!("{} {value}", text(&key)));
             let first = format!("{pair} {some}");
             let next = format!("{} {pair} {some}", text(comma));
-            (none, some) = if required {
-                (self.rule(&first), self.rule(&next))
-            } else {
-                (
-                    self.rule(&format!("{first} | {}", or_nothing(&none))),
-                    self.rule(&format!("{next} | {}", or_nothing(&some))),
-                )
-            };
+            let or = |rest: &str| if required { String::new() } else { format!(" | {}", or_nothing(rest)) };
+            (none, some) = (self.rule(&(first + &or(&none))), self.rule(&(next + &or(&some))));
         }
         Ok(none)
     }
@@ -305,20 +299,13 @@ impl<'a> Lark<'a> {
                     _ => None,
                 })
                 .collect();
-            return match options {
-                Some(options) if !options.is_empty() => Ok(self.rule(&options.join(" | "))),
-                _ => Err(self.refused("a list of values is empty, or has lists or objects in it")),
-            };
+            let reason = "a list of values is empty, or has lists or objects in it";
+            return self.one_of(&options.unwrap_or_default(), reason);
         }
         if let Some(schemas) = schema.get("anyOf").or_else(|| schema.get("oneOf")).and_then(Value::as_array) {
-            let values: Result<Vec<String>, Error> =
-                schemas.iter().map(|schema| self.value(notation, schema, level + 1)).collect();
-            let values = values?;
-            return if values.is_empty() {
-                Err(self.refused("a list of schemas is empty"))
-            } else {
-                Ok(self.rule(&values.join(" | ")))
-            };
+            let values = schemas.iter().map(|schema| self.value(notation, schema, level + 1));
+            let values = values.collect::<Result<Vec<_>, _>>()?;
+            return self.one_of(&values, "a list of schemas is empty");
         }
         if schema.get("allOf").is_some() {
             return Err(self.refused("allOf is not kept by calls that are no JSON"));
@@ -358,6 +345,11 @@ impl<'a> Lark<'a> {
             });
         }
         Ok(self.rule(&values.join(" | ")))
+    }
+
+    /// A rule of one of these expressions; `reason` is what is wrong where there are none.
+    fn one_of(&mut self, expressions: &[String], reason: &'static str) -> Result<String, Error> {
+        if expressions.is_empty() { Err(self.refused(reason)) } else { Ok(self.rule(&expressions.join(" | "))) }
     }
 
     /// A string of these letters.
