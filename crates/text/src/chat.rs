@@ -215,7 +215,7 @@ impl<'a> ChatTemplate<'a> {
         ]);
         context.extend(options.variables.iter().map(|(name, value)| (name.as_str(), counted(value))));
         let (text, spans) = limits::on_a_deep_stack(|| self.write(context, bytes, options.now))
-            .map_err(|source| Error::io(&self.place.file, source))?
+            .map_err(|source| Error::Io { path: self.place.file.clone(), source: Arc::new(source) })?
             .unwrap_or_else(|_| Err(self.failed(None, "the template engine has a fault that this template shows")))?;
         // A history may be written twice: as it is, and as what was thought.
         let limit = 2 * bytes + ADDED_BYTES;
@@ -239,7 +239,7 @@ impl<'a> ChatTemplate<'a> {
         let render = || -> Result<String, minijinja::Error> {
             let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?;
             rewrite::check(&source, &syntax)?;
-            let rewrite::Compiled { instructions, blocks } = rewrite::compile(&source, &syntax)?;
+            let (instructions, blocks) = rewrite::compile(&source, &syntax)?;
             let (mut text, context) = (String::new(), Value::from_pairs(context));
             budget.weigh(&context)?;
             let mut output = make_string_output(&mut text);

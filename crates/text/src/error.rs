@@ -82,10 +82,6 @@ impl Error {
             Error::Encode(_) | Error::Cancelled | Error::Io { .. } | Error::Internal(_) => 1,
         }
     }
-
-    pub(crate) fn io(path: impl Into<PathBuf>, source: std::io::Error) -> Error {
-        Error::Io { path: path.into(), source: Arc::new(source) }
-    }
 }
 
 impl fmt::Debug for Error {

@@ -177,7 +177,9 @@ pub(super) fn titled(text: &str) -> String {
     let mut titled = String::with_capacity(text.len());
     let mut within = false;
     for character in text.chars() {
-        let cased = character.is_lowercase() || character.is_uppercase() || is_title(character);
+        // Of two letters only the first is large in title case, which is neither of these.
+        let is_title = || !character.to_lowercase().eq([character]);
+        let cased = character.is_lowercase() || character.is_uppercase() || is_title();
         if cased && !within {
             titled.push_str(&title(character));
         } else {
@@ -186,15 +188,6 @@ pub(super) fn titled(text: &str) -> String {
         within = cased;
     }
     titled
-}
-
-/// Whether the character is of the category of title case: its first letter is large, its second is not.
-fn is_title(character: char) -> bool {
-    matches!(
-        character,
-        '\u{1c5}' | '\u{1c8}' | '\u{1cb}' | '\u{1f2}' | '\u{1f88}'..='\u{1f8f}' | '\u{1f98}'..='\u{1f9f}'
-            | '\u{1fa8}'..='\u{1faf}' | '\u{1fbc}' | '\u{1fcc}' | '\u{1ffc}'
-    )
 }
 
 /// The character as the first of a word.

@@ -43,11 +43,8 @@ const CAPTURED: &str = "<captured>";
 pub(super) const TAG_TOKENS: usize = 4096;
 pub(super) const ELIFS: usize = 1024;
 
-/// Instructions of a template and of its blocks.
-pub(super) struct Compiled<'a> {
-    pub(super) instructions: Instructions<'a>,
-    pub(super) blocks: BTreeMap<&'a str, Instructions<'a>>,
-}
+/// Instructions of a template, and of its blocks.
+pub(super) type Compiled<'a> = (Instructions<'a>, BTreeMap<&'a str, Instructions<'a>>);
 
 /// Refuses what nests too deep for the parser, and what it reads otherwise than Python.
 pub(super) fn check(source: &str, syntax: &SyntaxConfig) -> Result<(), Error> {
@@ -95,8 +92,7 @@ pub(super) fn compile<'a>(source: &'a str, syntax: &SyntaxConfig) -> Result<Comp
     for statement in statements(std::slice::from_ref(&parsed)) {
         generator.compile_stmt(&statement);
     }
-    let (instructions, blocks) = generator.finish();
-    Ok(Compiled { instructions, blocks })
+    Ok(generator.finish())
 }
 
 fn statements<'a>(nodes: &[Stmt<'a>]) -> Vec<Stmt<'a>> {
