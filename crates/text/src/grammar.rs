@@ -75,7 +75,7 @@ impl Grammar {
     /// A value of the schema of `T`, in which objects have no other properties than its own, and integers the range of their type
     /// where a schema says only its name (`uint32`): of 64 bits those up to 9 * 10^18.
     pub fn json<T: JsonSchema>() -> Grammar {
-        Grammar::json_schema(schema::of::<T>())
+        Grammar::json_schema(schema::derived::<T>())
     }
 
     /// A text that this regular expression matches as a whole, in the syntax of the crate `regex`; there is no looking around,

@@ -72,7 +72,7 @@ impl Thinking {
     pub fn after(tokenizer: &Tokenizer, prompt: &[u32]) -> Thinking {
         let mut thinking = Thinking {
             to: None,
-            marks: Marks::of(tokenizer),
+            marks: Marks::new(tokenizer),
             place: Place::Answer,
             closing: StopMatcher::new(MARKS[0].1),
             held: VecDeque::new(),
@@ -269,7 +269,7 @@ impl Thinking {
 
 impl Marks {
     /// The marks that a vocabulary has as added tokens; spelled ones where its template has them and the vocabulary has not.
-    fn of(tokenizer: &Tokenizer) -> Marks {
+    fn new(tokenizer: &Tokenizer) -> Marks {
         let added = |text: &str| tokenizer.added_token(text);
         let pair = |open: &str, close: &str| added(open).zip(added(close));
         let framing = ["<|start|>", "<|channel|>", "<|message|>", "<|end|>"].map(added);

@@ -192,9 +192,9 @@ struct Size {
 }
 
 impl Size {
-    const ONE: Size = Size::of(Cost { weight: NODE_WEIGHT, texts: 0 });
+    const ONE: Size = Size::new(Cost { weight: NODE_WEIGHT, texts: 0 });
 
-    const fn of(cost: Cost) -> Size {
+    const fn new(cost: Cost) -> Size {
         Size { alone: cost.weight, cost, alternatives: 1 }
     }
 }
@@ -254,8 +254,8 @@ impl<'s> Copies<'s> {
             Part::Referred(_) => return Ok(Size::ONE),
             Part::Schema(_) => self.together(&members)?,
             Part::Choice(_) | Part::Enum(_) => self.choice(&members)?,
-            Part::Given(value) => Size::of(Cost { weight: given(value), texts: 0 }),
-            Part::Keywords(object) => Size::of(self.keywords(object)?),
+            Part::Given(value) => Size::new(Cost { weight: given(value), texts: 0 }),
+            Part::Keywords(object) => Size::new(self.keywords(object)?),
         };
         self.sizes.insert(part.id(), size);
         Ok(size)

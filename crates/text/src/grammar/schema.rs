@@ -76,7 +76,7 @@ const LISTS: [&str; 5] = ["allOf", "anyOf", "oneOf", "prefixItems", "items"];
 const SINGLE: [&str; 3] = ["items", "additionalProperties", "additionalItems"];
 
 /// The schema of `T`, in which integers have the range of their type, and objects no other properties than their own.
-pub(crate) fn of<T: JsonSchema>() -> Value {
+pub(crate) fn derived<T: JsonSchema>() -> Value {
     let settings = SchemaSettings::draft2020_12().with_transform(RecursiveTransform(bound));
     closed(settings.into_generator().into_root_schema_for::<T>().to_value())
 }

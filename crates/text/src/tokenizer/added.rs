@@ -104,7 +104,7 @@ impl AddedTokens {
             }
             bytes += content.len();
             if is_normalized {
-                let text = normalizer.apply(&content, &Budget::of(content.len()));
+                let text = normalizer.apply(&content, &Budget::new(content.len()));
                 let text = text.map_err(|error| format!("added token {content:?}: {error}"))?.into_owned();
                 if text.is_empty() {
                     return Err(format!("added token {content:?} is nothing once it is normalized"));

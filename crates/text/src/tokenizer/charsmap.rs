@@ -90,7 +90,7 @@ mod tests {
     }
 
     fn applied(table: &[u8], text: &str) -> String {
-        let budget = Budget::of(text.len());
+        let budget = Budget::new(text.len());
         let mut out = budget.text("a test");
         Charsmap::read(table).unwrap().apply(text, &mut out).unwrap();
         out.finish()

@@ -69,7 +69,7 @@ impl Tokens {
 
 /// The tokenizer of a model, without what is put before a text or after it.
 pub(super) struct Encoder {
-    added: AddedTokens,
+    pub(super) added: AddedTokens,
     normalizer: Normalizer,
     pre_tokenizer: PreTokenizer,
     model: Box<dyn Model>,
@@ -96,7 +96,7 @@ impl Encoder {
     /// not touch, and end between characters: see [`AddedMatchers::segments`](super::added::AddedMatchers::segments).
     pub(super) fn encode(&self, text: &str, own: &[Range<usize>]) -> Result<Vec<u32>> {
         let mut ids = Vec::new();
-        let mut budget = Budget::of(text.len());
+        let mut budget = Budget::new(text.len());
         let mut own_left = own;
         for (range, added) in self.added.plain.segments(text, own)? {
             if let Some(id) = added {
@@ -171,11 +171,6 @@ impl Encoder {
     /// The token with this id, added ones first.
     pub(super) fn text(&self, id: u32) -> Option<&str> {
         self.added.text(id).or_else(|| self.model.text(id))
-    }
-
-    /// The id of an added token.
-    pub(super) fn added(&self, text: &str) -> Option<u32> {
-        self.added.id(text)
     }
 }
 

@@ -169,7 +169,10 @@ impl<'m> GgufTokens<'m> {
         for (id, ((raw, text), kind)) in (0..).zip(self.raw.iter().zip(&self.texts).zip(&self.types)) {
             match (kind, spec.kind, &**text) {
                 (Some(PieceKind::Control | PieceKind::Unknown), ..) => vocabulary.push(None),
-                (None, ..) => vocabulary.push_unused(),
+                (None, ..) => {
+                    vocabulary.unused.push(id);
+                    vocabulary.push(Some(b""));
+                }
                 (_, TokenizerKind::WordPiece, _) => vocabulary.push(Some(&with_spaces(raw))),
                 (Some(PieceKind::UserDefined), ..) | (_, TokenizerKind::ByteLevelBpe, "") => vocabulary.push(Some(raw)),
                 (_, TokenizerKind::ByteLevelBpe, text) => vocabulary.push(Some(&to_bytes(text))),
@@ -247,7 +250,7 @@ mod tests {
     fn pieces(name: &str, text: &str) -> Vec<String> {
         let steps = PreTokenizer::byte_level(pre::find(name).unwrap().patterns);
         let pre_tokenizer = pre_tokenizer::PreTokenizer::new(Some(&steps)).unwrap();
-        let pieces = pre_tokenizer.apply(text, true, &Budget::of(text.len())).unwrap();
+        let pieces = pre_tokenizer.apply(text, true, &Budget::new(text.len())).unwrap();
         pieces.iter().map(|piece| String::from_utf8_lossy(&to_bytes(piece)).into_owned()).collect()
     }
 

@@ -272,7 +272,7 @@ impl Tokenizer {
 
     /// The id of an added token: one that is found in a text as a whole before the rest is split, such as `<think>`.
     pub fn added_token(&self, text: &str) -> Option<u32> {
-        self.encoder.added(text)
+        self.encoder.added.id(text)
     }
 
     /// Whether `id` is a special token: hidden from text.

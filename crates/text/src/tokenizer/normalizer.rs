@@ -350,7 +350,7 @@ mod tests {
             let mut expected = NormalizedString::from(text.as_str());
             // Its offsets lead it beyond the end of some texts.
             prop_assume!(catch_unwind(AssertUnwindSafe(|| library.normalize(&mut expected).unwrap())).is_ok());
-            let found = ours.apply(&text, &Budget::of(text.len())).unwrap();
+            let found = ours.apply(&text, &Budget::new(text.len())).unwrap();
             prop_assert_eq!(found.as_ref(), expected.get(), "{}", value);
             if let Some(factor) = ours.shortens() {
                 prop_assert!(found.len() * factor >= text.len());

@@ -315,7 +315,7 @@ mod tests {
     fn matches(pattern: &Pattern, text: &str) -> Vec<Range<usize>> {
         let mut found = Vec::new();
         pattern
-            .find(text, &Budget::of(text.len()), |range| {
+            .find(text, &Budget::new(text.len()), |range| {
                 found.push(range);
                 Ok(())
             })
@@ -496,7 +496,7 @@ mod tests {
     #[test]
     fn a_search_that_grows_with_the_square_of_the_text_is_an_error() {
         let pattern = Pattern::new("a[^b]*b|a").unwrap();
-        let error = pattern.find(&"a".repeat(100_000), &Budget::of(100_000), |_| Ok(())).unwrap_err();
+        let error = pattern.find(&"a".repeat(100_000), &Budget::new(100_000), |_| Ok(())).unwrap_err();
         assert!(matches!(&error, Error::Encode(EncodeError::Pattern { .. })), "{error}");
         assert_eq!(matches(&pattern, &"a".repeat(1000)).len(), 1000);
     }

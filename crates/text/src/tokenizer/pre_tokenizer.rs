@@ -296,7 +296,7 @@ mod tests {
             let expected = expected.get_splits(OffsetReferential::Original, OffsetType::None);
             let expected: Vec<&str> = expected.into_iter().map(|(piece, _, _)| piece).collect();
             let ours = read(&value).unwrap();
-            let pieces = ours.apply(&text, true, &Budget::of(text.len())).unwrap();
+            let pieces = ours.apply(&text, true, &Budget::new(text.len())).unwrap();
             prop_assert_eq!(pieces.iter().collect::<Vec<_>>(), expected, "{}", value);
         }
     }
@@ -305,7 +305,7 @@ mod tests {
     fn the_first_piece_alone_is_prefixed() {
         let value = json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first"});
         let split = |text: &str, first| {
-            let pieces = read(&value).unwrap().apply(text, first, &Budget::of(text.len())).unwrap();
+            let pieces = read(&value).unwrap().apply(text, first, &Budget::new(text.len())).unwrap();
             pieces.iter().map(str::to_owned).collect::<Vec<_>>()
         };
         assert_eq!(split("a b", true), ["▁a", "▁b"]);

@@ -32,7 +32,7 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    pub(super) fn of(bytes: usize) -> Budget {
+    pub(super) fn new(bytes: usize) -> Budget {
         let limit = bytes.saturating_mul(GROWTH).saturating_add(ALWAYS);
         let steps = Cell::new(bytes.saturating_mul(STEPS.0).saturating_add(STEPS.1));
         Budget { source: bytes, limit, spent: 0, most: Cell::new(0), steps }
@@ -187,7 +187,7 @@ mod tests {
     fn published_patterns_take_a_part_of_the_steps() {
         let text = "It's 12345 words,  naïve  日本語 text\r\n\n\tof (many) kinds!? \u{1f600}\u{301} 'LL ".repeat(100);
         for pre in pre::PRE_TOKENIZERS {
-            let budget = Budget::of(text.len());
+            let budget = Budget::new(text.len());
             let before = budget.steps.get();
             let steps = steps::PreTokenizer::byte_level(pre.patterns);
             PreTokenizer::new(Some(&steps)).unwrap().apply(&text, true, &budget).unwrap();
