@@ -17,9 +17,7 @@ pub struct OutOfMemory {
 
 impl fmt::Display for OutOfMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let OutOfMemory { what, bytes } = self;
-        let advice = "free some, or load with a smaller context or a lower memory limit";
-        write!(f, "out of memory: the system refuses {bytes} bytes for {what}; {advice}")
+        write!(f, "out of memory: {} bytes for {}", self.bytes, self.what)
     }
 }
 

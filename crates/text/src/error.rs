@@ -51,7 +51,10 @@ pub enum Error {
         index: usize,
     },
     /// The system refuses memory.
-    #[error(transparent)]
+    #[error(
+        "out of memory: the system refuses {} bytes for {}; free some, or load with a smaller context or a lower memory limit",
+        .0.bytes, .0.what
+    )]
     OutOfMemory(#[from] OutOfMemory),
     /// The caller's `CancellationToken` was cancelled.
     #[error("cancelled by the caller")]
