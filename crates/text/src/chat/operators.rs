@@ -5,7 +5,7 @@ use super::marks;
 use super::python::Text;
 use super::rewrite;
 use super::values::{Measured, Namespace, PassingKind, ensure, invalid, items, measured, sequence};
-use minijinja::value::{Kwargs, Value, ValueKind, from_args};
+use minijinja::value::{Value, ValueKind, from_args};
 use minijinja::{Environment, Error, ErrorKind, State, tests};
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -151,13 +151,7 @@ fn compared(left: &Value, right: &Value) -> Result<Option<Ordering>, Error> {
 fn pairs(budget: &Budget, given: &[Value]) -> Result<Vec<(Value, Value)>, Error> {
     given.iter().try_for_each(|given| budget.weigh(given))?;
     let mut found = Vec::new();
-    for given in given {
-        if let Ok(named) = Kwargs::try_from(given.clone()) {
-            for name in named.args() {
-                found.push((Value::from(name), named.get(name)?));
-            }
-            continue;
-        }
+    for given in given.iter().filter(|given| !given.is_undefined()) {
         let pairs = given.as_object().and_then(|object| object.try_iter_pairs());
         found.extend(pairs.ok_or_else(|| invalid("only a map has names and values"))?);
     }
