@@ -75,17 +75,7 @@ pub(super) struct AddedMatchers {
 struct AddedMatcher {
     finder: Option<Finder>,
     /// Those of its texts.
-    tokens: Vec<Flags>,
-}
-
-/// What is found with a token.
-#[derive(Clone, Copy, Debug)]
-struct Flags {
-    id: u32,
-    single_word: bool,
-    lstrip: bool,
-    rstrip: bool,
-    mark: bool,
+    tokens: Vec<AddedToken>,
 }
 
 impl AddedTokens {
@@ -96,14 +86,12 @@ impl AddedTokens {
         let (mut plain, mut normalized, mut forms) = (Vec::new(), Vec::new(), HashMap::new());
         let (mut added, mut bytes) = (AddedTokens::default(), 0);
         for token in tokens.into_values() {
-            let mark = is_mark(&token);
-            let AddedToken { id, content, single_word, lstrip, rstrip, normalized: is_normalized, .. } = token;
-            let flags = Flags { id, single_word, lstrip, rstrip, mark };
-            if mark {
+            let (id, content) = (token.id, token.content.clone());
+            if is_mark(&token) {
                 added.guarded.insert(id);
             }
             bytes += content.len();
-            if is_normalized {
+            if token.normalized {
                 let text = normalizer.apply(&content, &Budget::new(content.len()));
                 let text = text.map_err(|error| format!("added token {content:?}: {error}"))?.into_owned();
                 if text.is_empty() {
@@ -115,9 +103,9 @@ impl AddedTokens {
                     ));
                 }
                 bytes += if text == content { 0 } else { text.len() };
-                normalized.push((text, flags));
+                normalized.push((text, token));
             } else {
-                plain.push((content.clone(), flags));
+                plain.push((content.clone(), token));
             }
             if bytes > ADDED_BYTES {
                 return Err(format!("its added tokens have over {ADDED_BYTES} bytes of text, expected less"));
@@ -126,7 +114,7 @@ impl AddedTokens {
             added.ids.insert(content, id);
         }
         let found = plain.iter().chain(&normalized);
-        added.longest = found.map(|(text, _): &(String, Flags)| text.len()).max().unwrap_or(0);
+        added.longest = found.map(|(text, _): &(String, AddedToken)| text.len()).max().unwrap_or(0);
         added.plain = AddedMatchers::new(plain);
         added.normalized = AddedMatchers::new(normalized);
         Ok(added)
@@ -156,22 +144,22 @@ impl AddedTokens {
 
 /// Where a token was found.
 #[derive(Clone, Copy)]
-struct Hit {
+struct Hit<'m> {
     start: usize,
     end: usize,
-    token: Flags,
+    token: &'m AddedToken,
 }
 
 /// The tokens of a matcher in the ranges of a text, one after another.
 struct Hits<'m> {
     matcher: &'m AddedMatcher,
     ranges: &'m [Range<usize>],
-    next: Option<Hit>,
+    next: Option<Hit<'m>>,
 }
 
-impl Hits<'_> {
+impl<'m> Hits<'m> {
     /// The leftmost and of these the longest one that begins at `from` or after it, which is no less than before.
-    fn next(&mut self, text: &str, from: usize) -> Option<Hit> {
+    fn next(&mut self, text: &str, from: usize) -> Option<Hit<'m>> {
         if self.next.is_some_and(|hit| hit.start >= from) {
             return self.next;
         }
@@ -180,7 +168,7 @@ impl Hits<'_> {
             let start = range.start.max(from);
             let hit = if start < range.end { finder.find(text.as_bytes(), start..range.end) } else { None };
             if let Some((place, which)) = hit
-                && let Some(&token) = self.matcher.tokens.get(which)
+                && let Some(token) = self.matcher.tokens.get(which)
             {
                 self.next = Some(Hit { start: place.start, end: place.end, token });
                 return self.next;
@@ -193,8 +181,8 @@ impl Hits<'_> {
 }
 
 impl AddedMatchers {
-    fn new(tokens: Vec<(String, Flags)>) -> AddedMatchers {
-        let (marks, texts) = tokens.into_iter().partition(|(_, token)| token.mark);
+    fn new(tokens: Vec<(String, AddedToken)>) -> AddedMatchers {
+        let (marks, texts) = tokens.into_iter().partition(|(_, token)| is_mark(token));
         AddedMatchers { marks: AddedMatcher::new(marks), texts: AddedMatcher::new(texts) }
     }
 
@@ -246,8 +234,8 @@ impl AddedMatchers {
 }
 
 impl AddedMatcher {
-    fn new(tokens: Vec<(String, Flags)>) -> AddedMatcher {
-        let (texts, tokens): (Vec<String>, Vec<Flags>) = tokens.into_iter().unzip();
+    fn new(tokens: Vec<(String, AddedToken)>) -> AddedMatcher {
+        let (texts, tokens): (Vec<String>, Vec<AddedToken>) = tokens.into_iter().unzip();
         let finder = (!texts.is_empty()).then(|| Finder::new(&texts));
         AddedMatcher { finder, tokens }
     }
