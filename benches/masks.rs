@@ -116,10 +116,10 @@ fn main() {
             Constraint::new(&tokenizer, &grammar, StopTokens::default()).unwrap();
             let first = begun.elapsed().as_micros();
             let times = masks(&tokenizer, &grammar, &logits);
-            let mean = times.iter().sum::<Duration>().as_micros() / times.len() as u128;
+            let mean = times.iter().sum::<Duration>().as_secs_f64() * 1e6 / times.len() as f64;
             let (p99, most) = (times[times.len() * 99 / 100], times[times.len() - 1]);
             let (p99, most) = (p99.as_micros(), most.as_micros());
-            println!("{entries:>9} {name:10} {first:>8} {mean:>8} {p99:>8} {most:>8} {:>6}", times.len());
+            println!("{entries:>9} {name:10} {first:>8} {mean:>8.2} {p99:>8} {most:>8} {:>6}", times.len());
         }
     }
 }

@@ -1,9 +1,9 @@
-"""Draws records of `beside.py` as a roofline: operations a second over operations for each byte of weights.
+"""Draws records of `paired.py` as a roofline: operations a second over operations for each byte of weights.
 
     python benches/roofline.py benches/record/two-cores-zen5.json --out docs/roofline.svg
 
 The slope is the read bandwidth and the flat roofs are the arithmetic peaks that the same runs measured. A circle is one
-token at a time, a diamond some sequences together (eight, where `beside.py` was given `--sessions 8`), a square a
+token at a time, a diamond some sequences together (eight, where `paired.py` was given `--sessions 8`), a square a
 prompt. A prompt reads the weights once for each chunk of 512 tokens.
 """
 

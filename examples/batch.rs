@@ -3,7 +3,7 @@
 mod common;
 
 use clap::Parser;
-use model_factory::{Error, GenerateOptions, Message, Model};
+use model_factory::{Error, GenerateOptions, Message, UnifiedModelFactory};
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -36,7 +36,7 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
     let lines = common::lines(&arguments.file)?;
-    let model = Model::load(arguments.path.clone().unwrap_or_else(common::bundled))?;
+    let model = UnifiedModelFactory::load(arguments.path.clone().unwrap_or_else(common::bundled))?;
     let options = GenerateOptions::default().max_tokens(arguments.max_tokens).seed(0);
     let chats = !model.spec().tokenizer.chat_templates.is_empty();
     let answer = |line: &str| {

@@ -5,7 +5,7 @@ mod common;
 
 use clap::Parser;
 use model_factory::diagnostics::report::escaped;
-use model_factory::{Error, Model};
+use model_factory::{Error, Model, UnifiedModelFactory};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -33,7 +33,7 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
-    let model = Model::load(arguments.path.clone().unwrap_or_else(common::bundled))?;
+    let model = UnifiedModelFactory::load(arguments.path.clone().unwrap_or_else(common::bundled))?;
     let mut likely =
         if arguments.labels.is_empty() { by_head(&model, arguments)? } else { by_text(&model, arguments)? };
     let total: f64 = likely.iter().map(|(likely, _)| likely).sum();

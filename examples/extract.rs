@@ -3,7 +3,7 @@
 mod common;
 
 use clap::Parser;
-use model_factory::{Error, GenerateOptions, Message, Model};
+use model_factory::{Error, GenerateOptions, Message, UnifiedModelFactory};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -45,7 +45,7 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
-    let model = Model::load(arguments.path.clone().unwrap_or_else(common::bundled))?;
+    let model = UnifiedModelFactory::load(arguments.path.clone().unwrap_or_else(common::bundled))?;
     let question = format!(
         "{}\n\nWho is this about? Answer only with JSON: name, age (a number or null), mood (glad, sad or unknown).\n",
         arguments.text

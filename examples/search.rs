@@ -4,7 +4,7 @@ mod common;
 
 use clap::Parser;
 use model_factory::diagnostics::report::escaped;
-use model_factory::{EmbedOptions, Error, Model, Reranker};
+use model_factory::{EmbedOptions, Error, Model, Reranker, UnifiedModelFactory};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -37,7 +37,7 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
     let lines = common::lines(&arguments.file)?;
-    let model = Model::load(arguments.path.clone().unwrap_or_else(common::encoder))?;
+    let model = UnifiedModelFactory::load(arguments.path.clone().unwrap_or_else(common::encoder))?;
 
     let scores = if model.labels().is_empty() || arguments.prompt_name.is_some() {
         by_vectors(&model, &lines, arguments)?

@@ -3,7 +3,7 @@
 mod common;
 
 use clap::Parser;
-use model_factory::{ChatOptions, Error, GenerateOptions, Message, Model, ToolCall, ToolChoice};
+use model_factory::{ChatOptions, Error, GenerateOptions, Message, ToolCall, ToolChoice, UnifiedModelFactory};
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -47,7 +47,7 @@ fn calculate(call: &ToolCall) -> Result<f64, String> {
 }
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
-    let model = Model::load(arguments.path.clone().unwrap_or_else(common::bundled))?;
+    let model = UnifiedModelFactory::load(arguments.path.clone().unwrap_or_else(common::bundled))?;
     let number = json!({"type": "number", "minimum": -1_000_000, "maximum": 1_000_000});
     let tool = json!({"type": "function", "function": {
         "name": "calculate",

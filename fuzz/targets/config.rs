@@ -1,4 +1,4 @@
-//! Bytes as `config.json` and, behind a zero byte each, its companions: parsed, and judged with sound tensors.
+//! Bytes as `config.json` and, after a zero byte each, its companions: parsed, and judged with sound tensors.
 #![no_main]
 
 mod common;

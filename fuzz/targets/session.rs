@@ -89,7 +89,7 @@ fn header_end(file: &[u8]) -> Option<usize> {
     (end <= file.len()).then_some(end)
 }
 
-/// Writes the checksums behind the header, behind as many ids as it says, and at the end.
+/// Writes the checksums after the header, after as many ids as it says, and at the end.
 fn mend(file: &mut [u8]) {
     let Some(end) = header_end(file) else { return };
     let header: serde_json::Value = serde_json::from_slice(&file[PREAMBLE..end]).unwrap_or_default();
@@ -108,7 +108,7 @@ fn mend(file: &mut [u8]) {
     }
 }
 
-/// The bits of the logits behind one more token.
+/// The bits of the logits after one more token.
 fn next(session: &mut Session) -> Result<Vec<u32>, Error> {
     Ok(session.next_logits(&[7])?.iter().copied().map(f32::to_bits).collect())
 }

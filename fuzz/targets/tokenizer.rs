@@ -1,4 +1,4 @@
-//! Bytes as a `tokenizer.json` and, behind a zero byte, a prompt: diagnosed, built, the prompt encoded and decoded.
+//! Bytes as a `tokenizer.json` and, after a zero byte, a prompt: diagnosed, built, the prompt encoded and decoded.
 //! Mutations change the file's steps and values, so that most of them are files that can be read.
 #![no_main]
 
@@ -54,7 +54,7 @@ fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
     }
 });
 
-/// The file, and the prompt behind the first zero byte.
+/// The file, and the prompt after the first zero byte.
 fn parts(bytes: &[u8]) -> (&[u8], &[u8]) {
     // JSON has no zero byte, a prompt may.
     match bytes.iter().position(|byte| *byte == 0) {

@@ -108,7 +108,7 @@ fn counts(of: &[Watched]) -> Vec<usize> {
     of.iter().map(Watched::count).collect()
 }
 
-/// A region of `tasks`: each is run once, and what it wrote is seen behind the region.
+/// A region of `tasks`: each is run once, and what it wrote is seen after the region.
 fn region(pool: &Pool, tasks: usize) {
     let runs = watched(tasks);
     pool.run(tasks, &|task| runs[task].add());

@@ -51,13 +51,9 @@ fn load_with(file: &str, threads: usize, kv: KvDtype) -> Model {
 fn last(session: &mut Session, chunks: &[&[u32]]) -> Vec<u32> {
     let mut logits = None;
     for chunk in chunks {
-        logits = Some(session.forward(chunk).expect("a chunk computes"));
+        logits = Some(session.next_logits(chunk).expect("a chunk computes"));
     }
     bits_of(&logits.expect("at least one chunk"))
-}
-
-fn bits_of_values(logits: &[f32]) -> Vec<u32> {
-    logits.iter().map(|logit| logit.to_bits()).collect()
 }
 
 #[test]
@@ -65,9 +61,9 @@ fn runs_and_threads_give_the_same_bits() {
     for file in FILES {
         let (one, two) = (load(file, 1), load(file, 2));
         let tokens = tokens(300, 256);
-        let first = bits_of(&one.logits(&tokens).expect("logits"));
-        assert_eq!(first, bits_of(&one.logits(&tokens).expect("logits")), "{file}: a second run");
-        assert_eq!(first, bits_of(&two.logits(&tokens).expect("logits")), "{file}: two threads");
+        let first = bits_of(&one.all_logits(&tokens).expect("logits"));
+        assert_eq!(first, bits_of(&one.all_logits(&tokens).expect("logits")), "{file}: a second run");
+        assert_eq!(first, bits_of(&two.all_logits(&tokens).expect("logits")), "{file}: two threads");
     }
 }
 
@@ -100,10 +96,14 @@ fn long_contexts_give_the_same_bits_in_chunks_alone_and_in_company() {
             assert_eq!(whole, last(&mut session, &pieces), "{file}: {threads} threads");
             session.truncate(length - 1);
             let mut other = model.session();
-            other.forward(&tokens[..7]).expect("a prefix");
+            other.next_logits(&tokens[..7]).expect("a prefix");
             let mut steps = [(&mut other, &tokens[7..60]), (&mut session, &tokens[length - 1..])];
-            let logits = Session::batch(&mut steps).expect("a batch computes");
-            assert_eq!(whole, bits_of(&logits.get(1).expect("the second")), "{file}: {threads} threads, in a batch");
+            let logits = Session::batch_logits(&mut steps).expect("a batch computes");
+            assert_eq!(
+                whole,
+                bits_of(logits.rows().nth(1).expect("the second")),
+                "{file}: {threads} threads, in a batch"
+            );
         }
     }
 }
@@ -124,15 +124,15 @@ fn rounded_caches_give_the_same_bits_in_chunks_alone_in_company_and_behind_a_tru
                 assert_eq!(whole, last(&mut session, &pieces), "{file} {kv}: chunks, {threads} threads");
                 // What other tokens left after the end of a block and of a tile is written over.
                 session.truncate(1000);
-                session.forward(&tokens[..77]).expect("other tokens compute");
+                session.next_logits(&tokens[..77]).expect("other tokens compute");
                 session.truncate(1000);
                 let (before, end) = tokens[1000..].split_at(260);
-                before.iter().for_each(|&token| drop(session.forward(&[token]).expect("a token computes")));
+                before.iter().for_each(|&token| drop(session.next_logits(&[token]).expect("a token computes")));
                 let (mut first, mut third) = (model.session(), model.session());
-                first.forward(&tokens[..33]).expect("a prefix");
+                first.next_logits(&tokens[..33]).expect("a prefix");
                 let mut steps = [(&mut first, &tokens[33..34]), (&mut session, end), (&mut third, &tokens[..300])];
-                let logits = Session::batch(&mut steps).expect("a batch computes");
-                let together = bits_of(&logits.get(1).expect("the second"));
+                let logits = Session::batch_logits(&mut steps).expect("a batch computes");
+                let together = bits_of(logits.rows().nth(1).expect("the second"));
                 assert_eq!(whole, together, "{file} {kv}: after a truncation, in a batch, {threads} threads");
             }
         }
@@ -160,7 +160,7 @@ fn a_batch_gives_each_sequence_what_it_gets_alone() {
         Segment { tokens: &b[260..], cache: &mut cache_b, reach: b.len(), second_text: None, rows: OutputRows::Last },
     ];
     let together = logits(&mut batch).expect("logits are wanted");
-    assert_eq!(expected, bits_of_values(together.values()));
+    assert_eq!(expected, bits_of(together.values()));
 }
 
 /// In the last layer only the rows that are wanted are computed; all of them where a scale of the activations is made for
@@ -170,8 +170,8 @@ fn the_last_logits_are_the_last_of_all_logits() {
     for file in FILES.iter().chain(&["phi-2/bf16", "../int8/llama-dynamic-tensor"]) {
         let model = load(file, 2);
         let tokens = tokens(40, 256);
-        let all = model.logits(&tokens).expect("logits");
-        let expected = bits_of(&all.get(tokens.len() - 1).expect("a row for each token"));
+        let all = model.all_logits(&tokens).expect("logits");
+        let expected = bits_of(all.rows().nth(tokens.len() - 1).expect("a row for each token"));
         assert_eq!(last(&mut model.session(), &[&tokens]), expected, "{file}");
     }
 }
@@ -190,7 +190,8 @@ fn what_is_wanted_changes_no_logits() {
         let decoder = model.decoder().expect("a model on the processor");
         let cancel = CancellationToken::new();
         let all = [tokens(20, 256), tokens(33, 256), tokens(7, 256)];
-        let alone: Vec<Vec<u32>> = all.iter().map(|tokens| bits_of(&model.logits(tokens).expect("logits"))).collect();
+        let alone: Vec<Vec<u32>> =
+            all.iter().map(|tokens| bits_of(&model.all_logits(tokens).expect("logits"))).collect();
         let vocab = alone[0].len() / all[0].len();
         let wanted = [OutputRows::Last, OutputRows::None, OutputRows::First, OutputRows::All];
         for turn in 0..wanted.len() {
@@ -210,7 +211,7 @@ fn what_is_wanted_changes_no_logits() {
             }
             let together =
                 decoder.forward(&mut batch, &cancel).expect("the batch computes").expect("logits are wanted");
-            assert_eq!(bits_of_values(together.values()), expected, "{file} turn {turn}");
+            assert_eq!(bits_of(together.values()), expected, "{file} turn {turn}");
         }
     }
 }
@@ -225,7 +226,7 @@ fn sessions_that_advance_together_compute_what_each_does_alone() {
         let mut together: Vec<_> = held.iter().map(|_| model.session()).collect();
         for (sessions, _) in [(&mut alone, ()), (&mut together, ())] {
             for (session, held) in sessions.iter_mut().zip(&held).filter(|(_, held)| !held.is_empty()) {
-                session.forward(held).expect("tokens compute");
+                session.next_logits(held).expect("tokens compute");
             }
         }
         for step in 1..4 {
@@ -235,7 +236,7 @@ fn sessions_that_advance_together_compute_what_each_does_alone() {
             let mut steps: Vec<(&mut Session, &[u32])> =
                 together.iter_mut().zip(&next).map(|(session, next)| (session, next.as_slice())).collect();
             assert_eq!(
-                bits_of(&Session::batch(&mut steps).expect("the batch computes")),
+                bits_of(&Session::batch_logits(&mut steps).expect("the batch computes")),
                 expected,
                 "{file} step {step}"
             );
@@ -245,10 +246,10 @@ fn sessions_that_advance_together_compute_what_each_does_alone() {
         // Nothing is computed when one of them cannot be.
         let before = lengths(&together);
         let [first, second, _] = together.as_mut_slice() else { panic!("three sessions") };
-        assert!(Session::batch(&mut [(first, &[1]), (second, &[99_999])]).is_err());
+        assert!(Session::batch_logits(&mut [(first, &[1]), (second, &[99_999])]).is_err());
         let other = load(file, 1);
         let mut stranger = other.session();
-        let mixed = Session::batch(&mut [(first, &[1]), (&mut stranger, &[1])]);
+        let mixed = Session::batch_logits(&mut [(first, &[1]), (&mut stranger, &[1])]);
         assert!(matches!(mixed, Err(model_factory::Error::OtherModel)));
         assert_eq!(lengths(&together), before);
     }
@@ -274,7 +275,7 @@ fn a_session_forgets_and_goes_on() {
     let model = load("llama-256/q8_0.gguf", 2);
     let (first, second) = (tokens(290, 256), tokens(30, 256));
     let mut session = model.session();
-    session.forward(&first).expect("tokens compute");
+    session.next_logits(&first).expect("tokens compute");
     let full = session.cache_bytes();
     session.truncate(100);
     assert_eq!(session.len(), 100);
@@ -297,7 +298,7 @@ fn models_are_shared_and_sessions_move() {
 fn a_refused_request_leaves_the_session_as_it_was() {
     let model = load("llama-256/q8_0.gguf", 1);
     let mut session = model.session();
-    session.forward(&tokens(30, 256)).expect("tokens compute");
+    session.next_logits(&tokens(30, 256)).expect("tokens compute");
     let held = session.ids().to_vec();
     let options = model_factory::GenerateOptions::default().temperature(0.0);
     let too_hot = options.clone().temperature(-1.0);
@@ -305,13 +306,13 @@ fn a_refused_request_leaves_the_session_as_it_was() {
     assert!(session.generate_ids(&too_long, &options).is_err());
     assert!(session.generate_ids(&[1, 2, 3], &too_hot).is_err());
     assert!(session.generate_ids(&[1, 2, 99_999], &options).is_err());
-    assert!(session.forward(&[99_999]).is_err());
+    assert!(session.next_logits(&[99_999]).is_err());
     assert_eq!(session.ids(), held);
 
     let longer = [held.as_slice(), &[7, 8, 9]].concat();
-    let expected = bits_of(&model.session().forward(&longer).expect("tokens compute"));
+    let expected = bits_of(&model.session().next_logits(&longer).expect("tokens compute"));
     let generation = session.generate_ids(&longer, &options).expect("a continuation");
     assert_eq!(generation.finish().1.prompt_tokens, 3, "the prefix is not computed again");
     drop(generation);
-    assert_eq!(bits_of(&session.forward(&longer[30..]).expect("tokens compute")), expected);
+    assert_eq!(bits_of(&session.next_logits(&longer[30..]).expect("tokens compute")), expected);
 }

@@ -66,8 +66,8 @@ fn copy_folder(from: &Path, to: &Path) {
     }
 }
 
-fn vectors(model: &Model, texts: &[&str], options: &EmbedOptions) -> Vec<Vec<f32>> {
-    model.embed(texts, options).expect("vectors").to_vec2().expect("two dimensions")
+fn vectors(model: &Model, texts: &[impl AsRef<str>], options: &EmbedOptions) -> Vec<Vec<f32>> {
+    model.embeddings(texts, options).expect("vectors").vectors().map(<[f32]>::to_vec).collect()
 }
 
 /// The largest difference, by the length of the truth.
@@ -155,7 +155,8 @@ fn a_decoder_gives_the_last_hidden_state_of_float64() {
         let expected: Vec<f64> = raw[..10].iter().map(|x| f64::from(*x) / length).collect();
         assert!(cut.len() == 10 && distance(cut, &expected) < 1e-7);
     }
-    let unknown = model.embed(&texts, &EmbedOptions::default().prompt_name("passage")).expect_err("no such prompt");
+    let unknown =
+        model.embeddings(&texts, &EmbedOptions::default().prompt_name("passage")).expect_err("no such prompt");
     let known = matches!(&unknown, Error::Embed(error)
         if matches!(&**error, EmbedError::Prompt { known, .. } if known == &["document", "query"]));
     assert!(known && unknown.kind() == ErrorKind::InvalidRequest, "{unknown:?}");
@@ -181,14 +182,14 @@ fn company_changes_no_bit() {
     ] {
         let options = EmbedOptions::default().truncate(true).pooling(pooling);
         let model = load(&path);
-        let together = model.embed(&texts, &options).expect("vectors").to_vec2::<f32>().expect("vectors");
+        let together = vectors(&model, &texts, &options);
         for (text, together) in texts.iter().zip(&together) {
             assert_eq!(&vectors(&model, &[text], &options)[0], together, "{pooling}: {text:?}");
         }
         let one_thread = common::builder().threads(1).load(&path).expect("a model");
         let mut backwards: Vec<&String> = texts.iter().collect();
         backwards.reverse();
-        let mut found = one_thread.embed(&backwards, &options).expect("vectors").to_vec2::<f32>().expect("vectors");
+        let mut found = vectors(&one_thread, &backwards, &options);
         found.reverse();
         assert_eq!(found, together, "{pooling}");
     }
@@ -199,7 +200,7 @@ fn embeddings_and_generations_take_turns() {
     let model = load(common::named("qwen3").folder.join("f32"));
     let options = EmbedOptions::default().pooling(Pooling::Mean);
     let texts: Vec<String> = (0..60).map(|index| format!("Once upon a time {index}")).collect();
-    let alone = model.embed(&texts, &options).expect("vectors").to_vec2::<f32>().expect("vectors");
+    let alone = vectors(&model, &texts, &options);
     let generate = || {
         let options = GenerateOptions::default().max_tokens(40).temperature(0.0);
         model.generate("Once upon a time", &options).expect("a generation").text().expect("a text")
@@ -208,7 +209,7 @@ fn embeddings_and_generations_take_turns() {
     std::thread::scope(|scope| {
         let generations: Vec<_> = (0..3).map(|_| scope.spawn(generate)).collect();
         for _ in 0..3 {
-            let beside = model.embed(&texts, &options).expect("vectors").to_vec2::<f32>().expect("vectors");
+            let beside = vectors(&model, &texts, &options);
             assert_eq!(beside, alone);
         }
         generations.into_iter().for_each(|other| assert_eq!(other.join().expect("no panic"), text));
@@ -223,7 +224,7 @@ fn a_document_is_ranked_by_the_logits_of_yes_and_no() {
     let scores = model.rank("cat", &documents, &reranker).expect("scores");
     for (document, score) in documents.iter().zip(scores) {
         let ids = model.tokenizer().encode_prompt(&format!("the cat was {document}")).expect("ids");
-        let logits: Vec<f32> = model.session().forward(&ids).expect("logits").to_vec1().expect("floats");
+        let logits = model.session().next_logits(&ids).expect("logits");
         let [yes, no] =
             ["a", "b"].map(|text| f64::from(logits[model.tokenizer().token_id(text).expect("a token") as usize]));
         // The score is rounded to F32.
@@ -244,14 +245,14 @@ fn refusal(error: Error) -> EmbedError {
 fn what_no_file_says_is_never_taken_for_granted() {
     let decoder = load(common::named("qwen3").folder.join("f32"));
     assert_eq!(decoder.spec().embeds, Embeds::NotSaid);
-    let error = decoder.embed(&["a"], &EmbedOptions::default()).expect_err("no pooling");
+    let error = decoder.embeddings(&["a"], &EmbedOptions::default()).expect_err("no pooling");
     assert_eq!((error.code(), error.kind()), (2, ErrorKind::InvalidRequest));
     assert!(matches!(refusal(error), EmbedError::NoPooling { .. }));
     for (options, says) in [
         (EmbedOptions::default().pooling(Pooling::Last).dimensions(0), "dimensions is 0"),
         (EmbedOptions::default().pooling(Pooling::Last).dimensions(65), "dimensions is 65"),
     ] {
-        let error = decoder.embed(&["a"], &options).expect_err("no dimensions");
+        let error = decoder.embeddings(&["a"], &options).expect_err("no dimensions");
         assert!(error.to_string().starts_with(says), "{error}");
     }
     let temporary = tempfile::tempdir().expect("a folder");
@@ -260,7 +261,7 @@ fn what_no_file_says_is_never_taken_for_granted() {
     let pooling = folder.join("1_Pooling/config.json");
     std::fs::write(&pooling, r#"{"pooling_mode_max_tokens": true}"#).expect("a file");
     let unsupported =
-        refusal(load(&folder).embed(&["a"], &EmbedOptions::default()).expect_err("the largest of all tokens"));
+        refusal(load(&folder).embeddings(&["a"], &EmbedOptions::default()).expect_err("the largest of all tokens"));
     assert!(matches!(&unsupported, EmbedError::Unsupported { what, .. } if what.contains("max")), "{unsupported}");
     std::fs::write(&pooling, "{}").expect("a file");
     assert!(matches!(common::builder().load(&folder), Err(Error::Refused(report)) if report.exit_code == 10));
@@ -277,12 +278,13 @@ fn an_encoder_refuses_to_generate_and_texts_that_are_too_long() {
     assert_eq!(report.plan.as_ref().map(|plan| plan.kv_cache), Some(0), "nothing is cached");
     let generated = model.generate("the cat", &GenerateOptions::default()).and_then(|mut generation| generation.text());
     assert!(matches!(refusal(generated.expect_err("no head")), EmbedError::NoHead));
-    assert!(matches!(refusal(model.logits(&[2, 3]).expect_err("no head")), EmbedError::NoHead));
+    assert!(matches!(refusal(model.all_logits(&[2, 3]).expect_err("no head")), EmbedError::NoHead));
     let long = "cat ".repeat(90);
-    let error = model.embed(&["cat", &long], &EmbedOptions::default()).expect_err("too long");
+    let error = model.embeddings(&["cat", &long], &EmbedOptions::default()).expect_err("too long");
     assert_eq!(error.kind(), ErrorKind::TooLong);
     assert!(matches!(refusal(error), EmbedError::TooLong { index: 1, tokens: 92, limit: 68, .. }));
-    assert_eq!(model.embed(&[""; 0], &EmbedOptions::default()).expect("no vectors").dims(), [0, 16]);
+    let none = model.embeddings(&[""; 0], &EmbedOptions::default()).expect("no vectors");
+    assert_eq!((none.vectors().len(), none.dimensions()), (0, 16));
 }
 
 /// `file` with `qwen3.pooling_type`, and a text that keeps the tensors at their alignment.
@@ -311,7 +313,7 @@ fn a_gguf_file_for_vectors_without_a_head_generates_nothing() {
     let reranker = Reranker::new("{query}{document}", "a", "b");
     assert!(matches!(refusal(model.rank("a", &["b"], &reranker).expect_err("no head")), EmbedError::NoHead));
     assert!(matches!(
-        refusal(model.embed(&["a"], &EmbedOptions::default()).expect_err("scores")),
+        refusal(model.embeddings(&["a"], &EmbedOptions::default()).expect_err("scores")),
         EmbedError::Unsupported { .. }
     ));
     std::fs::write(&file, with_pooling_type(&source, 3)).expect("a file");
@@ -329,7 +331,7 @@ fn many_short_texts_take_no_more_pages_than_there_are() {
     let texts: Vec<String> = (0..40).map(|n| format!("text {n}")).collect();
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
     let mut sessions: Vec<_> = texts.iter().map(|_| small.session()).collect();
-    let held = sessions.iter_mut().filter_map(|session| session.forward(&[5]).ok()).count();
+    let held = sessions.iter_mut().filter_map(|session| session.next_logits(&[5]).ok()).count();
     assert!(held < texts.len(), "{held} sessions have a page");
     drop(sessions);
     let whole = vectors(&load(&folder), &texts, &EmbedOptions::default());
@@ -353,7 +355,7 @@ fn small_letters_before_an_uncased_tokenizer_change_nothing() {
         .replace("\"do_lower_case\": true", "\"do_lower_case\": false");
     std::fs::write(&config, cased).expect("a file");
     assert!(matches!(
-        refusal(load(&folder).embed(&["a"], &EmbedOptions::default()).expect_err("cased")),
+        refusal(load(&folder).embeddings(&["a"], &EmbedOptions::default()).expect_err("cased")),
         EmbedError::Unsupported { .. }
     ));
 }

@@ -79,8 +79,8 @@ fn hidden_states_are_those_of_float64() {
                 [(Pooling::Mean, &text.mean), (Pooling::Cls, &text.cls), (Pooling::Last, &text.last)]
             {
                 let options = EmbedOptions::default().pooling(pooling).normalize(false);
-                let found = model.embed(&[&text.text], &options).expect("a vector").to_vec2().expect("rows");
-                let distance = distance(&found[0], truth);
+                let found = model.embeddings(&[&text.text], &options).expect("a vector");
+                let distance = distance(&found.into_vec(), truth);
                 assert!(distance < TOLERANCE, "{name} {pooling}: {:?}: {distance:e}", text.text);
             }
         }
@@ -124,8 +124,8 @@ fn scores_of_pairs_are_those_of_float64() {
             assert_eq!(&found, ids, "{name}: {first:?} {second:?}");
             let end = types.iter().position(|kind| *kind == 1);
             assert!(end.is_none_or(|end| found[end - 1] == found[found.len() - 1]), "{name}: after a separator");
-            let found = model.classify_pairs(&[(first, second)]).expect("scores").to_vec2::<f32>().expect("rows");
-            let distance = distance(&found[0], scores);
+            let found = model.label_logits_of_pairs(&[(first, second)]).expect("scores");
+            let distance = distance(&found, scores);
             assert!(distance < TOLERANCE, "{name}: {first:?} {second:?}: {distance:e}");
             compared += 1;
         }
@@ -193,19 +193,19 @@ fn what_ranks_nothing_is_refused_by_name() {
     assert_eq!(model.labels(), ["contradiction", "entailment", "neutral"]);
     let error = model.rank("a", &["b"], &Reranker::classifier()).expect_err("three labels");
     assert!(error.to_string().contains("\"entailment\""), "{error}");
-    let scores = model.classify(&["The cat", "sat"]).expect("scores");
-    assert_eq!(scores.dims(), [2, 3]);
+    let scores = model.label_logits(&["The cat", "sat"]).expect("scores");
+    assert_eq!((scores.rows().len(), scores.columns()), (2, 3));
     // Special tokens that a text spells are letters. This model tells no kinds of tokens apart, and would take it for the pair.
     let (model, text) = (folder("modernbert"), "the[SEP]cat");
     let pair = model.tokenizer().encode_pair("the", "cat").expect("ids").expect("a template").0;
     assert_eq!(model.tokenizer().encode(text, true).expect("ids"), pair);
-    let spelled = model.classify(&[text]).expect("scores").to_vec2::<f32>().expect("rows");
-    let pair = model.classify_pairs(&[("the", "cat")]).expect("scores").to_vec2::<f32>().expect("rows");
-    assert_ne!(spelled, pair);
+    let spelled = model.label_logits(&[text]).expect("scores");
+    let pair = model.label_logits_of_pairs(&[("the", "cat")]).expect("scores");
+    assert_ne!(*spelled, *pair);
     // A head of one label was not trained to say yes.
     let error = model.rank("a", &["b"], &Reranker::new("{query}{document}", "yes", "no")).expect_err("no such labels");
     assert!(error.to_string().contains("LABEL_0"), "{error}");
-    let error = folder("nomic-bert").classify(&["a"]).expect_err("no head");
+    let error = folder("nomic-bert").label_logits(&["a"]).expect_err("no head");
     assert!(matches!(&error, Error::Embed(of) if **of == EmbedError::NoClassifier), "{error}");
 }
 
@@ -302,8 +302,8 @@ fn nomic_bert_is_known_by_the_keys_of_its_own_code() {
     std::fs::copy(source.join("published.json"), copy.path().join("config.json")).expect("a copy");
     let model = load(copy.path());
     let options = EmbedOptions::default().pooling(Pooling::Mean);
-    let vectors = |model: &Model| model.embed(&["The cat sat"], &options).expect("a vector").to_vec2::<f32>();
-    assert_eq!(vectors(&model).expect("rows"), vectors(&folder("nomic-bert")).expect("rows"));
+    let vectors = |model: &Model| model.embeddings(&["The cat sat"], &options).expect("a vector");
+    assert_eq!(vectors(&model), vectors(&folder("nomic-bert")));
     let config = std::fs::read_to_string(copy.path().join("config.json")).expect("config.json");
     for (from, to, says) in [
         ("\"prenorm\": false", "\"prenorm\": true", "prenorm"),

@@ -41,7 +41,7 @@ fn made(change: impl Fn(&mut Tensors, &mut Map<String, Value>)) -> TempDir {
 }
 
 fn logits(model: &Model) -> Vec<f32> {
-    model.logits(&tokens(90, 256)).unwrap().flatten_all().unwrap().to_vec1().unwrap()
+    model.all_logits(&tokens(90, 256)).unwrap().into_vec()
 }
 
 /// Steps that are limited to one length have it, whatever the product and its bias are.
@@ -81,13 +81,13 @@ fn a_model_may_have_no_attention() {
         config.insert("layer_types".into(), json!(["mamba"]));
     });
     let bits = |session: &mut Session, chunk: &[u32]| -> Vec<u32> {
-        let logits: Vec<f32> = session.forward(chunk).unwrap().to_vec1().unwrap();
-        logits.into_iter().map(f32::to_bits).collect()
+        let logits = session.next_logits(chunk).unwrap();
+        logits.iter().map(|logit| logit.to_bits()).collect()
     };
     let (model, tokens) = (common::load(folder.path()), tokens(300, 256));
     let whole = bits(&mut model.session(), &tokens);
     let mut session = model.session();
-    session.forward(&tokens[..21]).unwrap();
+    session.next_logits(&tokens[..21]).unwrap();
     let mut fork = session.fork().unwrap();
     assert_eq!(bits(&mut session, &tokens[21..]), whole);
     assert_eq!(bits(&mut fork, &tokens[21..]), whole);

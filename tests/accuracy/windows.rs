@@ -52,7 +52,7 @@ fn it_goes_on_wherever_it_is_cut_back_forked_or_restored() {
             let (plain, model, start) = (load(fixture, false), load(fixture, shares), seeded_tokens(2, 1700, 256));
             let folder = tempfile::tempdir().unwrap();
             let mut session = model.session();
-            session.forward(&start).unwrap();
+            session.next_logits(&start).unwrap();
             session.save(folder.path().join("saved"), WeightsDigest::Sampled).unwrap();
             // Within what is kept, then after it, then into the middle of a page that others may hold, and to the beginning.
             for back in [1699, 1690, 1500, 1300, 1024, 900, 255, 0] {
@@ -70,7 +70,7 @@ fn it_goes_on_wherever_it_is_cut_back_forked_or_restored() {
             let folder = common::named(fixture).folder.join("bf16");
             let two = common::builder().context_length(2048).sessions(2).prefix_caching(shares).load(folder).unwrap();
             let mut first = two.session();
-            first.forward(&start).unwrap();
+            first.next_logits(&start).unwrap();
             let mut second = first.fork().unwrap();
             for (session, next) in [(&mut first, 5), (&mut second, 6)] {
                 let next = seeded_tokens(next, 340, 256);

@@ -6,7 +6,6 @@ pub(crate) mod phi_128k;
 pub(crate) mod spans;
 pub(crate) mod texts;
 
-use model_factory::candle_core::Tensor;
 use model_factory::kernels::Isa;
 use model_factory::{DeviceChoice, Model, ModelBuilder, Session, UnifiedModelFactory};
 use serde::Deserialize;
@@ -34,14 +33,13 @@ pub(crate) fn seeded_tokens(seed: u32, count: usize, vocabulary: u32) -> Vec<u32
 }
 
 /// The bits of logits of any shape.
-pub(crate) fn bits_of(logits: &Tensor) -> Vec<u32> {
-    let logits: Vec<f32> = logits.flatten_all().expect("flat").to_vec1().expect("F32");
-    logits.into_iter().map(f32::to_bits).collect()
+pub(crate) fn bits_of(logits: &[f32]) -> Vec<u32> {
+    logits.iter().map(|logit| logit.to_bits()).collect()
 }
 
 /// The bits of the logits after `tokens`.
 pub(crate) fn bits(session: &mut Session, tokens: &[u32]) -> Vec<u32> {
-    bits_of(&session.forward(tokens).expect("tokens compute"))
+    bits_of(&session.next_logits(tokens).expect("tokens compute"))
 }
 
 /// A builder held to the instruction sets that `TEST_ISA` names (`avx2`, `portable`), or to none, on the device that

@@ -1,7 +1,7 @@
 """This library and llama.cpp in turns: medians, ratios, and the shares of what the machine can do at most.
 
     cargo build --release --examples
-    python benches/beside.py models/tinyllama-w8a8:models/tinyllama-q8_0.gguf models/tinyllama-q4_k_m.gguf -p 512 -n 64 -r 5
+    python benches/paired.py models/tinyllama-w8a8:models/tinyllama-q8_0.gguf models/tinyllama-q4_k_m.gguf -p 512 -n 64 -r 5
 
 Each argument is a model, and after a colon the GGUF file that llama.cpp is given instead of the same. A round runs
 `examples/bench` and `benches/peers.py` once each, as processes of their own. The processors of a virtual machine may move:
