@@ -8,5 +8,6 @@ mod embeddings;
 mod encoders;
 mod int8;
 mod mamba;
+mod packed;
 mod scores;
 mod windows;

@@ -12,7 +12,7 @@ use model_factory_engine::error::Error;
 use model_factory_engine::weights::Weights;
 use model_factory_format::header::TensorInfo;
 use model_factory_kernels::Int8Rule;
-use model_factory_spec::spec::{LinearWeights, Norm, NormWeights};
+use model_factory_spec::spec::{LinearWeights, Norm, NormWeights, Scaling};
 use std::sync::Arc;
 
 /// Tokens up to which the kernels for few are used: a weight is read once for so many.
@@ -156,7 +156,7 @@ impl DeviceMatrix {
             ..MatrixArguments::default()
         };
         let mut rule = None;
-        if let Some(int8) = &linear.int8 {
+        if let Some(Scaling::Int8(int8)) = &linear.scaling {
             let (of_rows, scales_a_row) = int8_rule(weights, int8, inputs)?;
             let scales = Vector::new(device, &int8.scale)?;
             (part.scales, part.scales_code) = (scales.address, scales.code);

@@ -536,6 +536,16 @@ impl Input {
         }
     }
 
+    /// The sum of block `b` of row `token`, times its scale, wherever it lies. Panics for another form.
+    #[inline]
+    pub(super) fn block_sum(&self, token: usize, b: usize) -> f32 {
+        if self.layout == Layout::Rows {
+            return self.q8(token).sums[b];
+        }
+        let place = Order::new(self.inputs / BLOCK).place(b);
+        place.map_or(0.0, |place| self.packed(token / GROUP).scale_and_sum(place, token % GROUP)[1])
+    }
+
     /// Group `group` of the tokens. Panics for another form, or if blocks lie in rows.
     #[inline]
     pub(super) fn packed(&self, group: usize) -> Packed<'_> {

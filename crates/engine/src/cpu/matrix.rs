@@ -1,12 +1,13 @@
 //! A stored weight matrix with its kernel, scales and bias.
 
 use super::{CpuDevice, Operands};
-use crate::decoder::{floats, int8_rule, shape};
+use crate::decoder::{check_scales, floats, int8_rule, shape};
 use crate::error::{Error, Result};
-use crate::kernels::{self, Floats, Form, Isa, Kernel};
+use crate::kernels::{self, BlockScales, Floats, Form, Isa, Kernel, ZeroPoints};
 use crate::memory;
 use crate::weights::{WeightView, Weights};
-use model_factory_spec::spec::LinearWeights;
+use model_factory_dtypes::DType;
+use model_factory_spec::spec::{Groups, LinearWeights, Scaling};
 use std::ops::Range;
 
 /// A weight `[outputs, inputs]` with its kernel and bias.
@@ -29,6 +30,16 @@ enum Scales {
     Int8(Int8Scales),
     /// A byte for each block of a row.
     Blocks(WeightView),
+    Groups(GroupScales),
+}
+
+/// The scales of packed integers.
+#[derive(Clone, Debug)]
+struct GroupScales {
+    view: WeightView,
+    /// Inputs that share one.
+    size: usize,
+    zero_points: Option<WeightView>,
 }
 
 #[derive(Clone, Debug)]
@@ -47,18 +58,26 @@ impl Matrix {
     /// `Files` when a scale of an int8 weight is one that no sound model has; `Internal` when the dtype has no kernel,
     /// which the diagnosis rules out.
     pub fn new(weights: &Weights, linear: &LinearWeights, isa: Isa) -> Result<Matrix> {
-        let LinearWeights { transposed, block_scales, .. } = linear;
+        let LinearWeights { transposed, scaling, .. } = linear;
         let stored = shape(&linear.weight);
         let (outputs, inputs) = if *transposed { (stored.1, stored.0) } else { stored };
         let dtype = linear.weight.dtype;
         let kernel = Kernel::select(dtype, isa)
             .ok_or_else(|| Error::Internal(format!("the diagnosis accepted {dtype}, which has no kernel")))?;
-        let (int8, rule) = match &linear.int8 {
-            Some(int8) => {
-                let (rule, a_row) = int8_rule(weights, int8, inputs)?;
-                (Some(Int8Scales { view: weights.view(&int8.scale), a_row, group: int8.group }), Some(rule))
+        let mut rule = None;
+        let scales = match scaling {
+            None => None,
+            Some(Scaling::Blocks(scales)) => Some(Scales::Blocks(weights.view(scales))),
+            Some(Scaling::Groups(Groups { scale, size, zero_point })) => {
+                check_scales(weights, scale)?;
+                let zero_points = zero_point.as_ref().map(|zero_point| weights.view(zero_point));
+                Some(Scales::Groups(GroupScales { view: weights.view(scale), size: *size, zero_points }))
             }
-            None => (None, None),
+            Some(Scaling::Int8(int8)) => {
+                let (of_rows, a_row) = int8_rule(weights, int8, inputs)?;
+                rule = Some(of_rows);
+                Some(Scales::Int8(Int8Scales { view: weights.view(&int8.scale), a_row, group: int8.group }))
+            }
         };
         let form = if *transposed { Form::F32 } else { kernel.form };
         Ok(Matrix {
@@ -66,7 +85,7 @@ impl Matrix {
             form: rule.map_or(form, Form::Int8),
             weight: weights.view(&linear.weight),
             transposed: *transposed,
-            scales: int8.map(Scales::Int8).or(block_scales.as_ref().map(|scales| Scales::Blocks(weights.view(scales)))),
+            scales,
             bias: linear.bias.as_ref().map(|bias| weights.view(bias)),
             outputs,
             inputs,
@@ -116,7 +135,20 @@ impl Matrix {
             }
             None => self.kernel.matmul(weight(), input, y)?,
             Some(Scales::Blocks(scales)) => {
-                self.kernel.matmul_scaled(weight(), scales.rows(rows.clone()), input, y)?;
+                let scales = BlockScales::Powers(scales.rows(rows.clone()));
+                self.kernel.matmul_scaled(isa, weight(), scales, input, y)?;
+            }
+            Some(Scales::Groups(GroupScales { view, size, zero_points })) => {
+                let groups = self.inputs / size;
+                let scales = floats(view, rows.start * groups..rows.end * groups);
+                self.kernel.matmul_scaled(isa, weight(), BlockScales::Floats { group: *size, scales }, input, y)?;
+                if let Some(stored) = zero_points {
+                    let zero_points = match stored.dtype() {
+                        DType::I8 => ZeroPoints::Bytes(stored.bytes()),
+                        _ => ZeroPoints::Words { words: stored.bytes(), of: self.kernel.dtype },
+                    };
+                    kernels::subtract_zero_points(isa, zero_points, scales, rows.clone(), *size, input, y)?;
+                }
             }
             Some(Scales::Int8(scales)) if scales.a_row > 1 => {
                 kernels::int8_groups(isa, weight(), scales.of(&rows), scales.group, input, y)?;

@@ -30,8 +30,8 @@ pub use rope::{Angles, Rotation};
 pub use segment::{HiddenOutput, OutputRows, PassOptions, PassOutput, Segment};
 pub(crate) use state::border;
 pub use state::{Checkpoint, State};
+pub use stored::{check_scales, int8_rule, shape};
 pub(crate) use stored::{floats, widened};
-pub use stored::{int8_rule, shape};
 
 use crate::cancel::CancellationToken;
 use crate::error::{Error, Result};

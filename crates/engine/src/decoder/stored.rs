@@ -15,7 +15,7 @@ use std::ops::Range;
 /// # Errors
 /// `Files` when a stored scale is none.
 pub fn int8_rule(weights: &Weights, int8: &Int8, inputs: usize) -> Result<(Int8Rule, usize)> {
-    check_all(weights, &int8.scale, "a finite number", f32::is_finite)?;
+    check_scales(weights, &int8.scale)?;
     let rule = match &int8.activations {
         Int8Activations::PerToken { symmetric } => Int8Rule::Token { symmetric: *symmetric },
         Int8Activations::PerTensor { symmetric } => Int8Rule::Tensor { symmetric: *symmetric },
@@ -28,6 +28,11 @@ pub fn int8_rule(weights: &Weights, int8: &Int8, inputs: usize) -> Result<(Int8R
     };
     let is_one = int8.scale.shape.iter().product::<u64>() == 1;
     Ok((rule, if is_one { 0 } else { inputs / int8.group }))
+}
+
+/// Refuses (`Files`) scales of which one is no finite number.
+pub fn check_scales(weights: &Weights, scales: &TensorInfo) -> Result<()> {
+    check_all(weights, scales, "a finite number", f32::is_finite)
 }
 
 /// Refuses a stored vector (`Files`) unless all of it is `sound`.

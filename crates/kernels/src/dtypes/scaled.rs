@@ -4,10 +4,13 @@
 //! many blocks share one. What is added up in which order is that of other block dtypes (`blocks.rs`).
 
 use super::mxfp4;
+use crate::input::{Form, Input};
 use crate::isa::{Isa, compiled_for};
 use crate::memory;
-use crate::ops::vector::{Floats, for_each_float};
+use crate::ops::vector::{Floats, add_scaled, for_each_float};
 use crate::order::BLOCK;
+use model_factory_dtypes::DType;
+use std::ops::Range;
 
 /// The scales of a weight's rows, stored apart from it.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +45,70 @@ impl BlockScales<'_> {
         }
         Ok(wide)
     }
+}
+
+/// The zero points of a weight's groups, those of all rows, by which integers are larger than what they stand for.
+#[derive(Clone, Copy, Debug)]
+pub enum ZeroPoints<'a> {
+    /// Signed bytes, `[rows, groups]`.
+    Bytes(&'a [u8]),
+    /// Words `[rows / those of a word, groups]`, rounded up: of consecutive rows, the first in the lowest bits.
+    Words {
+        /// Their bytes.
+        words: &'a [u8],
+        /// The dtype whose elements they are stored like, U4 or U8.
+        of: DType,
+    },
+}
+
+impl ZeroPoints<'_> {
+    /// That of `group` of `row`, of rows that have so many `groups`.
+    #[inline]
+    fn at(self, row: usize, group: usize, groups: usize) -> i32 {
+        match self {
+            ZeroPoints::Bytes(bytes) => i32::from(bytes[row * groups + group] as i8),
+            ZeroPoints::Words { words, of } => {
+                let bits = if of == DType::U4 { 4 } else { 8 };
+                let each = 32 / bits;
+                let word = u32::from_le_bytes(words.as_chunks().0[row / each * groups + group]);
+                (word >> (row % each * bits) & ((1 << bits) - 1)) as i32 - (1 << (bits - 1))
+            }
+        }
+    }
+}
+
+/// Takes off the outputs `y` `[tokens, rows]` what zero points add to weights: of each group of `size` inputs, in order,
+/// `scale * zero point` times the sum of its activations. `scales` has those of `rows`. Panics when lengths do not match, or `input` is in
+/// another form than [`Form::Q16`].
+///
+/// # Errors
+/// When there is no memory for them in the order of groups.
+pub fn subtract_zero_points(
+    isa: Isa,
+    zero_points: ZeroPoints<'_>,
+    scales: Floats<'_>,
+    rows: Range<usize>,
+    size: usize,
+    input: &Input,
+    y: &mut [f32],
+) -> memory::Result<()> {
+    let (groups, each) = (input.inputs() / size, size / BLOCK);
+    assert!(input.form() == Form::Q16 && groups * each * BLOCK == input.inputs() && !rows.is_empty());
+    assert_eq!(scales.len(), rows.len() * groups, "scales of {} rows", rows.len());
+    assert_eq!(y.len(), input.tokens() / 2 * rows.len(), "outputs of {} rows", rows.len());
+    let mut columns = memory::zeros(scales.len(), "the zero points of weights")?;
+    for_each_float(scales, |index, scale| {
+        let (row, group) = (index / groups, index % groups);
+        columns[group * rows.len() + row] = scale * zero_points.at(rows.start + row, group, groups) as f32;
+    });
+    for (token, y) in y.chunks_exact_mut(rows.len()).enumerate() {
+        for (group, column) in columns.chunks_exact(rows.len()).enumerate() {
+            let of_group = group * each..(group + 1) * each;
+            let sum = of_group.map(|b| input.block_sum(2 * token, b) + input.block_sum(2 * token + 1, b)).sum::<f32>();
+            add_scaled(isa, y, column, -sum);
+        }
+    }
+    Ok(())
 }
 
 /// Each of `floats` to `each` places.
@@ -195,7 +262,6 @@ mod tests {
     use super::*;
     use crate::testing::{Random, as_rounded, each_isa, widened};
     use crate::{Input, Kernel};
-    use model_factory_dtypes::DType;
 
     /// Groups of every size, scales of every dtype: within the rounding of F32 sums of the product in double precision, of activations
     /// as [`Form::Q16`](crate::Form::Q16) rounds them, and the same bits by every instruction set.

@@ -1,10 +1,11 @@
-//! The int8 schemes of compressed-tensors that run: config block -> [`Scheme`] -> what it says of one module.
+//! The schemes of compressed-tensors that run, int8 and packed integers: config block -> [`Scheme`] -> what it says of one module.
 //!
 //! Keys, values and the order of matches: compressed-tensors 0.20 `quantization/quant_args.py`, `quant_scheme.py`,
 //! `quant_config.py`. What does not run is refused with the key that asks for it.
 
 mod args;
 mod names;
+mod packed;
 
 use super::foreign;
 use crate::error::Result;
@@ -14,13 +15,16 @@ use names::Names;
 use serde_json::{Map, Value};
 use std::path::PathBuf;
 
-pub(crate) use args::{ActivationScales, Activations, WeightScales};
+pub(crate) use args::{ActivationScales, Activations, Packed, WeightScales};
 
 /// The section of the config block, and of one within it.
 const QUANTIZATION: &str = "quantization_config";
 
 /// Formats that store I8 weights as they are.
 const FORMATS: &[&str] = &["int-quantized", "naive-quantized"];
+
+/// The format that packs integers into words.
+const PACKED: &str = "pack-quantized";
 
 /// Presets that stand for int8 weights by channel and activations dynamic by token.
 const PRESETS: &[&str] = &["W8A8", "INT8"];
@@ -63,8 +67,16 @@ impl Notes {
 pub(crate) struct Group {
     pub(crate) place: String,
     targets: Names,
-    pub(crate) weights: WeightScales,
-    pub(crate) activations: Activations,
+    pub(crate) kind: Kind,
+}
+
+/// What the modules of a group are multiplied with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// I8 weights with integers.
+    Int8 { weights: WeightScales, activations: Activations },
+    /// Packed weights with floats.
+    Packed(Packed),
 }
 
 /// What the block says of one module.
@@ -121,13 +133,12 @@ fn scheme(outer: &Section<'_>) -> Result<Option<Scheme>> {
     for (name, value) in groups.object() {
         let group = match value {
             Value::Array(_) if PRESETS.contains(&name.to_ascii_uppercase().as_str()) => {
-                check_format(block, block)?;
-                Group {
-                    place: groups.dotted(name),
-                    targets: Names::read(&groups, name)?,
-                    weights: WeightScales::Channel,
-                    activations: Activations { scales: ActivationScales::PerToken, symmetric: true },
+                if is_packed(block, block)? {
+                    return Err(refusal(&groups, name, "packed", "a group with its arguments"));
                 }
+                let activations = Activations { scales: ActivationScales::PerToken, symmetric: true };
+                let kind = Kind::Int8 { weights: WeightScales::Channel, activations };
+                Group { place: groups.dotted(name), targets: Names::read(&groups, name)?, kind }
             }
             Value::Array(_) => return Err(refusal(&groups, name, "a preset", "W8A8 or INT8")),
             _ => match groups.section(name)? {
@@ -169,27 +180,35 @@ fn refuse_parts(block: &Section<'_>) -> Result<()> {
 
 fn group(block: &Section<'_>, group: &Section<'_>, notes: &mut Notes) -> Result<Group> {
     notes.unknown(group, "targets weights input_activations output_activations format");
-    check_format(block, group)?;
+    let packed = is_packed(block, group)?;
     if group.has("output_activations") {
         return Err(refusal(group, "output_activations", "given", "null: outputs are not quantised"));
     }
     let Some(weights) = group.section("weights")? else {
-        return Err(refusal(group, "weights", "null", "int8 weights"));
+        return Err(refusal(group, "weights", "null", "quantised weights"));
     };
-    let weights = args::weights(&weights, notes)?;
-    let Some(activations) = group.section("input_activations")? else {
-        return Err(refusal(group, "input_activations", "null (w8a16)", "int8 activations"));
+    let kind = match (packed, group.section("input_activations")?) {
+        (true, None) => Kind::Packed(args::packed(&weights, notes)?),
+        (true, Some(_)) => {
+            let expected = "null: packed weights are multiplied with floats";
+            return Err(refusal(group, "input_activations", "given", expected));
+        }
+        (false, None) => return Err(refusal(group, "input_activations", "null (w8a16)", "int8 activations")),
+        (false, Some(activations)) => Kind::Int8 {
+            weights: args::weights(&weights, notes)?,
+            activations: args::activations(&activations, notes)?,
+        },
     };
-    let activations = args::activations(&activations, notes)?;
-    Ok(Group { place: group.path(), targets: Names::read(group, "targets")?, weights, activations })
+    Ok(Group { place: group.path(), targets: Names::read(group, "targets")?, kind })
 }
 
-/// The format of a group: its own, where it has one, else the block's.
-fn check_format(block: &Section<'_>, group: &Section<'_>) -> Result<()> {
+/// Whether the format of a group, its own, where it has one, else the block's, is that of packed integers.
+fn is_packed(block: &Section<'_>, group: &Section<'_>) -> Result<bool> {
     let place = if group.has("format") { group } else { block };
     match place.text("format")? {
-        Some(format) if FORMATS.contains(&format) => Ok(()),
-        found => Err(refusal(place, "format", &quoted(found), &FORMATS.join(" or "))),
+        Some(PACKED) => Ok(true),
+        Some(format) if FORMATS.contains(&format) => Ok(false),
+        found => Err(refusal(place, "format", &quoted(found), &format!("{} or {PACKED}", FORMATS.join(", ")))),
     }
 }
 
@@ -216,13 +235,18 @@ impl Scheme {
         best.min_by_key(|(rank, _)| *rank).map_or(Answer::Uncovered, |(_, group)| Answer::Group(group))
     }
 
-    /// `compressed-tensors int8 w8a8: weights by channel, activations dynamic by token`.
+    /// `compressed-tensors int8 w8a8: weights by channel, activations dynamic by token`, or `compressed-tensors: w4a16 by groups of
+    /// 128`.
     pub(crate) fn in_words(&self) -> String {
         let mut words: Vec<String> = Vec::new();
-        for Group { weights, activations, .. } in &self.groups {
-            let group = format!("weights {weights}, activations {activations}");
+        for group in &self.groups {
+            let group = match group.kind {
+                Kind::Int8 { weights, activations } => format!("weights {weights}, activations {activations}"),
+                Kind::Packed(packed) => packed.to_string(),
+            };
             words.extend((!words.contains(&group)).then_some(group));
         }
-        format!("compressed-tensors int8 w8a8: {}", words.join("; "))
+        let all_int8 = self.groups.iter().all(|group| matches!(group.kind, Kind::Int8 { .. }));
+        format!("compressed-tensors{}: {}", if all_int8 { " int8 w8a8" } else { "" }, words.join("; "))
     }
 }

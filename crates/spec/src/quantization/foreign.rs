@@ -1,7 +1,7 @@
 //! The refusal of weights that another tool quantised, by what `config.json`, a file next to it or the tensors say.
 
+pub(super) use super::methods::{COMPRESSED_TENSORS as PACKED, INT8_WITH_SCALES as INT8, MXFP4};
 use super::methods::{DETAILS, METHODS, Mark, Method, OTHER_PARTS, SECTIONS, TELLING};
-pub(super) use super::methods::{INT8_WITH_SCALES as INT8, MXFP4};
 use crate::error::{Error, Result};
 use crate::header::config::{JsonFile, JsonObject, QUANTIZATION_FILES, Section};
 use crate::header::{Fields, Header, TensorInfo};

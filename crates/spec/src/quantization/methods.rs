@@ -52,6 +52,9 @@ const Q8: &str = "Q8_0";
 /// Blocks of experts, which run.
 pub(super) const MXFP4: &str = "MXFP4";
 
+/// Of whose formats some run.
+pub(super) const COMPRESSED_TENSORS: &str = "compressed-tensors";
+
 /// I8 matrices with scales, where nothing says how activations are to be quantised.
 pub(super) const INT8_WITH_SCALES: &str = "int8 with scales (the layout of compressed-tensors)";
 
@@ -77,7 +80,7 @@ pub(super) const METHODS: &[Method] = &[
     method("ModelOpt", &["modelopt", "modelopt_fp4"], Q8, &[]),
     method(MXFP4, &["mxfp4"], Q4, &[&[Typed("_blocks", U8), Typed("_scales", U8)]]),
     method("MXFP8", &["mxfp8"], Q8, &[]),
-    method("compressed-tensors", &["compressed-tensors"], Q8,
+    method(COMPRESSED_TENSORS, &["compressed-tensors"], Q8,
            &[&[End(".weight_packed")], &[End(".weight_shape"), End(".weight_scale")],
              &[End(".bitmask"), End(".compressed")]]),
     method(INT8_WITH_SCALES, &[], Q8, &[&[Typed(".weight", I8), End(".weight_scale")]]),

@@ -4,7 +4,7 @@ mod compressed_tensors;
 mod foreign;
 mod methods;
 
-pub(crate) use compressed_tensors::{ActivationScales, Answer, Group, Notes, Scheme, WeightScales};
+pub(crate) use compressed_tensors::{ActivationScales, Activations, Answer, Kind, Notes, Packed, Scheme, WeightScales};
 
 use crate::error::{Error, Result};
 use crate::header::config::{ConfigFiles, JsonFile, wrong_type};
@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 /// What quantised the weights of a model in safetensors that run; nothing for plain weights.
 #[derive(Debug, Default)]
 pub(crate) struct Recognised {
-    /// A scheme of int8.
+    /// A scheme of integers.
     pub(crate) scheme: Option<Scheme>,
     /// Whether experts are blocks of MXFP4.
     pub(crate) mxfp4: bool,
@@ -37,7 +37,8 @@ pub(crate) fn recognise(header: &Header, files: &ConfigFiles, in_mxfp4: bool) ->
     if let Some(file) = &files.quantization {
         foreign::by_side_file(file)?;
     }
-    let known = [(foreign::INT8, scheme.is_some()), (foreign::MXFP4, mxfp4)];
+    let packed = scheme.as_ref().is_some_and(Scheme::is_packed);
+    let known = [(foreign::INT8, scheme.is_some()), (foreign::PACKED, packed), (foreign::MXFP4, mxfp4)];
     foreign::by_tensors(header, |method| known.contains(&(method, true)))?;
     Ok(Recognised { scheme, mxfp4 })
 }

@@ -3,7 +3,7 @@
 use super::reader::{Reader, missing};
 use super::routed::{ExpertGates, ExpertMatrices, ExpertSizes, ExpertsWeights, Routing, SharedExpert};
 use super::tensors::{Fused, Tensors, rows_of};
-use super::{BesideWeights, LinearWeights, Norm, NormWeights, Sizes};
+use super::{BesideWeights, LinearWeights, Norm, NormWeights, Scaling, Sizes};
 use crate::block::RouterScore;
 use crate::error::{Error, Result};
 use crate::family::{DenseLayers, Normalized, Role};
@@ -317,7 +317,7 @@ impl Tensors<'_> {
         let rows = count * outputs;
         // The bytes are what safetensors calls F4 and F8_E8M0.
         Ok(LinearWeights {
-            block_scales: Some(TensorInfo { dtype: DType::F8_E8M0, shape: vec![rows, blocks], ..scales }),
+            scaling: Some(Scaling::Blocks(TensorInfo { dtype: DType::F8_E8M0, shape: vec![rows, blocks], ..scales })),
             ..LinearWeights::new(TensorInfo { dtype: DType::F4, shape: vec![rows, inputs], ..elements })
         })
     }

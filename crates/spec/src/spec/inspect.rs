@@ -44,6 +44,8 @@ pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted)
         Metadata::Config(files) => quantization::recognise(header, files, in_mxfp4)?,
         Metadata::Gguf(_) => Recognised::default(),
     };
+    let packed = recognised.scheme.as_ref().filter(|scheme| scheme.is_packed());
+    let matrices = packed.map(|scheme| scheme.with_matrices(header)).transpose()?;
     let labels = reader.labels()?;
     let sizes = Sizes { labels: labels.len(), ..reader.sizes()? };
     reader.refuse_experts()?;
@@ -72,7 +74,7 @@ pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted)
     let with_experts = reader.layers_with_experts(sizes.layers)?;
     let options = Options { norm_eps: reader.norm_eps()?, factors, layers };
 
-    let mut tensors = Tensors::new(&reader, sizes, options, &recognised);
+    let mut tensors = Tensors::new(&reader, matrices.as_ref().unwrap_or(&header.tensors), sizes, options, &recognised);
     let embedding = tensors.matrix(Role::Embedding, None)?;
     let layers = (0..sizes.layers).map(|layer| tensors.layer(layer, routing.filter(|_| with_experts(layer))));
     let layers = layers.collect::<Result<_>>()?;

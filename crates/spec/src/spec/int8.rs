@@ -1,32 +1,34 @@
-//! I8 matrices: what the config says of a module, crossed with the tensors that are stored for it.
+//! Matrices of integers: what the config says of a module, crossed with the tensors that are stored for it.
 
 use super::tensors::{Rows, Tensors, rows_of};
-use super::{Int8, Int8Activations, elements};
+use super::{Groups, Int8, Int8Activations, Scaling, elements};
 use crate::error::{Error, IncompleteKind, Result};
 use crate::family::Role;
 use crate::header::TensorInfo;
-use crate::quantization::{ActivationScales, Answer, Group, Scheme, WeightScales};
+use crate::quantization::{ActivationScales, Activations, Answer, Kind, Packed, Scheme, WeightScales};
 use model_factory_dtypes::{DType, I8_MAX_INPUTS};
 
-/// Tensors that only other schemes have with an I8 weight, and what they would mean.
-const FOREIGN: &[(&str, &str)] = &[
-    ("weight_zero_point", "weights with zero points"),
-    ("weight_g_idx", "inputs grouped out of order"),
-    ("output_scale", "quantised outputs"),
-];
+/// Elements that kernels multiply together: groups are a multiple of them.
+const BLOCK: u64 = 32;
+
+/// Tensors that only other schemes have with such a weight, and what they would mean.
+const FOREIGN: &[(&str, &str)] =
+    &[("weight_g_idx", "inputs grouped out of order"), ("output_scale", "quantised outputs")];
 
 impl Tensors<'_> {
-    /// The int8 product of the matrix in `rows`; `None` for a matrix of floats.
-    pub(super) fn int8(&mut self, rows: &Rows, role: Role) -> Result<Option<Int8>> {
+    /// How the integers of the matrix in `rows` are scaled; `None` for a matrix of floats.
+    pub(super) fn scaling(&mut self, rows: &Rows, role: Role) -> Result<Option<Scaling>> {
         let Some(scheme) = self.scheme else { return Ok(None) };
         let embedding = matches!(role, Role::Embedding | Role::LayerEmbedding);
         let class = if embedding { "Embedding" } else { "Linear" };
         let (module, weight) = (rows.module.as_str(), &rows.tensor);
         let answer = scheme.answer(module, class);
-        if weight.dtype != DType::I8 {
+        // No other matrix is of these: packed words have them from the config.
+        let packed = matches!(weight.dtype, DType::U4 | DType::U8) && weight.name.ends_with("_packed");
+        if weight.dtype != DType::I8 && !packed {
             return self.plain(scheme, answer, rows).map(|()| None);
         }
-        let stored = format!("tensor {} is I8", weight.name);
+        let stored = format!("tensor {} is {}", weight.name, if packed { "packed" } else { "I8" });
         let refusal = |scheme, why| Error::Quantization { file: self.file_of(weight).into(), scheme, why };
         let group = match answer {
             _ if embedding => {
@@ -43,21 +45,86 @@ impl Tensors<'_> {
                 return Err(self.conflict(scheme, says, stored));
             }
         };
-        let inputs = weight.shape.get(1).copied().unwrap_or(1);
-        if inputs > I8_MAX_INPUTS {
-            let why = format!("sums of integers are exact in 32 bits up to rows of {I8_MAX_INPUTS}");
-            return Err(refusal(format!("int8 in rows of {inputs} ({stored})"), why));
-        }
         for (suffix, meaning) in FOREIGN {
             let name = format!("{module}.{suffix}");
             if self.stores(&name) {
-                let says = format!("{} describes symmetric int8 weights in order", group.place);
+                let says = format!("{} describes integers in order", group.place);
                 return Err(self.conflict(scheme, says, format!("tensor {name} is stored for {meaning}")));
             }
         }
-        let (scale, size) = self.weight_scale(scheme, group, rows)?;
-        let activations = self.activation_parts(scheme, group, module)?;
-        Ok(Some(Int8 { scale, group: size, activations }))
+        let inputs = weight.shape.get(1).copied().unwrap_or(1);
+        match group.kind {
+            Kind::Packed(_) if !packed => {
+                Err(self.conflict(scheme, format!("{} describes packed weights", group.place), stored))
+            }
+            Kind::Packed(scales) => self.groups(scheme, &group.place, scales, rows).map(Scaling::Groups).map(Some),
+            Kind::Int8 { .. } if inputs > I8_MAX_INPUTS => {
+                let why = format!("sums of integers are exact in 32 bits up to rows of {I8_MAX_INPUTS}");
+                Err(refusal(format!("int8 in rows of {inputs} ({stored})"), why))
+            }
+            Kind::Int8 { weights, activations } => {
+                let zero_point = format!("{module}.weight_zero_point");
+                if self.stores(&zero_point) {
+                    let says = format!("{} describes symmetric weights", group.place);
+                    return Err(self.conflict(scheme, says, format!("tensor {zero_point} is stored")));
+                }
+                let (scale, size) = self.weight_scale(scheme, &group.place, weights, rows)?;
+                let activations = self.activation_parts(scheme, &group.place, activations, module)?;
+                Ok(Some(Scaling::Int8(Int8 { scale, group: size, activations })))
+            }
+        }
+    }
+
+    /// The scales and the zero points of the packed matrix in `rows`.
+    fn groups(&mut self, scheme: &Scheme, place: &str, packed: Packed, rows: &Rows) -> Result<Groups> {
+        let (scale, size) = self.weight_scale(scheme, place, packed.scales, rows)?;
+        if !(size as u64).is_multiple_of(BLOCK) {
+            return Err(Error::Quantization {
+                file: self.file_of(&rows.tensor).into(),
+                scheme: format!("groups of {size} packed weights (tensor {})", rows.tensor.name),
+                why: format!("integers are multiplied in blocks of {BLOCK} that share a scale"),
+            });
+        }
+        let words = [&rows.tensor.name, &format!("{}.weight_shape", rows.module)].map(|name| name.clone());
+        self.used.extend(words);
+        for suffix in ["input_scale", "input_zero_point"] {
+            let name = format!("{}.{suffix}", rows.module);
+            if self.stores(&name) {
+                let says = format!("{place} says that activations are floats");
+                return Err(self.conflict(scheme, says, format!("tensor {name} is stored")));
+            }
+        }
+        let zero_point = self.zero_point(scheme, place, packed, rows)?;
+        Ok(Groups { scale, size, zero_point })
+    }
+
+    /// The zero points of the packed matrix in `rows`. compressed-tensors up to 0.9.3 left them out where all are 0.
+    fn zero_point(&mut self, scheme: &Scheme, place: &str, packed: Packed, rows: &Rows) -> Result<Option<TensorInfo>> {
+        let name = format!("{}.weight_zero_point", rows.module);
+        let Some(stored) = self.table.get(&name).cloned() else { return Ok(None) };
+        if packed.symmetric {
+            let says = format!("{place} describes symmetric weights");
+            return Err(self.conflict(scheme, says, format!("tensor {name} is stored")));
+        }
+        let (outputs, inputs) = (rows.tensor.shape[0], rows.tensor.shape[1]);
+        let columns = if let WeightScales::Group(size) = packed.scales { inputs / size } else { 1 };
+        let bits = u64::from(packed.bits);
+        let each = match stored.dtype {
+            DType::I8 => 1,
+            DType::I32 => 32 / bits, // of one word
+            _ => return Err(self.wrong_dtype(&stored, "I8, or I32 (packed zero points)")),
+        };
+        let expected = vec![rows.total.div_ceil(each), columns];
+        if stored.shape != expected {
+            return Err(self.wrong_shape(&stored, expected, format!("zero points of {} outputs", rows.total)));
+        }
+        if !rows.before.is_multiple_of(each) {
+            let other = format!("the part of {} from output {} on begins within a word", rows.module, rows.before);
+            return Err(self.conflict(scheme, format!("tensor {name} is packed"), other));
+        }
+        self.used.insert(name);
+        let shape = vec![outputs.div_ceil(each), columns];
+        Ok(Some(rows_of(stored, rows.before / each, rows.total.div_ceil(each), shape)))
     }
 
     /// Takes note of a matrix of floats that the config would have quantised; no scale may be stored with it.
@@ -76,36 +143,43 @@ impl Tensors<'_> {
     }
 
     /// The scales of the rows, and how many inputs share one.
-    fn weight_scale(&mut self, scheme: &Scheme, group: &Group, rows: &Rows) -> Result<(TensorInfo, usize)> {
+    fn weight_scale(
+        &mut self,
+        scheme: &Scheme,
+        place: &str,
+        scales: WeightScales,
+        rows: &Rows,
+    ) -> Result<(TensorInfo, usize)> {
         let name = format!("{}.weight_scale", rows.module);
         let inputs = rows.tensor.shape.get(1).copied().unwrap_or(1);
-        let Some(scale) = self.header.tensors.get(&name).cloned() else {
-            let (one, other) = (format!("tensor {} is I8", rows.tensor.name), format!("its scale {name} is missing"));
+        let Some(scale) = self.table.get(&name).cloned() else {
+            let (one, other) =
+                (format!("tensor {} is stored", rows.tensor.name), format!("its scale {name} is missing"));
             return Err(self.conflict(scheme, one, other));
         };
-        let (size, columns) = match group.weights {
+        let (size, columns) = match scales {
             WeightScales::Tensor | WeightScales::Channel => (inputs, 1),
             WeightScales::Group(size) if inputs.is_multiple_of(size) => (size, inputs / size),
             WeightScales::Group(size) => {
-                let one = format!("{} has groups of {size}", group.place);
+                let one = format!("{place} has groups of {size}");
                 let other = format!("tensor {} has {inputs} inputs, no multiple of it", rows.tensor.name);
                 return Err(self.conflict(scheme, one, other));
             }
         };
         let one = scale.shape.is_empty() || scale.shape == [1];
-        let right = match group.weights {
+        let right = match scales {
             WeightScales::Tensor => one,
             WeightScales::Channel => scale.shape == [rows.total, 1] || scale.shape == [rows.total],
             WeightScales::Group(_) => scale.shape == [rows.total, columns],
         };
         if !right {
-            let expected = if group.weights == WeightScales::Tensor { vec![1] } else { vec![rows.total, columns] };
-            let because = format!("weights {} by {}", group.weights, group.place);
+            let expected = if scales == WeightScales::Tensor { vec![1] } else { vec![rows.total, columns] };
+            let because = format!("weights {scales} by {place}");
             return Err(self.wrong_shape(&scale, expected, because));
         }
         self.check_float(&scale, "F32, F16 or BF16 (scales)")?;
         self.used.insert(name);
-        if group.weights == WeightScales::Tensor {
+        if scales == WeightScales::Tensor {
             return Ok((TensorInfo { shape: vec![1], ..scale }, size as usize));
         }
         let outputs = rows.tensor.shape.first().copied().unwrap_or(1);
@@ -113,11 +187,17 @@ impl Tensors<'_> {
     }
 
     /// What is stored for the activations of a module: nothing unless they are static.
-    fn activation_parts(&mut self, scheme: &Scheme, group: &Group, module: &str) -> Result<Int8Activations> {
+    fn activation_parts(
+        &mut self,
+        scheme: &Scheme,
+        place: &str,
+        activations: Activations,
+        module: &str,
+    ) -> Result<Int8Activations> {
         let [scale, zero_point] = ["input_scale", "input_zero_point"].map(|suffix| format!("{module}.{suffix}"));
-        let says = format!("{} says activations {}", group.place, group.activations);
-        let symmetric = group.activations.symmetric;
-        let is_static = group.activations.scales == ActivationScales::Static;
+        let says = format!("{place} says activations {activations}");
+        let symmetric = activations.symmetric;
+        let is_static = activations.scales == ActivationScales::Static;
         let wanted = [is_static, is_static && !symmetric];
         for (name, wanted) in [&scale, &zero_point].into_iter().zip(wanted) {
             let stored = self.stores(name);
@@ -126,7 +206,7 @@ impl Tensors<'_> {
                 return Err(self.conflict(scheme, says, format!("tensor {name} {found}")));
             }
         }
-        Ok(match group.activations.scales {
+        Ok(match activations.scales {
             ActivationScales::PerToken => Int8Activations::PerToken { symmetric },
             ActivationScales::PerTensor => Int8Activations::PerTensor { symmetric },
             ActivationScales::Static => {
@@ -145,7 +225,7 @@ impl Tensors<'_> {
 
     /// The tensor `name` of one element, as `[1]`.
     fn single(&mut self, name: &str, because: &str) -> Result<TensorInfo> {
-        let Some(tensor) = self.header.tensors.get(name).cloned() else {
+        let Some(tensor) = self.table.get(name).cloned() else {
             return Err(self.reader.absent_tensor(name, Vec::new()));
         };
         if elements([&tensor]) != 1 {

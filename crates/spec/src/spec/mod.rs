@@ -206,12 +206,34 @@ pub struct LinearWeights {
     pub weight: TensorInfo,
     /// Whether it is stored `[inputs, outputs]`; only floats are.
     pub transposed: bool,
-    /// The scales of blocks of 32 elements of a row, `[outputs, inputs / 32]`: there for every F4 matrix and for no other.
-    pub block_scales: Option<TensorInfo>,
     /// The bias.
     pub bias: Option<TensorInfo>,
-    /// What an I8 matrix is multiplied with, and how: there for every I8 matrix and for no other.
-    pub int8: Option<Int8>,
+    /// What its elements are scaled by, where other tensors say that: there for every matrix of F4, I8, U4 and U8.
+    pub scaling: Option<Scaling>,
+}
+
+/// How the elements of a matrix become weights, where tensors of their own say that. Complete.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Scaling {
+    /// F4: powers of 2 for blocks of 32 elements of a row, `[outputs, inputs / 32]`.
+    Blocks(TensorInfo),
+    /// I8: integers that are multiplied with integers.
+    Int8(Int8),
+    /// U4 and U8: integers that are multiplied with floats.
+    Groups(Groups),
+}
+
+/// A product of floats with integers of 4 or 8 bits, stored unsigned: a weight is `scale * (stored - middle - zero point)`, where the
+/// middle is 8 or 128 (compressed-tensors 0.20 `compressors/pack_quantized`).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Groups {
+    /// Scales, floats: `[outputs, inputs / size]`.
+    pub scale: TensorInfo,
+    /// Consecutive inputs that share a scale, a multiple of 32.
+    pub size: usize,
+    /// Zero points: I8 `[outputs, inputs / size]`, or I32 `[outputs * bits / 32, inputs / size]`, rounded up, whose words hold those of
+    /// consecutive outputs, stored like weights.
+    pub zero_point: Option<TensorInfo>,
 }
 
 /// An int8 product: `y = scale of x * scale of w * sum((x - zero) * w)`, in integers up to the scales.
@@ -415,8 +437,10 @@ impl LayerWeights {
 
     /// Whether all rows of a step share a scale of int8 activations: then a row has other bits than by itself.
     pub fn mixes_rows(&self) -> bool {
-        let mut int8 = self.linears().filter_map(|linear| linear.int8.as_ref());
-        int8.any(|int8| matches!(int8.activations, Int8Activations::PerTensor { .. }))
+        self.linears().any(|linear| match &linear.scaling {
+            Some(Scaling::Int8(int8)) => matches!(int8.activations, Int8Activations::PerTensor { .. }),
+            _ => false,
+        })
     }
 }
 
@@ -444,22 +468,28 @@ impl LinearWeights {
 
     /// Only `weight`.
     pub fn new(weight: TensorInfo) -> LinearWeights {
-        LinearWeights { weight, transposed: false, block_scales: None, bias: None, int8: None }
+        LinearWeights { weight, transposed: false, bias: None, scaling: None }
     }
 
     /// The tensors that say how its product is scaled.
     pub fn scales(&self) -> impl Iterator<Item = &TensorInfo> {
-        self.block_scales.iter().chain(self.int8.iter().flat_map(Int8::tensors))
+        let (first, others) = match &self.scaling {
+            None => (None, [None, None]),
+            Some(Scaling::Blocks(scales)) => (Some(scales), [None, None]),
+            Some(Scaling::Groups(groups)) => (Some(&groups.scale), [groups.zero_point.as_ref(), None]),
+            Some(Scaling::Int8(int8)) => (Some(&int8.scale), int8.activations.tensors()),
+        };
+        first.into_iter().chain(others.into_iter().flatten())
     }
 }
 
-impl Int8 {
-    fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
-        let (scale, zero_point) = match &self.activations {
-            Int8Activations::Static { scale, zero_point } => (Some(scale), zero_point.as_ref()),
-            Int8Activations::PerToken { .. } | Int8Activations::PerTensor { .. } => (None, None),
-        };
-        std::iter::once(&self.scale).chain(scale).chain(zero_point)
+impl Int8Activations {
+    /// The scale and the zero point that are stored.
+    fn tensors(&self) -> [Option<&TensorInfo>; 2] {
+        match self {
+            Int8Activations::Static { scale, zero_point } => [Some(scale), zero_point.as_ref()],
+            Int8Activations::PerToken { .. } | Int8Activations::PerTensor { .. } => [None, None],
+        }
     }
 }
 

@@ -109,7 +109,7 @@ impl Tensors<'_> {
             return Err(self.reader.feature(&format!("a prediction head of {count} blocks"), &key, "1"));
         }
         let Some(config) = self.reader.config else { return Ok(()) };
-        if let Some(name) = self.header.tensors.keys().find(|name| name.starts_with("mtp.layers.1.")) {
+        if let Some(name) = self.table.keys().find(|name| name.starts_with("mtp.layers.1.")) {
             return Err(self.reader.feature("a prediction head of several blocks", name, "no such tensor"));
         }
         match config.boolean(OWN_EMBEDDING)? {

@@ -338,7 +338,7 @@ impl Tensors<'_> {
         let ((width, ..), groups) = (self.shape(Role::StateNorm, layer), groups as u64);
         let name = self.weight_name(Role::StateNorm, layer);
         // llama.cpp's quantizer leaves the last dimension out where it is 1.
-        let vector = groups == 1 && self.header.tensors.get(&name).is_some_and(|tensor| tensor.shape.len() == 1);
+        let vector = groups == 1 && self.table.get(&name).is_some_and(|tensor| tensor.shape.len() == 1);
         let shape: &[u64] = if vector { &[width] } else { &[groups, width / groups] };
         let stored = self.floats(Role::StateNorm, layer, &name, shape)?;
         let weight = TensorInfo { shape: vec![width], ..stored };

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::error::{Error, IncompleteKind, Result};
 use crate::family::{Bias, Family, NormKind, Role};
-use crate::header::{Header, TensorInfo};
+use crate::header::{Header, TensorInfo, TensorTable};
 use crate::quantization::{Recognised, Scheme};
 use model_factory_dtypes::DType;
 use std::collections::BTreeSet;
@@ -24,6 +24,8 @@ pub(super) struct Tensors<'a> {
     pub(super) reader: &'a Reader<'a>,
     pub(super) family: &'static Family,
     pub(super) header: &'a Header,
+    /// The header's tensors, or those with packed weights as matrices.
+    pub(super) table: &'a TensorTable,
     pub(super) sizes: Sizes,
     pub(super) options: Options,
     front: Front,
@@ -67,12 +69,19 @@ pub(super) struct Fused {
 }
 
 impl<'a> Tensors<'a> {
-    pub(super) fn new(reader: &'a Reader<'a>, sizes: Sizes, options: Options, recognised: &'a Recognised) -> Self {
+    pub(super) fn new(
+        reader: &'a Reader<'a>,
+        table: &'a TensorTable,
+        sizes: Sizes,
+        options: Options,
+        recognised: &'a Recognised,
+    ) -> Self {
         let (header, family) = (reader.header, reader.family);
         Tensors {
             reader,
             family,
             header,
+            table,
             sizes,
             options,
             front: front(header, family),
@@ -180,18 +189,18 @@ impl<'a> Tensors<'a> {
                 Rows { tensor, module: self.stem(role, layer), before: 0, total: outputs }
             }
         };
-        let int8 = self.int8(&rows, role)?;
-        if int8.is_none() {
+        let scaling = self.scaling(&rows, role)?;
+        if scaling.is_none() {
             self.check_matrix_dtype(&rows.tensor)?;
         }
-        Ok(LinearWeights { bias: self.bias(role, layer)?, int8, ..LinearWeights::new(rows.tensor) })
+        Ok(LinearWeights { bias: self.bias(role, layer)?, scaling, ..LinearWeights::new(rows.tensor) })
     }
 
     /// As [`matrix`](Self::matrix), of one row, which GGUF stores as a vector.
     pub(super) fn row_or_matrix(&mut self, role: Role, layer: Option<usize>) -> Result<LinearWeights> {
         let name = self.weight_name(role, layer);
         let (outputs, inputs, because) = self.shape(role, layer);
-        let vector = self.header.tensors.get(&name).is_some_and(|tensor| tensor.shape.len() == 1);
+        let vector = self.table.get(&name).is_some_and(|tensor| tensor.shape.len() == 1);
         if !vector || outputs != 1 {
             return self.matrix(role, layer);
         }
@@ -243,7 +252,7 @@ impl<'a> Tensors<'a> {
     }
 
     pub(super) fn stores(&self, name: &str) -> bool {
-        self.header.tensors.contains_key(name)
+        self.table.contains_key(name)
     }
 
     pub(super) fn vector(&mut self, role: Role, layer: Option<usize>, name: &str) -> Result<TensorInfo> {
@@ -280,8 +289,8 @@ impl<'a> Tensors<'a> {
     }
 
     pub(super) fn checked(&mut self, name: &str, expected: &[u64], because: &str) -> Result<TensorInfo> {
-        let Some(tensor) = self.header.tensors.get(name) else {
-            return Err(self.reader.absent_tensor(name, nearest(name, self.header.tensors.keys())));
+        let Some(tensor) = self.table.get(name) else {
+            return Err(self.reader.absent_tensor(name, nearest(name, self.table.keys())));
         };
         if tensor.shape != expected {
             return Err(self.wrong_shape(tensor, expected.to_vec(), because.to_owned()));

@@ -53,7 +53,7 @@ impl Tensors<'_> {
     /// `Incomplete` for one of a layer past the last, and in GGUF for a bias of a module that has none; `UnknownTensors` for all
     /// others.
     pub(super) fn unused(&self) -> Result<Vec<String>> {
-        let stored = self.header.tensors.values();
+        let stored = self.table.values();
         let unused: Vec<&TensorInfo> =
             stored.filter(|tensor| !self.used.contains(&tensor.name) && !self.is_unneeded(&tensor.name)).collect();
         for TensorInfo { name, .. } in &unused {

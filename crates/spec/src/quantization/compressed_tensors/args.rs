@@ -18,6 +18,16 @@ pub(crate) enum WeightScales {
     Group(u64),
 }
 
+/// Integers in words, of an output one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Packed {
+    /// 4 or 8.
+    pub(crate) bits: u32,
+    /// Whether there are no zero points.
+    pub(crate) symmetric: bool,
+    pub(crate) scales: WeightScales,
+}
+
 /// How activations become integers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Activations {
@@ -37,11 +47,24 @@ pub(crate) enum ActivationScales {
 const KNOWN: &str = "num_bits type symmetric strategy group_size block_structure dynamic actorder observer observer_kwargs \
                      scale_dtype zp_dtype";
 
+/// Integers of 8 bits that are multiplied with integers.
 pub(super) fn weights(args: &Section<'_>, notes: &mut Notes) -> Result<WeightScales> {
-    int8(args, notes)?;
+    integers(args, &[8], notes)?;
     if !flag(args, notes, "symmetric", true)? {
         return Err(refusal(args, "symmetric", "false", "true: weights have no zero points"));
     }
+    scales(args, notes)
+}
+
+/// Integers that are packed into words and multiplied with floats.
+pub(super) fn packed(args: &Section<'_>, notes: &mut Notes) -> Result<Packed> {
+    let bits = integers(args, &[4, 8], notes)?;
+    let symmetric = flag(args, notes, "symmetric", true)?;
+    Ok(Packed { bits, symmetric, scales: scales(args, notes)? })
+}
+
+/// How many stored weights share a scale.
+fn scales(args: &Section<'_>, notes: &mut Notes) -> Result<WeightScales> {
     if dynamic(args, notes)? {
         return Err(refusal(args, "dynamic", "true", "false: weights are stored quantised"));
     }
@@ -75,7 +98,7 @@ pub(super) fn weights(args: &Section<'_>, notes: &mut Notes) -> Result<WeightSca
 }
 
 pub(super) fn activations(args: &Section<'_>, notes: &mut Notes) -> Result<Activations> {
-    int8(args, notes)?;
+    integers(args, &[8], notes)?;
     let symmetric = flag(args, notes, "symmetric", true)?;
     if let Some(size) = args.object().get("group_size").filter(|size| !size.is_null()) {
         return Err(refusal(args, "group_size", &size.to_string(), "null"));
@@ -96,21 +119,30 @@ pub(super) fn activations(args: &Section<'_>, notes: &mut Notes) -> Result<Activ
     Ok(Activations { scales, symmetric })
 }
 
-/// Checks what both kinds of arguments have in common.
-fn int8(args: &Section<'_>, notes: &mut Notes) -> Result<()> {
+/// The bits of integers, of which some `run`; checks what all kinds of arguments have in common.
+fn integers(args: &Section<'_>, run: &[u32], notes: &mut Notes) -> Result<u32> {
     notes.unknown(args, KNOWN);
-    match args.object().get("num_bits") {
-        None | Some(Value::Null) => notes.absent(args, "num_bits", "8"),
-        Some(bits) if bits.as_u64() == Some(8) => {}
-        Some(Value::Object(_)) => return Err(refusal(args, "num_bits", "a map", "8 for all modules of a group")),
-        Some(bits) => return Err(refusal(args, "num_bits", &bits.to_string(), "8")),
-    }
+    let number = |bits: &Value| run.iter().copied().find(|run| bits.as_u64() == Some((*run).into()));
+    let bits = match args.object().get("num_bits") {
+        None | Some(Value::Null) => {
+            notes.absent(args, "num_bits", "8");
+            8
+        }
+        Some(Value::Object(_)) => return Err(refusal(args, "num_bits", "a map", "one number for a group")),
+        Some(found) => match number(found) {
+            Some(bits) => bits,
+            None => {
+                let expected: Vec<String> = run.iter().map(u32::to_string).collect();
+                return Err(refusal(args, "num_bits", &found.to_string(), &expected.join(" or ")));
+            }
+        },
+    };
     match args.text("type")? {
         None => notes.absent(args, "type", "int"),
         Some("int") => {}
         Some(other) => return Err(refusal(args, "type", &format!("{other:?}"), "int")),
     }
-    Ok(())
+    Ok(bits)
 }
 
 fn flag(args: &Section<'_>, notes: &mut Notes, key: &str, default: bool) -> Result<bool> {
@@ -146,5 +178,12 @@ impl fmt::Display for Activations {
             ActivationScales::Static => "static by tensor",
         };
         write!(f, "{scales}{}", if self.symmetric { "" } else { " with zero points" })
+    }
+}
+
+impl fmt::Display for Packed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Packed { bits, symmetric, scales } = self;
+        write!(f, "w{bits}a16 {scales}{}", if *symmetric { "" } else { " with zero points" })
     }
 }
