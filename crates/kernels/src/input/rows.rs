@@ -118,6 +118,7 @@ impl<'a> RowsMut<'a> {
     ///
     /// # Safety
     /// No other thread may be at the same blocks of the group.
+    #[inline(always)]
     pub(super) unsafe fn put_blocks(&self, tokens: Range<usize>, block: usize, count: usize, from: &Blocks) {
         let order = Order::new(self.inputs / BLOCK);
         let first = tokens.start / GROUP * GROUP;
