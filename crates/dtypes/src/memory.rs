@@ -67,9 +67,7 @@ pub fn collected<T>(items: impl ExactSizeIterator<Item = T>, what: &'static str)
 
 /// A copy of `items`.
 pub fn copied<T: Copy>(items: &[T], what: &'static str) -> Result<Vec<T>> {
-    let mut vec = reserved(items.len(), what)?;
-    vec.extend_from_slice(items);
-    Ok(vec)
+    collected(items.iter().copied(), what)
 }
 
 /// Appends `more` to `text`.

@@ -11,8 +11,7 @@ mod q8_0;
 pub use q8_0::{put_key, put_value};
 
 use super::element::Element;
-use super::isa::Isa;
-use super::isa::Sets;
+use super::isa::{Isa, Sets};
 use super::{LANES, sum_lanes};
 #[cfg(target_arch = "aarch64")]
 use crate::arch::aarch64;

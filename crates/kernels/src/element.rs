@@ -43,7 +43,7 @@ pub(super) fn f16_to_f32(bytes: [u8; 2]) -> f32 {
     let bits = u32::from(u16::from_le_bytes(bytes));
     let magnitude = bits & 0x7fff;
     // Exponent and fraction shifted into place, then the bias made good by a multiplication, which is exact and
-    // normalises subnormal numbers too; infinities and NaNs get the whole exponent instead.
+    // normalizes subnormal numbers too; infinities and NaNs get the whole exponent instead.
     let finite = f32::from_bits(magnitude << 13) * f32::from_bits((254 - 15) << 23);
     let special = f32::from_bits(magnitude << 13 | 0xff << 23);
     let value = if magnitude >= 0x7c00 { special } else { finite };

@@ -106,7 +106,7 @@ pub(super) enum Layout {
 }
 
 impl Layout {
-    fn of(isa: Isa, form: Form, tokens: usize) -> Layout {
+    fn select(isa: Isa, form: Form, tokens: usize) -> Layout {
         match () {
             _ if form != Form::Q8 || tokens <= TOKENS_WITHOUT_PANELS => Layout::Rows,
             _ if isa.has(Sets::I8MM) => Layout::Pairs,
@@ -140,16 +140,12 @@ impl Layout {
 }
 
 /// The memory of a form. It is kept for the next rows of that form.
-enum Buffers {
-    F32(Lines<f32>),
-    Bf16(Lines<u16>),
-    /// Of [`Form::Q8`] and [`Form::Int8`].
-    Integers(Integers),
-}
-
-/// Bytes, and what belongs to them.
-#[derive(Default)]
-struct Integers {
+struct Buffers {
+    /// `[tokens, inputs]` in f32: the rows of [`Form::F32`], or those that wait because a row cannot be quantized before all of it,
+    /// or of all rows, is there.
+    wide: Lines<f32>,
+    /// `[tokens, inputs]` in BF16.
+    halves: Lines<u16>,
     /// `[tokens, inputs]`; of groups as [`Packed`] has them, one group after the other.
     bytes: Lines<i8>,
     /// The scale of each row; or of each block scales `[tokens, blocks]`, then sums likewise; of groups as [`Packed`] has them.
@@ -157,31 +153,16 @@ struct Integers {
     /// Zero point and sum of each row; or of each block offsets `[tokens, blocks]`, then those of halves likewise; of groups as
     /// [`Packed`] has them.
     ints: Lines<i32>,
-    /// `[tokens, inputs]` in f32, where a row cannot be quantized before all of it, or of all rows, is there.
-    waiting: Lines<f32>,
 }
 
 impl Buffers {
-    /// None yet.
-    fn of(form: Form) -> Buffers {
-        match form {
-            Form::F32 => Buffers::F32(Lines::new()),
-            Form::Bf16 => Buffers::Bf16(Lines::new()),
-            Form::Q8 | Form::Int8(_) => Buffers::Integers(Integers::default()),
-        }
-    }
-
-    /// Those of [`Form::Q8`] and [`Form::Int8`]. Panics for another form.
-    fn integers(&self) -> &Integers {
-        let Buffers::Integers(integers) = self else { unreachable!("another form") };
-        integers
-    }
-
-    /// As [`Buffers::integers`].
-    fn integers_mut(&mut self) -> &mut Integers {
-        let Buffers::Integers(integers) = self else { unreachable!("another form") };
-        integers
-    }
+    const EMPTY: Buffers = Buffers {
+        wide: Lines::new(),
+        halves: Lines::new(),
+        bytes: Lines::new(),
+        floats: Lines::new(),
+        ints: Lines::new(),
+    };
 }
 
 /// One token's row of [`Form::Q8`], for kernels.
@@ -262,7 +243,7 @@ impl Default for Input {
 impl Input {
     /// No tokens; room comes with the first use.
     pub const fn new() -> Input {
-        Input { form: Form::F32, tokens: 0, inputs: 0, layout: Layout::Rows, buffers: Buffers::F32(Lines::new()) }
+        Input { form: Form::F32, tokens: 0, inputs: 0, layout: Layout::Rows, buffers: Buffers::EMPTY }
     }
 
     /// Brings `x` `[tokens, inputs]` into `form` on this thread, for kernels that were selected for the same `isa`, which decides
@@ -279,20 +260,24 @@ impl Input {
     /// 0, or no multiple of 32 for [`Form::Q8`]. After an error it has no tokens.
     fn reset(&mut self, isa: Isa, form: Form, tokens: usize, inputs: usize) -> memory::Result<()> {
         assert!(inputs > 0, "a row has at least one element");
+        if !self.form.is_read_as(form) {
+            self.buffers = Buffers::EMPTY;
+        }
         (self.form, self.tokens, self.inputs) = (form, 0, inputs);
-        self.layout = Layout::of(isa, form, tokens);
-        match (form, &mut self.buffers) {
-            (Form::F32, Buffers::F32(floats)) => floats.grow(tokens * stride(inputs, 16))?,
-            (Form::Bf16, Buffers::Bf16(halves)) => halves.grow(tokens * stride(inputs, 32))?,
-            (Form::Int8(rule), Buffers::Integers(to)) => {
+        self.layout = Layout::select(isa, form, tokens);
+        let to = &mut self.buffers;
+        match form {
+            Form::F32 => to.wide.grow(tokens * stride(inputs, 16))?,
+            Form::Bf16 => to.halves.grow(tokens * stride(inputs, 32))?,
+            Form::Int8(rule) => {
                 to.bytes.grow(tokens * stride(inputs, 64))?;
                 to.floats.grow(tokens)?;
                 to.ints.grow(2 * tokens)?;
                 if matches!(rule, Int8Rule::Tensor { .. }) {
-                    to.waiting.grow(tokens * stride(inputs, 16))?;
+                    to.wide.grow(tokens * stride(inputs, 16))?;
                 }
             }
-            (Form::Q8, Buffers::Integers(to)) => {
+            Form::Q8 => {
                 assert!(inputs.is_multiple_of(BLOCK), "{inputs} inputs are no whole number of blocks of {BLOCK}");
                 let blocks = inputs / BLOCK;
                 let (row, half_row) = (stride(blocks, 16), stride(2 * blocks, 16));
@@ -304,10 +289,6 @@ impl Input {
                 to.bytes.grow(tokens * bytes)?;
                 to.floats.grow(tokens * floats)?;
                 to.ints.grow(tokens * ints)?;
-            }
-            _ => {
-                self.buffers = Buffers::of(form);
-                return self.reset(isa, form, tokens, inputs);
             }
         }
         self.tokens = tokens;
@@ -352,14 +333,10 @@ impl Input {
         }
         self.reset(isa, form, tokens, inputs)?;
         let waits = matches!(form, Form::Int8(Int8Rule::Tensor { .. }));
-        let floats = match &mut self.buffers {
-            Buffers::F32(floats) => Some(floats),
-            Buffers::Integers(to) if waits => Some(&mut to.waiting),
-            _ => None,
-        };
-        if let Some(floats) = floats {
+        if waits || form == Form::F32 {
             let step = stride(inputs, 16);
-            pool.chunks(&mut floats.all_mut()[..tokens * step], step, |token, row| fill(token, &mut row[..inputs]));
+            let rows = &mut self.buffers.wide.all_mut()[..tokens * step];
+            pool.chunks(rows, step, |token, row| fill(token, &mut row[..inputs]));
             if waits {
                 self.prepare_waiting(pool, isa);
             }
@@ -419,7 +396,7 @@ impl Input {
         self.reset(isa, form, tokens, inputs)?;
         let at_once = form == Form::F32 || form == Form::Bf16 || self.layout != Layout::Rows;
         if !at_once {
-            let room = self.buffers.integers_mut().waiting.grow(tokens * stride(inputs, 16));
+            let room = self.buffers.wide.grow(tokens * stride(inputs, 16));
             room.inspect_err(|_| self.tokens = 0)?;
         }
         let (rows, refusals) = (RowsMut::new(self), Refusals::default());
@@ -437,7 +414,7 @@ impl Input {
     /// Brings the rows that wait into the form.
     fn prepare_waiting(&mut self, pool: &Pool, isa: Isa) {
         let (tokens, inputs) = (self.tokens, self.inputs);
-        let waiting = std::mem::take(&mut self.buffers.integers_mut().waiting);
+        let waiting = std::mem::take(&mut self.buffers.wide);
         let x = |token: usize| &waiting.all()[token * stride(inputs, 16)..][..inputs];
         let together = match self.form {
             Form::Int8(rule @ Int8Rule::Tensor { .. }) => {
@@ -448,14 +425,14 @@ impl Input {
         };
         // SAFETY: the row exists, and nothing else in `each` is at it or at its group.
         RowsMut::new(self).each(pool, |rows, token| unsafe { rows.prepare(isa, token, x(token), together) });
-        self.buffers.integers_mut().waiting = waiting;
+        self.buffers.wide = waiting;
     }
 
     /// The int8 of row `token`. Panics for another form.
     #[inline]
     pub(super) fn int8(&self, token: usize) -> Int8Row<'_> {
         assert!(matches!(self.form, Form::Int8(_)) && token < self.tokens);
-        let Integers { bytes, floats, ints, .. } = self.buffers.integers();
+        let Buffers { bytes, floats, ints, .. } = &self.buffers;
         let row = &bytes.all()[token * stride(self.inputs, 64)..];
         Int8Row {
             bytes: &row[..self.inputs],
@@ -484,17 +461,15 @@ impl Input {
     /// The floats of row `token`. Panics for another form.
     #[inline]
     pub(super) fn floats(&self, token: usize) -> &[f32] {
-        let Buffers::F32(floats) = &self.buffers else { unreachable!("another form") };
-        assert!(token < self.tokens);
-        &floats.all()[token * stride(self.inputs, 16)..][..self.inputs]
+        assert!(matches!(self.form, Form::F32) && token < self.tokens);
+        &self.buffers.wide.all()[token * stride(self.inputs, 16)..][..self.inputs]
     }
 
     /// The BF16 bits of row `token`. Panics for another form.
     #[inline]
     pub(super) fn halves(&self, token: usize) -> &[u16] {
-        let Buffers::Bf16(halves) = &self.buffers else { unreachable!("another form") };
-        assert!(token < self.tokens);
-        &halves.all()[token * stride(self.inputs, 32)..][..self.inputs]
+        assert!(matches!(self.form, Form::Bf16) && token < self.tokens);
+        &self.buffers.halves.all()[token * stride(self.inputs, 32)..][..self.inputs]
     }
 
     /// The blocks of row `token`. Panics for another form, or if they lie in groups.
@@ -503,7 +478,7 @@ impl Input {
         assert!(self.form == Form::Q8 && self.layout == Layout::Rows && token < self.tokens);
         let blocks = self.inputs / BLOCK;
         let (row, half_row) = (stride(blocks, 16), stride(2 * blocks, 16));
-        let Integers { bytes, floats, ints, .. } = self.buffers.integers();
+        let Buffers { bytes, floats, ints, .. } = &self.buffers;
         let (scales, sums) = floats.all().split_at(self.tokens * row);
         let (offsets, half_offsets) = ints.all().split_at(self.tokens * row);
         Q8 {
@@ -554,7 +529,7 @@ impl Input {
         let width = self.layout.width(tokens);
         let blocks = self.inputs / BLOCK;
         let (first, each) = (group * GROUP * blocks, width * blocks);
-        let Integers { bytes, floats, ints, .. } = self.buffers.integers();
+        let Buffers { bytes, floats, ints, .. } = &self.buffers;
         Packed {
             tokens,
             width,

@@ -42,6 +42,7 @@ impl Sets {
 
 /// A combination of sets that is found in processors and can be asked for by name. [`cpu_level_features`] has what is to be
 /// detected for it.
+#[derive(PartialEq, Eq)]
 struct Level {
     name: &'static str,
     sets: Sets,
@@ -101,7 +102,7 @@ fn detected(feature: &str) -> bool {
 }
 
 /// The instruction sets kernels may use here. Made only by detection, or by choosing less than was detected.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Isa(&'static Level);
 
 impl Isa {
@@ -145,14 +146,6 @@ impl Isa {
         self.0.sets.0 & sets.0 == sets.0
     }
 }
-
-impl PartialEq for Isa {
-    fn eq(&self, other: &Isa) -> bool {
-        self.0.sets == other.0.sets
-    }
-}
-
-impl Eq for Isa {}
 
 impl fmt::Debug for Isa {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -27,10 +27,8 @@ pub mod isa;
 mod ops;
 mod order;
 mod output;
-#[cfg(test)]
 mod references;
 mod scratch;
-#[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;

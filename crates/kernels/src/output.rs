@@ -1,9 +1,10 @@
 //! Where kernels write, and how many rows a task should have.
 
+use super::input::Q8;
 use super::order::{GROUP, TOKENS_WITHOUT_PANELS};
+use super::scratch::{Scratch, with_scratch};
 use super::{Form, Input, Kernel};
 use crate::memory::{self, OutOfMemory};
-use std::ops::Range;
 
 /// One call of a kernel: rows of a weight times the activations of some tokens, and the outputs `[tokens, rows]`.
 pub(super) struct Call<'a> {
@@ -29,11 +30,21 @@ impl<'a> Call<'a> {
         self.rows
     }
 
-    /// The tokens, where they are so few that they are multiplied one after the other: unpacking a panel would take longer.
-    #[inline]
-    pub(super) fn few_tokens(&self) -> Option<Range<usize>> {
-        let tokens = self.input.tokens();
-        (tokens <= TOKENS_WITHOUT_PANELS).then_some(0..tokens)
+    /// Whether the tokens are so few that they are multiplied one after the other: unpacking a panel would take longer. If they are,
+    /// `multiply(scratch, weight, x, y)` is called for each.
+    #[inline(always)]
+    pub(super) fn few_tokens(
+        &mut self,
+        multiply: impl Fn(&mut Scratch, &[u8], &Q8<'_>, &mut [f32]) -> memory::Result<()>,
+    ) -> bool {
+        let (weight, input) = (self.weight, self.input);
+        let few = input.tokens() <= TOKENS_WITHOUT_PANELS;
+        for token in 0..if few { input.tokens() } else { 0 } {
+            let (x, y) = (input.q8(token), self.part(token, 0, self.rows));
+            let done = with_scratch(|scratch| multiply(scratch, weight, &x, y));
+            self.note(done);
+        }
+        few
     }
 
     /// Takes how the kernel fared: without memory for its work it writes nothing.

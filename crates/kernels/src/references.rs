@@ -1,5 +1,7 @@
 //! Every kernel of a block dtype against values that gguf-py gives the same bytes.
 
+#![cfg(test)]
+
 use super::testing::each_isa;
 use super::{Isa, Kernel};
 use model_factory_dtypes::DType;

@@ -1,5 +1,7 @@
 //! What the kernels' tests share: random rows of stored bytes, an f64 oracle, and the walk over instruction sets.
 
+#![cfg(test)]
+
 use super::{DType, Form, Input, Isa, Kernel};
 
 /// Numbers that look random (xorshift64*).

@@ -3,49 +3,24 @@
 //! Lane `i` of 16 (by AVX2 and NEON, of 8) adds up the products whose index is `i` modulo 16 (with the BF16 dot product: whose
 //! index halved is `i` modulo 16), in order; the lanes are added by `sum_lanes`.
 
-use super::floats;
-#[cfg(target_arch = "aarch64")]
-use crate::arch::aarch64;
-#[cfg(target_arch = "x86_64")]
-use crate::arch::x86_64;
 use crate::element::bf16_to_f32;
 use crate::isa::Sets;
-use crate::{Form, Registered};
-use model_factory_dtypes::{DType, Tier};
+use crate::{Form, Matmul, Registered};
+use model_factory_dtypes::Tier;
 
-const PORTABLE: Registered = Registered {
-    name: "bf16/portable",
-    dtype: DType::BF16,
-    tier: Tier::Widened,
-    form: Form::F32,
-    sets: Sets::PORTABLE,
-    scaled: false,
-    matmul: |call| floats::portable(call, dequantize),
-    dequantize,
-};
-
-pub(super) const KERNELS: &[Registered] = &[
+super::floats::float_kernels!(
+    BF16,
+    "bf16",
+    Widened,
+    half::bf16,
+    bf16_to_f32,
     #[cfg(target_arch = "x86_64")]
-    Registered {
-        tier: Tier::Native,
-        form: Form::Bf16,
-        ..PORTABLE.by("bf16/avx512-bf16", Sets::AVX512.and(Sets::BF16), x86_64::avx512::bf16::matmul)
-    },
-    #[cfg(target_arch = "x86_64")]
-    PORTABLE.by("bf16/avx512", Sets::AVX512, x86_64::avx512::floats::widened::<half::bf16>),
-    #[cfg(target_arch = "x86_64")]
-    PORTABLE.by("bf16/avx2", Sets::AVX2, x86_64::avx2::floats::widened::<half::bf16>),
+    native("bf16/avx512-bf16", Sets::AVX512.and(Sets::BF16), avx512::bf16::matmul),
     #[cfg(target_arch = "aarch64")]
-    Registered {
-        tier: Tier::Native,
-        form: Form::Bf16,
-        ..PORTABLE.by("bf16/neon-bf16", Sets::ARM_BF16, aarch64::neon::bf16::matmul)
-    },
-    #[cfg(target_arch = "aarch64")]
-    PORTABLE.by("bf16/neon", Sets::NEON, aarch64::neon::floats::widened::<half::bf16>),
-    PORTABLE,
-];
+    native("bf16/neon-bf16", Sets::ARM_BF16, neon::bf16::matmul)
+);
 
-fn dequantize(row: &[u8], out: &mut [f32]) {
-    floats::dequantize(row, out, bf16_to_f32);
+/// A product of what is stored and activations of the same dtype.
+const fn native(name: &'static str, sets: Sets, matmul: Matmul) -> Registered {
+    Registered { tier: Tier::Native, form: Form::Bf16, ..PORTABLE.by(name, sets, matmul) }
 }

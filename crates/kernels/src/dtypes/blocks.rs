@@ -1,23 +1,46 @@
 //! What all block dtypes share: what a block holds, registration, values, and the product in plain Rust.
 //!
 //! A dtype's file unpacks 32 elements at a time into [`Unpacked`]. Everything portable follows from that: the values of a
-//! row, and the product that every vector version equals bit by bit. The products of 32 elements are added exactly, in
-//! integers; then block `b` adds its sums to lane `b` modulo 16 by fused multiply-adds, in order.
+//! row, and the product that every vector version equals bit by bit.
+//!
+//! # The order of sums
+//!
+//! The products of a block are added exactly, in integers. Where half blocks have scales, the products of each half are added,
+//! multiplied by its scale and added to those of the other, still exactly, and so are the sums of activations with the minima of
+//! halves. Block `b` of 32 elements then adds `sum * (scale * scale of x)` to lane `b` modulo 16 by a fused multiply-add, in order.
+//! Minima follow likewise, by another: `-min * (scale of x * sum of x)`, or `-sum of minima * (min * scale of x)` for those of halves.
+//! The lanes are added by `sum_lanes`.
 
 use crate::memory;
 use crate::order::BLOCK;
 use crate::{Call, LANES, sum_lanes};
 
-/// What a block dtype has, for code that is compiled for each.
-pub(crate) trait Format {
-    /// Bits of an element in the vector versions: up to 6 unsigned, 8 signed.
-    const BITS: u32;
-    /// What elements are above their value there; 0 or a power of 2.
-    const OFFSET: i32 = 0;
+/// What the elements of a block dtype are in the vector versions, and what is stored next to them.
+pub(crate) struct Elements {
+    /// Bits of an element: up to 6 unsigned, 8 signed.
+    pub(crate) bits: u32,
+    /// What elements are above their value; 0 or a power of 2.
+    pub(crate) offset: i32,
     /// Whether blocks have minima, or half blocks if these have scales.
-    const MINS: bool = false;
+    pub(crate) mins: bool,
     /// Whether half blocks have integer scales.
-    const HALVES: bool = false;
+    pub(crate) halves: bool,
+    /// Whether the product with one token by AVX-512 calls a function that unpacks them: where that takes many registers.
+    pub(crate) apart: bool,
+}
+
+impl Elements {
+    /// Signed bytes with a scale for each block.
+    pub(crate) const BYTES: Elements = Elements { bits: 8, offset: 0, mins: false, halves: false, apart: false };
+}
+
+/// [`Elements`] of a block dtype, for code that is compiled for each.
+pub(crate) trait Format {
+    const ELEMENTS: Elements;
+    const BITS: u32 = Self::ELEMENTS.bits;
+    const OFFSET: i32 = Self::ELEMENTS.offset;
+    const MINS: bool = Self::ELEMENTS.mins;
+    const HALVES: bool = Self::ELEMENTS.halves;
     /// How much an offset that holds 128 times a sum is to be shifted.
     const SHIFT: i32 = if Self::OFFSET > 0 { 7 - Self::OFFSET.ilog2() as i32 } else { 0 };
 }
@@ -121,25 +144,43 @@ pub(crate) fn product<F: Format, const BYTES: usize>(
     }
 }
 
-/// The registry's entries of a block dtype, next to which stand `BYTES` of a stored block and `unpack`. Vector versions read
-/// eight blocks at a time, `$eight` bytes, as `$format` unpacks them; for AVX2 and AVX-512 VNNI the named modules of
-/// `crate::arch::x86_64` may have products of their own.
+/// A [`Format`], whose [`Elements`] are [`Elements::BYTES`] but for what is said.
+macro_rules! define_format {
+    ($format:ident { $($elements:tt)* }) => {
+        #[derive(Default)]
+        pub(crate) struct $format;
+
+        impl $crate::dtypes::blocks::Format for $format {
+            const ELEMENTS: $crate::dtypes::blocks::Elements = {
+                use $crate::dtypes::blocks::Elements;
+                Elements { $($elements)*, ..Elements::BYTES }
+            };
+        }
+    };
+}
+pub(crate) use define_format;
+
+/// The registry's entries of a block dtype, next to which stand `BYTES` of a stored block and `unpack`, and its format. Vector versions read eight blocks at a time, `$eight` bytes,
+/// as `$format` unpacks them; for AVX2 and AVX-512 VNNI the named modules of `crate::arch::x86_64` may have products of their own.
 macro_rules! block_kernels {
-    ($dtype:ident, $name:literal, $format:ident, $eight:expr) => {
+    ($dtype:ident, $name:literal, $format:ident $elements:tt, $eight:expr) => {
+        $crate::dtypes::blocks::define_format!($format $elements);
         $crate::dtypes::blocks::block_kernels!(
             @registered $dtype, $name, $format, $eight,
             "avx512-vnni", VNNI, $crate::arch::x86_64::avx512::blocks::matmul::<$format, { $eight }, { 2 * $eight }>,
             $crate::arch::x86_64::avx2::matmul::<$format, { $eight }>
         );
     };
-    ($dtype:ident, $name:literal, $format:ident, $eight:expr, avx512: $avx512:ident) => {
+    ($dtype:ident, $name:literal, $format:ident $elements:tt, $eight:expr, avx512: $avx512:ident) => {
+        $crate::dtypes::blocks::define_format!($format $elements);
         $crate::dtypes::blocks::block_kernels!(
             @registered $dtype, $name, $format, $eight,
             "avx512-vnni", VNNI, $crate::arch::x86_64::avx512::$avx512::matmul,
             $crate::arch::x86_64::avx2::matmul::<$format, { $eight }>
         );
     };
-    ($dtype:ident, $name:literal, $format:ident, $eight:expr, avx512: $avx512:ident, avx2: $avx2:ident) => {
+    ($dtype:ident, $name:literal, $format:ident $elements:tt, $eight:expr, avx512: $avx512:ident, avx2: $avx2:ident) => {
+        $crate::dtypes::blocks::define_format!($format $elements);
         $crate::dtypes::blocks::block_kernels!(
             @registered $dtype, $name, $format, $eight,
             "avx512-vnni", VNNI, $crate::arch::x86_64::avx512::$avx512::matmul,
@@ -182,37 +223,29 @@ macro_rules! block_kernels {
 }
 pub(crate) use block_kernels;
 
-/// As [`block_kernels`] for a dtype `$format` whose sums are too wide for the shared products of x86: the portable one,
-/// compiled for each instruction set. NEON adds up in 32 bits.
+/// As [`block_kernels`] for a dtype with a scale for each half block, next to which stands a format `Halves`, and whose sums are too
+/// wide for the shared products of x86: the portable one, compiled for each instruction set. NEON adds up in 32 bits.
 macro_rules! compiled_block_kernels {
-    ($dtype:ident, $name:literal, $format:ident) => {
-        #[derive(Default)]
-        pub(crate) struct $format;
-
-        impl $crate::dtypes::blocks::Format for $format {
-            const BITS: u32 = 8;
-            const HALVES: bool = true;
-        }
-
+    ($dtype:ident, $name:literal) => {
         $crate::dtypes::blocks::block_kernels!(
-            @registered $dtype, $name, $format, BYTES, "avx512", PORTABLE, avx512, avx2
+            @registered $dtype, $name, Halves, BYTES, "avx512", PORTABLE, avx512, avx2
         );
 
         #[cfg(target_arch = "x86_64")]
         #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
         fn avx512(call: &mut $crate::Call<'_>) {
-            $crate::dtypes::blocks::product::<$format, BYTES>(call, |block, b, _| unpack(block, b));
+            $crate::dtypes::blocks::product::<Halves, BYTES>(call, |block, b, _| unpack(block, b));
         }
 
         #[cfg(target_arch = "x86_64")]
         #[target_feature(enable = "avx2,fma,f16c")]
         fn avx2(call: &mut $crate::Call<'_>) {
-            $crate::dtypes::blocks::product::<$format, BYTES>(call, |block, b, _| unpack(block, b));
+            $crate::dtypes::blocks::product::<Halves, BYTES>(call, |block, b, _| unpack(block, b));
         }
 
         #[cfg(target_arch = "aarch64")]
         $crate::dtypes::blocks::eights! {
-            $format, BYTES;
+            Halves, BYTES;
 
             fn elements(stored: &[u8; BYTES]) -> [Bytes; 8] {
                 let mut elements = [all(0); 8];

@@ -3,13 +3,12 @@
 //!
 //! The numbers are those of GGUF's MXFP4 (`mxfp4.rs`), and so are the sums, bit by bit.
 
-use super::blocks::{Format, Unpacked, product};
+use super::blocks::{Elements, Format, Unpacked, product};
 use super::mxfp4::{Mxfp4, VALUES, scale};
 use crate::isa::Sets;
 use crate::order::BLOCK;
 use crate::{Call, Form, Registered};
-use model_factory_dtypes::DType;
-use model_factory_dtypes::Tier;
+use model_factory_dtypes::{DType, Tier};
 
 /// Bytes of a block without its scale.
 const BYTES: usize = BLOCK / 2;
@@ -56,7 +55,7 @@ fn portable(call: &mut Call<'_>) {
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod simd {
-    use super::{BYTES, Format, Mxfp4};
+    use super::{BYTES, Elements, Format, Mxfp4};
     use crate::Call;
     #[cfg(target_arch = "aarch64")]
     use crate::arch::aarch64::neon;
@@ -77,8 +76,7 @@ mod simd {
     }
 
     impl Format for Scaled<'_> {
-        const BITS: u32 = Mxfp4::BITS;
-        const OFFSET: i32 = Mxfp4::OFFSET;
+        const ELEMENTS: Elements = Mxfp4::ELEMENTS;
     }
 
     impl EightBlocks<EIGHT> for Scaled<'_> {

@@ -24,6 +24,46 @@ pub(super) fn dequantize<const BYTES: usize>(row: &[u8], out: &mut [f32], wide: 
     out.iter_mut().zip(row.as_chunks().0).for_each(|(out, bytes)| *out = wide(*bytes));
 }
 
+/// The registry's entries of a float dtype that is stored as `$element`s, which `$wide` makes of their bytes. `$first` are those that
+/// come before the others.
+macro_rules! float_kernels {
+    ($dtype:ident, $name:literal, $tier:ident, $element:ty, $wide:expr $(, $(#[$cfg:meta] $first:expr),*)?) => {
+        const PORTABLE: $crate::Registered = $crate::Registered {
+            name: concat!($name, "/portable"),
+            dtype: model_factory_dtypes::DType::$dtype,
+            tier: model_factory_dtypes::Tier::$tier,
+            form: $crate::Form::F32,
+            sets: $crate::isa::Sets::PORTABLE,
+            scaled: false,
+            matmul: |call| $crate::dtypes::floats::portable(call, dequantize),
+            dequantize,
+        };
+
+        pub(super) const KERNELS: &[$crate::Registered] = {
+            use $crate::isa::Sets;
+            #[cfg(target_arch = "aarch64")]
+            use $crate::arch::aarch64::neon;
+            #[cfg(target_arch = "x86_64")]
+            use $crate::arch::x86_64::{avx2, avx512};
+            &[
+                $($(#[$cfg] $first,)*)?
+                #[cfg(target_arch = "x86_64")]
+                PORTABLE.by(concat!($name, "/avx512"), Sets::AVX512, avx512::floats::widened::<$element>),
+                #[cfg(target_arch = "x86_64")]
+                PORTABLE.by(concat!($name, "/avx2"), Sets::AVX2, avx2::widened::<$element>),
+                #[cfg(target_arch = "aarch64")]
+                PORTABLE.by(concat!($name, "/neon"), Sets::NEON, neon::widened::<$element>),
+                PORTABLE,
+            ]
+        };
+
+        fn dequantize(row: &[u8], out: &mut [f32]) {
+            $crate::dtypes::floats::dequantize(row, out, $wide);
+        }
+    };
+}
+pub(super) use float_kernels;
+
 fn dot(w: &[f32], x: &[f32]) -> f32 {
     let mut lanes = [0.0; LANES];
     for (w, x) in w.chunks(LANES).zip(x.chunks(LANES)) {

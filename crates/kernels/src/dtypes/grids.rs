@@ -79,18 +79,14 @@ pub(super) fn bytes(words: [u64; 4]) -> [i8; 32] {
     all
 }
 
+// One for all of them: as types of their own the loops of some would keep a vector more on the stack by NEON.
+super::blocks::define_format!(Halves { halves: true });
+
 /// Kernels of a dtype `$format` with one scale for 32 elements, by `block(stored, b) -> (scale, elements)`: elements fit the
 /// shared vector products as signed bytes.
 macro_rules! grid_kernels {
-    ($dtype:ident, $name:literal, $format:ident) => {
-        $crate::dtypes::blocks::block_kernels!($dtype, $name, $format, BYTES);
-
-        #[derive(Default)]
-        pub(crate) struct $format;
-
-        impl $crate::dtypes::blocks::Format for $format {
-            const BITS: u32 = 8;
-        }
+    ($dtype:ident, $name:literal, $format:ident $elements:tt) => {
+        $crate::dtypes::blocks::block_kernels!($dtype, $name, $format $elements, BYTES);
 
         fn unpack(stored: &[u8; BYTES], b: usize) -> $crate::dtypes::blocks::Unpacked {
             let (scale, words) = block(stored, b);

@@ -6,12 +6,12 @@
 //! Computed as `d / 8 * (2 * s + 1) * (8 * element + 8 * delta)`, in integers.
 
 use super::blocks::{Unpacked, compiled_block_kernels};
-use super::grids::{self, bytes, shifted};
+use super::grids::{self, Halves, bytes, shifted};
 use crate::element::f16_to_f32;
 
 const BYTES: usize = 56;
 
-compiled_block_kernels!(IQ1_M, "iq1_m", Iq1M);
+compiled_block_kernels!(IQ1_M, "iq1_m");
 
 #[inline(always)]
 fn unpack(stored: &[u8; BYTES], b: usize) -> Unpacked {

@@ -3,12 +3,12 @@
 //! byte for each 32 elements with both s, the first in the low half.
 
 use super::blocks::{Unpacked, compiled_block_kernels};
-use super::grids::{self, bytes, signed};
+use super::grids::{self, Halves, bytes, signed};
 use crate::element::f16_at;
 
 const BYTES: usize = 82;
 
-compiled_block_kernels!(IQ2_S, "iq2_s", Iq2S);
+compiled_block_kernels!(IQ2_S, "iq2_s");
 
 #[inline(always)]
 fn unpack(stored: &[u8; BYTES], b: usize) -> Unpacked {

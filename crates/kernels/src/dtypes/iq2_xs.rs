@@ -3,12 +3,12 @@
 //! the first in the low half.
 
 use super::blocks::{Unpacked, compiled_block_kernels};
-use super::grids::{self, bytes, even, signed};
+use super::grids::{self, Halves, bytes, even, signed};
 use crate::element::f16_at;
 
 const BYTES: usize = 74;
 
-compiled_block_kernels!(IQ2_XS, "iq2_xs", Iq2Xs);
+compiled_block_kernels!(IQ2_XS, "iq2_xs");
 
 #[inline(always)]
 fn unpack(stored: &[u8; BYTES], b: usize) -> Unpacked {

@@ -1,21 +1,12 @@
 //! IQ4_NL: blocks of 32 codes of 4 bits with an f16 scale, `w = d * VALUES[code]`; 18 bytes: d, then 16 bytes with the
 //! code of element `i` in the low and that of element `i + 16` in the high half of byte `i`.
-//!
-//! The order of sums is Q4_0's.
 
-use super::blocks::{Format, Unpacked, block_kernels, eight_blocks, nibbles};
+use super::blocks::{Unpacked, block_kernels, eight_blocks, nibbles};
 use crate::element::f16_at;
 
 const BYTES: usize = 18;
 
-block_kernels!(IQ4_NL, "iq4_nl", Iq4Nl, 8 * BYTES);
-
-#[derive(Default)]
-pub(crate) struct Iq4Nl;
-
-impl Format for Iq4Nl {
-    const BITS: u32 = 8;
-}
+block_kernels!(IQ4_NL, "iq4_nl", Iq4Nl { bits: 8 }, 8 * BYTES);
 
 /// What a code stands for, in IQ4_XS too (ggml-common.h, `kvalues_iq4nl`).
 pub(super) const VALUES: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];

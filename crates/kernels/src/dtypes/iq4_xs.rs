@@ -3,24 +3,14 @@
 //!
 //! d in f16; a word with the high two bits of scale `b` at bit `2 * b`; 4 bytes with the low four bits of scale `b` in
 //! byte `b / 2`, low for even `b`; then 16 bytes of codes a block as in IQ4_NL.
-//!
-//! The products of a block are added exactly, in integers. Block `b` then adds `sum * (d * (sc - 32) * scale of x)` to
-//! lane `b` modulo 16 by a fused multiply-add, in order; the lanes are added by `sum_lanes`.
 
-use super::blocks::{Format, Unpacked, block_kernels, eights, nibbles};
+use super::blocks::{Unpacked, block_kernels, eights, nibbles};
 use super::iq4_nl::VALUES;
 use crate::element::f16_at;
 
 const BYTES: usize = 136;
 
-block_kernels!(IQ4_XS, "iq4_xs", Iq4Xs, BYTES);
-
-#[derive(Default)]
-pub(crate) struct Iq4Xs;
-
-impl Format for Iq4Xs {
-    const BITS: u32 = 8;
-}
+block_kernels!(IQ4_XS, "iq4_xs", Iq4Xs { bits: 8 }, BYTES);
 
 fn unpack(stored: &[u8; BYTES], b: usize) -> Unpacked {
     let high = u16::from_le_bytes([stored[2], stored[3]]) >> (2 * b) & 3;

@@ -1,22 +1,13 @@
 //! MXFP4: blocks of 32 floats of 4 bits (E2M1) with a power of 2 as their scale (E8M0); 17 bytes: the exponent, then 16
 //! bytes with element `i` in the low and element `i + 16` in the high half of byte `i`.
 //!
-//! Elements are taken twice, so that they are integers, and the scale half: `2^(exponent - 128)`. The order of sums is
-//! Q4_0's.
+//! Elements are taken twice, so that they are integers, and the scale half: `2^(exponent - 128)`.
 
-use super::blocks::{Format, Unpacked, block_kernels, eight_blocks, nibbles};
+use super::blocks::{Unpacked, block_kernels, eight_blocks, nibbles};
 
 const BYTES: usize = 17;
 
-block_kernels!(MXFP4, "mxfp4", Mxfp4, 8 * BYTES);
-
-#[derive(Default)]
-pub(super) struct Mxfp4;
-
-impl Format for Mxfp4 {
-    const BITS: u32 = 5;
-    const OFFSET: i32 = 16;
-}
+block_kernels!(MXFP4, "mxfp4", Mxfp4 { bits: 5, offset: 16 }, 8 * BYTES);
 
 /// Twice what a code stands for (OCP Microscaling Formats 1.0, E2M1).
 pub(super) const VALUES: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];

@@ -2,27 +2,13 @@
 //!
 //! 16 bytes with sc in the low and m in the high half, 64 bytes of pairs of bits, d and dmin in f16. Each half of 128
 //! elements has 32 of the 64 bytes: element `32 * j + i` is at bit `2 * j` of byte `i`.
-//!
-//! The products of 16 elements are added exactly in integers, multiplied by their scales and added in pairs, and so are
-//! the sums of activations with the minima, still exactly. Block `b` of 32 then adds `sum * (d * scale of x)` and
-//! `-sum of minima * (dmin * scale of x)` to lane `b` modulo 16 by fused multiply-adds, in order; the lanes are added by
-//! `sum_lanes`.
 
-use super::blocks::{Format, Unpacked, block_kernels, eights};
+use super::blocks::{Unpacked, block_kernels, eights};
 use crate::element::f16_at;
 
 const BYTES: usize = 84;
 
-block_kernels!(Q2_K, "q2_k", Q2K, BYTES);
-
-#[derive(Default)]
-pub(crate) struct Q2K;
-
-impl Format for Q2K {
-    const BITS: u32 = 2;
-    const MINS: bool = true;
-    const HALVES: bool = true;
-}
+block_kernels!(Q2_K, "q2_k", Q2K { bits: 2, mins: true, halves: true }, BYTES);
 
 /// Element `i` of block `b` of the eight whose pairs of bits `bytes` begin with.
 pub(super) fn pair_of_bits(bytes: &[u8], b: usize, i: usize) -> u8 {

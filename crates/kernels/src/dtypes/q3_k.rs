@@ -3,27 +3,14 @@
 //! 32 bytes with the high bits: bit `b` of byte `i` belongs to element `i` of block `b` of 32. 64 bytes of pairs of bits
 //! as in Q2_K. 12 bytes of scales: the low four bits of scale `s` are in byte `s % 8`, low for `s < 8`, and its high two
 //! in byte `8 + s % 4` at bit `2 * (s / 4)`. d in f16.
-//!
-//! The products of 16 elements are added exactly in integers, multiplied by their scales and added in pairs, still
-//! exactly. Block `b` of 32 then adds `sum * (d * scale of x)` to lane `b` modulo 16 by a fused multiply-add, in order;
-//! the lanes are added by `sum_lanes`.
 
-use super::blocks::{Format, Unpacked, block_kernels, eights};
+use super::blocks::{Unpacked, block_kernels, eights};
 use super::q2_k::pair_of_bits;
 use crate::element::f16_at;
 
 const BYTES: usize = 110;
 
-block_kernels!(Q3_K, "q3_k", Q3K, BYTES);
-
-#[derive(Default)]
-pub(crate) struct Q3K;
-
-impl Format for Q3K {
-    const BITS: u32 = 3;
-    const OFFSET: i32 = 4;
-    const HALVES: bool = true;
-}
+block_kernels!(Q3_K, "q3_k", Q3K { bits: 3, offset: 4, halves: true }, BYTES);
 
 /// The scale of elements `16 * s ..`, from -32 to 31.
 fn scale(stored: &[u8; BYTES], s: usize) -> i32 {

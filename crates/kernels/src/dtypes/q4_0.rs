@@ -1,23 +1,12 @@
 //! Q4_0: blocks of 32 nibbles with an f16 scale, `w = d * (q - 8)`; 18 bytes: d, then 16 bytes with element `i` in the
 //! low and element `i + 16` in the high half of byte `i`.
-//!
-//! The products of a block are added exactly, in integers. Block `b` then adds `sum * (d * scale of x)` to lane
-//! `b` modulo 16 by a fused multiply-add, in order; the lanes are added by `sum_lanes`.
 
-use super::blocks::{Format, Unpacked, block_kernels, eight_blocks, nibbles};
+use super::blocks::{Unpacked, block_kernels, eight_blocks, nibbles};
 use crate::element::f16_at;
 
 pub(crate) const BYTES: usize = 18;
 
-block_kernels!(Q4_0, "q4_0", Q40, 8 * BYTES, avx512: q4_0, avx2: q4_0);
-
-#[derive(Default)]
-pub(crate) struct Q40;
-
-impl Format for Q40 {
-    const BITS: u32 = 4;
-    const OFFSET: i32 = 8;
-}
+block_kernels!(Q4_0, "q4_0", Q40 { bits: 4, offset: 8 }, 8 * BYTES, avx512: q4_0, avx2: q4_0);
 
 fn unpack(stored: &[u8; BYTES], _: usize) -> Unpacked {
     Unpacked::scaled(f16_at(stored, 0), nibbles(&stored[2..]).map(|q| q as i8 - 8))

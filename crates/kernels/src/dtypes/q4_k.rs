@@ -2,25 +2,13 @@
 //!
 //! Two f16, d and dmin; 12 bytes with the 6-bit sc and m of the eight blocks; 128 bytes of nibbles: 32 bytes hold one
 //! block in their low and the next in their high halves.
-//!
-//! The products of a block are added exactly, in integers. Block `b` then adds `sum * ((d * sc) * scale of x)` to lane
-//! `b` modulo 16, and takes away `(dmin * m) * (scale * sum of x)`, both by a fused multiply-add, in order; the lanes
-//! are added by `sum_lanes`.
 
-use super::blocks::{Format, Unpacked, block_kernels, eights};
+use super::blocks::{Unpacked, block_kernels, eights};
 use crate::element::f16_at;
 
 pub(crate) const BYTES: usize = 144;
 
-block_kernels!(Q4_K, "q4_k", Q4K, BYTES, avx512: q4_k, avx2: q4_k);
-
-#[derive(Default)]
-pub(crate) struct Q4K;
-
-impl Format for Q4K {
-    const BITS: u32 = 4;
-    const MINS: bool = true;
-}
+block_kernels!(Q4_K, "q4_k", Q4K { bits: 4, mins: true }, BYTES, avx512: q4_k, avx2: q4_k);
 
 /// `d * sc` and `dmin * m` of block `b` of eight.
 pub(super) fn scale_and_min(stored: &[u8], b: usize) -> (f32, f32) {

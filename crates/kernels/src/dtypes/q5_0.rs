@@ -1,23 +1,12 @@
 //! Q5_0: blocks of 32 elements of 5 bits with an f16 scale, `w = d * (q - 16)`; 22 bytes: d, a double word with the high
 //! bit of element `i` as bit `i`, then 16 bytes of nibbles as in Q4_0.
-//!
-//! The products of a block are added exactly, in integers. Block `b` then adds `sum * (d * scale of x)` to lane
-//! `b` modulo 16 by a fused multiply-add, in order; the lanes are added by `sum_lanes`.
 
-use super::blocks::{Format, Unpacked, block_kernels, eight_blocks, nibbles};
+use super::blocks::{Unpacked, block_kernels, eight_blocks, nibbles};
 use crate::element::f16_at;
 
 pub(crate) const BYTES: usize = 22;
 
-block_kernels!(Q5_0, "q5_0", Q50, 8 * BYTES, avx512: q5_0);
-
-#[derive(Default)]
-pub(crate) struct Q50;
-
-impl Format for Q50 {
-    const BITS: u32 = 5;
-    const OFFSET: i32 = 16;
-}
+block_kernels!(Q5_0, "q5_0", Q50 { bits: 5, offset: 16 }, 8 * BYTES, avx512: q5_0);
 
 /// The high bits of a block.
 pub(crate) fn high_bits(block: &[u8; BYTES]) -> u32 {

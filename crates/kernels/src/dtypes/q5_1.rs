@@ -1,23 +1,13 @@
 //! Q5_1: blocks of 32 elements of 5 bits with a scale and a base in f16, `w = d * q + m`; 24 bytes: d, m, a double word
 //! with the high bit of element `i` as bit `i`, then 16 bytes of nibbles as in Q4_1.
-//!
-//! The order of sums is Q4_1's.
 
-use super::blocks::{Format, Unpacked, block_kernels, eight_blocks, nibbles};
+use super::blocks::{Unpacked, block_kernels, eight_blocks, nibbles};
 use super::q5_0::with_high;
 use crate::element::f16_at;
 
 const BYTES: usize = 24;
 
-block_kernels!(Q5_1, "q5_1", Q51, 8 * BYTES);
-
-#[derive(Default)]
-pub(crate) struct Q51;
-
-impl Format for Q51 {
-    const BITS: u32 = 5;
-    const MINS: bool = true;
-}
+block_kernels!(Q5_1, "q5_1", Q51 { bits: 5, mins: true }, 8 * BYTES);
 
 /// The high bits of a block.
 fn high_bits(block: &[u8; BYTES]) -> u32 {

@@ -2,23 +2,13 @@
 //!
 //! The first 16 bytes are Q4_K's: d, dmin, and the 6-bit sc and m of the eight blocks. Then 32 bytes with the high bits:
 //! bit `b` of byte `i` belongs to element `i` of block `b`. Then 128 bytes of nibbles as in Q4_K.
-//!
-//! The order of sums is Q4_K's.
 
-use super::blocks::{Format, Unpacked, block_kernels, eights};
+use super::blocks::{Unpacked, block_kernels, eights};
 use super::q4_k::{nibble, scale_and_min};
 
 pub(crate) const BYTES: usize = 176;
 
-block_kernels!(Q5_K, "q5_k", Q5K, BYTES, avx512: q5_k);
-
-#[derive(Default)]
-pub(crate) struct Q5K;
-
-impl Format for Q5K {
-    const BITS: u32 = 5;
-    const MINS: bool = true;
-}
+block_kernels!(Q5_K, "q5_k", Q5K { bits: 5, mins: true }, BYTES, avx512: q5_k);
 
 fn unpack(stored: &[u8; BYTES], b: usize) -> Unpacked {
     let (scale, min) = scale_and_min(stored, b);

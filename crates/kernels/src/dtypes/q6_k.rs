@@ -3,26 +3,13 @@
 //! 128 bytes of low nibbles, 64 bytes of high pairs, 16 scales, d in f16. Each half of 128 elements has 64 of the low
 //! bytes and 32 of the high: element `32 * j + i` has its nibble in byte `32 * (j % 2) + i`, low for `j < 2`, and its
 //! pair in byte `i`, at bit `2 * j`.
-//!
-//! The products of 16 elements are added exactly in integers, multiplied by their scales and added in pairs, still
-//! exactly. Block `b` of 32 then adds `sum * (d * scale of x)` to lane `b` modulo 16 by a fused multiply-add, in order;
-//! the lanes are added by `sum_lanes`.
 
-use super::blocks::{Format, Unpacked, block_kernels, eights};
+use super::blocks::{Unpacked, block_kernels, eights};
 use crate::element::f16_at;
 
 pub(crate) const BYTES: usize = 210;
 
-block_kernels!(Q6_K, "q6_k", Q6K, BYTES, avx512: q6_k);
-
-#[derive(Default)]
-pub(crate) struct Q6K;
-
-impl Format for Q6K {
-    const BITS: u32 = 6;
-    const OFFSET: i32 = 32;
-    const HALVES: bool = true;
-}
+block_kernels!(Q6_K, "q6_k", Q6K { bits: 6, offset: 32, halves: true }, BYTES, avx512: q6_k);
 
 /// Elements from -32 to 31.
 fn unpack(stored: &[u8; BYTES], b: usize) -> Unpacked {

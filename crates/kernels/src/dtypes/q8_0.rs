@@ -1,21 +1,11 @@
 //! Q8_0: blocks of 32 signed bytes with an f16 scale, `w = d * q`; 34 bytes: d, q.
-//!
-//! The products of a block are added exactly, in integers. Block `b` then adds `sum * (d * scale of x)` to lane
-//! `b` modulo 16 by a fused multiply-add, in order; the lanes are added by `sum_lanes`.
 
-use super::blocks::{Format, Unpacked, block_kernels, eight_blocks};
+use super::blocks::{Unpacked, block_kernels, eight_blocks};
 use crate::element::f16_at;
 
 pub(crate) const BYTES: usize = 34;
 
-block_kernels!(Q8_0, "q8_0", Q80, 8 * BYTES, avx512: q8_0);
-
-#[derive(Default)]
-pub(crate) struct Q80;
-
-impl Format for Q80 {
-    const BITS: u32 = 8;
-}
+block_kernels!(Q8_0, "q8_0", Q80 { bits: 8 }, 8 * BYTES, avx512: q8_0);
 
 fn unpack(stored: &[u8; BYTES], _: usize) -> Unpacked {
     Unpacked::scaled(f16_at(stored, 0), std::array::from_fn(|i| stored[2 + i] as i8))

@@ -4,23 +4,13 @@
 //! A byte is a fraction of 256 with its digits after the point: the next digit is the whole part of three times the
 //! byte, over 256, and what is left of that product the next byte. Elements `32 * n + i` are digit `n` of bytes 0 to 31,
 //! `160 + 16 * n + i` of bytes 32 to 47, and `240 + 4 * n + i` of the last four.
-//!
-//! The order of sums is TQ2_0's.
 
-use super::blocks::{Format, Unpacked, block_kernels, eights};
+use super::blocks::{Unpacked, block_kernels, eights};
 use crate::element::f16_at;
 
 const BYTES: usize = 54;
 
-block_kernels!(TQ1_0, "tq1_0", Tq10, BYTES);
-
-#[derive(Default)]
-pub(crate) struct Tq10;
-
-impl Format for Tq10 {
-    const BITS: u32 = 2;
-    const OFFSET: i32 = 1;
-}
+block_kernels!(TQ1_0, "tq1_0", Tq10 { bits: 2, offset: 1 }, BYTES);
 
 /// Element `i` of 256, from -1 to 1.
 fn element(bytes: &[u8; BYTES], i: usize) -> i8 {

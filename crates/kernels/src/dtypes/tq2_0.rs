@@ -1,24 +1,13 @@
 //! TQ2_0: 256 elements of 2 bits with one f16 scale, `w = d * (q - 1)`; 66 bytes: 64 bytes of pairs of bits as in Q2_K,
 //! d.
-//!
-//! The products of a block of 32 are added exactly, in integers. Block `b` then adds `sum * (d * scale of x)` to lane
-//! `b` modulo 16 by a fused multiply-add, in order; the lanes are added by `sum_lanes`.
 
-use super::blocks::{Format, Unpacked, block_kernels, eights};
+use super::blocks::{Unpacked, block_kernels, eights};
 use super::q2_k::pair_of_bits;
 use crate::element::f16_at;
 
 const BYTES: usize = 66;
 
-block_kernels!(TQ2_0, "tq2_0", Tq20, BYTES);
-
-#[derive(Default)]
-pub(crate) struct Tq20;
-
-impl Format for Tq20 {
-    const BITS: u32 = 2;
-    const OFFSET: i32 = 1;
-}
+block_kernels!(TQ2_0, "tq2_0", Tq20 { bits: 2, offset: 1 }, BYTES);
 
 /// Elements from -1 to 1; the code 3, which no quantizer writes, is 2.
 fn unpack(stored: &[u8; BYTES], b: usize) -> Unpacked {

@@ -1,11 +1,10 @@
 //! Columns of an input, put in by one of several threads.
 
 use super::quantize::{Blocks, TOGETHER, quantize, round_to_bf16};
-use super::rows::{BuffersMut, RowsMut};
-use super::{BLOCK, Layout, stride};
+use super::rows::RowsMut;
+use super::{BLOCK, Form, Layout, stride};
 use crate::isa::Isa;
 use crate::order::GROUP;
-use crate::threads::Split;
 use std::ops::Range;
 
 /// Blocks of a token that are quantized together with those of the other tokens of its group.
@@ -24,20 +23,19 @@ pub struct ColumnsMut<'a> {
 impl ColumnsMut<'_> {
     /// Puts in all columns: `fill(token, columns, floats)` writes some of them, which are counted from the first on.
     pub fn put(&mut self, fill: impl Fn(usize, Range<usize>, &mut [f32])) {
-        let floats = match &self.rows.buffers {
-            BuffersMut::Integers(_) if self.rows.layout != Layout::Rows => return self.put_blocks(fill),
-            BuffersMut::Bf16(halves) => return self.put_halves(halves, fill),
-            BuffersMut::F32(floats) => floats,
-            BuffersMut::Integers(to) => &to.waiting,
-        };
+        match self.rows.form {
+            _ if self.rows.layout != Layout::Rows => return self.put_blocks(fill),
+            Form::Bf16 => return self.put_halves(fill),
+            _ => {}
+        }
         for token in 0..self.rows.tokens {
             let first = token * stride(self.rows.inputs, 16) + self.columns.start;
             // SAFETY: other threads have other columns, and `&mut self` is one of this one.
-            fill(token, 0..self.columns.len(), unsafe { floats.part(first, self.columns.len()) });
+            fill(token, 0..self.columns.len(), unsafe { self.rows.wide.part(first, self.columns.len()) });
         }
     }
 
-    fn put_halves(&self, halves: &Split<'_, u16>, fill: impl Fn(usize, Range<usize>, &mut [f32])) {
+    fn put_halves(&self, fill: impl Fn(usize, Range<usize>, &mut [f32])) {
         let mut floats = [0.0; ROUNDED];
         for token in 0..self.rows.tokens {
             for start in (0..self.columns.len()).step_by(ROUNDED) {
@@ -46,7 +44,7 @@ impl ColumnsMut<'_> {
                 fill(token, columns, floats);
                 let first = token * stride(self.rows.inputs, 32) + self.columns.start + start;
                 // SAFETY: other threads have other columns, and `&mut self` is one of this one.
-                round_to_bf16(self.isa, floats, unsafe { halves.part(first, floats.len()) });
+                round_to_bf16(self.isa, floats, unsafe { self.rows.halves.part(first, floats.len()) });
             }
         }
     }
@@ -64,7 +62,7 @@ impl ColumnsMut<'_> {
                 }
                 quantize(self.isa, &x, &mut blocks);
                 // SAFETY: other threads have other blocks, and `&mut self` is one of this one.
-                unsafe { self.rows.put_blocks(first, column / BLOCK, count, &blocks) };
+                unsafe { self.rows.put_blocks(first..first + tokens, column / BLOCK, count, &blocks) };
             }
         }
     }

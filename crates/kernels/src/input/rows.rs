@@ -2,10 +2,11 @@
 
 use super::int8::{self, Extent, QuantParams};
 use super::quantize::{Blocks, TOGETHER, quantize, round_to_bf16};
-use super::{BLOCK, Buffers, Form, Input, Layout, stride};
+use super::{BLOCK, Form, Input, Layout, stride};
 use crate::isa::Isa;
 use crate::order::{GROUP, Order};
 use crate::threads::{Pool, Split};
+use std::ops::Range;
 
 /// The rows of an input, each to be written by one thread.
 pub(super) struct RowsMut<'a> {
@@ -13,42 +14,27 @@ pub(super) struct RowsMut<'a> {
     pub(super) tokens: usize,
     pub(super) inputs: usize,
     pub(super) layout: Layout,
-    pub(super) buffers: BuffersMut<'a>,
-}
-
-/// The memory of the form.
-pub(super) enum BuffersMut<'a> {
-    F32(Split<'a, f32>),
-    Bf16(Split<'a, u16>),
-    Integers(IntegersMut<'a>),
-}
-
-/// As `Integers`.
-pub(super) struct IntegersMut<'a> {
+    pub(super) wide: Split<'a, f32>,
+    pub(super) halves: Split<'a, u16>,
     bytes: Split<'a, i8>,
     floats: Split<'a, f32>,
     ints: Split<'a, i32>,
-    pub(super) waiting: Split<'a, f32>,
 }
 
 impl<'a> RowsMut<'a> {
     pub(super) fn new(input: &'a mut Input) -> RowsMut<'a> {
-        let buffers = match &mut input.buffers {
-            Buffers::F32(floats) => BuffersMut::F32(Split::new(floats.all_mut())),
-            Buffers::Bf16(halves) => BuffersMut::Bf16(Split::new(halves.all_mut())),
-            Buffers::Integers(of) => BuffersMut::Integers(IntegersMut {
-                bytes: Split::new(of.bytes.all_mut()),
-                floats: Split::new(of.floats.all_mut()),
-                ints: Split::new(of.ints.all_mut()),
-                waiting: Split::new(of.waiting.all_mut()),
-            }),
-        };
-        RowsMut { form: input.form, tokens: input.tokens, inputs: input.inputs, layout: input.layout, buffers }
-    }
-
-    fn integers(&self) -> &IntegersMut<'a> {
-        let BuffersMut::Integers(integers) = &self.buffers else { unreachable!("another form") };
-        integers
+        let Input { form, tokens, inputs, layout, ref mut buffers } = *input;
+        RowsMut {
+            form,
+            tokens,
+            inputs,
+            layout,
+            wide: Split::new(buffers.wide.all_mut()),
+            halves: Split::new(buffers.halves.all_mut()),
+            bytes: Split::new(buffers.bytes.all_mut()),
+            floats: Split::new(buffers.floats.all_mut()),
+            ints: Split::new(buffers.ints.all_mut()),
+        }
     }
 
     /// Calls `prepare` once for each row, in parallel; for the rows of a group on one thread.
@@ -69,20 +55,16 @@ impl<'a> RowsMut<'a> {
         assert!(token < self.tokens && x.len() == self.inputs);
         let inputs = self.inputs;
         match self.form {
-            Form::F32 | Form::Bf16 => match &self.buffers {
-                // SAFETY: rows do not overlap, and nothing else is at this one.
-                BuffersMut::F32(to) => unsafe { to.part(token * stride(inputs, 16), inputs) }.copy_from_slice(x),
-                // SAFETY: as above.
-                BuffersMut::Bf16(to) => round_to_bf16(isa, x, unsafe { to.part(token * stride(inputs, 32), inputs) }),
-                BuffersMut::Integers(_) => unreachable!("another form"),
-            },
+            // SAFETY: rows do not overlap, and nothing else is at this one.
+            Form::F32 => unsafe { self.wide.part(token * stride(inputs, 16), inputs) }.copy_from_slice(x),
+            // SAFETY: as above.
+            Form::Bf16 => round_to_bf16(isa, x, unsafe { self.halves.part(token * stride(inputs, 32), inputs) }),
             Form::Int8(rule) => {
                 let params = together.unwrap_or_else(|| rule.params(Extent::new(isa, x)));
-                let to = self.integers();
-                // SAFETY: rows do not overlap, and nothing else is at this one.
+                // SAFETY: as above.
                 let (bytes, scale, ints) = unsafe {
-                    let bytes = to.bytes.part(token * stride(inputs, 64), inputs);
-                    (bytes, to.floats.part(token, 1), to.ints.part(2 * token, 2))
+                    let bytes = self.bytes.part(token * stride(inputs, 64), inputs);
+                    (bytes, self.floats.part(token, 1), self.ints.part(2 * token, 2))
                 };
                 scale[0] = params.scale;
                 ints.copy_from_slice(&[params.zero, int8::quantize(isa, x, params, bytes)]);
@@ -99,7 +81,7 @@ impl<'a> RowsMut<'a> {
                     unsafe {
                         match self.layout {
                             Layout::Rows => self.put_in_row(token, chunk, &blocks),
-                            _ => self.put_in_group(token, chunk, &blocks),
+                            _ => self.put_blocks(token..token + 1, chunk * TOGETHER, TOGETHER, &blocks),
                         }
                     }
                 }
@@ -116,7 +98,7 @@ impl<'a> RowsMut<'a> {
         let (first, count) = (chunk * TOGETHER, TOGETHER.min(blocks - chunk * TOGETHER));
         let (each, half_row) = (stride(blocks, 16), token * stride(2 * blocks, 16) + 2 * first);
         let (row, after) = (token * each + first, self.tokens * each);
-        let IntegersMut { bytes, floats, ints, .. } = self.integers();
+        let RowsMut { bytes, floats, ints, .. } = self;
         // SAFETY: rows do not overlap, and nothing else is at this one.
         unsafe {
             let bytes = bytes.part(token * stride(self.inputs, 64) + first * BLOCK, count * BLOCK);
@@ -131,85 +113,40 @@ impl<'a> RowsMut<'a> {
         }
     }
 
-    /// Copies blocks `16 * chunk ..` of `token` to their places in its group.
+    /// Copies `count` blocks from `block` on, of each of `tokens` of one group, to their places: those of a token lie one after
+    /// the other in `from`. What is past the end of a row is left out.
     ///
     /// # Safety
-    /// No other thread may be at the same group.
-    unsafe fn put_in_group(&self, token: usize, chunk: usize, from: &Blocks) {
-        let order = Order::new(self.inputs / BLOCK);
-        let (first, t) = (token / GROUP * GROUP, token % GROUP);
-        for b in 0..TOGETHER {
-            let Some(place) = order.place(chunk * TOGETHER + b) else { break };
-            // SAFETY: nothing else is at this group.
-            unsafe { self.put_block(&order, first, place, [(t, b)].into_iter(), from) };
-        }
-    }
-
-    /// Copies blocks of `from` to the block at `place` of the group that begins with token `first`: for each of `blocks` the token of
-    /// the group and the number of its block.
-    ///
-    /// # Safety
-    /// No other thread may be at the same block of the group.
-    #[inline]
-    unsafe fn put_block(
-        &self,
-        order: &Order,
-        first: usize,
-        place: usize,
-        blocks: impl Iterator<Item = (usize, usize)>,
-        from: &Blocks,
-    ) {
-        let width = self.layout.width(GROUP.min(self.tokens - first));
-        let at = first * order.blocks + place * width;
-        let to = self.integers();
-        // SAFETY: blocks do not overlap, and nothing else is at this one.
-        let (bytes, floats, ints) = unsafe {
-            let bytes = to.bytes.part(at * BLOCK, width * BLOCK);
-            let of_each = self.layout.floats();
-            (bytes, to.floats.part(at * of_each, width * of_each), to.ints.part(at * 3, width * 3))
-        };
-        for (t, b) in blocks {
-            self.put_bytes(bytes, t, &from.bytes[b]);
-            self.put_numbers(floats, ints, t, from, b);
-        }
-    }
-
-    /// Puts the bytes of token `t` into a block of its group.
-    #[inline]
-    fn put_bytes(&self, block: &mut [i8], t: usize, from: &[i8; BLOCK]) {
-        if self.layout != Layout::Pairs {
-            block[t * BLOCK..][..BLOCK].copy_from_slice(from);
-            return;
-        }
-        for (i, eight) in from.as_chunks::<8>().0.iter().enumerate() {
-            block[8 * self.layout.eight(0, 0, t, i)..][..8].copy_from_slice(eight);
-        }
-    }
-
-    /// Puts what block `i` of `from` has next to its bytes into the floats and the ints of a block of a group, for its token `t`.
+    /// No other thread may be at the same blocks of the group.
     #[inline(always)]
-    fn put_numbers(&self, floats: &mut [f32], ints: &mut [i32], t: usize, from: &Blocks, i: usize) {
-        let (width, each, at) = (ints.len() / 3, floats.len() / 2, self.layout.float(t));
-        (floats[at], floats[each + at]) = (from.scales[i], from.sums[i]);
-        if self.layout == Layout::Pairs {
-            (floats[at + 2], floats[each + at + 2]) = (from.scales[i], from.sums[i]);
-        }
-        ints[t] = from.offsets[i];
-        (ints[width + t], ints[2 * width + t]) = (from.half_offsets[0][i], from.half_offsets[1][i]);
-    }
-
-    /// Copies `count` blocks from `block` on, of each token of the group that begins with token `first`, to their places:
-    /// those of a token lie one after the other.
-    ///
-    /// # Safety
-    /// No other thread may be at the same blocks.
-    pub(super) unsafe fn put_blocks(&self, first: usize, block: usize, count: usize, from: &Blocks) {
+    pub(super) unsafe fn put_blocks(&self, tokens: Range<usize>, block: usize, count: usize, from: &Blocks) {
         let order = Order::new(self.inputs / BLOCK);
-        let tokens = GROUP.min(self.tokens - first);
+        let first = tokens.start / GROUP * GROUP;
+        let (width, of_each) = (self.layout.width(GROUP.min(self.tokens - first)), self.layout.floats());
         for b in 0..count {
             let Some(place) = order.place(block + b) else { break };
-            // SAFETY: nothing else is at these blocks.
-            unsafe { self.put_block(&order, first, place, (0..tokens).map(|t| (t, t * count + b)), from) };
+            let at = first * order.blocks + place * width;
+            // SAFETY: blocks do not overlap, and nothing else is at this one.
+            let (bytes, floats, ints) = unsafe {
+                let bytes = self.bytes.part(at * BLOCK, width * BLOCK);
+                (bytes, self.floats.part(at * of_each, width * of_each), self.ints.part(at * 3, width * 3))
+            };
+            let each = floats.len() / 2;
+            for (i, token) in tokens.clone().enumerate() {
+                let (t, i) = (token - first, i * count + b);
+                let at = self.layout.float(t);
+                (floats[at], floats[each + at]) = (from.scales[i], from.sums[i]);
+                if self.layout == Layout::Pairs {
+                    (floats[at + 2], floats[each + at + 2]) = (from.scales[i], from.sums[i]);
+                    for (e, eight) in from.bytes[i].as_chunks::<8>().0.iter().enumerate() {
+                        bytes[8 * self.layout.eight(0, 0, t, e)..][..8].copy_from_slice(eight);
+                    }
+                } else {
+                    bytes[t * BLOCK..][..BLOCK].copy_from_slice(&from.bytes[i]);
+                }
+                ints[t] = from.offsets[i];
+                (ints[width + t], ints[2 * width + t]) = (from.half_offsets[0][i], from.half_offsets[1][i]);
+            }
         }
     }
 }

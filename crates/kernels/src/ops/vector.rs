@@ -1,6 +1,6 @@
 //! Operations on rows of activations: norm, bias, gate, rotary position.
 //!
-//! Each is written once, as code that compilers vectorise, and compiled for each instruction set: the same bits
+//! Each is written once, as code that compilers vectorize, and compiled for each instruction set: the same bits
 //! everywhere.
 
 use super::exp::{exp, tanh};

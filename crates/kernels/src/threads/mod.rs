@@ -303,10 +303,8 @@ impl<'a, T> Split<'a, T> {
     #[allow(clippy::mut_from_ref)] // the contract takes the place of the unique borrow
     pub(crate) unsafe fn part(&self, start: usize, len: usize) -> &'a mut [T] {
         assert!(start <= self.len && len <= self.len - start, "{start} + {len} of {}", self.len);
-        // SAFETY: `start` is inside the slice or at its end.
-        let first = unsafe { self.start.add(start) };
         // SAFETY: the elements are inside the slice, which is borrowed for `'a`; the caller keeps parts apart.
-        unsafe { std::slice::from_raw_parts_mut(first, len) }
+        unsafe { std::slice::from_raw_parts_mut(self.start.add(start), len) }
     }
 }
 

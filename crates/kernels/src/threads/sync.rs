@@ -1,4 +1,4 @@
-//! What the pool and the queue synchronise by: the standard library's, or loom's, which tries the orders in which threads
+//! What the pool and the queue synchronize by: the standard library's, or loom's, which tries the orders in which threads
 //! can take such steps (`.ci/loom`).
 
 #[cfg(not(loom))]

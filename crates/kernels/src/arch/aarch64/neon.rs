@@ -1,11 +1,10 @@
-//! Products of block dtypes by NEON, with `sdot` or `smmla` where the processor has them.
+//! Products by NEON, of block dtypes with `sdot` or `smmla` where the processor has them.
 //!
 //! With one token blocks of two rows come four at a time: the products are added up for each block, exactly, four blocks a
 //! register, and then go to the lanes, four blocks by four.
 
 pub(crate) mod attention;
 pub(crate) mod bf16;
-pub(crate) mod floats;
 pub(crate) mod i8;
 pub(crate) mod q4_k;
 pub(crate) mod simd;
@@ -13,11 +12,13 @@ pub(crate) mod wide;
 pub(crate) mod wide_panel;
 
 use crate::Call;
+use crate::arch::generic::floats;
 use crate::arch::generic::prefetch::streams;
 use crate::arch::generic::simd::Simd;
 use crate::arch::generic::wide::{Bytes16, EightBlocks, Factors, ONE_TOKEN, all, scales_and_mins_of_halves};
 use crate::arch::generic::wide_panel::matmul_by;
 use crate::dtypes::blocks::Format;
+use crate::element::Element;
 use crate::input::{Lines, Q8};
 use crate::memory;
 use crate::scratch::{Scratch, arranged, arranged_bytes, arranged_sums, room, with_scratch};
@@ -44,9 +45,8 @@ macro_rules! level {
             #[inline]
             #[target_feature(enable = $features)]
             pub(crate) fn multiply<F: EightBlocks<EIGHT>, const EIGHT: usize>(call: &mut Call<'_>, eights: &F) {
-                let Some(few) = call.few_tokens() else { return panels(call, eights) };
-                for token in few {
-                    one_token(call, token, eights);
+                if !one_token(call, eights) {
+                    panels(call, eights);
                 }
             }
 
@@ -61,18 +61,16 @@ macro_rules! level {
                 call.note(done);
             }
 
-            /// The product with one token.
+            /// The product with one token, as [`Call::few_tokens`].
             #[inline]
             #[target_feature(enable = $features)]
-            fn one_token<F: EightBlocks<EIGHT>, const EIGHT: usize>(call: &mut Call<'_>, token: usize, eights: &F) {
-                let (weight, input) = (call.weight, call.input);
+            fn one_token<F: EightBlocks<EIGHT>, const EIGHT: usize>(call: &mut Call<'_>, eights: &F) -> bool {
                 // SAFETY: the function is compiled for the instruction sets.
                 let simd = unsafe { Neon::<{ $level }>::new() };
-                let x = input.q8(token);
-                let y = call.part(token, 0, call.rows());
                 // SAFETY: as above.
-                let done = with_scratch(|scratch| unsafe { rows_times_token(simd, scratch, weight, &x, y, eights) });
-                call.note(done);
+                call.few_tokens(|scratch, weight, x, y| unsafe {
+                    rows_times_token(simd, scratch, weight, x, y, eights)
+                })
             }
         }
     };
@@ -80,6 +78,13 @@ macro_rules! level {
 level!(plain, "neon", 0);
 level!(dotprod, "neon,dotprod", DOTPROD);
 level!(i8mm, "neon,dotprod,i8mm", I8MM);
+
+/// The product of weights that are widened in a register.
+#[target_feature(enable = "neon")]
+pub(crate) fn widened<E: Element>(call: &mut Call<'_>) {
+    // SAFETY: the function is compiled for the instruction sets.
+    floats::widened::<Neon, E>(unsafe { Neon::new() }, call);
+}
 
 /// Written out, for the compiler keeps such a loop.
 macro_rules! each {

@@ -4,8 +4,7 @@ use super::prefetch::{NEAR, prefetch_near, streams};
 use super::simd::Simd;
 use crate::Call;
 use crate::element::Element;
-use crate::input::Lines;
-use crate::scratch::{room, with_scratch};
+use crate::scratch::{Scratch, room, swap_scratch};
 use std::ops::Range;
 
 /// Elements of rows that are multiplied in all rows before the next are, so that a tile's activations stay in the
@@ -44,12 +43,9 @@ fn rows<S: Simd, const R: usize, const T: usize, E: Element>(simd: S, call: &mut
     }
     let len = if chunk < inputs { rows.div_ceil(R) * R * T * 8 } else { R * T * 8 };
     // Taken out of the thread's memory and put back: a closure that computed there would be compiled without the instruction sets.
-    let mut lines = Lines::new();
-    let taken = with_scratch(|scratch| {
-        std::mem::swap(&mut lines, &mut scratch.floats);
-        Ok(())
-    });
-    match room(&mut lines, len) {
+    let mut scratch = Scratch::default();
+    swap_scratch(&mut scratch);
+    match room(&mut scratch.floats, len) {
         Ok(kept) => {
             let kept = kept.as_chunks_mut::<8>().0;
             for from in (0..inputs).step_by(chunk) {
@@ -63,10 +59,7 @@ fn rows<S: Simd, const R: usize, const T: usize, E: Element>(simd: S, call: &mut
         }
         Err(refused) => call.note(Err(refused)),
     }
-    call.note(taken.and(with_scratch(|scratch| {
-        scratch.floats = lines;
-        Ok(())
-    })));
+    swap_scratch(&mut scratch);
     T
 }
 
@@ -158,21 +151,21 @@ unsafe fn add<S: Simd, const R: usize, const T: usize, E: Element>(
     sums: &mut [[S::Floats; T]; R],
 ) {
     let mut w_eight = [simd.all(0.0); R];
-    for r in 0..R {
-        // SAFETY: the caller's.
-        let at = unsafe { w[r].add(step * 8) };
-        if asks {
-            prefetch_near(at.cast::<u8>().wrapping_add(NEAR), 64);
-        }
-        // SAFETY: the caller's.
-        w_eight[r] = unsafe { E::load::<_, true>(simd, at, 8) };
-    }
-    // Rows are held and tokens come one by one: twelve sums and three rows leave a register for one.
-    for t in 0..T {
-        // SAFETY: the caller's.
-        let x = unsafe { simd.load::<true>(x[t].as_ptr().add(step * 8), 8) };
+    // SAFETY: the caller's.
+    unsafe {
         for r in 0..R {
-            sums[r][t] = simd.mul_add(w_eight[r], x, sums[r][t]);
+            let at = w[r].add(step * 8);
+            if asks {
+                prefetch_near(at.cast::<u8>().wrapping_add(NEAR), 64);
+            }
+            w_eight[r] = E::load::<_, true>(simd, at, 8);
+        }
+        // Rows are held and tokens come one by one: twelve sums and three rows leave a register for one.
+        for t in 0..T {
+            let x = simd.load::<true>(x[t].as_ptr().add(step * 8), 8);
+            for r in 0..R {
+                sums[r][t] = simd.mul_add(w_eight[r], x, sums[r][t]);
+            }
         }
     }
 }

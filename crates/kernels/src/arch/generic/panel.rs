@@ -11,8 +11,7 @@ use super::simd::Simd;
 use crate::dtypes::blocks::Format;
 use crate::input::{Lines, Packed};
 use crate::memory;
-use crate::order::BLOCK;
-use crate::order::{GROUP, Order};
+use crate::order::{BLOCK, GROUP, Order};
 use crate::scratch::{Scratch, room};
 use crate::{Call, LANES};
 use std::mem::MaybeUninit;
@@ -439,61 +438,54 @@ impl<S: Multiply> PanelProduct<'_, S> {
         let each = S::OF_ROWS;
         // Known to the compiler where a group is multiplied at once.
         let tokens = if S::TOKENS == GROUP { T } else { self.x.width };
-        // What is unpaired is loaded in the order below; where registers are few, the compiler does better.
-        // SAFETY: the caller's, here and below.
-        let of_tokens = |tokens, t| unsafe { simd.of_tokens::<T>(tokens, t, !is_crowded::<F>()) };
         let w = at.rows;
-        // SAFETY: as above.
-        let x = unsafe { &*at.tokens.cast::<[[[i8; 4]; 8]; T]>() };
-        // SAFETY: as above.
-        let offsets = |i: usize| unsafe { &*at.ints.add(i * tokens).cast::<[i32; T]>() };
-        let (offsets, of_first, of_second) = (offsets(0), offsets(1), offsets(2));
-        let dots = if F::HALVES {
-            // SAFETY: `w` is a block, and the processor as `matmul` asks.
-            let first = unsafe { simd.products::<F, T>(w, x, 0..4, of_first) };
-            // SAFETY: as above.
-            let mut dots = unsafe { simd.products::<F, T>(w, x, 4..8, of_second) };
-            // SAFETY: as above.
-            let [by_first, by_second] = unsafe { self.factors::<F, 2>(w, 0) };
-            for t in 0..T {
-                // |sum| <= 16 * 32 * 127 < 2^16 and |scale| <= 2^7: both products and their sum are exact in f32.
-                dots[t] = simd.mul_add(dots[t], by_second[t % each], simd.mul(first[t], by_first[t % each]));
-            }
-            dots
-        } else {
-            // SAFETY: as above.
-            unsafe { simd.products::<F, T>(w, x, 0..8, offsets) }
-        };
-        // SAFETY: as above.
-        let [rows] = unsafe { self.factors::<F, 1>(w, 2 * F::HALVES as usize) };
-        let mut mins = [[simd.all(0.0); 2]; 3];
-        if is_crowded::<F>() {
-            // SAFETY: as above.
-            mins = unsafe { self.factors::<F, 3>(w, 3) };
-        }
-        let mut scale = simd.all(0.0);
-        for t in 0..T {
-            if t % each == 0 {
-                scale = of_tokens(at.floats, t);
-            }
-            let by = simd.mul(rows[t % each], scale);
-            sums[t] = if FIRST { simd.mul(dots[t], by) } else { simd.mul_add(dots[t], by, sums[t]) };
+        // SAFETY: the caller's; `w` is a block, and the processor as `matmul` asks.
+        unsafe {
+            // What is unpaired is loaded in the order below; where registers are few, the compiler does better.
+            let of_tokens = |tokens, t| simd.of_tokens::<T>(tokens, t, !is_crowded::<F>());
+            let x = &*at.tokens.cast::<[[[i8; 4]; 8]; T]>();
+            let offsets = |i: usize| &*at.ints.add(i * tokens).cast::<[i32; T]>();
+            let (offsets, of_first, of_second) = (offsets(0), offsets(1), offsets(2));
+            let dots = if F::HALVES {
+                let first = simd.products::<F, T>(w, x, 0..4, of_first);
+                let mut dots = simd.products::<F, T>(w, x, 4..8, of_second);
+                let [by_first, by_second] = self.factors::<F, 2>(w, 0);
+                for t in 0..T {
+                    // |sum| <= 16 * 32 * 127 < 2^16 and |scale| <= 2^7: both products and their sum are exact in f32.
+                    dots[t] = simd.mul_add(dots[t], by_second[t % each], simd.mul(first[t], by_first[t % each]));
+                }
+                dots
+            } else {
+                simd.products::<F, T>(w, x, 0..8, offsets)
+            };
+            let [rows] = self.factors::<F, 1>(w, 2 * F::HALVES as usize);
+            let mut mins = [[simd.all(0.0); 2]; 3];
             if is_crowded::<F>() {
-                // What follows is exact too.
-                let less = simd.mul(simd.of_offsets::<T>(of_first, t), mins[0][t % each]);
-                let less = simd.mul_add(simd.of_offsets::<T>(of_second, t), mins[1][t % each], less);
-                sums[t] = simd.mul_add(less, simd.mul(mins[2][t % each], scale), sums[t]);
+                mins = self.factors::<F, 3>(w, 3);
             }
-        }
-        if F::MINS && !F::HALVES {
-            // SAFETY: as above.
-            let (x_sums, [rows]) = unsafe { (at.floats.add(each * tokens), self.factors::<F, 1>(w, 1)) };
-            let mut sum = simd.all(0.0);
+            let mut scale = simd.all(0.0);
             for t in 0..T {
                 if t % each == 0 {
-                    sum = of_tokens(x_sums, t);
+                    scale = of_tokens(at.floats, t);
                 }
-                sums[t] = simd.negated_mul_add(rows[t % each], sum, sums[t]);
+                let by = simd.mul(rows[t % each], scale);
+                sums[t] = if FIRST { simd.mul(dots[t], by) } else { simd.mul_add(dots[t], by, sums[t]) };
+                if is_crowded::<F>() {
+                    // What follows is exact too.
+                    let less = simd.mul(simd.of_offsets::<T>(of_first, t), mins[0][t % each]);
+                    let less = simd.mul_add(simd.of_offsets::<T>(of_second, t), mins[1][t % each], less);
+                    sums[t] = simd.mul_add(less, simd.mul(mins[2][t % each], scale), sums[t]);
+                }
+            }
+            if F::MINS && !F::HALVES {
+                let (x_sums, [rows]) = (at.floats.add(each * tokens), self.factors::<F, 1>(w, 1));
+                let mut sum = simd.all(0.0);
+                for t in 0..T {
+                    if t % each == 0 {
+                        sum = of_tokens(x_sums, t);
+                    }
+                    sums[t] = simd.negated_mul_add(rows[t % each], sum, sums[t]);
+                }
             }
         }
         Place {

@@ -58,26 +58,23 @@ unsafe fn unpack<S: Columns, F: EightBlocks<EIGHT>, const EIGHT: usize>(
     eights: &F,
 ) {
     // SAFETY: the caller's.
-    let zero = unsafe { all(0) };
-    for i in panel.steps(8) {
-        let mut unpacked = [const { MaybeUninit::<([Bytes; 8], Factors)>::uninit() }; ROWS];
-        let mut padding = None;
-        let step = rows.step(i, &mut padding);
-        for r in 0..ROWS {
-            let eight = step.row(r);
-            // SAFETY: the caller's.
-            unpacked[r].write(unsafe {
-                (eights.elements::<PANEL>(eight), eights.factors::<PANEL>(eight, [rows.first() + r, i]))
-            });
-        }
-        // SAFETY: all rows were put in.
-        let unpacked = unsafe { &*unpacked.as_ptr().cast::<[([Bytes; 8], Factors); ROWS]>() };
-        let (mut scales, mut mins) = ([zero; ROWS], [zero; ROWS]);
-        let (mut halves, mut half_mins) = ([[zero; ROWS]; 2], [[zero; ROWS]; 2]);
-        for r in 0..ROWS {
-            let factors = &unpacked[r].1;
-            // SAFETY: the caller's.
-            unsafe {
+    unsafe {
+        let zero = all(0);
+        for i in panel.steps(8) {
+            let mut unpacked = [const { MaybeUninit::<([Bytes; 8], Factors)>::uninit() }; ROWS];
+            let mut padding = None;
+            let step = rows.step(i, &mut padding);
+            for r in 0..ROWS {
+                let eight = step.row(r);
+                let place = [rows.first() + r, i];
+                unpacked[r].write((eights.elements::<PANEL>(eight), eights.factors::<PANEL>(eight, place)));
+            }
+            // All rows were put in.
+            let unpacked = &*unpacked.as_ptr().cast::<[([Bytes; 8], Factors); ROWS]>();
+            let (mut scales, mut mins) = ([zero; ROWS], [zero; ROWS]);
+            let (mut halves, mut half_mins) = ([[zero; ROWS]; 2], [[zero; ROWS]; 2]);
+            for r in 0..ROWS {
+                let factors = &unpacked[r].1;
                 (scales[r], mins[r]) = (as_bytes(factors.scales), as_bytes(factors.mins));
                 if F::HALVES {
                     let [scales, mins] = scales_and_mins_of_halves(F::MINS, factors.halves);
@@ -87,33 +84,26 @@ unsafe fn unpack<S: Columns, F: EightBlocks<EIGHT>, const EIGHT: usize>(
                     }
                 }
             }
-        }
-        // SAFETY: the caller's.
-        unsafe {
             (scales, mins) = (transpose(scales), transpose(mins));
             if F::HALVES {
                 for h in 0..2 {
                     (halves[h], half_mins[h]) = (transpose(halves[h]), transpose(half_mins[h]));
                 }
             }
-        }
-        for b in 0..8 {
-            let mut quants = [zero; ROWS];
-            for r in 0..ROWS {
-                quants[r] = unpacked[r].0[b];
-            }
-            panel.put_columns(8 * i + b, &simd.columns::<F>(quants));
-            let mut of_halves = [[simd.all(0.0); 2]; 2];
-            for h in 0..2 {
-                // SAFETY: the caller's.
-                unsafe {
+            for b in 0..8 {
+                let mut quants = [zero; ROWS];
+                for r in 0..ROWS {
+                    quants[r] = unpacked[r].0[b];
+                }
+                panel.put_columns(8 * i + b, &simd.columns::<F>(quants));
+                let mut of_halves = [[simd.all(0.0); 2]; 2];
+                for h in 0..2 {
                     of_halves[0][h] = as_floats(halves[b / 4][b % 4 * 2 + h]);
                     of_halves[1][h] = as_floats(half_mins[b / 4][b % 4 * 2 + h]);
                 }
+                let factors = [as_floats(scales[b]), as_floats(mins[b])];
+                panel.put_factors::<F>(8 * i + b, factors, of_halves[0], of_halves[1]);
             }
-            // SAFETY: the caller's.
-            let factors = unsafe { [as_floats(scales[b]), as_floats(mins[b])] };
-            panel.put_factors::<F>(8 * i + b, factors, of_halves[0], of_halves[1]);
         }
     }
 }

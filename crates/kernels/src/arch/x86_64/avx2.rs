@@ -11,7 +11,6 @@
 //! 4 bits (30480), 4 of 5 bits (31496) and 2 of 6 bits (32004). Fewer bits count as 4.
 
 pub(crate) mod attention;
-pub(crate) mod floats;
 pub(crate) mod i8;
 pub(crate) mod q4_0;
 pub(crate) mod q4_k;
@@ -21,28 +20,25 @@ pub(crate) mod wide_panel;
 
 use super::prefetch::{NEAR_4_BITS, prefetch_near};
 use crate::Call;
+use crate::arch::generic::floats;
 use crate::arch::generic::prefetch::{NEAR, streams};
 use crate::arch::generic::wide::{EightBlocks, ONE_TOKEN, scales_and_mins_of_halves};
 use crate::dtypes::blocks::Format;
-use crate::scratch::{Scratch, arranged, arranged_bytes, arranged_sums, with_scratch};
+use crate::element::Element;
+use crate::scratch::{Scratch, arranged, arranged_bytes, arranged_sums};
+use bytemuck::Pod;
+use simd::Avx2;
 use std::arch::x86_64::*;
 
 pub(crate) use wide::{load, load_16, load_floats, load_numbers, transpose};
 
-/// Stores 32 bytes.
+/// Stores 32 bytes of numbers.
 #[inline]
 #[target_feature(enable = "avx2")]
-pub(crate) fn store(bytes: &mut [u8; 32], v: __m256i) {
+fn store_numbers<T: Pod, const N: usize>(numbers: &mut [T; N], v: __m256i) {
+    const { assert!(size_of::<[T; N]>() == 32) };
     // SAFETY: the array is 32 bytes; the store needs no alignment.
-    unsafe { _mm256_storeu_si256(bytes.as_mut_ptr().cast(), v) }
-}
-
-/// Stores 8 floats.
-#[inline]
-#[target_feature(enable = "avx2")]
-pub(crate) fn store_floats(floats: &mut [f32; 8], v: __m256) {
-    // SAFETY: the array is 32 bytes; the store needs no alignment.
-    unsafe { _mm256_storeu_ps(floats.as_mut_ptr(), v) }
+    unsafe { _mm256_storeu_si256(numbers.as_mut_ptr().cast(), v) }
 }
 
 /// The sum of 16 lanes in the order of `crate::sum_lanes`.
@@ -112,27 +108,14 @@ pub(crate) fn matmul<F: EightBlocks<EIGHT> + Default, const EIGHT: usize>(call: 
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(crate) fn multiply<F: EightBlocks<EIGHT>, const EIGHT: usize>(call: &mut Call<'_>, eights: &F) {
-    let Some(few) = call.few_tokens() else { return wide_panel::many_tokens(call, eights) };
-    for token in few {
-        one_token(call, token, eights);
-    }
-}
-
-/// The product of a block dtype with one token.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn one_token<F: EightBlocks<EIGHT>, const EIGHT: usize>(call: &mut Call<'_>, token: usize, eights: &F) {
-    let (weight, input) = (call.weight, call.input);
-    let blocks = (input.inputs() / 32).next_multiple_of(8);
-    let x = input.q8(token);
-    let done = with_scratch(|Scratch { bytes, floats, more_floats, ints, .. }| {
+    let few = call.few_tokens(|Scratch { bytes, floats, more_floats, ints, .. }, weight, x, y| {
         // Activations up to a whole number of steps.
-        let x_bytes = arranged_bytes::<32>(bytes, &x, blocks, |i| i)?;
+        let blocks = x.scales.len().next_multiple_of(8);
+        let x_bytes = arranged_bytes::<32>(bytes, x, blocks, |i| i)?;
         let x_scales = arranged(floats, x.scales, blocks, |b| b)?;
         let x_sums = arranged(more_floats, x.sums, blocks, |b| b)?;
-        let x_ints = arranged_sums::<F, 8>(ints, &x, blocks)?;
-        let rows = call.rows();
-        rows_times_token(weight, call.part(token, 0, rows), |stored: [&[u8; EIGHT]; 4], of, i, sums| {
+        let x_ints = arranged_sums::<F, 8>(ints, x, blocks)?;
+        rows_times_token(weight, y, |stored: [&[u8; EIGHT]; 4], of, i, sums| {
             for ((eight, row), sums) in stored.into_iter().zip(of).zip(sums) {
                 // SAFETY: this function is compiled for the instruction sets.
                 let factors = unsafe { eights.factors::<ONE_TOKEN>(eight, [row, i]) };
@@ -162,12 +145,14 @@ fn one_token<F: EightBlocks<EIGHT>, const EIGHT: usize>(call: &mut Call<'_>, tok
         });
         Ok(())
     });
-    call.note(done);
+    if !few {
+        wide_panel::many_tokens(call, eights);
+    }
 }
 
 /// The products of eight blocks, added up for each, with the scales of half blocks where there are any.
 #[inline]
-#[target_feature(enable = "avx2")]
+#[target_feature(enable = "avx2,f16c")]
 fn dots<F: Format>(q: [__m256i; 8], x: &[[u8; 32]; 8], halves: __m128i) -> __m256i {
     if F::HALVES {
         // The scales of first halves in the low 128 bits and of second halves in the high, a word each.
@@ -209,6 +194,13 @@ pub(crate) fn pairs<F: Format>(q: __m256i, x: __m256i) -> __m256i {
     } else {
         _mm256_maddubs_epi16(q, x)
     }
+}
+
+/// The product of weights that are widened in a register.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(crate) fn widened<E: Element>(call: &mut Call<'_>) {
+    // SAFETY: the function is compiled for the instruction sets.
+    floats::widened::<_, E>(unsafe { Avx2::new() }, call);
 }
 
 /// For four rows of `weight` at a time, `step(blocks, rows, i, sums)` adds eight blocks of each to lanes 0 to 7 for even `i`, to
@@ -267,10 +259,7 @@ mod tests {
             let mut rows = [_mm256_setzero_si256(); 8];
             rows.iter_mut().zip(numbers).for_each(|(row, numbers)| *row = load_numbers(numbers));
             let mut out = [[0; 8]; 8];
-            for (out, column) in out.iter_mut().zip(transpose(rows)) {
-                // SAFETY: the array is 32 bytes.
-                unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), column) };
-            }
+            out.iter_mut().zip(transpose(rows)).for_each(|(out, column)| store_numbers(out, column));
             out
         }
         if Isa::detect().has(Sets::AVX2) {

@@ -14,6 +14,7 @@ pub(crate) mod q8_0;
 pub(crate) mod quantize;
 pub(crate) mod simd;
 
+use super::avx2::sum_eight_lanes;
 use super::prefetch::{AHEAD, AHEAD_IN_ONE};
 use crate::arch::generic::prefetch::{prefetch, prefetch_near, streams};
 use bytemuck::Pod;
@@ -63,12 +64,13 @@ pub(crate) fn load_numbers<T: Pod, const N: usize>(numbers: &[T; N]) -> __m512i 
     unsafe { _mm512_loadu_si512(numbers.as_ptr().cast()) }
 }
 
-/// Stores 64 bytes.
+/// Stores 64 bytes of numbers.
 #[inline]
 #[target_feature(enable = "avx512f")]
-pub(crate) fn store(bytes: &mut [u8; 64], v: __m512i) {
+pub(crate) fn store_numbers<T: Pod, const N: usize>(numbers: &mut [T; N], v: __m512i) {
+    const { assert!(size_of::<[T; N]>() == 64) };
     // SAFETY: the array is 64 bytes; the store needs no alignment.
-    unsafe { _mm512_storeu_si512(bytes.as_mut_ptr().cast(), v) }
+    unsafe { _mm512_storeu_si512(numbers.as_mut_ptr().cast(), v) }
 }
 
 /// Stores 16 floats.
@@ -88,22 +90,11 @@ pub(crate) fn store_some(to: &mut [f32], v: __m512) {
     unsafe { _mm512_mask_storeu_ps(to.as_mut_ptr(), mask, v) };
 }
 
-/// Stores 16 integers.
-#[inline]
-#[target_feature(enable = "avx512f")]
-pub(crate) fn store_ints(ints: &mut [i32; 16], v: __m512i) {
-    // SAFETY: the array is 64 bytes; the store needs no alignment.
-    unsafe { _mm512_storeu_si512(ints.as_mut_ptr().cast(), v) }
-}
-
 /// The sum of the lanes in the order of `crate::sum_lanes`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512dq,avx512vl")]
 pub(crate) fn sum_lanes(v: __m512) -> f32 {
-    let eight = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps::<1>(v));
-    let four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
-    let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
-    _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
+    sum_eight_lanes(_mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps::<1>(v)))
 }
 
 /// As [`sum_lanes`], of four vectors at once: the same pairs, side by side.
@@ -235,9 +226,9 @@ pub(crate) fn in_streams<const STEP: usize, const N: usize>(
     let row_bytes = weight.len() / y.len();
     let (steps, rest) = (row_bytes / STEP, row_bytes % STEP);
     // A last step that is no whole one reads on in the rows after it; the lanes of their blocks do not count.
-    let mut lane_of = [0; 16];
-    store(bytemuck::cast_mut(&mut lane_of), order);
-    let counted = lane_of[..16 * rest / STEP].iter().fold(0u16, |counted, lane: &i32| counted | 1 << lane);
+    let mut lane_of = [0i32; 16];
+    store_numbers(&mut lane_of, order);
+    let counted = lane_of[..16 * rest / STEP].iter().fold(0u16, |counted, lane| counted | 1 << lane);
     let mut padded = [0; STEP];
     for indices in streams::<N>(y.len()) {
         let mut sums = [_mm512_setzero_ps(); N];
@@ -276,10 +267,7 @@ mod tests {
             let mut rows = [_mm512_setzero_si512(); 16];
             rows.iter_mut().zip(numbers).for_each(|(row, numbers)| *row = load_numbers(numbers));
             let mut out = [[0; 16]; 16];
-            for (out, column) in out.iter_mut().zip(transpose(&rows)) {
-                // SAFETY: the array is 64 bytes.
-                unsafe { _mm512_storeu_si512(out.as_mut_ptr().cast(), column) };
-            }
+            out.iter_mut().zip(transpose(&rows)).for_each(|(out, column)| store_numbers(out, column));
             out
         }
         if Isa::detect().has(Sets::AVX512) {

@@ -7,7 +7,7 @@ use super::simd::{DOTPROD, Neon, smmla};
 use crate::Call;
 use crate::arch::generic::prefetch::{NEAR, prefetch_near, streams};
 use crate::dtypes::i8::{sum_of, without_zero};
-use crate::input::Int8Row;
+use crate::input::{Int8Row, Lines};
 use crate::memory;
 use crate::scratch::{room, with_scratch};
 use std::arch::aarch64::*;
@@ -146,11 +146,7 @@ unsafe fn add<const LEVEL: u8, const T: usize>(
 /// All rows times `2 * PAIRS` tokens from `token` on; where there are less the last comes again, and is dropped.
 #[inline]
 #[target_feature(enable = "neon,dotprod,i8mm")]
-fn pairs<const PAIRS: usize>(
-    scratch: &mut crate::input::Lines<u8>,
-    call: &mut Call<'_>,
-    token: usize,
-) -> memory::Result<()> {
+fn pairs<const PAIRS: usize>(scratch: &mut Lines<u8>, call: &mut Call<'_>, token: usize) -> memory::Result<()> {
     let (weight, input) = (call.weight, call.input);
     let (inputs, tokens) = (input.inputs(), (input.tokens() - token).min(2 * PAIRS));
     let steps = inputs.div_ceil(STEP);

@@ -332,10 +332,8 @@ impl<const LEVEL: u8> Simd for Neon<LEVEL> {
     #[inline(always)]
     unsafe fn load<const WHOLE: bool>(self, at: *const f32, left: usize) -> float32x4x2_t {
         if !WHOLE {
-            // SAFETY: the caller's.
-            let all = unsafe { some(at, left) };
-            // SAFETY: the array has 8.
-            return unsafe { self.load::<true>(all.as_ptr(), 8) };
+            // SAFETY: the caller's; the array has 8.
+            return unsafe { self.load::<true>(some(at, left).as_ptr(), 8) };
         }
         // By bytes, for weights lie at any alignment.
         // SAFETY: the caller's.
@@ -359,10 +357,8 @@ impl<const LEVEL: u8> Simd for Neon<LEVEL> {
     #[inline(always)]
     unsafe fn load_f16<const WHOLE: bool>(self, at: *const f16, left: usize) -> float32x4x2_t {
         if !WHOLE {
-            // SAFETY: the caller's.
-            let all = unsafe { some(at, left) };
-            // SAFETY: the array has 8.
-            return unsafe { self.load_f16::<true>(all.as_ptr(), 8) };
+            // SAFETY: the caller's; the array has 8.
+            return unsafe { self.load_f16::<true>(some(at, left).as_ptr(), 8) };
         }
         // SAFETY: the caller's.
         unsafe {
@@ -374,10 +370,8 @@ impl<const LEVEL: u8> Simd for Neon<LEVEL> {
     #[inline(always)]
     unsafe fn load_bf16<const WHOLE: bool>(self, at: *const bf16, left: usize) -> float32x4x2_t {
         if !WHOLE {
-            // SAFETY: the caller's.
-            let all = unsafe { some(at, left) };
-            // SAFETY: the array has 8.
-            return unsafe { self.load_bf16::<true>(all.as_ptr(), 8) };
+            // SAFETY: the caller's; the array has 8.
+            return unsafe { self.load_bf16::<true>(some(at, left).as_ptr(), 8) };
         }
         // SAFETY: the caller's.
         unsafe {

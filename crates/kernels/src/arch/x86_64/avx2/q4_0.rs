@@ -4,35 +4,23 @@ use super::{load, load_16, load_floats, load_numbers, rows_times_token, sum_four
 use crate::Call;
 use crate::arch::generic::wide::scales_of;
 use crate::dtypes::q4_0::{BYTES, Q40};
-use crate::scratch::{Scratch, arranged, arranged_bytes, arranged_sums, with_scratch};
+use crate::scratch::{Scratch, arranged, arranged_bytes, arranged_sums};
 use std::arch::x86_64::*;
 
 const EIGHT: usize = 8 * BYTES;
 
+/// The matrix product. With one token a vector has 16 elements of block `b` and of `b + 4`, so that what belongs together is added
+/// without shuffles.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(crate) fn matmul(call: &mut Call<'_>) {
-    let Some(few) = call.few_tokens() else { return wide_panel::many_tokens(call, &Q40) };
-    for token in few {
-        one_token(call, token);
-    }
-}
-
-/// The product with one token. A vector has 16 elements of block `b` and of `b + 4`, so that what belongs together is
-/// added without shuffles.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn one_token(call: &mut Call<'_>, token: usize) {
-    let (weight, input) = (call.weight, call.input);
-    let eights = (input.inputs() / 32).div_ceil(8);
-    let x = input.q8(token);
-    let done = with_scratch(|Scratch { bytes, floats, ints, .. }| {
+    let few = call.few_tokens(|Scratch { bytes, floats, ints, .. }, weight, x, y| {
         // Activations up to a whole number of steps.
+        let blocks = x.scales.len().next_multiple_of(8);
         let order = |i: usize| i / 16 * 16 + 2 * (i % 16 / 4 + 4 * (i % 2)) + i / 2 % 2;
-        let x_bytes = arranged_bytes::<32>(bytes, &x, eights * 8, order)?;
-        let x_scales = arranged(floats, x.scales, eights * 8, |b| b)?;
-        let x_offsets = arranged_sums::<Q40, 8>(ints, &x, eights * 8)?;
-        let rows = call.rows();
-        rows_times_token(weight, call.part(token, 0, rows), |eights: [&[u8; EIGHT]; 4], _, i, sums| {
+        let x_bytes = arranged_bytes::<32>(bytes, x, blocks, order)?;
+        let x_scales = arranged(floats, x.scales, blocks, |b| b)?;
+        let x_offsets = arranged_sums::<Q40, 8>(ints, x, blocks)?;
+        rows_times_token(weight, y, |eights: [&[u8; EIGHT]; 4], _, i, sums| {
             let (x_scales, x_offsets) = (load_floats(&x_scales[i]), load_numbers(&x_offsets[i]));
             for (eight, sums) in eights.into_iter().zip(sums) {
                 let scales = _mm256_mul_ps(scales_of(eight.as_chunks::<BYTES>().0).scales, x_scales);
@@ -42,12 +30,14 @@ fn one_token(call: &mut Call<'_>, token: usize) {
         });
         Ok(())
     });
-    call.note(done);
+    if !few {
+        wide_panel::many_tokens(call, &Q40);
+    }
 }
 
 /// The products of eight blocks, added up for each.
 #[inline]
-#[target_feature(enable = "avx2")]
+#[target_feature(enable = "avx2,f16c")]
 fn products(eight: &[u8; EIGHT], x: &[[u8; 32]; 8]) -> __m256i {
     let low = _mm256_set1_epi8(15);
     let half = |b: usize| {

@@ -1,33 +1,21 @@
 //! Q4_K by AVX2.
 
-use super::{load, load_16, load_floats, rows_times_token, store, store_floats, sum_four_words, wide_panel};
+use super::{load, load_16, load_floats, rows_times_token, store_numbers, sum_four_words, wide_panel};
 use crate::Call;
 use crate::arch::generic::wide::Factors;
 use crate::dtypes::q4_k::{BYTES, Q4K};
-use crate::scratch::{Scratch, arranged_bytes, with_scratch};
+use crate::scratch::{Scratch, arranged_bytes};
 use std::arch::x86_64::*;
 
+/// The matrix product. With one token a vector has 16 elements of block `b` and of `b + 4`, so that what belongs together is added
+/// without shuffles; the scales of four rows are put together at once.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(crate) fn matmul(call: &mut Call<'_>) {
-    let Some(few) = call.few_tokens() else { return wide_panel::many_tokens(call, &Q4K) };
-    for token in few {
-        one_token(call, token);
-    }
-}
-
-/// The product with one token. A vector has 16 elements of block `b` and of `b + 4`, so that what belongs together is
-/// added without shuffles; the scales of four rows are put together at once.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn one_token(call: &mut Call<'_>, token: usize) {
-    let (weight, input) = (call.weight, call.input);
-    let x = input.q8(token);
-    let done = with_scratch(|Scratch { bytes, .. }| {
+    let few = call.few_tokens(|Scratch { bytes, .. }, weight, x, y| {
         let order = |i: usize| i / 16 * 16 + 2 * (i % 16 / 4 + 4 * (i % 2)) + i / 2 % 2;
-        let x_bytes = arranged_bytes::<32>(bytes, &x, x.scales.len(), order)?;
+        let x_bytes = arranged_bytes::<32>(bytes, x, x.scales.len(), order)?;
         let (x_scales, x_sums) = (x.scales.as_chunks::<8>().0, x.sums.as_chunks::<8>().0);
-        let rows = call.rows();
-        rows_times_token(weight, call.part(token, 0, rows), |blocks: [&[u8; BYTES]; 4], _, i, sums| {
+        rows_times_token(weight, y, |blocks: [&[u8; BYTES]; 4], _, i, sums| {
             let (factors, bytes) = heads(blocks);
             let mut dots = [_mm256_setzero_si256(); 4];
             for (dots, block) in dots.iter_mut().zip(blocks) {
@@ -46,12 +34,14 @@ fn one_token(call: &mut Call<'_>, token: usize) {
         });
         Ok(())
     });
-    call.note(done);
+    if !few {
+        wide_panel::many_tokens(call, &Q4K);
+    }
 }
 
 /// The products of a super-block, added up for each block.
 #[inline]
-#[target_feature(enable = "avx2")]
+#[target_feature(enable = "avx2,f16c")]
 fn products(block: &[u8; BYTES], x: &[[u8; 32]; 8]) -> __m256i {
     let zero = _mm_setzero_si128();
     let low = _mm256_set1_epi8(15);
@@ -79,9 +69,9 @@ fn heads(blocks: [&[u8; BYTES]; 4]) -> ([f32; 8], [u8; 64]) {
     let heads = blocks.map(|block| block.first_chunk::<16>().map_or(_mm_setzero_si128(), |bytes| load_16(bytes)));
     let two = |i: usize| _mm_unpacklo_epi32(heads[i], heads[i + 1]);
     let (mut factors, mut bytes) = ([0.0; 8], [0; 64]);
-    store_floats(&mut factors, _mm256_cvtph_ps(_mm_unpacklo_epi64(two(0), two(2))));
+    store_numbers(&mut factors, _mm256_castps_si256(_mm256_cvtph_ps(_mm_unpacklo_epi64(two(0), two(2)))));
     for (bytes, heads) in bytes.as_chunks_mut::<32>().0.iter_mut().zip(heads.as_chunks::<2>().0) {
-        store(bytes, sixes(_mm256_set_m128i(heads[1], heads[0])));
+        store_numbers(bytes, sixes(_mm256_set_m128i(heads[1], heads[0])));
     }
     (factors, bytes)
 }

@@ -13,6 +13,15 @@ pub(crate) type Bytes16 = __m128i;
 pub(crate) type Floats = __m256;
 
 operations! {
+    /// 32 bytes, at any alignment.
+    load(bytes: &[u8; 32]) -> Bytes = load_numbers(bytes);
+    /// 16 bytes, at any alignment.
+    load_16(bytes: &[u8; 16]) -> Bytes16 = {
+        // SAFETY: the array is 16 bytes; the load needs no alignment.
+        unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
+    };
+    /// 8 floats.
+    load_floats(floats: &[f32; 8]) -> Floats = as_floats(load_numbers(floats));
     /// `byte` everywhere.
     all(byte: u8) -> Bytes = _mm256_set1_epi8(byte as i8);
     /// `byte` everywhere.
@@ -110,30 +119,6 @@ pub(crate) fn left<const BITS: i32>(bytes: Bytes) -> Bytes {
 pub(crate) fn halves_at<const BYTES: usize>(blocks: &[[u8; BYTES]], at: usize) -> Floats {
     let four = |first: usize| four_words(|b| [blocks[first + b][at], blocks[first + b][at + 1]]);
     _mm256_cvtph_ps(_mm_set_epi64x(four(4), four(0)))
-}
-
-/// 32 bytes, at any alignment.
-#[inline]
-#[target_feature(enable = "avx2")]
-pub(crate) fn load(bytes: &[u8; 32]) -> __m256i {
-    // SAFETY: the array is 32 bytes; the load needs no alignment.
-    unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
-}
-
-/// 16 bytes, at any alignment.
-#[inline]
-#[target_feature(enable = "avx2")]
-pub(crate) fn load_16(bytes: &[u8; 16]) -> __m128i {
-    // SAFETY: the array is 16 bytes; the load needs no alignment.
-    unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
-}
-
-/// 8 floats.
-#[inline]
-#[target_feature(enable = "avx2")]
-pub(crate) fn load_floats(floats: &[f32; 8]) -> __m256 {
-    // SAFETY: the array is 32 bytes; the load needs no alignment.
-    unsafe { _mm256_loadu_ps(floats.as_ptr()) }
 }
 
 /// 32 bytes of numbers.

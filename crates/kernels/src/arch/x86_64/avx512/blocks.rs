@@ -14,7 +14,6 @@ use crate::arch::generic::prefetch::four_words;
 use crate::arch::generic::simd::Simd;
 use crate::arch::generic::wide::{EightBlocks, scales_and_mins_of_halves};
 use crate::dtypes::blocks::Format;
-use crate::order::BLOCK;
 use crate::order::GROUP;
 use crate::scratch::{Scratch, arranged, arranged_bytes, arranged_sums, with_scratch};
 use std::arch::x86_64::*;
@@ -33,9 +32,8 @@ pub(crate) fn multiply<F: EightBlocks<EIGHT>, const EIGHT: usize, const SIXTEEN:
     call: &mut Call<'_>,
     eights: &F,
 ) {
-    let Some(few) = call.few_tokens() else { return many_tokens::<F>(call, |rows, panel| unpack(rows, panel, eights)) };
-    for token in few {
-        one_token::<F, EIGHT, SIXTEEN>(call, token, eights);
+    if !one_token::<F, EIGHT, SIXTEEN>(call, eights) {
+        many_tokens::<F>(call, |rows, panel| unpack(rows, panel, eights));
     }
 }
 
@@ -118,27 +116,40 @@ pub(crate) fn columns<const BYTES: usize>(blocks: Step<'_, BYTES>, at: usize) ->
     transpose(&rows)
 }
 
-/// Fills a panel with rows of blocks of 32 that begin with their scale, four blocks at a time, whose bytes are `FOUR`;
+/// As [`many_tokens`], with `len` blocks of each row at a time, whose bytes are `STEP`: `put(stored, i, panel)` puts in the `i`-th.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+pub(crate) fn many_tokens_by<F: Format, const STEP: usize>(
+    call: &mut Call<'_>,
+    len: usize,
+    put: impl Fn(Step<'_, STEP>, usize, &mut Panel<'_>),
+) {
+    many_tokens::<F>(call, |rows, panel| {
+        for i in panel.steps(len) {
+            panel.ask_ahead(i, ROWS * STEP);
+            let mut padding = None;
+            put(rows.step(i, &mut padding), i, panel);
+        }
+    });
+}
+
+/// As [`many_tokens`] for blocks of 32 that begin with their scale, four blocks at a time, whose bytes are `FOUR`;
 /// `put(fours, i, panel)` puts in the elements of the `i`-th four blocks of all rows.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-pub(crate) fn unpack_blocks<const BYTES: usize, const FOUR: usize>(
-    rows: &Rows<'_>,
-    panel: &mut Panel<'_>,
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+pub(crate) fn many_tokens_of_blocks<F: Format, const BYTES: usize, const FOUR: usize>(
+    call: &mut Call<'_>,
     put: impl Fn(Step<'_, FOUR>, usize, &mut Panel<'_>),
 ) {
     const { assert!(FOUR == 4 * BYTES) };
-    for i in panel.steps(4) {
-        panel.ask_ahead(i, ROWS * FOUR);
-        let mut padding = None;
-        let fours = rows.step(i, &mut padding);
+    many_tokens_by::<F, FOUR>(call, 4, |fours, i, panel| {
         put(fours, i, panel);
         for j in 0..4 {
             let scales = |first: usize| four_words(|r| *fours.part(first + r, j * BYTES));
             let scales = _mm256_setr_epi64x(scales(0), scales(4), scales(8), scales(12));
             panel.put_floats(4 * i + j, [_mm512_cvtph_ps(scales)]);
         }
-    }
+    });
 }
 
 /// Two vectors side by side.
@@ -195,28 +206,21 @@ fn unpack<F: EightBlocks<EIGHT>, const EIGHT: usize>(rows: &Rows<'_>, panel: &mu
     }
 }
 
-/// The product with one token.
+/// The product with one token, as [`Call::few_tokens`].
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-fn one_token<F: EightBlocks<EIGHT>, const EIGHT: usize, const SIXTEEN: usize>(
-    call: &mut Call<'_>,
-    token: usize,
-    eights: &F,
-) {
-    let (weight, input) = (call.weight, call.input);
+fn one_token<F: EightBlocks<EIGHT>, const EIGHT: usize, const SIXTEEN: usize>(call: &mut Call<'_>, eights: &F) -> bool {
     const { assert!(SIXTEEN == 2 * EIGHT) };
-    let steps = (input.inputs() / BLOCK).div_ceil(16);
-    let x = input.q8(token);
-    let done = with_scratch(|Scratch { bytes, floats, more_floats, ints, .. }| {
+    call.few_tokens(|Scratch { bytes, floats, more_floats, ints, .. }, weight, x, y| {
         // Activations up to a whole number of steps, blocks b and b + 8 of a step side by side.
-        let x_bytes =
-            arranged_bytes::<64>(bytes, &x, steps * 16, |i| i / 32 * 32 + i / 2 % 2 * 16 + i % 32 / 4 * 2 + i % 2)?;
-        let x_scales = arranged(floats, x.scales, steps * 16, |b| b)?;
-        let x_sums = arranged(more_floats, x.sums, steps * 16, |b| b)?;
-        let x_ints = arranged_sums::<F, 16>(ints, &x, steps * 16)?;
-        let rows = call.rows();
+        let blocks = x.scales.len().next_multiple_of(16);
+        let order = |i: usize| i / 32 * 32 + i / 2 % 2 * 16 + i % 32 / 4 * 2 + i % 2;
+        let x_bytes = arranged_bytes::<64>(bytes, x, blocks, order)?;
+        let x_scales = arranged(floats, x.scales, blocks, |b| b)?;
+        let x_sums = arranged(more_floats, x.sums, blocks, |b| b)?;
+        let x_ints = arranged_sums::<F, 16>(ints, x, blocks)?;
         let order = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-        rows_times_token!(weight, call.part(token, 0, rows), order, |sixteen: &[u8; SIXTEEN], [row, i], sums| {
+        rows_times_token!(weight, y, order, |sixteen: &[u8; SIXTEEN], [row, i], sums| {
             let [a, b] = sixteen.as_chunks::<EIGHT>().0 else { unreachable!("two times eight blocks") };
             // SAFETY: this function is compiled for the instruction sets.
             let (of_a, of_b) =
@@ -227,7 +231,13 @@ fn one_token<F: EightBlocks<EIGHT>, const EIGHT: usize, const SIXTEEN: usize>(
             let by_half =
                 |a: __m128i, b: __m128i| _mm512_madd_epi16(_mm512_cvtepi8_epi16(_mm256_set_m128i(b, a)), ints);
             // SAFETY: as above.
-            let (a, b) = unsafe { (eights.elements::<STEP>(a), eights.elements::<STEP>(b)) };
+            let (a, b) = unsafe {
+                if F::ELEMENTS.apart {
+                    (apart(eights, a), apart(eights, b))
+                } else {
+                    (eights.elements::<STEP>(a), eights.elements::<STEP>(b))
+                }
+            };
             let mut dots = dots::<F>(a, b, &x_bytes[i], halves_a, halves_b);
             if F::HALVES && F::OFFSET > 0 {
                 let shift = _mm_cvtsi32_si128(7 - F::SHIFT);
@@ -250,8 +260,15 @@ fn one_token<F: EightBlocks<EIGHT>, const EIGHT: usize, const SIXTEEN: usize>(
             }
         });
         Ok(())
-    });
-    call.note(done);
+    })
+}
+
+/// The elements of eight blocks, by a function of its own.
+#[inline(never)]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+fn apart<F: EightBlocks<EIGHT>, const EIGHT: usize>(eights: &F, eight: &[u8; EIGHT]) -> [__m256i; 8] {
+    // SAFETY: this function is compiled for the instruction sets.
+    unsafe { eights.elements::<STEP>(eight) }
 }
 
 /// The products of sixteen blocks, added up for each, with the scales of half blocks where there are any.

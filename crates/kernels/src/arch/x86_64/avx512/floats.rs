@@ -49,14 +49,6 @@ pub(crate) trait Steps {
 /// Weights that are widened in a register.
 struct Widened<E>(PhantomData<E>);
 
-/// # Safety
-/// The processor has AVX-512 F, BW, DQ and VL.
-#[inline(always)]
-unsafe fn simd() -> Avx512 {
-    // SAFETY: the caller's.
-    unsafe { Avx512::new() }
-}
-
 impl<E: Element> Steps for Widened<E> {
     type Weight = E;
     type X = f32;
@@ -71,19 +63,19 @@ impl<E: Element> Steps for Widened<E> {
     #[inline(always)]
     unsafe fn load<const WHOLE: bool>(w: *const E, left: usize) -> __m512 {
         // SAFETY: the caller's.
-        unsafe { E::load::<Avx512, WHOLE>(simd(), w, left) }
+        unsafe { E::load::<_, WHOLE>(Avx512::new(), w, left) }
     }
 
     #[inline(always)]
     unsafe fn load_x<const WHOLE: bool>(x: *const f32, left: usize) -> __m512 {
         // SAFETY: the caller's.
-        unsafe { simd().load::<WHOLE>(x, left) }
+        unsafe { Avx512::new().load::<WHOLE>(x, left) }
     }
 
     #[inline(always)]
     unsafe fn product(w: __m512, x: __m512, sum: __m512) -> __m512 {
         // SAFETY: the caller's.
-        unsafe { simd() }.mul_add(w, x, sum)
+        unsafe { Avx512::new() }.mul_add(w, x, sum)
     }
 }
 
@@ -159,54 +151,48 @@ unsafe fn tile<S: Steps, const R: usize, const T: usize>(
     x: [*const S::X; T],
     inputs: usize,
 ) -> [[f32; 4]; T] {
-    // SAFETY: the caller's.
-    let zero = unsafe { _mm512_setzero_ps() };
-    let mut sums = [[zero; T]; R];
     let (steps, rest) = (inputs / S::ELEMENTS, inputs % S::ELEMENTS);
     let bytes = S::ELEMENTS * size_of::<S::Weight>();
     let ahead = if T == 1 { AHEAD } else { AHEAD_OF_SOME };
-    for step in 0..steps {
-        // SAFETY: every row has `steps` steps of weight; the first of `R` for now.
-        let mut registers = [unsafe { S::load::<true>(w[0].add(step * S::ELEMENTS), S::ELEMENTS) }; R];
-        for r in 0..R {
-            // SAFETY: every row has `steps` steps of weight.
-            let at = unsafe { w[r].add(step * S::ELEMENTS) };
-            if T != 6 && (step * bytes).is_multiple_of(64) {
-                prefetch(at.cast::<u8>().wrapping_add(ahead), 64);
-            }
-            // SAFETY: as above.
-            registers[r] = unsafe { S::load::<true>(at, S::ELEMENTS) };
-        }
-        for t in 0..T {
-            // SAFETY: every row has `steps` steps of activations.
-            let x = unsafe { S::load_x::<true>(x[t].add(step * S::ELEMENTS), S::ELEMENTS) };
+    // SAFETY: the caller's: every row and token has `steps` steps and `rest` elements.
+    unsafe {
+        let zero = _mm512_setzero_ps();
+        let mut sums = [[zero; T]; R];
+        for step in 0..steps {
+            // The first of `R` for now.
+            let mut registers = [S::load::<true>(w[0].add(step * S::ELEMENTS), S::ELEMENTS); R];
             for r in 0..R {
-                // SAFETY: the caller's.
-                sums[r][t] = unsafe { S::product(registers[r], x, sums[r][t]) };
+                let at = w[r].add(step * S::ELEMENTS);
+                if T != 6 && (step * bytes).is_multiple_of(64) {
+                    prefetch(at.cast::<u8>().wrapping_add(ahead), 64);
+                }
+                registers[r] = S::load::<true>(at, S::ELEMENTS);
             }
-        }
-    }
-    if rest > 0 {
-        for r in 0..R {
-            // SAFETY: `rest` elements of the row are left.
-            let w = unsafe { S::load::<false>(w[r].add(steps * S::ELEMENTS), rest) };
             for t in 0..T {
-                // SAFETY: `rest` elements of the row are left.
-                let x = unsafe { S::load_x::<false>(x[t].add(steps * S::ELEMENTS), rest) };
-                // SAFETY: the caller's.
-                sums[r][t] = unsafe { S::product(w, x, sums[r][t]) };
+                let x = S::load_x::<true>(x[t].add(step * S::ELEMENTS), S::ELEMENTS);
+                for r in 0..R {
+                    sums[r][t] = S::product(registers[r], x, sums[r][t]);
+                }
             }
         }
-    }
-    // Added up here, because sums that are handed on are kept in memory from the start.
-    let mut totals = [[0.0; 4]; T];
-    for t in 0..T {
-        let mut of_rows = [zero; 4];
-        for r in 0..R {
-            of_rows[r] = sums[r][t];
+        if rest > 0 {
+            for r in 0..R {
+                let w = S::load::<false>(w[r].add(steps * S::ELEMENTS), rest);
+                for t in 0..T {
+                    let x = S::load_x::<false>(x[t].add(steps * S::ELEMENTS), rest);
+                    sums[r][t] = S::product(w, x, sums[r][t]);
+                }
+            }
         }
-        // SAFETY: the caller's.
-        totals[t] = unsafe { sum_lanes_of_four(of_rows) };
+        // Added up here, because sums that are handed on are kept in memory from the start.
+        let mut totals = [[0.0; 4]; T];
+        for t in 0..T {
+            let mut of_rows = [zero; 4];
+            for r in 0..R {
+                of_rows[r] = sums[r][t];
+            }
+            totals[t] = sum_lanes_of_four(of_rows);
+        }
+        totals
     }
-    totals
 }

@@ -1,6 +1,6 @@
 //! I8 in vectors of 64 bytes: AVX-512 VNNI.
 
-use super::{load, load_numbers, store, store_ints, store_some, sum_ints_of_four, transpose};
+use super::{load, load_numbers, store_numbers, store_some, sum_ints_of_four, transpose};
 use crate::Call;
 use crate::arch::generic::prefetch::{prefetch, streams};
 use crate::arch::x86_64::prefetch::{AHEAD, AHEAD_OF_SOME};
@@ -151,10 +151,10 @@ fn unpack(rows: &[u8], inputs: usize, panel: &mut [[u8; 64]], sums: &mut [i32; R
         }
         for (column, bytes) in columns.iter_mut().zip(transpose(&bytes)) {
             total = _mm512_dpbusd_epi32(total, bytes, ones);
-            store(column, bytes);
+            store_numbers(column, bytes);
         }
     }
-    store_ints(sums, total);
+    store_numbers(sums, total);
 }
 
 /// Two panels, one after the other.
@@ -194,8 +194,7 @@ impl Pair<'_> {
                 if rows == 0 {
                     continue;
                 }
-                // SAFETY: half of the sums are 64 bytes; the load needs no alignment.
-                let sums = unsafe { _mm512_loadu_si512(self.sums[half * ROWS..].as_ptr().cast()) };
+                let sums = load_numbers(&self.sums.as_chunks::<ROWS>().0[half]);
                 let zero = _mm512_mullo_epi32(sums, _mm512_set1_epi32(x[t].zero));
                 let products = _mm512_cvtepi32_ps(_mm512_sub_epi32(products, zero));
                 let products = _mm512_mul_ps(products, _mm512_set1_ps(x[t].scale));

@@ -1,23 +1,16 @@
 //! Q4_0 by AVX-512 VNNI. What Q4_0 and Q5_0 share: blocks of a scale, bits that differ, and 16 bytes of nibbles.
 
-use super::blocks::{Panel, ROWS, Step, many_tokens, unpack_blocks};
+use super::blocks::{Panel, ROWS, Step, many_tokens_of_blocks};
 use super::{load, load_apart, load_floats, load_numbers, rows_times_token, transpose};
 use crate::Call;
 use crate::dtypes::q4_0::{BYTES, Q40};
-use crate::scratch::{Scratch, arranged, arranged_bytes, room, with_scratch};
+use crate::scratch::{Scratch, arranged, arranged_bytes, room};
 use std::arch::x86_64::*;
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(crate) fn matmul(call: &mut Call<'_>) {
-    let Some(few) = call.few_tokens() else {
-        return many_tokens::<Q40>(call, |rows, panel| {
-            unpack_blocks::<BYTES, { 4 * BYTES }>(rows, panel, |fours, i, panel| put(fours, i, panel));
-        });
-    };
-    for token in few {
-        one_token::<8, BYTES, { 4 * BYTES }, { 16 * BYTES }>(call, token, |first, second| {
-            nibbles::<BYTES>(first, second)
-        });
+    if !one_token::<8, BYTES, { 4 * BYTES }, { 16 * BYTES }>(call, |first, second| nibbles::<BYTES>(first, second)) {
+        many_tokens_of_blocks::<Q40, BYTES, { 4 * BYTES }>(call, |fours, i, panel| put(fours, i, panel));
     }
 }
 
@@ -69,24 +62,20 @@ pub(crate) fn nibbles<const BYTES: usize>(first: __m512i, second: __m512i) -> (_
     (_mm512_and_si512(bytes, low), _mm512_and_si512(_mm512_srli_epi16::<4>(bytes), low))
 }
 
-/// The product with one token. `elements` has the elements of four blocks as [`nibbles`] does, with an offset of
+/// The product with one token, as [`Call::few_tokens`]. `elements` has the elements of four blocks as [`nibbles`] does, with an offset of
 /// `OFFSET`. `FOUR` and `STEP` are the bytes of 4 and of 16 blocks.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(crate) fn one_token<const OFFSET: i32, const BYTES: usize, const FOUR: usize, const STEP: usize>(
     call: &mut Call<'_>,
-    token: usize,
     elements: impl Fn(__m512i, __m512i) -> (__m512i, __m512i),
-) {
-    let (weight, input) = (call.weight, call.input);
+) -> bool {
     const { assert!(OFFSET <= 16 && FOUR == 4 * BYTES && STEP == 4 * FOUR) };
-    let blocks = input.inputs() / 32;
-    let steps = blocks.div_ceil(16);
-    let x = input.q8(token);
-    let done = with_scratch(|Scratch { bytes, floats, ints, .. }| {
+    call.few_tokens(|Scratch { bytes, floats, ints, .. }, weight, x, y| {
+        let steps = x.scales.len().div_ceil(16);
         // Activations up to a whole number of steps, in the order in which elements and scales come; what the
         // weights' offset adds too much in each eight products.
-        let x_bytes = arranged_bytes::<64>(bytes, &x, steps * 16, |i| i / 8 * 8 + i % 4 * 2 + i / 4 % 2)?;
+        let x_bytes = arranged_bytes::<64>(bytes, x, steps * 16, |i| i / 8 * 8 + i % 4 * 2 + i / 4 % 2)?;
         let x_scales = arranged(floats, x.scales, steps * 16, |i| i / 16 * 16 + i % 4 * 4 + i / 4 % 4)?;
         let x_offsets = room(ints, steps * 64)?;
         let (x_halves, _) = x_bytes.as_flattened().as_flattened().as_chunks::<16>();
@@ -99,9 +88,8 @@ pub(crate) fn one_token<const OFFSET: i32, const BYTES: usize, const FOUR: usize
             }
         }
         let x_offsets = x_offsets.as_chunks::<16>().0.as_chunks::<4>().0;
-        let rows = call.rows();
         let order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-        rows_times_token!(weight, call.part(token, 0, rows), order, |blocks: &[u8; STEP], [_, i], sums| {
+        rows_times_token!(weight, y, order, |blocks: &[u8; STEP], [_, i], sums| {
             let (x, x_offsets) = (&x_bytes[i], &x_offsets[i]);
             let zero = _mm512_setzero_si512();
             let (mut dots, mut scales) = ([zero; 4], zero);
@@ -127,8 +115,7 @@ pub(crate) fn one_token<const OFFSET: i32, const BYTES: usize, const FOUR: usize
             _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), scales, sums)
         });
         Ok(())
-    });
-    call.note(done);
+    })
 }
 
 /// The places of the scales of four blocks, each four times.

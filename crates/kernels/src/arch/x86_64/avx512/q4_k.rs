@@ -1,13 +1,13 @@
 //! Q4_K by AVX-512 VNNI. What Q4_K and Q5_K share: super-blocks of 256 that begin with 16 bytes of scales and minima.
 
-use super::blocks::{self as avx512_blocks, Panel, ROWS, Step, columns};
+use super::blocks::{Panel, Step, columns, many_tokens_by};
 use super::{columns_of_16, load, load_floats, rows_times_token};
 use crate::Call;
 use crate::arch::x86_64::avx2::load_16;
 use crate::arch::x86_64::avx2::q4_k::sixes;
 use crate::dtypes::blocks::Format;
 use crate::dtypes::q4_k::{BYTES, Q4K};
-use crate::scratch::{Scratch, arranged, arranged_bytes, with_scratch};
+use crate::scratch::{Scratch, arranged, arranged_bytes};
 use std::arch::x86_64::*;
 
 /// Where the product with one token has the blocks of two super-blocks, numbered 0 to 7 and 8 to 15.
@@ -19,11 +19,8 @@ pub(crate) fn matmul(call: &mut Call<'_>) {
         Some(bytes) => nibbles(bytes),
         None => [_mm512_setzero_si512(); 4],
     };
-    let Some(few) = call.few_tokens() else {
-        return many_tokens::<Q4K, BYTES>(call, |blocks, i, panel| put(blocks, i, panel));
-    };
-    for token in few {
-        one_token::<4, BYTES, { 2 * BYTES }>(call, token, halves);
+    if !one_token::<4, BYTES, { 2 * BYTES }>(call, halves) {
+        many_tokens::<Q4K, BYTES>(call, |blocks, i, panel| put(blocks, i, panel));
     }
 }
 
@@ -69,14 +66,9 @@ pub(crate) fn many_tokens<F: Format, const BYTES: usize>(
     call: &mut Call<'_>,
     put: impl Fn(Step<'_, BYTES>, usize, &mut Panel<'_>),
 ) {
-    avx512_blocks::many_tokens::<F>(call, |rows, panel| {
-        for i in panel.steps(8) {
-            panel.ask_ahead(i, ROWS * BYTES);
-            let mut padding = None;
-            let blocks = rows.step(i, &mut padding);
-            put(blocks, i, panel);
-            put_scales_and_mins(blocks, i, panel);
-        }
+    many_tokens_by::<F, BYTES>(call, 8, |blocks, i, panel| {
+        put(blocks, i, panel);
+        put_scales_and_mins(blocks, i, panel);
     });
 }
 
@@ -118,28 +110,23 @@ fn put_scales_and_mins<const BYTES: usize>(blocks: Step<'_, BYTES>, i: usize, pa
     }
 }
 
-/// The product with one token; `halves` has the elements of a super-block as [`nibbles`] does, of `BITS` bits.
+/// The product with one token, as [`Call::few_tokens`]; `halves` has the elements of a super-block as [`nibbles`] does, of `BITS` bits.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(crate) fn one_token<const BITS: u32, const BYTES: usize, const TWO: usize>(
     call: &mut Call<'_>,
-    token: usize,
     halves: impl Fn(&[u8; BYTES]) -> [__m512i; 4],
-) {
-    let (weight, input) = (call.weight, call.input);
-    let blocks = input.inputs() / 32;
-    let steps = blocks.div_ceil(16);
-    let x = input.q8(token);
-    let done = with_scratch(|Scratch { bytes, floats, more_floats, .. }| {
+) -> bool {
+    call.few_tokens(|Scratch { bytes, floats, more_floats, .. }, weight, x, y| {
         // Activations up to a whole number of steps, in the order in which elements and scales come.
+        let blocks = x.scales.len().next_multiple_of(16);
         let halves_at = |i: usize| i / 16 * 16 + 4 * (i % 4) + i / 8 % 2 * 2 + i / 4 % 2;
         let blocks_at = |i: usize| ORDER[i % 16] + i / 16 * 16;
-        let x_bytes = arranged_bytes::<64>(bytes, &x, steps * 16, halves_at)?;
-        let x_scales = arranged(floats, x.scales, steps * 16, blocks_at)?;
-        let x_sums = arranged(more_floats, x.sums, steps * 16, blocks_at)?;
-        let rows = call.rows();
+        let x_bytes = arranged_bytes::<64>(bytes, x, blocks, halves_at)?;
+        let x_scales = arranged(floats, x.scales, blocks, blocks_at)?;
+        let x_sums = arranged(more_floats, x.sums, blocks, blocks_at)?;
         let order = _mm512_setr_epi32(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
-        rows_times_token!(weight, call.part(token, 0, rows), order, |two: &[u8; TWO], [_, i], sums| {
+        rows_times_token!(weight, y, order, |two: &[u8; TWO], [_, i], sums| {
             let [a, b] = two.as_chunks::<BYTES>().0 else { unreachable!("two super-blocks") };
             let dots = dots::<BITS>(halves(a), halves(b), &x_bytes[i]);
             let (scales, mins) = scales_and_mins(a, b);
@@ -148,8 +135,7 @@ pub(crate) fn one_token<const BITS: u32, const BYTES: usize, const TWO: usize>(
             _mm512_fnmadd_ps(mins, load_floats(&x_sums[i]), sums)
         });
         Ok(())
-    });
-    call.note(done);
+    })
 }
 
 /// The products of two super-blocks, added up for each block, in ORDER.

@@ -1,6 +1,6 @@
 //! Q5_0 by AVX-512 VNNI.
 
-use super::blocks::{Panel, ROWS, Step, many_tokens, put as put_rows, unpack_blocks};
+use super::blocks::{Panel, ROWS, Step, many_tokens_of_blocks, put as put_rows};
 use super::load_numbers;
 use super::q4_0::{nibbles, one_token, places};
 use crate::Call;
@@ -10,13 +10,8 @@ use std::arch::x86_64::*;
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(crate) fn matmul(call: &mut Call<'_>) {
-    let Some(few) = call.few_tokens() else {
-        return many_tokens::<Q50>(call, |rows, panel| {
-            unpack_blocks::<BYTES, { 4 * BYTES }>(rows, panel, |fours, i, panel| put(fours, i, panel));
-        });
-    };
-    for token in few {
-        one_token::<16, BYTES, { 4 * BYTES }, { 16 * BYTES }>(call, token, |first, second| elements(first, second));
+    if !one_token::<16, BYTES, { 4 * BYTES }, { 16 * BYTES }>(call, |first, second| elements(first, second)) {
+        many_tokens_of_blocks::<Q50, BYTES, { 4 * BYTES }>(call, |fours, i, panel| put(fours, i, panel));
     }
 }
 

@@ -9,11 +9,8 @@ use std::arch::x86_64::*;
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(crate) fn matmul(call: &mut Call<'_>) {
-    let Some(few) = call.few_tokens() else {
-        return many_tokens::<Q5K, BYTES>(call, |blocks, i, panel| put(blocks, i, panel));
-    };
-    for token in few {
-        one_token::<5, BYTES, { 2 * BYTES }>(call, token, |block| halves(block));
+    if !one_token::<5, BYTES, { 2 * BYTES }>(call, |block| halves(block)) {
+        many_tokens::<Q5K, BYTES>(call, |blocks, i, panel| put(blocks, i, panel));
     }
 }
 

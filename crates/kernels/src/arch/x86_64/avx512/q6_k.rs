@@ -1,11 +1,11 @@
 //! Q6_K by AVX-512 VNNI.
 
-use super::blocks::{Panel, ROWS, Rows, Step, columns, many_tokens};
+use super::blocks::{Panel, ROWS, Step, columns, many_tokens_by};
 use super::{columns_of_16, load, load_floats, load_numbers, rows_times_token};
 use crate::Call;
 use crate::arch::x86_64::avx2::{load as load_32, load_16};
 use crate::dtypes::q6_k::{BYTES, Q6K};
-use crate::scratch::{Scratch, arranged, arranged_bytes, room, with_scratch};
+use crate::scratch::{Scratch, arranged, arranged_bytes, room};
 use std::arch::x86_64::*;
 
 /// The order in which the product with one token has the eight blocks of a super-block.
@@ -13,11 +13,29 @@ const ORDER: [usize; 8] = [0, 2, 4, 6, 1, 3, 5, 7];
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(crate) fn matmul(call: &mut Call<'_>) {
-    let Some(few) = call.few_tokens() else {
-        return many_tokens::<Q6K>(call, |rows, panel| unpack(rows, panel));
-    };
-    for token in few {
-        one_token(call, token);
+    let few = call.few_tokens(|Scratch { bytes, floats, ints, .. }, weight, x, y| {
+        // Activations up to a whole number of steps; what the weights' offset adds too much in each four products.
+        let steps = x.scales.len().div_ceil(16);
+        let x_bytes = arranged_bytes::<64>(bytes, x, steps * 16, |i| i)?;
+        let x_scales = arranged(floats, x.scales, steps * 16, |i| ORDER[i % 8] + i / 8 * 8)?;
+        let x_offsets = room(ints, steps * 128)?;
+        let fours = x_bytes.as_flattened().as_flattened().as_chunks::<4>().0;
+        for (offset, four) in x_offsets.iter_mut().zip(fours) {
+            *offset = -32 * four.iter().map(|&q| i32::from(q as i8)).sum::<i32>();
+        }
+        let x_offsets = x_offsets.as_chunks::<16>().0.as_chunks::<8>().0;
+        let order = _mm512_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15);
+        rows_times_token!(weight, y, order, |two: &[u8; 2 * BYTES], [_, i], sums| {
+            let [a, b] = two.as_chunks::<BYTES>().0 else { unreachable!("two super-blocks") };
+            step(a, b, &x_bytes[i], &x_offsets[i], &x_scales[i], sums)
+        });
+        Ok(())
+    });
+    if !few {
+        many_tokens_by::<Q6K, BYTES>(call, 8, |blocks, i, panel| {
+            put(blocks, i, panel);
+            put_scales(blocks, i, panel);
+        });
     }
 }
 
@@ -54,26 +72,21 @@ fn d(block: &[u8; BYTES]) -> i32 {
     i32::from(u16::from_le_bytes([block[208], block[209]]))
 }
 
+/// Puts in the scales of super-block `i` of 16 rows, and d.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn unpack(rows: &Rows<'_>, panel: &mut Panel<'_>) {
-    for i in panel.steps(8) {
-        panel.ask_ahead(i, ROWS * BYTES);
-        let mut padding = None;
-        let blocks = rows.step(i, &mut padding);
-        put(blocks, i, panel);
-        let mut d = [[0; 2]; ROWS];
-        d.iter_mut().enumerate().for_each(|(r, d)| *d = *blocks.part(r, 208));
-        let d = d.as_flattened().first_chunk::<32>();
-        let d = _mm512_cvtph_ps(d.map_or(_mm256_setzero_si256(), |halves| load_32(halves)));
-        for (four, scales) in columns_of_16(|r| load_16(blocks.part(r, 192))).into_iter().enumerate() {
-            let scale = |k: i32| {
-                let scales = _mm512_sllv_epi32(scales, _mm512_set1_epi32(24 - 8 * k));
-                _mm512_cvtepi32_ps(_mm512_srai_epi32::<24>(scales))
-            };
-            panel.put_floats(8 * i + 2 * four, [scale(0), scale(1), d]);
-            panel.put_floats(8 * i + 2 * four + 1, [scale(2), scale(3), d]);
-        }
+fn put_scales(blocks: Step<'_, BYTES>, i: usize, panel: &mut Panel<'_>) {
+    let mut d = [[0; 2]; ROWS];
+    d.iter_mut().enumerate().for_each(|(r, d)| *d = *blocks.part(r, 208));
+    let d = d.as_flattened().first_chunk::<32>();
+    let d = _mm512_cvtph_ps(d.map_or(_mm256_setzero_si256(), |halves| load_32(halves)));
+    for (four, scales) in columns_of_16(|r| load_16(blocks.part(r, 192))).into_iter().enumerate() {
+        let scale = |k: i32| {
+            let scales = _mm512_sllv_epi32(scales, _mm512_set1_epi32(24 - 8 * k));
+            _mm512_cvtepi32_ps(_mm512_srai_epi32::<24>(scales))
+        };
+        panel.put_floats(8 * i + 2 * four, [scale(0), scale(1), d]);
+        panel.put_floats(8 * i + 2 * four + 1, [scale(2), scale(3), d]);
     }
 }
 
@@ -102,35 +115,6 @@ fn put(blocks: Step<'_, BYTES>, i: usize, panel: &mut Panel<'_>) {
             panel.put_columns(8 * i + 4 * half + 2 + j, &second);
         }
     }
-}
-
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-fn one_token(call: &mut Call<'_>, token: usize) {
-    let (weight, input) = (call.weight, call.input);
-    let blocks = input.inputs() / 32;
-    let steps = blocks.div_ceil(16);
-    let x = input.q8(token);
-    let done = with_scratch(|Scratch { bytes, floats, ints, .. }| {
-        // Activations up to a whole number of steps; what the weights' offset adds too much in each four products.
-        let x_bytes = arranged_bytes::<64>(bytes, &x, steps * 16, |i| i)?;
-        let x_scales = arranged(floats, x.scales, steps * 16, |i| ORDER[i % 8] + i / 8 * 8)?;
-        let x_offsets = room(ints, steps * 128)?;
-        let fours = x_bytes.as_flattened().as_flattened().as_chunks::<4>().0;
-        for (offset, four) in x_offsets.iter_mut().zip(fours) {
-            *offset = -32 * four.iter().map(|&q| i32::from(q as i8)).sum::<i32>();
-        }
-        let x_offsets = x_offsets.as_chunks::<16>().0.as_chunks::<8>().0;
-        let rows = call.rows();
-        let order = _mm512_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15);
-        rows_times_token!(weight, call.part(token, 0, rows), order, |two: &[u8; 2 * BYTES], [_, i], sums| {
-            match two.as_chunks::<BYTES>().0 {
-                [a, b] => step(a, b, &x_bytes[i], &x_offsets[i], &x_scales[i], sums),
-                _ => unreachable!("two super-blocks"),
-            }
-        });
-        Ok(())
-    });
-    call.note(done);
 }
 
 /// Adds two super-blocks, one block a lane.

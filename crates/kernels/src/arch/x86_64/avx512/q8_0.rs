@@ -1,11 +1,11 @@
 //! Q8_0 by AVX-512 VNNI.
 
-use super::blocks::{Panel, Step, many_tokens, unpack_blocks};
+use super::blocks::{Panel, Step, many_tokens_of_blocks};
 use super::{columns_of_16, load, load_apart, load_floats, load_numbers, rows_times_token, sum_quarters_of_four};
 use crate::Call;
 use crate::arch::x86_64::avx2::{load as load_32, load_16};
 use crate::dtypes::q8_0::{BYTES, Q80};
-use crate::scratch::{Scratch, arranged, arranged_bytes, with_scratch};
+use crate::scratch::{Scratch, arranged, arranged_bytes};
 use std::arch::x86_64::*;
 
 /// Blocks in a step of the product with one token.
@@ -16,13 +16,21 @@ const ORDER: [usize; 8] = [0, 2, 4, 6, 1, 3, 5, 7];
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(crate) fn matmul(call: &mut Call<'_>) {
-    let Some(few) = call.few_tokens() else {
-        return many_tokens::<Q80>(call, |rows, panel| {
-            unpack_blocks::<BYTES, { 4 * BYTES }>(rows, panel, |fours, i, panel| put(fours, i, panel));
+    let few = call.few_tokens(|Scratch { bytes, floats, ints, .. }, weight, x, y| {
+        // Activations up to a whole number of steps.
+        let blocks = x.scales.len().next_multiple_of(STEP);
+        let order = |i: usize| ORDER[i % 8] + i / 8 * 8;
+        let x_bytes = arranged_bytes::<64>(bytes, x, blocks, |i| i)?;
+        let x_scales = arranged(floats, x.scales, blocks, order)?;
+        let x_offsets = arranged(ints, x.offsets, blocks, order)?;
+        let order = _mm512_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15);
+        rows_times_token!(weight, y, order, |blocks: &[u8; STEP * BYTES], [_, i], sums| {
+            step(blocks, &x_bytes[i], &x_scales[i], &x_offsets[i], sums)
         });
-    };
-    for token in few {
-        one_token(call, token);
+        Ok(())
+    });
+    if !few {
+        many_tokens_of_blocks::<Q80, BYTES, { 4 * BYTES }>(call, |fours, i, panel| put(fours, i, panel));
     }
 }
 
@@ -37,28 +45,6 @@ fn put(fours: Step<'_, { 4 * BYTES }>, i: usize, panel: &mut Panel<'_>) {
         columns.iter_mut().for_each(|column| *column = _mm512_xor_si512(*column, flip));
         panel.put_some_columns(4 * i + half / 2, half % 2 * 4, &columns);
     }
-}
-
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-fn one_token(call: &mut Call<'_>, token: usize) {
-    let (weight, input) = (call.weight, call.input);
-    let blocks = input.inputs() / 32;
-    let steps = blocks.div_ceil(STEP);
-    let x = input.q8(token);
-    let done = with_scratch(|Scratch { bytes, floats, ints, .. }| {
-        // Activations up to a whole number of steps.
-        let order = |i: usize| ORDER[i % 8] + i / 8 * 8;
-        let x_bytes = arranged_bytes::<64>(bytes, &x, steps * STEP, |i| i)?;
-        let x_scales = arranged(floats, x.scales, steps * STEP, order)?;
-        let x_offsets = arranged(ints, x.offsets, steps * STEP, order)?;
-        let rows = call.rows();
-        let order = _mm512_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15);
-        rows_times_token!(weight, call.part(token, 0, rows), order, |blocks: &[u8; STEP * BYTES], [_, i], sums| {
-            step(blocks, &x_bytes[i], &x_scales[i], &x_offsets[i], sums)
-        });
-        Ok(())
-    });
-    call.note(done);
 }
 
 /// Adds 16 blocks, one a lane.

@@ -1,6 +1,6 @@
 //! Blocks of signed bytes by AVX-512.
 
-use super::{load_floats, store_floats, store_ints, sum_quarters_of_four, transpose};
+use super::{load_floats, store_floats, store_numbers, sum_quarters_of_four, transpose};
 use crate::input::quantize::{Blocks, TOGETHER};
 use crate::ops::exp::ROUND;
 use crate::order::BLOCK;
@@ -52,8 +52,7 @@ pub(crate) fn quantize(x: &[[f32; BLOCK]; TOGETHER], to: &mut Blocks) {
         let ones = _mm512_set1_epi8(1);
         // Pairs of bytes as words, then pairs of words.
         fours[i] = _mm512_madd_epi16(_mm512_maddubs_epi16(ones, packed), _mm512_set1_epi16(1));
-        // SAFETY: two blocks are 64 bytes; the store needs no alignment.
-        unsafe { _mm512_storeu_si512(bytes.as_mut_ptr().cast(), packed) };
+        store_numbers(bytes, packed);
     }
     let sums = fours.as_chunks::<4>().0.iter().map(|v| sum_quarters_of_four(*v));
     let [mut low, mut high] = [_mm512_setzero_si512(); 2];
@@ -65,9 +64,9 @@ pub(crate) fn quantize(x: &[[f32; BLOCK]; TOGETHER], to: &mut Blocks) {
     let second = _mm512_permutex2var_epi32(low, second, high);
     let both = _mm512_add_epi32(first, second);
     let offset = |sum: __m512i| _mm512_slli_epi32::<7>(_mm512_sub_epi32(_mm512_setzero_si512(), sum));
-    store_ints(&mut to.half_offsets[0], offset(first));
-    store_ints(&mut to.half_offsets[1], offset(second));
-    store_ints(&mut to.offsets, offset(both));
+    store_numbers(&mut to.half_offsets[0], offset(first));
+    store_numbers(&mut to.half_offsets[1], offset(second));
+    store_numbers(&mut to.offsets, offset(both));
     store_floats(&mut to.scales, scales);
     store_floats(&mut to.sums, _mm512_mul_ps(scales, _mm512_cvtepi32_ps(both)));
 }
