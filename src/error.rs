@@ -394,7 +394,7 @@ impl From<TextError> for Error {
             TextError::Grammar(error) => Error::Grammar(error),
             TextError::Tool(error) => Error::Tool(error),
             TextError::EmptyStopString { index } => Error::EmptyStopString { index },
-            TextError::OutOfMemory { what, bytes } => Error::OutOfMemory { what, bytes },
+            TextError::OutOfMemory(refused) => refused.into(),
             TextError::Cancelled => Error::Cancelled,
             TextError::Io { path, source } => Error::Io { path, source },
             TextError::Internal(fault) => Error::Internal(fault),

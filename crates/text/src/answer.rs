@@ -56,7 +56,6 @@ impl Answer {
         }
     }
 
-    /// Appends what a piece adds.
     fn add(&mut self, delta: AnswerDelta) -> Result<()> {
         memory::append(&mut self.thinking, &delta.thinking, "the text of a generation")?;
         memory::append(&mut self.text, &delta.text, "the text of a generation")?;

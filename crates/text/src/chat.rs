@@ -100,15 +100,13 @@ impl<'a> ChatTemplate<'a> {
     pub fn of(tokenizer: &'a TokenizerSpec, options: &ChatOptions) -> Result<ChatTemplate<'a>> {
         let templates = &tokenizer.chat_templates;
         if templates.is_empty() {
-            return Err(Error::Chat(ChatError::NoTemplate));
+            return Err(ChatError::NoTemplate.into());
         }
         let with_tools = options.tools.is_some() && templates.contains_key(TOOL_USE_TEMPLATE);
         let name = options.template.as_deref().unwrap_or(if with_tools { TOOL_USE_TEMPLATE } else { DEFAULT_TEMPLATE });
-        let found = templates.get(name).ok_or_else(|| {
-            Error::Chat(ChatError::TemplateName {
-                asked: options.template.clone(),
-                known: templates.keys().cloned().collect(),
-            })
+        let found = templates.get(name).ok_or_else(|| ChatError::TemplateName {
+            asked: options.template.clone(),
+            known: templates.keys().cloned().collect(),
         })?;
         Ok(ChatTemplate {
             source: &found.text,
@@ -146,12 +144,8 @@ impl<'a> ChatTemplate<'a> {
         options: &ChatOptions,
         generation_prompt: bool,
     ) -> Result<RenderedChat> {
-        let media = |(message, one): (usize, &Message)| {
-            one.media().map(|kind| Error::Chat(ChatError::NotText { message: message + 1, kind }))
-        };
-        if let Some(error) = messages.iter().enumerate().find_map(media) {
-            return Err(error);
-        }
+        let media = |(message, one): (usize, &Message)| Some(ChatError::NotText { message, kind: one.media()? });
+        (1..).zip(messages).find_map(media).map_or(Ok(()), Err)?;
         let result = self.render_contents(messages, options, generation_prompt);
         let Err(Error::Chat(ChatError::Template { line, reason, .. })) = &result else { return result };
         let plain = ChatOptions { now: options.now, ..ChatOptions::default() };
@@ -221,7 +215,7 @@ impl<'a> ChatTemplate<'a> {
         ]);
         context.extend(options.variables.iter().map(|(name, value)| (name.as_str(), counted(value))));
         let (text, spans) = limits::on_a_deep_stack(|| self.write(context, bytes, options.now))
-            .map_err(|source| Error::io(&self.place.file, source))?
+            .map_err(|source| Error::Io { path: self.place.file.clone(), source: Arc::new(source) })?
             .unwrap_or_else(|_| Err(self.failed(None, "the template engine has a fault that this template shows")))?;
         // A history may be written twice: as it is, and as what was thought.
         let limit = 2 * bytes + ADDED_BYTES;
@@ -245,7 +239,7 @@ impl<'a> ChatTemplate<'a> {
         let render = || -> Result<String, minijinja::Error> {
             let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?;
             rewrite::check(&source, &syntax)?;
-            let rewrite::Compiled { instructions, blocks } = rewrite::compile(&source, &syntax)?;
+            let (instructions, blocks) = rewrite::compile(&source, &syntax)?;
             let (mut text, context) = (String::new(), Value::from_pairs(context));
             budget.weigh(&context)?;
             let mut output = make_string_output(&mut text);
@@ -357,26 +351,18 @@ fn environment(now: Option<LocalTime>, budget: &Arc<Budget>) -> Environment<'sta
 
 /// `{% generation %}` marks what the model said for training and renders as its content.
 fn without_generation_marks(source: &str) -> String {
-    let mut text = String::with_capacity(source.len());
-    let mut rest = source;
-    while let Some(at) = rest.find("{%") {
-        let (before, block) = rest.split_at(at);
-        text.push_str(before);
-        // `{%}` opens a block and does not close it.
-        let Some(end) = block[2..].find("%}") else {
-            rest = block;
-            break;
-        };
-        let (block, after) = block.split_at(2 + end);
-        let words = block[2..].trim_matches(|c: char| c.is_whitespace() || matches!(c, '-' | '+'));
-        match words {
-            "generation" => text.push_str(&block.replacen("generation", "if true", 1)),
-            "endgeneration" => text.push_str(&block.replacen("endgeneration", "endif", 1)),
-            _ => text.push_str(block),
-        }
-        rest = after;
+    let mut blocks = source.split("{%");
+    let mut text = blocks.next().unwrap_or_default().to_owned();
+    for block in blocks {
+        text.push_str("{%");
+        let (tag, after) = block.split_at(block.find("%}").unwrap_or(0));
+        text.push_str(&match tag.trim_matches(|c: char| c.is_whitespace() || matches!(c, '-' | '+')) {
+            "generation" => tag.replacen("generation", "if true", 1),
+            "endgeneration" => tag.replacen("endgeneration", "endif", 1),
+            _ => tag.to_owned(),
+        });
+        text.push_str(after);
     }
-    text.push_str(rest);
     text
 }
 

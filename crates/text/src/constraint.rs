@@ -165,13 +165,8 @@ impl Constraint {
             self.ended = true;
             return Ok(());
         }
-        let numbers = match self.numbers {
-            Some(numbers) => match self.read(numbers, token) {
-                None => return Err(GrammarError::NotAllowed { token }.into()),
-                numbers => numbers,
-            },
-            None => None,
-        };
+        let read = |numbers| self.read(numbers, token).ok_or(GrammarError::NotAllowed { token });
+        let numbers = self.numbers.map(read).transpose()?;
         let parser = &mut self.parser;
         let before = parser.parser.stats().all_items;
         let taken = guarded(|| parser.consume_token(token).and_then(|_| parser.check_stop()))?;
@@ -214,8 +209,7 @@ impl Constraint {
             let read = |token: &u32| self.read(numbers, *token).map(|after| numbers = after);
             tokens[..ours].iter().map_while(read).count()
         });
-        let parser = &mut self.parser;
-        guarded(|| parser.validate_tokens_raw(&tokens[..ours])).ok().and_then(Result::ok).unwrap_or(0)
+        guarded(|| self.parser.validate_tokens_raw(&tokens[..ours])).ok().and_then(Result::ok).unwrap_or(0)
     }
 
     /// What may come next; `also` may, too.
@@ -236,16 +230,14 @@ impl Constraint {
             return Ok(Next::End);
         }
         if self.forced.is_empty() && also.is_none() {
-            let parser = &mut self.parser;
-            self.forced.extend(guarded(|| parser.compute_ff_tokens())?);
+            self.forced.extend(guarded(|| self.parser.compute_ff_tokens())?);
             let own = self.forced.iter().take_while(|token| !self.stop.contains(**token)).count();
             self.forced.truncate(own);
         }
         if let Some(token) = self.forced.front() {
             return Ok(Next::One(*token));
         }
-        let parser = &mut self.parser;
-        let mask = guarded(|| parser.compute_mask())?;
+        let mask = guarded(|| self.parser.compute_mask())?;
         self.count()?;
         let mut mask = match mask {
             Ok(mask) => mask,

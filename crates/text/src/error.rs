@@ -1,7 +1,6 @@
 //! What can go wrong with tokenizers, chat templates, grammars and calls of tools.
 
 mod chat;
-mod encode;
 mod grammar;
 mod tool;
 
@@ -12,7 +11,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use chat::ChatError;
-pub use encode::EncodeError;
 pub use grammar::GrammarError;
 pub use tool::ToolError;
 
@@ -54,14 +52,10 @@ pub enum Error {
     },
     /// The system refuses memory.
     #[error(
-        "out of memory: the system refuses {bytes} bytes for {what}; free some, or load with a smaller context or a lower memory limit"
+        "out of memory: the system refuses {} bytes for {}; free some, or load with a smaller context or a lower memory limit",
+        .0.bytes, .0.what
     )]
-    OutOfMemory {
-        /// What was being reserved.
-        what: &'static str,
-        /// Its bytes.
-        bytes: usize,
-    },
+    OutOfMemory(#[from] OutOfMemory),
     /// The caller's `CancellationToken` was cancelled.
     #[error("cancelled by the caller")]
     Cancelled,
@@ -86,15 +80,10 @@ impl Error {
             Error::Tokenizer { .. } => 10,
             Error::Chat(error) => error.code(),
             Error::Grammar(error) if matches!(**error, GrammarError::Memory { .. }) => 14,
-            Error::OutOfMemory { .. } => 14,
+            Error::OutOfMemory(_) => 14,
             Error::Grammar(_) | Error::Tool(_) | Error::EmptyStopString { .. } => 2,
             Error::Encode(_) | Error::Cancelled | Error::Io { .. } | Error::Internal(_) => 1,
         }
-    }
-
-    /// An [`Error::Io`] at `path`.
-    pub(crate) fn io(path: impl Into<PathBuf>, source: std::io::Error) -> Error {
-        Error::Io { path: path.into(), source: Arc::new(source) }
     }
 }
 
@@ -122,14 +111,42 @@ impl From<ToolError> for Error {
     }
 }
 
-impl From<OutOfMemory> for Error {
-    fn from(OutOfMemory { what, bytes }: OutOfMemory) -> Self {
-        Error::OutOfMemory { what, bytes }
-    }
-}
-
 impl From<Cancelled> for Error {
     fn from(_: Cancelled) -> Error {
         Error::Cancelled
     }
+}
+
+/// Why a text could not become ids.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EncodeError {
+    /// A step makes far more of the text than any published tokenizer does.
+    #[error(
+        "{step} makes more than {limit} bytes of a text of {bytes}; no known tokenizer does, so its file is damaged or hostile"
+    )]
+    TooLong {
+        /// The step.
+        step: &'static str,
+        /// Bytes of the text.
+        bytes: usize,
+        /// Bytes that it may become.
+        limit: usize,
+    },
+    /// A pattern takes far more steps at this text than any published one.
+    #[error("the tokenizer's pattern {pattern:?} gives up on it: {reason}")]
+    Pattern {
+        /// The pattern, or its beginning.
+        pattern: String,
+        /// Why.
+        reason: String,
+    },
+    /// A character has no token, and the vocabulary has not the one that is to stand for it.
+    #[error("{text:?} has no token, and the tokenizer's {unknown:?} in its place is none")]
+    NoToken {
+        /// The character, or what begins with it.
+        text: String,
+        /// The token in its place, or the key that should name it.
+        unknown: String,
+    },
 }

@@ -14,7 +14,7 @@ pub use compile::Grammars;
 pub use kept::GRAMMAR_MEMORY;
 pub(crate) use kept::{ANSWER_BYTES, GrammarShare, bytes};
 pub(crate) use numbers::Numbers;
-pub(crate) use schema::closed;
+pub(crate) use schema::{DEFINITIONS, closed, values, with_definitions};
 
 use crate::error::{GrammarError, Result};
 use schemars::JsonSchema;
@@ -32,7 +32,7 @@ const REGEX_BYTES: usize = 64 << 10;
 const NESTED: usize = 128;
 
 /// Rules and terminals of a Lark grammar, counted by their colons: they are compiled one within the other.
-const DEFINITIONS: usize = 1000;
+const RULES: usize = 1000;
 
 /// Readings of an answer that the parser follows at once. Ten times as many are looked at for one token.
 const READINGS: usize = 10_000;
@@ -75,7 +75,7 @@ impl Grammar {
     /// A value of the schema of `T`, in which objects have no other properties than its own, and integers the range of their type
     /// where a schema says only its name (`uint32`): of 64 bits those up to 9 * 10^18.
     pub fn json<T: JsonSchema>() -> Grammar {
-        Grammar::json_schema(schema::of::<T>())
+        Grammar::json_schema(schema::derived::<T>())
     }
 
     /// A text that this regular expression matches as a whole, in the syntax of the crate `regex`; there is no looking around,
@@ -150,7 +150,7 @@ impl Grammar {
             Source::Lark(grammar) => {
                 within(what, grammar, GRAMMAR_BYTES)?;
                 let definitions = grammar.bytes().filter(|byte| *byte == b':').count();
-                at_most(what, "definitions", definitions, DEFINITIONS)?;
+                at_most(what, "definitions", definitions, RULES)?;
                 if let Some(reason) = beyond(grammar) {
                     return Err(GrammarError::Malformed { what, reason: reason.into() }.into());
                 }

@@ -9,7 +9,6 @@ pub(crate) use grammar::grammar;
 pub use model_factory_format::tool_calls::Tool;
 pub use reader::{CallReader, Part};
 
-use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
@@ -62,11 +61,8 @@ impl PartialEq for ToolCall {
 
 impl Serialize for ToolCall {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut call = serializer.serialize_map(Some(3))?;
-        call.serialize_entry("id", &self.id)?;
-        call.serialize_entry("type", "function")?;
-        call.serialize_entry("function", &json!({ "name": self.name, "arguments": self.arguments }))?;
-        call.end()
+        let function = json!({ "name": self.name, "arguments": self.arguments });
+        json!({ "id": self.id, "type": "function", "function": function }).serialize(serializer)
     }
 }
 

@@ -137,7 +137,6 @@ impl StopMatcher {
         matcher
     }
 
-    /// Forgets the bytes so far.
     pub(super) fn reset(&mut self) {
         self.matched = 0;
     }

@@ -72,7 +72,7 @@ impl Thinking {
     pub fn after(tokenizer: &Tokenizer, prompt: &[u32]) -> Thinking {
         let mut thinking = Thinking {
             to: None,
-            marks: Marks::of(tokenizer),
+            marks: Marks::new(tokenizer),
             place: Place::Answer,
             closing: StopMatcher::new(MARKS[0].1),
             held: VecDeque::new(),
@@ -135,37 +135,31 @@ impl Thinking {
     pub fn token<'b>(&mut self, token: u32, bytes: &'b [u8]) -> TokenClass<'b> {
         self.opening = None;
         let before = self.place == Place::Thought;
-        let (mut text, mut after) = (bytes, 0);
+        let (mut text, mut thought, mut after) = (bytes, before, 0);
         match self.marks {
             Marks::None => {}
-            Marks::Tokens { open, close } => {
-                if token == open {
-                    self.place = Place::Thought;
-                } else if token == close {
-                    self.place = Place::Answer;
-                    return TokenClass { text, thought: before, before, after };
-                }
-            }
+            Marks::Tokens { open, close } => match token {
+                _ if token == open => self.place = Place::Thought,
+                _ if token == close => self.place = Place::Answer,
+                _ => {}
+            },
             Marks::Spelled if before => after = self.spelled(bytes),
             Marks::Spelled => {}
             Marks::Block { open, close } => {
                 if token == open {
                     self.place = Place::Header(Vec::new());
-                    return TokenClass { text: b"", thought: true, before, after };
-                }
-                if token == close {
-                    let thought = self.place != Place::Answer;
+                    (text, thought) = (b"", true);
+                } else if token == close {
+                    (text, thought) = (b"", self.place != Place::Answer);
                     self.place = Place::Answer;
-                    return TokenClass { text: b"", thought, before, after };
-                }
-                if let Place::Header(name) = &mut self.place {
+                } else if let Place::Header(name) = &mut self.place {
                     let line_end = bytes.iter().position(|byte| *byte == b'\n');
                     name.extend_from_slice(&bytes[..line_end.unwrap_or(bytes.len())]);
                     text = line_end.map_or(b"", |at| &bytes[at + 1..]);
+                    thought = true;
                     if line_end.is_some() || name.len() > HEADER_BYTES {
                         self.place = if name.starts_with(b"thought") { Place::Thought } else { Place::Answer };
                     }
-                    return TokenClass { text, thought: true, before, after };
                 }
             }
             Marks::Messages { start, channel, message, end } => {
@@ -176,25 +170,25 @@ impl Thinking {
                         self.to = None;
                     }
                     self.place = Place::Header(Vec::new());
-                    return TokenClass { text: b"", thought: before, before, after };
-                }
-                if let Place::Header(name) = &mut self.place {
+                    text = b"";
+                } else if let Place::Header(name) = &mut self.place {
                     if token != message && name.len() <= HEADER_BYTES {
                         // A special token, such as `<|constrain|>`, ends a word.
                         name.extend_from_slice(if bytes.is_empty() { b" " } else { bytes });
-                        return TokenClass { text: b"", thought: false, before, after };
+                        text = b"";
+                    } else {
+                        let analysis = name.starts_with(b"analysis");
+                        self.address();
+                        // What is for a tool is no thought, whatever the channel.
+                        self.place = if analysis && self.to.is_none() { Place::Thought } else { Place::Answer };
                     }
-                    let analysis = name.starts_with(b"analysis");
-                    self.address();
-                    // What is for a tool is no thought, whatever the channel.
-                    self.place = if analysis && self.to.is_none() { Place::Thought } else { Place::Answer };
                 }
                 if token == message {
                     text = b"";
                 }
             }
         }
-        TokenClass { text, thought: before || self.place == Place::Thought, before, after }
+        TokenClass { text, thought: thought || self.place == Place::Thought, before, after }
     }
 
     /// Learns from the header so far whom the message is for.
@@ -275,7 +269,7 @@ impl Thinking {
 
 impl Marks {
     /// The marks that a vocabulary has as added tokens; spelled ones where its template has them and the vocabulary has not.
-    fn of(tokenizer: &Tokenizer) -> Marks {
+    fn new(tokenizer: &Tokenizer) -> Marks {
         let added = |text: &str| tokenizer.added_token(text);
         let pair = |open: &str, close: &str| added(open).zip(added(close));
         let framing = ["<|start|>", "<|channel|>", "<|message|>", "<|end|>"].map(added);

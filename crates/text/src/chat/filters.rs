@@ -268,9 +268,7 @@ pub(super) fn add(environment: &mut Environment<'_>, budget: &Arc<Budget>) {
     }
     environment.add_filter("default", default);
     environment.add_filter("d", default);
-    let kinds = kind_tests().into_iter().map(|(name, test)| (name, test, false));
-    let values = value_tests().into_iter().map(|(name, test)| (name, test, true));
-    for (name, test, measured) in kinds.chain(values) {
+    for (name, test, measured) in engine_tests() {
         let budget = Arc::clone(budget);
         environment.add_test(name, move |state: &mut State<'_, '_>, args: Rest<ValueOrKwargs>| {
             let args = all(args);
@@ -328,34 +326,28 @@ fn engine_filters() -> [(&'static str, Value); 21] {
     ]
 }
 
-/// Tests that look only at the kind of a value.
-fn kind_tests() -> [(&'static str, Value); 13] {
-    [
-        ("defined", Value::from_function(tests::is_defined)),
-        ("undefined", Value::from_function(tests::is_undefined)),
-        ("none", Value::from_function(tests::is_none)),
-        ("boolean", Value::from_function(tests::is_boolean)),
-        ("odd", Value::from_function(tests::is_odd)),
-        ("even", Value::from_function(tests::is_even)),
-        ("divisibleby", Value::from_function(tests::is_divisibleby)),
-        ("integer", Value::from_function(tests::is_integer)),
-        ("float", Value::from_function(tests::is_float)),
-        ("string", Value::from_function(tests::is_string)),
-        ("mapping", Value::from_function(tests::is_mapping)),
-        ("true", Value::from_function(tests::is_true)),
-        ("false", Value::from_function(tests::is_false)),
-    ]
-}
-
-/// Tests that look at values.
-fn value_tests() -> Vec<(&'static str, Value)> {
+/// Tests, and whether they look at more than the kind of a value, which is measured.
+fn engine_tests() -> Vec<(&'static str, Value, bool)> {
     let mut found = vec![
-        ("lower", Value::from_function(tests::is_lower)),
-        ("upper", Value::from_function(tests::is_upper)),
-        ("sameas", Value::from_function(tests::is_sameas)),
-        ("in", Value::from_function(tests::is_in)),
-        ("filter", Value::from_function(tests::is_filter)),
-        ("test", Value::from_function(tests::is_test)),
+        ("defined", Value::from_function(tests::is_defined), false),
+        ("undefined", Value::from_function(tests::is_undefined), false),
+        ("none", Value::from_function(tests::is_none), false),
+        ("boolean", Value::from_function(tests::is_boolean), false),
+        ("odd", Value::from_function(tests::is_odd), false),
+        ("even", Value::from_function(tests::is_even), false),
+        ("divisibleby", Value::from_function(tests::is_divisibleby), false),
+        ("integer", Value::from_function(tests::is_integer), false),
+        ("float", Value::from_function(tests::is_float), false),
+        ("string", Value::from_function(tests::is_string), false),
+        ("mapping", Value::from_function(tests::is_mapping), false),
+        ("true", Value::from_function(tests::is_true), false),
+        ("false", Value::from_function(tests::is_false), false),
+        ("lower", Value::from_function(tests::is_lower), true),
+        ("upper", Value::from_function(tests::is_upper), true),
+        ("sameas", Value::from_function(tests::is_sameas), true),
+        ("in", Value::from_function(tests::is_in), true),
+        ("filter", Value::from_function(tests::is_filter), true),
+        ("test", Value::from_function(tests::is_test), true),
     ];
     for (names, test) in [
         (["eq", "equalto", "=="], Value::from_function(tests::is_eq)),
@@ -365,7 +357,7 @@ fn value_tests() -> Vec<(&'static str, Value)> {
         (["gt", "greaterthan", ">"], Value::from_function(tests::is_gt)),
         (["ge", ">=", ">="], Value::from_function(tests::is_ge)),
     ] {
-        found.extend(names.map(|name| (name, test.clone())));
+        found.extend(names.map(|name| (name, test.clone(), true)));
     }
     found
 }

@@ -1,4 +1,4 @@
-//! The `tojson` filter of transformers: what Python's `json.dumps` writes.
+//! Values as Python writes them: `repr`, and `json.dumps`, which is the `tojson` filter of transformers.
 
 use super::limits::Budget;
 use super::marks::{bare_char, plain_char};
@@ -8,13 +8,23 @@ use minijinja::Error;
 use minijinja::value::{Kwargs, Value, ValueKind, from_args};
 use std::fmt::Write as _;
 
-/// How `json.dumps` writes.
-struct Style {
-    ensure_ascii: bool,
+/// How values are written: as Python's `repr` or `json.dumps` does.
+pub(super) struct Style {
+    /// A string in quotes.
+    quoted: fn(&str) -> String,
+    is_python: bool,
     indent: Option<String>,
     item: String,
     key: String,
     sort_keys: bool,
+}
+
+impl Style {
+    /// That of `repr`.
+    pub(super) fn repr() -> Style {
+        let (item, key) = (", ".to_owned(), ": ".to_owned());
+        Style { quoted: python::quoted, is_python: true, indent: None, item, key, sort_keys: false }
+    }
 }
 
 /// `value | tojson(ensure_ascii=false, indent=none, separators=none, sort_keys=false)`.
@@ -29,8 +39,10 @@ pub(super) fn dumps(budget: &Budget, args: &[Value]) -> Result<Value, Error> {
         Some([item, key]) => (item.clone(), key.clone()),
         Some(_) => return Err(invalid("separators of tojson must be two texts")),
     };
+    let ascii = ensure_ascii.or(options.get("ensure_ascii")?).unwrap_or(false);
     let style = Style {
-        ensure_ascii: ensure_ascii.or(options.get("ensure_ascii")?).unwrap_or(false),
+        quoted: if ascii { |text| quoted(text, true) } else { |text| quoted(text, false) },
+        is_python: false,
         indent,
         item,
         key,
@@ -42,49 +54,60 @@ pub(super) fn dumps(budget: &Budget, args: &[Value]) -> Result<Value, Error> {
     Ok(Value::from(text.into_string()))
 }
 
-fn write(value: &Value, style: &Style, depth: usize, text: &mut Text<'_>) -> Result<(), Error> {
+pub(super) fn write(value: &Value, style: &Style, depth: usize, text: &mut Text<'_>) -> Result<(), Error> {
     match value.kind() {
-        ValueKind::String => text.push(&quoted(value.as_str().unwrap_or_default(), style.ensure_ascii)),
+        ValueKind::String => text.push(&(style.quoted)(value.as_str().unwrap_or_default())),
         ValueKind::Seq => {
-            let items = items(value)?.into_iter().map(|item| (None, item)).collect();
-            container(("[", "]"), items, style, depth, text)
+            let items: Vec<_> = items(value)?.into_iter().map(|item| (None, item)).collect();
+            let brackets = match items.len() {
+                _ if !style.is_python || !value.is_tuple() => ("[", "]"),
+                1 => ("(", ",)"),
+                _ => ("(", ")"),
+            };
+            container(brackets, items, style, depth, text)
         }
         ValueKind::Map if is_data(value) => {
             let pairs = value.as_object().and_then(|object| object.try_iter_pairs()).into_iter().flatten();
             let mut items =
-                pairs.map(|(key, item)| Ok((Some(name(&key)?), item))).collect::<Result<Vec<_>, Error>>()?;
+                pairs.map(|(key, item)| Ok((Some(name(key, style)?), item))).collect::<Result<Vec<_>, Error>>()?;
             if style.sort_keys {
                 items.sort_by(|(one, _), (other, _)| one.cmp(other));
             }
             container(("{", "}"), items, style, depth, text)
         }
-        _ => text.push(&plain(value)?),
+        _ => text.push(&plain(value, style)?),
     }
 }
 
 /// What is no text and holds nothing.
-fn plain(value: &Value) -> Result<String, Error> {
+fn plain(value: &Value, style: &Style) -> Result<String, Error> {
+    let either = |python: &str, json: &str| if style.is_python { python } else { json }.to_owned();
     match value.kind() {
-        ValueKind::None => Ok("null".to_owned()),
-        ValueKind::Bool => Ok(value.is_true().to_string()),
+        ValueKind::Undefined if style.is_python => Ok("Undefined".to_owned()),
+        ValueKind::None => Ok(either("None", "null")),
+        ValueKind::Bool if value.is_true() => Ok(either("True", "true")),
+        ValueKind::Bool => Ok(either("False", "false")),
         ValueKind::Number if value.is_integer() => Ok(value.to_string()),
         ValueKind::Number => Ok(match f64::try_from(value.clone())? {
-            float if float.is_nan() => "NaN".to_owned(),
-            float if float.is_infinite() => format!("{}Infinity", if float < 0.0 { "-" } else { "" }),
+            float if float.is_nan() => either("nan", "NaN"),
+            float if float.is_infinite() && !style.is_python => {
+                format!("{}Infinity", if float < 0.0 { "-" } else { "" })
+            }
             float => python::float(float),
         }),
+        _ if style.is_python => Err(invalid("only data has a text: no iterator, namespace, loop or macro")),
         _ => Err(invalid("only texts, numbers, lists and maps are written as JSON")),
     }
 }
 
-/// A key as `json.dumps` writes it.
-fn name(key: &Value) -> Result<String, Error> {
-    key.as_str().map_or_else(|| plain(key), |key| Ok(key.to_owned()))
+/// A key, which in JSON is a text.
+fn name(key: Value, style: &Style) -> Result<Value, Error> {
+    if style.is_python || key.as_str().is_some() { Ok(key) } else { plain(&key, style).map(Value::from) }
 }
 
 fn container(
     (open, close): (&str, &str),
-    items: Vec<(Option<String>, Value)>,
+    items: Vec<(Option<Value>, Value)>,
     style: &Style,
     depth: usize,
     text: &mut Text<'_>,
@@ -104,7 +127,7 @@ fn container(
         }
         line(depth + 1, text)?;
         if let Some(key) = key {
-            text.push(&quoted(&key, style.ensure_ascii))?;
+            write(&key, style, depth, text)?;
             text.push(&style.key)?;
         }
         write(&item, style, depth + 1, text)?;

@@ -59,7 +59,6 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// For a template that is given `bytes`.
     pub(super) fn for_bytes(bytes: usize) -> Budget {
         let limit = WORK + WORK_A_BYTE * bytes as u64;
         Budget { left: AtomicU64::new(limit), limit }

@@ -64,18 +64,10 @@ fn of_string(budget: &Budget, given: &str, method: &str, args: &[Value]) -> Resu
         "startswith" | "endswith" => {
             let (parts,): (&Value,) = from_args(args)?;
             let is = |part: &str| if method == "endswith" { text.ends_with(part) } else { text.starts_with(part) };
-            let texts = || invalid("the argument is a string or a tuple of strings");
-            match parts.as_str() {
-                Some(part) => Value::from(is(part)),
-                None if parts.is_tuple() => {
-                    let mut found = false;
-                    for part in parts.try_iter()?.checked() {
-                        found |= is(part?.as_str().ok_or_else(texts)?);
-                    }
-                    Value::from(found)
-                }
-                None => return Err(texts()),
-            }
+            let parts = if parts.is_tuple() { items(parts)? } else { vec![parts.clone()] };
+            let parts: Option<Vec<&str>> = parts.iter().map(Value::as_str).collect();
+            let parts = parts.ok_or_else(|| invalid("the argument is a string or a tuple of strings"))?;
+            Value::from(parts.into_iter().any(is))
         }
         "find" | "rfind" | "index" | "rindex" => {
             let (part,): (&str,) = from_args(args)?;

@@ -5,7 +5,7 @@ use super::marks;
 use super::python::Text;
 use super::rewrite;
 use super::values::{Measured, Namespace, PassingKind, ensure, invalid, items, measured, sequence};
-use minijinja::value::{Kwargs, Value, ValueKind, from_args};
+use minijinja::value::{Value, ValueKind, from_args};
 use minijinja::{Environment, Error, ErrorKind, State, tests};
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -151,13 +151,7 @@ fn compared(left: &Value, right: &Value) -> Result<Option<Ordering>, Error> {
 fn pairs(budget: &Budget, given: &[Value]) -> Result<Vec<(Value, Value)>, Error> {
     given.iter().try_for_each(|given| budget.weigh(given))?;
     let mut found = Vec::new();
-    for given in given {
-        if let Ok(named) = Kwargs::try_from(given.clone()) {
-            for name in named.args() {
-                found.push((Value::from(name), named.get(name)?));
-            }
-            continue;
-        }
+    for given in given.iter().filter(|given| !given.is_undefined()) {
         let pairs = given.as_object().and_then(|object| object.try_iter_pairs());
         found.extend(pairs.ok_or_else(|| invalid("only a map has names and values"))?);
     }
@@ -166,14 +160,14 @@ fn pairs(budget: &Budget, given: &[Value]) -> Result<Vec<(Value, Value)>, Error>
 
 fn range(start: i64, stop: i64, step: i64) -> Result<Vec<Value>, Error> {
     ensure(step != 0, "a range needs a step other than 0")?;
-    let (mut numbers, mut next) = (Vec::new(), start);
-    while if step > 0 { next < stop } else { next > stop } {
-        numbers.push(Value::from(next));
-        Exceeded::check("numbers in a range", numbers.len(), RANGE)?;
-        let Some(after) = next.checked_add(step) else { break };
-        next = after;
-    }
-    Ok(numbers)
+    let numbers: Vec<Value> = steps(start, stop, step).take(RANGE + 1).map(Value::from).collect();
+    Exceeded::check("numbers in a range", numbers.len(), RANGE).map(|()| numbers)
+}
+
+/// Numbers from `start` on that are before `stop`, which is never reached by a step of 0.
+fn steps(start: i64, stop: i64, step: i64) -> impl Iterator<Item = i64> {
+    let inside = move |number: &i64| if step > 0 { *number < stop } else { *number > stop };
+    std::iter::successors(Some(start), move |number| number.checked_add(step)).take_while(inside)
 }
 
 /// `value[start:stop:step]` of Python.
@@ -205,8 +199,5 @@ fn indices(len: usize, start: Option<i64>, stop: Option<i64>, step: i64) -> impl
     let place = |bound: i64| (if bound < 0 { bound.saturating_add(len) } else { bound }).clamp(lowest, highest);
     let (first, last) = if step > 0 { (lowest, highest) } else { (highest, lowest) };
     let (start, stop) = (start.map_or(first, place), stop.map_or(last, place));
-    let inside = move |index: &i64| if step > 0 { *index < stop } else { *index > stop };
-    std::iter::successors(Some(start), move |index| index.checked_add(step))
-        .take_while(inside)
-        .filter_map(|index| usize::try_from(index).ok())
+    steps(start, stop, step).filter_map(|index| usize::try_from(index).ok())
 }

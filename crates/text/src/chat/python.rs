@@ -1,8 +1,9 @@
 //! Values as Python writes them: `str`, `repr`, and what it takes for white space.
 
+use super::json::{self, Style};
 use super::limits::{Budget, Exceeded};
 use super::marks::{self, Bare, bare_char, plain_char};
-use super::values::{ensure, invalid, is_data};
+use super::values::{ensure, invalid};
 use minijinja::Error;
 use minijinja::formatting::FormatStyle;
 use minijinja::value::{Value, ValueKind};
@@ -35,48 +36,11 @@ impl<'b> Text<'b> {
         match value.as_str() {
             Some(text) => self.push(text),
             None if value.is_undefined() => Ok(()),
-            None => self.push_repr(value),
-        }
-    }
-
-    /// Writes `repr(value)`.
-    fn push_repr(&mut self, value: &Value) -> Result<(), Error> {
-        match value.kind() {
-            ValueKind::Undefined => self.push("Undefined"),
-            ValueKind::None => self.push("None"),
-            ValueKind::Bool => self.push(if value.is_true() { "True" } else { "False" }),
-            ValueKind::Number if value.is_integer() => self.push(&value.to_string()),
-            ValueKind::Number => self.push(&float(f64::try_from(value.clone())?)),
-            ValueKind::String => self.push(&quoted(value.as_str().unwrap_or_default())),
-            ValueKind::Seq => {
-                let (open, close) = if value.is_tuple() { ("(", ")") } else { ("[", "]") };
-                self.push(open)?;
-                let mut count = 0;
-                for item in value.try_iter()?.checked() {
-                    self.push(if count > 0 { ", " } else { "" })?;
-                    self.push_repr(&item?)?;
-                    count += 1;
-                }
-                self.push(if value.is_tuple() && count == 1 { "," } else { "" })?;
-                self.push(close)
-            }
-            ValueKind::Map if is_data(value) => {
-                self.push("{")?;
-                let pairs = value.as_object().and_then(|object| object.try_iter_pairs());
-                for (index, (key, item)) in pairs.into_iter().flatten().enumerate() {
-                    self.push(if index > 0 { ", " } else { "" })?;
-                    self.push_repr(&key)?;
-                    self.push(": ")?;
-                    self.push_repr(&item)?;
-                }
-                self.push("}")
-            }
-            _ => Err(invalid("only data has a text: no iterator, namespace, loop or macro")),
+            None => json::write(value, &Style::repr(), 0, self),
         }
     }
 }
 
-/// `str(value)`.
 pub(super) fn text(value: &Value, budget: &Budget) -> Result<String, Error> {
     let mut text = Text::new(budget);
     text.push_value(value)?;
@@ -86,9 +50,6 @@ pub(super) fn text(value: &Value, budget: &Budget) -> Result<String, Error> {
 /// The shortest digits that read back as `float`, as Python's `repr` has them: an exponent below -4 and from 16 up, with a
 /// sign and at least two digits.
 pub(super) fn float(float: f64) -> String {
-    if float.is_nan() {
-        return "nan".to_owned();
-    }
     let scientific = format!("{float:e}");
     match scientific.split_once('e').map(|(digits, exponent)| (digits, exponent.parse::<i32>())) {
         Some((digits, Ok(exponent))) if !(-4..16).contains(&exponent) => format!("{digits}e{exponent:+03}"),
@@ -97,7 +58,7 @@ pub(super) fn float(float: f64) -> String {
 }
 
 /// A string as Python's `repr` has it: in single quotes unless only these occur, and what cannot be printed as an escape.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     let has = |wanted: char| text.chars().any(|character| bare_char(character) == wanted);
     let quote = if has('\'') && !has('"') { '"' } else { '\'' };
     let mut quoted = String::with_capacity(text.len() + 2);
@@ -216,7 +177,9 @@ pub(super) fn titled(text: &str) -> String {
     let mut titled = String::with_capacity(text.len());
     let mut within = false;
     for character in text.chars() {
-        let cased = character.is_lowercase() || character.is_uppercase() || is_title(character);
+        // Of two letters only the first is large in title case, which is neither of these.
+        let is_title = || !character.to_lowercase().eq([character]);
+        let cased = character.is_lowercase() || character.is_uppercase() || is_title();
         if cased && !within {
             titled.push_str(&title(character));
         } else {
@@ -225,15 +188,6 @@ pub(super) fn titled(text: &str) -> String {
         within = cased;
     }
     titled
-}
-
-/// Whether the character is of the category of title case: its first letter is large, its second is not.
-fn is_title(character: char) -> bool {
-    matches!(
-        character,
-        '\u{1c5}' | '\u{1c8}' | '\u{1cb}' | '\u{1f2}' | '\u{1f88}'..='\u{1f8f}' | '\u{1f98}'..='\u{1f9f}'
-            | '\u{1fa8}'..='\u{1faf}' | '\u{1fbc}' | '\u{1fcc}' | '\u{1ffc}'
-    )
 }
 
 /// The character as the first of a word.
@@ -263,10 +217,13 @@ fn title(character: char) -> String {
 }
 
 /// `template` with fields as the engine reads them, without marks; and whether one of them writes a character by its number.
-fn with_fields(style: FormatStyle, template: &str) -> (String, bool) {
+fn with_fields(style: FormatStyle, template: &str) -> Result<(String, bool), Error> {
     let (mut written, mut within, mut last, mut numbered) = (String::with_capacity(template.len()), false, ' ', false);
     for character in template.chars() {
         let bare = bare_char(character);
+        // A width that is given as an argument, too, is refused.
+        let is_width = within && bare == if style == FormatStyle::Printf { '*' } else { '{' };
+        ensure(!is_width, "the width of a field must be written in the template")?;
         let field = within
             || bare == '%' && style == FormatStyle::Printf
             || "{}".contains(bare) && style != FormatStyle::Printf;
@@ -286,22 +243,15 @@ fn with_fields(style: FormatStyle, template: &str) -> (String, bool) {
         };
         last = bare;
     }
-    (written, numbered)
+    Ok((written, numbered))
 }
 
 /// `template.format(*args)`, or `template % args`. Values are written as Python does, or not at all.
 pub(super) fn formatted(style: FormatStyle, template: &str, args: &[Value], budget: &Budget) -> Result<String, Error> {
     budget.spend_text(template.len())?;
-    let (template, numbered) = with_fields(style, template);
+    let (template, numbered) = with_fields(style, template)?;
     let template = template.as_str();
     let mark = if style == FormatStyle::Printf { '%' } else { '{' };
-    // A width that is given as an argument, too, is refused.
-    let mut within = false;
-    for character in template.chars() {
-        let is_width = (style == FormatStyle::Printf && character == '*') || (within && character == '{');
-        ensure(!is_width, "the width of a field must be written in the template")?;
-        within = character == '{' && !within || (within && character != '}');
-    }
     let mut widths = 0;
     for digits in template.split(|character: char| !character.is_ascii_digit()).filter(|digits| !digits.is_empty()) {
         let width = digits.parse().unwrap_or(usize::MAX);

@@ -37,18 +37,14 @@ pub(super) const AT_LEAST: &str = "<at least>";
 pub(super) const WITHIN: &str = "<within>";
 pub(super) const ASSIGN: &str = "<assign>";
 const CAPTURED: &str = "<captured>";
-const REPEATED: &str = "<repeated>";
 
 /// Tokens of one tag and `elif`s of a template: the parser nests an expression or a condition by at most one level for
 /// each. Published templates have under 300 and 20.
 pub(super) const TAG_TOKENS: usize = 4096;
 pub(super) const ELIFS: usize = 1024;
 
-/// Instructions of a template and of its blocks.
-pub(super) struct Compiled<'a> {
-    pub(super) instructions: Instructions<'a>,
-    pub(super) blocks: BTreeMap<&'a str, Instructions<'a>>,
-}
+/// Instructions of a template, and of its blocks.
+pub(super) type Compiled<'a> = (Instructions<'a>, BTreeMap<&'a str, Instructions<'a>>);
 
 /// Refuses what nests too deep for the parser, and what it reads otherwise than Python.
 pub(super) fn check(source: &str, syntax: &SyntaxConfig) -> Result<(), Error> {
@@ -96,8 +92,7 @@ pub(super) fn compile<'a>(source: &'a str, syntax: &SyntaxConfig) -> Result<Comp
     for statement in statements(std::slice::from_ref(&parsed)) {
         generator.compile_stmt(&statement);
     }
-    let (instructions, blocks) = generator.finish();
-    Ok(Compiled { instructions, blocks })
+    Ok(generator.finish())
 }
 
 fn statements<'a>(nodes: &[Stmt<'a>]) -> Vec<Stmt<'a>> {
@@ -334,14 +329,7 @@ fn by_function<'a>(function: &'a str, node: &Spanned<ast::BinOp<'a>>) -> Expr<'a
 }
 
 fn operation<'a>(node: &Spanned<ast::BinOp<'a>>) -> Expr<'a> {
-    let operands = |guard: Option<&'a str>| {
-        let operand = |node: &Expr<'a>| match guard {
-            Some(COMPARED) => looked_at(COMPARED, node),
-            // What is made of it gets the marks.
-            Some(REPEATED) => looked_at(SCANNED, node),
-            Some(guard) => guarded(guard, node),
-            None => expression(node),
-        };
+    let operands = |operand: &dyn Fn(&Expr<'a>) -> Expr<'a>| {
         let (left, right) = (operand(&node.left), operand(&node.right));
         Expr::BinOp(at(node, ast::BinOp { op: node.op, left, right }))
     };
@@ -350,11 +338,14 @@ fn operation<'a>(node: &Spanned<ast::BinOp<'a>>) -> Expr<'a> {
         // Guarded operands are no constants, which the compiler would work out without a measure.
         BinOpKind::Add | BinOpKind::Mul => {
             let is_text = |node: &Expr<'a>| matches!(node, Expr::Const(node) if node.value.as_str().is_some());
-            let repeated = matches!(node.op, BinOpKind::Mul) && (is_text(&node.left) || is_text(&node.right));
-            let made = after(KEPT, operands(Some(if repeated { REPEATED } else { SCANNED })));
-            if repeated { after(OWN, made) } else { made }
+            if matches!(node.op, BinOpKind::Mul) && (is_text(&node.left) || is_text(&node.right)) {
+                // What is made of a text that is repeated gets the marks.
+                after(OWN, after(KEPT, operands(&|node| looked_at(SCANNED, node))))
+            } else {
+                after(KEPT, operands(&|node| guarded(SCANNED, node)))
+            }
         }
-        BinOpKind::Eq | BinOpKind::Ne => operands(Some(COMPARED)),
+        BinOpKind::Eq | BinOpKind::Ne => operands(&|node| looked_at(COMPARED, node)),
         BinOpKind::Lt => by_function(LESS, node),
         BinOpKind::Lte => by_function(AT_MOST, node),
         BinOpKind::Gt => by_function(MORE, node),
@@ -366,6 +357,6 @@ fn operation<'a>(node: &Spanned<ast::BinOp<'a>>) -> Expr<'a> {
         | BinOpKind::Div
         | BinOpKind::FloorDiv
         | BinOpKind::Rem
-        | BinOpKind::Pow => operands(None),
+        | BinOpKind::Pow => operands(&expression),
     }
 }

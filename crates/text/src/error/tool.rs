@@ -29,12 +29,6 @@ pub enum ToolError {
         /// The format.
         format: ToolCallFormat,
     },
-    /// The schema of a tool's arguments nests too deep.
-    #[error("the schema of a tool's arguments has more than {limit} levels")]
-    TooDeep {
-        /// How many there may be.
-        limit: usize,
-    },
     /// Arguments are an object, and the schema says another type.
     #[error("the schema of {tool}'s arguments has the type {found}, expected object")]
     NotObject {
@@ -53,7 +47,7 @@ pub enum ToolError {
         /// The format.
         format: ToolCallFormat,
     },
-    /// A part of the schema of a tool's arguments allows no value, or is of a kind that the format cannot be held to.
+    /// A part of the schema of a tool's arguments allows no value, nests too deep, or is of a kind that the format cannot be held to.
     #[error("the schema of {tool}'s arguments: {reason}")]
     Schema {
         /// The tool.

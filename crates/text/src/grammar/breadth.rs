@@ -52,7 +52,7 @@ impl Kinds {
         Kinds(made.map(|(expr, kind)| (exprs.get_tag(expr) as u8, kind)))
     }
 
-    fn of(&self, exprs: &ExprSet, expr: ExprRef) -> Kind {
+    fn kind(&self, exprs: &ExprSet, expr: ExprRef) -> Kind {
         let tag = exprs.get_tag(expr) as u8;
         self.0.iter().find(|(known, _)| *known == tag).map_or(Kind::Other, |(_, kind)| *kind)
     }
@@ -63,13 +63,13 @@ impl Kinds {
 pub(super) fn too_broad(exprs: &ExprSet) -> Option<String> {
     let kinds = Kinds::new();
     let ids = (1..u32::try_from(exprs.len()).unwrap_or(u32::MAX)).map(ExprRef::new);
-    let roots: Vec<ExprRef> = ids.filter(|expr| matches!(kinds.of(exprs, *expr), Kind::And | Kind::Not)).collect();
+    let roots: Vec<ExprRef> = ids.filter(|expr| matches!(kinds.kind(exprs, *expr), Kind::And | Kind::Not)).collect();
     let mut explored = Explored::new(exprs.clone(), &roots, DERIVATIVES);
     let found = roots.iter().find(|root| {
         let parts = exprs.get_args(**root);
         let ways = parts.iter().map(|part| explored.most(*part).unwrap_or(usize::MAX));
         let product = ways.fold(1, usize::saturating_mul);
-        let is_square = kinds.of(exprs, **root) == Kind::Not;
+        let is_square = kinds.kind(exprs, **root) == Kind::Not;
         (if is_square { product.saturating_mul(product) } else { product }) > PRODUCT
     });
     found.map(|root| exprs.expr_to_string_max_len(*root, 200))
@@ -163,7 +163,7 @@ impl Explored {
             return *known;
         }
         let parts = self.exprs.get_args(expr).to_vec();
-        let ways = match (self.kinds.of(&self.exprs, expr), parts.as_slice()) {
+        let ways = match (self.kinds.kind(&self.exprs, expr), parts.as_slice()) {
             (Kind::Concat, [first, rest]) => {
                 let more = if self.exprs.is_nullable(*first) { self.ways(*rest, byte) } else { 0 };
                 self.ways(*first, byte).saturating_add(more)

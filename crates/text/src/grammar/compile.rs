@@ -1,7 +1,7 @@
 //! A grammar -> its parser, compiled once a vocabulary.
 
 use super::kept::{Compiled, GrammarShare, Kept};
-use super::schema::parts;
+use super::schema::{parts, with_definitions};
 use super::{Grammar, READINGS, Source, alternatives, breadth};
 use crate::error::{Error, GrammarError, Result};
 use llguidance::api::{GrammarInit, GrammarWithLexer, ParserLimits, StopReason, TopLevelGrammar};
@@ -71,9 +71,6 @@ enum CompileError {
 
 impl Grammars {
     /// For a vocabulary with its trie.
-    ///
-    /// # Errors
-    /// `Internal`.
     pub(crate) fn new(vocabulary: &TokEnv) -> Result<Grammars> {
         let can = InferenceCapabilities { ff_tokens: true, ..InferenceCapabilities::default() };
         let slices = llguidance::earley::SlicedBiasComputer::json_slices();
@@ -99,9 +96,6 @@ impl Grammars {
     }
 
     /// `grammar`, which was compiled before or is now.
-    ///
-    /// # Errors
-    /// `Grammar`, with the place; `Cancelled`.
     fn compiled(&self, grammar: &Grammar, cancel: &CancellationToken) -> Result<Arc<Compiled>> {
         if let Some(compiled) = self.kept.find(grammar) {
             return Ok(compiled);
@@ -231,7 +225,6 @@ impl Grammars {
         mut steps: u64,
         cancel: &CancellationToken,
     ) -> (String, String) {
-        let definitions = ["$defs", "definitions", "$schema"];
         let (mut place, mut found, mut here, mut tries) = (String::new(), reason, schema, TRIED);
         if schema.to_string().len() > SEARCHED {
             return (place, found);
@@ -239,13 +232,7 @@ impl Grammars {
         loop {
             let within = parts(here).find_map(|(step, part)| {
                 tries = tries.checked_sub(1).filter(|_| steps < LIMITS.initial_lexer_fuel)?;
-                let mut alone = part.clone();
-                for key in definitions {
-                    if let (Some(object), Some(value)) = (alone.as_object_mut(), schema.get(key)) {
-                        object.entry(key).or_insert_with(|| value.clone());
-                    }
-                }
-                match self.schema(&alone, &mut steps, cancel) {
+                match self.schema(&with_definitions(part, schema), &mut steps, cancel) {
                     Err(CompileError::Wrong(reason)) => Some((step, part, reason)),
                     Err(_) => {
                         tries = 0;

@@ -6,7 +6,7 @@
 //! the places where schemas meet, before there are any.
 
 use super::breadth;
-use super::schema::{bounded, entries, list, names, path_within};
+use super::schema::{bounded, entries, list, names, path_within, values};
 use crate::error::GrammarError;
 use serde_json::{Map, Value};
 use std::collections::{HashMap, HashSet};
@@ -192,9 +192,9 @@ struct Size {
 }
 
 impl Size {
-    const ONE: Size = Size::of(Cost { weight: NODE_WEIGHT, texts: 0 });
+    const ONE: Size = Size::new(Cost { weight: NODE_WEIGHT, texts: 0 });
 
-    const fn of(cost: Cost) -> Size {
+    const fn new(cost: Cost) -> Size {
         Size { alone: cost.weight, cost, alternatives: 1 }
     }
 }
@@ -254,8 +254,8 @@ impl<'s> Copies<'s> {
             Part::Referred(_) => return Ok(Size::ONE),
             Part::Schema(_) => self.together(&members)?,
             Part::Choice(_) | Part::Enum(_) => self.choice(&members)?,
-            Part::Given(value) => Size::of(Cost { weight: given(value), texts: 0 }),
-            Part::Keywords(object) => Size::of(self.keywords(object)?),
+            Part::Given(value) => Size::new(Cost { weight: given(value), texts: 0 }),
+            Part::Keywords(object) => Size::new(self.keywords(object)?),
         };
         self.sizes.insert(part.id(), size);
         Ok(size)
@@ -422,16 +422,12 @@ fn of_names(names: HashSet<&str>) -> usize {
 
 /// Bytes of a value of `const` or `enum`.
 fn given(value: &Value) -> usize {
-    let of_all = |values: &mut dyn Iterator<Item = &Value>| values.map(given).fold(0, usize::saturating_add);
-    let within = match value {
+    let own = |value: &Value| match value {
         Value::String(text) => TEXT_WEIGHT * text.len(),
-        Value::Array(values) => of_all(&mut values.iter()),
-        Value::Object(object) => {
-            of_names(object.keys().map(String::as_str).collect()).saturating_add(of_all(&mut object.values()))
-        }
+        Value::Object(object) => of_names(object.keys().map(String::as_str).collect()),
         _ => 0,
     };
-    NODE_WEIGHT.saturating_add(within)
+    values(value).map(|value| NODE_WEIGHT + own(value)).fold(0, usize::saturating_add)
 }
 
 /// What intersecting one text with the format, the pattern and the length of `object` takes.

@@ -1,5 +1,6 @@
 //! The memory of grammars: of those that are kept for the next request, and of the answers that are held to one.
 
+use super::schema::values;
 use super::{Grammar, Source};
 use crate::error::{GrammarError, Result};
 use llguidance::TokenParser;
@@ -59,7 +60,8 @@ pub(super) struct Compiled {
     share: Share,
 }
 
-/// Grammars that are kept, those used last at the end, and the bytes that all grammars have taken.
+/// Grammars that are kept, those used last at the end, and the bytes that all grammars have taken. Where they together would
+/// take too much, what asks for more fails by `Grammar`.
 #[derive(Default)]
 pub(super) struct Kept {
     list: Mutex<VecDeque<(Grammar, Arc<Compiled>)>>,
@@ -85,9 +87,6 @@ impl Kept {
     }
 
     /// Keeps `grammar`, whose parser of `symbols` stands at its beginning, where it is not too large for that.
-    ///
-    /// # Errors
-    /// `Grammar` where all grammars together would take too much.
     pub(super) fn keep(&self, grammar: &Grammar, parser: TokenParser, symbols: u64) -> Result<Arc<Compiled>> {
         let own = bytes(&parser);
         let share = self.share(own + SYMBOL_BYTES * symbols + weight(grammar))?;
@@ -104,9 +103,6 @@ impl Kept {
 
     /// What holds an answer to `compiled`: a parser with a lexer of its own, so that what others read before changes
     /// neither its steps nor their limits.
-    ///
-    /// # Errors
-    /// `Grammar` where all grammars together would take too much.
     pub(super) fn begun(self: &Arc<Self>, compiled: Arc<Compiled>) -> Result<(TokenParser, GrammarShare)> {
         let share = self.share(compiled.own)?;
         let parser = compiled.parser.lock().unwrap_or_else(PoisonError::into_inner).deep_clone();
@@ -136,9 +132,6 @@ impl Kept {
 
 impl GrammarShare {
     /// Takes what is missing to `bytes`.
-    ///
-    /// # Errors
-    /// `Grammar` where all grammars together would take too much.
     pub(crate) fn grow(&mut self, bytes: u64) -> Result<()> {
         self.kept.grow(&mut self.share, bytes)
     }
@@ -152,17 +145,12 @@ pub(crate) fn bytes(parser: &TokenParser) -> u64 {
 
 /// Bytes that `grammar` has as it was given.
 fn weight(grammar: &Grammar) -> u64 {
-    fn of(value: &Value) -> u64 {
-        VALUE_BYTES
-            + match value {
-                Value::String(text) => text.len() as u64,
-                Value::Array(list) => list.iter().map(of).sum(),
-                Value::Object(object) => {
-                    object.iter().map(|(key, value)| VALUE_BYTES + key.len() as u64 + of(value)).sum()
-                }
-                _ => 0,
-            }
-    }
+    let own = |value: &Value| match value {
+        Value::String(text) => VALUE_BYTES + text.len() as u64,
+        Value::Object(object) => VALUE_BYTES + object.keys().map(|key| VALUE_BYTES + key.len() as u64).sum::<u64>(),
+        _ => VALUE_BYTES,
+    };
+    let of = |schema| values(schema).map(own).sum::<u64>();
     match &*grammar.0 {
         Source::JsonSchema(schema) => of(schema),
         Source::Regex(text) | Source::Lark(text) => text.len() as u64,

@@ -2,8 +2,7 @@
 //!
 //! Patterns are ECMA 262's, times and dates RFC 3339's, and integers have all their digits.
 
-use super::schema::wrong;
-use crate::error::GrammarError;
+use super::schema::values;
 use regex_syntax::ast::{self, Ast, ClassPerl, ClassPerlKind, ClassSetItem, Span};
 use regex_syntax::hir::{Class, HirKind};
 use serde_json::{Map, Value};
@@ -46,58 +45,23 @@ fn pattern_of(format: &str) -> Option<String> {
     }
 }
 
-/// Refuses numbers of `const` and `enum` that no double holds, as llguidance would take the nearest one, and upper bounds
-/// at the end of the integers of 64 bits, whose opposite it takes.
-pub(super) fn check(schema: &Value) -> Result<(), GrammarError> {
-    check_at(schema, false, &mut String::new())
-}
-
-fn check_at(value: &Value, is_map: bool, place: &mut String) -> Result<(), GrammarError> {
-    let upper = ["maximum", "exclusiveMaximum"].into_iter().filter(|_| !is_map);
-    for (key, bound) in upper.filter_map(|key| Some((key, value.get(key)?))) {
-        if bound.as_f64().is_some_and(|bound| bound <= LOWEST) {
-            let least = LOWEST.next_up() as i64;
-            return wrong(format!("{place}/{key}"), format!("{bound} is not supported, expected at least {least}"));
-        }
+/// What of the keywords of `schema` is no schema and cannot be kept: a number of `const` or `enum` that no double holds, as
+/// llguidance would take the nearest one, or an upper bound at the end of the integers of 64 bits, whose opposite it takes.
+pub(super) fn unkept(schema: &Map<String, Value>) -> Option<(&'static str, String)> {
+    let least = LOWEST.next_up() as i64;
+    let low = |bound: &Value| bound.as_f64().is_some_and(|bound| bound <= LOWEST);
+    let bound = |key| schema.get(key).filter(|bound| low(bound)).map(|bound| (key, bound));
+    if let Some((key, bound)) = ["maximum", "exclusiveMaximum"].into_iter().find_map(bound) {
+        return Some((key, format!("{bound} is not supported, expected at least {least}")));
     }
-    let mut within = |step: &str, value: &Value, of_map: bool, given: bool| {
-        let len = place.len();
-        place.push('/');
-        place.push_str(&step.replace('~', "~0").replace('/', "~1"));
-        match given {
-            true if inexact(value) => {
-                let reason = "an integer beyond 9007199254740992 is not kept exactly, expected one within";
-                return wrong(place.clone(), reason);
-            }
-            true => {}
-            false => check_at(value, of_map, place)?,
-        }
-        place.truncate(len);
-        Ok(())
-    };
-    match value {
-        Value::Array(list) => {
-            list.iter().enumerate().try_for_each(|(index, value)| within(&index.to_string(), value, false, false))
-        }
-        Value::Object(object) => object.iter().try_for_each(|(key, value)| match &**key {
-            "const" | "enum" if !is_map => within(key, value, false, true),
-            key if VALUES.contains(&key) && !is_map => Ok(()),
-            key => within(key, value, !is_map && MAPS.contains(&key), false),
-        }),
-        _ => Ok(()),
-    }
+    let key = ["const", "enum"].into_iter().find(|key| schema.get(*key).is_some_and(inexact))?;
+    Some((key, "an integer beyond 9007199254740992 is not kept exactly, expected one within".into()))
 }
 
 /// Whether `value` has an integer that no double holds, or the least one of 64 bits.
 fn inexact(value: &Value) -> bool {
-    match value {
-        Value::Array(list) => list.iter().any(inexact),
-        Value::Object(object) => object.values().any(inexact),
-        Value::Number(number) => {
-            integer(number).is_some_and(|integer| integer as f64 as i128 != integer || integer as f64 <= LOWEST)
-        }
-        _ => false,
-    }
+    let is_inexact = |integer: i128| integer as f64 as i128 != integer || integer as f64 <= LOWEST;
+    values(value).filter_map(|value| integer(value.as_number()?)).any(is_inexact)
 }
 
 fn integer(number: &serde_json::Number) -> Option<i128> {
@@ -252,7 +216,9 @@ impl<F: Fn(Found<'_>) -> Option<String>> ast::Visitor for Edits<'_, F> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::schema::check;
     use super::*;
+    use crate::error::GrammarError;
     use serde_json::json;
 
     #[test]
@@ -282,12 +248,16 @@ mod tests {
         assert_eq!(schema["properties"]["const"]["pattern"], json!(format!("[{SPACE}]")));
         let both = &schema["properties"]["pattern"];
         assert_eq!((&both["pattern"], &both["allOf"][0]["pattern"]), (&json!("x"), &json!(pattern_of("date"))));
+    }
+
+    #[test]
+    fn what_is_not_kept_exactly_has_a_place() {
+        let beyond = 9_007_199_254_740_993_i64;
         let given = json!({"properties": {"const": {"enum": [1, [beyond]]}}});
-        let place = |schema| match check(schema) {
-            Err(GrammarError::Schema { place, .. }) => place,
+        match check(&given) {
+            Err(GrammarError::Schema { place, .. }) => assert_eq!(place, "/properties/const/enum"),
             other => panic!("{other:?}"),
-        };
-        assert_eq!(place(&given), "/properties/const/enum");
-        assert!(check(&json!({"const": beyond - 1, "default": beyond, "maximum": beyond})).is_ok());
+        }
+        check(&json!({"const": beyond - 1, "default": beyond, "maximum": beyond})).unwrap();
     }
 }

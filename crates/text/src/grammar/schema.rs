@@ -76,15 +76,14 @@ const LISTS: [&str; 5] = ["allOf", "anyOf", "oneOf", "prefixItems", "items"];
 const SINGLE: [&str; 3] = ["items", "additionalProperties", "additionalItems"];
 
 /// The schema of `T`, in which integers have the range of their type, and objects no other properties than their own.
-pub(crate) fn of<T: JsonSchema>() -> Value {
+pub(crate) fn derived<T: JsonSchema>() -> Value {
     let settings = SchemaSettings::draft2020_12().with_transform(RecursiveTransform(bound));
     closed(settings.into_generator().into_root_schema_for::<T>().to_value())
 }
 
 /// `schema`, in which objects have no other properties than those it names.
 pub(crate) fn closed(mut schema: Value) -> Value {
-    let mut joined = Vec::new();
-    find_joined(&schema, &mut joined);
+    let joined: Vec<String> = values(&schema).flat_map(joined).map(str::to_owned).collect();
     for (name, definition) in schema.get_mut("$defs").and_then(Value::as_object_mut).into_iter().flatten() {
         if !joined.contains(&format!("#/$defs/{name}")) {
             close(definition);
@@ -97,20 +96,25 @@ pub(crate) fn closed(mut schema: Value) -> Value {
 /// What adds to the properties of an object from without.
 const JOINING: [&str; 4] = ["$ref", "allOf", "anyOf", "oneOf"];
 
-/// Finds the definitions whose properties are joined with others.
-fn find_joined(schema: &Value, joined: &mut Vec<String>) {
-    match schema {
-        Value::Array(values) => values.iter().for_each(|value| find_joined(value, joined)),
-        Value::Object(object) => {
-            if object.contains_key("properties") || object.contains_key("allOf") {
-                let members = JOINING[1..].iter().filter_map(|key| object.get(*key)?.as_array()).flatten();
-                let references = members.chain([schema]).filter_map(|member| member.get("$ref")?.as_str());
-                joined.extend(references.map(str::to_owned));
-            }
-            object.values().for_each(|value| find_joined(value, joined));
+/// The definitions whose properties are joined with those of `schema`.
+fn joined(schema: &Value) -> impl Iterator<Item = &str> {
+    let joins = schema.get("properties").or(schema.get("allOf")).is_some();
+    let members = JOINING[1..].iter().filter_map(|key| schema.get(*key)?.as_array()).flatten();
+    members.chain([schema]).filter(move |_| joins).filter_map(|member| member.get("$ref")?.as_str())
+}
+
+/// `value` and all values within it.
+pub(crate) fn values(value: &Value) -> impl Iterator<Item = &Value> {
+    let mut open = vec![value];
+    std::iter::from_fn(move || {
+        let next = open.pop()?;
+        match next {
+            Value::Array(list) => open.extend(list),
+            Value::Object(object) => open.extend(object.values()),
+            _ => {}
         }
-        _ => {}
-    }
+        Some(next)
+    })
 }
 
 /// Allows an object no other properties than its own, as serde ignores them, and a model that writes them may not
@@ -156,8 +160,7 @@ pub(super) fn check(schema: &Value) -> Result<(), GrammarError> {
     walk.copies.count(schema)?;
     bounded("alternatives and properties that may be left out, at one place", size.readings, READINGS)?;
     walk.counts.matches()?;
-    walk.counts.intersections()?;
-    rewrite::check(schema)
+    walk.counts.intersections()
 }
 
 /// Whether there are at most `limit`.
@@ -208,6 +211,20 @@ pub(super) fn parts(schema: &Value) -> impl Iterator<Item = (String, &Value)> {
     let listed = lists
         .flat_map(|(key, list)| list.iter().enumerate().map(move |(index, value)| (format!("/{key}/{index}"), value)));
     named.chain(listed).chain(single.map(|(key, value)| (format!("/{key}"), value)))
+}
+
+/// Keywords of a whole schema that its parts refer to, or are read by.
+pub(crate) const DEFINITIONS: [&str; 3] = ["$defs", "definitions", "$schema"];
+
+/// A part of the schema `whole` as one of its own, with what it may refer to.
+pub(crate) fn with_definitions(part: &Value, whole: &Value) -> Value {
+    let mut part = part.clone();
+    for key in DEFINITIONS {
+        if let (Some(part), Some(value)) = (part.as_object_mut(), whole.get(key)) {
+            part.entry(key).or_insert_with(|| value.clone());
+        }
+    }
+    part
 }
 
 /// A way through all schemas that a schema uses.
@@ -266,7 +283,10 @@ impl<'s> Walk<'s> {
         if let Some(key) = object.keys().find(|key| UNSUPPORTED.contains(&key.as_str())) {
             return wrong(format!("{place}/{key}"), format!("{key} is not supported"));
         }
-        if let Some(format) = object.get("format").filter(|_| may_be(object.get("type"), "string")) {
+        let is_text = |types: &Value| {
+            types == "string" || types.as_array().is_some_and(|all| all.iter().any(|one| one == "string"))
+        };
+        if let Some(format) = object.get("format").filter(|_| object.get("type").is_none_or(is_text)) {
             match format.as_str() {
                 Some(format) if FORMATS.contains(&format) => {}
                 Some(format) => return wrong(format!("{place}/format"), format!("{format:?} is not supported")),
@@ -285,6 +305,9 @@ impl<'s> Walk<'s> {
                 "{divisor} is not supported, expected at most {DIVISOR} in units of its last of up to 8 decimals"
             );
             return wrong(format!("{place}/multipleOf"), reason);
+        }
+        if let Some((key, reason)) = rewrite::unkept(object) {
+            return wrong(format!("{place}/{key}"), reason);
         }
         self.counts.add(object)?;
         let values = list(object, "enum");
@@ -437,13 +460,4 @@ pub(super) fn names(object: &Map<String, Value>) -> impl Iterator<Item = &str> {
 fn optional(object: &Map<String, Value>) -> usize {
     let required: HashSet<&str> = list(object, "required").iter().filter_map(Value::as_str).collect();
     entries(object, "properties").filter(|(name, _)| !required.contains(name.as_str())).count()
-}
-
-/// Whether a schema with this `type` has values of `kind`.
-fn may_be(types: Option<&Value>, kind: &str) -> bool {
-    match types {
-        None => true,
-        Some(Value::Array(types)) => types.iter().any(|name| name == kind),
-        Some(name) => name == kind,
-    }
 }

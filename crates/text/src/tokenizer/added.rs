@@ -1,9 +1,9 @@
 //! Added tokens: found in a text as a whole, before the rest is normalized or after that.
 
-use super::error::Encoded;
 use super::finder::Finder;
 use super::normalizer::Normalizer;
 use super::text::{Budget, push};
+use crate::error::Result;
 use model_factory_format::tokenizer::AddedToken;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -19,12 +19,14 @@ const ADDED_BYTES: usize = 4 << 20;
 pub(super) struct AddedTokens {
     ids: HashMap<String, u32>,
     texts: HashMap<u32, String>,
-    longest: usize,
+    /// Bytes of the longest text that is found.
+    pub(super) longest: usize,
     /// Those found in a text as it is.
-    plain: AddedMatchers,
+    pub(super) plain: AddedMatchers,
     /// Those found in a normalized text, by their normalized texts.
-    normalized: AddedMatchers,
-    guarded: IdSet,
+    pub(super) normalized: AddedMatchers,
+    /// Ids that no untrusted text becomes.
+    pub(super) guarded: IdSet,
 }
 
 /// Ids that are no text: special tokens, and those that stand for marks such as `<think>`. Untrusted text becomes none of them.
@@ -32,6 +34,8 @@ pub(super) struct AddedTokens {
 pub(super) struct IdSet(Vec<bool>);
 
 impl IdSet {
+    pub(super) const NONE: IdSet = IdSet(Vec::new());
+
     #[inline]
     pub(super) fn has(&self, id: u32) -> bool {
         self.0.get(id as usize) == Some(&true)
@@ -62,7 +66,7 @@ pub(super) type AddedSpan = (Range<usize>, Option<u32>);
 
 /// What finds tokens: marks, where they may be, and texts everywhere.
 #[derive(Debug, Default)]
-struct AddedMatchers {
+pub(super) struct AddedMatchers {
     marks: AddedMatcher,
     texts: AddedMatcher,
 }
@@ -71,39 +75,24 @@ struct AddedMatchers {
 struct AddedMatcher {
     finder: Option<Finder>,
     /// Those of its texts.
-    tokens: Vec<Flags>,
-}
-
-/// What is found with a token.
-#[derive(Clone, Copy, Debug)]
-struct Flags {
-    id: u32,
-    single_word: bool,
-    lstrip: bool,
-    rstrip: bool,
-    mark: bool,
+    tokens: Vec<AddedToken>,
 }
 
 impl AddedTokens {
     /// Compiles `tokens`, of which each one's text is not empty.
-    ///
-    /// # Errors
-    /// What is wrong with them.
     pub(super) fn new(tokens: Vec<AddedToken>, normalizer: &Normalizer) -> Result<AddedTokens, String> {
         // Of two entries of one token the later counts, as in the tokenizers library.
         let tokens: BTreeMap<u32, AddedToken> = tokens.into_iter().map(|token| (token.id, token)).collect();
         let (mut plain, mut normalized, mut forms) = (Vec::new(), Vec::new(), HashMap::new());
         let (mut added, mut bytes) = (AddedTokens::default(), 0);
         for token in tokens.into_values() {
-            let mark = is_mark(&token);
-            let AddedToken { id, content, single_word, lstrip, rstrip, normalized: is_normalized, .. } = token;
-            let flags = Flags { id, single_word, lstrip, rstrip, mark };
-            if mark {
+            let (id, content) = (token.id, token.content.clone());
+            if is_mark(&token) {
                 added.guarded.insert(id);
             }
             bytes += content.len();
-            if is_normalized {
-                let text = normalizer.apply(&content, &Budget::of(content.len()));
+            if token.normalized {
+                let text = normalizer.apply(&content, &Budget::new(content.len()));
                 let text = text.map_err(|error| format!("added token {content:?}: {error}"))?.into_owned();
                 if text.is_empty() {
                     return Err(format!("added token {content:?} is nothing once it is normalized"));
@@ -114,9 +103,9 @@ impl AddedTokens {
                     ));
                 }
                 bytes += if text == content { 0 } else { text.len() };
-                normalized.push((text, flags));
+                normalized.push((text, token));
             } else {
-                plain.push((content.clone(), flags));
+                plain.push((content.clone(), token));
             }
             if bytes > ADDED_BYTES {
                 return Err(format!("its added tokens have over {ADDED_BYTES} bytes of text, expected less"));
@@ -125,7 +114,7 @@ impl AddedTokens {
             added.ids.insert(content, id);
         }
         let found = plain.iter().chain(&normalized);
-        added.longest = found.map(|(text, _): &(String, Flags)| text.len()).max().unwrap_or(0);
+        added.longest = found.map(|(text, _): &(String, AddedToken)| text.len()).max().unwrap_or(0);
         added.plain = AddedMatchers::new(plain);
         added.normalized = AddedMatchers::new(normalized);
         Ok(added)
@@ -145,64 +134,32 @@ impl AddedTokens {
         all.flat_map(|matcher| &matcher.tokens).any(|token| token.lstrip || token.rstrip)
     }
 
-    /// Bytes of the longest text that is found.
-    pub(super) fn longest(&self) -> usize {
-        self.longest
-    }
-
     /// Guards the token `id` of the vocabulary, which ends or begins a text, where it is no word.
     pub(super) fn guard(&mut self, id: u32, text: &str) {
         if has_signs(text) {
             self.guarded.insert(id);
         }
     }
-
-    /// Ids that no untrusted text becomes.
-    pub(super) fn guarded(&self) -> &IdSet {
-        &self.guarded
-    }
-
-    /// Whether marks are looked for in normalized texts.
-    pub(super) fn has_normalized_marks(&self) -> bool {
-        self.normalized.marks.finder.is_some()
-    }
-
-    /// The tokens in `text` as it is, and what lies between them. Marks lie within one of the ranges `own`, which are in
-    /// ascending order and do not touch.
-    ///
-    /// # Errors
-    /// `OutOfMemory`.
-    pub(super) fn in_text(&self, text: &str, own: &[Range<usize>]) -> Encoded<Vec<AddedSpan>> {
-        self.plain.segments(text, own)
-    }
-
-    /// As [`in_text`](Self::in_text), of a text that is normalized.
-    ///
-    /// # Errors
-    /// `OutOfMemory`.
-    pub(super) fn in_normalized(&self, text: &str, own: &[Range<usize>]) -> Encoded<Vec<AddedSpan>> {
-        self.normalized.segments(text, own)
-    }
 }
 
 /// Where a token was found.
 #[derive(Clone, Copy)]
-struct Hit {
+struct Hit<'m> {
     start: usize,
     end: usize,
-    token: Flags,
+    token: &'m AddedToken,
 }
 
 /// The tokens of a matcher in the ranges of a text, one after another.
 struct Hits<'m> {
     matcher: &'m AddedMatcher,
     ranges: &'m [Range<usize>],
-    next: Option<Hit>,
+    next: Option<Hit<'m>>,
 }
 
-impl Hits<'_> {
+impl<'m> Hits<'m> {
     /// The leftmost and of these the longest one that begins at `from` or after it, which is no less than before.
-    fn next(&mut self, text: &str, from: usize) -> Option<Hit> {
+    fn next(&mut self, text: &str, from: usize) -> Option<Hit<'m>> {
         if self.next.is_some_and(|hit| hit.start >= from) {
             return self.next;
         }
@@ -211,7 +168,7 @@ impl Hits<'_> {
             let start = range.start.max(from);
             let hit = if start < range.end { finder.find(text.as_bytes(), start..range.end) } else { None };
             if let Some((place, which)) = hit
-                && let Some(&token) = self.matcher.tokens.get(which)
+                && let Some(token) = self.matcher.tokens.get(which)
             {
                 self.next = Some(Hit { start: place.start, end: place.end, token });
                 return self.next;
@@ -224,19 +181,29 @@ impl Hits<'_> {
 }
 
 impl AddedMatchers {
-    fn new(tokens: Vec<(String, Flags)>) -> AddedMatchers {
-        let (marks, texts) = tokens.into_iter().partition(|(_, token)| token.mark);
+    fn new(tokens: Vec<(String, AddedToken)>) -> AddedMatchers {
+        let (marks, texts) = tokens.into_iter().partition(|(_, token)| is_mark(token));
         AddedMatchers { marks: AddedMatcher::new(marks), texts: AddedMatcher::new(texts) }
     }
 
-    /// Leftmost first, and of these the longest; where that is no word of its own, none of what it covers.
-    fn segments(&self, text: &str, own: &[Range<usize>]) -> Encoded<Vec<AddedSpan>> {
+    /// Whether marks are looked for.
+    pub(super) fn has_marks(&self) -> bool {
+        self.marks.finder.is_some()
+    }
+
+    /// The tokens in `text`, and what lies between them. Marks lie within one of the ranges `own`, which are in ascending order
+    /// and do not touch. Leftmost first, and of these the longest; where that is no word of its own, none of what it covers.
+    pub(super) fn segments(&self, text: &str, own: &[Range<usize>]) -> Result<Vec<AddedSpan>> {
         let (mut segments, mut end, mut from) = (Vec::new(), 0, 0);
         let whole = 0..text.len();
         let mut marks = Hits { matcher: &self.marks, ranges: own, next: None };
         let mut texts = Hits { matcher: &self.texts, ranges: std::slice::from_ref(&whole), next: None };
-        while let Some(hit) = first(marks.next(text, from), texts.next(text, from)) {
-            let Hit { start, end: stop, token } = hit;
+        // The one that begins first, and of two that begin alike the longer one.
+        let mut next = |from| {
+            let hits = [marks.next(text, from), texts.next(text, from)].into_iter().flatten();
+            hits.min_by_key(|hit| (hit.start, Reverse(hit.end)))
+        };
+        while let Some(Hit { start, end: stop, token }) = next(from) {
             from = stop;
             let (before, after) = (&text[..start], &text[stop..]);
             if token.single_word && (before.ends_with(is_word) || after.starts_with(is_word)) {
@@ -266,20 +233,15 @@ impl AddedMatchers {
     }
 }
 
-/// The one that begins first, and of two that begin alike the longer one.
-fn first(one: Option<Hit>, other: Option<Hit>) -> Option<Hit> {
-    one.into_iter().chain(other).min_by_key(|hit| (hit.start, Reverse(hit.end)))
-}
-
 impl AddedMatcher {
-    fn new(tokens: Vec<(String, Flags)>) -> AddedMatcher {
-        let (texts, tokens): (Vec<String>, Vec<Flags>) = tokens.into_iter().unzip();
+    fn new(tokens: Vec<(String, AddedToken)>) -> AddedMatcher {
+        let (texts, tokens): (Vec<String>, Vec<AddedToken>) = tokens.into_iter().unzip();
         let finder = (!texts.is_empty()).then(|| Finder::new(&texts));
         AddedMatcher { finder, tokens }
     }
 }
 
 /// A character of a word, as the regex crate's `\w` and so the tokenizers library has it.
-fn is_word(character: char) -> bool {
+pub(super) fn is_word(character: char) -> bool {
     regex_syntax::try_is_word_character(character).unwrap_or(false)
 }

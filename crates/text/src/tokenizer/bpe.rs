@@ -4,12 +4,11 @@
 //! for the vocabulary of Llama 3; and it keeps words in a cache of each thread that nothing frees.
 
 use super::added::IdSet;
-use super::encoder::Model;
-use super::error::Encoded;
+use super::encoder::{Model, Tokens};
 use super::merge::{Symbol, merge};
 use super::text::push;
 use super::vocabulary::byte_character;
-use crate::error::{EncodeError, Error};
+use crate::error::{EncodeError, Error, Result};
 use model_factory_format::tokenizer::TokenizerFiles;
 use std::cmp::Reverse;
 use tokenizers::models::bpe::{MergeMap, Vocab};
@@ -17,10 +16,7 @@ use tokenizers::models::bpe::{MergeMap, Vocab};
 /// Merges the adjacent pair of the lowest rank, leftmost first, until none is listed.
 #[derive(Debug)]
 pub(super) struct Bpe {
-    /// Every text of the vocabulary.
-    pub(super) ids: Vocab,
-    /// Every text by id; empty where none has it.
-    pub(super) texts: Vec<String>,
+    pub(super) tokens: Tokens,
     /// Rank and result of each pair of ids.
     pub(super) merges: MergeMap,
     /// Whether a piece that is a token is taken whole.
@@ -102,7 +98,7 @@ impl Bpe {
         let bytes = model.byte_fallback == Some(true);
         let bytes = bytes.then(|| Box::new(std::array::from_fn(|index| byte(index as u8))));
         let unknown = Unknown { bytes, token: model.unk_token.clone(), fused: model.fuse_unk == Some(true) };
-        Ok(Bpe { ids, texts, merges, ignore_merges: model.ignore_merges == Some(true), unknown })
+        Ok(Bpe { tokens: Tokens { ids, texts }, merges, ignore_merges: model.ignore_merges == Some(true), unknown })
     }
 
     /// The tokens of the bytes of `character`, where all have one.
@@ -114,10 +110,10 @@ impl Bpe {
 }
 
 impl Model for Bpe {
-    fn encode(&self, piece: &str, guarded: Option<&IdSet>, ids: &mut Vec<u32>) -> Encoded<()> {
-        let free = |id: u32| guarded.is_none_or(|guarded| !guarded.has(id));
+    fn encode(&self, piece: &str, guarded: &IdSet, ids: &mut Vec<u32>) -> Result<()> {
+        let free = |id: u32| !guarded.has(id);
         if self.ignore_merges
-            && let Some(id) = self.ids.get(piece).filter(|id| free(**id))
+            && let Some(id) = self.tokens.ids.get(piece).filter(|id| free(**id))
         {
             return push(ids, *id);
         }
@@ -131,19 +127,19 @@ impl Model for Bpe {
         for (start, character) in piece.char_indices() {
             let bytes = character.len_utf8();
             let character = &piece[start..start + bytes];
-            if let Some(id) = self.ids.get(character).filter(|id| free(**id)) {
+            if let Some(id) = self.tokens.ids.get(character).filter(|id| free(**id)) {
                 waiting.take().map_or(Ok(()), |(unknown, bytes)| add(unknown, bytes))?;
                 add(*id, bytes)?;
             } else if let Some(mut tokens) = self.bytes(character) {
                 tokens.try_for_each(|id| add(id, 1))?;
             } else if let Some(token) = &self.unknown.token {
                 let none = || EncodeError::NoToken { text: character.into(), unknown: token.clone() };
-                let id = *self.ids.get(token).ok_or_else(none)?;
+                let id = *self.tokens.ids.get(token).ok_or_else(none)?;
                 match &mut waiting {
                     Some((_, waiting)) if self.unknown.fused => *waiting += bytes,
                     _ => waiting.replace((id, bytes)).map_or(Ok(()), |(unknown, bytes)| add(unknown, bytes))?,
                 }
-            } else if self.ids.contains_key(character) {
+            } else if self.tokens.ids.contains_key(character) {
                 // Its token is a special one, and there is none for the letter.
                 return Err(EncodeError::NoToken { text: character.into(), unknown: "unk_token".into() }.into());
             }
@@ -156,24 +152,16 @@ impl Model for Bpe {
         symbols.iter().filter_map(|symbol| symbol.id).try_for_each(|id| push(ids, id))
     }
 
-    fn id(&self, text: &str) -> Option<u32> {
-        self.ids.get(text).copied()
-    }
-
-    fn text(&self, id: u32) -> Option<&str> {
-        self.texts.get(id as usize).map(String::as_str).filter(|text| !text.is_empty())
-    }
-
-    fn len(&self) -> usize {
-        self.ids.len()
+    fn tokens(&self) -> &Tokens {
+        &self.tokens
     }
 
     fn longest(&self, bytes: bool) -> Option<usize> {
-        let every_byte =
-            bytes && (0..=u8::MAX).all(|byte| self.ids.contains_key(byte_character(byte).encode_utf8(&mut [0; 4])));
+        let every_byte = bytes
+            && (0..=u8::MAX).all(|byte| self.tokens.ids.contains_key(byte_character(byte).encode_utf8(&mut [0; 4])));
         let fallback = self.unknown.bytes.as_ref().is_some_and(|bytes| bytes.iter().all(Option::is_some));
         let unknown = self.unknown.token.is_some() && !self.unknown.fused;
-        (every_byte || fallback || unknown).then(|| self.texts.iter().map(String::len).max())?
+        (every_byte || fallback || unknown).then(|| self.tokens.longest())?
     }
 }
 
@@ -213,7 +201,7 @@ mod tests {
             let files = TokenizerFiles::new(Path::new("tokenizer.json"), TokenizerKind::Json, model, Vec::new());
             let ours = Bpe::new(&files).unwrap();
             let mut ids = Vec::new();
-            ours.encode(&text, None, &mut ids).unwrap();
+            ours.encode(&text, &IdSet::default(), &mut ids).unwrap();
             let expected: Vec<u32> = library.tokenize(&text).unwrap().iter().map(|token| token.id).collect();
             prop_assert_eq!(&ids, &expected);
             if let Some(longest) = ours.longest(false) {

@@ -5,8 +5,8 @@
 //! tokenizers library reads it: a grapheme of up to five bytes at once, or else character by character, and of the entries
 //! that a text begins with the shortest.
 
-use super::error::Encoded;
 use super::text::Growing;
+use crate::error::Result;
 use unicode_segmentation::UnicodeSegmentation;
 
 /// Bytes of a grapheme that is looked up as a whole.
@@ -21,9 +21,6 @@ pub(super) struct Charsmap {
 
 impl Charsmap {
     /// Reads a table.
-    ///
-    /// # Errors
-    /// What of it is not sound.
     pub(super) fn read(table: &[u8]) -> Result<Charsmap, String> {
         let wrong = |what: &str| format!("its precompiled_charsmap {what}");
         let (size, rest) = table.split_first_chunk().ok_or_else(|| wrong("has less than 4 bytes"))?;
@@ -40,10 +37,7 @@ impl Charsmap {
     }
 
     /// Writes what becomes of `text`.
-    ///
-    /// # Errors
-    /// Those of `out`.
-    pub(super) fn apply(&self, text: &str, out: &mut Growing<'_>) -> Encoded<()> {
+    pub(super) fn apply(&self, text: &str, out: &mut Growing<'_>) -> Result<()> {
         for grapheme in text.graphemes(true) {
             let whole = Some(grapheme).filter(|grapheme| grapheme.len() <= GRAPHEME_BYTES);
             if let Some(made) = whole.and_then(|grapheme| self.entry(grapheme)) {
@@ -96,7 +90,7 @@ mod tests {
     }
 
     fn applied(table: &[u8], text: &str) -> String {
-        let budget = Budget::of(text.len());
+        let budget = Budget::new(text.len());
         let mut out = budget.text("a test");
         Charsmap::read(table).unwrap().apply(text, &mut out).unwrap();
         out.finish()

@@ -15,7 +15,6 @@ use model_factory_format::tokenizer::{AddedToken, TokenizerFiles, TokenizerSpec}
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
-/// An encoder and its vocabulary.
 pub(super) type Built = (Encoder, Vocabulary);
 
 /// Builds the tokenizer that `files` describe, of which `spec` was made.
@@ -46,9 +45,6 @@ pub(super) fn build(files: &TokenizerFiles, spec: &TokenizerSpec) -> Result<Buil
 }
 
 /// Puts the steps of `files` and what is added around `model`.
-///
-/// # Errors
-/// What of them is not known or not sound.
 pub(super) fn encoder(files: &TokenizerFiles, model: Box<dyn Model>, spec: &TokenizerSpec) -> Result<Encoder, String> {
     let normalizer = Normalizer::new(files.normalizer.as_ref())?;
     let pre_tokenizer = PreTokenizer::new(files.pre_tokenizer.as_ref())?;

@@ -1,7 +1,7 @@
 //! GGUF keys -> encoder and vocabulary.
 
 use super::bpe::{Bpe, Unknown, merge_map};
-use super::encoder::Model;
+use super::encoder::{Model, Tokens};
 use super::files::{Built, encoder};
 use super::sentencepiece::SentencePiece;
 use super::unigram::Unigram;
@@ -12,50 +12,36 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD as BASE64;
 use model_factory_format::header::Fields;
 use model_factory_format::header::gguf::{GgufMetadata, Strings};
+use model_factory_format::tokenizer::sentencepiece::PieceKind;
 use model_factory_format::tokenizer::steps::{Normalizer, Pattern, PreTokenizer, Prepend};
 use model_factory_format::tokenizer::{
     AddedToken, Model as Description, TokenizerFiles, TokenizerKind, TokenizerSpec, pre,
 };
 use std::borrow::Cow;
-use tokenizers::models::bpe::Vocab;
 
 /// A space as SentencePiece writes it.
 const SPACE: &str = "▁";
 
-/// `tokenizer.ggml.token_type`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum TokenType {
-    /// Made by merging.
-    Normal,
-    /// Matched in a text as a whole and hidden from text: control and unknown.
-    Control,
-    /// Matched in a text as a whole and shown.
-    UserDefined,
-    /// Never matched, no text.
-    Unused,
-    /// One byte.
-    Byte,
-}
-
 /// Builds the tokenizer that the keys in `metadata` describe.
-///
-/// # Errors
-/// `Tokenizer` when they do not make one.
 pub(super) fn build(metadata: &GgufMetadata, spec: &TokenizerSpec) -> Result<Built> {
-    let mut entries = GgufTokens::read(metadata, spec)?;
+    let entries = GgufTokens::read(metadata, spec)?;
     let damaged = |reason: String| Error::Tokenizer { file: metadata.file().into(), reason };
     let (vocabulary, bytes) = entries.vocabulary(spec);
-    let ids = entries.ids().map_err(damaged)?;
+    let added = entries.added()?;
+    let (types, tokens) = (entries.types, Tokens::new(entries.texts));
+    let mut texts = (0..).zip(&tokens.texts).filter(|(_, text)| !text.is_empty());
+    if let Some((id, text)) = texts.find(|(id, text)| tokens.ids[*text] != *id) {
+        return Err(damaged(format!("tokens {id} and {} have the same text {text:?}", tokens.ids[text])));
+    }
     let scores = metadata.floats("tokenizer.ggml.scores")?.unwrap_or_default();
     let stored_unknown = metadata.unsigned("tokenizer.ggml.unknown_token_id")?;
     let unknown = u32::try_from(stored_unknown.unwrap_or(0)).ok().filter(|id| (*id as usize) < spec.tokens);
-    let merges = || {
+    let merges = |tokens: &Tokens| {
         let merges = metadata.strings("tokenizer.ggml.merges")?.ok_or_else(|| damaged("it has no merges".into()))?;
-        merge_map(halves(merges), &ids).map_err(damaged)
+        merge_map(halves(merges), &tokens.ids).map_err(damaged)
     };
     // Writes `▁` for every space.
     let spaces = Normalizer::Replace { pattern: Pattern::String(" ".into()), content: SPACE.into() };
-    let added = entries.added()?;
     let mut files = TokenizerFiles::new(metadata.file(), spec.kind, Description::default(), added);
     let model: Box<dyn Model> = match spec.kind {
         TokenizerKind::SentencePiece => {
@@ -63,25 +49,25 @@ pub(super) fn build(metadata: &GgufMetadata, spec: &TokenizerSpec) -> Result<Bui
             let normalizers = prefix.into_iter().chain([spaces]).collect();
             files.normalizer = Some(Normalizer::Sequence { normalizers });
             // Merging makes tokens of these types only.
-            let merges = |kind: &TokenType| matches!(kind, TokenType::Normal | TokenType::UserDefined);
-            let scores = entries.types.iter().zip(scores).map(|(kind, score)| merges(kind).then_some(score)).collect();
-            Box::new(SentencePiece { ids, texts: entries.take_texts(), scores, bytes, unknown })
+            let merges = |kind: &Option<PieceKind>| matches!(kind, Some(PieceKind::Normal | PieceKind::UserDefined));
+            let scores = types.iter().zip(scores).map(|(kind, score)| merges(kind).then_some(score)).collect();
+            Box::new(SentencePiece { tokens, scores, bytes, unknown })
         }
         TokenizerKind::ByteLevelBpe => {
             let pre = spec.pre.as_deref().and_then(pre::find);
             let pre = pre.ok_or_else(|| damaged("it has no pre-tokenizer".into()))?;
             files.normalizer = pre.nfc.then_some(Normalizer::NFC);
             files.pre_tokenizer = Some(PreTokenizer::byte_level(pre.patterns));
-            let (merges, texts) = (merges()?, entries.take_texts());
-            Box::new(Bpe { ids, texts, merges, ignore_merges: pre.ignore_merges, unknown: Unknown::default() })
+            let (merges, ignore_merges) = (merges(&tokens)?, pre.ignore_merges);
+            Box::new(Bpe { tokens, merges, ignore_merges, unknown: Unknown::default() })
         }
         // A token for each byte of a character that has none.
         TokenizerKind::CharacterBpe => {
             files.normalizer = Some(spaces);
-            let token = stored_unknown.and_then(|id| entries.texts.get(usize::try_from(id).ok()?).cloned().flatten());
+            let token = stored_unknown.and(unknown).and_then(|id| tokens.texts.get(id as usize));
+            let token = token.filter(|text| !text.is_empty()).cloned();
             let unknown = Unknown { bytes: bytes.try_into().ok().map(Box::new), token, fused: true };
-            let (merges, texts) = (merges()?, entries.take_texts());
-            Box::new(Bpe { ids, texts, merges, ignore_merges: false, unknown })
+            Box::new(Bpe { merges: merges(&tokens)?, tokens, ignore_merges: false, unknown })
         }
         // Normalized and split as transformers' XLMRobertaTokenizer does it.
         TokenizerKind::Unigram => {
@@ -111,13 +97,12 @@ pub(super) fn build(metadata: &GgufMetadata, spec: &TokenizerSpec) -> Result<Bui
             let pretokenizers = split.into_iter().chain([metaspace]).collect();
             files.pre_tokenizer = Some(PreTokenizer::Sequence { pretokenizers });
             // What fills the vocabulary up must match no text, and count for nothing.
-            let used = entries.types.iter().zip(&scores).filter(|(kind, _)| **kind != TokenType::Unused);
+            let used = types.iter().zip(&scores).filter(|(kind, _)| kind.is_some());
             let least = used.map(|(_, score)| *score).fold(0.0, f32::min);
-            let texts = entries.take_texts();
-            let pieces = texts.into_iter().zip(&entries.types).zip(&scores).enumerate();
+            let pieces = tokens.texts.into_iter().zip(&types).zip(&scores).enumerate();
             let pieces = pieces.map(|(id, ((text, kind), score))| match kind {
-                TokenType::Unused => (format!("\u{ffff}unused {id}"), f64::from(least)),
-                _ => (text, f64::from(*score)),
+                None => (format!("\u{ffff}unused {id}"), f64::from(least)),
+                Some(_) => (text, f64::from(*score)),
             });
             let has_bytes = bytes.iter().any(Option::is_some);
             Box::new(Unigram::from_pieces(pieces.collect(), unknown, has_bytes).map_err(damaged)?)
@@ -131,7 +116,7 @@ pub(super) fn build(metadata: &GgufMetadata, spec: &TokenizerSpec) -> Result<Bui
                 lowercase: rules.lowercase,
             });
             files.pre_tokenizer = Some(PreTokenizer::BertPreTokenizer);
-            Box::new(WordPiece::gguf(entries.take_texts(), rules.unknown))
+            Box::new(WordPiece::gguf(tokens, rules.unknown))
         }
         TokenizerKind::Json | TokenizerKind::Missing => return Err(damaged("it has no vocabulary".into())),
     };
@@ -142,9 +127,9 @@ pub(super) fn build(metadata: &GgufMetadata, spec: &TokenizerSpec) -> Result<Bui
 struct GgufTokens<'m> {
     metadata: &'m GgufMetadata,
     raw: &'m Strings,
-    /// `None` for a text that is not UTF-8: such a token can be generated, never encoded.
-    texts: Vec<Option<String>>,
-    types: Vec<TokenType>,
+    /// Empty for a text that is not UTF-8: such a token can be generated, never encoded.
+    texts: Vec<String>,
+    types: Vec<Option<PieceKind>>,
 }
 
 impl<'m> GgufTokens<'m> {
@@ -158,31 +143,18 @@ impl<'m> GgufTokens<'m> {
                 let stored = types.as_ref().and_then(|types| types.get(id as usize)).copied();
                 // Tokens that end a turn are control tokens whatever the file says; so are BOS and EOS.
                 let ends = spec.stop_ids.contains_key(&id) || spec.bos == Some(id) || spec.eos == Some(id);
-                if ends { TokenType::Control } else { token_type(stored.unwrap_or(1), text) }
+                if ends { Some(PieceKind::Control) } else { token_type(stored.unwrap_or(1), text) }
             })
             .collect();
         let texts = raw
             .iter()
             .enumerate()
             .map(|(id, text)| match std::str::from_utf8(text) {
-                Ok("") => Some(format!("[EMPTY_{id}]")),
-                Ok(text) => Some(text.to_owned()),
-                Err(_) => None,
+                Ok("") => format!("[EMPTY_{id}]"),
+                text => text.unwrap_or_default().to_owned(),
             })
             .collect();
         Ok(GgufTokens { metadata, raw, texts, types })
-    }
-
-    fn ids(&self) -> Result<Vocab, String> {
-        let mut ids = Vocab::with_capacity(self.texts.len());
-        for (id, text) in (0..).zip(&self.texts) {
-            if let Some(text) = text
-                && let Some(other) = ids.insert(text.clone(), id)
-            {
-                return Err(format!("tokens {other} and {id} have the same text {text:?}"));
-            }
-        }
-        Ok(ids)
     }
 
     /// What each token adds to a text, and the token of each byte.
@@ -195,14 +167,17 @@ impl<'m> GgufTokens<'m> {
         let mut vocabulary = Vocabulary::new(spec.tokens, drops_leading_space);
         let mut bytes = vec![None; 256];
         for (id, ((raw, text), kind)) in (0..).zip(self.raw.iter().zip(&self.texts).zip(&self.types)) {
-            match (kind, spec.kind, text) {
-                (TokenType::Control, ..) => vocabulary.push(None),
-                (TokenType::Unused, ..) => vocabulary.push_unused(),
+            match (kind, spec.kind, &**text) {
+                (Some(PieceKind::Control | PieceKind::Unknown), ..) => vocabulary.push(None),
+                (None, ..) => {
+                    vocabulary.unused.push(id);
+                    vocabulary.push(Some(b""));
+                }
                 (_, TokenizerKind::WordPiece, _) => vocabulary.push(Some(&with_spaces(raw))),
-                (TokenType::UserDefined, ..) | (_, TokenizerKind::ByteLevelBpe, None) => vocabulary.push(Some(raw)),
-                (_, TokenizerKind::ByteLevelBpe, Some(text)) => vocabulary.push(Some(&to_bytes(text))),
-                (TokenType::Normal, ..) => vocabulary.push(Some(&with_spaces(raw))),
-                (TokenType::Byte, ..) => {
+                (Some(PieceKind::UserDefined), ..) | (_, TokenizerKind::ByteLevelBpe, "") => vocabulary.push(Some(raw)),
+                (_, TokenizerKind::ByteLevelBpe, text) => vocabulary.push(Some(&to_bytes(text))),
+                (Some(PieceKind::Normal), ..) => vocabulary.push(Some(&with_spaces(raw))),
+                (Some(PieceKind::Byte), ..) => {
                     let byte = byte_token(raw);
                     if let Some(slot) = byte.and_then(|byte| bytes.get_mut(usize::from(byte))) {
                         slot.get_or_insert(id);
@@ -221,33 +196,29 @@ impl<'m> GgufTokens<'m> {
         let phi3 = name.contains("phi-3") || name.contains("phi3");
         let mut added = Vec::new();
         for (id, (text, kind)) in (0..).zip(self.texts.iter().zip(&self.types)) {
-            if let (Some(text), TokenType::Control | TokenType::UserDefined) = (text, kind) {
+            if matches!(kind, Some(PieceKind::Control | PieceKind::UserDefined)) && !text.is_empty() {
                 let rstrip = phi3 && !matches!(text.as_str(), "<unk>" | "<s>" | "<|endoftext|>");
-                let special = *kind == TokenType::Control;
+                let special = *kind == Some(PieceKind::Control);
                 added.push(AddedToken { rstrip, special, ..AddedToken::special(id, text.clone()) });
             }
         }
         Ok(added)
     }
-
-    /// Every text by id; empty where it is not UTF-8.
-    fn take_texts(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.texts).into_iter().map(Option::unwrap_or_default).collect()
-    }
 }
 
-/// The type that counts: converters pad vocabularies with `[PAD<i>]` of several types, which must never match a text.
-fn token_type(stored: i64, text: &[u8]) -> TokenType {
+/// The type that counts of a `tokenizer.ggml.token_type`, unknown tokens as control; none for a token that is never matched and
+/// has no text: converters pad vocabularies with `[PAD<i>]` of several types, which must never match a text.
+fn token_type(stored: i64, text: &[u8]) -> Option<PieceKind> {
     let filler = text.starts_with(b"[PAD") && text.ends_with(b"]");
     let unused = || text.windows(6).any(|part| part == b"unused");
     match stored {
-        2..=4 if filler || text.is_empty() => TokenType::Unused,
-        3 if unused() => TokenType::Unused,
-        2 | 3 => TokenType::Control,
-        4 => TokenType::UserDefined,
-        5 => TokenType::Unused,
-        6 => TokenType::Byte,
-        _ => TokenType::Normal,
+        2..=4 if filler || text.is_empty() => None,
+        3 if unused() => None,
+        2 | 3 => Some(PieceKind::Control),
+        4 => Some(PieceKind::UserDefined),
+        5 => None,
+        6 => Some(PieceKind::Byte),
+        _ => Some(PieceKind::Normal),
     }
 }
 
@@ -279,7 +250,7 @@ mod tests {
     fn pieces(name: &str, text: &str) -> Vec<String> {
         let steps = PreTokenizer::byte_level(pre::find(name).unwrap().patterns);
         let pre_tokenizer = pre_tokenizer::PreTokenizer::new(Some(&steps)).unwrap();
-        let pieces = pre_tokenizer.apply(text, true, &Budget::of(text.len())).unwrap();
+        let pieces = pre_tokenizer.apply(text, true, &Budget::new(text.len())).unwrap();
         pieces.iter().map(|piece| String::from_utf8_lossy(&to_bytes(piece)).into_owned()).collect()
     }
 
@@ -307,10 +278,10 @@ mod tests {
     #[test]
     fn fillers_never_match_a_text() {
         for stored in [2, 3, 4] {
-            assert_eq!(token_type(stored, b"[PAD312]"), TokenType::Unused);
+            assert_eq!(token_type(stored, b"[PAD312]"), None);
         }
-        assert_eq!(token_type(3, b"<|unused_7|>"), TokenType::Unused);
-        assert_eq!(token_type(3, b"<|eot_id|>"), TokenType::Control);
-        assert_eq!(token_type(4, b"<think>"), TokenType::UserDefined);
+        assert_eq!(token_type(3, b"<|unused_7|>"), None);
+        assert_eq!(token_type(3, b"<|eot_id|>"), Some(PieceKind::Control));
+        assert_eq!(token_type(4, b"<think>"), Some(PieceKind::UserDefined));
     }
 }

@@ -1,7 +1,7 @@
 //! Byte-pair merging: the best pair of neighbours first, the leftmost among equals, until no pair is left.
 
-use super::error::Encoded;
 use super::text::reserve;
+use crate::error::Result;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -35,13 +35,10 @@ struct Neighbours<P> {
 
 /// Merges `symbols`, which follow each other, as `find` says: the priority and the token of two neighbours, if they
 /// make one. Takes time `n log n`.
-///
-/// # Errors
-/// `OutOfMemory`.
 pub(super) fn merge<P: Ord>(
     symbols: &mut Vec<Symbol>,
     find: impl Fn(&Symbol, &Symbol) -> Option<(P, u32)>,
-) -> Encoded<()> {
+) -> Result<()> {
     let (mut previous, mut next, mut pairs) = (Vec::new(), Vec::new(), Vec::new());
     reserve(&mut previous, symbols.len())?;
     reserve(&mut next, symbols.len())?;

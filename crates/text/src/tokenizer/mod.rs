@@ -4,7 +4,6 @@ mod added;
 mod bpe;
 mod charsmap;
 mod encoder;
-mod error;
 mod files;
 mod finder;
 mod gguf;
@@ -104,7 +103,7 @@ impl Tokenizer {
     /// # Errors
     /// `Encode` when the text cannot be tokenized.
     pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<u32>> {
-        let ids = self.encoder.encode_all(text).map_err(Error::from)?;
+        let ids = self.encoder.encode_all(text)?;
         Ok(if add_special { self.between(ids) } else { ids })
     }
 
@@ -115,7 +114,7 @@ impl Tokenizer {
     /// # Errors
     /// As [`encode`](Self::encode).
     pub fn encode_ordinary(&self, text: &str, add_special: bool) -> Result<Vec<u32>> {
-        let ids = self.encoder.encode(text, &[]).map_err(Error::from)?;
+        let ids = self.encoder.encode(text, &[])?;
         Ok(if add_special { self.between(ids) } else { ids })
     }
 
@@ -134,7 +133,7 @@ impl Tokenizer {
         most: usize,
         cut: bool,
     ) -> Result<Result<Vec<u32>, usize>> {
-        let mut ids = self.between(self.encoder.encode(text, spans).map_err(Error::from)?);
+        let mut ids = self.between(self.encoder.encode(text, spans)?);
         if ids.len() <= most {
             return Ok(Ok(ids));
         }
@@ -198,7 +197,7 @@ impl Tokenizer {
     /// # Errors
     /// `Encode` when the text cannot be tokenized.
     pub fn encode_prompt(&self, text: &str) -> Result<Vec<u32>> {
-        self.encoder.encode_all(text).map(|ids| self.begun(ids)).map_err(Error::from)
+        self.encoder.encode_all(text).map(|ids| self.begun(ids))
     }
 
     /// As [`encode_prompt`](Self::encode_prompt), with special tokens only where all their bytes lie in one of `spans`, which
@@ -208,7 +207,7 @@ impl Tokenizer {
     /// # Errors
     /// As [`encode_prompt`](Self::encode_prompt).
     pub fn encode_prompt_within(&self, text: &str, spans: &[Range<usize>]) -> Result<Vec<u32>> {
-        self.encoder.encode(text, spans).map(|ids| self.begun(ids)).map_err(Error::from)
+        self.encoder.encode(text, spans).map(|ids| self.begun(ids))
     }
 
     /// With BOS in front, once, where it stands there.
@@ -273,7 +272,7 @@ impl Tokenizer {
 
     /// The id of an added token: one that is found in a text as a whole before the rest is split, such as `<think>`.
     pub fn added_token(&self, text: &str) -> Option<u32> {
-        self.encoder.added(text)
+        self.encoder.added.id(text)
     }
 
     /// Whether `id` is a special token: hidden from text.

@@ -3,10 +3,10 @@
 //! Each step writes what the step of that name in the tokenizers library writes, within the budget of the text.
 
 use super::charsmap::Charsmap;
-use super::error::Encoded;
 use super::pattern::Pattern;
 use super::text::{Budget, Growing, push};
 use super::vocabulary::byte_character;
+use crate::error::Result;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD as BASE64;
 use model_factory_format::tokenizer::steps;
@@ -23,10 +23,9 @@ pub(super) const STEPS: usize = 16;
 const NFC_SHORTENS: usize = 3;
 
 /// The steps, in order.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Normalizer(Vec<Step>);
 
-#[derive(Debug)]
 struct Step {
     /// What errors call it.
     name: &'static str,
@@ -37,7 +36,6 @@ struct Step {
     action: Action,
 }
 
-#[derive(Debug)]
 enum Action {
     Rewrite(Rewrite),
     /// SentencePiece's table.
@@ -54,24 +52,16 @@ enum Action {
 }
 
 /// Writes what becomes of a text.
-type Rewrite = fn(&str, &mut Growing<'_>) -> Encoded<()>;
+type Rewrite = fn(&str, &mut Growing<'_>) -> Result<()>;
 
-/// Compiles the pattern of a step.
-///
-/// # Errors
-/// Those of [`Pattern::new`].
 pub(super) fn compile(pattern: &steps::Pattern) -> Result<Pattern, String> {
     match pattern {
-        steps::Pattern::String(text) => Pattern::literal(text),
+        steps::Pattern::String(text) => Pattern::new(&regex_syntax::escape(text)),
         steps::Pattern::Regex(pattern) => Pattern::new(pattern),
     }
 }
 
 impl Normalizer {
-    /// Reads the `normalizer` of a file.
-    ///
-    /// # Errors
-    /// What of it is not sound.
     pub(super) fn new(normalizer: Option<&steps::Normalizer>) -> Result<Normalizer, String> {
         let mut steps = Vec::new();
         normalizer.map_or(Ok(()), |step| add(step, &mut steps))?;
@@ -79,10 +69,7 @@ impl Normalizer {
     }
 
     /// What becomes of `text`.
-    ///
-    /// # Errors
-    /// `TooLong`, `Pattern`, `OutOfMemory`.
-    pub(super) fn apply<'t>(&self, text: &'t str, budget: &Budget) -> Encoded<Cow<'t, str>> {
+    pub(super) fn apply<'t>(&self, text: &'t str, budget: &Budget) -> Result<Cow<'t, str>> {
         let mut text = Cow::Borrowed(text);
         for step in &self.0 {
             text = Cow::Owned(step.action.apply(step.name, &text, budget)?);
@@ -92,15 +79,12 @@ impl Normalizer {
 
     /// What becomes of `text` where the ranges `own` and what lies between them are normalized each for itself, and which of
     /// that is made of `own`.
-    ///
-    /// # Errors
-    /// As [`apply`](Self::apply).
     pub(super) fn apply_apart(
         &self,
         text: &str,
         own: &[Range<usize>],
         budget: &Budget,
-    ) -> Encoded<(String, Vec<Range<usize>>)> {
+    ) -> Result<(String, Vec<Range<usize>>)> {
         let (mut parts, mut end): (Vec<(Cow<'_, str>, bool)>, usize) = (Vec::new(), 0);
         for own in own {
             push(&mut parts, (text[end..own.start].into(), false))?;
@@ -110,19 +94,13 @@ impl Normalizer {
         push(&mut parts, (text[end..].into(), false))?;
         for step in &self.0 {
             parts.retain(|(part, _)| !part.is_empty());
-            let (mut last, mut bytes) = (parts.len().wrapping_sub(1), 0);
             if let Action::Strip { left, right } = &step.action {
                 let blank = |(part, _): &(Cow<'_, str>, bool)| part.trim().is_empty();
-                let first = if *left { parts.iter().position(|part| !blank(part)).unwrap_or(parts.len()) } else { 0 };
+                let first = parts.iter().take_while(|part| *left && blank(part)).count();
                 parts.drain(..first);
-                let kept = if *right {
-                    parts.iter().rposition(|part| !blank(part)).map_or(0, |last| last + 1)
-                } else {
-                    parts.len()
-                };
-                parts.truncate(kept);
-                last = parts.len().wrapping_sub(1);
+                while parts.pop_if(|part| *right && blank(part)).is_some() {}
             }
+            let (last, mut bytes) = (parts.len().wrapping_sub(1), 0);
             for (index, (part, _)) in parts.iter_mut().enumerate() {
                 let made = match &step.action {
                     Action::Prepend(_) if index > 0 => continue,
@@ -164,12 +142,8 @@ impl Normalizer {
 fn add(step: &steps::Normalizer, steps: &mut Vec<Step>) -> Result<(), String> {
     use steps::Normalizer as Json;
 
-    let rewrite = |name, rewrite: Rewrite| Step {
-        name,
-        shortens: None,
-        keeps_the_first: false,
-        action: Action::Rewrite(rewrite),
-    };
+    let one = |name, action| Step { name, shortens: None, keeps_the_first: false, action };
+    let rewrite = |name, rewrite: Rewrite| one(name, Action::Rewrite(rewrite));
     steps.push(match step {
         Json::Sequence { normalizers } => return normalizers.iter().try_for_each(|step| add(step, steps)),
         &Json::BertNormalizer { clean_text, handle_chinese_chars, strip_accents, lowercase } => {
@@ -209,22 +183,20 @@ fn add(step: &steps::Normalizer, steps: &mut Vec<Step>) -> Result<(), String> {
         Json::Precompiled { precompiled_charsmap } => {
             let table = BASE64.decode(precompiled_charsmap);
             let table = table.map_err(|error| format!("its precompiled_charsmap is no base64: {error}"))?;
-            let action = Action::Charsmap(Charsmap::read(&table)?);
-            Step { name: "the normalizer's Precompiled", shortens: None, keeps_the_first: false, action }
+            one("the normalizer's Precompiled", Action::Charsmap(Charsmap::read(&table)?))
         }
         Json::Prepend { prepend } if prepend.is_empty() => return Err("its normalizer's Prepend is empty".into()),
         Json::Prepend { prepend } => {
-            let action = Action::Prepend(prepend.clone());
-            Step { name: "the normalizer's Prepend", shortens: Some(1), keeps_the_first: true, action }
+            let step = one("the normalizer's Prepend", Action::Prepend(prepend.clone()));
+            Step { shortens: Some(1), keeps_the_first: true, ..step }
         }
         &Json::Strip { strip_left: left, strip_right: right } => {
-            let action = Action::Strip { left, right };
-            Step { name: "the normalizer's Strip", shortens: None, keeps_the_first: false, action }
+            one("the normalizer's Strip", Action::Strip { left, right })
         }
         Json::Replace { pattern, content } => {
             let compiled = compile(pattern)?;
             // The library's offsets are wrong after one that matches between characters: it panics, or repeats some.
-            if compiled.may_be_empty() {
+            if compiled.may_be_empty {
                 return Err("its normalizer replaces what can be empty".into());
             }
             let (shortens, keeps_the_first) = match pattern {
@@ -235,7 +207,7 @@ fn add(step: &steps::Normalizer, steps: &mut Vec<Step>) -> Result<(), String> {
                 steps::Pattern::Regex(_) => (None, false),
             };
             let action = Action::Replace { pattern: compiled, content: content.clone() };
-            Step { name: "the normalizer's Replace", shortens, keeps_the_first, action }
+            Step { shortens, keeps_the_first, ..one("the normalizer's Replace", action) }
         }
     });
     if steps.len() > STEPS {
@@ -246,7 +218,7 @@ fn add(step: &steps::Normalizer, steps: &mut Vec<Step>) -> Result<(), String> {
 
 impl Action {
     /// What the step called `name` makes of `text`.
-    fn apply(&self, name: &'static str, text: &str, budget: &Budget) -> Encoded<String> {
+    fn apply(&self, name: &'static str, text: &str, budget: &Budget) -> Result<String> {
         let mut out = budget.text(name);
         match self {
             Action::Rewrite(rewrite) => rewrite(text, &mut out)?,
@@ -278,31 +250,26 @@ impl Action {
     }
 }
 
-fn nfd(text: &str, out: &mut Growing<'_>) -> Encoded<()> {
+fn nfd(text: &str, out: &mut Growing<'_>) -> Result<()> {
     out.extend(text.nfd().map(|(character, _)| character))
 }
 
-fn lower(text: &str, out: &mut Growing<'_>) -> Encoded<()> {
+fn lower(text: &str, out: &mut Growing<'_>) -> Result<()> {
     out.extend(text.chars().flat_map(char::to_lowercase))
 }
 
 /// Takes control characters out, and writes a space for white space.
-fn clean(text: &str, out: &mut Growing<'_>) -> Encoded<()> {
+fn clean(text: &str, out: &mut Growing<'_>) -> Result<()> {
     let kept = text.chars().filter(|character| !is_taken_out(*character));
-    out.extend(kept.map(|character| if is_space(character) { ' ' } else { character }))
+    out.extend(kept.map(|character| if character.is_whitespace() { ' ' } else { character }))
 }
 
 /// Writes a space on both sides of Chinese characters.
-fn separate_chinese(text: &str, out: &mut Growing<'_>) -> Encoded<()> {
+fn separate_chinese(text: &str, out: &mut Growing<'_>) -> Result<()> {
     let space = |character| is_chinese(character).then_some(' ');
     out.extend(
         text.chars().flat_map(|character| space(character).into_iter().chain([character]).chain(space(character))),
     )
-}
-
-/// White space as BertNormalizer has it.
-fn is_space(character: char) -> bool {
-    matches!(character, '\t' | '\n' | '\r') || character.is_whitespace()
 }
 
 /// What BertNormalizer takes out: control characters, and those that stand for what is none.
@@ -383,7 +350,7 @@ mod tests {
             let mut expected = NormalizedString::from(text.as_str());
             // Its offsets lead it beyond the end of some texts.
             prop_assume!(catch_unwind(AssertUnwindSafe(|| library.normalize(&mut expected).unwrap())).is_ok());
-            let found = ours.apply(&text, &Budget::of(text.len())).unwrap();
+            let found = ours.apply(&text, &Budget::new(text.len())).unwrap();
             prop_assert_eq!(found.as_ref(), expected.get(), "{}", value);
             if let Some(factor) = ours.shortens() {
                 prop_assert!(found.len() * factor >= text.len());
@@ -424,7 +391,7 @@ mod tests {
             (json!({"type": "Strip", "strip_left": true}), "strip_right"),
             (json!({"type": "Sequence", "normalizers": vec![json!({"type": "NFC"}); STEPS + 1]}), "more than 16"),
         ] {
-            let error = read(&value).unwrap_err();
+            let error = read(&value).err().unwrap();
             assert!(error.contains(says), "{value}: {error}");
         }
     }

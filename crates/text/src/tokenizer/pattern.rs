@@ -5,9 +5,8 @@
 //! takes time or memory without bound. It does not look around; the one way in which published tokenizers do, at the end of
 //! their patterns, is done here. What Oniguruma reads in another way is translated or refused.
 
-use super::error::Encoded;
 use super::text::Budget;
-use crate::error::EncodeError;
+use crate::error::{EncodeError, Result};
 use regex_automata::hybrid::dfa::{Cache, DFA};
 use regex_automata::nfa::thompson::{self, WhichCaptures};
 use regex_automata::util::{pool::Pool, syntax};
@@ -33,32 +32,22 @@ const CLEARS: usize = 16;
 const BYTES_PER_STATE: usize = 10;
 
 /// The ends of patterns that match white space but for its last character where a word follows.
-const BEFORE_A_WORD: [(&str, Lone); 3] =
-    [(r"|\s+(?!\S)|\s+", Lone::Matches), (r"|\s+(?!\S)|\s", Lone::Matches), (r"|\s+(?!\S)", Lone::Passes)];
+/// With each, whether one character of white space before a word is a match; else the search goes on after it.
+const BEFORE_A_WORD: [(&str, bool); 3] = [(r"|\s+(?!\S)|\s+", true), (r"|\s+(?!\S)|\s", true), (r"|\s+(?!\S)", false)];
 
-/// What one character of white space before a word is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lone {
-    /// A match.
-    Matches,
-    /// None: the search goes on after it.
-    Passes,
-}
-
-/// A compiled pattern.
 pub(super) struct Pattern {
     source: String,
     automaton: Automaton,
     before_a_word: Option<BeforeAWord>,
     /// Whether it can match between two characters.
-    may_be_empty: bool,
+    pub(super) may_be_empty: bool,
 }
 
 /// A pattern that ended with one of [`BEFORE_A_WORD`]: the automaton has `|\s+` in its place.
 struct BeforeAWord {
     /// The branches before it.
     branches: Automaton,
-    lone: Lone,
+    lone_matches: bool,
 }
 
 impl Pattern {
@@ -77,36 +66,12 @@ impl Pattern {
         let may_be_empty = check_repeats(&translated).map_err(refuse)?;
         let (automaton, before_a_word) = match end {
             None => (compile(&translated)?, None),
-            Some((_, lone)) => {
+            Some((_, lone_matches)) => {
                 let branches = compile(&translated)?;
-                (compile(&format!(r"{translated}|\s+"))?, Some(BeforeAWord { branches, lone }))
+                (compile(&format!(r"{translated}|\s+"))?, Some(BeforeAWord { branches, lone_matches }))
             }
         };
         Ok(Pattern { source: source.into(), automaton, before_a_word, may_be_empty })
-    }
-
-    /// Whether it can match between two characters.
-    pub(super) fn may_be_empty(&self) -> bool {
-        self.may_be_empty
-    }
-
-    /// A pattern that matches `text` itself.
-    pub(super) fn literal(text: &str) -> Result<Pattern, String> {
-        Pattern::new(&regex_syntax::escape(text))
-    }
-
-    /// The pattern of the tokenizers library's Whitespace, which the regex crate reads.
-    ///
-    /// # Errors
-    /// None is known: the pattern is sound.
-    pub(super) fn words() -> Result<Pattern, String> {
-        let source = r"\w+|[^\w\s]+";
-        Ok(Pattern {
-            source: source.into(),
-            automaton: Automaton::new(source)?,
-            before_a_word: None,
-            may_be_empty: false,
-        })
     }
 
     /// Calls `found` with each match in `text`, from left to right, and takes the steps off the `budget`.
@@ -117,8 +82,8 @@ impl Pattern {
         &self,
         text: &str,
         budget: &Budget,
-        mut found: impl FnMut(Range<usize>) -> Encoded<()>,
-    ) -> Encoded<()> {
+        mut found: impl FnMut(Range<usize>) -> Result<()>,
+    ) -> Result<()> {
         let at = |automaton: &Automaton, from| {
             let gave_up = |reason| EncodeError::Pattern { pattern: shortened(&self.source), reason };
             automaton.match_at(text, from, budget).map_err(gave_up)
@@ -134,14 +99,14 @@ impl Pattern {
                     continue;
                 }
             } else {
-                if let Some(BeforeAWord { branches, lone }) = &self.before_a_word
+                if let Some(BeforeAWord { branches, lone_matches }) = &self.before_a_word
                     && let Some(space) = last_space(text, start..end)
                     && at(branches, start)?.is_none()
                 {
-                    match lone {
-                        _ if space > start => end = space,
-                        Lone::Matches => {}
-                        Lone::Passes => continue,
+                    match space > start {
+                        true => end = space,
+                        false if *lone_matches => {}
+                        false => continue,
                     }
                 }
                 from = end;
@@ -150,12 +115,6 @@ impl Pattern {
             found(start..end)?;
         }
         Ok(())
-    }
-}
-
-impl fmt::Debug for Pattern {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Pattern({:?})", self.source)
     }
 }
 
@@ -279,11 +238,7 @@ fn translate(pattern: &str) -> Result<String, String> {
                 ('W', _) if classes == 0 => translated.push_str(r"[[\W\x{200C}\x{200D}]&&[^²³¹¼½¾]]"),
                 ('w', _) => translated.push_str(r"[\w&&[^\x{200C}\x{200D}]]"),
                 ('W', _) => translated.push_str(r"[\W\x{200C}\x{200D}]"),
-                ('p' | 'P', Some(name)) if is_property(name) => {
-                    taken += name.len() + 2;
-                    translated.push_str(&rest[..taken]);
-                }
-                ('x' | 'u', Some(name)) => {
+                ('p' | 'P' | 'x' | 'u', Some(name)) if "xu".contains(escaped) || is_property(name) => {
                     taken += name.len() + 2;
                     translated.push_str(&rest[..taken]);
                 }
@@ -353,14 +308,14 @@ fn shortened(pattern: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tokenizer::error::Failure;
+    use crate::error::Error;
     use model_factory_format::tokenizer::pre;
     use proptest::prelude::*;
 
     fn matches(pattern: &Pattern, text: &str) -> Vec<Range<usize>> {
         let mut found = Vec::new();
         pattern
-            .find(text, &Budget::of(text.len()), |range| {
+            .find(text, &Budget::new(text.len()), |range| {
                 found.push(range);
                 Ok(())
             })
@@ -475,7 +430,7 @@ mod tests {
     #[test]
     fn an_end_within_something_is_refused() {
         for pattern in [r"(a|\s+(?!\S)|\s+)", r"a\|\s+(?!\S)|\s+", r"[a|\s+(?!\S)|\s+", r"(a|\s+(?!\S)|\s+"] {
-            Pattern::new(pattern).unwrap_err();
+            Pattern::new(pattern).err().unwrap();
         }
     }
 
@@ -529,20 +484,20 @@ mod tests {
             (r"\p{NoSuch}", "cannot be read"),
             (r"(?:(?:(?:[\p{L}\p{N}]{9}){9}){9}){9}", "cannot be read"),
         ] {
-            let error = Pattern::new(pattern).unwrap_err();
+            let error = Pattern::new(pattern).err().unwrap();
             assert!(error.contains(says) && error.contains("its pattern"), "{pattern}: {error}");
         }
-        let error = Pattern::new(&"a|".repeat(PATTERN_BYTES)).unwrap_err();
+        let error = Pattern::new(&"a|".repeat(PATTERN_BYTES)).err().unwrap();
         assert!(error.contains("expected at most") && error.len() < 300, "{error}");
-        Pattern::new(&"(".repeat(4000)).unwrap_err();
-        Pattern::new(&format!("{}a{}", "(?:".repeat(1000), ")".repeat(1000))).unwrap_err();
+        Pattern::new(&"(".repeat(4000)).err().unwrap();
+        Pattern::new(&format!("{}a{}", "(?:".repeat(1000), ")".repeat(1000))).err().unwrap();
     }
 
     #[test]
     fn a_search_that_grows_with_the_square_of_the_text_is_an_error() {
         let pattern = Pattern::new("a[^b]*b|a").unwrap();
-        let error = pattern.find(&"a".repeat(100_000), &Budget::of(100_000), |_| Ok(())).unwrap_err();
-        assert!(matches!(&error, Failure::Text(EncodeError::Pattern { .. })), "{error}");
+        let error = pattern.find(&"a".repeat(100_000), &Budget::new(100_000), |_| Ok(())).unwrap_err();
+        assert!(matches!(&error, Error::Encode(EncodeError::Pattern { .. })), "{error}");
         assert_eq!(matches(&pattern, &"a".repeat(1000)).len(), 1000);
     }
 

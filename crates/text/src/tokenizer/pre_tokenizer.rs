@@ -2,11 +2,12 @@
 //!
 //! Each step splits as the step of that name in the tokenizers library, within the budget of the text.
 
-use super::error::Encoded;
+use super::added::is_word;
 use super::normalizer::{STEPS, compile};
 use super::pattern::Pattern;
 use super::text::{Budget, Pieces, push};
 use super::vocabulary::byte_character;
+use crate::error::Result;
 use model_factory_format::tokenizer::steps::{self, Behavior, Prepend};
 use std::ops::Range;
 use unicode_categories::UnicodeCategories;
@@ -15,10 +16,9 @@ use unicode_categories::UnicodeCategories;
 const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 
 /// The steps, in order.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct PreTokenizer(Vec<PreTokenizerStep>);
 
-#[derive(Debug)]
 enum PreTokenizerStep {
     Split {
         at: Delimiter,
@@ -35,7 +35,6 @@ enum PreTokenizerStep {
 }
 
 /// What a split looks for.
-#[derive(Debug)]
 enum Delimiter {
     Pattern(Pattern),
     /// Each character of a class.
@@ -45,10 +44,6 @@ enum Delimiter {
 }
 
 impl PreTokenizer {
-    /// Reads the `pre_tokenizer` of a file.
-    ///
-    /// # Errors
-    /// What of it is not sound.
     pub(super) fn new(pre_tokenizer: Option<&steps::PreTokenizer>) -> Result<PreTokenizer, String> {
         let mut steps = Vec::new();
         pre_tokenizer.map_or(Ok(()), |step| add(step, &mut steps))?;
@@ -56,16 +51,13 @@ impl PreTokenizer {
     }
 
     /// The pieces of `text`, which begins the whole text if `first`.
-    ///
-    /// # Errors
-    /// `TooLong`, `Pattern`, `OutOfMemory`.
-    pub(super) fn apply(&self, text: &str, first: bool, budget: &Budget) -> Encoded<Pieces> {
+    pub(super) fn apply(&self, text: &str, first: bool, budget: &Budget) -> Result<Pieces> {
         self.0.iter().try_fold(Pieces::whole(text)?, |pieces, step| step.apply(pieces, first, budget))
     }
 
     /// Whether the pieces together have at least the bytes of the text.
     pub(super) fn keeps_all(&self) -> bool {
-        !self.0.iter().any(PreTokenizerStep::removes)
+        !self.0.iter().any(|step| matches!(step, PreTokenizerStep::Split { behavior: Behavior::Removed, .. }))
     }
 
     /// Whether the first piece of a text is written in another way than the others.
@@ -124,7 +116,9 @@ fn add(step: &steps::PreTokenizer, steps: &mut Vec<PreTokenizerStep>) -> Result<
             steps.push(split(Delimiter::This(*delimiter), Behavior::Removed, false));
         }
         steps::PreTokenizer::Whitespace => {
-            steps.push(split(Delimiter::Pattern(Pattern::words()?), Behavior::Removed, true));
+            // The library's pattern is `\w+|[^\w\s]+`.
+            steps.push(split(Delimiter::Class(char::is_whitespace), Behavior::Removed, false));
+            steps.push(split(Delimiter::Class(is_word), Behavior::Contiguous, false));
         }
         steps::PreTokenizer::WhitespaceSplit => {
             steps.push(split(Delimiter::Class(char::is_whitespace), Behavior::Removed, false))
@@ -146,12 +140,7 @@ fn is_mark(character: char) -> bool {
 }
 
 impl PreTokenizerStep {
-    /// Whether a part of the text may be in no piece.
-    fn removes(&self) -> bool {
-        matches!(self, PreTokenizerStep::Split { behavior: Behavior::Removed, .. })
-    }
-
-    fn apply(&self, pieces: Pieces, first: bool, budget: &Budget) -> Encoded<Pieces> {
+    fn apply(&self, pieces: Pieces, first: bool, budget: &Budget) -> Result<Pieces> {
         match self {
             PreTokenizerStep::Split { at, behavior, invert } => pieces.split(|piece, keep| {
                 let mut parts = at.parts(piece, budget)?;
@@ -190,7 +179,7 @@ type Section = (Range<usize>, bool);
 
 impl Delimiter {
     /// The delimiters of `text` and what lies between them: together all of it.
-    fn parts(&self, text: &str, budget: &Budget) -> Encoded<Vec<Section>> {
+    fn parts(&self, text: &str, budget: &Budget) -> Result<Vec<Section>> {
         let mut parts: Vec<Section> = Vec::new();
         let mut end = 0;
         let mut found = |range: Range<usize>| {
@@ -213,13 +202,13 @@ impl Delimiter {
 }
 
 /// Calls `found` with each character of `text` that is one of `class`.
-fn each(text: &str, class: impl Fn(char) -> bool, found: &mut impl FnMut(Range<usize>) -> Encoded<()>) -> Encoded<()> {
+fn each(text: &str, class: impl Fn(char) -> bool, found: &mut impl FnMut(Range<usize>) -> Result<()>) -> Result<()> {
     let mut hits = text.char_indices().filter(|(_, character)| class(*character));
     hits.try_for_each(|(start, character)| found(start..start + character.len_utf8()))
 }
 
 /// The pieces that `parts` become where delimiters become what `behavior` says.
-fn join(behavior: Behavior, mut parts: Vec<Section>) -> Encoded<Vec<Range<usize>>> {
+fn join(behavior: Behavior, mut parts: Vec<Section>) -> Result<Vec<Range<usize>>> {
     let backwards = behavior == Behavior::MergedWithNext;
     if backwards {
         parts.reverse();
@@ -307,7 +296,7 @@ mod tests {
             let expected = expected.get_splits(OffsetReferential::Original, OffsetType::None);
             let expected: Vec<&str> = expected.into_iter().map(|(piece, _, _)| piece).collect();
             let ours = read(&value).unwrap();
-            let pieces = ours.apply(&text, true, &Budget::of(text.len())).unwrap();
+            let pieces = ours.apply(&text, true, &Budget::new(text.len())).unwrap();
             prop_assert_eq!(pieces.iter().collect::<Vec<_>>(), expected, "{}", value);
         }
     }
@@ -316,7 +305,7 @@ mod tests {
     fn the_first_piece_alone_is_prefixed() {
         let value = json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first"});
         let split = |text: &str, first| {
-            let pieces = read(&value).unwrap().apply(text, first, &Budget::of(text.len())).unwrap();
+            let pieces = read(&value).unwrap().apply(text, first, &Budget::new(text.len())).unwrap();
             pieces.iter().map(str::to_owned).collect::<Vec<_>>()
         };
         assert_eq!(split("a b", true), ["▁a", "▁b"]);
@@ -341,7 +330,7 @@ mod tests {
                 "more than 16",
             ),
         ] {
-            let error = read(&value).unwrap_err();
+            let error = read(&value).err().unwrap();
             assert!(error.contains(says), "{value}: {error}");
         }
     }

@@ -1,21 +1,17 @@
 //! SentencePiece-like BPE by scores: the model of GGUF vocabularies called `llama`, and of `tokenizer.model`.
 
 use super::added::IdSet;
-use super::encoder::Model;
-use super::error::Encoded;
+use super::encoder::{Model, Tokens};
 use super::merge::{Symbol, merge};
 use super::text::push;
 use super::vocabulary::byte_token;
+use crate::error::Result;
 use model_factory_format::tokenizer::sentencepiece::{Piece, PieceKind};
-use tokenizers::models::bpe::Vocab;
 
 /// Merges the adjacent pair whose text is the token of the highest score, leftmost first, until none is a token; what
 /// is left and no token becomes byte tokens, or the unknown token.
 pub(super) struct SentencePiece {
-    /// Every text of the vocabulary.
-    pub(super) ids: Vocab,
-    /// Every text by id.
-    pub(super) texts: Vec<String>,
+    pub(super) tokens: Tokens,
     /// The score of the tokens that merging can make; `None` for control, byte and unused ones.
     pub(super) scores: Vec<Option<f32>>,
     /// The token of each byte.
@@ -36,8 +32,7 @@ impl SentencePiece {
     /// # Errors
     /// When a piece that is a byte has another text than that.
     pub(super) fn new(pieces: &[Piece]) -> Result<SentencePiece, String> {
-        let texts: Vec<String> = pieces.iter().map(|piece| piece.text.clone()).collect();
-        let ids = texts.iter().cloned().zip(0..).collect();
+        let tokens = Tokens::new(pieces.iter().map(|piece| piece.text.clone()).collect());
         let (mut scores, mut bytes, mut unknown) = (Vec::with_capacity(pieces.len()), vec![None; 256], None);
         for (id, Piece { text, score, kind }) in (0..).zip(pieces) {
             scores.push(matches!(kind, PieceKind::Normal | PieceKind::UserDefined).then_some(*score));
@@ -51,19 +46,19 @@ impl SentencePiece {
                 _ => {}
             }
         }
-        Ok(SentencePiece { ids, texts, scores, bytes, unknown })
+        Ok(SentencePiece { tokens, scores, bytes, unknown })
     }
 
     /// The token that merging can make of `part`, and the order of its score.
-    fn find(&self, part: &str, guarded: Option<&IdSet>) -> Option<(i32, u32)> {
-        let id = *self.ids.get(part).filter(|id| guarded.is_none_or(|guarded| !guarded.has(**id)))?;
+    fn find(&self, part: &str, guarded: &IdSet) -> Option<(i32, u32)> {
+        let id = *self.tokens.ids.get(part).filter(|id| !guarded.has(**id))?;
         let score = (*self.scores.get(id as usize)?)?;
         Some((order(score), id))
     }
 }
 
 impl Model for SentencePiece {
-    fn encode(&self, piece: &str, guarded: Option<&IdSet>, ids: &mut Vec<u32>) -> Encoded<()> {
+    fn encode(&self, piece: &str, guarded: &IdSet, ids: &mut Vec<u32>) -> Result<()> {
         let mut symbols: Vec<Symbol> = Vec::new();
         for (start, character) in piece.char_indices() {
             let end = start + character.len_utf8();
@@ -86,21 +81,13 @@ impl Model for SentencePiece {
         Ok(())
     }
 
-    fn id(&self, text: &str) -> Option<u32> {
-        self.ids.get(text).copied()
-    }
-
-    fn text(&self, id: u32) -> Option<&str> {
-        self.texts.get(id as usize).map(String::as_str)
-    }
-
-    fn len(&self) -> usize {
-        self.texts.len()
+    fn tokens(&self) -> &Tokens {
+        &self.tokens
     }
 
     fn longest(&self, _: bool) -> Option<usize> {
         let known = self.unknown.is_some() || self.bytes.iter().all(Option::is_some);
-        known.then(|| self.texts.iter().map(String::len).max())?
+        known.then(|| self.tokens.longest())?
     }
 }
 
@@ -109,10 +96,8 @@ mod tests {
     use super::*;
 
     fn model(entries: &[(&str, f32)]) -> SentencePiece {
-        let texts: Vec<String> = entries.iter().map(|(text, _)| (*text).to_owned()).collect();
         SentencePiece {
-            ids: texts.iter().cloned().zip(0..).collect(),
-            texts,
+            tokens: Tokens::new(entries.iter().map(|(text, _)| (*text).to_owned()).collect()),
             scores: entries.iter().map(|(_, score)| score.is_finite().then_some(*score)).collect(),
             bytes: vec![None; 256],
             unknown: Some(0),
@@ -121,8 +106,8 @@ mod tests {
 
     fn texts(model: &SentencePiece, text: &str) -> Vec<String> {
         let mut ids = Vec::new();
-        model.encode(text, None, &mut ids).unwrap();
-        ids.iter().map(|id| model.texts[*id as usize].clone()).collect()
+        model.encode(text, &IdSet::default(), &mut ids).unwrap();
+        ids.iter().map(|id| model.tokens.texts[*id as usize].clone()).collect()
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! A text while it is normalized and split into pieces, within a budget of bytes.
 
-use super::error::Encoded;
-use crate::error::EncodeError;
+use crate::error::{EncodeError, Result};
 use model_factory_dtypes::memory;
 use std::cell::Cell;
 use std::ops::Range;
@@ -33,8 +32,7 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// The budget of a text of `bytes`.
-    pub(super) fn of(bytes: usize) -> Budget {
+    pub(super) fn new(bytes: usize) -> Budget {
         let limit = bytes.saturating_mul(GROWTH).saturating_add(ALWAYS);
         let steps = Cell::new(bytes.saturating_mul(STEPS.0).saturating_add(STEPS.1));
         Budget { source: bytes, limit, spent: 0, most: Cell::new(0), steps }
@@ -53,10 +51,7 @@ impl Budget {
     }
 
     /// Refuses `bytes` that `step` wrote in all beyond what is left.
-    ///
-    /// # Errors
-    /// `TooLong`.
-    pub(super) fn check(&self, step: &'static str, bytes: usize) -> Encoded<()> {
+    pub(super) fn check(&self, step: &'static str, bytes: usize) -> Result<()> {
         let &Budget { source, limit, spent, .. } = self;
         if bytes > limit - spent.min(limit) {
             Err(EncodeError::TooLong { step, bytes: source, limit }.into())
@@ -85,25 +80,17 @@ impl Growing<'_> {
     /// # Errors
     /// `TooLong` beyond the budget, `OutOfMemory`.
     #[inline]
-    pub(super) fn push_str(&mut self, part: &str) -> Encoded<()> {
+    pub(super) fn push_str(&mut self, part: &str) -> Result<()> {
         self.budget.check(self.step, self.text.len() + part.len())?;
         Ok(memory::append(&mut self.text, part, WHAT)?)
     }
 
-    /// Appends `character`.
-    ///
-    /// # Errors
-    /// As [`push_str`](Self::push_str).
     #[inline]
-    pub(super) fn push(&mut self, character: char) -> Encoded<()> {
+    pub(super) fn push(&mut self, character: char) -> Result<()> {
         self.push_str(character.encode_utf8(&mut [0; 4]))
     }
 
-    /// Appends all of `characters`.
-    ///
-    /// # Errors
-    /// As [`push_str`](Self::push_str).
-    pub(super) fn extend(&mut self, characters: impl IntoIterator<Item = char>) -> Encoded<()> {
+    pub(super) fn extend(&mut self, characters: impl IntoIterator<Item = char>) -> Result<()> {
         characters.into_iter().try_for_each(|character| self.push(character))
     }
 
@@ -126,29 +113,22 @@ pub(super) struct Pieces {
 
 impl Pieces {
     /// One piece, or none of an empty text.
-    ///
-    /// # Errors
-    /// `OutOfMemory`.
-    pub(super) fn whole(text: &str) -> Encoded<Pieces> {
+    pub(super) fn whole(text: &str) -> Result<Pieces> {
         let (mut copy, mut parts) = (String::new(), Vec::new());
         memory::append(&mut copy, text, WHAT)?;
         push_part(&mut parts, 0..text.len())?;
         Ok(Pieces { text: copy, parts })
     }
 
-    /// The pieces, in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().map(|part| &self.text[part.clone()])
     }
 
     /// Pieces of these pieces: `split(piece, keep)` calls `keep` with each part of the piece that is one.
-    ///
-    /// # Errors
-    /// Those of `split`; `OutOfMemory`.
     pub(super) fn split(
         self,
-        split: impl Fn(&str, &mut dyn FnMut(Range<usize>) -> Encoded<()>) -> Encoded<()>,
-    ) -> Encoded<Pieces> {
+        split: impl Fn(&str, &mut dyn FnMut(Range<usize>) -> Result<()>) -> Result<()>,
+    ) -> Result<Pieces> {
         let mut parts = Vec::new();
         for whole in &self.parts {
             split(&self.text[whole.clone()], &mut |part| {
@@ -159,14 +139,11 @@ impl Pieces {
     }
 
     /// The pieces as `write` writes them into `text`.
-    ///
-    /// # Errors
-    /// Those of `write`; `OutOfMemory`.
     pub(super) fn rewrite(
         self,
         mut text: Growing<'_>,
-        mut write: impl FnMut(&str, &mut Growing<'_>) -> Encoded<()>,
-    ) -> Encoded<Pieces> {
+        mut write: impl FnMut(&str, &mut Growing<'_>) -> Result<()>,
+    ) -> Result<Pieces> {
         let mut parts = Vec::new();
         for piece in self.iter() {
             let start = text.len();
@@ -178,7 +155,7 @@ impl Pieces {
 }
 
 /// Appends a part that is not empty.
-fn push_part(parts: &mut Vec<Range<usize>>, part: Range<usize>) -> Encoded<()> {
+fn push_part(parts: &mut Vec<Range<usize>>, part: Range<usize>) -> Result<()> {
     if !part.is_empty() {
         push(parts, part)?;
     }
@@ -186,11 +163,8 @@ fn push_part(parts: &mut Vec<Range<usize>>, part: Range<usize>) -> Encoded<()> {
 }
 
 /// Appends to a list that grows with a text.
-///
-/// # Errors
-/// `OutOfMemory`.
 #[inline]
-pub(super) fn push<T>(list: &mut Vec<T>, item: T) -> Encoded<()> {
+pub(super) fn push<T>(list: &mut Vec<T>, item: T) -> Result<()> {
     if list.len() == list.capacity() {
         reserve(list, 1)?;
     }
@@ -199,10 +173,7 @@ pub(super) fn push<T>(list: &mut Vec<T>, item: T) -> Encoded<()> {
 }
 
 /// Makes room for `more` items in a list that grows with a text.
-///
-/// # Errors
-/// `OutOfMemory`.
-pub(super) fn reserve<T>(list: &mut Vec<T>, more: usize) -> Encoded<()> {
+pub(super) fn reserve<T>(list: &mut Vec<T>, more: usize) -> Result<()> {
     Ok(memory::grow(list, more, WHAT)?)
 }
 
@@ -216,7 +187,7 @@ mod tests {
     fn published_patterns_take_a_part_of_the_steps() {
         let text = "It's 12345 words,  naïve  日本語 text\r\n\n\tof (many) kinds!? \u{1f600}\u{301} 'LL ".repeat(100);
         for pre in pre::PRE_TOKENIZERS {
-            let budget = Budget::of(text.len());
+            let budget = Budget::new(text.len());
             let before = budget.steps.get();
             let steps = steps::PreTokenizer::byte_level(pre.patterns);
             PreTokenizer::new(Some(&steps)).unwrap().apply(&text, true, &budget).unwrap();

@@ -1,10 +1,9 @@
 //! Unigram: the model of a SentencePiece vocabulary without merges, by the tokenizers library.
 
 use super::added::IdSet;
-use super::encoder::Model;
-use super::error::Encoded;
+use super::encoder::{Model, Tokens};
 use super::text::push;
-use crate::error::EncodeError;
+use crate::error::{EncodeError, Result};
 use model_factory_format::tokenizer::Model as Description;
 use tokenizers::models::unigram::Unigram as Library;
 use tokenizers::{Model as _, Token};
@@ -13,10 +12,10 @@ use tokenizers::{Model as _, Token};
 /// characters (`max_sentencepiece_length`).
 const TOKEN_BYTES: usize = 256;
 
-/// The library's model.
 pub(super) struct Unigram {
     library: Library,
-    texts: Vec<String>,
+    /// Their ids are the library's.
+    tokens: Tokens,
     unknown: Option<u32>,
 }
 
@@ -48,54 +47,49 @@ impl Unigram {
             return Err(format!("token {id} has {} bytes, expected at most {TOKEN_BYTES}", texts[id].len()));
         }
         let library = Library::from(pieces, unknown, byte_fallback).map_err(|error| error.to_string())?;
-        Ok(Unigram { library, texts, unknown: unknown.and_then(|id| u32::try_from(id).ok()) })
+        let tokens = Tokens { texts, ..Tokens::default() };
+        Ok(Unigram { library, tokens, unknown: unknown.and_then(|id| u32::try_from(id).ok()) })
     }
 }
 
 impl Model for Unigram {
-    fn encode(&self, piece: &str, guarded: Option<&IdSet>, ids: &mut Vec<u32>) -> Encoded<()> {
+    fn encode(&self, piece: &str, guarded: &IdSet, ids: &mut Vec<u32>) -> Result<()> {
         // It fails on a character without a token where the file names no unknown token.
         let none = |_| EncodeError::NoToken { text: piece.chars().take(20).collect(), unknown: "unk_id".into() };
         let tokens = self.library.tokenize(piece).map_err(none)?;
         // The library knows of no token that is not to be found: where it finds one, its text is cut after the first
         // character, and both parts are shorter.
         let spelled = |token: &Token| self.text(token.id) == Some(&token.value);
-        let Some(guarded) =
-            guarded.filter(|guarded| tokens.iter().any(|token| guarded.has(token.id) && spelled(token)))
-        else {
+        let is_guarded = |token: &&Token| guarded.has(token.id) && spelled(token);
+        if !tokens.iter().any(|token| is_guarded(&token)) {
             return tokens.iter().try_for_each(|token| push(ids, token.id));
-        };
+        }
         let mut start = 0;
-        for token in tokens.iter().filter(|token| guarded.has(token.id) && spelled(token)) {
+        for token in tokens.iter().filter(is_guarded) {
             let first = token.value.chars().next().map_or(0, char::len_utf8);
             if first < token.value.len() {
-                self.encode(&piece[start..token.offsets.0 + first], Some(guarded), ids)?;
+                self.encode(&piece[start..token.offsets.0 + first], guarded, ids)?;
                 start = token.offsets.0 + first;
             } else {
                 if start < token.offsets.0 {
-                    self.encode(&piece[start..token.offsets.0], Some(guarded), ids)?;
+                    self.encode(&piece[start..token.offsets.0], guarded, ids)?;
                 }
                 self.unknown.map_or(Ok(()), |id| push(ids, id))?;
                 start = token.offsets.1;
             }
         }
-        if start < piece.len() { self.encode(&piece[start..], Some(guarded), ids) } else { Ok(()) }
+        if start < piece.len() { self.encode(&piece[start..], guarded, ids) } else { Ok(()) }
+    }
+
+    fn tokens(&self) -> &Tokens {
+        &self.tokens
     }
 
     fn id(&self, text: &str) -> Option<u32> {
         self.library.token_to_id(text)
     }
 
-    fn text(&self, id: u32) -> Option<&str> {
-        self.texts.get(id as usize).map(String::as_str)
-    }
-
     fn len(&self) -> usize {
-        self.texts.len()
-    }
-
-    fn longest(&self, _: bool) -> Option<usize> {
-        // One unknown token stands for as many characters as follow each other.
-        None
+        self.tokens.texts.len()
     }
 }

@@ -7,7 +7,7 @@ pub(super) struct Vocabulary {
     bytes: Vec<u8>,
     ends: Vec<u32>,
     special: Vec<bool>,
-    /// The tokens that fill the vocabulary up, in ascending order.
+    /// The tokens that only fill the vocabulary up, in ascending order: they have no bytes, and no text has them.
     pub(super) unused: Vec<u32>,
     /// Whether the first space of a text is not part of it.
     pub(super) drops_leading_space: bool,
@@ -31,12 +31,6 @@ impl Vocabulary {
         // A vocabulary comes from a file below 4 GiB (see the caps of the readers).
         self.ends.push(u32::try_from(self.bytes.len()).unwrap_or(u32::MAX));
         self.special.push(bytes.is_none());
-    }
-
-    /// Appends a token that only fills the vocabulary up: it has no bytes, and no text has it.
-    pub(super) fn push_unused(&mut self) {
-        self.unused.extend(u32::try_from(self.len()));
-        self.push(Some(b""));
     }
 
     pub(super) fn bytes(&self, id: u32) -> Option<&[u8]> {

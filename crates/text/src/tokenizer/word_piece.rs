@@ -2,27 +2,25 @@
 //! token that it begins with, then the longest that goes on, to its end; a word that has no such end is the unknown token.
 
 use super::added::IdSet;
-use super::encoder::Model;
-use super::error::Encoded;
+use super::encoder::{Model, Tokens};
 use super::text::push;
-use crate::error::EncodeError;
+use crate::error::{EncodeError, Result};
 use model_factory_format::tokenizer::Model as Description;
-use std::collections::HashMap;
 
 /// What a token that goes on with a word begins with, but in GGUF.
 const CONTINUES: &str = "##";
+
+/// What a token that begins a word begins with in GGUF.
+const BEGINS: &str = "▁";
 
 /// Characters of the longest word that is looked up (transformers `BertTokenizer`).
 const WORD_CHARACTERS: usize = 100;
 
 /// A vocabulary of words and their parts.
 pub(super) struct WordPiece {
-    /// Tokens that begin a word, and those that go on with one without what marks them.
-    begins: HashMap<String, u32>,
-    continues: HashMap<String, u32>,
-    /// Every token by id, as its file spells it.
-    texts: Vec<String>,
-    ids: HashMap<String, u32>,
+    tokens: Tokens,
+    /// What tokens that begin a word begin with, and those that go on with one.
+    prefixes: [&'static str; 2],
     unknown: Option<u32>,
     unknown_text: String,
     /// Characters of a word at most.
@@ -48,44 +46,21 @@ impl WordPiece {
         };
         let mut texts = vec![String::new(); model.vocab.end()];
         model.vocab.iter().for_each(|(text, id)| texts[id as usize] = text.to_owned());
-        let unknown = texts.iter().position(|text| *text == unknown_text).map(|id| id as u32);
-        let split =
-            |text: &str| text.strip_prefix(CONTINUES).map_or((false, text.to_owned()), |rest| (true, rest.into()));
-        Ok(WordPiece::from_texts(texts, unknown, unknown_text, most.min(WORD_CHARACTERS), split))
+        let (tokens, most) = (Tokens::new(texts), most.min(WORD_CHARACTERS));
+        let (unknown, longest) = (tokens.ids.get(&unknown_text).copied(), tokens.longest().unwrap_or(0));
+        Ok(WordPiece { tokens, prefixes: ["", CONTINUES], unknown, unknown_text, most, longest })
     }
 
     /// Builds the model of a GGUF vocabulary, in which tokens that begin a word begin with `▁` and others with nothing.
-    pub(super) fn gguf(texts: Vec<String>, unknown: u32) -> WordPiece {
-        let split = |text: &str| text.strip_prefix('▁').map_or((true, text.to_owned()), |rest| (false, rest.into()));
-        WordPiece::from_texts(texts, Some(unknown), String::new(), WORD_CHARACTERS, split)
-    }
-
-    /// `split` tells whether a token goes on with a word, and its text without the mark of that.
-    fn from_texts(
-        texts: Vec<String>,
-        unknown: Option<u32>,
-        unknown_text: String,
-        most: usize,
-        split: impl Fn(&str) -> (bool, String),
-    ) -> WordPiece {
-        let (mut begins, mut continues, mut ids) = (HashMap::new(), HashMap::new(), HashMap::new());
-        for (id, text) in (0..).zip(&texts).filter(|(_, text)| !text.is_empty()) {
-            let (goes_on, plain) = split(text);
-            // Of two lines of a `vocab.txt` that are alike the later counts, as in transformers.
-            if goes_on {
-                continues.insert(plain, id)
-            } else {
-                begins.insert(plain, id)
-            };
-            ids.insert(text.clone(), id);
-        }
-        let longest = texts.iter().map(String::len).max().unwrap_or(0);
-        WordPiece { begins, continues, texts, ids, unknown, unknown_text, most, longest }
+    pub(super) fn gguf(tokens: Tokens, unknown: u32) -> WordPiece {
+        let longest = tokens.longest().unwrap_or(0);
+        let (prefixes, unknown, most) = ([BEGINS, ""], Some(unknown), WORD_CHARACTERS);
+        WordPiece { tokens, prefixes, unknown, unknown_text: String::new(), most, longest }
     }
 }
 
 impl Model for WordPiece {
-    fn encode(&self, piece: &str, guarded: Option<&IdSet>, ids: &mut Vec<u32>) -> Encoded<()> {
+    fn encode(&self, piece: &str, guarded: &IdSet, ids: &mut Vec<u32>) -> Result<()> {
         let unknown = |ids: &mut Vec<u32>| match self.unknown {
             Some(id) => push(ids, id),
             None => {
@@ -96,41 +71,32 @@ impl Model for WordPiece {
         if piece.chars().count() > self.most {
             return unknown(ids);
         }
-        let (before, mut start) = (ids.len(), 0);
+        let (before, mut start, mut token) = (ids.len(), 0, String::new());
         while start < piece.len() {
-            let tokens = if start == 0 { &self.begins } else { &self.continues };
-            let mut end = piece.floor_char_boundary(piece.len().min(start + self.longest));
+            let prefix = self.prefixes[usize::from(start > 0)];
+            let most = piece.floor_char_boundary(piece.len().min(start + self.longest));
+            token.clear();
+            token.push_str(prefix);
+            token.push_str(&piece[start..most]);
+            let mut end = token.len();
             let id = loop {
-                if end <= start {
+                if end <= prefix.len() || (start > 0 && token.starts_with(BEGINS)) {
                     ids.truncate(before);
                     return unknown(ids);
                 }
-                match tokens.get(&piece[start..end]).filter(|id| guarded.is_none_or(|guarded| !guarded.has(**id))) {
+                match self.tokens.ids.get(&token[..end]).filter(|id| !guarded.has(**id)) {
                     Some(id) => break *id,
-                    None => end = piece.floor_char_boundary(end - 1),
+                    None => end = token.floor_char_boundary(end - 1),
                 }
             };
             push(ids, id)?;
-            start = end;
+            start += end - prefix.len();
         }
         Ok(())
     }
 
-    fn id(&self, text: &str) -> Option<u32> {
-        self.ids.get(text).copied()
-    }
-
-    fn text(&self, id: u32) -> Option<&str> {
-        self.texts.get(id as usize).map(String::as_str).filter(|text| !text.is_empty())
-    }
-
-    fn len(&self) -> usize {
-        self.ids.len()
-    }
-
-    fn longest(&self, _: bool) -> Option<usize> {
-        // A word of any length may become one unknown token.
-        None
+    fn tokens(&self) -> &Tokens {
+        &self.tokens
     }
 }
 
@@ -147,15 +113,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_word_has_the_tokens_that_the_library_gives_it(word in "[abcdé日本]{1,9}|a{99,102}") {
-            let vocab: HashMap<String, u32> =
+        fn a_word_has_the_tokens_that_the_library_gives_it(word in "[abcdé日本#]{1,9}|a{99,102}") {
+            let vocab: std::collections::HashMap<String, u32> =
                 VOCABULARY.iter().zip(0..).map(|(text, id)| ((*text).to_owned(), id)).collect();
             let json = json!({"type": "WordPiece", "vocab": vocab, "unk_token": "[UNK]",
                 "continuing_subword_prefix": "##", "max_input_chars_per_word": 100});
             let library: Library = serde_json::from_str(&json.to_string()).unwrap();
             let ours = serde_json::from_value(json).unwrap();
             let mut ids = Vec::new();
-            WordPiece::new(&ours).unwrap().encode(&word, None, &mut ids).unwrap();
+            WordPiece::new(&ours).unwrap().encode(&word, &IdSet::default(), &mut ids).unwrap();
             let expected: Vec<u32> = library.tokenize(&word).unwrap().iter().map(|token| token.id).collect();
             prop_assert_eq!(ids, expected);
         }

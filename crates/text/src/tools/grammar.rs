@@ -2,14 +2,14 @@
 
 use super::ToolChoice;
 use crate::error::{Error, ToolError};
-use crate::grammar::{Grammar, closed};
+use crate::grammar::{DEFINITIONS, Grammar, closed, values, with_definitions};
 use crate::tokenizer::Tokenizer;
 use model_factory_format::tool_calls::{Description, Notation, Part, Several, Tool, ToolCallFormat, takes};
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
-/// Schemas within each other.
+/// Schemas within each other that a notation other than JSON has.
 const LEVELS: usize = 32;
 
 /// The grammar that `choice` asks for; `None` where calls are as the model likes. Where calls are not asked for and there is
@@ -76,18 +76,6 @@ struct Lark<'a> {
     is_json: bool,
 }
 
-/// Whether a reference of `schema` leads elsewhere than into its definitions.
-fn refers_elsewhere(schema: &Value) -> bool {
-    let leads = |to: &str| !(to.starts_with("#/$defs/") || to.starts_with("#/definitions/"));
-    match schema {
-        Value::Array(list) => list.iter().any(refers_elsewhere),
-        Value::Object(object) => {
-            object.get("$ref").and_then(Value::as_str).is_some_and(leads) || object.values().any(refers_elsewhere)
-        }
-        _ => false,
-    }
-}
-
 /// Whether calls of `tool` with this schema can be written in `format`, and read.
 fn check(tool: &str, schema: &Value, format: ToolCallFormat) -> Result<(), ToolError> {
     let found = schema.get("type").unwrap_or(schema);
@@ -117,7 +105,6 @@ impl<'a> Lark<'a> {
         name
     }
 
-    /// The name of a rule to come.
     fn name(&mut self) -> String {
         self.names += 1;
         format!("r{}", self.names)
@@ -171,12 +158,13 @@ impl<'a> Lark<'a> {
     fn call_schema(&self) -> Result<Value, Error> {
         let mut parameters = self.root.clone();
         let mut schema = json!({ "type": "object", "required": ["name", "parameters"], "additionalProperties": false });
-        for key in ["$defs", "definitions", "$schema"] {
+        for key in DEFINITIONS {
             if let Some(value) = parameters.as_object_mut().and_then(|parameters| parameters.remove(key)) {
                 schema[key] = value;
             }
         }
-        if refers_elsewhere(self.root) {
+        let elsewhere = |to: &str| !(to.starts_with("#/$defs/") || to.starts_with("#/definitions/"));
+        if values(self.root).filter_map(|part| part.get("$ref")?.as_str()).any(elsewhere) {
             return Err(self.refused("a reference leads elsewhere than into its definitions"));
         }
         schema["properties"] = json!({ "name": { "const": self.tool }, "parameters": parameters });
@@ -253,23 +241,12 @@ impl<'a> Lark<'a> {
                     format!("({}) {}", options.join(" | "), text(close))
                 }
                 _ if takes(property, "string") => self.until(close),
-                _ => format!("{} {}", Grammar::embedded(&self.with_definitions(property)), text(close)),
+                _ => format!("{} {}", Grammar::embedded(&with_definitions(property, self.root)), text(close)),
             };
             let parameter = self.rule(&format!("{head} {value}"));
             all.push(if required { parameter } else { format!("{parameter}?") });
         }
         Ok(all.join(" "))
-    }
-
-    /// A part of the schema, with what it may refer to.
-    fn with_definitions(&self, part: &Value) -> Value {
-        let mut part = part.clone();
-        for key in ["$defs", "definitions", "$schema"] {
-            if let (Some(part), Some(value)) = (part.as_object_mut(), self.root.get(key)) {
-                part.entry(key).or_insert_with(|| value.clone());
-            }
-        }
-        part
     }
 
     fn refused(&self, reason: &'static str) -> Error {
@@ -296,14 +273,8 @@ impl<'a> Lark<'a> {
             let pair = self.rule(&format!("{} {value}", text(&key)));
             let first = format!("{pair} {some}");
             let next = format!("{} {pair} {some}", text(comma));
-            (none, some) = if required {
-                (self.rule(&first), self.rule(&next))
-            } else {
-                (
-                    self.rule(&format!("{first} | {}", or_nothing(&none))),
-                    self.rule(&format!("{next} | {}", or_nothing(&some))),
-                )
-            };
+            let or = |rest: &str| if required { String::new() } else { format!(" | {}", or_nothing(rest)) };
+            (none, some) = (self.rule(&(first + &or(&none))), self.rule(&(next + &or(&some))));
         }
         Ok(none)
     }
@@ -311,7 +282,7 @@ impl<'a> Lark<'a> {
     /// A value of `schema` in this notation: types, properties and lists of values are kept.
     fn value(&mut self, notation: &Notation, schema: &Value, level: usize) -> Result<String, Error> {
         if level > LEVELS {
-            return Err(ToolError::TooDeep { limit: LEVELS }.into());
+            return Err(self.refused("it has more than 32 levels"));
         }
         if let Some(reference) = schema.get("$ref").and_then(Value::as_str) {
             return self.referred(notation, reference, level);
@@ -328,20 +299,13 @@ impl<'a> Lark<'a> {
                     _ => None,
                 })
                 .collect();
-            return match options {
-                Some(options) if !options.is_empty() => Ok(self.rule(&options.join(" | "))),
-                _ => Err(self.refused("a list of values is empty, or has lists or objects in it")),
-            };
+            let reason = "a list of values is empty, or has lists or objects in it";
+            return self.one_of(&options.unwrap_or_default(), reason);
         }
         if let Some(schemas) = schema.get("anyOf").or_else(|| schema.get("oneOf")).and_then(Value::as_array) {
-            let values: Result<Vec<String>, Error> =
-                schemas.iter().map(|schema| self.value(notation, schema, level + 1)).collect();
-            let values = values?;
-            return if values.is_empty() {
-                Err(self.refused("a list of schemas is empty"))
-            } else {
-                Ok(self.rule(&values.join(" | ")))
-            };
+            let values = schemas.iter().map(|schema| self.value(notation, schema, level + 1));
+            let values = values.collect::<Result<Vec<_>, _>>()?;
+            return self.one_of(&values, "a list of schemas is empty");
         }
         if schema.get("allOf").is_some() {
             return Err(self.refused("allOf is not kept by calls that are no JSON"));
@@ -381,6 +345,11 @@ impl<'a> Lark<'a> {
             });
         }
         Ok(self.rule(&values.join(" | ")))
+    }
+
+    /// A rule of one of these expressions; `reason` is what is wrong where there are none.
+    fn one_of(&mut self, expressions: &[String], reason: &'static str) -> Result<String, Error> {
+        if expressions.is_empty() { Err(self.refused(reason)) } else { Ok(self.rule(&expressions.join(" | "))) }
     }
 
     /// A string of these letters.

@@ -366,11 +366,8 @@ impl CallReader {
                 }
             }
         };
-        let Some(calls) = read else {
-            self.held.push_str(&text.replace(SPECIAL, ""));
-            return self.say(self.held.len(), parts);
-        };
         self.held.push_str(&text.replace(SPECIAL, ""));
+        let Some(calls) = read else { return self.say(self.held.len(), parts) };
         if !self.held.trim().is_empty() {
             self.say(self.held.len(), parts);
         }
