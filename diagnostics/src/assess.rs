@@ -1,7 +1,6 @@
 //! ModelSpec x Hardware x Policy -> Report. Pure and total: it reads nothing but its arguments, and always answers.
 
 mod checks;
-mod choice;
 mod distribute;
 mod failure;
 mod gpus;
@@ -73,7 +72,7 @@ impl Case<'_> {
     /// The assessment without what to go on with.
     fn judge(self) -> Assessment {
         let Case { spec, input, hardware, policy } = self;
-        let target = choice::choose(self);
+        let target = target::choose(self);
         let mut checks = vec![
             checks::input(input),
             checks::format(input),

@@ -90,45 +90,27 @@ const fn no_kernel(from: ComputeCapability) -> Option<OnGpus> {
 /// cores come with 7.2.
 const DP4A: Option<OnGpus> = gpus((6, 1), (6, 1));
 
-/// Matrices by dtype: on processors, where integer formats multiply integers on every machine, and on GPUs, where
+/// Matrices by dtypes: on processors, where integer formats multiply integers on every machine, and on GPUs, where
 /// tensor cores for F16 that the kernels use come with 7.5. Where nothing is said, there is no kernel.
 #[rustfmt::skip]
-const MATRICES: &[(DType, Option<Native>, Option<OnGpus>)] = &[
-    (DType::F32,     Some(Native::Always),                       gpus((5, 0), (5, 0))),
-    (DType::F16,     Some(Native::Never),                        gpus((5, 3), (7, 5))),
-    (DType::BF16,    Some(Native::With(&["avx512bf16", "bf16"])), gpus((8, 0), (8, 0))),
-    (DType::I8,      Some(Native::Always),                       DP4A),
-    (DType::Q4_0,    Some(Native::Always),                       DP4A),
-    (DType::Q4_1,    Some(Native::Always),                       DP4A),
-    (DType::Q5_0,    Some(Native::Always),                       DP4A),
-    (DType::Q5_1,    Some(Native::Always),                       DP4A),
-    (DType::Q8_0,    Some(Native::Always),                       DP4A),
-    (DType::Q2_K,    Some(Native::Always),                       DP4A),
-    (DType::Q3_K,    Some(Native::Always),                       DP4A),
-    (DType::Q4_K,    Some(Native::Always),                       DP4A),
-    (DType::Q5_K,    Some(Native::Always),                       DP4A),
-    (DType::Q6_K,    Some(Native::Always),                       DP4A),
-    (DType::IQ4_NL,  Some(Native::Always),                       None),
-    (DType::IQ4_XS,  Some(Native::Always),                       None),
-    (DType::IQ3_S,   Some(Native::Always),                       None),
-    (DType::IQ3_XXS, Some(Native::Always),                       None),
-    (DType::IQ2_S,   Some(Native::Always),                       None),
-    (DType::IQ2_XS,  Some(Native::Always),                       None),
-    (DType::IQ2_XXS, Some(Native::Always),                       None),
-    (DType::IQ1_S,   Some(Native::Always),                       None),
-    (DType::IQ1_M,   Some(Native::Always),                       None),
-    (DType::TQ1_0,   Some(Native::Always),                       None),
-    (DType::TQ2_0,   Some(Native::Always),                       None),
-    (DType::MXFP4,   Some(Native::Always),                       None),
-    (DType::F4,      Some(Native::Always),                       no_kernel((10, 0))),
-    (DType::NVFP4,   None,                                       no_kernel((10, 0))),
-    (DType::F8_E4M3, None,                                       no_kernel((8, 9))),
-    (DType::F8_E5M2, None,                                       no_kernel((8, 9))),
+const MATRICES: &[(&[DType], Option<Native>, Option<OnGpus>)] = &[
+    (&[DType::F32],  Some(Native::Always),                        gpus((5, 0), (5, 0))),
+    (&[DType::F16],  Some(Native::Never),                         gpus((5, 3), (7, 5))),
+    (&[DType::BF16], Some(Native::With(&["avx512bf16", "bf16"])), gpus((8, 0), (8, 0))),
+    (&[DType::I8, DType::Q4_0, DType::Q4_1, DType::Q5_0, DType::Q5_1, DType::Q8_0, DType::Q2_K, DType::Q3_K, DType::Q4_K,
+       DType::Q5_K, DType::Q6_K],
+     Some(Native::Always), DP4A),
+    (&[DType::IQ4_NL, DType::IQ4_XS, DType::IQ3_S, DType::IQ3_XXS, DType::IQ2_S, DType::IQ2_XS, DType::IQ2_XXS,
+       DType::IQ1_S, DType::IQ1_M, DType::TQ1_0, DType::TQ2_0, DType::MXFP4],
+     Some(Native::Always), None),
+    (&[DType::F4],   Some(Native::Always),                        no_kernel((10, 0))),
+    (&[DType::NVFP4], None,                                       no_kernel((10, 0))),
+    (&[DType::F8_E4M3, DType::F8_E5M2], None,                     no_kernel((8, 9))),
 ];
 
 /// The row of a dtype: how processors and GPUs compute with its matrices.
 fn matrices(dtype: DType) -> (Option<Native>, Option<OnGpus>) {
-    MATRICES.iter().find(|row| row.0 == dtype).map_or((None, None), |row| (row.1, row.2))
+    MATRICES.iter().find(|row| row.0.contains(&dtype)).map_or((None, None), |row| (row.1, row.2))
 }
 
 /// How vectors of a dtype are read, on every engine.
@@ -187,12 +169,12 @@ fn on_gpu(role: TensorKind, dtype: DType, found: ComputeCapability) -> Result<Ti
 
 /// The matrix dtypes that have a CPU kernel.
 pub fn cpu_dtypes() -> impl Iterator<Item = DType> {
-    MATRICES.iter().filter(|row| row.1.is_some()).map(|row| row.0)
+    MATRICES.iter().filter(|row| row.1.is_some()).flat_map(|row| row.0).copied()
 }
 
 /// The matrix dtypes that have a kernel for GPUs.
 pub fn cuda_dtypes() -> impl Iterator<Item = DType> {
-    MATRICES.iter().filter(|row| row.2.is_some_and(|gpus| gpus.kernel)).map(|row| row.0)
+    MATRICES.iter().filter(|row| row.2.is_some_and(|gpus| gpus.kernel)).flat_map(|row| row.0).copied()
 }
 
 /// A kind of model file as people name and offer it; used to say what would run instead.

@@ -3,33 +3,18 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The activation of a feed-forward layer, with its gate where it has one. Complete.
+/// The activation of a feed-forward layer, with its gate projection where it has one. Complete.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[allow(missing_docs)] // those of the variants say what their fields are
 pub enum Activation<Gate = ()> {
     /// `silu(gate) * up`.
-    SwiGlu {
-        /// The gate projection.
-        gate: Gate,
-    },
+    SwiGlu { gate: Gate },
     /// `gelu(gate) * up`, by gelu's tanh formula.
-    GeGlu {
-        /// The gate projection.
-        gate: Gate,
-    },
+    GeGlu { gate: Gate },
     /// `gelu(gate) * up`, by the error function.
-    GeGluErf {
-        /// The gate projection.
-        gate: Gate,
-    },
+    GeGluErf { gate: Gate },
     /// `gate * sigmoid(alpha * gate) * (up + 1)`, of a gate of at most `limit` and an up between `-limit` and `limit`.
-    ClampedSwiGlu {
-        /// The gate projection.
-        gate: Gate,
-        /// What gate and up are clamped to.
-        limit: f32,
-        /// What the gate is multiplied by within the sigmoid.
-        alpha: f32,
-    },
+    ClampedSwiGlu { gate: Gate, limit: f32, alpha: f32 },
     /// `gelu(up)` by its tanh formula.
     GeluTanh,
     /// `gelu(up)` by the error function.
@@ -94,7 +79,8 @@ impl fmt::Display for Pooling {
 }
 
 /// Which elements of a head turn together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum RopeLayout {
     /// Elements `i` and `i + dimensions / 2`.
     HalfSplit,
@@ -102,8 +88,15 @@ pub enum RopeLayout {
     Interleaved,
 }
 
+impl fmt::Display for RopeLayout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
+}
+
 /// What the outputs of a router become. Complete.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[allow(missing_docs)] // those of the variants say what their fields are
 pub enum RouterScore {
     /// The softmax over all experts; the largest are chosen.
     Softmax,
@@ -112,11 +105,8 @@ pub enum RouterScore {
     /// The sigmoid of each output; the largest are chosen.
     Sigmoid,
     /// Phi-3.5-MoE's: one expert after the other is chosen, each with its softmax over those that are left and no further than
-    /// `2 * jitter` of the largest below it.
-    SparseMixer {
-        /// The model's `router_jitter_noise`.
-        jitter: f64,
-    },
+    /// `2 * jitter` of the largest below it; `jitter` is the model's `router_jitter_noise`.
+    SparseMixer { jitter: f64 },
 }
 
 /// Which value heads share a head of keys, of `value_heads / key_heads` each.

@@ -3,15 +3,16 @@
 mod batching;
 mod buffers;
 mod kv;
-mod state;
 
 pub use batching::Batching;
 pub use buffers::{
     CpuBuffers, GPU_ALIGNMENT, GPU_ATTENTION_PARTS, GPU_LOGIT_ROWS, GPU_OVERREAD, GpuBuffers, StepRoom, gpu_launches,
     gpu_recording_bytes, gpu_tensor_bytes, gpu_weight_bytes,
 };
-pub use kv::{KvDtype, KvSize, UnknownKvDtype, kv_bytes, kv_bytes_per_token, kv_bytes_read, windowed_layers};
-pub use state::{STATE_CHUNK, StateSize, state_bytes};
+pub use kv::{
+    KvDtype, KvSize, STATE_CHUNK, StateSize, UnknownKvDtype, kv_bytes, kv_bytes_per_token, kv_bytes_read, state_bytes,
+    windowed_layers,
+};
 
 use crate::spec::ModelSpec;
 use crate::tokenizer::TokenizerKind;

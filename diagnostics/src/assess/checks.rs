@@ -10,7 +10,7 @@ use crate::header::TensorInfo;
 use crate::plan::{KV_PAGE, KvDtype, Plan, Request, SMALLEST_CONTEXT};
 use crate::policy::{DeviceChoice, DtypePolicy, Policy};
 use crate::report::{Bytes, Check, InputSummary, Remedy, Status, Verdict, counted, roles};
-use crate::spec::{ModelSpec, RopeLayout, RopeScaling};
+use crate::spec::{ModelSpec, RopeScaling};
 use crate::tokenizer::TokenizerKind;
 use model_factory_dtypes::DType;
 use std::collections::BTreeMap;
@@ -181,20 +181,10 @@ fn either(names: &[&str]) -> Option<String> {
 
 pub(super) fn rope(spec: &ModelSpec) -> Check {
     let Some(rope) = spec.rope() else { return Check::pass("rope", "none: positions are rows of a matrix") };
-    let layout = match rope.layout {
-        RopeLayout::HalfSplit => "half-split",
-        RopeLayout::Interleaved => "interleaved",
-    };
+    let layout = rope.layout.to_string().replace('_', "-");
     let scaling = match &rope.scaling {
-        RopeScaling::Default => "no scaling".into(),
-        RopeScaling::Linear { factor } => format!("linear, factor {factor}"),
-        RopeScaling::Llama3 { factor, original_context, .. } => {
-            format!("llama3, factor {factor} from {original_context}")
-        }
-        RopeScaling::Factors { tensor } => format!("frequency factors stored in {}", tensor.name),
-        RopeScaling::Yarn { factor, original_context, .. } => format!("yarn, factor {factor} from {original_context}"),
         RopeScaling::Proportional { pairs, .. } => format!("{pairs} of {} pairs", rope.dimensions / 2),
-        RopeScaling::LongRope { original_context, .. } => format!("longrope, its long list beyond {original_context}"),
+        scaling => scaling.to_string(),
     };
     Check::pass("rope", format!("{layout}, theta {}, {scaling}", rope.theta)).evidence(rope.source.clone())
 }

@@ -89,7 +89,6 @@ fn devices(nvml: &Nvml) -> Result<(Vec<Listed>, Vec<String>), NvmlError> {
     Ok((listed, notes))
 }
 
-/// The GPU, or the slices it is divided into.
 fn slices(nvml: &Nvml, index: u32, driver: &str, cuda: Option<(u32, u32)>) -> Result<Vec<Listed>, NvmlError> {
     let device = nvml.device_by_index(index)?;
     let capability = device.cuda_compute_capability()?;

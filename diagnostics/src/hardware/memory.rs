@@ -72,7 +72,6 @@ struct Cgroup {
     version: u8,
     /// The mount point of the hierarchy, the outermost level that is visible.
     mount: PathBuf,
-    /// This process's own level.
     folder: PathBuf,
 }
 

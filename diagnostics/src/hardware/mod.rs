@@ -137,6 +137,8 @@ impl Hardware {
     /// This machine. Takes a few milliseconds, and never fails: what cannot be found out is said in words.
     pub fn detect() -> Hardware {
         let (gpus, gpu_note) = cuda::detect();
+        // As candle takes them for set.
+        let is_set = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0");
         Hardware {
             profile: None,
             cpu: cpu::detect(),
@@ -144,7 +146,7 @@ impl Hardware {
             gpus,
             gpu_note,
             build: Vec::new(),
-            casting_variables: CASTING_VARIABLES.into_iter().filter(|name| is_set(name)).collect(),
+            casting_variables: CASTING_VARIABLES.into_iter().filter(is_set).collect(),
         }
     }
 
@@ -191,11 +193,6 @@ impl Hardware {
             (None, false) => None,
         }
     }
-}
-
-/// candle takes a variable for set when it is neither empty nor `0`.
-fn is_set(name: &str) -> bool {
-    std::env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0")
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref)] // serde asks for this form

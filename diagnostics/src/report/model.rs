@@ -9,41 +9,31 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashSet};
 
-/// A model in the words of the report.
+/// A [`ModelSpec`] in the words of the report.
+#[allow(missing_docs)] // as the fields of `ModelSpec`
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct ModelSummary {
-    /// The family's id: `llama`.
     pub family: &'static str,
-    /// The variant as people call it: `Llama 3.1`.
     pub variant: String,
-    /// The architecture as the file names it: `llama`, `LlamaForCausalLM`.
     pub architecture: String,
-    /// Elements of all weights, a tied head counted once.
     pub parameters: u64,
     /// Decoder blocks.
     pub layers: usize,
     /// Those by what mixes their positions, where not all of them attend.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub mixers: Vec<MixerSummary>,
-    /// Width of the residual stream.
     pub hidden: usize,
     /// Width of the feed-forward layer.
     pub feed_forward: usize,
     /// The experts of feed-forward layers, where some have them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub experts: Option<ExpertSummary>,
-    /// Query heads.
     pub heads: usize,
-    /// Key and value heads.
     pub kv_heads: usize,
-    /// Elements of a head.
     pub head_dim: usize,
-    /// Rows of the embedding.
     pub vocab: usize,
-    /// Longest context the model was trained or extended for, in tokens.
     pub context_trained: usize,
-    /// Whether the output head is the embedding.
     pub tied_embeddings: bool,
     /// Rotary position embedding; none where positions are rows of a matrix.
     pub rope: Option<RopeSummary>,
@@ -53,7 +43,6 @@ pub struct ModelSummary {
     pub windows: Vec<WindowSummary>,
     /// The stored dtypes, that of most bytes first.
     pub dtypes: Vec<DtypeSummary>,
-    /// The quantization in words: `none`, `GGUF Q4_K_M`.
     pub quantization: String,
     /// The tokenizer.
     pub tokenizer: TokenizerSummary,
@@ -63,7 +52,6 @@ pub struct ModelSummary {
     pub chat_templates: Vec<String>,
     /// The format in which it calls tools, by the marks of its chat template.
     pub tool_calls: Option<ToolCallSummary>,
-    /// How the model's makers choose tokens.
     pub sampling: Sampling,
     /// How its makers make a vector of a text.
     pub embeds: EmbedsSummary,
@@ -196,7 +184,7 @@ impl ExpertSummary {
 #[non_exhaustive]
 pub struct RopeSummary {
     /// `half_split`, `interleaved`.
-    pub layout: &'static str,
+    pub layout: RopeLayout,
     /// The base of the frequencies.
     pub theta: f64,
     /// `default`, `linear`, `llama3`, `frequency_factors`.
@@ -378,25 +366,15 @@ impl RopeSummary {
         let (scaling, scaling_parameters) = match &rope.scaling {
             RopeScaling::Default => ("default", json!({})),
             RopeScaling::Linear { factor } => ("linear", json!({ "factor": factor })),
-            RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context } => (
+            RopeScaling::Llama3 { factor, low_freq_factor: low, high_freq_factor: high, original_context: from } => (
                 "llama3",
-                json!({
-                    "factor": factor,
-                    "low_freq_factor": low_freq_factor,
-                    "high_freq_factor": high_freq_factor,
-                    "original_context": original_context,
-                }),
+                json!({ "factor": factor, "low_freq_factor": low, "high_freq_factor": high, "original_context": from }),
             ),
             RopeScaling::Factors { tensor } => ("frequency_factors", json!({ "tensor": tensor.name })),
             RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow, truncate: _ } => (
                 "yarn",
-                json!({
-                    "factor": factor,
-                    "original_context": original_context,
-                    "beta_fast": beta_fast,
-                    "beta_slow": beta_slow,
-                    "magnitude": rope.magnitude,
-                }),
+                json!({ "factor": factor, "original_context": original_context, "beta_fast": beta_fast,
+                        "beta_slow": beta_slow, "magnitude": rope.magnitude }),
             ),
             RopeScaling::Proportional { factor, pairs } => {
                 ("proportional", json!({ "factor": factor, "pairs": pairs }))
@@ -406,10 +384,7 @@ impl RopeSummary {
             }
         };
         RopeSummary {
-            layout: match rope.layout {
-                RopeLayout::HalfSplit => "half_split",
-                RopeLayout::Interleaved => "interleaved",
-            },
+            layout: rope.layout,
             theta: rope.theta,
             scaling,
             scaling_parameters,

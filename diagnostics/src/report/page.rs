@@ -46,30 +46,23 @@ impl Display for Available {
     }
 }
 
-/// What a piece of text is, for a program that shows colours. Complete.
+/// What a piece of text is, for a program that shows colours; those from `Weights` on are parts of the bar of memory. Complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // of names that say it
 pub enum Tone {
-    /// The label of a line.
     Label,
-    /// A command line.
     Command,
     /// What matters less.
     Faint,
     /// It runs.
     Good,
-    /// Something is worth knowing.
     Warning,
     /// It does not run.
     Bad,
-    /// The weights in the bar of memory.
     Weights,
-    /// The KV cache in it.
     Cache,
-    /// The activations in it.
     Activations,
-    /// Everything else in it.
     Rest,
-    /// What is missing in it.
     Missing,
 }
 

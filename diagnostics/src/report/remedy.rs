@@ -27,10 +27,7 @@ pub enum Remedy {
 impl Remedy {
     /// Its words, where it is in words.
     pub(crate) fn words(&mut self) -> Option<&mut String> {
-        match self {
-            Remedy::Words(words) => Some(words),
-            _ => None,
-        }
+        if let Remedy::Words(words) = self { Some(words) } else { None }
     }
 }
 

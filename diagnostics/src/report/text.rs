@@ -127,7 +127,7 @@ impl Hardware {
             0 => String::new(),
             slow => format!(" ({slow} on slow cores, not computed with unless asked for)"),
         };
-        // Beside GPUs the processor rarely computes.
+        // Next to GPUs the processor rarely computes.
         let level = match capability::cpu_level(&cpu.features).filter(|_| gpus.is_empty()) {
             None => String::new(),
             Some((level, lacked)) if lacked.is_empty() => format!("; {level} kernels"),

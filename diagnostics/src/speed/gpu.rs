@@ -44,7 +44,7 @@ pub(super) struct Assumed {
     issue: f64,
     /// The share of tensor-core rate and issued instructions in products with many tokens and in their attention: tiles are fetched
     /// one or two stages before they are used, with a barrier a stage; in blocks, weights are waited for, which another block
-    /// beside hides.
+    /// next to it hides.
     many: f64,
     /// Seconds from the end of a kernel's work to the full speed of the next one's. In a graph about 0.5 us pass between kernels
     /// (NVIDIA, "Getting Started with CUDA Graphs", V100); the first loads of the next take as much and more.

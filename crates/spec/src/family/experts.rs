@@ -43,14 +43,12 @@ pub(super) const QWEN_EXPERTS: &[TensorName] = &[
     TensorName { role: Role::ExpertDown, gguf: "blk.{}.ffn_down_exps", config: "model.layers.{}.mlp.experts.{expert}.down_proj" },
 ];
 
+pub(super) const EXPERT_GATE_UP: &[Role] = &[Role::ExpertGate, Role::ExpertUp];
+
 /// The same in one tensor for all experts of a layer.
 pub(super) const FUSED_EXPERTS: &[FusedName] = &[
-    FusedName {
-        roles: &[Role::ExpertGate, Role::ExpertUp],
-        gguf: "blk.{}.ffn_gate_up_exps",
-        config: "model.layers.{}.mlp.experts.gate_up_proj",
-    },
-    FusedName { roles: &[Role::ExpertDown], gguf: "", config: "model.layers.{}.mlp.experts.down_proj" },
+    FusedName::new(EXPERT_GATE_UP, "blk.{}.ffn_gate_up_exps", "model.layers.{}.mlp.experts.gate_up_proj"),
+    FusedName::new(&[Role::ExpertDown], "", "model.layers.{}.mlp.experts.down_proj"),
 ];
 
 /// Tensors of the experts as Mixtral and Phi-3.5-MoE name them.

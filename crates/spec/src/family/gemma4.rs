@@ -29,12 +29,6 @@ const EXPERTS: &[TensorName] = &[
     TensorName { role: Role::DenseOutputNorm,   gguf: "blk.{}.post_ffw_norm_1",     config: "model.layers.{}.post_feedforward_layernorm_1" },
 ];
 
-#[rustfmt::skip]
-const FUSED: &[FusedName] = &[
-    FusedName { roles: &[Role::ExpertGate, Role::ExpertUp], gguf: "blk.{}.ffn_gate_up_exps", config: "model.layers.{}.experts.gate_up_proj" },
-    FusedName { roles: &[Role::ExpertDown],                 gguf: "",                            config: "model.layers.{}.experts.down_proj" },
-];
-
 const CONFIG: &str = "the default of transformers' Gemma4TextConfig";
 
 /// No key says the first.
@@ -56,7 +50,10 @@ pub(super) const FAMILY: Family = Family {
         ..FILES
     },
     tensors: &[NORMS, LLAMA_LIKE_TENSORS, HEAD_NORMS, LAYERS, EXPERTS],
-    fused: FUSED,
+    fused: &[
+        FusedName::new(EXPERT_GATE_UP, "blk.{}.ffn_gate_up_exps", "model.layers.{}.experts.gate_up_proj"),
+        FusedName::new(&[Role::ExpertDown], "", "model.layers.{}.experts.down_proj"),
+    ],
     biases: &[ATTENTION_BIAS],
     window: Window::Pattern(WindowPattern {
         full_every: 6,

@@ -1,7 +1,7 @@
 //! Granite 4: layers of Mamba-2 and of attention, most often without rotation, or only of attention; with experts or dense.
 
 use super::granite::FACTORS;
-use super::granite_moe::{EXPERTS, GATE_UP_OF_EXPERTS, GATE_UP_OF_SHARED, SHARED_WIDTH};
+use super::granite_moe::{EXPERTS, FUSED_GATES, SHARED_WIDTH};
 use super::*;
 
 /// Before Llama's names: without experts the layer that is next to them has their place.
@@ -20,6 +20,8 @@ const MAMBA: &[TensorName] = &[
     TensorName { role: Role::Up,            gguf: "blk.{}.ffn_up",      config: "model.layers.{}.shared_mlp.input_linear" },
     TensorName { role: Role::Down,          gguf: "blk.{}.ffn_down",    config: "model.layers.{}.shared_mlp.output_linear" },
 ];
+
+const MAMBA_IN: &[Role] = &[Role::StateGate, Role::MambaInput, Role::MambaStep];
 
 pub(super) const FAMILY: Family = Family {
     id: "granitehybrid",
@@ -40,18 +42,15 @@ pub(super) const FAMILY: Family = Family {
     },
     tensors: &[MAMBA, LLAMA_LIKE_TENSORS, EXPERTS],
     fused: &[
-        FusedName {
-            roles: &[Role::StateGate, Role::MambaInput, Role::MambaStep],
-            gguf: "blk.{}.ssm_in",
-            config: "model.layers.{}.mamba.in_proj",
-        },
+        FusedName::new(MAMBA_IN, "blk.{}.ssm_in", "model.layers.{}.mamba.in_proj"),
         FusedName { gguf: "", config: "model.layers.{}.shared_mlp.input_linear", ..GATE_UP },
-        GATE_UP_OF_EXPERTS,
-        GATE_UP_OF_SHARED,
+        FUSED_GATES[0],
+        FUSED_GATES[1],
     ],
     biases: &[
         ATTENTION_BIAS,
-        (&[Role::StateGate, Role::MambaInput, Role::MambaStep, Role::StateOut], Bias::Flag("mamba_proj_bias")),
+        (MAMBA_IN, Bias::Flag("mamba_proj_bias")),
+        (&[Role::StateOut], Bias::Flag("mamba_proj_bias")),
         (&[Role::Conv], Bias::UnlessFlag("mamba_conv_bias")),
     ],
     block: BlockTable {

@@ -14,17 +14,10 @@ pub(super) const EXPERTS: &[TensorName] = &[
     TensorName { role: Role::SharedDown, gguf: "blk.{}.ffn_down_shexp", config: "model.layers.{}.shared_mlp.output_linear" },
 ];
 
-pub(super) const GATE_UP_OF_EXPERTS: FusedName = FusedName {
-    roles: &[Role::ExpertGate, Role::ExpertUp],
-    gguf: "",
-    config: "model.layers.{}.block_sparse_moe.input_linear",
-};
-
-pub(super) const GATE_UP_OF_SHARED: FusedName = FusedName {
-    roles: &[Role::SharedGate, Role::SharedUp],
-    gguf: "",
-    config: "model.layers.{}.shared_mlp.input_linear",
-};
+pub(super) const FUSED_GATES: [FusedName; 2] = [
+    FusedName::new(EXPERT_GATE_UP, "", "model.layers.{}.block_sparse_moe.input_linear"),
+    FusedName::new(&[Role::SharedGate, Role::SharedUp], "", "model.layers.{}.shared_mlp.input_linear"),
+];
 
 pub(super) const SHARED_WIDTH: Key =
     Key { gguf: ".expert_shared_feed_forward_length", config: "shared_intermediate_size" };
@@ -35,7 +28,7 @@ pub(super) const FAMILY: Family = Family {
     model_types: &[("granitemoe", &["GraniteMoeForCausalLM"]), ("granitemoeshared", &["GraniteMoeSharedForCausalLM"])],
     files: FileTable { refused: REFUSED, ..FILES },
     tensors: &[LLAMA_LIKE_TENSORS, EXPERTS],
-    fused: &[GATE_UP_OF_EXPERTS, GATE_UP_OF_SHARED],
+    fused: &FUSED_GATES,
     biases: &[ATTENTION_BIAS],
     block: BlockTable { factors: FACTORS, ..BLOCK },
     experts: Some(ExpertTable {

@@ -1,7 +1,6 @@
 //! The registry of families, one line each, and the shape of a family's table. Tables hold data only.
 
 mod bert;
-mod evidence;
 mod experts;
 mod gemma2;
 mod gemma3;
@@ -19,6 +18,7 @@ mod modern_bert;
 mod nomic_bert;
 mod olmo2;
 mod olmoe;
+mod parts;
 mod phi2;
 mod phi3;
 mod phi_moe;
@@ -34,28 +34,23 @@ mod qwen3_vl;
 mod qwen3_vl_moe;
 mod roberta;
 mod role;
-mod rotation;
-mod routed;
 mod smollm3;
-mod states;
 pub(crate) mod unsupported;
-mod window;
 
 pub use crate::spec::{DeltaNetKeys, StateMixer};
-pub use evidence::{Evidence, Variant};
+pub use parts::{
+    AdjustedWidth, DenseLayers, Evidence, ExpertTable, Normalized, StateLayers, StateTable, Unrotated, Variant, Window,
+    WindowPattern, WindowRope,
+};
 pub use role::Role;
-pub use rotation::{Unrotated, WindowRope};
-pub use routed::{DenseLayers, ExpertTable, Normalized};
-pub use states::{AdjustedWidth, StateLayers, StateTable};
 pub use unsupported::UNSUPPORTED;
-pub use window::{Window, WindowPattern};
 
 // What tables name: each imports all of this module.
 use crate::block::{Activation, DenseActivation, KeySharing, Pooling, RopeLayout, RouterScore};
-use evidence::Evidence::*;
 use experts::*;
+use parts::Evidence::*;
+use parts::PATTERN;
 use qwen3::HEAD_NORMS;
-use window::PATTERN;
 
 /// Every family that is recognised, in the order it is tried.
 pub const REGISTRY: &[&Family] = &[
@@ -261,34 +256,25 @@ pub struct HeadTable {
 }
 
 /// A quantity's key in either format. GGUF keys that begin with a dot follow the architecture's name.
+#[allow(missing_docs)] // of names that say it
 #[derive(Clone, Copy, Debug)]
 pub struct Key {
-    /// In GGUF.
     pub gguf: &'static str,
-    /// In `config.json`.
     pub config: &'static str,
 }
 
 /// The keys of the quantities a block is built from.
+#[allow(missing_docs)] // as the fields of `ModelSpec`
 #[derive(Clone, Copy, Debug)]
 pub struct Keys {
-    /// Width of the residual stream.
     pub hidden: Key,
-    /// Width of the feed-forward layer.
     pub feed_forward: Key,
-    /// Decoder blocks.
     pub layers: Key,
-    /// Query heads.
     pub heads: Key,
-    /// Key and value heads.
     pub kv_heads: Key,
-    /// Elements of a head.
     pub head_dim: Key,
-    /// Rows of the embedding.
     pub vocab: Key,
-    /// Longest context, in tokens.
     pub context: Key,
-    /// What the norm adds to the mean square or the variance.
     pub norm_eps: Key,
 }
 
@@ -456,8 +442,8 @@ const PERMUTED: RopeTable = RopeTable { gguf_layout: RopeLayout::Interleaved, ..
 // What several tables say of biases and of fused tensors.
 const ATTENTION_BIAS: Biases = (&[Role::Q, Role::K, Role::V, Role::O], Bias::Flag("attention_bias"));
 const MLP_BIAS: Biases = (&[Role::Gate, Role::Up, Role::Down], Bias::Flag("mlp_bias"));
-const QKV: FusedName = FusedName { roles: &[Role::Q, Role::K, Role::V], gguf: "blk.{}.attn_qkv", config: "" };
-const GATE_UP: FusedName = FusedName { roles: &[Role::Gate, Role::Up], gguf: "blk.{}.ffn_up", config: "" };
+const QKV: FusedName = FusedName::new(&[Role::Q, Role::K, Role::V], "blk.{}.attn_qkv", "");
+const GATE_UP: FusedName = FusedName::new(&[Role::Gate, Role::Up], "blk.{}.ffn_up", "");
 
 /// The tensor names that Llama and everything built like it use.
 #[rustfmt::skip]
@@ -501,13 +487,11 @@ const LAYER_NORM_KEYS: Keys =
     Keys { norm_eps: Key { gguf: ".attention.layer_norm_epsilon", config: "layer_norm_eps" }, ..KEYS };
 
 /// The names of one role's tensor.
+#[allow(missing_docs)] // of names that say it
 #[derive(Clone, Copy, Debug)]
 pub struct TensorName {
-    /// The role.
     pub role: Role,
-    /// In GGUF.
     pub gguf: &'static str,
-    /// In safetensors.
     pub config: &'static str,
 }
 
@@ -520,6 +504,12 @@ pub struct FusedName {
     pub gguf: &'static str,
     /// In safetensors; empty where no writer produces it.
     pub config: &'static str,
+}
+
+impl FusedName {
+    const fn new(roles: &'static [Role], gguf: &'static str, config: &'static str) -> FusedName {
+        FusedName { roles, gguf, config }
+    }
 }
 
 /// Linear layers, and whether they have a bias.

@@ -1,10 +1,11 @@
 //! What a weight does, whatever its name.
 
-/// What a weight does.
+/// What a weight does. Where a name says it, the shape is that of the field that the weight becomes
+/// ([`ModelWeights`](crate::spec::ModelWeights)).
+#[allow(missing_docs)] // of those names
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Role {
-    /// `[vocab, hidden]`.
     Embedding,
     /// `[context, hidden]`, added to the embedding's rows.
     Positions,
@@ -12,9 +13,7 @@ pub enum Role {
     TokenTypes,
     /// `[hidden]`, of that sum.
     EmbeddingNorm,
-    /// `[hidden]`.
     FinalNorm,
-    /// `[vocab, hidden]`.
     Head,
     /// `[hidden, 2 * hidden]`, of a prediction head: what it makes of the next token's embedding and a hidden state.
     NextProjection,
@@ -28,21 +27,15 @@ pub enum Role {
     NextEmbedding,
     /// `[vocab, hidden]`, where a prediction head has an output head of its own.
     NextHead,
-    /// `[hidden, hidden]`, of a classification head.
     ClassifierDense,
     /// `[hidden]`, of what that puts out.
     ClassifierNorm,
-    /// `[labels, hidden]`.
     Classifier,
-    /// `[hidden]`.
     AttentionNorm,
     /// `[heads * head_dim, hidden]`, or twice as many rows where attention is gated.
     Q,
-    /// `[kv_heads * head_dim, hidden]`.
     K,
-    /// `[kv_heads * head_dim, hidden]`.
     V,
-    /// `[hidden, heads * head_dim]`.
     O,
     /// Of the queries: `[head_dim]`, or `[heads * head_dim]`.
     QNorm,
@@ -54,19 +47,14 @@ pub enum Role {
     AttentionOutputNorm,
     /// `[hidden]`, of the residual stream after attention.
     AttentionSumNorm,
-    /// `[hidden]`.
     MlpNorm,
     /// `[hidden]`, of what the feed-forward layer adds to the residual stream.
     MlpOutputNorm,
     /// `[hidden]`, of the residual stream after the feed-forward layer.
     MlpSumNorm,
-    /// `[feed_forward, hidden]`.
     Gate,
-    /// `[feed_forward, hidden]`.
     Up,
-    /// `[hidden, feed_forward]`.
     Down,
-    /// `[experts, hidden]`.
     Router,
     /// `[experts]`, added to the scores where experts are chosen; its names are whole.
     ChoiceBias,
@@ -80,17 +68,11 @@ pub enum Role {
     ExpertsOutputNorm,
     /// `[hidden]`, of what the dense layer next to them puts out.
     DenseOutputNorm,
-    /// `[expert_feed_forward, hidden]` of each expert.
     ExpertGate,
-    /// `[expert_feed_forward, hidden]` of each expert.
     ExpertUp,
-    /// `[hidden, expert_feed_forward]` of each expert.
     ExpertDown,
-    /// `[shared_feed_forward, hidden]`.
     SharedGate,
-    /// `[shared_feed_forward, hidden]`.
     SharedUp,
-    /// `[hidden, shared_feed_forward]`.
     SharedDown,
     /// `[1, hidden]`: how much of the shared expert a token takes.
     SharedRouter,
@@ -119,23 +101,18 @@ pub enum Role {
     /// Of what a layer with a state reads, `[value_dim]` of every head of a delta net, or all of it: its weight is stored as it is
     /// in every family.
     StateNorm,
-    /// `[hidden, value_heads * value_dim]`.
     StateOut,
     /// The convolution of a layer with a state: `[channels, kernel]`, in safetensors `[channels, 1, kernel]`.
     Conv,
     /// What a short convolution reads and is gated by, `[3 * hidden, hidden]`.
     ConvIn,
-    /// `[hidden, hidden]`.
     ConvOut,
-    /// `[vocab, layers * layer_embedding]`.
     LayerEmbedding,
     /// Of the model's embedding, `[layers * layer_embedding, hidden]`.
     LayerEmbeddingProjection,
     /// `[layer_embedding]`, of what that gives a layer.
     LayerEmbeddingNorm,
-    /// `[layer_embedding, hidden]`.
     LayerEmbeddingGate,
-    /// `[hidden, layer_embedding]`.
     LayerEmbeddingOutput,
     /// `[hidden]`, of what the layer's embedding adds to the residual stream.
     LayerEmbeddingOutputNorm,

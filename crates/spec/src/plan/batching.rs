@@ -4,16 +4,15 @@ use crate::spec::{LayerWeights, ModelSpec};
 
 /// Which sequences are computed in one pass over the weights. Complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // those of the variants say what their fields are
 pub enum Batching {
     /// All: each row has the bits that it has by itself. Only then sequences share prefixes and are speculated on.
     Any,
     /// Those of a batch that a caller made: on a GPU a row's sums depend on how many are computed.
     Explicit,
-    /// None: a row's values depend on those in the same pass, as one scale of int8 activations is made for all of them.
-    Never {
-        /// Whether a row's sums would depend on them too.
-        on_gpu: bool,
-    },
+    /// None: a row's values depend on those in the same pass, as one scale of int8 activations is made for all of them, and
+    /// on a GPU its sums would too.
+    Never { on_gpu: bool },
 }
 
 impl Batching {

@@ -120,7 +120,6 @@ impl CpuBuffers {
         StepRoom { rows: rows.saturating_add(logits), logits }
     }
 
-    /// Elements of a row.
     fn row(&self) -> u64 {
         let CpuBuffers { hidden, projected, mixed, activated, output, operand, .. } = *self;
         let CpuBuffers { up_gate, experts, layer_inputs, joined, logits: _, .. } = *self;

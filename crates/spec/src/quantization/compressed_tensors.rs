@@ -28,9 +28,8 @@ const PRESETS: &[&str] = &["W8A8", "INT8"];
 /// What a config block says of every module.
 #[derive(Debug)]
 pub(crate) struct Scheme {
-    /// The file of the block.
     pub(crate) file: PathBuf,
-    /// The block's dotted key.
+    /// The dotted key, as of a group.
     pub(crate) place: String,
     groups: Vec<Group>,
     ignore: Names,
@@ -49,8 +48,8 @@ pub(crate) struct Notes {
 
 impl Notes {
     /// Notes the keys of `section` that are not `known`.
-    fn unknown(&mut self, section: &Section<'_>, known: &[&str]) {
-        let unknown = section.object().keys().filter(|key| !known.contains(&key.as_str()));
+    fn unknown(&mut self, section: &Section<'_>, known: &str) {
+        let unknown = section.object().keys().filter(|key| known.split(' ').all(|known| known != *key));
         self.unknown.extend(unknown.map(|key| section.dotted(key)));
     }
 
@@ -62,12 +61,9 @@ impl Notes {
 /// One entry of `config_groups`.
 #[derive(Debug)]
 pub(crate) struct Group {
-    /// Its dotted key.
     pub(crate) place: String,
     targets: Names,
-    /// How the weights are scaled.
     pub(crate) weights: WeightScales,
-    /// How activations become integers.
     pub(crate) activations: Activations,
 }
 
@@ -172,8 +168,7 @@ fn refuse_parts(block: &Section<'_>) -> Result<()> {
 }
 
 fn group(block: &Section<'_>, group: &Section<'_>, notes: &mut Notes) -> Result<Group> {
-    const KNOWN: &[&str] = &["targets", "weights", "input_activations", "output_activations", "format"];
-    notes.unknown(group, KNOWN);
+    notes.unknown(group, "targets weights input_activations output_activations format");
     check_format(block, group)?;
     if group.has("output_activations") {
         return Err(refusal(group, "output_activations", "given", "null: outputs are not quantised"));
@@ -211,7 +206,7 @@ fn refusal(section: &Section<'_>, key: &str, found: &str, expected: &str) -> cra
 impl Scheme {
     /// What the block says of `module`, whose class transformers calls `class`. `ignore` comes first; then a target
     /// that is the module's name, then one that is a pattern, then one that is its class.
-    pub(crate) fn of(&self, module: &str, class: &str) -> Answer<'_> {
+    pub(crate) fn answer(&self, module: &str, class: &str) -> Answer<'_> {
         if let Some(entry) = self.ignore.matching(module, class) {
             return Answer::Ignored(entry);
         }

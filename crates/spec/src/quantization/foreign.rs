@@ -146,7 +146,7 @@ fn details(object: &Map<String, Value>, depth: usize, found: &mut Vec<(&'static 
     }
     for (key, value) in object {
         if let Value::Object(nested) = value
-            && !OTHER_PARTS.contains(&key.as_str())
+            && OTHER_PARTS.split(' ').all(|other| other != key)
         {
             details(nested, depth - 1, found);
         }

@@ -6,7 +6,6 @@
 
 use model_factory_dtypes::DType;
 
-/// One method.
 #[derive(Debug)]
 pub(super) struct Method {
     /// What people call it.
@@ -148,13 +147,5 @@ pub(super) const DETAILS: &[(&str, &str)] = &[
 ];
 
 /// Keys under which nothing is said of weights.
-pub(super) const OTHER_PARTS: &[&str] = &[
-    "input_activations",
-    "output_activations",
-    "kv_cache_scheme",
-    "input_tensors",
-    "output_tensors",
-    "calibration",
-    "meta",
-    "producer",
-];
+pub(super) const OTHER_PARTS: &str = "input_activations output_activations kv_cache_scheme input_tensors output_tensors \
+                                      calibration meta producer";

@@ -40,18 +40,14 @@ weights! {
 
 /// What is done to the scores of pairs of texts (sentence-transformers' `activation_fn`). Complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // those of the variants say what their fields are
 pub enum ScoreActivation {
     /// They stay as the head gives them.
     Identity,
     /// They are brought between 0 and 1: the default where there is one label.
     Sigmoid,
-    /// Something that is not computed.
-    Unsupported {
-        /// What.
-        what: String,
-        /// The file that says it.
-        source: String,
-    },
+    /// Something that is not computed, and the file that says it.
+    Unsupported { what: String, source: String },
 }
 
 impl Reader<'_> {
@@ -72,28 +68,24 @@ impl Reader<'_> {
                 None => (default, "transformers' default"),
             },
         };
-        self.assume(format!("scores of labels by pooling {default}: {key} is absent ({source})"));
-        Ok(default)
+        let what = format_args!("scores of labels by pooling {default}");
+        Ok(self.or_absent(None, default, what, &key, source))
     }
 
     /// The labels that the model scores; none where it has no classification head.
     pub(super) fn labels(&self) -> Result<Vec<String>> {
-        let has_head = match &self.header.metadata {
-            Metadata::Gguf(_) => self.header.tensors.contains_key("cls.output.weight"),
-            Metadata::Config(_) => self.architecture.ends_with(CLASSIFIES),
-        };
         match &self.header.metadata {
-            _ if self.family.head.classifier.is_none() || !has_head => Ok(Vec::new()),
-            Metadata::Gguf(metadata) => {
+            _ if self.family.head.classifier.is_none() => Ok(Vec::new()),
+            Metadata::Gguf(metadata) if self.header.tensors.contains_key("cls.output.weight") => {
                 let key = self.gguf_key(".classifier.output_labels");
                 let text = |label: &[u8]| String::from_utf8_lossy(label).into_owned();
                 if let Some(labels) = metadata.strings(&key)?.filter(|labels| !labels.is_empty()) {
                     return Ok(labels.iter().map(text).collect());
                 }
-                self.assume(format!("one label: {key} is absent (llama.cpp's default)"));
-                Ok(vec!["LABEL_0".into()])
+                Ok(self.or_absent(None, vec!["LABEL_0".into()], "one label", &key, "llama.cpp's default"))
             }
-            Metadata::Config(files) => self.config_labels(&files.config),
+            Metadata::Config(files) if self.architecture.ends_with(CLASSIFIES) => self.config_labels(&files.config),
+            _ => Ok(Vec::new()),
         }
     }
 
@@ -102,10 +94,8 @@ impl Reader<'_> {
         const KEY: &str = "id2label";
         match config.object().get(KEY) {
             None | Some(Value::Null) => {
-                let count = config.unsigned("num_labels")?.unwrap_or_else(|| {
-                    self.assume(format!("2 labels: {KEY} is absent (transformers' default)"));
-                    2
-                });
+                let stored = config.unsigned("num_labels")?;
+                let count = self.or_absent(stored, 2, "2 labels", KEY, "transformers' default");
                 match count {
                     1..=MOST_LABELS => Ok((0..count).map(|id| format!("LABEL_{id}")).collect()),
                     _ => Err(self.value("num_labels", count, format!("1 to {MOST_LABELS}"))),
@@ -154,8 +144,7 @@ impl Tensors<'_> {
             Some(activation) => {
                 if let Some(why) = self.without_scores(&table)? {
                     self.reader.assume(format!("no scores of labels: {why}"));
-                    self.mark_used("cls.output.weight");
-                    self.mark_used("cls.output.bias");
+                    self.used.extend(["cls.output.weight", "cls.output.bias"].map(str::to_owned));
                     return Ok(None);
                 }
                 Some(ClassifierDense {

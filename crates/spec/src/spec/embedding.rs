@@ -35,16 +35,12 @@ weights! {
 
 /// What the files say of vectors of texts. Complete.
 #[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs)] // those of the variants say what their fields are
 pub enum Embeds {
     /// Nothing.
     NotSaid,
-    /// Something that is not computed.
-    Unsupported {
-        /// What.
-        what: String,
-        /// The file, or the key of a GGUF file, that says it.
-        source: String,
-    },
+    /// Something that is not computed, and the file, or the key of a GGUF file, that says it.
+    Unsupported { what: String, source: String },
     /// How they are made.
     By(Box<EmbeddingSpec>),
 }
@@ -80,7 +76,7 @@ pub struct EmbeddingSpec {
 impl InputWeights {
     /// Every tensor once.
     pub fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
-        List::of(|list| self.try_map(list)).into_iter().flat_map(Weight::tensors)
+        List::collect(|list| self.try_map(list)).into_iter().flat_map(Weight::tensors)
     }
 }
 
@@ -138,10 +134,7 @@ impl Embeds {
 
     /// How vectors are made, where that is said.
     pub fn by(&self) -> Option<&EmbeddingSpec> {
-        match self {
-            Embeds::By(by) => Some(by),
-            Embeds::NotSaid | Embeds::Unsupported { .. } => None,
-        }
+        if let Embeds::By(by) = self { Some(by) } else { None }
     }
 }
 

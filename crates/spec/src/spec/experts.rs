@@ -3,17 +3,21 @@
 use super::reader::{Reader, missing};
 use super::routed::{ExpertGates, ExpertMatrices, ExpertSizes, ExpertsWeights, Routing, SharedExpert};
 use super::tensors::{Fused, Tensors, rows_of};
-use super::{BesideWeights, LinearWeights, Norm, NormWeights};
+use super::{BesideWeights, LinearWeights, Norm, NormWeights, Sizes};
 use crate::block::RouterScore;
 use crate::error::{Error, Result};
-use crate::family::{DenseLayers, ExpertTable, Normalized, Role};
+use crate::family::{DenseLayers, Normalized, Role};
 use crate::header::TensorInfo;
+use model_factory_dtypes::DType;
 
 /// More experts than any model has: what a file claims beyond that is refused before anything is made for each of them.
 const MAX_EXPERTS: usize = 4096;
 
 /// The same of all layers together.
 const MAX_EXPERTS_IN_ALL: usize = 1 << 16;
+
+/// Elements of a block of MXFP4.
+const BLOCK: u64 = 32;
 
 impl Reader<'_> {
     pub(super) fn expert_sizes(&self, dense: usize, layers: usize) -> Result<Option<ExpertSizes>> {
@@ -67,28 +71,17 @@ impl Reader<'_> {
         }))
     }
 
-    pub(super) fn routing(
-        &self,
-        table: &ExpertTable,
-        sizes: &ExpertSizes,
-        hidden: usize,
-        scale: f32,
-    ) -> Result<Routing> {
+    /// How tokens are given to experts, whose weights are multiplied by `scale`.
+    pub(super) fn routing(&self, sizes: &Sizes, scale: f32) -> Result<Option<Routing>> {
+        let (Some(table), Some(experts)) = (&self.family.experts, &sizes.experts) else { return Ok(None) };
         self.check_gating(table.score)?;
         let normalized = match table.normalized {
             Normalized::Fixed(normalized) => normalized,
             Normalized::Flag { gguf, .. } if self.is_gguf() => gguf,
-            Normalized::Flag { config, absent, .. } => match self.fields().boolean(config)? {
-                Some(normalized) => normalized,
-                None => {
-                    let class = &self.architecture;
-                    let what = if absent { "by their sum" } else { "as they are" };
-                    self.assume(format!(
-                        "weights of experts {what}: {config} is absent (the default of transformers' {class})"
-                    ));
-                    absent
-                }
-            },
+            Normalized::Flag { config, absent, .. } => {
+                let what = if absent { "weights of experts by their sum" } else { "weights of experts as they are" };
+                self.or_absent(self.fields().boolean(config)?, absent, what, config, &self.class_default())
+            }
         };
         const JITTER: &str = "router_jitter_noise";
         let score = match (table.score, self.is_gguf()) {
@@ -100,8 +93,9 @@ impl Reader<'_> {
             (score, _) => score,
         };
         let normalized = normalized.then_some(table.added_to_sum);
-        let router_scale = if table.by_root_of_width { 1.0 / (hidden as f32).sqrt() } else { 1.0 };
-        Ok(Routing { experts: sizes.count, chosen: sizes.chosen, score, normalized, scale, router_scale })
+        let router_scale = if table.by_root_of_width { 1.0 / (sizes.hidden as f32).sqrt() } else { 1.0 };
+        let &ExpertSizes { count: experts, chosen, .. } = experts;
+        Ok(Some(Routing { experts, chosen, score, normalized, scale, router_scale }))
     }
 
     /// Refuses a GGUF file that says another kind of score than the family's.
@@ -140,8 +134,8 @@ impl Reader<'_> {
                         return Err(self.value(&key, count, format!("at most {layers}, all layers")));
                     }
                     None if config.is_some() => {
-                        self.assume(format!("no experts in the first {default} layers: {key} is absent ({source})"));
-                        default as u64
+                        let what = format_args!("no experts in the first {default} layers");
+                        self.or_absent(None, default as u64, what, &key, source)
                     }
                     count => count.unwrap_or(0),
                 };
@@ -186,19 +180,12 @@ impl Tensors<'_> {
             NormWeights { weight, kind }
         });
         let expert_scales = self.whole_name_if_named(Role::ExpertScales, at)?;
-        let interleaved = self.family.experts.is_some_and(|table| table.interleaved) && !self.reader.is_gguf();
-        let gate = |tensors: &mut Self| match interleaved {
-            true => Ok(ExpertGates::InTurns),
-            false => tensors.expert_matrices(Role::ExpertGate, layer).map(ExpertGates::Apart),
-        };
         let activation = self.options.factors.activation;
-        let activation = activation.try_map(|()| gate(self))?;
-        let (up, down) = match interleaved {
-            true => {
-                (self.expert_parameter(Role::ExpertUp, layer, 2)?, self.expert_parameter(Role::ExpertDown, layer, 1)?)
-            }
-            false => (self.expert_matrices(Role::ExpertUp, layer)?, self.expert_matrices(Role::ExpertDown, layer)?),
-        };
+        let activation = activation.try_map(|()| match self.gates_in_turns() {
+            true => Ok(ExpertGates::InTurns),
+            false => self.expert_matrices(Role::ExpertGate, layer).map(ExpertGates::Apart),
+        })?;
+        let (up, down) = (self.expert_matrices(Role::ExpertUp, layer)?, self.expert_matrices(Role::ExpertDown, layer)?);
         Ok(ExpertsWeights { router, router_norm, routing, choice_bias, expert_scales, up, activation, down, shared })
     }
 
@@ -222,15 +209,43 @@ impl Tensors<'_> {
         }
     }
 
-    /// The projections of `role`, stacked, stacked with others', or one by one.
+    /// Whether gate and up projections take turns in one parameter of all experts of a layer: as floats, transposed, or as blocks
+    /// of MXFP4 whose scales lie apart (transformers `GptOssExperts`, `integrations/mxfp4.py`).
+    fn gates_in_turns(&self) -> bool {
+        !self.reader.is_gguf() && self.family.experts.is_some_and(|table| table.interleaved)
+    }
+
+    /// The projections of `role`, stacked, stacked with others' or in turns with them, or one by one.
     fn expert_matrices(&mut self, role: Role, layer: usize) -> Result<ExpertMatrices> {
         let at = Some(layer);
         let count = self.sizes.experts.map_or(0, |sizes| sizes.count) as u64;
         let (outputs, inputs, because) = self.shape(role, at);
-        let because = format!("{count} experts, {because}");
+        let times = if self.gates_in_turns() && role == Role::ExpertUp { 2 } else { 1 };
+        let outputs = outputs * times;
+        let because = match times {
+            1 => format!("{count} experts, {because}"),
+            _ => format!("{count} experts, {times} rows in turns, {because}"),
+        };
         let stem = self.stem(role, at);
         // A parameter of transformers has no suffix, a tensor of GGUF has one.
-        let stored = if let Some(Fused { name, before, total, .. }) = self.stored_fused(role, at, &["", ".weight"]) {
+        let stored = if self.gates_in_turns() {
+            let bias = self.stacked_bias(role, layer, &format!("{stem}_bias"), [count, outputs], &because)?;
+            let blocks = format!("{stem}_blocks");
+            if self.mxfp4 && self.stores(&blocks) {
+                vec![LinearWeights { bias, ..self.mxfp4(&stem, [count, outputs, inputs], &because)? }]
+            } else {
+                let all = self.checked(&stem, &[count, inputs, outputs], &because)?;
+                self.check_matrix_dtype(&all)?;
+                self.check_float(&all, "F32, F16 or BF16 (a transposed matrix)")?;
+                let part = |expert| LinearWeights {
+                    weight: rows_of(all.clone(), expert * inputs, count * inputs, vec![inputs, outputs]),
+                    bias: bias.clone().map(|bias| rows_of(bias, expert * outputs, count * outputs, vec![outputs])),
+                    transposed: true,
+                    ..LinearWeights::new(all.clone())
+                };
+                (0..count).map(part).collect()
+            }
+        } else if let Some(Fused { name, before, total, .. }) = self.stored_fused(role, at, &["", ".weight"]) {
             let all = self.stacked(&name, [count, total, inputs], &because)?;
             let rows = |expert| rows_of(all.clone(), expert * total + before, count * total, vec![outputs, inputs]);
             match total == outputs {
@@ -261,7 +276,7 @@ impl Tensors<'_> {
     }
 
     /// The biases of all experts of a layer as one, where the family has them.
-    pub(super) fn stacked_bias(
+    fn stacked_bias(
         &mut self,
         role: Role,
         layer: usize,
@@ -275,5 +290,26 @@ impl Tensors<'_> {
         let bias = self.checked(name, &[count, outputs], because)?;
         self.check_vector_dtype(&bias)?;
         Ok(Some(TensorInfo { shape: vec![count * outputs], ..bias }))
+    }
+
+    /// The matrix of all experts in blocks, and their scales.
+    fn mxfp4(&mut self, stem: &str, [count, outputs, inputs]: [u64; 3], because: &str) -> Result<LinearWeights> {
+        let because = format!("{because}, blocks of {BLOCK} elements in {} bytes", BLOCK / 2);
+        // Rows of no whole blocks have another number of elements than these shapes.
+        let blocks = inputs.div_ceil(BLOCK);
+        let elements = self.checked(&format!("{stem}_blocks"), &[count, outputs, blocks, BLOCK / 2], &because)?;
+        let scales = self.checked(&format!("{stem}_scales"), &[count, outputs, blocks], &because)?;
+        if let Some(other) = [&elements, &scales].into_iter().find(|tensor| tensor.dtype != DType::U8) {
+            return Err(self.wrong_dtype(other, "U8 (blocks and scales of MXFP4)"));
+        }
+        if !inputs.is_multiple_of(BLOCK) {
+            return Err(self.wrong_shape(&elements, vec![count, outputs, inputs / BLOCK, BLOCK / 2], because));
+        }
+        let rows = count * outputs;
+        // The bytes are what safetensors calls F4 and F8_E8M0.
+        Ok(LinearWeights {
+            block_scales: Some(TensorInfo { dtype: DType::F8_E8M0, shape: vec![rows, blocks], ..scales }),
+            ..LinearWeights::new(TensorInfo { dtype: DType::F4, shape: vec![rows, inputs], ..elements })
+        })
     }
 }

@@ -23,7 +23,6 @@ impl Factor {
 }
 
 impl Reader<'_> {
-    /// Those that the family's table names.
     pub(super) fn factors(&self, sizes: &Sizes) -> Result<Factors> {
         let family = self.family;
         let by_root = |width: f64| (1.0 / width.sqrt()) as f32;

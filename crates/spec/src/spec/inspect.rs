@@ -1,5 +1,6 @@
 //! Header -> ModelSpec: chooses the family, reads the sizes, resolves the tensors, names the variant.
 
+use super::kinds::Which;
 use super::reader::Reader;
 use super::rope;
 use super::tensors::{Options, Tensors};
@@ -53,11 +54,11 @@ pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted)
     let states = if layers.with_state.any(sizes.layers) { reader.state_sizes(sizes.hidden)? } else { None };
     let sizes = Sizes { states, ..sizes };
     let whole = layers.kinds.described(&sizes);
-    let mut ropes = match family.name_of(Role::Positions).is_some() || !layers.rotate() {
+    let mut ropes = match family.name_of(Role::Positions).is_some() || matches!(layers.rotated, Which::None) {
         true => Vec::new(),
         false => rope::resolve(&reader, &whole, layers.kinds.window_head_dim())?,
     };
-    if !layers.rotates_windows() {
+    if matches!(layers.kinds.with_window, Which::None) {
         ropes.truncate(1);
     }
     let context = reader.context_with(&ropes, sizes.context);
@@ -67,10 +68,7 @@ pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted)
     // What `AutoModel` of transformers saves has no head.
     let has_head = !family.head.encoder && !reader.is_base_model()?;
     let tied = has_head && reader.tied()?;
-    let routing = match (&family.experts, &sizes.experts) {
-        (Some(table), Some(experts)) => Some(reader.routing(table, experts, sizes.hidden, factors.experts)?),
-        _ => None,
-    };
+    let routing = reader.routing(&sizes, factors.experts)?;
     let with_experts = reader.layers_with_experts(sizes.layers)?;
     let options = Options { norm_eps: reader.norm_eps()?, factors, layers };
 
@@ -83,12 +81,10 @@ pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted)
     let classifier = tensors.classifier(labels)?.map(Box::new);
     let input = tensors.input()?;
     let layer_embedding = tensors.layer_embedding()?;
-    let predictor = match wanted.predictor {
-        true => Some(tensors.predictor((&embedding, head.as_ref(), final_norm.as_ref()), routing)?),
-        false => None,
-    };
+    let shared = (&embedding, head.as_ref(), final_norm.as_ref());
+    let predictor = wanted.predictor.then(|| tensors.predictor(shared, routing)).transpose()?;
     tensors.note_predictor(predictor.is_some())?;
-    ropes.iter().flat_map(Rope::tensors).for_each(|tensor| tensors.mark_used(&tensor.name));
+    tensors.used.extend(ropes.iter().flat_map(Rope::tensors).map(|tensor| tensor.name.clone()));
     let unused_tensors = tensors.unused()?;
     if let Some(scheme) = &recognised.scheme {
         note_scheme(scheme, &tensors.plain_modules, &reader);
@@ -101,7 +97,7 @@ pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted)
     let sampling = Sampling::read(&reader)?;
     let embeds = Embeds::read(&reader)?;
     let text_limit = TextLimit::read(header, weights.classifier.is_some())?.filter(|limit| limit.tokens < context);
-    let (architecture, model_type) = (reader.architecture.clone(), reader.model_type().map(str::to_owned));
+    let (architecture, model_type) = (reader.architecture.clone(), reader.model_type.clone());
     let mut spec = ModelSpec {
         family: family.id,
         variant: String::new(),
@@ -124,7 +120,7 @@ pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted)
         embeds,
         text_limit,
         quantization: quantization::in_words(header)?,
-        assumptions: reader.into_assumptions(),
+        assumptions: reader.assumptions.into_inner(),
         unused_tensors,
     };
     spec.parameters = elements(spec.tensors()).saturating_sub(elements(spec.scales()));

@@ -22,7 +22,7 @@ impl Tensors<'_> {
         let embedding = matches!(role, Role::Embedding | Role::LayerEmbedding);
         let class = if embedding { "Embedding" } else { "Linear" };
         let (module, weight) = (rows.module.as_str(), &rows.tensor);
-        let answer = scheme.of(module, class);
+        let answer = scheme.answer(module, class);
         if weight.dtype != DType::I8 {
             return self.plain(scheme, answer, rows).map(|()| None);
         }
@@ -104,7 +104,7 @@ impl Tensors<'_> {
             return Err(self.wrong_shape(&scale, expected, because));
         }
         self.check_float(&scale, "F32, F16 or BF16 (scales)")?;
-        self.mark_used(&name);
+        self.used.insert(name);
         if group.weights == WeightScales::Tensor {
             return Ok((TensorInfo { shape: vec![1], ..scale }, size as usize));
         }
@@ -151,7 +151,7 @@ impl Tensors<'_> {
         if elements([&tensor]) != 1 {
             return Err(self.wrong_shape(&tensor, vec![1], because.to_owned()));
         }
-        self.mark_used(name);
+        self.used.insert(name.to_owned());
         Ok(TensorInfo { shape: vec![1], ..tensor })
     }
 

@@ -11,7 +11,6 @@ use crate::header::config::Section;
 /// Values of a layer's keys in `config.json`, where they are others than the model's.
 const LAYER_CONFIG: &str = "per_layer_config";
 
-/// Some of the layers.
 pub(super) enum Which {
     None,
     All,
@@ -48,42 +47,38 @@ impl Which {
 /// What differs between layers with a window and those without, and between the last layers and the others.
 pub(super) struct Kinds {
     pub(super) with_window: Which,
-    /// Heads of layers with a window.
     windowed: HeadSizes,
-    /// Heads of the others.
     full: HeadSizes,
-    widths: Widths,
+    /// Widths of feed-forward layers, where a file lists them.
+    widths: Vec<usize>,
+    /// What the width is multiplied by in layers that use keys and values of another.
+    shared_widening: usize,
     /// The first layer that uses keys and values of another.
     first_shared: usize,
     /// The last layer before it, without a window and with one.
     sources: [Option<usize>; 2],
-    /// Whether layers without a window have no values but their keys; GGUF says it by the tensors.
+    /// Whether layers without a window have no values but their keys; in GGUF those that no tensor is stored for.
     keys_are_values: bool,
 }
 
-/// The heads of keys and values.
 #[derive(Clone, Copy, PartialEq)]
 struct HeadSizes {
     kv_heads: usize,
     head_dim: usize,
 }
 
-enum Widths {
-    Same,
-    Listed(Vec<usize>),
-    /// Twice as wide where keys and values are another layer's.
-    Doubled,
+impl HeadSizes {
+    fn of_model(sizes: &Sizes) -> HeadSizes {
+        HeadSizes { kv_heads: sizes.kv_heads, head_dim: sizes.head_dim }
+    }
 }
 
 impl Kinds {
     /// The sizes of `layer`, of a model that has `sizes`.
     pub(super) fn sizes(&self, sizes: &Sizes, layer: usize) -> Sizes {
         let HeadSizes { kv_heads, head_dim } = if self.with_window.has(layer) { self.windowed } else { self.full };
-        let feed_forward = match &self.widths {
-            Widths::Listed(listed) => listed.get(layer).copied().unwrap_or(sizes.feed_forward),
-            Widths::Doubled if layer >= self.first_shared => 2 * sizes.feed_forward,
-            Widths::Doubled | Widths::Same => sizes.feed_forward,
-        };
+        let widening = if layer >= self.first_shared { self.shared_widening } else { 1 };
+        let feed_forward = self.widths.get(layer).copied().unwrap_or(widening * sizes.feed_forward);
         Sizes { kv_heads, head_dim, feed_forward, ..*sizes }
     }
 
@@ -93,24 +88,19 @@ impl Kinds {
         source.filter(|_| layer >= self.first_shared)
     }
 
-    /// Whether `layer` is one of those whose keys may be their values, and `config.json` says that they are.
-    pub(super) fn keys_are_values(&self, layer: usize) -> (bool, bool) {
-        let full = !self.with_window.has(layer);
-        (full, full && self.keys_are_values)
+    /// Whether the keys of `layer` are its values, in GGUF unless a tensor is stored for these.
+    pub(super) fn keys_are_values(&self, layer: usize) -> bool {
+        self.keys_are_values && !self.with_window.has(layer)
     }
 
-    /// Elements of a head in layers with a window.
     pub(super) fn window_head_dim(&self) -> usize {
         self.windowed.head_dim
     }
 
     /// Sizes of the model as a report has them: heads of layers without a window, and the widest feed-forward layer.
     pub(super) fn described(&self, sizes: &Sizes) -> Sizes {
-        let feed_forward = match &self.widths {
-            Widths::Same => sizes.feed_forward,
-            Widths::Listed(listed) => listed.iter().copied().max().unwrap_or(sizes.feed_forward),
-            Widths::Doubled => 2 * sizes.feed_forward,
-        };
+        let widest = self.widths.iter().copied().max();
+        let feed_forward = widest.unwrap_or(self.shared_widening * sizes.feed_forward);
         Sizes { kv_heads: self.full.kv_heads, head_dim: self.full.head_dim, feed_forward, ..*sizes }
     }
 }
@@ -118,16 +108,15 @@ impl Kinds {
 impl Reader<'_> {
     pub(super) fn kinds(&self, sizes: &Sizes, with_window: Which) -> Result<Kinds> {
         let (block, keys) = (&self.family.block, &self.family.files.keys);
-        let base = HeadSizes { kv_heads: sizes.kv_heads, head_dim: sizes.head_dim };
-        let (mut windowed, mut full, mut keys_are_values) = (base, base, false);
-        if let Some(table) = &block.full_attention {
-            if self.is_gguf() {
-                (windowed, full) = self.gguf_heads(sizes, &with_window)?;
-            } else {
-                keys_are_values = self.fields().boolean(table.keys_are_values)?.unwrap_or(false);
-                full = self.config_heads(table, keys_are_values, base, sizes.layers, &with_window)?;
+        let base = HeadSizes::of_model(sizes);
+        let (windowed, full, keys_are_values) = match &block.full_attention {
+            None => (base, base, false),
+            Some(_) if self.is_gguf() => self.gguf_heads(sizes, &with_window)?,
+            Some(table) => {
+                let keys_are_values = self.fields().boolean(table.keys_are_values)?.unwrap_or(false);
+                (base, self.config_heads(table, keys_are_values, sizes, &with_window)?, keys_are_values)
             }
-        }
+        };
         for HeadSizes { kv_heads, .. } in [windowed, full] {
             if !sizes.heads.is_multiple_of(kv_heads) {
                 let one = format!("{} is {}", self.key(keys.heads), sizes.heads);
@@ -135,15 +124,18 @@ impl Reader<'_> {
                 return Err(self.contradiction(one, format!("{key} is {kv_heads} in some layers, no divisor of it")));
             }
         }
-        let (first_shared, sources, widths) = (sizes.layers, [None, None], Widths::Same);
-        let mut kinds = Kinds { with_window, windowed, full, widths, first_shared, sources, keys_are_values };
+        let (first_shared, sources) = (sizes.layers, [None, None]);
+        let (widths, shared_widening) = (Vec::new(), 1);
+        let mut kinds =
+            Kinds { with_window, windowed, full, widths, shared_widening, first_shared, sources, keys_are_values };
         if let Some((count, double_wide)) = block.shared_layers {
             self.shared_layers(&self.key(count), double_wide, sizes.layers, &mut kinds)?;
         }
         Ok(kinds)
     }
 
-    fn gguf_heads(&self, sizes: &Sizes, with_window: &Which) -> Result<(HeadSizes, HeadSizes)> {
+    /// Heads of layers with a window, of the others, and that these may have no values but their keys.
+    fn gguf_heads(&self, sizes: &Sizes, with_window: &Which) -> Result<(HeadSizes, HeadSizes, bool)> {
         const WINDOW_DIM: Key = Key::gguf(".attention.key_length_swa");
         let absent = || missing(self.fields(), &self.key(WINDOW_DIM), "heads differ in this family");
         let window_dim = self.size(WINDOW_DIM)?.ok_or_else(absent)?;
@@ -158,7 +150,7 @@ impl Reader<'_> {
         }
         let [full, windowed] = found.map(|heads| heads.unwrap_or(sizes.kv_heads));
         let windowed = HeadSizes { kv_heads: windowed, head_dim: window_dim };
-        Ok((windowed, HeadSizes { kv_heads: full, head_dim: sizes.head_dim }))
+        Ok((windowed, HeadSizes { kv_heads: full, head_dim: sizes.head_dim }, true))
     }
 
     /// Heads of layers without a window, of `config.json`: by layer as transformers 5 writes it, or by keys of their own.
@@ -166,28 +158,22 @@ impl Reader<'_> {
         &self,
         table: &FullAttention,
         keys_are_values: bool,
-        base: HeadSizes,
-        layers: usize,
+        sizes: &Sizes,
         with_window: &Which,
     ) -> Result<HeadSizes> {
         if let Some(by_layer) = self.config.as_ref().map_or(Ok(None), |config| config.section(LAYER_CONFIG))? {
-            return self.heads_by_layer(&by_layer, base, layers, with_window);
+            return self.heads_by_layer(&by_layer, sizes, with_window);
         }
         let (key, default, why) = table.head_dim;
         let head_dim = self.or_default(self.size(Key::config(key))?, key, (default, why));
         let kv_heads = if keys_are_values { self.size(Key::config(table.kv_heads))? } else { None };
-        Ok(HeadSizes { kv_heads: kv_heads.unwrap_or(base.kv_heads), head_dim })
+        Ok(HeadSizes { kv_heads: kv_heads.unwrap_or(sizes.kv_heads), head_dim })
     }
 
     /// Heads of layers without a window, where `by_layer` has what differs from the model's keys.
-    fn heads_by_layer(
-        &self,
-        by_layer: &Section<'_>,
-        base: HeadSizes,
-        layers: usize,
-        with_window: &Which,
-    ) -> Result<HeadSizes> {
+    fn heads_by_layer(&self, by_layer: &Section<'_>, sizes: &Sizes, with_window: &Which) -> Result<HeadSizes> {
         const KNOWN: [&str; 2] = ["head_dim", "num_key_value_heads"];
+        let (base, layers) = (HeadSizes::of_model(sizes), sizes.layers);
         let (mut full, mut named) = (None, 0);
         let one_kind = |path: &str| {
             let feature = "heads that differ between layers with a window, or between those without";
@@ -247,13 +233,11 @@ impl Reader<'_> {
                 kinds.sources[usize::from(windowed)] = source;
             }
         }
-        kinds.widths = if self.is_gguf() {
-            self.listed_sizes(self.family.files.keys.feed_forward, layers)?.map_or(Widths::Same, Widths::Listed)
+        if self.is_gguf() {
+            kinds.widths = self.listed_sizes(self.family.files.keys.feed_forward, layers)?.unwrap_or_default();
         } else if kinds.first_shared < layers && self.fields().boolean(double_wide)? == Some(true) {
-            Widths::Doubled
-        } else {
-            Widths::Same
-        };
+            kinds.shared_widening = 2;
+        }
         Ok(())
     }
 }

@@ -66,7 +66,6 @@ impl Tensors<'_> {
         self.whole_name_if_named(Role::LayerScale, Some(layer))
     }
 
-    /// The embeddings of layers, where the model has them.
     pub(super) fn layer_embedding(&mut self) -> Result<Option<Box<LayerEmbeddingWeights>>> {
         let width = self.sizes.layer_embedding;
         if width == 0 {
@@ -80,7 +79,6 @@ impl Tensors<'_> {
         })))
     }
 
-    /// What `layer` does with its own.
     pub(super) fn layer_embedding_use(&mut self, layer: usize) -> Result<Option<Box<LayerEmbeddingUse>>> {
         if self.sizes.layer_embedding == 0 {
             return Ok(None);

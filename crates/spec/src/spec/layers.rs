@@ -11,16 +11,13 @@ use serde_json::Value;
 /// What differs from layer to layer. It takes no more than the file's lists do, however many layers the file claims.
 pub(super) struct Layers {
     window: Option<usize>,
-    rotated: Which,
-    /// The rotary embedding of layers with a window.
+    pub(super) rotated: Which,
     window_rope: usize,
-    /// Layers that have a state in place of keys and values.
     pub(super) with_state: Which,
     pub(super) kinds: Kinds,
 }
 
 impl Layers {
-    /// Positions that a token attends to in `layer`.
     pub(super) fn window(&self, layer: usize) -> Option<usize> {
         self.window.filter(|_| self.kinds.with_window.has(layer))
     }
@@ -32,15 +29,6 @@ impl Layers {
 
     pub(super) fn rope(&self, layer: usize) -> Option<usize> {
         self.rotated.has(layer).then_some(if self.kinds.with_window.has(layer) { self.window_rope } else { 0 })
-    }
-
-    pub(super) fn rotate(&self) -> bool {
-        !matches!(self.rotated, Which::None)
-    }
-
-    /// Whether a layer rotates as those with a window do.
-    pub(super) fn rotates_windows(&self) -> bool {
-        !matches!(self.kinds.with_window, Which::None)
     }
 }
 
@@ -75,7 +63,7 @@ impl Reader<'_> {
 
     /// The window, where the family has one. 0 in GGUF and null are none.
     fn sliding_window(&self) -> Result<Option<usize>> {
-        let of_type = |types: &[&str]| self.model_type().is_some_and(|kind| types.contains(&kind));
+        let of_type = |types: &[&str]| self.model_type.as_deref().is_some_and(|kind| types.contains(&kind));
         let (honoured, default) = match self.family.window {
             Window::Honoured => (true, (0, "llama.cpp and transformers default")),
             Window::Pattern(pattern) if self.is_gguf() => (true, (pattern.gguf_default, pattern.source)),
@@ -83,7 +71,7 @@ impl Reader<'_> {
             Window::OfModelTypes(model_types, default) => (!self.is_gguf() && of_type(model_types), default),
             Window::Flagged { source, .. } => {
                 let is_on = !self.is_gguf() && self.fields().boolean("use_sliding_window")? == Some(true);
-                (is_on, (Window::FLAGGED, source))
+                (is_on, (4096, source))
             }
             Window::Unused => (false, (0, "")),
         };
@@ -96,7 +84,7 @@ impl Reader<'_> {
                 let (tokens, why) = default;
                 let what =
                     if tokens == 0 { "no sliding window".into() } else { format!("a sliding window of {tokens}") };
-                self.assume(format!("{what}: {key} is absent ({why})"));
+                let tokens = self.or_absent(None, tokens, what, &key, why);
                 Ok(usize::try_from(tokens).ok().filter(|tokens| *tokens > 0))
             }
             Some(0) if !self.is_gguf() => Err(self.value(&key, 0, "a positive number or null".into())),
@@ -122,12 +110,9 @@ impl Reader<'_> {
             let key = if self.is_gguf() { &key } else { LAYER_TYPES };
             return self.of_each_layer(key, listed, sizes.layers);
         }
-        let every = self.interval(&key)?.unwrap_or_else(|| {
-            let (every, source) = (pattern.full_every, pattern.source);
-            let key = if key.is_empty() { LAYER_TYPES } else { &key };
-            self.assume(format!("a window in all but one of {every} layers: {key} is absent ({source})"));
-            every
-        });
+        let what = format_args!("a window in all but one of {} layers", pattern.full_every);
+        let absent = if key.is_empty() { LAYER_TYPES } else { &key };
+        let every = self.or_absent(self.interval(&key)?, pattern.full_every, what, absent, pattern.source);
         Ok(if pattern.first_is_full { Which::AllButFirst(every) } else { Which::AllBut(every, full) })
     }
 
@@ -139,7 +124,6 @@ impl Reader<'_> {
         }
     }
 
-    /// The layers that `layer_types` of `config.json` gives a window.
     fn listed_windows(&self) -> Result<Option<Vec<bool>>> {
         self.listed(LAYER_TYPES, &format!("{WITH_WINDOW} or {WITHOUT}"), |kind| match kind.as_str()? {
             WITH_WINDOW => Some(true),
@@ -154,10 +138,8 @@ impl Reader<'_> {
         if let Some(listed) = self.listed_windows()? {
             return self.of_each_layer(LAYER_TYPES, listed, sizes.layers);
         }
-        let first = self.fields().unsigned(KEY)?.unwrap_or_else(|| {
-            self.assume(format!("a window from layer {default} on: {KEY} is absent ({source})"));
-            default
-        });
+        let what = format_args!("a window from layer {default} on");
+        let first = self.or_absent(self.fields().unsigned(KEY)?, default, what, KEY, source);
         Ok(Which::From(usize::try_from(first).unwrap_or(usize::MAX)))
     }
 
@@ -185,23 +167,16 @@ impl Reader<'_> {
         Ok(Which::AllBut(every, None))
     }
 
-    /// Whether queries and keys are rotated, as the files say.
     fn rotates(&self, switch: Key) -> Result<bool> {
         let key = self.key(switch);
         if self.is_gguf() {
-            return Ok(self.fields().boolean(&key)?.unwrap_or_else(|| {
-                self.assume(format!("queries and keys are rotated: {key} is absent (the default of llama.cpp)"));
-                true
-            }));
+            let stored = self.fields().boolean(&key)?;
+            return Ok(self.or_absent(stored, true, "queries and keys are rotated", &key, "the default of llama.cpp"));
         }
         match self.fields().text(&key)? {
             Some("rope") => Ok(true),
             Some("nope") => Ok(false),
-            None => {
-                let class = &self.architecture;
-                self.assume(format!("no rotation: {key} is absent (the default of transformers' {class})"));
-                Ok(false)
-            }
+            None => Ok(self.or_absent(None, false, "no rotation", &key, &self.class_default())),
             Some(other) => Err(self.value(&key, other, "rope, nope or null".into())),
         }
     }

@@ -184,7 +184,6 @@ pub enum DeltaInput<Matrix = LinearWeights> {
     ByKeyHead(Box<Matrix>),
 }
 
-/// The sizes of layers with a state.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct StateSizes {
     /// Heads of queries and keys of a delta net, groups of Mamba-2.
@@ -204,12 +203,6 @@ pub(super) struct StateSizes {
 }
 
 impl StateSizes {
-    /// The same with the channels of a convolution over keys, queries and values.
-    pub(super) fn with_channels(self) -> StateSizes {
-        StateSizes { channels: 2 * self.key_heads * self.key_dim + self.values(), ..self }
-    }
-
-    /// Elements of all values together.
     pub(super) fn values(&self) -> usize {
         self.value_heads * self.value_dim
     }
@@ -309,10 +302,7 @@ impl<W: WeightTypes> Mixer<W> {
 impl<W: WeightTypes> KeysValues<W> {
     /// The weights of the layer's own.
     pub fn own(&self) -> Option<&KeyValueWeights<W>> {
-        match self {
-            KeysValues::Own(own) => Some(own),
-            KeysValues::OfLayer(_) => None,
-        }
+        if let KeysValues::Own(own) = self { Some(own) } else { None }
     }
 
     fn try_map<'w, M: MapWeights<'w, W>>(&'w self, map: &mut M) -> Result<KeysValues<M::To>, M::Error> {

@@ -1,13 +1,11 @@
 //! Header -> ModelSpec: finds the family and resolves every tensor by role, shape and dtype.
 
 mod classifier;
-mod defaults;
 mod embedding;
 mod experts;
 mod factors;
 mod inspect;
 mod int8;
-mod interleaved;
 mod kinds;
 mod layer_embedding;
 mod layers;
@@ -227,26 +225,17 @@ pub struct Int8 {
     pub activations: Int8Activations,
 }
 
-/// How the activations of an int8 product become integers from -128 to 127. Complete.
+/// How the activations of an int8 product become integers from -128 to 127, with a scale, and a zero point that is always 0
+/// where it is `symmetric`. Complete.
 #[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs)] // those of the variants say what their fields are
 pub enum Int8Activations {
-    /// With a scale, and a zero point unless symmetric, for each token's row.
-    PerToken {
-        /// Whether the zero point is always 0.
-        symmetric: bool,
-    },
-    /// With one scale for all rows that are computed together.
-    PerTensor {
-        /// Whether the zero point is always 0.
-        symmetric: bool,
-    },
-    /// With a stored scale.
-    Static {
-        /// One float.
-        scale: TensorInfo,
-        /// One I8; 0 where there is none.
-        zero_point: Option<TensorInfo>,
-    },
+    /// Those of each token's row.
+    PerToken { symmetric: bool },
+    /// One for all rows that are computed together.
+    PerTensor { symmetric: bool },
+    /// Stored: a scale of one float, and one I8, 0 where there is none.
+    Static { scale: TensorInfo, zero_point: Option<TensorInfo> },
 }
 
 /// A norm.
@@ -260,29 +249,18 @@ pub struct NormWeights {
 
 /// The formula of a norm. Complete.
 #[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs)] // those of the variants say what their fields are
 pub enum Norm {
-    /// `x / sqrt(mean(x^2) + eps) * weight`.
-    Rms {
-        /// Added to the mean square.
-        eps: f64,
-        /// Whether the weight is stored as its offset from one: `... * (1 + weight)`.
-        offset: bool,
-    },
-    /// `(x - mean(x)) / sqrt(variance(x) + eps) * weight`, and `+ bias` where there is one.
-    Layer {
-        /// Added to the variance.
-        eps: f64,
-        /// `[width]`.
-        bias: Option<TensorInfo>,
-    },
+    /// `x / sqrt(mean(x^2) + eps) * weight`, or `... * (1 + weight)` where the weight is stored as its `offset` from one.
+    Rms { eps: f64, offset: bool },
+    /// `(x - mean(x)) / sqrt(variance(x) + eps) * weight`, and `+ bias`, `[width]`, where there is one.
+    Layer { eps: f64, bias: Option<TensorInfo> },
 }
 
-/// The number of elements of `tensors`.
 fn elements<'t>(tensors: impl IntoIterator<Item = &'t TensorInfo>) -> u64 {
     tensors.into_iter().map(|tensor| tensor.shape.iter().product()).fold(0, u64::saturating_add)
 }
 
-/// The bytes of `tensors`.
 fn bytes<'t>(tensors: impl IntoIterator<Item = &'t TensorInfo>) -> u64 {
     tensors.into_iter().map(|tensor| tensor.bytes).fold(0, u64::saturating_add)
 }
@@ -383,7 +361,7 @@ impl ModelSpec {
 impl<W: WeightTypes> ModelWeights<W> {
     /// All of them: the embedding, what else comes before the layers, the layers, and the head.
     pub fn list(&self) -> Vec<Weight<'_, W>> {
-        List::of(|list| self.try_map(list))
+        List::collect(|list| self.try_map(list))
     }
 
     /// The matrices among them.
@@ -394,7 +372,7 @@ impl<W: WeightTypes> ModelWeights<W> {
 
 impl<W: WeightTypes> LayerWeights<W> {
     fn list(&self) -> Vec<Weight<'_, W>> {
-        List::of(|list| self.try_map(list))
+        List::collect(|list| self.try_map(list))
     }
 
     /// The matrices in the order of their products.
@@ -409,10 +387,7 @@ impl<W: WeightTypes> LayerWeights<W> {
 
     /// The experts of its feed-forward layer, where it has any.
     pub fn experts(&self) -> Option<&ExpertsWeights<W>> {
-        match &self.feed_forward.layer {
-            FeedForwardLayer::Dense(_) => None,
-            FeedForwardLayer::Experts(experts) => Some(experts),
-        }
+        if let FeedForwardLayer::Experts(experts) = &self.feed_forward.layer { Some(experts) } else { None }
     }
 
     /// Whether what a sub-layer puts out is normed before it is added to the residual stream.
@@ -491,10 +466,7 @@ impl Int8 {
 impl NormWeights {
     /// The scale, and the shift of one that has it.
     pub fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
-        let bias = match &self.kind {
-            Norm::Rms { .. } => None,
-            Norm::Layer { bias, .. } => bias.as_ref(),
-        };
+        let bias = if let Norm::Layer { bias, .. } = &self.kind { bias.as_ref() } else { None };
         std::iter::once(&self.weight).chain(bias)
     }
 }

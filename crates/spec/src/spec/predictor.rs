@@ -21,32 +21,54 @@ weights! {
 }
 
 /// The embedding, the output head and the norm in front of it, which a prediction head shares with its model.
-type Shared<'a, Head> = (&'a LinearWeights, Head, Option<&'a NormWeights>);
+type Shared<'a> = (&'a LinearWeights, Option<&'a LinearWeights>, Option<&'a NormWeights>);
 
 impl Tensors<'_> {
     /// The prediction head as a model of one block.
     ///
     /// # Errors
     /// `Architecture` where there is none, or one that differs; `Incomplete` where a tensor of it is missing.
-    pub(super) fn predictor(
-        &mut self,
-        (embedding, head, final_norm): Shared<'_, Option<&LinearWeights>>,
-        routing: Option<Routing>,
-    ) -> Result<ModelWeights> {
-        let missing = match (self.predictor_name(), head) {
-            (None, _) => format!("models of the family {} have none", self.family.id),
-            (Some(name), _) if !self.stores(&name) => format!("tensor {name} is not stored"),
-            (Some(_), None) => "it guesses by the output head of its model, which has none".into(),
-            (Some(_), Some(head)) => {
-                self.refuse_predictors()?;
-                self.predicts = true;
-                let weights = self.predictor_weights((embedding, head, final_norm), routing);
-                self.predicts = false;
-                return weights;
-            }
+    pub(super) fn predictor(&mut self, shared: Shared<'_>, routing: Option<Routing>) -> Result<ModelWeights> {
+        let (embedding, head, final_norm) = shared;
+        let head = match (self.predictor_name(), head) {
+            (None, _) => Err(format!("models of the family {} have none", self.family.id)),
+            (Some(name), _) if !self.stores(&name) => Err(format!("tensor {name} is not stored")),
+            (Some(_), None) => Err("it guesses by the output head of its model, which has none".into()),
+            (Some(_), Some(head)) => Ok(head),
         };
-        let kind = ArchitectureErrorKind::NoPredictor { missing };
-        Err(Error::Architecture { file: self.reader.fields().file().into(), kind })
+        let head = head.map_err(|missing| {
+            let kind = ArchitectureErrorKind::NoPredictor { missing };
+            Error::Architecture { file: self.reader.fields().file().into(), kind }
+        })?;
+        self.refuse_predictors()?;
+        self.predicts = true;
+        let layer = self.predictor_layer();
+        let at = Some(layer);
+        let stored = |tensors: &Self, role| tensors.stores(&tensors.weight_name(role, at));
+        let routing = routing.filter(|_| stored(self, Role::Router));
+        // GGUF files may have these of their own, as in llama.cpp.
+        let own = |tensors: &mut Self, role| stored(tensors, role).then(|| tensors.matrix(role, at)).transpose();
+        let (own_embedding, own_head) = (own(self, Role::NextEmbedding)?, own(self, Role::NextHead)?);
+        let norm = match final_norm.filter(|_| self.reader.is_gguf() && !stored(self, Role::NextNorm)) {
+            Some(norm) => norm.clone(),
+            None => self.norm(Role::NextNorm, at)?,
+        };
+        let weights = ModelWeights {
+            embedding: LinearWeights::new(own_embedding.unwrap_or_else(|| embedding.clone()).weight),
+            input: None,
+            joined: Some(Box::new(JoinedInput {
+                embedding_norm: self.norm(Role::NextEmbeddingNorm, at)?,
+                hidden_norm: self.norm(Role::NextHiddenNorm, at)?,
+                projection: self.matrix(Role::NextProjection, at)?,
+            })),
+            layer_embedding: None,
+            layers: vec![self.layer(layer, routing)?],
+            final_norm: Some(norm),
+            head: Some(own_head.unwrap_or_else(|| head.clone())),
+            classifier: None,
+        };
+        self.predicts = false;
+        Ok(weights)
     }
 
     /// Notes a prediction head that is stored and was not asked for.
@@ -97,37 +119,5 @@ impl Tensors<'_> {
             }
             _ => Ok(()),
         }
-    }
-
-    fn predictor_weights(
-        &mut self,
-        (embedding, head, final_norm): Shared<'_, &LinearWeights>,
-        routing: Option<Routing>,
-    ) -> Result<ModelWeights> {
-        let layer = self.predictor_layer();
-        let at = Some(layer);
-        let stored = |tensors: &Self, role| tensors.stores(&tensors.weight_name(role, at));
-        let routing = routing.filter(|_| stored(self, Role::Router));
-        // GGUF files may have these of their own, as in llama.cpp.
-        let own = |tensors: &mut Self, role| stored(tensors, role).then(|| tensors.matrix(role, at)).transpose();
-        let (own_embedding, own_head) = (own(self, Role::NextEmbedding)?, own(self, Role::NextHead)?);
-        let norm = match final_norm.filter(|_| self.reader.is_gguf() && !stored(self, Role::NextNorm)) {
-            Some(norm) => norm.clone(),
-            None => self.norm(Role::NextNorm, at)?,
-        };
-        Ok(ModelWeights {
-            embedding: LinearWeights::new(own_embedding.unwrap_or_else(|| embedding.clone()).weight),
-            input: None,
-            joined: Some(Box::new(JoinedInput {
-                embedding_norm: self.norm(Role::NextEmbeddingNorm, at)?,
-                hidden_norm: self.norm(Role::NextHiddenNorm, at)?,
-                projection: self.matrix(Role::NextProjection, at)?,
-            })),
-            layer_embedding: None,
-            layers: vec![self.layer(layer, routing)?],
-            final_norm: Some(norm),
-            head: Some(own_head.unwrap_or_else(|| head.clone())),
-            classifier: None,
-        })
     }
 }

@@ -16,20 +16,18 @@ pub(super) struct Reader<'a> {
     pub(super) family: &'static Family,
     pub(super) architecture: String,
     /// The `model_type` of `config.json`, or of the language model in it.
-    model_type: Option<String>,
+    pub(super) model_type: Option<String>,
     /// The keys of `config.json`, where the model has one, or what it says of the language model in it.
     pub(super) config: Option<Section<'a>>,
     /// Defaults and derivations that were taken, each with its reason.
-    assumptions: RefCell<Vec<String>>,
+    pub(super) assumptions: RefCell<Vec<String>>,
 }
 
 impl Key {
-    /// A key that only GGUF has.
     pub(crate) const fn gguf(gguf: &'static str) -> Key {
         Key { gguf, config: "" }
     }
 
-    /// A key that only `config.json` has.
     pub(crate) const fn config(config: &'static str) -> Key {
         Key { gguf: "", config }
     }
@@ -66,7 +64,6 @@ impl<'a> Reader<'a> {
         Ok(reader)
     }
 
-    /// The keys.
     pub(super) fn fields(&self) -> &dyn Fields {
         match (&self.config, &self.header.metadata) {
             (Some(config), _) => config,
@@ -75,31 +72,17 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The keys of a GGUF file.
     pub(super) fn gguf(&self) -> Option<&'a GgufMetadata> {
-        match &self.header.metadata {
-            Metadata::Gguf(metadata) => Some(metadata),
-            Metadata::Config(_) => None,
-        }
+        if let Metadata::Gguf(metadata) = &self.header.metadata { Some(metadata) } else { None }
     }
 
     pub(super) fn is_gguf(&self) -> bool {
         self.gguf().is_some()
     }
 
-    /// The `model_type` of `config.json`, or of the language model in it.
-    pub(super) fn model_type(&self) -> Option<&str> {
-        self.model_type.as_deref()
-    }
-
     /// Notes a default or a derivation that was taken, with its reason.
     pub(super) fn assume(&self, what: impl Into<String>) {
         self.assumptions.borrow_mut().push(what.into());
-    }
-
-    /// All that was noted.
-    pub(super) fn into_assumptions(self) -> Vec<String> {
-        self.assumptions.into_inner()
     }
 
     /// What is stored under `key`, or the default, which is noted with its source.
@@ -109,6 +92,19 @@ impl<'a> Reader<'a> {
             self.assume(format!("{key} {value}: it is absent ({why})"));
             value
         })
+    }
+
+    /// What is `stored` under `key`, or the default, whose meaning is noted with its source.
+    pub(super) fn or_absent<T>(&self, stored: Option<T>, default: T, what: impl Display, key: &str, why: &str) -> T {
+        stored.unwrap_or_else(|| {
+            self.assume(format!("{what}: {key} is absent ({why})"));
+            default
+        })
+    }
+
+    /// Where a default of transformers is known from.
+    pub(super) fn class_default(&self) -> String {
+        format!("the default of transformers' {}", self.architecture)
     }
 
     /// Sets the family whose table names this architecture. In `config.json` the class and the model type must agree. Of a
@@ -128,7 +124,7 @@ impl<'a> Reader<'a> {
         let named = |family: &&&'static Family| {
             let of_type = |(kind, classes): &(&str, &[&str])| {
                 let known = || classes.iter().any(|class| is_class(architecture, class, family));
-                match self.model_type() {
+                match self.model_type.as_deref() {
                     Some(model_type) => model_type == *kind && (architecture == *kind || known()),
                     None => known(),
                 }
@@ -149,7 +145,7 @@ impl<'a> Reader<'a> {
                 types.filter_map(|(_, classes)| classes.first()).copied().collect()
             }
         };
-        let found = match self.model_type() {
+        let found = match self.model_type.as_deref() {
             Some(kind) if kind != self.architecture => format!("{} (model_type {kind})", self.architecture),
             _ => self.architecture.clone(),
         };
@@ -164,7 +160,7 @@ impl<'a> Reader<'a> {
         let Some(text) = config.of(TEXT_CONFIG)? else { return Ok(None) };
         let Some(kind) = text.text("model_type")?.map(str::to_owned) else { return Ok(None) };
         let is_wrapper = |(class, model_type): &(&str, &str)| {
-            *class == self.architecture && self.model_type().is_none_or(|kind| kind == *model_type)
+            *class == self.architecture && self.model_type.as_deref().is_none_or(|kind| kind == *model_type)
         };
         let wraps = |family: &&&'static Family| {
             family.model_types.iter().any(|(known, _)| *known == kind) && family.wrappers.iter().any(is_wrapper)
@@ -209,6 +205,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn sizes(&self) -> Result<Sizes> {
+        const BOTH: &str = "transformers and llama.cpp default";
         let (family, keys) = (self.family, &self.family.files.keys);
         let first_position = self.first_position()?;
         // What may differ between kinds of layers is read by `kinds`, and is the most of them here.
@@ -239,20 +236,14 @@ impl<'a> Reader<'a> {
         };
         let feed_forward = self.present(keys.feed_forward, feed_forward)?;
         let layers = self.without_predictors(blocks)?;
-        let kv_heads = kv_heads.unwrap_or_else(|| {
-            let key = self.key(keys.kv_heads);
-            self.assume(format!("kv_heads = heads = {heads}: {key} is absent (transformers and llama.cpp default)"));
-            heads
-        });
+        let what = format_args!("kv_heads = heads = {heads}");
+        let kv_heads = self.or_absent(kv_heads, heads, what, &self.key(keys.kv_heads), BOTH);
         self.part(keys.kv_heads, kv_heads, keys.heads, heads)?;
         let head_dim = match (head_dim, self.key(keys.head_dim)) {
             (Some(head_dim), _) => head_dim,
             (None, key) if hidden.is_multiple_of(heads) => {
                 let head_dim = hidden / heads;
-                self.assume(format!(
-                    "head_dim = width / heads = {head_dim}: {key} is absent (transformers and llama.cpp default)"
-                ));
-                head_dim
+                self.or_absent(None, head_dim, format_args!("head_dim = width / heads = {head_dim}"), &key, BOTH)
             }
             (None, absent) => {
                 let one = format!("{} is {hidden} and {absent} is absent", self.key(keys.hidden));
@@ -268,10 +259,8 @@ impl<'a> Reader<'a> {
                 if tokens == 0 {
                     return Err(missing(self.fields(), &key, "and tokenizer.ggml.tokens is empty too"));
                 }
-                self.assume(format!(
-                    "vocabulary = entries of tokenizer.ggml.tokens = {tokens}: {key} is absent (llama.cpp default)"
-                ));
-                tokens
+                let what = format_args!("vocabulary = entries of tokenizer.ggml.tokens = {tokens}");
+                self.or_absent(None, tokens, what, &key, "llama.cpp default")
             }
             (vocab, _) => self.present(keys.vocab, vocab)?,
         };
@@ -294,7 +283,6 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// A size that has to be there.
     pub(super) fn present(&self, key: Key, size: Option<usize>) -> Result<usize> {
         size.ok_or_else(|| missing(self.fields(), &self.key(key), "a size is never guessed from tensor shapes"))
     }
@@ -406,10 +394,10 @@ impl<'a> Reader<'a> {
             Some(name) if !names.contains(&name) => {
                 return Err(self.feature(&format!("activation {name}"), &key, names[0]));
             }
-            None if !self.is_gguf() => self.assume(format!(
-                "activation {}: hidden_act is absent (the default of transformers' {})",
-                names[0], self.architecture
-            )),
+            None if !self.is_gguf() => {
+                let what = format_args!("activation {}", names[0]);
+                self.or_absent(None, (), what, "hidden_act", &self.class_default());
+            }
             _ => {}
         }
         Ok(())
@@ -482,7 +470,6 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Flags of `config.json` that decide on biases and are absent.
     pub(super) fn note_absent_flags(&self) -> Result<()> {
         let Some(config) = self.config else { return Ok(()) };
         let (mut none, mut some): (Vec<&str>, Vec<&str>) = Default::default();
@@ -498,8 +485,7 @@ impl<'a> Reader<'a> {
         }
         for (what, flags) in [("no biases", none), ("biases", some)] {
             if !flags.is_empty() {
-                let (flags, class) = (flags.join(" and "), &self.architecture);
-                self.assume(format!("{what}: {flags} absent (the default of transformers' {class})"));
+                self.assume(format!("{what}: {} absent ({})", flags.join(" and "), self.class_default()));
             }
         }
         Ok(())
@@ -521,8 +507,8 @@ impl<'a> Reader<'a> {
             }
         }
         let (tied, why) = head.tied;
-        self.assume(format!("tied embeddings {tied}: {} is absent ({why})", head.tied_keys.join(" and ")));
-        Ok(tied)
+        let keys = head.tied_keys.join(" and ");
+        Ok(self.or_absent(None, tied, format_args!("tied embeddings {tied}"), &keys, why))
     }
 
     pub(super) fn feature(&self, feature: &str, key: &str, expected: &str) -> Error {

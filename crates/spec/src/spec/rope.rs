@@ -3,11 +3,12 @@
 mod config;
 mod gguf;
 
-use super::Sizes;
-use super::reader::Reader;
-use super::{Rope, RopeScaling};
+use super::reader::{Reader, missing};
+use super::{QueryScale, Rope, RopeScaling, Sizes};
 use crate::error::Result;
-use crate::family::{RopeTable, WindowRope};
+use crate::family::{Key, RopeTable, WindowRope};
+use crate::header::Fields;
+use crate::header::config::Section;
 
 struct Resolver<'a> {
     reader: &'a Reader<'a>,
@@ -19,6 +20,13 @@ struct Resolver<'a> {
 
 /// A scaling, and what it multiplies cosines and sines by.
 type Scaled = (RopeScaling, f64);
+
+/// Where numbers stand: in a section of `config.json`, or else among the model's own keys, as all do in GGUF.
+type Place<'a> = Option<Section<'a>>;
+
+const FACTOR: Key = Key { gguf: ".rope.scaling.factor", config: "factor" };
+const ORIGINAL_CONTEXT: Key =
+    Key { gguf: ".rope.scaling.original_context_length", config: "original_max_position_embeddings" };
 
 /// The rotary embeddings of a model: that of most layers, then that of layers with a window where theirs is another.
 pub(super) fn resolve(reader: &Reader<'_>, sizes: &Sizes, window_head_dim: usize) -> Result<Vec<Rope>> {
@@ -46,16 +54,102 @@ impl Resolver<'_> {
         }
     }
 
+    /// The number under `key`, and what the key is called there.
+    fn number(&self, place: Place<'_>, key: Key) -> Result<Option<(f64, String)>> {
+        let name = place.map_or_else(|| self.reader.key(key), |section| section.dotted(key.config));
+        let number = match place {
+            _ if name.is_empty() => None,
+            Some(section) => section.number(key.config)?,
+            None => self.reader.fields().number(&name)?,
+        };
+        Ok(number.map(|number| (number, name)))
+    }
+
+    /// The same, as far as it is one to divide or multiply by.
+    fn optional(&self, place: Place<'_>, key: Key) -> Result<Option<f64>> {
+        self.number(place, key)?.map(|(number, name)| self.positive(&name, number)).transpose()
+    }
+
+    /// The same where 0 says as much as an absent key.
+    fn unless_zero(&self, place: Place<'_>, key: Key) -> Result<Option<f64>> {
+        match self.number(place, key)? {
+            Some((0.0, _)) => Ok(None),
+            _ => self.optional(place, key),
+        }
+    }
+
+    /// The context before scaling. In `config.json` a value at the top level wins, as in transformers.
+    fn original_context(&self, place: Place<'_>) -> Result<u64> {
+        let (fields, own) = (self.reader.fields(), self.reader.key(ORIGINAL_CONTEXT));
+        let (context, key) = match (fields.unsigned(&own)?, &place) {
+            (None, Some(section)) => {
+                (section.unsigned(ORIGINAL_CONTEXT.config)?, section.dotted(ORIGINAL_CONTEXT.config))
+            }
+            (context, _) => (context, own),
+        };
+        let default = |context: u64, key: &str, why: &str| {
+            Ok(self.reader.or_absent(None, context, format_args!("original context {context}"), key, why))
+        };
+        match (context, &place, self.table.original_context) {
+            (Some(context @ (0 | 1)), ..) => Err(self.reader.value(&key, context, "more than 1".into())),
+            (Some(context), ..) => Ok(context),
+            (None, None, _) => Err(missing(fields, &key, "the scaling needs it")),
+            (None, Some(_), Some((context, why))) => default(context, ORIGINAL_CONTEXT.config, why),
+            (None, Some(_), None) => {
+                let why = "transformers' standardize_rope_params takes max_position_embeddings";
+                default(self.sizes.context as u64, &key, why)
+            }
+        }
+    }
+
+    fn query_scale(&self, place: Place<'_>) -> Result<Option<QueryScale>> {
+        let beta = self.table.query_scale.map_or(Ok(None), |key| self.unless_zero(place, key))?;
+        beta.map(|beta| Ok(QueryScale { beta, original_context: self.original_context(place)? })).transpose()
+    }
+
+    fn yarn(&self, place: Place<'_>, factor: f64) -> Result<Scaled> {
+        const ALL_DIM: Key = Key { gguf: ".rope.scaling.yarn_log_multiplier", config: "mscale_all_dim" };
+        const UNREAD: Key = Key { gguf: ".rope.scaling.yarn_attn_factor", config: "attn_factor" };
+        const BETA_FAST: Key = Key { gguf: ".rope.scaling.yarn_beta_fast", config: "beta_fast" };
+        const BETA_SLOW: Key = Key { gguf: ".rope.scaling.yarn_beta_slow", config: "beta_slow" };
+        let original_context = self.original_context(place)?;
+        // In GGUF it is 1 (llama.cpp).
+        let mscale = self.unless_zero(place, Key::config("mscale"))?.or(place.is_none().then_some(1.0));
+        let weights = (mscale, self.unless_zero(place, ALL_DIM)?);
+        let magnitude = match (self.optional(place, Key::config("attention_factor"))?, weights) {
+            (Some(factor), _) => factor,
+            (None, (Some(mscale), Some(all))) => yarn_magnitude(factor, mscale) / yarn_magnitude(factor, all),
+            (None, _) => yarn_magnitude(factor, 1.0),
+        };
+        let unread = self.number(place, UNREAD)?.filter(|(unread, _)| place.is_some() || *unread != 1.0);
+        if let Some((unread, key)) = unread {
+            self.reader.assume(format!(
+                "{key} {unread} is not read, as transformers and llama.cpp do not read it: YaRN multiplies cosines and \
+                 sines by {magnitude:.6}"
+            ));
+        }
+        let scaling = RopeScaling::Yarn {
+            factor,
+            original_context,
+            // 32 and 1: the YaRN paper, transformers and llama.cpp.
+            beta_fast: self.optional(place, BETA_FAST)?.unwrap_or(32.0),
+            beta_slow: self.optional(place, BETA_SLOW)?.unwrap_or(1.0),
+            truncate: match place {
+                // transformers takes null for false.
+                Some(section) => section.boolean("truncate")?.unwrap_or(section.object().get("truncate").is_none()),
+                None => self.table.gguf_yarn_truncate,
+            },
+        };
+        Ok((scaling, magnitude))
+    }
+
     /// The rotary embedding of layers with a window: that of the others without its scaling, and with a base of its own where
     /// there is one. Where heads are of another size there, all of a head turns.
     fn of_windows(&self, others: &Rope, window: &WindowRope) -> Result<Rope> {
-        let key = self.reader.key(window.key);
-        let stored = if key.is_empty() { None } else { self.reader.fields().number(&key)? };
-        let (theta, source) = match (stored, window.default_theta) {
-            (Some(theta), _) => (self.positive(&key, theta)?, key),
-            (None, Some((theta, why))) => {
-                self.reader.assume(format!("rope theta {theta} in layers with a window: {key} is absent ({why})"));
-                (theta, format!("default ({why})"))
+        let (theta, source) = match (self.number(None, window.key)?, window.default_theta) {
+            (Some((theta, key)), _) => (self.positive(&key, theta)?, key),
+            (None, Some(default)) => {
+                self.absent_theta(" in layers with a window", &self.reader.key(window.key), default)
             }
             (None, None) => (others.theta, others.source.clone()),
         };
@@ -65,9 +159,9 @@ impl Resolver<'_> {
         Ok(Rope { layout, theta, scaling: RopeScaling::Default, dimensions, magnitude: 1.0, query_scale: None, source })
     }
 
-    /// The base where `key` does not give it.
-    fn absent_theta(&self, key: &str, (theta, why): (f64, &str)) -> (f64, String) {
-        self.reader.assume(format!("rope theta {theta}: {key} is absent ({why})"));
+    /// The base `of` some layers where `key` does not give it, and its source.
+    fn absent_theta(&self, of: &str, key: &str, (theta, why): (f64, &str)) -> (f64, String) {
+        let theta = self.reader.or_absent(None, theta, format_args!("rope theta {theta}{of}"), key, why);
         (theta, format!("default ({why})"))
     }
 }
@@ -80,12 +174,4 @@ fn yarn_magnitude(factor: f64, weight: f64) -> f64 {
 /// longrope's, for a context `factor` times as long as the original one.
 fn longrope_magnitude(factor: f64, original_context: f64) -> f64 {
     if factor <= 1.0 { 1.0 } else { (1.0 + factor.ln() / original_context.ln()).sqrt() }
-}
-
-/// Named in a report, because it says otherwise.
-fn unread_attention_factor(key: &str, value: f64, magnitude: f64) -> String {
-    format!(
-        "{key} {value} is not read, as transformers and llama.cpp do not read it: YaRN multiplies cosines and sines by \
-         {magnitude:.6}"
-    )
 }

@@ -2,6 +2,7 @@
 
 use crate::block::RopeLayout;
 use crate::header::TensorInfo;
+use std::fmt;
 
 /// Rotary position embedding.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,67 +33,30 @@ pub struct QueryScale {
     pub original_context: u64,
 }
 
-/// A change to the rotary frequencies. Complete.
+/// A change to the rotary frequencies, whose formulas are those of transformers (`modeling_rope_utils.py`). Complete.
+/// `original_context` is the context of the original training.
 #[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs)] // those of the variants say what their fields are
 pub enum RopeScaling {
     /// None.
     Default,
     /// Every frequency divided by `factor`.
-    Linear {
-        /// The factor that frequencies are divided by.
-        factor: f64,
-    },
-    /// Long wavelengths divided by `factor`, short ones kept, a ramp between
-    /// (transformers `modeling_rope_utils.py`, `llama3`).
-    Llama3 {
-        /// What the frequencies of long wavelengths are divided by.
-        factor: f64,
-        /// Wavelengths above `original_context / low_freq_factor` are long.
-        low_freq_factor: f64,
-        /// Wavelengths below `original_context / high_freq_factor` are short.
-        high_freq_factor: f64,
-        /// The context of the original training.
-        original_context: u64,
-    },
+    Linear { factor: f64 },
+    /// Wavelengths above `original_context / low_freq_factor` have their frequencies divided by `factor`, those below
+    /// `original_context / high_freq_factor` keep them, with a ramp between (`llama3`).
+    Llama3 { factor: f64, low_freq_factor: f64, high_freq_factor: f64, original_context: u64 },
     /// A stored F32 tensor of `dimensions / 2` factors, by which the frequencies are divided (GGUF `rope_freqs.weight`).
-    Factors {
-        /// The tensor.
-        tensor: TensorInfo,
-    },
-    /// Slow rotations divided by `factor`, fast ones kept, a ramp between them over the pairs of a head
-    /// (transformers `modeling_rope_utils.py`, `yarn`).
-    Yarn {
-        /// What the frequencies of slow rotations are divided by.
-        factor: f64,
-        /// The context of the original training.
-        original_context: u64,
-        /// Pairs that turn more often than this in the original context are kept.
-        beta_fast: f64,
-        /// Pairs that turn less often than this are divided.
-        beta_slow: f64,
-        /// Whether the ends of the ramp are whole pairs.
-        truncate: bool,
-    },
-    /// Only the first pairs turn, at the frequencies of all of a head's pairs divided by `factor`
-    /// (transformers `modeling_rope_utils.py`, `proportional`).
-    Proportional {
-        /// What their frequencies are divided by.
-        factor: f64,
-        /// How many pairs turn.
-        pairs: usize,
-    },
-    /// Every frequency divided by one of two lists, by the length of the whole sequence
-    /// (transformers `modeling_rope_utils.py`, `longrope`).
-    LongRope {
-        /// For sequences up to `original_context`.
-        short: FrequencyFactors,
-        /// For longer ones.
-        long: FrequencyFactors,
-        /// What their cosines and sines are multiplied by, in place of [`Rope::magnitude`].
-        long_magnitude: f64,
-        /// The context of the original training.
-        original_context: usize,
-    },
+    Factors { tensor: TensorInfo },
+    /// Pairs that turn less often than `beta_slow` in the original context have their frequencies divided by `factor`, those
+    /// that turn more often than `beta_fast` keep them, with a ramp between over the pairs of a head, whose ends are whole
+    /// pairs where `truncate` says so (`yarn`).
+    Yarn { factor: f64, original_context: u64, beta_fast: f64, beta_slow: f64, truncate: bool },
+    /// Only the first `pairs` turn, at the frequencies of all of a head's pairs divided by `factor` (`proportional`).
+    Proportional { factor: f64, pairs: usize },
+    /// Every frequency divided by one of two lists, by the length of the whole sequence: `short` up to `original_context`, and
+    /// `long` beyond, where cosines and sines are multiplied by `long_magnitude` in place of [`Rope::magnitude`]
+    /// (`longrope`).
+    LongRope { short: FrequencyFactors, long: FrequencyFactors, long_magnitude: f64, original_context: usize },
 }
 
 /// What the frequencies are divided by, `dimensions / 2` numbers: `short_factor` and `long_factor` in `config.json`.
@@ -104,21 +68,21 @@ pub enum FrequencyFactors {
     Stored(TensorInfo),
 }
 
-impl RopeScaling {
-    pub(super) fn in_words(&self) -> String {
+impl fmt::Display for RopeScaling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            RopeScaling::Default => "no scaling".into(),
-            RopeScaling::Linear { factor } => format!("linear by {factor}"),
-            RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context } => format!(
-                "llama3 by {factor} between {low_freq_factor} and {high_freq_factor} of {original_context} tokens"
-            ),
-            RopeScaling::Factors { tensor } => format!("frequency factors in {}", tensor.name),
-            RopeScaling::Yarn { factor, original_context, .. } => {
-                format!("yarn by {factor} of {original_context} tokens")
+            RopeScaling::Default => f.write_str("no scaling"),
+            RopeScaling::Linear { factor } => write!(f, "linear, factor {factor}"),
+            RopeScaling::Llama3 { factor, original_context, .. } => {
+                write!(f, "llama3, factor {factor} from {original_context}")
             }
-            RopeScaling::Proportional { factor, pairs } => format!("{pairs} pairs of a head, by {factor}"),
+            RopeScaling::Factors { tensor } => write!(f, "frequency factors stored in {}", tensor.name),
+            RopeScaling::Yarn { factor, original_context, .. } => {
+                write!(f, "yarn, factor {factor} from {original_context}")
+            }
+            RopeScaling::Proportional { pairs, .. } => write!(f, "{pairs} pairs"),
             RopeScaling::LongRope { original_context, .. } => {
-                format!("longrope, short up to {original_context} tokens and long beyond")
+                write!(f, "longrope, its long list beyond {original_context}")
             }
         }
     }
@@ -126,10 +90,7 @@ impl RopeScaling {
 
 impl FrequencyFactors {
     fn tensor(&self) -> Option<&TensorInfo> {
-        match self {
-            FrequencyFactors::Stored(tensor) => Some(tensor),
-            FrequencyFactors::Values(_) => None,
-        }
+        if let FrequencyFactors::Stored(tensor) = self { Some(tensor) } else { None }
     }
 }
 

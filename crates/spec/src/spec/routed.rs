@@ -71,7 +71,6 @@ pub enum ExpertGates<Matrix = LinearWeights> {
     InTurns,
 }
 
-/// The sizes of experts.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ExpertSizes {
     pub(super) count: usize,
@@ -90,20 +89,15 @@ impl<W: WeightTypes> ExpertsWeights<W> {
 
     /// Columns of an expert's down projection.
     pub fn feed_forward(&self) -> usize {
-        match self.activation.gate() {
-            Some(ExpertGates::InTurns) => self.up.outputs / 2,
-            Some(ExpertGates::Apart(_)) | None => self.up.outputs,
-        }
+        let in_turns = matches!(self.activation.gate(), Some(ExpertGates::InTurns));
+        if in_turns { self.up.outputs / 2 } else { self.up.outputs }
     }
 }
 
 impl<Matrix> ExpertGates<Matrix> {
     /// Those that are matrices of their own.
     pub fn apart(&self) -> Option<&ExpertMatrices<Matrix>> {
-        match self {
-            ExpertGates::Apart(gates) => Some(gates),
-            ExpertGates::InTurns => None,
-        }
+        if let ExpertGates::Apart(gates) = self { Some(gates) } else { None }
     }
 
     fn try_map<'w, M, E>(&'w self, make: impl FnMut(&'w Matrix) -> Result<M, E>) -> Result<ExpertGates<M>, E> {

@@ -94,16 +94,12 @@ impl Sampling {
 
     /// Fills in what transformers takes when a model draws and does not say how.
     fn fill_in(&mut self, assumptions: &mut Vec<String>) {
-        let mut assume =
-            |what| assumptions.push(format!("{what}: the model draws tokens and names none (transformers default)"));
-        self.temperature.get_or_insert_with(|| {
-            assume("temperature 1");
-            TRANSFORMERS_TEMPERATURE
-        });
-        self.top_k.get_or_insert_with(|| {
-            assume("top-k 50");
-            TRANSFORMERS_TOP_K
-        });
+        let absent = [("temperature 1", self.temperature.is_none()), ("top-k 50", self.top_k.is_none())];
+        for (what, _) in absent.into_iter().filter(|(_, absent)| *absent) {
+            assumptions.push(format!("{what}: the model draws tokens and names none (transformers default)"));
+        }
+        self.temperature.get_or_insert(TRANSFORMERS_TEMPERATURE);
+        self.top_k.get_or_insert(TRANSFORMERS_TOP_K);
     }
 }
 
@@ -184,23 +180,18 @@ fn settings(fields: &dyn Fields, gguf: bool) -> Result<Sampling> {
 impl std::fmt::Display for Sampling {
     /// `greedy`, `temperature 0.6, top-p 0.9, top-k 50`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.temperature.filter(|_| self.draws()) {
-            Some(temperature) => {
-                write!(f, "temperature {temperature}")?;
-                let others = [("top-p", self.top_p), ("min-p", self.min_p)];
-                for (name, value) in others.into_iter().filter_map(|(name, value)| Some((name, value?))) {
-                    write!(f, ", {name} {value}")?;
-                }
-                if let Some(k) = self.top_k.filter(|k| *k > 0) {
-                    write!(f, ", top-k {k}")?;
-                }
-            }
-            None => f.write_str("greedy")?,
+        let mut words = Vec::new();
+        if let Some(temperature) = self.temperature.filter(|_| self.draws()) {
+            words.push(format!("temperature {temperature}"));
+            words.extend(self.top_p.map(|p| format!("top-p {p}")));
+            words.extend(self.min_p.map(|p| format!("min-p {p}")));
+            words.extend(self.top_k.filter(|k| *k > 0).map(|k| format!("top-k {k}")));
+        } else {
+            words.push("greedy".into());
         }
-        match self.repetition_penalty {
-            Some(penalty) if penalty != 1.0 => write!(f, ", repetition penalty {penalty}"),
-            _ => Ok(()),
-        }
+        let penalty = self.repetition_penalty.filter(|penalty| *penalty != 1.0);
+        words.extend(penalty.map(|penalty| format!("repetition penalty {penalty}")));
+        f.write_str(&words.join(", "))
     }
 }
 

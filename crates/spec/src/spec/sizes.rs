@@ -1,10 +1,12 @@
-//! The sizes that a block is built from -> the shapes of its tensors.
+//! The sizes that a block is built from -> the shapes of its tensors; and, where one has another shape, the absent keys whose
+//! defaults these sizes are, named in the error.
 
 use super::mixer::StateSizes;
 use super::routed::ExpertSizes;
-use crate::family::{BlockTable, Role};
+use super::tensors::Tensors;
+use crate::error::{Error, IncompleteKind, Result};
+use crate::family::{BlockTable, Key, Role};
 
-/// The sizes a block is built from.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
     pub(super) hidden: usize,
@@ -89,23 +91,6 @@ impl Sizes {
             Role::KNorm if block.whole_head_norms => vector(keys()),
             Role::QNorm | Role::KNorm => vector((head_dim, format!("{head_dim} elements a head"))),
             Role::Sinks => vector((heads, format!("{heads} heads"))),
-            Role::FinalNorm
-            | Role::NextEmbeddingNorm
-            | Role::NextHiddenNorm
-            | Role::NextNorm
-            | Role::EmbeddingNorm
-            | Role::ClassifierNorm
-            | Role::AttentionSumNorm
-            | Role::MlpSumNorm
-            | Role::RouterNorm
-            | Role::ExpertsNorm
-            | Role::ExpertsOutputNorm
-            | Role::DenseOutputNorm
-            | Role::AttentionNorm
-            | Role::AttentionOutputNorm
-            | Role::MlpNorm
-            | Role::MlpOutputNorm
-            | Role::LayerEmbeddingOutputNorm => vector(width()),
             Role::DeltaQkv => {
                 let keys = format!("{key_heads} heads of queries and keys of {key_dim} elements");
                 matrix((channels, format!("{keys}, {value_heads} of values of {value_dim}")), width())
@@ -127,6 +112,68 @@ impl Sizes {
             Role::Conv => matrix((channels, format!("{channels} channels")), (kernel, format!("{kernel} positions"))),
             Role::ConvIn => matrix((3 * hidden, format!("three times the width {hidden}")), width()),
             Role::NextProjection => matrix(width(), (2 * hidden, "twice that".into())),
+            // The others are norms of the residual stream, or of what is added to it.
+            _ => vector(width()),
         }
+    }
+}
+
+/// A size that has a default: its key, its value in words, and the sizes without it, which differ where something depends on it.
+type Defaulted = (String, String, Sizes);
+
+impl Tensors<'_> {
+    /// `checked`, whose shape is made of the sizes of `roles`. Where it is not the stored one, and a size it is made of was taken
+    /// for want of a key, the error says so.
+    pub(super) fn explained<T>(&self, checked: Result<T>, roles: &[Role], layer: Option<usize>) -> Result<T> {
+        checked.map_err(|mut error| {
+            if let Error::Incomplete { kind: IncompleteKind::TensorShape { because, .. }, .. } = &mut error {
+                for (key, taken, _) in self.defaulted(roles, layer) {
+                    because.push_str(&format!("; {key} is absent and was taken as {taken}"));
+                }
+            }
+            error
+        })
+    }
+
+    /// The absent keys whose defaults the sizes of `roles` depend on.
+    fn defaulted(&self, roles: &[Role], layer: Option<usize>) -> Vec<Defaulted> {
+        let (files, sizes) = (&self.family.files, self.sizes(layer));
+        let (keys, source, gguf) = (&files.keys, files.defaults_source, self.reader.is_gguf());
+        let table = || files.defaults.iter().copied().flatten().filter(|_| !gguf);
+        let key = |key: Key| self.reader.key(key);
+        let of_key = |name: Key, value: usize, rule: &str, without: Sizes| {
+            let in_table = table().any(|(known, _)| *known == name.config);
+            let taken = if in_table { format!("{value} ({source})") } else { format!("{rule}, {value}") };
+            (key(name), taken, without)
+        };
+        let Sizes { heads, kv_heads, head_dim, vocab, context, .. } = sizes;
+        let width = format!("{} / {}", key(keys.hidden), key(keys.heads));
+        // Of a layer with heads of its own the model's keys say nothing.
+        let (of_model, headless) = (self.sizes, Sizes { head_dim: 0, ..sizes });
+        let without_kv = if kv_heads == of_model.kv_heads { Sizes { kv_heads: 0, ..sizes } } else { sizes };
+        let without_dim = if head_dim == of_model.head_dim { headless } else { sizes };
+        let full = self.family.block.full_attention.filter(|_| !gguf && head_dim != of_model.head_dim);
+        let full = full.map(|table| table.head_dim).filter(|(_, default, _)| head_dim == *default);
+        let full = full.map(|(name, default, source)| (name.to_owned(), format!("{default} ({source})"), headless));
+        let named = [
+            of_key(keys.heads, heads, "", Sizes { heads: 0, ..sizes }),
+            of_key(keys.kv_heads, kv_heads, &key(keys.heads), without_kv),
+            of_key(keys.head_dim, head_dim, &width, without_dim),
+            of_key(keys.vocab, vocab, "the entries of tokenizer.ggml.tokens", Sizes { vocab: 0, ..sizes }),
+            of_key(keys.context, context, "", Sizes { context: 0, ..sizes }),
+        ];
+        let of_keys = [keys.heads, keys.kv_heads, keys.head_dim, keys.vocab, keys.context, keys.norm_eps];
+        let others = table().filter(|(name, _)| of_keys.iter().all(|key| key.config != *name));
+        // The other defaults of tables are of layers with a state.
+        let of_states = others.map(|(name, value)| {
+            (self.reader.config_key(name), format!("{value} ({source})"), Sizes { states: None, ..sizes })
+        });
+        let shape = |sizes: &Sizes, role: &Role| {
+            let (rows, columns, _) = sizes.shape(*role, &self.family.block);
+            (rows, columns)
+        };
+        let depends = |without: &Sizes| roles.iter().any(|role| shape(without, role) != shape(&sizes, role));
+        let defaulted = named.into_iter().chain(full).chain(of_states);
+        defaulted.filter(|(key, _, without)| !self.reader.fields().has(key) && depends(without)).collect()
     }
 }

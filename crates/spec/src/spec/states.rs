@@ -67,8 +67,10 @@ impl Reader<'_> {
             let expected = format!("a number between {} and {}", KERNELS.start(), KERNELS.end());
             return Err(self.value(&self.key(key), kernel, expected));
         }
-        match mixer {
-            StateMixer::ShortConv => Ok(Some(StateSizes { channels: hidden, kernel, ..StateSizes::default() })),
+        let sizes = match mixer {
+            StateMixer::ShortConv => {
+                return Ok(Some(StateSizes { channels: hidden, kernel, ..StateSizes::default() }));
+            }
             StateMixer::DeltaNet(keys) => {
                 let (key_heads, value_heads) = (require(keys.key_heads)?, require(keys.value_heads)?);
                 let (key_dim, values) = (require(keys.key_dim)?, require(keys.values)?);
@@ -77,9 +79,7 @@ impl Reader<'_> {
                     false => values,
                 };
                 self.part(keys.key_heads, key_heads, keys.value_heads, value_heads)?;
-                let normed = value_dim;
-                let sizes = StateSizes { key_heads, value_heads, key_dim, value_dim, normed, channels: 0, kernel };
-                Ok(Some(sizes.with_channels()))
+                StateSizes { key_heads, value_heads, key_dim, value_dim, normed: value_dim, channels: 0, kernel }
             }
             StateMixer::Mamba2 { heads, groups, state_dim, head_dim, inner, .. } => {
                 let (value_heads, key_heads) = (require(heads)?, require(groups)?);
@@ -91,10 +91,12 @@ impl Reader<'_> {
                 let value_dim = self.part(heads, value_heads, inner, normed)?;
                 self.part(groups, key_heads, heads, value_heads)?;
                 self.check_head_dim(head_dim, value_dim)?;
-                let sizes = StateSizes { key_heads, value_heads, key_dim, value_dim, normed, channels: 0, kernel };
-                Ok(Some(sizes.with_channels()))
+                StateSizes { key_heads, value_heads, key_dim, value_dim, normed, channels: 0, kernel }
             }
-        }
+        };
+        // A convolution over keys, queries and values.
+        let channels = 2 * sizes.key_heads * sizes.key_dim + sizes.values();
+        Ok(Some(StateSizes { channels, ..sizes }))
     }
 
     /// What is left of `found` for each of `several`, which divides it.
@@ -168,8 +170,7 @@ impl Reader<'_> {
                 Ok(Which::AllBut(every, None))
             }
             (StateLayers::All(source), None) => {
-                self.assume(format!("a state in every layer: {LAYER_TYPES} is absent ({source})"));
-                Ok(Which::All)
+                Ok(self.or_absent(None, Which::All, "a state in every layer", LAYER_TYPES, source))
             }
             (StateLayers::AllButListed(_) | StateLayers::All(_), Some(metadata)) => {
                 let key = self.key(self.family.files.keys.kv_heads);
@@ -183,10 +184,8 @@ impl Reader<'_> {
             (StateLayers::AllButListed(key), None) => match self.listed_layers(key, sizes.layers)? {
                 Some(listed) => Ok(Which::AllButThese(listed)),
                 None => {
-                    self.assume(format!(
-                        "no layer with a state: {LAYER_TYPES} and {key} are absent (the default of transformers' {})",
-                        self.architecture
-                    ));
+                    let (absent, why) = (format!("{LAYER_TYPES} and {key} are absent"), self.class_default());
+                    self.assume(format!("no layer with a state: {absent} ({why})"));
                     Ok(Which::None)
                 }
             },

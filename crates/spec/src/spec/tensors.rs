@@ -38,7 +38,6 @@ pub(super) struct Tensors<'a> {
     pub(super) plain_modules: Vec<String>,
 }
 
-/// What the metadata says of the layers.
 pub(super) struct Options {
     pub(super) norm_eps: f64,
     pub(super) factors: Factors,
@@ -64,7 +63,6 @@ pub(super) struct Fused {
     pub(super) name: String,
     /// Rows before those of the role that was asked for.
     pub(super) before: u64,
-    /// Rows in all.
     pub(super) total: u64,
 }
 
@@ -133,13 +131,8 @@ impl<'a> Tensors<'a> {
             return Ok(KeysValues::OfLayer(source));
         }
         let at = Some(layer);
-        let keys_are_values = match self.options.layers.kinds.keys_are_values(layer) {
-            // A file of GGUF has no tensor for values then.
-            (true, _) if self.reader.is_gguf() && self.family.block.full_attention.is_some() => {
-                !self.stores(&self.weight_name(Role::V, at))
-            }
-            (_, said) => said,
-        };
+        let stored = self.reader.is_gguf() && self.stores(&self.weight_name(Role::V, at));
+        let keys_are_values = self.options.layers.kinds.keys_are_values(layer) && !stored;
         Ok(KeysValues::Own(Box::new(KeyValueWeights {
             k: self.matrix(Role::K, at)?,
             v: if keys_are_values { None } else { Some(self.matrix(Role::V, at)?) },
@@ -179,7 +172,7 @@ impl<'a> Tensors<'a> {
     /// A linear layer's weight `[outputs, inputs]` and its bias, fused tensors resolved into their rows.
     pub(super) fn matrix(&mut self, role: Role, layer: Option<usize>) -> Result<LinearWeights> {
         let (outputs, inputs, because) = self.shape(role, layer);
-        let rows = match self.rows_of_fused(role, layer, ".weight", Some(inputs))? {
+        let rows = match self.rows_of_fused(role, layer, Some(inputs))? {
             Some(rows) => rows,
             None => {
                 let tensor = self.checked(&self.weight_name(role, layer), &[outputs, inputs], &because);
@@ -208,13 +201,12 @@ impl<'a> Tensors<'a> {
         Ok(LinearWeights { bias, ..LinearWeights::new(TensorInfo { shape: vec![1, inputs], ..row }) })
     }
 
-    /// The bias of a linear layer, where it has one.
     pub(super) fn bias(&mut self, role: Role, layer: Option<usize>) -> Result<Option<TensorInfo>> {
         let name = format!("{}.bias", self.stem(role, layer));
         if !self.bias_wanted(role, layer, &name)? {
             return Ok(None);
         }
-        match self.rows_of_fused(role, layer, ".bias", None)? {
+        match self.rows_of_fused(role, layer, None)? {
             Some(Rows { tensor, .. }) => self.check_vector_dtype(&tensor).map(|()| Some(tensor)),
             None => self.vector(role, layer, &name).map(Some),
         }
@@ -265,10 +257,6 @@ impl<'a> Tensors<'a> {
         let stored = self.explained(stored, &[role], layer)?;
         self.check_vector_dtype(&stored)?;
         Ok(stored)
-    }
-
-    pub(super) fn mark_used(&mut self, name: &str) {
-        self.used.insert(name.to_owned());
     }
 
     /// The name in this format.
@@ -323,13 +311,8 @@ impl<'a> Tensors<'a> {
     }
 
     /// The rows of `role` in a fused tensor, if the file has one. `inputs` is `None` for a bias.
-    fn rows_of_fused(
-        &mut self,
-        role: Role,
-        layer: Option<usize>,
-        suffix: &str,
-        inputs: Option<u64>,
-    ) -> Result<Option<Rows>> {
+    fn rows_of_fused(&mut self, role: Role, layer: Option<usize>, inputs: Option<u64>) -> Result<Option<Rows>> {
+        let suffix = if inputs.is_some() { ".weight" } else { ".bias" };
         let Some(fused) = self.stored_fused(role, layer, &[suffix]) else { return Ok(None) };
         let Fused { roles, module, name, before, total } = fused;
         let because = format!("the rows of {roles:?} one after the other");

@@ -7,7 +7,8 @@ use crate::family::unsupported::{TELLING, UNSUPPORTED};
 pub(super) fn hint(reader: &Reader<'_>) -> Option<&'static str> {
     let (fields, architecture) = (reader.fields(), &reader.architecture);
     let known = |name: &str| UNSUPPORTED.iter().find(|(_, names)| names.contains(&plain(name).as_str()));
-    if let Some((hint, _)) = reader.model_type().and_then(known).or_else(|| known(without_head(architecture))) {
+    if let Some((hint, _)) = reader.model_type.as_deref().and_then(known).or_else(|| known(without_head(architecture)))
+    {
         return Some(hint);
     }
     let told = TELLING.iter().find(|(suffix, config, _)| {

@@ -120,20 +120,14 @@ pub enum Weight<'w, W: WeightTypes = Stored> {
 impl<'w, W: WeightTypes> Weight<'w, W> {
     /// The matrix, where it is one.
     pub fn matrix(self) -> Option<&'w W::Matrix> {
-        match self {
-            Weight::Matrix(matrix) => Some(matrix),
-            Weight::Norm(_) | Weight::Vector(_) | Weight::Numbers(_) => None,
-        }
+        if let Weight::Matrix(matrix) = self { Some(matrix) } else { None }
     }
 }
 
 impl<'w> Weight<'w> {
     /// The tensor, where it is neither a matrix nor a norm.
     pub fn vector(self) -> Option<&'w TensorInfo> {
-        match self {
-            Weight::Vector(vector) | Weight::Numbers(vector) => Some(vector),
-            Weight::Matrix(_) | Weight::Norm(_) => None,
-        }
+        if let Weight::Vector(vector) | Weight::Numbers(vector) = self { Some(vector) } else { None }
     }
 
     /// The tensors that it is stored in.
@@ -151,7 +145,7 @@ pub(super) struct List<'w, W: WeightTypes>(Vec<Weight<'w, W>>);
 
 impl<'w, W: WeightTypes> List<'w, W> {
     /// The weights that `map` goes through, in its order.
-    pub(super) fn of<T>(map: impl FnOnce(&mut Self) -> Result<T, Infallible>) -> Vec<Weight<'w, W>> {
+    pub(super) fn collect<T>(map: impl FnOnce(&mut Self) -> Result<T, Infallible>) -> Vec<Weight<'w, W>> {
         let mut list = List(Vec::new());
         let Ok(_) = map(&mut list);
         list.0

@@ -22,7 +22,6 @@ pub(crate) enum WeightScales {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Activations {
     pub(crate) scales: ActivationScales,
-    /// Whether the zero point is always 0.
     pub(crate) symmetric: bool,
 }
 
@@ -35,20 +34,8 @@ pub(crate) enum ActivationScales {
 }
 
 /// Every key of an arguments object, in any version.
-const KNOWN: &[&str] = &[
-    "num_bits",
-    "type",
-    "symmetric",
-    "strategy",
-    "group_size",
-    "block_structure",
-    "dynamic",
-    "actorder",
-    "observer",
-    "observer_kwargs",
-    "scale_dtype",
-    "zp_dtype",
-];
+const KNOWN: &str = "num_bits type symmetric strategy group_size block_structure dynamic actorder observer observer_kwargs \
+                     scale_dtype zp_dtype";
 
 pub(super) fn weights(args: &Section<'_>, notes: &mut Notes) -> Result<WeightScales> {
     int8(args, notes)?;

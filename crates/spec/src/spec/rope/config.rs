@@ -1,12 +1,13 @@
 //! The rotary embedding of `config.json`.
 
-use super::{Resolver, Scaled, longrope_magnitude, unread_attention_factor, yarn_magnitude};
+use super::{FACTOR, Place, Resolver, Scaled, longrope_magnitude};
 use crate::error::Result;
+use crate::family::Key;
 use crate::header::Fields;
 use crate::header::config::{Section, wrong_type};
 use crate::spec::layers::{WITH_WINDOW, WITHOUT};
 use crate::spec::reader::missing;
-use crate::spec::{FrequencyFactors, QueryScale, Rope, RopeScaling};
+use crate::spec::{FrequencyFactors, Rope, RopeScaling};
 use serde_json::Value;
 
 /// Scalings that exist elsewhere and are not computed here.
@@ -17,10 +18,8 @@ const KNOWN: &str = "default, linear, llama3, yarn, longrope or proportional";
 
 const PROPORTIONAL: &str = "proportional";
 
-const ORIGINAL_CONTEXT: &str = "original_max_position_embeddings";
-
 /// What transformers 4 wrote, and what transformers 5 writes.
-type Sections<'a> = [Option<Section<'a>>; 2];
+type Sections<'a> = [Place<'a>; 2];
 
 impl Resolver<'_> {
     /// transformers 5 writes `rope_parameters`, in models whose layers differ one for each kind of layer; transformers 4
@@ -62,8 +61,7 @@ impl Resolver<'_> {
         let (old, new) = (legacy.map(scaling).transpose()?, current.map(scaling).transpose()?);
         let ((scaling, magnitude), source) = match (old, new, self.table.unsaid_scaling) {
             (Some(old), Some(new), _) if old != new => {
-                let one = format!("rope_scaling says {}", old.0.in_words());
-                let other = format!("rope_parameters says {}", new.0.in_words());
+                let (one, other) = (format!("rope_scaling says {}", old.0), format!("rope_parameters says {}", new.0));
                 return Err(self.reader.contradiction(one, other));
             }
             (Some(scaled), _, _) => (scaled, format!("{theta_source}, rope_scaling")),
@@ -71,14 +69,8 @@ impl Resolver<'_> {
             (None, None, None) => ((RopeScaling::Default, 1.0), theta_source),
             (None, None, Some(why)) => return Err(missing(self.reader.fields(), "rope_parameters", why)),
         };
-        let query_scale = current.or(legacy).map_or(Ok(None), |section| self.query_scale(section))?;
+        let query_scale = current.or(legacy).map_or(Ok(None), |section| self.query_scale(Some(section)))?;
         Ok(Rope { layout: self.table.config_layout, theta, scaling, dimensions, magnitude, query_scale, source })
-    }
-
-    fn query_scale(&self, section: Section<'_>) -> Result<Option<QueryScale>> {
-        let Some(key) = self.table.query_scale else { return Ok(None) };
-        let Some(beta) = self.unless_zero(section, key.config)? else { return Ok(None) };
-        Ok(Some(QueryScale { beta, original_context: self.original_context(section)? }))
     }
 
     fn theta(&self, sections: Sections<'_>) -> Result<(f64, String)> {
@@ -86,7 +78,7 @@ impl Resolver<'_> {
             return Ok((self.positive(&key, theta)?, key));
         }
         let absent = || missing(self.reader.fields(), "rope_theta", "models of this family differ in it");
-        Ok(self.absent_theta("rope_theta", self.table.theta.ok_or_else(absent)?))
+        Ok(self.absent_theta("", "rope_theta", self.table.theta.ok_or_else(absent)?))
     }
 
     /// The rotated elements of a head: all, or the leading part that the model or its family names.
@@ -155,10 +147,8 @@ impl Resolver<'_> {
                 Err(missing(self.reader.fields(), &key, "the kind of scaling is never guessed"))
             }
             None => {
-                self.reader.assume(format!(
-                    "no rope scaling: {key} is absent (transformers' standardize_rope_params takes default)"
-                ));
-                Ok((RopeScaling::Default, 1.0))
+                let (none, why) = (RopeScaling::Default, "transformers' standardize_rope_params takes default");
+                Ok((self.reader.or_absent(None, none, "no rope scaling", &key, why), 1.0))
             }
             Some("default") => Ok((RopeScaling::Default, 1.0)),
             Some(kind) if self.table.longrope_magnitudes.is_some() && kind != "longrope" => {
@@ -166,7 +156,7 @@ impl Resolver<'_> {
             }
             Some("linear") => Ok((RopeScaling::Linear { factor: self.require(section, "factor")? }, 1.0)),
             Some("llama3") => self.llama3(section),
-            Some("yarn") => self.yarn(section),
+            Some("yarn") => self.yarn(Some(section), self.require(section, "factor")?),
             Some("longrope") => self.longrope(section, dimensions),
             Some(PROPORTIONAL) => self.proportional(section, dimensions),
             Some(kind) if FOREIGN.contains(&kind) => foreign(kind, KNOWN),
@@ -174,22 +164,13 @@ impl Resolver<'_> {
         }
     }
 
-    fn require(&self, section: Section<'_>, key: &str) -> Result<f64> {
+    fn require(&self, section: Section<'_>, key: &'static str) -> Result<f64> {
         let absent = || missing(self.reader.fields(), &section.dotted(key), "the scaling needs it");
-        self.optional(section, key)?.ok_or_else(absent)
-    }
-
-    fn optional(&self, section: Section<'_>, key: &str) -> Result<Option<f64>> {
-        section.number(key)?.map(|value| self.positive(&section.dotted(key), value)).transpose()
-    }
-
-    /// The same where 0 says as much as an absent key.
-    fn unless_zero(&self, section: Section<'_>, key: &str) -> Result<Option<f64>> {
-        if section.number(key)? == Some(0.0) { Ok(None) } else { self.optional(section, key) }
+        self.optional(Some(section), Key::config(key))?.ok_or_else(absent)
     }
 
     fn llama3(&self, section: Section<'_>) -> Result<Scaled> {
-        let original_context = self.original_context(section)?;
+        let original_context = self.original_context(Some(section))?;
         let low_freq_factor = self.require(section, "low_freq_factor")?;
         let high_freq_factor = self.require(section, "high_freq_factor")?;
         if high_freq_factor <= low_freq_factor {
@@ -201,38 +182,14 @@ impl Resolver<'_> {
         Ok((RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context }, 1.0))
     }
 
-    fn yarn(&self, section: Section<'_>) -> Result<Scaled> {
-        let factor = self.require(section, "factor")?;
-        let original_context = self.original_context(section)?;
-        let weights = (self.unless_zero(section, "mscale")?, self.unless_zero(section, "mscale_all_dim")?);
-        let magnitude = match (self.optional(section, "attention_factor")?, weights) {
-            (Some(factor), _) => factor,
-            (None, (Some(mscale), Some(all))) => yarn_magnitude(factor, mscale) / yarn_magnitude(factor, all),
-            (None, _) => yarn_magnitude(factor, 1.0),
-        };
-        if let Some(unread) = section.number("attn_factor")? {
-            self.reader.assume(unread_attention_factor(&section.dotted("attn_factor"), unread, magnitude));
-        }
-        let scaling = RopeScaling::Yarn {
-            factor,
-            original_context,
-            // 32 and 1: the YaRN paper and transformers.
-            beta_fast: self.optional(section, "beta_fast")?.unwrap_or(32.0),
-            beta_slow: self.optional(section, "beta_slow")?.unwrap_or(1.0),
-            // transformers takes null for false.
-            truncate: section.boolean("truncate")?.unwrap_or(section.object().get("truncate").is_none()),
-        };
-        Ok((scaling, magnitude))
-    }
-
     fn longrope(&self, section: Section<'_>, dimensions: usize) -> Result<Scaled> {
-        let original_context = self.original_context(section)?;
+        let original_context = self.original_context(Some(section))?;
         let (magnitude, long_magnitude) = match self.table.longrope_magnitudes {
             Some([short, long]) => (self.require(section, short)?, self.require(section, long)?),
             None => {
-                let factor = self.optional(section, "factor")?;
+                let factor = self.optional(Some(section), FACTOR)?;
                 let factor = factor.unwrap_or(self.sizes.context as f64 / original_context as f64);
-                let magnitude = self.optional(section, "attention_factor")?;
+                let magnitude = self.optional(Some(section), Key::config("attention_factor"))?;
                 let magnitude = magnitude.unwrap_or_else(|| longrope_magnitude(factor, original_context as f64));
                 (magnitude, magnitude)
             }
@@ -245,7 +202,7 @@ impl Resolver<'_> {
 
     /// Its frequencies are those of the whole head, of which a part of the pairs turns.
     fn proportional(&self, section: Section<'_>, dimensions: usize) -> Result<Scaled> {
-        let factor = self.optional(section, "factor")?.unwrap_or(1.0);
+        let factor = self.optional(Some(section), FACTOR)?.unwrap_or(1.0);
         let part = self.agreed("partial_rotary_factor", [None, Some(section)])?;
         let (part, key) = part.unwrap_or_else(|| (1.0, section.dotted("partial_rotary_factor")));
         // Rounded down, as by `int()` in transformers.
@@ -278,30 +235,5 @@ impl Resolver<'_> {
             }
         };
         list.iter().enumerate().map(number).collect()
-    }
-
-    /// The context before scaling. A value at the top level wins, as in transformers.
-    fn original_context(&self, section: Section<'_>) -> Result<u64> {
-        let dotted = section.dotted(ORIGINAL_CONTEXT);
-        let (context, key) = match self.reader.fields().unsigned(ORIGINAL_CONTEXT)? {
-            Some(context) => (Some(context), ORIGINAL_CONTEXT),
-            None => (section.unsigned(ORIGINAL_CONTEXT)?, dotted.as_str()),
-        };
-        match (context, self.table.original_context) {
-            (Some(context @ (0 | 1)), _) => Err(self.reader.value(key, context, "more than 1".into())),
-            (Some(context), _) => Ok(context),
-            (None, Some((context, why))) => {
-                self.reader.assume(format!("original context {context}: {ORIGINAL_CONTEXT} is absent ({why})"));
-                Ok(context)
-            }
-            (None, None) => {
-                let context = self.sizes.context as u64;
-                self.reader.assume(format!(
-                    "original context {context}: {dotted} is absent (transformers' standardize_rope_params takes \
-                     max_position_embeddings)"
-                ));
-                Ok(context)
-            }
-        }
     }
 }

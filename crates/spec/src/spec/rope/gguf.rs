@@ -1,10 +1,11 @@
 //! The rotary embedding of GGUF files.
 
-use super::{Resolver, Scaled, longrope_magnitude, unread_attention_factor, yarn_magnitude};
+use super::{FACTOR, Resolver, Scaled, longrope_magnitude};
 use crate::error::{Error, IncompleteKind, Result};
+use crate::family::Key;
 use crate::header::{Fields, TensorInfo};
 use crate::spec::reader::missing;
-use crate::spec::{FrequencyFactors, QueryScale, Rope, RopeScaling};
+use crate::spec::{FrequencyFactors, Rope, RopeScaling};
 use model_factory_dtypes::DType;
 
 /// The tensor of frequency factors that writers store for `llama3` scaling.
@@ -26,12 +27,6 @@ impl Resolver<'_> {
         self.reader.fields()
     }
 
-    /// The number under `key`, as far as it is one to divide or multiply by.
-    fn positive_number(&self, suffix: &'static str) -> Result<Option<f64>> {
-        let key = self.key(suffix);
-        self.fields().number(&key)?.map(|number| self.positive(&key, number)).transpose()
-    }
-
     pub(super) fn gguf_ropes(&self) -> Result<Vec<Rope>> {
         let rope = self.gguf_rope()?;
         let window = self.table.window.as_ref().map(|window| self.of_windows(&rope, window)).transpose()?;
@@ -46,22 +41,15 @@ impl Resolver<'_> {
     }
 
     fn gguf_rope(&self) -> Result<Rope> {
-        const BASE: &str = ".rope.freq_base";
+        const BASE: Key = Key::gguf(".rope.freq_base");
         let dimensions = self.gguf_dimensions()?;
-        let (theta, theta_source) = match self.positive_number(BASE)? {
-            Some(theta) => (theta, self.key(BASE)),
-            None => self.absent_theta(&self.key(BASE), (10_000.0, "the default of llama.cpp")),
+        let (theta, theta_source) = match self.optional(None, BASE)? {
+            Some(theta) => (theta, self.reader.key(BASE)),
+            None => self.absent_theta("", &self.reader.key(BASE), (10_000.0, "the default of llama.cpp")),
         };
         let ((scaling, magnitude), source) = self.gguf_scaling(theta, theta_source, dimensions)?;
-        let query_scale = self.gguf_query_scale()?;
+        let query_scale = self.query_scale(None)?;
         Ok(Rope { layout: self.table.gguf_layout, theta, scaling, dimensions, magnitude, query_scale, source })
-    }
-
-    fn gguf_query_scale(&self) -> Result<Option<QueryScale>> {
-        let Some(key) = self.table.query_scale.map(|key| self.reader.key(key)) else { return Ok(None) };
-        let Some(beta) = self.fields().number(&key)?.filter(|beta| *beta != 0.0) else { return Ok(None) };
-        let beta = self.positive(&key, beta)?;
-        Ok(Some(QueryScale { beta, original_context: self.gguf_original_context()? }))
     }
 
     fn gguf_dimensions(&self) -> Result<usize> {
@@ -73,10 +61,8 @@ impl Resolver<'_> {
                 Err(missing(self.fields(), &key, "models of this family rotate a part of a head"))
             }
             None => {
-                self.reader.assume(format!(
-                    "all {head_dim} elements of a head are rotated: {key} is absent (llama.cpp default)"
-                ));
-                Ok(head_dim)
+                let what = format_args!("all {head_dim} elements of a head are rotated");
+                Ok(self.reader.or_absent(None, head_dim, what, &key, "llama.cpp default"))
             }
             Some(dimensions) => {
                 let least = if part.is_some() { 1 } else { head_dim };
@@ -93,12 +79,11 @@ impl Resolver<'_> {
 
     /// The scaling and where it comes from.
     fn gguf_scaling(&self, theta: f64, theta_source: String, dimensions: usize) -> Result<(Scaled, String)> {
-        let (type_key, factor_key) = (self.key(".rope.scaling.type"), self.key(".rope.scaling.factor"));
+        const OLD_FACTOR: Key = Key::gguf(".rope.scale_linear");
+        let type_key = self.key(".rope.scaling.type");
         let kind = self.fields().text(&type_key)?;
-        let (factor, factor_key) = match (self.fields().number(&factor_key)?, self.key(".rope.scale_linear")) {
-            (None, old_key) => (self.fields().number(&old_key)?, old_key),
-            (factor, _) => (factor, factor_key),
-        };
+        let factor =
+            self.number(None, FACTOR)?.map_or_else(|| self.number(None, OLD_FACTOR), |factor| Ok(Some(factor)))?;
         let tensors = &self.reader.header.tensors;
         if let (Some(kind @ ("yarn" | "longrope")), true) = (kind, tensors.contains_key(ROPE_FREQS)) {
             return Err(self.reader.feature(&format!("{kind} together with {ROPE_FREQS}"), &type_key, "one of them"));
@@ -113,15 +98,17 @@ impl Resolver<'_> {
             _ => {}
         }
         if kind == Some("yarn") {
-            let absent = || missing(self.fields(), &self.key(".rope.scaling.factor"), "the scaling needs it");
-            let factor = self.positive(&factor_key, factor.ok_or_else(absent)?)?;
-            return Ok((self.gguf_yarn(factor)?, format!("{theta_source}, {type_key}, {factor_key}")));
+            let absent = || missing(self.fields(), &self.reader.key(FACTOR), "the scaling needs it");
+            let (factor, factor_key) = factor.ok_or_else(absent)?;
+            let factor = self.positive(&factor_key, factor)?;
+            self.refuse_attention_factor()?;
+            return Ok((self.yarn(None, factor)?, format!("{theta_source}, {type_key}, {factor_key}")));
         }
         self.refuse_attention_factor()?;
         let linear = match (kind, factor) {
             // llama.cpp reads a factor of 0 as none, and takes a factor without a type as linear.
-            (Some("none"), _) | (None | Some("linear"), None | Some(0.0 | 1.0)) => None,
-            (None | Some("linear"), Some(factor)) => Some(self.positive(&factor_key, factor)?),
+            (Some("none"), _) | (None | Some("linear"), None | Some((0.0 | 1.0, _))) => None,
+            (None | Some("linear"), Some((factor, key))) => Some((self.positive(&key, factor)?, key)),
             (Some(kind), _) => {
                 return Err(self.reader.value(&type_key, format!("{kind:?}"), "none, linear, yarn or longrope".into()));
             }
@@ -132,11 +119,11 @@ impl Resolver<'_> {
                 let scaling = RopeScaling::Factors { tensor: tensor.clone() };
                 ((scaling, 1.0), format!("{theta_source}, {ROPE_FREQS}"))
             }
-            (Some(_), Some(factor)) => {
+            (Some(_), Some((factor, factor_key))) => {
                 let feature = format!("{ROPE_FREQS} together with a linear factor of {factor}");
                 return Err(self.reader.feature(&feature, &factor_key, "one of them"));
             }
-            (None, Some(factor)) => ((RopeScaling::Linear { factor }, 1.0), format!("{theta_source}, {factor_key}")),
+            (None, Some((factor, key))) => ((RopeScaling::Linear { factor }, 1.0), format!("{theta_source}, {key}")),
             (None, None) if self.table.gguf_freqs_needed => {
                 return Err(self.reader.absent_tensor(ROPE_FREQS, Vec::new()));
             }
@@ -163,53 +150,18 @@ impl Resolver<'_> {
     fn gguf_longrope(&self, short: &TensorInfo, long: &TensorInfo, dimensions: usize) -> Result<Scaled> {
         self.check_factors(short, dimensions)?;
         self.check_factors(long, dimensions)?;
-        let original_context = self.gguf_original_context()?;
-        let magnitude = self.positive_number(ATTENTION_FACTOR)?.unwrap_or_else(|| {
+        let original_context = self.original_context(None)?;
+        let magnitude = self.optional(None, Key::gguf(ATTENTION_FACTOR))?.unwrap_or_else(|| {
             let factor = self.sizes.context as f64 / original_context as f64;
             let magnitude = longrope_magnitude(factor, original_context as f64);
-            self.reader.assume(format!(
-                "cosines and sines times {magnitude:.6}: {} is absent (transformers' longrope, for {factor} times the \
-                 original context)",
-                self.key(ATTENTION_FACTOR)
-            ));
-            magnitude
+            let what = format_args!("cosines and sines times {magnitude:.6}");
+            let why = format!("transformers' longrope, for {factor} times the original context");
+            self.reader.or_absent(None, magnitude, what, &self.key(ATTENTION_FACTOR), &why)
         });
         let (short, long) = (FrequencyFactors::Stored(short.clone()), FrequencyFactors::Stored(long.clone()));
         let original_context = original_context as usize;
         let scaling = RopeScaling::LongRope { short, long, long_magnitude: magnitude, original_context };
         Ok((scaling, magnitude))
-    }
-
-    fn gguf_yarn(&self, factor: f64) -> Result<Scaled> {
-        self.refuse_attention_factor()?;
-        let original_context = self.gguf_original_context()?;
-        let log_key = self.key(".rope.scaling.yarn_log_multiplier");
-        // transformers' `mscale_all_dim`, with an `mscale` of 1 (llama.cpp).
-        let magnitude = match self.fields().number(&log_key)? {
-            None | Some(0.0) => yarn_magnitude(factor, 1.0),
-            Some(all) => yarn_magnitude(factor, 1.0) / yarn_magnitude(factor, self.positive(&log_key, all)?),
-        };
-        let attention_key = self.key(".rope.scaling.yarn_attn_factor");
-        if let Some(unread) = self.fields().number(&attention_key)?
-            && unread != 1.0
-        {
-            self.reader.assume(unread_attention_factor(&attention_key, unread, magnitude));
-        }
-        // 32 and 1: the YaRN paper, transformers and llama.cpp.
-        let beta_fast = self.positive_number(".rope.scaling.yarn_beta_fast")?.unwrap_or(32.0);
-        let beta_slow = self.positive_number(".rope.scaling.yarn_beta_slow")?.unwrap_or(1.0);
-        let truncate = self.table.gguf_yarn_truncate;
-        let scaling = RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow, truncate };
-        Ok((scaling, magnitude))
-    }
-
-    fn gguf_original_context(&self) -> Result<u64> {
-        let key = self.key(".rope.scaling.original_context_length");
-        match self.fields().unsigned(&key)? {
-            None => Err(missing(self.fields(), &key, "the scaling needs it")),
-            Some(context @ (0 | 1)) => Err(self.reader.value(&key, context, "more than 1".into())),
-            Some(context) => Ok(context),
-        }
     }
 
     fn refuse_attention_factor(&self) -> Result<()> {
