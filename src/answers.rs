@@ -1,7 +1,7 @@
 //! A prompt -> several generations or answers, computed together.
 
 use crate::error::{Error, Result};
-use crate::generate::{Answer, GenerateOptions, Generation};
+use crate::generate::{Answer, GenerateOptions, Generation, in_ranges};
 use crate::model::Model;
 use crate::prompt::Prompt;
 use crate::session::Session;
@@ -12,7 +12,7 @@ pub const MAX_ANSWERS: usize = 128;
 
 impl Model {
     /// `n` answers to `prompt`, from 1 to 128, of which the prompt is computed once and the tokens together. The seeds are those of the
-    /// options and the ones behind it, so an answer is what its seed gives alone.
+    /// options and the ones after it, so an answer is what its seed gives alone.
     ///
     /// ```
     /// use model_factory::{GenerateOptions, UnifiedModelFactory};
@@ -57,9 +57,7 @@ impl Model {
         n: usize,
         options: &GenerateOptions,
     ) -> Result<Vec<Generation<Session>>> {
-        if !(1..=MAX_ANSWERS).contains(&n) {
-            return Err(Error::Option { option: "n", value: n as f64, expected: "a whole number from 1 to 128" });
-        }
+        in_ranges([("n", Some(n as f64), 1.0..=MAX_ANSWERS as f64, "a whole number from 1 to 128")])?;
         let ids = self.prompt_ids_within(prompt.into(), &options.template_options(), self.context_length())?;
         // One answer needs no copy of options, whose tools may be large.
         let mut generations = vec![self.generate(&*ids, options)?];

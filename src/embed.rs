@@ -5,7 +5,8 @@ mod pass;
 
 pub use crate::rank::Reranker;
 
-use crate::error::{EmbedError, Error, Result};
+use crate::error::{EmbedError, Result};
+use crate::generate::in_ranges;
 use crate::memory;
 use crate::model::Model;
 pub use model_factory_diagnostics::spec::Pooling;
@@ -69,10 +70,8 @@ impl Model {
         let said = self.spec().embeds.by();
         let pooling = self.pooling(options)?;
         let dimensions = options.dimensions.unwrap_or(hidden);
-        if !(1..=hidden).contains(&dimensions) {
-            let (value, expected) = (dimensions as f64, "between 1 and the width of the model");
-            return Err(Error::Option { option: "dimensions", value, expected });
-        }
+        let expected = "between 1 and the width of the model";
+        in_ranges([("dimensions", Some(dimensions as f64), 1.0..=hidden as f64, expected)])?;
         let prompt = prompt(said, options)?;
         let limit = self.text_limit();
         let cancel = options.cancel.clone().unwrap_or_default();

@@ -31,9 +31,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// that is what a `main` that returns the error shows.
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)] // the message of a variant says what its fields are
 pub enum Error {
     // While a model is loaded.
-    //
     /// The model was diagnosed and does not run here; the report says why (the report's exit code).
     #[error("{}", .0.first_line())]
     Refused(Box<Report>),
@@ -42,12 +42,7 @@ pub enum Error {
     Files(Arc<model_factory_diagnostics::Error>),
     /// The description of the tokenizer does not make a tokenizer (exit code 10).
     #[error("{}: the tokenizer is damaged: {reason}", file.display())]
-    Tokenizer {
-        /// The file that describes it.
-        file: PathBuf,
-        /// What is wrong with it.
-        reason: String,
-    },
+    Tokenizer { file: PathBuf, reason: String },
     /// The Hub did not give the model (exit code 1; 15 when it lacks one of the files).
     #[cfg(feature = "hub")]
     #[error(transparent)]
@@ -61,7 +56,6 @@ pub enum Error {
     Cuda(#[from] CudaError),
 
     // While a prompt and its options are checked: the caller gave what cannot be meant.
-    //
     /// There is nothing to continue (exit code 2).
     #[error("the prompt is empty and the model puts no token in front; give at least one token")]
     EmptyPrompt,
@@ -69,20 +63,10 @@ pub enum Error {
     #[error(
         "{asked} tokens are more than the {limit} that the context has room for; shorten the prompt, or load with a larger context if the model was trained for one"
     )]
-    ContextOverflow {
-        /// Positions that were free.
-        limit: usize,
-        /// Positions that were needed.
-        asked: usize,
-    },
+    ContextOverflow { limit: usize, asked: usize },
     /// An id has no row in the embedding (exit code 2).
     #[error("token {id} is outside the vocabulary of {vocab}")]
-    TokenOutOfVocabulary {
-        /// The id.
-        id: u32,
-        /// Entries of the vocabulary.
-        vocab: usize,
-    },
+    TokenOutOfVocabulary { id: u32, vocab: usize },
     /// A text could not be turned into ids (exit code 1).
     #[error("the text cannot be turned into ids: {0}")]
     Encode(#[from] EncodeError),
@@ -100,80 +84,48 @@ pub enum Error {
     Embed(Box<EmbedError>),
     /// An option of a load or a generation is out of its range (exit code 2).
     #[error("{option} is {value}, expected {expected}")]
-    Option {
-        /// The option's name.
-        option: &'static str,
-        /// The value given.
-        value: f64,
-        /// The range.
-        expected: &'static str,
-    },
-    /// A text that ends a generation is empty (exit code 2).
+    Option { option: &'static str, value: f64, expected: &'static str },
+    /// A text that ends a generation, by its index from 0, is empty (exit code 2).
     #[error("stop string {index} is empty, expected at least one character")]
-    EmptyStopString {
-        /// Its index among the stop strings, from 0.
-        index: usize,
-    },
+    EmptyStopString { index: usize },
     /// The sessions of a batch are not of one model (exit code 2).
     #[error("the sessions of a batch are of different models; make them all from one loaded model or its clones")]
     OtherModel,
 
     // While memory is reserved: the session is as it was, and the same call may succeed later.
-    //
     /// The system refuses memory (exit code 14). A session is as it was before the call.
     #[error(
         "out of memory: the system refuses {bytes} bytes for {what}; free some, or load with a smaller context or a lower memory limit"
     )]
-    OutOfMemory {
-        /// What was being reserved.
-        what: &'static str,
-        /// Its bytes.
-        bytes: usize,
-    },
+    OutOfMemory { what: &'static str, bytes: usize },
 
     // While a session is saved or restored.
-    //
     /// A file is no session of this model, or is damaged, or the model's sessions cannot be saved (the error's own exit
     /// code).
     #[error(transparent)]
     SessionFile(Box<SessionFileError>),
 
     // While tokens are computed.
-    //
     /// The [`CancellationToken`](crate::CancellationToken) it was given was cancelled (exit code 1).
     #[error("cancelled by the caller")]
     Cancelled,
     /// No entry of the vocabulary can be chosen: its tokenizer marks all as unused (exit code 10).
     #[error("no token can be chosen: the tokenizer marks all {vocab} entries of its vocabulary as unused")]
-    NothingToChoose {
-        /// Entries of the vocabulary.
-        vocab: usize,
-    },
-    /// The model computed a logit that is NaN or infinite (exit code 1).
+    NothingToChoose { vocab: usize },
+    /// The model computed a logit that is NaN or infinite; the first token concerned is named (exit code 1).
     #[error(
         "the logit of token {id} is {value}: the weights are damaged or a computation overflowed; no token can be chosen"
     )]
-    NonFiniteLogits {
-        /// The first token concerned.
-        id: usize,
-        /// NaN or an infinity.
-        value: f32,
-    },
+    NonFiniteLogits { id: usize, value: f32 },
 
     // At any time.
-    //
     /// The engine refused, or failed: the KV caches' budget, a key or value that a cache cannot hold, a fork while the model
     /// computed (the error's own exit code). What is an error of the whole library too, such as `Cancelled`, is not here.
     #[error(transparent)]
     Engine(EngineError),
     /// The operating system refused (exit code 1).
     #[error("{}: {source}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: Arc<std::io::Error>,
-    },
+    Io { path: PathBuf, source: Arc<std::io::Error> },
     /// A tensor operation failed (exit code 1).
     #[cfg(feature = "candle")]
     #[error(transparent)]
@@ -209,16 +161,16 @@ impl Error {
     /// What a caller can do about it.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Error::Refused(report) => of_code(report.exit_code),
-            Error::Files(error) => of_code(error.exit_code()),
+            Error::Refused(report) => code_kind(report.exit_code),
+            Error::Files(error) => code_kind(error.exit_code()),
             Error::Tokenizer { .. } | Error::NothingToChoose { .. } => ErrorKind::Unsupported,
             #[cfg(feature = "hub")]
             Error::Hub(error) => hub_kind(error),
             #[cfg(feature = "cuda")]
-            Error::Cuda(error) => of_device(error.code()),
+            Error::Cuda(error) => device_kind(error.code()),
             Error::ContextOverflow { .. } => ErrorKind::TooLong,
             Error::Chat(error) if error.code() == 2 => ErrorKind::InvalidRequest,
-            Error::Chat(error) => of_code(error.code()),
+            Error::Chat(error) => code_kind(error.code()),
             Error::Embed(error) => error.kind(),
             Error::SessionFile(error) => error.kind(),
             Error::Grammar(error) if matches!(**error, GrammarError::Memory { .. }) => ErrorKind::OutOfMemory,
@@ -234,7 +186,7 @@ impl Error {
             Error::OutOfMemory { .. } => ErrorKind::OutOfMemory,
             Error::Cancelled => ErrorKind::Cancelled,
             Error::Io { .. } => ErrorKind::Unavailable,
-            Error::Engine(error) => of_engine(error),
+            Error::Engine(error) => engine_kind(error),
             #[cfg(feature = "candle")]
             Error::Candle(_) => ErrorKind::Internal,
             Error::NonFiniteLogits { .. } | Error::Internal(_) => ErrorKind::Internal,
@@ -270,7 +222,7 @@ impl Error {
     }
 
     /// Of a file that was opened by the diagnosis' rules: `Io` where the system refused, else `Files`.
-    pub(crate) fn of_file(error: model_factory_diagnostics::Error) -> Error {
+    pub(crate) fn from_file(error: model_factory_diagnostics::Error) -> Error {
         match error {
             model_factory_diagnostics::Error::Io { path, source } => Error::io(path, source),
             error => error.into(),
@@ -293,8 +245,8 @@ fn hub_kind(error: &HubError) -> ErrorKind {
     }
 }
 
-/// The kind behind an exit code of a diagnosis.
-fn of_code(code: u8) -> ErrorKind {
+/// The kind of an exit code of a diagnosis.
+fn code_kind(code: u8) -> ErrorKind {
     match code {
         1 => ErrorKind::Unavailable,
         14 => ErrorKind::OutOfMemory,
@@ -303,18 +255,18 @@ fn of_code(code: u8) -> ErrorKind {
 }
 
 /// The kind of a device's error with this exit code: 1 is a fault of the library.
-fn of_device(code: u8) -> ErrorKind {
+fn device_kind(code: u8) -> ErrorKind {
     match code {
         1 => ErrorKind::Internal,
-        code => of_code(code),
+        code => code_kind(code),
     }
 }
 
 /// What a caller can do about an error of the engine.
-fn of_engine(error: &EngineError) -> ErrorKind {
+fn engine_kind(error: &EngineError) -> ErrorKind {
     match error {
-        EngineError::Files(error) => of_code(error.exit_code()),
-        EngineError::Device { code, .. } => of_device(*code),
+        EngineError::Files(error) => code_kind(error.exit_code()),
+        EngineError::Device { code, .. } => device_kind(*code),
         EngineError::NoHead => ErrorKind::Unsupported,
         EngineError::TokenOutOfVocabulary { .. } => ErrorKind::InvalidRequest,
         EngineError::OutOfMemory { .. } | EngineError::CacheBudget { .. } => ErrorKind::OutOfMemory,
@@ -366,23 +318,18 @@ impl From<model_factory_diagnostics::Error> for Error {
     }
 }
 
-impl From<SessionFileError> for Error {
-    fn from(error: SessionFileError) -> Self {
-        Error::SessionFile(Box::new(error))
-    }
+/// Errors that are boxed, as they are larger than the others.
+macro_rules! boxed {
+    ($($variant:ident($error:ident)),+) => {
+        $(impl From<$error> for Error {
+            fn from(error: $error) -> Error {
+                Error::$variant(Box::new(error))
+            }
+        })+
+    };
 }
 
-impl From<EmbedError> for Error {
-    fn from(error: EmbedError) -> Self {
-        Error::Embed(Box::new(error))
-    }
-}
-
-impl From<DraftError> for Error {
-    fn from(error: DraftError) -> Self {
-        Error::Draft(Box::new(error))
-    }
-}
+boxed!(Draft(DraftError), Embed(EmbedError), Grammar(GrammarError), SessionFile(SessionFileError), Tool(ToolError));
 
 impl From<TextError> for Error {
     fn from(error: TextError) -> Self {
@@ -400,18 +347,6 @@ impl From<TextError> for Error {
             TextError::Internal(fault) => Error::Internal(fault),
             other => Error::Internal(other.to_string()),
         }
-    }
-}
-
-impl From<GrammarError> for Error {
-    fn from(error: GrammarError) -> Error {
-        Error::Grammar(Box::new(error))
-    }
-}
-
-impl From<ToolError> for Error {
-    fn from(error: ToolError) -> Self {
-        Error::Tool(Box::new(error))
     }
 }
 

@@ -49,13 +49,7 @@ impl Model {
             options.tool_choice = ToolChoice::None;
         }
         let mut generation = self.generate(prompt, &options)?;
-        let mut text = String::new();
-        for piece in &mut generation {
-            let piece = piece?;
-            if !piece.thinking {
-                text.push_str(&piece.text);
-            }
-        }
+        let text = generation.answer()?.text;
         match generation.finish().0 {
             Some(FinishReason::Stop(_) | FinishReason::Grammar) if !text.is_empty() => serde_json::from_str(&text)
                 .map_err(|error| GrammarError::Value { reason: error.to_string(), text }.into()),

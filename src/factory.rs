@@ -8,9 +8,10 @@ use crate::cpu::CpuDevice;
 use crate::decoder::Decoder;
 use crate::error::{DraftError, Error, Result};
 use crate::fingerprint::Fingerprint;
+use crate::generate::in_ranges;
 use crate::hub;
 use crate::kernels::Isa;
-use crate::model::{DeviceDecoder, Inner, Model};
+use crate::model::{DeviceDecoder, Inner, LoadedEngine, Model};
 use crate::predictor::Predictor;
 use crate::progress::{OnProgress, Progress, Stage};
 use crate::scheduler::Scheduler;
@@ -44,7 +45,7 @@ impl UnifiedModelFactory {
     ///
     /// Weights are pages of the mapped files. Nobody may truncate or write these files while a model uses them: a file that
     /// becomes shorter ends the process by a bus error, and one that is written changes what the model computes. Put a new
-    /// version beside the old one and rename it, or take [`WeightStorage::Resident`] ([`ModelBuilder::weights`]).
+    /// version next to the old one and rename it, or take [`WeightStorage::Resident`] ([`ModelBuilder::weights`]).
     ///
     /// # Errors
     /// [`Error::Refused`] with the report when the model is not recognised, not complete, needs a cast or does not fit;
@@ -79,13 +80,6 @@ impl Model {
     }
 }
 
-/// What was attached to a device.
-struct Computed {
-    compute: DeviceDecoder,
-    fingerprint: Option<Fingerprint>,
-    predictor: Option<Predictor>,
-}
-
 /// More threads than any machine has that one model is shared by. Starting tens of thousands aborts a process.
 pub const MAX_THREADS: usize = 1024;
 
@@ -107,121 +101,54 @@ pub struct ModelBuilder {
     hub: Option<hub::HubOptions>,
 }
 
-impl ModelBuilder {
+crate::generate::setters! {
+    ModelBuilder:
     /// Where to run; by default the best device that can.
-    pub fn device(mut self, device: DeviceChoice) -> Self {
-        self.policy.device = device;
-        self
-    }
-
+    device(device: DeviceChoice) => policy.device = device;
     /// Tokens a session can hold, at least 1; by default the most that fit, up to what the model was trained for.
-    pub fn context_length(mut self, tokens: usize) -> Self {
-        self.policy.context = Some(tokens);
-        self
-    }
-
+    context_length(tokens: usize) => policy.context = Some(tokens);
     /// Bytes the plan may use; by default what the machine has available.
-    pub fn memory_limit(mut self, bytes: u64) -> Self {
-        self.policy.memory_limit = Some(bytes);
-        self
-    }
-
+    memory_limit(bytes: u64) => policy.memory_limit = Some(bytes);
     /// A `tokenizer.json` in place of the model's own, which need not have one then. Ids are the model's: its stop
     /// tokens and its template stay, and its BOS is found in the file by its text.
-    pub fn tokenizer(mut self, path: impl Into<PathBuf>) -> Self {
-        self.policy.tokenizer = Some(path.into());
-        self
-    }
-
+    tokenizer(path: impl Into<PathBuf>) => policy.tokenizer = Some(path.into());
     /// Sessions that will be open at once, at least 1, each with a full context: the plan counts their caches, and they take
     /// no more than that together. Without it the plan counts one session, and all that are opened share what the machine,
     /// or [`memory_limit`](Self::memory_limit), leaves. What exceeds that is refused ([`EngineError::CacheBudget`](crate::error::EngineError::CacheBudget)).
-    pub fn sessions(mut self, sessions: usize) -> Self {
-        self.policy.sessions = Some(sessions);
-        self
-    }
-
+    sessions(sessions: usize) => policy.sessions = Some(sessions);
     /// Where weights lie: in the pages of the mapped files by default, or in memory that the files are read into, so that
     /// whatever happens to them later does no harm. A GPU has its own copy in either case.
-    pub fn weights(mut self, storage: WeightStorage) -> Self {
-        self.policy.weights = storage;
-        self
-    }
-
+    weights(storage: WeightStorage) => policy.weights = storage;
     /// The element type of the KV cache; F32 by default, which rounds nothing.
-    pub fn kv_cache(mut self, dtype: KvDtype) -> Self {
-        self.policy.kv_dtype = dtype;
-        self
-    }
-
+    kv_cache(dtype: KvDtype) => policy.kv_dtype = dtype;
     /// Whether a sequence takes keys and values that another one has computed for the same beginning, to the same bits; it does
     /// by default: whole pages of 256 tokens, and all of it within a salt
     /// ([`GenerateOptions::cache_salt`](crate::GenerateOptions::cache_salt)). What no session holds any more stays for the next one, in as much memory as the plan counts for caches.
     /// Not on a GPU, nor for int8 models with one dynamic scale for all rows, where the bits would differ.
-    pub fn prefix_caching(mut self, on: bool) -> Self {
-        self.without_prefix_caching = !on;
-        self
-    }
-
+    prefix_caching(on: bool) => without_prefix_caching = !on;
     /// A small model that guesses the next tokens of this one, for [`Speculation::Draft`](crate::Speculation::Draft): a file or
     /// folder on this machine, of the same vocabulary. It shares the threads, and its weights, caches and buffers are in the
     /// memory plan. On the processor only.
-    pub fn draft(mut self, path: impl Into<PathBuf>) -> Self {
-        self.draft = Some(path.into());
-        self
-    }
-
+    draft(path: impl Into<PathBuf>) => draft = Some(path.into());
     /// Whether the model's own multi-token prediction head is loaded, for [`Speculation::Mtp`](crate::Speculation::Mtp): some
     /// models bring one, and the report says so. It is not by default, and its weights are not read then. Its cache and
     /// buffers are in the memory plan. A model without one is refused.
-    pub fn mtp(mut self, on: bool) -> Self {
-        self.policy.predictor = on;
-        self
-    }
-
-    /// What becomes of a generation whose pages do not fit beside those of others: refused by default, or made to wait.
-    pub fn admission(mut self, admission: Admission) -> Self {
-        self.admission = admission;
-        self
-    }
-
+    mtp(on: bool) => policy.predictor = on;
+    /// What becomes of a generation whose pages do not fit with those of others: refused by default, or made to wait.
+    admission(admission: Admission) => admission = admission;
     /// Which tiers are good enough; by default loss-free widening inside a register is.
-    pub fn dtype_policy(mut self, policy: DtypePolicy) -> Self {
-        self.policy.dtypes = policy;
-        self
-    }
-
+    dtype_policy(policy: DtypePolicy) => policy.dtypes = policy;
     /// Threads to compute with, 1 to [`MAX_THREADS`]; by default all that this process may use.
-    pub fn threads(mut self, threads: usize) -> Self {
-        self.threads = Some(threads);
-        self
-    }
-
+    threads(threads: usize) => threads = Some(threads);
     /// Instruction sets kernels may use; by default all that the processor has.
-    pub fn isa(mut self, isa: Isa) -> Self {
-        self.isa = Some(isa);
-        self
-    }
-
+    isa(isa: Isa) => isa = Some(isa);
     /// The families to recognize; by default [`REGISTRY`]. Unstable: what a family is made of may change in any version.
-    pub fn families(mut self, families: &[&'static Family]) -> Self {
-        self.families = Some(families.to_vec());
-        self
-    }
-
+    families(families: &[&'static Family]) => families = Some(families.to_vec());
     /// The branch, tag or commit of a model on the Hub whose id names none; `main` by default.
-    pub fn revision(mut self, revision: impl Into<String>) -> Self {
-        self.revision = Some(revision.into());
-        self
-    }
-
+    revision(revision: impl Into<String>) => revision = Some(revision.into());
     /// Where the Hub and its cache are; by default as the environment says.
     #[cfg(feature = "hub")]
-    pub fn hub(mut self, options: hub::HubOptions) -> Self {
-        self.hub = Some(options);
-        self
-    }
-
+    hub(options: hub::HubOptions) => hub = Some(options);
     /// Tells `told` how far a load is, from the threads that load: it should return soon. If it panics, the load ends and
     /// its caller's thread goes on with that panic, at whatever stage; nothing is left behind that a later load would meet.
     ///
@@ -233,18 +160,13 @@ impl ModelBuilder {
     ///     .load("fixtures/demo-q4_k_m.gguf")?;
     /// # Ok::<(), model_factory::Error>(())
     /// ```
-    pub fn on_progress(mut self, told: impl Fn(Progress) + Send + Sync + 'static) -> Self {
-        self.on_progress = OnProgress::new(told);
-        self
-    }
-
+    on_progress(told: impl Fn(Progress) + Send + Sync + 'static) => on_progress = OnProgress::new(told);
     /// Gives a load up with [`Error::Cancelled`] once `cancel` is cancelled: in a moment while it waits for the Hub, after at
     /// most 64 MiB that are read into memory or copied to a GPU, and otherwise between its stages. Building a tokenizer is not interrupted.
-    pub fn cancel(mut self, cancel: &CancellationToken) -> Self {
-        self.cancel = cancel.clone();
-        self
-    }
+    cancel(cancel: &CancellationToken) => cancel = cancel.clone();
+}
 
+impl ModelBuilder {
     /// Tells what `path` holds and whether it runs, without reading a weight.
     pub fn diagnose(&self, path: impl AsRef<Path>) -> Report {
         self.diagnose_on(path, &self.hardware())
@@ -297,55 +219,41 @@ impl ModelBuilder {
         let threads = pool.threads();
         let building = info_span!("tokenizer", tokens = field::Empty);
         let build = || building.in_scope(|| self.build_tokenizer(header, spec));
-        let (tokenizer, compute) = match &draft {
-            // The tokenizer takes longest, so it is built beside everything else.
+        let (tokenizer, engine) = match &draft {
+            // The tokenizer takes longest, so it is built while the rest is.
             None => std::thread::scope(|scope| {
-                let beside = std::thread::Builder::new().spawn_scoped(scope, build);
-                let compute = self.compute(&ready, Arc::clone(&pool));
+                let thread = std::thread::Builder::new().spawn_scoped(scope, build);
+                let engine = self.engine(&ready, Arc::clone(&pool));
                 // Without another thread, one after the other. What panics there is `on_progress`, as it may here.
                 let joined =
-                    |beside: ScopedJoinHandle<'_, _>| beside.join().unwrap_or_else(|panic| resume_unwind(panic));
-                (beside.map_or_else(|_| build(), joined), compute)
+                    |thread: ScopedJoinHandle<'_, _>| thread.join().unwrap_or_else(|panic| resume_unwind(panic));
+                (thread.map_or_else(|_| build(), joined), engine)
             }),
             // No weight is read for two models of other vocabularies.
             Some(draft) => {
                 let tokenizer = build()?;
                 self.check_draft(draft, &header.source.path, &ready, &tokenizer)?;
-                (Ok(tokenizer), self.compute(&ready, Arc::clone(&pool)))
+                (Ok(tokenizer), self.engine(&ready, Arc::clone(&pool)))
             }
         };
-        let (tokenizer, Computed { compute, fingerprint, predictor }) = (Arc::new(tokenizer?), compute?);
+        let (tokenizer, engine) = (Arc::new(tokenizer?), engine?);
         let draft = draft.map(|draft| self.load_draft(draft, plan, Arc::clone(&tokenizer), pool)).transpose()?;
         self.cancel.check()?;
         let (scheduler, load_time) = (Arc::new(Scheduler::new(self.admission)), start.elapsed());
-        let spec = ready.spec;
-        Ok(Model::new(Inner {
-            spec,
-            report,
-            tokenizer,
-            compute,
-            fingerprint,
-            scheduler,
-            #[cfg(feature = "async")]
-            streams: crate::scheduler::streams::Streams::default(),
-            context_length,
-            threads,
-            load_time,
-            draft,
-            predictor,
-        }))
+        let inner = Inner::new(ready.spec, report, tokenizer, engine);
+        Ok(Model::new(Inner { scheduler, context_length, threads, load_time, draft, ..inner }))
     }
 
     /// Whether the numbers that were given can be meant.
     fn check(&self) -> Result<()> {
-        let wrong = |option, value: usize, expected| Err(Error::Option { option, value: value as f64, expected });
-        match (self.policy.context, self.threads) {
-            (Some(0), _) => wrong("context_length", 0, "at least 1"),
-            _ if self.policy.predictor && self.draft.is_some() => Err(DraftError::Both.into()),
-            _ if self.policy.sessions == Some(0) => wrong("sessions", 0, "at least 1"),
-            (_, Some(threads)) if !(1..=MAX_THREADS).contains(&threads) => wrong("threads", threads, "1 to 1024"),
-            _ => Ok(()),
-        }
+        let [context, sessions, threads] =
+            [self.policy.context, self.policy.sessions, self.threads].map(|number| number.map(|number| number as f64));
+        in_ranges([
+            ("context_length", context, 1.0..=f64::MAX, "at least 1"),
+            ("sessions", sessions, 1.0..=f64::MAX, "at least 1"),
+            ("threads", threads, 1.0..=MAX_THREADS as f64, "1 to 1024"),
+        ])?;
+        if self.policy.predictor && self.draft.is_some() { Err(DraftError::Both.into()) } else { Ok(()) }
     }
 
     fn read_header(&self, path: &Path, model: Option<&HubModel>, hardware: &Hardware) -> Diagnosis {
@@ -374,7 +282,7 @@ impl ModelBuilder {
     }
 
     /// Attaches the weights to the device that the diagnosis chose. Those that lie in main memory have a fingerprint.
-    fn compute(&self, ready: &Ready, pool: Arc<Pool>) -> Result<Computed> {
+    fn engine(&self, ready: &Ready, pool: Arc<Pool>) -> Result<LoadedEngine> {
         let Ready { header, spec, plan, device, .. } = ready;
         let bytes = header.source.files.iter().map(|file| file.bytes).sum();
         let _span = info_span!("weights", bytes).entered();
@@ -397,8 +305,7 @@ impl ModelBuilder {
                 let uuid = gpu.uuid.as_deref();
                 let device = || crate::cuda::CudaDevice::open(spec, &weights, plan, uuid, *index, &uploaded);
                 let decoder = Decoder::new(spec, &weights, plan, !self.without_prefix_caching, device)?;
-                let compute = DeviceDecoder::Cuda(decoder);
-                return Ok(Computed { compute, fingerprint: None, predictor: None });
+                return Ok(LoadedEngine::new(DeviceDecoder::Cuda(decoder)));
             }
             #[cfg(not(feature = "cuda"))]
             ChosenDevice::Gpu { gpu, .. } => {
@@ -426,7 +333,7 @@ impl ModelBuilder {
             Ok::<_, Error>(Predictor::new(Box::new(decoder), head.hidden))
         });
         let (predictor, fingerprint) = (predictor.transpose()?, Some(Fingerprint::new(weights)));
-        Ok(Computed { compute: DeviceDecoder::Cpu(decoder), fingerprint, predictor })
+        Ok(LoadedEngine { decoder: DeviceDecoder::Cpu(decoder), fingerprint, predictor })
     }
 
     /// The diagnosis of the files at `path`, which may be those of a model on the Hub.

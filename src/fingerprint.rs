@@ -50,12 +50,12 @@ impl Fingerprint {
     /// The digest of each file.
     pub(crate) fn digests(&self, digest: WeightsDigest) -> &[FileDigest] {
         self.kept[digest as usize]
-            .get_or_init(|| self.weights.files().map(|file| FileDigest::of(file, digest)).collect())
+            .get_or_init(|| self.weights.files().map(|file| FileDigest::new(file, digest)).collect())
     }
 }
 
 impl FileDigest {
-    fn of(file: &[u8], digest: WeightsDigest) -> FileDigest {
+    fn new(file: &[u8], digest: WeightsDigest) -> FileDigest {
         let bound = |part: usize| (file.len() as u128 * part as u128 / PARTS as u128) as usize;
         let parts = std::array::from_fn(|part| {
             let bytes = &file[bound(part)..bound(part + 1)];
@@ -80,12 +80,12 @@ mod tests {
     /// Where a changed byte changes a digest.
     fn seen(bytes: usize, digest: WeightsDigest, step: usize) -> usize {
         let mut file = vec![7u8; bytes];
-        let before = FileDigest::of(&file, digest);
+        let before = FileDigest::new(&file, digest);
         (0..bytes)
             .step_by(step)
             .filter(|at| {
                 file[*at] ^= 1;
-                let changed = FileDigest::of(&file, digest) != before;
+                let changed = FileDigest::new(&file, digest) != before;
                 file[*at] ^= 1;
                 changed
             })
@@ -109,13 +109,13 @@ mod tests {
     #[test]
     fn files_of_other_lengths_differ() {
         for digest in [WeightsDigest::Sampled, WeightsDigest::Full] {
-            assert_ne!(FileDigest::of(&[0; 100], digest), FileDigest::of(&[0; 101], digest));
+            assert_ne!(FileDigest::new(&[0; 100], digest), FileDigest::new(&[0; 101], digest));
             // Where each part is sampled, its beginning and its end are.
             let bytes = 2 << 20;
             let (one, mut other) = (vec![0u8; bytes], vec![0u8; bytes]);
             for at in [0, SAMPLE - 1, bytes / PARTS, bytes - 1] {
                 other[at] = 1;
-                assert_ne!(FileDigest::of(&one, digest), FileDigest::of(&other, digest), "{digest:?}: {at}");
+                assert_ne!(FileDigest::new(&one, digest), FileDigest::new(&other, digest), "{digest:?}: {at}");
                 other[at] = 0;
             }
         }

@@ -18,22 +18,15 @@
 
 /// The code of the guides, compiled and run with the doctests.
 #[cfg(doctest)]
-mod guides {
-    #[doc = include_str!("../docs/constrained.md")]
-    struct Constrained;
-    #[doc = include_str!("../docs/embeddings.md")]
-    struct Embeddings;
-    #[doc = include_str!("../docs/library.md")]
-    struct Library;
-    #[doc = include_str!("../docs/sessions.md")]
-    struct Sessions;
-    #[doc = include_str!("../docs/batch.md")]
-    struct Batch;
-    #[doc = include_str!("../docs/tools.md")]
-    struct Tools;
-    #[doc = include_str!("../docs/speculation.md")]
-    struct Speculation;
-}
+#[doc = include_str!("../docs/batch.md")]
+#[doc = include_str!("../docs/constrained.md")]
+#[doc = include_str!("../docs/embeddings.md")]
+#[doc = include_str!("../docs/library.md")]
+#[doc = include_str!("../docs/sessions.md")]
+#[doc = include_str!("../docs/speculation.md")]
+#[doc = include_str!("../docs/tools.md")]
+#[cfg_attr(feature = "async", doc = include_str!("../docs/streaming.md"))]
+struct Guides;
 
 mod answers;
 #[cfg(feature = "candle")]
@@ -104,8 +97,3 @@ pub use session::Session;
 #[cfg(feature = "async")]
 pub use stream::GenerationStream;
 pub use text_model::TextModel;
-
-/// The guide's programs are compiled and run.
-#[cfg(all(doctest, feature = "async"))]
-#[doc = include_str!("../docs/streaming.md")]
-struct StreamingGuide;

@@ -21,7 +21,7 @@ impl Logits {
         Logits { range: 0..numbers.len(), numbers: Arc::new(numbers), columns }
     }
 
-    /// The row at `index`, without a copy; `None` behind the last one.
+    /// The row at `index`, without a copy; `None` after the last one.
     pub(crate) fn row(&self, index: usize) -> Option<Logits> {
         let start = self.range.start + index * self.columns;
         let range = start..start + self.columns;

@@ -34,7 +34,7 @@ const _: () = assert!(GRAMMAR_MEMORY == model_factory_diagnostics::plan::GRAMMAR
 /// Sessions that compute at the same time, on whatever threads, do it together: each pass over the weights takes the next
 /// token of every sequence that generates, and fills up with chunks of prompts: half of the room for the one that waits
 /// longest, then short ones first. Eight that generate take little longer than one, whoever generates waits for no more than
-/// a chunk of another's prompt, and no bit of anybody's logits depends on the company.
+/// a chunk of another's prompt, and no bit of anybody's logits depends on the other requests.
 #[derive(Clone)]
 pub struct Model(Arc<Inner>);
 
@@ -42,9 +42,7 @@ pub(crate) struct Inner {
     pub(crate) spec: ModelSpec,
     pub(crate) report: Report,
     pub(crate) tokenizer: Arc<Tokenizer>,
-    pub(crate) compute: DeviceDecoder,
-    /// Of a model on the processor.
-    pub(crate) fingerprint: Option<Fingerprint>,
+    pub(crate) engine: LoadedEngine,
     pub(crate) scheduler: Arc<Scheduler>,
     #[cfg(feature = "async")]
     pub(crate) streams: crate::scheduler::streams::Streams,
@@ -52,7 +50,41 @@ pub(crate) struct Inner {
     pub(crate) threads: usize,
     pub(crate) load_time: Duration,
     pub(crate) draft: Option<Model>,
+}
+
+/// The weights of a model on a device.
+pub(crate) struct LoadedEngine {
+    pub(crate) decoder: DeviceDecoder,
+    /// Of a model on the processor.
+    pub(crate) fingerprint: Option<Fingerprint>,
     pub(crate) predictor: Option<Predictor>,
+}
+
+impl LoadedEngine {
+    /// On a device that neither saves sessions nor has a prediction head.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn new(decoder: DeviceDecoder) -> LoadedEngine {
+        LoadedEngine { decoder, fingerprint: None, predictor: None }
+    }
+}
+
+impl Inner {
+    /// With a scheduler of its own that refuses what does not fit, and without a draft model.
+    pub(crate) fn new(spec: ModelSpec, report: Report, tokenizer: Arc<Tokenizer>, engine: LoadedEngine) -> Inner {
+        Inner {
+            spec,
+            report,
+            tokenizer,
+            engine,
+            scheduler: Arc::default(),
+            #[cfg(feature = "async")]
+            streams: crate::scheduler::streams::Streams::default(),
+            context_length: 0,
+            threads: 0,
+            load_time: Duration::ZERO,
+            draft: None,
+        }
+    }
 }
 
 /// What computes a model, by its device.
@@ -95,14 +127,14 @@ impl Model {
         Ok(self.tokenizer().grammars()?.prepare(grammar)?)
     }
 
-    /// The draft model beside it ([`ModelBuilder::draft`](crate::ModelBuilder::draft)).
+    /// The draft model that was loaded with it ([`ModelBuilder::draft`](crate::ModelBuilder::draft)).
     pub fn draft(&self) -> Option<&Model> {
         self.0.draft.as_ref()
     }
 
     /// Its prediction head, where it was loaded ([`ModelBuilder::mtp`](crate::ModelBuilder::mtp)).
     pub(crate) fn predictor(&self) -> Option<&Predictor> {
-        self.0.predictor.as_ref()
+        self.0.engine.predictor.as_ref()
     }
 
     /// Whether both are the same loaded model.
@@ -139,7 +171,7 @@ impl Model {
     /// The processor's computation itself, for tools that look at the weights; `None` for a model on a GPU.
     #[doc(hidden)] // its types are
     pub fn decoder(&self) -> Option<&Decoder<CpuDevice>> {
-        match &self.0.compute {
+        match &self.0.engine.decoder {
             DeviceDecoder::Cpu(decoder) => Some(decoder),
             #[cfg(feature = "cuda")]
             DeviceDecoder::Cuda(_) | DeviceDecoder::Other(_) => None,
@@ -149,7 +181,7 @@ impl Model {
     /// The GPU, for tools that look at its memory; `None` for a model on the processor.
     #[cfg(feature = "cuda")]
     pub fn cuda(&self) -> Option<&crate::cuda::CudaDevice> {
-        match &self.0.compute {
+        match &self.0.engine.decoder {
             DeviceDecoder::Cpu(_) | DeviceDecoder::Other(_) => None,
             DeviceDecoder::Cuda(decoder) => Some(decoder.device()),
         }
@@ -160,31 +192,20 @@ impl Model {
     #[doc(hidden)]
     pub fn with_compute(&self, compute: Box<dyn Compute>) -> Model {
         let Inner { spec, report, tokenizer, context_length, threads, load_time, .. } = &*self.0;
-        Model::new(Inner {
-            spec: spec.clone(),
-            report: report.clone(),
-            tokenizer: Arc::clone(tokenizer),
-            compute: DeviceDecoder::Other(compute),
-            fingerprint: None,
-            context_length: *context_length,
-            threads: *threads,
-            load_time: *load_time,
-            draft: None,
-            predictor: None,
-            scheduler: Arc::default(),
-            #[cfg(feature = "async")]
-            streams: crate::scheduler::streams::Streams::default(),
-        })
+        let (context_length, threads, load_time) = (*context_length, *threads, *load_time);
+        let engine = LoadedEngine::new(DeviceDecoder::Other(compute));
+        let inner = Inner::new(spec.clone(), report.clone(), Arc::clone(tokenizer), engine);
+        Model::new(Inner { context_length, threads, load_time, ..inner })
     }
 
     /// What tells its weights from others'; `None` for a model on a GPU.
     pub(crate) fn fingerprint(&self) -> Option<&Fingerprint> {
-        self.0.fingerprint.as_ref()
+        self.0.engine.fingerprint.as_ref()
     }
 
     /// What computes it.
     pub(crate) fn compute(&self) -> &dyn Compute {
-        match &self.0.compute {
+        match &self.0.engine.decoder {
             DeviceDecoder::Cpu(decoder) => decoder,
             #[cfg(feature = "cuda")]
             DeviceDecoder::Cuda(decoder) => decoder,

@@ -38,14 +38,7 @@ pub enum Stage {
 /// `download`, `header`, `tokenizer`, `mapping`, `reading` or `upload`.
 impl fmt::Display for Stage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Stage::Download => "download",
-            Stage::Header => "header",
-            Stage::Tokenizer => "tokenizer",
-            Stage::Mapping => "mapping",
-            Stage::Reading => "reading",
-            Stage::Upload => "upload",
-        })
+        f.pad(&format!("{self:?}").to_lowercase())
     }
 }
 

@@ -10,7 +10,7 @@ use crate::session::Session;
 use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// What a generation continues. Whatever takes a prompt takes a `&str`, `&[u32]` or `&[Message]` as it is.
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +19,7 @@ pub enum Prompt<'a> {
     /// A text, with BOS in front where the tokenizer puts it there. Special tokens spelled in it become their ids, as in
     /// transformers.
     Text(&'a str),
-    /// As `Text`, of strangers: special tokens spelled in it are letters like any others
+    /// As `Text`, untrusted: special tokens spelled in it are letters like any others
     /// ([`Tokenizer::encode_ordinary`](crate::tokenizer::Tokenizer::encode_ordinary)).
     OrdinaryText(&'a str),
     /// Ids as they are.
@@ -32,8 +32,8 @@ pub enum Prompt<'a> {
 }
 
 macro_rules! prompts {
-    ($($variant:ident: $($given:ty),+;)+) => {
-        $($(impl<'a> From<&'a $given> for Prompt<'a> {
+    ($($variant:ident: $($(const $length:ident =>)? $given:ty),+;)+) => {
+        $($(impl<'a $(, const $length: usize)?> From<&'a $given> for Prompt<'a> {
             fn from(given: &'a $given) -> Prompt<'a> {
                 Prompt::$variant(given)
             }
@@ -43,20 +43,8 @@ macro_rules! prompts {
 
 prompts! {
     Text: str, String;
-    Ids: [u32], Vec<u32>;
-    Messages: [Message], Vec<Message>;
-}
-
-impl<'a, const N: usize> From<&'a [u32; N]> for Prompt<'a> {
-    fn from(ids: &'a [u32; N]) -> Prompt<'a> {
-        Prompt::Ids(ids)
-    }
-}
-
-impl<'a, const N: usize> From<&'a [Message; N]> for Prompt<'a> {
-    fn from(messages: &'a [Message; N]) -> Prompt<'a> {
-        Prompt::Messages(messages)
-    }
+    Ids: [u32], Vec<u32>, const N => [u32; N];
+    Messages: [Message], Vec<Message>, const N => [Message; N];
 }
 
 impl Model {
@@ -149,7 +137,7 @@ impl Session {
         Ok(Generation { step: self, state })
     }
 
-    /// As [`Session::generate`], from ids alone.
+    /// As [`Session::generate`], from ids.
     ///
     /// # Errors
     /// As [`Session::generate`].
@@ -191,18 +179,15 @@ impl Session {
             return Err(EmbedError::NoHead.into());
         }
         let prompt = model.prompt_ids_within(prompt, &options.template_options(), model.context_length())?;
-        let Some(last) = prompt.len().checked_sub(1) else { return Err(Error::EmptyPrompt) };
         let limit = model.context_length();
-        if prompt.len() > limit {
-            return Err(Error::ContextOverflow { limit, asked: prompt.len() });
-        }
-        self.check_ids(&prompt)?;
+        self.check_within(&prompt, limit)?;
         match options.speculate {
             Speculation::Draft if model.draft().is_none() => return Err(DraftError::Missing.into()),
             Speculation::Mtp if model.predictor().is_none() => return Err(DraftError::NoPredictor.into()),
             _ => {}
         }
-        let common = self.ids().iter().zip(&*prompt).take_while(|(held, asked)| held == asked).count().min(last);
+        let common = self.ids().iter().zip(&*prompt).take_while(|(held, asked)| held == asked).count();
+        let common = common.min(prompt.len() - 1);
         let (before, rest) = prompt.split_at(common);
         let rest = memory::copied(rest, "the ids of a prompt")?;
         let (tokenizer, stop) = (Arc::clone(model.tokenizer()), StopTokens::from(&model.spec().tokenizer));
@@ -210,7 +195,8 @@ impl Session {
         let positions = prompt.len().saturating_add(options.max_tokens.saturating_sub(1)).min(limit);
         let mut state = State::new(tokenizer, before, rest, stop, options, &sampling)?;
         let admitted = model.scheduler().admitted(positions);
-        self.reserve_by(admitted.as_ref().and_then(Admitted::reservation));
+        let reservation = admitted.as_ref().and_then(Admitted::reservation);
+        self.reservation = reservation.map_or_else(Weak::new, Arc::downgrade);
         state.admitted = admitted;
         if let Some(salt) = &options.cache_salt {
             self.set_cache_salt(Some(salt));
@@ -221,7 +207,7 @@ impl Session {
     }
 }
 
-/// Why a session did not become a generation, and the session as it was. `?` makes it the [`Error`] alone.
+/// Why a session did not become a generation, and the session as it was. `?` makes it only the [`Error`].
 #[derive(Debug)]
 pub struct IntoGenerationError(Box<(Error, Session)>);
 

@@ -32,6 +32,16 @@ enum Answer {
     Labels,
 }
 
+crate::generate::setters! {
+    Reranker:
+    /// Asks by `prompt`, in which `{query}` and `{document}` stand for these: for classification heads of decoders, whose
+    /// tokenizers join no texts.
+    prompt(prompt: impl Into<String>) => prompt = Some(prompt.into());
+    /// Cuts pairs that are too long, in place of an error: the end of the longer text, then that of both, as sentence-transformers
+    /// does. What is asked by a prompt is never cut.
+    truncate(truncate: bool) => truncate = truncate;
+}
+
 impl Reranker {
     /// Asks by `prompt`, in which `{query}` and `{document}` stand for these, whether the next token is `yes` or `no`: entries of
     /// the vocabulary as its file spells them. No file says these: a model's makers do. In a model that has labels of these
@@ -59,21 +69,7 @@ impl Reranker {
         Reranker { prompt: None, answer: Answer::Labels, truncate: false }
     }
 
-    /// Asks by `prompt`, in which `{query}` and `{document}` stand for these: for classification heads of decoders, whose
-    /// tokenizers join no texts.
-    pub fn prompt(mut self, prompt: impl Into<String>) -> Reranker {
-        self.prompt = Some(prompt.into());
-        self
-    }
-
-    /// Cuts pairs that are too long, in place of an error: the end of the longer text, then that of both, as sentence-transformers
-    /// does. What is asked by a prompt is never cut.
-    pub fn truncate(mut self, truncate: bool) -> Reranker {
-        self.truncate = truncate;
-        self
-    }
-
-    /// `prompt` about `document`, and where it is the prompt's own: special tokens are there alone. What stands in a query or a
+    /// `prompt` about `document`, and where it is the prompt's own: special tokens are only there. What stands in a query or a
     /// document is never taken for a place of the prompt.
     fn ask(prompt: &str, query: &str, document: &str) -> (String, Vec<Range<usize>>) {
         let texts = HashMap::from([("{query}", query), ("{document}", document)]);

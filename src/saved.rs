@@ -41,7 +41,7 @@ impl Session {
     /// bits, in this process or another. By the bytes that `digest` says it knows the weights again. The file takes `ids * (4 + cache bytes of a token)` and about 2 KB.
     ///
     /// What was at `path` is replaced at once, when all is on the disk: after an error, or when the process ends, it is there
-    /// as before. Of another process that ends meanwhile a file `.session-*.tmp` may stay beside it.
+    /// as before. Of another process that ends meanwhile a file `.session-*.tmp` may stay next to it.
     ///
     /// ```
     /// use model_factory::UnifiedModelFactory;
@@ -145,12 +145,8 @@ impl Model {
             return Err(file.problem(SessionFileProblem::Context { found: header.ids, limit }));
         }
         if header.cached > header.ids {
-            let (found, expected) = (header.cached.to_string(), format!("at most {}, its ids", header.ids));
-            return Err(file.problem(SessionFileProblem::Malformed {
-                what: "number of cached positions",
-                found,
-                expected,
-            }));
+            let expected = format_args!("at most {}, its ids", header.ids);
+            return Err(file.malformed("number of cached positions", header.cached, expected));
         }
         Ok((header.ids as usize, header.cached as usize))
     }
@@ -163,8 +159,8 @@ impl Model {
         match ids.iter().find(|id| **id as usize >= vocab) {
             None => Ok(ids),
             Some(id) => {
-                let (found, expected) = (id.to_string(), format!("an id below {vocab}, the size of the vocabulary"));
-                Err(file.problem(SessionFileProblem::Malformed { what: "token", found, expected }))
+                let expected = format_args!("an id below {vocab}, the size of the vocabulary");
+                Err(file.malformed("token", id, expected))
             }
         }
     }
@@ -229,7 +225,7 @@ fn used(kv: KvSize, cached: usize) -> impl Iterator<Item = Used> {
     })
 }
 
-/// Bytes of the state, which stands behind the pages of a model that has states.
+/// Bytes of the state, which stands after the pages of a model that has states.
 fn state_bytes(spec: &ModelSpec, cached: usize) -> u64 {
     match plan::state_bytes(spec) {
         bytes @ 1.. if cached > 0 => bytes + CHECKSUM,
@@ -237,7 +233,7 @@ fn state_bytes(spec: &ModelSpec, cached: usize) -> u64 {
     }
 }
 
-/// Bytes behind the header up to the last page.
+/// Bytes after the header up to the last page.
 fn body_bytes(device: &CpuDevice, kv: KvSize, ids: usize, cached: usize) -> u64 {
     let page = |Used { kind, slots, .. }| {
         let mut bytes = CHECKSUM;
@@ -276,12 +272,7 @@ fn read_header(file: &mut Reader<'_>) -> Result<Header> {
         return Err(file.problem(SessionFileProblem::Version { found: version, expected: VERSION }));
     }
     if length > LONGEST_HEADER {
-        let expected = format!("at most {LONGEST_HEADER}");
-        return Err(file.problem(SessionFileProblem::Malformed {
-            what: "length of the header",
-            found: length.to_string(),
-            expected,
-        }));
+        return Err(file.malformed("length of the header", length, format_args!("at most {LONGEST_HEADER}")));
     }
     let end = PREAMBLE as u64 + u64::from(length) + CHECKSUM;
     if file.bytes < end {
@@ -290,8 +281,6 @@ fn read_header(file: &mut Reader<'_>) -> Result<Header> {
     let mut header: Vec<u8> = memory::zeros(length as usize, "the header of a session")?;
     file.read(&mut header)?;
     file.end("header")?;
-    serde_json::from_slice(&header).map_err(|error| {
-        let (found, expected) = (shown(&error.to_string()), "what a session is saved with".into());
-        file.problem(SessionFileProblem::Malformed { what: "header", found, expected })
-    })
+    serde_json::from_slice(&header)
+        .map_err(|error| file.malformed("header", shown(&error.to_string()), "what a session is saved with"))
 }

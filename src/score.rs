@@ -16,7 +16,7 @@ const LOGIT_BYTES: usize = 64 << 20;
 pub struct Score {
     /// The tokens that were scored.
     pub ids: Vec<u32>,
-    /// The logarithm of each token's probability behind all that is before it.
+    /// The logarithm of each token's probability after all that is before it.
     pub logprobs: Vec<f64>,
     /// Whether each was the most likely token (lm-eval's `is_greedy`).
     pub is_greedy: bool,
@@ -35,7 +35,7 @@ impl Score {
 }
 
 impl Model {
-    /// How probable the model finds each token of `text` but the first, behind which alone something can be expected: BOS, where
+    /// How probable the model finds each token of `text` but the first, after which alone something can be expected: BOS, where
     /// the tokenizer puts it there. The whole text is one sequence. Logits of up to 64 MiB are held at once; all of them for a text
     /// beyond the original context of a model with longrope.
     ///
@@ -56,10 +56,10 @@ impl Model {
         if ids.len() < 2 {
             return Err(Error::EmptyPrompt);
         }
-        self.session().score(&ids, 1)
+        self.session().score(&ids, 1, LOGIT_BYTES)
     }
 
-    /// How probable each of `texts` is behind `prompt`, which is computed once: what multiple choice needs. A text and the prompt are
+    /// How probable each of `texts` is after `prompt`, which is computed once: what multiple choice needs. A text and the prompt are
     /// tokenized together, and what differs from the prompt's own tokens is scored, as the harness lm-eval does: with blanks in the
     /// text and none at the end of the prompt nothing of the prompt is among it.
     ///
@@ -90,26 +90,21 @@ impl Model {
             }
             let mut session = session.fork()?;
             session.truncate(common - 1);
-            session.score(&ids, common)
+            session.score(&ids, common, LOGIT_BYTES)
         };
         texts.iter().map(score).collect()
     }
 }
 
 impl Session {
-    /// The scores of `ids` from `first` on, of which this session holds fewer than `first`.
-    fn score(&mut self, ids: &[u32], first: usize) -> Result<Score> {
-        let rows = LOGIT_BYTES / size_of::<f32>() / self.model().compute().vocab();
-        self.score_by(ids, first, rows)
-    }
-
-    /// As [`score`](Self::score), from so many rows of logits at once.
-    fn score_by(&mut self, ids: &[u32], first: usize, rows: usize) -> Result<Score> {
+    /// The scores of `ids` from `first` on, of which this session holds fewer than `first`, with so many `bytes` of logits at once.
+    fn score(&mut self, ids: &[u32], first: usize, bytes: usize) -> Result<Score> {
         self.check_ids(ids)?;
         let (held, model) = (self.len(), self.model().clone());
         let (compute, inputs) = (model.compute(), &ids[held..ids.len() - 1]);
         // Of a model that rotates by the length of the sequence (longrope) all rows are those of the whole.
         let whole = compute.rotation(held + 1) != compute.rotation(ids.len() - 1);
+        let rows = bytes / size_of::<f32>() / compute.vocab();
         let rows = if whole { inputs.len() } else { rows.max(1) };
         let mut score = Score { ids: ids[first..].to_vec(), logprobs: Vec::new(), is_greedy: true };
         let mut next = ids[held + 1..].iter().zip(held + 1..);
@@ -117,7 +112,7 @@ impl Session {
             let logits = self.all_logits(chunk)?;
             for (row, (id, place)) in logits.rows().zip(next.by_ref()) {
                 if place >= first {
-                    let (logprob, is_best) = logprobs::of(row, *id)?;
+                    let (logprob, is_best) = logprobs::of_token(row, *id)?;
                     score.logprobs.push(logprob);
                     score.is_greedy &= is_best;
                 }
@@ -139,7 +134,8 @@ mod tests {
             let model = Model::load(models.join(name)).unwrap();
             // Phi 3.5's original context, beyond which all rows rotate as those of a long sequence, ends among these.
             let ids: Vec<u32> = (0..300).map(|place| 3 + place * 7 % 200).collect();
-            let by = |rows| model.session().score_by(&ids, 1, rows).unwrap();
+            let row = size_of::<f32>() * model.spec().vocab;
+            let by = |rows| model.session().score(&ids, 1, rows * row).unwrap();
             let whole = by(ids.len());
             assert_eq!(whole.logprobs.len(), ids.len() - 1);
             for rows in [1, 7, 64] {

@@ -24,14 +24,6 @@ use std::sync::{Arc, Weak};
 use tracing::field::Empty;
 use tracing::{Span, debug_span, info_span};
 
-/// What was computed of a sequence.
-pub(crate) struct Output {
-    /// The logits after the last token, `[vocab]`, unless those of all were wanted.
-    pub(crate) logits: Option<Logits>,
-    /// The logits after each token, `[tokens, vocab]`, where they were.
-    rows: Option<Vec<f32>>,
-}
-
 /// Bytes of the KV caches of a model's sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -40,7 +32,7 @@ pub struct CacheUsage {
     pub bytes: u64,
     /// Those of them that no session holds: kept for one that begins alike, until another needs the room.
     pub unused: u64,
-    /// Beside them: what is reserved for generations that run, and not taken yet ([`Admission::Wait`](crate::Admission::Wait)).
+    /// Besides them: what is reserved for generations that run, and not taken yet ([`Admission::Wait`](crate::Admission::Wait)).
     pub reserved: u64,
 }
 
@@ -49,7 +41,7 @@ pub struct CacheUsage {
 #[derive(Debug)]
 pub struct Session {
     model: Model,
-    /// Keys and values of the first of `ids`: of all, unless computing them anew was broken off; and behind those of `guesses`
+    /// Keys and values of the first of `ids`: of all, unless computing them again was broken off; and after those of `guesses`
     /// that were computed ahead. `None` as long as the sequence is computed.
     cache: Option<KvCache>,
     /// How the cached keys are rotated.
@@ -65,8 +57,8 @@ pub struct Session {
     caller: Arc<Caller>,
     /// Tokens of the last run that were found in pages of other sequences.
     reused: usize,
-    /// Of the generation that runs on it, where those wait for their pages.
-    reservation: Weak<Reservation>,
+    /// Of the generation that runs on it, where those wait for their pages: what it needs is taken of that.
+    pub(crate) reservation: Weak<Reservation>,
 }
 
 impl Session {
@@ -125,16 +117,11 @@ impl Session {
         }
     }
 
-    /// Shares what it begins with from now on with sequences of this salt alone, to the token; with those that have none, by whole
+    /// Shares what it begins with from now on only with sequences of this salt, to the token; with those that have none, by whole
     /// pages of 256, where it is `None`. The same as [`GenerateOptions::cache_salt`](crate::GenerateOptions::cache_salt), for a
-    /// session that is stepped by hand. What it shared by another salt is computed anew by the next step.
+    /// session that is stepped by hand. What it shared by another salt is computed again by the next step.
     pub fn set_cache_salt(&mut self, salt: Option<&str>) {
         self.salt = salt.map(Arc::from);
-    }
-
-    /// Takes what it needs of `reservation`, as long as there is one: of a generation that begins.
-    pub(crate) fn reserve_by(&mut self, reservation: Option<&Arc<Reservation>>) {
-        self.reservation = reservation.map_or_else(Weak::new, Arc::downgrade);
     }
 
     /// Bytes the cache has allocated.
@@ -152,10 +139,10 @@ impl Session {
         self.next_logits_unless(tokens, &CancellationToken::new())
     }
 
-    /// As [`Session::next_logits`], until `cancel` is cancelled. The session then holds, beside all that it held before, the
+    /// As [`Session::next_logits`], until `cancel` is cancelled. The session then holds, besides all that it held before, the
     /// chunks of `tokens` that were complete, and goes on from there; in models that have layers with a state those up to the
     /// last page that it was kept at. Where the cancel came while what it held was computed
-    /// anew for another rotation (longrope), the rest of that is computed by the next call.
+    /// again for another rotation (longrope), the rest of that is computed by the next call.
     ///
     /// # Errors
     /// As [`Session::next_logits`], and `Cancelled`.
@@ -168,8 +155,7 @@ impl Session {
             let guesses = run.guesses;
             return match self.compute(run) {
                 Err(error) if guessed_wrong(guesses, &error) => continue,
-                Err(error) => Err(error),
-                Ok(output) => output.logits.ok_or_else(|| Error::Internal("a sequence without logits".into())),
+                outcome => outcome,
             };
         }
     }
@@ -181,7 +167,7 @@ impl Session {
     /// A model with longrope scaling rotates by the length that the sequence has with `tokens`, as transformers does: a call
     /// that ends beyond the original context rotates all its rows as those of a long sequence, so its first ones differ
     /// from those of a call that ends before. Rows of earlier calls stay as they were returned, while what the session
-    /// holds of them is computed anew.
+    /// holds of them is computed again.
     ///
     /// # Errors
     /// As [`Session::next_logits`].
@@ -189,7 +175,7 @@ impl Session {
         let vocab = self.model.compute().vocab();
         let rows = memory::reserved(tokens.len().saturating_mul(vocab), "the logits of every token")?;
         let run = self.begin(tokens, Some(rows), &CancellationToken::new())?;
-        Ok(Logits::new(self.compute(run)?.rows.unwrap_or_default(), vocab))
+        self.compute(run)
     }
 
     /// Appends to each session its tokens, in one pass over the weights where they are no more than a chunk of a prompt, and
@@ -248,11 +234,11 @@ impl Session {
         }
     }
 
-    /// Hands the sequence with `tokens` behind it over to be computed: until [`end`](Self::end) takes it back, the session is
+    /// Hands the sequence with `tokens` after it over to be computed: until [`end`](Self::end) takes it back, the session is
     /// empty. With `rows` these take the logits after each of `tokens`.
     ///
     /// A model with longrope scaling rotates a sequence longer than its original context in another way. As in
-    /// transformers, a sequence that grows past that length, or is truncated below it, is computed anew, and so is one that shared
+    /// transformers, a sequence that grows past that length, or is truncated below it, is computed again, and so is one that shared
     /// by another salt. Its ids stay all the while, so whatever ends that loses no token.
     ///
     /// # Errors
@@ -292,12 +278,9 @@ impl Session {
         Ok(run)
     }
 
-    /// Takes the sequence of `run` back: with its tokens, or as it was before when computing failed. When that was cancelled,
-    /// complete chunks stay.
-    ///
-    /// # Errors
-    /// Why it was not computed.
-    pub(crate) fn end(&mut self, run: Run) -> Result<Output> {
+    /// Takes the sequence of `run` back, with its tokens and the logits after the last one, or after each where those were wanted;
+    /// or as it was before when computing failed. When that was cancelled, complete chunks stay.
+    pub(crate) fn end(&mut self, run: Run) -> Result<Logits> {
         let (cached, outcome) = (run.cache.len(), run.outcome().map_err(Error::from));
         let Run { ids, cache, before, reused, guesses, output, hidden, shared_step, .. } = run;
         match (&mut self.predicted, hidden) {
@@ -306,13 +289,14 @@ impl Session {
         }
         let known = ids.len() - guesses;
         (self.ids, self.cache, self.reused, self.guesses.shared_step) = (ids, Some(cache), reused, shared_step);
-        let outcome = outcome.map(|()| match output {
-            RunOutput::Last(logits) => Output { logits: logits.map(Logits::from), rows: None },
-            RunOutput::All { logits, .. } if guesses > 0 => {
-                Output { logits: self.keep_ahead(guesses, logits), rows: None }
-            }
-            RunOutput::All { logits, .. } => Output { logits: None, rows: Some(logits) },
-            RunOutput::Pooled(_) => Output { logits: None, rows: None },
+        let outcome = outcome.and_then(|()| {
+            let logits = match output {
+                RunOutput::Last(logits) => logits.map(Logits::from),
+                RunOutput::All { logits, .. } if guesses > 0 => self.keep_ahead(guesses, logits),
+                RunOutput::All { logits, .. } => Some(Logits::new(logits, self.model.compute().vocab())),
+                RunOutput::Pooled(_) => None,
+            };
+            logits.ok_or_else(|| Error::Internal("a sequence without logits".into()))
         });
         match &outcome {
             Ok(_) => {}
@@ -320,7 +304,7 @@ impl Session {
             Err(_) => {
                 self.truncate(before);
                 if guesses > 0 {
-                    self.pause_guesses();
+                    self.guesses.pause = self.len() + guesses::PAUSE; // what failed may be about one
                 }
             }
         }
@@ -328,7 +312,7 @@ impl Session {
     }
 
     /// Computes `run`, and takes it back.
-    fn compute(&mut self, run: Run) -> Result<Output> {
+    fn compute(&mut self, run: Run) -> Result<Logits> {
         let mut runs = self.model.scheduler().run(self.model.compute(), &self.caller, vec![run]);
         let run = runs.pop().ok_or_else(|| Error::Internal("a sequence did not come back".into()))?;
         self.end(run)
@@ -339,24 +323,29 @@ impl Session {
         if self.model.spec().weights.head.is_none() {
             return Err(EmbedError::NoHead.into());
         }
+        self.check_within(tokens, self.room())
+    }
+
+    /// Whether these are some tokens, no more than `limit`, and every id has an embedding row.
+    pub(crate) fn check_within(&self, tokens: &[u32], limit: usize) -> Result<()> {
         if tokens.is_empty() {
             return Err(Error::EmptyPrompt);
         }
-        if tokens.len() > self.room() {
-            return Err(Error::ContextOverflow { limit: self.room(), asked: tokens.len() });
+        if tokens.len() > limit {
+            return Err(Error::ContextOverflow { limit, asked: tokens.len() });
         }
         self.check_ids(tokens)
     }
 
     /// A session that goes on from here by itself. Pages of 256 positions are shared, and the last one is copied; on a
-    /// GPU its positions are computed anew.
+    /// GPU its positions are computed again.
     ///
     /// # Errors
     /// `CacheBudget`, `OutOfMemory`.
     pub fn fork(&self) -> Result<Session> {
         let mut cache = self.cache.as_ref().map(|cache| cache.fork()).transpose()?;
         if let Some(cache) = &mut cache {
-            cache.truncate(self.ids.len()); // behind them are guesses
+            cache.truncate(self.ids.len()); // after them are guesses
         }
         let ids = memory::copied(&self.ids, "the ids of a session")?;
         let mut fork = Session::from_parts(self.model.clone(), ids, cache, self.rotation);
@@ -432,8 +421,8 @@ impl Step for Session {
 
     fn draft(&mut self, sequence: &[u32], cancel: &CancellationToken) -> Result<Option<Logits>> {
         match self.model.predictor() {
-            Some(_) => self.predict_behind(sequence, cancel),
-            None => self.draft_behind(sequence, cancel),
+            Some(_) => self.predict_after(sequence, cancel),
+            None => self.draft_after(sequence, cancel),
         }
     }
 }

@@ -151,9 +151,6 @@ impl<S> fmt::Debug for GenerationStream<S> {
     }
 }
 
-/// Nothing in it is pinned: what it holds of a session is behind a pointer.
-impl<S> Unpin for GenerationStream<S> {}
-
 impl<S> Drop for GenerationStream<S> {
     fn drop(&mut self) {
         self.cancel.cancel();
@@ -262,7 +259,7 @@ impl Streaming for Streamed {
         let Some((session, _)) = self.parts() else { return };
         match session.end(run) {
             Err(error) if guessed_wrong(guesses, &error) => {}
-            output => self.choose(output.and_then(|output| output.logits.ok_or(Error::Internal("no logits".into())))),
+            logits => self.choose(logits),
         }
     }
 }

@@ -38,8 +38,9 @@ impl Policy {
     }
 }
 
-/// Where to run. Complete.
+/// Where to run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum DeviceChoice {
     /// The best device that can run the model.
     #[default]

@@ -22,9 +22,6 @@ pub(crate) type TextLimit = (usize, &'static str);
 
 impl Model {
     /// Calls `take` with the index of each of `texts` and the hidden states of it that are `wanted`, in F64: one, or their mean.
-    ///
-    /// # Errors
-    /// Those of the steps and of `take`.
     pub(crate) fn compute_texts(
         &self,
         texts: Vec<Text>,

@@ -5,6 +5,7 @@ use super::ErrorKind;
 /// Why a model made no vectors of texts, or nothing but these.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)] // the message of a variant says what its fields are
 pub enum EmbedError {
     /// The model has no output head (exit code 10).
     #[error(
@@ -15,42 +16,20 @@ pub enum EmbedError {
     #[error(
         "no file of the model says which of the tokens' vectors make that of a text: {wanted}; name it by `EmbedOptions::pooling` if the model's makers say it elsewhere"
     )]
-    NoPooling {
-        /// What would say it.
-        wanted: &'static str,
-    },
+    NoPooling { wanted: &'static str },
     /// The files ask for what is not computed (exit code 10).
     #[error(
         "{file} asks for {what}, which is not computed; of vectors `EmbedOptions::pooling` names another pooling, if one is known to fit"
     )]
-    Unsupported {
-        /// The file, or the key.
-        file: String,
-        /// What it asks for.
-        what: String,
-    },
-    /// A text has more tokens than the model takes (exit code 2).
+    Unsupported { file: String, what: String },
+    /// A text, by its index from 0, has more tokens than the model takes, special ones included (exit code 2).
     #[error(
         "text {index} has {tokens} tokens, the model takes {limit} ({why}); shorten it, or cut it where the call has an option `truncate`"
     )]
-    TooLong {
-        /// Which text, from 0.
-        index: usize,
-        /// Its tokens, special ones included.
-        tokens: usize,
-        /// Tokens that it may have.
-        limit: usize,
-        /// Where the limit comes from.
-        why: &'static str,
-    },
+    TooLong { index: usize, tokens: usize, limit: usize, why: &'static str },
     /// The model has no prompt of this name (exit code 2).
     #[error("the model has no prompt named {name:?}, it has {known:?}")]
-    Prompt {
-        /// The name asked for.
-        name: String,
-        /// The names there are.
-        known: Vec<String>,
-    },
+    Prompt { name: String, known: Vec<String> },
     /// The model leaves prompts out of the vector, which is not computed (exit code 2).
     #[error(
         "the model's vectors leave the tokens of a prompt out (include_prompt false), which is not computed; give none"
@@ -58,10 +37,7 @@ pub enum EmbedError {
     PromptLeftOut,
     /// The vocabulary has no such token (exit code 2).
     #[error("the vocabulary has no token {text:?}; spell it as the vocabulary's file does")]
-    Token {
-        /// The text.
-        text: String,
-    },
+    Token { text: String },
     /// The model has no classification head (exit code 10).
     #[error(
         "the model's files have no classification head, so it scores no labels: models whose class ends in ForSequenceClassification do"
@@ -72,20 +48,14 @@ pub enum EmbedError {
         "the tokenizer's files do not say how a pair of texts becomes one sequence; give a prompt with {{query}} and {{document}} to `Reranker::classifier`"
     )]
     NoPairs,
-    /// Several labels, none of which says how well a document answers a query (exit code 2).
+    /// Several labels, of which the first are named, and none says how well a document answers a query (exit code 2).
     #[error(
         "the model scores the labels {labels:?}, and documents are ranked by one label, or by yes and no; `Model::label_logits_of_pairs` gives the scores of all"
     )]
-    Labels {
-        /// The labels, the first of them where they are many.
-        labels: Vec<String>,
-    },
-    /// A vector has elements that are no numbers (exit code 1).
+    Labels { labels: Vec<String> },
+    /// The vector of a text, by its index from 0, has elements that are no numbers (exit code 1).
     #[error("the vector of text {index} is not finite: the weights or the file are damaged")]
-    NotFinite {
-        /// Which text, from 0.
-        index: usize,
-    },
+    NotFinite { index: usize },
     /// The device gives no hidden states (exit code 13).
     #[error("GPUs give no vectors of texts yet; load the model on the processor")]
     Device,

@@ -18,6 +18,7 @@ pub struct SessionFileError {
 /// What is wrong with the file of a session.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)] // the message of a variant says what its fields are
 pub enum SessionFileProblem {
     /// The model computes on a GPU (exit code 2).
     #[error(
@@ -31,79 +32,35 @@ pub enum SessionFileProblem {
     #[error(
         "it begins with {found:02x?}, a saved session with {expected:02x?}; give a file that a session was saved in"
     )]
-    NotASession {
-        /// Its first bytes.
-        found: Vec<u8>,
-        /// Those of a saved session.
-        expected: [u8; 8],
-    },
+    NotASession { found: Vec<u8>, expected: [u8; 8] },
     /// It has another format version (exit code 10).
     #[error(
-        "it has version {found} of the format, expected {expected}; compute the session anew and save it, or restore it with \
+        "it has version {found} of the format, expected {expected}; compute the session again and save it, or restore it with \
          the version of the library that wrote it"
     )]
-    Version {
-        /// Its version.
-        found: u32,
-        /// The one that is read and written.
-        expected: u32,
-    },
+    Version { found: u32, expected: u32 },
     /// It is shorter or longer than it says (exit code 15).
     #[error(
-        "it has {found} bytes, expected {expected}: it was cut off, or something was appended; compute the session anew"
+        "it has {found} bytes, expected {expected}: it was cut off, or something was appended; compute the session again"
     )]
-    Length {
-        /// Its bytes.
-        found: u64,
-        /// Those that it should have, or at least.
-        expected: u64,
-    },
-    /// Bytes are not those that were written (exit code 15).
+    Length { found: u64, expected: u64 },
+    /// Bytes are not those that were written: the part is the one at whose end the checksums, of all bytes up to there, first
+    /// differ (exit code 15).
     #[error(
         "its {part}, bytes {} to {}, has the checksum {found:08x}, expected {expected:08x}: it is damaged; compute the session \
-         anew",
+         again",
         bytes.start, bytes.end
     )]
-    Checksum {
-        /// The part that ends where the checksums first differ.
-        part: &'static str,
-        /// Where that lies.
-        bytes: Range<u64>,
-        /// The checksum of all bytes up to its end.
-        found: u32,
-        /// The one that was written.
-        expected: u32,
-    },
+    Checksum { part: &'static str, bytes: Range<u64>, found: u32, expected: u32 },
     /// Its checksums are right, and what it says cannot be (exit code 10).
-    #[error("its {what} is {found}, expected {expected}: no session was saved so; compute it anew")]
-    Malformed {
-        /// What it says something of.
-        what: &'static str,
-        /// What that is.
-        found: String,
-        /// What it can be.
-        expected: String,
-    },
+    #[error("its {what} is {found}, expected {expected}: no session was saved so; compute it again")]
+    Malformed { what: &'static str, found: String, expected: String },
     /// It was saved on another model, or on the same in another way, and would not give the same bits (exit code 2).
     #[error("the {what} it was saved with is {found}, expected {expected}; {remedy}")]
-    Differs {
-        /// What differs.
-        what: String,
-        /// What the file says.
-        found: String,
-        /// What the model is.
-        expected: String,
-        /// What to do about it.
-        remedy: &'static str,
-    },
+    Differs { what: String, found: String, expected: String, remedy: &'static str },
     /// It has more tokens than a session of the model can hold (exit code 2).
     #[error("it has {found} tokens, and a session of this model holds {limit}; load the model with a larger context")]
-    Context {
-        /// Its tokens.
-        found: u64,
-        /// The most a session can hold.
-        limit: usize,
-    },
+    Context { found: u64, limit: usize },
 }
 
 impl SessionFileError {

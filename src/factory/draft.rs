@@ -1,9 +1,8 @@
-//! The draft model of a model: judged before it, so that the plan has room for both, and loaded behind it.
+//! The draft model of a model: judged before it, so that the plan has room for both, and loaded after it.
 
-use super::{Computed, ModelBuilder};
+use super::ModelBuilder;
 use crate::error::{DraftError, Result};
 use crate::model::{Inner, Model};
-use crate::scheduler::Scheduler;
 use crate::threads::Pool;
 use crate::tokenizer::Tokenizer;
 use model_factory_diagnostics::plan::{DraftSize, Plan, Request, state_bytes};
@@ -89,22 +88,9 @@ impl ModelBuilder {
         ready.plan = Plan::new(&ready.spec, ready.plan.weights_file, &budget, &request);
         report.plan = Some(ready.plan.clone());
         let (context_length, threads) = (ready.plan.context, pool.threads());
-        let Computed { compute, fingerprint, .. } = self.compute(&ready, pool)?;
-        Ok(Model::new(Inner {
-            spec: ready.spec,
-            report,
-            tokenizer,
-            compute,
-            fingerprint,
-            scheduler: Arc::<Scheduler>::default(),
-            #[cfg(feature = "async")]
-            streams: crate::scheduler::streams::Streams::default(),
-            context_length,
-            threads,
-            load_time: begun.elapsed(),
-            draft: None,
-            predictor: None,
-        }))
+        let engine = self.engine(&ready, pool)?;
+        let inner = Inner::new(ready.spec, report, tokenizer, engine);
+        Ok(Model::new(Inner { context_length, threads, load_time: begun.elapsed(), ..inner }))
     }
 }
 

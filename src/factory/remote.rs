@@ -74,10 +74,10 @@ impl ModelBuilder {
         let id = &id.or_revision(self.revision.as_deref());
         let hardware = self.hardware();
         let repository = self.repository(id).map_err(|fault| match fault {
-            Fault::Hub(error) => of_load(error),
+            Fault::Hub(error) => load_error(error),
             Fault::Ambiguous(ids) => Error::Refused(Box::new(self.ambiguous(id, ids, &hardware))),
         })?;
-        // What a load takes is counted without the download, which comes behind the diagnosis.
+        // What a load takes is counted without the download, which comes after the diagnosis.
         let (took, refused) = (Cell::new(Duration::ZERO), Cell::new(None));
         let on_progress = |done, total| self.on_progress.tell(Stage::Download, done, total);
         let diagnosis = repository.fetch(&on_progress, |path, model| {
@@ -99,7 +99,7 @@ impl ModelBuilder {
             return Err(error);
         }
         let now = Instant::now();
-        self.load_diagnosed(now.checked_sub(took.get()).unwrap_or(now), diagnosis.map_err(of_load)?.0, draft)
+        self.load_diagnosed(now.checked_sub(took.get()).unwrap_or(now), diagnosis.map_err(load_error)?.0, draft)
     }
 
     fn repository(&self, id: &HubId) -> Result<Repository, Fault> {
@@ -132,7 +132,7 @@ impl Diagnose for Found {
 
 /// What a load ends with.
 #[cfg(feature = "hub")]
-fn of_load(error: hub::HubError) -> Error {
+fn load_error(error: hub::HubError) -> Error {
     match error {
         hub::HubError::Cancelled => Error::Cancelled,
         error => Error::Hub(error),

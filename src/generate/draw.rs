@@ -12,7 +12,7 @@ const WHAT: &str = "the probabilities of a draw";
 /// Draws by the softmax of what it is given, one after another from a seed.
 ///
 /// The draws of a seed are those of candle's `LogitsProcessor` at temperature 1, to the bit. That one computes its softmax
-/// on rayon's global pool: threads beside those of the model, and a panic where none can be started.
+/// on rayon's global pool: threads next to those of the model, and a panic where none can be started.
 #[derive(Clone, Debug)]
 pub(super) struct Draw(StdRng);
 
@@ -27,9 +27,6 @@ impl Draw {
     }
 
     /// The place of one of `candidates`, whose logits are finite; `None` of none.
-    ///
-    /// # Errors
-    /// `OutOfMemory`.
     pub(super) fn place(&mut self, candidates: &[Candidate]) -> Result<Option<usize>> {
         let max = candidates.iter().map(|candidate| candidate.logit).fold(f32::NEG_INFINITY, f32::max);
         let weights = candidates.iter().map(|candidate| (candidate.logit - max).exp());

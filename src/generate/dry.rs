@@ -37,9 +37,6 @@ impl DryPenalty {
     }
 
     /// The sequence goes on with `ids`.
-    ///
-    /// # Errors
-    /// `OutOfMemory`.
     pub(super) fn extend(&mut self, ids: &[u32]) -> Result<()> {
         memory::grow(&mut self.sequence, ids.len(), "the tokens of a sequence")?;
         self.sequence.extend_from_slice(ids);

@@ -4,14 +4,11 @@ use super::LogProbs;
 use super::steps::{Candidate, Candidates};
 use crate::error::{Error, Result};
 
-/// The most likely tokens that may be asked for: as many as the OpenAI API gives.
-pub(super) const MOST: usize = 20;
-
 /// Of `id` by these logits, and whether none is more likely.
 ///
 /// # Errors
 /// `NonFiniteLogits`, `TokenOutOfVocabulary`.
-pub(crate) fn of(logits: &[f32], id: u32) -> Result<(f64, bool)> {
+pub(crate) fn of_token(logits: &[f32], id: u32) -> Result<(f64, bool)> {
     if let Some((id, value)) = logits.iter().enumerate().find(|(_, value)| !value.is_finite()) {
         return Err(Error::NonFiniteLogits { id, value: *value });
     }
@@ -40,16 +37,6 @@ fn log_sum(logits: &[f32]) -> f64 {
     best + logits.iter().map(|logit| (f64::from(*logit) - best).exp()).sum::<f64>().ln()
 }
 
-/// Whether so many can be asked for.
-pub(super) fn check(top: Option<usize>) -> Result<()> {
-    match top {
-        Some(top) if top > MOST => {
-            Err(Error::Option { option: "logprobs", value: top as f64, expected: "a whole number from 0 to 20" })
-        }
-        _ => Ok(()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -76,7 +63,7 @@ mod tests {
         let candidates: Vec<Candidate> = (0..6).map(|id| Candidate { id, logit: 3e38 }).collect();
         let found = of(&[3e38; 6], &candidates, 2, 5);
         assert_eq!(found.top.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [0, 1]);
-        // Beside 3e38 the logarithm of six is nothing: F64 keeps 16 digits.
+        // Next to 3e38 the logarithm of six is nothing: F64 keeps 16 digits.
         assert_eq!(found.chosen, 0.0);
     }
 }

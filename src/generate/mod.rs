@@ -31,10 +31,10 @@ pub use crate::text_model::TextGeneration;
 pub use model_factory_text::answer::{Answer, AnswerDelta, AnswerReader, FinishReason, LogProbs, Piece, StopTokens};
 use model_factory_text::answer::{StopStrings, Thinking};
 pub use model_factory_text::constraint::{Choose, Constraint, Next, TokenSet};
-pub(crate) use options::setters;
 pub use options::{Dry, GenerateOptions, SamplingOptions, Speculation, Xtc};
+pub(crate) use options::{in_ranges, setters};
 pub use sampler::Sampler;
-use speculate::{Now, Speculator};
+use speculate::{DraftContext, Speculator};
 pub use step::Step;
 pub use timings::Timings;
 
@@ -89,7 +89,7 @@ impl State {
         options: &GenerateOptions,
         sampling: &SamplingOptions,
     ) -> Result<State> {
-        logprobs::check(options.logprobs)?;
+        options.in_range()?;
         let mut sequence = memory::reserved(before.len() + prompt.len(), "the ids of a sequence")?;
         sequence.extend_from_slice(before);
         sequence.extend_from_slice(&prompt);
@@ -105,7 +105,7 @@ impl State {
         let (choice, other) = (&options.tool_choice, options.grammar.as_ref());
         let calls = Calls::of(choice, &options.chat, other, &tokenizer, sequence.len())?;
         let Calls { mut reader, grammar, holds_thought } = calls;
-        // Where calls are asked for, or may be, their grammar has what the answer is beside them.
+        // Where calls are asked for, or may be, their grammar has what the answer is besides them.
         let grammar = grammar.as_ref().or(options.grammar.as_ref());
         let cancel = options.cancel.clone().unwrap_or_default();
         let constraint = grammar.map(|grammar| Constraint::begun(&tokenizer, grammar, stop.clone(), &cancel));
@@ -269,13 +269,13 @@ impl State {
         let is_held = self.is_held();
         let Self { speculator, constraint, stop, sampler, cancel, .. } = self;
         if let Some(speculator) = speculator {
-            // The last token is not computed on, and behind several none is guessed.
+            // The last token is not computed on, and after several none is guessed.
             let most = match self.input.as_slice() {
                 [_] if !self.ids.is_empty() => self.max_tokens - self.timings.generated - 1,
                 _ => 0,
             };
             let constraint = constraint.as_deref_mut().filter(|_| is_held);
-            let guesses = speculator.guess(Now { step, most, stop, sampler, cancel, constraint });
+            let guesses = speculator.guess(DraftContext { step, most, stop, sampler, cancel, constraint });
             self.timings.guessed += guesses;
         }
         Ok(Some((&self.input, &self.cancel)))
@@ -304,15 +304,14 @@ impl State {
     }
 
     /// Takes the tokens that come next whatever the logits are, where `step` computes them with the next one, and ends where
-    /// nothing can come. What is computed ahead already is not computed anew for that.
+    /// nothing can come. What is computed ahead already is not computed again for that.
     fn skip(&mut self, step: &impl Step) -> Result<()> {
-        let joins = step.joins() && !self.sampler.tells_logprobs();
+        let joins = step.joins() && self.sampler.top.is_none();
         while let (true, Some(next)) = (self.finish.is_none(), self.next()?) {
             match next {
                 Next::End => {
                     self.finish = Some(FinishReason::Grammar);
                     self.end();
-                    self.admitted = None;
                 }
                 Next::One(token) if joins && self.speculator.as_ref().is_none_or(|guesses| !guesses.is_ahead()) => {
                     let Some(room) = step.room().checked_sub(self.input.len()) else { break };
@@ -339,7 +338,7 @@ impl State {
         }
     }
 
-    /// Chooses a token by the logits behind the [`input`](Self::input), or ends by an error. `room` tokens fit behind it.
+    /// Chooses a token by the logits after the [`input`](Self::input), or ends by an error. `room` tokens fit after it.
     pub(crate) fn complete(&mut self, logits: Result<Logits>, room: usize) {
         if let Err(error) = logits.and_then(|logits| self.advance(&logits, room)) {
             self.fail(error);
@@ -359,7 +358,7 @@ impl State {
         }
     }
 
-    /// The next piece that is ready, or the error that comes behind them.
+    /// The next piece that is ready, or the error that comes after them.
     pub(crate) fn pop(&mut self) -> Option<Result<Piece>> {
         self.ready.pop_front().map(Ok).or_else(|| self.failed.take().map(Err))
     }

@@ -1,6 +1,5 @@
 //! What a caller may ask of a generation, and the ranges of it.
 
-use super::logprobs;
 use crate::cancel::CancellationToken;
 use crate::chat::ChatOptions;
 use crate::error::{Error, Result};
@@ -44,11 +43,11 @@ pub struct GenerateOptions {
     /// Whether the next tokens are guessed, to be computed together with those that are known. The text, the ids and all else
     /// are those that come without it, to the bit; only the time differs.
     pub speculate: Speculation,
-    /// Texts that the generation may repeat, beside its prompt and what it generated.
+    /// Texts that the generation may repeat, besides its prompt and what it generated.
     pub speculate_from: Vec<String>,
     /// So many guesses a step, up to 15, in place of as many as pay by the measured times of steps.
     pub speculative_tokens: Option<usize>,
-    /// What the chat template is given beside the messages.
+    /// What the chat template is given with the messages.
     pub chat: ChatOptions,
     /// For whom the prompt is computed. Prompts of one salt take from the cache what they begin with, to the token, and
     /// nothing of any other prompt. Those without one take whole pages of 256 tokens of each other, so that no count and no time
@@ -62,7 +61,7 @@ pub struct GenerateOptions {
 /// How tokens are guessed, to be computed ahead. A guess is accepted exactly when it is the token that the sampler, with its
 /// seed and all it has seen, draws from the model's own logits there.
 ///
-/// Nothing is guessed where the bits of a row depend on the rows beside it: on a GPU, and with one int8 scale of activations
+/// Nothing is guessed where the bits of a row depend on the other rows: on a GPU, and with one int8 scale of activations
 /// for all rows; nor while other sequences share the steps of the model, which gains more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -75,7 +74,7 @@ pub enum Speculation {
     /// what was generated or in [`GenerateOptions::speculate_from`]. How many depends on how often such guesses were right
     /// and on the measured times of steps; none where that does not pay.
     Ngram,
-    /// By the draft model that was loaded beside the model ([`ModelBuilder::draft`](crate::ModelBuilder::draft)), with the
+    /// By the draft model that was loaded with the model ([`ModelBuilder::draft`](crate::ModelBuilder::draft)), with the
     /// sampling options and the seed of the generation. How many depends on its own time too.
     Draft,
     /// By the multi-token prediction head that the model brings and was loaded with ([`ModelBuilder::mtp`](crate::ModelBuilder::mtp)),
@@ -111,7 +110,7 @@ impl Default for Dry {
 }
 
 /// Exclude top choices, as in llama.cpp: with `probability`, of the tokens that are at least as probable as `threshold` only the least
-/// probable one stays, where there are two or more. Comes last, behind temperature (in llama.cpp before it) and min-p, and does nothing greedily.
+/// probable one stays, where there are two or more. Comes last, after temperature (in llama.cpp before it) and min-p, and does nothing greedily.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Xtc {
@@ -173,8 +172,7 @@ impl GenerateOptions {
     /// `Option` for the first that is not, `EmptyStopString`, `Grammar`.
     pub fn check(&self) -> Result<()> {
         self.sampling.in_range()?;
-        logprobs::check(self.logprobs)?;
-        self.speculation_in_range()?;
+        self.in_range()?;
         self.grammar.as_ref().map_or(Ok(()), Grammar::check)?;
         Ok(StopStrings::new(&self.stop).map(drop)?)
     }
@@ -191,13 +189,13 @@ impl GenerateOptions {
         }
     }
 
-    /// `Option` for more guesses than a step can have.
-    pub(super) fn speculation_in_range(&self) -> Result<()> {
-        let (option, expected) = ("speculative_tokens", "a whole number from 0 to 15");
-        match self.speculative_tokens.filter(|tokens| *tokens > MOST_GUESSES) {
-            Some(tokens) => Err(Error::Option { option, value: tokens as f64, expected }),
-            None => Ok(()),
-        }
+    /// `Option` for more log-probabilities than the OpenAI API gives, and for more guesses than a step can have.
+    pub(super) fn in_range(&self) -> Result<()> {
+        let (logprobs, guesses) = (self.logprobs.map(|top| top as f64), self.speculative_tokens.map(|n| n as f64));
+        in_ranges([
+            ("logprobs", logprobs, 0.0..=20.0, "a whole number from 0 to 20"),
+            ("speculative_tokens", guesses, 0.0..=MOST_GUESSES as f64, "a whole number from 0 to 15"),
+        ])
     }
 }
 
@@ -348,12 +346,12 @@ impl SamplingOptions {
         self.temperature.is_some_and(|temperature| temperature >= GREEDY_BELOW)
     }
 
-    /// `Option` for the first value out of its range; NaN is out of every range.
+    /// `Option` for the first value out of its range.
     pub(super) fn in_range(&self) -> Result<()> {
         let penalty = f64::MIN_POSITIVE..=f64::MAX;
         let bias = self.logit_bias.values().copied().find(|bias| !(-100.0..=100.0).contains(bias));
         let dry = self.dry.as_ref();
-        let ranges: [(&'static str, Option<f64>, RangeInclusive<f64>, &'static str); 12] = [
+        in_ranges([
             ("logit_bias", bias, -100.0..=100.0, "a number from -100 to 100"),
             ("dry.multiplier", dry.map(|dry| dry.multiplier), 0.0..=f64::MAX, "a number from 0 up"),
             ("dry.base", dry.map(|dry| dry.base), 1.0..=f64::MAX, "a number from 1 up"),
@@ -366,12 +364,19 @@ impl SamplingOptions {
             ("repetition_penalty", self.repetition_penalty, penalty, "a number above 0"),
             ("presence_penalty", Some(self.presence_penalty), -2.0..=2.0, "a number from -2 to 2"),
             ("frequency_penalty", Some(self.frequency_penalty), -2.0..=2.0, "a number from -2 to 2"),
-        ];
-        for (option, value, range, expected) in ranges {
-            if let Some(value) = value.filter(|value| !range.contains(value)) {
-                return Err(Error::Option { option, value, expected });
-            }
-        }
-        Ok(())
+        ])
     }
+}
+
+/// The name of an option, its value where it has one, and the range of that, also in words.
+type Ranged = (&'static str, Option<f64>, RangeInclusive<f64>, &'static str);
+
+/// `Option` for the first value out of its range; NaN is out of every range.
+pub(crate) fn in_ranges<const N: usize>(options: [Ranged; N]) -> Result<()> {
+    for (option, value, range, expected) in options {
+        if let Some(value) = value.filter(|value| !range.contains(value)) {
+            return Err(Error::Option { option, value, expected });
+        }
+    }
+    Ok(())
 }

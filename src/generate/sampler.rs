@@ -4,10 +4,7 @@ use super::StopTokens;
 use super::draw::Draw;
 use super::dry::DryPenalty;
 use super::options::{SamplingOptions, Xtc};
-use super::steps::{
-    Candidate, Candidates, CountPenalty, LogitBias, MinP, RepetitionPenalty, SamplingStep, Seen, TopP, best, divided,
-    tokens,
-};
+use super::steps::{Candidate, Candidates, Penalties, Seen, best, divided, tokens};
 use super::{Choose, LogProbs, Next, logprobs};
 use crate::error::{Error, Result};
 use crate::memory;
@@ -26,11 +23,8 @@ pub struct Sampler {
     /// In ascending order.
     unused: Vec<u32>,
     seed: u64,
-    /// Steps that change the logits of tokens that were seen, and no others.
-    penalties: Vec<Box<dyn SamplingStep>>,
+    penalties: Penalties,
     seen: Seen,
-    /// Tokens that have a bias, in ascending order.
-    biased: Vec<u32>,
     dry: Option<DryPenalty>,
     /// Tokens that are not chosen yet, and for how many more.
     stop: Vec<u32>,
@@ -40,7 +34,7 @@ pub struct Sampler {
     /// `None` is greedy.
     draw: Option<Drawing>,
     /// How many of the most likely tokens to report.
-    top: Option<usize>,
+    pub(super) top: Option<usize>,
     logprobs: Option<LogProbs>,
 }
 
@@ -50,8 +44,8 @@ struct Drawing {
     temperature: f64,
     /// Among how many of the most likely.
     top_k: usize,
-    /// Steps that leave fewer candidates.
-    narrowing: Vec<Box<dyn SamplingStep>>,
+    top_p: Option<f64>,
+    min_p: Option<f64>,
     xtc: Option<Xtc>,
     candidates: Candidates,
     draw: Draw,
@@ -67,15 +61,17 @@ impl Sampler {
         if let Some(id) = options.logit_bias.keys().copied().find(|id| *id as usize >= vocab) {
             return Err(Error::TokenOutOfVocabulary { id, vocab });
         }
-        let seed = options.seed.unwrap_or_else(random_seed);
+        let seed = options.seed.unwrap_or_else(|| {
+            // 53 bits, so that a tool that reads JSON numbers as doubles repeats it exactly.
+            RandomState::new().hash_one(SystemTime::now()) >> 11
+        });
         let draw = options.draws().then(|| Drawing::new(options, seed));
         Ok(Sampler {
             vocab,
             unused: Vec::new(),
             seed,
-            penalties: penalties(options),
+            penalties: Penalties::new(options),
             seen: Seen::default(),
-            biased: options.logit_bias.keys().copied().collect(),
             dry: None,
             stop: Vec::new(),
             min_tokens: options.min_tokens,
@@ -107,11 +103,6 @@ impl Sampler {
         self
     }
 
-    /// Whether it keeps log-probabilities.
-    pub(super) fn tells_logprobs(&self) -> bool {
-        self.top.is_some()
-    }
-
     /// The log-probabilities of the last choice, once.
     pub fn take_logprobs(&mut self) -> Option<LogProbs> {
         self.logprobs.take()
@@ -140,9 +131,6 @@ impl Sampler {
     }
 
     /// Goes on as `other`, which was made of the same options: with its next draws, and the tokens that it has seen.
-    ///
-    /// # Errors
-    /// `OutOfMemory`.
     pub(super) fn follow(&mut self, other: &Sampler) -> Result<()> {
         if let (Some(own), Some(other)) = (&mut self.draw, &other.draw) {
             own.draw.clone_from(&other.draw);
@@ -155,9 +143,6 @@ impl Sampler {
     }
 
     /// Makes room for a choice, before the logits for it are computed.
-    ///
-    /// # Errors
-    /// `OutOfMemory`.
     pub(super) fn reserve(&mut self) -> Result<()> {
         if let Some(dry) = &mut self.dry {
             dry.reserve()?;
@@ -165,7 +150,7 @@ impl Sampler {
         if self.changes() {
             self.seen.reserve()?;
             let dry = self.dry.as_ref().map_or(0, DryPenalty::tokens);
-            self.changed.reserve(self.seen.len() + self.biased.len() + dry, false)?;
+            self.changed.reserve(self.seen.len() + self.penalties.bias.len() + dry, false)?;
         }
         let Some(Drawing { top_k, candidates, .. }) = &mut self.draw else { return Ok(()) };
         candidates.reserve(self.vocab.min(top_k.saturating_mul(2)), true)
@@ -192,9 +177,6 @@ impl Sampler {
     }
 
     /// As [`sample`](Self::sample), among what may come `next`. A token that comes alone takes no draw.
-    ///
-    /// # Errors
-    /// As [`sample`](Self::sample).
     pub(super) fn sample_next(&mut self, logits: &[f32], next: Option<&Next>) -> Result<u32> {
         self.reserve()?;
         self.choose(logits, next)
@@ -246,11 +228,9 @@ impl Sampler {
     fn choose_among(&mut self, logits: &[f32], allowed: impl Fn(u32) -> bool) -> Result<Option<u32>> {
         if self.changes() {
             let dry = self.dry.as_mut().map(DryPenalty::penalties);
-            let others = self.biased.iter().chain(dry.into_iter().flat_map(BTreeMap::keys));
+            let others = self.penalties.bias.keys().chain(dry.into_iter().flat_map(BTreeMap::keys));
             self.seen.candidates(others, logits, &self.unused, &mut self.changed);
-            for penalty in &self.penalties {
-                penalty.apply(&mut self.changed, &self.seen);
-            }
+            self.penalties.apply(&mut self.changed, &self.seen);
             for (id, penalty) in dry.into_iter().flatten() {
                 self.changed.change(*id, |logit| logit - penalty);
             }
@@ -258,7 +238,7 @@ impl Sampler {
         let changed = tokens(logits, &self.unused, self.changed.entries()).filter(|token| allowed(token.id));
         let chosen = match &mut self.draw {
             None => best(changed),
-            Some(drawing) => drawing.choose(changed, &self.seen)?,
+            Some(drawing) => drawing.choose(changed)?,
         };
         Ok(chosen.map(|token| token.id))
     }
@@ -266,17 +246,11 @@ impl Sampler {
 
 impl Drawing {
     fn new(options: &SamplingOptions, seed: u64) -> Drawing {
-        let mut narrowing: Vec<Box<dyn SamplingStep>> = Vec::new();
-        if let Some(p) = options.top_p.filter(|p| *p != 1.0) {
-            narrowing.push(Box::new(TopP(p)));
-        }
-        if let Some(p) = options.min_p.filter(|p| *p != 0.0) {
-            narrowing.push(Box::new(MinP(p)));
-        }
         Drawing {
             temperature: options.temperature.unwrap_or(1.0),
             top_k: options.top_k.filter(|k| *k > 0).unwrap_or(usize::MAX),
-            narrowing,
+            top_p: options.top_p.filter(|p| *p != 1.0),
+            min_p: options.min_p.filter(|p| *p != 0.0),
             xtc: options.xtc.filter(|xtc| xtc.probability > 0.0 && xtc.threshold <= 0.5),
             candidates: Candidates::default(),
             draw: Draw::new(seed),
@@ -284,11 +258,14 @@ impl Drawing {
     }
 
     /// Draws one of `tokens`, whose ids ascend; `None` of none.
-    fn choose(&mut self, tokens: impl Iterator<Item = Candidate>, seen: &Seen) -> Result<Option<Candidate>> {
+    fn choose(&mut self, tokens: impl Iterator<Item = Candidate>) -> Result<Option<Candidate>> {
         let warm = |token: Candidate| Candidate { logit: divided(token.logit, self.temperature), ..token };
         self.candidates.fill(tokens.map(warm), self.top_k);
-        for step in &self.narrowing {
-            step.apply(&mut self.candidates, seen);
+        if let Some(p) = self.top_p {
+            self.candidates.keep_top_p(p);
+        }
+        if let Some(p) = self.min_p {
+            self.candidates.keep_min_p(p);
         }
         if let Some(xtc) = self.xtc
             && self.draw.happens(xtc.probability)
@@ -298,27 +275,6 @@ impl Drawing {
         let entries = self.candidates.entries();
         Ok(self.draw.place(entries)?.and_then(|place| entries.get(place).copied()))
     }
-}
-
-/// The steps that change the logits of tokens that were seen, in order.
-fn penalties(options: &SamplingOptions) -> Vec<Box<dyn SamplingStep>> {
-    let (presence, frequency) = (options.presence_penalty, options.frequency_penalty);
-    let mut steps: Vec<Box<dyn SamplingStep>> = Vec::new();
-    if !options.logit_bias.is_empty() {
-        steps.push(Box::new(LogitBias(options.logit_bias.clone())));
-    }
-    if let Some(penalty) = options.repetition_penalty.filter(|penalty| *penalty != 1.0) {
-        steps.push(Box::new(RepetitionPenalty(penalty)));
-    }
-    if presence != 0.0 || frequency != 0.0 {
-        steps.push(Box::new(CountPenalty { presence, frequency }));
-    }
-    steps
-}
-
-/// 53 bits, so that a tool that reads JSON numbers as doubles repeats it exactly.
-fn random_seed() -> u64 {
-    RandomState::new().hash_one(SystemTime::now()) >> 11
 }
 
 /// A [`Constraint`](super::Constraint) has a sampler choose by logits `[vocab]` in a loop of your own, such as one over

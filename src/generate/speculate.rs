@@ -1,4 +1,4 @@
-//! Guesses at the next tokens of a sequence, and how often they were right. Whether one is says the sampler alone.
+//! Guesses at the next tokens of a sequence, and how often they were right. Only the sampler says whether one is.
 
 mod draft;
 mod ngrams;
@@ -15,7 +15,7 @@ use draft::Draft;
 use ngrams::{KINDS, Ngrams};
 use tracing::warn;
 
-/// How much an older guess says of the next ones, beside one that is younger by one.
+/// How much an older guess says of the next ones, compared with one that is younger by one.
 const FADES: f64 = 0.95;
 
 /// Where guesses come from.
@@ -26,10 +26,10 @@ enum Source {
 }
 
 /// What there is when tokens are guessed.
-pub(super) struct Now<'a> {
+pub(super) struct DraftContext<'a> {
     /// What computes the next step.
     pub(super) step: &'a mut dyn Step,
-    /// Tokens behind that step which may be wanted.
+    /// Tokens after that step which may be wanted.
     pub(super) most: usize,
     /// Tokens that end the sequence, and are not guessed.
     pub(super) stop: &'a StopTokens,
@@ -53,7 +53,7 @@ pub(super) struct Speculator {
     guesses: Vec<u32>,
     next: usize,
     ahead: usize,
-    /// Whether the last token was one of them, so that the logits behind it are there.
+    /// Whether the last token was one of them, so that the logits after it are there.
     computed: bool,
     /// Which of `hits` counts them: a draft model's are of one kind.
     kind: usize,
@@ -83,14 +83,13 @@ impl Speculator {
     /// Of a generation that continues `sequence` and chooses tokens by `sampling`; `None` without speculation.
     ///
     /// # Errors
-    /// `Option`, `Encode`, `OutOfMemory`.
+    /// `Encode`, `OutOfMemory`.
     pub(super) fn new(
         options: &GenerateOptions,
         sampling: &SamplingOptions,
         tokenizer: &Tokenizer,
         sequence: &[u32],
     ) -> Result<Option<Box<Speculator>>> {
-        options.speculation_in_range()?;
         let source = match options.speculate {
             Speculation::Off => return Ok(None),
             Speculation::Ngram => {
@@ -118,9 +117,6 @@ impl Speculator {
     }
 
     /// Makes room for a token and for guesses.
-    ///
-    /// # Errors
-    /// `OutOfMemory`.
     pub(super) fn reserve(&mut self) -> Result<()> {
         memory::grow(&mut self.sequence, 1 + MOST_GUESSES, "the ids of a sequence")?;
         let missing = MOST_GUESSES.saturating_sub(self.guesses.len());
@@ -129,7 +125,7 @@ impl Speculator {
 
     /// Tells the next step guesses, unless what follows the last token is computed already, and returns how many it computes.
     /// Without any the first still counts as right or wrong: that is how it is known when they pay again.
-    pub(super) fn guess(&mut self, mut now: Now<'_>) -> usize {
+    pub(super) fn guess(&mut self, mut now: DraftContext<'_>) -> usize {
         if self.is_ahead() {
             return 0;
         }
@@ -266,7 +262,7 @@ mod tests {
     fn told(speculator: &mut Speculator, step: &mut Takes, stop: &StopTokens) -> (Vec<u32>, Option<f64>, usize) {
         (step.told, step.likely) = (Vec::new(), None);
         speculator.reserve().unwrap();
-        let count = speculator.guess(Now {
+        let count = speculator.guess(DraftContext {
             step,
             most: 5,
             stop,

@@ -36,15 +36,15 @@ pub trait Step {
         0
     }
 
-    /// How many tokens a draft model should guess behind the next one, at most `most`: as many as pay if each is right with
+    /// How many tokens a draft model should guess after the next one, at most `most`: as many as pay if each is right with
     /// the probability `likely`, or all that can be where it is `None`. 0 where there is no draft model.
     fn draft_tokens(&self, most: usize, likely: Option<f64>) -> usize {
         let _ = (most, likely);
         0
     }
 
-    /// The logits `[vocab]` that a draft model computes behind `sequence`: all tokens so far, and those that it guesses
-    /// behind them. `None` where there are none yet, so that nothing is guessed now.
+    /// The logits `[vocab]` that a draft model computes after `sequence`: all tokens so far, and those that it guesses
+    /// after them. `None` where there are none yet, so that nothing is guessed now.
     ///
     /// # Errors
     /// What stops the draft model; the generation goes on without its guesses.

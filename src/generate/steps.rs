@@ -1,10 +1,10 @@
-//! Candidates -> fewer or other candidates: one small type for every sampling option.
+//! Candidates -> fewer or other candidates: a small function for every sampling option.
 
+use super::options::SamplingOptions;
 use crate::error::{Error, Result};
 use crate::memory;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
-use std::fmt;
 
 /// A token that may come next.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,7 +41,7 @@ pub(super) fn tokens(logits: &[f32], unused: &[u32], changed: &[Candidate]) -> i
     })
 }
 
-/// The tokens that may come next. Ids ascend, logits are finite, and no [`SamplingStep`] removes the most likely one.
+/// The tokens that may come next. Ids ascend, logits are finite, and no step removes the most likely one.
 #[derive(Debug, Default)]
 pub(super) struct Candidates {
     entries: Vec<Candidate>,
@@ -51,9 +51,6 @@ pub(super) struct Candidates {
 
 impl Candidates {
     /// Makes room for `count` candidates, which may be `sorted`.
-    ///
-    /// # Errors
-    /// `OutOfMemory`.
     pub(super) fn reserve(&mut self, count: usize, sorted: bool) -> Result<()> {
         for (list, room) in [(&mut self.entries, count), (&mut self.scratch, if sorted { count } else { 0 })] {
             list.clear();
@@ -62,7 +59,7 @@ impl Candidates {
         Ok(())
     }
 
-    /// Begins anew with the `most` most likely of `tokens`, whose ids ascend. Never holds more than twice as many.
+    /// Begins again with the `most` most likely of `tokens`, whose ids ascend. Never holds more than twice as many.
     pub(super) fn fill(&mut self, tokens: impl Iterator<Item = Candidate>, most: usize) {
         self.entries.clear();
         let mut last = None;
@@ -114,17 +111,51 @@ impl Candidates {
         self.entries.retain(|candidate| candidate.id == last.id || !is_top(candidate));
     }
 
+    /// Keeps the fewest most likely whose probabilities add up to `p`, at least one (transformers `TopPLogitsWarper`;
+    /// Holtzman et al. 2019, section 3.1).
+    pub(super) fn keep_top_p(&mut self, p: f64) {
+        let Some(best) = self.best() else { return };
+        let weight = |candidate: &Candidate| f64::from((candidate.logit - best.logit).exp());
+        let total: f64 = self.entries.iter().map(weight).sum();
+        let wanted = p * total;
+        // All below this share together weigh less than what may be left out: most of a vocabulary is.
+        let negligible = (1.0 - p) * total / self.entries.len() as f64;
+        let least = f64::from(best.logit) + negligible.ln();
+        self.scratch.clear();
+        let likely = self.entries.iter().filter(|candidate| f64::from(candidate.logit) >= least);
+        self.scratch.extend(likely);
+        // Halves what holds the last one to keep until that is alone: linear, where a sort is not.
+        let (mut rest, mut mass) = (self.scratch.as_mut_slice(), 0.0);
+        while rest.len() > 1 {
+            let middle = rest.len() / 2;
+            rest.select_nth_unstable_by(middle, Candidate::rank);
+            let (likelier, others) = rest.split_at_mut(middle);
+            let with_likelier = mass + likelier.iter().map(weight).sum::<f64>();
+            if with_likelier >= wanted {
+                rest = likelier;
+            } else {
+                (rest, mass) = (others, with_likelier);
+            }
+        }
+        if let [last] = *rest {
+            self.entries.retain(|candidate| candidate.rank(&last).is_le());
+        }
+    }
+
+    /// Keeps what is at least `p` times as probable as the most likely (transformers `MinPLogitsWarper`;
+    /// Nguyen et al. 2024, section 3). Compares logits: the softmax's denominator is on both sides.
+    pub(super) fn keep_min_p(&mut self, p: f64) {
+        let Some(best) = self.best() else { return };
+        let least = f64::from(best.logit) + p.ln();
+        self.entries.retain(|candidate| f64::from(candidate.logit) >= least);
+    }
+
     /// Changes the logit of `id`, if it is a candidate, to what `change` makes of it.
     pub(super) fn change(&mut self, id: u32, change: impl Fn(f64) -> f64) {
         let index = self.entries.binary_search_by_key(&id, |candidate| candidate.id);
         if let Some(candidate) = index.ok().and_then(|index| self.entries.get_mut(index)) {
             candidate.logit = finite(change(candidate.logit.into()));
         }
-    }
-
-    /// Keeps `last` and what is more likely.
-    fn keep_to(&mut self, last: Candidate) {
-        self.entries.retain(|candidate| candidate.rank(&last).is_le());
     }
 }
 
@@ -138,15 +169,12 @@ fn finite(logit: f64) -> f32 {
     logit.clamp(f32::MIN.into(), f32::MAX.into()) as f32
 }
 
-/// The tokens of the sequence so far, each with how often it was generated; 0 is a token of the prompt alone.
+/// The tokens of the sequence so far, each with how often it was generated; 0 is a token of only the prompt.
 #[derive(Debug, Default)]
 pub(super) struct Seen(HashMap<u32, u32>);
 
 impl Seen {
     /// Counts `ids` as tokens of the prompt.
-    ///
-    /// # Errors
-    /// `OutOfMemory`.
     pub(super) fn prompt(&mut self, ids: &[u32]) -> Result<()> {
         for id in ids {
             self.reserve()?;
@@ -156,18 +184,12 @@ impl Seen {
     }
 
     /// Makes room for one more token.
-    ///
-    /// # Errors
-    /// `OutOfMemory`.
     pub(super) fn reserve(&mut self) -> Result<()> {
         let bytes = 2 * (self.0.len() + 1) * size_of::<(u32, u32)>();
         self.0.try_reserve(1).map_err(|_| Error::OutOfMemory { what: "the tokens that penalties count", bytes })
     }
 
     /// Becomes a copy of `other`.
-    ///
-    /// # Errors
-    /// `OutOfMemory`.
     pub(super) fn copy(&mut self, other: &Seen) -> Result<()> {
         self.0.clear();
         let bytes = 2 * other.len() * size_of::<(u32, u32)>();
@@ -202,49 +224,50 @@ impl Seen {
     }
 }
 
-/// One step from the logits of a model to those a token is drawn by.
-pub(super) trait SamplingStep: fmt::Debug + Send + Sync {
-    /// Changes logits or removes candidates, never the most likely one.
-    fn apply(&self, candidates: &mut Candidates, seen: &Seen);
-}
-
-/// Adds to the logits of some tokens.
-#[derive(Debug)]
-pub(super) struct LogitBias(pub(super) BTreeMap<u32, f64>);
-
-impl SamplingStep for LogitBias {
-    fn apply(&self, candidates: &mut Candidates, _: &Seen) {
-        for (id, bias) in &self.0 {
-            candidates.change(*id, |logit| logit + bias);
-        }
-    }
-}
-
-/// Divides positive logits of seen tokens by the penalty and multiplies the others
-/// (transformers `RepetitionPenaltyLogitsProcessor`; Keskar et al. 2019, section 4.1). Once a token, however often seen.
-#[derive(Debug)]
-pub(super) struct RepetitionPenalty(pub(super) f64);
-
-impl SamplingStep for RepetitionPenalty {
-    fn apply(&self, candidates: &mut Candidates, seen: &Seen) {
-        for id in seen.0.keys() {
-            candidates.change(*id, |logit| if logit > 0.0 { logit / self.0 } else { logit * self.0 });
-        }
-    }
-}
-
-/// `logit - presence * (count > 0) - frequency * count`, where `count` is how often a token was generated
-/// (the OpenAI API's parameter details).
-#[derive(Debug)]
-pub(super) struct CountPenalty {
+/// What changes the logits of tokens that have a bias or were seen, and of no others. Steps follow in the order of the fields.
+#[derive(Debug, Default)]
+pub(super) struct Penalties {
+    /// What is added to the logits of these tokens.
+    pub(super) bias: BTreeMap<u32, f64>,
+    /// Divides positive logits of seen tokens and multiplies the others (transformers `RepetitionPenaltyLogitsProcessor`;
+    /// Keskar et al. 2019, section 4.1). Once a token, however often seen.
+    pub(super) repetition: Option<f64>,
+    /// `logit - presence * (count > 0) - frequency * count`, where `count` is how often a token was generated (the OpenAI
+    /// API's parameter details).
     pub(super) presence: f64,
     pub(super) frequency: f64,
 }
 
-impl SamplingStep for CountPenalty {
-    fn apply(&self, candidates: &mut Candidates, seen: &Seen) {
-        for (id, count) in seen.0.iter().filter(|(_, count)| **count > 0) {
-            candidates.change(*id, |logit| logit - self.presence - self.frequency * f64::from(*count));
+impl Penalties {
+    pub(super) fn new(options: &SamplingOptions) -> Penalties {
+        let repetition = options.repetition_penalty.filter(|penalty| *penalty != 1.0);
+        let (presence, frequency) = (options.presence_penalty, options.frequency_penalty);
+        Penalties { bias: options.logit_bias.clone(), repetition, presence, frequency }
+    }
+
+    /// Whether it changes no logit.
+    pub(super) fn is_empty(&self) -> bool {
+        self.bias.is_empty() && self.repetition.is_none() && !self.counts()
+    }
+
+    fn counts(&self) -> bool {
+        self.presence != 0.0 || self.frequency != 0.0
+    }
+
+    /// Changes the logits of `candidates` by the tokens that were `seen`.
+    pub(super) fn apply(&self, candidates: &mut Candidates, seen: &Seen) {
+        for (id, bias) in &self.bias {
+            candidates.change(*id, |logit| logit + bias);
+        }
+        if let Some(penalty) = self.repetition {
+            for id in seen.0.keys() {
+                candidates.change(*id, |logit| if logit > 0.0 { logit / penalty } else { logit * penalty });
+            }
+        }
+        if self.counts() {
+            for (id, count) in seen.0.iter().filter(|(_, count)| **count > 0) {
+                candidates.change(*id, |logit| logit - self.presence - self.frequency * f64::from(*count));
+            }
         }
     }
 }
@@ -252,55 +275,6 @@ impl SamplingStep for CountPenalty {
 /// A logit divided by the temperature (transformers `TemperatureLogitsWarper`).
 pub(super) fn divided(logit: f32, temperature: f64) -> f32 {
     finite(f64::from(logit) / temperature)
-}
-
-/// Keeps the fewest most likely whose probabilities add up to `p`, at least one (transformers `TopPLogitsWarper`;
-/// Holtzman et al. 2019, section 3.1).
-#[derive(Debug)]
-pub(super) struct TopP(pub(super) f64);
-
-impl SamplingStep for TopP {
-    fn apply(&self, candidates: &mut Candidates, _: &Seen) {
-        let Some(best) = candidates.best() else { return };
-        let weight = |candidate: &Candidate| f64::from((candidate.logit - best.logit).exp());
-        let total: f64 = candidates.entries.iter().map(weight).sum();
-        let wanted = self.0 * total;
-        // All below this share together weigh less than what may be left out: most of a vocabulary is.
-        let negligible = (1.0 - self.0) * total / candidates.entries.len() as f64;
-        let least = f64::from(best.logit) + negligible.ln();
-        candidates.scratch.clear();
-        let likely = candidates.entries.iter().filter(|candidate| f64::from(candidate.logit) >= least);
-        candidates.scratch.extend(likely);
-        // Halves what holds the last one to keep until that is alone: linear, where a sort is not.
-        let (mut rest, mut mass) = (candidates.scratch.as_mut_slice(), 0.0);
-        while rest.len() > 1 {
-            let middle = rest.len() / 2;
-            rest.select_nth_unstable_by(middle, Candidate::rank);
-            let (likelier, others) = rest.split_at_mut(middle);
-            let with_likelier = mass + likelier.iter().map(weight).sum::<f64>();
-            if with_likelier >= wanted {
-                rest = likelier;
-            } else {
-                (rest, mass) = (others, with_likelier);
-            }
-        }
-        if let [last] = *rest {
-            candidates.keep_to(last);
-        }
-    }
-}
-
-/// Keeps what is at least `p` times as probable as the most likely (transformers `MinPLogitsWarper`;
-/// Nguyen et al. 2024, section 3). Compares logits: the softmax's denominator is on both sides.
-#[derive(Debug)]
-pub(super) struct MinP(pub(super) f64);
-
-impl SamplingStep for MinP {
-    fn apply(&self, candidates: &mut Candidates, _: &Seen) {
-        let Some(best) = candidates.best() else { return };
-        let least = f64::from(best.logit) + self.0.ln();
-        candidates.entries.retain(|candidate| f64::from(candidate.logit) >= least);
-    }
 }
 
 #[cfg(test)]
@@ -315,24 +289,22 @@ mod tests {
     }
 
     /// What filling does with `top_k`.
-    #[derive(Debug)]
-    struct TopK(usize);
-
-    impl SamplingStep for TopK {
-        fn apply(&self, candidates: &mut Candidates, _: &Seen) {
-            let all = candidates.entries.clone();
-            candidates.fill(all.into_iter(), if self.0 == 0 { usize::MAX } else { self.0 });
-        }
+    fn keep_top_k(candidates: &mut Candidates, k: usize) {
+        let all = candidates.entries.clone();
+        candidates.fill(all.into_iter(), if k == 0 { usize::MAX } else { k });
     }
 
     /// What filling does with the temperature.
-    #[derive(Debug)]
-    struct Temperature(f64);
+    fn divide(candidates: &mut Candidates, temperature: f64) {
+        candidates.entries.iter_mut().for_each(|candidate| candidate.logit = divided(candidate.logit, temperature));
+    }
 
-    impl SamplingStep for Temperature {
-        fn apply(&self, candidates: &mut Candidates, _: &Seen) {
-            candidates.entries.iter_mut().for_each(|candidate| candidate.logit = divided(candidate.logit, self.0));
-        }
+    fn repetition(penalty: f64) -> Penalties {
+        Penalties { repetition: Some(penalty), ..Penalties::default() }
+    }
+
+    fn counted(presence: f64, frequency: f64) -> Penalties {
+        Penalties { presence, frequency, ..Penalties::default() }
     }
 
     #[test]
@@ -356,9 +328,9 @@ mod tests {
         candidates(&[0.1f32, 0.4, 0.05, 0.15, 0.3].map(f32::ln))
     }
 
-    fn kept(step: impl SamplingStep) -> Vec<u32> {
+    fn kept(step: impl Fn(&mut Candidates, f64), p: f64) -> Vec<u32> {
         let mut candidates = known();
-        step.apply(&mut candidates, &Seen::default());
+        step(&mut candidates, p);
         ids(&candidates)
     }
 
@@ -369,10 +341,10 @@ mod tests {
         seen.prompt(&[0, 2, 3, 9]).unwrap();
         [1, 1, 2].into_iter().for_each(|id| seen.generated(id));
         let mut candidates = candidates(&[3.0, -1.0, 2.0, 0.0, 5.0]);
-        RepetitionPenalty(2.0).apply(&mut candidates, &seen);
+        repetition(2.0).apply(&mut candidates, &seen);
         // 3 / 2; -1 * 2, once although seen twice; 2 / 2; 0 * 2; untouched.
         assert_eq!(logits(&candidates), [1.5, -2.0, 1.0, 0.0, 5.0]);
-        RepetitionPenalty(0.5).apply(&mut candidates, &seen);
+        repetition(0.5).apply(&mut candidates, &seen);
         assert_eq!(logits(&candidates), [3.0, -1.0, 2.0, 0.0, 5.0], "below 1 it favours what was seen");
     }
 
@@ -382,15 +354,15 @@ mod tests {
         seen.prompt(&[0]).unwrap();
         [1, 2, 2, 2].into_iter().for_each(|id| seen.generated(id));
         let mut first = candidates(&[1.0; 4]);
-        CountPenalty { presence: 0.5, frequency: 0.0 }.apply(&mut first, &seen);
+        counted(0.5, 0.0).apply(&mut first, &seen);
         // The prompt does not count; 1 - 0.5 however often; 3 unseen.
         assert_eq!(logits(&first), [1.0, 0.5, 0.5, 1.0]);
         let mut second = candidates(&[1.0; 4]);
-        CountPenalty { presence: 0.0, frequency: 0.25 }.apply(&mut second, &seen);
+        counted(0.0, 0.25).apply(&mut second, &seen);
         // 1 - 0.25 * 1; 1 - 0.25 * 3.
         assert_eq!(logits(&second), [1.0, 0.75, 0.25, 1.0]);
         let mut both = candidates(&[1.0; 4]);
-        CountPenalty { presence: -0.5, frequency: 0.25 }.apply(&mut both, &seen);
+        counted(-0.5, 0.25).apply(&mut both, &seen);
         // 1 + 0.5 - 0.25; 1 + 0.5 - 0.75.
         assert_eq!(logits(&both), [1.0, 1.25, 0.75, 1.0]);
     }
@@ -398,11 +370,11 @@ mod tests {
     #[test]
     fn a_penalty_finds_its_token_among_fewer_candidates() {
         let mut candidates = known();
-        TopK(3).apply(&mut candidates, &Seen::default());
+        keep_top_k(&mut candidates, 3);
         let mut seen = Seen::default();
         [0, 4].into_iter().for_each(|id| seen.generated(id));
         let before = logits(&candidates);
-        CountPenalty { presence: 1.0, frequency: 0.0 }.apply(&mut candidates, &seen);
+        counted(1.0, 0.0).apply(&mut candidates, &seen);
         assert_eq!(ids(&candidates), [1, 3, 4]);
         assert_eq!(logits(&candidates), [before[0], before[1], before[2] - 1.0]);
     }
@@ -410,15 +382,15 @@ mod tests {
     #[test]
     fn temperature_divides_and_stays_finite() {
         let mut warm = candidates(&[1.0, -3.0, 0.0]);
-        Temperature(2.0).apply(&mut warm, &Seen::default());
+        divide(&mut warm, 2.0);
         assert_eq!(logits(&warm), [0.5, -1.5, 0.0]);
         let mut extreme = candidates(&[f32::MAX, f32::MIN, 0.0]);
-        Temperature(1e-7).apply(&mut extreme, &Seen::default());
+        divide(&mut extreme, 1e-7);
         assert_eq!(logits(&extreme), [f32::MAX, f32::MIN, 0.0]);
         let mut seen = Seen::default();
         seen.prompt(&[0, 1, 2]).unwrap();
         for penalty in [f64::MIN_POSITIVE, f64::MAX] {
-            RepetitionPenalty(penalty).apply(&mut extreme, &seen);
+            repetition(penalty).apply(&mut extreme, &seen);
             assert!(logits(&extreme).iter().all(|logit| logit.is_finite()), "{penalty}");
         }
     }
@@ -435,10 +407,12 @@ mod tests {
             (usize::MAX, &[0, 1, 2, 3, 4]),
         ];
         for (k, expected) in table {
-            assert_eq!(kept(TopK(k)), expected, "top_k {k}");
+            let mut candidates = known();
+            keep_top_k(&mut candidates, k);
+            assert_eq!(ids(&candidates), expected, "top_k {k}");
         }
         let mut equal = candidates(&[1.0, 2.0, 2.0, -0.0, 2.0, 0.0]);
-        TopK(2).apply(&mut equal, &Seen::default());
+        keep_top_k(&mut equal, 2);
         assert_eq!(ids(&equal), [1, 2], "the lowest ids among equals");
     }
 
@@ -456,7 +430,7 @@ mod tests {
             (1.0, &[0, 1, 2, 3, 4]),
         ];
         for (p, expected) in table {
-            assert_eq!(kept(TopP(p)), expected, "top_p {p}");
+            assert_eq!(kept(Candidates::keep_top_p, p), expected, "top_p {p}");
         }
     }
 
@@ -473,27 +447,27 @@ mod tests {
             (1.0, &[1]),
         ];
         for (p, expected) in table {
-            assert_eq!(kept(MinP(p)), expected, "min_p {p}");
+            assert_eq!(kept(Candidates::keep_min_p, p), expected, "min_p {p}");
         }
     }
 
     #[test]
     fn top_p_is_of_what_top_k_left() {
         let mut candidates = known();
-        TopK(2).apply(&mut candidates, &Seen::default());
+        keep_top_k(&mut candidates, 2);
         // 0.4 is 0.571 of the 0.7 that is left: it reaches 0.5 alone, among all five it would not.
-        TopP(0.5).apply(&mut candidates, &Seen::default());
+        candidates.keep_top_p(0.5);
         assert_eq!(ids(&candidates), [1]);
-        assert_eq!(kept(TopP(0.5)), [1, 4]);
+        assert_eq!(kept(Candidates::keep_top_p, 0.5), [1, 4]);
     }
 
     #[test]
     fn no_step_fails_without_candidates() {
-        let steps: [Box<dyn SamplingStep>; 4] =
-            [Box::new(TopK(1)), Box::new(TopP(0.5)), Box::new(MinP(0.5)), Box::new(Temperature(1.0))];
+        let steps: [fn(&mut Candidates, f64); 4] =
+            [|none, _| keep_top_k(none, 1), Candidates::keep_top_p, Candidates::keep_min_p, divide];
         for step in steps {
             let mut none = candidates(&[]);
-            step.apply(&mut none, &Seen::default());
+            step(&mut none, 0.5);
             assert!(none.best().is_none());
         }
     }
@@ -520,7 +494,7 @@ mod tests {
         #[test]
         fn top_k_is_the_head_of_the_full_sort(logits in some_logits(), k in 1usize..800) {
             let mut filtered = candidates(&logits);
-            TopK(k).apply(&mut filtered, &Seen::default());
+            keep_top_k(&mut filtered, k);
             let all = sorted(&logits);
             prop_assert_eq!(ids(&filtered), sorted_ids(&all[..k.min(all.len())]));
         }
@@ -528,7 +502,7 @@ mod tests {
         #[test]
         fn top_p_is_a_head_of_the_full_sort_and_no_longer_than_needed(logits in some_logits(), p in 0.0f64..1.0) {
             let mut filtered = candidates(&logits);
-            TopP(p).apply(&mut filtered, &Seen::default());
+            filtered.keep_top_p(p);
             let all = sorted(&logits);
             let weights: Vec<f64> = all.iter().map(|candidate| f64::from(candidate.logit).exp()).collect();
             let total: f64 = weights.iter().sum();

@@ -60,7 +60,7 @@ impl<'p> Reader<'p> {
     pub(super) fn open(path: &'p Path) -> Result<Reader<'p>> {
         let (file, bytes) = source::open(path).map_err(|error| match error {
             model_factory_diagnostics::Error::Format { .. } => problem(path, SessionFileProblem::NotAFile),
-            error => Error::of_file(error),
+            error => Error::from_file(error),
         })?;
         Ok(Reader { path, file: BufReader::new(file), sum: Hasher::new(), bytes, position: 0, start: 0 })
     }
@@ -75,9 +75,6 @@ impl<'p> Reader<'p> {
     }
 
     /// Ends the part that `part` is the name of.
-    ///
-    /// # Errors
-    /// When the bytes that were read are not those that were written.
     pub(super) fn end(&mut self, part: &'static str) -> Result<()> {
         let (bytes, mut written) = (self.start..self.position, [0; CHECKSUM as usize]);
         self.fill(&mut written)?;
@@ -101,6 +98,12 @@ impl<'p> Reader<'p> {
     /// The file should have been `expected` bytes long, or that at least.
     pub(super) fn length(&self, expected: u64) -> Error {
         self.problem(SessionFileProblem::Length { found: self.bytes, expected })
+    }
+
+    /// What the file says of `what` cannot be.
+    pub(super) fn malformed(&self, what: &'static str, found: impl ToString, expected: impl ToString) -> Error {
+        let (found, expected) = (found.to_string(), expected.to_string());
+        self.problem(SessionFileProblem::Malformed { what, found, expected })
     }
 
     pub(super) fn problem(&self, problem: SessionFileProblem) -> Error {

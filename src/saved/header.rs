@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 /// Longest text of a file that an error shows.
 const SHOWN: usize = 80;
 
-const OTHER_MODEL: &str = "load the model it was saved with, or compute the session anew";
-const OTHER_CACHE: &str = "load the model with a KV cache of that dtype, or compute the session anew";
+const OTHER_MODEL: &str = "load the model it was saved with, or compute the session again";
+const OTHER_CACHE: &str = "load the model with a KV cache of that dtype, or compute the session again";
 const OTHER_SETS: &str =
-    "hold the model to those instruction sets where this machine has them, or compute the session anew";
-const OTHER_LIBRARY: &str = "restore it with that version of the library, or compute the session anew";
+    "hold the model to those instruction sets where this machine has them, or compute the session again";
+const OTHER_LIBRARY: &str = "restore it with that version of the library, or compute the session again";
 
 /// The header of a file, as JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,11 +25,11 @@ pub(super) struct Header {
     pub(super) rotation: Rotation,
     /// Ids of the sequence.
     pub(super) ids: u64,
-    /// Those whose keys and values follow: all, unless computing them anew was broken off.
+    /// Those whose keys and values follow: all, unless computing them again was broken off.
     pub(super) cached: u64,
 }
 
-/// What the bits of a session depend on, beside its ids.
+/// What the bits of a session depend on, besides its ids.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Identity {

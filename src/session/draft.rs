@@ -1,4 +1,4 @@
-//! A draft model's session beside one of its model: it follows that one's sequence, and runs ahead of it.
+//! A draft model's session for one of its model: it follows that one's sequence, and runs ahead of it.
 
 use super::Session;
 use crate::cancel::CancellationToken;
@@ -9,7 +9,7 @@ use model_factory_diagnostics::plan::PREFILL_CHUNK;
 use tracing::debug_span;
 
 impl Session {
-    /// How many tokens the draft model, or the prediction head, should guess behind the next step, of `most`: those that pay, its own time counted, if
+    /// How many tokens the draft model, or the prediction head, should guess after the next step, of `most`: those that pay, its own time counted, if
     /// each is right with the probability `likely`, or all that can be.
     pub(super) fn paying_drafts(&self, most: usize, likely: Option<f64>) -> usize {
         let (context, each) = match (self.model.predictor(), self.model.draft()) {
@@ -25,13 +25,10 @@ impl Session {
         self.model.scheduler().costs().paying_guesses(likely, most, each)
     }
 
-    /// The logits of the draft model behind `sequence`, of which it computes what its session does not hold: a chunk of a
+    /// The logits of the draft model after `sequence`, of which it computes what its session does not hold: a chunk of a
     /// prompt at a time, so that nobody waits for long. `None` where that is not all, where there is no draft model, or where
     /// its context ends.
-    ///
-    /// # Errors
-    /// As [`Session::next_logits_unless`].
-    pub(super) fn draft_behind(&mut self, sequence: &[u32], cancel: &CancellationToken) -> Result<Option<Logits>> {
+    pub(super) fn draft_after(&mut self, sequence: &[u32], cancel: &CancellationToken) -> Result<Option<Logits>> {
         let Some(model) = self.model.draft() else { return Ok(None) };
         let Some(last) = sequence.len().checked_sub(1).filter(|last| *last < model.context_length()) else {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! Guessed tokens of a sequence: computed beside one that is known, and taken for the next ones if they turn out to be those.
+//! Guessed tokens of a sequence: computed with one that is known, and taken for the next ones if they turn out to be those.
 
 use super::Session;
 use crate::cancel::CancellationToken;
@@ -11,19 +11,19 @@ use crate::scheduler::{Run, RunOutput};
 use model_factory_diagnostics::plan::KV_PAGE;
 
 /// Positions for which a sequence does without guesses when computing some failed.
-const PAUSE: usize = 64;
+pub(super) const PAUSE: usize = 64;
 
 /// What a session knows of its next tokens.
 #[derive(Debug, Default)]
 pub(super) struct Guesses {
     /// Those that the next step computes too.
     next: Vec<u32>,
-    /// Those that were computed behind the sequence: the cache holds them, the ids do not.
+    /// Those that were computed after the sequence: the cache holds them, the ids do not.
     ahead: Option<Ahead>,
     /// Whether the last step was shared with other sequences: these gain more by each other.
     pub(super) shared_step: bool,
     /// The length below which nothing is guessed.
-    pause: usize,
+    pub(super) pause: usize,
 }
 
 /// Tokens that were computed before they are known.
@@ -32,7 +32,7 @@ struct Ahead {
     tokens: Vec<u32>,
     /// How many of them turned out right.
     right: usize,
-    /// The logits before the first of them and behind each, `[1 + tokens, vocab]`.
+    /// The logits before the first of them and after each, `[1 + tokens, vocab]`.
     rows: Logits,
 }
 
@@ -45,7 +45,7 @@ pub(crate) enum Begun {
 }
 
 impl Session {
-    /// Takes `tokens` as guesses for those behind the next step, and returns how many it will compute: those that pay if each
+    /// Takes `tokens` as guesses for those after the next step, and returns how many it will compute: those that pay if each
     /// is right with the probability `likely`, or all that can be.
     pub(super) fn take_guesses(&mut self, tokens: &[u32], likely: Option<f64>) -> usize {
         self.guesses.next.clear();
@@ -77,9 +77,6 @@ impl Session {
     }
 
     /// As [`begin`](Self::begin), for logits that may be there already, with guesses where it was given some.
-    ///
-    /// # Errors
-    /// As [`Session::next_logits_unless`].
     pub(crate) fn begin_step(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Begun> {
         let guesses = std::mem::take(&mut self.guesses.next);
         self.reused = 0;
@@ -101,7 +98,7 @@ impl Session {
         Ok(Begun::Run(run))
     }
 
-    /// The logits behind `tokens`, if that is one that was computed ahead; it is part of the sequence then.
+    /// The logits after `tokens`, if that is one that was computed ahead; it is part of the sequence then.
     fn ahead(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Option<Logits>> {
         let (Some(ahead), [token]) = (&mut self.guesses.ahead, tokens) else { return Ok(None) };
         if ahead.tokens.get(ahead.right) != Some(token) {
@@ -136,11 +133,6 @@ impl Session {
         let tokens = self.ids.split_off(self.ids.len() - count);
         self.guesses.ahead = Some(Ahead { tokens, right: 0, rows });
         Some(logits)
-    }
-
-    /// Does without guesses for a while: what failed may be about one.
-    pub(super) fn pause_guesses(&mut self) {
-        self.guesses.pause = self.len() + PAUSE;
     }
 }
 

@@ -1,4 +1,4 @@
-//! A prediction head beside a session: it reads the hidden states that the model's steps leave, and runs ahead of them.
+//! A prediction head for a session: it reads the hidden states that the model's steps leave, and runs ahead of them.
 
 use super::Session;
 use crate::cancel::CancellationToken;
@@ -18,11 +18,11 @@ pub(super) struct Predicted {
     pub(super) rows: Option<HiddenRows>,
     /// Its keys and values: a position for each of `read`, then for each guess.
     cache: KvCache,
-    /// The positions of the sequence whose hidden states it has read, each with the token behind it. Some may be missing: what
+    /// The positions of the sequence whose hidden states it has read, each with the token after it. Some may be missing: what
     /// was not computed by this session, or long before it guessed. Only distances count in its rotation, so these are as if the
     /// sequence were shorter.
     read: Vec<usize>,
-    /// Its own hidden state behind the last guess.
+    /// Its own hidden state after the last guess.
     state: Vec<f32>,
 }
 
@@ -46,7 +46,7 @@ impl Predicted {
         }
     }
 
-    /// Reads the hidden states of the positions up to `last` with the tokens behind them, and returns the logits behind the last
+    /// Reads the hidden states of the positions up to `last` with the tokens after them, and returns the logits after the last
     /// of these; `None` where that one's is not known.
     fn read(
         &mut self,
@@ -91,12 +91,12 @@ impl Session {
         }
     }
 
-    /// The logits of the prediction head behind `sequence`: that of the session, the token behind it, and guesses. `None` where
+    /// The logits of the prediction head after `sequence`: that of the session, the token after it, and guesses. `None` where
     /// there is no head, or where it did not see what leads there.
     ///
     /// # Errors
     /// Those of the head, which has forgotten all then.
-    pub(super) fn predict_behind(&mut self, sequence: &[u32], cancel: &CancellationToken) -> Result<Option<Logits>> {
+    pub(super) fn predict_after(&mut self, sequence: &[u32], cancel: &CancellationToken) -> Result<Option<Logits>> {
         let model: Model = self.model.clone();
         let Some(predictor) = model.predictor() else { return Ok(None) };
         self.follow(true);

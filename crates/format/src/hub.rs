@@ -43,7 +43,8 @@ impl HubId {
                 None => (None, Some(rest)),
             },
         };
-        let sound = wanted.is_none_or(is_wanted) && revision.is_none_or(is_revision);
+        let sound = wanted.is_none_or(|text| !text.is_empty() && !text.chars().any(char::is_control))
+            && revision.is_none_or(is_revision);
         let own = |part: Option<&str>| part.map(str::to_owned);
         let (repo, wanted, revision) = (repo.into(), own(wanted), own(revision));
         sound.then(|| HubId(HubModel { repo, wanted, revision, files: Vec::new() }))
@@ -111,10 +112,6 @@ fn is_name(text: &str) -> bool {
     let edge = |c: char| matches!(c, '-' | '.');
     let sound = !text.is_empty() && text.len() <= NAME && text.chars().all(plain);
     sound && !text.starts_with(edge) && !text.ends_with(edge) && !text.contains("--") && !text.contains("..")
-}
-
-fn is_wanted(text: &str) -> bool {
-    !text.is_empty() && !text.chars().any(char::is_control)
 }
 
 /// Whether `text` can be a branch, a tag, a commit or `refs/pr/N`; a file of that name lies in the cache.

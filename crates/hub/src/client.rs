@@ -98,9 +98,6 @@ impl Client {
     /// Sends a request by `once` until it succeeds, which also says how many bytes it brought. Gives up after [`TRIES`]
     /// in a row that brought fewer than a window of the minimum speed: a server that sends one byte, again and again,
     /// would hold us forever.
-    ///
-    /// # Errors
-    /// That of the last try; `Cancelled`.
     pub(super) fn retried<T>(&self, mut once: impl FnMut(&mut u64) -> Result<T, HubError>) -> Result<T, HubError> {
         let mut fruitless = 0;
         loop {

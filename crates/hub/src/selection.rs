@@ -62,7 +62,7 @@ pub(super) fn select(names: &[String], id: &HubId) -> Result<Selection, Unselect
 
 fn choices(names: &[String]) -> Vec<Choice> {
     let mut choices = Vec::new();
-    // Beside GGUF files they are a model only where a config says so, as in a folder.
+    // Next to GGUF files they are a model only where a config says so, as in a folder.
     let has_config = names.iter().any(|name| name == "config.json") || !names.iter().any(|name| is_gguf(name));
     if has_config && names.iter().any(|name| is_safetensors(name)) {
         choices.push(Choice { selection: Selection::Safetensors, name: SAFETENSORS.into() });

@@ -4,33 +4,20 @@
 /// is in: `stream_options.include_usage`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)] // the message of a variant says what its fields are
 pub enum RequestError {
     /// The body is something else than a JSON object.
     #[error("the body is no JSON object: {reason}")]
-    NotObject {
-        /// What the parser says.
-        reason: String,
-    },
-    /// Its values, of which there are more than a client has reason to send, would take too much memory.
+    NotObject { reason: String },
+    /// Its values, of which there are more than a client has reason to send, would take more bytes of memory than the limit.
     #[error("the values of the body would take more than {} MiB of memory: send fewer of them", limit >> 20)]
-    TooManyValues {
-        /// Bytes that they may take.
-        limit: usize,
-    },
+    TooManyValues { limit: usize },
     /// A field is missing, is of another type, or asks for what is not done.
     #[error("{field}: {reason}")]
-    Wrong {
-        /// The field.
-        field: String,
-        /// What was found, or is expected.
-        reason: String,
-    },
+    Wrong { field: String, reason: String },
     /// There is no such field, or what it asks for is not done whatever it says.
     #[error("there is no field {field}")]
-    Unknown {
-        /// The field.
-        field: String,
-    },
+    Unknown { field: String },
 }
 
 impl RequestError {

@@ -44,7 +44,7 @@ const PROCESS_BYTES: u64 = 24 << 20;
 /// request 23604): 107 MiB on an RTX 4060 Ti, 555 MiB on an RTX PRO 6000, as it grows with the number of processors.
 const DEVICE_CONTEXT_BYTES: u64 = 576 << 20;
 
-/// Where the bytes of weights lie for the processor. Complete.
+/// Where the bytes of weights lie for the processor. Complete: they are pages of the files or memory of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WeightStorage {
     /// In the pages of the mapped files: nothing is read before it is used, and processes share the pages. A file must not

@@ -1,6 +1,6 @@
 //! A sequence so far -> guesses at its next tokens, by what would be chosen of a draft model's logits.
 
-use super::Now;
+use super::DraftContext;
 use crate::error::Result;
 use crate::generate::{Constraint, Next, Sampler};
 
@@ -28,15 +28,12 @@ impl Draft {
 
     /// Appends to `guesses` as many that may follow `sequence` as pay, each right with the probability `likely`, and at most
     /// `most`. In `sequence` there is room for them, which they use meanwhile.
-    ///
-    /// # Errors
-    /// Those of the draft model and of choosing.
     pub(super) fn guess(
         &mut self,
         sequence: &mut Vec<u32>,
         most: usize,
         likely: Option<f64>,
-        now: &mut Now<'_>,
+        now: &mut DraftContext<'_>,
         guesses: &mut Vec<u32>,
     ) -> Result<()> {
         let mut count = now.step.draft_tokens(most, likely).min(most);
@@ -55,7 +52,7 @@ impl Draft {
     }
 
     /// Appends to `sequence` up to `count` tokens, none of them one that ends it.
-    fn run_ahead(&mut self, sequence: &mut Vec<u32>, count: usize, now: &mut Now<'_>) -> Result<()> {
+    fn run_ahead(&mut self, sequence: &mut Vec<u32>, count: usize, now: &mut DraftContext<'_>) -> Result<()> {
         if count > 0 {
             self.sampler.follow(now.sampler)?;
         }

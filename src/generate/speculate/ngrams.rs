@@ -7,9 +7,9 @@ const SHORTEST: usize = 2;
 /// Kinds of guesses: by the length of the n-gram that they followed.
 pub(super) const KINDS: usize = LONGEST - SHORTEST + 1;
 
-/// Texts that a sequence may repeat, beside itself.
+/// Texts that a sequence may repeat, besides itself.
 ///
-/// To look through the sequence takes a comparison for each of its tokens, which is little beside the attention of the step.
+/// To look through the sequence takes a comparison for each of its tokens, which is little next to the attention of the step.
 #[derive(Debug)]
 pub(super) struct Ngrams {
     pub(super) texts: Vec<Vec<u32>>,
@@ -28,9 +28,9 @@ impl Ngrams {
         }
         let Some((matched, place, text)) = best else { return 0 };
         for index in 0..most {
-            // Behind the end of the sequence it goes on with the guesses: a loop is shorter than what it gives.
-            let behind = (place + index).checked_sub(sequence.len()).filter(|_| std::ptr::eq(text, sequence));
-            match behind.map_or_else(|| text.get(place + index), |behind| guesses.get(behind)).copied() {
+            // After the end of the sequence it goes on with the guesses: a loop is shorter than what it gives.
+            let after = (place + index).checked_sub(sequence.len()).filter(|_| std::ptr::eq(text, sequence));
+            match after.map_or_else(|| text.get(place + index), |after| guesses.get(after)).copied() {
                 Some(token) => guesses.push(token),
                 None => break,
             }
@@ -39,7 +39,7 @@ impl Ngrams {
     }
 }
 
-/// The longest of the n-grams at the end of `sequence` that `text` has, the last of equals, and the place behind it.
+/// The longest of the n-grams at the end of `sequence` that `text` has, the last of equals, and the place after it.
 fn find(text: &[u32], sequence: &[u32]) -> Option<(usize, usize)> {
     let end: [u32; SHORTEST] = *sequence.last_chunk()?;
     let mut best = None;

@@ -10,8 +10,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What becomes of a generation for which the KV caches of a model's sessions leave too little. Complete.
+/// What becomes of a generation for which the KV caches of a model's sessions leave too little.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Admission {
     /// It is [`Error::CacheBudget`], with its prompt, or later when it grows.
     #[default]

@@ -31,7 +31,7 @@ pub(super) struct Folder<'a> {
 }
 
 /// The last component of `path`, with replacement characters where it is no UTF-8.
-pub(super) fn file_name(path: &Path) -> String {
+pub(crate) fn file_name(path: &Path) -> String {
     path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
@@ -172,7 +172,7 @@ impl<'a> Folder<'a> {
         name.starts_with("mtp-") || {
             // One that cannot be read stays a candidate: choosing it tells why.
             let about = sidecar::about(&path).unwrap_or_default();
-            about.refusal(&path).is_some() || (about.is_vocabulary() && SplitName::parse(name, "gguf").is_none())
+            about.refusal(&path).is_some() || (about.tensors == Some(0) && SplitName::parse(name, "gguf").is_none())
         }
     }
 

@@ -2,7 +2,7 @@
 
 mod cache;
 pub(crate) mod content;
-mod folder;
+pub(crate) mod folder;
 pub(crate) mod index;
 pub(crate) mod names;
 pub(crate) mod sidecar;

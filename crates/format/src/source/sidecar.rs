@@ -16,7 +16,8 @@ const BYTES: u64 = 16 << 10;
 pub(super) struct About {
     architecture: Option<String>,
     kind: Option<String>,
-    tensors: Option<u64>,
+    /// 0 of a vocabulary without weights.
+    pub(super) tensors: Option<u64>,
 }
 
 /// Reads the first keys of the GGUF file `path`.
@@ -60,11 +61,6 @@ pub(super) fn refuse(path: &Path) -> Result<()> {
 }
 
 impl About {
-    /// Whether the file holds a vocabulary and no weights.
-    pub(super) fn is_vocabulary(&self) -> bool {
-        self.tensors == Some(0)
-    }
-
     /// The refusal of a file that says that it is no language model.
     pub(super) fn refusal(&self, path: &Path) -> Option<Error> {
         refusal(path, self.kind.as_deref(), self.architecture.as_deref())

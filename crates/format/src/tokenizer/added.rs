@@ -1,6 +1,6 @@
 //! The tokens that the JSON files of a folder add to a vocabulary, where no `tokenizer.json` lists them.
 
-use crate::error::{Error, FormatErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::header::Fields;
 use crate::header::config::{ConfigFiles, JsonFile, wrong_type};
 use serde_json::{Map, Value};
@@ -127,24 +127,18 @@ fn from_decoder(file: &JsonFile, decoder: &Map<String, Value>) -> Result<Vec<Add
     let mut added = Vec::with_capacity(decoder.len());
     for (id, token) in decoder {
         let key = || format!("{DECODER}.{id}");
-        let number: u32 = id.parse().map_err(|_| wrong(file, &key(), token))?;
         let content = token.get("content").and_then(Value::as_str).filter(|text| !text.is_empty());
-        let content = content.ok_or_else(|| wrong(file, &key(), token))?;
-        let flag = |name: &str| match token.get(name) {
-            None => Ok(None),
-            Some(Value::Bool(flag)) => Ok(Some(*flag)),
+        let (Ok(id), Some(content)) = (id.parse(), content) else { return Err(wrong(file, &key(), token)) };
+        let flag = |name: &str, default: bool| match token.get(name) {
+            None => Ok(default),
+            Some(Value::Bool(flag)) => Ok(*flag),
             Some(other) => Err(wrong(file, &format!("{}.{name}", key()), other)),
         };
-        let special = flag("special")?.unwrap_or(false);
-        added.push(AddedToken {
-            id: number,
-            content: content.to_owned(),
-            single_word: flag("single_word")?.unwrap_or(false),
-            lstrip: flag("lstrip")?.unwrap_or(false),
-            rstrip: flag("rstrip")?.unwrap_or(false),
-            normalized: flag("normalized")?.unwrap_or(!special),
-            special,
-        });
+        let special = flag("special", false)?;
+        let [single_word, lstrip, rstrip] = ["single_word", "lstrip", "rstrip"].map(|name| flag(name, false));
+        let (single_word, lstrip, rstrip) = (single_word?, lstrip?, rstrip?);
+        let (content, normalized) = (content.to_owned(), flag("normalized", !special)?);
+        added.push(AddedToken { id, content, single_word, lstrip, rstrip, normalized, special });
     }
     Ok(added)
 }
@@ -167,9 +161,7 @@ fn wrong(file: &JsonFile, key: &str, found: &Value) -> Error {
 /// A token given as its text or as an object that holds it under `content`.
 pub(super) fn token_text(file: &JsonFile, key: &str) -> Result<Option<String>> {
     let Some(value) = file.object().get(key).filter(|value| !value.is_null()) else { return Ok(None) };
-    let text = text(value).ok_or_else(|| {
-        let (found, expected) = (value.to_string(), "a token text or an object with its content");
-        Error::format(file.file(), FormatErrorKind::KeyType { key: key.into(), found, expected })
-    })?;
+    let wrong = || wrong_type(file.file(), key, value, "a token text or an object with its content");
+    let text = text(value).ok_or_else(wrong)?;
     Ok((!text.is_empty()).then(|| text.to_owned()))
 }

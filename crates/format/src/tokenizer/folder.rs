@@ -7,7 +7,7 @@ use super::files::{self, Entries, Merges, Model};
 use super::sentencepiece::{Piece, PieceKind, SentencePieceModel, tiktoken};
 use super::steps::{Decoder, Normalizer, Pattern, PreTokenizer, Prepend};
 use super::{TokenizerFiles, TokenizerKind, pre};
-use crate::error::{Error, FormatErrorKind, IncompleteKind, Result};
+use crate::error::{Error, FormatErrorKind, Result};
 use crate::header::Fields;
 use crate::header::config::{ConfigFiles, VocabularyFiles};
 use crate::limits;
@@ -34,8 +34,7 @@ pub(super) fn read(files: &ConfigFiles, vocabulary: &VocabularyFiles) -> Result<
         VocabularyFiles::Merges { vocab, merges } => {
             let Some(merges) = merges else {
                 let why = "vocab.json alone does not say how bytes merge; download it, or tokenizer.json";
-                let kind = IncompleteKind::FileMissing { name: "merges.txt".into(), why: why.into() };
-                return Err(Error::incomplete(vocab, kind));
+                return Err(Error::file_missing(vocab, "merges.txt", why));
             };
             byte_level(files, vocab, merges)
         }
@@ -94,19 +93,9 @@ fn sentence_piece_added(files: &ConfigFiles, pieces: &[Piece]) -> Result<Vec<Add
 fn sentence_piece(files: &ConfigFiles, path: &Path) -> Result<TokenizerFiles> {
     let model = SentencePieceModel::read(path);
     // Another kind of file is told first: the class next to it says nothing of a SentencePiece model.
-    let kind = model.as_ref().err().and_then(|error| match error {
-        Error::Format { kind, .. } => Some(kind),
-        _ => None,
-    });
-    let is_another = matches!(
-        kind,
-        Some(
-            FormatErrorKind::OtherTokenizer { .. }
-                | FormatErrorKind::UnsupportedFile { .. }
-                | FormatErrorKind::EmptyFile
-        )
-    );
-    if !is_another
+    use FormatErrorKind::{EmptyFile, OtherTokenizer, UnsupportedFile};
+    let another = |kind: &_| matches!(kind, OtherTokenizer { .. } | UnsupportedFile { .. } | EmptyFile);
+    if !matches!(&model, Err(Error::Format { kind, .. }) if another(kind))
         && let Some(class) = class(files)?
         && class.trim_end_matches("Fast") != "LlamaTokenizer"
     {

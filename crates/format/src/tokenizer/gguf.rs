@@ -1,7 +1,7 @@
 //! The `tokenizer.*` keys of a GGUF file.
 
 use super::{PairTemplate, TokenizerKind, TokenizerSpec, WordPieceRules, pre, templates};
-use crate::error::{Error, IncompleteKind, Result};
+use crate::error::{Error, Result};
 use crate::header::Fields;
 use crate::header::gguf::{GgufMetadata, Strings};
 
@@ -95,8 +95,7 @@ fn word_piece(metadata: &GgufMetadata, mut spec: TokenizerSpec, tokens: &Strings
     let cls = spec.bos.ok_or_else(|| needed(cls))?;
     let sep = spec.eos.ok_or_else(|| needed(SEP))?;
     spec.pair = Some(PairTemplate::bert(cls, sep));
-    (spec.bos_text, spec.eos_text) =
-        (spec.bos.and_then(|id| text_of(tokens, id)), spec.eos.and_then(|id| text_of(tokens, id)));
+    (spec.bos_text, spec.eos_text) = (text_of(tokens, cls), text_of(tokens, sep));
     (spec.add_bos, spec.add_eos) = (true, true);
     let (lower, strip) = ("tokenizer.ggml.normalizer.lowercase", "tokenizer.ggml.normalizer.strip_accents");
     let lowercase = metadata.boolean(lower)?;
@@ -198,11 +197,8 @@ fn check_lengths(metadata: &GgufMetadata, kind: TokenizerKind, tokens: usize) ->
         if len == tokens {
             return Ok(());
         }
-        let kind = IncompleteKind::Contradiction {
-            one: format!("{TOKENS} has {tokens} entries"),
-            other: format!("{key} has {len}"),
-        };
-        Err(Error::incomplete(metadata.file(), kind))
+        let one = format!("{TOKENS} has {tokens} entries");
+        Err(Error::contradiction(metadata.file(), one, format!("{key} has {len}")))
     };
     // Lengths first: reading widens every element.
     for key in [SCORES, TYPES] {

@@ -4,9 +4,9 @@ use super::files::{self, TokenizerFiles};
 use super::folder::word_piece;
 use super::post_processor::{self, Added};
 use super::{TokenizerKind, TokenizerSpec, added, templates};
-use crate::error::{Error, FormatErrorKind, Result};
+use crate::error::Result;
 use crate::header::Fields;
-use crate::header::config::{ConfigFiles, JsonFile};
+use crate::header::config::{ConfigFiles, JsonFile, wrong_type};
 use serde_json::Value;
 use std::sync::OnceLock;
 
@@ -151,16 +151,7 @@ fn stop_on_config_ids(spec: &mut TokenizerSpec, files: &ConfigFiles) -> Result<(
 
 /// One id or a list of ids.
 fn id_list(file: &JsonFile, key: &str) -> Result<Vec<u64>> {
-    let wrong = |found: &Value| {
-        Error::format(
-            file.file(),
-            FormatErrorKind::KeyType {
-                key: key.into(),
-                found: found.to_string(),
-                expected: "a token id or a list of them",
-            },
-        )
-    };
+    let wrong = |found: &Value| wrong_type(file.file(), key, found, "a token id or a list of them");
     let one = |value: &Value| value.as_u64().ok_or_else(|| wrong(value));
     match file.object().get(key) {
         None | Some(Value::Null) => Ok(Vec::new()),

@@ -222,7 +222,7 @@ impl TokenizerSpec {
         let has = |text: &str| found.iter().any(|(_, known)| *known == text);
         // In these vocabularies `<|end|>` ends a message, not the turn.
         let end_is_inner = (has("<|return|>") && has("<|call|>")) || (has("<|calls|>") && has("<|flush|>"));
-        // Beside `<eos>`, as Gemma has it, it is HTML: the end of what is struck through.
+        // With `<eos>`, as Gemma has it, it is HTML: the end of what is struck through.
         let strikes = has("<eos>");
         for (id, text) in found {
             if (text == "<|end|>" && end_is_inner) || (text == "</s>" && strikes) {

@@ -7,7 +7,8 @@ use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
 
-/// The element type of the KV cache. Complete.
+/// The element type of the KV cache. Complete, though it may grow in a new major version: each crate that computes matches all
+/// of them, so that none is left out silently.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub enum KvDtype {
     /// As computed.

@@ -100,7 +100,7 @@ fn modules(path: &Path, bytes: &[u8]) -> Result<Vec<Module>> {
     // The model itself lies in the folder.
     match modules.iter().find(|module| !module.folder.is_empty() && !is_folder(&module.folder)) {
         Some(Module { folder, .. }) => {
-            Err(Error::key_value(path, "path", format!("{folder:?}"), "the name of a folder beside this file"))
+            Err(Error::key_value(path, "path", format!("{folder:?}"), "the name of a folder next to this file"))
         }
         None => Ok(modules),
     }

@@ -30,7 +30,15 @@ impl GgufFile {
         check_magic(reader)?;
         let tensors = count(reader, "the number of tensors", LEAST_TENSOR, limits::TENSORS)?;
         let pairs = count(reader, "the number of keys", LEAST_PAIR, limits::GGUF_KEYS)?;
-        let metadata = read_metadata(reader, pairs)?;
+        let mut metadata = GgufMetadata::new(file);
+        for _ in 0..pairs {
+            let offset = reader.position();
+            let (key, value) = read_pair(reader)?;
+            if metadata.has(&key) {
+                return Err(reader.refuse(offset, FormatErrorKind::DuplicateKey { key }));
+            }
+            metadata.insert(key, value);
+        }
         let alignment = alignment(&metadata)?;
         let (tensors, last) = read_tensors(reader, index, tensors, alignment)?;
         let mut gguf = GgufFile { metadata, tensors, warnings: Vec::new(), bytes_read: 0 };
@@ -71,19 +79,6 @@ fn count<R: Read>(reader: &mut Reader<R>, what: &'static str, least: u64, most: 
     }
     reader.claim(what, offset, count, least)?;
     Ok(count)
-}
-
-fn read_metadata<R: Read>(reader: &mut Reader<R>, pairs: u64) -> Result<GgufMetadata> {
-    let mut metadata = GgufMetadata::new(reader.file());
-    for _ in 0..pairs {
-        let offset = reader.position();
-        let (key, value) = read_pair(reader)?;
-        if metadata.has(&key) {
-            return Err(reader.refuse(offset, FormatErrorKind::DuplicateKey { key }));
-        }
-        metadata.insert(key, value);
-    }
-    Ok(metadata)
 }
 
 pub(crate) fn read_pair<R: Read>(reader: &mut Reader<R>) -> Result<(String, Value)> {

@@ -7,6 +7,7 @@ pub use parse::SafetensorsFile;
 use super::config::ConfigFiles;
 use super::{Header, Metadata, TensorTable, refuse_adapter};
 use crate::error::{Error, IncompleteKind, Result};
+use crate::source::folder::file_name;
 use crate::source::index::ShardIndex;
 use crate::source::{ModelSource, content};
 use std::collections::HashMap;
@@ -62,7 +63,7 @@ fn unite(source: &ModelSource, shards: Vec<TensorTable>) -> Result<TensorTable> 
     let mut all = TensorTable::new();
     for (name, tensor) in shards.into_iter().flatten() {
         if let Some(other) = all.get(&name) {
-            let (one, other) = (file_name(source, other.file), file_name(source, tensor.file));
+            let (one, other) = (file_name(&source.files[other.file].path), file_name(&source.files[tensor.file].path));
             let one = format!("{one} holds tensor {name}");
             let other = format!("{other} holds it too, and no index says which one counts; download the model again");
             return Err(Error::contradiction(&source.folder, one, other));
@@ -80,8 +81,7 @@ fn audit(
     shards: Vec<TensorTable>,
     warnings: &mut Vec<String>,
 ) -> Result<TensorTable> {
-    let numbers: HashMap<String, usize> =
-        (0..source.files.len()).map(|number| (file_name(source, number), number)).collect();
+    let numbers: HashMap<String, usize> = source.files.iter().map(|file| file_name(&file.path)).zip(0..).collect();
     let placed = index.tensors.iter().map(|(name, file)| (name, &index.files[*file]));
     let mut wrong =
         placed.filter(|(name, file)| !numbers.get(*file).is_some_and(|number| shards[*number].contains_key(*name)));
@@ -94,7 +94,7 @@ fn audit(
         let one = format!("it places tensor {name} in {file}{more}");
         let remedy = "the index is stale or a shard is of another model: download index and shards again";
         let other = match elsewhere {
-            Some(number) => format!("{} holds it; {remedy}", file_name(source, number)),
+            Some(number) => format!("{} holds it; {remedy}", file_name(&source.files[number].path)),
             None => format!("no shard holds it; {remedy}"),
         };
         return Err(Error::contradiction(&index.path, one, other));
@@ -105,7 +105,7 @@ fn audit(
         match index.tensors.get(&name) {
             Some(file) if numbers.get(&index.files[*file]) == Some(&tensor.file) => {}
             Some(file) => {
-                let (other, file) = (file_name(source, tensor.file), &index.files[*file]);
+                let (other, file) = (file_name(&source.files[tensor.file].path), &index.files[*file]);
                 warnings.push(format!("{other} holds another {name}; the one in {file} is used, as the index says"));
                 continue;
             }
@@ -123,9 +123,4 @@ fn audit(
         warnings.push(format!("{count} tensors are in the shards but not in the index, the first is {first}"));
     }
     Ok(all)
-}
-
-fn file_name(source: &ModelSource, index: usize) -> String {
-    let path = source.files.get(index).map(|file| file.path.as_path());
-    path.and_then(|path| path.file_name()).map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::error::Error;
 use crate::tokenizer::{ChatTemplateSource, DEFAULT_TEMPLATE, TemplatePlace};
 use serde_json::json;
 
