@@ -37,13 +37,8 @@ macro_rules! functions {
 }
 
 functions! {
-    nvmlInit_v2() |_| {
-        Ok(())
-    }
-
-    nvmlShutdown() |_| {
-        Ok(())
-    }
+    nvmlInit_v2() |_| { Ok(()) }
+    nvmlShutdown() |_| { Ok(()) }
 
     nvmlSystemGetDriverVersion(version: *mut c_char, bytes: c_uint) |_| {
         // SAFETY: the caller's.

@@ -157,15 +157,9 @@ impl Context {
 
     /// The stream of a copy between the GPU's memory and main memory, both of which are checked, and whether the latter is pinned.
     /// Copies of a capture are not emulated, and those from and to pageable memory no driver captures.
-    pub(super) fn copying(
-        &mut self,
-        device: u64,
-        host: usize,
-        bytes: usize,
-        stream: usize,
-    ) -> Result<(&mut Stream, bool)> {
-        self.memory.host(device, bytes)?;
-        let pinned = self.pinned.holds(host as u64..(host + bytes) as u64)?;
+    pub(super) fn copying(&mut self, gpu: u64, host: usize, len: usize, stream: usize) -> Result<(&mut Stream, bool)> {
+        self.memory.host(gpu, len)?;
+        let pinned = self.pinned.holds(host as u64..(host + len) as u64)?;
         let stream = find(&mut self.streams, stream)?;
         stream.not_captured("a copy")?;
         Ok((stream, pinned))
@@ -204,9 +198,8 @@ impl Function {
         if grid.contains(&0) || block.contains(&0) || grid[0] > i32::MAX as u32 || y.max(z) > MOST_BLOCKS {
             return Err(Code::INVALID_VALUE.because(format_args!("{name}: {grid:?} blocks of {block:?} threads")));
         }
-        let threads = block.iter().map(|side| u64::from(*side)).product::<u64>();
-        let most =
-            self.kernel.max_threads().map_or(MOST_THREADS, |most| most.iter().map(|side| u64::from(*side)).product());
+        let count = |sides: [u32; 3]| sides.iter().map(|side| u64::from(*side)).product();
+        let (threads, most) = (count(block), self.kernel.max_threads().map_or(MOST_THREADS, count));
         if threads > MOST_THREADS {
             return Err(Code::INVALID_VALUE.because(format_args!("{name}: {threads} threads")));
         }
