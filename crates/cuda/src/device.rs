@@ -306,7 +306,7 @@ impl Device for CudaDevice {
     const BATCH_INVARIANT: bool = false; // attention's parts and the products' forms depend on the rows
 
     fn matrix(&self, weights: &Weights, linear: &LinearWeights) -> Result<DeviceMatrix> {
-        DeviceMatrix::new(&*self.gpu, &self.weights, weights, linear)
+        DeviceMatrix::new(&self.gpu, &self.weights, weights, linear)
     }
 
     fn load_norm(&self, _: &Weights, norm: &NormWeights) -> Result<DeviceNorm> {
