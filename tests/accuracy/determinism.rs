@@ -208,8 +208,11 @@ fn what_is_wanted_changes_no_logits() {
                 };
                 expected.extend_from_slice(&alone[i][rows]);
             }
-            let together =
-                decoder.forward(&mut batch, &cancel).expect("the batch computes").expect("logits are wanted");
+            let together = decoder
+                .pass(&mut batch, PassOptions::LOGITS, &cancel)
+                .expect("the batch computes")
+                .logits
+                .expect("wanted");
             assert_eq!(bits_of_values(together.values()), expected, "{file} turn {turn}");
         }
     }
