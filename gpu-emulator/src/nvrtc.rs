@@ -23,17 +23,18 @@ fn real() -> Option<&'static Library> {
     REAL.get_or_init(|| unsafe { Library::new(std::env::var_os(COMPILER_VARIABLE)?) }.ok()).as_ref()
 }
 
-/// Functions that pass their arguments on to the real one of the name given.
+/// Functions that pass their arguments on to the real one of the name given, after what stands in braces.
 macro_rules! passed_on {
-    ($($name:ident = $real:literal ($($argument:ident: $kind:ty),*);)*) => {$(
+    ($($name:ident = $real:literal ($($argument:ident: $kind:ty),*) $({ $($before:tt)* })?;)*) => {$(
         #[doc = concat!("Passed on to `", $real, "`.")]
         #[unsafe(no_mangle)]
         #[allow(non_snake_case)] // NVRTC's names
         pub unsafe extern "C" fn $name($($argument: $kind),*) -> c_int {
             type Real = unsafe extern "C" fn($($kind),*) -> c_int;
+            $($($before)*)?
             // SAFETY: the signature is that of NVRTC's documentation.
             let real = real().and_then(|library| unsafe { library.get::<Real>($real) }.ok());
-            // SAFETY: the caller's.
+            // SAFETY: the caller's; NVRTC copies a source.
             real.map_or(FAILED, |real| unsafe { real($($argument),*) })
         }
     )*};
@@ -43,6 +44,15 @@ passed_on! {
     nvrtcVersion = "nvrtcVersion"(major: *mut c_int, minor: *mut c_int);
     nvrtcGetNumSupportedArchs = "nvrtcGetNumSupportedArchs"(count: *mut c_int);
     nvrtcGetSupportedArchs = "nvrtcGetSupportedArchs"(all: *mut c_int);
+    nvrtcCreateProgram = "nvrtcCreateProgram"(
+        program: *mut *mut c_void, source: *const c_char, name: *const c_char, count: c_int,
+        headers: *const *const c_char, names: *const *const c_char
+    ) {
+        let plant = std::env::var(PLANT_VARIABLE).ok();
+        // SAFETY: a text that ends in a zero, by NVRTC's documentation.
+        let planted = plant.and_then(|plant| planted(unsafe { CStr::from_ptr(source) }, &plant));
+        let source = planted.as_deref().map_or(source, CStr::as_ptr);
+    };
     nvrtcCompileProgram = "nvrtcCompileProgram"(
         program: *mut c_void, count: c_int, options: *const *const c_char
     );
@@ -53,36 +63,6 @@ passed_on! {
     nvrtcGetPTX = "nvrtcGetPTX"(program: *mut c_void, ptx: *mut c_char);
     nvrtcGetCUBINSize = "nvrtcGetPTXSize"(program: *mut c_void, bytes: *mut usize);
     nvrtcGetCUBIN = "nvrtcGetPTX"(program: *mut c_void, ptx: *mut c_char);
-}
-
-type Create = unsafe extern "C" fn(
-    *mut *mut c_void,
-    *const c_char,
-    *const c_char,
-    c_int,
-    *const *const c_char,
-    *const *const c_char,
-) -> c_int;
-
-/// Passed on to `nvrtcCreateProgram`, with the defect that [`PLANT_VARIABLE`] asks for.
-#[unsafe(no_mangle)]
-#[allow(non_snake_case)] // NVRTC's name
-pub unsafe extern "C" fn nvrtcCreateProgram(
-    program: *mut *mut c_void,
-    source: *const c_char,
-    name: *const c_char,
-    count: c_int,
-    headers: *const *const c_char,
-    names: *const *const c_char,
-) -> c_int {
-    // SAFETY: a text that ends in a zero, by NVRTC's documentation.
-    let planted =
-        std::env::var(PLANT_VARIABLE).ok().and_then(|plant| planted(unsafe { CStr::from_ptr(source) }, &plant));
-    let source = planted.as_deref().map_or(source, CStr::as_ptr);
-    // SAFETY: the signature is that of NVRTC's documentation.
-    let real = real().and_then(|library| unsafe { library.get::<Create>("nvrtcCreateProgram") }.ok());
-    // SAFETY: the caller's; NVRTC copies the source.
-    real.map_or(FAILED, |real| unsafe { real(program, source, name, count, headers, names) })
 }
 
 /// The source with the defect; `None` where it has not the text.

@@ -3,7 +3,7 @@
 
 use crate::common::{self, bits_of, tokens};
 
-use model_factory::decoder::{Compute, OutputRows, Segment};
+use model_factory::decoder::{Compute, OutputRows, PassOptions, Segment};
 use model_factory::{CancellationToken, KvDtype, Model, Session};
 
 /// Files that cover every dtype with a kernel.
@@ -151,12 +151,15 @@ fn a_batch_gives_each_sequence_what_it_gets_alone() {
     let (mut cache_a, mut cache_b) = (decoder.cache(), decoder.cache());
     let prefix =
         Segment { tokens: &b[..260], cache: &mut cache_b, reach: b.len(), second_text: None, rows: OutputRows::None };
-    assert!(decoder.forward(&mut [prefix], &cancel).expect("the prefix computes").is_none());
+    let logits = |segments: &mut [Segment<'_>]| {
+        decoder.pass(segments, PassOptions::LOGITS, &cancel).expect("the pass computes").logits
+    };
+    assert!(logits(&mut [prefix]).is_none());
     let mut batch = [
         Segment { tokens: &a, cache: &mut cache_a, reach: a.len(), second_text: None, rows: OutputRows::Last },
         Segment { tokens: &b[260..], cache: &mut cache_b, reach: b.len(), second_text: None, rows: OutputRows::Last },
     ];
-    let together = decoder.forward(&mut batch, &cancel).expect("the batch computes").expect("logits are wanted");
+    let together = logits(&mut batch).expect("logits are wanted");
     assert_eq!(expected, bits_of(together.values()));
 }
 
@@ -206,8 +209,8 @@ fn what_is_wanted_changes_no_logits() {
                 };
                 expected.extend_from_slice(&alone[i][rows]);
             }
-            let together =
-                decoder.forward(&mut batch, &cancel).expect("the batch computes").expect("logits are wanted");
+            let together = decoder.pass(&mut batch, PassOptions::LOGITS, &cancel).expect("the batch computes").logits;
+            let together = together.expect("logits are wanted");
             assert_eq!(bits_of(together.values()), expected, "{file} turn {turn}");
         }
     }

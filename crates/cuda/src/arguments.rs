@@ -1,6 +1,6 @@
 //! The parameters of the kernels, as `kernels/*.cuh` declare them. A test compares their sizes.
 
-use super::gpu::Arguments;
+use super::buffer::Arguments;
 
 /// The codes of stored floats in `common.cuh`; `None` for a dtype that is none.
 pub(super) fn code(dtype: model_factory_dtypes::DType) -> Option<i32> {
@@ -31,7 +31,6 @@ pub(super) struct MatrixArguments {
 /// Matrices that one launch multiplies at most.
 pub(super) const MOST_MATRICES: usize = 3;
 
-/// A product.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct Product {
@@ -49,7 +48,6 @@ pub(super) struct Product {
     pub(super) whole: i32,
 }
 
-/// Rows of an embedding.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct Embed {
@@ -60,7 +58,6 @@ pub(super) struct Embed {
     pub(super) row_bytes: i32,
 }
 
-/// Activations to be prepared.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(super) struct Prepare {
@@ -86,7 +83,6 @@ pub(super) struct Prepare {
     pub(super) together: i32,
 }
 
-/// Heads to be rotated and cached.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(super) struct Rotate {
@@ -116,7 +112,6 @@ pub(super) struct Rotate {
     pub(super) unused: i32,
 }
 
-/// Attention.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(super) struct Attend {
@@ -136,7 +131,6 @@ pub(super) struct Attend {
     pub(super) unused: i32,
 }
 
-/// What memory can do.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct Copy16 {
@@ -145,7 +139,6 @@ pub(super) struct Copy16 {
     pub(super) lines: u64,
 }
 
-/// What tensor cores can do.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct Rate {

@@ -1,10 +1,11 @@
 //! Attention on the GPU: kernels for heads of one size and one dtype of the cache, and how they are launched.
 
 use super::arguments::Attend;
-use super::gpu::{Function, LaunchShape, Launcher, PLAIN_SHARED};
+use super::buffer::{Function, LaunchShape, PLAIN_SHARED};
+use super::driver::Gpu;
 use super::modules::Module;
 use super::product::{FEW_TOKENS, Multiplier};
-use crate::error::CudaError;
+use crate::error::Result;
 
 /// The queries that a block of attention takes: heads that share keys, of rows that follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +27,6 @@ const THREADS: usize = 128;
 /// Queries of a block of the kernel for many rows: `MANY_QUERIES` of `attention_many.cu`.
 const MANY_QUERIES: usize = 64;
 
-/// A kernel of attention.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AttendKernel {
     function: Function,
@@ -45,7 +45,6 @@ pub(super) struct QueryTiles {
     pub(super) parts: usize,
 }
 
-/// The kernels of attention.
 #[derive(Debug)]
 pub(super) struct Attention {
     few: AttendKernel,
@@ -54,21 +53,20 @@ pub(super) struct Attention {
 }
 
 impl Attention {
-    /// Compiles them for heads of `dim` elements, `group` of which share keys, and a cache in F16 if `halves` and in
-    /// F32 otherwise.
-    pub(super) fn load(gpu: &dyn Launcher, group: usize, dim: usize, halves: bool) -> Result<Attention, CudaError> {
+    /// Compiles them for heads of `dim` elements, `group` of which share keys, and a cache in F16 if `halves`, else
+    /// F32.
+    pub(super) fn load(gpu: &Gpu, group: usize, dim: usize, halves: bool) -> Result<Attention> {
         let function = |name| gpu.function(Module::Attention { dim, halves }, name);
-        let (tile, shared) = few_queries(group, dim, gpu.capability());
+        let (tile, shared) = few_queries(group, dim, gpu.capability);
         let few = AttendKernel { function: function("attend")?, tile, shared };
-        let many = (gpu.capability() >= (7, 5) && dim.is_multiple_of(16) && dim <= 128).then(|| {
+        let many = (gpu.capability >= (7, 5) && dim.is_multiple_of(16) && dim <= 128).then(|| {
             let tile = QueryTile::new(group, MANY_QUERIES);
             Ok(AttendKernel { function: function("attend_many")?, tile, shared: 0 })
         });
         Ok(Attention { few, many: many.transpose()? })
     }
 
-    /// Whether sequences of so many rows are computed by the kernel for many, and the queries that a block of theirs
-    /// takes.
+    /// Whether the kernel for many computes sequences of so many rows, and the queries that a block of theirs takes.
     pub(super) fn tile(&self, rows: usize) -> (bool, QueryTile) {
         match self.many {
             Some(many) if rows > FEW_TOKENS => (true, many.tile),
@@ -76,13 +74,7 @@ impl Attention {
         }
     }
 
-    /// Attends for the queries of `few` and of `many`.
-    pub(super) fn launch(
-        &self,
-        multiplier: &Multiplier,
-        [few, many]: [QueryTiles; 2],
-        given: Attend,
-    ) -> Result<(), CudaError> {
+    pub(super) fn launch(&self, multiplier: &Multiplier, [few, many]: [QueryTiles; 2], given: Attend) -> Result<()> {
         for (kernel, tiles) in [(Some(self.few), few), (self.many, many)] {
             let Some(AttendKernel { function, tile, shared }) = kernel.filter(|_| tiles.count > 0) else { continue };
             let QueryTiles { address, count, parts } = tiles;
@@ -110,7 +102,7 @@ fn few_queries(group: usize, dim: usize, capability: (u32, u32)) -> (QueryTile, 
 
 #[cfg(test)]
 mod tests {
-    use super::super::gpu::PLAIN_SHARED;
+    use super::super::buffer::PLAIN_SHARED;
     use super::{QueryTile, few_queries};
 
     #[test]

@@ -1,7 +1,8 @@
 //! What a forward pass says of its rows: ids, positions, pages, angles, in one copy to the GPU.
 
 use super::attention::{Attention, QueryTiles};
-use super::gpu::{Buffer, Launcher, Recording};
+use super::buffer::Buffer;
+use super::driver::{Gpu, Recording};
 use bytemuck::NoUninit;
 use model_factory_engine::decoder::{Batch, Sequence};
 use model_factory_engine::error::Result;
@@ -30,7 +31,6 @@ pub(super) struct BatchTable {
     pub(super) overflow: u64,
 }
 
-/// What belongs to the batch that is computed.
 #[derive(Debug)]
 pub(super) struct BatchState {
     pub(super) table: Buffer,
@@ -47,8 +47,7 @@ impl BatchState {
         BatchState { table, recordings: Vec::new(), last: None, unrecordable: None }
     }
 
-    /// Keeps a recording, and frees the oldest until all take at most `bytes`: none where this one takes more by
-    /// itself.
+    /// Keeps a recording, and frees the oldest until all take at most `bytes`: perhaps this one too.
     pub(super) fn keep(&mut self, table: BatchTable, recording: Recording, bytes: u64) {
         self.recordings.push((table, recording));
         self.free_oldest(bytes);
@@ -84,7 +83,7 @@ impl BatchTable {
         batch: &Batch<'_>,
         attention: &Attention,
         parts: impl Fn(usize, usize, usize) -> usize,
-        gpu: &Arc<dyn Launcher>,
+        gpu: &Arc<Gpu>,
         buffer: &mut Buffer,
     ) -> Result<BatchTable> {
         let (mut ids, mut places, mut wanted, mut pages) = (vec![], vec![], vec![], vec![]);
@@ -108,13 +107,13 @@ impl BatchTable {
         let overflow = part(&mut table, &[u64::MAX]); // at the start of the buffer
         let [of_ids, of_places, of_few, of_many, of_wanted] =
             [&ids, &places, &queries[0], &queries[1], &wanted].map(|values: &Vec<i32>| part(&mut table, values));
-        let [cos, sin] = [batch.angles[0].cos(), batch.angles[0].sin()].map(|values| part(&mut table, values));
+        let [cos, sin] = [&batch.angles[0].cos, &batch.angles[0].sin].map(|values| part(&mut table, values));
         let page_table = part(&mut table, &pages); // the one part that grows comes last
         if table.len() > buffer.bytes() {
             *buffer = Buffer::new(gpu, "the table of a batch", table.len())?;
         }
         buffer.upload(0, &table)?;
-        let at = |offset| buffer.address() + offset;
+        let at = |offset| buffer.address + offset;
         let tiles = |index: usize, offset| {
             let count = queries[index].len() / 4;
             QueryTiles { address: at(offset), count, parts: parts(batch.rows, count, longest[index]) }
@@ -134,8 +133,7 @@ impl BatchTable {
     }
 }
 
-/// The layer, the row and the value that `overflow_of` of `steps.cu` put into the word; `None` where the cache holds
-/// all.
+/// The layer, row and value that `overflow_of` of `steps.cu` put into the word; `None` where the cache holds all.
 pub(super) fn overflow(word: [u8; 8]) -> Option<(usize, usize, f32)> {
     let word = u64::from_le_bytes(word);
     let value = f32::from_bits((!(word as u32)).rotate_right(1));

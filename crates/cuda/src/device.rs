@@ -3,24 +3,22 @@
 use super::arguments::{Attend, Embed, Rotate};
 use super::attention::Attention;
 use super::batch::{BatchState, BatchTable, overflow};
-use super::driver::DriverGpu;
-use super::gpu::{Buffer, Function, LaunchShape, Launcher, Recording};
+use super::buffer::{Buffer, Function, LaunchShape};
+use super::driver::Gpu;
 use super::modules::Module;
 use super::product::{DeviceMatrix, DeviceNorm, FEW_TOKENS, Multiplier, ProductTarget, RowSource, Rows, Vector};
 use super::weights::{DeviceWeights, Uploaded};
 use crate::error::CudaError;
 use model_factory_dtypes::GPU_MOST_HEAD_DIM;
-use model_factory_engine::decoder::{
-    AllocatePage, Batch, Device, DeviceMemory, Extensions, Operand, Output, PageMemory,
-};
+use model_factory_engine::decoder::{AllocatePage, Batch, Device, Extensions, Operand, Output, PageMemory};
 use model_factory_engine::error::{Error, Result};
 use model_factory_engine::weights::Weights;
 use model_factory_format::header::TensorInfo;
 use model_factory_kernels::memory;
 use model_factory_spec::plan::{GPU_ATTENTION_PARTS, GPU_LOGIT_ROWS, GpuBuffers, KvDtype, KvSize, PREFILL_CHUNK, Plan};
 use model_factory_spec::spec::{
-    Activation, AttentionWeights, DenseWeights, LinearWeights, ModelSpec, Multipliers, NormWeights, RopeLayout,
-    WeightTypes,
+    Activation, AttentionWeights, DenseWeights, LinearWeights, MixerWeights, ModelSpec, Multipliers, NormWeights,
+    RopeLayout, WeightTypes,
 };
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -33,7 +31,7 @@ const MOST_PARTS: usize = 64;
 /// A GPU as one model uses it.
 #[derive(Debug)]
 pub struct CudaDevice {
-    pub(super) gpu: Arc<dyn Launcher>,
+    pub(super) gpu: Arc<Gpu>,
     weights: DeviceWeights,
     sizes: LaunchSizes,
     kv_dtype: KvDtype,
@@ -51,7 +49,6 @@ pub struct CudaDevice {
     scratch: Mutex<BatchState>,
 }
 
-/// The model's sizes, as launches need them.
 #[derive(Debug)]
 struct LaunchSizes {
     hidden: usize,
@@ -64,7 +61,6 @@ struct LaunchSizes {
     qkv: usize,
 }
 
-/// What forward passes work in.
 #[derive(Debug)]
 struct PassBuffers {
     rows: usize,
@@ -80,7 +76,7 @@ struct PassBuffers {
 }
 
 impl PassBuffers {
-    fn new(gpu: &Arc<dyn Launcher>, sizes: GpuBuffers) -> Result<PassBuffers, CudaError> {
+    fn new(gpu: &Arc<Gpu>, sizes: GpuBuffers) -> Result<PassBuffers, CudaError> {
         let buffer = |bytes: u64| Buffer::new(gpu, "the buffers of a forward pass", bytes as usize);
         let arrived = buffer(sizes.arrived)?;
         arrived.upload(0, &vec![0; sizes.arrived as usize])?;
@@ -118,13 +114,13 @@ impl CudaDevice {
         index: usize,
         uploaded: &Uploaded<'_>,
     ) -> Result<CudaDevice> {
-        let gpu = DriverGpu::open(uuid, index)?;
+        let gpu = Gpu::open(uuid, index)?;
         CudaDevice::new(Arc::new(gpu), spec, weights, plan.kv_dtype, plan.context, uploaded)
     }
 
-    /// As [`open`](Self::open), on whatever runs kernels.
+    /// As [`open`](Self::open), on a GPU that is open.
     pub(super) fn new(
-        gpu: Arc<dyn Launcher>,
+        gpu: Arc<Gpu>,
         spec: &ModelSpec,
         weights: &Weights,
         kv_dtype: KvDtype,
@@ -139,16 +135,16 @@ impl CudaDevice {
             return Err(Error::Internal(format!("the diagnosis accepted a KV cache in {kv_dtype}")));
         }
         let halves = kv_dtype == KvDtype::F16;
-        let attention = Attention::load(&*gpu, spec.heads / spec.kv_heads, spec.head_dim, halves)?;
+        let attention = Attention::load(&gpu, spec.heads / spec.kv_heads, spec.head_dim, halves)?;
         let (rotate, prepare) = (gpu.function(Module::Steps, "rotate")?, gpu.function(Module::Steps, "prepare")?);
         // All that may be refused comes before the weights are copied.
         let sizes = GpuBuffers::new(spec, context);
         let buffers = PassBuffers::new(&gpu, sizes)?;
         let table = Buffer::new(&gpu, "the table of a batch", sizes.batch as usize)?;
-        let [prepared, steps, extents] = buffers.prepared.each_ref().map(Buffer::address);
+        let [prepared, steps, extents] = buffers.prepared.each_ref().map(|buffer| buffer.address);
         let (heads, kv_heads) = (spec.heads as i32, spec.kv_heads as i32);
         let of_rotate = Rotate {
-            qkv: buffers.qkv.address(),
+            qkv: buffers.qkv.address,
             heads,
             kv_heads,
             dim: spec.head_dim as i32,
@@ -158,10 +154,10 @@ impl CudaDevice {
             ..Rotate::default()
         };
         let of_attend = Attend {
-            qkv: buffers.qkv.address(),
-            out: buffers.attended.address(),
-            partial: buffers.partial.address(),
-            arrived: buffers.arrived.address(),
+            qkv: buffers.qkv.address,
+            out: buffers.attended.address,
+            partial: buffers.partial.address,
+            arrived: buffers.arrived.address,
             heads,
             kv_heads,
             ..Attend::default()
@@ -230,7 +226,7 @@ impl CudaDevice {
             Some(index) => Ok(state.recordings.remove(index).1),
             None => {
                 state.make_room(self.recordings_bytes);
-                Recording::new(&self.gpu, &mut || compute(&mut CudaPass::new(table), true))
+                self.gpu.record(&mut || compute(&mut CudaPass::new(table), true))
             }
         };
         // SAFETY: the launches work in the weights and the buffers of this device, and in the table of the batch, whose
@@ -250,12 +246,8 @@ impl CudaDevice {
     }
 
     /// Appends what is left of the wanted logits, and looks at what the cache could not hold: one wait for both.
-    fn finish(
-        &self,
-        state: &BatchState,
-        batch: &Batch<'_>,
-        CudaPass { table, logits, .. }: &mut CudaPass,
-    ) -> Result<()> {
+    fn finish(&self, state: &BatchState, batch: &Batch<'_>, pass: &mut CudaPass) -> Result<()> {
+        let CudaPass { table, logits, .. } = pass;
         let left = table.wanted_rows * self.sizes.vocab - logits.len();
         memory::grow(logits, left, "logits")?;
         let mut word = [0; 8];
@@ -267,9 +259,8 @@ impl CudaDevice {
         Err(Error::CacheOverflow { layer, position, value, dtype: self.kv_dtype })
     }
 
-    /// All rows of a pass.
     fn rows<'a>(&self, pass: &CudaPass, source: RowSource<'a>, from: &Buffer, stride: usize) -> Rows<'a> {
-        Rows { source, address: from.address(), stride, gather: 0, count: pass.table.rows }
+        Rows { source, address: from.address, stride, gather: 0, count: pass.table.rows }
     }
 
     /// The residual stream, normed where there is a norm.
@@ -277,11 +268,10 @@ impl CudaDevice {
         self.rows(pass, norm.map_or(RowSource::Plain, RowSource::Normed), &self.buffers.hidden, self.sizes.hidden)
     }
 
-    /// In how many parts positions up to `longest` are attended to, a power of two, so that there are blocks for the
-    /// whole GPU.
+    /// In how many parts positions up to `longest` are attended to, a power of two: blocks for the whole GPU.
     fn parts(&self, rows: usize, tiles: usize, longest: usize) -> usize {
         let seen = self.sizes.window.map_or(longest, |window| longest.min(window));
-        let wanted = (2 * self.gpu.processors()).div_ceil(self.sizes.kv_heads * tiles.max(1));
+        let wanted = (2 * self.gpu.processors).div_ceil(self.sizes.kv_heads * tiles.max(1));
         let most = MOST_PARTS.min(GPU_ATTENTION_PARTS / rows.max(1));
         let parts = wanted.min(seen.div_ceil(PART_POSITIONS)).min(most).max(1);
         1 << parts.ilog2()
@@ -292,8 +282,7 @@ impl CudaDevice {
 #[derive(Debug)]
 pub struct CudaPass {
     table: BatchTable,
-    /// Whether the outputs of the up projection are followed by those of the gate in each row; the down projection
-    /// applies the activation.
+    /// Whether the gate follows the up projection in each row; the down projection applies the activation.
     gated: bool,
     logits: Vec<f32>,
 }
@@ -301,12 +290,6 @@ pub struct CudaPass {
 impl CudaPass {
     fn new(table: BatchTable) -> CudaPass {
         CudaPass { table, gated: false, logits: Vec::new() }
-    }
-}
-
-impl DeviceMemory for Buffer {
-    fn address(&self) -> u64 {
-        Buffer::address(self)
     }
 }
 
@@ -323,7 +306,7 @@ impl Device for CudaDevice {
     const BATCH_INVARIANT: bool = false; // attention's parts and the products' forms depend on the rows
 
     fn matrix(&self, weights: &Weights, linear: &LinearWeights) -> Result<DeviceMatrix> {
-        DeviceMatrix::new(&*self.gpu, &self.weights, weights, linear)
+        DeviceMatrix::new(&self.gpu, &self.weights, weights, linear)
     }
 
     fn load_norm(&self, _: &Weights, norm: &NormWeights) -> Result<DeviceNorm> {
@@ -340,7 +323,10 @@ impl Device for CudaDevice {
 
     fn pages(&self) -> AllocatePage {
         let (gpu, bytes) = (Arc::clone(&self.gpu), self.page_bytes);
-        Arc::new(move |_| Ok(PageMemory::Device(Box::new(Buffer::new(&gpu, "a page of the KV cache", bytes)?))))
+        Arc::new(move |_| {
+            let memory = Buffer::new(&gpu, "a page of the KV cache", bytes)?;
+            Ok(PageMemory::Device { address: memory.address, memory: Box::new(memory) })
+        })
     }
 
     fn extensions(&self) -> Extensions<'_, Self> {
@@ -378,7 +364,7 @@ impl Device for CudaDevice {
         let given = Embed {
             weight: embedding.part.weight,
             ids: pass.table.ids,
-            out: self.buffers.hidden.address(),
+            out: self.buffers.hidden.address,
             width: self.sizes.hidden as i32,
             row_bytes: embedding.row_bytes as i32,
         };
@@ -386,17 +372,13 @@ impl Device for CudaDevice {
         Ok(self.gpu.start(function, LaunchShape::new([pass.table.rows, 1, 1], 256), &given)?)
     }
 
-    fn norm_project(&self, pass: &mut CudaPass, norm: Option<&DeviceNorm>, matrices: &[&DeviceMatrix]) -> Result<()> {
-        let target = ProductTarget { address: self.buffers.qkv.address(), width: self.sizes.qkv, add: false };
-        Ok(self.multiplier.multiply(self.hidden(pass, norm), matrices, target)?)
+    fn norm_project(&self, pass: &mut CudaPass, mixer: &MixerWeights<Self>) -> Result<()> {
+        let target = ProductTarget { address: self.buffers.qkv.address, width: self.sizes.qkv, add: false };
+        Ok(self.multiplier.multiply(self.hidden(pass, mixer.norm.as_ref()), &mixer.layer.inputs(), target)?)
     }
 
-    fn rotate_and_store(
-        &self,
-        CudaPass { table, .. }: &mut CudaPass,
-        layer: usize,
-        attention: &AttentionWeights<Self>,
-    ) -> Result<()> {
+    fn rotate_and_store(&self, pass: &mut CudaPass, layer: usize, attention: &AttentionWeights<Self>) -> Result<()> {
+        let table = &pass.table;
         let norms = [attention.q_norm.as_ref(), attention.k_norm()];
         let [(q, q_bias), (k, k_bias)] =
             norms.map(|norm| norm.map_or(Default::default(), |norm| (norm.weight, norm.bias)));
@@ -452,26 +434,20 @@ impl Device for CudaDevice {
             | Activation::Gelu => return Err(Error::Internal("the diagnosis accepted another activation".into())),
         };
         let width = matrices.len() * self.sizes.feed_forward;
-        let target = ProductTarget { address: self.buffers.up_gate.address(), width, add: false };
+        let target = ProductTarget { address: self.buffers.up_gate.address, width, add: false };
         self.multiplier.multiply(self.hidden(pass, norm), matrices, target)?;
         pass.gated = activation.gate().is_some();
         Ok(())
     }
 
-    fn linear_add(
-        &self,
-        pass: &mut CudaPass,
-        operand: Operand,
-        matrix: &DeviceMatrix,
-        _: Output<'_, Self>,
-    ) -> Result<()> {
+    fn linear_add(&self, pass: &mut CudaPass, from: Operand, matrix: &DeviceMatrix, _: Output<'_, Self>) -> Result<()> {
         let (PassBuffers { attended, up_gate, hidden, .. }, ff) = (&self.buffers, self.sizes.feed_forward);
-        let rows = match operand {
+        let rows = match from {
             Operand::Mixed => self.rows(pass, RowSource::Plain, attended, matrix.inputs),
             Operand::Activated if pass.gated => self.rows(pass, RowSource::SwiGlu { offset: ff }, up_gate, 2 * ff),
             Operand::Activated => self.rows(pass, RowSource::Gelu, up_gate, ff),
         };
-        let target = ProductTarget { address: hidden.address(), width: self.sizes.hidden, add: true };
+        let target = ProductTarget { address: hidden.address, width: self.sizes.hidden, add: true };
         Ok(self.multiplier.multiply(rows, &[matrix], target)?)
     }
 
@@ -482,7 +458,7 @@ impl Device for CudaDevice {
     fn logits(&self, pass: &mut CudaPass, norm: &DeviceNorm, head: &DeviceMatrix, _: &Multipliers) -> Result<()> {
         let (vocab, mut left) = (self.sizes.vocab, pass.table.wanted_rows);
         let rows = Rows { gather: pass.table.wanted, count: left, ..self.hidden(pass, Some(norm)) };
-        let target = ProductTarget { address: self.buffers.logits.address(), width: vocab, add: false };
+        let target = ProductTarget { address: self.buffers.logits.address, width: vocab, add: false };
         // `run` reads the last slice, which is the only one of what is recorded.
         self.multiplier.multiply_slices(rows, head, GPU_LOGIT_ROWS, target, |rows| {
             left -= rows;

@@ -1,14 +1,15 @@
-//! A real GPU, by the driver's interface.
+//! A GPU by the driver's interface: memory, kernels and launches. Everything happens in the order of the calls.
 
-use super::gpu::{Function, LaunchShape, Launcher, PLAIN_SHARED};
+use super::buffer::{Arguments, Function, LaunchShape, PLAIN_SHARED};
 use super::modules::Module;
 use super::nvrtc::Nvrtc;
-use crate::error::CudaError;
+use crate::error::{CudaError, Result};
 use cudarc::driver::{result, sys};
 use model_factory_dtypes::LOWEST_CUDA;
 use model_factory_engine::error::Error;
+use model_factory_spec::plan::gpu_recording_bytes;
 use std::collections::HashMap;
-use std::ffi::{CString, c_void};
+use std::ffi::CString;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 /// Held for writing while launches are recorded, for reading by what may wait for the whole context meanwhile, of which
@@ -20,29 +21,31 @@ const STAGED: usize = (1 << 20) + 4096;
 
 /// A GPU with its primary context and a stream of its own.
 #[derive(Debug)]
-pub(super) struct DriverGpu {
+pub(super) struct Gpu {
     device: sys::CUdevice,
     context: sys::CUcontext,
     stream: sys::CUstream,
     /// What kernels are chosen by: what they are compiled for, or less where a test asks for that.
-    capability: (u32, u32),
+    pub(super) capability: (u32, u32),
     compiled_for: (u32, u32),
-    processors: usize,
+    pub(super) processors: usize,
     compiler: Arc<Nvrtc>,
     /// [`STAGED`] bytes of main memory that the GPU writes to without the driver's help.
     staging: Mutex<*mut u8>,
     modules: Mutex<HashMap<Module, usize>>,
+    #[cfg(test)]
+    pub(super) watch: super::tests::Watch,
 }
 
 // SAFETY: contexts, streams and modules of the driver may be used by any thread, and by several at once; every call
 // here makes the context the thread's own first.
-unsafe impl Send for DriverGpu {}
+unsafe impl Send for Gpu {}
 // SAFETY: as above.
-unsafe impl Sync for DriverGpu {}
+unsafe impl Sync for Gpu {}
 
-impl DriverGpu {
+impl Gpu {
     /// The GPU with this UUID (`GPU-...`), or, where that is not known, of this index in the driver's order.
-    pub(super) fn open(uuid: Option<&str>, index: usize) -> Result<DriverGpu, CudaError> {
+    pub(super) fn open(uuid: Option<&str>, index: usize) -> Result<Gpu> {
         // SAFETY: it looks for the library and does nothing with it.
         if !unsafe { sys::is_culib_present() } {
             return Err(CudaError::NoDriver);
@@ -66,7 +69,7 @@ impl DriverGpu {
         // SAFETY: as above; it is released when the GPU is dropped.
         let context = step("taking the GPU's context", unsafe { result::primary_ctx::retain(device) })?;
         let capability = (major.unsigned_abs(), minor.unsigned_abs());
-        let mut gpu = DriverGpu {
+        let mut gpu = Gpu {
             device,
             context,
             stream: std::ptr::null_mut(),
@@ -76,6 +79,8 @@ impl DriverGpu {
             compiler,
             staging: Mutex::new(std::ptr::null_mut()),
             modules: Mutex::default(),
+            #[cfg(test)]
+            watch: Default::default(),
         };
         gpu.bind()?;
         // Given back before the GPU, which takes it too, when one of these steps fails.
@@ -89,39 +94,31 @@ impl DriverGpu {
         Ok(gpu)
     }
 
-    /// Makes the context that of this thread.
-    fn bind(&self) -> Result<(), CudaError> {
+    fn bind(&self) -> Result<()> {
         // SAFETY: the context is retained until the GPU is dropped.
         step("entering the GPU's context", unsafe { result::ctx::set_current(self.context) })
     }
 
-    /// The same where something is given back, which is tried at any rate: as a rule the context is the thread's
-    /// already.
-    fn bind_to_free(&self) {
-        let _ = self.bind();
-    }
-
     /// The GPU, with kernels chosen as for one of `capability` where that is less than its own.
     #[cfg(test)]
-    pub(super) fn acting_as(mut self, capability: (u32, u32)) -> DriverGpu {
+    pub(super) fn acting_as(mut self, capability: (u32, u32)) -> Gpu {
         self.capability = capability.min(self.compiled_for);
         self
     }
 
     /// The GPU, with tiles chosen as for so many multiprocessors.
     #[cfg(test)]
-    pub(super) fn with_processors(mut self, processors: usize) -> DriverGpu {
+    pub(super) fn with_processors(mut self, processors: usize) -> Gpu {
         self.processors = processors;
         self
     }
 
-    /// Waits for all that was started.
-    fn wait(&self) -> Result<(), CudaError> {
+    fn wait(&self) -> Result<()> {
         // SAFETY: the stream is the GPU's own.
         step("waiting for the GPU", unsafe { result::stream::synchronize(self.stream) })
     }
 
-    fn module(&self, module: Module) -> Result<sys::CUmodule, CudaError> {
+    fn module(&self, module: Module) -> Result<sys::CUmodule> {
         let mut modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(loaded) = modules.get(&module) {
             return Ok(*loaded as sys::CUmodule);
@@ -134,18 +131,9 @@ impl DriverGpu {
         modules.insert(module, loaded as usize);
         Ok(loaded)
     }
-}
 
-impl Launcher for DriverGpu {
-    fn capability(&self) -> (u32, u32) {
-        self.capability
-    }
-
-    fn processors(&self) -> usize {
-        self.processors
-    }
-
-    fn allocate(&self, what: &'static str, bytes: usize) -> Result<u64, CudaError> {
+    /// The address of `bytes` bytes, aligned to 256.
+    pub(super) fn allocate(&self, what: &'static str, bytes: usize) -> Result<u64> {
         self.bind()?;
         let allocated = {
             let _apart = apart();
@@ -161,15 +149,23 @@ impl Launcher for DriverGpu {
         }
     }
 
-    unsafe fn free(&self, address: u64, _: usize) {
-        self.bind_to_free();
+    /// Gives memory back.
+    ///
+    /// # Safety
+    /// `address` comes from `allocate`, and nothing uses it from now on.
+    pub(super) unsafe fn free(&self, address: u64) {
+        let _ = self.bind(); // tried at any rate: most often it is current
         let _apart = apart();
         // SAFETY: the caller's. Freeing waits for what runs; an error then is one of a kernel before, which the next
         // call that can fail tells.
         let _ = unsafe { result::free_sync(address) };
     }
 
-    unsafe fn upload(&self, from: &[u8], to: u64) -> Result<(), CudaError> {
+    /// Copies to the GPU. `from` may be changed when this returns.
+    ///
+    /// # Safety
+    /// `from.len()` bytes at `to` are allocated.
+    pub(super) unsafe fn upload(&self, from: &[u8], to: u64) -> Result<()> {
         self.bind()?;
         // SAFETY: the caller's for the GPU's side; `from` is not given back before the stream has been waited for.
         let copied = unsafe { result::memcpy_htod_async(to, from, self.stream) };
@@ -178,7 +174,12 @@ impl Launcher for DriverGpu {
         step("copying to the GPU", copied)
     }
 
-    unsafe fn download(&self, pieces: &mut [(u64, &mut [u8])]) -> Result<(), CudaError> {
+    /// Copies from the GPU, when all before is done: to each slice the bytes at its address. What is a mebibyte
+    /// together is waited for once.
+    ///
+    /// # Safety
+    /// Each address has as many bytes allocated as its slice.
+    pub(super) unsafe fn download(&self, pieces: &mut [(u64, &mut [u8])]) -> Result<()> {
         self.bind()?;
         let staging = self.staging.lock().unwrap_or_else(PoisonError::into_inner);
         let chunks = pieces.iter_mut().flat_map(|(from, to)| {
@@ -205,7 +206,8 @@ impl Launcher for DriverGpu {
         Ok(())
     }
 
-    fn function(&self, module: Module, name: &str) -> Result<Function, CudaError> {
+    /// A kernel by its name; compiles and loads its module first where that was not done before.
+    pub(super) fn function(&self, module: Module, name: &str) -> Result<Function> {
         self.bind()?;
         let loaded = self.module(module)?;
         let name = CString::new(name).unwrap_or_default();
@@ -215,61 +217,56 @@ impl Launcher for DriverGpu {
         Ok(Function(function as usize))
     }
 
-    fn memory(&self) -> Result<(usize, usize), CudaError> {
+    /// Bytes free and in all.
+    pub(super) fn memory(&self) -> Result<(usize, usize)> {
         self.bind()?;
         step("asking for the free memory", result::mem_get_info())
     }
 
-    fn record(&self, launches: &mut dyn FnMut() -> Result<(), Error>) -> Result<(usize, usize), Error> {
+    /// Keeps the launches that `launch` makes instead of starting them. It does nothing else with the GPU.
+    pub(super) fn record(self: &Arc<Self>, launch: &mut dyn FnMut() -> Result<(), Error>) -> Result<Recording, Error> {
+        #[cfg(test)]
+        self.watch.refuse(super::tests::RECORD)?;
         self.bind()?;
         let _alone = RECORDING.write().unwrap_or_else(PoisonError::into_inner);
         // Other threads may copy meanwhile, on streams of their own.
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
         // SAFETY: the stream is the GPU's own, and the caller starts nothing else on it: the decoder's lock.
         step("beginning a graph", unsafe { result::stream::begin_capture(self.stream, mode) })?;
-        let launched = launches();
+        #[cfg(test)]
+        self.watch.set_recording(true);
+        let launched = launch();
+        #[cfg(test)]
+        self.watch.set_recording(false);
         // SAFETY: it was begun above.
-        let graph = step("ending a graph", unsafe { result::stream::end_capture(self.stream) });
+        let ended = step("ending a graph", unsafe { result::stream::end_capture(self.stream) });
         // A launch that failed says more than the end of a recording that it broke.
-        match (launched, graph) {
-            (Ok(()), Ok(graph)) => {
-                let mut nodes = 0;
-                // SAFETY: the graph was ended above; without an array only the number is written.
-                let counted = unsafe { sys::cuGraphGetNodes(graph, std::ptr::null_mut(), &mut nodes) }.result();
-                // SAFETY: as above.
-                let made = counted
-                    .and_then(|()| unsafe { result::graph::instantiate(graph, sys::CUgraphInstantiate_flags(0)) });
-                destroy(graph);
-                step("making a graph ready", made).map(|made| (made as usize, nodes)).map_err(Error::from)
-            }
-            (Err(error), Ok(graph)) => {
-                destroy(graph);
-                Err(error)
-            }
-            (Err(error), Err(_)) => Err(error),
-            (Ok(()), Err(error)) => Err(error.into()),
+        let made = launched.and_then(|()| {
+            let (graph, mut nodes) = (ended.clone()?, 0);
+            // SAFETY: the graph was ended above; without an array only the number is written.
+            let counted = unsafe { sys::cuGraphGetNodes(graph, std::ptr::null_mut(), &mut nodes) }.result();
+            // SAFETY: as above.
+            let made =
+                counted.and_then(|()| unsafe { result::graph::instantiate(graph, sys::CUgraphInstantiate_flags(0)) });
+            Ok((step("making a graph ready", made)? as usize, nodes))
+        });
+        if let Some(graph) = ended.ok().filter(|graph| !graph.is_null()) {
+            // SAFETY: this is the last use of it: what was made of it does not need it. There is nobody to tell of an error.
+            let _ = unsafe { result::graph::destroy(graph) };
         }
+        let (graph, launches) = made?;
+        #[cfg(test)]
+        self.watch.recorded(launches);
+        Ok(Recording { gpu: Arc::clone(self), graph, launches })
     }
 
-    unsafe fn replay(&self, recording: usize) -> Result<(), CudaError> {
-        self.bind()?;
-        // SAFETY: the caller's.
-        step("starting a graph", unsafe { result::graph::launch(recording as sys::CUgraphExec, self.stream) })
-    }
-
-    unsafe fn forget(&self, recording: usize) {
-        self.bind_to_free();
-        // SAFETY: the caller's. There is nobody to tell of an error.
-        let _ = unsafe { result::graph::exec_destroy(recording as sys::CUgraphExec) };
-    }
-
-    unsafe fn launch(
-        &self,
-        function: Function,
-        shape: LaunchShape,
-        arguments: *const c_void,
-        _: usize,
-    ) -> Result<(), CudaError> {
+    /// Starts a kernel, unless there are no blocks.
+    pub(super) fn start<A: Arguments>(&self, function: Function, shape: LaunchShape, given: &A) -> Result<()> {
+        if shape.grid.contains(&0) {
+            return Ok(());
+        }
+        #[cfg(test)]
+        self.watch.launch(function)?;
         self.bind()?;
         let function = function.0 as sys::CUfunction;
         if shape.shared > PLAIN_SHARED {
@@ -279,25 +276,56 @@ impl Launcher for DriverGpu {
             step("asking for shared memory", set)?;
         }
         let [x, y, z] = shape.grid;
-        let mut parameters = [arguments.cast_mut()];
-        // SAFETY: the caller's; the driver copies the parameter before it returns.
-        let launched = unsafe {
-            result::launch_kernel(
-                function,
-                (x, y, z),
-                (shape.threads, 1, 1),
-                shape.shared,
-                self.stream,
-                &mut parameters,
-            )
-        };
+        let mut parameters = [std::ptr::from_ref(given).cast_mut().cast()];
+        let (grid, block, shared) = ((x, y, z), (shape.threads, 1, 1), shape.shared);
+        // SAFETY: callers fill in addresses of buffers as long as the arguments say, for the rows and widths of a pass
+        // as long as `GpuBuffers` makes them; and `Arguments` promises the layout. The driver copies the parameter
+        // before it returns.
+        let launched = unsafe { result::launch_kernel(function, grid, block, shared, self.stream, &mut parameters) };
         step("starting a kernel", launched)
     }
 }
 
-impl Drop for DriverGpu {
+/// Launches that are started together: the driver hands them to the GPU at once.
+#[derive(Debug)]
+pub(super) struct Recording {
+    gpu: Arc<Gpu>,
+    graph: usize,
+    launches: usize,
+}
+
+impl Recording {
+    /// Bytes that the driver keeps for it at most.
+    pub(super) fn bytes(&self) -> u64 {
+        gpu_recording_bytes(self.launches)
+    }
+
+    /// Starts them in their order.
+    ///
+    /// # Safety
+    /// All buffers that the launches were given are still allocated.
+    pub(super) unsafe fn replay(&self) -> Result<()> {
+        #[cfg(test)]
+        self.gpu.watch.refuse(super::tests::REPLAY)?;
+        self.gpu.bind()?;
+        // SAFETY: the caller's for the launches; the graph is this recording's.
+        step("starting a graph", unsafe { result::graph::launch(self.graph as sys::CUgraphExec, self.gpu.stream) })
+    }
+}
+
+impl Drop for Recording {
     fn drop(&mut self) {
-        self.bind_to_free();
+        #[cfg(test)]
+        self.gpu.watch.forgotten();
+        let _ = self.gpu.bind(); // as above
+        // SAFETY: the graph is this recording's, and this is the last use of it. There is nobody to tell of an error.
+        let _ = unsafe { result::graph::exec_destroy(self.graph as sys::CUgraphExec) };
+    }
+}
+
+impl Drop for Gpu {
+    fn drop(&mut self) {
+        let _ = self.bind(); // tried at any rate: most often it is current
         let _apart = apart();
         let modules = self.modules.get_mut().unwrap_or_else(PoisonError::into_inner);
         for module in modules.values() {
@@ -323,24 +351,14 @@ fn apart() -> RwLockReadGuard<'static, ()> {
     RECORDING.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Frees a graph. What was made of it does not need it.
-fn destroy(graph: sys::CUgraph) {
-    if !graph.is_null() {
-        // SAFETY: a recording made it, and this is the last use of it. There is nobody to tell of an error.
-        let _ = unsafe { result::graph::destroy(graph) };
-    }
-}
-
-/// The CUDA version that the driver is of.
-fn version() -> Result<(i32, i32), CudaError> {
+fn version() -> Result<(i32, i32)> {
     let mut version = 0;
     // SAFETY: it is valid for writing.
     step("asking for the driver's version", unsafe { sys::cuDriverGetVersion(&mut version) }.result())?;
     Ok((version / 1000, version % 1000 / 10))
 }
 
-/// The device of the driver that is meant.
-fn find(uuid: Option<&str>, index: usize) -> Result<sys::CUdevice, CudaError> {
+fn find(uuid: Option<&str>, index: usize) -> Result<sys::CUdevice> {
     let count = step("counting GPUs", result::device::get_count())?;
     let mut by_index = None;
     for ordinal in 0..count {
@@ -369,7 +387,7 @@ fn spelled(bytes: [u8; 16]) -> String {
     format!("GPU-{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }
 
-fn step<T>(step: &'static str, result: Result<T, result::DriverError>) -> Result<T, CudaError> {
+fn step<T>(step: &'static str, result: Result<T, result::DriverError>) -> Result<T> {
     result.map_err(|error| {
         let text =
             error.error_string().map_or_else(|_| "an unknown error".into(), |text| text.to_string_lossy().into());

@@ -2,8 +2,7 @@
 //!
 //! # How it is built
 //!
-//! [`CudaDevice`] launches a kernel or two for each operation of the decoder. Kernels are started through a trait, so
-//! that tests let any of them fail.
+//! [`CudaDevice`] launches a kernel or two for each operation of the decoder.
 
 #![warn(missing_debug_implementations)]
 #![allow(unsafe_code)]
@@ -11,10 +10,10 @@
 mod arguments;
 mod attention;
 mod batch;
+mod buffer;
 mod device;
 mod driver;
 mod error;
-mod gpu;
 mod modules;
 mod nvrtc;
 mod peak;

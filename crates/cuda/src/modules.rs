@@ -17,9 +17,7 @@ pub(super) enum Module {
 /// How the kernels of a dtype read activations and weights. Complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// 32-bit floats.
     F32,
-    /// 16-bit floats.
     Halves,
     /// Signed bytes, whose scales are stored apart.
     Int8,
@@ -81,7 +79,6 @@ impl Module {
             .chain(dtypes().map(Module::Matrix))
     }
 
-    /// The name for messages.
     pub(super) fn name(self) -> String {
         match self {
             Module::Steps => "steps.cu".into(),

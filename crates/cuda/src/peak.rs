@@ -3,10 +3,11 @@
 
 use super::CudaDevice;
 use super::arguments::{Copy16, MatrixArguments, Rate};
-use super::gpu::{Buffer, LaunchShape, Launcher, Recording};
+use super::buffer::{Buffer, LaunchShape};
+use super::driver::Gpu;
 use super::modules::{Kind, Module, kind};
 use super::product::{DeviceMatrix, MatrixKernels, Multiplier, ProductTarget, RowSource, Rows, tensor_cores};
-use crate::error::CudaError;
+use crate::error::Result;
 use model_factory_dtypes::DType;
 use model_factory_engine::error::Error;
 use model_factory_kernels::Int8Rule;
@@ -27,12 +28,12 @@ impl CudaDevice {
     ///
     /// # Errors
     /// `Memory` when there is no room for what is copied; those of the driver.
-    pub fn copy_rate(&self) -> Result<f64, CudaError> {
+    pub fn copy_rate(&self) -> Result<f64> {
         let (_lock, gpu) = (self.lock(), &self.gpu);
         let [from, to] = [Buffer::new(gpu, "the source of a copy", COPIED)?, Buffer::new(gpu, "the copy", COPIED)?];
-        let given = Copy16 { from: from.address(), to: to.address(), lines: (COPIED / 16) as u64 };
+        let given = Copy16 { from: from.address, to: to.address, lines: (COPIED / 16) as u64 };
         let function = gpu.function(Module::Steps, "copy")?;
-        let seconds = timed(&to, || gpu.start(function, copy_shape(&**gpu), &given))?;
+        let seconds = timed(&to, || gpu.start(function, copy_shape(gpu), &given))?;
         Ok(2.0 * COPIED as f64 / seconds)
     }
 
@@ -41,13 +42,13 @@ impl CudaDevice {
     ///
     /// # Errors
     /// Those of the driver.
-    pub fn matrix_rate(&self, dtype: DType) -> Result<Option<f64>, CudaError> {
+    pub fn matrix_rate(&self, dtype: DType) -> Result<Option<f64>> {
         const COUNT: usize = 4096;
         let (_lock, gpu) = (self.lock(), &self.gpu);
-        let Some(kind) = kind(dtype).filter(|_| tensor_cores(&**gpu, dtype)) else { return Ok(None) };
-        let blocks = gpu.processors() * 8;
+        let Some(kind) = kind(dtype).filter(|_| tensor_cores(gpu, dtype)) else { return Ok(None) };
+        let blocks = gpu.processors * 8;
         let out = Buffer::new(gpu, "the sums of a measurement", blocks * THREADS * 4)?;
-        let given = Rate { out: out.address(), count: COUNT as i32, unused: 0 };
+        let given = Rate { out: out.address, count: COUNT as i32, unused: 0 };
         let function = gpu.function(Module::Matrix(dtype), "rate")?;
         let seconds = timed(&out, || gpu.start(function, LaunchShape::new([blocks, 1, 1], THREADS), &given))?;
         // Eight products of 16 by 8 by 16 floats, or 32 bytes, a warp each time.
@@ -66,9 +67,8 @@ impl CudaDevice {
     }
 }
 
-/// The shape that `copy` is started in.
-pub(super) fn copy_shape(gpu: &dyn Launcher) -> LaunchShape {
-    LaunchShape::new([gpu.processors() * 16, 1, 1], THREADS)
+pub(super) fn copy_shape(gpu: &Gpu) -> LaunchShape {
+    LaunchShape::new([gpu.processors * 16, 1, 1], THREADS)
 }
 
 /// Seconds of a product, and of that what preparing its activations takes.
@@ -83,7 +83,7 @@ pub struct ProductSeconds {
 /// Times products of `tokens` rows with a matrix `[outputs, inputs]` of `dtype`, launched as a graph, as steps of
 /// generation are. Takes copies of the matrix in turn, `bytes` in all, so that no cache holds them.
 pub(super) fn product_seconds(
-    gpu: &Arc<dyn Launcher>,
+    gpu: &Arc<Gpu>,
     dtype: DType,
     [outputs, inputs]: [usize; 2],
     tokens: usize,
@@ -100,18 +100,18 @@ pub(super) fn product_seconds(
     for filled in [&weights, &scales, &x] {
         fill(filled)?;
     }
-    let [prepared, steps, extents] = scratch.each_ref().map(Buffer::address);
+    let [prepared, steps, extents] = scratch.each_ref().map(|buffer| buffer.address);
     let prepare = gpu.function(Module::Steps, "prepare")?;
     let multiplier = Multiplier { gpu: Arc::clone(gpu), prepare, prepared, steps, extents };
-    let kernels = MatrixKernels::load(&**gpu, dtype)?;
+    let kernels = MatrixKernels::load(gpu, dtype)?;
     let rule = (dtype == DType::I8).then_some(Int8Rule::Token { symmetric: true });
     let matrix = |copy: usize| DeviceMatrix {
         kernels,
         dtype,
         rule,
         part: MatrixArguments {
-            weight: weights.address() + (copy * apart) as u64,
-            scales: scales.address(),
+            weight: weights.address + (copy * apart) as u64,
+            scales: scales.address,
             scales_a_row: 1,
             group: inputs as i32,
             rows: outputs as i32,
@@ -121,12 +121,12 @@ pub(super) fn product_seconds(
         inputs,
         row_bytes,
     };
-    let rows = Rows { source: RowSource::Plain, address: x.address(), stride: inputs, gather: 0, count: tokens };
-    let target = ProductTarget { address: y.address(), width: outputs, add: false };
-    let each = |launches: &mut dyn FnMut(usize) -> Result<(), CudaError>| -> Result<f64, Error> {
+    let rows = Rows { source: RowSource::Plain, address: x.address, stride: inputs, gather: 0, count: tokens };
+    let target = ProductTarget { address: y.address, width: outputs, add: false };
+    let each = |launches: &mut dyn FnMut(usize) -> Result<()>| -> Result<f64, Error> {
         // Once as it is, so that all kernels are loaded.
         launches(0)?;
-        let recording = Recording::new(gpu, &mut || Ok((0..copies).try_for_each(&mut *launches)?))?;
+        let recording = gpu.record(&mut || Ok((0..copies).try_for_each(&mut *launches)?))?;
         // SAFETY: all buffers outlive the recording.
         Ok(timed(&y, || unsafe { recording.replay() })? / copies as f64)
     };
@@ -140,7 +140,7 @@ pub(super) fn product_seconds(
 }
 
 /// Fills a buffer with bytes of no pattern: zeros would cost less power, and so run at higher clocks.
-fn fill(buffer: &Buffer) -> Result<(), CudaError> {
+fn fill(buffer: &Buffer) -> Result<()> {
     let mut state = 0x9e37_79b9u32;
     let random = || {
         state ^= state << 13;
@@ -157,8 +157,8 @@ fn fill(buffer: &Buffer) -> Result<(), CudaError> {
 }
 
 /// Seconds of one of what `launch` starts. `written` is waited for.
-fn timed(written: &Buffer, launch: impl Fn() -> Result<(), CudaError>) -> Result<f64, CudaError> {
-    let run = || -> Result<f64, CudaError> {
+fn timed(written: &Buffer, launch: impl Fn() -> Result<()>) -> Result<f64> {
+    let run = || -> Result<f64> {
         let start = Instant::now();
         (0..LAUNCHES).try_for_each(|_| launch())?;
         written.download(0, &mut [0; 4])?;

@@ -1,10 +1,11 @@
 //! Matrices on the GPU, and the launches that multiply by them.
 
 use super::arguments::{self, MOST_MATRICES, MatrixArguments, Prepare, Product};
-use super::gpu::{Function, LaunchShape, Launcher};
+use super::buffer::{Function, LaunchShape};
+use super::driver::Gpu;
 use super::modules::{self, Kind, Module};
 use super::weights::DeviceWeights;
-use crate::error::CudaError;
+use crate::error::Result;
 use model_factory_dtypes::DType;
 use model_factory_engine::decoder::{int8_rule, shape};
 use model_factory_engine::error::Error;
@@ -17,8 +18,7 @@ use std::sync::Arc;
 /// Tokens up to which the kernels for few are used: a weight is read once for so many.
 pub(super) const FEW_TOKENS: usize = 8;
 
-/// Rows that a block of the kernels for few computes, and threads of it: `WARPS * ROWS` and `32 * WARPS` of
-/// `common.cuh`.
+/// Rows that a block of the kernels for few computes, and its threads: `WARPS * ROWS`, `32 * WARPS` of `common.cuh`.
 const FEW_ROWS: usize = 8;
 const FEW_THREADS: usize = 128;
 
@@ -62,7 +62,6 @@ impl OperandForm {
     }
 }
 
-/// The kernels of a dtype.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MatrixKernels {
     kind: Kind,
@@ -74,8 +73,7 @@ pub(super) struct MatrixKernels {
 }
 
 impl MatrixKernels {
-    /// Compiles them.
-    pub(super) fn load(gpu: &dyn Launcher, dtype: DType) -> Result<MatrixKernels, Error> {
+    pub(super) fn load(gpu: &Gpu, dtype: DType) -> Result<MatrixKernels, Error> {
         let kind = modules::kind(dtype)
             .ok_or_else(|| Error::Internal(format!("the diagnosis accepted {dtype}, which has no kernel for GPUs")))?;
         let function = |name| gpu.function(Module::Matrix(dtype), name);
@@ -94,11 +92,11 @@ impl MatrixKernels {
 }
 
 /// Whether the kernels for many tokens have tensor cores for `dtype`: the instructions of `device.cuh`.
-pub(super) fn tensor_cores(gpu: &dyn Launcher, dtype: DType) -> bool {
+pub(super) fn tensor_cores(gpu: &Gpu, dtype: DType) -> bool {
     match dtype {
         DType::F32 => false,
-        DType::BF16 => gpu.capability() >= (8, 0),
-        _ => gpu.capability() >= (7, 5),
+        DType::BF16 => gpu.capability >= (8, 0),
+        _ => gpu.capability >= (7, 5),
     }
 }
 
@@ -116,7 +114,6 @@ pub struct Vector {
 }
 
 impl Vector {
-    /// Where it lies, and its code.
     pub(super) fn new(device: &DeviceWeights, tensor: &TensorInfo) -> Result<Vector, Error> {
         let code = arguments::code(tensor.dtype)
             .ok_or_else(|| Error::Internal(format!("the diagnosis accepted a vector of {}", tensor.dtype)))?;
@@ -141,13 +138,12 @@ pub struct DeviceMatrix {
 }
 
 impl DeviceMatrix {
-    /// Finds the matrix on the GPU and loads the kernels of its dtype.
     pub(super) fn new(
-        gpu: &dyn Launcher,
+        gpu: &Gpu,
         device: &DeviceWeights,
         weights: &Weights,
         linear: &LinearWeights,
-    ) -> Result<DeviceMatrix, Error> {
+    ) -> Result<Self, Error> {
         let dtype = linear.weight.dtype;
         let kernels = MatrixKernels::load(gpu, dtype)?;
         let (outputs, inputs) = shape(&linear.weight);
@@ -176,7 +172,6 @@ impl DeviceMatrix {
         tokens > FEW_TOKENS && self.kernels.many.is_some() && self.whole() && self.part.scales_a_row <= 1
     }
 
-    /// How it reads the activations of `tokens` tokens.
     pub(super) fn form(&self, tokens: usize) -> OperandForm {
         match (self.kernels.kind, self.rule) {
             (Kind::Blocks, _) => OperandForm::Q8,
@@ -201,16 +196,12 @@ impl DeviceMatrix {
 /// What the rows of activations are: `SOURCE_*` of `steps.cu`.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum RowSource<'a> {
-    /// As they are.
     Plain,
-    /// Their norm.
     Normed(&'a DeviceNorm),
     /// `silu(gate) * x`; the gate lies `offset` elements after x in each row.
     SwiGlu {
-        /// Elements.
         offset: usize,
     },
-    /// `gelu(x)`.
     Gelu,
 }
 
@@ -225,7 +216,6 @@ pub struct DeviceNorm {
 }
 
 impl DeviceNorm {
-    /// Finds the norm on the GPU.
     pub(super) fn new(device: &DeviceWeights, norm: &NormWeights) -> Result<DeviceNorm, Error> {
         let (eps, bias) = match &norm.kind {
             Norm::Rms { eps, .. } => (eps, None),
@@ -240,7 +230,6 @@ impl DeviceNorm {
     }
 }
 
-/// Rows of activations on the GPU.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rows<'a> {
     pub(super) source: RowSource<'a>,
@@ -253,20 +242,17 @@ pub(super) struct Rows<'a> {
     pub(super) count: usize,
 }
 
-/// Where products are left.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ProductTarget {
     /// F32 `[tokens, width]`.
     pub(super) address: u64,
     pub(super) width: usize,
-    /// Whether they are added to what is there.
     pub(super) add: bool,
 }
 
-/// What prepares activations and multiplies.
 #[derive(Debug)]
 pub(super) struct Multiplier {
-    pub(super) gpu: Arc<dyn Launcher>,
+    pub(super) gpu: Arc<Gpu>,
     pub(super) prepare: Function,
     /// Scratch memory, each as long as `GpuBuffers` says.
     pub(super) prepared: u64,
@@ -276,12 +262,7 @@ pub(super) struct Multiplier {
 
 impl Multiplier {
     /// The outputs of `matrices`, side by side in `target`.
-    pub(super) fn multiply(
-        &self,
-        rows: Rows<'_>,
-        matrices: &[&DeviceMatrix],
-        target: ProductTarget,
-    ) -> Result<(), CudaError> {
+    pub(super) fn multiply(&self, rows: Rows<'_>, matrices: &[&DeviceMatrix], target: ProductTarget) -> Result<()> {
         let columns: Vec<usize> = matrices
             .iter()
             .scan(0, |end, matrix| {
@@ -301,8 +282,7 @@ impl Multiplier {
         Ok(())
     }
 
-    /// As [`multiply`](Self::multiply) by one matrix, `slice` rows at a time; `take` is called after each with how
-    /// many.
+    /// As [`multiply`](Self::multiply) by one matrix, `slice` rows at a time, after which `take` is told how many.
     pub(super) fn multiply_slices(
         &self,
         rows: Rows<'_>,
@@ -327,7 +307,7 @@ impl Multiplier {
     }
 
     /// Where rows of `width` elements lie in that form: where they are, or where they were prepared.
-    pub(super) fn prepare(&self, rows: Rows<'_>, form: OperandForm, width: usize) -> Result<u64, CudaError> {
+    pub(super) fn prepare(&self, rows: Rows<'_>, form: OperandForm, width: usize) -> Result<u64> {
         if matches!((rows.source, form), (RowSource::Plain, OperandForm::F32))
             && rows.stride == width
             && rows.gather == 0
@@ -394,7 +374,7 @@ impl Multiplier {
         columns: &[usize],
         matrices: &[&DeviceMatrix],
         target: ProductTarget,
-    ) -> Result<(), CudaError> {
+    ) -> Result<()> {
         let mut left: Vec<usize> = (0..matrices.len()).filter(|index| matrices[*index].form(tokens) == form).collect();
         while let Some(first) = left.first().map(|index| matrices[*index]) {
             // One launch takes those of one dtype and one kernel.
@@ -435,7 +415,7 @@ impl Multiplier {
                 };
                 match first.kernels.many {
                     Some(many) if first.by_tiles(tokens) => {
-                        let chosen = tile(blocks(TILES[1], TILES[1])[0], count, self.gpu.processors());
+                        let chosen = tile(blocks(TILES[1], TILES[1])[0], count, self.gpu.processors);
                         let shape = LaunchShape::new(blocks(TILES[chosen], TILES[chosen]), TILE_THREADS);
                         self.gpu.start(many[chosen], shape, &given)?;
                     }

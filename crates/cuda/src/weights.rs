@@ -1,6 +1,7 @@
 //! The stored bytes of a model on the GPU.
 
-use super::gpu::{Buffer, Launcher};
+use super::buffer::Buffer;
+use super::driver::Gpu;
 use crate::error::CudaError;
 use model_factory_engine::error::Error;
 use model_factory_engine::weights::Weights;
@@ -10,13 +11,11 @@ use model_factory_spec::spec::ModelSpec;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Bytes that are copied at a time.
 const STRIDE: usize = 64 << 20;
 
 /// Is called after each piece with the bytes that are copied and those in all; its error ends the upload.
 pub type Uploaded<'u> = dyn Fn(u64, u64) -> Result<(), Error> + 'u;
 
-/// A tensor as a range of a file.
 type FileRange = (usize, u64, u64);
 
 fn file_range(tensor: &TensorInfo) -> FileRange {
@@ -33,7 +32,7 @@ pub(super) struct DeviceWeights {
 impl DeviceWeights {
     /// Uploads the ranges of the mapped files, and tells `uploaded` how far it is.
     pub(super) fn upload(
-        gpu: &Arc<dyn Launcher>,
+        gpu: &Arc<Gpu>,
         spec: &ModelSpec,
         weights: &Weights,
         uploaded: &Uploaded<'_>,
@@ -63,14 +62,12 @@ impl DeviceWeights {
         Ok(DeviceWeights { buffer, offsets })
     }
 
-    /// The address of a tensor's first byte.
     pub(super) fn address(&self, tensor: &TensorInfo) -> Result<u64, Error> {
         let offset = self.offsets.get(&file_range(tensor));
         let offset = offset.ok_or_else(|| Error::Internal(format!("{} is not on the GPU", tensor.name)))?;
-        Ok(self.buffer.address() + offset)
+        Ok(self.buffer.address + offset)
     }
 
-    /// Bytes allocated.
     pub(super) fn bytes(&self) -> usize {
         self.buffer.bytes()
     }

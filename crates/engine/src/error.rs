@@ -13,31 +13,17 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// Everything that stops the reading of weights or a computation. [`code`](Error::code) is the exit code of the
 /// examples. `Debug` writes what `Display` does. Complete.
 #[derive(Clone, thiserror::Error)]
+#[allow(missing_docs)] // the variants' docs say what the fields are
 pub enum Error {
-    // While weights are read.
-    //
     /// The files are not what they must be (the code of the diagnosis).
     #[error(transparent)]
     Files(Arc<model_factory_format::Error>),
-    /// The operating system refused (exit code 1).
+    /// The operating system refused the file at `path` (exit code 1).
     #[error("{}: {source}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: Arc<std::io::Error>,
-    },
-
-    // Before anything is computed.
-    //
-    /// An id has no row in the embedding (exit code 2).
+    Io { path: PathBuf, source: Arc<std::io::Error> },
+    /// An `id` has no row in the embedding, which has `vocab` rows (exit code 2).
     #[error("token {id} is outside the vocabulary of {vocab}")]
-    TokenOutOfVocabulary {
-        /// The id.
-        id: u32,
-        /// Entries of the vocabulary.
-        vocab: usize,
-    },
+    TokenOutOfVocabulary { id: u32, vocab: usize },
     /// Logits are asked of a model that has no output head (exit code 10).
     #[error(
         "the model's files have no output head, so it generates and scores no text: models of this kind make vectors of texts, by `Model::embed`"
@@ -46,32 +32,17 @@ pub enum Error {
 
     // While memory is reserved: the sequence is as it was, and the same call may succeed later.
     //
-    /// The system refuses memory (exit code 14).
+    /// The system refuses memory: `bytes` bytes for `what` (exit code 14).
     #[error(
         "out of memory: the system refuses {bytes} bytes for {what}; free some, or load with a smaller context or a lower memory limit"
     )]
-    OutOfMemory {
-        /// What was being reserved.
-        what: &'static str,
-        /// Its bytes.
-        bytes: usize,
-    },
-    /// The KV caches of all sequences would take more than the model was planned to have for them (exit code 14).
-    /// Nothing is computed, and the sequence is as it was.
+    OutOfMemory { what: &'static str, bytes: usize },
+    /// The KV caches of all sequences, which have `budget` bytes together and leave `left`, would take the `asked`
+    /// bytes more (exit code 14). Nothing is computed, and the sequence is as it was.
     #[error(
         "the KV cache would take {asked} bytes more, and the sessions of the model leave {left} of {budget}; drop or truncate sessions, or load with a smaller context or a larger memory limit"
     )]
-    CacheBudget {
-        /// Bytes that the sequence asked for.
-        asked: u64,
-        /// Bytes that all sequences leave.
-        left: u64,
-        /// Bytes that they have together.
-        budget: u64,
-    },
-
-    // While tokens are computed.
-    //
+    CacheBudget { asked: u64, left: u64, budget: u64 },
     /// The [`CancellationToken`](model_factory_format::CancellationToken) it was given was cancelled (exit code 1).
     #[error("cancelled by the caller")]
     Cancelled,
@@ -81,7 +52,8 @@ pub enum Error {
          load the model again here"
     )]
     Forked,
-    /// A key or value is infinite in the KV cache, or NaN where that has no number for it (exit code 1).
+    /// A key or value of a `layer` and a `position`, both from 0, is infinite in the KV cache of this `dtype`, or NaN
+    /// where that has no number for it (exit code 1).
     #[error(
         "a key or value of layer {layer} at position {position} is {value}, beyond the {dtype} of the KV cache: {}",
         match .dtype {
@@ -89,27 +61,10 @@ pub enum Error {
             _ => "the weights are damaged or a computation overflowed",
         }
     )]
-    CacheOverflow {
-        /// The layer, from 0.
-        layer: usize,
-        /// The position, from 0.
-        position: usize,
-        /// What it is.
-        value: f32,
-        /// The dtype of the cache.
-        dtype: KvDtype,
-    },
-
-    // At any time.
-    //
-    /// A device that another crate defines failed.
+    CacheOverflow { layer: usize, position: usize, value: f32, dtype: KvDtype },
+    /// A device that another crate defines failed, with an `error` of that crate and its exit `code`.
     #[error("{error}")]
-    Device {
-        /// The error of that crate.
-        error: Arc<dyn std::error::Error + Send + Sync>,
-        /// Its exit code.
-        code: u8,
-    },
+    Device { error: Arc<dyn std::error::Error + Send + Sync>, code: u8 },
     /// A fault of this library (exit code 1).
     #[error("internal error: {0}")]
     Internal(String),

@@ -5,11 +5,10 @@ use crate::cancel::CancellationToken;
 use crate::decoder::{Compute, HiddenOutput, KvCache, Logits, OutputRows, PassOptions, Segment};
 use crate::error::{Error, Result};
 use crate::scheduler::costs::StepCosts;
-use crate::scheduler::queue::FORK_TIMEOUT;
+use crate::scheduler::queue::lock_after_fork;
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
-use std::thread;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// A prediction head, which computes for one sequence at a time.
@@ -23,7 +22,6 @@ pub struct Predictor {
     process: AtomicU32,
     /// A process that was forked while a thread of the other one held the turn.
     forked: AtomicU32,
-    /// Elements of a hidden state.
     width: usize,
 }
 
@@ -74,28 +72,25 @@ impl Predictor {
     /// it.
     fn turn(&self) -> Result<MutexGuard<'_, ()>> {
         let mine = process::id();
-        if self.process.load(Ordering::Relaxed) == mine {
-            return Ok(self.turn.lock().unwrap_or_else(PoisonError::into_inner));
+        let is_mine = || self.process.load(Ordering::Relaxed) == mine;
+        let own_turn = || self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_mine() {
+            return Ok(own_turn());
         }
-        let begun = Instant::now();
-        let turn = loop {
-            match self.turn.try_lock() {
-                Ok(turn) => break turn,
-                Err(TryLockError::Poisoned(turn)) => break turn.into_inner(),
-                // Another thread of this process has it, and ends its turn.
-                Err(TryLockError::WouldBlock) if self.process.load(Ordering::Relaxed) == mine => {
-                    return Ok(self.turn.lock().unwrap_or_else(PoisonError::into_inner));
-                }
-                Err(TryLockError::WouldBlock) if self.forked.load(Ordering::Relaxed) == mine => {
-                    return Err(Error::Forked);
-                }
-                Err(TryLockError::WouldBlock) if begun.elapsed() > FORK_TIMEOUT => {
-                    self.forked.store(mine, Ordering::Relaxed); // the next ones wait no more
-                }
-                Err(TryLockError::WouldBlock) => thread::yield_now(),
+        if self.forked.load(Ordering::Relaxed) == mine {
+            return Err(Error::Forked); // as one waited in vain
+        }
+        match lock_after_fork(&self.turn) {
+            Ok(turn) => {
+                self.process.store(mine, Ordering::Relaxed);
+                Ok(turn)
             }
-        };
-        self.process.store(mine, Ordering::Relaxed);
-        Ok(turn)
+            // Another thread of this process has it, and ends its turn.
+            Err(_) if is_mine() => Ok(own_turn()),
+            Err(error) => {
+                self.forked.store(mine, Ordering::Relaxed);
+                Err(error)
+            }
+        }
     }
 }

@@ -89,11 +89,9 @@ impl Scheduler {
     }
 }
 
-/// What computes a step.
 struct Pass<'a> {
     compute: &'a dyn Compute,
     costs: &'a StepCosts,
-    /// Whose turn the last step was.
     turn: &'a Mutex<Option<Turn>>,
 }
 
@@ -179,10 +177,8 @@ impl Steps for Pass<'_> {
 }
 
 impl Pass<'_> {
-    /// Computes a step of `chosen`, and says when the pass over the weights has `passed`.
-    ///
-    /// # Errors
-    /// Those of the pass; nothing of the step was computed then.
+    /// Computes a step of `chosen`, and says when the pass over the weights has `passed`; nothing was computed after an
+    /// error.
     fn step(&self, chosen: &mut [Waiting<Run>], passed: &mut bool) -> Result<()> {
         for Waiting { request, .. } in &mut *chosen {
             if request.text().is_none() {
@@ -302,7 +298,6 @@ fn share(waiting: &mut VecDeque<Waiting<Run>>, room: StepRoom) {
     }
 }
 
-/// What is left of a step.
 struct Left {
     tokens: usize,
     room: StepRoom,
@@ -329,7 +324,6 @@ impl Left {
     }
 }
 
-/// What a panic says.
 fn panicked(panic: &(dyn Any + Send)) -> Error {
     let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     Error::Internal(format!("computing panicked: {}", text.unwrap_or("no message")))

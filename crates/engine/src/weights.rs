@@ -14,7 +14,6 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Bytes that are read at a time.
 const PIECE: usize = 64 << 20;
 
 /// The files of one model, mapped or read into memory.
@@ -81,12 +80,8 @@ impl Weights {
         })
     }
 
-    /// The bytes of each file by `bytes_of`.
-    fn each(
-        source: &ModelSource,
-        mut bytes_of: impl FnMut(&SourceFile) -> Result<Mmap, Error>,
-    ) -> Result<Weights, Error> {
-        let files = source.files.iter().map(|file| bytes_of(file).map(Arc::new)).collect::<Result<_, Error>>()?;
+    fn each(source: &ModelSource, mut load: impl FnMut(&SourceFile) -> Result<Mmap, Error>) -> Result<Weights, Error> {
+        let files = source.files.iter().map(|file| load(file).map(Arc::new)).collect::<Result<_, Error>>()?;
         Ok(Weights { files, paths: source.files.iter().map(|file| file.path.clone()).collect() })
     }
 

@@ -1,10 +1,11 @@
 //! The functions of `libcuda` by their names: each checks what it is given and changes what there is.
 #![allow(clippy::missing_safety_doc, non_snake_case)] // the driver API's documentation has each function
+#![allow(clippy::too_many_arguments)] // the driver's own
 
-use super::code::Code;
+use super::code::{Code, Result};
 use super::driver;
 use super::failure::Failures;
-use super::settings::{GRAPH_NODE, NAME, Settings, UUID};
+use super::settings::{GRAPH_NODE, Settings, UUID};
 use super::state::{CURRENT, Context, Driver, Function, PLAIN_SHARED, find, remove};
 use super::stream::{Capture, CaptureMode, KernelLaunch, Stream, Work};
 use crate::ptx::{Kernel, Launch, Module};
@@ -14,13 +15,11 @@ type Handle = *mut c_void;
 
 /// Runs a call, unless it is to fail. One that gives something back does so even then: a driver answers such a call with an
 /// error that came before, too.
-fn call(name: &'static str, gives_back: bool, run: impl FnOnce(&mut Driver) -> Result<(), Code>) -> Code {
+fn call(name: &'static str, gives_back: bool, run: impl FnOnce(&mut Driver) -> Result) -> Code {
     let mut driver = driver();
     let failure = driver.failures.count(name);
-    let mut result = if failure.is_none() || gives_back { run(&mut driver) } else { Ok(()) };
-    if let Some(code) = failure {
-        result = Err(code);
-    }
+    let done = if failure.is_none() || gives_back { run(&mut driver) } else { Ok(()) };
+    let result = failure.map_or(done, Err);
     if let Err(code) = result {
         driver.keep(code);
     }
@@ -31,7 +30,7 @@ fn call(name: &'static str, gives_back: bool, run: impl FnOnce(&mut Driver) -> R
 ///
 /// # Safety
 /// `to` is null or valid for writing.
-pub(super) unsafe fn answer<T>(to: *mut T, value: T) -> Result<(), Code> {
+pub(super) unsafe fn answer<T>(to: *mut T, value: T) -> Result {
     if to.is_null() {
         return Err(Code::INVALID_VALUE);
     }
@@ -41,17 +40,13 @@ pub(super) unsafe fn answer<T>(to: *mut T, value: T) -> Result<(), Code> {
 }
 
 /// Gives something of the context back, also where the context is broken.
-fn give_back(driver: &mut Driver, give: impl FnOnce(&mut Context) -> Result<(), Code>) -> Result<(), Code> {
+fn give_back(driver: &mut Driver, give: impl FnOnce(&mut Context) -> Result) -> Result {
     let given = give(driver.context()?);
     driver.sound().and(given)
 }
 
 /// As [`give_back`], after all that was asked of the context; `what` names it in an error.
-fn finish_and_give_back(
-    driver: &mut Driver,
-    what: &str,
-    give: impl FnOnce(&mut Context) -> Result<(), Code>,
-) -> Result<(), Code> {
+fn finish_and_give_back(driver: &mut Driver, what: &str, give: impl FnOnce(&mut Context) -> Result) -> Result {
     give_back(driver, |context| {
         context.forbidden_while_capturing(what, true)?;
         let finished = context.finish_all();
@@ -59,8 +54,7 @@ fn finish_and_give_back(
     })
 }
 
-/// Declares the functions, whose bodies run under the lock. After `->` stands the type of what the body returns, which is written
-/// to the first argument.
+/// Declares the functions, whose bodies run under the lock. What stands after `->` is written to the first argument.
 macro_rules! functions {
     ($(
         $name:ident($(-> $answer:ty;)? $($argument:ident: $kind:ty),*)
@@ -70,7 +64,7 @@ macro_rules! functions {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($(to: *mut $answer,)? $($argument: $kind),*) -> Code {
             call(stringify!($name), functions!(@back $($back)?), |$driver| {
-                let result: Result<_, Code> = $body;
+                let result: Result<_> = $body;
                 $(
                     // SAFETY: the caller's.
                     let result = unsafe { answer::<$answer>(to, result?) };
@@ -103,38 +97,19 @@ functions! {
     }
 
     cuDeviceGetCount(-> c_int;) |driver| {
-        driver.settings()?;
-        Ok(1)
+        driver.settings().map(|_| 1)
     }
 
     cuDeviceGet(-> c_int; ordinal: c_int) |driver| {
-        driver.settings()?;
-        check_device(ordinal)?;
-        Ok(ordinal)
+        driver.device(ordinal).map(|_| ordinal)
     }
 
     cuDeviceGetUuid(-> [u8; 16]; device: c_int) |driver| {
-        driver.settings()?;
-        check_device(device)?;
-        Ok(UUID)
-    }
-
-    cuDeviceGetUuid_v2(-> [u8; 16]; device: c_int) |driver| {
-        driver.settings()?;
-        check_device(device)?;
-        Ok(UUID)
-    }
-
-    cuDeviceGetName(name: *mut c_char, bytes: c_int, device: c_int) |driver| {
-        driver.settings()?;
-        check_device(device)?;
-        // SAFETY: the caller's.
-        unsafe { spell(NAME, name, usize::try_from(bytes).unwrap_or(0)) }
+        driver.device(device).map(|_| UUID)
     }
 
     cuDeviceGetAttribute(-> c_int; attribute: c_uint, device: c_int) |driver| {
-        check_device(device)?;
-        let settings = driver.settings()?;
+        let settings = driver.device(device)?;
         let found = match attribute {
             1 => 1024, // threads of a block
             8 => 48 << 10, // shared memory of a block that does not ask for more
@@ -149,8 +124,7 @@ functions! {
     }
 
     cuDevicePrimaryCtxRetain(-> Handle; device: c_int) |driver| {
-        check_device(device)?;
-        driver.settings()?;
+        driver.device(device)?;
         let handle = driver.handle();
         let made = || (Context { handle, ..Context::default() }, 0);
         let (context, retained) = driver.context.get_or_insert_with(made);
@@ -159,7 +133,7 @@ functions! {
     }
 
     cuDevicePrimaryCtxRelease_v2(device: c_int) gives back |driver| {
-        check_device(device)?;
+        driver.device(device)?;
         let (context, retained) = driver.context.as_mut().ok_or(Code::INVALID_CONTEXT)?;
         *retained -= 1;
         // The last one ends the context, with all that is left in it, which is a leak.
@@ -218,12 +192,12 @@ functions! {
         if flags != 0 || bytes == 0 {
             return Err(Code::INVALID_VALUE.because("no bytes, or flags, which are not emulated"));
         }
-        context.pinned.allocate(bytes).map(<*mut u8>::cast).ok_or(Code::OUT_OF_MEMORY)
+        context.pinned.pin(bytes).map(|host| host as Handle).ok_or(Code::OUT_OF_MEMORY)
     }
 
     cuMemFreeHost(host: Handle) gives back |driver| {
         let what = "freeing pinned memory, which waits for the context,";
-        finish_and_give_back(driver, what, |context| context.pinned.free(host as usize))
+        finish_and_give_back(driver, what, |context| context.pinned.free(host as u64))
     }
 
     cuMemcpyHtoDAsync_v2(to: u64, from: *const u8, bytes: usize, stream: Handle) |driver| {
@@ -263,9 +237,7 @@ functions! {
     }
 
     cuStreamDestroy_v2(stream: Handle) gives back |driver| {
-        give_back(driver, |context| {
-            remove(&mut context.streams, stream as usize)?.finish(&context.memory)
-        })
+        give_back(driver, |context| remove(&mut context.streams, stream as usize)?.finish(&context.memory))
     }
 
     cuStreamSynchronize(stream: Handle) |driver| {
@@ -366,6 +338,38 @@ functions! {
             other => Err(Code::NOT_SUPPORTED.because(format_args!("attribute {other} is not emulated"))),
         }
     }
+
+    cuLaunchKernel(
+        function: Handle, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint,
+        block_z: c_uint, dynamic_shared: c_uint, stream: Handle, parameters: *const *const u8, extra: *mut Handle
+    ) |driver| {
+        if !extra.is_null() {
+            return Err(Code::NOT_SUPPORTED.because("parameters in one piece are not emulated"));
+        }
+        let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
+        let launch = Launch { grid, block, dynamic_shared, schedule: driver.settings()?.schedule };
+        let most_shared = driver.settings()?.most_shared();
+        let context = driver.sound()?;
+        let function = find(&mut context.functions, function as usize)?;
+        function.check(&launch, most_shared)?;
+        let kernel = function.kernel.clone();
+        // SAFETY: the caller's: a pointer for each parameter that the kernel declares, to as many bytes.
+        let parameters = unsafe { copied(&kernel, parameters) }?;
+        let stream = find(&mut context.streams, stream as usize)?;
+        match &mut stream.capture {
+            Some(capture) if capture.invalid => return Err(Code::CAPTURE_INVALIDATED),
+            // A kernel may be loaded by its first launch, which waits for the context.
+            Some(capture) if !function.started => {
+                capture.invalid = true;
+                let why = format_args!("{} was never started", kernel.name());
+                return Err(Code::CAPTURE_UNSUPPORTED.because(why));
+            }
+            Some(capture) => capture.launches.push(KernelLaunch { kernel, launch, parameters }),
+            None => stream.work.push_back(Work::Launch(KernelLaunch { kernel, launch, parameters })),
+        }
+        function.started = true;
+        Ok(())
+    }
 }
 
 /// `cuStreamEndCapture` of the driver API. A capture ends even where that fails, and then leaves no graph.
@@ -420,52 +424,6 @@ pub unsafe extern "C" fn cuModuleLoadData(module: *mut Handle, image: *const c_c
     })
 }
 
-/// `cuLaunchKernel` of the driver API.
-#[allow(clippy::too_many_arguments)] // the driver's own
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuLaunchKernel(
-    function: Handle,
-    grid_x: c_uint,
-    grid_y: c_uint,
-    grid_z: c_uint,
-    block_x: c_uint,
-    block_y: c_uint,
-    block_z: c_uint,
-    dynamic_shared: c_uint,
-    stream: Handle,
-    parameters: *const *const u8,
-    extra: *mut Handle,
-) -> Code {
-    call("cuLaunchKernel", false, |driver| {
-        if !extra.is_null() {
-            return Err(Code::NOT_SUPPORTED.because("parameters in one piece are not emulated"));
-        }
-        let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
-        let launch = Launch { grid, block, dynamic_shared, schedule: driver.settings()?.schedule };
-        let most_shared = driver.settings()?.most_shared();
-        let context = driver.sound()?;
-        let function = find(&mut context.functions, function as usize)?;
-        function.check(&launch, most_shared)?;
-        let kernel = function.kernel.clone();
-        // SAFETY: the caller's: a pointer for each parameter that the kernel declares, to as many bytes.
-        let parameters = unsafe { copied(&kernel, parameters) }?;
-        let stream = find(&mut context.streams, stream as usize)?;
-        match &mut stream.capture {
-            Some(capture) if capture.invalid => return Err(Code::CAPTURE_INVALIDATED),
-            // A kernel may be loaded by its first launch, which waits for the context.
-            Some(capture) if !function.started => {
-                capture.invalid = true;
-                let why = format_args!("{} was never started", kernel.name());
-                return Err(Code::CAPTURE_UNSUPPORTED.because(why));
-            }
-            Some(capture) => capture.launches.push(KernelLaunch { kernel, launch, parameters }),
-            None => stream.work.push_back(Work::Launch(KernelLaunch { kernel, launch, parameters })),
-        }
-        function.started = true;
-        Ok(())
-    })
-}
-
 /// `cuGetErrorString` of the driver API. It never fails on demand.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGetErrorString(code: Code, text: *mut *const c_char) -> Code {
@@ -478,7 +436,7 @@ pub unsafe extern "C" fn cuGetErrorString(code: Code, text: *mut *const c_char) 
 ///
 /// # Safety
 /// `parameters` has a pointer for each, to as many bytes.
-unsafe fn copied(kernel: &Kernel, parameters: *const *const u8) -> Result<Vec<u8>, Code> {
+unsafe fn copied(kernel: &Kernel, parameters: *const *const u8) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     if parameters.is_null() && !kernel.parameters().is_empty() {
         return Err(Code::INVALID_VALUE.because("parameters are missing"));
@@ -492,15 +450,11 @@ unsafe fn copied(kernel: &Kernel, parameters: *const *const u8) -> Result<Vec<u8
     Ok(bytes)
 }
 
-fn check_device(device: c_int) -> Result<(), Code> {
-    if device == 0 { Ok(()) } else { Err(Code::INVALID_DEVICE) }
-}
-
 /// Writes a text and its zero into `bytes` bytes, as much as has room.
 ///
 /// # Safety
 /// As many bytes can be written.
-pub(super) unsafe fn spell(text: &str, to: *mut c_char, bytes: usize) -> Result<(), Code> {
+pub(super) unsafe fn spell(text: &str, to: *mut c_char, bytes: usize) -> Result {
     let Some(room) = bytes.checked_sub(1).filter(|_| !to.is_null()) else { return Err(Code::INVALID_VALUE) };
     let len = text.len().min(room);
     // SAFETY: the caller's.

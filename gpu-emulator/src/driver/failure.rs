@@ -4,30 +4,18 @@ use super::code::Code;
 use super::settings::setting;
 use std::collections::BTreeMap;
 
-/// Stands for every function.
 pub(super) const ANY: &str = "*";
 
-/// The calls of this process so far, and which of them fails.
 #[derive(Debug, Default)]
 pub(super) struct Failures {
     calls: BTreeMap<&'static str, u64>,
     total: u64,
-    planned: Option<Planned>,
-}
-
-#[derive(Debug)]
-struct Planned {
-    function: String,
-    /// Calls before it.
-    left: u64,
-    code: Code,
+    /// A function, the calls before the one that fails, and its code.
+    pub(super) planned: Option<(String, u64, Code)>,
 }
 
 impl Failures {
     /// What `GPU_EMULATOR_FAIL` asks for: `FUNCTION:CALLS:CODE`, as [`plan`](Self::plan) has them.
-    ///
-    /// # Errors
-    /// A sentence that names the variable.
     pub(super) fn of_environment() -> Result<Failures, String> {
         let expected = "FUNCTION:CALLS:CODE, like cuMemAlloc_v2:3:2";
         setting("GPU_EMULATOR_FAIL", Failures::default(), expected, |value| {
@@ -41,15 +29,9 @@ impl Failures {
     /// After `calls` more calls of `function`, or of all for [`ANY`], the next returns `code`, once. Takes the place of what was
     /// planned before; the code 0 plans nothing.
     pub(super) fn plan(&mut self, function: &str, calls: u64, code: Code) {
-        self.planned = (code.0 != 0).then(|| Planned { function: function.to_owned(), left: calls, code });
+        self.planned = (code.0 != 0).then(|| (function.to_owned(), calls, code));
     }
 
-    /// Whether what was planned is still to come.
-    pub(super) fn is_planned(&self) -> bool {
-        self.planned.is_some()
-    }
-
-    /// Calls of `function`, or of all for [`ANY`].
     pub(super) fn calls(&self, function: &str) -> u64 {
         if function == ANY { self.total } else { self.calls.get(function).copied().unwrap_or(0) }
     }
@@ -58,13 +40,13 @@ impl Failures {
     pub(super) fn count(&mut self, function: &'static str) -> Option<Code> {
         *self.calls.entry(function).or_default() += 1;
         self.total += 1;
-        let planned = self.planned.as_mut().filter(|planned| [function, ANY].contains(&planned.function.as_str()))?;
-        match planned.left.checked_sub(1) {
-            Some(left) => {
-                planned.left = left;
+        let (_, left, _) = self.planned.as_mut().filter(|(planned, ..)| [function, ANY].contains(&planned.as_str()))?;
+        match left.checked_sub(1) {
+            Some(fewer) => {
+                *left = fewer;
                 None
             }
-            None => self.planned.take().map(|planned| planned.code),
+            None => self.planned.take().map(|(.., code)| code),
         }
     }
 }

@@ -1,6 +1,6 @@
-//! The GPU's memory, and main memory that it writes to.
+//! The GPU's memory, and main memory that it writes to, which is pinned.
 
-use super::code::Code;
+use super::code::{Code, Result};
 use crate::ptx::{Allocation, Memory};
 use std::alloc::{Layout, alloc, dealloc};
 use std::collections::BTreeMap;
@@ -43,33 +43,39 @@ impl Drop for Block {
     }
 }
 
-/// Allocations by where they begin. No address is given twice.
+/// Allocations by where they begin: on the GPU, or in pinned main memory. No address of the GPU is given twice.
 #[derive(Debug, Default)]
-pub(super) struct DeviceMemory {
+pub(super) struct Allocations {
     blocks: BTreeMap<u64, (u64, Block)>,
     next: u64,
 }
 
-impl DeviceMemory {
-    /// Bytes that are allocated.
+impl Allocations {
+    /// Bytes that are allocated on a GPU.
     pub(super) fn taken(&self) -> u64 {
         self.blocks.values().map(|(bytes, _)| bytes.next_multiple_of(APART)).sum()
     }
 
-    /// Allocations.
     pub(super) fn count(&self) -> usize {
         self.blocks.len()
     }
 
     pub(super) fn allocate(&mut self, bytes: usize) -> Option<u64> {
-        let block = Block::new(bytes)?;
         let address = self.next.max(FIRST_ADDRESS);
+        self.blocks.insert(address, (bytes as u64, Block::new(bytes)?));
         self.next = (address + bytes as u64).next_multiple_of(APART) + APART;
+        Some(address)
+    }
+
+    /// As [`allocate`](Self::allocate), in pinned main memory: the address is that of the process.
+    pub(super) fn pin(&mut self, bytes: usize) -> Option<u64> {
+        let block = Block::new(bytes)?;
+        let address = block.host as u64;
         self.blocks.insert(address, (bytes as u64, block));
         Some(address)
     }
 
-    pub(super) fn free(&mut self, address: u64) -> Result<(), Code> {
+    pub(super) fn free(&mut self, address: u64) -> Result {
         let freed = self.blocks.remove(&address).map(drop);
         freed.ok_or_else(|| {
             Code::INVALID_VALUE.because(format_args!("{address:#x} is no allocation, or was freed before"))
@@ -77,7 +83,7 @@ impl DeviceMemory {
     }
 
     /// Where `bytes` bytes at `address` are.
-    pub(super) fn host(&self, address: u64, bytes: usize) -> Result<*mut u8, Code> {
+    pub(super) fn host(&self, address: u64, bytes: usize) -> Result<*mut u8> {
         let whole = self.allocation(address).filter(|at| bytes as u64 <= at.bytes - (address - at.start));
         let at = whole.ok_or_else(|| {
             Code::INVALID_VALUE.because(format_args!("{bytes} bytes at {address:#x} are not all within an allocation"))
@@ -85,48 +91,24 @@ impl DeviceMemory {
         // SAFETY: the address is within the allocation.
         Ok(unsafe { at.host.add((address - at.start) as usize) })
     }
-}
-
-// SAFETY: allocations live in blocks that nothing else uses while the driver's lock is held, and kernels run under it.
-unsafe impl Memory for DeviceMemory {
-    fn allocation(&self, address: u64) -> Option<Allocation> {
-        let (start, (bytes, block)) = self.blocks.range(..=address).next_back()?;
-        (address - start < *bytes).then_some(Allocation { start: *start, bytes: *bytes, host: block.host })
-    }
-}
-
-/// Pinned main memory.
-#[derive(Debug, Default)]
-pub(super) struct HostMemory {
-    blocks: BTreeMap<usize, Block>,
-}
-
-impl HostMemory {
-    pub(super) fn allocate(&mut self, bytes: usize) -> Option<*mut u8> {
-        let block = Block::new(bytes)?;
-        let host = block.host;
-        self.blocks.insert(host as usize, block);
-        Some(host)
-    }
-
-    pub(super) fn free(&mut self, address: usize) -> Result<(), Code> {
-        let freed = self.blocks.remove(&address).map(drop);
-        freed.ok_or_else(|| Code::INVALID_VALUE.because("no pinned memory begins there"))
-    }
 
     /// Whether all of `range` is pinned; `Err` where a part is.
-    pub(super) fn holds(&self, range: Range<usize>) -> Result<bool, Code> {
+    pub(super) fn holds(&self, range: Range<u64>) -> Result<bool> {
         let before = self.blocks.range(..range.end.max(range.start + 1)).next_back();
-        let Some((start, block)) = before.filter(|(start, block)| **start + block.layout.size() > range.start) else {
+        let Some((start, (bytes, _))) = before.filter(|(start, (bytes, _))| **start + bytes > range.start) else {
             return Ok(false);
         };
-        if *start <= range.start && range.end <= start + block.layout.size() {
+        if *start <= range.start && range.end <= start + bytes {
             return Ok(true);
         }
         Err(Code::INVALID_VALUE.because("a copy goes over the end of pinned memory"))
     }
+}
 
-    pub(super) fn count(&self) -> usize {
-        self.blocks.len()
+// SAFETY: allocations live in blocks that nothing else uses while the driver's lock is held, and kernels run under it.
+unsafe impl Memory for Allocations {
+    fn allocation(&self, address: u64) -> Option<Allocation> {
+        let (start, (bytes, block)) = self.blocks.range(..=address).next_back()?;
+        (address - start < *bytes).then_some(Allocation { start: *start, bytes: *bytes, host: block.host })
     }
 }

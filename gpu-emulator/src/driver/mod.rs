@@ -32,7 +32,6 @@ pub use calls::*;
 pub use code::Code;
 pub use control::*;
 pub use nvml::*;
-pub use settings::Settings;
 
 use state::Driver;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};

@@ -2,22 +2,17 @@
 
 use crate::ptx::Schedule;
 
-/// The GPU. There is one.
+/// The GPU, of which there is one, by the variables of [`driver`](super).
 #[derive(Clone, Debug)]
-pub struct Settings {
-    /// Major and minor compute capability, of `GPU_EMULATOR_CAPABILITY` (`9.0`).
-    pub capability: (u32, u32),
-    /// Bytes of memory, of `GPU_EMULATOR_MEMORY` (8 GiB).
-    pub memory: u64,
-    /// Multiprocessors, of `GPU_EMULATOR_PROCESSORS` (4).
-    pub processors: u32,
-    /// The CUDA version of the driver, of `GPU_EMULATOR_CUDA` (`13.0`).
-    pub cuda: (u32, u32),
-    /// The order of what runs at once, of `GPU_EMULATOR_SCHEDULE` (`forward`).
-    pub schedule: Schedule,
+pub(super) struct Settings {
+    pub(super) capability: (u32, u32),
+    /// In bytes.
+    pub(super) memory: u64,
+    pub(super) processors: u32,
+    pub(super) cuda: (u32, u32),
+    pub(super) schedule: Schedule,
 }
 
-/// Names of the GPU for all to see.
 pub(super) const NAME: &str = "emulated GPU";
 /// Its UUID, `GPU-67707520-656d-756c-6174-6f7200000001`.
 pub(super) const UUID: [u8; 16] = *b"gpu emulator\0\0\0\x01";
@@ -26,11 +21,7 @@ pub(super) const UUID: [u8; 16] = *b"gpu emulator\0\0\0\x01";
 pub(super) const GRAPH_NODE: u64 = 68 << 10;
 
 impl Settings {
-    /// Reads the environment.
-    ///
-    /// # Errors
-    /// A sentence that names the variable.
-    pub fn of_environment() -> Result<Settings, String> {
+    pub(super) fn of_environment() -> Result<Settings, String> {
         let version = |text: &str| {
             let (major, minor) = text.split_once('.')?;
             Some((major.parse().ok()?, minor.parse().ok()?))
@@ -50,12 +41,12 @@ impl Settings {
     }
 
     /// The compute capability, `10 * major + minor`.
-    pub fn target(&self) -> u32 {
+    pub(super) fn target(&self) -> u32 {
         10 * self.capability.0 + self.capability.1
     }
 
     /// Bytes of shared memory that a block may ask for.
-    pub fn most_shared(&self) -> u32 {
+    pub(super) fn most_shared(&self) -> u32 {
         crate::ptx::most_shared(self.target())
     }
 }

@@ -1,12 +1,11 @@
 //! Streams: what was asked of them and not yet done, and what is captured instead.
 
-use super::code::Code;
-use super::memory::DeviceMemory;
+use super::code::{Code, Result};
+use super::memory::Allocations;
 use crate::ptx::{Kernel, Launch};
 use std::collections::VecDeque;
 use std::thread::ThreadId;
 
-/// A launch with a copy of its parameters.
 #[derive(Clone, Debug)]
 pub(super) struct KernelLaunch {
     pub(super) kernel: Kernel,
@@ -14,7 +13,6 @@ pub(super) struct KernelLaunch {
     pub(super) parameters: Vec<u8>,
 }
 
-/// Something that a stream does in its turn.
 #[derive(Debug)]
 pub(super) enum Work {
     Launch(KernelLaunch),
@@ -46,7 +44,6 @@ impl CaptureMode {
     }
 }
 
-/// What is captured.
 #[derive(Debug)]
 pub(super) struct Capture {
     pub(super) mode: CaptureMode,
@@ -56,7 +53,6 @@ pub(super) struct Capture {
     pub(super) invalid: bool,
 }
 
-/// A stream.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
     pub(super) work: VecDeque<Work>,
@@ -64,16 +60,15 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// # Errors
-    /// While it is captured, which ends the capture: it forbids `what`.
-    pub(super) fn not_captured(&mut self, what: &str) -> Result<(), Code> {
+    /// Ends a capture, which forbids `what`.
+    pub(super) fn not_captured(&mut self, what: &str) -> Result {
         let Some(capture) = &mut self.capture else { return Ok(()) };
         capture.invalid = true;
         Err(Code::CAPTURE_UNSUPPORTED.because(what))
     }
 
     /// Does what was asked, in its order, up to the first fault; what comes after is not done.
-    pub(super) fn finish(&mut self, memory: &DeviceMemory) -> Result<(), Code> {
+    pub(super) fn finish(&mut self, memory: &Allocations) -> Result {
         let result = self.work.drain(..).try_for_each(|work| work.run(memory));
         self.work.clear();
         result
@@ -81,7 +76,7 @@ impl Stream {
 }
 
 impl Work {
-    fn run(self, memory: &DeviceMemory) -> Result<(), Code> {
+    fn run(self, memory: &Allocations) -> Result {
         // A copy was within its allocation when it was asked for.
         let place = |address, bytes| {
             let found = memory.host(address, bytes);

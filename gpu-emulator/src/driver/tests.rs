@@ -1,6 +1,7 @@
 //! What the driver forbids, and when what was asked of it happens.
 #![allow(clippy::unwrap_used, clippy::undocumented_unsafe_blocks)] // all pointers are to variables and texts of this file
 
+use super::settings::Settings;
 use super::*;
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr::{null, null_mut};

@@ -19,9 +19,7 @@ pub(super) struct AsyncCopy {
 /// Those of a thread, in the order of their groups.
 #[derive(Debug, Default)]
 pub(super) struct Copies {
-    /// Groups that were committed.
     pub(super) committed: u32,
-    /// Copies with the numbers of their groups.
     pub(super) flying: VecDeque<(u32, AsyncCopy)>,
 }
 

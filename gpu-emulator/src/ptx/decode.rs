@@ -4,7 +4,7 @@ use super::Parameter;
 use super::error::Error;
 use super::memory::{atomic, commit_copies, load_matrices, start_copy, transfer, wait_for_all_copies, wait_for_copies};
 use super::operations;
-use super::program::{AccessKind, Compute, Effect, Members, Op, Program, Special, StateSpace, Step};
+use super::program::{AccessKind, Effect, Members, Op, Program, Special, StateSpace, Step};
 use super::syntax::{Instruction, Operand, Register, Variable, Width};
 use super::warp::wait_for_members;
 use std::collections::HashMap;
@@ -14,6 +14,7 @@ use std::slice::from_ref;
 const GAP: u32 = 64;
 
 /// A kernel of which a part is decoded.
+#[derive(Default)]
 pub(super) struct Decoder<'a> {
     pub(super) program: Program,
     /// Values of names: offsets of parameters and addresses of shared memory.
@@ -25,21 +26,16 @@ pub(super) struct Decoder<'a> {
     /// Branches, the labels that they name, and their lines.
     branches: Vec<(usize, &'a str, usize)>,
     constants: HashMap<(Width, u64), u32>,
-    /// The line and the text of the instruction.
-    at: (usize, String),
+    /// A variable of the instruction that nothing declares.
+    undeclared: Option<String>,
 }
 
 impl<'a> Decoder<'a> {
     pub(super) fn new(name: &str, target: u32, dynamic_shared: &[&'a str]) -> Decoder<'a> {
         let mut decoder = Decoder {
             program: Program { name: name.to_owned(), target, ..Program::default() },
-            symbols: HashMap::new(),
             dynamic_shared: dynamic_shared.to_owned(),
-            uses_dynamic_shared: false,
-            labels: HashMap::new(),
-            branches: Vec::new(),
-            constants: HashMap::new(),
-            at: (0, String::new()),
+            ..Decoder::default()
         };
         // The guard of instructions without one.
         decoder.constant(Width::Predicate, 1);
@@ -71,8 +67,6 @@ impl<'a> Decoder<'a> {
         self.labels.insert(name, self.program.ops.len());
     }
 
-    /// # Errors
-    /// `Undeclared` for a label.
     pub(super) fn finish(self) -> Result<Program, Error> {
         let Decoder { mut program, labels, branches, .. } = self;
         // A label may stand after the last instruction, and a kernel that ends returns.
@@ -88,58 +82,53 @@ impl<'a> Decoder<'a> {
         Ok(program)
     }
 
-    fn unsupported(&self) -> Error {
-        Error::Unsupported { line: self.at.0, text: self.at.1.clone() }
-    }
-
     fn constant(&mut self, width: Width, bits: u64) -> u32 {
         let registers = &mut self.program.registers;
         *self.constants.entry((width, bits)).or_insert_with(|| registers.add(width, bits))
     }
 
-    /// The row of a source.
-    fn source(&mut self, operand: &Operand<'_>, width: Width) -> Result<u32, Error> {
+    fn source(&mut self, operand: &Operand<'_>, width: Width) -> Option<u32> {
         match operand {
-            Operand::Register(register) if register.width == width => Ok(register.row),
-            Operand::Integer(value) => Ok(self.constant(width, *value as u64)),
-            Operand::Single(bits) if width == Width::B32 => Ok(self.constant(width, (*bits).into())),
-            Operand::Double(bits) if width == Width::B64 => Ok(self.constant(width, *bits)),
+            Operand::Register(register) if register.width == width => Some(register.row),
+            Operand::Integer(value) => Some(self.constant(width, *value as u64)),
+            Operand::Single(bits) if width == Width::B32 => Some(self.constant(width, (*bits).into())),
+            Operand::Double(bits) if width == Width::B64 => Some(self.constant(width, *bits)),
             Operand::Special(name) if width == Width::B32 => self.special(name),
             Operand::Symbol(name) if matches!(width, Width::B32 | Width::B64) => {
                 let (_, value) = self.symbol(name)?;
-                Ok(self.constant(width, value))
+                Some(self.constant(width, value))
             }
-            _ => Err(self.unsupported()),
+            _ => None,
         }
     }
 
-    /// The row of a destination.
-    fn destination(&mut self, operand: &Operand<'_>, width: Width) -> Result<u32, Error> {
+    fn destination(&mut self, operand: &Operand<'_>, width: Width) -> Option<u32> {
         match operand {
-            Operand::Register(register) if register.width == width => Ok(register.row),
-            Operand::Nothing => Ok(self.program.registers.add(width, 0)),
-            _ => Err(self.unsupported()),
+            Operand::Register(register) if register.width == width => Some(register.row),
+            Operand::Nothing => Some(self.program.registers.add(width, 0)),
+            _ => None,
         }
     }
 
     /// The rows of the parts of a vector, or of the operand itself.
-    fn rows(&mut self, operand: &Operand<'_>, width: Width, write: bool) -> Result<Box<[u32]>, Error> {
+    fn rows(&mut self, operand: &Operand<'_>, width: Width, write: bool) -> Option<Box<[u32]>> {
         let row = |part| if write { self.destination(part, width) } else { self.source(part, width) };
         parts(operand).iter().map(row).collect()
     }
 
-    fn symbol(&mut self, name: &str) -> Result<(StateSpace, u64), Error> {
+    fn symbol(&mut self, name: &str) -> Option<(StateSpace, u64)> {
         if let Some(known) = self.symbols.get(name) {
-            return Ok(*known);
+            return Some(*known);
         }
         if !self.dynamic_shared.contains(&name) {
-            return Err(Error::Undeclared { line: self.at.0, name: name.to_owned() });
+            self.undeclared = Some(name.to_owned());
+            return None;
         }
         self.uses_dynamic_shared = true;
-        Ok((StateSpace::Shared, self.program.shared.dynamic.into()))
+        Some((StateSpace::Shared, self.program.shared.dynamic.into()))
     }
 
-    fn special(&mut self, name: &str) -> Result<u32, Error> {
+    fn special(&mut self, name: &str) -> Option<u32> {
         let (what, axis) = name.split_once('.').unwrap_or((name, ""));
         let special = match (what, ["x", "y", "z"].iter().position(|known| *known == axis)) {
             ("%tid", Some(axis)) => Special::Thread(axis),
@@ -147,29 +136,28 @@ impl<'a> Decoder<'a> {
             ("%ctaid", Some(axis)) => Special::Block(axis),
             ("%nctaid", Some(axis)) => Special::Blocks(axis),
             ("%laneid", None) => Special::Lane,
-            _ => return Err(self.unsupported()),
+            _ => return None,
         };
         let known = self.program.specials.iter().find(|known| known.1 == special);
-        Ok(known.map(|known| known.0).unwrap_or_else(|| {
+        Some(known.map(|known| known.0).unwrap_or_else(|| {
             let row = self.program.registers.add(Width::B32, 0);
             self.program.specials.push((row, special));
             row
         }))
     }
 
-    fn members(&mut self, operand: &Operand<'_>) -> Result<Members, Error> {
-        Ok(Members::Named(self.source(operand, Width::B32)?))
+    pub(super) fn instruction(&mut self, instruction: Instruction<'a>) -> Result<(), Error> {
+        let line = instruction.line;
+        self.decode(&instruction).ok_or_else(|| match self.undeclared.take() {
+            Some(name) => Error::Undeclared { line, name },
+            None => Error::Unsupported { line, text: instruction.text },
+        })
     }
 
-    /// # Errors
-    /// `Unsupported` for an instruction that is not emulated, `Undeclared` for a variable.
-    pub(super) fn instruction(&mut self, instruction: &Instruction<'a>) -> Result<(), Error> {
-        self.at = (instruction.line, instruction.text.clone());
+    /// `None` for what is not emulated, or for a variable that is [`undeclared`](Self::undeclared).
+    fn decode(&mut self, instruction: &Instruction<'a>) -> Option<()> {
         let mut op = Op { line: instruction.line, text: instruction.text.as_str().into(), ..Op::default() };
         if let Some((guard, negated)) = instruction.guard {
-            if guard.width != Width::Predicate {
-                return Err(self.unsupported());
-            }
             (op.guard, op.negated) = (guard.row, negated);
         }
         let name: Vec<&str> = instruction.name.split('.').collect();
@@ -180,9 +168,9 @@ impl<'a> Decoder<'a> {
             (["ret"] | ["exit"], []) => op.step = Step::Return,
             (["bar", "sync"] | ["barrier", "sync", "aligned"], [Operand::Integer(0)]) => op.step = Step::Barrier,
             // Blocks run one after the other, and what they write is there at once.
-            (["membar", "gl"] | ["fence", "sc" | "acq_rel", "gpu"], []) => return Ok(()),
+            (["membar", "gl"] | ["fence", "sc" | "acq_rel", "gpu"], []) => return Some(()),
             (["bar", "warp", "sync"], [members]) => {
-                op.step = Step::Collective(wait_for_members, self.members(members)?);
+                op.step = Step::Collective(wait_for_members, Members::Named(self.source(members, Width::B32)?));
             }
             (["shfl", "sync", kind, "b32"], [d, a, b, c, members]) => {
                 let (d, found) = match d {
@@ -193,23 +181,22 @@ impl<'a> Decoder<'a> {
                 op.rows = Box::new([self.destination(found, Width::Predicate)?]);
                 (op.a, op.b) = (self.source(a, Width::B32)?, self.source(b, Width::B32)?);
                 op.c = self.source(c, Width::B32)?;
-                let exchange = operations::shuffle(kind).ok_or_else(|| self.unsupported())?;
-                op.step = Step::Collective(exchange, self.members(members)?);
+                let exchange = operations::shuffle(kind)?;
+                op.step = Step::Collective(exchange, Members::Named(self.source(members, Width::B32)?));
             }
             (["vote", "sync", kind, "pred" | "b32"], [d, a, members]) => {
-                let exchange = operations::vote(kind).ok_or_else(|| self.unsupported())?;
+                let exchange = operations::vote(kind)?;
                 let width = if *kind == "ballot" { Width::B32 } else { Width::Predicate };
                 (op.d, op.a) = (self.destination(d, width)?, self.source(a, Width::Predicate)?);
-                op.step = Step::Collective(exchange, self.members(members)?);
+                op.step = Step::Collective(exchange, Members::Named(self.source(members, Width::B32)?));
             }
             (["mma", ..], operands @ [_, _, _, _]) => {
-                let (exchange, lengths) = operations::multiply(&name).ok_or_else(|| self.unsupported())?;
+                let (exchange, lengths) = operations::multiply(&name)?;
                 let mut rows = Vec::new();
                 for (index, (operand, length)) in operands.iter().zip(lengths).enumerate() {
-                    if parts(operand).len() != length || !matches!(operand, Operand::Vector(_)) {
-                        return Err(self.unsupported());
-                    }
-                    rows.extend(self.rows(operand, Width::B32, index == 0)?);
+                    let vector =
+                        matches!(operand, Operand::Vector(parts) if parts.len() == length).then_some(operand)?;
+                    rows.extend(self.rows(vector, Width::B32, index == 0)?);
                 }
                 op.rows = rows.into();
                 op.step = Step::Collective(exchange, Members::All);
@@ -222,25 +209,31 @@ impl<'a> Decoder<'a> {
             }
             (["ld", rest @ ..], [values, address]) => self.transfer(&mut op, rest, values, address, false)?,
             (["st", rest @ ..], [address, values]) => self.transfer(&mut op, rest, values, address, true)?,
-            (["atom", "global", rest @ ..], [d, address, value]) => self.replace(&mut op, rest, d, address, value)?,
-            (["red", "global", rest @ ..], [address, value]) => {
-                self.replace(&mut op, rest, &Operand::Nothing, address, value)?;
+            // `red` has no destination.
+            (["atom" | "red", "global", rest @ ..], [d @ .., address, value]) if d.len() <= 1 => {
+                let (step, width, bytes) = atomic(rest)?;
+                op.d = self.destination(d.first().unwrap_or(&Operand::Nothing), width)?;
+                op.rows = Box::new([self.source(value, width)?]);
+                op.step = Step::Effect(step);
+                self.access(&mut op, address, StateSpace::Global, bytes, true)?;
             }
             (["mov", _], [vector @ Operand::Vector(parts), from]) => {
-                let (whole, _, unpack, part) = self.parts_of(from, parts.len())?;
+                let whole = width(from)?;
+                let (_, unpack, part) = operations::pack_and_unpack(whole, parts.len())?;
                 (op.a, op.rows) = (self.source(from, whole)?, self.rows(vector, part, true)?);
                 op.step = Step::Compute(unpack);
             }
             (["mov", _], [to, vector @ Operand::Vector(parts)]) => {
-                let (whole, pack, _, part) = self.parts_of(to, parts.len())?;
+                let whole = width(to)?;
+                let (pack, _, part) = operations::pack_and_unpack(whole, parts.len())?;
                 (op.d, op.rows) = (self.destination(to, whole)?, self.rows(vector, part, false)?);
                 op.step = Step::Compute(pack);
             }
             (_, [d, sources @ ..]) => {
                 let widths: Vec<_> = instruction.operands.iter().map(width).collect();
-                let operation = operations::find(&name, &widths).ok_or_else(|| self.unsupported())?;
+                let operation = operations::find(&name, &widths)?;
                 if operation.from.len() != sources.len() {
-                    return Err(self.unsupported());
+                    return None;
                 }
                 op.d = self.destination(d, operation.to)?;
                 let mut rows = Vec::new();
@@ -252,57 +245,39 @@ impl<'a> Decoder<'a> {
                 op.rows = rows.get(3..).unwrap_or_default().into();
                 op.step = Step::Compute(operation.compute);
             }
-            _ => return Err(self.unsupported()),
+            _ => return None,
         }
         self.program.ops.push(op);
-        Ok(())
+        Some(())
     }
 
-    /// The width of a register of `count` parts, what makes it of them and they of it, and their width.
-    fn parts_of(&self, whole: &Operand<'_>, count: usize) -> Result<(Width, Compute, Compute, Width), Error> {
-        let found = width(whole).and_then(|whole| Some((whole, operations::pack_and_unpack(whole, count)?)));
-        let (whole, (pack, unpack, part)) = found.ok_or_else(|| self.unsupported())?;
-        Ok((whole, pack, unpack, part))
-    }
-
-    /// `ldmatrix`, without this word.
-    fn matrices(&mut self, op: &mut Op, name: &[&str], to: &Operand<'_>, address: &Operand<'_>) -> Result<(), Error> {
-        let (count, step): (_, Effect) = match name {
-            ["sync", "aligned", "m8n8", count, "shared" | "shared::cta", "b16"] => (count, load_matrices::<false>),
-            ["sync", "aligned", "m8n8", count, "trans", "shared" | "shared::cta", "b16"] => {
-                (count, load_matrices::<true>)
-            }
-            _ => return Err(self.unsupported()),
+    fn matrices(&mut self, op: &mut Op, name: &[&str], to: &Operand<'_>, address: &Operand<'_>) -> Option<()> {
+        let ["sync", "aligned", "m8n8", count, trans @ .., "shared" | "shared::cta", "b16"] = name else { return None };
+        let step: Effect = match trans {
+            [] => load_matrices::<false>,
+            ["trans"] => load_matrices::<true>,
+            _ => return None,
         };
-        let Operand::Vector(parts) = to else { return Err(self.unsupported()) };
+        let Operand::Vector(parts) = to else { return None };
         if !matches!((*count, parts.len()), ("x1", 1) | ("x2", 2) | ("x4", 4)) {
-            return Err(self.unsupported());
+            return None;
         }
         op.rows = self.rows(to, Width::B32, true)?;
         op.step = Step::Collective(step, Members::All);
         self.access(op, address, StateSpace::Shared, 16, false)
     }
 
-    /// `cp.async`, without these words.
-    fn copy(&mut self, op: &mut Op, name: &[&str], operands: &[Operand<'_>]) -> Result<(), Error> {
+    fn copy(&mut self, op: &mut Op, name: &[&str], operands: &[Operand<'_>]) -> Option<()> {
         match (name, operands) {
             (["commit_group"], []) => op.step = Step::Effect(commit_copies),
-            (["wait_group"], [left @ Operand::Integer(_)]) => {
-                op.rows = self.rows(left, Width::B32, false)?;
-                op.step = Step::Effect(wait_for_copies);
-                self.wait(op);
-            }
-            (["wait_all"], []) => {
-                op.rows = Box::new([self.constant(Width::B32, 0)]);
-                op.step = Step::Effect(wait_for_all_copies);
-                self.wait(op);
-            }
+            (["wait_group"], [Operand::Integer(left)]) => self.wait(op, wait_for_copies, *left),
+            (["wait_all"], []) => self.wait(op, wait_for_all_copies, 0),
             (
                 [cache, "shared" | "shared::cta", "global", rest @ ..],
                 [to, from, bytes @ Operand::Integer(count), read @ ..],
             ) if rest.iter().all(|word| word.starts_with("L2::")) && read.len() <= 1 => {
                 if !matches!((*cache, *count), ("ca", 4 | 8 | 16) | ("cg", 16)) {
-                    return Err(self.unsupported());
+                    return None;
                 }
                 // The source first: `access` puts what it finds into the place of the destination.
                 self.access(op, from, StateSpace::Global, *count as u32, false)?;
@@ -311,18 +286,19 @@ impl<'a> Decoder<'a> {
                 op.step = Step::Effect(start_copy);
                 self.access(op, to, StateSpace::Shared, *count as u32, true)?;
             }
-            _ => return Err(self.unsupported()),
+            _ => return None,
         }
-        Ok(())
+        Some(())
     }
 
-    /// The instruction looks at what was copied once more.
-    fn wait(&mut self, op: &mut Op) {
+    /// Waits for all groups but the `left` last, and looks at what was copied once more.
+    fn wait(&mut self, op: &mut Op, step: Effect, left: i64) {
+        op.rows = Box::new([self.constant(Width::B32, left as u64)]);
+        op.step = Step::Effect(step);
         op.access = AccessKind { number: self.program.accesses, place: StateSpace::Global, ..AccessKind::default() };
         self.program.accesses += 1;
     }
 
-    /// `ld` or `st`, without this word.
     fn transfer(
         &mut self,
         op: &mut Op,
@@ -330,8 +306,8 @@ impl<'a> Decoder<'a> {
         values: &Operand<'_>,
         address: &Operand<'_>,
         write: bool,
-    ) -> Result<(), Error> {
-        let Some((kind, modifiers)) = name.split_last() else { return Err(self.unsupported()) };
+    ) -> Option<()> {
+        let (kind, modifiers) = name.split_last()?;
         let (mut place, mut count) = (StateSpace::Generic, 1);
         for modifier in modifiers {
             match *modifier {
@@ -343,64 +319,39 @@ impl<'a> Decoder<'a> {
                 // Caches change no result.
                 "nc" | "ca" | "cg" | "cs" | "lu" | "cv" | "wb" | "wt" | "weak" => {}
                 _ if modifier.starts_with("L1::") || modifier.starts_with("L2::") => {}
-                _ => return Err(self.unsupported()),
+                _ => return None,
             }
         }
-        let width = parts(values).iter().find_map(width).or_else(|| Width::of_type(kind));
-        let found = width.and_then(|width| Some((width, transfer(kind, width, write)?)));
-        let (width, (step, element)) =
-            found.filter(|_| parts(values).len() == count).ok_or_else(|| self.unsupported())?;
+        if parts(values).len() != count {
+            return None;
+        }
+        let width = parts(values).iter().find_map(width).or_else(|| Width::of_type(kind))?;
+        let (step, element) = transfer(kind, width, write)?;
         op.rows = self.rows(values, width, !write)?;
         op.step = Step::Effect(step);
         self.access(op, address, place, element * count as u32, write)
     }
 
-    /// `d` = what is at an address, where a result takes its place.
-    fn replace(
-        &mut self,
-        op: &mut Op,
-        name: &[&str],
-        d: &Operand<'_>,
-        address: &Operand<'_>,
-        value: &Operand<'_>,
-    ) -> Result<(), Error> {
-        let (step, width, bytes) = atomic(name).ok_or_else(|| self.unsupported())?;
-        op.d = self.destination(d, width)?;
-        op.rows = Box::new([self.source(value, width)?]);
-        op.step = Step::Effect(step);
-        self.access(op, address, StateSpace::Global, bytes, true)
-    }
-
     /// The instruction's way to `bytes` bytes.
-    fn access(
-        &mut self,
-        op: &mut Op,
-        address: &Operand<'_>,
-        place: StateSpace,
-        bytes: u32,
-        write: bool,
-    ) -> Result<(), Error> {
-        let Operand::Address(base, offset) = address else { return Err(self.unsupported()) };
+    fn access(&mut self, op: &mut Op, address: &Operand<'_>, place: StateSpace, bytes: u32, write: bool) -> Option<()> {
+        let Operand::Address(base, offset) = address else { return None };
         // A name stands for an address in its own space.
         if let Operand::Symbol(name) = &**base
             && self.symbol(name)?.0 != place
         {
-            return Err(self.unsupported());
+            return None;
         }
         let wide = width(base) != Some(Width::B32);
         op.a = self.source(base, if wide { Width::B64 } else { Width::B32 })?;
         op.access = AccessKind { write, number: self.program.accesses, offset: *offset, wide, bytes, place };
         self.program.accesses += 1;
-        Ok(())
+        Some(())
     }
 }
 
 /// The width of a register; `None` for other operands.
 fn width(operand: &Operand<'_>) -> Option<Width> {
-    match operand {
-        Operand::Register(register) => Some(register.width),
-        _ => None,
-    }
+    if let Operand::Register(register) = operand { Some(register.width) } else { None }
 }
 
 /// The parts of a vector; another operand is the one part of itself.

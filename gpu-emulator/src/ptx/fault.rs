@@ -1,30 +1,25 @@
 //! What ends a launch.
 
-/// A defect of a kernel, or of what it was started with.
+/// A defect of a kernel, or of what it was started with. The `write` of `at` is true for instructions that write memory.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // as the text says
 #[error("kernel {kernel}, block {block:?}{}: {cause}", if *.at == Access::default() { String::new() } else { format!(", {}", .at) })]
 pub struct Fault {
-    /// The kernel.
     pub kernel: String,
-    /// The block.
     pub block: [u32; 3],
-    /// The access that failed; its `write` is true for instructions that write memory.
     pub at: Access,
-    /// What is wrong.
     pub cause: Cause,
 }
 
-/// An instruction as one thread ran it. All zero and empty where no instruction is to blame.
+/// An instruction as a thread of the block ran it. All zero and empty where no instruction is to blame.
 #[derive(Clone, Debug, Default, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // as the text says
 #[error("thread {thread:?}, line {line} ({instruction})")]
 pub struct Access {
     /// The line of the module's text, from 1.
     pub line: usize,
-    /// The text of the instruction.
     pub instruction: String,
-    /// The thread of the block.
     pub thread: [u32; 3],
-    /// Whether it writes memory.
     pub write: bool,
 }
 
@@ -39,107 +34,38 @@ pub enum Space {
     Parameters,
 }
 
-/// What is wrong.
+/// What is wrong. Addresses are those of the first byte.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // the texts say what the fields are
 #[non_exhaustive]
 pub enum Cause {
-    /// No allocation holds all bytes of an access.
     #[error("{bytes} bytes at {address:#x} are not all within {space:?} memory")]
-    OutOfBounds {
-        /// Where.
-        space: Space,
-        /// The first byte.
-        address: u64,
-        /// How many.
-        bytes: u32,
-    },
-    /// An address is no multiple of the access's bytes.
+    OutOfBounds { space: Space, address: u64, bytes: u32 },
     #[error("{address:#x} in {space:?} memory is not aligned to {bytes} bytes")]
-    Misaligned {
-        /// Where.
-        space: Space,
-        /// The first byte.
-        address: u64,
-        /// How many.
-        bytes: u32,
-    },
+    Misaligned { space: Space, address: u64, bytes: u32 },
     /// Two threads use the same bytes of shared memory, at least one writes, and no barrier stands between.
     #[error("a race for shared byte {address:#x} with {other}")]
-    Race {
-        /// The first byte.
-        address: u64,
-        /// The access that came first in this run.
-        other: Access,
-    },
-    /// Bytes of shared memory are read that no thread of the block has written.
+    Race { address: u64, other: Access },
     #[error("shared byte {address:#x} was never written")]
-    Uninitialised {
-        /// The first byte.
-        address: u64,
-    },
+    Uninitialised { address: u64 },
     /// Bytes of shared memory are used while they are being copied there: the thread that began the copy has not waited for it.
     #[error("shared byte {address:#x} is still being copied by {copy}")]
-    InFlight {
-        /// The first byte.
-        address: u64,
-        /// The copy.
-        copy: Access,
-    },
-    /// What is copied to shared memory was not the same when the copy was waited for as when it began.
+    InFlight { address: u64, copy: Access },
     #[error("{address:#x} changed while it was copied")]
-    SourceChanged {
-        /// The first byte of the copy, in the GPU's memory.
-        address: u64,
-    },
-    /// An instruction of a whole warp, or of the lanes that its mask names, which not all of them run: the others have ended
-    /// or wait at another one.
+    SourceChanged { address: u64 },
+    /// Not all lanes that an instruction needs run it: the others have ended or wait at another one.
     #[error("lanes {running:#010x} run what lanes {needed:#010x} have to run together")]
-    Divergent {
-        /// The lanes that run it, a bit each.
-        running: u32,
-        /// The lanes that it needs.
-        needed: u32,
-    },
-    /// A lane asks for the value of one that does not take part.
+    Divergent { running: u32, needed: u32 },
     #[error("the value of lane {lane}, which takes no part")]
-    AbsentLane {
-        /// That lane.
-        lane: u32,
-    },
-    /// Warps of the block wait at another barrier.
+    AbsentLane { lane: u32 },
     #[error("others wait at another barrier: {other}")]
-    DivergentBarrier {
-        /// One of them.
-        other: Access,
-    },
-    /// A thread has ended while others wait at this barrier.
+    DivergentBarrier { other: Access },
     #[error("thread {thread:?} has ended without this barrier")]
-    BarrierNotReached {
-        /// That thread.
-        thread: [u32; 3],
-    },
-    /// The block wants more shared memory than GPUs of the module's target have.
+    BarrierNotReached { thread: [u32; 3] },
     #[error("{asked} bytes of shared memory, {limit} at most")]
-    SharedMemory {
-        /// Bytes, with what the kernel declares.
-        asked: u64,
-        /// Bytes at most.
-        limit: u64,
-    },
-    /// The block has no threads, or more than the kernel or any GPU runs.
+    SharedMemory { asked: u64, limit: u64 },
     #[error("{asked:?} threads, {limit:?} at most")]
-    Threads {
-        /// Threads.
-        asked: [u32; 3],
-        /// Threads at most.
-        limit: [u32; 3],
-    },
-    /// The parameters are not as many bytes as the kernel declares.
+    Threads { asked: [u32; 3], limit: [u32; 3] },
     #[error("{given} bytes of parameters, {declared} are declared")]
-    Parameters {
-        /// Bytes given.
-        given: usize,
-        /// Bytes declared.
-        declared: usize,
-    },
+    Parameters { given: usize, declared: usize },
 }

@@ -72,27 +72,22 @@ pub enum Schedule {
     Random(u64),
 }
 
-/// How a kernel is started.
+/// How a kernel is started: blocks, threads of a block, and bytes of shared memory next to what the kernel declares.
 #[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
 pub struct Launch {
-    /// Blocks.
     pub grid: [u32; 3],
-    /// Threads of a block.
     pub block: [u32; 3],
-    /// Bytes of shared memory next to what the kernel declares.
     pub dynamic_shared: u32,
-    /// The order of what a GPU runs at once.
     pub schedule: Schedule,
 }
 
-/// An allocation of the GPU's memory.
+/// An allocation of the GPU's memory: its address on the GPU, its bytes, and where they are in this process.
 #[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
 pub struct Allocation {
-    /// Its address on the GPU.
     pub start: u64,
-    /// Its bytes.
     pub bytes: u64,
-    /// Where they are in this process.
     pub host: *mut u8,
 }
 

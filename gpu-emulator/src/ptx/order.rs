@@ -3,7 +3,6 @@
 use super::Schedule;
 use super::registers::{LANES, lanes};
 
-/// A schedule at work.
 #[derive(Debug)]
 pub(super) struct Order {
     schedule: Schedule,

@@ -8,15 +8,12 @@ use super::syntax::{Instruction, Operand, Register, Token, Variable, Width};
 use std::collections::HashMap;
 
 /// Parses a module: its target, `10 * major + minor`, and its kernels.
-///
-/// # Errors
-/// `Syntax`, `Unsupported` for what is not emulated, and `Undeclared` for a name.
 pub(super) fn parse(text: &str) -> Result<(u32, Vec<Program>), Error> {
     let mut parser = Parser { text, tokens: tokens(text), at: 0, depth: 0, scopes: Vec::new() };
     let (mut target, mut kernels, mut dynamic_shared) = (0, Vec::new(), Vec::new());
     while let Some(word) = parser.next_if_any() {
         match word {
-            ".version" | ".address_size" => parser.skip(1),
+            ".version" | ".address_size" => parser.at += 1,
             ".target" => target = parser.target()?,
             ".visible" | ".extern" | ".weak" => {}
             // Constants of the source that no instruction reads. One that does names what nothing declares.
@@ -40,7 +37,6 @@ pub(super) fn parse(text: &str) -> Result<(u32, Vec<Program>), Error> {
 struct Parser<'a> {
     text: &'a str,
     tokens: Vec<Token>,
-    /// The next token.
     at: usize,
     /// Operands within which the next one stands.
     depth: usize,
@@ -51,7 +47,6 @@ struct Parser<'a> {
 /// Bytes of a variable: more than a block or a launch has.
 const MOST_BYTES: u64 = 1 << 20;
 
-/// Registers of one name.
 const MOST_REGISTERS: u64 = 1 << 20;
 
 /// Operands within each other: of an address in a pair there are three.
@@ -75,10 +70,6 @@ impl<'a> Parser<'a> {
 
     fn word(&mut self) -> Result<&'a str, Error> {
         self.next_if_any().ok_or_else(|| Error::Syntax { line: self.line(), expected: "more", found: "the end".into() })
-    }
-
-    fn skip(&mut self, count: usize) {
-        self.at += count;
     }
 
     fn skip_line(&mut self) {
@@ -148,7 +139,6 @@ impl<'a> Parser<'a> {
         Ok(Variable { name, align, bytes })
     }
 
-    /// A kernel, after `.entry`.
     fn kernel(&mut self, target: u32, dynamic_shared: &[&'a str]) -> Result<Program, Error> {
         let mut decoder = Decoder::new(self.word()?, target, dynamic_shared);
         if self.taken("(") {
@@ -172,7 +162,7 @@ impl<'a> Parser<'a> {
                     decoder.program.max_threads = Some(threads);
                 }
                 // How many registers and blocks a processor has room for changes no result.
-                ".minnctapersm" | ".maxnreg" => self.skip(1),
+                ".minnctapersm" | ".maxnreg" => self.at += 1,
                 _ => return Err(self.unsupported()),
             }
         }
@@ -212,7 +202,7 @@ impl<'a> Parser<'a> {
                 }
                 let text = &self.text[self.tokens[first].bytes.start..self.tokens[self.at - 1].bytes.start];
                 let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-                decoder.instruction(&Instruction { line, text, guard, name, operands })?;
+                decoder.instruction(Instruction { line, text, guard, name, operands })?;
             }
         }
         Ok(())
@@ -243,11 +233,11 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// A predicate, after `@`.
     fn guard(&mut self) -> Result<(Register, bool), Error> {
         let negated = self.taken("!");
         let word = self.word()?;
-        let register = self.register(word).ok_or_else(|| self.wrong("a register"))?;
+        let register = self.register(word).filter(|register| register.width == Width::Predicate);
+        let register = register.ok_or_else(|| self.wrong("a predicate"))?;
         Ok((register, negated))
     }
 

@@ -6,7 +6,6 @@ use super::memory::Frame;
 use super::registers::Registers;
 use std::ops::Range;
 
-/// A kernel, ready to run.
 #[derive(Debug, Default)]
 pub(super) struct Program {
     pub(super) name: String,
@@ -54,13 +53,11 @@ pub(super) struct Op {
     /// The predicate under which it is run; row 0 is true.
     pub(super) guard: u32,
     pub(super) negated: bool,
-    /// Branches lead here.
     pub(super) label: bool,
     pub(super) d: u32,
     pub(super) a: u32,
     pub(super) b: u32,
     pub(super) c: u32,
-    /// Rows of those that have more.
     pub(super) rows: Box<[u32]>,
     pub(super) access: AccessKind,
     /// Where a copy comes from.
@@ -76,7 +73,6 @@ pub(super) struct AccessKind {
     pub(super) write: bool,
     /// Among those that access memory.
     pub(super) number: usize,
-    /// Added to the address.
     pub(super) offset: i64,
     /// The address is a 64-bit register.
     pub(super) wide: bool,
@@ -95,7 +91,6 @@ pub(super) enum StateSpace {
     Parameters,
 }
 
-/// A defect of one lane.
 #[derive(Debug)]
 pub(super) struct Trap {
     pub(super) lane: usize,
@@ -104,29 +99,27 @@ pub(super) struct Trap {
     pub(super) earlier: Option<(Accessor, bool)>,
 }
 
-/// Who accesses.shared memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Accessor {
     /// The thread's number in the block.
     pub(super) thread: u32,
     /// Barriers that its warp has passed.
     pub(super) warp_epoch: u32,
-    /// The instruction's number.
     pub(super) op: u32,
 }
 
 /// Sets registers of the lanes of a mask.
 pub(super) type Compute = fn(&mut Registers, &Op, u32);
 /// Reads or writes memory, or exchanges between lanes, in those of a mask.
-pub(super) type Effect = fn(&mut Frame<'_>, &Op, u32) -> Result<(), Trap>;
+pub(super) type Effect = fn(&mut Frame<'_>, &Op, u32) -> Done;
+/// What an effect ends with.
+pub(super) type Done = Result<(), Trap>;
 
-/// What an instruction does.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) enum Step {
     Compute(Compute),
     Effect(Effect),
     Collective(Effect, Members),
-    /// All threads of the block wait for each other.
     Barrier,
     Branch(usize),
     #[default]

@@ -4,13 +4,10 @@ use super::program::Op;
 use super::syntax::Width;
 use std::array::from_fn;
 
-/// Threads of a warp.
 pub(super) const LANES: usize = 32;
 
-/// A value of each lane.
 pub(super) type Row<T> = [T; LANES];
 
-/// The registers of a warp.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Registers {
     /// A bit for each lane.
@@ -20,7 +17,6 @@ pub(super) struct Registers {
     pub(super) b64: Vec<Row<u64>>,
 }
 
-/// The bits of a register.
 pub(super) trait Word: Copy + Default + Into<u64> {
     fn rows(registers: &Registers) -> &[Row<Self>];
     fn rows_mut(registers: &mut Registers) -> &mut [Row<Self>];
@@ -28,7 +24,6 @@ pub(super) trait Word: Copy + Default + Into<u64> {
     fn from_bits(bits: u64) -> Self;
 }
 
-/// What the bits of a register mean.
 pub(super) trait Value: Copy {
     type Word: Word;
     const WIDTH: Width;
@@ -86,19 +81,12 @@ value!(u64, u64, B64, |word| word, |value| value);
 value!(i64, u64, B64, u64::cast_signed, i64::cast_unsigned);
 value!(f64, u64, B64, f64::from_bits, f64::to_bits);
 
-/// The lanes of a mask.
 pub(super) fn lanes(mut mask: u32) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let lane = mask.trailing_zeros() as usize;
         mask &= mask.wrapping_sub(1);
         (lane < LANES).then_some(lane)
     })
-}
-
-/// The lanes for which `is` holds.
-#[inline(always)]
-pub(super) fn mask_of(is: impl Fn(usize) -> bool) -> u32 {
-    (0..LANES).fold(0, |mask, lane| mask | u32::from(is(lane)) << lane)
 }
 
 impl Registers {
@@ -128,7 +116,6 @@ impl Registers {
         W::rows_mut(self)[row as usize][lane] = value;
     }
 
-    /// Sets the lanes of `mask`.
     #[inline(always)]
     pub(super) fn set<T: Value>(&mut self, row: u32, mask: u32, value: impl Fn(usize) -> T) {
         let into = &mut T::Word::rows_mut(self)[row as usize];
@@ -183,6 +170,7 @@ impl Registers {
     #[inline(always)]
     pub(super) fn compare<T: Value>(&mut self, op: &Op, mask: u32, f: impl Fn(T, T) -> bool) {
         let (a, b) = (self.row::<T>(op.a), self.row::<T>(op.b));
-        self.set_predicate(op.d, mask, mask_of(|lane| f(a[lane], b[lane])));
+        let bits = (0..LANES).fold(0, |bits, lane| bits | u32::from(f(a[lane], b[lane])) << lane);
+        self.set_predicate(op.d, mask, bits);
     }
 }

@@ -19,7 +19,6 @@ pub(super) struct Workspace {
 /// Threads of a block at most, of every GPU.
 const MOST_THREADS: [u32; 3] = [1024, 1024, 64];
 
-/// Runs a launch to its end or its first fault.
 pub(super) fn run(
     program: &Program,
     launch: &Launch,
@@ -61,7 +60,6 @@ pub(super) fn run(
     Ok(())
 }
 
-/// A launch that runs.
 struct Run<'a> {
     program: &'a Program,
     launch: &'a Launch,
@@ -103,7 +101,7 @@ impl Run<'_> {
                 };
                 return Err((waiting, Trap::new(0, cause)));
             }
-            self.frame.shared.barrier();
+            self.frame.shared.epoch += 1;
         }
     }
 

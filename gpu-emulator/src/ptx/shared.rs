@@ -13,17 +13,15 @@ pub(super) struct Shared {
     /// Bytes of a granule, as a power of two.
     shift: u32,
     /// Counts the barriers of all blocks; 0 is before the first.
-    epoch: u32,
+    pub(super) epoch: u32,
     /// The epoch in which the block began.
     began: u32,
-    /// Those of each thread.
     copies: Vec<Copies>,
 }
 
 /// The uses of a granule that a later one may race with. Epochs of warps count the barriers of a warp within one epoch.
 #[derive(Clone, Copy, Debug, Default)]
 struct Shadow {
-    /// Nothing may use it.
     gap: bool,
     written: LastAccess,
     /// The last warp that read it.
@@ -87,7 +85,7 @@ impl Shared {
 
     /// A block begins: what another wrote is not there.
     pub(super) fn begin(&mut self) {
-        self.barrier();
+        self.epoch += 1;
         self.began = self.epoch;
         // Of copies that an earlier one did not wait for, nobody knows.
         for (_, copy) in std::mem::take(&mut self.copies).into_iter().flat_map(|copies| copies.flying) {
@@ -104,14 +102,12 @@ impl Shared {
         Ok(())
     }
 
-    /// Copies that were waited for have come to their ends.
     pub(super) fn end_copy(&mut self, copy: &AsyncCopy, user: Accessor) -> Result<(), Trap> {
         self.awaited(copy.to, copy.bytes.len(), false);
         self.write(copy.to, copy.bytes.len() as u32, user)?.copy_from_slice(&copy.bytes);
         Ok(())
     }
 
-    /// The copies of a thread.
     pub(super) fn copies_of(&mut self, user: Accessor) -> &mut Copies {
         let thread = user.thread as usize;
         if self.copies.len() <= thread {
@@ -125,12 +121,6 @@ impl Shared {
         self.shadow[shadow].iter_mut().for_each(|shadow| shadow.awaited = awaited);
     }
 
-    /// All threads of the block have waited for each other.
-    pub(super) fn barrier(&mut self) {
-        self.epoch += 1;
-    }
-
-    /// Notes a read and returns the bytes.
     pub(super) fn read(&mut self, address: u64, bytes: u32, user: Accessor) -> Result<&mut [u8], Trap> {
         let (epoch, began, shift) = (self.epoch, self.began, self.shift);
         for (index, shadow) in self.shadow(address, bytes, user)?.iter_mut().enumerate() {
@@ -151,7 +141,6 @@ impl Shared {
         Ok(&mut self.bytes[address as usize..][..bytes as usize])
     }
 
-    /// Notes a write and returns the bytes.
     pub(super) fn write(&mut self, address: u64, bytes: u32, user: Accessor) -> Result<&mut [u8], Trap> {
         let (epoch, shift) = (self.epoch, self.shift);
         for (index, shadow) in self.shadow(address, bytes, user)?.iter_mut().enumerate() {

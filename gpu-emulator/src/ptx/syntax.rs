@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-/// Memory that a kernel declares.
 #[derive(Debug)]
 pub(super) struct Variable<'a> {
     pub(super) name: &'a str,
@@ -11,7 +10,6 @@ pub(super) struct Variable<'a> {
     pub(super) bytes: u64,
 }
 
-/// Bits of a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Width {
     Predicate,
@@ -34,7 +32,6 @@ pub(super) struct Instruction<'a> {
     pub(super) text: String,
     /// The predicate under which it is run, and whether it is negated.
     pub(super) guard: Option<(Register, bool)>,
-    /// With its modifiers.
     pub(super) name: &'a str,
     pub(super) operands: Vec<Operand<'a>>,
 }
@@ -44,9 +41,7 @@ pub(super) enum Operand<'a> {
     Register(Register),
     Special(&'a str),
     Integer(i64),
-    /// The bits of a float.
     Single(u32),
-    /// The bits of a float.
     Double(u64),
     /// A variable or a label.
     Symbol(&'a str),
@@ -72,7 +67,6 @@ impl Width {
     }
 }
 
-/// A piece of the text.
 #[derive(Clone, Debug)]
 pub(super) struct Token {
     pub(super) bytes: Range<usize>,

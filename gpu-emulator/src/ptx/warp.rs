@@ -8,7 +8,6 @@ use super::order::Order;
 use super::program::{Members, Op, Program, Step, Trap};
 use super::registers::{LANES, Registers, lanes};
 
-/// A warp of a block.
 #[derive(Debug)]
 pub(super) struct Warp {
     pub(super) registers: Registers,
@@ -24,10 +23,8 @@ pub(super) struct Warp {
     pub(super) epoch: u32,
 }
 
-/// Where a warp stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// All lanes have returned.
     Returned,
     /// All lanes wait at this barrier of the block.
     Barrier(usize),
@@ -44,21 +41,18 @@ impl Warp {
         (self.live, self.waiting, self.epoch, self.next) = (self.all, 0, 0, [0; LANES]);
     }
 
-    /// A lane that has returned.
     pub(super) fn returned(&self) -> Option<usize> {
         lanes(self.all & !self.live).next()
     }
 }
 
-/// The members wait for each other, and what they wrote is seen by all. A barrier of some lanes orders nothing here: that of all
-/// is what kernels use.
+/// The members wait for each other, and see what all wrote. Barriers of some lanes order nothing here.
 pub(super) fn wait_for_members(frame: &mut Frame<'_>, _: &Op, members: u32) -> Result<(), Trap> {
     frame.warp_epoch += u32::from(members == frame.live);
     Ok(())
 }
 
-/// Runs a warp, whose registers are those of `frame`, to the next barrier of its block, or to its end. A defect is that of the
-/// instruction `frame.op`.
+/// Runs a warp, with the registers of `frame`, to its block's next barrier or its end; an error is that of `frame.op`.
 pub(super) fn run(program: &Program, warp: &mut Warp, order: &mut Order, frame: &mut Frame<'_>) -> Result<Stop, Trap> {
     let ops = &program.ops;
     loop {
@@ -149,7 +143,6 @@ impl Warp {
         lanes(mask).filter(|lane| self.next[*lane] == at).fold(0, |all, lane| all | 1 << lane)
     }
 
-    /// Lanes go on at `at`.
     fn move_to(&mut self, mask: u32, at: usize) {
         lanes(mask).for_each(|lane| self.next[lane] = at);
     }

@@ -2,7 +2,7 @@
 
 use super::super::arguments::Attend;
 use super::super::attention::{Attention, QueryTiles};
-use super::super::gpu::Buffer;
+use super::super::buffer::Buffer;
 use super::products::{Bench, buffer, bytes_of};
 use super::testing::Random;
 
@@ -95,7 +95,8 @@ fn compare(case: Case, capability: (u32, u32), random: &mut Random) -> bool {
         })
         .collect();
     // The table of pages begins with another sequence's.
-    let table: Vec<u8> = [0].into_iter().chain(pages.iter().map(Buffer::address)).flat_map(u64::to_le_bytes).collect();
+    let table: Vec<u8> =
+        [0].into_iter().chain(pages.iter().map(|buffer| buffer.address)).flat_map(u64::to_le_bytes).collect();
     let (many, tile) = attention.tile(rows);
     let tiles: Vec<u8> = (0..rows)
         .step_by(tile.rows)
@@ -108,11 +109,11 @@ fn compare(case: Case, capability: (u32, u32), random: &mut Random) -> bool {
     let arrived = buffer(&bench.gpu, &vec![0; 4 * rows * heads]);
     let scale = 1.0 / (dim as f32).sqrt();
     let given = Attend {
-        qkv: of_qkv.address(),
-        out: out.address(),
-        pages: of_pages.address(),
-        partial: partial.address(),
-        arrived: arrived.address(),
+        qkv: of_qkv.address,
+        out: out.address,
+        pages: of_pages.address,
+        partial: partial.address,
+        arrived: arrived.address,
         heads: heads as i32,
         kv_heads: KV_HEADS as i32,
         layer: LAYERS as i32 - 1,
@@ -121,7 +122,7 @@ fn compare(case: Case, capability: (u32, u32), random: &mut Random) -> bool {
         ..Attend::default()
     };
     let mut queries = [QueryTiles::default(); 2];
-    queries[usize::from(many)] = QueryTiles { address: of_tiles.address(), count: tiles.len() / 16, parts };
+    queries[usize::from(many)] = QueryTiles { address: of_tiles.address, count: tiles.len() / 16, parts };
     attention.launch(&bench.multiplier, queries, given).unwrap();
     let found = out.floats(rows * heads * dim).unwrap();
 

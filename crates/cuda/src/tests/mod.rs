@@ -2,8 +2,7 @@
 //! the first GPU, or the stand-in for its driver (`.ci/cuda`), computes what the processor's kernels do.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)] // tests say what they skip
 
-use super::driver::DriverGpu;
-use super::gpu::Launcher;
+use super::driver::Gpu;
 use model_factory_dtypes::DType;
 use model_factory_kernels::{Form, Input, Isa, Kernel};
 use std::sync::Arc;
@@ -24,17 +23,19 @@ mod steps;
 mod testing;
 mod upload;
 
+pub(super) use recordings::{RECORD, REPLAY, Watch};
+
 /// The first GPU, with kernels chosen as for `capability`. Prints so and returns `None` where `TEST_DEVICE=cuda` asks
 /// for none.
-fn driver(capability: (u32, u32)) -> Option<DriverGpu> {
+fn driver(capability: (u32, u32)) -> Option<Gpu> {
     if std::env::var_os("TEST_DEVICE").is_none_or(|device| device != "cuda") {
         println!("skipped: TEST_DEVICE=cuda asks for a GPU, or .ci/cuda for the stand-in");
         return None;
     }
-    let gpu = DriverGpu::open(None, 0).unwrap_or_else(|error| panic!("TEST_DEVICE=cuda: {error}"));
+    let gpu = Gpu::open(None, 0).unwrap_or_else(|error| panic!("TEST_DEVICE=cuda: {error}"));
     Some(gpu.acting_as(capability))
 }
 
-fn gpu(capability: (u32, u32)) -> Option<Arc<dyn Launcher>> {
+fn gpu(capability: (u32, u32)) -> Option<Arc<Gpu>> {
     Some(Arc::new(driver(capability)?))
 }

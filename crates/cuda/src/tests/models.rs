@@ -1,7 +1,7 @@
 //! Whole models on a GPU: every family and every dtype that has kernels, within the bounds that hold for the
 //! processor.
 
-use super::super::gpu::Launcher;
+use super::super::driver::Gpu;
 use super::super::{CudaDevice, dtypes};
 use super::gpu;
 use model_factory::DeviceChoice;
@@ -62,7 +62,7 @@ fn on_gpu(model: &Model, path: &Path, capability: (u32, u32), kv: KvDtype) -> Op
 }
 
 /// The same on this GPU, for the context that the model was loaded with.
-pub(super) fn on(gpu: Arc<dyn Launcher>, model: &Model, path: &Path, kv: KvDtype) -> Model {
+pub(super) fn on(gpu: Arc<Gpu>, model: &Model, path: &Path, kv: KvDtype) -> Model {
     let diagnosis = diagnose_with(REGISTRY, path, &Hardware::detect(), &Policy::default());
     let Ready { header, spec, mut plan, .. } = diagnosis.ready.unwrap();
     (plan.kv_dtype, plan.cache_budget) = (kv, u64::MAX);

@@ -14,10 +14,8 @@ fn the_copy_copies_all_lines_and_no_more() {
     for lines in [1, 255, 4096, 100_003] {
         let bytes: Vec<u8> = (0..16 * lines).map(|i| (i * 31 % 251) as u8).collect();
         let (from, to) = (buffer(&gpu, &bytes), buffer(&gpu, &vec![0xee; 16 * lines + 16]));
-        let given = Copy16 { from: from.address(), to: to.address(), lines: lines as u64 };
-        let shape = copy_shape(&*gpu);
-        // SAFETY: both buffers hold as many lines.
-        unsafe { gpu.launch(function, shape, (&raw const given).cast(), size_of::<Copy16>()).unwrap() };
+        let given = Copy16 { from: from.address, to: to.address, lines: lines as u64 };
+        gpu.start(function, copy_shape(&gpu), &given).unwrap();
         let mut copied = vec![0; 16 * lines + 16];
         to.download(0, &mut copied).unwrap();
         assert!(copied[..16 * lines] == bytes, "{lines} lines");

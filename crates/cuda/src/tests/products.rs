@@ -1,8 +1,8 @@
 //! Products of every dtype compared with double precision, for shapes with odd tails.
 
 use super::super::arguments::MatrixArguments;
-use super::super::driver::DriverGpu;
-use super::super::gpu::{Buffer, Launcher};
+use super::super::buffer::Buffer;
+use super::super::driver::Gpu;
 use super::super::modules::{Module, dtypes};
 use super::super::product::{DeviceMatrix, MatrixKernels, Multiplier, OperandForm, ProductTarget, RowSource, Rows};
 use super::driver;
@@ -13,12 +13,12 @@ use std::sync::Arc;
 
 /// Buffers of one multiplication.
 pub(super) struct Bench {
-    pub(super) gpu: Arc<dyn Launcher>,
+    pub(super) gpu: Arc<Gpu>,
     pub(super) multiplier: Multiplier,
     pub(super) prepared: [Buffer; 3],
 }
 
-pub(super) fn buffer(gpu: &Arc<dyn Launcher>, bytes: &[u8]) -> Buffer {
+pub(super) fn buffer(gpu: &Arc<Gpu>, bytes: &[u8]) -> Buffer {
     let buffer = Buffer::new(gpu, "a test", bytes.len() + 16).unwrap();
     buffer.upload(0, bytes).unwrap();
     buffer
@@ -33,12 +33,12 @@ impl Bench {
         Bench::on(driver(capability)?, elements)
     }
 
-    fn on(gpu: DriverGpu, elements: usize) -> Option<Bench> {
-        let gpu: Arc<dyn Launcher> = Arc::new(gpu);
+    fn on(gpu: Gpu, elements: usize) -> Option<Bench> {
+        let gpu: Arc<Gpu> = Arc::new(gpu);
         let prepare = gpu.function(Module::Steps, "prepare").unwrap();
         let room = |bytes| Buffer::new(&gpu, "a test", bytes).unwrap();
         let prepared = [room(4 * elements), room(8 * elements), room(16 * elements)];
-        let [rows, steps, extents] = prepared.each_ref().map(Buffer::address);
+        let [rows, steps, extents] = prepared.each_ref().map(|buffer| buffer.address);
         let multiplier = Multiplier { gpu: Arc::clone(&gpu), prepare, prepared: rows, steps, extents };
         Some(Bench { gpu, multiplier, prepared })
     }
@@ -48,14 +48,9 @@ impl Bench {
         let (given, margin) = (buffer(&self.gpu, &bytes_of(x)), 3);
         let width = matrix.outputs + margin;
         let target = buffer(&self.gpu, &bytes_of(&vec![0.5; tokens * width]));
-        let rows = Rows {
-            source: RowSource::Plain,
-            address: given.address(),
-            stride: matrix.inputs,
-            gather: 0,
-            count: tokens,
-        };
-        let into = ProductTarget { address: target.address(), width, add: false };
+        let rows =
+            Rows { source: RowSource::Plain, address: given.address, stride: matrix.inputs, gather: 0, count: tokens };
+        let into = ProductTarget { address: target.address, width, add: false };
         self.multiplier.multiply(rows, &[matrix], into).unwrap();
         let all = target.floats(tokens * width).unwrap();
         assert!(all.chunks_exact(width).all(|row| row[matrix.outputs..] == [0.5; 3]), "other columns");
@@ -113,11 +108,8 @@ fn products_of_every_dtype_beside_double_precision() {
                     }
                     let kernels = MatrixKernels::load(&*bench.gpu, dtype).unwrap();
                     let weight = buffer(&bench.gpu, &stored);
-                    let part = MatrixArguments {
-                        weight: weight.address(),
-                        rows: outputs as i32,
-                        ..MatrixArguments::default()
-                    };
+                    let part =
+                        MatrixArguments { weight: weight.address, rows: outputs as i32, ..MatrixArguments::default() };
                     let row_bytes = kernel.row_bytes(inputs);
                     let matrix = DeviceMatrix { kernels, dtype, rule: None, part, outputs, inputs, row_bytes };
                     let found = bench.product(&matrix, &x, tokens);
@@ -174,8 +166,8 @@ fn int8_products_have_the_processors_bits() {
                 let scales = random.floats(outputs);
                 let (weight, of_rows) = (buffer(&bench.gpu, &stored), buffer(&bench.gpu, &bytes_of(&scales)));
                 let part = MatrixArguments {
-                    weight: weight.address(),
-                    scales: of_rows.address(),
+                    weight: weight.address,
+                    scales: of_rows.address,
                     scales_a_row: 1,
                     group: inputs as i32,
                     rows: outputs as i32,
@@ -214,8 +206,8 @@ fn several_matrices_stand_side_by_side() {
             let (stored, bias) = (random.stored(dtype, outputs * inputs), random.floats(outputs));
             let (weight, of_rows) = (buffer(&bench.gpu, &stored), buffer(&bench.gpu, &bytes_of(&bias)));
             let part = MatrixArguments {
-                weight: weight.address(),
-                bias: of_rows.address(),
+                weight: weight.address,
+                bias: of_rows.address,
                 rows: outputs as i32,
                 ..MatrixArguments::default()
             };
@@ -234,9 +226,8 @@ fn several_matrices_stand_side_by_side() {
         let width: usize = shapes.iter().map(|shape| shape.1).sum();
         let (given, target) =
             (buffer(&bench.gpu, &bytes_of(&x)), buffer(&bench.gpu, &bytes_of(&vec![0.25; tokens * width])));
-        let rows =
-            Rows { source: RowSource::Plain, address: given.address(), stride: inputs, gather: 0, count: tokens };
-        let into = ProductTarget { address: target.address(), width, add: true };
+        let rows = Rows { source: RowSource::Plain, address: given.address, stride: inputs, gather: 0, count: tokens };
+        let into = ProductTarget { address: target.address, width, add: true };
         bench.multiplier.multiply(rows, &matrices.iter().collect::<Vec<_>>(), into).unwrap();
         let found = target.floats(tokens * width).unwrap();
         for (i, (found, expected)) in found.iter().zip(expected.concat()).enumerate() {

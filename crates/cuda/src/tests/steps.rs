@@ -33,8 +33,8 @@ fn norms_and_activations_are_the_processors() {
         // The third row and then the first, of rows that are twice as long.
         let gather = buffer(&bench.gpu, &[2i32.to_le_bytes(), 0i32.to_le_bytes()].concat());
         let norm = |layer| DeviceNorm {
-            weight: Vector { address: of_weight.address(), code: 0 },
-            bias: Vector { address: of_bias.address(), code: 0 },
+            weight: Vector { address: of_weight.address, code: 0 },
+            bias: Vector { address: of_bias.address, code: 0 },
             eps: 1e-5,
             layer,
         };
@@ -46,7 +46,7 @@ fn norms_and_activations_are_the_processors() {
             RowSource::SwiGlu { offset: width },
             RowSource::Gelu,
         ] {
-            let rows = Rows { source, address: of_x.address(), stride: 2 * width, gather: gather.address(), count: 2 };
+            let rows = Rows { source, address: of_x.address, stride: 2 * width, gather: gather.address, count: 2 };
             let found = floats(&prepared(&bench, rows, OperandForm::F32, width).0);
             for (found, row) in found.chunks_exact(width).zip([2, 0]) {
                 let (own, gate) = x[row * 2 * width..][..2 * width].split_at(width);
@@ -80,7 +80,7 @@ fn rounds_as_the_processor_does() {
         x[..32].fill(0.0);
         x[width..width + 32].iter_mut().zip(-16..).for_each(|(x, i)| *x = i as f32 * 127.0 / 16.0);
         let of_x = buffer(&bench.gpu, &bytes_of(&x));
-        let rows = Rows { source: RowSource::Plain, address: of_x.address(), stride: width, gather: 0, count: 2 };
+        let rows = Rows { source: RowSource::Plain, address: of_x.address, stride: width, gather: 0, count: 2 };
         let (bytes, steps) = prepared(&bench, rows, OperandForm::Q8, width);
         for (block, x) in x.chunks_exact(32).enumerate() {
             // The rule of `kernels::Form::Q8`, by the standard library's rounding.
@@ -117,7 +117,7 @@ fn what_is_not_finite_stays_so_and_what_is_large_does_not_overflow() {
         let mut x = vec![bad * 1e-3; width];
         x[40] = bad;
         let of_x = buffer(&bench.gpu, &bytes_of(&x));
-        let rows = Rows { source: RowSource::Plain, address: of_x.address(), stride: width, gather: 0, count: 1 };
+        let rows = Rows { source: RowSource::Plain, address: of_x.address, stride: width, gather: 0, count: 1 };
         let (bytes, steps) = prepared(&bench, rows, OperandForm::F16, width);
         let half = half::f16::from_le_bytes([bytes[80], bytes[81]]);
         let back = half.to_f32() * floats(&steps)[0];

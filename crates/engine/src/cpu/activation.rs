@@ -38,8 +38,8 @@ impl CpuDevice {
         let gate = activation.gate();
         let products = 1 + usize::from(gate.is_some());
         let bounds = self.column_bounds(tokens, &[up])?;
-        Operands::prepare(&self.spare, std::iter::once(down.form()), up.outputs(), |input, form| {
-            input.fill_columns(&self.pool, self.isa, form, tokens, up.outputs(), &bounds, |rows, part| {
+        Operands::prepare(&self.spare, std::iter::once(down.form), up.outputs, |input, form| {
+            input.fill_columns(&self.pool, self.isa, form, tokens, up.outputs, &bounds, |rows, part| {
                 scratch::with_scratch(products * tokens * rows.len(), |scratch| {
                     let (up_rows, gate_rows) = scratch.split_at_mut(tokens * rows.len());
                     up.rows(self.isa, rows.clone(), inputs, up_rows)?;

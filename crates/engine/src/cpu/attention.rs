@@ -17,7 +17,6 @@ use std::ops::Range;
 /// own for one row, and merged in their order, so that bits do not depend on who computes them.
 const PART: usize = 1024 / TILE;
 
-/// What memory is for, in errors.
 const PAGES: &str = "the pages that attention reads";
 pub(super) const QUERIES: &str = "queries of attention";
 
@@ -36,8 +35,7 @@ pub(super) struct AttentionPass<'a> {
 }
 
 impl AttentionPass<'_> {
-    /// Lets `queries`, those of `rows`, go through the positions of `tile` that their rows have `seen`; the tile of
-    /// `then` comes next.
+    /// Lets `queries` of `rows` go through the positions of `tile` that their rows have `seen`; `then` comes next.
     pub(super) fn through_tile<E: KvElement>(
         &self,
         queries: &mut [Query<'_>],
@@ -63,15 +61,19 @@ impl AttentionPass<'_> {
         let mut pages: Vec<Vec<&[E]>> = memory::reserved(self.sequences.len(), PAGES)?;
         for sequence in self.sequences {
             // What no row sees may be gone.
-            let kind = self.layout.kind(self.layer);
+            let kind = self.layout.layers[self.layer].kind;
             let of_sequence = sequence.pages.iter().map(|pair| match pair.of(kind) {
                 Some(page) => self.layout.layer::<E>(page, self.layer),
                 None => &[],
             });
             pages.push(memory::collected(of_sequence, PAGES)?);
         }
+        // One row that sees several parts is divided: they are tasks of their own.
+        let is_divided = |sequence: &Sequence<'_>| {
+            sequence.rows.len() == 1 && parts(self.tiles(sequence, &sequence.rows)).count() > 1
+        };
         let (divided, together): (Vec<usize>, Vec<usize>) =
-            (0..self.sequences.len()).partition(|&i| self.is_divided(i));
+            (0..self.sequences.len()).partition(|&index| is_divided(&self.sequences[index]));
         let columns: Vec<usize> = (0..=kv).map(|head| head * group * dim).collect();
         if !together.is_empty() {
             let refusals = Refusals::default();
@@ -95,12 +97,6 @@ impl AttentionPass<'_> {
             context.row(&mut out[sequence.rows.start * width..][..width])?;
         }
         Ok(())
-    }
-
-    /// Whether sequence `index` is one row that sees several parts, which are tasks of their own.
-    fn is_divided(&self, index: usize) -> bool {
-        let sequence = &self.sequences[index];
-        sequence.rows.len() == 1 && parts(self.tiles(sequence, &sequence.rows)).count() > 1
     }
 
     /// The positions that a row of `sequence` sees.
@@ -127,7 +123,7 @@ impl CpuDevice {
     ) -> Result<()> {
         let CpuPass { batch, projected: qkv, mixed, .. } = pass;
         let CpuDevice { isa, pool, layout, .. } = self;
-        let heads = layout.heads(layer);
+        let heads = layout.layers[layer].heads;
         mixed.resize(batch.rows * heads.width(), 0.0);
         let attend = AttentionPass {
             isa: *isa,

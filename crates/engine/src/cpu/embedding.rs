@@ -14,11 +14,11 @@ impl LayerEmbeddings<CpuDevice> for CpuDevice {
         let mut ids = memory::reserved(batch.rows, "the ids of a batch")?;
         ids.extend(batch.sequences.iter().flat_map(|sequence| sequence.tokens).copied());
         let LayerEmbeddingWeights { width, embedding, projection, norm } = embedding;
-        let all = projection.outputs();
+        let all = projection.outputs;
         let operands = self.normed(None, hidden, &[projection])?;
         self.multiply(&[projection], &operands, batch.rows, inputs)?;
         // The order of transformers' `project_per_layer_inputs`.
-        let (of_projection, of_embedding) = ((projection.inputs() as f32).sqrt().recip(), (*width as f32).sqrt());
+        let (of_projection, of_embedding) = ((projection.inputs as f32).sqrt().recip(), (*width as f32).sqrt());
         let half = std::f32::consts::FRAC_1_SQRT_2;
         self.each_row(inputs, all, |row, inputs| {
             scratch::with_scratch(all + width, |scratch| {
@@ -37,7 +37,7 @@ impl LayerEmbeddings<CpuDevice> for CpuDevice {
 
     fn gate_layer_input(&self, pass: &mut CpuPass<'_>, gate: &Matrix, layer: usize) -> Result<()> {
         let CpuPass { batch, hidden, layer_inputs: inputs, mixed: gated, .. } = pass;
-        let (rows, width) = (batch.rows, gate.outputs());
+        let (rows, width) = (batch.rows, gate.outputs);
         let all = inputs.len() / rows.max(1);
         gated.resize(rows * width, 0.0);
         let operands = self.normed(None, hidden, &[gate])?;

@@ -33,7 +33,6 @@ pub(super) struct Routed {
     shared: Option<SharedRows>,
 }
 
-/// An expert and the rows that are given to it.
 #[derive(Clone, Debug)]
 struct Visit {
     expert: usize,
@@ -63,7 +62,7 @@ impl ExpertLayers<CpuDevice> for CpuDevice {
     ) -> error::Result<()> {
         pass.routed = Routed::default(); // the last layer's memory is free
         let hidden = &pass.hidden;
-        let width = experts.router.inputs();
+        let width = experts.router.inputs;
         let tokens = hidden.len() / width;
         let normed = |norm: Option<&NormVectors>| {
             let mut normed = memory::zeros(hidden.len(), "the input of experts")?;
@@ -111,12 +110,11 @@ impl ExpertLayers<CpuDevice> for CpuDevice {
 }
 
 impl CpuDevice {
-    /// The experts that rows are given to.
     fn visits(&self, normed: &[f32], experts: &ExpertsWeights<Self>) -> Result<(Vec<Visit>, Vec<VisitRow>)> {
         let (router, routing) = (&experts.router, &experts.routing);
         let choice_bias = experts.choice_bias.as_deref().unwrap_or_default();
-        let tokens = normed.len() / router.inputs();
-        let operands = self.converted(normed, &[router])?;
+        let tokens = normed.len() / router.inputs;
+        let operands = self.normed(None, normed, &[router])?;
         let mut scores = memory::zeros(tokens * routing.experts, "the outputs of a router")?;
         self.multiply(&[router], &operands, tokens, &mut scores)?;
         let none = Choice::default();
@@ -171,8 +169,8 @@ impl CpuDevice {
         // Rows of up for each column of down.
         let turns = up.outputs / feed_forward;
         let forms = |visit: &Visit| {
-            let gate = gate.map(|gate| gate.of(visit.expert).0.form());
-            std::iter::once(up.of(visit.expert).0.form()).chain(gate)
+            let gate = gate.map(|gate| gate.of(visit.expert).0.form);
+            std::iter::once(up.of(visit.expert).0.form).chain(gate)
         };
         let inputs = if normed.len() == width {
             // All experts read the one row.
@@ -223,7 +221,7 @@ impl CpuDevice {
             }));
         });
         refusals.into_result()?;
-        let forms = |visit: &Visit| std::iter::once(down.of(visit.expert).0.form());
+        let forms = |visit: &Visit| std::iter::once(down.of(visit.expert).0.form);
         self.gathered(visits, forms, feed_forward, |index| &activated[index * feed_forward..][..feed_forward])
     }
 
@@ -248,14 +246,13 @@ impl CpuDevice {
         Ok(gathered)
     }
 
-    /// What the down projection of the shared expert reads.
     fn activate_shared(&self, normed: &[f32], tokens: usize, shared: &SharedExpert<Self>) -> Result<SharedRows> {
-        let inputs = self.converted(normed, &shared.dense.inputs())?;
+        let inputs = self.normed(None, normed, &shared.dense.inputs())?;
         let activated = self.up_activate(&inputs, tokens, &shared.dense)?;
         let mut weights = memory::zeros(tokens, "the weights of the shared expert")?;
         match &shared.router {
             Some(router) => {
-                self.multiply(&[router], &self.converted(normed, &[router])?, tokens, &mut weights)?;
+                self.multiply(&[router], &self.normed(None, normed, &[router])?, tokens, &mut weights)?;
                 kernels::sigmoid(self.isa, &mut weights);
             }
             None => weights.fill(1.0),
@@ -263,8 +260,7 @@ impl CpuDevice {
         Ok(SharedRows { activated, weights })
     }
 
-    /// `to` += the weighted sum of the experts' outputs, normed and multiplied as `output` says. What is normed lies in
-    /// `product` before.
+    /// `to` += the weighted sum of the outputs, normed and multiplied as `output` says, by way of `product`.
     fn add_routed(
         &self,
         routed: &Routed,

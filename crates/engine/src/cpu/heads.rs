@@ -6,14 +6,10 @@ use crate::kernels;
 use crate::memory;
 use model_factory_spec::spec::{AttentionWeights, KeysValues, Mixer};
 
-/// The sizes of attention.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Heads {
-    /// Query heads.
     pub(super) queries: usize,
-    /// Key and value heads.
     pub(super) kv: usize,
-    /// Elements of a head.
     pub(super) dim: usize,
     /// Whether each query has a gate.
     pub(super) gated: bool,
@@ -22,8 +18,7 @@ pub(super) struct Heads {
 }
 
 impl Heads {
-    /// Those of a layer, none where it is no attention; and the layer that stores its keys and values where that is
-    /// another.
+    /// Those of a layer, none where it is no attention; and which other layer stores its keys and values.
     pub(super) fn of(mixer: &Mixer) -> (Heads, Option<usize>) {
         let none = Heads { queries: 0, kv: 0, dim: 0, gated: false, cached: false };
         let Some(attention) = mixer.attention() else { return (none, None) };
@@ -59,7 +54,7 @@ impl CpuDevice {
         layer: usize,
         attention: &AttentionWeights<Self>,
     ) -> memory::Result<()> {
-        let (heads, own) = (self.layout.heads(layer), attention.kv.own());
+        let (heads, own) = (self.layout.layers[layer].heads, attention.kv.own());
         let (dim, keys_are_values) = (heads.dim, own.is_some_and(|own| own.v.is_none()));
         if keys_are_values {
             widen(qkv, batch.rows, heads.qkv_width());
@@ -84,13 +79,7 @@ impl CpuDevice {
             }
             for (norm, heads) in norms.into_iter().zip([&mut *q, &mut *k]) {
                 let Some(norm) = norm else { continue };
-                for heads in heads.chunks_exact_mut(norm.width()) {
-                    scratch::with_scratch(norm.width(), |plain| {
-                        plain.copy_from_slice(heads);
-                        norm.apply(self.isa, plain, heads);
-                        Ok(())
-                    })?;
-                }
+                heads.chunks_exact_mut(norm.width).try_for_each(|heads| norm.apply_in_place(self.isa, 0, heads))?;
             }
             let Some(angles) = angles else { return Ok(()) };
             for head in q.chunks_exact_mut(dim).chain(k.chunks_exact_mut(dim)) {

@@ -25,7 +25,7 @@ impl HiddenStates<CpuDevice> for CpuDevice {
             embedding_norm.apply(self.isa, embedding, first);
             hidden_norm.apply(self.isa, state, second);
         }
-        let operands = self.converted(&pairs, &[projection])?;
+        let operands = self.normed(None, &pairs, &[projection])?;
         Ok(self.multiply(&[projection], &operands, batch.rows, hidden)?)
     }
 
@@ -42,8 +42,8 @@ impl HiddenStates<CpuDevice> for CpuDevice {
 
     fn classify(&self, head: &ClassifierWeights<Self>, mut rows: Vec<f32>) -> Result<Vec<f32>> {
         let products = |matrix: &Matrix, rows: &[f32]| -> Result<Vec<f32>> {
-            let count = rows.len() / matrix.inputs();
-            let mut products = memory::zeros(count * matrix.outputs(), "the scores of labels")?;
+            let count = rows.len() / matrix.inputs;
+            let mut products = memory::zeros(count * matrix.outputs, "the scores of labels")?;
             self.multiply(&[matrix], &self.normed(None, rows, &[matrix])?, count, &mut products)?;
             Ok(products)
         };

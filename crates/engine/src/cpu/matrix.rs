@@ -14,17 +14,16 @@ use std::ops::Range;
 pub struct Matrix {
     kernel: Kernel,
     /// How it reads activations.
-    form: Form,
+    pub(super) form: Form,
     weight: WeightView,
     /// Whether it is stored `[inputs, outputs]`.
     transposed: bool,
     scales: Option<Scales>,
     bias: Option<WeightView>,
-    outputs: usize,
-    inputs: usize,
+    pub(super) outputs: usize,
+    pub(super) inputs: usize,
 }
 
-/// What a weight is scaled by.
 #[derive(Clone, Debug)]
 enum Scales {
     Int8(Int8Scales),
@@ -32,7 +31,6 @@ enum Scales {
     Blocks(WeightView),
 }
 
-/// The scales of an int8 weight.
 #[derive(Clone, Debug)]
 struct Int8Scales {
     view: WeightView,
@@ -85,27 +83,10 @@ impl Matrix {
         2 * self.outputs * self.inputs
     }
 
-    /// The form in which it reads activations.
-    pub(super) fn form(&self) -> Form {
-        self.form
-    }
-
-    /// Rows of the weight.
-    pub(super) fn outputs(&self) -> usize {
-        self.outputs
-    }
-
-    /// Columns of the weight.
-    pub(super) fn inputs(&self) -> usize {
-        self.inputs
-    }
-
-    /// Bytes of a stored row.
     pub(super) fn row_bytes(&self) -> usize {
         self.kernel.row_bytes(self.inputs)
     }
 
-    /// Bytes of all stored rows.
     pub(super) fn bytes(&self) -> usize {
         self.outputs * self.row_bytes()
     }
@@ -171,14 +152,14 @@ impl CpuDevice {
         let (mut bounds, mut start) = (vec![0], 0);
         for matrix in matrices {
             let mut row = 0;
-            while row < matrix.outputs() {
-                let rows = matrix.rows_per_task(left, tokens, self.pool.threads()).min(matrix.outputs() - row);
+            while row < matrix.outputs {
+                let rows = matrix.rows_per_task(left, tokens, self.pool.threads()).min(matrix.outputs - row);
                 row += rows;
                 left -= rows * matrix.row_bytes();
                 memory::grow(&mut bounds, 1, "the tasks of a product")?;
                 bounds.push(start + row);
             }
-            start += matrix.outputs();
+            start += matrix.outputs;
         }
         Ok(bounds)
     }
@@ -188,10 +169,10 @@ impl CpuDevice {
 pub(super) fn locate<'a>(matrices: &[&'a Matrix], columns: &Range<usize>) -> (&'a Matrix, Range<usize>) {
     let mut start = 0;
     for matrix in matrices {
-        if columns.end <= start + matrix.outputs() {
+        if columns.end <= start + matrix.outputs {
             return (matrix, columns.start - start..columns.end - start);
         }
-        start += matrix.outputs();
+        start += matrix.outputs;
     }
     unreachable!("the bounds come from the same matrices")
 }

@@ -69,7 +69,7 @@ impl CpuDevice {
 
     /// The dtype of its KV caches.
     pub fn kv_dtype(&self) -> KvDtype {
-        self.layout.dtype()
+        self.layout.dtype
     }
 
     /// Calls `take` with the ranges of the bytes of a page of a kind that hold its first `slots` positions, in order; a
@@ -127,7 +127,7 @@ impl CpuDevice {
 
     /// `hidden` += `scale` times the norm of every row of `product`.
     fn norm_add(&self, norm: &NormVectors, product: &[f32], scale: f32, hidden: &mut [f32]) -> memory::Result<()> {
-        let width = norm.width();
+        let width = norm.width;
         self.each_row(hidden, width, |row, hidden| {
             scratch::with_scratch(width, |normed| {
                 norm.apply(self.isa, &product[row * width..][..width], normed);
@@ -139,13 +139,7 @@ impl CpuDevice {
 
     /// `x` `[rows, width]` = the norm of each row.
     fn norm_rows(&self, norm: &NormVectors, x: &mut [f32]) -> memory::Result<()> {
-        self.each_row(x, norm.width(), |_, x| {
-            scratch::with_scratch(x.len(), |plain| {
-                plain.copy_from_slice(x);
-                norm.apply(self.isa, plain, x);
-                Ok(())
-            })
-        })
+        self.each_row(x, norm.width, |_, x| norm.apply_in_place(self.isa, 0, x))
     }
 
     /// Calls `change(row, x)` with every row of `x` `[rows, width]`.
@@ -164,20 +158,12 @@ impl CpuDevice {
 
     /// Every row of `x`, normed where there is a norm, in every form that `matrices` read.
     fn normed(&self, norm: Option<&NormVectors>, x: &[f32], matrices: &[&Matrix]) -> memory::Result<Operands> {
-        let width = self.buffers.hidden;
-        Operands::prepare(&self.spare, matrices.iter().map(|matrix| matrix.form()), width, |input, form| {
+        let width = matrices.first().map_or(1, |matrix| matrix.inputs);
+        Operands::prepare(&self.spare, matrices.iter().map(|matrix| matrix.form), width, |input, form| {
             let Some(norm) = norm else { return input.convert(&self.pool, self.isa, form, x, width) };
             input.fill(&self.pool, self.isa, form, x.len() / width, width, |token, row| {
                 norm.apply(self.isa, &x[token * width..][..width], row);
             })
-        })
-    }
-
-    /// The rows of `x` in every form that `matrices` read.
-    fn converted(&self, x: &[f32], matrices: &[&Matrix]) -> memory::Result<Operands> {
-        let width = matrices.first().map_or(1, |matrix| matrix.inputs());
-        Operands::prepare(&self.spare, matrices.iter().map(|matrix| matrix.form()), width, |input, form| {
-            input.convert(&self.pool, self.isa, form, x, width)
         })
     }
 }

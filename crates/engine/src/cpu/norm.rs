@@ -1,7 +1,9 @@
 //! A stored norm, applied to a row.
 
+use super::scratch;
 use crate::decoder::floats;
 use crate::kernels::{self, Isa};
+use crate::memory;
 use crate::weights::{WeightView, Weights};
 use model_factory_spec::spec::{Norm, NormWeights};
 
@@ -10,7 +12,8 @@ use model_factory_spec::spec::{Norm, NormWeights};
 pub struct NormVectors {
     weight: WeightView,
     kind: Formula,
-    width: usize,
+    /// Elements of a row.
+    pub(super) width: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -34,18 +37,22 @@ impl NormVectors {
         }
     }
 
-    /// Elements of a row.
-    pub(super) fn width(&self) -> usize {
-        self.width
-    }
-
     /// `out` = the norm of the row `x`.
     pub(super) fn apply(&self, isa: Isa, x: &[f32], out: &mut [f32]) {
         self.apply_part(isa, 0, x, out);
     }
 
+    /// `x` = its norm by the weights from element `first` on.
+    pub(super) fn apply_in_place(&self, isa: Isa, first: usize, x: &mut [f32]) -> memory::Result<()> {
+        scratch::with_scratch(x.len(), |plain| {
+            plain.copy_from_slice(x);
+            self.apply_part(isa, first, plain, x);
+            Ok(())
+        })
+    }
+
     /// `out` = the norm of `x`, which is normed by itself by the weights from element `first` on.
-    pub(super) fn apply_part(&self, isa: Isa, first: usize, x: &[f32], out: &mut [f32]) {
+    fn apply_part(&self, isa: Isa, first: usize, x: &[f32], out: &mut [f32]) {
         let part = first..first + x.len();
         let weight = floats(&self.weight, part.clone());
         match &self.kind {

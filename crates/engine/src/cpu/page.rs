@@ -12,37 +12,33 @@ use model_factory_spec::spec::ModelSpec;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Tiles of a page.
 pub(super) const TILES: usize = KV_PAGE / TILE;
 const _: () = assert!(TILES * TILE == KV_PAGE);
 
 /// An element of a page: a float as computed, one rounded to the nearest half, or a byte of blocks with their scales.
 pub(super) trait PageElement: KvElement + Pod {}
 
-impl PageElement for f32 {}
-impl PageElement for f16 {}
-impl PageElement for u8 {}
+impl<E: KvElement + Pod> PageElement for E {}
 
-/// Where the keys and values of each layer lie in a page: each layer has the tiles of its keys `[kv_heads, TILES]`,
-/// then those of its values.
+/// Where the keys and values of each layer lie in a page: tiles of keys `[kv_heads, TILES]`, then those of values.
 #[derive(Clone, Debug)]
 pub(super) struct PageLayout {
-    dtype: KvDtype,
-    layers: Arc<[LayerPlace]>,
+    pub(super) dtype: KvDtype,
+    element_bytes: usize,
+    pub(super) layers: Arc<[LayerPlace]>,
 }
 
 /// Where a layer's keys and values lie, and of which heads they are.
 #[derive(Clone, Debug)]
-struct LayerPlace {
-    heads: Heads,
-    kind: PageKind,
+pub(super) struct LayerPlace {
+    pub(super) heads: Heads,
+    pub(super) kind: PageKind,
     elements: Range<usize>,
     /// Whether it is another layer that stores them.
     borrowed: bool,
 }
 
 impl PageLayout {
-    /// That of `spec`.
     pub(super) fn new(spec: &ModelSpec, dtype: KvDtype) -> PageLayout {
         let layers = spec.weights.layers.iter().map(|layer| Heads::of(&layer.mixer.layer));
         let kind = |windowed| if windowed { PageKind::Window } else { PageKind::Full };
@@ -52,10 +48,10 @@ impl PageLayout {
     /// One layer after the other in the pages of its kind, of heads as `layers` has them; a layer with the number of an
     /// earlier one has its place, and one that caches nothing has none.
     fn of_layers(dtype: KvDtype, layers: impl Iterator<Item = ((Heads, Option<usize>), PageKind)>) -> PageLayout {
-        let tile_len = match dtype {
-            KvDtype::F32 => f32::tile_len,
-            KvDtype::F16 => f16::tile_len,
-            KvDtype::Q8_0 => u8::tile_len,
+        let (tile_len, element_bytes): (fn(usize) -> usize, _) = match dtype {
+            KvDtype::F32 => (f32::tile_len, size_of::<f32>()),
+            KvDtype::F16 => (f16::tile_len, size_of::<f16>()),
+            KvDtype::Q8_0 => (u8::tile_len, size_of::<u8>()),
         };
         let mut ends = [0; 2];
         let mut places: Vec<LayerPlace> = Vec::new();
@@ -75,22 +71,7 @@ impl PageLayout {
             };
             places.push(place);
         }
-        PageLayout { dtype, layers: places.into() }
-    }
-
-    /// Of its elements.
-    pub(super) fn dtype(&self) -> KvDtype {
-        self.dtype
-    }
-
-    /// The sizes of attention in a layer.
-    pub(super) fn heads(&self, layer: usize) -> Heads {
-        self.layers[layer].heads
-    }
-
-    /// In which pages the keys and values of a layer are.
-    pub(super) fn kind(&self, layer: usize) -> PageKind {
-        self.layers[layer].kind
+        PageLayout { dtype, element_bytes, layers: places.into() }
     }
 
     /// The layers with pages of a kind.
@@ -98,13 +79,11 @@ impl PageLayout {
         self.layers.iter().filter(move |place| place.kind == kind)
     }
 
-    /// Elements of a page.
     fn elements(&self, kind: PageKind) -> usize {
         self.of(kind).map(|place| place.elements.end).max().unwrap_or(0)
     }
 }
 
-/// Whether a head is a key or a value.
 #[derive(Clone, Copy)]
 enum Part {
     Key,
@@ -112,18 +91,9 @@ enum Part {
 }
 
 impl PageLayout {
-    /// A page of zeros.
     pub(super) fn page(&self, kind: PageKind) -> memory::Result<PageMemory> {
-        let bytes = self.elements(kind) * self.element_bytes();
+        let bytes = self.elements(kind) * self.element_bytes;
         Ok(PageMemory::Host(memory::zeros(bytes.div_ceil(size_of::<f32>()), "a page of the KV cache")?))
-    }
-
-    fn element_bytes(&self) -> usize {
-        match self.dtype {
-            KvDtype::F32 => size_of::<f32>(),
-            KvDtype::F16 => size_of::<f16>(),
-            KvDtype::Q8_0 => size_of::<u8>(),
-        }
     }
 
     /// Keys and values of a layer in `page`, whose elements are `E`.
@@ -131,11 +101,8 @@ impl PageLayout {
         &bytemuck::cast_slice(page.words())[self.layers[layer].elements.clone()]
     }
 
-    /// Stores keys and values of `rows` of `qkv` in `page` from slot `slot` on.
-    ///
-    /// # Errors
-    /// A row with an element that the page cannot hold, and what of that row is largest: an infinity, and of blocks
-    /// NaN.
+    /// Stores keys and values of `rows` of `qkv` in `page` from slot `slot` on. The error is a row with an element that
+    /// the page cannot hold, and what of that row is largest: an infinity, and of blocks NaN.
     pub(super) fn store(
         &self,
         page: &mut PageMemory,

@@ -27,23 +27,21 @@ impl RecurrentLayers<CpuDevice> for CpuDevice {
     fn advance(&self, pass: &mut CpuPass<'_>, layer: usize, mixer: &Mixer<Self>) -> Result<()> {
         match mixer {
             Mixer::Attention(_) => Ok(()),
-            Mixer::DeltaNet(net) => self.advance_delta_net(pass, layer, net),
-            Mixer::ShortConv(conv) => self.advance_short_conv(pass, layer, &conv.conv),
-            Mixer::Mamba2(mamba) => self.advance_mamba2(pass, layer, mamba),
+            Mixer::DeltaNet(net) => self.delta_net(pass, layer, net),
+            Mixer::ShortConv(conv) => self.short_conv(pass, layer, &conv.conv),
+            Mixer::Mamba2(mamba) => self.mamba2(pass, layer, mamba),
         }
     }
 }
 
 impl CpuDevice {
-    /// Brings every head of the sequences' states on by their rows, chunk by chunk of positions: `advance(head, state,
-    /// first, projected, mixed, row)`, where the rows of `projected` are those of positions of a chunk from its
-    /// position `first` on, gives the head's columns of `mixed` from row `row` on.
+    /// Brings every head on by the rows of its sequence, chunk by chunk: `advance` gives its columns of `mixed`.
     fn advance_heads(
         &self,
         pass: &mut CpuPass<'_>,
         layer: usize,
         StateHeads { heads, key_dim, value_dim }: StateHeads,
-        advance: &Advance<'_>,
+        advance: &(dyn Fn(usize, Chunk<'_, '_>) -> memory::Result<()> + Sync),
     ) -> Result<()> {
         let CpuPass { batch, projected, mixed, .. } = pass;
         let (rows, sequences) = (batch.rows, &mut batch.sequences);
@@ -56,7 +54,7 @@ impl CpuDevice {
         for (index, Sequence { rows, start, state, checkpoints, .. }) in sequences.iter_mut().enumerate() {
             spans.push((rows.clone(), *start));
             for checkpoint in checkpoints.iter_mut() {
-                let (position, (_, matrices)) = (checkpoint.position(), checkpoint.layer(layer));
+                let (position, (_, matrices)) = (checkpoint.position, checkpoint.layer(layer));
                 let matrices = matrices.chunks_exact_mut(key_dim * value_dim).map(Mutex::new);
                 let matrices = memory::collected(matrices, "states of prefixes")?;
                 kept.push(Kept { sequence: index, position, matrices });
@@ -75,7 +73,7 @@ impl CpuDevice {
                     let first = (start + row - rows.start) % STATE_CHUNK;
                     let count = (STATE_CHUNK - first).min(rows.end - row);
                     let projected = &projected[row * width..(row + count) * width];
-                    refusals.note(advance(head, &mut state, first, projected, out, row));
+                    refusals.note(advance(head, Chunk { state: &mut state, first, projected, out, row }));
                     row += count;
                     let position = start + row - rows.start;
                     if let Some(kept) = kept.iter().find(|kept| (kept.sequence, kept.position) == (sequence, position))
@@ -107,7 +105,7 @@ impl CpuDevice {
             let row = |row: usize| &projected[row * width..][..channels];
             for checkpoint in checkpoints.iter_mut() {
                 // Of position p the place is p + kernel - 1: positions before the first are zeros in what is kept.
-                let first = checkpoint.position();
+                let first = checkpoint.position;
                 let (rows_before, _) = checkpoint.layer(layer);
                 for (place, to) in (first..).zip(rows_before.chunks_exact_mut(channels)) {
                     to.copy_from_slice(match place.checked_sub(*start + kernel - 1) {
@@ -157,7 +155,6 @@ impl CpuDevice {
         Ok(refusals.into_result()?)
     }
 
-    /// `out` = some elements of a stored vector.
     fn read(&self, vector: &WeightView, elements: Range<usize>, out: &mut [f32]) {
         out.fill(0.0);
         add_floats(self.isa, out, floats(vector, elements));
@@ -203,8 +200,18 @@ struct StateHeads {
     value_dim: usize,
 }
 
-/// What brings a head on: see [`CpuDevice::advance_heads`].
-type Advance<'a> = dyn Fn(usize, &mut [f32], usize, &[f32], &mut TileMut<'_>, usize) -> memory::Result<()> + Sync + 'a;
+/// Rows of one chunk of positions, which bring the state of a head on.
+struct Chunk<'c, 't> {
+    state: &'c mut [f32],
+    /// The first row's position in the chunk.
+    first: usize,
+    /// `[rows, width]`
+    projected: &'c [f32],
+    /// The head's columns of what is mixed.
+    out: &'c mut TileMut<'t>,
+    /// The row of `out` that the first row gives.
+    row: usize,
+}
 
 /// What is kept of the state that a sequence has after a position: the matrices of the heads.
 struct Kept<'a> {

@@ -6,7 +6,6 @@ use model_factory_spec::spec::{RouterScore, Routing};
 /// An expert that a row is given to.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Choice {
-    /// Its index.
     pub(super) expert: usize,
     /// What its output is multiplied by.
     pub(super) weight: f32,

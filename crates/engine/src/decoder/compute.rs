@@ -1,6 +1,6 @@
 //! A decoder whatever its device.
 
-use super::{Batching, KvCache, Logits, PagePool, PassOptions, PassOutput, Rotation, Segment};
+use super::{Batching, KvCache, PagePool, PassOptions, PassOutput, Rotation, Segment};
 use crate::cancel::CancellationToken;
 use crate::error::Result;
 use model_factory_spec::plan::StepRoom;
@@ -45,14 +45,6 @@ pub trait Compute: Send + Sync {
         options: PassOptions<'_>,
         cancel: &CancellationToken,
     ) -> Result<PassOutput>;
-
-    /// The logits of the wanted rows, as [`pass`](Self::pass) gives them.
-    ///
-    /// # Errors
-    /// As [`pass`](Self::pass).
-    fn forward(&self, segments: &mut [Segment<'_>], cancel: &CancellationToken) -> Result<Option<Logits>> {
-        Ok(self.pass(segments, PassOptions::LOGITS, cancel)?.logits)
-    }
 
     /// The scores of the labels of each of `pooled` `[rows, hidden]`; none without a classification head.
     ///

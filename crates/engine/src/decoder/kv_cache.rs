@@ -29,8 +29,8 @@ pub struct KvCache {
     state: Option<State>,
     /// What the step keeps of that at the ends of pages.
     checkpoints: Vec<Checkpoint>,
-    /// Whether some of it was read from a file. No other sequence takes that: what a file says is not known to be what
-    /// this model computes.
+    /// Whether some was read from a file, which other sequences do not take: it is not known to be what this model
+    /// computes.
     from_file: bool,
     /// Of the generation that goes on with it.
     reservation: Weak<Reservation>,
@@ -63,7 +63,6 @@ impl KvCache {
         }
     }
 
-    /// Whether its pages are those of `pool`.
     pub(super) fn is_of(&self, pool: &Arc<PagePool>) -> bool {
         Arc::ptr_eq(&self.pool, pool)
     }
@@ -99,7 +98,7 @@ impl KvCache {
 
     /// Whether the next position begins a page, and all before it are offered.
     fn may_adopt(&self) -> bool {
-        self.pool.shares() && self.places.len() * KV_PAGE == self.len
+        self.pool.shares && self.places.len() * KV_PAGE == self.len
     }
 
     /// Forgets all positions and keeps the pages for others.
@@ -115,8 +114,7 @@ impl KvCache {
         self.pages.retain_mut(|pair| Arc::get_mut(&mut pair.full).is_some());
     }
 
-    /// Goes back to `len` positions, where the state is known for them and windows are there; else to those of the last
-    /// state that is kept, or to none.
+    /// Goes back to `len` positions, or those of the last state that is kept, or none, as states and windows are known.
     fn go_back(&mut self, len: usize) {
         if !self.sees_back_from(len) {
             return self.clear();
@@ -145,8 +143,7 @@ impl KvCache {
         }
     }
 
-    /// Whether the page that is written next is another sequence's too. If only this one has it, nobody is offered it
-    /// any more.
+    /// Whether the next page to write is another sequence's too. If only this one has it, it is no longer offered.
     fn shares_last(&mut self) -> bool {
         let (index, slot) = (self.len / KV_PAGE, self.len % KV_PAGE);
         if slot == 0 {
@@ -172,7 +169,7 @@ impl KvCache {
         self.allocate(PageKind::Full, 1, &mut own)?;
         for mut page in own {
             match Arc::get_mut(&mut page) {
-                Some(to) if self.pool.copies() => to.memory.copy_from(&self.pages[index].full.memory),
+                Some(to) if self.pool.copies => to.memory.copy_from(&self.pages[index].full.memory),
                 _ => self.go_back(index * KV_PAGE),
             }
             if let Some(pair) = self.pages.get_mut(index) {
@@ -201,7 +198,7 @@ impl KvCache {
     /// How many of `found` pages, which would follow those it has, leave it with all that the next position sees, and
     /// the state after them: the most.
     fn adoptable(&self, found: &[u64], prefixes: &Prefixes) -> usize {
-        let (whole, has_states) = (self.len / KV_PAGE, !self.pool.sizes().states.is_empty());
+        let (whole, has_states) = (self.len / KV_PAGE, !self.pool.sizes.states.is_empty());
         let has_window = |index: usize| match index.checked_sub(whole) {
             Some(index) => prefixes.get(found[index]).is_some_and(|node| node.window.is_some()),
             None => self.pages[index].window.is_some(),
@@ -235,8 +232,8 @@ impl KvCache {
 
     /// Bytes of its pages, those included that other sequences hold too.
     pub fn bytes(&self) -> u64 {
-        let state = self.state.as_ref().map_or(0, |_| self.pool.sizes().state_bytes());
-        let KvSize { page, window_page, .. } = self.pool.sizes().kv;
+        let state = self.state.as_ref().map_or(0, |_| self.pool.sizes.state_bytes());
+        let KvSize { page, window_page, .. } = self.pool.sizes.kv;
         page * self.pages.len() as u64 + window_page * self.windows() as u64 + state
     }
 
@@ -270,8 +267,8 @@ impl KvCache {
     pub fn admit(&mut self, reservation: &Arc<Reservation>) -> Result<()> {
         let missing = reservation.positions.div_ceil(KV_PAGE).saturating_sub(self.pages.len());
         let copied = usize::from(self.shares_last());
-        let KvSize { page, window_page, .. } = self.pool.sizes().kv;
-        let state = if self.state.is_none() { self.pool.sizes().state_bytes() } else { 0 };
+        let KvSize { page, window_page, .. } = self.pool.sizes.kv;
+        let state = if self.state.is_none() { self.pool.sizes.state_bytes() } else { 0 };
         let windows = window_page.saturating_mul(self.missing_windows(reservation.positions) as u64);
         let bytes = page.saturating_mul((missing + copied) as u64).saturating_add(windows).saturating_add(state);
         reservation.hold(self.pool.share(bytes, None)?);
@@ -281,7 +278,7 @@ impl KvCache {
 
     /// How many positions after `len` can be stored and forgotten again without others.
     pub fn undoable(&self, len: usize) -> usize {
-        if self.pool.sizes().states.is_empty() { usize::MAX } else { STATE_CHUNK - 1 - len % STATE_CHUNK }
+        if self.pool.sizes.states.is_empty() { usize::MAX } else { STATE_CHUNK - 1 - len % STATE_CHUNK }
     }
 
     /// Forgets the positions from `len` on and frees the pages after them. Where layers have states that are not known
@@ -294,7 +291,7 @@ impl KvCache {
         self.from_file &= self.len > 0;
         self.places.truncate(self.len / KV_PAGE);
         self.pages.truncate(len.div_ceil(KV_PAGE));
-        let kept = self.pool.sizes().kv.window_pages(len);
+        let kept = self.pool.sizes.kv.window_pages(len);
         self.spare.truncate((kept + self.spare.len()).saturating_sub(self.windows()));
         if self.len == 0 {
             self.state = None; // what is empty takes nothing
@@ -302,15 +299,12 @@ impl KvCache {
     }
 
     /// A step begins that stores `tokens` positions, for which there is room.
-    ///
-    /// # Errors
-    /// `Internal` where there is none: a defect of this crate.
     pub(super) fn begin(&mut self, tokens: usize) -> Result<()> {
         let end = self.len + tokens;
         self.turn_windows(self.len, end)?;
         let Some(state) = &mut self.state else { return Ok(()) };
         state.begin(end);
-        if self.pool.shares() && !self.from_file {
+        if self.pool.shares && !self.from_file {
             let ends = (self.len / KV_PAGE + 1..=end / KV_PAGE).map(|page| page * KV_PAGE);
             self.checkpoints = ends.filter_map(|end| self.pool.checkpoint(end)).collect();
         }
@@ -325,8 +319,7 @@ impl KvCache {
         }
     }
 
-    /// It has failed. Where the states of some layers went on, it forgets the positions after the last state that is
-    /// kept.
+    /// It has failed. Where states of layers went on, positions after the last kept state are forgotten.
     pub(super) fn abandon(&mut self) {
         self.checkpoints.clear();
         self.go_back(self.len);
@@ -334,7 +327,7 @@ impl KvCache {
 
     /// Whether other sequences take its pages, and it takes theirs.
     pub fn shares(&self) -> bool {
-        self.pool.shares() && !self.from_file
+        self.pool.shares && !self.from_file
     }
 
     /// Shares only with sequences of this salt from now on, and copies parts of their pages too; with those that have
@@ -394,7 +387,7 @@ impl KvCache {
     /// nothing is, as the time would tell the tokens of others one by one.
     pub fn adopt_part(&mut self, ids: &[u32], rotation: Rotation) {
         let may = self.salt.is_some() && self.state.is_none() && self.may_adopt() && self.sees_back_from(self.len);
-        if !may || !self.pool.copies() {
+        if !may || !self.pool.copies {
             return;
         }
         let next = &ids[self.len.min(ids.len())..];
@@ -429,13 +422,10 @@ impl KvCache {
                 *own = Arc::clone(&node.page);
             }
             let number = found.unwrap_or_else(|| prefixes.insert(place, ids, Arc::clone(own)));
-            if let Some(window) = &self.pages[index].window {
-                prefixes.keep_window(number, window);
-            }
             let end = (index + 1) * KV_PAGE;
-            if let Some(at) = self.checkpoints.iter().position(|checkpoint| checkpoint.position() == end) {
-                prefixes.keep_state(number, self.checkpoints.swap_remove(at));
-            }
+            let state = self.checkpoints.iter().position(|checkpoint| checkpoint.position == end);
+            let state = state.map(|at| self.checkpoints.swap_remove(at));
+            prefixes.keep(number, self.pages[index].window.as_ref(), state);
             drop(prefixes);
             self.places.push(Place::After(number));
         }
@@ -457,7 +447,7 @@ impl KvCache {
                 && Arc::get_mut(full).is_some()
             {
                 let number = prefixes.insert(place, rest, Arc::clone(full));
-                window.iter().for_each(|window| prefixes.keep_window(number, window));
+                prefixes.keep(number, window.as_ref(), None);
             }
         }
         let pool = Arc::clone(&self.pool);
@@ -477,7 +467,7 @@ impl KvCache {
         (fork.places, fork.len, fork.from_file) = (self.places.clone(), whole * KV_PAGE, self.from_file);
         fork.salt = self.salt.clone();
         let is_copied = self.len > fork.len || self.state.is_some() || self.has_windows();
-        if is_copied && self.pool.copies() {
+        if is_copied && self.pool.copies {
             fork.reserve(self.len)?;
             for (index, PagePair { window, .. }) in self.pages.iter().take(fork.pages.len()).enumerate() {
                 fork.pages[index].window = window.as_ref().and_then(|window| fork.copied(window));
@@ -502,7 +492,7 @@ impl KvCache {
 
     /// Whether there is a last page that is not complete, may be offered, and holds enough for others to copy.
     fn may_publish_last(&self) -> bool {
-        self.pool.shares()
+        self.pool.shares
             && self.salt.is_some()
             && self.state.is_none()
             && !self.from_file

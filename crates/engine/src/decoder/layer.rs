@@ -4,7 +4,7 @@ use super::device::required;
 use super::{Device, Extensions, Operand, Output};
 use crate::cancel::CancellationToken;
 use crate::error::Result;
-use model_factory_spec::spec::{FeedForwardLayer, LayerEmbeddingUse, LayerWeights, MixerWeights};
+use model_factory_spec::spec::{FeedForwardLayer, LayerEmbeddingUse, LayerWeights};
 
 /// A block of a decoder. A pass calls [`Layer::store`] for all rows, [`Layer::mix`] and then [`Layer::forward`];
 /// between them the last layer drops the rows whose logits are not wanted.
@@ -20,8 +20,8 @@ pub(super) struct Layer<'l, D: Device> {
 impl<'l, D: Device> Layer<'l, D> {
     /// Stores what later positions need of every row, and leaves in `pass` what [`mix`](Self::mix) needs.
     pub(super) fn store(&self, pass: &mut D::Pass<'_>) -> Result<()> {
-        let MixerWeights { norm, layer, .. } = &self.weights.mixer;
-        self.device.norm_project(pass, norm.as_ref(), &layer.inputs())?;
+        let layer = &self.weights.mixer.layer;
+        self.device.norm_project(pass, &self.weights.mixer)?;
         match layer.attention() {
             Some(attention) => self.device.rotate_and_store(pass, self.index, attention),
             None => required(self.extensions.recurrent)?.advance(pass, self.index, layer),
@@ -43,9 +43,6 @@ impl<'l, D: Device> Layer<'l, D> {
     }
 
     /// Brings the residual stream through this block, whose mixer has mixed its rows.
-    ///
-    /// # Errors
-    /// `Cancelled` before the next operation once `cancel` is; those of the operations.
     pub(super) fn forward(&self, pass: &mut D::Pass<'_>, cancel: &CancellationToken) -> Result<()> {
         let &Layer { device, extensions, index, residual, .. } = self;
         let LayerWeights { mixer, feed_forward, layer_embedding, scale, parallel } = self.weights;
@@ -83,12 +80,10 @@ impl<'l, D: Device> Layer<'l, D> {
         }
     }
 
-    /// Norms the residual stream where a norm follows the sum.
     fn norm_sum(&self, pass: &mut D::Pass<'_>, norm: &Option<D::Norm>) -> Result<()> {
         norm.as_ref().map_or(Ok(()), |norm| required(self.extensions.encoder)?.norm(pass, norm))
     }
 
-    /// Computes the activations of the feed-forward layer.
     fn activate(&self, pass: &mut D::Pass<'_>) -> Result<()> {
         let (device, norm) = (self.device, self.weights.feed_forward_norm());
         if let Some(beside) = &self.weights.feed_forward.beside {

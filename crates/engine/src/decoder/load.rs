@@ -6,7 +6,6 @@ use crate::weights::Weights;
 use model_factory_format::header::TensorInfo;
 use model_factory_spec::spec::{LinearWeights, MapWeights, NormWeights, Stored};
 
-/// Loads `weights` onto `device`.
 pub(super) struct Load<'a, D: Device> {
     pub(super) device: &'a D,
     pub(super) weights: &'a Weights,

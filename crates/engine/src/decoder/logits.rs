@@ -8,7 +8,6 @@ pub struct Logits {
 }
 
 impl Logits {
-    /// Those of `values` `[rows, vocab]`.
     pub(super) fn new(values: Vec<f32>, vocab: usize) -> Logits {
         Logits { values, vocab }
     }

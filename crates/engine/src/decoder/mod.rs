@@ -22,7 +22,7 @@ pub use device::{
 };
 pub use kv_cache::{KvCache, Parts};
 pub use logits::Logits;
-pub use page::{AllocatePage, DeviceMemory, PageKind, PageMemory, PagePair};
+pub use page::{AllocatePage, PageKind, PageMemory, PagePair};
 use page_pool::CacheSizes;
 pub use page_pool::PagePool;
 pub(crate) use rope::RopeFrequencies;
@@ -132,7 +132,6 @@ impl<D: Device> Decoder<D> {
         Ok(PassOutput { logits, hidden_states })
     }
 
-    /// The rows of `segments`, one after the other.
     fn batch<'b>(&self, segments: &'b mut [Segment<'_>]) -> Result<Batch<'b>> {
         let mut angles: Vec<Angles> = self.ropes.iter().map(RopeFrequencies::no_angles).collect();
         let mut sequences = memory::reserved(segments.len(), "the sequences of a batch")?;
@@ -151,8 +150,7 @@ impl<D: Device> Decoder<D> {
         Ok(Batch { sequences, rows: end, angles })
     }
 
-    /// Embedding, blocks, head. Whether any row is wanted, and whether the operations are recorded, comes with
-    /// `options`.
+    /// Embedding, blocks, head; `wanted` says whether any row is, and `recorded` whether the operations are.
     fn compute(
         &self,
         pass: &mut D::Pass<'_>,
@@ -276,8 +274,7 @@ impl<D: Device> Compute for Decoder<D> {
     }
 }
 
-/// A step of some sequences, whose caches go on when it ends, or go back: also where it panics, as some layers' states
-/// have gone on then.
+/// A step of sequences, whose caches go on when it ends and go back where it fails or panics.
 struct Step<'s, 'a> {
     segments: &'s mut [Segment<'a>],
     is_done: bool,

@@ -13,16 +13,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// What all caches of a model take their pages from.
 pub struct PagePool {
     allocate: AllocatePage,
-    sizes: CacheSizes,
+    pub(super) sizes: CacheSizes,
     budget: Arc<CacheBudget>,
     /// Whether a page may be copied: it is main memory, and the copy has the bits that would be computed.
-    copies: bool,
+    pub(super) copies: bool,
     /// Whether sequences that begin alike share pages.
-    shares: bool,
+    pub(super) shares: bool,
     prefixes: Mutex<Prefixes>,
 }
 
-/// The sizes of a model's caches.
 #[derive(Clone, Debug)]
 pub(super) struct CacheSizes {
     /// Those of a sequence's pages.
@@ -36,12 +35,10 @@ pub(super) struct CacheSizes {
 }
 
 impl CacheSizes {
-    /// Bytes of a sequence's state.
     pub(super) fn state_bytes(&self) -> u64 {
         self.states.iter().map(|size| (size.elements() * size_of::<f32>()) as u64).sum()
     }
 
-    /// Bytes of a page.
     pub(super) fn page_bytes(&self, kind: PageKind) -> u64 {
         match kind {
             PageKind::Full => self.kv.page,
@@ -62,15 +59,7 @@ impl PagePool {
         Arc::new(PagePool { allocate, sizes, budget, copies, shares, prefixes: Mutex::default() })
     }
 
-    /// The sizes.
-    pub(super) fn sizes(&self) -> &CacheSizes {
-        &self.sizes
-    }
-
     /// The state of an empty sequence, where the model has states: first of what is reserved.
-    ///
-    /// # Errors
-    /// `CacheBudget` when the sequences of the model have no more; `OutOfMemory`.
     pub(super) fn state(&self, reservation: Option<&Reservation>) -> Result<Option<State>> {
         let bytes = self.sizes.state_bytes();
         if bytes == 0 {
@@ -92,8 +81,8 @@ impl PagePool {
         Some(Arc::new(Page::new((self.allocate)(PageKind::Window).ok()?, share)))
     }
 
-    /// A share of `bytes` within what is kept when nobody holds it, in place of what was not used for longer. What
-    /// cannot be had costs nobody a page.
+    /// A share of `bytes` within what is kept, in place of what was not used for longer, at no cost if it cannot be
+    /// had.
     fn kept(&self, bytes: u64) -> Option<CacheShare> {
         let mut share = self.budget.share();
         let held = self.taken().saturating_sub(self.bytes().1);
@@ -110,9 +99,6 @@ impl PagePool {
     }
 
     /// A share of `bytes`, of which `share` has some. Pages that no sequence holds make room.
-    ///
-    /// # Errors
-    /// `CacheBudget` when the sequences of the model have no more.
     pub(super) fn share(&self, bytes: u64, share: Option<CacheShare>) -> Result<CacheShare> {
         let mut share = share.unwrap_or_else(|| self.budget.share());
         while let Err(error) = share.grow_to(bytes) {
@@ -127,9 +113,6 @@ impl PagePool {
     }
 
     /// Appends `count` pages of a kind to `pages`, or none: first of what is reserved.
-    ///
-    /// # Errors
-    /// `CacheBudget` when the sequences of the model have no more; `OutOfMemory`, or the GPU's error.
     pub(super) fn allocate(
         &self,
         kind: PageKind,
@@ -154,16 +137,6 @@ impl PagePool {
             }
         }
         Ok(())
-    }
-
-    /// Whether sequences that begin alike share pages.
-    pub(super) fn shares(&self) -> bool {
-        self.shares
-    }
-
-    /// Whether a page may be copied.
-    pub(super) fn copies(&self) -> bool {
-        self.copies
     }
 
     /// The pages by their ids. Nothing panics while it is held.

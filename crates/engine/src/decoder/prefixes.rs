@@ -14,12 +14,10 @@ pub(super) const LEAST_COPIED: usize = 16;
 pub(super) enum Place {
     /// At the beginning of a sequence with keys that are rotated so, among those of a salt, or among those without one.
     Start(Rotation, Option<Arc<str>>),
-    /// After the page of this number.
     After(u64),
 }
 
-/// A tree of pages. A page comes after the one before it, so whatever has the same place and the same ids has the same
-/// bits.
+/// A tree of pages, each after the one before it: the same place and the same ids are the same bits.
 #[derive(Debug, Default)]
 pub(super) struct Prefixes {
     nodes: HashMap<u64, Node>,
@@ -51,8 +49,7 @@ impl Prefixes {
         self.touch(found).map(|_| found)
     }
 
-    /// The number of the page at `place` that has most of `ids` in common, and how many that are, where copying it is
-    /// worth it.
+    /// The page at `place` that has most of `ids` in common, and how many, where copying it is worth it.
     pub(super) fn closest(&mut self, place: &Place, ids: &[u32]) -> Option<(u64, usize)> {
         let common = |node: &Node| node.ids.iter().zip(ids).take_while(|(held, asked)| held == asked).count();
         let best = self.at(place).map(|(number, node)| (common(node), number)).max()?;
@@ -77,11 +74,11 @@ impl Prefixes {
         number
     }
 
-    /// Keeps the page of the layers with a window, unless one is kept already.
-    pub(super) fn keep_window(&mut self, number: u64, window: &Arc<Page>) {
-        if let Some(node) = self.nodes.get_mut(&number) {
-            node.window.get_or_insert_with(|| Arc::clone(window));
-        }
+    /// Keeps the page of layers with a window and a state that come after page `number`, unless some are kept already.
+    pub(super) fn keep(&mut self, number: u64, window: Option<&Arc<Page>>, state: Option<Checkpoint>) {
+        let Some(node) = self.nodes.get_mut(&number) else { return };
+        node.window = node.window.take().or_else(|| window.map(Arc::clone));
+        node.state = node.state.take().or_else(|| state.map(Arc::new));
     }
 
     /// Forgets `window`, if it is here: who holds it is the only one then.
@@ -96,13 +93,6 @@ impl Prefixes {
     /// What layers with a state had after page `number`.
     pub(super) fn state(&mut self, number: u64) -> Option<Arc<Checkpoint>> {
         self.touch(number)?.state.clone()
-    }
-
-    /// Keeps that, unless it is kept already.
-    pub(super) fn keep_state(&mut self, number: u64, state: Checkpoint) {
-        if let Some(node) = self.nodes.get_mut(&number) {
-            node.state.get_or_insert_with(|| Arc::new(state));
-        }
     }
 
     /// Forgets `page`, and all after it, if it is here and only one sequence holds it.

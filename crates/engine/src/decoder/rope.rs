@@ -13,7 +13,6 @@ use model_factory_spec::spec::{FrequencyFactors, QueryScale, Rope, RopeLayout, R
 use std::f64::consts::TAU;
 use std::ops::Range;
 
-/// The frequencies of one model.
 #[derive(Clone, Debug)]
 pub(crate) struct RopeFrequencies {
     layout: RopeLayout,
@@ -43,9 +42,12 @@ pub enum Rotation {
 
 /// Cosines and sines of some positions, `[positions, pairs]` each.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Angles {
-    cos: Vec<f32>,
-    sin: Vec<f32>,
+    /// All cosines.
+    pub cos: Vec<f32>,
+    /// All sines.
+    pub sin: Vec<f32>,
     /// What the queries of a position are multiplied by; empty where they are not.
     query_scales: Vec<f32>,
     pairs: usize,
@@ -53,10 +55,7 @@ pub struct Angles {
 }
 
 impl RopeFrequencies {
-    /// The frequencies of `rope`; frequency factors are read from the file where it stores them.
-    ///
-    /// # Errors
-    /// `Files` when a frequency that follows from the model is no positive number.
+    /// The frequencies of `rope`; `Files` when one that follows from the model is no positive number.
     pub(crate) fn new(rope: &Rope, weights: &Weights) -> Result<RopeFrequencies> {
         let pairs = rope.dimensions / 2;
         let plain = |i: usize| rope.theta.powf(-2.0 * i as f64 / rope.dimensions as f64);
@@ -97,7 +96,6 @@ impl RopeFrequencies {
         }
     }
 
-    /// How a sequence of `length` tokens is rotated.
     pub(crate) fn rotation(&self, length: usize) -> Rotation {
         match &self.long {
             Some((limit, _)) if length > *limit => Rotation::Long,
@@ -105,13 +103,11 @@ impl RopeFrequencies {
         }
     }
 
-    /// Angles of no position.
     pub(crate) fn no_angles(&self) -> Angles {
         let pairs = self.short.radians.len();
         Angles { cos: Vec::new(), sin: Vec::new(), query_scales: Vec::new(), pairs, layout: self.layout }
     }
 
-    /// Appends the angles of `positions`.
     pub(crate) fn extend(&self, angles: &mut Angles, rotation: Rotation, positions: Range<usize>) -> Result<()> {
         let Frequencies { radians, magnitude } = match (&self.long, rotation) {
             (Some((_, long)), Rotation::Long) => long,
@@ -137,7 +133,6 @@ impl RopeFrequencies {
     }
 }
 
-/// A stored tensor of frequency factors.
 fn stored(weights: &Weights, tensor: &TensorInfo) -> Vec<f64> {
     let view = weights.view(tensor);
     let values = view.bytes().as_chunks::<4>().0.iter();
@@ -194,16 +189,6 @@ fn llama3(frequency: f64, factor: f64, long: f64, short: f64, context: f64) -> f
 }
 
 impl Angles {
-    /// All cosines.
-    pub fn cos(&self) -> &[f32] {
-        &self.cos
-    }
-
-    /// All sines.
-    pub fn sin(&self) -> &[f32] {
-        &self.sin
-    }
-
     /// What the queries of row `row` are multiplied by, where they are.
     pub(crate) fn query_scale(&self, row: usize) -> Option<f32> {
         self.query_scales.get(row).copied()

@@ -30,27 +30,16 @@ pub fn int8_rule(weights: &Weights, int8: &Int8, inputs: usize) -> Result<(Int8R
     Ok((rule, if is_one { 0 } else { inputs / int8.group }))
 }
 
-/// Reads a stored vector and refuses it unless all of it is `sound`.
-///
-/// # Errors
-/// `Files`, with the first element that is not.
-fn check_all(
-    weights: &Weights,
-    tensor: &TensorInfo,
-    expected: &'static str,
-    sound: impl Fn(f32) -> bool,
-) -> Result<()> {
+/// Refuses a stored vector (`Files`) unless all of it is `sound`.
+fn check_all(weights: &Weights, tensor: &TensorInfo, wanted: &'static str, sound: impl Fn(f32) -> bool) -> Result<()> {
     let view = weights.view(tensor);
     let elements = view.bytes().len() / view.dtype().block_bytes();
     let Some((index, found)) = floats(&view, 0..elements).find(|value| !sound(value)) else { return Ok(()) };
-    let kind = IncompleteKind::TensorValue { name: tensor.name.clone(), index, found, expected };
+    let kind = IncompleteKind::TensorValue { name: tensor.name.clone(), index, found, expected: wanted };
     Err(model_factory_format::Error::incomplete(weights.path(tensor.file), kind).into())
 }
 
-/// The numbers of a stored vector.
-///
-/// # Errors
-/// `Files` when one is none.
+/// The numbers of a stored vector, all of which are finite.
 pub(crate) fn numbers(weights: &Weights, tensor: &TensorInfo) -> Result<Vec<f32>> {
     check_all(weights, tensor, "a finite number", f32::is_finite)?;
     Ok(widened(&weights.view(tensor), tensor.shape[0] as usize)?)

@@ -70,8 +70,8 @@ impl Scheduler {
     }
 }
 
-/// Gives those of `waiting` that have none their pages, or an error, in order of arrival. Of several that begin alike
-/// all but one wait for that one's pages.
+/// Gives those of `waiting` that have none their pages, or an error, in order of arrival; one of several that begin
+/// alike.
 pub(super) fn admit(waiting: &mut VecDeque<Waiting<Run>>, compute: &dyn Compute) {
     // Before anything is asked for: what those that ended have given back is there.
     let others_run = compute.pages().budget().running() > 0;
@@ -112,11 +112,8 @@ pub(super) fn admit(waiting: &mut VecDeque<Waiting<Run>>, compute: &dyn Compute)
 }
 
 impl Run {
-    /// Takes its pages of the budget: those of its ids, and before that all that its generation may come to need.
-    /// Whether it has them; it has not where it waits for others.
-    ///
-    /// # Errors
-    /// `CacheBudget`, `OutOfMemory`, or the GPU's.
+    /// Takes its pages of the budget, and before that all that its generation may need; false where it waits for
+    /// others.
     fn admit(&mut self, others_run: bool) -> Result<bool> {
         if let Some(reservation) = self.unheld().cloned() {
             let admitted = self.cache.admit(&reservation);

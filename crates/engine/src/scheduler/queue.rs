@@ -32,7 +32,7 @@ const REJOIN_WINDOW: [Duration; 2] =
 
 /// How long a forked process waits for the lock of the queue, which is held for microseconds: who holds it longer is
 /// not there.
-pub(crate) const FORK_TIMEOUT: Duration = Duration::from_secs(1);
+const FORK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Computes the requests of a queue.
 pub(crate) trait Steps {
@@ -60,7 +60,6 @@ pub(crate) trait Steps {
     fn cancelled(request: &mut Self::Request) -> bool;
 }
 
-/// The requests of all threads.
 #[derive(Debug)]
 pub(crate) struct Queue<R> {
     state: Mutex<QueueState<R>>,
@@ -83,7 +82,6 @@ struct QueueState<R> {
     recheck_at: Option<Instant>,
 }
 
-/// A request and who made it.
 #[derive(Debug)]
 pub(crate) struct Waiting<R> {
     pub(crate) request: R,
@@ -115,10 +113,8 @@ impl<R> Default for Queue<R> {
 }
 
 impl<R> Queue<R> {
-    /// Appends `requests`, which [`wait`](Self::wait) gives back to `caller` when they are finished.
-    ///
-    /// # Errors
-    /// `OutOfMemory`, `Forked`; with the requests.
+    /// Appends `requests`, which [`wait`](Self::wait) gives back to `caller` when they are finished; an error gives
+    /// them back.
     pub(crate) fn submit(&self, caller: &Arc<Caller>, requests: Vec<R>) -> Result<(), (Error, Vec<R>)> {
         if let Err(error) = self.check_process() {
             return Err((error, requests));
@@ -144,9 +140,6 @@ impl<R> Queue<R> {
     }
 
     /// Computes `requests` with all others, and returns them finished, in their order.
-    ///
-    /// # Errors
-    /// As [`submit`](Self::submit).
     pub(crate) fn run<S>(&self, steps: &S, caller: &Arc<Caller>, requests: Vec<R>) -> Result<Vec<R>, (Error, Vec<R>)>
     where
         S: Steps<Request = R>,
@@ -200,7 +193,6 @@ impl<R> Queue<R> {
         }
     }
 
-    /// Computes a step on this thread.
     fn step<'a, S: Steps<Request = R>>(
         &'a self,
         mut state: MutexGuard<'a, QueueState<R>>,
@@ -248,15 +240,7 @@ impl<R> Queue<R> {
         if self.process.load(Ordering::Relaxed) == mine {
             return Ok(());
         }
-        let begun = Instant::now();
-        let state = loop {
-            match self.state.try_lock() {
-                Ok(state) => break state,
-                Err(TryLockError::Poisoned(state)) => break state.into_inner(),
-                Err(TryLockError::WouldBlock) if begun.elapsed() > FORK_TIMEOUT => return Err(Error::Forked),
-                Err(TryLockError::WouldBlock) => thread::yield_now(),
-            }
-        };
+        let state = lock_after_fork(&self.state)?;
         if self.process.load(Ordering::Relaxed) != mine && (state.computing || !state.waiting.is_empty()) {
             return Err(Error::Forked);
         }
@@ -270,6 +254,22 @@ impl<R> Queue<R> {
     }
 }
 
+/// Locks what a thread of another process may hold for ever, as this one was forked from it.
+///
+/// # Errors
+/// `Forked` where it is held for [`FORK_TIMEOUT`].
+pub(crate) fn lock_after_fork<T>(lock: &Mutex<T>) -> Result<MutexGuard<'_, T>> {
+    let begun = Instant::now();
+    loop {
+        match lock.try_lock() {
+            Ok(guard) => return Ok(guard),
+            Err(TryLockError::Poisoned(guard)) => return Ok(guard.into_inner()),
+            Err(TryLockError::WouldBlock) if begun.elapsed() > FORK_TIMEOUT => return Err(Error::Forked),
+            Err(TryLockError::WouldBlock) => thread::yield_now(),
+        }
+    }
+}
+
 impl<R> QueueState<R> {
     /// How long the next step still waits for others.
     fn until_complete(&self) -> Duration {
@@ -277,9 +277,7 @@ impl<R> QueueState<R> {
         until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()))
     }
 
-    /// Finishes those that wait no more.
-    fn leave<S: Steps<Request = R>>(&mut self, leaves: impl FnMut(&mut Waiting<R>) -> bool) {
-        let mut leaves = leaves;
+    fn leave<S: Steps<Request = R>>(&mut self, mut leaves: impl FnMut(&mut Waiting<R>) -> bool) {
         let before = self.finished.len();
         for index in (0..self.waiting.len()).rev() {
             if leaves(&mut self.waiting[index]) {

@@ -66,12 +66,10 @@ pub enum RunOutput {
     Pooled(Text),
 }
 
-/// How far a run is.
 #[derive(Debug)]
 pub(super) enum Phase {
     /// It has no pages yet.
     Waiting(Wait),
-    /// It has its pages.
     Admitted,
     /// It has its pages, and is computed in a step of its own: one that it shared failed.
     Isolated,
@@ -79,7 +77,6 @@ pub(super) enum Phase {
     Finished(Result<()>),
 }
 
-/// Why a run has no pages.
 #[derive(Debug, Default)]
 pub(super) struct Wait {
     /// Whether other sequences hold them.
@@ -148,7 +145,6 @@ impl Run {
         }
     }
 
-    /// The text whose vector is wanted, where one is.
     pub(super) fn text(&self) -> Option<&Text> {
         if let RunOutput::Pooled(text) = &self.output { Some(text) } else { None }
     }
@@ -161,7 +157,6 @@ impl Run {
         matches!(self.phase, Phase::Finished(_))
     }
 
-    /// Whether it has its pages.
     pub(super) fn is_admitted(&self) -> bool {
         matches!(self.phase, Phase::Admitted | Phase::Isolated)
     }
@@ -174,7 +169,6 @@ impl Run {
         self.phase = Phase::Admitted;
     }
 
-    /// Takes whole pages that other sequences have computed.
     pub(super) fn adopt(&mut self) {
         self.adopt_by(|cache, ids, rotation| cache.adopt(ids, rotation));
     }

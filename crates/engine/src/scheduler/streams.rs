@@ -121,7 +121,6 @@ impl Drop for ResetInbox<'_> {
     }
 }
 
-/// Wakes the thread that computes the streams of a model.
 struct Call {
     scheduler: Arc<Scheduler>,
     caller: Arc<Caller>,
@@ -129,10 +128,6 @@ struct Call {
 
 impl Wake for Call {
     fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
         self.scheduler.call(&self.caller);
     }
 }

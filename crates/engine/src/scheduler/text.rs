@@ -45,12 +45,8 @@ impl Text {
         }
     }
 
-    /// Adds hidden states `[rows, width]` of the part that begins at `start`, in their order. A step that none are
-    /// wanted of has no width. A text that begins again, as its cache was lost with a failed step, begins at a sum of
-    /// nothing.
-    ///
-    /// # Errors
-    /// `OutOfMemory`.
+    /// Adds hidden states `[rows, width]` of the part that begins at `start`; none have no width. A text that begins
+    /// again, as its cache was lost with a failed step, begins at a sum of nothing.
     pub(super) fn add(&mut self, start: usize, rows: &[f32], width: usize) -> memory::Result<()> {
         if start == 0 {
             self.sum.clear();

@@ -85,7 +85,6 @@ fn approximation(function: &str, flush: bool) -> Option<Operation> {
     })
 }
 
-/// `a * b + c` in each lane, rounded once.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
 fn fused(a: &[f32; 32], b: &[f32; 32], c: &[f32; 32]) -> [f32; 32] {

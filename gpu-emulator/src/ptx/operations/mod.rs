@@ -18,9 +18,7 @@ pub(super) use pack::pack_and_unpack;
 /// An instruction that computes in registers.
 pub(super) struct Operation {
     pub(super) compute: Compute,
-    /// Of the destination.
     pub(super) to: Width,
-    /// Of the sources.
     pub(super) from: Vec<Width>,
 }
 
@@ -40,17 +38,14 @@ macro_rules! operation {
     };
 }
 
-/// `d = f(a)`
 macro_rules! one {
     ($($rest:tt)*) => { $crate::ptx::operations::operation!(one: $($rest)*) };
 }
 
-/// `d = f(a, b)`
 macro_rules! two {
     ($($rest:tt)*) => { $crate::ptx::operations::operation!(two: $($rest)*) };
 }
 
-/// `d = f(a, b, c)`
 macro_rules! three {
     ($($rest:tt)*) => { $crate::ptx::operations::operation!(three: $($rest)*) };
 }

@@ -1,13 +1,12 @@
 //! Gated delta nets.
 
-use super::{StateHeads, decays, softplus};
+use super::{Chunk, StateHeads, decays, softplus};
 use crate::cpu::CpuDevice;
 use crate::cpu::device::CpuPass;
 use crate::cpu::scratch::{with_scratch, with_scratch_parts};
 use crate::error::Result;
 use crate::kernels::{DeltaRows, DeltaState, delta_scratch, l2_norm, swiglu};
-use crate::memory::{self, Refusals};
-use crate::threads::TileMut;
+use crate::memory;
 use model_factory_spec::spec::DeltaNetWeights;
 
 /// Added to the squared length by whose root queries and keys are divided (transformers `l2norm`).
@@ -15,29 +14,21 @@ const L2_EPS: f32 = 1e-6;
 
 impl CpuDevice {
     /// `projected` are the products with `qkvz` and `ba`.
-    pub(super) fn advance_delta_net(
-        &self,
-        pass: &mut CpuPass<'_>,
-        layer: usize,
-        net: &DeltaNetWeights<Self>,
-    ) -> Result<()> {
+    pub(super) fn delta_net(&self, pass: &mut CpuPass<'_>, layer: usize, net: &DeltaNetWeights<Self>) -> Result<()> {
         let width = pass.projected.len() / pass.batch.rows.max(1);
         if net.qkvz.by_key_head() || net.ba.by_key_head() {
-            let refusals = Refusals::default();
-            self.pool.chunks(&mut pass.projected, width, |_, row| {
-                let ordered = with_scratch(width, |copy| {
+            self.each_row(&mut pass.projected, width, |_, row| {
+                with_scratch(width, |copy| {
                     order(net, row, copy);
                     Ok(())
-                });
-                refusals.note(ordered);
-            });
-            refusals.into_result()?;
+                })
+            })?;
         }
         self.convolve_rows(pass, layer, &net.conv, true)?;
         let decays = decays(net.value_heads, &net.decay, net.decay_is_log, &net.dt_bias)?;
         let sizes = StateHeads { heads: net.value_heads, key_dim: net.key_dim, value_dim: net.value_dim };
-        self.advance_heads(pass, layer, sizes, &|index, state, first, projected, out, at| {
-            Head { device: self, net, index, decay: decays[index] }.advance(state, first, projected, out, at)
+        self.advance_heads(pass, layer, sizes, &|index, chunk| {
+            self.advance_delta_head(net, index, decays[index], chunk)
         })
     }
 }
@@ -69,27 +60,17 @@ fn in_order(row: &mut [f32], copy: &mut [f32], groups: usize, parts: &[usize]) {
     }
 }
 
-/// A value head of a delta net.
-struct Head<'a> {
-    device: &'a CpuDevice,
-    net: &'a DeltaNetWeights<CpuDevice>,
-    index: usize,
-    /// What its softplus is multiplied by, and what is added before it.
-    decay: [f64; 2],
-}
-
-impl Head<'_> {
-    /// Brings `state` on by the rows of `projected`, of one chunk of positions from its position `first` on, into `out`
-    /// from row `at` on.
-    fn advance(
+impl CpuDevice {
+    /// Brings the state of value head `index` on by the rows of `chunk`. `decay` is what its softplus is multiplied by,
+    /// and what is added before it.
+    fn advance_delta_head(
         &self,
-        state: &mut [f32],
-        first: usize,
-        projected: &[f32],
-        out: &mut TileMut<'_>,
-        at: usize,
+        net: &DeltaNetWeights<Self>,
+        index: usize,
+        [decay, bias]: [f64; 2],
+        Chunk { state, first, projected, out, row: at }: Chunk<'_, '_>,
     ) -> memory::Result<()> {
-        let &Head { device: &CpuDevice { isa, .. }, net, index, decay: [decay, bias] } = self;
+        let isa = self.isa;
         let (key_dim, value_dim) = (net.key_dim, net.value_dim);
         let (keys, values) = (net.key_heads * key_dim, net.value_heads * value_dim);
         let width = 2 * keys + 2 * values + 2 * net.value_heads;

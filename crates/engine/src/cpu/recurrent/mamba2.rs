@@ -1,70 +1,44 @@
 //! Mamba-2.
 
-use super::{StateHeads, decays, softplus};
+use super::{Chunk, StateHeads, decays, softplus};
 use crate::cpu::CpuDevice;
 use crate::cpu::device::CpuPass;
-use crate::cpu::scratch::{with_scratch, with_scratch_parts};
+use crate::cpu::scratch::with_scratch_parts;
 use crate::decoder::widened;
 use crate::error::Result;
 use crate::kernels::{DeltaRows, DeltaState, delta_scratch, swiglu};
-use crate::memory::{self, Refusals};
-use crate::threads::TileMut;
+use crate::memory;
 use model_factory_spec::spec::Mamba2Weights;
 
 impl CpuDevice {
     /// `projected` are the products with `input`, `gate` and `step`.
-    pub(super) fn advance_mamba2(
-        &self,
-        pass: &mut CpuPass<'_>,
-        layer: usize,
-        mamba: &Mamba2Weights<Self>,
-    ) -> Result<()> {
+    pub(super) fn mamba2(&self, pass: &mut CpuPass<'_>, layer: usize, mamba: &Mamba2Weights<Self>) -> Result<()> {
         let &Mamba2Weights { heads, groups, head_dim, state_dim, .. } = mamba;
         let values = heads * head_dim;
         self.convolve_rows(pass, layer, &mamba.conv, true)?;
         let decays = decays(heads, &mamba.decay, mamba.decay_is_log, &mamba.step_bias)?;
         let skips = widened(&mamba.skip, heads)?;
         let sizes = StateHeads { heads, key_dim: state_dim, value_dim: head_dim };
-        self.advance_heads(pass, layer, sizes, &|index, state, first, projected, out, at| {
-            let head = Head { device: self, mamba, index, decay: decays[index], skip: skips[index] };
-            head.advance(state, first, projected, out, at)
+        self.advance_heads(pass, layer, sizes, &|index, chunk| {
+            self.advance_mamba2_head(mamba, index, (decays[index], skips[index]), chunk)
         })?;
-        let (of_group, refusals) = (values / groups, Refusals::default());
-        self.pool.chunks(&mut pass.mixed, values, |_, row| {
-            refusals.note(with_scratch(of_group, |gated| {
-                for (group, row) in row.chunks_exact_mut(of_group).enumerate() {
-                    gated.copy_from_slice(row);
-                    mamba.norm.apply_part(self.isa, group * of_group, gated, row);
-                }
-                Ok(())
-            }));
-        });
-        Ok(refusals.into_result()?)
+        let of_group = values / groups;
+        Ok(self.each_row(&mut pass.mixed, values, |_, row| {
+            let mut parts = row.chunks_exact_mut(of_group).enumerate();
+            parts.try_for_each(|(group, part)| mamba.norm.apply_in_place(self.isa, group * of_group, part))
+        })?)
     }
-}
 
-/// A head of Mamba-2.
-struct Head<'a> {
-    device: &'a CpuDevice,
-    mamba: &'a Mamba2Weights<CpuDevice>,
-    index: usize,
-    /// What its steps are multiplied by, and what is added before their softplus.
-    decay: [f64; 2],
-    skip: f32,
-}
-
-impl Head<'_> {
-    /// Brings `state` on by the rows of `projected`, of one chunk of positions from its position `first` on, into `out`
-    /// from row `at` on: what is read and the value itself, by the SiLU of the gate.
-    fn advance(
+    /// Brings the state of head `index` on by the rows of `chunk`: what is read, and `skip` times the value, by the SiLU
+    /// of the gate. `decay` is what its steps are multiplied by, and what is added before their softplus.
+    fn advance_mamba2_head(
         &self,
-        state: &mut [f32],
-        first: usize,
-        projected: &[f32],
-        out: &mut TileMut<'_>,
-        at: usize,
+        mamba: &Mamba2Weights<Self>,
+        index: usize,
+        ([decay, bias], skip): ([f64; 2], f32),
+        Chunk { state, first, projected, out, row: at }: Chunk<'_, '_>,
     ) -> memory::Result<()> {
-        let &Head { device: &CpuDevice { isa, .. }, mamba, index, decay: [decay, bias], skip } = self;
+        let isa = self.isa;
         let &Mamba2Weights { heads, groups, head_dim, state_dim, step_limit: [least, most], .. } = mamba;
         let (values, keys) = (heads * head_dim, groups * state_dim);
         let width = mamba.conv.channels + values + heads;

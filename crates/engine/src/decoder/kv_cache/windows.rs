@@ -16,12 +16,11 @@ impl KvCache {
 
     /// The first position that the one at `position` sees in layers with a window.
     pub(super) fn first_seen(&self, position: usize) -> usize {
-        self.pool.sizes().kv.first_seen(position)
+        self.pool.sizes.kv.first_seen(position)
     }
 
-    /// Whether layers with a window have pages of their own.
     pub(super) fn has_windows(&self) -> bool {
-        self.pool.sizes().kv.window_page > 0
+        self.pool.sizes.kv.window_page > 0
     }
 
     /// Pages that layers with a window have or will have.
@@ -31,7 +30,7 @@ impl KvCache {
 
     /// How many of those are missing for `len` positions.
     pub(super) fn missing_windows(&self, len: usize) -> usize {
-        self.pool.sizes().kv.window_pages(len).saturating_sub(self.windows())
+        self.pool.sizes.kv.window_pages(len).saturating_sub(self.windows())
     }
 
     /// Makes room for the positions from `from` to `end`, the next ones: takes the pages of those that are further back
@@ -84,7 +83,7 @@ impl KvCache {
 
     /// A page that equals `window`, of those that are spare.
     pub(super) fn copied(&mut self, window: &Page) -> Option<Arc<Page>> {
-        let mut page = if self.pool.copies() { self.spare.pop()? } else { return None };
+        let mut page = if self.pool.copies { self.spare.pop()? } else { return None };
         Arc::get_mut(&mut page)?.memory.copy_from(&window.memory);
         Some(page)
     }
