@@ -146,7 +146,7 @@ fn other_formats_and_versions_are_refused() {
     };
     let mut bytes = whole.clone();
     bytes[8] = 3;
-    let expected = "it has version 3 of the format, expected 2; compute the session anew and save it, or restore it with the \
+    let expected = "it has version 3 of the format, expected 2; compute the session again and save it, or restore it with the \
                     version of the library that wrote it";
     assert_eq!(text(&bytes), (expected.into(), 10));
     let expected = "it begins with [47, 47, 55, 46], a saved session with [8c, 4d, 46, 53, 45, 53, 53, 0a]; give a file that a \
@@ -157,7 +157,7 @@ fn other_formats_and_versions_are_refused() {
     let mut bytes = whole.clone();
     bytes[12..16].fill(255);
     let expected =
-        "its length of the header is 4294967295, expected at most 1048576: no session was saved so; compute it anew";
+        "its length of the header is 4294967295, expected at most 1048576: no session was saved so; compute it again";
     assert_eq!(text(&bytes), (expected.into(), 10));
     bytes[12..16].copy_from_slice(&[0, 0, 1, 0]);
     assert!(text(&bytes).0.starts_with(&format!("it has {} bytes, expected 65556: it was cut off", bytes.len())));
@@ -184,7 +184,7 @@ fn other_formats_and_versions_are_refused() {
     ids[at + 2] = 1;
     let header = ids[PREAMBLE..header_end(&ids)].to_vec();
     let expected = format!(
-        "its token is {}, expected an id below {}, the size of the vocabulary: no session was saved so; compute it anew",
+        "its token is {}, expected an id below {}, the size of the vocabulary: no session was saved so; compute it again",
         IDS[0] + 65536,
         model.spec().vocab
     );
@@ -218,7 +218,7 @@ fn a_session_of_another_model_is_refused_by_what_differs() {
     let owner = builder().load(model()).unwrap();
     let (folder, path) = saved(&owner);
     let fixture = |name: &str, file: &str| builder().load(common::named(name).folder.join(file)).unwrap();
-    let remedy = "load the model it was saved with, or compute the session anew";
+    let remedy = "load the model it was saved with, or compute the session again";
     let text = |what: &str, found: &str, expected: &str| {
         (format!("the {what} it was saved with is {found}, expected {expected}; {remedy}"), 2)
     };
@@ -302,7 +302,7 @@ fn another_cache_level_or_library_is_refused() {
     let (folder, path) = saved(&owner);
     let other = builder().kv_cache(KvDtype::F16).load(model()).unwrap();
     let expected = "the dtype of the KV cache it was saved with is \"F32\", expected \"F16\"; load the model with a KV cache of \
-                    that dtype, or compute the session anew";
+                    that dtype, or compute the session again";
     assert_eq!(refused(&other, &path), (expected.into(), 2));
     let [first, .., last] = Isa::available()[..] else {
         return println!("skipped: this machine has one level of instruction sets");
@@ -315,7 +315,7 @@ fn another_cache_level_or_library_is_refused() {
     let machine = format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS);
     let expected = format!(
         "the instruction set level it was saved with is \"{machine} {last}\", expected \"{machine} {first}\"; hold the model to \
-         those instruction sets where this machine has them, or compute the session anew"
+         those instruction sets where this machine has them, or compute the session again"
     );
     assert_eq!(refused(low.model(), &path), (expected, 2));
     let whole = fs::read(&path).unwrap();
@@ -324,7 +324,7 @@ fn another_cache_level_or_library_is_refused() {
     fs::write(&older, with_header(&whole, |header| header["identity"]["library"] = library.into())).unwrap();
     let expected = format!(
         "the version of the library it was saved with is \"model-factory 0.0.1\\u{{1b}}[31m\", expected \"model-factory {}\"; \
-         restore it with that version of the library, or compute the session anew",
+         restore it with that version of the library, or compute the session again",
         env!("CARGO_PKG_VERSION")
     );
     assert_eq!(refused(high.model(), &older), (expected, 2));

@@ -5,7 +5,7 @@ use super::buffer::{Function, LaunchShape, PLAIN_SHARED};
 use super::driver::Gpu;
 use super::modules::Module;
 use super::product::{FEW_TOKENS, Multiplier};
-use crate::error::CudaError;
+use crate::error::Result;
 
 /// The queries that a block of attention takes: heads that share keys, of rows that follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub(super) struct Attention {
 impl Attention {
     /// Compiles them for heads of `dim` elements, `group` of which share keys, and a cache in F16 if `halves`, else
     /// F32.
-    pub(super) fn load(gpu: &Gpu, group: usize, dim: usize, halves: bool) -> Result<Attention, CudaError> {
+    pub(super) fn load(gpu: &Gpu, group: usize, dim: usize, halves: bool) -> Result<Attention> {
         let function = |name| gpu.function(Module::Attention { dim, halves }, name);
         let (tile, shared) = few_queries(group, dim, gpu.capability);
         let few = AttendKernel { function: function("attend")?, tile, shared };
@@ -74,12 +74,7 @@ impl Attention {
         }
     }
 
-    pub(super) fn launch(
-        &self,
-        multiplier: &Multiplier,
-        [few, many]: [QueryTiles; 2],
-        given: Attend,
-    ) -> Result<(), CudaError> {
+    pub(super) fn launch(&self, multiplier: &Multiplier, [few, many]: [QueryTiles; 2], given: Attend) -> Result<()> {
         for (kernel, tiles) in [(Some(self.few), few), (self.many, many)] {
             let Some(AttendKernel { function, tile, shared }) = kernel.filter(|_| tiles.count > 0) else { continue };
             let QueryTiles { address, count, parts } = tiles;

@@ -107,7 +107,7 @@ impl BatchTable {
         let overflow = part(&mut table, &[u64::MAX]); // at the start of the buffer
         let [of_ids, of_places, of_few, of_many, of_wanted] =
             [&ids, &places, &queries[0], &queries[1], &wanted].map(|values: &Vec<i32>| part(&mut table, values));
-        let [cos, sin] = [batch.angles[0].cos(), batch.angles[0].sin()].map(|values| part(&mut table, values));
+        let [cos, sin] = [&batch.angles[0].cos, &batch.angles[0].sin].map(|values| part(&mut table, values));
         let page_table = part(&mut table, &pages); // the one part that grows comes last
         if table.len() > buffer.bytes() {
             *buffer = Buffer::new(gpu, "the table of a batch", table.len())?;

@@ -1,7 +1,7 @@
 //! Memory of a GPU, and what a launch is given.
 
 use super::driver::Gpu;
-use crate::error::CudaError;
+use crate::error::Result;
 use std::fmt;
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ pub(super) struct Buffer {
 
 impl Buffer {
     /// Allocates; what the bytes hold is unspecified.
-    pub(super) fn new(gpu: &Arc<Gpu>, what: &'static str, bytes: usize) -> Result<Buffer, CudaError> {
+    pub(super) fn new(gpu: &Arc<Gpu>, what: &'static str, bytes: usize) -> Result<Buffer> {
         let bytes = bytes.next_multiple_of(256).max(256);
         Ok(Buffer { address: gpu.allocate(what, bytes)?, gpu: Arc::clone(gpu), bytes })
     }
@@ -54,27 +54,21 @@ impl Buffer {
     }
 
     /// Copies `from` to byte `at`. Panics past the end.
-    pub(super) fn upload(&self, at: usize, from: &[u8]) -> Result<(), CudaError> {
+    pub(super) fn upload(&self, at: usize, from: &[u8]) -> Result<()> {
         assert!(at + from.len() <= self.bytes, "{} bytes at {at} of {}", from.len(), self.bytes);
         // SAFETY: they are within this buffer (line above).
         unsafe { self.gpu.upload(from, self.address + at as u64) }
     }
 
     /// Copies from byte `at`. Panics past the end.
-    pub(super) fn download(&self, at: usize, to: &mut [u8]) -> Result<(), CudaError> {
+    pub(super) fn download(&self, at: usize, to: &mut [u8]) -> Result<()> {
         assert!(at + to.len() <= self.bytes, "{} bytes at {at} of {}", to.len(), self.bytes);
         // SAFETY: they are within this buffer (line above).
         unsafe { self.gpu.download(&mut [(self.address + at as u64, to)]) }
     }
 
     /// Appends the first `len` floats to `to`, which has room for them, and copies the start of `other` to `word`.
-    pub(super) fn append_floats(
-        &self,
-        len: usize,
-        to: &mut Vec<f32>,
-        other: &Buffer,
-        word: &mut [u8],
-    ) -> Result<(), CudaError> {
+    pub(super) fn append_floats(&self, len: usize, to: &mut Vec<f32>, other: &Buffer, word: &mut [u8]) -> Result<()> {
         let (start, bytes) = (to.len(), len * size_of::<f32>());
         assert!(bytes <= self.bytes && word.len() <= other.bytes, "{bytes} bytes of {}", self.bytes);
         to.resize(start + len, 0.0);
@@ -85,7 +79,7 @@ impl Buffer {
 
     /// The first `len` floats.
     #[cfg(test)]
-    pub(super) fn floats(&self, len: usize) -> Result<Vec<f32>, CudaError> {
+    pub(super) fn floats(&self, len: usize) -> Result<Vec<f32>> {
         let mut floats = vec![0.0; len];
         self.download(0, bytemuck::cast_slice_mut(&mut floats))?;
         Ok(floats)

@@ -10,17 +10,15 @@ use super::product::{DeviceMatrix, DeviceNorm, FEW_TOKENS, Multiplier, ProductTa
 use super::weights::{DeviceWeights, Uploaded};
 use crate::error::CudaError;
 use model_factory_dtypes::GPU_MOST_HEAD_DIM;
-use model_factory_engine::decoder::{
-    AllocatePage, Batch, Device, DeviceMemory, Extensions, Operand, Output, PageMemory,
-};
+use model_factory_engine::decoder::{AllocatePage, Batch, Device, Extensions, Operand, Output, PageMemory};
 use model_factory_engine::error::{Error, Result};
 use model_factory_engine::weights::Weights;
 use model_factory_format::header::TensorInfo;
 use model_factory_kernels::memory;
 use model_factory_spec::plan::{GPU_ATTENTION_PARTS, GPU_LOGIT_ROWS, GpuBuffers, KvDtype, KvSize, PREFILL_CHUNK, Plan};
 use model_factory_spec::spec::{
-    Activation, AttentionWeights, DenseWeights, LinearWeights, ModelSpec, Multipliers, NormWeights, RopeLayout,
-    WeightTypes,
+    Activation, AttentionWeights, DenseWeights, LinearWeights, MixerWeights, ModelSpec, Multipliers, NormWeights,
+    RopeLayout, WeightTypes,
 };
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -248,12 +246,8 @@ impl CudaDevice {
     }
 
     /// Appends what is left of the wanted logits, and looks at what the cache could not hold: one wait for both.
-    fn finish(
-        &self,
-        state: &BatchState,
-        batch: &Batch<'_>,
-        CudaPass { table, logits, .. }: &mut CudaPass,
-    ) -> Result<()> {
+    fn finish(&self, state: &BatchState, batch: &Batch<'_>, pass: &mut CudaPass) -> Result<()> {
+        let CudaPass { table, logits, .. } = pass;
         let left = table.wanted_rows * self.sizes.vocab - logits.len();
         memory::grow(logits, left, "logits")?;
         let mut word = [0; 8];
@@ -299,12 +293,6 @@ impl CudaPass {
     }
 }
 
-impl DeviceMemory for Buffer {
-    fn address(&self) -> u64 {
-        self.address
-    }
-}
-
 impl WeightTypes for CudaDevice {
     type Matrix = DeviceMatrix;
     type Norm = DeviceNorm;
@@ -318,7 +306,7 @@ impl Device for CudaDevice {
     const BATCH_INVARIANT: bool = false; // attention's parts and the products' forms depend on the rows
 
     fn matrix(&self, weights: &Weights, linear: &LinearWeights) -> Result<DeviceMatrix> {
-        DeviceMatrix::new(&*self.gpu, &self.weights, weights, linear)
+        DeviceMatrix::new(&self.gpu, &self.weights, weights, linear)
     }
 
     fn load_norm(&self, _: &Weights, norm: &NormWeights) -> Result<DeviceNorm> {
@@ -335,7 +323,10 @@ impl Device for CudaDevice {
 
     fn pages(&self) -> AllocatePage {
         let (gpu, bytes) = (Arc::clone(&self.gpu), self.page_bytes);
-        Arc::new(move |_| Ok(PageMemory::Device(Box::new(Buffer::new(&gpu, "a page of the KV cache", bytes)?))))
+        Arc::new(move |_| {
+            let memory = Buffer::new(&gpu, "a page of the KV cache", bytes)?;
+            Ok(PageMemory::Device { address: memory.address, memory: Box::new(memory) })
+        })
     }
 
     fn extensions(&self) -> Extensions<'_, Self> {
@@ -381,17 +372,13 @@ impl Device for CudaDevice {
         Ok(self.gpu.start(function, LaunchShape::new([pass.table.rows, 1, 1], 256), &given)?)
     }
 
-    fn norm_project(&self, pass: &mut CudaPass, norm: Option<&DeviceNorm>, matrices: &[&DeviceMatrix]) -> Result<()> {
+    fn norm_project(&self, pass: &mut CudaPass, mixer: &MixerWeights<Self>) -> Result<()> {
         let target = ProductTarget { address: self.buffers.qkv.address, width: self.sizes.qkv, add: false };
-        Ok(self.multiplier.multiply(self.hidden(pass, norm), matrices, target)?)
+        Ok(self.multiplier.multiply(self.hidden(pass, mixer.norm.as_ref()), &mixer.layer.inputs(), target)?)
     }
 
-    fn rotate_and_store(
-        &self,
-        CudaPass { table, .. }: &mut CudaPass,
-        layer: usize,
-        attention: &AttentionWeights<Self>,
-    ) -> Result<()> {
+    fn rotate_and_store(&self, pass: &mut CudaPass, layer: usize, attention: &AttentionWeights<Self>) -> Result<()> {
+        let table = &pass.table;
         let norms = [attention.q_norm.as_ref(), attention.k_norm()];
         let [(q, q_bias), (k, k_bias)] =
             norms.map(|norm| norm.map_or(Default::default(), |norm| (norm.weight, norm.bias)));
@@ -453,15 +440,9 @@ impl Device for CudaDevice {
         Ok(())
     }
 
-    fn linear_add(
-        &self,
-        pass: &mut CudaPass,
-        operand: Operand,
-        matrix: &DeviceMatrix,
-        _: Output<'_, Self>,
-    ) -> Result<()> {
+    fn linear_add(&self, pass: &mut CudaPass, from: Operand, matrix: &DeviceMatrix, _: Output<'_, Self>) -> Result<()> {
         let (PassBuffers { attended, up_gate, hidden, .. }, ff) = (&self.buffers, self.sizes.feed_forward);
-        let rows = match operand {
+        let rows = match from {
             Operand::Mixed => self.rows(pass, RowSource::Plain, attended, matrix.inputs),
             Operand::Activated if pass.gated => self.rows(pass, RowSource::SwiGlu { offset: ff }, up_gate, 2 * ff),
             Operand::Activated => self.rows(pass, RowSource::Gelu, up_gate, ff),

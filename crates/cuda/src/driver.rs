@@ -3,7 +3,7 @@
 use super::buffer::{Arguments, Function, LaunchShape, PLAIN_SHARED};
 use super::modules::Module;
 use super::nvrtc::Nvrtc;
-use crate::error::CudaError;
+use crate::error::{CudaError, Result};
 use cudarc::driver::{result, sys};
 use model_factory_dtypes::LOWEST_CUDA;
 use model_factory_engine::error::Error;
@@ -45,7 +45,7 @@ unsafe impl Sync for Gpu {}
 
 impl Gpu {
     /// The GPU with this UUID (`GPU-...`), or, where that is not known, of this index in the driver's order.
-    pub(super) fn open(uuid: Option<&str>, index: usize) -> Result<Gpu, CudaError> {
+    pub(super) fn open(uuid: Option<&str>, index: usize) -> Result<Gpu> {
         // SAFETY: it looks for the library and does nothing with it.
         if !unsafe { sys::is_culib_present() } {
             return Err(CudaError::NoDriver);
@@ -94,14 +94,9 @@ impl Gpu {
         Ok(gpu)
     }
 
-    fn bind(&self) -> Result<(), CudaError> {
+    fn bind(&self) -> Result<()> {
         // SAFETY: the context is retained until the GPU is dropped.
         step("entering the GPU's context", unsafe { result::ctx::set_current(self.context) })
-    }
-
-    /// The same where something is given back, which is tried at any rate: most often it is current.
-    fn bind_to_free(&self) {
-        let _ = self.bind();
     }
 
     /// The GPU, with kernels chosen as for one of `capability` where that is less than its own.
@@ -118,12 +113,12 @@ impl Gpu {
         self
     }
 
-    fn wait(&self) -> Result<(), CudaError> {
+    fn wait(&self) -> Result<()> {
         // SAFETY: the stream is the GPU's own.
         step("waiting for the GPU", unsafe { result::stream::synchronize(self.stream) })
     }
 
-    fn module(&self, module: Module) -> Result<sys::CUmodule, CudaError> {
+    fn module(&self, module: Module) -> Result<sys::CUmodule> {
         let mut modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(loaded) = modules.get(&module) {
             return Ok(*loaded as sys::CUmodule);
@@ -138,7 +133,7 @@ impl Gpu {
     }
 
     /// The address of `bytes` bytes, aligned to 256.
-    pub(super) fn allocate(&self, what: &'static str, bytes: usize) -> Result<u64, CudaError> {
+    pub(super) fn allocate(&self, what: &'static str, bytes: usize) -> Result<u64> {
         self.bind()?;
         let allocated = {
             let _apart = apart();
@@ -159,7 +154,7 @@ impl Gpu {
     /// # Safety
     /// `address` comes from `allocate`, and nothing uses it from now on.
     pub(super) unsafe fn free(&self, address: u64) {
-        self.bind_to_free();
+        let _ = self.bind(); // tried at any rate: most often it is current
         let _apart = apart();
         // SAFETY: the caller's. Freeing waits for what runs; an error then is one of a kernel before, which the next
         // call that can fail tells.
@@ -170,7 +165,7 @@ impl Gpu {
     ///
     /// # Safety
     /// `from.len()` bytes at `to` are allocated.
-    pub(super) unsafe fn upload(&self, from: &[u8], to: u64) -> Result<(), CudaError> {
+    pub(super) unsafe fn upload(&self, from: &[u8], to: u64) -> Result<()> {
         self.bind()?;
         // SAFETY: the caller's for the GPU's side; `from` is not given back before the stream has been waited for.
         let copied = unsafe { result::memcpy_htod_async(to, from, self.stream) };
@@ -184,7 +179,7 @@ impl Gpu {
     ///
     /// # Safety
     /// Each address has as many bytes allocated as its slice.
-    pub(super) unsafe fn download(&self, pieces: &mut [(u64, &mut [u8])]) -> Result<(), CudaError> {
+    pub(super) unsafe fn download(&self, pieces: &mut [(u64, &mut [u8])]) -> Result<()> {
         self.bind()?;
         let staging = self.staging.lock().unwrap_or_else(PoisonError::into_inner);
         let chunks = pieces.iter_mut().flat_map(|(from, to)| {
@@ -212,7 +207,7 @@ impl Gpu {
     }
 
     /// A kernel by its name; compiles and loads its module first where that was not done before.
-    pub(super) fn function(&self, module: Module, name: &str) -> Result<Function, CudaError> {
+    pub(super) fn function(&self, module: Module, name: &str) -> Result<Function> {
         self.bind()?;
         let loaded = self.module(module)?;
         let name = CString::new(name).unwrap_or_default();
@@ -223,16 +218,13 @@ impl Gpu {
     }
 
     /// Bytes free and in all.
-    pub(super) fn memory(&self) -> Result<(usize, usize), CudaError> {
+    pub(super) fn memory(&self) -> Result<(usize, usize)> {
         self.bind()?;
         step("asking for the free memory", result::mem_get_info())
     }
 
-    /// Keeps the launches that `launches` makes instead of starting them. `launches` does nothing else with the GPU.
-    pub(super) fn record(
-        self: &Arc<Self>,
-        launches: &mut dyn FnMut() -> Result<(), Error>,
-    ) -> Result<Recording, Error> {
+    /// Keeps the launches that `launch` makes instead of starting them. It does nothing else with the GPU.
+    pub(super) fn record(self: &Arc<Self>, launch: &mut dyn FnMut() -> Result<(), Error>) -> Result<Recording, Error> {
         #[cfg(test)]
         self.watch.refuse(super::tests::RECORD)?;
         self.bind()?;
@@ -243,42 +235,33 @@ impl Gpu {
         step("beginning a graph", unsafe { result::stream::begin_capture(self.stream, mode) })?;
         #[cfg(test)]
         self.watch.set_recording(true);
-        let launched = launches();
+        let launched = launch();
         #[cfg(test)]
         self.watch.set_recording(false);
         // SAFETY: it was begun above.
-        let graph = step("ending a graph", unsafe { result::stream::end_capture(self.stream) });
+        let ended = step("ending a graph", unsafe { result::stream::end_capture(self.stream) });
         // A launch that failed says more than the end of a recording that it broke.
-        match (launched, graph) {
-            (Ok(()), Ok(graph)) => {
-                let mut nodes = 0;
-                // SAFETY: the graph was ended above; without an array only the number is written.
-                let counted = unsafe { sys::cuGraphGetNodes(graph, std::ptr::null_mut(), &mut nodes) }.result();
-                // SAFETY: as above.
-                let made = counted
-                    .and_then(|()| unsafe { result::graph::instantiate(graph, sys::CUgraphInstantiate_flags(0)) });
-                destroy(graph);
-                let graph = step("making a graph ready", made)? as usize;
-                #[cfg(test)]
-                self.watch.recorded(nodes);
-                Ok(Recording { gpu: Arc::clone(self), graph, launches: nodes })
-            }
-            (Err(error), Ok(graph)) => {
-                destroy(graph);
-                Err(error)
-            }
-            (Err(error), Err(_)) => Err(error),
-            (Ok(()), Err(error)) => Err(error.into()),
+        let made = launched.and_then(|()| {
+            let (graph, mut nodes) = (ended.clone()?, 0);
+            // SAFETY: the graph was ended above; without an array only the number is written.
+            let counted = unsafe { sys::cuGraphGetNodes(graph, std::ptr::null_mut(), &mut nodes) }.result();
+            // SAFETY: as above.
+            let made =
+                counted.and_then(|()| unsafe { result::graph::instantiate(graph, sys::CUgraphInstantiate_flags(0)) });
+            Ok((step("making a graph ready", made)? as usize, nodes))
+        });
+        if let Some(graph) = ended.ok().filter(|graph| !graph.is_null()) {
+            // SAFETY: this is the last use of it: what was made of it does not need it. There is nobody to tell of an error.
+            let _ = unsafe { result::graph::destroy(graph) };
         }
+        let (graph, launches) = made?;
+        #[cfg(test)]
+        self.watch.recorded(launches);
+        Ok(Recording { gpu: Arc::clone(self), graph, launches })
     }
 
     /// Starts a kernel, unless there are no blocks.
-    pub(super) fn start<A: Arguments>(
-        &self,
-        function: Function,
-        shape: LaunchShape,
-        given: &A,
-    ) -> Result<(), CudaError> {
+    pub(super) fn start<A: Arguments>(&self, function: Function, shape: LaunchShape, given: &A) -> Result<()> {
         if shape.grid.contains(&0) {
             return Ok(());
         }
@@ -321,7 +304,7 @@ impl Recording {
     ///
     /// # Safety
     /// All buffers that the launches were given are still allocated.
-    pub(super) unsafe fn replay(&self) -> Result<(), CudaError> {
+    pub(super) unsafe fn replay(&self) -> Result<()> {
         #[cfg(test)]
         self.gpu.watch.refuse(super::tests::REPLAY)?;
         self.gpu.bind()?;
@@ -334,7 +317,7 @@ impl Drop for Recording {
     fn drop(&mut self) {
         #[cfg(test)]
         self.gpu.watch.forgotten();
-        self.gpu.bind_to_free();
+        let _ = self.gpu.bind(); // as above
         // SAFETY: the graph is this recording's, and this is the last use of it. There is nobody to tell of an error.
         let _ = unsafe { result::graph::exec_destroy(self.graph as sys::CUgraphExec) };
     }
@@ -342,7 +325,7 @@ impl Drop for Recording {
 
 impl Drop for Gpu {
     fn drop(&mut self) {
-        self.bind_to_free();
+        let _ = self.bind(); // tried at any rate: most often it is current
         let _apart = apart();
         let modules = self.modules.get_mut().unwrap_or_else(PoisonError::into_inner);
         for module in modules.values() {
@@ -368,22 +351,14 @@ fn apart() -> RwLockReadGuard<'static, ()> {
     RECORDING.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Frees a graph. What was made of it does not need it.
-fn destroy(graph: sys::CUgraph) {
-    if !graph.is_null() {
-        // SAFETY: a recording made it, and this is the last use of it. There is nobody to tell of an error.
-        let _ = unsafe { result::graph::destroy(graph) };
-    }
-}
-
-fn version() -> Result<(i32, i32), CudaError> {
+fn version() -> Result<(i32, i32)> {
     let mut version = 0;
     // SAFETY: it is valid for writing.
     step("asking for the driver's version", unsafe { sys::cuDriverGetVersion(&mut version) }.result())?;
     Ok((version / 1000, version % 1000 / 10))
 }
 
-fn find(uuid: Option<&str>, index: usize) -> Result<sys::CUdevice, CudaError> {
+fn find(uuid: Option<&str>, index: usize) -> Result<sys::CUdevice> {
     let count = step("counting GPUs", result::device::get_count())?;
     let mut by_index = None;
     for ordinal in 0..count {
@@ -412,7 +387,7 @@ fn spelled(bytes: [u8; 16]) -> String {
     format!("GPU-{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }
 
-fn step<T>(step: &'static str, result: Result<T, result::DriverError>) -> Result<T, CudaError> {
+fn step<T>(step: &'static str, result: Result<T, result::DriverError>) -> Result<T> {
     result.map_err(|error| {
         let text =
             error.error_string().map_or_else(|_| "an unknown error".into(), |text| text.to_string_lossy().into());

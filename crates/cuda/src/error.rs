@@ -4,6 +4,9 @@ use model_factory_dtypes::LOWEST_CUDA;
 use model_factory_engine::Error;
 use std::sync::Arc;
 
+/// A result of this crate.
+pub(crate) type Result<T, E = CudaError> = std::result::Result<T, E>;
+
 /// A GPU, its driver or its compiler is not there, or failed.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -2,7 +2,7 @@
 //! here. What it compiled once is kept for the process: several models share kernels.
 
 use super::modules::Module;
-use crate::error::{CudaError, NVRTC_VARIABLE};
+use crate::error::{CudaError, NVRTC_VARIABLE, Result};
 use libloading::Library;
 use std::collections::HashMap;
 use std::ffi::{CString, c_char, c_int, c_void};
@@ -80,7 +80,7 @@ impl Nvrtc {
     /// # Errors
     /// `NoCompiler` when none can be loaded, `CompilerTooNew` when the driver is older than all that can be, `Driver`
     /// when what can be loaded is no NVRTC or does not answer.
-    pub(super) fn load(driver: Option<(i32, i32)>) -> Result<Arc<Nvrtc>, CudaError> {
+    pub(super) fn load(driver: Option<(i32, i32)>) -> Result<Arc<Nvrtc>> {
         let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(nvrtc) = &*loaded {
             return Ok(Arc::clone(nvrtc));
@@ -95,7 +95,7 @@ impl Nvrtc {
     }
 
     /// The first of `tried` that can be used with a driver of this CUDA version.
-    pub(super) fn first_of(tried: Vec<String>, driver: Option<(i32, i32)>) -> Result<Nvrtc, CudaError> {
+    pub(super) fn first_of(tried: Vec<String>, driver: Option<(i32, i32)>) -> Result<Nvrtc> {
         let (mut too_new, mut unsound) = (None, None);
         for name in &tried {
             // SAFETY: loading NVRTC runs nothing but its own initialisation.
@@ -120,7 +120,7 @@ impl Nvrtc {
         Err(too_new.or(unsound).unwrap_or(CudaError::NoCompiler { tried }))
     }
 
-    pub(super) fn version(&self) -> Result<(i32, i32), CudaError> {
+    pub(super) fn version(&self) -> Result<(i32, i32)> {
         let (mut major, mut minor) = (0, 0);
         // SAFETY: both are valid for writing.
         answer("the version of NVRTC", unsafe { (self.functions.nvrtcVersion)(&mut major, &mut minor) })?;
@@ -128,7 +128,7 @@ impl Nvrtc {
     }
 
     /// The compute capabilities it compiles for, as `10 * major + minor`.
-    pub(super) fn architectures(&self) -> Result<Vec<i32>, CudaError> {
+    pub(super) fn architectures(&self) -> Result<Vec<i32>> {
         let (mut count, step) = (0, "the architectures of NVRTC");
         // SAFETY: it is valid for writing.
         answer(step, unsafe { (self.functions.nvrtcGetNumSupportedArchs)(&mut count) })?;
@@ -140,7 +140,7 @@ impl Nvrtc {
 
     /// Compiles `module` for GPUs of `capability`: to machine code where this version knows them, else to PTX for the
     /// nearest older ones. What was compiled before is returned again.
-    pub(super) fn compile(&self, module: Module, capability: (u32, u32)) -> Result<Arc<Image>, CudaError> {
+    pub(super) fn compile(&self, module: Module, capability: (u32, u32)) -> Result<Arc<Image>> {
         let wanted = (10 * capability.0 + capability.1) as i32;
         let known = self.architectures()?;
         let nearest = known.iter().copied().filter(|architecture| *architecture <= wanted).max();
@@ -153,7 +153,7 @@ impl Nvrtc {
     }
 
     /// As [`compile`](Self::compile), to PTX for `compute_NN` and to machine code for `sm_NN`.
-    pub(super) fn compile_for(&self, module: Module, architecture: &str) -> Result<Arc<Image>, CudaError> {
+    pub(super) fn compile_for(&self, module: Module, architecture: &str) -> Result<Arc<Image>> {
         // Sums and products are rounded as written: kernels ask for fused ones by name.
         let options = [format!("--gpu-architecture={architecture}"), "--std=c++17".into(), "--fmad=false".into()];
         let key: Compiled = (module.source(), options);
@@ -166,12 +166,7 @@ impl Nvrtc {
         Ok(image)
     }
 
-    fn compile_uncached(
-        &self,
-        module: Module,
-        architecture: &str,
-        (source, options): &Compiled,
-    ) -> Result<Image, CudaError> {
+    fn compile_uncached(&self, module: Module, architecture: &str, (source, options): &Compiled) -> Result<Image> {
         let (source, name) = (text(source.clone()), text(module.name()));
         let options = options.clone().map(text);
         let pointers = options.each_ref().map(|option| option.as_ptr());
@@ -205,7 +200,7 @@ struct Owned<'a> {
 
 impl Owned<'_> {
     /// What `get` writes, of the length that `size` says.
-    fn bytes(&self, size: Size, get: Text) -> Result<Vec<u8>, CudaError> {
+    fn bytes(&self, size: Size, get: Text) -> Result<Vec<u8>> {
         let mut len = 0;
         // SAFETY: the program is alive; the length is valid for writing.
         answer("the size of a result", unsafe { size(self.program, &mut len) })?;
@@ -228,7 +223,7 @@ fn text(text: String) -> CString {
     CString::new(text.replace('\0', "")).unwrap_or_default()
 }
 
-fn answer(step: &'static str, code: c_int) -> Result<(), CudaError> {
+fn answer(step: &'static str, code: c_int) -> Result<()> {
     match code {
         0 => Ok(()),
         code => Err(CudaError::Driver { step, code: code.unsigned_abs(), text: "an error of NVRTC".into() }),

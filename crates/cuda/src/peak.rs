@@ -7,7 +7,7 @@ use super::buffer::{Buffer, LaunchShape};
 use super::driver::Gpu;
 use super::modules::{Kind, Module, kind};
 use super::product::{DeviceMatrix, MatrixKernels, Multiplier, ProductTarget, RowSource, Rows, tensor_cores};
-use crate::error::CudaError;
+use crate::error::Result;
 use model_factory_dtypes::DType;
 use model_factory_engine::error::Error;
 use model_factory_kernels::Int8Rule;
@@ -28,7 +28,7 @@ impl CudaDevice {
     ///
     /// # Errors
     /// `Memory` when there is no room for what is copied; those of the driver.
-    pub fn copy_rate(&self) -> Result<f64, CudaError> {
+    pub fn copy_rate(&self) -> Result<f64> {
         let (_lock, gpu) = (self.lock(), &self.gpu);
         let [from, to] = [Buffer::new(gpu, "the source of a copy", COPIED)?, Buffer::new(gpu, "the copy", COPIED)?];
         let given = Copy16 { from: from.address, to: to.address, lines: (COPIED / 16) as u64 };
@@ -42,7 +42,7 @@ impl CudaDevice {
     ///
     /// # Errors
     /// Those of the driver.
-    pub fn matrix_rate(&self, dtype: DType) -> Result<Option<f64>, CudaError> {
+    pub fn matrix_rate(&self, dtype: DType) -> Result<Option<f64>> {
         const COUNT: usize = 4096;
         let (_lock, gpu) = (self.lock(), &self.gpu);
         let Some(kind) = kind(dtype).filter(|_| tensor_cores(gpu, dtype)) else { return Ok(None) };
@@ -123,7 +123,7 @@ pub(super) fn product_seconds(
     };
     let rows = Rows { source: RowSource::Plain, address: x.address, stride: inputs, gather: 0, count: tokens };
     let target = ProductTarget { address: y.address, width: outputs, add: false };
-    let each = |launches: &mut dyn FnMut(usize) -> Result<(), CudaError>| -> Result<f64, Error> {
+    let each = |launches: &mut dyn FnMut(usize) -> Result<()>| -> Result<f64, Error> {
         // Once as it is, so that all kernels are loaded.
         launches(0)?;
         let recording = gpu.record(&mut || Ok((0..copies).try_for_each(&mut *launches)?))?;
@@ -140,7 +140,7 @@ pub(super) fn product_seconds(
 }
 
 /// Fills a buffer with bytes of no pattern: zeros would cost less power, and so run at higher clocks.
-fn fill(buffer: &Buffer) -> Result<(), CudaError> {
+fn fill(buffer: &Buffer) -> Result<()> {
     let mut state = 0x9e37_79b9u32;
     let random = || {
         state ^= state << 13;
@@ -157,8 +157,8 @@ fn fill(buffer: &Buffer) -> Result<(), CudaError> {
 }
 
 /// Seconds of one of what `launch` starts. `written` is waited for.
-fn timed(written: &Buffer, launch: impl Fn() -> Result<(), CudaError>) -> Result<f64, CudaError> {
-    let run = || -> Result<f64, CudaError> {
+fn timed(written: &Buffer, launch: impl Fn() -> Result<()>) -> Result<f64> {
+    let run = || -> Result<f64> {
         let start = Instant::now();
         (0..LAUNCHES).try_for_each(|_| launch())?;
         written.download(0, &mut [0; 4])?;

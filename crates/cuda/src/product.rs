@@ -5,7 +5,7 @@ use super::buffer::{Function, LaunchShape};
 use super::driver::Gpu;
 use super::modules::{self, Kind, Module};
 use super::weights::DeviceWeights;
-use crate::error::CudaError;
+use crate::error::Result;
 use model_factory_dtypes::DType;
 use model_factory_engine::decoder::{int8_rule, shape};
 use model_factory_engine::error::Error;
@@ -143,7 +143,7 @@ impl DeviceMatrix {
         device: &DeviceWeights,
         weights: &Weights,
         linear: &LinearWeights,
-    ) -> Result<DeviceMatrix, Error> {
+    ) -> Result<Self, Error> {
         let dtype = linear.weight.dtype;
         let kernels = MatrixKernels::load(gpu, dtype)?;
         let (outputs, inputs) = shape(&linear.weight);
@@ -262,12 +262,7 @@ pub(super) struct Multiplier {
 
 impl Multiplier {
     /// The outputs of `matrices`, side by side in `target`.
-    pub(super) fn multiply(
-        &self,
-        rows: Rows<'_>,
-        matrices: &[&DeviceMatrix],
-        target: ProductTarget,
-    ) -> Result<(), CudaError> {
+    pub(super) fn multiply(&self, rows: Rows<'_>, matrices: &[&DeviceMatrix], target: ProductTarget) -> Result<()> {
         let columns: Vec<usize> = matrices
             .iter()
             .scan(0, |end, matrix| {
@@ -312,7 +307,7 @@ impl Multiplier {
     }
 
     /// Where rows of `width` elements lie in that form: where they are, or where they were prepared.
-    pub(super) fn prepare(&self, rows: Rows<'_>, form: OperandForm, width: usize) -> Result<u64, CudaError> {
+    pub(super) fn prepare(&self, rows: Rows<'_>, form: OperandForm, width: usize) -> Result<u64> {
         if matches!((rows.source, form), (RowSource::Plain, OperandForm::F32))
             && rows.stride == width
             && rows.gather == 0
@@ -379,7 +374,7 @@ impl Multiplier {
         columns: &[usize],
         matrices: &[&DeviceMatrix],
         target: ProductTarget,
-    ) -> Result<(), CudaError> {
+    ) -> Result<()> {
         let mut left: Vec<usize> = (0..matrices.len()).filter(|index| matrices[*index].form(tokens) == form).collect();
         while let Some(first) = left.first().map(|index| matrices[*index]) {
             // One launch takes those of one dtype and one kernel.

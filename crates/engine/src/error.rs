@@ -15,17 +15,12 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Clone, thiserror::Error)]
 #[allow(missing_docs)] // the variants' docs say what the fields are
 pub enum Error {
-    // While weights are read.
-    //
     /// The files are not what they must be (the code of the diagnosis).
     #[error(transparent)]
     Files(Arc<model_factory_format::Error>),
     /// The operating system refused the file at `path` (exit code 1).
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: Arc<std::io::Error> },
-
-    // Before anything is computed.
-    //
     /// An `id` has no row in the embedding, which has `vocab` rows (exit code 2).
     #[error("token {id} is outside the vocabulary of {vocab}")]
     TokenOutOfVocabulary { id: u32, vocab: usize },
@@ -48,9 +43,6 @@ pub enum Error {
         "the KV cache would take {asked} bytes more, and the sessions of the model leave {left} of {budget}; drop or truncate sessions, or load with a smaller context or a larger memory limit"
     )]
     CacheBudget { asked: u64, left: u64, budget: u64 },
-
-    // While tokens are computed.
-    //
     /// The [`CancellationToken`](model_factory_format::CancellationToken) it was given was cancelled (exit code 1).
     #[error("cancelled by the caller")]
     Cancelled,
@@ -70,9 +62,6 @@ pub enum Error {
         }
     )]
     CacheOverflow { layer: usize, position: usize, value: f32, dtype: KvDtype },
-
-    // At any time.
-    //
     /// A device that another crate defines failed, with an `error` of that crate and its exit `code`.
     #[error("{error}")]
     Device { error: Arc<dyn std::error::Error + Send + Sync>, code: u8 },

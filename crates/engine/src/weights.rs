@@ -80,11 +80,8 @@ impl Weights {
         })
     }
 
-    fn each(
-        source: &ModelSource,
-        mut bytes_of: impl FnMut(&SourceFile) -> Result<Mmap, Error>,
-    ) -> Result<Weights, Error> {
-        let files = source.files.iter().map(|file| bytes_of(file).map(Arc::new)).collect::<Result<_, Error>>()?;
+    fn each(source: &ModelSource, mut load: impl FnMut(&SourceFile) -> Result<Mmap, Error>) -> Result<Weights, Error> {
+        let files = source.files.iter().map(|file| load(file).map(Arc::new)).collect::<Result<_, Error>>()?;
         Ok(Weights { files, paths: source.files.iter().map(|file| file.path.clone()).collect() })
     }
 

@@ -476,14 +476,14 @@ impl Input {
     /// The floats of row `token`. Panics for another form.
     #[inline]
     pub(super) fn floats(&self, token: usize) -> &[f32] {
-        assert!(self.form == Form::F32 && token < self.tokens);
+        assert!(matches!(self.form, Form::F32) && token < self.tokens);
         &self.buffers.wide.all()[token * stride(self.inputs, 16)..][..self.inputs]
     }
 
     /// The BF16 bits of row `token`. Panics for another form.
     #[inline]
     pub(super) fn halves(&self, token: usize) -> &[u16] {
-        assert!(self.form == Form::Bf16 && token < self.tokens);
+        assert!(matches!(self.form, Form::Bf16) && token < self.tokens);
         &self.buffers.halves.all()[token * stride(self.inputs, 32)..][..self.inputs]
     }
 

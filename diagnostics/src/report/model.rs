@@ -367,15 +367,25 @@ impl RopeSummary {
         let (scaling, scaling_parameters) = match &rope.scaling {
             RopeScaling::Default => ("default", json!({})),
             RopeScaling::Linear { factor } => ("linear", json!({ "factor": factor })),
-            RopeScaling::Llama3 { factor, low_freq_factor: low, high_freq_factor: high, original_context: from } => (
+            RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context } => (
                 "llama3",
-                json!({ "factor": factor, "low_freq_factor": low, "high_freq_factor": high, "original_context": from }),
+                json!({
+                    "factor": factor,
+                    "low_freq_factor": low_freq_factor,
+                    "high_freq_factor": high_freq_factor,
+                    "original_context": original_context,
+                }),
             ),
             RopeScaling::Factors { tensor } => ("frequency_factors", json!({ "tensor": tensor.name })),
             RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow, truncate: _ } => (
                 "yarn",
-                json!({ "factor": factor, "original_context": original_context, "beta_fast": beta_fast,
-                        "beta_slow": beta_slow, "magnitude": rope.magnitude }),
+                json!({
+                    "factor": factor,
+                    "original_context": original_context,
+                    "beta_fast": beta_fast,
+                    "beta_slow": beta_slow,
+                    "magnitude": rope.magnitude,
+                }),
             ),
             RopeScaling::Proportional { factor, pairs } => {
                 ("proportional", json!({ "factor": factor, "pairs": pairs }))

@@ -2,7 +2,7 @@
 #![allow(clippy::missing_safety_doc, non_snake_case)] // the driver API's documentation has each function
 #![allow(clippy::too_many_arguments)] // the driver's own
 
-use super::code::Code;
+use super::code::{Code, Result};
 use super::driver;
 use super::failure::Failures;
 use super::settings::{GRAPH_NODE, Settings, UUID};
@@ -15,13 +15,11 @@ type Handle = *mut c_void;
 
 /// Runs a call, unless it is to fail. One that gives something back does so even then: a driver answers such a call with an
 /// error that came before, too.
-fn call(name: &'static str, gives_back: bool, run: impl FnOnce(&mut Driver) -> Result<(), Code>) -> Code {
+fn call(name: &'static str, gives_back: bool, run: impl FnOnce(&mut Driver) -> Result) -> Code {
     let mut driver = driver();
     let failure = driver.failures.count(name);
-    let mut result = if failure.is_none() || gives_back { run(&mut driver) } else { Ok(()) };
-    if let Some(code) = failure {
-        result = Err(code);
-    }
+    let done = if failure.is_none() || gives_back { run(&mut driver) } else { Ok(()) };
+    let result = failure.map_or(done, Err);
     if let Err(code) = result {
         driver.keep(code);
     }
@@ -32,7 +30,7 @@ fn call(name: &'static str, gives_back: bool, run: impl FnOnce(&mut Driver) -> R
 ///
 /// # Safety
 /// `to` is null or valid for writing.
-pub(super) unsafe fn answer<T>(to: *mut T, value: T) -> Result<(), Code> {
+pub(super) unsafe fn answer<T>(to: *mut T, value: T) -> Result {
     if to.is_null() {
         return Err(Code::INVALID_VALUE);
     }
@@ -42,17 +40,13 @@ pub(super) unsafe fn answer<T>(to: *mut T, value: T) -> Result<(), Code> {
 }
 
 /// Gives something of the context back, also where the context is broken.
-fn give_back(driver: &mut Driver, give: impl FnOnce(&mut Context) -> Result<(), Code>) -> Result<(), Code> {
+fn give_back(driver: &mut Driver, give: impl FnOnce(&mut Context) -> Result) -> Result {
     let given = give(driver.context()?);
     driver.sound().and(given)
 }
 
 /// As [`give_back`], after all that was asked of the context; `what` names it in an error.
-fn finish_and_give_back(
-    driver: &mut Driver,
-    what: &str,
-    give: impl FnOnce(&mut Context) -> Result<(), Code>,
-) -> Result<(), Code> {
+fn finish_and_give_back(driver: &mut Driver, what: &str, give: impl FnOnce(&mut Context) -> Result) -> Result {
     give_back(driver, |context| {
         context.forbidden_while_capturing(what, true)?;
         let finished = context.finish_all();
@@ -70,7 +64,7 @@ macro_rules! functions {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($(to: *mut $answer,)? $($argument: $kind),*) -> Code {
             call(stringify!($name), functions!(@back $($back)?), |$driver| {
-                let result: Result<_, Code> = $body;
+                let result: Result<_> = $body;
                 $(
                     // SAFETY: the caller's.
                     let result = unsafe { answer::<$answer>(to, result?) };
@@ -103,25 +97,19 @@ functions! {
     }
 
     cuDeviceGetCount(-> c_int;) |driver| {
-        driver.settings()?;
-        Ok(1)
+        driver.settings().map(|_| 1)
     }
 
     cuDeviceGet(-> c_int; ordinal: c_int) |driver| {
-        driver.settings()?;
-        check_device(ordinal)?;
-        Ok(ordinal)
+        driver.device(ordinal).map(|_| ordinal)
     }
 
     cuDeviceGetUuid(-> [u8; 16]; device: c_int) |driver| {
-        driver.settings()?;
-        check_device(device)?;
-        Ok(UUID)
+        driver.device(device).map(|_| UUID)
     }
 
     cuDeviceGetAttribute(-> c_int; attribute: c_uint, device: c_int) |driver| {
-        check_device(device)?;
-        let settings = driver.settings()?;
+        let settings = driver.device(device)?;
         let found = match attribute {
             1 => 1024, // threads of a block
             8 => 48 << 10, // shared memory of a block that does not ask for more
@@ -136,8 +124,7 @@ functions! {
     }
 
     cuDevicePrimaryCtxRetain(-> Handle; device: c_int) |driver| {
-        check_device(device)?;
-        driver.settings()?;
+        driver.device(device)?;
         let handle = driver.handle();
         let made = || (Context { handle, ..Context::default() }, 0);
         let (context, retained) = driver.context.get_or_insert_with(made);
@@ -146,7 +133,7 @@ functions! {
     }
 
     cuDevicePrimaryCtxRelease_v2(device: c_int) gives back |driver| {
-        check_device(device)?;
+        driver.device(device)?;
         let (context, retained) = driver.context.as_mut().ok_or(Code::INVALID_CONTEXT)?;
         *retained -= 1;
         // The last one ends the context, with all that is left in it, which is a leak.
@@ -250,9 +237,7 @@ functions! {
     }
 
     cuStreamDestroy_v2(stream: Handle) gives back |driver| {
-        give_back(driver, |context| {
-            remove(&mut context.streams, stream as usize)?.finish(&context.memory)
-        })
+        give_back(driver, |context| remove(&mut context.streams, stream as usize)?.finish(&context.memory))
     }
 
     cuStreamSynchronize(stream: Handle) |driver| {
@@ -451,7 +436,7 @@ pub unsafe extern "C" fn cuGetErrorString(code: Code, text: *mut *const c_char) 
 ///
 /// # Safety
 /// `parameters` has a pointer for each, to as many bytes.
-unsafe fn copied(kernel: &Kernel, parameters: *const *const u8) -> Result<Vec<u8>, Code> {
+unsafe fn copied(kernel: &Kernel, parameters: *const *const u8) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     if parameters.is_null() && !kernel.parameters().is_empty() {
         return Err(Code::INVALID_VALUE.because("parameters are missing"));
@@ -465,15 +450,11 @@ unsafe fn copied(kernel: &Kernel, parameters: *const *const u8) -> Result<Vec<u8
     Ok(bytes)
 }
 
-fn check_device(device: c_int) -> Result<(), Code> {
-    if device == 0 { Ok(()) } else { Err(Code::INVALID_DEVICE) }
-}
-
 /// Writes a text and its zero into `bytes` bytes, as much as has room.
 ///
 /// # Safety
 /// As many bytes can be written.
-pub(super) unsafe fn spell(text: &str, to: *mut c_char, bytes: usize) -> Result<(), Code> {
+pub(super) unsafe fn spell(text: &str, to: *mut c_char, bytes: usize) -> Result {
     let Some(room) = bytes.checked_sub(1).filter(|_| !to.is_null()) else { return Err(Code::INVALID_VALUE) };
     let len = text.len().min(room);
     // SAFETY: the caller's.

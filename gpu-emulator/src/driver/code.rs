@@ -10,6 +10,9 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 #[repr(transparent)]
 pub struct Code(pub u32);
 
+/// What a call ends with.
+pub(super) type Result<T = (), E = Code> = std::result::Result<T, E>;
+
 macro_rules! codes {
     ($($name:ident = $code:literal, $kept:literal, $text:literal;)*) => {
         impl Code {

@@ -17,7 +17,7 @@ pub unsafe extern "C" fn gpu_emulator_fail(function: *const c_char, calls: u64, 
 /// Whether what was planned is still to come.
 #[unsafe(no_mangle)]
 pub extern "C" fn gpu_emulator_is_planned() -> bool {
-    driver().failures.is_planned()
+    driver().failures.planned.is_some()
 }
 
 /// Calls of `function`, a name that ends with a zero, or of all for `*`.

@@ -10,14 +10,8 @@ pub(super) const ANY: &str = "*";
 pub(super) struct Failures {
     calls: BTreeMap<&'static str, u64>,
     total: u64,
-    planned: Option<Planned>,
-}
-
-#[derive(Debug)]
-struct Planned {
-    function: String,
-    left: u64,
-    code: Code,
+    /// A function, the calls before the one that fails, and its code.
+    pub(super) planned: Option<(String, u64, Code)>,
 }
 
 impl Failures {
@@ -35,11 +29,7 @@ impl Failures {
     /// After `calls` more calls of `function`, or of all for [`ANY`], the next returns `code`, once. Takes the place of what was
     /// planned before; the code 0 plans nothing.
     pub(super) fn plan(&mut self, function: &str, calls: u64, code: Code) {
-        self.planned = (code.0 != 0).then(|| Planned { function: function.to_owned(), left: calls, code });
-    }
-
-    pub(super) fn is_planned(&self) -> bool {
-        self.planned.is_some()
+        self.planned = (code.0 != 0).then(|| (function.to_owned(), calls, code));
     }
 
     pub(super) fn calls(&self, function: &str) -> u64 {
@@ -50,13 +40,13 @@ impl Failures {
     pub(super) fn count(&mut self, function: &'static str) -> Option<Code> {
         *self.calls.entry(function).or_default() += 1;
         self.total += 1;
-        let planned = self.planned.as_mut().filter(|planned| [function, ANY].contains(&planned.function.as_str()))?;
-        match planned.left.checked_sub(1) {
-            Some(left) => {
-                planned.left = left;
+        let (_, left, _) = self.planned.as_mut().filter(|(planned, ..)| [function, ANY].contains(&planned.as_str()))?;
+        match left.checked_sub(1) {
+            Some(fewer) => {
+                *left = fewer;
                 None
             }
-            None => self.planned.take().map(|planned| planned.code),
+            None => self.planned.take().map(|(.., code)| code),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The GPU's memory, and main memory that it writes to, which is pinned.
 
-use super::code::Code;
+use super::code::{Code, Result};
 use crate::ptx::{Allocation, Memory};
 use std::alloc::{Layout, alloc, dealloc};
 use std::collections::BTreeMap;
@@ -75,7 +75,7 @@ impl Allocations {
         Some(address)
     }
 
-    pub(super) fn free(&mut self, address: u64) -> Result<(), Code> {
+    pub(super) fn free(&mut self, address: u64) -> Result {
         let freed = self.blocks.remove(&address).map(drop);
         freed.ok_or_else(|| {
             Code::INVALID_VALUE.because(format_args!("{address:#x} is no allocation, or was freed before"))
@@ -83,7 +83,7 @@ impl Allocations {
     }
 
     /// Where `bytes` bytes at `address` are.
-    pub(super) fn host(&self, address: u64, bytes: usize) -> Result<*mut u8, Code> {
+    pub(super) fn host(&self, address: u64, bytes: usize) -> Result<*mut u8> {
         let whole = self.allocation(address).filter(|at| bytes as u64 <= at.bytes - (address - at.start));
         let at = whole.ok_or_else(|| {
             Code::INVALID_VALUE.because(format_args!("{bytes} bytes at {address:#x} are not all within an allocation"))
@@ -93,7 +93,7 @@ impl Allocations {
     }
 
     /// Whether all of `range` is pinned; `Err` where a part is.
-    pub(super) fn holds(&self, range: Range<u64>) -> Result<bool, Code> {
+    pub(super) fn holds(&self, range: Range<u64>) -> Result<bool> {
         let before = self.blocks.range(..range.end.max(range.start + 1)).next_back();
         let Some((start, (bytes, _))) = before.filter(|(start, (bytes, _))| **start + bytes > range.start) else {
             return Ok(false);

@@ -2,7 +2,7 @@
 #![allow(clippy::missing_safety_doc, non_snake_case)] // NVML's documentation has each function
 
 use super::calls::{answer, spell};
-use super::code::Code;
+use super::code::{Code, Result};
 use super::driver;
 use super::settings::{NAME, Settings, UUID};
 use std::ffi::{c_char, c_int, c_uint, c_void};
@@ -23,11 +23,6 @@ pub struct MemoryFigures {
     used: u64,
 }
 
-/// The one device; any pointer but null would do.
-fn device() -> *mut c_void {
-    std::ptr::without_provenance_mut(1)
-}
-
 /// Declares the functions. A body is given what is emulated, and an error of it is an invalid argument.
 macro_rules! functions {
     ($($name:ident($($argument:ident: $kind:ty),*) |$settings:pat_param| $body:block)*) => {$(
@@ -35,20 +30,15 @@ macro_rules! functions {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $kind),*) -> c_int {
             let Ok($settings) = Settings::of_environment() else { return UNKNOWN };
-            let run = || -> Result<(), Code> { $body };
+            let run = || -> Result { $body };
             run().map_or(INVALID_ARGUMENT, |()| DONE)
         }
     )*};
 }
 
 functions! {
-    nvmlInit_v2() |_| {
-        Ok(())
-    }
-
-    nvmlShutdown() |_| {
-        Ok(())
-    }
+    nvmlInit_v2() |_| { Ok(()) }
+    nvmlShutdown() |_| { Ok(()) }
 
     nvmlSystemGetDriverVersion(version: *mut c_char, bytes: c_uint) |_| {
         // SAFETY: the caller's.
@@ -69,8 +59,8 @@ functions! {
         if index != 0 {
             return Err(Code::INVALID_DEVICE);
         }
-        // SAFETY: the caller's.
-        unsafe { answer(handle, device()) }
+        // SAFETY: the caller's. Any pointer but null would do.
+        unsafe { answer(handle, std::ptr::without_provenance_mut(1)) }
     }
 
     nvmlDeviceGetName(_device: *mut c_void, name: *mut c_char, bytes: c_uint) |_| {

@@ -1,6 +1,6 @@
 //! What there is: the context, and what was made in it.
 
-use super::code::Code;
+use super::code::{Code, Result};
 use super::failure::Failures;
 use super::memory::Allocations;
 use super::settings::{GRAPH_NODE, Settings};
@@ -57,11 +57,11 @@ pub(super) struct Function {
     pub(super) started: bool,
 }
 
-pub(super) fn find<T>(objects: &mut BTreeMap<usize, T>, handle: usize) -> Result<&mut T, Code> {
+pub(super) fn find<T>(objects: &mut BTreeMap<usize, T>, handle: usize) -> Result<&mut T> {
     objects.get_mut(&handle).ok_or(Code::INVALID_HANDLE)
 }
 
-pub(super) fn remove<T>(objects: &mut BTreeMap<usize, T>, handle: usize) -> Result<T, Code> {
+pub(super) fn remove<T>(objects: &mut BTreeMap<usize, T>, handle: usize) -> Result<T> {
     objects.remove(&handle).ok_or(Code::INVALID_HANDLE)
 }
 
@@ -72,8 +72,13 @@ impl Driver {
         0x5EED_0000 + 16 * self.handles
     }
 
-    pub(super) fn settings(&self) -> Result<&Settings, Code> {
+    pub(super) fn settings(&self) -> Result<&Settings> {
         self.settings.as_ref().ok_or(Code::NOT_INITIALIZED)
+    }
+
+    /// The same of a device by its number.
+    pub(super) fn device(&self, device: i32) -> Result<&Settings> {
+        self.settings().and_then(|settings| if device == 0 { Ok(settings) } else { Err(Code::INVALID_DEVICE) })
     }
 
     /// What is left of the context that is alive.
@@ -83,14 +88,14 @@ impl Driver {
         Some(format!("a context, retained {retained} times: {left}"))
     }
 
-    pub(super) fn free_memory(&self) -> Result<(u64, u64), Code> {
+    pub(super) fn free_memory(&self) -> Result<(u64, u64)> {
         let all = self.settings()?.memory;
         let taken = self.context.as_ref().map_or(0, |(context, _)| context.taken());
         Ok((all.saturating_sub(taken), all))
     }
 
     /// The thread's context, broken or not.
-    pub(super) fn context(&mut self) -> Result<&mut Context, Code> {
+    pub(super) fn context(&mut self) -> Result<&mut Context> {
         self.settings()?;
         let current = CURRENT.get();
         if current == 0 {
@@ -101,13 +106,13 @@ impl Driver {
     }
 
     /// The thread's context, or the error that broke it.
-    pub(super) fn sound(&mut self) -> Result<&mut Context, Code> {
+    pub(super) fn sound(&mut self) -> Result<&mut Context> {
         let context = self.context()?;
         context.broken.map_or(Ok(context), Err)
     }
 
     /// The same with a handle for something new in it.
-    pub(super) fn making(&mut self) -> Result<(usize, &mut Context), Code> {
+    pub(super) fn making(&mut self) -> Result<(usize, &mut Context)> {
         let handle = self.handle();
         Ok((handle, self.sound()?))
     }
@@ -144,7 +149,7 @@ impl Context {
     }
 
     /// Waits for a stream, which ends its capture.
-    pub(super) fn finish(&mut self, stream: usize) -> Result<(), Code> {
+    pub(super) fn finish(&mut self, stream: usize) -> Result {
         let stream = find(&mut self.streams, stream)?;
         stream.not_captured("a stream is waited for while it is captured")?;
         stream.finish(&self.memory)
@@ -152,28 +157,22 @@ impl Context {
 
     /// The stream of a copy between the GPU's memory and main memory, both of which are checked, and whether the latter is pinned.
     /// Copies of a capture are not emulated, and those from and to pageable memory no driver captures.
-    pub(super) fn copying(
-        &mut self,
-        device: u64,
-        host: usize,
-        bytes: usize,
-        stream: usize,
-    ) -> Result<(&mut Stream, bool), Code> {
-        self.memory.host(device, bytes)?;
-        let pinned = self.pinned.holds(host as u64..(host + bytes) as u64)?;
+    pub(super) fn copying(&mut self, gpu: u64, host: usize, len: usize, stream: usize) -> Result<(&mut Stream, bool)> {
+        self.memory.host(gpu, len)?;
+        let pinned = self.pinned.holds(host as u64..(host + len) as u64)?;
         let stream = find(&mut self.streams, stream)?;
         stream.not_captured("a copy")?;
         Ok((stream, pinned))
     }
 
-    pub(super) fn finish_all(&mut self) -> Result<(), Code> {
+    pub(super) fn finish_all(&mut self) -> Result {
         let memory = &self.memory;
         self.streams.values_mut().map(|stream| stream.finish(memory)).fold(Ok(()), Result::and)
     }
 
     /// What a capture forbids: in relaxed mode what waits for the whole context, in the others all that might. See the
     /// driver API, "cuThreadExchangeStreamCaptureMode" and "Prohibited and Unhandled Operations" of the programming guide.
-    pub(super) fn forbidden_while_capturing(&mut self, what: &str, waits: bool) -> Result<(), Code> {
+    pub(super) fn forbidden_while_capturing(&mut self, what: &str, waits: bool) -> Result {
         let thread = std::thread::current().id();
         let mut captures = self.streams.values_mut().filter_map(|stream| stream.capture.as_mut());
         let forbids = |capture: &Capture| match capture.mode {
@@ -192,16 +191,15 @@ impl Context {
 }
 
 impl Function {
-    pub(super) fn check(&self, launch: &Launch, most_shared: u32) -> Result<(), Code> {
+    pub(super) fn check(&self, launch: &Launch, most_shared: u32) -> Result {
         let Launch { grid, block, dynamic_shared, .. } = *launch;
         let name = self.kernel.name();
         let [_, y, z] = grid;
         if grid.contains(&0) || block.contains(&0) || grid[0] > i32::MAX as u32 || y.max(z) > MOST_BLOCKS {
             return Err(Code::INVALID_VALUE.because(format_args!("{name}: {grid:?} blocks of {block:?} threads")));
         }
-        let threads = block.iter().map(|side| u64::from(*side)).product::<u64>();
-        let most =
-            self.kernel.max_threads().map_or(MOST_THREADS, |most| most.iter().map(|side| u64::from(*side)).product());
+        let count = |sides: [u32; 3]| sides.iter().map(|side| u64::from(*side)).product();
+        let (threads, most) = (count(block), self.kernel.max_threads().map_or(MOST_THREADS, count));
         if threads > MOST_THREADS {
             return Err(Code::INVALID_VALUE.because(format_args!("{name}: {threads} threads")));
         }

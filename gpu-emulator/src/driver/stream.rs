@@ -1,6 +1,6 @@
 //! Streams: what was asked of them and not yet done, and what is captured instead.
 
-use super::code::Code;
+use super::code::{Code, Result};
 use super::memory::Allocations;
 use crate::ptx::{Kernel, Launch};
 use std::collections::VecDeque;
@@ -61,14 +61,14 @@ pub(super) struct Stream {
 
 impl Stream {
     /// Ends a capture, which forbids `what`.
-    pub(super) fn not_captured(&mut self, what: &str) -> Result<(), Code> {
+    pub(super) fn not_captured(&mut self, what: &str) -> Result {
         let Some(capture) = &mut self.capture else { return Ok(()) };
         capture.invalid = true;
         Err(Code::CAPTURE_UNSUPPORTED.because(what))
     }
 
     /// Does what was asked, in its order, up to the first fault; what comes after is not done.
-    pub(super) fn finish(&mut self, memory: &Allocations) -> Result<(), Code> {
+    pub(super) fn finish(&mut self, memory: &Allocations) -> Result {
         let result = self.work.drain(..).try_for_each(|work| work.run(memory));
         self.work.clear();
         result
@@ -76,7 +76,7 @@ impl Stream {
 }
 
 impl Work {
-    fn run(self, memory: &Allocations) -> Result<(), Code> {
+    fn run(self, memory: &Allocations) -> Result {
         // A copy was within its allocation when it was asked for.
         let place = |address, bytes| {
             let found = memory.host(address, bytes);

@@ -146,10 +146,6 @@ impl<'a> Decoder<'a> {
         }))
     }
 
-    fn members(&mut self, operand: &Operand<'_>) -> Option<Members> {
-        Some(Members::Named(self.source(operand, Width::B32)?))
-    }
-
     pub(super) fn instruction(&mut self, instruction: Instruction<'a>) -> Result<(), Error> {
         let line = instruction.line;
         self.decode(&instruction).ok_or_else(|| match self.undeclared.take() {
@@ -174,7 +170,7 @@ impl<'a> Decoder<'a> {
             // Blocks run one after the other, and what they write is there at once.
             (["membar", "gl"] | ["fence", "sc" | "acq_rel", "gpu"], []) => return Some(()),
             (["bar", "warp", "sync"], [members]) => {
-                op.step = Step::Collective(wait_for_members, self.members(members)?);
+                op.step = Step::Collective(wait_for_members, Members::Named(self.source(members, Width::B32)?));
             }
             (["shfl", "sync", kind, "b32"], [d, a, b, c, members]) => {
                 let (d, found) = match d {
@@ -186,13 +182,13 @@ impl<'a> Decoder<'a> {
                 (op.a, op.b) = (self.source(a, Width::B32)?, self.source(b, Width::B32)?);
                 op.c = self.source(c, Width::B32)?;
                 let exchange = operations::shuffle(kind)?;
-                op.step = Step::Collective(exchange, self.members(members)?);
+                op.step = Step::Collective(exchange, Members::Named(self.source(members, Width::B32)?));
             }
             (["vote", "sync", kind, "pred" | "b32"], [d, a, members]) => {
                 let exchange = operations::vote(kind)?;
                 let width = if *kind == "ballot" { Width::B32 } else { Width::Predicate };
                 (op.d, op.a) = (self.destination(d, width)?, self.source(a, Width::Predicate)?);
-                op.step = Step::Collective(exchange, self.members(members)?);
+                op.step = Step::Collective(exchange, Members::Named(self.source(members, Width::B32)?));
             }
             (["mma", ..], operands @ [_, _, _, _]) => {
                 let (exchange, lengths) = operations::multiply(&name)?;
@@ -355,10 +351,7 @@ impl<'a> Decoder<'a> {
 
 /// The width of a register; `None` for other operands.
 fn width(operand: &Operand<'_>) -> Option<Width> {
-    match operand {
-        Operand::Register(register) => Some(register.width),
-        _ => None,
-    }
+    if let Operand::Register(register) = operand { Some(register.width) } else { None }
 }
 
 /// The parts of a vector; another operand is the one part of itself.

@@ -4,7 +4,7 @@
 
 use super::copies::AsyncCopy;
 use super::fault::{Cause, Space};
-use super::program::{AccessKind, Accessor, Effect, Op, StateSpace, Trap};
+use super::program::{AccessKind, Accessor, Done, Effect, Op, StateSpace, Trap};
 use super::registers::{LANES, Registers, Word, lanes};
 use super::shared::Shared;
 use super::syntax::Width;
@@ -61,11 +61,7 @@ fn element(bytes: &[u8]) -> u64 {
 }
 
 /// Loads `rows` from consecutive elements at the address in `a`.
-fn load<const BYTES: usize, const SIGNED: bool, W: Word>(
-    frame: &mut Frame<'_>,
-    op: &Op,
-    mask: u32,
-) -> Result<(), Trap> {
+fn load<const BYTES: usize, const SIGNED: bool, W: Word>(frame: &mut Frame<'_>, op: &Op, mask: u32) -> Done {
     for lane in lanes(mask) {
         let mut words = [W::default(); 4];
         let bytes = frame.reach(op, lane)?;
@@ -81,7 +77,7 @@ fn load<const BYTES: usize, const SIGNED: bool, W: Word>(
 }
 
 /// Stores `rows` as consecutive elements at the address in `a`.
-fn store<const BYTES: usize, W: Word>(frame: &mut Frame<'_>, op: &Op, mask: u32) -> Result<(), Trap> {
+fn store<const BYTES: usize, W: Word>(frame: &mut Frame<'_>, op: &Op, mask: u32) -> Done {
     for lane in lanes(mask) {
         let mut words = [W::default(); 4];
         for (row, word) in op.rows.iter().zip(&mut words) {
@@ -110,7 +106,7 @@ fn next(before: u64, most: u64) -> u64 {
 }
 
 /// Puts `f` of the element at the address in `a` and of `rows[0]` in its place; `d` is what it was.
-fn replace<W: Word>(frame: &mut Frame<'_>, op: &Op, mask: u32, f: fn(u64, u64) -> u64) -> Result<(), Trap> {
+fn replace<W: Word>(frame: &mut Frame<'_>, op: &Op, mask: u32, f: fn(u64, u64) -> u64) -> Done {
     for lane in lanes(mask) {
         let value = W::rows(&frame.registers)[op.rows[0] as usize][lane].into();
         let bytes = frame.reach(op, lane)?;
@@ -122,7 +118,7 @@ fn replace<W: Word>(frame: &mut Frame<'_>, op: &Op, mask: u32, f: fn(u64, u64) -
 }
 
 /// Begins to copy `rows[0]` bytes, and zeros after them, from the address in `b` to that in `a`.
-pub(super) fn start_copy(frame: &mut Frame<'_>, op: &Op, mask: u32) -> Result<(), Trap> {
+pub(super) fn start_copy(frame: &mut Frame<'_>, op: &Op, mask: u32) -> Done {
     let bytes = op.access.bytes;
     for lane in lanes(mask) {
         let (to, from) = (frame.address(op.access, op.a, lane), frame.address(op.from, op.b, lane));
@@ -146,7 +142,7 @@ pub(super) fn start_copy(frame: &mut Frame<'_>, op: &Op, mask: u32) -> Result<()
 }
 
 /// What was started since the last group becomes one.
-pub(super) fn commit_copies(frame: &mut Frame<'_>, _: &Op, mask: u32) -> Result<(), Trap> {
+pub(super) fn commit_copies(frame: &mut Frame<'_>, _: &Op, mask: u32) -> Done {
     for lane in lanes(mask) {
         frame.shared.copies_of(frame.user(lane)).committed += 1;
     }
@@ -154,7 +150,7 @@ pub(super) fn commit_copies(frame: &mut Frame<'_>, _: &Op, mask: u32) -> Result<
 }
 
 /// Waits for all groups but the last ones, as many as `rows[0]`.
-pub(super) fn wait_for_copies(frame: &mut Frame<'_>, op: &Op, mask: u32) -> Result<(), Trap> {
+pub(super) fn wait_for_copies(frame: &mut Frame<'_>, op: &Op, mask: u32) -> Done {
     for lane in lanes(mask) {
         let left = frame.registers.b32[op.rows[0] as usize][lane];
         let user = frame.user(lane);
@@ -175,14 +171,14 @@ pub(super) fn wait_for_copies(frame: &mut Frame<'_>, op: &Op, mask: u32) -> Resu
 }
 
 /// As [`wait_for_copies`], for all, in groups or not.
-pub(super) fn wait_for_all_copies(frame: &mut Frame<'_>, op: &Op, mask: u32) -> Result<(), Trap> {
+pub(super) fn wait_for_all_copies(frame: &mut Frame<'_>, op: &Op, mask: u32) -> Done {
     commit_copies(frame, op, mask)?;
     wait_for_copies(frame, op, mask)
 }
 
 /// `rows` = matrices of 8 by 8 halves, one a register: lane `8 * m + r` has the address of row `r` of matrix `m`. Lane `l` gets two
 /// elements from `2 * (l % 4)` on of row `l / 4`, or of that column.
-pub(super) fn load_matrices<const TRANSPOSED: bool>(frame: &mut Frame<'_>, op: &Op, _: u32) -> Result<(), Trap> {
+pub(super) fn load_matrices<const TRANSPOSED: bool>(frame: &mut Frame<'_>, op: &Op, _: u32) -> Done {
     for (matrix, to) in op.rows.iter().enumerate() {
         let mut elements = [[0u16; 8]; 8];
         for (row, elements) in elements.iter_mut().enumerate() {
@@ -268,7 +264,7 @@ fn out_of_bounds(space: Space, address: u64, bytes: u32, lane: usize) -> Trap {
     Trap::new(lane, Cause::OutOfBounds { space, address, bytes })
 }
 
-fn aligned(space: Space, address: u64, bytes: u32, lane: usize) -> Result<(), Trap> {
+fn aligned(space: Space, address: u64, bytes: u32, lane: usize) -> Done {
     if address.is_multiple_of(bytes.into()) {
         return Ok(());
     }

@@ -82,14 +82,12 @@ pub struct Launch {
     pub schedule: Schedule,
 }
 
-/// An allocation of the GPU's memory.
+/// An allocation of the GPU's memory: its address on the GPU, its bytes, and where they are in this process.
 #[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
 pub struct Allocation {
-    /// Its address on the GPU.
     pub start: u64,
-    /// Its bytes.
     pub bytes: u64,
-    /// Where they are in this process.
     pub host: *mut u8,
 }
 

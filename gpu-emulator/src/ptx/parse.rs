@@ -13,7 +13,7 @@ pub(super) fn parse(text: &str) -> Result<(u32, Vec<Program>), Error> {
     let (mut target, mut kernels, mut dynamic_shared) = (0, Vec::new(), Vec::new());
     while let Some(word) = parser.next_if_any() {
         match word {
-            ".version" | ".address_size" => parser.skip(1),
+            ".version" | ".address_size" => parser.at += 1,
             ".target" => target = parser.target()?,
             ".visible" | ".extern" | ".weak" => {}
             // Constants of the source that no instruction reads. One that does names what nothing declares.
@@ -70,10 +70,6 @@ impl<'a> Parser<'a> {
 
     fn word(&mut self) -> Result<&'a str, Error> {
         self.next_if_any().ok_or_else(|| Error::Syntax { line: self.line(), expected: "more", found: "the end".into() })
-    }
-
-    fn skip(&mut self, count: usize) {
-        self.at += count;
     }
 
     fn skip_line(&mut self) {
@@ -166,7 +162,7 @@ impl<'a> Parser<'a> {
                     decoder.program.max_threads = Some(threads);
                 }
                 // How many registers and blocks a processor has room for changes no result.
-                ".minnctapersm" | ".maxnreg" => self.skip(1),
+                ".minnctapersm" | ".maxnreg" => self.at += 1,
                 _ => return Err(self.unsupported()),
             }
         }

@@ -111,7 +111,9 @@ pub(super) struct Accessor {
 /// Sets registers of the lanes of a mask.
 pub(super) type Compute = fn(&mut Registers, &Op, u32);
 /// Reads or writes memory, or exchanges between lanes, in those of a mask.
-pub(super) type Effect = fn(&mut Frame<'_>, &Op, u32) -> Result<(), Trap>;
+pub(super) type Effect = fn(&mut Frame<'_>, &Op, u32) -> Done;
+/// What an effect ends with.
+pub(super) type Done = Result<(), Trap>;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) enum Step {

@@ -89,12 +89,6 @@ pub(super) fn lanes(mut mask: u32) -> impl Iterator<Item = usize> {
     })
 }
 
-/// The lanes for which `is` holds.
-#[inline(always)]
-pub(super) fn mask_of(is: impl Fn(usize) -> bool) -> u32 {
-    (0..LANES).fold(0, |mask, lane| mask | u32::from(is(lane)) << lane)
-}
-
 impl Registers {
     /// Adds a row whose lanes all have these bits; its number.
     pub(super) fn add(&mut self, width: Width, bits: u64) -> u32 {
@@ -176,6 +170,7 @@ impl Registers {
     #[inline(always)]
     pub(super) fn compare<T: Value>(&mut self, op: &Op, mask: u32, f: impl Fn(T, T) -> bool) {
         let (a, b) = (self.row::<T>(op.a), self.row::<T>(op.b));
-        self.set_predicate(op.d, mask, mask_of(|lane| f(a[lane], b[lane])));
+        let bits = (0..LANES).fold(0, |bits, lane| bits | u32::from(f(a[lane], b[lane])) << lane);
+        self.set_predicate(op.d, mask, bits);
     }
 }

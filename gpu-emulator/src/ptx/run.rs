@@ -101,7 +101,7 @@ impl Run<'_> {
                 };
                 return Err((waiting, Trap::new(0, cause)));
             }
-            self.frame.shared.barrier();
+            self.frame.shared.epoch += 1;
         }
     }
 

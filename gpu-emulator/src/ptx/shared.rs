@@ -13,7 +13,7 @@ pub(super) struct Shared {
     /// Bytes of a granule, as a power of two.
     shift: u32,
     /// Counts the barriers of all blocks; 0 is before the first.
-    epoch: u32,
+    pub(super) epoch: u32,
     /// The epoch in which the block began.
     began: u32,
     copies: Vec<Copies>,
@@ -85,7 +85,7 @@ impl Shared {
 
     /// A block begins: what another wrote is not there.
     pub(super) fn begin(&mut self) {
-        self.barrier();
+        self.epoch += 1;
         self.began = self.epoch;
         // Of copies that an earlier one did not wait for, nobody knows.
         for (_, copy) in std::mem::take(&mut self.copies).into_iter().flat_map(|copies| copies.flying) {
@@ -119,10 +119,6 @@ impl Shared {
     fn awaited(&mut self, address: u64, bytes: usize, awaited: bool) {
         let shadow = address as usize >> self.shift..(address as usize + bytes).div_ceil(1 << self.shift);
         self.shadow[shadow].iter_mut().for_each(|shadow| shadow.awaited = awaited);
-    }
-
-    pub(super) fn barrier(&mut self) {
-        self.epoch += 1;
     }
 
     pub(super) fn read(&mut self, address: u64, bytes: u32, user: Accessor) -> Result<&mut [u8], Trap> {

@@ -11,7 +11,7 @@ use crate::weights::{WeightView, Weights};
 use model_factory_format::header::TensorInfo;
 use model_factory_spec::plan::{KV_PAGE, KvDtype, KvSize};
 use model_factory_spec::spec::{
-    AttentionWeights, DenseWeights, LinearWeights, ModelSpec, Multipliers, NormWeights, WeightTypes,
+    AttentionWeights, DenseWeights, LinearWeights, MixerWeights, ModelSpec, Multipliers, NormWeights, WeightTypes,
 };
 use std::sync::Arc;
 
@@ -78,11 +78,7 @@ impl Device for CpuDevice {
         }
     }
 
-    fn run<'b>(
-        &self,
-        batch: Batch<'b>,
-        compute: &mut dyn FnMut(&mut CpuPass<'b>, bool) -> Result<()>,
-    ) -> Result<Vec<f32>> {
+    fn run<'b>(&self, batch: Batch<'b>, ops: &mut dyn FnMut(&mut CpuPass<'b>, bool) -> Result<()>) -> Result<Vec<f32>> {
         let _scratch = self.leaders.lend();
         let rows = batch.rows;
         let mut pass = CpuPass {
@@ -96,7 +92,7 @@ impl Device for CpuDevice {
             routed: Routed::default(),
             logits: Vec::new(),
         };
-        compute(&mut pass, false)?;
+        ops(&mut pass, false)?;
         Ok(pass.logits)
     }
 
@@ -109,11 +105,12 @@ impl Device for CpuDevice {
         Ok(())
     }
 
-    fn norm_project(&self, pass: &mut CpuPass<'_>, norm: Option<&NormVectors>, matrices: &[&Matrix]) -> Result<()> {
+    fn norm_project(&self, pass: &mut CpuPass<'_>, mixer: &MixerWeights<Self>) -> Result<()> {
+        let matrices = mixer.layer.inputs();
         let CpuPass { batch, hidden, projected, .. } = pass;
         projected.resize(batch.rows * matrices.iter().map(|matrix| matrix.outputs).sum::<usize>(), 0.0);
-        let operands = self.normed(norm, hidden, matrices)?;
-        Ok(self.multiply(matrices, &operands, batch.rows, projected)?)
+        let operands = self.normed(mixer.norm.as_ref(), hidden, &matrices)?;
+        Ok(self.multiply(&matrices, &operands, batch.rows, projected)?)
     }
 
     fn rotate_and_store(&self, pass: &mut CpuPass<'_>, layer: usize, attention: &AttentionWeights<Self>) -> Result<()> {

@@ -27,9 +27,9 @@ impl RecurrentLayers<CpuDevice> for CpuDevice {
     fn advance(&self, pass: &mut CpuPass<'_>, layer: usize, mixer: &Mixer<Self>) -> Result<()> {
         match mixer {
             Mixer::Attention(_) => Ok(()),
-            Mixer::DeltaNet(net) => self.advance_delta_net(pass, layer, net),
-            Mixer::ShortConv(conv) => self.advance_short_conv(pass, layer, &conv.conv),
-            Mixer::Mamba2(mamba) => self.advance_mamba2(pass, layer, mamba),
+            Mixer::DeltaNet(net) => self.delta_net(pass, layer, net),
+            Mixer::ShortConv(conv) => self.short_conv(pass, layer, &conv.conv),
+            Mixer::Mamba2(mamba) => self.mamba2(pass, layer, mamba),
         }
     }
 }
@@ -54,7 +54,7 @@ impl CpuDevice {
         for (index, Sequence { rows, start, state, checkpoints, .. }) in sequences.iter_mut().enumerate() {
             spans.push((rows.clone(), *start));
             for checkpoint in checkpoints.iter_mut() {
-                let (position, (_, matrices)) = (checkpoint.position(), checkpoint.layer(layer));
+                let (position, (_, matrices)) = (checkpoint.position, checkpoint.layer(layer));
                 let matrices = matrices.chunks_exact_mut(key_dim * value_dim).map(Mutex::new);
                 let matrices = memory::collected(matrices, "states of prefixes")?;
                 kept.push(Kept { sequence: index, position, matrices });
@@ -105,7 +105,7 @@ impl CpuDevice {
             let row = |row: usize| &projected[row * width..][..channels];
             for checkpoint in checkpoints.iter_mut() {
                 // Of position p the place is p + kernel - 1: positions before the first are zeros in what is kept.
-                let first = checkpoint.position();
+                let first = checkpoint.position;
                 let (rows_before, _) = checkpoint.layer(layer);
                 for (place, to) in (first..).zip(rows_before.chunks_exact_mut(channels)) {
                     to.copy_from_slice(match place.checked_sub(*start + kernel - 1) {

@@ -9,7 +9,7 @@ use model_factory_format::header::TensorInfo;
 use model_factory_spec::plan::{KvDtype, KvSize};
 use model_factory_spec::spec::{
     AttentionWeights, BesideWeights, ClassifierWeights, DenseWeights, ExpertsWeights, InputWeights, JoinedInput,
-    LayerEmbeddingWeights, LinearWeights, Mixer, ModelSpec, Multipliers, NormWeights, WeightTypes,
+    LayerEmbeddingWeights, LinearWeights, Mixer, MixerWeights, ModelSpec, Multipliers, NormWeights, WeightTypes,
 };
 use std::ops::Range;
 
@@ -74,13 +74,8 @@ pub trait Device: WeightTypes<Numbers = Vec<f32>> + Send + Sync + Sized + 'stati
     /// `hidden` = `scale` times the rows of the embedding that the batch's ids name.
     fn embed(&self, pass: &mut Self::Pass<'_>, embedding: &Self::Matrix, scale: f32) -> Result<()>;
 
-    /// `projected` = the products of `norm(hidden)` with the matrices, side by side.
-    fn norm_project(
-        &self,
-        pass: &mut Self::Pass<'_>,
-        norm: Option<&Self::Norm>,
-        matrices: &[&Self::Matrix],
-    ) -> Result<()>;
+    /// `projected` = the products of `norm(hidden)` with the mixer's inputs, side by side.
+    fn norm_project(&self, pass: &mut Self::Pass<'_>, mixer: &MixerWeights<Self>) -> Result<()>;
 
     /// Norms the queries and keys of `projected` where a norm is given, each head or all of them together, as the norm
     /// is wide; rotates every head by its row's position by the angles of a rotary embedding, where one is given; and
@@ -90,12 +85,8 @@ pub trait Device: WeightTypes<Numbers = Vec<f32>> + Send + Sync + Sized + 'stati
     /// # Errors
     /// `CacheOverflow` when a key or value is infinite, or becomes so in the cache's dtype; on GPUs that of
     /// [`run`](Self::run).
-    fn rotate_and_store(
-        &self,
-        pass: &mut Self::Pass<'_>,
-        layer: usize,
-        attention: &AttentionWeights<Self>,
-    ) -> Result<()>;
+    fn rotate_and_store(&self, pass: &mut Self::Pass<'_>, layer: usize, weights: &AttentionWeights<Self>)
+    -> Result<()>;
 
     /// `mixed` = attention of every row's queries over the cached positions up to its own, as `attention` says.
     fn attend(&self, pass: &mut Self::Pass<'_>, layer: usize, attention: &AttentionWeights<Self>) -> Result<()>;

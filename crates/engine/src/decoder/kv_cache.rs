@@ -423,7 +423,7 @@ impl KvCache {
             }
             let number = found.unwrap_or_else(|| prefixes.insert(place, ids, Arc::clone(own)));
             let end = (index + 1) * KV_PAGE;
-            let state = self.checkpoints.iter().position(|checkpoint| checkpoint.position() == end);
+            let state = self.checkpoints.iter().position(|checkpoint| checkpoint.position == end);
             let state = state.map(|at| self.checkpoints.swap_remove(at));
             prefixes.keep(number, self.pages[index].window.as_ref(), state);
             drop(prefixes);

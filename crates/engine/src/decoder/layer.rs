@@ -4,7 +4,7 @@ use super::device::required;
 use super::{Device, Extensions, Operand, Output};
 use crate::cancel::CancellationToken;
 use crate::error::Result;
-use model_factory_spec::spec::{FeedForwardLayer, LayerEmbeddingUse, LayerWeights, MixerWeights};
+use model_factory_spec::spec::{FeedForwardLayer, LayerEmbeddingUse, LayerWeights};
 
 /// A block of a decoder. A pass calls [`Layer::store`] for all rows, [`Layer::mix`] and then [`Layer::forward`];
 /// between them the last layer drops the rows whose logits are not wanted.
@@ -20,8 +20,8 @@ pub(super) struct Layer<'l, D: Device> {
 impl<'l, D: Device> Layer<'l, D> {
     /// Stores what later positions need of every row, and leaves in `pass` what [`mix`](Self::mix) needs.
     pub(super) fn store(&self, pass: &mut D::Pass<'_>) -> Result<()> {
-        let MixerWeights { norm, layer, .. } = &self.weights.mixer;
-        self.device.norm_project(pass, norm.as_ref(), &layer.inputs())?;
+        let layer = &self.weights.mixer.layer;
+        self.device.norm_project(pass, &self.weights.mixer)?;
         match layer.attention() {
             Some(attention) => self.device.rotate_and_store(pass, self.index, attention),
             None => required(self.extensions.recurrent)?.advance(pass, self.index, layer),

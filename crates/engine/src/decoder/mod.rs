@@ -22,7 +22,7 @@ pub use device::{
 };
 pub use kv_cache::{KvCache, Parts};
 pub use logits::Logits;
-pub use page::{AllocatePage, DeviceMemory, PageKind, PageMemory, PagePair};
+pub use page::{AllocatePage, PageKind, PageMemory, PagePair};
 use page_pool::CacheSizes;
 pub use page_pool::PagePool;
 pub(crate) use rope::RopeFrequencies;

@@ -22,14 +22,13 @@ pub type AllocatePage = Arc<dyn Fn(PageKind) -> Result<PageMemory> + Send + Sync
 pub enum PageMemory {
     /// Main memory, by words of four bytes that hold elements of any size.
     Host(Vec<f32>),
-    /// Memory of another device.
-    Device(Box<dyn DeviceMemory>),
-}
-
-/// Memory that the processor does not read; dropping it gives it back.
-pub trait DeviceMemory: Debug + Send + Sync {
-    /// The address of its first byte, as the device counts.
-    fn address(&self) -> u64;
+    /// Memory of another device, which the processor does not read.
+    Device {
+        /// Of its first byte, as the device counts.
+        address: u64,
+        /// What gives it back when it is dropped.
+        memory: Box<dyn Debug + Send + Sync>,
+    },
 }
 
 impl PageMemory {
@@ -52,7 +51,7 @@ impl PageMemory {
     pub fn address(&self) -> u64 {
         match self {
             PageMemory::Host(words) => words.as_ptr().addr() as u64,
-            PageMemory::Device(memory) => memory.address(),
+            PageMemory::Device { address, .. } => *address,
         }
     }
 }

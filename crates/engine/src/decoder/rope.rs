@@ -42,9 +42,12 @@ pub enum Rotation {
 
 /// Cosines and sines of some positions, `[positions, pairs]` each.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Angles {
-    cos: Vec<f32>,
-    sin: Vec<f32>,
+    /// All cosines.
+    pub cos: Vec<f32>,
+    /// All sines.
+    pub sin: Vec<f32>,
     /// What the queries of a position are multiplied by; empty where they are not.
     query_scales: Vec<f32>,
     pairs: usize,
@@ -186,16 +189,6 @@ fn llama3(frequency: f64, factor: f64, long: f64, short: f64, context: f64) -> f
 }
 
 impl Angles {
-    /// All cosines.
-    pub fn cos(&self) -> &[f32] {
-        &self.cos
-    }
-
-    /// All sines.
-    pub fn sin(&self) -> &[f32] {
-        &self.sin
-    }
-
     /// What the queries of row `row` are multiplied by, where they are.
     pub(crate) fn query_scale(&self, row: usize) -> Option<f32> {
         self.query_scales.get(row).copied()

@@ -92,7 +92,8 @@ impl State {
 /// What the state of a sequence was at a border, for others that begin alike and for itself when it is cut back.
 #[derive(Debug)]
 pub struct Checkpoint {
-    position: usize,
+    /// The positions before it.
+    pub(crate) position: usize,
     sizes: Arc<[StateSize]>,
     /// Of each layer: the rows that convolutions of the next position read, then the matrices.
     layers: Vec<Vec<f32>>,
@@ -108,11 +109,6 @@ impl Checkpoint {
         let layers = sizes.iter().map(|size| memory::zeros(size.border_elements(), "a state of a prefix"));
         let layers = layers.collect::<memory::Result<_>>()?;
         Ok(Checkpoint { position, sizes: Arc::clone(sizes), layers, _share: share })
-    }
-
-    /// The positions before it.
-    pub fn position(&self) -> usize {
-        self.position
     }
 
     /// The rows of `layer` that convolutions of the next position read, and its matrices, to be filled.

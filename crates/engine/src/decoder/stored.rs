@@ -36,16 +36,11 @@ pub fn check_scales(weights: &Weights, scales: &TensorInfo) -> Result<()> {
 }
 
 /// Refuses a stored vector (`Files`) unless all of it is `sound`.
-fn check_all(
-    weights: &Weights,
-    tensor: &TensorInfo,
-    expected: &'static str,
-    sound: impl Fn(f32) -> bool,
-) -> Result<()> {
+fn check_all(weights: &Weights, tensor: &TensorInfo, wanted: &'static str, sound: impl Fn(f32) -> bool) -> Result<()> {
     let view = weights.view(tensor);
     let elements = view.bytes().len() / view.dtype().block_bytes();
     let Some((index, found)) = floats(&view, 0..elements).find(|value| !sound(value)) else { return Ok(()) };
-    let kind = IncompleteKind::TensorValue { name: tensor.name.clone(), index, found, expected };
+    let kind = IncompleteKind::TensorValue { name: tensor.name.clone(), index, found, expected: wanted };
     Err(model_factory_format::Error::incomplete(weights.path(tensor.file), kind).into())
 }
 

@@ -121,28 +121,19 @@ pub(super) fn of_gguf(metadata: &GgufMetadata) -> Result<(Templates, Vec<String>
 /// `tokenizer_config.json`, what its `extra_special_tokens` names, and what `special_tokens_map.json` adds of the
 /// standard names.
 pub(super) fn tokens_of_folder(files: &ConfigFiles) -> BTreeMap<String, String> {
+    let config = files.tokenizer_config.as_ref().map(JsonFile::object);
+    let tokens = config.into_iter().flatten().filter(|(key, _)| key.ends_with("_token"));
+    let extra = config.and_then(|config| config.get("extra_special_tokens")).and_then(Value::as_object);
+    let map = files.special_tokens_map.as_ref().map(JsonFile::object).into_iter().flatten();
+    let map = map.filter(|(key, _)| STANDARD.iter().any(|(name, _)| name == key));
     let mut found = BTreeMap::new();
-    let mut add = |key: &str, value: &Value| {
-        if let (false, Some(text)) = (BOS_AND_EOS.contains(&key), added::text(value)) {
+    for (key, value) in tokens.chain(extra.into_iter().flatten()).chain(map) {
+        if let (false, Some(text)) = (["bos_token", "eos_token"].contains(&key.as_str()), added::text(value)) {
             found.entry(key.to_owned()).or_insert_with(|| text.to_owned());
         }
-    };
-    let config = files.tokenizer_config.as_ref().map(JsonFile::object);
-    for (key, value) in config.into_iter().flatten().filter(|(key, _)| key.ends_with("_token")) {
-        add(key, value);
-    }
-    let extra = config.and_then(|config| config.get("extra_special_tokens")).and_then(Value::as_object);
-    for (key, value) in extra.into_iter().flatten() {
-        add(key, value);
-    }
-    let map = files.special_tokens_map.as_ref().map(JsonFile::object);
-    for (key, value) in map.into_iter().flatten().filter(|(key, _)| STANDARD.iter().any(|(name, _)| name == key)) {
-        add(key, value);
     }
     found
 }
-
-const BOS_AND_EOS: [&str; 2] = ["bos_token", "eos_token"];
 
 /// The other names that every tokenizer of transformers has, and the keys of their ids in a GGUF.
 const STANDARD: [(&str, &str); 5] = [

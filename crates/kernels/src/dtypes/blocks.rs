@@ -25,11 +25,13 @@ pub(crate) struct Elements {
     pub(crate) mins: bool,
     /// Whether half blocks have integer scales.
     pub(crate) halves: bool,
+    /// Whether the product with one token by AVX-512 calls a function that unpacks them: where that takes many registers.
+    pub(crate) apart: bool,
 }
 
 impl Elements {
     /// Signed bytes with a scale for each block.
-    pub(crate) const BYTES: Elements = Elements { bits: 8, offset: 0, mins: false, halves: false };
+    pub(crate) const BYTES: Elements = Elements { bits: 8, offset: 0, mins: false, halves: false, apart: false };
 }
 
 /// [`Elements`] of a block dtype, for code that is compiled for each.

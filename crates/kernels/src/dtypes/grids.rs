@@ -85,8 +85,8 @@ super::blocks::define_format!(Halves { halves: true });
 /// Kernels of a dtype `$format` with one scale for 32 elements, by `block(stored, b) -> (scale, elements)`: elements fit the
 /// shared vector products as signed bytes.
 macro_rules! grid_kernels {
-    ($dtype:ident, $name:literal, $format:ident) => {
-        $crate::dtypes::blocks::block_kernels!($dtype, $name, $format { bits: 8 }, BYTES);
+    ($dtype:ident, $name:literal, $format:ident $elements:tt) => {
+        $crate::dtypes::blocks::block_kernels!($dtype, $name, $format $elements, BYTES);
 
         fn unpack(stored: &[u8; BYTES], b: usize) -> $crate::dtypes::blocks::Unpacked {
             let (scale, words) = block(stored, b);

@@ -9,7 +9,7 @@ use crate::element::f16_at;
 
 const BYTES: usize = 50;
 
-grid_kernels!(IQ1_S, "iq1_s", Iq1S);
+grid_kernels!(IQ1_S, "iq1_s", Iq1S { apart: true });
 
 #[inline(always)]
 fn block(stored: &[u8; BYTES], b: usize) -> (f32, [u64; 4]) {

@@ -6,7 +6,7 @@ use crate::element::f16_at;
 
 const BYTES: usize = 66;
 
-grid_kernels!(IQ2_XXS, "iq2_xxs", Iq2Xxs);
+grid_kernels!(IQ2_XXS, "iq2_xxs", Iq2Xxs { apart: true });
 
 #[inline(always)]
 fn block(stored: &[u8; BYTES], b: usize) -> (f32, [u64; 4]) {

@@ -7,7 +7,7 @@ use crate::element::f16_at;
 
 const BYTES: usize = 110;
 
-grid_kernels!(IQ3_S, "iq3_s", Iq3S);
+grid_kernels!(IQ3_S, "iq3_s", Iq3S { bits: 8 });
 
 #[inline(always)]
 fn block(stored: &[u8; BYTES], b: usize) -> (f32, [u64; 4]) {

@@ -6,7 +6,7 @@ use crate::element::f16_at;
 
 const BYTES: usize = 98;
 
-grid_kernels!(IQ3_XXS, "iq3_xxs", Iq3Xxs);
+grid_kernels!(IQ3_XXS, "iq3_xxs", Iq3Xxs { bits: 8 });
 
 #[inline(always)]
 fn block(stored: &[u8; BYTES], b: usize) -> (f32, [u64; 4]) {

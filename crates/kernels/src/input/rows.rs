@@ -142,6 +142,7 @@ impl<'a> RowsMut<'a> {
     ///
     /// # Safety
     /// No other thread may be at the same blocks of the group.
+    #[inline(always)]
     pub(super) unsafe fn put_blocks(&self, tokens: StepBy<Range<usize>>, block: usize, count: usize, from: &Blocks) {
         let order = Order::new(self.inputs / BLOCK);
         let first = tokens.clone().next().unwrap_or_default() / GROUP * GROUP;

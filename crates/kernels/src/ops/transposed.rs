@@ -18,6 +18,10 @@ const TILE: usize = 128;
 /// Tokens that a tile is computed for at a time.
 const TOKENS: usize = 4;
 
+/// Sums on cache lines of their own: vectors of 64 bytes that lie across two lines take up to a third longer.
+#[repr(align(64))]
+struct Sums([[f32; TILE]; TOKENS]);
+
 /// `y[token][j] = sum over i of weight[i][outputs.start + j] * x[token][i]`, where a stored row of `weight` has `width`
 /// elements of `dtype` at any alignment. `y` is `[tokens, outputs]`, overwritten.
 /// Panics unless `dtype` is F32, F16 or BF16, `input` holds floats, and the lengths match.
@@ -60,9 +64,9 @@ fn by_tiles<const BYTES: usize>(
         let first = outputs.start + start;
         for token in (0..tokens).step_by(TOKENS) {
             let some = TOKENS.min(tokens - token);
-            let mut sums = [[0.0f32; TILE]; TOKENS];
+            let Sums(sums) = &mut Sums([[0.0; TILE]; TOKENS]);
             for run in (0..input.inputs()).step_by(RUN) {
-                let mut parts = [[0.0f32; TILE]; TOKENS];
+                let Sums(parts) = &mut Sums([[0.0; TILE]; TOKENS]);
                 for i in run..input.inputs().min(run + RUN) {
                     let mut row = [0.0f32; TILE];
                     let stored = &elements[i * width + first..][..len];
@@ -72,7 +76,7 @@ fn by_tiles<const BYTES: usize>(
                         part.iter_mut().zip(&row).for_each(|(part, w)| *part += w * x);
                     }
                 }
-                for (sums, parts) in sums[..some].iter_mut().zip(&parts) {
+                for (sums, parts) in sums[..some].iter_mut().zip(&*parts) {
                     sums.iter_mut().zip(parts).for_each(|(sum, part)| *sum += part);
                 }
             }

@@ -180,17 +180,12 @@ impl Tensors<'_> {
             NormWeights { weight, kind }
         });
         let expert_scales = self.whole_name_if_named(Role::ExpertScales, at)?;
-        let interleaved = self.family.experts.is_some_and(|table| table.interleaved) && !self.reader.is_gguf();
         let activation = self.options.factors.activation;
-        let activation = activation.try_map(|()| match interleaved {
+        let activation = activation.try_map(|()| match self.gates_in_turns() {
             true => Ok(ExpertGates::InTurns),
             false => self.expert_matrices(Role::ExpertGate, layer).map(ExpertGates::Apart),
         })?;
-        let [up, down] = [(Role::ExpertUp, 2), (Role::ExpertDown, 1)].map(|(role, times)| match interleaved {
-            true => self.expert_parameter(role, layer, times),
-            false => self.expert_matrices(role, layer),
-        });
-        let (up, down) = (up?, down?);
+        let (up, down) = (self.expert_matrices(Role::ExpertUp, layer)?, self.expert_matrices(Role::ExpertDown, layer)?);
         Ok(ExpertsWeights { router, router_norm, routing, choice_bias, expert_scales, up, activation, down, shared })
     }
 
@@ -214,15 +209,43 @@ impl Tensors<'_> {
         }
     }
 
-    /// The projections of `role`, stacked, stacked with others', or one by one.
+    /// Whether gate and up projections take turns in one parameter of all experts of a layer: as floats, transposed, or as blocks
+    /// of MXFP4 whose scales lie apart (transformers `GptOssExperts`, `integrations/mxfp4.py`).
+    fn gates_in_turns(&self) -> bool {
+        !self.reader.is_gguf() && self.family.experts.is_some_and(|table| table.interleaved)
+    }
+
+    /// The projections of `role`, stacked, stacked with others' or in turns with them, or one by one.
     fn expert_matrices(&mut self, role: Role, layer: usize) -> Result<ExpertMatrices> {
         let at = Some(layer);
         let count = self.sizes.experts.map_or(0, |sizes| sizes.count) as u64;
         let (outputs, inputs, because) = self.shape(role, at);
-        let because = format!("{count} experts, {because}");
+        let times = if self.gates_in_turns() && role == Role::ExpertUp { 2 } else { 1 };
+        let outputs = outputs * times;
+        let because = match times {
+            1 => format!("{count} experts, {because}"),
+            _ => format!("{count} experts, {times} rows in turns, {because}"),
+        };
         let stem = self.stem(role, at);
         // A parameter of transformers has no suffix, a tensor of GGUF has one.
-        let stored = if let Some(Fused { name, before, total, .. }) = self.stored_fused(role, at, &["", ".weight"]) {
+        let stored = if self.gates_in_turns() {
+            let bias = self.stacked_bias(role, layer, &format!("{stem}_bias"), [count, outputs], &because)?;
+            let blocks = format!("{stem}_blocks");
+            if self.mxfp4 && self.stores(&blocks) {
+                vec![LinearWeights { bias, ..self.mxfp4(&stem, [count, outputs, inputs], &because)? }]
+            } else {
+                let all = self.checked(&stem, &[count, inputs, outputs], &because)?;
+                self.check_matrix_dtype(&all)?;
+                self.check_float(&all, "F32, F16 or BF16 (a transposed matrix)")?;
+                let part = |expert| LinearWeights {
+                    weight: rows_of(all.clone(), expert * inputs, count * inputs, vec![inputs, outputs]),
+                    bias: bias.clone().map(|bias| rows_of(bias, expert * outputs, count * outputs, vec![outputs])),
+                    transposed: true,
+                    ..LinearWeights::new(all.clone())
+                };
+                (0..count).map(part).collect()
+            }
+        } else if let Some(Fused { name, before, total, .. }) = self.stored_fused(role, at, &["", ".weight"]) {
             let all = self.stacked(&name, [count, total, inputs], &because)?;
             let rows = |expert| rows_of(all.clone(), expert * total + before, count * total, vec![outputs, inputs]);
             match total == outputs {
@@ -253,7 +276,7 @@ impl Tensors<'_> {
     }
 
     /// The biases of all experts of a layer as one, where the family has them.
-    pub(super) fn stacked_bias(
+    fn stacked_bias(
         &mut self,
         role: Role,
         layer: usize,
@@ -267,38 +290,6 @@ impl Tensors<'_> {
         let bias = self.checked(name, &[count, outputs], because)?;
         self.check_vector_dtype(&bias)?;
         Ok(Some(TensorInfo { shape: vec![count * outputs], ..bias }))
-    }
-
-    // Gate and up projections that take turns in one parameter of all experts of a layer: as floats, transposed, or as blocks of
-    // MXFP4 whose scales lie apart (transformers `GptOssExperts`, `integrations/mxfp4.py`).
-
-    /// The projections of `role`, of `times` times as many rows as the role has: all of a layer in one parameter.
-    pub(super) fn expert_parameter(&mut self, role: Role, layer: usize, times: u64) -> Result<ExpertMatrices> {
-        let count = self.sizes.experts.map_or(0, |sizes| sizes.count) as u64;
-        let (outputs, inputs, because) = self.shape(role, Some(layer));
-        let outputs = outputs * times;
-        let because = match times {
-            1 => format!("{count} experts, {because}"),
-            _ => format!("{count} experts, {times} rows in turns, {because}"),
-        };
-        let stem = self.stem(role, Some(layer));
-        let bias = self.stacked_bias(role, layer, &format!("{stem}_bias"), [count, outputs], &because)?;
-        let blocks = format!("{stem}_blocks");
-        let stored = if self.mxfp4 && self.stores(&blocks) {
-            vec![LinearWeights { bias, ..self.mxfp4(&stem, [count, outputs, inputs], &because)? }]
-        } else {
-            let all = self.checked(&stem, &[count, inputs, outputs], &because)?;
-            self.check_matrix_dtype(&all)?;
-            self.check_float(&all, "F32, F16 or BF16 (a transposed matrix)")?;
-            let part = |expert| LinearWeights {
-                weight: rows_of(all.clone(), expert * inputs, count * inputs, vec![inputs, outputs]),
-                bias: bias.clone().map(|bias| rows_of(bias, expert * outputs, count * outputs, vec![outputs])),
-                transposed: true,
-                ..LinearWeights::new(all.clone())
-            };
-            (0..count).map(part).collect()
-        };
-        Ok(ExpertMatrices { stored, outputs: outputs as usize })
     }
 
     /// The matrix of all experts in blocks, and their scales.

@@ -2,7 +2,7 @@
 
 use super::super::fault::Cause;
 use super::super::memory::Frame;
-use super::super::program::{Effect, Op, Trap};
+use super::super::program::{Done, Effect, Op, Trap};
 use super::super::registers::{LANES, lanes};
 
 /// `d|rows[0] = shfl a, b, c`. A lane chooses by its own number, the given one, its segment and the last lane there.
@@ -23,12 +23,7 @@ pub(in super::super) fn shuffle(kind: &str) -> Option<Effect> {
     })
 }
 
-fn exchange(
-    frame: &mut Frame<'_>,
-    op: &Op,
-    mask: u32,
-    choose: impl Fn(u32, u32, u32, u32) -> (u32, bool),
-) -> Result<(), Trap> {
+fn exchange(frame: &mut Frame<'_>, op: &Op, mask: u32, choose: impl Fn(u32, u32, u32, u32) -> (u32, bool)) -> Done {
     let registers = &mut frame.registers;
     let (a, b, c) = (registers.row::<u32>(op.a), registers.row::<u32>(op.b), registers.row::<u32>(op.c));
     let (mut from, mut found) = ([0; LANES], 0);
@@ -50,7 +45,7 @@ fn exchange(
 
 /// `d = vote a`, where `a` is a predicate and `d` is one too, but for `ballot`.
 pub(in super::super) fn vote(kind: &str) -> Option<Effect> {
-    fn answer(frame: &mut Frame<'_>, op: &Op, mask: u32, is: impl Fn(u32) -> bool) -> Result<(), Trap> {
+    fn answer(frame: &mut Frame<'_>, op: &Op, mask: u32, is: impl Fn(u32) -> bool) -> Done {
         let answer = is(frame.registers.predicate(op.a) & mask);
         frame.registers.set_predicate(op.d, mask, if answer { !0 } else { 0 });
         Ok(())

@@ -4,7 +4,7 @@
 //! A GPU's tensor cores align the summands and may cut off bits below single precision; how many, no document says.
 
 use super::super::memory::Frame;
-use super::super::program::{Effect, Op, Trap};
+use super::super::program::{Done, Effect, Op};
 use super::super::registers::{Registers, Row};
 use half::{bf16, f16};
 
@@ -22,8 +22,6 @@ pub(in super::super) fn multiply(name: &[&str]) -> Option<(Effect, [usize; 4])> 
         _ => return None,
     })
 }
-
-type Done = Result<(), Trap>;
 
 fn integers<const D: usize, const A: usize, const B: usize>(frame: &mut Frame<'_>, op: &Op, _: u32) -> Done {
     let element = |word: u32, index: usize| i32::from((word >> (8 * index)) as i8);

@@ -14,12 +14,7 @@ const L2_EPS: f32 = 1e-6;
 
 impl CpuDevice {
     /// `projected` are the products with `qkvz` and `ba`.
-    pub(super) fn advance_delta_net(
-        &self,
-        pass: &mut CpuPass<'_>,
-        layer: usize,
-        net: &DeltaNetWeights<Self>,
-    ) -> Result<()> {
+    pub(super) fn delta_net(&self, pass: &mut CpuPass<'_>, layer: usize, net: &DeltaNetWeights<Self>) -> Result<()> {
         let width = pass.projected.len() / pass.batch.rows.max(1);
         if net.qkvz.by_key_head() || net.ba.by_key_head() {
             self.each_row(&mut pass.projected, width, |_, row| {

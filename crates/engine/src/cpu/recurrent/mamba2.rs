@@ -12,12 +12,7 @@ use model_factory_spec::spec::Mamba2Weights;
 
 impl CpuDevice {
     /// `projected` are the products with `input`, `gate` and `step`.
-    pub(super) fn advance_mamba2(
-        &self,
-        pass: &mut CpuPass<'_>,
-        layer: usize,
-        mamba: &Mamba2Weights<Self>,
-    ) -> Result<()> {
+    pub(super) fn mamba2(&self, pass: &mut CpuPass<'_>, layer: usize, mamba: &Mamba2Weights<Self>) -> Result<()> {
         let &Mamba2Weights { heads, groups, head_dim, state_dim, .. } = mamba;
         let values = heads * head_dim;
         self.convolve_rows(pass, layer, &mamba.conv, true)?;

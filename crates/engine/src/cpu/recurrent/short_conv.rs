@@ -10,12 +10,7 @@ const PARTS: usize = 3;
 
 impl CpuDevice {
     /// `projected` is the product with `bcx`.
-    pub(super) fn advance_short_conv(
-        &self,
-        pass: &mut CpuPass<'_>,
-        layer: usize,
-        conv: &ConvWeights<Self>,
-    ) -> Result<()> {
+    pub(super) fn short_conv(&self, pass: &mut CpuPass<'_>, layer: usize, conv: &ConvWeights<Self>) -> Result<()> {
         let channels = conv.channels;
         let width = PARTS * channels;
         self.pool.chunks(&mut pass.projected, width, |_, row| {

@@ -61,7 +61,9 @@ impl Resolver<'_> {
         let (old, new) = (legacy.map(scaling).transpose()?, current.map(scaling).transpose()?);
         let ((scaling, magnitude), source) = match (old, new, self.table.unsaid_scaling) {
             (Some(old), Some(new), _) if old != new => {
-                let (one, other) = (format!("rope_scaling says {}", old.0), format!("rope_parameters says {}", new.0));
+                // By all of their numbers: the words of a report leave some out.
+                let (one, other) =
+                    (format!("rope_scaling says {:?}", old.0), format!("rope_parameters says {:?}", new.0));
                 return Err(self.reader.contradiction(one, other));
             }
             (Some(scaled), _, _) => (scaled, format!("{theta_source}, rope_scaling")),

@@ -231,7 +231,13 @@ fn one_token<F: EightBlocks<EIGHT>, const EIGHT: usize, const SIXTEEN: usize>(ca
             let by_half =
                 |a: __m128i, b: __m128i| _mm512_madd_epi16(_mm512_cvtepi8_epi16(_mm256_set_m128i(b, a)), ints);
             // SAFETY: as above.
-            let (a, b) = unsafe { (eights.elements::<STEP>(a), eights.elements::<STEP>(b)) };
+            let (a, b) = unsafe {
+                if F::ELEMENTS.apart {
+                    (apart(eights, a), apart(eights, b))
+                } else {
+                    (eights.elements::<STEP>(a), eights.elements::<STEP>(b))
+                }
+            };
             let mut dots = dots::<F>(a, b, &x_bytes[i], halves_a, halves_b);
             if F::HALVES && F::OFFSET > 0 {
                 let shift = _mm_cvtsi32_si128(7 - F::SHIFT);
@@ -255,6 +261,14 @@ fn one_token<F: EightBlocks<EIGHT>, const EIGHT: usize, const SIXTEEN: usize>(ca
         });
         Ok(())
     })
+}
+
+/// The elements of eight blocks, by a function of its own.
+#[inline(never)]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+fn apart<F: EightBlocks<EIGHT>, const EIGHT: usize>(eights: &F, eight: &[u8; EIGHT]) -> [__m256i; 8] {
+    // SAFETY: this function is compiled for the instruction sets.
+    unsafe { eights.elements::<STEP>(eight) }
 }
 
 /// The products of sixteen blocks, added up for each, with the scales of half blocks where there are any.
