@@ -1,5 +1,5 @@
-//! int8 checkpoints of compressed-tensors: every scheme that runs, and every one that is refused with its exit code, the
-//! key or the tensor.
+//! Checkpoints of compressed-tensors, int8 and packed integers: every scheme that runs, and every one that is refused with its exit
+//! code, the key or the tensor.
 
 // A sample that cannot be written is a broken test; `pub` is for the sibling modules.
 #![allow(clippy::unwrap_used, unreachable_pub)]
@@ -118,6 +118,7 @@ impl Model {
         for (name, dtype, shape) in &self.tensors {
             let size = match *dtype {
                 "I8" | "F8_E4M3" => 1,
+                "I64" => 8,
                 "I32" | "F32" => 4,
                 _ => 2,
             };
@@ -272,7 +273,7 @@ fn what_does_not_run_is_refused_by_its_key() {
     const WEIGHTS: &str = "/config_groups/group_0/weights";
     const INPUTS: &str = "/config_groups/group_0/input_activations";
     let cases = [
-        ("", "format", json!("pack-quantized"), "quantization_config.format is \"pack-quantized\""),
+        ("", "format", json!("pack-quantized"), "group_0.input_activations is given, expected null"),
         ("", "format", json!("float-quantized"), "quantization_config.format is \"float-quantized\""),
         ("", "format", json!("nvfp4-pack-quantized"), "\"nvfp4-pack-quantized\""),
         ("", "format", json!("mxfp4-pack-quantized"), "\"mxfp4-pack-quantized\""),
@@ -296,7 +297,7 @@ fn what_does_not_run_is_refused_by_its_key() {
         (GROUP, "input_activations", Value::Null, "group_0.input_activations is null (w8a16)"),
         (GROUP, "weights", Value::Null, "group_0.weights is null"),
         (GROUP, "output_activations", json!({"num_bits": 8}), "group_0.output_activations is given"),
-        (GROUP, "format", json!("pack-quantized"), "group_0.format is \"pack-quantized\""),
+        (GROUP, "format", json!("pack-quantized"), "group_0.input_activations is given, expected null"),
         (WEIGHTS, "num_bits", json!(4), "group_0.weights.num_bits is 4"),
         (WEIGHTS, "num_bits", json!({"mlp": 8}), "group_0.weights.num_bits is a map"),
         (WEIGHTS, "type", json!("float"), "group_0.weights.type is \"float\""),
@@ -394,4 +395,93 @@ fn the_fixtures_of_compressed_tensors_run() {
         assert_eq!(model.quantization, format!("{PREFIX}{words}"), "{name}");
         assert!(model.dtypes.iter().any(|summary| summary.dtype == DType::I8 && summary.tier == Some(Tier::Native)));
     }
+}
+
+/// Linear layers in packed integers of `bits` bits, in groups of 32 inputs.
+fn packed(bits: u64, symmetric: bool) -> Model {
+    let weights = json!({"num_bits": bits, "strategy": "group", "group_size": 32, "symmetric": symmetric});
+    let mut model = Model::new(group(weights, json!({})), |outputs, inputs| vec![outputs, inputs / 32])
+        .set("", "format", json!("pack-quantized"))
+        .set("/config_groups/group_0", "input_activations", Value::Null);
+    for (name, dtype, shape) in &mut model.tensors {
+        if *dtype == "I8" {
+            name.push_str("_packed");
+            (*dtype, shape[1]) = ("I32", shape[1] * bits / 32);
+        }
+    }
+    model
+}
+
+#[test]
+fn packed_integers_run() {
+    let zero_points = |model: Model, dtype, each: u64| {
+        let scales: Vec<_> = model.tensors.iter().filter(|tensor| tensor.0.ends_with("_scale")).cloned().collect();
+        scales.into_iter().fold(model, |model, (name, _, shape)| {
+            model.with(&name.replace("_scale", "_zero_point"), dtype, &[shape[0].div_ceil(each), shape[1]])
+        })
+    };
+    let words = "by groups of 32";
+    for (what, model, words) in [
+        ("4 bits", packed(4, true), format!("w4a16 {words}")),
+        ("8 bits", packed(8, true), format!("w8a16 {words}")),
+        ("packed zero points", zero_points(packed(4, false), "I32", 8), format!("w4a16 {words} with zero points")),
+        (
+            "packed zero points of 8 bits",
+            zero_points(packed(8, false), "I32", 4),
+            format!("w8a16 {words} with zero points"),
+        ),
+        ("zero points in bytes", zero_points(packed(4, false), "I8", 1), format!("w4a16 {words} with zero points")),
+        ("zero points that are all 0", packed(4, false), format!("w4a16 {words} with zero points")),
+        ("their shapes", packed(4, true).with(&format!("{UP}.weight_shape"), "I64", &[2]), format!("w4a16 {words}")),
+    ] {
+        assert_eq!(model.words(), format!("compressed-tensors: {words}"), "{what}");
+    }
+    for entry in std::fs::read_dir(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/packed")).unwrap()
+    {
+        let report = table::judge(&entry.unwrap().path());
+        assert!(report.verdict.runs(), "{}", report.first_line());
+        let dtypes = report.model.unwrap().dtypes;
+        let native = |dtype| dtypes.iter().any(|summary| summary.dtype == dtype && summary.tier == Some(Tier::Native));
+        assert!(native(DType::U4) || native(DType::U8), "{dtypes:?}");
+    }
+}
+
+#[test]
+fn packed_integers_that_contradict_are_refused() {
+    const GROUP: &str = "/config_groups/group_0";
+    const WEIGHTS: &str = "/config_groups/group_0/weights";
+    let model = || packed(4, true);
+    let (words, scale, zero) =
+        (format!("{UP}.weight_packed"), format!("{UP}.weight_scale"), format!("{UP}.weight_zero_point"));
+    #[rustfmt::skip]
+    let cases: &[(&str, Model, u8, &[&str])] = &[
+        ("no scale", model().without(&scale), 15, &[&words, "is U4", &scale, "is missing"]),
+        ("no words", model().without(&words), 15, &[&format!("{UP}.weight")]),
+        ("words of I8", model().with(&words, "I8", &[WIDE, 32]), 15, &[&words, "I8", "I32"]),
+        ("words of one dimension", model().with(&words, "I32", &[WIDE * 8]), 15, &[&words, "two dimensions"]),
+        ("fewer words", model().with(&words, "I32", &[WIDE, 4]), 15, &[&words, "[96, 32]", "[96, 64]"]),
+        ("the weight as well", model().with(&format!("{UP}.weight"), "BF16", &[WIDE, HIDDEN]), 15, &[&words, &format!("{UP}.weight is stored")]),
+        ("scales of another shape", model().with(&scale, "BF16", &[WIDE, 1]), 15, &[&scale, "[96, 1]", "[96, 2]"]),
+        ("scales of integers", model().with(&scale, "I32", &[WIDE, 2]), 15, &[&scale, "I32", "F32, F16 or BF16"]),
+        ("zero points of symmetric weights", model().with(&zero, "I32", &[12, 2]), 15, &["symmetric", &zero]),
+        ("zero points of another shape", packed(4, false).with(&zero, "I32", &[96, 2]), 15, &[&zero, "[96, 2]", "[12, 2]"]),
+        ("zero points of floats", packed(4, false).with(&zero, "BF16", &[96, 2]), 15, &[&zero, "BF16", "I8, or I32"]),
+        ("inputs out of order", model().with(&format!("{UP}.weight_g_idx"), "I32", &[HIDDEN]), 15, &["weight_g_idx", "out of order"]),
+        ("scales of activations", model().with(&format!("{UP}.input_scale"), "BF16", &[1]), 15, &["input_scale is stored", "floats"]),
+        ("other groups", model().set(WEIGHTS, "group_size", json!(64)), 15, &["weight_scale", "[64, 2]", "[64, 1]"]),
+        ("groups that cut a block", model().set(WEIGHTS, "group_size", json!(16)), 15, &["weight_scale", "[64, 4]"]),
+        ("ignored", model().set("", "ignore", json!([UP])), 15, &["quantization_config.ignore", &words]),
+        ("uncovered", model().set(GROUP, "targets", json!(["re:.*attn"])), 15, &["no target", "mlp.", "weight_packed"]),
+        ("int8 by the config", model().set(GROUP, "format", json!("int-quantized")), 12, &["input_activations is null (w8a16)"]),
+        ("3 bits", model().set(WEIGHTS, "num_bits", json!(3)), 12, &["num_bits is 3", "4 or 8"]),
+        ("floats", model().set(WEIGHTS, "type", json!("float")), 12, &["type is \"float\""]),
+        ("an order by activations", model().set(WEIGHTS, "actorder", json!("group")), 12, &["actorder is \"group\""]),
+        ("integers as activations", model().set(GROUP, "input_activations", args(json!({"strategy": "token", "dynamic": true}))), 12, &["input_activations is given"]),
+        ("a preset", model().set("", "config_groups", json!({"W4A16": ["Linear"]})), 12, &["config_groups.W4A16 is a preset"]),
+    ];
+    let mut table = Table::default();
+    for (name, model, code, says) in cases {
+        table.refuses(name, &model.tree(), "", *code, says);
+    }
+    assert_eq!(table.finish(), cases.len());
 }

@@ -153,9 +153,8 @@ impl Tensors<'_> {
         let name = format!("{}.weight_scale", rows.module);
         let inputs = rows.tensor.shape.get(1).copied().unwrap_or(1);
         let Some(scale) = self.table.get(&name).cloned() else {
-            let (one, other) =
-                (format!("tensor {} is stored", rows.tensor.name), format!("its scale {name} is missing"));
-            return Err(self.conflict(scheme, one, other));
+            let stored = format!("tensor {} is {}", rows.tensor.name, rows.tensor.dtype);
+            return Err(self.conflict(scheme, stored, format!("its scale {name} is missing")));
         };
         let (size, columns) = match scales {
             WeightScales::Tensor | WeightScales::Channel => (inputs, 1),
