@@ -1,16 +1,21 @@
 //! The codebooks of the IQ types, and what these types share: elements in words of eight bytes, from a codebook by index,
-//! with signs.
+//! with signs. A codebook's file in `grids/` has 16-bit words of codes, eight of 2 bits or four of 3 bits
+//! (`fixtures/make/grids.py` writes it).
 
-mod numbers;
+/// The word at `n`, whose bytes are little-endian.
+const fn word(bytes: &[u8], n: usize) -> u16 {
+    u16::from_le_bytes([bytes[2 * n], bytes[2 * n + 1]])
+}
 
 /// Eight codes of 2 bits a word -> eight signed bytes.
-const fn eight<const N: usize>(words: [u16; N], values: [i8; 3]) -> [u64; N] {
+const fn eight<const N: usize>(words: &[u8], values: [i8; 3]) -> [u64; N] {
+    assert!(words.len() == 2 * N);
     let mut entries = [0; N];
     let mut n = 0;
     while n < N {
         let mut i = 0;
         while i < 8 {
-            let value = values[(words[n] >> (2 * i) & 3) as usize];
+            let value = values[(word(words, n) >> (2 * i) & 3) as usize];
             entries[n] |= (value as u8 as u64) << (8 * i);
             i += 1;
         }
@@ -20,13 +25,14 @@ const fn eight<const N: usize>(words: [u16; N], values: [i8; 3]) -> [u64; N] {
 }
 
 /// Four codes of 3 bits a word -> four bytes.
-const fn four<const N: usize>(words: [u16; N], values: [u8; 8]) -> [u32; N] {
+const fn four<const N: usize>(words: &[u8], values: [u8; 8]) -> [u32; N] {
+    assert!(words.len() == 2 * N);
     let mut entries = [0; N];
     let mut n = 0;
     while n < N {
         let mut i = 0;
         while i < 4 {
-            entries[n] |= (values[(words[n] >> (3 * i) & 7) as usize] as u32) << (8 * i);
+            entries[n] |= (values[(word(words, n) >> (3 * i) & 7) as usize] as u32) << (8 * i);
             i += 1;
         }
         n += 1;
@@ -34,13 +40,13 @@ const fn four<const N: usize>(words: [u16; N], values: [u8; 8]) -> [u32; N] {
     entries
 }
 
-pub(super) static IQ2_XXS: [u64; 256] = eight(numbers::IQ2_XXS, [8, 25, 43]);
-pub(super) static IQ2_XS: [u64; 512] = eight(numbers::IQ2_XS, [8, 25, 43]);
-pub(super) static IQ2_S: [u64; 1024] = eight(numbers::IQ2_S, [8, 25, 43]);
-pub(super) static IQ3_XXS: [u32; 256] = four(numbers::IQ3_XXS, [4, 12, 20, 28, 36, 44, 52, 62]);
-pub(super) static IQ3_S: [u32; 512] = four(numbers::IQ3_S, [1, 3, 5, 7, 9, 11, 13, 15]);
+pub(super) static IQ2_XXS: [u64; 256] = eight(include_bytes!("grids/iq2_xxs.bin"), [8, 25, 43]);
+pub(super) static IQ2_XS: [u64; 512] = eight(include_bytes!("grids/iq2_xs.bin"), [8, 25, 43]);
+pub(super) static IQ2_S: [u64; 1024] = eight(include_bytes!("grids/iq2_s.bin"), [8, 25, 43]);
+pub(super) static IQ3_XXS: [u32; 256] = four(include_bytes!("grids/iq3_xxs.bin"), [4, 12, 20, 28, 36, 44, 52, 62]);
+pub(super) static IQ3_S: [u32; 512] = four(include_bytes!("grids/iq3_s.bin"), [1, 3, 5, 7, 9, 11, 13, 15]);
 /// Of IQ1_S and IQ1_M, eight times as large, so that a shift by an eighth is one by 1.
-pub(super) static IQ1: [u64; 2048] = eight(numbers::IQ1, [-8, 0, 8]);
+pub(super) static IQ1: [u64; 2048] = eight(include_bytes!("grids/iq1.bin"), [-8, 0, 8]);
 
 /// `1` in each byte.
 const ONES: u64 = 0x0101_0101_0101_0101;
