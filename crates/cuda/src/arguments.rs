@@ -2,7 +2,7 @@
 
 use super::buffer::Arguments;
 
-/// The codes of stored floats in `common.cuh`; `None` for a dtype that is none.
+/// The code of a stored float dtype in `common.cuh`; `None` for other dtypes.
 pub(super) fn code(dtype: model_factory_dtypes::DType) -> Option<i32> {
     use model_factory_dtypes::DType;
     match dtype {
@@ -28,7 +28,7 @@ pub(super) struct MatrixArguments {
     pub(super) group: i32,
 }
 
-/// Matrices that one launch multiplies at most.
+/// The most matrices that one launch multiplies.
 pub(super) const MOST_MATRICES: usize = 3;
 
 #[derive(Clone, Copy, Debug)]

@@ -1,4 +1,4 @@
-//! A GPU by the driver's interface: memory, kernels and launches. Everything happens in the order of the calls.
+//! A GPU by the driver API: memory, kernels and launches. Everything happens in the order of the calls.
 
 use super::buffer::{Arguments, Function, LaunchShape, PLAIN_SHARED};
 use super::modules::Module;
@@ -12,11 +12,11 @@ use std::collections::HashMap;
 use std::ffi::CString;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
-/// Held for writing while launches are recorded, for reading by what may wait for the whole context meanwhile, of which
-/// all GPUs of a process are users: the driver allows no waiting for a stream that is being recorded.
+/// Held for writing while launches are recorded, and for reading by what may wait for the whole context meanwhile. All
+/// GPUs of a process use it: the driver allows no waiting for a stream that is being recorded.
 static RECORDING: RwLock<()> = RwLock::new(());
 
-/// Bytes that are read from the GPU at a time: the logits of a token are about as many, and a few bytes come with them.
+/// Bytes that are read from the GPU at a time: about the logits of a token, and a few bytes that come with them.
 const STAGED: usize = (1 << 20) + 4096;
 
 /// A GPU with its primary context and a stream of its own.
@@ -25,7 +25,7 @@ pub(super) struct Gpu {
     device: sys::CUdevice,
     context: sys::CUcontext,
     stream: sys::CUstream,
-    /// What kernels are chosen by: what they are compiled for, or less where a test asks for that.
+    /// The compute capability that kernels are compiled for: the GPU's, or less where a test asks for that.
     pub(super) capability: (u32, u32),
     compiled_for: (u32, u32),
     pub(super) processors: usize,
@@ -44,7 +44,7 @@ unsafe impl Send for Gpu {}
 unsafe impl Sync for Gpu {}
 
 impl Gpu {
-    /// The GPU with this UUID (`GPU-...`), or, where that is not known, of this index in the driver's order.
+    /// The GPU with this UUID (`GPU-...`), or, if there is no UUID, the GPU of this index in the driver's order.
     pub(super) fn open(uuid: Option<&str>, index: usize) -> Result<Gpu> {
         // SAFETY: it looks for the library and does nothing with it.
         if !unsafe { sys::is_culib_present() } {
@@ -83,7 +83,7 @@ impl Gpu {
             watch: Default::default(),
         };
         gpu.bind()?;
-        // Given back before the GPU, which takes it too, when one of these steps fails.
+        // If one of these steps fails, it is freed before the GPU, which waits for recordings too.
         let _apart = apart();
         // SAFETY: the context is current; the memory is freed when the GPU is dropped.
         let staging = step("allocating pinned memory", unsafe { result::malloc_host(STAGED, 0) })?;
@@ -123,7 +123,7 @@ impl Gpu {
         if let Some(loaded) = modules.get(&module) {
             return Ok(*loaded as sys::CUmodule);
         }
-        // Compiling takes seconds and asks nothing of the driver: it holds no recording up.
+        // Compiling takes seconds and does not use the driver: it delays no recording.
         let image = self.compiler.compile(module, self.compiled_for)?;
         let _apart = apart();
         // SAFETY: the image is machine code that knows its length, or text that ends with a zero; the driver copies it.
@@ -149,7 +149,7 @@ impl Gpu {
         }
     }
 
-    /// Gives memory back.
+    /// Frees memory.
     ///
     /// # Safety
     /// `address` comes from `allocate`, and nothing uses it from now on.
@@ -174,7 +174,7 @@ impl Gpu {
         step("copying to the GPU", copied)
     }
 
-    /// Copies from the GPU, when all before is done: to each slice the bytes at its address. What is a mebibyte
+    /// Copies from the GPU, after all earlier work: to each slice the bytes at its address. Up to a mebibyte
     /// together is waited for once.
     ///
     /// # Safety
@@ -206,7 +206,7 @@ impl Gpu {
         Ok(())
     }
 
-    /// A kernel by its name; compiles and loads its module first where that was not done before.
+    /// A kernel by its name; compiles and loads its module first if it is not loaded.
     pub(super) fn function(&self, module: Module, name: &str) -> Result<Function> {
         self.bind()?;
         let loaded = self.module(module)?;
@@ -217,13 +217,13 @@ impl Gpu {
         Ok(Function(function as usize))
     }
 
-    /// Bytes free and in all.
+    /// Free bytes and all bytes.
     pub(super) fn memory(&self) -> Result<(usize, usize)> {
         self.bind()?;
         step("asking for the free memory", result::mem_get_info())
     }
 
-    /// Keeps the launches that `launch` makes instead of starting them. It does nothing else with the GPU.
+    /// Records the launches that `launch` makes instead of starting them. It does nothing else with the GPU.
     pub(super) fn record(self: &Arc<Self>, launch: &mut dyn FnMut() -> Result<(), Error>) -> Result<Recording, Error> {
         #[cfg(test)]
         self.watch.refuse(super::tests::RECORD)?;
@@ -240,7 +240,7 @@ impl Gpu {
         self.watch.set_recording(false);
         // SAFETY: it was begun above.
         let ended = step("ending a graph", unsafe { result::stream::end_capture(self.stream) });
-        // A launch that failed says more than the end of a recording that it broke.
+        // The error of a launch says more than the error of ending the recording that it broke.
         let made = launched.and_then(|()| {
             let (graph, mut nodes) = (ended.clone()?, 0);
             // SAFETY: the graph was ended above; without an array only the number is written.
@@ -295,12 +295,12 @@ pub(super) struct Recording {
 }
 
 impl Recording {
-    /// Bytes that the driver keeps for it at most.
+    /// The most bytes that the driver keeps for it.
     pub(super) fn bytes(&self) -> u64 {
         gpu_recording_bytes(self.launches)
     }
 
-    /// Starts them in their order.
+    /// Starts the launches in their order.
     ///
     /// # Safety
     /// All buffers that the launches were given are still allocated.
@@ -346,7 +346,7 @@ impl Drop for Gpu {
     }
 }
 
-/// Waits until nothing is recorded, and holds recordings up until it is dropped.
+/// Waits until nothing is recorded, and delays recordings until it is dropped.
 fn apart() -> RwLockReadGuard<'static, ()> {
     RECORDING.read().unwrap_or_else(PoisonError::into_inner)
 }
@@ -375,13 +375,13 @@ fn find(uuid: Option<&str>, index: usize) -> Result<sys::CUdevice> {
     }
     let asked = uuid.map_or_else(|| format!("number {index}"), str::to_owned);
     match by_index {
-        // The slices of a divided GPU have names of their own, which the driver does not spell.
+        // The slices of a divided GPU have names of their own, which the driver does not return.
         Some(device) if uuid.is_none_or(|uuid| uuid.starts_with("MIG-")) => Ok(device),
         _ => Err(CudaError::NoGpu { asked, count: count.unsigned_abs() as usize }),
     }
 }
 
-/// A UUID as NVML spells it.
+/// A UUID in NVML's format.
 fn spelled(bytes: [u8; 16]) -> String {
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     format!("GPU-{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
