@@ -38,7 +38,7 @@ pub(super) struct AttendKernel {
 /// Tiles of queries, all of the same kernel, on the GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct QueryTiles {
-    /// The address of an array of `Queries`.
+    /// The address of the `Queries` of each.
     pub(super) address: u64,
     pub(super) count: usize,
     /// The number of parts that the positions are divided into.
@@ -53,8 +53,8 @@ pub(super) struct Attention {
 }
 
 impl Attention {
-    /// Compiles them for heads of `dim` elements, `group` of which share keys, and a cache in F16 if `halves`, else
-    /// F32.
+    /// Compiles the kernels for heads of `dim` elements, `group` of which share keys, and a cache in F16 if `halves`,
+    /// else F32.
     pub(super) fn load(gpu: &Gpu, group: usize, dim: usize, halves: bool) -> Result<Attention> {
         let function = |name| gpu.function(Module::Attention { dim, halves }, name);
         let (tile, shared) = few_queries(group, dim, gpu.capability);

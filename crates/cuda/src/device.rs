@@ -100,7 +100,7 @@ impl PassBuffers {
 }
 
 impl CudaDevice {
-    /// Uploads the weights to the GPU of this UUID, or else to the GPU of this index, and compiles the kernels they need.
+    /// Uploads the weights to the GPU of this UUID, or else to the GPU of this index, and compiles the kernels needed.
     /// `uploaded` is called with the bytes copied so far and the bytes in all; its error ends the upload and frees what
     /// it took.
     ///
@@ -186,7 +186,7 @@ impl CudaDevice {
         })
     }
 
-    /// Bytes on the GPU that belong to the model: its weights, the buffers of forward passes, and the most that recordings
+    /// Bytes on the GPU that belong to the model: its weights, the buffers of forward passes, and the most recordings
     /// of them take. Caches come on top.
     pub fn bytes(&self) -> usize {
         self.weights.bytes() + self.buffers.bytes() + self.lock().table.bytes() + self.recordings_bytes as usize

@@ -83,7 +83,7 @@ impl Gpu {
             watch: Default::default(),
         };
         gpu.bind()?;
-        // If one of these steps fails, it is freed before the GPU, which waits for recordings too.
+        // If a step fails, this lock is released before the GPU is dropped, which takes it too.
         let _apart = apart();
         // SAFETY: the context is current; the memory is freed when the GPU is dropped.
         let staging = step("allocating pinned memory", unsafe { result::malloc_host(STAGED, 0) })?;

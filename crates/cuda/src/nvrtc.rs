@@ -73,7 +73,7 @@ type Compiled = (String, [String; 3]);
 pub(super) struct Image(pub(super) Vec<u8>);
 
 impl Nvrtc {
-    /// Loads the library, or returns the one that is loaded: the library that [`NVRTC_VARIABLE`] names, or else the first
+    /// Loads the library, or returns the loaded one: the library that [`NVRTC_VARIABLE`] names, or else the first
     /// of the usual names whose code a driver of this CUDA version loads. Drivers load code of an earlier major
     /// version.
     ///

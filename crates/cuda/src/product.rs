@@ -67,7 +67,7 @@ pub(super) struct MatrixKernels {
     kind: Kind,
     /// The kernels for up to 1, 2, 4 and 8 tokens.
     few: [Function; 4],
-    /// The kernels for more tokens, if the GPU has tensor cores for the dtype: by [`TILES`], which all compute the same bits.
+    /// The kernels for more tokens, if the GPU has tensor cores for the dtype: by [`TILES`], all with the same bits.
     many: Option<[Function; 2]>,
     embed: Option<Function>,
 }
@@ -282,7 +282,7 @@ impl Multiplier {
         Ok(())
     }
 
-    /// Like [`multiply`](Self::multiply) by one matrix, `slice` rows at a time; `take` is called with the rows of each slice.
+    /// Like [`multiply`](Self::multiply) by one matrix, `slice` rows at a time; `take` is called with each slice's rows.
     pub(super) fn multiply_slices(
         &self,
         rows: Rows<'_>,
@@ -365,7 +365,7 @@ impl Multiplier {
         Ok(self.prepared)
     }
 
-    /// Multiplies the rows `rows` of `x`, in its form, by those `matrices` that read the form; `tokens` selects the kernel.
+    /// Multiplies the rows `rows` of `x`, in its form, by those `matrices` that read it; `tokens` selects the kernel.
     fn multiply_prepared(
         &self,
         (x, form): (u64, OperandForm),

@@ -1,4 +1,4 @@
-//! The functions of NVML that a program asks for GPUs by: this library is `libnvidia-ml.so.1` too, under a link of that name.
+//! The functions of NVML by which a program finds GPUs: this library is also `libnvidia-ml.so.1`, by a link of that name.
 #![allow(clippy::missing_safety_doc, non_snake_case)] // NVML's documentation has each function
 
 use super::calls::{answer, spell};
@@ -12,7 +12,7 @@ const INVALID_ARGUMENT: c_int = 2;
 const NOT_SUPPORTED: c_int = 3;
 const UNKNOWN: c_int = 999;
 
-/// `nvmlMemory_v2_t`.
+/// The layout of `nvmlMemory_v2_t`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct MemoryFigures {
@@ -23,7 +23,7 @@ pub struct MemoryFigures {
     used: u64,
 }
 
-/// Declares the functions. A body is given what is emulated, and an error of it is an invalid argument.
+/// Declares the functions. A body gets the settings of the emulated GPU, and returns any error as an invalid argument.
 macro_rules! functions {
     ($($name:ident($($argument:ident: $kind:ty),*) |$settings:pat_param| $body:block)*) => {$(
         #[doc = concat!("`", stringify!($name), "` of NVML.")]
