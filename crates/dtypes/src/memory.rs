@@ -39,7 +39,7 @@ pub fn grow<T>(vec: &mut Vec<T>, more: usize, what: &'static str) -> Result<()> 
 /// Makes `vec` at least `len` elements long; what they hold is unspecified.
 pub fn lengthen<T: Copy>(vec: &mut Vec<T>, len: usize, fill: T, what: &'static str) -> Result<()> {
     if vec.len() < len {
-        vec.clear(); // what it holds need not be moved
+        vec.clear(); // so that old elements are not moved
         reserve(vec, len, what)?;
         vec.resize(len, fill);
     }

@@ -78,7 +78,7 @@ impl Predictor {
             return Ok(own_turn());
         }
         if self.forked.load(Ordering::Relaxed) == mine {
-            return Err(Error::Forked); // as one waited in vain
+            return Err(Error::Forked); // another thread waited in vain
         }
         match lock_after_fork(&self.turn) {
             Ok(turn) => {

@@ -51,7 +51,7 @@ extern "C" fn at_exit() {
     let asked = std::env::var_os("GPU_EMULATOR_REPORT").is_some_and(|value| !value.is_empty());
     let left = if asked { left() } else { String::new() };
     if !left.is_empty() {
-        #[allow(clippy::print_stderr)] // it was asked for, and nobody else can be told
+        #[allow(clippy::print_stderr)] // the report was asked for and has no other way out
         {
             eprintln!("gpu-emulator: {left}");
         }

@@ -1,5 +1,5 @@
 //! The driver's functions, as far as programs that compile by NVRTC need them. Work of a stream is done when the stream
-//! is waited for, so a program that reads too early reads old bytes. A kernel's error is returned by the wait and by every later call,
+//! is waited for, so a program that reads too early gets old bytes. A kernel's error is returned by the wait and every later call,
 //! as it breaks the context. What CUDA leaves open is decided strictly: no address is given twice, memory is all ones
 //! at first, kernels are loaded when they are first started.
 //!

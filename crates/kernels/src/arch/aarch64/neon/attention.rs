@@ -12,7 +12,7 @@ pub(crate) fn attend<E: KvElement>(queries: &mut [Query<'_>], attention: &Attent
     passes::attend(unsafe { Neon::new() }, queries, attention);
 }
 
-/// Bits of both registers from numbers of both.
+/// The bits of both registers, from numbers of both.
 macro_rules! both {
     ($cast:ident, $low:expr, $high:expr) => {
         uint8x16x2_t($cast($low), $cast($high))

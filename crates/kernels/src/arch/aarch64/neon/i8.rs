@@ -67,7 +67,7 @@ fn matmul<const LEVEL: u8>(simd: Neon<LEVEL>, call: &mut Call<'_>) {
     }
 }
 
-/// The weights after the last step of a row, with zeros after them: what activations have there is unspecified.
+/// The weights after the last step of a row, with zeros after them: the activations there are unspecified.
 fn padded(row: &[u8]) -> [u8; STEP] {
     let mut padded = [0; STEP];
     let rest = row.as_chunks::<STEP>().1;
@@ -116,10 +116,10 @@ fn tile<const LEVEL: u8, const T: usize>(simd: Neon<LEVEL>, call: &mut Call<'_>,
     }
 }
 
-/// Adds the products of a register of each row and byte `at` and those after it of each token.
+/// Adds the products of a register of each row and the bytes from `at` on of each token.
 ///
 /// # Safety
-/// A register's bytes are there.
+/// The bytes of a register are there.
 #[inline(always)]
 unsafe fn add<const LEVEL: u8, const T: usize>(
     simd: Neon<LEVEL>,
@@ -143,14 +143,14 @@ unsafe fn add<const LEVEL: u8, const T: usize>(
     }
 }
 
-/// All rows times `2 * PAIRS` tokens from `token` on; where there are less the last comes again, and is dropped.
+/// All rows times `2 * PAIRS` tokens from `token` on; if there are fewer, the last is taken again and dropped.
 #[inline]
 #[target_feature(enable = "neon,dotprod,i8mm")]
 fn pairs<const PAIRS: usize>(scratch: &mut Lines<u8>, call: &mut Call<'_>, token: usize) -> memory::Result<()> {
     let (weight, input) = (call.weight, call.input);
     let (inputs, tokens) = (input.inputs(), (input.tokens() - token).min(2 * PAIRS));
     let steps = inputs.div_ceil(STEP);
-    // Of each 16 bytes of two tokens the first eight of both, then the others: `[steps, 4, pairs, 2, 16]`.
+    // In each 16 bytes of two tokens come the first eight of both, then the others: `[steps, 4, pairs, 2, 16]`.
     let packed = room(scratch, steps * STEP * 2 * PAIRS)?;
     for (p, two) in (0..PAIRS).map(|p| (p, [2 * p, 2 * p + 1].map(|t| input.int8(token + t.min(tokens - 1))))) {
         for i in 0..steps * STEP / REGISTER {
@@ -201,10 +201,10 @@ fn pairs<const PAIRS: usize>(scratch: &mut Lines<u8>, call: &mut Call<'_>, token
     Ok(())
 }
 
-/// Adds the products of a register of each row and of each token, these in pairs.
+/// Adds the products of a register of each row and of each token; tokens come in pairs.
 ///
 /// # Safety
-/// A register's bytes are there.
+/// The bytes of a register are there.
 #[inline]
 #[target_feature(enable = "neon,i8mm")]
 unsafe fn add_pairs<const PAIRS: usize>(w: [*const u8; ROWS], x: *const u8, sums: &mut [[int32x4_t; PAIRS]; ROWS / 2]) {

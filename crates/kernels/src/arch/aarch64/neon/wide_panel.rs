@@ -1,4 +1,4 @@
-//! By NEON: by `sdot` or what stands for it, which adds four products in a lane, a row each; or by `smmla`, which multiplies
+//! Products by NEON: by `sdot` or its replacement, which adds four products in a lane, a row each; or by `smmla`, which multiplies
 //! two rows with two tokens.
 
 #![allow(clippy::needless_range_loop)] // tokens are indices of several arrays
@@ -55,7 +55,7 @@ impl<const LEVEL: u8> Multiply for Neon<LEVEL> {
         // SAFETY: the caller's.
         unsafe {
             if !Self::PAIRS {
-                // One load for four tokens: a multiplication takes a lane of a register as it is.
+                // One load serves four tokens: a multiplication takes a lane of a register directly.
                 let token = if T == 4 {
                     transmute::<uint8x16_t, [f32; 4]>(load_about::<2, 0>(tokens.cast()))[v]
                 } else {
@@ -99,7 +99,7 @@ impl<const LEVEL: u8> Multiply for Neon<LEVEL> {
     }
 }
 
-/// Numbers of the tokens `2 * pair` and the next, twice.
+/// Numbers of the tokens `2 * pair` and the next, each twice.
 ///
 /// # Safety
 /// The processor has NEON.
@@ -114,10 +114,10 @@ unsafe fn two_in_turns<const T: usize>(numbers: &[i32; T], pair: usize) -> int32
 }
 
 impl<const LEVEL: u8> Neon<LEVEL> {
-    /// A lane is a row, a vector a token.
+    /// Products with a row in each lane and a token in each vector.
     ///
     /// # Safety
-    /// As [`Multiply::products`]; `x` has `T` tokens, at most four, of a block.
+    /// The conditions of [`Multiply::products`]; `x` has `T` tokens, at most four, of a block.
     #[inline(always)]
     unsafe fn products_of_rows<const T: usize>(
         self,
@@ -161,11 +161,11 @@ impl<const LEVEL: u8> Neon<LEVEL> {
         }
     }
 
-    /// A lane is a row of two and a token of two; vectors `2 * t` and `2 * t + 1` have tokens `2 * t` and the next of the first
-    /// and of the second four rows.
+    /// Products with a row of two and a token of two in each lane; vectors `2 * t` and `2 * t + 1` have tokens `2 * t` and the next
+    /// of the first and of the second four rows.
     ///
     /// # Safety
-    /// As [`Multiply::products`], with `i8mm`; `x` has `T` tokens of a block in pairs.
+    /// The conditions of [`Multiply::products`], and `i8mm`; `x` has `T` tokens of a block in pairs.
     #[inline(always)]
     unsafe fn products_of_pairs<const T: usize>(
         self,
@@ -199,7 +199,7 @@ impl<const LEVEL: u8> Neon<LEVEL> {
     }
 }
 
-/// The first eight bytes of both, and the others.
+/// The first eight bytes of both, and the last eight of both.
 #[inline]
 #[target_feature(enable = "neon")]
 fn eights_in_turns(a: uint8x16_t, b: uint8x16_t) -> uint8x16x2_t {

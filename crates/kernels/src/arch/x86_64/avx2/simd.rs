@@ -4,21 +4,21 @@ use crate::arch::generic::simd::{Simd, operations};
 use half::{bf16, f16};
 use std::arch::x86_64::*;
 
-/// 256 bits: AVX2, FMA and F16C.
+/// Vectors of 256 bits: AVX2, FMA and F16C.
 #[derive(Clone, Copy)]
 pub(crate) struct Avx2(());
 
 impl Avx2 {
     /// # Safety
-    /// The processor has them.
+    /// The processor has AVX2, FMA and F16C.
     pub(crate) unsafe fn new() -> Avx2 {
         Avx2(())
     }
 
-    /// 8 halves, or those before the end with zeros after them.
+    /// Loads 8 halves, or those before the end with zeros after them.
     ///
     /// # Safety
-    /// As [`Simd::load`].
+    /// The conditions of [`Simd::load`].
     #[inline(always)]
     unsafe fn load_halves<const WHOLE: bool>(self, at: *const u16, left: usize) -> __m128i {
         let mut halves = [0; 8];

@@ -1,7 +1,7 @@
-//! By AVX2.
+//! Products by AVX2.
 //!
 //! One `vpmaddubsw` with four activations of a token, repeated in all lanes, gives two sums of pairs for each of 8 outputs. As
-//! many of these as fit 16 bits are added before they are brought to 32.
+//! many of these as fit 16 bits are added before they are widened to 32.
 
 #![allow(clippy::needless_range_loop)] // tokens are indices of several arrays
 
@@ -19,7 +19,7 @@ use std::ops::Range;
 
 const _: () = assert!(ROWS == Avx2::LANES);
 
-/// Vectors of pairs that fit 16 bits when they are added up; half a block has four.
+/// The number of vectors of pairs whose sum fits 16 bits; half a block has four.
 const fn pairs_a_word<F: Format>() -> usize {
     match F::BITS {
         0..=4 if !F::HALVES => 8,

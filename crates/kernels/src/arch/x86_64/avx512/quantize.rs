@@ -1,4 +1,4 @@
-//! Blocks of signed bytes by AVX-512.
+//! Quantization to blocks of signed bytes by AVX-512.
 
 use super::{load_floats, store_floats, store_numbers, sum_quarters_of_four, transpose};
 use crate::input::quantize::{Blocks, TOGETHER};
@@ -6,7 +6,7 @@ use crate::ops::exp::ROUND;
 use crate::order::BLOCK;
 use std::arch::x86_64::*;
 
-/// As `crate::input::quantize::quantize`, bit by bit.
+/// Like `crate::input::quantize::quantize`, with the same bits.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 pub(crate) fn quantize(x: &[[f32; BLOCK]; TOGETHER], to: &mut Blocks) {
     let halves = |b: usize| {
@@ -20,7 +20,7 @@ pub(crate) fn quantize(x: &[[f32; BLOCK]; TOGETHER], to: &mut Blocks) {
         let [first, second] = halves(b);
         *row = _mm512_max_epu32(bits(first), bits(second));
     }
-    // From here on a lane is a block.
+    // From here on each lane is a block.
     let mut columns = transpose(&rows);
     for half in [8, 4, 2, 1] {
         for i in 0..half {

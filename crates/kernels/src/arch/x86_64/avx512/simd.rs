@@ -4,7 +4,7 @@ use crate::arch::generic::simd::{Simd, operations};
 use half::{bf16, f16};
 use std::arch::x86_64::*;
 
-/// 512 bits: AVX-512 F, BW, DQ and VL, and VNNI.
+/// Vectors of 512 bits: AVX-512 F, BW, DQ and VL, and VNNI.
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512<const VNNI: bool = false>(());
 
@@ -18,17 +18,17 @@ impl Avx512 {
 
 impl Avx512<true> {
     /// # Safety
-    /// The processor has all of them.
+    /// The processor has F, BW, DQ, VL and VNNI.
     pub(crate) unsafe fn with_vnni() -> Avx512<true> {
         Avx512(())
     }
 }
 
 impl<const VNNI: bool> Avx512<VNNI> {
-    /// 16 halves, or those before the end with zeros after them.
+    /// Loads 16 halves, or those before the end with zeros after them.
     ///
     /// # Safety
-    /// As [`Simd::load`].
+    /// The conditions of [`Simd::load`].
     #[inline(always)]
     unsafe fn load_halves<const WHOLE: bool>(self, at: *const u16, left: usize) -> __m256i {
         // SAFETY: the caller's; what the mask leaves out is not read.
@@ -38,7 +38,7 @@ impl<const VNNI: bool> Avx512<VNNI> {
     }
 }
 
-/// The low `count` bits, for 16 elements.
+/// A mask of the low `count` bits, for 16 elements.
 #[inline]
 pub(crate) fn mask_16(count: usize) -> u16 {
     ((1u32 << count.min(16)) - 1) as u16
