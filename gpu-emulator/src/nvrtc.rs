@@ -19,7 +19,7 @@ const FAILED: c_int = 11;
 static REAL: OnceLock<Option<Library>> = OnceLock::new();
 
 fn real() -> Option<&'static Library> {
-    // SAFETY: loading NVRTC runs nothing but its own initialisation.
+    // SAFETY: loading NVRTC runs nothing but its own initialization.
     REAL.get_or_init(|| unsafe { Library::new(std::env::var_os(COMPILER_VARIABLE)?) }.ok()).as_ref()
 }
 
@@ -34,7 +34,7 @@ macro_rules! passed_on {
             $($($before)*)?
             // SAFETY: the signature is that of NVRTC's documentation.
             let real = real().and_then(|library| unsafe { library.get::<Real>($real) }.ok());
-            // SAFETY: the caller's; NVRTC copies a source.
+            // SAFETY: the caller guarantees it; NVRTC copies a source.
             real.map_or(FAILED, |real| unsafe { real($($argument),*) })
         }
     )*};

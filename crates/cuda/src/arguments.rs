@@ -149,11 +149,11 @@ pub(super) struct Rate {
 
 // SAFETY: `repr(C)`, addresses first and then an even number of 4-byte fields, as in `common.cuh`.
 unsafe impl Arguments for Product {}
-// SAFETY: as above.
+// SAFETY: the reason above holds here too.
 unsafe impl Arguments for Embed {}
 // SAFETY: as above, in `steps.cu`.
 unsafe impl Arguments for Prepare {}
-// SAFETY: as above.
+// SAFETY: the reason above holds here too.
 unsafe impl Arguments for Rotate {}
 // SAFETY: as above, in `attention.cu`.
 unsafe impl Arguments for Attend {}

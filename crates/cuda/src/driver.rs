@@ -40,7 +40,7 @@ pub(super) struct Gpu {
 // SAFETY: contexts, streams and modules of the driver may be used by any thread, and by several at once; every call
 // here makes the context the thread's own first.
 unsafe impl Send for Gpu {}
-// SAFETY: as above.
+// SAFETY: the reason above holds here too.
 unsafe impl Sync for Gpu {}
 
 impl Gpu {
@@ -156,7 +156,7 @@ impl Gpu {
     pub(super) unsafe fn free(&self, address: u64) {
         let _ = self.bind(); // tried at any rate: most often it is current
         let _apart = apart();
-        // SAFETY: the caller's. Freeing waits for what runs; an error then is one of a kernel before, which the next
+        // SAFETY: the caller guarantees it. Freeing waits for what runs; an error then is one of a kernel before, which the next
         // call that can fail tells.
         let _ = unsafe { result::free_sync(address) };
     }
@@ -167,7 +167,7 @@ impl Gpu {
     /// `from.len()` bytes at `to` are allocated.
     pub(super) unsafe fn upload(&self, from: &[u8], to: u64) -> Result<()> {
         self.bind()?;
-        // SAFETY: the caller's for the GPU's side; `from` is not given back before the stream has been waited for.
+        // SAFETY: the caller guarantees the GPU's side; `from` is not freed before the stream has been waited for.
         let copied = unsafe { result::memcpy_htod_async(to, from, self.stream) };
         // Where GPUs read pageable memory themselves, the copy may still be under way.
         self.wait()?;
@@ -194,7 +194,7 @@ impl Gpu {
                 let part = unsafe { std::slice::from_raw_parts_mut(staging.add(STAGED - room), to.len()) };
                 room -= to.len();
                 if copied.is_ok() {
-                    // SAFETY: the caller's; what was staged is not read before the stream has been waited for.
+                    // SAFETY: the caller guarantees it; staged bytes are not read before the stream has been waited for.
                     copied = unsafe { result::memcpy_dtoh_async(part, from, self.stream) };
                 }
                 staged.push((part, to));
@@ -245,13 +245,13 @@ impl Gpu {
             let (graph, mut nodes) = (ended.clone()?, 0);
             // SAFETY: the graph was ended above; without an array only the number is written.
             let counted = unsafe { sys::cuGraphGetNodes(graph, std::ptr::null_mut(), &mut nodes) }.result();
-            // SAFETY: as above.
+            // SAFETY: the reason above holds here too.
             let made =
                 counted.and_then(|()| unsafe { result::graph::instantiate(graph, sys::CUgraphInstantiate_flags(0)) });
             Ok((step("making a graph ready", made)? as usize, nodes))
         });
         if let Some(graph) = ended.ok().filter(|graph| !graph.is_null()) {
-            // SAFETY: this is the last use of it: what was made of it does not need it. There is nobody to tell of an error.
+            // SAFETY: this is the last use of it: what was made of it does not need it. An error cannot be returned.
             let _ = unsafe { result::graph::destroy(graph) };
         }
         let (graph, launches) = made?;
@@ -308,7 +308,7 @@ impl Recording {
         #[cfg(test)]
         self.gpu.watch.refuse(super::tests::REPLAY)?;
         self.gpu.bind()?;
-        // SAFETY: the caller's for the launches; the graph is this recording's.
+        // SAFETY: the caller guarantees it for the launches; the graph is this recording's.
         step("starting a graph", unsafe { result::graph::launch(self.graph as sys::CUgraphExec, self.gpu.stream) })
     }
 }
@@ -318,7 +318,7 @@ impl Drop for Recording {
         #[cfg(test)]
         self.gpu.watch.forgotten();
         let _ = self.gpu.bind(); // as above
-        // SAFETY: the graph is this recording's, and this is the last use of it. There is nobody to tell of an error.
+        // SAFETY: the graph is this recording's, and this is the last use of it. An error cannot be returned.
         let _ = unsafe { result::graph::exec_destroy(self.graph as sys::CUgraphExec) };
     }
 }
@@ -329,7 +329,7 @@ impl Drop for Gpu {
         let _apart = apart();
         let modules = self.modules.get_mut().unwrap_or_else(PoisonError::into_inner);
         for module in modules.values() {
-            // SAFETY: nothing that could use its kernels outlives the GPU. There is nobody to tell of an error.
+            // SAFETY: nothing that could use its kernels outlives the GPU. An error cannot be returned.
             let _ = unsafe { result::module::unload(*module as sys::CUmodule) };
         }
         let staging = *self.staging.get_mut().unwrap_or_else(PoisonError::into_inner);

@@ -98,7 +98,7 @@ impl Nvrtc {
     pub(super) fn first_of(tried: Vec<String>, driver: Option<(i32, i32)>) -> Result<Nvrtc> {
         let (mut too_new, mut unsound) = (None, None);
         for name in &tried {
-            // SAFETY: loading NVRTC runs nothing but its own initialisation.
+            // SAFETY: loading NVRTC runs nothing but its own initialization.
             let Ok(library) = (unsafe { Library::new(name) }) else { continue };
             let lookup = |error: libloading::Error| CudaError::Driver {
                 step: "looking up a function of NVRTC",

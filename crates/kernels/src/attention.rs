@@ -199,22 +199,22 @@ pub fn attend<E: KvElement>(
     let attention = Attention { tile, seen, then, scoring };
     #[cfg(target_arch = "x86_64")]
     if E::INTEGERS && isa.has(Sets::AVX512.and(Sets::VNNI)) {
-        // SAFETY: the token is proof of the instruction sets.
+        // SAFETY: the token proves the instruction sets.
         return unsafe { x86_64::avx512::attention::attend_by_vnni(queries, &attention) };
     }
     #[cfg(target_arch = "x86_64")]
     if isa.has(Sets::AVX512) {
-        // SAFETY: the token is proof of the instruction sets.
+        // SAFETY: the token proves the instruction sets.
         return unsafe { x86_64::avx512::attention::attend(queries, &attention) };
     }
     #[cfg(target_arch = "x86_64")]
     if isa.has(Sets::AVX2) {
-        // SAFETY: as above.
+        // SAFETY: the reason above holds here too.
         return unsafe { x86_64::avx2::attention::attend(queries, &attention) };
     }
     #[cfg(target_arch = "aarch64")]
     if isa.has(Sets::NEON) {
-        // SAFETY: as above.
+        // SAFETY: the reason above holds here too.
         return unsafe { aarch64::neon::attention::attend(queries, &attention) };
     }
     let _ = isa;

@@ -26,7 +26,7 @@ macro_rules! element {
 
             #[inline(always)]
             unsafe fn load<S: Simd, const WHOLE: bool>(simd: S, at: *const $type, left: usize) -> S::Floats {
-                // SAFETY: the caller's.
+                // SAFETY: the caller guarantees it.
                 unsafe { simd.$load::<WHOLE>(at, left) }
             }
         }

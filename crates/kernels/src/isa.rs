@@ -179,7 +179,7 @@ macro_rules! compiled_for {
                 body($($arg),*)
             }
             if $crate::isa::Isa::has($isa, $crate::isa::Sets::AVX512) {
-                // SAFETY: the token is proof of the instruction sets that the function is compiled for.
+                // SAFETY: the token proves the instruction sets that the function is compiled for.
                 return unsafe { avx512($($arg),*) };
             }
             #[target_feature(enable = "avx2,fma,f16c")]
@@ -187,7 +187,7 @@ macro_rules! compiled_for {
                 body($($arg),*)
             }
             if $crate::isa::Isa::has($isa, $crate::isa::Sets::AVX2) {
-                // SAFETY: as above.
+                // SAFETY: the reason above holds here too.
                 return unsafe { avx2($($arg),*) };
             }
         }

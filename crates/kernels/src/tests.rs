@@ -175,7 +175,7 @@ fn integer_kernels_give_the_same_bits_on_every_instruction_set() {
     }
 }
 
-/// The same bits in both ways that a processor may read.
+/// Both ways in which a processor may read give the same bits.
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn one_stream_and_four_give_the_same_bits() {

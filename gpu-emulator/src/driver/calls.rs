@@ -34,7 +34,7 @@ pub(super) unsafe fn answer<T>(to: *mut T, value: T) -> Result {
     if to.is_null() {
         return Err(Code::INVALID_VALUE);
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     unsafe { to.write(value) };
     Ok(())
 }
@@ -66,7 +66,7 @@ macro_rules! functions {
             call(stringify!($name), functions!(@back $($back)?), |$driver| {
                 let result: Result<_> = $body;
                 $(
-                    // SAFETY: the caller's.
+                    // SAFETY: the caller guarantees it.
                     let result = unsafe { answer::<$answer>(to, result?) };
                 )?
                 result
@@ -164,7 +164,7 @@ functions! {
     cuMemGetInfo_v2(-> usize; total: *mut usize) |driver| {
         driver.sound()?;
         let (free, all) = driver.free_memory()?;
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { answer(total, all as usize) }?;
         Ok(free as usize)
     }
@@ -206,7 +206,7 @@ functions! {
             Work::Copy { device: to, host: from as usize, bytes, upload: true }
         } else {
             // Pageable memory is read before the call returns.
-            // SAFETY: the caller's.
+            // SAFETY: the caller guarantees it.
             Work::Write { to, bytes: unsafe { std::slice::from_raw_parts(from, bytes) }.to_vec() }
         });
         Ok(())
@@ -222,7 +222,7 @@ functions! {
         // For pageable memory the call returns when all bytes are there.
         context.finish(stream as usize)?;
         let from = context.memory.host(from, bytes)?;
-        // SAFETY: the caller's; as many bytes are allocated on the GPU.
+        // SAFETY: the caller guarantees it; as many bytes are allocated on the GPU.
         unsafe { to.copy_from_nonoverlapping(from, bytes) };
         Ok(())
     }
@@ -260,7 +260,7 @@ functions! {
             return Err(Code::NOT_SUPPORTED.because("nodes have no handles"));
         }
         let found = find(&mut driver.sound()?.graphs, graph as usize)?.len();
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { answer(count, found) }
     }
 
@@ -308,7 +308,7 @@ functions! {
 
     cuModuleGetFunction(-> Handle; module: Handle, name: *const c_char) |driver| {
         let (handle, context) = driver.making()?;
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
         let module = module as usize;
         let same = |function: &Function| function.module == module && function.kernel.name() == name;
@@ -353,7 +353,7 @@ functions! {
         let function = find(&mut context.functions, function as usize)?;
         function.check(&launch, most_shared)?;
         let kernel = function.kernel.clone();
-        // SAFETY: the caller's: a pointer for each parameter that the kernel declares, to as many bytes.
+        // SAFETY: the caller guarantees it: a pointer for each parameter that the kernel declares, to as many bytes.
         let parameters = unsafe { copied(&kernel, parameters) }?;
         let stream = find(&mut context.streams, stream as usize)?;
         match &mut stream.capture {
@@ -397,16 +397,16 @@ pub unsafe extern "C" fn cuStreamEndCapture(stream: Handle, graph: *mut Handle) 
         let _ = driver().context().and_then(|context| remove(&mut context.graphs, made));
         made = 0;
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     unsafe { answer(graph, made as Handle) }.err().unwrap_or(code)
 }
 
 /// `cuModuleLoadData` of the driver API, for PTX only. It is translated and compiled without the lock, as that takes seconds.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleLoadData(module: *mut Handle, image: *const c_char) -> Code {
-    // SAFETY: the caller's: text that ends with a zero, or a header that is longer than this.
+    // SAFETY: the caller guarantees it: text that ends with a zero, or a header that is longer than this.
     let is_text = !image.is_null() && unsafe { image.cast::<u8>().read() } != 0x7f;
-    // SAFETY: as above.
+    // SAFETY: the reason above holds here too.
     let compiled = is_text.then(|| Module::compile(&unsafe { CStr::from_ptr(image) }.to_string_lossy()));
     call("cuModuleLoadData", false, |driver| {
         let capability = driver.settings()?.target();
@@ -419,7 +419,7 @@ pub unsafe extern "C" fn cuModuleLoadData(module: *mut Handle, image: *const c_c
         }
         let (handle, context) = driver.making()?;
         context.modules.insert(handle, compiled);
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { answer(module, handle as Handle) }
     })
 }
@@ -428,7 +428,7 @@ pub unsafe extern "C" fn cuModuleLoadData(module: *mut Handle, image: *const c_c
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGetErrorString(code: Code, text: *mut *const c_char) -> Code {
     let Some(found) = code.text() else { return Code::INVALID_VALUE };
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     unsafe { answer(text, found.as_ptr()) }.err().unwrap_or(Code(0))
 }
 
@@ -443,7 +443,7 @@ unsafe fn copied(kernel: &Kernel, parameters: *const *const u8) -> Result<Vec<u8
     }
     for (index, parameter) in kernel.parameters().iter().enumerate() {
         bytes.resize(parameter.offset, 0);
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         let given = unsafe { std::slice::from_raw_parts(*parameters.add(index), parameter.bytes) };
         bytes.extend_from_slice(given);
     }
@@ -457,9 +457,9 @@ unsafe fn copied(kernel: &Kernel, parameters: *const *const u8) -> Result<Vec<u8
 pub(super) unsafe fn spell(text: &str, to: *mut c_char, bytes: usize) -> Result {
     let Some(room) = bytes.checked_sub(1).filter(|_| !to.is_null()) else { return Err(Code::INVALID_VALUE) };
     let len = text.len().min(room);
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     unsafe { to.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), len) };
-    // SAFETY: as above.
+    // SAFETY: the reason above holds here too.
     unsafe { to.add(len).write(0) };
     Ok(())
 }

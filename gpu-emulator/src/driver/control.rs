@@ -9,7 +9,7 @@ use std::ffi::{CStr, c_char};
 /// After `calls` more calls of `function`, a name that ends with a zero or `*`, the next returns `code`, once; 0 cancels the plan.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpu_emulator_fail(function: *const c_char, calls: u64, code: Code) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     let function = unsafe { CStr::from_ptr(function) }.to_string_lossy();
     driver().failures.plan(&function, calls, code);
 }
@@ -23,7 +23,7 @@ pub extern "C" fn gpu_emulator_is_planned() -> bool {
 /// The number of calls of `function`, a name that ends with a zero, or of all functions for `*`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpu_emulator_calls(function: *const c_char) -> u64 {
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     let function = unsafe { CStr::from_ptr(function) }.to_string_lossy();
     driver().failures.calls(&function)
 }
@@ -31,7 +31,7 @@ pub unsafe extern "C" fn gpu_emulator_calls(function: *const c_char) -> u64 {
 /// Writes what was left when contexts ended, and what there is in a living one, into `bytes` bytes at `to`; empty for nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpu_emulator_left(to: *mut c_char, bytes: usize) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     let _ = unsafe { spell(&left(), to, bytes) };
 }
 

@@ -159,7 +159,7 @@ pub(super) fn wait_for_copies(frame: &mut Frame<'_>, op: &Op, mask: u32) -> Done
             if copy.read > 0 {
                 let from = AccessKind { bytes: copy.read as u32, ..op.access };
                 let start = frame.global(from, copy.from, lane)?;
-                // SAFETY: as above.
+                // SAFETY: the reason above holds here too.
                 let now = unsafe { std::slice::from_raw_parts(start, copy.read) };
                 if now != &copy.bytes[..copy.read] {
                     return Err(Trap::new(lane, Cause::SourceChanged { address: copy.from }));

@@ -124,7 +124,7 @@ __device__ __forceinline__ void wait_for_lines() {
 #endif
 }
 
-// Products by tensor cores; fragments as PTX ISA, "Matrix Fragments for mma.m16n8k16" and its neighbours, lays them out.
+// Products by tensor cores; fragments as in PTX ISA, "Matrix Fragments for mma.m16n8k16" and its neighbors.
 // Callers use them from compute capability 7.5 on, and for BF16 from 8.0 on; below there are none.
 
 __device__ __forceinline__ void mma_f16(float (&c)[4], const u32 (&a)[4], const u32 (&b)[2]) {

@@ -3,8 +3,8 @@
 //
 // A staged row is 64 bytes of operands, whatever their dtype: two steps of 32, and the fragments of 16 halves and of 32 signed
 // bytes have the same layout in them. Its line `l` of 16 bytes lies at `l ^ (row / 2 % 4)`. In eight consecutive rows the same
-// line is thereby in eight different groups of four banks: `ldmatrix`, which reads so, has no bank conflict, nor have the copies,
-// of which eight lanes write two whole rows.
+// line is therefore in eight different groups of four banks: `ldmatrix`, which reads so, has no bank conflict, and neither have the
+// copies, of which eight lanes write two whole rows.
 
 #define TILE_THREADS 128
 #define STAGED 64

@@ -240,7 +240,7 @@ fn sessions_go_on_as_on_the_processor() {
             let pages = gpu.session();
             assert_eq!(pages.cache_bytes(), 0);
             let [gpu, processor] = &mut last;
-            // Keys and values that differ in a last bit are now and then rounded to neighbouring F16, 2^-11 apart.
+            // Keys and values that differ in a last bit are now and then rounded to neighboring F16, 2^-11 apart.
             let bound = if kv == KvDtype::F16 { bound.max(1e-3) } else { bound };
             assert_near(&format!("{} {kv}", path.display()), gpu, processor, bound);
         }

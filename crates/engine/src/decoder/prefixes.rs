@@ -58,7 +58,7 @@ impl Prefixes {
         Some((number, count))
     }
 
-    /// Page `number`. It is read while this is borrowed, so that nobody else holds it then.
+    /// Page `number`. The tree is borrowed while it is read, so that nothing else takes it then.
     pub(super) fn get(&self, number: u64) -> Option<&Node> {
         self.nodes.get(&number)
     }

@@ -46,7 +46,7 @@ pub struct Run {
     /// A number by which its caller knows it.
     pub key: u64,
     pub(super) phase: Phase,
-    /// Its tokens in the current step.
+    /// The run's tokens in the current step.
     pub(super) tokens: usize,
 }
 

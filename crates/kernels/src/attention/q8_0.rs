@@ -293,7 +293,7 @@ impl KvElement for u8 {
 unsafe fn load_pairs<S: Attend, const N: usize>(simd: S, at: *const u8) -> [S::Bits; N] {
     let mut vectors = [simd.no_ints(); N];
     for j in 0..N {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         vectors[j] = unsafe { simd.load_pairs(at.add(j * 2 * S::LANES)) };
     }
     vectors
@@ -335,7 +335,7 @@ fn add_block<S: Attend, const Q: usize, const WIDE: usize>(
             let before = unsafe { simd.load::<false>(out.as_ptr(), out.len()) };
             let before = simd.mul(before, simd.all(rescale[i]));
             let after = simd.mul_add(simd.to_floats(products[i][j]), simd.all(units[i]), before);
-            // SAFETY: as above.
+            // SAFETY: the reason above holds here too.
             unsafe { simd.store(out.as_mut_ptr(), out.len(), after) };
         }
     }

@@ -354,7 +354,7 @@ mod tests {
                 for i in 0..len {
                     let (gate, up) = (f64::from(gate[i].min(7.0)), f64::from(wide[i].clamp(-7.0, 7.0)));
                     let truth = gate / (1.0 + (-1.702 * gate).exp()) * (up + 1.0);
-                    // The same errors; an exponent of up to 70 carries two roundings, which the exponential makes relative
+                    // These errors too; an exponent of up to 70 carries two roundings, which the exponential makes relative
                     // errors, and the sum with one cancels.
                     let bound = (4e-7 + 70.0 * 1.2e-7) * truth.abs() + 1.2e-7 * gate.abs() * up.abs().max(1.0);
                     assert!((f64::from(out[i]) - truth).abs() <= bound, "{isa} {len} {i}");

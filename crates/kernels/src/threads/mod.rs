@@ -5,13 +5,13 @@
 //! One word, `state`, holds the region's number, whether it is open, and how many workers are inside. The caller writes
 //! the job and then opens the region in `state` (release); a worker that sees an open region it has not been in enters
 //! by adding one (acquire), so it reads the job as written. Tasks are handed out by a counter. When the counter has run
-//! out, the caller closes the region, after which nobody can enter, and waits until the workers inside have left
+//! out, the caller closes the region, after which no worker can enter, and waits until the workers inside have left
 //! (release by the worker, acquire by the caller): then every task is done and its effects are visible, and the job,
 //! which borrows from the caller's stack, is no longer referred to. A worker that comes too late is not waited for.
 //!
 //! All changes of `state` while a region is open add or take away in one step, so each continues the release sequences of those
 //! before it: the caller acquires what every worker released, not only the last, and a worker acquires what the caller released,
-//! whoever entered between. So the change that closes can be relaxed, and the counter too: its numbers publish nothing.
+//! whichever entered between. So the change that closes can be relaxed, and the counter too: its numbers publish nothing.
 //!
 //! In a process that was forked while no region ran, no worker ever enters, and the caller does every task itself.
 //!

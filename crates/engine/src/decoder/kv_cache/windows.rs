@@ -69,7 +69,7 @@ impl KvCache {
         }
     }
 
-    /// Takes a page of layers with a window whose positions nobody will see any more for others. If it is kept for
+    /// Takes a page of layers with a window for others; no row will see its positions any more. If it is kept for
     /// sequences that begin alike, it stays so where there is room for another one.
     fn leave(&mut self, window: Arc<Page>) {
         if Arc::strong_count(&window) > 1 {

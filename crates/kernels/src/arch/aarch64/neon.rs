@@ -56,7 +56,7 @@ macro_rules! level {
             fn panels<F: EightBlocks<EIGHT>, const EIGHT: usize>(call: &mut Call<'_>, eights: &F) {
                 // SAFETY: the function is compiled for the instruction sets.
                 let simd = unsafe { Neon::<{ $level }>::new() };
-                // SAFETY: as above.
+                // SAFETY: the reason above holds here too.
                 let done = with_scratch(|scratch| unsafe { matmul_by(simd, scratch, call, eights) });
                 call.note(done);
             }
@@ -67,7 +67,7 @@ macro_rules! level {
             fn one_token<F: EightBlocks<EIGHT>, const EIGHT: usize>(call: &mut Call<'_>, eights: &F) -> bool {
                 // SAFETY: the function is compiled for the instruction sets.
                 let simd = unsafe { Neon::<{ $level }>::new() };
-                // SAFETY: as above.
+                // SAFETY: the reason above holds here too.
                 call.few_tokens(|scratch, weight, x, y| unsafe {
                     rows_times_token(simd, scratch, weight, x, y, eights)
                 })
@@ -142,7 +142,7 @@ unsafe fn rows_times_token<const LEVEL: u8, F: EightBlocks<EIGHT>, const EIGHT: 
         let (mut sums, mut i) = ([[unsafe { vdupq_n_f32(0.0) }; 4]; ROWS], 0);
         for (mut at, end) in [(starts, 2 * whole), (padded, blocks / 8)] {
             while i < end {
-                // SAFETY: the caller's; rows, or their ends with zeros after them, and activations have both eights.
+                // SAFETY: the caller guarantees it; rows, or their ends with zeros after them, and activations have both eights.
                 unsafe {
                     let mut factors = [Factors::scaled(simd.all(0.0)); ROWS];
                     let middle = x_bytes.as_ptr().add(i + 1).cast();
@@ -158,7 +158,7 @@ unsafe fn rows_times_token<const LEVEL: u8, F: EightBlocks<EIGHT>, const EIGHT: 
             }
         }
         for r in 0..ROWS {
-            // SAFETY: the value is the proof.
+            // SAFETY: the value proves the instruction sets.
             y[rows[r]] = unsafe {
                 sum_eight_lanes(simd.add(float32x4x2_t(sums[r][0], sums[r][1]), float32x4x2_t(sums[r][2], sums[r][3])))
             };
@@ -196,7 +196,7 @@ unsafe fn add_four<const QUARTER: usize, const LEVEL: u8, F: EightBlocks<EIGHT>,
     (x, x_scales, x_sums, ints): Activations<'_>,
     eights: &F,
 ) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     unsafe {
         let second = QUARTER % 2 == 1;
         let from = if second { 4 } else { 0 };

@@ -151,7 +151,7 @@ unsafe fn add<S: Simd, const R: usize, const T: usize, E: Element>(
     sums: &mut [[S::Floats; T]; R],
 ) {
     let mut w_eight = [simd.all(0.0); R];
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     unsafe {
         for r in 0..R {
             let at = w[r].add(step * 8);

@@ -60,7 +60,7 @@ pub(crate) trait Multiply: Simd {
     /// The numbers of `T` tokens are there, and `v` is less than `T`; numbers of pairs are aligned to 16 bytes.
     #[inline(always)]
     unsafe fn of_tokens<const T: usize>(self, tokens: *const f32, v: usize, _unpaired: bool) -> Self::Floats {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         self.all(unsafe { *tokens.add(v) })
     }
 
@@ -201,7 +201,7 @@ impl<S: Multiply> Panel<'_, S> {
         if let Some(place) = self.order.place(b) {
             let bytes = &mut self.bytes[place * self.each..][4 * first * S::LANES..][..4 * N * S::LANES];
             for c in 0..N {
-                // SAFETY: so many vectors are there.
+                // SAFETY: that many vectors are there.
                 unsafe { self.simd.store_bits(bytes.as_mut_ptr().add(c * 4 * S::LANES), columns[c]) };
             }
         }
@@ -232,7 +232,7 @@ impl<S: Multiply> Panel<'_, S> {
             let floats = &mut self.bytes[place * self.each..][BLOCK * S::LANES..][..4 * vectors * S::LANES];
             for v in 0..vectors {
                 let of_rows = self.simd.of_rows(rows[v / S::OF_ROWS], v % S::OF_ROWS);
-                // SAFETY: so many vectors are there.
+                // SAFETY: that many vectors are there.
                 unsafe { self.simd.store_all(floats.as_mut_ptr().cast::<f32>().add(v * S::LANES), of_rows) };
             }
         }
@@ -335,7 +335,7 @@ struct PanelProduct<'a, S> {
 /// The place of a block.
 #[derive(Clone, Copy)]
 struct Place {
-    /// Its address in the panel.
+    /// The address of the block in the panel.
     rows: *const u8,
     /// The addresses of its bytes, floats and integers of the tokens.
     tokens: *const i8,
@@ -377,7 +377,7 @@ impl<S: Multiply> PanelProduct<'_, S> {
                 left -= 1;
             }
             for _ in 0..left {
-                // SAFETY: as above.
+                // SAFETY: the reason above holds here too.
                 place = unsafe { self.block::<F, T, false>(place, &mut sums) };
             }
             let mut bit = 1;
@@ -439,7 +439,7 @@ impl<S: Multiply> PanelProduct<'_, S> {
         // The compiler knows the number where a group is multiplied at once.
         let tokens = if S::TOKENS == GROUP { T } else { self.x.width };
         let w = at.rows;
-        // SAFETY: the caller's; `w` is a block, and the processor as `matmul` asks.
+        // SAFETY: the caller guarantees it; `w` is a block, and the processor as `matmul` asks.
         unsafe {
             // Unpaired numbers are loaded in the order below; where registers are few, the compiler does better.
             let of_tokens = |tokens, t| simd.of_tokens::<T>(tokens, t, !is_crowded::<F>());
@@ -506,7 +506,7 @@ impl<S: Multiply> PanelProduct<'_, S> {
         for n in 0..N {
             for v in 0..S::OF_ROWS {
                 let at = block.wrapping_add((BLOCK + 4 * ((first + n) * S::OF_ROWS + v)) * S::LANES);
-                // SAFETY: the caller's.
+                // SAFETY: the caller guarantees it.
                 factors[n][v] = unsafe {
                     if is_crowded::<F>() {
                         self.simd.load::<true>(at.cast(), S::LANES)

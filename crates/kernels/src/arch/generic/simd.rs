@@ -47,7 +47,7 @@ pub trait Simd: Copy {
     /// The vector is there, aligned as its registers are.
     #[inline(always)]
     unsafe fn load_unpaired(self, at: *const f32) -> Self::Floats {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { self.load::<true>(at, Self::LANES) }
     }
 
@@ -82,13 +82,13 @@ pub trait Simd: Copy {
     unsafe fn store_bits(self, at: *mut u8, v: Self::Bits);
 }
 
-/// Operations by instructions that the value is the proof of.
+/// Operations by instructions of the sets that the value proves.
 macro_rules! operations {
     ($($name:ident($($arg:ident: $type:ty),*) -> $result:ty = $operation:expr;)*) => {
         $(
             #[inline(always)]
             fn $name(self, $($arg: $type),*) -> $result {
-                // SAFETY: the value is the proof.
+                // SAFETY: the value proves the instruction sets.
                 unsafe { $operation }
             }
         )*

@@ -39,10 +39,10 @@ pub(crate) unsafe fn matmul_by<S: Columns, F: EightBlocks<EIGHT>, const EIGHT: u
     eights: &F,
 ) -> memory::Result<()> {
     let unpack = |rows: &Rows<'_>, panel: &mut Panel<'_, S>| {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { unpack(simd, rows, panel, eights) };
     };
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     unsafe { panel::matmul::<S, F, ROWS>(simd, scratch, call, unpack) }
 }
 
@@ -57,7 +57,7 @@ unsafe fn unpack<S: Columns, F: EightBlocks<EIGHT>, const EIGHT: usize>(
     panel: &mut Panel<'_, S>,
     eights: &F,
 ) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     unsafe {
         let zero = all(0);
         for i in panel.steps(8) {

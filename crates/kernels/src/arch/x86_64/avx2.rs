@@ -120,7 +120,7 @@ pub(crate) fn multiply<F: EightBlocks<EIGHT>, const EIGHT: usize>(call: &mut Cal
                 // SAFETY: this function is compiled for the instruction sets.
                 let factors = unsafe { eights.factors::<ONE_TOKEN>(eight, [row, i]) };
                 let [halves, half_mins] = scales_and_mins_of_halves(F::MINS, factors.halves);
-                // SAFETY: as above.
+                // SAFETY: the reason above holds here too.
                 let elements = unsafe { eights.elements::<ONE_TOKEN>(eight) };
                 let mut dots = dots::<F>(elements, &x_bytes[i], halves);
                 // The products of the factors of half blocks and the sums of their activations; the ints are these sums with
@@ -264,7 +264,7 @@ mod tests {
         }
         if Isa::detect().has(Sets::AVX2) {
             let numbers: [[i32; 8]; 8] = std::array::from_fn(|r| std::array::from_fn(|c| (100 * r + c) as i32));
-            // SAFETY: the token is the proof.
+            // SAFETY: the token proves the instruction sets.
             let out = unsafe { transposed(&numbers) };
             assert!((0..8).all(|r| (0..8).all(|c| out[c][r] == numbers[r][c])));
         }

@@ -272,7 +272,7 @@ mod tests {
         }
         if Isa::detect().has(Sets::AVX512) {
             let numbers: [[i32; 16]; 16] = std::array::from_fn(|r| std::array::from_fn(|c| (100 * r + c) as i32));
-            // SAFETY: the token is the proof.
+            // SAFETY: the token proves the instruction sets.
             let out = unsafe { transposed(&numbers) };
             assert!((0..16).all(|r| (0..16).all(|c| out[c][r] == numbers[r][c])));
         }
@@ -288,7 +288,7 @@ mod tests {
             let numbers: [[i32; 16]; 4] =
                 std::array::from_fn(|v| std::array::from_fn(|i| i32::MAX / (i as i32 + 1) - 1000 * v as i32));
             let expected = numbers.map(|numbers| numbers.into_iter().fold(0, i32::wrapping_add));
-            // SAFETY: the token is the proof.
+            // SAFETY: the token proves the instruction sets.
             assert_eq!(unsafe { sums(&numbers) }, expected);
         }
     }
@@ -309,7 +309,7 @@ mod tests {
             for _ in 0..100 {
                 let numbers: [[f32; 16]; 4] = std::array::from_fn(|_| std::array::from_fn(|_| random.float()));
                 let expected = numbers.map(crate::sum_lanes);
-                // SAFETY: the token is the proof.
+                // SAFETY: the token proves the instruction sets.
                 assert_eq!(unsafe { sums(&numbers) }, (expected, expected));
             }
         }

@@ -62,7 +62,7 @@ fn eight(bytes: &[u8; 16]) -> uint16x8_t {
 /// The row has these elements.
 #[inline(always)]
 unsafe fn sixteen(row: &[u8], i: usize) -> &[[u8; 16]; 2] {
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     unsafe { &*row.as_ptr().add(4 * EIGHT * i).cast() }
 }
 
@@ -111,12 +111,12 @@ fn one_token(call: &mut Call<'_>, rows: [usize; ROWS], token: usize) {
             prefetch_near(w.as_ptr().wrapping_add(64 * line + NEAR), 64);
         }
         for i in 2 * line..2 * line + 2 {
-            // SAFETY: so many steps are there.
+            // SAFETY: that many steps are there.
             unsafe { add(w.map(|w| sixteen(w, i)), sixteen(x, i), &mut sums) };
         }
     }
     if steps % 2 == 1 {
-        // SAFETY: as above.
+        // SAFETY: the reason above holds here too.
         unsafe { add(w.map(|w| sixteen(w, steps - 1)), sixteen(x, steps - 1), &mut sums) };
     }
     if inputs > 2 * EIGHT * steps {
@@ -144,7 +144,7 @@ fn pairs<const PAIRS: usize>(call: &mut Call<'_>, rows: [usize; ROWS], token: us
     let (w_rest, x_rest) = (w.map(rest), x.map(|two| two.map(rest)));
     for i in 0..inputs.div_ceil(2 * EIGHT) {
         let w: [_; ROWS] = std::array::from_fn(|r| match i < steps {
-            // SAFETY: so many steps are there.
+            // SAFETY: that many steps are there.
             true => unsafe { sixteen(w[r], i) },
             false => &w_rest[r],
         });
@@ -153,7 +153,7 @@ fn pairs<const PAIRS: usize>(call: &mut Call<'_>, rows: [usize; ROWS], token: us
             let second = halves(eight(&w[2][parity]), eight(&w[3][parity]));
             for p in 0..PAIRS {
                 let x: [_; 2] = std::array::from_fn(|t| match i < steps {
-                    // SAFETY: as above.
+                    // SAFETY: the reason above holds here too.
                     true => unsafe { sixteen(x[p][t], i) },
                     false => &x_rest[p][t],
                 });

@@ -84,7 +84,7 @@ fn tile<const LEVEL: u8, const T: usize>(simd: Neon<LEVEL>, call: &mut Call<'_>,
     let x: [Int8Row<'_>; T] = std::array::from_fn(|t| input.int8(token + t));
     let steps = inputs / STEP;
     assert!(x.iter().all(|x| x.padded.len() >= inputs.div_ceil(STEP)));
-    // SAFETY: the value is the proof.
+    // SAFETY: the value proves the instruction sets.
     let mut sums = [[unsafe { vdupq_n_s32(0) }; T]; 4];
     for i in 0..steps {
         if T == 1 {
@@ -109,7 +109,7 @@ fn tile<const LEVEL: u8, const T: usize>(simd: Neon<LEVEL>, call: &mut Call<'_>,
     for r in 0..4 {
         let sum = if x.iter().any(|x| x.zero != 0) { sum_of(w[r]) } else { 0 };
         for t in 0..T {
-            // SAFETY: the value is the proof.
+            // SAFETY: the value proves the instruction sets.
             let product = unsafe { vaddvq_s32(sums[r][t]) };
             call.part(token + t, rows[r], 1)[0] = without_zero(product, x[t].zero, sum) as f32 * x[t].scale;
         }
@@ -128,7 +128,7 @@ unsafe fn add<const LEVEL: u8, const T: usize>(
     at: usize,
     sums: &mut [[int32x4_t; T]; 4],
 ) {
-    // SAFETY: the caller's; the value is the proof.
+    // SAFETY: the caller guarantees it; the value proves the instruction sets.
     unsafe {
         let mut registers = [vdupq_n_u8(0); 4];
         for r in 0..4 {
@@ -210,14 +210,14 @@ fn pairs<const PAIRS: usize>(scratch: &mut Lines<u8>, call: &mut Call<'_>, token
 unsafe fn add_pairs<const PAIRS: usize>(w: [*const u8; ROWS], x: *const u8, sums: &mut [[int32x4_t; PAIRS]; ROWS / 2]) {
     let mut eights = [[vdupq_n_u8(0); 2]; ROWS / 2];
     for r in 0..ROWS / 2 {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         let (a, b) = unsafe { (vld1q_u8(w[2 * r]), vld1q_u8(w[2 * r + 1])) };
         let (a, b) = (vreinterpretq_u64_u8(a), vreinterpretq_u64_u8(b));
         eights[r] = [vreinterpretq_u8_u64(vzip1q_u64(a, b)), vreinterpretq_u8_u64(vzip2q_u64(a, b))];
     }
     for p in 0..PAIRS {
         for half in 0..2 {
-            // SAFETY: the caller's.
+            // SAFETY: the caller guarantees it.
             let x = unsafe { vld1q_u8(x.add((2 * p + half) * REGISTER)) };
             for r in 0..ROWS / 2 {
                 sums[r][p] = smmla(sums[r][p], eights[r][half], x);

@@ -24,7 +24,7 @@ impl<const LEVEL: u8> Neon<LEVEL> {
     /// Adds to each lane the products of its four bytes.
     #[inline(always)]
     pub(crate) fn dot(self, sums: int32x4_t, a: uint8x16_t, b: uint8x16_t) -> int32x4_t {
-        // SAFETY: the value is the proof.
+        // SAFETY: the value proves the instruction sets.
         unsafe { if LEVEL >= DOTPROD { sdot(sums, a, b) } else { plain_dot(sums, a, b) } }
     }
 
@@ -40,7 +40,7 @@ impl<const LEVEL: u8> Neon<LEVEL> {
         a: uint8x16_t,
         b: uint8x16_t,
     ) -> int32x4_t {
-        // SAFETY: the caller's; the value is the proof.
+        // SAFETY: the caller guarantees it; the value proves the instruction sets.
         unsafe {
             if LEVEL >= DOTPROD {
                 return sdot_from::<FOUR, SUMS>(sums, a, b);
@@ -52,7 +52,7 @@ impl<const LEVEL: u8> Neon<LEVEL> {
     /// Like [`dot_lane`](Self::dot_lane) of the first lane, with loaded sums like [`dot_from`](Self::dot_from).
     #[inline(always)]
     pub(crate) fn dot_lane_from(self, from: &[i32; 4], a: uint8x16_t, b: uint8x16_t) -> int32x4_t {
-        // SAFETY: the value is the proof.
+        // SAFETY: the value proves the instruction sets.
         unsafe {
             if LEVEL >= DOTPROD {
                 return sdot_lane_from(from, a, b);
@@ -64,7 +64,7 @@ impl<const LEVEL: u8> Neon<LEVEL> {
     /// Like [`dot`](Self::dot) with the four bytes of lane `LANE` of `b` in all lanes.
     #[inline(always)]
     pub(crate) fn dot_lane<const LANE: i32>(self, sums: int32x4_t, a: uint8x16_t, b: uint8x16_t) -> int32x4_t {
-        // SAFETY: the value is the proof.
+        // SAFETY: the value proves the instruction sets.
         unsafe {
             if LEVEL >= DOTPROD {
                 return sdot_lane::<LANE>(sums, a, b);
@@ -101,7 +101,7 @@ unsafe fn sdot_from<const FOUR: usize, const SUMS: usize>(
     b: uint8x16_t,
 ) -> int32x4_t {
     let sums;
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     unsafe {
         asm!(
             "ldur {sums:q}, [{from}, #{at}]", "sdot {sums:v}.4s, {a:v}.16b, {b:v}.16b",
@@ -121,7 +121,7 @@ unsafe fn sdot_from<const FOUR: usize, const SUMS: usize>(
 #[target_feature(enable = "neon")]
 pub(crate) unsafe fn load_about<const EIGHT: usize, const BYTES: usize>(middle: *const u8) -> uint8x16_t {
     let bytes;
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     unsafe {
         asm!(
             "ldur {bytes:q}, [{middle}, #{at}]",
@@ -202,7 +202,7 @@ pub(crate) unsafe fn four_smmla<const FIRST: bool, const OFFSET: usize>(
 ) {
     let [s0, s1, s2, s3] = sums;
     if FIRST {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe {
             asm!(
                 "ldr {b:q}, [{at}, #{offset}]",
@@ -218,7 +218,7 @@ pub(crate) unsafe fn four_smmla<const FIRST: bool, const OFFSET: usize>(
         }
         return;
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     unsafe {
         asm!(
             "ldr {b:q}, [{at}, #{offset}]",
@@ -241,7 +241,7 @@ pub(crate) unsafe fn four_smmla<const FIRST: bool, const OFFSET: usize>(
 /// The floats are there, aligned to 16 bytes.
 #[inline(always)]
 pub(crate) unsafe fn load_unpaired(at: *const f32) -> float32x4_t {
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     unsafe { at.cast::<float32x4_t>().read_volatile() }
 }
 
@@ -252,7 +252,7 @@ pub(crate) unsafe fn load_unpaired(at: *const f32) -> float32x4_t {
 #[inline(always)]
 pub(crate) unsafe fn load_four(at: *const u8) -> [uint8x16_t; 4] {
     let at = at.cast::<uint8x16_t>();
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     unsafe { [at.read_volatile(), at.add(1).read_volatile(), at.add(2).read_volatile(), at.add(3).read_volatile()] }
 }
 
@@ -293,7 +293,7 @@ pub(crate) fn last_words_to_floats(words: uint16x8_t) -> float32x4_t {
 #[inline(always)]
 unsafe fn some<T: Copy + Default>(at: *const T, left: usize) -> [T; 8] {
     let mut all = [T::default(); 8];
-    // SAFETY: the caller's: so many can be read, and they are no part of a local array.
+    // SAFETY: the caller guarantees it: so many can be read, and they are no part of a local array.
     unsafe { std::ptr::copy_nonoverlapping(at.cast::<u8>(), all.as_mut_ptr().cast(), size_of::<T>() * left.min(8)) };
     all
 }
@@ -332,11 +332,11 @@ impl<const LEVEL: u8> Simd for Neon<LEVEL> {
     #[inline(always)]
     unsafe fn load<const WHOLE: bool>(self, at: *const f32, left: usize) -> float32x4x2_t {
         if !WHOLE {
-            // SAFETY: the caller's; the array has 8.
+            // SAFETY: the caller guarantees it; the array has 8.
             return unsafe { self.load::<true>(some(at, left).as_ptr(), 8) };
         }
         // Loads are of bytes, as weights may have any alignment.
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe {
             let (low, high) = (vld1q_u8(at.cast()), vld1q_u8(at.cast::<u8>().wrapping_add(16)));
             float32x4x2_t(vreinterpretq_f32_u8(low), vreinterpretq_f32_u8(high))
@@ -347,20 +347,20 @@ impl<const LEVEL: u8> Simd for Neon<LEVEL> {
     unsafe fn load_unpaired(self, at: *const f32) -> float32x4x2_t {
         if LEVEL < I8MM {
             // Processors without `smmla` load pairs as fast, and the compiler may choose the order.
-            // SAFETY: the caller's.
+            // SAFETY: the caller guarantees it.
             return unsafe { self.load::<true>(at, 8) };
         }
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { float32x4x2_t(load_unpaired(at), load_unpaired(at.add(4))) }
     }
 
     #[inline(always)]
     unsafe fn load_f16<const WHOLE: bool>(self, at: *const f16, left: usize) -> float32x4x2_t {
         if !WHOLE {
-            // SAFETY: the caller's; the array has 8.
+            // SAFETY: the caller guarantees it; the array has 8.
             return unsafe { self.load_f16::<true>(some(at, left).as_ptr(), 8) };
         }
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe {
             let halves = vreinterpretq_f16_u8(vld1q_u8(at.cast()));
             float32x4x2_t(vcvt_f32_f16(vget_low_f16(halves)), vcvt_high_f32_f16(halves))
@@ -370,10 +370,10 @@ impl<const LEVEL: u8> Simd for Neon<LEVEL> {
     #[inline(always)]
     unsafe fn load_bf16<const WHOLE: bool>(self, at: *const bf16, left: usize) -> float32x4x2_t {
         if !WHOLE {
-            // SAFETY: the caller's; the array has 8.
+            // SAFETY: the caller guarantees it; the array has 8.
             return unsafe { self.load_bf16::<true>(some(at, left).as_ptr(), 8) };
         }
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe {
             let halves = vreinterpretq_u16_u8(vld1q_u8(at.cast()));
             let (low, high) = (vshll_n_u16::<16>(vget_low_u16(halves)), vshll_high_n_u16::<16>(halves));
@@ -384,7 +384,7 @@ impl<const LEVEL: u8> Simd for Neon<LEVEL> {
     #[inline(always)]
     unsafe fn store(self, at: *mut f32, left: usize, v: float32x4x2_t) {
         if left >= 8 {
-            // SAFETY: the caller's.
+            // SAFETY: the caller guarantees it.
             return unsafe { self.store_all(at, v) };
         }
         let mut all = [0.0; 8];
@@ -397,7 +397,7 @@ impl<const LEVEL: u8> Simd for Neon<LEVEL> {
 
     #[inline(always)]
     unsafe fn store_all(self, at: *mut f32, v: float32x4x2_t) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe {
             vst1q_f32(at, v.0);
             vst1q_f32(at.add(4), v.1);
@@ -406,7 +406,7 @@ impl<const LEVEL: u8> Simd for Neon<LEVEL> {
 
     #[inline(always)]
     unsafe fn store_bits(self, at: *mut u8, v: uint8x16x2_t) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe {
             vst1q_u8(at, v.0);
             vst1q_u8(at.add(16), v.1);

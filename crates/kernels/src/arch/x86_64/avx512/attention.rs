@@ -39,13 +39,13 @@ impl<const VNNI: bool> Attend for Avx512<VNNI> {
 
     #[inline(always)]
     unsafe fn load_pairs(self, at: *const u8) -> __m512i {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { _mm512_cvtepi8_epi16(_mm256_loadu_si256(at.cast())) }
     }
 
     #[inline(always)]
     unsafe fn load_bytes_apart(self, at: *const u8) -> __m512i {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { _mm512_cvtepi8_epi32(_mm_loadu_si128(at.cast())) }
     }
 
@@ -65,7 +65,7 @@ impl<const VNNI: bool> Attend for Avx512<VNNI> {
         };
         let (mut weights, mut rescale) = ([[0.0; TILE]; Q], [None; Q]);
         for (((weights, sums), query), rescale) in weights.iter_mut().zip(sums).zip(queries).zip(&mut rescale) {
-            // SAFETY: the value is the proof.
+            // SAFETY: the value proves the instruction sets.
             *rescale = unsafe { weigh(sums, seen, *scoring, query, weights) };
         }
         (weights, rescale)

@@ -70,7 +70,7 @@ impl Multiply for Avx512 {
             }
         }
         for group in groups {
-            // SAFETY: the caller's.
+            // SAFETY: the caller guarantees it.
             let w = load(unsafe { &*w.add(64 * group).cast() });
             for t in 0..T {
                 let x = _mm512_set1_epi32(i32::from_le_bytes(x[t][group].map(|x| x as u8)));
@@ -184,7 +184,7 @@ fn unpack<F: EightBlocks<EIGHT>, const EIGHT: usize>(rows: &Rows<'_>, panel: &mu
             for (quants, two) in quants.iter_mut().zip(elements.as_chunks::<2>().0) {
                 quants[r] = _mm512_add_epi8(join(two[0], two[1]), raise);
             }
-            // SAFETY: as above.
+            // SAFETY: the reason above holds here too.
             let factors = unsafe { eights.factors::<PANEL_OF_16>(eight, [rows.first() + r, i]) };
             floats[r] = _mm512_castps_si512(join_floats(factors.scales, factors.mins));
             if F::HALVES {
@@ -230,7 +230,7 @@ fn one_token<F: EightBlocks<EIGHT>, const EIGHT: usize, const SIXTEEN: usize>(ca
             let ints = load_numbers(&x_ints[i]);
             let by_half =
                 |a: __m128i, b: __m128i| _mm512_madd_epi16(_mm512_cvtepi8_epi16(_mm256_set_m128i(b, a)), ints);
-            // SAFETY: as above.
+            // SAFETY: the reason above holds here too.
             let (a, b) = unsafe {
                 if F::ELEMENTS.apart {
                     (apart(eights, a), apart(eights, b))

@@ -62,19 +62,19 @@ impl<E: Element> Steps for Widened<E> {
 
     #[inline(always)]
     unsafe fn load<const WHOLE: bool>(w: *const E, left: usize) -> __m512 {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { E::load::<_, WHOLE>(Avx512::new(), w, left) }
     }
 
     #[inline(always)]
     unsafe fn load_x<const WHOLE: bool>(x: *const f32, left: usize) -> __m512 {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { Avx512::new().load::<WHOLE>(x, left) }
     }
 
     #[inline(always)]
     unsafe fn product(w: __m512, x: __m512, sum: __m512) -> __m512 {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { Avx512::new() }.mul_add(w, x, sum)
     }
 }
@@ -96,7 +96,7 @@ pub(crate) unsafe fn matmul<S: Steps>(call: &mut Call<'_>) {
     let tokens = input.tokens();
     let mut token = 0;
     while token < tokens {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         token += unsafe {
             match tokens - token {
                 1 => rows::<S, 4, 1>(call, token),
@@ -130,7 +130,7 @@ unsafe fn rows<S: Steps, const R: usize, const T: usize>(call: &mut Call<'_>, to
         for (w, row) in w.iter_mut().zip(rows) {
             *w = weight[row * row_bytes..][..row_bytes].as_ptr().cast();
         }
-        // SAFETY: the slices are the rows'; the caller's.
+        // SAFETY: the slices are the rows'; the caller guarantees it.
         let totals = unsafe { tile::<S, R, T>(w, x, inputs) };
         for (t, totals) in totals.iter().enumerate() {
             for (&row, &total) in rows.iter().zip(totals) {
@@ -154,7 +154,7 @@ unsafe fn tile<S: Steps, const R: usize, const T: usize>(
     let (steps, rest) = (inputs / S::ELEMENTS, inputs % S::ELEMENTS);
     let bytes = S::ELEMENTS * size_of::<S::Weight>();
     let ahead = if T == 1 { AHEAD } else { AHEAD_OF_SOME };
-    // SAFETY: the caller's: every row and token has `steps` steps and `rest` elements.
+    // SAFETY: the caller guarantees it: every row and token has `steps` steps and `rest` elements.
     unsafe {
         let zero = _mm512_setzero_ps();
         let mut sums = [[zero; T]; R];
