@@ -78,7 +78,7 @@ impl BatchTable {
     /// Copies the description of `batch` into `buffer`, which grows when it must, in the tiles of `attention`.
     /// `parts(rows, tiles, longest)` says in how many parts positions up to `longest` are attended to.
     ///
-    /// For as many rows of as many sequences, every part has the same address again.
+    /// Another batch with as many rows of as many sequences has every part at the same address again.
     pub(super) fn upload(
         batch: &Batch<'_>,
         attention: &Attention,

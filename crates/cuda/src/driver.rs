@@ -157,7 +157,7 @@ impl Gpu {
         let _ = self.bind(); // tried at any rate: most often it is current
         let _apart = apart();
         // SAFETY: the caller guarantees it. Freeing waits for what runs; an error then is one of a kernel before, which the next
-        // call that can fail tells.
+        // call that can fail returns.
         let _ = unsafe { result::free_sync(address) };
     }
 

@@ -1,4 +1,4 @@
-//! What can go wrong between this process and a GPU.
+//! Errors between this process and a GPU.
 
 use model_factory_dtypes::LOWEST_CUDA;
 use model_factory_engine::Error;

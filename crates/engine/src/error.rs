@@ -1,4 +1,4 @@
-//! What can go wrong while weights are read and tokens are computed.
+//! Errors while weights are read and tokens are computed.
 
 use model_factory_format::Cancelled;
 use model_factory_kernels::memory;

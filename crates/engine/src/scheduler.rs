@@ -53,7 +53,7 @@ impl Scheduler {
         Scheduler { admission, ..Scheduler::default() }
     }
 
-    /// What its steps cost.
+    /// The costs of its steps.
     pub fn costs(&self) -> &StepCosts {
         &self.costs
     }

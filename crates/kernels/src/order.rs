@@ -16,7 +16,7 @@ pub(super) const TOKENS_WITHOUT_PANELS: usize = 2;
 #[derive(Clone, Copy)]
 pub(super) struct Order {
     pub(super) blocks: usize,
-    /// For each lane, the place of its first block.
+    /// The place of the first block of each lane.
     start: [usize; LANES],
 }
 

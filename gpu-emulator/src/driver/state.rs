@@ -81,7 +81,7 @@ impl Driver {
         self.settings().and_then(|settings| if device == 0 { Ok(settings) } else { Err(Code::INVALID_DEVICE) })
     }
 
-    /// What is left in the living context.
+    /// A description of what is left in the living context.
     pub(super) fn left(&self) -> Option<String> {
         let (context, retained) = self.context.as_ref()?;
         let left = context.left().unwrap_or_else(|| "nothing in it".into());
@@ -129,7 +129,7 @@ impl Context {
         self.memory.taken() + self.executables.values().map(|launches| launches.len() as u64 * GRAPH_NODE).sum::<u64>()
     }
 
-    /// What was never freed.
+    /// A description of what was never freed.
     pub(super) fn left(&self) -> Option<String> {
         let counts = [
             (self.memory.count(), "allocations"),

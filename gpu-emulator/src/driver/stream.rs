@@ -21,7 +21,7 @@ pub(super) enum Work {
         to: u64,
         bytes: Vec<u8>,
     },
-    /// From or to pinned memory.
+    /// A copy from or to pinned memory.
     Copy {
         device: u64,
         host: usize,

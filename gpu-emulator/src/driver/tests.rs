@@ -1,4 +1,4 @@
-//! What the driver forbids, and when the work of a program is done.
+//! Tests of what the driver forbids, and of when the work of a program is done.
 #![allow(clippy::unwrap_used, clippy::undocumented_unsafe_blocks)] // all pointers are to variables and texts of this file
 
 use super::settings::Settings;
@@ -94,7 +94,7 @@ impl Drop for Gpu {
     }
 }
 
-/// What is left when the context ends.
+/// Ends the context, and returns what is left.
 fn end(gpu: &mut Gpu) -> Vec<String> {
     gpu.ended = true;
     unsafe {

@@ -10,7 +10,7 @@ use super::shared::Shared;
 use super::syntax::Width;
 use super::{Allocation, Memory};
 
-/// Where generic addresses of shared memory start; no allocation of a GPU is near.
+/// The first generic address of shared memory; no allocation of a GPU is near.
 pub(super) const SHARED_WINDOW: u64 = 1 << 56;
 
 /// The memory that the running warp reaches.

@@ -63,12 +63,12 @@ pub struct Parameter {
 /// of a warp that has diverged. A kernel without races computes the same with each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Schedule {
-    /// From the first to the last.
+    /// All run from the first to the last.
     #[default]
     Forward,
-    /// From the last to the first.
+    /// All run from the last to the first.
     Reverse,
-    /// In a random order with this seed.
+    /// All run in a random order with this seed.
     Random(u64),
 }
 

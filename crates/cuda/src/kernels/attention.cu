@@ -169,7 +169,7 @@ __device__ __forceinline__ void put_parts_together(const Attend& a, const Querie
     if (a.parts == 1) {
         return;
     }
-    // What this block has written is there before it is counted.
+    // This block's results are written before it is counted.
     __threadfence();
     __syncthreads();
     if (threadIdx.x == 0) {

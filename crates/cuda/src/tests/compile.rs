@@ -57,7 +57,7 @@ fn what_was_compiled_once_is_kept() {
     assert!(Arc::ptr_eq(&nvrtc, &Nvrtc::load(None).unwrap()));
 }
 
-/// With `GENERATIONS=all` for every generation that is distinguished, else for the oldest and the newest.
+/// Compiles with `GENERATIONS=all` for every generation that is distinguished, else for the oldest and the newest.
 #[test]
 fn every_kernel_compiles_for_every_generation() {
     let Some(nvrtc) = compiler() else { return };

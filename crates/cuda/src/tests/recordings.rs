@@ -13,7 +13,7 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicIsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-/// What a GPU did, and which of its calls fail: each count runs down to the call that fails.
+/// The history of a GPU, and which of its calls fail: each count runs down to the call that fails.
 #[derive(Debug)]
 pub(in super::super) struct Watch {
     /// Recordings, starts of recordings and launches that succeed before one fails; below zero all do.

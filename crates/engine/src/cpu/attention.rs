@@ -195,7 +195,7 @@ impl<E: PageElement> Context<'_, E> {
         let mut ranges = memory::reserved(self.pages.len(), PAGES)?; // a part is several pages
         ranges.extend(parts(self.attend.tiles(self.sequence, &self.sequence.rows)));
         let parts: Vec<Range<usize>> = ranges;
-        // By head and part: the outputs of its queries, then their states.
+        // The outputs of the queries of each head and part, then their states.
         let each = group * (dim + STATE);
         let mut partial = memory::zeros(kv * parts.len() * each, "parts of attention")?;
         self.attend.pool.chunks(&mut partial, each, |index, partial| {

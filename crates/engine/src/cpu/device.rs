@@ -25,7 +25,7 @@ pub struct CpuPass<'b> {
     pub(super) projected: Vec<f32>,
     /// Also a layer's gated input, and the sum of the outputs of experts and of a dense layer next to them.
     pub(super) mixed: Vec<f32>,
-    /// What layers read of their embeddings, `[rows, layers * width]`; empty without.
+    /// The inputs of layers from their embeddings, `[rows, layers * width]`; empty without such layers.
     pub(super) layer_inputs: Vec<f32>,
     pub(super) activated: Operands,
     /// Like `activated`, for a layer of experts.

@@ -28,7 +28,7 @@ pub(super) struct Routed {
     visits: Vec<Visit>,
     /// The rows of all visits, one visit after the other, in ascending order in each.
     rows: Vec<VisitRow>,
-    /// What the down projection of each visit reads.
+    /// The input of the down projection of each visit.
     activated: Vec<Operands>,
     shared: Option<SharedRows>,
 }
@@ -155,7 +155,7 @@ impl CpuDevice {
         Ok((visits, rows))
     }
 
-    /// What the down projection of each visit reads.
+    /// Computes the input of the down projection of each visit.
     fn activate_visits(
         &self,
         normed: &[f32],
@@ -225,7 +225,7 @@ impl CpuDevice {
         self.gathered(visits, forms, feed_forward, |index| &activated[index * feed_forward..][..feed_forward])
     }
 
-    /// For each visit its rows of `width`, which `row` gives for [`Routed::rows`], in the forms that it reads.
+    /// The rows of each visit, of `width` elements, which `row` gives for [`Routed::rows`], in the forms that it reads.
     fn gathered<'x, F: Iterator<Item = kernels::Form>>(
         &self,
         visits: &[Visit],

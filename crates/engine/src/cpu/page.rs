@@ -20,7 +20,7 @@ pub(super) trait PageElement: KvElement + Pod {}
 
 impl<E: KvElement + Pod> PageElement for E {}
 
-/// Where the keys and values of each layer lie in a page: tiles of keys `[kv_heads, TILES]`, then those of values.
+/// The layout of the keys and values of each layer in a page: tiles of keys `[kv_heads, TILES]`, then tiles of values.
 #[derive(Clone, Debug)]
 pub(super) struct PageLayout {
     pub(super) dtype: KvDtype,

@@ -22,10 +22,10 @@ pub trait Compute: Send + Sync {
     /// How the keys of a sequence of `length` tokens are rotated. Keys cached with one rotation are useless with another.
     fn rotation(&self, length: usize) -> Rotation;
 
-    /// Which sequences it may compute together.
+    /// The kinds of sequences that it may compute together.
     fn batching(&self) -> Batching;
 
-    /// What a step of several sequences may take, so that it stays within the plan.
+    /// The most that a step of several sequences may take, so that it stays within the plan.
     fn step_room(&self) -> StepRoom;
 
     /// Whether it has hidden states to give.

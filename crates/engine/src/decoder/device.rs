@@ -50,7 +50,7 @@ pub trait Device: WeightTypes<Numbers = Vec<f32>> + Send + Sync + Sized + 'stati
     /// Like [`load_norm`](Self::load_norm).
     fn vector(&self, weights: &Weights, vector: &TensorInfo) -> Result<Self::Vector>;
 
-    /// What the caches of `spec` take.
+    /// The memory that the caches of `spec` take.
     fn kv_size(spec: &ModelSpec, dtype: KvDtype) -> KvSize;
 
     /// The function that allocates pages.
@@ -134,7 +134,7 @@ pub struct Extensions<'d, D: Device> {
     pub encoder: Option<&'d dyn EncoderLayers<D>>,
     /// Layers with embeddings and factors of their own.
     pub layer_embeddings: Option<&'d dyn LayerEmbeddings<D>>,
-    /// What reads and gives hidden states: vectors of texts, classifiers, prediction heads.
+    /// Operations that read and give hidden states: vectors of texts, classifiers, prediction heads.
     pub hidden_states: Option<&'d dyn HiddenStates<D>>,
 }
 
@@ -228,7 +228,7 @@ pub trait HiddenStates<D: Device> {
     fn classify(&self, classifier: &ClassifierWeights<D>, rows: Vec<f32>) -> Result<Vec<f32>>;
 }
 
-/// What the second product of a sub-layer reads.
+/// The operand of the second product of a sub-layer.
 #[derive(Clone, Copy, Debug)]
 pub enum Operand {
     /// A mixer's output.
@@ -237,7 +237,7 @@ pub enum Operand {
     Activated,
 }
 
-/// What becomes of a sub-layer's output before it is added to the residual stream.
+/// The operations on a sub-layer's output before it is added to the residual stream.
 pub struct Output<'a, D: Device> {
     /// The norm of the output, where there is one.
     pub norm: Option<&'a D::Norm>,

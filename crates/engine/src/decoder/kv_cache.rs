@@ -238,7 +238,7 @@ impl KvCache {
     }
 
     /// Allocates the pages for the positions up to `len`, or none of them, and the state of the layers that have one.
-    /// What other sequences hold too and this one goes on to write is copied; where pages are not copied, its positions
+    /// A page that other sequences hold too and this one will write is copied; if pages are not copied, its positions
     /// are forgotten.
     ///
     /// # Errors

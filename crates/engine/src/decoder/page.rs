@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use std::fmt::Debug;
 use std::sync::Arc;
 
-/// Which layers' keys and values a page holds.
+/// The layers whose keys and values a page holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageKind {
     /// Keys and values of layers that keep all positions.

@@ -102,7 +102,7 @@ impl PagePool {
     pub(super) fn share(&self, bytes: u64, share: Option<CacheShare>) -> Result<CacheShare> {
         let mut share = share.unwrap_or_else(|| self.budget.share());
         while let Err(error) = share.grow_to(bytes) {
-            // What cannot be had frees no page.
+            // A request that cannot be met frees no page.
             let asked = bytes.saturating_sub(share.bytes());
             let missing = self.budget.taken().saturating_add(asked).saturating_sub(self.budget.bytes());
             if missing > self.bytes().1 || !self.prefixes().evict() {

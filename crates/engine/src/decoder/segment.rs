@@ -1,4 +1,4 @@
-//! What a pass computes: tokens of sequences, and the rows whose outputs are wanted.
+//! The work of a pass: tokens of sequences, and the rows whose outputs are wanted.
 
 use super::{KvCache, Logits};
 use std::ops::Range;
@@ -52,10 +52,10 @@ impl OutputRows {
     }
 }
 
-/// What a pass reads besides ids, and what it returns.
+/// The inputs of a pass besides ids, and its outputs.
 #[derive(Clone, Copy, Debug)]
 pub struct PassOptions<'a> {
-    /// What a prediction head reads: the hidden state of the position before each row's token, `[rows, hidden]`, of the
+    /// The input of a prediction head: the hidden state of the position before each row's token, `[rows, hidden]`, from the
     /// model or of the head itself. Empty for a model.
     pub hidden_input: &'a [f32],
     /// Whether the logits of the wanted rows are computed.

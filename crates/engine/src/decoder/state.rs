@@ -56,7 +56,7 @@ impl State {
         (self.border, self.moves) = (border(len), false);
     }
 
-    /// What convolutions of `layer` read, `[conv_rows, channels]`, and the heads, each of `StateSize::head` elements.
+    /// The rows that convolutions of `layer` read, `[conv_rows, channels]`, and heads, each of `StateSize::head` elements.
     pub fn layer(&mut self, layer: usize) -> (&mut [f32], &mut [f32]) {
         let size = self.sizes[layer];
         self.layers[layer].split_at_mut(size.channels * size.conv_rows)

@@ -1,4 +1,4 @@
-//! Which sequences are computed: those that have enough pages.
+//! Admission: sequences are computed when they have enough pages.
 
 use super::Scheduler;
 use super::queue::{ADMISSION_TIMEOUT, Waiting};
@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What becomes of a generation for which the KV caches of a model's sessions leave too little.
+/// The handling of a generation for which the KV caches of a model's sessions leave too little.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Admission {
@@ -27,8 +27,8 @@ pub enum Admission {
     /// nothing to wait for. A thread that pauses one generation and waits for another one may wait for
     /// itself; a [`CancellationToken`](model_factory_format::CancellationToken) ends that, like any wait.
     ///
-    /// What is stepped by hand (`Session::forward`, `logits`, `batch`, a `Step` of your own),
-    /// forked or restored reserves nothing, and is refused if it does not fit.
+    /// Sequences that are stepped by hand (`Session::forward`, `logits`, `batch`, a `Step` of your own),
+    /// forked or restored reserve nothing, and are refused if they do not fit.
     Wait,
 }
 
@@ -40,7 +40,7 @@ pub struct Admitted {
 }
 
 impl Admitted {
-    /// What is reserved.
+    /// The reservation of the generation.
     pub fn reservation(&self) -> Option<&Arc<Reservation>> {
         self.reservation.as_ref()
     }

@@ -27,7 +27,7 @@ pub struct Run {
     pub before: usize,
     /// Tokens whose keys and values were found in pages of other sequences.
     pub reused: usize,
-    /// What is wanted of the run, and what of that was computed.
+    /// The wanted output of the run, as far as it is computed.
     pub output: RunOutput,
     /// The hidden states of the last tokens, where a prediction head reads them.
     pub hidden: Option<HiddenRows>,

@@ -35,7 +35,7 @@ impl Text {
         self.sum
     }
 
-    /// Which hidden states are wanted of a part that begins at `start`.
+    /// The wanted hidden states of a part that begins at `start`.
     pub(super) fn rows(&self, start: usize, is_last: bool) -> OutputRows {
         match self.pooling {
             Pooling::Mean => OutputRows::All,

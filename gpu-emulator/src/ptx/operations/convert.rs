@@ -72,7 +72,7 @@ fn halves(upper: u16, lower: u16) -> u32 {
     u32::from(upper) << 16 | u32::from(lower)
 }
 
-/// To an integer as wide as its register, from the low bits of another.
+/// Converts to an integer as wide as its register, from the low bits of another.
 fn integers(to: &str, from: &str, widths: &[Option<Width>]) -> Option<Operation> {
     match to {
         "u16" | "s16" => integers_to::<u16>(from, widths),

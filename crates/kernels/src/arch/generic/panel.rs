@@ -325,7 +325,7 @@ struct PanelProduct<'a, S> {
     /// Like in [`Panel`], aligned to 16 bytes: the beginning is a cache line's, and blocks are multiples of 32 bytes.
     bytes: &'a [u8],
     x: Packed<'a>,
-    /// With each lane `ask` bytes from here on are prefetched.
+    /// The beginning of the prefetches: `ask` bytes with each lane.
     next: *const u8,
     ask: usize,
     row: usize,

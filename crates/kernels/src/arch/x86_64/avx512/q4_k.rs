@@ -147,7 +147,7 @@ fn dots<const BITS: u32>(a: [__m512i; 4], b: [__m512i; 4], x: &[[u8; 64]; 8]) ->
     let products = |a: __m512i, b: __m512i, x: &[[u8; 64]]| {
         _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(_mm512_setzero_si512(), a, load(&x[0])), b, load(&x[1]))
     };
-    // In each 128 bits, four sums of 8 products of one block: at most 31 * 127 * 8, so that they fit 16 bits.
+    // Each 128 bits have four sums of 8 products of one block: at most 31 * 127 * 8, so that they fit 16 bits.
     let of_a = _mm512_packs_epi32(products(a[0], a[1], &x[..2]), products(a[2], a[3], &x[2..4]));
     let of_b = _mm512_packs_epi32(products(b[0], b[1], &x[4..6]), products(b[2], b[3], &x[6..]));
     let (of_a, of_b) = (_mm512_madd_epi16(of_a, ones), _mm512_madd_epi16(of_b, ones));

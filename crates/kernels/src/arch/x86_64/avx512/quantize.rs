@@ -40,7 +40,7 @@ pub(crate) fn quantize(x: &[[f32; BLOCK]; TOGETHER], to: &mut Blocks) {
     };
     // The order of four elements each, after they were packed into bytes in each 128 bits.
     let order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    // In each 128 bits the sums of the bytes of a half, four each: of two blocks.
+    // Each 128 bits have the sums of four bytes each of a half, for two blocks.
     let mut fours = [_mm512_setzero_si512(); TOGETHER / 2];
     for (i, bytes) in to.bytes.as_chunks_mut::<2>().0.iter_mut().enumerate() {
         let words = |b: usize| {
