@@ -34,7 +34,7 @@ impl CpuDevice {
 }
 
 /// Reorders a row of products of the inputs of `net` that is grouped by heads of keys: all queries, all
-/// keys, all values, all gates, then what corrects and what decays. `copy` has as many elements.
+/// keys, all values, all gates, then all correction strengths and all decays. `copy` has as many elements.
 fn order(net: &DeltaNetWeights<CpuDevice>, row: &mut [f32], copy: &mut [f32]) {
     let shared = net.value_heads / net.key_heads;
     let (values, wide) = (shared * net.value_dim, 2 * net.value_heads);
