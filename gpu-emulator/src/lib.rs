@@ -3,7 +3,7 @@
 //!
 //! - [`ptx`]: PTX -> a launch's effects on memory, or the [`ptx::Fault`] that ends it.
 //! - [`driver`]: the driver's functions, on top of it.
-//! - [`nvrtc`]: NVRTC's functions, passed on to the real one, which answer PTX where machine code is asked for.
+//! - [`nvrtc`]: NVRTC's functions, passed on to the real one; they return PTX where machine code is asked for.
 //!
 //! A program uses it as follows; nothing in the program knows of it.
 //!

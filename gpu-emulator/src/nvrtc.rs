@@ -1,5 +1,5 @@
-//! NVRTC's functions, passed on to the real library, but that machine code is PTX: what a program compiles for `sm_NN` comes
-//! back as the text that NVRTC made on the way there, which the emulated driver runs. The program keeps its own options.
+//! NVRTC's functions, passed on to the real library, but with PTX for machine code: a program that compiles for `sm_NN` gets
+//! the PTX that NVRTC made on the way there, which the emulated driver runs. The program keeps its own options.
 #![allow(unsafe_code)] // a C interface
 #![allow(clippy::missing_safety_doc)] // NVRTC's documentation has each function
 
@@ -10,20 +10,20 @@ use std::sync::OnceLock;
 /// The variable that names the real NVRTC.
 pub const COMPILER_VARIABLE: &str = "GPU_EMULATOR_NVRTC";
 
-/// The variable of a defect to plant: `TEXT=>OTHER` puts the other in place of the text in every source that has it.
+/// The variable of a defect to plant: `TEXT=>OTHER` replaces the text by the other in every source that has it.
 pub const PLANT_VARIABLE: &str = "GPU_EMULATOR_PLANT";
 
-/// `NVRTC_ERROR_INTERNAL_ERROR`: there is no real library, or not this function in it.
+/// `NVRTC_ERROR_INTERNAL_ERROR`: there is no real library, or it lacks this function.
 const FAILED: c_int = 11;
 
 static REAL: OnceLock<Option<Library>> = OnceLock::new();
 
 fn real() -> Option<&'static Library> {
-    // SAFETY: loading NVRTC runs nothing but its own initialisation.
+    // SAFETY: loading NVRTC runs nothing but its own initialization.
     REAL.get_or_init(|| unsafe { Library::new(std::env::var_os(COMPILER_VARIABLE)?) }.ok()).as_ref()
 }
 
-/// Functions that pass their arguments on to the real one of the name given, after what stands in braces.
+/// Declares functions that run the code in braces, then pass their arguments on to the real function of the name given.
 macro_rules! passed_on {
     ($($name:ident = $real:literal ($($argument:ident: $kind:ty),*) $({ $($before:tt)* })?;)*) => {$(
         #[doc = concat!("Passed on to `", $real, "`.")]
@@ -34,7 +34,7 @@ macro_rules! passed_on {
             $($($before)*)?
             // SAFETY: the signature is that of NVRTC's documentation.
             let real = real().and_then(|library| unsafe { library.get::<Real>($real) }.ok());
-            // SAFETY: the caller's; NVRTC copies a source.
+            // SAFETY: the caller guarantees it; NVRTC copies a source.
             real.map_or(FAILED, |real| unsafe { real($($argument),*) })
         }
     )*};
@@ -65,7 +65,7 @@ passed_on! {
     nvrtcGetCUBIN = "nvrtcGetPTX"(program: *mut c_void, ptx: *mut c_char);
 }
 
-/// The source with the defect; `None` where it has not the text.
+/// The source with the defect; `None` if it lacks the text.
 fn planted(source: &CStr, plant: &str) -> Option<CString> {
     let (from, to) = plant.split_once("=>")?;
     let source = source.to_str().ok().filter(|source| source.contains(from))?;

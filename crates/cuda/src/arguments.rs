@@ -2,7 +2,7 @@
 
 use super::buffer::Arguments;
 
-/// The codes of stored floats in `common.cuh`; `None` for a dtype that is none.
+/// The code of a stored float dtype in `common.cuh`; `None` for other dtypes.
 pub(super) fn code(dtype: model_factory_dtypes::DType) -> Option<i32> {
     use model_factory_dtypes::DType;
     match dtype {
@@ -28,7 +28,7 @@ pub(super) struct MatrixArguments {
     pub(super) group: i32,
 }
 
-/// Matrices that one launch multiplies at most.
+/// The most matrices that one launch multiplies.
 pub(super) const MOST_MATRICES: usize = 3;
 
 #[derive(Clone, Copy, Debug)]
@@ -149,11 +149,11 @@ pub(super) struct Rate {
 
 // SAFETY: `repr(C)`, addresses first and then an even number of 4-byte fields, as in `common.cuh`.
 unsafe impl Arguments for Product {}
-// SAFETY: as above.
+// SAFETY: the reason above holds here too.
 unsafe impl Arguments for Embed {}
 // SAFETY: as above, in `steps.cu`.
 unsafe impl Arguments for Prepare {}
-// SAFETY: as above.
+// SAFETY: the reason above holds here too.
 unsafe impl Arguments for Rotate {}
 // SAFETY: as above, in `attention.cu`.
 unsafe impl Arguments for Attend {}

@@ -15,7 +15,7 @@ pub(super) struct QueryTile {
 }
 
 impl QueryTile {
-    /// Of `group` heads that share keys, as many queries as `most` allows.
+    /// The queries of `group` heads that share keys: as many as `most` allows.
     fn new(group: usize, most: usize) -> QueryTile {
         QueryTile { heads: group.min(most), rows: (most / group).max(1) }
     }
@@ -31,30 +31,30 @@ const MANY_QUERIES: usize = 64;
 pub(super) struct AttendKernel {
     function: Function,
     pub(super) tile: QueryTile,
-    /// Bytes of shared memory that it does not declare.
+    /// Bytes of shared memory that the kernel does not declare itself.
     shared: u32,
 }
 
-/// Tiles of queries, all of one kernel's, as they lie on the GPU.
+/// Tiles of queries, all of the same kernel, on the GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct QueryTiles {
-    /// The address of a `Queries` each.
+    /// The address of the `Queries` of each.
     pub(super) address: u64,
     pub(super) count: usize,
-    /// Parts that the positions are attended to in.
+    /// The number of parts that the positions are divided into.
     pub(super) parts: usize,
 }
 
 #[derive(Debug)]
 pub(super) struct Attention {
     few: AttendKernel,
-    /// By tensor cores, where the GPU has them and heads fill their fragments.
+    /// The kernel that uses tensor cores, where the GPU has them and heads fill their fragments.
     many: Option<AttendKernel>,
 }
 
 impl Attention {
-    /// Compiles them for heads of `dim` elements, `group` of which share keys, and a cache in F16 if `halves`, else
-    /// F32.
+    /// Compiles the kernels for heads of `dim` elements, `group` of which share keys, and a cache in F16 if `halves`,
+    /// else F32.
     pub(super) fn load(gpu: &Gpu, group: usize, dim: usize, halves: bool) -> Result<Attention> {
         let function = |name| gpu.function(Module::Attention { dim, halves }, name);
         let (tile, shared) = few_queries(group, dim, gpu.capability);
@@ -66,7 +66,7 @@ impl Attention {
         Ok(Attention { few, many: many.transpose()? })
     }
 
-    /// Whether the kernel for many computes sequences of so many rows, and the queries that a block of theirs takes.
+    /// Whether sequences of so many rows use the kernel for many, and the queries that a block of theirs takes.
     pub(super) fn tile(&self, rows: usize) -> (bool, QueryTile) {
         match self.many {
             Some(many) if rows > FEW_TOKENS => (true, many.tile),
@@ -88,8 +88,8 @@ impl Attention {
     }
 }
 
-/// The queries of a block of the kernel for few rows: as many as it takes, or as its shared memory holds; and bytes of
-/// that, for them and for 32 keys or values too.
+/// The queries of a block of the kernel for few rows: as many as it takes, or as its shared memory holds; and the bytes
+/// of shared memory for them and for 32 keys or values.
 fn few_queries(group: usize, dim: usize, capability: (u32, u32)) -> (QueryTile, u32) {
     const MOST: usize = 16; // `MOST_QUERIES` of `attention.cu`
     let quads = dim.div_ceil(4); // `QUADS` and `ROW_STRIDE` of `attention.cu`, in floats
@@ -112,7 +112,7 @@ mod tests {
                 for capability in [(5, 0), (6, 1), (7, 0), (9, 0)] {
                     let (QueryTile { heads, rows }, shared) = few_queries(group, dim, capability);
                     assert!(heads > 0 && rows > 0 && heads * rows <= 16, "{group} heads of {dim}: {heads} by {rows}");
-                    // The least that any GPU of 7.0 or later gives a block that asks.
+                    // The least that any GPU of 7.0 or later gives to a block that asks for it.
                     let limit = if capability < (7, 0) { PLAIN_SHARED } else { 64 << 10 } - 4;
                     assert!(shared <= limit, "{group} heads of {dim} on {capability:?}: {shared} bytes");
                 }

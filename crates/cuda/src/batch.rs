@@ -1,4 +1,4 @@
-//! What a forward pass says of its rows: ids, positions, pages, angles, in one copy to the GPU.
+//! The description of the rows of a forward pass: ids, positions, pages, angles, in one copy to the GPU.
 
 use super::attention::{Attention, QueryTiles};
 use super::buffer::Buffer;
@@ -8,26 +8,26 @@ use model_factory_engine::decoder::{Batch, Sequence};
 use model_factory_engine::error::Result;
 use std::sync::Arc;
 
-/// The addresses of what was copied, and how much of it there is.
+/// The addresses of the copied parts, and their lengths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BatchTable {
     pub(super) rows: usize,
-    /// `i32` a row.
+    /// An `i32` for each row.
     pub(super) ids: u64,
-    /// `Place` a row.
+    /// A `Place` for each row.
     pub(super) places: u64,
-    /// Of sequences of few rows, and of those of many.
+    /// Queries of sequences of few rows, and of sequences of many.
     pub(super) queries: [QueryTiles; 2],
     /// The rows whose logits are wanted, `i32` each.
     pub(super) wanted: u64,
     pub(super) wanted_rows: usize,
     /// Addresses of pages.
     pub(super) pages: u64,
-    /// `[rows, pairs]`.
+    /// The cosines, `[rows, pairs]`.
     pub(super) cos: u64,
-    /// `[rows, pairs]`.
+    /// The sines, `[rows, pairs]`.
     pub(super) sin: u64,
-    /// What of the rows the cache could not hold: 8 bytes, read by [`overflow`].
+    /// The address of the first value that the cache could not hold: 8 bytes, read by [`overflow`].
     pub(super) overflow: u64,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct BatchState {
     pub(super) recordings: Vec<(BatchTable, Recording)>,
     /// The last batch that was computed without a recording. By then all kernels in it are loaded.
     pub(super) last: Option<BatchTable>,
-    /// A batch whose launches could not be recorded, or not be started so. It is tried again after another one.
+    /// A batch whose launches could not be recorded, or could not be started so. It is tried again after another batch.
     pub(super) unrecordable: Option<BatchTable>,
 }
 
@@ -47,13 +47,13 @@ impl BatchState {
         BatchState { table, recordings: Vec::new(), last: None, unrecordable: None }
     }
 
-    /// Keeps a recording, and frees the oldest until all take at most `bytes`: perhaps this one too.
+    /// Keeps a recording, and frees the oldest ones while all take more than `bytes`: perhaps this one too.
     pub(super) fn keep(&mut self, table: BatchTable, recording: Recording, bytes: u64) {
         self.recordings.push((table, recording));
         self.free_oldest(bytes);
     }
 
-    /// Frees the oldest until there is room for one that takes as much as the largest, within `bytes`.
+    /// Frees the oldest recordings until one as large as the largest has room, within `bytes`.
     pub(super) fn make_room(&mut self, bytes: u64) {
         let largest = self.recordings.iter().map(|(_, recording)| recording.bytes()).max().unwrap_or(0);
         self.free_oldest(bytes.saturating_sub(largest));
@@ -78,7 +78,7 @@ impl BatchTable {
     /// Copies the description of `batch` into `buffer`, which grows when it must, in the tiles of `attention`.
     /// `parts(rows, tiles, longest)` says in how many parts positions up to `longest` are attended to.
     ///
-    /// Of as many rows of as many sequences, all lies at the same addresses again.
+    /// Another batch with as many rows of as many sequences has every part at the same address again.
     pub(super) fn upload(
         batch: &Batch<'_>,
         attention: &Attention,

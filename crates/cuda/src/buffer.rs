@@ -1,4 +1,4 @@
-//! Memory of a GPU, and what a launch is given.
+//! Memory of a GPU, and the parameters of a launch.
 
 use super::driver::Gpu;
 use crate::error::Result;
@@ -16,19 +16,19 @@ pub(super) struct LaunchShape {
 }
 
 impl LaunchShape {
-    /// Blocks of `threads` without more shared memory.
+    /// The shape of blocks of `threads` without more shared memory.
     pub(super) fn new(grid: [usize; 3], threads: usize) -> LaunchShape {
         LaunchShape { grid: grid.map(|blocks| blocks as u32), threads: threads as u32, shared: 0 }
     }
 }
 
-/// Shared memory of a block that every GPU has; from compute capability 7.0 on there is more for those who ask.
+/// Shared memory of a block that every GPU has; from compute capability 7.0 on a kernel can ask for more.
 pub(super) const PLAIN_SHARED: u32 = 48 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Function(pub(super) usize);
 
-/// The one parameter of a kernel.
+/// The only parameter of a kernel.
 ///
 /// # Safety
 /// The type is `repr(C)`, without padding, and laid out as the structure of the same name in the kernels' source.
@@ -36,7 +36,7 @@ pub(super) unsafe trait Arguments: Copy {}
 
 pub(super) struct Buffer {
     gpu: Arc<Gpu>,
-    /// Of its first byte.
+    /// The address of its first byte.
     pub(super) address: u64,
     bytes: usize,
 }

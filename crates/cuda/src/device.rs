@@ -22,10 +22,10 @@ use model_factory_spec::spec::{
 };
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Positions below which attention is not divided further.
+/// Attention to fewer positions than this is not divided further.
 const PART_POSITIONS: usize = 128;
 
-/// Most parts of the positions of a row: `MOST_PARTS` of `attention.cu`.
+/// The most parts of the positions of a row: `MOST_PARTS` of `attention.cu`.
 const MOST_PARTS: usize = 64;
 
 /// A GPU as one model uses it.
@@ -38,14 +38,14 @@ pub struct CudaDevice {
     page_bytes: usize,
     attention: Attention,
     rotate: Function,
-    /// What all layers have of the arguments of `rotate` and of attention.
+    /// The arguments of `rotate` and of attention that all layers share.
     of_rotate: Rotate,
     of_attend: Attend,
     buffers: PassBuffers,
     multiplier: Multiplier,
     /// Bytes that recordings may take together.
     recordings_bytes: u64,
-    /// One forward pass, or measurement, works at a time: [`lock`](Self::lock).
+    /// The state of the forward pass or measurement that runs; there is one at a time: [`lock`](Self::lock).
     scratch: Mutex<BatchState>,
 }
 
@@ -71,7 +71,7 @@ struct PassBuffers {
     partial: Buffer,
     arrived: Buffer,
     logits: Buffer,
-    /// What the multiplier works in: prepared rows, their steps, their extents.
+    /// The memory of the multiplier: prepared rows, their steps, their extents.
     prepared: [Buffer; 3],
 }
 
@@ -100,12 +100,12 @@ impl PassBuffers {
 }
 
 impl CudaDevice {
-    /// Uploads the weights to the GPU of this UUID, or else the one of this index, and compiles what they need.
-    /// `uploaded` is called with the bytes that are copied and those in all; its error ends the upload, and frees what
+    /// Uploads the weights to the GPU of this UUID, or else to the GPU of this index, and compiles the kernels needed.
+    /// `uploaded` is called with the bytes copied so far and the bytes in all; its error ends the upload and frees what
     /// it took.
     ///
     /// # Errors
-    /// Those of [`CudaError`] and of `uploaded`.
+    /// [`CudaError`], or the error of `uploaded`.
     pub fn open(
         spec: &ModelSpec,
         weights: &Weights,
@@ -118,7 +118,7 @@ impl CudaDevice {
         CudaDevice::new(Arc::new(gpu), spec, weights, plan.kv_dtype, plan.context, uploaded)
     }
 
-    /// As [`open`](Self::open), on a GPU that is open.
+    /// Like [`open`](Self::open), on a GPU that is already open.
     pub(super) fn new(
         gpu: Arc<Gpu>,
         spec: &ModelSpec,
@@ -186,36 +186,36 @@ impl CudaDevice {
         })
     }
 
-    /// Bytes on the GPU that belong to the model: its weights, what forward passes work in, and what recordings of them
-    /// take at most. Caches come on top.
+    /// Bytes on the GPU that belong to the model: its weights, the buffers of forward passes, and the most recordings
+    /// of them take. Caches come on top.
     pub fn bytes(&self) -> usize {
         self.weights.bytes() + self.buffers.bytes() + self.lock().table.bytes() + self.recordings_bytes as usize
     }
 
-    /// Reads the weights back and names the first whose bytes are not those of the file. For checks.
+    /// Reads the weights back and names the first tensor whose bytes differ from the file. For checks.
     ///
     /// # Errors
-    /// Those of the driver.
+    /// Errors of the driver.
     pub fn first_difference(&self, spec: &ModelSpec, weights: &Weights) -> Result<Option<String>, CudaError> {
         let _lock = self.lock();
         self.weights.first_difference(spec, weights)
     }
 
-    /// Bytes of the GPU that are free, and that it has in all.
+    /// The free bytes of the GPU, and all of its bytes.
     ///
     /// # Errors
-    /// Those of the driver.
+    /// Errors of the driver.
     pub fn memory(&self) -> Result<(usize, usize), CudaError> {
         self.gpu.memory()
     }
 
-    /// The right to work in the buffers and on the GPU's stream: what others started there while launches are recorded
+    /// The right to use the buffers and the GPU's stream: launches of others during a recording
     /// would become part of the recording.
     pub(super) fn lock(&self) -> MutexGuard<'_, BatchState> {
         self.scratch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Computes by the launches that were recorded for such a batch, or records them now; whether it could.
+    /// Computes by the launches that were recorded for such a batch, or records them now. Returns whether it could.
     fn recorded(
         &self,
         state: &mut BatchState,
@@ -235,7 +235,7 @@ impl CudaDevice {
         match started {
             Ok(recording) => state.keep(table, recording, self.recordings_bytes),
             Err(error) => {
-                // What was recorded may be what there is no memory for. An error that lasts is the next launch's too.
+                // The recording may be what memory is missing for. If the error lasts, the next launch returns it too.
                 tracing::debug!(%error, "a step is computed without a recording");
                 state.recordings.clear();
                 state.unrecordable = Some(table);
@@ -245,7 +245,7 @@ impl CudaDevice {
         true
     }
 
-    /// Appends what is left of the wanted logits, and looks at what the cache could not hold: one wait for both.
+    /// Appends the remaining wanted logits, and checks for values that the cache could not hold: one wait for both.
     fn finish(&self, state: &BatchState, batch: &Batch<'_>, pass: &mut CudaPass) -> Result<()> {
         let CudaPass { table, logits, .. } = pass;
         let left = table.wanted_rows * self.sizes.vocab - logits.len();
@@ -268,7 +268,7 @@ impl CudaDevice {
         self.rows(pass, norm.map_or(RowSource::Plain, RowSource::Normed), &self.buffers.hidden, self.sizes.hidden)
     }
 
-    /// In how many parts positions up to `longest` are attended to, a power of two: blocks for the whole GPU.
+    /// The number of parts for positions up to `longest`, a power of two, so that there are blocks for the whole GPU.
     fn parts(&self, rows: usize, tiles: usize, longest: usize) -> usize {
         let seen = self.sizes.window.map_or(longest, |window| longest.min(window));
         let wanted = (2 * self.gpu.processors).div_ceil(self.sizes.kv_heads * tiles.max(1));
@@ -344,7 +344,7 @@ impl Device for CudaDevice {
         }
         let parts = |rows, tiles, longest| self.parts(rows, tiles, longest);
         let table = BatchTable::upload(&batch, &self.attention, parts, &self.gpu, &mut scratch.table)?;
-        // Steps of generation follow each other by the thousand, with the same launches but for the table.
+        // Steps of generation follow each other by the thousand, with the same launches and only another table.
         let again = table.rows == batch.sequences.len() && table.wanted_rows == table.rows && table.rows <= FEW_TOKENS;
         let known = scratch.last == Some(table) || scratch.recordings.iter().any(|(other, _)| *other == table);
         let seen = again && known && scratch.unrecordable != Some(table);
@@ -459,7 +459,7 @@ impl Device for CudaDevice {
         let (vocab, mut left) = (self.sizes.vocab, pass.table.wanted_rows);
         let rows = Rows { gather: pass.table.wanted, count: left, ..self.hidden(pass, Some(norm)) };
         let target = ProductTarget { address: self.buffers.logits.address, width: vocab, add: false };
-        // `run` reads the last slice, which is the only one of what is recorded.
+        // `run` reads the last slice, the only one of a recording.
         self.multiplier.multiply_slices(rows, head, GPU_LOGIT_ROWS, target, |rows| {
             left -= rows;
             if left > 0 {

@@ -1,4 +1,4 @@
-//! A GPU by the driver's interface: memory, kernels and launches. Everything happens in the order of the calls.
+//! A GPU by the driver API: memory, kernels and launches. Everything happens in the order of the calls.
 
 use super::buffer::{Arguments, Function, LaunchShape, PLAIN_SHARED};
 use super::modules::Module;
@@ -12,11 +12,11 @@ use std::collections::HashMap;
 use std::ffi::CString;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
-/// Held for writing while launches are recorded, for reading by what may wait for the whole context meanwhile, of which
-/// all GPUs of a process are users: the driver allows no waiting for a stream that is being recorded.
+/// Held for writing while launches are recorded, and for reading by what may wait for the whole context meanwhile. All
+/// GPUs of a process use it: the driver allows no waiting for a stream that is being recorded.
 static RECORDING: RwLock<()> = RwLock::new(());
 
-/// Bytes that are read from the GPU at a time: the logits of a token are about as many, and a few bytes come with them.
+/// Bytes that are read from the GPU at a time: about the logits of a token, and a few bytes that come with them.
 const STAGED: usize = (1 << 20) + 4096;
 
 /// A GPU with its primary context and a stream of its own.
@@ -25,7 +25,7 @@ pub(super) struct Gpu {
     device: sys::CUdevice,
     context: sys::CUcontext,
     stream: sys::CUstream,
-    /// What kernels are chosen by: what they are compiled for, or less where a test asks for that.
+    /// The compute capability that kernels are compiled for: the GPU's, or less where a test asks for that.
     pub(super) capability: (u32, u32),
     compiled_for: (u32, u32),
     pub(super) processors: usize,
@@ -40,11 +40,11 @@ pub(super) struct Gpu {
 // SAFETY: contexts, streams and modules of the driver may be used by any thread, and by several at once; every call
 // here makes the context the thread's own first.
 unsafe impl Send for Gpu {}
-// SAFETY: as above.
+// SAFETY: the reason above holds here too.
 unsafe impl Sync for Gpu {}
 
 impl Gpu {
-    /// The GPU with this UUID (`GPU-...`), or, where that is not known, of this index in the driver's order.
+    /// The GPU with this UUID (`GPU-...`), or, if there is no UUID, the GPU of this index in the driver's order.
     pub(super) fn open(uuid: Option<&str>, index: usize) -> Result<Gpu> {
         // SAFETY: it looks for the library and does nothing with it.
         if !unsafe { sys::is_culib_present() } {
@@ -83,7 +83,7 @@ impl Gpu {
             watch: Default::default(),
         };
         gpu.bind()?;
-        // Given back before the GPU, which takes it too, when one of these steps fails.
+        // If a step fails, this lock is released before the GPU is dropped, which takes it too.
         let _apart = apart();
         // SAFETY: the context is current; the memory is freed when the GPU is dropped.
         let staging = step("allocating pinned memory", unsafe { result::malloc_host(STAGED, 0) })?;
@@ -123,7 +123,7 @@ impl Gpu {
         if let Some(loaded) = modules.get(&module) {
             return Ok(*loaded as sys::CUmodule);
         }
-        // Compiling takes seconds and asks nothing of the driver: it holds no recording up.
+        // Compiling takes seconds and does not use the driver: it delays no recording.
         let image = self.compiler.compile(module, self.compiled_for)?;
         let _apart = apart();
         // SAFETY: the image is machine code that knows its length, or text that ends with a zero; the driver copies it.
@@ -149,15 +149,15 @@ impl Gpu {
         }
     }
 
-    /// Gives memory back.
+    /// Frees memory.
     ///
     /// # Safety
     /// `address` comes from `allocate`, and nothing uses it from now on.
     pub(super) unsafe fn free(&self, address: u64) {
         let _ = self.bind(); // tried at any rate: most often it is current
         let _apart = apart();
-        // SAFETY: the caller's. Freeing waits for what runs; an error then is one of a kernel before, which the next
-        // call that can fail tells.
+        // SAFETY: the caller guarantees it. Freeing waits for what runs; an error then is one of a kernel before, which the next
+        // call that can fail returns.
         let _ = unsafe { result::free_sync(address) };
     }
 
@@ -167,14 +167,14 @@ impl Gpu {
     /// `from.len()` bytes at `to` are allocated.
     pub(super) unsafe fn upload(&self, from: &[u8], to: u64) -> Result<()> {
         self.bind()?;
-        // SAFETY: the caller's for the GPU's side; `from` is not given back before the stream has been waited for.
+        // SAFETY: the caller guarantees the GPU's side; `from` is not freed before the stream has been waited for.
         let copied = unsafe { result::memcpy_htod_async(to, from, self.stream) };
         // Where GPUs read pageable memory themselves, the copy may still be under way.
         self.wait()?;
         step("copying to the GPU", copied)
     }
 
-    /// Copies from the GPU, when all before is done: to each slice the bytes at its address. What is a mebibyte
+    /// Copies from the GPU, after all earlier work: to each slice the bytes at its address. Up to a mebibyte
     /// together is waited for once.
     ///
     /// # Safety
@@ -194,7 +194,7 @@ impl Gpu {
                 let part = unsafe { std::slice::from_raw_parts_mut(staging.add(STAGED - room), to.len()) };
                 room -= to.len();
                 if copied.is_ok() {
-                    // SAFETY: the caller's; what was staged is not read before the stream has been waited for.
+                    // SAFETY: the caller guarantees it; staged bytes are not read before the stream has been waited for.
                     copied = unsafe { result::memcpy_dtoh_async(part, from, self.stream) };
                 }
                 staged.push((part, to));
@@ -206,7 +206,7 @@ impl Gpu {
         Ok(())
     }
 
-    /// A kernel by its name; compiles and loads its module first where that was not done before.
+    /// A kernel by its name; compiles and loads its module first if it is not loaded.
     pub(super) fn function(&self, module: Module, name: &str) -> Result<Function> {
         self.bind()?;
         let loaded = self.module(module)?;
@@ -217,13 +217,13 @@ impl Gpu {
         Ok(Function(function as usize))
     }
 
-    /// Bytes free and in all.
+    /// Free bytes and all bytes.
     pub(super) fn memory(&self) -> Result<(usize, usize)> {
         self.bind()?;
         step("asking for the free memory", result::mem_get_info())
     }
 
-    /// Keeps the launches that `launch` makes instead of starting them. It does nothing else with the GPU.
+    /// Records the launches that `launch` makes instead of starting them. It does nothing else with the GPU.
     pub(super) fn record(self: &Arc<Self>, launch: &mut dyn FnMut() -> Result<(), Error>) -> Result<Recording, Error> {
         #[cfg(test)]
         self.watch.refuse(super::tests::RECORD)?;
@@ -240,18 +240,18 @@ impl Gpu {
         self.watch.set_recording(false);
         // SAFETY: it was begun above.
         let ended = step("ending a graph", unsafe { result::stream::end_capture(self.stream) });
-        // A launch that failed says more than the end of a recording that it broke.
+        // The error of a launch says more than the error of ending the recording that it broke.
         let made = launched.and_then(|()| {
             let (graph, mut nodes) = (ended.clone()?, 0);
             // SAFETY: the graph was ended above; without an array only the number is written.
             let counted = unsafe { sys::cuGraphGetNodes(graph, std::ptr::null_mut(), &mut nodes) }.result();
-            // SAFETY: as above.
+            // SAFETY: the reason above holds here too.
             let made =
                 counted.and_then(|()| unsafe { result::graph::instantiate(graph, sys::CUgraphInstantiate_flags(0)) });
             Ok((step("making a graph ready", made)? as usize, nodes))
         });
         if let Some(graph) = ended.ok().filter(|graph| !graph.is_null()) {
-            // SAFETY: this is the last use of it: what was made of it does not need it. There is nobody to tell of an error.
+            // SAFETY: this is the last use of it: what was made of it does not need it. An error cannot be returned.
             let _ = unsafe { result::graph::destroy(graph) };
         }
         let (graph, launches) = made?;
@@ -295,12 +295,12 @@ pub(super) struct Recording {
 }
 
 impl Recording {
-    /// Bytes that the driver keeps for it at most.
+    /// The most bytes that the driver keeps for it.
     pub(super) fn bytes(&self) -> u64 {
         gpu_recording_bytes(self.launches)
     }
 
-    /// Starts them in their order.
+    /// Starts the launches in their order.
     ///
     /// # Safety
     /// All buffers that the launches were given are still allocated.
@@ -308,7 +308,7 @@ impl Recording {
         #[cfg(test)]
         self.gpu.watch.refuse(super::tests::REPLAY)?;
         self.gpu.bind()?;
-        // SAFETY: the caller's for the launches; the graph is this recording's.
+        // SAFETY: the caller guarantees it for the launches; the graph is this recording's.
         step("starting a graph", unsafe { result::graph::launch(self.graph as sys::CUgraphExec, self.gpu.stream) })
     }
 }
@@ -318,7 +318,7 @@ impl Drop for Recording {
         #[cfg(test)]
         self.gpu.watch.forgotten();
         let _ = self.gpu.bind(); // as above
-        // SAFETY: the graph is this recording's, and this is the last use of it. There is nobody to tell of an error.
+        // SAFETY: the graph is this recording's, and this is the last use of it. An error cannot be returned.
         let _ = unsafe { result::graph::exec_destroy(self.graph as sys::CUgraphExec) };
     }
 }
@@ -329,7 +329,7 @@ impl Drop for Gpu {
         let _apart = apart();
         let modules = self.modules.get_mut().unwrap_or_else(PoisonError::into_inner);
         for module in modules.values() {
-            // SAFETY: nothing that could use its kernels outlives the GPU. There is nobody to tell of an error.
+            // SAFETY: nothing that could use its kernels outlives the GPU. An error cannot be returned.
             let _ = unsafe { result::module::unload(*module as sys::CUmodule) };
         }
         let staging = *self.staging.get_mut().unwrap_or_else(PoisonError::into_inner);
@@ -346,7 +346,7 @@ impl Drop for Gpu {
     }
 }
 
-/// Waits until nothing is recorded, and holds recordings up until it is dropped.
+/// Waits until nothing is recorded, and delays recordings until it is dropped.
 fn apart() -> RwLockReadGuard<'static, ()> {
     RECORDING.read().unwrap_or_else(PoisonError::into_inner)
 }
@@ -375,13 +375,13 @@ fn find(uuid: Option<&str>, index: usize) -> Result<sys::CUdevice> {
     }
     let asked = uuid.map_or_else(|| format!("number {index}"), str::to_owned);
     match by_index {
-        // The slices of a divided GPU have names of their own, which the driver does not spell.
+        // The slices of a divided GPU have names of their own, which the driver does not return.
         Some(device) if uuid.is_none_or(|uuid| uuid.starts_with("MIG-")) => Ok(device),
         _ => Err(CudaError::NoGpu { asked, count: count.unsigned_abs() as usize }),
     }
 }
 
-/// A UUID as NVML spells it.
+/// A UUID in NVML's format.
 fn spelled(bytes: [u8; 16]) -> String {
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     format!("GPU-{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])

@@ -1,4 +1,4 @@
-//! What can go wrong between this process and a GPU.
+//! Errors between this process and a GPU.
 
 use model_factory_dtypes::LOWEST_CUDA;
 use model_factory_engine::Error;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 /// A result of this crate.
 pub(crate) type Result<T, E = CudaError> = std::result::Result<T, E>;
 
-/// A GPU, its driver or its compiler is not there, or failed.
+/// A GPU, its driver or its compiler is missing, or failed.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)] // the variants' docs say what the fields are

@@ -1,4 +1,4 @@
-//! The kernels' sources, and how they are put together: one module a dtype, one for attention with
+//! The kernels' sources, and how they are combined: one module for each dtype, one for attention with
 //! heads of one size, and one for the rest.
 
 use model_factory_dtypes::DType;
@@ -25,7 +25,7 @@ pub(super) enum Kind {
     Blocks,
 }
 
-/// The dtypes with kernels: one row a file.
+/// The dtypes with kernels, and the file of each.
 const MATRICES: &[(DType, Kind, &str)] = &[
     (DType::F32, Kind::F32, include_str!("kernels/f32.cu")),
     (DType::F16, Kind::Halves, include_str!("kernels/f16.cu")),
@@ -70,7 +70,7 @@ pub(super) fn kind(dtype: DType) -> Option<Kind> {
 }
 
 impl Module {
-    /// Every module; of those for attention some sizes, with quads that reach over the end of a row among them.
+    /// Every module; for attention some sizes, among them some whose quads reach over the end of a row.
     #[cfg(test)]
     pub(super) fn all() -> impl Iterator<Item = Module> {
         let attention = [(18, true), (80, true), (128, true), (128, false), (256, false)];

@@ -1,5 +1,5 @@
-//! NVRTC, the compiler of kernels, loaded at run time: any version from 11.2 on, by the few functions that are used
-//! here. What it compiled once is kept for the process: several models share kernels.
+//! NVRTC, the compiler of kernels, loaded at run time: any version from 11.2 on, through the few functions used
+//! here. Compiled code is kept for the process: several models share kernels.
 
 use super::modules::Module;
 use crate::error::{CudaError, NVRTC_VARIABLE, Result};
@@ -54,18 +54,18 @@ functions! {
     nvrtcGetCUBIN(Program, *mut c_char);
 }
 
-/// The compiler of this process, once it was loaded.
+/// The compiler of this process, once it is loaded.
 static LOADED: Mutex<Option<Arc<Nvrtc>>> = Mutex::new(None);
 
 #[derive(Debug)]
 pub(super) struct Nvrtc {
     functions: Functions,
-    /// Which has the functions.
+    /// The library that has the functions.
     _library: Library,
     images: Mutex<HashMap<Compiled, Arc<Image>>>,
 }
 
-/// A source and the options, the architecture among them.
+/// A source and the options, including the architecture.
 type Compiled = (String, [String; 3]);
 
 /// Machine code for one kind of GPU, or PTX that the driver translates, with a zero after it.
@@ -73,13 +73,13 @@ type Compiled = (String, [String; 3]);
 pub(super) struct Image(pub(super) Vec<u8>);
 
 impl Nvrtc {
-    /// Loads the library, or returns the one that was loaded: the one that [`NVRTC_VARIABLE`] names, or else the first
-    /// of the usual names whose code a driver of this CUDA version loads. Drivers load what an earlier major version
-    /// compiled.
+    /// Loads the library, or returns the loaded one: the library that [`NVRTC_VARIABLE`] names, or else the first
+    /// of the usual names whose code a driver of this CUDA version loads. Drivers load code of an earlier major
+    /// version.
     ///
     /// # Errors
-    /// `NoCompiler` when none can be loaded, `CompilerTooNew` when the driver is older than all that can be, `Driver`
-    /// when what can be loaded is no NVRTC or does not answer.
+    /// `NoCompiler` when none can be loaded, `CompilerTooNew` when the driver is older than every one found, `Driver`
+    /// when the loaded library is not NVRTC or does not answer.
     pub(super) fn load(driver: Option<(i32, i32)>) -> Result<Arc<Nvrtc>> {
         let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(nvrtc) = &*loaded {
@@ -98,7 +98,7 @@ impl Nvrtc {
     pub(super) fn first_of(tried: Vec<String>, driver: Option<(i32, i32)>) -> Result<Nvrtc> {
         let (mut too_new, mut unsound) = (None, None);
         for name in &tried {
-            // SAFETY: loading NVRTC runs nothing but its own initialisation.
+            // SAFETY: loading NVRTC runs nothing but its own initialization.
             let Ok(library) = (unsafe { Library::new(name) }) else { continue };
             let lookup = |error: libloading::Error| CudaError::Driver {
                 step: "looking up a function of NVRTC",
@@ -152,7 +152,7 @@ impl Nvrtc {
         self.compile_for(module, &architecture)
     }
 
-    /// As [`compile`](Self::compile), to PTX for `compute_NN` and to machine code for `sm_NN`.
+    /// Like [`compile`](Self::compile), to PTX for `compute_NN` and to machine code for `sm_NN`.
     pub(super) fn compile_for(&self, module: Module, architecture: &str) -> Result<Arc<Image>> {
         // Sums and products are rounded as written: kernels ask for fused ones by name.
         let options = [format!("--gpu-architecture={architecture}"), "--std=c++17".into(), "--fmad=false".into()];
@@ -199,7 +199,7 @@ struct Owned<'a> {
 }
 
 impl Owned<'_> {
-    /// What `get` writes, of the length that `size` says.
+    /// The bytes that `get` writes; `size` gives their length.
     fn bytes(&self, size: Size, get: Text) -> Result<Vec<u8>> {
         let mut len = 0;
         // SAFETY: the program is alive; the length is valid for writing.
@@ -218,7 +218,7 @@ impl Drop for Owned<'_> {
     }
 }
 
-/// Ends with a zero and holds none: sources and options are ours.
+/// The text with a zero at its end. It holds no other: sources and options are ours.
 fn text(text: String) -> CString {
     CString::new(text.replace('\0', "")).unwrap_or_default()
 }

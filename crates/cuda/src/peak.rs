@@ -1,5 +1,5 @@
-//! What a GPU can do, measured with kernels that do nothing else: what speeds are compared with. And what single
-//! products do.
+//! What a GPU can do, measured with kernels that do nothing else, to compare speeds with; and the time of single
+//! products.
 
 use super::CudaDevice;
 use super::arguments::{Copy16, MatrixArguments, Rate};
@@ -24,10 +24,10 @@ const THREADS: usize = 256;
 const LAUNCHES: usize = 10;
 
 impl CudaDevice {
-    /// Bytes a second, read and written together, of copies on the GPU.
+    /// Bytes a second of copies on the GPU, read and written bytes together.
     ///
     /// # Errors
-    /// `Memory` when there is no room for what is copied; those of the driver.
+    /// `Memory` when there is no room for the copies; errors of the driver.
     pub fn copy_rate(&self) -> Result<f64> {
         let (_lock, gpu) = (self.lock(), &self.gpu);
         let [from, to] = [Buffer::new(gpu, "the source of a copy", COPIED)?, Buffer::new(gpu, "the copy", COPIED)?];
@@ -37,11 +37,11 @@ impl CudaDevice {
         Ok(2.0 * COPIED as f64 / seconds)
     }
 
-    /// Multiplications and additions a second of the GPU's tensor cores with what matrices of `dtype` are multiplied
-    /// by, as the instructions that the kernels use reach them; `None` where the kernels use none.
+    /// Multiplications and additions a second of the GPU's tensor cores, with the operands that matrices of `dtype`
+    /// are multiplied by and the instructions that the kernels use; `None` where the kernels use none.
     ///
     /// # Errors
-    /// Those of the driver.
+    /// Errors of the driver.
     pub fn matrix_rate(&self, dtype: DType) -> Result<Option<f64>> {
         const COUNT: usize = 4096;
         let (_lock, gpu) = (self.lock(), &self.gpu);
@@ -60,7 +60,7 @@ impl CudaDevice {
     /// Times products of `tokens` rows with a matrix `[outputs, inputs]` of `dtype` that no cache holds.
     ///
     /// # Errors
-    /// `Memory` when there is no room for a gigabyte of matrices; those of compiling and of the driver.
+    /// `Memory` when there is no room for a gigabyte of matrices; errors of compiling and of the driver.
     pub fn product_seconds(&self, dtype: DType, shape: [usize; 2], tokens: usize) -> Result<ProductSeconds, Error> {
         let _lock = self.lock();
         product_seconds(&self.gpu, dtype, shape, tokens, 1 << 30)
@@ -71,12 +71,12 @@ pub(super) fn copy_shape(gpu: &Gpu) -> LaunchShape {
     LaunchShape::new([gpu.processors * 16, 1, 1], THREADS)
 }
 
-/// Seconds of a product, and of that what preparing its activations takes.
+/// Seconds of a product, and the seconds of preparing its activations.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ProductSeconds {
-    /// Both.
+    /// Preparing and multiplying.
     pub product: f64,
-    /// Only preparing.
+    /// Only preparing the activations.
     pub prepare: f64,
 }
 
@@ -90,7 +90,7 @@ pub(super) fn product_seconds(
     bytes: usize,
 ) -> Result<ProductSeconds, Error> {
     let row_bytes = inputs / dtype.block_len() * dtype.block_bytes();
-    // Each begins at a multiple of 256, and 16 bytes after it may be read.
+    // Each copy begins at a multiple of 256, and 16 bytes after it may be read.
     let apart = (outputs * row_bytes + 16).next_multiple_of(256);
     let copies = bytes.div_ceil(apart).clamp(1, 256);
     let buffer = |bytes| Buffer::new(gpu, "a measurement", bytes);
@@ -124,14 +124,14 @@ pub(super) fn product_seconds(
     let rows = Rows { source: RowSource::Plain, address: x.address, stride: inputs, gather: 0, count: tokens };
     let target = ProductTarget { address: y.address, width: outputs, add: false };
     let each = |launches: &mut dyn FnMut(usize) -> Result<()>| -> Result<f64, Error> {
-        // Once as it is, so that all kernels are loaded.
+        // The first launches are not recorded, so that all kernels are loaded.
         launches(0)?;
         let recording = gpu.record(&mut || Ok((0..copies).try_for_each(&mut *launches)?))?;
         // SAFETY: all buffers outlive the recording.
         Ok(timed(&y, || unsafe { recording.replay() })? / copies as f64)
     };
     let prepare = |copy| multiplier.prepare(rows, matrix(copy).form(tokens), inputs);
-    // Floats may be read where they are.
+    // Floats may be read where they are, without preparing.
     let prepares = prepare(0)? != rows.address;
     Ok(ProductSeconds {
         product: each(&mut |copy| multiplier.multiply(rows, &[&matrix(copy)], target))?,
@@ -139,14 +139,14 @@ pub(super) fn product_seconds(
     })
 }
 
-/// Fills a buffer with bytes of no pattern: zeros would cost less power, and so run at higher clocks.
+/// Fills a buffer with bytes of no pattern: zeros would take less power, and so run at higher clocks.
 fn fill(buffer: &Buffer) -> Result<()> {
     let mut state = 0x9e37_79b9u32;
     let random = || {
         state ^= state << 13;
         state ^= state >> 17;
         state ^= state << 5;
-        // As floats of any width these are numbers of moderate size.
+        // Read as floats of any width these are numbers of moderate size.
         state as u8 & 0x3f
     };
     let bytes: Vec<u8> = std::iter::repeat_with(random).take(buffer.bytes().min(1 << 20)).collect();
@@ -156,7 +156,7 @@ fn fill(buffer: &Buffer) -> Result<()> {
     })
 }
 
-/// Seconds of one of what `launch` starts. `written` is waited for.
+/// Seconds of one of the things that `launch` starts. `written` is waited for.
 fn timed(written: &Buffer, launch: impl Fn() -> Result<()>) -> Result<f64> {
     let run = || -> Result<f64> {
         let start = Instant::now();

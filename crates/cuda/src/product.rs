@@ -15,14 +15,14 @@ use model_factory_kernels::Int8Rule;
 use model_factory_spec::spec::{LinearWeights, Norm, NormWeights, Scaling};
 use std::sync::Arc;
 
-/// Tokens up to which the kernels for few are used: a weight is read once for so many.
+/// The most tokens that the kernels for few are used for: they read a weight once for so many.
 pub(super) const FEW_TOKENS: usize = 8;
 
-/// Rows that a block of the kernels for few computes, and its threads: `WARPS * ROWS`, `32 * WARPS` of `common.cuh`.
+/// Rows and threads of a block of the kernels for few: `WARPS * ROWS`, `32 * WARPS` of `common.cuh`.
 const FEW_ROWS: usize = 8;
 const FEW_THREADS: usize = 128;
 
-/// Rows and tokens that a block of each of the kernels for many computes, and threads of it: `tile.cuh`.
+/// Rows and tokens of a block of each of the kernels for many, and its threads: `tile.cuh`.
 const TILES: [usize; 2] = [64, 128];
 const TILE_THREADS: usize = 128;
 
@@ -47,10 +47,10 @@ impl OperandForm {
         }
     }
 
-    /// `FORM_EXTENT`.
+    /// The code of `FORM_EXTENT`.
     const EXTENT: i32 = 5;
 
-    /// Bytes of a row of `inputs`, and of what belongs to it.
+    /// Bytes of a row of `inputs`, and of its steps.
     pub(super) fn row_bytes(self, inputs: usize) -> (usize, usize) {
         match self {
             OperandForm::F32 => (4 * inputs, 0),
@@ -65,9 +65,9 @@ impl OperandForm {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MatrixKernels {
     kind: Kind,
-    /// For up to 1, 2, 4 and 8 tokens.
+    /// The kernels for up to 1, 2, 4 and 8 tokens.
     few: [Function; 4],
-    /// For more, where the GPU has tensor cores for the dtype: by [`TILES`], which all compute the same bits.
+    /// The kernels for more tokens, if the GPU has tensor cores for the dtype: by [`TILES`], all with the same bits.
     many: Option<[Function; 2]>,
     embed: Option<Function>,
 }
@@ -100,8 +100,8 @@ pub(super) fn tensor_cores(gpu: &Gpu, dtype: DType) -> bool {
     }
 }
 
-/// Which of [`TILES`]: the larger one, which reads less for each product, where there are more tokens than the smaller
-/// has, and as many tiles, `blocks`, as three quarters of the GPU's `processors`.
+/// The index in [`TILES`]: the larger one, which reads less for each product, if there are more tokens than the smaller
+/// has, and at least as many tiles, `blocks`, as three quarters of the GPU's `processors`.
 fn tile(blocks: usize, tokens: usize, processors: usize) -> usize {
     usize::from(tokens > TILES[0] && 4 * blocks >= 3 * processors)
 }
@@ -182,7 +182,7 @@ impl DeviceMatrix {
         }
     }
 
-    /// Whether rows of it and of its activations can be read by 16 bytes.
+    /// Whether rows of it and of its activations can be read 16 bytes at a time.
     fn whole(&self) -> bool {
         match self.kernels.kind {
             Kind::F32 => self.inputs.is_multiple_of(4),
@@ -193,7 +193,7 @@ impl DeviceMatrix {
     }
 }
 
-/// What the rows of activations are: `SOURCE_*` of `steps.cu`.
+/// How rows of activations are made: `SOURCE_*` of `steps.cu`.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum RowSource<'a> {
     Plain,
@@ -211,7 +211,7 @@ pub struct DeviceNorm {
     pub(super) weight: Vector,
     pub(super) bias: Vector,
     pub(super) eps: f32,
-    /// Whether the mean is taken away first.
+    /// Whether the mean is subtracted first.
     pub(super) layer: bool,
 }
 
@@ -233,18 +233,18 @@ impl DeviceNorm {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rows<'a> {
     pub(super) source: RowSource<'a>,
-    /// F32.
+    /// The address of the F32 rows.
     pub(super) address: u64,
-    /// Elements from one to the next.
+    /// Elements from one row to the next.
     pub(super) stride: usize,
-    /// Which of them, or 0 for the first.
+    /// The address of the row indices, or 0 to take rows from the first on.
     pub(super) gather: u64,
     pub(super) count: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ProductTarget {
-    /// F32 `[tokens, width]`.
+    /// The address of the F32 output, `[tokens, width]`.
     pub(super) address: u64,
     pub(super) width: usize,
     pub(super) add: bool,
@@ -254,7 +254,7 @@ pub(super) struct ProductTarget {
 pub(super) struct Multiplier {
     pub(super) gpu: Arc<Gpu>,
     pub(super) prepare: Function,
-    /// Scratch memory, each as long as `GpuBuffers` says.
+    /// Addresses of scratch memory, as long as `GpuBuffers` says.
     pub(super) prepared: u64,
     pub(super) steps: u64,
     pub(super) extents: u64,
@@ -282,7 +282,7 @@ impl Multiplier {
         Ok(())
     }
 
-    /// As [`multiply`](Self::multiply) by one matrix, `slice` rows at a time, after which `take` is told how many.
+    /// Like [`multiply`](Self::multiply) by one matrix, `slice` rows at a time; `take` is called with each slice's rows.
     pub(super) fn multiply_slices(
         &self,
         rows: Rows<'_>,
@@ -291,7 +291,7 @@ impl Multiplier {
         target: ProductTarget,
         mut take: impl FnMut(usize) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        // The form is that of a slice: the last may have fewer rows, and is then computed as the others are.
+        // The form is chosen for a whole slice: the last may have fewer rows, and is computed like the others.
         let tokens = rows.count.min(slice);
         let form = matrix.form(tokens);
         let x = self.prepare(rows, form, matrix.inputs)?;
@@ -306,7 +306,7 @@ impl Multiplier {
         Ok(())
     }
 
-    /// Where rows of `width` elements lie in that form: where they are, or where they were prepared.
+    /// The address of rows of `width` elements in this form: their own, or where they were prepared.
     pub(super) fn prepare(&self, rows: Rows<'_>, form: OperandForm, width: usize) -> Result<u64> {
         if matches!((rows.source, form), (RowSource::Plain, OperandForm::F32))
             && rows.stride == width
@@ -365,7 +365,7 @@ impl Multiplier {
         Ok(self.prepared)
     }
 
-    /// Multiplies the rows `rows` of `x`, in its form, by those `matrices` that read it; `tokens` decides how.
+    /// Multiplies the rows `rows` of `x`, in its form, by those `matrices` that read it; `tokens` selects the kernel.
     fn multiply_prepared(
         &self,
         (x, form): (u64, OperandForm),
@@ -377,7 +377,7 @@ impl Multiplier {
     ) -> Result<()> {
         let mut left: Vec<usize> = (0..matrices.len()).filter(|index| matrices[*index].form(tokens) == form).collect();
         while let Some(first) = left.first().map(|index| matrices[*index]) {
-            // One launch takes those of one dtype and one kernel.
+            // One launch takes matrices of one dtype and one kernel.
             let alike = |matrix: &DeviceMatrix| {
                 matrix.dtype == first.dtype && matrix.by_tiles(tokens) == first.by_tiles(tokens)
             };

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 const STRIDE: usize = 64 << 20;
 
-/// Is called after each piece with the bytes that are copied and those in all; its error ends the upload.
+/// Is called after each piece with the bytes copied so far and the bytes in all; its error ends the upload.
 pub type Uploaded<'u> = dyn Fn(u64, u64) -> Result<(), Error> + 'u;
 
 type FileRange = (usize, u64, u64);
@@ -30,7 +30,7 @@ pub(super) struct DeviceWeights {
 }
 
 impl DeviceWeights {
-    /// Uploads the ranges of the mapped files, and tells `uploaded` how far it is.
+    /// Uploads the ranges of the mapped files, and calls `uploaded` with the progress.
     pub(super) fn upload(
         gpu: &Arc<Gpu>,
         spec: &ModelSpec,
@@ -72,7 +72,7 @@ impl DeviceWeights {
         self.buffer.bytes()
     }
 
-    /// The name of the first tensor whose bytes on the GPU are not those of the file.
+    /// The name of the first tensor whose bytes on the GPU differ from the file.
     pub(super) fn first_difference(&self, spec: &ModelSpec, weights: &Weights) -> Result<Option<String>, CudaError> {
         for tensor in spec.tensors() {
             let start = self.offsets[&file_range(tensor)] as usize;

@@ -106,7 +106,7 @@ impl DType {
         self.row().3
     }
 
-    /// Bytes of `elements` consecutive elements, or `None` when they are no whole number of blocks or overflow.
+    /// Bytes of `elements` consecutive elements, or `None` when they are not a whole number of blocks or overflow.
     pub fn bytes_of(self, elements: u64) -> Option<u64> {
         let (len, bytes) = (self.block_len() as u64, self.block_bytes() as u64);
         if !elements.is_multiple_of(len) { None } else { (elements / len).checked_mul(bytes) }

@@ -19,7 +19,7 @@ const CPU_LEVELS: [&[(&str, &[&str])]; 2] = [
     ],
 ];
 
-/// The level of kernels that a processor with these instruction sets gets, by the name that `--isa` takes, and the faster ones
+/// The level of kernels that a processor with these instruction sets gets, by its name for `--isa`, and the faster levels
 /// that it lacks. `None` where portable kernels compute.
 pub fn cpu_level(features: &[&str]) -> Option<(&'static str, Vec<&'static str>)> {
     CPU_LEVELS.iter().find_map(|levels| {

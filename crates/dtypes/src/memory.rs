@@ -9,9 +9,9 @@ use std::sync::OnceLock;
 /// An allocation that was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfMemory {
-    /// What was being reserved.
+    /// The name of what was being reserved.
     pub what: &'static str,
-    /// Its bytes.
+    /// The bytes that were asked for.
     pub bytes: usize,
 }
 
@@ -23,7 +23,7 @@ impl fmt::Display for OutOfMemory {
 
 impl std::error::Error for OutOfMemory {}
 
-/// A result whose error is an allocation that was refused.
+/// A result whose error is a refused allocation.
 pub type Result<T> = std::result::Result<T, OutOfMemory>;
 
 /// Makes room for exactly `more` elements after those of `vec`.
@@ -39,7 +39,7 @@ pub fn grow<T>(vec: &mut Vec<T>, more: usize, what: &'static str) -> Result<()> 
 /// Makes `vec` at least `len` elements long; what they hold is unspecified.
 pub fn lengthen<T: Copy>(vec: &mut Vec<T>, len: usize, fill: T, what: &'static str) -> Result<()> {
     if vec.len() < len {
-        vec.clear(); // what it holds need not be moved
+        vec.clear(); // so that old elements are not moved
         reserve(vec, len, what)?;
         vec.resize(len, fill);
     }
@@ -58,7 +58,7 @@ pub fn zeros<T: Zeroable>(len: usize, what: &'static str) -> Result<Vec<T>> {
     try_zeroed_vec(len).map_err(|()| refused::<T>(0, len, what))
 }
 
-/// What `items` gives.
+/// A vector of what `items` yields.
 pub fn collected<T>(items: impl ExactSizeIterator<Item = T>, what: &'static str) -> Result<Vec<T>> {
     let mut vec = reserved(items.len(), what)?;
     vec.extend(items);
@@ -81,7 +81,7 @@ fn refused<T>(len: usize, more: usize, what: &'static str) -> OutOfMemory {
     OutOfMemory { what, bytes: len.saturating_add(more).saturating_mul(size_of::<T>()) }
 }
 
-/// What the tasks of a parallel region were refused: a task cannot return it.
+/// The errors of the tasks of a parallel region, as a task cannot return one.
 #[derive(Debug, Default)]
 pub struct Refusals(OnceLock<OutOfMemory>);
 

@@ -4,21 +4,21 @@ use crate::error::{Error, Result};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What the caches of all sessions of a model share.
+/// The bytes that the caches of all sessions of a model share.
 #[derive(Debug, Default)]
 pub struct CacheBudget {
     bytes: u64,
     taken: AtomicU64,
-    /// Those of them that reservations hold.
+    /// The taken bytes that reservations hold.
     reserved: AtomicU64,
-    /// Reservations that hold some, or held them.
+    /// Reservations that hold bytes, or held some.
     running: AtomicUsize,
-    /// The process that counts them, and how many of them are threads' that a fork did not take along.
+    /// The process that counts them, and how many of them belong to threads that a fork did not copy.
     process: AtomicU32,
     left_behind: AtomicUsize,
 }
 
-/// What one cache has taken of a budget; dropping it gives that back.
+/// The bytes that one cache has taken of a budget; dropping it gives them back.
 #[derive(Debug)]
 pub struct CacheShare {
     budget: Arc<CacheBudget>,
@@ -31,7 +31,7 @@ impl CacheBudget {
         Arc::new(CacheBudget { bytes, process: AtomicU32::new(std::process::id()), ..CacheBudget::default() })
     }
 
-    /// Bytes in all.
+    /// Bytes of the whole budget.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -41,7 +41,7 @@ impl CacheBudget {
         self.taken.load(Ordering::Relaxed)
     }
 
-    /// Those of them that are reserved, and no page's yet.
+    /// Taken bytes that are reserved and not used by a page yet.
     pub fn reserved(&self) -> u64 {
         self.reserved.load(Ordering::Relaxed)
     }
@@ -61,7 +61,7 @@ impl CacheBudget {
     }
 }
 
-/// What a generation may still take of a budget: from its admission to its end all that it can come to need, so that it
+/// What a generation may still take of a budget: all that it can need from its admission to its end, so that it
 /// does not wait for others when it has begun.
 #[derive(Debug)]
 pub struct Reservation {
@@ -74,7 +74,7 @@ pub struct Reservation {
 struct Reserved(CacheShare);
 
 impl Reservation {
-    /// One that holds nothing yet.
+    /// A reservation that holds nothing yet.
     pub fn new(positions: usize) -> Reservation {
         Reservation { positions, held: Mutex::new(None) }
     }
@@ -91,7 +91,7 @@ impl Reservation {
         *self.held() = Some(Reserved(share));
     }
 
-    /// Up to `bytes` of it, where it is admitted.
+    /// Takes up to `bytes` of it, where it is admitted.
     pub fn take(&self, bytes: u64) -> Option<CacheShare> {
         self.held().as_mut().map(|Reserved(share)| {
             let taken = share.split(bytes);
@@ -100,7 +100,7 @@ impl Reservation {
         })
     }
 
-    /// Gives back what was not taken: it is to be admitted again.
+    /// Gives back what was not taken: it must be admitted again.
     pub fn release(&self) {
         let held = self.held().take();
         drop(held);
@@ -120,7 +120,7 @@ impl Drop for Reserved {
 }
 
 impl CacheShare {
-    /// Takes what is missing to `bytes`.
+    /// Takes what is missing for `bytes` in all.
     ///
     /// # Errors
     /// `CacheBudget` when that is more than the others leave; nothing is taken then.
@@ -134,19 +134,19 @@ impl CacheShare {
         Ok(())
     }
 
-    /// Bytes that it has.
+    /// Bytes that it holds.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Hands `bytes` of it over to a share of their own; all where it has less.
+    /// Moves `bytes` of it to a new share; all of them where it has fewer.
     pub fn split(&mut self, bytes: u64) -> CacheShare {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
         CacheShare { budget: Arc::clone(&self.budget), bytes }
     }
 
-    /// Gives back what is more than `bytes`.
+    /// Gives back what exceeds `bytes`.
     pub fn shrink_to(&mut self, bytes: u64) {
         let more = self.bytes.saturating_sub(bytes);
         self.budget.taken.fetch_sub(more, Ordering::Relaxed);

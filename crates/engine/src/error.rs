@@ -1,4 +1,4 @@
-//! What can go wrong while weights are read and tokens are computed.
+//! Errors while weights are read and tokens are computed.
 
 use model_factory_format::Cancelled;
 use model_factory_kernels::memory;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Everything that stops the reading of weights or a computation. [`code`](Error::code) is the exit code of the
+/// Every error while weights are read or tokens are computed. [`code`](Error::code) is the exit code of the
 /// examples. `Debug` writes what `Display` does. Complete.
 #[derive(Clone, thiserror::Error)]
 #[allow(missing_docs)] // the variants' docs say what the fields are
@@ -30,7 +30,7 @@ pub enum Error {
     )]
     NoHead,
 
-    // While memory is reserved: the sequence is as it was, and the same call may succeed later.
+    // Memory cannot be reserved: the sequence is as it was, and the same call may succeed later.
     //
     /// The system refuses memory: `bytes` bytes for `what` (exit code 14).
     #[error(
@@ -53,7 +53,7 @@ pub enum Error {
     )]
     Forked,
     /// A key or value of a `layer` and a `position`, both from 0, is infinite in the KV cache of this `dtype`, or NaN
-    /// where that has no number for it (exit code 1).
+    /// in a dtype that cannot store NaN (exit code 1).
     #[error(
         "a key or value of layer {layer} at position {position} is {value}, beyond the {dtype} of the KV cache: {}",
         match .dtype {

@@ -16,7 +16,7 @@ use std::time::Instant;
 pub struct Predictor {
     compute: Box<dyn Compute>,
     costs: StepCosts,
-    /// Held by the thread that computes, so that the buffers of one pass are there at a time.
+    /// Held by the thread that computes, so that only one pass has its buffers at a time.
     turn: Mutex<()>,
     /// The process whose threads take turns.
     process: AtomicU32,
@@ -26,7 +26,7 @@ pub struct Predictor {
 }
 
 impl Predictor {
-    /// One that `compute` computes, of hidden states of `width` elements.
+    /// A predictor that computes with `compute`, from hidden states of `width` elements.
     pub fn new(compute: Box<dyn Compute>, width: usize) -> Predictor {
         let (process, forked) = (AtomicU32::new(process::id()), AtomicU32::default());
         Predictor { compute, costs: StepCosts::default(), turn: Mutex::default(), process, forked, width }
@@ -51,7 +51,7 @@ impl Predictor {
     /// the logits after the last of them, `[vocab]`, and the head's own hidden state there.
     ///
     /// # Errors
-    /// As [`Compute::pass`]; `Forked`.
+    /// Like [`Compute::pass`]; `Forked`.
     pub fn forward(
         &self,
         tokens: &[u32],
@@ -68,7 +68,7 @@ impl Predictor {
         Ok((output.logits.map(Logits::into_values), output.hidden_states))
     }
 
-    /// Waits for the threads that compute. In a process that was forked a thread that held the turn is not there to end
+    /// Waits for the threads that compute. After a fork, a thread that held the turn does not exist here and cannot end
     /// it.
     fn turn(&self) -> Result<MutexGuard<'_, ()>> {
         let mine = process::id();
@@ -78,14 +78,14 @@ impl Predictor {
             return Ok(own_turn());
         }
         if self.forked.load(Ordering::Relaxed) == mine {
-            return Err(Error::Forked); // as one waited in vain
+            return Err(Error::Forked); // another thread waited in vain
         }
         match lock_after_fork(&self.turn) {
             Ok(turn) => {
                 self.process.store(mine, Ordering::Relaxed);
                 Ok(turn)
             }
-            // Another thread of this process has it, and ends its turn.
+            // Another thread of this process has the turn, and will end it.
             Err(_) if is_mine() => Ok(own_turn()),
             Err(error) => {
                 self.forked.store(mine, Ordering::Relaxed);

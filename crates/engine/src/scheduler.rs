@@ -1,7 +1,7 @@
 //! Continuous batching: which sequences of a model, and how many tokens of each, one pass over the weights computes.
 //!
 //! A step takes a token of every sequence that generates, and fills what is left of it with prompts; or it takes texts
-//! whose vectors one caller wants. Each row of it has the bits that it has by itself, so nobody's text depends on what
+//! whose vectors one caller wants. Each row of it has the bits that it has by itself, so no text depends on what
 //! others compute. Two kinds of models are computed in other steps: see [`Batching`].
 
 pub mod admission;
@@ -29,13 +29,13 @@ use std::time::Instant;
 pub use text::Text;
 use tracing::{debug_span, warn};
 
-/// Rows of a step in which some sequence generates: it waits for the rows of prompts in it.
+/// Rows of a step in which some sequence generates: that sequence waits for the step's rows of prompts.
 const SHARED_STEP: usize = PREFILL_CHUNK / 4;
 
-/// Rows of it that those who generate leave to prompts that wait.
+/// Rows of such a step that sequences that generate leave to prompts that wait.
 const FOR_PROMPTS: usize = SHARED_STEP / 4;
 
-/// Whether a step was of texts, and the address of its caller.
+/// Whether a step was of texts, and the address of the caller of the texts.
 type Turn = (bool, usize);
 
 /// The sequences of a model that are computed.
@@ -48,12 +48,12 @@ pub struct Scheduler {
 }
 
 impl Scheduler {
-    /// One that does so with generations whose pages do not fit.
+    /// A scheduler that applies `admission` to generations whose pages do not fit.
     pub fn new(admission: Admission) -> Scheduler {
         Scheduler { admission, ..Scheduler::default() }
     }
 
-    /// What its steps cost.
+    /// The costs of its steps.
     pub fn costs(&self) -> &StepCosts {
         &self.costs
     }
@@ -135,7 +135,7 @@ impl Steps for Pass<'_> {
     }
 
     fn compute(&self, chosen: &mut [Waiting<Run>]) {
-        // Those that were refused are finished.
+        // Runs that were refused are finished.
         chosen.sort_by_key(|waiting| waiting.request.is_finished());
         let computed = chosen.partition_point(|waiting| !waiting.request.is_finished());
         let chosen = &mut chosen[..computed];
@@ -147,7 +147,7 @@ impl Steps for Pass<'_> {
         let Err(error) = outcome.unwrap_or_else(|panic| Err(panicked(&*panic))) else { return };
         for Waiting { request, .. } in chosen.iter_mut().filter(|waiting| !waiting.request.is_finished()) {
             if is_shared && !passed {
-                // Which one it was about is not known: each is computed by itself and meets its own error.
+                // It is not known which run caused the error: each is computed by itself and gets its own error.
                 request.phase = Phase::Isolated;
             } else {
                 request.finish(Err(error.clone()));
@@ -194,7 +194,7 @@ impl Pass<'_> {
             }
         };
         let of_texts = chosen.iter().any(|waiting| waiting.request.text().is_some());
-        // One that is cancelled ends a step of its own at once, and leaves one that it shares when that has ended.
+        // A run that is cancelled ends its own step at once, and leaves a shared step when that has ended.
         // Texts of a step are of one caller, who cancels all of them.
         let cancel = match &*chosen {
             [first, others @ ..] if of_texts || others.is_empty() => first.request.cancel.clone(),
@@ -233,13 +233,13 @@ impl Pass<'_> {
             }
             request.phase = Phase::Admitted;
             let taken = request.take(&mut logits, rows);
-            // A guess may turn out wrong, and its page must be this sequence's only then.
+            // A guess may turn out wrong; then only this sequence may hold its page.
             request.cache.publish(&request.ids[..request.ids.len() - request.guesses], request.rotation);
             if taken.is_err() || request.cache.len() == request.ids.len() {
                 request.finish(taken);
             }
         }
-        // Of which each token's logits were computed.
+        // The logits of each token of this step were computed.
         if let [Waiting { request, .. }] = &*chosen
             && end == request.tokens
         {
@@ -249,8 +249,8 @@ impl Pass<'_> {
     }
 }
 
-/// Gives every run its tokens of the next step: one to each that generates, then those that are guessed, and what is
-/// left to prompts. Half of that is for the one that waits for the longest time, so that it advances; short ones come
+/// Gives every run its tokens of the next step: one to each that generates, then the guessed ones, and what is
+/// left to prompts. Half of that is for the prompt that has waited longest, so that it advances; short prompts come
 /// before long ones in the rest.
 fn share(waiting: &mut VecDeque<Waiting<Run>>, room: StepRoom) {
     let mut generating = Vec::new();
@@ -265,7 +265,7 @@ fn share(waiting: &mut VecDeque<Waiting<Run>>, room: StepRoom) {
         let runs = if is_next { &mut generating } else { &mut prompts };
         runs.push(request);
     }
-    // Of those that begin alike one computes, and the others take its pages.
+    // Of prompts that begin alike one is computed, and the others take its pages.
     let awaits: Vec<bool> = (0..prompts.len())
         .map(|own| (0..prompts.len()).any(|other| own != other && prompts[own].awaits(prompts[other], other < own)))
         .collect();
@@ -276,7 +276,7 @@ fn share(waiting: &mut VecDeque<Waiting<Run>>, room: StepRoom) {
         0 => (0, 0),
         _ => (FOR_PROMPTS, (FOR_PROMPTS + room.logits).min(room.rows / 2)),
     };
-    // The first of each advances, however many rows a token takes.
+    // The first run of each list advances, however many rows a token takes.
     if let Some(first) = generating.first_mut() {
         left.give(first, 1, (0, 0));
     }
@@ -310,7 +310,7 @@ impl Left {
         let each = if run.wants_all() { 1 + self.room.logits } else { 1 };
         let mut given = pending.min(most).min(self.tokens.saturating_sub(kept.0)).min(rows / each);
         let mut taken = given * each;
-        // The last one's logits.
+        // The logits of the last token.
         if given > 0 && given == pending && matches!(run.output, RunOutput::Last(_)) {
             taken += self.room.logits;
             if taken > rows {

@@ -1,5 +1,5 @@
 //! ModelSource -> Weights: the model's files, mapped read-only or read into memory, and views of the tensors in them.
-//! The only memory map.
+//! This module has the only memory map.
 #![allow(unsafe_code)]
 
 use crate::error::Error;
@@ -40,7 +40,7 @@ impl Weights {
     /// Maps every file of `source`. Reads no byte of them.
     ///
     /// # Errors
-    /// `Io` when a file cannot be opened or mapped; `Files` when it is no regular file or not of the length any more
+    /// `Io` when a file cannot be opened or mapped; `Files` when it is not a regular file or no longer has the length
     /// that the header's reader saw.
     pub fn map(source: &ModelSource) -> Result<Weights, Error> {
         Weights::each(source, |file| {
@@ -52,10 +52,10 @@ impl Weights {
     }
 
     /// Reads every file of `source` into memory of this process, once; the files may then change or be removed. `read`
-    /// is told the bytes that are read and those in all; its error ends the reading.
+    /// is called with the bytes read so far and the bytes in all; its error ends the reading.
     ///
     /// # Errors
-    /// Those of [`map`](Self::map) and of `read`; `Files` when a file ends before its length; `OutOfMemory`.
+    /// Errors of [`map`](Self::map) and of `read`; `Files` when a file ends before its length; `OutOfMemory`.
     pub fn read(source: &ModelSource, read: &dyn Fn(u64, u64) -> Result<(), Error>) -> Result<Weights, Error> {
         let (mut done, total) = (0, source.files.iter().map(|file| file.bytes).sum());
         read(done, total)?;
@@ -63,7 +63,7 @@ impl Weights {
             let mut handle = open(file)?;
             let bytes = usize::try_from(file.bytes).unwrap_or(usize::MAX);
             let refused = |_| Error::OutOfMemory { what: "weights that are read into memory", bytes };
-            // Pages of its own: on a page boundary as a mapped file is, and read-only as soon as they are filled.
+            // Memory pages of its own: on a page boundary like a mapped file, and read-only as soon as they are filled.
             let mut pages = MmapMut::map_anon(bytes).map_err(refused)?;
             for piece in pages.chunks_mut(PIECE) {
                 handle.read_exact(piece).map_err(|error| match error.kind() {

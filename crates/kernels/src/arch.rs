@@ -1,4 +1,4 @@
-//! What is written for instruction sets: intrinsics and assembly are in no other module.
+//! Code for instruction sets: intrinsics and assembly are in no other module.
 
 #[cfg(target_arch = "aarch64")]
 pub(crate) mod aarch64;

@@ -1,7 +1,7 @@
 //! Attention over a tile of keys and values, as a running softmax: no score outlives its tile.
 //!
 //! Tiles begin at fixed positions of a sequence. For one query the order of all operations depends on the tiles and on what
-//! it sees of them, so it does not matter which call computes a query, or with which others.
+//! the query sees of them, so it does not matter which call computes a query, or with which others.
 
 pub(crate) mod ahead;
 mod floats;
@@ -23,12 +23,12 @@ use std::ops::Range;
 /// Positions of a tile: the keys whose scores are held at a time.
 pub const TILE: usize = 64;
 
-/// How a query and a key make a score: `scale * (q . key)`, of which `cap * tanh(score / cap)` where there is a cap.
+/// How a query and a key make a score: `scale * (q . key)`, then `cap * tanh(score / cap)` if there is a cap.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scoring {
-    /// What products are multiplied by.
+    /// The factor of products.
     pub scale: f32,
-    /// What no score exceeds.
+    /// The bound of the magnitude of scores, where there is one.
     pub cap: Option<f32>,
 }
 
@@ -42,38 +42,38 @@ impl Scoring {
     }
 }
 
-/// Numbers of [`Query::state`].
+/// The numbers of [`Query::state`].
 pub const STATE: usize = 1 + LANES;
 
 /// A query, and its softmax over the tiles so far.
 #[derive(Debug)]
 pub struct Query<'a> {
-    /// `[head_dim]`
+    /// The query, `[head_dim]`.
     q: &'a [f32],
     pub(crate) max: f32,
-    /// What adds up to the sum of `e^(score - max)`: lane `i` has that of positions `i` modulo 16.
+    /// Lanes of the sum of `e^(score - max)`: lane `i` has that of positions `i` modulo 16.
     pub(crate) sums: [f32; LANES],
     /// The values so far, weighted by `e^(score - max)`.
     out: &'a mut [f32],
 }
 
 impl<'a> Query<'a> {
-    /// Nothing attended yet; the result will be in `out`. Panics when it is not as long as `q`.
+    /// A query that has attended to nothing; the result will be in `out`. Panics when `out` is not as long as `q`.
     pub fn new(q: &'a [f32], out: &'a mut [f32]) -> Query<'a> {
         assert!(!q.is_empty() && q.len() == out.len(), "{} elements into {}", q.len(), out.len());
         out.fill(0.0);
         Query { q, max: f32::NEG_INFINITY, sums: [0.0; LANES], out }
     }
 
-    /// What [`merge`](Self::merge) needs with `out`: the maximum, then the sums.
+    /// The numbers that [`merge`](Self::merge) needs besides `out`: the maximum, then the sums.
     pub fn state(&self) -> [f32; STATE] {
         let mut state = [self.max; STATE];
         state[1..].copy_from_slice(&self.sums);
         state
     }
 
-    /// Adds what the same query has come to over other positions: its `state` and its `out`. The first that saw anything is
-    /// taken as it is, and one that saw nothing changes nothing.
+    /// Adds the result of the same query for other positions: its `state` and its `out`. The first that saw anything is
+    /// copied as it is, and one that saw nothing changes nothing.
     pub fn merge(&mut self, state: &[f32; STATE], out: &[f32]) {
         let [theirs, sums @ ..] = state;
         if *theirs == f32::NEG_INFINITY {
@@ -109,7 +109,7 @@ impl<'a> Query<'a> {
     }
 }
 
-/// What keys and values are kept in: how a tile of it is read.
+/// The element of keys and values: how a tile of them is read.
 pub trait KvElement: Copy + Sync + 'static {
     /// Whether products are of integers.
     const INTEGERS: bool;
@@ -127,7 +127,7 @@ pub trait KvElement: Copy + Sync + 'static {
     #[doc(hidden)]
     fn products(q: &[f32], keys: &[Self]) -> [f32; TILE];
 
-    /// `out += sum over seen i of weights[i] * values[i]`. Weights that are not seen are 0.
+    /// `out += sum over seen i of weights[i] * values[i]`. Weights of positions that are not seen are 0.
     #[doc(hidden)]
     fn add(weights: &[f32; TILE], values: &[Self], seen: &Range<usize>, out: &mut [f32]);
 
@@ -146,7 +146,7 @@ pub trait KvElement: Copy + Sync + 'static {
     ) -> [[S::Floats; passes::COLUMNS]; Q];
 
     /// `out = rescale * out + sum over seen i of weights[i] * values[i]` for `Q` queries, in the order of the values. Weights
-    /// that are not seen are 0. `WHOLE`: heads are whole vectors.
+    /// of positions that are not seen are 0. `WHOLE`: heads are whole vectors.
     #[doc(hidden)]
     fn add_values<S: passes::Attend, const WHOLE: bool, const Q: usize>(
         simd: S,
@@ -161,26 +161,26 @@ pub trait KvElement: Copy + Sync + 'static {
 /// Keys and values of [`TILE`] positions of one head. A position that no query sees may hold any bits.
 #[derive(Clone, Copy, Debug)]
 pub struct KvTile<'a, E> {
-    /// Of floats `[head_dim, TILE]`, so that scores of neighbours are summed side by side, a lane each.
+    /// Keys. Floats are `[head_dim, TILE]`, so that scores of neighbors are summed side by side, one in each lane.
     pub keys: &'a [E],
-    /// Of floats `[TILE, head_dim]`.
+    /// Values. Floats are `[TILE, head_dim]`.
     pub values: &'a [E],
 }
 
-/// What queries attend to at a time.
+/// The tile that queries attend to, and how.
 #[derive(Debug)]
 pub struct Attention<'a, E> {
     pub(crate) tile: KvTile<'a, E>,
     /// The positions of the tile that are seen.
     pub(crate) seen: Range<usize>,
-    /// The tile after this one, or this one again if it is the last; none where what follows is not to be asked for.
+    /// The tile after this one, or this one again if it is the last; none if nothing is to be prefetched.
     pub(crate) then: Option<KvTile<'a, E>>,
     pub(crate) scoring: Scoring,
 }
 
 /// Lets `queries`, which share keys and values, attend to the positions `seen` of `tile`, by the scores of
-/// `scoring`. The bits of a query do not depend on the others. Where nobody else has read them, `then` is the tile after this
-/// one, or this one again if it is the last: what follows is asked of the memory ahead. Panics when lengths do not match.
+/// `scoring`. The bits of a query do not depend on the others. Where no other query has read them, `then` is the tile after this
+/// one, or this one again if it is the last, for prefetches. Panics when lengths do not match.
 pub fn attend<E: KvElement>(
     isa: Isa,
     queries: &mut [Query<'_>],
@@ -199,22 +199,22 @@ pub fn attend<E: KvElement>(
     let attention = Attention { tile, seen, then, scoring };
     #[cfg(target_arch = "x86_64")]
     if E::INTEGERS && isa.has(Sets::AVX512.and(Sets::VNNI)) {
-        // SAFETY: the token is proof of the instruction sets.
+        // SAFETY: the token proves the instruction sets.
         return unsafe { x86_64::avx512::attention::attend_by_vnni(queries, &attention) };
     }
     #[cfg(target_arch = "x86_64")]
     if isa.has(Sets::AVX512) {
-        // SAFETY: the token is proof of the instruction sets.
+        // SAFETY: the token proves the instruction sets.
         return unsafe { x86_64::avx512::attention::attend(queries, &attention) };
     }
     #[cfg(target_arch = "x86_64")]
     if isa.has(Sets::AVX2) {
-        // SAFETY: as above.
+        // SAFETY: the reason above holds here too.
         return unsafe { x86_64::avx2::attention::attend(queries, &attention) };
     }
     #[cfg(target_arch = "aarch64")]
     if isa.has(Sets::NEON) {
-        // SAFETY: as above.
+        // SAFETY: the reason above holds here too.
         return unsafe { aarch64::neon::attention::attend(queries, &attention) };
     }
     let _ = isa;
@@ -229,8 +229,8 @@ pub fn attend<E: KvElement>(
     }
 }
 
-/// Turns the scores of a tile into weights, those that are not `seen` into zeros, and brings the query to the new maximum.
-/// Gives the factor by which `out` is to be multiplied before values are added; none if there is nothing to add.
+/// Turns the scores of a tile into weights, those that are not `seen` into zeros, and updates the query's maximum.
+/// Returns the factor by which `out` must be multiplied before values are added; none if there is nothing to add.
 #[inline(always)]
 fn weigh<const FUSED: bool>(scores: &mut [f32; TILE], seen: &Range<usize>, query: &mut Query<'_>) -> Option<f32> {
     scores[..seen.start].fill(f32::NEG_INFINITY);
@@ -252,7 +252,7 @@ fn weigh<const FUSED: bool>(scores: &mut [f32; TILE], seen: &Range<usize>, query
     Some(rescale)
 }
 
-/// The largest of scores and `max`; NaN is larger than all.
+/// The largest of scores and `max`; NaN counts as larger than all.
 #[inline(always)]
 fn largest(scores: &[f32; TILE], max: f32) -> f32 {
     let (mut maxima, mut nan) = ([max; LANES], [false; LANES]);

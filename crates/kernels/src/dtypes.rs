@@ -36,7 +36,7 @@ mod u8;
 
 use super::Registered;
 
-/// The registry: one line a dtype, in each file the fastest first.
+/// The registry: one line for each dtype; in each file the fastest comes first.
 pub(crate) static REGISTRY: &[&[Registered]] = &[
     f32::KERNELS,
     f16::KERNELS,

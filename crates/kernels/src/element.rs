@@ -3,16 +3,16 @@
 use crate::arch::generic::simd::Simd;
 use half::{bf16, f16};
 
-/// A float of a cache, or of a weight.
+/// A float of a cache or of a weight.
 pub trait Element: Copy + Sync + 'static {
-    /// Widened without loss.
+    /// The float, widened without loss.
     #[doc(hidden)]
     fn wide(self) -> f32;
 
-    /// A vector of elements, widened, or those before the end with zeros after them.
+    /// A vector of elements, widened, or the elements before the end with zeros after them.
     ///
     /// # Safety
-    /// As many as a vector has can be read if `WHOLE`, else `left` or as many, whichever is less. `at` needs no alignment.
+    /// A whole vector can be read if `WHOLE`, else `left` elements, but no more than a vector has. `at` needs no alignment.
     #[doc(hidden)]
     unsafe fn load<S: Simd, const WHOLE: bool>(simd: S, at: *const Self, left: usize) -> S::Floats;
 }
@@ -26,7 +26,7 @@ macro_rules! element {
 
             #[inline(always)]
             unsafe fn load<S: Simd, const WHOLE: bool>(simd: S, at: *const $type, left: usize) -> S::Floats {
-                // SAFETY: the caller's.
+                // SAFETY: the caller guarantees it.
                 unsafe { simd.$load::<WHOLE>(at, left) }
             }
         }
@@ -42,7 +42,7 @@ element!(bf16, bf16::to_f32, load_bf16);
 pub(super) fn f16_to_f32(bytes: [u8; 2]) -> f32 {
     let bits = u32::from(u16::from_le_bytes(bytes));
     let magnitude = bits & 0x7fff;
-    // Exponent and fraction shifted into place, then the bias made good by a multiplication, which is exact and
+    // Exponent and fraction are shifted into place, then the bias is corrected by a multiplication, which is exact and
     // normalizes subnormal numbers too; infinities and NaNs get the whole exponent instead.
     let finite = f32::from_bits(magnitude << 13) * f32::from_bits((254 - 15) << 23);
     let special = f32::from_bits(magnitude << 13 | 0xff << 23);

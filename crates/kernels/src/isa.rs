@@ -1,6 +1,6 @@
 //! Instruction-set tokens: proof that the processor has what a kernel needs.
 //!
-//! A level is one line in `LEVELS`: its name, the sets it stands for (those of the levels it builds on included) and
+//! A level is one line in `LEVELS`: its name, the sets it has (including those of the levels it builds on) and
 //! how its presence is detected. A new instruction set is a constant in `Sets`, a line here, and functions in `arch` for
 //! the dtypes that gain from it.
 
@@ -13,7 +13,7 @@ pub(crate) struct Sets(u32);
 
 #[allow(dead_code)] // an architecture has no use for the sets of another
 impl Sets {
-    /// What Rust compiles for without being asked.
+    /// The sets for which Rust compiles by default.
     pub(crate) const PORTABLE: Sets = Sets(0);
     /// AVX2, FMA and F16C.
     pub(crate) const AVX2: Sets = Sets(1);
@@ -34,21 +34,21 @@ impl Sets {
     /// The products of BF16 (ARMv8.6), and NEON.
     pub(crate) const ARM_BF16: Sets = Sets(256).and(Sets::NEON);
 
-    /// Both.
+    /// The sets of both.
     pub(crate) const fn and(self, other: Sets) -> Sets {
         Sets(self.0 | other.0)
     }
 }
 
-/// A combination of sets that is found in processors and can be asked for by name. [`cpu_level_features`] has what is to be
-/// detected for it.
+/// A combination of sets that is found in processors and can be chosen by name. [`cpu_level_features`] has the features to
+/// detect for it.
 #[derive(PartialEq, Eq)]
 struct Level {
     name: &'static str,
     sets: Sets,
 }
 
-/// From slow to fast; a later level is preferred.
+/// The levels from slow to fast; a later level is preferred.
 static LEVELS: &[Level] = &[
     Level { name: "portable", sets: Sets::PORTABLE },
     #[cfg(target_arch = "x86_64")]
@@ -101,7 +101,7 @@ fn detected(feature: &str) -> bool {
     return false;
 }
 
-/// The instruction sets kernels may use here. Made only by detection, or by choosing less than was detected.
+/// The instruction sets that kernels may use here. Made only by detection, or by choosing less than was detected.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Isa(&'static Level);
 
@@ -111,12 +111,12 @@ impl Isa {
         Isa(LEVELS.iter().rev().find(|level| level.is_detected()).unwrap_or(&LEVELS[0]))
     }
 
-    /// Nothing but what Rust compiles for everywhere.
+    /// Only what Rust compiles for everywhere.
     pub fn portable() -> Isa {
         Isa(&LEVELS[0])
     }
 
-    /// The level of this name, `avx512-vnni` say; `None` when there is no such level or this machine lacks it.
+    /// The level of this name, such as `avx512-vnni`; `None` when there is no such level or this machine lacks it.
     pub fn named(name: &str) -> Option<Isa> {
         LEVELS.iter().find(|level| level.name == name && level.is_detected()).map(Isa)
     }
@@ -136,7 +136,7 @@ impl Isa {
         self.0.name
     }
 
-    /// The names of its sets as detection macros and reports spell them.
+    /// The names of its sets, as in detection macros and reports.
     pub fn features(self) -> &'static [&'static str] {
         cpu_level_features(self.name())
     }
@@ -162,8 +162,8 @@ impl fmt::Display for Isa {
 /// Runs code compiled for every machine, for AVX2 and for AVX-512, as the token allows, and returns from the function that it
 /// is in.
 ///
-/// `compiled_for!(isa, |x: &[f32], y: &mut [f32]| body)` has no variables but `x` and `y`, which it takes from its place.
-/// Nothing but the compiler's vectorisation differs, so the results are the same bits. What Rust compiles for every aarch64 has
+/// `compiled_for!(isa, |x: &[f32], y: &mut [f32]| body)` can use only the variables `x` and `y`, which it captures.
+/// Only the compiler's vectorization differs, so the results have the same bits. What Rust compiles for every aarch64 has
 /// NEON.
 macro_rules! compiled_for {
     ($isa:expr, |$($arg:ident: $ty:ty),* $(,)?| $body:expr) => {
@@ -179,7 +179,7 @@ macro_rules! compiled_for {
                 body($($arg),*)
             }
             if $crate::isa::Isa::has($isa, $crate::isa::Sets::AVX512) {
-                // SAFETY: the token is proof of the instruction sets that the function is compiled for.
+                // SAFETY: the token proves the instruction sets that the function is compiled for.
                 return unsafe { avx512($($arg),*) };
             }
             #[target_feature(enable = "avx2,fma,f16c")]
@@ -187,7 +187,7 @@ macro_rules! compiled_for {
                 body($($arg),*)
             }
             if $crate::isa::Isa::has($isa, $crate::isa::Sets::AVX2) {
-                // SAFETY: as above.
+                // SAFETY: the reason above holds here too.
                 return unsafe { avx2($($arg),*) };
             }
         }

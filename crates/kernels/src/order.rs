@@ -5,18 +5,18 @@ use super::LANES;
 /// Elements in a block of quantized activations.
 pub(super) const BLOCK: usize = 32;
 
-/// Tokens whose activations lie next to each other, a whole number of tiles; the last group may have fewer.
+/// Tokens whose activations are contiguous, a whole number of tiles; the last group may have fewer.
 pub(super) const GROUP: usize = if cfg!(target_arch = "aarch64") { 12 } else { 8 };
 
-/// Up to so many tokens of block dtypes are multiplied one after the other: unpacking a panel would take longer.
+/// At most so many tokens of block dtypes are multiplied one after the other: unpacking a panel would take longer.
 pub(super) const TOKENS_WITHOUT_PANELS: usize = 2;
 
-/// The order in which blocks lie in panels: lane by lane (a block's number modulo 16), the lanes so that each pair that
+/// The order of blocks in panels: lane by lane (a block's number modulo 16), with the lanes ordered so that each pair that
 /// `sum_lanes` adds is at hand when it is needed: 0, 8, 4, 12, 2, 10, ...
 #[derive(Clone, Copy)]
 pub(super) struct Order {
     pub(super) blocks: usize,
-    /// For each lane, the place of its first block.
+    /// The place of the first block of each lane.
     start: [usize; LANES],
 }
 
@@ -30,17 +30,17 @@ impl Order {
         Order { blocks, start }
     }
 
-    /// The lane that comes as number `i`.
+    /// The lane that is number `i` in this order.
     fn lane(i: usize) -> usize {
         (i as u8).reverse_bits() as usize >> 4
     }
 
-    /// The number of its blocks.
+    /// The number of blocks of lane `i`.
     pub(super) fn count(&self, i: usize) -> usize {
         (self.blocks + LANES - 1 - Order::lane(i)) / LANES
     }
 
-    /// Where block `b` lies; `None` past the end.
+    /// The place of block `b`; `None` past the end.
     pub(super) fn place(&self, b: usize) -> Option<usize> {
         (b < self.blocks).then(|| self.start[b % LANES] + b / LANES)
     }

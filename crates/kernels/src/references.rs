@@ -1,4 +1,4 @@
-//! Every kernel of a block dtype against values that gguf-py gives the same bytes.
+//! Every kernel of a block dtype compared with the values that gguf-py gives for the same bytes.
 
 #![cfg(test)]
 
@@ -40,7 +40,7 @@ fn references() -> Vec<Reference> {
     found
 }
 
-/// No rounding is allowed for: a scale times an integer, or times two, is exact in f32 for every type, and where a
+/// No rounding is allowed for: a scale times one or two integers is exact in f32 for every type, and where a
 /// minimum is added to it both sides round that sum once.
 #[test]
 fn dequantizes_blocks_to_the_values_of_gguf_py() {

@@ -11,7 +11,7 @@ use std::cell::RefCell;
 #[derive(Default)]
 pub struct Scratch {
     pub(super) bytes: Lines<u8>,
-    /// Stored rows of a panel that has less than others.
+    /// Stored rows of a panel that has fewer rows than others.
     pub(super) rows: Lines<u8>,
     pub(super) floats: Lines<f32>,
     pub(super) more_floats: Lines<f32>,
@@ -36,7 +36,7 @@ pub(super) fn with_scratch(with: impl FnOnce(&mut Scratch) -> memory::Result<()>
     SCRATCH.with_borrow_mut(with)
 }
 
-/// This thread's scratch memory and `other` change places.
+/// Swaps this thread's scratch memory with `other`.
 pub fn swap_scratch(other: &mut Scratch) {
     SCRATCH.with_borrow_mut(|own| std::mem::swap(own, other));
 }
@@ -49,7 +49,7 @@ pub(super) fn room<T: Pod>(lines: &mut Lines<T>, len: usize) -> memory::Result<&
 }
 
 /// The activations of `blocks` blocks, zeros past the last one, in steps of eight vectors of `N` bytes: 16 bytes number `i` of
-/// them are those that have number `order(i)` in the row.
+/// them have number `order(i)` in the row.
 #[inline]
 pub(super) fn arranged_bytes<'a, const N: usize>(
     lines: &'a mut Lines<u8>,
@@ -65,7 +65,7 @@ pub(super) fn arranged_bytes<'a, const N: usize>(
     Ok(bytes.as_chunks().0.as_chunks().0)
 }
 
-/// What a row has for each block, for `blocks` blocks, zeros past the last one, `N` at a time: number `i` of them is that of
+/// A row's numbers for each block, for `blocks` blocks, zeros past the last one, `N` at a time: number `i` of them is for
 /// block `order(i)`.
 #[inline]
 pub(super) fn arranged<'a, T: Pod + Default, const N: usize>(
@@ -79,7 +79,7 @@ pub(super) fn arranged<'a, T: Pod + Default, const N: usize>(
     Ok(all.as_chunks().0)
 }
 
-/// As [`arranged`] in the row's own order: what the offset of each block's weights adds too much, or, where half blocks have
+/// Like [`arranged`], in the row's own order: what the offset of each block's weights adds too much, or, where half blocks have
 /// scales, the sums of both halves with their sign turned, as two words.
 #[inline]
 pub(super) fn arranged_sums<'a, F: Format, const N: usize>(

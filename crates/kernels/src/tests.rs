@@ -11,12 +11,12 @@ use model_factory_dtypes::{DType, Tier};
 const TOKENS: [usize; 15] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 13, 14, 17, 64];
 const ROWS: [usize; 9] = [1, 2, 3, 4, 5, 15, 16, 17, 33];
 
-/// Relative to the sum of magnitudes: half a unit in the last place (2^-24 = 6e-8) for each of the roundings that an
-/// element passes: one a step in its lane (at most 125 for 1000 elements in 8 lanes), three in the end, two for scales. Sums
+/// The tolerance relative to the sum of magnitudes: half a unit in the last place (2^-24 = 6e-8) for each rounding that an
+/// element passes: one for each step in its lane (at most 125 for 1000 elements in 8 lanes), three in the end, two for scales. Sums
 /// of random signs stay well below: 70 are allowed.
 const TOLERANCE: f64 = 70.0 * 6e-8;
 
-/// Unlike floats, bits tell -0 from 0.
+/// The bits of floats, which distinguish -0 from 0.
 fn bits(y: &[f32]) -> Vec<u32> {
     y.iter().map(|y| y.to_bits()).collect()
 }
@@ -62,7 +62,7 @@ fn agrees_with_the_oracle() {
                     let x = random.floats(tokens * inputs);
                     let y = product(&kernel, isa, &weight, &x, inputs);
                     let x = as_rounded(kernel.form, &x, inputs);
-                    // Minima cancel much of the scaled part: measured against both parts' magnitude.
+                    // Minima cancel much of the scaled part: the error is measured against both parts' magnitude.
                     let slack = if has_minima(kernel.dtype) { 4.0 } else { 1.0 };
                     let truth = oracle(&widened(&kernel, &weight, inputs), &x, inputs);
                     for (i, (&y, (truth, size))) in y.iter().zip(truth).enumerate() {
@@ -81,7 +81,7 @@ fn agrees_with_the_oracle() {
     println!("largest error relative to the sum of magnitudes: {worst:.2e}");
 }
 
-/// What every processor computes of integer forms, recorded on x86.
+/// Every processor computes these bits of integer forms, recorded on x86.
 #[test]
 fn integer_forms_have_the_recorded_bits() {
     for (kernel, isa) in
@@ -90,7 +90,7 @@ fn integer_forms_have_the_recorded_bits() {
         let (mut random, inputs) = (Random::new(8), 768);
         let (weight, x) = (random.stored(kernel.dtype, 19 * inputs), random.floats(11 * inputs));
         let of = |x: &[f32]| product(&kernel, isa, &weight, x, inputs);
-        // FNV-1a.
+        // The hash is FNV-1a.
         let hash = [of(&x[..inputs]), of(&x)]
             .iter()
             .flatten()
@@ -181,7 +181,7 @@ fn integer_kernels_give_the_same_bits_on_every_instruction_set() {
     }
 }
 
-/// Whichever way this processor reads.
+/// Both ways in which a processor may read give the same bits.
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn one_stream_and_four_give_the_same_bits() {
@@ -280,7 +280,7 @@ fn rows_that_are_no_numbers_leave_the_one_before_them_alone() {
     }
 }
 
-/// A block of an input, wherever it lies.
+/// A block of an input, in any layout.
 struct Block {
     bytes: [i8; 32],
     scale: f32,

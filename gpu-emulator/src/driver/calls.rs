@@ -1,4 +1,4 @@
-//! The functions of `libcuda` by their names: each checks what it is given and changes what there is.
+//! The functions of `libcuda` by their names: each checks its arguments and changes the state.
 #![allow(clippy::missing_safety_doc, non_snake_case)] // the driver API's documentation has each function
 #![allow(clippy::too_many_arguments)] // the driver's own
 
@@ -13,8 +13,8 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 type Handle = *mut c_void;
 
-/// Runs a call, unless it is to fail. One that gives something back does so even then: a driver answers such a call with an
-/// error that came before, too.
+/// Runs a call, unless it is to fail. A call that frees something does so even then: a driver answers such a call with an
+/// earlier error, too.
 fn call(name: &'static str, gives_back: bool, run: impl FnOnce(&mut Driver) -> Result) -> Code {
     let mut driver = driver();
     let failure = driver.failures.count(name);
@@ -26,7 +26,7 @@ fn call(name: &'static str, gives_back: bool, run: impl FnOnce(&mut Driver) -> R
     result.err().unwrap_or(Code(0))
 }
 
-/// Writes an answer.
+/// Writes an answer through a pointer.
 ///
 /// # Safety
 /// `to` is null or valid for writing.
@@ -34,18 +34,18 @@ pub(super) unsafe fn answer<T>(to: *mut T, value: T) -> Result {
     if to.is_null() {
         return Err(Code::INVALID_VALUE);
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     unsafe { to.write(value) };
     Ok(())
 }
 
-/// Gives something of the context back, also where the context is broken.
+/// Frees something of the context, also where the context is broken.
 fn give_back(driver: &mut Driver, give: impl FnOnce(&mut Context) -> Result) -> Result {
     let given = give(driver.context()?);
     driver.sound().and(given)
 }
 
-/// As [`give_back`], after all that was asked of the context; `what` names it in an error.
+/// Like [`give_back`], after all work of the context is done; `what` names the call in an error.
 fn finish_and_give_back(driver: &mut Driver, what: &str, give: impl FnOnce(&mut Context) -> Result) -> Result {
     give_back(driver, |context| {
         context.forbidden_while_capturing(what, true)?;
@@ -54,7 +54,7 @@ fn finish_and_give_back(driver: &mut Driver, what: &str, give: impl FnOnce(&mut 
     })
 }
 
-/// Declares the functions, whose bodies run under the lock. What stands after `->` is written to the first argument.
+/// Declares the functions, whose bodies run under the lock. The value after `->` is written to the first argument.
 macro_rules! functions {
     ($(
         $name:ident($(-> $answer:ty;)? $($argument:ident: $kind:ty),*)
@@ -66,7 +66,7 @@ macro_rules! functions {
             call(stringify!($name), functions!(@back $($back)?), |$driver| {
                 let result: Result<_> = $body;
                 $(
-                    // SAFETY: the caller's.
+                    // SAFETY: the caller guarantees it.
                     let result = unsafe { answer::<$answer>(to, result?) };
                 )?
                 result
@@ -136,7 +136,7 @@ functions! {
         driver.device(device)?;
         let (context, retained) = driver.context.as_mut().ok_or(Code::INVALID_CONTEXT)?;
         *retained -= 1;
-        // The last one ends the context, with all that is left in it, which is a leak.
+        // The last release ends the context, with all that is left in it, which is a leak.
         if *retained == 0 {
             let _ = context.finish_all();
             driver.leaks.extend(context.left());
@@ -164,7 +164,7 @@ functions! {
     cuMemGetInfo_v2(-> usize; total: *mut usize) |driver| {
         driver.sound()?;
         let (free, all) = driver.free_memory()?;
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { answer(total, all as usize) }?;
         Ok(free as usize)
     }
@@ -206,7 +206,7 @@ functions! {
             Work::Copy { device: to, host: from as usize, bytes, upload: true }
         } else {
             // Pageable memory is read before the call returns.
-            // SAFETY: the caller's.
+            // SAFETY: the caller guarantees it.
             Work::Write { to, bytes: unsafe { std::slice::from_raw_parts(from, bytes) }.to_vec() }
         });
         Ok(())
@@ -219,10 +219,10 @@ functions! {
             on.work.push_back(Work::Copy { device: from, host: to as usize, bytes, upload: false });
             return Ok(());
         }
-        // Into pageable memory the call returns when all is there.
+        // For pageable memory the call returns when all bytes are there.
         context.finish(stream as usize)?;
         let from = context.memory.host(from, bytes)?;
-        // SAFETY: the caller's; as many bytes are allocated on the GPU.
+        // SAFETY: the caller guarantees it; as many bytes are allocated on the GPU.
         unsafe { to.copy_from_nonoverlapping(from, bytes) };
         Ok(())
     }
@@ -260,7 +260,7 @@ functions! {
             return Err(Code::NOT_SUPPORTED.because("nodes have no handles"));
         }
         let found = find(&mut driver.sound()?.graphs, graph as usize)?.len();
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { answer(count, found) }
     }
 
@@ -308,7 +308,7 @@ functions! {
 
     cuModuleGetFunction(-> Handle; module: Handle, name: *const c_char) |driver| {
         let (handle, context) = driver.making()?;
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
         let module = module as usize;
         let same = |function: &Function| function.module == module && function.kernel.name() == name;
@@ -353,12 +353,12 @@ functions! {
         let function = find(&mut context.functions, function as usize)?;
         function.check(&launch, most_shared)?;
         let kernel = function.kernel.clone();
-        // SAFETY: the caller's: a pointer for each parameter that the kernel declares, to as many bytes.
+        // SAFETY: the caller guarantees it: a pointer for each parameter that the kernel declares, to as many bytes.
         let parameters = unsafe { copied(&kernel, parameters) }?;
         let stream = find(&mut context.streams, stream as usize)?;
         match &mut stream.capture {
             Some(capture) if capture.invalid => return Err(Code::CAPTURE_INVALIDATED),
-            // A kernel may be loaded by its first launch, which waits for the context.
+            // The first launch of a kernel may load it, which waits for the context.
             Some(capture) if !function.started => {
                 capture.invalid = true;
                 let why = format_args!("{} was never started", kernel.name());
@@ -372,7 +372,7 @@ functions! {
     }
 }
 
-/// `cuStreamEndCapture` of the driver API. A capture ends even where that fails, and then leaves no graph.
+/// `cuStreamEndCapture` of the driver API. The capture ends even if the call fails, and then leaves no graph.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamEndCapture(stream: Handle, graph: *mut Handle) -> Code {
     let mut made = 0;
@@ -397,16 +397,16 @@ pub unsafe extern "C" fn cuStreamEndCapture(stream: Handle, graph: *mut Handle) 
         let _ = driver().context().and_then(|context| remove(&mut context.graphs, made));
         made = 0;
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     unsafe { answer(graph, made as Handle) }.err().unwrap_or(code)
 }
 
 /// `cuModuleLoadData` of the driver API, for PTX only. It is translated and compiled without the lock, as that takes seconds.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleLoadData(module: *mut Handle, image: *const c_char) -> Code {
-    // SAFETY: the caller's: text that ends with a zero, or a header that is longer than this.
+    // SAFETY: the caller guarantees it: text that ends with a zero, or a header that is longer than this.
     let is_text = !image.is_null() && unsafe { image.cast::<u8>().read() } != 0x7f;
-    // SAFETY: as above.
+    // SAFETY: the reason above holds here too.
     let compiled = is_text.then(|| Module::compile(&unsafe { CStr::from_ptr(image) }.to_string_lossy()));
     call("cuModuleLoadData", false, |driver| {
         let capability = driver.settings()?.target();
@@ -419,7 +419,7 @@ pub unsafe extern "C" fn cuModuleLoadData(module: *mut Handle, image: *const c_c
         }
         let (handle, context) = driver.making()?;
         context.modules.insert(handle, compiled);
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { answer(module, handle as Handle) }
     })
 }
@@ -428,14 +428,14 @@ pub unsafe extern "C" fn cuModuleLoadData(module: *mut Handle, image: *const c_c
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGetErrorString(code: Code, text: *mut *const c_char) -> Code {
     let Some(found) = code.text() else { return Code::INVALID_VALUE };
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     unsafe { answer(text, found.as_ptr()) }.err().unwrap_or(Code(0))
 }
 
-/// The bytes of a launch's parameters as the kernel lays them out.
+/// The bytes of a launch's parameters in the layout of the kernel.
 ///
 /// # Safety
-/// `parameters` has a pointer for each, to as many bytes.
+/// `parameters` has a pointer for each parameter, to as many bytes.
 unsafe fn copied(kernel: &Kernel, parameters: *const *const u8) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     if parameters.is_null() && !kernel.parameters().is_empty() {
@@ -443,23 +443,23 @@ unsafe fn copied(kernel: &Kernel, parameters: *const *const u8) -> Result<Vec<u8
     }
     for (index, parameter) in kernel.parameters().iter().enumerate() {
         bytes.resize(parameter.offset, 0);
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         let given = unsafe { std::slice::from_raw_parts(*parameters.add(index), parameter.bytes) };
         bytes.extend_from_slice(given);
     }
     Ok(bytes)
 }
 
-/// Writes a text and its zero into `bytes` bytes, as much as has room.
+/// Writes a text and its zero into `bytes` bytes, as much as fits.
 ///
 /// # Safety
-/// As many bytes can be written.
+/// `bytes` bytes can be written at `to`.
 pub(super) unsafe fn spell(text: &str, to: *mut c_char, bytes: usize) -> Result {
     let Some(room) = bytes.checked_sub(1).filter(|_| !to.is_null()) else { return Err(Code::INVALID_VALUE) };
     let len = text.len().min(room);
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     unsafe { to.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), len) };
-    // SAFETY: as above.
+    // SAFETY: the reason above holds here too.
     unsafe { to.add(len).write(0) };
     Ok(())
 }

@@ -10,7 +10,7 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 #[repr(transparent)]
 pub struct Code(pub u32);
 
-/// What a call ends with.
+/// The result of a call.
 pub(super) type Result<T = (), E = Code> = std::result::Result<T, E>;
 
 macro_rules! codes {
@@ -57,7 +57,7 @@ codes! {
     UNKNOWN = 999, true, c"unknown error";
 }
 
-/// What was last said with the text of a code. Texts that were handed out stay for ever, as those of a driver do.
+/// The latest detail for the text of each code. Texts that were returned live for ever, like those of a driver.
 static DETAILS: LazyLock<Mutex<HashMap<Code, &'static CStr>>> = LazyLock::new(Mutex::default);
 
 impl Code {
@@ -66,14 +66,14 @@ impl Code {
         self.known().is_some_and(|(stays, _)| stays)
     }
 
-    /// The text, with what was last explained. `None` for what is no code.
+    /// The text, with the latest detail. `None` for an unknown code.
     pub fn text(self) -> Option<&'static CStr> {
         let (_, plain) = self.known()?;
         let details = DETAILS.lock().unwrap_or_else(PoisonError::into_inner);
         Some(details.get(&self).copied().unwrap_or(plain))
     }
 
-    /// The code, whose text says `detail` from now on.
+    /// The code; its text says `detail` from now on.
     pub(super) fn because(self, detail: impl std::fmt::Display) -> Code {
         let plain = self.known().map_or("", |(_, text)| text.to_str().unwrap_or(""));
         let text = CString::new(format!("{plain}: {detail}").replace('\0', " ")).unwrap_or_default();

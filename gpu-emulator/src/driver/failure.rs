@@ -15,7 +15,7 @@ pub(super) struct Failures {
 }
 
 impl Failures {
-    /// What `GPU_EMULATOR_FAIL` asks for: `FUNCTION:CALLS:CODE`, as [`plan`](Self::plan) has them.
+    /// The plan of `GPU_EMULATOR_FAIL`: `FUNCTION:CALLS:CODE`, as in [`plan`](Self::plan).
     pub(super) fn of_environment() -> Result<Failures, String> {
         let expected = "FUNCTION:CALLS:CODE, like cuMemAlloc_v2:3:2";
         setting("GPU_EMULATOR_FAIL", Failures::default(), expected, |value| {
@@ -26,8 +26,8 @@ impl Failures {
         })
     }
 
-    /// After `calls` more calls of `function`, or of all for [`ANY`], the next returns `code`, once. Takes the place of what was
-    /// planned before; the code 0 plans nothing.
+    /// After `calls` more calls of `function`, or of all for [`ANY`], the next returns `code`, once. Replaces an earlier
+    /// plan; the code 0 plans nothing.
     pub(super) fn plan(&mut self, function: &str, calls: u64, code: Code) {
         self.planned = (code.0 != 0).then(|| (function.to_owned(), calls, code));
     }
@@ -36,7 +36,7 @@ impl Failures {
         if function == ANY { self.total } else { self.calls.get(function).copied().unwrap_or(0) }
     }
 
-    /// Counts a call; the code that it returns where it fails.
+    /// Counts a call, and returns its code if it is to fail.
     pub(super) fn count(&mut self, function: &'static str) -> Option<Code> {
         *self.calls.entry(function).or_default() += 1;
         self.total += 1;

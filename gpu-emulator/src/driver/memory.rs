@@ -6,13 +6,13 @@ use std::alloc::{Layout, alloc, dealloc};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// What addresses are multiples of, and how far apart allocations are at least.
+/// The alignment of addresses, and the least distance of allocations.
 const APART: u64 = 512;
 
-/// Addresses of the GPU begin here, where a process has none: using one as a pointer ends it.
+/// Addresses of the GPU begin here, where a process has none: using one as a pointer ends the process.
 const FIRST_ADDRESS: u64 = 0x10_0000_0000_0000;
 
-/// Bytes of the process, all ones at first: no number in any float dtype.
+/// Bytes of the process, all ones at first: NaN in every float dtype.
 #[derive(Debug)]
 struct Block {
     host: *mut u8,
@@ -43,7 +43,7 @@ impl Drop for Block {
     }
 }
 
-/// Allocations by where they begin: on the GPU, or in pinned main memory. No address of the GPU is given twice.
+/// Allocations by their addresses: on the GPU, or in pinned main memory. No address of the GPU is given twice.
 #[derive(Debug, Default)]
 pub(super) struct Allocations {
     blocks: BTreeMap<u64, (u64, Block)>,
@@ -67,7 +67,7 @@ impl Allocations {
         Some(address)
     }
 
-    /// As [`allocate`](Self::allocate), in pinned main memory: the address is that of the process.
+    /// Like [`allocate`](Self::allocate), in pinned main memory: the address is that of the process.
     pub(super) fn pin(&mut self, bytes: usize) -> Option<u64> {
         let block = Block::new(bytes)?;
         let address = block.host as u64;
@@ -82,7 +82,7 @@ impl Allocations {
         })
     }
 
-    /// Where `bytes` bytes at `address` are.
+    /// The process's pointer to `bytes` bytes at `address`.
     pub(super) fn host(&self, address: u64, bytes: usize) -> Result<*mut u8> {
         let whole = self.allocation(address).filter(|at| bytes as u64 <= at.bytes - (address - at.start));
         let at = whole.ok_or_else(|| {
@@ -92,7 +92,7 @@ impl Allocations {
         Ok(unsafe { at.host.add((address - at.start) as usize) })
     }
 
-    /// Whether all of `range` is pinned; `Err` where a part is.
+    /// Whether all of `range` is pinned; `Err` where only a part is.
     pub(super) fn holds(&self, range: Range<u64>) -> Result<bool> {
         let before = self.blocks.range(..range.end.max(range.start + 1)).next_back();
         let Some((start, (bytes, _))) = before.filter(|(start, (bytes, _))| **start + bytes > range.start) else {

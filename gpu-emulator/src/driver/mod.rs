@@ -1,6 +1,6 @@
-//! The driver's functions, as far as programs that compile by NVRTC need them. What is asked of a stream is done when the stream
-//! is waited for, so what a program reads too early is old; an error of a kernel is that of the wait, and then of every call, as
-//! it breaks the context. What CUDA leaves open is decided strictly: nothing has an address twice, memory is all ones
+//! The driver's functions, as far as programs that compile by NVRTC need them. Work of a stream is done when the stream
+//! is waited for, so a program that reads too early gets old bytes. A kernel's error is returned by the wait and every later call,
+//! as it breaks the context. What CUDA leaves open is decided strictly: no address is given twice, memory is all ones
 //! at first, kernels are loaded when they are first started.
 //!
 //! | variable | value |

@@ -1,4 +1,4 @@
-//! The functions of NVML that a program asks for GPUs by: this library is `libnvidia-ml.so.1` too, under a link of that name.
+//! The functions of NVML by which a program finds GPUs: this library is also `libnvidia-ml.so.1`, by a link of that name.
 #![allow(clippy::missing_safety_doc, non_snake_case)] // NVML's documentation has each function
 
 use super::calls::{answer, spell};
@@ -12,7 +12,7 @@ const INVALID_ARGUMENT: c_int = 2;
 const NOT_SUPPORTED: c_int = 3;
 const UNKNOWN: c_int = 999;
 
-/// `nvmlMemory_v2_t`.
+/// The layout of `nvmlMemory_v2_t`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct MemoryFigures {
@@ -23,7 +23,7 @@ pub struct MemoryFigures {
     used: u64,
 }
 
-/// Declares the functions. A body is given what is emulated, and an error of it is an invalid argument.
+/// Declares the functions. A body gets the settings of the emulated GPU, and returns any error as an invalid argument.
 macro_rules! functions {
     ($($name:ident($($argument:ident: $kind:ty),*) |$settings:pat_param| $body:block)*) => {$(
         #[doc = concat!("`", stringify!($name), "` of NVML.")]
@@ -41,17 +41,17 @@ functions! {
     nvmlShutdown() |_| { Ok(()) }
 
     nvmlSystemGetDriverVersion(version: *mut c_char, bytes: c_uint) |_| {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { spell("emulated", version, bytes as usize) }
     }
 
     nvmlSystemGetCudaDriverVersion_v2(version: *mut c_int) |settings| {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { answer(version, (1000 * settings.cuda.0 + 10 * settings.cuda.1) as c_int) }
     }
 
     nvmlDeviceGetCount_v2(count: *mut c_uint) |_| {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { answer(count, 1) }
     }
 
@@ -59,12 +59,12 @@ functions! {
         if index != 0 {
             return Err(Code::INVALID_DEVICE);
         }
-        // SAFETY: the caller's. Any pointer but null would do.
+        // SAFETY: the caller guarantees it. Any pointer but null would do.
         unsafe { answer(handle, std::ptr::without_provenance_mut(1)) }
     }
 
     nvmlDeviceGetName(_device: *mut c_void, name: *mut c_char, bytes: c_uint) |_| {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { spell(NAME, name, bytes as usize) }
     }
 
@@ -73,22 +73,22 @@ functions! {
             let bits = u128::from_be_bytes(UUID) >> shift & ((1 << (4 * digits)) - 1);
             format!("{bits:0digits$x}")
         });
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { spell(&format!("GPU-{a}-{b}-{c}-{d}-{e}"), uuid, bytes as usize) }
     }
 
     nvmlDeviceGetCudaComputeCapability(_device: *mut c_void, major: *mut c_int, minor: *mut c_int) |settings| {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { answer(major, settings.capability.0 as c_int) }?;
-        // SAFETY: as above.
+        // SAFETY: the reason above holds here too.
         unsafe { answer(minor, settings.capability.1 as c_int) }
     }
 
     nvmlDeviceGetMemoryInfo_v2(_device: *mut c_void, memory: *mut MemoryFigures) |settings| {
         let (free, total) = driver().free_memory().unwrap_or((settings.memory, settings.memory));
-        // SAFETY: the caller's; the version is the caller's own.
+        // SAFETY: the caller guarantees it; the version is the caller's own.
         let version = unsafe { memory.as_ref() }.ok_or(Code::INVALID_VALUE)?.version;
-        // SAFETY: as above.
+        // SAFETY: the reason above holds here too.
         unsafe { answer(memory, MemoryFigures { version, total, reserved: 0, free, used: total - free }) }
     }
 }

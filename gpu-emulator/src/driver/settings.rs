@@ -1,4 +1,4 @@
-//! What GPU is emulated: read from the environment when the driver is started.
+//! The settings of the emulated GPU, read from the environment when the driver is started.
 
 use crate::ptx::Schedule;
 
@@ -6,7 +6,7 @@ use crate::ptx::Schedule;
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     pub(super) capability: (u32, u32),
-    /// In bytes.
+    /// The bytes of its memory.
     pub(super) memory: u64,
     pub(super) processors: u32,
     pub(super) cuda: (u32, u32),
@@ -14,10 +14,10 @@ pub(super) struct Settings {
 }
 
 pub(super) const NAME: &str = "emulated GPU";
-/// Its UUID, `GPU-67707520-656d-756c-6174-6f7200000001`.
+/// The UUID of the GPU, `GPU-67707520-656d-756c-6174-6f7200000001`.
 pub(super) const UUID: [u8; 16] = *b"gpu emulator\0\0\0\x01";
 
-/// Bytes that the driver takes of a graph for each kernel in it: as much as has been measured of any (driver 470).
+/// Bytes that the driver takes for each kernel of a graph: the most measured of any (driver 470).
 pub(super) const GRAPH_NODE: u64 = 68 << 10;
 
 impl Settings {
@@ -51,7 +51,7 @@ impl Settings {
     }
 }
 
-/// The value of a variable, or the usual one where it is empty or not there.
+/// The value of a variable, or the usual one where it is empty or not set.
 pub(super) fn setting<T>(name: &str, usual: T, expected: &str, parse: impl Fn(&str) -> Option<T>) -> Result<T, String> {
     match std::env::var(name) {
         Ok(value) if !value.is_empty() => {

@@ -1,4 +1,4 @@
-//! What there is: the context, and what was made in it.
+//! The state of the driver: the context, and the objects in it.
 
 use super::code::{Code, Result};
 use super::failure::Failures;
@@ -17,23 +17,23 @@ thread_local! {
 /// Shared memory of a block that does not ask for more.
 pub(super) const PLAIN_SHARED: u32 = 48 << 10;
 
-/// Blocks in the second and third direction at most, and threads of a block.
+/// The most blocks in the second and third direction, and the most threads of a block.
 const MOST_BLOCKS: u32 = 65535;
 const MOST_THREADS: u64 = 1024;
 
 #[derive(Debug, Default)]
 pub(super) struct Driver {
-    /// What is emulated, once the driver was started.
+    /// The settings of the emulated GPU, once the driver is started.
     pub(super) settings: Option<Settings>,
     pub(super) failures: Failures,
     /// The primary context and how often it is retained.
     pub(super) context: Option<(Context, usize)>,
-    /// The last handle that was given. None is given twice.
+    /// The last handle that was given. No handle is given twice.
     handles: usize,
     pub(super) leaks: Vec<String>,
 }
 
-/// A context and what lives in it, by handles.
+/// A context and its objects, by handles.
 #[derive(Debug, Default)]
 pub(super) struct Context {
     pub(super) handle: usize,
@@ -51,7 +51,7 @@ pub(super) struct Context {
 pub(super) struct Function {
     pub(super) module: usize,
     pub(super) kernel: Kernel,
-    /// Bytes of dynamic shared memory that it may ask for.
+    /// The most bytes of dynamic shared memory for a launch.
     pub(super) most_shared: u32,
     /// Whether it was started before: until then it need not be loaded.
     pub(super) started: bool,
@@ -68,7 +68,7 @@ pub(super) fn remove<T>(objects: &mut BTreeMap<usize, T>, handle: usize) -> Resu
 impl Driver {
     pub(super) fn handle(&mut self) -> usize {
         self.handles += 1;
-        // Far from what is a pointer, and from the default streams' handles.
+        // Handles are far from any pointer, and from the default streams' handles.
         0x5EED_0000 + 16 * self.handles
     }
 
@@ -76,12 +76,12 @@ impl Driver {
         self.settings.as_ref().ok_or(Code::NOT_INITIALIZED)
     }
 
-    /// The same of a device by its number.
+    /// The settings of a device by its number.
     pub(super) fn device(&self, device: i32) -> Result<&Settings> {
         self.settings().and_then(|settings| if device == 0 { Ok(settings) } else { Err(Code::INVALID_DEVICE) })
     }
 
-    /// What is left of the context that is alive.
+    /// A description of what is left in the living context.
     pub(super) fn left(&self) -> Option<String> {
         let (context, retained) = self.context.as_ref()?;
         let left = context.left().unwrap_or_else(|| "nothing in it".into());
@@ -111,7 +111,7 @@ impl Driver {
         context.broken.map_or(Ok(context), Err)
     }
 
-    /// The same with a handle for something new in it.
+    /// The thread's context, or the error that broke it, with a handle for something new in it.
     pub(super) fn making(&mut self) -> Result<(usize, &mut Context)> {
         let handle = self.handle();
         Ok((handle, self.sound()?))
@@ -129,7 +129,7 @@ impl Context {
         self.memory.taken() + self.executables.values().map(|launches| launches.len() as u64 * GRAPH_NODE).sum::<u64>()
     }
 
-    /// What nobody gave back.
+    /// A description of what was never freed.
     pub(super) fn left(&self) -> Option<String> {
         let counts = [
             (self.memory.count(), "allocations"),
@@ -170,7 +170,7 @@ impl Context {
         self.streams.values_mut().map(|stream| stream.finish(memory)).fold(Ok(()), Result::and)
     }
 
-    /// What a capture forbids: in relaxed mode what waits for the whole context, in the others all that might. See the
+    /// What a capture forbids: in relaxed mode calls that wait for the whole context, else all that might. See the
     /// driver API, "cuThreadExchangeStreamCaptureMode" and "Prohibited and Unhandled Operations" of the programming guide.
     pub(super) fn forbidden_while_capturing(&mut self, what: &str, waits: bool) -> Result {
         let thread = std::thread::current().id();

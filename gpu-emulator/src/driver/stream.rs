@@ -1,4 +1,4 @@
-//! Streams: what was asked of them and not yet done, and what is captured instead.
+//! Streams: the work that is not done yet, and work that is captured instead.
 
 use super::code::{Code, Result};
 use super::memory::Allocations;
@@ -16,12 +16,12 @@ pub(super) struct KernelLaunch {
 #[derive(Debug)]
 pub(super) enum Work {
     Launch(KernelLaunch),
-    /// Bytes that are the driver's.
+    /// Bytes that belong to the driver.
     Write {
         to: u64,
         bytes: Vec<u8>,
     },
-    /// From or to pinned memory.
+    /// A copy from or to pinned memory.
     Copy {
         device: u64,
         host: usize,
@@ -60,14 +60,14 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// Ends a capture, which forbids `what`.
+    /// Ends a capture because it forbids `what`.
     pub(super) fn not_captured(&mut self, what: &str) -> Result {
         let Some(capture) = &mut self.capture else { return Ok(()) };
         capture.invalid = true;
         Err(Code::CAPTURE_UNSUPPORTED.because(what))
     }
 
-    /// Does what was asked, in its order, up to the first fault; what comes after is not done.
+    /// Does the work in its order, up to the first fault; later work is not done.
     pub(super) fn finish(&mut self, memory: &Allocations) -> Result {
         let result = self.work.drain(..).try_for_each(|work| work.run(memory));
         self.work.clear();
@@ -77,7 +77,7 @@ impl Stream {
 
 impl Work {
     fn run(self, memory: &Allocations) -> Result {
-        // A copy was within its allocation when it was asked for.
+        // The copy was within its allocation when it was started.
         let place = |address, bytes| {
             let found = memory.host(address, bytes);
             found.map_err(|_| Code::ILLEGAL_ADDRESS.because("a copy's memory was freed before its turn"))

@@ -1,4 +1,4 @@
-//! What the driver forbids, and when what was asked of it happens.
+//! Tests of what the driver forbids, and of when the work of a program is done.
 #![allow(clippy::unwrap_used, clippy::undocumented_unsafe_blocks)] // all pointers are to variables and texts of this file
 
 use super::settings::Settings;
@@ -94,7 +94,7 @@ impl Drop for Gpu {
     }
 }
 
-/// What is left when the context ends.
+/// Ends the context, and returns what is left.
 fn end(gpu: &mut Gpu) -> Vec<String> {
     gpu.ended = true;
     unsafe {
@@ -179,7 +179,7 @@ fn a_planned_failure_comes_once_and_gives_back_all_the_same() {
     let second = gpu.allocate(8);
     plan(c"*", 0, Code::INVALID_VALUE);
     assert_eq!(unsafe { cuMemFree_v2(first) }, Code::INVALID_VALUE);
-    // One that stays is that of every call, and still all is given back.
+    // An error that stays is returned by every call, and still all is freed.
     plan(c"*", 0, Code::UNKNOWN);
     assert_eq!((gpu.wait(), gpu.wait()), (Code::UNKNOWN, Code::UNKNOWN));
     assert_eq!(unsafe { cuMemFree_v2(second) }, Code::UNKNOWN);
@@ -187,7 +187,7 @@ fn a_planned_failure_comes_once_and_gives_back_all_the_same() {
     assert_eq!(end(&mut gpu), [""; 0]);
 }
 
-/// A call during a capture by its name, what it answers, and what the end of the capture says.
+/// A call during a capture by its name, its result, and the result of the capture's end.
 type Case<'a> = (&'a str, &'a dyn Fn() -> Code, (Code, Code));
 
 #[test]
@@ -230,7 +230,7 @@ fn a_launch_runs_when_it_is_waited_for_and_a_graph_each_time_it_is_started() {
     let (module, function) = gpu.store();
     let (to, mut graph, mut executable, mut nodes) = (gpu.allocate(4), null_mut(), null_mut(), 0);
     unsafe {
-        // Not loaded yet: the driver may have to wait for the context to do that.
+        // The kernel is not loaded yet: the driver may have to wait for the context to do that.
         assert_eq!(cuStreamBeginCapture_v2(gpu.stream, 2), DONE);
         assert_eq!(gpu.launch(function, 1, 1, 0, to, 1), Code::CAPTURE_UNSUPPORTED);
         assert_eq!(cuStreamEndCapture(gpu.stream, &mut graph), Code::CAPTURE_INVALIDATED);
@@ -301,7 +301,7 @@ fn a_fault_is_that_of_the_wait_and_breaks_the_context() {
     end(&mut gpu);
 }
 
-/// A program finds the GPU by NVML as the same that the driver has.
+/// A program finds the same GPU by NVML as by the driver.
 #[test]
 fn nvml_tells_of_the_same_gpu() {
     let mut text = [0 as c_char; 96];
@@ -315,7 +315,7 @@ fn nvml_tells_of_the_same_gpu() {
     }
 }
 
-/// So that what was allocated can be freed.
+/// A capture ends there too, so that memory can be freed.
 #[test]
 fn a_capture_ends_in_a_broken_context_too() {
     let mut gpu = gpu();

@@ -1,22 +1,22 @@
-//! Copies from the GPU's memory to shared memory that are on their way (PTX ISA 9.7.9.25, `cp.async`). A copy takes place at
+//! Copies from the GPU's memory to shared memory that are in flight (PTX ISA 9.7.9.25, `cp.async`). A copy takes place at
 //! any time between its start and the wait for it: its bytes are those of the start, and a source that has changed by the wait is a
-//! fault, as is any use of the bytes that it goes to.
+//! fault, as is any use of the destination's bytes.
 
 use std::collections::VecDeque;
 
-/// A copy on its way.
+/// A copy in flight.
 #[derive(Debug)]
 pub(super) struct AsyncCopy {
-    /// In shared memory.
+    /// The destination's address in shared memory.
     pub(super) to: u64,
-    /// In the GPU's memory.
+    /// The source's address in the GPU's memory.
     pub(super) from: u64,
     /// Bytes of the source; zeros follow.
     pub(super) read: usize,
     pub(super) bytes: Vec<u8>,
 }
 
-/// Those of a thread, in the order of their groups.
+/// The copies of a thread, in the order of their groups.
 #[derive(Debug, Default)]
 pub(super) struct Copies {
     pub(super) committed: u32,
@@ -24,7 +24,7 @@ pub(super) struct Copies {
 }
 
 impl Copies {
-    /// Takes a copy that is not of the last `left` groups, nor of none yet.
+    /// Takes a copy of a group that is not among the last `left`; copies without a group stay.
     pub(super) fn next_landed(&mut self, left: u32) -> Option<AsyncCopy> {
         let (_, copy) = self.flying.pop_front_if(|(group, _)| group.saturating_add(left) < self.committed)?;
         Some(copy)

@@ -13,7 +13,7 @@ use std::slice::from_ref;
 /// Bytes between two variables of shared memory that no access may touch.
 const GAP: u32 = 64;
 
-/// A kernel of which a part is decoded.
+/// A kernel that is decoded in part.
 #[derive(Default)]
 pub(super) struct Decoder<'a> {
     pub(super) program: Program,
@@ -37,7 +37,7 @@ impl<'a> Decoder<'a> {
             dynamic_shared: dynamic_shared.to_owned(),
             ..Decoder::default()
         };
-        // The guard of instructions without one.
+        // This is the guard of instructions without one.
         decoder.constant(Width::Predicate, 1);
         decoder
     }
@@ -154,7 +154,7 @@ impl<'a> Decoder<'a> {
         })
     }
 
-    /// `None` for what is not emulated, or for a variable that is [`undeclared`](Self::undeclared).
+    /// Returns `None` for what is not emulated, or for a variable that is [`undeclared`](Self::undeclared).
     fn decode(&mut self, instruction: &Instruction<'a>) -> Option<()> {
         let mut op = Op { line: instruction.line, text: instruction.text.as_str().into(), ..Op::default() };
         if let Some((guard, negated)) = instruction.guard {
@@ -167,7 +167,7 @@ impl<'a> Decoder<'a> {
             }
             (["ret"] | ["exit"], []) => op.step = Step::Return,
             (["bar", "sync"] | ["barrier", "sync", "aligned"], [Operand::Integer(0)]) => op.step = Step::Barrier,
-            // Blocks run one after the other, and what they write is there at once.
+            // Blocks run one after the other, and their writes are visible at once.
             (["membar", "gl"] | ["fence", "sc" | "acq_rel", "gpu"], []) => return Some(()),
             (["bar", "warp", "sync"], [members]) => {
                 op.step = Step::Collective(wait_for_members, Members::Named(self.source(members, Width::B32)?));
@@ -279,7 +279,7 @@ impl<'a> Decoder<'a> {
                 if !matches!((*cache, *count), ("ca", 4 | 8 | 16) | ("cg", 16)) {
                     return None;
                 }
-                // The source first: `access` puts what it finds into the place of the destination.
+                // The source comes first: `access` puts its access into the place of the destination.
                 self.access(op, from, StateSpace::Global, *count as u32, false)?;
                 (op.b, op.from) = (op.a, op.access);
                 op.rows = self.rows(read.first().unwrap_or(bytes), Width::B32, false)?;
@@ -291,7 +291,7 @@ impl<'a> Decoder<'a> {
         Some(())
     }
 
-    /// Waits for all groups but the `left` last, and looks at what was copied once more.
+    /// Waits for all groups but the last `left`, and checks the sources of the copies again.
     fn wait(&mut self, op: &mut Op, step: Effect, left: i64) {
         op.rows = Box::new([self.constant(Width::B32, left as u64)]);
         op.step = Step::Effect(step);
@@ -332,7 +332,7 @@ impl<'a> Decoder<'a> {
         self.access(op, address, place, element * count as u32, write)
     }
 
-    /// The instruction's way to `bytes` bytes.
+    /// Describes the instruction's access to `bytes` bytes.
     fn access(&mut self, op: &mut Op, address: &Operand<'_>, place: StateSpace, bytes: u32, write: bool) -> Option<()> {
         let Operand::Address(base, offset) = address else { return None };
         // A name stands for an address in its own space.
@@ -354,7 +354,7 @@ fn width(operand: &Operand<'_>) -> Option<Width> {
     if let Operand::Register(register) = operand { Some(register.width) } else { None }
 }
 
-/// The parts of a vector; another operand is the one part of itself.
+/// The parts of a vector; any other operand is its only part.
 fn parts<'a, 'b>(operand: &'b Operand<'a>) -> &'b [Operand<'a>] {
     match operand {
         Operand::Vector(parts) => parts,

@@ -3,7 +3,7 @@
 #[allow(missing_docs)] // the texts say what the fields are
 #[non_exhaustive]
 pub enum Error {
-    /// The text is no PTX.
+    /// The text is not PTX.
     #[error("line {line}: expected {expected}, found {found:?}")]
     Syntax { line: usize, expected: &'static str, found: String },
     /// An instruction, a form of one, or a directive that is not emulated.

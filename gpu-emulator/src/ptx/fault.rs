@@ -1,6 +1,6 @@
-//! What ends a launch.
+//! The faults that end a launch.
 
-/// A defect of a kernel, or of what it was started with. The `write` of `at` is true for instructions that write memory.
+/// A defect of a kernel, or of its launch. The `write` of `at` is true for instructions that write memory.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // as the text says
 #[error("kernel {kernel}, block {block:?}{}: {cause}", if *.at == Access::default() { String::new() } else { format!(", {}", .at) })]
@@ -34,7 +34,7 @@ pub enum Space {
     Parameters,
 }
 
-/// What is wrong. Addresses are those of the first byte.
+/// The cause of a fault. Addresses are those of the first byte.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // the texts say what the fields are
 #[non_exhaustive]

@@ -2,7 +2,7 @@
 
 use super::syntax::Token;
 
-/// Letters, digits and what names, numbers and opcodes have next to them stand together; every other sign is a token.
+/// Letters and digits, and the other signs of names, numbers and opcodes, form one token; every other sign is a token.
 pub(super) fn tokens(text: &str) -> Vec<Token> {
     let bytes = text.as_bytes();
     let (mut found, mut at, mut line) = (Vec::new(), 0, 1);
@@ -44,7 +44,7 @@ fn word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | b'%' | b'.')
 }
 
-/// The first place from `at` on where `ends` is so, or the end of the text.
+/// The first place from `at` on where `ends` holds, or the end of the text.
 fn end_of(bytes: &[u8], at: usize, ends: impl Fn(&[u8]) -> bool) -> usize {
     (at..bytes.len()).find(|at| ends(&bytes[*at..])).unwrap_or(bytes.len())
 }

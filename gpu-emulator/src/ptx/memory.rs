@@ -10,10 +10,10 @@ use super::shared::Shared;
 use super::syntax::Width;
 use super::{Allocation, Memory};
 
-/// Where generic addresses of shared memory start; no allocation of a GPU is near.
+/// The first generic address of shared memory; no allocation of a GPU is near.
 pub(super) const SHARED_WINDOW: u64 = 1 << 56;
 
-/// What the warp that runs reaches.
+/// The memory that the running warp reaches.
 pub(super) struct Frame<'a> {
     pub(super) registers: Registers,
     pub(super) shared: &'a mut Shared,
@@ -29,7 +29,7 @@ pub(super) struct Frame<'a> {
     pub(super) op: usize,
 }
 
-/// An instruction that transfers elements to or from registers of a width, perhaps wider; and the bytes of an element.
+/// An instruction that moves elements to or from registers of a width, perhaps wider; and the bytes of an element.
 pub(super) fn transfer(kind: &str, width: Width, write: bool) -> Option<(Effect, u32)> {
     macro_rules! of {
         ($bytes:literal $signed:literal: $($width:ident $word:ty),*) => {
@@ -91,7 +91,7 @@ fn store<const BYTES: usize, W: Word>(frame: &mut Frame<'_>, op: &Op, mask: u32)
     Ok(())
 }
 
-/// An atomic operation by the rest of its name, its width and its bytes in memory. Lanes take their turns.
+/// An atomic operation by the rest of its name, its width and its bytes in memory. Lanes take turns.
 pub(super) fn atomic(name: &[&str]) -> Option<(Effect, Width, u32)> {
     match name {
         ["inc", "u32"] => Some((|frame, op, mask| replace::<u32>(frame, op, mask, next), Width::B32, 4)),
@@ -100,12 +100,12 @@ pub(super) fn atomic(name: &[&str]) -> Option<(Effect, Width, u32)> {
     }
 }
 
-/// Up to `most`, and then from 0 again.
+/// Counts up to `most`, and then from 0 again.
 fn next(before: u64, most: u64) -> u64 {
     if before >= most { 0 } else { before + 1 }
 }
 
-/// Puts `f` of the element at the address in `a` and of `rows[0]` in its place; `d` is what it was.
+/// Replaces the element at the address in `a` by `f` of it and of `rows[0]`; `d` is the old element.
 fn replace<W: Word>(frame: &mut Frame<'_>, op: &Op, mask: u32, f: fn(u64, u64) -> u64) -> Done {
     for lane in lanes(mask) {
         let value = W::rows(&frame.registers)[op.rows[0] as usize][lane].into();
@@ -117,7 +117,7 @@ fn replace<W: Word>(frame: &mut Frame<'_>, op: &Op, mask: u32, f: fn(u64, u64) -
     Ok(())
 }
 
-/// Begins to copy `rows[0]` bytes, and zeros after them, from the address in `b` to that in `a`.
+/// Begins to copy `rows[0]` bytes, with zeros after them, from the address in `b` to the address in `a`.
 pub(super) fn start_copy(frame: &mut Frame<'_>, op: &Op, mask: u32) -> Done {
     let bytes = op.access.bytes;
     for lane in lanes(mask) {
@@ -125,7 +125,7 @@ pub(super) fn start_copy(frame: &mut Frame<'_>, op: &Op, mask: u32) -> Done {
         let (_, to) = Frame::place(op.access.place, to);
         let read = frame.registers.b32[op.rows[0] as usize][lane];
         if read > bytes {
-            // What lies after the copy is not its source.
+            // Bytes after the source must not be read.
             return Err(out_of_bounds(Space::Global, from, read, lane));
         }
         aligned(Space::Global, from, bytes, lane)?;
@@ -141,7 +141,7 @@ pub(super) fn start_copy(frame: &mut Frame<'_>, op: &Op, mask: u32) -> Done {
     Ok(())
 }
 
-/// What was started since the last group becomes one.
+/// Copies that were started since the last group become one group.
 pub(super) fn commit_copies(frame: &mut Frame<'_>, _: &Op, mask: u32) -> Done {
     for lane in lanes(mask) {
         frame.shared.copies_of(frame.user(lane)).committed += 1;
@@ -149,7 +149,7 @@ pub(super) fn commit_copies(frame: &mut Frame<'_>, _: &Op, mask: u32) -> Done {
     Ok(())
 }
 
-/// Waits for all groups but the last ones, as many as `rows[0]`.
+/// Waits for all groups but the last `rows[0]`.
 pub(super) fn wait_for_copies(frame: &mut Frame<'_>, op: &Op, mask: u32) -> Done {
     for lane in lanes(mask) {
         let left = frame.registers.b32[op.rows[0] as usize][lane];
@@ -159,7 +159,7 @@ pub(super) fn wait_for_copies(frame: &mut Frame<'_>, op: &Op, mask: u32) -> Done
             if copy.read > 0 {
                 let from = AccessKind { bytes: copy.read as u32, ..op.access };
                 let start = frame.global(from, copy.from, lane)?;
-                // SAFETY: as above.
+                // SAFETY: the reason above holds here too.
                 let now = unsafe { std::slice::from_raw_parts(start, copy.read) };
                 if now != &copy.bytes[..copy.read] {
                     return Err(Trap::new(lane, Cause::SourceChanged { address: copy.from }));
@@ -170,7 +170,7 @@ pub(super) fn wait_for_copies(frame: &mut Frame<'_>, op: &Op, mask: u32) -> Done
     Ok(())
 }
 
-/// As [`wait_for_copies`], for all, in groups or not.
+/// Like [`wait_for_copies`], for all copies, in groups or not.
 pub(super) fn wait_for_all_copies(frame: &mut Frame<'_>, op: &Op, mask: u32) -> Done {
     commit_copies(frame, op, mask)?;
     wait_for_copies(frame, op, mask)
@@ -203,12 +203,12 @@ impl Frame<'_> {
         if wide {
             self.registers.b64[row as usize][lane].wrapping_add_signed(offset)
         } else {
-            // Addresses of 32 bits stay so.
+            // Addresses of 32 bits wrap at 32 bits.
             u64::from(self.registers.b32[row as usize][lane].wrapping_add(offset as u32))
         }
     }
 
-    /// Which memory an address is in, and the address there.
+    /// The state space of an address, and the address there.
     fn place(place: StateSpace, address: u64) -> (StateSpace, u64) {
         match place {
             StateSpace::Generic if address >> 56 == SHARED_WINDOW >> 56 => {
@@ -245,7 +245,7 @@ impl Frame<'_> {
         }
     }
 
-    /// Where this process has the bytes at an address of the GPU's memory.
+    /// The process's pointer to the bytes at an address of the GPU's memory.
     fn global(&mut self, access: AccessKind, address: u64, lane: usize) -> Result<*mut u8, Trap> {
         let within = |allocation: &Allocation| {
             let offset = address.checked_sub(allocation.start)?;

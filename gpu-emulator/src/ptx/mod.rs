@@ -43,19 +43,19 @@ pub struct Module {
 #[derive(Clone, Debug)]
 pub struct Kernel(Arc<LoadedKernel>);
 
-/// A kernel, and what its last launches leave to the next.
+/// A kernel, and memory that its last launches leave to the next.
 #[derive(Debug)]
 struct LoadedKernel {
     program: Program,
     workspaces: Mutex<Vec<Workspace>>,
 }
 
-/// Where a parameter stands among the bytes of all, which are those in the order of the declaration, each aligned.
+/// The place of a parameter among the bytes of all, which are in the order of the declaration, each aligned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parameter {
-    /// Bytes before it.
+    /// Bytes before the parameter.
     pub offset: usize,
-    /// Its bytes.
+    /// Bytes of the parameter.
     pub bytes: usize,
 }
 
@@ -63,16 +63,16 @@ pub struct Parameter {
 /// of a warp that has diverged. A kernel without races computes the same with each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Schedule {
-    /// From the first to the last.
+    /// All run from the first to the last.
     #[default]
     Forward,
-    /// From the last to the first.
+    /// All run from the last to the first.
     Reverse,
-    /// By numbers that this seed makes.
+    /// All run in a random order with this seed.
     Random(u64),
 }
 
-/// How a kernel is started: blocks, threads of a block, and bytes of shared memory next to what the kernel declares.
+/// The shape of a launch: blocks, threads of a block, and bytes of shared memory besides those the kernel declares.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)]
 pub struct Launch {
@@ -82,7 +82,7 @@ pub struct Launch {
     pub schedule: Schedule,
 }
 
-/// An allocation of the GPU's memory: its address on the GPU, its bytes, and where they are in this process.
+/// An allocation of the GPU's memory: its address on the GPU, its bytes, and its address in this process.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)]
 pub struct Allocation {
@@ -115,7 +115,7 @@ impl std::str::FromStr for Schedule {
 }
 
 impl Module {
-    /// Makes a module ready to run, or returns what this process has made of the same text before.
+    /// Makes a module ready to run, or returns the earlier result of this process for the same text.
     ///
     /// # Errors
     /// [`Error`].
@@ -132,7 +132,7 @@ impl Module {
         Ok(module)
     }
 
-    /// The compute capability that it is for, `10 * major + minor`.
+    /// The compute capability of its target, `10 * major + minor`.
     pub fn target(&self) -> u32 {
         self.target
     }
@@ -144,12 +144,12 @@ impl Module {
 }
 
 impl Kernel {
-    /// Its name.
+    /// The name of the kernel.
     pub fn name(&self) -> &str {
         &self.0.program.name
     }
 
-    /// Its parameters, in their order.
+    /// The kernel's parameters, in their order.
     pub fn parameters(&self) -> &[Parameter] {
         &self.0.program.parameters
     }
@@ -159,7 +159,7 @@ impl Kernel {
         self.0.program.shared.declared
     }
 
-    /// Threads of a block at most, where it says so (`.maxntid`).
+    /// The most threads of a block, where the kernel has `.maxntid`.
     pub fn max_threads(&self) -> Option<[u32; 3]> {
         self.0.program.max_threads
     }
@@ -167,7 +167,7 @@ impl Kernel {
     /// Runs a launch to its end. `parameters` are the bytes that [`parameters`](Self::parameters) lays out.
     ///
     /// # Errors
-    /// The first fault. What was written before it stays written.
+    /// The first fault. Bytes that were written before it stay written.
     pub fn run(&self, launch: &Launch, parameters: &[u8], memory: &dyn Memory) -> Result<(), Box<Fault>> {
         let kept = || self.0.workspaces.lock().unwrap_or_else(PoisonError::into_inner);
         let mut workspace = kept().pop().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Orders of what a GPU runs at once.
+//! The order of things that a GPU runs at once.
 
 use super::Schedule;
 use super::registers::{LANES, lanes};
@@ -30,7 +30,7 @@ impl Order {
         all
     }
 
-    /// A lane of the group that runs next: the one that is furthest behind, the one furthest ahead, or any.
+    /// A lane of the group that runs next: the one with the earliest next instruction, the latest, or any.
     pub(super) fn group(&mut self, ready: u32, next: &[usize; LANES]) -> usize {
         let found = match self.schedule {
             Schedule::Forward => lanes(ready).min_by_key(|lane| next[*lane]),
@@ -43,7 +43,7 @@ impl Order {
         found.unwrap_or(0)
     }
 
-    /// SplitMix64.
+    /// A random number below `count`, by SplitMix64.
     fn below(&mut self, count: usize) -> usize {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.state;

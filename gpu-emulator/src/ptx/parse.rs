@@ -16,7 +16,7 @@ pub(super) fn parse(text: &str) -> Result<(u32, Vec<Program>), Error> {
             ".version" | ".address_size" => parser.at += 1,
             ".target" => target = parser.target()?,
             ".visible" | ".extern" | ".weak" => {}
-            // Constants of the source that no instruction reads. One that does names what nothing declares.
+            // These are constants of the source that no instruction reads; one that did would name an undeclared variable.
             ".global" => while parser.word()? != ";" {},
             ".shared" => {
                 let variable = parser.variable()?;
@@ -38,7 +38,7 @@ struct Parser<'a> {
     text: &'a str,
     tokens: Vec<Token>,
     at: usize,
-    /// Operands within which the next one stands.
+    /// How many operands contain the next one.
     depth: usize,
     /// The registers that each open `{ }` declares, the outermost first.
     scopes: Vec<HashMap<String, Register>>,
@@ -49,7 +49,7 @@ const MOST_BYTES: u64 = 1 << 20;
 
 const MOST_REGISTERS: u64 = 1 << 20;
 
-/// Operands within each other: of an address in a pair there are three.
+/// The deepest nesting of operands: an address in a pair has three levels.
 const MOST_DEPTH: usize = 8;
 
 impl<'a> Parser<'a> {
@@ -89,7 +89,7 @@ impl<'a> Parser<'a> {
         if self.word()? == word { Ok(()) } else { Err(self.wrong(word)) }
     }
 
-    /// The last token is not what was expected.
+    /// The error that the last token is not what was expected.
     fn wrong(&self, expected: &'static str) -> Error {
         let found =
             self.tokens.get(self.at.saturating_sub(1)).map_or("the end", |token| &self.text[token.bytes.clone()]);
@@ -161,7 +161,7 @@ impl<'a> Parser<'a> {
                     }
                     decoder.program.max_threads = Some(threads);
                 }
-                // How many registers and blocks a processor has room for changes no result.
+                // These limit how many registers and blocks a processor has room for, and change no result.
                 ".minnctapersm" | ".maxnreg" => self.at += 1,
                 _ => return Err(self.unsupported()),
             }
@@ -180,7 +180,7 @@ impl<'a> Parser<'a> {
             "{" => self.scopes.push(HashMap::new()),
             "}" => drop(self.scopes.pop()),
             ".reg" => self.registers(decoder)?,
-            // Where it ends, the memory starts that a launch adds.
+            // The shared memory that a launch adds starts at its end.
             ".shared" if !decoder.uses_dynamic_shared => {
                 decoder.shared(&self.variable()?);
                 self.expect(";")?;
@@ -301,7 +301,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Decimal, hexadecimal, octal or binary; unsigned ones end with `U`.
+/// A decimal, hexadecimal, octal or binary number; unsigned ones end with `U`.
 fn integer(word: &str) -> Option<u64> {
     let word = word.trim_end_matches('U');
     match word.as_bytes() {

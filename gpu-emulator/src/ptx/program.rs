@@ -16,27 +16,27 @@ pub(super) struct Program {
     pub(super) max_threads: Option<[u32; 3]>,
     pub(super) shared: SharedLayout,
     pub(super) ops: Vec<Op>,
-    /// Constants are set, in every row that is one.
+    /// All registers; rows of constants are set.
     pub(super) registers: Registers,
-    /// Rows of 32 bits that hold what a thread is.
+    /// Rows of 32 bits with the special registers of a thread.
     pub(super) specials: Vec<(u32, Special)>,
     /// Instructions that access memory, each with a number below this.
     pub(super) accesses: usize,
 }
 
-/// Where a block's shared memory is. Between variables are gaps that no access may touch.
+/// The layout of a block's shared memory. Between variables are gaps that no access may touch.
 #[derive(Debug, Default)]
 pub(super) struct SharedLayout {
     /// Bytes that the kernel declares, as a compiler lays them out without gaps.
     pub(super) declared: u32,
     pub(super) gaps: Vec<Range<u32>>,
-    /// Where the memory starts that a launch adds.
+    /// The start of the memory that a launch adds.
     pub(super) dynamic: u32,
     /// The fewest bytes that an instruction accesses, a power of two.
     pub(super) granule: u32,
 }
 
-/// What a thread is. The index is that of x, y and z.
+/// A special register of a thread. The index is that of x, y and z.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Special {
     Thread(usize),
@@ -46,7 +46,7 @@ pub(super) enum Special {
     Lane,
 }
 
-/// An instruction. What the rows mean is the step's own.
+/// An instruction. Each step gives the rows its own meaning.
 #[derive(Debug, Default)]
 pub(super) struct Op {
     pub(super) step: Step,
@@ -60,28 +60,28 @@ pub(super) struct Op {
     pub(super) c: u32,
     pub(super) rows: Box<[u32]>,
     pub(super) access: AccessKind,
-    /// Where a copy comes from.
+    /// The source of a copy.
     pub(super) from: AccessKind,
-    /// In the text of the module, from 1.
+    /// The line in the text of the module, from 1.
     pub(super) line: usize,
     pub(super) text: Box<str>,
 }
 
-/// An instruction's way to memory.
+/// An instruction's access to memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct AccessKind {
     pub(super) write: bool,
-    /// Among those that access memory.
+    /// The number among the instructions that access memory.
     pub(super) number: usize,
     pub(super) offset: i64,
-    /// The address is a 64-bit register.
+    /// Whether the address is a 64-bit register.
     pub(super) wide: bool,
     /// Bytes of all elements.
     pub(super) bytes: u32,
     pub(super) place: StateSpace,
 }
 
-/// Which memory an address is in. `Generic` ones say it themselves.
+/// The memory that an address is in. `Generic` addresses say it themselves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum StateSpace {
     #[default]
@@ -95,7 +95,7 @@ pub(super) enum StateSpace {
 pub(super) struct Trap {
     pub(super) lane: usize,
     pub(super) cause: Cause,
-    /// Whose earlier access is to be put into the cause, and whether it wrote.
+    /// The earlier access that the cause needs, and whether it wrote.
     pub(super) earlier: Option<(Accessor, bool)>,
 }
 
@@ -112,7 +112,7 @@ pub(super) struct Accessor {
 pub(super) type Compute = fn(&mut Registers, &Op, u32);
 /// Reads or writes memory, or exchanges between lanes, in those of a mask.
 pub(super) type Effect = fn(&mut Frame<'_>, &Op, u32) -> Done;
-/// What an effect ends with.
+/// The result of an effect.
 pub(super) type Done = Result<(), Trap>;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -130,7 +130,7 @@ pub(super) enum Step {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Members {
     All,
-    /// Those that the bits of a 32-bit row name.
+    /// The lanes named by the bits of a 32-bit row.
     Named(u32),
 }
 

@@ -10,7 +10,7 @@ pub(super) type Row<T> = [T; LANES];
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Registers {
-    /// A bit for each lane.
+    /// Predicates, a bit for each lane.
     pub(super) predicates: Vec<u32>,
     pub(super) b16: Vec<Row<u16>>,
     pub(super) b32: Vec<Row<u32>>,
@@ -20,7 +20,7 @@ pub(super) struct Registers {
 pub(super) trait Word: Copy + Default + Into<u64> {
     fn rows(registers: &Registers) -> &[Row<Self>];
     fn rows_mut(registers: &mut Registers) -> &mut [Row<Self>];
-    /// Bits above those of a register are dropped, and those that are not given are zero.
+    /// Bits above those of a register are dropped, and missing bits are zero.
     fn from_bits(bits: u64) -> Self;
 }
 
@@ -90,7 +90,7 @@ pub(super) fn lanes(mut mask: u32) -> impl Iterator<Item = usize> {
 }
 
 impl Registers {
-    /// Adds a row whose lanes all have these bits; its number.
+    /// Adds a row whose lanes all have these bits, and returns its number.
     pub(super) fn add(&mut self, width: Width, bits: u64) -> u32 {
         fn push<T>(rows: &mut Vec<T>, row: T) -> u32 {
             rows.push(row);
@@ -155,7 +155,7 @@ impl Registers {
         self.set(op.d, mask, |lane| f(a[lane], b[lane], c[lane]));
     }
 
-    /// A bit for each lane.
+    /// The predicate of a row, a bit for each lane.
     pub(super) fn predicate(&self, row: u32) -> u32 {
         self.predicates[row as usize]
     }

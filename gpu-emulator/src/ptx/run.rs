@@ -9,14 +9,14 @@ use super::shared::Shared;
 use super::warp::{self, Stop, Warp};
 use super::{Allocation, Launch, Memory};
 
-/// What running a kernel needs besides its program, kept for the next launch.
+/// The memory for running a kernel, kept for the next launch.
 #[derive(Debug, Default)]
 pub(super) struct Workspace {
     warps: Vec<Warp>,
     shared: Shared,
 }
 
-/// Threads of a block at most, of every GPU.
+/// The most threads of a block, for every GPU.
 const MOST_THREADS: [u32; 3] = [1024, 1024, 64];
 
 pub(super) fn run(
@@ -69,7 +69,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// An error is that of the warp whose number is with it, at the instruction of the frame.
+    /// Runs a block. An error comes with the number of its warp, and is at the instruction of the frame.
     fn block(&mut self, block: [u32; 3], threads: usize) -> Result<(), (usize, Trap)> {
         self.frame.shared.begin();
         for (warp, state) in self.warps.iter_mut().enumerate() {
@@ -137,7 +137,7 @@ impl Run<'_> {
     }
 }
 
-/// The threads of a block, where GPUs run such a launch.
+/// The number of threads of a block, if GPUs run such a launch.
 fn checked(program: &Program, launch: &Launch, parameters: &[u8]) -> Result<usize, Cause> {
     let asked = launch.block;
     let count = |threads: [u32; 3]| threads.iter().map(|side| u64::from(*side)).product::<u64>();
@@ -172,7 +172,7 @@ pub(crate) fn most_shared(capability: u32) -> u32 {
     kibibytes << 10
 }
 
-/// Where the `number`-th of these stands, x counted first.
+/// The place of item `number`, x counted first.
 fn place(number: u32, sides: [u32; 3]) -> [u32; 3] {
     [number % sides[0], number / sides[0] % sides[1], number / sides[0] / sides[1]]
 }

@@ -1,11 +1,11 @@
-//! A block's shared memory, with what each byte was last used for: races, reads of what was never written, and accesses
-//! between and after the variables show, and uses of what is still being copied there.
+//! A block's shared memory, with the last use of each byte. It finds races, reads of bytes that nothing wrote, accesses
+//! between and after the variables, and uses of bytes that are still being copied there.
 
 use super::copies::{AsyncCopy, Copies};
 use super::fault::{Access, Cause, Space};
 use super::program::{Accessor, SharedLayout, Trap};
 
-/// Shared memory. Accesses are noted by granules: as many bytes as the least access of the kernel has.
+/// Shared memory. Accesses are recorded by granules: as many bytes as the least access of the kernel has.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     bytes: Vec<u8>,
@@ -26,7 +26,7 @@ struct Shadow {
     written: LastAccess,
     /// The last warp that read it.
     read: LastAccess,
-    /// More threads of that warp read it since the warp's last barrier.
+    /// More threads of that warp have read it since the warp's last barrier.
     by_many: bool,
     /// A reader of another warp.
     read_elsewhere: LastAccess,
@@ -41,7 +41,7 @@ struct LastAccess {
 }
 
 impl LastAccess {
-    /// A barrier stands between this use and one by `user` in `epoch`, or it was the same thread.
+    /// Whether a barrier stands between this use and one by `user` in `epoch`, or it was the same thread.
     fn ordered(&self, epoch: u32, user: Accessor) -> bool {
         self.epoch != epoch
             || self.user.thread == user.thread
@@ -54,7 +54,7 @@ impl LastAccess {
 }
 
 impl Shadow {
-    /// Nothing is being copied there, and no write by another races with a use by `user`.
+    /// Whether nothing is being copied there, and no write by another thread races with a use by `user`.
     fn settled(&self, epoch: u32, user: Accessor, address: u64) -> Result<(), Trap> {
         if self.awaited {
             let cause = Cause::InFlight { address, copy: Access::default() };
@@ -65,7 +65,7 @@ impl Shadow {
 }
 
 impl Shared {
-    /// Memory of `bytes` bytes, laid out so: always the same layout. What an earlier launch left is of an earlier epoch.
+    /// Memory of `bytes` bytes in this layout, the same for all launches. Data of earlier launches has an earlier epoch.
     pub(super) fn lay_out(&mut self, layout: &SharedLayout, bytes: u32) {
         const LAST: u32 = 1 << 31;
         if self.epoch != 0 && self.bytes.len() == bytes as usize && self.epoch < LAST {
@@ -83,11 +83,11 @@ impl Shared {
         (self.epoch, self.began) = (1, 1);
     }
 
-    /// A block begins: what another wrote is not there.
+    /// A block begins: writes of other blocks are not visible.
     pub(super) fn begin(&mut self) {
         self.epoch += 1;
         self.began = self.epoch;
-        // Of copies that an earlier one did not wait for, nobody knows.
+        // No copy of an earlier block is in flight for this one.
         for (_, copy) in std::mem::take(&mut self.copies).into_iter().flat_map(|copies| copies.flying) {
             self.awaited(copy.to, copy.bytes.len(), false);
         }
@@ -146,7 +146,7 @@ impl Shared {
         for (index, shadow) in self.shadow(address, bytes, user)?.iter_mut().enumerate() {
             let at = address + ((index as u64) << shift);
             shadow.settled(epoch, user, at)?;
-            // Of several readers at least one is another thread.
+            // With several readers at least one is another thread.
             let mut read = shadow.read;
             if shadow.by_many && read.same_warp(user) {
                 read.user.thread = user.thread ^ 1;
@@ -162,7 +162,7 @@ impl Shared {
         Ok(&mut self.bytes[address as usize..][..bytes as usize])
     }
 
-    /// The shadow of these bytes, all of which are a variable's.
+    /// The shadow of these bytes, all of which belong to variables.
     fn shadow(&mut self, address: u64, bytes: u32, user: Accessor) -> Result<&mut [Shadow], Trap> {
         let outside = || trap(user, Cause::OutOfBounds { space: Space::Shared, address, bytes });
         if !address.is_multiple_of(u64::from(bytes)) {

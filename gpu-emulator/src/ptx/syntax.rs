@@ -1,4 +1,4 @@
-//! Parts of a module's text, names of registers resolved.
+//! Parts of a module's text, with names of registers resolved.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use std::ops::Range;
 pub(super) struct Variable<'a> {
     pub(super) name: &'a str,
     pub(super) align: u64,
-    /// Zero for what a launch decides.
+    /// The bytes of the variable; zero where a launch decides.
     pub(super) bytes: u64,
 }
 
@@ -27,7 +27,7 @@ pub(super) struct Register {
 
 #[derive(Debug)]
 pub(super) struct Instruction<'a> {
-    /// From 1.
+    /// The line of the text, from 1.
     pub(super) line: usize,
     pub(super) text: String,
     /// The predicate under which it is run, and whether it is negated.

@@ -1,6 +1,6 @@
-//! A warp: 32 lanes that run an instruction together as long as they agree where to go. Lanes that have parted run in groups,
+//! A warp: 32 lanes that run an instruction together as long as they agree where to go. Diverged lanes run in groups,
 //! in the order of the schedule, and are one group again where they meet at a label. An instruction of several lanes waits
-//! for all of them; that it waits for ever is a fault.
+//! for all of them; if it would wait for ever, that is a fault.
 
 use super::fault::Cause;
 use super::memory::Frame;
@@ -11,13 +11,13 @@ use super::registers::{LANES, Registers, lanes};
 #[derive(Debug)]
 pub(super) struct Warp {
     pub(super) registers: Registers,
-    /// The next instruction of each lane. Those of running lanes are kept by the group.
+    /// The next instruction of each lane. The group keeps those of running lanes.
     next: [usize; LANES],
     /// Lanes that the block has.
     all: u32,
-    /// Those that have not returned.
+    /// Lanes that have not returned.
     live: u32,
-    /// Live ones that wait for others at an instruction that runs together.
+    /// Live lanes that wait for others at an instruction that runs together.
     waiting: u32,
     /// Barriers of only this warp that it has passed in this block.
     pub(super) epoch: u32,
@@ -46,7 +46,7 @@ impl Warp {
     }
 }
 
-/// The members wait for each other, and see what all wrote. Barriers of some lanes order nothing here.
+/// The members wait for each other, and see all their writes. Barriers of some lanes order nothing here.
 pub(super) fn wait_for_members(frame: &mut Frame<'_>, _: &Op, members: u32) -> Result<(), Trap> {
     frame.warp_epoch += u32::from(members == frame.live);
     Ok(())
@@ -65,7 +65,7 @@ pub(super) fn run(program: &Program, warp: &mut Warp, order: &mut Order, frame: 
         loop {
             let op = &ops[at];
             if group != warp.live && matches!(op.step, Step::Collective(..) | Step::Barrier) {
-                // Those who wait there already are of the group.
+                // Lanes that wait there already belong to the group.
                 group |= warp.at(warp.waiting, at);
                 warp.waiting &= !group;
             }
@@ -138,7 +138,7 @@ pub(super) fn run(program: &Program, warp: &mut Warp, order: &mut Order, frame: 
 }
 
 impl Warp {
-    /// Those of `mask` whose next instruction is `at`.
+    /// The lanes of `mask` whose next instruction is `at`.
     fn at(&self, mask: u32, at: usize) -> u32 {
         lanes(mask).filter(|lane| self.next[*lane] == at).fold(0, |all, lane| all | 1 << lane)
     }
@@ -147,10 +147,10 @@ impl Warp {
         lanes(mask).for_each(|lane| self.next[lane] = at);
     }
 
-    /// The lanes of `group` whose members are all there.
+    /// The lanes of `group` whose members have all arrived.
     fn together(&self, members: Members, group: u32, registers: &Registers) -> Result<u32, Trap> {
         let Members::Named(row) = members else {
-            // All 32, none of which may have returned.
+            // The instruction needs all 32 lanes, none of which may have returned.
             return Ok(if group == !0 { group } else { 0 });
         };
         let named = registers.row::<u32>(row);
@@ -168,7 +168,7 @@ impl Warp {
         Ok(ready)
     }
 
-    /// All live lanes wait, for others that do not come.
+    /// The fault that all live lanes wait, for others that do not come.
     fn stuck(&self, ops: &[Op], frame: &mut Frame<'_>) -> Trap {
         let lane = self.live.trailing_zeros() as usize;
         let at = self.next[lane];

@@ -14,14 +14,14 @@ struct Attend {
     u64 out;
     u64 queries;
     u64 pages;
-    // Where parts of the positions leave maximum, sum and weighted values, [rows, heads, parts, DIM + 2].
+    // The result of each part of the positions: maximum, sum and weighted values, [rows, heads, parts, DIM + 2].
     u64 partial;
-    // How many blocks have done so, of those that take the same queries: zeros, which the last one leaves again.
+    // How many blocks have written theirs, of those with the same queries: zeros, which the last block leaves again.
     u64 arrived;
     int heads;
     int kv_heads;
     int layer;
-    // Positions a row attends to, its own included, or 0 for all.
+    // Positions that a row attends to, including its own, or 0 for all.
     int window;
     int parts;
     // Query heads of one key head that a block takes at a time.
@@ -33,26 +33,26 @@ struct Attend {
 #define ATTEND_WARPS 4
 #define ATTEND_THREADS (32 * ATTEND_WARPS)
 #define MOST_QUERIES (4 * ATTEND_WARPS)
-// Scores are kept times this, so that weights are powers of two.
+// The factor of scores, so that weights are powers of two.
 #define LOG2_E 1.44269504f
-// Most parts of the positions of a row.
+// The most parts of the positions of a row.
 #define MOST_PARTS 64
 
-// Quads of elements of a row in shared memory, the last filled up with zeros, and from one row to the next. That is odd, so
+// Quads of elements of a row in shared memory, the last filled up with zeros, and the stride of rows. The stride is odd, so
 // that the same quad of eight rows is in eight different groups of banks.
 #define QUADS ((DIM + 3) / 4)
 #define ROW_STRIDE (QUADS | 1)
-// Quads of a row that a lane adds up.
+// Quads of a row that each lane adds up.
 #define QUADS_A_LANE ((QUADS + 31) / 32)
 
-// 32 positions of keys or values of one head lie behind each other in one page: whole lines of 16 bytes. Where quads lie within
+// 32 positions of keys or values of one head are contiguous in one page: whole lines of 16 bytes. Where quads lie within
 // a row, each thread takes some lines.
 #define QUADS_A_LINE (HALVES ? 2 : 1)
 #define TILE_LINES (32 * DIM / (4 * QUADS_A_LINE))
 #define LINES_A_THREAD ((TILE_LINES + ATTEND_THREADS - 1) / ATTEND_THREADS)
 #define WHOLE_QUADS (DIM % 4 == 0)
 
-// Where the keys (0) or values (1) of a head lie from a position on, to the end of its page.
+// The address of the keys (0) or values (1) of a head from a position on, to the end of its page.
 __device__ __forceinline__ u64 tile_address(const Attend& a, const u64* pages, int which, int head, int position) {
     u64 row = (((u64)a.layer * 2 + which) * a.kv_heads + head) * PAGE + position % PAGE;
     return load(pages + position / PAGE) + row * ((HALVES ? 2 : 4) * DIM);
@@ -87,14 +87,14 @@ __device__ __forceinline__ Range range_of_block(const Attend& a, const Queries& 
     return {first, first + each < end ? first + each : end};
 }
 
-// Where the weighted values of a head of a row go, and what they are multiplied by.
+// The output address of the weighted values of a head of a row, and their factor.
 struct Target {
     float* out;
     float factor;
 };
 
-// Of head `head` of all rows, whose scores are at most `most` and whose weights have this sum; where there are parts, these
-// are kept too, by the lane that `keeps`.
+// The target of head `head` of all rows, whose scores are at most `most` and whose weights have this sum; with several parts, these
+// are written too, by the lane that `keeps`.
 __device__ __forceinline__ Target target_of(const Attend& a, u64 head, float most, float sum, bool keeps) {
     if (a.parts == 1) {
         return {(float*)a.out + head * DIM, sum == 0.0f ? 0.0f : 1.0f / sum};
@@ -107,7 +107,7 @@ __device__ __forceinline__ Target target_of(const Attend& a, u64 head, float mos
     return {partial + 2, 1.0f};
 }
 
-// Asks for this thread's lines of a tile.
+// Begins to load this thread's lines of a tile.
 __device__ __forceinline__ void fetch_tile(u64 from, uint4 (&held)[LINES_A_THREAD]) {
 #pragma unroll
     for (int i = 0; i < LINES_A_THREAD; ++i) {
@@ -122,7 +122,7 @@ __device__ __forceinline__ float4 widened(u32 low, u32 high) {
     return {half_to_float((u16)low), half_to_float((u16)(low >> 16)), half_to_float((u16)high), half_to_float((u16)(high >> 16))};
 }
 
-// Puts a tile into shared memory, as floats: what was asked for, or, where quads reach over the end of a row, each element.
+// Puts a tile into shared memory, as floats: the loaded lines, or, where quads reach over the end of a row, each element.
 __device__ __forceinline__ void put_tile(float4* rows, u64 from, const uint4 (&held)[LINES_A_THREAD]) {
     if (!WHOLE_QUADS) {
         for (int row = threadIdx.x / 32; row < 32; row += ATTEND_WARPS) {
@@ -163,13 +163,13 @@ __device__ __forceinline__ void multiply_add(float4& sum, const float4& a, const
     sum.w = fmaf(a.w, b.w, sum.w);
 }
 
-// Puts the parts of this block's queries together, if it is the last that has done one. Their order is fixed: whoever is the last,
+// Merges the parts of this block's queries, if it is the last block that has computed one. Their order is fixed: whichever is last,
 // the bits are the same. `last` is shared.
 __device__ __forceinline__ void put_parts_together(const Attend& a, const Queries& queries, const HeadsOfBlock& heads, int& last) {
     if (a.parts == 1) {
         return;
     }
-    // What this block has written is there before it is counted.
+    // This block's results are written before it is counted.
     __threadfence();
     __syncthreads();
     if (threadIdx.x == 0) {
@@ -184,7 +184,7 @@ __device__ __forceinline__ void put_parts_together(const Attend& a, const Querie
     int lane = threadIdx.x % 32;
     for (int n = threadIdx.x / 32; n < heads.count * queries.rows; n += ATTEND_WARPS) {
         u64 head = (u64)(queries.first + n / heads.count) * a.heads + heads.first + n % heads.count;
-        // Other blocks' stores are in the second cache.
+        // Other blocks' stores are in the second-level cache.
         const float* partial = (const float*)a.partial + head * a.parts * (DIM + 2);
         float factors[MOST_PARTS / 32], most = -INFINITE, sum = 0.0f;
 #pragma unroll
@@ -229,8 +229,8 @@ __device__ __forceinline__ void put_parts_together(const Attend& a, const Querie
     }
 }
 
-// A running softmax over tiles of 32 positions: a lane a position for the scores, a lane some quads for the values. A warp takes
-// `N` queries; beyond the last of the block it computes that one once more and leaves it out.
+// A running softmax over tiles of 32 positions: a lane computes the score of a position, and some quads of values. A warp takes
+// `N` queries; beyond the last query of the block it computes the last once more and drops the result.
 template <int N>
 __device__ __forceinline__ void attend_to(const Attend& a, const Queries& queries, const HeadsOfBlock& of_block, u8* shared) {
     float4* tile = (float4*)shared;
@@ -274,7 +274,7 @@ __device__ __forceinline__ void attend_to(const Attend& a, const Queries& querie
     for (int t = range.first; t < range.last; ++t) {
         __syncthreads();
         put_tile(tile, keys, held);
-        // What comes next is on its way while this is computed.
+        // The next loads are in flight while this is computed.
         u64 values = tile_address(a, pages, 1, of_block.kv, 32 * t);
         fetch_tile(values, held);
         __syncthreads();
@@ -317,7 +317,7 @@ __device__ __forceinline__ void attend_to(const Attend& a, const Queries& querie
             fetch_tile(keys, held);
         }
         __syncthreads();
-        // Behind the last position is what nothing wrote, and may be no number.
+        // After the last position there is unwritten memory, which may hold NaN.
         int last = end - 32 * t < 32 ? end - 32 * t : 32;
 #pragma unroll 8
         for (int slot = 0; slot < last; ++slot) {

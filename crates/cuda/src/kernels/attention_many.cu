@@ -1,6 +1,6 @@
 // Attention of prompts by tensor cores, from 7.5 on: a block of four warps takes 64 queries, a warp 16 of them, and goes over the
-// positions in tiles with a running softmax. What is multiplied are halves: queries and weights are the sums of two each, and so
-// are keys and values of a cache in F32, behind powers of two that keep them in range. Products then have 22 bits.
+// positions in tiles with a running softmax. The factors of products are halves: queries and weights are sums of two halves, and so
+// are keys and values of a cache in F32, after division by powers of two that keep them in range. Products then have 22 bits.
 //
 // A tile's rows lie an odd number of lines of 16 bytes apart: `ldmatrix` reads the same line of eight rows from eight different
 // groups of four banks.
@@ -8,7 +8,7 @@
 #if __CUDA_ARCH__ >= 750 && DIM % 16 == 0 && DIM <= 128
 
 #define MANY_QUERIES (16 * ATTEND_WARPS)
-// Positions of a tile, which lies within a page, and the halves that a stored element is the sum of.
+// Positions of a tile, which lies within a page, and the number of halves whose sum is a stored element.
 #define POSITIONS (HALVES ? 64 : 32)
 #define PARTS (HALVES ? 1 : 2)
 #define LINES (DIM / 8)
@@ -23,7 +23,7 @@ __device__ __forceinline__ float power_of(float largest) {
     return __uint_as_float((exponent < 15 ? 1 : exponent - 14) << 23);
 }
 
-// What weights, which are 1 at most, are multiplied by for the same reason; their sum has it too, so that it falls out.
+// The factor of weights, which are at most 1, for the same reason; their sum has it too, so that it cancels.
 #define WEIGHT_POWER 32768.0f
 
 // 1 / power, exactly.
@@ -38,7 +38,7 @@ __device__ __forceinline__ void split(float x, float y, u32& high, u32& low) {
     low = float_to_half(x - half_to_float(a)) | (u32)float_to_half(y - half_to_float(b)) << 16;
 }
 
-// A tile of keys or of values on its way to shared memory. Rows from `present` on are zeros: what lies there may be no number.
+// A tile of keys or of values on its way to shared memory. Rows from `present` on are zeros: their memory may hold NaN.
 #if HALVES
 struct Tile {
     LinesToShared<LINES / 2> lines;
@@ -58,7 +58,7 @@ struct Tile {
         commit_lines();
     }
 
-    // Behind it the tile is there, and what was read before is used no more.
+    // After it the tile is there, and the tile before it is not used any more.
     __device__ __forceinline__ void end(float&) const {
         lines.end(to, 32);
         wait_for_lines<0>();
@@ -86,7 +86,7 @@ struct Tile {
         }
     }
 
-    // As above; `power` becomes what the elements were divided by, and not less than it was.
+    // Like the other `end`; `power` becomes the divisor of the elements, and is never less than it was.
     __device__ __forceinline__ void end(float& power) const {
         float most = 0.0f;
 #pragma unroll
@@ -144,7 +144,7 @@ KERNEL_OF(ATTEND_THREADS, attend_many, Attend) {
     Tile keys(tiles, largest[0]), values(tiles, largest[1]);
     const int values_at = 0;
 #endif
-    // The last rows of a prompt see the most: they begin first.
+    // The last rows of a prompt see the most positions: they begin first.
     Queries queries = ((const Queries*)a.queries)[gridDim.x - 1 - blockIdx.x];
     HeadsOfBlock own_heads = heads_of_block(a);
     int count = own_heads.count * queries.rows, total = a.heads + 2 * a.kv_heads;
@@ -153,7 +153,7 @@ KERNEL_OF(ATTEND_THREADS, attend_many, Attend) {
     int end = queries.position + queries.rows;
     Range range = range_of_block(a, queries, POSITIONS);
 
-    // Of this lane: two queries, at the rows `lane / 4` and `lane / 4 + 8` of the fragments.
+    // Two queries of this lane, at the rows `lane / 4` and `lane / 4 + 8` of the fragments.
     int own[2];
     float factor[2], most[2], sum[2];
     u32 q_high[STEPS][4], q_low[STEPS][4];

@@ -1,4 +1,4 @@
-// What every kernel uses: stored floats, sums over a warp, and the arguments of a product.
+// Code that every kernel uses: stored floats, sums over a warp, and the arguments of a product.
 
 #define FULL 0xffffffffu
 #define INFINITE __uint_as_float(0x7f800000u)
@@ -15,7 +15,7 @@ __device__ __forceinline__ float bf16_to_float(u16 bits) {
     return __uint_as_float((u32)bits << 16);
 }
 
-// The nearest, ties to even; a NaN stays one.
+// The nearest BF16, ties to even; NaN stays NaN.
 __device__ __forceinline__ u16 float_to_bf16(float wide) {
     u32 bits = __float_as_uint(wide);
     if ((bits & 0x7fffffffu) > 0x7f800000u) {
@@ -54,16 +54,16 @@ struct Part {
     int scales_code;
     // Scales of a row; 0 where all rows share one, and without scales.
     int scales_a_row;
-    // Inputs that share one.
+    // Inputs that share a scale.
     int group;
 };
 
 struct Product {
     // The activations as prepared: rows of floats, halves or signed bytes.
     u64 x;
-    // What belongs to a row of them: see `Prepare`.
+    // The steps of each row of the activations: see `Prepare`.
     u64 steps;
-    // F32 [tokens, width].
+    // The output, F32 [tokens, width].
     u64 y;
     Part parts[3];
     int count;
@@ -71,7 +71,7 @@ struct Product {
     int row_bytes;
     int tokens;
     int width;
-    // Whether the product is added to what `y` holds.
+    // Whether the product is added to the contents of `y`.
     int add;
     // Whether the zero points of int8 rows may differ from 0.
     int zeros;
@@ -100,7 +100,7 @@ __device__ __forceinline__ int high_sum(u32 sums) {
 }
 
 // The part that this block computes, at `each` rows and `tokens` tokens a block, and its first row in that part and its first
-// token. Blocks that follow each other take the same rows, which come from memory once.
+// token. Blocks that follow each other take the same rows, which are read from memory once.
 __device__ __forceinline__ const Part& part_of(const Product& a, int each, int tokens, int& first, int& token0) {
     int tiles = (a.tokens + tokens - 1) / tokens, block = blockIdx.x / tiles, index = 0;
     token0 = blockIdx.x % tiles * tokens;
@@ -116,7 +116,7 @@ __device__ __forceinline__ const Part& part_of(const Product& a, int each, int t
     return a.parts[index];
 }
 
-// Puts one output where it belongs.
+// Stores one output.
 __device__ __forceinline__ void put(const Product& a, const Part& part, int token, int row, float value) {
     if (part.bias) {
         value += stored_float(part.bias, part.bias_code, row);
@@ -167,8 +167,8 @@ struct Embed {
 #define WARPS 4
 #define ROWS 2
 
-// What a warp of these computes: `ROWS` rows of a part for `T` tokens. Beyond the last row or token it computes the last once
-// more, which `put_sums` leaves out.
+// The outputs of a warp of these kernels: `ROWS` rows of a part for `T` tokens. After the last row or token it computes the last
+// one again, which `put_sums` leaves out.
 template <int T>
 struct Share {
     const Part& part;
@@ -191,7 +191,7 @@ __device__ __forceinline__ Share<T> share_of(const Product& a) {
     return {part, first + (int)threadIdx.x / 32 * ROWS, token0};
 }
 
-// Adds up what the lanes have of every output and puts `finish(t, row, sum)`.
+// Adds up every output over the lanes and stores `finish(t, row, sum)`.
 template <int T, class N, class Finish>
 __device__ __forceinline__ void put_sums(const Product& a, const Share<T>& share, const N (&sums)[T][ROWS], Finish finish) {
 #pragma unroll
@@ -207,14 +207,14 @@ __device__ __forceinline__ void put_sums(const Product& a, const Share<T>& share
     }
 }
 
-// The kernels for up to 1, 2, 4 and 8 tokens, each `few<T>` of the file that says so.
+// The kernels for up to 1, 2, 4 and 8 tokens, each `few<T>` of the file that uses this macro.
 #define KERNELS_FOR_FEW                                     \
     KERNEL_OF(32 * WARPS, few_1, Product) { few<1>(a); }    \
     KERNEL_OF(32 * WARPS, few_2, Product) { few<2>(a); }    \
     KERNEL_OF(32 * WARPS, few_4, Product) { few<4>(a); }    \
     KERNEL_OF(32 * WARPS, few_8, Product) { few<8>(a); }
 
-// The kernels for many tokens, by the tokens and rows of a block, each `many<SIDE>` of the file that says so.
+// The kernels for many tokens, by the tokens and rows of a block, each `many<SIDE>` of the file that uses this macro.
 #define KERNELS_FOR_MANY                                          \
     KERNEL_OF(TILE_THREADS, many_64, Product) { many<64>(a); }    \
     KERNEL_OF(TILE_THREADS, many_128, Product) { many<128>(a); }

@@ -1,10 +1,10 @@
-// What the compiler of the GPU gives: names, and the instructions that have no name in C++.
+// What the GPU's compiler provides: names, and the instructions that have no name in C++.
 
 #define KERNEL(name, Arguments) extern "C" __global__ void __launch_bounds__(1024) name(const Arguments a)
 #define KERNEL_OF(threads, name, Arguments) extern "C" __global__ void __launch_bounds__(threads) name(const Arguments a)
 #define SHARED_BYTES(name) extern __shared__ __align__(16) u8 name[]
 
-// What lies in the GPU's memory, and which no thread of the launch writes.
+// Reads GPU memory that no thread of the launch writes.
 template <class N>
 __device__ __forceinline__ N load(const N* from) {
     return __ldg(from);
@@ -16,7 +16,7 @@ __device__ __forceinline__ float half_to_float(u16 bits) {
     return wide;
 }
 
-// The nearest, ties to even.
+// The nearest half, ties to even.
 __device__ __forceinline__ u16 float_to_half(float wide) {
     u16 bits;
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(wide));
@@ -42,7 +42,7 @@ __device__ __forceinline__ int dot4(u32 a, u32 b, int c) {
 #endif
 }
 
-// Where a byte of shared memory is, for the instructions below.
+// The address of a byte of shared memory, for the instructions below.
 __device__ __forceinline__ u32 shared_address(const void* at) {
     return (u32)__cvta_generic_to_shared(at);
 }
@@ -57,7 +57,7 @@ __device__ __forceinline__ void load_matrices(u32 address, u32& a, u32& b, u32& 
 #endif
 }
 
-// The same of transposed matrices: lane `l` gets of each, from the rows `2 * (l % 4)` and the next, the halves of column `l / 4`.
+// Like `load_matrices`, transposed: lane `l` gets of each, from the rows `2 * (l % 4)` and the next, the halves of column `l / 4`.
 __device__ __forceinline__ void load_transposed(u32 address, u32& a, u32& b, u32& c, u32& d) {
 #if __CUDA_ARCH__ >= 750
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -66,7 +66,7 @@ __device__ __forceinline__ void load_transposed(u32 address, u32& a, u32& b, u32
 #endif
 }
 
-// Tiles of a product that are used or on their way to shared memory at once.
+// Tiles of a product that are in use or on their way to shared memory at once.
 #if __CUDA_ARCH__ >= 800
 #define STAGES 3
 #else
@@ -78,7 +78,7 @@ __device__ __forceinline__ void load_transposed(u32 address, u32& a, u32& b, u32
 template <int N>
 struct LinesToShared {
 #if __CUDA_ARCH__ >= 800
-    // Zeros where `is` does not hold; `apart` bytes lie between two in shared memory.
+    // Loads zeros where `is` is false; two lines are `apart` bytes apart in shared memory.
     __device__ __forceinline__ void begin(u32 to, int apart, const u8* const (&from)[N], int offset, bool is) {
         int bytes = is ? 16 : 0;
 #pragma unroll
@@ -109,7 +109,7 @@ struct LinesToShared {
 #endif
 };
 
-// What was begun since the last call belongs together.
+// Makes one group of the lines that were begun since the last call.
 __device__ __forceinline__ void commit_lines() {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.commit_group;" ::: "memory");
@@ -124,8 +124,8 @@ __device__ __forceinline__ void wait_for_lines() {
 #endif
 }
 
-// Products by tensor cores; fragments as PTX ISA, "Matrix Fragments for mma.m16n8k16" and its neighbours, lays them out.
-// Callers ask for them from compute capability 7.5 on, and for BF16 from 8.0 on; below there are none.
+// Products by tensor cores; fragments as in PTX ISA, "Matrix Fragments for mma.m16n8k16" and its neighbors.
+// Callers use them from compute capability 7.5 on, and for BF16 from 8.0 on; below there are none.
 
 __device__ __forceinline__ void mma_f16(float (&c)[4], const u32 (&a)[4], const u32 (&b)[2]) {
 #if __CUDA_ARCH__ >= 800

@@ -1,4 +1,4 @@
-// What the formats of blocks are described by, for `blocks.cuh`.
+// The descriptions of the formats of blocks, for `blocks.cuh`.
 
 #define SIMPLE 0
 #define BASED 1
@@ -32,7 +32,7 @@ __device__ __forceinline__ void read_one(const u8* block, int pair, int which, u
 }
 
 // The factors of blocks `2 * pair` and the next of the eight, from the first line of a stored block that begins with d and dmin in
-// f16 and 12 bytes of 6-bit scales and minima (Q4_K, Q5_K): `d` times the scale, and `dmin` times the minimum to be taken away.
+// f16 and 12 bytes of 6-bit scales and minima (Q4_K, Q5_K): `d` times the scale, and `dmin` times the minimum to subtract.
 __device__ __forceinline__ void small_scales(const uint4& head, int pair, Factors (&factors)[2]) {
     int shift = 16 * (pair % 2);
     u32 first = head.y >> shift, second = head.z >> shift, third = head.w >> shift;

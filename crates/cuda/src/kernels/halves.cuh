@@ -1,5 +1,5 @@
 // Rows of stored 16-bit floats times many tokens of the same, by tensor cores. The file of a dtype defines `multiply`.
-// The activations of a token were scaled by a power of two where `steps` says by which.
+// The activations of a token were scaled by the power of two in `steps`, where there is one.
 
 template <int SIDE>
 __device__ __forceinline__ void many(const Product& a) {

@@ -2,7 +2,7 @@
 
 #define ONES 0x01010101u
 
-// The integers of 16 bytes of weights and activations, less the zero point's part.
+// The products of 16 bytes of weights and activations, minus the part of the zero point.
 __device__ __forceinline__ int dot16(const uint4& w, const uint4& x, int zero) {
     int sum = dot4(w.x, x.x, dot4(w.y, x.y, dot4(w.z, x.z, dot4(w.w, x.w, 0))));
     if (zero != 0) {
@@ -26,7 +26,7 @@ __device__ __forceinline__ void few(const Product& a) {
     Row steps[T];
     int exact[T][ROWS] = {};
     float scaled[T][ROWS] = {};
-    // With scales of groups, sums are exact up to the end of what shares one.
+    // With scales of groups, sums are exact up to the end of the inputs that share one.
     bool groups = part.scales_a_row > 1;
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
@@ -111,7 +111,7 @@ __device__ __forceinline__ void many(const Product& a) {
     int sums[SIDE / 32][SIDE / 16][4] = {};
     int sum_of_w = 0;
     multiply_tile<SIDE>(a, part, first, token0, x, w, sums, mma_i8_32, [&](const u8* tile) {
-        // A thread a row, whose lines it takes in the order in which they lie.
+        // Each thread takes a row, and its lines in their order in memory.
         if (a.zeros && threadIdx.x < SIDE) {
             const uint4* row = (const uint4*)(tile + threadIdx.x * STAGED);
 #pragma unroll
@@ -120,7 +120,7 @@ __device__ __forceinline__ void many(const Product& a) {
             }
         }
     });
-    // In place of the tiles, which are used no more.
+    // These replace the tiles, which are not used any more.
     int* sums_of_w = (int*)w;
     if (threadIdx.x < SIDE) {
         sums_of_w[threadIdx.x] = sum_of_w;

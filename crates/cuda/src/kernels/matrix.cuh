@@ -1,11 +1,11 @@
-// What the formats of blocks have in common beside the products for few tokens.
+// The code that the formats of blocks share, besides the products for few tokens.
 
 KERNELS_FOR_FEW
 
 // Many tokens, by tensor cores: a chunk of 64 inputs at a time, two blocks, while the next is unpacked to signed bytes. Each is
 // multiplied exactly, in integers, and then scaled.
 
-// Blocks of 32 of a chunk, which share bytes where a stored block has eight.
+// The blocks of 32 of a chunk, which share bytes where a stored block has eight.
 template <class Format>
 __device__ __forceinline__ int block_of_chunk(int chunk, int which) {
     if constexpr (Format::BLOCKS == 8) {
@@ -35,17 +35,17 @@ __device__ __forceinline__ void read_chunk(const u8* row, int chunk, int blocks,
     }
 }
 
-// What the kernel has of a block of weights and of activations, beside its bytes: floats that the kind of the format asks for.
+// The number of floats that the kernel has of a block of weights and of activations, besides bytes: the kind of format decides.
 const int OF_WEIGHTS = Format::KIND == SIMPLE || Format::KIND == HALVES_BYTES ? 1 : Format::KIND == HALVES_LESS ? 3 : 2;
 const int OF_TOKENS = Format::KIND == BASED ? 2 : Format::KIND == HALVES_LESS ? 3 : 1;
 
-// Four signed bytes times one, each modulo 256: no product of bytes without a sign reaches the next but one.
+// Four signed bytes times `by`, each modulo 256: no product of bytes without a sign reaches the next but one.
 __device__ __forceinline__ u32 times(u32 four, int by) {
     u32 factor = by & 0xff;
     return __byte_perm((four & 0x00ff00ffu) * factor, (four >> 8 & 0x00ff00ffu) * factor, 0x6240);
 }
 
-// Elements without their offset; where those of a half times its scale are signed bytes too, these.
+// Elements without their offset; if the elements of a half times its scale are signed bytes too, these products.
 template <class Format>
 __device__ __forceinline__ void finish_bytes(const Factors& f, u32 (&q)[8]) {
 #pragma unroll
@@ -99,7 +99,7 @@ __device__ __forceinline__ float unbiased(int sum) {
     return __int_as_float(sum) - 12582912.0f;
 }
 
-// Adds the products of a block to `sum`: `low` and `high` are those of its halves, or `low` those of all.
+// Adds the products of a block to `sum`: `low` and `high` are those of its halves, or `low` is that of the whole block.
 template <class Format>
 __device__ __forceinline__ float add_scaled(float sum, int low, int high, const float (&w)[OF_WEIGHTS], const float (&x)[OF_TOKENS]) {
     if constexpr (Format::KIND == HALVES) {
@@ -127,7 +127,7 @@ __device__ __forceinline__ void many(const Product& a) {
     int blocks = a.inputs / 32, chunks = (blocks + 1) / 2;
     Lines<SIDE> lines_of_x(a.x, a.inputs, token0, a.tokens, x);
     Fragments<SIDE> fragments(x, w);
-    // A thread unpacks a row, and has the factors of a token; of 64, half of the threads do each.
+    // A thread unpacks a row, and loads the factors of a token; with 64, half of the threads do each.
     int own = threadIdx.x % SIDE;
     bool of_rows = SIDE == TILE_THREADS || threadIdx.x < SIDE, of_tokens = SIDE == TILE_THREADS || !of_rows;
     const u8* row = (const u8*)part.weight + (u64)(first + own < part.rows ? first + own : part.rows - 1) * a.row_bytes;
@@ -181,12 +181,12 @@ __device__ __forceinline__ void many(const Product& a) {
     for (int chunk = 0; chunk < chunks; ++chunk) {
         int stage = chunk % 2;
         wait_for_lines<0>();
-        // Behind it the chunk before this one is used no more, and this one is there.
+        // After it the chunk before this one is not used any more, and this one is there.
         __syncthreads();
         if (chunk + 1 < chunks) {
             begin(chunk + 1);
         }
-        // Both at once would take more registers than there are.
+        // Both at once would need more registers than there are.
 #pragma unroll 1
         for (int step = 0; step < 2; ++step) {
             u32 bytes_of_x[SIDE / 32][4], bytes_of_w[2][2];

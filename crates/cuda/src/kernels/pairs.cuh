@@ -1,4 +1,4 @@
-// Few tokens times rows of blocks, for formats whose blocks are whole lines of 16 bytes. Beside what `blocks.cuh` asks for, their
+// Few tokens times rows of blocks, for formats whose blocks are whole lines of 16 bytes. Besides what `blocks.cuh` needs, their
 // `Format` has
 //
 //   read_pair(block, pair, q, factors)   blocks `2 * pair` and `2 * pair + 1`, which share bytes

@@ -4,7 +4,7 @@
 struct Format {
     static const int BYTES = 210, BLOCKS = 8, OFFSET = 32, KIND = HALVES, TOGETHER = 2;
 
-    // Pair `p` is blocks `block_of(p, 0)` and `block_of(p, 1)`, which share their nibbles.
+    // Pair `p` consists of blocks `block_of(p, 0)` and `block_of(p, 1)`, which share their nibbles.
     static __device__ __forceinline__ int block_of(int pair, int which) { return pair / 2 * 4 + pair % 2 + 2 * which; }
 
     static __device__ __forceinline__ void read_pair(const u8* block, int pair, u32 (&q)[2][8], Factors (&factors)[2]) {

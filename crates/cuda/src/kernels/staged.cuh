@@ -1,19 +1,19 @@
 // Few tokens times rows of blocks, from shared memory: for formats whose rows are not whole words or lines.
 
-// Beside what `blocks.cuh` asks for, a `Format` has
+// Besides what `blocks.cuh` needs, a `Format` has
 //
 //   TOGETHER                             the blocks of 32 that a lane takes at a time, 1 or 2
-//   read_pair(block, pair, q, factors)   where it is 2: blocks `block_of(pair, 0)` and `block_of(pair, 1)`, which share bytes
+//   read_pair(block, pair, q, factors)   where that is 2: blocks `block_of(pair, 0)` and `block_of(pair, 1)`, which share bytes
 
-// Lanes that share a stored block, the bytes of what 32 lanes take, and the lines of 16 bytes that they may touch.
+// Lanes that share a stored block, the bytes that 32 lanes take, and the lines of 16 bytes that these may touch.
 #define LANES_A_BLOCK (Format::BLOCKS / Format::TOGETHER)
 #define CHUNK (32 / LANES_A_BLOCK * Format::BYTES)
 #define LINES ((CHUNK + 30) / 16)
 #define LINES_A_LANE ((LINES + 31) / 32)
-// Chunks of a row that are on their way at once, for one and two tokens.
+// Chunks of a row that are in flight at once, for one and two tokens.
 #define AHEAD (2 / Format::TOGETHER)
 
-// Lines of one chunk of a row, brought to registers.
+// Loads the lines of one chunk of a row into registers.
 __device__ __forceinline__ void fetch(const u8* row, int row_bytes, int chunk, uint4 (&held)[LINES_A_LANE]) {
     const u8* start = row + chunk * CHUNK;
     int bytes = row_bytes - chunk * CHUNK < CHUNK ? row_bytes - chunk * CHUNK : CHUNK;
@@ -51,7 +51,7 @@ __device__ __forceinline__ int own_block(int which) {
     }
 }
 
-// What this lane's blocks of chunk `chunk`, which was staged at `start`, add to the sums of row `r`.
+// Adds this lane's blocks of chunk `chunk`, which was staged at `start`, to the sums of row `r`.
 template <int T>
 __device__ __forceinline__ void add_products(
     const Product& a, const Share<T>& share, const u8* start, int chunk, int r, float (&sums)[T][ROWS]) {
@@ -75,7 +75,7 @@ __device__ __forceinline__ void add_products(
 }
 
 // `T` tokens: a warp computes `ROWS` rows, each lane `TOGETHER` blocks of 32 at a time, from shared memory. Chunks are fetched some time
-// before they are needed: one of each row has too few bytes on their way to keep a fast GPU's memory busy.
+// before they are needed: one chunk of each row has too few bytes in flight to keep a fast GPU's memory busy.
 template <int T>
 __device__ __forceinline__ void few(const Product& a) {
     // With more tokens registers are scarce, and a chunk takes longer to compute.

@@ -1,4 +1,4 @@
-// What is neither a product with weights nor attention: preparing activations, rotating, caching.
+// Everything except products with weights and attention: preparing activations, rotating, caching.
 
 #define SOURCE_PLAIN 0
 #define SOURCE_RMS 1
@@ -19,19 +19,19 @@
 
 // Rows of floats, as the source makes them, in the form that a product reads.
 struct Prepare {
-    // F32 rows, `stride` apart.
+    // F32 rows, `stride` elements apart.
     u64 x;
-    // The gate, in rows `stride` apart.
+    // The gate, in rows `stride` elements apart.
     u64 gate;
     // The norm.
     u64 weight;
     u64 bias;
-    // Which rows of `x` to take, or 0 for the same.
+    // The indices of the rows of `x` to take, or 0 for all in order.
     u64 gather;
     u64 out;
-    // FORM_F16: the factor of each row. FORM_Q8: a `Block` each 32 elements. FORM_INT8: a `Row` each row.
+    // The steps. FORM_F16: the factor of each row. FORM_Q8: a `Block` for each 32 elements. FORM_INT8: a `Row` for each row.
     u64 steps;
-    // Extents of all rows: what FORM_EXTENT writes, and FORM_INT8 reads when `together`.
+    // Extents of all rows: FORM_EXTENT writes them, and FORM_INT8 reads them if `together`.
     u64 extents;
     int source;
     int form;
@@ -45,7 +45,7 @@ struct Prepare {
     int rule;
     int zero;
     float scale;
-    // Rows that share one scale, or 0.
+    // The number of rows that share one scale, or 0.
     int together;
 };
 
@@ -137,7 +137,7 @@ KERNEL(prepare, Prepare) {
     const float* x = (const float*)a.x + (u64)from * a.stride;
     Source source = {a, x, (const float*)a.gate + (u64)from * a.stride, 0.0f, 0.0f};
     if (a.source == SOURCE_RMS || a.source == SOURCE_LAYER) {
-        // Of divisions and roots in double precision, most GPUs compute few at a time: one thread does.
+        // Most GPUs compute few divisions and roots in double precision at a time: one thread does it.
         __shared__ double mean;
         __shared__ float factor;
         if (threadIdx.x == 0) {
@@ -198,7 +198,7 @@ KERNEL(prepare, Prepare) {
         }
         break;
     case FORM_F16: {
-        // A power of two that brings the largest magnitude to between 1 and 4, so that none overflows.
+        // A power of two that brings the largest magnitude to between 1 and 4, so that no element overflows.
         float largest = fmaxf(extent.high, -extent.low);
         int exponent = (int)(__float_as_uint(largest) >> 23);
         exponent = largest == 0.0f ? 127 : exponent < 1 ? 1 : exponent > 253 ? 253 : exponent;
@@ -213,7 +213,7 @@ KERNEL(prepare, Prepare) {
         break;
     }
     case FORM_Q8:
-        // Eight lanes a block of 32, four elements each.
+        // Eight lanes take a block of 32, four elements each.
         for (int warp = begin + (threadIdx.x / 32) * 128; warp < end; warp += blockDim.x * 4) {
             int i = warp + threadIdx.x % 32 * 4;
             float values[4] = {};
@@ -267,7 +267,7 @@ KERNEL(prepare, Prepare) {
             }
             zero = zero < -128 ? -128 : zero > 127 ? 127 : zero;
         }
-        // A scale of 0 is that of zeros, which any divisor leaves as they are.
+        // A scale of 0 means that all are zeros, which any divisor leaves as they are.
         float divisor = scale > 0.0f ? scale : 1.0f;
         for (int i = begin + threadIdx.x; i < end; i += blockDim.x) {
             float quotient = source.at(i) / divisor;
@@ -284,13 +284,13 @@ KERNEL(prepare, Prepare) {
     }
 }
 
-// Where a row of the batch stands: its position, and its sequence's first entry in the table of pages.
+// The place of a row of the batch: its position, and its sequence's first entry in the table of pages.
 struct Place {
     int position;
     int pages;
 };
 
-// Norms and rotates the heads of q in place and those of k on their way to the cache, where v goes as it is.
+// Norms and rotates the heads of q in place and the heads of k on their way to the cache, where v is stored unchanged.
 struct Rotate {
     u64 qkv;
     u64 cos;
@@ -301,7 +301,7 @@ struct Rotate {
     u64 k_bias;
     u64 places;
     u64 pages;
-    // The least `overflow_of` of what the cache cannot hold, or all ones.
+    // The least `overflow_of` of the values that the cache cannot hold, or all ones.
     u64 overflow;
     int heads;
     int kv_heads;
@@ -323,7 +323,7 @@ struct Rotate {
 #define MOST_DIM 256
 #define ROTATE_WARPS 4
 
-// What `batch.rs` reads back: the first layer comes first, in it the first row, of that the largest magnitude.
+// The word that `batch.rs` reads back: the least is of the first layer, in it of the first row, and there of the largest magnitude.
 __device__ __forceinline__ u64 overflow_of(int layer, int row, float value) {
     u32 bits = __float_as_uint(value);
     return (u64)layer << 48 | (u64)row << 32 | (u32)~(bits << 1 | bits >> 31);
@@ -401,14 +401,14 @@ KERNEL_OF(32 * ROTATE_WARPS, rotate, Rotate) {
     }
 }
 
-// Lines of 16 bytes from one place to another: what memory can do.
+// Copies lines of 16 bytes from one place to another, to measure the memory.
 struct Copy {
     u64 from;
     u64 to;
     u64 lines;
 };
 
-// Four lines of a thread are on their way together: one alone would measure the time that it takes.
+// Four lines of a thread are in flight together: a single one would measure the latency.
 KERNEL_OF(256, copy, Copy) {
     const int ahead = 4;
     u64 apart = (u64)gridDim.x * blockDim.x;

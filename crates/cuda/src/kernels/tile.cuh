@@ -1,21 +1,21 @@
 // Many tokens: a block of four warps computes `SIDE` tokens by `SIDE` rows, 64 or 128, from tiles of both in shared memory, each
-// warp a quarter. Sums are the same bits with either: those of a pair are added up in the order of the inputs.
+// warp a quarter. Sums have the same bits with both sizes: the products of a pair are added up in the order of the inputs.
 //
 // A staged row is 64 bytes of operands, whatever their dtype: two steps of 32, and the fragments of 16 halves and of 32 signed
-// bytes lie alike in them. Its line `l` of 16 bytes lies at `l ^ (row / 2 % 4)`. Of eight rows that follow each other the same
-// line is thereby in eight different groups of four banks: `ldmatrix`, which reads so, meets no bank twice, and so do the copies,
-// of which eight lanes write two whole rows.
+// bytes have the same layout in them. Its line `l` of 16 bytes lies at `l ^ (row / 2 % 4)`. In eight consecutive rows the same
+// line is therefore in eight different groups of four banks: `ldmatrix`, which reads so, has no bank conflict, and neither have the
+// copies, of which eight lanes write two whole rows.
 
 #define TILE_THREADS 128
 #define STAGED 64
 #define TILE_BYTES(side) ((side) * STAGED)
 
-// What a thread brings of rows `first..` of a matrix: its line of each 32nd row. Beyond the last it brings that once more, which
-// `put_tile` leaves out.
+// The lines of rows `first..` of a matrix that a thread loads: its line of each 32nd row. After the last row it loads the last
+// again, which `put_tile` leaves out.
 template <int SIDE>
 struct Lines {
     const u8* from[SIDE / 32];
-    // Of a stage.
+    // The address of its line in a stage.
     u32 to;
     LinesToShared<SIDE / 32> lines;
 
@@ -39,7 +39,7 @@ struct Lines {
     }
 };
 
-// Where a lane reads its fragments of the first stage.
+// The addresses from which a lane reads its fragments of the first stage.
 template <int SIDE>
 struct Fragments {
     u32 of_x;
@@ -52,7 +52,7 @@ struct Fragments {
         of_w = shared_address(w) + (warp / 2 * (SIDE / 2) + lane / 16 * 8 + lane % 8) * STAGED + (lane / 8 % 2 ^ swizzle) * 16;
     }
 
-    // Of all groups of 16 tokens.
+    // Loads the fragments of all groups of 16 tokens.
     __device__ __forceinline__ void tokens(int stage, int step, u32 (&a)[SIDE / 32][4]) const {
 #pragma unroll
         for (int m = 0; m < SIDE / 32; ++m) {
@@ -61,7 +61,7 @@ struct Fragments {
         }
     }
 
-    // Of the groups `n` and `n + 1` of 8 rows.
+    // Loads the fragments of the groups `n` and `n + 1` of 8 rows.
     __device__ __forceinline__ void rows(int stage, int step, int n, u32 (&b)[2][2]) const {
         u32 at = (of_w ^ 32 * step) + stage * TILE_BYTES(SIDE) + 8 * STAGED * n;
         load_matrices(at, b[0][0], b[0][1], b[1][0], b[1][1]);
@@ -93,7 +93,7 @@ __device__ __forceinline__ void multiply_tile(
                 break;
             }
             wait_for_lines<STAGES - 2>();
-            // Behind it the tile before this one is used no more, and this one is there.
+            // After it the tile before this one is not used any more, and this one is there.
             __syncthreads();
             const int next = (stage + STAGES - 1) % STAGES;
             int offset = start + (stage + STAGES - 1) * STAGED + line;
@@ -135,7 +135,7 @@ __device__ __forceinline__ int row_of(int n, int j) {
     return SIDE / 2 * (threadIdx.x / 64) + 8 * n + 2 * (threadIdx.x % 4) + j;
 }
 
-// Puts `value(of_token(token), of_row(row, its number in the tile), sum)` where it belongs.
+// Stores `value(of_token(token), of_row(row, its number in the tile), sum)` as each output.
 template <int SIDE, class Sum, class OfToken, class OfRow, class Value>
 __device__ __forceinline__ void put_tile(
     const Product& a, const Part& part, int first, int token0, const Sum (&sums)[SIDE / 32][SIDE / 16][4], OfToken of_token,
@@ -170,7 +170,7 @@ __device__ __forceinline__ void put_tile(
     }
 }
 
-// Products by tensor cores alone, `count` times 8 a warp: what they can do.
+// Only products by tensor cores, `count` times 8 a warp, to measure their speed.
 struct Rate {
     u64 out;
     int count;

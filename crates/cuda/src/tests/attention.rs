@@ -25,13 +25,13 @@ struct Case {
     cached: Cached,
 }
 
-/// Complete.
+/// All kinds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Cached {
     Alike,
-    /// Those of neighbours are as far apart as 2^40.
+    /// Scales of neighboring rows are as far apart as 2^40.
     FarApart,
-    /// The key of position 0 is that of a sink, and its value 0: others weigh two and a half of the least halves,
+    /// The key of position 0 is a sink's, and its value 0: other positions weigh two and a half of the least halves,
     /// 2^-24.
     Sink,
 }
@@ -48,17 +48,17 @@ fn compare(case: Case, capability: (u32, u32), random: &mut Random) -> bool {
     let attention = Attention::load(&*bench.gpu, group, dim, halves).unwrap();
     let total = (heads + 2 * KV_HEADS) * dim;
     let mut qkv: Vec<f32> = random.floats(rows * total).iter().map(|x| x * 2.0).collect();
-    // [keys or values, kv head, position, dim]; after the last position is what is no number.
+    // [keys or values, kv head, position, dim]; after the last position everything is NaN.
     let mut cached: Vec<f32> = random.floats(2 * KV_HEADS * len * dim);
     let (keys, values) = cached.split_at_mut(KV_HEADS * len * dim);
     match kind {
         Cached::Alike => {}
         Cached::FarApart => {
             for (index, row) in keys.chunks_exact_mut(dim).enumerate() {
-                // Below 1, so that scores stay below 32.
+                // All are below 1, so that scores stay below 32.
                 row.iter_mut().for_each(|x| *x *= 2f32.powi(-(index as i32 * 7 % 41)));
             }
-            // The largest come late.
+            // The largest values come late.
             for (index, row) in values.chunks_exact_mut(dim).enumerate() {
                 row.iter_mut().for_each(|x| *x *= 2f32.powi(index as i32 * 7 % 41 - 20));
             }
@@ -88,13 +88,13 @@ fn compare(case: Case, capability: (u32, u32), random: &mut Random) -> bool {
             } else {
                 bytes_of(&all)
             };
-            // As long as the engine's: nothing may be read after it.
+            // It is as long as the engine's: nothing may be read after it.
             let page = Buffer::new(&bench.gpu, "a page", bytes.len()).unwrap();
             page.upload(0, &bytes).unwrap();
             page
         })
         .collect();
-    // The table of pages begins with another sequence's.
+    // The table of pages begins with the pages of another sequence.
     let table: Vec<u8> =
         [0].into_iter().chain(pages.iter().map(|buffer| buffer.address)).flat_map(u64::to_le_bytes).collect();
     let (many, tile) = attention.tile(rows);
@@ -150,7 +150,7 @@ fn compare(case: Case, capability: (u32, u32), random: &mut Random) -> bool {
         }
     }
     if parts > 1 {
-        // The next layer counts them from 0 again.
+        // The next layer counts the blocks from 0 again.
         attention.launch(&bench.multiplier, queries, given).unwrap();
         assert_eq!(out.floats(rows * heads * dim).unwrap(), found, "{case:?} element by element, again");
     }
@@ -208,7 +208,7 @@ fn attention_beside_double_precision() {
         Case { rows: 1, ..case },
         Case { position: 1500, cached: Cached::Sink, ..case },
         Case { position: 1500, cached: Cached::Sink, halves: true, parts: 2, ..case },
-        // As much as attention is divided at most.
+        // Attention is divided into as many parts as it ever is.
         Case { halves: true, rows: 1, position: 2999, cached: Cached::Alike, ..case },
         Case { halves: true, rows: 1, position: 2999, parts: 64, cached: Cached::Alike, ..case },
     ] {

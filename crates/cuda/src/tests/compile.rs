@@ -6,12 +6,12 @@ use crate::CudaError;
 use model_factory_dtypes::DType;
 use std::sync::Arc;
 
-/// Prints why there is none.
+/// The compiler; prints why there is none.
 fn compiler() -> Option<Arc<Nvrtc>> {
     Nvrtc::load(None).inspect_err(|error| println!("skipped: {error}")).ok()
 }
 
-/// A library that is there and no NVRTC.
+/// A library that exists and is not NVRTC.
 const OTHER: &str = if cfg!(windows) { "kernel32.dll" } else { "libc.so.6" };
 
 #[test]
@@ -25,8 +25,8 @@ fn a_library_that_is_no_compiler_does_not_end_the_search() {
     assert!(found.is_ok_and(|nvrtc| nvrtc.version().is_ok()));
 }
 
-/// Sums and products are rounded as they are written: the stand-in's arithmetic is the GPU's. What is not marked as
-/// rounded may be fused by the translator of PTX.
+/// Sums and products are rounded as written: the stand-in's arithmetic is the GPU's. The translator of PTX may fuse
+/// those that are not marked as rounded.
 #[test]
 fn nothing_is_fused_but_by_name() {
     let Some(nvrtc) = compiler() else { return };
@@ -57,7 +57,7 @@ fn what_was_compiled_once_is_kept() {
     assert!(Arc::ptr_eq(&nvrtc, &Nvrtc::load(None).unwrap()));
 }
 
-/// With `GENERATIONS=all` for every one that is distinguished, else for the oldest and the newest.
+/// Compiles with `GENERATIONS=all` for every generation that is distinguished, else for the oldest and the newest.
 #[test]
 fn every_kernel_compiles_for_every_generation() {
     let Some(nvrtc) = compiler() else { return };
@@ -69,7 +69,7 @@ fn every_kernel_compiles_for_every_generation() {
         for module in Module::all() {
             match nvrtc.compile(module, capability) {
                 Ok(image) => {
-                    // Machine code where the version knows the GPUs.
+                    // It is machine code where the version knows the GPUs.
                     let elf = image.0.starts_with(b"\x7fELF");
                     assert_eq!(elf, known.contains(&((10 * capability.0 + capability.1) as i32)), "{capability:?}");
                     compiled += 1;

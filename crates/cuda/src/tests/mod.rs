@@ -1,4 +1,4 @@
-//! What can be known without a GPU: that every kernel compiles, where there is NVRTC. With `TEST_DEVICE=cuda` also that
+//! What can be tested without a GPU: that every kernel compiles, if there is NVRTC. With `TEST_DEVICE=cuda` also that
 //! the first GPU, or the stand-in for its driver (`.ci/cuda`), computes what the processor's kernels do.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)] // tests say what they skip
 
@@ -25,8 +25,8 @@ mod upload;
 
 pub(super) use recordings::{RECORD, REPLAY, Watch};
 
-/// The first GPU, with kernels chosen as for `capability`. Prints so and returns `None` where `TEST_DEVICE=cuda` asks
-/// for none.
+/// The first GPU, with kernels chosen for `capability`. Prints why and returns `None` unless `TEST_DEVICE=cuda` asks
+/// for one.
 fn driver(capability: (u32, u32)) -> Option<Gpu> {
     if std::env::var_os("TEST_DEVICE").is_none_or(|device| device != "cuda") {
         println!("skipped: TEST_DEVICE=cuda asks for a GPU, or .ci/cuda for the stand-in");

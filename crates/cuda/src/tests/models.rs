@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A capability with tensor cores for every dtype, and one with none.
+/// A capability with tensor cores for every dtype, and one without any.
 const NEW: (u32, u32) = (9, 0);
 const OLD: (u32, u32) = (6, 1);
 
@@ -61,7 +61,7 @@ fn on_gpu(model: &Model, path: &Path, capability: (u32, u32), kv: KvDtype) -> Op
     Some(on(gpu, model, path, kv))
 }
 
-/// The same on this GPU, for the context that the model was loaded with.
+/// The model on this GPU, for the context that the model was loaded with.
 pub(super) fn on(gpu: Arc<Gpu>, model: &Model, path: &Path, kv: KvDtype) -> Model {
     let diagnosis = diagnose_with(REGISTRY, path, &Hardware::detect(), &Policy::default());
     let Ready { header, spec, mut plan, .. } = diagnosis.ready.unwrap();
@@ -76,7 +76,7 @@ pub(super) fn on(gpu: Arc<Gpu>, model: &Model, path: &Path, kv: KvDtype) -> Mode
     model.with_compute(Box::new(decoder))
 }
 
-/// Whether there are kernels for the dtypes of the model and, by what a diagnosis says, for its block.
+/// Whether there are kernels for the dtypes of the model and, according to a diagnosis, for its block.
 fn runs(model: &Model) -> bool {
     let known: Vec<DType> = dtypes().collect();
     let on_a_gpu = Profile::find("h100").unwrap().hardware();
@@ -110,8 +110,8 @@ fn distance(a: &[f32], truth: &[f32]) -> f64 {
     (difference / truth.iter().map(|t| square(f64::from(*t))).sum::<f64>()).sqrt()
 }
 
-/// The bounds of `tests/accuracy/accuracy.rs`, with its reasons. Many tokens of F16 and BF16 are rounded to it before
-/// they are multiplied, as transformers rounds them.
+/// The bounds of `tests/accuracy/accuracy.rs`, with its reasons. With many tokens F16 and BF16 activations are rounded
+/// before they are multiplied, as transformers rounds them.
 fn bound(file: &Value, case: &str) -> f64 {
     let reference = file["reference_error"][case].as_f64().unwrap();
     let transformers = file["transformers_error"][case].as_f64().unwrap_or(reference);
@@ -160,7 +160,7 @@ fn every_fixture_is_as_near_to_the_truth_as_on_the_processor() {
     assert_eq!(missing, [], "no fixture has these");
 }
 
-/// The bound is that of `tests/accuracy/int8.rs`, with its reason.
+/// The bound of `tests/accuracy/int8.rs`, with its reason.
 #[test]
 fn int8_fixtures_are_as_near_to_the_truth_as_the_integers_allow() {
     let mut compared = 0;
@@ -182,15 +182,15 @@ fn int8_fixtures_are_as_near_to_the_truth_as_the_integers_allow() {
     assert!(compared >= 26, "only {compared} comparisons");
 }
 
-/// Numbers that the processor computes in another order of sums: a difference in a last bit moves an activation to the
-/// neighbouring integer, BF16 or F16 now and then, so models of those may be as far apart as either is from the truth.
+/// Numbers that the processor sums in another order: a difference in a last bit moves an activation to the
+/// neighboring integer, BF16 or F16 now and then, so models of those may be as far apart as either is from the truth.
 fn assert_near(label: &str, gpu: &[f32], processor: &[f32], bound: f64) {
     let found = distance(gpu, processor);
     println!("{label}: {found:.2e} apart, bound {bound:.2e}");
     assert!(found <= bound, "{label}: {found:.3e} apart, expected at most {bound:.3e}");
 }
 
-/// A file of each kind of kernel, and how far apart it may be.
+/// A file for each kind of kernel, and how far apart its results may be.
 fn kinds() -> Vec<(PathBuf, f64)> {
     let names = ["llama-3.2/f32", "llama-3.2/bf16", "tinyllama/f16", "tinyllama/q8_0.gguf", "llama-256/q4_k_m.gguf"];
     let kinds = names.map(|name| {
@@ -212,8 +212,8 @@ fn gpus_without_tensor_cores_compute_many_tokens_too() {
     }
 }
 
-/// A prompt, tokens one by one at a depth where attention is divided into parts, a batch, and a sequence that is cut
-/// back.
+/// A prompt, single tokens at a depth where attention is divided into parts, a batch, and a sequence that is
+/// truncated.
 #[test]
 fn sessions_go_on_as_on_the_processor() {
     for (path, bound) in kinds() {
@@ -240,7 +240,7 @@ fn sessions_go_on_as_on_the_processor() {
             let pages = gpu.session();
             assert_eq!(pages.cache_bytes(), 0);
             let [gpu, processor] = &mut last;
-            // Keys and values that differ in a last bit are now and then rounded to neighbouring F16, 2^-11 apart.
+            // Keys and values that differ in a last bit are now and then rounded to neighboring F16, 2^-11 apart.
             let bound = if kv == KvDtype::F16 { bound.max(1e-3) } else { bound };
             assert_near(&format!("{} {kv}", path.display()), gpu, processor, bound);
         }

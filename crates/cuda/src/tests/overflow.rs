@@ -1,4 +1,4 @@
-//! What a batch or a cache cannot hold: as on the processor, a typed error or none at all.
+//! Values that a batch or a cache cannot hold: as on the processor, a typed error or none at all.
 
 use super::gpu;
 use super::models::{fixtures, on, with_context};
@@ -37,12 +37,12 @@ fn beyond<T: std::fmt::Debug>(result: model_factory::Result<T>) -> Beyond {
     }
 }
 
-/// Of all ids one has values beyond F16 in the first layer, and no other: which is in the prompt, in a part of it
-/// that no logits are taken of, in a token, and in a batch.
+/// Exactly one of all ids has values beyond F16 in the first layer: it is in the prompt, in a part of the prompt
+/// whose logits are not taken, in a single token, and in a batch.
 #[test]
 fn values_beyond_the_cache_are_the_error_that_they_are_on_the_processor() {
     let folder = tempfile::tempdir().unwrap();
-    // As large as the largest of all ids may be, to within a part in thousands.
+    // The scale makes the values of only one id, the largest, too large, and only just.
     let largest = |factor: f32, id: u32| {
         let processor = with_context(folder.path(), KvDtype::F16, 600);
         match processor.session().forward(&[id]) {
@@ -64,18 +64,18 @@ fn values_beyond_the_cache_are_the_error_that_they_are_on_the_processor() {
     let on_gpu = on(gpu, &processor, folder.path(), KvDtype::F16);
     let cases: [&dyn Fn(&Model) -> Beyond; 4] = [
         &|model| beyond(model.session().forward(&[small, 3, large, 5])),
-        // Of the first 512 no logits are taken.
+        // The logits of the first 512 are not taken.
         &|model| {
             let mut prompt = vec![small; 530];
             prompt[300] = large;
             let mut session = model.session();
             let found = beyond(session.forward(&prompt));
             assert_eq!(session.len(), 0);
-            // The session goes on with what is not too large.
+            // The session continues with a token whose values fit.
             assert!(session.forward(&[small]).is_ok());
             found
         },
-        // A token that is computed as those before were recorded.
+        // The token is computed like those that were recorded before.
         &|model| {
             let mut session = model.session();
             session.forward(&[small; 3]).unwrap();
@@ -94,12 +94,12 @@ fn values_beyond_the_cache_are_the_error_that_they_are_on_the_processor() {
         let (layer, found, value) = case(&on_gpu);
         let of_processor = case(&processor);
         assert_eq!((layer, found, of_processor.0, of_processor.1), (0, position, 0, position));
-        // Sums in another order.
+        // The sums are in another order.
         assert!((value / of_processor.2 - 1.0).abs() < 1e-4, "{value}, {}", of_processor.2);
     }
 }
 
-/// A batch has more rows than one of its sequences may be long.
+/// A batch has more rows than the longest possible sequence.
 #[test]
 fn a_batch_of_short_contexts_is_computed() {
     let path = fixtures().join("models/llama-3.2/f32");
@@ -116,6 +116,6 @@ fn a_batch_of_short_contexts_is_computed() {
     });
     let square = |x: f32| f64::from(x).powi(2);
     let apart: f64 = found.iter().zip(&expected).map(|(a, b)| square(a - b)).sum();
-    // Sums in another order.
+    // The sums are in another order.
     assert!(apart.sqrt() <= 1e-5 * expected.iter().map(|x| square(*x)).sum::<f64>().sqrt(), "{apart}");
 }

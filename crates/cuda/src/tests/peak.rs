@@ -1,4 +1,4 @@
-//! What measures does what it is named after.
+//! Measurements measure what their names say.
 
 use super::super::arguments::Copy16;
 use super::super::modules::{Module, dtypes};
@@ -23,14 +23,14 @@ fn the_copy_copies_all_lines_and_no_more() {
     }
 }
 
-/// On a GPU `benches/cuda.rs` prints these; here it is that they can be taken, within their buffers.
+/// On a GPU `benches/cuda.rs` prints these; the test shows that they can be taken, within their buffers.
 #[test]
 fn products_of_every_dtype_are_timed() {
     let Some(gpu) = gpu((9, 0)) else { return };
     for dtype in dtypes() {
         for tokens in [1, 9] {
             let seconds = product_seconds(&gpu, dtype, [9, 256], tokens, 2000).unwrap();
-            // Floats are read where they are, but by tensor cores.
+            // Floats are read where they are, except by tensor cores.
             let prepares = dtype != DType::F32 && (tokens > 1 || !matches!(dtype, DType::F16 | DType::BF16));
             assert!(seconds.product > 0.0 && (seconds.prepare > 0.0) == prepares, "{dtype}: {seconds:?}");
         }

@@ -1,4 +1,4 @@
-//! What the report says of GPUs, and what the engine has.
+//! The report on GPUs agrees with the engine.
 
 use super::super::dtypes;
 use model_factory_diagnostics::capability::cuda_dtypes;
@@ -16,7 +16,7 @@ fn the_matrix_of_gpus_has_the_dtypes_that_have_kernels() {
     assert_eq!(reported, built);
 }
 
-/// A model of every family, of int8, and one with a tied head, which is one tensor.
+/// A model of every family, one of int8, and one with a tied head, which is one tensor.
 #[test]
 fn the_weights_that_are_planned_are_the_tensors_of_the_files() {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures");

@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-/// What is planted: in place of the text, the other; which test runs; and what of its output tells how it was found.
+/// A planted defect: the text and its replacement; the test that runs; and the output that shows how it was found.
 struct Defect {
     what: &'static str,
     text: &'static str,
@@ -23,7 +23,7 @@ enum Found {
 }
 
 impl Found {
-    /// Of the emulator's faults, or of a test that compares.
+    /// How a defect was found: by the emulator's faults, or by a test that compares.
     fn in_output(output: &str) -> Option<Found> {
         [
             ("a race for shared byte", Found::Race),
@@ -32,7 +32,7 @@ impl Found {
             ("is still being copied", Found::InFlight),
             ("have to run together", Found::Divergence),
             ("ended without this barrier", Found::Divergence),
-            // Of the tests that compare.
+            // The following are outputs of the tests that compare.
             (" tokens, ", Found::WrongNumbers),
             ("other columns", Found::WrongNumbers),
             (" element ", Found::WrongNumbers),

@@ -66,7 +66,7 @@ fn lengths(dtype: DType) -> Vec<usize> {
     }
 }
 
-/// What the activations are as the kernel reads them, in double precision, and how far a product may be from theirs, as
+/// The activations as the kernel reads them, in double precision, and how far a product may be from theirs, as
 /// a part of the sum of magnitudes.
 fn rounded(form: OperandForm, x: &[f32], inputs: usize) -> (Vec<f64>, f64) {
     // A lane adds up to `inputs / 32` products in turn, and five sums of lanes follow.
@@ -76,7 +76,7 @@ fn rounded(form: OperandForm, x: &[f32], inputs: usize) -> (Vec<f64>, f64) {
         OperandForm::Bf16 => {
             (x.iter().map(|x| half::bf16::from_f32(*x).to_f64()).collect(), 6e-8 * (inputs as f64 + 10.0))
         }
-        // Rounded to 11 bits.
+        // Activations are rounded to 11 bits.
         OperandForm::F16 => (x.iter().map(|x| f64::from(*x)).collect(), 4.9e-4 + 6e-8 * inputs as f64),
         OperandForm::Q8 => {
             (as_rounded(model_factory_kernels::Form::Q8, x, inputs), 6e-8 * (inputs as f64 / 32.0 + 12.0))
@@ -102,7 +102,7 @@ fn products_of_every_dtype_beside_double_precision() {
                 let wide = widened(&kernel, &stored, inputs);
                 let mut by_tiles = Vec::new();
                 for (bench, name) in [(&small, "small tiles"), (&large, "large tiles"), (&old, "no tensor cores")] {
-                    // One kernel for few tokens.
+                    // There is one kernel for few tokens.
                     if tokens <= 64 && name == "large tiles" {
                         continue;
                     }
@@ -116,7 +116,7 @@ fn products_of_every_dtype_beside_double_precision() {
                     let (x, bound) = rounded(matrix.form(tokens), &x, inputs);
                     for (i, (truth, size)) in oracle(&wide, &x, inputs).into_iter().enumerate() {
                         let error = (f64::from(found[i]) - truth).abs();
-                        // The parts of a block may cancel in what its numbers show: scale and minimum apart.
+                        // The terms of a block may cancel in its numbers: scale and minimum are separate.
                         let size = size.max(1e-3 * inputs as f64);
                         assert!(
                             error <= bound * size,
@@ -139,7 +139,7 @@ fn products_of_every_dtype_beside_double_precision() {
     assert!(compared > 700, "only {compared} products");
 }
 
-/// Integers are exact, and what follows them is the processor's arithmetic in its order: the same bits.
+/// Integers are exact, and the rest is the processor's arithmetic in its order: the same bits.
 #[test]
 fn int8_products_have_the_processors_bits() {
     let mut random = Random::new(72);

@@ -1,5 +1,5 @@
-//! Steps that cannot be recorded are computed without: by a GPU whose recordings, starts of them, and launches fail on
-//! demand.
+//! Steps that cannot be recorded are computed without recording, on a GPU whose recordings, their starts and launches
+//! fail on demand.
 
 use super::super::buffer::Function;
 use super::super::driver::Gpu;
@@ -13,7 +13,7 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicIsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-/// What a GPU did, and what of it fails: what is counted down to nothing.
+/// The history of a GPU, and which of its calls fail: each count runs down to the call that fails.
 #[derive(Debug)]
 pub(in super::super) struct Watch {
     /// Recordings, starts of recordings and launches that succeed before one fails; below zero all do.
@@ -46,7 +46,7 @@ impl Watch {
         self.left[kind].store(calls, Relaxed);
     }
 
-    /// Counts a call, and fails where it is to.
+    /// Counts a call, and fails if it is to fail.
     pub(in super::super) fn refuse(&self, kind: usize) -> Result<(), CudaError> {
         match self.left[kind].fetch_sub(1, Relaxed) {
             0 => Err(CudaError::Driver { step: "a test", code: 2, text: "out of memory".into() }),
@@ -113,7 +113,7 @@ fn a_step_that_failed_is_not_recorded_before_it_was_computed() {
     let mut session = model.session();
     session.forward(&[1, 2, 3]).unwrap();
     gpu.watch.fail_after(LAUNCH, 3);
-    // The face knows the errors of the crate that it was built with, which this test's is not.
+    // The facade knows the errors of the crate that it was built with, not those of this test's crate.
     let Err(Error::Engine(EngineError::Device { error, .. })) = session.forward(&[4]) else { panic!("no error") };
     assert!(matches!(error.downcast_ref(), Some(CudaError::Driver { .. })), "{error}");
     session.forward(&[4]).unwrap();
@@ -122,7 +122,7 @@ fn a_step_that_failed_is_not_recorded_before_it_was_computed() {
     assert_eq!(gpu.watch.seen.lock().unwrap().recorded.len(), 1);
 }
 
-/// What is planned for recordings holds some of a usual step, and the engine frees those beyond it.
+/// The plan for recordings covers some of a usual step, and the engine frees the others.
 #[test]
 fn recordings_take_no_more_than_the_plan_says() {
     for name in ["llama-3.2/f32", "phi-2/f32", "qwen3/f32", "llama-256/q4_k_m.gguf"] {

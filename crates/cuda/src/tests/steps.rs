@@ -6,7 +6,7 @@ use super::testing::Random;
 use model_factory_dtypes::DType;
 use model_factory_kernels::{Floats, Isa, gelu_tanh, layer_norm, rms_norm, swiglu};
 
-/// The prepared bytes, and what belongs to the rows.
+/// The prepared bytes, and the steps of the rows.
 fn prepared(bench: &Bench, rows: Rows<'_>, form: OperandForm, width: usize) -> (Vec<u8>, Vec<u8>) {
     bench.multiplier.prepare(rows, form, width).unwrap();
     let (row, step) = form.row_bytes(width);
@@ -62,7 +62,7 @@ fn norms_and_activations_are_the_processors() {
                     RowSource::Gelu => gelu_tanh(isa, &mut expected),
                 }
                 for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
-                    // Two exponentials within 2 units of the last place, and the sums of a norm in another order.
+                    // Two exponentials are within 2 units of the last place, and a norm's sums are in another order.
                     let size = expected.abs().max(1e-3);
                     assert!((found - expected).abs() <= 1e-6 * size, "{source:?} {width} {i}: {found} for {expected}");
                 }
@@ -108,7 +108,7 @@ fn rounds_as_the_processor_does() {
     }
 }
 
-/// What is no number, or too large for F16, must not become one.
+/// NaN, or a number too large for F16, must not become a number.
 #[test]
 fn what_is_not_finite_stays_so_and_what_is_large_does_not_overflow() {
     let Some(bench) = Bench::new((9, 0), 4096) else { return };

@@ -1,4 +1,4 @@
-//! What is reported of an upload, and that ending it leaves nothing on the GPU.
+//! The progress reports of an upload, and that ending it leaves nothing on the GPU.
 
 use super::super::CudaDevice;
 use super::gpu;

@@ -28,7 +28,7 @@ pub(super) fn activate<Gate>(isa: Isa, activation: &Activation<Gate>, gate: &[f3
 }
 
 impl CpuDevice {
-    /// What the down projection reads: the activation of the products of `inputs` with the up projection and the gate.
+    /// The input of the down projection: the activation of the products of `inputs` with the up projection and gate.
     pub(super) fn up_activate(
         &self,
         inputs: &Operands,

@@ -13,8 +13,8 @@ use crate::threads::Pool;
 use model_factory_spec::spec::AttentionWeights;
 use std::ops::Range;
 
-/// Tiles of a part: each query's softmax over a part of the context is made by itself, so that parts are tasks of their
-/// own for one row, and merged in their order, so that bits do not depend on who computes them.
+/// Tiles of a part: each query's softmax over a part of the context is computed by itself, so that parts are separate
+/// tasks for one row, and are merged in their order, so that bits do not depend on which thread computes them.
 const PART: usize = 1024 / TILE;
 
 const PAGES: &str = "the pages that attention reads";
@@ -29,13 +29,13 @@ pub(super) struct AttentionPass<'a> {
     pub(super) layer: usize,
     pub(super) weights: &'a AttentionWeights<CpuDevice>,
     pub(super) sequences: &'a [Sequence<'a>],
-    /// `[rows, width]`: q, and what was projected next to it.
+    /// `[rows, width]`: q, and the other projections next to it.
     pub(super) qkv: &'a [f32],
     pub(super) width: usize,
 }
 
 impl AttentionPass<'_> {
-    /// Lets `queries` of `rows` go through the positions of `tile` that their rows have `seen`; `then` comes next.
+    /// Lets `queries` of `rows` attend to the positions of `tile` that their rows have `seen`; `then` is the next tile.
     pub(super) fn through_tile<E: KvElement>(
         &self,
         queries: &mut [Query<'_>],
@@ -60,7 +60,7 @@ impl AttentionPass<'_> {
         let (width, group) = (queries * dim, queries / kv);
         let mut pages: Vec<Vec<&[E]>> = memory::reserved(self.sequences.len(), PAGES)?;
         for sequence in self.sequences {
-            // What no row sees may be gone.
+            // Positions that no row sees may have no page any more.
             let kind = self.layout.layers[self.layer].kind;
             let of_sequence = sequence.pages.iter().map(|pair| match pair.of(kind) {
                 Some(page) => self.layout.layer::<E>(page, self.layer),
@@ -68,7 +68,7 @@ impl AttentionPass<'_> {
             });
             pages.push(memory::collected(of_sequence, PAGES)?);
         }
-        // One row that sees several parts is divided: they are tasks of their own.
+        // A single row that sees several parts is divided: the parts are separate tasks.
         let is_divided = |sequence: &Sequence<'_>| {
             sequence.rows.len() == 1 && parts(self.tiles(sequence, &sequence.rows)).count() > 1
         };
@@ -145,7 +145,7 @@ impl CpuDevice {
     }
 }
 
-/// `tiles` split where parts begin.
+/// Splits `tiles` where parts begin.
 fn parts(tiles: Range<usize>) -> impl Iterator<Item = Range<usize>> {
     (tiles.start / PART..tiles.end.div_ceil(PART))
         .map(move |part| tiles.start.max(part * PART)..tiles.end.min((part + 1) * PART))
@@ -188,14 +188,14 @@ impl<E: PageElement> Context<'_, E> {
         Ok(())
     }
 
-    /// The one row of the sequence, all heads and parts at once: `out` `[queries * head_dim]`.
+    /// The only row of the sequence, all heads and parts at once: `out` `[queries * head_dim]`.
     fn row(&self, out: &mut [f32]) -> memory::Result<()> {
         let Heads { queries, kv, dim, .. } = self.attend.heads;
         let (row, group) = (self.sequence.rows.start, queries / kv);
         let mut ranges = memory::reserved(self.pages.len(), PAGES)?; // a part is several pages
         ranges.extend(parts(self.attend.tiles(self.sequence, &self.sequence.rows)));
         let parts: Vec<Range<usize>> = ranges;
-        // By head and part: the outputs of its queries, then their states.
+        // The outputs of the queries of each head and part, then their states.
         let each = group * (dim + STATE);
         let mut partial = memory::zeros(kv * parts.len() * each, "parts of attention")?;
         self.attend.pool.chunks(&mut partial, each, |index, partial| {
@@ -241,7 +241,7 @@ impl<E: PageElement> Context<'_, E> {
         self.attend.qkv[row * self.attend.width + head * width..][..width].chunks_exact(dim)
     }
 
-    /// Lets `queries`, those of `rows`, go through `tiles`.
+    /// Lets `queries`, those of `rows`, attend to the positions of `tiles`.
     fn through(&self, head: usize, rows: &Range<usize>, tiles: Range<usize>, queries: &mut [Query<'_>]) {
         let Heads { kv, dim, .. } = self.attend.heads;
         let tile = |index: usize| {
@@ -256,7 +256,7 @@ impl<E: PageElement> Context<'_, E> {
                 let slot = |position: usize| position.saturating_sub(index * TILE).min(TILE);
                 slot(start)..slot(end)
             };
-            // The only row of a sequence is all that reads its cache; among others it finds it where they left it.
+            // The only row of a sequence is the first to read its cache; of several rows, the later ones find it cached.
             let then = (self.sequence.rows.len() == 1).then(|| tile((index + 1).min(tiles.end - 1)));
             self.attend.through_tile(queries, &rows, seen, tile(index), then);
         }

@@ -15,20 +15,20 @@ use model_factory_spec::spec::{
 };
 use std::sync::Arc;
 
-/// Elements of one task that multiplies and caps them.
+/// Elements that one task multiplies and caps.
 pub(super) const TASK_ELEMENTS: usize = 4096;
 
-/// A batch and its activations: what [`Device`] names, and more.
+/// A batch and its activations, as [`Device`] names them, and more.
 pub struct CpuPass<'b> {
     pub(super) batch: Batch<'b>,
     pub(super) hidden: Vec<f32>,
     pub(super) projected: Vec<f32>,
-    /// Also a layer's gated input, and the sum of what experts and a dense layer next to them put out.
+    /// Also a layer's gated input, and the sum of the outputs of experts and of a dense layer next to them.
     pub(super) mixed: Vec<f32>,
-    /// What layers read of their embeddings, `[rows, layers * width]`; empty without.
+    /// The inputs of layers from their embeddings, `[rows, layers * width]`; empty without such layers.
     pub(super) layer_inputs: Vec<f32>,
     pub(super) activated: Operands,
-    /// As `activated`, of a layer of experts.
+    /// Like `activated`, for a layer of experts.
     pub(super) routed: Routed,
     /// A sub-layer's output before its norm, `[rows, hidden]`; empty where no layer has one there.
     pub(super) product: Vec<f32>,
@@ -210,7 +210,7 @@ impl Device for CpuDevice {
 }
 
 impl CpuDevice {
-    /// `to` += the product of `operands` and `matrix`, normed and multiplied as `output` says, by way of `product`.
+    /// `to` += the product of `operands` and `matrix`, normed and multiplied as `output` says; `product` is scratch.
     pub(super) fn add_product(
         &self,
         operands: &Operands,

@@ -1,4 +1,4 @@
-//! What encoders compute: positions and kinds of tokens added to embeddings, and attention of every row over all rows
+//! Operations of encoders: positions and kinds of tokens added to embeddings, and attention of every row over all rows
 //! of its sequence: keys and values are those of the pass, and nothing is cached.
 
 use super::attention::{AttentionPass, QUERIES};

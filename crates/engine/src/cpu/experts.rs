@@ -2,7 +2,7 @@
 //! expert's weights once, and those of no other.
 //!
 //! Two parallel regions read the weights of all experts together: tasks are parts of experts in the first, and columns
-//! of all of them in the second, where a task adds up what the experts give a row in the order of their indices.
+//! of all of them in the second, where a task adds up the experts' outputs for a row in the order of their indices.
 
 use super::activation::activate;
 use super::device::CpuPass;
@@ -21,14 +21,14 @@ const TASK_BYTES: usize = 512 << 10;
 /// Columns of a task that adds up the outputs of the experts of many rows: their sums stay in the second-level cache.
 const SUM_COLUMNS: usize = 128;
 
-/// Which experts the rows are given to, and what the down projections read.
+/// The experts that rows are given to, and what the down projections read.
 #[derive(Debug, Default)]
 pub(super) struct Routed {
     /// The experts that rows are given to, by index.
     visits: Vec<Visit>,
     /// The rows of all visits, one visit after the other, in ascending order in each.
     rows: Vec<VisitRow>,
-    /// What the down projection of each visit reads.
+    /// The input of the down projection of each visit.
     activated: Vec<Operands>,
     shared: Option<SharedRows>,
 }
@@ -36,7 +36,7 @@ pub(super) struct Routed {
 #[derive(Clone, Debug)]
 struct Visit {
     expert: usize,
-    /// Of [`Routed::rows`].
+    /// The range of this visit in [`Routed::rows`].
     rows: Range<usize>,
 }
 
@@ -46,7 +46,7 @@ struct VisitRow {
     weight: f32,
 }
 
-/// What the down projection of the shared expert reads, and what the output of each row is multiplied by.
+/// The input of the down projection of the shared expert, and the factor of the output of each row.
 #[derive(Debug)]
 struct SharedRows {
     activated: Operands,
@@ -128,7 +128,7 @@ impl CpuDevice {
             }
         });
 
-        // Where the rows of each expert end, at first where they begin.
+        // The ends of the rows of each expert; at first their beginnings.
         let mut ends: Vec<usize> = memory::zeros(routing.experts, "the experts of rows")?;
         chosen.iter().for_each(|choice| ends[choice.expert] += 1);
         let used = ends.iter().filter(|count| **count > 0).count();
@@ -155,7 +155,7 @@ impl CpuDevice {
         Ok((visits, rows))
     }
 
-    /// What the down projection of each visit reads.
+    /// Computes the input of the down projection of each visit.
     fn activate_visits(
         &self,
         normed: &[f32],
@@ -166,7 +166,7 @@ impl CpuDevice {
     ) -> Result<Vec<Operands>> {
         let ExpertsWeights { up, activation, down, .. } = experts;
         let (gate, feed_forward) = (activation.gate().and_then(ExpertGates::apart), experts.feed_forward());
-        // Rows of up for each column of down.
+        // Rows of the up projection for each column of the down projection.
         let turns = up.outputs / feed_forward;
         let forms = |visit: &Visit| {
             let gate = gate.map(|gate| gate.of(visit.expert).0.form);
@@ -225,7 +225,7 @@ impl CpuDevice {
         self.gathered(visits, forms, feed_forward, |index| &activated[index * feed_forward..][..feed_forward])
     }
 
-    /// For each visit its rows of `width`, of which `row` gives those of [`Routed::rows`], in the forms that it reads.
+    /// The rows of each visit, of `width` elements, which `row` gives for [`Routed::rows`], in the forms that it reads.
     fn gathered<'x, F: Iterator<Item = kernels::Form>>(
         &self,
         visits: &[Visit],
@@ -260,7 +260,7 @@ impl CpuDevice {
         Ok(SharedRows { activated, weights })
     }
 
-    /// `to` += the weighted sum of the outputs, normed and multiplied as `output` says, by way of `product`.
+    /// `to` += the weighted sum of the outputs, normed and multiplied as `output` says; `product` is scratch.
     fn add_routed(
         &self,
         routed: &Routed,

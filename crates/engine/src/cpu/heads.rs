@@ -1,4 +1,4 @@
-//! The sizes of attention, and what becomes of queries, keys and values before they are stored.
+//! The sizes of attention, and the changes to queries, keys and values before they are stored.
 
 use super::device::CpuPass;
 use super::{CpuDevice, scratch};
@@ -18,7 +18,7 @@ pub(super) struct Heads {
 }
 
 impl Heads {
-    /// Those of a layer, none where it is no attention; and which other layer stores its keys and values.
+    /// The heads of a layer, none where it is not attention; and which other layer stores its keys and values.
     pub(super) fn of(mixer: &Mixer) -> (Heads, Option<usize>) {
         let none = Heads { queries: 0, kv: 0, dim: 0, gated: false, cached: false };
         let Some(attention) = mixer.attention() else { return (none, None) };
@@ -30,7 +30,7 @@ impl Heads {
         (Heads { queries, kv, dim, gated, cached }, source)
     }
 
-    /// Columns of queries, or of what attention puts out.
+    /// Columns of queries, or of the output of attention.
     pub(super) fn width(self) -> usize {
         self.queries * self.dim
     }
@@ -47,7 +47,7 @@ impl Heads {
 }
 
 impl CpuDevice {
-    /// Norms q, k and v as `attention` says, and rotates every head of q and k by its row's position where angles are.
+    /// Norms q, k and v as `attention` says, and rotates every head of q and k by its row's position if angles are given.
     pub(super) fn rotate(
         &self,
         CpuPass { batch, projected: qkv, .. }: &mut CpuPass<'_>,

@@ -1,5 +1,5 @@
-//! Hidden states: those that a prediction head reads, those that are given, and the scores of labels that are made of
-//! pooled ones.
+//! Hidden states: those that a prediction head reads, those that are returned, and the scores of labels, which are
+//! made of pooled ones.
 
 use super::device::CpuPass;
 use super::{CpuDevice, Matrix, NormVectors};

@@ -1,7 +1,7 @@
 //! The processor: the decoder's operations as parallel regions over kernels.
 //!
 //! Each operation is one or two parallel regions over the rows of its weights and fuses what would otherwise be a pass
-//! over memory of its own: the norm before, the sum with the residual or the gated activation after.
+//! over memory of its own: the norm before, the residual sum or the gated activation after.
 
 mod activation;
 mod attention;
@@ -35,7 +35,7 @@ use scratch::LeaderScratch;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Rows of one task where rows are computed by themselves: enough to reuse a page of keys while it is in the cache.
+/// Rows of one task where rows are computed separately: enough to reuse a page of keys while it is in the cache.
 const TASK_ROWS: usize = 16;
 
 /// The processor as one model uses it.
@@ -76,7 +76,7 @@ impl CpuDevice {
     /// full page is one.
     ///
     /// # Errors
-    /// Those of `take`.
+    /// Errors of `take`.
     pub fn each_used<E>(
         &self,
         (kind, slots): (PageKind, usize),
@@ -90,7 +90,7 @@ impl CpuDevice {
         self.multiply_add(matrices, operands, tokens, None, y)
     }
 
-    /// As [`multiply`](Self::multiply); where there is a `scale`, `y` += it times the products.
+    /// Like [`multiply`](Self::multiply); with a `scale`, `y` += `scale` times the products.
     fn multiply_add(
         &self,
         matrices: &[&Matrix],

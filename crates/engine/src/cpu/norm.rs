@@ -51,7 +51,7 @@ impl NormVectors {
         })
     }
 
-    /// `out` = the norm of `x`, which is normed by itself by the weights from element `first` on.
+    /// `out` = the norm of `x`, a part that is normed by itself, by the weights from element `first` on.
     fn apply_part(&self, isa: Isa, first: usize, x: &[f32], out: &mut [f32]) {
         let part = first..first + x.len();
         let weight = floats(&self.weight, part.clone());

@@ -1,4 +1,4 @@
-//! Activations in the forms that kernels read, in memory that products hand on to each other.
+//! Activations in the forms that kernels read, in memory that later products use again.
 
 use crate::kernels::{Form, Input, Isa};
 use crate::memory;
@@ -13,7 +13,7 @@ impl Spare {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An input for rows of `width` in `form`: rather one that had such rows, so that not all of them grow to the
+    /// An input for rows of `width` in `form`: preferably one that had such rows, so that not all of them grow to the
     /// widest, and never one of another form, which has no memory for it.
     fn take(&self, width: usize, form: Form) -> Input {
         let mut spare = self.lock();
@@ -50,7 +50,7 @@ impl Operands {
         Ok(operands)
     }
 
-    /// The rows that `row` gives in each of `forms`, brought there on this thread, in memory that is not kept.
+    /// The rows that `row` gives in each of `forms`, converted on this thread, in memory that is not kept.
     pub(super) fn gather<'x>(
         isa: Isa,
         forms: impl Iterator<Item = Form>,
@@ -62,7 +62,7 @@ impl Operands {
         Operands::prepare(&spare, forms, width, |input, form| input.gather(isa, form, tokens, width, &row))
     }
 
-    /// Those that a matrix reads which was among those they were prepared for.
+    /// The input that a matrix of this form reads; `prepare` was called with the form.
     pub(super) fn of(&self, form: Form) -> &Input {
         let found = self.forms.iter().find(|input| input.form() == form);
         found.unwrap_or_else(|| unreachable!("every form of the operation's matrices was prepared"))

@@ -20,7 +20,7 @@ pub(super) trait PageElement: KvElement + Pod {}
 
 impl<E: KvElement + Pod> PageElement for E {}
 
-/// Where the keys and values of each layer lie in a page: tiles of keys `[kv_heads, TILES]`, then those of values.
+/// The layout of the keys and values of each layer in a page: tiles of keys `[kv_heads, TILES]`, then tiles of values.
 #[derive(Clone, Debug)]
 pub(super) struct PageLayout {
     pub(super) dtype: KvDtype,
@@ -28,13 +28,13 @@ pub(super) struct PageLayout {
     pub(super) layers: Arc<[LayerPlace]>,
 }
 
-/// Where a layer's keys and values lie, and of which heads they are.
+/// The place of a layer's keys and values, and their heads.
 #[derive(Clone, Debug)]
 pub(super) struct LayerPlace {
     pub(super) heads: Heads,
     pub(super) kind: PageKind,
     elements: Range<usize>,
-    /// Whether it is another layer that stores them.
+    /// Whether another layer stores them.
     borrowed: bool,
 }
 
@@ -45,8 +45,8 @@ impl PageLayout {
         PageLayout::of_layers(dtype, layers.zip(windowed_layers(spec).into_iter().map(kind)))
     }
 
-    /// One layer after the other in the pages of its kind, of heads as `layers` has them; a layer with the number of an
-    /// earlier one has its place, and one that caches nothing has none.
+    /// One layer after the other in the pages of its kind, with heads as in `layers`; a layer with the number of an
+    /// earlier one has the place of that layer, and one that caches nothing has none.
     fn of_layers(dtype: KvDtype, layers: impl Iterator<Item = ((Heads, Option<usize>), PageKind)>) -> PageLayout {
         let (tile_len, element_bytes): (fn(usize) -> usize, _) = match dtype {
             KvDtype::F32 => (f32::tile_len, size_of::<f32>()),
@@ -102,7 +102,7 @@ impl PageLayout {
     }
 
     /// Stores keys and values of `rows` of `qkv` in `page` from slot `slot` on. The error is a row with an element that
-    /// the page cannot hold, and what of that row is largest: an infinity, and of blocks NaN.
+    /// the page cannot hold, and the largest element of that row: an infinity, or NaN in a dtype of blocks.
     pub(super) fn store(
         &self,
         page: &mut PageMemory,
@@ -216,7 +216,7 @@ fn store<E: KvElement>(
                 let row = &qkv[index * heads.qkv_width()..][..heads.qkv_width()];
                 let head = &row[first + head * dim..][..dim];
                 if !put(part, &mut tiles[slot / TILE * len..][..len], slot % TILE, head) {
-                    // NaN is larger than all.
+                    // NaN counts as larger than all.
                     let larger = |a: f32, b: f32| if b.is_nan() || b.abs() > a.abs() { b } else { a };
                     beyond = Err((index, head.iter().fold(0.0, |a, &b| larger(a, b))));
                 }
@@ -250,7 +250,7 @@ mod tests {
                 // Layers may differ, and one may have no keys at all.
                 let heads = [(2, 2, *dim), (0, 0, 0), (3, 1, dim + 1)];
                 let heads = heads.map(|(queries, kv, dim)| Heads { queries, kv, dim, gated: kv == 1, cached: true });
-                // The last reads what the first stores.
+                // The last layer reads what the first stores.
                 let last = (heads[0], Some(0));
                 let layout = PageLayout::of_layers(
                     dtype,

@@ -1,4 +1,4 @@
-//! Layers with a state, over the rows of each sequence in their order: what they share. Each kind is a file.
+//! Layers with a state, over the rows of each sequence in their order: the code that they share. Each kind has a file.
 
 mod delta_net;
 mod mamba2;
@@ -35,7 +35,7 @@ impl RecurrentLayers<CpuDevice> for CpuDevice {
 }
 
 impl CpuDevice {
-    /// Brings every head on by the rows of its sequence, chunk by chunk: `advance` gives its columns of `mixed`.
+    /// Advances every head by the rows of its sequence, chunk by chunk: `advance` writes its columns of `mixed`.
     fn advance_heads(
         &self,
         pass: &mut CpuPass<'_>,
@@ -104,7 +104,7 @@ impl CpuDevice {
             histories.push(memory::copied(history, "what a convolution reads")?);
             let row = |row: usize| &projected[row * width..][..channels];
             for checkpoint in checkpoints.iter_mut() {
-                // Of position p the place is p + kernel - 1: positions before the first are zeros in what is kept.
+                // The place of position p is p + kernel - 1: positions before the first are zeros in what is kept.
                 let first = checkpoint.position;
                 let (rows_before, _) = checkpoint.layer(layer);
                 for (place, to) in (first..).zip(rows_before.chunks_exact_mut(channels)) {
@@ -172,7 +172,7 @@ fn keep<'r>(
 ) {
     let (old, new) = (border(start), border(start + rows.len()));
     let before = kernel - 1;
-    // Of position p the row is p + before - border.
+    // The row of position p is p + before - border.
     if new > old && start + before > new {
         kept.copy_within((new - old) * channels..(start + before - old) * channels, 0);
     }
@@ -183,7 +183,7 @@ fn keep<'r>(
     }
 }
 
-/// What the softplus of each head is multiplied by, and what is added before it.
+/// The factor of the softplus of each head, and what is added before it.
 fn decays(heads: usize, stored: &WeightView, is_log: bool, bias: &WeightView) -> memory::Result<Vec<[f64; 2]>> {
     let (decay, bias) = (widened(stored, heads)?, widened(bias, heads)?);
     let both = decay.iter().zip(&bias).map(|(decay, bias)| {
@@ -193,27 +193,27 @@ fn decays(heads: usize, stored: &WeightView, is_log: bool, bias: &WeightView) ->
     memory::collected(both, "decays of heads")
 }
 
-/// The heads of a layer whose state is matrices.
+/// The heads of a layer whose state consists of matrices.
 struct StateHeads {
     heads: usize,
     key_dim: usize,
     value_dim: usize,
 }
 
-/// Rows of one chunk of positions, which bring the state of a head on.
+/// Rows of one chunk of positions, which advance the state of a head.
 struct Chunk<'c, 't> {
     state: &'c mut [f32],
     /// The first row's position in the chunk.
     first: usize,
     /// `[rows, width]`
     projected: &'c [f32],
-    /// The head's columns of what is mixed.
+    /// The head's columns of `mixed`.
     out: &'c mut TileMut<'t>,
-    /// The row of `out` that the first row gives.
+    /// The row of `out` for the first row.
     row: usize,
 }
 
-/// What is kept of the state that a sequence has after a position: the matrices of the heads.
+/// The kept state of a sequence after a position: the matrices of the heads.
 struct Kept<'a> {
     sequence: usize,
     position: usize,

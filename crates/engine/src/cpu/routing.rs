@@ -7,13 +7,13 @@ use model_factory_spec::spec::{RouterScore, Routing};
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Choice {
     pub(super) expert: usize,
-    /// What its output is multiplied by.
+    /// The factor of its output.
     pub(super) weight: f32,
 }
 
-/// Fills `chosen`, the best expert first and of equal ones that of the lower index. `scores` are the router's outputs
-/// for all experts and hold unspecified numbers afterwards; `bias` is added to what they become where experts are
-/// chosen, and is empty for none. Where a score is NaN or infinite all weights are NaN: so are the row's logits then,
+/// Fills `chosen`, the best expert first and among equal ones the lower index first. `scores` are the router's outputs
+/// for all experts and hold unspecified numbers afterwards; `bias` is added to the transformed scores where experts are
+/// chosen, and is empty for none. Where a score is NaN or infinite all weights are NaN: then so are the row's logits,
 /// and nothing is chosen by them.
 pub(super) fn choose(isa: Isa, routing: &Routing, bias: &[f32], scores: &mut [f32], chosen: &mut [Choice]) {
     let finite = scores.iter().fold(true, |finite, score| finite & score.is_finite());
@@ -70,7 +70,7 @@ fn largest(scores: &[f32], bias: &[f32], chosen: &mut [Choice]) {
 }
 
 /// transformers' `sparsemixer` without training: the largest output is chosen, with its softmax among those that are
-/// left and no further below it than `margin` of the larger magnitude.
+/// left and not further below it than `margin` of the larger magnitude.
 fn one_by_one(isa: Isa, margin: f32, scores: &[f32], chosen: &mut [Choice]) {
     for index in 0..chosen.len() {
         let (before, rest) = chosen.split_at_mut(index);
@@ -80,7 +80,7 @@ fn one_by_one(isa: Isa, margin: f32, scores: &[f32], chosen: &mut [Choice]) {
         let Some((expert, most)) = best else { return };
         let mut terms = [0.0];
         let mut sum = 0.0;
-        // Of outputs that are all 0 the quotient is NaN, and they are no further below.
+        // If all outputs are 0 the quotient is NaN, and none is further below.
         let is_below = |score: f32| (most - score) / score.abs().max(most) > margin;
         for (_, score) in left().filter(|(_, score)| !is_below(*score)) {
             terms[0] = score - most;
@@ -108,7 +108,7 @@ mod tests {
         chosen.iter().map(|choice| (choice.expert, choice.weight)).collect()
     }
 
-    /// Within a few roundings.
+    /// Equal within a few roundings.
     fn same(found: &[(usize, f32)], expected: &[(usize, f64)]) {
         assert_eq!(found.len(), expected.len());
         for ((expert, weight), (wanted, truth)) in found.iter().zip(expected) {
@@ -132,7 +132,7 @@ mod tests {
         same(&chosen_by(&routing, &[], &halved), &normalized);
     }
 
-    /// The bias turns the choice around and leaves the weights; what is added to their sum is in them.
+    /// The bias changes the choice and not the weights; what is added to their sum changes them.
     #[test]
     fn a_bias_chooses_and_does_not_weigh() {
         let scores = [0.5f32, 2.0, -1.0, 2.0, 1.5];

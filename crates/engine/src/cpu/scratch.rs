@@ -1,12 +1,12 @@
-//! What a thread works in next to the buffers of a step.
+//! The memory that a thread computes in besides the buffers of a step.
 
 use crate::kernels::{Scratch, swap_scratch};
 use crate::memory;
 use std::cell::RefCell;
 use std::sync::{Mutex, PoisonError};
 
-/// The scratch memory of threads that lead steps. It belongs to the model, which has planned it: whoever calls keeps
-/// none of it, however many threads do.
+/// The scratch memory of threads that lead steps. It belongs to the model, which has planned it: a calling thread keeps
+/// none of it, however many threads call.
 #[derive(Default)]
 pub(super) struct LeaderScratch(Mutex<Vec<Kept>>);
 
@@ -17,7 +17,7 @@ struct Kept {
 }
 
 impl Kept {
-    /// Changes places with this thread's.
+    /// Swaps it with this thread's scratch memory.
     fn swap(&mut self) {
         swap_scratch(&mut self.kernels);
         OUTPUTS.with_borrow_mut(|own| std::mem::swap(own, &mut self.outputs));
@@ -25,7 +25,7 @@ impl Kept {
 }
 
 impl LeaderScratch {
-    /// Takes the place of this thread's scratch memory until what is returned is dropped.
+    /// Replaces this thread's scratch memory until the returned value is dropped.
     pub(super) fn lend(&self) -> Lent<'_> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
         kept.swap();
@@ -39,7 +39,7 @@ impl std::fmt::Debug for LeaderScratch {
     }
 }
 
-/// What [`LeaderScratch::lend`] returns: what the thread had before.
+/// The result of [`LeaderScratch::lend`]: the memory that the thread had before.
 pub(super) struct Lent<'a> {
     to: &'a LeaderScratch,
     own: Kept,
@@ -66,7 +66,7 @@ pub(super) fn with_scratch(len: usize, body: impl FnOnce(&mut [f32]) -> memory::
     })
 }
 
-/// As [`with_scratch`], in parts of these lengths and one of `rest` after them.
+/// Like [`with_scratch`], split into parts of these lengths and one of `rest` after them.
 pub(super) fn with_scratch_parts<const N: usize>(
     lengths: [usize; N],
     rest: usize,

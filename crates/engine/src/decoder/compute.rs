@@ -1,4 +1,4 @@
-//! A decoder whatever its device.
+//! The interface of a decoder on any device.
 
 use super::{Batching, KvCache, PagePool, PassOptions, PassOutput, Rotation, Segment};
 use crate::cancel::CancellationToken;
@@ -6,9 +6,9 @@ use crate::error::Result;
 use model_factory_spec::plan::StepRoom;
 use std::sync::Arc;
 
-/// What computes a loaded model, whatever its device.
+/// Computes a loaded model on any device.
 pub trait Compute: Send + Sync {
-    /// What the caches of all sequences take their pages from.
+    /// The pool from which the caches of all sequences take their pages.
     fn pages(&self) -> &Arc<PagePool>;
 
     /// An empty cache for one sequence.
@@ -19,13 +19,13 @@ pub trait Compute: Send + Sync {
     /// Ids an embedding row exists for.
     fn vocab(&self) -> usize;
 
-    /// How a sequence of `length` tokens is rotated. Keys that were cached with one rotation are useless with another.
+    /// How the keys of a sequence of `length` tokens are rotated. Keys cached with one rotation are useless with another.
     fn rotation(&self, length: usize) -> Rotation;
 
-    /// Which sequences it may compute together.
+    /// The kinds of sequences that it may compute together.
     fn batching(&self) -> Batching;
 
-    /// What a step of several sequences may take, so that it stays within the plan.
+    /// The most that a step of several sequences may take, so that it stays within the plan.
     fn step_room(&self) -> StepRoom;
 
     /// Whether it has hidden states to give.

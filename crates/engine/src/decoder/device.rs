@@ -47,16 +47,16 @@ pub trait Device: WeightTypes<Numbers = Vec<f32>> + Send + Sync + Sized + 'stati
     /// Finds a vector of floats.
     ///
     /// # Errors
-    /// As [`load_norm`](Self::load_norm).
+    /// Like [`load_norm`](Self::load_norm).
     fn vector(&self, weights: &Weights, vector: &TensorInfo) -> Result<Self::Vector>;
 
-    /// What the caches of `spec` take.
+    /// The memory that the caches of `spec` take.
     fn kv_size(spec: &ModelSpec, dtype: KvDtype) -> KvSize;
 
-    /// What allocates pages.
+    /// The function that allocates pages.
     fn pages(&self) -> AllocatePage;
 
-    /// The operations that not every device has.
+    /// The operations that only some devices have.
     fn extensions(&self) -> Extensions<'_, Self>;
 
     /// Gives `compute` a pass over `batch` and returns the logits that it leaves there, on the host, `[wanted rows,
@@ -64,7 +64,7 @@ pub trait Device: WeightTypes<Numbers = Vec<f32>> + Send + Sync + Sized + 'stati
     /// batches again; nothing of a caller's may run then: no span, no look at a cancellation token.
     ///
     /// # Errors
-    /// Those of `compute`, and of the device.
+    /// Errors of `compute` and of the device.
     fn run<'b>(
         &self,
         batch: Batch<'b>,
@@ -124,7 +124,7 @@ pub trait Device: WeightTypes<Numbers = Vec<f32>> + Send + Sync + Sized + 'stati
     ) -> Result<()>;
 }
 
-/// The operations that a device has beyond those of [`Device`], by the layers that ask for them.
+/// The operations that a device has beyond those of [`Device`], by the layers that need them.
 pub struct Extensions<'d, D: Device> {
     /// Layers with a state.
     pub recurrent: Option<&'d dyn RecurrentLayers<D>>,
@@ -134,7 +134,7 @@ pub struct Extensions<'d, D: Device> {
     pub encoder: Option<&'d dyn EncoderLayers<D>>,
     /// Layers with embeddings and factors of their own.
     pub layer_embeddings: Option<&'d dyn LayerEmbeddings<D>>,
-    /// What reads and gives hidden states: vectors of texts, classifiers, prediction heads.
+    /// Operations that read and give hidden states: vectors of texts, classifiers, prediction heads.
     pub hidden_states: Option<&'d dyn HiddenStates<D>>,
 }
 
@@ -171,7 +171,7 @@ pub trait ExpertLayers<D: Device> {
 
     /// `hidden` += the weighted sum of the products of these activations with the down projections, experts in the
     /// order of their indices and the shared one last; normed and multiplied as `output` says. With a dense layer next
-    /// to the experts, whose activations are `activated`, it is the sum of the norms of both that is added.
+    /// to the experts, whose activations are `activated`, the sum of the norms of both is added.
     fn experts_add(
         &self,
         pass: &mut D::Pass<'_>,
@@ -189,7 +189,7 @@ pub trait EncoderLayers<D: Device> {
     /// `hidden` = its norm.
     fn norm(&self, pass: &mut D::Pass<'_>, norm: &D::Norm) -> Result<()>;
 
-    /// `mixed` = attention of every row's queries over all rows of its sequence, of which nothing is cached.
+    /// `mixed` = attention of every row's queries over all rows of its sequence; nothing of it is cached.
     fn attend_all(&self, pass: &mut D::Pass<'_>, layer: usize, attention: &AttentionWeights<D>) -> Result<()>;
 }
 
@@ -228,7 +228,7 @@ pub trait HiddenStates<D: Device> {
     fn classify(&self, classifier: &ClassifierWeights<D>, rows: Vec<f32>) -> Result<Vec<f32>>;
 }
 
-/// What the second product of a sub-layer reads.
+/// The operand of the second product of a sub-layer.
 #[derive(Clone, Copy, Debug)]
 pub enum Operand {
     /// A mixer's output.
@@ -237,11 +237,11 @@ pub enum Operand {
     Activated,
 }
 
-/// What becomes of a sub-layer's output before it is added to the residual stream.
+/// The operations on a sub-layer's output before it is added to the residual stream.
 pub struct Output<'a, D: Device> {
-    /// It is normed.
+    /// The norm of the output, where there is one.
     pub norm: Option<&'a D::Norm>,
-    /// Then it is multiplied.
+    /// The factor of the output, after its norm.
     pub scale: f32,
 }
 
@@ -261,7 +261,7 @@ pub struct Batch<'b> {
 pub struct Sequence<'b> {
     /// The ids of its rows.
     pub tokens: &'b [u32],
-    /// Its rows.
+    /// The rows of the sequence.
     pub rows: Range<usize>,
     /// The position of its first row.
     pub start: usize,
@@ -269,9 +269,9 @@ pub struct Sequence<'b> {
     pub pages: &'b mut [PagePair],
     /// The position from which on tokens are of the second kind.
     pub second_text: Option<usize>,
-    /// What its layers that are no attention carry on.
+    /// The state of its layers that are not attention.
     pub state: Option<&'b mut State>,
-    /// What is to be kept of that at some positions within its rows.
+    /// Checkpoints of the state at some positions within its rows.
     pub checkpoints: &'b mut [Checkpoint],
     /// The rows whose logits are wanted.
     pub wanted: Range<usize>,

@@ -20,29 +20,29 @@ pub struct KvCache {
     pages: Vec<PagePair>,
     /// Pages for layers with a window, for positions to come.
     spare: Vec<Arc<Page>>,
-    /// Where the first pages stand among those that are offered.
+    /// Places of the first pages among those that are offered.
     places: Vec<Place>,
-    /// Of those that it shares with.
+    /// The salt of the sequences that it shares pages with.
     salt: Option<Arc<str>>,
     len: usize,
-    /// What layers that are no attention carry on, from the first [`reserve`](Self::reserve) on.
+    /// The state of layers that are not attention, from the first [`reserve`](Self::reserve) on.
     state: Option<State>,
-    /// What the step keeps of that at the ends of pages.
+    /// Checkpoints of the state that the step keeps at the ends of pages.
     checkpoints: Vec<Checkpoint>,
-    /// Whether some was read from a file, which other sequences do not take: it is not known to be what this model
+    /// Whether some of it was read from a file. Other sequences do not take that: it is not known to be what this model
     /// computes.
     from_file: bool,
-    /// Of the generation that goes on with it.
+    /// The reservation of the generation that continues it.
     reservation: Weak<Reservation>,
 }
 
-/// What a step writes of a cache.
+/// The parts of a cache that a step writes.
 pub struct Parts<'c> {
     /// The pages.
     pub pages: &'c mut [PagePair],
     /// The state, where the model has one.
     pub state: Option<&'c mut State>,
-    /// What it keeps of that.
+    /// The checkpoints that it keeps of the state.
     pub checkpoints: &'c mut [Checkpoint],
 }
 
@@ -67,7 +67,7 @@ impl KvCache {
         Arc::ptr_eq(&self.pool, pool)
     }
 
-    /// Where the first `len` positions are to be read from a file, for which there is room.
+    /// The parts to read the first `len` positions from a file into, for which there is room.
     ///
     /// # Errors
     /// `Internal` where there is none: a defect of this crate.
@@ -81,17 +81,17 @@ impl KvCache {
         (self.len, self.from_file) = (self.len + tokens, self.from_file || tokens > 0);
     }
 
-    /// What a step writes.
+    /// The parts that a step writes.
     pub fn parts(&mut self) -> Parts<'_> {
         Parts { pages: &mut self.pages, state: self.state.as_mut(), checkpoints: &mut self.checkpoints }
     }
 
-    /// The same, to read.
+    /// The pages and the state, to be read.
     pub fn held(&self) -> (&[PagePair], Option<&State>) {
         (&self.pages, self.state.as_ref())
     }
 
-    /// After which page the next one comes that is not offered.
+    /// The place of the next page that is not offered.
     fn place(&self, rotation: Rotation) -> Place {
         self.places.last().cloned().unwrap_or_else(|| Place::Start(rotation, self.salt.clone()))
     }
@@ -143,7 +143,7 @@ impl KvCache {
         }
     }
 
-    /// Whether the next page to write is another sequence's too. If only this one has it, it is no longer offered.
+    /// Whether the next page to write belongs to another sequence too. If only this one has it, it is not offered any more.
     fn shares_last(&mut self) -> bool {
         let (index, slot) = (self.len / KV_PAGE, self.len % KV_PAGE);
         if slot == 0 {
@@ -160,7 +160,7 @@ impl KvCache {
         Arc::get_mut(full).is_none()
     }
 
-    /// Makes the page that is written next one that only this sequence holds.
+    /// Makes sure that only this sequence holds the page that is written next.
     fn own_last(&mut self) -> Result<()> {
         if !self.shares_last() {
             return Ok(());
@@ -187,7 +187,7 @@ impl KvCache {
         allocated
     }
 
-    /// Appends `count` pages to `pages`, or none: first of what is reserved.
+    /// Appends `count` pages to `pages`, or none; reserved bytes are used first.
     fn allocate(&self, kind: PageKind, count: usize, pages: &mut Vec<Arc<Page>>) -> Result<()> {
         match count {
             0 => Ok(()),
@@ -195,8 +195,8 @@ impl KvCache {
         }
     }
 
-    /// How many of `found` pages, which would follow those it has, leave it with all that the next position sees, and
-    /// the state after them: the most.
+    /// The largest number of `found` pages that can follow its own so that it has all that the next position sees, and
+    /// the state after them.
     fn adoptable(&self, found: &[u64], prefixes: &Prefixes) -> usize {
         let (whole, has_states) = (self.len / KV_PAGE, !self.pool.sizes.states.is_empty());
         let has_window = |index: usize| match index.checked_sub(whole) {
@@ -212,7 +212,7 @@ impl KvCache {
         (1..=found.len()).rev().find(|count| is_known(*count)).unwrap_or(0)
     }
 
-    /// The pages that hold what `ids` go on with, in their order.
+    /// The pages that continue the sequence with `ids`, in their order.
     fn find(&self, ids: &[u32], rotation: Rotation, prefixes: &mut Prefixes) -> Vec<u64> {
         let mut place = self.place(rotation);
         let next = ids.get(self.len..).unwrap_or_default().chunks_exact(KV_PAGE);
@@ -230,7 +230,7 @@ impl KvCache {
         self.len
     }
 
-    /// Bytes of its pages, those included that other sequences hold too.
+    /// Bytes of its pages, including those that other sequences hold too.
     pub fn bytes(&self) -> u64 {
         let state = self.state.as_ref().map_or(0, |_| self.pool.sizes.state_bytes());
         let KvSize { page, window_page, .. } = self.pool.sizes.kv;
@@ -238,7 +238,7 @@ impl KvCache {
     }
 
     /// Allocates the pages for the positions up to `len`, or none of them, and the state of the layers that have one.
-    /// What other sequences hold too and this one goes on to write is copied; where pages are not copied, its positions
+    /// A page that other sequences hold too and this one will write is copied; if pages are not copied, its positions
     /// are forgotten.
     ///
     /// # Errors
@@ -259,7 +259,7 @@ impl KvCache {
         Ok(())
     }
 
-    /// Reserves what [`reserve`](Self::reserve) up to the reservation's positions takes, to be taken of it from now on.
+    /// Reserves what [`reserve`](Self::reserve) up to the reservation's positions takes; later pages are taken from it.
     /// Nothing is reserved after an error.
     ///
     /// # Errors
@@ -311,7 +311,7 @@ impl KvCache {
         Ok(())
     }
 
-    /// It has ended: every layer has stored them.
+    /// The step has ended: every layer has stored its positions.
     pub(super) fn advance(&mut self, tokens: usize) {
         self.len += tokens;
         if let Some(state) = &mut self.state {
@@ -319,7 +319,7 @@ impl KvCache {
         }
     }
 
-    /// It has failed. Where states of layers went on, positions after the last kept state are forgotten.
+    /// The step has failed. Where states of layers have advanced, positions after the last kept state are forgotten.
     pub(super) fn abandon(&mut self) {
         self.checkpoints.clear();
         self.go_back(self.len);
@@ -330,9 +330,9 @@ impl KvCache {
         self.pool.shares && !self.from_file
     }
 
-    /// Shares only with sequences of this salt from now on, and copies parts of their pages too; with those that have
-    /// none, whole pages, where it is `None`. Where it shared by another one it forgets all positions: their pages are
-    /// that one's.
+    /// From now on shares only with sequences of this salt, and copies parts of their pages too. With `None` it shares
+    /// whole pages, with sequences without a salt. If it had another salt it forgets all positions: their pages belong to
+    /// that salt.
     pub fn set_salt(&mut self, salt: Option<&Arc<str>>) {
         if self.salt.as_ref() == salt {
             return;
@@ -343,7 +343,7 @@ impl KvCache {
         self.salt = salt.cloned();
     }
 
-    /// The salt of those that it shares with.
+    /// The salt of the sequences that it shares pages with.
     pub fn salt(&self) -> Option<&Arc<str>> {
         self.salt.as_ref()
     }
@@ -383,8 +383,8 @@ impl KvCache {
         }
     }
 
-    /// As [`adopt`](Self::adopt), a part of one page, which is copied: of a sequence with the same salt. Without one
-    /// nothing is, as the time would tell the tokens of others one by one.
+    /// Like [`adopt`](Self::adopt), but copies a part of one page, of a sequence with the same salt. Without a salt
+    /// nothing is copied, as the time it takes would reveal tokens of other requests one by one.
     pub fn adopt_part(&mut self, ids: &[u32], rotation: Rotation) {
         let may = self.salt.is_some() && self.state.is_none() && self.may_adopt() && self.sees_back_from(self.len);
         if !may || !self.pool.copies {
@@ -417,7 +417,7 @@ impl KvCache {
             let mut prefixes = self.pool.prefixes();
             let own = &mut self.pages[index].full;
             let found = prefixes.find(&place, ids);
-            // Computed twice, held once.
+            // It was computed twice and is held once.
             if let Some(node) = found.and_then(|number| prefixes.get(number)) {
                 *own = Arc::clone(&node.page);
             }
@@ -441,7 +441,7 @@ impl KvCache {
             let mut prefixes = self.pool.prefixes();
             let place = self.place(rotation);
             let is_new = prefixes.closest(&place, rest).is_none_or(|(_, common)| common < rest.len());
-            // One that is offered already stays what it is.
+            // A page that is offered already stays as it is.
             if let Some(PagePair { full, window }) = self.pages.get_mut(self.places.len())
                 && is_new
                 && Arc::get_mut(full).is_some()
@@ -458,7 +458,7 @@ impl KvCache {
     /// A cache of the same positions. Where pages are not copied, it is without those of the last page.
     ///
     /// # Errors
-    /// As [`reserve`](Self::reserve).
+    /// Like [`reserve`](Self::reserve).
     pub fn fork(&self) -> Result<KvCache> {
         let whole = self.len / KV_PAGE;
         let mut fork = KvCache::new(Arc::clone(&self.pool));

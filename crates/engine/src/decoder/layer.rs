@@ -13,7 +13,7 @@ pub(super) struct Layer<'l, D: Device> {
     pub(super) extensions: &'l Extensions<'l, D>,
     pub(super) weights: &'l LayerWeights<D>,
     pub(super) index: usize,
-    /// What the outputs of its sub-layers are multiplied by.
+    /// The factor of the outputs of its sub-layers.
     pub(super) residual: f32,
 }
 
@@ -28,12 +28,12 @@ impl<'l, D: Device> Layer<'l, D> {
         }
     }
 
-    /// Whether it reads keys and values of all rows of the pass, of which nothing is stored.
+    /// Whether it reads keys and values of all rows of the pass, none of which are stored.
     pub(super) fn reads_pass(&self) -> bool {
         self.weights.mixer.layer.attention().is_some_and(|attention| !attention.causal)
     }
 
-    /// `mixed` = what the output projection reads. What has a state has left it there.
+    /// `mixed` = what the output projection reads. A layer with a state has already left it there.
     pub(super) fn mix(&self, pass: &mut D::Pass<'_>) -> Result<()> {
         match self.weights.mixer.layer.attention() {
             Some(attention) if attention.causal => self.device.attend(pass, self.index, attention),

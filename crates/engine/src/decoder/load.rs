@@ -1,4 +1,4 @@
-//! The weights of a spec -> those that a device computes with.
+//! The weights of a spec -> the weights that a device computes with.
 
 use super::{Device, stored};
 use crate::error::{Error, Result};

@@ -1,4 +1,4 @@
-//! What a pass gives of its wanted rows.
+//! The logits of the wanted rows of a pass.
 
 /// The wanted logits of a pass, F32 `[rows, vocab]`, in the order of its segments.
 #[derive(Clone, Debug, PartialEq)]

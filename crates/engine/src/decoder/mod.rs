@@ -52,7 +52,7 @@ pub struct Decoder<D: Device> {
     weights: ModelWeights<D>,
     /// Whether what a layer computes of a row depends on the rows next to it: where one scale is made for all of them.
     mixes_rows: Vec<bool>,
-    /// The last layer that stores what later positions need, if none after it mixes rows; else the last of all.
+    /// The last layer that stores what later positions need, if none after it mixes rows; else the last layer.
     last_storing: usize,
     ropes: Vec<RopeFrequencies>,
     multipliers: Multipliers,
@@ -64,12 +64,12 @@ pub struct Decoder<D: Device> {
 
 impl<D: Device> Decoder<D> {
     /// Attaches kernels to the weights of `spec`; casts none of them. With `prefix_caching` sequences that begin alike
-    /// share what they have in common. `device` brings them to where it computes, after all that can be refused before
+    /// share their common pages. `device` brings the weights to where it computes, after all that can be refused before
     /// that.
     ///
     /// # Errors
-    /// Those of `device` and of [`Device::matrix`]; `Files` when the rotary frequencies that the files give are no
-    /// sound numbers.
+    /// Errors of `device` and of [`Device::matrix`]; `Files` when the rotary frequencies in the files are not
+    /// valid numbers.
     pub fn new(
         spec: &ModelSpec,
         weights: &Weights,
@@ -84,7 +84,7 @@ impl<D: Device> Decoder<D> {
         let mixes_rows: Vec<bool> = layers.iter().map(LayerWeights::mixes_rows).collect();
         let mixed = matches!(batching, Batching::Never { .. });
         let storing = layers.iter().rposition(|layer| layer.mixer.layer.stores()).filter(|_| !mixed);
-        // Pages of one sequence are another's only where its own would have the same bits.
+        // One sequence takes the pages of another only where its own would have the same bits.
         let keeps_bits = batching == Batching::Any;
         let states: Arc<[StateSize]> = layers.iter().map(|layer| StateSize::new(&layer.mixer.layer)).collect();
         let has_states = states.iter().any(|size| size.elements() > 0);
@@ -108,7 +108,7 @@ impl<D: Device> Decoder<D> {
         })
     }
 
-    /// What it computes on.
+    /// The device it computes on.
     pub fn device(&self) -> &D {
         &self.device
     }
@@ -150,7 +150,7 @@ impl<D: Device> Decoder<D> {
         Ok(Batch { sequences, rows: end, angles })
     }
 
-    /// Embedding, blocks, head; `wanted` says whether any row is, and `recorded` whether the operations are.
+    /// Embedding, blocks, head; `wanted` says whether any row is wanted, `recorded` whether operations are recorded.
     fn compute(
         &self,
         pass: &mut D::Pass<'_>,
@@ -178,7 +178,7 @@ impl<D: Device> Decoder<D> {
             cancel.check()?;
             let _span = (!recorded).then(|| trace_span!("layer", layer = index).entered());
             layer.store(pass)?;
-            // After what later positions need only what is wanted is computed.
+            // After the last layer that later positions need, only wanted rows are computed.
             let is_last = index == self.last_storing && options.hidden_states != HiddenOutput::All;
             if is_last && !wanted {
                 return Ok(cancel.check()?);
@@ -226,7 +226,7 @@ impl<D: Device> Compute for Decoder<D> {
     }
 
     fn rotation(&self, length: usize) -> Rotation {
-        // One that has two lists of factors decides for all.
+        // A rotary embedding with two lists of factors decides for all.
         let rotations = self.ropes.iter().map(|rope| rope.rotation(length));
         rotations.reduce(|all, of| if of == Rotation::Long { of } else { all }).unwrap_or(Rotation::Short)
     }
@@ -274,7 +274,7 @@ impl<D: Device> Compute for Decoder<D> {
     }
 }
 
-/// A step of sequences, whose caches go on when it ends and go back where it fails or panics.
+/// A step of sequences. Their caches advance when it ends, and go back if it fails or panics.
 struct Step<'s, 'a> {
     segments: &'s mut [Segment<'a>],
     is_done: bool,

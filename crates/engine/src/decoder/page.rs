@@ -5,39 +5,39 @@ use crate::error::{Error, Result};
 use std::fmt::Debug;
 use std::sync::Arc;
 
-/// Which layers' keys and values a page holds.
+/// The layers whose keys and values a page holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageKind {
-    /// Those of layers that keep all positions.
+    /// Keys and values of layers that keep all positions.
     Full,
-    /// Those of layers that keep the positions of their window.
+    /// Keys and values of layers that keep only the positions of their window.
     Window,
 }
 
-/// What makes the pages of a KV cache: each holds the keys and values of its layers for `KV_PAGE` positions.
+/// Allocates the pages of a KV cache: each holds the keys and values of its layers for `KV_PAGE` positions.
 pub type AllocatePage = Arc<dyn Fn(PageKind) -> Result<PageMemory> + Send + Sync>;
 
-/// The memory of a page. All pages of a model are of its device.
+/// The memory of a page. All pages of a model are on the same device.
 #[derive(Debug)]
 pub enum PageMemory {
     /// Main memory, by words of four bytes that hold elements of any size.
     Host(Vec<f32>),
     /// Memory of another device, which the processor does not read.
     Device {
-        /// Of its first byte, as the device counts.
+        /// The address of its first byte on the device.
         address: u64,
-        /// What gives it back when it is dropped.
+        /// Frees the memory when it is dropped.
         memory: Box<dyn Debug + Send + Sync>,
     },
 }
 
 impl PageMemory {
-    /// What it holds, where that is main memory; else nothing.
+    /// The words of a page in main memory; empty for other pages.
     pub fn words(&self) -> &[f32] {
         if let PageMemory::Host(words) = self { words } else { &[] }
     }
 
-    /// The same, to be written.
+    /// The words of a page in main memory, to be written; empty for other pages.
     pub fn words_mut(&mut self) -> &mut [f32] {
         if let PageMemory::Host(words) = self { words } else { &mut [] }
     }
@@ -56,10 +56,10 @@ impl PageMemory {
     }
 }
 
-/// A page, and what it takes of the budget. Sequences that begin alike hold the same one.
+/// A page, and the bytes of the budget that it takes. Sequences that begin alike hold the same page.
 #[derive(Debug)]
 pub struct Page {
-    /// What it holds.
+    /// The memory of the page.
     pub memory: PageMemory,
     _share: CacheShare,
 }
@@ -71,13 +71,13 @@ impl Page {
     }
 }
 
-/// What a sequence holds of `KV_PAGE` positions.
+/// The pages that a sequence holds for `KV_PAGE` positions.
 #[derive(Debug)]
 pub struct PagePair {
-    /// Of layers that keep all positions. Sequences that begin alike hold the same one.
+    /// The page of layers that keep all positions. Sequences that begin alike hold the same one.
     pub full: Arc<Page>,
-    /// Of layers with a window, where those have pages of their own and a later position may see it. Each sequence has
-    /// its own.
+    /// The page of layers with a window, if they have pages of their own and a later position may see it. Each sequence
+    /// has its own.
     pub window: Option<Arc<Page>>,
 }
 
@@ -94,7 +94,7 @@ impl PagePair {
     /// The page of a kind, to be written.
     ///
     /// # Errors
-    /// `Internal` where it is not there, or is another's too: a defect of this crate.
+    /// `Internal` where it is not there, or another sequence holds it too: a defect of this crate.
     pub fn of_mut(&mut self, kind: PageKind) -> Result<&mut PageMemory> {
         let page = match kind {
             PageKind::Full => Some(&mut self.full),

@@ -10,7 +10,7 @@ use crate::memory;
 use model_factory_spec::plan::{KvSize, StateSize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What all caches of a model take their pages from.
+/// The pool from which all caches of a model take their pages.
 pub struct PagePool {
     allocate: AllocatePage,
     pub(super) sizes: CacheSizes,
@@ -24,13 +24,13 @@ pub struct PagePool {
 
 #[derive(Clone, Debug)]
 pub(super) struct CacheSizes {
-    /// Those of a sequence's pages.
+    /// The sizes of a sequence's pages.
     pub kv: KvSize,
-    /// What a sequence has next to its pages, of each layer; nothing where no layer has a state.
+    /// The size of each layer's state of a sequence, next to its pages; empty where no layer has a state.
     pub states: Arc<[StateSize]>,
     /// Bytes that all sequences may take together.
     pub budget: u64,
-    /// Bytes of all pages and states up to which those are kept that no sequence holds.
+    /// Pages and states that no sequence holds are kept while all together take at most these bytes.
     pub keep: u64,
 }
 
@@ -53,13 +53,13 @@ impl CacheSizes {
 }
 
 impl PagePool {
-    /// Pages of these sizes, in main memory where they are copied. Sequences share them where it `shares` too.
+    /// A pool of pages of these sizes, in main memory if pages are copied. Sequences also share them if it `shares`.
     pub(super) fn new(allocate: AllocatePage, sizes: CacheSizes, copies: bool, shares: bool) -> Arc<PagePool> {
         let (budget, shares) = (CacheBudget::new(sizes.budget), shares && copies);
         Arc::new(PagePool { allocate, sizes, budget, copies, shares, prefixes: Mutex::default() })
     }
 
-    /// The state of an empty sequence, where the model has states: first of what is reserved.
+    /// The state of an empty sequence, where the model has states; reserved bytes are used first.
     pub(super) fn state(&self, reservation: Option<&Reservation>) -> Result<Option<State>> {
         let bytes = self.sizes.state_bytes();
         if bytes == 0 {
@@ -70,19 +70,19 @@ impl PagePool {
         Ok(Some(State::new(&self.sizes.states, share)?))
     }
 
-    /// Where a state after `position` can be kept, within what is kept.
+    /// A checkpoint for the state after `position`, within the bytes that are kept.
     pub(super) fn checkpoint(&self, position: usize) -> Option<Checkpoint> {
         Checkpoint::new(&self.sizes.states, position, self.kept(self.sizes.checkpoint_bytes())?).ok()
     }
 
-    /// A page of layers with a window in place of one that is left to others, within what is kept.
+    /// A page of layers with a window, in place of one that is left to others, within the bytes that are kept.
     pub(super) fn window_page(&self) -> Option<Arc<Page>> {
         let share = self.kept(self.sizes.kv.window_page)?;
         Some(Arc::new(Page::new((self.allocate)(PageKind::Window).ok()?, share)))
     }
 
-    /// A share of `bytes` within what is kept, in place of what was not used for longer, at no cost if it cannot be
-    /// had.
+    /// A share of `bytes` within the bytes that are kept, in place of what was not used for longer. Nothing is freed if
+    /// it cannot be had.
     fn kept(&self, bytes: u64) -> Option<CacheShare> {
         let mut share = self.budget.share();
         let held = self.taken().saturating_sub(self.bytes().1);
@@ -98,11 +98,11 @@ impl PagePool {
         Some(share)
     }
 
-    /// A share of `bytes`, of which `share` has some. Pages that no sequence holds make room.
+    /// A share of `bytes`, which include those of `share`. Pages that no sequence holds are freed to make room.
     pub(super) fn share(&self, bytes: u64, share: Option<CacheShare>) -> Result<CacheShare> {
         let mut share = share.unwrap_or_else(|| self.budget.share());
         while let Err(error) = share.grow_to(bytes) {
-            // What cannot be had costs nobody a page.
+            // A request that cannot be met frees no page.
             let asked = bytes.saturating_sub(share.bytes());
             let missing = self.budget.taken().saturating_add(asked).saturating_sub(self.budget.bytes());
             if missing > self.bytes().1 || !self.prefixes().evict() {
@@ -112,7 +112,7 @@ impl PagePool {
         Ok(share)
     }
 
-    /// Appends `count` pages of a kind to `pages`, or none: first of what is reserved.
+    /// Appends `count` pages of a kind to `pages`, or none; reserved bytes are used first.
     pub(super) fn allocate(
         &self,
         kind: PageKind,
@@ -144,13 +144,13 @@ impl PagePool {
         self.prefixes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Frees pages that no sequence holds, as long as all take more than is kept.
+    /// Frees pages that no sequence holds while all together take more than is kept.
     pub(super) fn trim(&self) {
         let mut prefixes = self.prefixes();
         while self.taken() > self.sizes.keep && prefixes.evict() {}
     }
 
-    /// Bytes that all pages and states take, each once, and those of them that no sequence holds.
+    /// Bytes of all pages and states, each counted once, and of those that no sequence holds.
     pub fn bytes(&self) -> (u64, u64) {
         let KvSize { page, window_page, .. } = self.sizes.kv;
         let sizes = [page, window_page, self.sizes.checkpoint_bytes()];
@@ -162,7 +162,7 @@ impl PagePool {
         self.budget.taken().saturating_sub(self.budget.reserved())
     }
 
-    /// What the pages are counted in.
+    /// The budget that the pages are counted in.
     pub fn budget(&self) -> &CacheBudget {
         &self.budget
     }

@@ -1,4 +1,4 @@
-//! Pages of the KV cache by the ids that they hold, so that a sequence takes those that another has computed.
+//! Pages of the KV cache by the ids that they hold, so that a sequence takes pages that another has computed.
 
 use super::page::Page;
 use super::rope::Rotation;
@@ -6,13 +6,13 @@ use super::state::Checkpoint;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Fewer positions than this at the beginning of a page are computed rather than copied.
+/// If fewer positions than this match at the beginning of a page, they are computed, not copied.
 pub(super) const LEAST_COPIED: usize = 16;
 
-/// A place in the tree: after which page a page comes.
+/// A place in the tree: the page that a page comes after.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Place {
-    /// At the beginning of a sequence with keys that are rotated so, among those of a salt, or among those without one.
+    /// The beginning of a sequence with keys rotated in this way, and with this salt, or without one.
     Start(Rotation, Option<Arc<str>>),
     After(u64),
 }
@@ -31,13 +31,13 @@ pub(super) struct Prefixes {
 #[derive(Debug)]
 pub(super) struct Node {
     place: Place,
-    /// As many as the page holds; fewer than it could in the last page of a sequence.
+    /// The ids of the page's positions; fewer than it has room for in the last page of a sequence.
     ids: Box<[u32]>,
-    /// Of the layers that keep all positions.
+    /// The page of the layers that keep all positions.
     pub page: Arc<Page>,
-    /// Of the layers with a window, where that is kept.
+    /// The page of the layers with a window, where it is kept.
     pub window: Option<Arc<Page>>,
-    /// What layers with a state had after it, where that is kept.
+    /// The state of layers after this page, where it is kept.
     pub state: Option<Arc<Checkpoint>>,
     used: u64,
 }
@@ -58,7 +58,7 @@ impl Prefixes {
         Some((number, count))
     }
 
-    /// Page `number`. It is read while this is borrowed, so that nobody else holds it then.
+    /// Page `number`. The tree is borrowed while it is read, so that nothing else takes it then.
     pub(super) fn get(&self, number: u64) -> Option<&Node> {
         self.nodes.get(&number)
     }
@@ -81,7 +81,7 @@ impl Prefixes {
         node.state = node.state.take().or_else(|| state.map(Arc::new));
     }
 
-    /// Forgets `window`, if it is here: who holds it is the only one then.
+    /// Forgets `window`, if it is here: then whoever holds it is the only one.
     pub(super) fn forget_window(&mut self, window: &Arc<Page>) {
         let is_held = |held: &Arc<Page>| Arc::ptr_eq(held, window);
         let found = self.nodes.values_mut().find(|node| node.window.as_ref().is_some_and(is_held));
@@ -90,7 +90,7 @@ impl Prefixes {
         }
     }
 
-    /// What layers with a state had after page `number`.
+    /// The state of layers after page `number`.
     pub(super) fn state(&mut self, number: u64) -> Option<Arc<Checkpoint>> {
         self.touch(number)?.state.clone()
     }

@@ -17,26 +17,26 @@ use std::ops::Range;
 pub(crate) struct RopeFrequencies {
     layout: RopeLayout,
     short: Frequencies,
-    /// Those of sequences longer than a limit, in models that have them.
+    /// Frequencies of sequences longer than a limit, in models that have them.
     long: Option<(usize, Frequencies)>,
-    /// What queries are multiplied by.
+    /// The factor of queries, where there is one.
     query_scale: Option<QueryScale>,
 }
 
 #[derive(Clone, Debug)]
 struct Frequencies {
-    /// Radians a position, one for each pair of elements.
+    /// Radians per position, one for each pair of elements.
     radians: Vec<f64>,
-    /// What cosines and sines are multiplied by.
+    /// The factor of cosines and sines.
     magnitude: f64,
 }
 
 /// One of the ways in which a model rotates, chosen by the length of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rotation {
-    /// The only one, or that of sequences up to the original context.
+    /// The only rotation, or the rotation of sequences up to the original context.
     Short,
-    /// That of longer sequences, in models with longrope scaling.
+    /// The rotation of longer sequences, in models with longrope scaling.
     Long,
 }
 
@@ -48,14 +48,14 @@ pub struct Angles {
     pub cos: Vec<f32>,
     /// All sines.
     pub sin: Vec<f32>,
-    /// What the queries of a position are multiplied by; empty where they are not.
+    /// The factor of the queries of each position; empty where there is none.
     query_scales: Vec<f32>,
     pairs: usize,
     layout: RopeLayout,
 }
 
 impl RopeFrequencies {
-    /// The frequencies of `rope`; `Files` when one that follows from the model is no positive number.
+    /// The frequencies of `rope`; `Files` when one that follows from the model is not a positive number.
     pub(crate) fn new(rope: &Rope, weights: &Weights) -> Result<RopeFrequencies> {
         let pairs = rope.dimensions / 2;
         let plain = |i: usize| rope.theta.powf(-2.0 * i as f64 / rope.dimensions as f64);
@@ -150,7 +150,7 @@ fn divided(plain: impl Fn(usize) -> f64, factors: &[f64]) -> Vec<f64> {
     factors.iter().enumerate().map(|(i, factor)| plain(i) / factor).collect()
 }
 
-/// The pair, as a fraction, that turns `turns` times in the original context.
+/// The index, as a fraction, of the pair that turns `turns` times in the original context.
 fn yarn_pair(turns: f64, original_context: f64, theta: f64, dimensions: f64) -> f64 {
     dimensions * (original_context / (turns * TAU)).ln() / (2.0 * theta.ln())
 }
@@ -189,12 +189,12 @@ fn llama3(frequency: f64, factor: f64, long: f64, short: f64, context: f64) -> f
 }
 
 impl Angles {
-    /// What the queries of row `row` are multiplied by, where they are.
+    /// The factor of the queries of row `row`, where there is one.
     pub(crate) fn query_scale(&self, row: usize) -> Option<f32> {
         self.query_scales.get(row).copied()
     }
 
-    /// Drops all rows but these, which ascend.
+    /// Drops all rows but `kept`, which ascend.
     pub(crate) fn keep(&mut self, kept: &[Range<usize>]) {
         for (list, width) in [(&mut self.cos, self.pairs), (&mut self.sin, self.pairs), (&mut self.query_scales, 1)] {
             if list.is_empty() {

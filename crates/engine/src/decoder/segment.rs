@@ -1,4 +1,4 @@
-//! What a pass computes: tokens of sequences, and what it gives of which of them.
+//! The work of a pass: tokens of sequences, and the rows whose outputs are wanted.
 
 use super::{KvCache, Logits};
 use std::ops::Range;
@@ -7,10 +7,10 @@ use std::ops::Range;
 pub struct Segment<'a> {
     /// Ids, at least one.
     pub tokens: &'a [u32],
-    /// What the sequence has cached; its length is the position of the first token.
+    /// The sequence's KV cache; its length is the position of the first token.
     pub cache: &'a mut KvCache,
-    /// The length of the sequence when all that is known of it is in: this segment, and those of the same prompt that
-    /// follow. It decides on the rotation, where a model has two, and what is cached must have been computed with the
+    /// The length of the sequence with all tokens that are known: this segment, and later segments of the same prompt.
+    /// It decides on the rotation, where a model has two, and what is cached must have been computed with the
     /// same: see [`Compute::rotation`](super::Compute::rotation).
     pub reach: usize,
     /// The position from which on tokens are of the second kind, in models that tell kinds apart: the second text of a
@@ -32,16 +32,16 @@ impl Segment<'_> {
 pub enum OutputRows {
     /// None: the tokens only fill the cache.
     None,
-    /// The first token's.
+    /// The first token's row.
     First,
-    /// The last token's.
+    /// The last token's row.
     Last,
-    /// Every token's.
+    /// Every token's row.
     All,
 }
 
 impl OutputRows {
-    /// Those of `rows` that are wanted.
+    /// The wanted rows among `rows`.
     pub(super) fn wanted(self, rows: &Range<usize>) -> Range<usize> {
         match self {
             OutputRows::None => rows.end..rows.end,
@@ -52,10 +52,10 @@ impl OutputRows {
     }
 }
 
-/// What a pass reads next to ids, and what it gives.
+/// The inputs of a pass besides ids, and its outputs.
 #[derive(Clone, Copy, Debug)]
 pub struct PassOptions<'a> {
-    /// What a prediction head reads: the hidden state of the position before each row's token, `[rows, hidden]`, of the
+    /// The input of a prediction head: the hidden state of the position before each row's token, `[rows, hidden]`, from the
     /// model or of the head itself. Empty for a model.
     pub hidden_input: &'a [f32],
     /// Whether the logits of the wanted rows are computed.
@@ -83,11 +83,11 @@ pub enum HiddenOutput {
     All,
 }
 
-/// What a pass gives, in the order of its segments.
+/// The results of a pass, in the order of its segments.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct PassOutput {
-    /// The logits of the wanted rows; `None` where there are none or their logits are not.
+    /// The logits of the wanted rows; `None` where no rows are wanted, or no logits.
     pub logits: Option<Logits>,
     /// Hidden states as the output head reads them, `[rows, hidden]`: the residual stream after the last block and its
     /// norm.

@@ -1,4 +1,4 @@
-//! What layers that are no attention carry from position to position of one sequence, in main memory.
+//! The state that layers other than attention carry from position to position of one sequence, in main memory.
 
 use crate::cache_budget::CacheShare;
 use crate::memory;
@@ -6,11 +6,11 @@ use model_factory_spec::plan::{STATE_CHUNK, StateSize};
 use std::sync::Arc;
 
 /// The state of a sequence in every layer: as of the last border, a multiple of [`STATE_CHUNK`] positions, and what
-/// every position since then adds to it. So it is that of each of these positions at once.
+/// every position since then adds to it. So it is the state at each of these positions at once.
 #[derive(Debug)]
 pub struct State {
     sizes: Arc<[StateSize]>,
-    /// Of each layer: what convolutions read, `[conv_rows, channels]`, then the heads.
+    /// The state of each layer: what convolutions read, `[conv_rows, channels]`, then the heads.
     layers: Vec<Vec<f32>>,
     border: usize,
     /// Whether a step that moves the border has begun and not ended: layers have different borders then.
@@ -19,7 +19,7 @@ pub struct State {
 }
 
 impl State {
-    /// That of an empty sequence, which took `share`.
+    /// The state of an empty sequence, which took `share`.
     ///
     /// # Errors
     /// When memory runs out.
@@ -29,7 +29,7 @@ impl State {
         Ok(State { sizes: Arc::clone(sizes), layers, border: 0, moves: false, _share: share })
     }
 
-    /// Makes it that of an empty sequence.
+    /// Makes it the state of an empty sequence.
     pub fn reset(&mut self) {
         self.layers.iter_mut().for_each(|layer| layer.fill(0.0));
         (self.border, self.moves) = (0, false);
@@ -41,7 +41,7 @@ impl State {
         (self.border, self.moves) = (other.border, other.moves);
     }
 
-    /// Whether it is that of a sequence of `len` positions too, fewer than those that were computed.
+    /// Whether it is also the state of a sequence of `len` positions, fewer than were computed.
     pub fn reaches_back_to(&self, len: usize) -> bool {
         len >= self.border && !self.moves
     }
@@ -51,18 +51,18 @@ impl State {
         self.moves = border(len) != self.border;
     }
 
-    /// It has ended, in every layer.
+    /// The step has ended, in every layer.
     pub fn end(&mut self, len: usize) {
         (self.border, self.moves) = (border(len), false);
     }
 
-    /// What convolutions of `layer` read, `[conv_rows, channels]`, and the heads, each of `StateSize::head` elements.
+    /// The rows that convolutions of `layer` read, `[conv_rows, channels]`, and heads, each of `StateSize::head` elements.
     pub fn layer(&mut self, layer: usize) -> (&mut [f32], &mut [f32]) {
         let size = self.sizes[layer];
         self.layers[layer].split_at_mut(size.channels * size.conv_rows)
     }
 
-    /// Makes it what `checkpoint` holds.
+    /// Makes it equal `checkpoint`.
     pub fn restore(&mut self, checkpoint: &Checkpoint) {
         for (index, from) in checkpoint.layers.iter().enumerate() {
             let StateSize { channels, conv_rows, matrix, head, .. } = self.sizes[index];
@@ -77,31 +77,31 @@ impl State {
         self.end(checkpoint.position);
     }
 
-    /// All of it, layer by layer.
+    /// All of its bytes, layer by layer.
     pub fn bytes(&self) -> impl Iterator<Item = &[u8]> {
         self.layers.iter().map(|layer| bytemuck::cast_slice(layer))
     }
 
-    /// The same, to be read from a file: that of `len` positions.
+    /// All of its bytes, to be read from a file: the state of `len` positions.
     pub fn bytes_mut(&mut self, len: usize) -> impl Iterator<Item = &mut [u8]> {
         self.end(len);
         self.layers.iter_mut().map(|layer| bytemuck::cast_slice_mut(layer))
     }
 }
 
-/// What the state of a sequence was at a border, for others that begin alike and for itself when it is cut back.
+/// The state of a sequence at a border, for others that begin alike and for itself when it is truncated.
 #[derive(Debug)]
 pub struct Checkpoint {
     /// The positions before it.
     pub(crate) position: usize,
     sizes: Arc<[StateSize]>,
-    /// Of each layer: the rows that convolutions of the next position read, then the matrices.
+    /// The state of each layer: the rows that convolutions of the next position read, then the matrices.
     layers: Vec<Vec<f32>>,
     _share: CacheShare,
 }
 
 impl Checkpoint {
-    /// One to be filled by the layers when they come to `position`, which took `share`.
+    /// A checkpoint that took `share`, to be filled by the layers when they come to `position`.
     ///
     /// # Errors
     /// When memory runs out.

@@ -1,4 +1,4 @@
-//! Which sequences are computed: those that have the pages for what is asked of them.
+//! Admission: sequences are computed when they have enough pages.
 
 use super::Scheduler;
 use super::queue::{ADMISSION_TIMEOUT, Waiting};
@@ -10,25 +10,25 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What becomes of a generation for which the KV caches of a model's sessions leave too little.
+/// The handling of a generation for which the KV caches of a model's sessions leave too little.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Admission {
-    /// It is [`Error::CacheBudget`], with its prompt, or later when it grows.
+    /// It ends with [`Error::CacheBudget`], at its prompt, or later when it grows.
     #[default]
     Refuse,
     /// It waits for others to end, in order of arrival, before anything of it is computed. What its prompt and
     /// `max_tokens` (up to the context) take is reserved for it when it begins, until its text has ended, so that it
-    /// never waits nor is refused in the middle. The exception is longrope: a sequence that grows past the original
+    /// never waits or is refused in the middle. The exception is longrope: a sequence that grows past the original
     /// context is computed again, and waits again.
     ///
-    /// It waits while generations run that have begun, and these run until their texts have ended or they are dropped.
-    /// When none has run for a second and sessions that are open leave too little, it is [`Error::CacheBudget`]: nobody
-    /// is there to wait for. A thread that leaves a generation in the middle and waits for another one may wait for
-    /// itself; a [`CancellationToken`](model_factory_format::CancellationToken) ends that, as any waiting.
+    /// It waits while other generations run: these run until their texts have ended or they are dropped.
+    /// When none has run for a second and open sessions leave too little, it ends with [`Error::CacheBudget`]: there is
+    /// nothing to wait for. A thread that pauses one generation and waits for another one may wait for
+    /// itself; a [`CancellationToken`](model_factory_format::CancellationToken) ends that, like any wait.
     ///
-    /// What is stepped by hand (`Session::forward`, `logits`, `batch`, a `Step` of your own),
-    /// forked or restored reserves nothing, and is refused as ever.
+    /// Sequences that are stepped by hand (`Session::forward`, `logits`, `batch`, a `Step` of your own),
+    /// forked or restored reserve nothing, and are refused if they do not fit.
     Wait,
 }
 
@@ -40,7 +40,7 @@ pub struct Admitted {
 }
 
 impl Admitted {
-    /// What is reserved.
+    /// The reservation of the generation.
     pub fn reservation(&self) -> Option<&Arc<Reservation>> {
         self.reservation.as_ref()
     }
@@ -54,7 +54,7 @@ impl Drop for Admitted {
 }
 
 impl Scheduler {
-    /// A place for a generation of up to `positions`, which is reserved for before it is computed; `None` where none
+    /// A place for a generation of up to `positions`, which are reserved before it is computed; `None` where none
     /// waits.
     pub fn admitted(self: &Arc<Self>, positions: usize) -> Option<Admitted> {
         let waits = self.admission == Admission::Wait;
@@ -62,7 +62,7 @@ impl Scheduler {
             .then(|| Admitted { reservation: Some(Arc::new(Reservation::new(positions))), scheduler: Arc::clone(self) })
     }
 
-    /// Is told that pages were given back, or a generation ended.
+    /// Is called when pages were given back, or a generation ended.
     pub fn freed(&self) {
         if self.admission == Admission::Wait {
             self.queue.freed();
@@ -70,10 +70,10 @@ impl Scheduler {
     }
 }
 
-/// Gives those of `waiting` that have none their pages, or an error, in order of arrival; one of several that begin
-/// alike.
+/// Gives those of `waiting` that have none their pages, or an error, in order of arrival; of several that begin
+/// alike only one.
 pub(super) fn admit(waiting: &mut VecDeque<Waiting<Run>>, compute: &dyn Compute) {
-    // Before anything is asked for: what those that ended have given back is there.
+    // Read before anything is requested: what those that ended have given back is there.
     let others_run = compute.pages().budget().running() > 0;
     let mut is_full = false;
     for index in 0..waiting.len() {
@@ -102,7 +102,7 @@ pub(super) fn admit(waiting: &mut VecDeque<Waiting<Run>>, compute: &dyn Compute)
             Ok(true) => run.admitted(),
             Ok(false) => {
                 is_full = true;
-                // One that waits keeps no page from others.
+                // A run that waits keeps no page from others.
                 run.cache.truncate(cached);
                 run.reused = reused;
             }
@@ -112,7 +112,7 @@ pub(super) fn admit(waiting: &mut VecDeque<Waiting<Run>>, compute: &dyn Compute)
 }
 
 impl Run {
-    /// Takes its pages of the budget, and before that all that its generation may need; false where it waits for
+    /// Takes its pages of the budget, after all that its generation may need is reserved; false where it waits for
     /// others.
     fn admit(&mut self, others_run: bool) -> Result<bool> {
         if let Some(reservation) = self.unheld().cloned() {
@@ -126,7 +126,7 @@ impl Run {
         Ok(true)
     }
 
-    /// Lets it wait for pages that others hold; whether it may still wait.
+    /// Lets it wait for pages that others hold. Returns whether it may still wait.
     fn hold(&mut self, others_run: bool) -> bool {
         let Phase::Waiting(wait) = &mut self.phase else { return false };
         if others_run {
@@ -140,7 +140,7 @@ impl Run {
         may_wait
     }
 
-    /// What is still to be reserved for its generation.
+    /// The reservation that its generation still lacks.
     fn unheld(&self) -> Option<&Arc<Reservation>> {
         self.reservation.as_ref().filter(|reservation| !reservation.is_held())
     }

@@ -1,4 +1,4 @@
-//! Measured times of steps -> how many guessed tokens pay next to one that is known.
+//! Measured times of steps -> how many guessed tokens are worth computing with a known one.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -9,7 +9,7 @@ pub const MOST_GUESSES: usize = 15;
 /// Steps after which a time that was not measured again is forgotten: whatever made it long may be over.
 const FORGOTTEN: u64 = 1000;
 
-/// What more guesses must gain to be computed: as much as the times are sure.
+/// The factor that more guesses must gain to be computed: times are not known more exactly.
 const GAIN: f64 = 1.01;
 
 /// The times that a model took for steps of a single sequence, by their tokens.
@@ -24,7 +24,7 @@ struct Times {
 }
 
 impl StepCosts {
-    /// Tells that a step of `tokens` took so long.
+    /// Records that a step of `tokens` took this long.
     pub fn record(&self, tokens: usize, time: Duration) {
         let mut times = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         times.steps += 1;
@@ -41,8 +41,8 @@ impl StepCosts {
         times.measured[0].map(|(seconds, _)| seconds)
     }
 
-    /// How many guesses give the most tokens a second, of `most` that are each right with the probability `likely`
-    /// where those before it are, and took `each` seconds to make. None before a step of one token was measured.
+    /// How many guesses give the most tokens a second: of at most `most`, each right with the probability `likely`
+    /// if those before it are, and made in `each` seconds. None before a step of one token was measured.
     pub fn paying_guesses(&self, likely: f64, most: usize, each: f64) -> usize {
         let Some(seconds) = self.0.lock().unwrap_or_else(PoisonError::into_inner).by_tokens() else { return 0 };
         let (mut best, mut best_speed) = (0, 1.0 / seconds[0]);
@@ -60,9 +60,9 @@ impl StepCosts {
 }
 
 impl Times {
-    /// The seconds of every step. Of 2, 4, 8 and 16 tokens those that were not measured are taken to be as short as
-    /// fewer, so that they are tried: kernels share what they read among some tokens and not among more. Others lie
-    /// between.
+    /// The seconds of every step. Steps of 2, 4, 8 and 16 tokens that were not measured are taken to be as short as
+    /// steps of fewer, so that they are tried: kernels share reads among some tokens and not among more. Others are
+    /// interpolated.
     fn by_tokens(&self) -> Option<[f64; MOST_GUESSES + 1]> {
         let (first, _) = self.measured[0]?;
         let (mut seconds, mut last) = ([first; MOST_GUESSES + 1], 0);
@@ -96,18 +96,18 @@ mod tests {
     #[test]
     fn guesses_follow_what_they_cost_and_how_likely_they_are() {
         assert_eq!(StepCosts::default().paying_guesses(1.0, 15, 0.0), 0, "nothing is known");
-        // A step of any length is as one of a token: only what cannot be right does not pay.
+        // A step of any length takes as long as a step of one token: only what cannot be right does not pay.
         let free = costs(&[(1, 100), (16, 100)]);
         assert_eq!([0.0, 1.0].map(|likely| free.paying_guesses(likely, 15, 0.0)), [0, 15]);
         assert_eq!(free.paying_guesses(1.0, 3, 0.0), 3);
         // Each token costs as much as the first: 1 + p tokens in 2 steps' time gain nothing.
         let dear = costs(&[(1, 100), (2, 200), (4, 400), (8, 800), (16, 1600)]);
         assert_eq!([0.5, 0.9, 1.0].map(|likely| dear.paying_guesses(likely, 15, 0.0)), [0; 3]);
-        // Half as much: 1.9 tokens in 1.5 are 1.267, 2.71 in 2 are 1.355, 3.44 in 2.5 are 1.376, 4.095 in 3 are 1.365.
+        // Each further token costs half: 1.9 tokens in 1.5 are 1.267, 2.71 in 2 are 1.355, 3.44 in 2.5 are 1.376, 4.095 in 3 1.365.
         let half = costs(&[(1, 100), (2, 150), (4, 250), (8, 450), (16, 850)]);
         assert_eq!(half.paying_guesses(0.9, 15, 0.0), 3);
         assert_eq!(half.paying_guesses(0.5, 15, 0.0), 0, "1.5 tokens in the time of 1.5");
-        // A step up after four: 4 tokens in 1.1 against 16 in 4.6.
+        // A jump after four: 4 tokens in 1.1 against 16 in 4.6.
         let steep = costs(&[(1, 100), (4, 110), (5, 400), (8, 420), (16, 460)]);
         assert_eq!(steep.paying_guesses(1.0, 15, 0.0), 3);
     }
@@ -128,7 +128,7 @@ mod tests {
     fn lengths_that_were_never_measured_are_tried() {
         let costs = costs(&[(1, 100)]);
         let mut tried = Vec::new();
-        // Sixteen share nothing, eight do.
+        // Sixteen tokens share nothing, eight do.
         for _ in 0..6 {
             let tokens = 1 + costs.paying_guesses(0.9, 15, 0.0);
             costs.record(tokens, Duration::from_millis(if tokens <= 8 { 100 + tokens as u64 } else { 900 }));

@@ -1,4 +1,4 @@
-//! The hidden states of a sequence that its prediction head did not read yet.
+//! The hidden states of a sequence that its prediction head has not read yet.
 
 use crate::memory;
 use model_factory_spec::plan::PREFILL_CHUNK;
@@ -6,7 +6,7 @@ use model_factory_spec::plan::PREFILL_CHUNK;
 /// Hidden states of the last positions that were computed of a sequence, a chunk of a prompt at most.
 #[derive(Debug, Default)]
 pub struct HiddenRows {
-    /// The position after them.
+    /// The position after the last of them.
     end: usize,
     /// `[positions, width]`.
     states: Vec<f32>,
@@ -14,23 +14,23 @@ pub struct HiddenRows {
 }
 
 impl HiddenRows {
-    /// None, of a model that is `width` wide.
+    /// No rows, of a model that is `width` wide.
     pub fn new(width: usize) -> HiddenRows {
         HiddenRows { end: 0, states: Vec::new(), width }
     }
 
-    /// The first position, and the one after the last.
+    /// The range of their positions.
     pub fn range(&self) -> std::ops::Range<usize> {
         self.end - self.states.len() / self.width..self.end
     }
 
-    /// Those of positions in [`range`](Self::range).
+    /// The hidden states of positions in [`range`](Self::range).
     pub fn of(&self, positions: std::ops::Range<usize>) -> &[f32] {
         let first = self.range().start;
         &self.states[(positions.start - first) * self.width..(positions.end - first) * self.width]
     }
 
-    /// Puts `rows`, those of the positions before `end`, after the ones that are there, where these reach up to them,
+    /// Puts `rows`, those of the positions before `end`, after the present ones if these end where `rows` begin,
     /// else in their place. There may be none: then nothing is known of these positions.
     ///
     /// # Errors
@@ -40,13 +40,13 @@ impl HiddenRows {
         if rows.is_empty() || end - rows.len() / self.width != self.end {
             self.states.clear();
         }
-        // As much as the plan counts, and no more.
+        // Room for as much as the plan counts, and no more.
         if self.states.capacity() < most {
             let held = self.states.len();
             memory::grow(&mut self.states, most - held, "hidden states")?;
         }
         let rows = &rows[rows.len().saturating_sub(most)..];
-        // Half of them at least, as every token of a sequence in a batch would move the rest.
+        // At least half of them are dropped, as otherwise every token of a sequence in a batch would move the rest.
         if self.states.len() + rows.len() > most {
             let excess = (self.states.len() + rows.len() - most).max(PREFILL_CHUNK / 2 * self.width);
             self.states.drain(..excess.min(self.states.len()));
@@ -56,14 +56,14 @@ impl HiddenRows {
         Ok(())
     }
 
-    /// Forgets those of the positions from `len` on.
+    /// Forgets the states of the positions from `len` on.
     pub fn truncate(&mut self, len: usize) {
         let Some(beyond) = self.end.checked_sub(len) else { return };
         self.states.truncate(self.states.len().saturating_sub(beyond * self.width));
         self.end = len;
     }
 
-    /// Forgets all: they were read.
+    /// Forgets all states: they were read.
     pub fn clear(&mut self) {
         self.states.clear();
     }

@@ -1,14 +1,14 @@
-//! Who computes: threads put requests in a queue, and one that finds nobody computing takes the next step for all of
+//! The queue of requests: a thread that finds no other thread computing takes the next step for all of
 //! them.
 //!
-//! The only thread that waits computes its own requests, without waking another. Of several, all but one sleep; the one
-//! whose request completes a step computes it, and whoever was in it wakes with its result.
+//! A thread that waits alone computes its own requests, without waking another. Of several, all but one sleep; the one
+//! whose request completes a step computes it, and all threads with a request in it wake with its result.
 //!
 //! # Threads that come back
 //!
-//! A thread whose request was finished most often has another one soon: for the next token. So that those of a step are
-//! in the next one too, that waits for their threads, for an eighth of the time that the step took. Who takes longer is
-//! not waited for again before it came back. A thread with several sequences came back with the first of them.
+//! A thread whose request was finished most often has another one soon: for the next token. So that the same threads
+//! are in the next step too, it waits for them, for an eighth of the time that the last step took. A slower thread is
+//! not waited for again until it has come back. A thread with several sequences is back with the first of them.
 
 use crate::error::{Error, Result};
 use crate::memory;
@@ -20,26 +20,26 @@ use std::sync::{PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 use thread::ThreadId;
 
-/// How often one that waits looks whether its requests were cancelled.
+/// How often a waiting thread checks whether its requests were cancelled.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// How long one whose request is held waits at most before it is looked at again.
+/// How long a thread with a held request waits at most before it checks the request again.
 pub(crate) const ADMISSION_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The least and the most time that a step waits for the threads of the last one. Under loom nothing ends by time only.
 const REJOIN_WINDOW: [Duration; 2] =
     if cfg!(loom) { [Duration::ZERO; 2] } else { [Duration::from_micros(200), Duration::from_millis(20)] };
 
-/// How long a forked process waits for the lock of the queue, which is held for microseconds: who holds it longer is
-/// not there.
+/// How long a forked process waits for the lock of the queue, which is held for microseconds: a thread that holds it
+/// longer does not exist here.
 const FORK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Computes the requests of a queue.
 pub(crate) trait Steps {
-    /// What is asked for.
+    /// The type of a request.
     type Request;
 
-    /// Takes those of the next step out of `waiting`, at least one unless all are held. Who is first was in no step for
+    /// Takes the requests of the next step out of `waiting`, at least one unless all are held. The first was in no step for
     /// the longest time.
     fn choose(&self, waiting: &mut VecDeque<Waiting<Self::Request>>) -> Vec<Waiting<Self::Request>>;
 
@@ -50,13 +50,13 @@ pub(crate) trait Steps {
     /// and one step computes requests of several callers.
     fn rejoins(&self, request: &Self::Request) -> bool;
 
-    /// Whether `request` is, with a result or an error.
+    /// Whether `request` is finished, with a result or an error.
     fn is_finished(request: &Self::Request) -> bool;
 
     /// Whether `request` cannot be computed before something is freed: [`choose`](Self::choose) found so.
     fn is_held(request: &Self::Request) -> bool;
 
-    /// Finishes `request` if it was cancelled; whether it was.
+    /// Finishes `request` if it was cancelled, and returns whether it was.
     fn cancelled(request: &mut Self::Request) -> bool;
 }
 
@@ -69,16 +69,16 @@ pub(crate) struct Queue<R> {
 
 #[derive(Debug)]
 struct QueueState<R> {
-    /// In the order in which they came, or were in a step that did not finish them. Those in a step are not here.
+    /// Requests in the order in which they came, or were in a step that did not finish them; without those in a step.
     waiting: VecDeque<Waiting<R>>,
-    /// Those that their callers have not fetched.
+    /// Requests that their callers have not fetched.
     finished: Vec<Waiting<R>>,
     computing: bool,
-    /// Threads that the next step waits for, and until when.
+    /// Threads that the next step waits for, at most until `until`.
     returning: Vec<ThreadId>,
     until: Option<Instant>,
     next: u64,
-    /// When those that are held are looked at again, unless something is freed before; `None` is at once.
+    /// When held requests are checked again, unless something is freed before; `None` means at once.
     recheck_at: Option<Instant>,
 }
 
@@ -90,7 +90,7 @@ pub(crate) struct Waiting<R> {
     thread: ThreadId,
 }
 
-/// One that waits for requests of its own: a thread at a time.
+/// A caller that waits for requests of its own: a thread at a time.
 #[derive(Debug, Default)]
 pub struct Caller {
     changed: Condvar,
@@ -181,7 +181,7 @@ impl<R> Queue<R> {
         caller.changed.notify_one();
     }
 
-    /// Lets those that are held be looked at.
+    /// Has held requests checked again.
     pub(crate) fn freed(&self) {
         if self.process.load(Ordering::Relaxed) != process::id() {
             return; // nobody of this process waits, and the lock may be held for ever
@@ -233,8 +233,8 @@ impl<R> Queue<R> {
         state
     }
 
-    /// Takes the queue over in a process that was forked. Nobody computed meanwhile if nobody waited: then nothing is
-    /// half done, and no lock is held by a thread that is not there.
+    /// Takes the queue over in a process that was forked. If nobody waited, nobody computed: then nothing is
+    /// half done, and no lock is held by a thread that does not exist here.
     fn check_process(&self) -> Result<()> {
         let mine = process::id();
         if self.process.load(Ordering::Relaxed) == mine {
@@ -254,7 +254,7 @@ impl<R> Queue<R> {
     }
 }
 
-/// Locks what a thread of another process may hold for ever, as this one was forked from it.
+/// Locks what a thread of another process, from which this one was forked, may hold for ever.
 ///
 /// # Errors
 /// `Forked` where it is held for [`FORK_TIMEOUT`].
@@ -290,13 +290,13 @@ impl<R> QueueState<R> {
         }
     }
 
-    /// The first that waits and may be computed.
+    /// The first request that waits and may be computed.
     fn first<S: Steps<Request = R>>(&self) -> Option<&Waiting<R>> {
         let is_due = self.recheck_at.is_none_or(|at| at <= Instant::now());
         self.waiting.iter().find(|waiting| is_due || !S::is_held(&waiting.request))
     }
 
-    /// Lets that one look whether a step is to be computed.
+    /// Wakes the thread of that request, to check whether a step is to be computed.
     fn wake_first<S: Steps<Request = R>>(&self) {
         if let Some(first) = self.first::<S>().filter(|_| !self.computing) {
             first.caller.changed.notify_one();

@@ -17,25 +17,25 @@ use tracing::{Span, debug};
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Run {
-    /// The whole sequence. Those from the length of `cache` on are computed.
+    /// The whole sequence. Ids from the length of `cache` on are computed.
     pub ids: Vec<u32>,
-    /// What is cached of it.
+    /// The KV cache of the sequence.
     pub cache: KvCache,
     /// How the keys of the cache are rotated.
     pub rotation: Rotation,
-    /// Tokens that the sequence had before.
+    /// Tokens that the sequence had before this run.
     pub before: usize,
     /// Tokens whose keys and values were found in pages of other sequences.
     pub reused: usize,
-    /// What is wanted of it, and what of that was computed.
+    /// The wanted output of the run, as far as it is computed.
     pub output: RunOutput,
     /// The hidden states of the last tokens, where a prediction head reads them.
     pub hidden: Option<HiddenRows>,
     /// How many of the last tokens are guessed.
     pub guesses: usize,
-    /// Ends it.
+    /// Cancels the run.
     pub cancel: CancellationToken,
-    /// What is reserved for its generation, or will be before it is computed.
+    /// The reservation for its generation, made or to be made before it is computed.
     pub reservation: Option<Arc<Reservation>>,
     /// Whether it is one of a batch that its caller made.
     pub batched: bool,
@@ -43,10 +43,10 @@ pub struct Run {
     pub shared_step: bool,
     /// The span that its steps are in.
     pub span: Span,
-    /// Which of its caller's it is.
+    /// A number by which its caller knows it.
     pub key: u64,
     pub(super) phase: Phase,
-    /// Tokens of the step that it is in.
+    /// The run's tokens in the current step.
     pub(super) tokens: usize,
 }
 
@@ -73,22 +73,22 @@ pub(super) enum Phase {
     Admitted,
     /// It has its pages, and is computed in a step of its own: one that it shared failed.
     Isolated,
-    /// It was computed, or why it was not.
+    /// It was computed, or this error ended it.
     Finished(Result<()>),
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Wait {
-    /// Whether other sequences hold them.
+    /// Whether other sequences hold the pages that it needs.
     pub(super) is_held: bool,
-    /// When they were first found to.
+    /// When they were first found to be held.
     pub(super) held_since: Option<Instant>,
-    /// Since when they do while no generation runs.
+    /// Since when they have been held while no generation runs.
     pub(super) idle_since: Option<Instant>,
 }
 
 impl Run {
-    /// Computes `ids` that `cache` does not hold, of which those from `before` on are new to the sequence.
+    /// A run that computes the `ids` that `cache` does not hold; ids from `before` on are new to the sequence.
     pub fn new(
         ids: Vec<u32>,
         before: usize,
@@ -117,7 +117,7 @@ impl Run {
         }
     }
 
-    /// Computes the vector of the text of `ids`, which `text` says how to make. It shares no pages and takes its own
+    /// A run that computes the vector of the text of `ids`, as `text` says. It shares no pages and takes its own
     /// step by step, as its steps come.
     pub fn of_text(ids: Vec<u32>, text: Text, compute: &dyn Compute, cancel: &CancellationToken) -> Run {
         let rotation = compute.rotation(ids.len());
@@ -128,16 +128,16 @@ impl Run {
     /// Takes its pages at once.
     ///
     /// # Errors
-    /// `CacheBudget`, `OutOfMemory`, or the GPU's.
+    /// `CacheBudget`, `OutOfMemory`, or the GPU's error.
     pub fn reserve(&mut self) -> Result<()> {
         self.adopt();
         self.cache.reserve(self.ids.len())
     }
 
-    /// How it ended.
+    /// Returns how it ended.
     ///
     /// # Errors
-    /// Why it was not computed.
+    /// The error because of which it was not computed.
     pub fn outcome(&self) -> Result<()> {
         match &self.phase {
             Phase::Finished(outcome) => outcome.clone(),
@@ -181,7 +181,7 @@ impl Run {
         self.reused += self.cache.len().saturating_sub(start);
     }
 
-    /// Tokens of which nothing is wanted.
+    /// Tokens whose outputs are not wanted.
     fn adoptable(&self) -> usize {
         match self.output {
             RunOutput::Last(_) => self.ids.len().saturating_sub(1),
@@ -221,7 +221,7 @@ impl Run {
         matches!(self.output, RunOutput::All { tokens, .. } if self.cache.len() >= self.before + tokens)
     }
 
-    /// Whether the step computes positions whose hidden states are wanted: of a long prompt those of the last ones.
+    /// Whether the step computes positions whose hidden states are wanted: of a long prompt only the last ones.
     pub(super) fn wants_hidden(&self) -> bool {
         self.hidden.is_some() && self.cache.len() + self.tokens + PREFILL_CHUNK > self.ids.len()
     }
@@ -265,7 +265,7 @@ impl Run {
             }
             // The only row there is.
             RunOutput::Last(last) if computed.rows() == 1 => *last = logits.take().map(Logits::into_values),
-            // A row of its own: a caller may keep it, and would keep those of others.
+            // A copy of its own row: a caller may keep it, and would keep the rows of others.
             RunOutput::Last(last) => *last = Some(memory::copied(computed.row(rows.start), "logits")?),
             RunOutput::Pooled(_) => {}
         }

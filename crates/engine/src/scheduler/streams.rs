@@ -9,20 +9,20 @@ use std::process;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
 
-/// A generation whose pieces somebody takes at their own pace.
+/// A generation whose pieces are read at the reader's own pace.
 pub trait Streaming: Send {
     /// Gives out what is ready as far as there is room, and begins the next step. `None` where it is being computed, or
     /// there is no room: `waker` is woken when there is.
     ///
     /// # Errors
-    /// When it ended, or nobody listens.
+    /// `Ended` when the stream has ended, or nobody reads it.
     fn next(&mut self, waker: &Waker) -> Result<Option<Run>, Ended>;
 
     /// Takes its session back and chooses a token.
     fn complete(&mut self, run: Run);
 }
 
-/// A stream is to be dropped.
+/// The stream is to be dropped.
 #[derive(Debug)]
 pub struct Ended;
 
@@ -42,7 +42,7 @@ struct Inbox {
 }
 
 impl Streams {
-    /// Gives a stream to the thread that computes them. Whether there is none: the caller starts one, which calls
+    /// Gives a stream to the thread that computes them. Returns whether none exists: then the caller starts one, which calls
     /// [`drive`](Self::drive).
     pub fn add(&self, stream: Box<dyn Streaming>, scheduler: &Scheduler) -> bool {
         let mut inbox = self.inbox();
@@ -54,7 +54,7 @@ impl Streams {
         is_first
     }
 
-    /// Drops what was added: no thread could be started, or it panicked.
+    /// Drops all added streams: no thread could be started, or it panicked.
     pub fn give_up(&self) {
         let dropped = std::mem::take(&mut *self.inbox());
         drop(dropped); // not under the lock: somebody may be woken
@@ -77,7 +77,7 @@ impl Streams {
             }
             drop(inbox);
             let mut runs = Vec::new();
-            // One that panics is dropped, and says so to whoever listens.
+            // A stream that panics is dropped, and tells its reader.
             all.retain(|key, stream| match catch_unwind(AssertUnwindSafe(|| stream.next(&waker))) {
                 Ok(Ok(run)) => {
                     runs.extend(run.map(|run| Run { key: *key, ..run }));
@@ -110,7 +110,7 @@ impl Streams {
     }
 }
 
-/// Lets another thread begin where this one panicked.
+/// Lets another thread start where this one panicked.
 struct ResetInbox<'a>(&'a Streams);
 
 impl Drop for ResetInbox<'_> {

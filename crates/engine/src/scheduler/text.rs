@@ -1,4 +1,4 @@
-//! Texts whose vectors are wanted: which of them a step computes, and a vector of the hidden states of each.
+//! Texts whose vectors are wanted: which of them a step computes, and how hidden states become a vector.
 
 use super::queue::Waiting;
 use super::run::{Phase, Run};
@@ -22,7 +22,7 @@ pub struct Text {
 }
 
 impl Text {
-    /// One of which `pooling` says which hidden states make the vector.
+    /// A text of which `pooling` says which hidden states make the vector.
     pub fn new(pooling: Pooling, second_text: Option<usize>, is_whole: bool) -> Text {
         Text { pooling, second_text, is_whole, sum: Vec::new() }
     }
@@ -35,7 +35,7 @@ impl Text {
         self.sum
     }
 
-    /// Which hidden states are wanted of a part that begins at `start`.
+    /// The wanted hidden states of a part that begins at `start`.
     pub(super) fn rows(&self, start: usize, is_last: bool) -> OutputRows {
         match self.pooling {
             Pooling::Mean => OutputRows::All,
@@ -45,8 +45,8 @@ impl Text {
         }
     }
 
-    /// Adds hidden states `[rows, width]` of the part that begins at `start`; none have no width. A text that begins
-    /// again, as its cache was lost with a failed step, begins at a sum of nothing.
+    /// Adds hidden states `[rows, width]` of the part that begins at `start`; `width` is unused without rows. A text that
+    /// begins again, as its cache was lost with a failed step, begins with an empty sum.
     pub(super) fn add(&mut self, start: usize, rows: &[f32], width: usize) -> memory::Result<()> {
         if start == 0 {
             self.sum.clear();
@@ -63,7 +63,7 @@ impl Text {
 }
 
 /// Gives texts of the caller of the one at `first` of `waiting` their tokens of the next step and the pages for them:
-/// what was begun, then the others in order of arrival, as far as they fit. One whose pages do not fit comes in a later
+/// texts that were begun, then others in order of arrival, as far as they fit. One whose pages do not fit comes in a later
 /// step.
 pub(super) fn share(waiting: &mut VecDeque<Waiting<Run>>, first: usize, compute: &dyn Compute) {
     let is_isolated = matches!(waiting[first].request.phase, Phase::Isolated);
@@ -114,7 +114,7 @@ pub(super) fn take_turns<T, C: PartialEq + Copy>(waiting: &mut [T], last: (bool,
     });
 }
 
-/// The tokens of a text with `pending` ones that a step of at most `most` takes when it has `given` of others. One that
+/// The tokens that a step of at most `most` takes of a text with `pending` ones, after `given` tokens of others. A text that
 /// must be whole may be longer than a step: the plan counts the longest.
 fn share_of(pending: usize, is_whole: bool, most: usize, given: usize) -> usize {
     let left = most.saturating_sub(given);

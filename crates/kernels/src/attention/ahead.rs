@@ -1,9 +1,9 @@
-//! What of the cache is asked of the memory while a tile is computed.
+//! The prefetches of the cache while a tile is computed.
 //!
-//! Queries go through a tile in passes, each a loop over keys and then one over values. If one loop asks for everything, it
-//! waits for the memory, and during the others the memory waits. So each loop asks for as much, evenly over its steps, of
-//! what the loops from the next one on will read: the keys and values of the next tile in the order of the loops, one loop
-//! late, so that the first asks for what is left of this tile.
+//! Queries go through a tile in passes, each a loop over keys and then one over values. If one loop prefetches everything, it
+//! waits for the memory, and during the other loops the memory is idle. So each loop prefetches as much, evenly over its
+//! steps, of what the loops after it will read: the keys and values of the next tile in the order of the loops, one loop
+//! late, so that the first loop prefetches what is left of this tile.
 
 use super::KvTile;
 use crate::arch::generic::prefetch::prefetch;
@@ -11,22 +11,22 @@ use crate::arch::generic::prefetch::prefetch;
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// The lines that a loop asks for, as many in each step.
+/// The lines that a loop prefetches, as many in each step.
 #[derive(Clone, Copy, Debug)]
 pub struct Ahead {
-    /// From here on.
+    /// The address of the first line.
     first: *const u8,
-    /// What the last step asks for, and all others that would pass the end.
+    /// The address for the last step, and for all others that would pass the end.
     last: *const u8,
-    /// Lines a step.
+    /// Lines in each step.
     lines: usize,
 }
 
 impl Ahead {
-    /// Nothing is asked for.
+    /// Prefetches nothing.
     pub(crate) const NOTHING: Ahead = Ahead { first: std::ptr::null(), last: std::ptr::null(), lines: 0 };
 
-    /// What loop `index` of `2 * passes` asks for in `steps` steps, where tile `then` follows on `tile`.
+    /// The prefetches of loop `index` of `2 * passes` in `steps` steps, where tile `then` comes after `tile`.
     pub(crate) fn new<E>(
         tile: KvTile<'_, E>,
         then: Option<KvTile<'_, E>>,
@@ -44,12 +44,12 @@ impl Ahead {
         Ahead { first, last: first.wrapping_add(bytes.saturating_sub(LINE * lines)), lines }
     }
 
-    /// The same after so many steps.
+    /// The same prefetches after this many steps.
     pub(crate) fn after(self, steps: usize) -> Ahead {
         Ahead { first: self.first.wrapping_add(steps * self.lines * LINE), ..self }
     }
 
-    /// Asks for the lines of a step.
+    /// Prefetches the lines of a step.
     #[inline(always)]
     pub(crate) fn ask(self, step: usize) {
         let at = self.first.wrapping_add(step * self.lines * LINE).min(self.last);
@@ -72,7 +72,7 @@ mod tests {
             let line = |at: *const f32| at.addr() / LINE;
             for passes in 1..6 {
                 let mut asked = std::collections::BTreeSet::new();
-                // As a step asks.
+                // Collects lines like a step does.
                 let mut run = |tile, then, loops: std::ops::Range<usize>| {
                     for index in loops {
                         let steps = if index % 2 == 0 { head_dim } else { TILE };

@@ -101,7 +101,7 @@ impl<E: Element> KvElement for E {
     }
 }
 
-/// As [`KvElement::add_values`], the `WIDE` vectors from element `at` on.
+/// Like [`KvElement::add_values`], for the `WIDE` vectors from element `at` on.
 #[inline(always)]
 fn add_columns<S: Attend, E: Element, const WHOLE: bool, const Q: usize, const WIDE: usize>(
     simd: S,
@@ -112,7 +112,7 @@ fn add_columns<S: Attend, E: Element, const WHOLE: bool, const Q: usize, const W
     at: usize,
     ahead: Ahead,
 ) {
-    // Copied: through a reference they would be loaded again in each step.
+    // These are copied: through a reference they would be loaded again in each step.
     let (values, seen) = (attention.tile.values, attention.seen.clone());
     let head_dim = queries[0].out.len();
     let left = head_dim - at;

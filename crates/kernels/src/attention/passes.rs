@@ -1,45 +1,45 @@
-//! Attention in vectors of one width: some queries at a time share every key and value that is loaded.
+//! Attention in vectors of one width: some queries at a time share every loaded key and value.
 
 use super::ahead::Ahead;
 use super::{Attention, KvElement, KvTile, LANES, Query, TILE};
 use crate::arch::generic::simd::Simd;
 
-/// Vectors of keys whose sums are in registers, and of a value that are added at a time, while there are as many.
+/// The vectors of keys whose sums are in registers, and the vectors of a value that are added at a time, while there are as many.
 pub(crate) const COLUMNS: usize = 4;
 
-/// What differs from width to width.
+/// The parts that differ between vector widths.
 pub trait Attend: Simd {
     /// The most queries at a time.
     const QUERIES: usize;
     /// Loops over the keys of a tile.
     const PARTS: usize = TILE / (COLUMNS * Self::LANES);
 
-    /// Zeros.
+    /// A vector of zeros.
     fn no_ints(self) -> Self::Bits;
 
     /// `x` in all lanes.
     fn all_ints(self, x: i32) -> Self::Bits;
 
-    /// Two signed bytes a lane, as words.
+    /// Loads two signed bytes for each lane, as words.
     ///
     /// # Safety
-    /// So many bytes can be read.
+    /// That many bytes can be read.
     unsafe fn load_pairs(self, at: *const u8) -> Self::Bits;
 
-    /// A signed byte a lane, as an integer.
+    /// Loads a signed byte for each lane, as an integer.
     ///
     /// # Safety
-    /// So many bytes can be read.
+    /// That many bytes can be read.
     unsafe fn load_bytes_apart(self, at: *const u8) -> Self::Bits;
 
     /// `sums` + the product of the low words + the product of the high words of `a` and `b`.
     fn add_pairs(self, sums: Self::Bits, a: Self::Bits, b: Self::Bits) -> Self::Bits;
 
-    /// Rounded to the nearest, ties to even.
+    /// Converts integers, rounded to the nearest, ties to even.
     fn to_floats(self, ints: Self::Bits) -> Self::Floats;
 
-    /// The weights of all positions of a tile, 0 for those that are not seen, while the loops over the keys ask for what is
-    /// ahead. Brings the queries to their new maxima, and gives the factors by which their `out` is to be multiplied before
+    /// The weights of all positions of a tile, 0 for those that are not seen, while the loops over the keys prefetch what is
+    /// ahead. Updates the queries' maxima, and returns the factors by which their `out` must be multiplied before
     /// values are added; none where there is nothing to add. Scores go through memory, as a part of the keys is several vectors.
     #[inline(always)]
     fn weigh<E: KvElement, const Q: usize>(
@@ -70,7 +70,7 @@ pub trait Attend: Simd {
     }
 }
 
-/// As [`super::attend`].
+/// Like [`super::attend`].
 #[inline(always)]
 pub(crate) fn attend<S: Attend, E: KvElement>(simd: S, queries: &mut [Query<'_>], attention: &Attention<'_, E>) {
     if queries[0].q.len().is_multiple_of(LANES) {
@@ -80,12 +80,12 @@ pub(crate) fn attend<S: Attend, E: KvElement>(simd: S, queries: &mut [Query<'_>]
     }
 }
 
-/// How many of the queries that are left make a pass: three are two and one.
+/// How many of the remaining queries make a pass: three are two and one.
 fn together<S: Attend>(left: usize) -> usize {
     if left == 3 { 2 } else { left.min(S::QUERIES) }
 }
 
-/// `WHOLE`: heads are whole vectors.
+/// Attends in passes over a tile. `WHOLE`: heads are whole vectors.
 #[inline(always)]
 fn attend_heads<S: Attend, E: KvElement, const WHOLE: bool>(
     simd: S,
@@ -114,7 +114,7 @@ fn attend_heads<S: Attend, E: KvElement, const WHOLE: bool>(
     }
 }
 
-/// A tile for `Q` queries, while the loops over keys and values ask for what is `ahead`.
+/// Computes a tile for `Q` queries, while the loops over keys and values prefetch what is `ahead`.
 #[inline(always)]
 fn some_queries<S: Attend, E: KvElement, const WHOLE: bool, const Q: usize>(
     simd: S,
@@ -127,7 +127,7 @@ fn some_queries<S: Attend, E: KvElement, const WHOLE: bool, const Q: usize>(
         let rescale = rescale.map(Option::unwrap_or_default);
         return E::add_values::<S, WHOLE, Q>(simd, queries, attention, &weights, &rescale, with_values);
     }
-    // Where there is nothing to add the weights are 0, but a value may be NaN.
+    // If there is nothing to add the weights are 0, but a value may be NaN.
     for ((weights, query), rescale) in weights.iter().zip(queries).zip(rescale) {
         if let Some(rescale) = rescale {
             let (weights, query) = (std::array::from_ref(weights), std::slice::from_mut(query));

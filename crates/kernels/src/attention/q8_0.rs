@@ -1,8 +1,8 @@
 //! Tiles of Q8_0 blocks: signed bytes with an F16 scale for 32 elements of a head.
 //!
-//! Products are of integers: the query, or what the softmax weighs values by, is rounded to words, block by block, with
-//! errors of 2^-16 of the largest, a 256th of those of the bytes. Words times bytes are added exactly. So all that floats
-//! come to is one sum of a block after the other, in one order.
+//! Products are of integers: the query, or the weights of the softmax, are rounded to words, block by block, with
+//! errors of 2^-16 of the largest, a 256th of the errors of the bytes. Words times bytes are added exactly. So the only
+//! float operations add the sum of one block after the other, in one order.
 //!
 //! Elements lie in pairs, which instructions multiply together: keys are `[head_dim / 2, TILE, 2]`, after them the last
 //! element of a head of odd length `[TILE]`; values are `[TILE / 2, head_dim, 2]`. After either are their scales
@@ -24,7 +24,7 @@ const BLOCK: usize = 32;
 /// Bytes of a scale.
 const SCALE: usize = size_of::<f16>();
 
-/// The largest number of a word that is made here.
+/// The largest magnitude of a word that is made here.
 const MOST: f32 = 32767.0;
 
 /// The nearest integer, ties to even, for magnitudes below 2^22: adding 1.5 * 2^23 leaves no room for a fraction.
@@ -35,20 +35,20 @@ fn nearest(x: f32) -> i32 {
     ((x + ROUND).to_bits() as i32).wrapping_sub(ROUND.to_bits() as i32)
 }
 
-/// The largest magnitude by its bits, whose order is that of the numbers; a NaN is larger than all.
+/// The largest magnitude by its bits, which have the order of the numbers; NaN counts as larger than all.
 #[inline(always)]
 fn largest(x: &[f32]) -> f32 {
     f32::from_bits(x.iter().fold(0, |largest: u32, x| largest.max(x.to_bits() & 0x7fff_ffff)))
 }
 
-/// Floats as words, and what one of a word stands for; NaN where one of them is infinite or NaN.
+/// Floats as words, and the value of 1 in a word; NaN where one of them is infinite or NaN.
 #[inline(always)]
 fn words<const N: usize>(x: &[f32; N]) -> ([i16; N], f32) {
     let largest = largest(x);
     if !largest.is_finite() {
         return ([0; N], f32::NAN);
     }
-    // Below it the quotient might overflow; no product of so small a number with a key or a value is seen in a sum.
+    // Below it the quotient might overflow; products of so small a number with a key or a value do not change a sum.
     let factor = if largest > 1e-30 { MOST / largest } else { 0.0 };
     let mut words = [0; N];
     words.iter_mut().zip(x).for_each(|(word, x)| *word = nearest(x * factor) as i16);
@@ -69,13 +69,13 @@ fn query_words(q: &[f32], block: usize) -> ([i16; BLOCK], f32) {
     }
 }
 
-/// What the values of a block are weighed by, as words: the weights times the scales.
+/// The weights of the values of a block as words: the weights times the scales.
 #[inline(always)]
 fn weight_words(weights: &[f32; TILE], scales: &[f32; TILE], seen: &Range<usize>) -> ([i16; TILE], f32) {
     let mut products = *weights;
     products.iter_mut().zip(scales).for_each(|(product, scale)| *product *= scale);
     if *seen != (0..TILE) {
-        // A scale that is not seen may be NaN.
+        // A scale of a position that is not seen may be NaN.
         products[..seen.start].fill(0.0);
         products[seen.end..].fill(0.0);
     }
@@ -88,39 +88,39 @@ fn pair(words: &[i16], i: usize) -> i32 {
     i32::from(words[2 * i] as u16) | i32::from(words[2 * i + 1]) << 16
 }
 
-/// Where the byte of element `d` of the key of `position` is in a tile.
+/// The place in a tile of the byte of element `d` of the key of `position`.
 #[inline(always)]
 fn key_at(head_dim: usize, position: usize, d: usize) -> usize {
     let paired = usize::from(d / 2 * 2 + 1 < head_dim);
     d / 2 * 2 * TILE + (position << paired) + d % 2
 }
 
-/// The same of a value.
+/// The place in a tile of the byte of element `d` of the value of `position`.
 #[inline(always)]
 fn value_at(head_dim: usize, position: usize, d: usize) -> usize {
     (position / 2 * head_dim + d) * 2 + position % 2
 }
 
-/// Where the scale of block `block` of `position` is.
+/// The place of the scale of block `block` of `position`.
 #[inline(always)]
 fn scale_at(head_dim: usize, position: usize, block: usize) -> usize {
     head_dim * TILE + (block * TILE + position) * SCALE
 }
 
-/// Where the scales of the first `positions` are.
+/// The places of the scales of the first `positions`.
 fn used_scales(head_dim: usize, positions: usize) -> impl Iterator<Item = Range<usize>> {
     let run = move |block| scale_at(head_dim, 0, block)..scale_at(head_dim, positions, block);
     (0..head_dim.div_ceil(BLOCK)).map(run)
 }
 
-/// Stores `head` as the key of `position` of a tile, and says whether the blocks hold it: neither an infinity nor NaN, nor
-/// what is too large for an F16 scale, 127 * 65504 and more. Panics when the tile is of another length.
+/// Stores `head` as the key of `position` of a tile, and returns whether the blocks hold it: no infinity or NaN, and
+/// nothing too large for an F16 scale, 127 * 65504 and more. Panics when the tile is of another length.
 #[must_use]
 pub fn put_key(tile: &mut [u8], position: usize, head: &[f32]) -> bool {
     put(tile, position, head, key_at)
 }
 
-/// As [`put_key`], a value.
+/// Like [`put_key`], for a value.
 #[must_use]
 pub fn put_value(tile: &mut [u8], position: usize, head: &[f32]) -> bool {
     put(tile, position, head, value_at)
@@ -136,7 +136,7 @@ fn put(tile: &mut [u8], position: usize, head: &[f32], at: fn(usize, usize, usiz
         held &= scale.is_finite();
         tile[scale_at(head_dim, position, block)..][..SCALE].copy_from_slice(&rounded.to_le_bytes());
         for (d, &x) in (block * BLOCK..).zip(x) {
-            // By the scale as it is kept; one that is subnormal may be a good deal less than it should.
+            // The stored scale is used; a subnormal scale may be a good deal less than it should be.
             let byte = if scale > 0.0 { nearest((x / scale).clamp(-127.0, 127.0)) } else { 0 };
             tile[at(head_dim, position, d)] = byte as i8 as u8;
         }
@@ -158,7 +158,7 @@ impl KvElement for u8 {
 
     fn used_values(head_dim: usize, positions: usize) -> impl Iterator<Item = Range<usize>> {
         let pairs = value_at(head_dim, positions / 2 * 2, 0);
-        // Between the elements of a position without the next one lie the next one's.
+        // If a position has no next one to pair with, its elements alternate with those of the missing one.
         let single = (0..positions % 2 * head_dim).map(move |d| pairs + 2 * d..pairs + 2 * d + 1);
         std::iter::once(0..pairs).chain(single).chain(used_scales(head_dim, positions))
     }
@@ -259,7 +259,7 @@ impl KvElement for u8 {
         rescale: &[f32; Q],
         mut ahead: Ahead,
     ) {
-        // Copied: through a reference they would be loaded again in each step.
+        // These are copied: through a reference they would be loaded again in each step.
         let (values, seen) = (attention.tile.values, attention.seen.clone());
         let head_dim = queries[0].out.len();
         assert!(values.len() == u8::tile_len(head_dim) && seen.end <= TILE);
@@ -285,21 +285,21 @@ impl KvElement for u8 {
     }
 }
 
-/// `N` vectors of pairs.
+/// Loads `N` vectors of pairs.
 ///
 /// # Safety
-/// So many can be read.
+/// That many elements can be read.
 #[inline(always)]
 unsafe fn load_pairs<S: Attend, const N: usize>(simd: S, at: *const u8) -> [S::Bits; N] {
     let mut vectors = [simd.no_ints(); N];
     for j in 0..N {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         vectors[j] = unsafe { simd.load_pairs(at.add(j * 2 * S::LANES)) };
     }
     vectors
 }
 
-/// As [`KvElement::add_values`], block `block` of `WIDE` vectors: the weights are `words` of these `units`.
+/// Like [`KvElement::add_values`], for block `block` of `WIDE` vectors: the weights are `words` of these `units`.
 #[inline(always)]
 fn add_block<S: Attend, const Q: usize, const WIDE: usize>(
     simd: S,
@@ -310,7 +310,7 @@ fn add_block<S: Attend, const Q: usize, const WIDE: usize>(
     block: usize,
     ahead: Ahead,
 ) {
-    // Copied: through a reference they would be loaded again in each step.
+    // These are copied: through a reference they would be loaded again in each step.
     let (values, seen) = (attention.tile.values, attention.seen.clone());
     let head_dim = queries[0].out.len();
     assert!(values.len() == u8::tile_len(head_dim) && seen.end <= TILE && WIDE * S::LANES == BLOCK);
@@ -335,7 +335,7 @@ fn add_block<S: Attend, const Q: usize, const WIDE: usize>(
             let before = unsafe { simd.load::<false>(out.as_ptr(), out.len()) };
             let before = simd.mul(before, simd.all(rescale[i]));
             let after = simd.mul_add(simd.to_floats(products[i][j]), simd.all(units[i]), before);
-            // SAFETY: as above.
+            // SAFETY: the reason above holds here too.
             unsafe { simd.store(out.as_mut_ptr(), out.len(), after) };
         }
     }
@@ -350,7 +350,7 @@ mod tests {
 
     const HEAD_DIMS: [usize; 10] = [1, 8, 20, 31, 32, 33, 64, 80, 96, 128];
 
-    /// What blocks make of heads, as llama.cpp's Q8_0 is defined: a scale of the largest magnitude / 127 in F16, and the
+    /// The values of heads in blocks, as llama.cpp's Q8_0 is defined: a scale of the largest magnitude / 127 in F16, and the
     /// nearest multiples of it.
     fn rounded(heads: &[f32], head_dim: usize) -> Vec<f32> {
         let mut rounded = Vec::new();
@@ -362,7 +362,7 @@ mod tests {
         rounded
     }
 
-    /// Keys and values `[n, head_dim]` as tiles; what no query sees is a byte of ones, of which a scale is NaN.
+    /// Keys and values `[n, head_dim]` as tiles; bytes that no query sees are all ones, and such a scale is NaN.
     fn tiles(keys: &[f32], values: &[f32], head_dim: usize) -> Vec<[Vec<u8>; 2]> {
         let heads = keys.chunks_exact(head_dim).zip(values.chunks_exact(head_dim)).enumerate();
         let mut tiles = vec![[(); 2].map(|()| vec![0xff; u8::tile_len(head_dim)]); heads.len().div_ceil(TILE)];
@@ -448,7 +448,7 @@ mod tests {
                 assert_eq!(put(&mut vec![0; u8::tile_len(40)], 5, &head), held, "{x}");
             }
         }
-        // Numbers that no scale is small enough for become zeros, and zeros stay.
+        // Numbers for which no scale is small enough become zeros, and zeros stay.
         for small in [0.0, 1e-7, -1e-40] {
             let tiles = tiles(&[1.0; 32], &[small; 32], 32);
             for isa in each_isa() {
@@ -468,7 +468,7 @@ mod tests {
             }
             for x in [0.0, 1e-40, 1e30] {
                 for out in attended(isa, &[x; 16], &tiles, 0..70, 1) {
-                    // Equal values: half a word's error of each of 64 weights at most, and that of the scale, 2^-12.
+                    // The values are equal: at most half a word's error for each of 64 weights, and the error of the scale, 2^-12.
                     assert!((out - 1.0).abs() < 1.5e-3, "{isa} {x}: {out}");
                 }
             }

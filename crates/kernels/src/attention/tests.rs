@@ -2,7 +2,7 @@ use super::*;
 use crate::testing::{Random, each_isa};
 use half::f16;
 
-/// Keys and values `[n, head_dim]` as tiles; what no query sees is NaN.
+/// Keys and values `[n, head_dim]` as tiles; positions that no query sees are NaN.
 fn tiles<E: Element>(keys: &[E], values: &[E], head_dim: usize, nan: E) -> Vec<[Vec<E>; 2]> {
     let cut = keys.chunks(TILE * head_dim).zip(values.chunks(TILE * head_dim));
     let of = |(keys, values): (&[E], &[E])| {
@@ -18,7 +18,7 @@ fn tiles<E: Element>(keys: &[E], values: &[E], head_dim: usize, nan: E) -> Vec<[
 
 const SCORING: Scoring = Scoring { scale: 0.3, cap: None };
 
-/// The queries `q` `[heads, head_dim]` on the keys from `first` on.
+/// The queries `q` `[heads, head_dim]` attend to the keys from `first` on.
 pub(super) fn attended<E: KvElement>(
     isa: Isa,
     q: &[f32],
@@ -45,7 +45,7 @@ fn attended_by<E: KvElement>(
     for (i, [tile_keys, values]) in tiles.iter().enumerate() {
         let seen = keys.start.saturating_sub(i * TILE).min(TILE)..keys.end.saturating_sub(i * TILE).min(TILE);
         let tile = KvTile { keys: &tile_keys[..], values };
-        // What is asked for ahead changes nothing.
+        // Prefetches change nothing.
         attend(isa, &mut queries, tile, seen, (heads % 2 == 1).then_some(tile), scoring);
     }
     queries.into_iter().for_each(Query::finish);
@@ -82,7 +82,7 @@ fn parts_of_the_positions_merge() {
         assert_eq!(merged(&[5..5, 0..n, 9..9]), whole, "{isa}: what saw nothing changes no bit");
         for parts in [[0..64, 64..192, 192..n], [192..n, 0..64, 64..192]] {
             for (&out, truth) in merged(&parts).iter().zip(&truth) {
-                // As for one pass, and two roundings more a part.
+                // The bound for one pass, with two roundings more for each part.
                 let error = (f64::from(out) - truth).abs();
                 assert!(error < 2e-5, "{isa} {parts:?}: {out} for {truth}");
             }
@@ -98,7 +98,7 @@ fn parts_of_the_positions_merge() {
     }
 }
 
-/// By the definition, in f64.
+/// Attention by its definition, in f64.
 pub(super) fn oracle(q: &[f32], keys: &[f32], values: &[f32]) -> Vec<f64> {
     capped_oracle(q, keys, values, |score| score)
 }
@@ -166,7 +166,7 @@ fn a_sink_takes_weight_and_adds_nothing() {
     }
 }
 
-/// Scores of up to 20, capped at 5 and at 50: a cap that is left out, or put on what is not seen, shows.
+/// Scores of up to 20 are capped at 5 and at 50: a missing cap, or one applied to positions that are not seen, shows.
 #[test]
 fn caps_scores() {
     let mut random = Random::new(15);
@@ -185,7 +185,7 @@ fn caps_scores() {
                     let from = keys.start * head_dim;
                     let truth = capped_oracle(q, &cached[from..], &values[from..], cap);
                     for (out, truth) in outs.iter().zip(truth) {
-                        // As without a cap, which makes differences of scores smaller.
+                        // The bound without a cap, which makes differences of scores smaller.
                         assert!((f64::from(*out) - truth).abs() < 2e-5, "{isa} {head_dim} {cap}", cap = cap(1e9));
                     }
                 }

@@ -20,7 +20,7 @@ super::floats::float_kernels!(
     native("bf16/neon-bf16", Sets::ARM_BF16, neon::bf16::matmul)
 );
 
-/// A product of what is stored and activations of the same dtype.
+/// A product of stored elements and activations of the same dtype.
 const fn native(name: &'static str, sets: Sets, matmul: Matmul) -> Registered {
     Registered { tier: Tier::Native, form: Form::Bf16, ..PORTABLE.by(name, sets, matmul) }
 }

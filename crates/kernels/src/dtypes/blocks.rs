@@ -1,4 +1,4 @@
-//! What all block dtypes share: what a block holds, registration, values, and the product in plain Rust.
+//! Code that all block dtypes share: the contents of a block, registration, values, and the product in plain Rust.
 //!
 //! A dtype's file unpacks 32 elements at a time into [`Unpacked`]. Everything portable follows from that: the values of a
 //! row, and the product that every vector version equals bit by bit.
@@ -8,24 +8,24 @@
 //! The products of a block are added exactly, in integers. Where half blocks have scales, the products of each half are added,
 //! multiplied by its scale and added to those of the other, still exactly, and so are the sums of activations with the minima of
 //! halves. Block `b` of 32 elements then adds `sum * (scale * scale of x)` to lane `b` modulo 16 by a fused multiply-add, in order.
-//! Minima follow likewise, by another: `-min * (scale of x * sum of x)`, or `-sum of minima * (min * scale of x)` for those of halves.
+//! Minima follow by another: `-min * (scale of x * sum of x)`, or `-sum of minima * (min * scale of x)` for minima of halves.
 //! The lanes are added by `sum_lanes`.
 
 use crate::memory;
 use crate::order::BLOCK;
 use crate::{Call, LANES, sum_lanes};
 
-/// What the elements of a block dtype are in the vector versions, and what is stored next to them.
+/// The elements of a block dtype in the vector versions, and the factors that are stored next to them.
 pub(crate) struct Elements {
     /// Bits of an element: up to 6 unsigned, 8 signed.
     pub(crate) bits: u32,
-    /// What elements are above their value; 0 or a power of 2.
+    /// What must be subtracted from elements; 0 or a power of 2.
     pub(crate) offset: i32,
     /// Whether blocks have minima, or half blocks if these have scales.
     pub(crate) mins: bool,
     /// Whether half blocks have integer scales.
     pub(crate) halves: bool,
-    /// Whether the product with one token by AVX-512 calls a function that unpacks them: where that takes many registers.
+    /// Whether the product with one token by AVX-512 unpacks in a function that is not inlined: where that takes many registers.
     pub(crate) apart: bool,
 }
 
@@ -41,7 +41,7 @@ pub(crate) trait Format {
     const OFFSET: i32 = Self::ELEMENTS.offset;
     const MINS: bool = Self::ELEMENTS.mins;
     const HALVES: bool = Self::ELEMENTS.halves;
-    /// How much an offset that holds 128 times a sum is to be shifted.
+    /// The right shift of an offset that holds 128 times a sum.
     const SHIFT: i32 = if Self::OFFSET > 0 { 7 - Self::OFFSET.ilog2() as i32 } else { 0 };
 }
 
@@ -49,7 +49,7 @@ pub(crate) trait Format {
 pub(crate) struct Unpacked {
     pub(crate) quants: [i8; BLOCK],
     pub(crate) scale: f32,
-    /// Of the first and of the second 16 elements; 1 where the dtype has none.
+    /// The scales of the first and of the second 16 elements; 1 where the dtype has none.
     pub(crate) scales: [i32; 2],
     pub(crate) min: f32,
     pub(crate) mins: [i32; 2],
@@ -97,7 +97,7 @@ pub(crate) fn dequantize<const BYTES: usize>(
     }
 }
 
-/// Rows times all tokens; `unpack` as in [`dequantize`], and is told the number of the block among those of all rows.
+/// Rows times all tokens; `unpack` as in [`dequantize`], and gets the number of the block among those of all rows.
 #[inline(always)]
 pub(crate) fn product<F: Format, const BYTES: usize>(
     call: &mut Call<'_>,
@@ -144,7 +144,7 @@ pub(crate) fn product<F: Format, const BYTES: usize>(
     }
 }
 
-/// A [`Format`], whose [`Elements`] are [`Elements::BYTES`] but for what is said.
+/// A [`Format`] whose [`Elements`] are [`Elements::BYTES`] except for the given fields.
 macro_rules! define_format {
     ($format:ident { $($elements:tt)* }) => {
         #[derive(Default)]
@@ -160,8 +160,8 @@ macro_rules! define_format {
 }
 pub(crate) use define_format;
 
-/// The registry's entries of a block dtype, next to which stand `BYTES` of a stored block and `unpack`, and its format. Vector versions read eight blocks at a time, `$eight` bytes,
-/// as `$format` unpacks them; for AVX2 and AVX-512 VNNI the named modules of `crate::arch::x86_64` may have products of their own.
+/// The registry's entries of a block dtype; its module has `BYTES` of a stored block, `unpack` and its format. Vector versions use
+/// `$format`; for AVX2 and AVX-512 VNNI the named modules of `crate::arch::x86_64` may have products of their own.
 macro_rules! block_kernels {
     ($dtype:ident, $name:literal, $format:ident $elements:tt, $eight:expr) => {
         $crate::dtypes::blocks::define_format!($format $elements);
@@ -223,7 +223,7 @@ macro_rules! block_kernels {
 }
 pub(crate) use block_kernels;
 
-/// As [`block_kernels`] for a dtype with a scale for each half block, next to which stands a format `Halves`, and whose sums are too
+/// Like [`block_kernels`] for a dtype with a scale for each half block, whose module has a format `Halves`, and whose sums are too
 /// wide for the shared products of x86: the portable one, compiled for each instruction set. NEON adds up in 32 bits.
 macro_rules! compiled_block_kernels {
     ($dtype:ident, $name:literal) => {
@@ -267,7 +267,7 @@ macro_rules! compiled_block_kernels {
 }
 pub(crate) use compiled_block_kernels;
 
-/// How `$format` unpacks eight blocks, whose bytes are `$eight`: by functions `elements` and `factors` of these, for which all
+/// How `$format` unpacks eight blocks, whose bytes are `$eight`: by the functions `elements` and `factors`, for which all
 /// of `crate::arch::generic::wide` is in scope.
 macro_rules! eights {
     ($format:ident, $eight:expr; $($functions:tt)*) => {
@@ -296,7 +296,7 @@ macro_rules! eights {
 }
 pub(crate) use eights;
 
-/// [`eights`] of blocks that lie apart: `$elements` are those of a block, and `$factors_of` has the factors of some.
+/// Like [`eights`] for blocks unpacked one by one: `$elements` are those of a block, and `$factors_of` has the factors of some.
 macro_rules! eight_blocks {
     ($format:ident, $factors_of:path, |$block:ident| $elements:expr) => {
         $crate::dtypes::blocks::eights! {
@@ -305,7 +305,7 @@ macro_rules! eight_blocks {
             fn elements(eight: &[u8; 8 * BYTES]) -> [Bytes; 8] {
                 let blocks = eight.as_chunks::<BYTES>().0;
                 let mut elements = [all(0); 8];
-                // By index: what is zipped with chunks may remain a loop through memory.
+                // The loop uses an index: a loop over zipped chunks may remain, through memory.
                 for b in 0..8 {
                     let $block = &blocks[b];
                     elements[b] = $elements;

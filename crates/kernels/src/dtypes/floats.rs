@@ -1,10 +1,10 @@
-//! What the float dtypes share: elements that are widened in a register, and the product in plain Rust.
+//! Code that the float dtypes share: elements that are widened in a register, and the product in plain Rust.
 
 use crate::memory;
 use crate::{Call, LANES, sum_lanes};
 
-/// Rows widened one after the other, times all tokens. Lane `i` of 16 adds up the products whose index is `i` modulo 16, in
-/// order, by a product and a sum.
+/// Rows, widened one after the other, times all tokens. Lane `i` of 16 adds up the products whose index is `i` modulo 16, in
+/// order, by a multiplication and an addition.
 pub(super) fn portable(call: &mut Call<'_>, dequantize: impl Fn(&[u8], &mut [f32])) {
     let (weight, input) = (call.weight, call.input);
     let mut wide = match memory::zeros(input.inputs(), "a widened row") {
@@ -19,12 +19,12 @@ pub(super) fn portable(call: &mut Call<'_>, dequantize: impl Fn(&[u8], &mut [f32
     }
 }
 
-/// The values of a row whose elements `wide` widens.
+/// The values of a row; `wide` widens an element.
 pub(super) fn dequantize<const BYTES: usize>(row: &[u8], out: &mut [f32], wide: impl Fn([u8; BYTES]) -> f32) {
     out.iter_mut().zip(row.as_chunks().0).for_each(|(out, bytes)| *out = wide(*bytes));
 }
 
-/// The registry's entries of a float dtype that is stored as `$element`s, which `$wide` makes of their bytes. `$first` are those that
+/// The registry's entries of a float dtype that is stored as `$element`s, which `$wide` makes of bytes. `$first` are entries that
 /// come before the others.
 macro_rules! float_kernels {
     ($dtype:ident, $name:literal, $tier:ident, $element:ty, $wide:expr $(, $(#[$cfg:meta] $first:expr),*)?) => {

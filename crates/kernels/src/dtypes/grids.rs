@@ -1,4 +1,4 @@
-//! The codebooks of the IQ types, and what these types share: elements in words of eight bytes, from a codebook by index,
+//! The codebooks of the IQ types, and the code these types share: elements in words of eight bytes, from a codebook by index,
 //! with signs. A codebook's file in `grids/` has 16-bit words of codes, eight of 2 bits or four of 3 bits
 //! (`fixtures/make/grids.py` writes it).
 
@@ -45,13 +45,13 @@ pub(super) static IQ2_XS: [u64; 512] = eight(include_bytes!("grids/iq2_xs.bin"),
 pub(super) static IQ2_S: [u64; 1024] = eight(include_bytes!("grids/iq2_s.bin"), [8, 25, 43]);
 pub(super) static IQ3_XXS: [u32; 256] = four(include_bytes!("grids/iq3_xxs.bin"), [4, 12, 20, 28, 36, 44, 52, 62]);
 pub(super) static IQ3_S: [u32; 512] = four(include_bytes!("grids/iq3_s.bin"), [1, 3, 5, 7, 9, 11, 13, 15]);
-/// Of IQ1_S and IQ1_M, eight times as large, so that a shift by an eighth is one by 1.
+/// The codebook of IQ1_S and IQ1_M, eight times as large, so that a shift by an eighth is one by 1.
 pub(super) static IQ1: [u64; 2048] = eight(include_bytes!("grids/iq1.bin"), [-8, 0, 8]);
 
 /// `1` in each byte.
 const ONES: u64 = 0x0101_0101_0101_0101;
 
-/// Turns the signs of those of eight bytes, none of which is 0, whose bit is set.
+/// Negates those of eight bytes whose bit is set; none of the bytes is 0.
 #[inline(always)]
 pub(super) fn signed(bytes: u64, signs: u8) -> u64 {
     let bits = (u64::from(signs) * ONES) & 0x8040_2010_0804_0201;
@@ -70,7 +70,7 @@ pub(super) fn even(seven: u32) -> u8 {
 #[inline(always)]
 pub(super) fn shifted(bytes: u64, down: bool) -> u64 {
     let by = if down { 0xff * ONES } else { ONES };
-    // Byte by byte: the high bits are added apart, so that nothing carries.
+    // The high bits are added separately, so that no byte carries into the next.
     const LOW: u64 = 0x7f * ONES;
     ((bytes & LOW) + (by & LOW)) ^ ((bytes ^ by) & !LOW)
 }
@@ -85,7 +85,7 @@ pub(super) fn bytes(words: [u64; 4]) -> [i8; 32] {
     all
 }
 
-// One for all of them: as types of their own the loops of some would keep a vector more on the stack by NEON.
+// One type serves all of them: with a type each, some loops would keep one vector more on the stack by NEON.
 super::blocks::define_format!(Halves { halves: true });
 
 /// Kernels of a dtype `$format` with one scale for 32 elements, by `block(stored, b) -> (scale, elements)`: elements fit the

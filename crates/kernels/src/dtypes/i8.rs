@@ -1,7 +1,7 @@
-//! I8: signed bytes, of which a layer's scales make weights; the product is `scale of x * sum of (x - zero) * w`.
+//! I8: signed bytes, which a layer's scales turn into weights; the product is `scale of x * sum of (x - zero) * w`.
 //!
-//! Sums are exact in 32 bits, so every instruction set gives the same bits: a weight of -128 times an activation less
-//! its zero point is at most `128 * 255`, which as many inputs as the diagnosis lets through fit into. The caller
+//! Sums are exact in 32 bits, so every instruction set gives the same bits: a weight of -128 times an activation minus
+//! its zero point is at most `128 * 255`, and the diagnosis refuses more inputs than fit. The caller
 //! multiplies by the weight's scales.
 
 #[cfg(target_arch = "aarch64")]
@@ -49,7 +49,7 @@ fn dequantize(row: &[u8], out: &mut [f32]) {
     out.iter_mut().zip(row).for_each(|(out, &q)| *out = f32::from(q as i8));
 }
 
-/// `sum of (x - zero) * w` from the sums with and of `w`.
+/// `sum of (x - zero) * w`, from the sum of `x * w` and the sum of `w`.
 #[inline(always)]
 pub(crate) fn without_zero(product: i32, zero: i32, sum_of_weights: i32) -> i32 {
     product.wrapping_sub(zero.wrapping_mul(sum_of_weights))
@@ -76,9 +76,9 @@ fn portable(call: &mut Call<'_>) {
     }
 }
 
-/// As a kernel's product, with a weight scale for each `group` inputs:
-/// `y[token][row] = scale of x * sum over groups of scale of the group * sum of (x - zero) * w`. `scales` has those of all
-/// rows in order. Panics when lengths do not match.
+/// Like a kernel's product, with a weight scale for each `group` inputs:
+/// `y[token][row] = scale of x * sum over groups of scale of the group * sum of (x - zero) * w`. `scales` has the scales of
+/// all rows in order. Panics when lengths do not match.
 ///
 /// # Errors
 /// When there is no memory for the scales.

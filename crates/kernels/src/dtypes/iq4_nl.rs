@@ -8,7 +8,7 @@ const BYTES: usize = 18;
 
 block_kernels!(IQ4_NL, "iq4_nl", Iq4Nl { bits: 8 }, 8 * BYTES);
 
-/// What a code stands for, in IQ4_XS too (ggml-common.h, `kvalues_iq4nl`).
+/// The values of the codes, in IQ4_XS too (ggml-common.h, `kvalues_iq4nl`).
 pub(super) const VALUES: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 
 fn unpack(stored: &[u8; BYTES], _: usize) -> Unpacked {

@@ -1,7 +1,7 @@
 //! MXFP4: blocks of 32 floats of 4 bits (E2M1) with a power of 2 as their scale (E8M0); 17 bytes: the exponent, then 16
 //! bytes with element `i` in the low and element `i + 16` in the high half of byte `i`.
 //!
-//! Elements are taken twice, so that they are integers, and the scale half: `2^(exponent - 128)`.
+//! Elements are doubled, so that they are integers, and the scale is halved: `2^(exponent - 128)`.
 
 use super::blocks::{Unpacked, block_kernels, eight_blocks, nibbles};
 
@@ -9,7 +9,7 @@ const BYTES: usize = 17;
 
 block_kernels!(MXFP4, "mxfp4", Mxfp4 { bits: 5, offset: 16 }, 8 * BYTES);
 
-/// Twice what a code stands for (OCP Microscaling Formats 1.0, E2M1).
+/// Twice the value of each code (OCP Microscaling Formats 1.0, E2M1).
 pub(super) const VALUES: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
 /// Half the scale; the two least are subnormal. 255, NaN by the standard, is 2^127 as in ggml.
@@ -42,7 +42,7 @@ pub(super) mod simd {
     };
 
     for_vectors! {
-        /// `scale` of eight exponents.
+        /// The `scale` of each of eight exponents.
         pub(crate) fn scales(exponents: [u8; 8]) -> Factors {
             Factors::scaled(halved_powers(exponents))
         }

@@ -10,7 +10,7 @@ const BYTES: usize = 84;
 
 block_kernels!(Q2_K, "q2_k", Q2K { bits: 2, mins: true, halves: true }, BYTES);
 
-/// Element `i` of block `b` of the eight whose pairs of bits `bytes` begin with.
+/// Element `i` of block `b` of the eight blocks whose pairs of bits are at the beginning of `bytes`.
 pub(super) fn pair_of_bits(bytes: &[u8], b: usize, i: usize) -> u8 {
     bytes[b / 4 * 32 + i] >> (2 * (b % 4)) & 3
 }

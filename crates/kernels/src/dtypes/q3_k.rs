@@ -33,7 +33,7 @@ eights! {
     fn elements(block: &[u8; BYTES]) -> [Bytes; 8] {
         let mut elements = block[32..].first_chunk().map_or([all(0); 8], |bytes| two_bits(bytes));
         let bits = block.first_chunk().map_or(all(0), |bytes| load(bytes));
-        // The bits of each block brought to bit 2.
+        // The bits of each block are brought to bit 2.
         let bits = [
             left::<2>(bits),
             left::<1>(bits),
@@ -51,7 +51,7 @@ eights! {
     }
 
     fn factors(block: &[u8; BYTES]) -> Factors {
-        /// Of each byte the low two bits.
+        /// The low two bits of each byte.
         const TWO: u64 = 0x0303_0303_0303_0303;
         const LOW: u64 = 0x0f0f_0f0f_0f0f_0f0f;
         let low = block[96..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
@@ -59,7 +59,7 @@ eights! {
         // Scales 4 * k .. have their high bits in pair k of each byte.
         let high = high | high << 30;
         let scales = [low & LOW | (high & TWO) << 4, low >> 4 & LOW | (high >> 4 & TWO) << 4];
-        // 32 less, in 8 bits: with bit 5 turned, and the bits above it as bit 5 is then.
+        // 32 is subtracted in 8 bits: bit 5 is flipped, and the bits above it become copies of the new bit 5.
         let halves = scales.map(|scales| {
             let turned = scales ^ 0x2020_2020_2020_2020;
             turned | (turned & 0x2020_2020_2020_2020) << 1 | (turned & 0x2020_2020_2020_2020) << 2

@@ -21,7 +21,7 @@ pub(super) fn scale_and_min(stored: &[u8], b: usize) -> (f32, f32) {
     (f16_at(stored, 0) * f32::from(sc), f16_at(stored, 2) * f32::from(m))
 }
 
-/// Element `i` of block `b` of the eight whose nibbles `bytes` begin with.
+/// Element `i` of block `b` of the eight blocks whose nibbles are at the beginning of `bytes`.
 pub(super) fn nibble(bytes: &[u8], b: usize, i: usize) -> u8 {
     bytes[32 * (b / 2) + i] >> (4 * (b % 2)) & 15
 }

@@ -22,7 +22,7 @@ eights! {
     fn elements(block: &[u8; BYTES]) -> [Bytes; 8] {
         let mut elements = block.last_chunk().map_or([all(0); 8], |bytes| nibbles_of_pairs(bytes));
         let bits = block[16..].first_chunk().map_or(all(0), |bytes| load(bytes));
-        // The bits of each block brought to bit 4.
+        // The bits of each block are brought to bit 4.
         let bits = [
             left::<4>(bits),
             left::<3>(bits),

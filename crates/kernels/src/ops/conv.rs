@@ -54,7 +54,7 @@ mod tests {
                         };
                         let sum = f64::from(bias[channel]) + (0..kernel).filter_map(term).sum::<f64>();
                         let truth = if silu { sum / (1.0 + (-sum).exp()) } else { sum };
-                        // A few sums of numbers below 1, rounded each.
+                        // The bound is for a few sums of numbers below 1, rounded each.
                         assert!((f64::from(*y) - truth).abs() < 1e-6, "{isa}: {y} for {truth}");
                     }
                     if silu {

@@ -1,5 +1,5 @@
-//! The gated delta rule: a matrix `S` `[key_dim, value_dim]` a head, which every position decays, corrects and reads
-//! (arXiv 2412.06464), and Mamba-2's, which corrects nothing: `u = v` (arXiv 2405.21060).
+//! The gated delta rule: a matrix `S` `[key_dim, value_dim]` for each head, which every position decays, corrects and reads
+//! (arXiv 2412.06464), and the rule of Mamba-2, which corrects nothing: `u = v` (arXiv 2405.21060).
 //!
 //! With the decay `a`, the key `k`, the value `v`, the strength `b` and the query `q` of position `t`:
 //!
@@ -7,7 +7,7 @@
 //! S(t) = a S(t-1) + k u        u = b (v - a S(t-1)' k)        out = S(t)' q
 //! ```
 //!
-//! `S` is brought up to date only at the end of every [`CHUNK`] positions. Between two of these, with `D(s, t)` the
+//! `S` is updated only at the end of every [`CHUNK`] positions. Between two of these, with `D(s, t)` the
 //! product of the decays after `s` up to `t` and `S` that of the last border, before position 0 of the chunk:
 //!
 //! ```text
@@ -24,36 +24,36 @@ use crate::isa::{Isa, Sets, compiled_for};
 /// Positions between two borders.
 pub const CHUNK: usize = 16;
 
-/// Rows of a tile of a product, and its columns: as many sums as registers hold, with AVX2 too.
+/// Rows and columns of a tile of a product: as many sums as registers hold, with AVX2 too.
 const ROWS: usize = 6;
 const COLUMNS: usize = 16;
 
 /// The columns of a tile of two rows.
 const WIDE: usize = 4 * COLUMNS;
 
-/// Products of decays below this are 0: what they would add is beyond the last place of what is near, and numbers that are
-/// hardly above 0 take a processor a hundred times as long.
+/// Products of decays below this are 0: what they would add is below the last place of nearby numbers, and numbers that
+/// are hardly above 0 slow a processor down a hundred times.
 const LEAST_DECAY: f32 = 1.0 / (1u128 << 96) as f32;
 
 /// The state of one head.
 #[derive(Debug)]
 pub struct DeltaState<'a> {
-    /// `[key_dim, value_dim]`, as of the last border.
+    /// The matrix `[key_dim, value_dim]`, as of the last border.
     matrix: &'a mut [f32],
-    /// Keys since then, `[key_dim, CHUNK]`.
+    /// Keys since the border, `[key_dim, CHUNK]`.
     keys: &'a mut [f32],
-    /// Corrections since then, `[CHUNK, value_dim]`.
+    /// Corrections since the border, `[CHUNK, value_dim]`.
     corrections: &'a mut [f32],
-    /// Decays since then, `[CHUNK]`.
+    /// Decays since the border, `[CHUNK]`.
     decays: &'a mut [f32],
 }
 
-/// Positions of one sequence and head, all of one chunk.
+/// Positions of one sequence and head, all in one chunk.
 #[derive(Clone, Copy, Debug)]
 pub struct DeltaRows<'a> {
     /// Keys, then as many queries, `[2 * rows, key_dim]`, as they are multiplied.
     pub keys_queries: &'a [f32],
-    /// `[rows, value_dim]`.
+    /// Values, `[rows, value_dim]`.
     pub values: &'a [f32],
     /// Decays, from 0 to 1.
     pub decays: &'a [f32],
@@ -62,7 +62,7 @@ pub struct DeltaRows<'a> {
 }
 
 impl<'a> DeltaState<'a> {
-    /// The parts of a head's state. Panics when it has fewer elements than these.
+    /// The parts of a head's state. Panics when `state` has fewer elements than these.
     pub fn new(state: &'a mut [f32], key_dim: usize, value_dim: usize) -> DeltaState<'a> {
         let (matrix, rest) = state.split_at_mut(key_dim * value_dim);
         let (keys, rest) = rest.split_at_mut(key_dim * CHUNK);
@@ -70,7 +70,7 @@ impl<'a> DeltaState<'a> {
         DeltaState { matrix, keys, corrections, decays: &mut decays[..CHUNK] }
     }
 
-    /// Computes `rows`, which stand at `first` of their chunk and after it, into `out` `[rows, value_dim]`. `scratch` is
+    /// Computes `rows`, the first of which is number `first` of its chunk, into `out` `[rows, value_dim]`. `scratch` is
     /// overwritten; it has [`delta_scratch`] elements. Panics unless the lengths fit and the rows are of one chunk.
     pub fn advance(&mut self, isa: Isa, first: usize, rows: DeltaRows<'_>, scratch: &mut [f32], out: &mut [f32]) {
         let count = rows.decays.len();
@@ -96,7 +96,7 @@ impl<'a> DeltaState<'a> {
     }
 }
 
-/// Elements that [`DeltaState::advance`] works in.
+/// The scratch elements that [`DeltaState::advance`] needs.
 pub fn delta_scratch(key_dim: usize, value_dim: usize) -> usize {
     (2 * CHUNK * value_dim).max(key_dim * CHUNK) + 2 * CHUNK * CHUNK
 }
@@ -116,7 +116,7 @@ fn advance<const FUSED: bool>(
     for (row, key) in rows.keys_queries.chunks_exact(key_dim).take(count).enumerate() {
         keys.chunks_exact_mut(CHUNK).zip(key).for_each(|(keys, key)| keys[first + row] = *key);
     }
-    // What is not corrected is not read by keys.
+    // Without corrections no keys are multiplied.
     let by_keys = if rows.strengths.is_some() { count } else { 0 };
     let readers = &rows.keys_queries[(count - by_keys) * key_dim..];
     let (wide, scores) = scratch.split_at_mut((2 * CHUNK * value_dim).max(key_dim * CHUNK));
@@ -128,7 +128,7 @@ fn advance<const FUSED: bool>(
     multiply_add::<FUSED>(readers, key_dim, keys, CHUNK, scores);
     let ((of_key, of_query), (key_scores, query_scores)) =
         (read.split_at_mut(by_keys * value_dim), scores.split_at(by_keys * CHUNK));
-    // What is left of each position of the chunk at the next one, and of what was before the chunk.
+    // The remaining factor of each position of the chunk at the next one, and of the state before the chunk.
     let (mut left, mut before) = ([0f32; CHUNK], 1f32);
     for (position, decay) in decays[..first].iter().enumerate() {
         undergo(&mut left, &mut before, position, *decay);
@@ -141,7 +141,7 @@ fn advance<const FUSED: bool>(
         let value = &rows.values[row * value_dim..][..value_dim];
         match rows.strengths {
             Some(strengths) => {
-                // D(-1, t) S' k, and what the chunk adds to it.
+                // This is D(-1, t) S' k, and what the chunk adds to it.
                 let predicted = &mut of_key[row * value_dim..][..value_dim];
                 predicted.iter_mut().for_each(|x| *x *= before);
                 for (s, earlier) in earlier.chunks_exact(value_dim).enumerate() {
@@ -171,7 +171,7 @@ fn advance<const FUSED: bool>(
     }
 }
 
-/// Position `position` comes with its decay, which all before it undergo.
+/// Adds position `position` with its decay, which also applies to all positions before it.
 #[inline(always)]
 fn undergo(left: &mut [f32; CHUNK], before: &mut f32, position: usize, decay: f32) {
     let kept = |of: f32| if of * decay < LEAST_DECAY { 0.0 } else { of * decay };
@@ -204,9 +204,9 @@ fn multiply_add<const FUSED: bool>(x: &[f32], inputs: usize, matrix: &[f32], wid
         while at < width {
             at += match (x.len() / inputs, width - at) {
                 (ROWS, COLUMNS..) => tile::<FUSED, ROWS, COLUMNS>(x, inputs, matrix, width, at, out),
-                // The rest of a whole chunk's queries.
+                // These are the remaining queries of a whole chunk.
                 (4, COLUMNS..) => tile::<FUSED, 4, COLUMNS>(x, inputs, matrix, width, at, out),
-                // One position's key and query, or query: wider, so that as many sums are on their way.
+                // These are one position's key and query, or query: a wider tile, so that as many sums are in flight.
                 (2, WIDE..) => tile::<FUSED, 2, WIDE>(x, inputs, matrix, width, at, out),
                 (1, WIDE..) => tile::<FUSED, 1, WIDE>(x, inputs, matrix, width, at, out),
                 (_, COLUMNS..) => rows::<FUSED, COLUMNS>(x, inputs, matrix, width, at, out),
@@ -216,7 +216,7 @@ fn multiply_add<const FUSED: bool>(x: &[f32], inputs: usize, matrix: &[f32], wid
     }
 }
 
-/// As [`tile`], row by row.
+/// Like [`tile`], row by row.
 #[inline(always)]
 fn rows<const FUSED: bool, const N: usize>(
     x: &[f32],
@@ -291,7 +291,7 @@ mod tests {
             }
         }
 
-        /// Position by position, in double precision, as the formula says.
+        /// The result position by position, in double precision, as the formula says.
         fn truth(&self, key_dim: usize, value_dim: usize) -> Vec<f64> {
             let mut state = vec![0f64; key_dim * value_dim];
             let mut out = Vec::new();
@@ -314,7 +314,7 @@ mod tests {
             out
         }
 
-        /// In steps of these lengths, over and over.
+        /// The result in steps of these lengths, over and over.
         fn computed(&self, isa: Isa, key_dim: usize, value_dim: usize, steps: &[usize]) -> Vec<f32> {
             let mut state = vec![f32::NAN; key_dim * value_dim + CHUNK * (key_dim + value_dim + 1)];
             state[..key_dim * value_dim].fill(0.0);
@@ -353,7 +353,7 @@ mod tests {
             for isa in Isa::available() {
                 let one_by_one = sequence.computed(isa, key_dim, value_dim, &[1]);
                 for (out, truth) in one_by_one.iter().zip(&truth) {
-                    // Sums of at most 128 + 2 * 16 products of numbers below 4, rounded each.
+                    // The bound is for sums of at most 128 + 2 * 16 products of numbers below 4, rounded each.
                     assert!((f64::from(*out) - truth).abs() < 1e-5, "{isa} {key_dim} {value_dim}: {out} for {truth}");
                 }
                 for steps in [&[75][..], &[3, 1, 7], &[16], &[40, 2]] {

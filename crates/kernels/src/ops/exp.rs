@@ -3,12 +3,12 @@
 /// 1.5 * 2^23: added to a magnitude below 2^22 it leaves the nearest integer in the low bits, ties to even, and no room for a
 /// fraction.
 pub(crate) const ROUND: f32 = 12_582_912.0;
-/// `e` to the power of less is 0: from -87.34 on it would be a subnormal number, and products of these take an Intel processor
+/// `e` to the power of less than this is 0: from -87.34 on it would be subnormal, and products of those take an Intel processor
 /// a hundred times as long.
 pub(crate) const LOWEST: f32 = -87.0;
 /// `ln 2` in two parts, the first of 9 significant bits.
 pub(crate) const LN_2_HIGH: f32 = 355.0 / 512.0;
-/// The rest of it.
+/// The rest of `ln 2`.
 pub(crate) const LN_2_LOW: f32 = -2.121_944_4e-4;
 /// `1 / 7!` to `1 / 2!`.
 pub(crate) const SERIES: [f32; 6] = [1.0 / 5040.0, 1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5];
@@ -25,7 +25,7 @@ fn power_of_two(n: i32) -> f32 {
 /// `2^n` is applied in two halves, because for the largest results `n` itself is no exponent of an f32.
 #[inline(always)]
 pub(crate) fn exp<const FUSED: bool>(x: f32) -> f32 {
-    // Written so that a NaN passes.
+    // This is written so that NaN passes.
     let (n, fraction) = divided::<FUSED>(if x > 89.0 { 89.0 } else { x });
     let half = n >> 1;
     let power = (1.0 + fraction) * power_of_two(half) * power_of_two(n.wrapping_sub(half));
@@ -55,7 +55,7 @@ fn divided<const FUSED: bool>(x: f32) -> (i32, f32) {
 #[inline(always)]
 pub(crate) fn tanh<const FUSED: bool>(x: f32) -> f32 {
     let exponent = -2.0 * x.abs();
-    // From 10 on it is 1. Written so that a NaN passes.
+    // From 10 on the result is 1. This is written so that NaN passes.
     let (n, fraction) = divided::<FUSED>(if exponent < -20.0 { -20.0 } else { exponent });
     let power = power_of_two(n);
     let t = if FUSED { power.mul_add(fraction, power - 1.0) } else { power * fraction + (power - 1.0) };
@@ -90,7 +90,7 @@ mod tests {
     fn tanh_is_within_three_units_in_the_last_place() {
         let mut worst = 0.0f64;
         for i in -200_000..200_000 {
-            // Over all magnitudes from 1e-20 to 1, and evenly to 12.
+            // Samples are over all magnitudes from 1e-20 to 1, and evenly to 12.
             let tiny = (f64::from(i) / 10_000.0).exp().min(1.0) as f32 * if i % 2 == 0 { 1.0 } else { -1.0 };
             for x in [tiny, i as f32 * 12.0 / 200_000.0] {
                 let truth = f64::from(x).tanh();

@@ -3,7 +3,7 @@
 use super::exp::exp;
 use crate::isa::{Isa, compiled_for};
 
-/// `x[i] = e^x[i] / sum of e^x`. Numbers of no elements stay none.
+/// `x[i] = e^x[i] / sum of e^x`. An empty `x` stays empty.
 pub fn softmax(isa: Isa, x: &mut [f32]) {
     compiled_for!(isa, |x: &mut [f32]| {
         let largest = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
@@ -49,7 +49,7 @@ mod tests {
                 sigmoid(isa, &mut gate);
                 for i in 0..len {
                     let truth = f64::from(x[i] - largest).exp() / sum;
-                    // The exponential within 1.5, a sum of `len` rounded terms, and the quotient.
+                    // The errors: the exponential within 1.5, a sum of `len` rounded terms, and the quotient.
                     assert!((f64::from(soft[i]) - truth).abs() <= (3.0 + len as f64) * 6e-8 * truth, "{isa} {len} {i}");
                     let truth = 1.0 / (1.0 + (-f64::from(x[i])).exp());
                     assert!((f64::from(gate[i]) - truth).abs() <= 4e-7 * truth, "{isa} {len} {i}");

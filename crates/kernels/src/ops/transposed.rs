@@ -99,7 +99,7 @@ mod tests {
         for dtype in [DType::F32, DType::F16, DType::BF16] {
             for (inputs, width) in [(1, 1), (31, 3), (64, 130), (100, 257)] {
                 let tokens = 6;
-                // A byte in front: no alignment.
+                // A byte in front removes any alignment.
                 let stored = [vec![0], random.stored(dtype, inputs * width)].concat();
                 let x = random.floats(tokens * inputs);
                 let rows = widened(&Kernel::select(dtype, Isa::portable()).unwrap(), &stored[1..], width);
@@ -113,7 +113,7 @@ mod tests {
                 };
                 let whole = product(Isa::portable(), 0..tokens, 0..width);
                 for (y, (truth, size)) in whole.iter().zip(truth) {
-                    // A rounding for each of up to 32 products and sums, and for each of the sums of runs.
+                    // There is a rounding for each of up to 32 products and sums, and for each of the sums of runs.
                     assert!((f64::from(*y) - truth).abs() <= 70.0 * 6e-8 * size, "{dtype} {inputs} {width}");
                 }
                 for isa in each_isa() {

@@ -22,17 +22,17 @@ impl<'a> Floats<'a> {
         (float && bytes.len().is_multiple_of(dtype.block_bytes())).then_some(Floats { dtype, bytes })
     }
 
-    /// Elements.
+    /// The number of elements.
     pub fn len(&self) -> usize {
         self.bytes.len() / self.dtype.block_bytes()
     }
 
-    /// Whether there are none.
+    /// Whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// The first that is `wanted`, and its index. Looks at all of them.
+    /// The first element that is `wanted`, and its index. Reads all elements.
     pub fn find(self, wanted: impl Fn(f32) -> bool) -> Option<(usize, f32)> {
         let mut first = None;
         for_each_float(self, |index, value| {
@@ -179,12 +179,12 @@ pub fn swiglu(isa: Isa, gate: &[f32], up: &[f32], out: &mut [f32]) {
     });
 }
 
-/// `out = gate / (1 + e^(-alpha * gate)) * (up + 1)`, of a gate of at most `limit` and an up between `-limit` and `limit`. Panics
+/// `out = gate / (1 + e^(-alpha * gate)) * (up + 1)`, with the gate cut to at most `limit` and up to `-limit..=limit`. Panics
 /// unless all have one length.
 pub fn clamped_swiglu(isa: Isa, [gate, up]: [&[f32]; 2], limit: f32, alpha: f32, out: &mut [f32]) {
     assert!(gate.len() == out.len() && up.len() == out.len(), "lengths of a gate");
     compiled_for!(isa, |gate: &[f32], up: &[f32], limit: f32, alpha: f32, out: &mut [f32]| {
-        // Written so that a NaN passes.
+        // This is written so that NaN passes.
         let at_most = |x: f32| if x > limit { limit } else { x };
         for ((out, &gate), &up) in out.iter_mut().zip(gate).zip(up) {
             let (gate, up) = (at_most(gate), at_most(up));
@@ -256,8 +256,8 @@ pub fn geglu(isa: Isa, gate: &[f32], up: &[f32], out: &mut [f32]) {
     });
 }
 
-/// Rotates the pairs `(x[i], x[i + n])` by the angles whose `n` cosines and sines are given. What follows the first
-/// `2 * n` elements stays as it is. Panics when `cos` and `sin` differ in length or `x` is shorter than twice that.
+/// Rotates the pairs `(x[i], x[i + n])` by the angles whose `n` cosines and sines are given. Elements after the first
+/// `2 * n` stay as they are. Panics when `cos` and `sin` differ in length or `x` is shorter than twice that.
 pub fn rotate_half(isa: Isa, x: &mut [f32], cos: &[f32], sin: &[f32]) {
     assert!(cos.len() == sin.len() && x.len() >= 2 * cos.len(), "lengths of a rotation");
     compiled_for!(isa, |x: &mut [f32], cos: &[f32], sin: &[f32]| {
@@ -268,7 +268,7 @@ pub fn rotate_half(isa: Isa, x: &mut [f32], cos: &[f32], sin: &[f32]) {
     });
 }
 
-/// Rotates the pairs `(x[2 * i], x[2 * i + 1])`; otherwise as [`rotate_half`].
+/// Rotates the pairs `(x[2 * i], x[2 * i + 1])`; otherwise like [`rotate_half`].
 pub fn rotate_pairs(isa: Isa, x: &mut [f32], cos: &[f32], sin: &[f32]) {
     assert!(cos.len() == sin.len() && x.len() >= 2 * cos.len(), "lengths of a rotation");
     compiled_for!(isa, |x: &mut [f32], cos: &[f32], sin: &[f32]| {
@@ -291,7 +291,7 @@ mod tests {
             DType::F16 => half::f16::from_f32(*x).to_le_bytes().to_vec(),
             _ => half::bf16::from_f32(*x).to_le_bytes().to_vec(),
         };
-        // One byte in front: no alignment.
+        // One byte in front removes any alignment.
         std::iter::once(0).chain(values.iter().flat_map(bytes)).collect()
     }
 
@@ -316,7 +316,7 @@ mod tests {
                     add_floats(isa, &mut sum, weight);
                     for i in 0..len {
                         let normed = f64::from(x[i]) / (mean + f64::from(1e-5f32)).sqrt();
-                        // Three roundings: of the factor and of two products; and the sum with one.
+                        // There are three roundings: of the factor and of two products; and the sum with one.
                         for (out, factor) in [(out[i], f64::from(wide[i])), (from_one[i], f64::from(1.0 + wide[i]))] {
                             let truth = normed * factor;
                             let error = (f64::from(out) - truth).abs();
@@ -345,16 +345,16 @@ mod tests {
                 swiglu(isa, &gate, &up, &mut out);
                 for i in 0..len {
                     let truth = f64::from(gate[i]) / (1.0 + (-f64::from(gate[i])).exp()) * f64::from(up[i]);
-                    // The exponential within 1.5, and a rounding each of sum, quotient and product.
+                    // The errors: the exponential within 1.5, and a rounding each of sum, quotient and product.
                     assert!((f64::from(out[i]) - truth).abs() <= 4e-7 * truth.abs(), "{isa} {len} {i}");
                 }
-                // Beyond the limits of both on both sides.
+                // The numbers go beyond both limits, on both sides.
                 let wide: Vec<f32> = up.iter().map(|up| up * 12.0).collect();
                 clamped_swiglu(isa, [&gate, &wide], 7.0, 1.702, &mut out);
                 for i in 0..len {
                     let (gate, up) = (f64::from(gate[i].min(7.0)), f64::from(wide[i].clamp(-7.0, 7.0)));
                     let truth = gate / (1.0 + (-1.702 * gate).exp()) * (up + 1.0);
-                    // As above; an exponent of up to 70 carries two roundings, which the exponential makes relative
+                    // These errors too; an exponent of up to 70 carries two roundings, which the exponential makes relative
                     // errors, and the sum with one cancels.
                     let bound = (4e-7 + 70.0 * 1.2e-7) * truth.abs() + 1.2e-7 * gate.abs() * up.abs().max(1.0);
                     assert!((f64::from(out[i]) - truth).abs() <= bound, "{isa} {len} {i}");
@@ -366,7 +366,7 @@ mod tests {
                 add_scaled(isa, &mut sum, &gate, 0.22);
                 for i in 0..len {
                     assert_eq!(out[i], plain[i] * up[i]);
-                    // The tangent within 3 units, and two roundings.
+                    // The errors: the tangent within 3 units, and two roundings.
                     let truth = 30.0 * (f64::from(gate[i]) / 30.0).tanh();
                     assert!((f64::from(capped[i]) - truth).abs() <= 4e-7 * truth.abs(), "{isa} {len} {i}");
                     assert_eq!(sum[i], up[i] + 0.22 * gate[i]);
@@ -388,7 +388,7 @@ mod tests {
     fn layer_norms_with_every_float_dtype() {
         let mut random = Random::new(23);
         for len in LENGTHS {
-            // Far from zero on average, so that a mean that is not subtracted shows.
+            // The numbers are far from zero on average, so that a mean that is not subtracted shows.
             let x: Vec<f32> = random.floats(len).iter().map(|x| x + 3.0).collect();
             let (w, b) = (random.floats(len), random.floats(len));
             for dtype in [DType::F32, DType::F16, DType::BF16] {
@@ -444,7 +444,7 @@ mod tests {
 
     #[test]
     fn gelu_by_the_error_function() {
-        // Of x = 0.5, 1, 2, 3, 4, 5, and of their negatives: 0.5 * x * erfc(-x / sqrt(2)) in Python's float64.
+        // The truths are for x = 0.5, 1, 2, 3, 4, 5 and the negatives: 0.5 * x * erfc(-x / sqrt(2)) in Python's float64.
         let truths = [
             (0.5, 0.34573123063700656, -0.15426876936299344),
             (1.0, 0.8413447460685429, -0.15865525393145707),

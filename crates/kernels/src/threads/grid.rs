@@ -37,8 +37,8 @@ impl TileMut<'_> {
 }
 
 impl Pool {
-    /// Cuts `buffer` `[rows, width]` into bands between neighbours of `rows`, and these into the columns between neighbours of
-    /// `columns`; runs `task(band, tile, ..)` once for each tile, those of a band one after the other.
+    /// Cuts `buffer` `[rows, width]` into bands between neighbors of `rows`, and these into the columns between neighbors of
+    /// `columns`; runs `task(band, tile, ..)` once for each tile; tiles of a band run one after the other.
     /// Panics when `width` does not divide the buffer, or `rows` and `columns` do not ascend from 0 to its ends.
     pub fn run_bands(
         &self,
@@ -53,7 +53,7 @@ impl Pool {
         self.run_tiles(buffer, width, rows.len() - 1, &|band| rows[band]..rows[band + 1], columns, task);
     }
 
-    /// Cuts `buffer` `[rows, width]` into tiles of `row_step` rows and the columns between neighbours of `columns`, and
+    /// Cuts `buffer` `[rows, width]` into tiles of `row_step` rows and the columns between neighbors of `columns`, and
     /// runs `task` once for each.
     /// Panics when `width` does not divide the buffer, or `columns` does not ascend from 0 to `width`.
     pub fn run_grid(
@@ -73,7 +73,7 @@ impl Pool {
         self.run_tiles(buffer, width, rows.div_ceil(row_step), &band, columns, &|_, tile, out| task(tile, out));
     }
 
-    /// Runs `task` for the columns between neighbours of `columns` in each of `bands` bands of rows, which do not overlap.
+    /// Runs `task` for the columns between neighbors of `columns` in each of `bands` bands of rows, which do not overlap.
     fn run_tiles(
         &self,
         buffer: &mut [f32],

@@ -1,17 +1,17 @@
-//! The thread pool: hundreds of short parallel regions a token, each handed over in well under a microsecond or two.
+//! The thread pool: hundreds of short parallel regions for each token, each handed over in well under a microsecond or two.
 //!
 //! # How a region runs
 //!
 //! One word, `state`, holds the region's number, whether it is open, and how many workers are inside. The caller writes
 //! the job and then opens the region in `state` (release); a worker that sees an open region it has not been in enters
 //! by adding one (acquire), so it reads the job as written. Tasks are handed out by a counter. When the counter has run
-//! out, the caller closes the region, after which nobody can enter, and waits until the workers inside have left
+//! out, the caller closes the region, after which no worker can enter, and waits until the workers inside have left
 //! (release by the worker, acquire by the caller): then every task is done and its effects are visible, and the job,
 //! which borrows from the caller's stack, is no longer referred to. A worker that comes too late is not waited for.
 //!
 //! All changes of `state` while a region is open add or take away in one step, so each continues the release sequences of those
-//! before it: the caller acquires what every worker released, not only the last, and a worker what the caller did, whoever
-//! entered between. So the change that closes can be relaxed, and the counter too: its numbers publish nothing.
+//! before it: the caller acquires what every worker released, not only the last, and a worker acquires what the caller released,
+//! whichever entered between. So the change that closes can be relaxed, and the counter too: its numbers publish nothing.
 //!
 //! In a process that was forked while no region ran, no worker ever enters, and the caller does every task itself.
 //!
@@ -40,10 +40,10 @@ use sync::{Arc, Mutex, UnsafeCell, hint, in_order};
 /// shorter; the time from one token to the next may be longer. For loom looking once is as good.
 const SPIN: Duration = if cfg!(loom) { Duration::ZERO } else { Duration::from_micros(100) };
 
-/// How often it looks before it asks for the time.
+/// How often a worker looks before it reads the clock.
 const LOOKS: u32 = if cfg!(loom) { 1 } else { 32 };
 
-/// In `state`: the number of workers inside, whether the region is open, whether the pool is being dropped, and the
+/// The parts of `state`: the number of workers inside, whether the region is open, whether the pool is being dropped, and the
 /// region's number above.
 const INSIDE: u64 = 0xffff;
 const OPEN: u64 = 1 << 16;
@@ -52,21 +52,21 @@ const REGION: u64 = 1 << 18;
 
 type Task<'a> = &'a (dyn Fn(usize) + Sync);
 
-/// What the caller of a region leaves for the workers.
+/// The job that the caller of a region leaves for the workers.
 #[derive(Clone, Copy)]
 struct Job {
     task: Task<'static>,
     tasks: usize,
 }
 
-/// On cache lines of its own (two, as processors fetch them in pairs).
+/// A value on cache lines of its own (two, as processors fetch them in pairs).
 #[repr(align(128))]
 struct Apart<T>(T);
 
 struct Shared {
     state: Apart<AtomicU64>,
     next: Apart<AtomicUsize>,
-    /// Taken by the caller whose region it is.
+    /// Taken by the caller of the region.
     busy: Apart<AtomicBool>,
     /// Written by the holder of `busy` while no region is open, read by workers inside a region.
     job: UnsafeCell<Option<Job>>,
@@ -175,14 +175,14 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         if self.process != std::process::id() {
-            // Threads of another process cannot be joined, nor detached.
+            // Threads of another process cannot be joined or detached.
             std::mem::forget(std::mem::take(&mut self.workers));
             return;
         }
         self.shared.state.0.fetch_or(STOP, Ordering::SeqCst);
         for worker in self.workers.drain(..) {
             worker.thread().unpark();
-            // Tasks' panics are caught, so a worker does not end by one.
+            // Panics of tasks are caught, so no worker ends by one.
             let _ = worker.join();
         }
     }
@@ -203,13 +203,13 @@ impl Shared {
         }
     }
 
-    /// Enters the region that `state` tells of, unless it has changed meanwhile.
+    /// Enters the region in `state`, unless it has changed meanwhile.
     fn enter(&self, state: u64) -> bool {
         self.state.0.compare_exchange(state, state + 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 }
 
-/// All tasks on this thread, with the same treatment of panics as a shared region.
+/// Runs all tasks on this thread, with the same treatment of panics as a shared region.
 fn run_alone(tasks: usize, task: Task<'_>) {
     let mut panic = None;
     for index in 0..tasks {
@@ -222,7 +222,7 @@ fn run_alone(tasks: usize, task: Task<'_>) {
     }
 }
 
-/// Spins, and gives the processor to others now and then once that has not been enough.
+/// Spins, and yields the processor to others now and then once that has not been enough.
 #[inline]
 fn wait_a_little(waited: &mut u32) {
     *waited = waited.wrapping_add(1);
@@ -233,7 +233,7 @@ fn wait_a_little(waited: &mut u32) {
     }
 }
 
-/// A worker's life.
+/// The main loop of a worker.
 fn work(shared: &Shared, index: usize) {
     let mut seen = 0;
     let mut idle_since: Option<Instant> = None;
@@ -296,7 +296,7 @@ impl<'a, T> Split<'a, T> {
         Split { start: self.start, len: self.len, slice: PhantomData }
     }
 
-    /// The elements `start .. start + len`. Panics when there are not so many.
+    /// The elements `start .. start + len`. Panics when there are fewer.
     ///
     /// # Safety
     /// Parts that exist at the same time do not overlap.

@@ -1,4 +1,4 @@
-//! What the pool and the queue synchronize by: the standard library's, or loom's, which tries the orders in which threads
+//! The synchronization of the pool and the queue: the standard library's, or loom's, which tries the orders in which threads
 //! can take such steps (`.ci/loom`).
 
 #[cfg(not(loom))]
@@ -27,7 +27,7 @@ pub fn in_order() {
 
 #[cfg(not(loom))]
 mod standard {
-    /// The standard library's cell with the methods of loom's, which note who looks at it when.
+    /// The standard library's cell with the methods of loom's cell, which records accesses.
     pub struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
     impl<T> UnsafeCell<T> {
@@ -35,13 +35,13 @@ mod standard {
             UnsafeCell(std::cell::UnsafeCell::new(value))
         }
 
-        /// `look` at the value, for reading.
+        /// Calls `look` with the value, for reading.
         #[inline(always)]
         pub fn with<R>(&self, look: impl FnOnce(*const T) -> R) -> R {
             look(self.0.get())
         }
 
-        /// `look` at the value, for writing.
+        /// Calls `look` with the value, for writing.
         #[inline(always)]
         pub fn with_mut<R>(&self, look: impl FnOnce(*mut T) -> R) -> R {
             look(self.0.get())

@@ -6,13 +6,13 @@ use super::super::syntax::Width;
 use super::{Operation, one, two};
 use half::{bf16, f16};
 
-/// `widths` are those of the destination and the source.
+/// Finds a conversion; `widths` are those of the destination and the source.
 pub(super) fn find(name: &[&str], widths: &[Option<Width>]) -> Option<Operation> {
     match name {
         ["cvt", modifiers @ .., to, from] => {
             floats(modifiers, to, from).or_else(|| if modifiers.is_empty() { integers(to, from, widths) } else { None })
         }
-        // Addresses in the GPU's memory are the same in its own space. Those of shared memory are mended by `decode`.
+        // Generic addresses of the GPU's memory equal global ones. Those of shared memory are corrected by `decode`.
         ["cvta", "to", "global", "u64"] | ["cvta", "global", "u64"] => Some(one!(u64 => u64, |a| a)),
         ["cvta", "shared", "u64"] => Some(one!(u64 => u64, |a| a.wrapping_add(SHARED_WINDOW))),
         ["cvta", "to", "shared", "u64"] => Some(one!(u64 => u64, |a| a.wrapping_sub(SHARED_WINDOW))),
@@ -20,7 +20,7 @@ pub(super) fn find(name: &[&str], widths: &[Option<Width>]) -> Option<Operation>
     }
 }
 
-/// To a whole number. What is too large becomes the largest, and no number 0, as by `as`.
+/// To a whole number. Too large numbers become the largest, and NaN 0, like by `as`.
 macro_rules! rounded {
     ($to:expr, $round:expr) => {
         match $to {
@@ -47,7 +47,7 @@ fn floats(modifiers: &[&str], to: &str, from: &str) -> Option<Operation> {
         }
         ([], "f64", "f32") => one!(f32 => f64, f64::from),
         (["rn"], "f32", "f64") => one!(f64 => f32, |a| a as f32),
-        // No number becomes 0.
+        // NaN becomes 0.
         (["sat"], "f32", "f32") => one!(f32 => f32, |a: f32| if a > 0.0 { a.min(1.0) } else { 0.0 }),
         (["rni"], to, "f32") => return rounded!(to, f32::round_ties_even),
         (["rzi"], to, "f32") => return rounded!(to, f32::trunc),
@@ -72,7 +72,7 @@ fn halves(upper: u16, lower: u16) -> u32 {
     u32::from(upper) << 16 | u32::from(lower)
 }
 
-/// To an integer as wide as its register, from the low bits of another.
+/// Converts to an integer as wide as its register, from the low bits of another.
 fn integers(to: &str, from: &str, widths: &[Option<Width>]) -> Option<Operation> {
     match to {
         "u16" | "s16" => integers_to::<u16>(from, widths),
@@ -86,7 +86,7 @@ fn integers(to: &str, from: &str, widths: &[Option<Width>]) -> Option<Operation>
 fn integers_to<D: Value<Word = D> + Word>(from: &str, widths: &[Option<Width>]) -> Option<Operation> {
     match widths.get(1)? {
         Some(Width::B16) => extended::<u16, D>(from),
-        // A constant is as wide as any.
+        // A constant fits any width.
         Some(Width::B32) | None => extended::<u32, D>(from),
         Some(Width::B64) => extended::<u64, D>(from),
         Some(Width::Predicate) => None,

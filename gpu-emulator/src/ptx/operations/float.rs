@@ -1,13 +1,13 @@
-//! Floats (PTX ISA 9.7.3). `.rn` of `add`, `sub`, `mul` is what IEEE 754 says, and `fma` rounds once.
+//! Floats (PTX ISA 9.7.3). `.rn` of `add`, `sub`, `mul` follows IEEE 754, and `fma` rounds once.
 //!
-//! Where a GPU may differ: results that are no number are the canonical one of PTX for `min` and `max` only; approximations
+//! A GPU may differ: NaN results are the canonical NaN of PTX for `min` and `max` only; approximations
 //! (`.approx`, `.full`) are rounded from double precision, where a GPU is off by up to two units in the last place.
 
 use super::super::registers::Value;
 use super::super::syntax::Width;
 use super::{Operation, compare, one, three, two};
 
-/// What `min` and `max` of no numbers are.
+/// The result of `min` and `max` of two NaNs.
 const NO_NUMBER: f32 = f32::from_bits(0x7fff_ffff);
 
 pub(super) fn find(name: &[&str]) -> Option<Operation> {
@@ -19,7 +19,7 @@ pub(super) fn find(name: &[&str]) -> Option<Operation> {
     }
 }
 
-/// What floats of both sizes have.
+/// The operations of floats of both sizes.
 macro_rules! float {
     ($name:expr, $t:ty) => {
         match $name {
@@ -91,12 +91,12 @@ fn fused(a: &[f32; 32], b: &[f32; 32], c: &[f32; 32]) -> [f32; 32] {
     std::array::from_fn(|lane| a[lane].mul_add(b[lane], c[lane]))
 }
 
-/// Numbers below the smallest normal one are zeros of their sign.
+/// Numbers below the smallest normal one become zeros of their sign.
 pub(super) fn flushed(a: f32) -> f32 {
     if a.is_subnormal() { 0f32.copysign(a) } else { a }
 }
 
-/// The lesser; the one that is a number; -0 is less than 0.
+/// The lesser of two numbers; of a number and NaN the number; -0 is less than 0.
 fn min(a: f32, b: f32) -> f32 {
     match (a.is_nan(), b.is_nan()) {
         (true, true) => NO_NUMBER,
@@ -126,7 +126,7 @@ fn fma_down(a: f32, b: f32, c: f32) -> f32 {
     if above > 0.0 || above == 0.0 && rest < 0.0 {
         return nearest.next_down();
     }
-    // What cancels is -0 when rounded down, but 0 + 0.
+    // A sum that cancels is -0 when rounded down, but 0 + 0 is 0.
     if sum == 0.0 && (product.is_sign_negative() || c.is_sign_negative()) { -0.0 } else { nearest }
 }
 

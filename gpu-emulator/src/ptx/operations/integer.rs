@@ -23,7 +23,7 @@ pub(super) fn find(name: &[&str]) -> Option<Operation> {
     }
 }
 
-/// What all integers have; `$wide` has twice as many bits.
+/// The operations of all integers; `$wide` has twice as many bits.
 macro_rules! integer {
     ($name:expr, $t:ty, $wide:ty) => {
         match $name {
@@ -38,7 +38,7 @@ macro_rules! integer {
             ["mad", "lo"] => Some(three!($t, $t, $t => $t, |a, b, c| a.wrapping_mul(b).wrapping_add(c))),
             ["min"] => Some(two!($t, $t => $t, Ord::min)),
             ["max"] => Some(two!($t, $t => $t, Ord::max)),
-            // What dividing by zero gives is the machine's own; all bits set shows.
+            // The result of a division by zero is machine-specific; here all bits are set, so that it shows.
             ["div"] => Some(two!($t, $t => $t, |a, b| if b == 0 { !0 } else { a.wrapping_div(b) })),
             ["rem"] => Some(two!($t, $t => $t, |a, b| if b == 0 { !0 } else { a.wrapping_rem(b) })),
             ["and"] => Some(two!($t, $t => $t, |a, b| a & b)),
@@ -54,7 +54,7 @@ macro_rules! integer {
     };
 }
 
-/// What only signed integers have.
+/// The operations of signed integers only.
 macro_rules! signed {
     ($name:expr, $t:ty) => {
         match $name {
@@ -65,7 +65,7 @@ macro_rules! signed {
     };
 }
 
-/// Products that have all their bits.
+/// Products with all their bits.
 macro_rules! wide {
     ($name:expr, $t:ty, $wide:ty) => {
         match $name {
@@ -139,7 +139,7 @@ fn select<T: Value>() -> Operation {
     Operation { compute: compute::<T>, to: T::WIDTH, from: vec![T::WIDTH, T::WIDTH, Width::Predicate] }
 }
 
-/// `d` = `b` with the low bits of `a`, as [`insert`] has them.
+/// `d` = `b` with the low bits of `a` inserted, see [`insert`].
 fn insertion<T: Value<Word = T> + Word>() -> Operation {
     fn compute<T: Value<Word = T> + Word>(registers: &mut Registers, op: &Op, mask: u32) {
         let (a, b) = (registers.row::<T>(op.a), registers.row::<T>(op.b));
@@ -188,14 +188,14 @@ fn permute(a: u32, b: u32, selector: u32) -> u32 {
     }))
 }
 
-/// `bits` bits from `at` on; both are taken from their lowest byte.
+/// The `bits` bits from `at` on; both arguments are taken from their lowest byte.
 fn field(a: u32, at: u32, bits: u32) -> u32 {
     let bits = bits & 0xff;
     let mask = 1u32.checked_shl(bits).map_or(!0, |bit| bit - 1);
     a.checked_shr(at & 0xff).unwrap_or(0) & mask
 }
 
-/// As [`field`], with the sign of its highest bit, which is that of `a` beyond its end.
+/// Like [`field`], with the sign of its highest bit; where it ends beyond `a`, with the sign of `a`.
 fn signed_field(a: i32, at: u32, bits: u32) -> i32 {
     let (at, bits) = (at & 0xff, bits & 0xff);
     if bits == 0 {

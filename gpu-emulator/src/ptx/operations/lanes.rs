@@ -5,7 +5,7 @@ use super::super::memory::Frame;
 use super::super::program::{Done, Effect, Op, Trap};
 use super::super::registers::{LANES, lanes};
 
-/// `d|rows[0] = shfl a, b, c`. A lane chooses by its own number, the given one, its segment and the last lane there.
+/// `d|rows[0] = shfl a, b, c`. A lane chooses by its own number, `b`, its segment and the last lane there.
 pub(in super::super) fn shuffle(kind: &str) -> Option<Effect> {
     Some(match kind {
         "up" => |frame, op, mask| {
@@ -43,7 +43,7 @@ fn exchange(frame: &mut Frame<'_>, op: &Op, mask: u32, choose: impl Fn(u32, u32,
     Ok(())
 }
 
-/// `d = vote a`, where `a` is a predicate and `d` is one too, but for `ballot`.
+/// `d = vote a`, where `a` is a predicate, and `d` is too, except for `ballot`.
 pub(in super::super) fn vote(kind: &str) -> Option<Effect> {
     fn answer(frame: &mut Frame<'_>, op: &Op, mask: u32, is: impl Fn(u32) -> bool) -> Done {
         let answer = is(frame.registers.predicate(op.a) & mask);

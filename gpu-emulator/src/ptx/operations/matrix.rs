@@ -1,7 +1,7 @@
 //! Products of small matrices by a warp (PTX ISA 9.7.14, `mma.sync`).
 //!
 //! Integer sums are exact modulo 2^32. Products of halves are exact, summed in double precision and rounded once, to nearest.
-//! A GPU's tensor cores align the summands and may cut off bits below single precision; how many, no document says.
+//! A GPU's tensor cores align the summands and may cut off bits below single precision; how many is not documented.
 
 use super::super::memory::Frame;
 use super::super::program::{Done, Effect, Op};
@@ -25,12 +25,12 @@ pub(in super::super) fn multiply(name: &[&str]) -> Option<(Effect, [usize; 4])> 
 
 fn integers<const D: usize, const A: usize, const B: usize>(frame: &mut Frame<'_>, op: &Op, _: u32) -> Done {
     let element = |word: u32, index: usize| i32::from((word >> (8 * index)) as i8);
-    // Exact: a sum has at most 32 products below 2^14.
+    // The sums are exact: each has at most 32 products below 2^14.
     product::<i32, 4, D, A, B>(&mut frame.registers, op, element, |c, sum| c.wrapping_add(sum as u32));
     Ok(())
 }
 
-/// Of `f16`, or of `bf16`.
+/// Products of `f16` or, with `BF16`, of `bf16`.
 fn halves<const BF16: bool, const D: usize, const A: usize, const B: usize>(
     frame: &mut Frame<'_>,
     op: &Op,

@@ -1,4 +1,4 @@
-//! What each instruction computes (PTX ISA, chapter 9): a table for each kind, from its name to a function.
+//! The result of each instruction (PTX ISA, chapter 9): a table for each kind, from its name to a function.
 
 use super::program::Compute;
 use super::registers::Value;
@@ -50,7 +50,7 @@ macro_rules! three {
     ($($rest:tt)*) => { $crate::ptx::operations::operation!(three: $($rest)*) };
 }
 
-/// The predicate `d = a ? b`. Comparisons that end with `u` also hold where a float is no number.
+/// The predicate `d = a ? b`. Comparisons that end with `u` also hold for NaN.
 #[allow(clippy::neg_cmp_op_on_partial_ord, clippy::double_comparisons)] // no number is neither less nor greater
 fn compare<T: Value + PartialOrd>(comparison: &str) -> Option<Operation> {
     macro_rules! of {

@@ -9,7 +9,7 @@ use crate::kernels::{DeltaRows, DeltaState, delta_scratch, l2_norm, swiglu};
 use crate::memory;
 use model_factory_spec::spec::DeltaNetWeights;
 
-/// Added to the squared length by whose root queries and keys are divided (transformers `l2norm`).
+/// Epsilon, added to the squared length whose root divides queries and keys (transformers `l2norm`).
 const L2_EPS: f32 = 1e-6;
 
 impl CpuDevice {
@@ -33,8 +33,8 @@ impl CpuDevice {
     }
 }
 
-/// Brings a row of the products of the input of `net` in order, where they stand by heads of keys: all queries, all
-/// keys, all values, all gates, then what corrects and what decays. `copy` has as many elements.
+/// Reorders a row of products of the inputs of `net` that is grouped by heads of keys: all queries, all
+/// keys, all values, all gates, then all correction strengths and all decays. `copy` has as many elements.
 fn order(net: &DeltaNetWeights<CpuDevice>, row: &mut [f32], copy: &mut [f32]) {
     let shared = net.value_heads / net.key_heads;
     let (values, wide) = (shared * net.value_dim, 2 * net.value_heads);
@@ -47,7 +47,7 @@ fn order(net: &DeltaNetWeights<CpuDevice>, row: &mut [f32], copy: &mut [f32]) {
     }
 }
 
-/// `row` has `groups` of these parts, and then the first part of all groups, the second of all, and so on.
+/// `row` has `groups` of these parts; afterwards the first part of all groups, then the second of all, and so on.
 fn in_order(row: &mut [f32], copy: &mut [f32], groups: usize, parts: &[usize]) {
     let copy = &mut copy[..row.len()];
     copy.copy_from_slice(row);
@@ -61,7 +61,7 @@ fn in_order(row: &mut [f32], copy: &mut [f32], groups: usize, parts: &[usize]) {
 }
 
 impl CpuDevice {
-    /// Brings the state of value head `index` on by the rows of `chunk`. `decay` is what its softplus is multiplied by,
+    /// Advances the state of value head `index` by the rows of `chunk`. `decay` is the factor of its softplus,
     /// and what is added before it.
     fn advance_delta_head(
         &self,

@@ -29,8 +29,8 @@ impl CpuDevice {
         })?)
     }
 
-    /// Brings the state of head `index` on by the rows of `chunk`: what is read, and `skip` times the value, by the SiLU
-    /// of the gate. `decay` is what its steps are multiplied by, and what is added before their softplus.
+    /// Advances the state of head `index` by the rows of `chunk`. The output is what is read, plus `skip` times the value,
+    /// times the SiLU of the gate. `decay` is the factor of its steps, and what is added before their softplus.
     fn advance_mamba2_head(
         &self,
         mamba: &Mamba2Weights<Self>,

@@ -60,7 +60,7 @@ impl KvCache {
         Ok(())
     }
 
-    /// Takes those of the first `pages` for others.
+    /// Takes the window pages of the first `pages` for others.
     pub(super) fn leave_windows(&mut self, pages: usize) {
         for index in 0..pages.min(self.pages.len()) {
             if let Some(window) = self.pages[index].window.take() {
@@ -69,7 +69,7 @@ impl KvCache {
         }
     }
 
-    /// Takes a page of layers with a window whose positions nobody will see any more for others. If it is kept for
+    /// Takes a page of layers with a window for others; no row will see its positions any more. If it is kept for
     /// sequences that begin alike, it stays so where there is room for another one.
     fn leave(&mut self, window: Arc<Page>) {
         if Arc::strong_count(&window) > 1 {
@@ -81,15 +81,15 @@ impl KvCache {
         self.spare.push(window);
     }
 
-    /// A page that equals `window`, of those that are spare.
+    /// A copy of `window` in one of the spare pages.
     pub(super) fn copied(&mut self, window: &Page) -> Option<Arc<Page>> {
         let mut page = if self.pool.copies { self.spare.pop()? } else { return None };
         Arc::get_mut(&mut page)?.memory.copy_from(&window.memory);
         Some(page)
     }
 
-    /// Copies of the pages that layers with a window have of those of these numbers, which are to follow the
-    /// sequence's: of what the next position sees then. `None` where there is no memory for them, and nothing has
+    /// Copies of those window pages of the numbers `found` that the next position sees once they follow the
+    /// sequence's own pages. `None` where there is no memory for them; then nothing has
     /// changed.
     pub(super) fn adopted_windows(&mut self, found: &[u64]) -> Option<Vec<Option<Arc<Page>>>> {
         let mut windows: Vec<_> = found.iter().map(|_| None).collect();
@@ -99,7 +99,7 @@ impl KvCache {
         let whole = self.len / KV_PAGE;
         let first = self.first_seen((whole + found.len()) * KV_PAGE) / KV_PAGE;
         let unseen = first.saturating_sub(whole);
-        // Of a step that failed.
+        // These were left by a step that failed.
         self.spare.extend(self.pages.iter_mut().skip(whole).filter_map(|pair| pair.window.take()));
         self.spare_windows(found.len() - unseen).ok()?;
         let pool = Arc::clone(&self.pool);

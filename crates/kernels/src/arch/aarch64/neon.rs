@@ -1,7 +1,7 @@
 //! Products by NEON, of block dtypes with `sdot` or `smmla` where the processor has them.
 //!
-//! With one token blocks of two rows come four at a time: the products are added up for each block, exactly, four blocks a
-//! register, and then go to the lanes, four blocks by four.
+//! With one token, blocks of two rows are taken four at a time: the products are added up for each block, exactly, four blocks a
+//! register, and then added to the lanes, four blocks at a time.
 
 pub(crate) mod attention;
 pub(crate) mod bf16;
@@ -56,18 +56,18 @@ macro_rules! level {
             fn panels<F: EightBlocks<EIGHT>, const EIGHT: usize>(call: &mut Call<'_>, eights: &F) {
                 // SAFETY: the function is compiled for the instruction sets.
                 let simd = unsafe { Neon::<{ $level }>::new() };
-                // SAFETY: as above.
+                // SAFETY: the reason above holds here too.
                 let done = with_scratch(|scratch| unsafe { matmul_by(simd, scratch, call, eights) });
                 call.note(done);
             }
 
-            /// The product with one token, as [`Call::few_tokens`].
+            /// The product with one token, like [`Call::few_tokens`].
             #[inline]
             #[target_feature(enable = $features)]
             fn one_token<F: EightBlocks<EIGHT>, const EIGHT: usize>(call: &mut Call<'_>, eights: &F) -> bool {
                 // SAFETY: the function is compiled for the instruction sets.
                 let simd = unsafe { Neon::<{ $level }>::new() };
-                // SAFETY: as above.
+                // SAFETY: the reason above holds here too.
                 call.few_tokens(|scratch, weight, x, y| unsafe {
                     rows_times_token(simd, scratch, weight, x, y, eights)
                 })
@@ -86,7 +86,7 @@ pub(crate) fn widened<E: Element>(call: &mut Call<'_>) {
     floats::widened::<Neon, E>(unsafe { Neon::new() }, call);
 }
 
-/// Written out, for the compiler keeps such a loop.
+/// A loop that is written out, as the compiler keeps a plain loop.
 macro_rules! each {
     ($i:ident in $($number:literal)*, $body:block) => {
         $({
@@ -110,11 +110,11 @@ unsafe fn rows_times_token<const LEVEL: u8, F: EightBlocks<EIGHT>, const EIGHT: 
     y: &mut [f32],
     eights: &F,
 ) -> memory::Result<()> {
-    // Activations up to a whole number of steps.
+    // The activations, padded to a whole number of steps.
     let blocks = x.scales.len().next_multiple_of(16);
     let x_bytes = arranged_bytes::<32>(bytes, x, blocks, |i| i)?;
     let x_scales = arranged::<f32, 8>(floats, x.scales, blocks, |b| b)?;
-    // With their sign turned: the compiler would turn that of the minima, for each block.
+    // The sums with their sign turned: otherwise the compiler would turn the sign of the minima, for each block.
     let x_sums = room(more_floats, blocks)?;
     for (b, sum) in x_sums.iter_mut().enumerate() {
         *sum = x.sums.get(b).map_or(-0.0, |sum| -sum);
@@ -127,7 +127,7 @@ unsafe fn rows_times_token<const LEVEL: u8, F: EightBlocks<EIGHT>, const EIGHT: 
     let (whole, rest) = (row_bytes / (2 * EIGHT), row_bytes % (2 * EIGHT));
     assert!(x_bytes.len() == blocks / 8 && x_scales.len() == blocks / 8 && 2 * EIGHT * blocks >= 16 * row_bytes);
     assert!(x_sums.len() == blocks / 8 && x_ints.len() == blocks / 8 * ints_of_eight);
-    // The end of each row, with zeros after it.
+    // The ends of the rows, with zeros after them.
     let mut ends = [[[0; EIGHT]; 2]; ROWS];
     for rows in streams::<ROWS>(y.len()) {
         let (mut starts, mut padded) = ([weight.as_ptr(); ROWS], [weight.as_ptr(); ROWS]);
@@ -142,7 +142,7 @@ unsafe fn rows_times_token<const LEVEL: u8, F: EightBlocks<EIGHT>, const EIGHT: 
         let (mut sums, mut i) = ([[unsafe { vdupq_n_f32(0.0) }; 4]; ROWS], 0);
         for (mut at, end) in [(starts, 2 * whole), (padded, blocks / 8)] {
             while i < end {
-                // SAFETY: the caller's; rows, or their ends with zeros after them, and activations have both eights.
+                // SAFETY: the caller guarantees it; rows, or their ends with zeros after them, and activations have both eights.
                 unsafe {
                     let mut factors = [Factors::scaled(simd.all(0.0)); ROWS];
                     let middle = x_bytes.as_ptr().add(i + 1).cast();
@@ -158,7 +158,7 @@ unsafe fn rows_times_token<const LEVEL: u8, F: EightBlocks<EIGHT>, const EIGHT: 
             }
         }
         for r in 0..ROWS {
-            // SAFETY: the value is the proof.
+            // SAFETY: the value proves the instruction sets.
             y[rows[r]] = unsafe {
                 sum_eight_lanes(simd.add(float32x4x2_t(sums[r][0], sums[r][1]), float32x4x2_t(sums[r][2], sums[r][3])))
             };
@@ -167,7 +167,7 @@ unsafe fn rows_times_token<const LEVEL: u8, F: EightBlocks<EIGHT>, const EIGHT: 
     Ok(())
 }
 
-/// What the sums of each block begin with, four a block, of which the first has what the offset of its weights adds too much and
+/// The initial sums of each block, four a block. The first has what the offset of the block's weights adds too much, and what
 /// makes it the bits of a float.
 fn seeds<'a, F: Format>(lines: &'a mut Lines<i32>, x: &Q8<'_>, blocks: usize) -> memory::Result<&'a [i32]> {
     let seeds = room(lines, 4 * blocks)?;
@@ -183,7 +183,7 @@ fn seeds<'a, F: Format>(lines: &'a mut Lines<i32>, x: &Q8<'_>, blocks: usize) ->
 type Activations<'a> = (*const u8, &'a [f32; 8], &'a [f32; 8], *const i32);
 
 /// Adds four blocks of the eights of rows that begin at `place.0` and are number `place.2` of rows `place.1`, the first four
-/// where `QUARTER` is even, to sums number `QUARTER`; after the others the next eights begin.
+/// where `QUARTER` is even, to sums number `QUARTER`; after the other four the next eights begin.
 ///
 /// # Safety
 /// The processor has the instructions of the level, and the blocks are there.
@@ -196,7 +196,7 @@ unsafe fn add_four<const QUARTER: usize, const LEVEL: u8, F: EightBlocks<EIGHT>,
     (x, x_scales, x_sums, ints): Activations<'_>,
     eights: &F,
 ) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     unsafe {
         let second = QUARTER % 2 == 1;
         let from = if second { 4 } else { 0 };
@@ -215,12 +215,12 @@ unsafe fn add_four<const QUARTER: usize, const LEVEL: u8, F: EightBlocks<EIGHT>,
                 [halves[R], half_mins[R]] = [wide_half(both[0], second), wide_half(both[1], second)];
             }
         });
-        // Of two blocks each: added up in four lanes, with the scales of half blocks where there are any.
+        // The sums of two blocks: added up in four lanes, with the scales of half blocks where there are any.
         let mut pairs = [[vdupq_n_s32(0); 2]; ROWS];
         each!(PAIR in 0 1, {
             let first = from + 2 * PAIR;
-            // Elements of 8 bits take more loads than others: as few instructions for them as there can be. Those of 5 bits leave no
-            // registers for what would be loaded early.
+            // Elements of 8 bits take more loads than others: as few instructions as possible for them. Elements of 5 bits leave no
+            // registers for early loads.
             let x = if F::BITS == 8 || F::BITS == 5 {
                 let x = |number: usize| vld1q_u8(x.wrapping_add(128 * QUARTER + 16 * number).wrapping_sub(256));
                 [[x(4 * PAIR), x(4 * PAIR + 1)], [x(4 * PAIR + 2), x(4 * PAIR + 3)]]
@@ -278,7 +278,7 @@ unsafe fn add_four<const QUARTER: usize, const LEVEL: u8, F: EightBlocks<EIGHT>,
     }
 }
 
-/// `at`, which the compiler takes to be known no earlier than `sums`: it would load more at once than there are registers.
+/// Returns `at`, but not before `sums` for the compiler: otherwise it would load more at once than there are registers.
 #[inline(always)]
 #[allow(clippy::pointers_in_nomem_asm_block)] // nothing is read
 fn after(mut at: *const u8, sums: float32x4_t) -> *const u8 {
@@ -287,7 +287,7 @@ fn after(mut at: *const u8, sums: float32x4_t) -> *const u8 {
     at
 }
 
-/// The first or the second eight bytes, widened.
+/// Widens the first or the second eight bytes.
 #[inline]
 #[target_feature(enable = "neon")]
 fn wide_half(bytes: Bytes16, second: bool) -> int16x8_t {
@@ -295,7 +295,7 @@ fn wide_half(bytes: Bytes16, second: bool) -> int16x8_t {
     if second { vmovl_high_s8(bytes) } else { vmovl_s8(vget_low_s8(bytes)) }
 }
 
-/// The products of what half blocks have and the sums of their activations, which are two words a block.
+/// The products of the scales or minima of half blocks and the sums of their activations, which are two words a block.
 #[inline]
 #[target_feature(enable = "neon")]
 fn by_half(halves: int16x8_t, sums: int32x4_t) -> int32x4_t {

@@ -15,7 +15,7 @@ pub(crate) fn prefetch(bytes: *const u8, len: usize) {
 /// Asks for `len` bytes, at most 512, to be brought into the first-level cache.
 #[inline(always)]
 pub(crate) fn prefetch_near(bytes: *const u8, len: usize) {
-    // The instruction adds a number that it holds itself: one address serves all lines.
+    // The instruction contains an offset: one address serves all lines.
     macro_rules! lines {
         ($($at:literal)*) => {
             $(if len > $at {

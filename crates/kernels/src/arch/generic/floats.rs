@@ -7,11 +7,11 @@ use crate::element::Element;
 use crate::scratch::{Scratch, room, swap_scratch};
 use std::ops::Range;
 
-/// Elements of rows that are multiplied in all rows before the next are, so that a tile's activations stay in the
+/// Elements of a row that are multiplied in all rows before the next ones are, so that a tile's activations stay in the
 /// first-level cache; a multiple of 8.
 const CHUNK: usize = 1024;
 
-/// Up to so many tokens rows are multiplied whole: most of the time is that of the memory, which serves them faster so.
+/// With at most so many tokens rows are multiplied whole: memory takes most of the time, and is faster so.
 const WHOLE: usize = 16;
 
 /// The product of weights that are widened in a register.
@@ -30,7 +30,7 @@ pub(crate) fn widened<S: Simd, E: Element>(simd: S, call: &mut Call<'_>) {
     }
 }
 
-/// All rows times `T` tokens from `token` on; gives `T` back.
+/// All rows times `T` tokens from `token` on; returns `T`.
 #[inline(always)]
 fn rows<S: Simd, const R: usize, const T: usize, E: Element>(simd: S, call: &mut Call<'_>, token: usize) -> usize {
     let input = call.input;
@@ -42,7 +42,7 @@ fn rows<S: Simd, const R: usize, const T: usize, E: Element>(simd: S, call: &mut
         *x = input.floats(token + t);
     }
     let len = if chunk < inputs { rows.div_ceil(R) * R * T * 8 } else { R * T * 8 };
-    // Taken out of the thread's memory and put back: a closure that computed there would be compiled without the instruction sets.
+    // Memory is taken from the thread and put back: a closure that computed there would be compiled without the instruction sets.
     let mut scratch = Scratch::default();
     swap_scratch(&mut scratch);
     match room(&mut scratch.floats, len) {
@@ -63,7 +63,7 @@ fn rows<S: Simd, const R: usize, const T: usize, E: Element>(simd: S, call: &mut
     T
 }
 
-/// Elements `part` of `R` rows times `T` tokens from `token` on; between the parts of rows `kept` has the sums.
+/// Elements `part` of `R` rows times `T` tokens from `token` on; `kept` holds the sums between the parts of rows.
 #[inline(always)]
 #[allow(clippy::needless_range_loop)] // rows and tokens are indices of several arrays
 fn tile<S: Simd, const R: usize, const T: usize, E: Element>(
@@ -78,7 +78,7 @@ fn tile<S: Simd, const R: usize, const T: usize, E: Element>(
     let inputs = x[0].len();
     let row_bytes = inputs * size_of::<E>();
     assert!(part.end <= inputs && x.iter().all(|x| x.len() == inputs));
-    // Written out, for a call of `map` is not put here.
+    // A loop, as a call of `map` is not inlined here.
     let mut w: [*const E; R] = [std::ptr::null(); R];
     for r in 0..R {
         w[r] = call.weight[rows[r] * row_bytes..][..row_bytes].as_ptr().cast();
@@ -92,7 +92,7 @@ fn tile<S: Simd, const R: usize, const T: usize, E: Element>(
     }
     let mut step = part.start / 8;
     if cfg!(target_arch = "aarch64") && T == 1 {
-        // A cache line at once: between a branch and the next the compiler does not widen both halves of a register.
+        // A whole cache line at once: between two branches the compiler does not widen both halves of a register.
         let steps = const { 8 / size_of::<E>() };
         while step + steps <= part.end / 8 {
             for r in 0..R {
@@ -136,7 +136,7 @@ fn tile<S: Simd, const R: usize, const T: usize, E: Element>(
     }
 }
 
-/// Adds the products of step `step`, and asks for what comes later where `asks` says so.
+/// Adds the products of step `step`, and prefetches what comes later if `asks` says so.
 ///
 /// # Safety
 /// Every row and token has that step.
@@ -151,7 +151,7 @@ unsafe fn add<S: Simd, const R: usize, const T: usize, E: Element>(
     sums: &mut [[S::Floats; T]; R],
 ) {
     let mut w_eight = [simd.all(0.0); R];
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     unsafe {
         for r in 0..R {
             let at = w[r].add(step * 8);
@@ -160,7 +160,7 @@ unsafe fn add<S: Simd, const R: usize, const T: usize, E: Element>(
             }
             w_eight[r] = E::load::<_, true>(simd, at, 8);
         }
-        // Rows are held and tokens come one by one: twelve sums and three rows leave a register for one.
+        // Rows are held and tokens are loaded one by one: twelve sums and three rows leave a register for one.
         for t in 0..T {
             let x = simd.load::<true>(x[t].as_ptr().add(step * 8), 8);
             for r in 0..R {

@@ -17,15 +17,15 @@ use crate::{Call, LANES};
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-/// What differs from width to width.
+/// The parts that differ between vector widths.
 pub(crate) trait Multiply: Simd {
-    /// The most tokens at once; a group's others follow.
+    /// The most tokens multiplied at once; the other tokens of a group follow.
     const TOKENS: usize;
-    /// Whether the next panel's rows are asked for ahead, and a few tokens are multiplied with one panel after the other.
+    /// Whether the next panel's rows are prefetched, and a few tokens are multiplied with one panel after the other.
     const ASKS: bool;
-    /// Whether two rows are multiplied with two tokens at once, [`Pairs`](crate::input::Layout::Pairs) of them.
+    /// Whether two rows are multiplied with two tokens at once, as in [`Pairs`](crate::input::Layout::Pairs).
     const PAIRS: bool = false;
-    /// Whether sums of blocks without minima begin with a product in place of 0, where that saves an instruction.
+    /// Whether sums of blocks without minima begin with a product instead of 0, where that saves an instruction.
     const BEGINS: bool = false;
 
     /// The sums of the products of some of a block's eight groups of four elements, without what offsets add to them.
@@ -33,7 +33,7 @@ pub(crate) trait Multiply: Simd {
     ///
     /// # Safety
     /// `w` has the eight vectors of a block, aligned to 16 bytes, and the processor what the implementation is compiled for, which
-    /// may be more than `Self` is the proof of: AVX-512 VNNI.
+    /// may be more than `Self` proves: AVX-512 VNNI.
     unsafe fn products<F: Format, const T: usize>(
         self,
         w: *const u8,
@@ -45,32 +45,32 @@ pub(crate) trait Multiply: Simd {
     /// How many vectors of a panel have a number of each row.
     const OF_ROWS: usize = 1 + Self::PAIRS as usize;
 
-    /// What of a number of each row belongs to the lanes of vector `v` of [`products`](Self::products), for the first
-    /// [`OF_ROWS`](Self::OF_ROWS), which come in turns: the rows are the lanes and vectors the tokens, unless products are of
+    /// The part of a number of each row for the lanes of vector `v` of [`products`](Self::products), for the first
+    /// [`OF_ROWS`](Self::OF_ROWS), which alternate: the lanes are rows and the vectors tokens, unless products are of
     /// pairs.
     #[inline(always)]
     fn of_rows(self, rows: Self::Floats, _v: usize) -> Self::Floats {
         rows
     }
 
-    /// What of a number of each of `T` tokens, which `tokens` has as an [`Input`] lays it out, belongs to the lanes of vector `v`. If
-    /// it is `unpaired`, it is loaded as [`Simd::load_unpaired`] does.
+    /// The part of a number of each of `T` tokens, in `tokens` in the layout of an [`Input`], for the lanes of vector `v`.
+    /// If it is `unpaired`, it is loaded like by [`Simd::load_unpaired`].
     ///
     /// # Safety
-    /// Those of `T` tokens are there, and `v` is less than `T`; those of pairs are aligned to 16 bytes.
+    /// The numbers of `T` tokens are there, and `v` is less than `T`; numbers of pairs are aligned to 16 bytes.
     #[inline(always)]
     unsafe fn of_tokens<const T: usize>(self, tokens: *const f32, v: usize, _unpaired: bool) -> Self::Floats {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         self.all(unsafe { *tokens.add(v) })
     }
 
-    /// The same of the sum of each token's activations, of which `offsets` has -128 times; with its sign turned.
+    /// Like `of_tokens`, for the negated sum of each token's activations; `offsets` has -128 times the sums.
     #[inline(always)]
     fn of_offsets<const T: usize>(self, offsets: &[i32; T], v: usize) -> Self::Floats {
         self.all_int(offsets[v] >> 7)
     }
 
-    /// For each token a vector of all rows.
+    /// A vector of all rows for each token.
     #[inline(always)]
     fn by_token<const T: usize>(self, sums: [Self::Floats; T]) -> [Self::Floats; T] {
         sums
@@ -86,8 +86,8 @@ pub(crate) struct Rows<'a, const R: usize> {
 }
 
 impl<'a, const R: usize> Rows<'a, R> {
-    /// The rows of `bytes`, from row `first` on, which are copied one after the other if they are less than `R`: the last ones are
-    /// zeros then.
+    /// The rows of `bytes` from row `first` on. If they are fewer than `R`, they are copied one after the other, with zeros for
+    /// the missing ones.
     fn new(first: usize, bytes: &'a [u8], row_bytes: usize, copy: &'a mut Lines<u8>) -> memory::Result<Rows<'a, R>> {
         if bytes.len() == R * row_bytes {
             return Ok(Rows { first, bytes, row_bytes });
@@ -99,7 +99,7 @@ impl<'a, const R: usize> Rows<'a, R> {
         Ok(Rows { first, bytes: copy, row_bytes })
     }
 
-    /// The first of them in the weight.
+    /// The number of the first row in the weight.
     #[inline(always)]
     pub(crate) fn first(&self) -> usize {
         self.first
@@ -134,19 +134,19 @@ impl<'a, const R: usize> Rows<'a, R> {
 /// `N` bytes of each of `R` rows.
 #[derive(Clone, Copy)]
 pub(crate) struct Step<'a, const N: usize, const R: usize> {
-    /// From those of the first row on.
+    /// The bytes from those of the first row on.
     first: &'a [u8],
     stride: usize,
 }
 
 impl<'a, const N: usize, const R: usize> Step<'a, N, R> {
-    /// Those of row `r`.
+    /// The bytes of row `r`.
     #[inline(always)]
     pub(crate) fn row(self, r: usize) -> &'a [u8; N] {
         self.part(r, 0)
     }
 
-    /// `M` of them from `at` on.
+    /// The `M` bytes of row `r` from `at` on.
     #[inline(always)]
     pub(crate) fn part<const M: usize>(self, r: usize, at: usize) -> &'a [u8; M] {
         assert!(r < R && M <= N && at <= N - M);
@@ -155,30 +155,30 @@ impl<'a, const N: usize, const R: usize> Step<'a, N, R> {
     }
 }
 
-/// The memory of one panel, to be filled by the dtype.
+/// The memory of one panel, which the dtype fills.
 pub(crate) struct Panel<'a, S> {
     simd: S,
     order: Order,
-    /// Where the bytes of the next panel begin.
+    /// The beginning of the bytes of the next panel.
     #[cfg_attr(target_arch = "aarch64", allow(dead_code))] // dtypes ask for them only by AVX-512
     next: *const u8,
-    /// Whether half of the next panel's bytes are asked for while this one is multiplied.
+    /// Whether half of the next panel's bytes are prefetched while this one is multiplied.
     #[cfg_attr(target_arch = "aarch64", allow(dead_code))]
     halved: bool,
-    /// Of each block elements `[8, rows, 4]`, then floats `[numbers of each row, vectors of one, lanes]`.
+    /// For each block elements `[8, rows, 4]`, then floats `[numbers of each row, vectors of one, lanes]`.
     bytes: &'a mut [u8],
     /// The bytes of a block.
     each: usize,
 }
 
 impl<S: Multiply> Panel<'_, S> {
-    /// The steps of `len` blocks of a row; the last may be cut short.
+    /// The steps of `len` blocks in a row; the last may be shorter.
     pub(crate) fn steps(&self, len: usize) -> Range<usize> {
         0..self.order.blocks.div_ceil(len)
     }
 
-    /// Asks for as much of the next panel's rows, in the time in which the `i`-th `len` bytes of this one are unpacked, or
-    /// for half as much, of the first half.
+    /// Prefetches as many bytes of the next panel's rows as the `i`-th `len` bytes of this one, while these are unpacked; or
+    /// half as many, of the first half.
     #[inline]
     #[cfg_attr(target_arch = "aarch64", allow(dead_code))]
     pub(crate) fn ask_ahead(&self, i: usize, len: usize) {
@@ -189,25 +189,25 @@ impl<S: Multiply> Panel<'_, S> {
         }
     }
 
-    /// Puts in block `b`: column `c` has elements `4 * c ..` of all rows.
+    /// Stores block `b`: column `c` has elements `4 * c ..` of all rows.
     #[inline(always)]
     pub(crate) fn put_columns(&mut self, b: usize, columns: &[S::Bits; 8]) {
         self.put_some_columns(b, 0, columns);
     }
 
-    /// Puts in the columns of block `b` from `first` on.
+    /// Stores the columns of block `b` from `first` on.
     #[inline(always)]
     pub(crate) fn put_some_columns<const N: usize>(&mut self, b: usize, first: usize, columns: &[S::Bits; N]) {
         if let Some(place) = self.order.place(b) {
             let bytes = &mut self.bytes[place * self.each..][4 * first * S::LANES..][..4 * N * S::LANES];
             for c in 0..N {
-                // SAFETY: so many vectors are there.
+                // SAFETY: that many vectors are there.
                 unsafe { self.simd.store_bits(bytes.as_mut_ptr().add(c * 4 * S::LANES), columns[c]) };
             }
         }
     }
 
-    /// Puts in what a format has of the scale, the minimum, and the scales and minima of both halves of block `b`.
+    /// Stores the numbers of block `b` that a format has: scale and minimum, and the scales and minima of both halves.
     #[inline(always)]
     pub(crate) fn put_factors<F: Format>(
         &mut self,
@@ -224,7 +224,7 @@ impl<S: Multiply> Panel<'_, S> {
         }
     }
 
-    /// Puts in the floats of block `b`, each a vector of all rows.
+    /// Stores the floats of block `b`, each a vector of all rows.
     #[inline(always)]
     pub(crate) fn put_floats<const N: usize>(&mut self, b: usize, rows: [S::Floats; N]) {
         if let Some(place) = self.order.place(b) {
@@ -232,7 +232,7 @@ impl<S: Multiply> Panel<'_, S> {
             let floats = &mut self.bytes[place * self.each..][BLOCK * S::LANES..][..4 * vectors * S::LANES];
             for v in 0..vectors {
                 let of_rows = self.simd.of_rows(rows[v / S::OF_ROWS], v % S::OF_ROWS);
-                // SAFETY: so many vectors are there.
+                // SAFETY: that many vectors are there.
                 unsafe { self.simd.store_all(floats.as_mut_ptr().cast::<f32>().add(v * S::LANES), of_rows) };
             }
         }
@@ -240,7 +240,7 @@ impl<S: Multiply> Panel<'_, S> {
 }
 
 /// The numbers of each row that a format has for each block: a scale and a minimum; or the scales of both halves and their
-/// factor, then their minima and the factor of these. As far as there are any.
+/// factor, then their minima and the factor of these. Numbers that the format lacks are left out.
 const fn numbers_a_block<F: Format>() -> usize {
     (1 + F::MINS as usize) * (1 + 2 * F::HALVES as usize)
 }
@@ -250,13 +250,13 @@ const fn is_crowded<F: Format>() -> bool {
     F::HALVES && F::MINS
 }
 
-/// The bytes that a panel has for each block.
+/// The bytes of each block in a panel.
 const fn bytes_a_block<S: Multiply, F: Format>() -> usize {
     (BLOCK + 4 * numbers_a_block::<F>() * S::OF_ROWS) * S::LANES
 }
 
-/// Multiplies rows with tokens; `unpack(rows, panel)` puts the steps of a panel in, of as many rows of stored bytes as it
-/// has, or less.
+/// Multiplies rows with tokens; `unpack(rows, panel)` fills the steps of a panel from as many rows of stored bytes as it
+/// has, or fewer.
 ///
 /// # Safety
 /// The processor has what [`Multiply::products`] of `S` is compiled for.
@@ -271,9 +271,9 @@ pub(crate) unsafe fn matmul<S: Multiply, F: Format, const R: usize>(
     const { assert!(R == S::LANES) };
     let order = Order::new(input.inputs() / BLOCK);
     let row_bytes = weight.len() / call.rows();
-    // With at most a group of tokens memory is the bound: each panel is multiplied before the next is unpacked, and the
-    // next one's bytes are asked for half in the one time, half in the other. With more, all panels are unpacked first, and
-    // each group of tokens passes all of them.
+    // With at most one group of tokens memory is the bound: each panel is multiplied before the next is unpacked, and half of
+    // the next one's bytes are prefetched in each phase. With more, all panels are unpacked first, and
+    // each group of tokens passes over all of them.
     let few = S::ASKS && input.tokens() <= GROUP;
     let tile = if S::PAIRS && is_crowded::<F>() { 4 } else { S::TOKENS };
     let panels = if few { 1 } else { call.rows().div_ceil(S::LANES) };
@@ -302,7 +302,7 @@ pub(crate) unsafe fn matmul<S: Multiply, F: Format, const R: usize>(
                         1 => product.multiply::<F, 1>(token, call),
                         2 => product.multiply::<F, 2>(token, call),
                         3 => product.multiply::<F, 3>(token, call),
-                        // Not compiled for more than are multiplied at once.
+                        // Code for more tokens than are multiplied at once is not compiled.
                         _ if S::TOKENS == 4 => product.multiply::<F, 4>(token, call),
                         4 => product.multiply::<F, 4>(token, call),
                         5 => product.multiply::<F, 5>(token, call),
@@ -322,22 +322,22 @@ pub(crate) unsafe fn matmul<S: Multiply, F: Format, const R: usize>(
 struct PanelProduct<'a, S> {
     simd: S,
     order: Order,
-    /// As in [`Panel`], aligned to 16 bytes: the beginning is a cache line's, and blocks are multiples of 32 bytes.
+    /// Like in [`Panel`], aligned to 16 bytes: the beginning is a cache line's, and blocks are multiples of 32 bytes.
     bytes: &'a [u8],
     x: Packed<'a>,
-    /// With each lane `ask` bytes from here on are asked for.
+    /// The beginning of the prefetches: `ask` bytes with each lane.
     next: *const u8,
     ask: usize,
     row: usize,
     first: usize,
 }
 
-/// Where a block lies.
+/// The place of a block.
 #[derive(Clone, Copy)]
 struct Place {
-    /// In the panel.
+    /// The address of the block in the panel.
     rows: *const u8,
-    /// Bytes, floats and integers of the tokens.
+    /// The addresses of its bytes, floats and integers of the tokens.
     tokens: *const i8,
     floats: *const f32,
     ints: *const i32,
@@ -361,7 +361,7 @@ impl<S: Multiply> PanelProduct<'_, S> {
         // Beginning with a product changes no bit. It is an integer times a float, so 0 or no smaller than the least subnormal: sums
         // from 0 would never be -0. One that is -0 here becomes 0 at the end.
         let begins = const { S::BEGINS && !F::MINS };
-        // Sums that wait for those of as many lanes, those of the most lanes first.
+        // Sums that wait for the sums of as many lanes, those of the most lanes first.
         let mut waiting = [const { MaybeUninit::<[S::Floats; T]>::uninit() }; LANES.ilog2() as usize];
         let mut top = waiting.as_mut_ptr();
         let mut i = 0;
@@ -377,7 +377,7 @@ impl<S: Multiply> PanelProduct<'_, S> {
                 left -= 1;
             }
             for _ in 0..left {
-                // SAFETY: as above.
+                // SAFETY: the reason above holds here too.
                 place = unsafe { self.block::<F, T, false>(place, &mut sums) };
             }
             let mut bit = 1;
@@ -423,8 +423,8 @@ impl<S: Multiply> PanelProduct<'_, S> {
         }
     }
 
-    /// Adds the block `at` of all rows to the sums of `T` tokens of the group, or begins them with it if it is their `FIRST`. Where
-    /// the next one lies.
+    /// Adds the block `at` of all rows to the sums of `T` tokens of the group, or begins the sums with it if it is `FIRST`. Returns
+    /// the place of the next block.
     ///
     /// # Safety
     /// The panel and `x` have that block, and `x` those tokens; all of them if so many are multiplied at once.
@@ -436,12 +436,12 @@ impl<S: Multiply> PanelProduct<'_, S> {
     ) -> Place {
         let simd = self.simd;
         let each = S::OF_ROWS;
-        // Known to the compiler where a group is multiplied at once.
+        // The compiler knows the number where a group is multiplied at once.
         let tokens = if S::TOKENS == GROUP { T } else { self.x.width };
         let w = at.rows;
-        // SAFETY: the caller's; `w` is a block, and the processor as `matmul` asks.
+        // SAFETY: the caller guarantees it; `w` is a block, and the processor as `matmul` asks.
         unsafe {
-            // What is unpaired is loaded in the order below; where registers are few, the compiler does better.
+            // Unpaired numbers are loaded in the order below; where registers are few, the compiler does better.
             let of_tokens = |tokens, t| simd.of_tokens::<T>(tokens, t, !is_crowded::<F>());
             let x = &*at.tokens.cast::<[[[i8; 4]; 8]; T]>();
             let offsets = |i: usize| &*at.ints.add(i * tokens).cast::<[i32; T]>();
@@ -471,7 +471,7 @@ impl<S: Multiply> PanelProduct<'_, S> {
                 let by = simd.mul(rows[t % each], scale);
                 sums[t] = if FIRST { simd.mul(dots[t], by) } else { simd.mul_add(dots[t], by, sums[t]) };
                 if is_crowded::<F>() {
-                    // What follows is exact too.
+                    // The following is exact too.
                     let less = simd.mul(simd.of_offsets::<T>(of_first, t), mins[0][t % each]);
                     let less = simd.mul_add(simd.of_offsets::<T>(of_second, t), mins[1][t % each], less);
                     sums[t] = simd.mul_add(less, simd.mul(mins[2][t % each], scale), sums[t]);
@@ -496,17 +496,17 @@ impl<S: Multiply> PanelProduct<'_, S> {
         }
     }
 
-    /// `N` numbers of each row, from the one called `first` on, of the block at `block` of a panel.
+    /// The `N` numbers of each row, from number `first` on, of the block at `block` of a panel.
     ///
     /// # Safety
-    /// They are there, aligned to 16 bytes.
+    /// The numbers are there, aligned to 16 bytes.
     #[inline(always)]
     unsafe fn factors<F: Format, const N: usize>(&self, block: *const u8, first: usize) -> [[S::Floats; 2]; N] {
         let mut factors = [[self.simd.all(0.0); 2]; N];
         for n in 0..N {
             for v in 0..S::OF_ROWS {
                 let at = block.wrapping_add((BLOCK + 4 * ((first + n) * S::OF_ROWS + v)) * S::LANES);
-                // SAFETY: the caller's.
+                // SAFETY: the caller guarantees it.
                 factors[n][v] = unsafe {
                     if is_crowded::<F>() {
                         self.simd.load::<true>(at.cast(), S::LANES)

@@ -9,7 +9,7 @@ use half::{bf16, f16};
 pub trait Simd: Copy {
     /// A vector.
     type Floats: Copy;
-    /// As many bits.
+    /// A vector of integers with as many bits.
     type Bits: Copy;
     /// Floats of a vector.
     const LANES: usize;
@@ -32,63 +32,63 @@ pub trait Simd: Copy {
     /// `c - a * b`, rounded once.
     fn negated_mul_add(self, a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
 
-    /// The sum of the lanes, in pairs half of them apart, then a quarter, to 1.
+    /// The sum of the lanes, in pairs that are half of them apart, then a quarter, and so on to 1.
     fn sum(self, v: Self::Floats) -> f32;
 
-    /// A vector of floats at any alignment, or those before the end with zeros after them.
+    /// A vector of floats at any alignment, or the floats before the end with zeros after them.
     ///
     /// # Safety
-    /// As many as a vector has can be read if `WHOLE`, else `left` or as many, whichever is less.
+    /// A whole vector can be read if `WHOLE`, else `left` elements, but no more than a vector has.
     unsafe fn load<const WHOLE: bool>(self, at: *const f32, left: usize) -> Self::Floats;
 
-    /// A vector, a register by each instruction where that is faster.
+    /// A vector, by an instruction for each register where that is faster.
     ///
     /// # Safety
-    /// It is there, aligned as its registers are.
+    /// The vector is there, aligned as its registers are.
     #[inline(always)]
     unsafe fn load_unpaired(self, at: *const f32) -> Self::Floats {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { self.load::<true>(at, Self::LANES) }
     }
 
-    /// As [`Simd::load`], widened.
+    /// Like [`Simd::load`], widened.
     ///
     /// # Safety
-    /// As [`Simd::load`].
+    /// The conditions of [`Simd::load`].
     unsafe fn load_f16<const WHOLE: bool>(self, at: *const f16, left: usize) -> Self::Floats;
 
-    /// As [`Simd::load`], widened.
+    /// Like [`Simd::load`], widened.
     ///
     /// # Safety
-    /// As [`Simd::load`].
+    /// The conditions of [`Simd::load`].
     unsafe fn load_bf16<const WHOLE: bool>(self, at: *const bf16, left: usize) -> Self::Floats;
 
     /// Stores the first `left` floats, or all.
     ///
     /// # Safety
-    /// So many can be written.
+    /// That many floats can be written.
     unsafe fn store(self, at: *mut f32, left: usize, v: Self::Floats);
 
     /// Stores all floats.
     ///
     /// # Safety
-    /// So many can be written.
+    /// That many floats can be written.
     unsafe fn store_all(self, at: *mut f32, v: Self::Floats);
 
     /// Stores a vector at any alignment.
     ///
     /// # Safety
-    /// So many bytes can be written.
+    /// That many bytes can be written.
     unsafe fn store_bits(self, at: *mut u8, v: Self::Bits);
 }
 
-/// Operations by instructions that the value is the proof of.
+/// Operations by instructions of the sets that the value proves.
 macro_rules! operations {
     ($($name:ident($($arg:ident: $type:ty),*) -> $result:ty = $operation:expr;)*) => {
         $(
             #[inline(always)]
             fn $name(self, $($arg: $type),*) -> $result {
-                // SAFETY: the value is the proof.
+                // SAFETY: the value proves the instruction sets.
                 unsafe { $operation }
             }
         )*

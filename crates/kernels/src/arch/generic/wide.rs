@@ -9,7 +9,7 @@ pub(crate) use crate::arch::aarch64::neon::{q4_k::k_factors, wide::*};
 pub(crate) use crate::arch::x86_64::avx2::{q4_k::k_factors, wide::*};
 use crate::dtypes::blocks::Format;
 
-/// Functions for vectors, compiled for what they need. Every aarch64 has NEON, so that there they can always become part of their
+/// Functions for vectors, compiled for what they need. Every aarch64 has NEON, so that there they can always be inlined into their
 /// callers, which their own feature forbids elsewhere.
 macro_rules! for_vectors {
     ($($(#[$attribute:meta])* $visibility:vis fn $name:ident $(<$(const $number:ident: $type:ty),*>)? (
@@ -35,7 +35,7 @@ macro_rules! for_vectors {
 }
 pub(crate) use for_vectors;
 
-/// Functions of one instruction for each register, or few.
+/// Functions of one or a few instructions for each register.
 macro_rules! operations {
     ($($(#[$doc:meta])* $name:ident($($arg:ident: $type:ty),*) -> $result:ty = $operation:expr;)*) => {
         $(
@@ -51,27 +51,27 @@ macro_rules! operations {
 }
 pub(crate) use operations;
 
-/// How eight blocks of a dtype, whose bytes are `EIGHT`, are unpacked. What calls its functions has a copy of them, by its
-/// `PLACE`: compilers put one that several places call into none of them.
+/// How eight blocks of a dtype, whose bytes are `EIGHT`, are unpacked. Each caller has a copy of the functions, by its
+/// `PLACE`: compilers inline a function that several places call into none of them.
 pub(crate) trait EightBlocks<const EIGHT: usize>: Format {
-    /// Their elements.
+    /// The elements of eight blocks.
     ///
     /// # Safety
     /// The processor has what functions for vectors are compiled for.
     unsafe fn elements<const PLACE: u8>(&self, eight: &[u8; EIGHT]) -> [Bytes; 8];
 
-    /// Their factors; they are number `place[1]` of row `place[0]`.
+    /// The factors of eight blocks, which are number `place[1]` of row `place[0]`.
     ///
     /// # Safety
-    /// As [`EightBlocks::elements`].
+    /// The conditions of [`EightBlocks::elements`].
     unsafe fn factors<const PLACE: u8>(&self, eight: &[u8; EIGHT], place: [usize; 2]) -> Factors;
 }
 
-/// Where [`EightBlocks`] are unpacked: for one token, and for panels.
+/// The place where [`EightBlocks`] are unpacked: for one token, or for panels.
 pub(crate) const ONE_TOKEN: u8 = 1;
 pub(crate) const PANEL: u8 = 2;
 
-/// What multiplies the sums of eight blocks.
+/// The factors of the sums of eight blocks.
 #[derive(Clone, Copy)]
 pub(crate) struct Factors {
     /// The scale of each block.
@@ -84,7 +84,7 @@ pub(crate) struct Factors {
 }
 
 impl Factors {
-    /// Factors of a dtype that has scales only.
+    /// The factors of a dtype that has only scales.
     #[inline]
     #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,f16c"))]
     #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]

@@ -20,10 +20,10 @@ type Panel<'a, S> = panel::Panel<'a, S>;
 
 type Rows<'a> = panel::Rows<'a, ROWS>;
 
-/// What differs from processor to processor.
+/// The parts that differ between processors.
 pub(crate) trait Columns: Multiply<Bits = Bytes, Floats = Floats> {
-    /// The elements of a block of 8 rows in the order in which they are multiplied, and without their offset, where
-    /// [`products`](Multiply::products) do not take it off.
+    /// The elements of a block of 8 rows in the order in which they are multiplied, without their offset unless
+    /// [`products`](Multiply::products) subtract it.
     fn columns<F: Format>(self, rows: [Bytes; ROWS]) -> [Bytes; 8];
 }
 
@@ -39,17 +39,17 @@ pub(crate) unsafe fn matmul_by<S: Columns, F: EightBlocks<EIGHT>, const EIGHT: u
     eights: &F,
 ) -> memory::Result<()> {
     let unpack = |rows: &Rows<'_>, panel: &mut Panel<'_, S>| {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { unpack(simd, rows, panel, eights) };
     };
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     unsafe { panel::matmul::<S, F, ROWS>(simd, scratch, call, unpack) }
 }
 
 /// Fills a panel with 8 rows.
 ///
 /// # Safety
-/// As [`matmul_by`].
+/// The conditions of [`matmul_by`].
 #[inline(always)]
 unsafe fn unpack<S: Columns, F: EightBlocks<EIGHT>, const EIGHT: usize>(
     simd: S,
@@ -57,7 +57,7 @@ unsafe fn unpack<S: Columns, F: EightBlocks<EIGHT>, const EIGHT: usize>(
     panel: &mut Panel<'_, S>,
     eights: &F,
 ) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     unsafe {
         let zero = all(0);
         for i in panel.steps(8) {
@@ -69,7 +69,7 @@ unsafe fn unpack<S: Columns, F: EightBlocks<EIGHT>, const EIGHT: usize>(
                 let place = [rows.first() + r, i];
                 unpacked[r].write((eights.elements::<PANEL>(eight), eights.factors::<PANEL>(eight, place)));
             }
-            // All rows were put in.
+            // All rows are initialized.
             let unpacked = &*unpacked.as_ptr().cast::<[([Bytes; 8], Factors); ROWS]>();
             let (mut scales, mut mins) = ([zero; ROWS], [zero; ROWS]);
             let (mut halves, mut half_mins) = ([[zero; ROWS]; 2], [[zero; ROWS]; 2]);

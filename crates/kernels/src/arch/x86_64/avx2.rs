@@ -48,7 +48,7 @@ fn sum_lanes(lanes: [__m256; 2]) -> f32 {
     sum_eight_lanes(_mm256_add_ps(lanes[0], lanes[1]))
 }
 
-/// The sum of 8 lanes, in pairs 4 apart, then 2, 1.
+/// The sum of 8 lanes, in pairs that are 4 apart, then 2, then 1.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(crate) fn sum_eight_lanes(eight: __m256) -> f32 {
@@ -90,7 +90,7 @@ pub(crate) fn sum_four_words(v: [__m256i; 4]) -> __m256i {
     _mm256_madd_epi16(_mm256_add_epi16(even, odd), _mm256_set1_epi16(1))
 }
 
-/// The 128-bit halves of each added up: of `low`, then of `high`.
+/// The sums of the two 128-bit halves of each: of `low`, then of `high`.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn add_halves(low: __m256i, high: __m256i) -> __m256i {
@@ -109,7 +109,7 @@ pub(crate) fn matmul<F: EightBlocks<EIGHT> + Default, const EIGHT: usize>(call: 
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(crate) fn multiply<F: EightBlocks<EIGHT>, const EIGHT: usize>(call: &mut Call<'_>, eights: &F) {
     let few = call.few_tokens(|Scratch { bytes, floats, more_floats, ints, .. }, weight, x, y| {
-        // Activations up to a whole number of steps.
+        // The activations, padded to a whole number of steps.
         let blocks = x.scales.len().next_multiple_of(8);
         let x_bytes = arranged_bytes::<32>(bytes, x, blocks, |i| i)?;
         let x_scales = arranged(floats, x.scales, blocks, |b| b)?;
@@ -120,10 +120,10 @@ pub(crate) fn multiply<F: EightBlocks<EIGHT>, const EIGHT: usize>(call: &mut Cal
                 // SAFETY: this function is compiled for the instruction sets.
                 let factors = unsafe { eights.factors::<ONE_TOKEN>(eight, [row, i]) };
                 let [halves, half_mins] = scales_and_mins_of_halves(F::MINS, factors.halves);
-                // SAFETY: as above.
+                // SAFETY: the reason above holds here too.
                 let elements = unsafe { eights.elements::<ONE_TOKEN>(eight) };
                 let mut dots = dots::<F>(elements, &x_bytes[i], halves);
-                // The products of what half blocks have and the sums of their activations; the ints are these sums with
+                // The products of the factors of half blocks and the sums of their activations; the ints are these sums with
                 // their sign turned.
                 let by_half = |halves| _mm256_madd_epi16(_mm256_cvtepi8_epi16(halves), load_numbers(&x_ints[i]));
                 if F::HALVES && F::OFFSET > 0 {
@@ -150,7 +150,7 @@ pub(crate) fn multiply<F: EightBlocks<EIGHT>, const EIGHT: usize>(call: &mut Cal
     }
 }
 
-/// The products of eight blocks, added up for each, with the scales of half blocks where there are any.
+/// The products of eight blocks, added up for each block, with the scales of half blocks where there are any.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 fn dots<F: Format>(q: [__m256i; 8], x: &[[u8; 32]; 8], halves: __m128i) -> __m256i {
@@ -204,9 +204,9 @@ pub(crate) fn widened<E: Element>(call: &mut Call<'_>) {
 }
 
 /// For four rows of `weight` at a time, `step(blocks, rows, i, sums)` adds eight blocks of each to lanes 0 to 7 for even `i`, to
-/// the others for odd. A row's end is padded with zeros.
+/// the other lanes for odd `i`. A row's end is padded with zeros.
 ///
-/// `step` is called in one place, so that compilers put it there.
+/// `step` is called in one place, so that compilers inline it there.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(crate) fn rows_times_token<const EIGHT: usize>(
@@ -219,7 +219,7 @@ pub(crate) fn rows_times_token<const EIGHT: usize>(
     let near = if EIGHT > 160 { NEAR } else { NEAR_4_BITS };
     let mut padded = [[0; EIGHT]; 4];
     for indices in streams::<4>(y.len()) {
-        // Written out, for a call of `map` is not put here.
+        // A loop, as a call of `map` is not inlined here.
         let mut rows = [weight; 4];
         for (row, i) in rows.iter_mut().zip(indices) {
             *row = &weight[i * row_bytes..][..row_bytes];
@@ -264,7 +264,7 @@ mod tests {
         }
         if Isa::detect().has(Sets::AVX2) {
             let numbers: [[i32; 8]; 8] = std::array::from_fn(|r| std::array::from_fn(|c| (100 * r + c) as i32));
-            // SAFETY: the token is the proof.
+            // SAFETY: the token proves the instruction sets.
             let out = unsafe { transposed(&numbers) };
             assert!((0..8).all(|r| (0..8).all(|c| out[c][r] == numbers[r][c])));
         }

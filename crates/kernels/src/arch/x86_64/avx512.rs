@@ -29,8 +29,8 @@ pub(crate) fn load(bytes: &[u8; 64]) -> __m512i {
     unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
 }
 
-/// As [`load`], by an instruction that the compiler cannot see through. With a plain load it takes whatever other load
-/// lies within these bytes out of this register, by many shuffles.
+/// Like [`load`], by an instruction that the compiler cannot see through. With a plain load it takes other loads
+/// within these bytes from this register, by many shuffles.
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub(crate) fn load_apart(bytes: &[u8; 64]) -> __m512i {
@@ -97,11 +97,11 @@ pub(crate) fn sum_lanes(v: __m512) -> f32 {
     sum_eight_lanes(_mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps::<1>(v)))
 }
 
-/// As [`sum_lanes`], of four vectors at once: the same pairs, side by side.
+/// Like [`sum_lanes`], of four vectors at once: the same pairs, side by side.
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub(crate) fn sum_lanes_of_four([a, b, c, d]: [__m512; 4]) -> [f32; 4] {
-    // The low halves of two vectors plus their high halves, then the same of quarters.
+    // The low halves of two vectors plus their high halves, then the same with quarters.
     let halves = |a: __m512, b: __m512| {
         let high = _mm512_shuffle_f32x4::<0b11_10_11_10>(a, b);
         _mm512_add_ps(_mm512_shuffle_f32x4::<0b01_00_01_00>(a, b), high)
@@ -118,7 +118,7 @@ pub(crate) fn sum_lanes_of_four([a, b, c, d]: [__m512; 4]) -> [f32; 4] {
     sums
 }
 
-/// In each quarter the sums of that quarter of four vectors.
+/// The sums of each quarter of four vectors, in that quarter.
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub(crate) fn sum_quarters_of_four([a, b, c, d]: [__m512i; 4]) -> __m512i {
@@ -171,7 +171,7 @@ pub(crate) fn transpose(rows: &[__m512i; 16]) -> [__m512i; 16] {
     out
 }
 
-/// The four double words of 16 rows of 16 bytes: one vector each.
+/// The four double words of 16 rows of 16 bytes, a vector for each double word.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 pub(crate) fn columns_of_16(row: impl Fn(usize) -> __m128i) -> [__m512i; 4] {
@@ -214,7 +214,7 @@ macro_rules! rows_times_token {
 }
 pub(crate) use rows_times_token;
 
-/// [`rows_times_token`] with `N` rows in turns.
+/// Like [`rows_times_token`], for `N` rows in turns.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(crate) fn in_streams<const STEP: usize, const N: usize>(
@@ -225,7 +225,7 @@ pub(crate) fn in_streams<const STEP: usize, const N: usize>(
 ) {
     let row_bytes = weight.len() / y.len();
     let (steps, rest) = (row_bytes / STEP, row_bytes % STEP);
-    // A last step that is no whole one reads on in the rows after it; the lanes of their blocks do not count.
+    // A last step that is not whole reads on in the rows after it; the lanes of their blocks do not count.
     let mut lane_of = [0i32; 16];
     store_numbers(&mut lane_of, order);
     let counted = lane_of[..16 * rest / STEP].iter().fold(0u16, |counted, lane| counted | 1 << lane);
@@ -272,7 +272,7 @@ mod tests {
         }
         if Isa::detect().has(Sets::AVX512) {
             let numbers: [[i32; 16]; 16] = std::array::from_fn(|r| std::array::from_fn(|c| (100 * r + c) as i32));
-            // SAFETY: the token is the proof.
+            // SAFETY: the token proves the instruction sets.
             let out = unsafe { transposed(&numbers) };
             assert!((0..16).all(|r| (0..16).all(|c| out[c][r] == numbers[r][c])));
         }
@@ -288,7 +288,7 @@ mod tests {
             let numbers: [[i32; 16]; 4] =
                 std::array::from_fn(|v| std::array::from_fn(|i| i32::MAX / (i as i32 + 1) - 1000 * v as i32));
             let expected = numbers.map(|numbers| numbers.into_iter().fold(0, i32::wrapping_add));
-            // SAFETY: the token is the proof.
+            // SAFETY: the token proves the instruction sets.
             assert_eq!(unsafe { sums(&numbers) }, expected);
         }
     }
@@ -309,7 +309,7 @@ mod tests {
             for _ in 0..100 {
                 let numbers: [[f32; 16]; 4] = std::array::from_fn(|_| std::array::from_fn(|_| random.float()));
                 let expected = numbers.map(crate::sum_lanes);
-                // SAFETY: the token is the proof.
+                // SAFETY: the token proves the instruction sets.
                 assert_eq!(unsafe { sums(&numbers) }, (expected, expected));
             }
         }

@@ -1,22 +1,22 @@
-//! How far ahead and in what way a processor reads.
+//! How a processor reads weights, and how far ahead they are prefetched.
 
 use std::arch::x86_64::{__cpuid, _MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
 use std::sync::OnceLock;
 
-/// How far ahead of the product with one token by AVX-512 weights are asked for. The processor's own prefetch starts again
+/// How far ahead weights are prefetched in the product with one token by AVX-512. The processor's own prefetch starts again
 /// with each page of 4096 bytes.
 pub(crate) const AHEAD: usize = 1024;
 
-/// As [`AHEAD`], of floats and int8 with a few tokens, which take longer to be computed than the memory takes to answer.
+/// Like [`AHEAD`], for floats and int8 with a few tokens, which take longer to compute than the memory takes to answer.
 pub(crate) const AHEAD_OF_SOME: usize = 2048;
 
-/// As [`AHEAD`], for [`Reading::OneStream`]: into the first-level cache.
+/// Like [`AHEAD`], for [`Reading::OneStream`]: into the first-level cache.
 pub(crate) const AHEAD_IN_ONE: usize = 2048;
 
-/// How far ahead weights of 4 bits are asked for by AVX2: what is measured to be best grows as steps take fewer bytes.
+/// How far ahead weights of 4 bits are prefetched by AVX2: the measured best distance grows as steps take fewer bytes.
 pub(crate) const NEAR_4_BITS: usize = 1024;
 
-/// Asks for `len` bytes to be brought into the second-level cache.
+/// Prefetches `len` bytes into the second-level cache.
 #[inline]
 pub(crate) fn prefetch(bytes: *const u8, len: usize) {
     for line in 0..len.div_ceil(64) {
@@ -25,7 +25,7 @@ pub(crate) fn prefetch(bytes: *const u8, len: usize) {
     }
 }
 
-/// Asks for `len` bytes to be brought into the first-level cache.
+/// Prefetches `len` bytes into the first-level cache.
 #[inline]
 pub(crate) fn prefetch_near(bytes: *const u8, len: usize) {
     for line in 0..len.div_ceil(64) {
@@ -39,12 +39,12 @@ pub(crate) fn prefetch_near(bytes: *const u8, len: usize) {
 pub(crate) enum Reading {
     /// One row after the other.
     OneStream,
-    /// Four rows in turns, each from a part of its own.
+    /// Four rows in turns, each in a part of its own.
     FourStreams,
 }
 
 impl Reading {
-    /// What was measured to be the faster: one stream on Zen 5, by a fifth; four on Zen 4, by up to a quarter.
+    /// The way that was measured to be faster: one stream on Zen 5, by a fifth; four on Zen 4, by up to a quarter.
     pub(crate) fn of_this_processor() -> Reading {
         static READING: OnceLock<Reading> = OnceLock::new();
         #[cfg(test)]
@@ -66,7 +66,7 @@ thread_local! {
     static FORCED: std::cell::Cell<Option<Reading>> = const { std::cell::Cell::new(None) };
 }
 
-/// Calls `with` as on a processor that reads so.
+/// Calls `with` as on a processor that reads in this way.
 #[cfg(test)]
 pub(crate) fn reading_as<T>(reading: Reading, with: impl FnOnce() -> T) -> T {
     FORCED.set(Some(reading));

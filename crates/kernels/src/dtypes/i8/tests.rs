@@ -33,7 +33,7 @@ fn exact(weight: &[u8], input: &Input) -> Vec<i64> {
     (0..input.tokens()).flat_map(rows).collect()
 }
 
-/// As [`Input::prepare`], in memory that longer rows were in before.
+/// Like [`Input::prepare`], in memory that held longer rows before.
 fn prepare_over_others(isa: Isa, form: Form, x: &[f32], inputs: usize) -> Input {
     let mut input = Input::new();
     let longer = inputs + 64;
@@ -50,7 +50,7 @@ fn sums_are_exact_on_every_instruction_set() {
     for inputs in [1, 3, 15, 16, 17, 31, 63, 64, 65, 127, 128, 129, 200, 576, 5632] {
         for rows in [1, 2, 3, 4, 5, 15, 16, 17, 31, 32, 33, 50] {
             let weight = weights(&mut random, rows * inputs);
-            // 13 counts, so that each meets every rule.
+            // The 13 counts of tokens reach every rule.
             for tokens in [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 16, 17, 21] {
                 let x = activations(&mut random, tokens * inputs);
                 let rule = RULES[compared % RULES.len()];
@@ -71,13 +71,13 @@ fn sums_are_exact_on_every_instruction_set() {
     }
 }
 
-/// The longest row that the diagnosis lets through, with the extremes of weights and activations.
+/// The longest row that the diagnosis accepts, with the extremes of weights and activations.
 #[test]
 fn the_largest_sums_fit() {
     let inputs = I8_MAX_INPUTS as usize;
     for (weight, x, zero) in [(0x80, -1.0, 127), (0x80, 1.0, -128), (0x7f, 1.0, -128), (0x7f, -1.0, 127)] {
         let rule = Int8Rule::Static { scale_bits: (1.0f32 / 512.0).to_bits(), zero };
-        // 1, 2, 8 and 9 tokens go different ways.
+        // Different code computes 1, 2, 8 and 9 tokens.
         let (weight, x) = (vec![weight; 2 * inputs], vec![x; 9 * inputs]);
         for isa in each_isa() {
             let kernel = Kernel::select(DType::I8, isa).unwrap();
@@ -98,7 +98,7 @@ fn the_largest_sums_fit() {
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn sums_of_narrow_vectors_are_exact() {
-    // What is missing was printed, or refused.
+    // Missing instruction sets were printed, or refused.
     let Some(_proof) = each_isa().into_iter().find(|isa| isa.has(Sets::AVX512.and(Sets::VNNI))) else { return };
     let mut random = Random::new(43);
     for inputs in [1, 31, 32, 33, 64, 95, 200, 576, 5632] {
@@ -116,7 +116,7 @@ fn sums_of_narrow_vectors_are_exact() {
     }
 }
 
-/// What numpy makes of the same rule, in `fixtures/int8/linear.safetensors`: one layer for each scheme.
+/// The results of numpy for the same rule, in `fixtures/int8/linear.safetensors`: one layer for each scheme.
 #[test]
 fn a_layer_is_what_the_rule_says() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/int8/linear.safetensors");
@@ -192,7 +192,7 @@ fn groups_are_summed_by_their_scales_alike_everywhere() {
                 };
                 let truth = (0..inputs).map(term).sum::<f64>() * f64::from(x.scale);
                 let size = (0..inputs).map(|k| term(k).abs()).sum::<f64>() * f64::from(x.scale);
-                // A rounding for each group's product and sum, and of the last product.
+                // There is a rounding for each group's product and sum, and one for the last product.
                 assert!((f64::from(y) - truth).abs() <= 20.0 * 6e-8 * size, "{rule:?} {inputs} {i}");
             }
             each_isa().into_iter().for_each(|isa| assert_eq!(by(isa), portable, "{isa} {rule:?}"));

@@ -12,7 +12,7 @@ pub(crate) fn attend<E: KvElement>(queries: &mut [Query<'_>], attention: &Attent
     passes::attend(unsafe { Neon::new() }, queries, attention);
 }
 
-/// Bits of both registers from numbers of both.
+/// The bits of both registers, from numbers of both.
 macro_rules! both {
     ($cast:ident, $low:expr, $high:expr) => {
         uint8x16x2_t($cast($low), $cast($high))
@@ -44,7 +44,7 @@ impl Attend for Neon {
 
     #[inline(always)]
     unsafe fn load_pairs(self, at: *const u8) -> uint8x16x2_t {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe {
             let bytes = vreinterpretq_s8_u8(vld1q_u8(at));
             both!(vreinterpretq_u8_s16, vmovl_s8(vget_low_s8(bytes)), vmovl_high_s8(bytes))
@@ -53,7 +53,7 @@ impl Attend for Neon {
 
     #[inline(always)]
     unsafe fn load_bytes_apart(self, at: *const u8) -> uint8x16x2_t {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe {
             let words = vmovl_s8(vreinterpret_s8_u8(vld1_u8(at)));
             both!(vreinterpretq_u8_s32, vmovl_s16(vget_low_s16(words)), vmovl_high_s16(words))

@@ -1,8 +1,8 @@
-//! BF16 by Arm's product of matrices: two rows of four elements with two columns of four, of which each adds two products and
+//! BF16 by Arm's matrix product: two rows of four elements with two columns of four, each of which adds two products and
 //! then two more to its sum, by the rounding that the architecture defines.
 //!
-//! Element `i` belongs to lane `i / 4` modulo 4. Lanes are added 0 to 1 and 2 to 3, then these. With one token a register of
-//! eight elements is taken for two rows, and of the four sums the two between a half and its own are kept: lanes as with
+//! Element `i` belongs to lane `i / 4` modulo 4. Lanes are added 0 to 1 and 2 to 3, then these sums. With one token a register of
+//! eight elements is used as two rows, and two of the four sums are kept, of each half with its own: lanes as with
 //! several tokens, where registers have a half of each of two.
 
 #![allow(clippy::needless_range_loop)] // rows and tokens are indices of several arrays
@@ -56,17 +56,17 @@ fn eight(bytes: &[u8; 16]) -> uint16x8_t {
     vreinterpretq_u16_u8(unsafe { vld1q_u8(bytes.as_ptr()) })
 }
 
-/// Elements `16 * i ..` of a row, of which there are as many.
+/// The sixteen elements `16 * i ..` of a row.
 ///
 /// # Safety
-/// There are.
+/// The row has these elements.
 #[inline(always)]
 unsafe fn sixteen(row: &[u8], i: usize) -> &[[u8; 16]; 2] {
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     unsafe { &*row.as_ptr().add(4 * EIGHT * i).cast() }
 }
 
-/// Adds sixteen products of each row.
+/// Adds sixteen products of each row to its sums.
 #[inline]
 #[target_feature(enable = "neon,bf16")]
 fn add(w: [&[[u8; 16]; 2]; ROWS], x: &[[u8; 16]; 2], sums: &mut [[float32x4_t; 2]; ROWS]) {
@@ -86,7 +86,7 @@ fn rest(row: &[u8]) -> [[u8; 16]; 2] {
     padded
 }
 
-/// The first halves of both, and the second ones.
+/// The first halves of both, and the second halves.
 #[inline]
 #[target_feature(enable = "neon")]
 fn halves(a: uint16x8_t, b: uint16x8_t) -> [uint16x8_t; 2] {
@@ -103,20 +103,20 @@ fn one_token(call: &mut Call<'_>, rows: [usize; ROWS], token: usize) {
     let w = rows.map(|row| &weight[2 * row * inputs..][..2 * inputs]);
     let x: &[u8] = bytemuck::cast_slice(&input.halves(token)[..inputs]);
     let mut sums = [[vdupq_n_f32(0.0); 2]; ROWS];
-    // Both of the even and of the odd eights.
+    // Each step takes an even and an odd group of eight elements.
     let steps = inputs / (2 * EIGHT);
-    // A cache line of each row, then what is left.
+    // First whole cache lines of each row, then the rest.
     for line in 0..steps / 2 {
         for w in w {
             prefetch_near(w.as_ptr().wrapping_add(64 * line + NEAR), 64);
         }
         for i in 2 * line..2 * line + 2 {
-            // SAFETY: so many steps are there.
+            // SAFETY: that many steps are there.
             unsafe { add(w.map(|w| sixteen(w, i)), sixteen(x, i), &mut sums) };
         }
     }
     if steps % 2 == 1 {
-        // SAFETY: as above.
+        // SAFETY: the reason above holds here too.
         unsafe { add(w.map(|w| sixteen(w, steps - 1)), sixteen(x, steps - 1), &mut sums) };
     }
     if inputs > 2 * EIGHT * steps {
@@ -128,7 +128,7 @@ fn one_token(call: &mut Call<'_>, rows: [usize; ROWS], token: usize) {
     }
 }
 
-/// Some rows times `PAIRS` times two tokens; where there is one less the last comes twice.
+/// Some rows times `PAIRS` times two tokens; if there is one token less, the last is taken twice.
 #[inline]
 #[target_feature(enable = "neon,bf16")]
 fn pairs<const PAIRS: usize>(call: &mut Call<'_>, rows: [usize; ROWS], token: usize) {
@@ -144,7 +144,7 @@ fn pairs<const PAIRS: usize>(call: &mut Call<'_>, rows: [usize; ROWS], token: us
     let (w_rest, x_rest) = (w.map(rest), x.map(|two| two.map(rest)));
     for i in 0..inputs.div_ceil(2 * EIGHT) {
         let w: [_; ROWS] = std::array::from_fn(|r| match i < steps {
-            // SAFETY: so many steps are there.
+            // SAFETY: that many steps are there.
             true => unsafe { sixteen(w[r], i) },
             false => &w_rest[r],
         });
@@ -153,7 +153,7 @@ fn pairs<const PAIRS: usize>(call: &mut Call<'_>, rows: [usize; ROWS], token: us
             let second = halves(eight(&w[2][parity]), eight(&w[3][parity]));
             for p in 0..PAIRS {
                 let x: [_; 2] = std::array::from_fn(|t| match i < steps {
-                    // SAFETY: as above.
+                    // SAFETY: the reason above holds here too.
                     true => unsafe { sixteen(x[p][t], i) },
                     false => &x_rest[p][t],
                 });

@@ -67,7 +67,7 @@ fn matmul<const LEVEL: u8>(simd: Neon<LEVEL>, call: &mut Call<'_>) {
     }
 }
 
-/// The weights after the last step of a row, with zeros after them: what activations have there is unspecified.
+/// The weights after the last step of a row, with zeros after them: the activations there are unspecified.
 fn padded(row: &[u8]) -> [u8; STEP] {
     let mut padded = [0; STEP];
     let rest = row.as_chunks::<STEP>().1;
@@ -84,7 +84,7 @@ fn tile<const LEVEL: u8, const T: usize>(simd: Neon<LEVEL>, call: &mut Call<'_>,
     let x: [Int8Row<'_>; T] = std::array::from_fn(|t| input.int8(token + t));
     let steps = inputs / STEP;
     assert!(x.iter().all(|x| x.padded.len() >= inputs.div_ceil(STEP)));
-    // SAFETY: the value is the proof.
+    // SAFETY: the value proves the instruction sets.
     let mut sums = [[unsafe { vdupq_n_s32(0) }; T]; 4];
     for i in 0..steps {
         if T == 1 {
@@ -109,17 +109,17 @@ fn tile<const LEVEL: u8, const T: usize>(simd: Neon<LEVEL>, call: &mut Call<'_>,
     for r in 0..4 {
         let sum = if x.iter().any(|x| x.zero != 0) { sum_of(w[r]) } else { 0 };
         for t in 0..T {
-            // SAFETY: the value is the proof.
+            // SAFETY: the value proves the instruction sets.
             let product = unsafe { vaddvq_s32(sums[r][t]) };
             call.part(token + t, rows[r], 1)[0] = without_zero(product, x[t].zero, sum) as f32 * x[t].scale;
         }
     }
 }
 
-/// Adds the products of a register of each row and byte `at` and those after it of each token.
+/// Adds the products of a register of each row and the bytes from `at` on of each token.
 ///
 /// # Safety
-/// A register's bytes are there.
+/// The bytes of a register are there.
 #[inline(always)]
 unsafe fn add<const LEVEL: u8, const T: usize>(
     simd: Neon<LEVEL>,
@@ -128,7 +128,7 @@ unsafe fn add<const LEVEL: u8, const T: usize>(
     at: usize,
     sums: &mut [[int32x4_t; T]; 4],
 ) {
-    // SAFETY: the caller's; the value is the proof.
+    // SAFETY: the caller guarantees it; the value proves the instruction sets.
     unsafe {
         let mut registers = [vdupq_n_u8(0); 4];
         for r in 0..4 {
@@ -143,14 +143,14 @@ unsafe fn add<const LEVEL: u8, const T: usize>(
     }
 }
 
-/// All rows times `2 * PAIRS` tokens from `token` on; where there are less the last comes again, and is dropped.
+/// All rows times `2 * PAIRS` tokens from `token` on; if there are fewer, the last is taken again and dropped.
 #[inline]
 #[target_feature(enable = "neon,dotprod,i8mm")]
 fn pairs<const PAIRS: usize>(scratch: &mut Lines<u8>, call: &mut Call<'_>, token: usize) -> memory::Result<()> {
     let (weight, input) = (call.weight, call.input);
     let (inputs, tokens) = (input.inputs(), (input.tokens() - token).min(2 * PAIRS));
     let steps = inputs.div_ceil(STEP);
-    // Of each 16 bytes of two tokens the first eight of both, then the others: `[steps, 4, pairs, 2, 16]`.
+    // In each 16 bytes of two tokens come the first eight of both, then the others: `[steps, 4, pairs, 2, 16]`.
     let packed = room(scratch, steps * STEP * 2 * PAIRS)?;
     for (p, two) in (0..PAIRS).map(|p| (p, [2 * p, 2 * p + 1].map(|t| input.int8(token + t.min(tokens - 1))))) {
         for i in 0..steps * STEP / REGISTER {
@@ -201,23 +201,23 @@ fn pairs<const PAIRS: usize>(scratch: &mut Lines<u8>, call: &mut Call<'_>, token
     Ok(())
 }
 
-/// Adds the products of a register of each row and of each token, these in pairs.
+/// Adds the products of a register of each row and of each token; tokens come in pairs.
 ///
 /// # Safety
-/// A register's bytes are there.
+/// The bytes of a register are there.
 #[inline]
 #[target_feature(enable = "neon,i8mm")]
 unsafe fn add_pairs<const PAIRS: usize>(w: [*const u8; ROWS], x: *const u8, sums: &mut [[int32x4_t; PAIRS]; ROWS / 2]) {
     let mut eights = [[vdupq_n_u8(0); 2]; ROWS / 2];
     for r in 0..ROWS / 2 {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         let (a, b) = unsafe { (vld1q_u8(w[2 * r]), vld1q_u8(w[2 * r + 1])) };
         let (a, b) = (vreinterpretq_u64_u8(a), vreinterpretq_u64_u8(b));
         eights[r] = [vreinterpretq_u8_u64(vzip1q_u64(a, b)), vreinterpretq_u8_u64(vzip2q_u64(a, b))];
     }
     for p in 0..PAIRS {
         for half in 0..2 {
-            // SAFETY: the caller's.
+            // SAFETY: the caller guarantees it.
             let x = unsafe { vld1q_u8(x.add((2 * p + half) * REGISTER)) };
             for r in 0..ROWS / 2 {
                 sums[r][p] = smmla(sums[r][p], eights[r][half], x);

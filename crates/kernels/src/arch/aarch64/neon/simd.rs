@@ -5,7 +5,7 @@ use half::{bf16, f16};
 use std::arch::aarch64::*;
 use std::arch::asm;
 
-/// What a processor multiplies bytes by: nothing but NEON, or the instructions of a level, which include those before it.
+/// The instructions that multiply bytes: none but NEON's, or those of a level, which include those of the levels before it.
 const PLAIN: u8 = 0;
 pub(crate) const DOTPROD: u8 = 1;
 pub(crate) const I8MM: u8 = 2;
@@ -24,15 +24,15 @@ impl<const LEVEL: u8> Neon<LEVEL> {
     /// Adds to each lane the products of its four bytes.
     #[inline(always)]
     pub(crate) fn dot(self, sums: int32x4_t, a: uint8x16_t, b: uint8x16_t) -> int32x4_t {
-        // SAFETY: the value is the proof.
+        // SAFETY: the value proves the instruction sets.
         unsafe { if LEVEL >= DOTPROD { sdot(sums, a, b) } else { plain_dot(sums, a, b) } }
     }
 
-    /// As [`dot`](Self::dot) with sums that are loaded, number `4 * FOUR + SUMS` of them, at most 15: an instruction less for the
-    /// vector ports than zeros from nowhere.
+    /// Like [`dot`](Self::dot) with loaded sums, number `4 * FOUR + SUMS`, at most 15: an instruction less for the
+    /// vector ports than making zeros.
     ///
     /// # Safety
-    /// They are there.
+    /// The sums are there.
     #[inline(always)]
     pub(crate) unsafe fn dot_from<const FOUR: usize, const SUMS: usize>(
         self,
@@ -40,7 +40,7 @@ impl<const LEVEL: u8> Neon<LEVEL> {
         a: uint8x16_t,
         b: uint8x16_t,
     ) -> int32x4_t {
-        // SAFETY: the caller's; the value is the proof.
+        // SAFETY: the caller guarantees it; the value proves the instruction sets.
         unsafe {
             if LEVEL >= DOTPROD {
                 return sdot_from::<FOUR, SUMS>(sums, a, b);
@@ -49,10 +49,10 @@ impl<const LEVEL: u8> Neon<LEVEL> {
         }
     }
 
-    /// As [`dot_lane`](Self::dot_lane) of the first lane, with sums that are loaded, as by [`dot_from`](Self::dot_from).
+    /// Like [`dot_lane`](Self::dot_lane) of the first lane, with loaded sums like [`dot_from`](Self::dot_from).
     #[inline(always)]
     pub(crate) fn dot_lane_from(self, from: &[i32; 4], a: uint8x16_t, b: uint8x16_t) -> int32x4_t {
-        // SAFETY: the value is the proof.
+        // SAFETY: the value proves the instruction sets.
         unsafe {
             if LEVEL >= DOTPROD {
                 return sdot_lane_from(from, a, b);
@@ -61,10 +61,10 @@ impl<const LEVEL: u8> Neon<LEVEL> {
         }
     }
 
-    /// As [`dot`](Self::dot) with the four bytes of lane `LANE` of `b` in all lanes.
+    /// Like [`dot`](Self::dot) with the four bytes of lane `LANE` of `b` in all lanes.
     #[inline(always)]
     pub(crate) fn dot_lane<const LANE: i32>(self, sums: int32x4_t, a: uint8x16_t, b: uint8x16_t) -> int32x4_t {
-        // SAFETY: the value is the proof.
+        // SAFETY: the value proves the instruction sets.
         unsafe {
             if LEVEL >= DOTPROD {
                 return sdot_lane::<LANE>(sums, a, b);
@@ -74,7 +74,7 @@ impl<const LEVEL: u8> Neon<LEVEL> {
     }
 }
 
-/// `sdot`, which the standard library does not have on stable Rust.
+/// The instruction `sdot`, which the standard library does not have on stable Rust.
 #[inline]
 #[target_feature(enable = "neon,dotprod")]
 fn sdot(mut sums: int32x4_t, a: uint8x16_t, b: uint8x16_t) -> int32x4_t {
@@ -89,10 +89,10 @@ fn sdot(mut sums: int32x4_t, a: uint8x16_t, b: uint8x16_t) -> int32x4_t {
     sums
 }
 
-/// `sdot` that adds to what is loaded.
+/// The instruction `sdot`, added to loaded numbers.
 ///
 /// # Safety
-/// Numbers `4 * FOUR + SUMS` are there.
+/// The numbers `4 * FOUR + SUMS` are there.
 #[inline]
 #[target_feature(enable = "neon,dotprod")]
 unsafe fn sdot_from<const FOUR: usize, const SUMS: usize>(
@@ -101,7 +101,7 @@ unsafe fn sdot_from<const FOUR: usize, const SUMS: usize>(
     b: uint8x16_t,
 ) -> int32x4_t {
     let sums;
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     unsafe {
         asm!(
             "ldur {sums:q}, [{from}, #{at}]", "sdot {sums:v}.4s, {a:v}.16b, {b:v}.16b",
@@ -112,16 +112,16 @@ unsafe fn sdot_from<const FOUR: usize, const SUMS: usize>(
     sums
 }
 
-/// 16 bytes, number `8 * EIGHT + BYTES` of 32 of which the 17th are at `middle`, by the instruction for which Neoverse N1 takes one
-/// micro-op.
+/// Loads 16 bytes, number `8 * EIGHT + BYTES` of 32 of which the 17th are at `middle`, by an instruction that is one micro-op on
+/// Neoverse N1.
 ///
 /// # Safety
-/// They are there.
+/// The bytes are there.
 #[inline]
 #[target_feature(enable = "neon")]
 pub(crate) unsafe fn load_about<const EIGHT: usize, const BYTES: usize>(middle: *const u8) -> uint8x16_t {
     let bytes;
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     unsafe {
         asm!(
             "ldur {bytes:q}, [{middle}, #{at}]",
@@ -132,7 +132,7 @@ pub(crate) unsafe fn load_about<const EIGHT: usize, const BYTES: usize>(middle: 
     bytes
 }
 
-/// `sdot` with a lane of `b`.
+/// The instruction `sdot` with a lane of `b`.
 #[inline]
 #[target_feature(enable = "neon,dotprod")]
 fn sdot_lane<const LANE: i32>(mut sums: int32x4_t, a: uint8x16_t, b: uint8x16_t) -> int32x4_t {
@@ -147,7 +147,7 @@ fn sdot_lane<const LANE: i32>(mut sums: int32x4_t, a: uint8x16_t, b: uint8x16_t)
     sums
 }
 
-/// `sdot` with the first lane of `b`, that adds to what is loaded.
+/// The instruction `sdot` with the first lane of `b`, added to loaded numbers.
 #[inline]
 #[target_feature(enable = "neon,dotprod")]
 fn sdot_lane_from(from: &[i32; 4], a: uint8x16_t, b: uint8x16_t) -> int32x4_t {
@@ -163,7 +163,7 @@ fn sdot_lane_from(from: &[i32; 4], a: uint8x16_t, b: uint8x16_t) -> int32x4_t {
     sums
 }
 
-/// As `sdot`. A product fits 16 bits; two of -128 by -128 do not.
+/// The result of `sdot`, by plain NEON. A product fits 16 bits; two of -128 by -128 do not.
 #[inline]
 #[target_feature(enable = "neon")]
 fn plain_dot(sums: int32x4_t, a: uint8x16_t, b: uint8x16_t) -> int32x4_t {
@@ -172,7 +172,7 @@ fn plain_dot(sums: int32x4_t, a: uint8x16_t, b: uint8x16_t) -> int32x4_t {
     vaddq_s32(sums, vpaddq_s32(vpaddlq_s16(low), vpaddlq_s16(high)))
 }
 
-/// `smmla`: adds the products of two rows of eight bytes and two columns of eight, of which each is 8 bytes of a register.
+/// The instruction `smmla`: adds the products of two rows of eight bytes and two columns of eight; each has 8 bytes of a register.
 #[inline]
 #[target_feature(enable = "neon,i8mm")]
 pub(crate) fn smmla(mut sums: int32x4_t, a: uint8x16_t, b: uint8x16_t) -> int32x4_t {
@@ -187,8 +187,8 @@ pub(crate) fn smmla(mut sums: int32x4_t, a: uint8x16_t, b: uint8x16_t) -> int32x
     sums
 }
 
-/// As [`smmla`] four times, with the columns at `b + OFFSET`; the sums begin with what is at `from` if `FIRST`. It stays where
-/// it is among its like: out of their order more would be loaded at once than there are registers.
+/// Like [`smmla`] four times, with the columns at `b + OFFSET`; the sums begin with the numbers at `from` if `FIRST`. It keeps its
+/// order among such calls: in another order more would be loaded at once than there are registers.
 ///
 /// # Safety
 /// Two columns of eight bytes and four numbers are there.
@@ -202,7 +202,7 @@ pub(crate) unsafe fn four_smmla<const FIRST: bool, const OFFSET: usize>(
 ) {
     let [s0, s1, s2, s3] = sums;
     if FIRST {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe {
             asm!(
                 "ldr {b:q}, [{at}, #{offset}]",
@@ -218,7 +218,7 @@ pub(crate) unsafe fn four_smmla<const FIRST: bool, const OFFSET: usize>(
         }
         return;
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     unsafe {
         asm!(
             "ldr {b:q}, [{at}, #{offset}]",
@@ -234,47 +234,47 @@ pub(crate) unsafe fn four_smmla<const FIRST: bool, const OFFSET: usize>(
     }
 }
 
-/// Four floats by an instruction of their own: with `ldp`, which the compiler does not make of what is volatile, Neoverse V2 takes
+/// Loads four floats by their own instruction: with `ldp`, which the compiler does not use for volatile loads, Neoverse V2 takes
 /// three micro-ops for two registers.
 ///
 /// # Safety
-/// They are there, aligned to 16 bytes.
+/// The floats are there, aligned to 16 bytes.
 #[inline(always)]
 pub(crate) unsafe fn load_unpaired(at: *const f32) -> float32x4_t {
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     unsafe { at.cast::<float32x4_t>().read_volatile() }
 }
 
-/// 64 bytes, as [`load_unpaired`]. They stay where they are, as [`four_smmla`].
+/// Loads 64 bytes like [`load_unpaired`]. The loads keep their order, like [`four_smmla`].
 ///
 /// # Safety
-/// They are there, aligned to 16 bytes.
+/// The bytes are there, aligned to 16 bytes.
 #[inline(always)]
 pub(crate) unsafe fn load_four(at: *const u8) -> [uint8x16_t; 4] {
     let at = at.cast::<uint8x16_t>();
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     unsafe { [at.read_volatile(), at.add(1).read_volatile(), at.add(2).read_volatile(), at.add(3).read_volatile()] }
 }
 
-/// What, added to an integer below 2^22 and above -2^22, makes it the bits of the float that is 3 * 2^22 more: subtracting that takes
+/// Added to an integer below 2^22 and above -2^22, this makes the bits of the float that is 3 * 2^22 more: subtracting that takes
 /// less than a conversion.
 pub(crate) const FLOAT_BITS: i32 = 0x4b40_0000;
 
-/// The integers to which [`FLOAT_BITS`] were added.
+/// The integers to which [`FLOAT_BITS`] were added, as floats.
 #[inline]
 #[target_feature(enable = "neon")]
 pub(crate) fn to_floats(bits: int32x4_t) -> float32x4_t {
     vsubq_f32(vreinterpretq_f32_s32(bits), vreinterpretq_f32_s32(vdupq_n_s32(FLOAT_BITS)))
 }
 
-/// The last four of eight words: a widening addition makes them the bits of floats below 0, from which they come off as in
-/// [`to_floats`]. V1 takes one micro-op less than for a conversion.
+/// The last four of eight words as floats: a widening addition makes them the bits of floats below 0, which are converted as in
+/// [`to_floats`]. Neoverse V1 takes one micro-op less than for a conversion.
 #[inline]
 #[target_feature(enable = "neon")]
 pub(crate) fn last_words_to_floats(words: uint16x8_t) -> float32x4_t {
     let zero = vdupq_n_f32(-f32::from_bits(FLOAT_BITS as u32));
     let bits: float32x4_t;
-    // The compiler would make it a widening and an `or`.
+    // The compiler would replace it by a widening and an `or`.
     // SAFETY: an instruction of every aarch64 that computes in registers.
     unsafe {
         asm!(
@@ -289,16 +289,16 @@ pub(crate) fn last_words_to_floats(words: uint16x8_t) -> float32x4_t {
 /// 8 elements, or those before the end with zeros after them.
 ///
 /// # Safety
-/// So many can be read.
+/// That many elements can be read.
 #[inline(always)]
 unsafe fn some<T: Copy + Default>(at: *const T, left: usize) -> [T; 8] {
     let mut all = [T::default(); 8];
-    // SAFETY: the caller's: so many can be read, and they are no part of a local array.
+    // SAFETY: the caller guarantees it: so many can be read, and they are no part of a local array.
     unsafe { std::ptr::copy_nonoverlapping(at.cast::<u8>(), all.as_mut_ptr().cast(), size_of::<T>() * left.min(8)) };
     all
 }
 
-/// The sum of 8 lanes, in pairs 4 apart, then 2, 1.
+/// The sum of 8 lanes, in pairs that are 4 apart, then 2, then 1.
 #[inline]
 #[target_feature(enable = "neon")]
 pub(crate) fn sum_eight_lanes(eight: float32x4x2_t) -> f32 {
@@ -332,11 +332,11 @@ impl<const LEVEL: u8> Simd for Neon<LEVEL> {
     #[inline(always)]
     unsafe fn load<const WHOLE: bool>(self, at: *const f32, left: usize) -> float32x4x2_t {
         if !WHOLE {
-            // SAFETY: the caller's; the array has 8.
+            // SAFETY: the caller guarantees it; the array has 8.
             return unsafe { self.load::<true>(some(at, left).as_ptr(), 8) };
         }
-        // By bytes, for weights lie at any alignment.
-        // SAFETY: the caller's.
+        // Loads are of bytes, as weights may have any alignment.
+        // SAFETY: the caller guarantees it.
         unsafe {
             let (low, high) = (vld1q_u8(at.cast()), vld1q_u8(at.cast::<u8>().wrapping_add(16)));
             float32x4x2_t(vreinterpretq_f32_u8(low), vreinterpretq_f32_u8(high))
@@ -346,21 +346,21 @@ impl<const LEVEL: u8> Simd for Neon<LEVEL> {
     #[inline(always)]
     unsafe fn load_unpaired(self, at: *const f32) -> float32x4x2_t {
         if LEVEL < I8MM {
-            // Processors without `smmla` load pairs as fast, and the compiler may choose where.
-            // SAFETY: the caller's.
+            // Processors without `smmla` load pairs as fast, and the compiler may choose the order.
+            // SAFETY: the caller guarantees it.
             return unsafe { self.load::<true>(at, 8) };
         }
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { float32x4x2_t(load_unpaired(at), load_unpaired(at.add(4))) }
     }
 
     #[inline(always)]
     unsafe fn load_f16<const WHOLE: bool>(self, at: *const f16, left: usize) -> float32x4x2_t {
         if !WHOLE {
-            // SAFETY: the caller's; the array has 8.
+            // SAFETY: the caller guarantees it; the array has 8.
             return unsafe { self.load_f16::<true>(some(at, left).as_ptr(), 8) };
         }
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe {
             let halves = vreinterpretq_f16_u8(vld1q_u8(at.cast()));
             float32x4x2_t(vcvt_f32_f16(vget_low_f16(halves)), vcvt_high_f32_f16(halves))
@@ -370,10 +370,10 @@ impl<const LEVEL: u8> Simd for Neon<LEVEL> {
     #[inline(always)]
     unsafe fn load_bf16<const WHOLE: bool>(self, at: *const bf16, left: usize) -> float32x4x2_t {
         if !WHOLE {
-            // SAFETY: the caller's; the array has 8.
+            // SAFETY: the caller guarantees it; the array has 8.
             return unsafe { self.load_bf16::<true>(some(at, left).as_ptr(), 8) };
         }
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe {
             let halves = vreinterpretq_u16_u8(vld1q_u8(at.cast()));
             let (low, high) = (vshll_n_u16::<16>(vget_low_u16(halves)), vshll_high_n_u16::<16>(halves));
@@ -384,7 +384,7 @@ impl<const LEVEL: u8> Simd for Neon<LEVEL> {
     #[inline(always)]
     unsafe fn store(self, at: *mut f32, left: usize, v: float32x4x2_t) {
         if left >= 8 {
-            // SAFETY: the caller's.
+            // SAFETY: the caller guarantees it.
             return unsafe { self.store_all(at, v) };
         }
         let mut all = [0.0; 8];
@@ -397,7 +397,7 @@ impl<const LEVEL: u8> Simd for Neon<LEVEL> {
 
     #[inline(always)]
     unsafe fn store_all(self, at: *mut f32, v: float32x4x2_t) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe {
             vst1q_f32(at, v.0);
             vst1q_f32(at.add(4), v.1);
@@ -406,7 +406,7 @@ impl<const LEVEL: u8> Simd for Neon<LEVEL> {
 
     #[inline(always)]
     unsafe fn store_bits(self, at: *mut u8, v: uint8x16x2_t) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe {
             vst1q_u8(at, v.0);
             vst1q_u8(at.add(16), v.1);

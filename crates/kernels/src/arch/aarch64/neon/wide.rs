@@ -1,4 +1,4 @@
-//! Two registers of NEON.
+//! Vectors in two registers of NEON.
 
 use super::simd::last_words_to_floats;
 use crate::arch::generic::prefetch::four_words;
@@ -23,9 +23,9 @@ operations! {
     };
     /// 8 floats.
     load_floats(floats: &[f32; 8]) -> Floats = as_floats(load_numbers(floats));
-    /// `byte` everywhere.
+    /// The value `byte` in all bytes.
     all(byte: u8) -> Bytes = pair(vdupq_n_u8(byte), vdupq_n_u8(byte));
-    /// `byte` everywhere.
+    /// The value `byte` in all bytes.
     all_16(byte: u8) -> Bytes16 = vdupq_n_u8(byte);
     /// `x` in all lanes.
     all_floats(x: f32) -> Floats = float32x4x2_t(vdupq_n_f32(x), vdupq_n_f32(x));
@@ -34,16 +34,16 @@ operations! {
         let x = vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(u16::from_le_bytes(bytes))));
         float32x4x2_t(x, x)
     };
-    /// The opposite of each.
+    /// The negative of each.
     negated(floats: Floats) -> Floats = float32x4x2_t(vnegq_f32(floats.0), vnegq_f32(floats.1));
-    /// Bits of both.
+    /// The bits that both have.
     and(a: Bytes, b: Bytes) -> Bytes = pair(vandq_u8(a.0, b.0), vandq_u8(a.1, b.1));
-    /// Bits of either.
+    /// The bits that either has.
     or(a: Bytes, b: Bytes) -> Bytes = pair(vorrq_u8(a.0, b.0), vorrq_u8(a.1, b.1));
     /// Bytes less 128, as signed ones.
     with_signs_turned(bytes: Bytes) -> Bytes =
         pair(veorq_u8(bytes.0, vdupq_n_u8(128)), veorq_u8(bytes.1, vdupq_n_u8(128)));
-    /// Side by side.
+    /// Both, side by side.
     pair(low: Bytes16, high: Bytes16) -> Bytes = uint8x16x2_t(low, high);
     /// Bytes of a table of 16, by numbers below 16.
     look_up(table: &[u8; 16], codes: Bytes) -> Bytes = {
@@ -64,7 +64,7 @@ operations! {
     nibbles_of_16(bytes: Bytes16) -> [Bytes16; 2] = [vandq_u8(bytes, vdupq_n_u8(15)), vshrq_n_u8::<4>(bytes)];
     /// All bits of byte `i` as bit `i`.
     mask_of_bits(bits: u32) -> Bytes = {
-        // Each bit's byte in its place, then only the bit.
+        // Copies each bit's byte to its place, then keeps only the bit.
         let (first, bit) = (vcombine_u8(vdup_n_u8(0), vdup_n_u8(1)), vcreate_u8(0x8040_2010_0804_0201));
         let (bits, bit) = (vreinterpretq_u8_u32(vdupq_n_u32(bits)), vcombine_u8(bit, bit));
         let second = vaddq_u8(first, vdupq_n_u8(2));
@@ -77,12 +77,12 @@ operations! {
             float32x4x2_t(vcvtq_f32_s32(vmovl_s16(vget_low_s16(words))), vcvtq_f32_s32(vmovl_high_s16(words)))
         })
     };
-    /// Two times eight unsigned bytes, the least significant first: the first eight by the low F16 of `two`, the others by the high.
+    /// Two times eight unsigned bytes, the least significant first: the first eight times the low F16 of `two`, others by the high.
     bytes_by_f16s(bytes: [u64; 2], two: u32) -> [Floats; 2] = {
         let both = vcvt_f32_f16(vreinterpret_f16_u64(vcreate_u64(u64::from(two))));
         let [a, b] = bytes.map(|bytes| {
             let words = vmovl_u8(vcreate_u8(bytes));
-            // By nothing but additions there would be no register for what is added: it would be loaded each time.
+            // With additions only, no register would be left for the addend: it would be loaded each time.
             [vcvtq_f32_u32(vmovl_u16(vget_low_u16(words))), last_words_to_floats(words)]
         });
         let by_low = |floats: float32x4_t| vmulq_laneq_f32::<0>(floats, both);
@@ -94,7 +94,7 @@ operations! {
     /// Three times each byte, in 8 bits.
     three_times(bytes: Bytes) -> Bytes =
         pair(vaddq_u8(bytes.0, vaddq_u8(bytes.0, bytes.0)), vaddq_u8(bytes.1, vaddq_u8(bytes.1, bytes.1)));
-    /// How many of two numbers each byte reaches.
+    /// Counts how many of two numbers each byte reaches.
     count_of_both(bytes: Bytes, least: [u8; 2]) -> Bytes = {
         let count = |bytes: Bytes16| {
             let reaches = |least: u8| vcgeq_u8(bytes, vdupq_n_u8(least));
@@ -158,14 +158,14 @@ pub(crate) fn load_numbers<T: Pod, const N: usize>(numbers: &[T; N]) -> Bytes {
     unsafe { pair(vld1q_u8(at), vld1q_u8(at.add(16))) }
 }
 
-/// Shifted to less significant bits; those that come from the next byte are to be masked.
+/// Bytes shifted to less significant bits; bits that come from the next byte must be masked.
 #[inline]
 #[target_feature(enable = "neon")]
 pub(crate) fn right<const BITS: i32>(bytes: Bytes) -> Bytes {
     pair(vshrq_n_u8::<BITS>(bytes.0), vshrq_n_u8::<BITS>(bytes.1))
 }
 
-/// Shifted to more significant bits; those that come from the byte before are to be masked.
+/// Bytes shifted to more significant bits; bits that come from the byte before must be masked.
 #[inline]
 #[target_feature(enable = "neon")]
 pub(crate) fn left<const BITS: i32>(bytes: Bytes) -> Bytes {
@@ -178,7 +178,7 @@ pub(crate) fn halves_at<const BYTES: usize>(blocks: &[[u8; BYTES]], at: usize) -
     float32x4x2_t(four_halves_at::<0, BYTES>(blocks, at), four_halves_at::<4, BYTES>(blocks, at))
 }
 
-/// Those of four blocks.
+/// The F16 at byte `at` of each of four blocks, widened.
 #[inline(always)]
 fn four_halves_at<const FIRST: usize, const BYTES: usize>(blocks: &[[u8; BYTES]], at: usize) -> float32x4_t {
     let words = four_words(|i| blocks[FIRST + i][at..].first_chunk().copied().unwrap_or_default());

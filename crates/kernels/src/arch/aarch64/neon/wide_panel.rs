@@ -1,4 +1,4 @@
-//! By NEON: by `sdot` or what stands for it, which adds four products in a lane, a row each; or by `smmla`, which multiplies
+//! Products by NEON: by `sdot` or its replacement, which adds four products in a lane, a row each; or by `smmla`, which multiplies
 //! two rows with two tokens.
 
 #![allow(clippy::needless_range_loop)] // tokens are indices of several arrays
@@ -30,7 +30,7 @@ impl<const LEVEL: u8> Multiply for Neon<LEVEL> {
         groups: Range<usize>,
         _offsets: &[i32; T],
     ) -> [float32x4x2_t; T] {
-        // SAFETY: the caller's; the value is the proof.
+        // SAFETY: the caller guarantees it; the value proves the instruction sets.
         unsafe {
             if Self::PAIRS {
                 self.products_of_pairs::<T>(w, x.as_ptr().cast(), groups)
@@ -46,16 +46,16 @@ impl<const LEVEL: u8> Multiply for Neon<LEVEL> {
             return rows;
         }
         let four = if v == 0 { rows.0 } else { rows.1 };
-        // SAFETY: the value is the proof.
+        // SAFETY: the value proves the instruction sets.
         unsafe { float32x4x2_t(vzip1q_f32(four, four), vzip2q_f32(four, four)) }
     }
 
     #[inline(always)]
     unsafe fn of_tokens<const T: usize>(self, tokens: *const f32, v: usize, unpaired: bool) -> float32x4x2_t {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe {
             if !Self::PAIRS {
-                // One load for four tokens: a multiplication takes a lane of a register as it is.
+                // One load serves four tokens: a multiplication takes a lane of a register directly.
                 let token = if T == 4 {
                     transmute::<uint8x16_t, [f32; 4]>(load_about::<2, 0>(tokens.cast()))[v]
                 } else {
@@ -74,7 +74,7 @@ impl<const LEVEL: u8> Multiply for Neon<LEVEL> {
         if !Self::PAIRS {
             return self.all_int(offsets[v] >> 7);
         }
-        // SAFETY: the value is the proof.
+        // SAFETY: the value proves the instruction sets.
         unsafe {
             let both = vcvtq_f32_s32(vshrq_n_s32::<7>(two_in_turns::<T>(offsets, v / 2)));
             float32x4x2_t(both, both)
@@ -89,7 +89,7 @@ impl<const LEVEL: u8> Multiply for Neon<LEVEL> {
         let mut tokens = sums;
         for t in 0..T / 2 {
             let (low, high) = (sums[2 * t], sums[2 * t + 1]);
-            // SAFETY: the value is the proof.
+            // SAFETY: the value proves the instruction sets.
             unsafe {
                 tokens[2 * t] = float32x4x2_t(vuzp1q_f32(low.0, low.1), vuzp1q_f32(high.0, high.1));
                 tokens[2 * t + 1] = float32x4x2_t(vuzp2q_f32(low.0, low.1), vuzp2q_f32(high.0, high.1));
@@ -99,14 +99,14 @@ impl<const LEVEL: u8> Multiply for Neon<LEVEL> {
     }
 }
 
-/// Numbers of the tokens `2 * pair` and the next, twice.
+/// Numbers of the tokens `2 * pair` and the next, each twice.
 ///
 /// # Safety
 /// The processor has NEON.
 #[inline(always)]
 unsafe fn two_in_turns<const T: usize>(numbers: &[i32; T], pair: usize) -> int32x4_t {
     let two = &numbers[2 * pair..][..2];
-    // SAFETY: two numbers are there; the caller's.
+    // SAFETY: two numbers are there; the caller guarantees it.
     unsafe {
         let two = vld1_s32(two.as_ptr());
         vcombine_s32(two, two)
@@ -114,10 +114,10 @@ unsafe fn two_in_turns<const T: usize>(numbers: &[i32; T], pair: usize) -> int32
 }
 
 impl<const LEVEL: u8> Neon<LEVEL> {
-    /// A lane is a row, a vector a token.
+    /// Products with a row in each lane and a token in each vector.
     ///
     /// # Safety
-    /// As [`Multiply::products`]; `x` has `T` tokens, at most four, of a block.
+    /// The conditions of [`Multiply::products`]; `x` has `T` tokens, at most four, of a block.
     #[inline(always)]
     unsafe fn products_of_rows<const T: usize>(
         self,
@@ -126,7 +126,7 @@ impl<const LEVEL: u8> Neon<LEVEL> {
         groups: Range<usize>,
     ) -> [float32x4x2_t; T] {
         const { assert!(Self::PAIRS || Self::TOKENS <= 4) };
-        // SAFETY: the caller's. What is loaded is counted from 256 bytes before: eight number 2 begins at the pointer.
+        // SAFETY: the caller guarantees it. Loads count from 256 bytes before: eight number 2 begins at the pointer.
         unsafe {
             let from = const { &[FLOAT_BITS; 4] };
             let mut dots = [[vdupq_n_s32(0); 2]; T];
@@ -161,11 +161,11 @@ impl<const LEVEL: u8> Neon<LEVEL> {
         }
     }
 
-    /// A lane is a row of two and a token of two; vectors `2 * t` and `2 * t + 1` have tokens `2 * t` and the next of the first
-    /// and of the second four rows.
+    /// Products with a row of two and a token of two in each lane; vectors `2 * t` and `2 * t + 1` have tokens `2 * t` and the next
+    /// of the first and of the second four rows.
     ///
     /// # Safety
-    /// As [`Multiply::products`], with `i8mm`; `x` has `T` tokens of a block in pairs.
+    /// The conditions of [`Multiply::products`], and `i8mm`; `x` has `T` tokens of a block in pairs.
     #[inline(always)]
     unsafe fn products_of_pairs<const T: usize>(
         self,
@@ -173,7 +173,7 @@ impl<const LEVEL: u8> Neon<LEVEL> {
         x: *const u8,
         groups: Range<usize>,
     ) -> [float32x4x2_t; T] {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe {
             let from = const { &[FLOAT_BITS; 4] }.as_ptr();
             let mut dots = [[vdupq_n_s32(0); 4]; 3];
@@ -199,7 +199,7 @@ impl<const LEVEL: u8> Neon<LEVEL> {
     }
 }
 
-/// The first eight bytes of both, and the others.
+/// The first eight bytes of both, and the last eight of both.
 #[inline]
 #[target_feature(enable = "neon")]
 fn eights_in_turns(a: uint8x16_t, b: uint8x16_t) -> uint8x16x2_t {
@@ -211,7 +211,7 @@ impl<const LEVEL: u8> Neon<LEVEL> {
     /// Elements as signed bytes.
     #[inline(always)]
     fn without_offset<F: Format>(self, bytes: uint8x16x2_t) -> uint8x16x2_t {
-        // SAFETY: the value is the proof.
+        // SAFETY: the value proves the instruction sets.
         let less = |bytes: uint8x16_t| unsafe { vsubq_u8(bytes, vdupq_n_u8(F::OFFSET as u8)) };
         if F::OFFSET > 0 { uint8x16x2_t(less(bytes.0), less(bytes.1)) } else { bytes }
     }
@@ -224,14 +224,14 @@ impl<const LEVEL: u8> Columns for Neon<LEVEL> {
             *row = self.without_offset::<F>(*row);
         }
         if !Self::PAIRS {
-            // SAFETY: the value is the proof.
+            // SAFETY: the value proves the instruction sets.
             return unsafe { transpose(rows) };
         }
         // Eight elements of each row, two rows a register.
         let mut columns = rows;
         for r in 0..4 {
             let (a, b) = (rows[2 * r], rows[2 * r + 1]);
-            // SAFETY: the value is the proof.
+            // SAFETY: the value proves the instruction sets.
             let [first, second] = unsafe { [eights_in_turns(a.0, b.0), eights_in_turns(a.1, b.1)] };
             for (i, eight) in [first.0, first.1, second.0, second.1].into_iter().enumerate() {
                 let to = &mut columns[2 * i + r / 2];

@@ -24,13 +24,13 @@ impl Attend for Avx2 {
 
     #[inline(always)]
     unsafe fn load_pairs(self, at: *const u8) -> __m256i {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { _mm256_cvtepi8_epi16(_mm_loadu_si128(at.cast())) }
     }
 
     #[inline(always)]
     unsafe fn load_bytes_apart(self, at: *const u8) -> __m256i {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { _mm256_cvtepi8_epi32(_mm_loadl_epi64(at.cast())) }
     }
 }

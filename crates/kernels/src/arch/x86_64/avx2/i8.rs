@@ -23,7 +23,7 @@ macro_rules! kernel {
                 let x: [_; T] = std::array::from_fn(|t| input.int8(token + t));
                 let x_bytes: [&[[i8; 32]]; T] = std::array::from_fn(|t| x[t].padded.as_flattened().as_chunks().0);
                 let (steps, rest) = (inputs / 32, inputs % 32);
-                // Zeros once they are flipped: what activations have there is unspecified.
+                // The padding is zero after the flip: activations there are unspecified.
                 let mut padded = [[$flip as u8; 32]; R];
                 padded.iter_mut().zip(w).for_each(|(to, w)| to[..rest].copy_from_slice(&w[inputs - rest..]));
                 let mut sums = [[_mm256_setzero_si256(); T]; R];
@@ -70,11 +70,11 @@ macro_rules! kernel {
 
 kernel!(avx2, "avx2,fma,f16c", 0, words, madd);
 kernel!(avx_vnni, "avx2,fma,f16c,avxvnni", 128, bytes, dpbusd_avx);
-// The same by the instruction of AVX-512, for a test: machines that have it need not have the other.
+// The same kernel by the instruction of AVX-512, for a test: machines that have it may lack the other.
 #[cfg(test)]
 kernel!(avx_vnni_by_avx512, "avx2,fma,f16c,avx512vl,avx512vnni", 128, bytes, dpbusd);
 
-/// As words, whose products and the sums of pairs are exact.
+/// The bytes as words, whose products and sums of pairs are exact.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn words(v: __m256i) -> [__m256i; 2] {

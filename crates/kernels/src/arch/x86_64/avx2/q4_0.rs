@@ -9,12 +9,12 @@ use std::arch::x86_64::*;
 
 const EIGHT: usize = 8 * BYTES;
 
-/// The matrix product. With one token a vector has 16 elements of block `b` and of `b + 4`, so that what belongs together is added
+/// The matrix product. With one token a vector has 16 elements of block `b` and of `b + 4`, so that products are added
 /// without shuffles.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(crate) fn matmul(call: &mut Call<'_>) {
     let few = call.few_tokens(|Scratch { bytes, floats, ints, .. }, weight, x, y| {
-        // Activations up to a whole number of steps.
+        // The activations, padded to a whole number of steps.
         let blocks = x.scales.len().next_multiple_of(8);
         let order = |i: usize| i / 16 * 16 + 2 * (i % 16 / 4 + 4 * (i % 2)) + i / 2 % 2;
         let x_bytes = arranged_bytes::<32>(bytes, x, blocks, order)?;
@@ -35,7 +35,7 @@ pub(crate) fn matmul(call: &mut Call<'_>) {
     }
 }
 
-/// The products of eight blocks, added up for each.
+/// The products of eight blocks, added up for each block.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 fn products(eight: &[u8; EIGHT], x: &[[u8; 32]; 8]) -> __m256i {

@@ -7,8 +7,8 @@ use crate::dtypes::q4_k::{BYTES, Q4K};
 use crate::scratch::{Scratch, arranged_bytes};
 use std::arch::x86_64::*;
 
-/// The matrix product. With one token a vector has 16 elements of block `b` and of `b + 4`, so that what belongs together is added
-/// without shuffles; the scales of four rows are put together at once.
+/// The matrix product. With one token a vector has 16 elements of block `b` and of `b + 4`, so that products are added
+/// without shuffles; the scales of four rows are combined at once.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(crate) fn matmul(call: &mut Call<'_>) {
     let few = call.few_tokens(|Scratch { bytes, .. }, weight, x, y| {
@@ -62,7 +62,7 @@ fn products(block: &[u8; BYTES], x: &[[u8; 32]; 8]) -> __m256i {
     sum_four_words(sums)
 }
 
-/// d and dmin of four super-blocks in turns, and for each the eight sc and the eight m.
+/// d and dmin of four super-blocks, alternating, and for each the eight sc and the eight m.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 fn heads(blocks: [&[u8; BYTES]; 4]) -> ([f32; 8], [u8; 64]) {

@@ -4,28 +4,28 @@ use crate::arch::generic::simd::{Simd, operations};
 use half::{bf16, f16};
 use std::arch::x86_64::*;
 
-/// 256 bits: AVX2, FMA and F16C.
+/// Vectors of 256 bits: AVX2, FMA and F16C.
 #[derive(Clone, Copy)]
 pub(crate) struct Avx2(());
 
 impl Avx2 {
     /// # Safety
-    /// The processor has them.
+    /// The processor has AVX2, FMA and F16C.
     pub(crate) unsafe fn new() -> Avx2 {
         Avx2(())
     }
 
-    /// 8 halves, or those before the end with zeros after them.
+    /// Loads 8 halves, or those before the end with zeros after them.
     ///
     /// # Safety
-    /// As [`Simd::load`].
+    /// The conditions of [`Simd::load`].
     #[inline(always)]
     unsafe fn load_halves<const WHOLE: bool>(self, at: *const u16, left: usize) -> __m128i {
         let mut halves = [0; 8];
         let at = if WHOLE {
             at.cast::<u8>()
         } else {
-            // SAFETY: the caller's: so many can be read, and they are no part of a local array.
+            // SAFETY: the caller guarantees it: so many can be read, and they are no part of a local array.
             unsafe { std::ptr::copy_nonoverlapping(at.cast::<u8>(), halves.as_mut_ptr().cast(), 2 * left.min(8)) };
             halves.as_ptr().cast()
         };
@@ -58,39 +58,39 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     unsafe fn load<const WHOLE: bool>(self, at: *const f32, left: usize) -> __m256 {
-        // SAFETY: the caller's; what the mask leaves out is not read.
+        // SAFETY: the caller guarantees it; what the mask leaves out is not read.
         unsafe { if WHOLE { _mm256_loadu_ps(at) } else { _mm256_maskload_ps(at, mask_8(left)) } }
     }
 
     #[inline(always)]
     unsafe fn load_f16<const WHOLE: bool>(self, at: *const f16, left: usize) -> __m256 {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { _mm256_cvtph_ps(self.load_halves::<WHOLE>(at.cast(), left)) }
     }
 
     #[inline(always)]
     unsafe fn load_bf16<const WHOLE: bool>(self, at: *const bf16, left: usize) -> __m256 {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         let halves = unsafe { self.load_halves::<WHOLE>(at.cast(), left) };
-        // SAFETY: the value is the proof.
+        // SAFETY: the value proves the instruction sets.
         unsafe { _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(halves))) }
     }
 
     #[inline(always)]
     unsafe fn store(self, at: *mut f32, left: usize, v: __m256) {
-        // SAFETY: the caller's; the mask keeps the store inside.
+        // SAFETY: the caller guarantees it; the mask keeps the store inside.
         unsafe { _mm256_maskstore_ps(at, mask_8(left), v) };
     }
 
     #[inline(always)]
     unsafe fn store_all(self, at: *mut f32, v: __m256) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { _mm256_storeu_ps(at, v) };
     }
 
     #[inline(always)]
     unsafe fn store_bits(self, at: *mut u8, v: __m256i) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { _mm256_storeu_si256(at.cast(), v) };
     }
 }

@@ -1,4 +1,4 @@
-//! One register of AVX2.
+//! Vectors in one register of AVX2.
 
 use crate::arch::generic::prefetch::four_words;
 use crate::arch::generic::wide::operations;
@@ -22,24 +22,24 @@ operations! {
     };
     /// 8 floats.
     load_floats(floats: &[f32; 8]) -> Floats = as_floats(load_numbers(floats));
-    /// `byte` everywhere.
+    /// The value `byte` in all bytes.
     all(byte: u8) -> Bytes = _mm256_set1_epi8(byte as i8);
-    /// `byte` everywhere.
+    /// The value `byte` in all bytes.
     all_16(byte: u8) -> Bytes16 = _mm_set1_epi8(byte as i8);
     /// `x` in all lanes.
     all_floats(x: f32) -> Floats = _mm256_set1_ps(x);
     /// The F16 of two bytes in all lanes, widened.
     all_f16(bytes: [u8; 2]) -> Floats =
         _mm256_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(u16::from_le_bytes(bytes)))));
-    /// The opposite of each.
+    /// The negative of each.
     negated(floats: Floats) -> Floats = _mm256_xor_ps(floats, _mm256_set1_ps(-0.0));
-    /// Bits of both.
+    /// The bits that both have.
     and(a: Bytes, b: Bytes) -> Bytes = _mm256_and_si256(a, b);
-    /// Bits of either.
+    /// The bits that either has.
     or(a: Bytes, b: Bytes) -> Bytes = _mm256_or_si256(a, b);
     /// Bytes less 128, as signed ones.
     with_signs_turned(bytes: Bytes) -> Bytes = _mm256_xor_si256(bytes, _mm256_set1_epi8(-128));
-    /// Side by side.
+    /// Both, side by side.
     pair(low: Bytes16, high: Bytes16) -> Bytes = _mm256_set_m128i(high, low);
     /// Bytes of a table of 16, by numbers below 16.
     look_up(table: &[u8; 16], codes: Bytes) -> Bytes =
@@ -61,7 +61,7 @@ operations! {
     };
     /// All bits of byte `i` as bit `i`.
     mask_of_bits(bits: u32) -> Bytes = {
-        // Each bit's byte in its place, then only the bit.
+        // Copies each bit's byte to its place, then keeps only the bit.
         let places = _mm256_setr_epi64x(0, 0x0101_0101_0101_0101, 0x0202_0202_0202_0202, 0x0303_0303_0303_0303);
         let bit = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64 as i64);
         let bits = _mm256_shuffle_epi8(_mm256_set1_epi32(bits as i32), places);
@@ -74,7 +74,7 @@ operations! {
     mul(a: Floats, b: Floats) -> Floats = _mm256_mul_ps(a, b);
     /// Three times each byte, in 8 bits.
     three_times(bytes: Bytes) -> Bytes = _mm256_add_epi8(bytes, _mm256_add_epi8(bytes, bytes));
-    /// How many of two numbers each byte reaches.
+    /// Counts how many of two numbers each byte reaches.
     count_of_both(bytes: Bytes, least: [u8; 2]) -> Bytes = {
         let reaches = |least: u8| {
             let least = _mm256_set1_epi8(least as i8);
@@ -101,14 +101,14 @@ operations! {
     as_bytes(floats: Floats) -> Bytes = _mm256_castps_si256(floats);
 }
 
-/// Shifted to less significant bits; those that come from the next byte are to be masked.
+/// Bytes shifted to less significant bits; bits that come from the next byte must be masked.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(crate) fn right<const BITS: i32>(bytes: Bytes) -> Bytes {
     _mm256_srli_epi16::<BITS>(bytes)
 }
 
-/// Shifted to more significant bits; those that come from the byte before are to be masked.
+/// Bytes shifted to more significant bits; bits that come from the byte before must be masked.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(crate) fn left<const BITS: i32>(bytes: Bytes) -> Bytes {

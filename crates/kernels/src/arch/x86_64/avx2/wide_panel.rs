@@ -1,7 +1,7 @@
-//! By AVX2.
+//! Products by AVX2.
 //!
 //! One `vpmaddubsw` with four activations of a token, repeated in all lanes, gives two sums of pairs for each of 8 outputs. As
-//! many of these as fit 16 bits are added before they are brought to 32.
+//! many of these as fit 16 bits are added before they are widened to 32.
 
 #![allow(clippy::needless_range_loop)] // tokens are indices of several arrays
 
@@ -19,7 +19,7 @@ use std::ops::Range;
 
 const _: () = assert!(ROWS == Avx2::LANES);
 
-/// Vectors of pairs that fit 16 bits when they are added up; half a block has four.
+/// The number of vectors of pairs whose sum fits 16 bits; half a block has four.
 const fn pairs_a_word<F: Format>() -> usize {
     match F::BITS {
         0..=4 if !F::HALVES => 8,
@@ -47,7 +47,7 @@ impl Multiply for Avx2 {
         for some in groups.step_by(const { pairs_a_word::<F>() }) {
             let mut words = [zero; T];
             for group in some..some + const { pairs_a_word::<F>() } {
-                // SAFETY: the caller's.
+                // SAFETY: the caller guarantees it.
                 let w = load(unsafe { &*w.add(32 * group).cast() });
                 for t in 0..T {
                     let x = _mm256_set1_epi32(i32::from_le_bytes(x[t][group].map(|x| x as u8)));
@@ -70,7 +70,7 @@ impl Multiply for Avx2 {
 impl Columns for Avx2 {
     #[inline(always)]
     fn columns<F: Format>(self, rows: [__m256i; ROWS]) -> [__m256i; 8] {
-        // SAFETY: the value is the proof.
+        // SAFETY: the value proves the instruction sets.
         unsafe { transpose(rows) }
     }
 }
@@ -81,7 +81,7 @@ impl Columns for Avx2 {
 pub(crate) fn many_tokens<F: EightBlocks<EIGHT>, const EIGHT: usize>(call: &mut Call<'_>, eights: &F) {
     // SAFETY: the function is compiled for the instruction sets.
     let simd = unsafe { Avx2::new() };
-    // SAFETY: as above.
+    // SAFETY: the reason above holds here too.
     let done = with_scratch(|scratch| unsafe { matmul_by(simd, scratch, call, eights) });
     call.note(done);
 }

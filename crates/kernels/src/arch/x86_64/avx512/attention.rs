@@ -17,7 +17,7 @@ pub(crate) fn attend<E: KvElement>(queries: &mut [Query<'_>], attention: &Attent
     passes::attend(unsafe { Avx512::new() }, queries, attention);
 }
 
-/// As [`attend`], for integers.
+/// Like [`attend`], for integers.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
 pub(crate) fn attend_by_vnni<E: KvElement>(queries: &mut [Query<'_>], attention: &Attention<'_, E>) {
     // SAFETY: the function is compiled for the instruction sets.
@@ -39,13 +39,13 @@ impl<const VNNI: bool> Attend for Avx512<VNNI> {
 
     #[inline(always)]
     unsafe fn load_pairs(self, at: *const u8) -> __m512i {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { _mm512_cvtepi8_epi16(_mm256_loadu_si256(at.cast())) }
     }
 
     #[inline(always)]
     unsafe fn load_bytes_apart(self, at: *const u8) -> __m512i {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { _mm512_cvtepi8_epi32(_mm_loadu_si128(at.cast())) }
     }
 
@@ -65,14 +65,14 @@ impl<const VNNI: bool> Attend for Avx512<VNNI> {
         };
         let (mut weights, mut rescale) = ([[0.0; TILE]; Q], [None; Q]);
         for (((weights, sums), query), rescale) in weights.iter_mut().zip(sums).zip(queries).zip(&mut rescale) {
-            // SAFETY: the value is the proof.
+            // SAFETY: the value proves the instruction sets.
             *rescale = unsafe { weigh(sums, seen, *scoring, query, weights) };
         }
         (weights, rescale)
     }
 }
 
-/// As [`crate::attention::weigh`], from the products `dots` of a query and the keys of a tile, with the same bits.
+/// Like [`crate::attention::weigh`], from the products `dots` of a query and the keys of a tile, with the same bits.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
 fn weigh(
@@ -115,7 +115,7 @@ fn weigh(
     Some(_mm512_cvtss_f32(rescale))
 }
 
-/// As [`exp::exp`] by fused operations for `x` up to 0, with the same bits: its products by powers of two are exact.
+/// Like [`exp::exp`] with fused operations for `x` up to 0, with the same bits: its products by powers of two are exact.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn exp_below_zero(x: __m512) -> __m512 {
@@ -127,7 +127,7 @@ fn exp_below_zero(x: __m512) -> __m512 {
         series = _mm512_fmadd_ps(series, r, all(factor));
     }
     let e_r = _mm512_add_ps(all(1.0), _mm512_fmadd_ps(_mm512_mul_ps(r, r), series, r));
-    // A NaN is not less.
+    // NaN is not less than anything.
     let above = _mm512_cmp_ps_mask::<_CMP_NLT_UQ>(x, all(exp::LOWEST));
     _mm512_maskz_scalef_ps(above, e_r, n)
 }

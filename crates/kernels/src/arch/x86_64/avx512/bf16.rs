@@ -27,7 +27,7 @@ impl Steps for Products {
 
     #[inline(always)]
     unsafe fn load<const WHOLE: bool>(w: *const bf16, left: usize) -> __m512bh {
-        // SAFETY: the caller's; what the mask leaves out is not read.
+        // SAFETY: the caller guarantees it; what the mask leaves out is not read.
         let bits = unsafe {
             if WHOLE { _mm512_loadu_si512(w.cast()) } else { _mm512_maskz_loadu_epi16((1 << left) - 1, w.cast()) }
         };
@@ -37,13 +37,13 @@ impl Steps for Products {
 
     #[inline(always)]
     unsafe fn load_x<const WHOLE: bool>(x: *const u16, left: usize) -> __m512bh {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { Self::load::<WHOLE>(x.cast(), left) }
     }
 
     #[inline(always)]
     unsafe fn product(w: __m512bh, x: __m512bh, sum: __m512) -> __m512 {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { _mm512_dpbf16_ps(sum, w, x) }
     }
 }

@@ -37,7 +37,7 @@ pub(crate) fn multiply<F: EightBlocks<EIGHT>, const EIGHT: usize, const SIXTEEN:
     }
 }
 
-/// Where [`EightBlocks`] are unpacked, as `crate::arch::generic::wide::PANEL`.
+/// The place where [`EightBlocks`] are unpacked, like `crate::arch::generic::wide::PANEL`.
 const STEP: u8 = 3;
 const PANEL_OF_16: u8 = 4;
 
@@ -70,7 +70,7 @@ impl Multiply for Avx512 {
             }
         }
         for group in groups {
-            // SAFETY: the caller's.
+            // SAFETY: the caller guarantees it.
             let w = load(unsafe { &*w.add(64 * group).cast() });
             for t in 0..T {
                 let x = _mm512_set1_epi32(i32::from_le_bytes(x[t][group].map(|x| x as u8)));
@@ -85,7 +85,7 @@ impl Multiply for Avx512 {
     }
 }
 
-/// The product with many tokens: `unpack(rows, panel)` fills a panel with up to 16 rows. Elements that have a sign get an
+/// The product with many tokens: `unpack(rows, panel)` fills a panel with up to 16 rows. Signed elements get an
 /// offset of 128 there.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
@@ -97,7 +97,7 @@ pub(crate) fn many_tokens<F: Format>(call: &mut Call<'_>, unpack: impl Fn(&Rows<
     call.note(done);
 }
 
-/// Puts in elements `64 * i ..` of all rows.
+/// Stores elements `64 * i ..` of all rows.
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub(crate) fn put(panel: &mut Panel<'_>, i: usize, rows: &[__m512i; ROWS]) {
@@ -116,7 +116,7 @@ pub(crate) fn columns<const BYTES: usize>(blocks: Step<'_, BYTES>, at: usize) ->
     transpose(&rows)
 }
 
-/// As [`many_tokens`], with `len` blocks of each row at a time, whose bytes are `STEP`: `put(stored, i, panel)` puts in the `i`-th.
+/// Like [`many_tokens`], with `len` blocks of each row at a time, whose bytes are `STEP`: `put(stored, i, panel)` stores the `i`th.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(crate) fn many_tokens_by<F: Format, const STEP: usize>(
@@ -133,8 +133,8 @@ pub(crate) fn many_tokens_by<F: Format, const STEP: usize>(
     });
 }
 
-/// As [`many_tokens`] for blocks of 32 that begin with their scale, four blocks at a time, whose bytes are `FOUR`;
-/// `put(fours, i, panel)` puts in the elements of the `i`-th four blocks of all rows.
+/// Like [`many_tokens`] for blocks of 32 that begin with their scale, four blocks at a time, whose bytes are `FOUR`;
+/// `put(fours, i, panel)` stores the elements of the `i`-th four blocks of all rows.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(crate) fn many_tokens_of_blocks<F: Format, const BYTES: usize, const FOUR: usize>(
@@ -170,7 +170,7 @@ fn join_floats(a: __m256, b: __m256) -> __m512 {
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn unpack<F: EightBlocks<EIGHT>, const EIGHT: usize>(rows: &Rows<'_>, panel: &mut Panel<'_>, eights: &F) {
     let zero = _mm512_setzero_si512();
-    // Panels of values that have a sign have an offset of 128.
+    // Panels of signed values have an offset of 128.
     let raise = _mm512_set1_epi8(if F::MINS { 0 } else { (128 - F::OFFSET) as i8 });
     let (mut quants, mut floats, mut halves) = ([[zero; ROWS]; 4], [zero; ROWS], [[zero; ROWS]; 2]);
     for i in panel.steps(8) {
@@ -184,7 +184,7 @@ fn unpack<F: EightBlocks<EIGHT>, const EIGHT: usize>(rows: &Rows<'_>, panel: &mu
             for (quants, two) in quants.iter_mut().zip(elements.as_chunks::<2>().0) {
                 quants[r] = _mm512_add_epi8(join(two[0], two[1]), raise);
             }
-            // SAFETY: as above.
+            // SAFETY: the reason above holds here too.
             let factors = unsafe { eights.factors::<PANEL_OF_16>(eight, [rows.first() + r, i]) };
             floats[r] = _mm512_castps_si512(join_floats(factors.scales, factors.mins));
             if F::HALVES {
@@ -206,13 +206,13 @@ fn unpack<F: EightBlocks<EIGHT>, const EIGHT: usize>(rows: &Rows<'_>, panel: &mu
     }
 }
 
-/// The product with one token, as [`Call::few_tokens`].
+/// The product with one token, like [`Call::few_tokens`].
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 fn one_token<F: EightBlocks<EIGHT>, const EIGHT: usize, const SIXTEEN: usize>(call: &mut Call<'_>, eights: &F) -> bool {
     const { assert!(SIXTEEN == 2 * EIGHT) };
     call.few_tokens(|Scratch { bytes, floats, more_floats, ints, .. }, weight, x, y| {
-        // Activations up to a whole number of steps, blocks b and b + 8 of a step side by side.
+        // The activations, padded to a whole number of steps, blocks b and b + 8 of a step side by side.
         let blocks = x.scales.len().next_multiple_of(16);
         let order = |i: usize| i / 32 * 32 + i / 2 % 2 * 16 + i % 32 / 4 * 2 + i % 2;
         let x_bytes = arranged_bytes::<64>(bytes, x, blocks, order)?;
@@ -230,7 +230,7 @@ fn one_token<F: EightBlocks<EIGHT>, const EIGHT: usize, const SIXTEEN: usize>(ca
             let ints = load_numbers(&x_ints[i]);
             let by_half =
                 |a: __m128i, b: __m128i| _mm512_madd_epi16(_mm512_cvtepi8_epi16(_mm256_set_m128i(b, a)), ints);
-            // SAFETY: as above.
+            // SAFETY: the reason above holds here too.
             let (a, b) = unsafe {
                 if F::ELEMENTS.apart {
                     (apart(eights, a), apart(eights, b))
@@ -263,7 +263,7 @@ fn one_token<F: EightBlocks<EIGHT>, const EIGHT: usize, const SIXTEEN: usize>(ca
     })
 }
 
-/// The elements of eight blocks, by a function of its own.
+/// The elements of eight blocks, unpacked by a function that is not inlined.
 #[inline(never)]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 fn apart<F: EightBlocks<EIGHT>, const EIGHT: usize>(eights: &F, eight: &[u8; EIGHT]) -> [__m256i; 8] {
@@ -271,7 +271,7 @@ fn apart<F: EightBlocks<EIGHT>, const EIGHT: usize>(eights: &F, eight: &[u8; EIG
     unsafe { eights.elements::<STEP>(eight) }
 }
 
-/// The products of sixteen blocks, added up for each, with the scales of half blocks where there are any.
+/// The products of sixteen blocks, added up for each block, with the scales of half blocks where there are any.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 fn dots<F: Format>(

@@ -12,14 +12,14 @@ use crate::{Call, Input};
 use std::arch::x86_64::*;
 use std::marker::PhantomData;
 
-/// How a dtype is multiplied, a step of elements at a time. Its functions become part of one that is compiled for the
+/// How a dtype is multiplied, a step of elements at a time. Its functions are inlined into one that is compiled for the
 /// instruction sets that they need.
 pub(crate) trait Steps {
     /// A stored weight.
     type Weight;
     /// An activation.
     type X;
-    /// A step of either in a register.
+    /// A step of weights or activations in a register.
     type Register: Copy;
     /// Elements of a step.
     const ELEMENTS: usize;
@@ -27,16 +27,16 @@ pub(crate) trait Steps {
     /// The activations of `token`.
     fn row(input: &Input, token: usize) -> &[Self::X];
 
-    /// A step of weights, or those before the end with zeros after them.
+    /// Loads a step of weights, or the weights before the end with zeros after them.
     ///
     /// # Safety
     /// A step can be read if `WHOLE`, else `left` elements.
     unsafe fn load<const WHOLE: bool>(w: *const Self::Weight, left: usize) -> Self::Register;
 
-    /// As [`Steps::load`], of activations.
+    /// Like [`Steps::load`], for activations.
     ///
     /// # Safety
-    /// As [`Steps::load`].
+    /// The conditions of [`Steps::load`].
     unsafe fn load_x<const WHOLE: bool>(x: *const Self::X, left: usize) -> Self::Register;
 
     /// Adds the products to `sum`.
@@ -62,19 +62,19 @@ impl<E: Element> Steps for Widened<E> {
 
     #[inline(always)]
     unsafe fn load<const WHOLE: bool>(w: *const E, left: usize) -> __m512 {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { E::load::<_, WHOLE>(Avx512::new(), w, left) }
     }
 
     #[inline(always)]
     unsafe fn load_x<const WHOLE: bool>(x: *const f32, left: usize) -> __m512 {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { Avx512::new().load::<WHOLE>(x, left) }
     }
 
     #[inline(always)]
     unsafe fn product(w: __m512, x: __m512, sum: __m512) -> __m512 {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { Avx512::new() }.mul_add(w, x, sum)
     }
 }
@@ -96,14 +96,14 @@ pub(crate) unsafe fn matmul<S: Steps>(call: &mut Call<'_>) {
     let tokens = input.tokens();
     let mut token = 0;
     while token < tokens {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         token += unsafe {
             match tokens - token {
                 1 => rows::<S, 4, 1>(call, token),
                 2 => rows::<S, 4, 2>(call, token),
                 3 => rows::<S, 4, 3>(call, token),
                 4 | 7 => rows::<S, 4, 4>(call, token),
-                // Sixes would leave one, two or three, which take nearly as long as six.
+                // Blocks of six tokens would leave one, two or three, which take nearly as long as six.
                 5 | 9 | 10 | 13 => rows::<S, 4, 5>(call, token),
                 8 | 14 => rows::<S, 3, 8>(call, token),
                 _ => rows::<S, 4, 6>(call, token),
@@ -112,7 +112,7 @@ pub(crate) unsafe fn matmul<S: Steps>(call: &mut Call<'_>) {
     }
 }
 
-/// `R` rows at a time, times `T` tokens from `token` on; gives `T` back.
+/// `R` rows at a time, times `T` tokens from `token` on; returns `T`.
 ///
 /// # Safety
 /// The processor has what `S` needs.
@@ -130,7 +130,7 @@ unsafe fn rows<S: Steps, const R: usize, const T: usize>(call: &mut Call<'_>, to
         for (w, row) in w.iter_mut().zip(rows) {
             *w = weight[row * row_bytes..][..row_bytes].as_ptr().cast();
         }
-        // SAFETY: the slices are the rows'; the caller's.
+        // SAFETY: the slices are the rows'; the caller guarantees it.
         let totals = unsafe { tile::<S, R, T>(w, x, inputs) };
         for (t, totals) in totals.iter().enumerate() {
             for (&row, &total) in rows.iter().zip(totals) {
@@ -144,7 +144,7 @@ unsafe fn rows<S: Steps, const R: usize, const T: usize>(call: &mut Call<'_>, to
 /// `R` rows, at most 4, times `T` tokens of `inputs` elements; for each token the sums of all rows.
 ///
 /// # Safety
-/// All rows and all tokens have so many, and the processor has what `S` needs.
+/// All rows and all tokens have that many elements, and the processor has what `S` needs.
 #[inline(always)]
 unsafe fn tile<S: Steps, const R: usize, const T: usize>(
     w: [*const S::Weight; R],
@@ -154,12 +154,12 @@ unsafe fn tile<S: Steps, const R: usize, const T: usize>(
     let (steps, rest) = (inputs / S::ELEMENTS, inputs % S::ELEMENTS);
     let bytes = S::ELEMENTS * size_of::<S::Weight>();
     let ahead = if T == 1 { AHEAD } else { AHEAD_OF_SOME };
-    // SAFETY: the caller's: every row and token has `steps` steps and `rest` elements.
+    // SAFETY: the caller guarantees it: every row and token has `steps` steps and `rest` elements.
     unsafe {
         let zero = _mm512_setzero_ps();
         let mut sums = [[zero; T]; R];
         for step in 0..steps {
-            // The first of `R` for now.
+            // All registers get the first row for now.
             let mut registers = [S::load::<true>(w[0].add(step * S::ELEMENTS), S::ELEMENTS); R];
             for r in 0..R {
                 let at = w[r].add(step * S::ELEMENTS);
@@ -184,7 +184,7 @@ unsafe fn tile<S: Steps, const R: usize, const T: usize>(
                 }
             }
         }
-        // Added up here, because sums that are handed on are kept in memory from the start.
+        // The sums are added up here, because returned sums are kept in memory from the start.
         let mut totals = [[0.0; 4]; T];
         for t in 0..T {
             let mut of_rows = [zero; 4];

@@ -59,7 +59,7 @@ fn sum_of(row: &[u8]) -> i32 {
     _mm512_reduce_add_epi32(sums) - 128 * row.len() as i32
 }
 
-/// `R` rows at a time, at most 4, as they lie, times the `T` tokens of the input.
+/// `R` rows at a time, at most 4, in their stored order, times the `T` tokens of the input.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 fn few_tokens<const R: usize, const T: usize>(call: &mut Call<'_>) {
     let (weight, input) = (call.weight, call.input);
@@ -100,7 +100,7 @@ fn few_tokens<const R: usize, const T: usize>(call: &mut Call<'_>) {
     }
 }
 
-/// Rows are brought into panels of 16, in which one vector has four consecutive elements of each row; a `vpdpbusd`
+/// Rows are copied into panels of 16, in which one vector has four consecutive elements of each row; a `vpdpbusd`
 /// with four activations of a token, repeated in all lanes, advances 16 outputs. Two panels share the activations.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 fn many_tokens(call: &mut Call<'_>) {

@@ -1,4 +1,4 @@
-//! Q4_0 by AVX-512 VNNI. What Q4_0 and Q5_0 share: blocks of a scale, bits that differ, and 16 bytes of nibbles.
+//! Q4_0 by AVX-512 VNNI, and what Q4_0 and Q5_0 share: blocks of a scale, bits that differ, and 16 bytes of nibbles.
 
 use super::blocks::{Panel, ROWS, Step, many_tokens_of_blocks};
 use super::{load, load_apart, load_floats, load_numbers, rows_times_token, transpose};
@@ -39,7 +39,7 @@ fn put(fours: Step<'_, { 4 * BYTES }>, i: usize, panel: &mut Panel<'_>) {
     }
 }
 
-/// Where two vectors with the first and the last 64 bytes of `four` have the words at these bytes of block `i / 8`:
+/// The places of words in two vectors with the first and the last 64 bytes of `four`: words at these bytes of block `i / 8`,
 /// `at`, and `step` more for each of 8.
 pub(crate) const fn places(block: usize, four: usize, at: usize, step: usize) -> [i16; 32] {
     let (mut places, mut i) = ([0; 32], 0);
@@ -62,7 +62,7 @@ pub(crate) fn nibbles<const BYTES: usize>(first: __m512i, second: __m512i) -> (_
     (_mm512_and_si512(bytes, low), _mm512_and_si512(_mm512_srli_epi16::<4>(bytes), low))
 }
 
-/// The product with one token, as [`Call::few_tokens`]. `elements` has the elements of four blocks as [`nibbles`] does, with an offset of
+/// The product with one token, like [`Call::few_tokens`]. `elements` has elements of four blocks like [`nibbles`], with offset
 /// `OFFSET`. `FOUR` and `STEP` are the bytes of 4 and of 16 blocks.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
@@ -73,7 +73,7 @@ pub(crate) fn one_token<const OFFSET: i32, const BYTES: usize, const FOUR: usize
     const { assert!(OFFSET <= 16 && FOUR == 4 * BYTES && STEP == 4 * FOUR) };
     call.few_tokens(|Scratch { bytes, floats, ints, .. }, weight, x, y| {
         let steps = x.scales.len().div_ceil(16);
-        // Activations up to a whole number of steps, in the order in which elements and scales come; what the
+        // The activations, padded to a whole number of steps, in the order of elements and scales; and what the
         // weights' offset adds too much in each eight products.
         let x_bytes = arranged_bytes::<64>(bytes, x, steps * 16, |i| i / 8 * 8 + i % 4 * 2 + i / 4 % 2)?;
         let x_scales = arranged(floats, x.scales, steps * 16, |i| i / 16 * 16 + i % 4 * 4 + i / 4 % 4)?;
@@ -104,7 +104,7 @@ pub(crate) fn one_token<const OFFSET: i32, const BYTES: usize, const FOUR: usize
                 let four = _mm512_maskz_permutex2var_epi16(0x1111 << j, first, load_numbers(&at), second);
                 scales = _mm512_or_si512(scales, four);
             }
-            // In each 128 bits, four sums of eight products of one block: at most 16 * 127 * 8 and twice that, so
+            // In each 128 bits are four sums of eight products of one block: at most 16 * 127 * 8 and twice that, so
             // that they fit 16 bits.
             let ones = _mm512_set1_epi16(1);
             let first = _mm512_madd_epi16(_mm512_packs_epi32(dots[0], dots[1]), ones);

@@ -1,4 +1,4 @@
-//! Q4_K by AVX-512 VNNI. What Q4_K and Q5_K share: super-blocks of 256 that begin with 16 bytes of scales and minima.
+//! Q4_K by AVX-512 VNNI, and code for Q4_K and Q5_K: super-blocks of 256 that begin with 16 bytes of scales and minima.
 
 use super::blocks::{Panel, Step, columns, many_tokens_by};
 use super::{columns_of_16, load, load_floats, rows_times_token};
@@ -10,7 +10,7 @@ use crate::dtypes::q4_k::{BYTES, Q4K};
 use crate::scratch::{Scratch, arranged, arranged_bytes};
 use std::arch::x86_64::*;
 
-/// Where the product with one token has the blocks of two super-blocks, numbered 0 to 7 and 8 to 15.
+/// The order in which the product with one token has the blocks of two super-blocks, numbered 0 to 7 and 8 to 15.
 const ORDER: [usize; 16] = [0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15];
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
@@ -49,7 +49,7 @@ fn scales_and_mins<const BYTES: usize>(a: &[u8; BYTES], b: &[u8; BYTES]) -> (__m
     let zero = _mm_setzero_si128();
     let a = a.first_chunk::<16>().map_or(zero, |bytes| load_16(bytes));
     let b = b.first_chunk::<16>().map_or(zero, |bytes| load_16(bytes));
-    // In each half sc of the eight blocks, then m: two words of the one, two of the other are ORDER.
+    // In each half are sc of the eight blocks, then m: two words of one super-block, then two of the other are ORDER.
     let bytes = sixes(_mm256_set_m128i(b, a));
     let (of_a, of_b) = (_mm256_castsi256_si128(bytes), _mm256_extracti128_si256::<1>(bytes));
     let sc = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_unpacklo_epi16(of_a, of_b)));
@@ -59,7 +59,7 @@ fn scales_and_mins<const BYTES: usize>(a: &[u8; BYTES], b: &[u8; BYTES]) -> (__m
     (_mm512_mul_ps(d, sc), _mm512_mul_ps(dmin, m))
 }
 
-/// The product with several tokens; `put(blocks, i, panel)` puts in the elements of super-block `i` of 16 rows.
+/// The product with several tokens; `put(blocks, i, panel)` stores the elements of super-block `i` of 16 rows.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(crate) fn many_tokens<F: Format, const BYTES: usize>(
@@ -85,12 +85,12 @@ fn put(blocks: Step<'_, BYTES>, i: usize, panel: &mut Panel<'_>) {
     }
 }
 
-/// Puts in `d * sc` and `dmin * m` of super-block `i` of 16 rows.
+/// Stores `d * sc` and `dmin * m` of super-block `i` of 16 rows.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn put_scales_and_mins<const BYTES: usize>(blocks: Step<'_, BYTES>, i: usize, panel: &mut Panel<'_>) {
     let head = |r: usize| load_16(blocks.part(r, 0));
-    // As in `scales_and_mins`, a row a lane.
+    // Like `scales_and_mins`, with a row in each lane.
     let [factors, x, y, z] = columns_of_16(head);
     let d = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(factors));
     let dmin = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(factors)));
@@ -110,7 +110,7 @@ fn put_scales_and_mins<const BYTES: usize>(blocks: Step<'_, BYTES>, i: usize, pa
     }
 }
 
-/// The product with one token, as [`Call::few_tokens`]; `halves` has the elements of a super-block as [`nibbles`] does, of `BITS` bits.
+/// The product with one token, like [`Call::few_tokens`]; `halves` has elements of a super-block like [`nibbles`], of `BITS` bits.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(crate) fn one_token<const BITS: u32, const BYTES: usize, const TWO: usize>(
@@ -118,7 +118,7 @@ pub(crate) fn one_token<const BITS: u32, const BYTES: usize, const TWO: usize>(
     halves: impl Fn(&[u8; BYTES]) -> [__m512i; 4],
 ) -> bool {
     call.few_tokens(|Scratch { bytes, floats, more_floats, .. }, weight, x, y| {
-        // Activations up to a whole number of steps, in the order in which elements and scales come.
+        // The activations, padded to a whole number of steps, in the order of elements and scales.
         let blocks = x.scales.len().next_multiple_of(16);
         let halves_at = |i: usize| i / 16 * 16 + 4 * (i % 4) + i / 8 % 2 * 2 + i / 4 % 2;
         let blocks_at = |i: usize| ORDER[i % 16] + i / 16 * 16;
@@ -147,12 +147,12 @@ fn dots<const BITS: u32>(a: [__m512i; 4], b: [__m512i; 4], x: &[[u8; 64]; 8]) ->
     let products = |a: __m512i, b: __m512i, x: &[[u8; 64]]| {
         _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(_mm512_setzero_si512(), a, load(&x[0])), b, load(&x[1]))
     };
-    // In each 128 bits, four sums of 8 products of one block: at most 31 * 127 * 8, so that they fit 16 bits.
+    // Each 128 bits have four sums of 8 products of one block: at most 31 * 127 * 8, so that they fit 16 bits.
     let of_a = _mm512_packs_epi32(products(a[0], a[1], &x[..2]), products(a[2], a[3], &x[2..4]));
     let of_b = _mm512_packs_epi32(products(b[0], b[1], &x[4..6]), products(b[2], b[3], &x[6..]));
     let (of_a, of_b) = (_mm512_madd_epi16(of_a, ones), _mm512_madd_epi16(of_b, ones));
     if BITS == 4 {
-        // 16 products are at most 15 * 127 * 16: 16 bits once more.
+        // Sums of 16 products are at most 15 * 127 * 16, which fits 16 bits again.
         return _mm512_madd_epi16(_mm512_packs_epi32(of_a, of_b), ones);
     }
     let (of_a, of_b) = (_mm512_castsi512_ps(of_a), _mm512_castsi512_ps(of_b));

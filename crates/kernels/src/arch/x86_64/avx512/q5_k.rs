@@ -17,7 +17,7 @@ pub(crate) fn matmul(call: &mut Call<'_>) {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn put(blocks: Step<'_, BYTES>, i: usize, panel: &mut Panel<'_>) {
-    // The bits and the nibbles of blocks 0 and 1; of 2 to 5; of 4 to 7.
+    // The bits and the nibbles of blocks 0 and 1; of blocks 2 to 5; of blocks 4 to 7.
     let (first, middle, last) = (columns(blocks, 16), columns(blocks, 80), columns(blocks, 112));
     let ([bits, a], [b, c], [_, d]) = (halves_of(&first), halves_of(&middle), halves_of(&last));
     let (low, bit) = (_mm512_set1_epi8(15), _mm512_set1_epi8(16));

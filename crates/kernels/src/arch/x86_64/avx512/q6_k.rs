@@ -14,7 +14,7 @@ const ORDER: [usize; 8] = [0, 2, 4, 6, 1, 3, 5, 7];
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(crate) fn matmul(call: &mut Call<'_>) {
     let few = call.few_tokens(|Scratch { bytes, floats, ints, .. }, weight, x, y| {
-        // Activations up to a whole number of steps; what the weights' offset adds too much in each four products.
+        // The activations, padded to whole steps; and what the weights' offset adds too much in each four products.
         let steps = x.scales.len().div_ceil(16);
         let x_bytes = arranged_bytes::<64>(bytes, x, steps * 16, |i| i)?;
         let x_scales = arranged(floats, x.scales, steps * 16, |i| ORDER[i % 8] + i / 8 * 8)?;
@@ -61,7 +61,7 @@ fn elements(block: &[u8; BYTES]) -> [__m512i; 4] {
     [a, b, c, d]
 }
 
-/// The 16 scales.
+/// The 16 scales of a super-block.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn scales(block: &[u8; BYTES]) -> __m128i {
@@ -72,7 +72,7 @@ fn d(block: &[u8; BYTES]) -> i32 {
     i32::from(u16::from_le_bytes([block[208], block[209]]))
 }
 
-/// Puts in the scales of super-block `i` of 16 rows, and d.
+/// Stores the scales of super-block `i` of 16 rows, and d.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn put_scales(blocks: Step<'_, BYTES>, i: usize, panel: &mut Panel<'_>) {
@@ -90,7 +90,7 @@ fn put_scales(blocks: Step<'_, BYTES>, i: usize, panel: &mut Panel<'_>) {
     }
 }
 
-/// Puts in the elements of super-block `i` of 16 rows.
+/// Stores the elements of super-block `i` of 16 rows.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn put(blocks: Step<'_, BYTES>, i: usize, panel: &mut Panel<'_>) {
@@ -117,7 +117,7 @@ fn put(blocks: Step<'_, BYTES>, i: usize, panel: &mut Panel<'_>) {
     }
 }
 
-/// Adds two super-blocks, one block a lane.
+/// Adds the products of two super-blocks, one block in each lane.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 fn step(

@@ -11,13 +11,13 @@ use std::arch::x86_64::*;
 /// Blocks in a step of the product with one token.
 const STEP: usize = 16;
 
-/// The order in which its lanes have each eight blocks.
+/// The order in which the lanes have each eight blocks.
 const ORDER: [usize; 8] = [0, 2, 4, 6, 1, 3, 5, 7];
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(crate) fn matmul(call: &mut Call<'_>) {
     let few = call.few_tokens(|Scratch { bytes, floats, ints, .. }, weight, x, y| {
-        // Activations up to a whole number of steps.
+        // The activations, padded to a whole number of steps.
         let blocks = x.scales.len().next_multiple_of(STEP);
         let order = |i: usize| ORDER[i % 8] + i / 8 * 8;
         let x_bytes = arranged_bytes::<64>(bytes, x, blocks, |i| i)?;
@@ -47,7 +47,7 @@ fn put(fours: Step<'_, { 4 * BYTES }>, i: usize, panel: &mut Panel<'_>) {
     }
 }
 
-/// Adds 16 blocks, one a lane.
+/// Adds the products of 16 blocks, one in each lane.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 fn step(
@@ -74,7 +74,7 @@ fn step(
         let pair = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high);
         products[i] = _mm512_dpbusd_epi32(zero, _mm512_xor_si512(pair, flip), load(&x[i]));
     }
-    // The eight sums of each block's half: within each 128 bits, one double word a pair of blocks.
+    // The eight sums of each block's half: within each 128 bits, one double word for each pair of blocks.
     let [p0, p1, p2, p3, p4, p5, p6, p7] = products;
     let (a, b) = (sum_quarters_of_four([p0, p1, p2, p3]), sum_quarters_of_four([p4, p5, p6, p7]));
     let even = _mm512_shuffle_i32x4::<0b10_00_10_00>(a, b);

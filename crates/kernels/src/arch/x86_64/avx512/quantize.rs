@@ -1,4 +1,4 @@
-//! Blocks of signed bytes by AVX-512.
+//! Quantization to blocks of signed bytes by AVX-512.
 
 use super::{load_floats, store_floats, store_numbers, sum_quarters_of_four, transpose};
 use crate::input::quantize::{Blocks, TOGETHER};
@@ -6,7 +6,7 @@ use crate::ops::exp::ROUND;
 use crate::order::BLOCK;
 use std::arch::x86_64::*;
 
-/// As `crate::input::quantize::quantize`, bit by bit.
+/// Like `crate::input::quantize::quantize`, with the same bits.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 pub(crate) fn quantize(x: &[[f32; BLOCK]; TOGETHER], to: &mut Blocks) {
     let halves = |b: usize| {
@@ -20,7 +20,7 @@ pub(crate) fn quantize(x: &[[f32; BLOCK]; TOGETHER], to: &mut Blocks) {
         let [first, second] = halves(b);
         *row = _mm512_max_epu32(bits(first), bits(second));
     }
-    // From here on a lane is a block.
+    // From here on each lane is a block.
     let mut columns = transpose(&rows);
     for half in [8, 4, 2, 1] {
         for i in 0..half {
@@ -40,7 +40,7 @@ pub(crate) fn quantize(x: &[[f32; BLOCK]; TOGETHER], to: &mut Blocks) {
     };
     // The order of four elements each, after they were packed into bytes in each 128 bits.
     let order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    // In each 128 bits the sums of the bytes of a half, four each: of two blocks.
+    // Each 128 bits have the sums of four bytes each of a half, for two blocks.
     let mut fours = [_mm512_setzero_si512(); TOGETHER / 2];
     for (i, bytes) in to.bytes.as_chunks_mut::<2>().0.iter_mut().enumerate() {
         let words = |b: usize| {

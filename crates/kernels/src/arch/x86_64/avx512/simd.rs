@@ -4,7 +4,7 @@ use crate::arch::generic::simd::{Simd, operations};
 use half::{bf16, f16};
 use std::arch::x86_64::*;
 
-/// 512 bits: AVX-512 F, BW, DQ and VL, and VNNI.
+/// Vectors of 512 bits: AVX-512 F, BW, DQ and VL, and VNNI.
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512<const VNNI: bool = false>(());
 
@@ -18,27 +18,27 @@ impl Avx512 {
 
 impl Avx512<true> {
     /// # Safety
-    /// The processor has all of them.
+    /// The processor has F, BW, DQ, VL and VNNI.
     pub(crate) unsafe fn with_vnni() -> Avx512<true> {
         Avx512(())
     }
 }
 
 impl<const VNNI: bool> Avx512<VNNI> {
-    /// 16 halves, or those before the end with zeros after them.
+    /// Loads 16 halves, or those before the end with zeros after them.
     ///
     /// # Safety
-    /// As [`Simd::load`].
+    /// The conditions of [`Simd::load`].
     #[inline(always)]
     unsafe fn load_halves<const WHOLE: bool>(self, at: *const u16, left: usize) -> __m256i {
-        // SAFETY: the caller's; what the mask leaves out is not read.
+        // SAFETY: the caller guarantees it; what the mask leaves out is not read.
         unsafe {
             if WHOLE { _mm256_loadu_si256(at.cast()) } else { _mm256_maskz_loadu_epi16(mask_16(left), at.cast()) }
         }
     }
 }
 
-/// The low `count` bits, for 16 elements.
+/// A mask of the low `count` bits, for 16 elements.
 #[inline]
 pub(crate) fn mask_16(count: usize) -> u16 {
     ((1u32 << count.min(16)) - 1) as u16
@@ -61,39 +61,39 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
 
     #[inline(always)]
     unsafe fn load<const WHOLE: bool>(self, at: *const f32, left: usize) -> __m512 {
-        // SAFETY: the caller's; what the mask leaves out is not read.
+        // SAFETY: the caller guarantees it; what the mask leaves out is not read.
         unsafe { if WHOLE { _mm512_loadu_ps(at) } else { _mm512_maskz_loadu_ps(mask_16(left), at) } }
     }
 
     #[inline(always)]
     unsafe fn load_f16<const WHOLE: bool>(self, at: *const f16, left: usize) -> __m512 {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { _mm512_cvtph_ps(self.load_halves::<WHOLE>(at.cast(), left)) }
     }
 
     #[inline(always)]
     unsafe fn load_bf16<const WHOLE: bool>(self, at: *const bf16, left: usize) -> __m512 {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         let halves = unsafe { self.load_halves::<WHOLE>(at.cast(), left) };
-        // SAFETY: the value is the proof.
+        // SAFETY: the value proves the instruction sets.
         unsafe { _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(halves))) }
     }
 
     #[inline(always)]
     unsafe fn store(self, at: *mut f32, left: usize, v: __m512) {
-        // SAFETY: the caller's; the mask keeps the store inside.
+        // SAFETY: the caller guarantees it; the mask keeps the store inside.
         unsafe { _mm512_mask_storeu_ps(at, mask_16(left), v) };
     }
 
     #[inline(always)]
     unsafe fn store_all(self, at: *mut f32, v: __m512) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { _mm512_storeu_ps(at, v) };
     }
 
     #[inline(always)]
     unsafe fn store_bits(self, at: *mut u8, v: __m512i) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { _mm512_storeu_si512(at.cast(), v) };
     }
 }
