@@ -1,4 +1,4 @@
-//! Nomic BERT: nomic-embed-text. BERT with rotated queries and keys, a gate, and no biases but those of its norms.
+//! Nomic BERT: nomic-embed-text. BERT with rotated queries and keys, a gate, and biases only in its norms.
 
 use super::*;
 
@@ -23,7 +23,7 @@ pub(super) const FAMILY: Family = Family {
     gguf_architectures: &["nomic-bert"],
     model_types: &[("nomic_bert", &["NomicBertModel", "NomicBertForMaskedLM"])],
     files: FileTable {
-        // The model's own code, before transformers had it.
+        // Keys of the model's own code, from before transformers supported it.
         aliases: &[
             ("hidden_size", "n_embd"),
             ("num_hidden_layers", "n_layer"),
