@@ -26,7 +26,7 @@ const FASTEST: f64 = 1000.0;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Speed {
-    /// Bytes a second by the data sheet.
+    /// Bandwidth in bytes a second by the data sheet.
     pub bandwidth: u64,
     /// The shares of the bandwidth that the ends of the ranges assume.
     pub shares: (f64, f64),

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// Bytes of a reference that are read; a commit has 40.
 const REFERENCE_BYTES: u64 = 256;
 
-/// Levels of folders in a snapshot that are listed.
+/// The depth of folders in a snapshot that are listed.
 const DEPTH: usize = 3;
 
 /// One repository's place in the cache.

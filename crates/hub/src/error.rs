@@ -48,10 +48,10 @@ pub enum HubError {
         wait.map_or("later".into(), |seconds| format!("in {seconds} s"))
     )]
     RateLimited { wait: Option<u64> },
-    /// The Hub answers with a status that no rule covers (exit code 1).
+    /// The Hub answers with an unexpected status (exit code 1).
     #[error("the Hub answers status {status} to {url}; try again later")]
     Status { url: String, status: u16 },
-    /// The Hub cannot be reached, or the connection breaks again and again (exit code 1).
+    /// The Hub cannot be reached, or the connection breaks several times (exit code 1).
     #[error(
         "the connection to {url} fails: {reason}; check the network and HF_ENDPOINT, or the path if a file of this \
          machine was meant; HF_HUB_OFFLINE=1 uses what is in the cache"
@@ -96,7 +96,7 @@ pub enum HubError {
     /// The headers of a repository are longer than any model's (exit code 1).
     #[error("the headers of {id} take more than {limit} bytes, which no model's do")]
     TooLarge { id: String, limit: u64 },
-    /// Something else lies where the cache has a lock, a part of a download or a reference; it is neither followed nor
+    /// The cache has something else in place of a lock, a partial file or a reference; it is neither followed nor
     /// changed (exit code 1).
     #[error(
         "{} is {found}, expected a regular file: the cache keeps a file of its own there; move it away and load again",

@@ -16,7 +16,7 @@ pub(super) fn is_inside(name: &str) -> bool {
     name.split('/').count() <= DEPTH && name.split('/').all(component)
 }
 
-/// Whether `text` can be a commit; a folder of the cache has its name.
+/// Whether `text` can be a commit; a folder of the cache is named after it.
 pub(super) fn is_commit(text: &str) -> bool {
     (1..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
@@ -30,7 +30,7 @@ pub(super) fn blob_name(etag: &str) -> Option<String> {
     sound.then(|| name.into())
 }
 
-/// `text` as a part of a URL's path, with its slashes or as one component.
+/// `text` encoded as a part of a URL's path, with its slashes or as one component.
 pub(super) fn encoded(text: &str, slashes: bool) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) || (slashes && byte == b'/');
     text.bytes().fold(String::with_capacity(text.len()), |mut url, byte| {

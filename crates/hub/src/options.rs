@@ -39,7 +39,7 @@ pub(super) struct MinimumSpeed {
     pub(super) window: Duration,
 }
 
-/// 1 KiB a second, measured over 30 seconds.
+/// The default minimum speed: 1 KiB a second, measured over 30 seconds.
 const MINIMUM_SPEED: MinimumSpeed = MinimumSpeed { bytes_per_second: 1 << 10, window: Duration::from_secs(30) };
 
 impl MinimumSpeed {

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 /// The default branch.
 const MAIN: &str = "main";
 
-/// GGUF files of a repository that are compared with each other; collections of every quantization have some hundreds.
+/// The most GGUF files of a repository that are compared; collections of every quantization have some hundreds.
 const GGUF_FILES: usize = 2_000;
 
 /// The result of diagnosing the headers of a model before its weights are downloaded.
@@ -35,7 +35,7 @@ pub struct Repository {
     names: Vec<String>,
     selection: Selection,
     cache: RepoCache,
-    /// `None` when only the cache may answer.
+    /// The client; `None` when only the cache may be used.
     client: Option<Client>,
 }
 
@@ -58,7 +58,7 @@ impl Repository {
     /// Finds the model that `id` names. Asks the Hub unless `options` forbid it; `cancel` ends that, now and later.
     ///
     /// # Errors
-    /// There is no model of that id, or there are several.
+    /// There is no model with that id, or there are several.
     pub fn open(id: &HubId, options: &HubOptions, cancel: &CancellationToken) -> Result<Repository, Fault> {
         let revision = id.revision().unwrap_or(MAIN).to_owned();
         if !is_revision(&revision) {

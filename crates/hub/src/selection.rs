@@ -106,7 +106,7 @@ impl Choice {
         let Selection::Gguf(_) = self.selection else { return false };
         let stem = stem(split(&self.name).1).to_ascii_lowercase();
         let front = stem.strip_suffix(&wanted.to_ascii_lowercase());
-        // `Q4_K_M` is not the end of `IQ4_K_M`, and `K_M` is not that of `Q4_K_M`.
+        // `Q4_K_M` is not the end of `IQ4_K_M`, and `K_M` is not the end of `Q4_K_M`.
         front.is_some_and(|front| front.is_empty() || front.ends_with(['-', '.']))
     }
 
@@ -154,8 +154,8 @@ impl Selection {
         names.iter().filter(read).collect()
     }
 
-    /// The files of weights; of a sharded model those that its index, which lies in `folder`, names and `names` has. An
-    /// index that is not there or cannot be read names none: a diagnosis of the folder says what is wrong.
+    /// The files of weights; of a sharded model those in `names` that its index, which is in `folder`, names. An index
+    /// that is missing or unreadable names none: a diagnosis of the folder reports the error.
     pub(super) fn weights(&self, names: &[String], folder: &Path) -> Vec<String> {
         match self {
             Selection::Nothing => Vec::new(),

@@ -23,7 +23,7 @@ const PIECES: usize = 4;
 
 /// The answers of the Hub and then of its store.
 pub(super) struct Head {
-    /// Status and headers of the last answer.
+    /// Status and headers of the last response.
     pub(super) parts: Parts,
     /// The Hub's own ETag, where it has one.
     pub(super) etag: Option<String>,

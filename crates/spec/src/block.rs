@@ -9,15 +9,15 @@ use std::fmt;
 pub enum Activation<Gate = ()> {
     /// `silu(gate) * up`.
     SwiGlu { gate: Gate },
-    /// `gelu(gate) * up`, by gelu's tanh formula.
+    /// `gelu(gate) * up`, with gelu by its tanh formula.
     GeGlu { gate: Gate },
-    /// `gelu(gate) * up`, by the error function.
+    /// `gelu(gate) * up`, with gelu by the error function.
     GeGluErf { gate: Gate },
     /// `gate * sigmoid(alpha * gate) * (up + 1)`, with `gate` at most `limit` and `up` between `-limit` and `limit`.
     ClampedSwiGlu { gate: Gate, limit: f32, alpha: f32 },
-    /// `gelu(up)` by its tanh formula.
+    /// `gelu(up)`, by its tanh formula.
     GeluTanh,
-    /// `gelu(up)` by the error function.
+    /// `gelu(up)`, by the error function.
     Gelu,
 }
 
@@ -109,7 +109,7 @@ pub enum RouterScore {
     SparseMixer { jitter: f64 },
 }
 
-/// Which value heads share a head of keys, of `value_heads / key_heads` each.
+/// Which value heads share a key head; each is shared by `value_heads / key_heads` of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeySharing {
     /// Neighbors share: head `i` has the keys `i / (value_heads / key_heads)` (safetensors).

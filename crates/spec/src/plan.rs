@@ -104,7 +104,7 @@ impl DraftSize {
     }
 }
 
-/// What a model takes on one machine, in bytes unless a field says otherwise. The default is a plan of nothing.
+/// What a model takes on one machine, in bytes unless a field says otherwise. The default is an empty plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Plan {
@@ -117,7 +117,7 @@ pub struct Plan {
     pub weights_resident: u64,
     /// The element type of the KV cache.
     pub kv_dtype: KvDtype,
-    /// Sessions that are open at once.
+    /// The number of sessions that are open at once.
     pub sessions: usize,
     /// The KV caches of all sessions when `context` tokens are in each.
     pub kv_cache: u64,
@@ -180,7 +180,7 @@ pub enum PlanMemory {
 /// Memory that a plan may fill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// Bytes in all, mapped files included.
+    /// Total bytes, mapped files included.
     pub available: u64,
     /// Bytes for memory other than mapped files, where that has a limit of its own.
     pub anonymous: Option<u64>,

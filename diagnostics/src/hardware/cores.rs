@@ -1,6 +1,6 @@
 //! Processors whose cores differ: how many threads run on the fast ones.
 //!
-//! Linux tells of each core its capacity, or else its highest frequency; macOS names its levels of cores. Other systems say nothing that is used here, and x86 keeps all of its threads.
+//! Linux gives each core's capacity or else its highest frequency, macOS levels of cores. Elsewhere and on x86 all threads count.
 
 use std::fs;
 

@@ -138,9 +138,9 @@ fn stat_value(stat: &str, prefix: &str, key: &str) -> u64 {
 /// Resource limits as `(limit, used)` in bytes; `None` is unlimited.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Limits {
-    /// `RLIMIT_AS`: every mapping counts, mapped files too.
+    /// `RLIMIT_AS`, which counts every mapping, mapped files too.
     address_space: Option<(u64, u64)>,
-    /// `RLIMIT_DATA`: private writable memory.
+    /// `RLIMIT_DATA`, which counts private writable memory.
     data: Option<(u64, u64)>,
 }
 

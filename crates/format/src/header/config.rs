@@ -56,13 +56,13 @@ pub struct ConfigFiles {
 #[derive(Debug)]
 #[allow(missing_docs)] // those of the variants say what their fields are
 pub enum VocabularyFiles {
-    /// Byte-level BPE: `vocab.json` and `merges.txt`.
+    /// Byte-level BPE in `vocab.json` and `merges.txt`.
     Merges { vocab: PathBuf, merges: Option<PathBuf> },
-    /// `tokenizer.model`.
+    /// A SentencePiece model in `tokenizer.model`.
     SentencePiece(PathBuf),
-    /// `vocab.txt`: a token a line.
+    /// A WordPiece vocabulary in `vocab.txt`, one token a line.
     WordPiece(PathBuf),
-    /// `qwen.tiktoken`.
+    /// A tiktoken vocabulary in `qwen.tiktoken`.
     Tiktoken(PathBuf),
 }
 
@@ -109,7 +109,7 @@ impl ConfigFiles {
     /// Reads `config.json` and its companions in `folder`.
     ///
     /// # Errors
-    /// `Incomplete` when `config.json` is missing or a companion is a dead link, `Format` when one is malformed.
+    /// `Incomplete` when `config.json` is missing or a companion is a broken link, `Format` when one is malformed.
     pub fn read(folder: &Path) -> Result<ConfigFiles> {
         let config = JsonFile::optional(folder, "config.json")?.ok_or_else(|| {
             let why = "it says what the tensors mean; download it from the model's repository into this folder";

@@ -22,9 +22,9 @@ pub struct TensorInfo {
     pub dtype: DType,
     /// Dimensions, outermost first; a linear weight is `[outputs, inputs]`. Empty is a scalar.
     pub shape: Vec<u64>,
-    /// Index into [`ModelSource::files`].
+    /// The file, as an index into [`ModelSource::files`].
     pub file: usize,
-    /// First byte, from the start of that file.
+    /// The first byte, from the start of that file.
     pub offset: u64,
     /// Length in bytes; `offset + bytes` lies within the file.
     pub bytes: u64,
@@ -70,7 +70,7 @@ pub trait Fields {
     fn unsigned(&self, key: &str) -> Result<Option<u64>>;
     /// A finite number, integers included.
     fn number(&self, key: &str) -> Result<Option<f64>>;
-    /// A truth value.
+    /// A boolean.
     fn boolean(&self, key: &str) -> Result<Option<bool>>;
     /// A text.
     fn text(&self, key: &str) -> Result<Option<&str>>;

@@ -56,7 +56,7 @@ pub struct TokenizerFiles {
 #[allow(missing_docs, reason = "the names are the file's")]
 #[non_exhaustive]
 pub struct Model {
-    /// `BPE`, `Unigram` or `WordPiece`; none for the pieces of a SentencePiece model.
+    /// `BPE`, `Unigram` or `WordPiece`; `None` for the pieces of a SentencePiece model.
     #[serde(rename = "type")]
     pub kind: Option<String>,
     pub vocab: Entries,

@@ -12,7 +12,7 @@ const KEY: &str = "post_processor";
 /// The most parts of a pair. Published templates have up to six.
 const MOST_PARTS: usize = 16;
 
-/// What is added to a text.
+/// The special tokens that are added to a text.
 pub(super) struct Added {
     pub(super) before: Option<u32>,
     pub(super) after: Option<u32>,

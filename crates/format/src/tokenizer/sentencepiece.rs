@@ -298,7 +298,7 @@ impl<'b> Message<'b> {
         for shift in (0..64).step_by(7) {
             let [byte] = self.take(1)? else { break };
             let part = u64::from(byte & 0x7f);
-            // The tenth byte has room for one bit.
+            // The tenth byte of a varint has room for only one bit.
             if shift == 63 && part > 1 {
                 break;
             }

@@ -263,7 +263,7 @@ pub struct Key {
     pub config: &'static str,
 }
 
-/// The keys of the quantities a block is built from.
+/// The keys of the quantities that a block is built from.
 #[allow(missing_docs)] // as the fields of `ModelSpec`
 #[derive(Clone, Copy, Debug)]
 pub struct Keys {
@@ -333,7 +333,7 @@ pub enum FactorOf {
 /// A classification head. The names of the tensors say which layers and norms it has.
 #[derive(Clone, Copy, Debug)]
 pub struct ClassifierTable {
-    /// Which of the tokens' hidden states it reads.
+    /// Which tokens' hidden states the head reads.
     pub pooling: Pooling,
     /// The key of `config.json` for the pooling, where models differ.
     pub pooling_key: Option<&'static str>,
@@ -500,9 +500,9 @@ pub struct TensorName {
 pub struct FusedName {
     /// The roles in row order.
     pub roles: &'static [Role],
-    /// In GGUF; empty where no writer produces it.
+    /// The name in GGUF; empty where no writer produces it.
     pub gguf: &'static str,
-    /// In safetensors; empty where no writer produces it.
+    /// The name in safetensors; empty where no writer produces it.
     pub config: &'static str,
 }
 

@@ -29,7 +29,7 @@ pub(super) const FAMILY: Family = Family {
             ("num_hidden_layers", "n_layer"),
             ("num_attention_heads", "n_head"),
             ("intermediate_size", "n_inner"),
-            // It was trained for less than `n_positions`.
+            // The model was trained for less than `n_positions`.
             ("max_position_embeddings", "max_trained_positions"),
             ("layer_norm_eps", "layer_norm_epsilon"),
             ("hidden_act", "activation_function"),

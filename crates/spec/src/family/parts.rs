@@ -96,7 +96,7 @@ pub struct ExpertTable {
     pub score: RouterScore,
     /// Whether the weights of the chosen experts are divided by their sum.
     pub normalized: Normalized,
-    /// What is added to that sum.
+    /// The number that is added to the sum before the division.
     pub added_to_sum: f32,
     /// Whether safetensors files have all experts of a layer in one parameter, gate and up interleaved: floats
     /// `[experts, inputs, outputs]`, or MXFP4 as blocks and scales.
@@ -157,7 +157,7 @@ pub enum StateLayers {
     All(&'static str),
 }
 
-/// A feed-forward width that `config.json` does not give as it is stored (transformers `modeling_lfm2.py`, `Lfm2MLP`).
+/// A feed-forward width that differs in `config.json` from the stored one (transformers `modeling_lfm2.py`, `Lfm2MLP`).
 #[derive(Clone, Copy, Debug)]
 pub struct AdjustedWidth {
     /// Another key of the width, which is read first.

@@ -10,10 +10,10 @@ pub const GPU_ALIGNMENT: u64 = 256;
 /// Bytes that GPU kernels may read beyond the end of a tensor.
 pub const GPU_OVERREAD: u64 = 16;
 
-/// Parts that attention on a GPU divides the positions of all rows into, each with a result of its own.
+/// The number of parts into which attention on a GPU divides the positions of all rows, each with its own result.
 pub const GPU_ATTENTION_PARTS: usize = 256;
 
-/// Rows of logits that a GPU computes at a time.
+/// The number of rows of logits that a GPU computes at a time.
 pub const GPU_LOGIT_ROWS: usize = 32;
 
 /// Bytes of a recorded launch on a GPU. As measured by others, drivers take about 10 KB (CUDA 12) to 68 KB (driver 470)
@@ -30,7 +30,7 @@ const GPU_LAYER_LAUNCHES: usize = 10;
 /// Launches outside of the layers: the embedding, and the head's product and preparation.
 const GPU_OTHER_LAUNCHES: usize = 3;
 
-/// Launches of a token on a GPU.
+/// Launches for one token on a GPU.
 pub fn gpu_launches(spec: &ModelSpec) -> usize {
     spec.weights.layers.len().saturating_mul(GPU_LAYER_LAUNCHES).saturating_add(GPU_OTHER_LAUNCHES)
 }
@@ -132,7 +132,7 @@ impl CpuBuffers {
 /// A step with many logits is shorter by the rows that use the same memory. Complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepRoom {
-    /// Rows.
+    /// The number of rows.
     pub rows: usize,
     /// Rows whose buffers take as much memory as the logits of a token.
     pub logits: usize,

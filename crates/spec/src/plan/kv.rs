@@ -66,7 +66,7 @@ pub struct KvSize {
     pub page: u64,
     /// Bytes of [`KV_PAGE`] positions in the layers that keep only their window; 0 where there are none.
     pub window_page: u64,
-    /// The longest of the windows, in positions.
+    /// The longest window, in positions.
     pub window: usize,
 }
 
@@ -99,7 +99,7 @@ impl KvSize {
         positions.div_ceil(KV_PAGE).min(most)
     }
 
-    /// The first position that the one at `position` sees in layers with a window.
+    /// The first position that the token at `position` sees in layers with a window.
     pub fn first_seen(&self, position: usize) -> usize {
         (position + 1).saturating_sub(self.window)
     }

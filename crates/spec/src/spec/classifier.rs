@@ -15,7 +15,7 @@ use std::sync::Arc;
 weights! {
     /// A classification head: the scores of a text's labels, from its hidden states.
     pub struct ClassifierWeights<W> {
-        /// Which of the tokens' hidden states it reads.
+        /// Which tokens' hidden states the head reads.
         pub pooling: Pooling,
         /// The dense layer before the output layer.
         pub dense: Option<ClassifierDense<W>> = optional part,
@@ -29,7 +29,7 @@ weights! {
 
     /// The dense layer of a classification head, before its output layer.
     pub struct ClassifierDense<W> {
-        /// `[hidden, hidden]`.
+        /// The linear layer, `[hidden, hidden]`.
         pub linear: W::Matrix = matrix,
         /// The activation of its output.
         pub activation: DenseActivation,

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 weights! {
     /// What is added to the rows of the embedding, and the norm of the sum.
     pub struct InputWeights<W> {
-        /// A row for each position.
+        /// The position embeddings, where the model has them.
         pub positions: Option<PositionWeights<W>> = optional part,
         /// A row for each token type, `[kinds, hidden]`: the first for all tokens but those of the second text of a pair.
         pub token_types: Option<W::Matrix> = optional matrix,
@@ -24,7 +24,7 @@ weights! {
         pub norm: W::Norm = norm,
     }
 
-    /// Positions that are rows of a matrix.
+    /// Position embeddings: positions that are rows of a matrix.
     pub struct PositionWeights<W> {
         /// The position embeddings, `[first + context, hidden]`.
         pub rows: W::Matrix = matrix,
@@ -110,7 +110,7 @@ impl Reader<'_> {
         Ok(1 + usize::try_from(padding).ok().filter(|id| *id < i32::MAX as usize).ok_or_else(wrong)?)
     }
 
-    /// Kinds of tokens that have a row of their own; 0 where the family has none.
+    /// The number of token types that have a row of their own; 0 where the family has none.
     pub(super) fn token_types(&self) -> Result<usize> {
         let Some((key, default, why)) = self.family.head.token_types else { return Ok(0) };
         match self.size(key)? {
@@ -132,7 +132,7 @@ impl Embeds {
         }
     }
 
-    /// How vectors are made, where that is said.
+    /// How vectors are computed, where the files say it.
     pub fn by(&self) -> Option<&EmbeddingSpec> {
         if let Embeds::By(by) = self { Some(by) } else { None }
     }

@@ -66,7 +66,7 @@ impl Reader<'_> {
         Ok(factors)
     }
 
-    /// A number of the table; `None` where it is absent and that changes nothing. 0 in a GGUF file is none, as in llama.cpp.
+    /// A number of the table; `None` where it is absent and that changes nothing. 0 in GGUF counts as absent, as in llama.cpp.
     fn factor(&self, factor: &Factor) -> Result<Option<f64>> {
         let key = self.key(factor.key);
         let default = if self.is_gguf() { factor.gguf_default } else { factor.config_default };

@@ -19,7 +19,7 @@ weights! {
 
     /// The weights and options of an attention layer.
     pub struct AttentionWeights<W> {
-        /// Query heads.
+        /// The number of query heads.
         pub heads: usize,
         /// Key and value heads; their number divides `heads`.
         pub kv_heads: usize,
@@ -144,7 +144,7 @@ weights! {
         pub weight: W::Vector = vector,
         /// The bias, `[channels]`.
         pub bias: Option<W::Vector> = optional vector,
-        /// Channels.
+        /// The number of channels.
         pub channels: usize,
         /// Positions that an output depends on, the current one included.
         pub kernel: usize,

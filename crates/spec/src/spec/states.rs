@@ -24,11 +24,11 @@ pub enum StateMixer {
     ShortConv,
     /// Mamba-2, by the keys of its sizes.
     Mamba2 {
-        /// Heads.
+        /// The key of the number of heads.
         heads: Key,
-        /// Groups of heads that share keys and queries.
+        /// The key of the number of groups of heads that share keys and queries.
         groups: Key,
-        /// Elements of a key or a query.
+        /// The key of the elements of a key or a query.
         state_dim: Key,
         /// The key of the elements of a value in `config.json`, if they are not a text.
         head_dim: &'static str,
@@ -42,13 +42,13 @@ pub enum StateMixer {
 /// The keys of a gated delta net's sizes.
 #[derive(Clone, Copy, Debug)]
 pub struct DeltaNetKeys {
-    /// Heads of queries and keys.
+    /// The key of the number of heads of queries and keys.
     pub key_heads: Key,
-    /// Heads of values.
+    /// The key of the number of heads of values.
     pub value_heads: Key,
-    /// Elements of a query or a key.
+    /// The key of the elements of a query or a key.
     pub key_dim: Key,
-    /// Elements of a value in `config.json`; elements of all values together in GGUF.
+    /// The key of the elements of a value in `config.json`, and of all values together in GGUF.
     pub values: Key,
     /// Which value heads share a key head in GGUF; in safetensors adjacent ones do.
     pub gguf_sharing: KeySharing,
@@ -266,7 +266,7 @@ impl Tensors<'_> {
                     conv: self.conv(layer)?,
                     dt_bias: self.whole_name(Role::StateStepBias, layer)?,
                     decay: self.whole_name(Role::StateDecay, layer)?,
-                    // The converter stores -exp of it.
+                    // The GGUF converter stores -exp(A_log).
                     decay_is_log: !gguf,
                     norm: self.norm(Role::StateNorm, layer)?,
                     out: self.matrix(Role::StateOut, layer)?,

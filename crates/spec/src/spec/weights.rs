@@ -30,7 +30,7 @@ impl WeightTypes for Stored {
     type Numbers = TensorInfo;
 }
 
-/// No weights.
+/// The weights of a structure without weights.
 impl WeightTypes for () {
     type Matrix = ();
     type Norm = ();

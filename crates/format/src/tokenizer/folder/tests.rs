@@ -13,7 +13,7 @@ fn spec_of(files: &[(&str, Value)]) -> Result<TokenizerSpec> {
     super::super::json::spec(&ConfigFiles::read(folder.path())?, &OnceLock::new())
 }
 
-/// A folder of `a`, `b`, `ab` and `<|endoftext|>`, with `config` and more files over its own.
+/// Reads a folder of `a`, `b`, `ab` and `<|endoftext|>`, with `config` and more files that replace its own.
 fn with(config: Value, more: &[(&str, Value)]) -> Result<TokenizerSpec> {
     let own = [
         ("config.json", json!({"eos_token_id": 3})),
