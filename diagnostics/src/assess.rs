@@ -24,25 +24,25 @@ use crate::speed::Speed;
 pub enum ChosenDevice {
     /// The processor.
     Cpu,
-    /// The NVIDIA GPU of this index in [`Hardware::gpus`], and what was found of it.
+    /// The NVIDIA GPU of this index in [`Hardware::gpus`], with its properties.
     Gpu { index: usize, gpu: Gpu },
 }
 
-/// What the checks come to, and what loading needs where the model runs.
+/// The result of the checks, and what loading needs if the model runs.
 pub(crate) struct Assessment {
     pub(crate) report: Report,
-    /// `None` unless the verdict is that it runs.
+    /// The plan and the device; `None` unless the verdict is that the model runs.
     pub(crate) ready: Option<(Plan, ChosenDevice)>,
 }
 
 /// Judges a model, whose files `input` describes, on a machine.
 ///
-/// A described machine with a GPU is judged for that GPU, by a build that has its engine.
+/// A described machine with a GPU is judged for that GPU, with a build that supports it.
 pub fn assess(spec: &ModelSpec, input: &InputSummary, hardware: &Hardware, policy: &Policy) -> Report {
     Case { spec, input, hardware, policy }.assess().report
 }
 
-/// What is judged: a model, its files, the machine, and what was asked for.
+/// What is judged: a model, its files, the machine, and the user's options.
 #[derive(Clone, Copy)]
 pub(crate) struct Case<'a> {
     pub(crate) spec: &'a ModelSpec,
@@ -52,7 +52,7 @@ pub(crate) struct Case<'a> {
 }
 
 impl Case<'_> {
-    /// The report, and what loading goes on from.
+    /// The report, and what loading needs.
     pub(crate) fn assess(self) -> Assessment {
         let Assessment { mut report, ready } = self.judge();
         if report.verdict == Verdict::DoesNotFit {
@@ -69,7 +69,7 @@ impl Case<'_> {
         Plan::new(self.spec, self.input.bytes(), budget, &self.policy.request())
     }
 
-    /// The assessment without what to go on with.
+    /// The assessment without what loading needs.
     fn judge(self) -> Assessment {
         let Case { spec, input, hardware, policy } = self;
         let target = target::choose(self);
@@ -89,7 +89,7 @@ impl Case<'_> {
             checks::memory(&target),
         ];
         if target.gpu.is_some() && gpus::beyond(spec) {
-            // No dtype, no smaller file and no other GPU would do.
+            // No other dtype, smaller file or other GPU would help.
             for check in checks.iter_mut().filter(|check| matches!(check.id, "dtype" | "memory")) {
                 check.remedies.retain(|it| matches!(it, Remedy::Processor(_) | Remedy::SomeProcessor));
             }
@@ -112,7 +112,7 @@ impl Case<'_> {
             bandwidth.and_then(|bandwidth| Speed::new(spec, &target.plan, &target.engine, product, bandwidth));
         report.batching = Batching::new(spec, target.device != DeviceChoice::Cpu).reason().filter(|_| runs);
         let chosen = target.chosen();
-        // Of a GPU that is not there nothing is known to plan for.
+        // No plan can be made for a GPU that does not exist.
         report.plan = chosen.as_ref().map(|_| target.plan.clone());
         report.device = target.device.to_string();
         report.device_reason = target.why;
@@ -121,12 +121,12 @@ impl Case<'_> {
     }
 }
 
-/// Lets the checks decide: the first failure, else a warning, else nothing.
+/// Derives the verdict from the checks: the first failure, else a warning, else that the model runs.
 fn conclude(input: InputSummary, hardware: &Hardware, policy: &Policy, checks: Vec<Check>, success: String) -> Report {
     let failure = checks.iter().find(|check| check.status == Status::Fail);
     let warnings: Vec<&Check> = checks.iter().filter(|check| check.status == Status::Warn).collect();
     let (verdict, reason) = match failure {
-        // Every failing check carries its verdict; one that did not would be a fault of ours, not of the file.
+        // Every failing check carries its verdict; one without would be a fault of this library, not of the file.
         Some(check) => (check.verdict.unwrap_or(Verdict::Unreadable), check.summary.clone()),
         None if warnings.is_empty() => (Verdict::Compatible, success),
         None => {
@@ -163,9 +163,9 @@ fn conclude(input: InputSummary, hardware: &Hardware, policy: &Policy, checks: V
     }
 }
 
-/// Each remedy once, and of two of which one goes on where the other ends the longer one, which says more.
+/// Each remedy once; if one is the beginning of another, only the longer one, which says more.
 fn merged<'a>(remedies: impl Iterator<Item = &'a Remedy>) -> Vec<Remedy> {
-    // A longer number or name is another one.
+    // A number or name that goes on is a different one.
     let says = |longer: &str, shorter: &str| {
         longer.strip_prefix(shorter).is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', ',', ';']))
     };
@@ -181,7 +181,7 @@ fn merged<'a>(remedies: impl Iterator<Item = &'a Remedy>) -> Vec<Remedy> {
     merged.into_iter().map(|(_, remedy)| remedy).collect()
 }
 
-/// What goes on from `report`. `runs_on` tells of other machines.
+/// The next steps after `report`. `runs_on` says whether the model runs on another machine.
 fn next_steps(report: &Report, policy: &Policy, runs_on: impl Fn(&Hardware) -> bool) -> Vec<NextStep> {
     let hardware = &report.hardware;
     let here = hardware.profile.is_none();
@@ -203,8 +203,8 @@ fn next_steps(report: &Report, policy: &Policy, runs_on: impl Fn(&Hardware) -> b
     step.into_iter().collect()
 }
 
-/// The described machine with the least memory that the model runs on; one of the kind of `like`, with a GPU or without,
-/// before all others.
+/// The described machine with the least memory that runs the model; machines of the kind of `like`, with a GPU or
+/// without, are preferred.
 fn larger_machine(like: &Hardware, runs_on: impl Fn(&Hardware) -> bool) -> Option<&'static str> {
     let mut profiles: Vec<&Profile> = PROFILES.iter().collect();
     profiles.sort_by_key(|profile| (profile.gpu().is_none() != like.gpus.is_empty(), profile.memory()));

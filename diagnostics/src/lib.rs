@@ -26,19 +26,19 @@ use spec::{ModelSpec, Wanted};
 use std::path::Path;
 use tokenizer::TokenizerSpec;
 
-/// A report, and what loading goes on from when the model runs.
+/// A report, and what loading needs if the model runs.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Diagnosis {
-    /// What was found.
+    /// The results of the diagnosis.
     pub report: Report,
-    /// What loading goes on from; `None` unless [`Verdict::runs`].
+    /// What loading needs; `None` unless [`Verdict::runs`].
     pub ready: Option<Ready>,
-    /// The error that ended the diagnosis, when one did.
+    /// The error that ended the diagnosis, if there was one.
     pub error: Option<Error>,
 }
 
-/// A model that runs: everything that was decided before a weight is read.
+/// A model that runs, with everything that was decided before a weight is read.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Ready {
@@ -46,9 +46,9 @@ pub struct Ready {
     pub header: Header,
     /// The resolved model.
     pub spec: ModelSpec,
-    /// The memory that it takes there.
+    /// The memory that the model takes on the device.
     pub plan: Plan,
-    /// Where it runs.
+    /// The device that it runs on.
     pub device: ChosenDevice,
 }
 
@@ -59,12 +59,12 @@ impl Ready {
     }
 }
 
-/// Diagnoses the model at `path` on `hardware`: headers only, and always a report.
+/// Diagnoses the model at `path` on `hardware`. It reads only headers, and always returns a report.
 pub fn diagnose(path: &Path, hardware: &Hardware, policy: &Policy) -> Report {
     diagnose_with(family::REGISTRY, path, hardware, policy).report
 }
 
-/// Diagnoses with the families of `registry`, and keeps what was read for the loader.
+/// Diagnoses with the families of `registry`, and keeps the files that were read for the loader.
 pub fn diagnose_with(registry: &[&'static Family], path: &Path, hardware: &Hardware, policy: &Policy) -> Diagnosis {
     let mut diagnosis = diagnose_one(registry, path, None, hardware, policy);
     if let Some(Error::Ambiguous { candidates, .. }) = &diagnosis.error {
@@ -75,8 +75,8 @@ pub fn diagnose_with(registry: &[&'static Family], path: &Path, hardware: &Hardw
     diagnosis
 }
 
-/// As [`diagnose_with`], of files at `path` that are those of `model`, or stand for them: the report calls the input by its
-/// id, and commands name what each program takes for it.
+/// Like [`diagnose_with`], for files at `path` that belong to `model` of the Hub or stand for them: the report names
+/// the input by its id, and commands have the form of the id that each program takes.
 pub fn diagnose_hub(
     registry: &[&'static Family],
     path: &Path,
@@ -87,12 +87,12 @@ pub fn diagnose_hub(
     diagnose_one(registry, path, Some(model), hardware, policy)
 }
 
-/// The report of a diagnosis that `error` ended before there was a file to read at `path`.
+/// The report of a diagnosis that ended with `error` before there was a file to read at `path`.
 pub fn unread(error: &Error, path: &Path, hardware: &Hardware, policy: &Policy) -> Report {
     assess::assess_error(error, InputSummary::unknown(path), hardware, policy)
 }
 
-/// The model at `path`, or the models where it is a folder of several. No deeper: a link in it may lead back.
+/// The model at `path`, or the models if it is a folder of several. Goes no deeper, as a link in it may lead back.
 fn candidates_at(registry: &[&'static Family], path: &Path, hardware: &Hardware, policy: &Policy) -> Vec<Candidate> {
     let diagnosis = diagnose_one(registry, path, None, hardware, policy);
     match &diagnosis.error {

@@ -1,44 +1,44 @@
-//! What the user asks of a diagnosis and of loading.
+//! The user's options for a diagnosis and for loading.
 
 use crate::plan::{DraftSize, KvDtype, Request, WeightStorage};
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// What the user asked for.
+/// The user's options.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
-    /// Where to run.
+    /// The device to run on.
     pub device: DeviceChoice,
     /// Tokens of context; `None` is the largest that fits.
     pub context: Option<usize>,
-    /// Bytes that the plan may use at most, below what the machine has.
+    /// The most bytes that the plan may use, if below what the machine has.
     pub memory_limit: Option<u64>,
-    /// Which tiers are good enough.
+    /// The tiers that are accepted.
     pub dtypes: DtypePolicy,
     /// The element type of the KV cache.
     pub kv_dtype: KvDtype,
-    /// Sessions that are open at once; `None` plans one, and does not limit how many share what memory is left.
+    /// Sessions that are open at once; `None` plans one, and does not limit how many share the memory that is left.
     pub sessions: Option<usize>,
-    /// Where weights lie for the processor.
+    /// Where weights are kept for the processor.
     pub weights: WeightStorage,
-    /// A `tokenizer.json` that takes the place of the model's own, which need not have one then.
+    /// A `tokenizer.json` that replaces the model's own, which need not have one then.
     pub tokenizer: Option<PathBuf>,
-    /// What a draft model next to it takes, which was judged before.
+    /// The size of a draft model, which was judged before.
     pub draft: Option<DraftSize>,
-    /// Whether the head that predicts further tokens is wanted, which some models bring.
+    /// Whether to load the head that predicts further tokens, if the model has one.
     pub predictor: bool,
 }
 
 impl Policy {
-    /// What a plan is made for.
+    /// The options of the plan.
     pub(crate) fn request(&self) -> Request {
         let Policy { context, sessions, kv_dtype, weights, draft, .. } = *self;
         Request { context, sessions, kv_dtype, weights, draft }
     }
 }
 
-/// Where to run.
+/// The device to run on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeviceChoice {
@@ -51,10 +51,10 @@ pub enum DeviceChoice {
     Cuda(usize),
 }
 
-/// Which tiers are good enough. Complete.
+/// The tiers that are accepted. Complete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DtypePolicy {
-    /// Native arithmetic, or loss-free widening inside a register.
+    /// Native arithmetic, or lossless widening inside a register.
     #[default]
     NativeOrWidened,
     /// Only arithmetic in the stored dtype.
@@ -71,7 +71,7 @@ impl fmt::Display for DeviceChoice {
     }
 }
 
-/// A text that names no device.
+/// The error for a text that names no device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected auto, cpu, cuda or cuda:N")]
 pub struct UnknownDevice;
@@ -79,7 +79,7 @@ pub struct UnknownDevice;
 impl FromStr for DeviceChoice {
     type Err = UnknownDevice;
 
-    /// `auto`, `cpu`, `cuda` (the first GPU), `cuda:N`.
+    /// Parses `auto`, `cpu`, `cuda` (the first GPU) or `cuda:N`.
     fn from_str(text: &str) -> Result<DeviceChoice, UnknownDevice> {
         match text {
             "auto" => Ok(DeviceChoice::Auto),

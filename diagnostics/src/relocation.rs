@@ -1,13 +1,13 @@
-//! A diagnosis of files in one folder -> of the same files in another; a report on files that stand for others -> the
-//! same report with the names that the user knows.
+//! A diagnosis of files in one folder -> of the same files in another; a report on stand-in files -> the same report
+//! with the names that the user knows.
 
 use crate::report::Remedy;
 use crate::{Diagnosis, Ready, Report};
 use std::path::Path;
 
 impl Diagnosis {
-    /// Goes on with the files in the folder `to`, which are those of the folder `from`: what is ready, and the texts of the
-    /// report, name the one where they named the other.
+    /// Changes the diagnosis to the files in the folder `to`, which are the same as those in the folder `from`: paths
+    /// and the texts of the report then name `to`.
     #[doc(hidden)] // for the Hub's downloads
     pub fn relocate(&mut self, from: &Path, to: &Path) {
         let (old, new) = (from.display().to_string(), to.display().to_string());
@@ -20,7 +20,7 @@ impl Diagnosis {
         let templates = spec.tokenizer.chat_templates.values_mut().map(|template| &mut template.place.file);
         for path in header.paths().chain(templates) {
             if let Ok(inside) = path.strip_prefix(from) {
-                // Nothing joined would end the path of the folder itself in a slash.
+                // Joining an empty path would add a slash to the path of the folder itself.
                 *path = if inside.as_os_str().is_empty() { to.into() } else { to.join(inside) };
             }
         }
@@ -28,7 +28,7 @@ impl Diagnosis {
 }
 
 impl Report {
-    /// Writes `name` wherever the report's text names the folder `folder`.
+    /// Replaces the folder `folder` by `name` in all texts of the report.
     pub fn rename(&mut self, folder: &str, name: &str) {
         let remedies = self.remedies.iter_mut().filter_map(Remedy::words);
         let texts = [&mut self.reason].into_iter().chain(remedies);

@@ -1,5 +1,5 @@
-//! Plan x bandwidth -> tokens a second: a token of decoding reads every weight that it is multiplied with and the cache once,
-//! and hardly computes. Of GPUs whose data sheet is at hand, instructions and launches count too.
+//! Plan x bandwidth -> tokens a second: decoding a token reads every weight that it is multiplied with and the cache
+//! once, and hardly computes. For GPUs with a known data sheet, instructions and launches count too.
 
 mod gpu;
 
@@ -9,44 +9,44 @@ use crate::spec::ModelSpec;
 use gpu::{Assumed, Rates};
 use serde::Serialize;
 
-/// Shares of a GPU's data-sheet bandwidth. Copies reach about nine tenths of it, which nothing that reads memory exceeds;
-/// below a half of it, kernels would count as broken here.
+/// The assumed shares of a GPU's data-sheet bandwidth. Copies reach about nine tenths of it, which nothing that reads
+/// memory exceeds; kernels below a half of it would be considered broken.
 const GPU_SHARES: (f64, f64) = (0.5, 0.9);
 
-/// The same of a processor. Reads of all its threads reach about eight tenths of the data rate of its memory, and the
-/// kernels here 0.7 to 1 of what such reads reach (docs/performance.md); the lower end allows for slower memory than the
-/// data sheet's.
+/// The assumed shares of a processor's data-sheet bandwidth. Reads of all its threads reach about eight tenths of the
+/// data rate of its memory, and the kernels here 0.7 to 1 of what such reads reach (docs/performance.md); the lower end
+/// allows for memory slower than the data sheet's.
 const CPU_SHARES: (f64, f64) = (0.4, 0.8);
 
-/// Tokens a second beyond which no estimate is given: starting kernels and waiting for threads then take as long as reading,
-/// and bandwidth tells little.
+/// Tokens a second above which no estimate is given: starting kernels and waiting for threads then take as long as
+/// reading, so that bandwidth says little.
 const FASTEST: f64 = 1000.0;
 
-/// How fast one sequence is continued, as far as memory decides.
+/// The decoding speed of one sequence, as far as memory decides it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Speed {
-    /// Bytes a second by the data sheet.
+    /// Bandwidth in bytes a second by the data sheet.
     pub bandwidth: u64,
-    /// The shares of it that the ranges' ends assume.
+    /// The shares of the bandwidth that the ends of the ranges assume.
     pub shares: (f64, f64),
     /// Bytes of weights that a token reads.
     pub weight_bytes_per_token: u64,
-    /// Bytes of the cache that it reads when the planned context is full.
+    /// Bytes of the cache that a token reads when the planned context is full.
     pub cache_bytes_per_token: u64,
     /// Tokens a second on an empty cache.
     pub empty: (f64, f64),
-    /// Tokens a second on a full one.
+    /// Tokens a second on a full cache.
     pub full: (f64, f64),
-    /// Launches of a token on a GPU, where they and the instructions of kernels are part of the estimate.
+    /// Launches for a token on a GPU, if they and the instructions of kernels are part of the estimate.
     pub launches: Option<usize>,
-    /// Tokens a second of a prompt's first [`PREFILL_CHUNK`] tokens, of such a GPU.
+    /// Tokens a second over the first [`PREFILL_CHUNK`] tokens of a prompt, on such a GPU.
     pub prompt: Option<(f64, f64)>,
 }
 
 impl Speed {
-    /// Estimates for a device of this product name; `None` where there is no bandwidth, and for models so small that it does
-    /// not decide.
+    /// The estimate for a device of this product name; `None` without a bandwidth, and for models so small that
+    /// bandwidth is not what limits them.
     pub fn new(spec: &ModelSpec, plan: &Plan, engine: &DeviceEngine<'_>, name: &str, bandwidth: u64) -> Option<Speed> {
         let shares = match engine {
             DeviceEngine::Cpu { .. } => CPU_SHARES,
@@ -80,7 +80,7 @@ impl Speed {
         Some(speed)
     }
 
-    /// Puts the ranges of a GPU of these rates in place of those by bandwidth only.
+    /// Replaces the ranges by bandwidth only with those of a GPU of these rates.
     fn count_instructions(&mut self, spec: &ModelSpec, plan: &Plan, rates: &Rates) {
         let (kv, bandwidth) = (plan.kv_dtype, self.bandwidth as f64);
         let ends = gpu::assumed(self.shares);
@@ -96,10 +96,10 @@ impl Speed {
     }
 }
 
-/// To two digits: more would claim what an estimate does not know.
+/// Rounds to two digits: more would claim an accuracy that an estimate does not have.
 fn round(value: f64) -> f64 {
     let unit = 10f64.powf(value.log10().floor() - 1.0);
-    // Dividing by a power of ten from 1 on, and multiplying with one below, keeps decimal fractions short.
+    // A unit below 1 is applied by dividing by its whole inverse, which keeps decimal fractions short.
     if unit < 1.0 { (value / unit).round() / (1.0 / unit).round() } else { (value / unit).round() * unit }
 }
 

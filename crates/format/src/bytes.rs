@@ -4,7 +4,7 @@ use crate::error::{Error, FormatErrorKind, IncompleteKind, Result};
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-/// Bytes asked of the system at once; also the most that is read past the end of a header.
+/// Bytes requested from the system at once; also the most that is read past the end of a header.
 const BUFFER_BYTES: usize = 64 << 10;
 
 /// Reads a header in order, never past `len`, and counts what it reads.
@@ -46,7 +46,7 @@ impl<R: Read> Reader<R> {
         self.position
     }
 
-    /// Bytes asked of the system so far.
+    /// Bytes requested from the system so far.
     pub(crate) fn bytes_read(&self) -> u64 {
         self.bytes_read
     }
@@ -55,13 +55,13 @@ impl<R: Read> Reader<R> {
         Error::Format { file: self.file.clone(), offset: Some(offset), kind }
     }
 
-    /// The error of a header that goes on where the file ends.
+    /// The error for a header that is cut off by the end of the file.
     pub(crate) fn truncated(&self, what: &'static str) -> Error {
         let kind = IncompleteKind::HeaderTruncated { what, at: self.position, have: self.len };
         Error::incomplete(&self.file, kind)
     }
 
-    /// The next bytes without consuming them: `count` of them, or what is left.
+    /// The next bytes without consuming them: `count` bytes, or as many as are left.
     pub(crate) fn prefix(&mut self, count: usize) -> Result<&[u8]> {
         self.fill(count.min(self.buffer.len()))?;
         let end = self.end.min(self.start + count);
@@ -77,7 +77,7 @@ impl<R: Read> Reader<R> {
         self.end -= self.start;
         self.start = 0;
         while self.end < wanted {
-            // A file that grows meanwhile is read only to the length it had.
+            // A file that grows meanwhile is read only up to its length at the start.
             let left = self.len.saturating_sub(self.position + self.end as u64);
             let room = usize::try_from(left).unwrap_or(usize::MAX).min(self.buffer.len() - self.end);
             match self.source.read(&mut self.buffer[self.end..self.end + room]) {
@@ -119,7 +119,7 @@ impl<R: Read> Reader<R> {
         Ok(u64::from_le_bytes(self.take(what)?))
     }
 
-    /// Checks a claim of `count` things of at least `least` bytes each, read at `offset`, against limit and file.
+    /// Checks a claim of `count` items of at least `least` bytes each, read at `offset`, against the limit and the file.
     pub(crate) fn claim(&self, what: &'static str, offset: u64, count: u64, least: u64) -> Result<usize> {
         let end = count.checked_mul(least).and_then(|bytes| bytes.checked_add(self.position));
         match (end, usize::try_from(count)) {

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Stops what was given it, or a clone of it: a load, a download, a generation, a computation.
+/// Stops everything that was given this token or a clone of it: a load, a download, a generation, a computation.
 ///
-/// It is checked between the operations of every layer, also in the middle of a prompt, and costs nothing there; a sequence
-/// that shares a pass over the weights with others leaves after that pass. On a GPU what was launched before is still
-/// finished. A generation ends with the finish reason `Cancelled`, everything else with an error of that name. The session
-/// stays usable: it holds the tokens whose computation was complete.
+/// It is checked between the operations of every layer, also in the middle of a prompt, at no measurable cost; a
+/// sequence in a batch leaves after the current pass. On a GPU, launched kernels still finish. A generation ends with
+/// the finish reason `Cancelled`, everything else with an error of that name. The session stays usable: it holds the
+/// tokens whose computation was complete.
 ///
 /// ```
 /// use model_factory_format::CancellationToken;
@@ -28,29 +28,29 @@ struct Node {
 }
 
 impl CancellationToken {
-    /// One that is not cancelled.
+    /// A token that is not cancelled.
     pub fn new() -> CancellationToken {
         CancellationToken::default()
     }
 
-    /// One that is cancelled with this one, or by itself: a request's own next to that of the whole server.
+    /// A token that is cancelled with this one, or by itself: for example one for a request, below one for the whole server.
     #[must_use]
     pub fn child(&self) -> CancellationToken {
         CancellationToken(Arc::new(Node { cancelled: AtomicBool::new(false), parent: Some(self.clone()) }))
     }
 
-    /// Stops everything that has a clone or a child of it, now and later. There is no way back.
+    /// Stops everything that has a clone or a child of this token, now and later. It cannot be undone.
     pub fn cancel(&self) {
         self.0.cancelled.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it, or what it is a child of, was cancelled.
+    /// Whether this token, or one that it is a child of, was cancelled.
     pub fn is_cancelled(&self) -> bool {
         self.0.cancelled.load(Ordering::Relaxed) || self.0.parent.as_ref().is_some_and(CancellationToken::is_cancelled)
     }
 
     /// # Errors
-    /// [`Cancelled`] if it is cancelled.
+    /// [`Cancelled`] if the token is cancelled.
     pub fn check(&self) -> Result<(), Cancelled> {
         if self.is_cancelled() { Err(Cancelled) } else { Ok(()) }
     }
@@ -61,7 +61,7 @@ impl CancellationToken {
 #[error("cancelled by the caller")]
 pub struct Cancelled;
 
-/// Clones are equal, others are not.
+/// Clones are equal; all other tokens differ.
 impl PartialEq for CancellationToken {
     fn eq(&self, other: &CancellationToken) -> bool {
         Arc::ptr_eq(&self.0, &other.0)

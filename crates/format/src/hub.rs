@@ -1,15 +1,15 @@
-//! A text -> the id of a model on the Hugging Face Hub, and the files that were chosen of it.
+//! A text -> the id of a model on the Hugging Face Hub, and the files that were chosen from it.
 
 use serde::Serialize;
 use std::fmt;
 
-/// Characters of an organization's or a repository's name.
+/// The most characters of an organization's or a repository's name.
 const NAME: usize = 96;
 
-/// Characters of a revision.
+/// The most characters of a revision.
 const REVISION: usize = 255;
 
-/// `org/name`, and where it is given `:quantization` and `@revision`.
+/// An id of the form `org/name`, optionally with `:quantization` and `@revision`.
 ///
 /// ```
 /// use model_factory_format::HubId;
@@ -23,8 +23,8 @@ const REVISION: usize = 255;
 pub struct HubId(HubModel);
 
 impl HubId {
-    /// Reads an id; `None` when `text` can only be a path: without exactly one slash in front of the quantization, or with
-    /// the extension of a model file.
+    /// Parses an id; `None` when `text` can only be a path: it does not have exactly one slash before the quantization,
+    /// or has the extension of a model file.
     pub fn parse(text: &str) -> Option<HubId> {
         let (repo, rest) = text.find([':', '@']).map_or((text, ""), |at| text.split_at(at));
         let (org, name) = repo.split_once('/')?;
@@ -50,18 +50,18 @@ impl HubId {
         sound.then(|| HubId(HubModel { repo, wanted, revision, files: Vec::new() }))
     }
 
-    /// The same id at `revision` where it names none.
+    /// The same id with `revision`, if it has none.
     pub fn or_revision(&self, revision: Option<&str>) -> HubId {
         let revision = self.0.revision.clone().or_else(|| revision.map(str::to_owned));
         HubId(HubModel { revision, ..self.0.clone() })
     }
 
-    /// The model, and the `files` that were chosen of it.
+    /// The model, and the `files` that were chosen from it.
     pub fn model(&self, files: Vec<String>) -> HubModel {
         HubModel { files, ..self.0.clone() }
     }
 
-    /// `org/name`.
+    /// The repository, `org/name`.
     pub fn repo(&self) -> &str {
         &self.0.repo
     }
@@ -83,16 +83,16 @@ impl fmt::Display for HubId {
     }
 }
 
-/// A model of the Hugging Face Hub: `org/name`, and where it was asked for `:quantization` and `@revision`.
+/// A model of the Hugging Face Hub: `org/name`, and the requested `:quantization` and `@revision`, if any.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct HubModel {
-    /// `org/name`.
+    /// The repository, `org/name`.
     pub repo: String,
-    /// The quantization or the file that was asked for.
+    /// The requested quantization or file.
     pub wanted: Option<String>,
-    /// The branch, tag or commit that was asked for.
+    /// The requested branch, tag or commit.
     pub revision: Option<String>,
-    /// The GGUF file, or all parts of a split one, by their names in the repository; empty of other models.
+    /// The GGUF file, or all parts of a split one, by their names in the repository; empty for other models.
     pub files: Vec<String>,
 }
 
@@ -114,7 +114,7 @@ fn is_name(text: &str) -> bool {
     sound && !text.starts_with(edge) && !text.ends_with(edge) && !text.contains("--") && !text.contains("..")
 }
 
-/// Whether `text` can be a branch, a tag, a commit or `refs/pr/N`; a file of that name lies in the cache.
+/// Whether `text` can be a branch, a tag, a commit or `refs/pr/N`; the cache has a file of that name.
 pub fn is_revision(text: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let part = |part: &str| !part.is_empty() && !part.starts_with('.') && part.chars().all(plain);

@@ -9,10 +9,10 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::path::Path;
 
-/// Bytes of a number that a message shows.
+/// Characters of a number that an error message shows.
 const NUMBER: usize = 64;
 
-/// Parses `bytes` of `file` into a value whose objects have no key twice.
+/// Parses `bytes` of `file` into a value in which no object has a key twice.
 pub(crate) fn value(file: &Path, bytes: &[u8]) -> Result<Value> {
     let seen = Seen::default();
     let mut parser = serde_json::Deserializer::from_slice(bytes);
@@ -27,7 +27,7 @@ pub(crate) fn value(file: &Path, bytes: &[u8]) -> Result<Value> {
     })
 }
 
-/// A value within a larger document: no key twice, and no more values than [`limits::JSON_VALUES`].
+/// Parses a value within a larger document: no key twice, and no more values than [`limits::JSON_VALUES`].
 pub(crate) fn nested<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error> {
     Unique { name: Name::Root, seen: &Seen::default() }.deserialize(deserializer)
 }
@@ -37,7 +37,7 @@ pub(crate) fn typed<'a, T: Deserialize<'a>>(file: &Path, base: u64, bytes: &'a [
     serde_json::from_slice(bytes).map_err(|error| refuse(file, base, bytes, &error, None))
 }
 
-/// The error of bytes that are no JSON, or of a number that is none here, in the value of `key` where that is known.
+/// The error for bytes that are not JSON, or for an unsupported number, in the value of `key` where that is known.
 fn refuse(file: &Path, base: u64, bytes: &[u8], error: &serde_json::Error, key: Option<String>) -> Error {
     let at = offset(bytes, error);
     let word = not_a_number(bytes, at).filter(|_| error.is_syntax());
@@ -61,7 +61,7 @@ fn refuse(file: &Path, base: u64, bytes: &[u8], error: &serde_json::Error, key: 
     Error::Format { file: file.into(), offset: Some(base + at), kind }
 }
 
-/// The byte at which serde_json stopped; it counts lines from 1 and columns in bytes.
+/// The byte at which serde_json stopped, which counts lines from 1 and columns in bytes.
 fn offset(bytes: &[u8], error: &serde_json::Error) -> u64 {
     let lines = error.line().saturating_sub(1);
     let start = match lines {
@@ -71,7 +71,7 @@ fn offset(bytes: &[u8], error: &serde_json::Error) -> u64 {
     (start + error.column().saturating_sub(1)).min(bytes.len()) as u64
 }
 
-/// `NaN` or `Infinity` at or just before byte `at`; some writers put them into JSON, which does not have them.
+/// Finds `NaN` or `Infinity` at or just before byte `at`; some writers put them into JSON, which does not have them.
 fn not_a_number(bytes: &[u8], at: u64) -> Option<&'static str> {
     let at = usize::try_from(at).ok()?;
     let near = bytes.get(at.saturating_sub(1)..)?;
@@ -79,7 +79,7 @@ fn not_a_number(bytes: &[u8], at: u64) -> Option<&'static str> {
     ["-Infinity", "Infinity", "NaN"].into_iter().find(|token| (0..2).any(|skip| starts(skip, token)))
 }
 
-/// The number around byte `at`, if it is one beyond those of 64 bits; as much of it as a message shows.
+/// The number around byte `at`, if it does not fit into 64 bits; shortened for an error message.
 fn too_large(bytes: &[u8], at: u64) -> Option<&str> {
     let at = usize::try_from(at).ok()?;
     let of_number = |byte: &u8| byte.is_ascii_digit() || b"+-.eE".contains(byte);
@@ -90,8 +90,8 @@ fn too_large(bytes: &[u8], at: u64) -> Option<&str> {
     number.parse::<f64>().is_ok_and(f64::is_infinite).then(|| &number[..shown])
 }
 
-/// A JSON object of strings as its pairs in file order, repeated keys included, so that the caller can refuse them by name. At most
-/// [`limits::TENSORS`] of them.
+/// The pairs of a JSON object of strings in file order, repeated keys included, so that the caller can refuse them by
+/// name. At most [`limits::TENSORS`] pairs.
 pub(crate) struct Pairs(pub(crate) Vec<(String, String)>);
 
 impl<'de> Deserialize<'de> for Pairs {
@@ -118,7 +118,7 @@ impl<'de> Deserialize<'de> for Pairs {
     }
 }
 
-/// What was met so far in one document.
+/// What was seen so far in one document.
 #[derive(Default)]
 struct Seen {
     /// The dotted name of the first key that an object has twice.
@@ -128,7 +128,7 @@ struct Seen {
     values: Cell<usize>,
 }
 
-/// Where a value stands. A name is put together only for an error: long keys of many children would cost their product.
+/// The place of a value. Names are built only for errors: long keys of many children would take quadratic memory.
 #[derive(Clone, Copy)]
 enum Name<'a> {
     Root,

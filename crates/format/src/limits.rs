@@ -1,13 +1,13 @@
-//! Every cap on what a file may claim, with the reason for its number.
+//! Every limit on what a file may claim, with the reason for its value.
 //!
-//! A cap turns an absurd claim into an error before anything is allocated. Claims below a cap still meet the length of
-//! the file: nothing is allocated for bytes that are not there.
+//! A limit turns an absurd claim into an error before anything is allocated. Claims within a limit are also checked
+//! against the length of the file: nothing is allocated for bytes that do not exist.
 
-/// Bytes of all of a GGUF file before its tensor data. The largest real headers (a vocabulary of 256k tokens with
-/// scores, types and merges, or 100k tensor infos) have 10 to 35 MB; llama.cpp allows a single string 1 GiB.
+/// Bytes of a GGUF file before its tensor data. The largest real headers (a vocabulary of 256k tokens with scores,
+/// types and merges, or 100k tensor infos) have 10 to 35 MB; llama.cpp allows a single string 1 GiB.
 pub const GGUF_HEADER_BYTES: u64 = 256 << 20;
 
-/// Key-value pairs in one GGUF file. Real files have under a hundred; each costs some hundred bytes of memory.
+/// Key-value pairs in one GGUF file. Real files have fewer than a hundred; each takes some hundred bytes of memory.
 pub const GGUF_KEYS: u64 = 1 << 16;
 
 /// Bytes of a GGUF key: ggml `docs/gguf.md`.
@@ -17,13 +17,13 @@ pub const GGUF_KEY_BYTES: u64 = 65_535;
 pub const GGUF_TENSOR_NAME_BYTES: u64 = 63;
 
 /// Bytes of a GGUF string that is a name, a word or a template; the longest published template has about 20 kB. Arrays
-/// and unknown keys are bounded only by the header.
+/// and unknown keys are limited only by the header.
 pub const GGUF_TEXT_BYTES: usize = 1 << 20;
 
 /// Dimensions of a GGUF tensor: `GGML_MAX_DIMS`.
 pub const GGUF_DIMENSIONS: u32 = 4;
 
-/// Tensors in one file of either format. The largest mixtures of experts have about 150,000.
+/// Tensors in one file of either format. The largest mixture-of-experts models have about 150,000.
 pub const TENSORS: u64 = 1 << 20;
 
 /// Bytes of a safetensors header: the reference reader's `MAX_HEADER_SIZE`.
@@ -41,14 +41,14 @@ pub const INDEX_BYTES: u64 = 64 << 20;
 /// Bytes of `config.json` and its companions. Real ones stay under 2 MB.
 pub const JSON_BYTES: u64 = 8 << 20;
 
-/// Values in one of them, or in the part of a `tokenizer.json` that is kept. The largest published
-/// `tokenizer_config.json` has about 50,000; a value takes up to 600 bytes, an object of eight bytes of text among them.
+/// Values in one of these files, or in the kept part of a `tokenizer.json`. The largest published `tokenizer_config.json` has
+/// about 50,000; a value takes up to 600 bytes, an object of eight bytes of text among them.
 pub const JSON_VALUES: usize = 1 << 18;
 
-/// Entries of a folder that are looked at. Model repositories have under a thousand files.
+/// Entries of a folder that are looked at. Model repositories have fewer than a thousand files.
 pub const FOLDER_ENTRIES: usize = 100_000;
 
-/// Files of unknown extension, or folders, that are opened in search of a model where none lies in plain sight.
+/// Files of unknown extension, or folders, that are opened to search for a model where no name shows one.
 pub const FOLDER_GUESSES: usize = 256;
 
 /// Parts of one model that a file name may claim: `-%05d-of-%05d` has five digits.

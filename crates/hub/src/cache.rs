@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// Bytes of a reference that are read; a commit has 40.
 const REFERENCE_BYTES: u64 = 256;
 
-/// Levels of folders in a snapshot that are listed.
+/// The depth of folders in a snapshot that are listed.
 const DEPTH: usize = 3;
 
 /// One repository's place in the cache.
@@ -29,7 +29,7 @@ impl RepoCache {
         self.paths.pointer_path(commit)
     }
 
-    /// The commit that `revision` was when it was last downloaded, or is.
+    /// The commit that `revision` was at its last download, or that it names directly.
     pub(super) fn commit(&self, revision: &str) -> Result<Option<String>, HubError> {
         let text = own::reference(&self.reference(revision), REFERENCE_BYTES)?;
         let commit = text.as_deref().unwrap_or(revision).trim();
@@ -40,7 +40,7 @@ impl RepoCache {
         self.folder.join("refs").join(revision)
     }
 
-    /// Notes that `revision` is `commit`, once all files are there.
+    /// Stores that `revision` is `commit`, once all files are there.
     pub(super) fn set_commit(&self, revision: &str, commit: &str) -> Result<(), HubError> {
         if revision == commit {
             return Ok(());
@@ -56,7 +56,7 @@ impl RepoCache {
         self.folder.join("blobs").join(etag)
     }
 
-    /// Makes `blob` a content that is in the file at `from`.
+    /// Creates `blob` from the content of the file at `from`.
     pub(super) fn copy(&self, from: &Path, blob: &Path) -> Result<(), HubError> {
         in_place_of(blob, |new| {
             fs::copy(from, new)?;
@@ -64,7 +64,7 @@ impl RepoCache {
         })
     }
 
-    /// Makes `file` of `commit` the content of this ETag, which is there.
+    /// Links `file` of `commit` to the content with this ETag, which is in the cache.
     pub(super) fn link(&self, commit: &str, file: &str, etag: &str) -> Result<(), HubError> {
         let path = self.snapshot(commit).join(file);
         let blob = self.blob(etag);
@@ -77,7 +77,7 @@ impl RepoCache {
         in_place_of(&path, |new| point(new, &target, &blob))
     }
 
-    /// The files of `commit` that are whole, sorted.
+    /// The complete files of `commit`, sorted.
     pub(super) fn names(&self, commit: &str) -> Result<Vec<String>, HubError> {
         let mut names = Vec::new();
         list(&self.snapshot(commit), "", DEPTH, &mut names)?;
@@ -86,25 +86,25 @@ impl RepoCache {
     }
 }
 
-/// A link from `new` to the content `blob`, which is `target` from there.
+/// Creates a link at `new` to the content `blob`, whose path from there is `target`.
 #[cfg(unix)]
 fn point(new: &Path, target: &Path, _blob: &Path) -> std::io::Result<()> {
     std::os::unix::fs::symlink(target, new)
 }
 
-/// Elsewhere making symbolic links may need rights that a user lacks.
+/// Outside of Unix, symbolic links may need rights that a user lacks.
 #[cfg(not(unix))]
 fn point(new: &Path, _target: &Path, blob: &Path) -> std::io::Result<()> {
     fs::hard_link(blob, new)
 }
 
-/// Puts what `write` makes in the place of `path` at once, so that nobody sees half of it.
+/// Replaces `path` by what `write` creates in one step, so that nobody sees half of it.
 fn in_place_of(path: &Path, write: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<(), HubError> {
     let folder = path.parent().unwrap_or(path);
     fs::create_dir_all(folder).map_err(HubError::io(folder))?;
     let staging = tempfile::Builder::new().prefix(".tmp").tempdir_in(folder).map_err(HubError::io(folder))?;
     let new = staging.path().join("new");
-    // A relative link is written where it will lie, one folder further up.
+    // A relative link is written for its final place, one folder further up.
     write(&new).and_then(|()| fs::rename(&new, path)).map_err(HubError::io(path))
 }
 

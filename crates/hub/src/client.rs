@@ -12,19 +12,19 @@ use std::time::{Duration, Instant};
 use ureq::http::{HeaderMap, Response};
 use ureq::{Agent, Body};
 
-/// Tries in a row that may be fruitless.
+/// The most fruitless tries in a row.
 const TRIES: u32 = 4;
 
-/// Hops from the Hub to the store that has the bytes; there is one.
+/// The most redirects from the Hub to the store that has the bytes; normally there is one.
 const REDIRECTS: usize = 8;
 
-/// Bytes of the description of a repository. One of 100,000 files has about 10 MB.
+/// The most bytes of the description of a repository. One of 100,000 files has about 10 MB.
 const INFO_BYTES: u64 = 64 << 20;
 
-/// A window may be of any length; a time limit may not.
+/// The longest time limit: a window may be of any length, a time limit may not.
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// Files of a repository that are looked at; the Hub advises against more.
+/// The most files of a repository that are listed; the Hub advises against more.
 const FILES: usize = 100_000;
 
 /// Asks one server about one repository.
@@ -43,13 +43,13 @@ struct Sender {
     token: Option<Secret>,
 }
 
-/// An answer whose body has not been read.
+/// A response whose body has not been read.
 pub(super) struct Answer {
-    /// What a cache calls the content.
+    /// The name of the content in a cache.
     pub(super) etag: Option<String>,
     /// The length of the whole file.
     pub(super) total: u64,
-    /// The place in the file that the body begins at.
+    /// The offset in the file at which the body begins.
     pub(super) start: u64,
     body: Incoming,
 }
@@ -82,7 +82,7 @@ impl Client {
             .user_agent(concat!("model-factory/", env!("CARGO_PKG_VERSION")))
             .timeout_connect(Some(Duration::from_secs(10)))
             .timeout_recv_response(Some(Duration::from_secs(30)))
-            // Whoever waits is told sooner, by the minimum speed; this ends the thread that reads.
+            // The waiting thread gets its error earlier, by the minimum speed; this limit ends the reading thread.
             .timeout_per_read(Some(speed.window.min(DAY) + Duration::from_secs(1)))
             .build();
         Client {
@@ -95,9 +95,9 @@ impl Client {
         }
     }
 
-    /// Sends a request by `once` until it succeeds, which also says how many bytes it brought. Gives up after [`TRIES`]
-    /// in a row that brought fewer than a window of the minimum speed: a server that sends one byte, again and again,
-    /// would hold us forever.
+    /// Sends a request by `once`, which also reports how many bytes arrived, until it succeeds. Gives up after
+    /// [`TRIES`] in a row that brought fewer bytes than a window of the minimum speed: a server that sends single bytes
+    /// again and again would keep us waiting forever.
     pub(super) fn retried<T>(&self, mut once: impl FnMut(&mut u64) -> Result<T, HubError>) -> Result<T, HubError> {
         let mut fruitless = 0;
         loop {
@@ -118,12 +118,12 @@ impl Client {
         }
     }
 
-    /// Bytes of bodies that have come.
+    /// Bytes received in bodies.
     pub(super) fn received(&self) -> u64 {
         self.received.load(Ordering::Relaxed)
     }
 
-    /// The commit that `revision` is, and the names that are files inside of a folder; any others are left out.
+    /// The commit of `revision`, and the names that are files inside of a folder; other names are left out.
     pub(super) fn describe(&self, revision: &str) -> Result<(String, Vec<String>), HubError> {
         let url = format!("{}/api/models/{}/revision/{}", self.endpoint, self.repo, encoded(revision, false));
         let wrong = |what: String| HubError::Answer { url: url.clone(), what };
@@ -154,7 +154,7 @@ impl Client {
         Ok((info.sha, names))
     }
 
-    /// The bytes `range` of `file`, or as many of them as there are. Of a longer file, none where `whole` is asked for.
+    /// The bytes `range` of `file`, or as many of them as exist. With `whole`, a longer file returns none.
     pub(super) fn part(&self, commit: &str, file: &str, range: Range<u64>, whole: bool) -> Result<FileRange, HubError> {
         let mut part = FileRange { bytes: Vec::new(), total: 0, etag: None };
         self.retried(|came| {
@@ -179,7 +179,7 @@ impl Client {
         Ok(part)
     }
 
-    /// Asks for the bytes of `file` from `start` on, and up to `end`.
+    /// Requests the bytes of `file` from `start` on, up to `end`.
     pub(super) fn open(&self, commit: &str, file: &str, start: u64, end: Option<u64>) -> Result<Answer, HubError> {
         let url = format!("{}/{}/resolve/{commit}/{}", self.endpoint, self.repo, encoded(file, true));
         let end = end.map(|end| (end - 1).to_string()).unwrap_or_default();
@@ -197,7 +197,7 @@ impl Client {
             416 => {
                 let total = text(headers, "content-range").and_then(|range| range.strip_prefix("bytes */"));
                 let total = total.and_then(|total| total.parse().ok());
-                // A file of no bytes has no range.
+                // An empty file has no range.
                 let total =
                     total.filter(|total| *total <= start).ok_or_else(|| wrong("it refuses a range of the file"))?;
                 (start, total)
@@ -218,7 +218,7 @@ impl Client {
         start(url, &self.cancel, self.speed, received, move || sender.send(&to, range, &cancel))
     }
 
-    /// The error that the status of `head` is; `missing` where there is nothing at `url`.
+    /// The error for the status of `head`; `missing` where there is nothing at `url`.
     fn refuse_status(&self, url: &str, head: &Head, missing: HubError) -> Result<(), HubError> {
         let error = match head.parts.status.as_u16() {
             200 | 206 => return Ok(()),
@@ -238,7 +238,7 @@ impl Client {
 }
 
 impl Sender {
-    /// Sends a request, follows redirects, and gives the ETag of the Hub itself, which is the content's.
+    /// Sends a request, follows redirects, and returns the ETag of the Hub itself, which is the content's.
     fn send(
         &self,
         url: &str,
@@ -251,13 +251,13 @@ impl Sender {
             cancel.check()?;
             let mut request = self.agent.get(&at);
             if names::is_local(&at) {
-                // A proxy would read it, and its localhost is another machine.
+                // A proxy could read it, and its localhost is another machine.
                 request = request.config().proxy(None).build();
             }
             if let Some(range) = &range {
                 request = request.header("Range", range);
             }
-            // Nobody but the Hub sees the token, and no line in between.
+            // Only the Hub gets the token, and only over a private connection.
             let private = names::host(&at) == names::host(url) && names::is_private(&at);
             if let Some(Secret(token)) = self.token.as_ref().filter(|_| private) {
                 if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -282,7 +282,7 @@ impl Sender {
                 return Err(wrong("it leads from https to another protocol"));
             }
             if names::host(&to) != names::host(&at) {
-                // The store that it leads to has tags of its own.
+                // The store that the Hub redirects to has ETags of its own.
                 etag = etag.or_else(|| linked.or(text(headers, "etag")).map(str::to_owned));
             }
             at = to;

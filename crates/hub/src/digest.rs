@@ -1,19 +1,19 @@
-//! Content -> the name that the Hub gives it: SHA-256 of a large file (LFS), git's blob id of a small one.
+//! Content -> its name on the Hub: SHA-256 of a large file (LFS), git's blob id of a small one.
 
 use super::client::FileRange;
 use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256};
 use std::fmt::Write;
 
-/// Computes what the ETag of a content says.
+/// Computes the digest that the ETag of a content is.
 pub(super) struct Digest {
     etag: String,
-    /// Those that the tag may be; none where it is no digest.
+    /// The digests that the ETag may be; empty where it is no digest.
     contexts: Vec<Context>,
 }
 
 impl Digest {
-    /// The one that `etag` is of a content of `bytes` bytes. Other servers may have tags that are no digest, or the plain
-    /// SHA-1 of the content, which is as long as git's blob id.
+    /// The digest that `etag` may be, for a content of `bytes` bytes. Other servers may have ETags that are no digest,
+    /// or the plain SHA-1 of the content, which is as long as git's blob id.
     pub(super) fn named(etag: &str, bytes: u64) -> Digest {
         let hex = etag.bytes().all(|byte| byte.is_ascii_hexdigit());
         let contexts = match etag.len() {
@@ -29,7 +29,7 @@ impl Digest {
         Digest { etag: etag.to_ascii_lowercase(), contexts }
     }
 
-    /// What `part`, where it is a whole file, has instead of its tag.
+    /// The digest of `part`, where it is a whole file and does not match its ETag.
     pub(super) fn mismatch_of(part: &FileRange) -> Option<String> {
         let etag = part.etag.as_ref().filter(|_| part.bytes.len() as u64 == part.total)?;
         let mut digest = Digest::named(etag, part.total);
@@ -43,7 +43,7 @@ impl Digest {
         }
     }
 
-    /// What the content has instead of its tag, in hexadecimal; `None` where the tag is right, or no digest.
+    /// The digest of the content in hexadecimal, where it does not match the ETag; `None` where it does, or the ETag is no digest.
     pub(super) fn mismatch(self) -> Option<String> {
         let mut found = self.contexts.into_iter().map(hexadecimal).collect::<Vec<_>>();
         if found.is_empty() || found.contains(&self.etag) { None } else { Some(found.swap_remove(0)) }
@@ -61,7 +61,7 @@ fn hexadecimal(context: Context) -> String {
 mod tests {
     use super::*;
 
-    /// Of `hello` and a line break, by `sha256sum`, `git hash-object` and `sha1sum`.
+    /// Digests of `hello` and a line break, by `sha256sum`, `git hash-object` and `sha1sum`.
     const SHA256_HELLO: &str = "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03";
     const BLOB: &str = "ce013625030ba8dba906f756967f9e9ca394464a";
     const SHA1: &str = "f572d396fae9206628714fb2ce00f72e94f2258f";

@@ -1,4 +1,4 @@
-//! A file of the Hub -> the cache, whole or not at all; what a broken connection left is continued.
+//! A file of the Hub -> the cache, complete or not at all; an interrupted download is continued.
 
 use super::cache::RepoCache;
 use super::client::Client;
@@ -11,16 +11,16 @@ use std::fs::{self, File, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::path::Path;
 
-/// Bytes of a part that are hashed at a time.
+/// Bytes of a partial file that are hashed at a time.
 const STRIDE: usize = 1 << 20;
 
-/// Brings files of one commit into the cache.
+/// Downloads files of one commit into the cache.
 pub(super) struct Download<'d> {
     pub(super) client: &'d Client,
     pub(super) cache: &'d RepoCache,
     pub(super) commit: &'d str,
     pub(super) mirror: &'d Mirror,
-    /// Is told bytes that are done, and bytes in all.
+    /// Called with the bytes that are done, and the bytes in total.
     pub(super) on_progress: &'d dyn Fn(u64, u64),
 }
 
@@ -31,7 +31,7 @@ struct Wanted<'f> {
     bytes: u64,
 }
 
-/// What has come of a file.
+/// The part of a file that has been downloaded.
 struct PartialFile<'p> {
     path: &'p Path,
     out: File,
@@ -60,7 +60,7 @@ impl Download<'_> {
         Ok(())
     }
 
-    /// Length and content of a file.
+    /// Requests length and ETag of a file.
     fn look<'f>(&self, name: &'f str) -> Result<Wanted<'f>, HubError> {
         if let Some(etag) = self.mirror.etag(name) {
             let path = self.mirror.path().join(name);
@@ -68,7 +68,7 @@ impl Download<'_> {
             return Ok(Wanted { name, etag, bytes });
         }
         let answer = self.client.retried(|_| {
-            // One byte, and it is read: the connection can be used again then.
+            // One byte, which is read so that the connection can be used again.
             let mut answer = self.client.open(self.commit, name, 0, Some(1))?;
             if answer.total > 0 {
                 answer.read(1)?;
@@ -79,7 +79,7 @@ impl Download<'_> {
         Ok(Wanted { name, etag, bytes: answer.total })
     }
 
-    /// Brings one content into the cache. Another process that does so is waited for.
+    /// Downloads one content into the cache. Waits for another process that downloads it.
     fn fetch(&self, file: &Wanted<'_>, blob: &Path, tell: &dyn Fn(u64)) -> Result<(), HubError> {
         let folder = blob.parent().unwrap_or(blob);
         fs::create_dir_all(folder).map_err(HubError::io(folder))?;
@@ -101,7 +101,7 @@ impl Download<'_> {
             tries += 1;
             match self.complete(file, &path, tell)? {
                 Some(found) => {
-                    // What was continued may have been damaged; what comes whole and differs again is the server's fault.
+                    // A continued file may have been damaged; if a fresh download differs again, the server is at fault.
                     fs::remove_file(&path).map_err(HubError::io(&path))?;
                     if tries == 2 {
                         let expected = file.etag.clone();
@@ -113,7 +113,7 @@ impl Download<'_> {
         }
     }
 
-    /// Continues the file at `path` until it is as long as it must be, and gives its digest where its tag is another.
+    /// Continues the file at `path` until it is complete, and returns its digest where that does not match its ETag.
     fn complete(&self, file: &Wanted<'_>, path: &Path, tell: &dyn Fn(u64)) -> Result<Option<String>, HubError> {
         let mut part = self.open_part(file, path, tell)?;
         if part.bytes < file.bytes {
@@ -134,7 +134,7 @@ impl Download<'_> {
         Ok(part.digest.mismatch())
     }
 
-    /// What has come of `file` before, hashed.
+    /// Opens what was downloaded of `file` before, and hashes it.
     fn open_part<'p>(
         &self,
         file: &Wanted<'_>,
@@ -144,11 +144,11 @@ impl Download<'_> {
         let (out, found) = own::part(path)?;
         let mut part = PartialFile { path, out, bytes: 0, digest: Digest::named(&file.etag, file.bytes) };
         if found > file.bytes {
-            // What is too long was no part of this.
+            // A partial file that is too long belongs to something else.
             part.clear(file)?;
         }
         let mut bytes = vec![0; STRIDE];
-        // Reading it leads to its end.
+        // Reading the file moves to its end.
         loop {
             self.client.cancel.check()?;
             let count = part.out.read(&mut bytes).map_err(HubError::io(path))?;
@@ -161,7 +161,7 @@ impl Download<'_> {
         }
     }
 
-    /// Appends what one connection brings.
+    /// Appends the bytes of one connection.
     fn append(&self, file: &Wanted<'_>, part: &mut PartialFile<'_>, tell: &dyn Fn(u64)) -> Result<(), HubError> {
         let mut answer = self.client.open(self.commit, file.name, part.bytes, None)?;
         if answer.total != file.bytes {
@@ -174,7 +174,7 @@ impl Download<'_> {
         }
         match answer.start {
             start if start == part.bytes => {}
-            // The whole file comes, whatever was asked for.
+            // The server sends the whole file, whatever range was requested.
             0 => part.clear(file)?,
             start => {
                 let what = format!("it begins at byte {start}, asked for was {}", part.bytes);

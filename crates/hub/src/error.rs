@@ -1,16 +1,16 @@
-//! What can go wrong between here and the Hub.
+//! Errors between this library and the Hub.
 
 use model_factory_format::Cancelled;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Why a model did not come from the Hub. Nothing in the cache is broken by any of them.
+/// Why a model could not be loaded from the Hub. None of these errors damages the cache.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)] // the message of a variant says what its fields are
 pub enum HubError {
-    /// The model is not in the cache, and the Hub may not be asked (exit code 1).
+    /// The model is not in the cache, and access to the Hub is disabled (exit code 1).
     #[error(
         "{id} is not in the cache {}, and the Hub may not be asked; unset HF_HUB_OFFLINE, or download the model first",
         cache.display()
@@ -19,8 +19,8 @@ pub enum HubError {
     /// Neither `HF_HUB_CACHE` nor `HF_HOME` nor a home folder says where the cache is (exit code 1).
     #[error("there is no home folder to keep the cache in; set HF_HOME to a folder")]
     NoCache,
-    /// The Hub refuses the login, or asks for one, by the status 401 or 403; no token is sent where others could read
-    /// it on the way (exit code 1).
+    /// The Hub refuses or requires a login, with status 401 or 403; the token is never sent over a connection that
+    /// others could read (exit code 1).
     #[error(
         "the Hub gives no access to {id} (status {status}): {}",
         match token {
@@ -30,7 +30,7 @@ pub enum HubError {
         }
     )]
     NoAccess { id: String, status: u16, token: bool },
-    /// The token cannot be sent; nothing of it is shown (exit code 1).
+    /// The token cannot be sent; no part of it is shown (exit code 1).
     #[error(
         "the token is not one word of ASCII: it has a line break, a space or another character that no token has; put the \
          token alone into HF_TOKEN, or into the file that HF_TOKEN_PATH names"
@@ -42,46 +42,46 @@ pub enum HubError {
     /// The repository lists a file that it does not have (exit code 15).
     #[error("{id} lists {file}, and the Hub does not have that file; ask the model's makers to upload it again")]
     FileMissing { id: String, file: String },
-    /// The Hub answers too many requests of this address or account; it may say how many seconds to wait (exit code 1).
+    /// The Hub rejects further requests of this address or account; it may say how many seconds to wait (exit code 1).
     #[error(
         "the Hub answers no more requests for now (status 429); try again {}, or set HF_TOKEN for a higher limit",
         wait.map_or("later".into(), |seconds| format!("in {seconds} s"))
     )]
     RateLimited { wait: Option<u64> },
-    /// The Hub answers with a status that no rule covers (exit code 1).
+    /// The Hub answers with an unexpected status (exit code 1).
     #[error("the Hub answers status {status} to {url}; try again later")]
     Status { url: String, status: u16 },
-    /// The Hub cannot be reached, or the connection breaks again and again (exit code 1).
+    /// The Hub cannot be reached, or the connection breaks several times (exit code 1).
     #[error(
         "the connection to {url} fails: {reason}; check the network and HF_ENDPOINT, or the path if a file of this \
          machine was meant; HF_HUB_OFFLINE=1 uses what is in the cache"
     )]
     Connection { url: String, reason: String },
-    /// The server sends less than [`HubOptions::minimum_speed`](crate::HubOptions::minimum_speed) asks for, on each of
-    /// several connections; what has come is kept, and the next load continues there (exit code 1).
+    /// The server sends less than [`HubOptions::minimum_speed`](crate::HubOptions::minimum_speed) requires, on several
+    /// connections in a row; received bytes are kept, and the next load continues there (exit code 1).
     #[error(
         "{url} comes too slowly: {found} bytes in {} s, expected at least {least} a second; load again to continue there, \
          or allow less by HubOptions::minimum_speed",
         window.as_secs_f64()
     )]
     Slow { url: String, found: u64, least: u64, window: Duration },
-    /// It was cancelled; what has come is kept, and the next load continues there (exit code 1).
+    /// The load was cancelled; received bytes are kept, and the next load continues there (exit code 1).
     #[error("it was cancelled; load again to continue there")]
     Cancelled,
-    /// A download was cut off; what has come is kept, and the next one continues there (exit code 1).
+    /// A download was cut off; received bytes are kept, and the next one continues there (exit code 1).
     #[error("the download of {file} was cut off at {done} of {total} bytes: {reason}; load again to continue there")]
     Interrupted { file: String, done: u64, total: u64, reason: String },
-    /// A file came whole twice and is not the one that the Hub describes; nothing of it is kept (exit code 1). Digests
-    /// are SHA-256, or git's blob id where the tag is as long as one.
+    /// A file was downloaded twice and does not match the Hub's description; nothing of it is kept (exit code 1).
+    /// Digests are SHA-256, or git's blob id where the ETag is as long as one.
     #[error(
         "the Hub sends another {file} than it describes: its digest is {found}, expected {expected}; check the network and \
          HF_ENDPOINT, and tell the model's makers if it stays so"
     )]
     Digest { file: String, found: String, expected: String },
-    /// A file is not as long as the Hub said before (exit code 1).
+    /// A file is not as long as the Hub reported before (exit code 1).
     #[error("the Hub sends {found} bytes of {file}, expected {expected}; try again, or tell the model's makers")]
     Length { file: String, found: u64, expected: u64 },
-    /// An answer is not what the Hub's protocol has there (exit code 1).
+    /// A response does not follow the Hub's protocol (exit code 1).
     #[error("the answer to {url} is not the Hub's: {what}; check HF_ENDPOINT")]
     Answer { url: String, what: String },
     /// No model in the repository has that quantization or file name (exit code 1).
@@ -96,7 +96,7 @@ pub enum HubError {
     /// The headers of a repository are longer than any model's (exit code 1).
     #[error("the headers of {id} take more than {limit} bytes, which no model's do")]
     TooLarge { id: String, limit: u64 },
-    /// Something else lies where the cache has a lock, a part of a download or a reference; it is neither followed nor
+    /// The cache has something else in place of a lock, a partial file or a reference; it is neither followed nor
     /// changed (exit code 1).
     #[error(
         "{} is {found}, expected a regular file: the cache keeps a file of its own there; move it away and load again",
@@ -115,7 +115,7 @@ impl From<Cancelled> for HubError {
 }
 
 impl HubError {
-    /// The exit code of the contract.
+    /// The exit code, as documented.
     pub fn code(&self) -> u8 {
         match self {
             HubError::FileMissing { .. } => 15,
@@ -128,7 +128,7 @@ impl HubError {
         move |source| HubError::Io { path, source: Arc::new(source) }
     }
 
-    /// Whether asking again may help.
+    /// Whether a retry may help.
     pub(crate) fn passes(&self) -> bool {
         match self {
             HubError::Connection { .. } | HubError::Slow { .. } => true,

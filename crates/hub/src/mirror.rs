@@ -17,34 +17,34 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use tempfile::TempDir;
 
-/// Bytes of all headers and companions of one repository. The largest tokenizers have 35 MB, headers of 150,000 tensors 20.
+/// The most bytes of all headers and companions of a repository. The largest tokenizers have 35 MB, headers of 150,000 tensors 20.
 const LIMIT: u64 = 512 << 20;
 
-/// Files that are asked for at once.
+/// Files that are requested at once.
 const REQUESTS: usize = 8;
 
-/// Bytes that the first request for the header of a shard asks for: more than most have.
+/// Bytes of the first request for the header of a shard: more than most headers have.
 const FIRST: u64 = 32 << 10;
 
-/// The same of a GGUF file, whose header holds the vocabulary.
+/// Bytes of the first request for the header of a GGUF file, which holds the vocabulary.
 const FIRST_GGUF: u64 = 256 << 10;
 
-/// Bytes that a later request asks for at most.
+/// The most bytes of a later request.
 const MOST: u64 = 2 << 20;
 
 /// A folder that holds the headers of a repository's files, each in a file of its right length.
 pub(super) struct Mirror {
     _folder: TempDir,
     path: PathBuf,
-    /// The files that are there whole, and what a cache calls their contents.
+    /// The complete files, and the names of their contents in a cache.
     whole: Mutex<BTreeMap<String, String>>,
-    /// What of other files is there.
+    /// The ranges of other files that are present.
     ranges: Mutex<Vec<(String, Range<u64>)>>,
 }
 
 impl Mirror {
-    /// Fetches what a diagnosis of `selection` among the files `names` reads, and no weights. A file that is listed and not
-    /// there is not there in the mirror either.
+    /// Fetches what a diagnosis of `selection` among the files `names` reads, and no weights. A file that is listed but
+    /// missing on the Hub is missing in the mirror too.
     pub(super) fn fetch(
         client: &Client,
         commit: &str,
@@ -62,7 +62,7 @@ impl Mirror {
         let weights = selection.weights(names, &mirror.path);
         fetch.all(&weights.iter().collect::<Vec<_>>(), |file| fetch.header(file))?;
         if *selection == Selection::Nothing {
-            // Only the names tell what it is instead.
+            // Only the names show what the repository holds instead.
             for name in names.iter().filter(|name| !name.contains('/') && !companions.contains(name)) {
                 fetch.create(name)?;
             }
@@ -74,7 +74,7 @@ impl Mirror {
         &self.path
     }
 
-    /// What a cache calls the content of the file `name`, where that is here whole.
+    /// The name in a cache of the content of the file `name`, where that is complete here.
     pub(super) fn etag(&self, name: &str) -> Option<String> {
         locked(&self.whole).get(name).cloned()
     }
@@ -110,7 +110,7 @@ struct Fetch<'c> {
 }
 
 impl Fetch<'_> {
-    /// Does `fetch` for each of `files`, several at once; the first error ends all.
+    /// Calls `fetch` for each of `files`, several at once; the first error ends all.
     fn all(&self, files: &[&String], fetch: impl Fn(&str) -> Result<(), HubError> + Sync) -> Result<(), HubError> {
         let (next, failed) = (AtomicUsize::new(0), Mutex::new(None));
         let work = || {
@@ -130,7 +130,7 @@ impl Fetch<'_> {
         };
         std::thread::scope(|scope| {
             for _ in 1..REQUESTS.min(files.len()) {
-                // Without another thread this one does it all.
+                // If no thread can be started, this one does all the work.
                 let _ = std::thread::Builder::new().spawn_scoped(scope, work);
             }
             work();
@@ -138,7 +138,7 @@ impl Fetch<'_> {
         failed.into_inner().unwrap_or_else(|lock| lock.into_inner()).map_or(Ok(()), Err)
     }
 
-    /// An empty file called `name` in the mirror.
+    /// Creates an empty file called `name` in the mirror.
     fn create(&self, name: &str) -> Result<(File, PathBuf), HubError> {
         let path = self.mirror.path.join(name);
         if let Some(folder) = path.parent() {
@@ -148,8 +148,8 @@ impl Fetch<'_> {
         Ok((options.map_err(HubError::io(&path))?, path))
     }
 
-    /// Fetches a small file whole, once more where it is not what its tag says. Of one that is longer than its reader takes
-    /// the length is enough.
+    /// Fetches a whole small file, and once more where it does not match its ETag. Of a file that is longer than its
+    /// reader accepts, the length is enough.
     fn companion(&self, name: &str) -> Result<(), HubError> {
         let limit = companion(name).unwrap_or(0);
         let mut part = self.client.part(self.commit, name, 0..limit, true)?;
@@ -168,7 +168,7 @@ impl Fetch<'_> {
         Ok(())
     }
 
-    /// Fetches of a file of weights what its parser reads.
+    /// Fetches the part of a file of weights that its parser reads.
     fn header(&self, name: &str) -> Result<(), HubError> {
         let bytes = if is_gguf(name) { FIRST_GGUF } else { FIRST };
         let first = self.client.part(self.commit, name, 0..bytes, false)?;
@@ -185,7 +185,7 @@ impl Fetch<'_> {
             failed: None,
         };
         remote.keep(0, &first.bytes).map_err(HubError::io(&path))?;
-        // What the parser thinks of it the diagnosis of the mirror tells: it reads the same bytes.
+        // A parse error here is reported by the diagnosis of the mirror, which reads the same bytes.
         match is_gguf(name) {
             true => drop(GgufFile::parse(&path, 0, first.total, &mut remote)),
             false => drop(SafetensorsFile::parse(&path, 0, first.total, &mut remote)),
@@ -201,9 +201,9 @@ struct RemoteFile<'f> {
     mirror: File,
     len: u64,
     position: u64,
-    /// What came last; it is in the mirror.
+    /// The last range received; it is in the mirror.
     here: Range<u64>,
-    /// Bytes that the next request asks for.
+    /// Bytes of the next request.
     next: u64,
     failed: Option<HubError>,
 }

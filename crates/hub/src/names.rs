@@ -6,7 +6,7 @@ use ureq::http::uri::Scheme;
 /// Levels of folders in a repository.
 const DEPTH: usize = 8;
 
-/// Bytes of one component of a name: what file systems allow.
+/// Bytes of one component of a name: the limit of file systems.
 const COMPONENT: usize = 255;
 
 /// Whether `name` is a file inside of a folder on every system, without a way out of it.
@@ -16,7 +16,7 @@ pub(super) fn is_inside(name: &str) -> bool {
     name.split('/').count() <= DEPTH && name.split('/').all(component)
 }
 
-/// Whether `text` can be a commit; a folder of the cache has its name.
+/// Whether `text` can be a commit; a folder of the cache is named after it.
 pub(super) fn is_commit(text: &str) -> bool {
     (1..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
@@ -24,13 +24,13 @@ pub(super) fn is_commit(text: &str) -> bool {
 /// The file of the cache that holds the content with this ETag; `None` when it could be another file.
 pub(super) fn blob_name(etag: &str) -> Option<String> {
     let name = etag.strip_prefix("W/").unwrap_or(etag).trim_matches('"');
-    // A dot would end where the names of parts and locks begin theirs.
+    // A dot would end the name where the names of partial files and locks add theirs.
     let sound = (1..=128).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
     sound.then(|| name.into())
 }
 
-/// `text` as a part of a URL's path, with its slashes or as one component.
+/// `text` encoded as a part of a URL's path, with its slashes or as one component.
 pub(super) fn encoded(text: &str, slashes: bool) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) || (slashes && byte == b'/');
     text.bytes().fold(String::with_capacity(text.len()), |mut url, byte| {
@@ -49,12 +49,12 @@ pub(super) fn host(url: &str) -> &str {
     url[start..].find(['/', '?', '#']).map_or(url, |end| &url[..start + end])
 }
 
-/// Whether nobody on the way reads what is sent to `url`: by TLS, or to this very machine without a proxy.
+/// Whether nobody on the way can read what is sent to `url`: it uses TLS, or goes to this machine without a proxy.
 pub(super) fn is_private(url: &str) -> bool {
     is_local(url) || url.parse().is_ok_and(|uri: Uri| uri.scheme() == Some(&Scheme::HTTPS))
 }
 
-/// Whether `url` is plain HTTP to this very machine.
+/// Whether `url` is plain HTTP to this machine.
 pub(super) fn is_local(url: &str) -> bool {
     let here = |host: &str| ["localhost", "127.0.0.1", "[::1]"].iter().any(|name| host.eq_ignore_ascii_case(name));
     url.parse().is_ok_and(|uri: Uri| uri.scheme() == Some(&Scheme::HTTP) && uri.host().is_some_and(here))
@@ -68,7 +68,7 @@ pub(super) fn joined(url: &str, to: &str) -> Option<String> {
     (to.starts_with('/') && !to.starts_with("//")).then(|| format!("{}{to}", host(url)))
 }
 
-/// First byte and total of `bytes 0-99/1000`.
+/// The first byte and the total of `bytes 0-99/1000`.
 pub(super) fn content_range(text: &str) -> Option<(u64, u64)> {
     let (range, total) = text.strip_prefix("bytes ")?.split_once('/')?;
     let (start, end) = range.split_once('-')?;

@@ -1,5 +1,5 @@
-//! Where the Hub and its cache are, and how it is asked; environment variables as huggingface_hub's `constants.py` and
-//! `_auth.py` read them.
+//! Where the Hub and its cache are, and how it is asked; environment variables are read as in huggingface_hub's
+//! `constants.py` and `_auth.py`.
 
 use crate::error::HubError;
 use std::ffi::OsString;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 const ENDPOINT: &str = "https://huggingface.co";
 
-/// What counts as yes, in capitals.
+/// Values that count as yes, in capitals.
 const YES: [&str; 4] = ["1", "ON", "YES", "TRUE"];
 
 /// Where the Hub and its cache are, who asks, and how slow an answer may be.
@@ -22,7 +22,7 @@ pub struct HubOptions {
     pub(super) minimum_speed: MinimumSpeed,
 }
 
-/// What is not shown.
+/// A text that `Debug` does not show.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Secret(pub(super) String);
 
@@ -32,14 +32,14 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// What a server must bring, so that it is waited for.
+/// The least that a server must send for us to keep waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MinimumSpeed {
     pub(super) bytes_per_second: u64,
     pub(super) window: Duration,
 }
 
-/// 1 KiB a second, measured over 30 seconds.
+/// The default minimum speed: 1 KiB a second, measured over 30 seconds.
 const MINIMUM_SPEED: MinimumSpeed = MinimumSpeed { bytes_per_second: 1 << 10, window: Duration::from_secs(30) };
 
 impl MinimumSpeed {
@@ -49,7 +49,7 @@ impl MinimumSpeed {
 }
 
 impl HubOptions {
-    /// As the environment says, as other tools of the Hub read it ([the variables](super#the-cache)).
+    /// Options from the environment, read like other tools of the Hub do ([the variables](super#the-cache)).
     ///
     /// # Errors
     /// [`HubError::NoCache`] when neither a variable nor a home folder says where the cache is.
@@ -58,7 +58,7 @@ impl HubOptions {
         HubOptions::read(|name| std::env::var_os(name), std::env::home_dir(), file)
     }
 
-    /// Reads variables by `variable`, where those that are empty or blank are not set, and the token by `file` where no
+    /// Reads variables by `variable`, where empty or blank ones count as not set, and the token by `file` where no
     /// variable holds it.
     fn read(
         variable: impl Fn(&str) -> Option<OsString>,
@@ -85,41 +85,41 @@ impl HubOptions {
         Ok(HubOptions::new(cache).endpoint(endpoint).token(token).offline(offline))
     }
 
-    /// The Hub itself, asked without a token, and the cache in the folder `cache`.
+    /// Options for the Hub itself, without a token, and with the cache in the folder `cache`.
     pub fn new(cache: impl Into<PathBuf>) -> HubOptions {
         let minimum_speed = MINIMUM_SPEED;
         HubOptions { cache: cache.into(), endpoint: ENDPOINT.into(), token: None, offline: false, minimum_speed }
     }
 
-    /// Another server of the same protocol.
+    /// Sets another server of the same protocol.
     pub fn endpoint(mut self, url: impl Into<String>) -> HubOptions {
         self.endpoint = url.into().trim_end_matches('/').into();
         self
     }
 
-    /// The token of the account that asks. It is sent only to the endpoint's host, by `https` or to this very machine.
+    /// Sets the token of the account. It is sent only to the endpoint's host, by `https` or to this machine.
     pub fn token(mut self, token: Option<String>) -> HubOptions {
         self.token = token.map(Secret);
         self
     }
 
-    /// Whether only the cache may answer.
+    /// Sets whether only the cache may be used.
     pub fn offline(mut self, offline: bool) -> HubOptions {
         self.offline = offline;
         self
     }
 
-    /// What a server must bring over each `window` of waiting for it; by default 1024 bytes a second over 30 seconds. A
-    /// connection that brings less is given up and made again, and after four in a row the download ends with
-    /// [`HubError::Slow`], to be continued. How long a download takes in all is not limited. With 0 bytes a second only a
-    /// connection that brings nothing in `window` is given up.
+    /// Sets what a server must send over each `window` of waiting for it; by default 1024 bytes a second over 30
+    /// seconds. A slower connection is closed and made again, and after four in a row the download ends with
+    /// [`HubError::Slow`], to be continued. The total time of a download is not limited. With 0 bytes a second only a
+    /// connection that sends nothing in `window` is closed.
     pub fn minimum_speed(mut self, bytes_per_second: u64, window: Duration) -> HubOptions {
         self.minimum_speed = MinimumSpeed { bytes_per_second, window };
         self
     }
 }
 
-/// A path with `~`, `$NAME` and `${NAME}` replaced, where there are such a home and variable.
+/// A path with `~`, `$NAME` and `${NAME}` expanded, where such a home and variable exist.
 fn expanded(path: OsString, variable: impl Fn(&str) -> Option<OsString>, home: Option<&PathBuf>) -> PathBuf {
     let text = match path.into_string() {
         Ok(text) => text,
@@ -153,7 +153,7 @@ fn expanded(path: OsString, variable: impl Fn(&str) -> Option<OsString>, home: O
 mod tests {
     use super::*;
 
-    /// With files that hold their own paths.
+    /// Options whose files hold their own paths.
     fn read(variables: &[(&str, &str)]) -> HubOptions {
         let variable = |name: &str| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into());
         let file = |path: PathBuf| Some(format!("{}\n", path.display()));

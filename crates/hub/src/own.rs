@@ -1,6 +1,6 @@
-//! Files that the cache has of its own: locks, parts and references. Others may have put something else in their place, so
-//! each is opened without waiting and is a regular file, or else an error that names it. What may be written is not reached
-//! through a link.
+//! Files of the cache itself: locks, partial files and references. Others may have put something else in their place,
+//! so each is opened without waiting and must be a regular file, else the error names it. Files to be written are never
+//! opened through a link.
 
 use crate::error::HubError;
 use model_factory_format::{Error, source};
@@ -8,14 +8,14 @@ use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
-/// Opens the lock at `path`, or makes it. Nothing is read or written.
+/// Opens the lock at `path`, or creates it. Nothing is read or written.
 pub(super) fn lock(path: &Path) -> Result<File, HubError> {
     Ok(made(path, File::options().write(true))?.0)
 }
 
-/// Opens the part at `path` to read and write, or makes it; and its length.
+/// Opens the partial file at `path` to read and write, or creates it; returns its length too.
 pub(super) fn part(path: &Path) -> Result<(File, u64), HubError> {
-    // Not to append: what is opened so cannot be made shorter on Windows.
+    // Not opened to append: such a file cannot be truncated on Windows.
     let (file, metadata) = made(path, File::options().read(true).write(true))?;
     if names(&metadata) > 1 {
         return Err(HubError::NotAFile { path: path.into(), found: "a file that has another name too" });
@@ -23,7 +23,7 @@ pub(super) fn part(path: &Path) -> Result<(File, u64), HubError> {
     Ok((file, metadata.len()))
 }
 
-/// Opens the file at `path`, or makes it; a link is not followed.
+/// Opens the file at `path`, or creates it; a link is not followed.
 fn made(path: &Path, options: &mut OpenOptions) -> Result<(File, Metadata), HubError> {
     let open = |options: &OpenOptions| {
         let file = options.open(path)?;
@@ -54,13 +54,13 @@ pub(super) fn file(path: &Path) -> io::Result<File> {
     })
 }
 
-/// Neither follows a link nor waits for the other end of a pipe.
+/// Makes `options` neither follow a link nor wait for the other end of a pipe.
 #[cfg(unix)]
 fn unlinked(options: &mut OpenOptions) -> &mut OpenOptions {
     std::os::unix::fs::OpenOptionsExt::custom_flags(options, libc::O_NOFOLLOW | libc::O_NONBLOCK)
 }
 
-/// Opens a link itself, which is no regular file then.
+/// Makes `options` open a link itself, which is then no regular file.
 #[cfg(windows)]
 fn unlinked(options: &mut OpenOptions) -> &mut OpenOptions {
     const FILE_FLAG_OPEN_REPARSE_POINT: u32 = 0x0020_0000;
@@ -72,19 +72,19 @@ fn unlinked(options: &mut OpenOptions) -> &mut OpenOptions {
     options
 }
 
-/// How many names a file has: one that is written must not be another one as well.
+/// How many names (hard links) a file has: a file to be written must have only one.
 #[cfg(unix)]
 fn names(metadata: &Metadata) -> u64 {
     std::os::unix::fs::MetadataExt::nlink(metadata)
 }
 
-/// Elsewhere the standard library does not say.
+/// Outside of Unix the standard library does not tell the number of names.
 #[cfg(not(unix))]
 fn names(_metadata: &Metadata) -> u64 {
     1
 }
 
-/// Why `path` could not be opened: what lies there, where that is no regular file.
+/// Why `path` could not be opened: the kind of what is there, where that is no regular file.
 fn told(path: &Path, error: io::Error) -> HubError {
     let Ok(metadata) = path.symlink_metadata() else { return HubError::io(path)(error) };
     let found = match metadata.file_type() {

@@ -12,18 +12,18 @@ use model_factory_format::header::repository::is_gguf;
 use model_factory_format::hub::{HubId, HubModel, is_revision};
 use std::path::{Path, PathBuf};
 
-/// The branch that counts where none is named.
+/// The default branch.
 const MAIN: &str = "main";
 
-/// GGUF files of a repository that are compared with each other; collections of every quantization have some hundreds.
+/// The most GGUF files of a repository that are compared; collections of every quantization have some hundreds.
 const GGUF_FILES: usize = 2_000;
 
-/// What is found of the headers of a model before its weights are downloaded.
+/// The result of diagnosing the headers of a model before its weights are downloaded.
 pub trait Diagnose {
     /// Whether the model runs, so that its weights are worth a download.
     fn runs(&self) -> bool;
 
-    /// What was said of files below the folder `from` is said of those below `to`.
+    /// Changes paths in the diagnosis from the folder `from` to the folder `to`.
     fn relocate(&mut self, from: &Path, to: &Path);
 }
 
@@ -35,16 +35,16 @@ pub struct Repository {
     names: Vec<String>,
     selection: Selection,
     cache: RepoCache,
-    /// `None` when only the cache may answer.
+    /// The client; `None` when only the cache may be used.
     client: Option<Client>,
 }
 
-/// Why there is no model to look at.
+/// Why there is no model to diagnose.
 #[derive(Debug)]
 pub enum Fault {
-    /// The Hub or the cache is to blame.
+    /// An error of the Hub or the cache.
     Hub(HubError),
-    /// The repository holds several models; their ids.
+    /// The repository holds several models, with these ids.
     Ambiguous(Vec<String>),
 }
 
@@ -55,10 +55,10 @@ impl From<HubError> for Fault {
 }
 
 impl Repository {
-    /// Finds what `id` means. Asks the Hub unless `options` forbid it; `cancel` ends that, now and later.
+    /// Finds the model that `id` names. Asks the Hub unless `options` forbid it; `cancel` ends that, now and later.
     ///
     /// # Errors
-    /// There is no model of that id, or there are several.
+    /// There is no model with that id, or there are several.
     pub fn open(id: &HubId, options: &HubOptions, cancel: &CancellationToken) -> Result<Repository, Fault> {
         let revision = id.revision().unwrap_or(MAIN).to_owned();
         if !is_revision(&revision) {
@@ -91,11 +91,11 @@ impl Repository {
         Ok(Repository { id: id.clone(), revision, commit, names, selection, cache, client })
     }
 
-    /// Diagnoses the model by `diagnose`: its files in the cache, or else its headers on the Hub, where paths in the diagnosis
-    /// are the repository's.
+    /// Diagnoses the model by `diagnose`: its files in the cache, else its headers on the Hub, where paths in the
+    /// diagnosis are those of the repository.
     ///
     /// # Errors
-    /// The Hub or the cache is to blame.
+    /// An error of the Hub or the cache.
     pub fn diagnose<D: Diagnose>(&self, diagnose: impl Fn(&Path, &HubModel) -> D) -> Result<D, HubError> {
         let Some((_, mirror)) = self.mirror()? else { return Ok(self.diagnosed(&self.folder(), diagnose)) };
         let mut diagnosis = self.diagnosed(mirror.path(), diagnose);
@@ -103,12 +103,11 @@ impl Repository {
         Ok(diagnosis)
     }
 
-    /// The same, and where the model runs brings what is missing of its files into the cache, weights last: the diagnosis is
-    /// of these files then.
-    /// `on_progress` is told bytes that are done, and bytes in all.
+    /// Diagnoses the model, and where it runs downloads its missing files into the cache, weights last: the diagnosis
+    /// is then of these files. `on_progress` is called with the bytes that are done, and the bytes in total.
     ///
     /// # Errors
-    /// The Hub or the cache is to blame.
+    /// An error of the Hub or the cache.
     pub fn fetch<D: Diagnose>(
         &self,
         on_progress: &dyn Fn(u64, u64),
@@ -132,13 +131,13 @@ impl Repository {
         self.cache.set_commit(&self.revision, &self.commit)?;
         match mirror.is_of(&folder).map_err(HubError::io(&folder))? {
             true => diagnosis.relocate(mirror.path(), &folder),
-            // What was read of the weights is not what came, which has the right digest.
+            // The headers read before differ from the downloaded weights, which have the right digest.
             false => diagnosis = self.diagnosed(&folder, diagnose),
         }
         Ok(diagnosis)
     }
 
-    /// The headers of a model of which a file is only on the Hub, and whom to ask for that.
+    /// The headers of a model of which a file is only on the Hub, with the client to download that file.
     fn mirror(&self) -> Result<Option<(&Client, Mirror)>, HubError> {
         let Some(client) = &self.client else { return Ok(None) };
         let folder = self.folder();
@@ -151,7 +150,7 @@ impl Repository {
         Ok(Some((client, mirror)))
     }
 
-    /// Where the files are in the cache.
+    /// The folder of the files in the cache.
     fn folder(&self) -> PathBuf {
         self.cache.snapshot(&self.commit)
     }

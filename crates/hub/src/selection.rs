@@ -6,7 +6,7 @@ use model_factory_format::header::repository::{
 };
 use std::path::{Path, PathBuf};
 
-/// What an id calls the model in safetensors where there are others.
+/// The name of the safetensors model in an id, where there are other models.
 const SAFETENSORS: &str = "safetensors";
 
 /// The files of one model.
@@ -14,9 +14,9 @@ const SAFETENSORS: &str = "safetensors";
 pub(super) enum Selection {
     /// A GGUF file, or all parts of a split one.
     Gguf(Vec<String>),
-    /// Those that a folder in safetensors is made of.
+    /// The files of a safetensors folder.
     Safetensors,
-    /// No model: only the names tell why.
+    /// No model: the names of the files show why.
     Nothing,
 }
 
@@ -25,14 +25,14 @@ pub(super) enum Selection {
 pub(super) enum Unselected {
     /// Several models, by their ids, and none was named.
     Ambiguous(Vec<String>),
-    /// None is what was asked for; the ids of those there are.
+    /// No model is what was asked for; the ids of all models.
     NoSuchModel(Vec<String>),
 }
 
 /// One model among others.
 struct Choice {
     selection: Selection,
-    /// Its file, or `safetensors`.
+    /// The file, or `safetensors`.
     name: String,
 }
 
@@ -53,7 +53,7 @@ pub(super) fn select(names: &[String], id: &HubId) -> Result<Selection, Unselect
         ([], None) => Ok(Selection::Nothing),
         ([], Some(_)) => Err(Unselected::NoSuchModel(listed(&all))),
         (several, None) => Err(Unselected::Ambiguous(listed(several))),
-        // What they have in common does not tell them apart.
+        // Their common part does not tell them apart.
         (several, Some(_)) => {
             Err(Unselected::Ambiguous(several.iter().map(|choice| choice.written(id, &choice.name)).collect()))
         }
@@ -62,7 +62,7 @@ pub(super) fn select(names: &[String], id: &HubId) -> Result<Selection, Unselect
 
 fn choices(names: &[String]) -> Vec<Choice> {
     let mut choices = Vec::new();
-    // Next to GGUF files they are a model only where a config says so, as in a folder.
+    // Next to GGUF files, safetensors are a model only with a config, as in a folder.
     let has_config = names.iter().any(|name| name == "config.json") || !names.iter().any(|name| is_gguf(name));
     if has_config && names.iter().any(|name| is_safetensors(name)) {
         choices.push(Choice { selection: Selection::Safetensors, name: SAFETENSORS.into() });
@@ -79,7 +79,7 @@ fn choices(names: &[String]) -> Vec<Choice> {
             None => groups.push(vec![name.clone()]),
         }
     }
-    // Projectors, draft heads and importance matrices go by their names: no header has been read.
+    // Projectors, draft heads and importance matrices are known by their names: no header has been read.
     let is_model = |group: &Vec<String>| {
         let stem = stem(split(&group[0]).1).to_ascii_lowercase();
         !stem.starts_with("mmproj") && !stem.starts_with("mtp-") && !stem.ends_with("imatrix")
@@ -101,16 +101,16 @@ impl Choice {
         self.name == wanted || (self.selection == Selection::Safetensors && wanted.eq_ignore_ascii_case(SAFETENSORS))
     }
 
-    /// Whether its name ends in `wanted`, a quantization.
+    /// Whether the name ends in `wanted`, a quantization.
     fn is_of(&self, wanted: &str) -> bool {
         let Selection::Gguf(_) = self.selection else { return false };
         let stem = stem(split(&self.name).1).to_ascii_lowercase();
         let front = stem.strip_suffix(&wanted.to_ascii_lowercase());
-        // `Q4_K_M` is not the end of `IQ4_K_M`, and `K_M` is not that of `Q4_K_M`.
+        // `Q4_K_M` is not the end of `IQ4_K_M`, and `K_M` is not the end of `Q4_K_M`.
         front.is_some_and(|front| front.is_empty() || front.ends_with(['-', '.']))
     }
 
-    /// The shortest id that means it among `all`.
+    /// The shortest id that names this model among `all`.
     fn id(&self, id: &HubId, all: &[&Choice]) -> String {
         let quantization = quantization(&stem(split(&self.name).1));
         let short = quantization.filter(|short| all.iter().filter(|choice| choice.is_of(short)).count() == 1);
@@ -133,18 +133,18 @@ fn quantization(stem: &str) -> Option<String> {
 }
 
 impl Selection {
-    /// What is loaded when the files lie in `folder`.
+    /// The path to load when the files are in `folder`.
     pub(super) fn path(&self, folder: &Path) -> PathBuf {
         let first = match self {
             Selection::Gguf(parts) => parts.first().map(String::as_str),
-            // The folder of a cache may hold GGUF files too.
+            // A folder of the cache may hold GGUF files too.
             Selection::Safetensors => Some("config.json").filter(|name| folder.join(name).exists()),
             Selection::Nothing => None,
         };
         first.map_or_else(|| folder.into(), |name| folder.join(name))
     }
 
-    /// The files besides weights.
+    /// The files other than weights.
     pub(super) fn companions<'n>(&self, names: &'n [String]) -> Vec<&'n String> {
         if let Selection::Gguf(_) = self {
             return Vec::new();
@@ -154,8 +154,8 @@ impl Selection {
         names.iter().filter(read).collect()
     }
 
-    /// The files of weights; of a sharded model those that its index, which lies in `folder`, names and `names` has. An
-    /// index that is not there or cannot be read names none: a diagnosis of the folder says what is wrong.
+    /// The files of weights; of a sharded model those in `names` that its index, which is in `folder`, names. An index
+    /// that is missing or unreadable names none: a diagnosis of the folder reports the error.
     pub(super) fn weights(&self, names: &[String], folder: &Path) -> Vec<String> {
         match self {
             Selection::Nothing => Vec::new(),

@@ -1,4 +1,4 @@
-//! A request -> its answer piece by piece, read by a thread of its own: whoever waits here can stop waiting at any time.
+//! A request -> its response piece by piece, read by a thread of its own, so that waiting here can stop at any time.
 
 use super::options::MinimumSpeed;
 use crate::error::HubError;
@@ -12,37 +12,37 @@ use ureq::Body;
 use ureq::http::Response;
 use ureq::http::response::Parts;
 
-/// How long a wait lasts before it looks whether it was cancelled.
+/// How long a wait lasts before it checks for cancellation.
 pub(super) const SLICE: Duration = Duration::from_millis(20);
 
-/// Bytes of a piece at most.
+/// The most bytes of a piece.
 const PIECE_BYTES: usize = 128 << 10;
 
-/// Pieces that may wait to be taken.
+/// The most pieces that wait to be taken.
 const PIECES: usize = 4;
 
-/// What the Hub and then its store answered.
+/// The answers of the Hub and then of its store.
 pub(super) struct Head {
-    /// Status and headers of the last answer.
+    /// Status and headers of the last response.
     pub(super) parts: Parts,
     /// The Hub's own ETag, where it has one.
     pub(super) etag: Option<String>,
 }
 
-/// A body that comes.
+/// A body that is being received.
 pub(super) struct Incoming {
     pub(super) url: String,
     cancel: CancellationToken,
     speed: MinimumSpeed,
-    /// Bytes that came of all bodies.
+    /// Bytes received in all bodies.
     received: Arc<AtomicU64>,
     pieces: Receiver<Result<Vec<u8>, HubError>>,
-    /// Time waited and bytes that came since the window began.
+    /// Time waited and bytes received since the window began.
     window: (Duration, u64),
 }
 
-/// Sends a request by `send`, and waits for the head of its answer. The thread that reads ends with the body, with
-/// `Incoming`, or with a time limit of the connection.
+/// Sends a request by `send`, and waits for the head of its response. The reading thread ends with the body, with
+/// `Incoming`, or at a time limit of the connection.
 pub(super) fn start(
     url: &str,
     cancel: &CancellationToken,
@@ -76,7 +76,7 @@ pub(super) fn start(
     Ok((head, Incoming { url: url.into(), cancel: cancel.clone(), speed, received, pieces, window }))
 }
 
-/// Hands the body over until it ends, breaks, or nobody takes it any more.
+/// Passes on the body until it ends or breaks, or until nobody takes it any more.
 fn read(body: Body, url: &str, pieces: &SyncSender<Result<Vec<u8>, HubError>>) {
     let mut body = body.into_reader();
     loop {
@@ -101,7 +101,7 @@ impl Incoming {
     /// The next bytes, at least one; `None` at the end.
     ///
     /// # Errors
-    /// `Connection`; `Slow`; `Cancelled`.
+    /// `Connection`, `Slow` or `Cancelled`.
     pub(super) fn next(&mut self) -> Result<Option<Vec<u8>>, HubError> {
         loop {
             self.cancel.check()?;
@@ -118,7 +118,7 @@ impl Incoming {
         }
     }
 
-    /// Notes that `bytes` came after `waited`. Time in which nobody waits here is not the server's.
+    /// Counts `bytes` that arrived after `waited`. Time in which nobody waits here does not count against the server.
     fn pace(&mut self, waited: Duration, bytes: u64) -> Result<(), HubError> {
         self.received.fetch_add(bytes, Ordering::Relaxed);
         self.window.0 += waited;

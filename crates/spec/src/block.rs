@@ -9,15 +9,15 @@ use std::fmt;
 pub enum Activation<Gate = ()> {
     /// `silu(gate) * up`.
     SwiGlu { gate: Gate },
-    /// `gelu(gate) * up`, by gelu's tanh formula.
+    /// `gelu(gate) * up`, with gelu by its tanh formula.
     GeGlu { gate: Gate },
-    /// `gelu(gate) * up`, by the error function.
+    /// `gelu(gate) * up`, with gelu by the error function.
     GeGluErf { gate: Gate },
-    /// `gate * sigmoid(alpha * gate) * (up + 1)`, of a gate of at most `limit` and an up between `-limit` and `limit`.
+    /// `gate * sigmoid(alpha * gate) * (up + 1)`, with `gate` at most `limit` and `up` between `-limit` and `limit`.
     ClampedSwiGlu { gate: Gate, limit: f32, alpha: f32 },
-    /// `gelu(up)` by its tanh formula.
+    /// `gelu(up)`, by its tanh formula.
     GeluTanh,
-    /// `gelu(up)` by the error function.
+    /// `gelu(up)`, by the error function.
     Gelu,
 }
 
@@ -33,10 +33,10 @@ impl<Gate> Activation<Gate> {
         }
     }
 
-    /// The same activation with the gate that `make` makes of this one.
+    /// The same activation with the gate that `make` returns for this one.
     ///
     /// # Errors
-    /// Those of `make`.
+    /// The errors of `make`.
     pub fn try_map<'g, G, E>(&'g self, make: impl FnOnce(&'g Gate) -> Result<G, E>) -> Result<Activation<G>, E> {
         Ok(match self {
             Activation::SwiGlu { gate } => Activation::SwiGlu { gate: make(gate)? },
@@ -60,15 +60,15 @@ pub enum DenseActivation {
     Gelu,
 }
 
-/// Which of the tokens' vectors make that of the text. Complete.
+/// Which token vectors become the vector of the text. Complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pooling {
-    /// That of the last token.
+    /// The vector of the last token.
     Last,
-    /// Their mean.
+    /// The mean of all token vectors.
     Mean,
-    /// That of the first token.
+    /// The vector of the first token.
     Cls,
 }
 
@@ -78,7 +78,7 @@ impl fmt::Display for Pooling {
     }
 }
 
-/// Which elements of a head turn together.
+/// Which elements of a head are rotated as a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RopeLayout {
@@ -94,7 +94,7 @@ impl fmt::Display for RopeLayout {
     }
 }
 
-/// What the outputs of a router become. Complete.
+/// How the outputs of a router become weights. Complete.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[allow(missing_docs)] // those of the variants say what their fields are
 pub enum RouterScore {
@@ -104,16 +104,16 @@ pub enum RouterScore {
     SoftmaxOfChosen,
     /// The sigmoid of each output; the largest are chosen.
     Sigmoid,
-    /// Phi-3.5-MoE's: one expert after the other is chosen, each with its softmax over those that are left and no further than
-    /// `2 * jitter` of the largest below it; `jitter` is the model's `router_jitter_noise`.
+    /// The method of Phi-3.5-MoE: experts are chosen one after the other, each weighted by a softmax over the remaining
+    /// experts that lie no further than `2 * jitter` of the largest below it; `jitter` is the model's `router_jitter_noise`.
     SparseMixer { jitter: f64 },
 }
 
-/// Which value heads share a head of keys, of `value_heads / key_heads` each.
+/// Which value heads share a key head; each is shared by `value_heads / key_heads` of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeySharing {
-    /// Neighbours: head `i` has the keys `i / (value_heads / key_heads)` (safetensors).
+    /// Neighbors share: head `i` has the keys `i / (value_heads / key_heads)` (safetensors).
     Neighbours,
-    /// Every so many: head `i` has the keys `i % key_heads` (GGUF).
+    /// Every `key_heads`-th head shares: head `i` has the keys `i % key_heads` (GGUF).
     Strided,
 }

@@ -1,4 +1,4 @@
-//! ModelSpec + memory -> Plan: every allocation that loading and running make, by the functions that make them.
+//! ModelSpec + memory -> Plan: every allocation of loading and running, computed by the functions that allocate.
 
 mod batching;
 mod buffers;
@@ -21,82 +21,82 @@ use serde::{Serialize, Serializer};
 /// Positions in a page of the KV cache; pages are allocated as the context fills.
 pub const KV_PAGE: usize = 256;
 
-/// Bytes that the tables of all grammars of a model may take: those that are kept, and those of answers that are held to one.
+/// Bytes that the tables of all grammars of a model may take: kept grammars, and those of running constrained answers.
 pub const GRAMMAR_MEMORY: u64 = 256 << 20;
 
-/// Tokens that a prompt is computed in at a time.
+/// Tokens of a prompt that are computed at a time.
 pub const PREFILL_CHUNK: usize = 512;
 
 /// The smallest context worth loading a model for: below it, the model does not fit (unless it was trained for less).
 pub const SMALLEST_CONTEXT: usize = 512;
 
-/// Bytes a vocabulary entry takes in a tokenizer built from `tokenizer.json`, its share of the merges included: a
+/// Bytes that a vocabulary entry takes in a tokenizer built from `tokenizer.json`, its share of the merges included: a
 /// vocabulary of 128000 tokens and as many merges took 490 a token; Llama 3 has more than two merges a token.
 const TOKENIZER_JSON_BYTES_PER_TOKEN: u64 = 800;
 
-/// The same for one built from GGUF keys: Llama 3's took 280 a token.
+/// Bytes that a vocabulary entry takes in a tokenizer built from GGUF keys: Llama 3's took 280 a token.
 const TOKENIZER_GGUF_BYTES_PER_TOKEN: u64 = 400;
 
-/// Bytes a process has before and next to the model: program, stacks, libraries, the parsed header.
+/// Bytes that a process takes in addition to the model: program, stacks, libraries, the parsed header.
 const PROCESS_BYTES: u64 = 24 << 20;
 
-/// Bytes of a GPU that its driver takes for a process and its kernels. Measured with ggml's build of llama.cpp (its pull
-/// request 23604): 107 MiB on an RTX 4060 Ti, 555 MiB on an RTX PRO 6000, as it grows with the number of processors.
+/// Bytes of GPU memory that the driver takes for a process and its kernels. Measured with ggml's build of llama.cpp (its pull
+/// request 23604): 107 MiB on an RTX 4060 Ti, 555 MiB on an RTX PRO 6000; it grows with the number of processors.
 const DEVICE_CONTEXT_BYTES: u64 = 576 << 20;
 
-/// Where the bytes of weights lie for the processor. Complete: they are pages of the files or memory of the process.
+/// Where weights are kept for the processor. Complete: they are pages of the files or memory of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WeightStorage {
-    /// In the pages of the mapped files: nothing is read before it is used, and processes share the pages. A file must not
-    /// be cut short or rewritten meanwhile.
+    /// In the pages of the mapped files: nothing is read before it is used, and processes share the pages. A file must
+    /// not be truncated or rewritten meanwhile.
     #[default]
     Mapped,
-    /// In memory of the process, into which the files are read once while loading (llama.cpp's `--no-mmap`): the same bytes.
-    /// What becomes of the files later changes nothing.
+    /// In memory of the process, into which the files are read once while loading (llama.cpp's `--no-mmap`): the same
+    /// bytes. Later changes to the files have no effect.
     Resident,
 }
 
-/// What a plan is made for.
+/// The options of a plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Request {
-    /// Tokens of context; `None` is the largest up to the trained one that fits, or, when not even [`SMALLEST_CONTEXT`]
-    /// does, that one. A larger context than the trained one is never planned.
+    /// Tokens of context; `None` is the largest that fits, up to the trained one, or [`SMALLEST_CONTEXT`] where not
+    /// even that fits. A larger context than the trained one is never planned.
     pub context: Option<usize>,
-    /// Sessions that are open at once, at least 1, each with a full cache. `None` plans one, and leaves the others what the
-    /// rest leaves.
+    /// Sessions that are open at once, at least 1, each with a full cache. `None` plans one session; others may use the
+    /// memory that is left.
     pub sessions: Option<usize>,
     /// The element type of the KV cache.
     pub kv_dtype: KvDtype,
-    /// Where weights lie; on a GPU they are its own.
+    /// Where weights are kept; on a GPU they are in its memory.
     pub weights: WeightStorage,
-    /// A draft model next to it on the processor; a plan for a GPU has none. Of a model with a prediction head that is it.
+    /// A draft model on the processor, where there is one; a plan for a GPU has none. A prediction head counts as the draft model.
     pub draft: Option<DraftSize>,
 }
 
-/// What a draft model takes in addition to the model that it guesses for, in bytes unless a field says otherwise.
+/// What a draft model takes in addition to the target model, in bytes unless a field says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DraftSize {
-    /// Its files, all of them in full.
+    /// The files of the draft model, all of them in full.
     pub weights_file: u64,
-    /// Buffers of its forward pass.
+    /// The buffers of its forward pass.
     pub activations: u64,
     /// The KV cache of a session.
     pub kv: KvSize,
-    /// What a session has in addition: hidden states that a prediction head did not read yet.
+    /// What a session takes in addition: hidden states that a prediction head has not read yet.
     pub session: u64,
-    /// Tokens that it was trained for: it guesses no further.
+    /// Tokens that it was trained for: it drafts no further.
     pub context: usize,
 }
 
 impl DraftSize {
-    /// That of `spec`, whose files have `weights_file` bytes together, with a cache of `kv_dtype`.
+    /// The size of `spec`, whose files have `weights_file` bytes together, with a cache of `kv_dtype`.
     pub fn new(spec: &ModelSpec, weights_file: u64, kv_dtype: KvDtype) -> DraftSize {
         let context = spec.context_trained;
         let activations = CpuBuffers::new(spec).bytes(PREFILL_CHUNK.min(context));
         DraftSize { weights_file, activations, kv: KvSize::of_cpu(spec, kv_dtype), session: 0, context }
     }
 
-    /// That of the prediction head `spec`, which lies in the files of its model; hidden states are in its steps, and in sessions.
+    /// The size of the prediction head `spec`, which is in the files of its model; steps and sessions hold hidden states for it.
     fn of_predictor(spec: &ModelSpec, kv_dtype: KvDtype) -> DraftSize {
         let rows = product(&[PREFILL_CHUNK, spec.hidden, size_of::<f32>()]);
         let size = DraftSize::new(spec, 0, kv_dtype);
@@ -104,7 +104,7 @@ impl DraftSize {
     }
 }
 
-/// What a model takes on one machine, in bytes unless a field says otherwise. The default is a plan of nothing.
+/// What a model takes on one machine, in bytes unless a field says otherwise. The default is an empty plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Plan {
@@ -117,92 +117,92 @@ pub struct Plan {
     pub weights_resident: u64,
     /// The element type of the KV cache.
     pub kv_dtype: KvDtype,
-    /// Sessions that are open at once.
+    /// The number of sessions that are open at once.
     pub sessions: usize,
     /// The KV caches of all sessions when `context` tokens are in each.
     pub kv_cache: u64,
-    /// Of them what layers that are no attention carry from position to position, however long the sequences are.
+    /// The part of `kv_cache` that recurrent layers carry from position to position, however long the sequences are.
     pub states: u64,
-    /// The bytes that the caches of all sessions may take together: those of [`kv_cache`](Self::kv_cache) where it was told
-    /// how many sessions there will be, else all that the rest leaves.
+    /// The bytes that the caches of all sessions may take together: [`kv_cache`](Self::kv_cache) where the number of
+    /// sessions was given, else all that the rest leaves.
     #[serde(skip)]
     pub cache_budget: u64,
-    /// What a token adds to the cache of its session.
+    /// Bytes that a token adds to the cache of its session.
     pub kv_per_token: u64,
-    /// Of that what layers with a window keep, only of the last [`kv_window`](Self::kv_window) tokens.
+    /// The part of `kv_per_token` in layers with a window, which keep only the last [`kv_window`](Self::kv_window) tokens.
     pub kv_per_token_windowed: u64,
-    /// Tokens that layers with a window keep at most: 0 where there is none, or where they keep all.
+    /// Tokens that layers with a window keep at most; 0 where there are no such layers, or where they keep all tokens.
     pub kv_window: usize,
     /// Buffers of the forward pass.
     pub activations: u64,
-    /// The files of a draft model, mapped or read into memory as those of the model; 0 without one.
+    /// The files of a draft model, mapped or read into memory like those of the model; 0 without a draft model.
     pub draft_weights: u64,
-    /// The KV caches of a draft model or a prediction head, one a session, when `context` tokens are in each, and the buffers of its
-    /// forward pass.
+    /// The KV caches of a draft model or a prediction head, one for each session, when `context` tokens are in each,
+    /// and the buffers of its forward pass.
     pub draft_memory: u64,
     /// The built tokenizer.
     pub tokenizer: u64,
     /// The process itself: program, stacks, libraries, the parsed header.
     pub process: u64,
-    /// What answers that are held to grammars may take beyond [`total`](Self::total), while there are such answers.
+    /// What the grammars of constrained answers may take in addition to [`total`](Self::total), while there are such answers.
     pub grammars: u64,
     /// What the device's driver takes for itself; 0 on the CPU.
     pub device_context: u64,
-    /// What of it lies in the memory that [`available`](Self::available) is of, at the full context.
+    /// The part of all this that is in the memory that [`available`](Self::available) describes, at the full context.
     pub total: u64,
-    /// The most that loading takes, before the first token.
+    /// The most memory that loading takes, before the first token.
     pub load_peak: u64,
-    /// What the machine or the GPU, and the policy, leave for it; [`Budget::UNKNOWN`] where nobody tells and nobody set a limit,
-    /// `null` in JSON.
+    /// What the machine or the GPU, and the policy, leave for the plan; [`Budget::UNKNOWN`], `null` in JSON, where no
+    /// figure is known and no limit was set.
     #[serde(serialize_with = "unless_unknown")]
     pub available: u64,
-    /// Which memory that is.
+    /// Which memory the plan is for.
     pub place: PlanMemory,
-    /// Tokens: the largest context up to the trained one that fits; 0 when none does.
+    /// The largest context in tokens that fits, up to the trained one; 0 when none does.
     pub max_context: usize,
 }
 
-/// The memory that a plan is about. Complete.
+/// The memory that a plan is for. Complete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PlanMemory {
     /// Main memory: mapped files, and everything else.
     #[default]
     Main,
-    /// A GPU's own: uploaded weights, cache, activations and the driver's share. Files, tokenizer and process lie in main
-    /// memory.
+    /// A GPU's own memory: uploaded weights, cache, activations and the driver's share. Files, tokenizer and process
+    /// are in main memory.
     Gpu,
-    /// Main memory that a GPU uses as its own: what lies on other GPUs, and tokenizer and process. The pages of the
-    /// files are given back when others need them.
+    /// Main memory that a GPU uses as its own: what lies in the memory of other GPUs, and tokenizer and process. The
+    /// pages of the files are given back when others need them.
     Shared,
 }
 
 /// Memory that a plan may fill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// Bytes in all, mapped files included.
+    /// Total bytes, mapped files included.
     pub available: u64,
-    /// Bytes of memory that is no mapped file, where that has a limit of its own.
+    /// Bytes for memory other than mapped files, where that has a limit of its own.
     pub anonymous: Option<u64>,
-    /// Which memory it is.
+    /// Which memory the budget is for.
     pub place: PlanMemory,
 }
 
 impl Budget {
-    /// Stands for an amount that nobody tells.
+    /// The value for an amount that is not known.
     pub const UNKNOWN: u64 = u64::MAX;
 }
 
 /// Serializes a number of bytes, or `null` for [`Budget::UNKNOWN`].
 ///
 /// # Errors
-/// Those of `serializer`.
+/// The errors of `serializer`.
 #[allow(clippy::trivially_copy_pass_by_ref)] // serde asks for this form
 pub fn unless_unknown<S: Serializer>(bytes: &u64, serializer: S) -> Result<S::Ok, S::Error> {
     if *bytes == Budget::UNKNOWN { serializer.serialize_none() } else { serializer.serialize_u64(*bytes) }
 }
 
-/// Bytes of the built tokenizer, about.
+/// An estimate of the bytes of the built tokenizer.
 pub fn tokenizer_bytes(spec: &ModelSpec) -> u64 {
     let each = match spec.tokenizer.kind {
         TokenizerKind::Json => TOKENIZER_JSON_BYTES_PER_TOKEN,
@@ -211,7 +211,7 @@ pub fn tokenizer_bytes(spec: &ModelSpec) -> u64 {
     (spec.tokenizer.tokens as u64).saturating_mul(each)
 }
 
-/// Rows of a step at most: a chunk of a prompt, or a whole text of an encoder.
+/// The most rows of a step: a chunk of a prompt, or a whole text of an encoder.
 pub fn step_rows(spec: &ModelSpec) -> usize {
     if spec.is_encoder() { PREFILL_CHUNK.max(spec.context_trained) } else { PREFILL_CHUNK.min(spec.context_trained) }
 }
@@ -278,7 +278,7 @@ impl Plan {
         plan.draft_memory = plan.draft_memory.saturating_add(draft_cache);
         plan.cache_budget = match request.sessions {
             Some(_) => plan.kv_cache,
-            // What is there for more is not known.
+            // The memory for more sessions is not known.
             None if plan.available == Budget::UNKNOWN => plan.kv_cache,
             None => plan.kv_cache.max(left.unwrap_or(0).saturating_sub(draft_cache)),
         };
@@ -287,12 +287,12 @@ impl Plan {
         plan
     }
 
-    /// Whether the plan stays within what is available, with a token at least.
+    /// Whether the plan, with at least one token, fits into what is available.
     pub fn fits(&self) -> bool {
         self.context.max(1) <= self.max_context
     }
 
-    /// The bytes that weights take of the place: the mapped files, or their copies.
+    /// The bytes of that memory that weights take: the mapped files, or their copies.
     pub fn weights(&self) -> u64 {
         match self.place {
             PlanMemory::Main if self.weights_resident == 0 => self.weights_file,
@@ -300,7 +300,7 @@ impl Plan {
         }
     }
 
-    /// The bytes in main memory that are no mapped file, at the full context.
+    /// The bytes of main memory other than mapped files, at the full context.
     pub fn anonymous(&self) -> u64 {
         match self.place {
             PlanMemory::Main => self.total.saturating_sub(self.mapped()),
@@ -319,7 +319,7 @@ impl Plan {
         KvSize::of_cpu(predictor, self.kv_dtype).bytes(self.context).saturating_mul(self.sessions as u64)
     }
 
-    /// What guesses for the model, where something does: a prediction head lies in the model's own files.
+    /// What drafts tokens for the model, where something does: a prediction head is in the model's own files.
     pub fn draft_name(&self) -> &'static str {
         if self.draft_weights > 0 { "draft model" } else { "prediction head" }
     }
@@ -329,7 +329,7 @@ impl Plan {
         self.draft_weights.saturating_add(self.draft_memory)
     }
 
-    /// The bytes of the place that are taken when the model is loaded.
+    /// The bytes of that memory that are taken once the model is loaded.
     fn loaded(&self) -> u64 {
         let host = sum(&[self.tokenizer, self.process]);
         match self.place {
@@ -339,7 +339,7 @@ impl Plan {
         }
     }
 
-    /// What is left for the KV cache; `None` when the rest is too much already.
+    /// What is left for the KV cache; `None` when the rest by itself does not fit.
     fn left(&self, budget: &Budget) -> Option<u64> {
         let buffers = self.activations.saturating_add(self.draft_memory);
         let left = budget.available.checked_sub(self.loaded())?.checked_sub(buffers)?;
@@ -350,7 +350,7 @@ impl Plan {
     }
 }
 
-/// The largest number up to `limit` that `fits`, as all below it do; 0 where none does.
+/// The largest number up to `limit` for which `fits` holds, where it holds for all smaller ones; 0 where it holds for none.
 fn most(limit: usize, fits: impl Fn(usize) -> bool) -> usize {
     let (mut fitting, mut beyond) = (0, limit.saturating_add(1));
     while beyond - fitting > 1 {

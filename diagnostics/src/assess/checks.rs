@@ -91,7 +91,7 @@ struct Refused<'a> {
     first: &'a TensorInfo,
     count: usize,
     bytes: u64,
-    /// `None` where they would be widened and only native arithmetic was asked for.
+    /// What the tensors lack; `None` if they would be widened and only native arithmetic was requested.
     lacking: Option<Lacking>,
 }
 
@@ -103,7 +103,7 @@ pub(super) fn dtype(target: &Target<'_>) -> Check {
         let matrix = role == TensorKind::Matrix;
         let lacking = match capability::tier_for(role, tensor.dtype, engine) {
             Err(lacking) => Some(lacking),
-            // Vectors are no arithmetic of the model's size: the policy is about matrices.
+            // The policy applies to matrices: arithmetic with vectors does not grow with the model's size.
             Ok(Tier::Widened) if policy.dtypes == DtypePolicy::NativeOnly && matrix => None,
             Ok(tier) => {
                 let known = tiers.entry(tensor.dtype).or_insert(tier);
@@ -141,7 +141,7 @@ pub(super) fn dtype(target: &Target<'_>) -> Check {
     });
     let runs: Vec<_> =
         FileType::supported(engine).filter(|file_type| native_enough(file_type, engine, policy)).collect();
-    // Another GPU helps only when it helps all of them.
+    // Another GPU only helps if it supports all of them.
     let needed = refused.values().map(|refused| match refused.lacking {
         Some(Lacking::Capability { needed, kernel: true, .. }) => Some(needed),
         _ => None,
@@ -171,7 +171,7 @@ fn offer(runs: &[&FileType]) -> Option<String> {
     })
 }
 
-/// `a`, `a or b`, `a, b or c`; `None` of nothing.
+/// `a`, `a or b` or `a, b or c`; `None` if there are no names.
 fn either(names: &[&str]) -> Option<String> {
     match names.split_last()? {
         (last, []) => Some((*last).into()),
@@ -294,8 +294,8 @@ pub(super) fn memory(target: &Target<'_>) -> Check {
     check.remedies(without.into_iter().chain(context).chain(cache).chain(smaller.map(Remedy::from)).chain(room))
 }
 
-/// The context to propose where the one asked for does not fit: the largest that does on a described machine; about an
-/// eighth less on this one, whose free memory will be another in a moment.
+/// The context to propose if the requested one does not fit: the largest one that fits on a described machine; an
+/// eighth less on this one, whose free memory changes all the time.
 pub(super) fn proposed_context(plan: &Plan, hardware: &Hardware) -> usize {
     match hardware.profile {
         Some(_) => plan.max_context,
@@ -304,7 +304,7 @@ pub(super) fn proposed_context(plan: &Plan, hardware: &Hardware) -> usize {
     }
 }
 
-/// The clearly smaller file types of the same model that would fit, the largest first, with their largest context.
+/// Clearly smaller file types of the same model that would fit, the largest first, with their largest context.
 fn smaller_files(target: &Target<'_>) -> impl Iterator<Item = String> {
     let Target { case: Case { spec, policy, input, .. }, budget, engine, .. } = target;
     let bytes = input.bytes();

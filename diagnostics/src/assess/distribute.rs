@@ -1,6 +1,6 @@
-//! ModelSpec x machine -> how several machines or GPUs of its kind hold a model that one does not, and what runs it there.
+//! ModelSpec x machine -> how several machines or GPUs of its kind hold a model that one does not, and with which engine.
 //!
-//! This library runs on one machine. Past it, llama.cpp runs a GGUF file split by layers over its RPC, and vLLM runs
+//! This library runs on one machine. For more, llama.cpp runs a GGUF file split by layers over its RPC, and vLLM runs
 //! safetensors on GPUs, each matrix split over all of them (tensor parallel) and the layers over groups of GPUs
 //! (pipeline parallel). Both keep keys and values in 16 bits, which is what is counted here.
 
@@ -12,20 +12,20 @@ use crate::report::{Distribution, ServingEngine, Share};
 use crate::spec::{ModelSpec, NormWeights};
 use model_factory_dtypes::DType;
 
-/// Devices at most; a larger plan is a cluster's, not a person's.
+/// The most devices; a larger plan is for a cluster, not for a single user.
 const MOST: usize = 64;
 
-/// GPUs that share a matrix at most: those of one machine.
+/// The most GPUs that share a matrix: those of one machine.
 const TENSOR_PARALLEL: usize = 8;
 
-/// The context that is planned when none is asked for, where the model was trained for as much.
+/// The context that is planned by default, if the model was trained for as much.
 const CONTEXT: usize = 8192;
 
-/// The share of a GPU's memory, in percent, that vLLM uses unless told otherwise (`--gpu-memory-utilization 0.9`).
+/// The share of a GPU's memory, in percent, that vLLM uses by default (`--gpu-memory-utilization 0.9`).
 const VLLM_PERCENT: u64 = 90;
 
-/// The fewest devices of the kind that the hardware is which hold the model; `None` where one engine cannot or none
-/// needs to.
+/// The fewest devices of the kind of the hardware that hold the model; `None` if no engine runs it or one device is
+/// enough.
 pub(super) fn distribute(case: Case<'_>) -> Option<Distribution> {
     let Case { spec, input, hardware, policy } = case;
     let context = policy.context.unwrap_or(CONTEXT).min(spec.context_trained);
@@ -40,12 +40,12 @@ pub(super) fn distribute(case: Case<'_>) -> Option<Distribution> {
     match (input.kind?, gpu) {
         ("gguf", _) => by_layers(spec, context, device, memory),
         ("safetensors", Some(_)) => by_matrices(spec, context, device, memory / 100 * VLLM_PERCENT),
-        // vLLM splits a model over GPUs; over processors nothing runs safetensors.
+        // vLLM splits a model over GPUs; no engine runs safetensors over processors.
         _ => None,
     }
 }
 
-/// Weights and keys and values of each block, and what is before and after them, in bytes.
+/// Bytes of weights and of keys and values in each block, and of the weights before and after the blocks.
 struct Loads {
     layers: Vec<u64>,
     head: u64,
@@ -53,13 +53,13 @@ struct Loads {
 }
 
 impl Loads {
-    /// Each device's part when every matrix is split over `gpus`; vectors are on all of them.
+    /// The part of each device when every matrix is split over `gpus`; each GPU has all vectors.
     fn new(spec: &ModelSpec, context: usize, gpus: usize) -> Loads {
         let held = |tensor: &TensorInfo| match tensor.shape.len() {
             1 => tensor.bytes,
             _ => tensor.bytes.div_ceil(gpus as u64),
         };
-        // A head of keys and values is not split: more GPUs than heads hold copies.
+        // A key-value head is not split: more GPUs than heads hold copies.
         let kv = plan::kv_bytes(spec, context, KvDtype::F16) / spec.layers().max(1) as u64;
         let kv = kv.div_ceil(gpus.min(spec.kv_heads).max(1) as u64);
         let layers = spec.weights.layers.iter();
@@ -71,7 +71,7 @@ impl Loads {
         Loads { layers: layers.collect(), head, buffers }
     }
 
-    /// The layers and bytes of each of `groups`: as even as whole layers are, the first ones taking what is left over.
+    /// The layers and bytes of each of `groups`: whole layers, as even as possible, with the rest in the first groups.
     fn split(&self, groups: usize, embedding: u64) -> Vec<Share> {
         let (each, more) = (self.layers.len() / groups, self.layers.len() % groups);
         let mut start = 0;
@@ -96,7 +96,7 @@ fn fits(shares: &[Share], available: u64) -> bool {
     shares.iter().all(|share| share.bytes <= available)
 }
 
-/// llama.cpp: whole layers on each machine. The embedding stays in the file that the first one maps.
+/// The plan for llama.cpp: whole layers on each machine. The embedding stays in the file that the first machine maps.
 fn by_layers(spec: &ModelSpec, context: usize, device: String, available: u64) -> Option<Distribution> {
     let loads = Loads::new(spec, context, 1);
     let embedding = spec.weights.embedding.weight.bytes;
@@ -106,8 +106,8 @@ fn by_layers(spec: &ModelSpec, context: usize, device: String, available: u64) -
     Some(Distribution { device, available, shares, tensor_parallel: 1, context, engine, dtype: None })
 }
 
-/// vLLM: every matrix on all GPUs of a group, layers over groups. The fewest groups, for GPUs that share every matrix
-/// answer sooner than GPUs that wait for each other, and of those the fewest GPUs.
+/// The plan for vLLM: every matrix on all GPUs of a group, layers over groups. It has the fewest groups, as GPUs that
+/// share every matrix answer sooner than GPUs that wait for each other, and of those plans the fewest GPUs.
 fn by_matrices(spec: &ModelSpec, context: usize, device: String, available: u64) -> Option<Distribution> {
     let dtype = float(spec)?;
     let mut splits: Vec<(usize, usize)> = (1..=TENSOR_PARALLEL)
@@ -126,13 +126,13 @@ fn by_matrices(spec: &ModelSpec, context: usize, device: String, available: u64)
     Some(Distribution { device, available, shares, tensor_parallel: gpus, context, engine, dtype: Some(dtype) })
 }
 
-/// Whether `gpus` hold whole heads each, those of keys and values split or copied evenly.
+/// Whether each of `gpus` holds whole heads, with key-value heads split or copied evenly.
 fn splits_heads(spec: &ModelSpec, gpus: usize) -> bool {
     let kv = spec.kv_heads;
     spec.heads.is_multiple_of(gpus) && (kv.is_multiple_of(gpus) || gpus.is_multiple_of(kv))
 }
 
-/// The float dtype that most bytes of the model are stored in, integers and their scales aside.
+/// The float dtype that most bytes of the model are stored in, apart from integers and their scales.
 fn float(spec: &ModelSpec) -> Option<DType> {
     let stored = spec.dtypes();
     let bytes = |dtype: &DType| stored.get(dtype).map_or(0, |&(_, bytes)| bytes);

@@ -1,4 +1,4 @@
-//! An error on the way to the ModelSpec -> the same report, with what is known by then.
+//! An error before the ModelSpec is known -> the same report, with what is known by then.
 
 use super::conclude;
 use crate::error::{Error, IncompleteKind};
@@ -25,7 +25,7 @@ pub(crate) fn assess_error(error: &Error, mut input: InputSummary, hardware: &Ha
     }
     let (verdict, failed) = of_error(error);
     let mut summary = match error {
-        // The candidates have lines of their own.
+        // The candidates are listed on lines of their own.
         Error::Ambiguous { path, candidates } => {
             format!("{} holds {} models; name one of them", path.display(), candidates.len())
         }
@@ -34,9 +34,9 @@ pub(crate) fn assess_error(error: &Error, mut input: InputSummary, hardware: &Ha
     let mut reached = true;
     let checks = CHECKS.split(' ').map(|id| {
         reached &= id != failed;
-        // The stages run in this order, except that a quantization is recognised before tensors are looked at.
+        // The stages run in this order, except that a quantization is recognized before tensors are looked at.
         match id {
-            // A message may quote a hundred megabytes of a file, so it is not copied.
+            // A message may quote a hundred megabytes of a file, so it is moved and not copied.
             _ if id == failed => Check::fail(id, verdict, take(&mut summary)).remedies(error.remedy()),
             "input" if reached => Check::pass(id, "readable"),
             "format" if reached && input.kind.is_some() => Check::pass(id, input.format_name()),
@@ -146,7 +146,7 @@ mod tests {
         }
     }
 
-    /// Parts have to be of one revision.
+    /// All parts have to be from one revision.
     #[test]
     fn a_truncated_file_is_fetched_again_and_parts_of_one_revision() {
         let kind = || IncompleteKind::DataTruncated { name: "output.weight".into(), have: 1, need: 2 };

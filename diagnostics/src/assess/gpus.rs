@@ -1,4 +1,4 @@
-//! What the checks say of NVIDIA GPUs.
+//! The checks of NVIDIA GPUs.
 
 use super::Case;
 use super::target::Target;
@@ -14,12 +14,12 @@ use crate::spec::{
 
 const UNTRIED: &str = "the engine for GPUs has not been run on a GPU yet";
 
-/// The remedy of whoever can do without the GPU. The processor of a machine that is only described is not this one's.
+/// The remedy of running without the GPU. The processor of a described machine is not this one's.
 fn processor(hardware: &Hardware) -> Remedy {
     if hardware.profile.is_some() { Remedy::SomeProcessor } else { Remedy::Processor(None) }
 }
 
-/// Whether the GPU, its driver and this build work together, and the kernels take the model's heads. Never more than a
+/// Whether the GPU, its driver and this build work together, and the kernels support the model's heads. At most a
 /// warning, as no GPU has run these kernels.
 pub(super) fn hardware(case: Case<'_>, gpu: &Gpu) -> Check {
     let Case { spec, hardware, .. } = case;
@@ -64,12 +64,12 @@ pub(super) fn hardware(case: Case<'_>, gpu: &Gpu) -> Check {
     Check::warn("hardware", UNTRIED)
 }
 
-/// Whether only the processor computes the model's block, whatever the GPU.
+/// Whether only the processor supports the model's block, whatever the GPU.
 pub(super) fn beyond(spec: &ModelSpec) -> bool {
     spec.head_dim > GPU_MOST_HEAD_DIM || beyond_kernels(spec).is_some()
 }
 
-/// An option of the model's block that only the processor computes.
+/// An option of the model's block that only the processor supports.
 fn beyond_kernels(spec: &ModelSpec) -> Option<&'static str> {
     let Multipliers { embedding, residual, logits, logit_cap } = spec.multipliers;
     let layers = || spec.weights.layers.iter();
@@ -134,7 +134,7 @@ pub(super) fn absent(hardware: &Hardware, index: usize) -> Check {
     Check::fail("hardware", Verdict::HardwareInsufficient, summary).remedies([processor(hardware)])
 }
 
-/// A warning for GPUs whose F16 arithmetic is there in name only.
+/// A warning for GPUs whose F16 arithmetic is too slow to be useful.
 pub(super) fn slow_f16(gpu: &Gpu) -> Option<Check> {
     let slow = version(SLOW_F16);
     let summary =
@@ -142,7 +142,7 @@ pub(super) fn slow_f16(gpu: &Gpu) -> Option<Check> {
     (gpu.compute_capability == SLOW_F16).then(|| Check::warn("dtype", summary))
 }
 
-/// What else would compute the tensors that a GPU does not: one of the compute capability `needed`, or the processor.
+/// What else supports the tensors that a GPU does not: a GPU of the compute capability `needed`, or the processor.
 pub(super) fn instead(case: Case<'_>, needed: Option<ComputeCapability>) -> Vec<Remedy> {
     let Case { spec, hardware, .. } = case;
     let gpu = needed.map(|least| format!("take a GPU of compute capability {} or later", version(least)));
@@ -157,7 +157,7 @@ pub(super) fn cache(target: &Target<'_>, dtype: KvDtype) -> Check {
     Check::fail("dtype", Verdict::UnsupportedDtype, summary).remedies(in_f16.chain(instead(target.case, None)))
 }
 
-/// Where `needed` bytes would be found.
+/// Remedies that provide `needed` bytes of memory.
 pub(super) fn room(case: Case<'_>, needed: u64) -> Vec<Remedy> {
     let plan = case.plan(&case.hardware.memory.budget(case.policy.memory_limit));
     let processor = plan.fits() && case.hardware.profile.is_none();

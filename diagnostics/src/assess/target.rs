@@ -1,4 +1,4 @@
-//! What a model is judged for: the device, its memory, the plan for it, and why it was chosen.
+//! The target of a judgment: the device, its memory, the plan for it, and why it was chosen.
 
 use super::{Case, ChosenDevice, checks};
 use crate::capability::DeviceEngine;
@@ -11,23 +11,23 @@ pub(super) struct Target<'a> {
     pub(super) case: Case<'a>,
     /// The processor or a GPU by its index.
     pub(super) device: DeviceChoice,
-    /// The GPU, where it is one that is there.
+    /// The GPU, if it is one that exists.
     pub(super) gpu: Option<&'a Gpu>,
     pub(super) why: String,
     pub(super) engine: DeviceEngine<'a>,
     pub(super) budget: Budget,
-    /// Where the budget comes from.
+    /// The source of the budget.
     pub(super) how: String,
-    /// `t4`, `this CPU`, `the NVIDIA L4`.
+    /// The name in the report: `t4`, `this CPU`, `the NVIDIA L4`.
     pub(super) name: String,
-    /// Bytes a second, where a data sheet is known.
+    /// Memory bandwidth in bytes a second, if a data sheet is known.
     pub(super) bandwidth: Option<u64>,
     pub(super) plan: Plan,
 }
 
 impl<'a> Target<'a> {
-    /// The processor, or the GPU of an index, judged as if the build had its engine. Where there is no such GPU,
-    /// figures are the processor's.
+    /// The processor, or the GPU of an index, judged as if the build supported it. If there is no such GPU, the figures
+    /// are the processor's.
     pub(super) fn new(case: Case<'a>, device: DeviceChoice, why: String) -> Target<'a> {
         let (hardware, limit) = (case.hardware, case.policy.memory_limit);
         let Hardware { profile, cpu, memory, gpus, .. } = hardware;
@@ -41,7 +41,7 @@ impl<'a> Target<'a> {
         };
         let (budget, how, name) = match gpu {
             Some(gpu) => {
-                // Nothing where nobody tells how much there is.
+                // There is no budget if the amount of memory is not known.
                 let (free, how) = hardware.gpu_memory(gpu).unwrap_or_default();
                 let place = if gpu.shared_memory { PlanMemory::Shared } else { PlanMemory::Gpu };
                 let budget = Budget { available: free.min(limit.unwrap_or(u64::MAX)), anonymous: None, place };
@@ -55,7 +55,7 @@ impl<'a> Target<'a> {
         Target { case, device, gpu, why, engine, budget, how, name, bandwidth, plan }
     }
 
-    /// What loading uses; `None` for a GPU that was asked for and is not there.
+    /// The device for loading; `None` for a requested GPU that does not exist.
     pub(super) fn chosen(&self) -> Option<ChosenDevice> {
         match (self.device, self.gpu) {
             (DeviceChoice::Cuda(index), gpu) => Some(ChosenDevice::Gpu { index, gpu: gpu?.clone() }),
@@ -63,7 +63,7 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Whether it has kernels for keys and values in `dtype`.
+    /// Whether the device has kernels for keys and values in `dtype`.
     pub(super) fn keeps(&self, dtype: KvDtype) -> bool {
         match dtype {
             KvDtype::F32 | KvDtype::F16 => true,
@@ -88,7 +88,7 @@ pub(super) fn choose(case: Case<'_>) -> Target<'_> {
     }
 }
 
-/// The GPU with most memory free of those that run the model, or else the processor.
+/// The GPU with the most free memory of those that run the model, or else the processor.
 fn best(case: Case<'_>) -> Target<'_> {
     let hardware = case.hardware;
     let Some(first) = hardware.gpus.first() else {

@@ -1,11 +1,11 @@
-//! Processors whose cores are not alike: how many threads run on the fast ones.
+//! Processors whose cores differ: how many threads run on the fast ones.
 //!
-//! Linux tells of each core its capacity, or else its highest frequency; macOS names its levels of cores. Other systems say nothing that is used here, and x86 keeps all of its threads.
+//! Linux gives each core's capacity or else its highest frequency, macOS levels of cores. Elsewhere and on x86 all threads count.
 
 use std::fs;
 
-/// How many of `threads` run on cores of at least half the speed of the fastest, or that macOS does not call efficiency cores; all
-/// where the system does not tell.
+/// How many of `threads` run on cores of at least half the speed of the fastest, or on cores that macOS does not call
+/// efficiency cores; all of them if the system does not say.
 pub(super) fn fast(threads: usize) -> usize {
     let known = match std::env::consts::OS {
         _ if !cfg!(target_arch = "aarch64") => None,
@@ -17,7 +17,7 @@ pub(super) fn fast(threads: usize) -> usize {
     known.filter(|&fast| fast > 0).map_or(threads, |fast| fast.min(threads))
 }
 
-/// By `sysctl`, which needs no unsafe code here.
+/// Asks `sysctl`, which needs no unsafe code here.
 fn of_other_levels() -> Option<usize> {
     let ask = |level: usize, what: &str| {
         let name = format!("hw.perflevel{level}.{what}");
@@ -38,7 +38,7 @@ fn usable() -> Option<Vec<usize>> {
     list(status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?.trim())
 }
 
-/// `0-3,6` (cpuset(7)).
+/// Parses `0-3,6` (cpuset(7)).
 fn list(text: &str) -> Option<Vec<usize>> {
     let mut all = Vec::new();
     for part in text.split(',') {
@@ -48,7 +48,7 @@ fn list(text: &str) -> Option<Vec<usize>> {
     Some(all)
 }
 
-/// The speed of a core, by a measure that is the same for all cores of a machine.
+/// The speed of a core, in a unit that is the same for all cores of a machine.
 fn speed(core: usize) -> Option<u64> {
     let folder = format!("/sys/devices/system/cpu/cpu{core}");
     let number = |name: &str| fs::read_to_string(format!("{folder}/{name}")).ok()?.trim().parse().ok();

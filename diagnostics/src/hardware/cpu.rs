@@ -1,10 +1,10 @@
-//! The processor: name, instruction sets as CPU and operating system support them, threads.
+//! The processor: name, instruction sets that CPU and operating system support, threads.
 
 use super::Cpu;
 use std::fs::File;
 use std::io::Read;
 
-/// Pushes each feature that the running processor has, and that the build takes for granted but Linux does not report.
+/// Pushes each feature that the processor has, and each that the build requires but Linux does not report.
 macro_rules! features {
     ($detected:ident, $found:ident, $missing:ident, $flags:ident, [$(($feature:tt, $flag:literal)),* $(,)?]) => {
         $(
@@ -55,7 +55,7 @@ fn features(flags: Option<&[&str]>) -> (Vec<&'static str>, Vec<&'static str>) {
 }
 
 /// The start of `/proc/cpuinfo`, enough for its first processor: the rest repeats it and takes the kernel milliseconds
-/// on large machines. Empty where there is none.
+/// on large machines. Empty if there is no such file.
 fn cpuinfo() -> String {
     let mut bytes = Vec::new();
     let read = File::open("/proc/cpuinfo").and_then(|file| file.take(8 << 10).read_to_end(&mut bytes));

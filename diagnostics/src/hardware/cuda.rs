@@ -1,13 +1,13 @@
-//! NVIDIA GPUs by NVML, loaded at run time. Whatever goes wrong is a sentence in the report, never an error.
+//! NVIDIA GPUs by NVML, loaded at run time. Every failure is a sentence in the report, never an error.
 //!
-//! NVML knows every GPU in the order of the bus and no `CUDA_VISIBLE_DEVICES`; what that variable leaves is worked out
-//! here, by the rules of the CUDA programming guide, and its order is the order of the GPUs.
+//! NVML lists every GPU in bus order and ignores `CUDA_VISIBLE_DEVICES`; the effect of that variable is computed here,
+//! by the rules of the CUDA programming guide, and its order is the order of the GPUs.
 //!
-//! A GPU divided by MIG is its slices: a program computes on one, and has that one's memory. NVIDIA's MIG user guide
-//! ("CUDA Device Enumeration") says which CUDA lists to a process: one compute instance, the first of those that are
-//! visible, and no whole GPU next to one. `CUDA_VISIBLE_DEVICES` makes another the visible one, by its UUID
-//! (`MIG-...`). So every slice is listed here, the one that CUDA lists first, and the others with what the variable has
-//! to be for them.
+//! A GPU divided by MIG is listed as its slices: a program runs on one, with that slice's memory. NVIDIA's MIG user
+//! guide ("CUDA Device Enumeration") says which devices CUDA lists to a process: one compute instance, the first of the
+//! visible ones, and no whole GPU next to it. `CUDA_VISIBLE_DEVICES` selects another one by its UUID (`MIG-...`). So
+//! every slice is listed here, first the one that CUDA lists, then the others with the value of the variable that
+//! selects them.
 
 use super::Gpu;
 use nvml_wrapper::error::NvmlError;
@@ -16,7 +16,7 @@ use nvml_wrapper::{Device, Nvml, cuda_driver_version_major, cuda_driver_version_
 use std::panic::resume_unwind;
 use std::thread;
 
-/// The GPUs that CUDA programs see, and why there are none or not all.
+/// The GPUs that CUDA programs see, and why there are none or some are missing.
 pub(super) fn detect() -> (Vec<Gpu>, Option<String>) {
     let (listed, mut notes) = match with_own_stack(|| Nvml::init().and_then(|nvml| devices(&nvml))) {
         Ok(found) => found,
@@ -38,8 +38,8 @@ pub(super) fn detect() -> (Vec<Gpu>, Option<String>) {
     (gpus, (!notes.is_empty()).then(|| notes.join("; ")))
 }
 
-/// What `ask` says, in a thread of its own where one can be started: the library's table of functions is moved from frame to
-/// frame, and the driver takes of a stack what it likes, which the thread of a caller need not have.
+/// The result of `ask`, in a thread of its own if one can be started: the library's table of functions is moved from
+/// frame to frame, and the driver takes an unknown amount of stack, which the caller's thread may not have.
 fn with_own_stack<T: Send>(ask: impl Fn() -> T + Sync) -> T {
     thread::scope(|scope| match thread::Builder::new().name("nvml".into()).spawn_scoped(scope, &ask) {
         Ok(asking) => asking.join().unwrap_or_else(|panic| resume_unwind(panic)),
@@ -50,7 +50,7 @@ fn with_own_stack<T: Send>(ask: impl Fn() -> T + Sync) -> T {
 /// A GPU, or a slice of one.
 #[derive(Clone, Debug)]
 struct Listed {
-    /// The GPU's place on the bus.
+    /// The position of the GPU on the bus.
     device: u32,
     /// The GPU's name; a slice has one of its own.
     model: String,
@@ -58,7 +58,7 @@ struct Listed {
     gpu: Gpu,
 }
 
-/// The devices in CUDA's order: next to a slice everything else has to be made visible, which takes a UUID.
+/// The devices in CUDA's order: next to a slice, any other device has to be made visible by its UUID.
 fn enumerated(mut listed: Vec<Listed>) -> Vec<Gpu> {
     if let Some(first) = listed.iter().position(|device| device.slice) {
         listed[..=first].rotate_right(1);
@@ -105,13 +105,13 @@ fn slices(nvml: &Nvml, index: u32, driver: &str, cuda: Option<(u32, u32)>) -> Re
     if !device.mig_mode().is_ok_and(|mode| mode.current == 1) {
         return Ok(vec![describe(&device, false, model.clone())]);
     }
-    // The count is that of places for slices; empty ones answer NotFound.
+    // The count is the number of places for slices; empty ones answer NotFound.
     let slices = (0..device.mig_device_count()?).filter_map(|place| device.mig_device_by_index(place).ok());
     let name = |slice: &Device<'_>| slice.name().unwrap_or_else(|_| format!("slice of {model}"));
     Ok(slices.map(|slice| describe(&slice, true, name(&slice))).collect())
 }
 
-/// Bytes in all and free, and whether they are the machine's: GPUs without memory of their own answer NotSupported.
+/// Total and free bytes, and whether they are the machine's: GPUs without memory of their own answer NotSupported.
 fn figures(answer: Result<MemoryInfo, NvmlError>) -> (Option<u64>, Option<u64>, bool) {
     match answer {
         Ok(memory) => (Some(memory.total), Some(memory.free), false),
@@ -119,12 +119,12 @@ fn figures(answer: Result<MemoryInfo, NvmlError>) -> (Option<u64>, Option<u64>, 
     }
 }
 
-/// The places in `listed` that `CUDA_VISIBLE_DEVICES` leaves, in its order: indices, of a divided GPU with all its slices,
-/// UUIDs or their beginnings; the first that is no GPU hides itself and all after it.
+/// The positions in `listed` that `CUDA_VISIBLE_DEVICES` selects, in its order: indices, which for a divided GPU mean
+/// all its slices, UUIDs or their prefixes; the first that is not a GPU hides itself and all after it.
 ///
 /// # Errors
-/// A sentence, when indices cannot be told apart: CUDA counts the fastest GPU first unless `CUDA_DEVICE_ORDER` is
-/// `PCI_BUS_ID`, and nobody but CUDA knows which that is.
+/// A sentence, when indices are ambiguous: CUDA counts the fastest GPU first unless `CUDA_DEVICE_ORDER` is
+/// `PCI_BUS_ID`, and only CUDA knows which GPU that is.
 fn visible(variable: Option<&str>, by_bus: bool, listed: &[Listed]) -> Result<Vec<usize>, String> {
     let Some(variable) = variable else {
         return Ok((0..listed.len()).collect());
@@ -150,7 +150,7 @@ fn visible(variable: Option<&str>, by_bus: bool, listed: &[Listed]) -> Result<Ve
     Ok(places)
 }
 
-/// The one whose UUID begins so.
+/// The position of the only device whose UUID has this prefix.
 fn by_uuid(beginning: &str, listed: &[Listed]) -> Option<usize> {
     let named = beginning.starts_with("GPU-") || beginning.starts_with("MIG-");
     let begins = |device: &Listed| device.gpu.uuid.as_deref().is_some_and(|uuid| uuid.starts_with(beginning));
@@ -248,7 +248,7 @@ mod tests {
         assert_eq!(visible(Some("0,MIG-11"), false, &devices), Ok(vec![0, 1]), "twice is the end");
     }
 
-    /// What CUDA lists of `devices` is the first; what makes the others visible comes with them.
+    /// The device of `devices` that CUDA lists comes first; the others come with the value that makes them visible.
     fn seen(variable: Option<&str>, devices: &[Listed]) -> Vec<(String, Option<String>)> {
         let places = visible(variable, false, devices).unwrap();
         let gpus = enumerated(places.into_iter().map(|place| devices[place].clone()).collect());

@@ -1,13 +1,13 @@
-//! Main memory as this process may use it: the system's figures, cgroup limits of every level, resource limits.
+//! Main memory that this process may use: the system's figures, cgroup limits of every level, resource limits.
 //!
 //! Page cache counts as usable everywhere, because the kernel gives it back: `MemAvailable` includes it by definition,
-//! and a cgroup's usage is taken without its `inactive_file` and `active_file`. Without that, a model that was read
-//! once would count against itself.
+//! and a cgroup's usage is taken without its `inactive_file` and `active_file`. Otherwise a model that was read once
+//! would count against itself.
 
 use super::Memory;
 use std::path::{Component, Path, PathBuf};
 
-/// One upper bound of the memory that is left.
+/// One upper bound of the available memory.
 struct Bound {
     total: u64,
     available: u64,
@@ -22,7 +22,7 @@ pub(super) fn detect() -> Memory {
     tightest(base, cgroup, &limits)
 }
 
-/// What the system says; no bound at all where it says nothing.
+/// The system's figures; no bound if there are none.
 fn system_memory() -> Bound {
     let told = sysinfo::System::new().map_err(|error| error.to_string()).map(|mut system| {
         system.refresh_memory();
@@ -31,8 +31,8 @@ fn system_memory() -> Bound {
     bound(told)
 }
 
-/// The bound by the bytes in all and the available ones that the system tells. A machine of no memory is one that tells nothing:
-/// Linux without `/proc`.
+/// The bound by the total and available bytes that the system reports. A total of 0 counts as unknown: Linux without
+/// `/proc`.
 fn bound(told: Result<(u64, u64), String>) -> Bound {
     let how = if cfg!(target_os = "linux") { "MemAvailable" } else { "the operating system" };
     let unknown =
@@ -61,7 +61,7 @@ fn tightest(base: Bound, cgroup: Vec<Bound>, limits: &Limits) -> Memory {
     Memory { total, available: tightest.available, anonymous, how: tightest.how, bandwidth: None }
 }
 
-/// A pseudo-file's text; empty when there is none.
+/// The text of a pseudo-file; empty if there is none.
 fn text(path: impl AsRef<Path>) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
 }
@@ -93,7 +93,7 @@ fn cgroup_folder(cgroup: &str, mountinfo: &str) -> Option<Cgroup> {
     });
     let (root, mount) = mounts.next_back()?; // a later mount hides an earlier one
     let below = Path::new(path).strip_prefix(root).unwrap_or(Path::new(""));
-    // `/../x`: the process lies outside of what this namespace sees.
+    // `/../x` means that the process is outside of what this namespace sees.
     let visible = below.components().all(|part| matches!(part, Component::Normal(_)));
     let folder = if visible { mount.join(below) } else { mount.clone() };
     Some(Cgroup { version, mount, folder })
@@ -104,13 +104,13 @@ impl Cgroup {
     fn bounds(&self, machine: u64) -> Vec<Bound> {
         let (limits, usage, prefix): (&[&str], _, _) = match self.version {
             1 => (&["memory.limit_in_bytes"], "memory.usage_in_bytes", "total_"),
-            // Above `memory.high` the kernel throttles until nothing moves: as good as a limit.
+            // Above `memory.high` the kernel throttles until nothing makes progress, so it counts as a limit.
             _ => (&["memory.max", "memory.high"], "memory.current", ""),
         };
         let levels = self.folder.ancestors().take_while(|level| level.starts_with(&self.mount));
         levels
             .filter_map(|level| {
-                // No file and the word `max` both mean no limit.
+                // A missing file and the word `max` both mean no limit.
                 let limit = limits.iter().filter_map(|name| number(&level.join(name))).min()?;
                 let used = number(&level.join(usage)).unwrap_or(0);
                 let stat = text(level.join("memory.stat"));
@@ -138,9 +138,9 @@ fn stat_value(stat: &str, prefix: &str, key: &str) -> u64 {
 /// Resource limits as `(limit, used)` in bytes; `None` is unlimited.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Limits {
-    /// `RLIMIT_AS`: every mapping counts, mapped files too.
+    /// `RLIMIT_AS`, which counts every mapping, mapped files too.
     address_space: Option<(u64, u64)>,
-    /// `RLIMIT_DATA`: private writable memory.
+    /// `RLIMIT_DATA`, which counts private writable memory.
     data: Option<(u64, u64)>,
 }
 

@@ -13,17 +13,17 @@ use serde::{Serialize, Serializer};
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Hardware {
-    /// The name of the profile, when the machine is described and not this one.
+    /// The name of the profile, if the machine is described and not this one.
     pub profile: Option<&'static str>,
     /// The processor.
     pub cpu: Cpu,
     /// Main memory.
     pub memory: Memory,
-    /// NVIDIA GPUs; empty without a driver.
+    /// NVIDIA GPUs; empty if there is no driver.
     pub gpus: Vec<Gpu>,
     /// Why `gpus` is empty or incomplete, in words.
     pub gpu_note: Option<String>,
-    /// Abilities compiled into this build: `cuda`.
+    /// Features compiled into this build: `cuda`.
     #[serde(serialize_with = "build")]
     pub build: Vec<&'static str>,
     /// Environment variables that are set and would make an engine cast weights.
@@ -35,32 +35,32 @@ pub struct Hardware {
 pub struct Cpu {
     /// The model's name.
     pub model: String,
-    /// Instruction sets by their usual names (`avx2`, `avx512vnni`), those that kernels here use.
+    /// Instruction sets that kernels here use, by their usual names (`avx2`, `avx512vnni`).
     pub features: Vec<&'static str>,
     /// Threads this process may use.
     pub threads: usize,
-    /// How many of them run on cores of less than half the speed of the fastest, where the system tells; 0 where all are alike.
+    /// How many of them run on cores of less than half the speed of the fastest, if the system says so; 0 if all are alike.
     #[serde(skip_serializing_if = "is_zero")]
     pub slow_threads: usize,
-    /// Instruction sets that this build was compiled to take for granted and that the processor does not report.
+    /// Instruction sets that this build requires and that the processor does not report.
     pub missing: Vec<&'static str>,
 }
 
-/// Main memory as this process may use it.
+/// Main memory that this process may use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Memory {
-    /// Bytes in all, the tightest limit applied; [`UNKNOWN`](Memory::UNKNOWN) where nobody tells, `null` in JSON.
+    /// Total bytes, after the tightest limit; [`UNKNOWN`](Memory::UNKNOWN), `null` in JSON, if not known.
     #[serde(serialize_with = "unless_unknown")]
     pub total: u64,
-    /// Bytes free for use, reclaimable cache included; [`UNKNOWN`](Memory::UNKNOWN) where nobody tells, `null` in JSON.
+    /// Available bytes, reclaimable cache included; [`UNKNOWN`](Memory::UNKNOWN), `null` in JSON, if not known.
     #[serde(serialize_with = "unless_unknown")]
     pub available: u64,
-    /// Bytes free for memory that is no mapped file, where a limit counts only such memory (`RLIMIT_DATA`).
+    /// Bytes available for memory other than mapped files, if a limit counts only such memory (`RLIMIT_DATA`).
     pub anonymous: Option<u64>,
-    /// Where the figures come from.
+    /// The source of the figures.
     pub how: String,
-    /// Bytes a second by the data sheet; `None` where it is not known, as of every detected machine.
+    /// Bandwidth in bytes a second by the data sheet; `None` if it is not known, as for every detected machine.
     pub bandwidth: Option<u64>,
 }
 
@@ -70,38 +70,38 @@ pub struct Memory {
 pub struct Gpu {
     /// The product name.
     pub name: String,
-    /// `GPU-...`, or `MIG-...` of a slice, by which the driver's other interfaces know it.
+    /// `GPU-...`, or `MIG-...` for a slice, the id in the driver's other interfaces.
     pub uuid: Option<String>,
     /// Major and minor compute capability.
     #[serde(serialize_with = "dotted")]
     pub compute_capability: (u32, u32),
-    /// Bytes in all; `None` where the driver does not tell.
+    /// Total bytes; `None` if the driver does not report them.
     pub memory_total: Option<u64>,
-    /// Bytes free; `None` where the driver does not tell.
+    /// Free bytes; `None` if the driver does not report them.
     pub memory_free: Option<u64>,
-    /// Whether its memory is the machine's, of which the driver gives no figures.
+    /// Whether its memory is the machine's, for which the driver has no figures.
     pub shared_memory: bool,
     /// The driver's version.
     pub driver: String,
-    /// The newest CUDA version that the driver runs; `None` where it does not tell.
+    /// The newest CUDA version that the driver supports; `None` if it does not report it.
     #[serde(serialize_with = "dotted_option")]
     pub cuda: Option<(u32, u32)>,
-    /// What `CUDA_VISIBLE_DEVICES` has to be for a process to compute on it; `None` where CUDA lists it as things are. CUDA
-    /// lists one slice of a divided GPU to a process, and no whole GPU next to a slice.
+    /// The value of `CUDA_VISIBLE_DEVICES` for a process to run on it; `None` if CUDA already lists it. CUDA lists one
+    /// slice of a divided GPU to a process, and no whole GPU next to a slice.
     #[serde(rename = "cuda_visible_devices")]
     pub visible_as: Option<String>,
-    /// Bytes a second of its memory by the data sheet; `None` where it is not known, as of every detected GPU.
+    /// Bandwidth of its memory in bytes a second by the data sheet; `None` if it is not known, as for every detected GPU.
     pub bandwidth: Option<u64>,
 }
 
-/// The variables by which candle's quantized layers are told to dequantize (candle-core 0.11 `quantized/mod.rs`).
+/// The variables that make candle's quantized layers dequantize (candle-core 0.11 `quantized/mod.rs`).
 const CASTING_VARIABLES: [&str; 2] = ["CANDLE_DEQUANTIZE_ALL", "CANDLE_DEQUANTIZE_ALL_F16"];
 
 impl Memory {
-    /// Stands for an amount that nobody tells.
+    /// The value for an amount that is not known.
     pub const UNKNOWN: u64 = Budget::UNKNOWN;
 
-    /// What it leaves for a plan, and at most `limit` where the user set one.
+    /// The memory that is available for a plan, at most `limit` if the user set one.
     pub fn budget(&self, limit: Option<u64>) -> Budget {
         let available = self.available.min(limit.unwrap_or(u64::MAX));
         Budget { available, anonymous: self.anonymous, place: PlanMemory::Main }
@@ -109,14 +109,14 @@ impl Memory {
 }
 
 impl Cpu {
-    /// The threads to compute with: those of the fast cores. A slow one would be waited for at the end of every product.
+    /// The threads to compute with, on the fast cores only. A slow one would delay the end of every product.
     pub fn fast_threads(&self) -> usize {
         self.threads - self.slow_threads
     }
 }
 
 impl Gpu {
-    /// A GPU with this name, compute capability and memory, all of it free; other fields can be set.
+    /// A GPU with this name, compute capability and memory, all of it free; other fields can be set afterwards.
     pub fn described(name: &str, compute_capability: (u32, u32), memory: u64) -> Gpu {
         Gpu {
             name: name.into(),
@@ -134,10 +134,10 @@ impl Gpu {
 }
 
 impl Hardware {
-    /// This machine. Takes a few milliseconds, and never fails: what cannot be found out is said in words.
+    /// This machine. Takes a few milliseconds, and never fails: missing figures are explained in words.
     pub fn detect() -> Hardware {
         let (gpus, gpu_note) = cuda::detect();
-        // As candle takes them for set.
+        // candle counts a variable as set in the same way.
         let is_set = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0");
         Hardware {
             profile: None,
@@ -150,7 +150,7 @@ impl Hardware {
         }
     }
 
-    /// A machine with this processor and `memory_bytes` of memory, of which an eighth is left to the system.
+    /// A machine with this processor and `memory_bytes` of memory, of which an eighth is reserved for the system.
     pub fn described(cpu: Cpu, memory_bytes: u64) -> Hardware {
         let how = "described; an eighth is left to the system".into();
         let available = memory_bytes - memory_bytes / 8;
@@ -165,13 +165,13 @@ impl Hardware {
         }
     }
 
-    /// The same machine with a build that has these abilities.
+    /// This machine with a build that has these features.
     pub fn with_build(mut self, features: &[&'static str]) -> Hardware {
         self.build = features.to_vec();
         self
     }
 
-    /// Whether this is a described machine that is described for its GPU.
+    /// Whether this is a described machine with a GPU.
     pub fn describes_gpu(&self) -> bool {
         self.profile.and_then(profiles::Profile::find).is_some_and(|profile| profile.gpu().is_some())
     }
@@ -181,7 +181,7 @@ impl Hardware {
         self.build.contains(&"cuda")
     }
 
-    /// Bytes that `gpu` has available, and where the figure comes from; `None` where nobody tells.
+    /// Available bytes of `gpu`, and the source of the figure; `None` if it is not known.
     pub fn gpu_memory(&self, gpu: &Gpu) -> Option<(u64, String)> {
         match (gpu.memory_free.or(gpu.memory_total), gpu.shared_memory) {
             (_, true) if self.memory.available == Memory::UNKNOWN => None,
@@ -200,7 +200,7 @@ fn is_zero(count: &usize) -> bool {
     *count == 0
 }
 
-/// `8.6` of major and minor.
+/// Major and minor version as `8.6`.
 pub(crate) fn version((major, minor): (u32, u32)) -> String {
     format!("{major}.{minor}")
 }
@@ -214,7 +214,7 @@ pub(crate) fn dotted_option<S: Serializer>(numbers: &Option<(u32, u32)>, seriali
     numbers.map(version).serialize(serializer)
 }
 
-/// The build as an object with its features.
+/// The build as a JSON object with its features.
 #[allow(clippy::ptr_arg)] // serde asks for this form
 fn build<S: Serializer>(features: &Vec<&'static str>, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_map([("features", features)])

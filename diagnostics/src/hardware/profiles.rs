@@ -1,4 +1,4 @@
-//! Machines described as data, so that a model can be judged for a machine that is not there.
+//! Machines described as data, so that a model can be judged for a machine that is not present.
 
 use super::{Cpu, Gpu, Hardware};
 use std::sync::LazyLock;
@@ -6,12 +6,12 @@ use std::sync::LazyLock;
 /// A machine by name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
-    /// What `--device` takes: lower case with hyphens.
+    /// The name for `--device`: lower case with hyphens.
     pub name: &'static str,
     hardware: Hardware,
 }
 
-/// The table of machines; it says where its numbers come from.
+/// The table of machines, with the sources of its numbers.
 const TABLE: &str = include_str!("profiles.txt");
 
 /// Levels of instruction sets by their names in the table.
@@ -49,13 +49,13 @@ impl Profile {
         PROFILES.iter().find(|profile| profile.name == name)
     }
 
-    /// The machine. A GPU is judged with a build that has its engine, whatever the hardware's `build` then says of this
-    /// one.
+    /// The hardware of the machine. A GPU is judged with a build that supports it, whatever the hardware's `build` says
+    /// about this one.
     pub fn hardware(&self) -> Hardware {
         self.hardware.clone()
     }
 
-    /// Its GPU.
+    /// The GPU of the machine.
     pub fn gpu(&self) -> Option<&Gpu> {
         self.hardware.gpus.first()
     }
@@ -65,7 +65,7 @@ impl Profile {
         self.gpu().and_then(|gpu| gpu.memory_total).unwrap_or(self.hardware.memory.total)
     }
 
-    /// Reads a row of the table; `None` for anything else.
+    /// Parses a row of the table; `None` for anything else.
     fn parse(row: &'static str) -> Option<Profile> {
         let mut cells = row.split("  ").map(str::trim).filter(|cell| !cell.is_empty());
         let (name, title, level) = (cells.next()?, cells.next()?, cells.next()?);

@@ -8,19 +8,19 @@ use serde::Serialize;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Candidate {
-    /// Where it is.
+    /// The path of the model.
     pub path: String,
-    /// What its own diagnosis comes to.
+    /// The verdict of its own diagnosis.
     pub verdict: Verdict,
     /// The verdict's exit code.
     pub exit_code: u8,
     /// The verdict's reason.
     pub reason: String,
-    /// Its weight files together, in bytes; `None` where they are not known.
+    /// The total size of its weight files in bytes; `None` if it is not known.
     pub bytes: Option<u64>,
-    /// Format and dtype: `GGUF Q4_K_M`; `None` where they are not known.
+    /// Format and dtype: `GGUF Q4_K_M`; `None` if they are not known.
     pub stored_as: Option<String>,
-    /// Tokens of context that fit; `None` where the model does not run.
+    /// Tokens of context that fit; `None` if the model does not run.
     pub context: Option<usize>,
     /// Tokens of context that it was trained for.
     pub context_trained: Option<usize>,
@@ -43,8 +43,8 @@ impl From<&Report> for Candidate {
 }
 
 impl Report {
-    /// Makes it the report of a path with these models. What it counts are the rows of its table, and what it names is one
-    /// model: the largest that runs, or else the first.
+    /// Makes this the report of a path with these models. It counts the rows of its table, and names one model: the
+    /// largest that runs, or else the first.
     pub(crate) fn hold(&mut self, models: Vec<Candidate>) {
         let (folders, ones): (Vec<_>, Vec<_>) =
             models.iter().partition(|model| model.verdict == Verdict::AmbiguousInput);
@@ -76,7 +76,7 @@ impl Report {
     }
 }
 
-/// Columns of a name and of a dtype at most, and of what is said of a model at least.
+/// The most columns of a name and of a dtype, and the fewest of the description of a model.
 const NAME: usize = 36;
 const DTYPE: usize = 28;
 const SAID: usize = 32;
@@ -103,19 +103,19 @@ pub(super) fn table(input: &InputSummary, page: &mut Page<'_>) {
 }
 
 impl Candidate {
-    /// Name, size, dtype, and the context or else the reason.
+    /// The cells: name, size, dtype, and the context or else the reason.
     fn cells(&self, folder: &str) -> [String; 4] {
         let name = self.path.strip_prefix(folder).map_or(self.path.as_str(), |name| name.trim_start_matches('/'));
         let said = match (self.context, self.context_trained) {
             (Some(context), Some(trained)) => format!("{context} of {trained}"),
-            // The reason begins with the path, which the line has already.
+            // The reason begins with the path, which is already in the line.
             _ => match self.reason.strip_prefix(&self.path) {
                 Some(rest) => rest.split_once(": ").map_or(rest, |(_, reason)| reason).to_owned(),
-                // That it would be a cast is what the verdict says.
+                // The verdict already says that it would be a cast.
                 None => self.reason.split_once(" would need a cast: ").map_or(&*self.reason, |(_, why)| why).to_owned(),
             },
         };
-        // A scheme may go on with how it is applied; the format is told where the line has room for it.
+        // A scheme may continue with how it is applied; the format is shown if the line has room for it.
         let stored_as = self.stored_as.as_deref().unwrap_or_default();
         let scheme = stored_as.split(':').next().unwrap_or_default();
         let scheme = scheme.strip_prefix("safetensors ").filter(|_| scheme.len() > DTYPE).unwrap_or(scheme);
@@ -128,7 +128,7 @@ impl Candidate {
     }
 }
 
-/// The first `width` characters of `text`, with a mark where there are more.
+/// The first `width` characters of `text`, with a mark if there are more.
 fn beginning(text: &str, width: usize) -> String {
     if text.chars().count() <= width { text.into() } else { text.chars().take(width - 1).chain(['…']).collect() }
 }

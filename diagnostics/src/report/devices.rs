@@ -9,34 +9,34 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 
-/// The machine and the described ones.
+/// This machine and the described machines.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct DeviceList {
-    /// The machine.
+    /// This machine.
     pub hardware: Hardware,
-    /// Its devices, then the described machines.
+    /// The devices of this machine, then the described machines.
     pub devices: Vec<DeviceTiers>,
 }
 
-/// What one device does with every dtype.
+/// How one device computes with every dtype.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct DeviceTiers {
-    /// Its name: `cpu`, `cuda:0`, or that of a profile.
+    /// The name of the device: `cpu`, `cuda:0`, or the name of a profile.
     pub name: String,
     /// The device in words.
     pub title: String,
-    /// Whether it is described and not of this machine.
+    /// Whether the device is described, rather than part of this machine.
     pub described: bool,
-    /// Bytes of its memory; `None` where the driver or the system does not tell.
+    /// Bytes of its memory; `None` if the driver or the system does not report them.
     pub memory: Option<u64>,
-    /// Bytes a second by the data sheet; `None` where it is not known.
+    /// Bandwidth in bytes a second by the data sheet; `None` if it is not known.
     pub bandwidth: Option<u64>,
-    /// Of a GPU.
+    /// The compute capability of a GPU.
     #[serde(serialize_with = "crate::hardware::dotted_option")]
     pub compute_capability: Option<(u32, u32)>,
-    /// How it computes with matrices of each dtype; `None` where it does not.
+    /// The tier of matrices of each dtype; `None` if the device does not support it.
     pub tiers: BTreeMap<DType, Option<Tier>>,
 }
 
@@ -49,7 +49,7 @@ impl DeviceList {
             let gpus = hardware.gpus.iter().enumerate();
             devices.extend(gpus.map(|(index, gpu)| DeviceTiers::new(format!("cuda:{index}"), hardware, Some(gpu))));
         }
-        // A described machine is its GPU, where it has one.
+        // A described machine is listed as its GPU, if it has one.
         let described = PROFILES.iter();
         devices.extend(described.map(|it| DeviceTiers::new(it.name.into(), &it.hardware(), it.gpu())));
         DeviceList { hardware: hardware.clone(), devices }
@@ -57,7 +57,7 @@ impl DeviceList {
 
     /// The list as pretty JSON.
     pub fn to_json(&self) -> String {
-        // Every key is a string or a dtype's name, and there are no numbers but whole ones, so this cannot fail.
+        // Every key is a string or a dtype's name, and all numbers are whole, so this cannot fail.
         serde_json::to_string_pretty(self).unwrap_or_default()
     }
 }
@@ -77,7 +77,7 @@ impl Display for DeviceList {
         page.line("");
         for (index, device) in self.devices.iter().enumerate() {
             page.line(device);
-            // Neighbours with the same tiers share one statement of them.
+            // Adjacent devices with the same tiers share one line about them.
             if self.devices.get(index + 1).is_none_or(|next| next.tiers != device.tiers) {
                 device.tier_lines(&mut page);
             }
@@ -115,7 +115,7 @@ impl DeviceTiers {
             name,
             title: gpu.map_or(&cpu.model, |gpu| &gpu.name).clone(),
             described,
-            // Memory that a described GPU shares with the machine is its own in the list.
+            // Memory that a described GPU shares with the machine is listed as the GPU's.
             memory: gpu.map_or(main, |gpu| gpu.memory_total.or(main.filter(|_| described))),
             bandwidth: gpu.map_or(memory.bandwidth, |gpu| gpu.bandwidth),
             compute_capability,

@@ -1,4 +1,4 @@
-//! How several devices of one kind hold a model that one does not.
+//! How several devices of one kind hold a model that does not fit on one.
 
 use super::Bytes;
 use model_factory_dtypes::DType;
@@ -10,9 +10,9 @@ use std::ops::Range;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Distribution {
-    /// What the devices are: a profile's name, a GPU's, or `machines like this one`.
+    /// The kind of the devices: the name of a profile, the name of a GPU, or `machines like this one`.
     pub device: String,
-    /// Bytes of each device that the plan may fill.
+    /// Bytes of each device that the plan may use.
     pub available: u64,
     /// What each device holds.
     pub shares: Vec<Share>,
@@ -20,9 +20,9 @@ pub struct Distribution {
     pub tensor_parallel: usize,
     /// Tokens of context.
     pub context: usize,
-    /// What runs it.
+    /// The program that runs the model.
     pub engine: ServingEngine,
-    /// The float dtype that vLLM computes in: that of most bytes of the model.
+    /// The float dtype that vLLM computes in: the one of most bytes of the model.
     pub dtype: Option<DType>,
 }
 
@@ -30,9 +30,9 @@ pub struct Distribution {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Share {
-    /// The first of its layers, from 0, and the one after the last.
+    /// The range of its layers, from 0, without the end.
     pub layers: Range<usize>,
-    /// Bytes of weights, of the KV cache and of buffers together.
+    /// Total bytes of weights, of the KV cache and of buffers.
     pub bytes: u64,
 }
 

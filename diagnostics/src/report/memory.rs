@@ -1,4 +1,4 @@
-//! Plan -> a bar of memory and what each part of it is.
+//! Plan -> a bar of memory and the meaning of each part of it.
 
 use super::Bytes;
 use super::one_line;
@@ -9,7 +9,7 @@ use crate::plan::{Plan, PlanMemory};
 /// Cells of the bar.
 const CELLS: u64 = 60;
 
-/// Columns that a note may take.
+/// The most columns of a note.
 const NOTE: usize = 63;
 
 struct Slice {
@@ -20,13 +20,13 @@ struct Slice {
     note: String,
 }
 
-/// The memory that `plan` takes of what is available, which comes from `how`.
+/// The memory that `plan` takes of what is available, with `how` as the source of that figure.
 pub(super) fn lines(plan: &Plan, casts: u64, how: &str, page: &mut Page<'_>) {
     let slices = slices(plan, casts, how);
     let places = cells(&slices, plan);
     let end = (plan.total > plan.available).then(|| scaled(plan.available, plan.total));
     let mut bar = String::new();
-    // The mark of what is available lies between cells, and a run of cells is painted at once.
+    // The mark of the available memory is between cells, and a run of cells is painted at once.
     let end = end.map_or(places.len(), |end| end as usize);
     for (part, places) in [&places[..end], &places[end..]].into_iter().enumerate() {
         if part == 1 && !places.is_empty() {
@@ -115,7 +115,7 @@ fn cells(slices: &[Slice], plan: &Plan) -> Vec<usize> {
     places
 }
 
-/// The cell at which `bytes` of `scale` end.
+/// The cell at which `bytes` out of `scale` end.
 fn scaled(bytes: u64, scale: u64) -> u64 {
     let cell = (u128::from(bytes) * u128::from(CELLS) + u128::from(scale) / 2) / u128::from(scale.max(1));
     u64::try_from(cell).unwrap_or(CELLS).min(CELLS)

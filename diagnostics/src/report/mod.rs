@@ -1,4 +1,4 @@
-//! What a diagnosis found, for people (`Display`) and for tools (JSON, `schema_version` "1").
+//! The results of a diagnosis, for people (`Display`) and for tools (JSON, `schema_version` "1").
 
 mod candidate;
 mod devices;
@@ -39,128 +39,128 @@ use std::path::Path;
 /// The stable version of the JSON report.
 pub const SCHEMA_VERSION: &str = "1";
 
-/// What a diagnosis found. Every field is a key of the JSON report.
+/// The results of a diagnosis. Every field is a key of the JSON report, unless it says otherwise.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Report {
-    /// [`SCHEMA_VERSION`].
+    /// The value of [`SCHEMA_VERSION`].
     pub schema_version: &'static str,
-    /// What it comes to.
+    /// The verdict.
     pub verdict: Verdict,
     /// The verdict's exit code.
     pub exit_code: u8,
-    /// One line: why.
+    /// The reason for the verdict, in one line.
     pub reason: String,
     /// What the user can do, the best first.
     pub remedies: Vec<Remedy>,
-    /// What goes on from here; not in the JSON report.
+    /// The next steps; not in the JSON report.
     #[serde(skip)]
     pub next: Vec<NextStep>,
-    /// What was asked for; not in the JSON report.
+    /// The user's options; not in the JSON report.
     #[serde(skip)]
     pub policy: Policy,
-    /// Where the model runs when it is too large for the machine: several of its kind.
+    /// How several machines of the kind run a model that is too large for one.
     pub distribution: Option<Distribution>,
     /// The path and its files.
     pub input: InputSummary,
     /// The model; `None` when it could not be understood.
     pub model: Option<ModelSummary>,
-    /// What the model was judged for: `cpu`, `cuda:0`.
+    /// The device that the model was judged for: `cpu`, `cuda:0`.
     pub device: String,
-    /// Why it was that one.
+    /// Why this device was chosen.
     pub device_reason: String,
     /// The machine.
     pub hardware: Hardware,
     /// Every check, in the order they were made.
     pub checks: Vec<Check>,
-    /// The memory plan; `None` when the model could not be understood, or the GPU is not there.
+    /// The memory plan; `None` if the model could not be understood, or the GPU does not exist.
     pub plan: Option<Plan>,
-    /// How fast it decodes, about; `None` where it does not run or no bandwidth is known, as of this machine.
+    /// An estimate of the decoding speed; `None` if the model does not run or no bandwidth is known, as for this machine.
     pub speed: Option<Speed>,
-    /// Why sequences are computed in steps of their own, without shared prefixes and speculation; `None` where they share
-    /// steps, and where the model does not run.
+    /// Why sequences are computed in separate steps, without shared prefixes and speculation; `None` if they share
+    /// steps, and if the model does not run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batching: Option<&'static str>,
-    /// Number of tensors that would be stored in another dtype than the file's: 0, always.
+    /// Number of tensors that would be stored in another dtype than the file's, which is always 0.
     pub casts: u64,
 }
 
-/// The path and what lies there.
+/// The path and the files there.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct InputSummary {
-    /// As the user gave it.
+    /// The path as the user gave it.
     pub path: String,
     /// The model of the Hub whose files these are.
     pub hub: Option<HubModel>,
-    /// `gguf`, `safetensors`; `None` when not recognised.
+    /// `gguf` or `safetensors`; `None` if not recognized.
     pub kind: Option<&'static str>,
     /// The weight files.
     pub files: Vec<InputFile>,
-    /// Several models at the path: their paths, each of which names one.
+    /// The paths of the models, each of which names one, if there are several.
     pub candidates: Vec<String>,
-    /// What each of them comes to. A folder of several models is listed model by model; one within it that holds several
-    /// again is a row with the verdict `ambiguous_input`, and no candidate.
+    /// The diagnosis of each of them. A folder of several models is listed model by model; a subfolder that again holds
+    /// several is a row with the verdict `ambiguous_input`, and not a candidate.
     pub models: Vec<Candidate>,
-    /// What the readers of the files found odd and harmless: a stray file, bytes after the last tensor.
+    /// Harmless oddities that the readers of the files found: a stray file, bytes after the last tensor.
     pub warnings: Vec<String>,
-    /// Bytes read from the files to learn all of this; `None` when reading stopped early.
+    /// Bytes read from the files for all of this; `None` if reading stopped early.
     pub header_bytes_read: Option<u64>,
 }
 
 /// One weight file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct InputFile {
-    /// Its name in the model's folder.
+    /// The name of the file in the model's folder.
     pub name: String,
-    /// Its length.
+    /// The length of the file.
     pub bytes: u64,
-    /// Its place among the parts, from 1.
+    /// The number of the part, from 1.
     pub part: usize,
-    /// Whether it is there.
+    /// Whether the file exists.
     pub status: FileStatus,
 }
 
-/// Whether a file is there. Complete.
+/// Whether a file exists. Complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FileStatus {
-    /// It is.
+    /// The file exists.
     Present,
-    /// It is named or needed, and not there.
+    /// The file is named or needed, and does not exist.
     Missing,
 }
 
-/// One thing that was looked at.
+/// One check of the diagnosis.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Check {
-    /// A stable word: `dtype`, `memory`.
+    /// A stable id: `dtype`, `memory`.
     pub id: &'static str,
-    /// How it went.
+    /// The outcome of the check.
     pub status: Status,
-    /// One line.
+    /// The result in one line.
     pub summary: String,
-    /// What the summary rests on; empty when it says all.
+    /// The evidence for the summary; empty if the summary says everything.
     pub evidence: String,
     /// What the user can do about it, the best first, which is the key `remedy` of the JSON report.
     #[serde(rename = "remedy", serialize_with = "first")]
     pub remedies: Vec<Remedy>,
-    /// What the whole comes to when this check fails.
+    /// The verdict of the diagnosis if this check fails.
     #[serde(skip)]
     pub(crate) verdict: Option<Verdict>,
 }
 
-/// How a check went. Complete.
+/// The outcome of a check. Complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// Nothing to say.
+    /// The check found nothing to report.
     Pass,
-    /// It runs; this is worth knowing.
+    /// The model runs, and the user should know this.
     Warn,
-    /// It does not run.
+    /// The model does not run.
     Fail,
-    /// An earlier check left nothing to look at.
+    /// The check could not be made after an earlier failure.
     Skipped,
 }
 
@@ -188,17 +188,17 @@ impl Report {
 }
 
 impl InputSummary {
-    /// A path of which nothing is known yet.
+    /// A path about which nothing is known yet.
     pub fn unknown(path: &Path) -> InputSummary {
         InputSummary { path: path.display().to_string(), ..InputSummary::default() }
     }
 
-    /// The files of all parts together, in bytes.
+    /// The total size of all files in bytes.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.bytes).fold(0, u64::saturating_add)
     }
 
-    /// `GGUF`, `safetensors` as people write it.
+    /// `GGUF` or `safetensors`, in its usual spelling.
     pub(crate) fn format_name(&self) -> &'static str {
         match self.kind {
             Some("gguf") => "GGUF",
@@ -231,7 +231,7 @@ impl From<&Header> for InputSummary {
     }
 }
 
-/// `GGUF Q4_K_M`, `safetensors BF16`: the scheme where there is one, else the dtype most bytes are stored in.
+/// `GGUF Q4_K_M`, `safetensors BF16`: the scheme if there is one, else the dtype that most bytes are stored in.
 pub(crate) fn stored_as(model: &ModelSummary, input: &InputSummary) -> String {
     if model.quantization.starts_with(input.format_name()) {
         return model.quantization.clone();
@@ -243,10 +243,10 @@ pub(crate) fn stored_as(model: &ModelSummary, input: &InputSummary) -> String {
     }
 }
 
-/// Characters of one line of the report; the longest of our own have a few hundred.
+/// The most characters of one line of the report; the longest of our own have a few hundred.
 const LINE: usize = 2000;
 
-/// `text` as one line that a terminal only shows: it may quote names from a file, and those may be anything.
+/// `text` as one line that is safe to print in a terminal: it may quote names from a file, which may hold anything.
 pub fn one_line(text: String) -> String {
     match text.char_indices().nth(LINE) {
         Some((end, _)) => escaped(&text[..end]) + " (shortened)",
@@ -281,7 +281,7 @@ impl Check {
         self
     }
 
-    /// The best remedy first.
+    /// Sets the remedies, the best first.
     pub(crate) fn remedies(mut self, remedies: impl IntoIterator<Item = impl Into<Remedy>>) -> Check {
         self.remedies = remedies.into_iter().map(Into::into).collect();
         self

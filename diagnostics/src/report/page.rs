@@ -1,4 +1,4 @@
-//! What the report's text is made of: labels, folded lines, and the tones and words of the program that shows it.
+//! The parts of the report's text: labels, folded lines, and the tones and words of the program that shows it.
 
 use super::{Remedy, Report, Status, Verdict, one_line};
 use crate::hardware::Memory;
@@ -10,7 +10,7 @@ pub(super) const WIDTH: usize = 100;
 /// Width of the column of labels.
 const LABEL: usize = 11;
 
-/// A number of bytes as people read it: `4.58 GiB`, `12.0 MiB`.
+/// A number of bytes in readable form: `4.58 GiB`, `12.0 MiB`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bytes(pub u64);
 
@@ -27,13 +27,13 @@ impl Display for Bytes {
     }
 }
 
-/// `1 file`, `3 files`.
+/// A count with its noun: `1 file`, `3 files`.
 pub(crate) fn counted(count: usize, what: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{count} {what}{plural}")
 }
 
-/// What is available, as people read it: [`Bytes`], or that [nobody tells](Memory::UNKNOWN).
+/// The available memory in readable form: [`Bytes`], or that it is [not known](Memory::UNKNOWN).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Available(pub u64);
 
@@ -46,18 +46,18 @@ impl Display for Available {
     }
 }
 
-/// What a piece of text is, for a program that shows colours; those from `Weights` on are parts of the bar of memory. Complete.
+/// The meaning of a piece of text, for a program that shows colors; from `Weights` on they are parts of the memory bar. Complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // of names that say it
 pub enum Tone {
     Label,
     Command,
-    /// What matters less.
+    /// Text of less importance.
     Faint,
-    /// It runs.
+    /// The model runs.
     Good,
     Warning,
-    /// It does not run.
+    /// The model does not run.
     Bad,
     Weights,
     Cache,
@@ -68,28 +68,28 @@ pub enum Tone {
 
 /// How a program shows a report. The defaults are plain text without the options of any program.
 pub trait Presentation {
-    /// `text` as it is shown in this tone.
+    /// Returns `text` as it is shown in this tone.
     fn paint(&self, _tone: Tone, text: &str) -> String {
         text.to_owned()
     }
 
-    /// A remedy in the program's words.
+    /// Returns a remedy in the program's words.
     fn remedy(&self, remedy: &Remedy) -> String {
         remedy.to_string()
     }
 
-    /// Command lines that go on from the report.
+    /// Returns command lines for the next steps.
     fn commands(&self, _report: &Report) -> Vec<String> {
         Vec::new()
     }
 
-    /// Command lines that run the model by [`Report::distribution`].
+    /// Returns command lines that run the model by [`Report::distribution`].
     fn serving_commands(&self, _report: &Report) -> Vec<String> {
         Vec::new()
     }
 }
 
-/// Plain text: what `Display` writes.
+/// Plain text, as `Display` writes it.
 pub(super) struct Plain;
 
 impl Presentation for Plain {}
@@ -130,18 +130,18 @@ impl<'a> Page<'a> {
         self.presentation.paint(tone, &text.to_string())
     }
 
-    /// One line as it is.
+    /// Writes one line unchanged.
     pub(super) fn line(&mut self, line: impl Display) {
         // Writing to a string cannot fail.
         let _ = writeln!(self.text, "{line}");
     }
 
-    /// A value with its label in front, folded.
+    /// Writes a value after its label, folded.
     pub(super) fn row(&mut self, label: &str, value: impl Display) {
         self.toned_row(Tone::Label, label, value);
     }
 
-    /// The same with a label in `tone`.
+    /// Writes a value after its label, which is shown in `tone`, folded.
     pub(super) fn toned_row(&mut self, tone: Tone, label: &str, value: impl Display) {
         let value = one_line(value.to_string());
         for (index, line) in fold(&value, WIDTH - LABEL).into_iter().enumerate() {
@@ -149,21 +149,21 @@ impl<'a> Page<'a> {
         }
     }
 
-    /// One line as it is, which may be painted and is never folded.
+    /// Writes one line unchanged, which may be painted and is never folded.
     pub(super) fn painted_row(&mut self, tone: Tone, label: &str, line: &str) {
         let padding = LABEL.saturating_sub(label.chars().count());
         let label = if label.is_empty() { String::new() } else { self.paint(tone, label) };
         self.line(format_args!("{label}{:padding$}{line}", ""));
     }
 
-    /// A row for each of `values` under one label.
+    /// Writes a row for each of `values` under one label.
     pub(super) fn rows(&mut self, label: &str, values: impl IntoIterator<Item = impl Display>) {
         for (index, value) in values.into_iter().enumerate() {
             self.row(if index == 0 { label } else { "" }, value);
         }
     }
 
-    /// Command lines under one label, which are never folded.
+    /// Writes command lines under one label, which are never folded.
     pub(super) fn commands(&mut self, label: &str, lines: Vec<String>) {
         for (index, line) in lines.into_iter().enumerate() {
             let line = self.paint(Tone::Command, one_line(line));
@@ -172,7 +172,7 @@ impl<'a> Page<'a> {
     }
 }
 
-/// `text` in lines of at most `width` characters, broken at single spaces; a longer word has a line of its own.
+/// Splits `text` into lines of at most `width` characters at single spaces; a longer word has a line of its own.
 fn fold(text: &str, width: usize) -> Vec<&str> {
     let (mut lines, mut rest) = (Vec::new(), text);
     while rest.chars().count() > width {
@@ -191,7 +191,7 @@ fn fold(text: &str, width: usize) -> Vec<&str> {
     lines
 }
 
-/// `text` in at most `width` characters, with its middle left out where it is longer: ends tell names apart.
+/// `text` in at most `width` characters; longer text loses its middle, as the ends distinguish names.
 pub fn shortened(text: &str, width: usize) -> String {
     let count = text.chars().count();
     if count <= width {

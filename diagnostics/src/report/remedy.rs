@@ -1,22 +1,22 @@
-//! What the user can do, as data: a program says it with its own options.
+//! What the user can do, as data: a program words it with its own options.
 
 use super::one_line;
 use crate::plan::KvDtype;
 use serde::{Serialize, Serializer};
 use std::fmt;
 
-/// Something that mends what a check found. `Display` says it without the options of any program. Complete.
+/// A remedy for a problem that a check found. `Display` words it without the options of any program. Complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Remedy {
     /// Plan for this context, which fits.
     SmallerContext(usize),
     /// Ask for at most this context, which the model was trained for.
     TrainedContext(usize),
-    /// Keep keys and values in this dtype; where that is what it is for, the context that fits then.
+    /// Keep keys and values in this dtype; if its purpose is a larger context, the context that then fits.
     CacheDtype(KvDtype, Option<usize>),
-    /// Compute on the processor of this machine; where it is known, the context that fits there.
+    /// Compute on the processor of this machine; the context that fits there, if it is known.
     Processor(Option<usize>),
-    /// Compute on a processor: the machine is described, and this one's is another.
+    /// Compute on a processor: the machine is described, and its processor is not this machine's.
     SomeProcessor,
     /// Build with this feature of the library.
     Feature(&'static str),
@@ -25,7 +25,7 @@ pub enum Remedy {
 }
 
 impl Remedy {
-    /// Its words, where it is in words.
+    /// The words of the remedy, if it is in words.
     pub(crate) fn words(&mut self) -> Option<&mut String> {
         if let Remedy::Words(words) = self { Some(words) } else { None }
     }
@@ -67,16 +67,16 @@ impl Serialize for Remedy {
     }
 }
 
-/// What goes on from a report. Complete.
+/// A next step after a report. Complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextStep {
-    /// Run the model, as it was asked for.
+    /// Run the model, with the options that it was judged with.
     Run,
-    /// Run it on the processor of this machine.
+    /// Run the model on the processor of this machine.
     RunOnProcessor,
-    /// Ask for this context, on the same machine.
+    /// Use this context, on the same machine.
     WithContext(usize),
-    /// Judge it for the described machine of this name, where it runs.
+    /// Judge the model for the described machine of this name, where it runs.
     OnMachine(&'static str),
     /// Run or judge this one of [`InputSummary::models`](super::InputSummary::models).
     OneOf(usize),

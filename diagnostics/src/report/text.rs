@@ -13,10 +13,10 @@ use crate::speed::Speed;
 use crate::tokenizer::DEFAULT_TEMPLATE;
 use std::fmt::{self, Display, Formatter};
 
-/// Remedies that the text lists; the JSON report has all.
+/// The most remedies that the text lists; the JSON report has all.
 const REMEDIES: usize = 5;
 
-/// Dtypes that have a line of their own.
+/// The most dtypes that have a line of their own.
 const DTYPES: usize = 4;
 
 /// Plain text without the options of any program; [`Report::text`] takes a program's own.
@@ -74,14 +74,14 @@ impl Report {
 
     fn check_lines(&self, page: &mut Page<'_>) {
         let notable = |check: &&Check| matches!(check.status, Status::Warn | Status::Fail);
-        // The first line has said every warning of a model that runs.
+        // The first line already gives all warnings of a model that runs.
         let said = |check: &Check| {
             check.summary == self.reason
                 || (check.status == Status::Warn && self.verdict == Verdict::CompatibleWithWarnings)
         };
         for check in self.checks.iter().filter(notable) {
             let word = if check.status == Status::Warn { "warning" } else { "failed" };
-            // The bar has shown what memory takes.
+            // The bar already shows what memory takes.
             let drawn = check.id == "memory" && self.plan.is_some();
             let evidence = |page: &mut Page<'_>, label| {
                 if !check.evidence.is_empty() {
@@ -103,7 +103,7 @@ impl Report {
 
     fn remedy_lines(&self, page: &mut Page<'_>) {
         let several = self.distribution.as_ref().map(|plan| Remedy::from(plan.to_string()));
-        // The plan over several machines has lines of its own.
+        // The plan for several machines has lines of its own.
         let remedies: Vec<&Remedy> = self.remedies.iter().filter(|remedy| Some(*remedy) != several.as_ref()).collect();
         let presentation = page.presentation;
         page.rows("remedies", remedies.iter().take(REMEDIES).map(|remedy| presentation.remedy(remedy)));
@@ -187,14 +187,14 @@ fn model_lines(model: &ModelSummary, runs: bool, page: &mut Page<'_>) {
         let names: Vec<String> = model.dtypes[DTYPES..].iter().map(|summary| summary.dtype.to_string()).collect();
         page.row("", format_args!("and {}", names.join(", ")));
     }
-    // How text is tokenized and tokens are chosen matters to whoever will run the model.
+    // Tokenization and sampling are of interest if the model runs.
     if runs {
         talk_lines(model, page);
     }
     page.rows("assumed", &model.assumptions);
 }
 
-/// The device that was chosen and why, and its speed where a data sheet tells the bandwidth.
+/// The chosen device and why, and its speed if a data sheet gives the bandwidth.
 fn device_lines(report: &Report, page: &mut Page<'_>) {
     if let Some(speed) = &report.speed {
         speed_lines(speed, report.plan.as_ref().map_or(0, |plan| plan.context), page);
@@ -260,7 +260,7 @@ fn talk_lines(model: &ModelSummary, page: &mut Page<'_>) {
     }
 }
 
-/// How texts become vectors, of models that say so or do nothing else.
+/// How texts become vectors, for models whose files say so or that only embed.
 fn embeds_line(embeds: &EmbedsSummary, page: &mut Page<'_>) {
     let dimensions = embeds.dimensions;
     let Some(pooling) = embeds.pooling else {

@@ -4,29 +4,29 @@ use crate::error::{Error, IncompleteKind};
 use serde::Serialize;
 use std::fmt;
 
-/// What a diagnosis comes to. Complete; words and exit codes are stable.
+/// The result of a diagnosis. Complete; words and exit codes are stable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// It runs.
+    /// The model runs.
     Compatible,
-    /// It runs; something is worth knowing.
+    /// The model runs, with warnings.
     CompatibleWithWarnings,
-    /// The path could not be read, so that nothing is known of the model.
+    /// The path could not be read, so nothing is known about the model.
     Unreadable,
-    /// The format is not recognised, or the file is malformed.
+    /// The format is not recognized, or the file is malformed.
     UnsupportedFormat,
-    /// Nothing here runs this architecture.
+    /// The architecture is not supported.
     UnsupportedArchitecture,
-    /// Running it would need a cast, or has tensors of which nothing here knows what they do.
+    /// Running the model would need a cast, or it has tensors that are not known.
     UnsupportedDtype,
     /// The machine or this build lacks what the model needs.
     HardwareInsufficient,
-    /// Too little memory.
+    /// There is too little memory.
     DoesNotFit,
     /// Parts are missing or contradict each other.
     IncompleteOrCorrupt,
-    /// Several models at the path.
+    /// There are several models at the path.
     AmbiguousInput,
 }
 
@@ -41,7 +41,7 @@ impl Verdict {
         self.code_and_word().0
     }
 
-    /// The word of the report.
+    /// The word in the report.
     pub fn word(self) -> &'static str {
         self.code_and_word().1
     }
@@ -68,7 +68,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// The verdict that `error` amounts to, and the check that it is the failure of.
+/// The verdict for `error`, and the check that it fails.
 pub(crate) fn of_error(error: &Error) -> (Verdict, &'static str) {
     match error {
         Error::Io { .. } => (Verdict::Unreadable, "input"),
@@ -83,7 +83,7 @@ pub(crate) fn of_error(error: &Error) -> (Verdict, &'static str) {
             | IncompleteKind::TensorValue { .. } => (Verdict::IncompleteOrCorrupt, "tensors"),
             _ => (Verdict::IncompleteOrCorrupt, "integrity"),
         },
-        // Format errors, and what a later version of that crate may add.
+        // Format errors, and any error that a later version of that crate may add.
         _ => (Verdict::UnsupportedFormat, "format"),
     }
 }

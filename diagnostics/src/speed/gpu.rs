@@ -1,5 +1,5 @@
-//! How long a GPU takes for a pass: bytes over bandwidth where that takes longest, else instructions over what it issues, and
-//! launches.
+//! How long a GPU takes for a pass: bytes over bandwidth if that takes longest, else instructions over the issue rate,
+//! and launches.
 
 use crate::header::TensorInfo;
 use crate::plan::{KvDtype, PREFILL_CHUNK, gpu_launches, kv_bytes_read};
@@ -7,8 +7,8 @@ use crate::spec::ModelSpec;
 use model_factory_dtypes::DType;
 use std::sync::LazyLock;
 
-/// A GPU by its data sheet: multiprocessors, boost clock, and multiplications with additions a second of its tensor cores,
-/// without sparsity: of 16-bit floats added up in 32 bits, and of bytes.
+/// A GPU by its data sheet: multiprocessors, boost clock, and multiply-adds a second of its tensor cores without
+/// sparsity: of 16-bit floats accumulated in 32 bits, and of bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Rates {
     name: &'static str,
@@ -16,13 +16,13 @@ pub(super) struct Rates {
     megahertz: f64,
     halves: f64,
     bytes: f64,
-    /// The share of these rates that the instructions of a single warp reach (`mma.sync`), which are those of the kernels.
+    /// The share of these rates that single-warp instructions reach (`mma.sync`), which the kernels use.
     warps: f64,
 }
 
-/// By product name. NVIDIA's data sheets of the T4, A10, L4, A100 and H100 (SXM), and the whitepaper of the architecture of the
-/// RTX 4090: half of the operations that they count, as they count two a multiplication and addition. What a warp's instructions
-/// reach of an H100's was measured on an H800 (arXiv 2402.13499).
+/// Rates by product name, from NVIDIA's data sheets of the T4, A10, L4, A100 and H100 (SXM), and the architecture
+/// whitepaper of the RTX 4090: half of the operations that they count, as they count a multiply-add as two. The share
+/// of single-warp instructions on an H100 was measured on an H800 (arXiv 2402.13499).
 #[rustfmt::skip]
 const RATES: &[Rates] = &[
     Rates { name: "Tesla T4",                processors:  40.0, megahertz: 1590.0, halves:  32.5e12, bytes:  65.0e12, warps: 1.0 },
@@ -34,24 +34,24 @@ const RATES: &[Rates] = &[
     Rates { name: "NVIDIA GeForce RTX 4090", processors: 128.0, megahertz: 2520.0, halves:  82.6e12, bytes: 330.3e12, warps: 1.0 },
 ];
 
-/// What an end of a range assumes.
+/// The assumptions for one end of a range.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Assumed {
-    /// The share of the bandwidth.
+    /// The share of the bandwidth that is reached.
     pub(super) memory: f64,
-    /// The share of the issued instructions. Loops wait for what they load and for each other's results; the best that is
-    /// published of such loops is about eight tenths.
+    /// The share of the issue rate that is reached. Loops wait for their loads and for each other's results; the best
+    /// published figure for such loops is about eight tenths.
     issue: f64,
-    /// The share of tensor-core rate and issued instructions in products with many tokens and in their attention: tiles are fetched
-    /// one or two stages before they are used, with a barrier a stage; in blocks, weights are waited for, which another block
-    /// next to it hides.
+    /// The share of tensor-core and issue rate in products with many tokens and in their attention: tiles are fetched
+    /// one or two stages before they are used, with a barrier a stage; blocks wait for weights, which another block
+    /// next to them hides.
     many: f64,
-    /// Seconds from the end of a kernel's work to the full speed of the next one's. In a graph about 0.5 us pass between kernels
-    /// (NVIDIA, "Getting Started with CUDA Graphs", V100); the first loads of the next take as much and more.
+    /// Seconds from the end of a kernel's work to the full speed of the next one's. In a graph about 0.5 us pass between
+    /// kernels (NVIDIA, "Getting Started with CUDA Graphs", V100); the first loads of the next kernel take as long or longer.
     launch: f64,
 }
 
-/// The slow end and the fast end. Shares of memory are those of GPUs in general; the others are assumptions, measured on none.
+/// The slow end and the fast end. Shares of memory are those of GPUs in general; the others are assumptions without a measurement.
 pub(super) fn assumed((low, high): (f64, f64)) -> [Assumed; 2] {
     [
         Assumed { memory: low, issue: 0.4, many: 0.15, launch: 3e-6 },
@@ -59,17 +59,17 @@ pub(super) fn assumed((low, high): (f64, f64)) -> [Assumed; 2] {
     ]
 }
 
-/// Instructions of a warp for each element of the cache and query of a key head's group of four or fewer, for one token:
-/// `sass.py --loops attention`, by hand, 730 of a block of four warps with one query each, for 32 positions of 128 elements of keys
-/// and of values.
+/// Instructions of a warp for each element of the cache and query of a key head's group of four or fewer, for one
+/// token, counted by hand in the output of `sass.py --loops attention`: 730 of a block of four warps with one query
+/// each, for 32 positions of 128 elements of keys and of values.
 const ATTEND_ONE: f64 = 4.0 * 730.0 / (32.0 * 128.0 * 2.0);
 
-/// What a prompt's attention takes for each query, each position that it sees and each element of a head: instructions of a warp,
-/// and multiplications and additions of tensor cores. Of the loop of `attend_many` for heads of 128 elements in `sass.py --loops`,
-/// by hand, which takes 16 queries a warp; products are of two parts by one (F16), or by two without that of the lesser two (F32).
+/// The cost of a prompt's attention for each query, position that it sees and element of a head: instructions of a warp, and
+/// multiplications and additions of tensor cores. Counted by hand in the loop of `attend_many` for heads of 128 elements in
+/// `sass.py --loops`, 16 queries a warp; products are of two parts by one (F16), or by two without the two lesser parts (F32).
 fn attend_many(kv: KvDtype, head_dim: usize) -> (f64, f64) {
-    // As `Attention::load` chooses. The kernel for few rows takes 1508 in the loops for four queries a warp, and about 200 are
-    // assumed for what is between them.
+    // Chosen like in `Attention::load`. The kernel for few rows takes 1508 instructions in the loops for four queries a
+    // warp, and about 200 are assumed between them.
     if !head_dim.is_multiple_of(16) || head_dim > 128 {
         return (1700.0 / (4.0 * 32.0 * 128.0), 0.0);
     }
@@ -79,24 +79,24 @@ fn attend_many(kv: KvDtype, head_dim: usize) -> (f64, f64) {
     }
 }
 
-/// Schedulers of a multiprocessor, each of which issues an instruction a clock, from 7.0 to 9.0 (CUDA C++ Programming Guide,
-/// "Compute Capabilities").
+/// Schedulers of a multiprocessor, each of which issues an instruction a clock, for compute capability 7.0 to 9.0 (CUDA
+/// C++ Programming Guide, "Compute Capabilities").
 const SCHEDULERS: f64 = 4.0;
 
 /// Rows of a warp in the kernels for one token (`ROWS` of `common.cuh`).
 const ROWS: f64 = 2.0;
 
-/// What the compiler makes of a dtype's products.
+/// The compiled code of a dtype's products.
 struct Compiled {
     dtype: DType,
-    /// Of the kernel for one token: instructions that a warp issues in a turn of the inner loop, its multiplications,
-    /// and the instructions before and after the loop.
+    /// The kernel for one token: instructions that a warp issues in an iteration of the inner loop, its
+    /// multiplications, and the instructions before and after the loop.
     few: [u32; 3],
-    /// Of the kernel for many tokens: instructions and multiplications of a turn.
+    /// The kernel for many tokens: instructions and multiplications of an iteration.
     many: Option<[u32; 2]>,
 }
 
-/// As `benches/cuda/sass.py --record` writes them.
+/// The counts that `benches/cuda/sass.py --record` writes.
 static COMPILED: LazyLock<Vec<Compiled>> = LazyLock::new(|| {
     let row = |line: &str| {
         let mut cells = line.split('\t');
@@ -114,12 +114,12 @@ impl Rates {
         RATES.iter().find(|rates| rates.name == name)
     }
 
-    /// Instructions of warps a second.
+    /// Warp instructions issued a second.
     fn issued(&self) -> f64 {
         SCHEDULERS * self.processors * self.megahertz * 1e6
     }
 
-    /// Seconds of a token that reads `cache` bytes of keys and values; `None` for a dtype without kernels.
+    /// Seconds for a token that reads `cache` bytes of keys and values; `None` for a dtype without kernels.
     pub(super) fn token(&self, spec: &ModelSpec, kv: KvDtype, cache: u64, bandwidth: f64, by: Assumed) -> Option<f64> {
         let products = multiplied(spec).map(|matrix| {
             let issued = elements(matrix) * instructions(matrix)?.0 / (by.issue * self.issued());
@@ -131,7 +131,7 @@ impl Rates {
         Some(products + attention + by.launch * gpu_launches(spec) as f64)
     }
 
-    /// Seconds of a prompt of [`PREFILL_CHUNK`] tokens into an empty cache; `None` where products have no tensor cores.
+    /// Seconds for a prompt of [`PREFILL_CHUNK`] tokens into an empty cache; `None` if products have no tensor cores.
     pub(super) fn prompt(&self, spec: &ModelSpec, kv: KvDtype, bandwidth: f64, by: Assumed) -> Option<f64> {
         let tokens = PREFILL_CHUNK as f64;
         let layers = spec.weights.layers.iter().flat_map(|layer| layer.linears()).map(|linear| &linear.weight);
@@ -143,7 +143,7 @@ impl Rates {
             Some((issued.max(macs / peak) / by.many).max(matrix.bytes as f64 / (by.memory * bandwidth)))
         });
         let products = products.sum::<Option<f64>>()?;
-        // Every query sees the positions before it: keys and values of a token are as many bytes as a pair reads of both.
+        // Every query sees the positions before it; a pair of them takes as many elements as a token has of keys and values.
         let seen =
             kv_bytes_read(spec, 1, kv) as f64 / kv_element(kv) / 2.0 * (spec.heads / spec.kv_heads.max(1)) as f64;
         let (issued, macs) = attend_many(kv, spec.head_dim);
@@ -166,7 +166,7 @@ fn kv_element(kv: KvDtype) -> f64 {
     kv.head_bytes(256) as f64 / 256.0
 }
 
-/// Instructions of a warp for each weight: for one token, and for each token of many.
+/// Instructions of a warp for each weight: for one token, and for each of many tokens.
 fn instructions(matrix: &TensorInfo) -> Option<(f64, Option<f64>)> {
     let Compiled { few: [issued, macs, around], many, .. } =
         COMPILED.iter().find(|compiled| compiled.dtype == matrix.dtype)?;

@@ -1,4 +1,4 @@
-//! What the user can do about an error, beyond what its message says.
+//! What the user can do about an error, in addition to its message.
 
 use super::{Error, FormatErrorKind, IncompleteKind};
 use crate::source::names::is_part;
@@ -18,7 +18,7 @@ impl Error {
         }
     }
 
-    /// What the user can do about it, beyond what the message says; `None` where that says it all.
+    /// What the user can do about the error, in addition to the message; `None` where the message says it.
     pub fn remedy(&self) -> Option<String> {
         Some(match self {
             Error::Io { .. } => "check the path and its permissions".into(),
@@ -47,7 +47,7 @@ fn file_name(file: &Path) -> Display<'_> {
     file.file_name().unwrap_or(file.as_os_str()).display()
 }
 
-/// What the user can do about one file that is not whole.
+/// What the user can do about an incomplete file.
 fn again(file: &Path, kind: &IncompleteKind) -> String {
     let name = file_name(file);
     match kind {
@@ -67,7 +67,7 @@ fn format_remedy(file: &Path, kind: &FormatErrorKind) -> Option<String> {
     use FormatErrorKind as Kind;
     let name = file_name(file);
     Some(match kind {
-        // The message may name another file: "LlamaTokenizer next to it; save tokenizer.json for another".
+        // The message may already give the remedy: "LlamaTokenizer next to it; save tokenizer.json for another".
         Kind::KeyValue { expected, .. } if expected.contains("; ") => return None,
         Kind::KeyMissing { needed_for, .. } if needed_for.contains("; ") => return None,
         Kind::KeyType { key, .. } | Kind::KeyValue { key, .. } => {

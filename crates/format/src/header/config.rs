@@ -1,4 +1,4 @@
-//! `config.json` and its companions, as transformers 4 and 5 write them.
+//! `config.json` and its companions, as written by transformers 4 and 5.
 
 pub mod sentence_transformers;
 
@@ -14,7 +14,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// Files next to `config.json` that say how the weights are quantized: (name, the section that describes it, the method
-/// where no `quant_method` is in it).
+/// where the section has no `quant_method`).
 pub const QUANTIZATION_FILES: &[(&str, Option<&str>, &str)] = &[
     ("quantize_config.json", None, "GPTQ"),
     ("quant_config.json", None, "AWQ"),
@@ -48,7 +48,7 @@ pub struct ConfigFiles {
     pub chat_template_json: Option<PathBuf>,
     /// The first file next to `config.json` that says how the weights are quantized.
     pub quantization: Option<JsonFile>,
-    /// Those of sentence-transformers.
+    /// The files of sentence-transformers.
     pub sentence_transformers: Option<SentenceFiles>,
 }
 
@@ -56,13 +56,13 @@ pub struct ConfigFiles {
 #[derive(Debug)]
 #[allow(missing_docs)] // those of the variants say what their fields are
 pub enum VocabularyFiles {
-    /// Byte-level BPE: `vocab.json` and `merges.txt`.
+    /// Byte-level BPE in `vocab.json` and `merges.txt`.
     Merges { vocab: PathBuf, merges: Option<PathBuf> },
-    /// `tokenizer.model`.
+    /// A SentencePiece model in `tokenizer.model`.
     SentencePiece(PathBuf),
-    /// `vocab.txt`: a token a line.
+    /// A WordPiece vocabulary in `vocab.txt`, one token a line.
     WordPiece(PathBuf),
-    /// `qwen.tiktoken`.
+    /// A tiktoken vocabulary in `qwen.tiktoken`.
     Tiktoken(PathBuf),
 }
 
@@ -89,7 +89,7 @@ impl ConfigFiles {
         ConfigFiles { config, ..ConfigFiles::default() }
     }
 
-    /// The paths of all files, and of those that errors name.
+    /// The paths of all files, including those that errors name.
     pub(super) fn paths(&mut self) -> impl Iterator<Item = &mut PathBuf> {
         let json = [&mut self.generation, &mut self.tokenizer_config, &mut self.special_tokens_map];
         let json = json.into_iter().chain([&mut self.added_tokens, &mut self.quantization]).flatten();
@@ -106,10 +106,10 @@ impl ConfigFiles {
         json.chain(vocabulary.flatten()).chain(templates).chain(&mut self.tokenizer).chain(sentences)
     }
 
-    /// Reads `config.json` and those of its companions that lie in `folder`.
+    /// Reads `config.json` and its companions in `folder`.
     ///
     /// # Errors
-    /// `Incomplete` when `config.json` is missing or a companion is a dead link, `Format` when one is malformed.
+    /// `Incomplete` when `config.json` is missing or a companion is a broken link, `Format` when one is malformed.
     pub fn read(folder: &Path) -> Result<ConfigFiles> {
         let config = JsonFile::optional(folder, "config.json")?.ok_or_else(|| {
             let why = "it says what the tensors mean; download it from the model's repository into this folder";
@@ -139,7 +139,7 @@ impl ConfigFiles {
         })
     }
 
-    /// Bytes read from all of them.
+    /// Bytes read from all of these files.
     pub fn bytes(&self) -> u64 {
         let companions = [&self.generation, &self.tokenizer_config, &self.special_tokens_map];
         let companions = companions.into_iter().chain([&self.added_tokens, &self.quantization]).flatten();
@@ -198,7 +198,7 @@ impl JsonFile {
     /// Reads the JSON file at `path`.
     ///
     /// # Errors
-    /// `Io` when it cannot be read, `Format` when it is too long, no JSON, no object, or has a key twice.
+    /// `Io` when it cannot be read, `Format` when it is too long, not JSON, not an object, or has a key twice.
     pub fn read(path: &Path) -> Result<JsonFile> {
         JsonFile::parse(path, &content::read(path, limits::JSON_BYTES)?)
     }
@@ -206,7 +206,7 @@ impl JsonFile {
     /// Parses `bytes` as the content of the file `path`.
     ///
     /// # Errors
-    /// `Format` as for [`JsonFile::read`].
+    /// `Format`, as in [`JsonFile::read`].
     pub fn parse(path: &Path, bytes: &[u8]) -> Result<JsonFile> {
         let value = json::value(path, bytes).map_err(|error| content::unsupported(path, bytes).unwrap_or(error))?;
         match value {
@@ -227,7 +227,7 @@ impl JsonFile {
     /// The nested object under `key`; `None` when absent or `null`.
     ///
     /// # Errors
-    /// `Format` when the value is no object.
+    /// `Format` when the value is not an object.
     pub fn section<'a>(&'a self, key: &'a str) -> Result<Option<Section<'a>>> {
         self.whole().of(key)
     }
@@ -242,21 +242,21 @@ impl<'a> Section<'a> {
     /// The object nested in this one under `key`; `None` when absent or `null`.
     ///
     /// # Errors
-    /// `Format` when the value is no object.
+    /// `Format` when the value is not an object.
     pub fn section(&'a self, key: &'a str) -> Result<Option<Section<'a>>> {
         Section { parent: Some(self), ..*self }.of(key)
     }
 
-    /// The object nested in the file's root, which this one is, under `key`; `None` when absent or `null`.
+    /// The object under `key` of this one, which must be the file's root; `None` when absent or `null`.
     ///
     /// # Errors
-    /// `Format` when the value is no object.
+    /// `Format` when the value is not an object.
     pub fn of(self, key: &'a str) -> Result<Option<Section<'a>>> {
         let object = self.typed(key, "an object", Value::as_object)?;
         Ok(object.map(|object| Section { name: key, object, ..self }))
     }
 
-    /// The object of the file's root that this one lies in, or is.
+    /// The object of the file's root that contains this one, or is this one.
     pub fn root(&self) -> &'a Map<String, Value> {
         self.parent.map_or(self.object, |parent| parent.root())
     }
@@ -272,10 +272,10 @@ impl<'a> Section<'a> {
         self.parent.map_or(key.clone(), |parent| parent.dotted(&key))
     }
 
-    /// The list of strings under `key`, each an error when it is none; `None` when absent or `null`.
+    /// The list of strings under `key`; an entry that is no string is an error. `None` when absent or `null`.
     ///
     /// # Errors
-    /// `Format` when the value is no such list.
+    /// `Format` when the value is not such a list.
     pub fn strings(self, key: &str) -> Result<Option<impl Iterator<Item = Result<&'a str>>>> {
         let wrong = move |found: &Value| wrong_type(self.file, &self.dotted(key), found, "a list of strings");
         let Some(list) = self.get(key) else { return Ok(None) };
@@ -286,7 +286,7 @@ impl<'a> Section<'a> {
     /// The list of whole numbers under `key`; `None` when absent or `null`.
     ///
     /// # Errors
-    /// `Format` when the value is no such list.
+    /// `Format` when the value is not such a list.
     pub fn integers(self, key: &str) -> Result<Option<Vec<u64>>> {
         let wrong = |found: &Value| wrong_type(self.file, &self.dotted(key), found, "a list of whole numbers");
         let Some(list) = self.get(key) else { return Ok(None) };
@@ -304,7 +304,7 @@ impl<'a> Section<'a> {
     }
 }
 
-/// `4096`, or `4096.0` as some writers have it; not `1.5`, and no float beyond the whole numbers it holds exactly.
+/// Accepts `4096`, or `4096.0` as some writers have it; not `1.5`, and no float beyond the integers it represents exactly.
 fn whole_number(value: &Value) -> Option<u64> {
     const EXACT: f64 = (1_u64 << 53) as f64;
     let float = || value.as_f64().filter(|number| number.fract() == 0.0 && (0.0..=EXACT).contains(number));
@@ -315,7 +315,7 @@ fn key_type(file: &Path, key: String, found: &Value, expected: &'static str) -> 
     Error::format(file, FormatErrorKind::KeyType { key, found: describe(found), expected })
 }
 
-/// The error that `key` has the value `found`, of which the beginning is quoted.
+/// The error for `key` with the wrong value `found`, whose beginning is quoted.
 pub fn wrong_type(file: &Path, key: &str, found: &Value, expected: &'static str) -> Error {
     let found = found.to_string().chars().take(60).collect();
     Error::format(file, FormatErrorKind::KeyType { key: key.into(), found, expected })
@@ -337,7 +337,7 @@ fn describe(value: &Value) -> String {
 
 /// A JSON object of a file, for its [`Fields`].
 pub trait JsonObject {
-    /// The object; the file's root has no name.
+    /// The object; if it is the file's root, it has no name.
     fn whole(&self) -> Section<'_>;
 }
 

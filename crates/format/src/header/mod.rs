@@ -1,4 +1,4 @@
-//! ModelSource -> Header: what the files say of themselves, with every tensor located. No weight byte is read.
+//! ModelSource -> Header: the files' descriptions of the model, with every tensor located. No weight byte is read.
 
 pub mod config;
 pub mod gguf;
@@ -22,9 +22,9 @@ pub struct TensorInfo {
     pub dtype: DType,
     /// Dimensions, outermost first; a linear weight is `[outputs, inputs]`. Empty is a scalar.
     pub shape: Vec<u64>,
-    /// Index into [`ModelSource::files`].
+    /// The file, as an index into [`ModelSource::files`].
     pub file: usize,
-    /// First byte, from the start of that file.
+    /// The first byte, from the start of that file.
     pub offset: u64,
     /// Length in bytes; `offset + bytes` lies within the file.
     pub bytes: u64,
@@ -36,21 +36,21 @@ pub type TensorTable = BTreeMap<String, TensorInfo>;
 /// The parsed header of one model, whatever its format and number of files.
 #[derive(Debug)]
 pub struct Header {
-    /// The files it came from.
+    /// The files that the header was read from.
     pub source: ModelSource,
     /// Every tensor by name.
     pub tensors: TensorTable,
     /// The model's own description.
     pub metadata: Metadata,
-    /// Bytes read from all files to learn this.
+    /// Bytes read from all files for this.
     pub bytes_read: u64,
-    /// What is odd about the files and does no harm.
+    /// Oddities of the files that do no harm.
     pub warnings: Vec<String>,
-    /// The files of the tokenizer, once they were read. They are held for whoever builds it.
+    /// The files of the tokenizer, once they were read. They are kept for building it.
     pub tokenizer: OnceLock<TokenizerFiles>,
 }
 
-/// Where a model's description comes from. Complete: who goes on from a header has something to do for each.
+/// Where a model's description comes from. Complete: code that uses a header has to handle each case.
 #[derive(Debug)]
 pub enum Metadata {
     /// The key-value section of the (first) GGUF file.
@@ -59,10 +59,10 @@ pub enum Metadata {
     Config(Box<config::ConfigFiles>),
 }
 
-/// Typed access to named values; a value of the wrong type is an error that names file and key, an absent one (or a
+/// Typed access to named values; a value of the wrong type is an error that names file and key, an absent value (or a
 /// JSON `null`) is `None`.
 pub trait Fields {
-    /// The file the values come from.
+    /// The file of the values.
     fn file(&self) -> &Path;
     /// Whether the key is present and not `null`.
     fn has(&self, key: &str) -> bool;
@@ -70,7 +70,7 @@ pub trait Fields {
     fn unsigned(&self, key: &str) -> Result<Option<u64>>;
     /// A finite number, integers included.
     fn number(&self, key: &str) -> Result<Option<f64>>;
-    /// A truth value.
+    /// A boolean.
     fn boolean(&self, key: &str) -> Result<Option<bool>>;
     /// A text.
     fn text(&self, key: &str) -> Result<Option<&str>>;
@@ -89,7 +89,7 @@ impl Header {
         }
     }
 
-    /// The paths of all files, and of those that errors name.
+    /// The paths of all files, including those that errors name.
     pub fn paths(&mut self) -> impl Iterator<Item = &mut PathBuf> {
         let ModelSource { path, folder, files, index, .. } = &mut self.source;
         let (gguf, config) = match &mut self.metadata {
@@ -102,13 +102,13 @@ impl Header {
     }
 }
 
-/// Bytes of a tensor; `None` where they are no whole number below 2^63.
+/// Bytes of a tensor; `None` where they are not a whole number below 2^63.
 fn stored_bytes(dtype: DType, shape: &[u64]) -> Option<u64> {
     let elements = shape.iter().try_fold(1_u64, |product, dimension| product.checked_mul(*dimension))?;
     dtype.bytes_of(elements).filter(|bytes| i64::try_from(*bytes).is_ok())
 }
 
-/// Refuses tensors that are those of a LoRA, by themselves or next to the weights they were never merged into.
+/// Refuses the tensors of a LoRA, by themselves or next to the weights that they were never merged into.
 fn refuse_adapter(source: &ModelSource, tensors: &TensorTable) -> Result<()> {
     let of_lora = |name: &str| {
         let name = name.to_ascii_lowercase();

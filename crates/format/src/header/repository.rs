@@ -1,4 +1,4 @@
-//! The names in a repository of models -> what each file is to a model, before any of them is read.
+//! The file names in a model repository -> the role of each file, before any of them is read.
 
 use super::config::QUANTIZATION_FILES;
 use super::config::sentence_transformers::{CONFIG, MODULES, TRANSFORMER, is_module_config};
@@ -8,8 +8,8 @@ use crate::source::index::ShardIndex;
 use crate::source::names;
 use std::path::Path;
 
-/// The most bytes that are read of the file `name` of a safetensors folder besides its weights; `None` for a file that is
-/// not read.
+/// The most bytes that are read from the file `name` of a safetensors folder, other than weights; `None` for a file
+/// that is not read.
 pub fn companion(name: &str) -> Option<u64> {
     if name
         .strip_prefix("additional_chat_templates/")
@@ -48,7 +48,7 @@ pub fn is_other_vocabulary(name: &str) -> bool {
     )
 }
 
-/// Whether `name` is weights in safetensors that a folder's model can be made of.
+/// Whether `name` is a safetensors file of weights that can be part of a folder's model.
 pub fn is_safetensors(name: &str) -> bool {
     let plain = !name.contains('/') && names::has_extension(name, "safetensors");
     plain && !name.starts_with("consolidated") && !name.starts_with("adapter_model")
@@ -78,7 +78,7 @@ pub fn stem(name: &str) -> String {
 /// The shards that the index at `path` names.
 ///
 /// # Errors
-/// `Io` when it cannot be read, `Format` when it is no index or names a file outside of its folder.
+/// `Io` when it cannot be read, `Format` when it is not an index or names a file outside of its folder.
 pub fn shards(path: &Path) -> Result<Vec<String>> {
     Ok(ShardIndex::read(path)?.files)
 }

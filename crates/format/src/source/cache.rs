@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 /// Bytes of a reference that are read; a revision has 40.
 const REFERENCE_BYTES: u64 = 256;
 
-/// Whether a folder with these folders in it is one model's cache.
+/// Whether a folder with these subfolders is the cache of one model.
 pub(super) fn is_cache(folders: &[String]) -> bool {
     folders.iter().any(|name| name == "snapshots")
 }
 
-/// The snapshot that the cache folder `path` stands for: that of `refs/main`, or the only one. `None` when `path` is no
-/// cache folder.
+/// The snapshot of the cache folder `path`: the one of `refs/main`, or the only one. `None` when `path` is not a cache
+/// folder.
 pub(super) fn snapshot(path: &Path, folders: &[String], files: &[String]) -> Result<Option<PathBuf>> {
     if !is_cache(folders) || !files.is_empty() {
         return Ok(None);
@@ -40,7 +40,7 @@ pub(super) fn snapshot(path: &Path, folders: &[String], files: &[String]) -> Res
     }
 }
 
-/// The revision in a reference file; `None` when there is none that could be a folder's name.
+/// The revision in a reference file; `None` when it has none that could be a folder's name.
 fn reference(path: &Path) -> Option<String> {
     let (file, _) = content::open(path).ok()?;
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! What a file is, told from its first bytes.
+//! The kind of a file, by its first bytes.
 
 use crate::error::{Error, FormatErrorKind, IncompleteKind, Result};
 use crate::limits;
@@ -6,17 +6,17 @@ use std::fs::{File, Metadata};
 use std::io::{ErrorKind, Read};
 use std::path::Path;
 
-/// Bytes of a file that [`sniff`] wants to see.
+/// Bytes of a file that [`sniff`] needs.
 pub(crate) const PREFIX_BYTES: usize = 512;
 
-/// What a file's first bytes say.
+/// The kind of a file by its first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
-    /// The GGUF magic, or as much of it as a cut-off file has.
+    /// The GGUF magic, or the part of it that a cut-off file has.
     Gguf,
     /// A header length and an opening brace.
     Safetensors,
-    /// A known file that holds no model: what it is, and what to do instead.
+    /// A known file that holds no model: what it is, and what to use instead.
     UnsupportedFile(&'static str, &'static str),
     Unknown,
 }
@@ -27,7 +27,7 @@ const PAGE: &str =
     "download the file itself: the link may need a login, an accepted licence or /resolve/ in place of /blob/";
 const UNPACK: &str = "unpack it and give the model file inside";
 
-/// Markers of files that people give in place of a model: (offset, bytes, what, what to do). The first match counts.
+/// Markers of files that users pass instead of a model: (offset, bytes, what, what to do). The first match counts.
 #[rustfmt::skip]
 const OTHER_FILES: &[(usize, &[u8], &str, &str)] = &[
     (0, b"version https://git-lfs", "a Git LFS pointer, not the file it stands for", "run `git lfs pull`, or download the file"),
@@ -51,12 +51,12 @@ const OTHER_FILES: &[(usize, &[u8], &str, &str)] = &[
     (0, b"Access to model", "the server's refusal of access", "accept the model's licence, log in and download again"),
 ];
 
-/// Tells what a file of `len` bytes is from the `prefix` it begins with.
+/// Returns the kind of a file of `len` bytes that begins with `prefix`.
 pub(crate) fn sniff(prefix: &[u8], len: u64) -> Content {
     if !prefix.is_empty() && (prefix.starts_with(b"GGUF") || b"GGUF".starts_with(prefix)) {
         return Content::Gguf;
     }
-    // Before the other formats: a header length may look like another format's magic.
+    // Checked before the other formats: a header length may look like another format's magic.
     if let Some((length, [b'{', ..])) = prefix.split_first_chunk::<8>()
         && u64::from_le_bytes(*length) <= limits::SAFETENSORS_HEADER_BYTES
     {
@@ -87,7 +87,7 @@ pub(crate) fn sniff(prefix: &[u8], len: u64) -> Content {
     Content::Unknown
 }
 
-/// Tells what the file `path` is, and gives the bytes it begins with and its length.
+/// Returns the kind of the file `path`, its first bytes and its length.
 pub(crate) fn identify(path: &Path) -> Result<(Content, Vec<u8>, u64)> {
     let (file, len) = open(path)?;
     let mut prefix = Vec::new();
@@ -96,7 +96,7 @@ pub(crate) fn identify(path: &Path) -> Result<(Content, Vec<u8>, u64)> {
     Ok((sniff(&prefix, len), prefix, len))
 }
 
-/// The refusal of bytes that are recognised and hold no model; `None` for anything else.
+/// The error for bytes that are recognized and hold no model; `None` for anything else.
 pub(crate) fn unsupported(file: &Path, prefix: &[u8]) -> Option<Error> {
     let prefix = &prefix[..prefix.len().min(PREFIX_BYTES)];
     match sniff(prefix, prefix.len() as u64) {
@@ -107,7 +107,7 @@ pub(crate) fn unsupported(file: &Path, prefix: &[u8]) -> Option<Error> {
     }
 }
 
-/// The refusal of a file that begins with `prefix` and is no `expected` file.
+/// The error for a file that begins with `prefix` and is not an `expected` file.
 pub(crate) fn refuse(file: &Path, prefix: &[u8], len: u64) -> Error {
     let kind = match sniff(prefix, len) {
         Content::UnsupportedFile(what, remedy) => FormatErrorKind::UnsupportedFile { what, remedy },
@@ -128,14 +128,14 @@ fn beginning(bytes: &[u8]) -> String {
     }
 }
 
-/// Checks that `path` is a regular file, and gives its length, without opening it.
+/// Checks that `path` is a regular file, and returns its length, without opening it.
 pub(crate) fn regular_file(path: &Path) -> Result<u64> {
     let metadata =
         std::fs::metadata(path).map_err(|error| dead_link(path).unwrap_or_else(|| Error::io(path, error)))?;
     length(path, &metadata)
 }
 
-/// The length of the regular file `path`; `None` where there is nothing.
+/// The length of the regular file `path`; `None` where there is no file.
 pub(crate) fn length_if_there(path: &Path) -> Result<Option<u64>> {
     match regular_file(path) {
         Ok(bytes) => Ok(Some(bytes)),
@@ -148,15 +148,15 @@ fn length(path: &Path, metadata: &Metadata) -> Result<u64> {
     if metadata.is_file() { Ok(metadata.len()) } else { Err(Error::format(path, FormatErrorKind::NotAFile)) }
 }
 
-/// Opens the regular file `path`, and gives its length. Nothing else is waited for, whatever is put in its place meanwhile.
+/// Opens the regular file `path`, and returns its length. Never blocks, whatever is put in its place meanwhile.
 ///
 /// # Errors
-/// `Io` when it cannot be opened, `Incomplete` for a link that leads nowhere, `Format` for a folder, a pipe or a device.
+/// `Io` when it cannot be opened, `Incomplete` for a broken link, `Format` for a folder, a pipe or a device.
 pub fn open(path: &Path) -> Result<(File, u64)> {
-    // Asked of the path first: to open a device may act on it. Asked of the handle again: the path may lead elsewhere by now.
+    // Checks the path first: opening a device may act on it. Checks the handle too: the path may lead elsewhere by now.
     regular_file(path)?;
     let mut options = File::options();
-    // Does not wait for the other end of a pipe; regular files are read as ever.
+    // Does not wait for the other end of a pipe; this has no effect on regular files.
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_NONBLOCK);
     let file = options.read(true).open(path).map_err(|error| Error::io(path, error))?;
@@ -165,10 +165,10 @@ pub fn open(path: &Path) -> Result<(File, u64)> {
     Ok((file, len))
 }
 
-/// All bytes of the regular file `path`, of which there may be `limit`.
+/// All bytes of the regular file `path`, at most `limit`.
 ///
 /// # Errors
-/// Those of [`open`], and `Format` for a longer file.
+/// The errors of [`open`], and `Format` for a longer file.
 pub fn read(path: &Path, limit: u64) -> Result<Vec<u8>> {
     let (file, found) = open(path)?;
     if found > limit {
@@ -182,7 +182,7 @@ pub fn read(path: &Path, limit: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The error of a link whose target cannot be reached.
+/// The error for a link whose target cannot be reached.
 pub(crate) fn dead_link(path: &Path) -> Option<Error> {
     let target = std::fs::read_link(path).ok()?;
     let target = target.display().to_string();
@@ -197,7 +197,7 @@ mod tests {
     use std::sync::{Arc, mpsc};
     use std::time::Duration;
 
-    /// A path that is a file at one moment and a pipe at the next, as where others write to the folder.
+    /// A path that is a file at one moment and a pipe at the next, as when others write to the folder.
     #[test]
     fn nothing_is_waited_for_when_a_pipe_takes_the_place_of_a_file() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! A folder, or a file and its neighbours -> the files of one model.
+//! A folder, or a file and its neighbors -> the files of one model.
 
 use super::content::{self, Content};
 use super::index::ShardIndex;
@@ -9,10 +9,10 @@ use crate::limits;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// The name that transformers gives an index.
+/// The name of an index in transformers.
 const INDEX: &str = "model.safetensors.index.json";
 
-/// Which formats a folder is searched for.
+/// The formats that a folder is searched for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
     Any,
@@ -25,12 +25,12 @@ pub(super) struct Folder<'a> {
     /// The path as the user gave it, for messages and the [`ModelSource`].
     path: &'a Path,
     dir: PathBuf,
-    /// Sorted; hidden ones left out.
+    /// Sorted names of files, without hidden ones.
     files: Vec<String>,
     folders: Vec<String>,
 }
 
-/// The last component of `path`, with replacement characters where it is no UTF-8.
+/// The last component of `path`, with replacement characters where it is not UTF-8.
 pub(crate) fn file_name(path: &Path) -> String {
     path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
@@ -45,7 +45,7 @@ impl<'a> Folder<'a> {
                 return Err(Error::format(dir, FormatErrorKind::TooMany { what, found: limit + 1, limit }));
             }
             let entry = entry.map_err(failed)?;
-            // A name that is no UTF-8 is no published model's; the file can be given by itself.
+            // No published model has a name that is not UTF-8; such a file can be given by itself.
             let Ok(name) = entry.file_name().into_string() else { continue };
             if name.starts_with('.') {
                 continue;
@@ -59,7 +59,7 @@ impl<'a> Folder<'a> {
         Ok(Folder { path, dir: dir.into(), files, folders })
     }
 
-    /// Finds the one model in the folder `path`, or in the snapshot it stands for in a Hugging Face cache.
+    /// Finds the one model in the folder `path`, or in its snapshot if it is a folder of the Hugging Face cache.
     pub(super) fn probe(path: &'a Path) -> Result<ModelSource> {
         let folder = Folder::read(path, path)?;
         match super::cache::snapshot(path, &folder.folders, &folder.files)? {
@@ -85,7 +85,7 @@ impl<'a> Folder<'a> {
         let mut candidates = self.safetensors_candidates();
         let another = !gguf_files.is_empty() || !self.models().is_empty();
         if another && !self.has("config.json") {
-            // Without a config they are no model, and there is another one.
+            // Without a config the safetensors files are no model, and there is another model.
             candidates.clear();
         }
         candidates.extend(gguf_files.iter().cloned());
@@ -108,7 +108,7 @@ impl<'a> Folder<'a> {
                 match content {
                     Content::Gguf => gguf(self.path, &self.dir, &path),
                     Content::Safetensors => shards(self, &path),
-                    // Too short to tell; its own reader says what is wrong.
+                    // The file is too short to be recognized; its own reader reports what is wrong.
                     Content::Unknown if len > 0 && names::has_extension(name, "safetensors") => shards(self, &path),
                     _ => Err(content::refuse(&path, &prefix, len)),
                 }
@@ -123,7 +123,7 @@ impl<'a> Folder<'a> {
         }
     }
 
-    /// One name for each model in safetensors: its index, its first shard present, or its file.
+    /// One name for each safetensors model: its index, its first shard present, or its file.
     fn safetensors_candidates(&self) -> Vec<String> {
         let index_names = || self.files.iter().filter(|name| name.ends_with(".safetensors.index.json"));
         let model: Vec<&str> = self
@@ -150,12 +150,12 @@ impl<'a> Folder<'a> {
         candidates
     }
 
-    /// Whether the index file `index` names `file`; a broken index names none, and its own reader will tell.
+    /// Whether the index file `index` names `file`; a broken index names none, and its own reader reports the error.
     fn index_names(&self, index: &str, file: &str) -> bool {
         ShardIndex::read(&self.join(index)).is_ok_and(|index| index.files.iter().any(|name| name == file))
     }
 
-    /// One name for each model in GGUF; projectors, adapters and vocabularies only when there is nothing else.
+    /// One name for each GGUF model; projectors, adapters and vocabularies only when there is nothing else.
     fn gguf_candidates(&self) -> Vec<String> {
         let all = one_name_a_model(self.with_extension("gguf"), "gguf");
         if all.len() < 2 {
@@ -168,15 +168,15 @@ impl<'a> Folder<'a> {
     /// Whether the GGUF file `name` is a projector, an adapter, a draft head or a vocabulary.
     fn is_aside(&self, name: &str) -> bool {
         let path = self.join(name);
-        // `mtp-` files hold draft heads; nothing inside tells them from a model.
+        // `mtp-` files hold draft heads; nothing in the file distinguishes them from a model.
         name.starts_with("mtp-") || {
-            // One that cannot be read stays a candidate: choosing it tells why.
+            // A file that cannot be read stays a candidate: choosing it reports the error.
             let about = sidecar::about(&path).unwrap_or_default();
             about.refusal(&path).is_some() || (about.tensors == Some(0) && SplitName::parse(name, "gguf").is_none())
         }
     }
 
-    /// Files whose names say nothing and whose content is a model.
+    /// Files whose names show nothing and whose content is a model.
     fn guess(&self) -> Result<Vec<String>> {
         let mut found = Vec::new();
         let nameless = self.files.iter().filter(|name| {
@@ -195,7 +195,7 @@ impl<'a> Folder<'a> {
         Ok(found)
     }
 
-    /// Why there is no model here.
+    /// The error that says why there is no model in this folder.
     fn explain(&self) -> Error {
         let config = self.has("config.json");
         let of_adapter = |name: &String| name.starts_with("adapter_model.");
@@ -228,7 +228,7 @@ impl<'a> Folder<'a> {
         Error::format(self.path, FormatErrorKind::NoModel { found })
     }
 
-    /// The folders in this one that seem to hold a model.
+    /// The subfolders that seem to hold a model.
     fn nested(&self) -> Vec<PathBuf> {
         let aside = ["original", "onnx", "runs", "blobs", "refs"];
         let folders = self.folders.iter().filter(|name| !aside.contains(&name.as_str()));
@@ -240,7 +240,7 @@ impl<'a> Folder<'a> {
         folders.take(limits::FOLDER_GUESSES).filter(holds).map(|name| self.join(name)).collect()
     }
 
-    /// Those of them whose files are a model by themselves.
+    /// The subfolders whose files are a model by themselves.
     fn models(&self) -> Vec<PathBuf> {
         let holds = |path: &PathBuf| {
             let Ok(folder) = Folder::read(self.path, path) else { return false };
@@ -251,7 +251,7 @@ impl<'a> Folder<'a> {
         self.nested().into_iter().filter(holds).collect()
     }
 
-    /// What to say of a folder whose models lie in folders of their own.
+    /// The error for a folder whose models are in subfolders.
     fn deeper(&self) -> Option<Error> {
         let candidates = self.nested();
         match candidates.as_slice() {
@@ -279,7 +279,7 @@ impl<'a> Folder<'a> {
     }
 }
 
-/// Of the parts of a split model only the first that is present.
+/// One name for each model: of the parts of a split model only the first that is present.
 fn one_name_a_model<'n>(names: impl Iterator<Item = &'n str>, ext: &str) -> Vec<String> {
     let (mut seen, mut candidates): (Vec<SplitName>, Vec<String>) = (Vec::new(), Vec::new());
     for name in names {
@@ -319,7 +319,7 @@ pub(super) fn safetensors(path: &Path, dir: &Path, name: &str) -> Result<ModelSo
         let is_part = SplitName::parse(name, "safetensors").is_some();
         match ShardIndex::read(&folder.join(INDEX)) {
             Ok(index) if index.files.iter().any(|file| file == name) => return from_index(&folder, index),
-            // An index that does not name it is of another model in this folder, unless the name says otherwise.
+            // An index that does not name the file is for another model in this folder, unless the name says otherwise.
             Ok(index) if is_part => {
                 let one = format!("{name} is named like a shard");
                 let other = format!("{INDEX} does not name it; download both again");
@@ -332,7 +332,7 @@ pub(super) fn safetensors(path: &Path, dir: &Path, name: &str) -> Result<ModelSo
     shards(&folder, path)
 }
 
-/// The model that `file` in `folder` is or belongs to, whatever an index says.
+/// The model that `file` in `folder` is or belongs to, without reading an index.
 fn shards(folder: &Folder<'_>, file: &Path) -> Result<ModelSource> {
     let files = match SplitName::parse(&file_name(file), "safetensors") {
         Some(part) => parts(folder, &part, "safetensors")?,

@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub(crate) struct ShardIndex {
     pub(crate) path: PathBuf,
-    /// The shards' file names, sorted; all in the index's own folder.
+    /// The shards' file names, sorted; all are in the index's own folder.
     pub(crate) files: Vec<String>,
-    /// For each tensor the position of its shard in `files`.
+    /// The position in `files` of each tensor's shard.
     pub(crate) tensors: BTreeMap<String, usize>,
     pub(crate) bytes: u64,
 }

@@ -1,4 +1,4 @@
-//! Path -> ModelSource: what lies there, told by content first and by extension last.
+//! Path -> ModelSource: the kind of what is there, by content first and by extension last.
 
 mod cache;
 pub(crate) mod content;
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 pub use content::{open, read};
 pub use sidecar::refusal;
 
-/// A container format. Complete, as [`Metadata`](crate::header::Metadata) is.
+/// A container format. Complete, like [`Metadata`](crate::header::Metadata).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// GGUF, single or split.
@@ -31,22 +31,22 @@ pub struct ModelSource {
     pub path: PathBuf,
     /// The container format.
     pub format: Format,
-    /// The folder the model's companions lie in.
+    /// The folder of the model's companions.
     pub folder: PathBuf,
     /// The weight files in part order.
     pub files: Vec<SourceFile>,
     /// The shard index that names `files`.
     pub index: Option<PathBuf>,
-    /// What is odd about the folder and does no harm.
+    /// Oddities of the folder that do no harm.
     pub notes: Vec<String>,
 }
 
 /// One weight file.
 #[derive(Clone, Debug)]
 pub struct SourceFile {
-    /// Where it is.
+    /// The path of the file.
     pub path: PathBuf,
-    /// Its length in bytes.
+    /// The length of the file in bytes.
     pub bytes: u64,
 }
 
@@ -59,7 +59,7 @@ impl SourceFile {
 /// Finds the one model at `path`.
 ///
 /// # Errors
-/// `Io` when the path cannot be read, `Format` when its content is no model format, `Architecture` for adapters and
+/// `Io` when the path cannot be read, `Format` when its content is not a model format, `Architecture` for adapters and
 /// projectors, `Incomplete` for missing parts, `Ambiguous` for several models.
 pub fn probe(path: &Path) -> Result<ModelSource> {
     let metadata =
@@ -81,7 +81,7 @@ pub fn probe(path: &Path) -> Result<ModelSource> {
     }
 }
 
-/// Decides by the file's name what its first bytes left open.
+/// Decides by the file's name where its first bytes do not.
 fn by_name(path: &Path, folder: &Path, name: &str, content: Content, prefix: &[u8], len: u64) -> Result<ModelSource> {
     let lower = name.to_ascii_lowercase();
     let json = matches!(content, Content::UnsupportedFile(..)) && prefix.trim_ascii_start().starts_with(b"{");
@@ -94,7 +94,7 @@ fn by_name(path: &Path, folder: &Path, name: &str, content: Content, prefix: &[u
     if lower == "adapter_config.json" {
         return Err(sidecar::adapter(path));
     }
-    // A cut-off safetensors file can be too short to tell; its own reader says what is wrong.
+    // A cut-off safetensors file can be too short to be recognized; its own reader reports what is wrong.
     if lower.ends_with(".safetensors") && !json && content == Content::Unknown {
         return folder::safetensors(path, folder, name);
     }

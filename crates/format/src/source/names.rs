@@ -1,13 +1,13 @@
-//! What file names say: part numbers, and downloads in progress.
+//! The meaning of file names: part numbers, and unfinished downloads.
 
 use std::path::{Path, PathBuf};
 
-/// A name of the form `stem-00001-of-00003.ext`; numbers of any width, as published models have them.
+/// A name of the form `stem-00001-of-00003.ext`; numbers may have any width, as in published models.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SplitName {
-    /// What the names of all parts begin with.
+    /// The common beginning of the names of all parts.
     pub(crate) stem: String,
-    /// From 1.
+    /// The number of the part, from 1.
     pub(crate) number: u64,
     pub(crate) total: u64,
     width: usize,
@@ -15,7 +15,7 @@ pub(crate) struct SplitName {
 }
 
 impl SplitName {
-    /// Takes `name` apart; `None` when it is not a part among several, or not of extension `ext`.
+    /// Parses `name`; `None` when it is not a part among several, or not of extension `ext`.
     pub(crate) fn parse(name: &str, ext: &str) -> Option<SplitName> {
         let (body, found) = name.rsplit_once('.')?;
         if !found.eq_ignore_ascii_case(ext) {
@@ -57,7 +57,7 @@ fn digits(text: &str) -> Option<u64> {
     if all { text.parse().ok() } else { None }
 }
 
-/// Whether a download tool marks `name` as not finished.
+/// Whether `name` is the name of an unfinished download.
 pub(crate) fn is_unfinished(name: &str) -> bool {
     let lower = name.to_ascii_lowercase();
     [".incomplete", ".part", ".partial", ".crdownload", ".download", ".aria2", ".!ut", ".tmp"]
@@ -70,7 +70,7 @@ pub(crate) fn has_extension(name: &str, ext: &str) -> bool {
     name.rsplit_once('.').is_some_and(|(_, found)| found.eq_ignore_ascii_case(ext))
 }
 
-/// Weights in formats that are not read: (extension, beginning of the name, what they are).
+/// Weights in unsupported formats: (extension, beginning of the name, what they are).
 const OTHERS: &[(&str, &str, &str)] = &[
     ("bin", "", "pickled PyTorch files"),
     ("pt", "", "pickled PyTorch files"),
@@ -84,7 +84,7 @@ const OTHERS: &[(&str, &str, &str)] = &[
     ("tflite", "", "TensorFlow Lite files"),
 ];
 
-/// What kind of weights `name` belongs to when it is none that is read here.
+/// The kind of weights that `name` belongs to, if they are in an unsupported format.
 pub(crate) fn other_weights(name: &str) -> Option<&'static str> {
     let lower = name.to_ascii_lowercase();
     let found = OTHERS.iter().find(|(ext, start, _)| has_extension(&lower, ext) && lower.starts_with(start));

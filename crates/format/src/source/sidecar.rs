@@ -1,4 +1,4 @@
-//! What a GGUF file says of its own kind in its first keys, and the files next to a model that are none.
+//! The kind of a GGUF file by its first keys, and files next to a model that are not models.
 
 use super::{content, names};
 use crate::bytes::Reader;
@@ -8,15 +8,15 @@ use crate::{json, limits};
 use std::io::Read;
 use std::path::Path;
 
-/// Bytes from the start of a file within which writers put `general.architecture` and `general.type`.
+/// Bytes from the start of a file in which writers put `general.architecture` and `general.type`.
 const BYTES: u64 = 16 << 10;
 
-/// What the first keys of a GGUF file say. A malformed file says nothing here: its reader will tell.
+/// The content of a GGUF file's first keys. A malformed file gives nothing here: its reader reports the error.
 #[derive(Debug, Default)]
 pub(super) struct About {
     architecture: Option<String>,
     kind: Option<String>,
-    /// 0 of a vocabulary without weights.
+    /// The number of tensors; 0 for a vocabulary without weights.
     pub(super) tensors: Option<u64>,
 }
 
@@ -27,12 +27,12 @@ pub(super) fn about(path: &Path) -> Result<About> {
     let mut about = About::default();
     match general_keys(&mut Reader::new(path, len, len, file.take(len))?, &mut about) {
         Err(error @ Error::Io { .. }) => Err(error),
-        // Cut off by our own limit, or malformed.
+        // The keys are cut off by our own limit, or malformed.
         _ => Ok(about),
     }
 }
 
-/// Walks the keys while they are single values under `general.`.
+/// Reads the keys while they are single values under `general.`.
 fn general_keys<R: Read>(reader: &mut Reader<R>, about: &mut About) -> Result<()> {
     const WHAT: &str = "the first keys";
     if reader.take(WHAT)? != *b"GGUF" || !(2..=3).contains(&reader.u32(WHAT)?) {
@@ -55,19 +55,19 @@ fn general_keys<R: Read>(reader: &mut Reader<R>, about: &mut About) -> Result<()
     Ok(())
 }
 
-/// Refuses a GGUF file that says that it is no language model.
+/// Refuses a GGUF file that is not a language model by its own keys.
 pub(super) fn refuse(path: &Path) -> Result<()> {
     about(path)?.refusal(path).map_or(Ok(()), Err)
 }
 
 impl About {
-    /// The refusal of a file that says that it is no language model.
+    /// The error for a file that is not a language model by its own keys.
     pub(super) fn refusal(&self, path: &Path) -> Option<Error> {
         refusal(path, self.kind.as_deref(), self.architecture.as_deref())
     }
 }
 
-/// The refusal of a file whose `general.type` and `general.architecture` say that it is no language model.
+/// The error for a file that is not a language model by its `general.type` and `general.architecture`.
 pub fn refusal(path: &Path, kind: Option<&str>, architecture: Option<&str>) -> Option<Error> {
     let (what, remedy) = match (kind, architecture) {
         (Some("mmproj"), _) | (_, Some("clip")) => {
@@ -80,7 +80,7 @@ pub fn refusal(path: &Path, kind: Option<&str>, architecture: Option<&str>) -> O
     Some(not_a_model(path, what, remedy))
 }
 
-/// The refusal of a PEFT adapter, of which `path` is the folder or a file. Its `adapter_config.json` names kind and base.
+/// The error for a PEFT adapter, with `path` its folder or a file of it. Its `adapter_config.json` names kind and base.
 pub(super) fn adapter(path: &Path) -> Error {
     let folder = if path.is_dir() { path.into() } else { names::folder_of(path) };
     let file = folder.join("adapter_config.json");
@@ -97,7 +97,7 @@ pub(super) fn adapter(path: &Path) -> Error {
     not_a_model(path, &what, &format!("merge it into its base model with PEFT, or give {base}"))
 }
 
-/// As much of a text from a file as a message needs.
+/// The beginning of a text from a file, short enough for an error message.
 fn short(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(80).collect()
 }

@@ -9,19 +9,19 @@ use std::collections::{BTreeSet, HashSet};
 /// A token that is matched in a text as a whole.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
 pub struct AddedToken {
-    /// Its id.
+    /// The id of the token.
     pub id: u32,
-    /// Its text.
+    /// The text of the token.
     pub content: String,
-    /// Whether it must not lie within a word.
+    /// Whether the token must not be part of a word.
     pub single_word: bool,
-    /// Whether it takes the white space before it.
+    /// Whether the token includes the white space before it.
     pub lstrip: bool,
-    /// Whether it takes the white space after it.
+    /// Whether the token includes the white space after it.
     pub rstrip: bool,
-    /// Whether it is looked for in the normalized text.
+    /// Whether the token is searched for in the normalized text.
     pub normalized: bool,
-    /// Whether it is hidden from text.
+    /// Whether the token is left out of decoded text.
     pub special: bool,
 }
 
@@ -41,10 +41,10 @@ const DECODER: &str = "added_tokens_decoder";
 
 /// The tokens added to a vocabulary of `tokens` entries, by ascending id, as transformers adds them:
 /// `added_tokens_decoder`, or else `added_tokens.json`; then the named special tokens that `id_of` finds in the
-/// vocabulary, and those of `own` that it finds: what the vocabulary, or its class, has without being told.
+/// vocabulary, and those of `own` that it finds: the default special tokens of the vocabulary or its class.
 ///
 /// # Errors
-/// `Format` for a token of another form, two tokens of one id, or an id beyond what the tokens can fill.
+/// `Format` for a token of another form, two tokens with one id, or an id beyond what the tokens can fill.
 pub(super) fn added_tokens(
     files: &ConfigFiles,
     tokens: usize,
@@ -83,13 +83,13 @@ pub(super) fn added_tokens(
 }
 
 impl AddedToken {
-    /// A special token that takes nothing of the text around it.
+    /// A special token that includes nothing of the text around it.
     pub fn special(id: u32, content: String) -> AddedToken {
         AddedToken { id, content, single_word: false, lstrip: false, rstrip: false, normalized: false, special: true }
     }
 }
 
-/// The truth value that `tokenizer_config.json` has under `key`.
+/// The boolean of `tokenizer_config.json` under `key`.
 pub(super) fn flag(files: &ConfigFiles, key: &str) -> Result<Option<bool>> {
     files.tokenizer_config.as_ref().map_or(Ok(None), |config| config.boolean(key))
 }
@@ -115,7 +115,7 @@ pub(super) fn named(files: &ConfigFiles) -> Result<BTreeSet<String>> {
     Ok(texts)
 }
 
-/// The text of a token that is given as such, or as an object that holds it under `content`.
+/// The text of a token that is given as a string, or as an object with the text under `content`.
 pub(super) fn text(token: &Value) -> Option<&str> {
     match token {
         Value::Object(object) => object.get("content").and_then(Value::as_str),
@@ -158,7 +158,7 @@ fn wrong(file: &JsonFile, key: &str, found: &Value) -> Error {
     wrong_type(file.file(), key, found, expected)
 }
 
-/// A token given as its text or as an object that holds it under `content`.
+/// A token given as a string or as an object with the text under `content`.
 pub(super) fn token_text(file: &JsonFile, key: &str) -> Result<Option<String>> {
     let Some(value) = file.object().get(key).filter(|value| !value.is_null()) else { return Ok(None) };
     let wrong = || wrong_type(file.file(), key, value, "a token text or an object with its content");

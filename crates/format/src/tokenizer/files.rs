@@ -1,5 +1,5 @@
-//! What the files of a tokenizer say of how a text becomes ids and back. They are read once, for the [`TokenizerSpec`] and for
-//! whoever builds the tokenizer.
+//! What the files of a tokenizer say about encoding and decoding. They are read once, for the [`TokenizerSpec`] and for
+//! building the tokenizer.
 //!
 //! [`TokenizerSpec`]: super::TokenizerSpec
 
@@ -23,25 +23,25 @@ use std::mem;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// The files of one tokenizer. Those that came before `tokenizer.json` are described by the steps of one that does the same.
+/// The files of one tokenizer. Formats older than `tokenizer.json` are described by the equivalent steps of one.
 #[derive(Default)]
 #[non_exhaustive]
 pub struct TokenizerFiles {
-    /// The file of the vocabulary, which errors name.
+    /// The file of the vocabulary, which error messages name.
     pub path: PathBuf,
-    /// The file of the merges, where they have one of their own.
+    /// The file of the merges, if it is a separate one.
     pub merges_path: Option<PathBuf>,
-    /// Why no tokenizer can be built: what is wrong with the part of the file that only this needs.
+    /// Why no tokenizer can be built: the error in the part of the file that only building needs.
     pub damage: Option<String>,
     /// Tokens that are matched in a text as a whole.
     pub added: Vec<AddedToken>,
-    /// What is done to a text before it is split into pieces.
+    /// How a text is normalized before it is split into pieces.
     pub normalizer: Option<Normalizer>,
     /// How a text is split into pieces.
     pub pre_tokenizer: Option<PreTokenizer>,
-    /// What the texts of tokens become.
+    /// How the texts of tokens are decoded.
     pub decoder: Option<Decoder>,
-    /// What makes tokens of a piece.
+    /// How tokens are made from a piece.
     pub model: Model,
     pub(super) kind: TokenizerKind,
     pub(super) post_processor: Value,
@@ -50,13 +50,13 @@ pub struct TokenizerFiles {
     pub(super) assumption: Option<&'static str>,
 }
 
-/// The `model` of a `tokenizer.json`, with the fields of every kind.
+/// The `model` of a `tokenizer.json`, with the fields of all kinds.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs, reason = "the names are the file's")]
 #[non_exhaustive]
 pub struct Model {
-    /// `BPE`, `Unigram` or `WordPiece`; none for the pieces of a SentencePiece model.
+    /// `BPE`, `Unigram` or `WordPiece`; `None` for the pieces of a SentencePiece model.
     #[serde(rename = "type")]
     pub kind: Option<String>,
     pub vocab: Entries,
@@ -70,17 +70,17 @@ pub struct Model {
     pub ignore_merges: Option<bool>,
     pub unk_id: Option<usize>,
     pub max_input_chars_per_word: Option<usize>,
-    /// The pieces of a SentencePiece model by id, in the place of all others.
+    /// The pieces of a SentencePiece model by id, in place of all other fields.
     #[serde(skip)]
     pub pieces: Vec<sentencepiece::Piece>,
 }
 
-/// The entries of a vocabulary, in the order of the file, without an allocation each.
+/// The entries of a vocabulary, in the order of the file, without an allocation for each.
 #[derive(Debug, Default)]
 pub struct Entries {
     texts: Strings,
     ids: Vec<u32>,
-    /// The score of each, where the file is a list of texts and scores.
+    /// The score of each entry, where the file is a list of texts and scores.
     pub scores: Vec<f64>,
 }
 
@@ -89,7 +89,7 @@ pub struct Entries {
 pub struct Merges(Strings);
 
 impl TokenizerFiles {
-    /// The files of `header`, which are read if they were not before. `None` where there are none: a GGUF has its vocabulary in
+    /// The tokenizer files of `header`, read on first use. `None` where there are none: a GGUF has its vocabulary in
     /// its keys, unless the user [gives](super::TokenizerSpec::with_given) a file.
     ///
     /// # Errors
@@ -142,12 +142,12 @@ impl TokenizerFiles {
         Ok(files)
     }
 
-    /// A `model` and what is added to its vocabulary, without any step.
+    /// The files of a `model` and of the tokens added to its vocabulary, without any step.
     pub fn new(path: &Path, kind: TokenizerKind, model: Model, added: Vec<AddedToken>) -> TokenizerFiles {
         TokenizerFiles { path: path.into(), kind, model, added, ..TokenizerFiles::default() }
     }
 
-    /// One more than the largest id, added tokens included; 0 when there is none.
+    /// One more than the largest id, added tokens included; 0 when there are no tokens.
     pub fn tokens(&self) -> usize {
         let own = self.model.vocab.end().max(self.model.pieces.len());
         self.added.iter().map(|token| token.id as usize + 1).fold(own, usize::max)
@@ -183,7 +183,7 @@ impl fmt::Debug for TokenizerFiles {
     }
 }
 
-/// What `read` holds, or else what `files` say: `tokenizer.json` before every other form, as in transformers.
+/// The files in `read`, or else those that `files` name: `tokenizer.json` before every other form, as in transformers.
 pub(super) fn read_once<'r>(
     files: &ConfigFiles,
     read: &'r OnceLock<TokenizerFiles>,
@@ -199,7 +199,7 @@ pub(super) fn read_once<'r>(
     Ok(Some(read.get_or_init(|| found)))
 }
 
-/// Reads `bytes`, which are those of `path`.
+/// Parses `bytes`, the content of `path`.
 pub(super) fn from_slice<'b, T: Deserialize<'b>>(path: &Path, bytes: &'b [u8]) -> Result<T> {
     serde_json::from_slice(bytes).map_err(|error| {
         let json = || Error::format(path, FormatErrorKind::Json { message: error.to_string() });
@@ -207,7 +207,7 @@ pub(super) fn from_slice<'b, T: Deserialize<'b>>(path: &Path, bytes: &'b [u8]) -
     })
 }
 
-/// An object and nothing else: serde reads structures from lists too.
+/// Only accepts an object: serde reads structures from lists too.
 struct Object<T>(T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
@@ -244,7 +244,7 @@ struct Root {
     model: Model,
 }
 
-/// The parts of a `tokenizer.json` that a [`TokenizerSpec`](super::TokenizerSpec) is made of: a diagnosis judges no other.
+/// The parts of a `tokenizer.json` for a [`TokenizerSpec`](super::TokenizerSpec): a diagnosis reads no other.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Outline {
@@ -275,7 +275,7 @@ impl From<Outline> for Root {
     }
 }
 
-/// Reads a part of a file through a value, of which the memory is bounded.
+/// Parses a part of a file through a value whose memory is limited.
 fn bounded<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> Result<T, D::Error> {
     T::deserialize(json::nested(deserializer)?).map_err(D::Error::custom)
 }
@@ -296,18 +296,18 @@ impl Entries {
         strings(&self.texts).zip(self.ids.iter().copied())
     }
 
-    /// One more than the largest id; 0 when there is none.
+    /// One more than the largest id; 0 when there are no entries.
     pub fn end(&self) -> usize {
         self.ids.iter().max().map_or(0, |id| *id as usize + 1)
     }
 
-    /// The id of `text`; of the last entry with this text.
+    /// The id of `text`; the last entry with this text counts.
     pub(super) fn id_of(&self, text: &str) -> Option<u32> {
         self.iter().filter(|(known, _)| *known == text).last().map(|(_, id)| id)
     }
 
-    /// Refuses ids that two entries have, and those beyond `bytes`, the length of the file: every entry takes some of it, so a
-    /// larger id is a hole that would only make us allocate.
+    /// Refuses ids that two entries have, and ids beyond `bytes`, the length of the file: every entry takes some of it,
+    /// so a larger id is a gap that would only make us allocate.
     pub(super) fn check(&self, path: &Path, key: &str, bytes: usize) -> Result<()> {
         if self.end() > bytes {
             let found = format!("the id {}", self.end() - 1);
@@ -357,7 +357,7 @@ impl Merges {
         strings(&self.0).step_by(2).zip(strings(&self.0).skip(1).step_by(2))
     }
 
-    /// Adds the merge that `line` is, if it is two texts with a space between them.
+    /// Adds the merge in `line`, if it is two texts with a space between them.
     pub(super) fn push_line(&mut self, line: &str) -> Option<()> {
         let (left, right) = line.split_once(' ').filter(|(_, right)| !right.contains(' '))?;
         [left, right].into_iter().for_each(|half| self.0.push(half.as_bytes()));
@@ -365,7 +365,7 @@ impl Merges {
     }
 }
 
-/// A list of merges, each of them a list of two texts, or one text with a space between both.
+/// A list of merges: each a list of two texts, or one text with a space between the two.
 impl<'de> Deserialize<'de> for Merges {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Merges, D::Error> {
         struct All;
@@ -409,7 +409,7 @@ impl<'de> Deserialize<'de> for Merges {
     }
 }
 
-/// All of `strings`, which were texts when they were added.
+/// All of `strings`, which were valid text when they were added.
 fn strings(strings: &Strings) -> impl Iterator<Item = &str> {
     strings.iter().map(|bytes| str::from_utf8(bytes).unwrap_or_default())
 }

@@ -14,18 +14,18 @@ use crate::limits;
 use crate::source::content;
 use std::path::Path;
 
-/// What errors call a file that is no object of keys.
+/// The name in error messages for a file that is not an object of keys.
 const WHOLE_FILE: &str = "(the whole file)";
 
-/// The classes of transformers whose pipeline is known, without `Fast`, and the pre-tokenizer that cuts as they do.
+/// The classes of transformers whose pipeline is known, without `Fast`, and the pre-tokenizer that splits like they do.
 const CLASSES: [(&str, &str); 3] =
     [("Qwen2Tokenizer", "qwen2"), ("GPT2Tokenizer", "gpt-2"), ("CodeGenTokenizer", "gpt-2")];
 
-/// The special token that these classes have without being told.
+/// The special token that these classes have by default.
 const END_OF_TEXT: &str = "<|endoftext|>";
 
-/// Merges from which on a vocabulary must have joined two digits, unless they were split: GPT-2's joined its first
-/// within a thousand.
+/// The number of merges from which on a vocabulary must have joined two digits, unless digits were split: GPT-2's
+/// joined its first two within a thousand.
 const MANY_MERGES: usize = 10_000;
 
 /// Reads the vocabulary of a folder without a `tokenizer.json`.
@@ -49,7 +49,7 @@ fn byte_level(files: &ConfigFiles, vocab: &Path, merges: &Path) -> Result<Tokeni
     let bytes = content::read(vocab, limits::VOCABULARY_BYTES)?;
     let entries: Entries = files::from_slice(vocab, &bytes)?;
     if entries.end() == 0 || !entries.scores.is_empty() {
-        // A list, as Unigram models have it, names no ids.
+        // A list, as in Unigram models, has no ids.
         let found = if entries.end() == 0 { "empty" } else { "a list" };
         return Err(Error::key_value(vocab, WHOLE_FILE, found, "an object of texts and ids"));
     }
@@ -78,7 +78,7 @@ fn byte_level(files: &ConfigFiles, vocab: &Path, merges: &Path) -> Result<Tokeni
     })
 }
 
-/// The tokens added to `pieces`, the control and user-defined ones among these included.
+/// The tokens added to `pieces`, including the control and user-defined pieces.
 fn sentence_piece_added(files: &ConfigFiles, pieces: &[Piece]) -> Result<Vec<AddedToken>> {
     let own = (0..).zip(pieces).filter(|(_, piece)| !matches!(piece.kind, PieceKind::Normal | PieceKind::Byte)).map(
         |(id, piece)| AddedToken {
@@ -92,7 +92,7 @@ fn sentence_piece_added(files: &ConfigFiles, pieces: &[Piece]) -> Result<Vec<Add
 
 fn sentence_piece(files: &ConfigFiles, path: &Path) -> Result<TokenizerFiles> {
     let model = SentencePieceModel::read(path);
-    // Another kind of file is told first: the class next to it says nothing of a SentencePiece model.
+    // Another kind of file is reported first: the class next to it says nothing about a SentencePiece model.
     use FormatErrorKind::{EmptyFile, OtherTokenizer, UnsupportedFile};
     let another = |kind: &_| matches!(kind, OtherTokenizer { .. } | UnsupportedFile { .. } | EmptyFile);
     if !matches!(&model, Err(Error::Format { kind, .. }) if another(kind))
@@ -105,7 +105,7 @@ fn sentence_piece(files: &ConfigFiles, path: &Path) -> Result<TokenizerFiles> {
     let model = model?;
     let added = sentence_piece_added(files, &model.pieces)?;
     let space_prefix = flag(files, "add_prefix_space")?.unwrap_or(model.space_prefix);
-    // Whether a space is put after special tokens too; absent is false, the default of transformers 5.
+    // Whether a space is also put after special tokens; absent is false, the default of transformers 5.
     let legacy = flag(files, "legacy")?.unwrap_or(false);
     let prepend = match (space_prefix, legacy) {
         (false, _) => Prepend::Never,
@@ -168,8 +168,8 @@ fn unknown_class(files: &ConfigFiles, vocabulary: &Path, found: &str, expected: 
     Error::key_value(file, "tokenizer_class", found, expected)
 }
 
-/// Why merges were not made with GPT-2's cuts, where they show it. SmolLM2, Phi-4 and Phi-4-mini name GPT-2's class too,
-/// and only their tokenizer.json says how they split a text; but what a split separates, no merge has joined.
+/// The sign that the merges were not made with GPT-2's pre-tokenizer, if they show one. SmolLM2, Phi-4 and Phi-4-mini name
+/// GPT-2's class too, and only their tokenizer.json says how they split a text; but merges never join what was split.
 fn not_gpt2s(merges: &Merges) -> Option<String> {
     let (mut count, mut joins_digits) = (0, false);
     for (left, right) in merges.iter() {
@@ -177,7 +177,7 @@ fn not_gpt2s(merges: &Merges) -> Option<String> {
         let joined = [left, right].concat();
         let mut pairs = joined.as_bytes().windows(2);
         joins_digits |= pairs.clone().any(|pair| pair.iter().all(u8::is_ascii_digit));
-        // GPT-2 keeps an apostrophe with some letters, and no other symbol with any.
+        // GPT-2 joins an apostrophe with some letters, and no other symbol with any letter.
         let split = |pair: &[u8]| pair[0].is_ascii_punctuation() && pair[0] != b'\'' && pair[1].is_ascii_alphabetic();
         if pairs.any(split) {
             return Some(format!("merges.txt makes {joined:?}, which GPT-2 cuts"));
@@ -190,7 +190,7 @@ fn not_gpt2s(merges: &Merges) -> Option<String> {
 /// Reads the `merges.txt` at `path`: two tokens a line, the first merge first.
 fn read_merges(path: &Path) -> Result<Merges> {
     let bytes = content::read(path, limits::VOCABULARY_BYTES)?;
-    // The lines of a Git LFS pointer have two words as well.
+    // The lines of a Git LFS pointer also have two words.
     if let Some(error) = content::unsupported(path, &bytes) {
         return Err(error);
     }
@@ -210,7 +210,7 @@ fn read_merges(path: &Path) -> Result<Merges> {
     Ok(merges)
 }
 
-/// The lines that are merges, numbered from 0: the first may give the version of the format, and any may be empty.
+/// The lines that are merges, numbered from 0: the first line may give the version of the format, and any may be empty.
 fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let merges = |(index, line): &(usize, &str)| !line.is_empty() && (*index > 0 || !line.starts_with("#version"));
     text.lines().enumerate().filter(merges)

@@ -14,11 +14,11 @@ const MERGES: &str = "tokenizer.ggml.merges";
 const BOS: &str = "tokenizer.ggml.bos_token_id";
 const EOS: &str = "tokenizer.ggml.eos_token_id";
 const EXTRA_SPACES: &str = "tokenizer.ggml.remove_extra_whitespaces";
-/// As its writers spell it.
+/// The key of the separator, in the spelling of GGUF writers.
 const SEP: &str = "tokenizer.ggml.seperator_token_id";
 const ADD_BOS: &str = "tokenizer.ggml.add_bos_token";
 
-/// The model, and as a pre-tokenizer of `gpt2` the same: merges of characters, and spaces written `▁`.
+/// The name of the model, and of the same pre-tokenizer in `gpt2`: merges of characters, and spaces written as `▁`.
 const CHARACTERS: &str = "gemma4";
 
 pub(super) fn spec(metadata: &GgufMetadata) -> Result<TokenizerSpec> {
@@ -26,7 +26,7 @@ pub(super) fn spec(metadata: &GgufMetadata) -> Result<TokenizerSpec> {
     let mut spec = TokenizerSpec { kind, ..TokenizerSpec::default() };
     (spec.chat_templates, spec.assumptions) = templates::of_gguf(metadata)?;
     if kind == TokenizerKind::Missing {
-        // They are the model's, whatever tokenizer the user brings.
+        // Ids belong to the model, whatever tokenizer the user gives.
         let id = |key: &str| Ok::<_, Error>(metadata.unsigned(key)?.and_then(|id| u32::try_from(id).ok()));
         (spec.bos, spec.eos) = (id(BOS)?, id(EOS)?);
         added_and_stops(metadata, &mut spec, false)?;
@@ -57,8 +57,8 @@ pub(super) fn spec(metadata: &GgufMetadata) -> Result<TokenizerSpec> {
         _ => !unigram,
     };
 
-    // The llama vocabulary has `<s>` and `</s>` at 1 and 2, and that of T5 `</s>` at 1; no other kind has ids that could be
-    // assumed.
+    // The llama vocabulary has `<s>` and `</s>` at 1 and 2, the one of T5 has `</s>` at 1; other kinds have no ids that
+    // could be assumed.
     spec.bos = special_id(metadata, &mut spec, BOS, sentence_piece.then_some(1))?;
     spec.eos = special_id(metadata, &mut spec, EOS, if unigram { Some(1) } else { sentence_piece.then_some(2) })?;
     spec.bos_text = spec.bos.and_then(|id| text_of(tokens, id));
@@ -71,20 +71,20 @@ pub(super) fn spec(metadata: &GgufMetadata) -> Result<TokenizerSpec> {
         spec.assume(format!("{EXTRA_SPACES} is absent: spaces stay as they are (llama.cpp's default)"));
     }
     if kind == TokenizerKind::CharacterBpe && !spec.add_bos && spec.bos.is_some() {
-        // The first files of Gemma 4 have it false, and the models fail without (llama.cpp pull request 21500).
+        // The first files of Gemma 4 have it false, and the models fail without BOS (llama.cpp pull request 21500).
         spec.add_bos = true;
         spec.assume(format!("{ADD_BOS} is false: BOS is put in front all the same, as Gemma 4 needs it"));
     }
     spec.add_space_prefix = metadata.boolean("tokenizer.ggml.add_space_prefix")?.unwrap_or(sentence_piece || unigram);
-    // Read by whoever builds the tokenizer.
+    // The value is read when the tokenizer is built.
     metadata.unsigned("tokenizer.ggml.unknown_token_id")?;
     spec.stop_on_known_texts((0..).zip(tokens.iter()));
     spec.settle();
     Ok(spec)
 }
 
-/// `bert`: a text stands between the tokens of a class and of a separation. Where no key names them they have the ids that
-/// llama.cpp gives them, those of Google's vocabularies.
+/// Reads the `bert` kind: a text is between a CLS and a SEP token. Where no key names them, they have llama.cpp's
+/// default ids, which are those of Google's vocabularies.
 fn word_piece(metadata: &GgufMetadata, mut spec: TokenizerSpec, tokens: &Strings) -> Result<TokenizerSpec> {
     let cls = if metadata.has(BOS) { BOS } else { "tokenizer.ggml.cls_token_id" };
     spec.bos = special_id(metadata, &mut spec, cls, Some(101))?;
@@ -109,8 +109,8 @@ fn word_piece(metadata: &GgufMetadata, mut spec: TokenizerSpec, tokens: &Strings
     Ok(spec)
 }
 
-/// How two texts become one sequence, of an encoder: as XLM-RoBERTa and RoBERTa do it, or else as ModernBERT does, which tells
-/// no kinds of tokens apart.
+/// How an encoder joins two texts into one sequence: like XLM-RoBERTa and RoBERTa, or else like ModernBERT, which has
+/// no token types.
 fn pair(metadata: &GgufMetadata, spec: &TokenizerSpec) -> Result<Option<PairTemplate>> {
     let separator = metadata.unsigned(SEP)?;
     let sep = spec.eos.filter(|eos| spec.add_eos && separator == Some(u64::from(*eos)));
@@ -119,7 +119,7 @@ fn pair(metadata: &GgufMetadata, spec: &TokenizerSpec) -> Result<Option<PairTemp
     Ok(Some(if doubled { PairTemplate::roberta(cls, sep) } else { PairTemplate::bert(cls, sep) }))
 }
 
-/// What is added to a text, and which ids end one.
+/// The tokens added to a text, and the ids that end a generation.
 fn added_and_stops(metadata: &GgufMetadata, spec: &mut TokenizerSpec, add_bos: bool) -> Result<()> {
     spec.add_bos = metadata.boolean(ADD_BOS)?.unwrap_or(add_bos);
     let adds_eos = spec.kind == TokenizerKind::Unigram && spec.eos.is_some();
@@ -191,7 +191,7 @@ fn special_id(
     }
 }
 
-/// The arrays that describe the same tokens are equally long, and of known values.
+/// Checks that the arrays on the same tokens have the same length and known values.
 fn check_lengths(metadata: &GgufMetadata, kind: TokenizerKind, tokens: usize) -> Result<()> {
     let same = |key: &str, len: usize| {
         if len == tokens {
@@ -200,7 +200,7 @@ fn check_lengths(metadata: &GgufMetadata, kind: TokenizerKind, tokens: usize) ->
         let one = format!("{TOKENS} has {tokens} entries");
         Err(Error::contradiction(metadata.file(), one, format!("{key} has {len}")))
     };
-    // Lengths first: reading widens every element.
+    // Lengths are checked first: reading widens every element.
     for key in [SCORES, TYPES] {
         metadata.array_len(key).map_or(Ok(()), |len| same(key, len))?;
     }

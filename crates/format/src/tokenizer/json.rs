@@ -10,7 +10,7 @@ use crate::header::config::{ConfigFiles, JsonFile, wrong_type};
 use serde_json::Value;
 use std::sync::OnceLock;
 
-/// What `files` say, of which those of the tokenizer are held in `read`.
+/// The spec of the tokenizer in `files`, whose own files are kept in `read`.
 pub(super) fn spec(files: &ConfigFiles, read: &OnceLock<TokenizerFiles>) -> Result<TokenizerSpec> {
     let mut spec = TokenizerSpec {
         chat_templates: templates::of_folder(files)?,
@@ -44,7 +44,7 @@ pub(super) fn spec(files: &ConfigFiles, read: &OnceLock<TokenizerFiles>) -> Resu
     Ok(finished(spec, tokenizer))
 }
 
-/// `spec` with the texts of BOS and EOS, and what the texts of added tokens say.
+/// Completes `spec` with the texts of BOS and EOS, and with stop tokens among the added tokens.
 fn finished(mut spec: TokenizerSpec, tokenizer: &TokenizerFiles) -> TokenizerSpec {
     spec.bos_text = spec.bos.and_then(|id| tokenizer.text(id));
     spec.eos_text = spec.eos.and_then(|id| tokenizer.text(id));
@@ -53,8 +53,8 @@ fn finished(mut spec: TokenizerSpec, tokenizer: &TokenizerFiles) -> TokenizerSpe
     spec
 }
 
-/// BOS and EOS: what the post-processor adds decides over what `tokenizer_config.json` says, and both decide over the
-/// ids of `config.json`, which are wrong in some repositories.
+/// BOS and EOS: the post-processor takes precedence over `tokenizer_config.json`, and both over the ids of
+/// `config.json`, which are wrong in some repositories.
 fn special_tokens(
     spec: &mut TokenizerSpec,
     files: &ConfigFiles,
@@ -62,7 +62,7 @@ fn special_tokens(
     roles: &Roles,
 ) -> Result<()> {
     let named = |role: &Option<(String, String)>| role.as_ref().and_then(|(text, _)| tokenizer.id_of(text));
-    // Read before anything decides, so that neither can be of another type. LlamaTokenizer adds BOS unless told not to.
+    // Read first, so that a wrong type of either is always an error. LlamaTokenizer adds BOS unless the key is false.
     let says_bos = added::flag(files, "add_bos_token")?.unwrap_or(spec.kind == TokenizerKind::SentencePiece);
     let says_eos = added::flag(files, "add_eos_token")?.unwrap_or(false);
     (spec.bos, spec.eos) = (named(&roles.bos), named(&roles.eos));
@@ -70,7 +70,7 @@ fn special_tokens(
         if spec.kind != TokenizerKind::Json {
             (spec.add_bos, spec.add_eos) = (says_bos, says_eos);
         } else if says_bos || says_eos {
-            // transformers drops both keys where there is a tokenizer.json.
+            // transformers ignores both keys where there is a tokenizer.json.
             let keys = [("add_bos_token", says_bos), ("add_eos_token", says_eos)].into_iter().filter(|(_, says)| *says);
             let keys = keys.map(|(key, _)| key).collect::<Vec<_>>().join(" and ");
             spec.assume(format!(
@@ -90,7 +90,7 @@ fn special_tokens(
     Ok(())
 }
 
-/// Lets the post-processor decide what is added, over the BOS and EOS that `spec` names; whether there is one.
+/// Lets the post-processor override which BOS and EOS of `spec` are added; returns whether there is one.
 fn post_processed(spec: &mut TokenizerSpec, tokenizer: &TokenizerFiles) -> Result<bool> {
     let found = post_processor::added(&tokenizer.path, &tokenizer.post_processor, tokenizer.tokens())?;
     let Some(Added { before, after, pair }) = found else { return Ok(false) };
@@ -107,8 +107,8 @@ fn post_processed(spec: &mut TokenizerSpec, tokenizer: &TokenizerFiles) -> Resul
     Ok(true)
 }
 
-/// What a `tokenizer.json` is for a model whose own vocabulary is `own`. Ids are the model's: its stop tokens stay, and BOS
-/// and EOS are found by their text, or by their id where no text is known.
+/// The spec of a given `tokenizer.json` for a model whose own vocabulary is `own`. Ids are the model's: its stop tokens
+/// stay, and BOS and EOS are found by their text, or by their id where no text is known.
 pub(super) fn given(tokenizer: &TokenizerFiles, own: &TokenizerSpec) -> Result<TokenizerSpec> {
     let mut spec = TokenizerSpec::default();
     spec.chat_templates.clone_from(&own.chat_templates);
@@ -160,7 +160,7 @@ fn id_list(file: &JsonFile, key: &str) -> Result<Vec<u64>> {
     }
 }
 
-/// The texts of BOS and EOS, each with the file and key that names it.
+/// The texts of BOS and EOS, each with its file and key.
 struct Roles {
     bos: Option<(String, String)>,
     eos: Option<(String, String)>,

@@ -1,4 +1,4 @@
-//! Header -> TokenizerSpec: what the files say of the vocabulary, BOS, stop tokens and template, without building it.
+//! Header -> TokenizerSpec: vocabulary, BOS, stop tokens and template in the files, without building the tokenizer.
 
 mod added;
 mod files;
@@ -25,53 +25,53 @@ pub use files::{Entries, Merges, Model, TokenizerFiles};
 pub use pair::{PairPart, PairTemplate, PairText};
 pub use templates::{ChatTemplateSource, DEFAULT as DEFAULT_TEMPLATE, TOOL_USE as TOOL_USE_TEMPLATE, TemplatePlace};
 
-/// What the files say of the tokenizer.
+/// What the files say about the tokenizer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TokenizerSpec {
     /// How text becomes ids.
     pub kind: TokenizerKind,
-    /// The vocabulary's model as the file names it: `BPE`, `Unigram`; `llama`, `gpt2`.
+    /// The name of the vocabulary's model in the file: `BPE`, `Unigram`; `llama`, `gpt2`.
     pub model: Option<String>,
-    /// The name of the pre-tokenizer as GGUF has it; always one of [`pre::PRE_TOKENIZERS`] for [`TokenizerKind::ByteLevelBpe`].
+    /// The GGUF name of the pre-tokenizer; always one of [`pre::PRE_TOKENIZERS`] for [`TokenizerKind::ByteLevelBpe`].
     pub pre: Option<String>,
-    /// One more than the largest id of the vocabulary, added tokens included; 0 when there is none.
+    /// One more than the largest id of the vocabulary, added tokens included; 0 when there is no vocabulary.
     pub tokens: usize,
     /// The beginning-of-sequence id.
     pub bos: Option<u32>,
-    /// The text of `bos`: `<｜begin▁of▁sentence｜>` tells a DeepSeek distill from what it was distilled into.
+    /// The text of `bos`: `<｜begin▁of▁sentence｜>` distinguishes a DeepSeek distill from its base model.
     pub bos_text: Option<String>,
-    /// Whether encoding a prompt puts `bos` in front.
+    /// Whether encoding a prompt adds `bos` at its beginning.
     pub add_bos: bool,
-    /// The end-of-sequence id of the tokenizer; [`stop_ids`](Self::stop_ids) is what ends a generation.
+    /// The end-of-sequence id of the tokenizer; [`stop_ids`](Self::stop_ids) are what ends a generation.
     pub eos: Option<u32>,
     /// The text of `eos`.
     pub eos_text: Option<String>,
-    /// Texts of other special tokens by the names that chat templates know them by: `pad_token`, `unk_token`.
+    /// Texts of other special tokens by their names in chat templates: `pad_token`, `unk_token`.
     pub named_tokens: BTreeMap<String, String>,
     /// Whether encoding a text appends `eos`.
     pub add_eos: bool,
-    /// How two texts become one sequence, where the files say so.
+    /// How two texts are joined into one sequence, if the files say so.
     pub pair: Option<PairTemplate>,
-    /// Whether a SentencePiece-like tokenizer puts a space in front of a text.
+    /// Whether a SentencePiece-like tokenizer adds a space before a text.
     pub add_space_prefix: bool,
-    /// How the WordPiece vocabulary of a GGUF takes texts.
+    /// The rules of a GGUF's WordPiece vocabulary for texts.
     pub word_piece: Option<WordPieceRules>,
     /// Ids that end a generation, each with the sources that name it.
     pub stop_ids: BTreeMap<u32, Vec<String>>,
-    /// The model's Jinja chat templates by name; the only one of most models is [`DEFAULT_TEMPLATE`].
+    /// The model's Jinja chat templates by name; most models have only [`DEFAULT_TEMPLATE`].
     pub chat_templates: BTreeMap<String, ChatTemplateSource>,
-    /// Defaults that were taken and statements that were ignored, each with its reason.
+    /// Defaults that were used and statements that were ignored, each with its reason.
     pub assumptions: Vec<String>,
 }
 
 /// What a WordPiece tokenizer does to a text before it splits words (transformers `BertTokenizer`). Complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WordPieceRules {
-    /// Letters become small ones.
+    /// Letters are lowercased.
     pub lowercase: bool,
-    /// Accents are taken off.
+    /// Accents are removed.
     pub strip_accents: bool,
-    /// The id of what is no word.
+    /// The id of the unknown token.
     pub unknown: u32,
 }
 
@@ -84,18 +84,18 @@ pub enum TokenizerKind {
     SentencePiece,
     /// GGUF keys of model `gpt2`, or `vocab.json` and `merges.txt`: byte-level BPE by merges.
     ByteLevelBpe,
-    /// GGUF keys of model `gemma4`: BPE by merges of characters, with a token for each byte of those that are none.
+    /// GGUF keys of model `gemma4`: BPE by merges of characters, with byte tokens for characters that are not in the vocabulary.
     CharacterBpe,
-    /// GGUF keys of model `t5`: the likeliest pieces of a SentencePiece vocabulary.
+    /// GGUF keys of model `t5`: the most likely pieces of a SentencePiece vocabulary.
     Unigram,
     /// GGUF keys of model `bert`, or a `vocab.txt`: the longest pieces of words.
     WordPiece,
-    /// None found.
+    /// No tokenizer was found.
     #[default]
     Missing,
 }
 
-/// Texts that end a turn or a document wherever a vocabulary has them as a token (the end-of-generation list of
+/// Texts that end a turn or a document in every vocabulary that has them as a token (the end-of-generation list of
 /// llama.cpp's `llama-vocab.cpp`).
 const END_TEXTS: [&str; 22] = [
     "<|eot_id|>",
@@ -123,7 +123,7 @@ const END_TEXTS: [&str; 22] = [
 ];
 
 impl TokenizerSpec {
-    /// Learns what `header` says of its tokenizer, and holds what was read for whoever builds that.
+    /// Reads what `header` says about its tokenizer, and keeps the files that were read for building it.
     ///
     /// # Errors
     /// `Format` for a known key of a wrong type or an unknown value (an unknown tokenizer model or pre-tokenizer among
@@ -135,11 +135,11 @@ impl TokenizerSpec {
         }
     }
 
-    /// Puts the `tokenizer.json` at `path` in the place of the one in the model's folder, which is not read then. A
-    /// GGUF file has its vocabulary inside: [`with_given`](Self::with_given) replaces what it says.
+    /// Replaces the `tokenizer.json` of the model's folder by the one at `path`; the former is then not read. For a
+    /// GGUF file, which has its vocabulary inside, [`with_given`](Self::with_given) replaces it.
     ///
     /// # Errors
-    /// `Io` when there is no such file, `Format` when it is no regular file.
+    /// `Io` when there is no such file, `Format` when it is not a regular file.
     pub fn give(header: &mut Header, path: &Path) -> Result<()> {
         content::regular_file(path)?;
         header.tokenizer = OnceLock::new();
@@ -149,8 +149,8 @@ impl TokenizerSpec {
         Ok(())
     }
 
-    /// What was learned from `header` when the user gives the `tokenizer.json` at `path`: BOS, stop tokens and template
-    /// are the model's, everything else is the given file's.
+    /// The spec of `header` when the user gives the `tokenizer.json` at `path`: BOS, stop tokens and template are the
+    /// model's, everything else is the given file's.
     ///
     /// # Errors
     /// `Format` when the file is damaged or of an unknown kind, `Io` when it cannot be read.
@@ -160,7 +160,7 @@ impl TokenizerSpec {
                 let files = TokenizerFiles::read_json(path)?;
                 json::given(header.tokenizer.get_or_init(|| files), &self)?
             }
-            // `give` has put it where the rest was read.
+            // `give` has put the file in place before the rest was read.
             Metadata::Config(_) => self,
         };
         spec.assume(format!("the tokenizer is {}, as given", path.display()));
@@ -172,14 +172,14 @@ impl TokenizerSpec {
         self.chat_templates.get(DEFAULT_TEMPLATE).map(|template| template.text.as_str())
     }
 
-    /// The format of tool calls, and the marks that tell it: of the template that a chat with tools takes.
+    /// The format of tool calls, with the marks that show it, in the template of a chat with tools.
     pub fn tool_calls(&self) -> Option<(ToolCallFormat, &'static [&'static str])> {
         let templates = &self.chat_templates;
         let template = templates.get(TOOL_USE_TEMPLATE).or_else(|| templates.get(DEFAULT_TEMPLATE))?;
         ToolCallFormat::of(&template.text)
     }
 
-    /// Takes over what `files` say of the vocabulary.
+    /// Copies what `files` say about the vocabulary.
     fn describe(&mut self, files: &TokenizerFiles) {
         self.kind = files.kind;
         self.model.clone_from(&files.model.kind);
@@ -210,11 +210,11 @@ impl TokenizerSpec {
     fn stop_on_known_texts<'a>(&mut self, known: impl Iterator<Item = (u32, &'a [u8])>) {
         let mut found: Vec<(u32, &'static str)> = Vec::new();
         for (id, text) in known {
-            // The cheap test first: this walks vocabularies of 200,000 tokens.
+            // The cheap test comes first: this visits vocabularies of 200,000 tokens.
             if matches!(text.first(), Some(b'<' | b'[' | b'_')) && text.len() <= 32 {
                 found.extend(END_TEXTS.iter().filter(|end| end.as_bytes() == text).map(|&end| (id, end)));
             }
-            // A vocabulary that spells them again and again is refused when it is built.
+            // A vocabulary that repeats them is refused when the tokenizer is built.
             if found.len() > 16 * END_TEXTS.len() {
                 break;
             }
@@ -222,7 +222,7 @@ impl TokenizerSpec {
         let has = |text: &str| found.iter().any(|(_, known)| *known == text);
         // In these vocabularies `<|end|>` ends a message, not the turn.
         let end_is_inner = (has("<|return|>") && has("<|call|>")) || (has("<|calls|>") && has("<|flush|>"));
-        // With `<eos>`, as Gemma has it, it is HTML: the end of what is struck through.
+        // With `<eos>`, as in Gemma, it is HTML: the end of strikethrough text.
         let strikes = has("<eos>");
         for (id, text) in found {
             if (text == "<|end|>" && end_is_inner) || (text == "</s>" && strikes) {
@@ -235,7 +235,7 @@ impl TokenizerSpec {
         }
     }
 
-    /// Keeps `add_bos` and `add_eos` only where there is an id to add.
+    /// Clears `add_bos` and `add_eos` where there is no id to add.
     fn settle(&mut self) {
         if self.add_bos && self.bos.is_none() {
             self.add_bos = false;

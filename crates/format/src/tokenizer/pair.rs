@@ -1,19 +1,19 @@
-//! How two texts become one sequence of ids, such as a query and a document.
+//! How two texts are joined into one sequence of ids, such as a query and a document.
 
-/// The parts of a pair of texts, in order: each text once, the first before the second, and tokens around them.
+/// The parts of a pair of texts, in order: each text once, the first before the second, and special tokens around them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PairTemplate(Vec<PairPart>);
 
-/// A part of a pair, and the kind of its tokens: 0, or 1 from some part on.
+/// A part of a pair, and its token type: 0, or 1 from some part on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PairPart {
-    /// What stands there.
+    /// The content of the part.
     pub what: PairText,
-    /// Its tokens' type.
+    /// The token type of its tokens.
     pub token_type: u8,
 }
 
-/// What stands in a part of a pair. Complete.
+/// The content of a part of a pair. Complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PairText {
     /// A token.
@@ -25,7 +25,7 @@ pub enum PairText {
 }
 
 impl PairTemplate {
-    /// BERT's: `[CLS] first [SEP] second [SEP]`, the second text and its end of type 1.
+    /// BERT's template: `[CLS] first [SEP] second [SEP]`, the second text and its end of type 1.
     pub(super) fn bert(cls: u32, sep: u32) -> PairTemplate {
         use PairText::{First, Second, Token};
         let zero = [Token(cls), First, Token(sep)].map(|what| PairPart { what, token_type: 0 });
@@ -33,14 +33,14 @@ impl PairTemplate {
         PairTemplate([zero.as_slice(), &one].concat())
     }
 
-    /// RoBERTa's: `<s> first </s></s> second </s>`, all of type 0.
+    /// RoBERTa's template: `<s> first </s></s> second </s>`, all of type 0.
     pub(super) fn roberta(cls: u32, sep: u32) -> PairTemplate {
         use PairText::{First, Second, Token};
         let parts = [Token(cls), First, Token(sep), Token(sep), Second, Token(sep)];
         PairTemplate(parts.map(|what| PairPart { what, token_type: 0 }).to_vec())
     }
 
-    /// These parts; none where they do not have each text once and in order.
+    /// The template of these parts; `None` where they do not have each text once and in order.
     pub(super) fn new(parts: Vec<PairPart>) -> Option<PairTemplate> {
         let texts = parts.iter().map(|part| part.what).filter(|what| !matches!(what, PairText::Token(_)));
         let in_order = parts.is_sorted_by_key(|part| part.token_type) && parts.iter().all(|part| part.token_type < 2);
@@ -52,7 +52,7 @@ impl PairTemplate {
         &self.0
     }
 
-    /// Tokens around the texts.
+    /// The number of special tokens around the texts.
     pub fn tokens(&self) -> usize {
         self.0.iter().filter(|part| matches!(part.what, PairText::Token(_))).count()
     }

@@ -1,4 +1,4 @@
-//! What the `post_processor` of a `tokenizer.json` puts around a text, or around two of them.
+//! What the `post_processor` of a `tokenizer.json` adds to a text, or to a pair of texts.
 
 use super::pair::{PairPart, PairTemplate, PairText};
 use crate::error::{Error, Result};
@@ -9,17 +9,17 @@ use std::path::Path;
 
 const KEY: &str = "post_processor";
 
-/// Parts of a pair. Published templates have up to six.
+/// The most parts of a pair. Published templates have up to six.
 const MOST_PARTS: usize = 16;
 
-/// What is added to a text.
+/// The special tokens that are added to a text.
 pub(super) struct Added {
     pub(super) before: Option<u32>,
     pub(super) after: Option<u32>,
     pub(super) pair: Option<PairTemplate>,
 }
 
-/// As the file has it.
+/// A post-processor in the form of the file.
 #[derive(Deserialize)]
 #[serde(tag = "type")]
 enum PostProcessor {
@@ -56,8 +56,8 @@ struct SpecialToken {
     ids: Vec<u32>,
 }
 
-/// What `processor`, that of the `tokenizer.json` at `path`, adds to a text; `None` when it is no template and adds nothing. Its
-/// ids are below `tokens`.
+/// What `processor`, from the `tokenizer.json` at `path`, adds to a text; `None` when it is not a template and adds
+/// nothing. Its ids are below `tokens`.
 ///
 /// # Errors
 /// `Format` for a processor of another kind, and for a template that puts more than one token on a side.
@@ -131,8 +131,8 @@ impl Template {
         ids.map(|(before, after)| [before, after]).ok_or_else(wrong)
     }
 
-    /// The pair, of which tokens have ids below `tokens`; none where there is none, or one that does not have each text once
-    /// and in order.
+    /// The template of pairs, whose ids are below `tokens`; `None` where the file has none, or one that does not have
+    /// each text once and in order.
     fn pair(&self, path: &Path, tokens: usize) -> Result<Option<PairTemplate>> {
         let wrong = |found: String, expected: String| Error::key_value(path, "post_processor.pair", found, expected);
         if self.pair.len() > MOST_PARTS {

@@ -1,17 +1,17 @@
 //! The pre-tokenizers of GGUF byte-level BPE vocabularies by name: patterns and flags, as data.
 
-/// How `tokenizer.ggml.pre` cuts a text before merging.
+/// How the pre-tokenizer of a `tokenizer.ggml.pre` splits a text before merging.
 #[derive(Debug, PartialEq, Eq)]
 pub struct PreTokenizer {
-    /// The values of the key that mean this one.
+    /// The values of the key that mean this pre-tokenizer.
     pub names: &'static [&'static str],
-    /// Whether a text is brought into Unicode's composed form (NFC) first.
+    /// Whether a text is first normalized to Unicode's composed form (NFC).
     pub nfc: bool,
     /// Regular expressions applied in order; matches, and the gaps between them, are the pieces.
     pub patterns: &'static [&'static str],
-    /// Whether a piece that is itself a token is taken whole, without merging.
+    /// Whether a piece that is a token is taken as a whole, without merging.
     pub ignore_merges: bool,
-    /// Whether BOS is put in front when `tokenizer.ggml.add_bos_token` is absent.
+    /// Whether BOS is added when `tokenizer.ggml.add_bos_token` is absent.
     pub add_bos: bool,
 }
 
@@ -20,7 +20,7 @@ pub fn find(name: &str) -> Option<&'static PreTokenizer> {
     PRE_TOKENIZERS.iter().find(|pre| pre.names.contains(&name))
 }
 
-/// Every known name, for a refusal.
+/// Every known name, for an error message.
 pub fn names() -> String {
     PRE_TOKENIZERS.iter().flat_map(|pre| pre.names).copied().collect::<Vec<_>>().join(", ")
 }
@@ -28,16 +28,16 @@ pub fn names() -> String {
 const LLAMA3: &str = r#"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"#;
 const QWEN2: &str =
     r#"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"#;
-// Marks of combining characters belong to words (transformers `tokenization_qwen3_5.py`).
+// Combining marks belong to words (transformers `tokenization_qwen3_5.py`).
 const QWEN35: &str = r#"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"#;
 const GPT2: &str = r#"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)"#;
 const GPT4O: &str = r#"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"#;
 const TEKKEN: &str = r#"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"#;
-// Letters that have a case. Escaped where Unicode normalisation would change the character.
+// Letters that have a case. Escaped where Unicode normalization would change the character.
 const CASED_LETTERS: &str = r#"\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝ\x{1F5F}-\x{1F7D}ᾀ-ᾴᾶ-ᾼ\x{1FBE}ῂ-ῄῆ-ῌ\x{1FD0}-\x{1FD3}\x{1FD6}-\x{1FDB}ῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝ\x{2124}\x{2126}\x{2128}\x{212A}-\x{212D}ℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+"#;
 const CJK: &str = r#"[一-龥ࠀ-一가-퟿]+"#;
 
-/// What an entry of the table does not say.
+/// The defaults of an entry of the table.
 const PLAIN: PreTokenizer =
     PreTokenizer { names: &[], nfc: false, patterns: &[], ignore_merges: false, add_bos: false };
 
@@ -60,14 +60,14 @@ pub const PRE_TOKENIZERS: &[PreTokenizer] = &[
         add_bos: true,
         ..PLAIN
     },
-    // Llama 3's vocabulary without its BOS, as SmolLM3 has it. Its tokenizer.json takes words whole, as Llama 3's; llama.cpp
-    // merges them, which 588 words of that vocabulary do not survive.
+    // Llama 3's vocabulary without its BOS, as in SmolLM3. Its tokenizer.json takes words as a whole, like Llama 3's;
+    // llama.cpp merges them, which splits 588 words of that vocabulary.
     PreTokenizer { names: &["smaug-bpe", "glm4", "glm5"], patterns: &[LLAMA3], ignore_merges: true, ..PLAIN },
-    // OLMo 2 and 3, Granite 4, Phi-4.
+    // Used by OLMo 2 and 3, Granite 4 and Phi-4.
     PreTokenizer { names: &["dbrx", "chatglm-bpe"], patterns: &[LLAMA3], ..PLAIN },
-    // The normalizer of Qwen's tokenizer.json; llama.cpp has none and differs on text that is not composed. DeepSeek's
-    // distills are Qwen's tokenizer with other special tokens: transformers opens theirs as Qwen2Tokenizer, which
-    // composes (transformers pull request 48211), so theirs is composed too.
+    // NFC is the normalizer of Qwen's tokenizer.json; llama.cpp has none and differs on text that is not composed.
+    // DeepSeek's distills have Qwen's tokenizer with other special tokens: transformers opens theirs as Qwen2Tokenizer,
+    // which composes (transformers pull request 48211), so theirs is composed too.
     PreTokenizer { names: &["qwen2", "deepseek-r1-qwen"], nfc: true, patterns: &[QWEN2], ..PLAIN },
     PreTokenizer { names: &["qwen35"], nfc: true, patterns: &[QWEN35], ..PLAIN },
     PreTokenizer {
@@ -93,7 +93,7 @@ pub const PRE_TOKENIZERS: &[PreTokenizer] = &[
     },
     // GPT-NeoX's tokenizer, which composes (transformers `tokenization_gpt_neox.py`); OLMo 1, OLMoE and ModernBERT have it too.
     PreTokenizer { names: &["olmo", "mpt", "modern-bert"], nfc: true, patterns: &[GPT2], ..PLAIN },
-    // Granite 2 and 3 are `refact`.
+    // Granite 2 and 3 have the name `refact`.
     PreTokenizer {
         names: &["smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b", "mellum2"],
         patterns: &[r#"\p{N}"#, GPT2],
@@ -101,7 +101,7 @@ pub const PRE_TOKENIZERS: &[PreTokenizer] = &[
     },
     PreTokenizer { names: &["gpt-4o", "llama4", "kanana2", "minimax-m2", "talkie"], patterns: &[GPT4O], ..PLAIN },
     PreTokenizer { names: &["tekken"], patterns: &[TEKKEN], ignore_merges: true, add_bos: true, ..PLAIN },
-    // Digits one by one (DeepSeek LLM, arXiv 2401.02954, section 2.1); llama.cpp relies on merges that join none.
+    // Digits are split one by one (DeepSeek LLM, arXiv 2401.02954, section 2.1); llama.cpp relies on merges that join none.
     PreTokenizer {
         names: &["deepseek-llm"],
         patterns: &[r#"[\r\n]"#, CASED_LETTERS, r#"\s?[!-/:-~！-／：-～‘-‟　-。]+"#, r#"\s+$"#, CJK, r"\p{N}"],

@@ -1,4 +1,4 @@
-//! `tokenizer.model` -> SentencePiece model: the part of `sentencepiece_model.proto` that says how text becomes ids.
+//! `tokenizer.model` -> SentencePiece model: the part of `sentencepiece_model.proto` that encoding and decoding need.
 
 use crate::error::{Error, FormatErrorKind, Result};
 use crate::limits;
@@ -6,38 +6,38 @@ use crate::source::content;
 use std::collections::HashSet;
 use std::path::Path;
 
-/// A BPE model by scores with byte fallback, without a normalizer: all that is run here.
+/// A BPE model by scores with byte fallback, without a normalizer: the only kind that is supported here.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SentencePieceModel {
-    /// By id.
+    /// The pieces by id.
     pub pieces: Vec<Piece>,
-    /// Whether a space is put in front of a text (`normalizer_spec.add_dummy_prefix`).
+    /// Whether a space is added before a text (`normalizer_spec.add_dummy_prefix`).
     pub space_prefix: bool,
 }
 
 /// One entry of the vocabulary.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Piece {
-    /// Its text, with `▁` for a space.
+    /// The text of the piece, with `▁` for a space.
     pub text: String,
-    /// Where it stands in the order of merges: the highest merges first.
+    /// The priority of merging into this piece: the highest score merges first.
     pub score: f32,
-    /// What it is for.
+    /// The kind of the piece.
     pub kind: PieceKind,
 }
 
-/// `SentencePiece.type`, less the unused pieces, which are refused.
+/// `SentencePiece.type`, except unused pieces, which are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PieceKind {
-    /// Made by merging.
+    /// A piece made by merging.
     Normal,
-    /// What stands for what is no token.
+    /// The unknown token.
     Unknown,
-    /// Matched in a text as a whole and hidden from text.
+    /// A token that is matched in a text as a whole and left out of decoded text.
     Control,
-    /// Matched in a text as a whole and shown.
+    /// A token that is matched in a text as a whole and kept in decoded text.
     UserDefined,
-    /// One byte.
+    /// A single byte.
     Byte,
 }
 
@@ -45,8 +45,8 @@ impl SentencePieceModel {
     /// Reads the file at `path`.
     ///
     /// # Errors
-    /// `Format` when it is damaged, too long, another kind of file (tiktoken's among them), or asks for what is not run
-    /// here; `Io` when it cannot be read.
+    /// `Format` when it is damaged, too long, another kind of file (such as tiktoken's), or asks for something
+    /// unsupported; `Io` when it cannot be read.
     pub fn read(path: &Path) -> Result<SentencePieceModel> {
         SentencePieceModel::parse(path, &super::content::read(path, limits::SENTENCE_PIECE_BYTES)?)
     }
@@ -54,7 +54,7 @@ impl SentencePieceModel {
     /// Reads `bytes` as the content of the file `path`.
     ///
     /// # Errors
-    /// As for [`read`](Self::read), less `Io`.
+    /// The errors of [`read`](Self::read) without `Io`.
     pub fn parse(path: &Path, bytes: &[u8]) -> Result<SentencePieceModel> {
         if is_tiktoken(bytes) {
             return Err(tiktoken(path));
@@ -73,7 +73,7 @@ impl SentencePieceModel {
     }
 }
 
-/// The refusal of a vocabulary in tiktoken's form.
+/// The error for a vocabulary in tiktoken's form.
 pub(super) fn tiktoken(path: &Path) -> Error {
     let (what, remedy) = (
         "a tiktoken vocabulary (a base64 text and its rank on each line), which does not say how to tokenize a text",
@@ -95,7 +95,7 @@ fn is_tiktoken(bytes: &[u8]) -> bool {
         && rank.iter().all(u8::is_ascii_digit)
 }
 
-/// What the messages say, before it is judged. Absent fields have the defaults of the proto file.
+/// The content of the messages, before it is checked. Absent fields have the defaults of the proto file.
 struct Raw<'b> {
     pieces: Vec<RawPiece<'b>>,
     model_type: u64,
@@ -104,7 +104,7 @@ struct Raw<'b> {
     space_prefix: bool,
     collapses_spaces: bool,
     escapes_spaces: bool,
-    /// Bytes of the compiled character maps before and after.
+    /// Bytes of the compiled character maps of the normalizer and the denormalizer.
     character_maps: [usize; 2],
 }
 
@@ -114,7 +114,7 @@ struct RawPiece<'b> {
     kind: u64,
 }
 
-/// The first byte that is wrong, and how.
+/// The first invalid byte, and what is wrong with it.
 #[derive(Debug)]
 struct Damage {
     at: usize,
@@ -144,7 +144,7 @@ impl<'b> Raw<'b> {
         Ok(raw)
     }
 
-    /// Takes over what `section` says: 2 is `trainer_spec`, 3 `normalizer_spec` and 5 `denormalizer_spec`.
+    /// Copies the content of `section`: 2 is `trainer_spec`, 3 `normalizer_spec` and 5 `denormalizer_spec`.
     fn section(&mut self, section: &Field<'b>) -> Result<(), Damage> {
         for field in section.message()? {
             let field = field?;
@@ -163,7 +163,7 @@ impl<'b> Raw<'b> {
         Ok(())
     }
 
-    /// Refuses what is not run here, by name.
+    /// Refuses what is not supported here, by name.
     fn checked(self, path: &Path) -> Result<SentencePieceModel> {
         let refuse = |key: &str, found: String, expected: &str| Err(Error::key_value(path, key, found, expected));
         if self.pieces.is_empty() {
@@ -248,14 +248,14 @@ fn piece(message: Message) -> Result<RawPiece, Damage> {
     Ok(piece)
 }
 
-/// The fields of one protobuf message (Protocol Buffers, "Encoding"), up to the first that is damaged.
+/// The fields of one protobuf message (Protocol Buffers, "Encoding"), up to the first damaged one.
 struct Message<'b> {
     rest: &'b [u8],
     /// Bytes of the file before `rest`.
     at: usize,
 }
 
-/// A field, and the place of its value in the file.
+/// A field, and the offset of its value in the file.
 struct Field<'b> {
     number: u64,
     at: usize,
@@ -298,7 +298,7 @@ impl<'b> Message<'b> {
         for shift in (0..64).step_by(7) {
             let [byte] = self.take(1)? else { break };
             let part = u64::from(byte & 0x7f);
-            // The tenth byte has room for one bit.
+            // The tenth byte of a varint has room for only one bit.
             if shift == 63 && part > 1 {
                 break;
             }

@@ -1,10 +1,10 @@
-//! The steps of a tokenizer, with the names and fields that the tokenizers library gives them in a `tokenizer.json`.
+//! The steps of a tokenizer, with their names and fields in the `tokenizer.json` of the tokenizers library.
 
 #![allow(missing_docs, reason = "the names are the file's")]
 
 use serde::Deserialize;
 
-/// What is done to a text before it is split into pieces.
+/// How a text is normalized before it is split into pieces.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "type")]
 #[allow(clippy::upper_case_acronyms, reason = "the names are the file's")]
@@ -45,7 +45,7 @@ pub enum PreTokenizer {
     },
     ByteLevel {
         add_prefix_space: bool,
-        /// tokenizers 0.11: on unless said.
+        /// Since tokenizers 0.11; on if absent.
         use_regex: Option<bool>,
     },
     Metaspace {
@@ -68,7 +68,7 @@ pub enum PreTokenizer {
     BertPreTokenizer,
 }
 
-/// What becomes of the delimiters of a split.
+/// What happens to the delimiters of a split.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 pub enum Behavior {
     Removed,
@@ -78,7 +78,7 @@ pub enum Behavior {
     Contiguous,
 }
 
-/// Which pieces Metaspace writes its character in front of.
+/// Which pieces Metaspace writes its character before.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Prepend {
@@ -87,7 +87,7 @@ pub enum Prepend {
     Always,
 }
 
-/// How the text of a token becomes what it adds to a text.
+/// How the texts of tokens are decoded into a text.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "type")]
 pub enum Decoder {
@@ -102,7 +102,7 @@ pub enum Decoder {
 }
 
 impl PreTokenizer {
-    /// Splits by GPT-2-like `patterns`, one after another, then writes bytes in GPT-2's alphabet.
+    /// Splits by GPT-2-like `patterns`, one after another, then maps bytes to GPT-2's characters.
     pub fn byte_level(patterns: &[&str]) -> PreTokenizer {
         let split = |pattern: &&str| PreTokenizer::Split {
             pattern: Pattern::Regex((*pattern).into()),

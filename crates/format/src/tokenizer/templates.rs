@@ -1,4 +1,4 @@
-//! Header -> chat templates by name, with the place of each, by the precedence that transformers has.
+//! Header -> chat templates by name, with the place of each, by the precedence of transformers.
 
 use super::added;
 use crate::error::{Error, Result};
@@ -12,10 +12,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// The name of the template that is used where none is asked for.
+/// The name of the template that is used by default.
 pub const DEFAULT: &str = "default";
 
-/// The name of the template that a chat with tools takes where a model has one of that name, as in transformers.
+/// The name of the template for chats with tools, where a model has one of that name, as in transformers.
 pub const TOOL_USE: &str = "tool_use";
 
 /// One chat template.
@@ -23,7 +23,7 @@ pub const TOOL_USE: &str = "tool_use";
 pub struct ChatTemplateSource {
     /// The Jinja text.
     pub text: String,
-    /// Where it was found.
+    /// The place where it was found.
     pub place: TemplatePlace,
 }
 
@@ -49,9 +49,9 @@ fn source(text: &str, file: &Path, key: Option<String>) -> ChatTemplateSource {
     ChatTemplateSource { text: text.into(), place: TemplatePlace { file: file.into(), key } }
 }
 
-/// Files of templates (`chat_template.jinja` is the default one, those in `additional_chat_templates` have their own
-/// names) put aside what `tokenizer_config.json` says. `chat_template.json`, which transformers reads for processors
-/// alone, counts where nothing else is said.
+/// Template files (`chat_template.jinja` is the default one, those in `additional_chat_templates` have their own names)
+/// take precedence over `tokenizer_config.json`. `chat_template.json`, which transformers reads only for processors, is
+/// used where there is nothing else.
 pub(super) fn of_folder(files: &ConfigFiles) -> Result<Templates> {
     let mut found = Templates::new();
     let additional = files.additional_chat_templates.iter().map(|(name, path)| (name.as_str(), path));
@@ -76,7 +76,7 @@ fn template_file(path: &Path) -> Result<String> {
     })
 }
 
-/// `chat_template`: one template, or a list of named ones.
+/// Reads `chat_template`: one template, or a list of named ones.
 fn in_json(file: &JsonFile) -> Result<Templates> {
     const KEY: &str = "chat_template";
     let expected = "a template, or a list of objects with name and template";
@@ -96,8 +96,8 @@ fn in_json(file: &JsonFile) -> Result<Templates> {
     }
 }
 
-/// `tokenizer.chat_template` is the default one, `tokenizer.chat_template.NAME` each other, as llama.cpp reads and its
-/// converter writes them. Names that `tokenizer.chat_templates` lists and no key has come second.
+/// `tokenizer.chat_template` is the default one, `tokenizer.chat_template.NAME` are the others, as llama.cpp reads and
+/// its converter writes them. Returns second the names that `tokenizer.chat_templates` lists and no key has.
 pub(super) fn of_gguf(metadata: &GgufMetadata) -> Result<(Templates, Vec<String>)> {
     const KEY: &str = "tokenizer.chat_template";
     const LIST: &str = "tokenizer.chat_templates";
@@ -117,9 +117,9 @@ pub(super) fn of_gguf(metadata: &GgufMetadata) -> Result<(Templates, Vec<String>
     Ok((found, lost))
 }
 
-/// Texts of special tokens by the names that templates know them by (`pad_token`), BOS and EOS aside: every `.._token` of
-/// `tokenizer_config.json`, what its `extra_special_tokens` names, and what `special_tokens_map.json` adds of the
-/// standard names.
+/// Texts of special tokens other than BOS and EOS, by their names in templates (`pad_token`): every `.._token` of
+/// `tokenizer_config.json`, those that its `extra_special_tokens` names, and those that `special_tokens_map.json` adds
+/// of the standard names.
 pub(super) fn tokens_of_folder(files: &ConfigFiles) -> BTreeMap<String, String> {
     let config = files.tokenizer_config.as_ref().map(JsonFile::object);
     let tokens = config.into_iter().flatten().filter(|(key, _)| key.ends_with("_token"));
@@ -138,14 +138,14 @@ pub(super) fn tokens_of_folder(files: &ConfigFiles) -> BTreeMap<String, String> 
 /// The other names that every tokenizer of transformers has, and the keys of their ids in a GGUF.
 const STANDARD: [(&str, &str); 5] = [
     ("unk_token", "tokenizer.ggml.unknown_token_id"),
-    // Spelled so.
+    // GGUF spells the key like this.
     ("sep_token", "tokenizer.ggml.seperator_token_id"),
     ("pad_token", "tokenizer.ggml.padding_token_id"),
     ("cls_token", "tokenizer.ggml.cls_token_id"),
     ("mask_token", "tokenizer.ggml.mask_token_id"),
 ];
 
-/// As [`tokens_of_folder`], of the ids that the file names; `text` is that of an id.
+/// Like [`tokens_of_folder`], for the ids that the file names; `text` returns the text of an id.
 pub(super) fn tokens_of_gguf(
     metadata: &GgufMetadata,
     text: impl Fn(u32) -> Option<String>,

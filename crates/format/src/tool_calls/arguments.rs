@@ -1,4 +1,4 @@
-//! Arguments of a call, with the text of each: a number of JSON may have digits that no number of the machine has.
+//! Arguments of a call, with the text of each: a number in JSON may have more digits than a machine number holds.
 
 use serde::de::IgnoredAny;
 use serde_json::{Deserializer, Map, Value};
@@ -7,16 +7,16 @@ use std::collections::HashMap;
 /// Arguments by name, and as they are written.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Arguments {
-    /// By name.
+    /// The values by name.
     pub values: Map<String, Value>,
     text: Text,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 enum Text {
-    /// All of them are this object of JSON.
+    /// The text of all arguments, as one JSON object.
     Whole(String),
-    /// Some are written so in JSON.
+    /// The texts of some arguments, in JSON.
     Each(HashMap<String, String>),
 }
 
@@ -27,13 +27,13 @@ impl Default for Text {
 }
 
 impl Arguments {
-    /// Those that `text` is, an object of JSON.
+    /// The arguments in `text`, a JSON object.
     pub fn json(text: &str) -> Option<Arguments> {
         let text = text.trim();
         Some(Arguments { values: serde_json::from_str(text).ok()?, text: Text::Whole(text.to_owned()) })
     }
 
-    /// Adds one that is written `text`, in whatever format.
+    /// Adds an argument whose text is `text`, in any format.
     pub(super) fn insert(&mut self, name: String, value: Value, text: &str) {
         if let Text::Each(texts) = &mut self.text {
             match serde_json::from_str::<Value>(text).is_ok_and(|json| json == value) {
@@ -44,7 +44,7 @@ impl Arguments {
         self.values.insert(name, value);
     }
 
-    /// All of them as an object of JSON.
+    /// All arguments as a JSON object.
     pub fn to_json(&self) -> String {
         let texts = match &self.text {
             Text::Whole(text) => return text.clone(),
@@ -58,7 +58,7 @@ impl Arguments {
     }
 }
 
-/// The text of the value of JSON that `text` begins with, and what is after it.
+/// The text of the JSON value at the beginning of `text`, and the rest.
 pub(super) fn first(text: &str) -> Option<(&str, &str)> {
     let mut values = Deserializer::from_str(text).into_iter::<IgnoredAny>();
     values.next()?.ok()?;
@@ -66,7 +66,7 @@ pub(super) fn first(text: &str) -> Option<(&str, &str)> {
     Some((value.trim(), after))
 }
 
-/// The members of the object that `text` is, with the texts of their values.
+/// The members of the JSON object `text`, with the texts of their values.
 pub fn members(text: &str) -> Option<Vec<(String, &str)>> {
     let (mut rest, mut members) = (text.strip_prefix('{')?.trim_start(), Vec::new());
     while !rest.starts_with('}') {
@@ -79,7 +79,7 @@ pub fn members(text: &str) -> Option<Vec<(String, &str)>> {
     Some(members)
 }
 
-/// The texts of the items of the list that `text` is.
+/// The texts of the items of the JSON list `text`.
 pub(super) fn items(text: &str) -> Option<Vec<&str>> {
     let (mut rest, mut items) = (text.strip_prefix('[')?.trim_start(), Vec::new());
     while !rest.starts_with(']') {
@@ -90,7 +90,7 @@ pub(super) fn items(text: &str) -> Option<Vec<&str>> {
     Some(items)
 }
 
-/// What is after a comma, or the sign that closes.
+/// The text after a comma, or the closing sign.
 fn next(rest: &str, close: char) -> Option<&str> {
     let rest = rest.trim_start();
     if rest.starts_with(close) { Some(rest) } else { rest.strip_prefix(',').map(str::trim_start) }

@@ -24,7 +24,7 @@ pub(super) const FORMAT: Description = Description {
     ..Description::JSON
 };
 
-/// `function<｜tool▁sep｜>`, the name and the arguments as a block of JSON, or the name, `<｜tool▁sep｜>` and the arguments.
+/// Reads `function<｜tool▁sep｜>`, the name and a JSON block of arguments, or the name, `<｜tool▁sep｜>` and the arguments.
 fn calls(text: &str, _: &[Tool]) -> Option<Vec<Written>> {
     let text = &text.replace(SPECIAL, "");
     let (first, rest) = text.split_once(SEPARATOR)?;

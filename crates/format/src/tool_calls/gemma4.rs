@@ -22,7 +22,7 @@ const NOTATION: Notation = Notation {
     plain_keys: true,
 };
 
-/// `call:NAME{key:value}`; the model leaves `call` out at times.
+/// Reads `call:NAME{key:value}`; the model leaves out `call` sometimes.
 fn calls(text: &str, _: &[Tool]) -> Option<Vec<Written>> {
     let (mut literals, mut calls) = (Literals::new(text), Vec::new());
     while !literals.is_done() {

@@ -1,13 +1,13 @@
-//! Calls as objects of JSON, which several formats have.
+//! Calls as JSON objects, which several formats have.
 
 use super::arguments::{Arguments, first, items, members};
 use super::literal::SPECIAL;
 use super::{Part, Tool, Written};
 
-/// `{"name": .., "arguments": {..}}`.
+/// A call `{"name": .., "arguments": {..}}`.
 pub(super) const CALL: [Part; 3] = [Part::JsonName("{\"name\": ", ", \"arguments\": "), Part::Json, Part::Text("}")];
 
-/// JSON objects with a name and arguments: one, in lists, or with blanks, `;` or `,` between them.
+/// Reads JSON objects with a name and arguments: a single one, in lists, or separated by blanks, `;` or `,`.
 pub(super) fn calls(text: &str, _: &[Tool]) -> Option<Vec<Written>> {
     let text = &text.replace(SPECIAL, "");
     let (mut rest, mut calls) = (text.trim(), Vec::new());
@@ -22,7 +22,7 @@ pub(super) fn calls(text: &str, _: &[Tool]) -> Option<Vec<Written>> {
     (!calls.is_empty()).then_some(calls)
 }
 
-/// `{"name": .., "arguments" or "parameters": .., "id": ..}`, or that within `function`.
+/// Reads `{"name": .., "arguments" or "parameters": .., "id": ..}`, or that within `function`.
 fn object(text: &str) -> Option<Written> {
     let outer = members(text)?;
     fn last<'t>(members: &[(String, &'t str)], name: &str) -> Option<&'t str> {
@@ -36,7 +36,7 @@ fn object(text: &str) -> Option<Written> {
     Some(Written { id, name, arguments: arguments(given.unwrap_or("null"))? })
 }
 
-/// An object, or the text of one; nothing is none.
+/// Reads an object, or a string that contains one; no text means no arguments.
 fn arguments(given: &str) -> Option<Arguments> {
     let inner: Option<String> = given.starts_with('"').then(|| serde_json::from_str(given).ok()).flatten();
     match inner.as_deref().unwrap_or(given).trim() {

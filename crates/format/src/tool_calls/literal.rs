@@ -1,29 +1,29 @@
-//! Text -> values as the formats of tool calls write them: JSON, Python's literals, and Gemma 4's.
+//! Text -> values in the formats of tool calls: JSON, Python's literals, and Gemma 4's.
 
 use super::arguments::Arguments;
 use serde_json::{Map, Number, Value};
 
-/// Lists and maps within each other.
+/// The deepest nesting of lists and maps.
 const NESTED: usize = 64;
 
-/// Stands before the letters of a special token in the body of a call, so that other letters do not spell it.
+/// Marks the letters of a special token in the body of a call, so that ordinary letters cannot spell it.
 pub const SPECIAL: char = '\u{10ffff}';
 
-/// Gemma 4 writes strings between two of these: the token, or its letters where the vocabulary has no such token.
+/// The quote around Gemma 4's strings: the token, or its letters where the vocabulary has no such token.
 const GEMMA_TOKEN: &str = "\u{10ffff}<|\"|>";
 pub(super) const GEMMA_QUOTE: &str = "<|\"|>";
 
-/// A text that is read from its beginning. Every method that finds something else than it looks for returns `None`, and what is
-/// left then says nothing.
+/// A text that is read from its beginning. Every method that does not find what it looks for returns `None`, and then
+/// the remaining text is meaningless.
 #[derive(Clone, Debug)]
 pub(super) struct Literals<'a> {
     rest: &'a str,
     nested: usize,
-    /// What Gemma 4's strings are between.
+    /// The quote around Gemma 4's strings.
     quote: &'static str,
 }
 
-/// The value that `text` is, blanks around it aside.
+/// The value that `text` is, apart from blanks around it.
 pub(super) fn value(text: &str) -> Option<Value> {
     let mut literals = Literals::new(text);
     let value = literals.value()?;
@@ -41,14 +41,14 @@ impl<'a> Literals<'a> {
         self.rest.trim_start().is_empty()
     }
 
-    /// Takes `what`, after blanks.
+    /// Takes `what` and blanks before it.
     pub(super) fn take(&mut self, what: &str) -> bool {
         let rest = self.rest.trim_start().strip_prefix(what);
         self.rest = rest.unwrap_or(self.rest);
         rest.is_some()
     }
 
-    /// What is before `end`, which is taken too: a name, without quotes, brackets, commas and marks.
+    /// Takes the text up to and including `end`, and returns what is before it: a name, without quotes, brackets, commas and marks.
     pub(super) fn name(&mut self, end: &str) -> Option<&'a str> {
         let (name, rest) = self.rest.split_once(end)?;
         self.rest = rest;
@@ -56,19 +56,19 @@ impl<'a> Literals<'a> {
         (!name.is_empty() && !name.contains(|c: char| c.is_control() || "\"'()[]{}<>,".contains(c))).then_some(name)
     }
 
-    /// `name(key=value, ..)` of Python.
+    /// Reads `name(key=value, ..)` of Python.
     pub(super) fn call(&mut self) -> Option<(&'a str, Arguments)> {
         Some((self.name("(")?, self.arguments("=", ")")?))
     }
 
-    /// Arguments up to `close`, with `between` names and values. A comma may follow the last one.
+    /// Reads arguments up to `close`, with `between` separating names and values. A comma may follow the last one.
     pub(super) fn arguments(&mut self, between: &str, close: &str) -> Option<Arguments> {
         let mut arguments = Arguments::default();
         self.pairs(between, close, &mut |key, value, text| arguments.insert(key, value, text))?;
         Some(arguments)
     }
 
-    /// Gives keys, values and the texts of these up to `close`, with `between` each two. A comma may follow the last one.
+    /// Passes keys, values and their texts up to `close` to `give`, with `between` separating each two; a last comma is allowed.
     fn pairs(&mut self, between: &str, close: &str, give: &mut dyn FnMut(String, Value, &str)) -> Option<()> {
         while !self.take(close) {
             let key = match self.string() {
@@ -97,7 +97,7 @@ impl<'a> Literals<'a> {
                     *literals = pairs;
                     return Some(Value::Object(object));
                 }
-                // A set of Python's.
+                // This is a Python set.
                 literals.items("}").map(Value::Array)
             });
         }
@@ -136,7 +136,7 @@ impl<'a> Literals<'a> {
         read
     }
 
-    /// A string in quotes; nothing is taken where there is none.
+    /// Reads a string in quotes; takes nothing if there is none.
     fn string(&mut self) -> Option<String> {
         let rest = self.rest.trim_start();
         if let Some(rest) = rest.strip_prefix(self.quote) {
@@ -177,7 +177,7 @@ impl<'a> Literals<'a> {
                                 _ => char::from_u32(unit)?,
                             });
                         }
-                        // Python keeps what it does not know.
+                        // Python keeps unknown escapes.
                         _ => text.extend(['\\', escape]),
                     }
                 }
@@ -192,7 +192,7 @@ fn hex(characters: &mut std::str::CharIndices<'_>, digits: usize) -> Option<u32>
     (0..digits).try_fold(0_u32, |number, _| Some(number << 4 | characters.next()?.1.to_digit(16)?))
 }
 
-/// A number of JSON, or one of Python's with `_`, `+`, or nothing before or after its point.
+/// Parses a JSON number, or a Python number with `_`, `+`, or no digits before or after its point.
 fn number(word: &str) -> Option<Number> {
     if let Ok(number) = word.parse::<Number>() {
         return Some(number);

@@ -1,4 +1,4 @@
-//! `{"name": .., "parameters": {..}}` as the whole answer, `<|python_tag|>` in front or not.
+//! `{"name": .., "parameters": {..}}` as the whole answer, optionally after `<|python_tag|>`.
 
 use super::literal::{Literals, SPECIAL};
 use super::{Description, Part, Several, Tool, Written, json};
@@ -18,7 +18,7 @@ pub(super) const FORMAT: Description = Description {
     ..Description::JSON
 };
 
-/// JSON, or `name.call(key="value")`, of tools that there are: what says no more than that it is JSON may be an answer.
+/// Reads JSON, or `name.call(key="value")`, only for known tools: other JSON may be an answer.
 fn calls(text: &str, tools: &[Tool]) -> Option<Vec<Written>> {
     let text = &text.replace(SPECIAL, "");
     let calls = json::calls(text, tools).or_else(|| {

@@ -14,7 +14,7 @@ pub(super) const FORMAT: Description = Description {
     ..Description::JSON
 };
 
-/// A list of objects; or the name, an id after `[CALL_ID]`, and the arguments after `[ARGS]`.
+/// Reads a list of objects; or the name, an id after `[CALL_ID]`, and the arguments after `[ARGS]`.
 pub(super) fn calls(text: &str, tools: &[Tool]) -> Option<Vec<Written>> {
     let text = &text.replace(SPECIAL, "");
     if text.trim_start().starts_with(['[', '{']) {

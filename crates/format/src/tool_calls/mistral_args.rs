@@ -1,4 +1,4 @@
-//! `[TOOL_CALLS]`, the name, an id after `[CALL_ID]` or none, `[ARGS]`, the arguments.
+//! `[TOOL_CALLS]`, the name, optionally an id after `[CALL_ID]`, `[ARGS]`, the arguments.
 
 use super::{Description, Part, mistral};
 

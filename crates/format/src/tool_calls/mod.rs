@@ -1,5 +1,5 @@
-//! How models write calls of tools: each format is a file of this folder and a line in `formats!`. A chat template shows which
-//! one its model has; the text of a call becomes its name and its arguments.
+//! How models write tool calls: each format is a file of this folder and a line in `formats!`. A chat template shows
+//! the format of its model; the text of a call is parsed into a name and arguments.
 
 mod arguments;
 mod json;
@@ -17,7 +17,7 @@ macro_rules! formats {
     ($($format:ident = $file:ident, $models:literal;)*) => {
         $(mod $file;)*
 
-        /// How a model writes a call of a tool, by the name that vLLM's tool parsers have for it. Complete.
+        /// How a model writes a tool call, by the name of vLLM's tool parser for it. Complete.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum ToolCallFormat {
             $(#[doc = $models] $format,)*
@@ -27,7 +27,7 @@ macro_rules! formats {
             /// All formats, in the order in which a template is searched for them.
             pub const ALL: &[ToolCallFormat] = &[$(ToolCallFormat::$format,)*];
 
-            /// What is known of the format.
+            /// The description of the format.
             pub fn description(self) -> &'static Description {
                 match self {
                     $(ToolCallFormat::$format => &$file::FORMAT,)*
@@ -37,7 +37,7 @@ macro_rules! formats {
     };
 }
 
-// Where templates of two formats have the same marks, the one that has more of them comes first.
+// Where templates of two formats have the same marks, the one with more of them comes first.
 formats! {
     Harmony = harmony, "gpt-oss.";
     Gemma4 = gemma4, "Gemma 4.";
@@ -53,7 +53,7 @@ formats! {
     Llama3Json = llama3_json, "Llama 3.";
 }
 
-/// Marks of formats that are not read, each with a mark by which it is another format after all.
+/// Marks of unsupported formats, each with a mark that shows a supported format after all.
 const UNREAD: [(&str, Option<&str>); 5] = [
     ("<seed:tool_call>", None),
     ("<arg_key>", None),
@@ -63,7 +63,7 @@ const UNREAD: [(&str, Option<&str>); 5] = [
 ];
 
 impl ToolCallFormat {
-    /// The format that the marks in a template show, and these marks; `None` where it has none.
+    /// The format that the marks in a template show, with these marks; `None` if there is none.
     pub fn of(template: &str) -> Option<(ToolCallFormat, &'static [&'static str])> {
         let has = |mark: &str| template.contains(mark);
         let is_unread = UNREAD.iter().any(|(mark, unless)| has(mark) && !unless.is_some_and(has));
@@ -87,35 +87,35 @@ impl Serialize for ToolCallFormat {
     }
 }
 
-/// What is known of a format: how a template shows it, how its calls are found and read, and how they are written.
+/// A format: how a template shows it, how its calls are found and read, and how they are written.
 ///
-/// A mark that the vocabulary has as an added token is that token, and its letters are text; any other is spelled.
+/// A mark that is an added token of the vocabulary only matches that token, not its letters; any other mark is matched as text.
 #[derive(Debug)]
 pub struct Description {
-    /// As it is displayed.
+    /// The name for display.
     pub name: &'static str,
-    /// What shows it in a chat template: all texts of the first list that the template has.
+    /// The marks in a chat template that show it: all texts of the first list that the template has.
     pub shown_by: &'static [&'static [&'static str]],
-    /// Whether formats that are not read have its marks too. A template that has marks of those does not show it.
+    /// Whether unsupported formats have its marks too. A template with marks of such a format does not count.
     pub shares_marks: bool,
-    /// Marks, each of which begins a call; a call is written with the first.
+    /// Marks that begin a call; a call is written with the first.
     pub opens: &'static [&'static str],
-    /// Marks, each of which ends a call, as the end of the answer and the next call do; a call is written with the first.
+    /// Marks that end a call, besides the end of the answer and the next call; a call is written with the first.
     pub closes: &'static [&'static str],
-    /// Marks before all calls and after them, which say nothing.
+    /// Marks before and after all calls, which have no meaning.
     pub frames: Option<[&'static str; 2]>,
-    /// What begins a call whose mark is missing, of a tool that there is.
+    /// How a call of a known tool begins if its mark is missing.
     pub unmarked: Option<&'static str>,
     /// Reads what is between the marks.
     pub read: Read,
-    /// What is written between the marks, for the grammar of a call.
+    /// The text between the marks, for the grammar of a call.
     pub call: &'static [Part],
     /// How calls follow each other.
     pub several: Several,
 }
 
 impl Description {
-    /// A format of JSON, for what a description does not say.
+    /// The defaults of a JSON format.
     const JSON: Description = Description {
         name: "",
         shown_by: &[],
@@ -130,7 +130,7 @@ impl Description {
     };
 }
 
-/// Reads the calls that a text is. `None` is no call: the text is part of the answer then.
+/// Reads the calls in a text. `None` means no call: the text is then part of the answer.
 pub type Read = fn(&str, &[Tool]) -> Option<Vec<Written>>;
 
 /// A part of a call as it is written.
@@ -140,57 +140,57 @@ pub enum Part {
     Text(&'static str),
     /// The name of the tool, between these texts.
     Name(&'static str, &'static str),
-    /// The name of the tool as a string of JSON, between these texts.
+    /// The name of the tool as a JSON string, between these texts.
     JsonName(&'static str, &'static str),
     /// A token of the vocabulary, or its letters where there is no such token.
     Mark(&'static str),
-    /// Letters and digits, nine of them, as Mistral has for the id of a call.
+    /// An id of a call as in Mistral: nine letters and digits.
     Id,
-    /// This token and an id, or neither; nothing where the vocabulary has no such token.
+    /// This token and an id, or neither; nothing if the vocabulary has no such token.
     OptionalId(&'static str),
-    /// The arguments as an object of JSON.
+    /// The arguments as a JSON object.
     Json,
-    /// The arguments one after the other, each with its name between the first two texts and the third after its value:
-    /// strings as they are, other values as JSON.
+    /// The arguments one after the other: each name between the first two texts, and the third after its value, with
+    /// strings as they are and other values as JSON.
     Each(&'static str, &'static str, &'static str),
     /// The arguments as pairs of names and values.
     Pairs(&'static Notation),
 }
 
-/// How values that are no JSON are written.
+/// How values are written in a notation other than JSON.
 #[derive(Clone, Copy, Debug)]
 pub struct Notation {
-    /// Between the name of an argument and its value.
+    /// The text between the name of an argument and its value.
     pub assign: &'static str,
-    /// Between a key of an object and its value.
+    /// The text between a key of an object and its value.
     pub colon: &'static str,
-    /// Between two values.
+    /// The text between two values.
     pub comma: &'static str,
     /// The words for true, false and null.
     pub words: [&'static str; 3],
-    /// The mark on both sides of a string; Python's strings where there is none.
+    /// The mark on both sides of a string; without it strings are Python's.
     pub quote: Option<&'static str>,
-    /// Whether the keys that a schema names have no quotes and come in the order of the alphabet.
+    /// Whether the keys that a schema names have no quotes and are in alphabetical order.
     pub plain_keys: bool,
 }
 
 /// How calls follow each other.
 #[derive(Clone, Copy, Debug)]
 pub enum Several {
-    /// Each has marks of its own, with a text between two calls.
+    /// Each call has its own marks, with a text between two calls.
     Each {
-        /// The text.
+        /// The text between two calls.
         between: &'static str,
     },
     /// All are within one pair of marks, with these texts before, between and after them.
     List {
-        /// Before the first call.
+        /// The text before the first call.
         begin: &'static str,
-        /// Between two calls.
+        /// The text between two calls.
         between: &'static str,
-        /// After the last call.
+        /// The text after the last call.
         end: &'static str,
-        /// Whether the closing mark is written where the vocabulary has no token of it.
+        /// Whether the closing mark is written if the vocabulary has no token for it.
         spells_close: bool,
     },
     /// The answer is one call, which needs no mark.
@@ -202,7 +202,7 @@ pub enum Several {
 /// A tool that a model may call.
 #[derive(Clone, Debug)]
 pub struct Tool {
-    /// Its name.
+    /// The name of the tool.
     pub name: String,
     /// The JSON schema of its arguments.
     pub parameters: Value,
@@ -218,7 +218,7 @@ impl Tool {
 /// A call as a model wrote it.
 #[derive(Debug, PartialEq)]
 pub struct Written {
-    /// Its id, where it has one.
+    /// The id of the call, if it has one.
     pub id: Option<String>,
     /// The name of the tool.
     pub name: String,

@@ -1,4 +1,4 @@
-//! `<function_calls>name(key="value")</function_calls>`, a call a line.
+//! `<function_calls>name(key="value")</function_calls>`, one call a line.
 
 use super::{Description, Several, python};
 

@@ -1,9 +1,9 @@
-//! Calls as Python writes them, which several formats have.
+//! Calls in Python's syntax, which several formats have.
 
 use super::literal::{Literals, SPECIAL};
 use super::{Notation, Part, Tool, Written, json};
 
-/// `name(key=value, ..)`.
+/// A call `name(key=value, ..)`.
 pub(super) const CALL: [Part; 3] = [Part::Name("", "("), Part::Pairs(&NOTATION), Part::Text(")")];
 
 const NOTATION: Notation = Notation {
@@ -15,7 +15,7 @@ const NOTATION: Notation = Notation {
     plain_keys: false,
 };
 
-/// Calls in a list or one after the other; or as JSON.
+/// Reads calls in a list or one after the other; or as JSON.
 pub(super) fn calls(text: &str, tools: &[Tool]) -> Option<Vec<Written>> {
     let text = &text.replace(SPECIAL, "");
     let (mut literals, mut calls) = (Literals::new(text), Vec::new());

@@ -1,4 +1,4 @@
-//! `<tool_call><function=NAME><parameter=KEY>VALUE</parameter></function></tool_call>`, with line ends between.
+//! `<tool_call><function=NAME><parameter=KEY>VALUE</parameter></function></tool_call>`, with line breaks between.
 
 use super::arguments::Arguments;
 use super::literal::{self, SPECIAL};
@@ -22,7 +22,7 @@ pub(super) const FORMAT: Description = Description {
     ..Description::JSON
 };
 
-/// `<function=NAME>`, `<parameter=KEY>`, a line end, the value, a line end, `</parameter>`; or as JSON.
+/// Reads `<function=NAME>`, `<parameter=KEY>`, a line break, the value, a line break, `</parameter>`; or JSON.
 fn calls(text: &str, tools: &[Tool]) -> Option<Vec<Written>> {
     const CLOSE: &str = "</parameter>";
     const NEXT: &str = "\n<parameter=";
@@ -39,13 +39,13 @@ fn calls(text: &str, tools: &[Tool]) -> Option<Vec<Written>> {
         let mut arguments = Arguments::default();
         while let Some(parameter) = body.strip_prefix("<parameter=") {
             let (key, value) = parameter.split_once('>')?;
-            // A value may spell the mark; the one that ends it has another mark after it.
+            // A value may contain the mark; the one that ends the value is followed by another mark.
             let ends = |at: &usize| {
                 let after = value[at + CLOSE.len()..].trim_start();
                 after.starts_with("<parameter=") || after.starts_with("</function>")
             };
             let end = value.match_indices(CLOSE).map(|(at, _)| at).find(ends)?;
-            // Where its mark is missing, another parameter of the tool begins.
+            // If the closing mark is missing, another parameter of the tool begins.
             let begins = |at: &usize| {
                 let other = value[at + NEXT.len()..].split_once('>').map(|(other, _)| other);
                 other.is_some_and(|other| {
@@ -66,7 +66,7 @@ fn calls(text: &str, tools: &[Tool]) -> Option<Vec<Written>> {
     (!calls.is_empty()).then_some(calls)
 }
 
-/// `text` as the value that its schema wants: a string, unless it wants none and this is another value.
+/// `text` as the type that its schema wants: a string, unless the schema allows none and the text is another value.
 fn typed(text: &str, schema: Option<&Value>) -> Value {
     const SAYING: [&str; 7] = ["type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref"];
     let Some(schema) = schema.filter(|schema| SAYING.iter().any(|key| schema.get(key).is_some())) else {

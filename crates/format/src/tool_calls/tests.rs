@@ -1,7 +1,7 @@
 use super::*;
 use serde_json::json;
 
-/// A call of `tool` with these texts as arguments, as its grammar has it.
+/// A call of `tool` with these texts as arguments, in the form of its grammar.
 fn call(format: &Description, tool: &str, arguments: &[(&str, &str)]) -> String {
     let all = arguments.iter();
     let parts = format.call.iter().map(|part| match *part {

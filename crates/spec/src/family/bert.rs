@@ -30,7 +30,7 @@ pub(super) const FAMILY: Family = Family {
         keys: LAYER_NORM_KEYS,
         defaults: &[&[("layer_norm_eps", 1e-12)]],
         defaults_source: CONFIG,
-        // Positions as numbers, and what comes after the blocks for training.
+        // Position numbers, and the layers after the blocks that only training uses.
         unneeded: &["bert.embeddings.position_ids", "bert.pooler.", "cls.predictions.", "cls.seq_relationship."],
         refused: &[
             Refusal::Text("position_embedding_type", "relative_key", "relative positions"),

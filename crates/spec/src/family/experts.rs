@@ -18,11 +18,11 @@ pub(super) const ROUTED: ExpertTable = ExpertTable {
     dense_layers: None,
 };
 
-/// The same with the names of most families, in which experts have a width of their own.
+/// The default table with the keys of most families, whose experts have a width of their own.
 pub(super) const QWEN_ROUTED: ExpertTable =
     ExpertTable { count: QWEN_COUNT, feed_forward: Some(EXPERT_WIDTH), ..ROUTED };
 
-/// Experts of a layer: transformers 5 writes the second name, published files have the first.
+/// Number of experts of a layer: transformers 5 writes the second name, published files have the first.
 pub(super) const QWEN_COUNT: &[Key] =
     &[Key { gguf: ".expert_count", config: "num_experts" }, Key { gguf: ".expert_count", config: "num_local_experts" }];
 
@@ -33,8 +33,8 @@ pub(super) const EXPERT_WIDTH: Key = Key { gguf: ".expert_feed_forward_length", 
 pub(super) const QWEN_DENSE_LAYERS: DenseLayers =
     DenseLayers::Listed { step: "decoder_sparse_step", list: "mlp_only_layers" };
 
-/// Tensors of the experts as Qwen's families and OLMoE name them: one each in `config.json`'s checkpoints, all of a layer in
-/// one in GGUF.
+/// Names of the expert tensors in Qwen's families and OLMoE: one tensor an expert in safetensors, one for all experts
+/// of a layer in GGUF.
 #[rustfmt::skip]
 pub(super) const QWEN_EXPERTS: &[TensorName] = &[
     TensorName { role: Role::Router,     gguf: "blk.{}.ffn_gate_inp",  config: "model.layers.{}.mlp.gate" },
@@ -45,7 +45,7 @@ pub(super) const QWEN_EXPERTS: &[TensorName] = &[
 
 pub(super) const EXPERT_GATE_UP: &[Role] = &[Role::ExpertGate, Role::ExpertUp];
 
-/// The same in one tensor for all experts of a layer.
+/// Names of the expert tensors where safetensors files too have one tensor for all experts of a layer.
 pub(super) const FUSED_EXPERTS: &[FusedName] = &[
     FusedName::new(EXPERT_GATE_UP, "blk.{}.ffn_gate_up_exps", "model.layers.{}.mlp.experts.gate_up_proj"),
     FusedName::new(&[Role::ExpertDown], "", "model.layers.{}.mlp.experts.down_proj"),

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Before Llama's names: its norm in front of the feed-forward layer has the name of this one after attention.
+/// Listed before Llama's names: Llama's norm before the feed-forward layer has the name of this norm after attention.
 #[rustfmt::skip]
 pub(super) const NORMS: &[TensorName] = &[
     TensorName { role: Role::AttentionOutputNorm, gguf: "blk.{}.post_attention_norm", config: "model.layers.{}.post_attention_layernorm" },
@@ -10,13 +10,13 @@ pub(super) const NORMS: &[TensorName] = &[
     TensorName { role: Role::MlpOutputNorm,       gguf: "blk.{}.post_ffw_norm",       config: "model.layers.{}.post_feedforward_layernorm" },
 ];
 
-/// Of models whose files do not say it: the default of transformers' Gemma2Config and Gemma3TextConfig.
+/// The score scale of models whose files give none: the default of transformers' Gemma2Config and Gemma3TextConfig.
 pub(super) const SCORE_SCALE: Factor = Factor {
     config_default: Some((256.0, "the default of transformers' config of this family")),
     ..Factor::new(FactorOf::ScoresByRoot, Key::config("query_pre_attn_scalar"))
 };
 
-/// Only Gemma 2 has one where no key says it.
+/// The cap on logits. Only Gemma 2 has one where no key gives it.
 pub(super) const LOGIT_CAP: Factor =
     Factor::new(FactorOf::LogitCap, Key { gguf: ".final_logit_softcapping", config: "final_logit_softcapping" });
 

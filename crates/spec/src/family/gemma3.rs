@@ -1,9 +1,9 @@
-//! Gemma 3, its text: norms around the sub-layers and of heads, windows in five of six layers with a rotary base of their own.
+//! Gemma 3, text only: norms around the sub-layers and of heads, windows in five of six layers with a rotary base of their own.
 
 use super::gemma2::{LOGIT_CAP, NORMS, SCORE_SCALE};
 use super::*;
 
-/// Sizes by default.
+/// Default sizes.
 pub(super) const SIZES: &[(&str, f64)] = &[
     ("num_attention_heads", 8.0),
     ("num_key_value_heads", 4.0),
@@ -21,7 +21,7 @@ pub(super) const FAMILY: Family = Family {
     model_types: &[("gemma3_text", &["Gemma3ForCausalLM"])],
     wrappers: &[("Gemma3ForConditionalGeneration", "gemma3")],
     files: FileTable {
-        // Published files leave out what transformers' Gemma3TextConfig has as a default.
+        // Published files leave out values that are defaults of transformers' Gemma3TextConfig.
         defaults: &[SIZES],
         defaults_source: CONFIG,
         ..gemma2::FAMILY.files

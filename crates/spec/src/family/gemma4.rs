@@ -1,5 +1,5 @@
-//! Gemma 4, its text: as Gemma 3, with larger heads in layers without a window, keys that are values there, or keys and values
-//! of earlier layers, and embeddings of layers; or with experts next to the dense feed-forward layer.
+//! Gemma 4, text only: like Gemma 3, but layers without a window have larger heads and use keys as values, layers may
+//! reuse keys and values of earlier ones or have per-layer embeddings, or experts next to the dense feed-forward layer.
 
 use super::gemma2::{LOGIT_CAP, NORMS};
 use super::*;
@@ -15,7 +15,7 @@ const LAYERS: &[TensorName] = &[
     TensorName { role: Role::LayerEmbeddingOutputNorm, gguf: "blk.{}.post_norm",                 config: "model.layers.{}.post_per_layer_input_norm" },
 ];
 
-/// Of models with experts.
+/// Tensors of models with experts.
 #[rustfmt::skip]
 const EXPERTS: &[TensorName] = &[
     TensorName { role: Role::Router,            gguf: "blk.{}.ffn_gate_inp",        config: "model.layers.{}.router.proj" },
@@ -31,7 +31,7 @@ const EXPERTS: &[TensorName] = &[
 
 const CONFIG: &str = "the default of transformers' Gemma4TextConfig";
 
-/// No key says the first.
+/// No key gives the first factor.
 #[rustfmt::skip]
 const FACTORS: &[Factor] = &[
     Factor { of: FactorOf::Scores, key: Key::gguf(""), gguf_default: Some((1.0, "llama.cpp")), config_default: Some((1.0, "transformers' Gemma4TextAttention")) },
@@ -86,7 +86,7 @@ pub(super) const FAMILY: Family = Family {
     experts: Some(ExpertTable {
         flag: Some("enable_moe_block"),
         chosen: Key { gguf: ".expert_used_count", config: "top_k_experts" },
-        // transformers `Gemma4TextRouter`.
+        // As in transformers' `Gemma4TextRouter`.
         normalized: Normalized::Fixed(true),
         by_root_of_width: true,
         ..QWEN_ROUTED

@@ -1,9 +1,9 @@
-//! gpt-oss: experts with biases and clamped gates, sinks of attention, a window in every other layer.
+//! gpt-oss: experts with biases and clamped gates, attention sinks, a window in every other layer.
 
 use super::FactorOf::{GateAlpha, GateLimit};
 use super::*;
 
-/// Before Llama's names: its norm after attention has another name in GGUF.
+/// Listed before Llama's names: the norm after attention has another name in GGUF.
 #[rustfmt::skip]
 const TENSORS: &[TensorName] = &[
     TensorName { role: Role::Sinks,      gguf: "blk.{}.attn_sinks",          config: "model.layers.{}.self_attn.sinks" },
@@ -26,7 +26,7 @@ pub(super) const FAMILY: Family = Family {
         ..FILES
     },
     tensors: &[TENSORS, LLAMA_LIKE_TENSORS],
-    // transformers `GptOssAttention`: one flag covers q, k, v and o; router and experts are always biased.
+    // In transformers' `GptOssAttention` one flag covers q, k, v and o; router and experts always have biases.
     biases: &[
         (&[Role::Q, Role::K, Role::V, Role::O], Bias::UnlessFlag("attention_bias")),
         (&[Role::Router, Role::ExpertGate, Role::ExpertUp, Role::ExpertDown], Bias::Always),
@@ -49,7 +49,7 @@ pub(super) const FAMILY: Family = Family {
     rope: RopeTable {
         theta: Some((150_000.0, CONFIG)),
         unsaid_scaling: Some("transformers' GptOssConfig has a YaRN of its own"),
-        // No key of GGUF. llama.cpp rounds the ends, transformers does not, as every published config.json has it.
+        // GGUF has no key for it. llama.cpp rounds the ends; transformers does not, as every published config.json asks.
         gguf_yarn_truncate: false,
         ..ROPE
     },

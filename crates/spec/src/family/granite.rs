@@ -1,11 +1,11 @@
-//! Granite, dense: Granite 3.0 to 3.3 and 4 of this architecture. Llama's block with factors.
+//! Granite, dense: Granite 3.0 to 3.3, and the Granite 4 models of this architecture. Llama's block with factors.
 
 use super::*;
 
 /// The default of transformers' GraniteConfig where `config.json` does not say otherwise.
 const ONE: Option<(f64, &str)> = Some((1.0, "the default of transformers' GraniteConfig"));
 
-/// Factors of all Granites.
+/// Factors of all Granite models.
 #[rustfmt::skip]
 pub(super) const FACTORS: &[Factor] = &[
     Factor { of: FactorOf::Embedding,    key: Key { gguf: ".embedding_scale", config: "embedding_multiplier" }, gguf_default: None, config_default: ONE },
@@ -14,7 +14,7 @@ pub(super) const FACTORS: &[Factor] = &[
     Factor { of: FactorOf::LogitDivisor, key: Key { gguf: ".logit_scale",     config: "logits_scaling" },       gguf_default: None, config_default: ONE },
 ];
 
-/// The second is the switch of the rotation that llama.cpp has in this architecture.
+/// The second key is the switch that llama.cpp has for the rotation in this architecture.
 pub(super) const REFUSED: &[Refusal] = &[
     Refusal::AbsentGguf(".logit_scale"),
     Refusal::Unset(Key::gguf(".rope.scaling.finetuned"), "layers that do not rotate"),

@@ -1,10 +1,10 @@
-//! Granite 4: layers of Mamba-2 and of attention, most often without rotation, or only of attention; with experts or dense.
+//! Granite 4: Mamba-2 and attention layers, mostly without rotation, or only attention layers; with experts or dense.
 
 use super::granite::FACTORS;
 use super::granite_moe::{EXPERTS, FUSED_GATES, SHARED_WIDTH};
 use super::*;
 
-/// Before Llama's names: without experts the layer that is next to them has their place.
+/// Listed before Llama's names: in models without experts the shared expert takes the place of the feed-forward layer.
 #[rustfmt::skip]
 const MAMBA: &[TensorName] = &[
     TensorName { role: Role::StateGate,     gguf: "blk.{}.ssm_in",      config: "model.layers.{}.mamba.in_proj" },
@@ -64,7 +64,7 @@ pub(super) const FAMILY: Family = Family {
                 inner: Key { gguf: ".ssm.inner_size", config: "mamba_expand" },
                 step_limit: "time_step_limit",
             },
-            // The first of each is transformers 5's, the other that of published files.
+            // In each list the first name is the one of transformers 5, the other the one of published files.
             layer_types: &["linear_attention", "mamba"],
             attention: &["full_attention", "attention"],
             layers: StateLayers::All("the default of transformers' GraniteMoeHybridConfig"),

@@ -1,4 +1,4 @@
-//! Granite with experts: Granite 3.0 and 3.1 of 1B-A400M and 3B-A800M, with or without an expert for every token.
+//! Granite with experts: Granite 3.0 and 3.1 of 1B-A400M and 3B-A800M, with or without a shared expert.
 
 use super::granite::{FACTORS, REFUSED};
 use super::*;
@@ -33,7 +33,7 @@ pub(super) const FAMILY: Family = Family {
     block: BlockTable { factors: FACTORS, ..BLOCK },
     experts: Some(ExpertTable {
         shared_feed_forward: Some(SHARED_WIDTH),
-        // llama.cpp divides the softmax over all by the sum of the chosen, which is the same.
+        // llama.cpp divides the softmax over all experts by the sum over the chosen ones, which gives the same weights.
         score: RouterScore::SoftmaxOfChosen,
         ..ROUTED
     }),

@@ -18,7 +18,7 @@ pub(super) const TENSORS: &[TensorName] = &[
     TensorName { role: Role::Down,          gguf: "blk.{}.ffn_down",           config: "model.layers.{}.feed_forward.w2" },
 ];
 
-/// transformers `Lfm2ShortConv`: one flag covers all three.
+/// In transformers' `Lfm2ShortConv` one flag covers all three.
 pub(super) const CONV_BIAS: Biases = (&[Role::ConvIn, Role::Conv, Role::ConvOut], Bias::Flag("conv_bias"));
 
 pub(super) const FAMILY: Family = Family {

@@ -30,7 +30,7 @@ pub(super) const FAMILY: Family = Family {
     experts: Some(ExpertTable {
         score: RouterScore::Sigmoid,
         normalized: Normalized::Flag { config: "norm_topk_prob", absent: true, gguf: true },
-        // transformers `Lfm2MoeTopKRouter`.
+        // As in transformers' `Lfm2MoeTopKRouter`.
         added_to_sum: 1e-6,
         dense_layers: Some(DenseLayers::First {
             count: Key { gguf: ".leading_dense_block_count", config: "num_dense_layers" },

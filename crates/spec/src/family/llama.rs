@@ -10,7 +10,7 @@ pub(super) const FAMILY: Family = Family {
     tensors: &[LLAMA_LIKE_TENSORS, SCORE_TENSORS],
     fused: &[QKV],
     biases: &[ATTENTION_BIAS, MLP_BIAS],
-    // llama.cpp has no window in this architecture, and its converter drops that of the first Mistral 7B.
+    // llama.cpp has no window in this architecture, and its converter drops the window of the first Mistral 7B.
     window: Window::OfModelTypes(&["mistral"], (4096, "the default of transformers' MistralConfig")),
     rope: RopeTable {
         theta: Some((10_000.0, "the default of transformers' LlamaConfig and of llama.cpp")),
@@ -23,7 +23,7 @@ pub(super) const FAMILY: Family = Family {
             name: "DeepSeek-R1-Distill-Llama",
             any: &[
                 &[Template("<｜User｜>")],
-                // Other DeepSeek models share these texts, but not Llama 3's base and scaling.
+                // Other DeepSeek models have the same BOS text, but not Llama 3's base and scaling.
                 &[BosText("<｜begin▁of▁sentence｜>"), RopeScaled, Theta(500_000.0)],
             ],
         },
@@ -43,7 +43,7 @@ pub(super) const FAMILY: Family = Family {
             name: "TinyLlama",
             any: &[
                 &[Hidden(2048), Layers(22), KvHeads(4)],
-                // Llama 1 and 2 of this template have no grouped queries or a longer context.
+                // Llama 1 and 2 with this template have no grouped queries and no longer context.
                 &[EosText("</s>"), Template("<|assistant|>"), Context(2048), GroupedQueries],
             ],
         },
@@ -63,7 +63,7 @@ pub(super) const FAMILY: Family = Family {
         },
         Variant { name: "Llama 3.1", any: &[&[BosText("<|begin_of_text|>"), RopeScaled]] },
         Variant { name: "Llama 3", any: &[&[BosText("<|begin_of_text|>")]] },
-        // Llama 2's template has Mistral's marks too.
+        // Llama 2's template also has Mistral's markers.
         Variant { name: "Llama 2", any: &[&[Template("<<SYS>>")]] },
         Variant {
             name: "Mistral",

@@ -45,14 +45,14 @@ pub use parts::{
 pub use role::Role;
 pub use unsupported::UNSUPPORTED;
 
-// What tables name: each imports all of this module.
+// Names that the tables use; each table imports all of this module.
 use crate::block::{Activation, DenseActivation, KeySharing, Pooling, RopeLayout, RouterScore};
 use experts::*;
 use parts::Evidence::*;
 use parts::PATTERN;
 use qwen3::HEAD_NORMS;
 
-/// Every family that is recognised, in the order it is tried.
+/// Every supported family, in the order in which they are tried.
 pub const REGISTRY: &[&Family] = &[
     &llama::FAMILY,
     &qwen2::FAMILY,
@@ -91,167 +91,167 @@ pub const REGISTRY: &[&Family] = &[
 /// One family of models: how its files name things, and the options of its block.
 #[derive(Clone, Copy, Debug)]
 pub struct Family {
-    /// The id reports use.
+    /// The id in reports.
     pub id: &'static str,
     /// Values of GGUF `general.architecture`.
     pub gguf_architectures: &'static [&'static str],
     /// Values of `model_type` in `config.json`, each with the values of `architectures[0]` that go with it.
     pub model_types: &'static [(&'static str, &'static [&'static str])],
-    /// Models that also see or hear and have a language model of this family: class and model type. Its keys are those of
-    /// `text_config`.
+    /// Multimodal models whose language model is of this family: class and model type. The keys of the language model
+    /// are those of `text_config`.
     pub wrappers: &'static [(&'static str, &'static str)],
-    /// What else is read from files, and what they must have and must not have.
+    /// What else is read from files: keys they must have, and values they must not have.
     pub files: FileTable,
-    /// Lists of tensor names without `.weight` or `.bias`, by role; `{}` stands for the layer, and `{expert}` for an expert
-    /// where each has a tensor of its own.
+    /// Lists of tensor names without `.weight` or `.bias`, by role; `{}` stands for the layer, and `{expert}` for an
+    /// expert where each expert has a tensor of its own.
     pub tensors: &'static [&'static [TensorName]],
-    /// Tensors that hold several roles as consecutive rows, where a file has them instead.
+    /// Fused tensors, which hold several roles as consecutive rows, where a file has them instead.
     pub fused: &'static [FusedName],
     /// Which linear layers have a bias.
     pub biases: &'static [Biases],
-    /// What a stored sliding window means.
+    /// How a stored sliding window is used.
     pub window: Window,
-    /// What blocks are built of.
+    /// The options of the block.
     pub block: BlockTable,
-    /// The experts of its feed-forward layers, where it has any.
+    /// The experts of the feed-forward layers, where the family has any.
     pub experts: Option<ExpertTable>,
     /// How queries and keys are rotated.
     pub rope: RopeTable,
     /// The embedding and the heads.
     pub head: HeadTable,
-    /// Variants by evidence; the first that matches names the model, the family's own name is last.
+    /// Variants and their evidence; the first that matches names the model.
     pub variants: &'static [Variant],
-    /// The name where no variant matches.
+    /// The family's own name, used where no variant matches.
     pub name: &'static str,
 }
 
-/// What else is read from files, and what they must have and must not have.
+/// What else is read from files: keys they must have, and values they must not have.
 #[derive(Clone, Copy, Debug)]
 pub struct FileTable {
     /// Metadata keys by quantity.
     pub keys: Keys,
-    /// Other names of keys in `config.json`, each after the one that counts.
+    /// Other names of keys in `config.json`, each after the name that is read here.
     pub aliases: &'static [(&'static str, &'static str)],
-    /// Lists of sizes where `config.json` does not give them, by key; the first of a key counts.
+    /// Lists of sizes where `config.json` does not give them, by key; the first entry of a key counts.
     pub defaults: &'static [&'static [(&'static str, f64)]],
-    /// Where those are known from.
+    /// The source of these defaults.
     pub defaults_source: &'static str,
-    /// How the feed-forward width follows from the keys of `config.json`, where it is not one of them.
+    /// How the feed-forward width is computed from the keys of `config.json`, where no key gives it directly.
     pub adjusted_width: Option<AdjustedWidth>,
-    /// What the names of tensors begin with that nothing here needs, and that need no warning.
+    /// Prefixes of the names of tensors that are not needed here and need no warning.
     pub unneeded: &'static [&'static str],
-    /// What keys must not say.
+    /// Values of keys that are refused.
     pub refused: &'static [Refusal],
 }
 
-/// What a key must not say, and what that would ask for.
+/// A value of a key that is refused, and the feature that it asks for.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// A flag of `config.json` that is set, or a number that is not 0.
+    /// Refused where this flag of `config.json` is set, or this number is not 0.
     Set(&'static str, &'static str),
-    /// A flag that is false.
+    /// Refused where this flag is false.
     Unset(Key, &'static str),
-    /// This text in `config.json`.
+    /// Refused where this key of `config.json` has this text.
     Text(&'static str, &'static str, &'static str),
-    /// A key that GGUF files must have in addition to those of sizes: what it says is not known without it, and llama.cpp refuses
-    /// such a file.
+    /// A key that GGUF files must have in addition to the keys of sizes: its value cannot be known otherwise, and
+    /// llama.cpp refuses such a file.
     AbsentGguf(&'static str),
 }
 
-/// What blocks are built of.
+/// The options of the block.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockTable {
-    /// The norms. Which of them a block has is said by the names of their tensors.
+    /// The kind of the norms. The names of the tensors say which norms a block has.
     pub norm: NormKind,
     /// The activation and its name in `config.json`.
     pub activation: (Activation, &'static [&'static str]),
-    /// Whether attention and feed-forward layer read the same normed input, and both are added to it.
+    /// Whether attention and feed-forward layer read the same normalized input, and both are added to the residual stream.
     pub parallel: bool,
     /// Whether the first layer's attention reads the residual stream without a norm.
     pub first_unnormed: bool,
-    /// Numbers beyond the sizes.
+    /// Factors and caps.
     pub factors: &'static [Factor],
-    /// Whether queries and keys are normed over all of their heads together, where they are.
+    /// Whether norms of queries and keys, where there are any, are over all heads together.
     pub whole_head_norms: bool,
-    /// Whether each head of values is normed, without a weight.
+    /// Whether each head of values is normalized, without a weight.
     pub value_norm: bool,
-    /// Whether queries of attention bring a gate of its output: of every head its query, then its gate.
+    /// Whether the query projection also computes a gate of the output: for every head its query, then its gate.
     pub gated_attention: bool,
-    /// Sizes of attention in layers without a window, where these are others than in layers with one.
+    /// Sizes of attention in layers without a window, where they differ from those of layers with one.
     pub full_attention: Option<FullAttention>,
-    /// How many of the last layers use the keys and values of earlier ones, and the flag of `config.json` under which their
-    /// feed-forward layers are twice as wide. GGUF has a width for each layer.
+    /// How many of the last layers reuse the keys and values of earlier ones, and the flag of `config.json` under which
+    /// their feed-forward layers are twice as wide. GGUF stores a width for each layer.
     pub shared_layers: Option<(Key, &'static str)>,
-    /// The embeddings of layers, a row for each token and layer, which its block reads: elements of a row, and what their absence
-    /// in `config.json` means, with its source. In GGUF absent or 0 is none.
+    /// Per-layer embeddings, one row for each token and layer, which the layer's block reads: the key of the elements
+    /// of a row, and its default in `config.json`, with its source. In GGUF absent or 0 means none.
     pub layer_embedding: Option<(Key, usize, &'static str)>,
-    /// GGUF models whose scores are divided by the square root of the width by heads, which the files do not say: their
+    /// GGUF models whose scores are divided by the square root of `hidden / heads`, which the files do not say: their
     /// number of layers, and the source.
     pub gguf_score_scale: &'static [(usize, &'static str)],
-    /// Layers that keep a state in place of keys and values, where it has some.
+    /// Layers that keep a recurrent state in place of keys and values, where the family has any.
     pub states: Option<StateTable>,
 }
 
 /// How queries and keys are rotated.
 #[derive(Clone, Copy, Debug)]
 pub struct RopeTable {
-    /// Which elements of a head turn together in GGUF files.
+    /// Which elements of a head are rotated as a pair in GGUF files.
     pub gguf_layout: RopeLayout,
-    /// Which elements of a head turn together in safetensors files.
+    /// Which elements of a head are rotated as a pair in safetensors files.
     pub config_layout: RopeLayout,
-    /// The rotary base where `config.json` gives none, with its source; `None` where it has to. In GGUF it is llama.cpp's.
+    /// The rotary base where `config.json` gives none, with its source; `None` where the key is required. GGUF uses llama.cpp's.
     pub theta: Option<(f64, &'static str)>,
-    /// The part of a head that is rotated where no key gives it, with its source; `None` where it is always all of it.
+    /// The part of a head that is rotated where no key gives it, with its source; `None` where all of it is always rotated.
     pub rotary_part: Option<(f64, &'static str)>,
-    /// How layers with a window rotate, where that differs from the others.
+    /// The rotation of layers with a window, where it differs from that of the others.
     pub window: Option<WindowRope>,
     /// Which layers do not rotate.
     pub unrotated: Option<Unrotated>,
-    /// What says whether any layer rotates, where models differ: a flag of GGUF files, of which absent is true, and a text of
-    /// `config.json`. They do where it is `rope`; where it is `nope`, null or absent they do not.
+    /// The key that says whether any layer rotates, where models differ: a flag in GGUF files, true if absent, and a
+    /// text in `config.json`. `rope` means that layers rotate; `nope`, null or absent means that they do not.
     pub switch: Option<Key>,
     /// The key of a scale of queries that grows with their position, within the rope parameters of `config.json`.
     pub query_scale: Option<Key>,
     /// Other names of rope scalings in `config.json`, and what they mean in this family.
     pub aliases: &'static [(&'static str, &'static str)],
-    /// What transformers scales a rotation by that `config.json` says nothing of, where that is not nothing. Such a file is
-    /// refused.
+    /// A scaling of the rotation that transformers applies without a key of `config.json`, where there is one. Such a
+    /// file is refused.
     pub unsaid_scaling: Option<&'static str>,
     /// The context before rope scaling where no key gives it, with its source.
     pub original_context: Option<(u64, &'static str)>,
-    /// The keys in `config.json` of what longrope multiplies cosines and sines by, one for each of its lists; `None` where
+    /// The keys of `config.json` for longrope's factors of cosines and sines, one for each of its lists; `None` where
     /// one number holds for both.
     pub longrope_magnitudes: Option<[&'static str; 2]>,
-    /// A rotary base and the context that models of that base reach without scaling: a GGUF file that claims more should
-    /// store frequency factors, and the report says so when it does not.
+    /// A rotary base, and the context that models with that base reach without scaling: a GGUF file that claims more
+    /// should store frequency factors, and the report warns if it does not.
     pub gguf_freqs_expected: Option<(f64, usize)>,
-    /// Whether its GGUF files have to store frequency factors.
+    /// Whether GGUF files of the family have to store frequency factors.
     pub gguf_freqs_needed: bool,
-    /// Whether the ends of YaRN's ramp are whole pairs in GGUF files, which have no key for it.
+    /// Whether the ends of YaRN's ramp are rounded to whole pairs in GGUF files, which have no key for it.
     pub gguf_yarn_truncate: bool,
 }
 
 /// The embedding and the heads.
 #[derive(Clone, Copy, Debug)]
 pub struct HeadTable {
-    /// Whether the output head is the embedding where no key of `config.json` says it, with its source.
+    /// Whether the output head is the embedding where no key of `config.json` says it, with the source.
     pub tied: (bool, &'static str),
-    /// The keys that do; the first that is there counts.
+    /// The keys that say whether the output head is the embedding; the first that is present counts.
     pub tied_keys: &'static [&'static str],
     /// Whether it is an encoder: tokens attend to later ones too, and there is no output head.
     pub encoder: bool,
     /// Whether the embedding's rows are multiplied by the square root of the width.
     pub embedding_by_root_of_width: bool,
-    /// The key of `config.json` of the token that fills texts up, with its default and the source of that: rows of positions begin
-    /// after its number. In GGUF the rows before are left out.
+    /// The key of the padding token in `config.json`, with its default and its source: rows of positions begin after
+    /// its id. In GGUF the rows before are left out.
     pub padding: Option<(&'static str, usize, &'static str)>,
-    /// The key of how many kinds of tokens it tells apart, and what its absence in `config.json` means, with its source.
+    /// The key of the number of token types, and its default in `config.json`, with its source.
     pub token_types: Option<(Key, usize, &'static str)>,
-    /// The head that scores labels, of models that classify texts or rank documents.
+    /// The classification head of models that classify texts or rank documents.
     pub classifier: Option<ClassifierTable>,
-    /// The key of how many layers predict further tokens: a head that is loaded where that is asked for. In GGUF they are the last
-    /// blocks.
+    /// The key of the number of layers that predict further tokens: a head that is loaded only on request. In GGUF they
+    /// are the last blocks.
     pub predictors: Option<Key>,
 }
 
@@ -263,7 +263,7 @@ pub struct Key {
     pub config: &'static str,
 }
 
-/// The keys of the quantities a block is built from.
+/// The keys of the quantities that a block is built from.
 #[allow(missing_docs)] // as the fields of `ModelSpec`
 #[derive(Clone, Copy, Debug)]
 pub struct Keys {
@@ -283,63 +283,63 @@ pub struct Keys {
 pub enum NormKind {
     /// Root mean square, with a weight.
     Rms,
-    /// The same. In safetensors the weight is stored as its offset from one, in GGUF it is not.
+    /// Root mean square. In safetensors the weight is stored as its offset from one, in GGUF it is not.
     RmsFromOne,
     /// Mean and variance, with a weight and a bias.
     Layer,
-    /// The same without a bias.
+    /// Mean and variance, with a weight and no bias.
     PlainLayer,
 }
 
-/// A number that a family's files may have, and what its absence means in each format; `None` where that changes nothing.
+/// A number that files of a family may have, and its default in each format; `None` where absence means no factor.
 #[derive(Clone, Copy, Debug)]
 pub struct Factor {
-    /// What it does.
+    /// What the number does.
     pub of: FactorOf,
-    /// Where it stands.
+    /// The key of the number.
     pub key: Key,
-    /// Its value where a GGUF file has none, with the source.
+    /// The default in GGUF files, with its source.
     pub gguf_default: Option<(f64, &'static str)>,
-    /// Its value where `config.json` has none, with the source. `null` is no number in every family.
+    /// The default in `config.json`, with its source. In every family `null` counts as no number.
     pub config_default: Option<(f64, &'static str)>,
 }
 
-/// What a number of a family does.
+/// What a factor or cap does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FactorOf {
-    /// The embedding's rows are multiplied by it.
+    /// The factor of the embedding's rows.
     Embedding,
-    /// What a sub-layer adds to the residual stream is multiplied by it.
+    /// The factor of what a sub-layer adds to the residual stream.
     Residual,
-    /// Products of queries and keys are multiplied by it.
+    /// The factor of products of queries and keys.
     Scores,
-    /// They are divided by its square root.
+    /// Products of queries and keys are divided by its square root.
     ScoresByRoot,
-    /// `cap * tanh(score / cap)`.
+    /// The cap of scores: `cap * tanh(score / cap)`.
     ScoreCap,
-    /// Logits are divided by it.
+    /// The divisor of logits.
     LogitDivisor,
-    /// `cap * tanh(logit / cap)`.
+    /// The cap of logits: `cap * tanh(logit / cap)`.
     LogitCap,
-    /// What a clamped gate and up are clamped to, in place of the table's.
+    /// The limit of a clamped gate and up, in place of the table's.
     GateLimit,
-    /// What a clamped gate is multiplied by within its sigmoid, in place of the table's.
+    /// The factor of a clamped gate within its sigmoid, in place of the table's.
     GateAlpha,
-    /// The weights of chosen experts are multiplied by it.
+    /// The factor of the weights of chosen experts.
     Experts,
 }
 
-/// A classification head. Which layers and norms it has is said by the names of their tensors.
+/// A classification head. The names of the tensors say which layers and norms it has.
 #[derive(Clone, Copy, Debug)]
 pub struct ClassifierTable {
-    /// Which of the tokens' hidden states it reads.
+    /// Which tokens' hidden states the head reads.
     pub pooling: Pooling,
-    /// The key of `config.json` that says so where models differ.
+    /// The key of `config.json` for the pooling, where models differ.
     pub pooling_key: Option<&'static str>,
-    /// The key of `config.json` of the activation, where models may differ.
+    /// The key of `config.json` for the activation, where models differ.
     pub activation_key: Option<&'static str>,
-    /// The activation of the layer before the last, where there is one.
+    /// The activation of the dense layer before the output layer, where there is one.
     pub dense: Option<DenseActivation>,
 }
 
@@ -347,26 +347,26 @@ pub struct ClassifierTable {
 pub(crate) const SCORE: ClassifierTable =
     ClassifierTable { pooling: Pooling::Last, pooling_key: None, activation_key: None, dense: None };
 
-/// Its name.
+/// The tensor name of this head.
 #[rustfmt::skip]
 pub(crate) const SCORE_TENSORS: &[TensorName] = &[
     TensorName { role: Role::Classifier,    gguf: "cls.output",          config: "score" },
 ];
 
-/// Layers without a window whose attention has other sizes than that of layers with one. In GGUF the plain keys are theirs,
-/// and those that end in `_swa` of layers with a window; in `config.json` the plain keys are of layers with a window.
+/// Sizes of attention in layers without a window, where they differ from those in layers with one. In GGUF the plain keys are for
+/// layers without a window and keys ending in `_swa` for layers with one; in `config.json` the plain keys are for layers with one.
 #[derive(Clone, Copy, Debug)]
 pub struct FullAttention {
-    /// The key of elements of a head in `config.json`, and what its absence means, with its source.
+    /// The key of `config.json` for the elements of a head, and its default, with its source.
     pub head_dim: (&'static str, usize, &'static str),
-    /// The key of key and value heads in `config.json`, which counts where keys are values; absent it changes nothing.
+    /// The key of `config.json` for key and value heads, used where keys are values; absent it changes nothing.
     pub kv_heads: &'static str,
-    /// The flag of `config.json` under which their keys, before norm and rotation, are their values too. In GGUF they are
-    /// where there is no tensor of values.
+    /// The flag of `config.json` under which their keys, before norm and rotation, are also their values. In GGUF this
+    /// holds where no tensor of values is stored.
     pub keys_are_values: &'static str,
 }
 
-/// A table to start from: the block of Llama without options. What a family says itself comes before it.
+/// A table to start from: Llama's block without options. A family lists its own entries before these.
 pub const LLAMA_LIKE: Family = Family {
     id: "",
     gguf_architectures: &[],
@@ -432,20 +432,20 @@ pub const LLAMA_LIKE: Family = Family {
     name: "",
 };
 
-// Its parts, and the one of families whose GGUF converter permutes the rows of q and k, so that neighbours turn together.
+// Parts of this table, and the rotation of families whose GGUF converter permutes the rows of q and k to rotate adjacent pairs.
 const FILES: FileTable = LLAMA_LIKE.files;
 const BLOCK: BlockTable = LLAMA_LIKE.block;
 const HEAD: HeadTable = LLAMA_LIKE.head;
 const ROPE: RopeTable = LLAMA_LIKE.rope;
 const PERMUTED: RopeTable = RopeTable { gguf_layout: RopeLayout::Interleaved, ..ROPE };
 
-// What several tables say of biases and of fused tensors.
+// Biases and fused tensors that several tables have.
 const ATTENTION_BIAS: Biases = (&[Role::Q, Role::K, Role::V, Role::O], Bias::Flag("attention_bias"));
 const MLP_BIAS: Biases = (&[Role::Gate, Role::Up, Role::Down], Bias::Flag("mlp_bias"));
 const QKV: FusedName = FusedName::new(&[Role::Q, Role::K, Role::V], "blk.{}.attn_qkv", "");
 const GATE_UP: FusedName = FusedName::new(&[Role::Gate, Role::Up], "blk.{}.ffn_up", "");
 
-/// The tensor names that Llama and everything built like it use.
+/// The tensor names of Llama and of every family with the same block.
 #[rustfmt::skip]
 pub const LLAMA_LIKE_TENSORS: &[TensorName] = &[
     TensorName { role: Role::Embedding,     gguf: "token_embd",          config: "model.embed_tokens" },
@@ -462,13 +462,13 @@ pub const LLAMA_LIKE_TENSORS: &[TensorName] = &[
     TensorName { role: Role::MlpNorm,       gguf: "blk.{}.ffn_norm",     config: "model.layers.{}.post_attention_layernorm" },
 ];
 
-/// Those of the embedding, the head, queries, keys and values.
+/// Tensor names of the embedding, the head, queries, keys and values.
 const EMBEDDING_TO_VALUES: &[TensorName] = LLAMA_LIKE_TENSORS.split_at(5).0;
 
-/// All but the norms in front of sub-layers.
+/// All tensor names but those of the norms before sub-layers.
 const WITHOUT_INPUT_NORMS: &[TensorName] = LLAMA_LIKE_TENSORS.split_at(10).0;
 
-/// The keys that Llama and everything built like it use.
+/// The keys of Llama and of every family with the same block.
 #[rustfmt::skip]
 const KEYS: Keys = Keys {
     hidden:       Key { gguf: ".embedding_length",                 config: "hidden_size" },
@@ -482,7 +482,7 @@ const KEYS: Keys = Keys {
     norm_eps:     Key { gguf: ".attention.layer_norm_rms_epsilon", config: "rms_norm_eps" },
 };
 
-/// The same with norms of mean and variance.
+/// The keys of families whose norms are of mean and variance.
 const LAYER_NORM_KEYS: Keys =
     Keys { norm_eps: Key { gguf: ".attention.layer_norm_epsilon", config: "layer_norm_eps" }, ..KEYS };
 
@@ -500,9 +500,9 @@ pub struct TensorName {
 pub struct FusedName {
     /// The roles in row order.
     pub roles: &'static [Role],
-    /// In GGUF; empty where no writer produces it.
+    /// The name in GGUF; empty where no writer produces it.
     pub gguf: &'static str,
-    /// In safetensors; empty where no writer produces it.
+    /// The name in safetensors; empty where no writer produces it.
     pub config: &'static str,
 }
 
@@ -518,10 +518,10 @@ pub type Biases = (&'static [Role], Bias);
 /// Whether a linear layer has a bias. A role that is not listed has none.
 #[derive(Clone, Copy, Debug)]
 pub enum Bias {
-    /// In every model of the family.
+    /// Every model of the family has one.
     Always,
-    /// As this flag of `config.json` says (absent is false); in GGUF, where the tensor is present.
+    /// The value of this flag of `config.json` (absent is false); in GGUF, whether the tensor is present.
     Flag(&'static str),
-    /// The same, and absent is true.
+    /// The value of this flag of `config.json` (absent is true); in GGUF, whether the tensor is present.
     UnlessFlag(&'static str),
 }

@@ -1,5 +1,5 @@
-//! ModernBERT: gte-modernbert, modernbert-embed, and rerankers made of it. Norms in front, rotated queries and keys, windows in two
-//! of three layers, and no biases.
+//! ModernBERT: gte-modernbert, modernbert-embed, and rerankers made of it. Norms before sub-layers, rotated queries and
+//! keys, windows in two of three layers, and no biases.
 
 use super::*;
 
@@ -33,7 +33,7 @@ pub(super) const FAMILY: Family = Family {
     )],
     files: FileTable {
         keys: Keys { norm_eps: Key { gguf: ".attention.layer_norm_epsilon", config: "norm_eps" }, ..KEYS },
-        // The base without the sections of transformers 5.
+        // The key of the base in files without the rope sections of transformers 5.
         aliases: &[("sliding_window", "local_attention"), ("rope_theta", "global_rope_theta")],
         defaults: &[&[("norm_eps", 1e-5)]],
         defaults_source: CONFIG,
@@ -47,7 +47,7 @@ pub(super) const FAMILY: Family = Family {
     tensors: &[TENSORS],
     fused: &[
         FusedName { config: "model.layers.{}.attn.Wqkv", ..QKV },
-        // What is activated comes first.
+        // The activated half comes first.
         FusedName { config: "model.layers.{}.mlp.Wi", ..GATE_UP },
     ],
     biases: &[

@@ -1,4 +1,4 @@
-//! Nomic BERT: nomic-embed-text. BERT with rotated queries and keys, a gate, and no biases but those of its norms.
+//! Nomic BERT: nomic-embed-text. BERT with rotated queries and keys, a gate, and biases only in its norms.
 
 use super::*;
 
@@ -23,13 +23,13 @@ pub(super) const FAMILY: Family = Family {
     gguf_architectures: &["nomic-bert"],
     model_types: &[("nomic_bert", &["NomicBertModel", "NomicBertForMaskedLM"])],
     files: FileTable {
-        // The model's own code, before transformers had it.
+        // Keys of the model's own code, from before transformers supported it.
         aliases: &[
             ("hidden_size", "n_embd"),
             ("num_hidden_layers", "n_layer"),
             ("num_attention_heads", "n_head"),
             ("intermediate_size", "n_inner"),
-            // It was trained for less than `n_positions`.
+            // The model was trained for less than `n_positions`.
             ("max_position_embeddings", "max_trained_positions"),
             ("layer_norm_eps", "layer_norm_epsilon"),
             ("hidden_act", "activation_function"),

@@ -1,4 +1,4 @@
-//! OLMo 2 and OLMo 3: norms after the sub-layers, and over all heads of queries and keys; in OLMo 3 windows.
+//! OLMo 2 and OLMo 3: norms after the sub-layers, and norms of queries and keys over all heads; OLMo 3 has windows.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! OLMoE: OLMoE-1B-7B. Norms over all heads of queries and keys, as OLMo 2 has, and the order of Llama's block.
+//! OLMoE: OLMoE-1B-7B. Norms over all heads of queries and keys, like OLMo 2, and the order of Llama's block.
 
 use super::*;
 

@@ -4,44 +4,44 @@ use super::Key;
 use crate::block::RouterScore;
 use crate::spec::StateMixer;
 
-/// What a stored sliding window means.
+/// How a stored sliding window is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // those of the variants say what their fields are
 #[non_exhaustive]
 pub enum Window {
-    /// Every layer looks back that far and no further.
+    /// Every layer has the window.
     Honoured,
-    /// The same in these model types, and nothing in others and in GGUF. Then what it is where no key says it, with its
-    /// source.
+    /// Every layer has the window in these model types; in others and in GGUF no layer has it. Then the default window,
+    /// with its source.
     OfModelTypes(&'static [&'static str], (u64, &'static str)),
-    /// Some layers do.
+    /// Some layers have the window.
     Pattern(WindowPattern),
-    /// Layers have one where `use_sliding_window` of `config.json` is on; in GGUF one is refused. Where neither `layer_types` nor
-    /// `max_window_layers` say it, they are those `from` this one on, or all; `source` is where that is known from, and that a
-    /// window is of 4096 positions where no key says it.
+    /// Layers have a window where `use_sliding_window` of `config.json` is on; in GGUF a window is refused. Where
+    /// neither `layer_types` nor `max_window_layers` lists them, they are the layers `from` this one on, or all;
+    /// `source` is the source of that, and of the default window of 4096 positions.
     Flagged { from: Option<u64>, source: &'static str },
-    /// Nothing in `config.json`, where its own flag is off; in GGUF one is refused.
+    /// Ignored in `config.json`, where its own flag is off; in GGUF a window is refused.
     Unused,
 }
 
 /// Windows in some layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowPattern {
-    /// Every how many layers one has none, where no key says which.
+    /// Every how many layers one has no window, where no key says it.
     pub full_every: usize,
-    /// The key of `config.json` that says so in addition to `layer_types`; empty where transformers reads none.
+    /// The key of `config.json` for that number, in addition to `layer_types`; empty where transformers reads none.
     pub config_key: &'static str,
-    /// The window where `config.json` does not say it.
+    /// The default window in `config.json`.
     pub config_default: u64,
-    /// The window where a GGUF file does not say it; 0 for none.
+    /// The default window in GGUF files; 0 for none.
     pub gguf_default: u64,
-    /// Where that is known from.
+    /// The source of these defaults.
     pub source: &'static str,
     /// Model types that have windows; the others have none.
     pub model_types: &'static [&'static str],
-    /// Whether the last layer has none, whatever `config.json` says.
+    /// Whether the last layer has no window, whatever `config.json` says.
     pub last_is_full: bool,
-    /// Whether it is the first of so many that has none, in place of the last.
+    /// Whether the first layer of each group has no window, in place of the last.
     pub first_is_full: bool,
 }
 
@@ -57,53 +57,53 @@ pub(super) const PATTERN: WindowPattern = WindowPattern {
     first_is_full: false,
 };
 
-/// How layers with a window rotate: without scaling.
+/// The rotation of layers with a window, which is without scaling.
 #[derive(Clone, Copy, Debug)]
 pub struct WindowRope {
-    /// Their rotary base.
+    /// The key of the rotary base.
     pub key: Key,
-    /// The base where no key gives it, with its source; `None` for that of the other layers.
+    /// The base where no key gives it, with its source; `None` for the base of the other layers.
     pub default_theta: Option<(f64, &'static str)>,
 }
 
 /// Layers that do not rotate queries and keys.
 #[derive(Clone, Copy, Debug)]
 pub struct Unrotated {
-    /// The list in `config.json`: 1 for each layer that does, 0 for one that does not.
+    /// The list in `config.json`: 1 for each layer that rotates, 0 for each that does not.
     pub list: &'static str,
-    /// The key in `config.json` for every how many layers one does not, without the list.
+    /// The key in `config.json` for every how many layers one does not rotate, used without the list.
     pub interval: &'static str,
-    /// Every how many layers one does not where no key says it, and in GGUF, with its source.
+    /// The default of that interval, also used in GGUF, with its source.
     pub default_interval: (usize, &'static str),
 }
 
-/// How the feed-forward layers of a family are divided into experts.
+/// The experts of a family's feed-forward layers.
 #[derive(Clone, Copy, Debug)]
 pub struct ExpertTable {
-    /// The flag of `config.json` without which there are none; in GGUF there are where their number is stored.
+    /// The flag of `config.json` that turns experts on; GGUF files have experts where their number is stored.
     pub flag: Option<&'static str>,
-    /// Experts of a layer; the first key that is there counts.
+    /// Number of experts of a layer; the first key that is present counts.
     pub count: &'static [Key],
-    /// Whether there are none where that is 0, or in GGUF absent.
+    /// Whether a number of 0, or in GGUF an absent one, means a model without experts.
     pub optional: bool,
-    /// Experts that a token is given to.
+    /// Number of experts chosen for a token.
     pub chosen: Key,
-    /// Width of an expert; the family's own feed-forward width where this is `None`.
+    /// Width of an expert; `None` means the family's own feed-forward width.
     pub feed_forward: Option<Key>,
-    /// Width of the expert that every token is given to, where there is one.
+    /// Width of the shared expert, which every token uses, where there is one.
     pub shared_feed_forward: Option<Key>,
-    /// What the router's outputs become.
+    /// How the router's outputs become weights.
     pub score: RouterScore,
     /// Whether the weights of the chosen experts are divided by their sum.
     pub normalized: Normalized,
-    /// What is added to that sum.
+    /// The number that is added to the sum before the division.
     pub added_to_sum: f32,
-    /// Whether safetensors files have all of a layer in one parameter, gate and up in turns: floats `[experts, inputs,
-    /// outputs]`, or MXFP4 as blocks and scales.
+    /// Whether safetensors files have all experts of a layer in one parameter, gate and up interleaved: floats
+    /// `[experts, inputs, outputs]`, or MXFP4 as blocks and scales.
     pub interleaved: bool,
-    /// Whether the router's outputs are divided by the root of the width.
+    /// Whether the router's outputs are divided by the square root of the width.
     pub by_root_of_width: bool,
-    /// Keys that leave layers without experts.
+    /// Keys that say which layers are dense.
     pub dense_layers: Option<DenseLayers>,
 }
 
@@ -111,37 +111,37 @@ pub struct ExpertTable {
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)] // those of the variants say what their fields are
 pub enum Normalized {
-    /// In every model of the family, or in none.
+    /// The same in every model of the family.
     Fixed(bool),
-    /// As the flag `config` of `config.json` says, whose absence means what it does in transformers; in GGUF as llama.cpp
-    /// computes the architecture.
+    /// The value of the flag `config` of `config.json`, with transformers' default if absent; in GGUF what llama.cpp
+    /// does for the architecture.
     Flag { config: &'static str, absent: bool, gguf: bool },
 }
 
-/// Keys that leave layers without experts.
+/// Keys that say which layers are dense.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)] // those of the variants say what their fields are
 pub enum DenseLayers {
-    /// Those that the list of `config.json` names, and layer `i`, from 0, unless the number of its key `step` divides `i + 1`.
-    /// GGUF has no keys for them.
+    /// Dense are the layers that the list of `config.json` names, and layer `i`, from 0, unless the number of its key
+    /// `step` divides `i + 1`. GGUF has no keys for them.
     Listed { step: &'static str, list: &'static str },
-    /// The first so many: where a GGUF file does not say it none, and where `config.json` does not the default, with its
-    /// source.
+    /// Dense are the first `count` layers: none where a GGUF file does not say it, the default, with its source, where
+    /// `config.json` does not.
     First { count: Key, config_default: (usize, &'static str) },
 }
 
-/// Layers that keep a state in place of keys and values.
+/// Layers that keep a recurrent state in place of keys and values.
 #[derive(Clone, Copy, Debug)]
 pub struct StateTable {
-    /// What they compute.
+    /// What these layers compute.
     pub mixer: StateMixer,
-    /// What they are called in the `layer_types` of `config.json`.
+    /// The names of these layers in the `layer_types` of `config.json`.
     pub layer_types: &'static [&'static str],
-    /// What all others are called there.
+    /// The names of all other layers there.
     pub attention: &'static [&'static str],
-    /// Which they are where that list is absent, and in GGUF.
+    /// Which layers they are where that list is absent, and in GGUF.
     pub layers: StateLayers,
-    /// Positions that their convolution depends on, its own included.
+    /// Positions that the convolution depends on, the current one included.
     pub kernel: Key,
 }
 
@@ -149,33 +149,33 @@ pub struct StateTable {
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)] // those of the variants say what their fields are
 pub enum StateLayers {
-    /// All but every so many: as GGUF's list of flags says or else this key, or the default with its source.
+    /// All layers but every n-th: by GGUF's list of flags, else by this key, else by the default with its source.
     AllButEvery { every: Key, list: &'static str, default: (usize, &'static str) },
-    /// All but those that this list of `config.json` names; in GGUF those without heads of keys and values.
+    /// All layers but those that this list of `config.json` names; in GGUF the layers without heads of keys and values.
     AllButListed(&'static str),
-    /// All of them, with its source; in GGUF those without heads of keys and values.
+    /// All layers, with the source of that; in GGUF the layers without heads of keys and values.
     All(&'static str),
 }
 
-/// A feed-forward width that `config.json` does not give as it is stored (transformers `modeling_lfm2.py`, `Lfm2MLP`).
+/// A feed-forward width that differs in `config.json` from the stored one (transformers `modeling_lfm2.py`, `Lfm2MLP`).
 #[derive(Clone, Copy, Debug)]
 pub struct AdjustedWidth {
-    /// Another key of the width, which comes first.
+    /// Another key of the width, which is read first.
     pub width: &'static str,
-    /// The flag: absent is true, and then the width is two thirds of the key's.
+    /// The flag of the adjustment: absent is true, and then the width is two thirds of the key's.
     pub flag: &'static str,
-    /// What that is multiplied by; absent is 1.
+    /// The factor of that; absent is 1.
     pub multiplier: &'static str,
-    /// What the product is rounded up to a multiple of.
+    /// The number to a multiple of which the product is rounded up.
     pub multiple: &'static str,
-    /// That where no key says it, with its source.
+    /// The default of that number, with its source.
     pub default_multiple: (usize, &'static str),
 }
 
-/// A variant and the evidence that tells it: any of the lists, all of a list.
+/// A variant and its evidence: one of the lists has to hold in full.
 #[derive(Clone, Copy, Debug)]
 pub struct Variant {
-    /// The name people use.
+    /// The name in common use.
     pub name: &'static str,
     /// Alternatives, each a list of facts that must all hold.
     pub any: &'static [&'static [Evidence]],
@@ -206,10 +206,10 @@ pub enum Evidence {
     LongFactor(f64),
     Windowed,
     ModelType(&'static str),
-    /// Any rope scaling, a stored tensor of frequency factors included.
+    /// Any rope scaling, including a stored tensor of frequency factors.
     RopeScaled,
     Tied,
-    /// A part of the model's own name (GGUF `general.name` or `general.basename`), lower case. Neither the file name nor
-    /// the folder that `config.json` was saved from is evidence.
+    /// A part of the model's own name (GGUF `general.name` or `general.basename`), lower case. Neither the file name
+    /// nor the name of the folder that `config.json` was saved from is evidence.
     Name(&'static str),
 }

@@ -33,7 +33,7 @@ pub(super) const FAMILY: Family = Family {
     head: HeadTable { tied: (false, "the default of transformers' PhiConfig"), ..HEAD },
     variants: &[
         Variant { name: "Phi-2", any: &[&[Hidden(2560), Layers(32)], &[Name("phi-2")]] },
-        // Phi-1 has the same sizes and tokenizer.
+        // Phi-1 has the same sizes and tokenizer, so it is named Phi-1.5 too.
         Variant { name: "Phi-1.5", any: &[&[Hidden(2048), Layers(24)]] },
     ],
     name: "Phi",

@@ -13,7 +13,7 @@ pub(super) const FAMILY: Family = Family {
     window: Window::Honoured,
     rope: RopeTable {
         rotary_part: Some((1.0, "the default of transformers' Phi3Config")),
-        // The first releases call it `su`; transformers' Phi3Config reads `yarn` as longrope as well.
+        // The first releases call longrope `su`; transformers' Phi3Config reads `yarn` as longrope as well.
         aliases: &[("su", "longrope"), ("yarn", "longrope")],
         original_context: Some((4096, "the default of transformers' Phi3Config")),
         ..ROPE

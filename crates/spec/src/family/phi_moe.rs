@@ -1,4 +1,4 @@
-//! Phi-3.5-MoE: norms of mean and variance, biases, and a router that chooses one expert after the other.
+//! Phi-3.5-MoE: norms of mean and variance, biases, and a router that chooses experts one after the other.
 
 use super::*;
 
@@ -11,13 +11,13 @@ pub(super) const FAMILY: Family = Family {
     window: Window::Honoured,
     block: BlockTable { norm: NormKind::Layer, ..BLOCK },
     experts: Some(ExpertTable {
-        // No key of GGUF; `router_jitter_noise` in config.json. llama.cpp weighs by a softmax over all experts.
+        // GGUF has no key for it; config.json has `router_jitter_noise`. llama.cpp weights by a softmax over all experts.
         score: RouterScore::SparseMixer { jitter: 0.01 },
         ..ROUTED
     }),
     rope: RopeTable {
         theta: Some((1_000_000.0, "the default of transformers' PhimoeConfig")),
-        // transformers `PhimoeRotaryEmbedding`.
+        // As in transformers' `PhimoeRotaryEmbedding`.
         longrope_magnitudes: Some(["short_mscale", "long_mscale"]),
         ..ROPE
     },

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Tensors of the expert that every token is given to.
+/// Tensors of the shared expert, which every token uses.
 #[rustfmt::skip]
 pub(super) const SHARED_EXPERT: &[TensorName] = &[
     TensorName { role: Role::SharedRouter, gguf: "blk.{}.ffn_gate_inp_shexp", config: "model.layers.{}.mlp.shared_expert_gate" },
@@ -11,7 +11,7 @@ pub(super) const SHARED_EXPERT: &[TensorName] = &[
     TensorName { role: Role::SharedDown,   gguf: "blk.{}.ffn_down_shexp",     config: "model.layers.{}.mlp.shared_expert.down_proj" },
 ];
 
-/// Width of that expert.
+/// Width of the shared expert.
 pub(super) const SHARED_WIDTH: Key =
     Key { gguf: ".expert_shared_feed_forward_length", config: "shared_expert_intermediate_size" };
 
@@ -22,7 +22,7 @@ pub(super) const FAMILY: Family = Family {
     files: FileTable { refused: &[Refusal::Set("use_sliding_window", "a sliding window in some layers")], ..FILES },
     tensors: &[LLAMA_LIKE_TENSORS, QWEN_EXPERTS, SHARED_EXPERT],
     fused: FUSED_EXPERTS,
-    // transformers `Qwen2MoeAttention`.
+    // As in transformers' `Qwen2MoeAttention`.
     biases: &[(&[Role::Q, Role::K, Role::V], Bias::UnlessFlag("qkv_bias"))],
     experts: Some(ExpertTable {
         shared_feed_forward: Some(SHARED_WIDTH),

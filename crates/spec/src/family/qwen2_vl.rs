@@ -1,4 +1,4 @@
-//! Qwen2-VL and Qwen2.5-VL, their text: Qwen2. Positions of text are the same in all sections of the rotation.
+//! Qwen2-VL and Qwen2.5-VL, text only: Qwen2. Positions of text are the same in all sections of the rotation.
 
 use super::*;
 
@@ -7,7 +7,7 @@ const TEXT: &str = "the default of transformers' Qwen2VLTextConfig and Qwen2_5_V
 pub(super) const FAMILY: Family = Family {
     id: "qwen2vl",
     gguf_architectures: &["qwen2vl"],
-    // The first files have the keys of the text at the top.
+    // The first files have the keys of the language model at the top level.
     model_types: &[
         ("qwen2_vl", &["Qwen2VLForConditionalGeneration"]),
         ("qwen2_vl_text", &[]),

@@ -1,8 +1,8 @@
-//! Qwen3.5 and Qwen3.6, dense, their text: three of four layers are gated delta nets, the fourth is gated attention.
+//! Qwen3.5 and Qwen3.6, dense, text only: three of four layers are gated delta nets, the fourth is gated attention.
 
 use super::*;
 
-/// Before Llama's names: the norm in front of the feed-forward layer has another in GGUF.
+/// Listed before Llama's names: the norm before the feed-forward layer has another name in GGUF.
 #[rustfmt::skip]
 pub(super) const DELTA_NET: &[TensorName] = &[
     TensorName { role: Role::MlpNorm,    gguf: "blk.{}.post_attention_norm", config: "model.layers.{}.post_attention_layernorm" },
@@ -17,7 +17,7 @@ pub(super) const DELTA_NET: &[TensorName] = &[
     TensorName { role: Role::StateOut,   gguf: "blk.{}.ssm_out",             config: "model.layers.{}.linear_attn.out_proj" },
 ];
 
-/// Of the head that predicts a further token, next to a block of its own.
+/// Tensors of the head that predicts a further token, in addition to its block.
 #[rustfmt::skip]
 pub(super) const PREDICTOR: &[TensorName] = &[
     TensorName { role: Role::NextProjection,    gguf: "blk.{}.nextn.eh_proj",          config: "mtp.fc" },
@@ -33,7 +33,7 @@ const DELTA_NET_KEYS: DeltaNetKeys = DeltaNetKeys {
     value_heads: Key { gguf: ".ssm.time_step_rank", config: "linear_num_value_heads" },
     key_dim: Key { gguf: ".ssm.state_size", config: "linear_key_head_dim" },
     values: Key { gguf: ".ssm.inner_size", config: "linear_value_head_dim" },
-    // The converter has moved them.
+    // The GGUF converter reorders the value heads.
     gguf_sharing: KeySharing::Strided,
 };
 
@@ -49,13 +49,13 @@ const STATES: StateTable = StateTable {
     kernel: Key { gguf: ".ssm.conv_kernel", config: "linear_conv_kernel_dim" },
 };
 
-/// That of Qwen3-Next, whose value heads no converter has moved.
+/// The table of Qwen3-Next, whose value heads no converter reorders.
 pub(super) const UNMOVED_STATES: StateTable = StateTable {
     mixer: StateMixer::DeltaNet(DeltaNetKeys { gguf_sharing: KeySharing::Neighbours, ..DELTA_NET_KEYS }),
     ..STATES
 };
 
-/// Sizes by default.
+/// Default sizes.
 pub(super) const SIZES: &[(&str, f64)] = &[
     ("num_attention_heads", 16.0),
     ("num_key_value_heads", 4.0),
@@ -78,7 +78,7 @@ pub(super) const FAMILY: Family = Family {
     files: FileTable {
         defaults: &[SIZES],
         defaults_source: CONFIG,
-        // transformers computes it always.
+        // transformers always computes the gate.
         refused: &[Refusal::Unset(Key::config("attn_output_gate"), "attention without a gate of its output")],
         ..FILES
     },

@@ -1,4 +1,4 @@
-//! Qwen3.5 and Qwen3.6 with experts, their text: Qwen3.5-35B-A3B, Qwen3.6-35B-A3B, Qwen3.5-122B-A10B.
+//! Qwen3.5 and Qwen3.6 with experts, text only: Qwen3.5-35B-A3B, Qwen3.6-35B-A3B, Qwen3.5-122B-A10B.
 
 use super::qwen2_moe::{SHARED_EXPERT, SHARED_WIDTH};
 use super::qwen35::{DELTA_NET, PREDICTOR};
@@ -21,7 +21,7 @@ pub(super) const FAMILY: Family = Family {
     fused: FUSED_EXPERTS,
     experts: Some(ExpertTable {
         shared_feed_forward: Some(SHARED_WIDTH),
-        // transformers `Qwen3_5MoeTopKRouter`: the softmax over all, then the chosen divided by their sum.
+        // As in transformers' `Qwen3_5MoeTopKRouter`: softmax over all experts, then the chosen weights divided by their sum.
         normalized: Normalized::Fixed(true),
         ..QWEN_ROUTED
     }),

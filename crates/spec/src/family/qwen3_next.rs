@@ -1,10 +1,10 @@
-//! Qwen3-Next: Qwen3-Next-80B-A3B. As Qwen3.5 with experts, but for the order of the rows that delta nets read.
+//! Qwen3-Next: Qwen3-Next-80B-A3B. Like Qwen3.5 with experts, but the rows that delta nets read have another order.
 
 use super::qwen2_moe::{SHARED_EXPERT, SHARED_WIDTH};
 use super::qwen35::{DELTA_NET, PREDICTOR};
 use super::*;
 
-/// Before Qwen3.5's names. Safetensors files have no other; GGUF files have the first where an early converter wrote them.
+/// Listed before Qwen3.5's names. Safetensors files have only these; GGUF files have the first where an early converter wrote them.
 #[rustfmt::skip]
 const BY_KEY_HEAD: &[TensorName] = &[
     TensorName { role: Role::DeltaQkvz,      gguf: "blk.{}.ssm_in",    config: "model.layers.{}.linear_attn.in_proj_qkvz" },

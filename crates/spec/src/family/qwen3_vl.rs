@@ -1,4 +1,4 @@
-//! Qwen3-VL, its text: Qwen3. Positions of text are the same in all sections of the rotation.
+//! Qwen3-VL, text only: Qwen3. Positions of text are the same in all sections of the rotation.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Qwen3-VL with experts, its text: Qwen3 with experts. In safetensors its experts are stored transposed, which no table says.
+//! Qwen3-VL with experts, text only: Qwen3 with experts. In safetensors its experts are stored transposed, which no table says.
 
 use super::{Family, Window, qwen3_moe};
 

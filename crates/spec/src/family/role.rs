@@ -1,72 +1,72 @@
-//! What a weight does, whatever its name.
+//! The roles of weights, whatever their names.
 
-/// What a weight does. Where a name says it, the shape is that of the field that the weight becomes
+/// The role of a weight. Where the name of the variant says it, the shape is that of the field that the weight becomes
 /// ([`ModelWeights`](crate::spec::ModelWeights)).
 #[allow(missing_docs)] // of those names
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Role {
     Embedding,
-    /// `[context, hidden]`, added to the embedding's rows.
+    /// Position embeddings, `[context, hidden]`, added to the embedding's rows.
     Positions,
-    /// `[token_types, hidden]`, of which the first row is added to them.
+    /// Token type embeddings, `[token_types, hidden]`; the first row is added to the embedding's rows.
     TokenTypes,
-    /// `[hidden]`, of that sum.
+    /// The norm of the sum of embeddings, `[hidden]`.
     EmbeddingNorm,
     FinalNorm,
     Head,
-    /// `[hidden, 2 * hidden]`, of a prediction head: what it makes of the next token's embedding and a hidden state.
+    /// The projection of a prediction head, `[hidden, 2 * hidden]`, over the next token's embedding and a hidden state.
     NextProjection,
-    /// `[hidden]`, of that embedding.
+    /// The norm of the next token's embedding in a prediction head, `[hidden]`.
     NextEmbeddingNorm,
-    /// `[hidden]`, of that hidden state.
+    /// The norm of the hidden state in a prediction head, `[hidden]`.
     NextHiddenNorm,
-    /// `[hidden]`, of what a prediction head puts out.
+    /// The norm of the output of a prediction head, `[hidden]`.
     NextNorm,
-    /// `[vocab, hidden]`, where a prediction head has an embedding of its own.
+    /// The embedding of a prediction head that has its own, `[vocab, hidden]`.
     NextEmbedding,
-    /// `[vocab, hidden]`, where a prediction head has an output head of its own.
+    /// The output head of a prediction head that has its own, `[vocab, hidden]`.
     NextHead,
     ClassifierDense,
-    /// `[hidden]`, of what that puts out.
+    /// The norm of the output of the classifier's dense layer, `[hidden]`.
     ClassifierNorm,
     Classifier,
     AttentionNorm,
-    /// `[heads * head_dim, hidden]`, or twice as many rows where attention is gated.
+    /// The query projection, `[heads * head_dim, hidden]`, or twice as many rows where attention is gated.
     Q,
     K,
     V,
     O,
-    /// Of the queries: `[head_dim]`, or `[heads * head_dim]`.
+    /// The norm of the queries: `[head_dim]`, or `[heads * head_dim]`.
     QNorm,
-    /// Of the keys: `[head_dim]`, or `[kv_heads * head_dim]`.
+    /// The norm of the keys: `[head_dim]`, or `[kv_heads * head_dim]`.
     KNorm,
-    /// `[heads]`, scores of a position without a value.
+    /// Attention sinks, `[heads]`: scores of a position without a value.
     Sinks,
-    /// `[hidden]`, of what attention adds to the residual stream.
+    /// The norm of what attention adds to the residual stream, `[hidden]`.
     AttentionOutputNorm,
-    /// `[hidden]`, of the residual stream after attention.
+    /// The norm of the residual stream after attention, `[hidden]`.
     AttentionSumNorm,
     MlpNorm,
-    /// `[hidden]`, of what the feed-forward layer adds to the residual stream.
+    /// The norm of what the feed-forward layer adds to the residual stream, `[hidden]`.
     MlpOutputNorm,
-    /// `[hidden]`, of the residual stream after the feed-forward layer.
+    /// The norm of the residual stream after the feed-forward layer, `[hidden]`.
     MlpSumNorm,
     Gate,
     Up,
     Down,
     Router,
-    /// `[experts]`, added to the scores where experts are chosen; its names are whole.
+    /// The bias that is added to the scores only to choose experts, `[experts]`; its names are whole.
     ChoiceBias,
-    /// `[hidden]`, of what the router reads; its names are whole.
+    /// The norm of the router's input, `[hidden]`; its names are whole.
     RouterNorm,
-    /// `[experts]`, what their weights are multiplied by; its names are whole.
+    /// The factors of the experts' weights, `[experts]`; its names are whole.
     ExpertScales,
-    /// `[hidden]`, of what experts next to a dense layer read.
+    /// The norm of the input of experts next to a dense layer, `[hidden]`.
     ExpertsNorm,
-    /// `[hidden]`, of what they put out.
+    /// The norm of the output of experts next to a dense layer, `[hidden]`.
     ExpertsOutputNorm,
-    /// `[hidden]`, of what the dense layer next to them puts out.
+    /// The norm of the output of the dense layer next to experts, `[hidden]`.
     DenseOutputNorm,
     ExpertGate,
     ExpertUp,
@@ -74,48 +74,48 @@ pub enum Role {
     SharedGate,
     SharedUp,
     SharedDown,
-    /// `[1, hidden]`: how much of the shared expert a token takes.
+    /// The gate of the shared expert's output, `[1, hidden]`.
     SharedRouter,
     /// Queries, keys and values of a delta net, `[2 * key_heads * key_dim + value_heads * value_dim, hidden]`.
     DeltaQkv,
-    /// These and the gate of its output by heads of keys, `[2 * key_heads * key_dim + 2 * value_heads * value_dim, hidden]`.
+    /// Queries, keys, values and output gate by key heads, `[2 * key_heads * key_dim + 2 * value_heads * value_dim, hidden]`.
     DeltaQkvz,
-    /// How much a position corrects and how much the state decays by heads of keys, `[2 * value_heads, hidden]`.
+    /// `beta` and `alpha` of a delta net by key heads, `[2 * value_heads, hidden]`: how much a position corrects, and the decay.
     DeltaBetaAlpha,
     /// What a Mamba-2 layer convolves: values, keys and queries (`x`, `B` and `C`), `[channels, hidden]`.
     MambaInput,
-    /// How long a position's step is, before its softplus, `[heads, hidden]`.
+    /// The step of a position (`dt`), before its softplus, `[heads, hidden]`.
     MambaStep,
-    /// What a value is multiplied by to be added to what is read, `[heads]`; its names are whole.
+    /// The factor with which a value is added to the output (`D`), `[heads]`; its names are whole.
     MambaSkip,
     /// The gate of the output of a layer with a state, `[value_heads * value_dim, hidden]`.
     StateGate,
-    /// How much a position corrects, `[value_heads, hidden]`.
+    /// How much a position corrects the state (`beta`), `[value_heads, hidden]`.
     DeltaBeta,
-    /// How much the state decays, `[value_heads, hidden]`.
+    /// How much the state decays (`alpha`), `[value_heads, hidden]`.
     DeltaAlpha,
-    /// What is added to that, or to a step, `[value_heads]`; its names are whole.
+    /// The bias of the decay or of a step (`dt_bias`), `[value_heads]`; its names are whole.
     StateStepBias,
-    /// What its softplus is multiplied by, `[value_heads]`; its names are whole.
+    /// The factor of the softplus of the decay or step (`A`), `[value_heads]`; its names are whole.
     StateDecay,
-    /// Of what a layer with a state reads, `[value_dim]` of every head of a delta net, or all of it: its weight is stored as it is
-    /// in every family.
+    /// The norm of what a layer with a state reads from it, `[value_dim]` of every head of a delta net, or all of it:
+    /// its weight is stored without an offset in every family.
     StateNorm,
     StateOut,
     /// The convolution of a layer with a state: `[channels, kernel]`, in safetensors `[channels, 1, kernel]`.
     Conv,
-    /// What a short convolution reads and is gated by, `[3 * hidden, hidden]`.
+    /// The input and the gates of a short convolution, `[3 * hidden, hidden]`.
     ConvIn,
     ConvOut,
     LayerEmbedding,
-    /// Of the model's embedding, `[layers * layer_embedding, hidden]`.
+    /// The projection of the model's embedding, `[layers * layer_embedding, hidden]`.
     LayerEmbeddingProjection,
-    /// `[layer_embedding]`, of what that gives a layer.
+    /// The norm of a layer's part of that projection, `[layer_embedding]`.
     LayerEmbeddingNorm,
     LayerEmbeddingGate,
     LayerEmbeddingOutput,
-    /// `[hidden]`, of what the layer's embedding adds to the residual stream.
+    /// The norm of what the layer's embedding adds to the residual stream, `[hidden]`.
     LayerEmbeddingOutputNorm,
-    /// `[1]`: what the residual stream is multiplied by after a block. Tables have its whole name.
+    /// The factor of the residual stream after a block, `[1]`. Tables have its whole name.
     LayerScale,
 }

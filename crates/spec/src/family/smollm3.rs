@@ -1,4 +1,4 @@
-//! SmolLM3: Llama's block, of which every fourth layer does not rotate.
+//! SmolLM3: Llama's block, where every fourth layer does not rotate.
 
 use super::*;
 

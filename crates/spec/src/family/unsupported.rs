@@ -1,7 +1,7 @@
-//! Architectures that are known and not run: what kind of model they are, and what comes nearest. Tables hold data only.
+//! Architectures that are known and not supported: their kind, and the nearest alternative. Tables hold only data.
 //!
-//! Names: `model_type` of transformers 5 (`configuration_auto.py`) and `general.architecture` of llama.cpp
-//! (`gguf-py/gguf/constants.py`), and of models that people had before those, all without case and separators.
+//! Names are the `model_type` of transformers 5 (`configuration_auto.py`), the `general.architecture` of llama.cpp
+//! (`gguf-py/gguf/constants.py`), and names of older models, all without case and separators.
 
 const EXPERTS: &str =
     "a mixture of experts that is routed or built otherwise; models of the supported architectures run";
@@ -80,8 +80,8 @@ pub const UNSUPPORTED: &[(&str, &[&str])] = &[
     ]),
 ];
 
-/// Keys that tell the kind of an architecture that is in no table: after the architecture's name in GGUF, in
-/// `config.json`, the kind. The first that is there, and not 0, false or an object of nothing, counts.
+/// Keys that show the kind of an architecture in no table: the key after the architecture's name in GGUF, the key in
+/// `config.json`, the kind. The first that is present, and not 0, false or an empty object, counts.
 #[rustfmt::skip]
 pub(crate) const TELLING: &[(&str, &str, &str)] = &[
     ("",                     "vision_config",      VISION),

@@ -1,4 +1,4 @@
-//! Which sequences share a pass over the weights: what the report says, loading decides by and the scheduler does.
+//! Which sequences share a pass over the weights, for the report, for loading and for the scheduler.
 
 use crate::spec::{LayerWeights, ModelSpec};
 
@@ -6,17 +6,17 @@ use crate::spec::{LayerWeights, ModelSpec};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // those of the variants say what their fields are
 pub enum Batching {
-    /// All: each row has the bits that it has by itself. Only then sequences share prefixes and are speculated on.
+    /// All: a row has the same bits as when computed by itself. Only then sequences share prefixes and are speculated on.
     Any,
-    /// Those of a batch that a caller made: on a GPU a row's sums depend on how many are computed.
+    /// Only sequences of a batch that the caller made: on a GPU a row's sums depend on how many rows are computed.
     Explicit,
-    /// None: a row's values depend on those in the same pass, as one scale of int8 activations is made for all of them, and
-    /// on a GPU its sums would too.
+    /// No sequences: a row's values depend on the other rows of the pass, as all of them share one scale of int8
+    /// activations, and on a GPU its sums would depend on them too.
     Never { on_gpu: bool },
 }
 
 impl Batching {
-    /// That of `spec` on a device where a row has the same bits in every batch, or on a GPU, where it does not.
+    /// The batching of `spec` on a device where a row has the same bits in every batch, or on a GPU, where it does not.
     pub fn new(spec: &ModelSpec, on_gpu: bool) -> Batching {
         match spec.weights.layers.iter().any(LayerWeights::mixes_rows) {
             true => Batching::Never { on_gpu },

@@ -1,41 +1,41 @@
-//! ModelSpec -> the buffers of a forward pass and the weights in GPU memory: the plan counts what the decoder allocates, by
+//! ModelSpec -> the buffers of a forward pass and the weights in GPU memory: the plan and the decoder's allocations use
 //! the same functions.
 
 use super::{KV_PAGE, PREFILL_CHUNK, product, sum};
 use crate::spec::{LayerWeights, Mixer, ModelSpec};
 
-/// Where each tensor starts on a GPU is a multiple of this, and so is where each buffer ends.
+/// On a GPU each tensor starts, and each buffer ends, at a multiple of this.
 pub const GPU_ALIGNMENT: u64 = 256;
 
 /// Bytes that GPU kernels may read beyond the end of a tensor.
 pub const GPU_OVERREAD: u64 = 16;
 
-/// Parts that attention on a GPU divides the positions of all rows into, each with a result of its own.
+/// The number of parts into which attention on a GPU divides the positions of all rows, each with its own result.
 pub const GPU_ATTENTION_PARTS: usize = 256;
 
-/// Rows of logits that a GPU computes at a time.
+/// The number of rows of logits that a GPU computes at a time.
 pub const GPU_LOGIT_ROWS: usize = 32;
 
-/// Bytes of a recorded launch on a GPU. Drivers take about 10 KB (CUDA 12) to 68 KB (driver 470) for a kernel of a graph, as
-/// others have measured: this is more than either.
+/// Bytes of a recorded launch on a GPU. As measured by others, drivers take about 10 KB (CUDA 12) to 68 KB (driver 470)
+/// for a kernel of a graph: this is more than either.
 const GPU_LAUNCH_BYTES: u64 = 72 << 10;
 
-/// Steps of generation whose launches a GPU keeps: of one sequence, and of batches, at this length and the last.
+/// Steps of generation whose launches a GPU keeps: of one sequence and of batches, at the current length and the last one.
 const GPU_RECORDINGS: usize = 4;
 
-/// Launches of a layer: four products, what prepares each, rotation and attention. Where more are recorded, fewer recordings are
-/// kept.
+/// Launches of a layer: four products, the preparation of each, rotation and attention. Where more are recorded, fewer
+/// recordings are kept.
 const GPU_LAYER_LAUNCHES: usize = 10;
 
-/// Launches in addition to those of layers: the embedding, and the head's product and preparation.
+/// Launches outside of the layers: the embedding, and the head's product and preparation.
 const GPU_OTHER_LAUNCHES: usize = 3;
 
-/// Launches of a token on a GPU.
+/// Launches for one token on a GPU.
 pub fn gpu_launches(spec: &ModelSpec) -> usize {
     spec.weights.layers.len().saturating_mul(GPU_LAYER_LAUNCHES).saturating_add(GPU_OTHER_LAUNCHES)
 }
 
-/// Bytes that a recording of `launches` takes on a GPU at most.
+/// The most bytes that a recording of `launches` takes on a GPU.
 pub fn gpu_recording_bytes(launches: usize) -> u64 {
     GPU_LAUNCH_BYTES.saturating_mul(launches as u64)
 }
@@ -45,8 +45,8 @@ pub fn gpu_tensor_bytes(bytes: u64) -> u64 {
     aligned(bytes.saturating_add(GPU_OVERREAD))
 }
 
-/// Bytes of the weights on a GPU when their files have `weights_file` bytes: every stored tensor once, each from an
-/// aligned address and with room to read beyond its end.
+/// Bytes of the weights on a GPU when their files have `weights_file` bytes: every stored tensor once, at an aligned
+/// address and with room to read beyond its end.
 pub fn gpu_weight_bytes(spec: &ModelSpec, weights_file: u64) -> u64 {
     let tensors = || spec.tensors().map(|tensor| tensor.bytes);
     let stored = tensors().fold(0, u64::saturating_add);
@@ -55,37 +55,37 @@ pub fn gpu_weight_bytes(spec: &ModelSpec, weights_file: u64) -> u64 {
     weights_file.min(stored).saturating_add(placed.saturating_sub(stored))
 }
 
-/// The buffers that forward passes work in on the processor: elements a row, all F32. Complete.
+/// The buffers of forward passes on the processor: elements a row, all F32. Complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuBuffers {
     /// The residual stream.
     pub hidden: usize,
-    /// The products of a mixer's input: queries, keys and values.
+    /// The products of a token mixer's input: queries, keys and values.
     pub projected: usize,
-    /// What a mixer's output projection reads: the attention's output. Where layers have embeddings, the gated input of one
-    /// too, and where experts are next to a dense layer, the sum of what they put out.
+    /// The input of a token mixer's output projection, which is the attention's output. It also holds the gated input
+    /// of a layer's embedding, and the sum of experts' outputs where experts are next to a dense layer.
     pub mixed: usize,
     /// The feed-forward layer's activations, as the down projection reads them.
     pub activated: usize,
-    /// What a sub-layer puts out before its norm; 0 where no layer has one there.
+    /// The output of a sub-layer before its norm; 0 where no layer has such a norm.
     pub output: usize,
-    /// The operand of a product, as wide as the widest.
+    /// The operand of a product, of the widest product.
     pub operand: usize,
-    /// Outputs of the up and gate projections before they become one, of all threads together.
+    /// Outputs of the up and gate projections before they are combined, of all threads together.
     pub up_gate: usize,
-    /// What a layer of experts has in addition: its normed input, the outputs of its router, the experts of a row, and for
-    /// each of these the operands of both products, the activations, and the up and gate projections before they become one.
+    /// What a layer of experts takes in addition: its normalized input, the outputs of its router, the experts of a row, and
+    /// for each of these the operands of both products, the activations, and the up and gate projections before they are combined.
     pub experts: usize,
-    /// The inputs of all layers where these have embeddings.
+    /// The inputs of all layers, where layers have embeddings.
     pub layer_inputs: usize,
-    /// Of a prediction head: the hidden state that it is given, what its projection reads, and the hidden state that it gives.
+    /// Buffers of a prediction head: the hidden state it gets, the input of its projection, and the hidden state it returns.
     pub joined: usize,
     /// The logits of the last row.
     pub logits: usize,
 }
 
 impl CpuBuffers {
-    /// Those of the model.
+    /// The buffers of the model `spec`.
     pub fn new(spec: &ModelSpec) -> CpuBuffers {
         let mixers = || spec.weights.layers.iter().map(|layer| &layer.mixer.layer);
         let wide = widest_feed_forward(spec);
@@ -107,14 +107,14 @@ impl CpuBuffers {
         }
     }
 
-    /// Bytes of all of them for `rows` tokens, and the logits of one. These are there twice: as computed, and as a sampler
-    /// reads them. A step of several sequences stays within them by [`room`](Self::room).
+    /// Bytes of all buffers for `rows` tokens, and the logits of one token. Logits are counted twice: as computed, and
+    /// as a sampler reads them. A step of several sequences stays within them by [`room`](Self::room).
     pub fn bytes(&self, rows: usize) -> u64 {
         let elements = self.row().saturating_mul(rows as u64).saturating_add(product(&[self.logits, 2]));
         elements.saturating_mul(size_of::<f32>() as u64)
     }
 
-    /// What of [`bytes`](Self::bytes) of `rows` a step may fill.
+    /// The part of [`bytes`](Self::bytes) of `rows` that a step may fill.
     pub fn room(&self, rows: usize) -> StepRoom {
         let logits = usize::try_from(product(&[self.logits, 2]).div_ceil(self.row().max(1))).unwrap_or(usize::MAX);
         StepRoom { rows: rows.saturating_add(logits), logits }
@@ -128,17 +128,17 @@ impl CpuBuffers {
     }
 }
 
-/// What the tokens of a step may take together: each a row, and one whose logits are wanted `logits` more. So many logits at
-/// once take the memory of a step that is as much shorter. Complete.
+/// What the tokens of a step may take together: each takes a row, and one whose logits are wanted takes `logits` more.
+/// A step with many logits is shorter by the rows that use the same memory. Complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepRoom {
-    /// Rows.
+    /// The number of rows.
     pub rows: usize,
-    /// Rows whose buffers take what the logits of a token take.
+    /// Rows whose buffers take as much memory as the logits of a token.
     pub logits: usize,
 }
 
-/// Elements of the longest row that a product reads: that of the blocks' products, of down or of o.
+/// Elements of the longest row that a product reads: an input of the block's projections, of down or of o.
 fn widest_operand(spec: &ModelSpec) -> usize {
     let mixed = spec.weights.layers.iter().map(|layer| layer.mixer.layer.mixed());
     let joined = if spec.weights.joined.is_some() { spec.hidden.saturating_mul(2) } else { 0 };
@@ -163,15 +163,15 @@ fn widest_feed_forward(spec: &ModelSpec) -> usize {
     spec.weights.layers.iter().map(dense).max().unwrap_or(0)
 }
 
-/// Elements a row that a layer of experts takes in addition to what every layer does.
+/// Elements a row that a layer of experts takes in addition to those of every layer.
 fn expert_elements(layer: &LayerWeights) -> usize {
     let Some(experts) = layer.experts() else { return 0 };
     let hidden = experts.down.outputs;
-    // An expert and its weight for each row, twice: as chosen, and in the order of experts.
+    // An expert and its weight for each row, stored twice: in the order of choice, and in the order of experts.
     const CHOICE: usize = 2 * 2 * size_of::<usize>() / size_of::<f32>();
     let wide = experts.feed_forward().saturating_mul(4);
     let each = hidden.saturating_mul(2).saturating_add(wide).saturating_add(CHOICE);
-    // The normed input, the router's where that is another, and their operands.
+    // The normalized input, the router's input where that differs, and their operands.
     let inputs = if experts.router_norm.is_some() { 4 } else { 2 };
     hidden
         .saturating_mul(inputs)
@@ -179,41 +179,41 @@ fn expert_elements(layer: &LayerWeights) -> usize {
         .saturating_add(each.saturating_mul(experts.routing.chosen))
 }
 
-/// The buffers that forward passes work in on a GPU: bytes of each, all multiples of [`GPU_ALIGNMENT`]. Complete.
+/// The buffers of forward passes on a GPU: bytes of each, all multiples of [`GPU_ALIGNMENT`]. Complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GpuBuffers {
     /// Rows that a forward pass takes at a time.
     pub rows: usize,
-    /// What is said of the rows: rotation angles, and 32 bytes of indices each; the addresses of pages; a word on overflow.
+    /// Data on the rows: rotation angles, and 32 bytes of indices each; the addresses of pages; a word on overflow.
     pub batch: u64,
     /// The residual stream.
     pub hidden: u64,
-    /// The operand of a product as it is read.
+    /// The operand of a product in the form that kernels read.
     pub prepared: u64,
-    /// Its scales, 8 bytes for every 32 elements.
+    /// The scales of the operand, 8 bytes for every 32 elements.
     pub steps: u64,
-    /// Its extents.
+    /// The extents of the operand.
     pub extents: u64,
     /// Queries, keys and values.
     pub qkv: u64,
     /// The attention's output.
     pub attended: u64,
-    /// Gate and up.
+    /// The outputs of the gate and up projections.
     pub up_gate: u64,
-    /// Parts of the attention with their maxima and sums.
+    /// Partial results of the attention with their maxima and sums.
     pub partial: u64,
-    /// Counters of blocks that have left their part.
+    /// Counters of blocks that have stored their part.
     pub arrived: u64,
-    /// Some rows of logits.
+    /// The logits of some rows.
     pub logits: u64,
-    /// What the driver keeps of recorded steps: recordings that would take more are freed.
+    /// What the driver keeps of recorded steps; recordings beyond it are freed.
     pub recordings: u64,
 }
 
 impl GpuBuffers {
-    /// For sequences of up to `context` tokens.
+    /// The buffers for sequences of up to `context` tokens.
     pub fn new(spec: &ModelSpec, context: usize) -> GpuBuffers {
-        // However short the sequences are, a batch has as many.
+        // A batch has this many rows, however short the sequences are.
         let rows = PREFILL_CHUNK;
         let queries = spec.heads.saturating_mul(spec.head_dim);
         let keys = spec.kv_heads.saturating_mul(spec.head_dim);
@@ -239,7 +239,7 @@ impl GpuBuffers {
         }
     }
 
-    /// Bytes of all of them.
+    /// Bytes of all buffers.
     pub fn bytes(&self) -> u64 {
         let GpuBuffers { rows: _, batch, hidden, prepared, steps, extents, qkv, attended, .. } = *self;
         let GpuBuffers { up_gate, partial, arrived, logits, recordings, .. } = *self;

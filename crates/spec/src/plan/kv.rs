@@ -1,5 +1,5 @@
-//! What the KV cache of a sequence takes, and the states of layers that are no attention: the plan counts what the decoder
-//! allocates, by the same functions.
+//! The size of a sequence's KV cache, and of the states of recurrent layers: the plan and the decoder's allocations use
+//! the same functions.
 
 use super::{KV_PAGE, PREFILL_CHUNK, product, sum};
 use crate::spec::{AttentionWeights, KeysValues, Mixer, ModelSpec};
@@ -7,23 +7,23 @@ use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
 
-/// The element type of the KV cache. Complete, though it may grow in a new major version: each crate that computes matches all
-/// of them, so that none is left out silently.
+/// The element type of the KV cache. Complete, though it may grow in a new major version: each crate that computes
+/// matches all of them, so that none is forgotten.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub enum KvDtype {
-    /// As computed.
+    /// As computed, in F32.
     #[default]
     F32,
     /// Rounded to the nearest F16, ties to even: half the memory, and half of what a token reads of it. A key or value
     /// beyond 65504 is an error.
     F16,
-    /// Blocks of 32 elements of a head, or what is left of it, as in GGUF's Q8_0: signed bytes with one F16 scale, the
-    /// largest magnitude / 127. 34 bytes for 32 elements, 0.27 of F32. A key or value beyond 127 * 65504, or that is NaN, is
-    /// an error. On the processor only.
+    /// Blocks of 32 elements of a head, the last one possibly shorter, as in GGUF's Q8_0: signed bytes with one F16
+    /// scale, the largest magnitude / 127. 34 bytes for 32 elements, 0.27 of F32. A key or value beyond 127 * 65504, or
+    /// NaN, is an error. Only on the processor.
     Q8_0,
 }
 
-/// Elements of a head that have a scale together in [`KvDtype::Q8_0`].
+/// Elements of a head that share a scale in [`KvDtype::Q8_0`].
 const KV_BLOCK: usize = 32;
 
 impl KvDtype {
@@ -43,7 +43,7 @@ impl fmt::Display for KvDtype {
     }
 }
 
-/// What is no [`KvDtype`].
+/// The error for a text that names no [`KvDtype`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected f32, f16 or q8_0")]
 pub struct UnknownKvDtype;
@@ -51,27 +51,27 @@ pub struct UnknownKvDtype;
 impl FromStr for KvDtype {
     type Err = UnknownKvDtype;
 
-    /// `f32`, `f16` or `q8_0`, in any case of letters.
+    /// Parses `f32`, `f16` or `q8_0`, in upper or lower case.
     fn from_str(text: &str) -> Result<KvDtype, UnknownKvDtype> {
         let named = |dtype: &KvDtype| dtype.to_string().eq_ignore_ascii_case(text);
         [KvDtype::F32, KvDtype::F16, KvDtype::Q8_0].into_iter().find(named).ok_or(UnknownKvDtype)
     }
 }
 
-/// Bytes of the KV cache of one sequence. Layers with a window forget what no later token sees; where others keep all
-/// positions, the two kinds have pages of their own.
+/// Bytes of the KV cache of one sequence. Layers with a window drop what no later token sees; where other layers keep
+/// all positions, the two kinds have separate pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KvSize {
-    /// [`KV_PAGE`] positions of the layers that keep all.
+    /// Bytes of [`KV_PAGE`] positions in the layers that keep all positions.
     pub page: u64,
-    /// The same of the layers that keep those of a window; 0 where there are none.
+    /// Bytes of [`KV_PAGE`] positions in the layers that keep only their window; 0 where there are none.
     pub window_page: u64,
-    /// The longest of the windows, in positions.
+    /// The longest window, in positions.
     pub window: usize,
 }
 
 impl KvSize {
-    /// On the processor.
+    /// The sizes on the processor.
     pub fn of_cpu(spec: &ModelSpec, dtype: KvDtype) -> KvSize {
         let windowed = windowed_layers(spec);
         let mut size = KvSize { page: 0, window_page: 0, window: 0 };
@@ -85,34 +85,34 @@ impl KvSize {
         size
     }
 
-    /// On a GPU: all layers keep all positions.
+    /// The sizes on a GPU, where all layers keep all positions.
     pub fn of_gpu(spec: &ModelSpec, dtype: KvDtype) -> KvSize {
         let page = kv_bytes_per_token(spec, dtype).saturating_mul(KV_PAGE as u64);
         KvSize { page, window_page: 0, window: 0 }
     }
 
-    /// Pages of layers with a window that a sequence of `positions` has at most: those of the window, of a chunk of a prompt
-    /// after it, and of [`KV_PAGE`] positions before it, by which a sequence can be cut back and go on.
+    /// The most pages of layers with a window that a sequence of `positions` has: those of the window, of a chunk of a
+    /// prompt after it, and of [`KV_PAGE`] positions before it, by which a sequence can be cut back and continued.
     pub fn window_pages(&self, positions: usize) -> usize {
         let kept = self.window.saturating_add(PREFILL_CHUNK + KV_PAGE - 1);
         let most = if self.window_page == 0 { 0 } else { (kept - 1).div_ceil(KV_PAGE).saturating_add(1) };
         positions.div_ceil(KV_PAGE).min(most)
     }
 
-    /// The first position that the one at `position` sees in layers with a window.
+    /// The first position that the token at `position` sees in layers with a window.
     pub fn first_seen(&self, position: usize) -> usize {
         (position + 1).saturating_sub(self.window)
     }
 
-    /// Those of a sequence of `positions`.
+    /// Bytes of the cache of a sequence of `positions`.
     pub fn bytes(&self, positions: usize) -> u64 {
         let of = |bytes: u64, pages: usize| bytes.saturating_mul(pages as u64);
         of(self.page, positions.div_ceil(KV_PAGE)).saturating_add(of(self.window_page, self.window_pages(positions)))
     }
 }
 
-/// Which layers keep only the positions of their window: those with a window that leaves much of the context out, whose keys
-/// and values no other layer reads.
+/// Which layers keep only the positions of their window: layers whose window is much shorter than the context and whose
+/// keys and values no other layer reads.
 pub fn windowed_layers(spec: &ModelSpec) -> Vec<bool> {
     let attentions = || spec.weights.layers.iter().map(|layer| layer.mixer.layer.attention());
     let forgets = |attention: &AttentionWeights| {
@@ -128,8 +128,8 @@ pub fn windowed_layers(spec: &ModelSpec) -> Vec<bool> {
     windowed
 }
 
-/// Bytes of the KV cache of `context` tokens where all layers keep all of them, as on a GPU: a page of keys and values a layer
-/// for every [`KV_PAGE`] positions begun.
+/// Bytes of the KV cache of `context` tokens where all layers keep all positions, as on a GPU: a page of keys and
+/// values in each layer for every [`KV_PAGE`] positions begun.
 pub fn kv_bytes(spec: &ModelSpec, context: usize, dtype: KvDtype) -> u64 {
     KvSize::of_gpu(spec, dtype).bytes(context)
 }
@@ -139,13 +139,13 @@ pub fn kv_bytes_per_token(spec: &ModelSpec, dtype: KvDtype) -> u64 {
     spec.attentions().map(|attention| stored_bytes(attention, dtype)).fold(0, u64::saturating_add)
 }
 
-/// Bytes that a layer stores of one token.
+/// Bytes that a layer stores for one token.
 fn stored_bytes(attention: &AttentionWeights, dtype: KvDtype) -> u64 {
     let stores = attention.causal && attention.kv.own().is_some();
     product(&[2 * usize::from(stores), attention.kv_heads, dtype.head_bytes(attention.head_dim)])
 }
 
-/// Bytes of the KV cache that a token at the end of `context` reads: in layers with a window what lies within it.
+/// Bytes of the KV cache that a token at the end of `context` reads: in layers with a window only those within it.
 pub fn kv_bytes_read(spec: &ModelSpec, context: usize, dtype: KvDtype) -> u64 {
     let layers = spec.attentions().map(|attention| {
         let seen = attention.window.map_or(context, |window| window.min(context));
@@ -154,27 +154,27 @@ pub fn kv_bytes_read(spec: &ModelSpec, context: usize, dtype: KvDtype) -> u64 {
     layers.fold(0, u64::saturating_add)
 }
 
-/// Positions between two whole states: those since the last one are kept with it, so that a sequence is cut back to each of
-/// them at once, and its bits depend on no step's length.
+/// Positions between two saved states: positions since the last one are kept with it, so that a sequence is cut back to
+/// each of them at once, and its bits do not depend on the lengths of steps.
 pub const STATE_CHUNK: usize = 16;
 
 /// F32 elements of the state of one layer and one sequence. Complete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StateSize {
-    /// Elements a position of what a convolution reads.
+    /// Elements of a convolution's input for one position.
     pub channels: usize,
-    /// Positions of it: those before the chunk that its first position reads, and those of the chunk.
+    /// Positions of that input: those before the chunk that its first position reads, and those of the chunk.
     pub conv_rows: usize,
-    /// Heads with a matrix; 0 without.
+    /// Heads with a state matrix; 0 where there are none.
     pub heads: usize,
-    /// Elements of the matrix of each, `[key_dim, value_dim]`.
+    /// Elements of the state matrix of a head, `[key_dim, value_dim]`.
     pub matrix: usize,
-    /// Elements of each: its matrix, and of each position of the chunk its key, what it adds `[value_dim]` and its decay.
+    /// Elements of a head: its matrix, and for each position of the chunk its key, what it adds `[value_dim]` and its decay.
     pub head: usize,
 }
 
 impl StateSize {
-    /// That of a layer; nothing for attention, whose keys and values are cached.
+    /// The state of a layer; empty for attention, whose keys and values are cached.
     pub fn new(mixer: &Mixer) -> StateSize {
         let Some((conv, [heads, key_dim, value_dim])) = mixer.state() else { return StateSize::default() };
         let (channels, conv_rows) = (conv.channels, conv.kernel.saturating_sub(1).saturating_add(STATE_CHUNK));
@@ -184,19 +184,19 @@ impl StateSize {
         StateSize { channels, conv_rows, heads, matrix, head }
     }
 
-    /// Elements of what a border leaves: what later positions read of those before it.
+    /// Elements of a saved state: what later positions read of those before it.
     pub fn border_elements(&self) -> usize {
         let rows = self.conv_rows.saturating_sub(STATE_CHUNK);
         self.channels.saturating_mul(rows).saturating_add(self.heads.saturating_mul(self.matrix))
     }
 
-    /// Elements of all of it.
+    /// Elements of the whole state.
     pub fn elements(&self) -> usize {
         self.channels.saturating_mul(self.conv_rows).saturating_add(self.heads.saturating_mul(self.head))
     }
 }
 
-/// Bytes that a sequence has in addition to its KV cache, however long it is.
+/// Bytes that a sequence takes in addition to its KV cache, however long it is.
 pub fn state_bytes(spec: &ModelSpec) -> u64 {
     let layers = spec.weights.layers.iter().map(|layer| StateSize::new(&layer.mixer.layer).elements());
     layers.fold(0, |bytes, elements| sum(&[bytes, (elements as u64).saturating_mul(size_of::<f32>() as u64)]))

@@ -1,4 +1,4 @@
-//! Header -> what makes scores of a text's hidden states, in models that classify texts or rank documents.
+//! Header -> the classification head, in models that classify texts or rank documents.
 
 use super::reader::{CLASSIFIES, Reader};
 use super::tensors::Tensors;
@@ -15,38 +15,38 @@ use std::sync::Arc;
 weights! {
     /// A classification head: the scores of a text's labels, from its hidden states.
     pub struct ClassifierWeights<W> {
-        /// Which of the tokens' hidden states it reads.
+        /// Which tokens' hidden states the head reads.
         pub pooling: Pooling,
-        /// A layer before the last.
+        /// The dense layer before the output layer.
         pub dense: Option<ClassifierDense<W>> = optional part,
-        /// The scores, `[labels, hidden]`.
+        /// The output layer, `[labels, hidden]`.
         pub output: W::Matrix = matrix,
         /// The names of the labels, one for each score.
         pub labels: Arc<[String]>,
-        /// What the makers do to the scores of pairs of texts.
+        /// The activation of the scores of pairs of texts.
         pub scores: ScoreActivation,
     }
 
-    /// The layer before the last of a classification head.
+    /// The dense layer of a classification head, before its output layer.
     pub struct ClassifierDense<W> {
-        /// `[hidden, hidden]`.
+        /// The linear layer, `[hidden, hidden]`.
         pub linear: W::Matrix = matrix,
-        /// Of its output.
+        /// The activation of its output.
         pub activation: DenseActivation,
-        /// Of that, `[hidden]`.
+        /// The norm of the activated output, `[hidden]`.
         pub norm: Option<W::Norm> = optional norm,
     }
 }
 
-/// What is done to the scores of pairs of texts (sentence-transformers' `activation_fn`). Complete.
+/// The activation of the scores of pairs of texts (sentence-transformers' `activation_fn`). Complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // those of the variants say what their fields are
 pub enum ScoreActivation {
-    /// They stay as the head gives them.
+    /// The scores are unchanged.
     Identity,
-    /// They are brought between 0 and 1: the default where there is one label.
+    /// The sigmoid of the scores: the default where there is one label.
     Sigmoid,
-    /// Something that is not computed, and the file that says it.
+    /// An activation that is not supported, and the file that names it.
     Unsupported { what: String, source: String },
 }
 
@@ -72,7 +72,7 @@ impl Reader<'_> {
         Ok(self.or_absent(None, default, what, &key, source))
     }
 
-    /// The labels that the model scores; none where it has no classification head.
+    /// The labels that the model scores; empty where it has no classification head.
     pub(super) fn labels(&self) -> Result<Vec<String>> {
         match &self.header.metadata {
             _ if self.family.head.classifier.is_none() => Ok(Vec::new()),
@@ -89,7 +89,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The labels by their numbers in `config.json`, or as many as it says.
+    /// The labels by their numbers in `config.json`, or numbered where it only gives their number.
     fn config_labels(&self, config: &JsonFile) -> Result<Vec<String>> {
         const KEY: &str = "id2label";
         match config.object().get(KEY) {
@@ -117,11 +117,11 @@ impl Reader<'_> {
     }
 }
 
-/// Labels at most; published classifiers have up to some thousands.
+/// The most labels; published classifiers have up to some thousands.
 const MOST_LABELS: u64 = 1 << 20;
 
 impl Tensors<'_> {
-    /// Why the head of a model that has one is not computed.
+    /// Why the classification head is not supported; `None` where it is.
     fn without_scores(&self, table: &ClassifierTable) -> Result<Option<String>> {
         let known = if table.dense == Some(DenseActivation::Tanh) { "tanh" } else { "gelu" };
         if let Some(key) = table.activation_key.filter(|_| !self.reader.is_gguf())
@@ -129,8 +129,8 @@ impl Tensors<'_> {
         {
             return Ok(Some(format!("activation {name} ({key})")));
         }
-        // llama.cpp's converter leaves BERT's pooler out, and left the norm of ModernBERT's head out: without these the scores
-        // are others.
+        // llama.cpp's converter leaves BERT's pooler out, and left the norm of ModernBERT's head out: without these the
+        // scores differ.
         let needed = [("cls.weight", true), ("cls.norm.weight", self.names(Role::ClassifierNorm))];
         let missing = |(name, wanted): &(&str, bool)| *wanted && !self.stores(name);
         let missing = needed.into_iter().find(missing).filter(|_| self.reader.is_gguf());
@@ -164,8 +164,8 @@ impl Tensors<'_> {
     }
 }
 
-/// What sentence-transformers' CrossEncoder does to scores: what its file or `config.json` names, or else a sigmoid where there is
-/// one label.
+/// The activation that sentence-transformers' CrossEncoder applies to scores: the one that its file or `config.json`
+/// names, else a sigmoid where there is one label.
 fn score_activation(header: &Header, labels: usize) -> Result<ScoreActivation> {
     let default = if labels == 1 { ScoreActivation::Sigmoid } else { ScoreActivation::Identity };
     let Metadata::Config(files) = &header.metadata else { return Ok(default) };

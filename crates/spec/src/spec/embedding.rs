@@ -1,4 +1,4 @@
-//! Header -> Embeds: how the files say that a text becomes a vector; and what is added to the rows of the embedding.
+//! Header -> Embeds: how the files say that a text becomes a vector; and what is added to the embedding's rows.
 
 use super::reader::Reader;
 use super::tensors::Tensors;
@@ -16,42 +16,42 @@ use std::collections::BTreeMap;
 weights! {
     /// What is added to the rows of the embedding, and the norm of the sum.
     pub struct InputWeights<W> {
-        /// A row for each position.
+        /// The position embeddings, where the model has them.
         pub positions: Option<PositionWeights<W>> = optional part,
-        /// A row for each kind of tokens, `[kinds, hidden]`: the first, but for the second text of a pair.
+        /// A row for each token type, `[kinds, hidden]`: the first for all tokens but those of the second text of a pair.
         pub token_types: Option<W::Matrix> = optional matrix,
-        /// `[hidden]`.
+        /// The norm of the sum, `[hidden]`.
         pub norm: W::Norm = norm,
     }
 
-    /// Positions that are rows of a matrix.
+    /// Position embeddings: positions that are rows of a matrix.
     pub struct PositionWeights<W> {
-        /// `[first + context, hidden]`.
+        /// The position embeddings, `[first + context, hidden]`.
         pub rows: W::Matrix = matrix,
         /// The row of a text's first token.
         pub first: usize,
     }
 }
 
-/// What the files say of vectors of texts. Complete.
+/// What the files say about embedding texts. Complete.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs)] // those of the variants say what their fields are
 pub enum Embeds {
-    /// Nothing.
+    /// The files say nothing about it.
     NotSaid,
-    /// Something that is not computed, and the file, or the key of a GGUF file, that says it.
+    /// Something that is not supported, and the file, or the key of a GGUF file, that asks for it.
     Unsupported { what: String, source: String },
-    /// How they are made.
+    /// How vectors are computed.
     By(Box<EmbeddingSpec>),
 }
 
-/// How long a text may be that is embedded or classified.
+/// The longest text that may be embedded or classified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TextLimit {
-    /// Tokens at most, special ones included.
+    /// The most tokens, special ones included.
     pub tokens: usize,
-    /// The key that says so.
+    /// The key that sets the limit.
     pub key: &'static str,
 }
 
@@ -59,17 +59,17 @@ pub struct TextLimit {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct EmbeddingSpec {
-    /// Which of the tokens' vectors make that of the text.
+    /// Which token vectors become the vector of the text.
     pub pooling: Pooling,
-    /// Whether it is brought to length one.
+    /// Whether the vector is normalized to length one.
     pub normalize: bool,
-    /// Texts that are put in front, by the names that are chosen by.
+    /// Prompts that can be put before a text, by name.
     pub prompts: BTreeMap<String, String>,
-    /// The prompt that is put in front unless another is chosen.
+    /// The name of the prompt that is used unless another is chosen.
     pub default_prompt: Option<String>,
     /// Whether the tokens of a prompt are pooled with those of the text.
     pub include_prompt: bool,
-    /// Where the pooling is said: `1_Pooling/config.json`, `bert.pooling_type`.
+    /// Where the pooling is set: `1_Pooling/config.json`, `bert.pooling_type`.
     pub source: String,
 }
 
@@ -110,7 +110,7 @@ impl Reader<'_> {
         Ok(1 + usize::try_from(padding).ok().filter(|id| *id < i32::MAX as usize).ok_or_else(wrong)?)
     }
 
-    /// Kinds of tokens that have a row of their own; 0 where the family has none.
+    /// The number of token types that have a row of their own; 0 where the family has none.
     pub(super) fn token_types(&self) -> Result<usize> {
         let Some((key, default, why)) = self.family.head.token_types else { return Ok(0) };
         match self.size(key)? {
@@ -121,7 +121,7 @@ impl Reader<'_> {
 }
 
 impl Embeds {
-    /// What the files say.
+    /// Reads what the files say about embedding texts.
     ///
     /// # Errors
     /// `Format` for a known key of another type, or of an unknown value.
@@ -132,22 +132,22 @@ impl Embeds {
         }
     }
 
-    /// How vectors are made, where that is said.
+    /// How vectors are computed, where the files say it.
     pub fn by(&self) -> Option<&EmbeddingSpec> {
         if let Embeds::By(by) = self { Some(by) } else { None }
     }
 }
 
 impl TextLimit {
-    /// What `header` says, of a model that embeds or, as `classifies` says, scores labels: sentence-transformers' key, or else the
-    /// tokenizer's.
+    /// The limit in `header`, of a model that embeds or, as `classifies` says, scores labels: sentence-transformers'
+    /// key, else the tokenizer's.
     pub(super) fn read(header: &Header, classifies: bool) -> Result<Option<TextLimit>> {
         let Metadata::Config(files) = &header.metadata else { return Ok(None) };
         let sentences = files.sentence_transformers.as_ref();
         let of_model = sentences.and_then(|sentences| sentences.transformer.as_ref());
         let of_tokenizer = files.tokenizer_config.as_ref().filter(|_| classifies || sentences.is_some());
         for (file, key) in [(of_model, "max_seq_length"), (of_tokenizer, "model_max_length")] {
-            // Transformers writes 1e30 where there is none.
+            // transformers writes 1e30 where there is no limit.
             let Some((file, tokens)) = file.and_then(|file| Some((file, file.number(key).transpose()?))) else {
                 continue;
             };
@@ -156,7 +156,7 @@ impl TextLimit {
                 tokens if key == "max_seq_length" => {
                     return Err(Error::key_value(file.file(), key, tokens.to_string(), "a positive number"));
                 }
-                // A tokenizer's 0 or -1 is none.
+                // A tokenizer's 0 or -1 means no limit.
                 _ => {}
             }
         }
@@ -164,7 +164,7 @@ impl TextLimit {
     }
 }
 
-/// llama.cpp's `llama_pooling_type`.
+/// Reads llama.cpp's `llama_pooling_type`.
 fn of_gguf(metadata: &GgufMetadata, reader: &Reader<'_>) -> Result<Embeds> {
     let source = reader.gguf_key(".pooling_type");
     let pooling = match metadata.unsigned(&source)? {
@@ -186,7 +186,7 @@ fn of_gguf(metadata: &GgufMetadata, reader: &Reader<'_>) -> Result<Embeds> {
     })))
 }
 
-/// The files of sentence-transformers.
+/// Reads the files of sentence-transformers.
 fn of_folder(files: &ConfigFiles) -> Result<Embeds> {
     let Some(SentenceFiles { modules, pooling, config, transformer, .. }) = &files.sentence_transformers else {
         return Ok(Embeds::NotSaid);
@@ -218,7 +218,7 @@ fn of_folder(files: &ConfigFiles) -> Result<Embeds> {
         return Err(Error::key_value(config.file(), "default_prompt_name", format!("{name:?}"), expected));
     }
     if let Some(transformer) = transformer {
-        // Before a tokenizer that does so itself, as that of BERT's uncased models, it changes nothing.
+        // This changes nothing before a tokenizer that lowercases anyway, like that of BERT's uncased models.
         let lowers = files.tokenizer_config.as_ref().map_or(Ok(None), |config| config.boolean("do_lower_case"))?;
         if transformer.boolean("do_lower_case")? == Some(true) && lowers != Some(true) {
             return unsupported("texts in small letters before they are tokenized".into(), "sentence_bert_config.json");
@@ -234,7 +234,7 @@ fn of_folder(files: &ConfigFiles) -> Result<Embeds> {
     })))
 }
 
-/// The modes by their names in sentence-transformers 6; before, each had a flag.
+/// The pooling modes by their names in sentence-transformers 6; earlier versions have a flag for each.
 fn pooling_mode(pooling: &JsonFile) -> Result<Vec<&str>> {
     const FLAGS: [(&str, &str); 6] = [
         ("pooling_mode_cls_token", "cls"),

@@ -9,9 +9,9 @@ pub(super) struct Factors {
     pub(super) multipliers: Multipliers,
     pub(super) score_scale: f32,
     pub(super) score_cap: Option<f32>,
-    /// With the numbers that the files give.
+    /// The activation with the numbers that the files give.
     pub(super) activation: Activation,
-    /// Of the weights of experts.
+    /// The factor of the weights of experts.
     pub(super) experts: f32,
 }
 
@@ -66,7 +66,7 @@ impl Reader<'_> {
         Ok(factors)
     }
 
-    /// A number of the table; `None` where it is absent and that changes nothing. 0 in a GGUF file is none, as in llama.cpp.
+    /// A number of the table; `None` where it is absent and that changes nothing. 0 in GGUF counts as absent, as in llama.cpp.
     fn factor(&self, factor: &Factor) -> Result<Option<f64>> {
         let key = self.key(factor.key);
         let default = if self.is_gguf() { factor.gguf_default } else { factor.config_default };
@@ -75,10 +75,10 @@ impl Reader<'_> {
         }
         match self.fields().number(&key)? {
             Some(0.0) if self.is_gguf() => Ok(None),
-            // Far outside of every factor in use, and what an f32 holds.
+            // Far beyond every factor in use, and within what an f32 holds.
             Some(value) if (1e-9..=1e9).contains(&value) => Ok(Some(value)),
             Some(value) => Err(self.value(&key, value, "a number between 1e-9 and 1e9".into())),
-            // A cap that is null is none; a gate is never without its numbers.
+            // A cap that is null means no cap; a clamped gate always needs its numbers.
             None if self.is_null(&key) => match factor.of {
                 FactorOf::GateLimit | FactorOf::GateAlpha => Err(self.value(&key, "null", "a number".into())),
                 _ => Ok(None),

@@ -25,17 +25,17 @@ pub fn inspect(header: &Header, families: &[&'static Family]) -> Result<ModelSpe
     inspect_as(header, families, Wanted::default())
 }
 
-/// What is wanted in addition to the model.
+/// What is loaded in addition to the model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// The head that predicts a further token.
     pub predictor: bool,
 }
 
-/// As [`inspect`], with what is `wanted` in addition.
+/// Like [`inspect`], with what is `wanted` in addition.
 ///
 /// # Errors
-/// As [`inspect`]; `Architecture` for what is wanted of a model that does not bring it.
+/// The errors of [`inspect`]; `Architecture` when something is wanted that the model does not have.
 pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted) -> Result<ModelSpec> {
     let reader = Reader::new(header, families)?;
     let family = reader.family;
@@ -67,7 +67,7 @@ pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted)
     layers.bound_window(context);
     let factors = reader.factors(&whole)?;
     let multipliers = factors.multipliers;
-    // What `AutoModel` of transformers saves has no head.
+    // Models saved from transformers' `AutoModel` have no head.
     let has_head = !family.head.encoder && !reader.is_base_model()?;
     let tied = has_head && reader.tied()?;
     let routing = reader.routing(&sizes, factors.experts)?;
@@ -138,10 +138,10 @@ pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted)
 }
 
 impl Reader<'_> {
-    /// The context that `ropes` stretch to, of a model whose key says `stored`.
+    /// The context that `ropes` extend to, of a model whose key gives `stored`.
     fn context_with(&self, ropes: &[Rope], stored: usize) -> usize {
         let scaled = ropes.iter().filter_map(Rope::scaled_context).max();
-        // A step of an encoder takes as many rows as its context has.
+        // A step of an encoder has as many rows as its context.
         let Some(scaled) = scaled.filter(|scaled| *scaled > stored && !self.family.head.encoder) else { return stored };
         let key = self.key(self.family.files.keys.context);
         self.assume(format!("context {scaled}: YaRN stretches beyond the {stored} of {key}"));
@@ -166,7 +166,7 @@ impl Tensors<'_> {
     }
 }
 
-/// What was taken for granted of a quantised model.
+/// Notes the assumptions on a quantized model.
 fn note_scheme(scheme: &Scheme, plain: &[String], reader: &Reader<'_>) {
     if let Some(first) = plain.first() {
         let (count, place) = (plain.len(), &scheme.place);

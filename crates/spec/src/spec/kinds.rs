@@ -1,5 +1,5 @@
-//! Metadata -> what differs between layers with a window and those without, and between the last layers and the others: heads of
-//! keys and values, widths of feed-forward layers, and whose keys and values a layer uses.
+//! Metadata -> what differs between layers with and without a window, and between the last layers and the others: heads
+//! of keys and values, widths of feed-forward layers, and whose keys and values a layer uses.
 
 use super::Sizes;
 use super::reader::{Reader, missing};
@@ -8,21 +8,21 @@ use crate::family::{FullAttention, Key};
 use crate::header::Fields;
 use crate::header::config::Section;
 
-/// Values of a layer's keys in `config.json`, where they are others than the model's.
+/// Values of a layer's keys in `config.json`, where they differ from the model's.
 const LAYER_CONFIG: &str = "per_layer_config";
 
 pub(super) enum Which {
     None,
     All,
-    /// All but every so many, and but this one.
+    /// All layers but every n-th, and but this one.
     AllBut(usize, Option<usize>),
-    /// All but the first of every so many.
+    /// All layers but the first of every n.
     AllButFirst(usize),
-    /// This one and those after it.
+    /// This layer and those after it.
     From(usize),
-    /// All but these, in order.
+    /// All layers but these, in order.
     AllButThese(Vec<u64>),
-    /// An entry for each.
+    /// An entry for each layer.
     Listed(Vec<bool>),
 }
 
@@ -44,20 +44,20 @@ impl Which {
     }
 }
 
-/// What differs between layers with a window and those without, and between the last layers and the others.
+/// What differs between layers with and without a window, and between the last layers and the others.
 pub(super) struct Kinds {
     pub(super) with_window: Which,
     windowed: HeadSizes,
     full: HeadSizes,
     /// Widths of feed-forward layers, where a file lists them.
     widths: Vec<usize>,
-    /// What the width is multiplied by in layers that use keys and values of another.
+    /// The factor of the width in layers that use keys and values of another layer.
     shared_widening: usize,
-    /// The first layer that uses keys and values of another.
+    /// The first layer that uses keys and values of another layer.
     first_shared: usize,
-    /// The last layer before it, without a window and with one.
+    /// The last layer before `first_shared` without a window, and the last one with a window.
     sources: [Option<usize>; 2],
-    /// Whether layers without a window have no values but their keys; in GGUF those that no tensor is stored for.
+    /// Whether layers without a window use their keys as values; in GGUF only layers without a stored tensor of values do.
     keys_are_values: bool,
 }
 
@@ -74,7 +74,7 @@ impl HeadSizes {
 }
 
 impl Kinds {
-    /// The sizes of `layer`, of a model that has `sizes`.
+    /// The sizes of `layer` in a model of `sizes`.
     pub(super) fn sizes(&self, sizes: &Sizes, layer: usize) -> Sizes {
         let HeadSizes { kv_heads, head_dim } = if self.with_window.has(layer) { self.windowed } else { self.full };
         let widening = if layer >= self.first_shared { self.shared_widening } else { 1 };
@@ -88,7 +88,7 @@ impl Kinds {
         source.filter(|_| layer >= self.first_shared)
     }
 
-    /// Whether the keys of `layer` are its values, in GGUF unless a tensor is stored for these.
+    /// Whether `layer` uses its keys as values; in GGUF not where a tensor of values is stored.
     pub(super) fn keys_are_values(&self, layer: usize) -> bool {
         self.keys_are_values && !self.with_window.has(layer)
     }
@@ -97,7 +97,7 @@ impl Kinds {
         self.windowed.head_dim
     }
 
-    /// Sizes of the model as a report has them: heads of layers without a window, and the widest feed-forward layer.
+    /// Sizes of the model for reports: heads of layers without a window, and the widest feed-forward layer.
     pub(super) fn described(&self, sizes: &Sizes) -> Sizes {
         let widest = self.widths.iter().copied().max();
         let feed_forward = widest.unwrap_or(self.shared_widening * sizes.feed_forward);
@@ -134,7 +134,7 @@ impl Reader<'_> {
         Ok(kinds)
     }
 
-    /// Heads of layers with a window, of the others, and that these may have no values but their keys.
+    /// Heads of layers with a window, of the others, and whether these may use their keys as values.
     fn gguf_heads(&self, sizes: &Sizes, with_window: &Which) -> Result<(HeadSizes, HeadSizes, bool)> {
         const WINDOW_DIM: Key = Key::gguf(".attention.key_length_swa");
         let absent = || missing(self.fields(), &self.key(WINDOW_DIM), "heads differ in this family");
@@ -153,7 +153,7 @@ impl Reader<'_> {
         Ok((windowed, HeadSizes { kv_heads: full, head_dim: sizes.head_dim }, true))
     }
 
-    /// Heads of layers without a window, of `config.json`: by layer as transformers 5 writes it, or by keys of their own.
+    /// Heads of layers without a window in `config.json`: by layer, as transformers 5 writes them, or by keys of their own.
     fn config_heads(
         &self,
         table: &FullAttention,
@@ -170,7 +170,7 @@ impl Reader<'_> {
         Ok(HeadSizes { kv_heads: kv_heads.unwrap_or(sizes.kv_heads), head_dim })
     }
 
-    /// Heads of layers without a window, where `by_layer` has what differs from the model's keys.
+    /// Heads of layers without a window, where `by_layer` has the values that differ from the model's keys.
     fn heads_by_layer(&self, by_layer: &Section<'_>, sizes: &Sizes, with_window: &Which) -> Result<HeadSizes> {
         const KNOWN: [&str; 2] = ["head_dim", "num_key_value_heads"];
         let (base, layers) = (HeadSizes::of_model(sizes), sizes.layers);
@@ -202,14 +202,14 @@ impl Reader<'_> {
             }
         }
         let full = full.unwrap_or(base);
-        // One more than are named: a file may claim more layers than can be counted.
+        // One more than are named in messages: a file may claim more layers than can be counted.
         if full != base && (0..layers).filter(|layer| !with_window.has(*layer)).nth(named).is_some() {
             return Err(one_kind(&by_layer.path()));
         }
         Ok(full)
     }
 
-    /// Which layers use the keys and values of others, and how wide feed-forward layers are.
+    /// Reads which layers use the keys and values of others, and how wide feed-forward layers are.
     fn shared_layers(&self, key: &str, double_wide: &str, layers: usize, kinds: &mut Kinds) -> Result<()> {
         let with_window = &kinds.with_window;
         if let Some(count) = self.fields().unsigned(key)?.filter(|count| *count > 0) {

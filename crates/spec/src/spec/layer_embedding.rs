@@ -1,4 +1,4 @@
-//! Embeddings of layers: a row for each token, of which each block adds a part to the residual stream.
+//! Per-layer embeddings: a row for each token and layer, which the layer's block adds to the residual stream.
 
 use super::reader::Reader;
 use super::tensors::Tensors;
@@ -8,37 +8,37 @@ use crate::error::Result;
 use crate::family::Role;
 use crate::header::TensorInfo;
 
-/// The most elements of a row in all layers together.
+/// The most elements of a row of all layers together.
 const MOST_ELEMENTS: usize = 1 << 24;
 
 weights! {
-    /// Embeddings of layers (transformers `modeling_gemma4.py`, per-layer embeddings): a layer's input is
-    /// `(norm(projection(x) / sqrt(hidden)) + embedding * sqrt(width)) / sqrt(2)`, `x` the model's embedding as the first block
-    /// reads it.
+    /// Per-layer embeddings (transformers `modeling_gemma4.py`): a layer's input is
+    /// `(norm(projection(x) / sqrt(hidden)) + embedding * sqrt(width)) / sqrt(2)`, with `x` the model's embedding as the
+    /// first block reads it.
     pub struct LayerEmbeddingWeights<W> {
-        /// Elements of a layer.
+        /// Elements of a row for one layer.
         pub width: usize,
-        /// `[vocab, layers * width]`.
+        /// The embedding, `[vocab, layers * width]`.
         pub embedding: W::Matrix = matrix,
-        /// `[layers * width, hidden]`.
+        /// The projection of the model's embedding, `[layers * width, hidden]`.
         pub projection: W::Matrix = matrix,
-        /// Of what the projection gives a layer, `[width]`.
+        /// The norm of the projection's part for a layer, `[width]`.
         pub norm: W::Norm = norm,
     }
 
-    /// What a block does with its input of these: `norm(output(gelu(gate(x)) * input))` is added to the residual stream `x`.
+    /// How a block uses its layer input: `norm(output(gelu(gate(x)) * input))` is added to the residual stream `x`.
     pub struct LayerEmbeddingUse<W> {
-        /// `[width, hidden]`.
+        /// The gate projection, `[width, hidden]`.
         pub gate: W::Matrix = matrix,
-        /// `[hidden, width]`.
+        /// The output projection, `[hidden, width]`.
         pub output: W::Matrix = matrix,
-        /// `[hidden]`.
+        /// The norm of the output, `[hidden]`.
         pub output_norm: W::Norm = norm,
     }
 }
 
 impl Reader<'_> {
-    /// Elements of a token's embedding for a layer; 0 without.
+    /// Elements of a token's embedding for a layer; 0 without per-layer embeddings.
     pub(super) fn layer_embedding_width(&self, layers: usize) -> Result<usize> {
         let Some((key, default, why)) = self.family.block.layer_embedding else { return Ok(0) };
         let key = self.key(key);
@@ -57,7 +57,7 @@ impl Reader<'_> {
 }
 
 impl Tensors<'_> {
-    /// What the residual stream is multiplied by after `layer`. GGUF files may lack it, as in llama.cpp.
+    /// The factor of the residual stream after `layer`. GGUF files may lack it, as in llama.cpp.
     pub(super) fn scale(&mut self, layer: usize) -> Result<Option<TensorInfo>> {
         let name = self.stem(Role::LayerScale, Some(layer));
         if self.reader.is_gguf() && !self.stores(&name) {

@@ -8,7 +8,7 @@ use crate::family::{Key, Unrotated, Window, WindowPattern};
 use crate::header::config::wrong_type;
 use serde_json::Value;
 
-/// What differs from layer to layer. It takes no more than the file's lists do, however many layers the file claims.
+/// What differs from layer to layer. It takes no more memory than the file's lists do, however many layers the file claims.
 pub(super) struct Layers {
     window: Option<usize>,
     pub(super) rotated: Which,
@@ -22,7 +22,7 @@ impl Layers {
         self.window.filter(|_| self.kinds.with_window.has(layer))
     }
 
-    /// Takes a window that no sequence of `context` positions exceeds for none.
+    /// Drops a window that no sequence of `context` positions exceeds.
     pub(super) fn bound_window(&mut self, context: usize) {
         self.window = self.window.filter(|window| *window < context);
     }
@@ -32,13 +32,13 @@ impl Layers {
     }
 }
 
-/// What each layer's mixer is in `config.json`.
+/// The key of `config.json` for each layer's token mixer.
 pub(super) const LAYER_TYPES: &str = "layer_types";
 pub(super) const WITH_WINDOW: &str = "sliding_attention";
 pub(super) const WITHOUT: &str = "full_attention";
 
 impl Reader<'_> {
-    /// What differs from layer to layer. Those with a window have the last of the family's rotary embeddings.
+    /// Reads what differs from layer to layer. Layers with a window use the last of the family's rotary embeddings.
     pub(super) fn layers(&self, sizes: &Sizes) -> Result<Layers> {
         let family = self.family;
         let window = self.sliding_window()?;
@@ -54,14 +54,14 @@ impl Reader<'_> {
             (None, _) => Which::All,
         };
         let with_state = self.state_layers(sizes)?;
-        // Of an encoder it is that of both sides together.
+        // An encoder's window covers both sides together.
         let window = window.map(|window| if family.head.encoder { window / 2 + 1 } else { window });
         let kinds = self.kinds(sizes, with_window)?;
         let window_rope = usize::from(family.rope.window.is_some());
         Ok(Layers { window, rotated, window_rope, with_state, kinds })
     }
 
-    /// The window, where the family has one. 0 in GGUF and null are none.
+    /// The window, where the family has one. 0 in GGUF and null mean no window.
     fn sliding_window(&self) -> Result<Option<usize>> {
         let of_type = |types: &[&str]| self.model_type.as_deref().is_some_and(|kind| types.contains(&kind));
         let (honoured, default) = match self.family.window {
@@ -95,7 +95,7 @@ impl Reader<'_> {
     }
 
     fn pattern(&self, pattern: &WindowPattern, sizes: &Sizes) -> Result<Which> {
-        // The last layer has none, whatever `config.json` says.
+        // The last layer has no window, whatever `config.json` says.
         let full = (pattern.last_is_full && !self.is_gguf()).then(|| sizes.layers - 1);
         let key = self.key(Key { gguf: ".attention.sliding_window_pattern", config: pattern.config_key });
         let listed = match self.gguf() {
@@ -116,7 +116,7 @@ impl Reader<'_> {
         Ok(if pattern.first_is_full { Which::AllButFirst(every) } else { Which::AllBut(every, full) })
     }
 
-    /// Every how many layers one differs, by `key`.
+    /// The interval of layers that differ, read from `key`.
     pub(super) fn interval(&self, key: &str) -> Result<Option<usize>> {
         match self.fields().unsigned(key)? {
             Some(0) => Err(self.value(key, 0, "a positive number".into())),
@@ -132,7 +132,7 @@ impl Reader<'_> {
         })
     }
 
-    /// Which layers have the window where those do from a first one on.
+    /// Which layers have a window where all from a certain one on do.
     fn windows_from(&self, sizes: &Sizes, default: u64, source: &str) -> Result<Which> {
         const KEY: &str = "max_window_layers";
         if let Some(listed) = self.listed_windows()? {
@@ -181,7 +181,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A list of `config.json`, each entry as `has` understands it; `None` in GGUF, and where it is absent or null.
+    /// A list of `config.json`, each entry parsed by `has`; `None` in GGUF, and where it is absent or null.
     pub(super) fn listed(
         &self,
         key: &str,
@@ -199,7 +199,7 @@ impl Reader<'_> {
         }
     }
 
-    /// `listed`, if it has an entry for every one of `layers`.
+    /// Returns `listed` if it has an entry for each of the `layers`.
     pub(super) fn of_each_layer(&self, key: &str, listed: Vec<bool>, layers: usize) -> Result<Which> {
         if listed.len() == layers { Ok(Which::Listed(listed)) } else { Err(self.entries(key, listed.len(), layers)) }
     }

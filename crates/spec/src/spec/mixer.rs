@@ -1,4 +1,4 @@
-//! What mixes the positions of a sequence: the first sub-layer of a block.
+//! Token mixers: the first sub-layer of a block.
 
 use super::weights::{mapped, weights};
 use super::{LinearWeights, MapWeights, Stored, WeightTypes};
@@ -7,46 +7,46 @@ use crate::block::KeySharing;
 weights! {
     /// The first sub-layer of a block, with its norms.
     pub struct MixerWeights<W> {
-        /// Of its input, `[hidden]`.
+        /// The norm of its input, `[hidden]`.
         pub norm: Option<W::Norm> = optional norm,
-        /// What it computes of that.
+        /// The token mixer itself.
         pub layer: Mixer<W> = part,
-        /// Of its output, `[hidden]`, before it is added.
+        /// The norm of its output, `[hidden]`, before the output is added to the residual stream.
         pub output_norm: Option<W::Norm> = optional norm,
-        /// Of the residual stream, `[hidden]`, when it is added.
+        /// The norm of the residual stream, `[hidden]`, after the output is added.
         pub sum_norm: Option<W::Norm> = optional norm,
     }
 
     /// The weights and options of an attention layer.
     pub struct AttentionWeights<W> {
-        /// Query heads.
+        /// The number of query heads.
         pub heads: usize,
-        /// Key and value heads; divides `heads`.
+        /// Key and value heads; their number divides `heads`.
         pub kv_heads: usize,
         /// Elements of a head.
         pub head_dim: usize,
-        /// `[heads * head_dim, hidden]`; where attention is gated `[2 * heads * head_dim, hidden]`, of every head its query and
-        /// then its gate.
+        /// The query projection, `[heads * head_dim, hidden]`; where attention is gated
+        /// `[2 * heads * head_dim, hidden]`, for every head its query and then its gate.
         pub q: W::Matrix = matrix,
-        /// Whether what a head puts out is multiplied by the sigmoid of its gate.
+        /// Whether the output of a head is multiplied by the sigmoid of its gate.
         pub gated: bool,
         /// Where keys and values come from.
         pub kv: KeysValues<W> = part,
-        /// Of the queries before their rotation: of every head `[head_dim]`, or of all of them together `[heads * head_dim]`.
+        /// The norm of the queries before their rotation: `[head_dim]` for every head, or `[heads * head_dim]` for all together.
         pub q_norm: Option<W::Norm> = optional norm,
-        /// Whether a token attends only to itself and earlier positions. Where not, a whole text is one pass, and nothing of it
-        /// is cached.
+        /// Whether a token attends only to itself and earlier positions. Otherwise a whole text is computed in one
+        /// pass, and none of it is cached.
         pub causal: bool,
         /// Which of [`ModelSpec::ropes`](super::ModelSpec::ropes) rotates queries and keys; `None` where they are not rotated.
         pub rope: Option<usize>,
-        /// What products of queries and keys are multiplied by: `1 / sqrt(head_dim)` but for models that say otherwise.
+        /// The factor of products of queries and keys: `1 / sqrt(head_dim)`, unless the model sets another.
         pub score_scale: f32,
-        /// `cap * tanh(score / cap)` in place of a score.
+        /// The cap of scores: `cap * tanh(score / cap)` replaces a score.
         pub score_cap: Option<f32>,
-        /// Scores of a position that each query head also attends to and whose value is zero, `[heads]`.
+        /// Attention sinks, `[heads]`: scores of a position that each query head also attends to and whose value is zero.
         pub sinks: Option<W::Vector> = optional vector,
-        /// Positions that a token attends to, its own included, where the layer limits them; to either side where tokens attend to
-        /// later ones too.
+        /// Positions that a token attends to, the current one included, where the layer limits them; positions to
+        /// either side where tokens also attend to later ones.
         pub window: Option<usize>,
         /// The output projection, `[hidden, heads * head_dim]`.
         pub o: W::Matrix = matrix,
@@ -54,13 +54,13 @@ weights! {
 
     /// The weights of an attention layer's own keys and values.
     pub struct KeyValueWeights<W> {
-        /// `[kv_heads * head_dim, hidden]`.
+        /// The key projection, `[kv_heads * head_dim, hidden]`.
         pub k: W::Matrix = matrix,
-        /// `[kv_heads * head_dim, hidden]`; `None` where the products with `k`, before their norm, are the values too.
+        /// The value projection, `[kv_heads * head_dim, hidden]`; `None` where `k`'s products before their norm are used.
         pub v: Option<W::Matrix> = optional matrix,
-        /// Of the keys before their rotation: of every head `[head_dim]`, or of all of them together `[kv_heads * head_dim]`.
+        /// The norm of the keys before their rotation: `[head_dim]` for every head, or `[kv_heads * head_dim]` for all together.
         pub k_norm: Option<W::Norm> = optional norm,
-        /// What is added to the mean square of each head of values, by whose root it is divided; `None` where it is not.
+        /// The epsilon of the root mean square norm of each head of values; `None` where values are not normalized.
         pub v_norm_eps: Option<f64>,
     }
 
@@ -76,19 +76,19 @@ weights! {
         pub value_dim: usize,
         /// Which value heads share a head of keys.
         pub sharing: KeySharing,
-        /// Queries, keys, values and gates.
+        /// The projection of queries, keys, values and gates.
         pub qkvz: DeltaInput<W::Matrix> = matrices,
-        /// How much a position corrects, before its sigmoid, and how much the state decays, before its softplus.
+        /// `beta`, how much a position corrects, before its sigmoid, and `alpha`, how much the state decays, before its softplus.
         pub ba: DeltaInput<W::Matrix> = matrices,
-        /// Over queries, keys and values, before their SiLU.
+        /// The convolution of queries, keys and values, before their SiLU.
         pub conv: ConvWeights<W> = part,
-        /// Added to `alpha`'s product, `[value_heads]`.
+        /// The bias of `alpha`'s product, `[value_heads]`.
         pub dt_bias: W::Vector = vector,
-        /// What the softplus is multiplied by, `[value_heads]`.
+        /// The factor of the softplus, `[value_heads]`.
         pub decay: W::Vector = vector,
         /// Whether `decay` is stored as the logarithm of its negative (safetensors `A_log`).
         pub decay_is_log: bool,
-        /// Of every head of the output before its gate, `[value_dim]`.
+        /// The norm of every head of the output before its gate, `[value_dim]`.
         pub norm: W::Norm = norm,
         /// The output projection, `[hidden, value_heads * value_dim]`.
         pub out: W::Matrix = matrix,
@@ -96,9 +96,9 @@ weights! {
 
     /// The weights of a gated short convolution (transformers `modeling_lfm2.py`): `out(c * conv(b * x))`.
     pub struct ShortConvWeights<W> {
-        /// `b`, `c` and `x` one after the other, `[3 * hidden, hidden]`.
+        /// The projection of `b`, `c` and `x`, one after the other, `[3 * hidden, hidden]`.
         pub bcx: W::Matrix = matrix,
-        /// Over `b * x`.
+        /// The convolution of `b * x`.
         pub conv: ConvWeights<W> = part,
         /// The output projection, `[hidden, hidden]`.
         pub out: W::Matrix = matrix,
@@ -108,85 +108,85 @@ weights! {
     pub struct Mamba2Weights<W> {
         /// Heads, each with a state.
         pub heads: usize,
-        /// Groups of neighbouring heads that share keys and queries; divides `heads`. The output is normed by group too.
+        /// Groups of adjacent heads that share keys and queries; divides `heads`. The output is normalized by group too.
         pub groups: usize,
         /// Elements of a value.
         pub head_dim: usize,
         /// Elements of a key or a query.
         pub state_dim: usize,
-        /// The least and the longest step.
+        /// The shortest and the longest step.
         pub step_limit: [f64; 2],
-        /// Values, keys and queries (`x`, `B` and `C`), `[heads * head_dim + 2 * groups * state_dim, hidden]`.
+        /// The projection of values, keys and queries (`x`, `B` and `C`), `[heads * head_dim + 2 * groups * state_dim, hidden]`.
         pub input: W::Matrix = matrix,
-        /// The gate of the output, `[heads * head_dim, hidden]`.
+        /// The projection of the output's gate, `[heads * head_dim, hidden]`.
         pub gate: W::Matrix = matrix,
-        /// How long a position's step is, before its softplus, `[heads, hidden]`.
+        /// The projection of a position's step (`dt`), before its softplus, `[heads, hidden]`.
         pub step: W::Matrix = matrix,
-        /// Over values, keys and queries, before their SiLU.
+        /// The convolution of values, keys and queries, before their SiLU.
         pub conv: ConvWeights<W> = part,
-        /// Added to `step`'s product, `[heads]`.
+        /// The bias of `step`'s product, `[heads]`.
         pub step_bias: W::Vector = vector,
-        /// What a step is multiplied by, `[heads]`: the logarithm of the decay.
+        /// The factor of a step (`A`), `[heads]`: the product is the logarithm of the decay.
         pub decay: W::Vector = vector,
         /// Whether `decay` is stored as the logarithm of its negative (safetensors `A_log`).
         pub decay_is_log: bool,
-        /// What a value is multiplied by to be added to what is read, `[heads]`.
+        /// The factor with which a value is added to the output (`D`), `[heads]`.
         pub skip: W::Vector = vector,
-        /// Of the gated output, `[heads * head_dim]`, group by group.
+        /// The norm of the gated output, `[heads * head_dim]`, group by group.
         pub norm: W::Norm = norm,
         /// The output projection, `[hidden, heads * head_dim]`.
         pub out: W::Matrix = matrix,
     }
 
-    /// A causal convolution of every channel by itself.
+    /// A causal convolution of each channel separately.
     pub struct ConvWeights<W> {
-        /// `[channels, kernel]`, the current position last.
+        /// The kernels, `[channels, kernel]`, the current position last.
         pub weight: W::Vector = vector,
-        /// `[channels]`.
+        /// The bias, `[channels]`.
         pub bias: Option<W::Vector> = optional vector,
-        /// Channels.
+        /// The number of channels.
         pub channels: usize,
-        /// Positions that an output depends on, its own included.
+        /// Positions that an output depends on, the current one included.
         pub kernel: usize,
     }
 }
 
-/// What mixes the positions of a sequence. Complete.
+/// Token mixers. Complete.
 #[derive(Clone, Debug)]
 pub enum Mixer<W: WeightTypes = Stored> {
     /// Queries attend to the keys and values of earlier positions.
     Attention(Box<AttentionWeights<W>>),
-    /// A gated delta net: each head has a matrix that every position decays, corrects and reads.
+    /// A gated delta net: each head has a state matrix that every position decays, corrects and reads.
     DeltaNet(Box<DeltaNetWeights<W>>),
     /// A gated convolution over the last few positions.
     ShortConv(Box<ShortConvWeights<W>>),
-    /// Mamba-2: each head has a matrix that every position decays, adds to and reads.
+    /// Mamba-2: each head has a state matrix that every position decays, adds to and reads.
     Mamba2(Box<Mamba2Weights<W>>),
 }
 
 /// Where an attention layer's keys and values come from. Complete.
 #[derive(Clone, Debug)]
 pub enum KeysValues<W: WeightTypes = Stored> {
-    /// The layer's own.
+    /// The layer's own keys and values.
     Own(Box<KeyValueWeights<W>>),
-    /// Those that this earlier layer, whose heads are of the same sizes, stores.
+    /// The keys and values of this earlier layer, whose heads have the same sizes.
     OfLayer(usize),
 }
 
-/// Matrices whose products stand side by side. Complete.
+/// Projections whose outputs are next to each other in a row. Complete.
 #[derive(Clone, Debug)]
 pub enum DeltaInput<Matrix = LinearWeights> {
-    /// One after the other: queries, keys and values `[2 * key_heads * key_dim + value_heads * value_dim, hidden]` and the gate of
+    /// Two matrices: queries, keys and values `[2 * key_heads * key_dim + value_heads * value_dim, hidden]` and the gate of
     /// the output `[value_heads * value_dim, hidden]`, or corrections and decays of `[value_heads, hidden]` each.
     Apart(Box<[Matrix; 2]>),
-    /// One matrix with the rows of both, of every head of keys its query, its key, the values that share it and their gates, or the
-    /// corrections and the decays of these.
+    /// One matrix with the rows of both: for every key head its query, its key, the values that share it and their
+    /// gates, or the corrections and the decays of these values.
     ByKeyHead(Box<Matrix>),
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct StateSizes {
-    /// Heads of queries and keys of a delta net, groups of Mamba-2.
+    /// Heads of queries and keys of a delta net; groups of Mamba-2.
     pub(super) key_heads: usize,
     /// Heads of values.
     pub(super) value_heads: usize,
@@ -194,11 +194,11 @@ pub(super) struct StateSizes {
     pub(super) key_dim: usize,
     /// Elements of a value.
     pub(super) value_dim: usize,
-    /// Elements of the norm of what is read.
+    /// Elements of the norm of the output.
     pub(super) normed: usize,
     /// Channels of the convolution.
     pub(super) channels: usize,
-    /// Positions that it depends on.
+    /// Positions that an output of the convolution depends on.
     pub(super) kernel: usize,
 }
 
@@ -209,12 +209,12 @@ impl StateSizes {
 }
 
 impl<W: WeightTypes> Mixer<W> {
-    /// Attention, where it is that.
+    /// The attention weights, if this is attention.
     pub fn attention(&self) -> Option<&AttentionWeights<W>> {
         if let Mixer::Attention(attention) = self { Some(attention) } else { None }
     }
 
-    /// What it is called in reports.
+    /// The name in reports.
     pub fn name(&self) -> &'static str {
         match self {
             Mixer::Attention(_) => "attention",
@@ -224,7 +224,7 @@ impl<W: WeightTypes> Mixer<W> {
         }
     }
 
-    /// The convolution and the heads, keys and values of the state of a layer with one.
+    /// The convolution of a layer with a state, and the heads, key and value sizes of the state.
     pub fn state(&self) -> Option<(&ConvWeights<W>, [usize; 3])> {
         match self {
             Mixer::Attention(_) => None,
@@ -234,12 +234,12 @@ impl<W: WeightTypes> Mixer<W> {
         }
     }
 
-    /// Whether later positions need what it stores: keys and values of its own, or a state.
+    /// Whether later positions need what the layer stores: keys and values of its own, or a state.
     pub fn stores(&self) -> bool {
         self.attention().is_none_or(|attention| attention.kv.own().is_some())
     }
 
-    /// The matrices that its input is multiplied with; the products stand side by side.
+    /// The matrices of the layer's input projections; their outputs are next to each other in a row.
     pub fn inputs(&self) -> Vec<&W::Matrix> {
         let matrices = match self {
             Mixer::Attention(attention) => {
@@ -275,7 +275,7 @@ impl<W: WeightTypes> Mixer<W> {
         }
     }
 
-    /// Elements a row of the products of its input, side by side.
+    /// Elements a row of the outputs of the input projections together.
     pub fn projected(&self) -> usize {
         match self {
             Mixer::Attention(attention) => {
@@ -288,7 +288,7 @@ impl<W: WeightTypes> Mixer<W> {
         }
     }
 
-    /// Elements a row of what its output projection reads.
+    /// Elements a row of the output projection's input.
     pub fn mixed(&self) -> usize {
         match self {
             Mixer::Attention(attention) => attention.width(attention.heads),
@@ -300,7 +300,7 @@ impl<W: WeightTypes> Mixer<W> {
 }
 
 impl<W: WeightTypes> KeysValues<W> {
-    /// The weights of the layer's own.
+    /// The weights of the layer's own keys and values.
     pub fn own(&self) -> Option<&KeyValueWeights<W>> {
         if let KeysValues::Own(own) = self { Some(own) } else { None }
     }
@@ -314,7 +314,7 @@ impl<W: WeightTypes> KeysValues<W> {
 }
 
 impl<W: WeightTypes> AttentionWeights<W> {
-    /// The norm of its own keys.
+    /// The norm of the layer's own keys.
     pub fn k_norm(&self) -> Option<&W::Norm> {
         self.kv.own()?.k_norm.as_ref()
     }
@@ -325,7 +325,7 @@ impl<W: WeightTypes> AttentionWeights<W> {
 }
 
 impl<Matrix> DeltaInput<Matrix> {
-    /// The matrices in the order of their products.
+    /// The matrices in the order of their outputs.
     pub fn linears(&self) -> [Option<&Matrix>; 2] {
         match self {
             DeltaInput::Apart(both) => both.each_ref().map(Some),
@@ -333,7 +333,7 @@ impl<Matrix> DeltaInput<Matrix> {
         }
     }
 
-    /// Whether products stand by heads of keys.
+    /// Whether outputs are ordered by key heads.
     pub fn by_key_head(&self) -> bool {
         matches!(self, DeltaInput::ByKeyHead(_))
     }
@@ -350,7 +350,7 @@ impl<Matrix> DeltaInput<Matrix> {
 }
 
 impl<W: WeightTypes> DeltaNetWeights<W> {
-    /// Elements a row of queries, keys and values: what is convolved.
+    /// Elements a row of queries, keys and values: the input of the convolution.
     pub fn channels(&self) -> usize {
         self.key_heads.saturating_mul(self.key_dim).saturating_mul(2).saturating_add(self.values())
     }
@@ -360,7 +360,7 @@ impl<W: WeightTypes> DeltaNetWeights<W> {
         self.value_heads.saturating_mul(self.value_dim)
     }
 
-    /// Which head of keys value head `head` has.
+    /// The key head of value head `head`.
     pub fn key_head(&self, head: usize) -> usize {
         match self.sharing {
             KeySharing::Neighbours => head / (self.value_heads / self.key_heads),

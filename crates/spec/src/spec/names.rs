@@ -1,15 +1,15 @@
-//! Names of tensors: with the number of a layer, and what is near one that is not there.
+//! Names of tensors: patterns with the number of a layer, and the names nearest to a missing one.
 
 use crate::family::{Family, Role, TensorName};
 
 impl Family {
-    /// The names of the tensor of `role`, where the tables have one.
+    /// The names of the tensor of `role`, if the tables have any.
     pub(crate) fn name_of(&self, role: Role) -> Option<&'static TensorName> {
         self.tensors.iter().copied().flatten().find(|names| names.role == role)
     }
 }
 
-/// `pattern` with the number of the layer.
+/// `pattern` with the number of the layer filled in.
 pub(super) fn fill(pattern: &str, layer: Option<usize>) -> String {
     match layer {
         Some(layer) => pattern.replace("{}", &layer.to_string()),
@@ -17,7 +17,7 @@ pub(super) fn fill(pattern: &str, layer: Option<usize>) -> String {
     }
 }
 
-/// What `name` has after `pattern`, in which `{}` and `{expert}` stand for numbers: nothing, or a part of its own.
+/// The rest of `name` after `pattern`, in which `{}` and `{expert}` stand for numbers: empty, or separated by a dot.
 pub(super) fn suffix<'n>(name: &'n str, pattern: &str) -> Option<&'n str> {
     let mut rest = name;
     for (index, part) in pattern.split(['{', '}']).enumerate() {

@@ -1,4 +1,4 @@
-//! The head that predicts a further token: one more block, with the tensors that join what it reads.
+//! The head that predicts a further token: one more block, with the tensors that combine its inputs.
 
 use super::tensors::Tensors;
 use super::weights::{mapped, weights};
@@ -8,26 +8,26 @@ use crate::family::Role;
 use crate::header::Fields;
 
 weights! {
-    /// The input of a prediction head: the projection of the normed embedding of a token and, after it, the normed hidden state
-    /// of the position before, as the output head of the model reads it.
+    /// The input of a prediction head: the projection of the normed embedding of a token, followed by the normed hidden
+    /// state of the position before, as the output head of the model reads it.
     pub struct JoinedInput<W> {
-        /// `[hidden]`, of the embedding.
+        /// The norm of the embedding, `[hidden]`.
         pub embedding_norm: W::Norm = norm,
-        /// `[hidden]`, of the hidden state.
+        /// The norm of the hidden state, `[hidden]`.
         pub hidden_norm: W::Norm = norm,
-        /// `[hidden, 2 * hidden]`.
+        /// The projection of both, `[hidden, 2 * hidden]`.
         pub projection: W::Matrix = matrix,
     }
 }
 
-/// The embedding, the output head and the norm in front of it, which a prediction head shares with its model.
+/// The embedding, the output head and the norm before it, which a prediction head shares with its model.
 type Shared<'a> = (&'a LinearWeights, Option<&'a LinearWeights>, Option<&'a NormWeights>);
 
 impl Tensors<'_> {
     /// The prediction head as a model of one block.
     ///
     /// # Errors
-    /// `Architecture` where there is none, or one that differs; `Incomplete` where a tensor of it is missing.
+    /// `Architecture` where there is no head or it is not supported; `Incomplete` where a tensor of it is missing.
     pub(super) fn predictor(&mut self, shared: Shared<'_>, routing: Option<Routing>) -> Result<ModelWeights> {
         let (embedding, head, final_norm) = shared;
         let head = match (self.predictor_name(), head) {
@@ -46,7 +46,7 @@ impl Tensors<'_> {
         let at = Some(layer);
         let stored = |tensors: &Self, role| tensors.stores(&tensors.weight_name(role, at));
         let routing = routing.filter(|_| stored(self, Role::Router));
-        // GGUF files may have these of their own, as in llama.cpp.
+        // GGUF files may have an own embedding and output head for it, as in llama.cpp.
         let own = |tensors: &mut Self, role| stored(tensors, role).then(|| tensors.matrix(role, at)).transpose();
         let (own_embedding, own_head) = (own(self, Role::NextEmbedding)?, own(self, Role::NextHead)?);
         let norm = match final_norm.filter(|_| self.reader.is_gguf() && !stored(self, Role::NextNorm)) {
@@ -71,7 +71,7 @@ impl Tensors<'_> {
         Ok(weights)
     }
 
-    /// Notes a prediction head that is stored and was not asked for.
+    /// Notes a prediction head that is stored and was not requested.
     pub(super) fn note_predictor(&self, is_used: bool) -> Result<()> {
         let Some(key) = self.family.head.predictors.map(|key| self.reader.key(key)) else { return Ok(()) };
         let said = self.reader.fields().unsigned(&key)?.filter(|predictors| *predictors > 0);
@@ -88,18 +88,18 @@ impl Tensors<'_> {
         Ok(())
     }
 
-    /// The number in the names of its block.
+    /// The layer number in the names of its block.
     fn predictor_layer(&self) -> usize {
         if self.reader.is_gguf() { self.sizes.layers } else { 0 }
     }
 
-    /// The tensor by which it is known.
+    /// The tensor that shows whether there is a head.
     fn predictor_name(&self) -> Option<String> {
         self.family.head.predictors?;
         Some(self.weight_name(Role::NextProjection, Some(self.predictor_layer())))
     }
 
-    /// Refuses heads of several blocks, and in safetensors one with an embedding of its own.
+    /// Refuses heads of several blocks, and in safetensors a head with an embedding of its own.
     fn refuse_predictors(&self) -> Result<()> {
         const OWN_EMBEDDING: &str = "mtp_use_dedicated_embeddings";
         let fields = self.reader.fields();

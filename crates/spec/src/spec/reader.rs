@@ -1,4 +1,4 @@
-//! The metadata of one model, by the keys of its family.
+//! The metadata of one model, read by the keys of its family.
 
 use super::{Sizes, unsupported};
 use crate::error::{ArchitectureErrorKind, Error, IncompleteKind, Result};
@@ -17,9 +17,9 @@ pub(super) struct Reader<'a> {
     pub(super) architecture: String,
     /// The `model_type` of `config.json`, or of the language model in it.
     pub(super) model_type: Option<String>,
-    /// The keys of `config.json`, where the model has one, or what it says of the language model in it.
+    /// The keys of `config.json`, if the model has one, or the section of the language model in it.
     pub(super) config: Option<Section<'a>>,
-    /// Defaults and derivations that were taken, each with its reason.
+    /// Defaults and derived values that were used, each with its reason.
     pub(super) assumptions: RefCell<Vec<String>>,
 }
 
@@ -33,10 +33,10 @@ impl Key {
     }
 }
 
-/// What `config.json` of a model that also sees or hears says of its language model.
+/// The section of a multimodal model's `config.json` for its language model.
 const TEXT_CONFIG: &str = "text_config";
 
-/// What the class of a model with a classification head ends in.
+/// The suffix of the class of a model with a classification head.
 pub(super) const CLASSIFIES: &str = "ForSequenceClassification";
 
 impl<'a> Reader<'a> {
@@ -80,12 +80,12 @@ impl<'a> Reader<'a> {
         self.gguf().is_some()
     }
 
-    /// Notes a default or a derivation that was taken, with its reason.
+    /// Notes a default or a derived value that was used, with its reason.
     pub(super) fn assume(&self, what: impl Into<String>) {
         self.assumptions.borrow_mut().push(what.into());
     }
 
-    /// What is stored under `key`, or the default, which is noted with its source.
+    /// The value stored under `key`, or the default, which is noted with its source.
     pub(super) fn or_default<T: Display>(&self, stored: Option<T>, key: &str, default: (T, &str)) -> T {
         stored.unwrap_or_else(|| {
             let (value, why) = default;
@@ -94,7 +94,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// What is `stored` under `key`, or the default, whose meaning is noted with its source.
+    /// The value stored under `key`, or the default, whose meaning is noted with its source.
     pub(super) fn or_absent<T>(&self, stored: Option<T>, default: T, what: impl Display, key: &str, why: &str) -> T {
         stored.unwrap_or_else(|| {
             self.assume(format!("{what}: {key} is absent ({why})"));
@@ -102,13 +102,13 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Where a default of transformers is known from.
+    /// The source of a default of transformers.
     pub(super) fn class_default(&self) -> String {
         format!("the default of transformers' {}", self.architecture)
     }
 
-    /// Sets the family whose table names this architecture. In `config.json` the class and the model type must agree. Of a
-    /// model that also sees or hears the keys are those of its language model from here on.
+    /// Sets the family whose table names this architecture. In `config.json` the class and the model type must agree.
+    /// For a multimodal model the keys are those of its language model from here on.
     fn find_family(&mut self, families: &[&'static Family]) -> Result<()> {
         if let Some((family, text)) = self.language_model(families)? {
             self.model_type = text.text("model_type")?.map(str::to_owned);
@@ -154,7 +154,7 @@ impl<'a> Reader<'a> {
         Err(Error::Architecture { file: self.fields().file().into(), kind })
     }
 
-    /// The family of the language model in a model that also sees or hears, and its keys.
+    /// The family of the language model in a multimodal model, and its keys.
     fn language_model(&self, families: &[&'static Family]) -> Result<Option<(&'static Family, Section<'a>)>> {
         let Some(config) = self.config else { return Ok(None) };
         let Some(text) = config.of(TEXT_CONFIG)? else { return Ok(None) };
@@ -168,7 +168,7 @@ impl<'a> Reader<'a> {
         Ok(families.iter().find(wraps).map(|family| (*family, text)))
     }
 
-    /// The key in this format, prefix applied.
+    /// The key in this format, with its prefix.
     pub(super) fn key(&self, key: Key) -> String {
         match (self.is_gguf(), key.gguf.strip_prefix('.')) {
             (true, Some(suffix)) => format!("{}.{suffix}", self.architecture),
@@ -182,24 +182,24 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The key of a GGUF file, prefix applied.
+    /// The key of a GGUF file, with its prefix.
     pub(super) fn gguf_key(&self, gguf: &'static str) -> String {
         self.key(Key::gguf(gguf))
     }
 
-    /// The same key, and its whole number; `None` in `config.json`.
+    /// The key of a GGUF file, with its prefix, and its whole number; `None` in `config.json`.
     pub(super) fn gguf_number(&self, gguf: &'static str) -> Result<(String, Option<u64>)> {
         let key = self.gguf_key(gguf);
         let number = self.gguf().map_or(Ok(None), |metadata| metadata.unsigned(&key))?;
         Ok((key, number))
     }
 
-    /// The key of `config.json`, under the name that it has there.
+    /// The key of `config.json`, by the alias that the file uses.
     pub(super) fn config_key(&self, config: &'static str) -> String {
         self.key(Key::config(config))
     }
 
-    /// Whether `config.json` says that there is none.
+    /// Whether `config.json` has null for this key.
     pub(super) fn is_null(&self, key: &str) -> bool {
         self.config.and_then(|config| config.object().get(key)).is_some_and(serde_json::Value::is_null)
     }
@@ -208,7 +208,7 @@ impl<'a> Reader<'a> {
         const BOTH: &str = "transformers and llama.cpp default";
         let (family, keys) = (self.family, &self.family.files.keys);
         let first_position = self.first_position()?;
-        // What may differ between kinds of layers is read by `kinds`, and is the most of them here.
+        // Values that may differ between kinds of layers are read by `kinds`; here the largest is used.
         let widths = if family.block.shared_layers.is_some() { Differing::Most } else { Differing::Refused };
         let kv_kinds = match (&family.block.full_attention, &family.block.states) {
             (Some(_), _) => Differing::Most,
@@ -287,7 +287,7 @@ impl<'a> Reader<'a> {
         size.ok_or_else(|| missing(self.fields(), &self.key(key), "a size is never guessed from tensor shapes"))
     }
 
-    /// What the absence of a key in `config.json` means, where the family's table has it.
+    /// The default of a key in `config.json`, if the family's table has one.
     fn default(&self, key: Key) -> Option<f64> {
         let files = &self.family.files;
         let mut defaults = files.defaults.iter().copied().flatten().filter(|_| !self.is_gguf());
@@ -295,7 +295,7 @@ impl<'a> Reader<'a> {
         Some(self.or_default(None, name, (value, files.defaults_source)))
     }
 
-    /// The stored size, or that of the family's table.
+    /// The stored size, or the default of the family's table.
     fn or_table(&self, key: Key, size: Option<usize>) -> Result<Option<usize>> {
         match size {
             Some(size) => Ok(Some(size)),
@@ -303,7 +303,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A size that the file or the family's table has to give.
+    /// A size that the file or the family's table must give.
     pub(super) fn size_or_table(&self, key: Key) -> Result<usize> {
         self.present(key, self.or_table(key, self.size(key)?)?)
     }
@@ -314,7 +314,7 @@ impl<'a> Reader<'a> {
         self.fields().unsigned(&name)?.map(|value| self.bounded(&name, value)).transpose()
     }
 
-    /// As [`size`](Self::size), or in GGUF an array with that one number for each of the `layers`.
+    /// Like [`size`](Self::size), but in GGUF also an array that repeats one number for each of the `layers`.
     pub(super) fn size_a_layer(&self, key: Key, layers: usize) -> Result<Option<usize>> {
         self.size_of_layers(key, layers, Differing::Refused)
     }
@@ -336,7 +336,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The sizes of an array that a GGUF file has in place of one number.
+    /// The sizes in an array that a GGUF file has in place of one number.
     pub(super) fn listed_sizes(&self, key: Key, layers: usize) -> Result<Option<Vec<usize>>> {
         let Some(values) = self.listed_numbers(key, layers)? else { return Ok(None) };
         let name = self.key(key);
@@ -360,7 +360,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// In GGUF the values of a head could be longer or shorter than its keys.
+    /// Refuses GGUF files whose values of a head are longer or shorter than its keys.
     pub(super) fn refuse_other_values(&self, key: &'static str, head_dim: usize) -> Result<()> {
         let (key, length) = self.gguf_number(key)?;
         match length {
@@ -372,7 +372,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What every norm adds to the mean square or the variance.
+    /// The epsilon of every norm.
     pub(super) fn norm_eps(&self) -> Result<f64> {
         let key = self.key(self.family.files.keys.norm_eps);
         let eps = self.fields().number(&key)?.or_else(|| self.default(self.family.files.keys.norm_eps));
@@ -386,7 +386,7 @@ impl<'a> Reader<'a> {
     pub(super) fn check_activation(&self) -> Result<()> {
         let (_, names) = self.family.block.activation;
         let key = match self.fields().has("hidden_activation") && !self.is_gguf() {
-            // Gemma's own key comes before the common one.
+            // Gemma's own key takes precedence over the common one.
             true => "hidden_activation".to_owned(),
             false => self.key(Key { gguf: ".hidden_activation", config: "hidden_act" }),
         };
@@ -403,12 +403,12 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Experts of a layer by the key that every architecture of GGUF has for them.
+    /// The number of experts by the key that is common to all architectures of GGUF.
     pub(super) fn gguf_experts(&self) -> Result<u64> {
         Ok(self.gguf_number(".expert_count")?.1.unwrap_or(0))
     }
 
-    /// A model with experts is not the dense block of a family without, whatever its architecture is called.
+    /// Refuses experts in a family without them: the model is not this dense block, whatever its architecture is called.
     pub(super) fn refuse_experts(&self) -> Result<()> {
         let key = self.key(Key { gguf: ".expert_count", config: "num_local_experts" });
         match self.family.experts.map_or_else(|| self.fields().unsigned(&key), |_| Ok(None))? {
@@ -417,9 +417,9 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Whether `config.json` names a class without an output head (`Qwen3Model`), or a GGUF file says how vectors of texts are
-    /// pooled and has no head: llama.cpp's converter leaves that of a reranker out, and nothing tells such a file from one
-    /// whose head is its embedding.
+    /// Whether `config.json` names a class without an output head (`Qwen3Model`), or a GGUF file gives the pooling of
+    /// text embeddings and has no head: llama.cpp's converter leaves out the head of a reranker, and such a file looks
+    /// the same as one whose head is its embedding.
     pub(super) fn is_base_model(&self) -> Result<bool> {
         if !self.is_gguf() {
             return Ok(["Model", CLASSIFIES].iter().any(|end| self.architecture.ends_with(end)));
@@ -428,12 +428,12 @@ impl<'a> Reader<'a> {
         Ok(pools && !self.header.tensors.contains_key("output.weight"))
     }
 
-    /// Refuses what keys say that would change the block.
+    /// Refuses values of keys that would change the block.
     pub(super) fn refuse_flags(&self) -> Result<()> {
         let fields = self.fields();
         let causal = self.key(Key { gguf: ".attention.causal", config: "is_causal" });
         match (fields.boolean(&causal)?, self.family.head.encoder) {
-            // llama.cpp takes an encoder of GGUF for a decoder unless this says otherwise.
+            // llama.cpp treats an encoder in GGUF as a decoder unless this key is set.
             (None, true) if self.is_gguf() => {
                 return Err(missing(fields, &causal, "whether tokens attend to later ones is not known"));
             }
@@ -444,7 +444,7 @@ impl<'a> Reader<'a> {
         for refusal in self.family.files.refused {
             match (*refusal, self.is_gguf()) {
                 (Refusal::Set(key, feature), false) => {
-                    // Some are numbers, of which 0 asks for nothing.
+                    // Some values are numbers, of which 0 means off.
                     let number = fields.number(key).ok().flatten();
                     if number.is_some_and(|number| number != 0.0)
                         || number.is_none() && fields.boolean(key)? == Some(true)
@@ -529,13 +529,13 @@ impl<'a> Reader<'a> {
         Error::incomplete(self.fields().file(), IncompleteKind::TensorMissing { name: name.into(), nearest })
     }
 
-    /// A list that should have an entry for each layer.
+    /// The error for a list that should have an entry for each layer.
     pub(super) fn entries(&self, key: &str, count: usize, layers: usize) -> Error {
         self.contradiction(format!("the model has {layers} layers"), format!("{key} has {count} entries"))
     }
 }
 
-/// Whether `found` is the class `known` of a family's table, or the same model without its head or with one for labels.
+/// Whether `found` is the class `known` of a family's table, or its variant without a head or with one for labels.
 fn is_class(found: &str, known: &str, family: &Family) -> bool {
     let other = |stem| match found.strip_prefix(stem) {
         Some("Model") => true,
@@ -545,16 +545,16 @@ fn is_class(found: &str, known: &str, family: &Family) -> bool {
     found == known || known.strip_suffix("ForCausalLM").is_some_and(other)
 }
 
-/// What becomes of numbers of layers that differ.
+/// What to do with numbers that differ between layers.
 #[derive(Clone, Copy)]
 enum Differing {
     Refused,
-    /// Those that are 0 do not count.
+    /// Refused, but zeros do not count.
     RefusedButZeros,
     Most,
 }
 
-/// What a GGUF file says that it is, wherever the key stands; the probe has looked only at the first keys.
+/// Refuses a GGUF file by its type, wherever the key is; the probe has looked only at the first keys.
 fn refuse_other_types(metadata: &GgufMetadata) -> Result<()> {
     const KEY: &str = "general.type";
     match metadata.text(KEY)? {

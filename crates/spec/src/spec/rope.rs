@@ -14,21 +14,21 @@ struct Resolver<'a> {
     reader: &'a Reader<'a>,
     table: &'static RopeTable,
     sizes: &'a Sizes,
-    /// Elements of a head in layers with a window; those of the others are among the sizes.
+    /// Elements of a head in layers with a window; those of other layers are among the sizes.
     window_head_dim: usize,
 }
 
-/// A scaling, and what it multiplies cosines and sines by.
+/// A scaling, and its factor of cosines and sines.
 type Scaled = (RopeScaling, f64);
 
-/// Where numbers stand: in a section of `config.json`, or else among the model's own keys, as all do in GGUF.
+/// Where numbers are read from: a section of `config.json`, or else the model's own keys, as always in GGUF.
 type Place<'a> = Option<Section<'a>>;
 
 const FACTOR: Key = Key { gguf: ".rope.scaling.factor", config: "factor" };
 const ORIGINAL_CONTEXT: Key =
     Key { gguf: ".rope.scaling.original_context_length", config: "original_max_position_embeddings" };
 
-/// The rotary embeddings of a model: that of most layers, then that of layers with a window where theirs is another.
+/// The rotary embeddings of a model: the one of most layers, then the one of layers with a window if it differs.
 pub(super) fn resolve(reader: &Reader<'_>, sizes: &Sizes, window_head_dim: usize) -> Result<Vec<Rope>> {
     let resolver = Resolver { reader, table: &reader.family.rope, sizes, window_head_dim };
     let ropes = match &reader.config {
@@ -46,7 +46,7 @@ pub(super) fn resolve(reader: &Reader<'_>, sizes: &Sizes, window_head_dim: usize
 
 impl Resolver<'_> {
     fn positive(&self, key: &str, value: f64) -> Result<f64> {
-        // Far outside of every base and factor in use, and far inside of what the angles can be computed with.
+        // Far beyond every base and factor in use, and well within what angles can be computed with.
         if (1e-9..=1e15).contains(&value) {
             Ok(value)
         } else {
@@ -54,7 +54,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// The number under `key`, and what the key is called there.
+    /// The number under `key`, and the full name of the key there.
     fn number(&self, place: Place<'_>, key: Key) -> Result<Option<(f64, String)>> {
         let name = place.map_or_else(|| self.reader.key(key), |section| section.dotted(key.config));
         let number = match place {
@@ -65,12 +65,12 @@ impl Resolver<'_> {
         Ok(number.map(|number| (number, name)))
     }
 
-    /// The same, as far as it is one to divide or multiply by.
+    /// The number under `key`, if present, checked to be usable as a factor or divisor.
     fn optional(&self, place: Place<'_>, key: Key) -> Result<Option<f64>> {
         self.number(place, key)?.map(|(number, name)| self.positive(&name, number)).transpose()
     }
 
-    /// The same where 0 says as much as an absent key.
+    /// Like `optional`, but 0 counts as absent.
     fn unless_zero(&self, place: Place<'_>, key: Key) -> Result<Option<f64>> {
         match self.number(place, key)? {
             Some((0.0, _)) => Ok(None),
@@ -78,7 +78,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// The context before scaling. In `config.json` a value at the top level wins, as in transformers.
+    /// The context before scaling. In `config.json` a value at the top level takes precedence, as in transformers.
     fn original_context(&self, place: Place<'_>) -> Result<u64> {
         let (fields, own) = (self.reader.fields(), self.reader.key(ORIGINAL_CONTEXT));
         let (context, key) = match (fields.unsigned(&own)?, &place) {
@@ -113,7 +113,7 @@ impl Resolver<'_> {
         const BETA_FAST: Key = Key { gguf: ".rope.scaling.yarn_beta_fast", config: "beta_fast" };
         const BETA_SLOW: Key = Key { gguf: ".rope.scaling.yarn_beta_slow", config: "beta_slow" };
         let original_context = self.original_context(place)?;
-        // In GGUF it is 1 (llama.cpp).
+        // In GGUF `mscale` is 1 (llama.cpp).
         let mscale = self.unless_zero(place, Key::config("mscale"))?.or(place.is_none().then_some(1.0));
         let weights = (mscale, self.unless_zero(place, ALL_DIM)?);
         let magnitude = match (self.optional(place, Key::config("attention_factor"))?, weights) {
@@ -131,11 +131,11 @@ impl Resolver<'_> {
         let scaling = RopeScaling::Yarn {
             factor,
             original_context,
-            // 32 and 1: the YaRN paper, transformers and llama.cpp.
+            // The defaults 32 and 1 are those of the YaRN paper, transformers and llama.cpp.
             beta_fast: self.optional(place, BETA_FAST)?.unwrap_or(32.0),
             beta_slow: self.optional(place, BETA_SLOW)?.unwrap_or(1.0),
             truncate: match place {
-                // transformers takes null for false.
+                // transformers reads null as false.
                 Some(section) => section.boolean("truncate")?.unwrap_or(section.object().get("truncate").is_none()),
                 None => self.table.gguf_yarn_truncate,
             },
@@ -143,8 +143,8 @@ impl Resolver<'_> {
         Ok((scaling, magnitude))
     }
 
-    /// The rotary embedding of layers with a window: that of the others without its scaling, and with a base of its own where
-    /// there is one. Where heads are of another size there, all of a head turns.
+    /// The rotary embedding of layers with a window: like the others' without scaling, and with its own base if there
+    /// is one. If heads have another size there, the whole head is rotated.
     fn of_windows(&self, others: &Rope, window: &WindowRope) -> Result<Rope> {
         let (theta, source) = match (self.number(None, window.key)?, window.default_theta) {
             (Some((theta, key)), _) => (self.positive(&key, theta)?, key),
@@ -159,19 +159,19 @@ impl Resolver<'_> {
         Ok(Rope { layout, theta, scaling: RopeScaling::Default, dimensions, magnitude: 1.0, query_scale: None, source })
     }
 
-    /// The base `of` some layers where `key` does not give it, and its source.
+    /// The base of some layers, called `of`, where `key` does not give it, and its source.
     fn absent_theta(&self, of: &str, key: &str, (theta, why): (f64, &str)) -> (f64, String) {
         let theta = self.reader.or_absent(None, theta, format_args!("rope theta {theta}{of}"), key, why);
         (theta, format!("default ({why})"))
     }
 }
 
-/// YaRN's factor of cosines and sines where nothing else gives it (transformers `get_mscale`, llama.cpp).
+/// YaRN's factor of cosines and sines if no key gives it (transformers `get_mscale`, llama.cpp).
 fn yarn_magnitude(factor: f64, weight: f64) -> f64 {
     if factor <= 1.0 { 1.0 } else { 0.1 * weight * factor.ln() + 1.0 }
 }
 
-/// longrope's, for a context `factor` times as long as the original one.
+/// longrope's factor of cosines and sines, for a context `factor` times as long as the original one.
 fn longrope_magnitude(factor: f64, original_context: f64) -> f64 {
     if factor <= 1.0 { 1.0 } else { (1.0 + factor.ln() / original_context.ln()).sqrt() }
 }

@@ -1,4 +1,4 @@
-//! Rotary position embeddings as models have them.
+//! Rotary position embeddings of models.
 
 use crate::block::RopeLayout;
 use crate::header::TensorInfo;
@@ -7,19 +7,19 @@ use std::fmt;
 /// Rotary position embedding.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rope {
-    /// Which elements turn together.
+    /// Which elements are rotated as a pair.
     pub layout: RopeLayout,
     /// The base of the frequencies.
     pub theta: f64,
-    /// How the frequencies differ from `theta^(-2i/dimensions)`.
+    /// The change of the frequencies from `theta^(-2i/dimensions)`.
     pub scaling: RopeScaling,
     /// Leading elements of a head that are rotated.
     pub dimensions: usize,
-    /// What cosines and sines are multiplied by: 1 but for scalings that say otherwise.
+    /// The factor of cosines and sines: 1, unless the scaling sets another.
     pub magnitude: f64,
-    /// What queries are multiplied by, where that depends on their position.
+    /// The factor of queries, if it depends on their position.
     pub query_scale: Option<QueryScale>,
-    /// Which keys or tensors this comes from.
+    /// The keys or tensors that this was read from.
     pub source: String,
 }
 
@@ -27,44 +27,43 @@ pub struct Rope {
 /// (transformers `modeling_ministral3.py`, `get_llama_4_attn_scale`).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct QueryScale {
-    /// How fast it grows.
+    /// How fast the factor grows.
     pub beta: f64,
     /// The context of the original training.
     pub original_context: u64,
 }
 
-/// A change to the rotary frequencies, whose formulas are those of transformers (`modeling_rope_utils.py`). Complete.
+/// A change of the rotary frequencies, by the formulas of transformers (`modeling_rope_utils.py`). Complete.
 /// `original_context` is the context of the original training.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs)] // those of the variants say what their fields are
 pub enum RopeScaling {
-    /// None.
+    /// No change.
     Default,
-    /// Every frequency divided by `factor`.
+    /// Every frequency is divided by `factor`.
     Linear { factor: f64 },
-    /// Wavelengths above `original_context / low_freq_factor` have their frequencies divided by `factor`, those below
-    /// `original_context / high_freq_factor` keep them, with a ramp between (`llama3`).
+    /// Frequencies of wavelengths above `original_context / low_freq_factor` are divided by `factor`, those below
+    /// `original_context / high_freq_factor` are kept, with a ramp between (`llama3`).
     Llama3 { factor: f64, low_freq_factor: f64, high_freq_factor: f64, original_context: u64 },
     /// A stored F32 tensor of `dimensions / 2` factors, by which the frequencies are divided (GGUF `rope_freqs.weight`).
     Factors { tensor: TensorInfo },
-    /// Pairs that turn less often than `beta_slow` in the original context have their frequencies divided by `factor`, those
-    /// that turn more often than `beta_fast` keep them, with a ramp between over the pairs of a head, whose ends are whole
-    /// pairs where `truncate` says so (`yarn`).
+    /// Frequencies of pairs that turn less often than `beta_slow` in the original context are divided by `factor`,
+    /// those that turn more often than `beta_fast` are kept, with a ramp between over the pairs of a head, whose ends
+    /// are rounded to whole pairs if `truncate` is set (`yarn`).
     Yarn { factor: f64, original_context: u64, beta_fast: f64, beta_slow: f64, truncate: bool },
-    /// Only the first `pairs` turn, at the frequencies of all of a head's pairs divided by `factor` (`proportional`).
+    /// Only the first `pairs` are rotated, with the frequencies of all pairs of the head divided by `factor` (`proportional`).
     Proportional { factor: f64, pairs: usize },
-    /// Every frequency divided by one of two lists, by the length of the whole sequence: `short` up to `original_context`, and
-    /// `long` beyond, where cosines and sines are multiplied by `long_magnitude` in place of [`Rope::magnitude`]
-    /// (`longrope`).
+    /// Every frequency is divided by one of two lists, chosen by the length of the whole sequence: `short` up to
+    /// `original_context`, and `long` beyond, where `long_magnitude` replaces [`Rope::magnitude`] (`longrope`).
     LongRope { short: FrequencyFactors, long: FrequencyFactors, long_magnitude: f64, original_context: usize },
 }
 
-/// What the frequencies are divided by, `dimensions / 2` numbers: `short_factor` and `long_factor` in `config.json`.
+/// Divisors of the frequencies, `dimensions / 2` numbers: `short_factor` and `long_factor` in `config.json`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FrequencyFactors {
-    /// From `config.json`.
+    /// Numbers from `config.json`.
     Values(Vec<f64>),
-    /// An F32 tensor.
+    /// A stored F32 tensor.
     Stored(TensorInfo),
 }
 
@@ -95,13 +94,13 @@ impl FrequencyFactors {
 }
 
 impl Rope {
-    /// The positions that YaRN stretches the original context to.
+    /// The number of positions to which YaRN extends the original context.
     pub(super) fn scaled_context(&self) -> Option<usize> {
         let RopeScaling::Yarn { factor, original_context, .. } = self.scaling else { return None };
         Some((original_context as f64 * factor).min(f64::from(i32::MAX)) as usize)
     }
 
-    /// The factor of the scaling, where the metadata gives one.
+    /// The factor of the scaling, if the metadata gives one.
     pub fn factor(&self) -> Option<f64> {
         match self.scaling {
             RopeScaling::Linear { factor } | RopeScaling::Llama3 { factor, .. } | RopeScaling::Yarn { factor, .. } => {

@@ -1,62 +1,62 @@
-//! The weights of a feed-forward layer of experts, and how tokens are given to them.
+//! The weights of a feed-forward layer of experts, and the routing of tokens.
 
 use super::weights::{mapped, weights};
 use super::{Activation, DenseWeights, LinearWeights, MapWeights, Stored, WeightTypes};
 use crate::block::RouterScore;
 
 weights! {
-    /// A feed-forward layer of experts, of which each token is given to a few.
+    /// A feed-forward layer of experts, of which each token uses a few.
     pub struct ExpertsWeights<W> {
         /// The router, `[experts, hidden]`: a number for each expert.
         pub router: W::Matrix = matrix,
-        /// Of what the router reads, `[hidden]`, where that is not what the experts read but what their norm reads.
+        /// The norm of the router's input, `[hidden]`, if that is not the experts' input but the input of their norm.
         pub router_norm: Option<W::Norm> = optional norm,
-        /// Which experts a token is given to, and what their outputs are multiplied by.
+        /// Which experts a token uses, and how their outputs are weighted.
         pub routing: Routing,
-        /// What is added to the scores where experts are chosen, and not where they are weighed, `[experts]`.
+        /// The bias that is added to the scores to choose experts, but not to weight them, `[experts]`.
         pub choice_bias: Option<W::Numbers> = optional numbers,
-        /// What the weights are multiplied by too, each expert's by its own, `[experts]`.
+        /// Factors of the experts' weights, `[experts]`.
         pub expert_scales: Option<W::Numbers> = optional numbers,
         /// The activation and its gate projections.
         pub activation: Activation<ExpertGates<W::Matrix>> = gates,
-        /// The up projections, `[expert_feed_forward, hidden]` each; twice as many rows where gates take turns with them.
+        /// The up projections, `[expert_feed_forward, hidden]` each; twice as many rows if gates are interleaved with them.
         pub up: ExpertMatrices<W::Matrix> = matrices,
         /// The down projections, `[hidden, expert_feed_forward]` each.
         pub down: ExpertMatrices<W::Matrix> = matrices,
-        /// The expert that every token is given to.
+        /// The shared expert, which every token uses.
         pub shared: Option<SharedExpert<W>> = optional part,
     }
 
-    /// The expert that every token is given to.
+    /// The shared expert, which every token uses.
     pub struct SharedExpert<W> {
-        /// `[1, hidden]`: the sigmoid of its output is what the expert's output is multiplied by.
+        /// The gate of the shared expert, `[1, hidden]`: the expert's output is multiplied by the sigmoid of its product.
         pub router: Option<W::Matrix> = optional matrix,
-        /// It is a feed-forward layer of its own.
+        /// The feed-forward layer of the shared expert.
         pub dense: DenseWeights<W> = part,
     }
 }
 
-/// Which experts a token is given to, and what their outputs are multiplied by.
+/// Which experts a token uses, and how their outputs are weighted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Routing {
-    /// Experts of the layer.
+    /// Number of experts of the layer.
     pub experts: usize,
-    /// Experts that a token is given to, at most all.
+    /// Number of experts that a token uses, at most all.
     pub chosen: usize,
-    /// What the router's outputs become.
+    /// How the router's outputs become weights.
     pub score: RouterScore,
-    /// What is added to the sum of the chosen experts' weights, by which they are divided; `None` where they are not.
+    /// The number added to the sum of the chosen weights before they are divided by it; `None` if they are not divided.
     pub normalized: Option<f32>,
-    /// What the weights are multiplied by in the end.
+    /// The last factor of the weights.
     pub scale: f32,
-    /// What the router's outputs are multiplied by at first.
+    /// The factor of the router's outputs.
     pub router_scale: f32,
 }
 
-/// One projection of every expert: a matrix for each, or one matrix with the rows of all, expert after expert.
+/// One projection of every expert: a matrix for each, or one matrix with the rows of all experts in order.
 #[derive(Clone, Debug)]
 pub struct ExpertMatrices<Matrix = LinearWeights> {
-    /// One, or one for each expert.
+    /// One matrix, or one for each expert.
     pub stored: Vec<Matrix>,
     /// Rows of an expert.
     pub outputs: usize,
@@ -65,9 +65,9 @@ pub struct ExpertMatrices<Matrix = LinearWeights> {
 /// The gate projections of experts. Complete.
 #[derive(Clone, Debug)]
 pub enum ExpertGates<Matrix = LinearWeights> {
-    /// Matrices of their own, of the shape of the up projections.
+    /// Separate matrices, of the shape of the up projections.
     Apart(ExpertMatrices<Matrix>),
-    /// Rows of the up projections: the even ones are the gate's, the odd ones up's.
+    /// Rows of the up projections: even rows belong to the gate, odd rows to up.
     InTurns,
 }
 
@@ -80,7 +80,7 @@ pub(super) struct ExpertSizes {
 }
 
 impl<W: WeightTypes> ExpertsWeights<W> {
-    /// The experts' own matrices: what a token reads only a part of.
+    /// The matrices of the routed experts, of which a token reads only a part.
     pub fn routed(&self) -> impl Iterator<Item = &W::Matrix> {
         let gates = self.activation.gate().and_then(ExpertGates::apart);
         let matrices = gates.into_iter().chain([&self.up, &self.down]);
@@ -95,7 +95,7 @@ impl<W: WeightTypes> ExpertsWeights<W> {
 }
 
 impl<Matrix> ExpertGates<Matrix> {
-    /// Those that are matrices of their own.
+    /// The gate projections that are separate matrices.
     pub fn apart(&self) -> Option<&ExpertMatrices<Matrix>> {
         if let ExpertGates::Apart(gates) = self { Some(gates) } else { None }
     }

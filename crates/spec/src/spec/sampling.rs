@@ -1,4 +1,4 @@
-//! How the model's makers choose the next token: `generation_config.json`, or the keys of a GGUF file made from it.
+//! The sampling settings of the model's makers: `generation_config.json`, or the keys of a GGUF file made from it.
 
 use super::reader::Reader;
 use crate::error::{Error, FormatErrorKind, Result};
@@ -9,41 +9,41 @@ use serde::Serialize;
 use serde_json::Value;
 use std::ops::RangeInclusive;
 
-/// The settings a model ships for the choice of the next token; `None` where it says nothing.
+/// The sampling settings that a model ships; `None` where it gives none.
 ///
-/// Settings that only count when tokens are drawn are `None` for a model that does not ask for draws.
+/// Settings that only apply to random sampling are `None` for a model that does not ask for it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Sampling {
-    /// 0 and `None` are greedy.
+    /// The temperature; 0 and `None` mean greedy decoding.
     pub temperature: Option<f64>,
-    /// Draws among this many of the most likely tokens; 0 is all.
+    /// The number of most likely tokens to sample from; 0 is all.
     pub top_k: Option<usize>,
-    /// From 0 to 1: draws among the fewest most likely tokens that together are this probable.
+    /// From 0 to 1: samples from the fewest most likely tokens that together have this probability.
     pub top_p: Option<f64>,
-    /// From 0 to 1: draws among tokens at least this share as probable as the most likely one.
+    /// From 0 to 1: samples from tokens at least this share as probable as the most likely one.
     pub min_p: Option<f64>,
-    /// Above 0; 1 is off.
+    /// The repetition penalty, above 0; 1 is off.
     pub repetition_penalty: Option<f64>,
 }
 
-/// The keys of the settings, in GGUF as gguf-py's `constants.py` spells them.
+/// The keys of the settings, in GGUF spelled as in gguf-py's `constants.py`.
 const TEMPERATURE: Key = Key { gguf: "general.sampling.temp", config: "temperature" };
 const TOP_K: Key = Key { gguf: "general.sampling.top_k", config: "top_k" };
 const TOP_P: Key = Key { gguf: "general.sampling.top_p", config: "top_p" };
 const MIN_P: Key = Key { gguf: "general.sampling.min_p", config: "min_p" };
 const REPETITION_PENALTY: Key = Key { gguf: "general.sampling.penalty_repeat", config: "repetition_penalty" };
 
-/// What transformers takes when a model draws and names none
+/// The defaults of transformers when a model samples and gives no value
 /// (`GenerationConfig._get_default_generation_params`, version 5).
 const TRANSFORMERS_TEMPERATURE: f64 = 1.0;
 const TRANSFORMERS_TOP_K: usize = 50;
 
-/// Below this temperature a draw is greedy: dividing by less makes numbers that F32 cannot hold.
+/// Below this temperature sampling is greedy: dividing by less gives numbers that F32 cannot hold.
 pub const GREEDY_BELOW: f64 = 1e-7;
 
-/// Keys of `generation_config.json` that change the text and that nothing here computes, each with the number that is
-/// off. Absent, null, false and empty are off for all.
+/// Keys of `generation_config.json` that change the text and are not supported here, each with the number that turns it
+/// off. Absent, null, false and empty turn off all of them.
 const NOT_APPLIED: [(&str, f64); 20] = [
     ("num_beams", 1.0),
     ("no_repeat_ngram_size", 0.0),
@@ -67,7 +67,7 @@ const NOT_APPLIED: [(&str, f64); 20] = [
     ("stop_strings", 0.0),
 ];
 
-/// As above, of GGUF.
+/// Keys of GGUF files that change the text and are not supported here, each with the number that turns it off.
 const GGUF_NOT_APPLIED: [(&str, f64); 3] = [
     ("general.sampling.mirostat", 0.0),
     ("general.sampling.xtc_probability", 0.0),
@@ -80,19 +80,19 @@ impl Sampling {
         let mut notes = Vec::new();
         let sampling = match &reader.header.metadata {
             Metadata::Gguf(metadata) => gguf(metadata, &mut notes)?,
-            // Without a file of their own transformers takes them from config.json.
+            // Without `generation_config.json` transformers reads the settings from config.json.
             Metadata::Config(files) => config(files.generation.as_ref().unwrap_or(&files.config), &mut notes)?,
         };
         notes.into_iter().for_each(|note| reader.assume(note));
         Ok(sampling)
     }
 
-    /// Whether tokens are drawn, and not always the most likely one taken.
+    /// Whether tokens are sampled at random, rather than always the most likely one chosen.
     pub fn draws(&self) -> bool {
         self.temperature.is_some_and(|temperature| temperature >= GREEDY_BELOW)
     }
 
-    /// Fills in what transformers takes when a model draws and does not say how.
+    /// Fills in the defaults of transformers when a model samples and does not give them.
     fn fill_in(&mut self, assumptions: &mut Vec<String>) {
         let absent = [("temperature 1", self.temperature.is_none()), ("top-k 50", self.top_k.is_none())];
         for (what, _) in absent.into_iter().filter(|(_, absent)| *absent) {
@@ -103,7 +103,7 @@ impl Sampling {
     }
 }
 
-/// The keys that converters make of `generation_config.json`. They leave `do_sample` out: settings of a draw ask for one.
+/// Reads the keys that converters write from `generation_config.json`. They leave `do_sample` out: sampling settings imply it.
 fn gguf(metadata: &dyn Fields, assumptions: &mut Vec<String>) -> Result<Sampling> {
     for (key, off) in GGUF_NOT_APPLIED {
         if let Some(value) = metadata.number(key)?
@@ -116,7 +116,7 @@ fn gguf(metadata: &dyn Fields, assumptions: &mut Vec<String>) -> Result<Sampling
         assumptions.push(format!("general.sampling.sequence {order:?} is not applied"));
     }
     let mut found = settings(metadata, true)?;
-    // F32 in the file: 0.6, not 0.6000000238418579.
+    // The shortest text of the F32 number in the file: 0.6, not 0.6000000238418579.
     let shortest = |value: f64| (value as f32).to_string().parse().unwrap_or(value);
     for value in [&mut found.temperature, &mut found.top_p, &mut found.min_p, &mut found.repetition_penalty] {
         *value = value.map(shortest);
@@ -128,7 +128,7 @@ fn gguf(metadata: &dyn Fields, assumptions: &mut Vec<String>) -> Result<Sampling
     Ok(found)
 }
 
-/// `generation_config.json`, or what `config.json` has of it, as transformers' `generate` reads it.
+/// Reads `generation_config.json`, or these keys of `config.json`, like transformers' `generate`.
 fn config(file: &JsonFile, assumptions: &mut Vec<String>) -> Result<Sampling> {
     let name = file.file().file_name().unwrap_or_default().to_string_lossy().into_owned();
     for (key, off) in NOT_APPLIED {
@@ -161,7 +161,7 @@ fn settings(fields: &dyn Fields, gguf: bool) -> Result<Sampling> {
         }
         value => Ok(value),
     };
-    // In llama.cpp numbers below 0 mean the same as 0: a greedy choice, and among all tokens.
+    // In llama.cpp numbers below 0 mean the same as 0: greedy decoding, or all tokens.
     let temperature = match gguf {
         true => number(TEMPERATURE, f64::MIN..=f64::MAX, "a number")?.map(|value| value.max(0.0)),
         false => number(TEMPERATURE, 0.0..=f64::MAX, "a number from 0 up")?,
@@ -178,7 +178,7 @@ fn settings(fields: &dyn Fields, gguf: bool) -> Result<Sampling> {
 }
 
 impl std::fmt::Display for Sampling {
-    /// `greedy`, `temperature 0.6, top-p 0.9, top-k 50`.
+    /// Writes `greedy` or `temperature 0.6, top-p 0.9, top-k 50`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut words = Vec::new();
         if let Some(temperature) = self.temperature.filter(|_| self.draws()) {

@@ -1,5 +1,5 @@
-//! The sizes that a block is built from -> the shapes of its tensors; and, where one has another shape, the absent keys whose
-//! defaults these sizes are, named in the error.
+//! The sizes of a block -> the shapes of its tensors; where one differs, the error names the absent keys whose defaults
+//! were used for these sizes.
 
 use super::mixer::StateSizes;
 use super::routed::ExpertSizes;
@@ -12,7 +12,7 @@ pub(super) struct Sizes {
     pub(super) hidden: usize,
     pub(super) feed_forward: usize,
     pub(super) layers: usize,
-    /// Those, and in GGUF what predicts further tokens.
+    /// The number of layers, and in GGUF also the blocks that predict further tokens.
     pub(super) blocks: usize,
     pub(super) heads: usize,
     pub(super) kv_heads: usize,
@@ -20,19 +20,19 @@ pub(super) struct Sizes {
     pub(super) vocab: usize,
     pub(super) context: usize,
     pub(super) states: Option<StateSizes>,
-    /// Elements of a token's embedding for a layer; 0 without.
+    /// Elements of a token's embedding for a layer; 0 without per-layer embeddings.
     pub(super) layer_embedding: usize,
-    /// Kinds of tokens that have a row of their own; 0 without.
+    /// Token types that have a row of their own; 0 where there are none.
     pub(super) token_types: usize,
     /// The row of a text's first token, where positions are rows of a matrix.
     pub(super) first_position: usize,
-    /// Labels of a classification head; 0 without.
+    /// Labels of a classification head; 0 without a head.
     pub(super) labels: usize,
     pub(super) experts: Option<ExpertSizes>,
 }
 
 impl Sizes {
-    /// Rows and columns of the tensor of `role` in this `block`, 1 of a vector, and what they are made of in words.
+    /// Rows and columns of the tensor of `role` in this `block`, 1 column for a vector, and the sizes they consist of in words.
     pub(super) fn shape(&self, role: Role, block: &BlockTable) -> (u64, u64, String) {
         let &Sizes { hidden, feed_forward, heads, kv_heads, head_dim, vocab, layers, layer_embedding, .. } = self;
         let &Sizes { context, token_types, first_position, labels, .. } = self;
@@ -118,12 +118,12 @@ impl Sizes {
     }
 }
 
-/// A size that has a default: its key, its value in words, and the sizes without it, which differ where something depends on it.
+/// A size that has a default: its key, its value in words, and the sizes without it, which differ if a shape depends on it.
 type Defaulted = (String, String, Sizes);
 
 impl Tensors<'_> {
-    /// `checked`, whose shape is made of the sizes of `roles`. Where it is not the stored one, and a size it is made of was taken
-    /// for want of a key, the error says so.
+    /// Returns `checked`, whose shape depends on the sizes of `roles`. If it differs from the stored shape, and one of
+    /// these sizes is a default for an absent key, the error says so.
     pub(super) fn explained<T>(&self, checked: Result<T>, roles: &[Role], layer: Option<usize>) -> Result<T> {
         checked.map_err(|mut error| {
             if let Error::Incomplete { kind: IncompleteKind::TensorShape { because, .. }, .. } = &mut error {
@@ -148,7 +148,7 @@ impl Tensors<'_> {
         };
         let Sizes { heads, kv_heads, head_dim, vocab, context, .. } = sizes;
         let width = format!("{} / {}", key(keys.hidden), key(keys.heads));
-        // Of a layer with heads of its own the model's keys say nothing.
+        // The model's keys do not apply to a layer with heads of its own.
         let (of_model, headless) = (self.sizes, Sizes { head_dim: 0, ..sizes });
         let without_kv = if kv_heads == of_model.kv_heads { Sizes { kv_heads: 0, ..sizes } } else { sizes };
         let without_dim = if head_dim == of_model.head_dim { headless } else { sizes };
@@ -164,7 +164,7 @@ impl Tensors<'_> {
         ];
         let of_keys = [keys.heads, keys.kv_heads, keys.head_dim, keys.vocab, keys.context, keys.norm_eps];
         let others = table().filter(|(name, _)| of_keys.iter().all(|key| key.config != *name));
-        // The other defaults of tables are of layers with a state.
+        // The other defaults of tables are for layers with a state.
         let of_states = others.map(|(name, value)| {
             (self.reader.config_key(name), format!("{value} ({source})"), Sizes { states: None, ..sizes })
         });

@@ -1,4 +1,4 @@
-//! Layers with a state: which they are and their sizes by the family's keys, and their tensors.
+//! Layers with a state: which layers they are, their sizes by the family's keys, and their tensors.
 
 use super::kinds::Which;
 use super::layers::LAYER_TYPES;
@@ -24,17 +24,17 @@ pub enum StateMixer {
     ShortConv,
     /// Mamba-2, by the keys of its sizes.
     Mamba2 {
-        /// Heads.
+        /// The key of the number of heads.
         heads: Key,
-        /// Groups of heads that share keys and queries.
+        /// The key of the number of groups of heads that share keys and queries.
         groups: Key,
-        /// Elements of a key or a query.
+        /// The key of the elements of a key or a query.
         state_dim: Key,
-        /// Elements of a value in `config.json`, where they are no text.
+        /// The key of the elements of a value in `config.json`, if they are not a text.
         head_dim: &'static str,
-        /// Elements of all values together: in GGUF as they are, in `config.json` as a multiple of the width.
+        /// The key of the elements of all values together: in GGUF their number, in `config.json` a multiple of the width.
         inner: Key,
-        /// The least and the longest step in `config.json`; absent or null, and in GGUF, no limits.
+        /// The key of the shortest and the longest step in `config.json`; absent or null, and in GGUF, there are no limits.
         step_limit: &'static str,
     },
 }
@@ -42,19 +42,19 @@ pub enum StateMixer {
 /// The keys of a gated delta net's sizes.
 #[derive(Clone, Copy, Debug)]
 pub struct DeltaNetKeys {
-    /// Heads of queries and keys.
+    /// The key of the number of heads of queries and keys.
     pub key_heads: Key,
-    /// Heads of values.
+    /// The key of the number of heads of values.
     pub value_heads: Key,
-    /// Elements of a query or a key.
+    /// The key of the elements of a query or a key.
     pub key_dim: Key,
-    /// Elements of a value in `config.json`, of all values together in GGUF.
+    /// The key of the elements of a value in `config.json`, and of all values together in GGUF.
     pub values: Key,
-    /// Which value heads share a head of keys in GGUF; neighbours do in safetensors.
+    /// Which value heads share a key head in GGUF; in safetensors adjacent ones do.
     pub gguf_sharing: KeySharing,
 }
 
-/// A convolution over one position has no state, and none is as long as this.
+/// Kernel sizes: a convolution over one position has no state, and none is as long as the end of this range.
 const KERNELS: std::ops::RangeInclusive<usize> = 2..=1024;
 
 impl Reader<'_> {
@@ -94,12 +94,12 @@ impl Reader<'_> {
                 StateSizes { key_heads, value_heads, key_dim, value_dim, normed, channels: 0, kernel }
             }
         };
-        // A convolution over keys, queries and values.
+        // The convolution is over keys, queries and values.
         let channels = 2 * sizes.key_heads * sizes.key_dim + sizes.values();
         Ok(Some(StateSizes { channels, ..sizes }))
     }
 
-    /// What is left of `found` for each of `several`, which divides it.
+    /// The part of `found` for each of `several`, which must divide it.
     pub(super) fn part(&self, several: Key, count: usize, whole: Key, found: usize) -> Result<usize> {
         if found.is_multiple_of(count) {
             return Ok(found / count);
@@ -108,7 +108,7 @@ impl Reader<'_> {
         Err(self.contradiction(format!("{one} is {found}"), format!("{other} is {count}, no divisor of it")))
     }
 
-    /// Refuses another size of a head than follows from the others; a text is none.
+    /// Refuses a head size that differs from the one that follows from the others; a text counts as none.
     fn check_head_dim(&self, key: &str, head_dim: usize) -> Result<()> {
         let stored = self.config.and_then(|config| config.object().get(key));
         if self.is_gguf() || stored.is_none_or(|stored| stored.is_null() || stored.as_str() == Some("auto")) {
@@ -122,7 +122,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The least and the longest step of Mamba-2, of which only `config.json` says something.
+    /// The shortest and the longest step of Mamba-2, which only `config.json` may give.
     fn step_limit(&self, key: &str) -> Result<[f64; 2]> {
         const NONE: [f64; 2] = [0.0, f64::INFINITY];
         let Some(stored) = self.config.and_then(|config| config.object().get(key)) else { return Ok(NONE) };
@@ -174,7 +174,7 @@ impl Reader<'_> {
             }
             (StateLayers::AllButListed(_) | StateLayers::All(_), Some(metadata)) => {
                 let key = self.key(self.family.files.keys.kv_heads);
-                // One number for all layers means that all have keys.
+                // One number for all layers means that all of them have keys.
                 if metadata.array_len(&key).is_none() {
                     return Ok(Which::None);
                 }
@@ -202,7 +202,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The feed-forward width as it is stored, of that in `config.json`.
+    /// The stored feed-forward width, computed from the one in `config.json`.
     pub(super) fn adjusted_width(&self, rule: &AdjustedWidth, width: Option<usize>) -> Result<Option<usize>> {
         let Some(width) = self.size(Key::config(rule.width))?.or(width).filter(|_| !self.is_gguf()) else {
             return Ok(width);
@@ -212,7 +212,7 @@ impl Reader<'_> {
         }
         let part = 2 * width / 3;
         let multiplier = match self.fields().number(rule.multiplier)? {
-            // null asks for no rounding either.
+            // null also means no rounding.
             None if self.is_null(rule.multiplier) => return Ok(Some(part)),
             None => 1.0,
             Some(multiplier) if multiplier > 0.0 && multiplier <= 1e3 => multiplier,
@@ -222,12 +222,12 @@ impl Reader<'_> {
         };
         let multiple = self.size(Key::config(rule.multiple))?;
         let multiple = self.or_default(multiple, rule.multiple, rule.default_multiple);
-        // Rounded down, as by `int()` in transformers, and then up to the multiple.
+        // Rounded down, like `int()` in transformers, and then up to the multiple.
         let width = (part as f64 * multiplier) as usize;
         self.bounded(rule.width, width.next_multiple_of(multiple) as u64).map(Some)
     }
 
-    /// How many of all blocks are the decoder's, and do not predict further tokens.
+    /// How many of all blocks belong to the decoder and do not predict further tokens.
     pub(super) fn without_predictors(&self, blocks: usize) -> Result<usize> {
         let Some(key) = self.family.head.predictors.map(|key| self.key(key)) else { return Ok(blocks) };
         let predictors = self.fields().unsigned(&key)?.unwrap_or(0);
@@ -266,7 +266,7 @@ impl Tensors<'_> {
                     conv: self.conv(layer)?,
                     dt_bias: self.whole_name(Role::StateStepBias, layer)?,
                     decay: self.whole_name(Role::StateDecay, layer)?,
-                    // The converter stores -exp of it.
+                    // The GGUF converter stores -exp(A_log).
                     decay_is_log: !gguf,
                     norm: self.norm(Role::StateNorm, layer)?,
                     out: self.matrix(Role::StateOut, layer)?,
@@ -300,7 +300,7 @@ impl Tensors<'_> {
         }
     }
 
-    /// The matrix of role `both` where the file has it, or the format no other, else that of each.
+    /// The matrix of role `both` if the file has it, or if the format has no other; else the matrices of each role.
     fn delta_input(&mut self, both: Role, each: [Role; 2], layer: Option<usize>) -> Result<DeltaInput> {
         let stored = self.stores(&self.weight_name(both, layer));
         let apart = self.names(each[0]) && !self.stem(each[0], layer).is_empty();
@@ -312,7 +312,7 @@ impl Tensors<'_> {
         })
     }
 
-    /// The convolution, which transformers stores with a dimension for its one input a channel.
+    /// The convolution, which transformers stores with an extra dimension, as each channel has one input.
     fn conv(&mut self, layer: Option<usize>) -> Result<ConvWeights> {
         let (channels, kernel, _) = self.shape(Role::Conv, layer);
         let shape: &[u64] = if self.reader.is_gguf() { &[channels, kernel] } else { &[channels, 1, kernel] };
@@ -322,7 +322,7 @@ impl Tensors<'_> {
         Ok(ConvWeights { weight, bias, channels: channels as usize, kernel: kernel as usize })
     }
 
-    /// As [`whole_name`](Self::whole_name), of one that GGUF stores as a matrix of one column.
+    /// Like [`whole_name`](Self::whole_name), for a vector that GGUF stores as a matrix of one column.
     fn column(&mut self, role: Role, layer: Option<usize>) -> Result<TensorInfo> {
         let (width, ..) = self.shape(role, layer);
         let shape: &[u64] = if self.reader.is_gguf() { &[width, 1] } else { &[width] };
@@ -330,7 +330,7 @@ impl Tensors<'_> {
         Ok(TensorInfo { shape: vec![width], ..stored })
     }
 
-    /// The norm of what Mamba-2 puts out, which GGUF stores with a row for each group.
+    /// The norm of the output of Mamba-2, which GGUF stores with a row for each group.
     fn grouped_norm(&mut self, groups: usize, layer: Option<usize>) -> Result<NormWeights> {
         if !self.reader.is_gguf() {
             return self.norm(Role::StateNorm, layer);
@@ -345,12 +345,12 @@ impl Tensors<'_> {
         Ok(NormWeights { weight, kind: Norm::Rms { eps: self.options.norm_eps, offset: false } })
     }
 
-    /// A vector whose stored name has no suffix, or one of its own.
+    /// A vector whose stored name has no suffix, or a special one.
     pub(super) fn whole_name(&mut self, role: Role, layer: Option<usize>) -> Result<TensorInfo> {
         self.vector(role, layer, &self.stem(role, layer))
     }
 
-    /// The same of families whose tables name it.
+    /// Like [`whole_name`](Self::whole_name); `None` in families whose tables do not name the vector.
     pub(super) fn whole_name_if_named(&mut self, role: Role, layer: Option<usize>) -> Result<Option<TensorInfo>> {
         if self.names(role) { self.whole_name(role, layer).map(Some) } else { Ok(None) }
     }

@@ -1,9 +1,9 @@
-//! What an architecture without a table is, as far as a name or a key tells.
+//! The kind of an architecture without a table, as far as a name or a key shows it.
 
 use super::reader::Reader;
 use crate::family::unsupported::{TELLING, UNSUPPORTED};
 
-/// What the architecture or the model type is, where a table knows them or a key tells.
+/// The kind of the architecture or the model type, if a table knows it or a key shows it.
 pub(super) fn hint(reader: &Reader<'_>) -> Option<&'static str> {
     let (fields, architecture) = (reader.fields(), &reader.architecture);
     let known = |name: &str| UNSUPPORTED.iter().find(|(_, names)| names.contains(&plain(name).as_str()));
@@ -16,14 +16,14 @@ pub(super) fn hint(reader: &Reader<'_>) -> Option<&'static str> {
             true => (suffix, format!("{architecture}{suffix}")),
             false => (config, (*config).to_owned()),
         };
-        // A count of 0 and a flag that is false tell of nothing; a value of another type is the key's own affair.
+        // A count of 0 and a flag that is false show nothing; a value of another type is checked where the key is read.
         let nothing = matches!(fields.unsigned(&key), Ok(Some(0))) || matches!(fields.boolean(&key), Ok(Some(false)));
         !told.is_empty() && fields.has(&key) && !nothing
     });
     told.map(|(_, _, hint)| *hint)
 }
 
-/// The class `MixtralForCausalLM` without what it is for.
+/// The class `MixtralForCausalLM` without its suffix for the task.
 fn without_head(class: &str) -> &str {
     let cut = ["For", "LMHeadModel", "Model"].iter().filter_map(|head| class.find(head)).filter(|at| *at > 0).min();
     cut.map_or(class, |at| &class[..at])

@@ -1,4 +1,4 @@
-//! Stored tensors that no role asked for: what may be left aside, kind by kind with the reason. Every other one may change the
+//! Stored tensors that no role asked for: which may be ignored, kind by kind with the reason. Any other may change the
 //! result, and is refused by name.
 
 use super::names::suffix;
@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::family::{Bias, Role};
 use crate::header::TensorInfo;
 
-/// What the names of tensors begin with that text is computed without, in safetensors; `model.` may stand in front.
+/// Prefixes of tensors that text generation does not need, in safetensors; `model.` may come before them.
 const BESIDE_TEXT: &[&str] = &[
     // Images and sound reach the language model as rows in place of embeddings: a text has none.
     "vision_tower.",
@@ -17,41 +17,41 @@ const BESIDE_TEXT: &[&str] = &[
     "visual.",
     "audio_tower.",
     "embed_audio.",
-    // Other heads read hidden states and change none: of further tokens, of labels, of values in reinforcement learning.
+    // Other heads read hidden states and do not change them: for further tokens, for labels, for values in reinforcement learning.
     "mtp.",
     "score.",
     "v_head.",
 ];
 
-/// The same in GGUF: images and sound by llama.cpp's names, which some writers put into the model's own file.
+/// Prefixes of such tensors in GGUF: images and sound by llama.cpp's names, which some writers put into the model's own file.
 const BESIDE_TEXT_GGUF: &[&str] = &["v.", "mm.", "a."];
 
-/// What the names of buffers end with that transformers and llama.cpp's converter make from the configuration again. All are of
-/// checkpoints that earlier releases of transformers wrote.
+/// Suffixes of buffers that transformers and llama.cpp's converter compute again from the configuration. All of them
+/// are in checkpoints written by earlier releases of transformers.
 const BUFFERS: &[&str] = &[
-    // Rotations.
+    // Rotary frequencies.
     "rotary_emb.inv_freq",
     "rotary_emb.cos_cached",
     "rotary_emb.sin_cached",
-    // 0, 1, 2 and so on.
+    // Position numbers 0, 1, 2 and so on.
     ".position_ids",
-    // What masked scores become.
+    // The value of masked scores.
     ".attn.masked_bias",
     ".attention.masked_bias",
 ];
 
-/// The same of causal masks, which are `[1, 1, context, context]`.
+/// Suffixes of causal masks, which are `[1, 1, context, context]`.
 const MASKS: &[&str] = &[".attn.bias", ".attention.bias"];
 
-/// What a module that the keys leave out may have after its name: a scale of another kind is unknown there too.
+/// Suffixes that tensors of a module switched off by keys may have: a scale of another kind is unknown there too.
 const OF_MODULE: &[&str] = &["", ".weight", ".bias", ".weight_scale"];
 
 impl Tensors<'_> {
-    /// The stored tensors that no role asked for and that may be left aside.
+    /// The stored tensors that no role asked for and that may be ignored.
     ///
     /// # Errors
-    /// `Incomplete` for one of a layer past the last, and in GGUF for a bias of a module that has none; `UnknownTensors` for all
-    /// others.
+    /// `Incomplete` for a tensor of a layer past the last, and in GGUF for a bias of a module that has none;
+    /// `UnknownTensors` for all others.
     pub(super) fn unused(&self) -> Result<Vec<String>> {
         let stored = self.table.values();
         let unused: Vec<&TensorInfo> =
@@ -88,7 +88,7 @@ impl Tensors<'_> {
         }
     }
 
-    /// Whether the family is known to store it for what is not computed here.
+    /// Whether the family is known to store this tensor for something that is not computed here.
     fn is_unneeded(&self, name: &str) -> bool {
         self.family.files.unneeded.iter().any(|known| name.starts_with(&self.pattern(known, known)))
     }
@@ -107,9 +107,9 @@ impl Tensors<'_> {
         begins(BESIDE_TEXT, within) || ends(BUFFERS) || is_mask || self.is_left_out(name)
     }
 
-    /// Whether the tables name it and the file's keys leave it out: keys and values of layers that use those of others, experts,
-    /// heads, and biases that a flag denies. transformers leaves out the same. In GGUF, where llama.cpp refuses most of them, it
-    /// is keys and values, and a classification head of a model that makes vectors.
+    /// Whether the tables name the tensor and the file's keys switch it off: keys and values of layers that reuse those
+    /// of others, experts, heads, and biases that a flag denies. transformers ignores the same ones. In GGUF, where
+    /// llama.cpp refuses most of them, these are keys and values, and a classification head of an embedding model.
     fn is_left_out(&self, name: &str) -> bool {
         let borrows = || self.layer_of(name).is_some_and(|layer| self.options.layers.kinds.source(layer).is_some());
         let counts = |role: &Role| match role {
@@ -137,7 +137,7 @@ impl Tensors<'_> {
         })
     }
 
-    /// The number of the layer that it belongs to, by the tables.
+    /// The number of the tensor's layer, by the tables.
     fn layer_of(&self, name: &str) -> Option<usize> {
         self.family.tensors.iter().copied().flatten().find_map(|names| {
             let pattern = self.pattern(names.gguf, names.config);

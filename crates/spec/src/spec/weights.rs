@@ -1,13 +1,13 @@
-//! What the structures of a model hold as its weights: where the files store them, or what a device made of them.
+//! The type of the weights in a model's structures: where the files store them, or what a device made of them.
 //!
-//! The `try_map` of a structure goes through its weights. They are loaded by it, and listed by a map that makes nothing of them.
+//! The `try_map` of a structure visits its weights. Loading uses it, and listing does so with a map that creates nothing.
 
 use super::{LinearWeights, NormWeights};
 use crate::header::TensorInfo;
 use std::convert::Infallible;
 use std::fmt::Debug;
 
-/// What weights are in a model's structures.
+/// The types of the weights in a model's structures.
 pub trait WeightTypes {
     /// A weight matrix with its bias.
     type Matrix: Clone + Debug + Send + Sync;
@@ -30,7 +30,7 @@ impl WeightTypes for Stored {
     type Numbers = TensorInfo;
 }
 
-/// No weights.
+/// The weights of a structure without weights.
 impl WeightTypes for () {
     type Matrix = ();
     type Norm = ();
@@ -38,29 +38,29 @@ impl WeightTypes for () {
     type Numbers = ();
 }
 
-/// Makes other weights of those of a structure. The first error ends it.
+/// Converts the weights of a structure. The first error ends the conversion.
 pub trait MapWeights<'w, W: WeightTypes> {
-    /// What is made.
+    /// The types of the converted weights.
     type To: WeightTypes;
-    /// Why it is not.
+    /// The error of a conversion.
     type Error;
 
-    /// Makes a matrix.
+    /// Converts a matrix.
     fn matrix(&mut self, matrix: &'w W::Matrix) -> Result<<Self::To as WeightTypes>::Matrix, Self::Error>;
 
-    /// Makes a norm.
+    /// Converts a norm.
     fn norm(&mut self, norm: &'w W::Norm) -> Result<<Self::To as WeightTypes>::Norm, Self::Error>;
 
-    /// Makes a vector.
+    /// Converts a vector.
     fn vector(&mut self, vector: &'w W::Vector) -> Result<<Self::To as WeightTypes>::Vector, Self::Error>;
 
-    /// Makes a vector that the host reads.
+    /// Converts a vector that the host reads.
     fn numbers(&mut self, numbers: &'w W::Numbers) -> Result<<Self::To as WeightTypes>::Numbers, Self::Error>;
 }
 
-/// Defines structures of weights, each with `try_map`: the same structure of what a map makes of its weights, in the order of the
-/// fields. After a field's type stands what it is: a `matrix`, a `norm`, a `vector` or `numbers`, or with a `try_map` of its own
-/// a `part`, one of `matrices`, or `gates` of these; any may be `optional`, `boxed` or a `list`. What is none of these is copied.
+/// Defines structures of weights, each with `try_map`: the same structure of converted weights, in the order of the fields. A
+/// field's type is followed by its kind: a `matrix`, a `norm`, a `vector` or `numbers`, or if it has a `try_map` of its own a
+/// `part`, one of `matrices`, or `gates` of these; any may be `optional`, `boxed` or a `list`. Other fields are copied.
 macro_rules! weights {
     ($(
         $(#[$of_struct:meta])*
@@ -75,10 +75,10 @@ macro_rules! weights {
         }
 
         impl<W: WeightTypes> $name<W> {
-            /// The same with what `map` makes of its weights.
+            /// The same structure with weights converted by `map`.
             ///
             /// # Errors
-            /// Those of `map`.
+            /// The errors of `map`.
             pub fn try_map<'w, M: MapWeights<'w, W>>(&'w self, map: &mut M) -> Result<$name<M::To>, M::Error> {
                 Ok($name { $($field: mapped!([$($($kind)+)?] &self.$field, map),)* })
             }
@@ -86,7 +86,7 @@ macro_rules! weights {
     )*};
 }
 
-/// What `weights` makes of a field.
+/// The code that `weights` generates for a field.
 macro_rules! mapped {
     ([] $from:expr, $map:ident) => { $from.clone() };
     ([part] $from:expr, $map:ident) => { $from.try_map($map)? };
@@ -130,7 +130,7 @@ impl<'w> Weight<'w> {
         if let Weight::Vector(vector) | Weight::Numbers(vector) = self { Some(vector) } else { None }
     }
 
-    /// The tensors that it is stored in.
+    /// The tensors that the weight is stored in.
     pub fn tensors(self) -> Vec<&'w TensorInfo> {
         match self {
             Weight::Matrix(matrix) => matrix.tensors().collect(),
@@ -140,11 +140,11 @@ impl<'w> Weight<'w> {
     }
 }
 
-/// Lists the weights that a map goes through.
+/// Lists the weights that a map visits.
 pub(super) struct List<'w, W: WeightTypes>(Vec<Weight<'w, W>>);
 
 impl<'w, W: WeightTypes> List<'w, W> {
-    /// The weights that `map` goes through, in its order.
+    /// The weights that `map` visits, in its order.
     pub(super) fn collect<T>(map: impl FnOnce(&mut Self) -> Result<T, Infallible>) -> Vec<Weight<'w, W>> {
         let mut list = List(Vec::new());
         let Ok(_) = map(&mut list);

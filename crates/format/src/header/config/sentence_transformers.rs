@@ -1,4 +1,4 @@
-//! The files of sentence-transformers next to `config.json`: which modules follow the model, and what they say.
+//! The files of sentence-transformers next to `config.json`: the modules after the model, and their settings.
 
 use super::{JsonFile, present};
 use crate::error::{Error, FormatErrorKind, Result};
@@ -10,27 +10,27 @@ use std::path::{Path, PathBuf};
 /// The file that lists the modules.
 pub(crate) const MODULES: &str = "modules.json";
 
-/// The file that names prompts.
+/// The file with the prompts.
 pub(crate) const CONFIG: &str = "config_sentence_transformers.json";
 
-/// The file that says how long texts may be.
+/// The file with the longest length of texts.
 pub(crate) const TRANSFORMER: &str = "sentence_bert_config.json";
 
-/// Modules of a model. Published ones have up to four.
+/// The most modules of a model. Published ones have up to four.
 const MOST_MODULES: usize = 16;
 
-/// What a folder of sentence-transformers has next to `config.json`.
+/// The files of sentence-transformers next to `config.json`.
 #[derive(Debug)]
 pub struct SentenceFiles {
     /// The modules, in order.
     pub modules: Vec<Module>,
-    /// The `config.json` of the module of pooling, by its name within the folder.
+    /// The `config.json` of the pooling module, with its name within the folder.
     pub pooling: Option<(String, JsonFile)>,
     /// `config_sentence_transformers.json`.
     pub config: Option<JsonFile>,
     /// `sentence_bert_config.json`.
     pub transformer: Option<JsonFile>,
-    /// Bytes read from all of them.
+    /// Bytes read from all of these files.
     pub(super) bytes: u64,
 }
 
@@ -44,7 +44,7 @@ pub struct Module {
 }
 
 impl Module {
-    /// The class without the modules of Python that it lies in: `Pooling`.
+    /// The class without its Python modules: `Pooling`.
     pub fn kind(&self) -> &str {
         self.class.rsplit('.').next().unwrap_or_default()
     }
@@ -55,16 +55,16 @@ pub(crate) fn is_module_config(name: &str) -> bool {
     name.strip_suffix("/config.json").is_some_and(|folder| is_folder(folder) && folder.ends_with("_Pooling"))
 }
 
-/// Whether `name` is that of one folder, and leads nowhere else.
+/// Whether `name` names a single folder, and leads nowhere else.
 fn is_folder(name: &str) -> bool {
     !name.is_empty() && !name.starts_with('.') && !name.contains(['/', '\\', ':'])
 }
 
 impl SentenceFiles {
-    /// Those in `folder`; none without a `modules.json`.
+    /// Reads the files in `folder`; `None` without a `modules.json`.
     ///
     /// # Errors
-    /// `Format` when one is malformed, `Io` when one cannot be read.
+    /// `Format` when a file is malformed, `Io` when one cannot be read.
     pub(super) fn read(folder: &Path) -> Result<Option<SentenceFiles>> {
         let Some(path) = present(folder, MODULES)? else { return Ok(None) };
         let bytes = content::read(&path, limits::JSON_BYTES)?;
@@ -97,7 +97,7 @@ fn modules(path: &Path, bytes: &[u8]) -> Result<Vec<Module>> {
         let expected = format!("at most {MOST_MODULES}");
         return Err(Error::key_value(path, "(the whole file)", format!("{} modules", modules.len()), expected));
     }
-    // The model itself lies in the folder.
+    // The model itself is in the folder.
     match modules.iter().find(|module| !module.folder.is_empty() && !is_folder(&module.folder)) {
         Some(Module { folder, .. }) => {
             Err(Error::key_value(path, "path", format!("{folder:?}"), "the name of a folder next to this file"))

@@ -15,7 +15,7 @@ pub struct GgufMetadata {
     values: HashMap<String, Value>,
 }
 
-/// A stored value. The name of its type in the file is kept for messages.
+/// A stored value. The name of its type in the file is kept for error messages.
 #[derive(Debug)]
 pub(crate) enum Value {
     Unsigned(&'static str, u64),
@@ -26,14 +26,14 @@ pub(crate) enum Value {
     Array(Array),
 }
 
-/// A stored array; numbers stay as the file has them, which takes the fewest bytes.
+/// A stored array; numbers are kept in the form of the file, which takes the fewest bytes.
 #[derive(Debug)]
 pub(crate) enum Array {
     Numbers(&'static NumberType, Vec<u8>),
     Texts(Strings),
 }
 
-/// A type of numbers in the file: its id, its name, what the bits mean, and bytes of one.
+/// A number type of the file: its id, its name, what the bits mean, and its size in bytes.
 #[derive(Debug)]
 pub(crate) struct NumberType(u32, &'static str, pub(super) Bits, pub(super) usize);
 
@@ -45,7 +45,7 @@ pub(super) enum Bits {
     Bool,
 }
 
-/// All types of numbers (ggml `docs/gguf.md`); 8 is a string and 9 an array.
+/// All number types (ggml `docs/gguf.md`); 8 is a string and 9 an array.
 const NUMBERS: &[NumberType] = &[
     NumberType(0, "u8", Bits::Unsigned, 1),
     NumberType(1, "i8", Bits::Signed, 1),
@@ -65,13 +65,13 @@ impl NumberType {
         NUMBERS.iter().find(|kind| kind.0 == id)
     }
 
-    /// The number that is stored, little-endian, in these bytes.
+    /// The number that these little-endian bytes store.
     pub(super) fn read(&self, stored: &[u8]) -> Value {
         let NumberType(_, name, bits, bytes) = *self;
         let mut wide = [0; 8];
         wide[..bytes].copy_from_slice(stored);
         let number = u64::from_le_bytes(wide);
-        // Moves the sign into the highest bit, and back with copies of it.
+        // Shifts the sign into the highest bit, and back with sign extension.
         let shift = 64 - 8 * bytes;
         match bits {
             Bits::Unsigned => Value::Unsigned(name, number),
@@ -87,7 +87,7 @@ impl NumberType {
     }
 }
 
-/// Why a value is not what was asked for: what its type should be, or the value itself.
+/// Why a value is not what was asked for: the type it should have, or the value itself.
 enum Wrong {
     Type(&'static str),
     Value(String),
@@ -108,7 +108,7 @@ impl GgufMetadata {
         self.values.get(key)
     }
 
-    /// What `read` makes of the value of `key`; `None` where that is absent.
+    /// The result of `read` for the value of `key`; `None` where the key is absent.
     fn read<'a, T>(&'a self, key: &str, read: impl FnOnce(&'a Value) -> Result<T, Wrong>) -> Result<Option<T>> {
         let Some(value) = self.values.get(key) else { return Ok(None) };
         read(value).map(Some).map_err(|wrong| match wrong {
@@ -131,7 +131,7 @@ impl GgufMetadata {
     /// An array of floats (integers are accepted where they are exact).
     ///
     /// # Errors
-    /// `Format` when the value is anything else, or one of its numbers is no f32.
+    /// `Format` when the value is anything else, or one of its numbers is not an f32.
     pub fn floats(&self, key: &str) -> Result<Option<Vec<f32>>> {
         let narrow = |number| match number {
             Value::Float(_, number) => Some(number as f32).filter(|float| f64::from(*float) == number),
@@ -177,7 +177,7 @@ impl GgufMetadata {
     }
 
     /// The number of elements of an array; `None` for anything else. [`integers`](Self::integers) and
-    /// [`floats`](Self::floats) take up to eight times the bytes that the file has: ask here first.
+    /// [`floats`](Self::floats) take up to eight times the bytes of the file: check the length first.
     pub fn array_len(&self, key: &str) -> Option<usize> {
         match self.values.get(key) {
             Some(Value::Array(array)) => Some(array.kind().1),
@@ -200,7 +200,7 @@ impl GgufMetadata {
     }
 }
 
-/// Every whole number up to this one is an f32.
+/// Every whole number up to this one is exact in an f32.
 const F32_WHOLE: u64 = 1 << 24;
 
 impl Fields for GgufMetadata {
@@ -250,7 +250,7 @@ impl Fields for GgufMetadata {
 }
 
 impl Value {
-    /// The whole number that it is; `None` for one beyond an i64, and for anything else.
+    /// The value as a whole number; `None` for one beyond an i64, and for anything else.
     fn integer(&self) -> Option<i64> {
         match self {
             Value::Unsigned(_, value) => i64::try_from(*value).ok(),
@@ -278,7 +278,7 @@ impl Value {
 }
 
 impl Array {
-    /// What its elements are, and how many there are.
+    /// The type of the elements, and their number.
     fn kind(&self) -> (&'static str, usize) {
         match self {
             Array::Numbers(NumberType(_, name, _, bytes), stored) => (name, stored.len() / bytes),

@@ -15,16 +15,16 @@ use crate::source::{ModelSource, content};
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// What one GGUF file says.
+/// The content of one GGUF header.
 #[derive(Debug)]
 pub struct GgufFile {
-    /// Its key-value section.
+    /// The key-value section of the file.
     pub metadata: GgufMetadata,
-    /// Its tensors.
+    /// The tensors of the file.
     pub tensors: TensorTable,
-    /// What is odd about it and does no harm.
+    /// Oddities of the file that do no harm.
     pub warnings: Vec<String>,
-    /// Bytes read to learn this.
+    /// Bytes read for this.
     pub bytes_read: u64,
 }
 
@@ -71,13 +71,13 @@ pub(super) fn read(source: ModelSource) -> Result<Header> {
     })
 }
 
-/// Checks that part `index` says that it is that part of that many, and gives the number of tensors of all parts that
-/// it states, as those before it `stated`.
+/// Checks that part `index` names itself as that part of the right number of parts, and returns the number of tensors
+/// of all parts that it states, which must be `stated` if an earlier part gave it.
 fn check_part(source: &ModelSource, index: usize, gguf: &GgufFile, stated: Option<u64>) -> Result<Option<u64>> {
     let file = gguf.metadata.file();
     let contradiction = |one: String, other: String| Err(Error::contradiction(file, one, other));
     let parts = source.files.len() as u64;
-    // Absent or 0 is a file that was never split, or merged again.
+    // Absent or 0 means a file that was never split, or was merged again.
     let count = gguf.metadata.unsigned("split.count")?.unwrap_or(0);
     if count.max(1) != parts {
         let one = format!("split.count says that the model has {count} parts");

@@ -1,4 +1,4 @@
-//! One GGUF file -> its metadata and located tensors (ggml `docs/gguf.md`; validity as llama.cpp's `gguf.cpp` has it).
+//! One GGUF file -> its metadata and located tensors (ggml `docs/gguf.md`; checks as in llama.cpp's `gguf.cpp`).
 
 use super::metadata::{Array, Bits, GgufMetadata, NumberType, Value};
 use super::{GgufFile, Strings};
@@ -59,7 +59,7 @@ fn check_magic<R: Read>(reader: &mut Reader<R>) -> Result<()> {
     let version = reader.u32("the version")?;
     let kind = match version {
         2 | 3 => return Ok(()),
-        // llama.cpp's test: a version of the other byte order has its low half empty.
+        // This is llama.cpp's test: the low half of a version in the other byte order is zero.
         _ if version != 0 && version & 0xffff == 0 => FormatErrorKind::BigEndian { version: version.swap_bytes() },
         _ => {
             let old = "download a newer file of this model, or convert it again with a current llama.cpp";
@@ -70,7 +70,7 @@ fn check_magic<R: Read>(reader: &mut Reader<R>) -> Result<()> {
     Err(reader.refuse(4, kind))
 }
 
-/// Reads a count, bounded by `most` and by the bytes that so many things need at `least`.
+/// Reads a count of at most `most` items, and checks that the file has `least` bytes for each.
 fn count<R: Read>(reader: &mut Reader<R>, what: &'static str, least: u64, most: u64) -> Result<u64> {
     let offset = reader.position();
     let count = reader.u64(what)?;
@@ -87,14 +87,14 @@ pub(crate) fn read_pair<R: Read>(reader: &mut Reader<R>) -> Result<(String, Valu
     Ok((key, value))
 }
 
-/// A string's length, checked against limit and file.
+/// Reads the length of a string, checked against the limit and the file.
 fn length<R: Read>(reader: &mut Reader<R>, what: &'static str) -> Result<usize> {
     let offset = reader.position();
     let length = reader.u64(what)?;
     reader.claim(what, offset, length, 1)
 }
 
-/// A key or tensor name: not empty, UTF-8, at most `most` bytes.
+/// Reads a key or tensor name: not empty, UTF-8, at most `most` bytes.
 fn name<R: Read>(reader: &mut Reader<R>, what: &'static str, most: u64) -> Result<String> {
     let offset = reader.position();
     let length = reader.u64(what)?;
@@ -158,7 +158,7 @@ fn read_array<R: Read>(reader: &mut Reader<R>, key: &str) -> Result<Array> {
     Ok(Array::Texts(strings))
 }
 
-/// The bytes of `count` numbers of `key`; those of bools are 0 or 1.
+/// Reads the bytes of `count` numbers of `key`; those of bools must be 0 or 1.
 fn read_numbers<R: Read>(
     reader: &mut Reader<R>,
     key: &str,
@@ -189,7 +189,7 @@ fn alignment(metadata: &GgufMetadata) -> Result<u64> {
     }
 }
 
-/// The tensor infos with offsets still relative to the data section, and the name of the one stored last.
+/// Reads the tensor infos, whose offsets are relative to the data section, and the name of the last stored tensor.
 fn read_tensors<R: Read>(
     reader: &mut Reader<R>,
     index: usize,
@@ -209,7 +209,7 @@ fn read_tensors<R: Read>(
         let dtype = read_dtype(reader, &name)?;
         let bytes = size(&name, dtype, &shape).map_err(|kind| reader.refuse(type_offset, kind))?;
         let offset = reader.u64("a tensor offset")?;
-        // llama.cpp accepts this order only, and it is the one that shows two swapped offsets.
+        // llama.cpp accepts only this order, and only this order reveals two swapped offsets.
         if offset != end {
             let kind = FormatErrorKind::TensorOffset { name, found: offset, expected: end };
             return Err(reader.refuse(reader.position() - 8, kind));
@@ -224,7 +224,7 @@ fn read_tensors<R: Read>(
     Ok((table, last))
 }
 
-/// Dimensions outermost first, without outer dimensions of 1: [64, 32, 1] in the file is [64, 32], here [32, 64].
+/// Reads dimensions, outermost first and without outer dimensions of 1: [64, 32, 1] in the file is [64, 32], here [32, 64].
 fn read_shape<R: Read>(reader: &mut Reader<R>, name: &str) -> Result<Vec<u64>> {
     let offset = reader.position();
     let count = reader.u32("the number of dimensions")?;
@@ -263,7 +263,7 @@ fn read_dtype<R: Read>(reader: &mut Reader<R>, name: &str) -> Result<DType> {
     })
 }
 
-/// Bytes of a tensor; its rows must be whole blocks.
+/// Bytes of a tensor, whose rows must be whole blocks.
 fn size(name: &str, dtype: DType, shape: &[u64]) -> Result<u64, FormatErrorKind> {
     let row = shape.last().copied().unwrap_or(1);
     if row % dtype.block_len() as u64 != 0 {
@@ -273,7 +273,7 @@ fn size(name: &str, dtype: DType, shape: &[u64]) -> Result<u64, FormatErrorKind>
     bytes.ok_or_else(|| FormatErrorKind::TensorSize { name: name.into(), dtype, shape: shape.into() })
 }
 
-/// Turns offsets in the data section into offsets in the file, and checks where the last tensor ends.
+/// Converts offsets in the data section to offsets in the file, and checks where the last tensor ends.
 fn locate<R: Read + Seek>(
     reader: &mut Reader<R>,
     gguf: &mut GgufFile,
@@ -286,7 +286,7 @@ fn locate<R: Read + Seek>(
         let kind = FormatErrorKind::TooMany { what: "the size of the data section", found: u64::MAX, limit: have };
         Error::Format { file: file.clone(), offset: Some(header_end), kind }
     };
-    // A file without tensors needs no data section, so no padding either.
+    // A file without tensors needs no data section, and so no padding.
     let Some(last) = last else { return trailing(reader, gguf, header_end, header_end) };
     let data = header_end.checked_next_multiple_of(alignment).ok_or_else(too_far)?;
     let mut first_past: Option<(u64, String)> = None;
@@ -306,8 +306,8 @@ fn locate<R: Read + Seek>(
     trailing(reader, gguf, end, end.checked_next_multiple_of(alignment).ok_or_else(too_far)?)
 }
 
-/// llama.cpp ignores what follows the last tensor, `end` without and `padded` with its padding; so do we, with a note,
-/// unless it is another GGUF.
+/// Notes bytes after the last tensor, which ends at `end` or with its padding at `padded`, and ignores them like
+/// llama.cpp, unless they are another GGUF.
 fn trailing<R: Read + Seek>(reader: &mut Reader<R>, gguf: &mut GgufFile, end: u64, padded: u64) -> Result<()> {
     for offset in [padded, end] {
         if reader.magic_at(offset, MAGIC)? {
@@ -315,7 +315,7 @@ fn trailing<R: Read + Seek>(reader: &mut Reader<R>, gguf: &mut GgufFile, end: u6
         }
     }
     let bytes = reader.len().saturating_sub(padded);
-    // Without tensors the data section is empty, and padding before it is no data.
+    // Without tensors the data section is empty, and padding before it is not data.
     if bytes > 0 && !gguf.tensors.is_empty() {
         let file = reader.file().display();
         gguf.warnings.push(format!("{file}: {bytes} bytes after the last tensor are ignored"));

@@ -1,6 +1,6 @@
-//! An array of byte strings in one buffer: a vocabulary has a hundred thousand of them.
+//! An array of byte strings in one buffer: a vocabulary has hundreds of thousands of them.
 
-/// An array of byte strings stored without an allocation each.
+/// An array of byte strings without an allocation for each.
 #[derive(Clone, Debug, Default)]
 pub struct Strings {
     bytes: Vec<u8>,
@@ -13,7 +13,7 @@ impl Strings {
         self.ends.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no strings.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
@@ -35,7 +35,7 @@ impl Strings {
         self.ends.push(self.bytes.len());
     }
 
-    /// Adds the string that `append` puts at the end of the buffer.
+    /// Adds the string that `append` writes to the end of the buffer.
     pub(super) fn push_with<E>(&mut self, append: impl FnOnce(&mut Vec<u8>) -> Result<(), E>) -> Result<(), E> {
         append(&mut self.bytes)?;
         self.ends.push(self.bytes.len());

@@ -1,4 +1,4 @@
-//! safetensors, single and sharded, with its index audited -> Header.
+//! safetensors, single and sharded, with a check of the index -> Header.
 
 mod parse;
 
@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 pub(super) fn read(source: ModelSource) -> Result<Header> {
     let config = ConfigFiles::read(&source.folder);
     if let Err(Error::Incomplete { kind: IncompleteKind::FileMissing { .. }, .. }) = &config {
-        // An adapter has no config.json of its own; any other fault of the shards comes after the missing file.
+        // An adapter has no config.json of its own; other faults of the shards are reported after a missing file.
         adapter_alone(&source)?;
     }
     let config = config?;
@@ -58,7 +58,7 @@ fn adapter_alone(source: &ModelSource) -> Result<()> {
     Ok(())
 }
 
-/// The tensors of shards without an index; one that two shards hold is a contradiction.
+/// The tensors of shards without an index; a tensor in two shards is a contradiction.
 fn unite(source: &ModelSource, shards: Vec<TensorTable>) -> Result<TensorTable> {
     let mut all = TensorTable::new();
     for (name, tensor) in shards.into_iter().flatten() {
@@ -73,8 +73,8 @@ fn unite(source: &ModelSource, shards: Vec<TensorTable>) -> Result<TensorTable> 
     Ok(all)
 }
 
-/// Compares the index with the shards. A tensor that the index places where it is not is an error; one that only a
-/// shard knows is used, as transformers does, with a warning.
+/// Compares the index with the shards. A tensor that is not where the index says is an error; a tensor that only a
+/// shard has is used, like in transformers, with a warning.
 fn audit(
     source: &ModelSource,
     index: &ShardIndex,

@@ -1,4 +1,4 @@
-//! One safetensors file -> its located tensors (safetensors 0.8 `tensor.rs`, and repeated names refused).
+//! One safetensors file -> its located tensors (like safetensors 0.8 `tensor.rs`, but repeated names are refused).
 
 use crate::bytes::Reader;
 use crate::error::{Error, FormatErrorKind, IncompleteKind, Result};
@@ -13,18 +13,18 @@ use std::fmt;
 use std::io::Read;
 use std::path::Path;
 
-/// The key that holds strings about the file in place of a tensor.
+/// The key for strings about the file, which is not a tensor.
 const METADATA: &str = "__metadata__";
 
-/// Bytes of the header's length, before the header.
+/// Bytes of the header's length, which comes before the header.
 const LENGTH_BYTES: u64 = 8;
 
-/// What one safetensors file says.
+/// The content of one safetensors header.
 #[derive(Debug)]
 pub struct SafetensorsFile {
-    /// Its tensors.
+    /// The tensors of the file.
     pub tensors: TensorTable,
-    /// Bytes read to learn this.
+    /// Bytes read for this.
     pub bytes_read: u64,
 }
 
@@ -48,7 +48,7 @@ impl SafetensorsFile {
     }
 }
 
-/// Refuses what is no safetensors file before its first bytes are taken for a length.
+/// Refuses a file that is not safetensors before its first bytes are used as a length.
 fn check_content<R: Read>(reader: &mut Reader<R>) -> Result<()> {
     let (file, len) = (reader.file().to_owned(), reader.len());
     let prefix = reader.prefix(PREFIX_BYTES)?;
@@ -57,9 +57,9 @@ fn check_content<R: Read>(reader: &mut Reader<R>) -> Result<()> {
         (Content::Safetensors, _) => Ok(()),
         (Content::UnsupportedFile(..), _) => Err(content::refuse(&file, prefix, len)),
         (_, None) if len > 0 => Err(reader.truncated("the length of the header")),
-        // Only a length, which could be one: the file was cut off after it.
+        // The file has only a plausible length: it was cut off after it.
         (_, Some(2..=limits::SAFETENSORS_HEADER_BYTES)) if len == LENGTH_BYTES => Err(reader.truncated("the header")),
-        // A header in the right place with a length that cannot be right is told as such.
+        // A header in the right place with an invalid length has an error of its own.
         (_, Some(found)) if prefix.get(8) == Some(&b'{') => {
             let (what, limit) = ("the length of the header", limits::SAFETENSORS_HEADER_BYTES);
             Err(reader.refuse(0, FormatErrorKind::TooMany { what, found, limit }))
@@ -78,7 +78,7 @@ struct TensorEntry {
     data_offsets: (u64, u64),
 }
 
-/// Dimensions: how many there are, and as many of them as can be valid.
+/// Dimensions: their number, and as many of them as can be valid.
 struct Shape {
     found: usize,
     dimensions: Vec<u64>,
@@ -107,7 +107,7 @@ impl<'de> Deserialize<'de> for Shape {
     }
 }
 
-/// An object of strings, none of which is kept.
+/// An object of strings, which are all dropped.
 struct Texts;
 
 impl<'de> Deserialize<'de> for Texts {
@@ -168,7 +168,7 @@ impl<'de> Deserialize<'de> for Entries {
     }
 }
 
-/// Checks every tensor's size and that together they fill the data section, which begins at byte `data`.
+/// Checks every tensor's size, and that together they fill the data section, which begins at byte `data`.
 fn locate<R: Read>(
     reader: &Reader<R>,
     index: usize,

@@ -3,7 +3,7 @@ use crate::tokenizer::TokenizerSpec;
 use serde_json::{Value, json};
 use std::sync::OnceLock;
 
-/// A folder of these files, read.
+/// Reads a folder of these files.
 fn spec_of(files: &[(&str, Value)]) -> Result<TokenizerSpec> {
     let folder = tempfile::tempdir().unwrap();
     for (name, content) in files {
@@ -13,7 +13,7 @@ fn spec_of(files: &[(&str, Value)]) -> Result<TokenizerSpec> {
     super::super::json::spec(&ConfigFiles::read(folder.path())?, &OnceLock::new())
 }
 
-/// A folder of `a`, `b`, `ab` and `<|endoftext|>`, with `config` and more files over its own.
+/// Reads a folder of `a`, `b`, `ab` and `<|endoftext|>`, with `config` and more files that replace its own.
 fn with(config: Value, more: &[(&str, Value)]) -> Result<TokenizerSpec> {
     let own = [
         ("config.json", json!({"eos_token_id": 3})),
@@ -51,7 +51,7 @@ fn added_tokens_follow_on_the_vocabulary() {
     let listed = json!({"<|im_end|>": 4, "<think>": 5});
     let spec = with(json!({"tokenizer_class": class}), &[("added_tokens.json", listed.clone())]).unwrap();
     assert_eq!(spec.tokens, 6);
-    // Where both are, the decoder counts, as in transformers.
+    // Where both files exist, `added_tokens_decoder` counts, as in transformers.
     let decoder = json!({"4": {"content": "<|im_end|>"}});
     let config = json!({"tokenizer_class": class, "added_tokens_decoder": decoder});
     assert_eq!(with(config, &[("added_tokens.json", listed)]).unwrap().tokens, 5);
@@ -106,14 +106,14 @@ fn refuses_what_it_cannot_build_and_says_where() {
 fn a_vocabulary_that_gpt2_would_cut_otherwise_is_refused() {
     let gpt2 = json!({"tokenizer_class": "GPT2Tokenizer"});
     let merges = |lines: &[String]| [("merges.txt", Value::from(format!("#version: 0.2\n{}\n", lines.join("\n"))))];
-    // Phi-4's merges join a symbol with the word behind it.
+    // Phi-4's merges join a symbol with the word after it.
     let joined = with(gpt2.clone(), &merges(&["g e".into(), ". ge".into()])).unwrap_err().to_string();
     assert!(joined.contains(".ge") && joined.contains("tokenizer_class"), "{joined}");
-    // GPT-2's own: contractions, spaces and symbols in front of nothing.
+    // GPT-2's own merges: contractions, and spaces and symbols before nothing else.
     for own in ["' s", "Ġ the", "! !", "Ġ (", "1 9", "( )"] {
         with(gpt2.clone(), &merges(&[own.into()])).unwrap();
     }
-    // SmolLM2's never join two digits, which tells when there are many.
+    // SmolLM2's merges never join two digits, which shows when there are many.
     let many: Vec<String> = (0..MANY_MERGES).map(|_| "a b".into()).collect();
     let apart = with(gpt2.clone(), &merges(&many)).unwrap_err().to_string();
     assert!(apart.contains("two digits"), "{apart}");
@@ -146,7 +146,7 @@ fn a_sentence_piece_folder_is_a_llama_tokenizer() {
     assert!(other.contains("T5Tokenizer") && other.contains("tokenizer_config.json"), "{other}");
     write("tokenizer_config.json", br#"{"tokenizer_class": "PreTrainedTokenizerFast"}"#);
     assert!(spec().is_err());
-    // What the file is comes before what the class is.
+    // The kind of the file is checked before the class.
     for class in ["LlamaTokenizer", "PreTrainedTokenizerFast", "TikTokenTokenizer"] {
         write("tokenizer_config.json", json!({"tokenizer_class": class}).to_string().as_bytes());
         for (content, says) in [

@@ -11,10 +11,10 @@ use crate::limits;
 use crate::source::content;
 use std::path::Path;
 
-/// Characters of the longest word that is looked up (transformers `BertTokenizer`).
+/// The most characters of a word that is looked up (transformers `BertTokenizer`).
 const WORD_CHARACTERS: usize = 100;
 
-/// The special tokens of transformers' BertTokenizer by their keys, where nothing else is said.
+/// The default special tokens of transformers' BertTokenizer, by their keys.
 const SPECIAL: [(&str, &str); 5] = [
     ("unk_token", "[UNK]"),
     ("sep_token", "[SEP]"),
@@ -23,7 +23,7 @@ const SPECIAL: [(&str, &str); 5] = [
     ("mask_token", "[MASK]"),
 ];
 
-/// Reads the vocabulary at `path`, which `files` lie next to.
+/// Reads the vocabulary at `path`, which is next to `files`.
 pub(super) fn read(files: &ConfigFiles, path: &Path) -> Result<TokenizerFiles> {
     match class(files)? {
         Some(name) if name.trim_end_matches("Fast") == "BertTokenizer" => {}
@@ -90,7 +90,7 @@ fn id(files: &ConfigFiles, tokenizer: &TokenizerFiles, key: &str) -> Result<u32>
     tokenizer.id_of(&text).ok_or_else(wrong)
 }
 
-/// `spec` with what BertTokenizer adds to a text.
+/// Adds the special tokens of BertTokenizer to `spec`.
 pub(crate) fn finish(
     mut spec: TokenizerSpec,
     files: &ConfigFiles,

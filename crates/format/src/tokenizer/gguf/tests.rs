@@ -193,7 +193,7 @@ fn gemma_4_merges_characters_and_always_has_a_bos() {
 #[test]
 fn each_family_stops_where_its_turns_end() {
     for (family, eos, tokens, types, stops) in [
-        // HTML in Gemma's vocabularies is added as a whole; `</s>` ends what is struck through.
+        // HTML tags are added tokens in Gemma's vocabularies; `</s>` ends strikethrough text.
         ("gemma 3", 0, &["<eos>", "<bos>", "</s>", "<end_of_turn>"][..], &[3, 3, 4, 3][..], &[0, 3][..]),
         ("gemma 4", 0, &["<eos>", "</s>", "<turn|>", "<|turn>", "<|tool_response>"], &[3, 1, 3, 3, 4], &[0, 2, 4]),
         (

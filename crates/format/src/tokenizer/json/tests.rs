@@ -6,7 +6,7 @@ use serde_json::json;
 const BOS: &str = "<｜begin▁of▁sentence｜>";
 const EOS: &str = "<｜end▁of▁sentence｜>";
 
-/// The files of a model folder, by name.
+/// A model folder of these files, by name.
 fn folder(files: &[(&str, Value)]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (name, content) in files {
@@ -28,7 +28,7 @@ fn template(bos: &str, id: u32) -> Value {
          "pair": [], "special_tokens": {bos: {"id": bos, "ids": [id], "tokens": [bos]}}}]})
 }
 
-/// A tokenizer of `a` to `d`, then `added`.
+/// A tokenizer with the tokens `a` to `d`, then `added`.
 fn tokenizer(added: &[&str], post_processor: Value) -> Value {
     let added: Vec<Value> =
         (4..).zip(added).map(|(id, text)| json!({"id": id, "content": text, "special": true})).collect();
@@ -98,7 +98,7 @@ fn add_bos_token_adds_nothing_beside_a_tokenizer_json() {
         let spec = spec_of(&files).unwrap();
         (spec.bos, spec.add_bos, spec.assumptions.iter().any(|assumed| assumed.contains("add_bos_token")))
     };
-    // As transformers 5.23 does, whatever the class of the tokenizer.
+    // transformers 5.23 does the same, whatever the class of the tokenizer.
     let silent = json!({"type": "ByteLevel"});
     assert_eq!(of(json!(true), silent.clone()), (Some(4), false, true));
     assert_eq!(of(json!(false), silent), (Some(4), false, false));
@@ -180,12 +180,12 @@ fn a_given_file_has_the_texts_and_the_model_the_roles() {
     assert_eq!(spec.stop_ids.keys().copied().collect::<Vec<_>>(), [5, 6]);
     assert!(spec.assumptions.iter().any(|what| what.contains("70")), "{:?}", spec.assumptions);
 
-    // Its post-processor decides what is put in front.
+    // The post-processor of the given file decides which tokens are added.
     own.add_bos = false;
     let spec = given_to(&own, tokenizer(&["<s>", "</s>"], template("<s>", 4)));
     assert_eq!((spec.bos, spec.add_bos), (Some(4), true));
 
-    // The vocabulary of another model is told.
+    // A vocabulary of another model is reported.
     own.add_bos = true;
     let spec = given_to(&own, tokenizer(&["</s>", "<x>"], Value::Null));
     assert_eq!((spec.bos, spec.add_bos, spec.eos), (None, false, Some(4)));

@@ -21,12 +21,12 @@ fn varint(mut value: u64) -> Vec<u8> {
     bytes
 }
 
-/// A field of bytes.
+/// A protobuf field of bytes.
 fn field(number: u64, content: &[u8]) -> Vec<u8> {
     [varint(number << 3 | 2), varint(content.len() as u64), content.to_vec()].concat()
 }
 
-/// A field of a number.
+/// A protobuf field of a number.
 fn number(number: u64, value: u64) -> Vec<u8> {
     [varint(number << 3), varint(value)].concat()
 }
@@ -36,7 +36,7 @@ fn piece_of(text: &[u8], score: f32, kind: u64) -> Vec<u8> {
     field(1, &[field(1, text), score, number(3, kind)].concat())
 }
 
-/// The smallest model that is run: `<unk>`, the 256 bytes, and `more`.
+/// The smallest supported model: `<unk>`, the 256 bytes, and `more`.
 fn model(more: &[u8], trainer: &[u8], normalizer: &[u8]) -> Vec<u8> {
     let bytes = (0..256).flat_map(|byte| piece_of(format!("<0x{byte:02X}>").as_bytes(), 0.0, 6));
     let trainer = field(2, &[number(3, 2), number(35, 1), trainer.to_vec()].concat());

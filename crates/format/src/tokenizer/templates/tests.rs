@@ -2,7 +2,7 @@ use super::*;
 use crate::error::FormatErrorKind;
 use serde_json::json;
 
-/// A model folder of `files`; the name may have a folder in front.
+/// A model folder of `files`; a name may begin with a folder.
 fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (name, content) in [("config.json", "{}")].iter().chain(files) {
@@ -17,7 +17,7 @@ fn read(folder: &Path) -> Result<Templates> {
     of_folder(&ConfigFiles::read(folder)?)
 }
 
-/// Each name with its text and its place, the folder left out.
+/// Each name with its text and its place, relative to the folder.
 fn found(files: &[(&str, &str)]) -> String {
     let folder = folder(files);
     let prefix = format!("{}/", folder.path().display());

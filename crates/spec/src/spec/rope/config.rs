@@ -10,20 +10,20 @@ use crate::spec::reader::missing;
 use crate::spec::{FrequencyFactors, Rope, RopeScaling};
 use serde_json::Value;
 
-/// Scalings that exist elsewhere and are not computed here.
+/// Scalings that exist elsewhere and are not supported here.
 const FOREIGN: &[&str] = &["su", "dynamic", "mrope"];
 
-/// The scalings that are.
+/// The supported scalings.
 const KNOWN: &str = "default, linear, llama3, yarn, longrope or proportional";
 
 const PROPORTIONAL: &str = "proportional";
 
-/// What transformers 4 wrote, and what transformers 5 writes.
+/// The section that transformers 4 wrote, and the section that transformers 5 writes.
 type Sections<'a> = [Place<'a>; 2];
 
 impl Resolver<'_> {
-    /// transformers 5 writes `rope_parameters`, in models whose layers differ one for each kind of layer; transformers 4
-    /// `rope_scaling` and `rope_theta`, which are those of layers without a window.
+    /// transformers 5 writes `rope_parameters`, with one section for each kind of layer if they differ; transformers 4
+    /// wrote `rope_scaling` and `rope_theta`, which are for layers without a window.
     pub(super) fn config_ropes(&self, [legacy, current]: Sections<'_>) -> Result<Vec<Rope>> {
         let Some(window) = &self.table.window else {
             return Ok(vec![self.config_rope([legacy, current], self.sizes.head_dim)?]);
@@ -34,14 +34,14 @@ impl Resolver<'_> {
         let rope = self.config_rope([legacy, full], self.sizes.head_dim)?;
         let window = match windowed {
             Some(section) if section.has("rope_theta") => self.config_rope([None, windowed], self.window_head_dim)?,
-            // What is said without a base would be dropped with it.
+            // A scaling without a base would be dropped with the missing base.
             Some(section) if section.text("rope_type")?.is_some_and(|kind| kind != "default") => {
                 let why = "a scaling of layers with a window needs its base";
                 return Err(missing(self.reader.fields(), &section.dotted("rope_theta"), why));
             }
             _ => self.of_windows(&rope, window)?,
         };
-        // One length of a sequence decides for all layers.
+        // The length of the sequence switches all layers at once.
         if matches!(window.scaling, RopeScaling::LongRope { .. }) {
             let key = format!("rope_parameters.{WITH_WINDOW}.rope_type");
             return Err(self.reader.feature("longrope in layers with a window", &key, "default"));
@@ -49,7 +49,7 @@ impl Resolver<'_> {
         Ok(vec![rope, window])
     }
 
-    /// Of heads of `head_dim` elements. Where a model has both sections they must agree.
+    /// The rotary embedding of heads of `head_dim` elements. If a model has both sections, they must agree.
     fn config_rope(&self, sections: Sections<'_>, head_dim: usize) -> Result<Rope> {
         let (theta, theta_source) = self.theta(sections)?;
         let dimensions = self.dimensions(sections, head_dim)?;
@@ -61,7 +61,7 @@ impl Resolver<'_> {
         let (old, new) = (legacy.map(scaling).transpose()?, current.map(scaling).transpose()?);
         let ((scaling, magnitude), source) = match (old, new, self.table.unsaid_scaling) {
             (Some(old), Some(new), _) if old != new => {
-                // By all of their numbers: the words of a report leave some out.
+                // Compared by all numbers, as the words of a report leave some out.
                 let (one, other) =
                     (format!("rope_scaling says {:?}", old.0), format!("rope_parameters says {:?}", new.0));
                 return Err(self.reader.contradiction(one, other));
@@ -83,7 +83,7 @@ impl Resolver<'_> {
         Ok(self.absent_theta("", "rope_theta", self.table.theta.ok_or_else(absent)?))
     }
 
-    /// The rotated elements of a head: all, or the leading part that the model or its family names.
+    /// The rotated elements of a head: all, or the leading part that the model or its family gives.
     fn dimensions(&self, sections: Sections<'_>, head_dim: usize) -> Result<usize> {
         for section in sections.iter().rev().flatten() {
             if section.text("rope_type")?.or(section.text("type")?) == Some(PROPORTIONAL) {
@@ -102,19 +102,19 @@ impl Resolver<'_> {
             (_, Some((part, _))) => part,
             (Some(default), None) => self.reader.or_default(None, "partial_rotary_factor", default),
         };
-        // Rounded down, as by `int()` in transformers.
+        // Rounded down, like `int()` in transformers.
         match (head_dim as f64 * part) as usize {
             0 => Err(self.reader.value("partial_rotary_factor", part, "a part with at least one pair".into())),
             dimensions => Ok(dimensions),
         }
     }
 
-    /// A number that may stand at the top level and in either section, with the first key that has it; all must agree.
+    /// A number that may be at the top level and in either section, with the first key that has it; all must agree.
     fn agreed(&self, key: &'static str, [legacy, current]: Sections<'_>) -> Result<Option<(f64, String)>> {
         let named = self.reader.config_key(key);
         let nested = |section: Section<'_>| Ok(section.number(key)?.map(|value| (value, section.dotted(key))));
         let nested = |section: Option<Section<'_>>| section.map_or(Ok(None), nested);
-        // Of layers of one kind their own section counts, and the top level where it does not say.
+        // For layers of one kind their own section counts, then the top level.
         let of_layers = current.is_some_and(|section| section.path() != "rope_parameters" && section.has(key));
         let top = if of_layers { None } else { self.reader.fields().number(&named)? };
         let places = [nested(legacy)?, nested(current)?, top.map(|value| (value, named))];
@@ -128,7 +128,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// The kind of a scaling by the name that it has in every family.
+    /// The kind of a scaling, with the family's aliases replaced.
     fn known_kind<'k>(&self, kind: Option<&'k str>) -> Option<&'k str> {
         let of = |kind| self.table.aliases.iter().find(|(alias, _)| *alias == kind);
         kind.map(|kind| of(kind).map_or(kind, |(_, known)| known))
@@ -202,12 +202,12 @@ impl Resolver<'_> {
         Ok((RopeScaling::LongRope { short, long, long_magnitude, original_context }, magnitude))
     }
 
-    /// Its frequencies are those of the whole head, of which a part of the pairs turns.
+    /// The `proportional` scaling: frequencies are those of the whole head, and only a part of the pairs is rotated.
     fn proportional(&self, section: Section<'_>, dimensions: usize) -> Result<Scaled> {
         let factor = self.optional(Some(section), FACTOR)?.unwrap_or(1.0);
         let part = self.agreed("partial_rotary_factor", [None, Some(section)])?;
         let (part, key) = part.unwrap_or_else(|| (1.0, section.dotted("partial_rotary_factor")));
-        // Rounded down, as by `int()` in transformers.
+        // Rounded down, like `int()` in transformers.
         let pairs = (part * dimensions as f64 / 2.0) as usize;
         if pairs == 0 || pairs > dimensions / 2 {
             return Err(self.reader.value(&key, part, "a part of a head, with at least one pair".into()));
@@ -215,7 +215,7 @@ impl Resolver<'_> {
         Ok((RopeScaling::Proportional { factor, pairs }, 1.0))
     }
 
-    /// A list of `dimensions / 2` frequency factors, rounded to F32 as transformers and GGUF writers do.
+    /// A list of `dimensions / 2` frequency factors, rounded to F32 as in transformers and GGUF writers.
     fn factors(&self, section: Section<'_>, key: &str, dimensions: usize) -> Result<Vec<f64>> {
         let (dotted, fields) = (section.dotted(key), self.reader.fields());
         let list = match section.object().get(key) {

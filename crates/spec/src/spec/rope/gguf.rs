@@ -15,7 +15,7 @@ const ROPE_FREQS: &str = "rope_freqs.weight";
 const FACTORS_SHORT: &str = "rope_factors_short.weight";
 const FACTORS_LONG: &str = "rope_factors_long.weight";
 
-/// What cosines and sines are multiplied by.
+/// The key of the factor of cosines and sines.
 const ATTENTION_FACTOR: &str = ".rope.scaling.attn_factor";
 
 impl Resolver<'_> {
@@ -77,7 +77,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// The scaling and where it comes from.
+    /// The scaling and its source.
     fn gguf_scaling(&self, theta: f64, theta_source: String, dimensions: usize) -> Result<(Scaled, String)> {
         const OLD_FACTOR: Key = Key::gguf(".rope.scale_linear");
         let type_key = self.key(".rope.scaling.type");
@@ -106,7 +106,7 @@ impl Resolver<'_> {
         }
         self.refuse_attention_factor()?;
         let linear = match (kind, factor) {
-            // llama.cpp reads a factor of 0 as none, and takes a factor without a type as linear.
+            // llama.cpp reads a factor of 0 as no scaling, and a factor without a type as linear.
             (Some("none"), _) | (None | Some("linear"), None | Some((0.0 | 1.0, _))) => None,
             (None | Some("linear"), Some((factor, key))) => Some((self.positive(&key, factor)?, key)),
             (Some(kind), _) => {
@@ -174,7 +174,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// Why there are factors for `dimensions` elements, and where that comes from.
+    /// Why there are factors for `dimensions` elements, and the source of that number.
     fn rotated(&self, dimensions: usize) -> String {
         let (because, key) = (format!("half of the {dimensions} rotated elements"), self.key(".rope.dimension_count"));
         match self.fields().has(&key) {
