@@ -14,7 +14,7 @@ mod peak;
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use half::f16;
-use model_factory::kernels::{self, Floats, Input, Isa, Kernel, KvElement, KvTile, Query, Scoring, TILE};
+use model_factory::kernels::{self, BlockScales, Floats, Input, Isa, Kernel, KvElement, KvTile, Query, Scoring, TILE};
 use model_factory::threads::Pool;
 use model_factory_diagnostics::DType;
 use model_factory_diagnostics::plan::KV_PAGE;
@@ -101,17 +101,30 @@ fn kernels_for(dtype: DType) -> Vec<(Kernel, Isa)> {
     kernels
 }
 
+/// Inputs that share a scale in packed weights.
+const GROUP: usize = 128;
+
 /// The product in the longest tasks that the engine cuts, each with outputs of its own.
-fn multiply(pool: &Pool, kernel: Kernel, weight: &[u8], input: &Input, y: &mut [f32]) {
-    let (tokens, row_bytes) = (input.tokens(), kernel.row_bytes(input.inputs()));
+fn multiply(pool: &Pool, (kernel, isa): (Kernel, Isa), weight: &[u8], input: &Input, y: &mut [f32]) {
+    let row_bytes = kernel.row_bytes(input.inputs());
+    let tokens = y.len() * row_bytes / weight.len();
     let step = kernel.rows_per_task(weight.len(), input.inputs(), tokens, pool.threads());
-    // Those of a task lie in the cache: what is read of memory is less than in a model, by a 17th.
-    let scales = if kernel.dtype == DType::F4 { vec![117; step * row_bytes / 16] } else { Vec::new() };
+    // The scales of a task lie in the cache: what is read of memory is less than in a model, by a 17th in F4.
+    let scales = match kernel.dtype {
+        DType::F4 => vec![117; step * row_bytes / 16],
+        DType::U4 | DType::U8 => 0.01f32.to_le_bytes().repeat(step * input.inputs() / GROUP),
+        _ => Vec::new(),
+    };
     pool.chunks(y, step * tokens, |task, y| {
         let bytes = y.len() / tokens * row_bytes;
         let rows = &weight[task * step * row_bytes..][..bytes];
         let done = match kernel.dtype {
-            DType::F4 => kernel.matmul_scaled(rows, &scales[..bytes / 16], input, y),
+            DType::F4 => kernel.matmul_scaled(isa, rows, BlockScales::Powers(&scales[..bytes / 16]), input, y),
+            DType::U4 | DType::U8 => {
+                let scales = &scales[..bytes / row_bytes * input.inputs() / GROUP * 4];
+                let scales = BlockScales::Floats { group: GROUP, scales: Floats::new(DType::F32, scales).unwrap() };
+                kernel.matmul_scaled(isa, rows, scales, input, y)
+            }
             _ => kernel.matmul(rows, input, y),
         };
         assert!(done.is_ok(), "out of memory");
@@ -134,7 +147,7 @@ fn decode(criterion: &mut Criterion) {
         for (kernel, isa) in kernels_for(dtype) {
             let input = Input::prepare(isa, kernel.form, &x, inputs());
             group.bench_function(BenchmarkId::new("product", kernel.name), |bencher| {
-                bencher.iter(|| multiply(&pool, kernel, black_box(&weight), &input, &mut y));
+                bencher.iter(|| multiply(&pool, (kernel, isa), black_box(&weight), &input, &mut y));
             });
         }
     }
@@ -227,7 +240,7 @@ fn prefill(criterion: &mut Criterion) {
                     let input = Input::prepare(isa, kernel.form, &x, inputs);
                     let shape = format!("{inputs}x{rows}/{tokens}");
                     group.bench_function(BenchmarkId::new(kernel.name, shape), |bencher| {
-                        bencher.iter(|| multiply(&pool, kernel, black_box(&weight), &input, &mut y));
+                        bencher.iter(|| multiply(&pool, (kernel, isa), black_box(&weight), &input, &mut y));
                     });
                 }
             }
