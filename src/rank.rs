@@ -93,8 +93,8 @@ impl Reranker {
 
 impl Model {
     /// How well each of `documents` answers `query`, in their order. If the model says yes or no, this is the probability of yes,
-    /// between 0 and 1: the softmax of the two. Otherwise it is the score of the head's one label, between 0 and 1 by a sigmoid unless
-    /// `config_sentence_transformers.json` or `config.json` names `Identity`, which no GGUF file can. What prompts have in
+    /// between 0 and 1: the softmax of the two. Otherwise it is the score of the head's one label, between 0 and 1 by a sigmoid
+    /// unless `config_sentence_transformers.json` or `config.json` names `Identity`, which no GGUF file can. What prompts have in
     /// common is computed once. Special tokens spelled in a query or a document are letters.
     ///
     /// ```

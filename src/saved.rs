@@ -37,8 +37,8 @@ const PREAMBLE: usize = 16;
 const LONGEST_HEADER: u32 = 1 << 20;
 
 impl Session {
-    /// Writes the ids and the KV cache into a file, from which [`Model::restore`] makes a session that continues with the same bits,
-    /// in any process. `digest` says how weights are recognized. The file takes about `ids * (4 + cache bytes of a token)` and 2 KB.
+    /// Writes the ids and the KV cache into a file, from which [`Model::restore`] makes a session that continues with the same
+    /// bits in any process. `digest` says how weights are recognized. The file takes `ids * (4 + cache bytes of a token)` and 2 KB.
     ///
     /// A file at `path` is replaced atomically, when all is on the disk: after an error, or when the process ends, the old one is
     /// still there. If the process ends meanwhile, a file `.session-*.tmp` may stay next to it.

@@ -222,7 +222,7 @@ impl Thinking {
         bytes.len() - at - 1
     }
 
-    /// Moves the text after a closing mark to the token with the mark: an answer begins with a token of its own.
+    /// Counts text after a closing mark as part of the mark's piece: an answer begins with a token of its own.
     pub fn apart(class: TokenClass<'_>) -> TokenClass<'_> {
         TokenClass { after: 0, ..class }
     }
