@@ -23,7 +23,7 @@ pub enum FinishReason {
     Cancelled,
 }
 
-/// `stop` for a stop token, a stop string or the end of a grammar, `length`, `context` or `cancelled`: OpenAI's words if it has them.
+/// `stop` for a stop token, a stop string or the end of a grammar, `length`, `context` or `cancelled`, as in the OpenAI API.
 impl std::fmt::Display for FinishReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(match self {

@@ -91,7 +91,7 @@ impl<'s> Part<'s> {
         }
     }
 
-    /// Whether the part allows every value.
+    /// Whether the part has no keywords.
     fn is_open(self) -> bool {
         matches!(self, Part::Schema(schema) if schema.as_object().is_none_or(Map::is_empty))
     }

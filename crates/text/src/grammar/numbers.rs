@@ -42,8 +42,8 @@ enum Place {
 }
 
 impl Numbers {
-    /// Forbids the tokens of `mask` that make a number too large. A token that begins its number would have to spell all of it: none
-    /// of a vocabulary does.
+    /// Forbids the tokens of `mask` that make a number too large. Where no number has begun, a token would have to spell all of it:
+    /// no vocabulary has one.
     pub(crate) fn forbid(self, trie: &TokTrie, mask: &mut SimpleVob) {
         if !matches!(self, Numbers::Number(_)) {
             return;
