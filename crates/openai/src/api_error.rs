@@ -58,7 +58,7 @@ impl ApiError {
         ApiError::new(status, message, param.filter(|_| status < 500), code)
     }
 
-    /// The body of the answer: `{"error": {"message": "..", "type": "invalid_request_error", "param": "temperature", "code": null}}`.
+    /// The body of an answer: `{"error": {"message": "..", "type": "invalid_request_error", "param": "n", "code": null}}`.
     pub fn json(&self) -> Value {
         let kind = match self.status {
             429 => "rate_limit_error",

@@ -85,7 +85,7 @@ impl ChunkBuilder {
         says.then(|| self.chunk(index, delta, token, None))
     }
 
-    /// The last chunk of the generation of this index, from the result of [`Generation::finish`](model_factory::Generation::finish).
+    /// The last chunk of the generation of this index, from the result of [`finish`](model_factory::Generation::finish).
     ///
     /// # Errors
     /// `Cancelled` if it was cancelled, or did not come to its end.
@@ -112,8 +112,8 @@ impl ChunkBuilder {
         Ok(self.chunk(index, delta, None, Some(reason)))
     }
 
-    /// A chunk without choices that has the `usage` of all choices, and the `timings` of the last one, as in llama.cpp's server. It is
-    /// the end of a stream if [`CompletionRequest::include_usage`] asks for it.
+    /// A chunk without choices that has the `usage` of all choices, and the `timings` of the last one, as in llama.cpp's server. It
+    /// is the end of a stream if [`CompletionRequest::include_usage`] asks for it.
     pub fn usage(&self) -> Value {
         let mut chunk = self.with_choices(Value::Array(Vec::new()));
         chunk["usage"] = json!({

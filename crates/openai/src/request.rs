@@ -29,7 +29,7 @@ pub struct CompletionRequest {
     pub stream: bool,
     /// Whether the events end with the usage.
     pub include_usage: bool,
-    /// The options of each generation. Without `max_tokens` in the request it goes on until the context is full.
+    /// The options of each generation. Without a limit in the request it goes on until the context is full.
     pub options: GenerateOptions,
 }
 
@@ -175,7 +175,7 @@ impl CompletionRequest {
         Ok(())
     }
 
-    /// A generation for each answer; those of a prompt run together. Takes as long as tokenizing the prompts and compiling the grammar.
+    /// A generation for each answer; those of a prompt run together. Takes as long as tokenizing prompts and compiling a grammar.
     ///
     /// # Errors
     /// The errors of [`Model::generations`].

@@ -192,7 +192,7 @@ impl AddedMatchers {
     }
 
     /// The tokens in `text`, and the parts between them. Marks lie within one of the ranges `own`, which are in ascending order
-    /// and do not touch. The leftmost, then the longest match counts; if it must be a word of its own and is not, none that it covers.
+    /// and do not touch. The leftmost, then the longest match counts; if it must be a whole word and is not, none that it covers.
     pub(super) fn segments(&self, text: &str, own: &[Range<usize>]) -> Result<Vec<AddedSpan>> {
         let (mut segments, mut end, mut from) = (Vec::new(), 0, 0);
         let whole = 0..text.len();

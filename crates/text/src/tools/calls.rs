@@ -19,7 +19,7 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// The handling of tools for the `choice` of tools, the options of a chat and the `other` grammar of an answer, after a prompt of
+    /// The handling of tools for the `choice` of tools, the options of a chat and the `other` grammar of an answer; its prompt has
     /// `prompt_tokens` tokens.
     ///
     /// # Errors
