@@ -50,17 +50,17 @@ struct Arguments {
     /// Tokens to generate at most.
     #[arg(long, default_value_t = 256, value_parser = common::number, allow_negative_numbers = true)]
     max_tokens: usize,
-    /// 0 always takes the likeliest token; higher is more varied. As the model ships it when absent; so are top-k, top-p,
+    /// 0 always takes the most likely token; higher is more varied. As the model ships it when absent; so are top-k, top-p,
     /// min-p and repeat-penalty.
     #[arg(long, allow_negative_numbers = true)]
     temperature: Option<f64>,
-    /// Chooses among this many of the likeliest tokens; 0 is all.
+    /// Chooses among this many of the most likely tokens; 0 is all.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     top_k: Option<usize>,
-    /// Chooses among the fewest likeliest tokens that together have this probability; 1 is all.
+    /// Chooses among the fewest most likely tokens that together have this probability; 1 is all.
     #[arg(long, value_name = "P", allow_negative_numbers = true)]
     top_p: Option<f64>,
-    /// Chooses among tokens at least this share as likely as the likeliest; 0 is all.
+    /// Chooses among tokens at least this share as likely as the most likely one; 0 is all.
     #[arg(long, value_name = "P", allow_negative_numbers = true)]
     min_p: Option<f64>,
     /// Above 1 makes tokens of the prompt and the text less likely; 1 is off.
@@ -110,7 +110,7 @@ struct Arguments {
     /// same: what it has in common with the session is not computed again.
     #[arg(long, value_name = "FILE")]
     session: Option<PathBuf>,
-    /// With --json: the log-probability of each token, and of the N likeliest at its place.
+    /// With --json: the log-probability of each token, and of the N most likely ones at its place.
     #[arg(long, value_name = "N", requires = "json")]
     logprobs: Option<usize>,
     /// Print one JSON object instead of the text as it comes; of a model that is refused, its report.

@@ -14,7 +14,7 @@ impl From<candle_core::Error> for Error {
     }
 }
 
-/// A copy as F32 `[rows, columns]`.
+/// The rows as F32 `[rows, columns]`.
 impl TryFrom<Logits> for Tensor {
     type Error = candle_core::Error;
 
@@ -34,7 +34,7 @@ impl TryFrom<&Tensor> for Logits {
     }
 }
 
-/// The same numbers as F32 `[texts, dimensions]`.
+/// The vectors as F32 `[texts, dimensions]`.
 impl TryFrom<Embeddings> for Tensor {
     type Error = candle_core::Error;
 

@@ -149,7 +149,7 @@ crate::generate::setters! {
     /// Where the Hub and its cache are; by default the environment says it.
     #[cfg(feature = "hub")]
     hub(options: hub::HubOptions) => hub = Some(options);
-    /// Tells `told` how far a load is, from the threads that load: it should return soon. If it panics, the load ends and
+    /// Reports the progress of a load to `told`, on the threads that load: it should return soon. If it panics, the load ends and
     /// the thread that called `load` goes on with that panic, at whatever stage; a later load is not affected.
     ///
     /// ```

@@ -33,7 +33,7 @@ pub(crate) struct FileDigest {
     pub(crate) parts: [u32; PARTS],
 }
 
-/// The weights of a model, with their digests once somebody asks.
+/// The weights of a model, with their digests once these are asked for.
 #[derive(Debug)]
 pub(crate) struct Fingerprint {
     weights: Weights,

@@ -88,7 +88,7 @@ impl Inner {
 }
 
 /// What computes a model, by its device.
-#[allow(clippy::large_enum_variant)] // one for each model
+#[allow(clippy::large_enum_variant)] // there is one for each model
 pub(crate) enum DeviceDecoder {
     Cpu(Decoder<CpuDevice>),
     #[cfg(feature = "cuda")]
@@ -169,7 +169,7 @@ impl Model {
     }
 
     /// The processor's computation itself, for tools that look at the weights; `None` for a model on a GPU.
-    #[doc(hidden)] // its types are
+    #[doc(hidden)] // its types are hidden too
     pub fn decoder(&self) -> Option<&Decoder<CpuDevice>> {
         match &self.0.engine.decoder {
             DeviceDecoder::Cpu(decoder) => Some(decoder),

@@ -66,7 +66,7 @@ impl Session {
         let span = info_span!("save", path = %path.display(), tokens = self.len(), bytes = field::Empty).entered();
         let (decoder, fingerprint) = on_processor(model, path)?;
         let (cache, rotation) = self.cache();
-        let cached = cache.map_or(0, |cache| cache.len().min(self.len())); // after them are guesses
+        let cached = cache.map_or(0, |cache| cache.len().min(self.len())); // guesses follow and are left out
         let (pages, state) = cache.map_or((&[][..], None), KvCache::held);
         let kv = KvSize::of_cpu(model.spec(), decoder.device().kv_dtype());
         let identity = identity(model, decoder.device(), fingerprint, digest);
@@ -204,7 +204,7 @@ fn described(value: &dyn fmt::Debug) -> u32 {
         }
     }
     let mut sum = Sum(crc32fast::Hasher::new());
-    let _ = write!(sum, "{value:?}"); // a checksum takes all
+    let _ = write!(sum, "{value:?}"); // a checksum accepts all bytes
     sum.0.finalize()
 }
 

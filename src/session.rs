@@ -304,7 +304,7 @@ impl Session {
             Err(_) => {
                 self.truncate(before);
                 if guesses > 0 {
-                    self.guesses.pause = self.len() + guesses::PAUSE; // what failed may be about one
+                    self.guesses.pause = self.len() + guesses::PAUSE; // a guess may have caused the failure
                 }
             }
         }
@@ -345,7 +345,7 @@ impl Session {
     pub fn fork(&self) -> Result<Session> {
         let mut cache = self.cache.as_ref().map(|cache| cache.fork()).transpose()?;
         if let Some(cache) = &mut cache {
-            cache.truncate(self.ids.len()); // after them are guesses
+            cache.truncate(self.ids.len()); // drops the guesses after them
         }
         let ids = memory::copied(&self.ids, "the ids of a session")?;
         let mut fork = Session::from_parts(self.model.clone(), ids, cache, self.rotation);

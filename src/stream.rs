@@ -68,7 +68,7 @@ impl<S: Step + Send + 'static> Generation<S> {
         // Cancelling the stream must not cancel other generations.
         let cancel = self.state.cancel.child();
         self.state.cancel = cancel.clone();
-        let (sender, events) = mpsc::channel(AHEAD - 1); // and one that its only sender may always send
+        let (sender, events) = mpsc::channel(AHEAD - 1); // one more: each sender may always send one
         let generation: Box<dyn Any + Send> = Box::new(self);
         let started = match generation.downcast::<Generation<Session>>() {
             Ok(generation) => {
@@ -264,7 +264,7 @@ impl Streaming for Streamed {
     }
 }
 
-/// Computes to the end, or until nobody listens.
+/// Computes to the end, or until nobody receives the pieces.
 fn compute<S: Step + Send + 'static>(mut generation: Box<Generation<S>>, mut events: Sender<Event>) {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     for piece in generation.by_ref() {

@@ -1,5 +1,5 @@
 //! Code that the examples share: the bundled model, parsing of options, output, and exit on errors.
-#![allow(dead_code)] // every example uses its own part
+#![allow(dead_code)] // each example uses only a part
 
 pub(crate) mod shell;
 
@@ -24,13 +24,13 @@ pub(crate) fn bundled() -> PathBuf {
 }
 
 /// The encoder in this repository, as the demo model makes no vectors.
-#[allow(dead_code)] // of examples that embed
+#[allow(dead_code)] // only used by examples that embed
 pub(crate) fn encoder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures/embeddings/bert")
 }
 
 /// The lines of the file at `path` that are not blank.
-#[allow(dead_code)] // of examples that read texts
+#[allow(dead_code)] // only used by examples that read texts
 pub(crate) fn lines(path: &Path) -> Result<Vec<String>, Error> {
     let failed = |source| Error::Io { path: path.to_owned(), source: Arc::new(source) };
     let file = std::fs::read_to_string(path).map_err(failed)?;

@@ -55,7 +55,7 @@ struct Arguments {
     /// a single word is PATH where something lies at it, and else TEXT.
     #[arg(long, value_name = "TEXT", num_args = 0..=1, default_missing_value = SENTENCE)]
     tokenizer: Option<String>,
-    /// Colour the text: on a terminal unless NO_COLOR is set, always or never.
+    /// Color the text: on a terminal unless NO_COLOR is set, always or never.
     #[arg(long, value_enum, value_name = "WHEN", default_value_t)]
     color: Color,
     /// List this machine and the described ones instead.

@@ -89,7 +89,7 @@ struct Arguments {
     /// Computes the beginning of every prompt, though another one began alike.
     #[arg(long)]
     no_prefix_caching: bool,
-    /// Prompts share whole pages of what they begin with, whoever asks: as with a key, or only on loopback.
+    /// Prompts share whole pages of their beginnings, whoever sends them: as with a key, or only on loopback.
     #[arg(long, conflicts_with = "no_prefix_caching")]
     share_prefixes: bool,
     /// Seconds that a client may take to send the head of a request or to go on reading.
@@ -175,7 +175,7 @@ async fn listen(server: Arc<Server>, address: SocketAddr, arguments: &Arguments)
         let service = TowerToHyperService::new(router.clone());
         let connection = running.watch(http.serve_connection(TokioIo::new(Box::pin(client)), service));
         tokio::spawn(async move {
-            let _ = connection.await; // a client that went away is nobody to tell
+            let _ = connection.await; // an error here means that the client went away
             drop(place);
         });
     }
@@ -188,7 +188,7 @@ async fn listen(server: Arc<Server>, address: SocketAddr, arguments: &Arguments)
         () = told_to_stop() => {}
     }
     server.cancel.cancel();
-    let _ = tokio::time::timeout(Duration::from_secs(1), done).await; // for clients to be told
+    let _ = tokio::time::timeout(Duration::from_secs(1), done).await; // so that clients get their errors
     Ok(())
 }
 

@@ -51,7 +51,7 @@ impl Metrics {
         let values = [running as u64, waiting as u64, cache.bytes, cache.unused, resident];
         self.gauges.iter().zip(values).for_each(|(gauge, value)| _ = gauge.set(value as i64));
         let mut text = String::new();
-        let _ = encode(&mut text, &self.registry); // a String takes it
+        let _ = encode(&mut text, &self.registry); // writing to a String cannot fail
         text
     }
 }

@@ -79,7 +79,7 @@ impl DryPenalty {
         let window = &sequence[sequence.len() - tokens..];
         // No repetition reaches beyond the last breaker.
         let longest = window.iter().rev().take_while(|id| !breakers.contains(*id)).count();
-        let at = |place: usize| window[window.len() - 1 - place]; // from the end
+        let at = |place: usize| window[window.len() - 1 - place]; // counted from the end
         // The Z-function of the reversed sequence: linear time, even for very repetitive sequences.
         matches.clear();
         let (mut left, mut right) = (0, 0);

@@ -42,7 +42,7 @@ impl Session {
         let logits = draft.next_logits_unless(&chunk, cancel);
         let is_all = draft.len() == sequence.len();
         if logits.is_err() {
-            self.draft = None; // its pages are others' now
+            self.draft = None; // its pages now belong to others
         }
         Ok(Some(logits?).filter(|_| is_all))
     }

@@ -37,9 +37,9 @@ struct Ahead {
 }
 
 /// How a step begins.
-#[allow(clippy::large_enum_variant)] // it lives for a moment
+#[allow(clippy::large_enum_variant)] // it is short-lived
 pub(crate) enum Begun {
-    /// Its logits were computed ahead.
+    /// The logits of the step were computed ahead.
     Ahead(Logits),
     Run(Run),
 }

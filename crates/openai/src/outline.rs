@@ -14,7 +14,7 @@ const MOST_BYTES: usize = 32 << 20;
 /// Bytes of a value: a place in a list or an object.
 const VALUE: usize = 80;
 
-/// Bytes of a text, or of the name of a field, besides its characters.
+/// Bytes of a text, or of the name of a field, besides those of its characters.
 const TEXT: usize = 32;
 
 /// Bytes of a list that is not empty, besides its values: room for some more.

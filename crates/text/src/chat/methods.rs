@@ -179,7 +179,7 @@ fn padded(budget: &Budget, text: &str, method: &str, args: &[Value]) -> Result<V
     };
     let before = match method {
         "ljust" => 0,
-        // Of an odd padding the larger half is in front if the width is odd.
+        // If the padding is odd, its larger half is in front if the width is odd.
         "center" => missing / 2 + (missing & usize::try_from(width).unwrap_or(0) & 1),
         _ => missing,
     };

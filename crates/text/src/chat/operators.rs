@@ -108,7 +108,7 @@ pub(super) fn add(environment: &mut Environment<'_>, budget: &Arc<Budget>) {
     });
 }
 
-/// `value` if it is not a [`Passing`] one.
+/// `value` unless it is only iterable, not a list.
 fn listed(value: Value, else_reason: &'static str) -> Result<Value, Error> {
     ensure(value.kind() != ValueKind::Iterable, else_reason).map(|()| value)
 }

@@ -110,7 +110,7 @@ impl Grammars {
             cancel.check()?;
         };
         if let Some(compiled) = self.kept.find(grammar) {
-            return Ok(compiled); // of a request that came with this one
+            return Ok(compiled); // for a request that came at the same time
         }
         let deep = thread::Builder::new().name("grammar".into()).stack_size(STACK_BYTES);
         let (parser, symbols) = thread::scope(|scope| {

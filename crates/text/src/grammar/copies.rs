@@ -350,7 +350,7 @@ impl<'s> Copies<'s> {
         if self.level > LEVELS {
             return Ok(Cost::default());
         }
-        self.met.insert(key, Cost::default()); // for what refers to itself
+        self.met.insert(key, Cost::default()); // in case a schema refers to itself
         self.level += 1;
         let mut all = Cost::default();
         match (a, b) {

@@ -239,7 +239,7 @@ fn marks_in(text: &str, marks: &mut BTreeSet<String>) {
     }
 }
 
-/// Compares `count` chats of the template in each of three vocabularies; returns how many were compared, differed, and were refused.
+/// Compares `count` chats of the template in each of three vocabularies: how many were compared, differed, and were refused.
 fn compared(name: &str, source: &str, seed: u64, count: u64) -> [usize; 3] {
     let template = template(source);
     let mut marks = BTreeSet::from(["<bos>".to_owned(), "<eos>".to_owned()]);
