@@ -36,19 +36,19 @@ pub struct EmbedOptions {
 
 crate::generate::setters! {
     EmbedOptions:
-    /// With this pooling.
+    /// Sets the pooling.
     pooling(pooling: Pooling) => pooling = Some(pooling);
-    /// With vectors that are normalized to length one, or not.
+    /// Sets whether vectors are normalized to length one.
     normalize(normalize: bool) => normalize = Some(normalize);
-    /// With only the first `dimensions` elements.
+    /// Keeps only the first `dimensions` elements.
     dimensions(dimensions: usize) => dimensions = Some(dimensions);
-    /// With this prompt in front of each text; an empty one means no prompt.
+    /// Puts this prompt in front of each text; an empty one means no prompt.
     prompt(prompt: impl Into<String>) => prompt = Some(prompt.into());
-    /// With the model's prompt of this name in front of each.
+    /// Puts the model's prompt of this name in front of each text.
     prompt_name(name: impl Into<String>) => prompt_name = Some(name.into());
-    /// Whether texts that are too long are cut.
+    /// Sets whether texts that are too long are cut.
     truncate(truncate: bool) => truncate = truncate;
-    /// Whether special tokens that a text spells become these tokens.
+    /// Sets whether special tokens that a text spells become these tokens.
     trust_special_tokens(trust: bool) => trust_special_tokens = trust;
     /// Stops when `cancel` is cancelled.
     cancel(cancel: &CancellationToken) => cancel = Some(cancel.clone());

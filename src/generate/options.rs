@@ -88,7 +88,7 @@ pub enum Speculation {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Dry {
-    /// From 0 up; 0 turns the penalty off.
+    /// The factor of the penalty, from 0 up; 0 turns it off.
     pub multiplier: f64,
     /// The base of the exponential, from 1 up.
     pub base: f64,
@@ -237,89 +237,89 @@ pub(crate) use setters;
 
 setters! {
     GenerateOptions:
-    /// With at most `max_tokens` tokens.
+    /// Generates at most `max_tokens` tokens.
     max_tokens(max_tokens: usize) => max_tokens = max_tokens;
-    /// With this temperature; 0 is greedy.
+    /// Sets the temperature; 0 is greedy.
     temperature(temperature: f64) => sampling.temperature = Some(temperature);
-    /// With draws among the `top_k` most likely tokens; 0 is all.
+    /// Draws among the `top_k` most likely tokens; 0 is all.
     top_k(top_k: usize) => sampling.top_k = Some(top_k);
-    /// With draws among the fewest most likely tokens that together have the probability `top_p`; 1 is all.
+    /// Draws among the fewest most likely tokens that together have the probability `top_p`; 1 is all.
     top_p(top_p: f64) => sampling.top_p = Some(top_p);
-    /// With draws among tokens at least `min_p` times as probable as the most likely one; 0 is all.
+    /// Draws among tokens at least `min_p` times as probable as the most likely one; 0 is all.
     min_p(min_p: f64) => sampling.min_p = Some(min_p);
-    /// With this penalty on tokens of the prompt and the text so far; 1 is off.
+    /// Sets the penalty on tokens of the prompt and the text so far; 1 is off.
     repetition_penalty(penalty: f64) => sampling.repetition_penalty = Some(penalty);
-    /// With this penalty on tokens that were generated before; 0 is off.
+    /// Sets the penalty on tokens that were generated before; 0 is off.
     presence_penalty(penalty: f64) => sampling.presence_penalty = penalty;
-    /// With this penalty on tokens for every time they were generated; 0 is off.
+    /// Sets the penalty on tokens for every time they were generated; 0 is off.
     frequency_penalty(penalty: f64) => sampling.frequency_penalty = penalty;
-    /// With no stop token before this many tokens.
+    /// Chooses no stop token before this many tokens.
     min_tokens(tokens: usize) => sampling.min_tokens = tokens;
-    /// With the DRY penalty on repetitions.
+    /// Sets the DRY penalty on repetitions.
     dry(dry: Dry) => sampling.dry = Some(dry);
-    /// With the XTC sampler, which now and then excludes the most likely tokens.
+    /// Turns on XTC, which now and then excludes the most likely tokens.
     xtc(probability: f64, threshold: f64) => sampling.xtc = Some(Xtc { probability, threshold });
-    /// With this seed; the same seed, prompt and model give the same text.
+    /// Sets the seed; the same seed, prompt and model give the same text.
     seed(seed: u64) => sampling.seed = Some(seed);
-    /// Whether the generation goes on after a stop token; a stop string still ends it.
+    /// Sets whether the generation goes on after a stop token; a stop string still ends it.
     ignore_stop(ignore_stop: bool) => ignore_stop = ignore_stop;
-    /// With log-probabilities: that of the chosen token and those of the `top` most likely ones, up to 20.
+    /// Returns log-probabilities: that of the chosen token and those of the `top` most likely ones, up to 20.
     logprobs(top: usize) => logprobs = Some(top);
-    /// With guesses at the next tokens, which change only the time.
+    /// Sets how the next tokens are guessed, which changes only the time.
     speculate(speculate: Speculation) => speculate = speculate;
-    /// With this many guesses a step, up to 15, whether they pay off or not.
+    /// Makes this many guesses a step, up to 15, whether they pay off or not.
     speculative_tokens(tokens: usize) => speculative_tokens = Some(tokens);
-    /// With these options for the chat template: tools, variables, and which template it is.
+    /// Sets the options for the chat template: tools, variables, and which template it is.
     chat(chat: ChatOptions) => chat = chat;
-    /// With a cache that is shared by prompts of this salt only, such as the name of a user.
+    /// Shares the cache only with prompts of this salt, such as the name of a user.
     cache_salt(salt: impl Into<String>) => cache_salt = Some(salt.into());
-    /// With this choice of tool calls.
+    /// Sets whether the answer calls tools.
     tool_choice(choice: ToolChoice) => tool_choice = choice;
     /// Ends when `cancel` is cancelled.
     cancel(cancel: &CancellationToken) => cancel = Some(cancel.clone());
-    /// With an answer that matches this grammar.
+    /// Holds the answer to this grammar.
     grammar(grammar: &Grammar) => grammar = Some(grammar.clone());
 }
 
 impl GenerateOptions {
-    /// With `bias` added to the logit of `token`.
+    /// Adds `bias` to the logit of `token`.
     pub fn logit_bias(mut self, token: u32, bias: f64) -> Self {
         self.sampling.logit_bias.insert(token, bias);
         self
     }
 
-    /// With `text` as one more text that the generation may repeat, such as a file to be edited that the prompt does not show.
+    /// Adds `text` to the texts that the generation may repeat, such as a file to be edited that the prompt does not show.
     pub fn speculate_from(mut self, text: impl Into<String>) -> Self {
         self.speculate_from.push(text.into());
         self
     }
 
-    /// With an answer that is a value of this JSON schema ([`Grammar::json_schema`]).
+    /// Holds the answer to this JSON schema ([`Grammar::json_schema`]).
     pub fn json_schema(self, schema: impl Into<Value>) -> Self {
         self.grammar(&Grammar::json_schema(schema))
     }
 
-    /// With an answer that is a value of the schema of `T` ([`Grammar::json`]).
+    /// Holds the answer to the schema of `T` ([`Grammar::json`]).
     pub fn json<T: JsonSchema>(self) -> Self {
         self.grammar(&Grammar::json::<T>())
     }
 
-    /// With an answer that this regular expression matches ([`Grammar::regex`]).
+    /// Holds the answer to this regular expression ([`Grammar::regex`]).
     pub fn regex(self, regex: impl Into<String>) -> Self {
         self.grammar(&Grammar::regex(regex))
     }
 
-    /// With an answer of this Lark grammar ([`Grammar::lark`]).
+    /// Holds the answer to this Lark grammar ([`Grammar::lark`]).
     pub fn lark(self, grammar: impl Into<String>) -> Self {
         self.grammar(&Grammar::lark(grammar))
     }
 
-    /// With one of these texts as the answer.
+    /// Makes the answer one of these texts.
     pub fn choice<S: AsRef<str>>(self, texts: &[S]) -> Self {
         self.grammar(&Grammar::choice(texts))
     }
 
-    /// With `text` as one more text that ends the generation.
+    /// Adds `text` to the texts that end the generation.
     pub fn stop(mut self, text: impl Into<String>) -> Self {
         self.stop.push(text.into());
         self

@@ -25,7 +25,7 @@ enum Source {
     Draft(Box<Draft>),
 }
 
-/// What a guesser is given.
+/// The input of a guesser.
 pub(super) struct DraftContext<'a> {
     /// The step that computes the next tokens.
     pub(super) step: &'a mut dyn Step,

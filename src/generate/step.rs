@@ -1,4 +1,4 @@
-//! What computes a generation.
+//! The computation of a generation.
 
 use crate::cancel::CancellationToken;
 use crate::error::Result;
@@ -47,7 +47,7 @@ pub trait Step {
     /// after them. `None` where there are none yet, so that nothing is guessed now.
     ///
     /// # Errors
-    /// What stops the draft model; the generation goes on without its guesses.
+    /// Any error of the draft model; the generation goes on without its guesses.
     fn draft(&mut self, sequence: &[u32], cancel: &CancellationToken) -> Result<Option<Logits>> {
         let _ = (sequence, cancel);
         Ok(None)
