@@ -1,4 +1,4 @@
-//! Answers every line of a file, several at a time, and shows how far it is.
+//! Answers every line of a file, several at a time, and shows the progress.
 
 mod common;
 
@@ -54,7 +54,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
                 while let Some((index, line)) =
                     Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|index| Some((index, lines.get(index)?)))
                 {
-                    // Nobody listens any more once an answer failed.
+                    // Once an answer failed, nobody receives the others.
                     if done.send((index, answer(line))).is_err() {
                         break;
                     }

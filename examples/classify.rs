@@ -42,7 +42,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     common::print(&lines.collect::<String>())
 }
 
-/// The mean likelihood of a label's tokens after the text, so that a long label is no worse for its length.
+/// The mean probability of a label's tokens after the text, so that a long label has no disadvantage.
 fn by_text(model: &Model, arguments: &Arguments) -> Result<Vec<(f64, String)>, Error> {
     let prompt = format!("{}{}", arguments.text, arguments.question);
     let labels: Vec<String> = arguments.labels.iter().map(|label| format!(" {label}")).collect();
@@ -51,7 +51,7 @@ fn by_text(model: &Model, arguments: &Arguments) -> Result<Vec<(f64, String)>, E
     Ok(means.map(f64::exp).zip(arguments.labels.iter().cloned()).collect())
 }
 
-/// Before they are divided by their sum, so that together it is a softmax.
+/// The exponentials of the scores; the caller divides them by their sum, which makes a softmax.
 fn by_head(model: &Model, arguments: &Arguments) -> Result<Vec<(f64, String)>, Error> {
     let scores = model.label_logits(&[&arguments.text])?;
     let most = scores.iter().fold(f32::NEG_INFINITY, |most, score| most.max(*score));

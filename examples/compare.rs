@@ -1,4 +1,4 @@
-//! Two models on the same tokens: how far apart what they say is, and what each costs.
+//! Two models on the same tokens: how far their predictions differ, and the cost of each.
 //!
 //! `cargo run --release --example compare -- A B [--prompt TEXT | --tokens IDS | --file FILE] [--json]`
 
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// What both models read when nothing is given.
+/// The text for both models when nothing is given.
 const PROMPT: &str = "Once upon a time there was a small boat. It wanted to see the world, and so one morning it left \
     the harbour, sailed past the lighthouse and did not look back.";
 
@@ -60,11 +60,11 @@ fn main() -> ExitCode {
     }
 }
 
-/// Why nothing is compared.
+/// Why the models are not compared.
 enum Stop {
     /// A model is refused or fails.
     Model(Error),
-    /// Ids mean different tokens.
+    /// The ids mean different tokens.
     Vocabularies {
         a: PathBuf,
         b: PathBuf,
@@ -76,7 +76,7 @@ enum Stop {
         file: PathBuf,
         why: std::io::Error,
     },
-    /// A's tokenizer makes nothing of the text.
+    /// A's tokenizer makes no tokens of the text.
     NoTokens,
     /// BOS itself fills a window of this many tokens.
     Window(usize),
@@ -139,8 +139,8 @@ fn run(arguments: &Arguments) -> Result<(), Stop> {
     Ok(common::print(&text)?)
 }
 
-/// In what the vocabularies differ: their sizes, or the first id that is another token. Ids of which one model does not
-/// know a text only fill a vocabulary up.
+/// How the vocabularies differ: in size, or in the first id that is another token. Ids without a text in one of the models
+/// only pad the vocabulary.
 fn vocabularies_differ(a: &Model, b: &Model) -> Option<String> {
     let (rows, others) = (a.spec().vocab, b.spec().vocab);
     if rows != others {
@@ -161,16 +161,16 @@ fn load(builder: &ModelBuilder, path: &Path) -> Result<Model, Error> {
     Ok(model)
 }
 
-/// Loads B into what A leaves of the main memory that was available before it, for windows of `longest` tokens.
+/// Loads B into the part of the available main memory that A leaves, for windows of `longest` tokens.
 ///
-/// The system counts A's mapped weights as memory that it can have back. Both models read all of theirs for every window,
-/// so they are taken here; a file that both map is one. The models compute in turns, so of their caches and buffers the
-/// larger ones count. Logits are there three times at most: A's, and B's as computed and as compared.
+/// The system counts A's mapped weights as memory that it can reclaim. Both models read all of theirs for every window,
+/// so they are subtracted here; a file that both map counts once. The models compute in turns, so of their caches and buffers
+/// the larger ones count. Logits are in memory at most three times: A's, and B's as computed and as compared.
 fn load_beside(builder: ModelBuilder, arguments: &Arguments, a: &Model, longest: usize) -> Result<Model, Stop> {
     let (path, report) = (&arguments.b, builder.diagnose(&arguments.b));
     let (Some(of_a), Some(of_b)) = (&a.report().plan, &report.plan) else { return Ok(load(&builder, path)?) };
     if of_b.place == PlanMemory::Gpu {
-        // The driver tells what is free on a GPU, and what A has there is not.
+        // The driver reports the free memory of a GPU, which does not include A's.
         return Ok(load(&builder, path)?);
     }
     let working = |plan: &Plan| plan.total.saturating_sub(plan.load_peak);
@@ -185,7 +185,7 @@ fn load_beside(builder: ModelBuilder, arguments: &Arguments, a: &Model, longest:
     };
     let before = a.report().hardware.memory.available;
     let logits = 3 * (longest * a.spec().vocab * size_of::<f32>()) as u64;
-    // The process is one, and in both plans.
+    // The process is one, but it is in both plans.
     let held = [weights, beside, logits].iter().sum::<u64>().saturating_sub(of_b.process);
     let builder = match before {
         Memory::UNKNOWN => builder,
@@ -205,8 +205,8 @@ fn load_beside(builder: ModelBuilder, arguments: &Arguments, a: &Model, longest:
     }
 }
 
-/// Bytes of the files that both models map. An id of the Hub is no path, so of two ids they are none: what the models share
-/// then counts twice, and B is planned into less than there is, never into more.
+/// Bytes of the files that both models map. An id of the Hub is not a path, so two ids count as sharing nothing: files that the
+/// models do share then count twice, so B is planned into too little memory, never into too much.
 fn shared(arguments: &Arguments) -> u64 {
     let files = |path: &Path| -> BTreeSet<(PathBuf, u64)> {
         let files = probe(path).map(|source| source.files).unwrap_or_default().into_iter();
@@ -216,7 +216,7 @@ fn shared(arguments: &Arguments) -> u64 {
     files(&arguments.a).intersection(&of_b).map(|(_, bytes)| bytes).sum()
 }
 
-/// What both models read.
+/// The input of both models.
 enum ComparedText {
     Tokens(Vec<u32>),
     /// A text, and whether every window of it begins with BOS.
@@ -224,7 +224,7 @@ enum ComparedText {
 }
 
 impl ComparedText {
-    /// What was given, before a model is loaded.
+    /// Reads the input that was given, before a model is loaded.
     fn read(arguments: &Arguments) -> Result<ComparedText, Stop> {
         match (&arguments.file, &arguments.prompt) {
             _ if !arguments.tokens.is_empty() => Ok(ComparedText::Tokens(arguments.tokens.clone())),
@@ -238,8 +238,8 @@ impl ComparedText {
         }
     }
 
-    /// The tokens, at most `most` in a window. The text of a file has A's BOS in front of every window where A's tokenizer
-    /// puts one in front of a text.
+    /// The tokens, at most `most` in a window. If A's tokenizer adds BOS to a text, every window of a file's text begins
+    /// with it.
     fn windows(&self, a: &Model, most: usize) -> Result<Vec<Vec<u32>>, Stop> {
         let tokenizer = a.tokenizer();
         let (bos, ids) = match self {
@@ -261,7 +261,7 @@ impl ComparedText {
     }
 }
 
-/// The logits of `tokens`, each row those of the next token.
+/// The logits after each of `tokens`; adds the time that they take.
 fn timed(model: &Model, tokens: &[u32], time: &mut Duration) -> Result<Logits, Stop> {
     let start = Instant::now();
     let logits = model.all_logits(tokens)?;
@@ -273,11 +273,11 @@ fn timed(model: &Model, tokens: &[u32], time: &mut Duration) -> Result<Logits, S
     }
 }
 
-/// What is summed up over all positions, in double precision.
+/// The sums over all positions, in double precision.
 #[derive(Default)]
 struct Sums {
     positions: u64,
-    /// Of the probabilities of B from those of A, in nats.
+    /// The sum of the KL divergences of B's probabilities from A's, in nats.
     divergence: f64,
     largest_divergence: f64,
     same_top: u64,
@@ -286,12 +286,12 @@ struct Sums {
     b: Text,
 }
 
-/// How likely a model finds the text.
+/// The likelihood of the text for a model.
 #[derive(Default)]
 struct Text {
-    /// Tokens with one in front of them in their window.
+    /// Tokens that have another one before them in their window.
     tokens: u64,
-    /// Of their negated log-probabilities, in nats.
+    /// The sum of their negative log-probabilities, in nats.
     surprise: f64,
 }
 
@@ -376,21 +376,21 @@ fn log_softmax(logits: &[f32]) -> Vec<f64> {
     shifted().map(|logit| logit - log_sum).collect()
 }
 
-/// The first of the largest logits.
+/// The index of the largest logit, on a tie the first.
 fn likeliest(logits: &[f32]) -> usize {
     let better = |best: usize, id: usize| if logits[id] > logits[best] { id } else { best };
     (0..logits.len()).fold(0, better)
 }
 
-/// What is printed of each model by itself.
+/// The results of each model by itself.
 struct Side {
     path: String,
     stored_as: String,
     bytes: u64,
     planned: u64,
-    /// What the plan had to fit into: B's is what A leaves.
+    /// The memory that the plan had to fit into: B's is what A leaves.
     available: u64,
-    /// Tokens a second, all logits computed.
+    /// Tokens per second, with all logits computed.
     speed: f64,
     perplexity: Option<f64>,
 }

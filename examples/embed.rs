@@ -81,7 +81,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     }
 }
 
-/// Each text with the cosine of its angle to the first.
+/// Prints each text with the cosine of its angle to the first.
 fn print_alike(texts: &[String], vectors: &[&[f32]]) -> Result<(), Error> {
     let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
     let cosine = |a: &[f32], b: &[f32]| dot(a, b) / (dot(a, a) * dot(b, b)).sqrt();

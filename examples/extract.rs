@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// What is told of someone in a text.
+/// A person in a text.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 struct Person {
     #[schemars(length(min = 1, max = 40))]
@@ -50,7 +50,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         "{}\n\nWho is this about? Answer only with JSON: name, age (a number or null), mood (glad, sad or unknown).\n",
         arguments.text
     );
-    // A model that chats is asked by its own template; any other continues the text.
+    // A chat model is asked by its own template; any other continues the text.
     let options = GenerateOptions::default().max_tokens(4096);
     let person: Person = if model.spec().tokenizer.chat_templates.is_empty() {
         model.extract(&question, &options)?

@@ -1,4 +1,4 @@
-//! Continues a prompt: the verdict goes to standard error, the text to standard output as it comes.
+//! Continues a prompt: the report goes to standard error, the text to standard output as it comes.
 
 mod common;
 
@@ -30,7 +30,7 @@ struct Arguments {
     /// Goes on with a conversation: a file with a JSON list of messages.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["prompt", "chat"], value_parser = common::messages)]
     messages: Option<common::Messages>,
-    /// What the model is told to be, with --chat.
+    /// The system message, with --chat.
     #[arg(long, value_name = "TEXT", requires = "chat", conflicts_with = "messages")]
     system: Option<String>,
     /// The model's chat template of this name, such as tool_use, with --chat or --messages; its default one when absent.
@@ -50,17 +50,17 @@ struct Arguments {
     /// Tokens to generate at most.
     #[arg(long, default_value_t = 256, value_parser = common::number, allow_negative_numbers = true)]
     max_tokens: usize,
-    /// 0 always takes the likeliest token; higher is more varied. As the model ships it when absent; so are top-k, top-p,
+    /// 0 always takes the most likely token; higher is more varied. As the model ships it when absent; so are top-k, top-p,
     /// min-p and repeat-penalty.
     #[arg(long, allow_negative_numbers = true)]
     temperature: Option<f64>,
-    /// Chooses among this many of the likeliest tokens; 0 is all.
+    /// Chooses among this many of the most likely tokens; 0 is all.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     top_k: Option<usize>,
-    /// Chooses among the fewest likeliest tokens that together have this probability; 1 is all.
+    /// Chooses among the fewest most likely tokens that together have this probability; 1 is all.
     #[arg(long, value_name = "P", allow_negative_numbers = true)]
     top_p: Option<f64>,
-    /// Chooses among tokens at least this share as likely as the likeliest; 0 is all.
+    /// Chooses among tokens at least this share as likely as the most likely one; 0 is all.
     #[arg(long, value_name = "P", allow_negative_numbers = true)]
     min_p: Option<f64>,
     /// Above 1 makes tokens of the prompt and the text less likely; 1 is off.
@@ -110,7 +110,7 @@ struct Arguments {
     /// same: what it has in common with the session is not computed again.
     #[arg(long, value_name = "FILE")]
     session: Option<PathBuf>,
-    /// With --json: the log-probability of each token, and of the N likeliest at its place.
+    /// With --json: the log-probability of each token, and of the N most likely ones at its place.
     #[arg(long, value_name = "N", requires = "json")]
     logprobs: Option<usize>,
     /// Print one JSON object instead of the text as it comes; of a model that is refused, its report.
@@ -118,14 +118,14 @@ struct Arguments {
     json: bool,
 }
 
-/// What a shell reports of a program that Ctrl-C ended.
+/// The exit code that a shell reports for a program that Ctrl-C ended.
 const INTERRUPTED: u8 = 130;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let cancel = CancellationToken::new();
     let first = cancel.clone();
-    // The first Ctrl-C ends the generation, whose text and session are kept; the second the program.
+    // The first Ctrl-C ends the generation and keeps its text and session; the second one ends the program.
     let handler = move || if first.is_cancelled() { std::process::exit(INTERRUPTED.into()) } else { first.cancel() };
     if let Err(error) = ctrlc::set_handler(handler) {
         common::tell(format_args!("Ctrl-C will end the program at once: {error}"));
@@ -144,7 +144,7 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments, cancel: &CancellationToken) -> Result<(), Error> {
     let options = options(arguments).cancel(cancel);
-    // A wrong option is told before a model is loaded.
+    // Invalid options are reported before a model is loaded.
     options.check()?;
     let model = load(arguments, cancel)?;
     common::tell(model.report().first_line());
@@ -344,14 +344,14 @@ fn load(arguments: &Arguments, cancel: &CancellationToken) -> Result<Model, Erro
     builder.load(arguments.path.clone().unwrap_or_else(common::bundled))
 }
 
-/// Shows thought dim on a terminal; elsewhere nothing is put between the text.
+/// Shows thoughts dim on a terminal; elsewhere nothing is inserted into the text.
 struct Dim {
     on_terminal: bool,
     on: bool,
 }
 
 impl Dim {
-    /// What switches to text that is thought, or to text that is none.
+    /// The escape code that switches to thoughts, or to other text.
     fn mark(&mut self, thinking: bool) -> &'static str {
         if !self.on_terminal || self.on == thinking {
             return "";

@@ -9,7 +9,7 @@ use model_factory::{DeviceChoice, Error, Logits, UnifiedModelFactory};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Write the logits after every token, or print the ten likeliest next tokens.
+/// Write the logits after every token, or print the ten most likely next tokens.
 #[derive(Parser)]
 #[command(group(ArgGroup::new("input").required(true).args(["tokens", "prompt"])))]
 struct Arguments {

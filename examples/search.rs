@@ -50,13 +50,13 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     common::print(&lines.collect::<String>())
 }
 
-/// The cosine of each line's vector and the question's.
+/// The cosines of each line's vector and the question's.
 fn by_vectors(model: &Model, lines: &[String], arguments: &Arguments) -> Result<Vec<f32>, Error> {
     let options = EmbedOptions::default().truncate(true);
     let texts = model.embeddings(lines, &options)?;
     let question = arguments.prompt_name.iter().fold(options, |options, name| options.prompt_name(name));
     let question = model.embeddings(&[&arguments.ask], &question)?.into_vec();
 
-    // Vectors have length one, so that the product is the cosine.
+    // Vectors have length one, so the dot product is the cosine.
     Ok(texts.vectors().map(|text| text.iter().zip(&question).map(|(a, b)| a * b).sum()).collect())
 }

@@ -7,12 +7,12 @@ use crate::prompt::Prompt;
 use crate::session::Session;
 use std::thread;
 
-/// Answers of one prompt at most.
+/// The most answers of one prompt.
 pub const MAX_ANSWERS: usize = 128;
 
 impl Model {
-    /// `n` answers to `prompt`, from 1 to 128, of which the prompt is computed once and the tokens together. The seeds are those of the
-    /// options and the ones after it, so an answer is what its seed gives alone.
+    /// `n` answers to `prompt`, from 1 to 128. The prompt is computed once, and the tokens of all answers together. The seeds are
+    /// the options' seed and the ones after it, so an answer is the one that its seed gives without the others.
     ///
     /// ```
     /// use model_factory::{GenerateOptions, UnifiedModelFactory};
@@ -26,7 +26,7 @@ impl Model {
     /// ```
     ///
     /// # Errors
-    /// `Option` for another number; those of [`generate`](Self::generate) and the first error of any answer.
+    /// `Option` for another number, the errors of [`generate`](Self::generate), and the first error of any answer.
     pub fn answers<'p>(
         &self,
         prompt: impl Into<Prompt<'p>>,
@@ -46,11 +46,11 @@ impl Model {
         })
     }
 
-    /// The generations of [`answers`](Self::answers), for whoever takes their pieces as they come: computed together where they
+    /// The generations of [`answers`](Self::answers), for callers that take pieces as they come: they are computed together if they
     /// are iterated on threads of their own, or are streams.
     ///
     /// # Errors
-    /// `Option` for another number; those of [`generate`](Self::generate).
+    /// `Option` for another number, and the errors of [`generate`](Self::generate).
     pub fn generations<'p>(
         &self,
         prompt: impl Into<Prompt<'p>>,
@@ -71,15 +71,15 @@ impl Model {
         Ok(generations)
     }
 
-    /// The likeliest of `n` answers: whose tokens have the greatest mean logarithm of their probabilities. The options' `logprobs` are
-    /// set for that.
+    /// The most likely of `n` answers: the one whose tokens have the greatest mean log-probability. This sets the options'
+    /// `logprobs`.
     ///
     /// # Errors
-    /// As [`answers`](Self::answers).
+    /// The errors of [`answers`](Self::answers).
     pub fn best_of<'p>(&self, prompt: impl Into<Prompt<'p>>, n: usize, options: &GenerateOptions) -> Result<Answer> {
         let options = options.clone().logprobs(options.logprobs.unwrap_or_default());
         let answers = self.answers(prompt, n, &options)?;
-        // The first among equals; without tokens it is the least.
+        // The first answer wins a tie. An answer without tokens counts as the least likely.
         let best = answers.into_iter().rev().max_by(|a, b| a.mean_logprob().total_cmp(&b.mean_logprob()));
         best.ok_or(Error::EmptyPrompt)
     }

@@ -14,7 +14,7 @@ impl From<candle_core::Error> for Error {
     }
 }
 
-/// F32 `[rows, columns]`.
+/// The rows as F32 `[rows, columns]`.
 impl TryFrom<Logits> for Tensor {
     type Error = candle_core::Error;
 
@@ -34,7 +34,7 @@ impl TryFrom<&Tensor> for Logits {
     }
 }
 
-/// F32 `[texts, dimensions]`.
+/// The vectors as F32 `[texts, dimensions]`.
 impl TryFrom<Embeddings> for Tensor {
     type Error = candle_core::Error;
 
@@ -45,34 +45,34 @@ impl TryFrom<Embeddings> for Tensor {
 }
 
 impl Session {
-    /// As [`next_logits`](Self::next_logits), F32 `[vocab]`.
+    /// Like [`next_logits`](Self::next_logits), as F32 `[vocab]`.
     pub fn forward(&mut self, tokens: &[u32]) -> Result<Tensor> {
         Ok(Tensor::try_from(self.next_logits(tokens)?)?.squeeze(0)?)
     }
 
-    /// As [`all_logits`](Self::all_logits), F32 `[tokens, vocab]`.
+    /// Like [`all_logits`](Self::all_logits), as F32 `[tokens, vocab]`.
     pub fn logits(&mut self, tokens: &[u32]) -> Result<Tensor> {
         Ok(self.all_logits(tokens)?.try_into()?)
     }
 
-    /// As [`batch_logits`](Self::batch_logits), F32 `[sessions, vocab]`.
+    /// Like [`batch_logits`](Self::batch_logits), as F32 `[sessions, vocab]`.
     pub fn batch(steps: &mut [(&mut Session, &[u32])]) -> Result<Tensor> {
         Ok(Session::batch_logits(steps)?.try_into()?)
     }
 }
 
 impl Model {
-    /// Where the tensors are: in main memory, also those of a model on a GPU. Which device computes says `report().device`.
+    /// The device of the tensors: main memory, also for a model on a GPU. `report().device` says which device computes.
     pub fn device(&self) -> &Device {
         &Device::Cpu
     }
 
-    /// As [`all_logits`](Self::all_logits), F32 `[tokens, vocab]`.
+    /// Like [`all_logits`](Self::all_logits), as F32 `[tokens, vocab]`.
     pub fn logits(&self, tokens: &[u32]) -> Result<Tensor> {
         self.session().logits(tokens)
     }
 
-    /// As [`embeddings`](Self::embeddings), F32 `[texts, dimensions]`.
+    /// Like [`embeddings`](Self::embeddings), as F32 `[texts, dimensions]`.
     ///
     /// ```no_run
     /// use model_factory::{EmbedOptions, UnifiedModelFactory};
@@ -86,12 +86,12 @@ impl Model {
         Ok(self.embeddings(texts, options)?.try_into()?)
     }
 
-    /// As [`label_logits`](Self::label_logits), F32 `[texts, labels]`.
+    /// Like [`label_logits`](Self::label_logits), as F32 `[texts, labels]`.
     pub fn classify(&self, texts: &[impl AsRef<str>]) -> Result<Tensor> {
         Ok(self.label_logits(texts)?.try_into()?)
     }
 
-    /// As [`label_logits_of_pairs`](Self::label_logits_of_pairs), F32 `[pairs, labels]`.
+    /// Like [`label_logits_of_pairs`](Self::label_logits_of_pairs), as F32 `[pairs, labels]`.
     pub fn classify_pairs(&self, pairs: &[(impl AsRef<str>, impl AsRef<str>)]) -> Result<Tensor> {
         Ok(self.label_logits_of_pairs(pairs)?.try_into()?)
     }

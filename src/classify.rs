@@ -14,9 +14,9 @@ impl Model {
         self.spec().weights.classifier.as_ref().map(|head| &*head.labels).unwrap_or_default()
     }
 
-    /// The scores of the [`labels`](Self::labels) of each of `texts`, `[texts, labels]`, as the head gives them (logits): a
-    /// softmax over them is the probability of each where one label holds, a sigmoid of each where several may. A text has the
-    /// bits that it has alone, and special tokens that it spells are letters.
+    /// The scores of the [`labels`](Self::labels) for each of `texts`, `[texts, labels]`, as the head gives them (logits). Where
+    /// one label holds, a softmax over them gives probabilities; where several may hold, a sigmoid of each does. They have the same
+    /// bits in a batch as for the text by itself, and special tokens that a text spells are letters.
     ///
     /// ```no_run
     /// use model_factory::UnifiedModelFactory;
@@ -34,10 +34,10 @@ impl Model {
         self.scores_of(texts.len(), |index, limit| self.text(index, texts[index].as_ref(), &[], limit, false))
     }
 
-    /// As [`label_logits`](Self::label_logits), of pairs of texts, such as a premise and a hypothesis.
+    /// Like [`label_logits`](Self::label_logits), for pairs of texts, such as a premise and a hypothesis.
     ///
     /// # Errors
-    /// As [`label_logits`](Self::label_logits), and `Embed` where the tokenizer does not say how a pair becomes one sequence.
+    /// The errors of [`label_logits`](Self::label_logits), and `Embed` where the tokenizer does not say how to join a pair.
     pub fn label_logits_of_pairs(&self, pairs: &[(impl AsRef<str>, impl AsRef<str>)]) -> Result<Logits> {
         self.scores_of(pairs.len(), |index, limit| {
             let (first, second) = &pairs[index];
@@ -80,12 +80,12 @@ impl Model {
     /// The pair at `index`, of untrusted texts.
     ///
     /// # Errors
-    /// As [`text`](Self::text), and `Embed` where the tokenizer makes no pairs.
+    /// The errors of [`text`](Self::text), and `Embed` where the tokenizer makes no pairs.
     pub(crate) fn pair(&self, index: usize, texts: [&str; 2], (limit, why): TextLimit, cut: bool) -> Result<Text> {
         let pair = self.tokenizer().encode_pair_within(texts, limit, cut)?.ok_or(EmbedError::NoPairs)?;
         let (ids, second_text) = pair.map_err(|tokens| EmbedError::TooLong { index, tokens, limit, why })?;
         let types = self.spec().weights.input.as_ref().and_then(|input| input.token_types.as_ref());
-        // A model that tells no kinds apart has one row for all.
+        // A model that does not distinguish token types has one row for all.
         let second_text = second_text.filter(|_| types.is_some_and(|types| types.weight.shape[0] > 1));
         if ids.is_empty() { Err(Error::EmptyPrompt) } else { Ok(Text { ids, second_text }) }
     }
@@ -93,7 +93,7 @@ impl Model {
     /// The scores of the labels of each of `texts`, in their order.
     ///
     /// # Errors
-    /// `Embed` without a head; those of the steps.
+    /// `Embed` without a head, and the errors of the steps.
     pub(crate) fn label_scores(&self, texts: Vec<Text>) -> Result<Vec<Vec<f32>>> {
         let pooling = self.classifier()?.pooling;
         let mut all = vec![Vec::new(); texts.len()];

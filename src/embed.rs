@@ -31,12 +31,12 @@ impl Embeddings {
         self.numbers.chunks_exact(self.dimensions)
     }
 
-    /// Numbers of a vector.
+    /// The number of elements of a vector.
     pub fn dimensions(&self) -> usize {
         self.dimensions
     }
 
-    /// Tokens that were computed.
+    /// The number of tokens that were computed.
     pub fn tokens(&self) -> usize {
         self.tokens
     }
@@ -48,8 +48,8 @@ impl Embeddings {
 }
 
 impl Model {
-    /// The vectors of `texts`. What the options leave open is as the model's makers have it: the pooling, the length and the
-    /// prompt that its files say. A text has the bits that it has alone, whatever the others are.
+    /// The vectors of `texts`. Pooling, length and prompt come from the model's files where the options leave them open.
+    /// A text has the same bits in a batch as by itself.
     ///
     /// ```no_run
     /// use model_factory::{EmbedOptions, UnifiedModelFactory};
@@ -63,8 +63,8 @@ impl Model {
     /// ```
     ///
     /// # Errors
-    /// `Embed` where nothing says the pooling, a text is too long, or there is no such prompt; `Option` for dimensions that
-    /// are none; `EmptyPrompt` for a text without a token; `Encode`; `CacheBudget` and `OutOfMemory`; `Cancelled`.
+    /// `Embed` where nothing says the pooling, a text is too long, or there is no such prompt; `Option` for dimensions out of
+    /// range; `EmptyPrompt` for a text without a token; `Encode`; `CacheBudget` and `OutOfMemory`; `Cancelled`.
     pub fn embeddings(&self, texts: &[impl AsRef<str>], options: &EmbedOptions) -> Result<Embeddings> {
         let hidden = self.spec().hidden;
         let said = self.spec().embeds.by();
@@ -101,7 +101,7 @@ impl Model {
         Ok(Embeddings { numbers, dimensions, tokens })
     }
 
-    /// Which of the tokens' vectors make that of the text.
+    /// How the vectors of the tokens become the vector of the text.
     fn pooling(&self, options: &EmbedOptions) -> Result<Pooling> {
         match (options.pooling, &self.spec().embeds) {
             (Some(given), _) => Ok(given),
@@ -120,7 +120,7 @@ impl Model {
         }
     }
 
-    /// What bounds a text.
+    /// The limit on the length of a text.
     pub(crate) fn text_limit(&self) -> TextLimit {
         match self.spec().text_limit.filter(|limit| limit.tokens < self.context_length()) {
             Some(limit) => (limit.tokens, limit.key),
@@ -129,7 +129,7 @@ impl Model {
     }
 }
 
-/// What is put in front of texts.
+/// The prompt that is put in front of texts.
 fn prompt<'p>(said: Option<&'p EmbeddingSpec>, options: &'p EmbedOptions) -> Result<&'p str> {
     let named = |name: &String| {
         let prompts = said.map(|said| &said.prompts);

@@ -55,7 +55,7 @@ pub enum Error {
     #[error(transparent)]
     Cuda(#[from] CudaError),
 
-    // While a prompt and its options are checked: the caller gave what cannot be meant.
+    // While a prompt and its options are checked: the caller gave invalid values.
     /// There is nothing to continue (exit code 2).
     #[error("the prompt is empty and the model puts no token in front; give at least one token")]
     EmptyPrompt,
@@ -73,13 +73,13 @@ pub enum Error {
     /// Messages could not be turned into a text (exit code 2; 10 where the template is at fault).
     #[error(transparent)]
     Chat(#[from] ChatError),
-    /// No answer can be held to a grammar, or this one did not come to its end (exit code 2).
+    /// No answer can be held to the grammar, or the answer did not come to its end (exit code 2).
     #[error(transparent)]
     Grammar(Box<GrammarError>),
     /// The answer cannot call tools as asked (exit code 2).
     #[error(transparent)]
     Tool(Box<ToolError>),
-    /// The model makes no vectors of texts, or nothing but these (the error's own exit code).
+    /// The model makes no vectors of texts, or it makes only those (the error's own exit code).
     #[error(transparent)]
     Embed(Box<EmbedError>),
     /// An option of a load or a generation is out of its range (exit code 2).
@@ -93,20 +93,20 @@ pub enum Error {
     OtherModel,
 
     // While memory is reserved: the session is as it was, and the same call may succeed later.
-    /// The system refuses memory (exit code 14). A session is as it was before the call.
+    /// The system refused memory (exit code 14). A session is as it was before the call.
     #[error(
         "out of memory: the system refuses {bytes} bytes for {what}; free some, or load with a smaller context or a lower memory limit"
     )]
     OutOfMemory { what: &'static str, bytes: usize },
 
     // While a session is saved or restored.
-    /// A file is no session of this model, or is damaged, or the model's sessions cannot be saved (the error's own exit
+    /// A file is not a session of this model or is damaged, or the model's sessions cannot be saved (the error's own exit
     /// code).
     #[error(transparent)]
     SessionFile(Box<SessionFileError>),
 
     // While tokens are computed.
-    /// The [`CancellationToken`](crate::CancellationToken) it was given was cancelled (exit code 1).
+    /// The [`CancellationToken`](crate::CancellationToken) that was given was cancelled (exit code 1).
     #[error("cancelled by the caller")]
     Cancelled,
     /// No entry of the vocabulary can be chosen: its tokenizer marks all as unused (exit code 10).
@@ -120,7 +120,7 @@ pub enum Error {
 
     // At any time.
     /// The engine refused, or failed: the KV caches' budget, a key or value that a cache cannot hold, a fork while the model
-    /// computed (the error's own exit code). What is an error of the whole library too, such as `Cancelled`, is not here.
+    /// computed (the error's own exit code). Errors that the whole library has too, such as `Cancelled`, are not here.
     #[error(transparent)]
     Engine(EngineError),
     /// The operating system refused (exit code 1).
@@ -139,12 +139,12 @@ pub enum Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The request cannot be meant, and will fail again: an empty prompt, an option out of range, an id that is none. HTTP
+    /// The request is invalid and will fail again: an empty prompt, an option out of range, an unknown id. HTTP
     /// 400.
     InvalidRequest,
-    /// The prompt is longer than the context, or a request too large: a shorter one may succeed. HTTP 413.
+    /// The prompt is longer than the context, or the request is too large: a shorter one may succeed. HTTP 413.
     TooLong,
-    /// The caller's own cancellation token ended it. Nobody waits for an answer.
+    /// The caller's own cancellation token ended it, so nobody waits for an answer.
     Cancelled,
     /// Memory ran out, the system's or the KV caches': the same request may succeed later. HTTP 503.
     OutOfMemory,
@@ -193,7 +193,7 @@ impl Error {
         }
     }
 
-    /// The exit code of the contract.
+    /// The exit code that the examples document.
     pub fn code(&self) -> u8 {
         match self {
             Error::Refused(report) => report.exit_code,
@@ -221,7 +221,7 @@ impl Error {
         Error::Io { path: path.into(), source: Arc::new(source) }
     }
 
-    /// Of a file that was opened by the diagnosis' rules: `Io` where the system refused, else `Files`.
+    /// The error of a file that was opened by the diagnosis' rules: `Io` where the system refused, else `Files`.
     pub(crate) fn from_file(error: model_factory_diagnostics::Error) -> Error {
         match error {
             model_factory_diagnostics::Error::Io { path, source } => Error::io(path, source),
@@ -291,7 +291,7 @@ impl From<model_factory_format::Cancelled> for Error {
     }
 }
 
-/// What the library has an error of its own for becomes that, so that there is one for each thing that happens.
+/// An engine error that the library has its own variant for becomes that variant, so that there is one for each cause.
 impl From<EngineError> for Error {
     fn from(error: EngineError) -> Error {
         match error {
@@ -318,7 +318,7 @@ impl From<model_factory_diagnostics::Error> for Error {
     }
 }
 
-/// Errors that are boxed, as they are larger than the others.
+/// Converts errors that are boxed because they are larger than the others.
 macro_rules! boxed {
     ($($variant:ident($error:ident)),+) => {
         $(impl From<$error> for Error {

@@ -10,8 +10,8 @@ use serde::de::DeserializeOwned;
 
 impl Model {
     /// Answers `prompt` by a value of `T`: the answer is held to the schema of `T`
-    /// ([`Grammar::json`](crate::Grammar::json)), whose descriptions are its doc comments, and read by serde. What the value is
-    /// to be has to be said in the prompt: the model does not see the schema. A grammar of the options takes the place of the
+    /// ([`Grammar::json`](crate::Grammar::json)), whose descriptions are its doc comments, and read by serde. The prompt has to say
+    /// what the value is to be: the model does not see the schema. A grammar in the options takes the place of the
     /// schema, and their `max_tokens` has to be enough for the whole value. Tools are not called: the template is given none.
     ///
     /// ```
@@ -34,7 +34,7 @@ impl Model {
     /// ```
     ///
     /// # Errors
-    /// Those of [`generate`](Self::generate) and of any step; `Grammar` with what came where the answer is not complete
+    /// The errors of [`generate`](Self::generate) and of any step; `Grammar`, with what came, where the answer is not complete
     /// (`Incomplete`) or where serde refuses it (`Value`): a schema does not say all that a `Deserialize` may ask for.
     pub fn extract<'p, T: DeserializeOwned + JsonSchema>(
         &self,

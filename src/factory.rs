@@ -41,14 +41,14 @@ pub struct UnifiedModelFactory;
 
 impl UnifiedModelFactory {
     /// Loads the model at `path`: a `.gguf` or `.safetensors` file, a `config.json`, an index, or a folder. With the feature
-    /// `hub` also that of a [`HubId`](hub::HubId), where nothing lies at such a path.
+    /// `hub` also the model of a [`HubId`](hub::HubId), where nothing lies at such a path.
     ///
     /// Weights are pages of the mapped files. Nobody may truncate or write these files while a model uses them: a file that
     /// becomes shorter ends the process by a bus error, and one that is written changes what the model computes. Put a new
     /// version next to the old one and rename it, or take [`WeightStorage::Resident`] ([`ModelBuilder::weights`]).
     ///
     /// # Errors
-    /// [`Error::Refused`] with the report when the model is not recognised, not complete, needs a cast or does not fit;
+    /// [`Error::Refused`] with the report when the model is not recognized, not complete, needs a cast or does not fit;
     /// no weight byte has been read then, nor downloaded. `Error::Hub` when the Hub does not give the model.
     pub fn load(path: impl AsRef<Path>) -> Result<Model> {
         Self::builder().load(path)
@@ -66,21 +66,21 @@ impl UnifiedModelFactory {
 }
 
 impl Model {
-    /// The same as [`UnifiedModelFactory::load`].
+    /// Like [`UnifiedModelFactory::load`].
     ///
     /// # Errors
-    /// As [`UnifiedModelFactory::load`].
+    /// The errors of [`UnifiedModelFactory::load`].
     pub fn load(path: impl AsRef<Path>) -> Result<Model> {
         Self::builder().load(path)
     }
 
-    /// The same as [`UnifiedModelFactory::builder`].
+    /// Like [`UnifiedModelFactory::builder`].
     pub fn builder() -> ModelBuilder {
         ModelBuilder::default()
     }
 }
 
-/// More threads than any machine has that one model is shared by. Starting tens of thousands aborts a process.
+/// The most threads of a model: more than any machine has. Starting tens of thousands aborts a process.
 pub const MAX_THREADS: usize = 1024;
 
 /// Options of a load; every one has a sensible value when it is not given.
@@ -107,17 +107,17 @@ crate::generate::setters! {
     device(device: DeviceChoice) => policy.device = device;
     /// Tokens a session can hold, at least 1; by default the most that fit, up to what the model was trained for.
     context_length(tokens: usize) => policy.context = Some(tokens);
-    /// Bytes the plan may use; by default what the machine has available.
+    /// The bytes that the plan may use; by default the memory that the machine has available.
     memory_limit(bytes: u64) => policy.memory_limit = Some(bytes);
-    /// A `tokenizer.json` in place of the model's own, which need not have one then. Ids are the model's: its stop
+    /// A `tokenizer.json` in place of the model's own, which need not have one then. The ids stay the model's: its stop
     /// tokens and its template stay, and its BOS is found in the file by its text.
     tokenizer(path: impl Into<PathBuf>) => policy.tokenizer = Some(path.into());
     /// Sessions that will be open at once, at least 1, each with a full context: the plan counts their caches, and they take
     /// no more than that together. Without it the plan counts one session, and all that are opened share what the machine,
     /// or [`memory_limit`](Self::memory_limit), leaves. What exceeds that is refused ([`EngineError::CacheBudget`](crate::error::EngineError::CacheBudget)).
     sessions(sessions: usize) => policy.sessions = Some(sessions);
-    /// Where weights lie: in the pages of the mapped files by default, or in memory that the files are read into, so that
-    /// whatever happens to them later does no harm. A GPU has its own copy in either case.
+    /// Where weights lie: by default in the pages of the mapped files, or in memory that the files are read into, which later
+    /// changes of the files cannot affect. A GPU has its own copy in either case.
     weights(storage: WeightStorage) => policy.weights = storage;
     /// The element type of the KV cache; F32 by default, which rounds nothing.
     kv_cache(dtype: KvDtype) => policy.kv_dtype = dtype;
@@ -134,23 +134,23 @@ crate::generate::setters! {
     /// models bring one, and the report says so. It is not by default, and its weights are not read then. Its cache and
     /// buffers are in the memory plan. A model without one is refused.
     mtp(on: bool) => policy.predictor = on;
-    /// What becomes of a generation whose pages do not fit with those of others: refused by default, or made to wait.
+    /// Whether a generation whose pages do not fit with those of others is refused, which is the default, or waits.
     admission(admission: Admission) => admission = admission;
-    /// Which tiers are good enough; by default loss-free widening inside a register is.
+    /// Which dtype tiers are accepted; by default, widening inside a register that loses nothing is.
     dtype_policy(policy: DtypePolicy) => policy.dtypes = policy;
-    /// Threads to compute with, 1 to [`MAX_THREADS`]; by default all that this process may use.
+    /// The number of threads, 1 to [`MAX_THREADS`]; by default all that this process may use.
     threads(threads: usize) => threads = Some(threads);
-    /// Instruction sets kernels may use; by default all that the processor has.
+    /// The instruction sets that kernels may use; by default all that the processor has.
     isa(isa: Isa) => isa = Some(isa);
     /// The families to recognize; by default [`REGISTRY`]. Unstable: what a family is made of may change in any version.
     families(families: &[&'static Family]) => families = Some(families.to_vec());
     /// The branch, tag or commit of a model on the Hub whose id names none; `main` by default.
     revision(revision: impl Into<String>) => revision = Some(revision.into());
-    /// Where the Hub and its cache are; by default as the environment says.
+    /// Where the Hub and its cache are; by default the environment says it.
     #[cfg(feature = "hub")]
     hub(options: hub::HubOptions) => hub = Some(options);
-    /// Tells `told` how far a load is, from the threads that load: it should return soon. If it panics, the load ends and
-    /// its caller's thread goes on with that panic, at whatever stage; nothing is left behind that a later load would meet.
+    /// Reports the progress of a load to `told`, on the threads that load: it should return soon. If it panics, the load ends and
+    /// the thread that called `load` goes on with that panic, at whatever stage; a later load is not affected.
     ///
     /// ```
     /// use model_factory::UnifiedModelFactory;
@@ -172,8 +172,8 @@ impl ModelBuilder {
         self.diagnose_on(path, &self.hardware())
     }
 
-    /// Tells what `path` holds and whether it runs on `hardware`, this machine or a described one. Of a draft model that does
-    /// not run there it is the report. Vocabularies are compared when models are loaded.
+    /// Tells what `path` holds and whether it runs on `hardware`, this machine or a described one. If a draft model does not run
+    /// there, this is the draft model's report. Vocabularies are compared only when models are loaded.
     pub fn diagnose_on(&self, path: impl AsRef<Path>, hardware: &Hardware) -> Report {
         let path = path.as_ref();
         let with_draft = match self.with_draft(hardware) {
@@ -189,7 +189,7 @@ impl ModelBuilder {
     /// Loads the model at `path`.
     ///
     /// # Errors
-    /// As [`UnifiedModelFactory::load`]; [`Error::Refused`] with the report of a draft model that does not run here, and
+    /// The errors of [`UnifiedModelFactory::load`]; [`Error::Refused`] with the report of a draft model that does not run here,
     /// [`Error::Draft`] for one that cannot guess for the model; [`Error::Option`] when the context or the number of threads is
     /// out of its range; [`Error::Cancelled`].
     pub fn load(&self, path: impl AsRef<Path>) -> Result<Model> {
@@ -224,12 +224,12 @@ impl ModelBuilder {
             None => std::thread::scope(|scope| {
                 let thread = std::thread::Builder::new().spawn_scoped(scope, build);
                 let engine = self.engine(&ready, Arc::clone(&pool));
-                // Without another thread, one after the other. What panics there is `on_progress`, as it may here.
+                // Without another thread, one runs after the other. Only `on_progress` can panic there, which is allowed here too.
                 let joined =
                     |thread: ScopedJoinHandle<'_, _>| thread.join().unwrap_or_else(|panic| resume_unwind(panic));
                 (thread.map_or_else(|_| build(), joined), engine)
             }),
-            // No weight is read for two models of other vocabularies.
+            // Vocabularies are compared first, so that no weight is read for two models that differ in them.
             Some(draft) => {
                 let tokenizer = build()?;
                 self.check_draft(draft, &header.source.path, &ready, &tokenizer)?;
@@ -244,7 +244,7 @@ impl ModelBuilder {
         Ok(Model::new(Inner { scheduler, context_length, threads, load_time, draft, ..inner }))
     }
 
-    /// Whether the numbers that were given can be meant.
+    /// Checks that the numbers that were given are in range.
     fn check(&self) -> Result<()> {
         let [context, sessions, threads] =
             [self.policy.context, self.policy.sessions, self.threads].map(|number| number.map(|number| number as f64));
@@ -281,7 +281,7 @@ impl ModelBuilder {
         Ok(tokenizer)
     }
 
-    /// Attaches the weights to the device that the diagnosis chose. Those that lie in main memory have a fingerprint.
+    /// Attaches the weights to the device that the diagnosis chose. Weights in main memory have a fingerprint.
     fn engine(&self, ready: &Ready, pool: Arc<Pool>) -> Result<LoadedEngine> {
         let Ready { header, spec, plan, device, .. } = ready;
         let bytes = header.source.files.iter().map(|file| file.bytes).sum();
@@ -336,7 +336,7 @@ impl ModelBuilder {
         Ok(LoadedEngine { decoder: DeviceDecoder::Cpu(decoder), fingerprint, predictor })
     }
 
-    /// The diagnosis of the files at `path`, which may be those of a model on the Hub.
+    /// The diagnosis of the files at `path`, which may be files of a model on the Hub.
     fn diagnosis(&self, path: &Path, model: Option<&HubModel>, hardware: &Hardware) -> Diagnosis {
         let families = self.families.as_deref().unwrap_or(REGISTRY);
         match model {
@@ -345,7 +345,7 @@ impl ModelBuilder {
         }
     }
 
-    /// The machine, with the instruction sets that kernels are held to.
+    /// The machine, with only the instruction sets that kernels may use.
     fn hardware(&self) -> Hardware {
         let mut hardware = Hardware::detect();
         if cfg!(feature = "cuda") {

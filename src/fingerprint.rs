@@ -1,4 +1,4 @@
-//! The files of a model -> checksums that tell its weights from others'.
+//! The files of a model -> checksums that distinguish its weights from those of other models.
 
 use crate::weights::Weights;
 use serde::{Deserialize, Serialize};
@@ -10,39 +10,39 @@ const PARTS: usize = 16;
 const SAMPLE: usize = 4096;
 const SAMPLES: usize = 16;
 
-/// Which bytes of the weights tell a model from others.
+/// Which bytes of the weights are compared to recognize a model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum WeightsDigest {
-    /// 256 evenly spaced pieces of each file, 1 MiB together, or all of a shorter file: a few milliseconds. It tells any models
-    /// apart whose weights differ throughout, as those of fine-tunes do, and not a file of which a few bytes were changed.
+    /// 256 evenly spaced pieces of each file, 1 MiB together, or all of a shorter file: a few milliseconds. It distinguishes models
+    /// whose weights differ throughout, like those of fine-tunes, but not files of which only a few bytes were changed.
     #[default]
     Sampled,
     /// All bytes of the files, read once for each loaded model at the speed of the disk.
     Full,
 }
 
-/// What a file of weights is known by.
+/// The digest of a file of weights.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FileDigest {
-    /// Its length.
+    /// The length of the file in bytes.
     pub(crate) bytes: u64,
-    /// The CRC-32 of each of its parts.
+    /// The CRC-32 of each part of the file.
     pub(crate) parts: [u32; PARTS],
 }
 
-/// The weights of a model, with their digests once somebody asks.
+/// The weights of a model, with their digests once these are asked for.
 #[derive(Debug)]
 pub(crate) struct Fingerprint {
     weights: Weights,
-    /// By the digest that they are of.
+    /// The digests by their kind.
     kept: [OnceLock<Vec<FileDigest>>; 2],
 }
 
 impl Fingerprint {
-    /// Reads nothing.
+    /// A fingerprint; nothing is read yet.
     pub(crate) fn new(weights: Weights) -> Fingerprint {
         Fingerprint { weights, kept: Default::default() }
     }
@@ -77,7 +77,7 @@ impl FileDigest {
 mod tests {
     use super::*;
 
-    /// Where a changed byte changes a digest.
+    /// Counts the changed bytes, one at every `step`, that change a digest.
     fn seen(bytes: usize, digest: WeightsDigest, step: usize) -> usize {
         let mut file = vec![7u8; bytes];
         let before = FileDigest::new(&file, digest);
@@ -110,7 +110,7 @@ mod tests {
     fn files_of_other_lengths_differ() {
         for digest in [WeightsDigest::Sampled, WeightsDigest::Full] {
             assert_ne!(FileDigest::new(&[0; 100], digest), FileDigest::new(&[0; 101], digest));
-            // Where each part is sampled, its beginning and its end are.
+            // The beginning and the end of each sampled piece.
             let bytes = 2 << 20;
             let (one, mut other) = (vec![0u8; bytes], vec![0u8; bytes]);
             for at in [0, SAMPLE - 1, bytes / PARTS, bytes - 1] {

@@ -13,12 +13,12 @@ impl Model {
         self.prompt_ids(messages, options).map(|ids| ids.len())
     }
 
-    /// `messages` without the oldest turns, as few as it takes for a prompt of at most `tokens`. What the answer may take is
-    /// no part of that: give `model.context_length() - options.max_tokens`.
+    /// `messages` without the oldest turns: as few are left out as needed for a prompt of at most `tokens`. The answer's tokens
+    /// are not counted: give `model.context_length() - options.max_tokens`.
     ///
     /// A turn is a message of the user and all that follows it, up to the next one: answers, calls and their results go with
-    /// the question. System and developer messages in front stay, and so does the last turn. With one turn more than is
-    /// answered the prompt would not fit; nothing is cut within a message.
+    /// the question. System and developer messages in front stay, and so does the last turn. The result is the longest that
+    /// fits; nothing is cut within a message.
     ///
     /// ```
     /// use model_factory::{ChatOptions, Message, UnifiedModelFactory};
@@ -34,7 +34,7 @@ impl Model {
     /// ```
     ///
     /// # Errors
-    /// `ContextOverflow` where the last turn alone has more tokens; those of [`count_tokens`](Self::count_tokens).
+    /// `ContextOverflow` where the last turn by itself has more tokens, and the errors of [`count_tokens`](Self::count_tokens).
     pub fn fit(&self, messages: &[Message], tokens: usize, options: &ChatOptions) -> Result<Vec<Message>> {
         let leading = |message: &&Message| matches!(message.role.as_str(), "system" | "developer");
         let front = messages.iter().take_while(leading).count();
@@ -43,7 +43,7 @@ impl Model {
         let starts: Vec<usize> = std::iter::once(0).chain(asks).collect();
         let from = |start: usize| [front, &turns[start..]].concat();
         let asked = |start: usize| self.count_tokens(&from(start), options);
-        // All before `dropped` is too much, and what `kept` begins fits.
+        // Starting at `dropped` is too long, and starting at `kept` fits.
         let (mut dropped, mut kept) = (0, starts.len() - 1);
         let whole = asked(0)?;
         if whole <= tokens {

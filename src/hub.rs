@@ -10,7 +10,7 @@ pub use model_factory_hub::{HubError, HubOptions};
 
 use std::path::Path;
 
-/// The id that `path` means; `None` when something lies there, or it can only be a path.
+/// The id that `path` stands for; `None` when something lies at `path`, or it can only be a path.
 pub(crate) fn id(path: &Path) -> Option<HubId> {
     if path.symlink_metadata().is_ok() {
         return None;

@@ -2,17 +2,17 @@
 //!
 //! # Modules
 //!
-//! [`UnifiedModelFactory::load`] is the way in, and a [`Model`] is where to start reading. What a load does before a weight is read
-//! is the crate [`diagnostics`]. A sequence on a model is a [`Session`], and what goes on with it a [`Generation`]. A program's
-//! first names are here; what it needs later lies in [`load`], [`chat`], [`generate`], [`session`], [`embed`], [`error`],
+//! [`UnifiedModelFactory::load`] is the entry point; [`Model`] is where to start reading. What a load does before a weight is read
+//! is the crate [`diagnostics`]. A sequence on a model is a [`Session`], and what continues it is a [`Generation`]. The names that
+//! most programs need are here; others are in the modules [`load`], [`chat`], [`generate`], [`session`], [`embed`], [`error`],
 //! [`tokenizer`] and [`hub`].
 //!
 //! # Stability
 //!
-//! Versions follow Semantic Versioning, with three exceptions, which may change in any version: what a model is and takes in detail
-//! ([`diagnostics::spec`], [`diagnostics::plan`], [`diagnostics::family`], as [`Model::spec`] and [`ModelBuilder::families`] give and
-//! take them), [`generate::Step`] beyond `forward` and `room`, and whatever these pages do not show. A type of another crate is in a
-//! signature only with the feature of its name (`candle`, `cuda`, `hub`), but for schemars and serde, whose versions are past 1.0.
+//! Versions follow Semantic Versioning, with three exceptions, which may change in any version: the details of a model
+//! ([`diagnostics::spec`], [`diagnostics::plan`], [`diagnostics::family`], as [`Model::spec`] and [`ModelBuilder::families`] use
+//! them), [`generate::Step`] beyond `forward` and `room`, and all that these pages do not show. A type of another crate is in a
+//! signature only with the feature of its name (`candle`, `cuda`, `hub`), except for schemars and serde, which are past 1.0.
 
 #![warn(missing_debug_implementations)]
 
@@ -52,7 +52,7 @@ pub mod session;
 mod stream;
 mod text_model;
 
-/// What a load may be told, and what it tells.
+/// Options and progress of a load.
 pub mod load {
     pub use crate::factory::{MAX_THREADS, ModelBuilder, UnifiedModelFactory};
     pub use crate::progress::{Progress, Stage};
@@ -81,7 +81,7 @@ pub use model::Model;
 #[cfg(feature = "cuda")]
 pub use model_factory_cuda as cuda;
 pub use model_factory_diagnostics::{self as diagnostics, Report, Verdict};
-// Hidden modules are public for the benches and tests of this repository, and no part of the API.
+// Hidden modules are public for the benches and tests of this repository, and are not part of the API.
 #[doc(hidden)]
 pub use model_factory_engine::{cache_budget, cpu, decoder, weights};
 use model_factory_engine::{predictor, scheduler};

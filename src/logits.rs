@@ -16,7 +16,7 @@ pub struct Logits {
 }
 
 impl Logits {
-    /// Rows of `columns` each; what is left at the end is no row.
+    /// Rows of `columns` numbers each; a remainder at the end is not a row.
     pub(crate) fn new(numbers: Vec<f32>, columns: usize) -> Logits {
         Logits { range: 0..numbers.len(), numbers: Arc::new(numbers), columns }
     }
@@ -33,12 +33,12 @@ impl Logits {
         self.chunks_exact(self.columns.max(1))
     }
 
-    /// Numbers of a row: entries of the vocabulary, or labels.
+    /// The length of a row: the number of entries of the vocabulary, or of labels.
     pub fn columns(&self) -> usize {
         self.columns
     }
 
-    /// All numbers, row after row: without a copy, unless they are a part of others or a clone is left.
+    /// All numbers, row after row. They are copied only if they are a part of other rows or another clone exists.
     pub fn into_vec(self) -> Vec<f32> {
         if self.range != (0..self.numbers.len()) {
             return self.to_vec();
@@ -62,7 +62,7 @@ impl AsRef<[f32]> for Logits {
     }
 }
 
-/// One row.
+/// The numbers become one row.
 impl From<Vec<f32>> for Logits {
     fn from(row: Vec<f32>) -> Logits {
         let columns = row.len();

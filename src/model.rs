@@ -13,12 +13,12 @@ use model_factory_diagnostics::spec::ModelSpec;
 use std::sync::Arc;
 use std::time::Duration;
 
-// What is planned is what grammars may take.
+// The plan has to count exactly what grammars may take.
 const _: () = assert!(GRAMMAR_MEMORY == model_factory_diagnostics::plan::GRAMMAR_MEMORY);
 
-/// A loaded model: here one starts reading. [`UnifiedModelFactory::load`](crate::UnifiedModelFactory::load) makes one,
+/// A loaded model, and the place to start reading. [`UnifiedModelFactory::load`](crate::UnifiedModelFactory::load) makes one,
 /// [`generate`](Model::generate) continues a text,
-/// ids or a conversation, and [`session`](Model::session) is a sequence that goes on where it was.
+/// ids or a conversation, and [`session`](Model::session) is a sequence that can be continued.
 ///
 /// ```
 /// use model_factory::{GenerateOptions, UnifiedModelFactory};
@@ -32,9 +32,9 @@ const _: () = assert!(GRAMMAR_MEMORY == model_factory_diagnostics::plan::GRAMMAR
 /// Clones share the weights; every [`Session`](crate::Session) is a sequence of its own.
 ///
 /// Sessions that compute at the same time, on whatever threads, do it together: each pass over the weights takes the next
-/// token of every sequence that generates, and fills up with chunks of prompts: half of the room for the one that waits
-/// longest, then short ones first. Eight that generate take little longer than one, whoever generates waits for no more than
-/// a chunk of another's prompt, and no bit of anybody's logits depends on the other requests.
+/// token of every sequence that generates, and fills up with chunks of prompts: half of the room for the prompt that waits
+/// longest, the rest for short ones first. Eight generations take little longer than one, each waits for no more than
+/// a chunk of another's prompt, and no bit of its logits depends on the other requests.
 #[derive(Clone)]
 pub struct Model(Arc<Inner>);
 
@@ -55,13 +55,13 @@ pub(crate) struct Inner {
 /// The weights of a model on a device.
 pub(crate) struct LoadedEngine {
     pub(crate) decoder: DeviceDecoder,
-    /// Of a model on the processor.
+    /// The fingerprint of the weights, for a model on the processor.
     pub(crate) fingerprint: Option<Fingerprint>,
     pub(crate) predictor: Option<Predictor>,
 }
 
 impl LoadedEngine {
-    /// On a device that neither saves sessions nor has a prediction head.
+    /// The engine of a device that neither saves sessions nor has a prediction head.
     #[cfg(feature = "cuda")]
     pub(crate) fn new(decoder: DeviceDecoder) -> LoadedEngine {
         LoadedEngine { decoder, fingerprint: None, predictor: None }
@@ -69,7 +69,7 @@ impl LoadedEngine {
 }
 
 impl Inner {
-    /// With a scheduler of its own that refuses what does not fit, and without a draft model.
+    /// A model with a scheduler of its own, which refuses what does not fit, and without a draft model.
     pub(crate) fn new(spec: ModelSpec, report: Report, tokenizer: Arc<Tokenizer>, engine: LoadedEngine) -> Inner {
         Inner {
             spec,
@@ -88,12 +88,12 @@ impl Inner {
 }
 
 /// What computes a model, by its device.
-#[allow(clippy::large_enum_variant)] // one for each model
+#[allow(clippy::large_enum_variant)] // there is one for each model
 pub(crate) enum DeviceDecoder {
     Cpu(Decoder<CpuDevice>),
     #[cfg(feature = "cuda")]
     Cuda(Decoder<crate::cuda::CudaDevice>),
-    /// Of the tests of devices.
+    /// A decoder for tests of devices.
     #[cfg(feature = "cuda")]
     Other(Box<dyn Compute>),
 }
@@ -103,7 +103,7 @@ impl Model {
         Model(Arc::new(inner))
     }
 
-    /// The diagnosis this model was loaded by.
+    /// The diagnosis that this model was loaded by.
     pub fn report(&self) -> &Report {
         &self.0.report
     }
@@ -127,12 +127,12 @@ impl Model {
         Ok(self.tokenizer().grammars()?.prepare(grammar)?)
     }
 
-    /// The draft model that was loaded with it ([`ModelBuilder::draft`](crate::ModelBuilder::draft)).
+    /// The draft model that was loaded with this model ([`ModelBuilder::draft`](crate::ModelBuilder::draft)).
     pub fn draft(&self) -> Option<&Model> {
         self.0.draft.as_ref()
     }
 
-    /// Its prediction head, where it was loaded ([`ModelBuilder::mtp`](crate::ModelBuilder::mtp)).
+    /// The model's prediction head, where it was loaded ([`ModelBuilder::mtp`](crate::ModelBuilder::mtp)).
     pub(crate) fn predictor(&self) -> Option<&Predictor> {
         self.0.engine.predictor.as_ref()
     }
@@ -142,12 +142,12 @@ impl Model {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// What computes its sequences together.
+    /// The scheduler that computes the model's sequences together.
     pub(crate) fn scheduler(&self) -> &Arc<Scheduler> {
         &self.0.scheduler
     }
 
-    /// Its streams.
+    /// The running streams of the model.
     #[cfg(feature = "async")]
     pub(crate) fn streams(&self) -> &crate::scheduler::streams::Streams {
         &self.0.streams
@@ -163,13 +163,13 @@ impl Model {
         self.0.load_time
     }
 
-    /// Threads it computes with.
+    /// The number of threads that the model computes with.
     pub fn threads(&self) -> usize {
         self.0.threads
     }
 
     /// The processor's computation itself, for tools that look at the weights; `None` for a model on a GPU.
-    #[doc(hidden)] // its types are
+    #[doc(hidden)] // its types are hidden too
     pub fn decoder(&self) -> Option<&Decoder<CpuDevice>> {
         match &self.0.engine.decoder {
             DeviceDecoder::Cpu(decoder) => Some(decoder),
@@ -187,7 +187,7 @@ impl Model {
         }
     }
 
-    /// The same model, computed by another decoder, for the tests of devices.
+    /// This model, computed by another decoder, for the tests of devices.
     #[cfg(feature = "cuda")]
     #[doc(hidden)]
     pub fn with_compute(&self, compute: Box<dyn Compute>) -> Model {
@@ -198,12 +198,12 @@ impl Model {
         Model::new(Inner { context_length, threads, load_time, ..inner })
     }
 
-    /// What tells its weights from others'; `None` for a model on a GPU.
+    /// What distinguishes the model's weights from others; `None` for a model on a GPU.
     pub(crate) fn fingerprint(&self) -> Option<&Fingerprint> {
         self.0.engine.fingerprint.as_ref()
     }
 
-    /// What computes it.
+    /// The decoder that computes the model.
     pub(crate) fn compute(&self) -> &dyn Compute {
         match &self.0.engine.decoder {
             DeviceDecoder::Cpu(decoder) => decoder,

@@ -1,18 +1,18 @@
-//! How far a load is, told to whoever waits for it.
+//! The progress of a load, reported to its caller.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// How far a stage of a load is. Every stage that takes place tells its beginning, with no bytes done, and its end, with
+/// The progress of a stage of a load. Every stage that takes place reports its beginning, with no bytes done, and its end, with
 /// all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Progress {
-    /// What is being done.
+    /// The stage that is running.
     pub stage: Stage,
     /// Bytes that are done.
     pub bytes_done: u64,
-    /// Bytes in all; 0 where that is not known before the end.
+    /// The total in bytes; 0 where it is not known before the end.
     pub bytes_total: u64,
 }
 
@@ -20,12 +20,12 @@ pub struct Progress {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Stage {
-    /// Files come from elsewhere.
+    /// Files are downloaded.
     Download,
     /// Headers are read and judged: the diagnosis.
     Header,
-    /// The tokenizer is built from its `tokenizer.json`, while the weights are mapped; from 0 bytes where the headers told
-    /// what it is.
+    /// The tokenizer is built from its `tokenizer.json`, while the weights are mapped; from 0 bytes where the headers describe
+    /// it.
     Tokenizer,
     /// The files of the weights are mapped.
     Mapping,
@@ -42,7 +42,7 @@ impl fmt::Display for Stage {
     }
 }
 
-/// Who is told, or nobody.
+/// The callback for the progress, if there is one.
 #[derive(Clone, Default)]
 pub(crate) struct OnProgress(Option<Arc<dyn Fn(Progress) + Send + Sync>>);
 

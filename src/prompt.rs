@@ -12,19 +12,19 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 
-/// What a generation continues. Whatever takes a prompt takes a `&str`, `&[u32]` or `&[Message]` as it is.
+/// What a generation continues. Functions that take a prompt also take a `&str`, `&[u32]` or `&[Message]` directly.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Prompt<'a> {
     /// A text, with BOS in front where the tokenizer puts it there. Special tokens spelled in it become their ids, as in
     /// transformers.
     Text(&'a str),
-    /// As `Text`, untrusted: special tokens spelled in it are letters like any others
+    /// Like `Text`, but untrusted: special tokens spelled in it are letters like any others
     /// ([`Tokenizer::encode_ordinary`](crate::tokenizer::Tokenizer::encode_ordinary)).
     OrdinaryText(&'a str),
     /// Ids as they are.
     Ids(&'a [u32]),
-    /// A conversation, written by the model's own chat template. Special tokens are what the template writes itself: spelled
+    /// A conversation, written by the model's own chat template. Only the template itself writes special tokens: spelled
     /// in a message, a tool or a variable they are letters like any others, unless
     /// [`ChatOptions::trust_special_tokens`] says otherwise. BOS stands in front once, whether the template or the tokenizer
     /// puts it there.
@@ -51,7 +51,7 @@ impl Model {
     /// Continues `prompt`, a text, ids or a conversation, in a session of its own.
     ///
     /// # Errors
-    /// As [`Session::generate`].
+    /// The errors of [`Session::generate`].
     pub fn generate<'p>(
         &self,
         prompt: impl Into<Prompt<'p>>,
@@ -60,20 +60,20 @@ impl Model {
         Ok(self.session().into_generation(prompt, options)?)
     }
 
-    /// Answers `messages` in a session of its own: [`generate`](Self::generate) by the name that others have for it.
+    /// Answers `messages` in a session of its own, like [`generate`](Self::generate), under the name usual for conversations.
     ///
     /// # Errors
-    /// As [`Session::generate`].
+    /// The errors of [`Session::generate`].
     pub fn chat(&self, messages: &[Message], options: &GenerateOptions) -> Result<Generation<Session>> {
         self.generate(messages, options)
     }
 
     /// The text of `messages` in the model's own template, ready for the answer: what [`chat`](Self::chat) continues.
     ///
-    /// Its ids are [`prompt_ids`](Self::prompt_ids): tokenized as a text, what a message spells could become a special token.
+    /// Its ids are those of [`prompt_ids`](Self::prompt_ids): tokenized as a text, special tokens in messages would take effect.
     ///
     /// # Errors
-    /// Those of [`ChatTemplate::of`] and [`ChatTemplate::render`].
+    /// The errors of [`ChatTemplate::of`] and [`ChatTemplate::render`].
     pub fn chat_prompt(&self, messages: &[Message], options: &ChatOptions) -> Result<String> {
         Ok(ChatTemplate::of(&self.spec().tokenizer, options)?.render(messages, options, true)?)
     }
@@ -121,8 +121,8 @@ impl Model {
 }
 
 impl Session {
-    /// Continues `prompt`: the whole sequence so far as a text or as ids, or the whole conversation so far. What the cache
-    /// already holds of it is not computed again; what the cache holds beyond the common part is forgotten.
+    /// Continues `prompt`: the whole sequence so far as a text or as ids, or the whole conversation so far. The part that the cache
+    /// already holds is not computed again; what the cache holds beyond the common part is forgotten.
     ///
     /// # Errors
     /// `EmptyPrompt` when the prompt has no token, `ContextOverflow` when it does not fit, `TokenOutOfVocabulary`, `Encode`,
@@ -137,15 +137,15 @@ impl Session {
         Ok(Generation { step: self, state })
     }
 
-    /// As [`Session::generate`], from ids.
+    /// Like [`Session::generate`], from ids.
     ///
     /// # Errors
-    /// As [`Session::generate`].
+    /// The errors of [`Session::generate`].
     pub fn generate_ids(&mut self, prompt: &[u32], options: &GenerateOptions) -> Result<Generation<&mut Session>> {
         self.generate(prompt, options)
     }
 
-    /// As [`Session::generate`], taking the session along; [`Generation::into_inner`] gives it back.
+    /// Like [`Session::generate`], but takes the session; [`Generation::into_inner`] gives it back.
     ///
     /// ```
     /// use model_factory::{Error, GenerateOptions, UnifiedModelFactory};
@@ -159,7 +159,7 @@ impl Session {
     /// ```
     ///
     /// # Errors
-    /// As [`Session::generate`], with the session as it was.
+    /// The errors of [`Session::generate`], with the session as it was.
     pub fn into_generation<'p>(
         mut self,
         prompt: impl Into<Prompt<'p>>,
@@ -171,8 +171,8 @@ impl Session {
         }
     }
 
-    /// Keeps what the cache has in common with `prompt`, and makes all of a generation that can fail. Forgets nothing when
-    /// that does.
+    /// Keeps what the cache has in common with `prompt`, and makes all parts of a generation that can fail. Forgets nothing when
+    /// one fails.
     fn prepare(&mut self, prompt: Prompt<'_>, options: &GenerateOptions) -> Result<State> {
         let model = self.model();
         if model.spec().weights.head.is_none() {
@@ -207,22 +207,22 @@ impl Session {
     }
 }
 
-/// Why a session did not become a generation, and the session as it was. `?` makes it only the [`Error`].
+/// Why a session did not become a generation, with the session as it was. `?` turns it into only the [`Error`].
 #[derive(Debug)]
 pub struct IntoGenerationError(Box<(Error, Session)>);
 
 impl IntoGenerationError {
-    /// Why.
+    /// The error.
     pub fn error(&self) -> &Error {
         &self.0.0
     }
 
-    /// The session, for another try.
+    /// The session as it was.
     pub fn into_session(self) -> Session {
         self.0.1
     }
 
-    /// Both.
+    /// The error, and the session as it was.
     pub fn into_parts(self) -> (Error, Session) {
         *self.0
     }

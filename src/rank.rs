@@ -1,4 +1,4 @@
-//! A query and documents -> how well each answers it, by a model that says yes or no or has a classification head.
+//! A query and documents -> how well each document answers it, by a model that says yes or no or has a classification head.
 
 use crate::error::{EmbedError, Error, Result};
 use crate::model::Model;
@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// How a model is asked how well a document answers a query.
+/// How a model judges how well a document answers a query.
 ///
-/// As JSON, an unknown name is refused.
+/// In JSON, an unknown name is an error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[must_use]
 pub struct Reranker {
-    /// What is asked; the pair of both texts without.
+    /// The prompt with the question; without one, the pair of both texts is used.
     #[serde(default)]
     prompt: Option<String>,
     answer: Answer,
@@ -22,11 +22,11 @@ pub struct Reranker {
     truncate: bool,
 }
 
-/// What is read as the answer.
+/// How the answer is read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Answer {
-    /// The next token: one of these.
+    /// The probability that the next token is `yes` rather than `no`.
     Tokens { yes: String, no: String },
     /// The scores of the classification head.
     Labels,
@@ -34,24 +34,24 @@ enum Answer {
 
 crate::generate::setters! {
     Reranker:
-    /// Asks by `prompt`, in which `{query}` and `{document}` stand for these: for classification heads of decoders, whose
-    /// tokenizers join no texts.
+    /// Asks by `prompt`, in which `{query}` and `{document}` stand for the texts. This is for classification heads of decoders,
+    /// whose tokenizers join no texts.
     prompt(prompt: impl Into<String>) => prompt = Some(prompt.into());
-    /// Cuts pairs that are too long, in place of an error: the end of the longer text, then that of both, as sentence-transformers
-    /// does. What is asked by a prompt is never cut.
+    /// Cuts pairs that are too long instead of failing: the end of the longer text, then that of both, as sentence-transformers
+    /// does. Texts in a prompt are never cut.
     truncate(truncate: bool) => truncate = truncate;
 }
 
 impl Reranker {
-    /// Asks by `prompt`, in which `{query}` and `{document}` stand for these, whether the next token is `yes` or `no`: entries of
-    /// the vocabulary as its file spells them. No file says these: a model's makers do. In a model that has labels of these
-    /// names in place of an output head, as llama.cpp's converter makes it, these are read.
+    /// Asks by `prompt`, in which `{query}` and `{document}` stand for the texts, if the next token is `yes` or `no`: entries of
+    /// the vocabulary as its file spells them. No file says them, only the model's makers do. If a model has labels of these
+    /// names in place of an output head, as llama.cpp's converter makes it, the labels are read.
     pub fn new(prompt: impl Into<String>, yes: impl Into<String>, no: impl Into<String>) -> Reranker {
         let answer = Answer::Tokens { yes: yes.into(), no: no.into() };
         Reranker { prompt: Some(prompt.into()), answer, truncate: false }
     }
 
-    /// As Qwen3-Reranker is asked (its model card), whether a document meets a query by `instruction`: its own is
+    /// Asks like the model card of Qwen3-Reranker whether a document meets a query by `instruction`. Its default is
     /// `Given a web search query, retrieve relevant passages that answer the query`.
     pub fn qwen3(instruction: &str) -> Reranker {
         let prompt = format!(
@@ -63,21 +63,21 @@ impl Reranker {
         Reranker::new(prompt, "yes", "no")
     }
 
-    /// Reads the score of the model's classification head (`...ForSequenceClassification`), of the query and the document as its
-    /// tokenizer joins two texts: cross-encoders, such as `bge-reranker` and `ms-marco-MiniLM`.
+    /// Reads the score that the classification head (`...ForSequenceClassification`) gives the query and the document, joined by
+    /// the tokenizer: for cross-encoders, such as `bge-reranker` and `ms-marco-MiniLM`.
     pub fn classifier() -> Reranker {
         Reranker { prompt: None, answer: Answer::Labels, truncate: false }
     }
 
-    /// `prompt` about `document`, and where it is the prompt's own: special tokens are only there. What stands in a query or a
-    /// document is never taken for a place of the prompt.
+    /// `prompt` about `document`, and the spans that are the prompt's own: special tokens are only there. Placeholders in a query
+    /// or a document are not replaced.
     fn ask(prompt: &str, query: &str, document: &str) -> (String, Vec<Range<usize>>) {
         let texts = HashMap::from([("{query}", query), ("{document}", document)]);
         let (mut asked, mut own, mut rest) = (String::new(), Vec::new(), prompt);
         loop {
             let next = texts.keys().filter_map(|place| Some((rest.find(place)?, place))).min();
             let end = next.map_or(rest.len(), |(at, _)| at);
-            // Spans do not touch: nothing lies between two where a text is empty.
+            // Spans must not touch, and nothing lies between two of them where a text is empty.
             match own.last_mut() {
                 Some(Range { end: last, .. }) if *last == asked.len() => *last += end,
                 _ if end > 0 => own.push(asked.len()..asked.len() + end),
@@ -92,10 +92,10 @@ impl Reranker {
 }
 
 impl Model {
-    /// How well each of `documents` answers `query`, in their order. Where the model says yes or no this is how likely it says
-    /// yes, between 0 and 1: the softmax of the two. By one label of a classification head it is its score, between 0 and 1 by a
-    /// sigmoid unless `config_sentence_transformers.json` or `config.json` names `Identity`, which no GGUF file can. What prompts have in common is computed once. A query or a document
-    /// that spells a special token has letters there.
+    /// How well each of `documents` answers `query`, in their order. If the model says yes or no, this is the probability of yes,
+    /// between 0 and 1: the softmax of the two. Otherwise it is the score of the head's one label, between 0 and 1 by a sigmoid
+    /// unless `config_sentence_transformers.json` or `config.json` names `Identity`, which no GGUF file can. What prompts have in
+    /// common is computed once. Special tokens spelled in a query or a document are letters.
     ///
     /// ```
     /// use model_factory::{Reranker, UnifiedModelFactory};
@@ -109,8 +109,8 @@ impl Model {
     /// ```
     ///
     /// # Errors
-    /// `Embed` for a token that the vocabulary does not have, without a classification head where one is read, for labels that rank
-    /// nothing, and for what is too long; those of tokenizing and of [`Session::next_logits`](crate::Session::next_logits).
+    /// `Embed` for a token that the vocabulary does not have, for a missing classification head, for labels that cannot rank,
+    /// and for texts that are too long; the errors of tokenizing and of [`Session::next_logits`](crate::Session::next_logits).
     pub fn rank(&self, query: &str, documents: &[impl AsRef<str>], reranker: &Reranker) -> Result<Vec<f32>> {
         match &reranker.answer {
             Answer::Tokens { yes, no } if self.spec().weights.head.is_some() || self.labels().is_empty() => {
@@ -181,7 +181,7 @@ impl Model {
     }
 }
 
-/// The softmax of two scores: that of the first.
+/// The softmax of two scores: the probability of the first.
 fn share(yes: f32, no: f32) -> f32 {
     (1.0 / (1.0 + (f64::from(no) - f64::from(yes)).exp())) as f32
 }

@@ -1,11 +1,11 @@
 //! A session -> a file, and a file -> a session that goes on with the same bits.
 //!
 //! The file: eight bytes that name the format, its version and the length of the header, u32 each; the header, which is
-//! JSON; the ids, u32 each; the pages of the cache as they lie in memory, of the last one its used positions, each followed by
+//! JSON; the ids, u32 each; the pages of the cache as they lie in memory (of the last one the used positions), each followed by
 //! that of layers with a window where the next position sees one; the state of
-//! layers that are no attention. Header with what is before it, ids, each page and the state end with the CRC-32 of all of
-//! those so far. What is no text is little-endian, but
-//! for ids and pages, which are the machine's, whose architecture the header names.
+//! layers without attention. Header with preamble, ids, each page and the state each end with the CRC-32 of all bytes
+//! up to there. All numbers outside of the JSON are little-endian, except
+//! ids and pages, which have the byte order of the machine; the header names its architecture.
 
 mod file;
 mod header;
@@ -27,21 +27,21 @@ use std::ops::Range;
 use std::path::Path;
 use tracing::{Span, field, info_span};
 
-/// What a file begins with: no text, and no format that is known elsewhere.
+/// The first bytes of a file: they are not text, and not those of another known format.
 const MAGIC: [u8; 8] = *b"\x8cMFSESS\n";
 /// The version of the format that is written, and the only one that is read.
 const VERSION: u32 = 2;
 /// Bytes before the header.
 const PREAMBLE: usize = 16;
-/// Longest header: that of a model in a thousand files takes a quarter.
+/// The longest header: that of a model in a thousand files takes a quarter.
 const LONGEST_HEADER: u32 = 1 << 20;
 
 impl Session {
-    /// Writes the ids and the KV cache into one file, from which [`Model::restore`] makes a session that goes on with the same
-    /// bits, in this process or another. By the bytes that `digest` says it knows the weights again. The file takes `ids * (4 + cache bytes of a token)` and about 2 KB.
+    /// Writes the ids and the KV cache into a file, from which [`Model::restore`] makes a session that continues with the same
+    /// bits in any process. `digest` says how weights are recognized. The file takes `ids * (4 + cache bytes of a token)` and 2 KB.
     ///
-    /// What was at `path` is replaced at once, when all is on the disk: after an error, or when the process ends, it is there
-    /// as before. Of another process that ends meanwhile a file `.session-*.tmp` may stay next to it.
+    /// A file at `path` is replaced atomically, when all is on the disk: after an error, or when the process ends, the old one is
+    /// still there. If the process ends meanwhile, a file `.session-*.tmp` may stay next to it.
     ///
     /// ```
     /// use model_factory::UnifiedModelFactory;
@@ -66,7 +66,7 @@ impl Session {
         let span = info_span!("save", path = %path.display(), tokens = self.len(), bytes = field::Empty).entered();
         let (decoder, fingerprint) = on_processor(model, path)?;
         let (cache, rotation) = self.cache();
-        let cached = cache.map_or(0, |cache| cache.len().min(self.len())); // after them are guesses
+        let cached = cache.map_or(0, |cache| cache.len().min(self.len())); // guesses follow and are left out
         let (pages, state) = cache.map_or((&[][..], None), KvCache::held);
         let kv = KvSize::of_cpu(model.spec(), decoder.device().kv_dtype());
         let identity = identity(model, decoder.device(), fingerprint, digest);
@@ -94,13 +94,13 @@ impl Session {
 }
 
 impl Model {
-    /// The session that [`Session::save`] wrote at `path`. It gives the bits that the saved one would have given: its own
-    /// next logits, and those of all that is appended. A page of the file is read at a time, into its place in the cache. It
-    /// is not offered to other sessions that begin alike, whatever [`prefix_caching`](crate::ModelBuilder::prefix_caching)
+    /// The session that [`Session::save`] wrote at `path`. It gives the same bits as the saved one would have: its
+    /// next logits, and those of all appended tokens. A page of the file is read at a time, into its place in the cache. It
+    /// is not shared with other sessions that begin alike, whatever [`prefix_caching`](crate::ModelBuilder::prefix_caching)
     /// says; [`fork`](Session::fork) shares it.
     ///
     /// # Errors
-    /// `SessionFile` when the file is damaged, or was saved on another model, with another dtype of the KV cache, on another
+    /// `SessionFile` when the file is damaged, or was saved with another model, another dtype of the KV cache, another
     /// level of instruction sets or by another version of the library; `CacheBudget` as for a prompt of that length;
     /// `OutOfMemory`; `Io`. What a file claims takes no more memory than its bytes.
     pub fn restore(&self, path: impl AsRef<Path>) -> Result<Session> {
@@ -138,7 +138,7 @@ impl Model {
         Ok(Session::from_parts(self.clone(), ids, Some(cache), header.rotation))
     }
 
-    /// The ids and the cached positions of a file, which a session can have.
+    /// The number of ids and of cached positions of a file, checked against what a session can have.
     fn counts(&self, header: &Header, file: &Reader<'_>) -> Result<(usize, usize)> {
         let limit = self.context_length();
         if header.ids > limit as u64 {
@@ -166,13 +166,13 @@ impl Model {
     }
 }
 
-/// What computes `model` on the processor, and its weights' fingerprint.
+/// The decoder of `model` on the processor, and the fingerprint of its weights.
 fn on_processor<'m>(model: &'m Model, path: &Path) -> Result<(&'m Decoder<CpuDevice>, &'m Fingerprint)> {
     let both = model.decoder().zip(model.fingerprint());
     both.ok_or_else(|| problem(path, SessionFileProblem::Device))
 }
 
-/// What the bits of a session of `model` depend on.
+/// Everything that the bits of a session of `model` depend on.
 fn identity(model: &Model, device: &CpuDevice, fingerprint: &Fingerprint, digest: WeightsDigest) -> Identity {
     let spec = model.spec();
     Identity {
@@ -193,8 +193,8 @@ fn identity(model: &Model, device: &CpuDevice, fingerprint: &Fingerprint, digest
     }
 }
 
-/// The checksum of a value as `Debug` writes it, which is exact for numbers. It may change with the library's version, which
-/// is compared before it.
+/// The checksum of a value's `Debug` output, which is exact for numbers. It may change with the library's version, which
+/// is compared first.
 fn described(value: &dyn fmt::Debug) -> u32 {
     struct Sum(crc32fast::Hasher);
     impl fmt::Write for Sum {
@@ -204,11 +204,11 @@ fn described(value: &dyn fmt::Debug) -> u32 {
         }
     }
     let mut sum = Sum(crc32fast::Hasher::new());
-    let _ = write!(sum, "{value:?}"); // a checksum takes all
+    let _ = write!(sum, "{value:?}"); // a checksum accepts all bytes
     sum.0.finalize()
 }
 
-/// A page that the file holds, and how many of its positions.
+/// A page that the file holds, and how many of its positions are used.
 struct Used {
     index: usize,
     kind: PageKind,
@@ -225,7 +225,7 @@ fn used(kv: KvSize, cached: usize) -> impl Iterator<Item = Used> {
     })
 }
 
-/// Bytes of the state, which stands after the pages of a model that has states.
+/// Bytes of the state, which comes after the pages in a model that has states.
 fn state_bytes(spec: &ModelSpec, cached: usize) -> u64 {
     match plan::state_bytes(spec) {
         bytes @ 1.. if cached > 0 => bytes + CHECKSUM,

@@ -10,13 +10,13 @@ use crate::session::Session;
 /// Bytes of logits that are held at once.
 const LOGIT_BYTES: usize = 64 << 20;
 
-/// How probable a model finds a text: natural logarithms of its own probabilities, as `log_softmax` in torch has them.
+/// How probable a model finds a text: natural log-probabilities of its tokens, as given by torch's `log_softmax`.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Score {
-    /// The tokens that were scored.
+    /// The scored tokens.
     pub ids: Vec<u32>,
-    /// The logarithm of each token's probability after all that is before it.
+    /// The log-probability of each token, given all tokens before it.
     pub logprobs: Vec<f64>,
     /// Whether each was the most likely token (lm-eval's `is_greedy`).
     pub is_greedy: bool,
@@ -28,15 +28,15 @@ impl Score {
         self.logprobs.iter().sum()
     }
 
-    /// `exp` of the mean of the negative logarithms (perplexity); NaN of no tokens.
+    /// The perplexity: `exp` of the mean negative log-probability; NaN without tokens.
     pub fn perplexity(&self) -> f64 {
         (-self.total() / self.logprobs.len() as f64).exp()
     }
 }
 
 impl Model {
-    /// How probable the model finds each token of `text` but the first, after which alone something can be expected: BOS, where
-    /// the tokenizer puts it there. The whole text is one sequence. Logits of up to 64 MiB are held at once; all of them for a text
+    /// How probable the model finds each token of `text` except the first, which nothing predicts: that is BOS, where
+    /// the tokenizer adds it. The whole text is one sequence. At most 64 MiB of logits are held at once, but all of them for a text
     /// beyond the original context of a model with longrope.
     ///
     /// ```
@@ -49,7 +49,7 @@ impl Model {
     /// ```
     ///
     /// # Errors
-    /// Those of making ids of the prompt, `EmptyPrompt` for fewer than two tokens, `ContextOverflow`, and those of
+    /// The errors of tokenizing the prompt, `EmptyPrompt` for fewer than two tokens, `ContextOverflow`, and the errors of
     /// [`Session::all_logits`].
     pub fn score<'p>(&self, text: impl Into<Prompt<'p>>) -> Result<Score> {
         let ids = self.prompt_ids_within(text.into(), &ChatOptions::default(), self.context_length())?;
@@ -59,9 +59,9 @@ impl Model {
         self.session().score(&ids, 1, LOGIT_BYTES)
     }
 
-    /// How probable each of `texts` is after `prompt`, which is computed once: what multiple choice needs. A text and the prompt are
-    /// tokenized together, and what differs from the prompt's own tokens is scored, as the harness lm-eval does: with blanks in the
-    /// text and none at the end of the prompt nothing of the prompt is among it.
+    /// How probable each of `texts` is after `prompt`, which is computed once: for multiple choice. Text and prompt are
+    /// tokenized together, and the tokens that differ from the prompt's own are scored, as in lm-eval: with blanks in the
+    /// text and none at the end of the prompt, no token of the prompt is scored.
     ///
     /// ```
     /// use model_factory::UnifiedModelFactory;
@@ -73,7 +73,7 @@ impl Model {
     /// ```
     ///
     /// # Errors
-    /// As [`score`](Self::score); `EmptyPrompt` for a prompt or a text without tokens.
+    /// The errors of [`score`](Self::score), and `EmptyPrompt` for a prompt or a text without tokens.
     pub fn score_continuations<S: AsRef<str>>(&self, prompt: &str, texts: &[S]) -> Result<Vec<Score>> {
         let before = self.prompt_ids_within(prompt.into(), &ChatOptions::default(), self.context_length())?;
         if before.is_empty() {
@@ -97,12 +97,12 @@ impl Model {
 }
 
 impl Session {
-    /// The scores of `ids` from `first` on, of which this session holds fewer than `first`, with so many `bytes` of logits at once.
+    /// The scores of `ids` from `first` on, where this session holds fewer than `first`, with at most `bytes` of logits at once.
     fn score(&mut self, ids: &[u32], first: usize, bytes: usize) -> Result<Score> {
         self.check_ids(ids)?;
         let (held, model) = (self.len(), self.model().clone());
         let (compute, inputs) = (model.compute(), &ids[held..ids.len() - 1]);
-        // Of a model that rotates by the length of the sequence (longrope) all rows are those of the whole.
+        // A model that rotates by the length of the sequence (longrope) computes all rows with the rotation of the whole sequence.
         let whole = compute.rotation(held + 1) != compute.rotation(ids.len() - 1);
         let rows = bytes / size_of::<f32>() / compute.vocab();
         let rows = if whole { inputs.len() } else { rows.max(1) };
@@ -132,7 +132,7 @@ mod tests {
         let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/models");
         for name in ["qwen3.5/q4_k_m.gguf", "phi-3.5/q8_0.gguf"] {
             let model = Model::load(models.join(name)).unwrap();
-            // Phi 3.5's original context, beyond which all rows rotate as those of a long sequence, ends among these.
+            // Phi 3.5's original context ends among these ids; beyond it all rows rotate like those of a long sequence.
             let ids: Vec<u32> = (0..300).map(|place| 3 + place * 7 % 200).collect();
             let row = size_of::<f32>() * model.spec().vocab;
             let by = |rows| model.session().score(&ids, 1, rows * row).unwrap();

@@ -28,36 +28,36 @@ use tracing::{Span, debug_span, info_span};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CacheUsage {
-    /// Of all pages. One that several sessions share counts once.
+    /// The bytes of all pages. A page that several sessions share counts once.
     pub bytes: u64,
-    /// Those of them that no session holds: kept for one that begins alike, until another needs the room.
+    /// The bytes of pages that no session holds. They are kept for one that begins alike, until another needs the room.
     pub unused: u64,
-    /// Besides them: what is reserved for generations that run, and not taken yet ([`Admission::Wait`](crate::Admission::Wait)).
+    /// Bytes reserved, besides those, for running generations and not taken yet ([`Admission::Wait`](crate::Admission::Wait)).
     pub reserved: u64,
 }
 
-/// One sequence and its KV cache. Sessions of one model share its weights; those that compute at the same time, on whatever
+/// One sequence and its KV cache. Sessions of one model share its weights; those that compute at the same time, on any
 /// threads, share passes over them.
 #[derive(Debug)]
 pub struct Session {
     model: Model,
-    /// Keys and values of the first of `ids`: of all, unless computing them again was broken off; and after those of `guesses`
-    /// that were computed ahead. `None` as long as the sequence is computed.
+    /// Keys and values of the first of `ids`: of all, unless computing them again was interrupted; then those of `guesses`
+    /// that were computed ahead. `None` while the sequence is being computed.
     cache: Option<KvCache>,
     /// How the cached keys are rotated.
     rotation: Rotation,
-    /// Whose pages it takes, and who takes its.
+    /// The salt of the prompt cache: pages are shared only with sequences of the same one.
     salt: Option<Arc<str>>,
     ids: Vec<u32>,
     guesses: Guesses,
-    /// The session of the draft model, where it has guessed.
+    /// The session of the draft model, if it has guessed.
     draft: Option<Box<Session>>,
-    /// What the prediction head holds of it, where one guesses.
+    /// The state of the prediction head for this sequence, if it guesses.
     predicted: Option<Box<Predicted>>,
     caller: Arc<Caller>,
     /// Tokens of the last run that were found in pages of other sequences.
     reused: usize,
-    /// Of the generation that runs on it, where those wait for their pages: what it needs is taken of that.
+    /// The reservation of the generation that runs on the session, where generations wait for pages: its pages are taken from that.
     pub(crate) reservation: Weak<Reservation>,
 }
 
@@ -82,7 +82,7 @@ impl Session {
         self.ids.is_empty()
     }
 
-    /// A sequence of `ids`, the first of which `cache` holds, with keys that are rotated so.
+    /// A sequence of `ids`; `cache` holds the first of them, and its keys are rotated by `rotation`.
     pub(crate) fn from_parts(model: Model, ids: Vec<u32>, cache: Option<KvCache>, rotation: Rotation) -> Session {
         Session {
             model,
@@ -117,9 +117,9 @@ impl Session {
         }
     }
 
-    /// Shares what it begins with from now on only with sequences of this salt, to the token; with those that have none, by whole
-    /// pages of 256, where it is `None`. The same as [`GenerateOptions::cache_salt`](crate::GenerateOptions::cache_salt), for a
-    /// session that is stepped by hand. What it shared by another salt is computed again by the next step.
+    /// From now on shares its beginning only with sequences of this salt, to the token. `None` shares whole pages of 256 tokens
+    /// with others without a salt. The same as [`GenerateOptions::cache_salt`](crate::GenerateOptions::cache_salt), for a
+    /// session that is stepped by hand. What it shared under another salt is computed again by the next step.
     pub fn set_cache_salt(&mut self, salt: Option<&str>) {
         self.salt = salt.map(Arc::from);
     }
@@ -139,13 +139,13 @@ impl Session {
         self.next_logits_unless(tokens, &CancellationToken::new())
     }
 
-    /// As [`Session::next_logits`], until `cancel` is cancelled. The session then holds, besides all that it held before, the
-    /// chunks of `tokens` that were complete, and goes on from there; in models that have layers with a state those up to the
-    /// last page that it was kept at. Where the cancel came while what it held was computed
+    /// Like [`Session::next_logits`], until `cancel` is cancelled. The session then holds, besides what it held before, the
+    /// complete chunks of `tokens`, and goes on from there; in models that have layers with a state, those up to the
+    /// last page at which the state was kept. If it was cancelled while what it held was computed
     /// again for another rotation (longrope), the rest of that is computed by the next call.
     ///
     /// # Errors
-    /// As [`Session::next_logits`], and `Cancelled`.
+    /// The errors of [`Session::next_logits`], and `Cancelled`.
     pub fn next_logits_unless(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Logits> {
         loop {
             let run = match self.begin_step(tokens, cancel)? {
@@ -162,15 +162,15 @@ impl Session {
 
     /// Appends `tokens` and returns the logits after each of them, `[tokens, vocab]`: `tokens * vocab * 4` bytes, which the
     /// memory plan does not count, as generating never needs them. Where sequences are computed in steps of their own (on a
-    /// GPU, and with one scale of int8 activations for all rows) those of up to 512 tokens are there once more meanwhile.
+    /// GPU, and with one scale of int8 activations for all rows) the logits of up to 512 tokens are held twice meanwhile.
     ///
     /// A model with longrope scaling rotates by the length that the sequence has with `tokens`, as transformers does: a call
     /// that ends beyond the original context rotates all its rows as those of a long sequence, so its first ones differ
-    /// from those of a call that ends before. Rows of earlier calls stay as they were returned, while what the session
+    /// from those of a call that ends before. Rows of earlier calls stay as they were returned, but what the session
     /// holds of them is computed again.
     ///
     /// # Errors
-    /// As [`Session::next_logits`].
+    /// The errors of [`Session::next_logits`].
     pub fn all_logits(&mut self, tokens: &[u32]) -> Result<Logits> {
         let vocab = self.model.compute().vocab();
         let rows = memory::reserved(tokens.len().saturating_mul(vocab), "the logits of every token")?;
@@ -178,14 +178,14 @@ impl Session {
         self.compute(run)
     }
 
-    /// Appends to each session its tokens, in one pass over the weights where they are no more than a chunk of a prompt, and
+    /// Appends to each session its tokens, in one pass over the weights if they are no more than a chunk of a prompt, and
     /// returns the logits after the last of each, `[sessions, vocab]`. At one token each, several sessions take little
-    /// longer than one, for which reading the weights takes most of the time. Sessions that are used by threads of their
-    /// own have the same without it.
+    /// longer than one, as reading the weights takes most of the time. Sessions that are used by threads of their
+    /// own share passes without this method.
     ///
     /// # Errors
-    /// As [`Session::next_logits`]; `OtherModel` when the sessions are not of one model. After an error all sessions hold what
-    /// they held before.
+    /// The errors of [`Session::next_logits`], and `OtherModel` when the sessions are not of one model. After an error all
+    /// sessions hold what they held before.
     pub fn batch_logits(steps: &mut [(&mut Session, &[u32])]) -> Result<Logits> {
         let Some((first, _)) = steps.first() else { return Err(Error::EmptyPrompt) };
         let (model, caller) = (first.model.clone(), Arc::clone(&first.caller));
@@ -205,7 +205,7 @@ impl Session {
             match session.begin(tokens, None, &cancel) {
                 Ok(mut run) => {
                     (run.batched, run.span) = (true, Span::current());
-                    // All of them, or none is computed.
+                    // Either all are computed, or none.
                     failed = run.reserve().err().map(Error::from);
                     runs.push(run);
                 }
@@ -234,15 +234,15 @@ impl Session {
         }
     }
 
-    /// Hands the sequence with `tokens` after it over to be computed: until [`end`](Self::end) takes it back, the session is
-    /// empty. With `rows` these take the logits after each of `tokens`.
+    /// Hands the sequence with `tokens` after it over to be computed. Until [`end`](Self::end) takes it back, the session is
+    /// empty. `rows`, if given, take the logits after each of `tokens`.
     ///
     /// A model with longrope scaling rotates a sequence longer than its original context in another way. As in
-    /// transformers, a sequence that grows past that length, or is truncated below it, is computed again, and so is one that shared
-    /// by another salt. Its ids stay all the while, so whatever ends that loses no token.
+    /// transformers, a sequence that grows past that length, or is truncated below it, is computed again; so is one that was shared
+    /// under another salt. Its ids are kept meanwhile, so an interruption loses no token.
     ///
     /// # Errors
-    /// As [`Session::next_logits`]; the session is as it was.
+    /// The errors of [`Session::next_logits`]; the session is as it was.
     pub(crate) fn begin(&mut self, tokens: &[u32], rows: Option<Vec<f32>>, cancel: &CancellationToken) -> Result<Run> {
         self.check(tokens)?;
         self.forget_guesses();
@@ -260,7 +260,7 @@ impl Session {
         if rotation != self.rotation || cache.len() < held {
             cache.clear();
             self.rotation = rotation;
-            // Others may hold pages that were its own: it begins as a new one, with nothing in its hands.
+            // Other sessions may hold its pages now: it begins like a new one, with no page held.
             if let Some(reservation) = &reservation {
                 cache.truncate(0);
                 reservation.release();
@@ -278,8 +278,8 @@ impl Session {
         Ok(run)
     }
 
-    /// Takes the sequence of `run` back, with its tokens and the logits after the last one, or after each where those were wanted;
-    /// or as it was before when computing failed. When that was cancelled, complete chunks stay.
+    /// Takes the sequence of `run` back, with its tokens and the logits after the last one, or after each if those were wanted.
+    /// If computing failed, the session is as it was before; if it was cancelled, complete chunks stay.
     pub(crate) fn end(&mut self, run: Run) -> Result<Logits> {
         let (cached, outcome) = (run.cache.len(), run.outcome().map_err(Error::from));
         let Run { ids, cache, before, reused, guesses, output, hidden, shared_step, .. } = run;
@@ -304,21 +304,21 @@ impl Session {
             Err(_) => {
                 self.truncate(before);
                 if guesses > 0 {
-                    self.guesses.pause = self.len() + guesses::PAUSE; // what failed may be about one
+                    self.guesses.pause = self.len() + guesses::PAUSE; // a guess may have caused the failure
                 }
             }
         }
         outcome
     }
 
-    /// Computes `run`, and takes it back.
+    /// Computes `run` and takes its sequence back.
     fn compute(&mut self, run: Run) -> Result<Logits> {
         let mut runs = self.model.scheduler().run(self.model.compute(), &self.caller, vec![run]);
         let run = runs.pop().ok_or_else(|| Error::Internal("a sequence did not come back".into()))?;
         self.end(run)
     }
 
-    /// Whether `tokens` can be appended.
+    /// Checks that `tokens` can be appended.
     fn check(&self, tokens: &[u32]) -> Result<()> {
         if self.model.spec().weights.head.is_none() {
             return Err(EmbedError::NoHead.into());
@@ -326,7 +326,7 @@ impl Session {
         self.check_within(tokens, self.room())
     }
 
-    /// Whether these are some tokens, no more than `limit`, and every id has an embedding row.
+    /// Checks that there are tokens, at most `limit`, and that every id has an embedding row.
     pub(crate) fn check_within(&self, tokens: &[u32], limit: usize) -> Result<()> {
         if tokens.is_empty() {
             return Err(Error::EmptyPrompt);
@@ -337,7 +337,7 @@ impl Session {
         self.check_ids(tokens)
     }
 
-    /// A session that goes on from here by itself. Pages of 256 positions are shared, and the last one is copied; on a
+    /// A session that continues the same sequence independently. Pages of 256 positions are shared, the last one is copied; on a
     /// GPU its positions are computed again.
     ///
     /// # Errors
@@ -345,7 +345,7 @@ impl Session {
     pub fn fork(&self) -> Result<Session> {
         let mut cache = self.cache.as_ref().map(|cache| cache.fork()).transpose()?;
         if let Some(cache) = &mut cache {
-            cache.truncate(self.ids.len()); // after them are guesses
+            cache.truncate(self.ids.len()); // drops the guesses after them
         }
         let ids = memory::copied(&self.ids, "the ids of a session")?;
         let mut fork = Session::from_parts(self.model.clone(), ids, cache, self.rotation);
@@ -353,7 +353,7 @@ impl Session {
         Ok(fork)
     }
 
-    /// Whether every id has an embedding row.
+    /// Checks that every id has an embedding row.
     pub(crate) fn check_ids(&self, tokens: &[u32]) -> Result<()> {
         let vocab = self.model.compute().vocab();
         match tokens.iter().find(|id| **id as usize >= vocab) {
@@ -373,7 +373,7 @@ impl Drop for Session {
 }
 
 impl Model {
-    /// Bytes of the KV caches of its sessions.
+    /// Bytes of the KV caches of the model's sessions.
     pub fn cache_usage(&self) -> CacheUsage {
         let pages = self.compute().pages();
         let (bytes, unused) = pages.bytes();
@@ -388,7 +388,7 @@ impl Model {
     /// The logits after each of `tokens`, `[tokens, vocab]`.
     ///
     /// # Errors
-    /// As [`Session::all_logits`].
+    /// The errors of [`Session::all_logits`].
     pub fn all_logits(&self, tokens: &[u32]) -> Result<Logits> {
         self.session().all_logits(tokens)
     }

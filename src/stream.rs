@@ -1,5 +1,5 @@
-//! Generation -> Stream: one thread computes all streams of a model, and whoever polls is woken for each piece. Tied to no
-//! runtime.
+//! Generation -> Stream: one thread computes all streams of a model, and wakes whoever polls for each piece. It needs no
+//! particular runtime.
 
 use crate::cancel::CancellationToken;
 use crate::error::{Error, Result};
@@ -23,32 +23,32 @@ use std::task::{Context, Poll, Wake, Waker, ready};
 use std::thread::{self, Thread};
 use tracing::Span;
 
-/// Pieces that are computed before anybody asks for them, at most.
+/// The most pieces that are computed before they are asked for.
 const AHEAD: usize = 16;
 
 /// A running generation as a [`Stream`]: the pieces of [`Generation`], for tasks of any runtime.
 ///
-/// One thread computes all streams of a model together, as long as there are some: a stream that waits takes memory and no
+/// One thread computes all streams of a model together, as long as there are any: a stream that waits takes memory, not a
 /// thread. Each is up to 16 pieces ahead and then waits to be polled. Dropping a stream cancels it, in the middle of the prompt
-/// too, after at most one more step, and the drop does not wait for that. A [`Step`] of your own has a thread of its own.
+/// too, after at most one more step, and the drop does not wait for that. A [`Step`] of your own gets a thread of its own.
 #[must_use = "dropping a stream cancels it"]
 pub struct GenerationStream<S = Session> {
     events: Receiver<Event>,
-    /// The generation's own; a child of its options'.
+    /// The generation's own token, a child of that of its options.
     cancel: CancellationToken,
     ended: Option<Box<Generation<S>>>,
-    /// What to say when the thread is gone and has not given the generation back.
+    /// The error to return when the thread ended without giving the generation back.
     lost: Option<Error>,
 }
 
 enum Event {
     Piece(Result<Piece>),
-    /// The generation, of the type that the stream knows.
+    /// The generation, whose type the stream knows.
     End(Box<dyn Any + Send>),
 }
 
 impl<S: Step + Send + 'static> Generation<S> {
-    /// The same generation as a [`Stream`], computed from now on.
+    /// This generation as a [`Stream`]; it starts computing now.
     ///
     /// ```
     /// use futures::{StreamExt, executor::block_on};
@@ -65,10 +65,10 @@ impl<S: Step + Send + 'static> Generation<S> {
     /// # Ok::<(), model_factory::Error>(())
     /// ```
     pub fn into_stream(mut self) -> GenerationStream<S> {
-        // Whoever cancels the stream cancels no other generation.
+        // Cancelling the stream must not cancel other generations.
         let cancel = self.state.cancel.child();
         self.state.cancel = cancel.clone();
-        let (sender, events) = mpsc::channel(AHEAD - 1); // and one that its only sender may always send
+        let (sender, events) = mpsc::channel(AHEAD - 1); // one more: each sender may always send one
         let generation: Box<dyn Any + Send> = Box::new(self);
         let started = match generation.downcast::<Generation<Session>>() {
             Ok(generation) => {
@@ -99,13 +99,13 @@ fn spawn(run: impl FnOnce() + Send + 'static) -> io::Result<()> {
 }
 
 impl<S: Step + 'static> GenerationStream<S> {
-    /// Why the generation ended (`None` while it runs, or after an error) and how long it took: known once the stream
-    /// has given `None`.
+    /// Why the generation ended (`None` while it runs, or after an error) and how long it took. It is known once the stream
+    /// has returned `None`.
     pub fn finish(&self) -> (Option<FinishReason>, Timings) {
         self.ended.as_deref().map(Generation::finish).unwrap_or_default()
     }
 
-    /// The generation, once the stream has given `None`: its ids, and its session for the next turn of a conversation.
+    /// The generation, once the stream has returned `None`: its ids, and its session for the next turn of a conversation.
     pub fn into_generation(mut self) -> Option<Generation<S>> {
         self.ended.take().map(|ended| *ended)
     }
@@ -158,7 +158,7 @@ impl<S> Drop for GenerationStream<S> {
 }
 
 impl Model {
-    /// Continues `prompt` by at most `max_tokens` tokens and returns the whole text, without its prompt. Dropping the
+    /// Continues `prompt` by at most `max_tokens` tokens and returns the new text without the prompt. Dropping the
     /// future cancels it.
     ///
     /// ```
@@ -171,20 +171,20 @@ impl Model {
     /// ```
     ///
     /// # Errors
-    /// As [`Model::generate`], and the first error of any step.
+    /// The errors of [`Model::generate`], and the first error of any step.
     pub async fn generate_text<'p>(&self, prompt: impl Into<Prompt<'p>>, max_tokens: usize) -> Result<String> {
         let options = GenerateOptions::default().max_tokens(max_tokens);
         self.generate(prompt, &options)?.into_stream().text().await
     }
 }
 
-/// A generation on a session, and where its pieces go.
+/// A generation on a session, and the channel for its pieces.
 struct Streamed {
-    /// `None` when it was given back.
+    /// The generation; `None` once it was given back.
     generation: Option<Box<Generation<Session>>>,
     events: Sender<Event>,
     span: Span,
-    /// Whether its session is computed.
+    /// Whether its session is being computed.
     computing: bool,
 }
 
@@ -193,7 +193,7 @@ impl Streamed {
         self.generation.as_deref_mut().map(|Generation { step, state }| (step, state))
     }
 
-    /// Chooses a token.
+    /// Chooses a token by the logits.
     fn choose(&mut self, logits: Result<Logits>) {
         let span = self.span.clone();
         let Some((session, state)) = self.parts() else { return };
@@ -264,7 +264,7 @@ impl Streaming for Streamed {
     }
 }
 
-/// Computes to the end, or until nobody listens.
+/// Computes to the end, or until nobody receives the pieces.
 fn compute<S: Step + Send + 'static>(mut generation: Box<Generation<S>>, mut events: Sender<Event>) {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     for piece in generation.by_ref() {
@@ -275,7 +275,7 @@ fn compute<S: Step + Send + 'static>(mut generation: Box<Generation<S>>, mut eve
     send(&mut events, Event::End(generation), &waker);
 }
 
-/// Waits for room and sends; whether anybody listens.
+/// Waits for room and sends; returns whether anybody listens.
 fn send<E>(events: &mut Sender<E>, event: E, waker: &Waker) -> bool {
     loop {
         match events.poll_ready(&mut Context::from_waker(waker)) {

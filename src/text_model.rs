@@ -1,4 +1,4 @@
-//! What a program needs of a model, so that it can take another one in its place.
+//! What a program needs of a model, so that it can be replaced by another one.
 
 use crate::chat::Message;
 use crate::error::Result;
@@ -6,7 +6,7 @@ use crate::generate::{FinishReason, GenerateOptions, Generation, Piece, Step, Ti
 use crate::model::Model;
 use model_factory_diagnostics::Report;
 
-/// Something that continues texts and answers messages, as [`Model`] does.
+/// A model that continues texts and answers messages, as [`Model`] does.
 ///
 /// ```
 /// use model_factory::{GenerateOptions, TextModel, UnifiedModelFactory};
@@ -24,22 +24,22 @@ pub trait TextModel {
     /// Continues `prompt`.
     ///
     /// # Errors
-    /// As [`Model::generate`].
+    /// The errors of [`Model::generate`].
     fn generate(&self, prompt: &str, options: &GenerateOptions) -> Result<Box<dyn TextGeneration>>;
 
     /// Answers `messages`.
     ///
     /// # Errors
-    /// As [`Model::chat`].
+    /// The errors of [`Model::chat`].
     fn chat(&self, messages: &[Message], options: &GenerateOptions) -> Result<Box<dyn TextGeneration>>;
 
-    /// What it is and where it runs.
+    /// The model's report: what it is and where it runs.
     fn report(&self) -> &Report;
 }
 
-/// A text that comes a piece at a time, as [`Generation`] gives it. Dropping it stops.
+/// A text that comes a piece at a time, as [`Generation`] gives it. Dropping it stops the generation.
 pub trait TextGeneration: Iterator<Item = Result<Piece>> + Send {
-    /// Why it ended (`None` while it runs, or after an error) and how long it took.
+    /// Why the generation ended (`None` while it runs, or after an error) and how long it took.
     fn finish(&self) -> (Option<FinishReason>, Timings);
 }
 

@@ -7,34 +7,34 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Instant;
 
-/// What is generated.
+/// The work of a round.
 #[derive(Clone, Copy)]
 pub(crate) struct Load {
-    /// Generations at once.
+    /// The number of generations at once.
     pub(crate) concurrency: usize,
-    /// Tokens of each prompt.
+    /// The number of tokens of each prompt.
     pub(crate) prompt: usize,
-    /// Tokens that each generates.
+    /// The number of tokens that each generates.
     pub(crate) generated: usize,
 }
 
-/// What the rounds so far found; times in seconds, speeds in generated tokens a second.
+/// The results of the rounds so far; times in seconds, speeds in generated tokens per second.
 #[derive(Default)]
 pub(crate) struct Concurrent {
-    /// The generated ids of each, alone.
+    /// The ids that each prompt generates by itself.
     alone: Vec<Vec<u32>>,
     same_ids: bool,
-    /// From the start to the end of all, prompts included.
+    /// The speed from the start to the end of all, prompts included.
     throughput: Vec<f64>,
-    /// The same steps by hand.
+    /// The speed of the same batch stepped by hand.
     by_hand: Vec<f64>,
-    /// While all generate: after the first token of the last, before the end of the first.
+    /// The speed while all generate: after the first token of the last, before the end of the first.
     together: Vec<f64>,
-    /// While one generates.
+    /// The speed while one generates.
     one: Vec<f64>,
-    /// Until the first token.
+    /// The times until the first token.
     first: Vec<f64>,
-    /// Between two tokens of a generation.
+    /// The times between two tokens of a generation.
     gaps: Vec<f64>,
 }
 
@@ -57,26 +57,26 @@ fn generate(model: &Model, ids: &[u32], count: usize, start: Instant) -> Result<
 }
 
 impl Load {
-    /// Different prompts.
+    /// The prompts, which all differ.
     fn prompts(self, model: &Model) -> Vec<Vec<u32>> {
         let all = prompt(model, self.concurrency + self.prompt);
         all.windows(self.prompt).take(self.concurrency).map(<[u32]>::to_vec).collect()
     }
 
-    /// Generates each alone, for the ids that it has in a batch too.
+    /// Generates from each prompt by itself, for the ids that it must also have in a batch.
     ///
     /// # Errors
-    /// Those of the generations.
+    /// The errors of the generations.
     pub(crate) fn begin(self, model: &Model) -> Result<Concurrent, Error> {
         let alone = |ids: &Vec<u32>| Ok(generate(model, ids, self.generated, Instant::now())?.ids);
         let alone = self.prompts(model).iter().map(alone).collect::<Result<_, Error>>()?;
         Ok(Concurrent { alone, same_ids: true, ..Concurrent::default() })
     }
 
-    /// Measures once: one alone, all at once, and all stepped by hand.
+    /// Measures once: one by itself, all at once, and all stepped by hand.
     ///
     /// # Errors
-    /// Those of the generations.
+    /// The errors of the generations.
     pub(crate) fn round(self, model: &Model, found: &mut Concurrent) -> Result<(), Error> {
         let prompts = self.prompts(model);
         let total = (self.concurrency * self.generated) as f64;
@@ -126,7 +126,7 @@ fn best(logits: &[f32]) -> u32 {
     (0..logits.len()).max_by(|a, b| logits[*a].total_cmp(&logits[*b]).then(b.cmp(a))).unwrap_or(0) as u32
 }
 
-/// Tokens a second while all generate, where there is such a time.
+/// Tokens per second while all generate, if there is such a time.
 fn speed(all: &[Generated]) -> Option<f64> {
     let first = all.iter().filter_map(|generated| generated.times.first()).copied().fold(0.0, f64::max);
     let last = all.iter().filter_map(|generated| generated.times.last()).copied().fold(f64::INFINITY, f64::min);
@@ -136,7 +136,7 @@ fn speed(all: &[Generated]) -> Option<f64> {
 }
 
 impl Concurrent {
-    /// Everything, as one object.
+    /// All results as one JSON object.
     pub(crate) fn json(&self, load: Load) -> Value {
         let median = |figures: &[f64]| Spread::new(figures).median;
         let times =
@@ -155,7 +155,7 @@ impl Concurrent {
         })
     }
 
-    /// The same for people.
+    /// All results as a text.
     pub(crate) fn text(&self, load: Load) -> String {
         let median = |figures: &[f64]| Spread::new(figures).median;
         let ms = |times: &[f64]| {
@@ -171,7 +171,7 @@ impl Concurrent {
             format!("throughput       {:>8.1} tokens/s, prompts included", median(&self.throughput)),
             format!("by hand          {:>8.1} tokens/s, as one batch", median(&self.by_hand)),
             match together {
-                // The first had ended before the last began.
+                // The first generation ended before the last one began.
                 0.0 => "while all run           -".into(),
                 _ => format!(
                     "while all run    {together:>8.1} tokens/s, {:.2} times one alone ({one:.1})",
@@ -186,7 +186,7 @@ impl Concurrent {
     }
 }
 
-/// The figure that `share` of all do not exceed; 0 of none.
+/// The smallest figure that `share` of all do not exceed; 0 without figures.
 fn part(figures: &[f64], share: f64) -> f64 {
     let mut figures = figures.to_vec();
     figures.sort_by(f64::total_cmp);

@@ -15,7 +15,7 @@ use serde_json::Value;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// The share of the memory's read speed from which caches must hold the weights.
+/// From this share of the memory's read speed on, caches must hold the weights.
 const CACHED: f64 = 1.5;
 
 /// Measure prompt processing into an empty cache, and generation.
@@ -62,7 +62,7 @@ struct Arguments {
     json: bool,
 }
 
-/// What is compared.
+/// What to compare.
 #[derive(Clone, Copy, ValueEnum)]
 enum Axis {
     /// The vector instruction sets of this machine.
@@ -71,7 +71,7 @@ enum Axis {
     Threads,
 }
 
-/// What is computed with; all when absent.
+/// The settings of a computation; all when absent.
 #[derive(Clone, Copy)]
 struct Setting {
     isa: Option<Isa>,
@@ -126,7 +126,7 @@ impl Arguments {
     }
 }
 
-/// Every setting of `axis` once a repetition, so that all meet the machine in the same states.
+/// Measures every setting of `axis` once a repetition, so that all meet the machine in the same states.
 fn compare(arguments: &Arguments, axis: Axis) -> Result<(), Error> {
     let given = arguments.setting();
     let settings: Vec<(String, Setting)> = match axis {
@@ -182,7 +182,7 @@ fn compare(arguments: &Arguments, axis: Axis) -> Result<(), Error> {
     common::print(&(lines.join("\n") + "\n"))
 }
 
-/// Several generations at once.
+/// Measures several generations at once.
 fn at_once(arguments: &Arguments, concurrency: usize) -> Result<(), Error> {
     let model = arguments.load(arguments.setting())?;
     common::tell(model.report().first_line());
@@ -195,7 +195,7 @@ fn at_once(arguments: &Arguments, concurrency: usize) -> Result<(), Error> {
     common::print(&text)
 }
 
-/// One setting, with everything that is known of it.
+/// Measures one setting and prints everything about it.
 fn measure(arguments: &Arguments) -> Result<(), Error> {
     let mut measured = arguments.measured(arguments.setting())?;
     common::tell(measured.model.report().first_line());
@@ -221,7 +221,7 @@ fn measure(arguments: &Arguments) -> Result<(), Error> {
             measured.cache >> 20
         ),
         match figures.bandwidth_share {
-            // Memory that changes its speed between the two measurements explains less.
+            // Memory whose speed changes between the two measurements explains less.
             share if share > CACHED => "bandwidth        no bound: the caches hold the weights".into(),
             share => {
                 let bandwidth = figures.bandwidth / 1e9;

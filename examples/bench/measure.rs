@@ -1,4 +1,4 @@
-//! What a round measures, and what the machine can do at most in the same round.
+//! The measurements of a round, and the most that the machine can do in the same round.
 
 use crate::{common, peak};
 use model_factory::cpu::Matrix;
@@ -16,26 +16,26 @@ use std::time::{Duration, Instant};
 /// Sizes of a test, in tokens and sequences.
 #[derive(Clone, Copy)]
 pub(crate) struct Test {
-    /// Of the prompt.
+    /// The number of tokens of the prompt.
     pub(crate) prompt: usize,
-    /// That are generated.
+    /// The number of tokens that are generated.
     pub(crate) generated: usize,
-    /// In the cache before the first that is generated.
+    /// The number of tokens in the cache before the first generated one.
     pub(crate) depth: usize,
-    /// Sequences generated together.
+    /// The number of sequences that are generated together.
     pub(crate) sessions: usize,
 }
 
-/// A loaded model and what the rounds so far found, in tokens, operations and bytes a second.
+/// A loaded model and the results of the rounds so far, in tokens, operations and bytes per second.
 pub(crate) struct Measured {
     pub(crate) model: Model,
     test: Test,
     sessions: Vec<Session>,
     /// Bytes of weights that a step reads.
     pub(crate) weights: usize,
-    /// Bytes of cache that a step reads for a sequence, half way.
+    /// Bytes of cache that a step reads for a sequence, half way through.
     pub(crate) cache: usize,
-    /// Bytes of memory that is no file, after load.
+    /// Bytes of anonymous memory (not of files) after the load.
     pub(crate) anonymous: Option<u64>,
     prefills: Vec<f64>,
     peaks: Vec<f64>,
@@ -47,20 +47,20 @@ pub(crate) struct Measured {
     distances: Vec<f64>,
 }
 
-/// The figures of all rounds: tokens, operations and bytes a second.
+/// The figures of all rounds: tokens, operations and bytes per second.
 pub(crate) struct Figures {
     pub(crate) prefill: Spread,
     pub(crate) decode: Spread,
     pub(crate) bandwidth: f64,
-    /// The part of the bandwidth that generating uses.
+    /// The share of the bandwidth that generating uses.
     pub(crate) bandwidth_share: f64,
-    /// The multiply instruction's.
+    /// The peak of the multiply instruction.
     pub(crate) arithmetic: Option<f64>,
-    /// The part of it that a prompt uses.
+    /// The share of that peak that a prompt uses.
     pub(crate) arithmetic_share: Option<f64>,
-    /// The multiply instruction's with the scales of blocks.
+    /// The peak of the multiply instruction with the scales of blocks.
     pub(crate) block_arithmetic: Option<f64>,
-    /// Seconds for a cache line from one thread to another.
+    /// The seconds that a cache line takes from one thread to another.
     pub(crate) distance: Option<f64>,
 }
 
@@ -88,7 +88,7 @@ impl Measured {
         })
     }
 
-    /// Measures once. Speeds and bounds are taken right after each other: what a machine can do changes with its neighbours.
+    /// Measures once. Speeds and bounds are measured right after each other: other work on a machine changes what it can do.
     pub(crate) fn round(&mut self) -> Result<(), Error> {
         let (model, test, threads) = (&self.model, self.test, self.model.threads());
         if test.prompt > 0 {
@@ -126,13 +126,13 @@ impl Measured {
         }
     }
 
-    /// Planned bytes: in all, and of memory that is no file.
+    /// Planned bytes: all of them, and those of anonymous memory.
     pub(crate) fn planned(&self) -> (Option<u64>, Option<u64>) {
         let plan = self.model.report().plan.as_ref();
         (plan.map(|plan| plan.total), plan.map(|plan| plan.anonymous()))
     }
 
-    /// Everything, as one object.
+    /// All figures as one JSON object.
     pub(crate) fn json(&self, path: &Path, isa: Option<&str>) -> Value {
         let (figures, test) = (self.figures(), self.test);
         let (planned, planned_anonymous) = self.planned();
@@ -166,13 +166,13 @@ impl Measured {
     }
 }
 
-/// Made-up ids.
+/// A prompt of made-up ids.
 pub(crate) fn prompt(model: &Model, tokens: usize) -> Vec<u32> {
     let vocab = model.spec().vocab as u32;
     (0..tokens as u32).map(|i| (i * 7919 + 13) % vocab).collect()
 }
 
-/// Tokens a second of a prompt of `tokens` ids into an empty cache.
+/// Tokens per second of a prompt of `tokens` ids with an empty cache.
 fn prefill(model: &Model, tokens: usize) -> Result<f64, Error> {
     let ids = prompt(model, tokens);
     let mut session = model.session();
@@ -181,7 +181,7 @@ fn prefill(model: &Model, tokens: usize) -> Result<f64, Error> {
     Ok(tokens as f64 / start.elapsed().as_secs_f64())
 }
 
-/// The sessions that generate, with the tokens that their caches begin with.
+/// The sessions that generate, with their caches filled to `depth`.
 fn sessions(model: &Model, test: Test) -> Result<Vec<Session>, Error> {
     let mut sessions: Vec<Session> = (0..test.sessions).map(|_| model.session()).collect();
     let ids = prompt(model, test.depth);
@@ -191,7 +191,7 @@ fn sessions(model: &Model, test: Test) -> Result<Vec<Session>, Error> {
     Ok(sessions)
 }
 
-/// Tokens a second of greedy steps of all sessions together.
+/// Tokens per second of greedy steps of all sessions together.
 fn decode(sessions: &mut [Session], test: Test) -> Result<f64, Error> {
     for session in &mut *sessions {
         session.truncate(test.depth);
@@ -210,8 +210,8 @@ fn decode(sessions: &mut [Session], test: Test) -> Result<f64, Error> {
     Ok((test.generated * test.sessions) as f64 / start.elapsed().as_secs_f64())
 }
 
-/// Bytes of the matrices that one token reads in full: all but an untied embedding, of which it reads one row, and the experts
-/// that it is not given to.
+/// Bytes of the matrices that one token reads in full: all except an untied embedding, of which it reads one row, and the
+/// experts that are not chosen for it.
 fn weight_bytes_per_token(model: &Model) -> usize {
     let spec = model.spec();
     let all: u64 = spec.matrices().skip(1).map(|matrix| matrix.bytes).sum();
@@ -219,15 +219,15 @@ fn weight_bytes_per_token(model: &Model) -> usize {
     (all - (stored - spec.active_bytes())) as usize
 }
 
-/// Multiplications and additions for one token that is generated.
+/// Multiplications and additions for one generated token.
 fn operations_per_token(model: &Model) -> usize {
     let spec = model.spec();
     let all: u64 = spec.matrices().skip(1).map(|matrix| matrix.shape.iter().product::<u64>()).sum();
     2 * (all - (spec.parameters - spec.active_parameters())) as usize
 }
 
-/// Bytes a second: what copies on the GPU move, or what `threads` threads read from the mapped weights, doing next to
-/// nothing with them.
+/// Bytes per second that copies on the GPU move, or that `threads` threads read from the mapped weights with almost no
+/// computation.
 fn bandwidth(model: &Model, threads: usize) -> Result<f64, Error> {
     #[cfg(feature = "cuda")]
     if let Some(decoder) = model.cuda() {
@@ -249,7 +249,7 @@ fn bandwidth(model: &Model, threads: usize) -> Result<f64, Error> {
     Ok(weights.iter().map(|bytes| bytes.len()).sum::<usize>() as f64 / start.elapsed().as_secs_f64())
 }
 
-/// The matrices of the processor's computation but the embedding; none for a model on a GPU.
+/// The matrices on the processor except the embedding; none for a model on a GPU.
 fn on_processor(model: &Model) -> impl Iterator<Item = &Matrix> {
     model.decoder().into_iter().flat_map(|decoder| decoder.matrices().skip(1))
 }
@@ -261,7 +261,7 @@ fn blocks(model: &Model) -> impl Iterator<Item = &Matrix> {
     all.into_iter().take(head)
 }
 
-/// Multiplications and additions for one token of a prompt: after q, k and v the last layer computes only the last token.
+/// Multiplications and additions for one token of a prompt: after q, k and v the last layer computes only its last token.
 fn operations_per_prompt_token(model: &Model) -> usize {
     let layers = &model.spec().weights.layers;
     let operations = |linear: &LinearWeights| 2 * linear.weight.shape.iter().product::<u64>() as usize;
@@ -277,8 +277,8 @@ fn operations_per_prompt_token(model: &Model) -> usize {
     before.iter().map(of_layer).sum::<usize>() + last.linears().take(3).map(operations).sum::<usize>()
 }
 
-/// Operations a second of `threads` threads, as `measure` finds them for the kernel that most of the model is multiplied
-/// with.
+/// Operations per second of `threads` threads, as `measure` finds them for the kernel that multiplies most of the
+/// model.
 fn most(model: &Model, threads: usize, measure: fn(&Kernel, Duration) -> Option<f64>) -> Option<f64> {
     let mut operations: BTreeMap<&str, (usize, Kernel)> = BTreeMap::new();
     for matrix in blocks(model) {
@@ -294,11 +294,11 @@ fn most(model: &Model, threads: usize, measure: fn(&Kernel, Duration) -> Option<
 }
 
 /// Seconds that a cache line takes from one thread to another: some 30 ns where they share a cache, 100 and more where they
-/// do not. The least of a few tries: threads are interrupted.
+/// do not. The smallest of a few tries counts, as threads are interrupted.
 fn distance() -> f64 {
     const TURNS: usize = 1000;
     let turn = AtomicUsize::new(0);
-    // Takes every second turn.
+    // Increments the shared number at every second turn.
     let play = |turns: Range<usize>| {
         for mine in turns.step_by(2) {
             while turn.load(Ordering::Acquire) != mine {
@@ -311,7 +311,7 @@ fn distance() -> f64 {
         turn.store(0, Ordering::Release);
         std::thread::scope(|scope| {
             scope.spawn(|| play(0..TURNS));
-            // The other one is there when it has taken the first turn.
+            // The other thread is ready when it has taken the first turn.
             play(1..2);
             let start = Instant::now();
             play(3..TURNS);
@@ -321,7 +321,7 @@ fn distance() -> f64 {
     tries.fold(f64::INFINITY, f64::min)
 }
 
-/// All bytes folded into 64, in a way the compiler turns into vector loads.
+/// All bytes folded into 64, in a way that the compiler turns into vector loads.
 fn xor(bytes: &[u8]) -> [u8; 64] {
     let mut folded = [0u8; 64];
     for chunk in bytes.chunks_exact(64) {
@@ -332,7 +332,7 @@ fn xor(bytes: &[u8]) -> [u8; 64] {
     folded
 }
 
-/// Median, least and most of some figures; zeros for none.
+/// Median, smallest and largest of some figures; zeros if there are none.
 pub(crate) struct Spread {
     pub(crate) median: f64,
     pub(crate) min: f64,
@@ -345,7 +345,7 @@ impl Spread {
         figures.sort_by(f64::total_cmp);
         let at = |index: usize| figures.get(index).copied().unwrap_or(0.0);
         let last = figures.len().saturating_sub(1);
-        // Of an even count the mean of the two in the middle.
+        // The median of an even number of figures is the mean of the two in the middle.
         Spread { median: (at(last / 2) + at(last.div_ceil(2))) / 2.0, min: at(0), max: at(last) }
     }
 

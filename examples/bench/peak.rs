@@ -1,4 +1,4 @@
-//! What the multiplying instruction of a kernel does at most: a loop that touches only registers.
+//! The peak of a kernel's multiply instruction: a loop that touches only registers.
 
 #![allow(unsafe_code)]
 
@@ -6,41 +6,41 @@ use model_factory::diagnostics::DType;
 use model_factory::kernels::{Form, Kernel};
 use std::time::{Duration, Instant};
 
-/// Steps of the loop between two looks at the clock, some microseconds.
+/// Steps of the loop between two reads of the clock: some microseconds.
 const STEPS: u64 = 1 << 14;
 
-/// A loop of `STEPS` steps, which needs the instruction sets of the kernel that it is for, and the operations of one step.
+/// A loop of `STEPS` steps, which needs the instruction sets of its kernel, and the operations of one step.
 struct Loop {
     run: unsafe fn(),
     operations: u64,
 }
 
-/// Multiplications and additions a second of this thread for about `time`, by the instruction that `kernel` multiplies with
-/// and nothing else; `None` for portable code. Two operations count for each pair of factors.
+/// Multiplications and additions per second of this thread for about `time`, by only the instruction that `kernel` multiplies
+/// with; `None` for portable code. A pair of factors counts as two operations.
 pub(crate) fn peak(kernel: &Kernel, time: Duration) -> Option<f64> {
     Some(measure(peak_loop(kernel)?, time))
 }
 
-/// As [`peak`], with what blocks of 32 take after the products of each: the conversion of their sum, the product of scales,
-/// its multiplication and sum, and the minimum's where there are minima. `None` where no loop is like it: the sums of Q8_0,
-/// Q4_0 and Q5_0, and of Q4_1, Q5_1, Q4_K and Q5_K by AVX-512 VNNI are.
+/// Like [`peak`], with the work on blocks of 32 after the products of each: the conversion of their sum, the product of scales,
+/// its multiplication and sum, and that of the minimum if there is one. `None` if no such loop is implemented: only those for
+/// the sums of Q8_0, Q4_0 and Q5_0, and of Q4_1, Q5_1, Q4_K and Q5_K by AVX-512 VNNI are.
 pub(crate) fn block_peak(kernel: &Kernel, time: Duration) -> Option<f64> {
     Some(measure(block_loop(kernel)?, time))
 }
 
-/// Operations a second of a loop.
+/// Operations per second of a loop.
 fn measure(Loop { run, operations }: Loop, time: Duration) -> f64 {
     let start = Instant::now();
     let mut loops = 0;
     while start.elapsed() < time {
-        // SAFETY: a kernel that is named after instruction sets is selected only where they were detected.
+        // SAFETY: a kernel named after instruction sets is selected only if they were detected.
         unsafe { run() };
         loops += 1;
     }
     (loops * STEPS * operations) as f64 / start.elapsed().as_secs_f64()
 }
 
-/// What a kernel is named after: `avx512-vnni`.
+/// The instruction set in the name of a kernel: `avx512-vnni`.
 #[cfg(target_arch = "x86_64")]
 fn isa(kernel: &Kernel) -> &'static str {
     kernel.name.split_once('/').map_or("", |(_, isa)| isa)
@@ -68,7 +68,7 @@ fn peak_loop(kernel: &Kernel) -> Option<Loop> {
         (Form::F32, "avx2") => (x86::fma_256, 8),
         _ => return None,
     };
-    // Twelve chains hide the latency of each of them.
+    // Twelve chains hide the latency of each.
     Some(Loop { run, operations: 12 * pairs * 2 })
 }
 
@@ -87,12 +87,12 @@ mod x86 {
     use super::STEPS;
     use std::arch::asm;
 
-    /// Defines a loop of one step a chain: `$step` adds to register `\\c`, which runs from 0 to 11.
+    /// Defines a loop with one step for each chain: `$step` adds to register `\\c`, which runs from 0 to 11.
     macro_rules! chains {
         ($name:ident, $features:literal, $step:literal) => {
             #[target_feature(enable = $features)]
             pub(super) fn $name() {
-                // SAFETY: the instructions are those of the features, and touch only the registers that are given.
+                // SAFETY: the instructions need only these features, and touch only the given registers.
                 unsafe {
                     asm!(
                         "vzeroall",
@@ -130,7 +130,7 @@ mod x86 {
     chains!(dpbf16_512, "avx512f,avx512bf16", "vdpbf16ps zmm\\c, zmm14, zmm15");
     chains!(fma_512, "avx512f", "vfmadd231ps zmm\\c, zmm14, zmm15");
     chains!(fma_256, "avx2,fma", "vfmadd231ps ymm\\c, ymm14, ymm15");
-    // What a byte product takes without VNNI: products of bytes, sums of pairs, sum.
+    // A byte product without VNNI: products of bytes, sums of pairs, sum.
     chains!(
         maddubs_256,
         "avx2",

@@ -1,5 +1,5 @@
-//! What the examples share: the bundled model, how options are read, what is written, and how an error ends a program.
-#![allow(dead_code)] // every example uses its own part
+//! Code that the examples share: the bundled model, parsing of options, output, and exit on errors.
+#![allow(dead_code)] // each example uses only a part
 
 pub(crate) mod shell;
 
@@ -16,28 +16,28 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-/// The model in this repository, for when no path is given; the published crate has it in one format.
+/// The model in this repository, used without a path; the published crate has it in one format.
 pub(crate) fn bundled() -> PathBuf {
     let fixtures = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures");
     let folder = fixtures.join("demo");
     if folder.exists() { folder } else { fixtures.join("demo-q4_k_m.gguf") }
 }
 
-/// The encoder in this repository: the demo model makes no vectors.
-#[allow(dead_code)] // of examples that embed
+/// The encoder in this repository, as the demo model makes no vectors.
+#[allow(dead_code)] // only used by examples that embed
 pub(crate) fn encoder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures/embeddings/bert")
 }
 
 /// The lines of the file at `path` that are not blank.
-#[allow(dead_code)] // of examples that read texts
+#[allow(dead_code)] // only used by examples that read texts
 pub(crate) fn lines(path: &Path) -> Result<Vec<String>, Error> {
     let failed = |source| Error::Io { path: path.to_owned(), source: Arc::new(source) };
     let file = std::fs::read_to_string(path).map_err(failed)?;
     Ok(file.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect())
 }
 
-/// The instruction sets of this name, for an option.
+/// Parses the name of instruction sets, for an option.
 pub(crate) fn isa(name: &str) -> Result<Isa, String> {
     Isa::named(name).ok_or_else(|| {
         let here: Vec<_> = Isa::available().into_iter().map(Isa::name).collect();
@@ -45,7 +45,7 @@ pub(crate) fn isa(name: &str) -> Result<Isa, String> {
     })
 }
 
-/// A device of this machine, for an option.
+/// Parses a device of this machine, for an option.
 pub(crate) fn device(text: &str) -> Result<DeviceChoice, String> {
     text.parse().map_err(|error| match Profile::find(&text.to_ascii_lowercase()) {
         Some(profile) => format!("{error}; {} is a described machine, for diagnose only", profile.name),
@@ -53,12 +53,12 @@ pub(crate) fn device(text: &str) -> Result<DeviceChoice, String> {
     })
 }
 
-/// A count of at least 1, for an option.
+/// Parses a count of at least 1, for an option.
 pub(crate) fn count(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|&count| count > 0).ok_or_else(|| "expected a number from 1 up".into())
 }
 
-/// A number that may be 0, for an option.
+/// Parses a number that may be 0, for an option.
 pub(crate) fn number(text: &str) -> Result<usize, String> {
     text.parse().map_err(|_| "expected a number from 0 up".into())
 }
@@ -67,7 +67,7 @@ pub(crate) fn number(text: &str) -> Result<usize, String> {
 #[derive(Clone)]
 pub(crate) struct Messages(pub(crate) Vec<Message>);
 
-/// The messages of the file at `path`, for an option.
+/// Reads the messages of the file at `path`, for an option.
 pub(crate) fn messages(path: &str) -> Result<Messages, String> {
     let text = std::fs::read(path).map_err(|error| error.to_string())?;
     serde_json::from_slice(&text).map(Messages).map_err(|error| format!("expected a JSON list of messages: {error}"))
@@ -76,7 +76,7 @@ pub(crate) fn messages(path: &str) -> Result<Messages, String> {
 /// Writes `text` to standard output at once.
 ///
 /// # Errors
-/// `Io`, which [`fail`] takes for the end of the work when nobody reads on.
+/// `Io`, which [`fail`] takes for the normal end if nobody reads on.
 pub(crate) fn print(text: &str) -> Result<(), Error> {
     let io = |source| Error::Io { path: "standard output".into(), source: Arc::new(source) };
     let mut out = std::io::stdout().lock();
@@ -84,14 +84,14 @@ pub(crate) fn print(text: &str) -> Result<(), Error> {
     out.flush().map_err(io)
 }
 
-/// Writes `text` and an end of line to standard error. Where nobody reads it there is nobody to tell. It may quote strings of a
-/// file, so a terminal only shows it.
+/// Writes `text` and a line end to standard error; failing to write is ignored. The text may quote strings of a
+/// file, so control characters are escaped.
 pub(crate) fn tell(text: impl Display) {
     let lines: Vec<String> = text.to_string().trim_end().lines().map(escaped).collect();
     let _ = std::io::stderr().write_all(format!("{}\n", lines.join("\n")).as_bytes());
 }
 
-/// Shows how far a download, or an upload to a GPU, is on one line of a terminal; a log gets none.
+/// Shows the progress of a download, or of an upload to a GPU, on one line of a terminal; a log gets none.
 pub(crate) fn show(progress: Progress) {
     let mut out = std::io::stderr().lock();
     if matches!(progress.stage, Stage::Download | Stage::Reading | Stage::Upload) && out.is_terminal() {
@@ -102,11 +102,11 @@ pub(crate) fn show(progress: Progress) {
     }
 }
 
-/// Tells why a program ends and gives its exit code. A refusal tells its whole report, but of a path that cannot be read
-/// there is nothing to report.
+/// Reports why a program ends and returns its exit code. A refusal shows its whole report, unless the path cannot be read:
+/// then there is nothing to report.
 pub(crate) fn fail(error: &Error) -> ExitCode {
     match error {
-        // Whoever reads our output has seen enough.
+        // The reader of our output has seen enough.
         Error::Io { source, .. } if source.kind() == ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
         Error::Refused(report) if report.verdict == Verdict::Unreadable => {
             tell(format_args!("error: {}", report.reason));

@@ -1,4 +1,4 @@
-//! A report in the words of these examples: their options, command lines to go on with, and the colours of a terminal.
+//! A report in the terms of these examples: their options, command lines for the next steps, and the colors of a terminal.
 
 use anstyle::{AnsiColor, Style};
 use model_factory::Report;
@@ -9,12 +9,12 @@ use model_factory::diagnostics::report::{
 };
 use model_factory::diagnostics::{DType, DeviceChoice, Policy};
 
-/// The port that llama.cpp's `rpc-server` listens on unless told otherwise.
+/// The default port of llama.cpp's `rpc-server`.
 const RPC_PORT: u16 = 50052;
 
-/// A shell in a checkout of the library.
+/// A shell in a checkout of this library.
 pub(crate) struct Shell {
-    /// Whether it is on a terminal that shows colours.
+    /// Whether it is on a terminal that shows colors.
     pub(crate) colours: bool,
 }
 
@@ -64,7 +64,7 @@ impl Presentation for Shell {
                 let layers: Vec<String> = shares.iter().map(|share| share.layers.len().to_string()).collect();
                 let all = shares.last().map_or(0, |share| share.layers.end);
                 vec![
-                    // llama.cpp's RPC knows no passwords.
+                    // llama.cpp's RPC has no passwords.
                     format!(
                         "rpc-server --host HOST1 --port {RPC_PORT}  # on every machine, with its own address; no password, so only in a private network"
                     ),
@@ -95,7 +95,7 @@ impl Presentation for Shell {
     }
 }
 
-/// How an example is run in a checkout, in a build that has what `input` needs and, where a GPU may be used, `cuda`.
+/// The command of an example in a checkout, in a build with the features that `input` needs and, if a GPU may be used, `cuda`.
 fn example(name: &str, input: &InputSummary, gpu: bool) -> String {
     let features = [(gpu, "cuda"), (input.hub.is_some(), "hub")];
     let features: Vec<&str> = features.into_iter().filter_map(|(needed, feature)| needed.then_some(feature)).collect();
@@ -121,7 +121,7 @@ fn command(step: &NextStep, report: &Report) -> String {
     let diagnose = |options: &str| format!("{} {path}{options}", example("diagnose", input, false));
     match step {
         NextStep::Run => {
-            // What has no output head makes vectors of texts, and may score labels.
+            // A model without an output head makes vectors of texts, and may score labels.
             if let Some(model) = report.model.as_ref().filter(|model| model.embeds.only) {
                 let (name, options) = match model.labels.len() {
                     0 => ("embed", "--text 'Once upon a time'"),
@@ -144,7 +144,7 @@ fn command(step: &NextStep, report: &Report) -> String {
     }
 }
 
-/// The command for one of several models at a path, which were judged on `hardware`.
+/// The command for one of several models at a path, which were diagnosed for `hardware`.
 fn command_of_one(model: &Candidate, hardware: &Hardware, policy: &Policy) -> String {
     let (path, kv, asked) =
         (quoted(&model.path), kv_option(policy.kv_dtype), context_option(policy, model.context_trained));
@@ -165,7 +165,7 @@ fn kv_option(dtype: KvDtype) -> &'static str {
     }
 }
 
-/// The context asked for, at most the one that the model was `trained` for.
+/// The requested context, at most the one that the model was `trained` for.
 fn context_option(policy: &Policy, trained: Option<usize>) -> String {
     let context = policy.context.map(|context| context.min(trained.unwrap_or(context)));
     context.map(|context| format!(" --context {context}")).unwrap_or_default()
@@ -178,12 +178,12 @@ fn device_option(policy: &Policy) -> String {
 /// `text` as one word of a shell's command line.
 pub(crate) fn quoted(text: &str) -> String {
     let safe = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+=:,@%".contains(&byte);
-    // A leading dash would be an option.
+    // A leading dash would be taken for an option.
     let text = if text.starts_with('-') { format!("./{text}") } else { text.to_owned() };
     if !text.is_empty() && text.bytes().all(safe) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
-/// What llama.cpp's programs take for the model: of a split file the first part.
+/// The path of the model for llama.cpp's programs: the first part of a split file.
 fn for_llama_cpp(input: &InputSummary) -> String {
     match &input.hub {
         Some(model) => of_llama_cpp(model),
@@ -195,7 +195,7 @@ fn for_llama_cpp(input: &InputSummary) -> String {
     }
 }
 
-/// What llama.cpp's programs take for a model of the Hub. They know no revisions, so that of one is downloaded by another.
+/// The model of the Hub for llama.cpp's programs. They have no option for a revision, so that is downloaded by another program.
 pub(crate) fn of_llama_cpp(model: &HubModel) -> String {
     let HubModel { repo, wanted, revision, files } = model;
     let first = files.first().map(String::as_str).unwrap_or_default();
@@ -204,7 +204,7 @@ pub(crate) fn of_llama_cpp(model: &HubModel) -> String {
         (Some(revision), _) => {
             let names: Vec<String> = files.iter().map(|file| quoted(file)).collect();
             let download = format!("$(hf download {repo} {} --revision {revision} --quiet)", names.join(" "));
-            // That prints the path of one file, and the folder of several.
+            // That program prints the path of one file, or the folder of several.
             let inside = if files.len() > 1 { format!("/{}", quoted(first)) } else { String::new() };
             format!("--model \"{download}\"{inside}")
         }
@@ -213,7 +213,7 @@ pub(crate) fn of_llama_cpp(model: &HubModel) -> String {
     }
 }
 
-/// What vLLM takes for the model: its id on the Hub, or the folder of the checkpoint.
+/// The model for vLLM: its id on the Hub, or the folder of the checkpoint.
 fn for_vllm(input: &InputSummary) -> String {
     if let Some(HubModel { repo, revision, .. }) = &input.hub {
         let revision = revision.as_ref().map(|revision| format!(" --revision {}", quoted(revision)));

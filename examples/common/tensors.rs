@@ -6,7 +6,7 @@ use safetensors::{Dtype, tensor::TensorView};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Writes rows of F32 to the file at `path`, as a tensor of this name.
+/// Writes rows of F32 to the file at `path`, as a tensor with this name.
 pub(crate) fn save(path: &Path, name: &str, numbers: &[f32], shape: [usize; 2]) -> Result<(), Error> {
     let tensor = TensorView::new(Dtype::F32, shape.to_vec(), bytemuck::cast_slice(numbers));
     let saved = tensor.and_then(|tensor| safetensors::serialize_to_file([(name, tensor)], None, path));

@@ -1,4 +1,4 @@
-//! Tells what lies at a path and whether this machine, or a described one, can run it. Reads headers only.
+//! Reports what lies at a path and whether this machine, or a described one, can run it. Reads only headers.
 //!
 //! `cargo run --release --example diagnose -- [PATH] [--json] [--device DEVICE] [--context N] [--devices] [--svg FILE]
 //! [--tokenizer [TEXT]]`
@@ -23,7 +23,7 @@ use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// A sentence with what tokenizers differ in: capitals, contractions, numbers, runs of spaces, accents, other scripts, an
+/// A sentence for which tokenizers differ: capitals, contractions, numbers, runs of spaces, accents, other scripts, an
 /// emoji of several code points, and an end of line.
 const SENTENCE: &str = "Hello, I'm 1234.5 km  from Zürich: 東京 and 👩‍🚀!\n";
 
@@ -55,7 +55,7 @@ struct Arguments {
     /// a single word is PATH where something lies at it, and else TEXT.
     #[arg(long, value_name = "TEXT", num_args = 0..=1, default_missing_value = SENTENCE)]
     tokenizer: Option<String>,
-    /// Colour the text: on a terminal unless NO_COLOR is set, always or never.
+    /// Color the text: on a terminal unless NO_COLOR is set, always or never.
     #[arg(long, value_enum, value_name = "WHEN", default_value_t)]
     color: Color,
     /// List this machine and the described ones instead.
@@ -64,7 +64,7 @@ struct Arguments {
 }
 
 impl Arguments {
-    /// `--tokenizer PATH` looks like `--tokenizer TEXT`; what lies there tells.
+    /// `--tokenizer PATH` looks like `--tokenizer TEXT`; if something lies at the path, it is a path.
     fn path_behind_tokenizer(&mut self) {
         let Some(text) = self.tokenizer.as_mut().filter(|text| self.path.is_none() && *text != SENTENCE) else {
             return;
@@ -86,7 +86,7 @@ enum Color {
 }
 
 impl Color {
-    /// Whether standard output is to be coloured (<https://no-color.org>).
+    /// Whether standard output is to be colored (<https://no-color.org>).
     fn wanted(self) -> bool {
         let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         match self {
@@ -119,9 +119,9 @@ fn device(text: &str) -> Result<Device, String> {
     }
 }
 
-/// Described machines whose names are much like `text`, three at most.
+/// Described machines whose names are similar to `text`, at most three.
 fn nearest(text: &str) -> Vec<&'static str> {
-    // The names have no maker; who asks for one may leave out its hyphens.
+    // Their names lack the vendor, and a user may leave out hyphens.
     let text = text.to_ascii_lowercase().replace([' ', '_', '-'], "").replace("nvidia", "").replace("geforce", "");
     let likeness = |name: &str| {
         let name = &name.replace('-', "");
@@ -130,7 +130,7 @@ fn nearest(text: &str) -> Vec<&'static str> {
     };
     let mut names: Vec<(f64, &str)> = PROFILES.iter().map(|profile| (likeness(profile.name), profile.name)).collect();
     names.sort_by(|a, b| b.0.total_cmp(&a.0));
-    // Where some are meant for certain, only these.
+    // If some names match exactly, only these are shown.
     let least = if names.first().is_some_and(|(likeness, _)| *likeness == 1.0) { 1.0 } else { 0.6 };
     names.into_iter().take_while(|(likeness, _)| *likeness >= least).take(3).map(|(_, name)| name).collect()
 }
@@ -195,7 +195,7 @@ fn main() -> ExitCode {
     write(&text, code)
 }
 
-/// The report as JSON, in the words of this program: with the options that remedies name, command lines to go on with, and
+/// The report as JSON, in the terms of this program: with the options that remedies name, command lines for the next steps, and
 /// the key `tokenization` where a text was tokenized.
 fn as_json(report: &Report, tokenized: Option<&Tokenized>) -> String {
     let shell = Shell { colours: false };
@@ -220,13 +220,13 @@ fn draw(report: &Report, file: &Path) -> Result<(), String> {
     std::fs::write(file, svg).map_err(|error| format!("cannot write {}: {error}", file.display()))
 }
 
-/// A text as the model's tokenizer reads it.
+/// A text that was tokenized by the model's tokenizer.
 struct Tokenized {
     text: String,
     ids: Vec<u32>,
     /// The entries of the vocabulary.
     tokens: Vec<String>,
-    /// What the ids are as text.
+    /// The text of the ids.
     decoded: String,
 }
 
@@ -265,7 +265,7 @@ impl std::fmt::Display for Tokenized {
     }
 }
 
-/// Writes `text` to standard output at once. A reader that has seen enough changes nothing about the verdict.
+/// Writes `text` to standard output at once. If the reader has seen enough, the exit code stays the same.
 fn write(text: &str, code: u8) -> ExitCode {
     match std::io::stdout().write_all(format!("{}\n", text.trim_end()).as_bytes()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {

@@ -7,20 +7,20 @@ use model_factory_diagnostics::report::{
 use model_factory_diagnostics::{DType, Plan, Report};
 use std::fmt::Write;
 
-/// Pixels.
+/// The width of the picture in pixels.
 const WIDTH: usize = 880;
 const MARGIN: usize = 32;
 const INNER: usize = WIDTH - 2 * MARGIN;
 const CHART: usize = 210;
 
-/// Columns of weights at most; neighbours share one where there are more.
+/// The most columns of weights; neighbors share one if there are more.
 const COLUMNS: usize = 160;
 
-/// Classes of colours in [`STYLE`]: the first ones are the plan's parts, and dtypes begin after them.
+/// Classes of colors in [`STYLE`]: the first ones are the plan's parts, and dtypes begin after them.
 const COLOURS: usize = 8;
 const FIRST_DTYPE: usize = 4;
 
-/// Sans-serif text of the viewer's own system; light, and dark where the viewer asks for it.
+/// Sans-serif text of the viewer's system, in light or dark as the viewer prefers.
 const STYLE: &str = "\
 svg{font-family:system-ui,-apple-system,'Segoe UI',Roboto,sans-serif;background:#fff;fill:#1b2230}\
 .page{fill:#fff}.title{font-size:20px;font-weight:600}.note{font-size:13px;fill:#5b6675}\
@@ -43,14 +43,14 @@ pub(crate) fn draw(report: &Report) -> Option<String> {
     Some(picture.finish(&report.first_line()))
 }
 
-/// The picture so far, and the height it has.
+/// The picture so far, and its height.
 #[derive(Default)]
 struct Picture {
     body: String,
     y: usize,
 }
 
-/// A rectangle's or a legend's colour, name and size.
+/// A rectangle or legend entry: its color, name and size.
 struct LegendEntry {
     class: String,
     name: String,
@@ -80,7 +80,7 @@ impl Picture {
         self.y += 34;
     }
 
-    /// The plan as one bar, over what is available or, when that is less, over what is needed.
+    /// The plan as one bar over the available bytes or, if those are fewer, the needed ones.
     fn plan(&mut self, plan: &Plan) {
         let named = plan.weights().saturating_add(plan.kv_cache).saturating_add(plan.activations);
         let known = plan.available != Memory::UNKNOWN;
@@ -118,7 +118,7 @@ impl Picture {
         self.y += 36;
     }
 
-    /// A column for each part of the model, its height the bytes, its colours the dtypes.
+    /// A column for each part of the model: its height shows the bytes, its colors the dtypes.
     fn layers(&mut self, model: &ModelSummary) {
         let columns = columns(&model.weights);
         let bytes = |part: &LayerBytes| part.bytes.values().copied().fold(0, u64::saturating_add);
@@ -131,7 +131,7 @@ impl Picture {
         let bottom = (self.y + CHART) as f64;
         for (index, part) in columns.iter().enumerate() {
             let (x, mut top) = (MARGIN as f64 + index as f64 * step, bottom);
-            // The dtype of most bytes at the bottom, as in the legend.
+            // The dtype with the most bytes is at the bottom, as in the legend.
             for (class, summary) in model.dtypes.iter().enumerate() {
                 let Some(&bytes) = part.bytes.get(&summary.dtype) else { continue };
                 let height = bytes as f64 / tallest as f64 * CHART as f64;
@@ -155,7 +155,7 @@ impl Picture {
         self.y += 24;
     }
 
-    /// Names below the columns, where there is room for them.
+    /// Names below the columns, if there is room for them.
     fn names(&mut self, columns: &[LayerBytes], step: f64) {
         let (mut free, y) = (0.0, self.y);
         for (index, part) in columns.iter().enumerate() {
@@ -202,7 +202,7 @@ impl Picture {
     }
 }
 
-/// The parts, neighbours put together until there are at most [`COLUMNS`].
+/// The parts, with neighbors merged until there are at most [`COLUMNS`].
 pub(crate) fn columns(parts: &[LayerBytes]) -> Vec<LayerBytes> {
     let together = parts.len().div_ceil(COLUMNS).max(1);
     let columns = parts.chunks(together).map(|parts| {
@@ -217,7 +217,7 @@ pub(crate) fn columns(parts: &[LayerBytes]) -> Vec<LayerBytes> {
     columns.collect()
 }
 
-/// The class of the dtype at `index` of the model's.
+/// The class of the dtype at `index` among those of the model.
 fn dtype_class(index: usize) -> String {
     format!("c{}", (FIRST_DTYPE + index) % COLOURS)
 }
@@ -230,7 +230,7 @@ fn rectangle(x: f64, y: f64, width: f64, height: f64, class: &str, title: &str) 
     )
 }
 
-/// `text` as it stands in XML, which has no control characters.
+/// `text` escaped for XML, without control characters.
 pub(crate) fn escaped(text: &str) -> String {
     let mut line = String::new();
     for character in one_line(text.to_owned()).chars() {

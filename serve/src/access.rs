@@ -1,4 +1,4 @@
-//! Who may ask: by the name that a request calls this server, and by the key that it gives.
+//! Access checks: the host name by which a request calls this server, and the key that it gives.
 
 use axum::http::{HeaderMap, header};
 use model_factory::Error;
@@ -9,22 +9,22 @@ use std::path::Path;
 use std::sync::Arc;
 use subtle::ConstantTimeEq;
 
-/// Who is let in.
+/// Who may use the server.
 pub(crate) struct Access {
-    /// What every request must give.
+    /// The key that every request must give.
     pub(crate) key: Option<String>,
-    /// Whether only this machine can ask.
+    /// Whether only this machine can connect.
     pub(crate) is_local: bool,
-    /// Names that requests may call this server, in lower case.
+    /// Names by which requests may call this server, in lower case.
     pub(crate) hosts: Vec<String>,
 }
 
 impl Access {
-    /// Refuses a request with these headers, of a path that is open to those without a key or is not.
+    /// Checks a request with these headers; `is_open` says that its path needs no key.
     pub(crate) fn check(&self, headers: &HeaderMap, is_open: bool) -> Result<(), ApiError> {
         let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let name = host_name(text(header::HOST));
-        // A page of elsewhere whose name was made to mean this machine asks by that name.
+        // A foreign page whose host name was made to resolve to this machine sends that name (DNS rebinding).
         if !self.answers_to(&name) {
             let message = if self.is_local {
                 "this server answers only by localhost and loopback addresses; --allowed-host NAME adds a name, --host opens it"
@@ -45,7 +45,7 @@ impl Access {
     fn answers_to(&self, name: &str) -> bool {
         let address = name.parse::<IpAddr>().ok();
         let is_this_machine = name == "localhost" || address.is_some_and(|address| address.is_loopback());
-        // No page asks without a name.
+        // A page always sends a host name.
         let is_no_page = self.key.is_some() || address.is_some() || name.is_empty();
         is_this_machine || self.hosts.iter().any(|host| host == name) || !self.is_local && is_no_page
     }
@@ -60,7 +60,7 @@ fn host_name(host: &str) -> String {
     name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
 }
 
-/// A name of this server, for an option.
+/// Parses a name of this server, for an option.
 pub(crate) fn host(text: &str) -> Result<String, String> {
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
     match host_name(text) {
@@ -72,7 +72,7 @@ pub(crate) fn host(text: &str) -> Result<String, String> {
 /// The key in a file.
 ///
 /// # Errors
-/// `Io` for a file that cannot be read, and for a key that no request could give.
+/// `Io` for a file that cannot be read, and for a key that no request could send.
 pub(crate) fn key(path: &Path) -> Result<String, Error> {
     let failed = |source| Error::Io { path: path.to_owned(), source: Arc::new(source) };
     let key = std::fs::read_to_string(path).map_err(failed)?.trim().to_owned();
@@ -120,7 +120,7 @@ mod tests {
         {
             let found = [(None, true), (Some("k"), true), (None, false), (Some("k"), false)];
             let found = found.map(|(key, is_local)| open(key, is_local, host));
-            // What is no host at all is no page's either.
+            // A value that is not a host name cannot come from a page.
             let of_nobody = if host_name(host).is_empty() { Ok(()) } else { Err(403) };
             assert_eq!(found, [Err(403), Err(403), of_nobody, Ok(())], "{host}");
         }

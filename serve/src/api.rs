@@ -1,4 +1,4 @@
-//! Paths -> answers: who may ask, how many may wait, and what each path does.
+//! Paths -> answers: access, the queue, and the handler of each path.
 
 use crate::access::Access;
 use crate::budget::{self, Budget, Share};
@@ -23,44 +23,44 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 
-/// Between two signs of life of a stream that has nothing to say.
+/// The time between two keep-alive events of a stream that has nothing to send.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
-/// Bytes of what an error says, and of the field that it names: a request may hold more.
+/// The most bytes of an error message, and of the field that it names: a request may hold more.
 const ERROR_BYTES: usize = 1000;
 
-/// Nothing is loaded from elsewhere, and the page is shown in no other.
+/// The page loads nothing from elsewhere, and no other page may embed it.
 const PAGE_POLICY: &str = "default-src 'none'; connect-src 'self'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; \
                            img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
 
-/// What all requests share.
+/// The state that all requests share.
 pub(crate) struct Server {
     pub(crate) model: Model,
     /// The model's name for clients.
     pub(crate) name: String,
     pub(crate) access: Access,
-    /// Whether requests without a salt of their own share prefixes: they are of people who may know that of each other.
+    /// Whether requests without a salt of their own share prefixes: then their senders may learn of each other's prompts.
     pub(crate) shares_prefixes: bool,
     pub(crate) queue: Queue,
     pub(crate) budget: Budget,
     pub(crate) metrics: Metrics,
-    /// Ends all that is generated.
+    /// Cancels all generations.
     pub(crate) cancel: CancellationToken,
 }
 
-/// Who is computed, and who waits for that in order of arrival.
+/// The requests that run, and those that wait in order of arrival.
 pub(crate) struct Queue {
     running: Arc<Semaphore>,
-    /// Those that run and those that wait.
+    /// Places for running and for waiting requests.
     all: Arc<Semaphore>,
     sessions: usize,
     length: usize,
 }
 
-/// Places of a request; free when dropped.
+/// The places of a request; they are freed when dropped.
 type Places = [OwnedSemaphorePermit; 2];
 
-/// What a request holds: places, and memory for what is read of it.
+/// What a request holds: places, and memory for its parsed values.
 type Held = (Places, Share);
 
 impl Queue {
@@ -69,7 +69,7 @@ impl Queue {
         Queue { running, all, sessions, length }
     }
 
-    /// Waits for `room`, and then for `places` to be computed on: who waits for memory keeps none of these from others.
+    /// Waits for `room`, and then for `places` to run: a request that waits for memory takes no place from others.
     async fn enter(&self, places: usize, room: impl Future<Output = Result<Share, Refusal>>) -> Result<Held, Refusal> {
         let few = u32::try_from(places).ok().filter(|_| places <= self.sessions);
         let many = || ApiError::new(400, format!("n: expected {} answers at most", self.sessions), Some("n"), None);
@@ -82,14 +82,14 @@ impl Queue {
         Ok(([Arc::clone(&self.running).acquire_many_owned(places).await.map_err(closed)?, all], room))
     }
 
-    /// How many run, and how many wait.
+    /// How many requests run, and how many wait.
     pub(crate) fn lengths(&self) -> [usize; 2] {
         let running = self.sessions - self.running.available_permits();
         [running, (self.sessions + self.length - self.all.available_permits()).saturating_sub(running)]
     }
 }
 
-/// The paths. Pages of `origin` may ask (`*` is any).
+/// The paths of the server. Pages of `origin` may send requests (`*` is any).
 pub(crate) fn router(server: Arc<Server>, origin: Option<&HeaderValue>) -> Router {
     let not_found =
         |request: Request| async move { refuse(404, format!("there is nothing at {}", request.uri().path())) };
@@ -115,7 +115,7 @@ pub(crate) fn router(server: Arc<Server>, origin: Option<&HeaderValue>) -> Route
     router.layer(cors.allow_methods([Method::GET, Method::POST]).allow_headers(AllowHeaders::mirror_request()))
 }
 
-/// Lets in who may ask, and counts what is answered.
+/// Checks the access of a request, and counts its answer.
 async fn guard(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
     let path = request.extensions().get::<MatchedPath>().map_or("other", MatchedPath::as_str).to_owned();
     let is_open = matches!(&*path, "/" | "/health");
@@ -130,7 +130,7 @@ async fn guard(State(server): State<Arc<Server>>, request: Request, next: Next) 
 }
 
 impl Server {
-    /// Refuses a model of another name.
+    /// Refuses a request for another model.
     fn is_meant(&self, asked: Option<&str>) -> Result<(), Refusal> {
         let Some(asked) = asked.filter(|asked| *asked != self.name) else { return Ok(()) };
         let message = format!("there is no model {asked:?}, there is {:?}", self.name);
@@ -142,8 +142,8 @@ impl Server {
         json!({ "id": id, "object": "model", "created": 0, "owned_by": "model-factory", "context_length": context })
     }
 
-    /// The options of a request with the salt under which its prompt is kept: a caller's own, or one for only this request where
-    /// those who ask may not learn of each other.
+    /// The options of a request with the salt of its prompt cache: the caller's own, or one for only this request if
+    /// callers may not learn of each other.
     fn salted(&self, mut options: GenerateOptions) -> GenerateOptions {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         options.cache_salt = match options.cache_salt {
@@ -154,7 +154,7 @@ impl Server {
         options
     }
 
-    /// Answers what `read` makes of a body.
+    /// Answers the request that `read` makes of a body.
     async fn complete(
         self: Arc<Self>,
         request: Request,
@@ -165,7 +165,7 @@ impl Server {
         let cancel = CancelOnDrop(self.cancel.child());
         let body = self.budget.body(request).await?;
         let (body, outline) = self.budget.outline(body).await?;
-        // What is held is held as long as it is worked on, though nobody waits for that.
+        // The places and the memory are held as long as the request is worked on, even if its client is gone.
         let held = self.queue.enter(outline.answers, self.budget.room(&outline)).await?;
         let (server, token, failed) = (Arc::clone(&self), cancel.0.clone(), move |error| ApiError::of(&error, input));
         let read = move || {
@@ -190,19 +190,19 @@ impl Server {
         let begin = move || {
             let generations = request.generations(&server.model).map_err(failed)?.into_iter();
             let streams: Vec<GenerationStream> = generations.map(Generation::into_stream).collect();
-            // Each answer goes on with tools and grammar; nothing else of the request is left.
+            // Each answer keeps tools and grammar; nothing else of the request is kept.
             let is_kept = request.options.chat.tools.is_some() || request.options.grammar.is_some();
             let how = (request.stream, request.include_usage || !request.stream);
             drop(request);
             let held: Held = (places, room.filter(|_| is_kept).map(budget::kept));
             Ok((builder, streams, how, held))
         };
-        // Grammars are compiled one at a time: a large request that waits for that stops no other.
+        // Grammars are compiled one at a time: a large request that waits for its turn must not stop others.
         let begun = if has_grammar { blocking(begin).await } else { self.budget.read(outline, begin).await };
         let (mut builder, streams, (is_stream, with_usage), held) = begun?;
         let whole = builder.whole();
         let mut arrived = Some(arrived);
-        // The chunks as they come, and `None` after the last; dropping them cancels what is generated.
+        // The chunks as they come, and `None` after the last one; dropping them cancels the generations.
         let chunks = stream! {
             let _cancel = cancel;
             let steps = |(index, mut stream): (usize, GenerationStream)| {
@@ -258,14 +258,14 @@ impl Server {
     }
 }
 
-/// Runs what takes a while on a thread of its own.
+/// Runs blocking work on a thread of its own.
 pub(crate) async fn blocking<T: Send + 'static>(
     run: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
 ) -> Result<T, Refusal> {
     done(tokio::task::spawn_blocking(run)).await
 }
 
-/// What came of a task.
+/// The result of a task.
 pub(crate) async fn done<T>(task: JoinHandle<Result<T, Refusal>>) -> Result<T, Refusal> {
     task.await.unwrap_or_else(|error| Err(ApiError::of(&Error::Internal(error.to_string()), "").into()))
 }
@@ -274,7 +274,7 @@ fn json_body(text: String) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], text).into_response()
 }
 
-/// Why a request is not answered.
+/// The error that answers a request.
 #[derive(Debug)]
 pub(crate) struct Refusal(ApiError);
 
@@ -333,7 +333,7 @@ async fn embeddings(State(server): State<Arc<Server>>, request: Request) -> Answ
     Ok(json_body(blocking(embed).await?))
 }
 
-/// Cancels what nobody waits for any more.
+/// Cancels the generations of a request when it is dropped.
 struct CancelOnDrop(CancellationToken);
 
 impl Drop for CancelOnDrop {

@@ -1,4 +1,4 @@
-//! The bodies of requests, and what is read of them: within a budget of bytes, and off the thread of all clients.
+//! The bodies of requests and their parsed values: within a budget of bytes, and off the thread that serves all clients.
 
 use crate::access::is_json;
 use crate::api::{Refusal, blocking, done, refuse};
@@ -14,41 +14,41 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// How long the body of a request may take to arrive.
 const BODY_TIME: Duration = Duration::from_secs(30);
 
-/// Bytes of a body up to which it is not counted and waits for no turn: connections are bounded by themselves, and who asks for
-/// little does not wait for those who ask for much.
+/// The most bytes of a body that is not counted and waits for no turn: the number of connections is limited anyway, and small
+/// requests do not wait for large ones.
 const SMALL_BODY: usize = 64 << 10;
 
-/// Bytes of what is read of a request, likewise: those that are computed at once are bounded by themselves.
+/// The most bytes of a parsed request that is not counted: the number of requests that run at once is limited anyway.
 const SMALL_REQUEST: usize = 1 << 20;
 
-/// Large bodies that are looked at at once.
+/// How many large bodies are scanned at once.
 const TURNS: usize = 2;
 
-/// How many times what its values take a request takes until it is read and its answers begin.
+/// How many times the memory of its values a request takes while it is parsed, until its answers begin.
 const READING: usize = 2;
 
-/// What is counted.
+/// The unit of the budget in bytes.
 const UNIT: usize = 1 << 10;
 
-/// What requests may take together.
+/// The memory that all requests may take together.
 pub(crate) struct Budget {
-    /// Bytes of a body at most.
+    /// The most bytes of a body.
     body_limit: usize,
-    /// Of bodies, in units.
+    /// The budget of bodies, in units.
     bodies: Arc<Semaphore>,
-    /// Of what is read of them, in units, and how many there are.
+    /// The budget of parsed values, in units, and its size.
     values: Arc<Semaphore>,
     all_values: usize,
     turns: Arc<Semaphore>,
-    /// Has one thread, on which large requests are read one after the other: the system's allocator keeps what a thread has freed, and
-    /// gives it to the next one of that thread.
+    /// A runtime with one thread, on which large requests are parsed one after the other: the system's allocator keeps memory that
+    /// a thread has freed, and reuses it on the same thread.
     large: Handle,
 }
 
-/// A share of a budget; free when dropped.
+/// A share of a budget; it is freed when dropped.
 pub(crate) type Share = Option<OwnedSemaphorePermit>;
 
-/// What a request keeps of its room when it is read, and its answers begin.
+/// The part of its room that a request keeps once it is parsed and its answers begin.
 pub(crate) fn kept(mut room: OwnedSemaphorePermit) -> OwnedSemaphorePermit {
     let units = room.num_permits();
     drop(room.split(units - units.div_ceil(READING)));
@@ -62,25 +62,25 @@ pub(crate) struct Body {
 }
 
 impl Budget {
-    /// For bodies of `body_limit` bytes at most, and `bytes` of all requests: half of them for bodies, half for what is read of
-    /// them. Large ones are read by `large`, which has one thread for that.
+    /// A budget for bodies of at most `body_limit` bytes, and `bytes` for all requests: half for bodies, half for parsed
+    /// values. Large requests are parsed on `large`, which has one thread for that.
     pub(crate) fn new(body_limit: usize, bytes: usize, large: Handle) -> Budget {
         let units = (bytes / UNIT / 2).min(Semaphore::MAX_PERMITS).min(u32::MAX as usize);
         let [bodies, values] = [(); 2].map(|()| Arc::new(Semaphore::new(units)));
         Budget { body_limit, bodies, values, all_values: units, turns: Arc::new(Semaphore::new(TURNS)), large }
     }
 
-    /// Takes the body of a request as it arrives.
+    /// Receives the body of a request.
     pub(crate) async fn body(&self, request: Request) -> Result<Body, Refusal> {
         let announced = self.check(request.headers())?;
         let body = tokio::time::timeout(BODY_TIME, self.arriving(request, announced)).await;
         body.unwrap_or_else(|_| Err(refuse(408, "the body took too long to arrive")))
     }
 
-    /// Refuses a body by what these headers say of it; its length, where they do.
+    /// Checks the headers of a body, and returns its length if they give it.
     fn check(&self, headers: &HeaderMap) -> Result<Option<usize>, Refusal> {
         let text = |name| headers.get(name).map(HeaderValue::to_str).and_then(Result::ok);
-        // A page of elsewhere may not send this type unless CORS lets it.
+        // A foreign page cannot send this type unless CORS allows it.
         if !text(header::CONTENT_TYPE).is_some_and(is_json) {
             return Err(refuse(415, "expected the content type application/json"));
         }
@@ -103,7 +103,7 @@ impl Budget {
             }
             let no_memory = |_| refuse(503, "there is no memory for the body; try again later");
             let own = &mut body.bytes;
-            // Of what is announced no more is resident than has come. What grows by doubling is copied, and counts whole.
+            // With a known length only the bytes that came are resident. A buffer that doubles is copied, and counts in full.
             let counted = if let Some(announced) = announced {
                 own.try_reserve_exact(announced.max(length) - own.len()).map_err(no_memory)?;
                 length
@@ -121,7 +121,7 @@ impl Budget {
         refuse(413, format!("the body is larger than the {} bytes that are taken", self.body_limit))
     }
 
-    /// Makes `share` that of a body of `length` bytes.
+    /// Sets `share` to that of a body of `length` bytes.
     fn grow(&self, share: &mut Share, length: usize) -> Result<(), Refusal> {
         let units = length.saturating_sub(SMALL_BODY).div_ceil(UNIT);
         let missing = units.saturating_sub(share.as_ref().map_or(0, OwnedSemaphorePermit::num_permits));
@@ -139,7 +139,7 @@ impl Budget {
         Ok(())
     }
 
-    /// Looks at a body, of which nothing is kept: what reading it will take. Gives the body back.
+    /// Scans a body for the memory that parsing it will take, and gives it back. Nothing of it is stored.
     pub(crate) async fn outline(&self, body: Body) -> Result<(Body, Outline), Refusal> {
         let is_small = body.bytes.len() <= SMALL_BODY;
         let turn = if is_small { None } else { Arc::clone(&self.turns).acquire_owned().await.ok() };
@@ -151,7 +151,7 @@ impl Budget {
         blocking(look).await
     }
 
-    /// Reads a request and makes its prompt by `read`, on the thread for requests of its size.
+    /// Parses a request and makes its prompt by `read`, on the thread for requests of its size.
     pub(crate) async fn read<T: Send + 'static>(
         &self,
         outline: Outline,
@@ -161,7 +161,7 @@ impl Budget {
         done(thread.spawn_blocking(read)).await
     }
 
-    /// Waits until there is room for what is read of a request.
+    /// Waits until there is room for the parsed values of a request.
     pub(crate) async fn room(&self, outline: &Outline) -> Result<Share, Refusal> {
         if outline.bytes <= SMALL_REQUEST {
             return Ok(None);
@@ -184,7 +184,7 @@ mod tests {
     use futures_util::stream::iter;
     use std::convert::Infallible;
 
-    /// A body of three parts, and what its headers say of its length.
+    /// A body of three parts, with the length that its headers give.
     async fn arrived(announced: Option<usize>) -> Body {
         let budget = Budget::new(1 << 20, 1 << 20, Handle::current());
         let parts = (0..3).map(|_| Ok::<_, Infallible>(Bytes::from(vec![b' '; 40_000])));

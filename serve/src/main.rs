@@ -32,7 +32,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
 use tokio_io_timeout::TimeoutStream;
 
-/// Bytes of the head of a request, and of what is read ahead of a connection.
+/// The most bytes of a request's head, and of the bytes that are read ahead of a connection.
 const HEAD_BYTES: usize = 64 << 10;
 
 /// Serve a model file or folder to clients of the OpenAI API, with a page to chat with it.
@@ -49,8 +49,8 @@ struct Arguments {
     /// A file with a key that requests must give; anybody may ask when absent.
     #[arg(long, value_name = "FILE")]
     api_key_file: Option<PathBuf>,
-    /// Another name by which requests may call this server; may be repeated. Without a key no page of elsewhere gets at it by a name
-    /// that is not here.
+    /// Another name by which requests may call this server; may be repeated. Without a key, pages of other sites cannot reach it by
+    /// a name that is not listed here.
     #[arg(long, value_name = "NAME", value_parser = access::host)]
     allowed_host: Vec<String>,
     /// Lets pages of this origin ask, its scheme, host and port; * lets all.
@@ -89,13 +89,13 @@ struct Arguments {
     /// Computes the beginning of every prompt, though another one began alike.
     #[arg(long)]
     no_prefix_caching: bool,
-    /// Prompts share whole pages of what they begin with, whoever asks: as with a key, or only on loopback.
+    /// Prompts share whole pages of their beginnings, whoever sends them: as with a key, or only on loopback.
     #[arg(long, conflicts_with = "no_prefix_caching")]
     share_prefixes: bool,
-    /// Seconds that a client may take to send the head of a request or to read on.
+    /// Seconds that a client may take to send the head of a request or to go on reading.
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     client_timeout: u64,
-    /// Seconds that answers have to end in when the server is told to stop.
+    /// Seconds in which answers have to finish once the server is to stop.
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     shutdown_timeout: u64,
 }
@@ -116,7 +116,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     }
     let address = SocketAddr::new(arguments.host, arguments.port);
     let failed = |source| Error::Io { path: address.to_string().into(), source: Arc::new(source) };
-    // One thread for all clients, what computes has threads of its own; and one for what is large.
+    // One thread serves all clients, computing has threads of its own, and one thread is for large requests.
     let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let large = Builder::new_current_thread().max_blocking_threads(1).build().map_err(failed)?;
     let of_path = || Some(path.file_name()?.to_string_lossy().trim_end_matches(".gguf").to_owned());
@@ -133,7 +133,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     finish([runtime, large], listen(server, address, arguments)).map_err(failed)
 }
 
-/// Runs `main` by the first of `runtimes` to its end, and waits for nothing that is left on threads of theirs: that ends with
+/// Runs `main` on the first of `runtimes` to its end, without waiting for what is left on their threads: it ends with
 /// the process.
 fn finish<T>(runtimes: [Runtime; 2], main: impl Future<Output = T>) -> T {
     let done = runtimes[0].block_on(main);
@@ -153,7 +153,7 @@ fn load(arguments: &Arguments, path: &Path) -> Result<Model, Error> {
     builder.load(path)
 }
 
-/// Answers clients until the process is told to stop.
+/// Answers clients until the process gets a signal to stop.
 async fn listen(server: Arc<Server>, address: SocketAddr, arguments: &Arguments) -> io::Result<()> {
     let mut listener = TcpListener::bind(address).await?;
     common::tell(format_args!("{} at http://{}", server.name, listener.local_addr()?));
@@ -175,7 +175,7 @@ async fn listen(server: Arc<Server>, address: SocketAddr, arguments: &Arguments)
         let service = TowerToHyperService::new(router.clone());
         let connection = running.watch(http.serve_connection(TokioIo::new(Box::pin(client)), service));
         tokio::spawn(async move {
-            let _ = connection.await; // a client that went away is nobody to tell
+            let _ = connection.await; // an error here means that the client went away
             drop(place);
         });
     }
@@ -188,11 +188,11 @@ async fn listen(server: Arc<Server>, address: SocketAddr, arguments: &Arguments)
         () = told_to_stop() => {}
     }
     server.cancel.cancel();
-    let _ = tokio::time::timeout(Duration::from_secs(1), done).await; // for clients to be told
+    let _ = tokio::time::timeout(Duration::from_secs(1), done).await; // so that clients get their errors
     Ok(())
 }
 
-/// Ends with the first signal to stop.
+/// Waits for the first signal to stop.
 async fn told_to_stop() {
     #[cfg(unix)]
     if let Ok(mut terminate) = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {

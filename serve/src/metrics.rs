@@ -1,4 +1,4 @@
-//! What the server counts.
+//! The metrics of the server.
 
 use crate::api::Server;
 use crate::common::process_bytes;
@@ -10,11 +10,11 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-/// What happened since the server began; every one shares its values with the registry of the text.
+/// The counts since the server began; each shares its values with the registry that writes the text.
 pub(crate) struct Metrics {
-    /// By path and status.
+    /// Requests by path and status.
     pub(crate) requests: Family<[(&'static str, String); 2], Counter>,
-    /// Seconds to the first token.
+    /// Seconds until the first token.
     pub(crate) first_token: Histogram,
     tokens: [Counter; 3],
     gauges: [Gauge; 5],
@@ -44,14 +44,14 @@ impl Metrics {
         self.tokens.iter().zip(tokens).for_each(|(counter, tokens)| _ = counter.inc_by(tokens as u64));
     }
 
-    /// All of it, in the text format of OpenMetrics.
+    /// All metrics, in the text format of OpenMetrics.
     pub(crate) fn text(&self, server: &Server) -> String {
         let (cache, [running, waiting]) = (server.model.cache_usage(), server.queue.lengths());
         let resident = process_bytes("VmRSS").unwrap_or_default();
         let values = [running as u64, waiting as u64, cache.bytes, cache.unused, resident];
         self.gauges.iter().zip(values).for_each(|(gauge, value)| _ = gauge.set(value as i64));
         let mut text = String::new();
-        let _ = encode(&mut text, &self.registry); // a String takes it
+        let _ = encode(&mut text, &self.registry); // writing to a String cannot fail
         text
     }
 }

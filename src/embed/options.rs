@@ -4,22 +4,22 @@ use crate::cancel::CancellationToken;
 use model_factory_diagnostics::spec::Pooling;
 use serde::{Deserialize, Serialize};
 
-/// Options of [`Model::embeddings`](crate::Model::embeddings). What is not given is as the model's files say.
+/// Options of [`Model::embeddings`](crate::Model::embeddings). What is not given comes from the model's files.
 ///
-/// As JSON, what is left out has its default, and unknown names are refused.
+/// In JSON, a missing option has its default, and an unknown name is an error.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[must_use]
 #[non_exhaustive]
 pub struct EmbedOptions {
-    /// Which of the tokens' vectors make that of the text. A model whose files do not say it embeds nothing without.
+    /// How the vectors of the tokens become that of the text. Required where the model's files do not say it.
     pub pooling: Option<Pooling>,
-    /// Whether vectors are brought to length one. Without evidence they stay as they come.
+    /// Whether vectors are normalized to length one. Where neither this nor a file says it, they are not.
     pub normalize: Option<bool>,
     /// How many elements are kept, the first ones, before vectors are brought to length one: for models that were trained for it
     /// (Matryoshka embeddings, as Qwen3-Embedding), which no file says.
     pub dimensions: Option<usize>,
-    /// A text in front of each, in place of the model's default prompt; an empty one for none.
+    /// A text in front of each text, in place of the model's default prompt. An empty one means no prompt.
     pub prompt: Option<String>,
     /// The name of the model's prompt in front of each text, such as `query`.
     pub prompt_name: Option<String>,
@@ -29,27 +29,27 @@ pub struct EmbedOptions {
     /// Whether special tokens that a text spells become these tokens, as sentence-transformers does. Without it they are letters,
     /// and only those of a prompt are special.
     pub trust_special_tokens: bool,
-    /// Gives up with `Cancelled` once it is cancelled. No part of the JSON.
+    /// Gives up with `Cancelled` once it is cancelled. It is not part of the JSON.
     #[serde(skip)]
     pub cancel: Option<CancellationToken>,
 }
 
 crate::generate::setters! {
     EmbedOptions:
-    /// With this pooling.
+    /// Sets the pooling.
     pooling(pooling: Pooling) => pooling = Some(pooling);
-    /// With vectors of length one, or as they come.
+    /// Sets whether vectors are normalized to length one.
     normalize(normalize: bool) => normalize = Some(normalize);
-    /// With the first so many elements.
+    /// Keeps only the first `dimensions` elements.
     dimensions(dimensions: usize) => dimensions = Some(dimensions);
-    /// With this text in front of each; an empty one for none.
+    /// Puts this prompt in front of each text; an empty one means no prompt.
     prompt(prompt: impl Into<String>) => prompt = Some(prompt.into());
-    /// With the model's prompt of this name in front of each.
+    /// Puts the model's prompt of this name in front of each text.
     prompt_name(name: impl Into<String>) => prompt_name = Some(name.into());
-    /// Whether texts that are too long are cut.
+    /// Sets whether texts that are too long are cut.
     truncate(truncate: bool) => truncate = truncate;
-    /// Whether special tokens that a text spells become these tokens.
+    /// Sets whether special tokens that a text spells become these tokens.
     trust_special_tokens(trust: bool) => trust_special_tokens = trust;
-    /// With an end when `cancel` is cancelled.
+    /// Stops when `cancel` is cancelled.
     cancel(cancel: &CancellationToken) => cancel = Some(cancel.clone());
 }

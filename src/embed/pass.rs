@@ -17,7 +17,7 @@ pub(crate) struct Text {
     pub(crate) second_text: Option<usize>,
 }
 
-/// Tokens of a text at most, and where that comes from.
+/// The most tokens of a text, and where that limit comes from.
 pub(crate) type TextLimit = (usize, &'static str);
 
 impl Model {
@@ -33,14 +33,14 @@ impl Model {
         if !compute.gives_hidden_states() {
             return Err(EmbedError::Device.into());
         }
-        // Those that are left after an error are cancelled.
+        // Texts that are left after an error are cancelled.
         let mut computing = Computing { model: self, caller: Arc::default(), cancel: cancel.child(), tokens: 0 };
         let (is_whole, most) = (self.spec().is_encoder(), 2 * step_rows(self.spec()));
         let mut texts: Vec<(usize, Text)> = texts.into_iter().enumerate().collect();
         texts.sort_by_key(|(_, text)| Reverse(text.ids.len()));
         let (mut texts, mut outcome) = (texts.into_iter(), Ok(()));
         loop {
-            // As many as the next steps have room for: these are looked at in every step.
+            // Only as many as the next steps have room for, because every step looks at all of them.
             let mut runs = Vec::new();
             while computing.tokens < most
                 && outcome.is_ok()
@@ -75,7 +75,7 @@ impl Model {
     }
 }
 
-/// Texts in the queue of a model. None stays there, also where one that takes them panics.
+/// Texts in the queue of a model. None stays there, even if the code that takes them panics.
 struct Computing<'m> {
     model: &'m Model,
     caller: Arc<Caller>,
@@ -84,7 +84,7 @@ struct Computing<'m> {
 }
 
 impl Computing<'_> {
-    /// Those that are finished, some at least.
+    /// The runs that are finished, at least one.
     fn wait(&mut self) -> Vec<Run> {
         let finished = self.model.scheduler().wait(self.model.compute(), &self.caller);
         self.tokens -= finished.iter().map(|run| run.ids.len()).sum::<usize>();
@@ -107,11 +107,11 @@ mod tests {
     use super::*;
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
-    /// As the kernels of a classifier may, which compute where a vector is taken.
+    /// Kernels of a classifier may panic: they compute where a vector is taken.
     #[test]
     fn texts_leave_the_queue_where_taking_one_panics() {
         let model = Model::load(concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/demo-q4_k_m.gguf")).unwrap();
-        // More than a step takes.
+        // These are more texts than a step takes.
         let texts = || (1..60).map(|id| Text { ids: vec![id; 20], second_text: None }).collect();
         let compute = |take: &mut dyn FnMut()| {
             let take = |_, _: &[f64]| {

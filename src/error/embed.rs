@@ -1,8 +1,8 @@
-//! What stands against vectors of texts.
+//! Why a model makes no vectors of texts.
 
 use super::ErrorKind;
 
-/// Why a model made no vectors of texts, or nothing but these.
+/// Why a model made no vectors of texts, or makes only those.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)] // the message of a variant says what its fields are
@@ -12,12 +12,12 @@ pub enum EmbedError {
         "the model's files have no output head, so it generates and scores no text: models of this kind make vectors of texts, by `Model::embeddings`"
     )]
     NoHead,
-    /// Nothing says which of the tokens' vectors make that of the text (exit code 2).
+    /// Nothing says how the vectors of the tokens become that of the text (exit code 2).
     #[error(
         "no file of the model says which of the tokens' vectors make that of a text: {wanted}; name it by `EmbedOptions::pooling` if the model's makers say it elsewhere"
     )]
     NoPooling { wanted: &'static str },
-    /// The files ask for what is not computed (exit code 10).
+    /// The files ask for something that this library does not compute (exit code 10).
     #[error(
         "{file} asks for {what}, which is not computed; of vectors `EmbedOptions::pooling` names another pooling, if one is known to fit"
     )]
@@ -30,7 +30,7 @@ pub enum EmbedError {
     /// The model has no prompt of this name (exit code 2).
     #[error("the model has no prompt named {name:?}, it has {known:?}")]
     Prompt { name: String, known: Vec<String> },
-    /// The model leaves prompts out of the vector, which is not computed (exit code 2).
+    /// The model leaves prompts out of the vector, which this library does not compute (exit code 2).
     #[error(
         "the model's vectors leave the tokens of a prompt out (include_prompt false), which is not computed; give none"
     )]
@@ -48,12 +48,12 @@ pub enum EmbedError {
         "the tokenizer's files do not say how a pair of texts becomes one sequence; give a prompt with {{query}} and {{document}} to `Reranker::classifier`"
     )]
     NoPairs,
-    /// Several labels, of which the first are named, and none says how well a document answers a query (exit code 2).
+    /// The model has several labels, and none says how well a document answers a query; the first ones are named (exit code 2).
     #[error(
         "the model scores the labels {labels:?}, and documents are ranked by one label, or by yes and no; `Model::label_logits_of_pairs` gives the scores of all"
     )]
     Labels { labels: Vec<String> },
-    /// The vector of a text, by its index from 0, has elements that are no numbers (exit code 1).
+    /// The vector of a text, by its index from 0, has elements that are NaN or infinite (exit code 1).
     #[error("the vector of text {index} is not finite: the weights or the file are damaged")]
     NotFinite { index: usize },
     /// The device gives no hidden states (exit code 13).
@@ -62,7 +62,7 @@ pub enum EmbedError {
 }
 
 impl EmbedError {
-    /// The exit code of the contract.
+    /// The exit code that the examples document.
     pub(super) fn code(&self) -> u8 {
         match self {
             EmbedError::NotFinite { .. } => 1,

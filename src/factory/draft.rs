@@ -1,4 +1,4 @@
-//! The draft model of a model: judged before it, so that the plan has room for both, and loaded after it.
+//! The draft model of a model: diagnosed before it, so that the plan has room for both, and loaded after it.
 
 use super::ModelBuilder;
 use crate::error::{DraftError, Result};
@@ -21,7 +21,7 @@ pub(super) struct Draft {
 }
 
 impl ModelBuilder {
-    /// Judges the draft model, where one is wanted; and what plans the model with room for it.
+    /// Diagnoses the draft model, where one is wanted, and returns it with the builder that plans room for it.
     ///
     /// # Errors
     /// The report of a draft model that does not run on `hardware`.
@@ -40,10 +40,10 @@ impl ModelBuilder {
         Ok((Cow::Owned(ModelBuilder { policy, ..self.clone() }), Some(Draft { begun, ready, report })))
     }
 
-    /// Whether `draft` can guess for the model at `path`, of `diagnosis` and `tokenizer`.
+    /// Whether `draft` can guess for the model at `path`, which has `diagnosis` and `tokenizer`.
     ///
     /// # Errors
-    /// `Draft`, and those of building its tokenizer.
+    /// `Draft`, and the errors of building its tokenizer.
     pub(super) fn check_draft(&self, draft: &Draft, path: &Path, ready: &Ready, tokenizer: &Tokenizer) -> Result<()> {
         let paths = || (path.to_owned(), draft.ready.header.source.path.clone());
         if let Some(reason) = ready.batching().reason() {
@@ -94,7 +94,7 @@ impl ModelBuilder {
     }
 }
 
-/// What an id is for a tokenizer that has a use for it.
+/// What an id means to a tokenizer that uses it.
 #[derive(PartialEq)]
 struct Entry {
     text: Option<String>,
@@ -103,7 +103,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// `None` of an id that only fills the vocabulary up, or is beyond it.
+    /// `None` for an id that only fills the vocabulary up, or is beyond it.
     fn new(tokenizer: &Tokenizer, id: u32) -> Option<Entry> {
         let is_used = tokenizer.token_bytes(id).is_some() && tokenizer.unused_ids().binary_search(&id).is_err();
         is_used.then(|| {

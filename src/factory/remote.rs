@@ -24,7 +24,7 @@ use {
 };
 
 impl ModelBuilder {
-    /// The report on an id whose model nobody could look at.
+    /// The report on an id whose model could not be read.
     fn unread(
         &self,
         path: &Path,
@@ -35,7 +35,7 @@ impl ModelBuilder {
         model_factory_diagnostics::unread(&error, path, on, &self.policy)
     }
 
-    /// The report on an id in a build that asks no Hub.
+    /// The report on an id in a build without the Hub.
     #[cfg(any(test, not(feature = "hub")))]
     fn without_hub(&self, path: &Path, hardware: &Hardware) -> Report {
         let reason = "no such file or folder; if this is a model of the Hugging Face Hub, build with --features hub";
@@ -77,7 +77,7 @@ impl ModelBuilder {
             Fault::Hub(error) => load_error(error),
             Fault::Ambiguous(ids) => Error::Refused(Box::new(self.ambiguous(id, ids, &hardware))),
         })?;
-        // What a load takes is counted without the download, which comes after the diagnosis.
+        // The time of a load does not include the download, which comes after the diagnosis.
         let (took, refused) = (Cell::new(Duration::ZERO), Cell::new(None));
         let on_progress = |done, total| self.on_progress.tell(Stage::Download, done, total);
         let diagnosis = repository.fetch(&on_progress, |path, model| {
@@ -130,7 +130,7 @@ impl Diagnose for Found {
     }
 }
 
-/// What a load ends with.
+/// The error that a load ends with.
 #[cfg(feature = "hub")]
 fn load_error(error: hub::HubError) -> Error {
     match error {
@@ -143,7 +143,7 @@ fn load_error(error: hub::HubError) -> Error {
 mod tests {
     use super::*;
 
-    // What such a build answers, in every build: tests run with the feature.
+    // A build without the Hub gives this answer, and it is the same in every build: tests run with the feature.
     #[test]
     fn an_id_of_the_hub_says_which_feature_it_needs() {
         let builder = crate::UnifiedModelFactory::builder();

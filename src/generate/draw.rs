@@ -1,4 +1,4 @@
-//! Logits -> one of them, by its probability.
+//! Logits -> the place of one of them, drawn by its probability.
 
 use super::steps::Candidate;
 use crate::error::Result;
@@ -11,8 +11,8 @@ const WHAT: &str = "the probabilities of a draw";
 
 /// Draws by the softmax of what it is given, one after another from a seed.
 ///
-/// The draws of a seed are those of candle's `LogitsProcessor` at temperature 1, to the bit. That one computes its softmax
-/// on rayon's global pool: threads next to those of the model, and a panic where none can be started.
+/// The draws of a seed are those of candle's `LogitsProcessor` at temperature 1, to the bit. candle computes its softmax
+/// on rayon's global pool, which would mean more threads, and a panic where none can be started.
 #[derive(Clone, Debug)]
 pub(super) struct Draw(StdRng);
 
@@ -21,17 +21,17 @@ impl Draw {
         Draw(StdRng::seed_from_u64(seed))
     }
 
-    /// Whether something happens that does so with `probability`.
+    /// Draws whether an event of this `probability` happens.
     pub(super) fn happens(&mut self, probability: f64) -> bool {
         Uniform::new(0.0, 1.0).is_ok_and(|range| range.sample(&mut self.0) < probability)
     }
 
-    /// The place of one of `candidates`, whose logits are finite; `None` of none.
+    /// The place of one of `candidates`, whose logits are finite; `None` if there are none.
     pub(super) fn place(&mut self, candidates: &[Candidate]) -> Result<Option<usize>> {
         let max = candidates.iter().map(|candidate| candidate.logit).fold(f32::NEG_INFINITY, f32::max);
         let weights = candidates.iter().map(|candidate| (candidate.logit - max).exp());
         let mut ends = memory::collected(weights, WHAT)?;
-        // Where each but the last ends in the sum of all, as `rand::distr::weighted::WeightedIndex` has it.
+        // The cumulative weights of all but the last, as in `rand::distr::weighted::WeightedIndex`.
         let (sum, mut total) = (sum(&ends), 0.0);
         for weight in &mut ends {
             total += *weight / sum;
@@ -44,7 +44,7 @@ impl Draw {
     }
 }
 
-/// Numbers that are added side by side.
+/// How many partial sums are added in parallel.
 const LANES: usize = 32;
 
 /// The sum of a row, in the order of candle's softmax with AVX2 (candle-core 0.11 `cpu/avx.rs`), which decides the last bit: 32
@@ -55,7 +55,7 @@ fn sum(row: &[f32]) -> f32 {
     for chunk in whole {
         lanes.iter_mut().zip(chunk).for_each(|(lane, x)| *lane += x);
     }
-    // Four registers of eight: neighbours, then those two apart; then the halves of the one that is left, and its neighbours.
+    // Four registers of eight: neighbors are added, then registers two apart, then the halves of the last one and its neighbors.
     for distance in [8, 16, 4, 1, 2] {
         for lane in 0..LANES - distance {
             lanes[lane] += lanes[lane + distance];
@@ -98,7 +98,7 @@ mod tests {
         assert_eq!((draws, differ), (6 * 64 * 5, Vec::new()));
     }
 
-    /// candle takes the order of AVX2 where the processor has that.
+    /// candle uses the order of AVX2 only where the processor has it.
     #[cfg(all(feature = "candle", target_arch = "x86_64"))]
     #[test]
     fn sums_are_those_of_candle_to_the_bit() {

@@ -1,4 +1,4 @@
-//! A sequence -> what its next token loses for repeating an earlier part of it (DRY).
+//! A sequence -> the penalty of each next token that would repeat an earlier part of it (DRY).
 
 use super::options::Dry;
 use crate::error::Result;
@@ -16,7 +16,7 @@ pub(super) struct DryPenalty {
     breakers: BTreeSet<u32>,
     sequence: Vec<u32>,
     penalties: BTreeMap<u32, f64>,
-    /// For each place, counted from the end: how many tokens before it are those before the end.
+    /// For each place, counted from the end, how many tokens before it equal the last tokens of the sequence.
     matches: Vec<u32>,
 }
 
@@ -36,7 +36,7 @@ impl DryPenalty {
         }
     }
 
-    /// The sequence goes on with `ids`.
+    /// Appends `ids` to the sequence.
     pub(super) fn extend(&mut self, ids: &[u32]) -> Result<()> {
         memory::grow(&mut self.sequence, ids.len(), "the tokens of a sequence")?;
         self.sequence.extend_from_slice(ids);
@@ -66,21 +66,21 @@ impl DryPenalty {
         self.extend(&other.sequence)
     }
 
-    /// How many tokens may have a penalty, at most.
+    /// The most tokens that can have a penalty.
     pub(super) fn tokens(&self) -> usize {
         self.sequence.len().min(self.options.last_tokens.unwrap_or(usize::MAX))
     }
 
-    /// What each token loses of its logit; tokens that lose nothing are not among them. A breaker loses nothing.
+    /// What is subtracted from the logit of each token. Tokens without a penalty, such as breakers, are not in the map.
     pub(super) fn penalties(&mut self) -> &BTreeMap<u32, f64> {
         let tokens = self.tokens();
         let DryPenalty { options, breakers, sequence, penalties, matches } = self;
         penalties.clear();
         let window = &sequence[sequence.len() - tokens..];
-        // Nothing is repeated beyond the last breaker.
+        // No repetition reaches beyond the last breaker.
         let longest = window.iter().rev().take_while(|id| !breakers.contains(*id)).count();
-        let at = |place: usize| window[window.len() - 1 - place]; // from the end
-        // The Z-function of the reversed sequence: linear, however it repeats.
+        let at = |place: usize| window[window.len() - 1 - place]; // counted from the end
+        // The Z-function of the reversed sequence: linear time, even for very repetitive sequences.
         matches.clear();
         let (mut left, mut right) = (0, 0);
         for place in 0..window.len() {
@@ -131,7 +131,7 @@ mod tests {
         dry.penalties().clone()
     }
 
-    /// For every place, the tokens before it compared with those before the end, one by one.
+    /// The penalties by comparing, at every place, the tokens before it with those at the end, one by one.
     fn plain(options: &Dry, breakers: &[u32], sequence: &[u32]) -> BTreeMap<u32, f64> {
         let from = sequence.len() - options.last_tokens.unwrap_or(sequence.len()).min(sequence.len());
         let (window, mut all) = (&sequence[from..], BTreeMap::new());

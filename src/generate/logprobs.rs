@@ -1,10 +1,10 @@
-//! How probable the model itself found a token.
+//! How probable the model found a token.
 
 use super::LogProbs;
 use super::steps::{Candidate, Candidates};
 use crate::error::{Error, Result};
 
-/// Of `id` by these logits, and whether none is more likely.
+/// The log-probability of `id` by these logits, and whether no token is more likely.
 ///
 /// # Errors
 /// `NonFiniteLogits`, `TokenOutOfVocabulary`.
@@ -17,7 +17,7 @@ pub(crate) fn of_token(logits: &[f32], id: u32) -> Result<(f64, bool)> {
     Ok((f64::from(*logit) - log_sum(logits), logits.iter().all(|other| other <= logit)))
 }
 
-/// Of `chosen` and of the `top` most likely of `tokens`, whose ids ascend and whose logits are among the finite `logits`.
+/// The log-probabilities of `chosen` and of the `top` most likely `tokens`. The ids ascend, and `logits` are finite.
 pub(super) fn new(logits: &[f32], tokens: impl Iterator<Item = Candidate>, top: usize, chosen: u32) -> LogProbs {
     let log_sum = log_sum(logits);
     let mut likely = Candidates::default();
@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn probabilities_are_those_of_the_softmax() {
-        // 0.1, 0.4, 0.2, 0.3, up to a constant that the softmax takes out; the last row is of no token.
+        // 0.1, 0.4, 0.2, 0.3, up to a constant that the softmax cancels; the last id has no row.
         let logits = [0.1_f32, 0.4, 0.2, 0.3].map(|p| p.ln() + 7.0);
         let candidates: Vec<Candidate> = (0..).zip(logits).take(3).map(|(id, logit)| Candidate { id, logit }).collect();
         let found = of(&logits, &candidates, 2, 0);
@@ -63,7 +63,7 @@ mod tests {
         let candidates: Vec<Candidate> = (0..6).map(|id| Candidate { id, logit: 3e38 }).collect();
         let found = of(&[3e38; 6], &candidates, 2, 5);
         assert_eq!(found.top.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [0, 1]);
-        // Next to 3e38 the logarithm of six is nothing: F64 keeps 16 digits.
+        // Compared with 3e38 the logarithm of six is nothing: F64 keeps 16 digits.
         assert_eq!(found.chosen, 0.0);
     }
 }

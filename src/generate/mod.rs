@@ -1,4 +1,4 @@
-//! Prompt ids -> text, a piece at a time.
+//! Ids of a prompt -> text, a piece at a time.
 
 mod draw;
 mod dry;
@@ -38,14 +38,14 @@ use speculate::{DraftContext, Speculator};
 pub use step::Step;
 pub use timings::Timings;
 
-/// A running generation: an iterator of pieces. Dropping it stops; so does the [`CancellationToken`] of its options.
+/// A running generation: an iterator of pieces. Dropping it stops it, and so does the [`CancellationToken`] of its options.
 #[must_use = "nothing is computed before the generation is iterated"]
 pub struct Generation<S> {
     pub(crate) step: S,
     pub(crate) state: State,
 }
 
-/// All of a generation but what computes it.
+/// Everything of a generation except what computes it.
 #[derive(Debug)]
 pub(crate) struct State {
     tokenizer: Arc<Tokenizer>,
@@ -55,29 +55,29 @@ pub(crate) struct State {
     stop_strings: StopStrings,
     max_tokens: usize,
     pub(crate) cancel: CancellationToken,
-    /// What the next step continues with: the prompt, then the last token.
+    /// The ids that the next step computes: the prompt, then the last token.
     input: Vec<u32>,
     ids: Vec<u32>,
     finish: Option<FinishReason>,
     thinking: Thinking,
     constraint: Option<Box<Constraint>>,
-    /// Whether the constraint holds what the model thinks, too.
+    /// Whether the constraint also applies to the model's thoughts.
     holds_thought: bool,
     calls: Option<Box<CallReader>>,
     speculator: Option<Box<Speculator>>,
-    /// Pieces of the last step that were not given out yet.
+    /// Pieces of the last step that were not returned yet.
     ready: VecDeque<Piece>,
-    /// An error that comes after text that was held back.
+    /// An error to return after the text that was held back.
     failed: Option<Error>,
-    /// When the token that is computed for was begun.
+    /// When the computation of the current token began.
     begun: Instant,
     timings: Timings,
-    /// Its place among those that run; free when the generation is dropped.
+    /// The place among the running generations, freed when the generation is dropped.
     pub(crate) admitted: Option<Admitted>,
 }
 
 impl State {
-    /// For a generation that continues `before` and `prompt`, and chooses tokens by `sampling` in place of that of `options`.
+    /// The state of a generation that continues `before` and `prompt`, and samples by `sampling` instead of by that of `options`.
     ///
     /// # Errors
     /// `Option` for an option out of range, `EmptyStopString`, `Grammar`, `OutOfMemory`.
@@ -105,7 +105,7 @@ impl State {
         let (choice, other) = (&options.tool_choice, options.grammar.as_ref());
         let calls = Calls::of(choice, &options.chat, other, &tokenizer, sequence.len())?;
         let Calls { mut reader, grammar, holds_thought } = calls;
-        // Where calls are asked for, or may be, their grammar has what the answer is besides them.
+        // Where tools may or must be called, the grammar of the calls includes that of the text outside of them.
         let grammar = grammar.as_ref().or(options.grammar.as_ref());
         let cancel = options.cancel.clone().unwrap_or_default();
         let constraint = grammar.map(|grammar| Constraint::begun(&tokenizer, grammar, stop.clone(), &cancel));
@@ -115,7 +115,7 @@ impl State {
             reader.message_to(thinking.recipient(), &mut Vec::new());
         }
         Ok(State {
-            // The text of a constrained answer is what its grammar says, a blank in front of it included.
+            // The text of a constrained answer is exactly what its grammar matches, with a leading blank if it has one.
             decoder: if constraint.is_some() && (options.tool_choice != ToolChoice::Strict || options.grammar.is_some())
             {
                 PieceDecoder::whole()
@@ -214,12 +214,12 @@ impl<S: Step> Generation<S> {
         &self.state.ids
     }
 
-    /// Why the generation ended (`None` while it runs, or after an error) and how long it took.
+    /// Why the generation ended (`None` while it runs, or after an error), and how long it took.
     pub fn finish(&self) -> (Option<FinishReason>, Timings) {
         (self.state.finish, self.state.timings)
     }
 
-    /// What it runs on: a session, for the next turn of a conversation.
+    /// The [`Step`] of the generation: a session, for the next turn of a conversation.
     pub fn into_inner(self) -> S {
         self.step
     }
@@ -251,11 +251,11 @@ impl State {
         self.failed.is_none() && self.finish.is_none() && !self.input.is_empty()
     }
 
-    /// What the sequence is continued with, and what cancels that; `step`, which computes it, is told guesses for it. `None`
-    /// when nothing is: a piece is ready, or it has ended.
+    /// The ids to compute next and the token that cancels that; `step`, which computes them, is given guesses for what follows.
+    /// `None` when nothing is to be computed: a piece is ready, or the generation has ended.
     ///
     /// # Errors
-    /// `OutOfMemory`, for [`complete`](Self::complete); `Grammar`.
+    /// `OutOfMemory`, for the memory of [`complete`](Self::complete); `Grammar`.
     pub(crate) fn input(&mut self, step: &mut impl Step) -> Result<Option<(&[u32], &CancellationToken)>> {
         if !self.ready.is_empty() || !self.is_running() {
             return Ok(None);
@@ -269,7 +269,7 @@ impl State {
         let is_held = self.is_held();
         let Self { speculator, constraint, stop, sampler, cancel, .. } = self;
         if let Some(speculator) = speculator {
-            // The last token is not computed on, and after several none is guessed.
+            // The last token is chosen but not computed, and guesses are made only after a single token.
             let most = match self.input.as_slice() {
                 [_] if !self.ids.is_empty() => self.max_tokens - self.timings.generated - 1,
                 _ => 0,
@@ -296,15 +296,15 @@ impl State {
         self.holds_thought || self.thinking.is_answering()
     }
 
-    /// What of the constraint holds for the next token: that of an answer, and what may come.
+    /// What constrains the next token: the constraint of an answer, and the tokens that it allows.
     fn next(&mut self) -> Result<Option<Next>> {
         let (opening, is_held) = (self.thinking.opening(), self.is_held());
         let constraint = self.constraint.as_mut().filter(|_| is_held);
         Ok(constraint.map(|constraint| constraint.next(opening)).transpose()?)
     }
 
-    /// Takes the tokens that come next whatever the logits are, where `step` computes them with the next one, and ends where
-    /// nothing can come. What is computed ahead already is not computed again for that.
+    /// Takes the tokens that the grammar forces, where `step` computes them with the next one, and ends the generation where
+    /// no token is possible. What is already computed ahead is not computed again.
     fn skip(&mut self, step: &impl Step) -> Result<()> {
         let joins = step.joins() && self.sampler.top.is_none();
         while let (true, Some(next)) = (self.finish.is_none(), self.next()?) {
@@ -338,7 +338,7 @@ impl State {
         }
     }
 
-    /// Chooses a token by the logits after the [`input`](Self::input), or ends by an error. `room` tokens fit after it.
+    /// Chooses a token by the logits after the [`input`](Self::input), or ends with their error. `room` tokens fit after it.
     pub(crate) fn complete(&mut self, logits: Result<Logits>, room: usize) {
         if let Err(error) = logits.and_then(|logits| self.advance(&logits, room)) {
             self.fail(error);
@@ -349,7 +349,7 @@ impl State {
     }
 
     fn fail(&mut self, error: Error) {
-        // An error ends the iteration: nothing sensible can follow. What the text before it still owes comes first.
+        // An error ends the iteration: nothing sensible can follow. The text that was held back comes first.
         self.input.clear();
         self.end();
         match error {
@@ -358,7 +358,7 @@ impl State {
         }
     }
 
-    /// The next piece that is ready, or the error that comes after them.
+    /// The next piece that is ready, or the error that comes after the pieces.
     pub(crate) fn pop(&mut self) -> Option<Result<Piece>> {
         self.ready.pop_front().map(Ok).or_else(|| self.failed.take().map(Err))
     }
@@ -383,7 +383,7 @@ impl State {
         self.take(token, logprobs, room)
     }
 
-    /// Appends a token that ends nothing by itself and makes its pieces ready.
+    /// Appends a token that does not end the generation by itself, and makes its pieces ready.
     fn take(&mut self, token: u32, logprobs: Option<LogProbs>, room: usize) -> Result<()> {
         let opens = self.thinking.opening() == Some(token);
         let is_held = self.is_held();

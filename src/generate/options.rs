@@ -1,4 +1,4 @@
-//! What a caller may ask of a generation, and the ranges of it.
+//! The options of a generation and their ranges.
 
 use crate::cancel::CancellationToken;
 use crate::chat::ChatOptions;
@@ -15,9 +15,9 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-/// How to generate. The default is the model's own way of choosing tokens, up to 256 of them, and ends on its stop tokens.
+/// How to generate. By default tokens are chosen as the model's files say, up to 256 of them, until a stop token.
 ///
-/// As JSON, what is left out has its default, and unknown names are refused.
+/// In JSON, a missing option has its default, and an unknown name is an error.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[must_use]
@@ -27,74 +27,74 @@ pub struct GenerateOptions {
     pub max_tokens: usize,
     /// How the next token is chosen.
     pub sampling: SamplingOptions,
-    /// Texts that end the generation when it contains one; none is part of the output. Only generated text counts.
+    /// Texts that end the generation when it contains one. They are not part of the output, and only generated text counts.
     pub stop: Vec<String>,
-    /// What the answer must be. Only tokens that continue it are drawn, with all other options, and stop tokens only where it
-    /// may end; what a reasoning model thinks before it is free. It ends with [`FinishReason::Grammar`](super::FinishReason)
+    /// What the answer must be. Only tokens that continue it are drawn, with all other options, and stop tokens only where the
+    /// answer may end; the thoughts of a reasoning model are free. It ends with [`FinishReason::Grammar`](super::FinishReason)
     /// where nothing can follow.
     pub grammar: Option<Grammar>,
     /// Whether the answer calls tools, of those that [`chat`](Self::chat) gives the template. Calls come as
-    /// [`Piece::tool_call`](super::Piece::tool_call), in the format that the template tells.
+    /// [`Piece::tool_call`](super::Piece::tool_call), read in the format that the template shows.
     pub tool_choice: ToolChoice,
     /// Goes on after a stop token, which then is a token like any other (for measurements).
     pub ignore_stop: bool,
-    /// Gives every piece the logarithm of its token's probability and of so many of the most likely, up to 20.
+    /// Gives every piece the log-probability of its token, and of this many of the most likely tokens, up to 20.
     pub logprobs: Option<usize>,
-    /// Whether the next tokens are guessed, to be computed together with those that are known. The text, the ids and all else
-    /// are those that come without it, to the bit; only the time differs.
+    /// Whether the next tokens are guessed and computed together with the known ones. Text, ids and everything else are the same
+    /// as without guesses, to the bit; only the time differs.
     pub speculate: Speculation,
     /// Texts that the generation may repeat, besides its prompt and what it generated.
     pub speculate_from: Vec<String>,
-    /// So many guesses a step, up to 15, in place of as many as pay by the measured times of steps.
+    /// This many guesses a step, up to 15, instead of as many as pay off by the measured times of steps.
     pub speculative_tokens: Option<usize>,
-    /// What the chat template is given with the messages.
+    /// Options of the chat template.
     pub chat: ChatOptions,
-    /// For whom the prompt is computed. Prompts of one salt take from the cache what they begin with, to the token, and
-    /// nothing of any other prompt. Those without one take whole pages of 256 tokens of each other, so that no count and no time
-    /// tells more of what somebody else asked. `None` leaves a session the salt that it has, which a new one has not.
+    /// Who shares the cached prompt. Prompts of one salt share their common beginning, to the token, and nothing with other salts.
+    /// Prompts without a salt share whole pages of 256 tokens with each other, so that no count and no time
+    /// tells more about the prompts of others. `None` leaves a session the salt that it has; a new session has none.
     pub cache_salt: Option<String>,
-    /// Ends the generation when it is cancelled, in the middle of the prompt too. No part of the JSON.
+    /// Ends the generation when it is cancelled, also in the middle of the prompt. It is not part of the JSON.
     #[serde(skip)]
     pub cancel: Option<CancellationToken>,
 }
 
-/// How tokens are guessed, to be computed ahead. A guess is accepted exactly when it is the token that the sampler, with its
-/// seed and all it has seen, draws from the model's own logits there.
+/// How tokens are guessed, to be computed ahead. A guess is accepted if and only if it is the token that the sampler, with its
+/// seed and all tokens so far, draws from the model's own logits at that place.
 ///
 /// Nothing is guessed where the bits of a row depend on the other rows: on a GPU, and with one int8 scale of activations
-/// for all rows; nor while other sequences share the steps of the model, which gains more.
+/// for all rows; nor while other sequences share the steps of the model, which gains more than guesses do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Speculation {
-    /// Not at all.
+    /// No guesses.
     #[default]
     Off,
-    /// By n-grams (prompt lookup): as what followed the last two to four tokens where they occurred before, in the prompt, in
-    /// what was generated or in [`GenerateOptions::speculate_from`]. How many depends on how often such guesses were right
-    /// and on the measured times of steps; none where that does not pay.
+    /// By n-grams (prompt lookup): the tokens that followed an earlier occurrence of the last two to four, in the prompt, in
+    /// the generated text or in [`GenerateOptions::speculate_from`]. Their number depends on how often such guesses were right
+    /// and on the measured times of steps; nothing is guessed where that does not pay off.
     Ngram,
     /// By the draft model that was loaded with the model ([`ModelBuilder::draft`](crate::ModelBuilder::draft)), with the
-    /// sampling options and the seed of the generation. How many depends on its own time too.
+    /// sampling options and the seed of the generation. The number of guesses also depends on the draft model's own time.
     Draft,
     /// By the multi-token prediction head that the model brings and was loaded with ([`ModelBuilder::mtp`](crate::ModelBuilder::mtp)),
-    /// as by a draft model.
+    /// used like a draft model.
     Mtp,
 }
 
 /// Do-not-repeat-yourself, as in llama.cpp: where the last `n` tokens occurred before, the token that followed them there loses
-/// `multiplier * base ^ (n - allowed_length)` of its logit, for the longest such `n` from `allowed_length` up. Of a single choice at most
-/// `base ^ 64` counts.
+/// `multiplier * base ^ (n - allowed_length)` of its logit, for the longest such `n` from `allowed_length` up. The power is at
+/// most `base ^ 64`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Dry {
-    /// From 0 up; 0 is off.
+    /// The factor of the penalty, from 0 up; 0 turns it off.
     pub multiplier: f64,
-    /// From 1 up.
+    /// The base of the exponential, from 1 up.
     pub base: f64,
     /// Repetitions of fewer tokens are free; at least 1.
     pub allowed_length: usize,
-    /// How many of the last tokens count, the prompt's too; all when absent.
+    /// How many of the last tokens are searched, including the prompt's; all tokens when absent.
     pub last_tokens: Option<usize>,
     /// Sequence breakers: no repetition goes on over a token that contains one of these, nor does such a token lose anything.
     /// One that is spelled by several tokens is not found.
@@ -109,59 +109,59 @@ impl Default for Dry {
     }
 }
 
-/// Exclude top choices, as in llama.cpp: with `probability`, of the tokens that are at least as probable as `threshold` only the least
-/// probable one stays, where there are two or more. Comes last, after temperature (in llama.cpp before it) and min-p, and does nothing greedily.
+/// Exclude top choices, as in llama.cpp: with `probability`, of the tokens at least as probable as `threshold` only the least
+/// probable one stays, if there are several. Applies last, after min-p and temperature (llama.cpp: before it), and not greedily.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Xtc {
-    /// From 0 to 1: how often.
+    /// The probability that it applies to a token, from 0 to 1.
     pub probability: f64,
-    /// From 0 to 1; nothing happens above 0.5.
+    /// The least probability of a top choice, from 0 to 1; nothing happens above 0.5.
     pub threshold: f64,
 }
 
-/// How the next token is chosen. What is `None` is as the model ships it
+/// How the next token is chosen. An option that is `None` has the value that the model ships
 /// ([`ModelSpec::sampling`](crate::diagnostics::spec::ModelSpec::sampling)), or off where it ships nothing: a model
 /// without `generation_config.json` is greedy.
 ///
 /// The steps and their order are those of transformers (`GenerationMixin._get_logits_processor`): repetition penalty,
-/// then temperature, top-k, top-p and min-p. Presence and frequency penalties, which transformers has not, follow the
+/// then temperature, top-k, top-p and min-p. Presence and frequency penalties, which transformers lacks, follow the
 /// repetition penalty, as in vLLM (`apply_penalties`). A step sees what the one before left, so the probabilities of
 /// top-p are those among the tokens of top-k.
 ///
-/// Greedily (temperature 0 or none) only the penalties apply: no later step changes which token is the most likely. Among
-/// equals the lowest id is the more likely.
+/// In greedy decoding (temperature 0 or none) only the penalties apply: no later step changes which token is the most likely. On
+/// a tie the lowest id counts as the more likely.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[must_use]
 #[non_exhaustive]
 pub struct SamplingOptions {
-    /// From 0 up. 0 takes the most likely token; above, logits are divided by it before one is drawn.
+    /// The temperature, from 0 up. 0 takes the most likely token; above 0, logits are divided by it before one is drawn.
     pub temperature: Option<f64>,
-    /// Draws among this many of the most likely tokens; 0 is all.
+    /// Draws among this many of the most likely tokens; 0 means all.
     pub top_k: Option<usize>,
-    /// From 0 to 1. Draws among the fewest most likely tokens that together are this probable; 1 is all.
+    /// Draws among the fewest most likely tokens that together are this probable, from 0 to 1; 1 means all.
     pub top_p: Option<f64>,
-    /// From 0 to 1. Draws among tokens at least this share as probable as the most likely one; 0 is all.
+    /// Draws among tokens at least this share as probable as the most likely one, from 0 to 1; 0 means all.
     pub min_p: Option<f64>,
-    /// Above 0. A token of the prompt or of the text so far has its logit divided by this when the logit is positive,
-    /// else multiplied (transformers' `RepetitionPenaltyLogitsProcessor`); 1 is off, below 1 favours repetition.
+    /// Above 0. The logit of a token of the prompt or of the text so far is divided by this when it is positive,
+    /// else multiplied (transformers' `RepetitionPenaltyLogitsProcessor`); 1 is off, below 1 favors repetition.
     pub repetition_penalty: Option<f64>,
-    /// From -2 to 2, as in the OpenAI API. Taken off the logit of a token that was generated before; 0 is off.
+    /// Subtracted from the logit of a token that was generated before, from -2 to 2, as in the OpenAI API; 0 is off.
     pub presence_penalty: f64,
-    /// From -2 to 2, as in the OpenAI API. Taken off the logit of a token once for every time it was generated; 0 is
+    /// Subtracted from the logit of a token once for every time it was generated, from -2 to 2, as in the OpenAI API; 0 is
     /// off.
     pub frequency_penalty: f64,
     /// Added to the logits of these tokens before all else, from -100 to 100, as in the OpenAI API.
     pub logit_bias: BTreeMap<u32, f64>,
-    /// Stop tokens are not chosen before so many tokens were generated, unless nothing else may come. Stop strings end the text
-    /// all the same.
+    /// Stop tokens are not chosen before this many tokens were generated, unless nothing else is possible. Stop strings still end
+    /// the text.
     pub min_tokens: usize,
-    /// DRY: makes it less likely to go on as an earlier part of the sequence went on that ended as this one does.
+    /// DRY: a penalty on tokens that would repeat an earlier part of the sequence.
     pub dry: Option<Dry>,
-    /// XTC: now and then takes the most likely tokens out.
+    /// XTC: now and then excludes the most likely tokens.
     pub xtc: Option<Xtc>,
-    /// The seed of the draws; without one it is drawn, and reported in the timings.
+    /// The seed of the draws. Without one it is random, and reported in the timings.
     pub seed: Option<u64>,
 }
 
@@ -177,7 +177,7 @@ impl GenerateOptions {
         Ok(StopStrings::new(&self.stop).map(drop)?)
     }
 
-    /// What the chat template is given: no tools where none may be called.
+    /// The options for the chat template, without tools where none may be called.
     pub fn template_options(&self) -> Cow<'_, ChatOptions> {
         match (&self.tool_choice, &self.chat.tools) {
             (ToolChoice::None, Some(_)) => {
@@ -189,7 +189,7 @@ impl GenerateOptions {
         }
     }
 
-    /// `Option` for more log-probabilities than the OpenAI API gives, and for more guesses than a step can have.
+    /// `Option` for more log-probabilities than the OpenAI API allows, and for more guesses than a step can have.
     pub(super) fn in_range(&self) -> Result<()> {
         let (logprobs, guesses) = (self.logprobs.map(|top| top as f64), self.speculative_tokens.map(|n| n as f64));
         in_ranges([
@@ -220,7 +220,7 @@ impl Default for GenerateOptions {
     }
 }
 
-/// Methods that each set one option: name and arguments, then the field and its value.
+/// Makes methods that each set one option: the name and arguments, then the field and its value.
 macro_rules! setters {
     ($options:ident: $($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty),+) => $($field:ident).+ = $value:expr;)*) => {
         impl $options {
@@ -237,89 +237,89 @@ pub(crate) use setters;
 
 setters! {
     GenerateOptions:
-    /// With at most `max_tokens` tokens.
+    /// Generates at most `max_tokens` tokens.
     max_tokens(max_tokens: usize) => max_tokens = max_tokens;
-    /// With this temperature; 0 is greedy.
+    /// Sets the temperature; 0 is greedy.
     temperature(temperature: f64) => sampling.temperature = Some(temperature);
-    /// With draws among the `top_k` most likely tokens; 0 is all.
+    /// Draws among the `top_k` most likely tokens; 0 is all.
     top_k(top_k: usize) => sampling.top_k = Some(top_k);
-    /// With draws among the fewest most likely tokens that together have the probability `top_p`; 1 is all.
+    /// Draws among the fewest most likely tokens that together have the probability `top_p`; 1 is all.
     top_p(top_p: f64) => sampling.top_p = Some(top_p);
-    /// With draws among tokens at least `min_p` times as probable as the most likely one; 0 is all.
+    /// Draws among tokens at least `min_p` times as probable as the most likely one; 0 is all.
     min_p(min_p: f64) => sampling.min_p = Some(min_p);
-    /// With this penalty on tokens of the prompt and the text so far; 1 is off.
+    /// Sets the penalty on tokens of the prompt and the text so far; 1 is off.
     repetition_penalty(penalty: f64) => sampling.repetition_penalty = Some(penalty);
-    /// With this penalty on tokens that were generated before; 0 is off.
+    /// Sets the penalty on tokens that were generated before; 0 is off.
     presence_penalty(penalty: f64) => sampling.presence_penalty = penalty;
-    /// With this penalty on tokens for every time they were generated; 0 is off.
+    /// Sets the penalty on tokens for every time they were generated; 0 is off.
     frequency_penalty(penalty: f64) => sampling.frequency_penalty = penalty;
-    /// With no end by a stop token before so many tokens.
+    /// Chooses no stop token before this many tokens.
     min_tokens(tokens: usize) => sampling.min_tokens = tokens;
-    /// With less of what the sequence had before.
+    /// Sets the DRY penalty on repetitions.
     dry(dry: Dry) => sampling.dry = Some(dry);
-    /// Without the most likely tokens, now and then.
+    /// Turns on XTC, which now and then excludes the most likely tokens.
     xtc(probability: f64, threshold: f64) => sampling.xtc = Some(Xtc { probability, threshold });
-    /// With this seed; the same seed, prompt and model give the same text.
+    /// Sets the seed; the same seed, prompt and model give the same text.
     seed(seed: u64) => sampling.seed = Some(seed);
-    /// Whether it goes on after a stop token; a stop string still ends it.
+    /// Sets whether the generation goes on after a stop token; a stop string still ends it.
     ignore_stop(ignore_stop: bool) => ignore_stop = ignore_stop;
-    /// With the logarithms of probabilities: the chosen token's and those of the `top` most likely, up to 20.
+    /// Returns log-probabilities: that of the chosen token and those of the `top` most likely ones, up to 20.
     logprobs(top: usize) => logprobs = Some(top);
-    /// With guesses at the next tokens, which change only the time.
+    /// Sets how the next tokens are guessed, which changes only the time.
     speculate(speculate: Speculation) => speculate = speculate;
-    /// With so many guesses a step, up to 15, whether they pay or not.
+    /// Makes this many guesses a step, up to 15, whether they pay off or not.
     speculative_tokens(tokens: usize) => speculative_tokens = Some(tokens);
-    /// With this for the chat template: tools, variables, and which template it is.
+    /// Sets the options for the chat template: tools, variables, and which template it is.
     chat(chat: ChatOptions) => chat = chat;
-    /// With a cache that is shared by prompts of this salt only, such as the name of a user.
+    /// Shares the cache only with prompts of this salt, such as the name of a user.
     cache_salt(salt: impl Into<String>) => cache_salt = Some(salt.into());
-    /// With tool calls as the model likes, or as asked.
+    /// Sets whether the answer calls tools.
     tool_choice(choice: ToolChoice) => tool_choice = choice;
-    /// With an end when `cancel` is cancelled.
+    /// Ends when `cancel` is cancelled.
     cancel(cancel: &CancellationToken) => cancel = Some(cancel.clone());
-    /// With an answer of this grammar.
+    /// Holds the answer to this grammar.
     grammar(grammar: &Grammar) => grammar = Some(grammar.clone());
 }
 
 impl GenerateOptions {
-    /// With this added to the logit of `token`.
+    /// Adds `bias` to the logit of `token`.
     pub fn logit_bias(mut self, token: u32, bias: f64) -> Self {
         self.sampling.logit_bias.insert(token, bias);
         self
     }
 
-    /// With `text` as one more text that it may repeat, such as a file to be edited that the prompt does not show.
+    /// Adds `text` to the texts that the generation may repeat, such as a file to be edited that the prompt does not show.
     pub fn speculate_from(mut self, text: impl Into<String>) -> Self {
         self.speculate_from.push(text.into());
         self
     }
 
-    /// With an answer that is a value of this JSON schema ([`Grammar::json_schema`]).
+    /// Holds the answer to this JSON schema ([`Grammar::json_schema`]).
     pub fn json_schema(self, schema: impl Into<Value>) -> Self {
         self.grammar(&Grammar::json_schema(schema))
     }
 
-    /// With an answer that is a value of the schema of `T` ([`Grammar::json`]).
+    /// Holds the answer to the schema of `T` ([`Grammar::json`]).
     pub fn json<T: JsonSchema>(self) -> Self {
         self.grammar(&Grammar::json::<T>())
     }
 
-    /// With an answer that this regular expression matches ([`Grammar::regex`]).
+    /// Holds the answer to this regular expression ([`Grammar::regex`]).
     pub fn regex(self, regex: impl Into<String>) -> Self {
         self.grammar(&Grammar::regex(regex))
     }
 
-    /// With an answer of this Lark grammar ([`Grammar::lark`]).
+    /// Holds the answer to this Lark grammar ([`Grammar::lark`]).
     pub fn lark(self, grammar: impl Into<String>) -> Self {
         self.grammar(&Grammar::lark(grammar))
     }
 
-    /// With one of these texts for an answer.
+    /// Makes the answer one of these texts.
     pub fn choice<S: AsRef<str>>(self, texts: &[S]) -> Self {
         self.grammar(&Grammar::choice(texts))
     }
 
-    /// With `text` as one more text that ends the generation.
+    /// Adds `text` to the texts that end the generation.
     pub fn stop(mut self, text: impl Into<String>) -> Self {
         self.stop.push(text.into());
         self
@@ -327,8 +327,8 @@ impl GenerateOptions {
 }
 
 impl SamplingOptions {
-    /// These options, with what the model ships where they say nothing. Whoever asks for top-k, top-p or min-p asks for a
-    /// draw: at temperature 1, where neither says another.
+    /// These options, with the values that the model ships where they are `None`. If top-k, top-p or min-p is given, tokens are
+    /// drawn: at temperature 1, if neither gives another.
     pub fn or(&self, model: &Sampling) -> SamplingOptions {
         let asks = self.top_k.is_some() || self.top_p.is_some() || self.min_p.is_some();
         SamplingOptions {
@@ -341,7 +341,7 @@ impl SamplingOptions {
         }
     }
 
-    /// Whether tokens are drawn, and not always the most likely one taken.
+    /// Whether tokens are drawn, rather than always taking the most likely one.
     pub fn draws(&self) -> bool {
         self.temperature.is_some_and(|temperature| temperature >= GREEDY_BELOW)
     }
@@ -368,7 +368,7 @@ impl SamplingOptions {
     }
 }
 
-/// The name of an option, its value where it has one, and the range of that, also in words.
+/// The name of an option, its value if it has one, and its range, also in words.
 type Ranged = (&'static str, Option<f64>, RangeInclusive<f64>, &'static str);
 
 /// `Option` for the first value out of its range; NaN is out of every range.

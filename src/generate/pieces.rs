@@ -1,11 +1,11 @@
-//! Text, marks and calls as they come -> pieces.
+//! Text, marks and calls as they are generated -> pieces.
 
 use super::{FinishReason, LogProbs, Piece, State};
 use crate::tools::Part;
 
 impl State {
-    /// Takes `token`, shown as `bytes`, as what stands around a call of a tool, begins or ends a message to one, or is a
-    /// special token within a call; whether it is no text therefore. What came before it, thought or not, is given out.
+    /// Takes `token`, shown as `bytes`, if it is a mark around a tool call, begins or ends a message to a tool, or is a special
+    /// token within a call. Returns whether it is one of those, and so no text. All text before it, thought or not, is given out.
     pub(super) fn frames_call(&mut self, token: u32, bytes: &[u8], told: (bool, bool)) -> bool {
         let (before, thought) = told;
         let Some(calls) = &self.calls else { return false };
@@ -44,7 +44,7 @@ impl State {
         is_mark || is_special
     }
 
-    /// Makes ready what is left where the generation ends.
+    /// Makes ready what is left when the generation ends.
     pub(super) fn end(&mut self) {
         let mut text = String::new();
         self.flush(&mut text);
@@ -52,7 +52,7 @@ impl State {
         self.end_calls();
     }
 
-    /// Makes ready what waited for the rest of a call.
+    /// Makes ready what was held back for the rest of a call.
     pub(super) fn end_calls(&mut self) {
         let mut parts = Vec::new();
         if let Some(calls) = &mut self.calls {
@@ -61,7 +61,7 @@ impl State {
         self.ready.extend(parts.into_iter().map(Piece::of));
     }
 
-    /// Makes `text` ready, a piece for thought, one for what is none, and one for each call; the last one has the token.
+    /// Makes `text` ready: a piece for thought, one for other text, and one for each call. The last piece has the token.
     pub(super) fn give(&mut self, text: &str, token: Option<(u32, bool)>, logprobs: Option<LogProbs>) {
         let before = self.ready.len();
         for (text, thinking) in self.thinking.split(text) {
@@ -90,7 +90,7 @@ impl State {
         }
     }
 
-    /// Appends what waited for more: nothing follows. That may still be what completes a stop string.
+    /// Appends what was held back, as nothing follows. It may still complete a stop string.
     pub(super) fn flush(&mut self, text: &mut String) {
         let mut decoded = String::new();
         self.decoder.finish(&mut decoded);

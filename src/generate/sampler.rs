@@ -13,25 +13,25 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::time::SystemTime;
 
-/// Chooses tokens, one generation long.
+/// Chooses the tokens of one generation.
 ///
-/// The steps are ours: candle's `LogitsProcessor` has no min-p and no penalties, its top-p after top-k is of all
-/// probabilities rather than of those left, and it sorts the whole vocabulary.
+/// The steps are our own: candle's `LogitsProcessor` has no min-p and no penalties, its top-p after top-k counts all
+/// probabilities rather than those that are left, and it sorts the whole vocabulary.
 #[derive(Debug)]
 pub struct Sampler {
     vocab: usize,
-    /// In ascending order.
+    /// Ids that are never chosen, in ascending order.
     unused: Vec<u32>,
     seed: u64,
     penalties: Penalties,
     seen: Seen,
     dry: Option<DryPenalty>,
-    /// Tokens that are not chosen yet, and for how many more.
+    /// Tokens that are not chosen yet, and the number of tokens until they may be.
     stop: Vec<u32>,
     min_tokens: usize,
     /// The tokens that were seen or have a bias, with their changed logits.
     changed: Candidates,
-    /// `None` is greedy.
+    /// How tokens are drawn; `None` is greedy.
     draw: Option<Drawing>,
     /// How many of the most likely tokens to report.
     pub(super) top: Option<usize>,
@@ -42,7 +42,7 @@ pub struct Sampler {
 #[derive(Debug)]
 struct Drawing {
     temperature: f64,
-    /// Among how many of the most likely.
+    /// The number of most likely tokens to draw from.
     top_k: usize,
     top_p: Option<f64>,
     min_p: Option<f64>,
@@ -52,7 +52,7 @@ struct Drawing {
 }
 
 impl Sampler {
-    /// A sampler that only ever chooses ids below `vocab`: rows that pad an embedding are no tokens.
+    /// A sampler that only chooses ids below `vocab`: rows that pad an embedding are not tokens.
     ///
     /// # Errors
     /// `Option` for a value out of its range, `TokenOutOfVocabulary` for a bias.
@@ -62,7 +62,7 @@ impl Sampler {
             return Err(Error::TokenOutOfVocabulary { id, vocab });
         }
         let seed = options.seed.unwrap_or_else(|| {
-            // 53 bits, so that a tool that reads JSON numbers as doubles repeats it exactly.
+            // Only 53 bits, so that a tool that reads JSON numbers as doubles can repeat the seed exactly.
             RandomState::new().hash_one(SystemTime::now()) >> 11
         });
         let draw = options.draws().then(|| Drawing::new(options, seed));
@@ -82,33 +82,33 @@ impl Sampler {
         })
     }
 
-    /// The same sampler, which also keeps the log-probabilities of each choice if `top` says of how many tokens.
+    /// This sampler, which also keeps the log-probabilities of each choice and of the `top` most likely tokens, if given.
     #[must_use]
     pub fn with_logprobs(mut self, top: Option<usize>) -> Sampler {
         self.top = top;
         self
     }
 
-    /// The same sampler, which chooses none of `stop` before as many tokens as the options say, unless nothing else may come.
+    /// This sampler, which chooses none of `stop` before `min_tokens` tokens, unless nothing else is possible.
     #[must_use]
     pub fn with_stop(mut self, stop: &StopTokens) -> Sampler {
         self.stop = if self.min_tokens > 0 { stop.iter().collect() } else { Vec::new() };
         self
     }
 
-    /// The same sampler, with the DRY penalty of `options`, whose breakers are texts of `tokenizer`.
+    /// This sampler, with the DRY penalty of `options`, whose breakers are texts of `tokenizer`.
     #[must_use]
     pub fn with_dry(mut self, options: &SamplingOptions, tokenizer: &Tokenizer) -> Sampler {
         self.dry = options.dry.as_ref().filter(|dry| dry.multiplier > 0.0).map(|dry| DryPenalty::new(dry, tokenizer));
         self
     }
 
-    /// The log-probabilities of the last choice, once.
+    /// The log-probabilities of the last choice; they are returned only once.
     pub fn take_logprobs(&mut self) -> Option<LogProbs> {
         self.logprobs.take()
     }
 
-    /// The same sampler, which never chooses any of `unused` either: tokens without a text that fill a vocabulary up.
+    /// This sampler, which also never chooses any of `unused`: tokens without a text that only fill the vocabulary up.
     ///
     /// # Errors
     /// `OutOfMemory`.
@@ -119,7 +119,7 @@ impl Sampler {
         Ok(self)
     }
 
-    /// Tells that the sequence begins with `ids`; the repetition penalty counts them.
+    /// Adds `ids` as the beginning of the sequence; the repetition penalty counts them.
     ///
     /// # Errors
     /// `OutOfMemory`.
@@ -130,7 +130,7 @@ impl Sampler {
         if self.penalties.is_empty() { Ok(()) } else { self.seen.prompt(ids) }
     }
 
-    /// Goes on as `other`, which was made of the same options: with its next draws, and the tokens that it has seen.
+    /// Takes over the state of `other`, which was made of the same options: its next draws, and the tokens that it has seen.
     pub(super) fn follow(&mut self, other: &Sampler) -> Result<()> {
         if let (Some(own), Some(other)) = (&mut self.draw, &other.draw) {
             own.draw.clone_from(&other.draw);
@@ -166,8 +166,8 @@ impl Sampler {
         self.seed
     }
 
-    /// Chooses a token by its logits `[vocab]`; the penalties count it from then on. Greedily the lowest id wins
-    /// among equals.
+    /// Chooses a token by its logits `[vocab]`; the penalties count it from then on. In greedy decoding the lowest id wins
+    /// a tie.
     ///
     /// # Errors
     /// `NonFiniteLogits` when any logit, padding included, is NaN or infinite; `NothingToChoose` when all tokens are unused;
@@ -176,13 +176,13 @@ impl Sampler {
         self.sample_next(logits, None)
     }
 
-    /// As [`sample`](Self::sample), among what may come `next`. A token that comes alone takes no draw.
+    /// Like [`sample`](Self::sample), among the tokens that `next` allows. If only one is possible, nothing is drawn.
     pub(super) fn sample_next(&mut self, logits: &[f32], next: Option<&Next>) -> Result<u32> {
         self.reserve()?;
         self.choose(logits, next)
     }
 
-    /// Takes `token`, which comes next whatever the logits are.
+    /// Takes `token`, which the grammar forces whatever the logits are.
     pub(super) fn take(&mut self, token: u32) {
         self.min_tokens = self.min_tokens.saturating_sub(1);
         if let Some(dry) = &mut self.dry {
@@ -210,8 +210,8 @@ impl Sampler {
         Ok(token)
     }
 
-    /// Chooses one of the tokens that are `allowed`, but none that stops as long as it is too early for that, unless there is
-    /// no other; `None` of none.
+    /// Chooses one of the tokens that are `allowed`. While it is too early for stop tokens, they are only chosen if there is
+    /// no other; `None` if there is no token.
     fn choose_late(&mut self, logits: &[f32], allowed: impl Fn(u32) -> bool) -> Result<Option<u32>> {
         if self.min_tokens > 0 && !self.stop.is_empty() {
             let stop = std::mem::take(&mut self.stop);
@@ -224,7 +224,7 @@ impl Sampler {
         self.choose_among(logits, allowed)
     }
 
-    /// Chooses by `logits` one of the tokens that are `allowed`; `None` of none.
+    /// Chooses by `logits` one of the tokens that are `allowed`; `None` if there are none.
     fn choose_among(&mut self, logits: &[f32], allowed: impl Fn(u32) -> bool) -> Result<Option<u32>> {
         if self.changes() {
             let dry = self.dry.as_mut().map(DryPenalty::penalties);
@@ -257,7 +257,7 @@ impl Drawing {
         }
     }
 
-    /// Draws one of `tokens`, whose ids ascend; `None` of none.
+    /// Draws one of `tokens`, whose ids ascend; `None` if there are none.
     fn choose(&mut self, tokens: impl Iterator<Item = Candidate>) -> Result<Option<Candidate>> {
         let warm = |token: Candidate| Candidate { logit: divided(token.logit, self.temperature), ..token };
         self.candidates.fill(tokens.map(warm), self.top_k);
@@ -277,7 +277,7 @@ impl Drawing {
     }
 }
 
-/// A [`Constraint`](super::Constraint) has a sampler choose by logits `[vocab]` in a loop of your own, such as one over
+/// Lets a [`Constraint`](super::Constraint) choose by logits `[vocab]` in a loop of your own, such as one over
 /// [`Session::batch_logits`](crate::Session::batch_logits):
 ///
 /// ```

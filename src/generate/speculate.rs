@@ -1,4 +1,4 @@
-//! Guesses at the next tokens of a sequence, and how often they were right. Only the sampler says whether one is.
+//! Guesses at the next tokens of a sequence, and how often they were right. Only the sampler decides whether one is right.
 
 mod draft;
 mod ngrams;
@@ -15,7 +15,7 @@ use draft::Draft;
 use ngrams::{KINDS, Ngrams};
 use tracing::warn;
 
-/// How much an older guess says of the next ones, compared with one that is younger by one.
+/// The weight of an older guess in the hit rate, compared with the guess after it.
 const FADES: f64 = 0.95;
 
 /// Where guesses come from.
@@ -25,37 +25,37 @@ enum Source {
     Draft(Box<Draft>),
 }
 
-/// What there is when tokens are guessed.
+/// The input of a guesser.
 pub(super) struct DraftContext<'a> {
-    /// What computes the next step.
+    /// The step that computes the next tokens.
     pub(super) step: &'a mut dyn Step,
-    /// Tokens after that step which may be wanted.
+    /// The most tokens to guess after that step.
     pub(super) most: usize,
     /// Tokens that end the sequence, and are not guessed.
     pub(super) stop: &'a StopTokens,
-    /// What will choose the tokens.
+    /// The sampler that will choose the tokens.
     pub(super) sampler: &'a Sampler,
     pub(super) cancel: &'a CancellationToken,
-    /// What the next tokens are held to.
+    /// The constraint on the next tokens.
     pub(super) constraint: Option<&'a mut Constraint>,
 }
 
 /// The guesses of one generation.
 #[derive(Debug)]
 pub(super) struct Speculator {
-    /// `None` once it failed.
+    /// Where the guesses come from; `None` once that failed.
     source: Option<Source>,
-    /// The prompt and what was generated.
+    /// The tokens of the prompt and the generated ones.
     sequence: Vec<u32>,
-    /// How many guesses a step has, in place of as many as pay.
+    /// The number of guesses a step, in place of as many as pay off.
     tokens: Option<usize>,
-    /// The last guesses, the next of them that a drawn token decides on, and how many are computed ahead from there on.
+    /// The last guesses, the index of the next one to be decided, and how many are computed ahead from there on.
     guesses: Vec<u32>,
     next: usize,
     ahead: usize,
-    /// Whether the last token was one of them, so that the logits after it are there.
+    /// Whether the last token was a guess, so that the logits after it are already computed.
     computed: bool,
-    /// Which of `hits` counts them: a draft model's are of one kind.
+    /// The index in `hits` that counts these guesses; those of a draft model are of one kind.
     kind: usize,
     hits: [Hits; KINDS],
 }
@@ -73,14 +73,14 @@ impl Hits {
         self.decided = self.decided * FADES + 1.0;
     }
 
-    /// The probability that the next one is right.
+    /// The probability that the next guess is right.
     fn likely(self) -> f64 {
         (self.right + 1.0) / (self.decided + 2.0)
     }
 }
 
 impl Speculator {
-    /// Of a generation that continues `sequence` and chooses tokens by `sampling`; `None` without speculation.
+    /// The guesses of a generation that continues `sequence` and samples by `sampling`; `None` without speculation.
     ///
     /// # Errors
     /// `Encode`, `OutOfMemory`.
@@ -96,7 +96,7 @@ impl Speculator {
                 let texts = options.speculate_from.iter().map(|text| tokenizer.encode(text, false));
                 Source::Ngrams(Ngrams { texts: texts.collect::<Result<_, _>>()? })
             }
-            // What computes it is the step's.
+            // The step has the draft model or the prediction head.
             Speculation::Draft | Speculation::Mtp => {
                 let sampler = Sampler::new(sampling, tokenizer.vocab_len())?.without(tokenizer.unused_ids())?;
                 let sampler = sampler.with_dry(sampling, tokenizer);
@@ -123,8 +123,8 @@ impl Speculator {
         Ok(memory::grow(&mut self.guesses, missing, "guessed tokens")?)
     }
 
-    /// Tells the next step guesses, unless what follows the last token is computed already, and returns how many it computes.
-    /// Without any the first still counts as right or wrong: that is how it is known when they pay again.
+    /// Gives guesses to the next step, unless the logits after the last token are already computed; returns how many it computes.
+    /// If it computes none, the first guess still counts as right or wrong, to find out when guesses pay off again.
     pub(super) fn guess(&mut self, mut now: DraftContext<'_>) -> usize {
         if self.is_ahead() {
             return 0;
@@ -160,12 +160,12 @@ impl Speculator {
         self.ahead
     }
 
-    /// Whether what follows the last token is computed.
+    /// Whether the logits after the last token are already computed.
     pub(super) fn is_ahead(&self) -> bool {
         self.ahead > 0 || self.computed
     }
 
-    /// Tells the token that was drawn.
+    /// Notes the token that was drawn.
     pub(super) fn drawn(&mut self, token: u32, timings: &mut Timings) {
         self.sequence.push(token);
         self.computed = false;
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
     use crate::logits::Logits;
 
-    /// Computes so many guesses of a step, and drafts the successor of the last token.
+    /// A step that computes at most so many guesses, and whose draft model guesses the successor of the last token.
     struct Takes {
         count: usize,
         told: Vec<u32>,
@@ -258,7 +258,7 @@ mod tests {
         speculator(Source::Ngrams(Ngrams { texts: Vec::new() }), sequence)
     }
 
-    /// What `step` is told, and how likely that is.
+    /// The guesses that `step` is given, and how likely they are.
     fn told(speculator: &mut Speculator, step: &mut Takes, stop: &StopTokens) -> (Vec<u32>, Option<f64>, usize) {
         (step.told, step.likely) = (Vec::new(), None);
         speculator.reserve().unwrap();
@@ -301,10 +301,10 @@ mod tests {
             speculator.reserve().unwrap();
             speculator.drawn(token, &mut timings);
         }
-        // Two of three were right.
+        // Two of three guesses were right.
         let likely = told(&mut speculator, &mut Takes::new(0), &stop).1.unwrap();
         assert!((likely - (0.95f64.powi(2) + 0.95 + 1.0) / (0.95f64.powi(2) + 0.95 + 3.0)).abs() < 1e-12, "{likely}");
-        // Counted though it is not computed.
+        // The guess is counted although it is not computed.
         speculator.drawn(7, &mut timings);
         assert!(speculator.hits[0].right > 2.0);
         assert_eq!(told(&mut speculator, &mut Takes::new(1), &stop).0, [8, 3, 4, 1, 2]);

@@ -1,43 +1,43 @@
-//! What computes a generation.
+//! The computation of a generation.
 
 use crate::cancel::CancellationToken;
 use crate::error::Result;
 use crate::logits::Logits;
 
-/// What a generation needs of a model: the logits after one more run of tokens.
+/// What a generation needs of a model: the logits after some more tokens.
 pub trait Step {
     /// Continues the sequence with `tokens` and returns the logits `[vocab]` after the last of them.
     ///
     /// # Errors
-    /// `Cancelled` soon after `cancel` was; the sequence then holds those of `tokens` that were complete. Whatever else
-    /// stops the computation; the sequence is then as it was before.
+    /// `Cancelled` soon after `cancel` was; the sequence then holds those of `tokens` that were complete. Any other error
+    /// that stops the computation; the sequence is then as it was before.
     fn forward(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Logits>;
 
-    /// Tokens that still fit in the context.
+    /// The number of tokens that still fit in the context.
     fn room(&self) -> usize;
 
-    /// Tokens of the last [`forward`](Self::forward) that were not computed, as another sequence had done so.
+    /// The number of tokens of the last [`forward`](Self::forward) that were not computed, as another sequence had computed them.
     fn reused(&self) -> usize {
         0
     }
 
-    /// Whether several tokens in one [`forward`](Self::forward) give the bits that they give one after another: tokens that a
-    /// grammar leaves no choice of are then computed together.
+    /// Whether several tokens in one [`forward`](Self::forward) give the same bits as one after another: tokens that a
+    /// grammar forces are then computed together.
     fn joins(&self) -> bool {
         false
     }
 
-    /// Is told before a [`forward`](Self::forward) of one token which tokens may follow that one, each with the probability
-    /// `likely` if those before it do. Where it can compute several tokens in little more time than one it may compute these
-    /// too, and answer the next calls from that as long as they ask for just these tokens. How many of them it will
-    /// compute: all that it can where `likely` is `None`. It changes no logits. A step that knows nothing of it computes none.
+    /// Called before a [`forward`](Self::forward) of one token with guesses at the tokens after it, each right with the probability
+    /// `likely` if those before it are. If several tokens take little more time than one, the step may compute the guesses
+    /// too, and answer the next calls from that as long as they ask for just these tokens. Returns how many of them it will
+    /// compute: as many as it can where `likely` is `None`. No logits change. The default computes none.
     fn guess(&mut self, tokens: &[u32], likely: Option<f64>) -> usize {
         let _ = (tokens, likely);
         0
     }
 
     /// How many tokens a draft model should guess after the next one, at most `most`: as many as pay if each is right with
-    /// the probability `likely`, or all that can be where it is `None`. 0 where there is no draft model.
+    /// the probability `likely`, or as many as possible where it is `None`. 0 where there is no draft model.
     fn draft_tokens(&self, most: usize, likely: Option<f64>) -> usize {
         let _ = (most, likely);
         0
@@ -47,7 +47,7 @@ pub trait Step {
     /// after them. `None` where there are none yet, so that nothing is guessed now.
     ///
     /// # Errors
-    /// What stops the draft model; the generation goes on without its guesses.
+    /// Any error of the draft model; the generation goes on without its guesses.
     fn draft(&mut self, sequence: &[u32], cancel: &CancellationToken) -> Result<Option<Logits>> {
         let _ = (sequence, cancel);
         Ok(None)

@@ -1,4 +1,4 @@
-//! Candidates -> fewer or other candidates: a small function for every sampling option.
+//! Candidates -> fewer or other candidates: a small function for each sampling option.
 
 use super::options::SamplingOptions;
 use crate::error::{Error, Result};
@@ -14,14 +14,14 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
-    /// The more likely first; among equals the lower id.
+    /// Orders the more likely token first, and on a tie the lower id.
     pub(super) fn rank(&self, other: &Candidate) -> Ordering {
         // Logits are finite, so they compare; -0 and 0 are equal.
         other.logit.partial_cmp(&self.logit).unwrap_or(Ordering::Equal).then(self.id.cmp(&other.id))
     }
 }
 
-/// Every token of `logits` but those of `unused`, with `changed` in place of the candidates of their ids. The ids of both
+/// Every token of `logits` except those of `unused`, with `changed` in place of the candidates of their ids. The ids of both
 /// ascend, and none is in both.
 pub(super) fn tokens(logits: &[f32], unused: &[u32], changed: &[Candidate]) -> impl Iterator<Item = Candidate> {
     let (mut unused, mut changed) = (unused.iter(), changed.iter());
@@ -45,12 +45,12 @@ pub(super) fn tokens(logits: &[f32], unused: &[u32], changed: &[Candidate]) -> i
 #[derive(Debug, Default)]
 pub(super) struct Candidates {
     entries: Vec<Candidate>,
-    /// For partial sorts, so that the order of `entries` (and what a seed draws) depends on no sorting algorithm.
+    /// Space for partial sorts, so that the order of `entries` (and what a seed draws) depends on no sorting algorithm.
     scratch: Vec<Candidate>,
 }
 
 impl Candidates {
-    /// Makes room for `count` candidates, which may be `sorted`.
+    /// Makes room for `count` candidates, and for sorting them if `sorted`.
     pub(super) fn reserve(&mut self, count: usize, sorted: bool) -> Result<()> {
         for (list, room) in [(&mut self.entries, count), (&mut self.scratch, if sorted { count } else { 0 })] {
             list.clear();
@@ -59,7 +59,7 @@ impl Candidates {
         Ok(())
     }
 
-    /// Begins again with the `most` most likely of `tokens`, whose ids ascend. Never holds more than twice as many.
+    /// Starts over with the `most` most likely of `tokens`, whose ids ascend. Never holds more than twice as many.
     pub(super) fn fill(&mut self, tokens: impl Iterator<Item = Candidate>, most: usize) {
         self.entries.clear();
         let mut last = None;
@@ -78,7 +78,7 @@ impl Candidates {
         }
     }
 
-    /// Keeps the `most` most likely in no order; the last of them.
+    /// Keeps the `most` most likely, in any order, and returns the least likely of them.
     fn shorten(&mut self, most: usize) -> Option<Candidate> {
         let last = most.checked_sub(1)?;
         if last < self.entries.len() {
@@ -92,13 +92,13 @@ impl Candidates {
         &self.entries
     }
 
-    /// The most likely one; `None` of none.
+    /// The most likely candidate; `None` if there are none.
     pub(super) fn best(&self) -> Option<Candidate> {
         best(self.entries.iter().copied())
     }
 
-    /// Keeps, of the candidates that are at least as probable as `threshold`, the least probable one, where there are several;
-    /// and all others.
+    /// Of the candidates that are at least as probable as `threshold` keeps only the least probable one, where there are several;
+    /// all others stay.
     pub(super) fn exclude_top(&mut self, threshold: f64) {
         let Some(best) = self.best() else { return };
         let weight = |candidate: &Candidate| f64::from((candidate.logit - best.logit).exp());
@@ -118,13 +118,13 @@ impl Candidates {
         let weight = |candidate: &Candidate| f64::from((candidate.logit - best.logit).exp());
         let total: f64 = self.entries.iter().map(weight).sum();
         let wanted = p * total;
-        // All below this share together weigh less than what may be left out: most of a vocabulary is.
+        // All tokens below this share together weigh less than what may be left out. Most of a vocabulary is below it.
         let negligible = (1.0 - p) * total / self.entries.len() as f64;
         let least = f64::from(best.logit) + negligible.ln();
         self.scratch.clear();
         let likely = self.entries.iter().filter(|candidate| f64::from(candidate.logit) >= least);
         self.scratch.extend(likely);
-        // Halves what holds the last one to keep until that is alone: linear, where a sort is not.
+        // Halves the part with the last token to keep until only that is left: this takes linear time, unlike a sort.
         let (mut rest, mut mass) = (self.scratch.as_mut_slice(), 0.0);
         while rest.len() > 1 {
             let middle = rest.len() / 2;
@@ -142,15 +142,15 @@ impl Candidates {
         }
     }
 
-    /// Keeps what is at least `p` times as probable as the most likely (transformers `MinPLogitsWarper`;
-    /// Nguyen et al. 2024, section 3). Compares logits: the softmax's denominator is on both sides.
+    /// Keeps the tokens that are at least `p` times as probable as the most likely one (transformers `MinPLogitsWarper`;
+    /// Nguyen et al. 2024, section 3). Comparing logits suffices: the softmax's denominator is on both sides.
     pub(super) fn keep_min_p(&mut self, p: f64) {
         let Some(best) = self.best() else { return };
         let least = f64::from(best.logit) + p.ln();
         self.entries.retain(|candidate| f64::from(candidate.logit) >= least);
     }
 
-    /// Changes the logit of `id`, if it is a candidate, to what `change` makes of it.
+    /// Applies `change` to the logit of `id`, if it is a candidate.
     pub(super) fn change(&mut self, id: u32, change: impl Fn(f64) -> f64) {
         let index = self.entries.binary_search_by_key(&id, |candidate| candidate.id);
         if let Some(candidate) = index.ok().and_then(|index| self.entries.get_mut(index)) {
@@ -159,12 +159,12 @@ impl Candidates {
     }
 }
 
-/// The most likely of `tokens`, whose ids ascend: the first among equals.
+/// The most likely of `tokens`, whose ids ascend; on a tie the first.
 pub(super) fn best(tokens: impl Iterator<Item = Candidate>) -> Option<Candidate> {
     tokens.reduce(|best, next| if next.logit > best.logit { next } else { best })
 }
 
-/// The nearest finite F32: logits at the edge of the range stay numbers.
+/// The nearest finite F32, so that logits at the edge of the range stay finite.
 fn finite(logit: f64) -> f32 {
     logit.clamp(f32::MIN.into(), f32::MAX.into()) as f32
 }
@@ -199,7 +199,7 @@ impl Seen {
         Ok(())
     }
 
-    /// Puts its tokens and those of `others` `into` the room that there is for them, with their `logits`, but for those of
+    /// Puts its tokens and those of `others` `into` the room that is reserved for them, with their `logits`, except for those of
     /// `unused`, which ascend.
     pub(super) fn candidates<'a>(
         &'a self,
@@ -224,13 +224,13 @@ impl Seen {
     }
 }
 
-/// What changes the logits of tokens that have a bias or were seen, and of no others. Steps follow in the order of the fields.
+/// The penalties: they only change logits of tokens that have a bias or were seen. They apply in the order of the fields.
 #[derive(Debug, Default)]
 pub(super) struct Penalties {
-    /// What is added to the logits of these tokens.
+    /// The numbers that are added to the logits of these tokens.
     pub(super) bias: BTreeMap<u32, f64>,
     /// Divides positive logits of seen tokens and multiplies the others (transformers `RepetitionPenaltyLogitsProcessor`;
-    /// Keskar et al. 2019, section 4.1). Once a token, however often seen.
+    /// Keskar et al. 2019, section 4.1). It applies once to a token, however often it was seen.
     pub(super) repetition: Option<f64>,
     /// `logit - presence * (count > 0) - frequency * count`, where `count` is how often a token was generated (the OpenAI
     /// API's parameter details).
@@ -245,7 +245,7 @@ impl Penalties {
         Penalties { bias: options.logit_bias.clone(), repetition, presence, frequency }
     }
 
-    /// Whether it changes no logit.
+    /// Whether no logit is changed.
     pub(super) fn is_empty(&self) -> bool {
         self.bias.is_empty() && self.repetition.is_none() && !self.counts()
     }
@@ -288,13 +288,13 @@ mod tests {
         candidates
     }
 
-    /// What filling does with `top_k`.
+    /// Keeps the `k` most likely, as filling does with `top_k`.
     fn keep_top_k(candidates: &mut Candidates, k: usize) {
         let all = candidates.entries.clone();
         candidates.fill(all.into_iter(), if k == 0 { usize::MAX } else { k });
     }
 
-    /// What filling does with the temperature.
+    /// Divides the logits, as filling does with the temperature.
     fn divide(candidates: &mut Candidates, temperature: f64) {
         candidates.entries.iter_mut().for_each(|candidate| candidate.logit = divided(candidate.logit, temperature));
     }
@@ -337,12 +337,12 @@ mod tests {
     #[test]
     fn repetition_divides_positive_logits_of_seen_tokens_and_multiplies_the_others() {
         let mut seen = Seen::default();
-        // 0 in the prompt, 1 generated twice, 2 both, 3 at zero, 4 unseen, 9 no candidate.
+        // Token 0 is in the prompt, 1 was generated twice, 2 is both, 3 has logit 0, 4 is unseen, 9 is no candidate.
         seen.prompt(&[0, 2, 3, 9]).unwrap();
         [1, 1, 2].into_iter().for_each(|id| seen.generated(id));
         let mut candidates = candidates(&[3.0, -1.0, 2.0, 0.0, 5.0]);
         repetition(2.0).apply(&mut candidates, &seen);
-        // 3 / 2; -1 * 2, once although seen twice; 2 / 2; 0 * 2; untouched.
+        // 3 / 2; -1 * 2, once although seen twice; 2 / 2; 0 * 2; unchanged.
         assert_eq!(logits(&candidates), [1.5, -2.0, 1.0, 0.0, 5.0]);
         repetition(0.5).apply(&mut candidates, &seen);
         assert_eq!(logits(&candidates), [3.0, -1.0, 2.0, 0.0, 5.0], "below 1 it favours what was seen");
@@ -355,7 +355,7 @@ mod tests {
         [1, 2, 2, 2].into_iter().for_each(|id| seen.generated(id));
         let mut first = candidates(&[1.0; 4]);
         counted(0.5, 0.0).apply(&mut first, &seen);
-        // The prompt does not count; 1 - 0.5 however often; 3 unseen.
+        // The prompt does not count; 1 - 0.5 however often generated; 3 is unseen.
         assert_eq!(logits(&first), [1.0, 0.5, 0.5, 1.0]);
         let mut second = candidates(&[1.0; 4]);
         counted(0.0, 0.25).apply(&mut second, &seen);
@@ -436,7 +436,7 @@ mod tests {
 
     #[test]
     fn min_p_keeps_a_share_of_the_most_likely() {
-        // Shares of 0.4: 0.25, 1, 0.125, 0.375, 0.75.
+        // The shares of 0.4 are 0.25, 1, 0.125, 0.375 and 0.75.
         let table: [(f64, &[u32]); 7] = [
             (0.0, &[0, 1, 2, 3, 4]),
             (0.12, &[0, 1, 2, 3, 4]),
@@ -455,7 +455,7 @@ mod tests {
     fn top_p_is_of_what_top_k_left() {
         let mut candidates = known();
         keep_top_k(&mut candidates, 2);
-        // 0.4 is 0.571 of the 0.7 that is left: it reaches 0.5 alone, among all five it would not.
+        // 0.4 is 0.571 of the 0.7 that is left: it reaches 0.5 by itself, while among all five tokens it would not.
         candidates.keep_top_p(0.5);
         assert_eq!(ids(&candidates), [1]);
         assert_eq!(kept(Candidates::keep_top_p, 0.5), [1, 4]);
@@ -472,7 +472,7 @@ mod tests {
         }
     }
 
-    /// Few distinct values, so that equals occur.
+    /// Logits with few distinct values, so that ties occur.
     fn some_logits() -> impl Strategy<Value = Vec<f32>> {
         prop::collection::vec((-40i8..40).prop_map(|value| f32::from(value) / 4.0), 1..700)
     }
@@ -508,7 +508,7 @@ mod tests {
             let total: f64 = weights.iter().sum();
             let kept = filtered.entries().len();
             prop_assert_eq!(ids(&filtered), sorted_ids(&all[..kept]));
-            // 1e-6: exponentials in F32 are off by 6e-8 each, and these sums only decide at their edge.
+            // The tolerance is 1e-6: exponentials in F32 are off by 6e-8 each, and only sums near the limit need it.
             let reached = weights[..kept].iter().sum::<f64>() / total;
             let without_last = weights[..kept - 1].iter().sum::<f64>() / total;
             prop_assert!(reached >= p - 1e-6 && (kept == 1 || without_last < p + 1e-6), "{} {}", reached, without_last);

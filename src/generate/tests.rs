@@ -11,16 +11,16 @@ use std::sync::LazyLock;
 /// A byte-level tokenizer of the 256 bytes at ids 0 to 255 by value, `<s>` at 256 and `</s>` at 257.
 static TOKENIZER: LazyLock<Arc<Tokenizer>> = LazyLock::new(|| tokenizer(&[("<s>", true), ("</s>", true)]));
 
-/// As `TOKENIZER`, with `<think>` at 258 and `</think>` at 259, shown in text as those of DeepSeek and Qwen are.
+/// Like `TOKENIZER`, with `<think>` at 258 and `</think>` at 259, which are visible in text, like those of DeepSeek and Qwen.
 static THINKER: LazyLock<Arc<Tokenizer>> =
     LazyLock::new(|| tokenizer(&[("<s>", true), ("</s>", true), ("<think>", false), ("</think>", false)]));
 
-/// The bytes and then `added`, each special or not.
+/// The bytes, then the tokens of `added`, each special or not.
 fn tokenizer(added: &[(&str, bool)]) -> Arc<Tokenizer> {
     tokenizer_with(added, "")
 }
 
-/// As [`tokenizer`], with a chat template.
+/// Like [`tokenizer`], with a chat template.
 fn tokenizer_with(added: &[(&str, bool)], template: &str) -> Arc<Tokenizer> {
     let letters: Vec<char> = (0..=255u32)
         .map(|byte| match byte {
@@ -63,7 +63,7 @@ fn tokenizer_with(added: &[(&str, bool)], template: &str) -> Arc<Tokenizer> {
     Arc::new(Tokenizer::from_header(&header, &spec).unwrap())
 }
 
-/// A model that says `script`, one token a step, whatever it is given.
+/// A model that says `script`, one token a step, whatever its input is.
 struct Script {
     script: Vec<u32>,
     at: usize,
@@ -76,7 +76,7 @@ impl Step for Script {
     fn forward(&mut self, tokens: &[u32], _: &CancellationToken) -> Result<Logits> {
         self.used += tokens.len();
         self.runs.push(tokens.len());
-        // More rows than there are tokens, as padded embeddings have, and the largest logit on one of them.
+        // More rows than there are tokens, as in padded embeddings, with the largest logit on one of the extra rows.
         let mut logits = vec![0.0f32; 272];
         logits[271] = 9.0;
         match self.script.get(self.at) {
@@ -188,7 +188,7 @@ fn a_stop_token_can_be_ignored() {
     assert_eq!(tokens, [97, 257]);
 }
 
-/// The pieces' texts, the whole, and how it ended.
+/// The texts of the pieces, the reason of the end, and the ids.
 fn run(said: &str, options: &GenerateOptions) -> (Vec<String>, Option<FinishReason>, Vec<u32>) {
     let mut model = script(said.as_bytes(), Some(257), 100);
     let mut generation = start(&mut model, options).unwrap();
@@ -200,7 +200,7 @@ fn run(said: &str, options: &GenerateOptions) -> (Vec<String>, Option<FinishReas
 fn a_stop_string_ends_it_and_is_no_part_of_the_text() {
     let options = GenerateOptions::default().stop("never").stop("é.");
     let (pieces, finish, ids) = run("caé é. more", &options);
-    // One token a byte. "é" is held back until a space or a full stop decides.
+    // Each byte is a token. "é" is held back until a space or a full stop decides.
     assert_eq!(pieces, ["c", "a", "", "", "é ", "", "", ""]);
     assert_eq!(finish, Some(FinishReason::StopString(1)));
     assert_eq!(ids, "caé é.".bytes().map(u32::from).collect::<Vec<_>>(), "the tokens of the stop string are there");
@@ -252,7 +252,7 @@ fn penalties_count_what_the_session_holds_and_the_prompt() {
         generation.ids().to_vec()
     };
     let (b, other) = (98, 99);
-    // 5 divided by the largest number is 0 in F32: of equals the lowest id is chosen.
+    // 5 divided by the largest number is 0 in F32: on a tie the lowest id is chosen.
     let zero = GenerateOptions::default().repetition_penalty(f64::MAX).max_tokens(1);
     assert_eq!(first(&[other], &[other], &zero), [b]);
     assert_eq!(first(&[b], &[other], &zero), [0]);
@@ -301,7 +301,7 @@ fn refuses_options_before_anything_is_computed() {
     assert!(model.runs.is_empty());
 }
 
-/// What is thought and what is not, where the model says `said` after `prompt`: `[` opens a block and `]` closes it.
+/// The text with whether it is thought, if the model says `said` after `prompt`: `[` opens a block and `]` closes it.
 fn thoughts(tokenizer: &Arc<Tokenizer>, prompt: &str, said: &[u8], options: &GenerateOptions) -> Vec<(String, bool)> {
     let token = |byte: &u8| match byte {
         b'[' => 258,
@@ -311,7 +311,7 @@ fn thoughts(tokenizer: &Arc<Tokenizer>, prompt: &str, said: &[u8], options: &Gen
     told_apart(tokenizer, prompt, said.iter().map(token).collect(), options)
 }
 
-/// What is thought and what is not, where the model says `said` after `prompt`.
+/// The text with whether it is thought, if the model says `said` after `prompt`.
 fn told_apart(
     tokenizer: &Arc<Tokenizer>,
     prompt: &str,
@@ -339,7 +339,7 @@ fn told_apart(
 
 #[test]
 fn text_between_the_marks_is_thought() {
-    /// The prompt, what is said, stop strings, and what comes out of it.
+    /// The prompt, the bytes that the model says, stop strings, and the expected result.
     type Case = (&'static str, &'static [u8], &'static [&'static str], &'static [(&'static str, bool)]);
     let table: [Case; 14] = [
         ("Hi", b"[ab]cd", &[], &[("<think>ab</think>", true), ("cd", false)]),
@@ -352,14 +352,14 @@ fn text_between_the_marks_is_thought() {
         ("Hi<think>x", b"ab", &[], &[("ab", false)]),
         ("Hi", b"a]b", &[], &[("a</think>b", false)]),
         ("Hi<think>", b"a[b]c", &[], &[("a<think>b</think>", true), ("c", false)]),
-        // A character that is never finished belongs to what began it.
+        // A character that is never finished belongs to the part in which it began.
         (
             "Hi",
             b"a\xc3[b\xc3]c\xc3",
             &[],
             &[("a\u{fffd}", false), ("<think>b\u{fffd}</think>", true), ("c\u{fffd}", false)],
         ),
-        // Text that is held back for a stop string keeps its mark.
+        // Text that is held back for a stop string stays marked as thought.
         ("Hi", b"[a]bc", &["</think>bX"], &[("<think>a</think>", true), ("bc", false)]),
         ("Hi", b"x[a]bc", &["x<think>Y", "nkX"], &[("x", false), ("<think>a</think>", true), ("bc", false)]),
         ("Hi", b"[a]bXc", &["nk>bX"], &[("<think>a</thi", true)]),
@@ -384,7 +384,7 @@ fn a_mark_that_is_no_token_of_its_own_is_text() {
     assert_eq!(hidden, [("a".to_owned(), true), ("b".to_owned(), false)], "special marks have no text");
 }
 
-/// As [`told_apart`], where the model says the tokens of a text.
+/// Like [`told_apart`], if the model says the tokens of a text.
 fn told_apart_of(tokenizer: &Arc<Tokenizer>, prompt: &str, said: &str, stop: &str) -> Vec<(String, bool)> {
     let options = GenerateOptions::default().max_tokens(1000);
     let options = if stop.is_empty() { options } else { options.stop(stop) };
@@ -397,7 +397,7 @@ fn channels_are_thought_or_answer_and_their_frames_are_neither() {
     let framing =
         |special: bool| tokenizer(&[&[("<s>", true), ("</s>", true)], &names.map(|name| (name, special))[..]].concat());
     let analysis = "<|channel|>analysis<|message|>Hm. <é>";
-    /// The prompt, what is said, a stop string, what is thought, and the answer.
+    /// The prompt, the model's text, a stop string, the thought, and the answer.
     type Case = (&'static str, String, &'static str, &'static str, &'static str);
     let table: [Case; 8] = [
         (
@@ -410,7 +410,7 @@ fn channels_are_thought_or_answer_and_their_frames_are_neither() {
         ("<|start|>assistant", analysis.into(), "", "Hm. <é>", ""),
         ("<|start|>assistant", "<|channel|>final<|message|>Yes.".into(), "", "", "Yes."),
         ("<|start|>assistant", "<|message|>Yes.".into(), "", "", "Yes."),
-        // What calls a tool is said to it; its name is in the ids.
+        // A tool call is a message to the tool, whose name is only in the ids.
         (
             "<|start|>assistant",
             format!(
@@ -427,7 +427,7 @@ fn channels_are_thought_or_answer_and_their_frames_are_neither() {
             "Hm.",
             "",
         ),
-        // Names are no text: they complete no stop string.
+        // Names are not text: they complete no stop string.
         (
             "<|start|>assistant",
             format!("{analysis}<|end|><|start|>assistant<|channel|>final<|message|>final."),
@@ -482,7 +482,7 @@ fn marks_of_mistral_are_marks() {
 
 #[test]
 fn a_block_that_a_template_spells_ends_where_its_mark_is_spelled() {
-    // A token may hold the end of the mark and what follows it.
+    // A token may hold the end of the mark and text after it.
     let added = [("<s>", true), ("</s>", true), ("k>\n\nY", false)];
     let spelled = tokenizer_with(&added, "{{ messages[0].content }}<think>");
     for (prompt, said, expected) in [

@@ -1,4 +1,4 @@
-//! How long a generation took, and what it took that for.
+//! How long a generation took, and the tokens that it took the time for.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use std::time::Duration;
 pub struct Timings {
     /// Tokens of the prompt that were computed.
     pub prompt_tokens: usize,
-    /// Tokens of the prompt before those, which the session held from an earlier turn or found in the cache of another: with
-    /// `prompt_tokens` the whole prompt.
+    /// Tokens of the prompt before those, which the session held from an earlier turn or found in the cache of another. Together
+    /// with `prompt_tokens` they are the whole prompt.
     pub cached_tokens: usize,
     /// Time until the first token was chosen.
     pub prefill: Duration,
@@ -17,25 +17,25 @@ pub struct Timings {
     pub generated: usize,
     /// Time of all steps after the first.
     pub decode: Duration,
-    /// Steps that `decode` took; one that was computed ahead counts.
+    /// The number of steps in `decode`; a step that was computed ahead counts.
     pub decode_steps: usize,
-    /// How many of `generated` were the only tokens that the grammar allowed, and took no step of their own.
+    /// How many of `generated` were the only tokens that the grammar allowed, and so took no step of their own.
     pub forced: usize,
-    /// Tokens that were computed ahead because they were guessed ([`GenerateOptions::speculate`](super::GenerateOptions::speculate)).
+    /// Guessed tokens that were computed ahead ([`GenerateOptions::speculate`](super::GenerateOptions::speculate)).
     pub guessed: usize,
-    /// How many of them were the next ones, so that they took no pass over the weights.
+    /// How many of the guessed tokens were right, so that they took no pass over the weights.
     pub accepted: usize,
     /// The seed that chose the tokens; with it the same request gives the same text.
     pub seed: u64,
 }
 
 impl Timings {
-    /// Steps a second after the prompt; 0 before the second one.
+    /// Steps per second after the prompt; 0 before the second step.
     pub fn tokens_per_second(&self) -> f64 {
         rate(self.decode_steps, self.decode)
     }
 
-    /// Prompt tokens a second.
+    /// Prompt tokens per second.
     pub fn prompt_tokens_per_second(&self) -> f64 {
         rate(self.prompt_tokens, self.prefill)
     }

@@ -1,4 +1,4 @@
-//! Bytes -> a file and back: parts that end with a checksum, and a file that is in its place whole or not at all.
+//! Bytes -> a file and back: parts that end with a checksum, and a file that replaces another one completely or not at all.
 
 use crate::error::{Error, Result, SessionFileError, SessionFileProblem};
 use crc32fast::Hasher;
@@ -10,20 +10,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes of a checksum.
 pub(super) const CHECKSUM: u64 = 4;
-/// Bytes that are in the processor's cache when they are summed: they were just read, or are about to be written.
+/// Bytes that are summed while they are in the processor's cache: just after reading or just before writing.
 const STRIDE: usize = 256 << 10;
 
-/// Writes the parts of a file. The checksum at the end of each is that of all parts up to there, so that parts that changed
-/// places are seen too.
+/// Writes the parts of a file. The checksum at the end of each part is that of all parts up to there, so that swapped parts
+/// are detected too.
 pub(super) struct Writer {
     out: BufWriter<File>,
     sum: Hasher,
-    /// Bytes that were written.
+    /// The bytes that were written.
     pub(super) bytes: u64,
 }
 
 impl Writer {
-    /// Appends to the part.
+    /// Appends bytes to the current part.
     pub(super) fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         bytes.chunks(STRIDE).try_for_each(|bytes| {
             self.sum.update(bytes);
@@ -31,7 +31,7 @@ impl Writer {
         })
     }
 
-    /// Ends the part.
+    /// Ends the current part with the checksum.
     pub(super) fn end(&mut self) -> std::io::Result<()> {
         self.append(&self.sum.clone().finalize().to_le_bytes())
     }
@@ -47,16 +47,16 @@ pub(super) struct Reader<'p> {
     path: &'p Path,
     file: BufReader<File>,
     sum: Hasher,
-    /// Bytes of the file.
+    /// The bytes of the file.
     pub(super) bytes: u64,
-    /// Those that were read.
+    /// The bytes that were read.
     pub(super) position: u64,
-    /// Where the part began.
+    /// Where the current part began.
     start: u64,
 }
 
 impl<'p> Reader<'p> {
-    /// Opens a regular file; nothing else is waited for.
+    /// Opens a regular file; anything else is an error, without waiting for it.
     pub(super) fn open(path: &'p Path) -> Result<Reader<'p>> {
         let (file, bytes) = source::open(path).map_err(|error| match error {
             model_factory_diagnostics::Error::Format { .. } => problem(path, SessionFileProblem::NotAFile),
@@ -74,7 +74,7 @@ impl<'p> Reader<'p> {
         Ok(())
     }
 
-    /// Ends the part that `part` is the name of.
+    /// Ends the current part, which is named `part`, and compares its checksum.
     pub(super) fn end(&mut self, part: &'static str) -> Result<()> {
         let (bytes, mut written) = (self.start..self.position, [0; CHECKSUM as usize]);
         self.fill(&mut written)?;
@@ -95,12 +95,12 @@ impl<'p> Reader<'p> {
         })
     }
 
-    /// The file should have been `expected` bytes long, or that at least.
+    /// The error of a file that should have been (at least) `expected` bytes long.
     pub(super) fn length(&self, expected: u64) -> Error {
         self.problem(SessionFileProblem::Length { found: self.bytes, expected })
     }
 
-    /// What the file says of `what` cannot be.
+    /// The error of a file whose value of `what` is impossible.
     pub(super) fn malformed(&self, what: &'static str, found: impl ToString, expected: impl ToString) -> Error {
         let (found, expected) = (found.to_string(), expected.to_string());
         self.problem(SessionFileProblem::Malformed { what, found, expected })
@@ -115,7 +115,7 @@ pub(super) fn problem(path: &Path, problem: SessionFileProblem) -> Error {
     SessionFileError { file: path.into(), problem }.into()
 }
 
-/// Puts what `write` writes in the place of `path` at once: what was there stays until all of it is on the disk.
+/// Replaces `path` atomically with what `write` writes: the old file stays until all of it is on the disk.
 pub(super) fn replace(path: &Path, write: impl FnOnce(&mut Writer) -> Result<()>) -> Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let io = |error| Error::io(path, error);
@@ -126,20 +126,20 @@ pub(super) fn replace(path: &Path, write: impl FnOnce(&mut Writer) -> Result<()>
     file.sync_all().map_err(io)?;
     fs::rename(&unfinished.path, path).map_err(io)?;
     unfinished.in_place = true;
-    // The name is on the disk too then. Not every file system does it, and either file is whole without it.
+    // Now the name is on the disk too. Not every file system supports this, and without it either the old or the new file is whole.
     #[cfg(unix)]
     let _ = File::open(folder).and_then(|folder| folder.sync_all());
     Ok(())
 }
 
-/// A file that is removed unless it comes into its place.
+/// A temporary file that is removed unless it is renamed to its place.
 struct Unfinished {
     path: PathBuf,
     in_place: bool,
 }
 
 impl Unfinished {
-    /// A new file in `folder`, which no other process and no other thread has.
+    /// A new file in `folder` that no other process and no other thread uses.
     fn create(folder: &Path) -> std::io::Result<(Unfinished, File)> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         loop {
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!((fs::read(&path).unwrap(), names()), (b"old".to_vec(), 1));
         replace(&path, begin).unwrap();
         assert_eq!((fs::read(&path).unwrap(), names()), (vec![7; 3 * STRIDE], 1));
-        // What cannot be replaced stays too.
+        // A folder, which cannot be replaced, stays too.
         let inner = folder.path().join("inner");
         fs::create_dir(&inner).unwrap();
         assert!(matches!(replace(&inner, begin), Err(Error::Io { path, .. }) if path == inner));

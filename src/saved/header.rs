@@ -1,11 +1,11 @@
-//! What a saved session says of itself, and of the model that it goes on with.
+//! The description of a saved session, and of the model that it needs.
 
 use crate::decoder::Rotation;
 use crate::error::SessionFileProblem;
 use crate::fingerprint::{FileDigest, WeightsDigest};
 use serde::{Deserialize, Serialize};
 
-/// Longest text of a file that an error shows.
+/// The longest text of a file that an error shows.
 const SHOWN: usize = 80;
 
 const OTHER_MODEL: &str = "load the model it was saved with, or compute the session again";
@@ -18,14 +18,14 @@ const OTHER_LIBRARY: &str = "restore it with that version of the library, or com
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Header {
-    /// What must be equal for the same bits.
+    /// What must be equal to get the same bits.
     pub(super) identity: Identity,
     /// How the cached keys are rotated.
     #[serde(with = "Rotated")]
     pub(super) rotation: Rotation,
-    /// Ids of the sequence.
+    /// The number of ids of the sequence.
     pub(super) ids: u64,
-    /// Those whose keys and values follow: all, unless computing them again was broken off.
+    /// The number of ids whose keys and values follow: all, unless computing them again was interrupted.
     pub(super) cached: u64,
 }
 
@@ -33,9 +33,9 @@ pub(super) struct Header {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Identity {
-    /// Package and version: kernels may change with it.
+    /// The package and version of the library: kernels may change with it.
     pub(super) library: String,
-    /// The variant, for people.
+    /// The variant of the model, for people to read.
     pub(super) model: String,
     pub(super) architecture: String,
     pub(super) quantization: String,
@@ -46,7 +46,7 @@ pub(super) struct Identity {
     pub(super) vocab: u64,
     /// The CRC-32 of everything that the decoder reads of the spec.
     pub(super) spec: u32,
-    /// Architecture and system, and the level of instruction sets.
+    /// The architecture, the system, and the level of instruction sets.
     pub(super) instructions: String,
     pub(super) kv_cache: String,
     pub(super) digest: WeightsDigest,
@@ -85,7 +85,7 @@ impl Identity {
             .or_else(|| self.other_weights(model))
     }
 
-    /// The first difference of the weights, which both have a digest of the same kind of.
+    /// The first difference of the weights, where both have the same kind of digest.
     fn other_weights(&self, model: &Identity) -> Option<SessionFileProblem> {
         let differs = |what, found: String, expected: String| {
             Some(SessionFileProblem::Differs { what, found, expected, remedy: OTHER_MODEL })

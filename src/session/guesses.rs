@@ -1,4 +1,4 @@
-//! Guessed tokens of a sequence: computed with one that is known, and taken for the next ones if they turn out to be those.
+//! Guessed tokens of a sequence: computed together with a known one, and accepted if they turn out to be the next ones.
 
 use super::Session;
 use crate::cancel::CancellationToken;
@@ -10,17 +10,17 @@ use crate::scheduler::costs::MOST_GUESSES;
 use crate::scheduler::{Run, RunOutput};
 use model_factory_diagnostics::plan::KV_PAGE;
 
-/// Positions for which a sequence does without guesses when computing some failed.
+/// The number of positions without guesses after computing some failed.
 pub(super) const PAUSE: usize = 64;
 
-/// What a session knows of its next tokens.
+/// The guesses of a session.
 #[derive(Debug, Default)]
 pub(super) struct Guesses {
-    /// Those that the next step computes too.
+    /// Guesses that the next step computes too.
     next: Vec<u32>,
-    /// Those that were computed after the sequence: the cache holds them, the ids do not.
+    /// Guesses that were computed after the sequence: the cache holds them, the ids do not.
     ahead: Option<Ahead>,
-    /// Whether the last step was shared with other sequences: these gain more by each other.
+    /// Whether the last step was shared with other sequences, which gains more than guesses do.
     pub(super) shared_step: bool,
     /// The length below which nothing is guessed.
     pub(super) pause: usize,
@@ -30,23 +30,23 @@ pub(super) struct Guesses {
 #[derive(Debug)]
 struct Ahead {
     tokens: Vec<u32>,
-    /// How many of them turned out right.
+    /// How many of the tokens turned out right.
     right: usize,
-    /// The logits before the first of them and after each, `[1 + tokens, vocab]`.
+    /// The logits before the first token and after each, `[1 + tokens, vocab]`.
     rows: Logits,
 }
 
 /// How a step begins.
-#[allow(clippy::large_enum_variant)] // it lives for a moment
+#[allow(clippy::large_enum_variant)] // it is short-lived
 pub(crate) enum Begun {
-    /// It was computed ahead.
+    /// The logits of the step were computed ahead.
     Ahead(Logits),
     Run(Run),
 }
 
 impl Session {
-    /// Takes `tokens` as guesses for those after the next step, and returns how many it will compute: those that pay if each
-    /// is right with the probability `likely`, or all that can be.
+    /// Takes `tokens` as guesses for those after the next step, and returns how many it will compute: those that pay off if each
+    /// is right with the probability `likely`, or as many as possible.
     pub(super) fn take_guesses(&mut self, tokens: &[u32], likely: Option<f64>) -> usize {
         self.guesses.next.clear();
         let compute = self.model.compute();
@@ -62,8 +62,8 @@ impl Session {
         paying
     }
 
-    /// How many guesses a step of one token may have. They take no page that the token does not need itself, and change
-    /// nothing about how it is computed.
+    /// How many guesses a step of one token may have. They take no page that the token does not need itself, and do not change
+    /// how it is computed.
     pub(super) fn most_guesses(&self) -> usize {
         let (compute, reach) = (self.model.compute(), self.len() + 1);
         if compute.batching() != Batching::Any || self.guesses.shared_step || self.len() < self.guesses.pause {
@@ -76,7 +76,7 @@ impl Session {
         (1..=most).rev().find(|guesses| compute.rotation(reach + guesses) == rotation).unwrap_or(0)
     }
 
-    /// As [`begin`](Self::begin), for logits that may be there already, with guesses where it was given some.
+    /// Like [`begin`](Self::begin), but uses logits that were computed ahead, and computes guesses that were given.
     pub(crate) fn begin_step(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Begun> {
         let guesses = std::mem::take(&mut self.guesses.next);
         self.reused = 0;
@@ -86,7 +86,7 @@ impl Session {
         let count = if tokens.len() == 1 { guesses.len().min(self.most_guesses()) } else { 0 };
         let mut run = self.begin(tokens, None, cancel)?;
         let vocab = self.model.compute().vocab();
-        // Without memory for them it goes on without them.
+        // Without memory for the guesses it goes on without them.
         if count > 0
             && memory::grow(&mut run.ids, count, "guessed tokens").is_ok()
             && let Ok(rows) = memory::reserved((1 + count) * vocab, "the logits of guessed tokens")
@@ -98,7 +98,7 @@ impl Session {
         Ok(Begun::Run(run))
     }
 
-    /// The logits after `tokens`, if that is one that was computed ahead; it is part of the sequence then.
+    /// The logits after `tokens`, if that is one token that was computed ahead; it becomes part of the sequence.
     fn ahead(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Option<Logits>> {
         let (Some(ahead), [token]) = (&mut self.guesses.ahead, tokens) else { return Ok(None) };
         if ahead.tokens.get(ahead.right) != Some(token) {
@@ -112,7 +112,7 @@ impl Session {
         Ok(Some(logits))
     }
 
-    /// Forgets what was computed ahead and did not turn out right.
+    /// Forgets the tokens that were computed ahead and did not turn out right.
     pub(super) fn forget_guesses(&mut self) {
         self.guesses.next.clear();
         self.guesses.pause = self.guesses.pause.min(self.len() + PAUSE);
@@ -126,7 +126,7 @@ impl Session {
         }
     }
 
-    /// Keeps what was computed of guesses, the last `count` of the ids, and returns the logits before them.
+    /// Keeps the computed guesses, the last `count` of the ids, and returns the logits before them.
     pub(super) fn keep_ahead(&mut self, count: usize, rows: Vec<f32>) -> Option<Logits> {
         let rows = Logits::new(rows, self.model.compute().vocab());
         let logits = rows.row(0)?;
@@ -136,8 +136,8 @@ impl Session {
     }
 }
 
-/// Whether `error`, which a run of so many guesses ended with, may be about one of them: it is to be begun again, and has none
-/// then.
+/// Whether `error`, which ended a run with `guesses` guesses, may be about one of them: the run is then to be repeated without
+/// guesses.
 pub(crate) fn guessed_wrong(guesses: usize, error: &Error) -> bool {
     guesses > 0 && !matches!(error, Error::Cancelled)
 }

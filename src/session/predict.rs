@@ -1,4 +1,4 @@
-//! A prediction head for a session: it reads the hidden states that the model's steps leave, and runs ahead of them.
+//! A prediction head for a session: it reads the hidden states of the model's steps, and runs ahead of them.
 
 use super::Session;
 use crate::cancel::CancellationToken;
@@ -11,18 +11,18 @@ use crate::predictor::Predictor;
 use crate::scheduler::hidden::HiddenRows;
 use tracing::debug_span;
 
-/// What the prediction head holds of a sequence.
+/// The state of the prediction head for a sequence.
 #[derive(Debug)]
 pub(super) struct Predicted {
-    /// Hidden states that it did not read yet; a run has them while it is computed.
+    /// Hidden states that the head did not read yet; a run holds them while it is computed.
     pub(super) rows: Option<HiddenRows>,
-    /// Its keys and values: a position for each of `read`, then for each guess.
+    /// The head's keys and values: a position for each of `read`, then for each guess.
     cache: KvCache,
-    /// The positions of the sequence whose hidden states it has read, each with the token after it. Some may be missing: what
-    /// was not computed by this session, or long before it guessed. Only distances count in its rotation, so these are as if the
+    /// The positions of the sequence whose hidden states the head read, each with the token after it. Some may be missing: those
+    /// not computed by this session, or long before it guessed. Its rotation depends only on distances, so it works as if the
     /// sequence were shorter.
     read: Vec<usize>,
-    /// Its own hidden state after the last guess.
+    /// The head's own hidden state after the last guess.
     state: Vec<f32>,
 }
 
@@ -32,7 +32,7 @@ impl Predicted {
         Predicted { rows, cache: predictor.cache(), read: Vec::new(), state: Vec::new() }
     }
 
-    /// Forgets what the positions from `len` on told it, their tokens included.
+    /// Forgets what was read at the positions from `len` on, their tokens included.
     pub(super) fn truncate(&mut self, len: usize) {
         self.forget_states(len);
         self.read.truncate(self.read.partition_point(|position| position + 1 < len));
@@ -47,7 +47,7 @@ impl Predicted {
     }
 
     /// Reads the hidden states of the positions up to `last` with the tokens after them, and returns the logits after the last
-    /// of these; `None` where that one's is not known.
+    /// of these tokens; `None` if the hidden state of `last` is not known.
     fn read(
         &mut self,
         predictor: &Predictor,
@@ -71,7 +71,7 @@ impl Predicted {
         Ok(logits)
     }
 
-    /// Reads its own hidden state with the last guess.
+    /// Reads the head's own hidden state with the last guess.
     fn go_on(&mut self, predictor: &Predictor, guess: u32, cancel: &CancellationToken) -> Result<Option<Vec<f32>>> {
         let _span = debug_span!("predict", position = self.cache.len(), tokens = 1).entered();
         let (logits, state) = predictor.forward(&[guess], &self.state, &mut self.cache, cancel)?;
@@ -81,7 +81,7 @@ impl Predicted {
 }
 
 impl Session {
-    /// Keeps the hidden states of what is computed from now on for the prediction head, or does so no more.
+    /// Starts or stops keeping the hidden states of what is computed for the prediction head.
     pub(crate) fn follow(&mut self, on: bool) {
         match self.model.predictor().filter(|_| on) {
             None => self.predicted = None,
@@ -91,11 +91,11 @@ impl Session {
         }
     }
 
-    /// The logits of the prediction head after `sequence`: that of the session, the token after it, and guesses. `None` where
-    /// there is no head, or where it did not see what leads there.
+    /// The logits of the prediction head after `sequence`: that of the session, the token after it, and guesses. `None` if
+    /// there is no head, or if it has not read the hidden states before them.
     ///
     /// # Errors
-    /// Those of the head, which has forgotten all then.
+    /// The errors of the head, which has then forgotten everything.
     pub(super) fn predict_after(&mut self, sequence: &[u32], cancel: &CancellationToken) -> Result<Option<Logits>> {
         let model: Model = self.model.clone();
         let Some(predictor) = model.predictor() else { return Ok(None) };

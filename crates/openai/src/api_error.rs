@@ -1,37 +1,37 @@
-//! Errors -> OpenAI's object of an error and a status.
+//! Errors -> an OpenAI error object and a status.
 
 use crate::RequestError;
 use model_factory::error::ChatError;
 use model_factory::{Error, ErrorKind};
 use serde_json::{Value, json};
 
-/// Why a request is not answered.
+/// The error that answers a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ApiError {
-    /// The status of HTTP: that of the [`ErrorKind`].
+    /// The HTTP status of the [`ErrorKind`].
     pub status: u16,
-    /// What is wrong, for a person.
+    /// The problem, for people to read.
     pub message: String,
-    /// The field of the request at fault.
+    /// The field of the request with the problem.
     pub param: Option<String>,
-    /// What is wrong, for a program, such as `context_length_exceeded`.
+    /// The problem, for programs, such as `context_length_exceeded`.
     pub code: Option<&'static str>,
 }
 
 impl ApiError {
-    /// An error of a server's own, with the field at fault and a code where there are such.
+    /// An error of the server itself, with the field and a code if there are any.
     pub fn new(status: u16, message: impl Into<String>, param: Option<&str>, code: Option<&'static str>) -> ApiError {
         ApiError { status, message: message.into(), param: param.map(str::to_owned), code }
     }
 
-    /// What went wrong with a request whose prompt is the field `input`: `messages`, `prompt` or `input`.
+    /// The error of a request whose prompt is the field `input`: `messages`, `prompt` or `input`.
     pub fn of(error: &Error, input: &str) -> ApiError {
         let (status, code) = match error.kind() {
             ErrorKind::InvalidRequest => (400, None),
             ErrorKind::TooLong => (413, Some("context_length_exceeded")),
             ErrorKind::Unsupported => (501, None),
-            // A client that went away is not told.
+            // A client that went away gets no answer, so this is only seen at shutdown.
             ErrorKind::Cancelled => return ApiError::new(503, "the server is shutting down", None, None),
             ErrorKind::OutOfMemory | ErrorKind::Unavailable => (503, None),
             _ => (500, None),
@@ -45,7 +45,7 @@ impl ApiError {
             _ => Some(input),
         };
         let message = match error {
-            // Where the template lies is the server's own.
+            // The path of the template is private to the server.
             Error::Chat(ChatError::Template { line, reason, .. }) => {
                 let line = line.map(|line| format!(", line {line}")).unwrap_or_default();
                 format!("the model's chat template{line} cannot be rendered: {reason}")
@@ -58,7 +58,7 @@ impl ApiError {
         ApiError::new(status, message, param.filter(|_| status < 500), code)
     }
 
-    /// The body of an answer: `{"error": {"message": "..", "type": "invalid_request_error", "param": "temperature", "code": null}}`.
+    /// The body of an answer: `{"error": {"message": "..", "type": "invalid_request_error", "param": "n", "code": null}}`.
     pub fn json(&self) -> Value {
         let kind = match self.status {
             429 => "rate_limit_error",

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Pieces of the generations of a request -> chunks of its answer, as OpenAI has them: objects `chat.completion.chunk` or
-/// `text_completion` with one choice each. Where the request asks for no stream they are parts of a `chat.completion`, which [`append`]
+/// Pieces of the generations of a request -> chunks of its answer in OpenAI's form: objects `chat.completion.chunk` or
+/// `text_completion` with one choice each. Without streaming they are parts of a `chat.completion`, which [`append`]
 /// puts together.
 #[derive(Debug)]
 pub struct ChunkBuilder {
@@ -26,7 +26,7 @@ pub struct ChunkBuilder {
     prompt: usize,
     cached: usize,
     generated: usize,
-    /// How many tokens were thought.
+    /// The number of reasoning tokens.
     reasoning: usize,
     /// The timings of the choice that ended last.
     timings: Timings,
@@ -36,14 +36,14 @@ pub struct ChunkBuilder {
 #[derive(Debug, Default)]
 struct Choice {
     reader: AnswerReader,
-    /// Characters of its text so far; `None` before its first part.
+    /// The number of characters of its text so far; `None` before its first part.
     said: Option<usize>,
     calls: usize,
     reasoning: usize,
 }
 
 impl ChunkBuilder {
-    /// For the answer to `request`, of the model that clients know by `name`.
+    /// Chunks of the answer to `request`, by the model that clients know as `name`.
     pub fn new(request: &CompletionRequest, model: &Model, name: &str) -> ChunkBuilder {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -70,14 +70,14 @@ impl ChunkBuilder {
         }
     }
 
-    /// The chunk of a piece of the generation of this index; `None` where it says nothing.
+    /// The chunk of a piece of the generation of this index; `None` if the chunk would be empty.
     ///
     /// # Panics
-    /// Where the request has no answer of this index.
+    /// If the request has no answer of this index.
     pub fn push(&mut self, index: usize, mut piece: Piece) -> Option<Value> {
         let choice = &mut self.choices[index];
         choice.reasoning += usize::from(piece.thinking && piece.token.is_some());
-        // A text that is continued has no thought apart.
+        // The answer to a text prompt has no separate thoughts.
         piece.thinking &= self.is_chat;
         let token = piece.token.zip(piece.logprobs.take()).filter(|_| !piece.thinking);
         let delta = choice.reader.push(piece);
@@ -85,13 +85,13 @@ impl ChunkBuilder {
         says.then(|| self.chunk(index, delta, token, None))
     }
 
-    /// The last chunk of the generation of this index, by what [`Generation::finish`](model_factory::Generation::finish) says of it.
+    /// The last chunk of the generation of this index, from the result of [`finish`](model_factory::Generation::finish).
     ///
     /// # Errors
-    /// `Cancelled` where it was cancelled, or did not come to its end.
+    /// `Cancelled` if it was cancelled, or did not come to its end.
     ///
     /// # Panics
-    /// Where the request has no answer of this index.
+    /// If the request has no answer of this index.
     pub fn last_chunk(&mut self, index: usize, (reason, timings): (Option<FinishReason>, Timings)) -> Result<Value> {
         let choice = &mut self.choices[index];
         let reason = match reason {
@@ -100,7 +100,7 @@ impl ChunkBuilder {
             _ if choice.calls > 0 => "tool_calls",
             Some(_) => "stop",
         };
-        // The answers to a prompt share it.
+        // The prompt is counted only once for all its answers.
         if index.is_multiple_of(self.n) {
             self.prompt += timings.prompt_tokens + timings.cached_tokens;
             self.cached += timings.cached_tokens;
@@ -112,8 +112,8 @@ impl ChunkBuilder {
         Ok(self.chunk(index, delta, None, Some(reason)))
     }
 
-    /// A chunk without choices that has the `usage` of all, and by the names of llama.cpp's server the `timings` of the last one: the
-    /// end of a stream where [`CompletionRequest::include_usage`] asks for it.
+    /// A chunk without choices that has the `usage` of all choices, and the `timings` of the last one, as in llama.cpp's server. It
+    /// is the end of a stream if [`CompletionRequest::include_usage`] asks for it.
     pub fn usage(&self) -> Value {
         let mut chunk = self.with_choices(Value::Array(Vec::new()));
         chunk["usage"] = json!({
@@ -136,7 +136,7 @@ impl ChunkBuilder {
         chunk
     }
 
-    /// A whole answer that says nothing yet: [`append`] all chunks to it, and the usage.
+    /// A whole answer that is still empty: [`append`] all chunks to it, and the usage.
     pub fn whole(&self) -> Value {
         let empty = if self.is_chat { json!({ "message": { "content": null } }) } else { json!({}) };
         self.with_choices(vec![empty; self.choices.len()].into())
@@ -197,13 +197,13 @@ impl ChunkBuilder {
         json!({ "tokens": [token], "token_logprobs": [logprob], "top_logprobs": [top], "text_offset": [offset] })
     }
 
-    /// A token of a chat's log-probabilities; `id` as llama.cpp's server has it.
+    /// A token in a chat's log-probabilities, with its `id` as in llama.cpp's server.
     fn token(&self, id: u32, logprob: f64) -> Value {
         let bytes = self.tokenizer.token_bytes(id);
         json!({ "id": id, "token": self.token_text(id), "bytes": bytes, "logprob": logprob })
     }
 
-    /// What a token adds to a text, or the name of one that adds nothing.
+    /// The text that a token adds, or its name if it adds none.
     fn token_text(&self, id: u32) -> String {
         match self.tokenizer.token_bytes(id).unwrap_or_default() {
             [] => self.tokenizer.token_text(id).unwrap_or_default(),
@@ -212,7 +212,7 @@ impl ChunkBuilder {
     }
 }
 
-/// Appends a chunk to [`ChunkBuilder::whole`]. Of what is no chunk of the same answer nothing is taken.
+/// Appends a chunk to [`ChunkBuilder::whole`]. Values that are not chunks of the same answer are ignored.
 pub fn append(whole: &mut Value, mut chunk: Value) {
     for choice in chunk.get_mut("choices").and_then(Value::as_array_mut).into_iter().flatten() {
         let index = choice["index"].as_u64().and_then(|index| usize::try_from(index).ok());
@@ -227,7 +227,7 @@ pub fn append(whole: &mut Value, mut chunk: Value) {
     }
 }
 
-/// Appends what follows to texts and lists, and to objects by name; all else is replaced.
+/// Appends to texts and lists, and to objects by name; everything else is replaced.
 fn extend(whole: &mut Value, more: Value) {
     match (whole, more) {
         (Value::String(whole), Value::String(more)) => whole.push_str(&more),

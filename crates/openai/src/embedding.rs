@@ -1,4 +1,4 @@
-//! The JSON of a request of `embeddings` -> vectors, and their JSON.
+//! The JSON of an `embeddings` request -> vectors, and their JSON.
 
 use super::fields::Fields;
 use crate::error::RequestError;
@@ -7,20 +7,20 @@ use base64::prelude::BASE64_STANDARD;
 use model_factory::{EmbedOptions, Model};
 use serde_json::{Value, json};
 
-/// Texts of a request, as many as OpenAI takes.
+/// The most texts of a request, as in the OpenAI API.
 const MOST_TEXTS: usize = 2048;
 
-/// What `embeddings` is asked for.
+/// A request of `embeddings`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct EmbeddingRequest {
-    /// The model's name, where one is given; whether there is such a model is the server's to say.
+    /// The name of the model, if given. The server has to check whether it has such a model.
     pub model: Option<String>,
     /// The texts, at least one.
     pub input: Vec<String>,
     /// Whether vectors are given as bytes of their F32, little-endian, in base64.
     pub base64: bool,
-    /// How they are made.
+    /// How the vectors are made.
     pub options: EmbedOptions,
 }
 
@@ -28,7 +28,7 @@ impl EmbeddingRequest {
     /// Reads the body of a request.
     ///
     /// # Errors
-    /// What is no such body, with the field.
+    /// An error that names the field, if the body is invalid.
     pub fn parse(body: &[u8]) -> Result<EmbeddingRequest, RequestError> {
         let mut fields = Fields::parse(body)?;
         let input = fields.texts("input")?.filter(|texts| (1..=MOST_TEXTS).contains(&texts.len()));
@@ -49,7 +49,7 @@ impl EmbeddingRequest {
     /// "embedding": [..]}, ..], "usage": {"prompt_tokens": .., "total_tokens": ..}}`. Takes as long as computing the vectors.
     ///
     /// # Errors
-    /// As [`Model::embeddings`].
+    /// The errors of [`Model::embeddings`].
     pub fn embed(&self, model: &Model, name: &str) -> model_factory::Result<Value> {
         let embeddings = model.embeddings(&self.input, &self.options)?;
         let data = embeddings.vectors().enumerate().map(|(index, vector)| {

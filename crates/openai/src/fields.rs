@@ -6,14 +6,14 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use std::fmt::Display;
 
-/// Fields of an object that were not looked at yet.
+/// Fields of an object that were not read yet.
 pub(super) struct Fields {
     left: Map<String, Value>,
-    /// What stands before a name: the objects that it is in.
+    /// The objects that the fields are in, as a prefix of their names.
     prefix: String,
 }
 
-/// Fields that say something about the request and nothing about its answer.
+/// Fields that describe the request and do not change its answer.
 const UNUSED: [&str; 4] = ["user", "metadata", "safety_identifier", "prompt_cache_key"];
 
 impl Fields {
@@ -24,7 +24,7 @@ impl Fields {
         Ok(Fields { left, prefix: String::new() })
     }
 
-    /// Takes a field; `null` is as good as absent.
+    /// Takes a field; `null` is the same as a missing field.
     pub(super) fn take<T: DeserializeOwned>(&mut self, name: &str) -> Result<Option<T>, RequestError> {
         let value = self.left.remove(name).filter(|value| !value.is_null());
         value.map(serde_json::from_value).transpose().map_err(|error| self.wrong(name, error))
@@ -50,17 +50,17 @@ impl Fields {
         value.map(read).transpose()
     }
 
-    /// That the value of a field cannot be meant.
+    /// The error that the value of a field is invalid.
     pub(super) fn wrong(&self, name: &str, reason: impl Display) -> RequestError {
         RequestError::Wrong { field: self.path(name), reason: reason.to_string() }
     }
 
-    /// Whether a condition on a field `holds`, or what was expected of it.
+    /// Checks that a condition on a field `holds`; otherwise the error says what was expected.
     pub(super) fn ensure(&self, holds: bool, name: &str, expected: impl Display) -> Result<(), RequestError> {
         if holds { Ok(()) } else { Err(self.wrong(name, expected)) }
     }
 
-    /// Refuses what is left, but for fields of which the value asks for what is done anyway.
+    /// Refuses the fields that are left, except if their value asks for the default behavior.
     pub(super) fn end(mut self) -> Result<(), RequestError> {
         let done =
             json!({ "parallel_tool_calls": true, "store": false, "echo": false, "best_of": 1, "modalities": ["text"] });

@@ -1,4 +1,4 @@
-//! Messages as OpenAI's clients send them -> messages for a template of transformers.
+//! Messages in the form of the OpenAI API -> messages for a chat template of transformers.
 
 use super::fields::Fields;
 use crate::error::RequestError;
@@ -10,12 +10,12 @@ use std::fmt::Display;
 /// Fields that a template may read.
 const READ: [&str; 6] = ["name", "tool_calls", "tool_call_id", "reasoning_content", "reasoning", "thinking"];
 
-/// Fields that say nothing to a template, by the names under which servers answer with them, so that clients send them back, or
-/// that ask for caching.
+/// Fields that no template reads: clients send back what servers put into their answers, or
+/// ask for caching.
 const UNREAD: [&str; 6] =
     ["annotations", "cache_control", "parsed", "provider_specific_fields", "reasoning_details", "thinking_blocks"];
 
-/// Fields of an answer that are taken where they say nothing, and cannot be given back otherwise.
+/// Fields of an answer that are accepted only if they are empty, as they cannot be used otherwise.
 const NOTHING: [&str; 4] = ["refusal", "audio", "function_call", "images"];
 
 /// Fields of a call, of its function, and of a part of a content.
@@ -23,7 +23,7 @@ const OF_CALL: [&str; 6] = ["id", "type", "index", "function", "cache_control", 
 const OF_FUNCTION: [&str; 3] = ["name", "arguments", "parsed_arguments"];
 const OF_TEXT: [&str; 4] = ["type", "text", "cache_control", "annotations"];
 
-/// A part of the messages, by which an error names it.
+/// A part of the messages, for error messages.
 struct Place<'f> {
     fields: &'f Fields,
     path: String,
@@ -46,7 +46,7 @@ impl Place<'_> {
         RequestError::Unknown { field: self.fields.path(&self.path) }
     }
 
-    /// Refuses what `object` has besides `names`.
+    /// Refuses fields of `object` that are not in `names`.
     fn known(&self, object: &Map<String, Value>, names: &[&str]) -> Result<(), RequestError> {
         let unknown = object.iter().find(|(name, value)| !value.is_null() && !names.contains(&name.as_str()));
         unknown.map_or(Ok(()), |(name, _)| Err(self.within(format_args!(".{name}")).unknown()))
@@ -60,8 +60,8 @@ impl Place<'_> {
     }
 }
 
-/// A message for a template: arguments of calls are objects, not JSON in a text, a list of texts is one text, and what is null
-/// is absent. Arguments that a model wrote and that are no object stay the text that they are, as in transformers.
+/// A message for a template: arguments of calls are objects, not JSON in a text, a list of texts is one text, and null fields
+/// are absent. Arguments of a model that are not an object stay text, as in transformers.
 pub(super) fn message(fields: &Fields, index: usize, value: Value) -> Result<Message, RequestError> {
     let at = Place { fields, path: format!("messages[{index}]") };
     let Value::Object(mut given) = value else { return Err(at.wrong("expected an object")) };
@@ -77,7 +77,7 @@ pub(super) fn message(fields: &Fields, index: usize, value: Value) -> Result<Mes
             None => message = message.field("content", parts),
         },
         Some(_) => return Err(content.wrong("expected a text or a list of parts")),
-        // A turn that calls tools or thinks says nothing, nor does an empty answer.
+        // A turn that calls tools or thinks may have no content, and an answer may be empty.
         None if message.role == "assistant" => {}
         None => return Err(content.wrong("it is missing")),
     }
@@ -106,7 +106,7 @@ pub(super) fn message(fields: &Fields, index: usize, value: Value) -> Result<Mes
     Ok(message)
 }
 
-/// The text of a content's parts; `None` where one is an image, sound or the like, which is refused where the prompt is made.
+/// The text of a content's parts; `None` if one is an image, sound or the like, which is refused when the prompt is made.
 fn text(at: &Place<'_>, parts: &[Value]) -> Result<Option<String>, RequestError> {
     if parts.iter().any(|part| media(part).is_some()) {
         return Ok(None);
@@ -122,7 +122,7 @@ fn text(at: &Place<'_>, parts: &[Value]) -> Result<Option<String>, RequestError>
     Ok(Some(text))
 }
 
-/// Makes a call's arguments an object, where they are one, and takes away what a template does not read.
+/// Makes a call's arguments an object, if possible, and removes fields that no template reads.
 fn tool_call(at: &Place<'_>, call: &mut Value) -> Result<(), RequestError> {
     let call = call.as_object_mut().ok_or_else(|| at.wrong("expected an object"))?;
     at.known(call, &OF_CALL)?;

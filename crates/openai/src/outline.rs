@@ -1,4 +1,4 @@
-//! The bytes of a request -> what it will take, before anything of it is kept.
+//! The bytes of a request -> the memory that it will take, before anything of it is stored.
 
 use crate::error::RequestError;
 use serde::Deserializer;
@@ -7,42 +7,42 @@ use std::cell::Cell;
 use std::fmt;
 use std::mem::take;
 
-/// Bytes that the values of a request may take in memory. 1 MiB of JSON schemas without a word of description, 18,000 short turns and
-/// 400,000 ids take no more; 2 MiB of objects of one digit, which no client has reason to send, would take five times that.
+/// The most bytes of memory for the values of a request. 1 MiB of JSON schemas without descriptions, 18,000 short turns or
+/// 400,000 ids fit; 2 MiB of objects with one digit, which no normal client sends, would take five times that.
 const MOST_BYTES: usize = 32 << 20;
 
-/// A value: a place in a list or an object.
+/// Bytes of a value: a place in a list or an object.
 const VALUE: usize = 80;
 
-/// What a text, or the name of a field, has besides its bytes.
+/// Bytes of a text, or of the name of a field, besides those of its characters.
 const TEXT: usize = 32;
 
-/// What a list has besides its values where it is not empty: room for some more.
+/// Bytes of a list that is not empty, besides its values: room for some more.
 const LIST: usize = 288;
 
-/// What an object has besides its fields where it has some, with the room for the first ones.
+/// Bytes of an object that is not empty, besides its fields, with the room for the first ones.
 const OBJECT: usize = 448;
 
-/// What a field has besides its name and its value.
+/// Bytes of a field besides its name and its value.
 const FIELD: usize = 48;
 
-/// What a request will take, known before it is read: a server admits it by that.
+/// The costs of a request, known before it is parsed: a server admits it by them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Outline {
-    /// Bytes of memory that its values take without their texts, rather more than less; where it has `tools`, which every answer keeps,
-    /// as often as there are answers. While it is read it takes twice that for a moment.
+    /// Bytes of memory for its values without their texts, rather too many. Values of a request with `tools`, which every answer
+    /// keeps, count once for each answer. Parsing takes twice that for a moment.
     pub bytes: usize,
-    /// How many answers it asks for, where it can be meant; 1 at least.
+    /// The number of answers that it asks for, if that is valid; at least 1.
     pub answers: usize,
 }
 
 impl Outline {
-    /// Looks at the body of a request of `chat/completions`, `completions` or `embeddings`. Allocates nothing for its values, and
+    /// Scans the body of a request of `chat/completions`, `completions` or `embeddings`. Allocates nothing for its values, and
     /// takes a few milliseconds for each MiB.
     ///
     /// # Errors
-    /// `Request`: `NotObject` for what is no JSON object, `TooManyValues` for one whose values would take more than 32 MiB.
+    /// `Request`: `NotObject` if it is not a JSON object, `TooManyValues` if its values would take more than 32 MiB.
     pub fn of(body: &[u8]) -> Result<Outline, RequestError> {
         let bytes = Cell::new(0);
         let mut parser = serde_json::Deserializer::from_slice(body);
@@ -60,16 +60,16 @@ impl Outline {
     }
 }
 
-/// What is remembered of a value.
+/// The facts that are kept of a value.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
-    /// A whole number.
+    /// The value, if it is a whole number.
     number: Option<u64>,
     /// Whether it is a prompt within a list of prompts: a text or a list.
     is_prompt: bool,
-    /// Prompts in a list.
+    /// The number of prompts in a list.
     prompts: usize,
-    /// How many answers the outermost object asks for to each prompt.
+    /// The number of answers to each prompt that the outermost object asks for.
     n: Option<u64>,
     /// Whether the outermost object has tools.
     has_tools: bool,
@@ -82,7 +82,7 @@ impl Seen {
     }
 }
 
-/// Visits a value and counts what it would take.
+/// Visits a value and counts the memory that it would take.
 #[derive(Clone, Copy)]
 struct Count<'a> {
     bytes: &'a Cell<usize>,
@@ -126,7 +126,7 @@ impl<'de> Visitor<'de> for Count<'_> {
         Ok(Seen::default())
     }
     fn visit_str<E: Error>(self, _: &str) -> Result<Seen, E> {
-        // Its bytes are no more than the body's, which are bounded by themselves.
+        // Its bytes need no limit, as the body has one.
         self.add(TEXT)?;
         Ok(Seen { is_prompt: true, ..Seen::default() })
     }
@@ -143,7 +143,7 @@ impl<'de> Visitor<'de> for Count<'_> {
         while let Some(name) = fields.next_key_seed(Name)? {
             self.add(TEXT + FIELD + take(&mut head))?;
             let seen = fields.next_value_seed(Count { is_outer: false, ..self })?;
-            // As where it is read, the last of several holds.
+            // If a field is repeated the last one counts, as in parsing.
             match name {
                 "n" if self.is_outer => outer.n = seen.number,
                 "prompt" if self.is_outer => outer.prompts = seen.prompts,
@@ -155,7 +155,7 @@ impl<'de> Visitor<'de> for Count<'_> {
     }
 }
 
-/// Reads the name of a field, and keeps one that says something of the number of answers or of what each of them takes.
+/// Reads the name of a field, and keeps it if the field affects the number of answers or the memory of each.
 struct Name;
 
 impl<'de> DeserializeSeed<'de> for Name {

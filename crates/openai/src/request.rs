@@ -9,27 +9,27 @@ use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::ops::RangeInclusive;
 
-/// Stop strings of a request: each is looked for in every piece.
+/// The most stop strings of a request: each is searched for in every piece.
 const MOST_STOPS: usize = 16;
 
-/// Bytes of a `cache_salt`, which the cache keeps as long as what it was computed for.
+/// The bytes of a `cache_salt`, which the cache keeps as long as the pages of its prompts.
 const SALT_BYTES: RangeInclusive<usize> = 1..=256;
 
-/// What `chat/completions` or `completions` is asked for.
+/// A request of `chat/completions` or `completions`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CompletionRequest {
-    /// The model's name, where one is given; whether there is such a model is the server's to say.
+    /// The name of the model, if given. The server has to check whether it has such a model.
     pub model: Option<String>,
-    /// What is continued.
+    /// The prompts.
     pub input: CompletionInput,
-    /// How many answers there are to each prompt, from 1 to 128.
+    /// The number of answers to each prompt, from 1 to 128.
     pub n: usize,
-    /// Whether the answer is to come as events.
+    /// Whether the answer is streamed as events.
     pub stream: bool,
     /// Whether the events end with the usage.
     pub include_usage: bool,
-    /// Of each generation. Without a limit of its own it goes on until the context is full.
+    /// The options of each generation. Without a limit in the request it goes on until the context is full.
     pub options: GenerateOptions,
 }
 
@@ -37,11 +37,11 @@ pub struct CompletionRequest {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum CompletionInput {
-    /// One conversation, of `chat/completions`.
+    /// One conversation, from `chat/completions`.
     Messages(Vec<Message>),
-    /// Texts.
+    /// One or more texts.
     Texts(Vec<String>),
-    /// Ids of each prompt.
+    /// The ids of each prompt.
     Ids(Vec<Vec<u32>>),
 }
 
@@ -59,7 +59,7 @@ impl CompletionRequest {
     /// Reads the body of a request of `chat/completions`.
     ///
     /// # Errors
-    /// What is no such body, with the field.
+    /// An error that names the field, if the body is invalid.
     pub fn chat(body: &[u8]) -> Result<CompletionRequest, RequestError> {
         let mut fields = Fields::parse(body)?;
         let messages: Vec<Value> = fields.require("messages")?;
@@ -92,7 +92,7 @@ impl CompletionRequest {
     /// Reads the body of a request of `completions`.
     ///
     /// # Errors
-    /// What is no such body, with the field.
+    /// An error that names the field, if the body is invalid.
     pub fn text(body: &[u8]) -> Result<CompletionRequest, RequestError> {
         let mut fields = Fields::parse(body)?;
         let prompt: Value = fields.require("prompt")?;
@@ -153,16 +153,16 @@ impl CompletionRequest {
         })
     }
 
-    /// How many answers there will be: [`n`](Self::n) to each prompt.
+    /// The number of all answers: [`n`](Self::n) to each prompt.
     pub fn answers(&self) -> usize {
         self.input.prompts().len().saturating_mul(self.n)
     }
 
-    /// Renders and tokenizes the prompts ahead of [`generations`](Self::generations), which compiles the grammar then: the
-    /// [`input`](Self::input) is ids from now on. A [`ChunkBuilder`](super::ChunkBuilder) is made before that.
+    /// Renders and tokenizes the prompts ahead of [`generations`](Self::generations), which then only compiles the grammar. The
+    /// [`input`](Self::input) is ids afterwards, so make a [`ChunkBuilder`](super::ChunkBuilder) before that.
     ///
     /// # Errors
-    /// Those of [`Model::generations`] about its prompt.
+    /// The errors of [`Model::generations`] about its prompt.
     pub fn tokenize(&mut self, model: &Model) -> model_factory::Result<()> {
         if matches!(self.input, CompletionInput::Ids(_)) {
             return Ok(());
@@ -175,17 +175,17 @@ impl CompletionRequest {
         Ok(())
     }
 
-    /// A generation for each answer, those of a prompt together. Takes as long as tokenizing the prompts and compiling the grammar.
+    /// A generation for each answer; those of a prompt run together. Takes as long as tokenizing prompts and compiling a grammar.
     ///
     /// # Errors
-    /// As [`Model::generations`].
+    /// The errors of [`Model::generations`].
     pub fn generations(&self, model: &Model) -> model_factory::Result<Vec<Generation<Session>>> {
         let of = |prompt| model.generations(prompt, self.n, &self.options);
         Ok(self.input.prompts().into_iter().map(of).collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
     }
 }
 
-/// The schema of an answer, where it has one.
+/// The schema of the answer, if there is one.
 fn response_format(fields: &mut Fields) -> Result<Option<Value>, RequestError> {
     let Some(mut format) = fields.object("response_format")? else { return Ok(None) };
     let kind: String = format.require("type")?;

@@ -1,4 +1,4 @@
-//! Pieces -> a whole answer, apart from what was thought, with its calls of tools.
+//! Pieces -> a whole answer: its text, its thoughts and its tool calls.
 
 mod piece;
 mod stop;
@@ -14,28 +14,28 @@ pub use stop::{FinishReason, StopStrings, StopTokens};
 pub(crate) use thinking::MARKS;
 pub use thinking::{Thinking, TokenClass};
 
-/// What a model said, once it is whole.
+/// What a model said, once it is complete.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Answer {
-    /// The answer.
+    /// The text of the answer, without the thoughts.
     pub text: String,
-    /// What was thought before it, without its marks and the blanks around it; empty where nothing was.
+    /// The thoughts before the text, without their marks and the blanks around them; empty if there are none.
     pub thinking: String,
-    /// The tools that it calls.
+    /// The tool calls of the answer.
     pub tool_calls: Vec<ToolCall>,
-    /// The logarithm of each token's probability, thought included, where
+    /// The log-probability of each token, including thoughts, if
     /// `GenerateOptions::logprobs` asks for them.
     pub logprobs: Vec<f64>,
-    /// Whether a message with calls has thought or content, and not both (gpt-oss).
+    /// Whether a message with calls has either thoughts or content, but not both (gpt-oss).
     either: bool,
 }
 
 impl Answer {
-    /// What `pieces` say together; with `either` a message with calls has thought or content, and not both (gpt-oss).
+    /// The answer of all `pieces`. If `either`, a message with calls has either thoughts or content, but not both (gpt-oss).
     ///
     /// # Errors
-    /// The first of the pieces', or `OutOfMemory`.
+    /// The first error of the pieces, or `OutOfMemory`.
     pub fn of<E: From<Error>>(pieces: impl Iterator<Item = Result<Piece, E>>, either: bool) -> Result<Answer, E> {
         let mut answer = Answer { either, ..Answer::default() };
         let mut reader = AnswerReader::default();
@@ -48,7 +48,7 @@ impl Answer {
         Ok(answer)
     }
 
-    /// The mean logarithm of its tokens' probabilities; negative infinity where they are not known.
+    /// The mean log-probability of the tokens; negative infinity if it is not known.
     pub fn mean_logprob(&self) -> f64 {
         match self.logprobs.len() {
             0 => f64::NEG_INFINITY,
@@ -68,16 +68,16 @@ impl Answer {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct AnswerDelta {
-    /// What it adds to the thought, which comes before the text.
+    /// What the piece adds to the thoughts, which come before the text.
     pub thinking: String,
-    /// What it adds to the answer.
+    /// What the piece adds to the text.
     pub text: String,
-    /// A tool that it calls.
+    /// The tool call of the piece.
     pub tool_call: Option<ToolCall>,
 }
 
-/// Pieces -> an [`Answer`] as it comes: what was thought is without its marks and the blanks around it from the first delta on, so
-/// what may become a mark waits for the rest of it.
+/// Pieces -> an [`Answer`] as it comes. Thoughts have no marks and no blanks around them from the first delta on, so
+/// text that may become a mark is held back until the rest of it comes.
 ///
 /// ```
 /// use model_factory_text::answer::{AnswerReader, Piece};
@@ -95,14 +95,14 @@ pub struct AnswerDelta {
 pub struct AnswerReader {
     /// The end of the thought so far that may be blanks or a mark.
     held: String,
-    /// Whether the thought has begun, so that what comes is no opening mark.
+    /// Whether the thought has begun, so that no opening mark can follow.
     begun: bool,
-    /// Whether there was a thought before this one.
+    /// Whether there was an earlier thought.
     again: bool,
 }
 
 impl AnswerReader {
-    /// What `piece` adds.
+    /// What `piece` adds to the answer.
     pub fn push(&mut self, piece: Piece) -> AnswerDelta {
         if piece.thinking {
             self.held.push_str(&piece.text);
@@ -113,12 +113,12 @@ impl AnswerReader {
         AnswerDelta { thinking, text: piece.text, tool_call: piece.tool_call }
     }
 
-    /// What is left when there are no more pieces.
+    /// What was held back, when there are no more pieces.
     pub fn flush(&mut self) -> AnswerDelta {
         AnswerDelta { thinking: self.end(), ..AnswerDelta::default() }
     }
 
-    /// Ends a thought.
+    /// Ends a thought and returns the rest of it.
     fn end(&mut self) -> String {
         let rest = self.take(true);
         self.held.clear();
@@ -126,7 +126,7 @@ impl AnswerReader {
         rest
     }
 
-    /// Takes what of the thought is neither mark nor blanks around it; `ended` when no more of it comes.
+    /// Takes the part of the thought that is neither a mark nor blanks around it; `ended` when nothing more of it comes.
     fn take(&mut self, ended: bool) -> String {
         let mut from = 0;
         if !self.begun {
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
     use crate::tools::Part;
 
-    /// The deltas of pieces, put together: with every text given whole and a character at a time.
+    /// The concatenated deltas of pieces: given whole, and one character at a time.
     fn read(parts: &[(&str, bool)]) -> [(String, String); 2] {
         let whole: Vec<(String, bool)> = parts.iter().map(|(text, thinking)| ((*text).into(), *thinking)).collect();
         let letters = parts.iter().flat_map(|(text, thinking)| text.chars().map(|letter| (letter.into(), *thinking)));

@@ -34,8 +34,8 @@ pub use message::media;
 pub use message::{ChatOptions, Message};
 pub use time::LocalTime;
 
-/// Bytes a template may add to what its messages and variables have; the longest published one has about 20 kB, and
-/// may say all of itself.
+/// Bytes that a template may add to its messages and variables. The longest published template has about 20 kB, and
+/// may write all of itself.
 const ADDED_BYTES: usize = 1 << 20;
 
 /// A model's chat template, and the texts of special tokens that it may write.
@@ -43,7 +43,7 @@ const ADDED_BYTES: usize = 1 << 20;
 pub struct ChatTemplate<'a> {
     /// The Jinja source.
     pub source: &'a str,
-    /// Where it was found, for errors.
+    /// Where the template was found, for errors.
     pub place: &'a TemplatePlace,
     /// `bos_token`; undefined in the template when the model has none.
     pub bos: Option<&'a str>,
@@ -53,12 +53,12 @@ pub struct ChatTemplate<'a> {
     pub tokens: &'a BTreeMap<String, String>,
 }
 
-/// Roles that templates may make special tokens of, as in `'<|' + message.role + '|>'`. Any other role is a text of
-/// somebody else.
+/// Roles that templates may make special tokens of, as in `'<|' + message.role + '|>'`. Any other role is untrusted
+/// text.
 pub const ROLES: [&str; 9] =
     ["system", "user", "assistant", "tool", "developer", "function", "ipython", "model", "observation"];
 
-/// A prompt that a template wrote.
+/// A prompt written by a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RenderedChat {
     text: String,
@@ -66,22 +66,22 @@ pub struct RenderedChat {
 }
 
 impl RenderedChat {
-    /// The text.
+    /// The text of the prompt.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The bytes of the text that the template wrote itself, in ascending order: what stands in its source, `bos_token` and
+    /// The bytes of the text that the template wrote itself, in ascending order: text of its source, `bos_token` and
     /// other named tokens, and the roles in [`ROLES`]; all bytes with
-    /// [`trust_special_tokens`](ChatOptions::trust_special_tokens). What is a message's, a tool's or a variable's is never
-    /// among them, whatever the template makes of it; nor are numbers, keys, dates, and the signs of JSON around values.
+    /// [`trust_special_tokens`](ChatOptions::trust_special_tokens). Text of a message, a tool or a variable is never
+    /// among them, whatever the template makes of it; neither are numbers, keys, dates, and the punctuation of JSON.
     pub fn template_spans(&self) -> &[Range<usize>] {
         &self.template_spans
     }
 
-    /// The ids of the text, with BOS in front once where `tokenizer` puts it there. Special tokens, and added ones with a sign
-    /// in them such as `<think>`, are those whose bytes all lie in one of the [`template_spans`](Self::template_spans); all
-    /// else is text, joined with what stands next to it.
+    /// The ids of the text, with BOS in front once if `tokenizer` adds it. Special tokens, and added ones with a symbol
+    /// such as `<think>`, are only those whose bytes all lie in one of the [`template_spans`](Self::template_spans); everything
+    /// else is text, tokenized together with the text next to it.
     ///
     /// # Errors
     /// `Encode` when the text cannot be tokenized.
@@ -119,25 +119,25 @@ impl<'a> ChatTemplate<'a> {
 
     /// The text of `messages`, ready for the model's answer with `generation_prompt`.
     ///
-    /// Rendered as `apply_chat_template` of transformers 5 does: blocks are trimmed, values are written as Python writes
-    /// them, `tojson` is Python's `json.dumps`, strings have Python's methods, and `documents` is none. What would be
-    /// written otherwise, or is not known, is an error: filters that Jinja has not, `%` on strings, iterators as texts,
+    /// Renders like `apply_chat_template` of transformers 5: blocks are trimmed, values are written as Python writes
+    /// them, `tojson` is Python's `json.dumps`, strings have Python's methods, and `documents` is none. What would
+    /// differ, or is unknown, is an error: filters that Jinja lacks, `%` on strings, iterators as texts,
     /// booleans and floats as keys, escapes as `\U0001f600`, integers beyond 128 bits, fields wider than 9999. The code
-    /// points U+C0000 to U+DFFFF, which Unicode has never assigned, are written as U+FFFD. Three things are not told apart: an iterator that is used twice is not empty the second time, `1 < 'a' < 2` compares
-    /// what Python does not, and what `escape` has escaped is a text like any other.
+    /// points U+C0000 to U+DFFFF, which Unicode has never assigned, become U+FFFD. Three differences are not noticed: an iterator
+    /// can be used twice, `1 < 'a' < 2` compares where Python fails, and escaped text (`escape`) is like any other text.
     ///
     /// # Errors
-    /// `Chat`: `Template` for a template that is no Jinja or fails on any messages, `Messages` for one that fails on these only,
-    /// `Refused` with what the template itself says of them (`raise_exception`), `Limit` for one that takes too much time, memory or depth, `NotText` for messages with
-    /// images, sound or the like.
+    /// `Chat`: `Template` for a template that is not Jinja or fails on any messages, `Messages` for one that fails on these only,
+    /// `Refused` with the template's own message (`raise_exception`), `Limit` for too much time, memory or depth, `NotText` for
+    /// messages with images, sound or the like.
     pub fn render(&self, messages: &[Message], options: &ChatOptions, generation_prompt: bool) -> Result<String> {
         self.render_with_spans(messages, options, generation_prompt).map(|rendered| rendered.text)
     }
 
-    /// As [`render`](Self::render), and which bytes of the text the template wrote itself.
+    /// Like [`render`](Self::render), and also returns which bytes of the text the template wrote itself.
     ///
     /// # Errors
-    /// As [`render`](Self::render).
+    /// The errors of [`render`](Self::render).
     pub fn render_with_spans(
         &self,
         messages: &[Message],
@@ -155,8 +155,8 @@ impl<'a> ChatTemplate<'a> {
         }
     }
 
-    /// As [`render_with_spans`](Self::render_with_spans), with the content that the template takes for none in the model's turns
-    /// without a content. transformers leaves it out, and gave none before its version 5; some templates take only one of these,
+    /// Like [`render_with_spans`](Self::render_with_spans), with the missing content that the template accepts in the model's turns
+    /// without one. transformers leaves it out, and gave none before version 5; some templates accept only one of these,
     /// and some only a text.
     fn render_contents(
         &self,
@@ -180,7 +180,7 @@ impl<'a> ChatTemplate<'a> {
         Err(failed.unwrap_or_else(|| self.failed(None, "it was not rendered")))
     }
 
-    /// The text with `absent` for the content of the model's turns that have none.
+    /// Renders with `absent` as the content of the model's turns that have none.
     fn render_as(
         &self,
         messages: &[Message],
@@ -217,7 +217,7 @@ impl<'a> ChatTemplate<'a> {
         let (text, spans) = limits::on_a_deep_stack(|| self.write(context, bytes, options.now))
             .map_err(|source| Error::Io { path: self.place.file.clone(), source: Arc::new(source) })?
             .unwrap_or_else(|_| Err(self.failed(None, "the template engine has a fault that this template shows")))?;
-        // A history may be written twice: as it is, and as what was thought.
+        // A history may be written twice: as it is, and as a thought.
         let limit = 2 * bytes + ADDED_BYTES;
         if text.len() > limit {
             return Err(self.beyond("bytes of text", limit as u64));
@@ -227,7 +227,7 @@ impl<'a> ChatTemplate<'a> {
         Ok(RenderedChat { text, template_spans })
     }
 
-    /// The text with `context`, whose JSON has `given` bytes, and what of it is the template's.
+    /// Renders with `context`, whose JSON has `given` bytes, and returns which bytes are the template's own.
     fn write(
         &self,
         context: BTreeMap<&str, Value>,
@@ -258,7 +258,7 @@ impl<'a> ChatTemplate<'a> {
         Error::Chat(ChatError::Limit { place: self.place.clone(), what, limit })
     }
 
-    /// The typed error of one of the engine's.
+    /// Converts an error of the template engine.
     fn failure(&self, error: &minijinja::Error) -> Error {
         let (mut reason, mut line) = (String::new(), None);
         let mut cause: Option<&dyn std::error::Error> = Some(error);
@@ -276,7 +276,7 @@ impl<'a> ChatTemplate<'a> {
                     return self.beyond("instructions", limits::FUEL);
                 }
                 Some(error) => {
-                    // The innermost one tells where: the outer ones call it.
+                    // The innermost error has the line: the outer ones only call it.
                     line = error.line().or(line);
                     let detail = error.detail().map(|detail| format!(": {detail}")).unwrap_or_default();
                     write!(reason, "{separator}{}{detail}", error.kind())
@@ -289,7 +289,7 @@ impl<'a> ChatTemplate<'a> {
     }
 }
 
-/// What a template sees of `value`: its private characters are out of the way of marks.
+/// `value` as a template sees it: its private-use characters are moved, so that they cannot be marks.
 fn given(value: &Json) -> Value {
     match value {
         Json::String(text) => marks::given(text).into(),
@@ -299,13 +299,13 @@ fn given(value: &Json) -> Value {
     }
 }
 
-/// How long a value is as JSON.
+/// The length of a value as JSON.
 fn json_bytes(value: &(impl Serialize + ?Sized)) -> usize {
-    // What is made of text and JSON is always JSON.
+    // Text and JSON values can always be serialized.
     serde_json::to_string(value).map_or(0, |text| text.len())
 }
 
-/// Whether a template asks if a content is none: `message['content'] is not none`, `content == none`.
+/// Whether a template checks if a content is none: `message['content'] is not none`, `content == none`.
 fn asks_for_none(source: &str) -> bool {
     const TESTS: [&str; 4] = ["is none", "is not none", "== none", "!= none"];
     source.match_indices("content").any(|(at, name)| {
@@ -315,7 +315,7 @@ fn asks_for_none(source: &str) -> bool {
     })
 }
 
-/// What a template says by `raise_exception`.
+/// The message of a template's `raise_exception`.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Raised(String);
@@ -349,7 +349,7 @@ fn environment(now: Option<LocalTime>, budget: &Arc<Budget>) -> Environment<'sta
     environment
 }
 
-/// `{% generation %}` marks what the model said for training and renders as its content.
+/// Removes `{% generation %}`, which marks the model's own text for training, and keeps its content.
 fn without_generation_marks(source: &str) -> String {
     let mut blocks = source.split("{%");
     let mut text = blocks.next().unwrap_or_default().to_owned();

@@ -13,20 +13,20 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// Bytes of an entry of the parser's table of readings.
+/// Bytes of an Earley item, an entry of the parser's table.
 const ITEM_BYTES: u64 = 16;
 
 /// Bytes of the answer that an error shows.
 const SHOWN: usize = 60;
 
-/// What may come next.
+/// The tokens that may come next.
 #[derive(Clone, Debug)]
 pub enum Next {
-    /// Nothing.
+    /// Nothing may follow.
     End,
-    /// This token.
+    /// Only this token may follow.
     One(u32),
-    /// One of these tokens.
+    /// One of these tokens may follow.
     Among(TokenSet),
 }
 
@@ -35,25 +35,25 @@ pub enum Next {
 pub struct TokenSet(Arc<SimpleVob>);
 
 impl TokenSet {
-    /// Whether `token` is among them.
+    /// Whether `token` is in the set.
     pub fn is_allowed(&self, token: u32) -> bool {
         self.0.is_allowed(token)
     }
 }
 
-/// What chooses tokens by the logits of a model: a sampler. `L` are the logits.
+/// A sampler that chooses tokens by the logits of a model. `L` are the logits.
 pub trait Choose<L: ?Sized> {
-    /// What goes wrong with it.
+    /// The error of the sampler.
     type Error: From<Error>;
 
-    /// Chooses a token by `logits` among those of `next`, which are not none.
+    /// Chooses a token by `logits` among those of `next`, which are at least one.
     ///
     /// # Errors
-    /// Its own.
+    /// The errors of the sampler.
     fn choose_next(&mut self, logits: &L, next: &Next) -> Result<u32, Self::Error>;
 }
 
-/// An answer that is held to a [`Grammar`], token by token. `GenerateOptions` do that by themselves; this is for a loop of your
+/// An answer that is held to a [`Grammar`], token by token. `GenerateOptions` does that by itself; this is for a loop of your
 /// own.
 ///
 /// ```
@@ -78,31 +78,31 @@ pub trait Choose<L: ?Sized> {
 /// ```
 pub struct Constraint {
     parser: TokenParser,
-    /// What the parser takes of the memory for grammars; none of a fork's, which is short-lived.
+    /// The parser's share of the memory for grammars; `None` for a fork, which is short-lived.
     share: Option<GrammarShare>,
-    /// Entries of the parser's table of readings so far.
+    /// The number of Earley items so far.
     items: u64,
     stop: StopTokens,
-    /// Tokens that come next, whatever a model says: the canonical spelling of a text that has no alternative.
+    /// Tokens that come next whatever the model says: the canonical tokens of a text that has no alternative.
     forced: VecDeque<u32>,
-    /// What may come next, once it is computed.
+    /// The tokens that may come next, once they are computed.
     next: Option<Next>,
-    /// Whether nothing follows.
+    /// Whether nothing may follow.
     ended: bool,
-    /// Where a grammar has JSON: its numbers are those that can be read.
+    /// The position in JSON, if the grammar has any: numbers are limited to what parsers can read.
     numbers: Option<Numbers>,
 }
 
 impl Constraint {
-    /// An answer to `grammar` that begins now, in the tokens of `tokenizer`. Those of `stop` may come where it may end.
+    /// Starts an answer to `grammar` in the tokens of `tokenizer`. Those of `stop` are allowed where the answer may end.
     ///
     /// # Errors
-    /// `Grammar`, with the place.
+    /// `Grammar`, with the place of the problem.
     pub fn new(tokenizer: &Tokenizer, grammar: &Grammar, stop: StopTokens) -> Result<Constraint> {
         Constraint::begun(tokenizer, grammar, stop, &CancellationToken::new())
     }
 
-    /// [`new`](Self::new), for somebody who may cancel it.
+    /// Like [`new`](Self::new), but can be cancelled.
     pub fn begun(
         tokenizer: &Tokenizer,
         grammar: &Grammar,
@@ -114,7 +114,7 @@ impl Constraint {
         Ok(Constraint { parser, share, items: 0, stop, forced: VecDeque::new(), next: None, ended: false, numbers })
     }
 
-    /// Counts what the parser takes by now.
+    /// Counts the memory that the parser takes now.
     fn count(&mut self) -> Result<()> {
         let bytes = bytes(&self.parser) + ITEM_BYTES * self.items;
         if bytes > ANSWER_BYTES {
@@ -125,10 +125,10 @@ impl Constraint {
     }
 
     /// Chooses the next token by `logits` and takes it; `None` when the answer is complete and nothing follows,
-    /// or where the token ends it.
+    /// or if the token ends it.
     ///
     /// # Errors
-    /// Those of `sampler`; `Grammar` where the grammar is too hard, or the vocabulary has no token for it.
+    /// The errors of `sampler`, and `Grammar` if the grammar is too hard, or the vocabulary has no token for it.
     pub fn sample<L: ?Sized, S: Choose<L>>(&mut self, sampler: &mut S, logits: &L) -> Result<Option<u32>, S::Error> {
         let next = self.next(None)?;
         if matches!(next, Next::End) {
@@ -140,10 +140,10 @@ impl Constraint {
         Ok(Some(token).filter(|_| !ends))
     }
 
-    /// Computes what may come next ahead of [`sample`](Self::sample), such as while the model computes; whether nothing may.
+    /// Computes the allowed tokens ahead of [`sample`](Self::sample), such as while the model computes; whether there are none.
     ///
     /// # Errors
-    /// `Grammar`.
+    /// `Grammar`, as for [`next`](Self::next).
     pub fn prepare(&mut self) -> Result<bool> {
         Ok(matches!(self.next(None)?, Next::End))
     }
@@ -151,7 +151,7 @@ impl Constraint {
     /// Takes `token` as the next one of the answer.
     ///
     /// # Errors
-    /// `Grammar` for one that may not come next.
+    /// `Grammar` for a token that is not allowed next.
     pub fn take(&mut self, token: u32) -> Result<()> {
         let allowed = match self.next.take() {
             Some(Next::One(known)) => known == token,
@@ -182,7 +182,7 @@ impl Constraint {
         }
     }
 
-    /// Forgets what may come next: a thought comes before it.
+    /// Forgets the allowed tokens: a thought comes before them.
     pub fn put_off(&mut self) {
         self.next = None;
     }
@@ -197,7 +197,7 @@ impl Constraint {
         self.ended || self.parser.is_accepting()
     }
 
-    /// How many of `tokens`, one after the other, may come next; one that ends the answer is the last.
+    /// How many of `tokens`, one after the other, are allowed next; a token that ends the answer is the last.
     pub fn valid(&mut self, tokens: &[u32]) -> usize {
         if self.ended {
             return 0;
@@ -212,10 +212,10 @@ impl Constraint {
         guarded(|| self.parser.validate_tokens_raw(&tokens[..ours])).ok().and_then(Result::ok).unwrap_or(0)
     }
 
-    /// What may come next; `also` may, too.
+    /// The tokens that may come next, and `also`, if given.
     ///
     /// # Errors
-    /// `Grammar`.
+    /// `Grammar` if the grammar is too hard or the vocabulary has no token for it.
     pub fn next(&mut self, also: Option<u32>) -> Result<Next> {
         if let Some(next) = &self.next {
             return Ok(next.clone());
@@ -269,7 +269,7 @@ impl Constraint {
         }
     }
 
-    /// The same answer so far, to look ahead: what that takes is not taken of this one's limits.
+    /// A copy of the answer so far, to look ahead: its work does not count towards this answer's limits.
     pub fn fork(&self) -> Constraint {
         let (parser, stop, forced) = (self.parser.deep_clone(), self.stop.clone(), self.forced.clone());
         let Constraint { items, ended, numbers, .. } = *self;
@@ -282,13 +282,13 @@ impl Constraint {
         String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(SHOWN)..]).into_owned()
     }
 
-    /// Where a text of JSON is after `token`; `None` where a number is too large.
+    /// The position in JSON after `token`; `None` if a number is too large.
     fn read(&self, numbers: Numbers, token: u32) -> Option<Numbers> {
         let trie = self.parser.token_env.tok_trie();
         if token as usize >= trie.vocab_size() { Some(numbers) } else { numbers.after(trie.token(token)) }
     }
 
-    /// Why the parser goes on no more.
+    /// Why the parser stopped.
     fn failed(&self) -> Error {
         let text = self.text();
         match self.parser.error_message() {
@@ -298,7 +298,7 @@ impl Constraint {
     }
 }
 
-/// What `step` of the parser gives; the error that it failed where it panics.
+/// The result of the parser's `step`; if it panics, the error that the parser failed.
 fn guarded<T>(step: impl FnOnce() -> T) -> Result<T> {
     let failed = |_| GrammarError::TooHard { text: String::new(), reason: "the parser failed".into() }.into();
     catch_unwind(AssertUnwindSafe(step)).map_err(failed)

@@ -1,4 +1,4 @@
-//! What can go wrong with tokenizers, chat templates, grammars and calls of tools.
+//! Errors of tokenizers, chat templates, grammars and tool calls.
 
 mod chat;
 mod grammar;
@@ -17,11 +17,11 @@ pub use tool::ToolError;
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Everything that stops work on texts. `Debug` writes what `Display` does.
+/// All errors of working with texts. `Debug` writes what `Display` does.
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The files are not what they must be.
+    /// The files are missing or invalid.
     #[error(transparent)]
     Files(Arc<model_factory_format::Error>),
     /// The description of the tokenizer does not make a tokenizer.
@@ -38,7 +38,7 @@ pub enum Error {
     /// Messages could not be turned into a text.
     #[error(transparent)]
     Chat(#[from] ChatError),
-    /// No answer can be held to a grammar, or this one did not come to its end.
+    /// No answer can be held to the grammar, or the answer did not come to its end.
     #[error(transparent)]
     Grammar(Box<GrammarError>),
     /// The answer cannot call tools as asked.
@@ -47,10 +47,10 @@ pub enum Error {
     /// A text that ends a generation is empty.
     #[error("stop string {index} is empty, expected at least one character")]
     EmptyStopString {
-        /// Its index among the stop strings, from 0.
+        /// The index of the text among the stop strings, from 0.
         index: usize,
     },
-    /// The system refuses memory.
+    /// The system refused memory.
     #[error(
         "out of memory: the system refuses {} bytes for {}; free some, or load with a smaller context or a lower memory limit",
         .0.bytes, .0.what
@@ -64,7 +64,7 @@ pub enum Error {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: Arc<std::io::Error>,
     },
     /// A fault of this library.
@@ -73,7 +73,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The exit code of the contract.
+    /// The exit code that the examples document.
     pub fn code(&self) -> u8 {
         match self {
             Error::Files(error) => error.exit_code(),
@@ -121,32 +121,32 @@ impl From<Cancelled> for Error {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EncodeError {
-    /// A step makes far more of the text than any published tokenizer does.
+    /// A step makes far more bytes of the text than that of any published tokenizer.
     #[error(
         "{step} makes more than {limit} bytes of a text of {bytes}; no known tokenizer does, so its file is damaged or hostile"
     )]
     TooLong {
         /// The step.
         step: &'static str,
-        /// Bytes of the text.
+        /// The bytes of the text.
         bytes: usize,
-        /// Bytes that it may become.
+        /// The bytes that it may become.
         limit: usize,
     },
-    /// A pattern takes far more steps at this text than any published one.
+    /// A pattern takes far more steps on this text than that of any published tokenizer.
     #[error("the tokenizer's pattern {pattern:?} gives up on it: {reason}")]
     Pattern {
         /// The pattern, or its beginning.
         pattern: String,
-        /// Why.
+        /// Why it takes that many.
         reason: String,
     },
-    /// A character has no token, and the vocabulary has not the one that is to stand for it.
+    /// A character has no token, and the vocabulary lacks the unknown token.
     #[error("{text:?} has no token, and the tokenizer's {unknown:?} in its place is none")]
     NoToken {
-        /// The character, or what begins with it.
+        /// The character, or the text that begins with it.
         text: String,
-        /// The token in its place, or the key that should name it.
+        /// The unknown token, or the key that should name it.
         unknown: String,
     },
 }

@@ -1,4 +1,4 @@
-//! What an answer must be -> a parser that tells which tokens may come next.
+//! A grammar of an answer -> a parser that computes which tokens may come next.
 //!
 //! The parser is llguidance's: an Earley parser over a lexer of lazily computed derivatives, and the trie of a vocabulary.
 
@@ -22,34 +22,34 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::sync::Arc;
 
-/// Bytes that a JSON schema or a Lark grammar may have.
+/// The most bytes of a JSON schema or a Lark grammar.
 const GRAMMAR_BYTES: usize = 1 << 20;
 
-/// Bytes that a regular expression may have.
+/// The most bytes of a regular expression.
 const REGEX_BYTES: usize = 64 << 10;
 
-/// Brackets of a regular expression or a Lark grammar that may be open at once.
+/// The most brackets of a regular expression or a Lark grammar that are open at once.
 const NESTED: usize = 128;
 
-/// Rules and terminals of a Lark grammar, counted by their colons: they are compiled one within the other.
+/// The most rules and terminals of a Lark grammar, counted by their colons: they are compiled one within the other.
 const RULES: usize = 1000;
 
-/// Readings of an answer that the parser follows at once. Ten times as many are looked at for one token.
+/// The most alternative parses of an answer that are followed at once. Ten times as many are tried for one token.
 const READINGS: usize = 10_000;
 
-/// Texts that may be chosen among, and their bytes together.
+/// The most texts to choose from, and the most bytes of all of them.
 const CHOICES: usize = 10_000;
 const CHOICE_BYTES: usize = 1 << 20;
 
-/// What an answer must be: a value of a JSON schema, a match of a regular expression or of a Lark grammar, or one of some
-/// texts. Clones are cheap, and share what is compiled: a model compiles a grammar once, and keeps those used last.
+/// The form of an answer: a value of a JSON schema, a match of a regular expression or of a Lark grammar, or one of some
+/// texts. Clones are cheap and share the compiled grammar: a model compiles it once, and keeps those that were used last.
 ///
-/// As JSON it is `{"json_schema": {..}}`, `{"regex": ".."}`, `{"lark": ".."}` or `{"choice": ["..", ".."]}`.
+/// Its JSON is `{"json_schema": {..}}`, `{"regex": ".."}`, `{"lark": ".."}` or `{"choice": ["..", ".."]}`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(from = "Source", into = "Source")]
 pub struct Grammar(Arc<Source>);
 
-/// What a grammar is written as.
+/// The language in which a grammar is written.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Source {
@@ -57,7 +57,7 @@ enum Source {
     Regex(String),
     Lark(String),
     Choice(Vec<String>),
-    /// Calls of tools, in Lark with the schemas of their arguments in it.
+    /// Tool calls, in Lark with embedded schemas of their arguments.
     #[serde(skip)]
     Calls {
         lark: String,
@@ -66,19 +66,19 @@ enum Source {
 }
 
 impl Grammar {
-    /// A value of this JSON schema (draft 2020-12; an older draft where its `$schema` says so). Between its parts there may be a
+    /// A value of this JSON schema (draft 2020-12, or an older draft if its `$schema` says so). Between its parts there may be a
     /// blank, or a line end with an indentation of up to 24 blanks or 8 tabs. Properties come in the order of the schema.
     pub fn json_schema(schema: impl Into<Value>) -> Grammar {
         Grammar(Arc::new(Source::JsonSchema(schema.into())))
     }
 
-    /// A value of the schema of `T`, in which objects have no other properties than its own, and integers the range of their type
-    /// where a schema says only its name (`uint32`): of 64 bits those up to 9 * 10^18.
+    /// A value of the schema of `T`. Objects have only the properties of the schema, and integers have the range of their type
+    /// if the schema gives only its name (`uint32`): those of 64 bits go up to 9 * 10^18.
     pub fn json<T: JsonSchema>() -> Grammar {
         Grammar::json_schema(schema::derived::<T>())
     }
 
-    /// A text that this regular expression matches as a whole, in the syntax of the crate `regex`; there is no looking around,
+    /// A text that this regular expression matches as a whole, in the syntax of the crate `regex`. There is no look-around,
     /// and repetitions are greedy.
     pub fn regex(regex: impl Into<String>) -> Grammar {
         Grammar(Arc::new(Source::Regex(regex.into())))
@@ -94,18 +94,18 @@ impl Grammar {
         Grammar(Arc::new(Source::Choice(texts.iter().map(|text| text.as_ref().to_owned()).collect())))
     }
 
-    /// Calls of tools in the Lark `lark`, which has those of `schemas`, each with the name of its tool, by
+    /// Tool calls in the Lark grammar `lark`, which contains those of `schemas`, each with the name of its tool, by
     /// [`embedded`](Self::embedded).
     pub(crate) fn calls(lark: String, schemas: Vec<(String, Value)>) -> Grammar {
         Grammar(Arc::new(Source::Calls { lark, schemas }))
     }
 
-    /// A value of `schema` in Lark.
+    /// A value of `schema`, as an expression in Lark.
     pub(crate) fn embedded(schema: &Value) -> String {
         format!("%json {}", compile::with_blanks(schema))
     }
 
-    /// It in Lark, as a part of an expression; `None` for what has a syntax of its own or allows no value.
+    /// The grammar as a part of a Lark expression; `None` if it has a syntax of its own or allows no value.
     pub(crate) fn in_lark(&self) -> Option<String> {
         match &*self.0 {
             Source::JsonSchema(Value::Bool(false)) | Source::Regex(_) | Source::Lark(_) | Source::Calls { .. } => None,
@@ -114,7 +114,7 @@ impl Grammar {
         }
     }
 
-    /// Its JSON schema, where it is one.
+    /// The JSON schema, if the grammar is one.
     pub(crate) fn schema(&self) -> Option<&Value> {
         match &*self.0 {
             Source::JsonSchema(schema) => Some(schema),
@@ -122,7 +122,7 @@ impl Grammar {
         }
     }
 
-    /// Whether it has numbers of JSON, of any length.
+    /// Whether the grammar contains JSON numbers, which may have any length.
     pub(crate) fn has_json(&self) -> bool {
         match &*self.0 {
             Source::JsonSchema(_) => true,
@@ -131,11 +131,11 @@ impl Grammar {
         }
     }
 
-    /// Whether it may be large enough to be compiled, and a JSON schema has no keyword that is not supported. It is compiled
-    /// when a generation begins (`Model::compile` does so ahead).
+    /// Checks that it is small enough to be compiled, and that a JSON schema has only supported keywords. It is compiled
+    /// when a generation begins (or ahead by `Model::compile_grammar`).
     ///
     /// # Errors
-    /// `Grammar`, with the place.
+    /// `Grammar`, with the place of the problem.
     pub fn check(&self) -> Result<()> {
         let what = self.0.what();
         match &*self.0 {
@@ -180,7 +180,7 @@ impl Grammar {
 }
 
 impl Source {
-    /// Which grammar an error is about.
+    /// The kind of the grammar, for errors.
     fn what(&self) -> &'static str {
         match self {
             Source::JsonSchema(_) => "JSON schema",
@@ -197,7 +197,7 @@ fn alternatives(texts: &[String]) -> String {
     texts.iter().map(|text| Value::from(text.as_str()).to_string()).collect::<Vec<_>>().join(" | ")
 }
 
-/// What of llguidance's Lark is not taken, where `grammar` has it.
+/// A feature of llguidance's Lark that `grammar` uses and that is not supported.
 fn beyond(grammar: &str) -> Option<&'static str> {
     let has = |name| {
         let mut attributes = grammar.lines().filter_map(|line| line.split_once(':')?.0.split_once('['));
@@ -211,12 +211,12 @@ fn beyond(grammar: &str) -> Option<&'static str> {
     found.into_iter().find_map(|(is, reason)| is.then_some(reason))
 }
 
-/// Whether there are at most `limit`.
+/// Checks that there are at most `limit`.
 fn at_most(what: &'static str, unit: &'static str, found: usize, limit: usize) -> Result<(), GrammarError> {
     if found > limit { Err(GrammarError::TooLarge { what, unit, found, limit }) } else { Ok(()) }
 }
 
-/// Whether `text` has at most `limit` bytes and no more than [`NESTED`] open brackets anywhere, quoted ones counted too.
+/// Checks that `text` has at most `limit` bytes and no more than [`NESTED`] open brackets anywhere, including quoted ones.
 fn within(what: &'static str, text: &str, limit: usize) -> Result<(), GrammarError> {
     at_most(what, "bytes", text.len(), limit)?;
     let mut open = 0_usize;
@@ -230,7 +230,7 @@ fn within(what: &'static str, text: &str, limit: usize) -> Result<(), GrammarErr
     })
 }
 
-/// Schemas whose properties are in another order are others: values have that order.
+/// Schemas whose properties have another order differ: values have that order.
 impl PartialEq for Grammar {
     fn eq(&self, other: &Grammar) -> bool {
         Arc::ptr_eq(&self.0, &other.0)

@@ -1,4 +1,4 @@
-//! What a model says -> its calls of tools, and the other text.
+//! The text of a model -> its tool calls, and the rest of the text.
 
 mod calls;
 mod grammar;
@@ -12,32 +12,32 @@ pub use reader::{CallReader, Part};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
-/// A call of a tool, as a model made it. As JSON it is what chat templates and the OpenAI API take, with the arguments as an
+/// A tool call of a model. Its JSON is that of chat templates and the OpenAI API, with the arguments as an
 /// object: `{"id": "..", "type": "function", "function": {"name": "..", "arguments": {..}}}`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ToolCall {
-    /// Tells it from the other calls of its conversation: nine digits, as Mistral's templates want them, or the model's
-    /// own where it gives one; else the length of the prompt and the number of the call.
+    /// The id, unique among the calls of the conversation: nine digits, as Mistral's templates require, or the model's
+    /// own if it gives one; otherwise made of the length of the prompt and the number of the call.
     pub id: String,
-    /// The tool. A model may name one that there is not.
+    /// The name of the tool. A model may name one that does not exist.
     pub name: String,
     /// Arguments by name, in the order in which they came. Unless the generation holds calls to the schemas of the tools
-    /// (`GenerateOptions::tool_choice`), they are what the model likes. Numbers are those that
-    /// a [`Value`] has: of 64 bits.
+    /// (`GenerateOptions::tool_choice`), they are whatever the model wrote. Numbers are limited to those of
+    /// a [`Value`], which has 64 bits.
     pub arguments: Map<String, Value>,
     /// The arguments as the model wrote them, in JSON.
     json: Option<String>,
 }
 
 impl ToolCall {
-    /// A call that was made before, for a conversation that is told again.
+    /// A call that was made before, to repeat it in a conversation.
     pub fn new(id: impl Into<String>, name: impl Into<String>, arguments: Map<String, Value>) -> ToolCall {
         ToolCall { id: id.into(), name: name.into(), arguments, json: None }
     }
 
-    /// The arguments as an object of JSON, as the model wrote it: with every digit of its numbers. Where the format of calls is
-    /// no JSON, or [`arguments`](Self::arguments) were changed, it is as short as can be.
+    /// The arguments as a JSON object, as the model wrote it: with every digit of its numbers. If the format of calls is
+    /// not JSON, or [`arguments`](Self::arguments) were changed, it is the shortest JSON.
     ///
     /// ```
     /// use model_factory_text::ToolCall;
@@ -52,7 +52,7 @@ impl ToolCall {
     }
 }
 
-/// By what is called, however it was written.
+/// Compares what is called, however it was written.
 impl PartialEq for ToolCall {
     fn eq(&self, other: &ToolCall) -> bool {
         (&self.id, &self.name, &self.arguments) == (&other.id, &other.name, &other.arguments)
@@ -66,26 +66,26 @@ impl Serialize for ToolCall {
     }
 }
 
-/// Whether an answer calls tools, of those in [`ChatOptions::tools`](crate::chat::ChatOptions::tools).
+/// Whether an answer calls tools, from those in [`ChatOptions::tools`](crate::chat::ChatOptions::tools).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum ToolChoice {
-    /// As the model likes. Calls are read, and are as it writes them.
+    /// The model decides whether to call tools. Calls are parsed, and are not checked against schemas.
     #[default]
     Auto,
-    /// As the model likes, and a call that it begins is held to the schemas of the tools.
+    /// The model decides whether to call tools, and its calls are held to the schemas of the tools.
     Strict,
-    /// Calls of tools and nothing else, held to their schemas; what the model thinks before them is free.
+    /// Only tool calls, held to their schemas; the model's thoughts before them are free.
     Required,
     /// One call of this tool, held to its schema.
     Named(String),
-    /// No calls: the template is given no tools.
+    /// No tool calls: the template gets no tools.
     None,
 }
 
-/// The tools of `schemas`: `{"type": "function", "function": {"name": .., "parameters": ..}}`, or only the inner object. What
-/// has no name is left out: the template is what makes something of it.
+/// The tools of `schemas`: `{"type": "function", "function": {"name": .., "parameters": ..}}`, or only the inner object. Schemas
+/// without a name are left out: only the template can use them.
 pub fn tools(schemas: &[Value]) -> Vec<Tool> {
     let tool = |schema: &Value| {
         let function = schema.get("function").unwrap_or(schema);
@@ -93,7 +93,7 @@ pub fn tools(schemas: &[Value]) -> Vec<Tool> {
         let parameters = function.get("parameters").filter(|parameters| !parameters.is_null());
         let mut parameters = parameters.cloned().unwrap_or_else(|| json!({}));
         if let Some(parameters) = parameters.as_object_mut() {
-            // Arguments are an object, whether a schema says so or not.
+            // Arguments are an object, even if a schema does not say so.
             parameters.entry("type").or_insert("object".into());
             if parameters.len() == 1 {
                 parameters.insert("properties".into(), json!({}));

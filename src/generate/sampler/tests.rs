@@ -24,7 +24,7 @@ fn rows_beyond_the_vocabulary_are_never_chosen() {
     assert_eq!(sampler(greedy(), 2).sample(&[1.0, 2.0, 9.0]).unwrap(), 1);
     let mut hot = sampler(drawing(100.0, 1), 2);
     assert!((0..200).all(|_| hot.sample(&[1.0, 2.0, 900.0]).unwrap() < 2));
-    // Nor are they the most likely one that min-p measures by.
+    // They are also not the most likely token that min-p compares with.
     let mut relative = sampler(SamplingOptions { min_p: Some(0.5), ..drawing(1.0, 1) }, 2);
     assert!((0..50).any(|_| relative.sample(&[1.0, 1.0, 900.0]).unwrap() == 0));
 }
@@ -36,7 +36,7 @@ fn tokens_that_fill_the_vocabulary_up_are_never_chosen() {
     let mut hot = sampler(drawing(5.0, 3), 4).without(&[1, 3]).unwrap();
     let drawn: Vec<u32> = (0..100).map(|_| hot.sample(&values).unwrap()).collect();
     assert!(drawn.contains(&0) && drawn.contains(&2) && !drawn.contains(&1) && !drawn.contains(&3), "{drawn:?}");
-    // The penalty finds its token although ids are no longer indices.
+    // The penalty finds its token although ids differ from indices.
     let mut penalized = sampler(SamplingOptions { presence_penalty: 1.5, ..greedy() }, 4).without(&[1, 3]).unwrap();
     assert_eq!([(); 2].map(|()| penalized.sample(&values).unwrap()), [2, 0]);
 }
@@ -88,7 +88,7 @@ fn draws_follow_the_probabilities_of_what_the_steps_left() {
     assert_eq!((top_k[0], top_k[2]), (0, 0));
     assert!(chi_square(&[top_k[1], top_k[3], top_k[4]], &[8.0 / 17.0, 3.0 / 17.0, 6.0 / 17.0]) < 18.4, "{top_k:?}");
 
-    // 0.4 + 0.3 reach 0.6; then 4 to 3. At least half of 0.4 has 0.3 alone, so min-p keeps the same two.
+    // 0.4 + 0.3 reach 0.6; then 4 to 3. At least half of 0.4 has only 0.3, so min-p keeps the same two.
     for options in [
         SamplingOptions { top_p: Some(0.6), ..drawing(1.0, 7) },
         SamplingOptions { min_p: Some(0.5), ..drawing(1.0, 7) },
@@ -102,7 +102,7 @@ fn draws_follow_the_probabilities_of_what_the_steps_left() {
 #[test]
 fn steps_apply_in_the_documented_order() {
     // Temperature comes before top-p: probabilities 0.6, 0.3, 0.1 squared are 0.783, 0.196, 0.022, so that 0.7 is
-    // reached by the first alone. In the other order 0.6 would not reach it and two would be left.
+    // reached by the first one. In the other order 0.6 would not reach it and two would be left.
     let values = [0.6f32, 0.3, 0.1].map(f32::ln);
     let before = histogram(SamplingOptions { top_p: Some(0.7), ..drawing(0.5, 3) }, &values, 300);
     assert_eq!(before, [300, 0, 0]);
@@ -134,7 +134,7 @@ fn greedy_heeds_penalties_and_nothing_else() {
     assert_eq!(greedily(SamplingOptions { presence_penalty: 0.5, ..greedy() }), [0, 1, 0, 0, 0, 0]);
     // Scores before each choice: 2, 1.75, 1 | 1.5, 1.75, 1 | 1.5, 1.25, 1 | 1, 1.25, 1 | 1, 0.75, 1 | 0.5, 0.75, 1.
     assert_eq!(greedily(SamplingOptions { frequency_penalty: 0.5, ..greedy() }), [0, 1, 0, 1, 0, 2]);
-    // 2 / 4, then 1.75 / 4, then 1 / 4: the first leads again, once a token only.
+    // 2 / 4, then 1.75 / 4, then 1 / 4: the first leads again, as the penalty counts a token once.
     assert_eq!(greedily(SamplingOptions { repetition_penalty: Some(4.0), ..greedy() }), [0, 1, 2, 0, 0, 0]);
 }
 
@@ -198,14 +198,14 @@ fn stop_tokens_wait_for_the_least_number_of_tokens() {
     let stop = StopTokens::from_iter([1]);
     let mut late = sampler(late, 4).with_stop(&stop);
     assert_eq!([(); 3].map(|()| late.sample(&values).unwrap()), [2, 2, 1]);
-    // Where nothing else may come, it comes.
+    // If no other token is possible, it is chosen.
     late = sampler(SamplingOptions { min_tokens: 2, ..greedy() }, 4).with_stop(&StopTokens::from_iter(0..4));
     assert_eq!(late.sample(&values).unwrap(), 1);
 }
 
 #[test]
 fn the_most_likely_are_excluded_with_the_probability_asked_for() {
-    // 0.4, 0.3, 0.2, 0.1: of those from 0.15 up the least probable stays, and all below.
+    // 0.4, 0.3, 0.2, 0.1: of those from 0.15 up only the least probable one stays, and all below.
     let values = [0.4_f32, 0.3, 0.2, 0.1].map(f32::ln);
     let xtc = |probability| {
         let xtc = Some(Xtc { probability, threshold: 0.15 });
@@ -216,7 +216,7 @@ fn the_most_likely_are_excluded_with_the_probability_asked_for() {
     assert!(always[..2] == [0, 0] && chi_square(&always[2..], &[2.0 / 3.0, 1.0 / 3.0]) < 10.8, "{always:?}");
     assert!(chi_square(&half, &[0.2, 0.15, 0.1 + 1.0 / 3.0, 0.05 + 1.0 / 6.0]) < 16.3, "{half:?}");
     assert_eq!(xtc(0.0), histogram(drawing(1.0, 5), &values, 6000));
-    // Fewer than two: nothing happens.
+    // With fewer than two such tokens nothing happens.
     let alone = SamplingOptions { xtc: Some(Xtc { probability: 1.0, threshold: 0.35 }), ..drawing(1.0, 5) };
     assert!(histogram(alone, &values, 1000)[0] > 300);
 }

@@ -1,21 +1,21 @@
-//! A sequence so far -> guesses at its next tokens, by what would be chosen of a draft model's logits.
+//! A sequence so far -> guesses at its next tokens, sampled from a draft model's logits.
 
 use super::DraftContext;
 use crate::error::Result;
 use crate::generate::{Constraint, Next, Sampler};
 
-/// Steps without guesses after which some are made nevertheless, to see whether they would pay again. All that the draft model
-/// has missed meanwhile is computed then.
+/// The number of steps without guesses after which some are made, to see whether they pay off again. All tokens that the draft
+/// model has missed are computed then.
 const IDLE: usize = 64;
 
-/// How many: the second takes a step of one token, so that its time is measured again.
+/// The number of guesses of such a try: the second one takes a step of one token, so that its time is measured again.
 const TRIED: usize = 2;
 
-/// What chooses among a draft model's logits.
+/// Guesses by a draft model.
 #[derive(Debug)]
 pub(super) struct Draft {
-    /// Made of the options of the generation. With the draws that the generation will make it draws the same token, as far as
-    /// the two models agree; the most likely token would be right less often.
+    /// Made from the options of the generation. As it makes the same draws as the generation will, it draws the same token as far
+    /// as the two models agree; the most likely token would be right less often.
     sampler: Sampler,
     /// Steps without guesses.
     idle: usize,
@@ -26,8 +26,8 @@ impl Draft {
         Draft { sampler, idle: 0 }
     }
 
-    /// Appends to `guesses` as many that may follow `sequence` as pay, each right with the probability `likely`, and at most
-    /// `most`. In `sequence` there is room for them, which they use meanwhile.
+    /// Appends to `guesses` as many tokens after `sequence` as pay off, at most `most`, if each is right with the probability
+    /// `likely`. `sequence` has room for them, and holds them meanwhile.
     pub(super) fn guess(
         &mut self,
         sequence: &mut Vec<u32>,
@@ -51,7 +51,7 @@ impl Draft {
         guessed
     }
 
-    /// Appends to `sequence` up to `count` tokens, none of them one that ends it.
+    /// Appends to `sequence` up to `count` tokens, none of which is a stop token.
     fn run_ahead(&mut self, sequence: &mut Vec<u32>, count: usize, now: &mut DraftContext<'_>) -> Result<()> {
         if count > 0 {
             self.sampler.follow(now.sampler)?;

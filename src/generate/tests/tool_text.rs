@@ -1,4 +1,4 @@
-//! Answers that are calls or something else, and the text of arguments.
+//! Answers that are calls or something else, and the text of their arguments.
 
 use super::tools::{Format, Noise, TOKENS, formats, holds_all, said, tools, with_tools};
 use super::*;
@@ -6,7 +6,7 @@ use crate::tools::ToolChoice;
 use model_factory_diagnostics::tokenizer::ToolCallFormat;
 use serde_json::{Value, json};
 
-/// Beside a schema an answer is calls, or a value of it, whether marks are tokens or letters.
+/// With a schema an answer is calls, or a value of the schema, whether marks are tokens or letters.
 #[test]
 fn an_answer_beside_a_schema_is_calls_or_a_value() {
     let schema = json!({
@@ -51,13 +51,13 @@ fn an_answer_beside_a_schema_is_calls_or_a_value() {
                     }
                 }
             }
-            // Nearly every sign is as likely as any other; only letters that spell a mark are one of a few that may come.
+            // Most characters are about as likely as any other; only at a letter of a mark there are few alternatives.
             assert!(called > 0 && valued > 0, "{format}, {marked}: {called} called, {valued} values, {cut} were cut");
         }
     }
 }
 
-/// Arguments are given on as they were written, in JSON.
+/// Arguments are returned as the model wrote them, in JSON.
 #[test]
 fn arguments_keep_the_text_of_their_numbers() {
     let digits = "123456789012345678901234567890";
@@ -95,7 +95,7 @@ fn arguments_keep_the_text_of_their_numbers() {
         let (mut found, _) = said(&tokenizer, &ids, &with_tools());
         assert_eq!(found.tool_calls.len(), 1, "{answer}");
         assert_eq!(found.tool_calls[0].arguments_json(), expected, "{answer}");
-        // What was changed since is written anew.
+        // Arguments that were changed since are written again.
         found.tool_calls[0].arguments = [("a".to_owned(), json!(1))].into_iter().collect();
         assert_eq!(found.tool_calls[0].arguments_json(), "{\"a\":1}");
     }

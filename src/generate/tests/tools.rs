@@ -34,10 +34,10 @@ pub(super) fn tools() -> Vec<Value> {
 
 pub(super) struct Format {
     pub(super) format: ToolCallFormat,
-    /// What in a template tells it.
+    /// The part of a template by which its format is recognized.
     pub(super) evidence: &'static str,
     pub(super) marks: &'static [&'static str],
-    /// An answer, the text of it, and its calls.
+    /// An answer, its text, and its calls.
     answers: Vec<(String, &'static str, Value)>,
 }
 
@@ -55,15 +55,15 @@ pub(super) fn formats() -> Vec<Format> {
             answers: vec![
                 ("<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\", \"days\": 2}}\n</tool_call>".into(), "", weather.clone()),
                 ("I look.\n<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\"}}\n</tool_call>\n<tool_call>\n{\"name\": \"stop_all\", \"arguments\": {}}\n</tool_call>".into(), "I look.", both.clone()),
-                // The closing mark was a stop token, or the answer was cut behind the call.
+                // The closing mark was a stop token, or the answer was cut off after the call.
                 ("<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\", \"days\": 2}}".into(), "", weather.clone()),
-                // Arguments as a text, a tool that is not there, text behind.
+                // Arguments as a text, a tool that does not exist, and text after the call.
                 ("<tool_call>{\"arguments\": \"{\\\"a\\\": [1.5]}\", \"name\": \"other\"}</tool_call> Done.".into(), " Done.", json!([["other", {"a": [1.5]}]])),
                 ("<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \n</tool_call> x ".into(), "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \n</tool_call> x ", json!([])),
                 ("<tool_call>{\"name\": \"weather\", \"argu".into(), "<tool_call>{\"name\": \"weather\", \"argu", json!([])),
                 ("a < b <tool </tool_call> c  ".into(), "a < b <tool </tool_call> c  ", json!([])),
                 ("No call,\n just é text. ".into(), "No call,\n just é text. ", json!([])),
-                // Text behind a call that no mark closes.
+                // There is text after a call that no mark closes.
                 ("<tool_call>{\"name\": \"stop_all\", \"arguments\": {}} Done.".into(), " Done.", json!([["stop_all", {}]])),
             ],
         },
@@ -75,10 +75,10 @@ pub(super) fn formats() -> Vec<Format> {
                 ("<tool_call>\n<function=weather>\n<parameter=city>\nOslo\n</parameter>\n<parameter=days>\n2\n</parameter>\n</function>\n</tool_call>".into(), "", weather.clone()),
                 ("Both.\n\n<tool_call>\n<function=weather>\n<parameter=city>\nOslo\n</parameter>\n</function>\n</tool_call>\n<tool_call>\n<function=stop_all>\n</function>\n</tool_call>".into(), "Both.", both.clone()),
                 ("<tool_call>\n<function=paint>\n<parameter=size>\n{\"wide\": true, \"tall\": 3}\n</parameter>\n<parameter=tags>\n[\"a\", \"b\"]\n</parameter>\n<parameter=deep>\nNone\n</parameter>\n</function>\n</tool_call>".into(), "", paint.clone()),
-                // Lines, and a mark that is spelled, are a text's own.
+                // Lines and a spelled mark are part of a text.
                 ("<tool_call>\n<function=weather>\n<parameter=city>\n1\n\n</parameter>2\n</parameter>\n</function>\n</tool_call>".into(), "", json!([["weather", {"city": "1\n\n</parameter>2"}]])),
                 ("<tool_call>\n<function=weather>\n<parameter=city>\na <tool_call> b\n</parameter>\n</function>\n</tool_call>".into(), "", json!([["weather", {"city": "a <tool_call> b"}]])),
-                // The model leaves out the mark of its first call, or one behind a value.
+                // The model leaves out the mark of its first call, or one after a value.
                 ("I look.\n<function=weather>\n<parameter=city>\nOslo\n</parameter>\n</function>\n</tool_call>\n<tool_call>\n<function=stop_all>\n</function>\n</tool_call>".into(), "I look.", both.clone()),
                 ("<function=weather>\n<parameter=city>\nOslo\n<parameter=days>\n2\n</parameter>\n</function>\nDone.".into(), "\nDone.", weather.clone()),
                 ("<function=sing>\n</function> <function=w".into(), "<function=sing>\n</function> <function=w", json!([])),
@@ -126,7 +126,7 @@ pub(super) fn formats() -> Vec<Format> {
             answers: vec![
                 ("<|tool_call|>[{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\", \"days\": 2}}]<|/tool_call|>".into(), "", weather.clone()),
                 ("Now <|tool_call|>[{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\"}}, {\"name\": \"stop_all\"}]".into(), "Now", both.clone()),
-                // Granite 3.1's mark, and text behind the list, which no mark closes.
+                // Granite 3.1's mark, and text after the list, which no mark closes.
                 ("<tool_call> [{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\", \"days\": 2}}]\nI look.".into(), "\nI look.", weather.clone()),
             ],
         },
@@ -148,7 +148,7 @@ pub(super) fn formats() -> Vec<Format> {
                 ("[TOOL_CALLS]weather[ARGS]{\"city\": \"Oslo\", \"days\": 2}".into(), "", weather.clone()),
                 ("[TOOL_CALLS]weather[CALL_ID]abcdef123[ARGS]{\"city\": \"Oslo\"}[TOOL_CALLS]stop_all[CALL_ID]abcdef124[ARGS]{}".into(), "", both.clone()),
                 ("[TOOL_CALLS]weather[ARGS]Oslo".into(), "[TOOL_CALLS]weather[ARGS]Oslo", json!([])),
-                // The name before the mark: a call of nothing.
+                // The name is before the mark, so the call has no name.
                 ("weather[TOOL_CALLS]{\"city\": \"Oslo\"}".into(), "weather[TOOL_CALLS]{\"city\": \"Oslo\"}", json!([])),
             ],
         },
@@ -228,7 +228,7 @@ fn calls_are_read_in_every_format_whether_marks_are_tokens_or_letters() {
     let mut read = 0;
     for Format { format, evidence, marks, answers } in formats() {
         for (marked, special) in [(true, true), (true, false), (false, false)] {
-            // Without its tokens there are no messages to tell apart.
+            // Without their tokens, messages cannot be recognized.
             if format == ToolCallFormat::Harmony && !marked {
                 continue;
             }
@@ -243,7 +243,7 @@ fn calls_are_read_in_every_format_whether_marks_are_tokens_or_letters() {
                 assert_eq!((found.text.as_str(), calls(&found)), (*text, expected.clone()), "{context}");
                 let tokens: Vec<u32> = pieces.iter().filter_map(|piece| piece.token).collect();
                 assert_eq!(tokens, ids, "every token is told: {context}");
-                // Without tools, and with none wanted, the same is text.
+                // Without tools, or if no calls are wanted, the same output is text.
                 for options in [GenerateOptions::default(), with_tools().tool_choice(ToolChoice::None)] {
                     let (plain, _) = said(&tokenizer, &ids, &options);
                     assert!(plain.tool_calls.is_empty(), "{context}");
@@ -258,7 +258,7 @@ fn calls_are_read_in_every_format_whether_marks_are_tokens_or_letters() {
     assert!(read > 100, "{read}");
 }
 
-/// What a review found: marks beside stop strings, marks that values spell, runs of blanks.
+/// Cases that a review found: marks next to stop strings, marks that values spell, runs of blanks.
 #[test]
 fn marks_beside_stop_strings_and_in_values() {
     let marks = [("<tool_call>", false), ("</tool_call>", false)];
@@ -288,7 +288,7 @@ fn marks_beside_stop_strings_and_in_values() {
     }
     let blanks = format!("a{}b", "\n \t".repeat(400));
     assert_eq!(run(&tokens, &blanks, &[]), (blanks.clone(), 0));
-    // Beyond 64 marks in letters none ends a call; what is there is text.
+    // After 64 marks in letters no mark ends a call; its letters are text.
     let many = format!("<tool_call>{{\"name\": \"a\", \"arguments\": {{\"a\": \"{}", "}</tool_call>".repeat(500));
     assert_eq!(run(&letters, &many, &[]), (many.clone(), 0));
 }
@@ -360,7 +360,7 @@ fn thought_is_apart_from_calls() {
     assert_eq!(calls(&answer), json!([["a", {}]]));
 }
 
-/// Logits without a sense, and the same ones for the same seed.
+/// Meaningless logits, which are the same for the same seed.
 pub(super) struct Noise {
     pub(super) state: u64,
     pub(super) rows: usize,
@@ -437,7 +437,7 @@ fn calls_that_are_required_are_valid_whatever_the_model_says() {
     assert!(ended * 10 >= all * 9, "{ended} of {all} ended");
 }
 
-/// Whether all of a schema is kept: formats that are no JSON keep types, properties and lists of values.
+/// Whether a format enforces all of a schema: formats other than JSON enforce types, properties and lists of values.
 pub(super) fn holds_all(format: ToolCallFormat) -> bool {
     !matches!(format, ToolCallFormat::Gemma4 | ToolCallFormat::Lfm2 | ToolCallFormat::Olmo3)
 }
@@ -517,7 +517,7 @@ fn letters_that_spell_a_call_are_read_however_they_come() {
     assert!(splits > 2000, "{splits}");
 }
 
-/// Calls that a model's own template writes are read from it again. Its makers' templates are not ours to keep: they are in the
+/// Calls that a model's own template writes are parsed from its output. The templates are not ours to distribute: they are in the
 /// reference folder, or in the folder that the variable names.
 #[test]
 fn calls_that_templates_write_are_read_again() {
@@ -554,7 +554,7 @@ fn calls_that_templates_write_are_read_again() {
                     continue;
                 }
             };
-            // The beginning of a turn, a thought that is closed among it, is not said by the model; nor is the stop token.
+            // The model does not say the beginning of a turn, with a closed thought in it, or the stop token.
             let shared = prompt.bytes().zip(all.bytes()).take_while(|(a, b)| a == b).count();
             let shared = all[..shared].rfind('<').filter(|at| !all[*at..shared].contains('>')).unwrap_or(shared);
             let ends = ["<|eot_id|>", "<|im_end|>", "<turn|>", "<|tool_response>", "<|call|>", "<｜end▁of▁sentence｜>"];

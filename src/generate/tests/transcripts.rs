@@ -1,4 +1,4 @@
-//! Answers that others recorded, as the library reads them.
+//! Answers that others recorded, as this library parses them.
 
 use super::tools::{Format, TOKENS, calls, formats, said};
 use super::*;
@@ -7,24 +7,24 @@ use model_factory_diagnostics::tokenizer::ToolCallFormat;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// An answer, and what a reader of its format found in it.
+/// An answer, and the calls and text that a parser of its format found in it.
 #[derive(serde::Deserialize)]
 struct Transcript {
-    /// As [`ToolCallFormat`] displays it.
+    /// The format, as [`ToolCallFormat`] displays it.
     format: String,
     /// Who recorded it, a blank, and its name there.
     source: String,
-    /// Without what the model thought.
+    /// The answer without thoughts.
     answer: String,
-    /// Schemas that the model was given.
+    /// The schemas that the model was given.
     tools: Vec<Value>,
-    /// A name and an object each, as far as the source says them.
+    /// The name and the arguments of each call, as far as the source says them.
     calls: Vec<(Option<String>, Option<Value>)>,
-    /// What is beside the calls, blanks around it aside; not compared where the source does not say.
+    /// The text outside of the calls, without blanks around it; not compared if the source does not say it.
     text: Option<String>,
 }
 
-/// The calls and the text that `letters`, in which no mark is a token, give in these parts.
+/// The calls and the text of `letters`, in which no mark is a token, given in these parts.
 fn spelled(
     format: ToolCallFormat,
     tools: &[Value],
@@ -46,7 +46,7 @@ fn spelled(
     (calls, said)
 }
 
-/// The file that the variable names is a list of [`Transcript`]s. Other projects' records are not ours to keep.
+/// The file that the variable names is a list of [`Transcript`]s. Other projects' records are not ours to distribute.
 #[test]
 fn calls_that_others_recorded_are_read() {
     let Some(path) = std::env::var_os("TOOL_TRANSCRIPTS") else {
@@ -77,7 +77,7 @@ fn calls_that_others_recorded_are_read() {
         options.chat.tools = Some(tools.clone());
         let (found, _) = said(&tokenizer, &tokenizer.encode(answer.as_str(), false).unwrap(), &options);
         let mut difference = check(serde_json::from_value(calls(&found)).unwrap(), &found.text, "tokens");
-        // Messages are told apart by tokens alone.
+        // Messages are recognized only by tokens.
         for at in (0..=answer.len()).filter(|at| format != ToolCallFormat::Harmony && answer.is_char_boundary(*at)) {
             let (found, said) = spelled(format, &tools, &letters, [&answer[..at], &answer[at..]]);
             difference = difference.or_else(|| check(found, &said, &format!("letters, split at {at}")));

@@ -10,12 +10,12 @@ use std::collections::BTreeSet;
 pub enum FinishReason {
     /// The model chose this stop token.
     Stop(u32),
-    /// The text contained this one of `GenerateOptions::stop`, by its index.
+    /// The text contained the stop string of `GenerateOptions::stop` with this index.
     StopString(usize),
-    /// The answer is complete, and its grammar has nothing that may follow
+    /// The answer is complete, and its grammar allows nothing after it
     /// (`GenerateOptions::grammar`).
     Grammar,
-    /// `max_tokens` were generated.
+    /// The generation reached `max_tokens`.
     Length,
     /// The context is full.
     Context,
@@ -23,7 +23,7 @@ pub enum FinishReason {
     Cancelled,
 }
 
-/// `stop` for a stop token, a stop string or the end of a grammar, `length`, `context` or `cancelled`: the words of the OpenAI API where it has them.
+/// `stop` for a stop token, a stop string or the end of a grammar, `length`, `context` or `cancelled`, as in the OpenAI API.
 impl std::fmt::Display for FinishReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(match self {
@@ -63,14 +63,14 @@ impl FromIterator<u32> for StopTokens {
     }
 }
 
-/// Looks for texts in a text that comes in pieces, and holds back what may be the beginning of one.
+/// Searches for texts in a text that comes in pieces, and holds back what may be the beginning of one.
 ///
-/// The text ends with the first byte that completes a stop string. Of those complete there the longest is taken off,
-/// whatever pieces the text came in.
+/// The text ends with the first byte that completes a stop string. If several are complete there, the longest is removed,
+/// however the text is divided into pieces.
 #[derive(Debug)]
 pub struct StopStrings {
     matchers: Vec<StopMatcher>,
-    /// The end of the text so far: as much as the longest beginning of a stop string that the text ends with.
+    /// The held-back end of the text so far: as long as the longest beginning of a stop string that the text ends with.
     held: String,
 }
 
@@ -84,8 +84,8 @@ impl StopStrings {
         Ok(StopStrings { matchers: texts.iter().map(|text| StopMatcher::new(text)).collect(), held: String::new() })
     }
 
-    /// Takes the next `piece` and appends to `text` what can no longer be part of a stop string. The index of the
-    /// stop string that ends the text, if one does: `text` then has all that is before it, and nothing follows.
+    /// Takes the next `piece` and appends to `text` what can no longer be part of a stop string. Returns the index of the
+    /// stop string that ends the text, if one does: `text` then has everything before it, and nothing follows.
     pub fn push(&mut self, piece: &str, text: &mut String) -> Option<usize> {
         let begun = self.held.len();
         self.held.push_str(piece);
@@ -102,33 +102,33 @@ impl StopStrings {
                 return Some(index);
             }
         }
-        // A stop string begins with a whole character, so the beginning of one in a text does too.
+        // A stop string begins with a whole character, so the held-back beginning of one does too.
         let open = self.matchers.iter().map(|matcher| matcher.matched).max().unwrap_or(0);
         text.extend(self.held.drain(..self.held.len() - open));
         None
     }
 
-    /// Appends what was held back: the text is over, and what follows is another one.
+    /// Appends what was held back: the text is over, and a new one begins.
     pub fn finish(&mut self, text: &mut String) {
         self.matchers.iter_mut().for_each(StopMatcher::reset);
         text.push_str(&std::mem::take(&mut self.held));
     }
 }
 
-/// One pattern in a stream of bytes, by Knuth, Morris and Pratt: each byte is looked at once.
+/// One pattern in a stream of bytes, by Knuth, Morris and Pratt: each byte is compared once.
 #[derive(Debug)]
 pub(super) struct StopMatcher {
     pattern: Vec<u8>,
-    /// For every length of a beginning of the pattern, less one: the longest shorter beginning that it ends with.
+    /// For every prefix of the pattern, by its length less one: the longest shorter prefix that it ends with.
     shorter: Vec<usize>,
-    /// How much of the pattern the bytes so far end with.
+    /// The length of the longest prefix of the pattern that the bytes so far end with.
     matched: usize,
 }
 
 impl StopMatcher {
     pub(super) fn new(text: &str) -> StopMatcher {
         let mut matcher = StopMatcher { pattern: text.into(), shorter: vec![0], matched: 0 };
-        // The pattern is matched against itself, one byte late.
+        // The pattern is matched against itself, shifted by one byte.
         for byte in text.bytes().skip(1) {
             matcher.step(byte);
             matcher.shorter.push(matcher.matched);
@@ -141,7 +141,7 @@ impl StopMatcher {
         self.matched = 0;
     }
 
-    /// Takes the next byte; whether it completes the pattern.
+    /// Takes the next byte, and returns whether it completes the pattern.
     pub(super) fn step(&mut self, byte: u8) -> bool {
         while self.pattern.get(self.matched) != Some(&byte) {
             if self.matched == 0 {
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn ends_before_the_first_stop_string() {
-        /// Stop strings, pieces; the text and which one ended it.
+        /// The stop strings and the pieces, then the expected text and the index of the one that ended it.
         type Case<'t> = (&'t [&'t str], &'t [&'t str], &'t str, Option<usize>);
         let table: [Case; 12] = [
             (&["END"], &["some text END more"], "some text ", Some(0)),
@@ -185,7 +185,7 @@ mod tests {
             (&["a", "END"], &["xEND"], "x", Some(1)),
             (&["xEND", "END"], &["xE", "ND"], "", Some(0)),
             (&["END", "END"], &["END"], "", Some(0)),
-            // The first byte that completes one decides, whatever begins earlier.
+            // The first byte that completes a stop string decides, whichever begins earlier.
             (&["abcde", "bc"], &["abcde"], "a", Some(1)),
             (&["aab"], &["a", "a", "a", "b"], "a", Some(0)),
             (&["é€😀"], &["xé€", "é€", "😀"], "xé€", Some(0)),
@@ -229,7 +229,7 @@ mod tests {
         assert!(matches!(error, Some(Error::EmptyStopString { index: 1 })));
     }
 
-    /// What `text` gives up to the first stop string: every beginning of it is asked whether it ends with one.
+    /// The expected text up to the first stop string: checks for every prefix whether it ends with one.
     fn oracle(texts: &[String], text: &str) -> (String, Option<usize>) {
         for end in (1..=text.len()).filter(|end| text.is_char_boundary(*end)) {
             let ending = (0..texts.len()).filter(|index| text[..end].ends_with(&texts[*index]));
@@ -257,7 +257,7 @@ mod tests {
             let split: Vec<&str> = pieces.iter().map(String::as_str).collect();
             prop_assert_eq!(stopped(&references, &split), oracle(&texts, &pieces.concat()));
             if let [text] = references.as_slice() {
-                // With one stop string it is what the standard library finds.
+                // With one stop string, the standard library finds the same.
                 let whole = pieces.concat();
                 prop_assert_eq!(stopped(&references, &split).0, whole.split(text).next().unwrap_or_default());
             }

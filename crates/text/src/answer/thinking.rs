@@ -1,17 +1,17 @@
-//! Token and text -> text told apart by whether it is thought: what a reasoning model says between two marks, or in a channel
-//! of its own. What frames a channel is no text.
+//! Token and text -> text marked as thought or not: a reasoning model's thoughts lie between two marks, or in a channel
+//! of their own. What frames a channel is not part of the text.
 
 use super::stop::StopMatcher;
 use crate::tokenizer::Tokenizer;
 use std::collections::VecDeque;
 
-/// Bytes that may lie between the marks of a channel; what is longer is no name of one.
+/// The most bytes between the marks of a channel; anything longer is not a name.
 const HEADER_BYTES: usize = 256;
 
-/// Tokens of a prompt that may spell an opening mark with the blanks after it.
+/// The most tokens of a prompt that may spell an opening mark and the blanks after it.
 const SPELLED_TOKENS: usize = 16;
 
-/// How a model marks what it thinks.
+/// How a model marks its thoughts.
 #[derive(Clone, Copy, Debug)]
 enum Marks {
     /// The model does not think.
@@ -20,34 +20,34 @@ enum Marks {
     Tokens { open: u32, close: u32 },
     /// The template opens the block and the model closes it with `</think>`, of which the vocabulary has no token (OLMo 3).
     Spelled,
-    /// Gemma 4: `<|channel>`, the channel's name and a line end before, `<channel|>` after. What follows is the answer.
+    /// Gemma 4: `<|channel>`, the channel's name and a line end before, `<channel|>` after. The answer follows.
     Block { open: u32, close: u32 },
-    /// gpt-oss: `<|start|>` and who speaks, `<|channel|>` and its name, `<|message|>`, the text, `<|end|>`.
+    /// gpt-oss: `<|start|>` and the author, `<|channel|>` and its name, `<|message|>`, the text, `<|end|>`.
     Messages { start: u32, channel: u32, message: u32, end: u32 },
 }
 
-/// What stands before a thought and after it: two tokens of the vocabulary, or letters.
+/// The marks before and after a thought: two tokens of the vocabulary, or letters.
 pub(crate) const MARKS: [(&str, &str); 2] = [("<think>", "</think>"), ("[THINK]", "[/THINK]")];
 
-/// Where a text is.
+/// Where the current text belongs.
 #[derive(Clone, Debug, PartialEq)]
 enum Place {
     Answer,
     Thought,
-    /// In what frames a channel: the name so far.
+    /// In the header of a channel: its name so far.
     Header(Vec<u8>),
 }
 
-/// Where a generation is in what its model thinks.
+/// Where a generation is in its model's thoughts.
 #[derive(Debug)]
 pub struct Thinking {
     marks: Marks,
     place: Place,
-    /// Finds the mark that closes a thought where it is spelled.
+    /// Finds the closing mark of a thought where it is spelled in letters.
     closing: StopMatcher,
-    /// Bytes of text that were decoded and not given out yet, in order, each run with whether it is thought.
+    /// Bytes of text that were decoded and not returned yet, in order, each run with whether it is thought.
     held: VecDeque<(usize, bool)>,
-    /// Whom the message is for that comes, or is there (gpt-oss: `to=functions.NAME`); nobody but the user where it says none.
+    /// The recipient of the current message (gpt-oss: `to=functions.NAME`); `None` for the user.
     to: Option<String>,
     /// The mark by which the model may begin to think, as long as it has said nothing.
     opening: Option<u32>,
@@ -56,19 +56,19 @@ pub struct Thinking {
 /// Whether a token is thought, text of the answer, or neither.
 #[derive(Debug)]
 pub struct TokenClass<'b> {
-    /// What of its bytes is text.
+    /// The part of the token's bytes that is text.
     pub text: &'b [u8],
-    /// Whether it is thought; a mark is, a closing one outside of a block is not.
+    /// Whether the token is thought; a mark is, but a closing mark outside of a block is not.
     pub thought: bool,
-    /// Whether what came before it is thought.
+    /// Whether the text before the token is thought.
     pub before: bool,
     /// Bytes at the end of `text` that lie after a closing mark.
     after: usize,
 }
 
 impl Thinking {
-    /// Begins after `prompt`: inside a block when nothing but blanks follows its last opening mark, or where the last
-    /// channel that it opens leads.
+    /// The state after `prompt`: in a thought if only blanks follow its last opening mark, or in the last
+    /// channel that it opens.
     pub fn after(tokenizer: &Tokenizer, prompt: &[u32]) -> Thinking {
         let mut thinking = Thinking {
             to: None,
@@ -86,7 +86,7 @@ impl Thinking {
                 let blank = |id: &&u32| !bytes(id).is_empty() && bytes(id).iter().all(u8::is_ascii_whitespace);
                 match prompt.iter().rev().find(|id| !blank(id)) {
                     Some(last) if *last == open => thinking.place = Place::Thought,
-                    // What was thought, or is not to be.
+                    // The thought has ended, or is left empty on purpose.
                     Some(last) if *last == close => {}
                     _ => thinking.opening = Some(open).filter(|_| tokenizer.template_thinks()),
                 }
@@ -107,18 +107,18 @@ impl Thinking {
         thinking
     }
 
-    /// Goes through what `prompt` has from its opening mark at `from`.
+    /// Follows the tokens of `prompt` from its opening mark at `from`.
     fn follow<'t>(&mut self, prompt: &[u32], from: Option<usize>, bytes: impl Fn(&u32) -> &'t [u8]) {
         for id in from.and_then(|from| prompt.get(from..)).unwrap_or_default() {
             self.token(*id, bytes(id));
         }
     }
 
-    /// Whether the next token is one of the answer, unless it is the mark that begins a thought.
+    /// Whether the next token belongs to the answer, unless it is the mark that begins a thought.
     pub fn is_answering(&self) -> bool {
         match (&self.place, self.marks) {
             (Place::Answer, _) => true,
-            // The header was too long for one.
+            // The header is too long to be one.
             (Place::Header(name), Marks::Messages { .. }) => {
                 name.len() > HEADER_BYTES && !name.starts_with(b"analysis")
             }
@@ -179,7 +179,7 @@ impl Thinking {
                     } else {
                         let analysis = name.starts_with(b"analysis");
                         self.address();
-                        // What is for a tool is no thought, whatever the channel.
+                        // A message to a tool is no thought, whatever its channel.
                         self.place = if analysis && self.to.is_none() { Place::Thought } else { Place::Answer };
                     }
                 }
@@ -191,7 +191,7 @@ impl Thinking {
         TokenClass { text, thought: thought || self.place == Place::Thought, before, after }
     }
 
-    /// Learns from the header so far whom the message is for.
+    /// Reads the recipient of the message from the header so far.
     fn address(&mut self) {
         let Place::Header(header) = &self.place else { return };
         let header = String::from_utf8_lossy(header);
@@ -199,7 +199,7 @@ impl Thinking {
         self.to = to.map(str::to_owned).or(self.to.take());
     }
 
-    /// Whether what it says is messages in channels (gpt-oss).
+    /// Whether the model writes messages in channels (gpt-oss).
     pub fn has_messages(&self) -> bool {
         matches!(self.marks, Marks::Messages { .. })
     }
@@ -209,12 +209,12 @@ impl Thinking {
         matches!(self.marks, Marks::Messages { start, channel, message, end } if [start, channel, message, end].contains(&token))
     }
 
-    /// Whom the text that comes is for; `None` for the user, and in what frames a message.
+    /// The recipient of the current text; `None` for the user, and between messages.
     pub fn recipient(&self) -> Option<&str> {
         self.to.as_deref().filter(|_| self.place == Place::Answer)
     }
 
-    /// Takes `bytes` of a thought; how many of them lie after a mark that closes it.
+    /// Takes `bytes` of a thought and returns how many of them lie after its closing mark.
     fn spelled(&mut self, bytes: &[u8]) -> usize {
         let Some(at) = bytes.iter().position(|byte| self.closing.step(*byte)) else { return 0 };
         self.closing.reset();
@@ -222,12 +222,12 @@ impl Thinking {
         bytes.len() - at - 1
     }
 
-    /// What of `class` lies after a closing mark goes with it: an answer begins with a token of its own.
+    /// Counts text after a closing mark as part of the mark's piece: an answer begins with a token of its own.
     pub fn apart(class: TokenClass<'_>) -> TokenClass<'_> {
         TokenClass { after: 0, ..class }
     }
 
-    /// Takes the `bytes` of text that were decoded with a token: its own, and before them what was left of an unfinished
+    /// Counts the `bytes` of text that were decoded with a token: its own, and before them the rest of an unfinished
     /// character.
     pub fn decoded(&mut self, class: &TokenClass, bytes: usize) {
         let left = bytes.saturating_sub(class.text.len());
@@ -237,12 +237,12 @@ impl Thinking {
         self.rest(after, false);
     }
 
-    /// Whether what comes is thought.
+    /// Whether the next text is thought.
     pub fn is_thinking(&self) -> bool {
         self.place == Place::Thought
     }
 
-    /// Takes `bytes` of text that come next, such as what was left over where it ended.
+    /// Counts `bytes` of text that come next, such as what was left over at the end.
     pub fn rest(&mut self, bytes: usize, thought: bool) {
         match self.held.back_mut() {
             Some((run, same)) if *same == thought => *run += bytes,
@@ -251,7 +251,7 @@ impl Thinking {
         }
     }
 
-    /// Splits `text`, the next that is given out, where thought begins or ends.
+    /// Splits `text`, the next part that is returned, where a thought begins or ends.
     pub fn split(&mut self, mut text: &str) -> Vec<(String, bool)> {
         let mut parts = Vec::new();
         while let Some((run, thought)) = self.held.front_mut().filter(|_| !text.is_empty()) {
@@ -268,7 +268,7 @@ impl Thinking {
 }
 
 impl Marks {
-    /// The marks that a vocabulary has as added tokens; spelled ones where its template has them and the vocabulary has not.
+    /// The marks that a vocabulary has as added tokens; spelled marks if only its template has them.
     fn new(tokenizer: &Tokenizer) -> Marks {
         let added = |text: &str| tokenizer.added_token(text);
         let pair = |open: &str, close: &str| added(open).zip(added(close));

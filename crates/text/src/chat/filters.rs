@@ -1,7 +1,7 @@
-//! The filters and tests of Jinja that templates may use, each measured by what it is given and what it makes.
+//! The filters and tests of Jinja that templates may use. The cost of each is counted by its input and its output.
 //!
-//! What the engine has and Jinja has not is left out, as is what Jinja has and templates do without: both are unknown
-//! names. Those that write or compare differently in the engine are ours.
+//! Filters that the engine has but Jinja has not are left out, and so are those of Jinja that no template needs: they are unknown
+//! names. Filters that write or compare differently in the engine are implemented here.
 
 use super::json;
 use super::limits::Budget;
@@ -13,7 +13,7 @@ use minijinja::{Environment, Error, ErrorKind, State, filters, tests};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// Filters of our own.
+/// Filters that are implemented here.
 const OURS: [(&str, Measured); 19] = [
     ("tojson", json::dumps),
     ("string", string),
@@ -70,7 +70,7 @@ fn string(budget: &Budget, args: &[Value]) -> Result<Value, Error> {
     python::text(value, budget).map(Value::from)
 }
 
-/// The text of a value in the case that `change` gives it.
+/// The text of a value with the letter case that `change` gives it.
 fn recased(budget: &Budget, args: &[Value], change: fn(&str) -> String) -> Result<Value, Error> {
     let (value,): (&Value,) = from_args(args)?;
     Ok(Value::from(marks::recased(&python::text(value, budget)?, change)))
@@ -112,7 +112,7 @@ fn indent(budget: &Budget, args: &[Value]) -> Result<Value, Error> {
     Ok(Value::from(text.into_string()))
 }
 
-/// `value | round(precision=0)`: to even, as Python does.
+/// `value | round(precision=0)`: half to even, as in Python.
 fn round(_: &Budget, args: &[Value]) -> Result<Value, Error> {
     let (value, precision, named): (Value, Option<i64>, Kwargs) = from_args(args)?;
     let precision = precision.or(named.get("precision")?).unwrap_or(0);
@@ -122,7 +122,7 @@ fn round(_: &Budget, args: &[Value]) -> Result<Value, Error> {
     if value.is_integer() {
         return Ok(value);
     }
-    // No double has more digits after its point than 1074.
+    // No double has more than 1074 digits after its point.
     let precision = usize::try_from(precision).map_err(|_| invalid("values are rounded after the point only"))?;
     let digits = format!("{:.*}", precision.min(1074), f64::try_from(value)?);
     digits.parse::<f64>().map(Value::from).map_err(|_| invalid("only a number can be rounded"))
@@ -160,7 +160,7 @@ fn float(_: &Budget, args: &[Value]) -> Result<Value, Error> {
     })
 }
 
-/// The text of a number as both languages read it; `None` for what is no text.
+/// The text of a number that both languages read alike; `None` for a value that is not text.
 fn number(value: &Value) -> Result<Option<Cow<'_, str>>, Error> {
     if value.is_undefined() {
         return Err(Error::new(ErrorKind::UndefinedError, "an undefined value is no number"));
@@ -189,7 +189,7 @@ fn sum(_: &Budget, args: &[Value]) -> Result<Value, Error> {
     Ok(Value::from(sum))
 }
 
-/// `value | default(other='', boolean=false)`: what is cheap is not measured.
+/// `value | default(other='', boolean=false)`. It is cheap, so its cost is not counted.
 fn default(value: Value, other: Option<Value>, boolean: Option<bool>, named: Kwargs) -> Result<Value, Error> {
     let other = other.or(named.get("default_value")?).unwrap_or_else(|| Value::from(""));
     let boolean = boolean.or(named.get("boolean")?).unwrap_or(false);
@@ -197,20 +197,20 @@ fn default(value: Value, other: Option<Value>, boolean: Option<bool>, named: Kwa
     Ok(if value.is_undefined() || (boolean && !value.is_true()) { other } else { value })
 }
 
-/// Filters whose time does not depend on what they are given.
+/// Filters whose time does not depend on their input.
 const CHEAP: [&str; 4] = ["length", "count", "first", "last"];
 
-/// Filters that in Jinja answer what is iterated over once, and is no list.
+/// Filters that return an iterator in Jinja, which can be used once and is not a list.
 const GENERATORS: [&str; 10] =
     ["map", "select", "reject", "selectattr", "rejectattr", "unique", "batch", "slice", "items", "reverse"];
 
-/// Filters that write what they are given besides their value; to others it is a name or a number.
+/// Filters that write their arguments into the result; other filters take names or numbers.
 const WRITERS: [&str; 5] = ["replace", "join", "tojson", "indent", "format"];
 
-/// Filters that compare the items of their value, which have no marks then.
+/// Filters that compare the items of their value, which are given without marks.
 const COMPARING: [&str; 6] = ["sort", "unique", "groupby", "dictsort", "min", "max"];
 
-/// What a filter is given, where it looks at it without marks.
+/// The arguments of a filter, without marks if it only inspects them.
 fn looked_at(name: &str, args: Vec<Value>) -> Vec<Value> {
     let (value, given) = (COMPARING.contains(&name), !WRITERS.contains(&name));
     let looks = |index: usize| if index == 0 { value } else { given };
@@ -249,7 +249,7 @@ pub(super) fn add(environment: &mut Environment<'_>, budget: &Arc<Budget>) {
                 };
             }
             args.iter().try_for_each(|arg| budget.weigh(arg))?;
-            // Sorting compares each item with a few others, of at most 2^24.
+            // Sorting compares each item with up to 24 others: there are at most 2^24 items.
             if COMPARING.contains(&name) {
                 for _ in 0..24 {
                     args.iter().take(1).try_for_each(|arg| budget.weigh(arg))?;
@@ -282,7 +282,7 @@ pub(super) fn add(environment: &mut Environment<'_>, budget: &Arc<Budget>) {
             if measured {
                 args.iter().try_for_each(|arg| budget.weigh(arg))?;
             }
-            // What is the same object stays it.
+            // `sameas` must get the same objects, so only its texts are converted.
             let looks = |arg: &Value| measured && (name != "sameas" || arg.as_str().is_some());
             let args: Vec<Value> =
                 args.into_iter().map(|arg| if looks(&arg) { marks::unmarked(&arg) } else { arg }).collect();
@@ -326,7 +326,7 @@ fn engine_filters() -> [(&'static str, Value); 21] {
     ]
 }
 
-/// Tests, and whether they look at more than the kind of a value, which is measured.
+/// Tests, and whether they inspect more than the kind of a value; the cost of those is counted.
 fn engine_tests() -> Vec<(&'static str, Value, bool)> {
     let mut found = vec![
         ("defined", Value::from_function(tests::is_defined), false),

@@ -1,4 +1,4 @@
-//! Values as Python writes them: `repr`, and `json.dumps`, which is the `tojson` filter of transformers.
+//! Values as Python writes them: `repr`, and `json.dumps`, which is transformers' filter `tojson`.
 
 use super::limits::Budget;
 use super::marks::{bare_char, plain_char};
@@ -8,9 +8,9 @@ use minijinja::Error;
 use minijinja::value::{Kwargs, Value, ValueKind, from_args};
 use std::fmt::Write as _;
 
-/// How values are written: as Python's `repr` or `json.dumps` does.
+/// The style in which values are written: like Python's `repr` or `json.dumps`.
 pub(super) struct Style {
-    /// A string in quotes.
+    /// Writes a string in quotes.
     quoted: fn(&str) -> String,
     is_python: bool,
     indent: Option<String>,
@@ -20,7 +20,7 @@ pub(super) struct Style {
 }
 
 impl Style {
-    /// That of `repr`.
+    /// The style of `repr`.
     pub(super) fn repr() -> Style {
         let (item, key) = (", ".to_owned(), ": ".to_owned());
         Style { quoted: python::quoted, is_python: true, indent: None, item, key, sort_keys: false }
@@ -79,7 +79,7 @@ pub(super) fn write(value: &Value, style: &Style, depth: usize, text: &mut Text<
     }
 }
 
-/// What is no text and holds nothing.
+/// Writes a value that is no text and has no items.
 fn plain(value: &Value, style: &Style) -> Result<String, Error> {
     let either = |python: &str, json: &str| if style.is_python { python } else { json }.to_owned();
     match value.kind() {
@@ -100,7 +100,7 @@ fn plain(value: &Value, style: &Style) -> Result<String, Error> {
     }
 }
 
-/// A key, which in JSON is a text.
+/// Writes a key, which in JSON is a text.
 fn name(key: Value, style: &Style) -> Result<Value, Error> {
     if style.is_python || key.as_str().is_some() { Ok(key) } else { plain(&key, style).map(Value::from) }
 }

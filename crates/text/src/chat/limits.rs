@@ -1,4 +1,4 @@
-//! What a template may take: work, depth, and a stack that holds both.
+//! The limits of a template: its work, its nesting, and a stack that is large enough for both.
 
 use super::values::{Passing, PassingKind, ensure, is_data};
 use minijinja::value::{ObjectRepr, Value, ValueKind};
@@ -6,11 +6,11 @@ use minijinja::{Error, ErrorKind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::{io, thread};
 
-/// Instructions a template may execute: an ordinary one takes under a hundred a message.
+/// Instructions that a template may execute: usual templates execute fewer than a hundred a message.
 pub(super) const FUEL: u64 = 10_000_000;
 
-/// Units of work (see [`Budget`]) beyond those for the text that a template is given. An ordinary one takes a few
-/// hundred a message; all of them take about a second, and some hundred MB where they are memory.
+/// Units of work (see [`Budget`]) beyond those for the text that a template is given. Usual templates take a few
+/// hundred a message; all units take about a second, or some hundred MB if they are memory.
 const WORK: u64 = 8_000_000;
 
 /// Units of work for each byte that a template is given: it may read all of it 64 times.
@@ -19,11 +19,11 @@ const WORK_A_BYTE: u64 = 4;
 /// How deep lists and maps may nest: twice as deep as JSON that is read from a text.
 pub(super) const DEPTH: usize = 256;
 
-/// Bytes of stack for a rendering, of which only those that are used take memory. What is allowed of tags, operators,
-/// macros and nested values fits into a sixteenth of it where the compiler optimizes.
+/// Bytes of stack for rendering; only the used ones take memory. The allowed nesting of tags, operators,
+/// macros and values fits into a sixteenth of it in optimized builds.
 pub(super) const STACK_BYTES: usize = 64 << 20;
 
-/// What `work` answers on a thread whose stack has [`STACK_BYTES`]; an error where there is no such thread.
+/// The result of `work` on a thread with a stack of [`STACK_BYTES`], or an error if there is no such thread.
 pub(super) fn on_a_deep_stack<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<thread::Result<T>> {
     thread::scope(|scope| {
         let thread = thread::Builder::new().name("chat-template".into()).stack_size(STACK_BYTES);
@@ -31,7 +31,7 @@ pub(super) fn on_a_deep_stack<T: Send>(work: impl FnOnce() -> T + Send) -> io::R
     })
 }
 
-/// What of a limit was exceeded.
+/// A limit that was exceeded.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}: at most {limit}")]
 pub(super) struct Exceeded {
@@ -44,14 +44,14 @@ impl Exceeded {
         Error::new(ErrorKind::InvalidOperation, "limit").with_source(Exceeded { what, limit })
     }
 
-    /// Whether there are at most `limit` of `what`.
+    /// Checks that there are at most `limit` of `what`.
     pub(super) fn check(what: &'static str, found: usize, limit: usize) -> Result<(), Error> {
         if found > limit { Err(Exceeded::error(what, limit as u64)) } else { Ok(()) }
     }
 }
 
-/// The work that is left. A unit is an item of a list or a map that is visited, or 16 bytes of text that are read or
-/// written. All memory that a template takes beyond its instructions' own is written once, so that it is bounded too.
+/// The work that is left. A unit is one visited item of a list or a map, or 16 bytes of text that are read or
+/// written. All memory of a template beyond its instructions is written once, so this limits memory too.
 #[derive(Debug)]
 pub(super) struct Budget {
     left: AtomicU64,
@@ -64,7 +64,7 @@ impl Budget {
         Budget { left: AtomicU64::new(limit), limit }
     }
 
-    /// Takes `units`, or says that there are no more.
+    /// Takes `units`, or fails if there are not enough.
     pub(super) fn spend(&self, units: usize) -> Result<(), Error> {
         let taken = |left: u64| left.checked_sub(units as u64);
         match self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, taken) {
@@ -76,13 +76,13 @@ impl Budget {
         }
     }
 
-    /// Takes what `bytes` of text cost.
+    /// Takes the cost of `bytes` of text.
     pub(super) fn spend_text(&self, bytes: usize) -> Result<(), Error> {
         self.spend(1 + bytes / 16)
     }
 
-    /// Takes what all of `value` costs, which must nest no deeper than [`DEPTH`] and hold only data: a namespace changes
-    /// and could come to hold itself, a loop holds its items.
+    /// Takes the cost of all of `value`, which must nest no deeper than [`DEPTH`] and hold only data: a namespace can change
+    /// and could come to hold itself, and a loop holds its items.
     pub(super) fn weigh(&self, value: &Value) -> Result<(), Error> {
         self.weigh_at(value, 0)
     }
@@ -111,7 +111,7 @@ impl Budget {
         Ok(())
     }
 
-    /// Takes what the bytes or the items of `value` cost, without what these hold.
+    /// Takes the cost of the bytes or the items of `value`, without that of nested values.
     pub(super) fn scan(&self, value: &Value) -> Result<(), Error> {
         match (value.as_str(), value.downcast_object_ref::<Passing>()) {
             (Some(text), _) => self.spend_text(text.len()),
@@ -120,7 +120,7 @@ impl Budget {
         }
     }
 
-    /// `value` without what is computed only when it is asked for: its items are there, and counted.
+    /// `value` with all its items computed and counted, rather than computed on demand.
     pub(super) fn keep(&self, value: Value) -> Result<Value, Error> {
         if value.kind() == ValueKind::Iterable {
             return self.collect(&value).map(Value::from);
@@ -137,7 +137,7 @@ impl Budget {
         Ok(items)
     }
 
-    /// `value` as something of Python that has items and is no list.
+    /// `value` as a Python object that has items but is not a list.
     pub(super) fn pass(&self, value: Value, kind: PassingKind) -> Result<Value, Error> {
         Ok(Value::from_object(Passing { items: self.collect(&value)?, kind }))
     }

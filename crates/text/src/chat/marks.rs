@@ -1,13 +1,13 @@
 //! Which characters of a prompt are the template's own.
 //!
-//! While a template is rendered, each character that it writes itself is another one: in its place stands the character
-//! of the private planes that is [`OWN`] after it. Texts of messages, tools and variables stand as they are, so whatever
-//! moves characters (joins, slices, loops, macros) takes along whose they are, and nothing that makes characters (escapes,
-//! digits, other cases) makes one of the template's. What looks at characters sees them without the marks, by
+//! While a template is rendered, each character that it writes itself is replaced by a marked one: the character
+//! of the private planes that is [`OWN`] after it. Texts of messages, tools and variables stay as they are. Operations that
+//! move characters (joins, slices, loops, macros) also move their marks, and operations that make characters (escapes,
+//! digits, other cases) never make marked ones. Code that inspects characters sees them without the marks, by
 //! [`unmarked`], [`Bare`] and [`bare_char`]. One character is one character, so lengths and indices are the same.
 //!
-//! Private characters of others wait in [`KEPT`], two planes that Unicode has never assigned; what stands there is no
-//! character of any text and becomes U+FFFD.
+//! Private characters of messages are moved to [`KEPT`], two planes that Unicode has never assigned; a character there is in
+//! no valid text and becomes U+FFFD.
 
 use super::limits::Budget;
 use super::values::{Passing, is_data, sequence};
@@ -16,9 +16,9 @@ use minijinja::value::{Kwargs, Value, ValueKind};
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Behind a character of the first two planes, where it is the template's.
+/// The distance from a character of the first two planes to the marked one, which is the template's.
 const OWN: u32 = 0xf_0000;
-/// Where private characters begin that are in no mark's way.
+/// The start of the range to which private characters are moved, so that they are not marks.
 const KEPT: u32 = 0xc_0000;
 /// The end of both planes.
 const KEPT_END: u32 = 0xe_0000;
@@ -27,7 +27,7 @@ fn character(code: u32) -> char {
     char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER)
 }
 
-/// The character with its mark. Beyond the first two planes none is marked.
+/// The character with its mark. Characters beyond the first two planes are never marked.
 fn marked_char(bare: char) -> char {
     match u32::from(bare) {
         code @ 0..0x2_0000 => character(code + OWN),
@@ -35,7 +35,7 @@ fn marked_char(bare: char) -> char {
     }
 }
 
-/// A character of somebody else.
+/// A character of a message, a tool or a variable.
 fn given_char(given: char) -> char {
     match u32::from(given) {
         KEPT..KEPT_END => char::REPLACEMENT_CHARACTER,
@@ -52,7 +52,7 @@ pub(super) fn bare_char(marked: char) -> char {
     }
 }
 
-/// The character as it is written in the end.
+/// The character as it is written in the result.
 pub(super) fn plain_char(marked: char) -> char {
     match u32::from(marked) {
         code @ KEPT..KEPT_END => character(code - KEPT + OWN),
@@ -64,7 +64,7 @@ fn is_own(character: char) -> bool {
     u32::from(character) >= OWN
 }
 
-/// Whether no character of `text` is marked, nor in the way of marks: in UTF-8 these begin with 0xf3 or 0xf4.
+/// Whether no character of `text` is marked or could be taken for a mark: in UTF-8 these begin with 0xf3 or 0xf4.
 fn is_plain(text: &str) -> bool {
     text.as_bytes().chunks(64).all(|chunk| chunk.iter().fold(0, |most, byte| *byte.max(&most)) < 0xf3)
 }
@@ -78,12 +78,12 @@ pub(super) fn own(text: &str) -> String {
     marked(&given(text))
 }
 
-/// A text without marks with them.
+/// An unmarked text with marks added.
 pub(super) fn marked(bare: &str) -> String {
     bare.chars().map(marked_char).collect()
 }
 
-/// A text of somebody else.
+/// A text of a message, a tool or a variable.
 pub(super) fn given(text: &str) -> Cow<'_, str> {
     changed(text, given_char)
 }
@@ -93,12 +93,12 @@ pub(super) fn bare(text: &str) -> Cow<'_, str> {
     changed(text, bare_char)
 }
 
-/// `text` as it is written in the end.
+/// `text` as it is written in the result.
 pub(super) fn plain(text: &str) -> Cow<'_, str> {
     changed(text, plain_char)
 }
 
-/// `text` as it is written in the end, and the bytes of it that are the template's.
+/// `text` as it is written in the result, and the bytes of it that are the template's.
 pub(super) fn finished(text: &str) -> (String, Vec<Range<usize>>) {
     let (mut written, mut spans): (String, Vec<Range<usize>>) = (String::with_capacity(text.len()), Vec::new());
     let mut rest = text;
@@ -119,8 +119,8 @@ pub(super) fn finished(text: &str) -> (String, Vec<Range<usize>>) {
     (written, spans)
 }
 
-/// What `change`, by which no character becomes none, makes of `text`. Its characters keep their marks where each becomes
-/// one; where one becomes several, none is the template's.
+/// The result of `change` on `text`; `change` must keep every character. Each character keeps its mark, unless one becomes
+/// several: then no character is the template's.
 pub(super) fn recased(text: &str, change: impl FnOnce(&str) -> String) -> String {
     let made = change(&bare(text));
     if is_plain(text) || made.chars().count() != text.chars().count() {
@@ -130,11 +130,11 @@ pub(super) fn recased(text: &str, change: impl FnOnce(&str) -> String) -> String
     made.chars().zip(text.chars()).map(whose).collect()
 }
 
-/// A text as it is compared, and the way back to its marks.
+/// A text without marks for comparing, and the mapping back to its marks.
 pub(super) struct Bare<'t> {
     text: Cow<'t, str>,
     marked: &'t str,
-    /// Where each byte of `text` begins in `marked`; of a text without marks nothing.
+    /// Where each byte of `text` begins in `marked`; empty for a text without marks.
     places: Vec<usize>,
 }
 
@@ -163,12 +163,12 @@ impl<'t> Bare<'t> {
     }
 }
 
-/// `value` as it is compared: data without marks. Keys of maps have none.
+/// `value` as it is compared: data without marks. Keys of maps never have any.
 pub(super) fn unmarked(value: &Value) -> Value {
     rebuilt(value).unwrap_or_else(|| value.clone())
 }
 
-/// `value` without its marks; `None` where it has none.
+/// `value` without its marks; `None` if it has none.
 fn rebuilt(value: &Value) -> Option<Value> {
     if let Some(text) = value.as_str() {
         return (!is_plain(text)).then(|| Value::from(bare(text)));

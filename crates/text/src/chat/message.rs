@@ -1,4 +1,4 @@
-//! What a conversation is made of: turns, and what a template is given with them.
+//! A conversation: turns, and the options that a template gets with them.
 
 use super::time::LocalTime;
 use crate::tools::ToolCall;
@@ -7,10 +7,10 @@ use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// One turn of a conversation. As JSON it is what transformers and the OpenAI API take:
+/// One turn of a conversation. In JSON it has the form of transformers and the OpenAI API:
 /// `{"role": "user", "content": "Hi"}`, with [`fields`](Self::fields) next to these two. A content that is a list of parts,
-/// `[{"type": "text", "text": "Hi"}]`, is the field `content`, and the template decides what it reads of it. Parts that are
-/// no text, such as images, are refused where the prompt is made.
+/// `[{"type": "text", "text": "Hi"}]`, is the field `content`, and the template decides how to read it. Parts that are
+/// no text, such as images, are an error when the prompt is made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Stored", into = "Stored")]
 #[must_use]
@@ -18,11 +18,11 @@ use std::collections::BTreeMap;
 pub struct Message {
     /// Who speaks: `system`, `user`, `assistant`, `tool`, or another role that the template knows.
     pub role: String,
-    /// What is said; `None` for a turn that only calls tools. A template that asks whether there is a content is told that there
-    /// is none; one that cannot do without is given an empty one.
+    /// The text; `None` for a turn that only calls tools. A template that checks for content sees none;
+    /// a template that needs content gets an empty one.
     pub content: Option<String>,
-    /// What else the template reads of a turn, such as `tool_calls` or `reasoning_content`. A `null` is as good as
-    /// absent, as in transformers.
+    /// Other fields that the template reads, such as `tool_calls` or `reasoning_content`. A `null` is the same as a
+    /// missing field, as in transformers.
     pub fields: Map<String, Value>,
 }
 
@@ -83,7 +83,7 @@ const MEDIA: &[&str] = &[
     "input_file",
 ];
 
-/// The kind of a part of a content, where it has something that is no text.
+/// The kind of a content's part if it is not only text.
 pub fn media(part: &Value) -> Option<&'static str> {
     let is = |kind: &str| {
         part.get("type").and_then(Value::as_str) == Some(kind) || part.get(kind).is_some_and(|value| !value.is_null())
@@ -92,68 +92,68 @@ pub fn media(part: &Value) -> Option<&'static str> {
 }
 
 impl Message {
-    /// What `role` says.
+    /// A message of `role`.
     pub fn new(role: impl Into<String>, content: impl Into<String>) -> Message {
         Message { role: role.into(), content: Some(content.into()), fields: Map::new() }
     }
 
-    /// What the model is told to be.
+    /// A system message.
     pub fn system(content: impl Into<String>) -> Message {
         Message::new("system", content)
     }
 
-    /// What the user says.
+    /// A message of the user.
     pub fn user(content: impl Into<String>) -> Message {
         Message::new("user", content)
     }
 
-    /// What the model said.
+    /// An answer of the model.
     pub fn assistant(content: impl Into<String>) -> Message {
         Message::new("assistant", content)
     }
 
-    /// What the model asked of tools: a list of `{"type": "function", "function": {"name": .., "arguments": ..}}`.
+    /// A turn in which the model calls tools: a list of `{"type": "function", "function": {"name": .., "arguments": ..}}`.
     pub fn tool_calls(calls: impl Into<Value>) -> Message {
         let message = Message { role: "assistant".into(), content: None, fields: Map::new() };
         message.field("tool_calls", calls)
     }
 
-    /// The calls of tools that a model made, and no content.
+    /// A turn with tool calls of a model, and no content.
     pub fn calls(calls: &[ToolCall]) -> Message {
-        // Maps with names for keys are always JSON.
+        // Maps with names as keys can always be serialized.
         Message::tool_calls(serde_json::to_value(calls).unwrap_or_default())
     }
 
-    /// What the tool of `call` answered.
+    /// The result of the tool call `call`.
     pub fn tool_result(call: &ToolCall, content: impl Into<String>) -> Message {
         Message::tool(content).field("name", call.name.as_str()).field("tool_call_id", call.id.as_str())
     }
 
-    /// What a tool answered.
+    /// The result of a tool.
     pub fn tool(content: impl Into<String>) -> Message {
         Message::new("tool", content)
     }
 
-    /// With the field `name`.
+    /// Adds the field `name`.
     pub fn field(mut self, name: impl Into<String>, value: impl Into<Value>) -> Message {
         self.fields.insert(name.into(), value.into());
         self
     }
 
-    /// The kind of the first part of its content that is no text, or is not only a text.
+    /// The kind of the first part of the content that is not only text.
     pub(super) fn media(&self) -> Option<&'static str> {
         self.fields.get(CONTENT)?.as_array()?.iter().find_map(media)
     }
 
-    /// Whether it is the model's and has no content, as those that only call tools.
+    /// Whether it is a turn of the model without content, like those that only call tools.
     pub(super) fn is_without_content(&self) -> bool {
         let is_models = matches!(&*self.role, "assistant" | "model");
         is_models && self.content.is_none() && self.fields.get(CONTENT).is_none_or(Value::is_null)
     }
 
     /// The members of the object that a template sees, by the rules of transformers (`apply_chat_template`): no field is null, and
-    /// what was thought goes by every name that templates know it by (`_alias_reasoning_fields`). Where the model's has no
-    /// content, it has `absent`.
+    /// thoughts have every name that templates know them by (`_alias_reasoning_fields`). If the model's turn has no
+    /// content, it gets `absent`.
     pub(super) fn members<'m>(&'m self, absent: Option<&'m Value>) -> Vec<(&'m str, Cow<'m, Value>)> {
         let given = |name: &str| self.fields.get(name).filter(|value| !value.is_null()).map(Cow::Borrowed);
         let thought = ["reasoning_content", "thinking", "reasoning"].into_iter().find_map(given);
@@ -172,59 +172,59 @@ impl Message {
     }
 }
 
-/// What the user says.
+/// A message of the user.
 impl From<&str> for Message {
     fn from(content: &str) -> Message {
         Message::user(content)
     }
 }
 
-/// What a template is given with the messages, and which template it is.
+/// The options that a template gets with the messages, and the choice of the template.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[must_use]
 #[non_exhaustive]
 pub struct ChatOptions {
-    /// Variables by name, such as `enable_thinking`; they go before the template's own.
+    /// Variables by name, such as `enable_thinking`; they take precedence over the template's own.
     pub variables: BTreeMap<String, Value>,
     /// The tools that the model may call, each as its JSON schema.
     pub tools: Option<Vec<Value>>,
     /// The template's name. Without one it is `tool_use` where there are tools and the model has a template of that
     /// name, else `default`.
     pub template: Option<String>,
-    /// The local date and time that `strftime_now` tells; the machine's when absent.
+    /// The local date and time for `strftime_now`; the machine's when absent.
     pub now: Option<LocalTime>,
-    /// Whether special tokens that are spelled in messages, tools or variables become these tokens, as in transformers.
-    /// Off, they stay text, and only what the template writes itself becomes one.
+    /// Whether special tokens that are spelled in messages, tools or variables become special tokens, as in transformers.
+    /// If not, they stay text, and only text of the template itself becomes special tokens.
     pub trust_special_tokens: bool,
 }
 
 impl ChatOptions {
-    /// With the variable `name`.
+    /// Sets the variable `name`.
     pub fn variable(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
         self.variables.insert(name.into(), value.into());
         self
     }
 
-    /// With one more tool: `{"type": "function", "function": {"name": .., "description": .., "parameters": ..}}`.
+    /// Adds a tool: `{"type": "function", "function": {"name": .., "description": .., "parameters": ..}}`.
     pub fn tool(mut self, schema: impl Into<Value>) -> Self {
         self.tools.get_or_insert_default().push(schema.into());
         self
     }
 
-    /// With the template of this name.
+    /// Chooses the template of this name.
     pub fn template(mut self, name: impl Into<String>) -> Self {
         self.template = Some(name.into());
         self
     }
 
-    /// With special tokens made of what messages, tools and variables spell, or not.
+    /// Sets whether special tokens that are spelled in messages, tools and variables become special tokens.
     pub fn trust_special_tokens(mut self, trust: bool) -> Self {
         self.trust_special_tokens = trust;
         self
     }
 
-    /// With the date and time that `strftime_now` tells.
+    /// Sets the date and time for `strftime_now`.
     pub fn now(mut self, now: LocalTime) -> Self {
         self.now = Some(now);
         self

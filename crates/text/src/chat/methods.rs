@@ -8,10 +8,10 @@ use minijinja::formatting::FormatStyle;
 use minijinja::value::{Kwargs, Tuple, Value, ValueKind, from_args};
 use minijinja::{Error, ErrorKind};
 
-/// Calls `value.method(args)`; a method that is not here is unknown, as are those that would change a value.
+/// Calls `value.method(args)`. Methods that are not listed here, such as those that would change a value, are unknown.
 pub(super) fn call(budget: &Budget, value: &Value, method: &str, args: &[Value]) -> Result<Value, Error> {
     if let (ValueKind::Map, "get", Some(object)) = (value.kind(), method, value.as_object()) {
-        // Looks at one item only.
+        // This inspects only one item.
         let (key, default): (&Value, Option<Value>) = from_args(args)?;
         budget.weigh(key)?;
         return Ok(object.get_value(&marks::unmarked(key)).or(default).unwrap_or_else(|| Value::from(())));
@@ -31,7 +31,7 @@ fn of_string(budget: &Budget, given: &str, method: &str, args: &[Value]) -> Resu
     let bare = Bare::new(given, budget)?;
     let text = bare.text();
     let back = |part: &str| Value::from(bare.back(part));
-    // What is written of an argument keeps its marks.
+    // Arguments that are written into the result keep their marks.
     let writes = matches!(method, "replace" | "join" | "ljust" | "rjust" | "center" | "format");
     let looked_at: Vec<Value> =
         args.iter().map(|arg| if writes { arg.clone() } else { marks::unmarked(arg) }).collect();
@@ -119,7 +119,7 @@ fn of_string(budget: &Budget, given: &str, method: &str, args: &[Value]) -> Resu
     })
 }
 
-/// What a method without arguments answers.
+/// The result of a method without arguments.
 fn plain<T: Into<Value>>(args: &[Value], answer: impl Fn() -> T) -> Result<Value, Error> {
     let () = from_args(args)?;
     Ok(answer().into())
@@ -146,7 +146,7 @@ fn split<'t>(text: &'t str, method: &str, args: &[Value]) -> Result<Vec<&'t str>
     Ok(parts)
 }
 
-/// What stands between white space, and the rest after `most` words as it is; the last first where `from_end`.
+/// The words between white space. After `most` words the rest stays as it is; the last words come first if `from_end`.
 fn words(text: &str, most: usize, from_end: bool) -> Vec<&str> {
     let (mut words, mut rest) = (Vec::new(), text);
     loop {
@@ -179,7 +179,7 @@ fn padded(budget: &Budget, text: &str, method: &str, args: &[Value]) -> Result<V
     };
     let before = match method {
         "ljust" => 0,
-        // Of an odd number the larger half stands in front where the width is odd.
+        // If the padding is odd, its larger half is in front if the width is odd.
         "center" => missing / 2 + (missing & usize::try_from(width).unwrap_or(0) & 1),
         _ => missing,
     };

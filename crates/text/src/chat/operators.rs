@@ -1,4 +1,4 @@
-//! The operators and functions of templates whose results are measured, or are not the engine's but Python's.
+//! Operators and functions of templates whose cost is counted, or whose result is Python's rather than the engine's.
 
 use super::limits::{Budget, Exceeded};
 use super::marks;
@@ -13,10 +13,10 @@ use std::sync::Arc;
 /// The longest `range`, as in Jinja's sandbox.
 const RANGE: usize = 100_000;
 
-/// What a value becomes, which pays for what that takes.
+/// Converts a value and pays the cost.
 type Guard = fn(&Budget, Value) -> Result<Value, Error>;
 
-/// Filters that [`rewrite`] puts around what may take more than a moment.
+/// Filters that [`rewrite`] puts around operations that may be expensive.
 const GUARDS: [(&str, Guard); 9] = [
     (rewrite::WEIGHED, |budget, value| budget.weigh(&value).map(|()| value)),
     (rewrite::UNMARKED, |budget, value| budget.weigh(&value).map(|()| marks::unmarked(&value))),
@@ -28,7 +28,7 @@ const GUARDS: [(&str, Guard); 9] = [
     (rewrite::KEPT, Budget::keep),
     (rewrite::ITERATED, |budget, value| match value.kind() {
         ValueKind::None => Err(invalid("None has no items")),
-        // A loop over a list knows its length.
+        // A loop over a list must know its length.
         _ => budget.keep(value),
     }),
     (rewrite::INDEXED, |budget, value| {
@@ -38,7 +38,7 @@ const GUARDS: [(&str, Guard); 9] = [
         budget.weigh(&value).and_then(|()| listed(marks::unmarked(&value), "only a list is compared"))
     }),
     (rewrite::KEY, |budget, value| match value.kind() {
-        // To Python true is 1 and 1.0 is 1.
+        // In Python, True, 1 and 1.0 are the same key.
         ValueKind::Bool => Err(invalid("a key is a string or an integer")),
         ValueKind::Number if !value.is_integer() => Err(invalid("a key is a string or an integer")),
         _ => budget.weigh(&value).map(|()| marks::unmarked(&value)),
@@ -108,12 +108,12 @@ pub(super) fn add(environment: &mut Environment<'_>, budget: &Arc<Budget>) {
     });
 }
 
-/// `value` that is no passing one.
+/// `value` unless it is only iterable, not a list.
 fn listed(value: Value, else_reason: &'static str) -> Result<Value, Error> {
     ensure(value.kind() != ValueKind::Iterable, else_reason).map(|()| value)
 }
 
-/// Whether two values are in the order that `holds` asks for.
+/// Whether two values have the order that `holds` asks for.
 fn in_order(budget: &Budget, args: &[Value], holds: fn(Ordering) -> bool) -> Result<Value, Error> {
     let (left, right): (&Value, &Value) = from_args(args)?;
     budget.weigh(left)?;
@@ -122,7 +122,7 @@ fn in_order(budget: &Budget, args: &[Value], holds: fn(Ordering) -> bool) -> Res
     Ok(Value::from(order.is_some_and(holds)))
 }
 
-/// How values that Python orders are ordered; in no way where one is NaN.
+/// The order of two values that Python can compare; `None` if one is NaN.
 fn compared(left: &Value, right: &Value) -> Result<Option<Ordering>, Error> {
     let number = |value: &Value| matches!(value.kind(), ValueKind::Number | ValueKind::Bool);
     let nan = |value: &Value| f64::try_from(value.clone()).is_ok_and(f64::is_nan);
@@ -147,7 +147,7 @@ fn compared(left: &Value, right: &Value) -> Result<Option<Ordering>, Error> {
     }
 }
 
-/// Keys and values of maps and of what is named in a call.
+/// Keys and values of maps and of the named arguments of a call.
 fn pairs(budget: &Budget, given: &[Value]) -> Result<Vec<(Value, Value)>, Error> {
     given.iter().try_for_each(|given| budget.weigh(given))?;
     let mut found = Vec::new();
@@ -164,13 +164,13 @@ fn range(start: i64, stop: i64, step: i64) -> Result<Vec<Value>, Error> {
     Exceeded::check("numbers in a range", numbers.len(), RANGE).map(|()| numbers)
 }
 
-/// Numbers from `start` on that are before `stop`, which is never reached by a step of 0.
+/// The numbers from `start` on before `stop`. The step must not be 0.
 fn steps(start: i64, stop: i64, step: i64) -> impl Iterator<Item = i64> {
     let inside = move |number: &i64| if step > 0 { *number < stop } else { *number > stop };
     std::iter::successors(Some(start), move |number| number.checked_add(step)).take_while(inside)
 }
 
-/// `value[start:stop:step]` of Python.
+/// Python's `value[start:stop:step]`.
 fn sliced(value: &Value, start: &Value, stop: &Value, step: &Value) -> Result<Value, Error> {
     let bound = |bound: &Value| -> Result<Option<i64>, Error> {
         if bound.is_none() { Ok(None) } else { i64::try_from(bound.clone()).map(Some) }
@@ -194,7 +194,7 @@ fn sliced(value: &Value, start: &Value, stop: &Value, step: &Value) -> Result<Va
 /// The indices of a slice of `len` items, each below `len`.
 fn indices(len: usize, start: Option<i64>, stop: Option<i64>, step: i64) -> impl Iterator<Item = usize> {
     let len = i64::try_from(len).unwrap_or(i64::MAX);
-    // Where bounds past an end lie: before the first or after the last item that a step can reach.
+    // The limits of the bounds: before the first or after the last item that a step can reach.
     let (lowest, highest) = if step > 0 { (0, len) } else { (-1, len - 1) };
     let place = |bound: i64| (if bound < 0 { bound.saturating_add(len) } else { bound }).clamp(lowest, highest);
     let (first, last) = if step > 0 { (lowest, highest) } else { (highest, lowest) };

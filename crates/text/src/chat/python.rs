@@ -1,4 +1,4 @@
-//! Values as Python writes them: `str`, `repr`, and what it takes for white space.
+//! Values as Python writes them: `str`, `repr`, and what Python regards as white space.
 
 use super::json::{self, Style};
 use super::limits::{Budget, Exceeded};
@@ -10,7 +10,7 @@ use minijinja::value::{Value, ValueKind};
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
-/// A text that is being written, measured as it grows.
+/// A text that is being written; its cost is counted as it grows.
 pub(super) struct Text<'b> {
     written: String,
     budget: &'b Budget,
@@ -47,7 +47,7 @@ pub(super) fn text(value: &Value, budget: &Budget) -> Result<String, Error> {
     Ok(text.into_string())
 }
 
-/// The shortest digits that read back as `float`, as Python's `repr` has them: an exponent below -4 and from 16 up, with a
+/// The shortest digits that read back as `float`, as in Python's `repr`: with an exponent below -4 and from 16 up, which has a
 /// sign and at least two digits.
 pub(super) fn float(float: f64) -> String {
     let scientific = format!("{float:e}");
@@ -57,7 +57,7 @@ pub(super) fn float(float: f64) -> String {
     }
 }
 
-/// A string as Python's `repr` has it: in single quotes unless only these occur, and what cannot be printed as an escape.
+/// A string as in Python's `repr`: in single quotes unless it contains only these, with unprintable characters as escapes.
 pub(super) fn quoted(text: &str) -> String {
     let has = |wanted: char| text.chars().any(|character| bare_char(character) == wanted);
     let quote = if has('\'') && !has('"') { '"' } else { '\'' };
@@ -83,20 +83,20 @@ pub(super) fn quoted(text: &str) -> String {
     quoted
 }
 
-/// `str.isprintable` of one character.
+/// Python's `str.isprintable` for one character.
 fn printable(character: char) -> bool {
-    // After another, so that a mark that combines with it is no reason to escape.
+    // The character is checked after another one, as a combining mark is printable there.
     character.is_ascii_graphic()
         || character == ' '
         || (!character.is_ascii() && ['a', character].iter().collect::<String>().escape_debug().count() == 2)
 }
 
-/// `str.isspace` of one character: Rust's white space, and the separators of ASCII.
+/// Python's `str.isspace` for one character: Rust's white space, and the separators of ASCII.
 pub(super) fn is_space(character: char) -> bool {
     character.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&character)
 }
 
-/// `str.splitlines`, with the ends of the lines where `ends`.
+/// Python's `str.splitlines`, with the line ends if `ends`.
 pub(super) fn lines(text: &str, ends: bool) -> Vec<&str> {
     let ends_line = |character: char| matches!(bare_char(character), '\n'..='\r' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}');
     let (mut lines, mut rest) = (Vec::new(), text);
@@ -113,7 +113,7 @@ pub(super) fn lines(text: &str, ends: bool) -> Vec<&str> {
     lines
 }
 
-/// Replaces the first `count` of `old` in `text`, all where there is no count, as `str.replace` does.
+/// Replaces the first `count` of `old` in `text`, or all without a count, as `str.replace` does.
 pub(super) fn replaced(text: &str, old: &str, new: &str, count: Option<i64>, budget: &Budget) -> Result<String, Error> {
     let most = count.and_then(|count| usize::try_from(count).ok()).unwrap_or(usize::MAX);
     let (bare, mut written) = (Bare::new(text, budget)?, Text::new(budget));
@@ -127,7 +127,7 @@ pub(super) fn replaced(text: &str, old: &str, new: &str, count: Option<i64>, bud
     Ok(written.into_string())
 }
 
-/// `joint.join(items)` of texts, measured as it grows.
+/// Python's `joint.join(items)` for texts; its cost is counted as it grows.
 pub(super) fn joined(items: &[Value], joint: &str, budget: &Budget) -> Result<String, Error> {
     let mut written = Text::new(budget);
     for (index, item) in items.iter().enumerate() {
@@ -139,10 +139,10 @@ pub(super) fn joined(items: &[Value], joint: &str, budget: &Budget) -> Result<St
     Ok(written.into_string())
 }
 
-/// The widest margin or field: wider than any text is read, and too narrow to fill memory with.
+/// The widest margin or field: wider than any text needs, and too narrow to fill memory with.
 const WIDTH: usize = 9999;
 
-/// What stands before each level of an indented text: `width` itself where it is a text, or that many spaces.
+/// The margin before each level of an indented text: `width` itself if it is a text, or that many spaces.
 pub(super) fn margin(width: &Value) -> Result<String, Error> {
     if let Some(text) = width.as_str() {
         return Ok(text.to_owned());
@@ -152,7 +152,7 @@ pub(super) fn margin(width: &Value) -> Result<String, Error> {
     Ok(" ".repeat(width))
 }
 
-/// `str.strip`, `lstrip` and `rstrip` of `characters`, or of white space.
+/// Python's `str.strip`, `lstrip` and `rstrip` of `characters`, or of white space.
 pub(super) fn stripped<'t>(mut text: &'t str, characters: Option<&str>, start: bool, end: bool) -> &'t str {
     let of: Option<HashSet<char>> = characters.map(|characters| characters.chars().map(bare_char).collect());
     let strip = |character: char| {
@@ -172,12 +172,12 @@ pub(super) fn capitalized(text: &str) -> String {
     first + &characters.as_str().to_lowercase()
 }
 
-/// `str.title`: a word is a run of letters that have cases.
+/// Python's `str.title`: a word is a run of letters that have cases.
 pub(super) fn titled(text: &str) -> String {
     let mut titled = String::with_capacity(text.len());
     let mut within = false;
     for character in text.chars() {
-        // Of two letters only the first is large in title case, which is neither of these.
+        // Digraphs have only their first letter large in title case, so they are neither upper nor lower case.
         let is_title = || !character.to_lowercase().eq([character]);
         let cased = character.is_lowercase() || character.is_uppercase() || is_title();
         if cased && !within {
@@ -190,9 +190,9 @@ pub(super) fn titled(text: &str) -> String {
     titled
 }
 
-/// The character as the first of a word.
+/// The character as the first letter of a word.
 fn title(character: char) -> String {
-    // Characters of two letters, of which only the first is large, and Greek vowels with an iota below or after them.
+    // Digraphs, of which only the first letter is large, and Greek vowels with an iota below or after them.
     let code = u32::from(character);
     let pair = match code {
         0x1c4..=0x1c6 => Some(0x1c5),
@@ -216,12 +216,12 @@ fn title(character: char) -> String {
     first + &upper.collect::<String>().to_lowercase()
 }
 
-/// `template` with fields as the engine reads them, without marks; and whether one of them writes a character by its number.
+/// `template` with its fields as the engine reads them, without marks, and whether one of them writes a character by its number.
 fn with_fields(style: FormatStyle, template: &str) -> Result<(String, bool), Error> {
     let (mut written, mut within, mut last, mut numbered) = (String::with_capacity(template.len()), false, ' ', false);
     for character in template.chars() {
         let bare = bare_char(character);
-        // A width that is given as an argument, too, is refused.
+        // A width that is given as an argument is also an error.
         let is_width = within && bare == if style == FormatStyle::Printf { '*' } else { '{' };
         ensure(!is_width, "the width of a field must be written in the template")?;
         let field = within
@@ -246,7 +246,7 @@ fn with_fields(style: FormatStyle, template: &str) -> Result<(String, bool), Err
     Ok((written, numbered))
 }
 
-/// `template.format(*args)`, or `template % args`. Values are written as Python does, or not at all.
+/// `template.format(*args)`, or `template % args`. Values are written as in Python, or are an error.
 pub(super) fn formatted(style: FormatStyle, template: &str, args: &[Value], budget: &Budget) -> Result<String, Error> {
     budget.spend_text(template.len())?;
     let (template, numbered) = with_fields(style, template)?;
@@ -265,13 +265,13 @@ pub(super) fn formatted(style: FormatStyle, template: &str, args: &[Value], budg
         let written = text(arg, budget)?;
         bytes += written.len();
         given.push(match arg.kind() {
-            // No number is a character with a mark.
+            // A number must not produce a character with a mark.
             ValueKind::Number if numbered && arg.is_integer() && arg.as_usize().is_none_or(|code| code > 0xffff) => {
                 return Err(invalid("only characters up to U+FFFF are written by their numbers"));
             }
             ValueKind::Number if written == arg.to_string() => arg.clone(),
             ValueKind::Number => return Err(invalid("a number of this size")),
-            // The engine takes bytes for the width of a text.
+            // The engine counts the width of a text in bytes.
             _ if widths > 0 => Value::from(marks::bare(&written)),
             _ => Value::from(written),
         });

@@ -1,13 +1,13 @@
-//! Parsed template -> instructions in which every operation that may cost more than a moment passes a guard.
+//! Parsed template -> instructions in which every operation that may be expensive passes a guard.
 //!
-//! The engine counts instructions, but not what one of them takes: `x ~ x` doubles a text, `[x, x]` what it takes to
-//! print it. So the parsed template is written again, with calls of the functions of [`super::limits`] and
-//! [`super::operators`] where values grow, are compared, or are assigned. And every text of the template gets its marks
-//! ([`super::marks`]), but where it is only compared.
+//! The engine counts instructions, but not the cost of each: `x ~ x` doubles a text, and `[x, x]` the cost of
+//! printing it. So the parsed template is rewritten, with calls of the functions of [`super::limits`] and
+//! [`super::operators`] where values grow, are compared, or are assigned. Every text of the template gets its marks
+//! ([`super::marks`]), except where it is only compared.
 //!
-//! No hook of the engine sits between an operator and its result, so this needs its syntax tree, which it calls unstable.
-//! Every kind of node is matched and made with all its fields: a release with another syntax does not compile here, so none
-//! slips past the guards. Its syntax changes with its minor versions, hence `~3.0.5` in `Cargo.toml`.
+//! The engine has no hook between an operator and its result, so this needs its syntax tree, which it calls unstable.
+//! Every kind of node is matched and made with all its fields: a release with another syntax does not compile here, so no
+//! node bypasses the guards. The syntax changes with minor versions, hence `~3.0.5` in `Cargo.toml`.
 
 use super::limits::Exceeded;
 use super::marks;
@@ -18,7 +18,7 @@ use minijinja::value::Value;
 use minijinja::{Error, ErrorKind};
 use std::collections::BTreeMap;
 
-/// Filters and functions of the rewritten template. No template can name them: `<` begins no name.
+/// Filters and functions of the rewritten template. No template can name them: a name cannot begin with `<`.
 pub(super) const WEIGHED: &str = "<weighed>";
 pub(super) const UNMARKED: &str = "<unmarked>";
 pub(super) const OWN: &str = "<own>";
@@ -38,18 +38,18 @@ pub(super) const WITHIN: &str = "<within>";
 pub(super) const ASSIGN: &str = "<assign>";
 const CAPTURED: &str = "<captured>";
 
-/// Tokens of one tag and `elif`s of a template: the parser nests an expression or a condition by at most one level for
+/// The most tokens of one tag and `elif`s of a template: the parser nests an expression or a condition by at most one level for
 /// each. Published templates have under 300 and 20.
 pub(super) const TAG_TOKENS: usize = 4096;
 pub(super) const ELIFS: usize = 1024;
 
-/// Instructions of a template, and of its blocks.
+/// The instructions of a template, and of its blocks.
 pub(super) type Compiled<'a> = (Instructions<'a>, BTreeMap<&'a str, Instructions<'a>>);
 
-/// Refuses what nests too deep for the parser, and what it reads otherwise than Python.
+/// Refuses templates that nest too deep for the parser, or that the parser reads differently from Python.
 pub(super) fn check(source: &str, syntax: &SyntaxConfig) -> Result<(), Error> {
     let (mut tokens, mut elifs) = (0, 0);
-    // What is no token is the parser's to tell.
+    // The parser reports invalid tokens.
     for (token, span) in tokenize(source, false, syntax.clone()).map_while(Result::ok) {
         match token {
             Token::BlockStart | Token::VariableStart => tokens = 0,
@@ -69,12 +69,12 @@ pub(super) fn check(source: &str, syntax: &SyntaxConfig) -> Result<(), Error> {
     Ok(())
 }
 
-/// An escape that Python reads otherwise than the engine.
+/// An escape that Python reads differently from the engine.
 fn foreign_escape(text: &str) -> Option<char> {
     let mut characters = text.chars();
     while let Some(character) = characters.next() {
         let escaped = if character == '\\' { characters.next() } else { None };
-        // Python does not make one character of two halves.
+        // Python does not join two surrogates to one character.
         let half = escaped == Some('u')
             && matches!(characters.as_str().as_bytes(), [b'd' | b'D', b'8'..=b'9' | b'a'..=b'f' | b'A'..=b'F', ..]);
         if half || escaped.is_some_and(|escaped| "UNav/\n".contains(escaped)) {
@@ -103,7 +103,7 @@ fn statements<'a>(nodes: &[Stmt<'a>]) -> Vec<Stmt<'a>> {
     written
 }
 
-/// `written` where `node` was.
+/// `written` at the place of `node`.
 fn at<T, U>(node: &Spanned<T>, written: U) -> Spanned<U> {
     Spanned::new(written, node.span())
 }
@@ -112,7 +112,7 @@ fn statement<'a>(node: &Stmt<'a>, written: &mut Vec<Stmt<'a>>) {
     let rewritten = match node {
         Stmt::Template(node) => Stmt::Template(at(node, ast::Template { children: statements(&node.children) })),
         Stmt::EmitExpr(node) => emitted(expression(&node.expr), node.span()),
-        // As an expression it passes the formatter, which measures it.
+        // As an expression it passes the formatter, which counts its cost.
         Stmt::EmitRaw(node) => emitted(constant(marks::own(node.raw), node.span()), node.span()),
         Stmt::ForLoop(node) => {
             let (target, iter) = (target(&node.target), guarded(ITERATED, &node.iter));
@@ -192,7 +192,7 @@ fn constant<'a>(value: impl Into<Value>, span: Span) -> Expr<'a> {
     Expr::Const(Spanned::new(ast::Const { value: value.into() }, span))
 }
 
-/// A constant of the template, whose text is written by `text`.
+/// A constant of the template; `text` converts its text.
 fn literal<'a>(node: &Spanned<ast::Const>, text: impl Fn(&str) -> String) -> Expr<'a> {
     constant(node.value.as_str().map_or_else(|| node.value.clone(), |own| Value::from(text(own))), node.span())
 }
@@ -202,7 +202,7 @@ fn call<'a>(function: &'a str, args: impl IntoIterator<Item = Expr<'a>>, span: S
     Expr::Call(Spanned::new(ast::Call { expr: variable(function, span), args }, span))
 }
 
-/// `{% set to.name = value %}`: a function assigns, and what it answers writes nothing.
+/// `{% set to.name = value %}`: a function assigns, and its result writes nothing.
 fn assigned<'a>(to: &Spanned<ast::GetAttr<'a>>, value: Expr<'a>, span: Span) -> Stmt<'a> {
     emitted(call(ASSIGN, [expression(&to.expr), constant(to.name, span), value], span), span)
 }
@@ -221,7 +221,7 @@ fn target<'a>(node: &Expr<'a>) -> Expr<'a> {
     }
 }
 
-/// What is assigned to several names is counted item by item.
+/// The value that is assigned to several names; its items are counted one by one.
 fn unpacked<'a>(to: &Expr<'a>, value: &Expr<'a>) -> Expr<'a> {
     match to {
         Expr::Tuple(_) | Expr::List(_) => guarded(SCANNED, value),
@@ -229,12 +229,12 @@ fn unpacked<'a>(to: &Expr<'a>, value: &Expr<'a>) -> Expr<'a> {
     }
 }
 
-/// `node` through the filter `guard`.
+/// `node` passed through the filter `guard`.
 fn guarded<'a>(guard: &'a str, node: &Expr<'a>) -> Expr<'a> {
     after(guard, expression(node))
 }
 
-/// `node` through the filter `guard`, by which it is looked at: a text of the template needs no marks there.
+/// `node` passed through the filter `guard`, which only inspects it: a text of the template needs no marks there.
 fn looked_at<'a>(guard: &'a str, node: &Expr<'a>) -> Expr<'a> {
     match node {
         Expr::Const(node) => after(guard, literal(node, |text| marks::given(text).into_owned())),
@@ -248,7 +248,7 @@ fn after<'a>(guard: &'a str, node: Expr<'a>) -> Expr<'a> {
 }
 
 fn called<'a>(node: &Spanned<ast::Call<'a>>) -> Spanned<ast::Call<'a>> {
-    // `loop.changed(value)` compares with the value before.
+    // `loop.changed(value)` compares with the previous value.
     let compares = matches!(&node.expr, Expr::GetAttr(attribute) if attribute.name == "changed");
     at(node, ast::Call { expr: expression(&node.expr), args: arguments(&node.args, compares) })
 }
@@ -335,11 +335,11 @@ fn operation<'a>(node: &Spanned<ast::BinOp<'a>>) -> Expr<'a> {
     };
     match node.op {
         BinOpKind::Concat => by_function(CONCAT, node),
-        // Guarded operands are no constants, which the compiler would work out without a measure.
+        // Guarded operands are not constants, which the compiler would compute without counting the cost.
         BinOpKind::Add | BinOpKind::Mul => {
             let is_text = |node: &Expr<'a>| matches!(node, Expr::Const(node) if node.value.as_str().is_some());
             if matches!(node.op, BinOpKind::Mul) && (is_text(&node.left) || is_text(&node.right)) {
-                // What is made of a text that is repeated gets the marks.
+                // The result of repeating a text gets the marks.
                 after(OWN, after(KEPT, operands(&|node| looked_at(SCANNED, node))))
             } else {
                 after(KEPT, operands(&|node| guarded(SCANNED, node)))

@@ -37,7 +37,7 @@ fn message(recorded: &Json) -> Message {
     message
 }
 
-/// What `expected` has of one case against what is rendered: the text byte for byte, or what the template raises.
+/// How the rendering of a case differs from `expected`: from the text byte for byte, or from the error that the template raises.
 fn differs(source: &str, expected: &Json, case: &Json) -> Option<String> {
     let conversation = &expected["conversations"][case["conversation"].as_str().unwrap()];
     let messages: Vec<Message> = conversation.as_array().unwrap().iter().map(message).collect();
@@ -54,14 +54,14 @@ fn differs(source: &str, expected: &Json, case: &Json) -> Option<String> {
         Ok(text) => case["text"].as_str() == Some(text),
         Err(Error::Chat(ChatError::Refused { message })) => case["error"].as_str() == Some(message),
         Err(_) => case["error"].is_null() && case.get("text").is_none(),
-        // Without a content it fails there, and here the template is given another one: `tests/text/turns.rs`.
+        // Without content transformers fails here, while this library tries other values: `tests/text/turns.rs`.
     } || (case["error"].is_null()
         && case.get("text").is_none()
         && messages.iter().any(Message::is_without_content));
     (!same).then(|| format!("{case:#}\nfound {found:?}"))
 }
 
-/// Published templates, which are no part of the repository: a folder of them, and the `chats.json` that
+/// Published templates, which are not in the repository: a folder of them, and the `chats.json` that
 /// `fixtures/make/chats.py --out FOLDER` records of it.
 #[test]
 fn published_templates_render_as_in_transformers() {
@@ -106,7 +106,7 @@ fn templates_render_as_in_transformers() {
     assert!(differences.is_empty(), "{} of {cases} differ\n{}", differences.len(), differences.join("\n"));
 }
 
-/// What Python writes of each expression of `values.json` is written, or the expression is refused.
+/// Each expression of `values.json` renders like in Python, or is refused.
 #[test]
 fn expressions_render_as_in_python_or_are_refused() {
     let recorded = std::fs::read(fixtures().join("templates/values.json")).unwrap();
@@ -122,7 +122,7 @@ fn expressions_render_as_in_python_or_are_refused() {
         }
     }
     println!("{equal} equal, {} refused\n{}", refused.len(), refused.join("\n"));
-    // Those that are refused are of a few kinds: `swapcase`, `encode`, `is callable`, printed generators and the like.
+    // The refused ones are of a few kinds: `swapcase`, `encode`, `is callable`, printed generators and the like.
     assert!(equal >= 1300 && refused.len() <= 88, "{equal} equal, {} refused", refused.len());
     assert!(wrong.is_empty(), "{} differ\n{}", wrong.len(), wrong.join("\n"));
 }
@@ -177,7 +177,7 @@ fn an_error_names_the_place_and_the_line() {
     assert!(endless.to_string().starts_with("m.gguf, tokenizer.chat_template: "), "{endless}");
 }
 
-/// The tokenizer of a model folder of `files` beside the weights and `config.json`.
+/// The tokenizer of a model folder with `files` next to the weights and `config.json`.
 fn tokenizer_of(files: &serde_json::Map<String, Json>) -> TokenizerSpec {
     let folder = tempfile::tempdir().unwrap();
     let fixture = fixtures().join("models/llama-3.1/bf16");
@@ -306,7 +306,7 @@ fn parts_that_are_no_text_are_refused_by_their_message() {
         let named = matches!(error, Error::Chat(ChatError::NotText { message: 2, kind }) if kind == expected);
         assert!(named, "{error:?}");
     }
-    // What is neither a text nor a list says so where it is read.
+    // A content that is neither a text nor a list is an error when it is read.
     let wrong = serde_json::from_value::<Message>(serde_json::json!({"role": "user", "content": 7})).unwrap_err();
     assert!(wrong.to_string().contains("a text or a list of parts"), "{wrong}");
 }

@@ -1,4 +1,4 @@
-//! The date and time that a template is told.
+//! The date and time that a template sees.
 
 use crate::error::ChatError;
 use jiff::civil::DateTime;
@@ -6,19 +6,19 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// A date and a time of day where the caller is. Its text, in JSON too, is that of ISO 8601 without a zone:
+/// A date and a time of day where the caller is. Its text, also in JSON, is ISO 8601 without a time zone:
 /// `2026-01-31T12:00:00`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct LocalTime(DateTime);
 
 impl LocalTime {
-    /// The machine's.
+    /// The machine's local date and time.
     pub fn now() -> LocalTime {
         LocalTime(jiff::Zoned::now().datetime())
     }
 
-    /// As `format` asks, in the way of `strftime`.
+    /// The text by `format`, as in `strftime`.
     pub(super) fn format(self, format: &str) -> Result<String, jiff::Error> {
         jiff::fmt::strtime::format(format, self.0)
     }

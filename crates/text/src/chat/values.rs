@@ -1,4 +1,4 @@
-//! The values that templates have besides those of JSON, and what is asked of any.
+//! The values of templates besides those of JSON, and checks of any values.
 
 use super::limits::Budget;
 use minijinja::value::{Enumerator, Object, ObjectExt as _, ObjectRepr, Rest, Tuple, Value, ValueOrKwargs};
@@ -6,27 +6,27 @@ use minijinja::{Error, ErrorKind};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// An operation that the values do not have.
+/// The error of an operation that the values do not support.
 pub(super) fn invalid(reason: &'static str) -> Error {
     Error::new(ErrorKind::InvalidOperation, reason)
 }
 
-/// Whether a condition `holds`, or what is wrong where it does not.
+/// An error with `reason` unless the condition `holds`.
 pub(super) fn ensure(holds: bool, reason: &'static str) -> Result<(), Error> {
     if holds { Ok(()) } else { Err(invalid(reason)) }
 }
 
-/// All arguments as the engine passes them, those by name last.
+/// All arguments as the engine passes them, with the named ones last.
 pub(super) fn all(args: Rest<ValueOrKwargs>) -> Vec<Value> {
     let mut args = args.into_values();
     args.pop_if(|last| last.is_kwargs() && last.len() == Some(0));
     args
 }
 
-/// A filter or a function of all its arguments, which pays for what it takes.
+/// A filter or a function of all its arguments, which pays its cost.
 pub(super) type Measured = fn(&Budget, &[Value]) -> Result<Value, Error>;
 
-/// `function` as the engine calls it.
+/// `function` in the form that the engine calls.
 pub(super) fn measured(
     budget: &Arc<Budget>,
     function: Measured,
@@ -35,7 +35,7 @@ pub(super) fn measured(
     move |args: Rest<ValueOrKwargs>| function(&budget, &all(args))
 }
 
-/// What Python iterates over and takes for no list: it has no text that a template could mean.
+/// A Python value that can be iterated over but is not a list: its text would make no sense in a prompt.
 #[derive(Debug)]
 pub(super) struct Passing {
     pub(super) items: Vec<Value>,
@@ -66,8 +66,8 @@ impl Object for Passing {
     }
 }
 
-/// Whether `value` is what JSON could be, or a tuple: no namespace, function, macro or `loop`, of which the engine takes
-/// some for maps. Its own maps are all of one type.
+/// Whether `value` is a JSON value or a tuple: no namespace, function, macro or `loop`, some of which the engine regards
+/// as maps. The engine's own maps are all of one type.
 pub(super) fn is_data(value: &Value) -> bool {
     value.as_object().is_none_or(|object| match object.repr() {
         ObjectRepr::Seq | ObjectRepr::Iterable => true,
@@ -76,18 +76,18 @@ pub(super) fn is_data(value: &Value) -> bool {
     })
 }
 
-/// The items of a list, tuple or anything else that has some.
+/// The items of a list, tuple or any other value that has some.
 pub(super) fn items(value: &Value) -> Result<Vec<Value>, Error> {
     ensure(!value.is_none(), "None has no items")?;
     value.try_iter()?.checked().collect()
 }
 
-/// A list, or a tuple where `like` is one.
+/// A list, or a tuple if `like` is one.
 pub(super) fn sequence(items: Vec<Value>, like: &Value) -> Value {
     if like.is_tuple() { Value::from(Tuple::from(items)) } else { Value::from(items) }
 }
 
-/// `namespace(..)`: the only value that changes. Its attributes hold only data, so that no value holds itself.
+/// `namespace(..)`: the only value that can change. Its attributes hold only data, so that no value holds itself.
 #[derive(Debug, Default)]
 pub(super) struct Namespace(Mutex<BTreeMap<Arc<str>, Value>>);
 

@@ -18,7 +18,7 @@ pub enum ChatError {
         /// The names there are.
         known: Vec<String>,
     },
-    /// The chat template cannot write these messages, and can write others (exit code 2).
+    /// The chat template cannot write these messages, but can write others (exit code 2).
     #[error(
         "the model's chat template cannot write these messages: {}{}; check the fields that they have",
         escaped(.reason),
@@ -27,10 +27,10 @@ pub enum ChatError {
     Messages {
         /// The line of the template, from 1.
         line: Option<usize>,
-        /// What the template engine says.
+        /// The template engine's message.
         reason: String,
     },
-    /// The chat template is no Jinja, or fails on any messages (exit code 10).
+    /// The chat template is not Jinja, or fails on any messages (exit code 10).
     #[error(
         "{}{}: the chat template cannot be rendered: {}; give the model a text to continue",
         escaped(&.place.to_string()),
@@ -42,27 +42,27 @@ pub enum ChatError {
         place: TemplatePlace,
         /// The line of the template, from 1.
         line: Option<usize>,
-        /// What the template engine says.
+        /// The template engine's message.
         reason: String,
     },
     /// The chat template refuses these messages (exit code 2).
     #[error("the model's chat template refuses the messages: {}", escaped(.message))]
     Refused {
-        /// What the template says.
+        /// The template's message.
         message: String,
     },
-    /// A message has an image, sound or the like, and models are run only for their text (exit code 2).
+    /// A message has an image, sound or the like, but models are run only for text (exit code 2).
     #[error(
         "message {message} of the chat has a part of type {kind}, expected text only: models that see or hear are run for \
          their text; leave the part out, or say in words what it shows"
     )]
     NotText {
-        /// Which message, from 1.
+        /// The number of the message, from 1.
         message: usize,
         /// The type of the part: `image_url`.
         kind: &'static str,
     },
-    /// The chat template does not end, or writes without measure (exit code 10).
+    /// The chat template does not end, or writes too much (exit code 10).
     #[error(
         "{}: the chat template takes more than {limit} {what}; give the model a text to continue",
         escaped(&.place.to_string())
@@ -70,12 +70,12 @@ pub enum ChatError {
     Limit {
         /// Where the template was found.
         place: TemplatePlace,
-        /// What it takes too much of.
+        /// What the template takes too much of.
         what: &'static str,
         /// The limit.
         limit: u64,
     },
-    /// A text is no date and time (exit code 2).
+    /// A text is not a date and time (exit code 2).
     #[error("{text:?} is no date and time, expected one such as 2026-01-31T12:00:00")]
     Time {
         /// The text.
@@ -84,7 +84,7 @@ pub enum ChatError {
 }
 
 impl ChatError {
-    /// The exit code of the contract: 10 where the template is at fault, else 2.
+    /// The exit code that the examples document: 10 if the template is at fault, else 2.
     pub fn code(&self) -> u8 {
         match self {
             ChatError::Template { .. } | ChatError::Limit { .. } => 10,

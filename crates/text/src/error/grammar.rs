@@ -4,16 +4,16 @@
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GrammarError {
-    /// More than a grammar may have.
+    /// The grammar has more of something than is allowed.
     #[error("{what}: {found} {unit}, expected at most {limit}")]
     TooLarge {
         /// Which grammar.
         what: &'static str,
         /// What is counted: bytes, levels, texts.
         unit: &'static str,
-        /// How many there are; those beyond the limit may be left uncounted.
+        /// How many there are; those beyond the limit may not be counted.
         found: usize,
-        /// How many there may be.
+        /// How many are allowed.
         limit: usize,
     },
     /// A part of a JSON schema cannot be kept, or contradicts another.
@@ -38,10 +38,10 @@ pub enum GrammarError {
         None => "there is nothing to choose among, expected at least one text".into(),
     })]
     EmptyChoice {
-        /// Its index from 0; `None` where there are no texts.
+        /// The index of the empty text, from 0; `None` if there are no texts.
         index: Option<usize>,
     },
-    /// The tokens of the vocabulary cannot spell what the grammar wants.
+    /// The tokens of the vocabulary cannot spell what the grammar requires.
     #[error(
         "no token of the vocabulary continues {text:?} as the grammar wants; take a model whose vocabulary has every byte"
     )]
@@ -49,38 +49,38 @@ pub enum GrammarError {
         /// The end of the answer so far.
         text: String,
     },
-    /// Finding the tokens that may come next takes more than is allowed for one step.
+    /// Finding the allowed tokens takes more work than one step may.
     #[error("the grammar is too hard after {text:?}: {reason}; bound its repetitions, or make its parts differ sooner")]
     TooHard {
         /// The end of the answer so far.
         text: String,
-        /// Which limit.
+        /// Which limit was reached.
         reason: String,
     },
-    /// The answers that are held to grammars now leave too little of the memory that grammars may take.
+    /// The grammars of other running answers leave too little of the memory for grammars.
     #[error(
         "the grammar takes {bytes} bytes, and those of other answers leave less of {limit}; try again when some have ended"
     )]
     Memory {
-        /// Bytes that this grammar takes.
+        /// The bytes that this grammar takes.
         bytes: u64,
-        /// Bytes that all grammars of a model may take.
+        /// The bytes that all grammars of a model may take.
         limit: u64,
     },
-    /// A token was given that may not come next.
+    /// A token was given that is not allowed next.
     #[error("token {token} may not come next by the grammar")]
     NotAllowed {
         /// The token.
         token: u32,
     },
-    /// The vocabulary is larger than what can be held to a grammar.
+    /// The vocabulary is too large to hold its answers to a grammar.
     #[error(
         "no answer of this vocabulary can be held to a grammar: its tokens have {nodes} beginnings, expected at most {limit}"
     )]
     Vocabulary {
-        /// Beginnings of tokens that differ.
+        /// The number of different prefixes of tokens.
         nodes: usize,
-        /// How many there may be.
+        /// How many are allowed.
         limit: usize,
     },
     /// The answer ended before it was complete: `max_tokens` or the context was too small, or a stop string came.
@@ -91,10 +91,10 @@ pub enum GrammarError {
         /// The answer.
         text: String,
     },
-    /// The answer keeps the schema, and is no value of the type.
+    /// The answer matches the schema, but is not a value of the type.
     #[error("the answer is no value of the type: {reason}: {text:?}")]
     Value {
-        /// Why.
+        /// Why it is not.
         reason: String,
         /// The answer.
         text: String,

@@ -2,25 +2,25 @@
 
 use model_factory_format::tokenizer::ToolCallFormat;
 
-/// A `ToolChoice` that cannot be kept.
+/// A `ToolChoice` that is not possible.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ToolError {
-    /// Calls are wanted, and there are no tools in the chat options.
+    /// Calls are required, but there are no tools in the chat options.
     #[error("a tool call is required, and there are no tools; give their schemas in ChatOptions::tools")]
     NoTools,
     /// The named tool is not among those that were given.
     #[error("there is no tool {name}; there is {}", .known.join(", "))]
     Unknown {
-        /// The name.
+        /// The name that was asked for.
         name: String,
-        /// Those that there are.
+        /// The names that there are.
         known: Vec<String>,
     },
-    /// The chat template has no marks of a format of calls that is known.
+    /// The chat template has no marks of a known format of calls.
     #[error("the chat template tells no known format of tool calls; ask for JSON by a schema in place of a tool")]
     NoFormat,
-    /// Text and calls cannot be told apart while the answer is written.
+    /// Text and calls cannot be distinguished while the answer is written.
     #[error(
         "with {format} calls an answer that may be text cannot be held to schemas: no token begins a call; take \
          ToolChoice::Required, or ToolChoice::Auto and check the arguments"
@@ -29,7 +29,7 @@ pub enum ToolError {
         /// The format.
         format: ToolCallFormat,
     },
-    /// Arguments are an object, and the schema says another type.
+    /// The arguments of a call are an object, but the schema requires another type.
     #[error("the schema of {tool}'s arguments has the type {found}, expected object")]
     NotObject {
         /// The tool.
@@ -37,12 +37,12 @@ pub enum ToolError {
         /// The type, as JSON.
         found: String,
     },
-    /// Calls of this format could not be read with such a name.
+    /// Calls of this format could not be parsed with such a name.
     #[error("{name:?} of the tool {tool} cannot be written in a {format} call; name it by letters, digits, - and _")]
     Name {
         /// The tool.
         tool: String,
-        /// Its name, or that of a parameter.
+        /// The name of the tool or of a parameter.
         name: String,
         /// The format.
         format: ToolCallFormat,
@@ -55,16 +55,16 @@ pub enum ToolError {
         /// What is wrong with it.
         reason: &'static str,
     },
-    /// A grammar of the answer leaves no room for calls: a regular expression, or one in Lark.
+    /// A grammar of the answer leaves no room for calls: it is a regular expression or a Lark grammar.
     #[error(
         "the answer is held to a grammar that calls of tools cannot stand next to; take a JSON schema or a choice, or \
          ToolChoice::None"
     )]
     WithGrammar,
-    /// An answer that is calls or a value of a grammar holds calls to their schemas, and these cannot be.
+    /// An answer of calls or of a value of a grammar has to hold calls to their schemas, which is not possible here.
     #[error("tools with a grammar (response_format) are held to their schemas: {reason}; leave out one of the two")]
     BesideGrammar {
-        /// Why they cannot be.
+        /// Why it is not possible.
         reason: String,
     },
 }

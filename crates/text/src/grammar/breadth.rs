@@ -1,9 +1,9 @@
-//! A regular expression -> in how many ways it can read the same text at once.
+//! A regular expression -> the number of ways in which it can match the same text at once.
 //!
-//! llguidance counts the work on an expression between two of its derivatives, and not within one. For most
+//! llguidance counts the work on an expression between two of its derivatives, but not within one. For most
 //! expressions one derivative is little work. For an intersection it is the product of the ways of its operands, and
-//! for a complement their square: thirty operands of two ways each take a thousand million steps before the first is
-//! counted. So an expression is refused where that product may become large, whatever text is read.
+//! a complement their square: thirty operands of two ways each take a thousand million steps before the first one is
+//! counted. So an expression is refused if that product may become large for any text.
 
 use llguidance::derivre::raw::{DerivCache, ExprSet};
 use llguidance::derivre::{AlphabetInfo, ExprRef, RegexBuilder};
@@ -11,16 +11,16 @@ use llguidance::regex_to_lark;
 use regex_syntax::hir::{Class, Hir, HirKind};
 use std::collections::{HashMap, HashSet};
 
-/// The product of ways that one derivative of an expression may take, for each class of bytes.
+/// The most ways that one derivative of an expression may take, as a product, for each class of bytes.
 pub(super) const PRODUCT: usize = 2000;
 
-/// States of an expression that are looked at.
+/// The most states of an expression that are explored.
 const STATES: usize = 300;
 
-/// Derivatives that are taken for one grammar in all: 0.7 s where they are large.
+/// The most derivatives that are computed for one grammar: 0.7 s if they are large.
 pub(super) const DERIVATIVES: usize = 100_000;
 
-/// What an expression is, as far as its ways depend on that.
+/// The kind of an expression, as far as its ways depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     And,
@@ -32,8 +32,8 @@ enum Kind {
     Other,
 }
 
-/// The kinds of expressions by the tags of `ExprSet`, whose type has no public name: those of expressions made for
-/// that.
+/// The kinds of expressions by the tags of `ExprSet`, whose type has no public name: the tags come from expressions made for
+/// this purpose.
 struct Kinds([(u8, Kind); 6]);
 
 impl Kinds {
@@ -58,7 +58,7 @@ impl Kinds {
     }
 }
 
-/// The intersection or complement among `exprs` whose derivative may take more than [`PRODUCT`], as llguidance writes
+/// An intersection or complement among `exprs` whose derivative may take more than [`PRODUCT`], as llguidance writes
 /// it.
 pub(super) fn too_broad(exprs: &ExprSet) -> Option<String> {
     let kinds = Kinds::new();
@@ -75,8 +75,8 @@ pub(super) fn too_broad(exprs: &ExprSet) -> Option<String> {
     found.map(|root| exprs.expr_to_string_max_len(*root, 200))
 }
 
-/// In how many ways the pattern of a schema can read a text at once, at most: by its states where they are few, for
-/// which up to `left` derivatives are taken; else by its letters. One that is malformed is refused where it is
+/// The most ways in which the pattern of a schema can match a text at once: by its states if they are few, for
+/// which up to `left` derivatives are computed; else by its letters. A malformed pattern is refused when it is
 /// compiled.
 pub(super) fn ways(pattern: &str, left: &mut usize) -> usize {
     let mut builder = RegexBuilder::new();
@@ -87,7 +87,7 @@ pub(super) fn ways(pattern: &str, left: &mut usize) -> usize {
     most.unwrap_or_else(|| letters(pattern))
 }
 
-/// The letters of the pattern of a schema, and one before and one after it: no text can be read at more places at once.
+/// The letters of the pattern of a schema, plus two for its ends: a text can match at no more places at once.
 pub(super) fn letters(pattern: &str) -> usize {
     fn of(hir: &Hir) -> usize {
         match hir.kind() {
@@ -103,7 +103,7 @@ pub(super) fn letters(pattern: &str) -> usize {
     regex_syntax::parse(&regex_to_lark(pattern, "dw")).map_or(1, |hir| of(&hir).saturating_add(2))
 }
 
-/// Ranges of characters in the classes of the pattern of a schema: what compiling it takes grows with them.
+/// Ranges of characters in the classes of the pattern of a schema: the work of compiling it grows with them.
 pub(super) fn ranges(pattern: &str) -> usize {
     fn of(hir: &Hir) -> usize {
         match hir.kind() {
@@ -115,12 +115,12 @@ pub(super) fn ranges(pattern: &str) -> usize {
     regex_syntax::parse(&regex_to_lark(pattern, "dw")).map_or(1, |hir| of(&hir))
 }
 
-/// The states of expressions.
+/// The explored states of expressions.
 struct Explored {
     kinds: Kinds,
     exprs: ExprSet,
     derivatives: DerivCache,
-    /// A byte of each class of those that no expression tells apart.
+    /// One byte of each class of bytes that no expression distinguishes.
     bytes: Vec<u8>,
     left: usize,
     known: HashMap<(ExprRef, u8), usize>,
@@ -136,8 +136,8 @@ impl Explored {
         Explored { kinds: Kinds::new(), exprs, derivatives: DerivCache::new(), bytes, left, known: HashMap::new() }
     }
 
-    /// The most ways in which `expr` and what is left of it after any text can go on; `None` where its states are too
-    /// many.
+    /// The most ways in which `expr`, or what is left of it after any text, can continue; `None` if it has too many
+    /// states.
     fn most(&mut self, expr: ExprRef) -> Option<usize> {
         let (mut seen, mut open, mut most) = (HashSet::from([expr]), vec![expr], 1);
         while let Some(state) = open.pop() {
@@ -157,7 +157,7 @@ impl Explored {
         Some(most)
     }
 
-    /// Ways in which the state `expr` goes on by `byte`.
+    /// The number of ways in which the state `expr` continues by `byte`.
     fn ways(&mut self, expr: ExprRef, byte: u8) -> usize {
         if let Some(known) = self.known.get(&(expr, byte)) {
             return *known;
@@ -171,7 +171,7 @@ impl Explored {
             (Kind::Repeat | Kind::Lookahead, [part]) => self.ways(*part, byte),
             (Kind::And, _) => parts.iter().map(|part| self.ways(*part, byte)).fold(1, usize::saturating_mul),
             (Kind::Or, _) => parts.iter().map(|part| self.ways(*part, byte)).fold(0, usize::saturating_add),
-            // The ways of a complement are separated by bytes, as those of literals are.
+            // The ways of a complement are separated by bytes, like those of literals.
             _ => usize::from(self.derivatives.derivative(&mut self.exprs, expr, byte) != ExprRef::NO_MATCH),
         };
         self.known.insert((expr, byte), ways);
@@ -200,7 +200,7 @@ mod tests {
             ("foo", 3..=4),
             ("^(.{3}|b)*[a-z]$", 4..=8),
             ("^\\w+([.-]?\\w+)*@\\w+([.-]?\\w+)*(\\.\\w{2,})+$", 3..=3),
-            // Too many states: by letters.
+            // There are too many states, so letters are counted.
             ("^.{0,100000}$", 100_000..=100_002),
             ("^(.{2000}|b)*[a-z]$", 2000..=2010),
         ];

@@ -1,4 +1,4 @@
-//! A grammar -> its parser, compiled once a vocabulary.
+//! A grammar -> its parser, compiled once for each vocabulary.
 
 use super::kept::{Compiled, GrammarShare, Kept};
 use super::schema::{parts, with_definitions};
@@ -17,26 +17,26 @@ use std::sync::{Arc, Mutex, TryLockError};
 use std::thread;
 use std::time::Duration;
 
-/// How often a request looks whether it was cancelled while another's grammar is compiled.
+/// How often a request checks for its cancellation while another's grammar is compiled.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Bytes of stack for a compilation, which recurs as deep as a grammar is nested.
+/// Bytes of stack for a compilation, which recurses as deep as a grammar is nested.
 const STACK_BYTES: usize = 32 << 20;
 
-/// What may lie between the parts of a JSON value: a blank, or a line end with an indentation. Any amount would be a
+/// The blanks between the parts of a JSON value: a blank, or a line end with an indentation. Without a limit they would be a
 /// loop that a small model does not leave.
 const BLANKS: &str = r" |\n( {0,24}|\t{0,8})";
 
-/// Parts of a schema that are compiled by themselves to find the one that is impossible.
+/// The most parts of a schema that are compiled separately to find the impossible one.
 const TRIED: usize = 64;
 
-/// Steps that reading a grammar counts as, so that twenty parts are compiled at most where each is hard.
+/// The steps that parsing a grammar counts as, so that at most twenty parts are compiled if each is hard.
 const READING_STEPS: u64 = LIMITS.initial_lexer_fuel / 20;
 
-/// Bytes of a schema whose parts are.
+/// The most bytes of a schema whose parts are compiled separately.
 const SEARCHED: usize = 64 << 10;
 
-/// What a compilation and a step may take. Times are llguidance's measurements.
+/// The limits of a compilation and of a step. Times are llguidance's measurements.
 const LIMITS: ParserLimits = ParserLimits {
     max_items_in_row: READINGS,
     initial_lexer_fuel: 1_000_000, // 20 ms
@@ -48,29 +48,29 @@ const LIMITS: ParserLimits = ParserLimits {
     verbose_errors: false,
 };
 
-/// What compiles grammars for one vocabulary, and those it compiled last.
+/// Compiles the grammars of one vocabulary, and keeps those that it compiled last.
 pub struct Grammars {
     factory: ParserFactory,
     kept: Arc<Kept>,
-    /// Held by whoever compiles: one grammar at a time, so that untrusted ones leave processors to the others.
+    /// Held while compiling: one grammar at a time, so that untrusted ones leave processors to other requests.
     compiling: Mutex<()>,
 }
 
-/// A parser at its beginning, and how many symbols its grammar has.
+/// A parser at its beginning, and the number of symbols of its grammar.
 type NewParser = (TokenParser, u64);
 
 /// Why a grammar is not compiled.
 enum CompileError {
-    /// Nothing matches it, or it is written wrongly.
+    /// No text matches the grammar, or it is malformed.
     Wrong(String),
-    /// It takes too much.
+    /// The grammar takes too much work.
     TooHard(String),
-    /// Nobody waits for it any more.
+    /// Nobody waits for the grammar any more.
     Cancelled,
 }
 
 impl Grammars {
-    /// For a vocabulary with its trie.
+    /// Grammars for a vocabulary with its trie.
     pub(crate) fn new(vocabulary: &TokEnv) -> Result<Grammars> {
         let can = InferenceCapabilities { ff_tokens: true, ..InferenceCapabilities::default() };
         let slices = llguidance::earley::SlicedBiasComputer::json_slices();
@@ -79,23 +79,23 @@ impl Grammars {
         Ok(Grammars { factory, kept: Arc::default(), compiling: Mutex::new(()) })
     }
 
-    /// What holds an answer to `grammar`, and the bytes that it takes.
+    /// A parser that holds an answer to `grammar`, and its share of memory.
     ///
     /// # Errors
-    /// `Grammar`, with the place; `Cancelled`.
+    /// `Grammar`, with the place of the problem, and `Cancelled`.
     pub(crate) fn begun(&self, grammar: &Grammar, cancel: &CancellationToken) -> Result<(TokenParser, GrammarShare)> {
         self.kept.begun(self.compiled(grammar, cancel)?)
     }
 
-    /// Compiles `grammar` for those who will ask for it.
+    /// Compiles `grammar` ahead of its use.
     ///
     /// # Errors
-    /// `Grammar`, with the place.
+    /// `Grammar`, with the place of the problem.
     pub fn prepare(&self, grammar: &Grammar) -> Result<()> {
         self.compiled(grammar, &CancellationToken::new()).map(drop)
     }
 
-    /// `grammar`, which was compiled before or is now.
+    /// The compiled `grammar`, from the cache or compiled now.
     fn compiled(&self, grammar: &Grammar, cancel: &CancellationToken) -> Result<Arc<Compiled>> {
         if let Some(compiled) = self.kept.find(grammar) {
             return Ok(compiled);
@@ -110,7 +110,7 @@ impl Grammars {
             cancel.check()?;
         };
         if let Some(compiled) = self.kept.find(grammar) {
-            return Ok(compiled); // of a request that came with this one
+            return Ok(compiled); // for a request that came at the same time
         }
         let deep = thread::Builder::new().name("grammar".into()).stack_size(STACK_BYTES);
         let (parser, symbols) = thread::scope(|scope| {
@@ -154,8 +154,8 @@ impl Grammars {
         self.compile(GrammarWithLexer::from_json_schema(with_blanks(schema)), false, steps, cancel)
     }
 
-    /// Compiles `grammar`, and adds the steps that the lexer takes for that to `steps`. One that `is_free` may
-    /// intersect any expressions; those of schemas were checked.
+    /// Compiles `grammar`, and adds the steps of the lexer to `steps`. A grammar that `is_free` may
+    /// intersect any expressions; the expressions of schemas were checked.
     fn compile(
         &self,
         grammar: GrammarWithLexer,
@@ -182,7 +182,7 @@ impl Grammars {
         let built = self.factory.create_parser_from_init_default(GrammarInit::Internal(grammar, lexemes));
         let mut parser = built.map_err(|error| wrong(&error))?;
         parser.start_without_prompt();
-        // Whether there is a beginning.
+        // Checks that an answer can begin.
         let mut tried = parser.deep_clone();
         match tried.compute_mask() {
             Err(_) if tried.stop_reason() == StopReason::NoExtensionBias && !tried.is_accepting() => {
@@ -195,7 +195,7 @@ impl Grammars {
         }
     }
 
-    /// Takes the first steps of the lexer of `lexemes` within the limits; how many they were. llguidance takes these
+    /// Takes the first steps of the lexer of `lexemes` within the limits, and returns their number. llguidance takes these
     /// steps too, without a limit, when it makes a parser.
     fn tried(&self, mut lexemes: LexerSpec) -> Result<u64, CompileError> {
         let steps = LIMITS.initial_lexer_fuel;
@@ -217,7 +217,7 @@ impl Grammars {
         Ok(lexer.total_fuel_spent())
     }
 
-    /// The innermost part of `schema` that is impossible by itself, and why: `reason` for the whole.
+    /// The innermost part of `schema` that is impossible by itself, and why; `reason` is that of the whole.
     fn impossible(
         &self,
         schema: &Value,
@@ -242,7 +242,7 @@ impl Grammars {
                 }
             });
             match within {
-                // What is forbidden on purpose is at fault where it is wanted.
+                // A part that is `false` on purpose is not at fault, but the part that requires it is.
                 Some((step, part, reason)) if *part != Value::Bool(false) => {
                     place.push_str(&step);
                     (here, found) = (part, reason);
@@ -253,7 +253,7 @@ impl Grammars {
     }
 }
 
-/// `schema`, whose values have a few blanks between their parts.
+/// `schema`, with a few blanks allowed between the parts of its values.
 pub(super) fn with_blanks(schema: &Value) -> Value {
     let mut schema = if schema.is_object() { schema.clone() } else { serde_json::json!({}) };
     super::rewrite::rewrite(&mut schema);
@@ -268,14 +268,14 @@ impl fmt::Debug for Grammars {
     }
 }
 
-/// An error of llguidance and its causes, the panics that it caught without their stack.
+/// An error of llguidance with its causes; panics that it caught are shown without their stack.
 fn line(error: &(impl fmt::Display + ?Sized)) -> String {
     let text = format!("{error:#}");
     let text = text.split("\n<").next().unwrap_or_default();
     text.trim().to_owned()
 }
 
-/// As much of `text` as an error shows, in one line.
+/// The beginning of `text` that an error shows, on one line.
 fn shortened(text: &str) -> String {
     const SHOWN: usize = 300;
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -1,8 +1,8 @@
-//! A JSON schema -> whether what llguidance makes of it while it reads it stays small.
+//! A JSON schema -> whether llguidance's expansion of it stays small.
 //!
-//! llguidance reads schemas that hold together into alternatives: each is copied for the alternatives of the others,
-//! what holds of all other properties for each property that another names, and what a reference leads to wherever
-//! something else holds too. It counts what it compares, and not what it copies. So the copies are counted here, along
+//! llguidance merges schemas that hold together into alternatives. Each is copied for the alternatives of the others,
+//! the rules for all other properties for each property that another schema names, and the target of a reference if
+//! something else holds too. It counts its comparisons, but not its copies. So the copies are counted here, along
 //! the places where schemas meet, before there are any.
 
 use super::breadth;
@@ -12,32 +12,32 @@ use serde_json::{Map, Value};
 use std::collections::{HashMap, HashSet};
 use std::ops::Add;
 
-/// Bytes that the parts of a schema may take, their copies too.
+/// The most bytes of the parts of a schema, including their copies.
 const WEIGHT: usize = 100_000_000;
 
-/// Bytes of a schema or a value of `const` without its texts, and of a byte of these.
+/// Bytes of a schema or a value of `const` without its texts, and of a byte of its texts.
 const NODE_WEIGHT: usize = 500;
 const TEXT_WEIGHT: usize = 2;
 
-/// What two properties of one object count as: each is compared with each, and this is for the time.
+/// The weight of two properties of one object: each is compared with each, and this accounts for the time.
 const PAIR_WEIGHT: usize = 5;
 
-/// What it takes to intersect one text with a `format` or a `pattern`, in microseconds of a release build, about. A
+/// The time to intersect one text with a `format` or a `pattern`, in microseconds of a release build, approximately. A
 /// pattern takes one more for each of its bytes, and one for each [`RANGES`] ranges of characters in its classes.
 const FORMAT_COST: usize = 200;
 const PATTERN_COST: usize = 30;
 const RANGES: usize = 4;
 
-/// llguidance intersects every text of an `enum`: the most that this may take.
+/// llguidance intersects every text of an `enum`: the most time that this may take.
 const TEXTS_COST: usize = 1_000_000;
 
-/// Schemas that are compared with each other: llguidance stops at a quarter of that.
+/// The most schemas that are compared with each other: llguidance stops at a quarter of that.
 const COMPARED: usize = 200_000;
 
-/// Levels within each other at which schemas are compared: llguidance stops at these.
+/// The most nested levels at which schemas are compared: llguidance stops at these.
 const LEVELS: usize = 128;
 
-/// Keywords that hold of a value, but for those that join schemas: those of properties and items, and others.
+/// Keywords that hold for a value, except those that join schemas: those of properties and items, and others.
 const NAMED: [&str; 6] =
     ["properties", "patternProperties", "additionalProperties", "items", "prefixItems", "additionalItems"];
 const OTHERS: [&str; 15] = [
@@ -65,22 +65,22 @@ enum Step<'s> {
     Item(usize),
 }
 
-/// Of what a schema consists: each holds together with the others.
+/// A part of a schema: each holds together with the others.
 #[derive(Clone, Copy)]
 enum Part<'s> {
     Schema(&'s Value),
-    /// What a reference leads to, which is read where anything else holds.
+    /// The target of a reference, which is merged if anything else holds.
     Referred(&'s Value),
-    /// `anyOf` or `oneOf`.
+    /// The alternatives of `anyOf` or `oneOf`.
     Choice(&'s [Value]),
-    /// `const`, or one of an `enum`.
+    /// A value of `const`, or one of an `enum`.
     Given(&'s Value),
     Enum(&'s [Value]),
     Keywords(&'s Map<String, Value>),
 }
 
 impl<'s> Part<'s> {
-    /// What tells it from others.
+    /// The identity of the part.
     fn id(self) -> (u8, usize) {
         match self {
             Part::Schema(schema) | Part::Referred(schema) => (0, std::ptr::from_ref(schema).addr()),
@@ -91,12 +91,12 @@ impl<'s> Part<'s> {
         }
     }
 
-    /// Whether anything is a value of it.
+    /// Whether the part has no keywords.
     fn is_open(self) -> bool {
         matches!(self, Part::Schema(schema) if schema.as_object().is_none_or(Map::is_empty))
     }
 
-    /// Whether it may say something of properties or items.
+    /// Whether the part may restrict properties or items.
     fn has_names(self) -> bool {
         match self {
             Part::Schema(_) => !self.is_open(),
@@ -107,7 +107,7 @@ impl<'s> Part<'s> {
         }
     }
 
-    /// What it says of single properties and items, where it is keywords or a value.
+    /// The schemas of single properties and items, if the part is keywords or a value.
     fn children(self) -> Vec<(Step<'s>, Part<'s>)> {
         let (Part::Keywords(_) | Part::Given(_)) = self else { return Vec::new() };
         let names = self.properties().into_iter().flatten().map(|(name, value)| (Step::Name(name), value));
@@ -115,7 +115,7 @@ impl<'s> Part<'s> {
         names.chain(items).map(|(step, value)| (step, self.within(value))).collect()
     }
 
-    /// What it says of one of these.
+    /// The schema of the property or item at `step`.
     fn child(self, step: Step<'_>) -> Option<Part<'s>> {
         let child = match step {
             Step::Name(name) => self.properties()?.get(name),
@@ -124,7 +124,7 @@ impl<'s> Part<'s> {
         child.map(|value| self.within(value))
     }
 
-    /// What it says of all others.
+    /// The schemas of all other properties or items.
     fn others(self, step: Step<'_>) -> Vec<Part<'s>> {
         let Part::Keywords(object) = self else { return Vec::new() };
         match step {
@@ -163,7 +163,7 @@ impl<'s> Part<'s> {
 #[derive(Clone, Copy, Default)]
 struct Cost {
     weight: usize,
-    /// What intersecting texts with formats and patterns takes.
+    /// The time of intersecting texts with formats and patterns.
     texts: usize,
 }
 
@@ -181,12 +181,12 @@ impl Cost {
     }
 }
 
-/// How large a schema is.
+/// The size of a schema.
 #[derive(Clone, Copy)]
 struct Size {
-    /// Bytes where nothing else holds: a reference stays one.
+    /// Bytes if nothing else holds: a reference stays one.
     alone: usize,
-    /// Where it is joined with others.
+    /// The cost if it is joined with other schemas.
     cost: Cost,
     alternatives: usize,
 }
@@ -214,7 +214,7 @@ impl<'s> Copies<'s> {
         Copies { root, sizes: HashMap::new(), met: HashMap::new(), compared: 0, level: 0, all: Cost::default() }
     }
 
-    /// Counts `schema`, which is the whole or what a reference leads to.
+    /// Counts `schema`, which is the whole schema or the target of a reference.
     pub(super) fn count(&mut self, schema: &'s Value) -> Result<(), GrammarError> {
         self.all.weight = self.all.weight.saturating_add(self.size(Part::Schema(schema))?.alone);
         self.bounded(self.all)
@@ -227,7 +227,7 @@ impl<'s> Copies<'s> {
         bounded("comparisons of schemas that hold together", self.compared, COMPARED)
     }
 
-    /// What `object` consists of.
+    /// The parts of `object`.
     fn parts(&self, object: &'s Map<String, Value>) -> Vec<Part<'s>> {
         let some = |key: &str| object.get(key).and_then(Value::as_array).map(Vec::as_slice);
         let mut parts = Vec::new();
@@ -243,14 +243,14 @@ impl<'s> Copies<'s> {
         parts
     }
 
-    /// How large `part` is.
+    /// The size of `part`.
     fn size(&mut self, part: Part<'s>) -> Result<Size, GrammarError> {
         if let Some(size) = self.sizes.get(&part.id()) {
             return Ok(*size);
         }
         let members = self.members(part);
         let size = match part {
-            // What references lead to is counted before, but for what refers to itself.
+            // The targets of references are counted before, except for those that refer to themselves.
             Part::Referred(_) => return Ok(Size::ONE),
             Part::Schema(_) => self.together(&members)?,
             Part::Choice(_) | Part::Enum(_) => self.choice(&members)?,
@@ -304,7 +304,7 @@ impl<'s> Copies<'s> {
         Ok(all)
     }
 
-    /// What `part` is made of.
+    /// The members of `part`.
     fn members(&self, part: Part<'s>) -> Vec<Part<'s>> {
         match part {
             Part::Schema(schema) | Part::Referred(schema) => {
@@ -316,7 +316,7 @@ impl<'s> Copies<'s> {
         }
     }
 
-    /// What `object` takes without what is joined with it.
+    /// The cost of `object` without the schemas that are joined with it.
     fn keywords(&mut self, object: &'s Map<String, Value>) -> Result<Cost, GrammarError> {
         let pattern = object.get("pattern").and_then(Value::as_str).map_or(0, str::len);
         let weight = NODE_WEIGHT + TEXT_WEIGHT * pattern + of_names(names(object).collect());
@@ -327,7 +327,7 @@ impl<'s> Copies<'s> {
         for part in within.chain(patterns.iter().copied()) {
             all.weight = all.weight.saturating_add(self.size(part)?.alone);
         }
-        // What a pattern says of the names that are listed too: one at most of each.
+        // The rules of patterns for listed names: at most one of each.
         for (_, property) in entries(object, "properties").filter(|_| object.contains_key("patternProperties")) {
             let met = patterns.iter().map(|pattern| self.pair(Part::Schema(property), *pattern, false));
             let met = met.collect::<Result<Vec<_>, _>>()?;
@@ -338,7 +338,7 @@ impl<'s> Copies<'s> {
         Ok(all)
     }
 
-    /// What the copies within `a` and `b`, which hold together, take: where they say something of the same property or
+    /// The cost of the copies within `a` and `b`, which hold together: they arise if both restrict the same property or
     /// item.
     fn met(&mut self, a: Part<'s>, b: Part<'s>) -> Result<Cost, GrammarError> {
         let key = [a.id(), b.id()];
@@ -350,7 +350,7 @@ impl<'s> Copies<'s> {
         if self.level > LEVELS {
             return Ok(Cost::default());
         }
-        self.met.insert(key, Cost::default()); // for what refers to itself
+        self.met.insert(key, Cost::default()); // in case a schema refers to itself
         self.level += 1;
         let mut all = Cost::default();
         match (a, b) {
@@ -370,7 +370,7 @@ impl<'s> Copies<'s> {
         Ok(all)
     }
 
-    /// [`met`](Self::met) of keywords and values of `const`.
+    /// Like [`met`](Self::met), for keywords and values of `const`.
     fn inside(&mut self, a: Part<'s>, b: Part<'s>) -> Result<Cost, GrammarError> {
         let mut all = Cost::default();
         for (one, other, is_first) in [(a, b, true), (b, a, false)] {
@@ -398,7 +398,7 @@ impl<'s> Copies<'s> {
         Ok(all)
     }
 
-    /// What joining `a` with `b` takes beyond what was counted of them: `b` only where it is of this place.
+    /// The cost of joining `a` with `b` beyond their own costs. `b` is counted only if it is of this place.
     fn pair(&mut self, a: Part<'s>, b: Part<'s>, is_of_place: bool) -> Result<Cost, GrammarError> {
         self.bounded(Cost::default())?;
         let [of_a, of_b] = [self.size(a)?, self.size(b)?];
@@ -430,7 +430,7 @@ fn given(value: &Value) -> usize {
     values(value).map(|value| NODE_WEIGHT + own(value)).fold(0, usize::saturating_add)
 }
 
-/// What intersecting one text with the format, the pattern and the length of `object` takes.
+/// The cost of intersecting one text with the format, the pattern and the length of `object`.
 pub(super) fn cost(object: &Map<String, Value>) -> usize {
     let pattern = object.get("pattern").and_then(Value::as_str);
     let pattern = pattern.map_or(0, |pattern| PATTERN_COST + pattern.len() + breadth::ranges(pattern) / RANGES);

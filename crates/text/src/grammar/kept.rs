@@ -1,4 +1,4 @@
-//! The memory of grammars: of those that are kept for the next request, and of the answers that are held to one.
+//! The memory of grammars: of those kept for later requests, and of the answers that are held to one.
 
 use super::schema::values;
 use super::{Grammar, Source};
@@ -9,17 +9,17 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Bytes that the grammars of a model may take together; the plan of a model counts them.
+/// Bytes that all grammars of a model may take together; the memory plan of a model counts them.
 pub const GRAMMAR_MEMORY: u64 = 256 << 20;
 
-/// Grammars that are kept, and their bytes together.
+/// The most grammars that are kept, and the most bytes of them.
 const GRAMMARS: usize = 32;
 const KEPT_BYTES: u64 = GRAMMAR_MEMORY / 4;
 
-/// Bytes of what one answer is held to.
+/// The most bytes of one answer's parser.
 pub(crate) const ANSWER_BYTES: u64 = GRAMMAR_MEMORY / 4;
 
-/// Bytes that a step of a lexer leaves in its tables, beyond those that they count themselves.
+/// Bytes that a step of a lexer leaves in its tables, beyond those that the tables count themselves.
 const STEP_BYTES: u64 = 16;
 
 /// Bytes of a symbol of a compiled grammar: 15,000 to 90,000 symbols took 0.9 to 1.0 KB each.
@@ -28,14 +28,14 @@ const SYMBOL_BYTES: u64 = 1000;
 /// Bytes of a value of a JSON schema without its text.
 const VALUE_BYTES: u64 = 100;
 
-/// What one grammar has taken of the bytes that all may take together; dropping it gives that back.
+/// The bytes that one grammar has taken of those for all grammars; dropping it gives them back.
 struct Share {
     all: Arc<AtomicU64>,
     bytes: u64,
 }
 
 impl Share {
-    /// Takes what is missing to `bytes`; false, and nothing is taken, where the others leave less.
+    /// Grows to `bytes`; if the others leave less, returns false and takes nothing.
     fn grow_to(&mut self, bytes: u64) -> bool {
         let asked = bytes.saturating_sub(self.bytes);
         let fits = |taken: u64| taken.checked_add(asked).filter(|taken| *taken <= GRAMMAR_MEMORY);
@@ -51,33 +51,33 @@ impl Drop for Share {
     }
 }
 
-/// A grammar at its beginning.
+/// A compiled grammar, with its parser at the beginning.
 pub(super) struct Compiled {
     parser: Mutex<TokenParser>,
-    /// Bytes of the tables of its lexer, of which each answer has its own.
+    /// Bytes of the tables of its lexer; each answer has its own copy.
     own: u64,
-    /// With the grammar itself, which all of them share.
+    /// The share of the tables and of the grammar itself, which all answers share.
     share: Share,
 }
 
-/// Grammars that are kept, those used last at the end, and the bytes that all grammars have taken. Where they together would
-/// take too much, what asks for more fails by `Grammar`.
+/// The kept grammars, with those used last at the end, and the bytes that all grammars have taken. If all of them would
+/// take too much, a request for more fails with `Grammar`.
 #[derive(Default)]
 pub(super) struct Kept {
     list: Mutex<VecDeque<(Grammar, Arc<Compiled>)>>,
     taken: Arc<AtomicU64>,
 }
 
-/// The bytes that an answer takes for its grammar; given back when it is dropped.
+/// The bytes that an answer takes for its grammar; they are given back when it is dropped.
 pub(crate) struct GrammarShare {
     share: Share,
     kept: Arc<Kept>,
-    /// Counted as long as an answer is held to it, kept or not.
+    /// The grammar counts as long as an answer is held to it, even if it is not kept.
     _compiled: Arc<Compiled>,
 }
 
 impl Kept {
-    /// `grammar` where it is kept, which is used last now.
+    /// `grammar` if it is kept; it then counts as the last used.
     pub(super) fn find(&self, grammar: &Grammar) -> Option<Arc<Compiled>> {
         let mut list = self.list();
         let index = list.iter().position(|(known, _)| known == grammar)?;
@@ -86,7 +86,7 @@ impl Kept {
         Some(compiled)
     }
 
-    /// Keeps `grammar`, whose parser of `symbols` stands at its beginning, where it is not too large for that.
+    /// Keeps `grammar`, whose parser of `symbols` stands at its beginning, unless it is too large.
     pub(super) fn keep(&self, grammar: &Grammar, parser: TokenParser, symbols: u64) -> Result<Arc<Compiled>> {
         let own = bytes(&parser);
         let share = self.share(own + SYMBOL_BYTES * symbols + weight(grammar))?;
@@ -101,7 +101,7 @@ impl Kept {
         Ok(compiled)
     }
 
-    /// What holds an answer to `compiled`: a parser with a lexer of its own, so that what others read before changes
+    /// A parser that holds an answer to `compiled`, with a lexer of its own, so that earlier answers change
     /// neither its steps nor their limits.
     pub(super) fn begun(self: &Arc<Self>, compiled: Arc<Compiled>) -> Result<(TokenParser, GrammarShare)> {
         let share = self.share(compiled.own)?;
@@ -115,7 +115,7 @@ impl Kept {
         self.grow(&mut share, bytes).map(|()| share)
     }
 
-    /// Lets `share` have `bytes`, for which grammars that are kept make room.
+    /// Grows `share` to `bytes`; kept grammars are dropped to make room.
     fn grow(&self, share: &mut Share, bytes: u64) -> Result<()> {
         while !share.grow_to(bytes) {
             if self.list().pop_front().is_none() {
@@ -131,7 +131,7 @@ impl Kept {
 }
 
 impl GrammarShare {
-    /// Takes what is missing to `bytes`.
+    /// Grows to `bytes`.
     pub(crate) fn grow(&mut self, bytes: u64) -> Result<()> {
         self.kept.grow(&mut self.share, bytes)
     }
@@ -143,7 +143,7 @@ pub(crate) fn bytes(parser: &TokenParser) -> u64 {
     stats.num_bytes as u64 + STEP_BYTES * stats.total_fuel_spent as u64
 }
 
-/// Bytes that `grammar` has as it was given.
+/// Bytes of `grammar` in its source form.
 fn weight(grammar: &Grammar) -> u64 {
     let own = |value: &Value| match value {
         Value::String(text) => VALUE_BYTES + text.len() as u64,

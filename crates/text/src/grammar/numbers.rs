@@ -1,22 +1,22 @@
-//! The JSON of an answer so far -> tokens that would make a number of it larger than a double holds.
+//! The JSON of an answer so far -> the tokens that would make one of its numbers larger than a double holds.
 //!
-//! A grammar of JSON numbers has exponents of any length; what no double holds is read by few parsers.
+//! A grammar of JSON numbers allows exponents of any length, but few parsers read numbers that no double holds.
 
 use llguidance::toktrie::{SimpleVob, TokTrie};
 
-/// Digits before the point and the exponent together: numbers are below ten to the 308.
+/// The most digits before the point plus the exponent: numbers are below ten to the 308.
 const LARGEST: u32 = 308;
 
-/// Where in a text of JSON its end is. Between values there may be other signs.
+/// The position at the end of a JSON text. Between values there may be other signs.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) enum Numbers {
-    /// Between values.
+    /// The position is between values.
     #[default]
     Between,
-    /// In a word, whose digits are no number.
+    /// The position is in a word, whose digits are not a number.
     Word,
     String,
-    /// After a backslash in a string.
+    /// The position is after a backslash in a string.
     Escape,
     Number(Number),
 }
@@ -25,7 +25,7 @@ pub(crate) enum Numbers {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Number {
     place: Place,
-    /// Before the point.
+    /// Digits before the point.
     digits: u32,
     exponent: u32,
 }
@@ -34,16 +34,16 @@ pub(crate) struct Number {
 enum Place {
     Whole,
     Fraction,
-    /// After the `e`, which a sign may follow.
+    /// The position after the `e`, where a sign may follow.
     Begun,
     Exponent,
-    /// In a negative exponent: what is too small is zero.
+    /// In a negative exponent: a number that is too small is zero.
     Negative,
 }
 
 impl Numbers {
-    /// Forbids the tokens of `mask` that make a number too large. One that no number is before would have to spell all of it: none
-    /// of a vocabulary does.
+    /// Forbids the tokens of `mask` that make a number too large. Where no number has begun, a token would have to spell all of it:
+    /// no vocabulary has one.
     pub(crate) fn forbid(self, trie: &TokTrie, mask: &mut SimpleVob) {
         if !matches!(self, Numbers::Number(_)) {
             return;
@@ -58,10 +58,10 @@ impl Numbers {
         }
     }
 
-    /// After a token of these bytes; `None` where a number is too large.
+    /// The position after a token of these bytes; `None` if a number is too large.
     pub(crate) fn after(self, token: &[u8]) -> Option<Numbers> {
         match token {
-            // A special token is part of no value.
+            // A special token is not part of a value.
             [TokTrie::SPECIAL_TOKEN_MARKER, ..] => Some(Numbers::Between),
             bytes => bytes.iter().try_fold(self, |numbers, byte| numbers.step(*byte)),
         }
@@ -76,7 +76,7 @@ impl Numbers {
             },
             (Numbers::Escape, _) => Numbers::String,
             (Numbers::String, b'\\') => Numbers::Escape,
-            // A line end is in no string of JSON.
+            // A JSON string contains no line end.
             (Numbers::String, b'"' | b'\n') => Numbers::Between,
             (Numbers::String, _) | (_, b'"') => Numbers::String,
             (Numbers::Between, b'0'..=b'9') => Numbers::Number(Number { place: Place::Whole, digits: 1, exponent: 0 }),
@@ -88,7 +88,7 @@ impl Numbers {
 }
 
 impl Number {
-    /// The number with another sign of it; `None` where it has ended.
+    /// The number with one more byte; `None` if it has ended.
     fn step(self, byte: u8) -> Option<Number> {
         let at = |place| Some(Number { place, ..self });
         match (self.place, byte) {

@@ -1,41 +1,41 @@
-//! A JSON schema -> one that llguidance keeps as the specification says.
+//! A JSON schema -> one that llguidance enforces as the specification says.
 //!
-//! Patterns are ECMA 262's, times and dates RFC 3339's, and integers have all their digits.
+//! Patterns are those of ECMA 262, times and dates those of RFC 3339, and integers keep all their digits.
 
 use super::schema::values;
 use regex_syntax::ast::{self, Ast, ClassPerl, ClassPerlKind, ClassSetItem, Span};
 use regex_syntax::hir::{Class, HirKind};
 use serde_json::{Map, Value};
 
-/// Keywords whose values are no schemas.
+/// Keywords whose values are not schemas.
 const VALUES: [&str; 4] = ["const", "enum", "default", "examples"];
 
 /// Keywords that hold schemas by name.
 const MAPS: [&str; 4] = ["properties", "patternProperties", "$defs", "definitions"];
 
-/// Bounds of numbers, and whether they are lower ones.
+/// The keywords for bounds of numbers, and whether they are lower bounds.
 const BOUNDS: [(&str, bool); 4] =
     [("minimum", true), ("exclusiveMinimum", true), ("maximum", false), ("exclusiveMaximum", false)];
 
-/// From here on integers are no longer told from their neighbours, and llguidance takes the largest of 64 bits.
+/// From here on doubles cannot distinguish neighboring integers, and llguidance uses the largest integer of 64 bits.
 const LARGEST: f64 = 9.2e18;
 
-/// The least integer of 64 bits, which has no opposite there.
+/// The least integer of 64 bits, whose negation does not fit.
 const LOWEST: f64 = i64::MIN as f64;
 
-/// What `\s` is in ECMA 262, within brackets.
+/// `\s` of ECMA 262, for use within brackets.
 const SPACE: &str = r"\t-\r\x20\u{a0}\u{1680}\u{2000}-\u{200a}\u{2028}\u{2029}\u{202f}\u{205f}\u{3000}\u{feff}";
 
-/// A date of RFC 3339: the 29th of February in leap years only.
+/// A date of RFC 3339, with the 29th of February only in leap years.
 const DATE: &str = "(?:[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)\
     |02-(?:0[1-9]|1[0-9]|2[0-8]))\
     |(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)-02-29)";
 
-/// A time of RFC 3339, without leap seconds: these may be at the end of some days only.
+/// A time of RFC 3339, without leap seconds, which are allowed only at the end of some days.
 const TIME: &str = "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]+)?\
     (?:[zZ]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])";
 
-/// The pattern of a format that llguidance has otherwise than RFC 3339.
+/// The pattern of a format that llguidance implements differently from RFC 3339.
 fn pattern_of(format: &str) -> Option<String> {
     match format {
         "date" => Some(format!("^{DATE}$")),
@@ -45,8 +45,8 @@ fn pattern_of(format: &str) -> Option<String> {
     }
 }
 
-/// What of the keywords of `schema` is no schema and cannot be kept: a number of `const` or `enum` that no double holds, as
-/// llguidance would take the nearest one, or an upper bound at the end of the integers of 64 bits, whose opposite it takes.
+/// A keyword of `schema` whose value cannot be kept: a number of `const` or `enum` that no double holds, as
+/// llguidance would use the nearest one, or an upper bound at the end of the integers of 64 bits, which it negates.
 pub(super) fn unkept(schema: &Map<String, Value>) -> Option<(&'static str, String)> {
     let least = LOWEST.next_up() as i64;
     let low = |bound: &Value| bound.as_f64().is_some_and(|bound| bound <= LOWEST);
@@ -68,7 +68,7 @@ fn integer(number: &serde_json::Number) -> Option<i128> {
     number.as_i64().map(i128::from).or_else(|| number.as_u64().map(i128::from))
 }
 
-/// Writes `schema` so that llguidance keeps it as the specification says.
+/// Rewrites `schema` so that llguidance enforces it as the specification says.
 pub(super) fn rewrite(schema: &mut Value) {
     match schema {
         Value::Array(list) => list.iter_mut().for_each(rewrite),
@@ -112,14 +112,14 @@ fn keywords(schema: &mut Map<String, Value>) {
             false if nearest as i128 > exact => nearest.next_down(),
             _ => continue,
         };
-        // Bounds are whole here, and smaller than those of 64 bits.
+        // The bounds are whole numbers here, within 64 bits.
         if inward.abs() < LARGEST {
             *bound = (inward as i64).into();
         }
     }
 }
 
-/// `pattern`, whose classes are as ECMA 262 has them; itself where it is no regular expression.
+/// `pattern` with the classes of ECMA 262; unchanged if it is not a regular expression.
 fn ecma(pattern: &str) -> String {
     let spaced = edited(pattern, |class| match class {
         Found::Perl(ClassPerl { kind: ClassPerlKind::Space, negated, .. }) => Some(perl(SPACE, *negated)),
@@ -135,8 +135,8 @@ fn perl(class: &str, negated: bool) -> String {
     format!("[{}{class}]", if negated { "^" } else { "" })
 }
 
-/// Whether a class has NUL and lacks the quotation mark or the backslash. Where one has all control characters, what quotes it in
-/// JSON (derivre) allows both of these signs with their escapes; without NUL it does not.
+/// Whether a class has NUL but lacks the quotation mark or the backslash. If a class has all control characters, the quoting
+/// for JSON (derivre) allows both of these with their escapes; without NUL it does not.
 fn loses_quotes(class: &str) -> bool {
     let ascii = edited(class, |class| match class {
         Found::Perl(ClassPerl { kind, negated, .. }) => Some(match kind {
@@ -155,14 +155,14 @@ fn loses_quotes(class: &str) -> bool {
 /// A class in a regular expression.
 enum Found<'a> {
     Perl(&'a ClassPerl),
-    /// One in brackets that is in no other, as it is written.
+    /// A class in brackets that is in no other, as it is written.
     Bracketed(&'a str),
 }
 
-/// `pattern` with what `edit` gives in place of its classes.
+/// `pattern` with its classes replaced by the results of `edit`.
 fn edited(pattern: &str, edit: impl Fn(Found<'_>) -> Option<String>) -> String {
     let Ok(parsed) = ast::parse::Parser::new().parse(pattern) else { return pattern.to_owned() };
-    // Visiting does not fail.
+    // The visitor cannot fail.
     let edits = ast::visit(&parsed, Edits { pattern, edit, edits: Vec::new() }).unwrap_or_default();
     let (mut text, mut from) = (String::with_capacity(pattern.len()), 0);
     for (span, new) in edits {
@@ -173,7 +173,7 @@ fn edited(pattern: &str, edit: impl Fn(Found<'_>) -> Option<String>) -> String {
     text + &pattern[from..]
 }
 
-/// Collects what is written in place of classes, in their order.
+/// Collects the replacements of classes, in their order.
 struct Edits<'a, F> {
     pattern: &'a str,
     edit: F,

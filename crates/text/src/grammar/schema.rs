@@ -1,4 +1,4 @@
-//! A JSON schema -> whether it can be kept, or the place in it that cannot.
+//! A JSON schema -> whether it can be enforced, or the place in it that cannot.
 
 use super::copies::{Copies, cost};
 use super::{GRAMMAR_BYTES, READINGS as READINGS_AT_ONCE, REGEX_BYTES, at_most, breadth, rewrite, within};
@@ -9,40 +9,40 @@ use schemars::{JsonSchema, Schema};
 use serde_json::{Map, Number, Value};
 use std::collections::{HashMap, HashSet};
 
-/// Levels of a schema that may lie within each other.
+/// The most nested levels of a schema.
 const LEVELS: usize = 64;
 
-/// Readings of an answer that the parser follows at once, as counted here; it has room for more.
+/// The most alternative parses of an answer that are followed at once, as counted here; the parser has room for more.
 const READINGS: usize = READINGS_AT_ONCE * 9 / 10;
 
-/// Readings that a property which may be left out adds, and an alternative that is no object.
+/// Alternative parses that an optional property adds, and an alternative that is not an object.
 const PROPERTY_READINGS: usize = 4;
 const VALUE_READINGS: usize = 2;
 
-/// Steps that the properties of all objects may take: as many for each as its object has properties, and where these
+/// The most steps for the properties of all objects: for each property as many as its object has properties, and if these
 /// are counted (`minProperties`, `maxProperties`) that many times as many.
 const PROPERTY_STEPS: usize = 4_000_000;
 
-/// The digits of a `multipleOf`, at most.
+/// The largest `multipleOf`, by its digits.
 const DIVISOR: f64 = 300_000_000.0;
 
-/// Bytes that the patterns of a schema may have together.
+/// The most bytes of all patterns of a schema.
 const PATTERN_BYTES: usize = 256 << 10;
 
-/// Ways in which a text can be one of a `format` at once, at most.
+/// The most ways in which a text can match a `format` at once.
 const FORMAT_WAYS: usize = 4;
 
-/// Steps that finding the names of properties that patterns match may take: for each pattern and byte of a name as
+/// The most steps to find the names of properties that patterns match: for each pattern and byte of a name as
 /// many as the pattern has letters, and no more than the name has bytes.
 const MATCH_STEPS: usize = 20_000_000;
 
-/// llguidance intersects every text of an `enum`: the most that this may take within one schema.
+/// llguidance intersects every text of an `enum`: the most time that this may take within one schema.
 const TEXTS_COST: usize = 250_000;
 
-/// Pairs of patterns of property names in a schema: each is compared with each of its object.
+/// The most pairs of patterns of property names in a schema: each is compared with each of its object.
 const NAME_PAIRS: usize = 1000;
 
-/// Keywords that change what a value is, and cannot be kept. `x-guidance` is llguidance's own, and would change its
+/// Keywords that restrict a value but are not supported. `x-guidance` is llguidance's own, and would change its
 /// limits.
 const UNSUPPORTED: [&str; 19] = [
     "$dynamicRef",
@@ -66,7 +66,7 @@ const UNSUPPORTED: [&str; 19] = [
     "$recursiveAnchor",
 ];
 
-/// Formats of strings that are kept.
+/// Supported formats of strings.
 const FORMATS: [&str; 10] =
     ["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"];
 
@@ -75,13 +75,13 @@ const MAPS: [&str; 2] = ["properties", "patternProperties"];
 const LISTS: [&str; 5] = ["allOf", "anyOf", "oneOf", "prefixItems", "items"];
 const SINGLE: [&str; 3] = ["items", "additionalProperties", "additionalItems"];
 
-/// The schema of `T`, in which integers have the range of their type, and objects no other properties than their own.
+/// The schema of `T`, in which integers have the range of their type, and objects have only their own properties.
 pub(crate) fn derived<T: JsonSchema>() -> Value {
     let settings = SchemaSettings::draft2020_12().with_transform(RecursiveTransform(bound));
     closed(settings.into_generator().into_root_schema_for::<T>().to_value())
 }
 
-/// `schema`, in which objects have no other properties than those it names.
+/// `schema`, in which objects have only the properties that it names.
 pub(crate) fn closed(mut schema: Value) -> Value {
     let joined: Vec<String> = values(&schema).flat_map(joined).map(str::to_owned).collect();
     for (name, definition) in schema.get_mut("$defs").and_then(Value::as_object_mut).into_iter().flatten() {
@@ -93,7 +93,7 @@ pub(crate) fn closed(mut schema: Value) -> Value {
     schema
 }
 
-/// What adds to the properties of an object from without.
+/// Keywords that add properties to an object from other schemas.
 const JOINING: [&str; 4] = ["$ref", "allOf", "anyOf", "oneOf"];
 
 /// The definitions whose properties are joined with those of `schema`.
@@ -117,8 +117,8 @@ pub(crate) fn values(value: &Value) -> impl Iterator<Item = &Value> {
     })
 }
 
-/// Allows an object no other properties than its own, as serde ignores them, and a model that writes them may not
-/// come to an end. What is joined with others stays open.
+/// Allows an object only its own properties: serde ignores others, and a model that writes them may not
+/// come to an end. An object that is joined with others stays open.
 fn close(schema: &mut Value) {
     let Some(object) = schema.as_object_mut() else { return };
     let joins = JOINING.iter().any(|key| object.contains_key(*key));
@@ -136,8 +136,8 @@ fn close(schema: &mut Value) {
     }
 }
 
-/// Gives integers of 32 and 64 bits the ends of their range, which schemars leaves out. Of 64 bits they are doubles
-/// within it.
+/// Gives integers of 32 and 64 bits the limits of their range, which schemars leaves out. Those of 64 bits are doubles
+/// within the range.
 fn bound(schema: &mut Schema) {
     let (least, most) = match schema.get("format").and_then(Value::as_str) {
         Some("int32") => (i64::from(i32::MIN), i64::from(i32::MAX)),
@@ -151,7 +151,7 @@ fn bound(schema: &mut Schema) {
     object.entry("maximum").or_insert(most.into());
 }
 
-/// Whether `schema` is small enough, and says nothing that cannot be kept.
+/// Checks that `schema` is small enough, and that all of it can be enforced.
 pub(super) fn check(schema: &Value) -> Result<(), GrammarError> {
     measure(schema, 0, &mut 0)?;
     let (known, open) = (HashMap::new(), Vec::new());
@@ -163,17 +163,17 @@ pub(super) fn check(schema: &Value) -> Result<(), GrammarError> {
     walk.counts.intersections()
 }
 
-/// Whether there are at most `limit`.
+/// Checks that there are at most `limit`.
 pub(super) fn bounded(unit: &'static str, found: usize, limit: usize) -> Result<(), GrammarError> {
     at_most("JSON schema", unit, found, limit)
 }
 
-/// That the part of a schema at `place` cannot be kept.
+/// The error that the part of a schema at `place` cannot be enforced.
 pub(super) fn wrong<T>(place: String, reason: impl Into<String>) -> Result<T, GrammarError> {
     Err(GrammarError::Schema { place, reason: reason.into() })
 }
 
-/// What `object` has under `key` by name.
+/// The entries of the object that `object` has under `key`, by name.
 pub(super) fn entries<'v>(object: &'v Map<String, Value>, key: &str) -> impl Iterator<Item = (&'v String, &'v Value)> {
     object.get(key).and_then(Value::as_object).into_iter().flatten()
 }
@@ -183,7 +183,7 @@ pub(super) fn list<'v>(object: &'v Map<String, Value>, key: &str) -> &'v [Value]
     object.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// Adds the bytes that `value` has at least as JSON.
+/// Adds the least bytes of `value` as JSON.
 fn measure(value: &Value, level: usize, bytes: &mut usize) -> Result<(), GrammarError> {
     bounded("levels", level, LEVELS)?;
     *bytes += value.as_str().map_or(0, str::len) + 2;
@@ -198,8 +198,8 @@ fn measure(value: &Value, level: usize, bytes: &mut usize) -> Result<(), Grammar
     }
 }
 
-/// The schemas directly within `schema`, each with what its place adds to a JSON pointer, those of definitions left
-/// out.
+/// The schemas directly within `schema` except its definitions, each with what its place adds to a JSON
+/// pointer.
 pub(super) fn parts(schema: &Value) -> impl Iterator<Item = (String, &Value)> {
     let of = |key: &'static str| schema.get(key).map(|value| (key, value));
     let escaped = |name: &str| name.replace('~', "~0").replace('/', "~1");
@@ -213,10 +213,10 @@ pub(super) fn parts(schema: &Value) -> impl Iterator<Item = (String, &Value)> {
     named.chain(listed).chain(single.map(|(key, value)| (format!("/{key}"), value)))
 }
 
-/// Keywords of a whole schema that its parts refer to, or are read by.
+/// Keywords of a whole schema that its parts refer to, or that change how they are read.
 pub(crate) const DEFINITIONS: [&str; 3] = ["$defs", "definitions", "$schema"];
 
-/// A part of the schema `whole` as one of its own, with what it may refer to.
+/// A part of the schema `whole` as a schema of its own, with the definitions that it may refer to.
 pub(crate) fn with_definitions(part: &Value, whole: &Value) -> Value {
     let mut part = part.clone();
     for key in DEFINITIONS {
@@ -227,25 +227,25 @@ pub(crate) fn with_definitions(part: &Value, whole: &Value) -> Value {
     part
 }
 
-/// A way through all schemas that a schema uses.
+/// A traversal of all schemas that a schema uses.
 struct Walk<'s> {
     root: &'s Value,
-    /// References that were followed, and the sizes of what they lead to.
+    /// References that were followed, and the sizes of their targets.
     known: HashMap<&'s str, Size>,
-    /// Those that are being followed.
+    /// References that are being followed.
     open: Vec<&'s str>,
     counts: Counts<'s>,
     copies: Copies<'s>,
 }
 
-/// What the patterns and properties of a schema take.
+/// The counts of the patterns and properties of a schema.
 #[derive(Default)]
 struct Counts<'s> {
-    /// Patterns of strings and of names of properties, and formats as `None`.
+    /// Patterns of strings and of property names, and formats as `None`.
     patterns: HashSet<Option<&'s str>>,
     pattern_bytes: usize,
     name_pairs: usize,
-    /// Letters of the patterns of names, and how many names there are of each length.
+    /// The letters of the patterns of names, and how many names there are of each length.
     named: Vec<usize>,
     names: HashMap<usize, usize>,
     property_steps: usize,
@@ -253,27 +253,27 @@ struct Counts<'s> {
     joined: usize,
 }
 
-/// How large a schema is for a parser.
+/// The size of a schema for the parser.
 #[derive(Clone, Copy)]
 struct Size {
-    /// Alternatives of a value itself, the texts and numbers of an `enum` as one.
+    /// Alternatives of the value itself; the texts and numbers of an `enum` count as one.
     branches: usize,
-    /// Readings of a value that may be followed at once.
+    /// Alternative parses of a value that may be followed at once.
     readings: usize,
 }
 
 impl Size {
-    /// That of a schema without others.
+    /// The size of a schema without others.
     const ONE: Size = Size { branches: 1, readings: VALUE_READINGS };
 
-    /// Readings of one of its branches.
+    /// Alternative parses of one of its branches.
     fn readings_of_one(self) -> usize {
         self.readings.div_ceil(self.branches)
     }
 }
 
 impl<'s> Walk<'s> {
-    /// Checks `schema`, which lies at `place`; how large it is.
+    /// Checks `schema`, which lies at `place`, and returns its size.
     fn schema(&mut self, schema: &'s Value, place: &mut String) -> Result<Size, GrammarError> {
         let object = match schema {
             Value::Bool(_) => return Ok(Size::ONE),
@@ -313,7 +313,7 @@ impl<'s> Walk<'s> {
         let values = list(object, "enum");
         bounded("steps for the texts of an enum", values.len().saturating_mul(cost(object)), TEXTS_COST)?;
         let mut size = Size::ONE;
-        // Readings of one of the branches: its own, and those of all that hold together with it.
+        // Alternative parses of one branch: its own, and those of all schemas that hold together with it.
         let mut readings_of_one = optional(object) * PROPERTY_READINGS;
         let (mut branches, mut choice_readings) = (0_usize, 0_usize);
         for (step, part) in parts(schema) {
@@ -346,7 +346,7 @@ impl<'s> Walk<'s> {
         Ok(size)
     }
 
-    /// Checks what `reference`, which stands at `at`, leads to.
+    /// Checks the target of `reference`, which stands at `at`.
     fn follow(&mut self, reference: &'s str, at: String) -> Result<Size, GrammarError> {
         if let Some(size) = self.known.get(reference) {
             return Ok(*size);
@@ -371,7 +371,7 @@ impl<'s> Walk<'s> {
 }
 
 impl<'s> Counts<'s> {
-    /// Counts what the patterns and properties of `object` take.
+    /// Counts the patterns and properties of `object`.
     fn add(&mut self, object: &'s Map<String, Value>) -> Result<(), GrammarError> {
         let named: Vec<&str> = entries(object, "patternProperties").map(|(name, _)| name.as_str()).collect();
         self.named.extend(named.iter().map(|pattern| breadth::letters(pattern)));
@@ -401,8 +401,8 @@ impl<'s> Counts<'s> {
         bounded("steps for the properties of its objects", self.property_steps, PROPERTY_STEPS)
     }
 
-    /// Whether the names of properties can be matched with the patterns of such: llguidance does so while it reads a
-    /// schema, those of schemas that hold together too.
+    /// Checks that the property names can be matched with the patterns of names: llguidance does so while it parses a
+    /// schema, also for schemas that hold together.
     fn matches(&self) -> Result<(), GrammarError> {
         let mut steps = 0_usize;
         self.named.iter().try_for_each(|letters| {
@@ -413,7 +413,7 @@ impl<'s> Counts<'s> {
         })
     }
 
-    /// Whether the patterns that may hold together can be intersected: llguidance does so while it reads a schema,
+    /// Checks that the patterns that may hold together can be intersected: llguidance does so while it parses a schema,
     /// before there is anything to measure.
     fn intersections(&self) -> Result<(), GrammarError> {
         if self.joined == 0 || self.patterns.len() < 2 {
@@ -434,13 +434,13 @@ impl<'s> Counts<'s> {
     }
 }
 
-/// The JSON pointer that `reference` is, if it leads to a part of the same schema.
+/// The JSON pointer of `reference`, if it leads to a part of the same schema.
 pub(super) fn path_within(reference: &str) -> Option<&str> {
     let path = reference.strip_prefix('#').filter(|path| path.is_empty() || path.starts_with('/'))?;
     (!path.contains(['~', '%'])).then(|| path.trim_end_matches('/'))
 }
 
-/// Whether remainders by `divisor` fit into the 32 bits that they are counted in, with one more digit.
+/// Whether remainders by `divisor` fit into the 32 bits in which they are counted, with one more digit.
 fn is_divisor(divisor: &Number) -> bool {
     let text = divisor.to_string();
     let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
@@ -450,13 +450,13 @@ fn is_divisor(divisor: &Number) -> bool {
     decimals <= 8 && divisor.as_f64().is_some_and(|divisor| divisor * units <= DIVISOR)
 }
 
-/// Names of properties that `object` lists or requires.
+/// Names of the properties that `object` lists or requires.
 pub(super) fn names(object: &Map<String, Value>) -> impl Iterator<Item = &str> {
     let listed = entries(object, "properties").map(|(name, _)| name.as_str());
     listed.chain(list(object, "required").iter().filter_map(Value::as_str))
 }
 
-/// Properties of `object` that may be left out.
+/// The number of optional properties of `object`.
 fn optional(object: &Map<String, Value>) -> usize {
     let required: HashSet<&str> = list(object, "required").iter().filter_map(Value::as_str).collect();
     entries(object, "properties").filter(|(name, _)| !required.contains(name.as_str())).count()

@@ -1,4 +1,4 @@
-//! Added tokens: found in a text as a whole, before the rest is normalized or after that.
+//! Added tokens: matched in a text as a whole, before or after the rest is normalized.
 
 use super::finder::Finder;
 use super::normalizer::Normalizer;
@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use unicode_normalization_alignments::char::is_combining_mark;
 
-/// Bytes that the texts of all added tokens may have together, those that a normalizer changes in both forms. A byte takes
-/// up to 13 in the automaton that finds them; published vocabularies have up to 6,500 added tokens of 100 kB.
+/// The most bytes of the texts of all added tokens; those that a normalizer changes count in both forms. A byte takes
+/// up to 13 bytes in the automaton that finds them; published vocabularies have up to 6,500 added tokens of 100 kB.
 const ADDED_BYTES: usize = 4 << 20;
 
 /// The added tokens of a vocabulary.
@@ -19,17 +19,17 @@ const ADDED_BYTES: usize = 4 << 20;
 pub(super) struct AddedTokens {
     ids: HashMap<String, u32>,
     texts: HashMap<u32, String>,
-    /// Bytes of the longest text that is found.
+    /// The length in bytes of the longest text that is matched.
     pub(super) longest: usize,
-    /// Those found in a text as it is.
+    /// Matchers of tokens that are matched in a text as it is.
     pub(super) plain: AddedMatchers,
-    /// Those found in a normalized text, by their normalized texts.
+    /// Matchers of tokens that are matched in a normalized text, by their normalized texts.
     pub(super) normalized: AddedMatchers,
-    /// Ids that no untrusted text becomes.
+    /// Ids that untrusted text never becomes.
     pub(super) guarded: IdSet,
 }
 
-/// Ids that are no text: special tokens, and those that stand for marks such as `<think>`. Untrusted text becomes none of them.
+/// Ids that are not text: special tokens, and tokens for marks such as `<think>`. Untrusted text never becomes one of them.
 #[derive(Debug, Default)]
 pub(super) struct IdSet(Vec<bool>);
 
@@ -48,8 +48,8 @@ impl IdSet {
     }
 }
 
-/// Whether a token is a mark and no text: all that are special, and others that have a sign next to letters, digits and white
-/// space. Vocabularies have letters (`ö`), runs of spaces and line breaks as added tokens too, which are as good as pieces.
+/// Whether a token is a mark and not text: all special tokens, and others with a symbol besides letters, digits and white
+/// space. Vocabularies also have letters (`ö`), runs of spaces and line breaks as added tokens, which are treated like pieces.
 fn is_mark(token: &AddedToken) -> bool {
     token.special || has_signs(&token.content)
 }
@@ -61,10 +61,10 @@ fn has_signs(text: &str) -> bool {
     text.chars().nth(1).is_some() && text.chars().any(sign)
 }
 
-/// A part of a text, and the added token that it is.
+/// A part of a text, and its added token if it is one.
 pub(super) type AddedSpan = (Range<usize>, Option<u32>);
 
-/// What finds tokens: marks, where they may be, and texts everywhere.
+/// The matchers: marks are matched only where they are allowed, and texts everywhere.
 #[derive(Debug, Default)]
 pub(super) struct AddedMatchers {
     marks: AddedMatcher,
@@ -74,14 +74,14 @@ pub(super) struct AddedMatchers {
 #[derive(Debug, Default)]
 struct AddedMatcher {
     finder: Option<Finder>,
-    /// Those of its texts.
+    /// The tokens of its texts.
     tokens: Vec<AddedToken>,
 }
 
 impl AddedTokens {
-    /// Compiles `tokens`, of which each one's text is not empty.
+    /// Compiles `tokens`, none of which has an empty text.
     pub(super) fn new(tokens: Vec<AddedToken>, normalizer: &Normalizer) -> Result<AddedTokens, String> {
-        // Of two entries of one token the later counts, as in the tokenizers library.
+        // If a token has two entries the later one counts, as in the tokenizers library.
         let tokens: BTreeMap<u32, AddedToken> = tokens.into_iter().map(|token| (token.id, token)).collect();
         let (mut plain, mut normalized, mut forms) = (Vec::new(), Vec::new(), HashMap::new());
         let (mut added, mut bytes) = (AddedTokens::default(), 0);
@@ -128,13 +128,13 @@ impl AddedTokens {
         self.texts.get(&id).map(String::as_str)
     }
 
-    /// Whether a token takes white space next to it along.
+    /// Whether a token also takes white space next to it.
     pub(super) fn strips(&self) -> bool {
         let all = [&self.plain, &self.normalized].into_iter().flat_map(|found| [&found.marks, &found.texts]);
         all.flat_map(|matcher| &matcher.tokens).any(|token| token.lstrip || token.rstrip)
     }
 
-    /// Guards the token `id` of the vocabulary, which ends or begins a text, where it is no word.
+    /// Guards the token `id` of the vocabulary, which ends or begins a text, if it is not a word.
     pub(super) fn guard(&mut self, id: u32, text: &str) {
         if has_signs(text) {
             self.guarded.insert(id);
@@ -142,7 +142,7 @@ impl AddedTokens {
     }
 }
 
-/// Where a token was found.
+/// A match of a token.
 #[derive(Clone, Copy)]
 struct Hit<'m> {
     start: usize,
@@ -150,7 +150,7 @@ struct Hit<'m> {
     token: &'m AddedToken,
 }
 
-/// The tokens of a matcher in the ranges of a text, one after another.
+/// The matches of a matcher in the ranges of a text, one after another.
 struct Hits<'m> {
     matcher: &'m AddedMatcher,
     ranges: &'m [Range<usize>],
@@ -158,7 +158,7 @@ struct Hits<'m> {
 }
 
 impl<'m> Hits<'m> {
-    /// The leftmost and of these the longest one that begins at `from` or after it, which is no less than before.
+    /// The leftmost match at `from` or after it, and of those the longest. `from` never decreases.
     fn next(&mut self, text: &str, from: usize) -> Option<Hit<'m>> {
         if self.next.is_some_and(|hit| hit.start >= from) {
             return self.next;
@@ -186,19 +186,19 @@ impl AddedMatchers {
         AddedMatchers { marks: AddedMatcher::new(marks), texts: AddedMatcher::new(texts) }
     }
 
-    /// Whether marks are looked for.
+    /// Whether there are marks to match.
     pub(super) fn has_marks(&self) -> bool {
         self.marks.finder.is_some()
     }
 
-    /// The tokens in `text`, and what lies between them. Marks lie within one of the ranges `own`, which are in ascending order
-    /// and do not touch. Leftmost first, and of these the longest; where that is no word of its own, none of what it covers.
+    /// The tokens in `text`, and the parts between them. Marks lie within one of the ranges `own`, which are in ascending order
+    /// and do not touch. The leftmost, then the longest match counts; if it must be a whole word and is not, none that it covers.
     pub(super) fn segments(&self, text: &str, own: &[Range<usize>]) -> Result<Vec<AddedSpan>> {
         let (mut segments, mut end, mut from) = (Vec::new(), 0, 0);
         let whole = 0..text.len();
         let mut marks = Hits { matcher: &self.marks, ranges: own, next: None };
         let mut texts = Hits { matcher: &self.texts, ranges: std::slice::from_ref(&whole), next: None };
-        // The one that begins first, and of two that begin alike the longer one.
+        // The match that begins first, and of two that begin alike the longer one.
         let mut next = |from| {
             let hits = [marks.next(text, from), texts.next(text, from)].into_iter().flatten();
             hits.min_by_key(|hit| (hit.start, Reverse(hit.end)))
@@ -209,7 +209,7 @@ impl AddedMatchers {
             if token.single_word && (before.ends_with(is_word) || after.starts_with(is_word)) {
                 continue;
             }
-            // White space that the token before took is not taken again.
+            // White space that the previous token took is not taken again.
             let between = text.get(end..start).unwrap_or_default();
             let start = if token.lstrip { end + between.trim_end().len() } else { start };
             let stop = match token.rstrip {
@@ -220,7 +220,7 @@ impl AddedMatchers {
             if end < start {
                 push(&mut segments, (end..start, None))?;
             }
-            // A token of white space may have been taken whole.
+            // The previous token may have taken all of a token of white space.
             if start < stop {
                 push(&mut segments, (start..stop, Some(token.id)))?;
                 end = stop;
@@ -241,7 +241,7 @@ impl AddedMatcher {
     }
 }
 
-/// A character of a word, as the regex crate's `\w` and so the tokenizers library has it.
+/// A character of a word: `\w` of the regex crate, and so of the tokenizers library.
 pub(super) fn is_word(character: char) -> bool {
     regex_syntax::try_is_word_character(character).unwrap_or(false)
 }

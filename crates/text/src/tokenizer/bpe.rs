@@ -1,7 +1,7 @@
-//! BPE by merges: the model of a `tokenizer.json`, of GGUF vocabularies called `gpt2`, and of `vocab.json` and `merges.txt`.
+//! BPE by merges: the model of a `tokenizer.json`, of GGUF vocabularies named `gpt2`, and of `vocab.json` and `merges.txt`.
 //!
-//! The tokenizers library's BPE merges alike, but is built from a text for each merge and each half of it, ten times slower
-//! for the vocabulary of Llama 3; and it keeps words in a cache of each thread that nothing frees.
+//! The tokenizers library's BPE gives the same merges, but is built from texts for each merge and its halves, ten times slower
+//! for the vocabulary of Llama 3; and it caches words for each thread, which nothing frees.
 
 use super::added::IdSet;
 use super::encoder::{Model, Tokens};
@@ -13,29 +13,29 @@ use model_factory_format::tokenizer::TokenizerFiles;
 use std::cmp::Reverse;
 use tokenizers::models::bpe::{MergeMap, Vocab};
 
-/// Merges the adjacent pair of the lowest rank, leftmost first, until none is listed.
+/// Merges the adjacent pair of the lowest rank, leftmost first, until no merge is listed for any pair.
 #[derive(Debug)]
 pub(super) struct Bpe {
     pub(super) tokens: Tokens,
-    /// Rank and result of each pair of ids.
+    /// The rank and the result of each pair of ids.
     pub(super) merges: MergeMap,
-    /// Whether a piece that is a token is taken whole.
+    /// Whether a piece that is a token is not split.
     pub(super) ignore_merges: bool,
     pub(super) unknown: Unknown,
 }
 
-/// What becomes of a character that is no token.
+/// How a character without a token is encoded.
 #[derive(Debug, Default)]
 pub(super) struct Unknown {
     /// The tokens of its bytes, where all have one (`<0x0A>`).
     pub(super) bytes: Option<Box<[Option<u32>; 256]>>,
-    /// The text of the token in its place; without one the character is dropped.
+    /// The text of the unknown token; without one the character is dropped.
     pub(super) token: Option<String>,
-    /// Whether one token stands for all such characters up to the next known one.
+    /// Whether one unknown token stands for a run of such characters.
     pub(super) fused: bool,
 }
 
-/// The merges by the ids of their halves: rank, and the id of both together. Ids instead of texts keep a vocabulary of
+/// The merges by the ids of their halves: the rank, and the id of the result. Ids instead of texts keep a vocabulary of
 /// 128,000 tokens and 280,000 merges below a tenth of a second.
 pub(super) fn merge_map<'m>(
     merges: impl Iterator<Item = Result<(&'m str, &'m str), String>>,
@@ -49,7 +49,7 @@ pub(super) fn merge_map<'m>(
         joined.push_str(left);
         joined.push_str(right);
         match (ids.get(left), ids.get(right), ids.get(joined.as_str())) {
-            // Of two equal merges the later counts, as in the tokenizers library.
+            // If two merges are equal the later one counts, as in the tokenizers library.
             (Some(left), Some(right), Some(id)) => drop(pairs.insert((*left, *right), (rank, *id))),
             _ => {
                 let found = format!("{left} {right}");
@@ -64,7 +64,7 @@ impl Bpe {
     /// Builds the model of `files`.
     ///
     /// # Errors
-    /// `Tokenizer` for what is not sound, or never was in a model of a known family.
+    /// `Tokenizer` for files that are invalid, or that use what no model of a known family does.
     pub(super) fn new(files: &TokenizerFiles) -> Result<Bpe, Error> {
         let model = &files.model;
         let damaged = |reason: String| Error::Tokenizer { file: files.path.clone(), reason };
@@ -101,7 +101,7 @@ impl Bpe {
         Ok(Bpe { tokens: Tokens { ids, texts }, merges, ignore_merges: model.ignore_merges == Some(true), unknown })
     }
 
-    /// The tokens of the bytes of `character`, where all have one.
+    /// The tokens of the bytes of `character`, if all have one.
     fn bytes(&self, character: &str) -> Option<impl Iterator<Item = u32>> {
         let bytes = self.unknown.bytes.as_ref()?;
         let tokens = character.bytes().map(|byte| bytes[usize::from(byte)]);
@@ -122,7 +122,7 @@ impl Model for Bpe {
             let start = symbols.last().map_or(0, |last| last.end);
             push(&mut symbols, Symbol { start, end: start + bytes, id: Some(id) })
         };
-        // As in the library, an unknown token waits for the next known one, and byte tokens overtake it.
+        // As in the library, an unknown token waits for the next known token, and byte tokens are written before it.
         let mut waiting: Option<(u32, usize)> = None;
         for (start, character) in piece.char_indices() {
             let bytes = character.len_utf8();
@@ -140,7 +140,7 @@ impl Model for Bpe {
                     _ => waiting.replace((id, bytes)).map_or(Ok(()), |(unknown, bytes)| add(unknown, bytes))?,
                 }
             } else if self.tokens.ids.contains_key(character) {
-                // Its token is a special one, and there is none for the letter.
+                // The token is a guarded one, and there is no other for the letter.
                 return Err(EncodeError::NoToken { text: character.into(), unknown: "unk_token".into() }.into());
             }
         }

@@ -1,18 +1,18 @@
-//! SentencePiece's table of characters and what they become: the `precompiled_charsmap` of a normalizer.
+//! SentencePiece's table of character replacements: the `precompiled_charsmap` of a normalizer.
 //!
-//! The table is the bytes of a trie (a double array, as darts-clone writes it), four to a unit and their number in front, and
-//! then the texts that it leads to, each with a zero after it (sentencepiece `normalizer.cc`). It is read as the
-//! tokenizers library reads it: a grapheme of up to five bytes at once, or else character by character, and of the entries
-//! that a text begins with the shortest.
+//! The table is a trie (a double array, as darts-clone writes it) of units of four bytes, after its length in bytes, and
+//! then the texts that it leads to, each terminated by zero (sentencepiece `normalizer.cc`). It is read as in the
+//! tokenizers library: a grapheme of up to five bytes is looked up at once, else each character, and the shortest entry
+//! that is a prefix of the text counts.
 
 use super::text::Growing;
 use crate::error::Result;
 use unicode_segmentation::UnicodeSegmentation;
 
-/// Bytes of a grapheme that is looked up as a whole.
+/// The most bytes of a grapheme that is looked up as a whole.
 const GRAPHEME_BYTES: usize = 5;
 
-/// The table.
+/// The parsed table.
 #[derive(Debug)]
 pub(super) struct Charsmap {
     units: Vec<u32>,
@@ -36,7 +36,7 @@ impl Charsmap {
         Ok(Charsmap { units, texts: texts.to_owned() })
     }
 
-    /// Writes what becomes of `text`.
+    /// Writes the replacement of `text`.
     pub(super) fn apply(&self, text: &str, out: &mut Growing<'_>) -> Result<()> {
         for grapheme in text.graphemes(true) {
             let whole = Some(grapheme).filter(|grapheme| grapheme.len() <= GRAPHEME_BYTES);
@@ -54,7 +54,7 @@ impl Charsmap {
         Ok(())
     }
 
-    /// What the shortest entry that `text` begins with becomes.
+    /// The replacement of the shortest entry that is a prefix of `text`.
     fn entry(&self, text: &str) -> Option<&str> {
         let unit = |at: usize| self.units.get(at).copied();
         let offset = |unit: u32| ((unit >> 10) << ((unit & (1 << 9)) >> 6)) as usize;

@@ -1,11 +1,11 @@
-//! A text -> ids: added tokens are found as a whole, the rest is normalized and split into pieces, and the model makes tokens
-//! of each piece.
+//! A text -> ids: added tokens are matched as a whole, the rest is normalized and split into pieces, and the model encodes
+//! each piece.
 //!
-//! The order of these steps, and what each does, is the tokenizers library's (`TokenizerImpl::encode`). That library is not
-//! called: it keeps an offset for every byte of a text, drops the errors of normalizers and patterns, and has no bound on
-//! what a step may make of a text.
+//! The order of these steps, and the effect of each, is the tokenizers library's (`TokenizerImpl::encode`). That library is not
+//! called: it keeps an offset for every byte of a text, drops the errors of normalizers and patterns, and does not limit
+//! how much a step makes of a text.
 //!
-//! A step fails by an [`EncodeError`](crate::error::EncodeError), or where the system refuses memory.
+//! A step fails with an [`EncodeError`](crate::error::EncodeError), or if the system refuses memory.
 
 use super::added::{AddedTokens, IdSet};
 use super::normalizer::Normalizer;
@@ -16,9 +16,9 @@ use std::borrow::Cow;
 use std::ops::Range;
 use tokenizers::models::bpe::Vocab;
 
-/// What makes tokens of a piece.
+/// The model of a tokenizer: it makes tokens of a piece.
 pub(super) trait Model: Send + Sync {
-    /// Appends the ids of `piece`, which is not empty. None is one of `guarded`, but the one that stands for what is unknown.
+    /// Appends the ids of `piece`, which is not empty. None of them is `guarded`, except for the unknown token.
     fn encode(&self, piece: &str, guarded: &IdSet, ids: &mut Vec<u32>) -> Result<()>;
 
     fn tokens(&self) -> &Tokens;
@@ -33,13 +33,13 @@ pub(super) trait Model: Send + Sync {
         self.tokens().texts.get(id as usize).map(String::as_str).filter(|text| !text.is_empty())
     }
 
-    /// Entries of the vocabulary.
+    /// The number of entries of the vocabulary.
     fn len(&self) -> usize {
         self.tokens().ids.len()
     }
 
-    /// The most bytes of a piece that become one token; `None` where some bytes may become none, or any number one, as of a
-    /// word or of several characters that are not known. `bytes` says that pieces are written in GPT-2's byte alphabet.
+    /// The most bytes of a piece that become one token; `None` if some bytes may become no token, or any number become one, as of a
+    /// word or of several unknown characters. `bytes` says that pieces are written in GPT-2's byte alphabet.
     fn longest(&self, _bytes: bool) -> Option<usize> {
         None
     }
@@ -48,32 +48,32 @@ pub(super) trait Model: Send + Sync {
 /// The vocabulary of a model.
 #[derive(Debug, Default)]
 pub(super) struct Tokens {
-    /// The id of every text.
+    /// The id of each text.
     pub(super) ids: Vocab,
-    /// Every text by id; empty where none has it.
+    /// The text of each id; empty if it has none.
     pub(super) texts: Vec<String>,
 }
 
 impl Tokens {
-    /// The tokens of these texts. Of two that are the same the later counts, as in transformers.
+    /// The tokens of these texts. If two are the same the later one counts, as in transformers.
     pub(super) fn new(texts: Vec<String>) -> Tokens {
         let ids = texts.iter().cloned().zip(0..).filter(|(text, _)| !text.is_empty()).collect();
         Tokens { ids, texts }
     }
 
-    /// Bytes of the longest.
+    /// The length in bytes of the longest text.
     pub(super) fn longest(&self) -> Option<usize> {
         self.texts.iter().map(String::len).max()
     }
 }
 
-/// The tokenizer of a model, without what is put before a text or after it.
+/// The tokenizer of a model, without the tokens that are added before and after a text.
 pub(super) struct Encoder {
     pub(super) added: AddedTokens,
     normalizer: Normalizer,
     pre_tokenizer: PreTokenizer,
     model: Box<dyn Model>,
-    /// Bytes of a text that become one token at most, where that is known.
+    /// The most bytes of a text that become one token, if known.
     longest: Option<usize>,
 }
 
@@ -92,7 +92,7 @@ impl Encoder {
         Encoder { added, normalizer, pre_tokenizer, model, longest }
     }
 
-    /// The ids of `text`. Marks are made of what lies within one of the ranges `own` only, which are in ascending order, do
+    /// The ids of `text`. Marks are matched only within one of the ranges `own`, which are in ascending order, do
     /// not touch, and end between characters: see [`AddedMatchers::segments`](super::added::AddedMatchers::segments).
     pub(super) fn encode(&self, text: &str, own: &[Range<usize>]) -> Result<Vec<u32>> {
         let mut ids = Vec::new();
@@ -125,12 +125,12 @@ impl Encoder {
         Ok(ids)
     }
 
-    /// The ids of `text`, of which every part may be a mark.
+    /// The ids of `text`; marks are matched everywhere.
     pub(super) fn encode_all(&self, text: &str) -> Result<Vec<u32>> {
         self.encode(text, std::slice::from_ref(&(0..text.len())))
     }
 
-    /// `part` normalized, and which of that is made of the ranges `own`; `whole` says that these are all of it.
+    /// `part` normalized, and the ranges of the result that come from `own`; `whole` says that `own` is all of it.
     fn normalized<'t>(
         &self,
         part: &'t str,
@@ -146,7 +146,7 @@ impl Encoder {
         if own.is_empty() || !self.added.normalized.has_marks() {
             return Ok((together, Vec::new()));
         }
-        // Each for itself, so that nobody's character becomes one with another's.
+        // Each range is normalized separately, so that no character is composed of trusted and untrusted text.
         let (apart, own) = self.normalizer.apply_apart(part, &own, budget)?;
         if apart == together {
             return Ok((together, own));
@@ -156,25 +156,25 @@ impl Encoder {
         Ok(if marked { (apart.into(), own) } else { (together, Vec::new()) })
     }
 
-    /// Tokens that `text` becomes at least.
+    /// The least number of tokens that `text` becomes.
     pub(super) fn least_tokens(&self, text: &str) -> usize {
         let Some(longest) = self.longest.filter(|longest| *longest > 0) else { return 0 };
         let bytes = if self.added.strips() { text.split_whitespace().map(str::len).sum() } else { text.len() };
         bytes.div_ceil(longest)
     }
 
-    /// The id of a token, added ones first.
+    /// The id of a token; added tokens take precedence.
     pub(super) fn id(&self, text: &str) -> Option<u32> {
         self.added.id(text).or_else(|| self.model.id(text))
     }
 
-    /// The token with this id, added ones first.
+    /// The token with this id; added tokens take precedence.
     pub(super) fn text(&self, id: u32) -> Option<&str> {
         self.added.text(id).or_else(|| self.model.text(id))
     }
 }
 
-/// The parts of `ranges` in `range`, counted from its start. What lies before it is dropped from `ranges`.
+/// The parts of `ranges` in `range`, relative to its start. Ranges before it are dropped from `ranges`.
 fn within(ranges: &mut &[Range<usize>], range: &Range<usize>) -> Result<Vec<Range<usize>>> {
     while ranges.first().is_some_and(|first| first.end <= range.start) {
         *ranges = &ranges[1..];

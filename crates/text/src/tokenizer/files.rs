@@ -1,4 +1,4 @@
-//! What the files of a tokenizer say -> encoder and vocabulary.
+//! The files of a tokenizer -> its encoder and vocabulary.
 
 use super::added::AddedTokens;
 use super::bpe::Bpe;
@@ -17,7 +17,7 @@ use std::collections::{HashMap, HashSet};
 
 pub(super) type Built = (Encoder, Vocabulary);
 
-/// Builds the tokenizer that `files` describe, of which `spec` was made.
+/// Builds the tokenizer that `files` describe; `spec` was made from them.
 pub(super) fn build(files: &TokenizerFiles, spec: &TokenizerSpec) -> Result<Built> {
     let damaged = |reason: String| Error::Tokenizer { file: files.path.clone(), reason };
     if let Some(damage) = &files.damage {
@@ -44,7 +44,7 @@ pub(super) fn build(files: &TokenizerFiles, spec: &TokenizerSpec) -> Result<Buil
     Ok((encoder, vocabulary))
 }
 
-/// Puts the steps of `files` and what is added around `model`.
+/// Combines `model` with the steps of `files` and the added tokens.
 pub(super) fn encoder(files: &TokenizerFiles, model: Box<dyn Model>, spec: &TokenizerSpec) -> Result<Encoder, String> {
     let normalizer = Normalizer::new(files.normalizer.as_ref())?;
     let pre_tokenizer = PreTokenizer::new(files.pre_tokenizer.as_ref())?;
@@ -62,8 +62,8 @@ pub(super) fn encoder(files: &TokenizerFiles, model: Box<dyn Model>, spec: &Toke
     Ok(Encoder::new(added, normalizer, pre_tokenizer, model))
 }
 
-/// An added token is the model's of the same text, or the next after the model's and the added ones before it, as the
-/// tokenizers library counts.
+/// The id of an added token must be that of the model's token with the same text, or the next free one, as in the
+/// tokenizers library.
 fn check_ids(added: &[AddedToken], model: &dyn Model) -> Result<(), String> {
     let mut next = u32::try_from(model.len()).map_err(|_| "it has too many tokens".to_owned())?;
     let mut ids: HashMap<&str, u32> = HashMap::new();
@@ -81,7 +81,7 @@ fn check_ids(added: &[AddedToken], model: &dyn Model) -> Result<(), String> {
     Ok(())
 }
 
-/// What a `decoder` does to the text of one token, and to the start of a whole text.
+/// The effect of a `decoder` on the text of one token, and on the start of a whole text.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Rules {
     byte_level: bool,
@@ -111,7 +111,7 @@ impl Rules {
             Decoder::ByteLevel => self.byte_level = true,
             Decoder::ByteFallback => self.byte_tokens = true,
             Decoder::Fuse => {}
-            // What grows could grow in every step.
+            // A replacement that grows a text could do so in every step.
             Decoder::Replace { pattern: Pattern::String(pattern), content } if content.len() <= pattern.len() => {
                 self.replacements.push((pattern.clone(), content.clone()));
             }

@@ -1,42 +1,42 @@
 //! Texts -> an automaton that finds the first of them in a text, and of those that begin there the longest, by Aho and Corasick
 //! ("Efficient string matching: an aid to bibliographic search", 1975). Building it takes a step for each byte of the texts,
-//! whatever they share; the crate of that name is as quick in finding, and follows a permutation of its states from each of
-//! them, which for texts such as counters is quadratic.
+//! however much they share. The crate `aho-corasick` searches as fast, but follows a permutation of its states from each of
+//! them when it is built, which for texts such as counters is quadratic.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// The state in which nothing has begun.
+/// The initial state.
 const ROOT: usize = 0;
 
 /// No state, and no text.
 const NONE: u32 = u32::MAX;
 
-/// The automaton: the trie of the texts, a state of 13 bytes for each beginning of one, in order of their length. The states
-/// after a state follow each other.
+/// The automaton: the trie of the texts, with a state of 13 bytes for each prefix, in order of their length. The children
+/// of a state are adjacent.
 #[derive(Debug)]
 pub(super) struct Finder {
-    /// The state after the root for each byte, the root itself where no text begins so.
+    /// The state after the root for each byte, or the root itself if no text begins with it.
     first: Box<[u32; 256]>,
     /// The byte that leads to each state.
     bytes: Vec<u8>,
     states: Vec<State>,
-    /// Bytes of each text.
+    /// The length in bytes of each text.
     lens: Vec<u32>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct State {
-    /// The first of the states after it; the next state's first one ends them.
+    /// The first child of the state; the next state's first child ends them.
     children: u32,
-    /// The state of the longest end of this one's beginning that is a beginning too. `NONE` after a text: what was found stays.
+    /// The state of the longest proper suffix that is also a prefix. `NONE` after a text: what was found stays.
     failure: u32,
-    /// The text that ends here, the longest where several do.
+    /// The text that ends here, or the longest if several do.
     text: u32,
 }
 
 impl Finder {
-    /// Builds it of `texts`, each of which has a byte, and which have less than 2^31 together. Of two that are the same the first is
+    /// Builds it from `texts`, which are not empty, and have less than 2^31 bytes together. If two are the same the first one is
     /// found.
     pub(super) fn new(texts: &[String]) -> Finder {
         let bytes_of = |text: &usize| texts[*text].as_bytes();
@@ -56,11 +56,11 @@ impl Finder {
         };
         finder.bytes.push(0);
         finder.states.push(State { children: 1, failure: ROOT as u32, text: NONE });
-        // The texts that begin as each state does, and the length of that, for the states that were added and not yet visited.
+        // The texts with the prefix of each state, and the length of the prefix, for states that were added and not yet visited.
         let mut next = VecDeque::from([(0..order.len(), 0)]);
         let mut at = ROOT;
         while let Some((range, depth)) = next.pop_front() {
-            // The shortest come first.
+            // The shortest texts come first.
             let ended = order[range.clone()].iter().take_while(|text| bytes_of(text).len() == depth).count();
             finder.states[at].children = finder.bytes.len() as u32;
             if ended > 0 {
@@ -94,12 +94,12 @@ impl Finder {
         finder
     }
 
-    /// Where the first text lies in `range` of `text`, and which it is.
+    /// The range of the first text in `range` of `text`, and its index.
     pub(super) fn find(&self, text: &[u8], range: Range<usize>) -> Option<(Range<usize>, usize)> {
         let (mut state, mut found, mut at) = (ROOT, None, range.start);
         loop {
             if state == ROOT {
-                // Nothing has begun, so nothing was found.
+                // In the initial state nothing was found.
                 at += text.get(at..range.end)?.iter().position(|byte| self.first[usize::from(*byte)] != ROOT as u32)?;
             }
             let Some(next) = text[..range.end].get(at).and_then(|byte| self.step(state, *byte)) else { return found };
@@ -110,7 +110,7 @@ impl Finder {
         }
     }
 
-    /// The state after `state` by `byte`, or after one that it fails to. The root comes after itself.
+    /// The state after `state`, or after a state that it fails to, by `byte`. The root follows itself.
     fn step(&self, mut state: usize, byte: u8) -> Option<usize> {
         loop {
             if state == ROOT {
@@ -126,7 +126,7 @@ impl Finder {
     }
 }
 
-/// A state or a text, where there is one.
+/// The index of a state or a text, if there is one.
 fn index(of: u32) -> Option<usize> {
     (of != NONE).then_some(of as usize)
 }
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The first place where a text lies, and the longest there, by trying all.
+    /// The first place of a text, and the longest text there, by trying all.
     fn tried(texts: &[String], text: &str, range: Range<usize>) -> Option<(Range<usize>, usize)> {
         range.clone().find_map(|start| {
             let here = |which: &usize| text.as_bytes()[start..range.end].starts_with(texts[*which].as_bytes());

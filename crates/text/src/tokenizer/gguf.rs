@@ -1,4 +1,4 @@
-//! GGUF keys -> encoder and vocabulary.
+//! GGUF keys -> the encoder and vocabulary of a tokenizer.
 
 use super::bpe::{Bpe, Unknown, merge_map};
 use super::encoder::{Model, Tokens};
@@ -40,7 +40,7 @@ pub(super) fn build(metadata: &GgufMetadata, spec: &TokenizerSpec) -> Result<Bui
         let merges = metadata.strings("tokenizer.ggml.merges")?.ok_or_else(|| damaged("it has no merges".into()))?;
         merge_map(halves(merges), &tokens.ids).map_err(damaged)
     };
-    // Writes `▁` for every space.
+    // Writes `▁` for each space.
     let spaces = Normalizer::Replace { pattern: Pattern::String(" ".into()), content: SPACE.into() };
     let mut files = TokenizerFiles::new(metadata.file(), spec.kind, Description::default(), added);
     let model: Box<dyn Model> = match spec.kind {
@@ -48,7 +48,7 @@ pub(super) fn build(metadata: &GgufMetadata, spec: &TokenizerSpec) -> Result<Bui
             let prefix = spec.add_space_prefix.then(|| Normalizer::Prepend { prepend: SPACE.into() });
             let normalizers = prefix.into_iter().chain([spaces]).collect();
             files.normalizer = Some(Normalizer::Sequence { normalizers });
-            // Merging makes tokens of these types only.
+            // Merging makes only tokens of these types.
             let merges = |kind: &Option<PieceKind>| matches!(kind, Some(PieceKind::Normal | PieceKind::UserDefined));
             let scores = types.iter().zip(scores).map(|(kind, score)| merges(kind).then_some(score)).collect();
             Box::new(SentencePiece { tokens, scores, bytes, unknown })
@@ -61,7 +61,7 @@ pub(super) fn build(metadata: &GgufMetadata, spec: &TokenizerSpec) -> Result<Bui
             let (merges, ignore_merges) = (merges(&tokens)?, pre.ignore_merges);
             Box::new(Bpe { tokens, merges, ignore_merges, unknown: Unknown::default() })
         }
-        // A token for each byte of a character that has none.
+        // A character without a token becomes a token for each of its bytes.
         TokenizerKind::CharacterBpe => {
             files.normalizer = Some(spaces);
             let token = stored_unknown.and(unknown).and_then(|id| tokens.texts.get(id as usize));
@@ -69,7 +69,7 @@ pub(super) fn build(metadata: &GgufMetadata, spec: &TokenizerSpec) -> Result<Bui
             let unknown = Unknown { bytes: bytes.try_into().ok().map(Box::new), token, fused: true };
             Box::new(Bpe { merges: merges(&tokens)?, tokens, ignore_merges: false, unknown })
         }
-        // Normalized and split as transformers' XLMRobertaTokenizer does it.
+        // Texts are normalized and split like in transformers' XLMRobertaTokenizer.
         TokenizerKind::Unigram => {
             let unknown = match (stored_unknown, unknown) {
                 (Some(id), None) => {
@@ -78,7 +78,7 @@ pub(super) fn build(metadata: &GgufMetadata, spec: &TokenizerSpec) -> Result<Bui
                 (stored, id) => stored.and(id).map(|id| id as usize),
             };
             if let Some(table) = metadata.integers("tokenizer.ggml.precompiled_charsmap")? {
-                // Of signed or unsigned bytes.
+                // The array may have signed or unsigned bytes.
                 let byte =
                     |byte: i64| u8::try_from(byte).ok().or_else(|| i8::try_from(byte).ok().map(|byte| byte as u8));
                 let table = table.into_iter().map(byte).collect::<Option<Vec<u8>>>();
@@ -96,7 +96,7 @@ pub(super) fn build(metadata: &GgufMetadata, spec: &TokenizerSpec) -> Result<Bui
             let split = splits.then_some(PreTokenizer::WhitespaceSplit);
             let pretokenizers = split.into_iter().chain([metaspace]).collect();
             files.pre_tokenizer = Some(PreTokenizer::Sequence { pretokenizers });
-            // What fills the vocabulary up must match no text, and count for nothing.
+            // Unused entries must match no text, and must not count.
             let used = types.iter().zip(&scores).filter(|(kind, _)| kind.is_some());
             let least = used.map(|(_, score)| *score).fold(0.0, f32::min);
             let pieces = tokens.texts.into_iter().zip(&types).zip(&scores).enumerate();
@@ -123,11 +123,11 @@ pub(super) fn build(metadata: &GgufMetadata, spec: &TokenizerSpec) -> Result<Bui
     Ok((encoder(&files, model, spec).map_err(damaged)?, vocabulary))
 }
 
-/// The vocabulary as the file lists it.
+/// The vocabulary as listed in the file.
 struct GgufTokens<'m> {
     metadata: &'m GgufMetadata,
     raw: &'m Strings,
-    /// Empty for a text that is not UTF-8: such a token can be generated, never encoded.
+    /// The texts. One that is not UTF-8 is empty here: its token can be generated, but never encoded.
     texts: Vec<String>,
     types: Vec<Option<PieceKind>>,
 }
@@ -141,7 +141,7 @@ impl<'m> GgufTokens<'m> {
             .zip(raw.iter())
             .map(|(id, text)| {
                 let stored = types.as_ref().and_then(|types| types.get(id as usize)).copied();
-                // Tokens that end a turn are control tokens whatever the file says; so are BOS and EOS.
+                // Tokens that end a turn are control tokens whatever the file says, and so are BOS and EOS.
                 let ends = spec.stop_ids.contains_key(&id) || spec.bos == Some(id) || spec.eos == Some(id);
                 if ends { Some(PieceKind::Control) } else { token_type(stored.unwrap_or(1), text) }
             })
@@ -157,7 +157,7 @@ impl<'m> GgufTokens<'m> {
         Ok(GgufTokens { metadata, raw, texts, types })
     }
 
-    /// What each token adds to a text, and the token of each byte.
+    /// The bytes that each token adds to a text, and the token of each byte.
     fn vocabulary(&self, spec: &TokenizerSpec) -> (Vocabulary, Vec<Option<u32>>) {
         let drops_leading_space = match spec.kind {
             TokenizerKind::ByteLevelBpe => false,
@@ -189,7 +189,7 @@ impl<'m> GgufTokens<'m> {
         (vocabulary, bytes)
     }
 
-    /// The control and user-defined tokens, which match in a text as a whole.
+    /// The control and user-defined tokens, which are matched in a text as a whole.
     fn added(&self) -> Result<Vec<AddedToken>> {
         // Phi-3's tokenizer.json says `rstrip` for its special tokens; GGUF has no key for it.
         let name = self.metadata.text("general.name")?.unwrap_or_default().to_lowercase();
@@ -206,8 +206,8 @@ impl<'m> GgufTokens<'m> {
     }
 }
 
-/// The type that counts of a `tokenizer.ggml.token_type`, unknown tokens as control; none for a token that is never matched and
-/// has no text: converters pad vocabularies with `[PAD<i>]` of several types, which must never match a text.
+/// The effective type of a `tokenizer.ggml.token_type`; unknown tokens count as control tokens. `None` if a token never matches
+/// and has no text: converters pad vocabularies with `[PAD<i>]` of several types, which must never match a text.
 fn token_type(stored: i64, text: &[u8]) -> Option<PieceKind> {
     let filler = text.starts_with(b"[PAD") && text.ends_with(b"]");
     let unused = || text.windows(6).any(|part| part == b"unused");
@@ -229,7 +229,7 @@ fn with_spaces(text: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
-/// Every `A B`, split at the first space that is not the first byte.
+/// The two halves of every merge `A B`, split at the first space that is not the first byte.
 fn halves(merges: &Strings) -> impl Iterator<Item = Result<(&str, &str), String>> {
     merges.iter().map(|merge| {
         let text = std::str::from_utf8(merge).ok();

@@ -1,4 +1,4 @@
-//! Byte-pair merging: the best pair of neighbours first, the leftmost among equals, until no pair is left.
+//! Byte-pair merging: the best pair of neighbors first, on a tie the leftmost, until no pair is left.
 
 use super::text::reserve;
 use crate::error::Result;
@@ -8,11 +8,11 @@ use std::collections::BinaryHeap;
 /// A part of the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Symbol {
-    /// First byte.
+    /// The offset of the first byte.
     pub(super) start: usize,
-    /// One past the last byte; equal to `start` once the symbol is part of the one before.
+    /// The offset after the last byte; equal to `start` once the symbol is merged into the previous one.
     pub(super) end: usize,
-    /// The token it is, where it is one.
+    /// The token of the symbol, if it has one.
     pub(super) id: Option<u32>,
 }
 
@@ -22,7 +22,7 @@ impl Symbol {
     }
 }
 
-/// Two neighbours that would make a token, in the order in which they are merged; `len` is the sum of their lengths when it was
+/// Two neighbors that would make a token, in the order in which they are merged; `len` is the sum of their lengths when it was
 /// found.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Neighbours<P> {
@@ -33,7 +33,7 @@ struct Neighbours<P> {
     id: u32,
 }
 
-/// Merges `symbols`, which follow each other, as `find` says: the priority and the token of two neighbours, if they
+/// Merges `symbols`, which are adjacent, by `find`: the priority and the token of two neighbors, if they
 /// make one. Takes time `n log n`.
 pub(super) fn merge<P: Ord>(
     symbols: &mut Vec<Symbol>,
@@ -42,7 +42,7 @@ pub(super) fn merge<P: Ord>(
     let (mut previous, mut next, mut pairs) = (Vec::new(), Vec::new(), Vec::new());
     reserve(&mut previous, symbols.len())?;
     reserve(&mut next, symbols.len())?;
-    // Each merge takes a symbol and a pair away, and finds two pairs at most.
+    // Each merge removes a symbol and a pair, and finds at most two pairs.
     reserve(&mut pairs, symbols.len().saturating_mul(2))?;
     previous.extend((0..symbols.len()).map(|index| index.wrapping_sub(1)));
     next.extend(1..=symbols.len());
@@ -54,7 +54,7 @@ pub(super) fn merge<P: Ord>(
     pairs.extend((1..symbols.len()).filter_map(|right| pair(symbols, right - 1, right)));
     let mut pairs: BinaryHeap<Neighbours<P>> = pairs.into();
     while let Some(Neighbours { left: Reverse(left), right, len, id, .. }) = pairs.pop() {
-        // A pair is stale when one of its sides has grown or is gone since it was found.
+        // A pair is stale if one of its sides has grown or was merged since.
         let sides = (symbols[left].len(), symbols[right].len());
         if sides.0 == 0 || sides.1 == 0 || sides.0 + sides.1 != len {
             continue;

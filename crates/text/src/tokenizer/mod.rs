@@ -1,4 +1,4 @@
-//! Text to ids and back, from a `tokenizer.json`, the files that came before it, or from GGUF keys.
+//! Text to ids and back, from a `tokenizer.json`, its older files, or GGUF keys.
 
 mod added;
 mod bpe;
@@ -39,10 +39,10 @@ pub use crate::error::EncodeError;
 pub use stream::PieceDecoder;
 use vocabulary::Vocabulary;
 
-/// The ids of a pair of texts, and the place from which they are of the second kind.
+/// The ids of a pair of texts, and the place from which the token type is 1.
 pub type Pair = (Vec<u32>, Option<usize>);
 
-/// The tokenizer of one model. The tokenizer is the one owner of BOS: nothing else puts it in front of a prompt.
+/// The tokenizer of one model. Only the tokenizer adds BOS: nothing else puts it in front of a prompt.
 pub struct Tokenizer {
     encoder: Arc<Encoder>,
     vocabulary: Vocabulary,
@@ -50,12 +50,12 @@ pub struct Tokenizer {
     eos: Option<u32>,
     add_bos: bool,
     add_eos: bool,
-    /// How two texts become one sequence.
+    /// How two texts become one sequence; `None` if the files do not say it.
     pair: Option<PairTemplate>,
     template_thinks: bool,
-    /// Formats of tool calls by the names of the templates, where they tell one.
+    /// Formats of tool calls by the names of the chat templates, if they show one.
     tool_calls: BTreeMap<String, Option<ToolCallFormat>>,
-    /// Made when an answer is first held to one.
+    /// Compiled grammars, made when an answer is first held to one.
     grammars: OnceLock<Result<Grammars>>,
 }
 
@@ -63,7 +63,7 @@ impl Tokenizer {
     /// Builds the tokenizer that `header` describes and `spec` was read from.
     ///
     /// # Errors
-    /// `Files` (incomplete) when the model has none, `Tokenizer` or `Files` (format) when its description is damaged.
+    /// `Files` (incomplete) if the model has no tokenizer, `Tokenizer` or `Files` (format) if its description is damaged.
     pub fn from_header(header: &Header, spec: &TokenizerSpec) -> Result<Tokenizer> {
         let built = match (&header.metadata, TokenizerFiles::read(header)?) {
             (_, Some(files)) => files::build(files, spec)?,
@@ -74,10 +74,10 @@ impl Tokenizer {
         Ok(Tokenizer::new(built, spec))
     }
 
-    /// Builds the tokenizer of the `tokenizer.json` at `path`, with BOS and EOS as `spec` has them.
+    /// Builds the tokenizer of the `tokenizer.json` at `path`, with BOS and EOS from `spec`.
     ///
     /// # Errors
-    /// `Files` when the file cannot be read or is no such file, `Tokenizer` when it does not make a tokenizer.
+    /// `Files` if the file cannot be read or is no `tokenizer.json`, `Tokenizer` if it does not make a tokenizer.
     pub fn from_json(path: &Path, spec: &TokenizerSpec) -> Result<Tokenizer> {
         Ok(Tokenizer::new(files::build(&TokenizerFiles::read_json(path)?, spec)?, spec))
     }
@@ -95,9 +95,9 @@ impl Tokenizer {
 
     /// The ids of `text`.
     ///
-    /// With `add_special`, BOS comes in front where the model's tokenizer puts it there: once, also when the text
-    /// itself begins with it (a rendered chat template does). EOS follows where the tokenizer appends one. Special
-    /// tokens spelled in the text become their ids, as in transformers: untrusted text goes through
+    /// With `add_special`, BOS comes in front if the model's tokenizer adds it: only once, even if the text
+    /// itself begins with it, like a rendered chat template. EOS follows if the tokenizer appends one. Special
+    /// tokens spelled in the text become their ids, as in transformers; for untrusted text use
     /// [`encode_ordinary`](Self::encode_ordinary).
     ///
     /// # Errors
@@ -107,21 +107,21 @@ impl Tokenizer {
         Ok(if add_special { self.between(ids) } else { ids })
     }
 
-    /// As [`encode`](Self::encode), of untrusted text: special tokens spelled in it are letters like any others, and so
-    /// are added tokens with a sign in them, such as `<think>`. What is not in the vocabulary still becomes the unknown token
-    /// where the tokenizer has one.
+    /// Like [`encode`](Self::encode), for untrusted text: special tokens spelled in it are letters like any others, and so
+    /// are added tokens with a symbol, such as `<think>`. Text without a token still becomes the unknown token
+    /// if the tokenizer has one.
     ///
     /// # Errors
-    /// As [`encode`](Self::encode).
+    /// The errors of [`encode`](Self::encode).
     pub fn encode_ordinary(&self, text: &str, add_special: bool) -> Result<Vec<u32>> {
         let ids = self.encoder.encode(text, &[])?;
         Ok(if add_special { self.between(ids) } else { ids })
     }
 
-    /// The ids of `text` as [`encode`](Self::encode) gives them with special tokens, which are matched only within `spans`, as in
-    /// [`encode_prompt_within`](Self::encode_prompt_within), but at most `most` of them: those after them are cut off, and EOS
-    /// follows all the same where the tokenizer appends it. None where they are more and `cut` is false; how many they are is
-    /// then the error.
+    /// The ids of `text` like [`encode`](Self::encode) with special tokens, which are matched only within `spans`, as in
+    /// [`encode_prompt_within`](Self::encode_prompt_within). At most `most` ids are returned: the rest is cut off, and EOS
+    /// still follows if the tokenizer appends it. If there are more and `cut` is false, the inner error is their
+    /// number.
     ///
     /// # Errors
     /// `Encode` when the text cannot be tokenized.
@@ -146,11 +146,11 @@ impl Tokenizer {
         Ok(Ok(ids))
     }
 
-    /// The ids of a pair of untrusted texts, such as a query and a document, and the type of each (0 or 1); none where the
+    /// The ids of a pair of untrusted texts, such as a query and a document, and the token type of each (0 or 1); `None` if the
     /// tokenizer's files do not say how two texts become one sequence.
     ///
     /// # Errors
-    /// As [`encode_ordinary`](Self::encode_ordinary).
+    /// The errors of [`encode_ordinary`](Self::encode_ordinary).
     pub fn encode_pair(&self, first: &str, second: &str) -> Result<Option<(Vec<u32>, Vec<u8>)>> {
         let pair = self.encode_pair_within([first, second], usize::MAX, false)?.and_then(Result::ok);
         Ok(pair.map(|(ids, second)| {
@@ -160,12 +160,12 @@ impl Tokenizer {
         }))
     }
 
-    /// The ids of a pair of untrusted texts, at most `most` of them, and the place from which they are of the second kind. Where
-    /// they are more the end of the longer text is cut off, and then that of both (transformers' `longest_first`), or, where
-    /// `cut` is false, how many they are is the error. None where the tokenizer has no template for pairs.
+    /// The ids of a pair of untrusted texts, at most `most` of them, and the place from which the token type is 1. If
+    /// there are more, the end of the longer text is cut off, and then that of both (transformers' `longest_first`); if
+    /// `cut` is false, the inner error is their number. `None` if the tokenizer has no template for pairs.
     ///
     /// # Errors
-    /// As [`encode_ordinary`](Self::encode_ordinary).
+    /// The errors of [`encode_ordinary`](Self::encode_ordinary).
     #[doc(hidden)]
     pub fn encode_pair_within(&self, texts: [&str; 2], most: usize, cut: bool) -> Result<Option<Result<Pair, usize>>> {
         let Some(template) = &self.pair else { return Ok(None) };
@@ -192,7 +192,7 @@ impl Tokenizer {
         Ok(Some(Ok((ids, second_kind))))
     }
 
-    /// The ids of a text to be continued: as [`encode`](Self::encode) with special tokens, but never with EOS after it.
+    /// The ids of a text to be continued: like [`encode`](Self::encode) with special tokens, but never with EOS at the end.
     ///
     /// # Errors
     /// `Encode` when the text cannot be tokenized.
@@ -200,17 +200,17 @@ impl Tokenizer {
         self.encoder.encode_all(text).map(|ids| self.begun(ids))
     }
 
-    /// As [`encode_prompt`](Self::encode_prompt), with special tokens only where all their bytes lie in one of `spans`, which
-    /// are in ascending order and do not touch: [`encode_ordinary`](Self::encode_ordinary) elsewhere, joined with the text
-    /// around it.
+    /// Like [`encode_prompt`](Self::encode_prompt), with special tokens only where all their bytes lie in one of `spans`, which
+    /// are in ascending order and do not touch. Elsewhere it is like [`encode_ordinary`](Self::encode_ordinary), joined with the
+    /// text around it.
     ///
     /// # Errors
-    /// As [`encode_prompt`](Self::encode_prompt).
+    /// The errors of [`encode_prompt`](Self::encode_prompt).
     pub fn encode_prompt_within(&self, text: &str, spans: &[Range<usize>]) -> Result<Vec<u32>> {
         self.encoder.encode(text, spans).map(|ids| self.begun(ids))
     }
 
-    /// With BOS in front, once, where it stands there.
+    /// The ids with BOS in front, once, if the tokenizer adds it.
     fn begun(&self, mut ids: Vec<u32>) -> Vec<u32> {
         if let Some(bos) = self.bos.filter(|bos| self.add_bos && ids.first() != Some(bos)) {
             ids.insert(0, bos);
@@ -218,15 +218,15 @@ impl Tokenizer {
         ids
     }
 
-    /// With BOS before them and EOS after them, where they stand there.
+    /// The ids with BOS before them and EOS after them, if the tokenizer adds them.
     fn between(&self, ids: Vec<u32>) -> Vec<u32> {
         let mut ids = self.begun(ids);
         ids.extend(self.eos.filter(|_| self.add_eos));
         ids
     }
 
-    /// Tokens that `text` becomes at least: 0 where the tokenizer may drop or join any number of characters. Takes no time
-    /// that grows with the vocabulary, so that a text that cannot fit a context is refused before it is encoded.
+    /// The least number of tokens that `text` becomes: 0 if the tokenizer may drop or join any number of characters. Its time
+    /// does not grow with the vocabulary, so that a text that cannot fit a context is refused before it is encoded.
     pub fn least_tokens(&self, text: &str) -> usize {
         self.encoder.least_tokens(text)
     }
@@ -243,24 +243,24 @@ impl Tokenizer {
         text
     }
 
-    /// A decoder for a text that begins here: its pieces together are [`decode`](Self::decode) of all ids.
+    /// A decoder for a text that begins here: all its pieces together are [`decode`](Self::decode) of all ids.
     pub fn stream(&self) -> PieceDecoder {
         PieceDecoder::new(self.vocabulary.drops_leading_space)
     }
 
-    /// A decoder for a text that continues `prompt`: its pieces are what [`decode`](Self::decode) of the whole adds to
-    /// the decoded prompt, a leading space included.
+    /// A decoder for a text that continues `prompt`: its pieces are what [`decode`](Self::decode) of the whole text adds to
+    /// the decoded prompt, including a leading space.
     pub fn stream_after(&self, prompt: &[u32]) -> PieceDecoder {
         let begun = prompt.iter().any(|id| self.token_bytes(*id).is_some_and(|bytes| !bytes.is_empty()));
         PieceDecoder::new(self.vocabulary.drops_leading_space && !begun)
     }
 
-    /// The bytes `id` adds to a text; empty for a special token, `None` outside the vocabulary.
+    /// The bytes that `id` adds to a text; empty for a special token, `None` outside the vocabulary.
     pub fn token_bytes(&self, id: u32) -> Option<&[u8]> {
         self.vocabulary.bytes(id)
     }
 
-    /// The entry of the vocabulary as its file spells it: `Ġthe`, `▁the`, `<|eot_id|>`.
+    /// The entry of the vocabulary as spelled in its file: `Ġthe`, `▁the`, `<|eot_id|>`.
     pub fn token_text(&self, id: u32) -> Option<String> {
         self.encoder.text(id).map(str::to_owned)
     }
@@ -270,23 +270,23 @@ impl Tokenizer {
         self.encoder.id(text)
     }
 
-    /// The id of an added token: one that is found in a text as a whole before the rest is split, such as `<think>`.
+    /// The id of an added token: one that is matched in a text as a whole before the rest is split, such as `<think>`.
     pub fn added_token(&self, text: &str) -> Option<u32> {
         self.encoder.added.id(text)
     }
 
-    /// Whether `id` is a special token: hidden from text.
+    /// Whether `id` is a special token, which is hidden from text.
     pub fn is_special(&self, id: u32) -> bool {
         self.vocabulary.is_special(id)
     }
 
-    /// Whether a chat template has the mark `<think>` or `[THINK]`, as a token or spelled.
+    /// Whether a chat template has the mark `<think>` or `[THINK]`, as a token or in letters.
     pub fn template_thinks(&self) -> bool {
         self.template_thinks
     }
 
-    /// The format of tool calls of the chat template that a chat with tools takes: the one of this name, else as in
-    /// transformers.
+    /// The format of tool calls of the chat template for chats with tools: the template of this name, else the one that
+    /// transformers uses.
     pub fn tool_calls(&self, template: Option<&str>) -> Option<ToolCallFormat> {
         let formats = &self.tool_calls;
         let format = match template {
@@ -296,7 +296,7 @@ impl Tokenizer {
         format.copied().flatten()
     }
 
-    /// Ids below [`vocab_len`](Self::vocab_len) that only fill the vocabulary up (`[PAD32011]`, GGUF's type 5), in
+    /// Ids below [`vocab_len`](Self::vocab_len) that only pad the vocabulary (`[PAD32011]`, GGUF's type 5), in
     /// ascending order. No text becomes one, and none is sampled.
     pub fn unused_ids(&self) -> &[u32] {
         &self.vocabulary.unused
@@ -312,7 +312,7 @@ impl Tokenizer {
         self.bos
     }
 
-    /// The end-of-sequence id of the tokenizer; what ends a generation is `TokenizerSpec::stop_ids`.
+    /// The end-of-sequence id of the tokenizer; the ids that end a generation are `TokenizerSpec::stop_ids`.
     pub fn eos(&self) -> Option<u32> {
         self.eos
     }

@@ -1,6 +1,6 @@
-//! What is done to a text before it is split into pieces: the `normalizer` of a `tokenizer.json`.
+//! The changes to a text before it is split into pieces: the `normalizer` of a `tokenizer.json`.
 //!
-//! Each step writes what the step of that name in the tokenizers library writes, within the budget of the text.
+//! Each step gives the result of the tokenizers library's step of that name, within the budget of the text.
 
 use super::charsmap::Charsmap;
 use super::pattern::Pattern;
@@ -16,10 +16,10 @@ use unicode_categories::UnicodeCategories;
 use unicode_normalization_alignments::UnicodeNormalization;
 use unicode_normalization_alignments::char::is_combining_mark;
 
-/// Steps that a normalizer or a pre-tokenizer may have. Published ones have up to seven.
+/// The most steps of a normalizer or a pre-tokenizer. Published ones have up to seven.
 pub(super) const STEPS: usize = 16;
 
-/// How many times shorter NFC makes a text, in bytes, at most: three parts of a Hangul syllable become one character.
+/// The most times that NFC shortens a text, in bytes: three parts of a Hangul syllable become one character.
 const NFC_SHORTENS: usize = 3;
 
 /// The steps, in order.
@@ -27,11 +27,11 @@ const NFC_SHORTENS: usize = 3;
 pub(super) struct Normalizer(Vec<Step>);
 
 struct Step {
-    /// What errors call it.
+    /// The name of the step in errors.
     name: &'static str,
-    /// How many times shorter a text becomes at most, in bytes; `None` where nothing is known.
+    /// The most times that a text becomes shorter, in bytes; `None` if unknown.
     shortens: Option<usize>,
-    /// Whether what is written first stands for the first character of the text, and nothing after it does.
+    /// Whether the first character that is written, and no later one, stands for the first character of the text.
     keeps_the_first: bool,
     action: Action,
 }
@@ -51,7 +51,7 @@ enum Action {
     },
 }
 
-/// Writes what becomes of a text.
+/// Writes the normalized form of a text.
 type Rewrite = fn(&str, &mut Growing<'_>) -> Result<()>;
 
 pub(super) fn compile(pattern: &steps::Pattern) -> Result<Pattern, String> {
@@ -68,7 +68,7 @@ impl Normalizer {
         Ok(Normalizer(steps))
     }
 
-    /// What becomes of `text`.
+    /// The normalized form of `text`.
     pub(super) fn apply<'t>(&self, text: &'t str, budget: &Budget) -> Result<Cow<'t, str>> {
         let mut text = Cow::Borrowed(text);
         for step in &self.0 {
@@ -77,8 +77,8 @@ impl Normalizer {
         Ok(text)
     }
 
-    /// What becomes of `text` where the ranges `own` and what lies between them are normalized each for itself, and which of
-    /// that is made of `own`.
+    /// The normalized form of `text`, where the ranges `own` and the parts between them are normalized separately, and the
+    /// ranges of the result that come from `own`.
     pub(super) fn apply_apart(
         &self,
         text: &str,
@@ -128,12 +128,12 @@ impl Normalizer {
         Ok((joined.finish(), spans))
     }
 
-    /// Whether what is written first stands for the first character of the text, and nothing after it does.
+    /// Whether the first character that is written, and no later one, stands for the first character of the text.
     pub(super) fn keeps_the_first(&self) -> bool {
         self.0.iter().all(|step| step.keeps_the_first)
     }
 
-    /// How many times shorter a text becomes at most, in bytes; `None` where nothing is known.
+    /// The most times that a text becomes shorter, in bytes; `None` if unknown.
     pub(super) fn shortens(&self) -> Option<usize> {
         self.0.iter().try_fold(1usize, |factor, step| factor.checked_mul(step.shortens?))
     }
@@ -147,7 +147,7 @@ fn add(step: &steps::Normalizer, steps: &mut Vec<Step>) -> Result<(), String> {
     steps.push(match step {
         Json::Sequence { normalizers } => return normalizers.iter().try_for_each(|step| add(step, steps)),
         &Json::BertNormalizer { clean_text, handle_chinese_chars, strip_accents, lowercase } => {
-            // Where a file does not say it, accents are taken off where letters become small.
+            // If a file does not say it, accents are removed if letters are lowercased.
             let strip_accents = strip_accents.unwrap_or(lowercase);
             let wanted: [(bool, Rewrite); 5] = [
                 (clean_text, clean),
@@ -195,7 +195,7 @@ fn add(step: &steps::Normalizer, steps: &mut Vec<Step>) -> Result<(), String> {
         }
         Json::Replace { pattern, content } => {
             let compiled = compile(pattern)?;
-            // The library's offsets are wrong after one that matches between characters: it panics, or repeats some.
+            // The library's offsets are wrong after an empty match: it panics, or repeats some text.
             if compiled.may_be_empty {
                 return Err("its normalizer replaces what can be empty".into());
             }
@@ -217,7 +217,7 @@ fn add(step: &steps::Normalizer, steps: &mut Vec<Step>) -> Result<(), String> {
 }
 
 impl Action {
-    /// What the step called `name` makes of `text`.
+    /// The result of the step called `name` on `text`.
     fn apply(&self, name: &'static str, text: &str, budget: &Budget) -> Result<String> {
         let mut out = budget.text(name);
         match self {
@@ -235,7 +235,7 @@ impl Action {
             }
             Action::Replace { pattern, content } => {
                 let mut rest = 0;
-                // In the library nothing is found in an empty text, not even what matches it.
+                // The library matches nothing in an empty text, not even a pattern that matches it.
                 if !text.is_empty() {
                     pattern.find(text, budget, |found| {
                         out.push_str(&text[rest..found.start])?;
@@ -258,7 +258,7 @@ fn lower(text: &str, out: &mut Growing<'_>) -> Result<()> {
     out.extend(text.chars().flat_map(char::to_lowercase))
 }
 
-/// Takes control characters out, and writes a space for white space.
+/// Removes control characters, and replaces white space by spaces.
 fn clean(text: &str, out: &mut Growing<'_>) -> Result<()> {
     let kept = text.chars().filter(|character| !is_taken_out(*character));
     out.extend(kept.map(|character| if character.is_whitespace() { ' ' } else { character }))
@@ -272,13 +272,13 @@ fn separate_chinese(text: &str, out: &mut Growing<'_>) -> Result<()> {
     )
 }
 
-/// What BertNormalizer takes out: control characters, and those that stand for what is none.
+/// The characters that BertNormalizer removes: control characters, and those that stand for invalid ones.
 fn is_taken_out(character: char) -> bool {
     let control = character.is_other() && !matches!(character, '\t' | '\n' | '\r');
     matches!(character, '\0' | char::REPLACEMENT_CHARACTER) || control
 }
 
-/// The blocks of BertNormalizer; the end of the fifth is the library's.
+/// The blocks of BertNormalizer; the end of the fifth block is the library's.
 fn is_chinese(character: char) -> bool {
     matches!(
         u32::from(character),
@@ -348,7 +348,7 @@ mod tests {
             let ours = read(&value).unwrap();
             let library: NormalizerWrapper = serde_json::from_value(value.clone()).unwrap();
             let mut expected = NormalizedString::from(text.as_str());
-            // Its offsets lead it beyond the end of some texts.
+            // The library's offsets lead it beyond the end of some texts.
             prop_assume!(catch_unwind(AssertUnwindSafe(|| library.normalize(&mut expected).unwrap())).is_ok());
             let found = ours.apply(&text, &Budget::new(text.len())).unwrap();
             prop_assert_eq!(found.as_ref(), expected.get(), "{}", value);
@@ -358,7 +358,7 @@ mod tests {
         }
     }
 
-    /// Every composed character, against all that is composed into it.
+    /// Checks every composed character against all characters that are composed into it.
     #[test]
     fn nfc_shortens_by_no_more_than_is_said() {
         let mut most = 0.0f64;

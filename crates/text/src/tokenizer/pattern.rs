@@ -1,9 +1,9 @@
-//! Regular expressions of a tokenizer, with the meaning that Oniguruma gives them: the engine of the tokenizers library
+//! Regular expressions of a tokenizer, with the meaning that they have in Oniguruma: the engine of the tokenizers library
 //! in Python, and so of transformers.
 //!
-//! The engine here is a lazy DFA of regex-automata, stepped from each place of a text, and every step is counted: no pattern
-//! takes time or memory without bound. It does not look around; the one way in which published tokenizers do, at the end of
-//! their patterns, is done here. What Oniguruma reads in another way is translated or refused.
+//! The engine here is a lazy DFA of regex-automata, started at each place of a text, and every step is counted: no pattern
+//! takes unlimited time or memory. It has no look-around; the only form that published tokenizers use, at the end of
+//! their patterns, is implemented here. Syntax that Oniguruma reads differently is translated or refused.
 
 use super::text::Budget;
 use crate::error::{EncodeError, Result};
@@ -16,36 +16,36 @@ use regex_syntax::hir::{Hir, HirKind};
 use std::fmt;
 use std::ops::Range;
 
-/// Bytes of a pattern. The longest of those that GGUF vocabularies name has 559.
+/// The most bytes of a pattern. The longest of those that GGUF vocabularies name has 559.
 const PATTERN_BYTES: usize = 4 << 10;
 
-/// Bytes of a compiled pattern; those that GGUF vocabularies name take up to 145 KiB.
+/// The most bytes of a compiled pattern; those that GGUF vocabularies name take up to 145 KiB.
 const COMPILED_BYTES: usize = 1 << 20;
 
-/// Bytes of the states that are kept for each thread that encodes.
+/// The most bytes of the states that are kept for each thread that encodes.
 const CACHE_BYTES: usize = 2 << 20;
 
-/// Times that the states are thrown away before a search may be given up because it needs new ones for most bytes.
+/// How often the states are cleared before a search may be given up because it needs new ones for most bytes.
 const CLEARS: usize = 16;
 
-/// Bytes of a text for each new state, below which a search needs new ones for most.
+/// If a search needs more than one new state for this many bytes, it needs new ones for most of them.
 const BYTES_PER_STATE: usize = 10;
 
-/// The ends of patterns that match white space but for its last character where a word follows.
-/// With each, whether one character of white space before a word is a match; else the search goes on after it.
+/// The ends of patterns that match white space except for its last character before a word.
+/// Each has whether one character of white space before a word is a match; else the search goes on after it.
 const BEFORE_A_WORD: [(&str, bool); 3] = [(r"|\s+(?!\S)|\s+", true), (r"|\s+(?!\S)|\s", true), (r"|\s+(?!\S)", false)];
 
 pub(super) struct Pattern {
     source: String,
     automaton: Automaton,
     before_a_word: Option<BeforeAWord>,
-    /// Whether it can match between two characters.
+    /// Whether the pattern can match between two characters.
     pub(super) may_be_empty: bool,
 }
 
 /// A pattern that ended with one of [`BEFORE_A_WORD`]: the automaton has `|\s+` in its place.
 struct BeforeAWord {
-    /// The branches before it.
+    /// The branches before that end.
     branches: Automaton,
     lone_matches: bool,
 }
@@ -54,7 +54,7 @@ impl Pattern {
     /// Compiles `source`.
     ///
     /// # Errors
-    /// What is wrong with it, or means something else to Oniguruma than here.
+    /// What is wrong with the pattern, or has another meaning in Oniguruma.
     pub(super) fn new(source: &str) -> Result<Pattern, String> {
         let refuse = |reason: String| format!("its pattern {:?} {reason}", shortened(source));
         if source.len() > PATTERN_BYTES {
@@ -74,10 +74,10 @@ impl Pattern {
         Ok(Pattern { source: source.into(), automaton, before_a_word, may_be_empty })
     }
 
-    /// Calls `found` with each match in `text`, from left to right, and takes the steps off the `budget`.
+    /// Calls `found` with each match in `text`, from left to right, and takes the steps from the `budget`.
     ///
     /// # Errors
-    /// `Pattern` when it takes too many steps; those of `found`.
+    /// `Pattern` if it takes too many steps, and the errors of `found`.
     pub(super) fn find(
         &self,
         text: &str,
@@ -94,7 +94,7 @@ impl Pattern {
             from += text[start..].chars().next().map_or(1, char::len_utf8);
             let Some(mut end) = at(&self.automaton, start)? else { continue };
             if start == end {
-                // As in every engine: none where the match before ends.
+                // As in every engine, there is no empty match at the end of the previous match.
                 if last_end == Some(end) {
                     continue;
                 }
@@ -118,14 +118,14 @@ impl Pattern {
     }
 }
 
-/// Where the last character of `blank` begins, if all of it is white space and a word follows.
+/// The start of the last character of `blank`, if all of it is white space and a word follows.
 fn last_space(text: &str, blank: Range<usize>) -> Option<usize> {
     let (matched, more) = (&text[blank.clone()], blank.end < text.len());
     let last = matched.chars().next_back().filter(|last| more && last.is_whitespace())?;
     matched.chars().all(char::is_whitespace).then(|| blank.end - last.len_utf8())
 }
 
-/// A lazy DFA, and the states that each thread has found.
+/// A lazy DFA, and the states that each thread has computed.
 struct Automaton {
     dfa: Box<DFA>,
     caches: Pool<Cache, Box<dyn Fn() -> Cache + Send + Sync>>,
@@ -133,7 +133,7 @@ struct Automaton {
 
 impl Automaton {
     fn new(pattern: &str) -> Result<Automaton, String> {
-        // Oniguruma's `^` and `$` are at line ends too.
+        // Oniguruma's `^` and `$` also match at line ends.
         let dfa = DFA::builder()
             .syntax(syntax::Config::new().multi_line(true))
             .thompson(thompson::Config::new().nfa_size_limit(Some(COMPILED_BYTES)).which_captures(WhichCaptures::None))
@@ -152,7 +152,7 @@ impl Automaton {
         Ok(Automaton { dfa: Box::new(dfa), caches })
     }
 
-    /// Where the match at `from` ends; takes a step off the `budget` for each byte that is looked at.
+    /// The end of the match at `from`; takes a step from the `budget` for each byte that is read.
     fn match_at(&self, text: &str, from: usize, budget: &Budget) -> Result<Option<usize>, String> {
         let mut cache = self.caches.get();
         let cache = &mut *cache;
@@ -164,7 +164,7 @@ impl Automaton {
         for byte in &text.as_bytes()[from..] {
             cache.search_update(seen);
             state = self.dfa.next_state(cache, state, *byte).map_err(|error| gave_up(&error))?;
-            // A match is told one byte late.
+            // The DFA reports a match one byte late.
             if state.is_match() {
                 end = Some(seen);
             } else if state.is_dead() {
@@ -184,8 +184,8 @@ impl Automaton {
     }
 }
 
-/// Refuses a repetition of what can be empty: Oniguruma ends it at the first that is, and others go on. Whether all of the
-/// pattern can be empty.
+/// Refuses a repetition of what can be empty: Oniguruma ends it at the first empty match, and others go on. Returns whether the
+/// pattern can match an empty text.
 fn check_repeats(pattern: &str) -> Result<bool, String> {
     fn check(part: &Hir) -> Result<(), String> {
         match part.kind() {
@@ -206,7 +206,7 @@ fn check_repeats(pattern: &str) -> Result<bool, String> {
     Ok(parsed.properties().minimum_len() == Some(0))
 }
 
-/// What an error of a library is about.
+/// The innermost cause of a library's error.
 fn deepest(error: &dyn std::error::Error) -> String {
     error.source().map_or_else(|| error.to_string(), deepest)
 }
@@ -214,17 +214,17 @@ fn deepest(error: &dyn std::error::Error) -> String {
 /// Letters that may be escaped: classes, properties, characters, and the text's ends.
 const ESCAPES: &str = "sSdDwWnrtfvaAz";
 
-/// Properties that are other characters to Oniguruma; general categories and scripts are the same.
+/// Properties that have other characters in Oniguruma; general categories and scripts are the same.
 const POSIX: [&str; 14] = [
     "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct", "space", "upper", "word",
     "xdigit",
 ];
 
-/// Letters that Oniguruma finds in one character too, where case counts for nothing (ß, ﬁ, ﬆ).
+/// Letters that Oniguruma also finds in one character when it ignores case (ß, ﬁ, ﬆ).
 const LIGATURES: [&str; 5] = ["ss", "ff", "fi", "fl", "st"];
 
-/// `pattern` as regex-automata reads it. Words are Oniguruma's: no zero-width joiners, and outside of a class six numbers of
-/// Latin-1 more.
+/// `pattern` in the syntax of regex-automata. Words are Oniguruma's: no zero-width joiners, and outside of a class six more
+/// numbers of Latin-1.
 fn translate(pattern: &str) -> Result<String, String> {
     let mut translated = String::with_capacity(pattern.len());
     let (mut rest, mut classes) = (pattern, 0usize);
@@ -283,14 +283,14 @@ fn translate(pattern: &str) -> Result<String, String> {
     Ok(translated)
 }
 
-/// Whether `name` is one of a general category or a script.
+/// Whether `name` is that of a general category or a script.
 fn is_property(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let letters = name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
     letters && !name.starts_with("is") && !POSIX.contains(&name.as_str())
 }
 
-/// Bytes of the group `(?i:...)` that `rest` begins with, if Oniguruma finds the same in it.
+/// The length in bytes of the group `(?i:...)` that `rest` begins with, if Oniguruma matches the same with it.
 fn either_case(rest: &str) -> Option<usize> {
     let inside = rest.strip_prefix("(?i:")?.split(')').next()?;
     let plain = inside.bytes().all(|byte| byte.is_ascii_lowercase() || b"'|[]".contains(&byte));
@@ -333,7 +333,7 @@ mod tests {
         oracle.find_iter(text).map(|hit| hit.ok().map(|hit| hit.range())).collect()
     }
 
-    /// What patterns are made of, sound or not.
+    /// Parts for patterns, valid or not.
     const PARTS: [&str; 60] = [
         "a",
         "b",
@@ -419,7 +419,7 @@ mod tests {
             let source = parts.concat();
             if let Ok(pattern) = Pattern::new(&source) {
                 let found = matches(&pattern, &text);
-                // Words are another matter: see below.
+                // Words differ: see the test below.
                 if let Some(expected) = oracle(&source, &text).filter(|_| !source.contains(['w', 'W'])) {
                     prop_assert_eq!(found, expected, "{}", source);
                 }
@@ -434,7 +434,7 @@ mod tests {
         }
     }
 
-    /// As found by Oniguruma 6.9.10, the tokenizers package 0.23.3 for Python.
+    /// The expected matches are from Oniguruma 6.9.10, in the tokenizers package 0.23.3 for Python.
     #[test]
     fn words_and_line_ends_are_those_of_oniguruma() {
         let find = |pattern: &str, text: &str| matches(&Pattern::new(pattern).unwrap(), text);

@@ -1,6 +1,6 @@
-//! How a text is split into pieces: the `pre_tokenizer` of a `tokenizer.json`, or of a GGUF vocabulary's name.
+//! The splitting of a text into pieces: the `pre_tokenizer` of a `tokenizer.json`, or that of a GGUF vocabulary's name.
 //!
-//! Each step splits as the step of that name in the tokenizers library, within the budget of the text.
+//! Each step splits like the tokenizers library's step of that name, within the budget of the text.
 
 use super::added::is_word;
 use super::normalizer::{STEPS, compile};
@@ -12,7 +12,7 @@ use model_factory_format::tokenizer::steps::{self, Behavior, Prepend};
 use std::ops::Range;
 use unicode_categories::UnicodeCategories;
 
-/// GPT-2's own pattern, which ByteLevel has (`gpt2/src/encoder.py`).
+/// GPT-2's own pattern, which ByteLevel uses (`gpt2/src/encoder.py`).
 const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 
 /// The steps, in order.
@@ -23,23 +23,23 @@ enum PreTokenizerStep {
     Split {
         at: Delimiter,
         behavior: Behavior,
-        /// Whether what is found are the pieces, and delimiters what lies between.
+        /// Whether matches are the pieces, and the parts between them the delimiters.
         invert: bool,
     },
-    /// A space in front of each piece that has none.
+    /// Adds a space in front of each piece that has none.
     PrefixSpace,
-    /// Bytes, each a character of GPT-2's alphabet.
+    /// Writes bytes, each as a character of GPT-2's alphabet.
     Bytes,
-    /// A character in the place of spaces, and in front of pieces that do not begin with it.
+    /// Writes a character in place of spaces, and in front of pieces that do not begin with it.
     Metaspace { replacement: char, prepend: Prepend },
 }
 
-/// What a split looks for.
+/// What a split searches for.
 enum Delimiter {
     Pattern(Pattern),
-    /// Each character of a class.
+    /// Each character of a class is a delimiter.
     Class(fn(char) -> bool),
-    /// Each of these characters.
+    /// Each occurrence of this character is a delimiter.
     This(char),
 }
 
@@ -50,17 +50,17 @@ impl PreTokenizer {
         Ok(PreTokenizer(steps))
     }
 
-    /// The pieces of `text`, which begins the whole text if `first`.
+    /// The pieces of `text`, which is the beginning of the whole text if `first`.
     pub(super) fn apply(&self, text: &str, first: bool, budget: &Budget) -> Result<Pieces> {
         self.0.iter().try_fold(Pieces::whole(text)?, |pieces, step| step.apply(pieces, first, budget))
     }
 
-    /// Whether the pieces together have at least the bytes of the text.
+    /// Whether all pieces together have at least the bytes of the text.
     pub(super) fn keeps_all(&self) -> bool {
         !self.0.iter().any(|step| matches!(step, PreTokenizerStep::Split { behavior: Behavior::Removed, .. }))
     }
 
-    /// Whether the first piece of a text is written in another way than the others.
+    /// Whether the first piece of a text is written differently from the others.
     pub(super) fn marks_the_first(&self) -> bool {
         self.0.iter().any(|step| matches!(step, PreTokenizerStep::Metaspace { prepend: Prepend::First, .. }))
     }
@@ -134,7 +134,7 @@ fn add(step: &steps::PreTokenizer, steps: &mut Vec<PreTokenizerStep>) -> Result<
     Ok(())
 }
 
-/// A punctuation mark, as the library has it.
+/// Whether it is a punctuation mark, as in the library.
 fn is_mark(character: char) -> bool {
     character.is_ascii_punctuation() || character.is_punctuation()
 }
@@ -178,7 +178,7 @@ impl PreTokenizerStep {
 type Section = (Range<usize>, bool);
 
 impl Delimiter {
-    /// The delimiters of `text` and what lies between them: together all of it.
+    /// The delimiters of `text` and the parts between them, which together are all of it.
     fn parts(&self, text: &str, budget: &Budget) -> Result<Vec<Section>> {
         let mut parts: Vec<Section> = Vec::new();
         let mut end = 0;
@@ -201,13 +201,13 @@ impl Delimiter {
     }
 }
 
-/// Calls `found` with each character of `text` that is one of `class`.
+/// Calls `found` with each character of `text` that is in `class`.
 fn each(text: &str, class: impl Fn(char) -> bool, found: &mut impl FnMut(Range<usize>) -> Result<()>) -> Result<()> {
     let mut hits = text.char_indices().filter(|(_, character)| class(*character));
     hits.try_for_each(|(start, character)| found(start..start + character.len_utf8()))
 }
 
-/// The pieces that `parts` become where delimiters become what `behavior` says.
+/// The pieces of `parts`, with delimiters treated by `behavior`.
 fn join(behavior: Behavior, mut parts: Vec<Section>) -> Result<Vec<Range<usize>>> {
     let backwards = behavior == Behavior::MergedWithNext;
     if backwards {

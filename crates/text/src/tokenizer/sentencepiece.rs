@@ -1,4 +1,4 @@
-//! SentencePiece-like BPE by scores: the model of GGUF vocabularies called `llama`, and of `tokenizer.model`.
+//! SentencePiece-like BPE by scores: the model of GGUF vocabularies named `llama`, and of `tokenizer.model`.
 
 use super::added::IdSet;
 use super::encoder::{Model, Tokens};
@@ -8,19 +8,19 @@ use super::vocabulary::byte_token;
 use crate::error::Result;
 use model_factory_format::tokenizer::sentencepiece::{Piece, PieceKind};
 
-/// Merges the adjacent pair whose text is the token of the highest score, leftmost first, until none is a token; what
-/// is left and no token becomes byte tokens, or the unknown token.
+/// Merges the adjacent pair whose text is the token of the highest score, leftmost first, until no pair is a token. Parts
+/// without a token become byte tokens, or the unknown token.
 pub(super) struct SentencePiece {
     pub(super) tokens: Tokens,
     /// The score of the tokens that merging can make; `None` for control, byte and unused ones.
     pub(super) scores: Vec<Option<f32>>,
     /// The token of each byte.
     pub(super) bytes: Vec<Option<u32>>,
-    /// What stands for a byte without a token.
+    /// The unknown token, for a byte without a token.
     pub(super) unknown: Option<u32>,
 }
 
-/// A number that is ordered as `score` is by [`f32::total_cmp`]: the bits, less the sign's, are flipped where it is negative.
+/// A number with the order of `score` by [`f32::total_cmp`]: if negative, all bits except the sign are flipped.
 fn order(score: f32) -> i32 {
     let bits = score.to_bits().cast_signed();
     bits ^ ((bits >> 31).cast_unsigned() >> 1).cast_signed()
@@ -30,7 +30,7 @@ impl SentencePiece {
     /// Builds the model of a `tokenizer.model`.
     ///
     /// # Errors
-    /// When a piece that is a byte has another text than that.
+    /// If a byte piece has the text of something else.
     pub(super) fn new(pieces: &[Piece]) -> Result<SentencePiece, String> {
         let tokens = Tokens::new(pieces.iter().map(|piece| piece.text.clone()).collect());
         let (mut scores, mut bytes, mut unknown) = (Vec::with_capacity(pieces.len()), vec![None; 256], None);
@@ -49,7 +49,7 @@ impl SentencePiece {
         Ok(SentencePiece { tokens, scores, bytes, unknown })
     }
 
-    /// The token that merging can make of `part`, and the order of its score.
+    /// The token of `part` that merging can make, and the order of its score.
     fn find(&self, part: &str, guarded: &IdSet) -> Option<(i32, u32)> {
         let id = *self.tokens.ids.get(part).filter(|id| !guarded.has(**id))?;
         let score = (*self.scores.get(id as usize)?)?;

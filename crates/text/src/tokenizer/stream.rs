@@ -1,10 +1,10 @@
-//! Bytes of tokens to text, a piece at a time, never half a character.
+//! Bytes of tokens to text, a piece at a time, never a part of a character.
 
-/// Turns the bytes of one token after another into text. Bytes of an unfinished character wait for the next token;
-/// bytes that cannot become a character are U+FFFD, as in [`String::from_utf8_lossy`] of the whole.
+/// Turns the bytes of tokens into text, token by token. Bytes of an unfinished character wait for the next token;
+/// bytes that cannot become a character become U+FFFD, as in [`String::from_utf8_lossy`] of the whole text.
 #[derive(Clone, Debug)]
 pub struct PieceDecoder {
-    /// At most three bytes: the beginning of a character.
+    /// The beginning of a character, at most three bytes.
     pending: Vec<u8>,
     drop_space: bool,
 }
@@ -15,12 +15,12 @@ impl PieceDecoder {
         PieceDecoder { pending: Vec::new(), drop_space }
     }
 
-    /// A decoder of all bytes, a space at the very start included.
+    /// A decoder that keeps all bytes, even a space at the very start.
     pub fn whole() -> Self {
         PieceDecoder::new(false)
     }
 
-    /// Appends to `text` what the `bytes` of the next token complete.
+    /// Appends to `text` the characters that the `bytes` of the next token complete.
     pub fn push(&mut self, mut bytes: &[u8], text: &mut String) {
         if self.drop_space && !bytes.is_empty() {
             self.drop_space = false;

@@ -1,32 +1,32 @@
-//! A text while it is normalized and split into pieces, within a budget of bytes.
+//! A text that is normalized and split into pieces, within a budget of bytes.
 
 use crate::error::{EncodeError, Result};
 use model_factory_dtypes::memory;
 use std::cell::Cell;
 use std::ops::Range;
 
-/// What memory is for.
+/// The purpose of the memory, for errors.
 const WHAT: &str = "the tokens of a text";
 
-/// Bytes that a text may become for each of its own. Real tokenizers write a space as `▁` (3 bytes) and other bytes as two;
-/// only compatibility forms of a few Arabic ligatures become more (U+FDFA 11 times as many).
+/// The most bytes that a text may become for each of its bytes. Real tokenizers write a space as `▁` (3 bytes) and others as two;
+/// only compatibility forms of a few Arabic ligatures become more (11 times as many for U+FDFA).
 const GROWTH: usize = 8;
 
-/// Bytes that any text may become.
+/// Bytes that any text may become, however short.
 const ALWAYS: usize = 64 << 10;
 
-/// Steps that the patterns of a tokenizer may take together for each byte of a text, and for any text. Those that
+/// The most steps of all patterns of a tokenizer for each byte of a text, plus those for any text. Patterns that
 /// GGUF vocabularies name take up to eight.
 const STEPS: (usize, usize) = (64, 1 << 20);
 
-/// What may still be made of a text, in bytes, and how many steps patterns may take. Its parts between added tokens share it.
+/// The bytes that may still be made of a text, and the steps that patterns may still take. Its parts between added tokens share it.
 #[derive(Debug)]
 pub(super) struct Budget {
     source: usize,
     limit: usize,
     /// Bytes of the parts that are done.
     spent: usize,
-    /// The most bytes that a step has written of the present part.
+    /// The most bytes that a step has written of the current part.
     most: Cell<usize>,
     steps: Cell<usize>,
 }
@@ -38,19 +38,19 @@ impl Budget {
         Budget { source: bytes, limit, spent: 0, most: Cell::new(0), steps }
     }
 
-    /// Takes `steps` of a pattern off; whether there are so many left.
+    /// Takes `steps` of a pattern, and returns whether that many were left.
     pub(super) fn take_steps(&self, steps: usize) -> bool {
         let left = self.steps.get().checked_sub(steps);
         self.steps.set(left.unwrap_or(0));
         left.is_some()
     }
 
-    /// An empty text that grows within the budget, for what `step` of the tokenizer makes.
+    /// An empty text that grows within the budget, for the output of the tokenizer's `step`.
     pub(super) fn text(&self, step: &'static str) -> Growing<'_> {
         Growing { text: String::new(), budget: self, step }
     }
 
-    /// Refuses `bytes` that `step` wrote in all beyond what is left.
+    /// Fails if the `bytes` that `step` wrote exceed the budget.
     pub(super) fn check(&self, step: &'static str, bytes: usize) -> Result<()> {
         let &Budget { source, limit, spent, .. } = self;
         if bytes > limit - spent.min(limit) {
@@ -66,7 +66,7 @@ impl Budget {
     }
 }
 
-/// A text that a step writes.
+/// A text that is the output of a step.
 #[derive(Debug)]
 pub(super) struct Growing<'b> {
     text: String,
@@ -78,7 +78,7 @@ impl Growing<'_> {
     /// Appends `part`.
     ///
     /// # Errors
-    /// `TooLong` beyond the budget, `OutOfMemory`.
+    /// `TooLong` beyond the budget, and `OutOfMemory`.
     #[inline]
     pub(super) fn push_str(&mut self, part: &str) -> Result<()> {
         self.budget.check(self.step, self.text.len() + part.len())?;
@@ -112,7 +112,7 @@ pub(super) struct Pieces {
 }
 
 impl Pieces {
-    /// One piece, or none of an empty text.
+    /// One piece, or none for an empty text.
     pub(super) fn whole(text: &str) -> Result<Pieces> {
         let (mut copy, mut parts) = (String::new(), Vec::new());
         memory::append(&mut copy, text, WHAT)?;
@@ -124,7 +124,7 @@ impl Pieces {
         self.parts.iter().map(|part| &self.text[part.clone()])
     }
 
-    /// Pieces of these pieces: `split(piece, keep)` calls `keep` with each part of the piece that is one.
+    /// Splits these pieces: `split(piece, keep)` calls `keep` with each part of the piece that is a new piece.
     pub(super) fn split(
         self,
         split: impl Fn(&str, &mut dyn FnMut(Range<usize>) -> Result<()>) -> Result<()>,

@@ -1,4 +1,4 @@
-//! A vocabulary -> the trie of its tokens' bytes, by which grammars tell which of them may come next.
+//! A vocabulary -> the trie of its tokens' bytes, in which grammars find the tokens that may come next.
 
 use super::Tokenizer;
 use super::encoder::Encoder;
@@ -7,24 +7,24 @@ use crate::grammar::Grammars;
 use llguidance::toktrie::{INVALID_TOKEN, TokRxInfo, TokTrie, TokenId, TokenizerEnv};
 use std::sync::Arc;
 
-/// The most bytes of a token, and the most nodes, that a trie has room for. A longer token is never drawn.
+/// The most bytes of a token, and the most nodes of a trie. A longer token is never drawn.
 const TOKEN_BYTES: usize = 1000;
 const NODES: usize = (1 << 22) - 1;
 
-/// What stands before a text to be encoded so that it is no beginning: some tokenizers put a space there.
+/// A prefix for texts that are encoded as if they were not at the beginning: some tokenizers add a space there.
 const BEFORE: &str = "\u{2}";
 
-/// A trie, and the encoder of texts that have but one continuation.
+/// A trie, and the encoder for texts that have only one continuation.
 struct Spelled {
     trie: TokTrie,
     encoder: Arc<Encoder>,
 }
 
 impl Tokenizer {
-    /// What compiles grammars for this vocabulary: made by whoever asks first, and kept.
+    /// The grammars compiled for this vocabulary. They are created on the first call and kept.
     ///
     /// # Errors
-    /// `Grammar` for a vocabulary beyond all published ones.
+    /// `Grammar` for a vocabulary that is larger than all published ones.
     #[doc(hidden)]
     pub fn grammars(&self) -> Result<&Grammars> {
         let made = self.grammars.get_or_init(|| {
@@ -46,12 +46,12 @@ impl Tokenizer {
             return Err(GrammarError::Vocabulary { nodes, limit: NODES }.into());
         }
         let len = u32::try_from(words.len()).unwrap_or(u32::MAX);
-        // Which tokens end a text is known where it is generated.
+        // The tokens that end a text are only known to the generation.
         Ok(TokTrie::from(&TokRxInfo::new(len, INVALID_TOKEN), &words))
     }
 
-    /// What `id` is in the trie: its bytes; a special token, or one that was added and stands in brackets (`<think>`, `[INST]`),
-    /// by its name after a byte that no text has, so that a text is never spelled by it; nothing for one that is not drawn.
+    /// The entry of `id` in the trie: its bytes; for a special token, or an added one in brackets (`<think>`, `[INST]`),
+    /// its name after a byte that no text has, so that no text spells it; nothing for a token that is never drawn.
     fn word(&self, id: u32) -> Vec<u8> {
         let bytes = self.token_bytes(id).unwrap_or_default();
         let name = self.token_text(id).unwrap_or_default();
@@ -68,7 +68,7 @@ impl Tokenizer {
 }
 
 impl Spelled {
-    /// The tokens of `text` as it is spelled within a longer one, if they have its very bytes.
+    /// The tokens of `text` within a longer text, if they have exactly its bytes.
     fn within(&self, text: &str) -> Option<Vec<TokenId>> {
         let is_text = |ids: &[TokenId]| self.trie.decode_raw(ids) == text.as_bytes();
         let ids = self.encoder.encode_all(text).ok()?;

@@ -1,4 +1,4 @@
-//! Unigram: the model of a SentencePiece vocabulary without merges, by the tokenizers library.
+//! Unigram: the model of a SentencePiece vocabulary without merges, computed by the tokenizers library.
 
 use super::added::IdSet;
 use super::encoder::{Model, Tokens};
@@ -8,22 +8,22 @@ use model_factory_format::tokenizer::Model as Description;
 use tokenizers::models::unigram::Unigram as Library;
 use tokenizers::{Model as _, Token};
 
-/// Bytes of a token. The library copies every token that a text has at a place; SentencePiece's own limit is 16
+/// The most bytes of a token. The library copies every token that matches at a place of a text; SentencePiece's own limit is 16
 /// characters (`max_sentencepiece_length`).
 const TOKEN_BYTES: usize = 256;
 
 pub(super) struct Unigram {
     library: Library,
-    /// Their ids are the library's.
+    /// The tokens, with the ids of the library.
     tokens: Tokens,
     unknown: Option<u32>,
 }
 
 impl Unigram {
-    /// Builds `model`, that of a `tokenizer.json`.
+    /// Builds `model`, which is that of a `tokenizer.json`.
     ///
     /// # Errors
-    /// When its vocabulary is no list of texts and scores; as [`from_pieces`](Self::from_pieces).
+    /// If its vocabulary is not a list of texts and scores, and the errors of [`from_pieces`](Self::from_pieces).
     pub(super) fn new(model: &Description) -> Result<Unigram, String> {
         let pieces: Vec<(String, f64)> =
             model.vocab.iter().zip(&model.vocab.scores).map(|((text, _), score)| (text.to_owned(), *score)).collect();
@@ -36,7 +36,7 @@ impl Unigram {
     /// Builds the model of texts and their scores.
     ///
     /// # Errors
-    /// When a token is longer than any published one; what the library says.
+    /// If a token is longer than any published one, and the errors of the library.
     pub(super) fn from_pieces(
         pieces: Vec<(String, f64)>,
         unknown: Option<usize>,
@@ -54,10 +54,10 @@ impl Unigram {
 
 impl Model for Unigram {
     fn encode(&self, piece: &str, guarded: &IdSet, ids: &mut Vec<u32>) -> Result<()> {
-        // It fails on a character without a token where the file names no unknown token.
+        // The library fails on a character without a token if the file names no unknown token.
         let none = |_| EncodeError::NoToken { text: piece.chars().take(20).collect(), unknown: "unk_id".into() };
         let tokens = self.library.tokenize(piece).map_err(none)?;
-        // The library knows of no token that is not to be found: where it finds one, its text is cut after the first
+        // The library does not know guarded tokens: where it finds one, its text is cut after the first
         // character, and both parts are shorter.
         let spelled = |token: &Token| self.text(token.id) == Some(&token.value);
         let is_guarded = |token: &&Token| guarded.has(token.id) && spelled(token);

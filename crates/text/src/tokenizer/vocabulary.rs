@@ -1,4 +1,4 @@
-//! Id -> bytes: what each token adds to a text.
+//! Ids -> the bytes that each token adds to a text.
 
 use std::borrow::Cow;
 
@@ -7,14 +7,14 @@ pub(super) struct Vocabulary {
     bytes: Vec<u8>,
     ends: Vec<u32>,
     special: Vec<bool>,
-    /// The tokens that only fill the vocabulary up, in ascending order: they have no bytes, and no text has them.
+    /// The tokens that only pad the vocabulary, in ascending order: they have no bytes, and no text becomes one.
     pub(super) unused: Vec<u32>,
-    /// Whether the first space of a text is not part of it.
+    /// Whether the first space of a text is dropped.
     pub(super) drops_leading_space: bool,
 }
 
 impl Vocabulary {
-    /// An empty one for about `tokens` entries.
+    /// An empty vocabulary with room for about `tokens` entries.
     pub(super) fn new(tokens: usize, drops_leading_space: bool) -> Self {
         Vocabulary {
             bytes: Vec::with_capacity(tokens * 8),
@@ -48,7 +48,7 @@ impl Vocabulary {
     }
 }
 
-/// The bytes that a text stands for in GPT-2's byte alphabet; a text with any other character stands for itself.
+/// The bytes of a text in GPT-2's byte alphabet; a text with any other character stays as it is.
 pub(super) fn byte_level(text: &str) -> Cow<'_, [u8]> {
     if text.bytes().all(|byte| (b'!'..=b'~').contains(&byte)) {
         return Cow::Borrowed(text.as_bytes());
@@ -59,7 +59,7 @@ pub(super) fn byte_level(text: &str) -> Cow<'_, [u8]> {
     }
 }
 
-/// GPT-2's alphabet: printable Latin-1 stands for itself, the other 68 bytes are U+0100 and up in order.
+/// The byte of a character in GPT-2's alphabet: printable Latin-1 is itself, the other 68 bytes are U+0100 and up in order.
 fn byte_of(character: char) -> Option<u8> {
     let code = u32::from(character);
     let byte = match code {

@@ -1,5 +1,5 @@
 //! WordPiece: the model of BERT's vocabularies, in a `tokenizer.json`, a `vocab.txt` or GGUF keys. A word is the longest
-//! token that it begins with, then the longest that goes on, to its end; a word that has no such end is the unknown token.
+//! token that it begins with, then the longest that continues it, to its end; a word that cannot be split so is the unknown token.
 
 use super::added::IdSet;
 use super::encoder::{Model, Tokens};
@@ -7,33 +7,33 @@ use super::text::push;
 use crate::error::{EncodeError, Result};
 use model_factory_format::tokenizer::Model as Description;
 
-/// What a token that goes on with a word begins with, but in GGUF.
+/// The prefix of a token that continues a word, except in GGUF.
 const CONTINUES: &str = "##";
 
-/// What a token that begins a word begins with in GGUF.
+/// The prefix of a token that begins a word in GGUF.
 const BEGINS: &str = "▁";
 
-/// Characters of the longest word that is looked up (transformers `BertTokenizer`).
+/// The most characters of a word that is looked up (transformers `BertTokenizer`).
 const WORD_CHARACTERS: usize = 100;
 
 /// A vocabulary of words and their parts.
 pub(super) struct WordPiece {
     tokens: Tokens,
-    /// What tokens that begin a word begin with, and those that go on with one.
+    /// The prefix of tokens that begin a word, and that of tokens that continue one.
     prefixes: [&'static str; 2],
     unknown: Option<u32>,
     unknown_text: String,
-    /// Characters of a word at most.
+    /// The most characters of a word.
     most: usize,
-    /// Bytes of the longest token.
+    /// The length in bytes of the longest token.
     longest: usize,
 }
 
 impl WordPiece {
-    /// Builds `model`, that of a `tokenizer.json` or of a `vocab.txt`.
+    /// Builds `model`, which is that of a `tokenizer.json` or of a `vocab.txt`.
     ///
     /// # Errors
-    /// When a part of it is missing, or tokens that go on with a word are not marked by `##`.
+    /// If a part of it is missing, or tokens that continue a word are not marked by `##`.
     pub(super) fn new(model: &Description) -> Result<WordPiece, String> {
         let prefix = &model.continuing_subword_prefix;
         if prefix.as_deref() != Some(CONTINUES) {
@@ -51,7 +51,7 @@ impl WordPiece {
         Ok(WordPiece { tokens, prefixes: ["", CONTINUES], unknown, unknown_text, most, longest })
     }
 
-    /// Builds the model of a GGUF vocabulary, in which tokens that begin a word begin with `▁` and others with nothing.
+    /// Builds the model of a GGUF vocabulary, in which tokens that begin a word begin with `▁`, and others have no prefix.
     pub(super) fn gguf(tokens: Tokens, unknown: u32) -> WordPiece {
         let longest = tokens.longest().unwrap_or(0);
         let (prefixes, unknown, most) = ([BEGINS, ""], Some(unknown), WORD_CHARACTERS);

@@ -1,4 +1,4 @@
-//! What is asked about tools -> what reads the calls of an answer, and what it is held to.
+//! The options for tools -> a parser of the calls of an answer, and the grammar that the answer is held to.
 
 use super::{CallReader, ToolChoice, grammar, tools};
 use crate::chat::ChatOptions;
@@ -7,19 +7,19 @@ use crate::grammar::Grammar;
 use crate::tokenizer::Tokenizer;
 use model_factory_format::tool_calls::Several;
 
-/// What a generation does about tools.
+/// The handling of tools in a generation.
 #[derive(Debug)]
 pub struct Calls {
-    /// Reads the calls of the answer.
+    /// Parses the calls of the answer.
     pub reader: Option<CallReader>,
-    /// What the answer is held to.
+    /// The grammar that the answer is held to.
     pub grammar: Option<Grammar>,
-    /// Whether that holds what the model thinks too: its format has no place where thought ends and an answer begins.
+    /// Whether the grammar also holds thoughts: its format has no place where thought ends and an answer begins.
     pub holds_thought: bool,
 }
 
 impl Calls {
-    /// What the `choice` of tools, the options of a chat and the `other` grammar of an answer ask for, after a prompt of
+    /// The handling of tools for the `choice` of tools, the options of a chat and the `other` grammar of an answer; its prompt has
     /// `prompt_tokens` tokens.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Tools and the format of calls -> the grammar of an answer that calls them.
+//! Tools and the format of calls -> the grammar of an answer that calls tools.
 
 use super::ToolChoice;
 use crate::error::{Error, ToolError};
@@ -9,14 +9,14 @@ use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
-/// Schemas within each other that a notation other than JSON has.
+/// The most nested schemas in a notation other than JSON.
 const LEVELS: usize = 32;
 
-/// The grammar that `choice` asks for; `None` where calls are as the model likes. Where calls are not asked for and there is
-/// `other`, an answer is that or calls.
+/// The grammar that `choice` asks for; `None` if the model is free. If calls are not required and there is
+/// an `other` grammar, an answer matches it or is calls.
 ///
 /// # Errors
-/// `Tool` for a tool that there is not, and where none can be held to its schema; `Grammar` for a schema that cannot be kept.
+/// `Tool` for a tool that does not exist, or if no call can be held to its schema; `Grammar` for a schema that cannot be enforced.
 pub(crate) fn grammar(
     choice: &ToolChoice,
     format: ToolCallFormat,
@@ -60,23 +60,23 @@ pub(crate) fn grammar(
     Ok(Some(Grammar::calls(rules, schemas)))
 }
 
-/// A grammar in Lark that grows.
+/// A Lark grammar under construction.
 struct Lark<'a> {
     rules: String,
     names: usize,
     format: ToolCallFormat,
     tokenizer: &'a Tokenizer,
-    /// The tool whose call is written, and the schema of its arguments.
+    /// The tool whose call is being written, and the schema of its arguments.
     tool: &'a str,
     root: &'a Value,
-    /// Rules of what its schema refers to.
+    /// Rules of the definitions that its schema refers to.
     known: HashMap<String, String>,
-    /// Whether the answer may be other JSON than a call. A call without a mark is JSON as that is then, with the same blanks, so
+    /// Whether the answer may be JSON other than a call. A call without a mark is then JSON with the same blanks, so
     /// that both may begin alike.
     is_json: bool,
 }
 
-/// Whether calls of `tool` with this schema can be written in `format`, and read.
+/// Checks that calls of `tool` with this schema can be written in `format`, and parsed.
 fn check(tool: &str, schema: &Value, format: ToolCallFormat) -> Result<(), ToolError> {
     let found = schema.get("type").unwrap_or(schema);
     if found != "object" {
@@ -92,13 +92,13 @@ fn check(tool: &str, schema: &Value, format: ToolCallFormat) -> Result<(), ToolE
     }
 }
 
-/// `text` as Lark writes it.
+/// `text` as a Lark literal.
 fn text(text: &str) -> String {
     Value::from(text).to_string()
 }
 
 impl<'a> Lark<'a> {
-    /// A rule of this expression; its name.
+    /// Adds a rule for this expression and returns its name.
     fn rule(&mut self, expression: &str) -> String {
         let name = self.name();
         self.define(&name, expression);
@@ -115,19 +115,19 @@ impl<'a> Lark<'a> {
         let _ = writeln!(self.rules, "{name}: {expression}");
     }
 
-    /// A rule of a text that ends with the first `suffix`.
+    /// A rule for a text that ends with the first `suffix`.
     fn until(&mut self, suffix: &str) -> String {
         let name = self.name();
         self.define(&format!("{name}[suffix={}]", text(suffix)), "/(?s:.*)/");
         name
     }
 
-    /// The token of a mark, or its letters where the vocabulary has no such token.
+    /// The token of a mark, or its letters if the vocabulary has no such token.
     fn mark(&self, mark: &str) -> String {
         self.tokenizer.added_token(mark).map_or_else(|| text(mark), |id| format!("<[{id}]>"))
     }
 
-    /// One call of the tool `name`, without what opens and closes it.
+    /// One call of the tool `name`, without its opening and closing marks.
     fn call(&mut self, name: &'a str, schema: &'a Value) -> Result<String, Error> {
         (self.tool, self.root) = (name, schema);
         self.known.clear();
@@ -171,7 +171,7 @@ impl<'a> Lark<'a> {
         Ok(schema)
     }
 
-    /// The answer that `choice` asks for, of this `call`, or the `other` one.
+    /// The answer that `choice` asks for: this `call`, or the `other` one.
     fn answer(&mut self, call: &str, choice: &ToolChoice, other: Option<&str>) -> Result<String, Error> {
         let Description { opens, closes, frames, several, .. } = self.format.description();
         let mark = |mark: Option<&&str>| mark.map(|mark| self.mark(mark)).unwrap_or_default();
@@ -201,7 +201,7 @@ impl<'a> Lark<'a> {
         if *choice != ToolChoice::Strict {
             return Ok(calls);
         }
-        // A text ends where the mark is a token; where it is spelled, text and call cannot be told apart.
+        // Text and call can only be distinguished if the mark is a token, not if it is spelled in letters.
         let opener = frames.as_ref().map(|[begin, _]| begin).or(opens.first());
         let is_token = opener.is_some_and(|mark| self.tokenizer.added_token(mark).is_some());
         if matches!(several, Several::Bare) || !is_token {
@@ -211,7 +211,7 @@ impl<'a> Lark<'a> {
         Ok(format!("TEXT? ({calls} TEXT?)*"))
     }
 
-    /// gpt-oss: messages of analysis, then a call or, where `choice` leaves that open, the answer.
+    /// gpt-oss: messages of analysis, then a call or, if `choice` leaves that open, the answer.
     fn messages(&mut self, call: &str, choice: &ToolChoice, other: Option<&str>) -> String {
         let [start, channel, message, end] =
             ["<|start|>", "<|channel|>", "<|message|>", "<|end|>"].map(|mark| self.mark(mark));
@@ -227,7 +227,7 @@ impl<'a> Lark<'a> {
         }
     }
 
-    /// The arguments of a call, each with its name between the texts of `around` and its value up to the last of these: strings
+    /// The arguments of a call: the texts of `around` stand before and after each name and after its value. Strings are written
     /// as they are, other values as JSON.
     fn parameters(&mut self, schema: &Value, around: [&str; 3]) -> Result<String, Error> {
         let [open, name_end, close] = around;
@@ -253,7 +253,7 @@ impl<'a> Lark<'a> {
         ToolError::Schema { tool: self.tool.into(), reason }.into()
     }
 
-    /// The properties of an object with their values, in the order of the schema, a comma between each two.
+    /// The properties of an object with their values, in the order of the schema, separated by commas.
     fn pairs(&mut self, notation: &Notation, schema: &Value, level: usize) -> Result<String, Error> {
         let Notation { plain_keys, comma, .. } = *notation;
         let between = if level == 0 { notation.assign } else { notation.colon };
@@ -261,7 +261,7 @@ impl<'a> Lark<'a> {
         if plain_keys {
             properties.sort_by_key(|(name, ..)| name.to_lowercase());
         }
-        // What comes after properties of which one was written, or none.
+        // The rest after some properties were written, and after none was.
         let (mut some, mut none) = (String::new(), String::new());
         for (name, property, required) in properties.into_iter().rev() {
             if plain_keys && !is_plain(name) {
@@ -347,7 +347,7 @@ impl<'a> Lark<'a> {
         Ok(self.rule(&values.join(" | ")))
     }
 
-    /// A rule of one of these expressions; `reason` is what is wrong where there are none.
+    /// A rule for one of these expressions; `reason` is the error if there are none.
     fn one_of(&mut self, expressions: &[String], reason: &'static str) -> Result<String, Error> {
         if expressions.is_empty() { Err(self.refused(reason)) } else { Ok(self.rule(&expressions.join(" | "))) }
     }
@@ -370,14 +370,14 @@ impl<'a> Lark<'a> {
         }
     }
 
-    /// An object of any names, with these values.
+    /// An object with any names and with these values.
     fn map(&mut self, notation: &Notation, value: &str) -> String {
         let (comma, key) = (text(notation.comma), self.string(notation));
         let pair = self.rule(&format!("{key} {} {value}", text(notation.colon)));
         self.rule(&format!("\"{{\" ({pair} ({comma} {pair})*)? \"}}\""))
     }
 
-    /// A value of what the schema refers to; a rule of its own, so that it may refer to itself.
+    /// A value of the schema's reference, as a rule of its own, so that it may refer to itself.
     fn referred(&mut self, notation: &Notation, reference: &str, level: usize) -> Result<String, Error> {
         if let Some(rule) = self.known.get(reference) {
             return Ok(rule.clone());
@@ -411,12 +411,12 @@ fn or_nothing(expression: &str) -> &str {
     if expression.is_empty() { "\"\"" } else { expression }
 }
 
-/// Whether `name` has no sign by which a call is read.
+/// Whether `name` has no character by which calls are parsed.
 fn is_plain(name: &str) -> bool {
     !name.is_empty() && !name.contains(|c: char| c.is_control() || c.is_whitespace() || "\"'()[]{}<>,:=".contains(c))
 }
 
-/// The properties of an object, each with whether it must be there.
+/// The properties of an object, each with whether it is required.
 fn properties(schema: &Value) -> Vec<(&str, &Value, bool)> {
     let required = |name: &str| {
         let required = schema.get("required").and_then(Value::as_array);

@@ -1,4 +1,4 @@
-//! Text and special tokens of an answer, as they come -> calls, and the other text. What breaks the format is text.
+//! Text and special tokens of an answer, as they come -> calls, and the other text. Text that breaks the format stays text.
 
 use super::ToolCall;
 use crate::tokenizer::Tokenizer;
@@ -6,17 +6,17 @@ use model_factory_format::tool_calls::{
     Arguments, Description, SPECIAL, Several, Tool, ToolCallFormat, Written, members,
 };
 
-/// Part of an answer.
+/// A part of an answer.
 #[derive(Debug, PartialEq)]
 pub enum Part {
-    /// Text.
+    /// Text of the answer.
     Text(String),
-    /// A call of a tool.
+    /// A tool call.
     Call(ToolCall),
 }
 
-/// The calls that `body` is, or else what is after the last opening mark in it, as one that broke may have another after it; and
-/// where they begin.
+/// The calls in `body`, and where they begin. If it does not parse, the text after the last opening mark in it is tried, as
+/// another call may follow a broken one.
 fn calls(format: &Description, body: &str, tools: &[Tool], opens: &[String]) -> Option<(Vec<Written>, usize)> {
     if let Some(calls) = (format.read)(body, tools) {
         return Some((calls, 0));
@@ -25,7 +25,7 @@ fn calls(format: &Description, body: &str, tools: &[Tool], opens: &[String]) -> 
     Some(((format.read)(&body[at + len..], tools)?, at))
 }
 
-/// The same of a body that no mark closes, which may have text after its calls, and where they end.
+/// Like `calls`, for a body that no mark closes: text may follow its calls, and the end of the calls is returned.
 fn calls_and_text(
     format: &Description,
     body: &str,
@@ -44,7 +44,7 @@ enum Mark {
     Open,
     Close,
     Frame,
-    /// Is part of a call whose mark is missing.
+    /// It is part of a call whose opening mark is missing.
     Unmarked,
 }
 
@@ -52,7 +52,7 @@ enum Mark {
 enum Place {
     Text,
     Call(Open),
-    /// In a message to a tool (gpt-oss).
+    /// The place is in a message to a tool (gpt-oss).
     Message {
         name: String,
         body: String,
@@ -62,26 +62,26 @@ enum Place {
 /// A call that has begun.
 #[derive(Debug, Default, PartialEq)]
 struct Open {
-    /// What opened it, as it is spelled; nothing where the answer itself may be the call.
+    /// The opening mark as spelled; empty if the answer itself may be the call.
     mark: &'static str,
-    /// What came since.
+    /// The text since the mark.
     body: String,
-    /// Before this no mark begins.
+    /// No mark begins before this offset.
     searched: usize,
-    /// How often it was read without success.
+    /// How often parsing it failed.
     tries: usize,
 }
 
-/// Blanks that wait for what comes after them, in bytes.
+/// The most blanks, in bytes, that wait for the text after them.
 const BLANKS: usize = 256;
 
-/// What a call ends with.
+/// The last character of a call.
 const ENDS: [char; 5] = ['}', ']', ')', '>', '`'];
 
-/// How often a call is read that a mark in its letters may end.
+/// How often parsing is tried for a call that may contain its closing mark.
 const TRIES: usize = 64;
 
-/// Reads the calls of one answer.
+/// Parses the calls of one answer.
 pub struct CallReader {
     format: &'static Description,
     /// Whether an answer that begins with `{` may be a call without a mark.
@@ -94,21 +94,21 @@ pub struct CallReader {
     /// Marks that begin a call, as a body has them.
     opens: Vec<String>,
     place: Place,
-    /// Marks that stand around calls, of which none has come yet.
+    /// Marks around calls that came before any call.
     frames: String,
-    /// Text that may be the beginning of a mark, or blanks that may lie before one.
+    /// Held-back text: the possible beginning of a mark, or blanks that may lie before one.
     held: String,
-    /// Whether text was given out since the last call.
+    /// Whether text was returned since the last call.
     said: bool,
-    /// What ids of calls begin with.
+    /// The length of the prompt, with which ids of calls begin.
     prompt_tokens: usize,
     calls: usize,
-    /// Whether an answer is calls from its beginning on, or none.
+    /// Whether an answer is either calls from its beginning on, or no call.
     all_or_none: bool,
 }
 
 impl CallReader {
-    /// For an answer after `prompt_tokens` tokens.
+    /// A reader for an answer after `prompt_tokens` tokens.
     pub fn new(format: ToolCallFormat, tools: Vec<Tool>, tokenizer: &Tokenizer, prompt_tokens: usize) -> CallReader {
         let format = format.description();
         let frames = format.frames.as_ref().map_or(&[][..], |frames| frames);
@@ -140,14 +140,14 @@ impl CallReader {
         }
     }
 
-    /// Reads an answer that is only calls, or something else that may spell their marks.
+    /// Reads an answer that is either only calls, or something else that may spell their marks.
     pub fn all_or_none(mut self) -> CallReader {
         self.spelled.retain(|(_, mark)| *mark != Mark::Unmarked);
         self.all_or_none = true;
         self
     }
 
-    /// Reads calls that tokens open and no others: those are held to schemas.
+    /// Reads only calls that are opened by tokens: those are held to schemas.
     pub fn strict(mut self) -> CallReader {
         self.spelled.retain(|(_, mark)| !matches!(mark, Mark::Open | Mark::Unmarked));
         self.opens.retain(|open| open.starts_with(SPECIAL));
@@ -159,7 +159,7 @@ impl CallReader {
         self.tokens.iter().any(|(id, ..)| *id == token)
     }
 
-    /// Whether what comes is part of a call: its special tokens are too.
+    /// Whether the current text is part of a call; its special tokens then are too.
     pub fn is_calling(&self) -> bool {
         self.place != Place::Text
     }
@@ -171,7 +171,7 @@ impl CallReader {
         }
     }
 
-    /// Takes a special token, spelled so, as part of a call.
+    /// Takes a special token, which is spelled `text`, as part of a call.
     pub fn special(&mut self, text: &str) {
         if let Place::Call(Open { body, .. }) | Place::Message { body, .. } = &mut self.place {
             body.push(SPECIAL);
@@ -191,13 +191,13 @@ impl CallReader {
     /// Takes text.
     pub fn text(&mut self, text: &str, parts: &mut Vec<Part>) {
         let mut rest = text.to_owned();
-        // What follows a mark is text again.
+        // The text after a mark may have marks again.
         while !rest.is_empty() {
             rest = self.text_to_mark(&rest, parts);
         }
     }
 
-    /// Takes text up to the first mark in it; what follows that.
+    /// Takes text up to the first mark in it, and returns the text after the mark.
     fn text_to_mark(&mut self, text: &str, parts: &mut Vec<Part>) -> String {
         match &mut self.place {
             Place::Message { body, .. } => body.push_str(text),
@@ -237,17 +237,17 @@ impl CallReader {
         String::new()
     }
 
-    /// Whether what came so far may be the beginning of an answer that is only calls.
+    /// Whether the text so far may be the beginning of an answer that is only calls.
     fn may_begin_calls(&self) -> bool {
         let text = self.held.trim_start();
         let is_marked = |(mark, _): &(&str, Mark)| mark.starts_with(text) || text.starts_with(mark);
         !self.said && (self.spelled.iter().any(is_marked) || (self.bare && (text.is_empty() || text.starts_with('{'))))
     }
 
-    /// Gives out what nothing can follow.
+    /// Returns all held-back text as nothing follows.
     pub fn finish(&mut self, parts: &mut Vec<Part>) {
         self.close("", parts);
-        // Blanks after a call are the format's.
+        // Blanks after a call belong to the format.
         if self.said || self.calls == 0 || !self.held.trim().is_empty() {
             self.say(self.held.len(), parts);
         }
@@ -255,7 +255,7 @@ impl CallReader {
         self.frames.clear();
     }
 
-    /// Gives out `to` bytes of what is held, and the marks before it.
+    /// Returns `to` bytes of the held-back text, and the marks before it.
     fn say(&mut self, to: usize, parts: &mut Vec<Part>) {
         let rest = self.held.split_off(to);
         let text = std::mem::take(&mut self.frames) + &std::mem::replace(&mut self.held, rest);
@@ -265,7 +265,7 @@ impl CallReader {
         }
     }
 
-    /// Gives out what is held before `end`, but for the blanks at the end of that.
+    /// Returns the held-back text before `end`, except for the blanks at its end.
     fn say_to_blanks(&mut self, end: usize, parts: &mut Vec<Part>) {
         let blank = self.held[..end].trim_end().len();
         if blank > 0 || end > BLANKS {
@@ -273,7 +273,7 @@ impl CallReader {
         }
     }
 
-    /// Gives out what of the held text can be no mark, and takes the first mark in it; what follows that.
+    /// Returns the held-back text that cannot be a mark, and takes the first mark in it; the result is the text after the mark.
     fn search_text(&mut self, parts: &mut Vec<Part>) -> String {
         let held = &self.held;
         let marks = || self.spelled.iter().filter(|(_, mark)| *mark != Mark::Close);
@@ -291,8 +291,8 @@ impl CallReader {
         String::new()
     }
 
-    /// Takes the first spelled mark that ends the call; what lies after it. A value may spell marks: one ends the call where
-    /// what is before it is a call.
+    /// Takes the first spelled mark that ends the call, and returns the text after it. A value may spell marks: one ends the
+    /// call if the text before it parses as a call.
     fn search_call(&mut self, parts: &mut Vec<Part>) -> String {
         let Place::Call(Open { body, searched, tries, .. }) = &mut self.place else { return String::new() };
         loop {
@@ -312,7 +312,7 @@ impl CallReader {
             *tries += usize::from(may_end);
             *searched = at + text.len();
         }
-        // The end may be the beginning of a mark.
+        // The end of the text may be the beginning of a mark.
         let longest = self.spelled.iter().map(|(text, _)| text.len()).max().unwrap_or(0);
         *searched = (*searched).max(body.floor_char_boundary(body.len().saturating_sub(longest)));
         String::new()
@@ -323,7 +323,7 @@ impl CallReader {
             (Mark::Unmarked, _) => {
                 self.place = Place::Call(Open { body: text.to_owned(), ..Open::default() });
             }
-            // A value may have a mark that begins a call, of which it is part.
+            // A value may contain an opening mark, which is then part of it.
             (Mark::Open, Place::Call(Open { body, tries, .. }))
                 if *tries < TRIES && calls_and_text(self.format, body, &self.tools, &self.opens).is_none() =>
             {
@@ -350,7 +350,7 @@ impl CallReader {
         }
     }
 
-    /// Ends a call by `mark`: it is read, or given out as it is spelled.
+    /// Ends a call by `mark`: it is parsed, or returned as text.
     fn close(&mut self, mark: &str, parts: &mut Vec<Part>) {
         let (read, text, after) = match std::mem::replace(&mut self.place, Place::Text) {
             Place::Text => return,
@@ -387,11 +387,11 @@ impl CallReader {
         }
     }
 
-    /// The calls of `open`, which ends by `mark`, and the text before and after them that is none of them: all of it is before
-    /// where there are none. What no mark ends may have text after it.
+    /// The calls of `open`, which ends by `mark`, and the text before and after them. If there are none, all text is before
+    /// them. If no mark ends the calls, text may follow them.
     fn read(&self, Open { mark: open, body, .. }: Open, mark: &str) -> (Option<Vec<Written>>, String, String) {
         let (tools, opens) = (&self.tools, &self.opens);
-        // An answer that is no call may have a name too.
+        // An answer that is not a call may have a name too.
         let is_call = || members(body.trim()).is_some_and(|all| all.iter().any(|(name, _)| name == "parameters"));
         let found = match mark {
             "" if self.all_or_none && open.is_empty() && !is_call() => None,
@@ -406,7 +406,7 @@ impl CallReader {
     }
 }
 
-/// Whether what begins with `begin` may name one of `tools` after it.
+/// Whether text that begins with `begin` may name one of `tools` after it.
 fn calls_one_of(tools: &[Tool], begin: &str, body: &str) -> bool {
     let Some(rest) = body.strip_prefix(begin) else { return false };
     match rest.split_once('>') {
@@ -415,7 +415,7 @@ fn calls_one_of(tools: &[Tool], begin: &str, body: &str) -> bool {
     }
 }
 
-/// Whether an object that begins so may be a call: its first key is one of a call's.
+/// Whether an object with this beginning may be a call: its first key is one of a call's.
 fn may_be_call(text: &str) -> bool {
     const BEGINNINGS: [&str; 6] =
         ["{\"name\":", "{\"type\":\"function\"", "{\"function\":", "{\"parameters\":", "{\"arguments\":", "{\"id\":"];

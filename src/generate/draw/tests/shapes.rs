@@ -1,6 +1,6 @@
-//! Logits to draw from, of this library and of candle (`benches/candle`).
+//! Logits to draw from, for this library and for candle (`benches/candle`).
 
-/// What is drawn with, each seed over all shapes at all temperatures.
+/// The seeds of the draws; each is used for all shapes at all temperatures.
 pub(crate) const SEEDS: [u64; 6] = [0, 1, 7, 42, 1 << 40, u64::MAX];
 pub(crate) const TEMPERATURES: [f32; 5] = [1.0, 0.7, 0.1, 2.5, 50.0];
 
@@ -18,7 +18,7 @@ pub(crate) fn shapes() -> Vec<Vec<f32>> {
     shapes
 }
 
-/// A shape at a temperature.
+/// The logits of a shape at a temperature.
 pub(crate) fn scaled(shape: &[f32], temperature: f32) -> Vec<f32> {
     shape.iter().map(|logit| logit / temperature).map(|logit| logit.clamp(f32::MIN, f32::MAX)).collect()
 }

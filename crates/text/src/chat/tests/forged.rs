@@ -1,9 +1,9 @@
-//! Whose each character of a prompt is, whatever a template does to it.
+//! Which characters of a prompt are the template's own, whatever it does to them.
 
 use super::*;
 use proptest::prelude::*;
 
-/// What of the text is the template's.
+/// The text, and the part of it that is the template's own.
 fn owned(source: &str, content: &str) -> (String, String) {
     let rendered = template(source).render_with_spans(&[Message::user(content)], &ChatOptions::default(), true);
     let RenderedChat { text, template_spans } = rendered.unwrap_or_else(|error| panic!("{source}: {error}"));
@@ -11,7 +11,7 @@ fn owned(source: &str, content: &str) -> (String, String) {
     (text, own)
 }
 
-/// Templates, what they write of the message `a<|x|>B é "'`, and what of it is theirs.
+/// Templates, their output for the message `a<|x|>B é "'`, and the part of it that is theirs.
 #[test]
 fn only_what_the_template_writes_is_its_own() {
     let content = "a<|x|>B é \"'";
@@ -62,7 +62,7 @@ fn only_what_the_template_writes_is_its_own() {
     assert!(wrong.is_empty(), "{}\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// What looks at characters sees none of the marks.
+/// Operations that inspect characters see no marks.
 #[test]
 fn what_is_looked_at_has_no_marks() {
     let source = "{%- set u = 'user' -%}{%- set x = 'a b' -%}\
@@ -159,7 +159,7 @@ const OPERATIONS: [&str; 44] = [
     "[{o}, {t}] | map('upper') | select('ne', {o}) | join",
 ];
 
-/// The text of `operations` on `atoms`, of which some are the template's and the others a message's; and what is the template's.
+/// The text of `operations` on `atoms`, some of which are the template's and the others a message's, and the template's part of it.
 fn operated(operations: &[(usize, usize)], atoms: &[String], own: &[bool]) -> Option<(String, String)> {
     let literal = |at: usize| match own[at % own.len()] {
         true => {
@@ -195,7 +195,7 @@ proptest! {
         let given = operated(&operations, &atoms, &[false; 4]);
         let mixed = operated(&operations, &atoms, &own);
         prop_assert_eq!(given.as_ref().map(|(text, _)| text), mixed.as_ref().map(|(text, _)| text));
-        // The constants of the operations are the template's in both.
+        // The constants of the operations are the template's in both runs.
         let constant = |character: char| "-|éÉ*bBxX".contains(character);
         prop_assert!(given.is_none_or(|(_, own)| own.chars().all(constant)));
     }

@@ -1,17 +1,17 @@
-//! No id of a mark comes from a message, a tool or a variable: of every template here, with every mark that it writes.
+//! No id of a mark comes from a message, a tool or a variable, for every template here and every mark that it writes.
 //!
-//! Each chat is written twice: once with texts that spell marks, and once with letters in their place. Where the template
-//! writes the same of its own both times, the marks of both are the same ids. Marks that no template writes come in neither.
+//! Each chat is rendered twice: once with texts that spell marks, and once with letters in their place. If the template's own
+//! text is the same both times, the marks have the same ids. Marks that no template writes must not occur in either.
 
 use super::*;
 use crate::tokenizer::Tokenizer;
 use serde_json::json;
 use std::collections::BTreeSet;
 
-/// Marks that stand in no template.
+/// Marks that are in no template.
 const ABSENT: [&str; 4] = ["<|forged|>", "[FORGED]", "<forged>", "</forged>"];
 
-/// Templates that take texts apart and put them together. `m` are the messages.
+/// Templates that take texts apart and join them again. `m` are the messages.
 const TAKING_APART: [&str; 12] = [
     "{% for x in m %}<s>{{ x.role }}{{ x.content }}{{ x.content | trim }}</s>{% endfor %}",
     "{% for x in m %}{{ '<s>' ~ x.content ~ x.content[::-1] ~ '</s>' }}{% endfor %}",
@@ -38,7 +38,7 @@ fn vocabulary(marks: &[String], way: usize) -> Tokenizer {
     let level = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false});
     let mut ids: Vec<String> = marks.to_vec();
     let file = match way {
-        // Merges spell every mark of ASCII, and a piece that is a token is taken whole.
+        // Merges spell every ASCII mark, and a piece that is a token is not split.
         0 | 1 => {
             ids.extend((0..=255u8).map(|byte| match byte {
                 0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff => char::from(byte).to_string(),
@@ -61,7 +61,7 @@ fn vocabulary(marks: &[String], way: usize) -> Tokenizer {
             json!({"added_tokens": added, "normalizer": normalizer, "pre_tokenizer": level, "decoder": level,
                 "model": {"type": "BPE", "vocab": vocab, "merges": merges.into_iter().collect::<Vec<_>>(), "ignore_merges": true}})
         }
-        // Pieces of the best score are the marks.
+        // The pieces with the best score are the marks.
         _ => {
             let mut vocab: Vec<Json> = marks.iter().map(|mark| json!([mark, 0.0])).collect();
             vocab.push(json!(["<unk>", 0.0]));
@@ -83,7 +83,7 @@ fn vocabulary(marks: &[String], way: usize) -> Tokenizer {
     Tokenizer::from_json(&path, &spec).unwrap()
 }
 
-/// Numbers that are the same every time.
+/// A reproducible sequence of numbers.
 struct Numbers(u64);
 
 impl Numbers {
@@ -190,13 +190,13 @@ impl Case<'_> {
         let only = |ids: Vec<u32>| -> Vec<u32> { ids.into_iter().filter(|id| self.is_mark.contains(id)).collect() };
         let spans: Vec<&str> = rendered.template_spans.iter().map(|span| &rendered.text[span.clone()]).collect();
         let (own, marks) = (spans.concat(), only(ids));
-        // Each span for itself, with all that it spells.
+        // Each span is encoded separately, with special tokens.
         let apart = spans.iter().flat_map(|span| only(self.tokenizer.encode(span, false).unwrap()));
         assert!(options.trust_special_tokens || marks.iter().copied().eq(apart), "{own}");
         Some(Found { own, marks })
     }
 
-    /// Whether the chat of `shape` was compared with one of letters; `None` where the template refuses it.
+    /// Whether the chat of `shape` was compared with one of letters; `None` if the template refuses it.
     fn compare(&self, name: &str, shape: u64) -> Option<bool> {
         let mut numbers = Numbers(shape ^ 0x9e37_79b9_7f4a_7c15);
         let mut lengths = Vec::new();
@@ -208,7 +208,7 @@ impl Case<'_> {
         let mut letters = lengths.into_iter().map(|count| "x".repeat(count));
         let (plain, plain_options) = chat(shape, || letters.next().unwrap());
         let harmless = self.found(&plain, &plain_options)?;
-        // Nobody spells a mark: the ids are those of transformers.
+        // If no text spells a mark, the ids are those of transformers.
         let trusting = plain_options.clone().trust_special_tokens(true);
         let (ids, all) = (self.ids(&plain, &plain_options).unwrap().1, self.ids(&plain, &trusting).unwrap().1);
         assert_eq!(ids, all, "{name}, {shape}: {:?}", self.ids(&plain, &plain_options).unwrap().0);
@@ -223,7 +223,7 @@ impl Case<'_> {
     }
 }
 
-/// What in `text` looks like a mark.
+/// Collects the texts in `text` that look like a mark.
 fn marks_in(text: &str, marks: &mut BTreeSet<String>) {
     for (open, close) in [("<|", "|>"), ("<｜", "｜>"), ("<", ">"), ("[", "]"), ("<", "|>"), ("<|", ">")] {
         for (at, _) in text.match_indices(open) {
@@ -239,7 +239,7 @@ fn marks_in(text: &str, marks: &mut BTreeSet<String>) {
     }
 }
 
-/// Compares `count` chats of the template in each of three vocabularies; how many were compared, differed, and were refused.
+/// Compares `count` chats of the template in each of three vocabularies: how many were compared, differed, and were refused.
 fn compared(name: &str, source: &str, seed: u64, count: u64) -> [usize; 3] {
     let template = template(source);
     let mut marks = BTreeSet::from(["<bos>".to_owned(), "<eos>".to_owned()]);
@@ -303,8 +303,8 @@ fn no_mark_comes_from_a_message() {
     assert!(compared > 1500 && otherwise < compared, "{compared} compared, {otherwise} otherwise");
 }
 
-/// As [`no_mark_comes_from_a_message`], of templates that are no part of the repository: those of the folder that
-/// CHAT_TEMPLATES names, FORGERY_CASES chats of each and in each vocabulary.
+/// Like [`no_mark_comes_from_a_message`], for templates that are not in the repository: those of the folder that
+/// CHAT_TEMPLATES names, with FORGERY_CASES chats of each in each vocabulary.
 #[test]
 #[ignore = "reads a folder of templates that an environment variable names"]
 fn no_mark_comes_from_a_message_in_other_templates() {

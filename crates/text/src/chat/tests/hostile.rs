@@ -1,12 +1,12 @@
-//! Templates that would end the process, or never end.
+//! Templates that would crash the process, or never end.
 
 use super::*;
 use std::time::{Duration, Instant};
 
-/// Far above what any of them takes, which is two seconds, on a machine that does other work too.
+/// Far above the time of any of them, which is two seconds, for a machine that does other work too.
 const SOON: Duration = Duration::from_secs(30);
 
-/// Each must end soon with an error of the kind that `expected` is of: a limit by its name, or a template that fails.
+/// Each must end soon with the `expected` error: the name of a limit, or `fails` for a template that fails.
 fn all_end(cases: &[(String, &str)]) {
     let mut wrong = Vec::new();
     for (source, expected) in cases {
@@ -67,7 +67,7 @@ fn values_that_nest_without_end_are_refused() {
         ("{% set a = namespace() %}{% set b = namespace(a=a) %}".into(), "fails"),
         ("{% set a = namespace() %}{% set b = {'b': 1} | map('default', a) | list %}".into(), "a text of 0 bytes"),
         ("{% set a = namespace() %}{{ [1, missing] | map('default', a) | list }}".into(), "fails"),
-        // A loop holds its items, and these the loop before.
+        // A loop holds its items, and these hold the previous loop.
         (looped(list, "{% for a in [ns.x] %}{% set ns.x = loop %}{% endfor %}", ""), "fails"),
         (looped(list, "{% for a in [ns.x] %}{% set ns.x = [loop] %}{% endfor %}", ""), "fails"),
         (looped(list, "{% for a in [ns.x] %}{% set ns.x = loop.previtem or [a] %}{% endfor %}", ""), LEVELS),
@@ -106,7 +106,7 @@ fn tags_that_nest_without_end_are_refused() {
     all_end(&cases);
 }
 
-/// What is within the limits by the least is rendered, on the stack that there is for it.
+/// Templates just within the limits are rendered, and their stack suffices.
 #[test]
 fn the_deepest_that_is_allowed_fits_the_stack() {
     let mut cases: Vec<(String, &str)> = Vec::new();
@@ -154,7 +154,7 @@ fn recursion_is_bounded() {
         "{% block a %}{{ self.a() }}{% endblock %}",
         "{% block a %}{% set x = self.a() %}{% endblock %}",
     ];
-    // No template knows another, or itself.
+    // No template can include another, or itself.
     let others = [
         "{% include '<template>' %}",
         "{% extends '<template>' %}",
@@ -226,7 +226,7 @@ fn operations_that_take_too_much_are_refused() {
         };
         cases.push((looped(before, step, ""), expected));
     }
-    // Without a loop: what grows is built of itself.
+    // Without a loop: a value that grows is made of itself.
     let doubled = |start: &str, step: &str, after: &str| format!("{{% set x = {start} %}}{}{after}", step.repeat(60));
     for (start, step, after) in [
         ("'x'", "{% set x = x ~ x %}", ""),
@@ -286,7 +286,7 @@ fn numbers_that_ask_for_too_much_are_refused() {
     all_end(&cases.map(|(source, expected)| (source.to_owned(), expected)));
 }
 
-/// Tags of random tokens: each is rendered or refused, none shows a fault of the engine or of ours.
+/// Tags of random tokens are rendered or refused; none shows a bug of the engine or of this library.
 #[test]
 fn random_tags_never_panic() {
     const TOKENS: [&str; 64] = [
@@ -378,6 +378,6 @@ fn random_tags_never_panic() {
         }
     }
     assert!(faults.is_empty(), "{} faults\n{}", faults.len(), faults.join("\n"));
-    // Enough of them mean something.
+    // Enough of them must be valid.
     assert!(texts > 1000, "{texts} were rendered");
 }
