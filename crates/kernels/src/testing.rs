@@ -2,8 +2,10 @@
 
 #![cfg(test)]
 
-use super::order::BLOCK;
 use super::{BlockScales, DType, Floats, Form, Input, Isa, Kernel};
+
+/// Elements of a block of activations.
+const BLOCK: usize = 32;
 
 /// Numbers that look random (xorshift64*).
 pub(crate) struct Random(u64);
