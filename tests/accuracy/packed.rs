@@ -1,5 +1,7 @@
 //! Packed integers of compressed-tensors against float64: weights as they are stored, activations that keep 16 bits.
 
+#![allow(clippy::expect_used, clippy::print_stdout)]
+
 use crate::common::{self, fixtures};
 use model_factory::kernels::Isa;
 use safetensors::SafeTensors;

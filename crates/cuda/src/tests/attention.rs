@@ -45,7 +45,7 @@ fn compare(case: Case, capability: (u32, u32), random: &mut Random) -> bool {
     let Case { dim, halves, group, rows, position, window, parts, cached: kind } = case;
     let Some(bench) = Bench::new(capability, 256) else { return false };
     let (heads, len) = (group * KV_HEADS, position + rows);
-    let attention = Attention::load(&*bench.gpu, group, dim, halves).unwrap();
+    let attention = Attention::load(&bench.gpu, group, dim, halves).unwrap();
     let total = (heads + 2 * KV_HEADS) * dim;
     let mut qkv: Vec<f32> = random.floats(rows * total).iter().map(|x| x * 2.0).collect();
     // [keys or values, kv head, position, dim]; after the last position everything is NaN.

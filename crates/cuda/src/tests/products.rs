@@ -106,7 +106,7 @@ fn products_of_every_dtype_beside_double_precision() {
                     if tokens <= 64 && name == "large tiles" {
                         continue;
                     }
-                    let kernels = MatrixKernels::load(&*bench.gpu, dtype).unwrap();
+                    let kernels = MatrixKernels::load(&bench.gpu, dtype).unwrap();
                     let weight = buffer(&bench.gpu, &stored);
                     let part =
                         MatrixArguments { weight: weight.address, rows: outputs as i32, ..MatrixArguments::default() };
@@ -160,7 +160,7 @@ fn int8_products_have_the_processors_bits() {
             [(&small, 1, 1), (&small, 9, 3), (&small, 70, 9), (&small, 66, 70), (&large, 66, 70), (&large, 140, 140)]
         {
             for rule in rules {
-                let kernels = MatrixKernels::load(&*bench.gpu, DType::I8).unwrap();
+                let kernels = MatrixKernels::load(&bench.gpu, DType::I8).unwrap();
                 let stored = random.stored(DType::I8, outputs * inputs);
                 let x: Vec<f32> = random.floats(tokens * inputs).iter().map(|x| x * 3.0 + 0.5).collect();
                 let scales = random.floats(outputs);
@@ -211,7 +211,7 @@ fn several_matrices_stand_side_by_side() {
                 rows: outputs as i32,
                 ..MatrixArguments::default()
             };
-            let kernels = MatrixKernels::load(&*bench.gpu, dtype).unwrap();
+            let kernels = MatrixKernels::load(&bench.gpu, dtype).unwrap();
             let kernel = Kernel::select(dtype, Isa::portable()).unwrap();
             let row_bytes = kernel.row_bytes(inputs);
             matrices.push(DeviceMatrix { kernels, dtype, rule: None, part, outputs, inputs, row_bytes });
