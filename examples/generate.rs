@@ -98,7 +98,7 @@ struct Arguments {
     #[arg(long, value_parser = common::count, allow_negative_numbers = true)]
     context: Option<usize>,
     /// Keys and values are kept in f32, as computed, or rounded to f16, which takes half the memory, or to q8_0, 0.27 of it.
-    #[arg(long, value_name = "DTYPE", default_value_t)]
+    #[arg(long, value_name = "DTYPE", default_value = "f32")]
     kv_cache: KvDtype,
     /// Threads to compute with; all when absent.
     #[arg(long, value_parser = common::count, allow_negative_numbers = true)]
@@ -231,8 +231,10 @@ fn run(arguments: &Arguments, cancel: &CancellationToken) -> Result<(), Error> {
             Speculation::Off => String::new(),
             _ => format!("{} of {} guesses accepted, ", timings.accepted, timings.guessed),
         };
+        // One token, or tokens that a grammar left no choice, take no steps of their own.
+        let speed = if decode > 0.0 { format!(" at {decode:.0} tokens/s") } else { String::new() };
         common::tell(format_args!(
-            "{} prompt tokens at {prefill:.0} tokens/s, {} generated at {decode:.0} tokens/s, ended by {finish}, \
+            "{} prompt tokens at {prefill:.0} tokens/s, {} generated{speed}, ended by {finish}, \
              {guesses}{seed}loaded in {:.3} s",
             timings.prompt_tokens,
             timings.generated,

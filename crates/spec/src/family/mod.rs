@@ -255,7 +255,7 @@ pub struct HeadTable {
     pub predictors: Option<Key>,
 }
 
-/// A quantity's key in either format. GGUF keys that begin with a dot follow the architecture's name.
+/// A quantity's key in either format, empty where the format has none. GGUF keys that begin with a dot follow the architecture's name.
 #[allow(missing_docs)] // of names that say it
 #[derive(Clone, Copy, Debug)]
 pub struct Key {
@@ -504,12 +504,6 @@ pub struct FusedName {
     pub gguf: &'static str,
     /// The name in safetensors; empty where no writer produces it.
     pub config: &'static str,
-}
-
-impl FusedName {
-    const fn new(roles: &'static [Role], gguf: &'static str, config: &'static str) -> FusedName {
-        FusedName { roles, gguf, config }
-    }
 }
 
 /// Linear layers, and whether they have a bias.

@@ -1,11 +1,17 @@
 //! Names of tensors: patterns with the number of a layer, and the names nearest to a missing one.
 
-use crate::family::{Family, Role, TensorName};
+use crate::family::{Family, FusedName, Role, TensorName};
 
 impl Family {
     /// The names of the tensor of `role`, if the tables have any.
     pub(crate) fn name_of(&self, role: Role) -> Option<&'static TensorName> {
         self.tensors.iter().copied().flatten().find(|names| names.role == role)
+    }
+}
+
+impl FusedName {
+    pub(crate) const fn new(roles: &'static [Role], gguf: &'static str, config: &'static str) -> FusedName {
+        FusedName { roles, gguf, config }
     }
 }
 

@@ -24,11 +24,13 @@ pub(super) struct Reader<'a> {
 }
 
 impl Key {
-    pub(crate) const fn gguf(gguf: &'static str) -> Key {
+    /// The key of a quantity that only GGUF has.
+    pub const fn gguf(gguf: &'static str) -> Key {
         Key { gguf, config: "" }
     }
 
-    pub(crate) const fn config(config: &'static str) -> Key {
+    /// The key of a quantity that only `config.json` has.
+    pub const fn config(config: &'static str) -> Key {
         Key { gguf: "", config }
     }
 }
