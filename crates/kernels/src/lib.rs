@@ -53,6 +53,7 @@ pub use ops::vector::{
 pub use scratch::{Scratch, swap_scratch};
 
 use dtypes::REGISTRY;
+use dtypes::scaled::CallScales;
 use isa::Sets;
 use model_factory_dtypes::{DType, Tier};
 use output::Call;
@@ -135,7 +136,7 @@ impl Kernel {
     /// When there is no memory for what it unpacks; `y` is unspecified then.
     pub fn matmul(&self, weight: &[u8], input: &Input, y: &mut [f32]) -> memory::Result<()> {
         assert!(!self.entry.scaled, "{} multiplies scaled blocks", self.entry.name);
-        self.multiply(weight, &[], input, y)
+        self.multiply(weight, CallScales::InBlocks, input, y)
     }
 
     /// The same of blocks of 32 elements whose scales, those of all rows, lie apart. Panics for any other dtype.
@@ -152,12 +153,13 @@ impl Kernel {
     ) -> memory::Result<()> {
         assert!(self.entry.scaled, "{} has its scales in it", self.entry.name);
         let blocks = input.inputs() / order::BLOCK;
-        let scales = scales.widened(isa, weight.len() / self.row_bytes(input.inputs()), blocks)?;
+        let mut wide = Vec::new();
+        let scales = scales.of_blocks(isa, weight.len() / self.row_bytes(input.inputs()), blocks, &mut wide)?;
         if self.form.rows_of_token() == 1 {
-            return self.multiply(weight, &scales, input, y);
+            return self.multiply(weight, scales, input, y);
         }
         let mut parts = memory::zeros(2 * y.len(), "the products of the parts of activations")?;
-        self.multiply(weight, &scales, input, &mut parts)?;
+        self.multiply(weight, scales, input, &mut parts)?;
         let rows = y.len() / (input.tokens() / 2).max(1);
         for (y, parts) in y.chunks_exact_mut(rows.max(1)).zip(parts.chunks_exact(2 * rows.max(1))) {
             let (first, second) = parts.split_at(rows);
@@ -166,7 +168,7 @@ impl Kernel {
         Ok(())
     }
 
-    fn multiply(&self, weight: &[u8], scales: &[f32], input: &Input, y: &mut [f32]) -> memory::Result<()> {
+    fn multiply(&self, weight: &[u8], scales: CallScales<'_>, input: &Input, y: &mut [f32]) -> memory::Result<()> {
         assert!(self.entry.form.is_read_as(input.form()), "the form of the activations that {} reads", self.name);
         let row_bytes = self.row_bytes(input.inputs());
         assert!(weight.len().is_multiple_of(row_bytes), "{} bytes are no rows of {row_bytes}", weight.len());

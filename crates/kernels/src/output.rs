@@ -1,5 +1,6 @@
 //! Where kernels write, and how many rows a task should have.
 
+use super::dtypes::scaled::CallScales;
 use super::input::Q8;
 use super::order::{GROUP, TOKENS_WITHOUT_PANELS};
 use super::scratch::{Scratch, with_scratch};
@@ -10,7 +11,7 @@ use crate::memory::{self, OutOfMemory};
 pub(super) struct Call<'a> {
     pub(super) weight: &'a [u8],
     /// The scales of all rows' blocks in order, of a dtype that has them apart.
-    pub(super) scales: &'a [f32],
+    pub(super) scales: CallScales<'a>,
     pub(super) input: &'a Input,
     y: &'a mut [f32],
     rows: usize,
@@ -22,7 +23,7 @@ impl<'a> Call<'a> {
     /// Panics if `y` has another length than `[tokens, rows]`.
     pub(super) fn new(
         weight: &'a [u8],
-        scales: &'a [f32],
+        scales: CallScales<'a>,
         input: &'a Input,
         rows: usize,
         y: &'a mut [f32],

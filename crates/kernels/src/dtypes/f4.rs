@@ -11,9 +11,10 @@ use crate::order::BLOCK;
 /// Bytes of a block without its scale.
 const BYTES: usize = BLOCK / 2;
 
-scaled_kernels!(F4, "f4", Q8, F4 { bits: 5, offset: 16 }, |block| {
-    look_up(&mxfp4::simd::RAISED, nibbles_in_turns(load_16(block)))
-});
+scaled_kernels!(
+    F4, "f4", Q8, F4 { bits: 5, offset: 16 }, |block| look_up(&mxfp4::simd::RAISED, nibbles_in_turns(load_16(block))),
+    powers: u8, |eight| mxfp4::simd::scales(eight), mxfp4::scale
+);
 
 /// Twice what the codes stand for.
 fn unpack(block: &[u8; BYTES]) -> [i8; BLOCK] {

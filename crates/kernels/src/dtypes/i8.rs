@@ -8,6 +8,7 @@
 use crate::arch::aarch64;
 #[cfg(target_arch = "x86_64")]
 use crate::arch::x86_64;
+use crate::dtypes::scaled::CallScales;
 use crate::input::Int8Row;
 use crate::input::int8::Int8Rule;
 use crate::isa::{Isa, Sets, compiled_for};
@@ -97,7 +98,7 @@ pub fn int8_groups(
     assert_eq!(scales.len() * group, weight.len(), "scales of {rows} rows");
     let mut wide = memory::zeros(scales.len(), "the scales of weights")?;
     crate::ops::vector::add_floats(isa, &mut wide, scales);
-    let mut call = Call::new(weight, &[], input, rows, y);
+    let mut call = Call::new(weight, CallScales::InBlocks, input, rows, y);
     groups(isa, &wide, group, &mut call);
     call.into_result()
 }

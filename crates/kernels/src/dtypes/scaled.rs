@@ -1,9 +1,8 @@
 //! Dtypes whose blocks have their scales in a tensor of their own: how they are multiplied once they are unpacked.
 //!
-//! The scales of a call's rows are widened to F32, one for each block of 32 ([`BlockScales`]), whatever their dtype is and however
-//! many blocks share one. What is added up in which order is that of other block dtypes (`blocks.rs`).
+//! Powers of 2 are read where they are stored. Floats are widened for the rows of a call to one for each block of 32, whatever their
+//! dtype is and however many blocks share one. What is added up in which order is that of other block dtypes (`blocks.rs`).
 
-use super::mxfp4;
 use crate::input::{Form, Input};
 use crate::isa::{Isa, compiled_for};
 use crate::memory;
@@ -21,48 +20,79 @@ pub enum BlockScales<'a> {
     Floats {
         /// Elements that share a scale.
         group: usize,
-        /// Those of all rows in order.
+        /// The scales of all rows in order.
         scales: Floats<'a>,
     },
 }
 
-impl BlockScales<'_> {
-    /// The scale of each block of `rows` rows of `blocks`. Panics unless there are as many as that takes.
-    pub(crate) fn widened(self, isa: Isa, rows: usize, blocks: usize) -> memory::Result<Vec<f32>> {
-        let mut wide = memory::zeros(rows * blocks, "the scales of weights")?;
+/// The scales of the blocks of a call's rows, as its kernel reads them.
+#[derive(Clone, Copy)]
+pub(crate) enum CallScales<'a> {
+    /// The blocks hold their scales.
+    InBlocks,
+    Powers(&'a [u8]),
+    Wide(&'a [f32]),
+}
+
+impl<'a> CallScales<'a> {
+    /// Panics for other scales.
+    pub(crate) fn powers(self) -> &'a [u8] {
+        let CallScales::Powers(powers) = self else { unreachable!("scales are powers of 2") };
+        powers
+    }
+
+    /// Panics for other scales.
+    pub(crate) fn wide(self) -> &'a [f32] {
+        let CallScales::Wide(wide) = self else { unreachable!("scales are floats") };
+        wide
+    }
+}
+
+impl<'a> BlockScales<'a> {
+    /// The scale of each block of `rows` rows of `blocks`, floats in `wide`. Panics unless there are as many as that takes.
+    pub(crate) fn of_blocks<'w: 'a>(
+        self,
+        isa: Isa,
+        rows: usize,
+        blocks: usize,
+        wide: &'w mut Vec<f32>,
+    ) -> memory::Result<CallScales<'a>> {
+        let all = rows * blocks;
         match self {
             BlockScales::Powers(exponents) => {
-                assert_eq!(exponents.len(), wide.len(), "scales of {rows} rows of {blocks} blocks");
-                wide.iter_mut().zip(exponents).for_each(|(to, exponent)| *to = mxfp4::scale(*exponent));
+                assert_eq!(exponents.len(), all, "scales of {rows} rows of {blocks} blocks");
+                Ok(CallScales::Powers(exponents))
             }
             BlockScales::Floats { group, scales } => {
                 assert!(group > 0 && group.is_multiple_of(BLOCK), "groups of {group}");
                 let each = group / BLOCK;
                 assert!(blocks.is_multiple_of(each), "groups of {group} in rows of {blocks} blocks");
-                assert_eq!(scales.len() * each, wide.len(), "scales of {rows} rows of {blocks} blocks");
-                spread(isa, scales, each, &mut wide);
+                assert_eq!(scales.len() * each, all, "scales of {rows} rows of {blocks} blocks");
+                *wide = memory::zeros(all, "the scales of weights")?;
+                spread(isa, scales, each, wide);
+                Ok(CallScales::Wide(wide))
             }
         }
-        Ok(wide)
     }
 }
 
-/// The zero points of a weight's groups, those of all rows, by which integers are larger than what they stand for.
+/// The zero points of a weight's groups, for all rows: by how much integers are larger than the values they represent.
 #[derive(Clone, Copy, Debug)]
 pub enum ZeroPoints<'a> {
     /// Signed bytes, `[rows, groups]`.
     Bytes(&'a [u8]),
-    /// Words `[rows / those of a word, groups]`, rounded up: of consecutive rows, the first in the lowest bits.
+    /// Words `[rows / fields of a word, groups]`, rounded up; the fields of a word are zero points of consecutive rows, the first in
+    /// the lowest bits.
     Words {
-        /// Their bytes.
+        /// The bytes of the words.
         words: &'a [u8],
-        /// The dtype whose elements they are stored like, U4 or U8.
+        /// The dtype of the fields, U4 or U8.
         of: DType,
     },
 }
 
 impl ZeroPoints<'_> {
-    /// That of `group` of `row`, of rows that have so many `groups`.
+    /// The zero point of `group` of `row`, in rows of `groups`.
     #[inline]
     fn at(self, row: usize, group: usize, groups: usize) -> i32 {
         match self {
@@ -77,12 +107,12 @@ impl ZeroPoints<'_> {
     }
 }
 
-/// Takes off the outputs `y` `[tokens, rows]` what zero points add to weights: of each group of `size` inputs, in order,
-/// `scale * zero point` times the sum of its activations. `scales` has those of `rows`. Panics when lengths do not match, or `input` is in
-/// another form than [`Form::Q16`].
+/// Subtracts the part of zero points from the outputs `y` `[tokens, rows]`: for each group of `size` inputs, in order,
+/// `scale * zero point` times the sum of its activations. `scales` has the scales of `rows`. Panics when lengths do not match, or `input`
+/// is in another form than [`Form::Q16`].
 ///
 /// # Errors
-/// When there is no memory for them in the order of groups.
+/// When there is no memory for the products of scales and zero points.
 pub fn subtract_zero_points(
     isa: Isa,
     zero_points: ZeroPoints<'_>,
@@ -111,17 +141,21 @@ pub fn subtract_zero_points(
     Ok(())
 }
 
-/// Each of `floats` to `each` places.
+/// Writes each of `floats` to `each` places.
 fn spread(isa: Isa, floats: Floats<'_>, each: usize, to: &mut [f32]) {
     compiled_for!(isa, |floats: Floats<'_>, each: usize, to: &mut [f32]| {
         for_each_float(floats, |i, float| to[i * each..][..each].fill(float));
     });
 }
 
-/// The registry's entries of a dtype with scales apart, next to which stand `BYTES` of a block, `unpack(block)` with its 32 elements
-/// less their offset, and `values(element)`: `$format` has what is said of its elements, and `$block` 32 of them for vectors.
+/// The registry's entries of a dtype with scales apart. Its file has `BYTES` of a block, `unpack(block)` with the 32 elements less
+/// their offset, and `value(element)`. Here are the format's elements, how vectors unpack 32 of them, and how the call's scales
+/// (`powers` or `wide`) become the factors of eight blocks, and of one.
 macro_rules! scaled_kernels {
-    ($dtype:ident, $name:literal, $form:ident, $format:ident { $($elements:tt)* }, |$block:ident| $vector:expr) => {
+    (
+        $dtype:ident, $name:literal, $form:ident, $format:ident { $($elements:tt)* }, |$block:ident| $vector:expr,
+        $scales:ident: $scale:ty, |$eight:ident| $factors:expr, $widened:expr
+    ) => {
         use $crate::Call;
 
         const PORTABLE: $crate::Registered = $crate::Registered {
@@ -158,10 +192,10 @@ macro_rules! scaled_kernels {
         };
 
         fn portable(call: &mut Call<'_>) {
-            let scales = call.scales;
+            let scales = call.scales.$scales();
             $crate::dtypes::blocks::define_format!($format { $($elements)* });
             $crate::dtypes::blocks::product::<$format, BYTES>(call, |stored, _, block| {
-                $crate::dtypes::blocks::Unpacked::scaled(scales[block], unpack(stored))
+                $crate::dtypes::blocks::Unpacked::scaled($widened(scales[block]), unpack(stored))
             });
         }
 
@@ -178,7 +212,7 @@ macro_rules! scaled_kernels {
 
             /// The scales of rows of so many blocks.
             struct Scaled<'a> {
-                scales: &'a [f32],
+                scales: &'a [$scale],
                 blocks: usize,
             }
 
@@ -203,16 +237,17 @@ macro_rules! scaled_kernels {
                 }
             }
 
-            $crate::dtypes::scaled::scaled_level!(avx2, "x86_64", "avx2,fma,f16c", x86_64::avx2::multiply);
+            $crate::dtypes::scaled::scaled_level!($scales, avx2, "x86_64", "avx2,fma,f16c", x86_64::avx2::multiply);
             $crate::dtypes::scaled::scaled_level!(
+                $scales,
                 avx512_vnni,
                 "x86_64",
                 "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni",
                 x86_64::avx512::blocks::multiply::<_, EIGHT, { 2 * EIGHT }>
             );
-            $crate::dtypes::scaled::scaled_level!(neon, "aarch64", "neon", neon::plain::multiply);
-            $crate::dtypes::scaled::scaled_level!(dotprod, "aarch64", "neon,dotprod", neon::dotprod::multiply);
-            $crate::dtypes::scaled::scaled_level!(i8mm, "aarch64", "neon,dotprod,i8mm", neon::i8mm::multiply);
+            $crate::dtypes::scaled::scaled_level!($scales, neon, "aarch64", "neon", neon::plain::multiply);
+            $crate::dtypes::scaled::scaled_level!($scales, dotprod, "aarch64", "neon,dotprod", neon::dotprod::multiply);
+            $crate::dtypes::scaled::scaled_level!($scales, i8mm, "aarch64", "neon,dotprod,i8mm", neon::i8mm::multiply);
 
             for_vectors! {
                 /// The elements with their offset.
@@ -227,16 +262,17 @@ macro_rules! scaled_kernels {
                 }
 
                 /// The scales of eight blocks of a row of `blocks`, zeros past its end and after the last row.
-                fn factors(scales: &[f32], blocks: usize, place: [usize; 2]) -> Factors {
+                fn factors(scales: &[$scale], blocks: usize, place: [usize; 2]) -> Factors {
                     let [row, eight] = place;
                     let row = scales.get(row * blocks..).unwrap_or_default();
                     let row = &row[..blocks.min(row.len())];
                     let rest = row.get(8 * eight..).unwrap_or_default();
-                    Factors::scaled(load_floats(&rest.first_chunk().copied().unwrap_or_else(|| {
-                        let mut scales = [0.0; 8];
+                    let $eight = rest.first_chunk().copied().unwrap_or_else(|| {
+                        let mut scales = [<$scale>::default(); 8];
                         scales.iter_mut().zip(rest).for_each(|(to, scale)| *to = *scale);
                         scales
-                    })))
+                    });
+                    $factors
                 }
             }
         }
@@ -244,13 +280,13 @@ macro_rules! scaled_kernels {
 }
 pub(crate) use scaled_kernels;
 
-/// The product of a level, next to which stands `Scaled`.
+/// The product of a level, next to `Scaled`.
 macro_rules! scaled_level {
-    ($name:ident, $arch:literal, $features:literal, $multiply:expr) => {
+    ($scales:ident, $name:ident, $arch:literal, $features:literal, $multiply:expr) => {
         #[cfg(target_arch = $arch)]
         #[target_feature(enable = $features)]
         pub(super) fn $name(call: &mut Call<'_>) {
-            let scaled = Scaled { scales: call.scales, blocks: call.input.inputs() / $crate::order::BLOCK };
+            let scaled = Scaled { scales: call.scales.$scales(), blocks: call.input.inputs() / $crate::order::BLOCK };
             $multiply(call, &scaled);
         }
     };

@@ -8,7 +8,10 @@ use crate::order::BLOCK;
 /// Bytes of a block without its scale.
 const BYTES: usize = BLOCK / 2;
 
-scaled_kernels!(U4, "u4", Q16, U4 { bits: 4, offset: 8 }, |block| nibbles_in_turns(load_16(block)));
+scaled_kernels!(
+    U4, "u4", Q16, U4 { bits: 4, offset: 8 }, |block| nibbles_in_turns(load_16(block)),
+    wide: f32, |eight| Factors::scaled(load_floats(&eight)), f32::from
+);
 
 /// The halves of bytes, the low one first.
 pub(super) fn nibbles(bytes: &[u8; BYTES]) -> [u8; BLOCK] {

@@ -7,7 +7,10 @@ use crate::order::BLOCK;
 /// Bytes of a block without its scale.
 const BYTES: usize = BLOCK;
 
-scaled_kernels!(U8, "u8", Q16, U8 { bits: 8 }, |block| with_signs_turned(load(block)));
+scaled_kernels!(
+    U8, "u8", Q16, U8 { bits: 8 }, |block| with_signs_turned(load(block)),
+    wide: f32, |eight| Factors::scaled(load_floats(&eight)), f32::from
+);
 
 fn unpack(block: &[u8; BYTES]) -> [i8; BLOCK] {
     block.map(|q| (q ^ 0x80) as i8)

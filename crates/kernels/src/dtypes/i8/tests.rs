@@ -108,8 +108,16 @@ fn sums_of_narrow_vectors_are_exact() {
                 let input = prepare_over_others(Isa::portable(), Form::Int8(rule), &x, inputs);
                 let (mut y, mut expected) = (vec![f32::NAN; rows * tokens], vec![f32::NAN; rows * tokens]);
                 // SAFETY: the machine has the instructions.
-                unsafe { x86_64::avx2::i8::avx_vnni_by_avx512(&mut Call::new(&weight, &[], &input, rows, &mut y)) };
-                portable(&mut Call::new(&weight, &[], &input, rows, &mut expected));
+                unsafe {
+                    x86_64::avx2::i8::avx_vnni_by_avx512(&mut Call::new(
+                        &weight,
+                        CallScales::InBlocks,
+                        &input,
+                        rows,
+                        &mut y,
+                    ))
+                };
+                portable(&mut Call::new(&weight, CallScales::InBlocks, &input, rows, &mut expected));
                 assert_eq!(y, expected, "{rule:?} {tokens} x {rows} x {inputs}");
             }
         }
