@@ -28,7 +28,7 @@ static SAVED: LazyLock<Saved> = LazyLock::new(|| {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/models/llama-3.1/q8_0.gguf");
     let model = Model::builder().threads(1).context_length(64).memory_limit(256 << 20).load(path).unwrap();
     let mut session = model.session();
-    session.forward(&IDS).unwrap();
+    session.next_logits(&IDS).unwrap();
     let written = tempfile::NamedTempFile::new().unwrap();
     session.save(written.path(), WeightsDigest::Sampled).unwrap();
     let file = std::fs::read(written.path()).unwrap();
