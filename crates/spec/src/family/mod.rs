@@ -1,41 +1,8 @@
 //! The registry of families, one line each, and the shape of a family's table. Tables hold data only.
 
-mod bert;
 mod experts;
-mod gemma2;
-mod gemma3;
-mod gemma4;
-mod gptoss;
-mod granite;
-mod granite_hybrid;
-mod granite_moe;
-mod lfm2;
-mod lfm2_moe;
-mod llama;
-mod ministral3;
-mod mixtral;
-mod modern_bert;
-mod nomic_bert;
-mod olmo2;
-mod olmoe;
 mod parts;
-mod phi2;
-mod phi3;
-mod phi_moe;
-mod qwen2;
-mod qwen2_moe;
-mod qwen2_vl;
-mod qwen3;
-mod qwen35;
-mod qwen35_moe;
-mod qwen3_moe;
-mod qwen3_next;
-mod qwen3_vl;
-mod qwen3_vl_moe;
-mod roberta;
 mod role;
-mod smollm3;
-pub(crate) mod unsupported;
 
 pub use crate::spec::{DeltaNetKeys, StateMixer};
 pub use parts::{
@@ -43,7 +10,6 @@ pub use parts::{
     WindowPattern, WindowRope,
 };
 pub use role::Role;
-pub use unsupported::UNSUPPORTED;
 
 // Names that the tables use; each table imports all of this module.
 use crate::block::{Activation, DenseActivation, KeySharing, Pooling, RopeLayout, RouterScore};
@@ -52,41 +18,50 @@ use parts::Evidence::*;
 use parts::PATTERN;
 use qwen3::HEAD_NORMS;
 
-/// Every supported family, in the order in which they are tried.
-pub const REGISTRY: &[&Family] = &[
-    &llama::FAMILY,
-    &qwen2::FAMILY,
-    &qwen3::FAMILY,
-    &qwen3_moe::FAMILY,
-    &qwen2_vl::FAMILY,
-    &qwen3_vl::FAMILY,
-    &qwen3_vl_moe::FAMILY,
-    &phi3::FAMILY,
-    &phi2::FAMILY,
-    &gemma2::FAMILY,
-    &gemma3::FAMILY,
-    &gemma4::FAMILY,
-    &granite::FAMILY,
-    &ministral3::FAMILY,
-    &olmo2::FAMILY,
-    &smollm3::FAMILY,
-    &qwen2_moe::FAMILY,
-    &olmoe::FAMILY,
-    &mixtral::FAMILY,
-    &granite_moe::FAMILY,
-    &granite_hybrid::FAMILY,
-    &phi_moe::FAMILY,
-    &qwen35::FAMILY,
-    &qwen35_moe::FAMILY,
-    &qwen3_next::FAMILY,
-    &lfm2::FAMILY,
-    &lfm2_moe::FAMILY,
-    &gptoss::FAMILY,
-    &bert::FAMILY,
-    &roberta::FAMILY,
-    &nomic_bert::FAMILY,
-    &modern_bert::FAMILY,
-];
+/// Declares the file of each family, and the registry of them.
+macro_rules! families {
+    ($($file:ident,)*) => {
+        $(mod $file;)*
+
+        /// Every supported family, in the order in which they are tried.
+        pub const REGISTRY: &[&Family] = &[$(&$file::FAMILY,)*];
+    };
+}
+
+families! {
+    llama,
+    qwen2,
+    qwen3,
+    qwen3_moe,
+    qwen2_vl,
+    qwen3_vl,
+    qwen3_vl_moe,
+    phi3,
+    phi2,
+    gemma2,
+    gemma3,
+    gemma4,
+    granite,
+    ministral3,
+    olmo2,
+    smollm3,
+    qwen2_moe,
+    olmoe,
+    mixtral,
+    granite_moe,
+    granite_hybrid,
+    phi_moe,
+    qwen35,
+    qwen35_moe,
+    qwen3_next,
+    lfm2,
+    lfm2_moe,
+    gptoss,
+    bert,
+    roberta,
+    nomic_bert,
+    modern_bert,
+}
 
 /// One family of models: how its files name things, and the options of its block.
 #[derive(Clone, Copy, Debug)]
