@@ -1,10 +1,11 @@
 //! The refusal of weights that another tool quantised, by what `config.json`, a file next to it or the tensors say.
 
 pub(super) use super::methods::{COMPRESSED_TENSORS as PACKED, INT8_WITH_SCALES as INT8, MXFP4};
-use super::methods::{DETAILS, METHODS, Mark, Method, OTHER_PARTS, SECTIONS, TELLING};
+use super::methods::{Method, OTHER_PARTS, SECTIONS, TELLING, details, methods};
 use crate::error::{Error, Result};
 use crate::header::config::{JsonFile, JsonObject, QUANTIZATION_FILES, Section};
 use crate::header::{Fields, Header, TensorInfo};
+use model_factory_dtypes::DType;
 use serde_json::{Map, Value};
 use std::path::Path;
 
@@ -62,10 +63,10 @@ pub(super) fn by_side_file(file: &JsonFile) -> Result<()> {
 /// Refuses tensors that only a method's own layout has, where nothing says which it is. The layout of a method of a `known`
 /// name is described elsewhere.
 pub(super) fn by_tensors(header: &Header, known: impl Fn(&str) -> bool) -> Result<()> {
-    for method in METHODS.iter().filter(|method| !known(method.name)) {
-        for marks in method.tensors {
-            let found = marks.iter().map(|mark| header.tensors.values().find(|tensor| mark.is_of(tensor)));
-            let found: Option<Vec<&TensorInfo>> = found.collect();
+    for method in methods().filter(|method| !known(method.name)) {
+        for marks in method.tensors.split(',') {
+            let marked = |mark| header.tensors.values().find(|tensor| has_mark(tensor, mark));
+            let found: Option<Vec<&TensorInfo>> = marks.split_whitespace().map(marked).collect();
             let Some(tensor) = found.as_ref().and_then(|found| found.first()) else { continue };
             let place = format!("tensor {} of {}", tensor.name, tensor.dtype);
             return Err(refusal(&header.source.files[tensor.file].path, &of_name(method.name), &place, &Map::new()));
@@ -74,22 +75,26 @@ pub(super) fn by_tensors(header: &Header, known: impl Fn(&str) -> bool) -> Resul
     Ok(())
 }
 
-impl Mark {
-    fn is_of(self, tensor: &TensorInfo) -> bool {
-        match self {
-            Mark::End(end) => tensor.name.ends_with(end),
-            Mark::Part(part) => tensor.name.contains(part),
-            Mark::Typed(end, dtypes) => tensor.name.ends_with(end) && dtypes.contains(&tensor.dtype),
-        }
-    }
+fn has_mark(tensor: &TensorInfo, mark: &str) -> bool {
+    use DType::{F6_E2M3, F6_E3M2, F8_E4M3, F8_E4M3FNUZ, F8_E5M2, F8_E5M2FNUZ};
+    let (name, dtypes) = mark.split_once(':').unwrap_or((mark, ""));
+    let is_named = match name.strip_prefix('*') {
+        Some(part) => tensor.name.contains(part.trim_end_matches('*')),
+        None => tensor.name.ends_with(name),
+    };
+    let is_typed = |dtype| match dtype {
+        "F8" => matches!(tensor.dtype, F8_E4M3 | F8_E5M2 | F8_E4M3FNUZ | F8_E5M2FNUZ | F6_E2M3 | F6_E3M2),
+        name => tensor.dtype.name() == name,
+    };
+    is_named && (dtypes.is_empty() || dtypes.split('/').any(is_typed))
 }
 
 /// The name of a method, known or not, and the GGUF file type of about the same size.
 type Named = (String, &'static str);
 
 /// The first method that `is` it, by its row of the table.
-fn known(is: impl Fn(&&Method) -> bool) -> Option<Named> {
-    METHODS.iter().find(is).map(|method| (method.name.into(), method.nearest))
+fn known(is: impl Fn(&Method) -> bool) -> Option<Named> {
+    methods().find(is).map(|method| (method.name.into(), method.file_type))
 }
 
 fn unknown(name: impl Into<String>) -> Named {
@@ -99,7 +104,7 @@ fn unknown(name: impl Into<String>) -> Named {
 /// The method that `quant_method` names.
 fn named(quant_method: &str) -> Named {
     let lower = quant_method.to_ascii_lowercase();
-    known(|method| method.quant_methods.contains(&lower.as_str()))
+    known(|method| method.quant_methods.split_whitespace().any(|known| known == lower))
         .unwrap_or_else(|| unknown(format!("quantization method {quant_method:?}")))
 }
 
@@ -114,10 +119,10 @@ fn telling(object: &Map<String, Value>) -> Option<(&'static str, &'static str)> 
 
 fn refusal(file: &Path, (name, nearest): &Named, place: &str, object: &Map<String, Value>) -> Error {
     let mut found = Vec::new();
-    details(object, DEPTH, &mut found);
+    collect(object, DEPTH, &mut found);
     let mut words = vec![name.clone()];
-    for (key, pattern) in DETAILS {
-        let value = found.iter().find(|(name, _)| name == key).map(|(_, value)| pattern.replace("{}", value));
+    for (key, pattern) in details() {
+        let value = found.iter().find(|(name, _)| *name == key).map(|(_, value)| pattern.replace("{}", value));
         words.extend(value.filter(|value| !words.contains(value)));
     }
     let scheme = words.join(", ");
@@ -133,10 +138,10 @@ fn refusal(file: &Path, (name, nearest): &Named, place: &str, object: &Map<Strin
 }
 
 /// The values of known keys, those nearest to the root first.
-fn details(object: &Map<String, Value>, depth: usize, found: &mut Vec<(&'static str, String)>) {
-    for (key, _) in DETAILS {
-        if let Some(value) = object.get(*key).and_then(plain)
-            && !found.iter().any(|(name, _)| name == key)
+fn collect(object: &Map<String, Value>, depth: usize, found: &mut Vec<(&'static str, String)>) {
+    for (key, _) in details() {
+        if let Some(value) = object.get(key).and_then(plain)
+            && !found.iter().any(|(name, _)| *name == key)
         {
             found.push((key, value));
         }
@@ -148,7 +153,7 @@ fn details(object: &Map<String, Value>, depth: usize, found: &mut Vec<(&'static 
         if let Value::Object(nested) = value
             && OTHER_PARTS.split(' ').all(|other| other != key)
         {
-            details(nested, depth - 1, found);
+            collect(nested, depth - 1, found);
         }
     }
 }
