@@ -26,17 +26,8 @@ pub struct AddedToken {
 }
 
 /// The keys of `tokenizer_config.json` and `special_tokens_map.json` that name special tokens.
-const ROLES: [&str; 9] = [
-    "bos_token",
-    "eos_token",
-    "unk_token",
-    "sep_token",
-    "pad_token",
-    "cls_token",
-    "mask_token",
-    "additional_special_tokens",
-    "extra_special_tokens",
-];
+const ROLES: &str = "bos_token eos_token unk_token sep_token pad_token cls_token mask_token additional_special_tokens \
+                     extra_special_tokens";
 const DECODER: &str = "added_tokens_decoder";
 
 /// The tokens added to a vocabulary of `tokens` entries, by ascending id, as transformers adds them:
@@ -98,7 +89,7 @@ pub(super) fn flag(files: &ConfigFiles, key: &str) -> Result<Option<bool>> {
 pub(super) fn named(files: &ConfigFiles) -> Result<BTreeSet<String>> {
     let mut texts = BTreeSet::new();
     for file in [&files.tokenizer_config, &files.special_tokens_map].into_iter().flatten() {
-        for key in ROLES {
+        for key in ROLES.split(' ') {
             let tokens: Vec<&Value> = match file.object().get(key) {
                 None | Some(Value::Null) => Vec::new(),
                 Some(Value::Array(list)) => list.iter().collect(),

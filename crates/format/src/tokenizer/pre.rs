@@ -3,8 +3,8 @@
 /// How the pre-tokenizer of a `tokenizer.ggml.pre` splits a text before merging.
 #[derive(Debug, PartialEq, Eq)]
 pub struct PreTokenizer {
-    /// The values of the key that mean this pre-tokenizer.
-    pub names: &'static [&'static str],
+    /// The values of the key that mean this pre-tokenizer, with spaces between them.
+    pub names: &'static str,
     /// Whether a text is first normalized to Unicode's composed form (NFC).
     pub nfc: bool,
     /// Regular expressions applied in order; matches, and the gaps between them, are the pieces.
@@ -17,12 +17,12 @@ pub struct PreTokenizer {
 
 /// The pre-tokenizer called `name`.
 pub fn find(name: &str) -> Option<&'static PreTokenizer> {
-    PRE_TOKENIZERS.iter().find(|pre| pre.names.contains(&name))
+    PRE_TOKENIZERS.iter().find(|pre| pre.names.split(' ').any(|known| known == name))
 }
 
 /// Every known name, for an error message.
 pub fn names() -> String {
-    PRE_TOKENIZERS.iter().flat_map(|pre| pre.names).copied().collect::<Vec<_>>().join(", ")
+    PRE_TOKENIZERS.iter().flat_map(|pre| pre.names.split(' ')).collect::<Vec<_>>().join(", ")
 }
 
 const LLAMA3: &str = r#"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"#;
@@ -38,23 +38,12 @@ const CASED_LETTERS: &str = r#"\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶ
 const CJK: &str = r#"[一-龥ࠀ-一가-퟿]+"#;
 
 /// The defaults of an entry of the table.
-const PLAIN: PreTokenizer =
-    PreTokenizer { names: &[], nfc: false, patterns: &[], ignore_merges: false, add_bos: false };
+const PLAIN: PreTokenizer = PreTokenizer { names: "", nfc: false, patterns: &[], ignore_merges: false, add_bos: false };
 
 /// The known pre-tokenizers (llama.cpp `llama-vocab.cpp`; regular expressions in the form of the original tokenizer.json).
 pub const PRE_TOKENIZERS: &[PreTokenizer] = &[
     PreTokenizer {
-        names: &[
-            "llama-bpe",
-            "llama3",
-            "llama-v3",
-            "falcon3",
-            "falcon-h1",
-            "pixtral",
-            "midm-2.0",
-            "lfm2",
-            "jina-v5-nano",
-        ],
+        names: "llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano",
         patterns: &[LLAMA3],
         ignore_merges: true,
         add_bos: true,
@@ -62,58 +51,43 @@ pub const PRE_TOKENIZERS: &[PreTokenizer] = &[
     },
     // Llama 3's vocabulary without its BOS, as in SmolLM3. Its tokenizer.json takes words as a whole, like Llama 3's;
     // llama.cpp merges them, which splits 588 words of that vocabulary.
-    PreTokenizer { names: &["smaug-bpe", "glm4", "glm5"], patterns: &[LLAMA3], ignore_merges: true, ..PLAIN },
+    PreTokenizer { names: "smaug-bpe glm4 glm5", patterns: &[LLAMA3], ignore_merges: true, ..PLAIN },
     // Used by OLMo 2 and 3, Granite 4 and Phi-4.
-    PreTokenizer { names: &["dbrx", "chatglm-bpe"], patterns: &[LLAMA3], ..PLAIN },
+    PreTokenizer { names: "dbrx chatglm-bpe", patterns: &[LLAMA3], ..PLAIN },
     // NFC is the normalizer of Qwen's tokenizer.json; llama.cpp has none and differs on text that is not composed.
     // DeepSeek's distills have Qwen's tokenizer with other special tokens: transformers opens theirs as Qwen2Tokenizer,
     // which composes (transformers pull request 48211), so theirs is composed too.
-    PreTokenizer { names: &["qwen2", "deepseek-r1-qwen"], nfc: true, patterns: &[QWEN2], ..PLAIN },
-    PreTokenizer { names: &["qwen35"], nfc: true, patterns: &[QWEN35], ..PLAIN },
+    PreTokenizer { names: "qwen2 deepseek-r1-qwen", nfc: true, patterns: &[QWEN2], ..PLAIN },
+    PreTokenizer { names: "qwen35", nfc: true, patterns: &[QWEN35], ..PLAIN },
+    PreTokenizer { names: "stablelm2 megrez hunyuan solar-open grok-2 kormo f2llmv2", patterns: &[QWEN2], ..PLAIN },
     PreTokenizer {
-        names: &["stablelm2", "megrez", "hunyuan", "solar-open", "grok-2", "kormo", "f2llmv2"],
-        patterns: &[QWEN2],
-        ..PLAIN
-    },
-    PreTokenizer {
-        names: &[
-            "gpt-2",
-            "phi-2",
-            "jais",
-            "gigachat",
-            "a.x-4.0",
-            "mellum",
-            "exaone4",
-            "trillion",
-            "granite-docling",
-            "roberta-bpe",
-        ],
+        names: "gpt-2 phi-2 jais gigachat a.x-4.0 mellum exaone4 trillion granite-docling roberta-bpe",
         patterns: &[GPT2],
         ..PLAIN
     },
     // GPT-NeoX's tokenizer, which composes (transformers `tokenization_gpt_neox.py`); OLMo 1, OLMoE and ModernBERT have it too.
-    PreTokenizer { names: &["olmo", "mpt", "modern-bert"], nfc: true, patterns: &[GPT2], ..PLAIN },
+    PreTokenizer { names: "olmo mpt modern-bert", nfc: true, patterns: &[GPT2], ..PLAIN },
     // Granite 2 and 3 have the name `refact`.
     PreTokenizer {
-        names: &["smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b", "mellum2"],
+        names: "smollm starcoder refact command-r codeshell exaone minerva-7b mellum2",
         patterns: &[r#"\p{N}"#, GPT2],
         ..PLAIN
     },
-    PreTokenizer { names: &["gpt-4o", "llama4", "kanana2", "minimax-m2", "talkie"], patterns: &[GPT4O], ..PLAIN },
-    PreTokenizer { names: &["tekken"], patterns: &[TEKKEN], ignore_merges: true, add_bos: true, ..PLAIN },
+    PreTokenizer { names: "gpt-4o llama4 kanana2 minimax-m2 talkie", patterns: &[GPT4O], ..PLAIN },
+    PreTokenizer { names: "tekken", patterns: &[TEKKEN], ignore_merges: true, add_bos: true, ..PLAIN },
     // Digits are split one by one (DeepSeek LLM, arXiv 2401.02954, section 2.1); llama.cpp relies on merges that join none.
     PreTokenizer {
-        names: &["deepseek-llm"],
+        names: "deepseek-llm",
         patterns: &[r#"[\r\n]"#, CASED_LETTERS, r#"\s?[!-/:-~！-／：-～‘-‟　-。]+"#, r#"\s+$"#, CJK, r"\p{N}"],
         ..PLAIN
     },
     PreTokenizer {
-        names: &["deepseek-coder"],
+        names: "deepseek-coder",
         patterns: &[r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", CJK, r"\p{N}"],
         ..PLAIN
     },
     PreTokenizer {
-        names: &["deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"],
+        names: "deepseek-v3 hunyuan-dense joyai-llm hy_v4",
         patterns: &[
             r#"\p{N}{1,3}"#,
             r#"[一-龥぀-ゟ゠-ヿ]+"#,
@@ -122,7 +96,7 @@ pub const PRE_TOKENIZERS: &[PreTokenizer] = &[
         ..PLAIN
     },
     PreTokenizer {
-        names: &["default"],
+        names: "default",
         patterns: &[r#"[\p{P}\$\+<=>\^~\|]+"#, GPT2, r#"\p{N}+"#, r#"[0-9][0-9][0-9]"#],
         ..PLAIN
     },

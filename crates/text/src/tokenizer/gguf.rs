@@ -258,9 +258,9 @@ mod tests {
     fn every_pre_tokenizer_splits_without_losing_a_byte() {
         let text = " Hello WörLd's 12345 日本語 !? x\r\n\n\ty  z\u{1fd3}\u{1f7d} $1+2=3 ";
         for pre in pre::PRE_TOKENIZERS {
-            let pieces = pieces(pre.names[0], text);
-            assert_eq!(pieces.concat(), text, "{}", pre.names[0]);
-            assert!(pieces.len() > 5, "{}: {pieces:?}", pre.names[0]);
+            let pieces = pieces(pre.names.split(' ').next().unwrap(), text);
+            assert_eq!(pieces.concat(), text, "{}", pre.names);
+            assert!(pieces.len() > 5, "{}: {pieces:?}", pre.names);
         }
     }
 
