@@ -10,15 +10,14 @@ use crate::header::gguf::Strings;
 use crate::header::{Header, Metadata, config::ConfigFiles};
 use crate::source::content;
 use crate::{json, limits};
-use serde::de::value::MapAccessDeserializer;
 use serde::de::{
-    DeserializeOwned, DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Unexpected, Visitor,
+    DeserializeOwned, DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Unexpected, Visitor,
 };
 use serde::{Deserialize, de};
 use serde_json::Value;
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::fmt;
-use std::marker::PhantomData;
 use std::mem;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -107,12 +106,13 @@ impl TokenizerFiles {
     /// `Format` when it is damaged or of an unknown kind, `Io` when it cannot be read.
     pub fn read_json(path: &Path) -> Result<TokenizerFiles> {
         let bytes = content::read(path, limits::TOKENIZER_JSON_BYTES)?;
-        let (root, damage) = match serde_json::from_slice::<Object<Root>>(&bytes) {
-            Ok(Object(root)) => (root, None),
-            Err(error) => {
-                let Object(outline) = from_slice::<Object<Outline>>(path, &bytes)?;
-                (outline.into(), Some(error.to_string()))
-            }
+        if !bytes.trim_ascii_start().starts_with(b"{") {
+            // serde reads structures from lists too.
+            from_slice::<HashMap<String, IgnoredAny>>(path, &bytes)?;
+        }
+        let (root, damage) = match serde_json::from_slice::<Root>(&bytes) {
+            Ok(root) => (root, None),
+            Err(error) => (from_slice::<Outline>(path, &bytes)?.into(), Some(error.to_string())),
         };
         let Root { added_tokens, normalizer, pre_tokenizer, decoder, post_processor, model } = root;
         let mut files = TokenizerFiles {
@@ -205,27 +205,6 @@ pub(super) fn from_slice<'b, T: Deserialize<'b>>(path: &Path, bytes: &'b [u8]) -
         let json = || Error::format(path, FormatErrorKind::Json { message: error.to_string() });
         content::unsupported(path, bytes).unwrap_or_else(json)
     })
-}
-
-/// Only accepts an object: serde reads structures from lists too.
-struct Object<T>(T);
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Fields<T>(PhantomData<T>);
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for Fields<T> {
-            type Value = Object<T>;
-
-            fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-                out.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Object<T>, A::Error> {
-                T::deserialize(MapAccessDeserializer::new(map)).map(Object)
-            }
-        }
-        deserializer.deserialize_map(Fields(PhantomData))
-    }
 }
 
 /// A whole `tokenizer.json`.
