@@ -42,29 +42,16 @@ const TRANSFORMERS_TOP_K: usize = 50;
 /// Below this temperature sampling is greedy: dividing by less gives numbers that F32 cannot hold.
 pub const GREEDY_BELOW: f64 = 1e-7;
 
-/// Keys of `generation_config.json` that change the text and are not supported here, each with the number that turns it
-/// off. Absent, null, false and empty turn off all of them.
-const NOT_APPLIED: [(&str, f64); 20] = [
-    ("num_beams", 1.0),
-    ("no_repeat_ngram_size", 0.0),
-    ("encoder_no_repeat_ngram_size", 0.0),
-    ("encoder_repetition_penalty", 1.0),
-    ("diversity_penalty", 0.0),
-    ("typical_p", 1.0),
-    ("epsilon_cutoff", 0.0),
-    ("eta_cutoff", 0.0),
-    ("top_h", 0.0),
-    ("penalty_alpha", 0.0),
-    ("guidance_scale", 1.0),
-    ("min_new_tokens", 0.0),
-    ("min_length", 0.0),
-    ("bad_words_ids", 0.0),
-    ("suppress_tokens", 0.0),
-    ("begin_suppress_tokens", 0.0),
-    ("sequence_bias", 0.0),
-    ("forced_eos_token_id", 0.0),
-    ("exponential_decay_length_penalty", 0.0),
-    ("stop_strings", 0.0),
+/// Keys of `generation_config.json` that change the text and are not supported here, by the number that turns them off.
+/// Absent, null, false and empty turn off all of them.
+const NOT_APPLIED: [(f64, &str); 2] = [
+    (1.0, "num_beams encoder_repetition_penalty typical_p guidance_scale"),
+    (
+        0.0,
+        "no_repeat_ngram_size encoder_no_repeat_ngram_size diversity_penalty epsilon_cutoff eta_cutoff top_h penalty_alpha \
+         min_new_tokens min_length bad_words_ids suppress_tokens begin_suppress_tokens sequence_bias forced_eos_token_id \
+         exponential_decay_length_penalty stop_strings",
+    ),
 ];
 
 /// Keys of GGUF files that change the text and are not supported here, each with the number that turns it off.
@@ -131,7 +118,7 @@ fn gguf(metadata: &dyn Fields, assumptions: &mut Vec<String>) -> Result<Sampling
 /// Reads `generation_config.json`, or these keys of `config.json`, like transformers' `generate`.
 fn config(file: &JsonFile, assumptions: &mut Vec<String>) -> Result<Sampling> {
     let name = file.file().file_name().unwrap_or_default().to_string_lossy().into_owned();
-    for (key, off) in NOT_APPLIED {
+    for (off, key) in NOT_APPLIED.iter().flat_map(|(off, keys)| keys.split(' ').map(move |key| (*off, key))) {
         let asks = |value: &&Value| match value {
             Value::Null | Value::Bool(false) => false,
             Value::Array(values) => !values.is_empty(),
