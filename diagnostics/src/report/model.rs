@@ -2,7 +2,9 @@
 
 use crate::capability::{self, DeviceEngine, TensorKind, Tier};
 use crate::header::TensorInfo;
-use crate::spec::{Embeds, LayerWeights, ModelSpec, NormWeights, Pooling, Rope, RopeLayout, RopeScaling, Sampling};
+use crate::spec::{
+    Embeds, LayerWeights, ModelSpec, NormWeights, Pooling, Rope, RopeLayout, RopeScaling, Sampling, Weight,
+};
 use crate::tokenizer::{TokenizerKind, TokenizerSpec, ToolCallFormat};
 use model_factory_dtypes::DType;
 use serde::Serialize;
@@ -310,7 +312,7 @@ fn layer_bytes(spec: &ModelSpec) -> Vec<LayerBytes> {
         }
         LayerBytes { name, bytes }
     };
-    let input = weights.input.iter().flat_map(|input| input.tensors());
+    let input = weights.input.iter().flat_map(|input| input.list()).flat_map(Weight::tensors);
     let embedding = std::iter::once(&weights.embedding.weight).chain(input);
     let embedding = part("embedding".into(), &mut embedding.chain(spec.rope_tensors()));
     let layers = weights.layers.iter().enumerate();

@@ -2,14 +2,14 @@
 
 use super::reader::Reader;
 use super::tensors::Tensors;
-use super::weights::{List, mapped, weights};
-use super::{LinearWeights, MapWeights, Pooling, Stored, Weight, WeightTypes};
+use super::weights::{mapped, weights};
+use super::{LinearWeights, MapWeights, Pooling, Stored, WeightTypes};
 use crate::error::{Error, Result};
 use crate::family::Role;
 use crate::header::config::sentence_transformers::{Module, SentenceFiles};
 use crate::header::config::{ConfigFiles, JsonFile};
 use crate::header::gguf::GgufMetadata;
-use crate::header::{Fields, Header, Metadata, TensorInfo};
+use crate::header::{Fields, Header, Metadata};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -71,13 +71,6 @@ pub struct EmbeddingSpec {
     pub include_prompt: bool,
     /// Where the pooling is set: `1_Pooling/config.json`, `bert.pooling_type`.
     pub source: String,
-}
-
-impl InputWeights {
-    /// Every tensor once.
-    pub fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
-        List::collect(|list| self.try_map(list)).into_iter().flat_map(Weight::tensors)
-    }
 }
 
 impl Tensors<'_> {

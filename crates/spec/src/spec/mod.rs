@@ -45,7 +45,7 @@ use crate::tokenizer::TokenizerSpec;
 use model_factory_dtypes::DType;
 use sizes::Sizes;
 use std::collections::BTreeMap;
-use weights::{List, mapped, weights};
+use weights::{mapped, weights};
 
 /// Everything the loader and the decoder need to know of a model. Every tensor in it exists and has the right shape.
 #[derive(Clone, Debug)]
@@ -381,11 +381,6 @@ impl ModelSpec {
 }
 
 impl<W: WeightTypes> ModelWeights<W> {
-    /// All of them: the embedding, what else comes before the layers, the layers, and the head.
-    pub fn list(&self) -> Vec<Weight<'_, W>> {
-        List::collect(|list| self.try_map(list))
-    }
-
     /// The matrices among them.
     pub fn matrices(&self) -> impl Iterator<Item = &W::Matrix> {
         self.list().into_iter().filter_map(Weight::matrix)
@@ -393,10 +388,6 @@ impl<W: WeightTypes> ModelWeights<W> {
 }
 
 impl<W: WeightTypes> LayerWeights<W> {
-    fn list(&self) -> Vec<Weight<'_, W>> {
-        List::collect(|list| self.try_map(list))
-    }
-
     /// The matrices in the order of their products.
     pub fn linears(&self) -> impl Iterator<Item = &W::Matrix> {
         self.list().into_iter().filter_map(Weight::matrix)

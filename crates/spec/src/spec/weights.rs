@@ -82,6 +82,11 @@ macro_rules! weights {
             pub fn try_map<'w, M: MapWeights<'w, W>>(&'w self, map: &mut M) -> Result<$name<M::To>, M::Error> {
                 Ok($name { $($field: mapped!([$($($kind)+)?] &self.$field, map),)* })
             }
+
+            /// All of its weights, in the order of the fields.
+            pub fn list(&self) -> Vec<$crate::spec::Weight<'_, W>> {
+                $crate::spec::weights::List::collect(|list| self.try_map(list))
+            }
         }
     )*};
 }
