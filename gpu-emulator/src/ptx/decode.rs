@@ -2,9 +2,10 @@
 
 use super::Parameter;
 use super::error::Error;
+use super::fault::Space;
 use super::memory::{atomic, commit_copies, load_matrices, start_copy, transfer, wait_for_all_copies, wait_for_copies};
 use super::operations;
-use super::program::{AccessKind, Effect, Members, Op, Program, Special, StateSpace, Step};
+use super::program::{AccessKind, Effect, Members, Op, Program, Special, Step};
 use super::syntax::{Instruction, Operand, Register, Variable, Width};
 use super::warp::wait_for_members;
 use std::collections::HashMap;
@@ -18,7 +19,7 @@ const GAP: u32 = 64;
 pub(super) struct Decoder<'a> {
     pub(super) program: Program,
     /// Values of names: offsets of parameters and addresses of shared memory.
-    symbols: HashMap<&'a str, (StateSpace, u64)>,
+    symbols: HashMap<&'a str, (Space, u64)>,
     /// Names of the shared memory that a launch adds.
     dynamic_shared: Vec<&'a str>,
     pub(super) uses_dynamic_shared: bool,
@@ -50,7 +51,7 @@ impl<'a> Decoder<'a> {
         let offset = self.program.parameter_bytes.next_multiple_of(variable.align as usize);
         self.program.parameters.push(Parameter { offset, bytes: variable.bytes as usize });
         self.program.parameter_bytes = offset + variable.bytes as usize;
-        self.symbols.insert(variable.name, (StateSpace::Parameters, offset as u64));
+        self.symbols.insert(variable.name, (Space::Parameters, offset as u64));
     }
 
     pub(super) fn shared(&mut self, variable: &Variable<'a>) {
@@ -60,7 +61,7 @@ impl<'a> Decoder<'a> {
         let start = shared.dynamic.next_multiple_of(align);
         shared.dynamic = (start + bytes + GAP).next_multiple_of(GAP);
         shared.gaps.push(start + bytes..shared.dynamic);
-        self.symbols.insert(variable.name, (StateSpace::Shared, start.into()));
+        self.symbols.insert(variable.name, (Space::Shared, start.into()));
     }
 
     pub(super) fn label(&mut self, name: &'a str) {
@@ -77,7 +78,7 @@ impl<'a> Decoder<'a> {
             program.ops[to].label = true;
         }
         let accesses = program.ops.iter().map(|op| op.access).filter(|access| access.bytes > 0);
-        let shared = accesses.filter(|access| matches!(access.place, StateSpace::Shared | StateSpace::Generic));
+        let shared = accesses.filter(|access| matches!(access.place, Space::Shared | Space::Generic));
         program.shared.granule = shared.map(|access| access.bytes).min().unwrap_or(16);
         Ok(program)
     }
@@ -116,7 +117,7 @@ impl<'a> Decoder<'a> {
         parts(operand).iter().map(row).collect()
     }
 
-    fn symbol(&mut self, name: &str) -> Option<(StateSpace, u64)> {
+    fn symbol(&mut self, name: &str) -> Option<(Space, u64)> {
         if let Some(known) = self.symbols.get(name) {
             return Some(*known);
         }
@@ -125,7 +126,7 @@ impl<'a> Decoder<'a> {
             return None;
         }
         self.uses_dynamic_shared = true;
-        Some((StateSpace::Shared, self.program.shared.dynamic.into()))
+        Some((Space::Shared, self.program.shared.dynamic.into()))
     }
 
     fn special(&mut self, name: &str) -> Option<u32> {
@@ -215,7 +216,7 @@ impl<'a> Decoder<'a> {
                 op.d = self.destination(d.first().unwrap_or(&Operand::Nothing), width)?;
                 op.rows = Box::new([self.source(value, width)?]);
                 op.step = Step::Effect(step);
-                self.access(&mut op, address, StateSpace::Global, bytes, true)?;
+                self.access(&mut op, address, Space::Global, bytes, true)?;
             }
             (["mov", _], [vector @ Operand::Vector(parts), from]) => {
                 let whole = width(from)?;
@@ -264,7 +265,7 @@ impl<'a> Decoder<'a> {
         }
         op.rows = self.rows(to, Width::B32, true)?;
         op.step = Step::Collective(step, Members::All);
-        self.access(op, address, StateSpace::Shared, 16, false)
+        self.access(op, address, Space::Shared, 16, false)
     }
 
     fn copy(&mut self, op: &mut Op, name: &[&str], operands: &[Operand<'_>]) -> Option<()> {
@@ -280,11 +281,11 @@ impl<'a> Decoder<'a> {
                     return None;
                 }
                 // The source comes first: `access` puts its access into the place of the destination.
-                self.access(op, from, StateSpace::Global, *count as u32, false)?;
+                self.access(op, from, Space::Global, *count as u32, false)?;
                 (op.b, op.from) = (op.a, op.access);
                 op.rows = self.rows(read.first().unwrap_or(bytes), Width::B32, false)?;
                 op.step = Step::Effect(start_copy);
-                self.access(op, to, StateSpace::Shared, *count as u32, true)?;
+                self.access(op, to, Space::Shared, *count as u32, true)?;
             }
             _ => return None,
         }
@@ -295,7 +296,7 @@ impl<'a> Decoder<'a> {
     fn wait(&mut self, op: &mut Op, step: Effect, left: i64) {
         op.rows = Box::new([self.constant(Width::B32, left as u64)]);
         op.step = Step::Effect(step);
-        op.access = AccessKind { number: self.program.accesses, place: StateSpace::Global, ..AccessKind::default() };
+        op.access = AccessKind { number: self.program.accesses, place: Space::Global, ..AccessKind::default() };
         self.program.accesses += 1;
     }
 
@@ -308,12 +309,12 @@ impl<'a> Decoder<'a> {
         write: bool,
     ) -> Option<()> {
         let (kind, modifiers) = name.split_last()?;
-        let (mut place, mut count) = (StateSpace::Generic, 1);
+        let (mut place, mut count) = (Space::Generic, 1);
         for modifier in modifiers {
             match *modifier {
-                "global" => place = StateSpace::Global,
-                "shared" | "shared::cta" => place = StateSpace::Shared,
-                "param" => place = StateSpace::Parameters,
+                "global" => place = Space::Global,
+                "shared" | "shared::cta" => place = Space::Shared,
+                "param" => place = Space::Parameters,
                 "v2" => count = 2,
                 "v4" => count = 4,
                 // Caches change no result.
@@ -333,7 +334,7 @@ impl<'a> Decoder<'a> {
     }
 
     /// Describes the instruction's access to `bytes` bytes.
-    fn access(&mut self, op: &mut Op, address: &Operand<'_>, place: StateSpace, bytes: u32, write: bool) -> Option<()> {
+    fn access(&mut self, op: &mut Op, address: &Operand<'_>, place: Space, bytes: u32, write: bool) -> Option<()> {
         let Operand::Address(base, offset) = address else { return None };
         // A name stands for an address in its own space.
         if let Operand::Symbol(name) = &**base

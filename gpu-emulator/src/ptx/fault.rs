@@ -24,8 +24,11 @@ pub struct Access {
 }
 
 /// A state space. Complete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Space {
+    /// That of an address that says it itself; no fault is there.
+    #[default]
+    Generic,
     /// The GPU's memory.
     Global,
     /// The block's shared memory; addresses count from its start.

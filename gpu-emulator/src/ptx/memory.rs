@@ -4,7 +4,7 @@
 
 use super::copies::AsyncCopy;
 use super::fault::{Cause, Space};
-use super::program::{AccessKind, Accessor, Done, Effect, Op, StateSpace, Trap};
+use super::program::{AccessKind, Accessor, Done, Effect, Op, Trap};
 use super::registers::{LANES, Registers, Word, lanes};
 use super::shared::Shared;
 use super::syntax::Width;
@@ -209,12 +209,10 @@ impl Frame<'_> {
     }
 
     /// The state space of an address, and the address there.
-    fn place(place: StateSpace, address: u64) -> (StateSpace, u64) {
+    fn place(place: Space, address: u64) -> (Space, u64) {
         match place {
-            StateSpace::Generic if address >> 56 == SHARED_WINDOW >> 56 => {
-                (StateSpace::Shared, address - SHARED_WINDOW)
-            }
-            StateSpace::Generic => (StateSpace::Global, address),
+            Space::Generic if address >> 56 == SHARED_WINDOW >> 56 => (Space::Shared, address - SHARED_WINDOW),
+            Space::Generic => (Space::Global, address),
             place => (place, address),
         }
     }
@@ -227,9 +225,9 @@ impl Frame<'_> {
         let AccessKind { bytes, write, place, .. } = op.access;
         let user = self.user(lane);
         match Self::place(place, self.address(op.access, op.a, lane)) {
-            (StateSpace::Shared, address) if write => self.shared.write(address, bytes, user),
-            (StateSpace::Shared, address) => self.shared.read(address, bytes, user),
-            (StateSpace::Parameters, address) => {
+            (Space::Shared, address) if write => self.shared.write(address, bytes, user),
+            (Space::Shared, address) => self.shared.read(address, bytes, user),
+            (Space::Parameters, address) => {
                 aligned(Space::Parameters, address, bytes, lane)?;
                 let rest = usize::try_from(address).ok().and_then(|start| self.parameters.get_mut(start..));
                 let found = rest.and_then(|rest| rest.get_mut(..bytes as usize)).filter(|_| !write);

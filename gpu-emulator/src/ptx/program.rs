@@ -1,7 +1,7 @@
 //! A kernel, ready to run: instructions as functions of a warp's registers.
 
 use super::Parameter;
-use super::fault::Cause;
+use super::fault::{Cause, Space};
 use super::memory::Frame;
 use super::registers::Registers;
 use std::ops::Range;
@@ -78,17 +78,7 @@ pub(super) struct AccessKind {
     pub(super) wide: bool,
     /// Bytes of all elements.
     pub(super) bytes: u32,
-    pub(super) place: StateSpace,
-}
-
-/// The memory that an address is in. `Generic` addresses say it themselves.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum StateSpace {
-    #[default]
-    Generic,
-    Global,
-    Shared,
-    Parameters,
+    pub(super) place: Space,
 }
 
 #[derive(Debug)]
