@@ -34,8 +34,9 @@ impl Error {
             Error::Incomplete { kind: IncompleteKind::FileMissing { name, .. }, .. } => {
                 format!("put {name} into the model's folder")
             }
-            Error::Incomplete { file, kind } if kind.is_of_the_file() && !is_part(file) => again(file, kind),
-            Error::Incomplete { .. } => "fetch the model's files again, all from one revision".into(),
+            Error::Incomplete { file, kind } => again(file, kind)
+                .filter(|_| !is_part(file))
+                .unwrap_or_else(|| "fetch the model's files again, all from one revision".into()),
             Error::Ambiguous { candidates, .. } => {
                 format!("give the path of one model, such as {}", candidates.first()?.display())
             }
@@ -47,10 +48,10 @@ fn file_name(file: &Path) -> Display<'_> {
     file.file_name().unwrap_or(file.as_os_str()).display()
 }
 
-/// What the user can do about an incomplete file.
-fn again(file: &Path, kind: &IncompleteKind) -> String {
+/// What the user can do about a file that is incomplete by itself, so that another copy of it would help.
+fn again(file: &Path, kind: &IncompleteKind) -> Option<String> {
     let name = file_name(file);
-    match kind {
+    Some(match kind {
         IncompleteKind::DataTruncated { have, need, .. } => {
             let missing = need.saturating_sub(*have);
             format!("fetch {name} again, or continue its download: {missing} of {need} bytes are missing")
@@ -58,8 +59,11 @@ fn again(file: &Path, kind: &IncompleteKind) -> String {
         IncompleteKind::HeaderTruncated { have, .. } => {
             format!("fetch {name} again, or continue its download: it ends within its header, at byte {have}")
         }
-        _ => format!("finish the download of {name}, or fetch it again"),
-    }
+        IncompleteKind::BrokenLink { .. } | IncompleteKind::Unfinished => {
+            format!("finish the download of {name}, or fetch it again")
+        }
+        _ => return None,
+    })
 }
 
 /// What the user can do about a malformed file; `None` where the message says it.
