@@ -90,7 +90,7 @@ impl<'a> Folder<'a> {
         }
         candidates.extend(gguf_files.iter().cloned());
         if candidates.is_empty() && wanted == Wanted::Any {
-            candidates = self.guess()?;
+            candidates = self.guess();
         }
         match candidates.as_slice() {
             [] => Err(self.explain()),
@@ -177,22 +177,13 @@ impl<'a> Folder<'a> {
     }
 
     /// Files whose names show nothing and whose content is a model.
-    fn guess(&self) -> Result<Vec<String>> {
-        let mut found = Vec::new();
+    fn guess(&self) -> Vec<String> {
         let nameless = self.files.iter().filter(|name| {
             !names::is_unfinished(name)
                 && !["json", "txt", "md", "safetensors"].iter().any(|ext| names::has_extension(name, ext))
         });
-        for name in nameless.take(limits::FOLDER_GUESSES) {
-            let path = self.join(name);
-            let Ok((mut file, len)) = content::open(&path) else { continue };
-            let mut prefix = [0; 16];
-            let read = std::io::Read::read(&mut file, &mut prefix).map_err(|error| Error::io(&path, error))?;
-            if len >= 16 && content::sniff(&prefix[..read], len) == Content::Gguf {
-                found.push(name.clone());
-            }
-        }
-        Ok(found)
+        let is_gguf = |name: &&String| matches!(content::identify(&self.join(name)), Ok((Content::Gguf, _, 16..)));
+        nameless.take(limits::FOLDER_GUESSES).filter(is_gguf).cloned().collect()
     }
 
     /// The error that says why there is no model in this folder.

@@ -28,12 +28,9 @@ struct Text {
 
 impl ShardIndex {
     pub(crate) fn read(path: &Path) -> Result<ShardIndex> {
-        ShardIndex::parse(path, &content::read(path, limits::INDEX_BYTES)?)
-    }
-
-    fn parse(path: &Path, bytes: &[u8]) -> Result<ShardIndex> {
+        let bytes = content::read(path, limits::INDEX_BYTES)?;
         let text: Text =
-            json::typed(path, 0, bytes).map_err(|error| content::unsupported(path, bytes).unwrap_or(error))?;
+            json::typed(path, 0, &bytes).map_err(|error| content::unsupported(path, &bytes).unwrap_or(error))?;
         let pairs = text.weight_map.0;
         if let Some((tensor, file)) = pairs.iter().find(|(_, file)| !is_plain_name(file)) {
             let (key, expected) = (format!("weight_map.{tensor}"), "a file name in the index's folder");

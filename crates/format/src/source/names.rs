@@ -70,11 +70,9 @@ pub(crate) fn has_extension(name: &str, ext: &str) -> bool {
     name.rsplit_once('.').is_some_and(|(_, found)| found.eq_ignore_ascii_case(ext))
 }
 
-/// Weights in unsupported formats: (extension, beginning of the name, what they are).
+/// Weights in unsupported formats: (extensions, beginning of the name, what they are).
 const OTHERS: &[(&str, &str, &str)] = &[
-    ("bin", "", "pickled PyTorch files"),
-    ("pt", "", "pickled PyTorch files"),
-    ("pth", "", "pickled PyTorch files"),
+    ("bin pt pth", "", "pickled PyTorch files"),
     ("ckpt", "", "pickled checkpoints"),
     ("safetensors", "consolidated", "in the layout of Mistral's own tools"),
     ("onnx", "", "ONNX graphs"),
@@ -87,7 +85,9 @@ const OTHERS: &[(&str, &str, &str)] = &[
 /// The kind of weights that `name` belongs to, if they are in an unsupported format.
 pub(crate) fn other_weights(name: &str) -> Option<&'static str> {
     let lower = name.to_ascii_lowercase();
-    let found = OTHERS.iter().find(|(ext, start, _)| has_extension(&lower, ext) && lower.starts_with(start));
+    let found = OTHERS.iter().find(|(extensions, start, _)| {
+        lower.starts_with(start) && extensions.split(' ').any(|ext| has_extension(&lower, ext))
+    });
     found.map(|(_, _, what)| *what).filter(|_| lower != "training_args.bin" && lower != "optimizer.pt")
 }
 

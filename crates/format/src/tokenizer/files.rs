@@ -207,7 +207,6 @@ pub(super) fn from_slice<'b, T: Deserialize<'b>>(path: &Path, bytes: &'b [u8]) -
     })
 }
 
-/// A whole `tokenizer.json`.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Root {

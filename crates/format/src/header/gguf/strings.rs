@@ -29,7 +29,6 @@ impl Strings {
         (0..self.len()).filter_map(|index| self.get(index))
     }
 
-    /// Adds a string.
     pub(crate) fn push(&mut self, string: &[u8]) {
         self.bytes.extend_from_slice(string);
         self.ends.push(self.bytes.len());

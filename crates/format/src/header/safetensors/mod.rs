@@ -14,20 +14,25 @@ use std::collections::HashMap;
 use std::sync::OnceLock;
 
 pub(super) fn read(source: ModelSource) -> Result<Header> {
+    let parsed = || {
+        source.files.iter().enumerate().map(|(index, shard)| {
+            let (file, len) = content::open(&shard.path)?;
+            SafetensorsFile::parse(&shard.path, index, len, file)
+        })
+    };
     let config = ConfigFiles::read(&source.folder);
     if let Err(Error::Incomplete { kind: IncompleteKind::FileMissing { .. }, .. }) = &config {
         // An adapter has no config.json of its own; other faults of the shards are reported after a missing file.
-        adapter_alone(&source)?;
+        parsed().flatten().try_for_each(|shard| refuse_adapter(&source, &shard.tensors))?;
     }
     let config = config?;
     let mut bytes_read = config.bytes();
     let mut warnings = source.notes.clone();
     let mut shards = Vec::with_capacity(source.files.len());
-    for (index, shard) in source.files.iter().enumerate() {
-        let (file, len) = content::open(&shard.path)?;
-        let parsed = SafetensorsFile::parse(&shard.path, index, len, file)?;
-        bytes_read += parsed.bytes_read;
-        shards.push(parsed.tensors);
+    for shard in parsed() {
+        let SafetensorsFile { tensors, bytes_read: bytes } = shard?;
+        bytes_read += bytes;
+        shards.push(tensors);
     }
     let tensors = match &source.index {
         Some(path) => {
@@ -46,16 +51,6 @@ pub(super) fn read(source: ModelSource) -> Result<Header> {
         warnings,
         tokenizer: OnceLock::new(),
     })
-}
-
-fn adapter_alone(source: &ModelSource) -> Result<()> {
-    for (index, shard) in source.files.iter().enumerate() {
-        let (file, len) = content::open(&shard.path)?;
-        if let Ok(parsed) = SafetensorsFile::parse(&shard.path, index, len, file) {
-            refuse_adapter(source, &parsed.tensors)?;
-        }
-    }
-    Ok(())
 }
 
 /// The tensors of shards without an index; a tensor in two shards is a contradiction.
