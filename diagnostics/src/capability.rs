@@ -168,16 +168,6 @@ fn on_gpu(role: TensorKind, dtype: DType, found: ComputeCapability) -> Result<Ti
     }
 }
 
-/// The matrix dtypes that have a CPU kernel.
-pub fn cpu_dtypes() -> impl Iterator<Item = DType> {
-    MATRICES.iter().filter(|row| row.1.is_some()).flat_map(|row| row.0).copied()
-}
-
-/// The matrix dtypes that have a kernel for GPUs.
-pub fn cuda_dtypes() -> impl Iterator<Item = DType> {
-    MATRICES.iter().filter(|row| row.2.is_some_and(|gpus| gpus.kernel)).flat_map(|row| row.0).copied()
-}
-
 /// A kind of model file as people name and offer it; used to say what would run instead.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]

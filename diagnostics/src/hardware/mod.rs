@@ -140,13 +140,11 @@ impl Hardware {
         // candle counts a variable as set in the same way.
         let is_set = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0");
         Hardware {
-            profile: None,
-            cpu: cpu::detect(),
             memory: memory::detect(),
             gpus,
             gpu_note,
-            build: Vec::new(),
             casting_variables: CASTING_VARIABLES.into_iter().filter(is_set).collect(),
+            ..Hardware::described(cpu::detect(), 0)
         }
     }
 
