@@ -12,7 +12,6 @@ const REFERENCE_BYTES: u64 = 256;
 /// The depth of folders in a snapshot that are listed.
 const DEPTH: usize = 3;
 
-/// One repository's place in the cache.
 pub(super) struct RepoCache {
     folder: PathBuf,
     paths: CacheRepo,

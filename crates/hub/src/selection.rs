@@ -29,7 +29,6 @@ pub(super) enum Unselected {
     NoSuchModel(Vec<String>),
 }
 
-/// One model among others.
 struct Choice {
     selection: Selection,
     /// The file, or `safetensors`.

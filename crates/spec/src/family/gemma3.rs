@@ -3,7 +3,6 @@
 use super::gemma2::{LOGIT_CAP, NORMS, SCORE_SCALE};
 use super::*;
 
-/// Default sizes.
 pub(super) const SIZES: &[(&str, f64)] = &[
     ("num_attention_heads", 8.0),
     ("num_key_value_heads", 4.0),

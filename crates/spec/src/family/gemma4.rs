@@ -15,7 +15,6 @@ const LAYERS: &[TensorName] = &[
     TensorName { role: Role::LayerEmbeddingOutputNorm, gguf: "blk.{}.post_norm",                 config: "model.layers.{}.post_per_layer_input_norm" },
 ];
 
-/// Tensors of models with experts.
 #[rustfmt::skip]
 const EXPERTS: &[TensorName] = &[
     TensorName { role: Role::Router,            gguf: "blk.{}.ffn_gate_inp",        config: "model.layers.{}.router.proj" },

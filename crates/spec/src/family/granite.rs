@@ -5,7 +5,6 @@ use super::*;
 /// The default of transformers' GraniteConfig where `config.json` does not say otherwise.
 const ONE: Option<(f64, &str)> = Some((1.0, "the default of transformers' GraniteConfig"));
 
-/// Factors of all Granite models.
 #[rustfmt::skip]
 pub(super) const FACTORS: &[Factor] = &[
     Factor { of: FactorOf::Embedding,    key: Key { gguf: ".embedding_scale", config: "embedding_multiplier" }, gguf_default: None, config_default: ONE },

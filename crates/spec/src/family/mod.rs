@@ -322,7 +322,6 @@ pub struct ClassifierTable {
 pub(crate) const SCORE: ClassifierTable =
     ClassifierTable { pooling: Pooling::Last, pooling_key: None, activation_key: None, dense: None };
 
-/// The tensor name of this head.
 #[rustfmt::skip]
 pub(crate) const SCORE_TENSORS: &[TensorName] = &[
     TensorName { role: Role::Classifier,    gguf: "cls.output",          config: "score" },

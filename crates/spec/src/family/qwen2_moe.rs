@@ -2,7 +2,6 @@
 
 use super::*;
 
-/// Tensors of the shared expert, which every token uses.
 #[rustfmt::skip]
 pub(super) const SHARED_EXPERT: &[TensorName] = &[
     TensorName { role: Role::SharedRouter, gguf: "blk.{}.ffn_gate_inp_shexp", config: "model.layers.{}.mlp.shared_expert_gate" },
@@ -11,7 +10,6 @@ pub(super) const SHARED_EXPERT: &[TensorName] = &[
     TensorName { role: Role::SharedDown,   gguf: "blk.{}.ffn_down_shexp",     config: "model.layers.{}.mlp.shared_expert.down_proj" },
 ];
 
-/// Width of the shared expert.
 pub(super) const SHARED_WIDTH: Key =
     Key { gguf: ".expert_shared_feed_forward_length", config: "shared_expert_intermediate_size" };
 

@@ -2,7 +2,6 @@
 
 use super::*;
 
-/// Norms of the query and key heads.
 pub(super) const HEAD_NORMS: &[TensorName] = &[
     TensorName { role: Role::QNorm, gguf: "blk.{}.attn_q_norm", config: "model.layers.{}.self_attn.q_norm" },
     TensorName { role: Role::KNorm, gguf: "blk.{}.attn_k_norm", config: "model.layers.{}.self_attn.k_norm" },

@@ -55,7 +55,6 @@ pub(super) const UNMOVED_STATES: StateTable = StateTable {
     ..STATES
 };
 
-/// Default sizes.
 pub(super) const SIZES: &[(&str, f64)] = &[
     ("num_attention_heads", 16.0),
     ("num_key_value_heads", 4.0),

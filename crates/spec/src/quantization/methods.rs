@@ -64,7 +64,6 @@ const DETAILS: &[(&str, &str)] = &[
     ("{} activations", "activation_scheme"),
 ];
 
-/// The words for each key.
 pub(super) fn details() -> impl Iterator<Item = (&'static str, &'static str)> {
     DETAILS.iter().flat_map(|(words, keys)| keys.split(' ').map(|key| (key, *words)))
 }

@@ -39,22 +39,16 @@ impl WeightTypes for () {
 }
 
 /// Converts the weights of a structure. The first error ends the conversion.
+#[allow(missing_docs)] // of names that say it
 pub trait MapWeights<'w, W: WeightTypes> {
     /// The types of the converted weights.
     type To: WeightTypes;
     /// The error of a conversion.
     type Error;
 
-    /// Converts a matrix.
     fn matrix(&mut self, matrix: &'w W::Matrix) -> Result<<Self::To as WeightTypes>::Matrix, Self::Error>;
-
-    /// Converts a norm.
     fn norm(&mut self, norm: &'w W::Norm) -> Result<<Self::To as WeightTypes>::Norm, Self::Error>;
-
-    /// Converts a vector.
     fn vector(&mut self, vector: &'w W::Vector) -> Result<<Self::To as WeightTypes>::Vector, Self::Error>;
-
-    /// Converts a vector that the host reads.
     fn numbers(&mut self, numbers: &'w W::Numbers) -> Result<<Self::To as WeightTypes>::Numbers, Self::Error>;
 }
 
@@ -111,14 +105,11 @@ pub(super) use {mapped, weights};
 
 /// One of the weights of a structure. Complete.
 #[derive(Debug)]
+#[allow(missing_docs)] // as the types of `WeightTypes`
 pub enum Weight<'w, W: WeightTypes = Stored> {
-    /// A weight matrix with its bias.
     Matrix(&'w W::Matrix),
-    /// A norm.
     Norm(&'w W::Norm),
-    /// A vector of floats.
     Vector(&'w W::Vector),
-    /// A vector of floats that the host reads.
     Numbers(&'w W::Numbers),
 }
 
