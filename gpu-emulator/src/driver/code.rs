@@ -10,7 +10,6 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 #[repr(transparent)]
 pub struct Code(pub u32);
 
-/// The result of a call.
 pub(super) type Result<T = (), E = Code> = std::result::Result<T, E>;
 
 macro_rules! codes {

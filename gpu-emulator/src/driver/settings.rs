@@ -35,7 +35,7 @@ impl Settings {
                 "GPU_EMULATOR_SCHEDULE",
                 Schedule::default(),
                 "forward, reverse or random:SEED",
-                |text| text.parse().ok(),
+                Schedule::parse,
             )?,
         })
     }

@@ -4,7 +4,6 @@
 
 use std::collections::VecDeque;
 
-/// A copy in flight.
 #[derive(Debug)]
 pub(super) struct AsyncCopy {
     /// The destination's address in shared memory.

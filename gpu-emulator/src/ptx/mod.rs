@@ -101,15 +101,13 @@ pub unsafe trait Memory {
     fn allocation(&self, address: u64) -> Option<Allocation>;
 }
 
-/// `forward`, `reverse`, or `random:` and a seed.
-impl std::str::FromStr for Schedule {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Schedule, ()> {
+impl Schedule {
+    /// Parses `forward`, `reverse`, or `random:` and a seed.
+    pub(crate) fn parse(text: &str) -> Option<Schedule> {
         match text {
-            "forward" => Ok(Schedule::Forward),
-            "reverse" => Ok(Schedule::Reverse),
-            _ => text.strip_prefix("random:").and_then(|seed| seed.parse().ok()).map(Schedule::Random).ok_or(()),
+            "forward" => Some(Schedule::Forward),
+            "reverse" => Some(Schedule::Reverse),
+            _ => text.strip_prefix("random:")?.parse().ok().map(Schedule::Random),
         }
     }
 }

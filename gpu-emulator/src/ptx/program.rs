@@ -67,7 +67,6 @@ pub(super) struct Op {
     pub(super) text: Box<str>,
 }
 
-/// An instruction's access to memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct AccessKind {
     pub(super) write: bool,
@@ -102,7 +101,6 @@ pub(super) struct Accessor {
 pub(super) type Compute = fn(&mut Registers, &Op, u32);
 /// Reads or writes memory, or exchanges between lanes, in those of a mask.
 pub(super) type Effect = fn(&mut Frame<'_>, &Op, u32) -> Done;
-/// The result of an effect.
 pub(super) type Done = Result<(), Trap>;
 
 #[derive(Clone, Copy, Debug, Default)]
