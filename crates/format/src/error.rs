@@ -41,7 +41,7 @@ pub enum Error {
 /// Why a file is malformed, or of a kind that is not supported.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-#[allow(missing_docs)] // the message of a variant says what its fields are, and some names say all
+#[allow(missing_docs)] // the message of a variant says what its fields are
 pub enum FormatErrorKind {
     /// A known key has a value of another type.
     #[error("key {key} is {found}, expected {expected}")]
@@ -64,6 +64,7 @@ pub enum FormatErrorKind {
     /// Bytes that no known format begins with: in hexadecimal, and also as text if they are text.
     #[error("not recognised: the file begins with {found}; expected a GGUF or safetensors file")]
     Unrecognised { found: String },
+    /// An empty file.
     #[error("the file is empty; download it again")]
     EmptyFile,
     /// A device, pipe or socket.
@@ -91,20 +92,25 @@ pub enum FormatErrorKind {
     /// A number that exceeds what any valid file has, or what fits.
     #[error("{what} is {found}, at most {limit} can be valid here; the file is damaged")]
     TooMany { what: &'static str, found: u64, limit: u64 },
+    /// An empty key or tensor name.
     #[error("{what} is empty, expected a name; the file is damaged")]
     EmptyName { what: &'static str },
     /// A key or name that is not UTF-8; invalid bytes are shown as replacement characters.
     #[error("{what} {found:?} is not valid UTF-8; the file is damaged")]
     NotUtf8 { what: &'static str, found: String },
+    /// A key that appears twice.
     #[error("key {key} appears twice, expected once; correct the file or get another copy")]
     DuplicateKey { key: String },
+    /// A tensor that appears twice.
     #[error("tensor {name} appears twice, expected once; get another copy of the file")]
     DuplicateTensor { name: String },
     /// A GGUF value type outside the specification.
     #[error("key {key} has value type {found}, expected 0 to 12; the file is damaged or newer than this reader")]
     ValueType { key: String, found: u32 },
+    /// An array of arrays.
     #[error("key {key} is an array of arrays, expected an array of plain values")]
     NestedArray { key: String },
+    /// A tensor with too many dimensions.
     #[error("tensor {name} has {found} dimensions, expected at most {limit}")]
     Dimensions { name: String, found: usize, limit: usize },
     /// A tensor whose size is not a whole number of bytes; its shape is outermost first.
@@ -121,6 +127,7 @@ pub enum FormatErrorKind {
     /// A byte range, from the start of the data section, that does not match dtype and shape.
     #[error("tensor {name} has data_offsets [{begin}, {end}], expected {expected} bytes from its dtype and shape")]
     TensorRange { name: String, begin: u64, end: u64, expected: u64 },
+    /// Data after the last tensor.
     #[error("{bytes} bytes follow the last tensor, expected none; get another copy of the file")]
     TrailingBytes { bytes: u64 },
     /// JSON that does not parse, or has another structure than expected.
@@ -154,8 +161,9 @@ pub enum ArchitectureErrorKind {
 /// What is missing or contradictory.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-#[allow(missing_docs)] // the message of a variant says what its fields are, and some names say all
+#[allow(missing_docs)] // the message of a variant says what its fields are
 pub enum IncompleteKind {
+    /// A tensor the model needs is absent.
     #[error("tensor {name} is missing{}", nearest_list(nearest))]
     TensorMissing { name: String, nearest: Vec<String> },
     /// A tensor's shape contradicts the model's sizes; both shapes are outermost first, and `because` names the
@@ -186,6 +194,7 @@ pub enum IncompleteKind {
         need.saturating_sub(*have)
     )]
     DataTruncated { name: String, have: u64, need: u64 },
+    /// A link whose target does not exist.
     #[error("this link leads nowhere ({target}); download the file again")]
     BrokenLink { target: String },
     /// A file that a download tool has not finished.
