@@ -96,6 +96,7 @@ run() {
             stage products kernels 120 "$binaries/lib" tests::products "${test[@]}"
             stage steps kernels 60 "$binaries/lib" tests::steps "${test[@]}"
             stage measures kernels 60 "$binaries/lib" tests::peak "${test[@]}"
+            stage engine kernels 120 "$binaries/lib" tests::{attention,overflow,plan::,recordings,upload} "${test[@]}"
             ;;
         models)
             stage models models 180 "$binaries/lib" tests::models "${test[@]}"

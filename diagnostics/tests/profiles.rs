@@ -438,9 +438,13 @@ fn a_described_gpu_is_judged_with_a_fitting_build() {
     assert!(without.reason.contains("this build has no CUDA engine"), "{}", without.reason);
     let with = assess(&spec, &input, &machine("t4").with_build(&["cuda"]), &Policy::default());
     assert_eq!((with.verdict, with.exit_code), (Verdict::CompatibleWithWarnings, 0), "{}", with.reason);
-    assert!(with.reason.ends_with("; the engine for GPUs has not been run on a GPU yet"), "{}", with.reason);
-    let said = "warning    hardware: the engine for GPUs has not been run on a GPU yet\n";
-    assert!(without.to_string().contains(said), "{without}");
+    let tried = "the engine for GPUs has been run on compute capability 9.0 only";
+    assert!(with.reason.ends_with(&format!("; {tried}")), "{}", with.reason);
+    assert!(without.to_string().contains(&format!("warning    hardware: {tried}\n")), "{without}");
+    for (name, verdict) in [("h100", Verdict::Compatible), ("b200", Verdict::CompatibleWithWarnings)] {
+        let report = assess(&spec, &input, &machine(name).with_build(&["cuda"]), &Policy::default());
+        assert_eq!((report.verdict, report.to_string().contains(tried)), (verdict, name == "b200"), "{report}");
+    }
     let processor = assess(&spec, &input, &machine("t4"), &on(DeviceChoice::Cpu));
     assert_eq!((processor.device.as_str(), processor.verdict), ("cpu", Verdict::Compatible));
 }

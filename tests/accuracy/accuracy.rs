@@ -3,6 +3,7 @@
 
 use crate::common;
 
+use common::given::on_gpu;
 use common::{FileExpectation, Fixture, relative_l2, top};
 use model_factory::diagnostics::DType;
 use model_factory::diagnostics::capability::{DeviceEngine, tier};
@@ -57,7 +58,8 @@ fn logits_are_as_near_to_the_truth_as_the_reference() {
         }
     }
     println!("{compared} comparisons");
-    assert!(compared >= 60, "only {compared} comparisons");
+    let least = if on_gpu() { 90 } else { 280 };
+    assert!(compared >= least, "only {compared} comparisons of {least}");
     assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
 }
 
@@ -69,8 +71,8 @@ fn keys_and_values_in_f16_are_as_near_to_the_truth_as_transformers_in_f16() {
     for fixture in common::all() {
         for (name, file) in fixture.expected.files.iter().filter(|(_, file)| file.dtype == "F16") {
             let path = fixture.folder.join(name);
-            let load = |dtype| common::builder().kv_cache(dtype).load(&path).expect("a fixture loads");
-            let (exact, rounded) = (load(KvDtype::F32), load(KvDtype::F16));
+            let load = |dtype| common::load_built_where_it_runs(&common::builder().kv_cache(dtype), &path);
+            let (Some(exact), Some(rounded)) = (load(KvDtype::F32), load(KvDtype::F16)) else { continue };
             for case in file.reference_error.keys() {
                 let tokens = &fixture.expected.cases[case];
                 let truth = fixture.truth(&file.truth, case);
@@ -85,7 +87,8 @@ fn keys_and_values_in_f16_are_as_near_to_the_truth_as_transformers_in_f16() {
             }
         }
     }
-    assert!(compared >= 16, "only {compared} comparisons");
+    let least = if on_gpu() { 10 } else { 60 };
+    assert!(compared >= least, "only {compared} comparisons of {least}");
 }
 
 /// llama.cpp computes a file in Q8_0 with activations of every product rounded to blocks of the same kind. Rounding keys and
@@ -148,8 +151,8 @@ fn formats_of_the_same_weights_agree() {
             files.contains_key(**dtype) && files.contains_key(&format!("{dtype}.gguf"))
         };
         for dtype in ["f32", "bf16", "f16"].iter().filter(both) {
-            let load = |name: String| common::load(fixture.folder.join(name));
-            let (folder, gguf) = (load((*dtype).to_owned()), load(format!("{dtype}.gguf")));
+            let load = |name: &str| common::load_where_it_runs(fixture.folder.join(name));
+            let Some((folder, gguf)) = load(dtype).zip(load(&format!("{dtype}.gguf"))) else { continue };
             let case = &fixture.expected.cases["short"];
             let a = logits(&folder, &case.tokens, case.first_kept);
             let b = logits(&gguf, &case.tokens, case.first_kept);
@@ -164,7 +167,8 @@ fn formats_of_the_same_weights_agree() {
             pairs += 1;
         }
     }
-    assert!(pairs >= 12, "only {pairs} pairs");
+    let least = if on_gpu() { 5 } else { 25 };
+    assert!(pairs >= least, "only {pairs} pairs of {least}");
 }
 
 /// Along the truth's own greedy text our choice is the truth's wherever its lead is larger than any error here.
@@ -189,7 +193,8 @@ fn greedy_text_is_the_truths() {
         }
     }
     println!("{steps} clear steps");
-    assert!(steps >= 500, "only {steps} clear steps");
+    let least = if on_gpu() { 1000 } else { 3700 };
+    assert!(steps >= least, "only {steps} clear steps of {least}");
 }
 
 /// The largest absolute error of any logit in the short case: the scale that a greedy step's lead is measured by.

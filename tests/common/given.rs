@@ -5,7 +5,7 @@ use super::bits;
 use model_factory::generate::Timings;
 use model_factory::{Error, FinishReason, GenerateOptions, Model, Piece};
 
-/// Where nothing is guessed.
+/// Whether `TEST_DEVICE` names a GPU, where nothing is guessed and some models have no kernels.
 pub(crate) fn on_gpu() -> bool {
     std::env::var_os("TEST_DEVICE").is_some_and(|device| device != "cpu")
 }

@@ -12,15 +12,16 @@ use crate::spec::{
     Activation, AttentionWeights, FeedForwardLayer, LayerWeights, ModelSpec, Multipliers, Norm, NormWeights,
 };
 
-const UNTRIED: &str = "the engine for GPUs has not been run on a GPU yet";
+/// The compute capabilities of the GPUs that the engine has run on; `docs/cuda.md` says what was measured there.
+const RUN_ON: [ComputeCapability; 1] = [(9, 0)];
 
 /// The remedy of running without the GPU. The processor of a described machine is not this one's.
 fn processor(hardware: &Hardware) -> Remedy {
     if hardware.profile.is_some() { Remedy::SomeProcessor } else { Remedy::Processor(None) }
 }
 
-/// Whether the GPU, its driver and this build work together, and the kernels support the model's heads. At most a
-/// warning, as no GPU has run these kernels.
+/// Whether the GPU, its driver and this build work together, and the kernels support the model's block. A warning for
+/// GPUs unlike all that have run these kernels.
 pub(super) fn hardware(case: Case<'_>, gpu: &Gpu) -> Check {
     let Case { spec, hardware, .. } = case;
     let name = &gpu.name;
@@ -57,11 +58,19 @@ pub(super) fn hardware(case: Case<'_>, gpu: &Gpu) -> Check {
         remedies.push(processor(hardware));
         return Check::fail("hardware", Verdict::HardwareInsufficient, reason).remedies(remedies);
     }
+    let untried = (!RUN_ON.contains(&gpu.compute_capability)).then(|| {
+        let tried = RUN_ON.map(version).join(", ");
+        format!("the engine for GPUs has been run on compute capability {tried} only")
+    });
     if !hardware.has_cuda() {
         let summary = "this build has no CUDA engine: the verdict is that of a build with the feature cuda";
-        return Check::warn("hardware", summary).evidence(UNTRIED);
+        let check = Check::warn("hardware", summary);
+        return untried.into_iter().fold(check, Check::evidence);
     }
-    Check::warn("hardware", UNTRIED)
+    match untried {
+        Some(summary) => Check::warn("hardware", summary),
+        None => Check::pass("hardware", format!("the {name}, compute capability {found}")),
+    }
 }
 
 /// Whether only the processor supports the model's block, whatever the GPU.
