@@ -216,34 +216,26 @@ impl Streaming for Streamed {
             }
             let span = self.span.clone();
             let Some((session, state)) = self.parts() else { return Err(Ended) };
-            let event = match state.pop() {
-                Some(piece) => Event::Piece(piece),
-                None => {
-                    let begun = span.in_scope(|| {
-                        let input = state.input(session)?;
-                        input.map(|(tokens, cancel)| session.begin_step(tokens, cancel)).transpose()
-                    });
-                    match begun {
-                        Ok(Some(Begun::Ahead(logits))) => {
-                            self.choose(Ok(logits));
-                            continue;
-                        }
-                        Ok(Some(Begun::Run(run))) => {
-                            self.computing = true;
-                            return Ok(Some(run));
-                        }
-                        Ok(None) => match state.pop() {
-                            Some(piece) => Event::Piece(piece),
-                            None => match self.generation.take() {
-                                Some(generation) => Event::End(generation),
-                                None => return Err(Ended),
-                            },
-                        },
-                        Err(error) => {
-                            state.complete(Err(error), 0);
-                            continue;
-                        }
-                    }
+            let begun = span.in_scope(|| {
+                let input = state.input(session)?;
+                input.map(|(tokens, cancel)| session.begin_step(tokens, cancel)).transpose()
+            });
+            let event = match begun {
+                Ok(Some(Begun::Ahead(logits))) => {
+                    self.choose(Ok(logits));
+                    continue;
+                }
+                Ok(Some(Begun::Run(run))) => {
+                    self.computing = true;
+                    return Ok(Some(run));
+                }
+                Ok(None) => match state.pop() {
+                    Some(piece) => Event::Piece(piece),
+                    None => Event::End(self.generation.take().ok_or(Ended)?),
+                },
+                Err(error) => {
+                    state.complete(Err(error), 0);
+                    continue;
                 }
             };
             if self.events.start_send(event).is_err() {

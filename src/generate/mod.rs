@@ -112,7 +112,7 @@ impl State {
         let constraint = constraint.transpose()?.map(Box::new);
         let thinking = Thinking::after(&tokenizer, &sequence);
         if let Some(reader) = &mut reader {
-            reader.message_to(thinking.recipient(), &mut Vec::new());
+            reader.message_to(thinking.recipient(), &mut VecDeque::new());
         }
         Ok(State {
             // The text of a constrained answer is exactly what its grammar matches, with a leading blank if it has one.
