@@ -218,14 +218,6 @@ impl Error {
     pub(crate) fn io(path: impl Into<PathBuf>, source: std::io::Error) -> Error {
         Error::Io { path: path.into(), source: Arc::new(source) }
     }
-
-    /// The error of a file that was opened by the diagnosis' rules: `Io` where the system refused, else `Files`.
-    pub(crate) fn from_file(error: model_factory_diagnostics::Error) -> Error {
-        match error {
-            model_factory_diagnostics::Error::Io { path, source } => Error::io(path, source),
-            error => error.into(),
-        }
-    }
 }
 
 /// What a caller can do about an error of the Hub.

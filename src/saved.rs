@@ -167,7 +167,7 @@ impl Model {
 
 /// The decoder of `model` on the processor, and the fingerprint of its weights.
 fn on_processor<'m>(model: &'m Model, path: &Path) -> Result<(&'m Decoder<CpuDevice>, &'m Fingerprint)> {
-    let both = model.decoder().zip(model.fingerprint());
+    let both = model.decoder().zip(model.inner.engine.fingerprint.as_ref());
     both.ok_or_else(|| problem(path, SessionFileProblem::Device))
 }
 

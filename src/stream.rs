@@ -75,11 +75,11 @@ impl<S: Step + Send + 'static> Generation<S> {
                 let model = generation.step.model().clone();
                 let span = Span::current();
                 let streamed = Streamed { generation: Some(generation), events: sender, span, computing: false };
-                let is_first = model.streams().add(Box::new(streamed), model.scheduler());
+                let is_first = model.inner.streams.add(Box::new(streamed), &model.inner.scheduler);
                 let driven = model.clone();
-                let thread =
-                    is_first.then(|| spawn(move || driven.streams().drive(driven.scheduler(), driven.compute())));
-                thread.unwrap_or(Ok(())).inspect_err(|_| model.streams().give_up())
+                let thread = is_first
+                    .then(|| spawn(move || driven.inner.streams.drive(&driven.inner.scheduler, driven.compute())));
+                thread.unwrap_or(Ok(())).inspect_err(|_| model.inner.streams.give_up())
             }
             Err(other) => other.downcast::<Generation<S>>().map_or(Ok(()), |own| {
                 let span = Span::current();
@@ -160,15 +160,6 @@ impl<S> Drop for GenerationStream<S> {
 impl Model {
     /// Continues `prompt` by at most `max_tokens` tokens and returns the new text without the prompt. Dropping the
     /// future cancels it.
-    ///
-    /// ```
-    /// use model_factory::UnifiedModelFactory;
-    ///
-    /// let model = UnifiedModelFactory::load("fixtures/demo-q4_k_m.gguf")?;
-    /// let text = futures::executor::block_on(model.generate_text("Once upon a time", 20))?;
-    /// assert!(!text.is_empty());
-    /// # Ok::<(), model_factory::Error>(())
-    /// ```
     ///
     /// # Errors
     /// The errors of [`Model::generate`], and the first error of any step.
