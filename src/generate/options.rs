@@ -49,9 +49,9 @@ pub struct GenerateOptions {
     pub speculative_tokens: Option<usize>,
     /// Options of the chat template: tools, variables, and which template it is.
     pub chat: ChatOptions,
-    /// Who shares the cached prompt, such as the name of a user. Prompts of one salt share their common beginning, to the token, and nothing with other salts.
-    /// Prompts without a salt share whole pages of 256 tokens with each other, so that no count and no time
-    /// tells more about the prompts of others. `None` leaves a session the salt that it has; a new session has none.
+    /// Who shares the cached prompt, such as the name of a user. Prompts of one salt share their common beginning, to the
+    /// token, and nothing with other salts. Prompts without a salt share whole pages of 256 tokens with each other, so that no
+    /// count and no time tells more about the prompts of others. `None` leaves a session its salt; a new session has none.
     pub cache_salt: Option<String>,
     /// Ends the generation when it is cancelled, also in the middle of the prompt. It is not part of the JSON.
     #[serde(skip)]
@@ -236,7 +236,7 @@ macro_rules! setters {
     ($options:ident, $fields:ident: $($name:ident($($arguments:tt)+) => $($field:ident).+ = $value:expr;)*) => {
         $crate::generate::setters! {
             $options:
-            $(#[doc = concat!("Sets [`", stringify!($name), "`](", stringify!($fields), "::", stringify!($name), ").")]
+            $(#[doc = concat!("Sets [`", stringify!($name), "`](field@", stringify!($fields), "::", stringify!($name), ").")]
             $name($($arguments)+) => $($field).+ = $value;)*
         }
     };
