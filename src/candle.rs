@@ -73,15 +73,6 @@ impl Model {
     }
 
     /// Like [`embeddings`](Self::embeddings), as F32 `[texts, dimensions]`.
-    ///
-    /// ```no_run
-    /// use model_factory::{EmbedOptions, UnifiedModelFactory};
-    ///
-    /// let model = UnifiedModelFactory::load("models/all-MiniLM-L6-v2")?;
-    /// let vectors = model.embed(&["A cat sits on the mat.", "Two dogs run."], &EmbedOptions::default())?;
-    /// assert_eq!(vectors.dims(), [2, 384]);
-    /// # Ok::<(), model_factory::Error>(())
-    /// ```
     pub fn embed(&self, texts: &[impl AsRef<str>], options: &EmbedOptions) -> Result<Tensor> {
         Ok(self.embeddings(texts, options)?.try_into()?)
     }

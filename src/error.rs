@@ -6,7 +6,6 @@ mod draft;
 mod embed;
 mod session_file;
 
-use crate::memory;
 use model_factory_diagnostics::Report;
 use std::fmt;
 use std::path::PathBuf;
@@ -19,6 +18,7 @@ pub use model_factory_cuda::{CudaError, NVRTC_VARIABLE};
 pub use model_factory_engine::Error as EngineError;
 #[cfg(feature = "hub")]
 pub use model_factory_hub::HubError;
+pub use model_factory_kernels::memory::OutOfMemory;
 pub use model_factory_text::Error as TextError;
 pub use model_factory_text::error::{ChatError, EncodeError, GrammarError, ToolError};
 pub use session_file::{SessionFileError, SessionFileProblem};
@@ -94,10 +94,8 @@ pub enum Error {
 
     // While memory is reserved: the session is as it was, and the same call may succeed later.
     /// The system refused memory (exit code 14). A session is as it was before the call.
-    #[error(
-        "out of memory: the system refuses {bytes} bytes for {what}; free some, or load with a smaller context or a lower memory limit"
-    )]
-    OutOfMemory { what: &'static str, bytes: usize },
+    #[error(transparent)]
+    OutOfMemory(#[from] OutOfMemory),
 
     // While a session is saved or restored.
     /// A file is not a session of this model or is damaged, or the model's sessions cannot be saved (the error's own exit
@@ -220,14 +218,6 @@ impl Error {
     pub(crate) fn io(path: impl Into<PathBuf>, source: std::io::Error) -> Error {
         Error::Io { path: path.into(), source: Arc::new(source) }
     }
-
-    /// The error of a file that was opened by the diagnosis' rules: `Io` where the system refused, else `Files`.
-    pub(crate) fn from_file(error: model_factory_diagnostics::Error) -> Error {
-        match error {
-            model_factory_diagnostics::Error::Io { path, source } => Error::io(path, source),
-            error => error.into(),
-        }
-    }
 }
 
 /// What a caller can do about an error of the Hub.
@@ -254,7 +244,7 @@ fn code_kind(code: u8) -> ErrorKind {
     }
 }
 
-/// The kind of a device's error with this exit code: 1 is a fault of the library.
+/// The kind of an error of the engine or a device with this exit code: 1 is a fault of the library.
 fn device_kind(code: u8) -> ErrorKind {
     match code {
         1 => ErrorKind::Internal,
@@ -265,14 +255,10 @@ fn device_kind(code: u8) -> ErrorKind {
 /// What a caller can do about an error of the engine.
 fn engine_kind(error: &EngineError) -> ErrorKind {
     match error {
-        EngineError::Files(error) => code_kind(error.exit_code()),
-        EngineError::Device { code, .. } => device_kind(*code),
-        EngineError::NoHead => ErrorKind::Unsupported,
+        EngineError::Files(_) | EngineError::Io { .. } => code_kind(error.code()),
         EngineError::TokenOutOfVocabulary { .. } => ErrorKind::InvalidRequest,
-        EngineError::OutOfMemory { .. } | EngineError::CacheBudget { .. } => ErrorKind::OutOfMemory,
         EngineError::Cancelled => ErrorKind::Cancelled,
-        EngineError::Io { .. } => ErrorKind::Unavailable,
-        EngineError::Forked | EngineError::CacheOverflow { .. } | EngineError::Internal(_) => ErrorKind::Internal,
+        error => device_kind(error.code()),
     }
 }
 
@@ -296,7 +282,7 @@ impl From<EngineError> for Error {
     fn from(error: EngineError) -> Error {
         match error {
             EngineError::Cancelled => Error::Cancelled,
-            EngineError::OutOfMemory { what, bytes } => Error::OutOfMemory { what, bytes },
+            EngineError::OutOfMemory(refused) => Error::OutOfMemory(refused),
             EngineError::TokenOutOfVocabulary { id, vocab } => Error::TokenOutOfVocabulary { id, vocab },
             EngineError::NoHead => EmbedError::NoHead.into(),
             EngineError::Files(error) => Error::Files(error),
@@ -341,18 +327,12 @@ impl From<TextError> for Error {
             TextError::Grammar(error) => Error::Grammar(error),
             TextError::Tool(error) => Error::Tool(error),
             TextError::EmptyStopString { index } => Error::EmptyStopString { index },
-            TextError::OutOfMemory(refused) => refused.into(),
+            TextError::OutOfMemory(refused) => Error::OutOfMemory(refused),
             TextError::Cancelled => Error::Cancelled,
             TextError::Io { path, source } => Error::Io { path, source },
             TextError::Internal(fault) => Error::Internal(fault),
             other => Error::Internal(other.to_string()),
         }
-    }
-}
-
-impl From<memory::OutOfMemory> for Error {
-    fn from(memory::OutOfMemory { what, bytes }: memory::OutOfMemory) -> Self {
-        Error::OutOfMemory { what, bytes }
     }
 }
 
@@ -364,7 +344,7 @@ mod tests {
     #[test]
     fn kinds_say_what_a_caller_can_do_and_clones_say_the_same() {
         let not_found = || std::io::Error::from(std::io::ErrorKind::NotFound);
-        let refused = memory::OutOfMemory { what: "a test", bytes: 1 };
+        let refused = OutOfMemory { what: "a test", bytes: 1 };
         for (error, kind, code) in [
             (Error::EmptyPrompt, ErrorKind::InvalidRequest, 2),
             (Error::Chat(ChatError::Refused { message: "no".into() }), ErrorKind::InvalidRequest, 2),
@@ -395,27 +375,24 @@ mod tests {
         let memory = GrammarError::Memory { bytes: 2, limit: 1 };
         let unknown = EncodeError::NoToken { text: "x".into(), unknown: "unk".into() };
         let not_found = Arc::new(std::io::Error::from(std::io::ErrorKind::NotFound));
-        for error in [
-            TextError::Tokenizer { file: "a".into(), reason: "b".into() },
-            TextError::Encode(unknown),
-            TextError::Chat(ChatError::NoTemplate),
-            TextError::Chat(ChatError::Limit {
-                place: TemplatePlace { file: "a".into(), key: None },
-                what: "b",
-                limit: 1,
-            }),
-            memory.into(),
-            GrammarError::EmptyChoice { index: None }.into(),
-            ToolError::NoTools.into(),
-            TextError::EmptyStopString { index: 1 },
-            memory::OutOfMemory { what: "a test", bytes: 1 }.into(),
-            TextError::Cancelled,
-            TextError::Io { path: "a".into(), source: not_found },
-            TextError::Internal("a".into()),
-            model_factory_diagnostics::Error::io("a".as_ref(), std::io::ErrorKind::NotFound.into()).into(),
+        let limit = ChatError::Limit { place: TemplatePlace { file: "a".into(), key: None }, what: "b", limit: 1 };
+        for (error, code) in [
+            (TextError::Tokenizer { file: "a".into(), reason: "b".into() }, 10),
+            (TextError::Encode(unknown), 1),
+            (TextError::Chat(ChatError::NoTemplate), 2),
+            (TextError::Chat(limit), 10),
+            (memory.into(), 14),
+            (GrammarError::EmptyChoice { index: None }.into(), 2),
+            (ToolError::NoTools.into(), 2),
+            (TextError::EmptyStopString { index: 1 }, 2),
+            (OutOfMemory { what: "a test", bytes: 1 }.into(), 14),
+            (TextError::Cancelled, 1),
+            (TextError::Io { path: "a".into(), source: not_found }, 1),
+            (TextError::Internal("a".into()), 1),
+            (model_factory_diagnostics::Error::io("a".as_ref(), std::io::ErrorKind::NotFound.into()).into(), 1),
         ] {
             let ours = Error::from(error.clone());
-            assert_eq!((ours.code(), ours.to_string()), (error.code(), error.to_string()));
+            assert_eq!((ours.code(), ours.to_string()), (code, error.to_string()));
         }
     }
 

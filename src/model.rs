@@ -36,13 +36,16 @@ const _: () = assert!(GRAMMAR_MEMORY == model_factory_diagnostics::plan::GRAMMAR
 /// longest, the rest for short ones first. Eight generations take little longer than one, each waits for no more than
 /// a chunk of another's prompt, and no bit of its logits depends on the other requests.
 #[derive(Clone)]
-pub struct Model(Arc<Inner>);
+pub struct Model {
+    pub(crate) inner: Arc<Inner>,
+}
 
 pub(crate) struct Inner {
     pub(crate) spec: ModelSpec,
     pub(crate) report: Report,
     pub(crate) tokenizer: Arc<Tokenizer>,
     pub(crate) engine: LoadedEngine,
+    /// The scheduler that computes the model's sequences together.
     pub(crate) scheduler: Arc<Scheduler>,
     #[cfg(feature = "async")]
     pub(crate) streams: crate::scheduler::streams::Streams,
@@ -57,6 +60,7 @@ pub(crate) struct LoadedEngine {
     pub(crate) decoder: DeviceDecoder,
     /// The fingerprint of the weights, for a model on the processor.
     pub(crate) fingerprint: Option<Fingerprint>,
+    /// The model's prediction head, where it was loaded ([`ModelBuilder::mtp`](crate::ModelBuilder::mtp)).
     pub(crate) predictor: Option<Predictor>,
 }
 
@@ -100,22 +104,22 @@ pub(crate) enum DeviceDecoder {
 
 impl Model {
     pub(crate) fn new(inner: Inner) -> Model {
-        Model(Arc::new(inner))
+        Model { inner: Arc::new(inner) }
     }
 
     /// The diagnosis that this model was loaded by.
     pub fn report(&self) -> &Report {
-        &self.0.report
+        &self.inner.report
     }
 
     /// Sizes, options and tensors. Unstable: what a spec is made of may change in any version.
     pub fn spec(&self) -> &ModelSpec {
-        &self.0.spec
+        &self.inner.spec
     }
 
     /// The tokenizer: the model's own, or the one that was given.
     pub fn tokenizer(&self) -> &Arc<Tokenizer> {
-        &self.0.tokenizer
+        &self.inner.tokenizer
     }
 
     /// Compiles `grammar` ahead of the first request, with the trie of the vocabulary, which all grammars share. The model
@@ -129,49 +133,33 @@ impl Model {
 
     /// The draft model that was loaded with this model ([`ModelBuilder::draft`](crate::ModelBuilder::draft)).
     pub fn draft(&self) -> Option<&Model> {
-        self.0.draft.as_ref()
-    }
-
-    /// The model's prediction head, where it was loaded ([`ModelBuilder::mtp`](crate::ModelBuilder::mtp)).
-    pub(crate) fn predictor(&self) -> Option<&Predictor> {
-        self.0.engine.predictor.as_ref()
+        self.inner.draft.as_ref()
     }
 
     /// Whether both are the same loaded model.
     pub(crate) fn is(&self, other: &Model) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-
-    /// The scheduler that computes the model's sequences together.
-    pub(crate) fn scheduler(&self) -> &Arc<Scheduler> {
-        &self.0.scheduler
-    }
-
-    /// The running streams of the model.
-    #[cfg(feature = "async")]
-    pub(crate) fn streams(&self) -> &crate::scheduler::streams::Streams {
-        &self.0.streams
+        Arc::ptr_eq(&self.inner, &other.inner)
     }
 
     /// Tokens a session can hold.
     pub fn context_length(&self) -> usize {
-        self.0.context_length
+        self.inner.context_length
     }
 
     /// How long loading took, diagnosis included.
     pub fn load_time(&self) -> Duration {
-        self.0.load_time
+        self.inner.load_time
     }
 
     /// The number of threads that the model computes with.
     pub fn threads(&self) -> usize {
-        self.0.threads
+        self.inner.threads
     }
 
     /// The processor's computation itself, for tools that look at the weights; `None` for a model on a GPU.
     #[doc(hidden)] // its types are hidden too
     pub fn decoder(&self) -> Option<&Decoder<CpuDevice>> {
-        match &self.0.engine.decoder {
+        match &self.inner.engine.decoder {
             DeviceDecoder::Cpu(decoder) => Some(decoder),
             #[cfg(feature = "cuda")]
             DeviceDecoder::Cuda(_) | DeviceDecoder::Other(_) => None,
@@ -181,7 +169,7 @@ impl Model {
     /// The GPU, for tools that look at its memory; `None` for a model on the processor.
     #[cfg(feature = "cuda")]
     pub fn cuda(&self) -> Option<&crate::cuda::CudaDevice> {
-        match &self.0.engine.decoder {
+        match &self.inner.engine.decoder {
             DeviceDecoder::Cpu(_) | DeviceDecoder::Other(_) => None,
             DeviceDecoder::Cuda(decoder) => Some(decoder.device()),
         }
@@ -191,21 +179,16 @@ impl Model {
     #[cfg(feature = "cuda")]
     #[doc(hidden)]
     pub fn with_compute(&self, compute: Box<dyn Compute>) -> Model {
-        let Inner { spec, report, tokenizer, context_length, threads, load_time, .. } = &*self.0;
+        let Inner { spec, report, tokenizer, context_length, threads, load_time, .. } = &*self.inner;
         let (context_length, threads, load_time) = (*context_length, *threads, *load_time);
         let engine = LoadedEngine::new(DeviceDecoder::Other(compute));
         let inner = Inner::new(spec.clone(), report.clone(), Arc::clone(tokenizer), engine);
         Model::new(Inner { context_length, threads, load_time, ..inner })
     }
 
-    /// What distinguishes the model's weights from others; `None` for a model on a GPU.
-    pub(crate) fn fingerprint(&self) -> Option<&Fingerprint> {
-        self.0.engine.fingerprint.as_ref()
-    }
-
     /// The decoder that computes the model.
     pub(crate) fn compute(&self) -> &dyn Compute {
-        match &self.0.engine.decoder {
+        match &self.inner.engine.decoder {
             DeviceDecoder::Cpu(decoder) => decoder,
             #[cfg(feature = "cuda")]
             DeviceDecoder::Cuda(decoder) => decoder,
@@ -217,6 +200,6 @@ impl Model {
 
 impl std::fmt::Debug for Model {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Model({}, {})", self.0.spec.variant, self.0.spec.quantization)
+        write!(f, "Model({}, {})", self.inner.spec.variant, self.inner.spec.quantization)
     }
 }

@@ -183,7 +183,7 @@ impl Session {
         self.check_within(&prompt, limit)?;
         match options.speculate {
             Speculation::Draft if model.draft().is_none() => return Err(DraftError::Missing.into()),
-            Speculation::Mtp if model.predictor().is_none() => return Err(DraftError::NoPredictor.into()),
+            Speculation::Mtp if model.inner.engine.predictor.is_none() => return Err(DraftError::NoPredictor.into()),
             _ => {}
         }
         let common = self.ids().iter().zip(&*prompt).take_while(|(held, asked)| held == asked).count();
@@ -194,7 +194,7 @@ impl Session {
         let sampling = options.sampling.or(&model.spec().sampling);
         let positions = prompt.len().saturating_add(options.max_tokens.saturating_sub(1)).min(limit);
         let mut state = State::new(tokenizer, before, rest, stop, options, &sampling)?;
-        let admitted = model.scheduler().admitted(positions);
+        let admitted = model.inner.scheduler.admitted(positions);
         let reservation = admitted.as_ref().and_then(Admitted::reservation);
         self.reservation = reservation.map_or_else(Weak::new, Arc::downgrade);
         state.admitted = admitted;

@@ -22,7 +22,6 @@ use header::{Header, Identity, shown};
 use model_factory_diagnostics::plan::{self, KV_PAGE, KvSize};
 use model_factory_diagnostics::spec::ModelSpec;
 use std::env::consts::{ARCH, OS};
-use std::fmt::{self, Write as _};
 use std::ops::Range;
 use std::path::Path;
 use tracing::{Span, field, info_span};
@@ -75,7 +74,7 @@ impl Session {
             let io = |error| Error::io(path, error);
             write_header(out, &header).map_err(io)?;
             out.write(bytemuck::cast_slice(self.ids())).and_then(|()| out.end()).map_err(io)?;
-            for Used { index, kind, slots } in used(kv, cached) {
+            for (index, kind, slots) in used(kv, cached) {
                 let page = pages[index].of(kind).map(PageMemory::words);
                 let page = page.ok_or_else(|| Error::Internal("a page is not there".into()))?;
                 let device = decoder.device();
@@ -125,7 +124,7 @@ impl Model {
         let mut cache = decoder.cache();
         cache.reserve(cached)?;
         let Parts { pages, state, .. } = cache.restoring(cached)?;
-        for Used { index, kind, slots } in used(kv, cached) {
+        for (index, kind, slots) in used(kv, cached) {
             let page = bytemuck::cast_slice_mut(pages[index].of_mut(kind)?.words_mut());
             decoder.device().each_used((kind, slots), |used| file.read(&mut page[used]))?;
             file.end("page of the KV cache")?;
@@ -168,13 +167,14 @@ impl Model {
 
 /// The decoder of `model` on the processor, and the fingerprint of its weights.
 fn on_processor<'m>(model: &'m Model, path: &Path) -> Result<(&'m Decoder<CpuDevice>, &'m Fingerprint)> {
-    let both = model.decoder().zip(model.fingerprint());
+    let both = model.decoder().zip(model.inner.engine.fingerprint.as_ref());
     both.ok_or_else(|| problem(path, SessionFileProblem::Device))
 }
 
 /// Everything that the bits of a session of `model` depend on.
 fn identity(model: &Model, device: &CpuDevice, fingerprint: &Fingerprint, digest: WeightsDigest) -> Identity {
     let spec = model.spec();
+    let decoded = (spec.family, spec.heads, spec.feed_forward, &spec.ropes, spec.multipliers, &spec.weights);
     Identity {
         library: concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION")).into(),
         model: spec.variant.clone(),
@@ -185,7 +185,8 @@ fn identity(model: &Model, device: &CpuDevice, fingerprint: &Fingerprint, digest
         kv_heads: spec.kv_heads as u64,
         head_dim: spec.head_dim as u64,
         vocab: spec.vocab as u64,
-        spec: described(&(spec.family, spec.heads, spec.feed_forward, &spec.ropes, spec.multipliers, &spec.weights)),
+        // `Debug` is exact for numbers. It may change with the library's version, which is compared first.
+        spec: crc32fast::hash(format!("{decoded:?}").as_bytes()),
         instructions: format!("{ARCH}-{OS} {}", device.isa()),
         kv_cache: device.kv_dtype().to_string(),
         digest,
@@ -193,35 +194,13 @@ fn identity(model: &Model, device: &CpuDevice, fingerprint: &Fingerprint, digest
     }
 }
 
-/// The checksum of a value's `Debug` output, which is exact for numbers. It may change with the library's version, which
-/// is compared first.
-fn described(value: &dyn fmt::Debug) -> u32 {
-    struct Sum(crc32fast::Hasher);
-    impl fmt::Write for Sum {
-        fn write_str(&mut self, text: &str) -> fmt::Result {
-            self.0.update(text.as_bytes());
-            Ok(())
-        }
-    }
-    let mut sum = Sum(crc32fast::Hasher::new());
-    let _ = write!(sum, "{value:?}"); // a checksum accepts all bytes
-    sum.0.finalize()
-}
-
-/// A page that the file holds, and how many of its positions are used.
-struct Used {
-    index: usize,
-    kind: PageKind,
-    slots: usize,
-}
-
-/// The pages of `cached` positions, in their order.
-fn used(kv: KvSize, cached: usize) -> impl Iterator<Item = Used> {
+/// The pages of `cached` positions, in their order: the index of each, its kind, and how many of its positions are used.
+fn used(kv: KvSize, cached: usize) -> impl Iterator<Item = (usize, PageKind, usize)> {
     let seen = kv.first_seen(cached) / KV_PAGE;
     (0..cached.div_ceil(KV_PAGE)).flat_map(move |index| {
         let windowed = (kv.window_page > 0 && index >= seen).then_some(PageKind::Window);
         let slots = (cached - index * KV_PAGE).min(KV_PAGE);
-        [Some(PageKind::Full), windowed].into_iter().flatten().map(move |kind| Used { index, kind, slots })
+        [Some(PageKind::Full), windowed].into_iter().flatten().map(move |kind| (index, kind, slots))
     })
 }
 
@@ -235,7 +214,7 @@ fn state_bytes(spec: &ModelSpec, cached: usize) -> u64 {
 
 /// Bytes after the header up to the last page.
 fn body_bytes(device: &CpuDevice, kv: KvSize, ids: usize, cached: usize) -> u64 {
-    let page = |Used { kind, slots, .. }| {
+    let page = |(_, kind, slots)| {
         let mut bytes = CHECKSUM;
         let _ = device.each_used((kind, slots), |used: Range<usize>| {
             bytes += used.len() as u64;

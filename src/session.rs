@@ -113,7 +113,7 @@ impl Session {
         }
         if let Some(cache) = &mut self.cache {
             cache.truncate(len);
-            self.model.scheduler().freed();
+            self.model.inner.scheduler.freed();
         }
     }
 
@@ -216,7 +216,7 @@ impl Session {
             }
         }
         if failed.is_none() {
-            runs = model.scheduler().run(model.compute(), &caller, runs);
+            runs = model.inner.scheduler.run(model.compute(), &caller, runs);
         }
         for ((session, _), run) in steps.iter_mut().zip(runs) {
             held.push(run.before);
@@ -313,7 +313,7 @@ impl Session {
 
     /// Computes `run` and takes its sequence back.
     fn compute(&mut self, run: Run) -> Result<Logits> {
-        let mut runs = self.model.scheduler().run(self.model.compute(), &self.caller, vec![run]);
+        let mut runs = self.model.inner.scheduler.run(self.model.compute(), &self.caller, vec![run]);
         let run = runs.pop().ok_or_else(|| Error::Internal("a sequence did not come back".into()))?;
         self.end(run)
     }
@@ -367,7 +367,7 @@ impl Drop for Session {
     fn drop(&mut self) {
         if let Some(cache) = self.cache.take() {
             cache.retire(&self.ids, self.rotation);
-            self.model.scheduler().freed();
+            self.model.inner.scheduler.freed();
         }
     }
 }
@@ -420,7 +420,7 @@ impl Step for Session {
     }
 
     fn draft(&mut self, sequence: &[u32], cancel: &CancellationToken) -> Result<Option<Logits>> {
-        match self.model.predictor() {
+        match self.model.inner.engine.predictor {
             Some(_) => self.predict_after(sequence, cancel),
             None => self.draft_after(sequence, cancel),
         }

@@ -75,11 +75,11 @@ impl<S: Step + Send + 'static> Generation<S> {
                 let model = generation.step.model().clone();
                 let span = Span::current();
                 let streamed = Streamed { generation: Some(generation), events: sender, span, computing: false };
-                let is_first = model.streams().add(Box::new(streamed), model.scheduler());
+                let is_first = model.inner.streams.add(Box::new(streamed), &model.inner.scheduler);
                 let driven = model.clone();
-                let thread =
-                    is_first.then(|| spawn(move || driven.streams().drive(driven.scheduler(), driven.compute())));
-                thread.unwrap_or(Ok(())).inspect_err(|_| model.streams().give_up())
+                let thread = is_first
+                    .then(|| spawn(move || driven.inner.streams.drive(&driven.inner.scheduler, driven.compute())));
+                thread.unwrap_or(Ok(())).inspect_err(|_| model.inner.streams.give_up())
             }
             Err(other) => other.downcast::<Generation<S>>().map_or(Ok(()), |own| {
                 let span = Span::current();
@@ -161,15 +161,6 @@ impl Model {
     /// Continues `prompt` by at most `max_tokens` tokens and returns the new text without the prompt. Dropping the
     /// future cancels it.
     ///
-    /// ```
-    /// use model_factory::UnifiedModelFactory;
-    ///
-    /// let model = UnifiedModelFactory::load("fixtures/demo-q4_k_m.gguf")?;
-    /// let text = futures::executor::block_on(model.generate_text("Once upon a time", 20))?;
-    /// assert!(!text.is_empty());
-    /// # Ok::<(), model_factory::Error>(())
-    /// ```
-    ///
     /// # Errors
     /// The errors of [`Model::generate`], and the first error of any step.
     pub async fn generate_text<'p>(&self, prompt: impl Into<Prompt<'p>>, max_tokens: usize) -> Result<String> {
@@ -216,34 +207,26 @@ impl Streaming for Streamed {
             }
             let span = self.span.clone();
             let Some((session, state)) = self.parts() else { return Err(Ended) };
-            let event = match state.pop() {
-                Some(piece) => Event::Piece(piece),
-                None => {
-                    let begun = span.in_scope(|| {
-                        let input = state.input(session)?;
-                        input.map(|(tokens, cancel)| session.begin_step(tokens, cancel)).transpose()
-                    });
-                    match begun {
-                        Ok(Some(Begun::Ahead(logits))) => {
-                            self.choose(Ok(logits));
-                            continue;
-                        }
-                        Ok(Some(Begun::Run(run))) => {
-                            self.computing = true;
-                            return Ok(Some(run));
-                        }
-                        Ok(None) => match state.pop() {
-                            Some(piece) => Event::Piece(piece),
-                            None => match self.generation.take() {
-                                Some(generation) => Event::End(generation),
-                                None => return Err(Ended),
-                            },
-                        },
-                        Err(error) => {
-                            state.complete(Err(error), 0);
-                            continue;
-                        }
-                    }
+            let begun = span.in_scope(|| {
+                let input = state.input(session)?;
+                input.map(|(tokens, cancel)| session.begin_step(tokens, cancel)).transpose()
+            });
+            let event = match begun {
+                Ok(Some(Begun::Ahead(logits))) => {
+                    self.choose(Ok(logits));
+                    continue;
+                }
+                Ok(Some(Begun::Run(run))) => {
+                    self.computing = true;
+                    return Ok(Some(run));
+                }
+                Ok(None) => match state.pop() {
+                    Some(piece) => Event::Piece(piece),
+                    None => Event::End(self.generation.take().ok_or(Ended)?),
+                },
+                Err(error) => {
+                    state.complete(Err(error), 0);
+                    continue;
                 }
             };
             if self.events.start_send(event).is_err() {

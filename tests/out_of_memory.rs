@@ -10,6 +10,7 @@
 mod common;
 
 use common::{demo, fixtures, tokens};
+use model_factory::error::OutOfMemory;
 use model_factory::session::WeightsDigest;
 use model_factory::{Error, FinishReason, GenerateOptions, Message, Model, Session, Speculation};
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -373,7 +374,7 @@ fn attempted(case: &str, n: i64, from: usize, expected: &str) -> Option<String> 
                 assert_eq!(result, expected, "{case} {n}: other bits");
                 "the right result".to_owned()
             }
-            Err(Error::OutOfMemory { what, bytes }) => {
+            Err(Error::OutOfMemory(OutOfMemory { what, bytes })) => {
                 assert!(bytes > 0, "{case} {n}: {bytes} bytes for {what}");
                 what.to_owned()
             }

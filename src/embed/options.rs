@@ -35,21 +35,13 @@ pub struct EmbedOptions {
 }
 
 crate::generate::setters! {
-    EmbedOptions:
-    /// Sets the pooling.
+    EmbedOptions, EmbedOptions:
     pooling(pooling: Pooling) => pooling = Some(pooling);
-    /// Sets whether vectors are normalized to length one.
     normalize(normalize: bool) => normalize = Some(normalize);
-    /// Keeps only the first `dimensions` elements.
     dimensions(dimensions: usize) => dimensions = Some(dimensions);
-    /// Puts this prompt in front of each text; an empty one means no prompt.
     prompt(prompt: impl Into<String>) => prompt = Some(prompt.into());
-    /// Puts the model's prompt of this name in front of each text.
     prompt_name(name: impl Into<String>) => prompt_name = Some(name.into());
-    /// Sets whether texts that are too long are cut.
     truncate(truncate: bool) => truncate = truncate;
-    /// Sets whether special tokens that a text spells become these tokens.
     trust_special_tokens(trust: bool) => trust_special_tokens = trust;
-    /// Stops when `cancel` is cancelled.
     cancel(cancel: &CancellationToken) => cancel = Some(cancel.clone());
 }

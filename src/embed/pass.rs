@@ -29,7 +29,7 @@ impl Model {
         cancel: &CancellationToken,
         mut take: impl FnMut(usize, &[f64]) -> Result<()>,
     ) -> Result<()> {
-        let (compute, scheduler) = (self.compute(), self.scheduler());
+        let (compute, scheduler) = (self.compute(), &self.inner.scheduler);
         if !compute.gives_hidden_states() {
             return Err(EmbedError::Device.into());
         }
@@ -86,7 +86,7 @@ struct Computing<'m> {
 impl Computing<'_> {
     /// The runs that are finished, at least one.
     fn wait(&mut self) -> Vec<Run> {
-        let finished = self.model.scheduler().wait(self.model.compute(), &self.caller);
+        let finished = self.model.inner.scheduler.wait(self.model.compute(), &self.caller);
         self.tokens -= finished.iter().map(|run| run.ids.len()).sum::<usize>();
         finished
     }
@@ -98,7 +98,7 @@ impl Drop for Computing<'_> {
         while self.tokens > 0 {
             self.wait();
         }
-        self.model.scheduler().freed();
+        self.model.inner.scheduler.freed();
     }
 }
 
@@ -122,7 +122,7 @@ mod tests {
         };
         let panicked = catch_unwind(AssertUnwindSafe(|| compute(&mut || panic!("a test"))));
         assert_eq!(panicked.unwrap_err().downcast_ref(), Some(&"a test"));
-        let queue = format!("{:?}", model.scheduler());
+        let queue = format!("{:?}", model.inner.scheduler);
         assert!(queue.contains("waiting: [], finished: []"), "{queue}");
         let mut taken = 0;
         compute(&mut || taken += 1).unwrap();

@@ -24,7 +24,11 @@ impl DryPenalty {
     pub(super) fn new(options: &Dry, tokenizer: &Tokenizer) -> DryPenalty {
         let breaks = |id: &u32| {
             let bytes = tokenizer.token_bytes(*id).unwrap_or_default();
-            options.breakers.iter().filter(|text| !text.is_empty()).any(|text| contains(bytes, text.as_bytes()))
+            options
+                .breakers
+                .iter()
+                .filter(|text| !text.is_empty())
+                .any(|text| bytes.windows(text.len()).any(|part| part == text.as_bytes()))
         };
         let tokens = 0..u32::try_from(tokenizer.vocab_len()).unwrap_or(u32::MAX);
         DryPenalty {
@@ -109,10 +113,6 @@ impl DryPenalty {
         }
         penalties
     }
-}
-
-fn contains(bytes: &[u8], text: &[u8]) -> bool {
-    bytes.windows(text.len()).any(|part| part == text)
 }
 
 #[cfg(test)]

@@ -112,7 +112,7 @@ impl State {
         let constraint = constraint.transpose()?.map(Box::new);
         let thinking = Thinking::after(&tokenizer, &sequence);
         if let Some(reader) = &mut reader {
-            reader.message_to(thinking.recipient(), &mut Vec::new());
+            reader.message_to(thinking.recipient(), &mut VecDeque::new());
         }
         Ok(State {
             // The text of a constrained answer is exactly what its grammar matches, with a leading blank if it has one.
@@ -341,20 +341,16 @@ impl State {
     /// Chooses a token by the logits after the [`input`](Self::input), or ends with their error. `room` tokens fit after it.
     pub(crate) fn complete(&mut self, logits: Result<Logits>, room: usize) {
         if let Err(error) = logits.and_then(|logits| self.advance(&logits, room)) {
-            self.fail(error);
+            // An error ends the iteration: nothing sensible can follow. The text that was held back comes first.
+            self.input.clear();
+            self.end();
+            match error {
+                Error::Cancelled => self.finish = Some(FinishReason::Cancelled),
+                error => self.failed = Some(error),
+            }
         }
         if self.finish.is_some() || self.failed.is_some() {
             self.admitted = None;
-        }
-    }
-
-    fn fail(&mut self, error: Error) {
-        // An error ends the iteration: nothing sensible can follow. The text that was held back comes first.
-        self.input.clear();
-        self.end();
-        match error {
-            Error::Cancelled => self.finish = Some(FinishReason::Cancelled),
-            error => self.failed = Some(error),
         }
     }
 
@@ -402,18 +398,18 @@ impl State {
         let (mut text, mut decoded) = (String::new(), String::new());
         let tokenizer = Arc::clone(&self.tokenizer);
         let bytes = tokenizer.token_bytes(token).unwrap_or_default();
-        let mut told = self.thinking.token(token, bytes);
+        let mut class = self.thinking.token(token, bytes);
         if self.constraint.is_some() {
-            told = Thinking::apart(told);
+            class.after = 0; // an answer begins with a token of its own
         }
-        if self.frames_call(token, bytes, (told.before, told.thought)) {
-            told.text = b"";
+        if self.frames_call(token, bytes, (class.before, class.thought)) {
+            class.text = b"";
         }
-        let thinking = told.thought;
+        let thinking = class.thought;
         let mut is_open = self.finish.is_none();
         if is_open {
-            self.decoder.push(told.text, &mut decoded);
-            self.thinking.decoded(&told, decoded.len());
+            self.decoder.push(class.text, &mut decoded);
+            self.thinking.decoded(&class, decoded.len());
             if let Some(index) = self.stop_strings.push(&decoded, &mut text) {
                 (self.finish, is_open) = (Some(FinishReason::StopString(index)), false);
             }

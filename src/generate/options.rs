@@ -36,7 +36,7 @@ pub struct GenerateOptions {
     /// Whether the answer calls tools, of those that [`chat`](Self::chat) gives the template. Calls come as
     /// [`Piece::tool_call`](super::Piece::tool_call), read in the format that the template shows.
     pub tool_choice: ToolChoice,
-    /// Goes on after a stop token, which then is a token like any other (for measurements).
+    /// Goes on after a stop token, which then is a token like any other (for measurements); a stop string still ends it.
     pub ignore_stop: bool,
     /// Gives every piece the log-probability of its token, and of this many of the most likely tokens, up to 20.
     pub logprobs: Option<usize>,
@@ -47,11 +47,11 @@ pub struct GenerateOptions {
     pub speculate_from: Vec<String>,
     /// This many guesses a step, up to 15, instead of as many as pay off by the measured times of steps.
     pub speculative_tokens: Option<usize>,
-    /// Options of the chat template.
+    /// Options of the chat template: tools, variables, and which template it is.
     pub chat: ChatOptions,
-    /// Who shares the cached prompt. Prompts of one salt share their common beginning, to the token, and nothing with other salts.
-    /// Prompts without a salt share whole pages of 256 tokens with each other, so that no count and no time
-    /// tells more about the prompts of others. `None` leaves a session the salt that it has; a new session has none.
+    /// Who shares the cached prompt, such as the name of a user. Prompts of one salt share their common beginning, to the
+    /// token, and nothing with other salts. Prompts without a salt share whole pages of 256 tokens with each other, so that no
+    /// count and no time tells more about the prompts of others. `None` leaves a session its salt; a new session has none.
     pub cache_salt: Option<String>,
     /// Ends the generation when it is cancelled, also in the middle of the prompt. It is not part of the JSON.
     #[serde(skip)]
@@ -161,7 +161,8 @@ pub struct SamplingOptions {
     pub dry: Option<Dry>,
     /// XTC: now and then excludes the most likely tokens.
     pub xtc: Option<Xtc>,
-    /// The seed of the draws. Without one it is random, and reported in the timings.
+    /// The seed of the draws: the same seed, prompt and model give the same text. Without one it is random, and reported in the
+    /// timings.
     pub seed: Option<u64>,
 }
 
@@ -220,7 +221,8 @@ impl Default for GenerateOptions {
     }
 }
 
-/// Makes methods that each set one option: the name and arguments, then the field and its value.
+/// Makes methods that each set one option: the name and arguments, then the field and its value. With a second type, whose
+/// fields have the names of the methods, the documentation is that of the fields.
 macro_rules! setters {
     ($options:ident: $($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty),+) => $($field:ident).+ = $value:expr;)*) => {
         impl $options {
@@ -231,53 +233,43 @@ macro_rules! setters {
             })*
         }
     };
+    ($options:ident, $fields:ident: $($name:ident($($arguments:tt)+) => $($field:ident).+ = $value:expr;)*) => {
+        $crate::generate::setters! {
+            $options:
+            $(#[doc = concat!("Sets [`", stringify!($name), "`](field@", stringify!($fields), "::", stringify!($name), ").")]
+            $name($($arguments)+) => $($field).+ = $value;)*
+        }
+    };
 }
 
 pub(crate) use setters;
 
 setters! {
-    GenerateOptions:
-    /// Generates at most `max_tokens` tokens.
-    max_tokens(max_tokens: usize) => max_tokens = max_tokens;
-    /// Sets the temperature; 0 is greedy.
+    GenerateOptions, SamplingOptions:
     temperature(temperature: f64) => sampling.temperature = Some(temperature);
-    /// Draws among the `top_k` most likely tokens; 0 is all.
     top_k(top_k: usize) => sampling.top_k = Some(top_k);
-    /// Draws among the fewest most likely tokens that together have the probability `top_p`; 1 is all.
     top_p(top_p: f64) => sampling.top_p = Some(top_p);
-    /// Draws among tokens at least `min_p` times as probable as the most likely one; 0 is all.
     min_p(min_p: f64) => sampling.min_p = Some(min_p);
-    /// Sets the penalty on tokens of the prompt and the text so far; 1 is off.
     repetition_penalty(penalty: f64) => sampling.repetition_penalty = Some(penalty);
-    /// Sets the penalty on tokens that were generated before; 0 is off.
     presence_penalty(penalty: f64) => sampling.presence_penalty = penalty;
-    /// Sets the penalty on tokens for every time they were generated; 0 is off.
     frequency_penalty(penalty: f64) => sampling.frequency_penalty = penalty;
-    /// Chooses no stop token before this many tokens.
     min_tokens(tokens: usize) => sampling.min_tokens = tokens;
-    /// Sets the DRY penalty on repetitions.
     dry(dry: Dry) => sampling.dry = Some(dry);
-    /// Turns on XTC, which now and then excludes the most likely tokens.
     xtc(probability: f64, threshold: f64) => sampling.xtc = Some(Xtc { probability, threshold });
-    /// Sets the seed; the same seed, prompt and model give the same text.
     seed(seed: u64) => sampling.seed = Some(seed);
-    /// Sets whether the generation goes on after a stop token; a stop string still ends it.
+}
+
+setters! {
+    GenerateOptions, GenerateOptions:
+    max_tokens(max_tokens: usize) => max_tokens = max_tokens;
     ignore_stop(ignore_stop: bool) => ignore_stop = ignore_stop;
-    /// Returns log-probabilities: that of the chosen token and those of the `top` most likely ones, up to 20.
     logprobs(top: usize) => logprobs = Some(top);
-    /// Sets how the next tokens are guessed, which changes only the time.
     speculate(speculate: Speculation) => speculate = speculate;
-    /// Makes this many guesses a step, up to 15, whether they pay off or not.
     speculative_tokens(tokens: usize) => speculative_tokens = Some(tokens);
-    /// Sets the options for the chat template: tools, variables, and which template it is.
     chat(chat: ChatOptions) => chat = chat;
-    /// Shares the cache only with prompts of this salt, such as the name of a user.
     cache_salt(salt: impl Into<String>) => cache_salt = Some(salt.into());
-    /// Sets whether the answer calls tools.
     tool_choice(choice: ToolChoice) => tool_choice = choice;
-    /// Ends when `cancel` is cancelled.
     cancel(cancel: &CancellationToken) => cancel = Some(cancel.clone());
-    /// Holds the answer to this grammar.
     grammar(grammar: &Grammar) => grammar = Some(grammar.clone());
 }
 

@@ -1,7 +1,6 @@
 //! Text, marks and calls as they are generated -> pieces.
 
 use super::{FinishReason, LogProbs, Piece, State};
-use crate::tools::Part;
 
 impl State {
     /// Takes `token`, shown as `bytes`, if it is a mark around a tool call, begins or ends a message to a tool, or is a special
@@ -30,17 +29,15 @@ impl State {
             self.finish = Some(FinishReason::StopString(index));
             return is_mark || is_special;
         }
-        let mut parts = Vec::new();
         if let Some(calls) = &mut self.calls {
             if is_mark {
-                calls.mark(token, &mut parts);
+                calls.mark(token, &mut self.ready);
             } else if frames {
-                calls.message_to(self.thinking.recipient(), &mut parts);
+                calls.message_to(self.thinking.recipient(), &mut self.ready);
             } else {
                 calls.special(&self.tokenizer.token_text(token).unwrap_or_default());
             }
         }
-        self.ready.extend(parts.into_iter().map(Piece::of));
         is_mark || is_special
     }
 
@@ -54,27 +51,23 @@ impl State {
 
     /// Makes ready what was held back for the rest of a call.
     pub(super) fn end_calls(&mut self) {
-        let mut parts = Vec::new();
         if let Some(calls) = &mut self.calls {
-            calls.finish(&mut parts);
+            calls.finish(&mut self.ready);
         }
-        self.ready.extend(parts.into_iter().map(Piece::of));
     }
 
     /// Makes `text` ready: a piece for thought, one for other text, and one for each call. The last piece has the token.
     pub(super) fn give(&mut self, text: &str, token: Option<(u32, bool)>, logprobs: Option<LogProbs>) {
         let before = self.ready.len();
         for (text, thinking) in self.thinking.split(text) {
-            let mut parts = Vec::new();
             match &mut self.calls {
-                Some(calls) if !thinking => calls.text(&text, &mut parts),
-                Some(calls) => calls.finish(&mut parts),
+                Some(calls) if !thinking => calls.text(&text, &mut self.ready),
+                Some(calls) => calls.finish(&mut self.ready),
                 None => {}
             }
-            self.ready.extend(parts.into_iter().map(Piece::of));
             if thinking || self.calls.is_none() {
-                let mut piece = Piece::of(Part::Text(text));
-                piece.thinking = thinking;
+                let mut piece = Piece::default();
+                (piece.text, piece.thinking) = (text, thinking);
                 self.ready.push_back(piece);
             }
         }
@@ -83,7 +76,7 @@ impl State {
         match self.ready.back_mut().filter(|last| made && last.thinking == thinking) {
             Some(last) => (last.token, last.logprobs) = (Some(id), logprobs),
             None => {
-                let mut empty = Piece::of(Part::Text(String::new()));
+                let mut empty = Piece::default();
                 (empty.token, empty.logprobs, empty.thinking) = (Some(id), logprobs, thinking);
                 self.ready.push_back(empty);
             }

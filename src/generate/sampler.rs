@@ -148,7 +148,7 @@ impl Sampler {
             dry.reserve()?;
         }
         if self.changes() {
-            self.seen.reserve()?;
+            self.seen.reserve(1)?;
             let dry = self.dry.as_ref().map_or(0, DryPenalty::tokens);
             self.changed.reserve(self.seen.len() + self.penalties.bias.len() + dry, false)?;
         }

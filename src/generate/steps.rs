@@ -1,8 +1,8 @@
 //! Candidates -> fewer or other candidates: a small function for each sampling option.
 
 use super::options::SamplingOptions;
-use crate::error::{Error, Result};
-use crate::memory;
+use crate::error::Result;
+use crate::memory::{self, OutOfMemory};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
 
@@ -177,24 +177,23 @@ impl Seen {
     /// Counts `ids` as tokens of the prompt.
     pub(super) fn prompt(&mut self, ids: &[u32]) -> Result<()> {
         for id in ids {
-            self.reserve()?;
+            self.reserve(1)?;
             self.0.entry(*id).or_default();
         }
         Ok(())
     }
 
-    /// Makes room for one more token.
-    pub(super) fn reserve(&mut self) -> Result<()> {
-        let bytes = 2 * (self.0.len() + 1) * size_of::<(u32, u32)>();
-        self.0.try_reserve(1).map_err(|_| Error::OutOfMemory { what: "the tokens that penalties count", bytes })
+    /// Makes room for `more` tokens.
+    pub(super) fn reserve(&mut self, more: usize) -> Result<()> {
+        let bytes = 2 * (self.0.len() + more) * size_of::<(u32, u32)>();
+        let refused = |_| OutOfMemory { what: "the tokens that penalties count", bytes };
+        Ok(self.0.try_reserve(more).map_err(refused)?)
     }
 
     /// Becomes a copy of `other`.
     pub(super) fn copy(&mut self, other: &Seen) -> Result<()> {
         self.0.clear();
-        let bytes = 2 * other.len() * size_of::<(u32, u32)>();
-        let room = self.0.try_reserve(other.len());
-        room.map_err(|_| Error::OutOfMemory { what: "the tokens that penalties count", bytes })?;
+        self.reserve(other.len())?;
         self.0.extend(&other.0);
         Ok(())
     }

@@ -60,7 +60,8 @@ impl<'p> Reader<'p> {
     pub(super) fn open(path: &'p Path) -> Result<Reader<'p>> {
         let (file, bytes) = source::open(path).map_err(|error| match error {
             model_factory_diagnostics::Error::Format { .. } => problem(path, SessionFileProblem::NotAFile),
-            error => Error::from_file(error),
+            model_factory_diagnostics::Error::Io { path, source } => Error::io(path, source),
+            error => error.into(),
         })?;
         Ok(Reader { path, file: BufReader::new(file), sum: Hasher::new(), bytes, position: 0, start: 0 })
     }

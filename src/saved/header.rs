@@ -4,6 +4,7 @@ use crate::decoder::Rotation;
 use crate::error::SessionFileProblem;
 use crate::fingerprint::{FileDigest, WeightsDigest};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 /// The longest text of a file that an error shows.
 const SHOWN: usize = 80;
@@ -60,49 +61,44 @@ enum Rotated {
     Long,
 }
 
+/// A part of an [`Identity`]: its name, its value, and what to do if it differs.
+type Fact = (Cow<'static, str>, String, &'static str);
+
 impl Identity {
-    /// The first thing in which a saved session differs from `model`.
+    /// The first fact in which a saved session differs from `model`; both have the same kind of digest.
     pub(super) fn difference(&self, model: &Identity) -> Option<SessionFileProblem> {
-        let differs = |what: &str, found: String, expected: String, remedy| {
-            (found != expected).then(|| SessionFileProblem::Differs { what: what.into(), found, expected, remedy })
-        };
-        let text =
-            |what, of: fn(&Identity) -> &String, remedy| differs(what, shown(of(self)), shown(of(model)), remedy);
-        let number =
-            |what, of: fn(&Identity) -> u64| differs(what, of(self).to_string(), of(model).to_string(), OTHER_MODEL);
-        text("model", |of| &of.model, OTHER_MODEL)
-            .or_else(|| text("architecture", |of| &of.architecture, OTHER_MODEL))
-            .or_else(|| text("quantization", |of| &of.quantization, OTHER_MODEL))
-            .or_else(|| number("number of layers", |of| of.layers))
-            .or_else(|| number("hidden size", |of| of.hidden))
-            .or_else(|| number("number of KV heads", |of| of.kv_heads))
-            .or_else(|| number("head dimension", |of| of.head_dim))
-            .or_else(|| number("vocabulary size", |of| of.vocab))
-            .or_else(|| text("dtype of the KV cache", |of| &of.kv_cache, OTHER_CACHE))
-            .or_else(|| text("version of the library", |of| &of.library, OTHER_LIBRARY))
-            .or_else(|| text("instruction set level", |of| &of.instructions, OTHER_SETS))
-            .or_else(|| differs("checksum of the model's description", hex(self.spec), hex(model.spec), OTHER_MODEL))
-            .or_else(|| self.other_weights(model))
+        let mut both = self.facts().zip(model.facts());
+        let ((what, found, remedy), (_, expected, _)) = both.find(|(found, expected)| found.1 != expected.1)?;
+        Some(SessionFileProblem::Differs { what: what.into_owned(), found, expected, remedy })
     }
 
-    /// The first difference of the weights, where both have the same kind of digest.
-    fn other_weights(&self, model: &Identity) -> Option<SessionFileProblem> {
-        let differs = |what, found: String, expected: String| {
-            Some(SessionFileProblem::Differs { what, found, expected, remedy: OTHER_MODEL })
-        };
-        if self.weights.len() != model.weights.len() {
-            let [found, expected] = [self, model].map(|of| of.weights.len().to_string());
-            return differs("number of weight files".into(), found, expected);
-        }
-        let mut pairs = self.weights.iter().zip(&model.weights).enumerate();
-        let (file, (found, expected)) = pairs.find(|(_, (found, expected))| found != expected)?;
-        if found.bytes != expected.bytes {
-            let [found, expected] = [found, expected].map(|of| of.bytes.to_string());
-            return differs(format!("length in bytes of weight file {}", file + 1), found, expected);
-        }
-        let mut parts = found.parts.iter().zip(&expected.parts).enumerate();
-        let (part, (found, expected)) = parts.find(|(_, (found, expected))| found != expected)?;
-        differs(format!("checksum of part {} of weight file {}", part + 1, file + 1), hex(*found), hex(*expected))
+    /// All facts, in the order in which they are compared.
+    fn facts(&self) -> impl Iterator<Item = Fact> {
+        let text = |what: &'static str, value: &str, remedy| (what.into(), shown(value), remedy);
+        let number = |what: &'static str, value: u64| (what.into(), value.to_string(), OTHER_MODEL);
+        let files = (1..).zip(&self.weights).flat_map(|(file, FileDigest { bytes, parts })| {
+            let length = format!("length in bytes of weight file {file}");
+            let part = move |(part, sum): (i32, &u32)| {
+                (format!("checksum of part {part} of weight file {file}").into(), hex(*sum), OTHER_MODEL)
+            };
+            std::iter::once((length.into(), bytes.to_string(), OTHER_MODEL)).chain((1..).zip(parts).map(part))
+        });
+        let facts = [
+            text("model", &self.model, OTHER_MODEL),
+            text("architecture", &self.architecture, OTHER_MODEL),
+            text("quantization", &self.quantization, OTHER_MODEL),
+            number("number of layers", self.layers),
+            number("hidden size", self.hidden),
+            number("number of KV heads", self.kv_heads),
+            number("head dimension", self.head_dim),
+            number("vocabulary size", self.vocab),
+            text("dtype of the KV cache", &self.kv_cache, OTHER_CACHE),
+            text("version of the library", &self.library, OTHER_LIBRARY),
+            text("instruction set level", &self.instructions, OTHER_SETS),
+            ("checksum of the model's description".into(), hex(self.spec), OTHER_MODEL),
+            number("number of weight files", self.weights.len() as u64),
+        ];
+        facts.into_iter().chain(files)
     }
 }
 

@@ -12,9 +12,9 @@ impl Session {
     /// How many tokens, at most `most`, the draft model or prediction head should guess after the next step: those that pay off,
     /// its own time counted, if each is right with the probability `likely`, or as many as possible.
     pub(super) fn paying_drafts(&self, most: usize, likely: Option<f64>) -> usize {
-        let (context, each) = match (self.model.predictor(), self.model.draft()) {
+        let (context, each) = match (&self.model.inner.engine.predictor, self.model.draft()) {
             (Some(predictor), _) => (self.model.context_length(), predictor.seconds()),
-            (None, Some(draft)) => (draft.context_length(), draft.scheduler().costs().single()),
+            (None, Some(draft)) => (draft.context_length(), draft.inner.scheduler.costs().single()),
             (None, None) => return 0,
         };
         // The last guess is not computed.
@@ -22,7 +22,7 @@ impl Session {
         let Some(likely) = likely else { return most };
         // The second guess is the first that takes a step of one token, by which that time is measured.
         let Some(each) = each else { return most.min(2) };
-        self.model.scheduler().costs().paying_guesses(likely, most, each)
+        self.model.inner.scheduler.costs().paying_guesses(likely, most, each)
     }
 
     /// The logits of the draft model after `sequence`. It computes what its session does not hold, at most one chunk of a

@@ -53,7 +53,7 @@ impl Session {
         let vocab = compute.vocab();
         let known = tokens.iter().take_while(|id| (**id as usize) < vocab).count().min(self.most_guesses());
         let paying = match likely {
-            Some(likely) => self.model.scheduler().costs().paying_guesses(likely, known, 0.0),
+            Some(likely) => self.model.inner.scheduler.costs().paying_guesses(likely, known, 0.0),
             None => known,
         };
         let room = memory::grow(&mut self.guesses.next, paying, "guessed tokens");

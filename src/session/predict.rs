@@ -83,7 +83,7 @@ impl Predicted {
 impl Session {
     /// Starts or stops keeping the hidden states of what is computed for the prediction head.
     pub(crate) fn follow(&mut self, on: bool) {
-        match self.model.predictor().filter(|_| on) {
+        match self.model.inner.engine.predictor.as_ref().filter(|_| on) {
             None => self.predicted = None,
             Some(predictor) => {
                 self.predicted.get_or_insert_with(|| Box::new(Predicted::new(predictor)));
@@ -98,7 +98,7 @@ impl Session {
     /// The errors of the head, which has then forgotten everything.
     pub(super) fn predict_after(&mut self, sequence: &[u32], cancel: &CancellationToken) -> Result<Option<Logits>> {
         let model: Model = self.model.clone();
-        let Some(predictor) = model.predictor() else { return Ok(None) };
+        let Some(predictor) = &model.inner.engine.predictor else { return Ok(None) };
         self.follow(true);
         let (held, Some(predicted)) = (self.ids.len(), &mut self.predicted) else { return Ok(None) };
         let guesses = match (sequence.len().checked_sub(held + 1), sequence.split_last()) {

@@ -1,6 +1,7 @@
 //! The OpenAI API without HTTP: what is read, what is refused and by which name, and what is answered.
 #![allow(clippy::unwrap_used)] // a test that cannot go on may panic
 
+use model_factory::error::OutOfMemory;
 use model_factory::{CancellationToken, Error, GenerateOptions, Message, Model, ToolChoice};
 use model_factory_openai::{
     ApiError, ChunkBuilder, CompletionInput, CompletionRequest, EmbeddingRequest, Outline, RequestError, append,
@@ -251,7 +252,7 @@ fn errors_have_the_status_of_their_kind() {
         ),
         (too_long(), "input", 413, "invalid_request_error", Some("input"), Some("context_length_exceeded")),
         (Error::Cancelled, "prompt", 503, "server_error", None, None),
-        (Error::OutOfMemory { what: "it", bytes: 1 }, "prompt", 503, "server_error", None, None),
+        (OutOfMemory { what: "it", bytes: 1 }.into(), "prompt", 503, "server_error", None, None),
         (io(), "prompt", 503, "server_error", None, None),
         (Error::NothingToChoose { vocab: 1 }, "prompt", 501, "server_error", None, None),
         (Error::Internal("it".into()), "prompt", 500, "server_error", None, None),

@@ -1,6 +1,6 @@
 //! The parameters of the kernels, as `kernels/*.cuh` declare them. A test compares their sizes.
 
-use super::buffer::Arguments;
+use bytemuck::{NoUninit, Pod, Zeroable};
 
 /// The code of a stored float dtype in `common.cuh`; `None` for other dtypes.
 pub(super) fn code(dtype: model_factory_dtypes::DType) -> Option<i32> {
@@ -14,7 +14,7 @@ pub(super) fn code(dtype: model_factory_dtypes::DType) -> Option<i32> {
 }
 
 /// One of the matrices that a launch multiplies.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
 #[repr(C)]
 pub(super) struct MatrixArguments {
     pub(super) weight: u64,
@@ -31,7 +31,7 @@ pub(super) struct MatrixArguments {
 /// The most matrices that one launch multiplies.
 pub(super) const MOST_MATRICES: usize = 3;
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, NoUninit)]
 #[repr(C)]
 pub(super) struct Product {
     pub(super) x: u64,
@@ -48,7 +48,7 @@ pub(super) struct Product {
     pub(super) whole: i32,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, NoUninit)]
 #[repr(C)]
 pub(super) struct Embed {
     pub(super) weight: u64,
@@ -58,7 +58,7 @@ pub(super) struct Embed {
     pub(super) row_bytes: i32,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, NoUninit)]
 #[repr(C)]
 pub(super) struct Prepare {
     pub(super) x: u64,
@@ -83,7 +83,7 @@ pub(super) struct Prepare {
     pub(super) together: i32,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, NoUninit)]
 #[repr(C)]
 pub(super) struct Rotate {
     pub(super) qkv: u64,
@@ -112,7 +112,7 @@ pub(super) struct Rotate {
     pub(super) unused: i32,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, NoUninit)]
 #[repr(C)]
 pub(super) struct Attend {
     pub(super) qkv: u64,
@@ -131,7 +131,7 @@ pub(super) struct Attend {
     pub(super) unused: i32,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, NoUninit)]
 #[repr(C)]
 pub(super) struct Copy16 {
     pub(super) from: u64,
@@ -139,25 +139,10 @@ pub(super) struct Copy16 {
     pub(super) lines: u64,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, NoUninit)]
 #[repr(C)]
 pub(super) struct Rate {
     pub(super) out: u64,
     pub(super) count: i32,
     pub(super) unused: i32,
 }
-
-// SAFETY: `repr(C)`, addresses first and then an even number of 4-byte fields, as in `common.cuh`.
-unsafe impl Arguments for Product {}
-// SAFETY: the reason above holds here too.
-unsafe impl Arguments for Embed {}
-// SAFETY: as above, in `steps.cu`.
-unsafe impl Arguments for Prepare {}
-// SAFETY: the reason above holds here too.
-unsafe impl Arguments for Rotate {}
-// SAFETY: as above, in `attention.cu`.
-unsafe impl Arguments for Attend {}
-// SAFETY: as above, in `steps.cu`.
-unsafe impl Arguments for Copy16 {}
-// SAFETY: as above, in `tile.cuh`.
-unsafe impl Arguments for Rate {}

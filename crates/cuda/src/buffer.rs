@@ -28,12 +28,6 @@ pub(super) const PLAIN_SHARED: u32 = 48 << 10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Function(pub(super) usize);
 
-/// The only parameter of a kernel.
-///
-/// # Safety
-/// The type is `repr(C)`, without padding, and laid out as the structure of the same name in the kernels' source.
-pub(super) unsafe trait Arguments: Copy {}
-
 pub(super) struct Buffer {
     gpu: Arc<Gpu>,
     /// The address of its first byte.

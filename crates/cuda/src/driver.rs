@@ -1,9 +1,10 @@
 //! A GPU by the driver API: memory, kernels and launches. Everything happens in the order of the calls.
 
-use super::buffer::{Arguments, Function, LaunchShape, PLAIN_SHARED};
+use super::buffer::{Function, LaunchShape, PLAIN_SHARED};
 use super::modules::Module;
 use super::nvrtc::Nvrtc;
 use crate::error::{CudaError, Result};
+use bytemuck::NoUninit;
 use cudarc::driver::{result, sys};
 use model_factory_dtypes::LOWEST_CUDA;
 use model_factory_engine::error::Error;
@@ -260,8 +261,9 @@ impl Gpu {
         Ok(Recording { gpu: Arc::clone(self), graph, launches })
     }
 
-    /// Starts a kernel, unless there are no blocks.
-    pub(super) fn start<A: Arguments>(&self, function: Function, shape: LaunchShape, given: &A) -> Result<()> {
+    /// Starts a kernel, unless there are no blocks. `given`, its only parameter, is laid out as the structure of the same name in
+    /// the kernels' source.
+    pub(super) fn start(&self, function: Function, shape: LaunchShape, given: &impl NoUninit) -> Result<()> {
         if shape.grid.contains(&0) {
             return Ok(());
         }
@@ -279,7 +281,7 @@ impl Gpu {
         let mut parameters = [std::ptr::from_ref(given).cast_mut().cast()];
         let (grid, block, shared) = ((x, y, z), (shape.threads, 1, 1), shape.shared);
         // SAFETY: callers fill in addresses of buffers as long as the arguments say, for the rows and widths of a pass
-        // as long as `GpuBuffers` makes them; and `Arguments` promises the layout. The driver copies the parameter
+        // as long as `GpuBuffers` makes them; and a type of `arguments`, without padding. The driver copies the parameter
         // before it returns.
         let launched = unsafe { result::launch_kernel(function, grid, block, shared, self.stream, &mut parameters) };
         step("starting a kernel", launched)

@@ -17,7 +17,9 @@ pub struct OutOfMemory {
 
 impl fmt::Display for OutOfMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "out of memory: {} bytes for {}", self.bytes, self.what)
+        let OutOfMemory { what, bytes } = self;
+        write!(f, "out of memory: the system refuses {bytes} bytes for {what}; ")?;
+        f.write_str("free some, or load with a smaller context or a lower memory limit")
     }
 }
 

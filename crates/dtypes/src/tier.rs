@@ -12,24 +12,18 @@ pub enum Tier {
     Widened,
 }
 
-impl Tier {
-    /// `native` or `widened`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Tier::Native => "native",
-            Tier::Widened => "widened",
-        }
-    }
-}
-
+/// `native` or `widened`.
 impl fmt::Display for Tier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
+        f.pad(match self {
+            Tier::Native => "native",
+            Tier::Widened => "widened",
+        })
     }
 }
 
 impl Serialize for Tier {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
+        serializer.collect_str(self)
     }
 }

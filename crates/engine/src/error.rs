@@ -1,7 +1,7 @@
 //! Errors while weights are read and tokens are computed.
 
 use model_factory_format::Cancelled;
-use model_factory_kernels::memory;
+use model_factory_kernels::memory::OutOfMemory;
 use model_factory_spec::plan::KvDtype;
 use std::fmt;
 use std::path::PathBuf;
@@ -32,11 +32,9 @@ pub enum Error {
 
     // Memory cannot be reserved: the sequence is as it was, and the same call may succeed later.
     //
-    /// The system refuses memory: `bytes` bytes for `what` (exit code 14).
-    #[error(
-        "out of memory: the system refuses {bytes} bytes for {what}; free some, or load with a smaller context or a lower memory limit"
-    )]
-    OutOfMemory { what: &'static str, bytes: usize },
+    /// The system refuses memory (exit code 14).
+    #[error(transparent)]
+    OutOfMemory(#[from] OutOfMemory),
     /// The KV caches of all sequences, which have `budget` bytes together and leave `left`, would take the `asked`
     /// bytes more (exit code 14). Nothing is computed, and the sequence is as it was.
     #[error(
@@ -107,11 +105,5 @@ impl From<model_factory_format::Error> for Error {
             model_factory_format::Error::Io { path, source } => Error::io(path, source),
             error => Error::Files(Arc::new(error)),
         }
-    }
-}
-
-impl From<memory::OutOfMemory> for Error {
-    fn from(memory::OutOfMemory { what, bytes }: memory::OutOfMemory) -> Self {
-        Error::OutOfMemory { what, bytes }
     }
 }

@@ -5,6 +5,7 @@
 use crate::error::Error;
 use memmap2::{Mmap, MmapMut, MmapOptions};
 use model_factory_dtypes::DType;
+use model_factory_dtypes::memory::OutOfMemory;
 use model_factory_format::error::IncompleteKind;
 use model_factory_format::header::TensorInfo;
 use model_factory_format::source::{self, ModelSource, SourceFile};
@@ -62,7 +63,7 @@ impl Weights {
         Weights::each(source, |file| {
             let mut handle = open(file)?;
             let bytes = usize::try_from(file.bytes).unwrap_or(usize::MAX);
-            let refused = |_| Error::OutOfMemory { what: "weights that are read into memory", bytes };
+            let refused = |_| OutOfMemory { what: "weights that are read into memory", bytes };
             // Memory pages of its own: on a page boundary like a mapped file, and read-only as soon as they are filled.
             let mut pages = MmapMut::map_anon(bytes).map_err(refused)?;
             for piece in pages.chunks_mut(PIECE) {

@@ -32,13 +32,14 @@ impl EmbeddingRequest {
     pub fn parse(body: &[u8]) -> Result<EmbeddingRequest, RequestError> {
         let mut fields = Fields::parse(body)?;
         let input = fields.texts("input")?.filter(|texts| (1..=MOST_TEXTS).contains(&texts.len()));
-        let expected = || fields.wrong("input", format_args!("expected a text or a list of 1 to {MOST_TEXTS} texts"));
+        let expected =
+            || fields.at("input").wrong(format_args!("expected a text or a list of 1 to {MOST_TEXTS} texts"));
         let input = input.ok_or_else(expected)?;
         let options = fields.take("dimensions")?.into_iter().fold(EmbedOptions::default(), EmbedOptions::dimensions);
         let base64 = match fields.take::<String>("encoding_format")?.as_deref() {
             None | Some("float") => false,
             Some("base64") => true,
-            Some(_) => return Err(fields.wrong("encoding_format", "expected float or base64")),
+            Some(_) => return Err(fields.at("encoding_format").wrong("expected float or base64")),
         };
         let model = fields.take("model")?;
         fields.end()?;

@@ -6,11 +6,35 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use std::fmt::Display;
 
+/// A place in a request, for errors: `messages[0].content`.
+pub(super) struct Place(pub(super) String);
+
+impl Place {
+    pub(super) fn within(&self, step: impl Display) -> Place {
+        Place(format!("{}{step}", self.0))
+    }
+
+    /// The error that the value is invalid.
+    pub(super) fn wrong(&self, reason: impl Display) -> RequestError {
+        RequestError::Wrong { field: self.0.clone(), reason: reason.to_string() }
+    }
+
+    /// Checks that a condition on the value `holds`; otherwise the error says what was expected.
+    pub(super) fn ensure(&self, holds: bool, expected: impl Display) -> Result<(), RequestError> {
+        if holds { Ok(()) } else { Err(self.wrong(expected)) }
+    }
+
+    /// The error that there is no such field.
+    pub(super) fn unknown(self) -> RequestError {
+        RequestError::Unknown { field: self.0 }
+    }
+}
+
 /// Fields of an object that were not read yet.
 pub(super) struct Fields {
     left: Map<String, Value>,
     /// The objects that the fields are in, as a prefix of their names.
-    prefix: String,
+    prefix: Place,
 }
 
 /// Fields that describe the request and do not change its answer.
@@ -21,22 +45,22 @@ impl Fields {
         Outline::of(body)?;
         let object = serde_json::from_slice(body);
         let left = object.map_err(|error| RequestError::NotObject { reason: error.to_string() })?;
-        Ok(Fields { left, prefix: String::new() })
+        Ok(Fields { left, prefix: Place(String::new()) })
     }
 
     /// Takes a field; `null` is the same as a missing field.
     pub(super) fn take<T: DeserializeOwned>(&mut self, name: &str) -> Result<Option<T>, RequestError> {
         let value = self.left.remove(name).filter(|value| !value.is_null());
-        value.map(serde_json::from_value).transpose().map_err(|error| self.wrong(name, error))
+        value.map(serde_json::from_value).transpose().map_err(|error| self.at(name).wrong(error))
     }
 
     pub(super) fn require<T: DeserializeOwned>(&mut self, name: &str) -> Result<T, RequestError> {
-        self.take(name)?.ok_or_else(|| self.wrong(name, "it is missing"))
+        self.take(name)?.ok_or_else(|| self.at(name).wrong("it is missing"))
     }
 
     /// Takes an object.
     pub(super) fn object(&mut self, name: &str) -> Result<Option<Fields>, RequestError> {
-        let prefix = format!("{}.", self.path(name));
+        let prefix = self.at(name).within('.');
         Ok(self.take(name)?.map(|left| Fields { left, prefix }))
     }
 
@@ -45,38 +69,29 @@ impl Fields {
         let value: Option<Value> = self.take(name)?;
         let read = |value| match value {
             Value::String(text) => Ok(vec![text]),
-            list => serde_json::from_value(list).map_err(|_| self.wrong(name, "expected a text or a list of texts")),
+            list => serde_json::from_value(list).map_err(|_| self.at(name).wrong("expected a text or a list of texts")),
         };
         value.map(read).transpose()
-    }
-
-    /// The error that the value of a field is invalid.
-    pub(super) fn wrong(&self, name: &str, reason: impl Display) -> RequestError {
-        RequestError::Wrong { field: self.path(name), reason: reason.to_string() }
-    }
-
-    /// Checks that a condition on a field `holds`; otherwise the error says what was expected.
-    pub(super) fn ensure(&self, holds: bool, name: &str, expected: impl Display) -> Result<(), RequestError> {
-        if holds { Ok(()) } else { Err(self.wrong(name, expected)) }
     }
 
     /// Refuses the fields that are left, except if their value asks for the default behavior.
     pub(super) fn end(mut self) -> Result<(), RequestError> {
         let done =
             json!({ "parallel_tool_calls": true, "store": false, "echo": false, "best_of": 1, "modalities": ["text"] });
-        let is_outer = self.prefix.is_empty();
+        let is_outer = self.prefix.0.is_empty();
         self.left.retain(|name, value| {
             let is_done = is_outer && (UNUSED.contains(&name.as_str()) || done.get(name) == Some(value));
             !(value.is_null() || is_done)
         });
         let Some((name, value)) = self.left.iter().next() else { return Ok(()) };
         Err(match done.get(name).filter(|_| is_outer) {
-            Some(done) => self.wrong(name, format_args!("{value} is not supported, expected {done}")),
-            None => RequestError::Unknown { field: self.path(name) },
+            Some(done) => self.at(name).wrong(format_args!("{value} is not supported, expected {done}")),
+            None => self.at(name).unknown(),
         })?
     }
 
-    pub(super) fn path(&self, name: &str) -> String {
-        [&self.prefix, name].concat()
+    /// The place of a field.
+    pub(super) fn at(&self, name: &str) -> Place {
+        self.prefix.within(name)
     }
 }

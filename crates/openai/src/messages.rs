@@ -1,11 +1,10 @@
 //! Messages in the form of the OpenAI API -> messages for a chat template of transformers.
 
-use super::fields::Fields;
+use super::fields::Place;
 use crate::error::RequestError;
 use model_factory::Message;
 use model_factory::chat::media;
 use serde_json::{Map, Value};
-use std::fmt::Display;
 
 /// Fields that a template may read.
 const READ: [&str; 6] = ["name", "tool_calls", "tool_call_id", "reasoning_content", "reasoning", "thinking"];
@@ -23,29 +22,7 @@ const OF_CALL: [&str; 6] = ["id", "type", "index", "function", "cache_control", 
 const OF_FUNCTION: [&str; 3] = ["name", "arguments", "parsed_arguments"];
 const OF_TEXT: [&str; 4] = ["type", "text", "cache_control", "annotations"];
 
-/// A part of the messages, for error messages.
-struct Place<'f> {
-    fields: &'f Fields,
-    path: String,
-}
-
-impl Place<'_> {
-    fn within(&self, step: impl Display) -> Self {
-        Place { fields: self.fields, path: format!("{}{step}", self.path) }
-    }
-
-    fn wrong(&self, reason: &str) -> RequestError {
-        self.fields.wrong(&self.path, reason)
-    }
-
-    fn ensure(&self, holds: bool, expected: &str) -> Result<(), RequestError> {
-        if holds { Ok(()) } else { Err(self.wrong(expected)) }
-    }
-
-    fn unknown(&self) -> RequestError {
-        RequestError::Unknown { field: self.fields.path(&self.path) }
-    }
-
+impl Place {
     /// Refuses fields of `object` that are not in `names`.
     fn known(&self, object: &Map<String, Value>, names: &[&str]) -> Result<(), RequestError> {
         let unknown = object.iter().find(|(name, value)| !value.is_null() && !names.contains(&name.as_str()));
@@ -62,8 +39,8 @@ impl Place<'_> {
 
 /// A message for a template: arguments of calls are objects, not JSON in a text, a list of texts is one text, and null fields
 /// are absent. Arguments of a model that are not an object stay text, as in transformers.
-pub(super) fn message(fields: &Fields, index: usize, value: Value) -> Result<Message, RequestError> {
-    let at = Place { fields, path: format!("messages[{index}]") };
+pub(super) fn message(index: usize, value: Value) -> Result<Message, RequestError> {
+    let at = Place(format!("messages[{index}]"));
     let Value::Object(mut given) = value else { return Err(at.wrong("expected an object")) };
     given.retain(|_, value| !value.is_null());
     let mut message = Message::new(at.text(&given, "role")?, "");
@@ -107,7 +84,7 @@ pub(super) fn message(fields: &Fields, index: usize, value: Value) -> Result<Mes
 }
 
 /// The text of a content's parts; `None` if one is an image, sound or the like, which is refused when the prompt is made.
-fn text(at: &Place<'_>, parts: &[Value]) -> Result<Option<String>, RequestError> {
+fn text(at: &Place, parts: &[Value]) -> Result<Option<String>, RequestError> {
     if parts.iter().any(|part| media(part).is_some()) {
         return Ok(None);
     }
@@ -123,7 +100,7 @@ fn text(at: &Place<'_>, parts: &[Value]) -> Result<Option<String>, RequestError>
 }
 
 /// Makes a call's arguments an object, if possible, and removes fields that no template reads.
-fn tool_call(at: &Place<'_>, call: &mut Value) -> Result<(), RequestError> {
+fn tool_call(at: &Place, call: &mut Value) -> Result<(), RequestError> {
     let call = call.as_object_mut().ok_or_else(|| at.wrong("expected an object"))?;
     at.known(call, &OF_CALL)?;
     call.retain(|name, value| !value.is_null() && matches!(&**name, "id" | "type" | "function"));

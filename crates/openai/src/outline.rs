@@ -1,8 +1,8 @@
 //! The bytes of a request -> the memory that it will take, before anything of it is stored.
 
 use crate::error::RequestError;
-use serde::Deserializer;
 use serde::de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use std::cell::Cell;
 use std::fmt;
 use std::mem::take;
@@ -140,14 +140,14 @@ impl<'de> Visitor<'de> for Count<'_> {
     }
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Seen, A::Error> {
         let (mut outer, mut head) = (Seen::default(), OBJECT);
-        while let Some(name) = fields.next_key_seed(Name)? {
+        while let Some(name) = fields.next_key()? {
             self.add(TEXT + FIELD + take(&mut head))?;
             let seen = fields.next_value_seed(Count { is_outer: false, ..self })?;
             // If a field is repeated the last one counts, as in parsing.
             match name {
-                "n" if self.is_outer => outer.n = seen.number,
-                "prompt" if self.is_outer => outer.prompts = seen.prompts,
-                "tools" => outer.has_tools = true,
+                Name::N if self.is_outer => outer.n = seen.number,
+                Name::Prompt if self.is_outer => outer.prompts = seen.prompts,
+                Name::Tools => outer.has_tools = true,
                 _ => {}
             }
         }
@@ -155,23 +155,13 @@ impl<'de> Visitor<'de> for Count<'_> {
     }
 }
 
-/// Reads the name of a field, and keeps it if the field affects the number of answers or the memory of each.
-struct Name;
-
-impl<'de> DeserializeSeed<'de> for Name {
-    type Value = &'static str;
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<&'static str, D::Error> {
-        deserializer.deserialize_str(self)
-    }
-}
-
-impl Visitor<'_> for Name {
-    type Value = &'static str;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the name of a field")
-    }
-    fn visit_str<E>(self, name: &str) -> Result<&'static str, E> {
-        Ok(["n", "prompt", "tools"].into_iter().find(|known| *known == name).unwrap_or_default())
-    }
+/// The names of the fields that affect the number of answers or the memory of each.
+#[derive(Deserialize)]
+#[serde(field_identifier, rename_all = "lowercase")]
+enum Name {
+    N,
+    Prompt,
+    Tools,
+    #[serde(other)]
+    Other,
 }

@@ -63,8 +63,8 @@ impl CompletionRequest {
     pub fn chat(body: &[u8]) -> Result<CompletionRequest, RequestError> {
         let mut fields = Fields::parse(body)?;
         let messages: Vec<Value> = fields.require("messages")?;
-        fields.ensure(!messages.is_empty(), "messages", "expected one message at least")?;
-        let messages = messages.into_iter().enumerate().map(|(index, value)| message(&fields, index, value));
+        fields.at("messages").ensure(!messages.is_empty(), "expected one message at least")?;
+        let messages = messages.into_iter().enumerate().map(|(index, value)| message(index, value));
         let input = CompletionInput::Messages(messages.collect::<Result<_, _>>()?);
         let mut request = CompletionRequest::read(&mut fields, input)?;
         let options = &mut request.options;
@@ -72,13 +72,13 @@ impl CompletionRequest {
         options.logprobs = match (fields.take("logprobs")?.unwrap_or(false), top) {
             (true, top) => Some(top.unwrap_or(0)),
             (false, None) => None,
-            (false, Some(_)) => return Err(fields.wrong("top_logprobs", "expected logprobs to be true")),
+            (false, Some(_)) => return Err(fields.at("top_logprobs").wrong("expected logprobs to be true")),
         };
         options.chat.tools = fields.take("tools")?;
         options.tool_choice = tool_choice(&mut fields, options.chat.tools.as_deref().unwrap_or_default())?;
         options.chat.variables = fields.take("chat_template_kwargs")?.unwrap_or_default();
         if let Some(name) = ["messages", "tools"].into_iter().find(|name| options.chat.variables.contains_key(*name)) {
-            return Err(fields.wrong("chat_template_kwargs", format_args!("{name} is a field of the request")));
+            return Err(fields.at("chat_template_kwargs").wrong(format_args!("{name} is a field of the request")));
         }
         if let Some(effort) = fields.take::<String>("reasoning_effort")? {
             options.chat.variables.insert("reasoning_effort".into(), effort.into());
@@ -105,7 +105,7 @@ impl CompletionRequest {
         };
         let input = input.ok().filter(|input| !input.prompts().is_empty());
         let input =
-            input.ok_or_else(|| fields.wrong("prompt", "expected a text, a list of ids, or a list of either"))?;
+            input.ok_or_else(|| fields.at("prompt").wrong("expected a text, a list of ids, or a list of either"))?;
         let mut request = CompletionRequest::read(&mut fields, input)?;
         request.options.logprobs = fields.take("logprobs")?;
         fields.end()?;
@@ -116,12 +116,14 @@ impl CompletionRequest {
     fn read(fields: &mut Fields, input: CompletionInput) -> Result<CompletionRequest, RequestError> {
         let mut options = GenerateOptions::default().max_tokens(fields.take("max_tokens")?.unwrap_or(usize::MAX));
         options.stop = fields.texts("stop")?.unwrap_or_default();
-        fields.ensure(options.stop.len() <= MOST_STOPS, "stop", format_args!("expected {MOST_STOPS} texts at most"))?;
+        fields
+            .at("stop")
+            .ensure(options.stop.len() <= MOST_STOPS, format_args!("expected {MOST_STOPS} texts at most"))?;
         options.ignore_stop = fields.take("ignore_eos")?.unwrap_or(false);
         options.cache_salt = fields.take("cache_salt")?;
         let is_salt = options.cache_salt.as_ref().is_none_or(|salt| SALT_BYTES.contains(&salt.len()));
         let [least, most] = [SALT_BYTES.start(), SALT_BYTES.end()];
-        fields.ensure(is_salt, "cache_salt", format_args!("expected a text of {least} to {most} bytes"))?;
+        fields.at("cache_salt").ensure(is_salt, format_args!("expected a text of {least} to {most} bytes"))?;
         let sampling = &mut options.sampling;
         sampling.temperature = fields.take("temperature")?;
         sampling.top_p = fields.take("top_p")?;
@@ -142,7 +144,7 @@ impl CompletionRequest {
         }
         let n = fields.take("n")?.unwrap_or(1);
         let expected = format_args!("expected a whole number from 1 to {MAX_ANSWERS}");
-        fields.ensure((1..=MAX_ANSWERS).contains(&n), "n", expected)?;
+        fields.at("n").ensure((1..=MAX_ANSWERS).contains(&n), expected)?;
         Ok(CompletionRequest {
             model: fields.take("model")?,
             input,
@@ -194,7 +196,7 @@ fn response_format(fields: &mut Fields) -> Result<Option<Value>, RequestError> {
         "json_object" => Some(json!({ "type": "object" })),
         "json_schema" => {
             let json_schema = format.object("json_schema")?;
-            let mut json_schema = json_schema.ok_or_else(|| format.wrong("json_schema", "it is missing"))?;
+            let mut json_schema = json_schema.ok_or_else(|| format.at("json_schema").wrong("it is missing"))?;
             for unused in ["name", "description", "strict"] {
                 json_schema.take::<Value>(unused)?;
             }
@@ -202,7 +204,7 @@ fn response_format(fields: &mut Fields) -> Result<Option<Value>, RequestError> {
             json_schema.end()?;
             Some(schema)
         }
-        _ => return Err(format.wrong("type", "expected text, json_object or json_schema")),
+        _ => return Err(format.at("type").wrong("expected text, json_object or json_schema")),
     };
     format.end()?;
     Ok(schema)
@@ -211,7 +213,7 @@ fn response_format(fields: &mut Fields) -> Result<Option<Value>, RequestError> {
 fn tool_choice(fields: &mut Fields, tools: &[Value]) -> Result<ToolChoice, RequestError> {
     let is_named = |tool: &Value| tool.pointer("/function/name").is_some_and(Value::is_string);
     if let Some(index) = tools.iter().position(|tool| !is_named(tool)) {
-        return Err(fields.wrong(&format!("tools[{index}]"), "expected a function with a name"));
+        return Err(fields.at(&format!("tools[{index}]")).wrong("expected a function with a name"));
     }
     let is_strict = |tool: &Value| tool.pointer("/function/strict") == Some(&Value::Bool(true));
     let choice: Value = fields.take("tool_choice")?.unwrap_or_else(|| "auto".into());
@@ -223,7 +225,7 @@ fn tool_choice(fields: &mut Fields, tools: &[Value]) -> Result<ToolChoice, Reque
         Some("required") => Ok(ToolChoice::Required),
         _ => Ok(named().ok_or_else(|| {
             let expected = "expected auto, none, required or {\"type\": \"function\", \"function\": {\"name\": ..}}";
-            fields.wrong("tool_choice", expected)
+            fields.at("tool_choice").wrong(expected)
         })?),
     }
 }

@@ -81,12 +81,12 @@ pub struct AnswerDelta {
 ///
 /// ```
 /// use model_factory_text::answer::{AnswerReader, Piece};
-/// use model_factory_text::tools::Part;
 ///
-/// let mut thought = Piece::of(Part::Text("<think>It is far.</think>".into()));
-/// thought.thinking = true;
+/// let (mut thought, mut said) = (Piece::default(), Piece::default());
+/// (thought.text, thought.thinking) = ("<think>It is far.</think>".into(), true);
+/// said.text = "No.".into();
 /// let mut reader = AnswerReader::default();
-/// let mut deltas = vec![reader.push(thought), reader.push(Piece::of(Part::Text("No.".into())))];
+/// let mut deltas = vec![reader.push(thought), reader.push(said)];
 /// deltas.push(reader.flush());
 /// let texts: Vec<_> = deltas.iter().map(|delta| (delta.thinking.as_str(), delta.text.as_str())).collect();
 /// assert_eq!(texts, [("It is far.", ""), ("", "No."), ("", "")]);
@@ -173,7 +173,6 @@ impl From<Answer> for Message {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tools::Part;
 
     /// The concatenated deltas of pieces: given whole, and one character at a time.
     fn read(parts: &[(&str, bool)]) -> [(String, String); 2] {
@@ -182,7 +181,7 @@ mod tests {
         [whole, letters.collect()].map(|pieces: Vec<(String, bool)>| {
             let mut reader = AnswerReader::default();
             let (mut thought, mut text) = (String::new(), String::new());
-            let pieces = pieces.into_iter().map(|(text, thinking)| Piece { thinking, ..Piece::of(Part::Text(text)) });
+            let pieces = pieces.into_iter().map(|(text, thinking)| Piece { text, thinking, ..Piece::default() });
             let mut deltas: Vec<AnswerDelta> = pieces.map(|piece| reader.push(piece)).collect();
             deltas.push(reader.flush());
             for delta in deltas {

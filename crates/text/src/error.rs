@@ -20,18 +20,14 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// All errors of working with texts. `Debug` writes what `Display` does.
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)] // the message of a variant says what its fields are
 pub enum Error {
     /// The files are missing or invalid.
     #[error(transparent)]
     Files(Arc<model_factory_format::Error>),
     /// The description of the tokenizer does not make a tokenizer.
     #[error("{}: the tokenizer is damaged: {reason}", file.display())]
-    Tokenizer {
-        /// The file that describes it.
-        file: PathBuf,
-        /// What is wrong with it.
-        reason: String,
-    },
+    Tokenizer { file: PathBuf, reason: String },
     /// A text could not be turned into ids.
     #[error("the text cannot be turned into ids: {0}")]
     Encode(#[from] EncodeError),
@@ -44,47 +40,21 @@ pub enum Error {
     /// The answer cannot call tools as asked.
     #[error(transparent)]
     Tool(Box<ToolError>),
-    /// A text that ends a generation is empty.
+    /// A text that ends a generation, by its index from 0, is empty.
     #[error("stop string {index} is empty, expected at least one character")]
-    EmptyStopString {
-        /// The index of the text among the stop strings, from 0.
-        index: usize,
-    },
+    EmptyStopString { index: usize },
     /// The system refused memory.
-    #[error(
-        "out of memory: the system refuses {} bytes for {}; free some, or load with a smaller context or a lower memory limit",
-        .0.bytes, .0.what
-    )]
+    #[error(transparent)]
     OutOfMemory(#[from] OutOfMemory),
     /// The caller's `CancellationToken` was cancelled.
     #[error("cancelled by the caller")]
     Cancelled,
     /// The operating system refused.
     #[error("{}: {source}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        source: Arc<std::io::Error>,
-    },
+    Io { path: PathBuf, source: Arc<std::io::Error> },
     /// A fault of this library.
     #[error("internal error: {0}")]
     Internal(String),
-}
-
-impl Error {
-    /// The exit code that the examples document.
-    pub fn code(&self) -> u8 {
-        match self {
-            Error::Files(error) => error.exit_code(),
-            Error::Tokenizer { .. } => 10,
-            Error::Chat(error) => error.code(),
-            Error::Grammar(error) if matches!(**error, GrammarError::Memory { .. }) => 14,
-            Error::OutOfMemory(_) => 14,
-            Error::Grammar(_) | Error::Tool(_) | Error::EmptyStopString { .. } => 2,
-            Error::Encode(_) | Error::Cancelled | Error::Io { .. } | Error::Internal(_) => 1,
-        }
-    }
 }
 
 impl fmt::Debug for Error {
@@ -120,33 +90,17 @@ impl From<Cancelled> for Error {
 /// Why a text could not become ids.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)] // the message of a variant says what its fields are
 pub enum EncodeError {
     /// A step makes far more bytes of the text than that of any published tokenizer.
     #[error(
         "{step} makes more than {limit} bytes of a text of {bytes}; no known tokenizer does, so its file is damaged or hostile"
     )]
-    TooLong {
-        /// The step.
-        step: &'static str,
-        /// The bytes of the text.
-        bytes: usize,
-        /// The bytes that it may become.
-        limit: usize,
-    },
-    /// A pattern takes far more steps on this text than that of any published tokenizer.
+    TooLong { step: &'static str, bytes: usize, limit: usize },
+    /// A pattern, shown by its beginning, takes far more steps on this text than that of any published tokenizer.
     #[error("the tokenizer's pattern {pattern:?} gives up on it: {reason}")]
-    Pattern {
-        /// The pattern, or its beginning.
-        pattern: String,
-        /// Why it takes that many.
-        reason: String,
-    },
-    /// A character has no token, and the vocabulary lacks the unknown token.
+    Pattern { pattern: String, reason: String },
+    /// The character that `text` begins with has no token, and the vocabulary lacks the token `unknown`, or this key.
     #[error("{text:?} has no token, and the tokenizer's {unknown:?} in its place is none")]
-    NoToken {
-        /// The character, or the text that begins with it.
-        text: String,
-        /// The unknown token, or the key that should name it.
-        unknown: String,
-    },
+    NoToken { text: String, unknown: String },
 }

@@ -7,7 +7,7 @@ mod reader;
 pub use calls::Calls;
 pub(crate) use grammar::grammar;
 pub use model_factory_format::tool_calls::Tool;
-pub use reader::{CallReader, Part};
+pub use reader::CallReader;
 
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value, json};

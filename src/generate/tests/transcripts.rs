@@ -2,7 +2,7 @@
 
 use super::tools::{Format, TOKENS, calls, formats, said};
 use super::*;
-use crate::tools::{CallReader, Part};
+use crate::tools::CallReader;
 use model_factory_diagnostics::tokenizer::ToolCallFormat;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -32,16 +32,14 @@ fn spelled(
     pieces: [&str; 2],
 ) -> (Vec<(String, Value)>, String) {
     let mut reader = CallReader::new(format, crate::tools::tools(tools), letters, 0);
-    let (mut parts, mut said, mut calls) = (Vec::new(), String::new(), Vec::new());
+    let (mut parts, mut said, mut calls) = (VecDeque::new(), String::new(), Vec::new());
     for piece in pieces {
         reader.text(piece, &mut parts);
     }
     reader.finish(&mut parts);
     for part in parts {
-        match part {
-            Part::Text(part) => said.push_str(&part),
-            Part::Call(call) => calls.push((call.name, Value::Object(call.arguments))),
-        }
+        said.push_str(&part.text);
+        calls.extend(part.tool_call.map(|call| (call.name, Value::Object(call.arguments))));
     }
     (calls, said)
 }

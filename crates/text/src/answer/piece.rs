@@ -1,9 +1,9 @@
 //! What a generation returns for each token.
 
-use crate::tools::{Part, ToolCall};
+use crate::tools::ToolCall;
 
 /// A step of a generation. All pieces together are the whole text, except for what frames its channels.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Piece {
     /// The text that is complete with this token. It is empty while a character waits for its last byte, or while a possible
@@ -29,17 +29,6 @@ pub struct Piece {
     /// A tool call that is complete with this token, if [`ChatOptions::tools`](crate::ChatOptions::tools) has tools and
     /// the chat template shows the format of calls. The text of a call is then not in `text`, unless it breaks the format.
     pub tool_call: Option<ToolCall>,
-}
-
-impl Piece {
-    /// A part of an answer, without a token.
-    pub fn of(part: Part) -> Piece {
-        let (text, tool_call) = match part {
-            Part::Text(text) => (text, None),
-            Part::Call(call) => (String::new(), Some(call)),
-        };
-        Piece { text, token: None, logprobs: None, thinking: false, tool_call }
-    }
 }
 
 /// Natural log-probabilities of the model at one step, before penalties, temperature and all other options: by the softmax

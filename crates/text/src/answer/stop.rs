@@ -110,7 +110,7 @@ impl StopStrings {
 
     /// Appends what was held back: the text is over, and a new one begins.
     pub fn finish(&mut self, text: &mut String) {
-        self.matchers.iter_mut().for_each(StopMatcher::reset);
+        self.matchers.iter_mut().for_each(|matcher| matcher.matched = 0);
         text.push_str(&std::mem::take(&mut self.held));
     }
 }
@@ -122,7 +122,7 @@ pub(super) struct StopMatcher {
     /// For every prefix of the pattern, by its length less one: the longest shorter prefix that it ends with.
     shorter: Vec<usize>,
     /// The length of the longest prefix of the pattern that the bytes so far end with.
-    matched: usize,
+    pub(super) matched: usize,
 }
 
 impl StopMatcher {
@@ -133,12 +133,8 @@ impl StopMatcher {
             matcher.step(byte);
             matcher.shorter.push(matcher.matched);
         }
-        matcher.reset();
+        matcher.matched = 0;
         matcher
-    }
-
-    pub(super) fn reset(&mut self) {
-        self.matched = 0;
     }
 
     /// Takes the next byte, and returns whether it completes the pattern.

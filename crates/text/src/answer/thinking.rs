@@ -62,8 +62,8 @@ pub struct TokenClass<'b> {
     pub thought: bool,
     /// Whether the text before the token is thought.
     pub before: bool,
-    /// Bytes at the end of `text` that lie after a closing mark.
-    after: usize,
+    /// Bytes at the end of `text` that lie after a closing mark; with 0 they count as part of the mark's piece.
+    pub after: usize,
 }
 
 impl Thinking {
@@ -217,14 +217,9 @@ impl Thinking {
     /// Takes `bytes` of a thought and returns how many of them lie after its closing mark.
     fn spelled(&mut self, bytes: &[u8]) -> usize {
         let Some(at) = bytes.iter().position(|byte| self.closing.step(*byte)) else { return 0 };
-        self.closing.reset();
+        self.closing.matched = 0;
         self.place = Place::Answer;
         bytes.len() - at - 1
-    }
-
-    /// Counts text after a closing mark as part of the mark's piece: an answer begins with a token of its own.
-    pub fn apart(class: TokenClass<'_>) -> TokenClass<'_> {
-        TokenClass { after: 0, ..class }
     }
 
     /// Counts the `bytes` of text that were decoded with a token: its own, and before them the rest of an unfinished

@@ -71,7 +71,10 @@ const FUNCTIONS: [(&str, Measured); 10] = [
     ("range", |budget, args| {
         let (first, last, step): (i64, Option<i64>, Option<i64>) = from_args(args)?;
         let (start, stop) = last.map_or((0, first), |last| (first, last));
-        let numbers = range(start, stop, step.unwrap_or(1))?;
+        let step = step.unwrap_or(1);
+        ensure(step != 0, "a range needs a step other than 0")?;
+        let numbers: Vec<Value> = steps(start, stop, step).take(RANGE + 1).map(Value::from).collect();
+        Exceeded::check("numbers in a range", numbers.len(), RANGE)?;
         budget.pass(Value::from(numbers), PassingKind::Range)
     }),
     ("dict", |budget, args| pairs(budget, args).map(Value::from_pairs)),
@@ -156,12 +159,6 @@ fn pairs(budget: &Budget, given: &[Value]) -> Result<Vec<(Value, Value)>, Error>
         found.extend(pairs.ok_or_else(|| invalid("only a map has names and values"))?);
     }
     Ok(found)
-}
-
-fn range(start: i64, stop: i64, step: i64) -> Result<Vec<Value>, Error> {
-    ensure(step != 0, "a range needs a step other than 0")?;
-    let numbers: Vec<Value> = steps(start, stop, step).take(RANGE + 1).map(Value::from).collect();
-    Exceeded::check("numbers in a range", numbers.len(), RANGE).map(|()| numbers)
 }
 
 /// The numbers from `start` on before `stop`. The step must not be 0.

@@ -6,30 +6,21 @@ use model_factory_format::tokenizer::TemplatePlace;
 /// Why a model's chat template made no prompt of the messages.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)] // the message of a variant says what its fields are
 pub enum ChatError {
     /// The model has no chat template (exit code 2).
     #[error("the model has no chat template, so it cannot be chatted with; give it a text to continue")]
     NoTemplate,
     /// The model has no chat template of the name asked for, or several and none is named `default` (exit code 2).
     #[error("{}", template_name(.asked.as_deref(), .known))]
-    TemplateName {
-        /// The name asked for.
-        asked: Option<String>,
-        /// The names there are.
-        known: Vec<String>,
-    },
-    /// The chat template cannot write these messages, but can write others (exit code 2).
+    TemplateName { asked: Option<String>, known: Vec<String> },
+    /// The chat template cannot write these messages, but can write others (exit code 2). Its lines are counted from 1.
     #[error(
         "the model's chat template cannot write these messages: {}{}; check the fields that they have",
         escaped(.reason),
         .line.map(|line| format!(", line {line} of the template")).unwrap_or_default()
     )]
-    Messages {
-        /// The line of the template, from 1.
-        line: Option<usize>,
-        /// The template engine's message.
-        reason: String,
-    },
+    Messages { line: Option<usize>, reason: String },
     /// The chat template is not Jinja, or fails on any messages (exit code 10).
     #[error(
         "{}{}: the chat template cannot be rendered: {}; give the model a text to continue",
@@ -37,50 +28,25 @@ pub enum ChatError {
         .line.map(|line| format!(", line {line}")).unwrap_or_default(),
         escaped(.reason)
     )]
-    Template {
-        /// Where the template was found.
-        place: TemplatePlace,
-        /// The line of the template, from 1.
-        line: Option<usize>,
-        /// The template engine's message.
-        reason: String,
-    },
-    /// The chat template refuses these messages (exit code 2).
+    Template { place: TemplatePlace, line: Option<usize>, reason: String },
+    /// The chat template refuses these messages, with a message of its own (exit code 2).
     #[error("the model's chat template refuses the messages: {}", escaped(.message))]
-    Refused {
-        /// The template's message.
-        message: String,
-    },
-    /// A message has an image, sound or the like, but models are run only for text (exit code 2).
+    Refused { message: String },
+    /// A message, by its number from 1, has an image, sound or the like; models are run only for text (exit code 2).
     #[error(
         "message {message} of the chat has a part of type {kind}, expected text only: models that see or hear are run for \
          their text; leave the part out, or say in words what it shows"
     )]
-    NotText {
-        /// The number of the message, from 1.
-        message: usize,
-        /// The type of the part: `image_url`.
-        kind: &'static str,
-    },
+    NotText { message: usize, kind: &'static str },
     /// The chat template does not end, or writes too much (exit code 10).
     #[error(
         "{}: the chat template takes more than {limit} {what}; give the model a text to continue",
         escaped(&.place.to_string())
     )]
-    Limit {
-        /// Where the template was found.
-        place: TemplatePlace,
-        /// What the template takes too much of.
-        what: &'static str,
-        /// The limit.
-        limit: u64,
-    },
+    Limit { place: TemplatePlace, what: &'static str, limit: u64 },
     /// A text is not a date and time (exit code 2).
     #[error("{text:?} is no date and time, expected one such as 2026-01-31T12:00:00")]
-    Time {
-        /// The text.
-        text: String,
-    },
+    Time { text: String },
 }
 
 impl ChatError {

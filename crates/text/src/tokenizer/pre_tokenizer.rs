@@ -72,22 +72,25 @@ impl PreTokenizer {
 }
 
 fn add(step: &steps::PreTokenizer, steps: &mut Vec<PreTokenizerStep>) -> Result<(), String> {
-    let split = |at, behavior, invert| PreTokenizerStep::Split { at, behavior, invert };
+    use steps::PreTokenizer as Json;
+
+    let split = |at, behavior| PreTokenizerStep::Split { at, behavior, invert: false };
+    let class = |class, behavior| split(Delimiter::Class(class), behavior);
+    let white_space = || class(char::is_whitespace, Behavior::Removed);
     match step {
-        steps::PreTokenizer::Sequence { pretokenizers } => {
-            pretokenizers.iter().try_for_each(|step| add(step, steps))?;
+        Json::Sequence { pretokenizers } => return pretokenizers.iter().try_for_each(|step| add(step, steps)),
+        Json::Split { pattern, behavior, invert } => {
+            let at = Delimiter::Pattern(compile(pattern)?);
+            steps.push(PreTokenizerStep::Split { at, behavior: *behavior, invert: *invert });
         }
-        steps::PreTokenizer::Split { pattern, behavior, invert } => {
-            steps.push(split(Delimiter::Pattern(compile(pattern)?), *behavior, *invert));
-        }
-        steps::PreTokenizer::ByteLevel { add_prefix_space, use_regex } => {
+        Json::ByteLevel { add_prefix_space, use_regex } => {
             steps.extend(add_prefix_space.then_some(PreTokenizerStep::PrefixSpace));
             if *use_regex != Some(false) {
-                steps.push(split(Delimiter::Pattern(Pattern::new(GPT2)?), Behavior::Isolated, false));
+                steps.push(split(Delimiter::Pattern(Pattern::new(GPT2)?), Behavior::Isolated));
             }
             steps.push(PreTokenizerStep::Bytes);
         }
-        &steps::PreTokenizer::Metaspace { replacement, add_prefix_space, prepend_scheme, split: splits } => {
+        &Json::Metaspace { replacement, add_prefix_space, prepend_scheme, split: splits } => {
             let prepend = match (add_prefix_space, prepend_scheme) {
                 (Some(false), None | Some(Prepend::Never)) => Prepend::Never,
                 (Some(false), Some(_)) => {
@@ -102,31 +105,17 @@ fn add(step: &steps::PreTokenizer, steps: &mut Vec<PreTokenizerStep>) -> Result<
             }
             steps.push(PreTokenizerStep::Metaspace { replacement, prepend });
             if splits != Some(false) {
-                steps.push(split(Delimiter::This(replacement), Behavior::MergedWithNext, false));
+                steps.push(split(Delimiter::This(replacement), Behavior::MergedWithNext));
             }
         }
-        steps::PreTokenizer::Digits { individual_digits } => {
-            let behavior = if *individual_digits { Behavior::Isolated } else { Behavior::Contiguous };
-            steps.push(split(Delimiter::Class(char::is_numeric), behavior, false));
-        }
-        steps::PreTokenizer::Punctuation { behavior } => {
-            steps.push(split(Delimiter::Class(is_mark), behavior.unwrap_or(Behavior::Isolated), false));
-        }
-        steps::PreTokenizer::CharDelimiterSplit { delimiter } => {
-            steps.push(split(Delimiter::This(*delimiter), Behavior::Removed, false));
-        }
-        steps::PreTokenizer::Whitespace => {
-            // The library's pattern is `\w+|[^\w\s]+`.
-            steps.push(split(Delimiter::Class(char::is_whitespace), Behavior::Removed, false));
-            steps.push(split(Delimiter::Class(is_word), Behavior::Contiguous, false));
-        }
-        steps::PreTokenizer::WhitespaceSplit => {
-            steps.push(split(Delimiter::Class(char::is_whitespace), Behavior::Removed, false))
-        }
-        steps::PreTokenizer::BertPreTokenizer => {
-            steps.push(split(Delimiter::Class(char::is_whitespace), Behavior::Removed, false));
-            steps.push(split(Delimiter::Class(is_mark), Behavior::Isolated, false));
-        }
+        Json::Digits { individual_digits: true } => steps.push(class(char::is_numeric, Behavior::Isolated)),
+        Json::Digits { individual_digits: false } => steps.push(class(char::is_numeric, Behavior::Contiguous)),
+        Json::Punctuation { behavior } => steps.push(class(is_mark, behavior.unwrap_or(Behavior::Isolated))),
+        Json::CharDelimiterSplit { delimiter } => steps.push(split(Delimiter::This(*delimiter), Behavior::Removed)),
+        // The library's pattern is `\w+|[^\w\s]+`.
+        Json::Whitespace => steps.extend([white_space(), class(is_word, Behavior::Contiguous)]),
+        Json::WhitespaceSplit => steps.push(white_space()),
+        Json::BertPreTokenizer => steps.extend([white_space(), class(is_mark, Behavior::Isolated)]),
     }
     if steps.len() > STEPS {
         return Err(format!("its pre_tokenizer has more than {STEPS} steps"));

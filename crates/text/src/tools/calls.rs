@@ -8,7 +8,7 @@ use crate::tokenizer::Tokenizer;
 use model_factory_format::tool_calls::Several;
 
 /// The handling of tools in a generation.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Calls {
     /// Parses the calls of the answer.
     pub reader: Option<CallReader>,
@@ -31,13 +31,12 @@ impl Calls {
         tokenizer: &Tokenizer,
         prompt_tokens: usize,
     ) -> Result<Calls> {
-        let none = Calls { reader: None, grammar: None, holds_thought: false };
         let tools = tools(chat.tools.as_deref().unwrap_or_default());
         let wanted = matches!(choice, ToolChoice::Required | ToolChoice::Named(_));
         let format = match tokenizer.tool_calls(chat.template.as_deref()) {
-            _ if *choice == ToolChoice::None || (tools.is_empty() && !wanted) => return Ok(none),
+            _ if *choice == ToolChoice::None || (tools.is_empty() && !wanted) => return Ok(Calls::default()),
             _ if tools.is_empty() => return Err(ToolError::NoTools.into()),
-            None if *choice == ToolChoice::Auto => return Ok(none),
+            None if *choice == ToolChoice::Auto => return Ok(Calls::default()),
             None => return Err(ToolError::NoFormat.into()),
             Some(format) => format,
         };

@@ -24,18 +24,18 @@ pub(crate) fn grammar(
     tokenizer: &Tokenizer,
     other: Option<&Grammar>,
 ) -> Result<Option<Grammar>, Error> {
-    let known = || tools.iter().map(|tool| tool.name.clone()).collect();
-    let tools: Vec<&Tool> = match choice {
+    let chosen: Vec<&Tool> = match choice {
         ToolChoice::None => return Ok(None),
         ToolChoice::Auto if other.is_none() => return Ok(None),
         ToolChoice::Auto | ToolChoice::Strict | ToolChoice::Required => tools.iter().collect(),
         ToolChoice::Named(name) => tools.iter().filter(|tool| tool.name == *name).collect(),
     };
-    if let (true, ToolChoice::Named(name)) = (tools.is_empty(), choice) {
-        return Err(ToolError::Unknown { name: name.clone(), known: known() }.into());
+    if let (true, ToolChoice::Named(name)) = (chosen.is_empty(), choice) {
+        let known = tools.iter().map(|tool| tool.name.clone()).collect();
+        return Err(ToolError::Unknown { name: name.clone(), known }.into());
     }
     let mut schemas: Vec<(String, Value)> =
-        tools.iter().map(|tool| (tool.name.clone(), closed(tool.parameters.clone()))).collect();
+        chosen.iter().map(|tool| (tool.name.clone(), closed(tool.parameters.clone()))).collect();
     for (tool, schema) in &schemas {
         check(tool, schema, format)?;
     }
@@ -273,7 +273,11 @@ impl<'a> Lark<'a> {
             let pair = self.rule(&format!("{} {value}", text(&key)));
             let first = format!("{pair} {some}");
             let next = format!("{} {pair} {some}", text(comma));
-            let or = |rest: &str| if required { String::new() } else { format!(" | {}", or_nothing(rest)) };
+            let or = |rest: &str| match rest {
+                _ if required => String::new(),
+                "" => " | \"\"".into(),
+                rest => format!(" | {rest}"),
+            };
             (none, some) = (self.rule(&(first + &or(&none))), self.rule(&(next + &or(&some))));
         }
         Ok(none)
@@ -406,10 +410,6 @@ impl<'a> Lark<'a> {
 const ID: &str = "/[a-zA-Z0-9]{9}/";
 
 const NUMBER: &str = r"/-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,17})?/";
-
-fn or_nothing(expression: &str) -> &str {
-    if expression.is_empty() { "\"\"" } else { expression }
-}
 
 /// Whether `name` has no character by which calls are parsed.
 fn is_plain(name: &str) -> bool {

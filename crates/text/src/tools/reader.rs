@@ -1,19 +1,12 @@
 //! Text and special tokens of an answer, as they come -> calls, and the other text. Text that breaks the format stays text.
 
 use super::ToolCall;
+use crate::answer::Piece;
 use crate::tokenizer::Tokenizer;
 use model_factory_format::tool_calls::{
     Arguments, Description, SPECIAL, Several, Tool, ToolCallFormat, Written, members,
 };
-
-/// A part of an answer.
-#[derive(Debug, PartialEq)]
-pub enum Part {
-    /// Text of the answer.
-    Text(String),
-    /// A tool call.
-    Call(ToolCall),
-}
+use std::collections::VecDeque;
 
 /// The calls in `body`, and where they begin. If it does not parse, the text after the last opening mark in it is tried, as
 /// another call may follow a broken one.
@@ -165,9 +158,9 @@ impl CallReader {
     }
 
     /// Takes a token that [is a mark](Self::is_mark).
-    pub fn mark(&mut self, token: u32, parts: &mut Vec<Part>) {
+    pub fn mark(&mut self, token: u32, pieces: &mut VecDeque<Piece>) {
         if let Some((_, text, mark)) = self.tokens.iter().find(|(id, ..)| *id == token).copied() {
-            self.marked(text, mark, parts);
+            self.marked(text, mark, pieces);
         }
     }
 
@@ -180,8 +173,8 @@ impl CallReader {
     }
 
     /// A message to `recipient` begins (gpt-oss), or one to the user.
-    pub fn message_to(&mut self, recipient: Option<&str>, parts: &mut Vec<Part>) {
-        self.close("", parts);
+    pub fn message_to(&mut self, recipient: Option<&str>, pieces: &mut VecDeque<Piece>) {
+        self.close("", pieces);
         if let Some(recipient) = recipient {
             let name = recipient.strip_prefix("functions.").unwrap_or(recipient).to_owned();
             self.place = Place::Message { name, body: String::new() };
@@ -189,36 +182,36 @@ impl CallReader {
     }
 
     /// Takes text.
-    pub fn text(&mut self, text: &str, parts: &mut Vec<Part>) {
+    pub fn text(&mut self, text: &str, pieces: &mut VecDeque<Piece>) {
         let mut rest = text.to_owned();
         // The text after a mark may have marks again.
         while !rest.is_empty() {
-            rest = self.text_to_mark(&rest, parts);
+            rest = self.text_to_mark(&rest, pieces);
         }
     }
 
     /// Takes text up to the first mark in it, and returns the text after the mark.
-    fn text_to_mark(&mut self, text: &str, parts: &mut Vec<Part>) -> String {
+    fn text_to_mark(&mut self, text: &str, pieces: &mut VecDeque<Piece>) -> String {
         match &mut self.place {
             Place::Message { body, .. } => body.push_str(text),
             Place::Call(Open { mark: "", body, .. }) => {
                 body.push_str(text);
                 match self.format.unmarked {
                     None if may_be_call(body) => {}
-                    None => self.close("", parts),
-                    Some(begin) if calls_one_of(&self.tools, begin, body) => return self.search_call(parts),
+                    None => self.close("", pieces),
+                    Some(begin) if calls_one_of(&self.tools, begin, body) => return self.search_call(pieces),
                     Some(begin) => {
                         self.held.push_str(begin);
                         let rest = body.split_off(begin.len());
                         self.place = Place::Text;
-                        self.say(self.held.len(), parts);
+                        self.say(self.held.len(), pieces);
                         return rest;
                     }
                 }
             }
             Place::Call(Open { body, .. }) => {
                 body.push_str(&text.replace(SPECIAL, "\u{fffd}"));
-                return self.search_call(parts);
+                return self.search_call(pieces);
             }
             Place::Text => {
                 self.held.push_str(text);
@@ -231,7 +224,7 @@ impl CallReader {
                     self.place = Place::Call(Open::default());
                     return std::mem::take(&mut self.held);
                 }
-                return self.search_text(parts);
+                return self.search_text(pieces);
             }
         }
         String::new()
@@ -245,55 +238,55 @@ impl CallReader {
     }
 
     /// Returns all held-back text as nothing follows.
-    pub fn finish(&mut self, parts: &mut Vec<Part>) {
-        self.close("", parts);
+    pub fn finish(&mut self, pieces: &mut VecDeque<Piece>) {
+        self.close("", pieces);
         // Blanks after a call belong to the format.
         if self.said || self.calls == 0 || !self.held.trim().is_empty() {
-            self.say(self.held.len(), parts);
+            self.say(self.held.len(), pieces);
         }
         self.held.clear();
         self.frames.clear();
     }
 
     /// Returns `to` bytes of the held-back text, and the marks before it.
-    fn say(&mut self, to: usize, parts: &mut Vec<Part>) {
+    fn say(&mut self, to: usize, pieces: &mut VecDeque<Piece>) {
         let rest = self.held.split_off(to);
         let text = std::mem::take(&mut self.frames) + &std::mem::replace(&mut self.held, rest);
         if !text.is_empty() {
             self.said = true;
-            parts.push(Part::Text(text));
+            pieces.push_back(Piece { text, ..Piece::default() });
         }
     }
 
     /// Returns the held-back text before `end`, except for the blanks at its end.
-    fn say_to_blanks(&mut self, end: usize, parts: &mut Vec<Part>) {
+    fn say_to_blanks(&mut self, end: usize, pieces: &mut VecDeque<Piece>) {
         let blank = self.held[..end].trim_end().len();
         if blank > 0 || end > BLANKS {
-            self.say(if end - blank > BLANKS { end } else { blank }, parts);
+            self.say(if end - blank > BLANKS { end } else { blank }, pieces);
         }
     }
 
     /// Returns the held-back text that cannot be a mark, and takes the first mark in it; the result is the text after the mark.
-    fn search_text(&mut self, parts: &mut Vec<Part>) -> String {
+    fn search_text(&mut self, pieces: &mut VecDeque<Piece>) -> String {
         let held = &self.held;
         let marks = || self.spelled.iter().filter(|(_, mark)| *mark != Mark::Close);
         let found = marks().filter_map(|(text, mark)| Some((held.find(text)?, *text, *mark)));
         if let Some((at, text, mark)) = found.min_by_key(|(at, ..)| *at) {
             let after = self.held.split_off(at + text.len());
             self.held.truncate(at);
-            self.say_to_blanks(at, parts);
-            self.marked(text, mark, parts);
+            self.say_to_blanks(at, pieces);
+            self.marked(text, mark, pieces);
             return after;
         }
         let begins = |from: &usize| marks().any(|(text, _)| text.starts_with(&held[*from..]));
         let partial = held.char_indices().map(|(at, _)| at).find(begins).unwrap_or(held.len());
-        self.say_to_blanks(partial, parts);
+        self.say_to_blanks(partial, pieces);
         String::new()
     }
 
     /// Takes the first spelled mark that ends the call, and returns the text after it. A value may spell marks: one ends the
     /// call if the text before it parses as a call.
-    fn search_call(&mut self, parts: &mut Vec<Part>) -> String {
+    fn search_call(&mut self, pieces: &mut VecDeque<Piece>) -> String {
         let Place::Call(Open { body, searched, tries, .. }) = &mut self.place else { return String::new() };
         loop {
             let found = self
@@ -306,7 +299,7 @@ impl CallReader {
             if may_end && calls(self.format, &body[..at], &self.tools, &self.opens).is_some() {
                 let after = body.split_off(at + text.len());
                 body.truncate(at);
-                self.marked(text, mark, parts);
+                self.marked(text, mark, pieces);
                 return after;
             }
             *tries += usize::from(may_end);
@@ -318,7 +311,7 @@ impl CallReader {
         String::new()
     }
 
-    fn marked(&mut self, text: &'static str, mark: Mark, parts: &mut Vec<Part>) {
+    fn marked(&mut self, text: &'static str, mark: Mark, pieces: &mut VecDeque<Piece>) {
         match (mark, &mut self.place) {
             (Mark::Unmarked, _) => {
                 self.place = Place::Call(Open { body: text.to_owned(), ..Open::default() });
@@ -332,17 +325,17 @@ impl CallReader {
                 body.push_str(text);
             }
             (Mark::Open, _) => {
-                self.close("", parts);
+                self.close("", pieces);
                 self.place = Place::Call(Open { mark: text, ..Open::default() });
             }
-            (Mark::Close, Place::Call(_)) => self.close(text, parts),
+            (Mark::Close, Place::Call(_)) => self.close(text, pieces),
             (Mark::Frame, Place::Call(_)) => {
-                self.close("", parts);
-                self.marked(text, mark, parts);
+                self.close("", pieces);
+                self.marked(text, mark, pieces);
             }
             (Mark::Frame, _) if self.calls > 0 && !self.said && self.held.trim().is_empty() => {}
             (Mark::Frame, _) => {
-                self.say_to_blanks(self.held.len(), parts);
+                self.say_to_blanks(self.held.len(), pieces);
                 self.frames.push_str(&std::mem::take(&mut self.held));
                 self.frames.push_str(text);
             }
@@ -351,7 +344,7 @@ impl CallReader {
     }
 
     /// Ends a call by `mark`: it is parsed, or returned as text.
-    fn close(&mut self, mark: &str, parts: &mut Vec<Part>) {
+    fn close(&mut self, mark: &str, pieces: &mut VecDeque<Piece>) {
         let (read, text, after) = match std::mem::replace(&mut self.place, Place::Text) {
             Place::Text => return,
             Place::Call(open) => self.read(open, mark),
@@ -367,9 +360,9 @@ impl CallReader {
             }
         };
         self.held.push_str(&text.replace(SPECIAL, ""));
-        let Some(calls) = read else { return self.say(self.held.len(), parts) };
+        let Some(calls) = read else { return self.say(self.held.len(), pieces) };
         if !self.held.trim().is_empty() {
-            self.say(self.held.len(), parts);
+            self.say(self.held.len(), pieces);
         }
         self.held.clear();
         self.frames.clear();
@@ -379,11 +372,12 @@ impl CallReader {
             let id = id.filter(|id| !id.is_empty()).unwrap_or_else(own);
             self.calls += 1;
             let json = Some(arguments.to_json());
-            parts.push(Part::Call(ToolCall { id, name, arguments: arguments.values, json }));
+            let tool_call = Some(ToolCall { id, name, arguments: arguments.values, json });
+            pieces.push_back(Piece { tool_call, ..Piece::default() });
         }
         if !after.trim().is_empty() {
             self.held = after.replace(SPECIAL, "");
-            self.say(self.held.len(), parts);
+            self.say(self.held.len(), pieces);
         }
     }
 
