@@ -1,13 +1,15 @@
 //! Dtypes whose blocks have their scales in a tensor of their own: how they are multiplied once they are unpacked.
 //!
-//! Powers of 2 are read where they are stored. Floats are widened for the rows of a call to one for each block of 32, whatever their
-//! dtype is and however many blocks share one. What is added up in which order is that of other block dtypes (`blocks.rs`).
+//! Scales are read where they are stored, those of groups by all blocks that share them. What is added up in which order is that of
+//! other block dtypes (`blocks.rs`).
 
+use super::mxfp4;
 use crate::input::{Form, Input};
-use crate::isa::{Isa, compiled_for};
+use crate::isa::Isa;
 use crate::memory;
 use crate::ops::vector::{Floats, add_scaled, for_each_float};
 use crate::order::BLOCK;
+use crate::scratch::{Scratch, room, with_scratch};
 use model_factory_dtypes::DType;
 use std::ops::Range;
 
@@ -30,48 +32,113 @@ pub enum BlockScales<'a> {
 pub(crate) enum CallScales<'a> {
     /// The blocks hold their scales.
     InBlocks,
-    Powers(&'a [u8]),
-    Wide(&'a [f32]),
+    Powers(Powers<'a>),
+    Groups(Groups<'a>),
+}
+
+/// Exponents, one for each block, in rows of `blocks`.
+#[derive(Clone, Copy)]
+pub(crate) struct Powers<'a> {
+    exponents: &'a [u8],
+    blocks: usize,
+}
+
+/// Floats, one for each `size` blocks, in rows of `blocks`.
+#[derive(Clone, Copy)]
+pub(crate) struct Groups<'a> {
+    scales: Floats<'a>,
+    blocks: usize,
+    size: usize,
+    /// Block `b` of a row is of group `b >> shift`, unless groups are neither powers of 2 nor whole rows.
+    shift: Option<u32>,
 }
 
 impl<'a> CallScales<'a> {
     /// Panics for other scales.
-    pub(crate) fn powers(self) -> &'a [u8] {
+    pub(crate) fn powers(self) -> Powers<'a> {
         let CallScales::Powers(powers) = self else { unreachable!("scales are powers of 2") };
         powers
     }
 
     /// Panics for other scales.
-    pub(crate) fn wide(self) -> &'a [f32] {
-        let CallScales::Wide(wide) = self else { unreachable!("scales are floats") };
-        wide
+    pub(crate) fn groups(self) -> Groups<'a> {
+        let CallScales::Groups(groups) = self else { unreachable!("scales are floats") };
+        groups
     }
 }
 
 impl<'a> BlockScales<'a> {
-    /// The scale of each block of `rows` rows of `blocks`, floats in `wide`. Panics unless there are as many as that takes.
-    pub(crate) fn of_blocks<'w: 'a>(
-        self,
-        isa: Isa,
-        rows: usize,
-        blocks: usize,
-        wide: &'w mut Vec<f32>,
-    ) -> memory::Result<CallScales<'a>> {
-        let all = rows * blocks;
+    /// The scale of each block of `rows` rows of `blocks`. Panics unless there are as many as that takes.
+    pub(crate) fn of_blocks(self, rows: usize, blocks: usize) -> CallScales<'a> {
         match self {
             BlockScales::Powers(exponents) => {
-                assert_eq!(exponents.len(), all, "scales of {rows} rows of {blocks} blocks");
-                Ok(CallScales::Powers(exponents))
+                assert_eq!(exponents.len(), rows * blocks, "scales of {rows} rows of {blocks} blocks");
+                CallScales::Powers(Powers { exponents, blocks })
             }
             BlockScales::Floats { group, scales } => {
                 assert!(group > 0 && group.is_multiple_of(BLOCK), "groups of {group}");
-                let each = group / BLOCK;
-                assert!(blocks.is_multiple_of(each), "groups of {group} in rows of {blocks} blocks");
-                assert_eq!(scales.len() * each, all, "scales of {rows} rows of {blocks} blocks");
-                *wide = memory::zeros(all, "the scales of weights")?;
-                spread(isa, scales, each, wide);
-                Ok(CallScales::Wide(wide))
+                let size = group / BLOCK;
+                assert!(blocks.is_multiple_of(size), "groups of {group} in rows of {blocks} blocks");
+                assert_eq!(scales.len() * size, rows * blocks, "scales of {rows} rows of {blocks} blocks");
+                let shift = match size {
+                    _ if size == blocks => Some(31),
+                    _ if size.is_power_of_two() => Some(size.ilog2()),
+                    _ => None,
+                };
+                CallScales::Groups(Groups { scales, blocks, size, shift })
             }
+        }
+    }
+}
+
+impl Powers<'_> {
+    /// The scale of a block of all rows, for elements that are doubled.
+    pub(crate) fn of_block(&self, block: usize) -> f32 {
+        mxfp4::scale(self.exponents[block])
+    }
+}
+
+impl Groups<'_> {
+    /// The scale of a block of all rows.
+    pub(crate) fn of_block(&self, block: usize) -> f32 {
+        self.scales.get(block / self.size)
+    }
+}
+
+/// The factors of eight blocks, which are number `place[1]` of row `place[0]`: zeros after the last row, and past the end of a row
+/// those of other blocks.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(crate) mod simd {
+    use super::*;
+    use crate::arch::generic::wide::*;
+
+    for_vectors! {
+        pub(crate) fn powers(scales: &Powers<'_>, place: [usize; 2]) -> Factors {
+            let [row, eight] = place;
+            let rest = scales.exponents.get(row * scales.blocks + 8 * eight..).unwrap_or_default();
+            mxfp4::simd::scales(rest.first_chunk().copied().unwrap_or_else(|| {
+                let mut exponents = [0; 8];
+                exponents.iter_mut().zip(rest).for_each(|(to, exponent)| *to = *exponent);
+                exponents
+            }))
+        }
+
+        pub(crate) fn groups(groups: &Groups<'_>, place: [usize; 2]) -> Factors {
+            let Groups { scales, blocks, size, shift } = *groups;
+            let [row, eight] = place;
+            let Some(shift) = shift else {
+                let block = row * blocks + 8 * eight;
+                let mut each = [0.0; 8];
+                each.iter_mut().enumerate().for_each(|(b, scale)| *scale = groups.of_block(block + b));
+                return Factors::scaled(load_floats(&each));
+            };
+            let first = row * (blocks / size) + (8 * eight >> shift);
+            let floats = match scales.dtype() {
+                DType::F32 => as_floats(load(&scales.chunk(first))),
+                DType::BF16 => widened_bf16(&scales.chunk(first)),
+                _ => widened_f16(&scales.chunk(first)),
+            };
+            Factors::scaled(repeated(floats, shift))
         }
     }
 }
@@ -126,35 +193,31 @@ pub fn subtract_zero_points(
     assert!(input.form() == Form::Q16 && groups * each * BLOCK == input.inputs() && !rows.is_empty());
     assert_eq!(scales.len(), rows.len() * groups, "scales of {} rows", rows.len());
     assert_eq!(y.len(), input.tokens() / 2 * rows.len(), "outputs of {} rows", rows.len());
-    let mut columns = memory::zeros(scales.len(), "the zero points of weights")?;
-    for_each_float(scales, |index, scale| {
-        let (row, group) = (index / groups, index % groups);
-        columns[group * rows.len() + row] = scale * zero_points.at(rows.start + row, group, groups) as f32;
-    });
-    for (token, y) in y.chunks_exact_mut(rows.len()).enumerate() {
-        for (group, column) in columns.chunks_exact(rows.len()).enumerate() {
-            let of_group = group * each..(group + 1) * each;
-            let sum = of_group.map(|b| input.block_sum(2 * token, b) + input.block_sum(2 * token + 1, b)).sum::<f32>();
-            add_scaled(isa, y, column, -sum);
+    with_scratch(|Scratch { floats: columns, .. }| {
+        let columns = room(columns, scales.len())?;
+        for_each_float(scales, |index, scale| {
+            let (row, group) = (index / groups, index % groups);
+            columns[group * rows.len() + row] = scale * zero_points.at(rows.start + row, group, groups) as f32;
+        });
+        for (token, y) in y.chunks_exact_mut(rows.len()).enumerate() {
+            for (group, column) in columns.chunks_exact(rows.len()).enumerate() {
+                let of_group = group * each..(group + 1) * each;
+                let sum =
+                    of_group.map(|b| input.block_sum(2 * token, b) + input.block_sum(2 * token + 1, b)).sum::<f32>();
+                add_scaled(isa, y, column, -sum);
+            }
         }
-    }
-    Ok(())
-}
-
-/// Writes each of `floats` to `each` places.
-fn spread(isa: Isa, floats: Floats<'_>, each: usize, to: &mut [f32]) {
-    compiled_for!(isa, |floats: Floats<'_>, each: usize, to: &mut [f32]| {
-        for_each_float(floats, |i, float| to[i * each..][..each].fill(float));
-    });
+        Ok(())
+    })
 }
 
 /// The registry's entries of a dtype with scales apart. Its file has `BYTES` of a block, `unpack(block)` with the 32 elements less
-/// their offset, and `value(element)`. Here are the format's elements, how vectors unpack 32 of them, and how the call's scales
-/// (`powers` or `wide`) become the factors of eight blocks, and of one.
+/// their offset, and `value(element)`. Here are the format's elements, how vectors unpack 32 of them at the place `PLACE`, and the kind
+/// of the call's scales.
 macro_rules! scaled_kernels {
     (
         $dtype:ident, $name:literal, $form:ident, $format:ident { $($elements:tt)* }, |$block:ident| $vector:expr,
-        $scales:ident: $scale:ty, |$eight:ident| $factors:expr, $widened:expr
+        $scales:ident: $kind:ident
     ) => {
         use $crate::Call;
 
@@ -195,7 +258,7 @@ macro_rules! scaled_kernels {
             let scales = call.scales.$scales();
             $crate::dtypes::blocks::define_format!($format { $($elements)* });
             $crate::dtypes::blocks::product::<$format, BYTES>(call, |stored, _, block| {
-                $crate::dtypes::blocks::Unpacked::scaled($widened(scales[block]), unpack(stored))
+                $crate::dtypes::blocks::Unpacked::scaled(scales.of_block(block), unpack(stored))
             });
         }
 
@@ -210,11 +273,7 @@ macro_rules! scaled_kernels {
 
             const EIGHT: usize = 8 * BYTES;
 
-            /// The scales of rows of so many blocks.
-            struct Scaled<'a> {
-                scales: &'a [$scale],
-                blocks: usize,
-            }
+            struct Scaled<'a>($crate::dtypes::scaled::$kind<'a>);
 
             impl $crate::dtypes::blocks::Format for Scaled<'_> {
                 const ELEMENTS: $crate::dtypes::blocks::Elements = {
@@ -227,13 +286,13 @@ macro_rules! scaled_kernels {
                 #[cfg_attr(target_arch = "x86_64", inline, target_feature(enable = "avx2,f16c"))]
                 #[cfg_attr(target_arch = "aarch64", inline(always))]
                 unsafe fn elements<const PLACE: u8>(&self, eight: &[u8; EIGHT]) -> [Bytes; 8] {
-                    elements(eight)
+                    elements::<PLACE>(eight)
                 }
 
                 #[cfg_attr(target_arch = "x86_64", inline, target_feature(enable = "avx2,f16c"))]
                 #[cfg_attr(target_arch = "aarch64", inline(always))]
                 unsafe fn factors<const PLACE: u8>(&self, _: &[u8; EIGHT], place: [usize; 2]) -> Factors {
-                    factors(self.scales, self.blocks, place)
+                    $crate::dtypes::scaled::simd::$scales(&self.0, place)
                 }
             }
 
@@ -251,7 +310,7 @@ macro_rules! scaled_kernels {
 
             for_vectors! {
                 /// The elements with their offset.
-                fn elements(eight: &[u8; EIGHT]) -> [Bytes; 8] {
+                fn elements<const PLACE: u8>(eight: &[u8; EIGHT]) -> [Bytes; 8] {
                     let blocks = eight.as_chunks::<BYTES>().0;
                     let mut elements = [all(0); 8];
                     for b in 0..8 {
@@ -259,20 +318,6 @@ macro_rules! scaled_kernels {
                         elements[b] = $vector;
                     }
                     elements
-                }
-
-                /// The scales of eight blocks of a row of `blocks`, zeros past its end and after the last row.
-                fn factors(scales: &[$scale], blocks: usize, place: [usize; 2]) -> Factors {
-                    let [row, eight] = place;
-                    let row = scales.get(row * blocks..).unwrap_or_default();
-                    let row = &row[..blocks.min(row.len())];
-                    let rest = row.get(8 * eight..).unwrap_or_default();
-                    let $eight = rest.first_chunk().copied().unwrap_or_else(|| {
-                        let mut scales = [<$scale>::default(); 8];
-                        scales.iter_mut().zip(rest).for_each(|(to, scale)| *to = *scale);
-                        scales
-                    });
-                    $factors
                 }
             }
         }
@@ -286,7 +331,7 @@ macro_rules! scaled_level {
         #[cfg(target_arch = $arch)]
         #[target_feature(enable = $features)]
         pub(super) fn $name(call: &mut Call<'_>) {
-            let scaled = Scaled { scales: call.scales.$scales(), blocks: call.input.inputs() / $crate::order::BLOCK };
+            let scaled = Scaled(call.scales.$scales());
             $multiply(call, &scaled);
         }
     };
@@ -329,7 +374,7 @@ mod tests {
                             let input = Input::prepare(isa, kernel.form, &x, inputs);
                             let mut y = vec![f32::NAN; tokens * rows];
                             let scales = BlockScales::Floats { group, scales: stored };
-                            kernel.matmul_scaled(isa, &weight, scales, &input, &mut y).unwrap();
+                            kernel.matmul_scaled(&weight, scales, &input, &mut y).unwrap();
                             let what =
                                 format!("{dtype} {isa}: {rows} rows of {inputs}, groups of {group}, {tokens} tokens");
                             for (at, y) in y.iter().enumerate() {

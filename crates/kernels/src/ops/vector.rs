@@ -32,6 +32,31 @@ impl<'a> Floats<'a> {
         self.bytes.is_empty()
     }
 
+    /// Element `index`; 0 past the end.
+    pub(crate) fn get(self, index: usize) -> f32 {
+        match self.dtype {
+            DType::F32 => f32::from_le_bytes(self.chunk(index)),
+            DType::BF16 => bf16_to_f32(self.chunk(index)),
+            _ => f16_to_f32(self.chunk(index)),
+        }
+    }
+
+    /// The dtype of the elements.
+    pub(crate) fn dtype(self) -> DType {
+        self.dtype
+    }
+
+    /// `N` bytes from element `index` on, zeros past the end.
+    #[inline(always)]
+    pub(crate) fn chunk<const N: usize>(self, index: usize) -> [u8; N] {
+        let rest = self.bytes.get(index * self.dtype.block_bytes()..).unwrap_or_default();
+        rest.first_chunk().copied().unwrap_or_else(|| {
+            let mut padded = [0; N];
+            padded[..rest.len()].copy_from_slice(rest);
+            padded
+        })
+    }
+
     /// The first element that is `wanted`, and its index. Reads all elements.
     pub fn find(self, wanted: impl Fn(f32) -> bool) -> Option<(usize, f32)> {
         let mut first = None;

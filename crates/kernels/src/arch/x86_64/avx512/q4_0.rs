@@ -71,12 +71,12 @@ pub(crate) fn one_token<const OFFSET: i32, const BYTES: usize, const FOUR: usize
     elements: impl Fn(__m512i, __m512i) -> (__m512i, __m512i),
 ) -> bool {
     const { assert!(OFFSET <= 16 && FOUR == 4 * BYTES && STEP == 4 * FOUR) };
-    call.few_tokens(|Scratch { bytes, floats, ints, .. }, weight, x, y| {
+    call.few_tokens(|Scratch { bytes, floats, ints, .. }, weight, [x], y| {
         let steps = x.scales.len().div_ceil(16);
         // The activations, padded to a whole number of steps, in the order of elements and scales; and what the
         // weights' offset adds too much in each eight products.
-        let x_bytes = arranged_bytes::<64>(bytes, x, steps * 16, |i| i / 8 * 8 + i % 4 * 2 + i / 4 % 2)?;
-        let x_scales = arranged(floats, x.scales, steps * 16, |i| i / 16 * 16 + i % 4 * 4 + i / 4 % 4)?;
+        let x_bytes = arranged_bytes::<64, 1>(bytes, &[x], false, steps * 16, |i| i / 8 * 8 + i % 4 * 2 + i / 4 % 2)?;
+        let x_scales = arranged(floats, [x.scales], steps * 16, |i| i / 16 * 16 + i % 4 * 4 + i / 4 % 4)?;
         let x_offsets = room(ints, steps * 64)?;
         let (x_halves, _) = x_bytes.as_flattened().as_flattened().as_chunks::<16>();
         for (offsets, halves) in x_offsets.as_chunks_mut::<16>().0.iter_mut().zip(x_halves.as_chunks::<8>().0) {
@@ -89,7 +89,7 @@ pub(crate) fn one_token<const OFFSET: i32, const BYTES: usize, const FOUR: usize
         }
         let x_offsets = x_offsets.as_chunks::<16>().0.as_chunks::<4>().0;
         let order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-        rows_times_token!(weight, y, order, |blocks: &[u8; STEP], [_, i], sums| {
+        rows_times_token!(weight, y, order, |blocks: &[u8; STEP], [_, i], [sums]| {
             let (x, x_offsets) = (&x_bytes[i], &x_offsets[i]);
             let zero = _mm512_setzero_si512();
             let (mut dots, mut scales) = ([zero; 4], zero);
@@ -112,7 +112,7 @@ pub(crate) fn one_token<const OFFSET: i32, const BYTES: usize, const FOUR: usize
             let dots = _mm512_madd_epi16(_mm512_packs_epi32(first, second), ones);
             let scales = _mm512_cvtph_ps(_mm512_castsi512_si256(scales));
             let scales = _mm512_mul_ps(scales, load_floats(&x_scales[i]));
-            _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), scales, sums)
+            [_mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), scales, sums)]
         });
         Ok(())
     })
