@@ -46,9 +46,13 @@ pub(crate) struct Powers<'a> {
 /// Floats, one for each `size` blocks, in rows of `blocks`.
 #[derive(Clone, Copy)]
 pub(crate) struct Groups<'a> {
-    scales: Floats<'a>,
-    blocks: usize,
+    pub(crate) scales: Floats<'a>,
+    pub(crate) blocks: usize,
     size: usize,
+    /// Groups of a row.
+    groups: usize,
+    /// Bytes of a scale.
+    bytes: usize,
     /// Block `b` of a row is of group `b >> shift`, unless groups are neither powers of 2 nor whole rows.
     shift: Option<u32>,
 }
@@ -85,7 +89,8 @@ impl<'a> BlockScales<'a> {
                     _ if size.is_power_of_two() => Some(size.ilog2()),
                     _ => None,
                 };
-                CallScales::Groups(Groups { scales, blocks, size, shift })
+                let (groups, bytes) = (blocks / size, scales.dtype().block_bytes());
+                CallScales::Groups(Groups { scales, blocks, size, groups, bytes, shift })
             }
         }
     }
@@ -102,6 +107,20 @@ impl Groups<'_> {
     /// The scale of a block of all rows.
     pub(crate) fn of_block(&self, block: usize) -> f32 {
         self.scales.get(block / self.size)
+    }
+
+    /// The scales of `N` blocks of all rows from `first` on, one by one.
+    #[cold]
+    pub(crate) fn of_blocks<const N: usize>(&self, first: usize) -> [f32; N] {
+        std::array::from_fn(|b| self.of_block(first + b))
+    }
+
+    /// The dtype of the scales, the byte at which those begin of the `step`-th `N` blocks of `row`, and the bits by which block
+    /// numbers are shifted to those of groups; `None` where that does not give them.
+    #[inline(always)]
+    pub(crate) fn stored<const N: usize>(&self, [row, step]: [usize; 2]) -> Option<(DType, usize, u32)> {
+        let shift = self.shift?;
+        Some((self.scales.dtype(), (row * self.groups + (N * step >> shift)) * self.bytes, shift))
     }
 }
 
@@ -124,19 +143,13 @@ pub(crate) mod simd {
         }
 
         pub(crate) fn groups(groups: &Groups<'_>, place: [usize; 2]) -> Factors {
-            let Groups { scales, blocks, size, shift } = *groups;
-            let [row, eight] = place;
-            let Some(shift) = shift else {
-                let block = row * blocks + 8 * eight;
-                let mut each = [0.0; 8];
-                each.iter_mut().enumerate().for_each(|(b, scale)| *scale = groups.of_block(block + b));
-                return Factors::scaled(load_floats(&each));
+            let Some((dtype, at, shift)) = groups.stored::<8>(place) else {
+                return Factors::scaled(load_floats(&groups.of_blocks(place[0] * groups.blocks + 8 * place[1])));
             };
-            let first = row * (blocks / size) + (8 * eight >> shift);
-            let floats = match scales.dtype() {
-                DType::F32 => as_floats(load(&scales.chunk(first))),
-                DType::BF16 => widened_bf16(&scales.chunk(first)),
-                _ => widened_f16(&scales.chunk(first)),
+            let floats = match dtype {
+                DType::F32 => as_floats(load(groups.scales.chunk(at, &mut [0; 32]))),
+                DType::BF16 => widened_bf16(groups.scales.chunk(at, &mut [0; 16])),
+                _ => widened_f16(groups.scales.chunk(at, &mut [0; 16])),
             };
             Factors::scaled(repeated(floats, shift))
         }
@@ -212,12 +225,12 @@ pub fn subtract_zero_points(
 }
 
 /// The registry's entries of a dtype with scales apart. Its file has `BYTES` of a block, `unpack(block)` with the 32 elements less
-/// their offset, and `value(element)`. Here are the format's elements, how vectors unpack 32 of them at the place `PLACE`, and the kind
-/// of the call's scales.
+/// their offset, and `value(element)`. Here are the format's elements, how vectors unpack 32 of them at the place `PLACE`, the kind
+/// of the call's scales, and the module of `crate::arch::x86_64::avx512` with the product.
 macro_rules! scaled_kernels {
     (
         $dtype:ident, $name:literal, $form:ident, $format:ident { $($elements:tt)* }, |$block:ident| $vector:expr,
-        $scales:ident: $kind:ident
+        $scales:ident: $kind:ident, avx512: $avx512:ident
     ) => {
         use $crate::Call;
 
@@ -302,7 +315,7 @@ macro_rules! scaled_kernels {
                 avx512_vnni,
                 "x86_64",
                 "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni",
-                x86_64::avx512::blocks::multiply::<_, EIGHT, { 2 * EIGHT }>
+                x86_64::avx512::$avx512::multiply::<_, EIGHT, { 2 * EIGHT }>
             );
             $crate::dtypes::scaled::scaled_level!($scales, neon, "aarch64", "neon", neon::plain::multiply);
             $crate::dtypes::scaled::scaled_level!($scales, dotprod, "aarch64", "neon,dotprod", neon::dotprod::multiply);

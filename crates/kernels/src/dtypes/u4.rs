@@ -10,7 +10,7 @@ const BYTES: usize = BLOCK / 2;
 
 scaled_kernels!(
     U4, "u4", Q16, U4 { bits: 4, offset: 8, parts: 2, evens_first: true }, |block| pairs_of_nibbles::<PLACE>(block),
-    groups: Groups
+    groups: Groups, avx512: u4
 );
 
 /// The halves of bytes, the low one first.

@@ -35,9 +35,9 @@ impl<'a> Floats<'a> {
     /// Element `index`; 0 past the end.
     pub(crate) fn get(self, index: usize) -> f32 {
         match self.dtype {
-            DType::F32 => f32::from_le_bytes(self.chunk(index)),
-            DType::BF16 => bf16_to_f32(self.chunk(index)),
-            _ => f16_to_f32(self.chunk(index)),
+            DType::F32 => f32::from_le_bytes(*self.chunk(4 * index, &mut [0; 4])),
+            DType::BF16 => bf16_to_f32(*self.chunk(2 * index, &mut [0; 2])),
+            _ => f16_to_f32(*self.chunk(2 * index, &mut [0; 2])),
         }
     }
 
@@ -46,15 +46,16 @@ impl<'a> Floats<'a> {
         self.dtype
     }
 
-    /// `N` bytes from element `index` on, zeros past the end.
+    /// `N` bytes from byte `at` on, in `padded` with zeros where they reach past the end.
     #[inline(always)]
-    pub(crate) fn chunk<const N: usize>(self, index: usize) -> [u8; N] {
-        let rest = self.bytes.get(index * self.dtype.block_bytes()..).unwrap_or_default();
-        rest.first_chunk().copied().unwrap_or_else(|| {
-            let mut padded = [0; N];
+    pub(crate) fn chunk<'c, const N: usize>(&'c self, at: usize, padded: &'c mut [u8; N]) -> &'c [u8; N] {
+        #[cold]
+        fn pad<'c, const N: usize>(rest: &[u8], padded: &'c mut [u8; N]) -> &'c [u8; N] {
             padded[..rest.len()].copy_from_slice(rest);
             padded
-        })
+        }
+        let rest = self.bytes.get(at..).unwrap_or_default();
+        rest.first_chunk().unwrap_or_else(|| pad(rest, padded))
     }
 
     /// The first element that is `wanted`, and its index. Reads all elements.

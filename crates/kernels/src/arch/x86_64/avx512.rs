@@ -13,6 +13,7 @@ pub(crate) mod q6_k;
 pub(crate) mod q8_0;
 pub(crate) mod quantize;
 pub(crate) mod simd;
+pub(crate) mod u4;
 
 use super::avx2::sum_eight_lanes;
 use super::prefetch::{AHEAD, AHEAD_IN_ONE};

@@ -168,7 +168,7 @@ fn join_floats(a: __m256, b: __m256) -> __m512 {
 /// Fills a panel with up to 16 rows.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn unpack<F: EightBlocks<EIGHT>, const EIGHT: usize>(rows: &Rows<'_>, panel: &mut Panel<'_>, eights: &F) {
+pub(crate) fn unpack<F: EightBlocks<EIGHT>, const EIGHT: usize>(rows: &Rows<'_>, panel: &mut Panel<'_>, eights: &F) {
     let zero = _mm512_setzero_si512();
     // Panels of signed values have an offset of 128.
     let raise = _mm512_set1_epi8(if F::MINS { 0 } else { (128 - F::OFFSET) as i8 });
