@@ -47,14 +47,12 @@ pub(crate) struct Powers<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct Groups<'a> {
     pub(crate) scales: Floats<'a>,
-    pub(crate) blocks: usize,
+    blocks: usize,
     size: usize,
     /// Groups of a row.
-    groups: usize,
-    /// Bytes of a scale.
-    bytes: usize,
+    pub(crate) groups: usize,
     /// Block `b` of a row is of group `b >> shift`, unless groups are neither powers of 2 nor whole rows.
-    shift: Option<u32>,
+    pub(crate) shift: Option<u32>,
 }
 
 impl<'a> CallScales<'a> {
@@ -89,8 +87,7 @@ impl<'a> BlockScales<'a> {
                     _ if size.is_power_of_two() => Some(size.ilog2()),
                     _ => None,
                 };
-                let (groups, bytes) = (blocks / size, scales.dtype().block_bytes());
-                CallScales::Groups(Groups { scales, blocks, size, groups, bytes, shift })
+                CallScales::Groups(Groups { scales, blocks, size, groups: blocks / size, shift })
             }
         }
     }
@@ -111,16 +108,8 @@ impl Groups<'_> {
 
     /// The scales of `N` blocks of all rows from `first` on, one by one.
     #[cold]
-    pub(crate) fn of_blocks<const N: usize>(&self, first: usize) -> [f32; N] {
+    fn of_blocks<const N: usize>(&self, first: usize) -> [f32; N] {
         std::array::from_fn(|b| self.of_block(first + b))
-    }
-
-    /// The dtype of the scales, the byte at which those begin of the `step`-th `N` blocks of `row`, and the bits by which block
-    /// numbers are shifted to those of groups; `None` where that does not give them.
-    #[inline(always)]
-    pub(crate) fn stored<const N: usize>(&self, [row, step]: [usize; 2]) -> Option<(DType, usize, u32)> {
-        let shift = self.shift?;
-        Some((self.scales.dtype(), (row * self.groups + (N * step >> shift)) * self.bytes, shift))
     }
 }
 
@@ -143,13 +132,15 @@ pub(crate) mod simd {
         }
 
         pub(crate) fn groups(groups: &Groups<'_>, place: [usize; 2]) -> Factors {
-            let Some((dtype, at, shift)) = groups.stored::<8>(place) else {
-                return Factors::scaled(load_floats(&groups.of_blocks(place[0] * groups.blocks + 8 * place[1])));
+            let [row, eight] = place;
+            let Some(shift) = groups.shift else {
+                return Factors::scaled(load_floats(&groups.of_blocks(row * groups.blocks + 8 * eight)));
             };
-            let floats = match dtype {
-                DType::F32 => as_floats(load(groups.scales.chunk(at, &mut [0; 32]))),
-                DType::BF16 => widened_bf16(groups.scales.chunk(at, &mut [0; 16])),
-                _ => widened_f16(groups.scales.chunk(at, &mut [0; 16])),
+            let (scales, first) = (groups.scales, row * groups.groups + (8 * eight >> shift));
+            let floats = match scales.dtype() {
+                DType::F32 => as_floats(load(scales.chunk(4 * first, &mut [0; 32]))),
+                DType::BF16 => widened_bf16(scales.chunk(2 * first, &mut [0; 16])),
+                _ => widened_f16(scales.chunk(2 * first, &mut [0; 16])),
             };
             Factors::scaled(repeated(floats, shift))
         }

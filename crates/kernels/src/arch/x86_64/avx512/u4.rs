@@ -1,8 +1,8 @@
 //! U4 by AVX-512 VNNI.
 
-use super::blocks::{many_tokens, unpack};
+use super::blocks::{self, many_tokens, unpack};
+use super::load;
 use super::q4_0::one_token;
-use super::{load, load_floats};
 use crate::Call;
 use crate::arch::generic::wide::EightBlocks;
 use crate::arch::x86_64::avx2::load as load_32;
@@ -17,35 +17,40 @@ pub(crate) fn multiply<F: EightBlocks<EIGHT>, const EIGHT: usize, const SIXTEEN:
     call: &mut Call<'_>,
     eights: &F,
 ) {
-    let low = _mm512_set1_epi8(15);
-    let order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    let elements =
-        |bytes: __m512i, _| (_mm512_and_si512(bytes, low), _mm512_and_si512(_mm512_srli_epi16::<4>(bytes), low));
     let groups = call.scales.groups();
-    let scales = move |place| {
-        let scales = scales(&groups, order, place);
-        move |_: &_| scales
+    let few = match (groups.shift, groups.scales.dtype()) {
+        (None, _) => return blocks::multiply::<F, EIGHT, SIXTEEN>(call, eights),
+        (Some(shift), DType::F32) => {
+            few_tokens::<64, SIXTEEN>(call, groups, shift, |floats| _mm512_castsi512_ps(load(floats)))
+        }
+        (Some(shift), DType::BF16) => few_tokens::<32, SIXTEEN>(call, groups, shift, |halves| {
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(load_32(halves))))
+        }),
+        (Some(shift), _) => few_tokens::<32, SIXTEEN>(call, groups, shift, |halves| _mm512_cvtph_ps(load_32(halves))),
     };
-    if !one_token::<8, 64, SIXTEEN, 2, _>(call, true, elements, scales) {
+    if !few {
         many_tokens::<F>(call, |rows, panel| unpack(rows, panel, eights));
     }
 }
 
-/// The scales of sixteen blocks, which are number `place[1]` of row `place[0]`, a lane for each block of `order`.
+/// The product with one token, like [`Call::few_tokens`], with sixteen scales of `N` bytes that `widened` widens.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn scales(groups: &Groups<'_>, order: __m512i, place: [usize; 2]) -> __m512 {
-    let Some((dtype, at, shift)) = groups.stored::<16>(place) else {
-        let floats = load_floats(&groups.of_blocks(place[0] * groups.blocks + 16 * place[1]));
-        return _mm512_permutexvar_ps(order, floats);
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+fn few_tokens<const N: usize, const SIXTEEN: usize>(
+    call: &mut Call<'_>,
+    groups: Groups<'_>,
+    shift: u32,
+    widened: impl Fn(&[u8; N]) -> __m512,
+) -> bool {
+    let low = _mm512_set1_epi8(15);
+    let elements =
+        |bytes: __m512i, _| (_mm512_and_si512(bytes, low), _mm512_and_si512(_mm512_srli_epi16::<4>(bytes), low));
+    let order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    let order = _mm512_srl_epi32(order, _mm_cvtsi32_si128(shift as i32));
+    let scales = |[row, i]: [usize; 2]| {
+        let at = (row * groups.groups + (16 * i >> shift)) * (N / 16);
+        let scales = _mm512_permutexvar_ps(order, widened(groups.scales.chunk(at, &mut [0; N])));
+        move |_: &_| scales
     };
-    let floats = match dtype {
-        DType::F32 => _mm512_castsi512_ps(load(groups.scales.chunk(at, &mut [0; 64]))),
-        DType::BF16 => {
-            let halves = _mm512_cvtepu16_epi32(load_32(groups.scales.chunk(at, &mut [0; 32])));
-            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(halves))
-        }
-        _ => _mm512_cvtph_ps(load_32(groups.scales.chunk(at, &mut [0; 32]))),
-    };
-    _mm512_permutexvar_ps(_mm512_srl_epi32(order, _mm_cvtsi32_si128(shift as i32)), floats)
+    one_token::<8, 64, SIXTEEN, 2, _>(call, true, elements, scales)
 }
