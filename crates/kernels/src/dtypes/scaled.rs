@@ -136,7 +136,7 @@ pub(crate) mod simd {
             let Some(shift) = groups.shift else {
                 return Factors::scaled(load_floats(&groups.of_blocks(row * groups.blocks + 8 * eight)));
             };
-            let (scales, first) = (groups.scales, row * groups.groups + (8 * eight >> shift));
+            let (scales, first) = (groups.scales, row * groups.groups + ((8 * eight) >> shift));
             let floats = match scales.dtype() {
                 DType::F32 => as_floats(load(scales.chunk(4 * first, &mut [0; 32]))),
                 DType::BF16 => widened_bf16(scales.chunk(2 * first, &mut [0; 16])),

@@ -236,13 +236,12 @@ unsafe fn add_four<const QUARTER: usize, const LEVEL: u8, F: EightBlocks<EIGHT>,
                 [halves[R], half_mins[R]] = [wide_half(both[0], second), wide_half(both[1], second)];
             }
         });
-        each!(PART in 0 1, {
-            if PART < P {
-                let (x, x_scales, x_sums, ints) = parts[PART];
-                let sums_of_halves = ints.add(4 * QUARTER); // where half blocks have scales
-                // The sums of two blocks: added up in four lanes, with the scales of half blocks where there are any.
-                let mut pairs = [[vdupq_n_s32(0); 2]; ROWS];
-                each!(PAIR in 0 1, {
+        // The sums of two blocks: added up in four lanes, with the scales of half blocks where there are any.
+        let mut pairs = [[[vdupq_n_s32(0); 2]; ROWS]; P];
+        each!(PAIR in 0 1, {
+            each!(PART in 0 1, {
+                if PART < P {
+                    let (x, _, _, ints) = parts[PART];
                     let first = from + 2 * PAIR;
                     // Elements of 8 bits take more loads than others: as few instructions as possible for them. Elements of 5 bits leave no
                     // registers for early loads.
@@ -257,7 +256,7 @@ unsafe fn add_four<const QUARTER: usize, const LEVEL: u8, F: EightBlocks<EIGHT>,
                     };
                     each!(R in 0 1, {
                         let q = [q[R][first], q[R][first + 1]];
-                        pairs[R][PAIR] = if F::HALVES {
+                        pairs[PART][R][PAIR] = if F::HALVES {
                             let zeros = vdupq_n_s32(0);
                             let a = vpaddq_s32(simd.dot_from::<0, 0>(zero, q[0].0, x[0][0]), simd.dot(zeros, q[0].1, x[0][1]));
                             let b = vpaddq_s32(simd.dot_from::<0, 0>(zero, q[1].0, x[1][0]), simd.dot(zeros, q[1].1, x[1][1]));
@@ -277,10 +276,16 @@ unsafe fn add_four<const QUARTER: usize, const LEVEL: u8, F: EightBlocks<EIGHT>,
                             vpaddq_s32(a, b)
                         };
                     });
-                });
+                }
+            });
+        });
+        each!(PART in 0 1, {
+            if PART < P {
+                let (_, x_scales, x_sums, ints) = parts[PART];
+                let sums_of_halves = ints.add(4 * QUARTER); // where half blocks have scales
                 let x_scales = vld1q_f32(x_scales.add(4 * QUARTER));
                 each!(R in 0 1, {
-                    let mut dots = vpaddq_s32(pairs[R][0], pairs[R][1]);
+                    let mut dots = vpaddq_s32(pairs[PART][R][0], pairs[PART][R][1]);
                     if F::HALVES && F::OFFSET > 0 {
                         let less = by_half(halves[R], vld1q_s32(sums_of_halves));
                         dots = vaddq_s32(dots, vshlq_s32(less, vdupq_n_s32(7 - F::SHIFT)));

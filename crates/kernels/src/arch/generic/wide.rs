@@ -118,7 +118,7 @@ for_vectors! {
     /// The nibbles of a block of bytes that have two elements, the first in the low half: in order for panels, those at even places
     /// first for one token.
     pub(crate) fn pairs_of_nibbles<const PLACE: u8>(block: &[u8; 16]) -> Bytes {
-        if PLACE % 2 == 0 { nibbles_in_turns(load_16(block)) } else { both_nibbles(load_16(block)) }
+        if PLACE.is_multiple_of(2) { nibbles_in_turns(load_16(block)) } else { both_nibbles(load_16(block)) }
     }
 
     /// The nibbles of a block, with `bits` above them.

@@ -48,7 +48,7 @@ fn few_tokens<const N: usize, const SIXTEEN: usize>(
     let order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     let order = _mm512_srl_epi32(order, _mm_cvtsi32_si128(shift as i32));
     let scales = |[row, i]: [usize; 2]| {
-        let at = (row * groups.groups + (16 * i >> shift)) * (N / 16);
+        let at = (row * groups.groups + ((16 * i) >> shift)) * (N / 16);
         let scales = _mm512_permutexvar_ps(order, widened(groups.scales.chunk(at, &mut [0; N])));
         move |_: &_| scales
     };
