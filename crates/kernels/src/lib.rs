@@ -152,7 +152,8 @@ impl Kernel {
     ) -> memory::Result<()> {
         assert!(self.entry.scaled, "{} has its scales in it", self.entry.name);
         let (rows, blocks) = (weight.len() / self.row_bytes(input.inputs()), input.inputs() / order::BLOCK);
-        self.multiply(weight, scales.of_blocks(rows, blocks), input, y)
+        let mut spread = Vec::new();
+        self.multiply(weight, scales.of_blocks(rows, blocks, &mut spread)?, input, y)
     }
 
     fn multiply(&self, weight: &[u8], scales: CallScales<'_>, input: &Input, y: &mut [f32]) -> memory::Result<()> {

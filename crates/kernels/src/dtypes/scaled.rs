@@ -27,6 +27,9 @@ pub enum BlockScales<'a> {
     },
 }
 
+/// The most scales that kernels read at once.
+const TOGETHER: usize = 16;
+
 /// The scales of the blocks of a call's rows, as its kernel reads them.
 #[derive(Clone, Copy)]
 pub(crate) enum CallScales<'a> {
@@ -43,16 +46,16 @@ pub(crate) struct Powers<'a> {
     blocks: usize,
 }
 
-/// Floats, one for each `size` blocks, in rows of `blocks`.
+/// Floats, at least [`TOGETHER`], one for each group of blocks.
 #[derive(Clone, Copy)]
 pub(crate) struct Groups<'a> {
     pub(crate) scales: Floats<'a>,
+    /// Blocks of a row.
     blocks: usize,
-    size: usize,
     /// Groups of a row.
     pub(crate) groups: usize,
-    /// Block `b` of a row is of group `b >> shift`, unless groups are neither powers of 2 nor whole rows.
-    pub(crate) shift: Option<u32>,
+    /// Block `b` of a row is of group `b >> shift`.
+    pub(crate) shift: u32,
 }
 
 impl<'a> CallScales<'a> {
@@ -70,24 +73,35 @@ impl<'a> CallScales<'a> {
 }
 
 impl<'a> BlockScales<'a> {
-    /// The scale of each block of `rows` rows of `blocks`. Panics unless there are as many as that takes.
-    pub(crate) fn of_blocks(self, rows: usize, blocks: usize) -> CallScales<'a> {
+    /// The scale of each block of `rows` rows of `blocks`. Panics unless there are as many as that takes. Where groups are neither
+    /// powers of 2 nor whole rows, or the scales fewer than kernels read at once, `spread` has one for each block.
+    pub(crate) fn of_blocks<'s: 'a>(
+        self,
+        rows: usize,
+        blocks: usize,
+        spread: &'s mut Vec<u8>,
+    ) -> memory::Result<CallScales<'a>> {
         match self {
             BlockScales::Powers(exponents) => {
                 assert_eq!(exponents.len(), rows * blocks, "scales of {rows} rows of {blocks} blocks");
-                CallScales::Powers(Powers { exponents, blocks })
+                Ok(CallScales::Powers(Powers { exponents, blocks }))
             }
             BlockScales::Floats { group, scales } => {
                 assert!(group > 0 && group.is_multiple_of(BLOCK), "groups of {group}");
                 let size = group / BLOCK;
                 assert!(blocks.is_multiple_of(size), "groups of {group} in rows of {blocks} blocks");
                 assert_eq!(scales.len() * size, rows * blocks, "scales of {rows} rows of {blocks} blocks");
-                let shift = match size {
-                    _ if size == blocks => Some(31),
-                    _ if size.is_power_of_two() => Some(size.ilog2()),
-                    _ => None,
-                };
-                CallScales::Groups(Groups { scales, blocks, size, groups: blocks / size, shift })
+                if scales.len() >= TOGETHER && (size == blocks || size.is_power_of_two()) {
+                    let shift = if size == blocks { 31 } else { size.ilog2() };
+                    return Ok(CallScales::Groups(Groups { scales, blocks, groups: blocks / size, shift }));
+                }
+                let all = rows * blocks;
+                *spread = memory::zeros(4 * all.max(TOGETHER), "the scales of weights")?;
+                for (block, to) in spread.as_chunks_mut::<4>().0.iter_mut().enumerate().take(all) {
+                    *to = scales.get(block / size).to_le_bytes();
+                }
+                let scales = Floats::new(DType::F32, spread).unwrap_or(scales);
+                Ok(CallScales::Groups(Groups { scales, blocks, groups: blocks, shift: 0 }))
             }
         }
     }
@@ -103,13 +117,16 @@ impl Powers<'_> {
 impl Groups<'_> {
     /// The scale of a block of all rows.
     pub(crate) fn of_block(&self, block: usize) -> f32 {
-        self.scales.get(block / self.size)
+        let [row, block] = [block / self.blocks, block % self.blocks];
+        self.scales.get(row * self.groups + (block >> self.shift))
     }
 
-    /// The scales of `N` blocks of all rows from `first` on, one by one.
-    #[cold]
-    fn of_blocks<const N: usize>(&self, first: usize) -> [f32; N] {
-        std::array::from_fn(|b| self.of_block(first + b))
+    /// For the `step`-th `N` blocks of `row`: the first of `N` scales that are read, and how many before that of the first block.
+    #[inline(always)]
+    pub(crate) fn place<const N: usize>(&self, [row, step]: [usize; 2], count: usize) -> [usize; 2] {
+        let first = row * self.groups + ((N * step) >> self.shift);
+        let from = first.min(count - N);
+        [from, first - from]
     }
 }
 
@@ -132,17 +149,19 @@ pub(crate) mod simd {
         }
 
         pub(crate) fn groups(groups: &Groups<'_>, place: [usize; 2]) -> Factors {
-            let [row, eight] = place;
-            let Some(shift) = groups.shift else {
-                return Factors::scaled(load_floats(&groups.of_blocks(row * groups.blocks + 8 * eight)));
+            let scales = groups.scales;
+            let (skipped, floats) = match scales.dtype() {
+                DType::F32 => {
+                    let [from, skipped] = groups.place::<8>(place, scales.len_of(4));
+                    (skipped, as_floats(load(scales.chunk(4 * from))))
+                }
+                dtype => {
+                    let [from, skipped] = groups.place::<8>(place, scales.len_of(2));
+                    let halves = scales.chunk(2 * from);
+                    (skipped, if dtype == DType::BF16 { widened_bf16(halves) } else { widened_f16(halves) })
+                }
             };
-            let (scales, first) = (groups.scales, row * groups.groups + ((8 * eight) >> shift));
-            let floats = match scales.dtype() {
-                DType::F32 => as_floats(load(scales.chunk(4 * first, &mut [0; 32]))),
-                DType::BF16 => widened_bf16(scales.chunk(2 * first, &mut [0; 16])),
-                _ => widened_f16(scales.chunk(2 * first, &mut [0; 16])),
-            };
-            Factors::scaled(repeated(floats, shift))
+            Factors::scaled(repeated(floats, groups.shift, skipped as u32))
         }
     }
 }

@@ -35,10 +35,16 @@ impl<'a> Floats<'a> {
     /// Element `index`; 0 past the end.
     pub(crate) fn get(self, index: usize) -> f32 {
         match self.dtype {
-            DType::F32 => f32::from_le_bytes(*self.chunk(4 * index, &mut [0; 4])),
-            DType::BF16 => bf16_to_f32(*self.chunk(2 * index, &mut [0; 2])),
-            _ => f16_to_f32(*self.chunk(2 * index, &mut [0; 2])),
+            DType::F32 => f32::from_le_bytes(*self.chunk(4 * index)),
+            DType::BF16 => bf16_to_f32(*self.chunk(2 * index)),
+            _ => f16_to_f32(*self.chunk(2 * index)),
         }
+    }
+
+    /// The number of elements of `bytes` each.
+    #[inline(always)]
+    pub(crate) fn len_of(self, bytes: usize) -> usize {
+        self.bytes.len() / bytes
     }
 
     /// The dtype of the elements.
@@ -46,16 +52,10 @@ impl<'a> Floats<'a> {
         self.dtype
     }
 
-    /// `N` bytes from byte `at` on, in `padded` with zeros where they reach past the end.
+    /// `N` bytes from byte `at` on; zeros unless they are there.
     #[inline(always)]
-    pub(crate) fn chunk<'c, const N: usize>(&'c self, at: usize, padded: &'c mut [u8; N]) -> &'c [u8; N] {
-        #[cold]
-        fn pad<'c, const N: usize>(rest: &[u8], padded: &'c mut [u8; N]) -> &'c [u8; N] {
-            padded[..rest.len()].copy_from_slice(rest);
-            padded
-        }
-        let rest = self.bytes.get(at..).unwrap_or_default();
-        rest.first_chunk().unwrap_or_else(|| pad(rest, padded))
+    pub(crate) fn chunk<const N: usize>(&self, at: usize) -> &[u8; N] {
+        self.bytes.get(at..).unwrap_or_default().first_chunk().unwrap_or(&[0; N])
     }
 
     /// The first element that is `wanted`, and its index. Reads all elements.

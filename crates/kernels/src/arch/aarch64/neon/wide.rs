@@ -35,11 +35,12 @@ operations! {
         let halves = load_16(halves);
         float32x4x2_t(wide(vget_low_u8(halves)), wide(vget_high_u8(halves)))
     };
-    /// Float `i >> shift` in lane `i`.
-    repeated(floats: Floats, shift: u32) -> Floats = {
+    /// Float `skipped + (i >> shift)` in lane `i`; any float where there is none.
+    repeated(floats: Floats, shift: u32, skipped: u32) -> Floats = {
         let lanes = load_numbers(&[0u32, 1, 2, 3, 4, 5, 6, 7]);
         let of_lanes = |lanes: Bytes16| {
             let numbers = vshlq_u32(vreinterpretq_u32_u8(lanes), vdupq_n_s32(-(shift as i32)));
+            let numbers = vaddq_u32(numbers, vdupq_n_u32(skipped));
             // The four bytes of each float.
             let bytes = vmlaq_u32(vdupq_n_u32(0x0302_0100), numbers, vdupq_n_u32(0x0404_0404));
             vreinterpretq_f32_u8(vqtbl2q_u8(as_bytes(floats), vreinterpretq_u8_u32(bytes)))
