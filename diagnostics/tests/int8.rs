@@ -448,8 +448,8 @@ fn packed_experts_run_or_are_refused_by_name() {
         ("zero points of symmetric weights", model().with(&zero, "I32", &[12, 2]), 15, &["symmetric", &zero]),
         ("inputs out of order", model().with(&format!("{EXPERT}.weight_g_idx"), "I32", &[HIDDEN]), 15, &["weight_g_idx", "out of order"]),
         ("ignored", model().set("", "ignore", json!(["lm_head", EXPERT])), 15, &["quantization_config.ignore", &words]),
-        ("stacked floats as well", model().with(stacked, "BF16", &[2, 2 * WIDE, HIDDEN]), 12, &["a mixture of experts with w4a16"]),
-        ("int8", experts(Model::usual()), 12, &["a mixture of experts with w8a8", "packed integers of one module for each"]),
+        ("stacked floats as well", model().with(stacked, "BF16", &[2, 2 * WIDE, HIDDEN]), 12, &["a mixture of experts with compressed-tensors: w4a16"]),
+        ("int8", experts(Model::usual()), 12, &["a mixture of experts with compressed-tensors int8 w8a8", "packed integers of one module for each"]),
     ];
     let mut table = Table::default();
     for (name, model, code, says) in cases {
