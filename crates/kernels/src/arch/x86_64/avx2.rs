@@ -10,6 +10,8 @@
 //! which has a negative for each of its values: at most 2 * 128 * 127 = 32512. All are below 2^15, and so are 8 pairs of
 //! 4 bits (30480), 4 of 5 bits (31496) and 2 of 6 bits (32004). Fewer bits count as 4.
 
+#![allow(clippy::needless_range_loop)] // parts are indices of several arrays
+
 pub(crate) mod attention;
 pub(crate) mod i8;
 pub(crate) mod q4_0;
