@@ -119,11 +119,11 @@ fn multiply(pool: &Pool, (kernel, isa): (Kernel, Isa), weight: &[u8], input: &In
         let bytes = y.len() / tokens * row_bytes;
         let rows = &weight[task * step * row_bytes..][..bytes];
         let done = match kernel.dtype {
-            DType::F4 => kernel.matmul_scaled(isa, rows, BlockScales::Powers(&scales[..bytes / 16]), input, y),
+            DType::F4 => kernel.matmul_scaled(rows, BlockScales::Powers(&scales[..bytes / 16]), input, y),
             DType::U4 | DType::U8 => {
                 let scales = &scales[..bytes / row_bytes * input.inputs() / GROUP * 4];
                 let scales = BlockScales::Floats { group: GROUP, scales: Floats::new(DType::F32, scales).unwrap() };
-                kernel.matmul_scaled(isa, rows, scales, input, y)
+                kernel.matmul_scaled(rows, scales, input, y)
             }
             _ => kernel.matmul(rows, input, y),
         };

@@ -412,6 +412,52 @@ fn packed(bits: u64, symmetric: bool) -> Model {
     model
 }
 
+/// The same model with two experts of each projection of the feed-forward layer, stored as modules.
+fn experts(mut model: Model) -> Model {
+    let config = json!({"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "num_experts": 2,
+        "num_experts_per_tok": 1, "moe_intermediate_size": WIDE, "norm_topk_prob": true});
+    model.config.as_object_mut().unwrap().extend(config.as_object().unwrap().clone());
+    let (dense, others): (Vec<_>, Vec<_>) = model.tensors.into_iter().partition(|tensor| tensor.0.contains(".mlp."));
+    let named = |expert: u32| {
+        let named = move |name: &str| name.replace(".mlp.", &format!(".mlp.experts.{expert}."));
+        dense.iter().map(move |(name, dtype, shape)| (named(name), *dtype, shape.clone()))
+    };
+    model.tensors = others.into_iter().chain(named(0)).chain(named(1)).collect();
+    let norm = |part: &str| format!("model.layers.0.self_attn.{part}_norm.weight");
+    model.with("model.layers.0.mlp.gate.weight", "BF16", &[2, HIDDEN]).with(&norm("q"), "BF16", &[16]).with(
+        &norm("k"),
+        "BF16",
+        &[16],
+    )
+}
+
+#[test]
+fn packed_experts_run_or_are_refused_by_name() {
+    const EXPERT: &str = "model.layers.0.mlp.experts.1.up_proj";
+    let model = || experts(packed(4, true));
+    assert_eq!(model().words(), "compressed-tensors: w4a16 by groups of 32");
+    let (words, scale, zero) =
+        (format!("{EXPERT}.weight_packed"), format!("{EXPERT}.weight_scale"), format!("{EXPERT}.weight_zero_point"));
+    let stacked = "model.layers.0.mlp.experts.gate_up_proj";
+    #[rustfmt::skip]
+    let cases: &[(&str, Model, u8, &[&str])] = &[
+        ("no scale", model().without(&scale), 15, &[&words, "is U4", &scale, "is missing"]),
+        ("no words", model().without(&words), 15, &[&format!("{EXPERT}.weight")]),
+        ("fewer words", model().with(&words, "I32", &[WIDE, 4]), 15, &[&words, "[96, 32]", "[96, 64]"]),
+        ("scales of another shape", model().with(&scale, "BF16", &[WIDE, 1]), 15, &[&scale, "[96, 1]", "[96, 2]"]),
+        ("zero points of symmetric weights", model().with(&zero, "I32", &[12, 2]), 15, &["symmetric", &zero]),
+        ("inputs out of order", model().with(&format!("{EXPERT}.weight_g_idx"), "I32", &[HIDDEN]), 15, &["weight_g_idx", "out of order"]),
+        ("ignored", model().set("", "ignore", json!(["lm_head", EXPERT])), 15, &["quantization_config.ignore", &words]),
+        ("stacked floats as well", model().with(stacked, "BF16", &[2, 2 * WIDE, HIDDEN]), 12, &["a mixture of experts with compressed-tensors: w4a16"]),
+        ("int8", experts(Model::usual()), 12, &["a mixture of experts with compressed-tensors int8 w8a8", "packed integers of one module for each"]),
+    ];
+    let mut table = Table::default();
+    for (name, model, code, says) in cases {
+        table.refuses(name, &model.tree(), "", *code, says);
+    }
+    assert_eq!(table.finish(), cases.len());
+}
+
 #[test]
 fn packed_integers_run() {
     let zero_points = |model: Model, dtype, each: u64| {

@@ -20,7 +20,7 @@ fn checkpoints() -> Vec<PathBuf> {
     let folders = std::fs::read_dir(fixtures().join("packed")).expect("fixtures/packed");
     let mut folders: Vec<PathBuf> = folders.map(|entry| entry.expect("an entry").path()).collect();
     folders.sort();
-    assert!(folders.len() >= 7, "only {} checkpoints", folders.len());
+    assert!(folders.len() >= 9, "only {} checkpoints", folders.len());
     folders
 }
 

@@ -145,27 +145,15 @@ impl Kernel {
     /// As [`matmul`](Self::matmul).
     pub fn matmul_scaled(
         &self,
-        isa: Isa,
         weight: &[u8],
         scales: BlockScales<'_>,
         input: &Input,
         y: &mut [f32],
     ) -> memory::Result<()> {
         assert!(self.entry.scaled, "{} has its scales in it", self.entry.name);
-        let blocks = input.inputs() / order::BLOCK;
-        let mut wide = Vec::new();
-        let scales = scales.of_blocks(isa, weight.len() / self.row_bytes(input.inputs()), blocks, &mut wide)?;
-        if self.form.rows_of_token() == 1 {
-            return self.multiply(weight, scales, input, y);
-        }
-        let mut parts = memory::zeros(2 * y.len(), "the products of the parts of activations")?;
-        self.multiply(weight, scales, input, &mut parts)?;
-        let rows = y.len() / (input.tokens() / 2).max(1);
-        for (y, parts) in y.chunks_exact_mut(rows.max(1)).zip(parts.chunks_exact(2 * rows.max(1))) {
-            let (first, second) = parts.split_at(rows);
-            y.iter_mut().zip(first.iter().zip(second)).for_each(|(y, (a, b))| *y = a + b);
-        }
-        Ok(())
+        let (rows, blocks) = (weight.len() / self.row_bytes(input.inputs()), input.inputs() / order::BLOCK);
+        let mut spread = Vec::new();
+        self.multiply(weight, scales.of_blocks(rows, blocks, &mut spread)?, input, y)
     }
 
     fn multiply(&self, weight: &[u8], scales: CallScales<'_>, input: &Input, y: &mut [f32]) -> memory::Result<()> {

@@ -20,7 +20,7 @@ pub(super) struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// Panics if `y` has another length than `[tokens, rows]`.
+    /// Panics if `y` has another length than `[tokens, rows]`; a token may have several rows of the input.
     pub(super) fn new(
         weight: &'a [u8],
         scales: CallScales<'a>,
@@ -28,7 +28,7 @@ impl<'a> Call<'a> {
         rows: usize,
         y: &'a mut [f32],
     ) -> Call<'a> {
-        let tokens = input.tokens();
+        let tokens = input.tokens() / input.form().rows_of_token();
         assert_eq!(y.len(), tokens * rows, "outputs of {tokens} tokens and {rows} rows");
         Call { weight, scales, input, y, rows, refused: None }
     }
@@ -38,17 +38,18 @@ impl<'a> Call<'a> {
     }
 
     /// Whether the tokens are so few that they are multiplied one after the other: unpacking a panel would take longer. If they are,
-    /// `multiply(scratch, weight, x, y)` is called for each.
+    /// `multiply(scratch, weight, x, y)` is called for each, with the `P` rows of the input that it has.
     #[inline(always)]
-    pub(super) fn few_tokens(
+    pub(super) fn few_tokens<const P: usize>(
         &mut self,
-        multiply: impl Fn(&mut Scratch, &[u8], &Q8<'_>, &mut [f32]) -> memory::Result<()>,
+        multiply: impl Fn(&mut Scratch, &[u8], [Q8<'_>; P], &mut [f32]) -> memory::Result<()>,
     ) -> bool {
         let (weight, input) = (self.weight, self.input);
         let few = input.tokens() <= TOKENS_WITHOUT_PANELS;
-        for token in 0..if few { input.tokens() } else { 0 } {
-            let (x, y) = (input.q8(token), self.part(token, 0, self.rows));
-            let done = with_scratch(|scratch| multiply(scratch, weight, &x, y));
+        for token in 0..if few { input.tokens() / P } else { 0 } {
+            let x = std::array::from_fn(|part| input.q8(P * token + part));
+            let y = self.part(token, 0, self.rows);
+            let done = with_scratch(|scratch| multiply(scratch, weight, x, y));
             self.note(done);
         }
         few

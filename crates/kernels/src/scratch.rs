@@ -48,50 +48,67 @@ pub(super) fn room<T: Pod>(lines: &mut Lines<T>, len: usize) -> memory::Result<&
     Ok(&mut lines.all_mut()[..len])
 }
 
-/// The activations of `blocks` blocks, zeros past the last one, in steps of eight vectors of `N` bytes: 16 bytes number `i` of
-/// them have number `order(i)` in the row.
+/// Which part a number belongs to, and its number in that part, of numbers that have `step` of each of `P` parts in turns.
+#[inline(always)]
+pub(super) fn in_turns<const P: usize>(i: usize, step: usize) -> (usize, usize) {
+    (i / step % P, i / (step * P) * step + i % step)
+}
+
+/// The activations of `blocks` blocks, zeros past the last one, in steps of eight vectors of `N` bytes, a step of each row in turns:
+/// 16 bytes number `i` of a row's steps have number `order(i)` in the row; of a block they are the halves, or the bytes at even and
+/// those at odd places if `evens_first`.
 #[inline]
-pub(super) fn arranged_bytes<'a, const N: usize>(
+pub(super) fn arranged_bytes<'a, const N: usize, const P: usize>(
     lines: &'a mut Lines<u8>,
-    row: &Q8<'_>,
+    rows: &[Q8<'_>; P],
+    evens_first: bool,
     blocks: usize,
     order: impl Fn(usize) -> usize,
 ) -> memory::Result<&'a [[[u8; N]; 8]]> {
-    let bytes = room(lines, blocks * BLOCK)?;
-    let (from, _) = row.bytes.as_chunks::<16>();
+    let bytes = room(lines, P * blocks * BLOCK)?;
     for (i, to) in bytes.as_chunks_mut::<16>().0.iter_mut().enumerate() {
-        *to = from.get(order(i)).unwrap_or(&[0; 16]).map(|x| x as u8);
+        let (part, i) = in_turns::<P>(i, N / 2);
+        let (block, half) = (order(i) / 2, order(i) % 2);
+        let block = rows[part].bytes.as_chunks::<BLOCK>().0.get(block).unwrap_or(&[0; BLOCK]);
+        *to = match evens_first {
+            true => std::array::from_fn(|k| block[2 * k + half] as u8),
+            false => std::array::from_fn(|k| block[16 * half + k] as u8),
+        };
     }
     Ok(bytes.as_chunks().0.as_chunks().0)
 }
 
-/// A row's numbers for each block, for `blocks` blocks, zeros past the last one, `N` at a time: number `i` of them is for
-/// block `order(i)`.
+/// The numbers of rows for each block, for `blocks` blocks, zeros past the last one, `N` of each row in turns: number `i` of a row is
+/// for block `order(i)`.
 #[inline]
-pub(super) fn arranged<'a, T: Pod + Default, const N: usize>(
+pub(super) fn arranged<'a, T: Pod + Default, const N: usize, const P: usize>(
     lines: &'a mut Lines<T>,
-    row: &[T],
+    rows: [&[T]; P],
     blocks: usize,
     order: impl Fn(usize) -> usize,
 ) -> memory::Result<&'a [[T; N]]> {
-    let all = room(lines, blocks)?;
-    all.iter_mut().enumerate().for_each(|(i, to)| *to = row.get(order(i)).copied().unwrap_or_default());
+    let all = room(lines, P * blocks)?;
+    for (i, to) in all.iter_mut().enumerate() {
+        let (part, i) = in_turns::<P>(i, N);
+        *to = rows[part].get(order(i)).copied().unwrap_or_default();
+    }
     Ok(all.as_chunks().0)
 }
 
-/// Like [`arranged`], in the row's own order: what the offset of each block's weights adds too much, or, where half blocks have
+/// Like [`arranged`], in the order of the rows: what the offset of each block's weights adds too much, or, where half blocks have
 /// scales, the sums of both halves with their sign turned, as two words.
 #[inline]
-pub(super) fn arranged_sums<'a, F: Format, const N: usize>(
+pub(super) fn arranged_sums<'a, F: Format, const N: usize, const P: usize>(
     lines: &'a mut Lines<i32>,
-    row: &Q8<'_>,
+    rows: &[Q8<'_>; P],
     blocks: usize,
 ) -> memory::Result<&'a [[i32; N]]> {
-    let all = room(lines, blocks)?;
-    for (b, to) in all.iter_mut().enumerate() {
-        *to = match row.half_offsets.as_chunks::<2>().0.get(b) {
+    let all = room(lines, P * blocks)?;
+    for (i, to) in all.iter_mut().enumerate() {
+        let (part, b) = in_turns::<P>(i, N);
+        *to = match rows[part].half_offsets.as_chunks::<2>().0.get(b) {
             Some([first, second]) if F::HALVES => first >> 7 & 0xffff | second >> 7 << 16,
-            Some(_) => row.offsets[b] >> F::SHIFT,
+            Some(_) => rows[part].offsets[b] >> F::SHIFT,
             None => 0,
         };
     }

@@ -184,12 +184,12 @@ pub(crate) fn multiply(kernel: &Kernel, weight: &[u8], input: &Input, y: &mut [f
     let done = match kernel.dtype {
         DType::F4 => {
             let scales = vec![127; weight.len() / kernel.row_bytes(BLOCK)];
-            kernel.matmul_scaled(Isa::portable(), weight, BlockScales::Powers(&scales), input, y)
+            kernel.matmul_scaled(weight, BlockScales::Powers(&scales), input, y)
         }
         DType::U4 | DType::U8 => {
             let ones = 1f32.to_le_bytes().repeat(weight.len() / kernel.row_bytes(BLOCK));
             let scales = BlockScales::Floats { group: BLOCK, scales: Floats::new(DType::F32, &ones).unwrap() };
-            kernel.matmul_scaled(Isa::portable(), weight, scales, input, y)
+            kernel.matmul_scaled(weight, scales, input, y)
         }
         _ => kernel.matmul(weight, input, y),
     };

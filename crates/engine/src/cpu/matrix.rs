@@ -136,12 +136,12 @@ impl Matrix {
             None => self.kernel.matmul(weight(), input, y)?,
             Some(Scales::Blocks(scales)) => {
                 let scales = BlockScales::Powers(scales.rows(rows.clone()));
-                self.kernel.matmul_scaled(isa, weight(), scales, input, y)?;
+                self.kernel.matmul_scaled(weight(), scales, input, y)?;
             }
             Some(Scales::Groups(GroupScales { view, size, zero_points })) => {
                 let groups = self.inputs / size;
                 let scales = floats(view, rows.start * groups..rows.end * groups);
-                self.kernel.matmul_scaled(isa, weight(), BlockScales::Floats { group: *size, scales }, input, y)?;
+                self.kernel.matmul_scaled(weight(), BlockScales::Floats { group: *size, scales }, input, y)?;
                 if let Some(stored) = zero_points {
                     let zero_points = match stored.dtype() {
                         DType::I8 => ZeroPoints::Bytes(stored.bytes()),

@@ -25,6 +25,11 @@ pub(crate) struct Elements {
     pub(crate) mins: bool,
     /// Whether half blocks have integer scales.
     pub(crate) halves: bool,
+    /// Rows of the input for each token, which are multiplied with the same elements and added.
+    pub(crate) parts: usize,
+    /// Whether the products with one token have the elements at even places of a block before those at odd ones: the low halves of
+    /// bytes with two elements before the high ones.
+    pub(crate) evens_first: bool,
     /// Whether the product with one token by AVX-512 unpacks in a function that is not inlined: where that takes many registers.
     #[cfg_attr(target_arch = "aarch64", allow(dead_code))] // read by AVX-512 only
     pub(crate) apart: bool,
@@ -32,7 +37,8 @@ pub(crate) struct Elements {
 
 impl Elements {
     /// Signed bytes with a scale for each block.
-    pub(crate) const BYTES: Elements = Elements { bits: 8, offset: 0, mins: false, halves: false, apart: false };
+    pub(crate) const BYTES: Elements =
+        Elements { bits: 8, offset: 0, mins: false, halves: false, parts: 1, evens_first: false, apart: false };
 }
 
 /// [`Elements`] of a block dtype, for code that is compiled for each.
@@ -42,6 +48,7 @@ pub(crate) trait Format {
     const OFFSET: i32 = Self::ELEMENTS.offset;
     const MINS: bool = Self::ELEMENTS.mins;
     const HALVES: bool = Self::ELEMENTS.halves;
+    const PARTS: usize = Self::ELEMENTS.parts;
     /// The right shift of an offset that holds 128 times a sum.
     const SHIFT: i32 = if Self::OFFSET > 0 { 7 - Self::OFFSET.ilog2() as i32 } else { 0 };
 }
@@ -140,7 +147,8 @@ pub(crate) fn product<F: Format, const BYTES: usize>(
                     *lane = (-w.min).mul_add(x_scale * (x_sum(0) + x_sum(1)) as f32, *lane);
                 }
             }
-            call.part(token, index, 1)[0] = sum_lanes(lanes);
+            let y = &mut call.part(token / F::PARTS, index, 1)[0];
+            *y = if token % F::PARTS == 0 { sum_lanes(lanes) } else { *y + sum_lanes(lanes) };
         }
     }
 }

@@ -12,8 +12,8 @@ use crate::order::BLOCK;
 const BYTES: usize = BLOCK / 2;
 
 scaled_kernels!(
-    F4, "f4", Q8, F4 { bits: 5, offset: 16 }, |block| look_up(&mxfp4::simd::RAISED, nibbles_in_turns(load_16(block))),
-    powers: u8, |eight| mxfp4::simd::scales(eight), mxfp4::scale
+    F4, "f4", Q8, F4 { bits: 5, offset: 16, evens_first: true },
+    |block| look_up(&mxfp4::simd::RAISED, pairs_of_nibbles::<PLACE>(block)), powers: Powers, avx512: blocks
 );
 
 /// Twice what the codes stand for.
@@ -60,7 +60,7 @@ mod tests {
                         let x = random.floats(tokens * inputs);
                         let input = Input::prepare(isa, kernel.form, &x, inputs);
                         let mut y = vec![f32::NAN; tokens * rows];
-                        kernel.matmul_scaled(isa, &elements, BlockScales::Powers(&scales), &input, &mut y).unwrap();
+                        kernel.matmul_scaled(&elements, BlockScales::Powers(&scales), &input, &mut y).unwrap();
                         let expected = product(&gguf, isa, &stored, &x, inputs);
                         assert_eq!(y, expected, "{isa}: {rows} rows of {inputs}, {tokens} tokens");
                     }

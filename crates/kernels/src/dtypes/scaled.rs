@@ -1,13 +1,15 @@
 //! Dtypes whose blocks have their scales in a tensor of their own: how they are multiplied once they are unpacked.
 //!
-//! Powers of 2 are read where they are stored. Floats are widened for the rows of a call to one for each block of 32, whatever their
-//! dtype is and however many blocks share one. What is added up in which order is that of other block dtypes (`blocks.rs`).
+//! Scales are read where they are stored, those of groups by all blocks that share them. What is added up in which order is that of
+//! other block dtypes (`blocks.rs`).
 
+use super::mxfp4;
 use crate::input::{Form, Input};
-use crate::isa::{Isa, compiled_for};
+use crate::isa::Isa;
 use crate::memory;
 use crate::ops::vector::{Floats, add_scaled, for_each_float};
 use crate::order::BLOCK;
+use crate::scratch::{Scratch, room, with_scratch};
 use model_factory_dtypes::DType;
 use std::ops::Range;
 
@@ -25,53 +27,141 @@ pub enum BlockScales<'a> {
     },
 }
 
+/// The most scales that kernels read at once.
+const TOGETHER: usize = 16;
+
 /// The scales of the blocks of a call's rows, as its kernel reads them.
 #[derive(Clone, Copy)]
 pub(crate) enum CallScales<'a> {
     /// The blocks hold their scales.
     InBlocks,
-    Powers(&'a [u8]),
-    Wide(&'a [f32]),
+    Powers(Powers<'a>),
+    Groups(Groups<'a>),
+}
+
+/// Exponents, one for each block, in rows of `blocks`.
+#[derive(Clone, Copy)]
+pub(crate) struct Powers<'a> {
+    exponents: &'a [u8],
+    blocks: usize,
+}
+
+/// Floats, at least [`TOGETHER`], one for each group of blocks.
+#[derive(Clone, Copy)]
+pub(crate) struct Groups<'a> {
+    pub(crate) scales: Floats<'a>,
+    /// Blocks of a row.
+    blocks: usize,
+    /// Groups of a row.
+    pub(crate) groups: usize,
+    /// Block `b` of a row is of group `b >> shift`.
+    pub(crate) shift: u32,
 }
 
 impl<'a> CallScales<'a> {
     /// Panics for other scales.
-    pub(crate) fn powers(self) -> &'a [u8] {
+    pub(crate) fn powers(self) -> Powers<'a> {
         let CallScales::Powers(powers) = self else { unreachable!("scales are powers of 2") };
         powers
     }
 
     /// Panics for other scales.
-    pub(crate) fn wide(self) -> &'a [f32] {
-        let CallScales::Wide(wide) = self else { unreachable!("scales are floats") };
-        wide
+    pub(crate) fn groups(self) -> Groups<'a> {
+        let CallScales::Groups(groups) = self else { unreachable!("scales are floats") };
+        groups
     }
 }
 
 impl<'a> BlockScales<'a> {
-    /// The scale of each block of `rows` rows of `blocks`, floats in `wide`. Panics unless there are as many as that takes.
-    pub(crate) fn of_blocks<'w: 'a>(
+    /// The scale of each block of `rows` rows of `blocks`. Panics unless there are as many as that takes. Where groups are neither
+    /// powers of 2 nor whole rows, or the scales fewer than kernels read at once, `spread` has one for each block.
+    pub(crate) fn of_blocks<'s: 'a>(
         self,
-        isa: Isa,
         rows: usize,
         blocks: usize,
-        wide: &'w mut Vec<f32>,
+        spread: &'s mut Vec<u8>,
     ) -> memory::Result<CallScales<'a>> {
-        let all = rows * blocks;
         match self {
             BlockScales::Powers(exponents) => {
-                assert_eq!(exponents.len(), all, "scales of {rows} rows of {blocks} blocks");
-                Ok(CallScales::Powers(exponents))
+                assert_eq!(exponents.len(), rows * blocks, "scales of {rows} rows of {blocks} blocks");
+                Ok(CallScales::Powers(Powers { exponents, blocks }))
             }
             BlockScales::Floats { group, scales } => {
                 assert!(group > 0 && group.is_multiple_of(BLOCK), "groups of {group}");
-                let each = group / BLOCK;
-                assert!(blocks.is_multiple_of(each), "groups of {group} in rows of {blocks} blocks");
-                assert_eq!(scales.len() * each, all, "scales of {rows} rows of {blocks} blocks");
-                *wide = memory::zeros(all, "the scales of weights")?;
-                spread(isa, scales, each, wide);
-                Ok(CallScales::Wide(wide))
+                let size = group / BLOCK;
+                assert!(blocks.is_multiple_of(size), "groups of {group} in rows of {blocks} blocks");
+                assert_eq!(scales.len() * size, rows * blocks, "scales of {rows} rows of {blocks} blocks");
+                if scales.len() >= TOGETHER && (size == blocks || size.is_power_of_two()) {
+                    let shift = if size == blocks { 31 } else { size.ilog2() };
+                    return Ok(CallScales::Groups(Groups { scales, blocks, groups: blocks / size, shift }));
+                }
+                let all = rows * blocks;
+                *spread = memory::zeros(4 * all.max(TOGETHER), "the scales of weights")?;
+                for (block, to) in spread.as_chunks_mut::<4>().0.iter_mut().enumerate().take(all) {
+                    *to = scales.get(block / size).to_le_bytes();
+                }
+                let scales = Floats::new(DType::F32, spread).unwrap_or(scales);
+                Ok(CallScales::Groups(Groups { scales, blocks, groups: blocks, shift: 0 }))
             }
+        }
+    }
+}
+
+impl Powers<'_> {
+    /// The scale of a block of all rows, for elements that are doubled.
+    pub(crate) fn of_block(&self, block: usize) -> f32 {
+        mxfp4::scale(self.exponents[block])
+    }
+}
+
+impl Groups<'_> {
+    /// The scale of a block of all rows.
+    pub(crate) fn of_block(&self, block: usize) -> f32 {
+        let [row, block] = [block / self.blocks, block % self.blocks];
+        self.scales.get(row * self.groups + (block >> self.shift))
+    }
+
+    /// For the `step`-th `N` blocks of `row`: the first of `N` scales that are read, and how many before that of the first block.
+    #[inline(always)]
+    pub(crate) fn place<const N: usize>(&self, [row, step]: [usize; 2], count: usize) -> [usize; 2] {
+        let first = row * self.groups + ((N * step) >> self.shift);
+        let from = first.min(count - N);
+        [from, first - from]
+    }
+}
+
+/// The factors of eight blocks, which are number `place[1]` of row `place[0]`: zeros after the last row, and past the end of a row
+/// those of other blocks.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(crate) mod simd {
+    use super::*;
+    use crate::arch::generic::wide::*;
+
+    for_vectors! {
+        pub(crate) fn powers(scales: &Powers<'_>, place: [usize; 2]) -> Factors {
+            let [row, eight] = place;
+            let rest = scales.exponents.get(row * scales.blocks + 8 * eight..).unwrap_or_default();
+            mxfp4::simd::scales(rest.first_chunk().copied().unwrap_or_else(|| {
+                let mut exponents = [0; 8];
+                exponents.iter_mut().zip(rest).for_each(|(to, exponent)| *to = *exponent);
+                exponents
+            }))
+        }
+
+        pub(crate) fn groups(groups: &Groups<'_>, place: [usize; 2]) -> Factors {
+            let scales = groups.scales;
+            let (skipped, floats) = match scales.dtype() {
+                DType::F32 => {
+                    let [from, skipped] = groups.place::<8>(place, scales.len_of(4));
+                    (skipped, as_floats(load(scales.chunk(4 * from))))
+                }
+                dtype => {
+                    let [from, skipped] = groups.place::<8>(place, scales.len_of(2));
+                    let halves = scales.chunk(2 * from);
+                    (skipped, if dtype == DType::BF16 { widened_bf16(halves) } else { widened_f16(halves) })
+                }
+            };
+            Factors::scaled(repeated(floats, groups.shift, skipped as u32))
         }
     }
 }
@@ -126,35 +216,31 @@ pub fn subtract_zero_points(
     assert!(input.form() == Form::Q16 && groups * each * BLOCK == input.inputs() && !rows.is_empty());
     assert_eq!(scales.len(), rows.len() * groups, "scales of {} rows", rows.len());
     assert_eq!(y.len(), input.tokens() / 2 * rows.len(), "outputs of {} rows", rows.len());
-    let mut columns = memory::zeros(scales.len(), "the zero points of weights")?;
-    for_each_float(scales, |index, scale| {
-        let (row, group) = (index / groups, index % groups);
-        columns[group * rows.len() + row] = scale * zero_points.at(rows.start + row, group, groups) as f32;
-    });
-    for (token, y) in y.chunks_exact_mut(rows.len()).enumerate() {
-        for (group, column) in columns.chunks_exact(rows.len()).enumerate() {
-            let of_group = group * each..(group + 1) * each;
-            let sum = of_group.map(|b| input.block_sum(2 * token, b) + input.block_sum(2 * token + 1, b)).sum::<f32>();
-            add_scaled(isa, y, column, -sum);
+    with_scratch(|Scratch { floats: columns, .. }| {
+        let columns = room(columns, scales.len())?;
+        for_each_float(scales, |index, scale| {
+            let (row, group) = (index / groups, index % groups);
+            columns[group * rows.len() + row] = scale * zero_points.at(rows.start + row, group, groups) as f32;
+        });
+        for (token, y) in y.chunks_exact_mut(rows.len()).enumerate() {
+            for (group, column) in columns.chunks_exact(rows.len()).enumerate() {
+                let of_group = group * each..(group + 1) * each;
+                let sum =
+                    of_group.map(|b| input.block_sum(2 * token, b) + input.block_sum(2 * token + 1, b)).sum::<f32>();
+                add_scaled(isa, y, column, -sum);
+            }
         }
-    }
-    Ok(())
-}
-
-/// Writes each of `floats` to `each` places.
-fn spread(isa: Isa, floats: Floats<'_>, each: usize, to: &mut [f32]) {
-    compiled_for!(isa, |floats: Floats<'_>, each: usize, to: &mut [f32]| {
-        for_each_float(floats, |i, float| to[i * each..][..each].fill(float));
-    });
+        Ok(())
+    })
 }
 
 /// The registry's entries of a dtype with scales apart. Its file has `BYTES` of a block, `unpack(block)` with the 32 elements less
-/// their offset, and `value(element)`. Here are the format's elements, how vectors unpack 32 of them, and how the call's scales
-/// (`powers` or `wide`) become the factors of eight blocks, and of one.
+/// their offset, and `value(element)`. Here are the format's elements, how vectors unpack 32 of them at the place `PLACE`, the kind
+/// of the call's scales, and the module of `crate::arch::x86_64::avx512` with the product.
 macro_rules! scaled_kernels {
     (
         $dtype:ident, $name:literal, $form:ident, $format:ident { $($elements:tt)* }, |$block:ident| $vector:expr,
-        $scales:ident: $scale:ty, |$eight:ident| $factors:expr, $widened:expr
+        $scales:ident: $kind:ident, avx512: $avx512:ident
     ) => {
         use $crate::Call;
 
@@ -195,7 +281,7 @@ macro_rules! scaled_kernels {
             let scales = call.scales.$scales();
             $crate::dtypes::blocks::define_format!($format { $($elements)* });
             $crate::dtypes::blocks::product::<$format, BYTES>(call, |stored, _, block| {
-                $crate::dtypes::blocks::Unpacked::scaled($widened(scales[block]), unpack(stored))
+                $crate::dtypes::blocks::Unpacked::scaled(scales.of_block(block), unpack(stored))
             });
         }
 
@@ -210,11 +296,7 @@ macro_rules! scaled_kernels {
 
             const EIGHT: usize = 8 * BYTES;
 
-            /// The scales of rows of so many blocks.
-            struct Scaled<'a> {
-                scales: &'a [$scale],
-                blocks: usize,
-            }
+            struct Scaled<'a>($crate::dtypes::scaled::$kind<'a>);
 
             impl $crate::dtypes::blocks::Format for Scaled<'_> {
                 const ELEMENTS: $crate::dtypes::blocks::Elements = {
@@ -227,13 +309,13 @@ macro_rules! scaled_kernels {
                 #[cfg_attr(target_arch = "x86_64", inline, target_feature(enable = "avx2,f16c"))]
                 #[cfg_attr(target_arch = "aarch64", inline(always))]
                 unsafe fn elements<const PLACE: u8>(&self, eight: &[u8; EIGHT]) -> [Bytes; 8] {
-                    elements(eight)
+                    elements::<PLACE>(eight)
                 }
 
                 #[cfg_attr(target_arch = "x86_64", inline, target_feature(enable = "avx2,f16c"))]
                 #[cfg_attr(target_arch = "aarch64", inline(always))]
                 unsafe fn factors<const PLACE: u8>(&self, _: &[u8; EIGHT], place: [usize; 2]) -> Factors {
-                    factors(self.scales, self.blocks, place)
+                    $crate::dtypes::scaled::simd::$scales(&self.0, place)
                 }
             }
 
@@ -243,7 +325,7 @@ macro_rules! scaled_kernels {
                 avx512_vnni,
                 "x86_64",
                 "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni",
-                x86_64::avx512::blocks::multiply::<_, EIGHT, { 2 * EIGHT }>
+                x86_64::avx512::$avx512::multiply::<_, EIGHT, { 2 * EIGHT }>
             );
             $crate::dtypes::scaled::scaled_level!($scales, neon, "aarch64", "neon", neon::plain::multiply);
             $crate::dtypes::scaled::scaled_level!($scales, dotprod, "aarch64", "neon,dotprod", neon::dotprod::multiply);
@@ -251,7 +333,7 @@ macro_rules! scaled_kernels {
 
             for_vectors! {
                 /// The elements with their offset.
-                fn elements(eight: &[u8; EIGHT]) -> [Bytes; 8] {
+                fn elements<const PLACE: u8>(eight: &[u8; EIGHT]) -> [Bytes; 8] {
                     let blocks = eight.as_chunks::<BYTES>().0;
                     let mut elements = [all(0); 8];
                     for b in 0..8 {
@@ -259,20 +341,6 @@ macro_rules! scaled_kernels {
                         elements[b] = $vector;
                     }
                     elements
-                }
-
-                /// The scales of eight blocks of a row of `blocks`, zeros past its end and after the last row.
-                fn factors(scales: &[$scale], blocks: usize, place: [usize; 2]) -> Factors {
-                    let [row, eight] = place;
-                    let row = scales.get(row * blocks..).unwrap_or_default();
-                    let row = &row[..blocks.min(row.len())];
-                    let rest = row.get(8 * eight..).unwrap_or_default();
-                    let $eight = rest.first_chunk().copied().unwrap_or_else(|| {
-                        let mut scales = [<$scale>::default(); 8];
-                        scales.iter_mut().zip(rest).for_each(|(to, scale)| *to = *scale);
-                        scales
-                    });
-                    $factors
                 }
             }
         }
@@ -286,7 +354,7 @@ macro_rules! scaled_level {
         #[cfg(target_arch = $arch)]
         #[target_feature(enable = $features)]
         pub(super) fn $name(call: &mut Call<'_>) {
-            let scaled = Scaled { scales: call.scales.$scales(), blocks: call.input.inputs() / $crate::order::BLOCK };
+            let scaled = Scaled(call.scales.$scales());
             $multiply(call, &scaled);
         }
     };
@@ -329,7 +397,7 @@ mod tests {
                             let input = Input::prepare(isa, kernel.form, &x, inputs);
                             let mut y = vec![f32::NAN; tokens * rows];
                             let scales = BlockScales::Floats { group, scales: stored };
-                            kernel.matmul_scaled(isa, &weight, scales, &input, &mut y).unwrap();
+                            kernel.matmul_scaled(&weight, scales, &input, &mut y).unwrap();
                             let what =
                                 format!("{dtype} {isa}: {rows} rows of {inputs}, groups of {group}, {tokens} tokens");
                             for (at, y) in y.iter().enumerate() {

@@ -32,6 +32,32 @@ impl<'a> Floats<'a> {
         self.bytes.is_empty()
     }
 
+    /// Element `index`; 0 past the end.
+    pub(crate) fn get(self, index: usize) -> f32 {
+        match self.dtype {
+            DType::F32 => f32::from_le_bytes(*self.chunk(4 * index)),
+            DType::BF16 => bf16_to_f32(*self.chunk(2 * index)),
+            _ => f16_to_f32(*self.chunk(2 * index)),
+        }
+    }
+
+    /// The number of elements of `bytes` each.
+    #[inline(always)]
+    pub(crate) fn len_of(self, bytes: usize) -> usize {
+        self.bytes.len() / bytes
+    }
+
+    /// The dtype of the elements.
+    pub(crate) fn dtype(self) -> DType {
+        self.dtype
+    }
+
+    /// `N` bytes from byte `at` on; zeros unless they are there.
+    #[inline(always)]
+    pub(crate) fn chunk<const N: usize>(&self, at: usize) -> &[u8; N] {
+        self.bytes.get(at..).unwrap_or_default().first_chunk().unwrap_or(&[0; N])
+    }
+
     /// The first element that is `wanted`, and its index. Reads all elements.
     pub fn find(self, wanted: impl Fn(f32) -> bool) -> Option<(usize, f32)> {
         let mut first = None;

@@ -2,12 +2,13 @@
 
 use super::reader::{Reader, missing};
 use super::routed::{ExpertGates, ExpertMatrices, ExpertSizes, ExpertsWeights, Routing, SharedExpert};
-use super::tensors::{Fused, Tensors, rows_of};
+use super::tensors::{Fused, Rows, Tensors, rows_of};
 use super::{BesideWeights, LinearWeights, Norm, NormWeights, Scaling, Sizes};
 use crate::block::RouterScore;
 use crate::error::{Error, Result};
 use crate::family::{DenseLayers, Normalized, Role};
 use crate::header::TensorInfo;
+use crate::quantization::Scheme;
 use model_factory_dtypes::DType;
 
 /// More experts than any model has: what a file claims beyond that is refused before anything is made for each of them.
@@ -153,13 +154,6 @@ impl Reader<'_> {
 impl Tensors<'_> {
     pub(super) fn experts(&mut self, layer: usize, routing: Routing) -> Result<ExpertsWeights> {
         let at = Some(layer);
-        if let Some(scheme) = self.scheme {
-            let why = "experts are computed as floats or GGUF blocks; use the GGUF file of the same model, or its BF16 \
-                       checkpoint";
-            let (file, words) = (scheme.file.clone(), scheme.in_words());
-            let scheme = format!("a mixture of experts with {words}");
-            return Err(Error::Quantization { file, scheme, why: why.into() });
-        }
         let mut shared = None;
         if self.sizes.experts.is_some_and(|sizes| sizes.shared_feed_forward > 0) {
             let has_router = self.names(Role::SharedRouter);
@@ -227,6 +221,19 @@ impl Tensors<'_> {
             _ => format!("{count} experts, {times} rows in turns, {because}"),
         };
         let stem = self.stem(role, at);
+        let unsupported = |scheme: &Scheme| {
+            Error::Quantization {
+            file: scheme.file.clone(),
+            scheme: format!("a mixture of experts with {}", scheme.in_words()),
+            why: "experts are computed as floats, GGUF blocks, or packed integers of one module for each; use the GGUF file of \
+                  the same model, or its BF16 checkpoint"
+                .into(),
+        }
+        };
+        let apart = stem.contains("{expert}") && self.stored_fused(role, at, &["", ".weight"]).is_none();
+        if let (Some(scheme), false) = (self.scheme, apart) {
+            return Err(unsupported(scheme));
+        }
         // A parameter of transformers has no suffix, a tensor of GGUF has one.
         let stored = if self.gates_in_turns() {
             let bias = self.stacked_bias(role, layer, &format!("{stem}_bias"), [count, outputs], &because)?;
@@ -254,10 +261,13 @@ impl Tensors<'_> {
             }
         } else if stem.contains("{expert}") {
             let matrix = |expert: u64| {
-                let name = format!("{}.weight", stem.replace("{expert}", &expert.to_string()));
-                let weight = self.checked(&name, &[outputs, inputs], &because)?;
-                self.check_matrix_dtype(&weight)?;
-                Ok(LinearWeights::new(weight))
+                let module = stem.replace("{expert}", &expert.to_string());
+                let tensor = self.checked(&format!("{module}.weight"), &[outputs, inputs], &because)?;
+                let matrix = self.scaled(Rows { tensor, module, before: 0, total: outputs }, role)?;
+                match (matrix.scaling, self.scheme) {
+                    (Some(Scaling::Int8(_)), Some(scheme)) => Err(unsupported(scheme)),
+                    (scaling, _) => Ok(LinearWeights { scaling, ..matrix }),
+                }
             };
             (0..count).map(matrix).collect::<Result<_>>()?
         } else {

@@ -189,11 +189,16 @@ impl<'a> Tensors<'a> {
                 Rows { tensor, module: self.stem(role, layer), before: 0, total: outputs }
             }
         };
+        Ok(LinearWeights { bias: self.bias(role, layer)?, ..self.scaled(rows, role)? })
+    }
+
+    /// The matrix in `rows` with its scales, or of floats.
+    pub(super) fn scaled(&mut self, rows: Rows, role: Role) -> Result<LinearWeights> {
         let scaling = self.scaling(&rows, role)?;
         if scaling.is_none() {
             self.check_matrix_dtype(&rows.tensor)?;
         }
-        Ok(LinearWeights { bias: self.bias(role, layer)?, scaling, ..LinearWeights::new(rows.tensor) })
+        Ok(LinearWeights { scaling, ..LinearWeights::new(rows.tensor) })
     }
 
     /// As [`matrix`](Self::matrix), of one row, which GGUF stores as a vector.

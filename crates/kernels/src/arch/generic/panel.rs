@@ -408,16 +408,20 @@ impl<S: Multiply> PanelProduct<'_, S> {
             }
         }
         let sums = simd.by_token::<T>(sums);
-        let (rows, tokens) = (S::LANES.min(call.rows() - self.row), T.min(self.x.tokens - token));
-        let (to, apart) = call.tile([self.first + token, tokens], [self.row, rows]);
-        let whole = rows == S::LANES && tokens == T;
-        for t in 0..T {
+        let (rows, tokens) = (S::LANES.min(call.rows() - self.row), T.min(self.x.tokens - token) / F::PARTS);
+        let (to, apart) = call.tile([(self.first + token) / F::PARTS, tokens], [self.row, rows]);
+        let whole = rows == S::LANES && tokens == T / F::PARTS;
+        for t in 0..T / F::PARTS {
+            let mut sum = sums[t * F::PARTS];
+            for part in 1..F::PARTS {
+                sum = simd.add(sum, sums[t * F::PARTS + part]);
+            }
             // SAFETY: it reaches to the last of `rows` floats of the last of `tokens`.
             unsafe {
                 if whole {
-                    simd.store_all(to.as_mut_ptr().add(t * apart), sums[t]);
+                    simd.store_all(to.as_mut_ptr().add(t * apart), sum);
                 } else if t < tokens {
-                    simd.store(to.as_mut_ptr().add(t * apart), rows, sums[t]);
+                    simd.store(to.as_mut_ptr().add(t * apart), rows, sum);
                 }
             }
         }

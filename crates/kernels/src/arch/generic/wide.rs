@@ -67,9 +67,13 @@ pub(crate) trait EightBlocks<const EIGHT: usize>: Format {
     unsafe fn factors<const PLACE: u8>(&self, eight: &[u8; EIGHT], place: [usize; 2]) -> Factors;
 }
 
-/// The place where [`EightBlocks`] are unpacked: for one token, or for panels.
+/// The place where [`EightBlocks`] are unpacked: for one token, or for panels, whose numbers are even.
 pub(crate) const ONE_TOKEN: u8 = 1;
 pub(crate) const PANEL: u8 = 2;
+#[cfg(target_arch = "x86_64")]
+pub(crate) const STEP: u8 = 3;
+#[cfg(target_arch = "x86_64")]
+pub(crate) const PANEL_OF_16: u8 = 4;
 
 /// The factors of the sums of eight blocks.
 #[derive(Clone, Copy)]
@@ -109,6 +113,12 @@ for_vectors! {
     pub(crate) fn nibbles<const BYTES: usize>(block: &[u8; BYTES]) -> Bytes {
         let bytes = block.last_chunk().map_or(all_16(0), |bytes| load_16(bytes));
         both_nibbles(bytes)
+    }
+
+    /// The nibbles of a block of bytes that have two elements, the first in the low half: in order for panels, those at even places
+    /// first for one token.
+    pub(crate) fn pairs_of_nibbles<const PLACE: u8>(block: &[u8; 16]) -> Bytes {
+        if PLACE.is_multiple_of(2) { nibbles_in_turns(load_16(block)) } else { both_nibbles(load_16(block)) }
     }
 
     /// The nibbles of a block, with `bits` above them.

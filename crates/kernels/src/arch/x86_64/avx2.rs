@@ -10,6 +10,8 @@
 //! which has a negative for each of its values: at most 2 * 128 * 127 = 32512. All are below 2^15, and so are 8 pairs of
 //! 4 bits (30480), 4 of 5 bits (31496) and 2 of 6 bits (32004). Fewer bits count as 4.
 
+#![allow(clippy::needless_range_loop)] // parts are indices of several arrays
+
 pub(crate) mod attention;
 pub(crate) mod i8;
 pub(crate) mod q4_0;
@@ -108,46 +110,60 @@ pub(crate) fn matmul<F: EightBlocks<EIGHT> + Default, const EIGHT: usize>(call: 
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(crate) fn multiply<F: EightBlocks<EIGHT>, const EIGHT: usize>(call: &mut Call<'_>, eights: &F) {
-    let few = call.few_tokens(|Scratch { bytes, floats, more_floats, ints, .. }, weight, x, y| {
+    let few = match F::PARTS {
+        2 => one_token::<F, EIGHT, 2>(call, eights),
+        _ => one_token::<F, EIGHT, 1>(call, eights),
+    };
+    if !few {
+        wide_panel::many_tokens(call, eights);
+    }
+}
+
+/// The product with one token, like [`Call::few_tokens`].
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn one_token<F: EightBlocks<EIGHT>, const EIGHT: usize, const P: usize>(call: &mut Call<'_>, eights: &F) -> bool {
+    call.few_tokens::<P>(|Scratch { bytes, floats, more_floats, ints, .. }, weight, x, y| {
         // The activations, padded to a whole number of steps.
-        let blocks = x.scales.len().next_multiple_of(8);
-        let x_bytes = arranged_bytes::<32>(bytes, x, blocks, |i| i)?;
-        let x_scales = arranged(floats, x.scales, blocks, |b| b)?;
-        let x_sums = arranged(more_floats, x.sums, blocks, |b| b)?;
-        let x_ints = arranged_sums::<F, 8>(ints, x, blocks)?;
-        rows_times_token(weight, y, |stored: [&[u8; EIGHT]; 4], of, i, sums| {
+        let blocks = x[0].scales.len().next_multiple_of(8);
+        let x_bytes = arranged_bytes::<32, P>(bytes, &x, F::ELEMENTS.evens_first, blocks, |i| i)?.as_chunks::<P>().0;
+        let x_scales = arranged(floats, x.map(|x| x.scales), blocks, |b| b)?.as_chunks::<P>().0;
+        let x_sums = arranged(more_floats, x.map(|x| x.sums), blocks, |b| b)?.as_chunks::<P>().0;
+        let x_ints = arranged_sums::<F, 8, P>(ints, &x, blocks)?.as_chunks::<P>().0;
+        rows_times_token(weight, y, |stored: [&[u8; EIGHT]; 4], of, i, sums: &mut [[__m256; P]; 4]| {
             for ((eight, row), sums) in stored.into_iter().zip(of).zip(sums) {
                 // SAFETY: this function is compiled for the instruction sets.
                 let factors = unsafe { eights.factors::<ONE_TOKEN>(eight, [row, i]) };
                 let [halves, half_mins] = scales_and_mins_of_halves(F::MINS, factors.halves);
                 // SAFETY: the reason above holds here too.
                 let elements = unsafe { eights.elements::<ONE_TOKEN>(eight) };
-                let mut dots = dots::<F>(elements, &x_bytes[i], halves);
-                // The products of the factors of half blocks and the sums of their activations; the ints are these sums with
-                // their sign turned.
-                let by_half = |halves| _mm256_madd_epi16(_mm256_cvtepi8_epi16(halves), load_numbers(&x_ints[i]));
-                if F::HALVES && F::OFFSET > 0 {
-                    let sums = by_half(halves);
-                    let shift = _mm_cvtsi32_si128(7 - F::SHIFT);
-                    dots = _mm256_add_epi32(dots, _mm256_sll_epi32(sums, shift));
-                } else if F::OFFSET > 0 {
-                    dots = _mm256_add_epi32(dots, load_numbers(&x_ints[i]));
-                }
-                let scales = _mm256_mul_ps(factors.scales, load_floats(&x_scales[i]));
-                *sums = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots), scales, *sums);
-                if F::MINS && F::HALVES {
-                    let mins = _mm256_mul_ps(factors.mins, load_floats(&x_scales[i]));
-                    *sums = _mm256_fmadd_ps(_mm256_cvtepi32_ps(by_half(half_mins)), mins, *sums);
-                } else if F::MINS {
-                    *sums = _mm256_fnmadd_ps(factors.mins, load_floats(&x_sums[i]), *sums);
+                for p in 0..P {
+                    let mut dots = dots::<F>(elements, &x_bytes[i][p], halves);
+                    // The products of the factors of half blocks and the sums of their activations; the ints are these sums with
+                    // their sign turned.
+                    let ints = load_numbers(&x_ints[i][p]);
+                    let by_half = |halves| _mm256_madd_epi16(_mm256_cvtepi8_epi16(halves), ints);
+                    if F::HALVES && F::OFFSET > 0 {
+                        let sums = by_half(halves);
+                        let shift = _mm_cvtsi32_si128(7 - F::SHIFT);
+                        dots = _mm256_add_epi32(dots, _mm256_sll_epi32(sums, shift));
+                    } else if F::OFFSET > 0 {
+                        dots = _mm256_add_epi32(dots, ints);
+                    }
+                    let x_scales = load_floats(&x_scales[i][p]);
+                    let scales = _mm256_mul_ps(factors.scales, x_scales);
+                    sums[p] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots), scales, sums[p]);
+                    if F::MINS && F::HALVES {
+                        let mins = _mm256_mul_ps(factors.mins, x_scales);
+                        sums[p] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(by_half(half_mins)), mins, sums[p]);
+                    } else if F::MINS {
+                        sums[p] = _mm256_fnmadd_ps(factors.mins, load_floats(&x_sums[i][p]), sums[p]);
+                    }
                 }
             }
         });
         Ok(())
-    });
-    if !few {
-        wide_panel::many_tokens(call, eights);
-    }
+    })
 }
 
 /// The products of eight blocks, added up for each block, with the scales of half blocks where there are any.
@@ -204,15 +220,15 @@ pub(crate) fn widened<E: Element>(call: &mut Call<'_>) {
 }
 
 /// For four rows of `weight` at a time, `step(blocks, rows, i, sums)` adds eight blocks of each to lanes 0 to 7 for even `i`, to
-/// the other lanes for odd `i`. A row's end is padded with zeros.
+/// the other lanes for odd `i`, of which there are some for each row of the input. A row's end is padded with zeros.
 ///
 /// `step` is called in one place, so that compilers inline it there.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(crate) fn rows_times_token<const EIGHT: usize>(
+pub(crate) fn rows_times_token<const EIGHT: usize, const P: usize>(
     weight: &[u8],
     y: &mut [f32],
-    step: impl Fn([&[u8; EIGHT]; 4], [usize; 4], usize, &mut [__m256; 4]),
+    step: impl Fn([&[u8; EIGHT]; 4], [usize; 4], usize, &mut [[__m256; P]; 4]),
 ) {
     let row_bytes = weight.len() / y.len();
     let (steps, rest) = (row_bytes / EIGHT, row_bytes % EIGHT);
@@ -229,7 +245,7 @@ pub(crate) fn rows_times_token<const EIGHT: usize>(
                 padded[..rest].copy_from_slice(&row[row_bytes - rest..]);
             }
         }
-        let mut sums = [[_mm256_setzero_ps(); 4]; 2];
+        let mut sums = [[[_mm256_setzero_ps(); P]; 4]; 2];
         for i in 0..steps + usize::from(rest > 0) {
             let mut eights = padded.each_ref();
             if i < steps {
@@ -242,7 +258,10 @@ pub(crate) fn rows_times_token<const EIGHT: usize>(
             step(eights, indices, i, &mut sums[i % 2]);
         }
         for (r, row) in indices.into_iter().enumerate() {
-            y[row] = sum_lanes([sums[0][r], sums[1][r]]);
+            y[row] = sum_lanes([sums[0][r][0], sums[1][r][0]]);
+            for p in 1..P {
+                y[row] += sum_lanes([sums[0][r][p], sums[1][r][p]]);
+            }
         }
     }
 }

@@ -13,6 +13,7 @@ pub(crate) mod q6_k;
 pub(crate) mod q8_0;
 pub(crate) mod quantize;
 pub(crate) mod simd;
+pub(crate) mod u4;
 
 use super::avx2::sum_eight_lanes;
 use super::prefetch::{AHEAD, AHEAD_IN_ONE};
@@ -196,18 +197,18 @@ pub(crate) fn columns_of_16(row: impl Fn(usize) -> __m128i) -> [__m512i; 4] {
     ]
 }
 
-/// Block dtypes times one token: for each row of `weight`, `step(bytes, i, sums)` adds step `i` to its lanes, and
-/// `order` brings the lanes into the order of the blocks. A row's end is padded with zeros.
+/// Block dtypes times one token: for each row of `weight`, `step(bytes, [row, i], sums)` adds step `i` to its lanes, of which it has
+/// some for each row of the input, and `order` brings the lanes into the order of the blocks. A row's end is padded with zeros.
 ///
 /// A macro, because a closure that is called in two places becomes a function, and its vectors go through memory.
 macro_rules! rows_times_token {
     ($weight:expr, $y:expr, $order:expr, $step:expr $(,)?) => {
         match $crate::arch::x86_64::prefetch::Reading::of_this_processor() {
             $crate::arch::x86_64::prefetch::Reading::OneStream => {
-                $crate::arch::x86_64::avx512::in_streams::<_, 1>($weight, $y, $order, $step)
+                $crate::arch::x86_64::avx512::in_streams::<_, 1, _>($weight, $y, $order, $step)
             }
             $crate::arch::x86_64::prefetch::Reading::FourStreams => {
-                $crate::arch::x86_64::avx512::in_streams::<_, 4>($weight, $y, $order, $step)
+                $crate::arch::x86_64::avx512::in_streams::<_, 4, _>($weight, $y, $order, $step)
             }
         }
     };
@@ -217,11 +218,11 @@ pub(crate) use rows_times_token;
 /// Like [`rows_times_token`], for `N` rows in turns.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(crate) fn in_streams<const STEP: usize, const N: usize>(
+pub(crate) fn in_streams<const STEP: usize, const N: usize, const P: usize>(
     weight: &[u8],
     y: &mut [f32],
     order: __m512i,
-    step: impl Fn(&[u8; STEP], [usize; 2], __m512) -> __m512,
+    step: impl Fn(&[u8; STEP], [usize; 2], [__m512; P]) -> [__m512; P],
 ) {
     let row_bytes = weight.len() / y.len();
     let (steps, rest) = (row_bytes / STEP, row_bytes % STEP);
@@ -231,7 +232,7 @@ pub(crate) fn in_streams<const STEP: usize, const N: usize>(
     let counted = lane_of[..16 * rest / STEP].iter().fold(0u16, |counted, lane| counted | 1 << lane);
     let mut padded = [0; STEP];
     for indices in streams::<N>(y.len()) {
-        let mut sums = [_mm512_setzero_ps(); N];
+        let mut sums = [[_mm512_setzero_ps(); P]; N];
         for i in 0..steps + usize::from(rest > 0) {
             for r in 0..N {
                 let left = &weight[indices[r] * row_bytes + i * STEP..];
@@ -245,11 +246,17 @@ pub(crate) fn in_streams<const STEP: usize, const N: usize>(
                     prefetch(bytes.as_ptr().wrapping_add(AHEAD), STEP);
                 }
                 let lanes = if i < steps { u16::MAX } else { counted };
-                sums[r] = _mm512_mask_mov_ps(sums[r], lanes, step(bytes, [indices[r], i], sums[r]));
+                let added = step(bytes, [indices[r], i], sums[r]);
+                for p in 0..P {
+                    sums[r][p] = _mm512_mask_mov_ps(sums[r][p], lanes, added[p]);
+                }
             }
         }
         for (row, sums) in indices.into_iter().zip(sums) {
-            y[row] = sum_lanes(_mm512_permutexvar_ps(order, sums));
+            y[row] = sum_lanes(_mm512_permutexvar_ps(order, sums[0]));
+            for sums in &sums[1..] {
+                y[row] += sum_lanes(_mm512_permutexvar_ps(order, *sums));
+            }
         }
     }
 }

@@ -23,6 +23,30 @@ operations! {
     };
     /// 8 floats.
     load_floats(floats: &[f32; 8]) -> Floats = as_floats(load_numbers(floats));
+    /// 8 BF16, widened.
+    widened_bf16(halves: &[u8; 16]) -> Floats = {
+        let halves = vreinterpretq_u16_u8(load_16(halves));
+        let (low, high) = (vshll_n_u16::<16>(vget_low_u16(halves)), vshll_high_n_u16::<16>(halves));
+        float32x4x2_t(vreinterpretq_f32_u32(low), vreinterpretq_f32_u32(high))
+    };
+    /// 8 F16, widened.
+    widened_f16(halves: &[u8; 16]) -> Floats = {
+        let wide = |four: uint8x8_t| vcvt_f32_f16(vreinterpret_f16_u8(four));
+        let halves = load_16(halves);
+        float32x4x2_t(wide(vget_low_u8(halves)), wide(vget_high_u8(halves)))
+    };
+    /// Float `skipped + (i >> shift)` in lane `i`; any float where there is none.
+    repeated(floats: Floats, shift: u32, skipped: u32) -> Floats = {
+        let lanes = load_numbers(&[0u32, 1, 2, 3, 4, 5, 6, 7]);
+        let of_lanes = |lanes: Bytes16| {
+            let numbers = vshlq_u32(vreinterpretq_u32_u8(lanes), vdupq_n_s32(-(shift as i32)));
+            let numbers = vaddq_u32(numbers, vdupq_n_u32(skipped));
+            // The four bytes of each float.
+            let bytes = vmlaq_u32(vdupq_n_u32(0x0302_0100), numbers, vdupq_n_u32(0x0404_0404));
+            vreinterpretq_f32_u8(vqtbl2q_u8(as_bytes(floats), vreinterpretq_u8_u32(bytes)))
+        };
+        float32x4x2_t(of_lanes(lanes.0), of_lanes(lanes.1))
+    };
     /// The value `byte` in all bytes.
     all(byte: u8) -> Bytes = pair(vdupq_n_u8(byte), vdupq_n_u8(byte));
     /// The value `byte` in all bytes.

@@ -13,16 +13,16 @@ const EIGHT: usize = 8 * BYTES;
 /// without shuffles.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(crate) fn matmul(call: &mut Call<'_>) {
-    let few = call.few_tokens(|Scratch { bytes, floats, ints, .. }, weight, x, y| {
+    let few = call.few_tokens(|Scratch { bytes, floats, ints, .. }, weight, [x], y| {
         // The activations, padded to a whole number of steps.
         let blocks = x.scales.len().next_multiple_of(8);
         let order = |i: usize| i / 16 * 16 + 2 * (i % 16 / 4 + 4 * (i % 2)) + i / 2 % 2;
-        let x_bytes = arranged_bytes::<32>(bytes, x, blocks, order)?;
-        let x_scales = arranged(floats, x.scales, blocks, |b| b)?;
-        let x_offsets = arranged_sums::<Q40, 8>(ints, x, blocks)?;
+        let x_bytes = arranged_bytes::<32, 1>(bytes, &[x], false, blocks, order)?;
+        let x_scales = arranged(floats, [x.scales], blocks, |b| b)?;
+        let x_offsets = arranged_sums::<Q40, 8, 1>(ints, &[x], blocks)?;
         rows_times_token(weight, y, |eights: [&[u8; EIGHT]; 4], _, i, sums| {
             let (x_scales, x_offsets) = (load_floats(&x_scales[i]), load_numbers(&x_offsets[i]));
-            for (eight, sums) in eights.into_iter().zip(sums) {
+            for (eight, [sums]) in eights.into_iter().zip(sums) {
                 let scales = _mm256_mul_ps(scales_of(eight.as_chunks::<BYTES>().0).scales, x_scales);
                 let dots = _mm256_add_epi32(products(eight, &x_bytes[i]), x_offsets);
                 *sums = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots), scales, *sums);

@@ -11,9 +11,9 @@ use std::arch::x86_64::*;
 /// without shuffles; the scales of four rows are combined at once.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(crate) fn matmul(call: &mut Call<'_>) {
-    let few = call.few_tokens(|Scratch { bytes, .. }, weight, x, y| {
+    let few = call.few_tokens(|Scratch { bytes, .. }, weight, [x], y| {
         let order = |i: usize| i / 16 * 16 + 2 * (i % 16 / 4 + 4 * (i % 2)) + i / 2 % 2;
-        let x_bytes = arranged_bytes::<32>(bytes, x, x.scales.len(), order)?;
+        let x_bytes = arranged_bytes::<32, 1>(bytes, &[x], false, x.scales.len(), order)?;
         let (x_scales, x_sums) = (x.scales.as_chunks::<8>().0, x.sums.as_chunks::<8>().0);
         rows_times_token(weight, y, |blocks: [&[u8; BYTES]; 4], _, i, sums| {
             let (factors, bytes) = heads(blocks);
@@ -28,8 +28,9 @@ pub(crate) fn matmul(call: &mut Call<'_>) {
                 let scales = _mm256_mul_ps(_mm256_set1_ps(factors[2 * r]), wide(bytes));
                 let mins = _mm256_mul_ps(_mm256_set1_ps(factors[2 * r + 1]), wide(_mm_srli_si128::<8>(bytes)));
                 let added = _mm256_mul_ps(scales, x_scales);
-                sums[r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots[r]), added, sums[r]);
-                sums[r] = _mm256_fnmadd_ps(mins, x_sums, sums[r]);
+                let [sums] = &mut sums[r];
+                *sums = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots[r]), added, *sums);
+                *sums = _mm256_fnmadd_ps(mins, x_sums, *sums);
             }
         });
         Ok(())

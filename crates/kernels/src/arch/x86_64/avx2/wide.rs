@@ -22,6 +22,17 @@ operations! {
     };
     /// 8 floats.
     load_floats(floats: &[f32; 8]) -> Floats = as_floats(load_numbers(floats));
+    /// 8 BF16, widened.
+    widened_bf16(halves: &[u8; 16]) -> Floats =
+        _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(load_16(halves))));
+    /// 8 F16, widened.
+    widened_f16(halves: &[u8; 16]) -> Floats = _mm256_cvtph_ps(load_16(halves));
+    /// Float `skipped + (i >> shift)` in lane `i`; any float where there is none.
+    repeated(floats: Floats, shift: u32, skipped: u32) -> Floats = {
+        let lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+        let numbers = _mm256_srl_epi32(lanes, _mm_cvtsi32_si128(shift as i32));
+        _mm256_permutevar8x32_ps(floats, _mm256_add_epi32(numbers, _mm256_set1_epi32(skipped as i32)))
+    };
     /// The value `byte` in all bytes.
     all(byte: u8) -> Bytes = _mm256_set1_epi8(byte as i8);
     /// The value `byte` in all bytes.

@@ -12,7 +12,7 @@ use crate::Call;
 use crate::arch::generic::panel::{self, Multiply};
 use crate::arch::generic::prefetch::four_words;
 use crate::arch::generic::simd::Simd;
-use crate::arch::generic::wide::{EightBlocks, scales_and_mins_of_halves};
+use crate::arch::generic::wide::{EightBlocks, PANEL_OF_16, STEP, scales_and_mins_of_halves};
 use crate::dtypes::blocks::Format;
 use crate::order::GROUP;
 use crate::scratch::{Scratch, arranged, arranged_bytes, arranged_sums, with_scratch};
@@ -32,14 +32,14 @@ pub(crate) fn multiply<F: EightBlocks<EIGHT>, const EIGHT: usize, const SIXTEEN:
     call: &mut Call<'_>,
     eights: &F,
 ) {
-    if !one_token::<F, EIGHT, SIXTEEN>(call, eights) {
+    let few = match F::PARTS {
+        2 => one_token::<F, EIGHT, SIXTEEN, 2>(call, eights),
+        _ => one_token::<F, EIGHT, SIXTEEN, 1>(call, eights),
+    };
+    if !few {
         many_tokens::<F>(call, |rows, panel| unpack(rows, panel, eights));
     }
 }
-
-/// The place where [`EightBlocks`] are unpacked, like `crate::arch::generic::wide::PANEL`.
-const STEP: u8 = 3;
-const PANEL_OF_16: u8 = 4;
 
 /// Rows in a panel.
 pub(crate) const ROWS: usize = <Avx512>::LANES;
@@ -168,7 +168,7 @@ fn join_floats(a: __m256, b: __m256) -> __m512 {
 /// Fills a panel with up to 16 rows.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn unpack<F: EightBlocks<EIGHT>, const EIGHT: usize>(rows: &Rows<'_>, panel: &mut Panel<'_>, eights: &F) {
+pub(crate) fn unpack<F: EightBlocks<EIGHT>, const EIGHT: usize>(rows: &Rows<'_>, panel: &mut Panel<'_>, eights: &F) {
     let zero = _mm512_setzero_si512();
     // Panels of signed values have an offset of 128.
     let raise = _mm512_set1_epi8(if F::MINS { 0 } else { (128 - F::OFFSET) as i8 });
@@ -209,27 +209,27 @@ fn unpack<F: EightBlocks<EIGHT>, const EIGHT: usize>(rows: &Rows<'_>, panel: &mu
 /// The product with one token, like [`Call::few_tokens`].
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-fn one_token<F: EightBlocks<EIGHT>, const EIGHT: usize, const SIXTEEN: usize>(call: &mut Call<'_>, eights: &F) -> bool {
+fn one_token<F: EightBlocks<EIGHT>, const EIGHT: usize, const SIXTEEN: usize, const P: usize>(
+    call: &mut Call<'_>,
+    eights: &F,
+) -> bool {
     const { assert!(SIXTEEN == 2 * EIGHT) };
-    call.few_tokens(|Scratch { bytes, floats, more_floats, ints, .. }, weight, x, y| {
+    call.few_tokens::<P>(|Scratch { bytes, floats, more_floats, ints, .. }, weight, x, y| {
         // The activations, padded to a whole number of steps, blocks b and b + 8 of a step side by side.
-        let blocks = x.scales.len().next_multiple_of(16);
+        let blocks = x[0].scales.len().next_multiple_of(16);
         let order = |i: usize| i / 32 * 32 + i / 2 % 2 * 16 + i % 32 / 4 * 2 + i % 2;
-        let x_bytes = arranged_bytes::<64>(bytes, x, blocks, order)?;
-        let x_scales = arranged(floats, x.scales, blocks, |b| b)?;
-        let x_sums = arranged(more_floats, x.sums, blocks, |b| b)?;
-        let x_ints = arranged_sums::<F, 16>(ints, x, blocks)?;
+        let x_bytes = arranged_bytes::<64, P>(bytes, &x, F::ELEMENTS.evens_first, blocks, order)?.as_chunks::<P>().0;
+        let x_scales = arranged(floats, x.map(|x| x.scales), blocks, |b| b)?.as_chunks::<P>().0;
+        let x_sums = arranged(more_floats, x.map(|x| x.sums), blocks, |b| b)?.as_chunks::<P>().0;
+        let x_ints = arranged_sums::<F, 16, P>(ints, &x, blocks)?.as_chunks::<P>().0;
         let order = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-        rows_times_token!(weight, y, order, |sixteen: &[u8; SIXTEEN], [row, i], sums| {
+        rows_times_token!(weight, y, order, |sixteen: &[u8; SIXTEEN], [row, i], mut sums: [__m512; P]| {
             let [a, b] = sixteen.as_chunks::<EIGHT>().0 else { unreachable!("two times eight blocks") };
             // SAFETY: this function is compiled for the instruction sets.
             let (of_a, of_b) =
                 unsafe { (eights.factors::<STEP>(a, [row, 2 * i]), eights.factors::<STEP>(b, [row, 2 * i + 1])) };
             let [halves_a, mins_a] = scales_and_mins_of_halves(F::MINS, of_a.halves);
             let [halves_b, mins_b] = scales_and_mins_of_halves(F::MINS, of_b.halves);
-            let ints = load_numbers(&x_ints[i]);
-            let by_half =
-                |a: __m128i, b: __m128i| _mm512_madd_epi16(_mm512_cvtepi8_epi16(_mm256_set_m128i(b, a)), ints);
             // SAFETY: the reason above holds here too.
             let (a, b) = unsafe {
                 if F::ELEMENTS.apart {
@@ -238,26 +238,29 @@ fn one_token<F: EightBlocks<EIGHT>, const EIGHT: usize, const SIXTEEN: usize>(ca
                     (eights.elements::<STEP>(a), eights.elements::<STEP>(b))
                 }
             };
-            let mut dots = dots::<F>(a, b, &x_bytes[i], halves_a, halves_b);
-            if F::HALVES && F::OFFSET > 0 {
-                let shift = _mm_cvtsi32_si128(7 - F::SHIFT);
-                dots = _mm512_add_epi32(dots, _mm512_sll_epi32(by_half(halves_a, halves_b), shift));
-            } else if !F::MINS {
-                dots = _mm512_add_epi32(dots, ints);
+            for p in 0..P {
+                let ints = load_numbers(&x_ints[i][p]);
+                let by_half =
+                    |a: __m128i, b: __m128i| _mm512_madd_epi16(_mm512_cvtepi8_epi16(_mm256_set_m128i(b, a)), ints);
+                let mut dots = dots::<F>(a, b, &x_bytes[i][p], halves_a, halves_b);
+                if F::HALVES && F::OFFSET > 0 {
+                    let shift = _mm_cvtsi32_si128(7 - F::SHIFT);
+                    dots = _mm512_add_epi32(dots, _mm512_sll_epi32(by_half(halves_a, halves_b), shift));
+                } else if !F::MINS {
+                    dots = _mm512_add_epi32(dots, ints);
+                }
+                let x_scales = load_floats(&x_scales[i][p]);
+                let scales = _mm512_mul_ps(join_floats(of_a.scales, of_b.scales), x_scales);
+                sums[p] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), scales, sums[p]);
+                let mins = join_floats(of_a.mins, of_b.mins);
+                if F::MINS && F::HALVES {
+                    let dots = _mm512_cvtepi32_ps(by_half(mins_a, mins_b));
+                    sums[p] = _mm512_fmadd_ps(dots, _mm512_mul_ps(mins, x_scales), sums[p]);
+                } else if F::MINS {
+                    sums[p] = _mm512_fnmadd_ps(mins, load_floats(&x_sums[i][p]), sums[p]);
+                }
             }
-            let x_scales = load_floats(&x_scales[i]);
-            let scales = _mm512_mul_ps(join_floats(of_a.scales, of_b.scales), x_scales);
-            let sums = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), scales, sums);
-            if !F::MINS {
-                return sums;
-            }
-            let mins = join_floats(of_a.mins, of_b.mins);
-            if F::HALVES {
-                let dots = _mm512_cvtepi32_ps(by_half(mins_a, mins_b));
-                _mm512_fmadd_ps(dots, _mm512_mul_ps(mins, x_scales), sums)
-            } else {
-                _mm512_fnmadd_ps(mins, load_floats(&x_sums[i]), sums)
-            }
+            sums
         });
         Ok(())
     })

@@ -9,7 +9,9 @@ use std::arch::x86_64::*;
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(crate) fn matmul(call: &mut Call<'_>) {
-    if !one_token::<8, BYTES, { 4 * BYTES }, { 16 * BYTES }>(call, |first, second| nibbles::<BYTES>(first, second)) {
+    let elements = |first, second| nibbles::<BYTES>(first, second);
+    let scales = |_| |stored: &_| scales::<BYTES>(stored);
+    if !one_token::<8, { 4 * BYTES }, { 16 * BYTES }, 1, _>(call, false, elements, scales) {
         many_tokens_of_blocks::<Q40, BYTES, { 4 * BYTES }>(call, |fours, i, panel| put(fours, i, panel));
     }
 }
@@ -63,21 +65,29 @@ pub(crate) fn nibbles<const BYTES: usize>(first: __m512i, second: __m512i) -> (_
 }
 
 /// The product with one token, like [`Call::few_tokens`]. `elements` has elements of four blocks like [`nibbles`], with offset
-/// `OFFSET`. `FOUR` and `STEP` are the bytes of 4 and of 16 blocks.
+/// `OFFSET`, and `scales` the scales of sixteen, by their place and the same vectors. `FOUR` and `STEP` are the bytes of
+/// 4 and of 16 blocks; `evens_first` is as in `Elements`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(crate) fn one_token<const OFFSET: i32, const BYTES: usize, const FOUR: usize, const STEP: usize>(
+pub(crate) fn one_token<const OFFSET: i32, const FOUR: usize, const STEP: usize, const P: usize, S>(
     call: &mut Call<'_>,
+    evens_first: bool,
     elements: impl Fn(__m512i, __m512i) -> (__m512i, __m512i),
-) -> bool {
-    const { assert!(OFFSET <= 16 && FOUR == 4 * BYTES && STEP == 4 * FOUR) };
-    call.few_tokens(|Scratch { bytes, floats, ints, .. }, weight, x, y| {
-        let steps = x.scales.len().div_ceil(16);
+    scales: impl Fn([usize; 2]) -> S,
+) -> bool
+where
+    S: Fn(&[(__m512i, __m512i); 4]) -> __m512,
+{
+    const { assert!(OFFSET <= 16 && STEP == 4 * FOUR) };
+    call.few_tokens::<P>(|Scratch { bytes, floats, ints, .. }, weight, x, y| {
+        let blocks = x[0].scales.len().next_multiple_of(16);
         // The activations, padded to a whole number of steps, in the order of elements and scales; and what the
         // weights' offset adds too much in each eight products.
-        let x_bytes = arranged_bytes::<64>(bytes, x, steps * 16, |i| i / 8 * 8 + i % 4 * 2 + i / 4 % 2)?;
-        let x_scales = arranged(floats, x.scales, steps * 16, |i| i / 16 * 16 + i % 4 * 4 + i / 4 % 4)?;
-        let x_offsets = room(ints, steps * 64)?;
+        let order = |i: usize| i / 8 * 8 + i % 4 * 2 + i / 4 % 2;
+        let x_bytes = arranged_bytes::<64, P>(bytes, &x, evens_first, blocks, order)?;
+        let order = |i: usize| i / 16 * 16 + i % 4 * 4 + i / 4 % 4;
+        let x_scales = arranged(floats, x.map(|x| x.scales), blocks, order)?.as_chunks::<P>().0;
+        let x_offsets = room(ints, P * blocks * 4)?;
         let (x_halves, _) = x_bytes.as_flattened().as_flattened().as_chunks::<16>();
         for (offsets, halves) in x_offsets.as_chunks_mut::<16>().0.iter_mut().zip(x_halves.as_chunks::<8>().0) {
             for (i, offset) in offsets.iter_mut().enumerate() {
@@ -87,35 +97,54 @@ pub(crate) fn one_token<const OFFSET: i32, const BYTES: usize, const FOUR: usize
                 *offset = -OFFSET * (sum(0) + sum(1));
             }
         }
-        let x_offsets = x_offsets.as_chunks::<16>().0.as_chunks::<4>().0;
+        let x_bytes = x_bytes.as_chunks::<P>().0;
+        let x_offsets = x_offsets.as_chunks::<16>().0.as_chunks::<4>().0.as_chunks::<P>().0;
         let order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-        rows_times_token!(weight, y, order, |blocks: &[u8; STEP], [_, i], sums| {
-            let (x, x_offsets) = (&x_bytes[i], &x_offsets[i]);
+        rows_times_token!(weight, y, order, |blocks: &[u8; STEP], [row, i], mut sums: [__m512; P]| {
+            // First what branches, while few registers are used.
+            let scales = scales([row, i]);
             let zero = _mm512_setzero_si512();
-            let (mut dots, mut scales) = ([zero; 4], zero);
+            let (mut stored, mut dots) = ([(zero, zero); 4], [[zero; 4]; P]);
             for (j, four) in blocks.as_chunks::<FOUR>().0.iter().enumerate() {
                 let first = four.first_chunk().map_or(zero, |bytes| load_apart(bytes));
                 let second = four.last_chunk().map_or(zero, |bytes| load_apart(bytes));
+                stored[j] = (first, second);
                 let (low, high) = elements(first, second);
-                let sums = _mm512_dpbusd_epi32(load_numbers(&x_offsets[j]), low, load(&x[2 * j]));
-                dots[j] = _mm512_dpbusd_epi32(sums, high, load(&x[2 * j + 1]));
-                // Scale k of the four goes to double word j of the k-th 128 bits.
-                let at = const { scales_at(BYTES, FOUR) };
-                let four = _mm512_maskz_permutex2var_epi16(0x1111 << j, first, load_numbers(&at), second);
-                scales = _mm512_or_si512(scales, four);
+                for p in 0..P {
+                    let (x, x_offsets) = (&x_bytes[i][p], &x_offsets[i][p]);
+                    let sums = _mm512_dpbusd_epi32(load_numbers(&x_offsets[j]), low, load(&x[2 * j]));
+                    dots[p][j] = _mm512_dpbusd_epi32(sums, high, load(&x[2 * j + 1]));
+                }
             }
-            // In each 128 bits are four sums of eight products of one block: at most 16 * 127 * 8 and twice that, so
-            // that they fit 16 bits.
-            let ones = _mm512_set1_epi16(1);
-            let first = _mm512_madd_epi16(_mm512_packs_epi32(dots[0], dots[1]), ones);
-            let second = _mm512_madd_epi16(_mm512_packs_epi32(dots[2], dots[3]), ones);
-            let dots = _mm512_madd_epi16(_mm512_packs_epi32(first, second), ones);
-            let scales = _mm512_cvtph_ps(_mm512_castsi512_si256(scales));
-            let scales = _mm512_mul_ps(scales, load_floats(&x_scales[i]));
-            _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), scales, sums)
+            let scales = scales(&stored);
+            for (p, dots) in dots.iter().enumerate() {
+                // In each 128 bits are four sums of eight products of one block: at most 16 * 127 * 8 and twice that, so
+                // that they fit 16 bits.
+                let ones = _mm512_set1_epi16(1);
+                let first = _mm512_madd_epi16(_mm512_packs_epi32(dots[0], dots[1]), ones);
+                let second = _mm512_madd_epi16(_mm512_packs_epi32(dots[2], dots[3]), ones);
+                let dots = _mm512_madd_epi16(_mm512_packs_epi32(first, second), ones);
+                let scales = _mm512_mul_ps(scales, load_floats(&x_scales[i][p]));
+                sums[p] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), scales, sums[p]);
+            }
+            sums
         });
         Ok(())
     })
+}
+
+/// The scales of sixteen blocks that begin with them, in the order of [`one_token`], of which `stored` has the first and the last 64
+/// bytes of each four.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+pub(crate) fn scales<const BYTES: usize>(stored: &[(__m512i, __m512i); 4]) -> __m512 {
+    let mut scales = _mm512_setzero_si512();
+    for (j, (first, second)) in stored.iter().enumerate() {
+        // Scale k of the four goes to double word j of the k-th 128 bits.
+        let at = load_numbers(&const { scales_at(BYTES, 4 * BYTES) });
+        scales = _mm512_or_si512(scales, _mm512_maskz_permutex2var_epi16(0x1111 << j, *first, at, *second));
+    }
+    _mm512_cvtph_ps(_mm512_castsi512_si256(scales))
 }
 
 /// The places of the scales of four blocks, each four times.

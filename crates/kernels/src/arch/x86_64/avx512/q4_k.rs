@@ -117,22 +117,22 @@ pub(crate) fn one_token<const BITS: u32, const BYTES: usize, const TWO: usize>(
     call: &mut Call<'_>,
     halves: impl Fn(&[u8; BYTES]) -> [__m512i; 4],
 ) -> bool {
-    call.few_tokens(|Scratch { bytes, floats, more_floats, .. }, weight, x, y| {
+    call.few_tokens(|Scratch { bytes, floats, more_floats, .. }, weight, [x], y| {
         // The activations, padded to a whole number of steps, in the order of elements and scales.
         let blocks = x.scales.len().next_multiple_of(16);
         let halves_at = |i: usize| i / 16 * 16 + 4 * (i % 4) + i / 8 % 2 * 2 + i / 4 % 2;
         let blocks_at = |i: usize| ORDER[i % 16] + i / 16 * 16;
-        let x_bytes = arranged_bytes::<64>(bytes, x, blocks, halves_at)?;
-        let x_scales = arranged(floats, x.scales, blocks, blocks_at)?;
-        let x_sums = arranged(more_floats, x.sums, blocks, blocks_at)?;
+        let x_bytes = arranged_bytes::<64, 1>(bytes, &[x], false, blocks, halves_at)?;
+        let x_scales = arranged(floats, [x.scales], blocks, blocks_at)?;
+        let x_sums = arranged(more_floats, [x.sums], blocks, blocks_at)?;
         let order = _mm512_setr_epi32(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
-        rows_times_token!(weight, y, order, |two: &[u8; TWO], [_, i], sums| {
+        rows_times_token!(weight, y, order, |two: &[u8; TWO], [_, i], [sums]| {
             let [a, b] = two.as_chunks::<BYTES>().0 else { unreachable!("two super-blocks") };
             let dots = dots::<BITS>(halves(a), halves(b), &x_bytes[i]);
             let (scales, mins) = scales_and_mins(a, b);
             let scales = _mm512_mul_ps(scales, load_floats(&x_scales[i]));
             let sums = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), scales, sums);
-            _mm512_fnmadd_ps(mins, load_floats(&x_sums[i]), sums)
+            [_mm512_fnmadd_ps(mins, load_floats(&x_sums[i]), sums)]
         });
         Ok(())
     })

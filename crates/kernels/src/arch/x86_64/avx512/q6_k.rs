@@ -13,11 +13,11 @@ const ORDER: [usize; 8] = [0, 2, 4, 6, 1, 3, 5, 7];
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(crate) fn matmul(call: &mut Call<'_>) {
-    let few = call.few_tokens(|Scratch { bytes, floats, ints, .. }, weight, x, y| {
+    let few = call.few_tokens(|Scratch { bytes, floats, ints, .. }, weight, [x], y| {
         // The activations, padded to whole steps; and what the weights' offset adds too much in each four products.
         let steps = x.scales.len().div_ceil(16);
-        let x_bytes = arranged_bytes::<64>(bytes, x, steps * 16, |i| i)?;
-        let x_scales = arranged(floats, x.scales, steps * 16, |i| ORDER[i % 8] + i / 8 * 8)?;
+        let x_bytes = arranged_bytes::<64, 1>(bytes, &[x], false, steps * 16, |i| i)?;
+        let x_scales = arranged(floats, [x.scales], steps * 16, |i| ORDER[i % 8] + i / 8 * 8)?;
         let x_offsets = room(ints, steps * 128)?;
         let fours = x_bytes.as_flattened().as_flattened().as_chunks::<4>().0;
         for (offset, four) in x_offsets.iter_mut().zip(fours) {
@@ -25,9 +25,9 @@ pub(crate) fn matmul(call: &mut Call<'_>) {
         }
         let x_offsets = x_offsets.as_chunks::<16>().0.as_chunks::<8>().0;
         let order = _mm512_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15);
-        rows_times_token!(weight, y, order, |two: &[u8; 2 * BYTES], [_, i], sums| {
+        rows_times_token!(weight, y, order, |two: &[u8; 2 * BYTES], [_, i], [sums]| {
             let [a, b] = two.as_chunks::<BYTES>().0 else { unreachable!("two super-blocks") };
-            step(a, b, &x_bytes[i], &x_offsets[i], &x_scales[i], sums)
+            [step(a, b, &x_bytes[i], &x_offsets[i], &x_scales[i], sums)]
         });
         Ok(())
     });

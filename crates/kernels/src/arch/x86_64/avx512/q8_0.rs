@@ -16,16 +16,16 @@ const ORDER: [usize; 8] = [0, 2, 4, 6, 1, 3, 5, 7];
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(crate) fn matmul(call: &mut Call<'_>) {
-    let few = call.few_tokens(|Scratch { bytes, floats, ints, .. }, weight, x, y| {
+    let few = call.few_tokens(|Scratch { bytes, floats, ints, .. }, weight, [x], y| {
         // The activations, padded to a whole number of steps.
         let blocks = x.scales.len().next_multiple_of(STEP);
         let order = |i: usize| ORDER[i % 8] + i / 8 * 8;
-        let x_bytes = arranged_bytes::<64>(bytes, x, blocks, |i| i)?;
-        let x_scales = arranged(floats, x.scales, blocks, order)?;
-        let x_offsets = arranged(ints, x.offsets, blocks, order)?;
+        let x_bytes = arranged_bytes::<64, 1>(bytes, &[x], false, blocks, |i| i)?;
+        let x_scales = arranged(floats, [x.scales], blocks, order)?;
+        let x_offsets = arranged(ints, [x.offsets], blocks, order)?;
         let order = _mm512_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15);
-        rows_times_token!(weight, y, order, |blocks: &[u8; STEP * BYTES], [_, i], sums| {
-            step(blocks, &x_bytes[i], &x_scales[i], &x_offsets[i], sums)
+        rows_times_token!(weight, y, order, |blocks: &[u8; STEP * BYTES], [_, i], [sums]| {
+            [step(blocks, &x_bytes[i], &x_scales[i], &x_offsets[i], sums)]
         });
         Ok(())
     });
