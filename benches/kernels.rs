@@ -63,8 +63,9 @@ fn weights(dtype: DType, bytes: usize) -> Vec<u8> {
             DType::IQ1_M => block[55] = 0x3c, // the top nibble is the scale's
             DType::TQ1_0 => block[53] = 0x3c,
             DType::TQ2_0 => block[65] = 0x3c,
-            DType::MXFP4 => block[0] = 0x7c, // an exponent
-            DType::I8 => {}                  // any byte
+            DType::MXFP4 => block[0] = 0x7c,    // an exponent
+            DType::I8 => {}                     // any byte
+            DType::F8_E4M3 => block[0] &= 0xbf, // no NaN
             other => panic!("no benchmark for {other}"),
         }
     }
@@ -112,7 +113,7 @@ fn multiply(pool: &Pool, (kernel, isa): (Kernel, Isa), weight: &[u8], input: &In
     // The scales of a task lie in the cache: what is read of memory is less than in a model, by a 17th in F4.
     let scales = match kernel.dtype {
         DType::F4 => vec![117; step * row_bytes / 16],
-        DType::U4 | DType::U8 => 0.01f32.to_le_bytes().repeat(step * input.inputs() / GROUP),
+        DType::U4 | DType::U8 | DType::F8_E4M3 => 0.01f32.to_le_bytes().repeat(step * input.inputs() / GROUP),
         _ => Vec::new(),
     };
     pool.chunks(y, step * tokens, |task, y| {
@@ -123,6 +124,12 @@ fn multiply(pool: &Pool, (kernel, isa): (Kernel, Isa), weight: &[u8], input: &In
             DType::U4 | DType::U8 => {
                 let scales = &scales[..bytes / row_bytes * input.inputs() / GROUP * 4];
                 let scales = BlockScales::Floats { group: GROUP, scales: Floats::new(DType::F32, scales).unwrap() };
+                kernel.matmul_scaled(isa, rows, scales, input, y)
+            }
+            DType::F8_E4M3 => {
+                let scales = &scales[..(bytes / row_bytes).div_ceil(GROUP) * input.inputs().div_ceil(GROUP) * 4];
+                let scales = Floats::new(DType::F32, scales).unwrap();
+                let scales = BlockScales::Rectangles { sides: [GROUP; 2], before: 0, scales };
                 kernel.matmul_scaled(isa, rows, scales, input, y)
             }
             _ => kernel.matmul(rows, input, y),

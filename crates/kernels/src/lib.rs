@@ -152,9 +152,9 @@ impl Kernel {
         y: &mut [f32],
     ) -> memory::Result<()> {
         assert!(self.entry.scaled, "{} has its scales in it", self.entry.name);
-        let blocks = input.inputs() / order::BLOCK;
         let mut wide = Vec::new();
-        let scales = scales.of_blocks(isa, weight.len() / self.row_bytes(input.inputs()), blocks, &mut wide)?;
+        let inputs = input.inputs();
+        let scales = scales.of_blocks(isa, weight.len() / self.row_bytes(inputs), inputs, &mut wide)?;
         if self.form.rows_of_token() == 1 {
             return self.multiply(weight, scales, input, y);
         }

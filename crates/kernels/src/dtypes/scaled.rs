@@ -23,6 +23,16 @@ pub enum BlockScales<'a> {
         /// The scales of all rows in order.
         scales: Floats<'a>,
     },
+    /// Floats, one for each rectangle of weights (E4M3).
+    Rectangles {
+        /// Rows and inputs of a rectangle; inputs are a multiple of 32, or at least those of a row. The last ones of a row or column
+        /// may be cut.
+        sides: [usize; 2],
+        /// Rows of the first rectangles before those that are multiplied.
+        before: usize,
+        /// The scales, `[rectangles below each other, rectangles side by side]`.
+        scales: Floats<'a>,
+    },
 }
 
 /// The scales of the blocks of a call's rows, as its kernel reads them.
@@ -32,6 +42,11 @@ pub(crate) enum CallScales<'a> {
     InBlocks,
     Powers(&'a [u8]),
     Wide(&'a [f32]),
+    Rectangles {
+        sides: [usize; 2],
+        before: usize,
+        wide: &'a [f32],
+    },
 }
 
 impl<'a> CallScales<'a> {
@@ -49,14 +64,15 @@ impl<'a> CallScales<'a> {
 }
 
 impl<'a> BlockScales<'a> {
-    /// The scale of each block of `rows` rows of `blocks`, floats in `wide`. Panics unless there are as many as that takes.
+    /// The scale of each block of `rows` rows of `inputs`, floats in `wide`. Panics unless there are as many as that takes.
     pub(crate) fn of_blocks<'w: 'a>(
         self,
         isa: Isa,
         rows: usize,
-        blocks: usize,
+        inputs: usize,
         wide: &'w mut Vec<f32>,
     ) -> memory::Result<CallScales<'a>> {
+        let blocks = inputs / BLOCK;
         let all = rows * blocks;
         match self {
             BlockScales::Powers(exponents) => {
@@ -71,6 +87,18 @@ impl<'a> BlockScales<'a> {
                 *wide = memory::zeros(all, "the scales of weights")?;
                 spread(isa, scales, each, wide);
                 Ok(CallScales::Wide(wide))
+            }
+            BlockScales::Rectangles { sides, before, scales } => {
+                assert!(sides[0] > 0 && before < sides[0], "rectangles of {sides:?}, {before} rows before");
+                assert!(
+                    sides[1] >= inputs || sides[1] > 0 && sides[1].is_multiple_of(BLOCK),
+                    "rectangles of {sides:?}"
+                );
+                let all = (before + rows).div_ceil(sides[0]) * inputs.div_ceil(sides[1]);
+                assert_eq!(scales.len(), all, "scales of {rows} rows of {inputs} in rectangles of {sides:?}");
+                *wide = memory::zeros(all, "the scales of weights")?;
+                spread(isa, scales, 1, wide);
+                Ok(CallScales::Rectangles { sides, before, wide })
             }
         }
     }
