@@ -55,6 +55,9 @@ pub(super) const MXFP4: &str = "MXFP4";
 /// Of whose formats some run.
 pub(super) const COMPRESSED_TENSORS: &str = "compressed-tensors";
 
+/// Floats of 8 bits, which run where a config says what their scales are.
+pub(super) const FP8: [&str; 2] = ["FP8 in blocks", "FP8"];
+
 /// I8 matrices with scales, where nothing says how activations are to be quantised.
 pub(super) const INT8_WITH_SCALES: &str = "int8 with scales (the layout of compressed-tensors)";
 
@@ -71,9 +74,9 @@ pub(super) const METHODS: &[Method] = &[
            &[&[Part(".quant_state.bitsandbytes__")], &[End(".absmax"), End(".quant_map")]]),
     method("bitsandbytes 8-bit (LLM.int8)", &[], Q8, &[&[End(".SCB")]]),
     method("bitsandbytes", &["bitsandbytes"], Q8, &[]),
-    method("FP8 in blocks", &[], Q8, &[&[Typed(".weight", F8), End(".weight_scale_inv")]]),
+    method(FP8[0], &[], Q8, &[&[Typed(".weight", F8), End(".weight_scale_inv")]]),
     method("FBGEMM FP8", &["fbgemm_fp8"], Q8, &[]),
-    method("FP8", &["fp8"], Q8,
+    method(FP8[1], &["fp8"], Q8,
            &[&[Typed(".weight", F8), End(".weight_scale")], &[Typed(".weight", F8), End(".scale_weight")]]),
     method("NVFP4", &["nvfp4"], Q4,
            &[&[Typed(".weight", BYTE), End(".weight_scale_2")], &[End(".weight_packed"), End(".weight_global_scale")]]),

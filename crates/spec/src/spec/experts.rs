@@ -2,7 +2,7 @@
 
 use super::reader::{Reader, missing};
 use super::routed::{ExpertGates, ExpertMatrices, ExpertSizes, ExpertsWeights, Routing, SharedExpert};
-use super::tensors::{Fused, Tensors, rows_of};
+use super::tensors::{Fused, Rows, Tensors, rows_of};
 use super::{BesideWeights, LinearWeights, Norm, NormWeights, Scaling, Sizes};
 use crate::block::RouterScore;
 use crate::error::{Error, Result};
@@ -153,7 +153,7 @@ impl Reader<'_> {
 impl Tensors<'_> {
     pub(super) fn experts(&mut self, layer: usize, routing: Routing) -> Result<ExpertsWeights> {
         let at = Some(layer);
-        if let Some(scheme) = self.scheme {
+        if let Some(scheme) = self.scheme.filter(|scheme| !scheme.is_fp8()) {
             let why = "experts are computed as floats or GGUF blocks; use the GGUF file of the same model, or its BF16 \
                        checkpoint";
             let (file, words) = (scheme.file.clone(), scheme.in_words());
@@ -254,10 +254,9 @@ impl Tensors<'_> {
             }
         } else if stem.contains("{expert}") {
             let matrix = |expert: u64| {
-                let name = format!("{}.weight", stem.replace("{expert}", &expert.to_string()));
-                let weight = self.checked(&name, &[outputs, inputs], &because)?;
-                self.check_matrix_dtype(&weight)?;
-                Ok(LinearWeights::new(weight))
+                let module = stem.replace("{expert}", &expert.to_string());
+                let tensor = self.checked(&format!("{module}.weight"), &[outputs, inputs], &because)?;
+                self.of_rows(Rows { tensor, module, before: 0, total: outputs }, role)
             };
             (0..count).map(matrix).collect::<Result<_>>()?
         } else {

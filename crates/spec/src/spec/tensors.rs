@@ -189,11 +189,16 @@ impl<'a> Tensors<'a> {
                 Rows { tensor, module: self.stem(role, layer), before: 0, total: outputs }
             }
         };
+        Ok(LinearWeights { bias: self.bias(role, layer)?, ..self.of_rows(rows, role)? })
+    }
+
+    /// A matrix of these rows without bias, with its scales where it has some.
+    pub(super) fn of_rows(&mut self, rows: Rows, role: Role) -> Result<LinearWeights> {
         let scaling = self.scaling(&rows, role)?;
         if scaling.is_none() {
             self.check_matrix_dtype(&rows.tensor)?;
         }
-        Ok(LinearWeights { bias: self.bias(role, layer)?, scaling, ..LinearWeights::new(rows.tensor) })
+        Ok(LinearWeights { scaling, ..LinearWeights::new(rows.tensor) })
     }
 
     /// As [`matrix`](Self::matrix), of one row, which GGUF stores as a vector.
@@ -352,7 +357,7 @@ impl<'a> Tensors<'a> {
 
     pub(super) fn check_matrix_dtype(&self, tensor: &TensorInfo) -> Result<()> {
         match tensor.dtype {
-            DType::I8 | DType::U8 | DType::F4 => Err(Error::Quantization {
+            DType::I8 | DType::U8 | DType::F4 | DType::F8_E4M3 => Err(Error::Quantization {
                 file: self.file_of(tensor).into(),
                 scheme: format!("tensor {} of {} without a quantization_config", tensor.name, tensor.dtype),
                 why: "its scales are unknown".into(),
