@@ -8,6 +8,7 @@ use super::foreign;
 use crate::error::{Error, Result};
 use crate::header::config::{ConfigFiles, JsonFile, Section};
 use crate::header::{Fields, Header};
+use model_factory_dtypes::DType;
 use regex::escape;
 
 /// Ends of the names of scales, which multiply: those of the first are called inverse because they undo a division.
@@ -16,11 +17,14 @@ pub(crate) const SCALES: [&str; 2] = ["weight_scale_inv", "weight_scale"];
 /// Sides of a block where the config gives none.
 const BLOCK: [u64; 2] = [128, 128];
 
-/// The scheme of a model's files; `None` when they announce no FP8.
+/// The scheme of a model's files; `None` when they announce no FP8, or the model has none.
 ///
 /// # Errors
 /// `Quantization` for every scheme that does not run, `Format` for keys of the wrong type.
 pub(super) fn read(header: &Header, files: &ConfigFiles) -> Result<Option<Scheme>> {
+    if header.tensors.values().all(|tensor| tensor.dtype != DType::F8_E4M3) {
+        return Ok(None);
+    }
     let text = files.config.section("text_config")?;
     let of_text = text.as_ref().map_or(Ok(None), |text| text.section("quantization_config"))?;
     if let Some(block) = files.config.section("quantization_config")?.or(of_text) {

@@ -172,7 +172,6 @@ impl Tensors<'_> {
             return Err(self.conflict(scheme, one, other));
         }
         let FloatScales { scale, block: [_, size], .. } = self.float_scales(scheme, place, scales, rows)?;
-        self.check_float(&scale, "F32, F16 or BF16 (scales)")?;
         let shape = if scales == WeightScales::Tensor { vec![1] } else { scale.shape };
         Ok((TensorInfo { shape, ..scale }, size))
     }
@@ -212,8 +211,10 @@ impl Tensors<'_> {
                 why: format!("the inputs of a block that are multiplied together are a multiple of {BLOCK}"),
             });
         }
-        if scale.dtype != DType::F8_E8M0 {
-            self.check_float(&scale, "F32, F16, BF16 or F8_E8M0 (scales)")?;
+        match (weight.dtype, scale.dtype) {
+            (DType::F8_E4M3, DType::F8_E8M0) => {}
+            (DType::F8_E4M3, _) => self.check_float(&scale, "F32, F16, BF16 or F8_E8M0 (scales)")?,
+            _ => self.check_float(&scale, "F32, F16 or BF16 (scales)")?,
         }
         self.used.insert(name.clone());
         let first = rows.before / height;
