@@ -3,7 +3,9 @@
 
 #![allow(clippy::expect_used, clippy::print_stdout)]
 
+use super::int8::copy_with;
 use crate::common::{self, fixtures};
+use model_factory::UnifiedModelFactory;
 use model_factory::kernels::Isa;
 use safetensors::SafeTensors;
 use serde::Deserialize;
@@ -62,4 +64,28 @@ fn weights_are_exact_and_activations_keep_sixteen_bits() {
 #[test]
 fn floats_of_eight_bits_are_exact() {
     assert_near("fp8", 4, 5e-6);
+}
+
+/// Like those of int8, scales that are infinite or no number are refused when the model is loaded; others are numbers.
+#[test]
+fn scales_of_floats_are_finite() {
+    let folder = fixtures().join("fp8/llama-block");
+    let file = std::fs::read(folder.join("model.safetensors")).expect("the model");
+    let name = "model.layers.1.mlp.up_proj.weight_scale_inv";
+    let scale =
+        SafeTensors::deserialize(&file).expect("valid").tensor(name).expect("the scales").data().as_ptr().addr();
+    let at = scale - file.as_ptr().addr();
+    // NaN, both infinities, 0 and -1 in BF16.
+    for (bits, sound) in [(0x7fc0_u16, false), (0x7f80, false), (0xff80, false), (0, true), (0xbf80, true)] {
+        let mut damaged = file.clone();
+        damaged[at..at + 2].copy_from_slice(&bits.to_le_bytes());
+        match UnifiedModelFactory::load(copy_with(&folder, &damaged).path()) {
+            Ok(_) => assert!(sound, "{bits:x} was loaded"),
+            Err(error) => {
+                let said = error.to_string();
+                assert!(!sound && error.code() == 15, "{bits:x}: {said}");
+                assert!(said.contains(name) && said.contains("expected a finite number"), "{said}");
+            }
+        }
+    }
 }

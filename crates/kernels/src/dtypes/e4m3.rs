@@ -63,7 +63,12 @@ impl<'a> Rectangles<'a> {
 /// Whether a byte of `row` is no number.
 #[inline(always)]
 pub(crate) fn has_nan(row: &[u8]) -> bool {
-    row.iter().fold(0, |most, byte| most.max(byte | 0x80)) == 0xff
+    let mut most = 0;
+    // A loop, as the closure of a `fold` is not compiled for the instruction sets.
+    for byte in row {
+        most = most.max(byte | 0x80);
+    }
+    most == 0xff
 }
 
 fn portable(call: &mut Call<'_>) {

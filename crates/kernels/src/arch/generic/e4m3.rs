@@ -1,7 +1,7 @@
 //! Products of F8_E4M3 by vectors of floats: with few tokens weights are widened for each of them, with more once into memory that
 //! stays in the cache, where the product of F32 reads them.
 
-use super::prefetch::{NEAR, prefetch_near, streams};
+use super::prefetch::{NEAR, prefetch, prefetch_near, streams};
 use super::simd::Simd;
 use crate::dtypes::e4m3::{Rectangles, has_nan};
 use crate::input::Lines;
@@ -15,6 +15,9 @@ const FACTOR: f32 = 256.0;
 
 /// Widened weights of a panel: they stay in the second-level cache. A panel has a few rows at least.
 const PANEL: usize = 64 << 10;
+
+/// Weights of a cache line.
+const LINE: usize = 64;
 
 /// Rows of a tile with few tokens, and of the smallest panel.
 const ROWS: usize = 4;
@@ -75,21 +78,20 @@ fn tile<S: Simd, const T: usize>(
             factors[r] = simd.all(scales.of_row(rows[r])[part] * FACTOR);
         }
         let end = inputs.min(start + scales.inputs());
-        for at in (0..(end - start) / S::LANES).map(|step| start + step * S::LANES) {
-            for r in 0..ROWS {
-                // SAFETY: a vector is there, of each row and token.
-                unsafe {
-                    let w = w[r].as_ptr().add(at);
-                    if at.is_multiple_of(64) {
-                        prefetch_near(w.wrapping_add(NEAR), 64);
-                    }
-                    let w = simd.mul(simd.load_e4m3::<true>(w, S::LANES), factors[r]);
-                    for t in 0..T {
-                        let x = simd.load::<true>(x[t].as_ptr().add(at), S::LANES);
-                        sums[r][t] = simd.mul_add(w, x, sums[r][t]);
-                    }
-                }
+        // Whole cache lines first: a step that asks whether it begins one takes longer.
+        let lines = start + (end - start) / LINE * LINE;
+        for line in (start..lines).step_by(LINE) {
+            for w in w {
+                prefetch_ahead::<S>(w.as_ptr().wrapping_add(line));
             }
+            for step in 0..LINE / S::LANES {
+                // SAFETY: a line is there, of each row and token.
+                unsafe { add(simd, &w, &x, &factors, line + step * S::LANES, &mut sums) };
+            }
+        }
+        for step in 0..(end - lines) / S::LANES {
+            // SAFETY: a vector is there, of each row and token.
+            unsafe { add(simd, &w, &x, &factors, lines + step * S::LANES, &mut sums) };
         }
     }
     let (at, rest) = (inputs / S::LANES * S::LANES, inputs % S::LANES);
@@ -113,6 +115,42 @@ fn tile<S: Simd, const T: usize>(
         *totals = simd.sum(*sums);
     }
     totals
+}
+
+/// Adds the products of the vector at `at` of each row and token.
+///
+/// # Safety
+/// It is there.
+#[inline(always)]
+#[allow(clippy::needless_range_loop)] // rows and tokens are indices of several arrays
+unsafe fn add<S: Simd, const T: usize>(
+    simd: S,
+    w: &[&[u8]; ROWS],
+    x: &[&[f32]; T],
+    factors: &[S::Floats; ROWS],
+    at: usize,
+    sums: &mut [[S::Floats; T]; ROWS],
+) {
+    for r in 0..ROWS {
+        // SAFETY: the caller guarantees it.
+        unsafe {
+            let w = simd.mul(simd.load_e4m3::<true>(w[r].as_ptr().add(at), S::LANES), factors[r]);
+            for t in 0..T {
+                let x = simd.load::<true>(x[t].as_ptr().add(at), S::LANES);
+                sums[r][t] = simd.mul_add(w, x, sums[r][t]);
+            }
+        }
+    }
+}
+
+/// Prefetches the cache line that is read some time after `at`.
+#[inline(always)]
+fn prefetch_ahead<S: Simd>(at: *const u8) {
+    if S::LANES == LANES {
+        prefetch(at.wrapping_add(2 * NEAR), LINE)
+    } else {
+        prefetch_near(at.wrapping_add(NEAR), LINE)
+    }
 }
 
 /// Rows times all tokens, a panel of widened rows after the other.
