@@ -159,66 +159,53 @@ mod tests {
     #[test]
     fn rectangles_have_their_scales() {
         let mut random = Random::new(11);
-        let cases =
-            [([128, 128], 576_usize), ([128, 128], 65), ([3, 32], 100), ([1, usize::MAX], 333), ([64, 96], 2080)];
-        for (sides, inputs) in cases.into_iter().chain([([usize::MAX; 2], 128)]) {
+        #[rustfmt::skip]
+        let cases = [
+            ([128, 128], 576_usize, 0, DType::F32), ([128, 128], 576, 5, DType::BF16), ([128, 128], 65, 9, DType::F16),
+            ([3, 32], 100, 2, DType::F8_E8M0), ([1, usize::MAX], 333, 0, DType::BF16), ([64, 96], 2080, 63, DType::F8_E8M0),
+            ([usize::MAX; 2], 128, 0, DType::F32),
+        ];
+        for (sides, inputs, before, dtype) in cases {
             let (rows, across) = (150, inputs.div_ceil(sides[1]));
             let weight = random.stored(DType::F8_E4M3, rows * inputs);
-            let x = random.floats(7 * inputs);
-            for before in [0, 5] {
-                let before = if sides[0] > 5 { before } else { 0 };
-                let mut scales = random.floats((rows + before).div_ceil(sides[0]) * across);
-                scales.iter_mut().for_each(|scale| *scale *= 0.01);
-                for dtype in [DType::F32, DType::BF16, DType::F16] {
-                    let bytes: Vec<u8> = match dtype {
-                        DType::F32 => scales.iter().flat_map(|s| s.to_le_bytes()).collect(),
-                        DType::BF16 => scales.iter().flat_map(|s| half::bf16::from_f32(*s).to_le_bytes()).collect(),
-                        _ => scales.iter().flat_map(|s| half::f16::from_f32(*s).to_le_bytes()).collect(),
-                    };
-                    let mut wide = vec![0.0; scales.len()];
-                    let stored = Floats::new(dtype, &bytes).unwrap();
-                    crate::ops::vector::for_each_float(stored, |i, scale| wide[i] = scale);
-                    for isa in each_isa() {
-                        let all = BlockScales::Rectangles { sides, before, scales: stored };
-                        let y = product(isa, &weight, all, &x, inputs);
-                        for (at, y) in y.iter().enumerate() {
-                            let (token, row) = (at / rows, at % rows);
-                            let products = (0..inputs).map(|i| {
-                                let scale = wide[(before + row) / sides[0] * across + i / sides[1]];
-                                defined(weight[row * inputs + i]) * f64::from(scale) * f64::from(x[token * inputs + i])
-                            });
-                            let (exact, size) = (products.clone().sum::<f64>(), products.map(f64::abs).sum::<f64>());
-                            // A rounding of each weight, and of each of the sums in a lane.
-                            let bound = size * 2f64.powi(-24) * (5.0 + (inputs / 8) as f64).min(24.0);
-                            assert!(
-                                (f64::from(*y) - exact).abs() <= bound,
-                                "{isa} {sides:?} {inputs}: {y}, not {exact}"
-                            );
-                        }
-                        let bits = |y: &[f32]| y.iter().map(|y| y.to_bits()).collect::<Vec<u32>>();
-                        for (from, some_rows, some_tokens) in
-                            [(0, 1, 1), (3, 2, 2), (8, 9, 1), (77, 70, 2), (2, 142, 3)]
-                        {
-                            let first = before + from;
-                            let (from_scale, to_scale) = match sides[0] {
-                                usize::MAX => (0, 1),
-                                side => (first / side, (first + some_rows).div_ceil(side)),
-                            };
-                            let size = dtype.block_bytes() * across;
-                            let scales = Floats::new(dtype, &bytes[from_scale * size..to_scale * size]).unwrap();
-                            let before = if sides[0] == usize::MAX { 0 } else { first % sides[0] };
-                            let scales = BlockScales::Rectangles { sides, before, scales };
-                            let part = &weight[from * inputs..(from + some_rows) * inputs];
-                            let part = product(isa, part, scales, &x[..some_tokens * inputs], inputs);
-                            for (token, part) in part.chunks(some_rows).enumerate() {
-                                let of_all = &y[token * rows + from..][..some_rows];
-                                assert_eq!(
-                                    bits(part),
-                                    bits(of_all),
-                                    "{isa} {sides:?} {from} {some_rows} {some_tokens}"
-                                );
-                            }
-                        }
+            let x = random.floats(4 * inputs);
+            let scales = random.floats((rows + before).div_ceil(sides[0]) * across);
+            let bytes: Vec<u8> = match dtype {
+                DType::F32 => scales.iter().flat_map(|s| (s * 0.01).to_le_bytes()).collect(),
+                DType::BF16 => scales.iter().flat_map(|s| half::bf16::from_f32(*s).to_le_bytes()).collect(),
+                DType::F16 => scales.iter().flat_map(|s| half::f16::from_f32(*s).to_le_bytes()).collect(),
+                _ => scales.iter().map(|s| (120.0 + 5.0 * s) as u8).collect(),
+            };
+            let mut wide = vec![0.0; scales.len()];
+            let stored = Floats::new(dtype, &bytes).unwrap();
+            crate::ops::vector::for_each_float(stored, |i, scale| wide[i] = scale);
+            for isa in each_isa() {
+                let all = BlockScales::Rectangles { sides, before, scales: stored };
+                let y = product(isa, &weight, all, &x, inputs);
+                for (at, y) in y.iter().enumerate() {
+                    let (token, row) = (at / rows, at % rows);
+                    let products = (0..inputs).map(|i| {
+                        let scale = wide[(before + row) / sides[0] * across + i / sides[1]];
+                        defined(weight[row * inputs + i]) * f64::from(scale) * f64::from(x[token * inputs + i])
+                    });
+                    let (exact, size) = (products.clone().sum::<f64>(), products.map(f64::abs).sum::<f64>());
+                    // A rounding of each weight, and of each of the sums in a lane.
+                    let bound = size * 2f64.powi(-24) * (5.0 + (inputs / 8) as f64).min(24.0);
+                    assert!((f64::from(*y) - exact).abs() <= bound, "{isa} {sides:?} {inputs}: {y}, not {exact}");
+                }
+                let bits = |y: &[f32]| y.iter().map(|y| y.to_bits()).collect::<Vec<u32>>();
+                for (from, some_rows, some_tokens) in [(0, 1, 1), (3, 2, 2), (8, 9, 1), (77, 70, 2), (2, 142, 3)] {
+                    let first = before + from;
+                    let size = dtype.block_bytes() * across;
+                    let of_rows = first / sides[0] * size..(first + some_rows).div_ceil(sides[0]) * size;
+                    let scales = Floats::new(dtype, &bytes[of_rows]).unwrap();
+                    let before = first % sides[0];
+                    let scales = BlockScales::Rectangles { sides, before, scales };
+                    let part = &weight[from * inputs..(from + some_rows) * inputs];
+                    let part = product(isa, part, scales, &x[..some_tokens * inputs], inputs);
+                    for (token, part) in part.chunks(some_rows).enumerate() {
+                        let of_all = &y[token * rows + from..][..some_rows];
+                        assert_eq!(bits(part), bits(of_all), "{isa} {sides:?} {from} {some_rows} {some_tokens}");
                     }
                 }
             }

@@ -90,7 +90,7 @@ pub(crate) fn widened<E: Element>(call: &mut Call<'_>) {
 #[target_feature(enable = "neon")]
 pub(crate) fn e4m3(call: &mut Call<'_>) {
     // SAFETY: the function is compiled for the instruction sets.
-    e4m3::multiply(unsafe { Neon::new() }, call, |call| widened::<f32>(call));
+    e4m3::multiply(unsafe { Neon::<0>::new() }, call, |call| widened::<f32>(call));
 }
 
 /// A loop that is written out, as the compiler keeps a plain loop.
