@@ -63,8 +63,9 @@ fn weights(dtype: DType, bytes: usize) -> Vec<u8> {
             DType::IQ1_M => block[55] = 0x3c, // the top nibble is the scale's
             DType::TQ1_0 => block[53] = 0x3c,
             DType::TQ2_0 => block[65] = 0x3c,
-            DType::MXFP4 => block[0] = 0x7c, // an exponent
-            DType::I8 => {}                  // any byte
+            DType::MXFP4 => block[0] = 0x7c,    // an exponent
+            DType::I8 => {}                     // any byte
+            DType::F8_E4M3 => block[0] &= 0xbf, // no NaN
             other => panic!("no benchmark for {other}"),
         }
     }
@@ -105,14 +106,14 @@ fn kernels_for(dtype: DType) -> Vec<(Kernel, Isa)> {
 const GROUP: usize = 128;
 
 /// The product in the longest tasks that the engine cuts, each with outputs of its own.
-fn multiply(pool: &Pool, (kernel, isa): (Kernel, Isa), weight: &[u8], input: &Input, y: &mut [f32]) {
+fn multiply(pool: &Pool, kernel: Kernel, weight: &[u8], input: &Input, y: &mut [f32]) {
     let row_bytes = kernel.row_bytes(input.inputs());
     let tokens = y.len() * row_bytes / weight.len();
     let step = kernel.rows_per_task(weight.len(), input.inputs(), tokens, pool.threads());
     // The scales of a task lie in the cache: what is read of memory is less than in a model, by a 17th in F4.
     let scales = match kernel.dtype {
         DType::F4 => vec![117; step * row_bytes / 16],
-        DType::U4 | DType::U8 => 0.01f32.to_le_bytes().repeat(step * input.inputs() / GROUP),
+        DType::U4 | DType::U8 | DType::F8_E4M3 => 0.01f32.to_le_bytes().repeat(step * input.inputs() / GROUP),
         _ => Vec::new(),
     };
     pool.chunks(y, step * tokens, |task, y| {
@@ -123,6 +124,12 @@ fn multiply(pool: &Pool, (kernel, isa): (Kernel, Isa), weight: &[u8], input: &In
             DType::U4 | DType::U8 => {
                 let scales = &scales[..bytes / row_bytes * input.inputs() / GROUP * 4];
                 let scales = BlockScales::Floats { group: GROUP, scales: Floats::new(DType::F32, scales).unwrap() };
+                kernel.matmul_scaled(rows, scales, input, y)
+            }
+            DType::F8_E4M3 => {
+                let scales = &scales[..(bytes / row_bytes).div_ceil(GROUP) * input.inputs().div_ceil(GROUP) * 4];
+                let scales = Floats::new(DType::F32, scales).unwrap();
+                let scales = BlockScales::Rectangles { sides: [GROUP; 2], before: 0, scales };
                 kernel.matmul_scaled(rows, scales, input, y)
             }
             _ => kernel.matmul(rows, input, y),
@@ -147,7 +154,7 @@ fn decode(criterion: &mut Criterion) {
         for (kernel, isa) in kernels_for(dtype) {
             let input = Input::prepare(isa, kernel.form, &x, inputs());
             group.bench_function(BenchmarkId::new("product", kernel.name), |bencher| {
-                bencher.iter(|| multiply(&pool, (kernel, isa), black_box(&weight), &input, &mut y));
+                bencher.iter(|| multiply(&pool, kernel, black_box(&weight), &input, &mut y));
             });
         }
     }
@@ -240,7 +247,7 @@ fn prefill(criterion: &mut Criterion) {
                     let input = Input::prepare(isa, kernel.form, &x, inputs);
                     let shape = format!("{inputs}x{rows}/{tokens}");
                     group.bench_function(BenchmarkId::new(kernel.name, shape), |bencher| {
-                        bencher.iter(|| multiply(&pool, (kernel, isa), black_box(&weight), &input, &mut y));
+                        bencher.iter(|| multiply(&pool, kernel, black_box(&weight), &input, &mut y));
                     });
                 }
             }

@@ -106,7 +106,8 @@ const MATRICES: &[(&[DType], Option<Native>, Option<OnGpus>)] = &[
     (&[DType::F4],   Some(Native::Always),                        no_kernel((10, 0))),
     (&[DType::U4, DType::U8], Some(Native::Always),               None),
     (&[DType::NVFP4], None,                                       no_kernel((10, 0))),
-    (&[DType::F8_E4M3, DType::F8_E5M2], None,                     no_kernel((8, 9))),
+    (&[DType::F8_E4M3], Some(Native::Never),                      no_kernel((8, 9))),
+    (&[DType::F8_E5M2], None,                                     no_kernel((8, 9))),
 ];
 
 /// The row of a dtype: how processors and GPUs compute with its matrices.
@@ -290,6 +291,7 @@ mod tests {
             (DType::BF16, "ccccccccccnnnnnnnnnn"),
             (DType::I8, "cccccnnnnnnnnnnnnnnn"),
             (DType::Q4_K, "cccccnnnnnnnnnnnnnnn"),
+            (DType::F8_E5M2, "ccccccccccccc-------"),
             (DType::F8_E4M3, "ccccccccccccc-------"),
             (DType::NVFP4, "ccccccccccccccc-----"),
             (DType::IQ4_NL, "--------------------"),

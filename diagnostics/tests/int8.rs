@@ -1,8 +1,11 @@
-//! Checkpoints of compressed-tensors, int8 and packed integers: every scheme that runs, and every one that is refused with its exit
+//! Checkpoints of compressed-tensors, int8, packed integers and FP8, and of others in FP8: every scheme that runs, and every one that is refused with its exit
 //! code, the key or the tensor.
 
 // A sample that cannot be written is a broken test; `pub` is for the sibling modules.
 #![allow(clippy::unwrap_used, unreachable_pub)]
+
+#[path = "int8/fp8.rs"]
+mod fp8;
 
 #[path = "formats/build.rs"]
 #[allow(dead_code)] // this file uses its part
@@ -96,6 +99,13 @@ impl Model {
         self
     }
 
+    /// With a float next to each of the quantised modules.
+    fn beside(self, suffix: &str) -> Model {
+        let weights = self.tensors.iter().filter(|tensor| tensor.1 == "F8_E4M3");
+        let names: Vec<String> = weights.map(|tensor| tensor.0.replace(".weight", &format!(".{suffix}"))).collect();
+        names.iter().fold(self, |model, name| model.with(name, "F32", &[]))
+    }
+
     fn with(mut self, name: &str, dtype: &'static str, shape: &[u64]) -> Model {
         self.add(name, dtype, shape);
         self
@@ -117,7 +127,7 @@ impl Model {
         let (mut header, mut end) = (Map::new(), 0);
         for (name, dtype, shape) in &self.tensors {
             let size = match *dtype {
-                "I8" | "F8_E4M3" => 1,
+                "I8" | "F8_E4M3" | "F8_E5M2" | "F8_E8M0" => 1,
                 "I64" => 8,
                 "I32" | "F32" => 4,
                 _ => 2,
@@ -274,7 +284,7 @@ fn what_does_not_run_is_refused_by_its_key() {
     const INPUTS: &str = "/config_groups/group_0/input_activations";
     let cases = [
         ("", "format", json!("pack-quantized"), "group_0.input_activations is given, expected null"),
-        ("", "format", json!("float-quantized"), "quantization_config.format is \"float-quantized\""),
+        ("", "format", json!("float-quantized"), "group_0.input_activations.type is \"int\", expected float"),
         ("", "format", json!("nvfp4-pack-quantized"), "\"nvfp4-pack-quantized\""),
         ("", "format", json!("mxfp4-pack-quantized"), "\"mxfp4-pack-quantized\""),
         ("", "format", json!("marlin-24"), "\"marlin-24\""),
@@ -337,7 +347,7 @@ fn contradictions_name_both_sides() {
         ("dynamic with a scale", Model::usual().with(&format!("{UP}.input_scale"), "BF16", &[1]), 15, &["dynamic by token", UP, "input_scale is stored"]),
         ("symmetric with a zero point", static_().beside_all("input_scale", "BF16", &[1]).beside_all("input_zero_point", "I8", &[1]), 15, &["input_zero_point is stored"]),
         ("two static scales", static_().beside_all("input_scale", "BF16", &[2]), 15, &["input_scale", "[2]", "[1]"]),
-        ("an embedding of int8", Model::usual().with("model.embed_tokens.weight", "I8", &[32, HIDDEN]), 12, &["embedding of int8", "model.embed_tokens.weight"]),
+        ("an embedding of int8", Model::usual().with("model.embed_tokens.weight", "I8", &[32, HIDDEN]), 12, &["quantized embedding", "model.embed_tokens.weight"]),
         ("float8 weights", Model::usual().with(&weight, "F8_E4M3", &[WIDE, HIDDEN]), 12, &["FP8", &weight]),
         ("packed weights", Model::usual().with(&format!("{UP}.weight_packed"), "I32", &[WIDE, 16]), 12, &["weight_packed"]),
         ("groups that do not divide", Model::new(group(json!({"strategy": "group", "group_size": 48}), json!({"strategy": "token", "dynamic": true})), |o, _| vec![o, 2]), 15, &["groups of 48", "64 inputs"]),

@@ -210,7 +210,7 @@ fn scales_that_are_no_sound_numbers_are_refused() {
 }
 
 /// `folder` with another `model.safetensors`.
-fn copy_with(folder: &Path, model: &[u8]) -> tempfile::TempDir {
+pub(super) fn copy_with(folder: &Path, model: &[u8]) -> tempfile::TempDir {
     let copy = tempfile::tempdir().expect("a folder");
     for name in ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"] {
         std::fs::copy(folder.join(name), copy.path().join(name)).expect("a copy");

@@ -1,8 +1,11 @@
-//! Packed integers of compressed-tensors against float64: weights as they are stored, activations that keep 16 bits.
+//! Packed integers of compressed-tensors, whose activations keep 16 bits, and floats of 8 bits, whose activations are F32, against
+//! float64 of the weights as they are stored.
 
 #![allow(clippy::expect_used, clippy::print_stdout)]
 
+use super::int8::copy_with;
 use crate::common::{self, fixtures};
+use model_factory::UnifiedModelFactory;
 use model_factory::kernels::Isa;
 use safetensors::SafeTensors;
 use serde::Deserialize;
@@ -12,15 +15,16 @@ use std::path::{Path, PathBuf};
 struct Expected {
     tokens: Vec<u32>,
     stride: usize,
-    compressed_tensors_error: f64,
+    #[serde(alias = "compressed_tensors_error", alias = "transformers_error")]
+    theirs: f64,
 }
 
-/// Every checkpoint, sorted by name.
-fn checkpoints() -> Vec<PathBuf> {
-    let folders = std::fs::read_dir(fixtures().join("packed")).expect("fixtures/packed");
+/// At least `least` checkpoints in this folder of fixtures, sorted by name.
+fn checkpoints(folder: &str, least: usize) -> Vec<PathBuf> {
+    let folders = std::fs::read_dir(fixtures().join(folder)).expect("a folder of fixtures");
     let mut folders: Vec<PathBuf> = folders.map(|entry| entry.expect("an entry").path()).collect();
     folders.sort();
-    assert!(folders.len() >= 9, "only {} checkpoints", folders.len());
+    assert!(folders.len() >= least, "only {} checkpoints", folders.len());
     folders
 }
 
@@ -40,14 +44,48 @@ fn error(folder: &Path, level: Isa) -> (f64, Expected) {
     ((distance / size).sqrt(), expected)
 }
 
-/// The worst was 1.1e-4. A head in BF16 by the BF16 instruction adds the rounding of its activations, 1.7e-3 at most, so models are
-/// held to the best level without it; that level's bits are everyone's in packed products.
+/// Holds the best level without the BF16 instruction to `bound`: with it a head in BF16 adds the rounding of its activations.
+fn assert_near(folder: &str, least: usize, bound: f64) {
+    let level = Isa::available().into_iter().rev().find(|isa| !isa.name().contains("bf16")).expect("a level");
+    for folder in checkpoints(folder, least) {
+        let (error, expected) = error(&folder, level);
+        println!("{}: {error:.2e}, theirs {:.2e}", folder.display(), expected.theirs);
+        assert!(error < bound, "{}: {error:e}", folder.display());
+    }
+}
+
+/// The worst was 1.1e-4. That level's bits are everyone's in packed products.
 #[test]
 fn weights_are_exact_and_activations_keep_sixteen_bits() {
-    let level = Isa::available().into_iter().rev().find(|isa| !isa.name().contains("bf16")).expect("a level");
-    for folder in checkpoints() {
-        let (error, expected) = error(&folder, level);
-        println!("{}: {error:.2e}, compressed-tensors {:.2e}", folder.display(), expected.compressed_tensors_error);
-        assert!(error < 3e-4, "{}: {error:e}", folder.display());
+    assert_near("packed", 9, 3e-4);
+}
+
+/// The bound of plain F32.
+#[test]
+fn floats_of_eight_bits_are_exact() {
+    assert_near("fp8", 4, 5e-6);
+}
+
+/// Like those of int8, scales that are infinite or no number are refused when the model is loaded; others are numbers.
+#[test]
+fn scales_of_floats_are_finite() {
+    let folder = fixtures().join("fp8/llama-block");
+    let file = std::fs::read(folder.join("model.safetensors")).expect("the model");
+    let name = "model.layers.1.mlp.up_proj.weight_scale_inv";
+    let scale =
+        SafeTensors::deserialize(&file).expect("valid").tensor(name).expect("the scales").data().as_ptr().addr();
+    let at = scale - file.as_ptr().addr();
+    // NaN, both infinities, 0 and -1 in BF16.
+    for (bits, sound) in [(0x7fc0_u16, false), (0x7f80, false), (0xff80, false), (0, true), (0xbf80, true)] {
+        let mut damaged = file.clone();
+        damaged[at..at + 2].copy_from_slice(&bits.to_le_bytes());
+        match UnifiedModelFactory::load(copy_with(&folder, &damaged).path()) {
+            Ok(_) => assert!(sound, "{bits:x} was loaded"),
+            Err(error) => {
+                let said = error.to_string();
+                assert!(!sound && error.code() == 15, "{bits:x}: {said}");
+                assert!(said.contains(name) && said.contains("expected a finite number"), "{said}");
+            }
+        }
     }
 }

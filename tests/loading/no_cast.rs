@@ -11,30 +11,36 @@ use std::collections::BTreeSet;
 
 #[test]
 fn kernels_read_the_bytes_of_the_file() {
-    let mut compared = 0;
-    for fixture in common::all() {
-        for name in fixture.expected.files.keys() {
-            let path = fixture.folder.join(name);
-            let model = common::load(&path);
-            let files: Vec<Vec<u8>> =
-                weight_files(&path).iter().map(|file| std::fs::read(file).expect("a file")).collect();
-            let expected: Vec<_> = model.spec().matrices().collect();
-            let read: Vec<_> = model.decoder().expect("a model on the processor").matrices().collect();
-            assert_eq!(read.len(), expected.len());
-            for (matrix, tensor) in read.iter().zip(&expected) {
-                let stored = &files[tensor.file][tensor.offset as usize..(tensor.offset + tensor.bytes) as usize];
-                assert_eq!(matrix.weight().dtype(), tensor.dtype);
-                assert!(matrix.weight().bytes() == stored, "{}: {}", path.display(), tensor.name);
-                compared += 1;
-            }
-            if model.spec().tied_embeddings {
-                let (embedding, head) = (read[0].weight().bytes(), read[read.len() - 1].weight().bytes());
-                assert!(std::ptr::eq(embedding, head), "{}: a tied head is the embedding", path.display());
-            }
-            assert_eq!(model.report().casts, 0);
-        }
-    }
+    let of_models = common::all().into_iter().flat_map(|fixture| {
+        let paths: Vec<_> = fixture.expected.files.keys().map(|name| fixture.folder.join(name)).collect();
+        paths
+    });
+    let of_schemes = ["packed", "fp8"].into_iter().flat_map(|folder| {
+        let entries = std::fs::read_dir(common::fixtures().join(folder)).expect("a folder of fixtures");
+        entries.map(|entry| entry.expect("an entry").path())
+    });
+    let compared: usize = of_models.chain(of_schemes).map(|path| compared(&path)).sum();
     assert!(compared > 500, "only {compared} matrices");
+}
+
+/// Compares the matrices of a model with its files, and returns how many there are.
+fn compared(path: &std::path::Path) -> usize {
+    let model = common::load(path);
+    let files: Vec<Vec<u8>> = weight_files(path).iter().map(|file| std::fs::read(file).expect("a file")).collect();
+    let expected: Vec<_> = model.spec().matrices().collect();
+    let read: Vec<_> = model.decoder().expect("a model on the processor").matrices().collect();
+    assert_eq!(read.len(), expected.len());
+    for (matrix, tensor) in read.iter().zip(&expected) {
+        let stored = &files[tensor.file][tensor.offset as usize..(tensor.offset + tensor.bytes) as usize];
+        assert_eq!(matrix.weight().dtype(), tensor.dtype);
+        assert!(matrix.weight().bytes() == stored, "{}: {}", path.display(), tensor.name);
+    }
+    if model.spec().tied_embeddings {
+        let (embedding, head) = (read[0].weight().bytes(), read[read.len() - 1].weight().bytes());
+        assert!(std::ptr::eq(embedding, head), "{}: a tied head is the embedding", path.display());
+    }
+    assert_eq!(model.report().casts, 0);
+    expected.len()
 }
 
 /// The files of a model in part order, found independently of the library.

@@ -2,6 +2,7 @@
 
 pub(crate) mod bf16;
 pub(crate) mod blocks;
+pub(crate) mod e4m3;
 mod f16;
 mod f32;
 mod f4;
@@ -41,6 +42,7 @@ pub(crate) static REGISTRY: &[&[Registered]] = &[
     f32::KERNELS,
     f16::KERNELS,
     bf16::KERNELS,
+    e4m3::KERNELS,
     i8::KERNELS,
     q8_0::KERNELS,
     q4_0::KERNELS,

@@ -56,6 +56,16 @@ pub(super) fn bf16_to_f32(bytes: [u8; 2]) -> f32 {
     f32::from_bits(u32::from(u16::from_le_bytes(bytes)) << 16)
 }
 
+/// The power of 2 that a byte stands for (E8M0); 0xff is no number.
+#[inline(always)]
+pub(super) fn e8m0_to_f32(exponent: u8) -> f32 {
+    match exponent {
+        0 => f32::from_bits(1 << 22), // 2^-127, subnormal
+        0xff => f32::NAN,
+        _ => f32::from_bits(u32::from(exponent) << 23),
+    }
+}
+
 /// The half-precision number at byte `at`.
 #[inline(always)]
 pub(super) fn f16_at(bytes: &[u8], at: usize) -> f32 {

@@ -151,9 +151,9 @@ impl Kernel {
         y: &mut [f32],
     ) -> memory::Result<()> {
         assert!(self.entry.scaled, "{} has its scales in it", self.entry.name);
-        let (rows, blocks) = (weight.len() / self.row_bytes(input.inputs()), input.inputs() / order::BLOCK);
-        let mut spread = Vec::new();
-        self.multiply(weight, scales.of_blocks(rows, blocks, &mut spread)?, input, y)
+        let (inputs, mut spread) = (input.inputs(), Vec::new());
+        let scales = scales.of_blocks(weight.len() / self.row_bytes(inputs), inputs, &mut spread)?;
+        self.multiply(weight, scales, input, y)
     }
 
     fn multiply(&self, weight: &[u8], scales: CallScales<'_>, input: &Input, y: &mut [f32]) -> memory::Result<()> {

@@ -47,6 +47,10 @@ impl Random {
                 return self.floats(elements).iter().flat_map(|&x| half::f16::from_f32(x).to_le_bytes()).collect();
             }
             DType::I8 | DType::F4 | DType::U4 | DType::U8 => return bytes,
+            DType::F8_E4M3 => {
+                bytes.iter_mut().filter(|byte| **byte & 0x7f == 0x7f).for_each(|byte| *byte ^= 1);
+                return bytes;
+            }
             _ => {}
         }
         for block in bytes.chunks_exact_mut(dtype.block_bytes()) {
@@ -189,6 +193,12 @@ pub(crate) fn multiply(kernel: &Kernel, weight: &[u8], input: &Input, y: &mut [f
         DType::U4 | DType::U8 => {
             let ones = 1f32.to_le_bytes().repeat(weight.len() / kernel.row_bytes(BLOCK));
             let scales = BlockScales::Floats { group: BLOCK, scales: Floats::new(DType::F32, &ones).unwrap() };
+            kernel.matmul_scaled(weight, scales, input, y)
+        }
+        DType::F8_E4M3 => {
+            let one = 1f32.to_le_bytes();
+            let scales = Floats::new(DType::F32, &one).unwrap();
+            let scales = BlockScales::Rectangles { sides: [usize::MAX; 2], before: 0, scales };
             kernel.matmul_scaled(weight, scales, input, y)
         }
         _ => kernel.matmul(weight, input, y),

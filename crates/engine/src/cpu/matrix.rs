@@ -7,7 +7,7 @@ use crate::kernels::{self, BlockScales, Floats, Form, Isa, Kernel, ZeroPoints};
 use crate::memory;
 use crate::weights::{WeightView, Weights};
 use model_factory_dtypes::DType;
-use model_factory_spec::spec::{Groups, LinearWeights, Scaling};
+use model_factory_spec::spec::{FloatScales, Groups, LinearWeights, Scaling};
 use std::ops::Range;
 
 /// A weight `[outputs, inputs]` with its kernel and bias.
@@ -31,6 +31,17 @@ enum Scales {
     /// A byte for each block of a row.
     Blocks(WeightView),
     Groups(GroupScales),
+    Floats(BlockedScales),
+}
+
+/// The scales of floats of 8 bits.
+#[derive(Clone, Debug)]
+struct BlockedScales {
+    view: WeightView,
+    /// Outputs and inputs that share one.
+    block: [usize; 2],
+    /// Outputs of the first blocks that are not the matrix's.
+    before: usize,
 }
 
 /// The scales of packed integers.
@@ -72,6 +83,10 @@ impl Matrix {
                 check_scales(weights, scale)?;
                 let zero_points = zero_point.as_ref().map(|zero_point| weights.view(zero_point));
                 Some(Scales::Groups(GroupScales { view: weights.view(scale), size: *size, zero_points }))
+            }
+            Some(Scaling::Floats(FloatScales { scale, block, before })) => {
+                check_scales(weights, scale)?;
+                Some(Scales::Floats(BlockedScales { view: weights.view(scale), block: *block, before: *before }))
             }
             Some(Scaling::Int8(int8)) => {
                 let (of_rows, a_row) = int8_rule(weights, int8, inputs)?;
@@ -149,6 +164,13 @@ impl Matrix {
                     };
                     kernels::subtract_zero_points(isa, zero_points, scales, rows.clone(), *size, input, y)?;
                 }
+            }
+            Some(Scales::Floats(BlockedScales { view, block, before })) => {
+                let [first, end] = [rows.start, rows.end].map(|row| before + row);
+                let across = self.inputs.div_ceil(block[1]);
+                let scales = floats(view, first / block[0] * across..end.div_ceil(block[0]) * across);
+                let scales = BlockScales::Rectangles { sides: *block, before: first % block[0], scales };
+                self.kernel.matmul_scaled(weight(), scales, input, y)?;
             }
             Some(Scales::Int8(scales)) if scales.a_row > 1 => {
                 kernels::int8_groups(isa, weight(), scales.of(&rows), scales.group, input, y)?;

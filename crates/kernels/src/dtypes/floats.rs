@@ -3,16 +3,16 @@
 use crate::memory;
 use crate::{Call, LANES, sum_lanes};
 
-/// Rows, widened one after the other, times all tokens. Lane `i` of 16 adds up the products whose index is `i` modulo 16, in
+/// Rows, widened by `dequantize(row, bytes, out)` one after the other, times all tokens. Lane `i` of 16 adds up the products whose index is `i` modulo 16, in
 /// order, by a multiplication and an addition.
-pub(super) fn portable(call: &mut Call<'_>, dequantize: impl Fn(&[u8], &mut [f32])) {
+pub(super) fn portable(call: &mut Call<'_>, dequantize: impl Fn(usize, &[u8], &mut [f32])) {
     let (weight, input) = (call.weight, call.input);
     let mut wide = match memory::zeros(input.inputs(), "a widened row") {
         Ok(wide) => wide,
         Err(refused) => return call.note(Err(refused)),
     };
     for (row, bytes) in weight.chunks_exact(weight.len() / call.rows()).enumerate() {
-        dequantize(bytes, &mut wide);
+        dequantize(row, bytes, &mut wide);
         for token in 0..input.tokens() {
             call.part(token, row, 1)[0] = dot(&wide, input.floats(token));
         }
@@ -35,7 +35,7 @@ macro_rules! float_kernels {
             form: $crate::Form::F32,
             sets: $crate::isa::Sets::PORTABLE,
             scaled: false,
-            matmul: |call| $crate::dtypes::floats::portable(call, dequantize),
+            matmul: |call| $crate::dtypes::floats::portable(call, |_, row, out| dequantize(row, out)),
             dequantize,
         };
 

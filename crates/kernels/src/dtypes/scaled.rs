@@ -25,6 +25,16 @@ pub enum BlockScales<'a> {
         /// The scales of all rows in order.
         scales: Floats<'a>,
     },
+    /// Floats, one for each rectangle of weights (E4M3).
+    Rectangles {
+        /// Rows and inputs of a rectangle; inputs are a multiple of 32, or at least those of a row. The last ones of a row or column
+        /// may be cut.
+        sides: [usize; 2],
+        /// Rows of the first rectangles before those that are multiplied.
+        before: usize,
+        /// The scales, `[rectangles below each other, rectangles side by side]`.
+        scales: Floats<'a>,
+    },
 }
 
 /// The most scales that kernels read at once.
@@ -37,6 +47,7 @@ pub(crate) enum CallScales<'a> {
     InBlocks,
     Powers(Powers<'a>),
     Groups(Groups<'a>),
+    Rectangles(Rectangles<'a>),
 }
 
 /// Exponents, one for each block, in rows of `blocks`.
@@ -58,6 +69,29 @@ pub(crate) struct Groups<'a> {
     pub(crate) shift: u32,
 }
 
+/// Floats, one for each rectangle of a call's rows.
+#[derive(Clone, Copy)]
+pub(crate) struct Rectangles<'a> {
+    sides: [usize; 2],
+    /// Rows of the first rectangles before those of the call.
+    before: usize,
+    scales: Floats<'a>,
+    /// Rectangles side by side.
+    across: usize,
+}
+
+impl Rectangles<'_> {
+    /// Inputs of a rectangle.
+    pub(crate) fn inputs(&self) -> usize {
+        self.sides[1]
+    }
+
+    /// The scale of the rectangle in place `across` of those of a row.
+    pub(crate) fn at(&self, row: usize, across: usize) -> f32 {
+        self.scales.get((self.before + row) / self.sides[0] * self.across + across)
+    }
+}
+
 impl<'a> CallScales<'a> {
     /// Panics for other scales.
     pub(crate) fn powers(self) -> Powers<'a> {
@@ -70,17 +104,24 @@ impl<'a> CallScales<'a> {
         let CallScales::Groups(groups) = self else { unreachable!("scales are floats") };
         groups
     }
+
+    /// Panics for other scales.
+    pub(crate) fn rectangles(self) -> Rectangles<'a> {
+        let CallScales::Rectangles(rectangles) = self else { unreachable!("scales of rectangles") };
+        rectangles
+    }
 }
 
 impl<'a> BlockScales<'a> {
-    /// The scale of each block of `rows` rows of `blocks`. Panics unless there are as many as that takes. Where groups are neither
+    /// The scale of each block of `rows` rows of `inputs`. Panics unless there are as many as that takes. Where groups are neither
     /// powers of 2 nor whole rows, or the scales fewer than kernels read at once, `spread` has one for each block.
     pub(crate) fn of_blocks<'s: 'a>(
         self,
         rows: usize,
-        blocks: usize,
+        inputs: usize,
         spread: &'s mut Vec<u8>,
     ) -> memory::Result<CallScales<'a>> {
+        let blocks = inputs / BLOCK;
         match self {
             BlockScales::Powers(exponents) => {
                 assert_eq!(exponents.len(), rows * blocks, "scales of {rows} rows of {blocks} blocks");
@@ -102,6 +143,17 @@ impl<'a> BlockScales<'a> {
                 }
                 let scales = Floats::new(DType::F32, spread).unwrap_or(scales);
                 Ok(CallScales::Groups(Groups { scales, blocks, groups: blocks, shift: 0 }))
+            }
+            BlockScales::Rectangles { sides, before, scales } => {
+                assert!(sides[0] > 0 && before < sides[0], "rectangles of {sides:?}, {before} rows before");
+                assert!(
+                    sides[1] >= inputs || sides[1] > 0 && sides[1].is_multiple_of(BLOCK),
+                    "rectangles of {sides:?}"
+                );
+                let across = inputs.div_ceil(sides[1]);
+                let all = (before + rows).div_ceil(sides[0]) * across;
+                assert_eq!(scales.len(), all, "scales of {rows} rows of {inputs} in rectangles of {sides:?}");
+                Ok(CallScales::Rectangles(Rectangles { sides, before, scales, across }))
             }
         }
     }

@@ -4,7 +4,7 @@
 //! everywhere.
 
 use super::exp::{exp, tanh};
-use crate::element::{bf16_to_f32, f16_to_f32};
+use crate::element::{bf16_to_f32, e8m0_to_f32, f16_to_f32};
 use crate::isa::{Isa, compiled_for};
 use model_factory_dtypes::DType;
 
@@ -16,9 +16,9 @@ pub struct Floats<'a> {
 }
 
 impl<'a> Floats<'a> {
-    /// The floats in `bytes`; `None` unless `dtype` is F32, F16 or BF16 and the bytes are whole elements.
+    /// The floats in `bytes`; `None` unless `dtype` is F32, F16, BF16 or F8_E8M0 and the bytes are whole elements.
     pub fn new(dtype: DType, bytes: &'a [u8]) -> Option<Floats<'a>> {
-        let float = matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
+        let float = matches!(dtype, DType::F32 | DType::F16 | DType::BF16 | DType::F8_E8M0);
         (float && bytes.len().is_multiple_of(dtype.block_bytes())).then_some(Floats { dtype, bytes })
     }
 
@@ -37,6 +37,7 @@ impl<'a> Floats<'a> {
         match self.dtype {
             DType::F32 => f32::from_le_bytes(*self.chunk(4 * index)),
             DType::BF16 => bf16_to_f32(*self.chunk(2 * index)),
+            DType::F8_E8M0 => e8m0_to_f32(self.bytes.get(index).copied().unwrap_or_default()),
             _ => f16_to_f32(*self.chunk(2 * index)),
         }
     }
@@ -80,6 +81,7 @@ pub(crate) fn for_each_float(floats: Floats<'_>, mut each: impl FnMut(usize, f32
             values.for_each(|(i, bytes)| each(i, f32::from_le_bytes(*bytes)));
         }
         DType::BF16 => halves.for_each(|(i, bytes)| each(i, bf16_to_f32(*bytes))),
+        DType::F8_E8M0 => floats.bytes.iter().enumerate().for_each(|(i, byte)| each(i, e8m0_to_f32(*byte))),
         _ => halves.for_each(|(i, bytes)| each(i, f16_to_f32(*bytes))),
     }
 }

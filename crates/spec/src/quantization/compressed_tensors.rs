@@ -11,11 +11,14 @@ use super::foreign;
 use crate::error::Result;
 use crate::header::Fields;
 use crate::header::config::{JsonFile, Section};
-use names::Names;
 use serde_json::{Map, Value};
 use std::path::PathBuf;
 
 pub(crate) use args::{ActivationScales, Activations, Packed, WeightScales};
+pub(super) use names::Names;
+
+/// What people call the method.
+const METHOD: &str = foreign::COMPRESSED_TENSORS;
 
 /// The section of the config block, and of one within it.
 const QUANTIZATION: &str = "quantization_config";
@@ -26,12 +29,17 @@ const FORMATS: &[&str] = &["int-quantized", "naive-quantized"];
 /// The format that packs integers into words.
 const PACKED: &str = "pack-quantized";
 
+/// The format that stores floats of 8 bits.
+const FLOATS: &str = "float-quantized";
+
 /// Presets that stand for int8 weights by channel and activations dynamic by token.
 const PRESETS: &[&str] = &["W8A8", "INT8"];
 
 /// What a config block says of every module.
 #[derive(Debug)]
 pub(crate) struct Scheme {
+    /// What people call the method.
+    method: &'static str,
     pub(crate) file: PathBuf,
     /// The dotted key, as of a group.
     pub(crate) place: String,
@@ -48,16 +56,18 @@ pub(crate) struct Notes {
     pub(crate) unknown: Vec<String>,
     /// Absent keys, each with the default of compressed-tensors' `QuantizationArgs`.
     pub(crate) defaults: Vec<String>,
+    /// Keys that ask for quantized activations or caches, which FP8 weights are computed without.
+    pub(crate) floats: Vec<String>,
 }
 
 impl Notes {
     /// Notes the keys of `section` that are not `known`.
-    fn unknown(&mut self, section: &Section<'_>, known: &str) {
+    pub(super) fn unknown(&mut self, section: &Section<'_>, known: &str) {
         let unknown = section.object().keys().filter(|key| known.split(' ').all(|known| known != *key));
         self.unknown.extend(unknown.map(|key| section.dotted(key)));
     }
 
-    fn absent(&mut self, section: &Section<'_>, key: &str, value: &str) {
+    pub(super) fn absent(&mut self, section: &Section<'_>, key: &str, value: &str) {
         self.defaults.push(format!("{} = {value}", section.dotted(key)));
     }
 }
@@ -77,6 +87,8 @@ pub(crate) enum Kind {
     Int8 { weights: WeightScales, activations: Activations },
     /// Packed weights with floats.
     Packed(Packed),
+    /// Floats of 8 bits (E4M3) with floats.
+    Fp8(WeightScales),
 }
 
 /// What the block says of one module.
@@ -123,18 +135,12 @@ fn scheme(outer: &Section<'_>) -> Result<Option<Scheme>> {
     let Some(groups) = block.section("config_groups")? else {
         return Err(refusal(block, "config_groups", "absent", "groups of int8 weights and activations"));
     };
-    let mut scheme = Scheme {
-        file: block.file().into(),
-        place: block.path(),
-        groups: Vec::new(),
-        ignore: Names::read(block, "ignore")?,
-        notes: Notes::default(),
-    };
+    let mut scheme = Scheme::new(METHOD, block, Names::read(block, "ignore")?);
     for (name, value) in groups.object() {
         let group = match value {
             Value::Array(_) if PRESETS.contains(&name.to_ascii_uppercase().as_str()) => {
-                if is_packed(block, block)? {
-                    return Err(refusal(&groups, name, "packed", "a group with its arguments"));
+                if stored(block, block)? != Stored::Int8 {
+                    return Err(refusal(&groups, name, "a preset", "a group with its arguments"));
                 }
                 let activations = Activations { scales: ActivationScales::PerToken, symmetric: true };
                 let kind = Kind::Int8 { weights: WeightScales::Channel, activations };
@@ -151,14 +157,18 @@ fn scheme(outer: &Section<'_>) -> Result<Option<Scheme>> {
     if scheme.groups.is_empty() {
         return Err(refusal(block, "config_groups", "empty", "groups of int8 weights and activations"));
     }
+    for part in [outer, block] {
+        if scheme.is_fp8() {
+            scheme.note_cache(part);
+        } else if part.has("kv_cache_scheme") {
+            return Err(refusal(part, "kv_cache_scheme", "given", "null: the KV cache is not quantised"));
+        }
+    }
     Ok(Some(scheme))
 }
 
 /// The parts of a block that change the arithmetic beyond its groups.
 fn refuse_parts(block: &Section<'_>) -> Result<()> {
-    if block.has("kv_cache_scheme") {
-        return Err(refusal(block, "kv_cache_scheme", "given", "null: the KV cache is not quantised"));
-    }
     for key in ["sparsity_config", "moe_sparsity_config"] {
         let Some(sparsity) = block.section(key)? else { continue };
         match sparsity.text("format")? {
@@ -180,21 +190,26 @@ fn refuse_parts(block: &Section<'_>) -> Result<()> {
 
 fn group(block: &Section<'_>, group: &Section<'_>, notes: &mut Notes) -> Result<Group> {
     notes.unknown(group, "targets weights input_activations output_activations format");
-    let packed = is_packed(block, group)?;
     if group.has("output_activations") {
         return Err(refusal(group, "output_activations", "given", "null: outputs are not quantised"));
     }
     let Some(weights) = group.section("weights")? else {
         return Err(refusal(group, "weights", "null", "quantised weights"));
     };
-    let kind = match (packed, group.section("input_activations")?) {
-        (true, None) => Kind::Packed(args::packed(&weights, notes)?),
-        (true, Some(_)) => {
+    let kind = match (stored(block, group)?, group.section("input_activations")?) {
+        (Stored::Floats, activations) => {
+            if let Some(activations) = activations {
+                args::float_activations(&activations, notes)?;
+            }
+            Kind::Fp8(args::floats(&weights, notes)?)
+        }
+        (Stored::Packed, None) => Kind::Packed(args::packed(&weights, notes)?),
+        (Stored::Packed, Some(_)) => {
             let expected = "null: packed weights are multiplied with floats";
             return Err(refusal(group, "input_activations", "given", expected));
         }
-        (false, None) => return Err(refusal(group, "input_activations", "null (w8a16)", "int8 activations")),
-        (false, Some(activations)) => Kind::Int8 {
+        (Stored::Int8, None) => return Err(refusal(group, "input_activations", "null (w8a16)", "int8 activations")),
+        (Stored::Int8, Some(activations)) => Kind::Int8 {
             weights: args::weights(&weights, notes)?,
             activations: args::activations(&activations, notes)?,
         },
@@ -202,13 +217,24 @@ fn group(block: &Section<'_>, group: &Section<'_>, notes: &mut Notes) -> Result<
     Ok(Group { place: group.path(), targets: Names::read(group, "targets")?, kind })
 }
 
-/// Whether the format of a group, its own, where it has one, else the block's, is that of packed integers.
-fn is_packed(block: &Section<'_>, group: &Section<'_>) -> Result<bool> {
+/// How the weights of a group are stored.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stored {
+    Int8,
+    Packed,
+    Floats,
+}
+
+/// How the weights of a group are stored, by its own format, where it has one, else by the block's.
+fn stored(block: &Section<'_>, group: &Section<'_>) -> Result<Stored> {
     let place = if group.has("format") { group } else { block };
     match place.text("format")? {
-        Some(PACKED) => Ok(true),
-        Some(format) if FORMATS.contains(&format) => Ok(false),
-        found => Err(refusal(place, "format", &quoted(found), &format!("{} or {PACKED}", FORMATS.join(", ")))),
+        Some(PACKED) => Ok(Stored::Packed),
+        Some(FLOATS) => Ok(Stored::Floats),
+        Some(format) if FORMATS.contains(&format) => Ok(Stored::Int8),
+        found => {
+            Err(refusal(place, "format", &quoted(found), &format!("{}, {FLOATS} or {PACKED}", FORMATS.join(", "))))
+        }
     }
 }
 
@@ -219,10 +245,33 @@ fn quoted(found: Option<&str>) -> String {
 /// The refusal of what `section` says under `key`.
 fn refusal(section: &Section<'_>, key: &str, found: &str, expected: &str) -> crate::Error {
     let place = format!("{} is {found}, expected {expected}", section.dotted(key));
-    foreign::unsupported(section, &place)
+    foreign::unsupported(METHOD, section, &place)
 }
 
 impl Scheme {
+    /// A scheme without groups, by the block of a config.
+    pub(super) fn new(method: &'static str, block: &Section<'_>, ignore: Names) -> Scheme {
+        let (file, place) = (block.file().into(), block.path());
+        Scheme { method, file, place, groups: Vec::new(), ignore, notes: Notes::default() }
+    }
+
+    /// With all linear layers in FP8.
+    pub(super) fn with_group(mut self, place: String, scales: WeightScales) -> Scheme {
+        self.groups.push(Group { place, targets: Names::class("Linear"), kind: Kind::Fp8(scales) });
+        self
+    }
+
+    /// Whether any group is FP8.
+    pub(crate) fn is_fp8(&self) -> bool {
+        self.groups.iter().any(|group| matches!(group.kind, Kind::Fp8(_)))
+    }
+
+    /// Notes the keys of `block` that ask for a quantized KV cache.
+    pub(super) fn note_cache(&mut self, block: &Section<'_>) {
+        let keys = ["kv_cache_scheme", "kv_cache_quant_algo"].into_iter().filter(|key| block.has(key));
+        self.notes.floats.extend(keys.map(|key| block.dotted(key)));
+    }
+
     /// What the block says of `module`, whose class transformers calls `class`. `ignore` comes first; then a target
     /// that is the module's name, then one that is a pattern, then one that is its class.
     pub(crate) fn answer(&self, module: &str, class: &str) -> Answer<'_> {
@@ -235,18 +284,19 @@ impl Scheme {
         best.min_by_key(|(rank, _)| *rank).map_or(Answer::Uncovered, |(_, group)| Answer::Group(group))
     }
 
-    /// `compressed-tensors int8 w8a8: weights by channel, activations dynamic by token`, or `compressed-tensors: w4a16 by groups of
-    /// 128`.
+    /// `compressed-tensors int8 w8a8: weights by channel, activations dynamic by token`, `compressed-tensors: w4a16 by groups of
+    /// 128`, or `FP8: E4M3 by blocks of 128 x 128`.
     pub(crate) fn in_words(&self) -> String {
         let mut words: Vec<String> = Vec::new();
         for group in &self.groups {
             let group = match group.kind {
                 Kind::Int8 { weights, activations } => format!("weights {weights}, activations {activations}"),
                 Kind::Packed(packed) => packed.to_string(),
+                Kind::Fp8(scales) => format!("E4M3 {scales}"),
             };
             words.extend((!words.contains(&group)).then_some(group));
         }
         let all_int8 = self.groups.iter().all(|group| matches!(group.kind, Kind::Int8 { .. }));
-        format!("compressed-tensors{}: {}", if all_int8 { " int8 w8a8" } else { "" }, words.join("; "))
+        format!("{}{}: {}", self.method, if all_int8 { " int8 w8a8" } else { "" }, words.join("; "))
     }
 }

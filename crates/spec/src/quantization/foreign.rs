@@ -1,6 +1,6 @@
 //! The refusal of weights that another tool quantised, by what `config.json`, a file next to it or the tensors say.
 
-pub(super) use super::methods::{COMPRESSED_TENSORS as PACKED, INT8_WITH_SCALES as INT8, MXFP4};
+pub(super) use super::methods::{COMPRESSED_TENSORS, FP8, INT8_WITH_SCALES as INT8, MXFP4};
 use super::methods::{Method, OTHER_PARTS, SECTIONS, TELLING, details, methods};
 use crate::error::{Error, Result};
 use crate::header::config::{JsonFile, JsonObject, QUANTIZATION_FILES, Section};
@@ -12,9 +12,9 @@ use std::path::Path;
 /// Deepest nesting in which keys of a method are looked for.
 const DEPTH: usize = 4;
 
-/// The refusal of a scheme of compressed-tensors, for what `why` says of a key of `section`.
-pub(super) fn unsupported(section: &Section<'_>, why: &str) -> Error {
-    refusal(section.file(), &of_name("compressed-tensors"), why, section.root())
+/// The refusal of a scheme of a known method, for what `why` says of a key of `section`.
+pub(super) fn unsupported(method: &str, section: &Section<'_>, why: &str) -> Error {
+    refusal(section.file(), &of_name(method), why, section.root())
 }
 
 pub(super) fn by_config(config: &JsonFile) -> Result<()> {

@@ -33,6 +33,9 @@ pub(super) const MXFP4: &str = "MXFP4";
 /// Of whose formats some run.
 pub(super) const COMPRESSED_TENSORS: &str = "compressed-tensors";
 
+/// Floats of 8 bits, which run where a config says what their scales are.
+pub(super) const FP8: [&str; 2] = ["FP8 in blocks", "FP8"];
+
 /// I8 matrices with scales, where nothing says how activations are to be quantized.
 pub(super) const INT8_WITH_SCALES: &str = "int8 with scales (the layout of compressed-tensors)";
 

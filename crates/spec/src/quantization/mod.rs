@@ -2,9 +2,11 @@
 
 mod compressed_tensors;
 mod foreign;
+mod fp8;
 mod methods;
 
 pub(crate) use compressed_tensors::{ActivationScales, Activations, Answer, Kind, Notes, Packed, Scheme, WeightScales};
+pub(crate) use fp8::SCALES as FP8_SCALES;
 
 use crate::error::{Error, Result};
 use crate::header::config::{ConfigFiles, JsonFile, wrong_type};
@@ -17,7 +19,7 @@ use std::collections::BTreeMap;
 /// What quantised the weights of a model in safetensors that run; nothing for plain weights.
 #[derive(Debug, Default)]
 pub(crate) struct Recognised {
-    /// A scheme of integers.
+    /// A scheme of integers or of floats of 8 bits.
     pub(crate) scheme: Option<Scheme>,
     /// Whether experts are blocks of MXFP4.
     pub(crate) mxfp4: bool,
@@ -29,16 +31,24 @@ pub(crate) struct Recognised {
 /// `Quantization` for weights quantised in any other way, with method, file and key or tensor; `Format` where a key of
 /// the method is of another type.
 pub(crate) fn recognise(header: &Header, files: &ConfigFiles, in_mxfp4: bool) -> Result<Recognised> {
-    let scheme = compressed_tensors::read(&files.config)?;
+    let scheme = match compressed_tensors::read(&files.config)? {
+        None => fp8::read(header, files)?,
+        scheme => scheme,
+    };
     let mxfp4 = in_mxfp4 && is_mxfp4(&files.config)?;
     if scheme.is_none() && !mxfp4 {
         foreign::by_config(&files.config)?;
     }
     if let Some(file) = &files.quantization {
-        foreign::by_side_file(file)?;
+        let known = scheme.as_ref().is_some_and(Scheme::is_fp8) && file.file().ends_with(fp8::MODEL_OPT_FILE);
+        if !known || !fp8::is_model_opt(file)? {
+            foreign::by_side_file(file)?;
+        }
     }
     let packed = scheme.as_ref().is_some_and(Scheme::is_packed);
-    let known = [(foreign::INT8, scheme.is_some()), (foreign::PACKED, packed), (foreign::MXFP4, mxfp4)];
+    let fp8 = scheme.as_ref().is_some_and(Scheme::is_fp8);
+    let known = [(foreign::INT8, scheme.is_some()), (foreign::COMPRESSED_TENSORS, packed), (foreign::MXFP4, mxfp4)];
+    let known: Vec<_> = known.into_iter().chain(foreign::FP8.map(|name| (name, fp8))).collect();
     foreign::by_tensors(header, |method| known.contains(&(method, true)))?;
     Ok(Recognised { scheme, mxfp4 })
 }

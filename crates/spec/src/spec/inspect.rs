@@ -174,12 +174,15 @@ fn note_scheme(scheme: &Scheme, plain: &[String], reader: &Reader<'_>) {
             "{count} modules that {place} covers are stored as floats and computed as such; the first is {first}"
         ));
     }
-    let Notes { unknown, defaults } = &scheme.notes;
+    let Notes { unknown, defaults, floats } = &scheme.notes;
     if !unknown.is_empty() {
         reader.assume(format!("no change to the arithmetic by unknown keys: {}", unknown.join(", ")));
     }
     if !defaults.is_empty() {
         reader.assume(format!("{}: absent (compressed-tensors' default)", defaults.join(", ")));
+    }
+    if !floats.is_empty() {
+        reader.assume(format!("activations and cache are not quantized, which {} would have", floats.join(", ")));
     }
 }
 

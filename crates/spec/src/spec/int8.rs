@@ -1,11 +1,11 @@
-//! Matrices of integers: what the config says of a module, crossed with the tensors that are stored for it.
+//! Matrices with scales of their own, of integers or of floats of 8 bits: what the config says of a module, crossed with the tensors that are stored for it.
 
 use super::tensors::{Rows, Tensors, rows_of};
-use super::{Groups, Int8, Int8Activations, Scaling, elements};
+use super::{FloatScales, Groups, Int8, Int8Activations, Scaling, elements};
 use crate::error::{Error, IncompleteKind, Result};
 use crate::family::Role;
 use crate::header::TensorInfo;
-use crate::quantization::{ActivationScales, Activations, Answer, Kind, Packed, Scheme, WeightScales};
+use crate::quantization::{ActivationScales, Activations, Answer, FP8_SCALES, Kind, Packed, Scheme, WeightScales};
 use model_factory_dtypes::{DType, I8_MAX_INPUTS};
 
 /// Elements that kernels multiply together: groups are a multiple of them.
@@ -16,7 +16,7 @@ const FOREIGN: &[(&str, &str)] =
     &[("weight_g_idx", "inputs grouped out of order"), ("output_scale", "quantised outputs")];
 
 impl Tensors<'_> {
-    /// How the integers of the matrix in `rows` are scaled; `None` for a matrix of floats.
+    /// How the numbers of the matrix in `rows` are scaled; `None` for a matrix of plain floats.
     pub(super) fn scaling(&mut self, rows: &Rows, role: Role) -> Result<Option<Scaling>> {
         let Some(scheme) = self.scheme else { return Ok(None) };
         let embedding = matches!(role, Role::Embedding | Role::LayerEmbedding);
@@ -25,16 +25,16 @@ impl Tensors<'_> {
         let answer = scheme.answer(module, class);
         // No other matrix is of these: packed words have them from the config.
         let packed = matches!(weight.dtype, DType::U4 | DType::U8) && weight.name.ends_with("_packed");
-        if weight.dtype != DType::I8 && !packed {
+        if !matches!(weight.dtype, DType::I8 | DType::F8_E4M3) && !packed {
             return self.plain(scheme, answer, rows).map(|()| None);
         }
-        let stored = format!("tensor {} is {}", weight.name, if packed { "packed" } else { "I8" });
+        let stored = format!("tensor {} is {}", weight.name, if packed { "packed" } else { weight.dtype.name() });
         let refusal = |scheme, why| Error::Quantization { file: self.file_of(weight).into(), scheme, why };
         let group = match answer {
             _ if embedding => {
                 let why =
                     "rows of an embedding are read as they are, and only floats are; quantise only the linear layers";
-                return Err(refusal(format!("an embedding of int8 ({stored})"), why.into()));
+                return Err(refusal(format!("a quantized embedding ({stored})"), why.into()));
             }
             Answer::Group(group) => group,
             Answer::Ignored(entry) => {
@@ -47,7 +47,8 @@ impl Tensors<'_> {
         };
         for (suffix, meaning) in FOREIGN {
             let name = format!("{module}.{suffix}");
-            if self.stores(&name) {
+            // That of a FP8 cache is the same for keys and values.
+            if self.stores(&name) && !(*suffix == "output_scale" && matches!(group.kind, Kind::Fp8(_))) {
                 let says = format!("{} describes integers in order", group.place);
                 return Err(self.conflict(scheme, says, format!("tensor {name} is stored for {meaning}")));
             }
@@ -58,6 +59,13 @@ impl Tensors<'_> {
                 Err(self.conflict(scheme, format!("{} describes packed weights", group.place), stored))
             }
             Kind::Packed(scales) => self.groups(scheme, &group.place, scales, rows).map(Scaling::Groups).map(Some),
+            Kind::Fp8(scales) if weight.dtype == DType::F8_E4M3 => {
+                self.float_scales(scheme, &group.place, scales, rows).map(Scaling::Floats).map(Some)
+            }
+            Kind::Fp8(_) => Err(self.conflict(scheme, format!("{} describes F8_E4M3 weights", group.place), stored)),
+            Kind::Int8 { .. } if weight.dtype != DType::I8 => {
+                Err(self.conflict(scheme, format!("{} describes int8 weights", group.place), stored))
+            }
             Kind::Int8 { .. } if inputs > I8_MAX_INPUTS => {
                 let why = format!("sums of integers are exact in 32 bits up to rows of {I8_MAX_INPUTS}");
                 Err(refusal(format!("int8 in rows of {inputs} ({stored})"), why))
@@ -129,10 +137,15 @@ impl Tensors<'_> {
 
     /// Takes note of a matrix of floats that the config would have quantised; no scale may be stored with it.
     fn plain(&mut self, scheme: &Scheme, answer: Answer<'_>, rows: &Rows) -> Result<()> {
-        let scale = format!("{}.weight_scale", rows.module);
-        if self.stores(&scale) {
+        let scales = FP8_SCALES.map(|end| format!("{}.{end}", rows.module));
+        if let Some(scale) = scales.iter().find(|scale| self.stores(scale)) {
             let stored = format!("tensor {} is {}", rows.tensor.name, rows.tensor.dtype);
-            return Err(self.conflict(scheme, format!("tensor {scale} is stored"), format!("{stored}, not I8")));
+            let expected = if scheme.is_fp8() { "F8_E4M3" } else { "I8" };
+            return Err(self.conflict(
+                scheme,
+                format!("tensor {scale} is stored"),
+                format!("{stored}, not {expected}"),
+            ));
         }
         if let Answer::Group(_) = answer
             && !self.plain_modules.contains(&rows.module)
@@ -142,7 +155,7 @@ impl Tensors<'_> {
         Ok(())
     }
 
-    /// The scales of the rows, and how many inputs share one.
+    /// The scales of the rows of integers, and how many inputs share one.
     fn weight_scale(
         &mut self,
         scheme: &Scheme,
@@ -150,39 +163,67 @@ impl Tensors<'_> {
         scales: WeightScales,
         rows: &Rows,
     ) -> Result<(TensorInfo, usize)> {
-        let name = format!("{}.weight_scale", rows.module);
         let inputs = rows.tensor.shape.get(1).copied().unwrap_or(1);
-        let Some(scale) = self.table.get(&name).cloned() else {
-            let stored = format!("tensor {} is {}", rows.tensor.name, rows.tensor.dtype);
+        if let WeightScales::Group(size) = scales
+            && !inputs.is_multiple_of(size)
+        {
+            let one = format!("{place} has groups of {size}");
+            let other = format!("tensor {} has {inputs} inputs, no multiple of it", rows.tensor.name);
+            return Err(self.conflict(scheme, one, other));
+        }
+        let FloatScales { scale, block: [_, size], .. } = self.float_scales(scheme, place, scales, rows)?;
+        let shape = if scales == WeightScales::Tensor { vec![1] } else { scale.shape };
+        Ok((TensorInfo { shape, ..scale }, size))
+    }
+
+    /// The scales of the rows.
+    fn float_scales(&mut self, scheme: &Scheme, place: &str, scales: WeightScales, rows: &Rows) -> Result<FloatScales> {
+        let weight = &rows.tensor;
+        let names = FP8_SCALES.map(|end| format!("{}.{end}", rows.module));
+        let [inverse, usual] = &names;
+        let name = if weight.dtype == DType::F8_E4M3 && self.stores(inverse) { inverse } else { usual };
+        let Some(scale) = self.table.get(name).cloned() else {
+            let stored = format!("tensor {} is {}", weight.name, weight.dtype);
             return Err(self.conflict(scheme, stored, format!("its scale {name} is missing")));
         };
-        let (size, columns) = match scales {
-            WeightScales::Tensor | WeightScales::Channel => (inputs, 1),
-            WeightScales::Group(size) if inputs.is_multiple_of(size) => (size, inputs / size),
-            WeightScales::Group(size) => {
-                let one = format!("{place} has groups of {size}");
-                let other = format!("tensor {} has {inputs} inputs, no multiple of it", rows.tensor.name);
-                return Err(self.conflict(scheme, one, other));
-            }
+        let [outputs, inputs] = [0, 1].map(|i| weight.shape.get(i).copied().unwrap_or(1));
+        let [height, width] = match scales {
+            WeightScales::Tensor => [rows.total, inputs],
+            WeightScales::Channel => [1, inputs],
+            WeightScales::Group(size) => [1, size],
+            WeightScales::Block(sides) => sides,
         };
-        let one = scale.shape.is_empty() || scale.shape == [1];
+        let expected = vec![rows.total.div_ceil(height), inputs.div_ceil(width)];
         let right = match scales {
-            WeightScales::Tensor => one,
-            WeightScales::Channel => scale.shape == [rows.total, 1] || scale.shape == [rows.total],
-            WeightScales::Group(_) => scale.shape == [rows.total, columns],
+            WeightScales::Tensor => scale.shape.is_empty() || scale.shape == [1],
+            WeightScales::Channel => scale.shape == expected || scale.shape == [rows.total],
+            WeightScales::Group(_) | WeightScales::Block(_) => scale.shape == expected,
         };
         if !right {
-            let expected = if scales == WeightScales::Tensor { vec![1] } else { vec![rows.total, columns] };
+            let expected = if scales == WeightScales::Tensor { vec![1] } else { expected };
             let because = format!("weights {scales} by {place}");
             return Err(self.wrong_shape(&scale, expected, because));
         }
-        self.check_float(&scale, "F32, F16 or BF16 (scales)")?;
-        self.used.insert(name);
-        if scales == WeightScales::Tensor {
-            return Ok((TensorInfo { shape: vec![1], ..scale }, size as usize));
+        if weight.dtype == DType::F8_E4M3 && width < inputs && !width.is_multiple_of(BLOCK) {
+            return Err(Error::Quantization {
+                file: self.file_of(weight).into(),
+                scheme: format!("blocks of {width} inputs (tensor {})", weight.name),
+                why: format!("the inputs of a block that are multiplied together are a multiple of {BLOCK}"),
+            });
         }
-        let outputs = rows.tensor.shape.first().copied().unwrap_or(1);
-        Ok((rows_of(scale, rows.before, rows.total, vec![outputs, columns]), size as usize))
+        match (weight.dtype, scale.dtype) {
+            (DType::F8_E4M3, DType::F8_E8M0) => {}
+            (DType::F8_E4M3, _) => self.check_float(&scale, "F32, F16, BF16 or F8_E8M0 (scales)")?,
+            _ => self.check_float(&scale, "F32, F16 or BF16 (scales)")?,
+        }
+        self.used.insert(name.clone());
+        let first = rows.before / height;
+        let shape = vec![(rows.before + outputs).div_ceil(height) - first, expected[1]];
+        Ok(FloatScales {
+            scale: rows_of(scale, first, expected[0], shape),
+            block: [height, width].map(|side| side as usize),
+            before: (rows.before % height) as usize,
+        })
     }
 
     /// What is stored for the activations of a module: nothing unless they are static.

@@ -208,7 +208,7 @@ pub struct LinearWeights {
     pub transposed: bool,
     /// The bias.
     pub bias: Option<TensorInfo>,
-    /// What its elements are scaled by, where other tensors say that: there for every matrix of F4, I8, U4 and U8.
+    /// What its elements are scaled by, where other tensors say that: there for every matrix of F4, F8_E4M3, I8, U4 and U8.
     pub scaling: Option<Scaling>,
 }
 
@@ -217,10 +217,23 @@ pub struct LinearWeights {
 pub enum Scaling {
     /// F4: powers of 2 for blocks of 32 elements of a row, `[outputs, inputs / 32]`.
     Blocks(TensorInfo),
+    /// F8_E4M3: floats that are multiplied with floats.
+    Floats(FloatScales),
     /// I8: integers that are multiplied with integers.
     Int8(Int8),
     /// U4 and U8: integers that are multiplied with floats.
     Groups(Groups),
+}
+
+/// The scales of floats of 8 bits: a weight is its block's scale times the stored number.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FloatScales {
+    /// Floats or powers of 2: `[blocks below each other, blocks side by side]`.
+    pub scale: TensorInfo,
+    /// Outputs and inputs of a block; the last ones of a row or column may be cut. Inputs are a multiple of 32, or all of them.
+    pub block: [usize; 2],
+    /// Outputs of the first blocks that belong to what is stored before the matrix in one tensor with it.
+    pub before: usize,
 }
 
 /// A product of floats with integers of 4 or 8 bits, stored unsigned: a weight is `scale * (stored - middle - zero point)`, where the
@@ -467,6 +480,7 @@ impl LinearWeights {
         let (first, others) = match &self.scaling {
             None => (None, [None, None]),
             Some(Scaling::Blocks(scales)) => (Some(scales), [None, None]),
+            Some(Scaling::Floats(floats)) => (Some(&floats.scale), [None, None]),
             Some(Scaling::Groups(groups)) => (Some(&groups.scale), [groups.zero_point.as_ref(), None]),
             Some(Scaling::Int8(int8)) => (Some(&int8.scale), int8.activations.tensors()),
         };

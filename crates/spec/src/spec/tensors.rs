@@ -357,7 +357,7 @@ impl<'a> Tensors<'a> {
 
     pub(super) fn check_matrix_dtype(&self, tensor: &TensorInfo) -> Result<()> {
         match tensor.dtype {
-            DType::I8 | DType::U8 | DType::F4 => Err(Error::Quantization {
+            DType::I8 | DType::U8 | DType::F4 | DType::F8_E4M3 => Err(Error::Quantization {
                 file: self.file_of(tensor).into(),
                 scheme: format!("tensor {} of {} without a quantization_config", tensor.name, tensor.dtype),
                 why: "its scales are unknown".into(),

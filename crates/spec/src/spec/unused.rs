@@ -6,6 +6,7 @@ use super::tensors::Tensors;
 use crate::error::{Error, Result};
 use crate::family::{Bias, Role};
 use crate::header::TensorInfo;
+use crate::quantization::Scheme;
 
 /// Prefixes of tensors that text generation does not need, in safetensors; `model.` may come before them.
 const BESIDE_TEXT: &[&str] = &[
@@ -45,6 +46,21 @@ const MASKS: &[&str] = &[".attn.bias", ".attention.bias"];
 
 /// Suffixes that tensors of a module switched off by keys may have: a scale of another kind is unknown there too.
 const OF_MODULE: &[&str] = &["", ".weight", ".bias", ".weight_scale"];
+
+/// Suffixes of scales for activations and caches in FP8, which are floats here (vLLM, ModelOpt and transformers have these names).
+const FP8_ACTIVATIONS: &[&str] = &[
+    ".input_scale",
+    ".activation_scale",
+    ".act_scale",
+    ".input_scale_ub",
+    ".k_scale",
+    ".v_scale",
+    ".q_scale",
+    ".kv_scale",
+    ".prob_output_scale",
+    ".k_proj.output_scale",
+    ".v_proj.output_scale",
+];
 
 impl Tensors<'_> {
     /// The stored tensors that no role asked for and that may be ignored.
@@ -104,7 +120,8 @@ impl Tensors<'_> {
         }
         let is_mask = matches!(*tensor.shape, [1, 1, rows, columns] if rows == columns) && ends(MASKS);
         let within = name.strip_prefix("model.").unwrap_or(name);
-        begins(BESIDE_TEXT, within) || ends(BUFFERS) || is_mask || self.is_left_out(name)
+        let scales_activations = self.scheme.is_some_and(Scheme::is_fp8) && ends(FP8_ACTIVATIONS);
+        begins(BESIDE_TEXT, within) || ends(BUFFERS) || is_mask || scales_activations || self.is_left_out(name)
     }
 
     /// Whether the tables name the tensor and the file's keys switch it off: keys and values of layers that reuse those

@@ -12,11 +12,11 @@ pub(crate) mod wide;
 pub(crate) mod wide_panel;
 
 use crate::Call;
-use crate::arch::generic::floats;
 use crate::arch::generic::prefetch::streams;
 use crate::arch::generic::simd::Simd;
 use crate::arch::generic::wide::{Bytes16, EightBlocks, Factors, ONE_TOKEN, all, scales_and_mins_of_halves};
 use crate::arch::generic::wide_panel::matmul_by;
+use crate::arch::generic::{e4m3, floats};
 use crate::dtypes::blocks::Format;
 use crate::element::Element;
 use crate::input::{Lines, Q8};
@@ -91,6 +91,13 @@ level!(i8mm, "neon,dotprod,i8mm", I8MM);
 pub(crate) fn widened<E: Element>(call: &mut Call<'_>) {
     // SAFETY: the function is compiled for the instruction sets.
     floats::widened::<Neon, E>(unsafe { Neon::new() }, call);
+}
+
+/// The product of F8_E4M3.
+#[target_feature(enable = "neon")]
+pub(crate) fn e4m3(call: &mut Call<'_>) {
+    // SAFETY: the function is compiled for the instruction sets.
+    e4m3::multiply(unsafe { Neon::<0>::new() }, call, |call| widened::<f32>(call));
 }
 
 /// A loop that is written out, as the compiler keeps a plain loop.

@@ -5,6 +5,10 @@
 
 use half::{bf16, f16};
 
+/// The bits of an F16 that a float of 8 bits (E4M3) has, sign, exponent and fraction, once it is shifted by 7 with its sign extended:
+/// it is then 256 times too small, as the exponents' biases are 15 and 7. Subnormal numbers are right too.
+pub(crate) const E4M3_IN_F16: i16 = 0xbf80_u16 as i16;
+
 /// Operations on vectors of f32. A value is the proof that the processor has the instruction sets.
 pub trait Simd: Copy {
     /// A vector.
@@ -62,6 +66,12 @@ pub trait Simd: Copy {
     /// # Safety
     /// The conditions of [`Simd::load`].
     unsafe fn load_bf16<const WHOLE: bool>(self, at: *const bf16, left: usize) -> Self::Floats;
+
+    /// Like [`Simd::load`], of floats of 8 bits (E4M3), widened and divided by 256; the two bytes that are no numbers give 1.875.
+    ///
+    /// # Safety
+    /// The conditions of [`Simd::load`].
+    unsafe fn load_e4m3<const WHOLE: bool>(self, at: *const u8, left: usize) -> Self::Floats;
 
     /// Stores the first `left` floats, or all.
     ///

@@ -22,9 +22,9 @@ pub(crate) mod wide_panel;
 
 use super::prefetch::{NEAR_4_BITS, prefetch_near};
 use crate::Call;
-use crate::arch::generic::floats;
 use crate::arch::generic::prefetch::{NEAR, streams};
 use crate::arch::generic::wide::{EightBlocks, ONE_TOKEN, scales_and_mins_of_halves};
+use crate::arch::generic::{e4m3, floats};
 use crate::dtypes::blocks::Format;
 use crate::element::Element;
 use crate::scratch::{Scratch, arranged, arranged_bytes, arranged_sums};
@@ -217,6 +217,13 @@ pub(crate) fn pairs<F: Format>(q: __m256i, x: __m256i) -> __m256i {
 pub(crate) fn widened<E: Element>(call: &mut Call<'_>) {
     // SAFETY: the function is compiled for the instruction sets.
     floats::widened::<_, E>(unsafe { Avx2::new() }, call);
+}
+
+/// The product of F8_E4M3.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(crate) fn e4m3(call: &mut Call<'_>) {
+    // SAFETY: the function is compiled for the instruction sets.
+    e4m3::multiply(unsafe { Avx2::new() }, call, |call| widened::<f32>(call));
 }
 
 /// For four rows of `weight` at a time, `step(blocks, rows, i, sums)` adds eight blocks of each to lanes 0 to 7 for even `i`, to

@@ -1,6 +1,6 @@
 //! The arguments of one group: `weights` and `input_activations`.
 
-use super::{Notes, refusal};
+use super::{Notes, quoted, refusal};
 use crate::error::Result;
 use crate::header::Fields;
 use crate::header::config::Section;
@@ -16,6 +16,16 @@ pub(crate) enum WeightScales {
     Channel,
     /// This many consecutive inputs of an output.
     Group(u64),
+    /// So many consecutive outputs and inputs, of floats.
+    Block([u64; 2]),
+}
+
+impl WeightScales {
+    /// Of blocks with these sides, outputs and inputs.
+    pub(in super::super) fn of_block(sides: &[u64]) -> Option<WeightScales> {
+        let sides = <[u64; 2]>::try_from(sides).ok()?;
+        (!sides.contains(&0)).then_some(WeightScales::Block(sides))
+    }
 }
 
 /// Integers in words, of an output one after the other.
@@ -61,6 +71,30 @@ pub(super) fn packed(args: &Section<'_>, notes: &mut Notes) -> Result<Packed> {
     let bits = integers(args, &[4, 8], notes)?;
     let symmetric = flag(args, notes, "symmetric", true)?;
     Ok(Packed { bits, symmetric, scales: scales(args, notes)? })
+}
+
+/// Floats of 8 bits.
+pub(super) fn floats(args: &Section<'_>, notes: &mut Notes) -> Result<WeightScales> {
+    bits(args, &[8], "float", notes)?;
+    if !flag(args, notes, "symmetric", true)? {
+        return Err(refusal(args, "symmetric", "false", "true: floats have no zero points"));
+    }
+    if args.text("strategy")? != Some("block") {
+        return scales(args, notes);
+    }
+    if dynamic(args, notes)? {
+        return Err(refusal(args, "dynamic", "true", "false: weights are stored quantised"));
+    }
+    let found = args.integers("block_structure")?.unwrap_or_default();
+    WeightScales::of_block(&found)
+        .ok_or_else(|| refusal(args, "block_structure", &format!("{found:?}"), "outputs and inputs of a block"))
+}
+
+/// Activations that would be floats of 8 bits: they are not quantized.
+pub(super) fn float_activations(args: &Section<'_>, notes: &mut Notes) -> Result<()> {
+    bits(args, &[8], "float", notes)?;
+    notes.floats.push(args.path());
+    Ok(())
 }
 
 /// How many stored weights share a scale.
@@ -119,8 +153,13 @@ pub(super) fn activations(args: &Section<'_>, notes: &mut Notes) -> Result<Activ
     Ok(Activations { scales, symmetric })
 }
 
-/// The bits of integers, of which some `run`; checks what all kinds of arguments have in common.
+/// The bits of integers, of which some `run`.
 fn integers(args: &Section<'_>, run: &[u32], notes: &mut Notes) -> Result<u32> {
+    bits(args, run, "int", notes)
+}
+
+/// The bits of numbers of this `kind`, of which some `run`; checks what all kinds of arguments have in common.
+fn bits(args: &Section<'_>, run: &[u32], kind: &str, notes: &mut Notes) -> Result<u32> {
     notes.unknown(args, KNOWN);
     let number = |bits: &Value| run.iter().copied().find(|run| bits.as_u64() == Some((*run).into()));
     let bits = match args.object().get("num_bits") {
@@ -138,9 +177,9 @@ fn integers(args: &Section<'_>, run: &[u32], notes: &mut Notes) -> Result<u32> {
         },
     };
     match args.text("type")? {
-        None => notes.absent(args, "type", "int"),
-        Some("int") => {}
-        Some(other) => return Err(refusal(args, "type", &format!("{other:?}"), "int")),
+        None if kind == "int" => notes.absent(args, "type", kind),
+        Some(found) if found == kind => {}
+        found => return Err(refusal(args, "type", &quoted(found), kind)),
     }
     Ok(bits)
 }
@@ -166,6 +205,7 @@ impl fmt::Display for WeightScales {
             WeightScales::Tensor => f.write_str("by tensor"),
             WeightScales::Channel => f.write_str("by channel"),
             WeightScales::Group(size) => write!(f, "by groups of {size}"),
+            WeightScales::Block([outputs, inputs]) => write!(f, "by blocks of {outputs} x {inputs}"),
         }
     }
 }

@@ -13,7 +13,7 @@ const OTHER_DIALECT: &[&str] = &["[[", "&&", "--", "~~"];
 
 /// One list.
 #[derive(Debug)]
-pub(super) struct Names(Vec<Name>);
+pub(in super::super) struct Names(Vec<Name>);
 
 #[derive(Debug)]
 struct Name {
@@ -30,10 +30,35 @@ impl Names {
     pub(super) fn read(section: &Section<'_>, key: &str) -> Result<Names> {
         let name = |text: Result<&str>| {
             let text = text?.to_owned();
-            let pattern = text.strip_prefix("re:").map(|body| pattern(section, key, body)).transpose()?;
+            let expected = "one without look-around or references";
+            let read = |body: &str| {
+                Names::pattern(body).ok_or_else(|| refusal(section, key, &format!("the pattern {body:?}"), expected))
+            };
+            let pattern = text.strip_prefix("re:").map(read).transpose()?;
             Ok(Name { text, pattern })
         };
         section.strings(key)?.into_iter().flatten().map(name).collect::<Result<_>>().map(Names)
+    }
+
+    /// Only this class.
+    pub(in super::super) fn class(name: &str) -> Names {
+        Names(vec![Name { text: name.into(), pattern: None }])
+    }
+
+    /// Entries of this text, each with the pattern that it stands for.
+    pub(in super::super) fn matching_patterns(names: Vec<(String, Regex)>) -> Names {
+        Names(names.into_iter().map(|(text, pattern)| Name { text, pattern: Some(pattern) }).collect())
+    }
+
+    /// A pattern that matches from the start of a name, not necessarily to its end: Python's `re.match`. `None` where it cannot be
+    /// evaluated here.
+    pub(in super::super) fn pattern(body: &str) -> Option<Regex> {
+        if OTHER_DIALECT.iter().any(|part| body.contains(part)) {
+            return None;
+        }
+        // Once by itself, so that no parenthesis of it closes the group around it.
+        let build = |text: &str| RegexBuilder::new(text).size_limit(PATTERN_BYTES).build();
+        build(body).and_then(|_| build(&format!(r"\A(?:{body})"))).ok()
     }
 
     /// The first entry that names `module` or its `class`.
@@ -55,16 +80,4 @@ impl Name {
             None => (self.text == class).then_some(2),
         }
     }
-}
-
-/// A pattern that matches from the start of a name, not necessarily to its end: Python's `re.match`.
-fn pattern(section: &Section<'_>, key: &str, body: &str) -> Result<Regex> {
-    let unsupported =
-        || refusal(section, key, &format!("the pattern {body:?}"), "one without look-around or references");
-    if OTHER_DIALECT.iter().any(|part| body.contains(part)) {
-        return Err(unsupported());
-    }
-    // Once by itself, so that no parenthesis of it closes the group around it.
-    let build = |text: &str| RegexBuilder::new(text).size_limit(PATTERN_BYTES).build();
-    build(body).and_then(|_| build(&format!(r"\A(?:{body})"))).map_err(|_| unsupported())
 }

@@ -29,7 +29,7 @@ impl Scheme {
             };
             let bits = match self.answer(module, "Linear") {
                 Answer::Group(Group { kind: Kind::Packed(packed), .. }) => packed.bits,
-                Answer::Group(group) => return contradiction(format!("{} describes int8 weights", group.place)),
+                Answer::Group(group) => return contradiction(format!("{} describes no packed weights", group.place)),
                 Answer::Ignored(entry) => return contradiction(format!("{}.ignore has {entry:?}", self.place)),
                 Answer::Uncovered => {
                     return contradiction(format!("no target of {}.config_groups names {module}", self.place));

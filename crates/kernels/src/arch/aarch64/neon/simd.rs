@@ -1,6 +1,6 @@
 //! Vectors of 256 bits in two registers of NEON.
 
-use crate::arch::generic::simd::{Simd, operations};
+use crate::arch::generic::simd::{E4M3_IN_F16, Simd, operations};
 use half::{bf16, f16};
 use std::arch::aarch64::*;
 use std::arch::asm;
@@ -378,6 +378,20 @@ impl<const LEVEL: u8> Simd for Neon<LEVEL> {
             let halves = vreinterpretq_u16_u8(vld1q_u8(at.cast()));
             let (low, high) = (vshll_n_u16::<16>(vget_low_u16(halves)), vshll_high_n_u16::<16>(halves));
             float32x4x2_t(vreinterpretq_f32_u32(low), vreinterpretq_f32_u32(high))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn load_e4m3<const WHOLE: bool>(self, at: *const u8, left: usize) -> float32x4x2_t {
+        if !WHOLE {
+            // SAFETY: the caller guarantees it; the array has 8.
+            return unsafe { self.load_e4m3::<true>(some(at, left).as_ptr(), 8) };
+        }
+        // SAFETY: the caller guarantees it.
+        unsafe {
+            let words = vandq_s16(vshll_n_s8::<7>(vld1_s8(at.cast())), vdupq_n_s16(E4M3_IN_F16));
+            let halves = vreinterpretq_f16_s16(words);
+            float32x4x2_t(vcvt_f32_f16(vget_low_f16(halves)), vcvt_high_f32_f16(halves))
         }
     }
 

@@ -1,6 +1,6 @@
 //! Vectors of AVX2.
 
-use crate::arch::generic::simd::{Simd, operations};
+use crate::arch::generic::simd::{E4M3_IN_F16, Simd, operations};
 use half::{bf16, f16};
 use std::arch::x86_64::*;
 
@@ -74,6 +74,23 @@ impl Simd for Avx2 {
         let halves = unsafe { self.load_halves::<WHOLE>(at.cast(), left) };
         // SAFETY: the value proves the instruction sets.
         unsafe { _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(halves))) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_e4m3<const WHOLE: bool>(self, at: *const u8, left: usize) -> __m256 {
+        let mut bytes = [0; 8];
+        let at = if WHOLE {
+            at
+        } else {
+            // SAFETY: the caller guarantees it: so many can be read, and they are no part of a local array.
+            unsafe { std::ptr::copy_nonoverlapping(at, bytes.as_mut_ptr(), left.min(8)) };
+            bytes.as_ptr()
+        };
+        // SAFETY: 8 bytes are at `at` by now; the value proves the instruction sets.
+        unsafe {
+            let words = _mm_slli_epi16::<7>(_mm_cvtepi8_epi16(_mm_loadl_epi64(at.cast())));
+            _mm256_cvtph_ps(_mm_and_si128(words, _mm_set1_epi16(E4M3_IN_F16)))
+        }
     }
 
     #[inline(always)]

@@ -4,6 +4,7 @@
 
 use super::simd::Avx512;
 use super::sum_lanes_of_four;
+use crate::arch::generic::e4m3;
 use crate::arch::generic::prefetch::{prefetch, streams};
 use crate::arch::generic::simd::Simd;
 use crate::arch::x86_64::prefetch::{AHEAD, AHEAD_OF_SOME};
@@ -84,6 +85,13 @@ impl<E: Element> Steps for Widened<E> {
 pub(crate) fn widened<E: Element>(call: &mut Call<'_>) {
     // SAFETY: the function is compiled for the instruction sets.
     unsafe { matmul::<Widened<E>>(call) };
+}
+
+/// The product of F8_E4M3.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+pub(crate) fn e4m3(call: &mut Call<'_>) {
+    // SAFETY: the function is compiled for the instruction sets.
+    e4m3::multiply(unsafe { Avx512::new() }, call, |call| widened::<f32>(call));
 }
 
 /// The matrix product.

@@ -1,6 +1,6 @@
 //! Vectors of AVX-512.
 
-use crate::arch::generic::simd::{Simd, operations};
+use crate::arch::generic::simd::{E4M3_IN_F16, Simd, operations};
 use half::{bf16, f16};
 use std::arch::x86_64::*;
 
@@ -77,6 +77,16 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
         let halves = unsafe { self.load_halves::<WHOLE>(at.cast(), left) };
         // SAFETY: the value proves the instruction sets.
         unsafe { _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(halves))) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_e4m3<const WHOLE: bool>(self, at: *const u8, left: usize) -> __m512 {
+        // SAFETY: the caller guarantees it; what the mask leaves out is not read.
+        unsafe {
+            let bytes = if WHOLE { _mm_loadu_si128(at.cast()) } else { _mm_maskz_loadu_epi8(mask_16(left), at.cast()) };
+            let words = _mm256_slli_epi16::<7>(_mm256_cvtepi8_epi16(bytes));
+            _mm512_cvtph_ps(_mm256_and_si256(words, _mm256_set1_epi16(E4M3_IN_F16)))
+        }
     }
 
     #[inline(always)]

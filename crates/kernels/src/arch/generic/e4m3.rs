@@ -1,0 +1,218 @@
+//! Products of F8_E4M3 by vectors of floats: with few tokens weights are widened for each of them, with more once into memory that
+//! stays in the cache, where the product of F32 reads them.
+
+use super::prefetch::{NEAR, prefetch, prefetch_near, streams};
+use super::simd::Simd;
+use crate::dtypes::e4m3::has_nan;
+use crate::dtypes::scaled::Rectangles;
+use crate::input::Lines;
+use crate::memory;
+use crate::scratch::{room, with_scratch};
+use crate::{Call, LANES};
+use std::ops::Range;
+
+/// What loaded weights are to be multiplied by.
+const FACTOR: f32 = 256.0;
+
+/// Widened weights of a panel: they stay in the second-level cache. A panel has a few rows at least.
+const PANEL: usize = 64 << 10;
+
+/// Weights of a cache line.
+const LINE: usize = 64;
+
+/// Rows of a tile with few tokens, and of the smallest panel.
+const ROWS: usize = 4;
+
+/// The matrix product; `of_floats` is that of F32 by the same instruction set.
+#[inline(always)]
+pub(crate) fn multiply<S: Simd>(simd: S, call: &mut Call<'_>, of_floats: impl Fn(&mut Call<'_>)) {
+    match call.input.tokens() {
+        1 => few::<S, 1>(simd, call),
+        2 => few::<S, 2>(simd, call),
+        _ => {
+            let done = panels(simd, call, of_floats);
+            call.note(done);
+        }
+    }
+}
+
+/// All rows times `T` tokens.
+#[inline(always)]
+fn few<S: Simd, const T: usize>(simd: S, call: &mut Call<'_>) {
+    let (weight, input, scales) = (call.weight, call.input, call.scales.rectangles());
+    let inputs = input.inputs();
+    let mut x: [&[f32]; T] = [&[]; T];
+    for (t, x) in x.iter_mut().enumerate() {
+        *x = input.floats(t);
+    }
+    for rows in streams::<ROWS>(call.rows()) {
+        let mut w: [&[u8]; ROWS] = [&[]; ROWS];
+        for (w, row) in w.iter_mut().zip(rows) {
+            *w = &weight[row * inputs..][..inputs];
+        }
+        let sums = tile::<S, T>(simd, w, x, &scales, rows);
+        for (r, sums) in sums.iter().enumerate() {
+            for (t, sum) in sums.iter().enumerate() {
+                call.part(t, rows[r], 1)[0] = *sum;
+            }
+            mark(call, rows[r]..rows[r] + 1);
+        }
+    }
+}
+
+/// For each row and token the sum of products.
+#[inline(always)]
+#[allow(clippy::needless_range_loop)] // rows and tokens are indices of several arrays
+fn tile<S: Simd, const T: usize>(
+    simd: S,
+    w: [&[u8]; ROWS],
+    x: [&[f32]; T],
+    scales: &Rectangles<'_>,
+    rows: [usize; ROWS],
+) -> [[f32; T]; ROWS] {
+    let inputs = x[0].len();
+    assert!(w.iter().all(|w| w.len() == inputs) && x.iter().all(|x| x.len() == inputs));
+    let mut sums = [[simd.all(0.0); T]; ROWS];
+    let mut factors = [simd.all(0.0); ROWS];
+    for (part, start) in (0..inputs).step_by(scales.inputs()).enumerate() {
+        for r in 0..ROWS {
+            factors[r] = simd.all(scales.at(rows[r], part) * FACTOR);
+        }
+        let end = inputs.min(start + scales.inputs());
+        // Whole cache lines first: a step that asks whether it begins one takes longer.
+        let lines = start + (end - start) / LINE * LINE;
+        for line in (start..lines).step_by(LINE) {
+            for w in w {
+                prefetch_ahead::<S>(w.as_ptr().wrapping_add(line));
+            }
+            for step in 0..LINE / S::LANES {
+                // SAFETY: a line is there, of each row and token.
+                unsafe { add(simd, &w, &x, &factors, line + step * S::LANES, &mut sums) };
+            }
+        }
+        for step in 0..(end - lines) / S::LANES {
+            // SAFETY: a vector is there, of each row and token.
+            unsafe { add(simd, &w, &x, &factors, lines + step * S::LANES, &mut sums) };
+        }
+    }
+    let (at, rest) = (inputs / S::LANES * S::LANES, inputs % S::LANES);
+    if rest > 0 {
+        for r in 0..ROWS {
+            // SAFETY: the rest is there, of each row and token; the array has a vector.
+            unsafe {
+                let mut wide = [0.0; LANES];
+                let loaded = simd.load_e4m3::<false>(w[r].as_ptr().add(at), rest);
+                simd.store(wide.as_mut_ptr(), rest, simd.mul(loaded, factors[r]));
+                let w = simd.load::<false>(wide.as_ptr(), rest);
+                for t in 0..T {
+                    let x = simd.load::<false>(x[t].as_ptr().add(at), rest);
+                    sums[r][t] = simd.mul_add(w, x, sums[r][t]);
+                }
+            }
+        }
+    }
+    let mut totals = [[0.0; T]; ROWS];
+    for (totals, sums) in totals.as_flattened_mut().iter_mut().zip(sums.as_flattened()) {
+        *totals = simd.sum(*sums);
+    }
+    totals
+}
+
+/// Adds the products of the vector at `at` of each row and token.
+///
+/// # Safety
+/// It is there.
+#[inline(always)]
+#[allow(clippy::needless_range_loop)] // rows and tokens are indices of several arrays
+unsafe fn add<S: Simd, const T: usize>(
+    simd: S,
+    w: &[&[u8]; ROWS],
+    x: &[&[f32]; T],
+    factors: &[S::Floats; ROWS],
+    at: usize,
+    sums: &mut [[S::Floats; T]; ROWS],
+) {
+    for r in 0..ROWS {
+        // SAFETY: the caller guarantees it.
+        unsafe {
+            let w = simd.mul(simd.load_e4m3::<true>(w[r].as_ptr().add(at), S::LANES), factors[r]);
+            for t in 0..T {
+                let x = simd.load::<true>(x[t].as_ptr().add(at), S::LANES);
+                sums[r][t] = simd.mul_add(w, x, sums[r][t]);
+            }
+        }
+    }
+}
+
+/// Prefetches the cache line that is read some time after `at`.
+#[inline(always)]
+fn prefetch_ahead<S: Simd>(at: *const u8) {
+    if S::LANES == LANES {
+        prefetch(at.wrapping_add(2 * NEAR), LINE)
+    } else {
+        prefetch_near(at.wrapping_add(NEAR), LINE)
+    }
+}
+
+/// Rows times all tokens, a panel of widened rows after the other.
+#[inline(always)]
+fn panels<S: Simd>(simd: S, call: &mut Call<'_>, of_floats: impl Fn(&mut Call<'_>)) -> memory::Result<()> {
+    let (weight, scales) = (call.weight, call.scales.rectangles());
+    let (rows, inputs) = (call.rows(), call.input.inputs());
+    let height = (PANEL / inputs / ROWS * ROWS).max(ROWS).min(rows);
+    // Taken from the thread and put back, as the product of F32 has scratch memory too.
+    let mut lines = Lines::new();
+    swap_floats(&mut lines)?;
+    let panel = room(&mut lines, height * inputs)?;
+    for from in (0..rows).step_by(height) {
+        let of_panel = from..rows.min(from + height);
+        let panel = &mut panel[..of_panel.len() * inputs];
+        for (row, out) in of_panel.clone().zip(panel.chunks_exact_mut(inputs)) {
+            widen(simd, &weight[row * inputs..][..inputs], &scales, row, out);
+        }
+        let mut part = call.with_rows(of_panel.clone(), bytemuck::cast_slice(panel));
+        of_floats(&mut part);
+        part.into_result()?;
+        mark(call, of_panel);
+    }
+    swap_floats(&mut lines)
+}
+
+fn swap_floats(lines: &mut Lines<f32>) -> memory::Result<()> {
+    with_scratch(|scratch| {
+        std::mem::swap(lines, &mut scratch.more_floats);
+        Ok(())
+    })
+}
+
+/// The weights of `row`, number `index` of a call.
+#[inline(always)]
+fn widen<S: Simd>(simd: S, row: &[u8], scales: &Rectangles<'_>, index: usize, out: &mut [f32]) {
+    let parts = row.chunks(scales.inputs()).zip(out.chunks_mut(scales.inputs()));
+    for (part, (bytes, out)) in parts.enumerate() {
+        let factor = simd.all(scales.at(index, part) * FACTOR);
+        for (bytes, out) in bytes.chunks(S::LANES).zip(out.chunks_mut(S::LANES)) {
+            // SAFETY: so many bytes and floats are there.
+            unsafe {
+                if bytes.len() == S::LANES {
+                    let loaded = simd.load_e4m3::<true>(bytes.as_ptr(), S::LANES);
+                    simd.store_all(out.as_mut_ptr(), simd.mul(loaded, factor));
+                } else {
+                    let loaded = simd.load_e4m3::<false>(bytes.as_ptr(), bytes.len());
+                    simd.store(out.as_mut_ptr(), bytes.len(), simd.mul(loaded, factor));
+                }
+            }
+        }
+    }
+}
+
+/// Makes the outputs of those of `rows` that have a byte which is no number none either.
+#[inline(always)]
+fn mark(call: &mut Call<'_>, rows: Range<usize>) {
+    let (weight, inputs, tokens) = (call.weight, call.input.inputs(), call.input.tokens());
+    for row in rows.filter(|row| has_nan(&weight[row * inputs..][..inputs])) {
+        for token in 0..tokens {
+            call.part(token, row, 1)[0] = f32::NAN;
+        }
+    }
+}

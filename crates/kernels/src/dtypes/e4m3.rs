@@ -1,0 +1,210 @@
+//! F8_E4M3: floats of 8 bits with a sign, 4 bits of exponent (bias 7) and 3 of fraction; no infinities, two bytes that are no numbers
+//! (E4M3FN of "FP8 Formats for Deep Learning", arXiv 2209.05433). Their scales lie apart, one for each rectangle of weights.
+//!
+//! A byte is widened in a register, which is exact, and multiplied by its scale there; BF16 and F16 scales round nothing. The rest is F32's
+//! product: lane `i` of 16 (by AVX2 and NEON, of 8) adds up the products whose index is `i` modulo 16, in order; the lanes are
+//! added by `sum_lanes`. A row with a byte that is no number has outputs that are none.
+
+use super::floats;
+use crate::isa::Sets;
+use crate::{Call, Form, Registered};
+use model_factory_dtypes::{DType, Tier};
+
+const PORTABLE: Registered = Registered {
+    name: "f8_e4m3/portable",
+    dtype: DType::F8_E4M3,
+    tier: Tier::Widened,
+    form: Form::F32,
+    sets: Sets::PORTABLE,
+    scaled: true,
+    matmul: portable,
+    dequantize,
+};
+
+pub(super) const KERNELS: &[Registered] = &[
+    #[cfg(target_arch = "x86_64")]
+    PORTABLE.by("f8_e4m3/avx512", Sets::AVX512, crate::arch::x86_64::avx512::floats::e4m3),
+    #[cfg(target_arch = "x86_64")]
+    PORTABLE.by("f8_e4m3/avx2", Sets::AVX2, crate::arch::x86_64::avx2::e4m3),
+    #[cfg(target_arch = "aarch64")]
+    PORTABLE.by("f8_e4m3/neon", Sets::NEON, crate::arch::aarch64::neon::e4m3),
+    PORTABLE,
+];
+
+/// Whether a byte of `row` is no number.
+#[inline(always)]
+pub(crate) fn has_nan(row: &[u8]) -> bool {
+    let mut most = 0;
+    // A loop, as the closure of a `fold` is not compiled for the instruction sets.
+    for byte in row {
+        most = most.max(byte | 0x80);
+    }
+    most == 0xff
+}
+
+fn portable(call: &mut Call<'_>) {
+    let scales = call.scales.rectangles();
+    floats::portable(call, |row, bytes, out| {
+        dequantize(bytes, out);
+        for (across, part) in out.chunks_mut(scales.inputs()).enumerate() {
+            let scale = scales.at(row, across);
+            part.iter_mut().for_each(|weight| *weight *= scale);
+        }
+    });
+}
+
+fn dequantize(row: &[u8], out: &mut [f32]) {
+    floats::dequantize(row, out, |[byte]| wide(byte));
+}
+
+/// The value of a byte.
+fn wide(byte: u8) -> f32 {
+    let (sign, magnitude) = (u32::from(byte & 0x80) << 24, u32::from(byte & 0x7f));
+    if magnitude == 0x7f {
+        return f32::NAN;
+    }
+    // As in F16: the fraction is in place, the bias is corrected by a multiplication, which is exact and normalizes subnormal numbers.
+    f32::from_bits(sign | magnitude << 20) * f32::from_bits((127 + 127 - 7) << 23)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Random, each_isa};
+    use crate::{BlockScales, Floats, Input, Isa, Kernel};
+
+    /// The value of a byte as the format defines it.
+    fn defined(byte: u8) -> f64 {
+        let (exponent, fraction) = (i32::from(byte >> 3 & 15), f64::from(byte & 7));
+        let magnitude = match (exponent, byte & 7) {
+            (15, 7) => f64::NAN,
+            (0, _) => fraction / 8.0 * 2f64.powi(-6),
+            _ => (1.0 + fraction / 8.0) * 2f64.powi(exponent - 7),
+        };
+        if byte & 0x80 == 0 { magnitude } else { -magnitude }
+    }
+
+    /// The product with these scales, by the best kernel of `isa`.
+    fn product(isa: Isa, weight: &[u8], scales: BlockScales<'_>, x: &[f32], inputs: usize) -> Vec<f32> {
+        let kernel = Kernel::select(DType::F8_E4M3, isa).unwrap();
+        let input = Input::prepare(isa, kernel.form, x, inputs);
+        let mut y = vec![f32::NEG_INFINITY; weight.len() / inputs * (x.len() / inputs)];
+        kernel.matmul_scaled(weight, scales, &input, &mut y).unwrap();
+        y
+    }
+
+    #[test]
+    fn every_byte_is_widened_exactly() {
+        let bytes: Vec<u8> = (0..=255).collect();
+        let kernel = Kernel::select(DType::F8_E4M3, Isa::portable()).unwrap();
+        let mut values = vec![0.0; 256];
+        kernel.dequantize_row(&bytes, &mut values);
+        let one = 1f32.to_le_bytes();
+        for (byte, value) in values.iter().enumerate() {
+            let exact = defined(byte as u8);
+            assert!(f64::from(*value) == exact || value.is_nan() && exact.is_nan(), "{byte:#x}: {value}, not {exact}");
+            for isa in each_isa() {
+                // In every place of a vector and of the rest of a row.
+                for (inputs, tokens) in [(1, 1), (7, 2), (19, 1), (48, 3)] {
+                    let mut x = vec![0.0; inputs * tokens];
+                    for at in 0..inputs {
+                        let mut weight = vec![0; inputs];
+                        weight[at] = byte as u8;
+                        x.fill(0.0);
+                        x.chunks_mut(inputs).for_each(|x| x[at] = 0.5);
+                        let scales = Floats::new(DType::F32, &one).unwrap();
+                        let scales = BlockScales::Rectangles { sides: [1, usize::MAX], before: 0, scales };
+                        for y in product(isa, &weight, scales, &x, inputs) {
+                            let right = f64::from(y) == exact / 2.0 || y.is_nan() && exact.is_nan();
+                            assert!(right, "{isa}: {byte:#x} at {at} of {inputs}: {y}");
+                        }
+                    }
+                }
+            }
+        }
+        let finite = values.iter().filter(|value| value.is_finite()).copied().fold(0.0, f32::max);
+        assert_eq!((finite, values[1]), (448.0, 2f32.powi(-9)));
+    }
+
+    /// Rectangles of all shapes, cut at the right and below, scales of every dtype: within the rounding of F32 sums of the product in
+    /// double precision, and an output has the same bits whatever rows and tokens it is computed with.
+    #[test]
+    fn rectangles_have_their_scales() {
+        let mut random = Random::new(11);
+        #[rustfmt::skip]
+        let cases = [
+            ([128, 128], 576_usize, 0, DType::F32), ([128, 128], 576, 5, DType::BF16), ([128, 128], 65, 9, DType::F16),
+            ([3, 32], 100, 2, DType::F8_E8M0), ([1, usize::MAX], 333, 0, DType::BF16), ([64, 96], 2080, 63, DType::F8_E8M0),
+            ([usize::MAX; 2], 128, 0, DType::F32),
+        ];
+        for (sides, inputs, before, dtype) in cases {
+            let (rows, across) = (150, inputs.div_ceil(sides[1]));
+            let weight = random.stored(DType::F8_E4M3, rows * inputs);
+            let x = random.floats(4 * inputs);
+            let scales = random.floats((rows + before).div_ceil(sides[0]) * across);
+            let bytes: Vec<u8> = match dtype {
+                DType::F32 => scales.iter().flat_map(|s| (s * 0.01).to_le_bytes()).collect(),
+                DType::BF16 => scales.iter().flat_map(|s| half::bf16::from_f32(*s).to_le_bytes()).collect(),
+                DType::F16 => scales.iter().flat_map(|s| half::f16::from_f32(*s).to_le_bytes()).collect(),
+                _ => scales.iter().map(|s| (120.0 + 5.0 * s) as u8).collect(),
+            };
+            let mut wide = vec![0.0; scales.len()];
+            let stored = Floats::new(dtype, &bytes).unwrap();
+            crate::ops::vector::for_each_float(stored, |i, scale| wide[i] = scale);
+            for isa in each_isa() {
+                let all = BlockScales::Rectangles { sides, before, scales: stored };
+                let y = product(isa, &weight, all, &x, inputs);
+                for (at, y) in y.iter().enumerate() {
+                    let (token, row) = (at / rows, at % rows);
+                    let products = (0..inputs).map(|i| {
+                        let scale = wide[(before + row) / sides[0] * across + i / sides[1]];
+                        defined(weight[row * inputs + i]) * f64::from(scale) * f64::from(x[token * inputs + i])
+                    });
+                    let (exact, size) = (products.clone().sum::<f64>(), products.map(f64::abs).sum::<f64>());
+                    // A rounding of each weight, and of each of the sums in a lane.
+                    let bound = size * 2f64.powi(-24) * (5.0 + (inputs / 8) as f64).min(24.0);
+                    assert!((f64::from(*y) - exact).abs() <= bound, "{isa} {sides:?} {inputs}: {y}, not {exact}");
+                }
+                let bits = |y: &[f32]| y.iter().map(|y| y.to_bits()).collect::<Vec<u32>>();
+                for (from, some_rows, some_tokens) in [(0, 1, 1), (3, 2, 2), (8, 9, 1), (77, 70, 2), (2, 142, 3)] {
+                    let first = before + from;
+                    let size = dtype.block_bytes() * across;
+                    let of_rows = first / sides[0] * size..(first + some_rows).div_ceil(sides[0]) * size;
+                    let scales = Floats::new(dtype, &bytes[of_rows]).unwrap();
+                    let before = first % sides[0];
+                    let scales = BlockScales::Rectangles { sides, before, scales };
+                    let part = &weight[from * inputs..(from + some_rows) * inputs];
+                    let part = product(isa, part, scales, &x[..some_tokens * inputs], inputs);
+                    for (token, part) in part.chunks(some_rows).enumerate() {
+                        let of_all = &y[token * rows + from..][..some_rows];
+                        assert_eq!(bits(part), bits(of_all), "{isa} {sides:?} {from} {some_rows} {some_tokens}");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Outputs of other rows stay numbers.
+    #[test]
+    fn a_row_with_a_byte_that_is_no_number_has_no_outputs() {
+        let mut random = Random::new(12);
+        let one = 1f32.to_le_bytes();
+        for inputs in [5, 64, 300] {
+            for byte in [0x7f, 0xff] {
+                for at in [0, inputs / 2, inputs - 1] {
+                    let mut weight = random.stored(DType::F8_E4M3, 9 * inputs);
+                    weight[6 * inputs + at] = byte;
+                    for (isa, tokens) in each_isa().into_iter().flat_map(|isa| [1, 2, 4].map(|tokens| (isa, tokens))) {
+                        let scales = Floats::new(DType::F32, &one).unwrap();
+                        let scales = BlockScales::Rectangles { sides: [usize::MAX; 2], before: 0, scales };
+                        // A zero times no number is none.
+                        let y = product(isa, &weight, scales, &vec![0.0; tokens * inputs], inputs);
+                        for (i, y) in y.iter().enumerate() {
+                            assert_eq!(y.is_nan(), i % 9 == 6, "{isa}: output {i} of {inputs} inputs is {y}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Floats of 8 bits (E4M3) as configs other than compressed-tensors' describe them: config block -> [`Scheme`] of one group.
+//!
+//! Keys and defaults: transformers 5 `FineGrainedFP8Config` and `FbgemmFp8Config` (`utils/quantization_config.py`), AutoFP8's older
+//! keys, ModelOpt 0.47 `torch/export/convert_hf_config.py`. What does not run is refused with the key that asks for it.
+
+use super::compressed_tensors::{Names, Scheme, WeightScales};
+use super::foreign;
+use crate::error::{Error, Result};
+use crate::header::config::{ConfigFiles, JsonFile, Section};
+use crate::header::{Fields, Header};
+use model_factory_dtypes::DType;
+use regex::escape;
+
+/// Ends of the names of scales, which multiply: those of the first are called inverse because they undo a division.
+pub(crate) const SCALES: [&str; 2] = ["weight_scale_inv", "weight_scale"];
+
+/// Sides of a block where the config gives none.
+const BLOCK: [u64; 2] = [128, 128];
+
+/// The scheme of a model's files; `None` when they announce no FP8, or the model has none.
+///
+/// # Errors
+/// `Quantization` for every scheme that does not run, `Format` for keys of the wrong type.
+pub(super) fn read(header: &Header, files: &ConfigFiles) -> Result<Option<Scheme>> {
+    if header.tensors.values().all(|tensor| tensor.dtype != DType::F8_E4M3) {
+        return Ok(None);
+    }
+    let text = files.config.section("text_config")?;
+    let of_text = text.as_ref().map_or(Ok(None), |text| text.section("quantization_config"))?;
+    if let Some(block) = files.config.section("quantization_config")?.or(of_text) {
+        let method = block.text("quant_method")?.map(str::to_ascii_lowercase);
+        return match method.as_deref() {
+            Some("fp8") => by_blocks_or_tensor(header, &block).map(Some),
+            Some("fbgemm_fp8") => {
+                let mut scheme = Scheme::new("FBGEMM FP8", &block, excluded(&block, "modules_to_not_convert")?);
+                scheme.notes.unknown(&block, "quant_method activation_scale_ub modules_to_not_convert");
+                scheme.notes.floats.push(format!("{} (FP8 by token)", block.dotted("activation_scale_ub")));
+                Ok(Some(scheme.with_group(block.path(), WeightScales::Channel)))
+            }
+            Some("modelopt") => model_opt(&block),
+            None if block.has("quant_algo") => model_opt(&block),
+            _ => Ok(None),
+        };
+    }
+    let side = files.quantization.as_ref().filter(|file| file.file().ends_with(MODEL_OPT_FILE));
+    side.and_then(|file| file.section("quantization").transpose()).map_or(Ok(None), |block| model_opt(&block?))
+}
+
+/// The file next to `config.json` where ModelOpt says what it did.
+pub(super) const MODEL_OPT_FILE: &str = "hf_quant_config.json";
+
+/// transformers' `fp8`, DeepSeek's and Qwen's, with a scale for each block, or AutoFP8's with one for each tensor.
+fn by_blocks_or_tensor(header: &Header, block: &Section<'_>) -> Result<Scheme> {
+    const KNOWN: &str = "quant_method activation_scheme weight_block_size modules_to_not_convert modules_to_convert ignored_layers \
+                         dequantize fmt scale_fmt expert_dtype kv_cache_scheme";
+    let key = if block.has("modules_to_not_convert") { "modules_to_not_convert" } else { "ignored_layers" };
+    let mut scheme = Scheme::new("FP8", block, excluded(block, key)?);
+    scheme.notes.unknown(block, KNOWN);
+    let expected = [("fmt", "e4m3"), ("expert_dtype", "fp8")];
+    for (key, expected) in expected {
+        if let Some(found) = block.text(key)?.filter(|found| *found != expected) {
+            return Err(refusal(block, key, &format!("{found:?}"), expected));
+        }
+    }
+    if block.strings("modules_to_convert")?.is_some_and(|mut names| names.next().is_some()) {
+        return Err(refusal(block, "modules_to_convert", "given", "null: only linear layers are computed in FP8"));
+    }
+    match block.text("activation_scheme")? {
+        Some(kind @ ("dynamic" | "static")) => {
+            scheme.notes.floats.push(format!("{} ({kind} FP8)", block.dotted("activation_scheme")));
+        }
+        None => scheme.notes.absent(block, "activation_scheme", "dynamic"),
+        Some(other) => {
+            return Err(refusal(block, "activation_scheme", &format!("{other:?}"), "dynamic or static"));
+        }
+    }
+    scheme.note_cache(block);
+    let scales = match block.integers("weight_block_size")? {
+        Some(found) => WeightScales::of_block(&found).ok_or_else(|| {
+            refusal(block, "weight_block_size", &format!("{found:?}"), "outputs and inputs of a block, or null")
+        })?,
+        None if block.object().contains_key("weight_block_size") => WeightScales::Tensor,
+        // transformers takes blocks of 128 x 128, AutoFP8 and vLLM one scale for a tensor: the stored scales tell.
+        None => {
+            let is_scale = |name: &str| SCALES.iter().any(|end| name.ends_with(end));
+            let mut scales = header.tensors.values().filter(|tensor| is_scale(&tensor.name));
+            let blocks = scales.any(|scale| scale.shape.len() > 1);
+            scheme.notes.absent(block, "weight_block_size", if blocks { "[128, 128]" } else { "null" });
+            if blocks { WeightScales::Block(BLOCK) } else { WeightScales::Tensor }
+        }
+    };
+    Ok(scheme.with_group(block.path(), scales))
+}
+
+fn model_opt(block: &Section<'_>) -> Result<Option<Scheme>> {
+    const KNOWN: &str =
+        "quant_method quant_algo kv_cache_quant_algo kv_cache_scheme ignore exclude_modules config_groups producer";
+    let scales = match block.text("quant_algo")? {
+        Some("FP8") => WeightScales::Tensor,
+        Some("FP8_PER_CHANNEL_PER_TOKEN") => WeightScales::Channel,
+        _ => return Ok(None),
+    };
+    let mut names = Vec::new();
+    for key in ["ignore", "exclude_modules"] {
+        for name in block.strings(key)?.into_iter().flatten() {
+            let name = name?;
+            // The patterns of Python's fnmatch, of which no set of characters is known in a name.
+            let body = format!(r"(?:{})\z", escape(name).replace(r"\*", ".*").replace(r"\?", "."));
+            names.push((name.to_owned(), pattern(block, key, name, &body)?));
+        }
+    }
+    let mut scheme = Scheme::new("ModelOpt FP8", block, Names::matching_patterns(names));
+    scheme.notes.unknown(block, KNOWN);
+    scheme.notes.floats.push(block.dotted("quant_algo"));
+    scheme.note_cache(block);
+    Ok(Some(scheme.with_group(block.path(), scales)))
+}
+
+/// The modules that are left as they are by transformers' `should_convert_module`: an entry is a pattern of the beginning of a name
+/// up to a dot or the end, or the end of a name.
+fn excluded(block: &Section<'_>, key: &str) -> Result<Names> {
+    let mut names = Vec::new();
+    for name in block.strings(key)?.into_iter().flatten() {
+        let name = name?;
+        let border = if name.ends_with('.') { "" } else { r"(?:\.|\z)" };
+        names.push((name.to_owned(), pattern(block, key, name, &format!(r"(?:{name}){border}|.*{}\z", escape(name)))?));
+    }
+    Ok(Names::matching_patterns(names))
+}
+
+fn pattern(block: &Section<'_>, key: &str, name: &str, body: &str) -> Result<regex::Regex> {
+    let found = format!("the pattern {name:?}");
+    Names::pattern(body).ok_or_else(|| refusal(block, key, &found, "one without look-around or references"))
+}
+
+fn refusal(block: &Section<'_>, key: &str, found: &str, expected: &str) -> Error {
+    foreign::unsupported("FP8", block, &format!("{} is {found}, expected {expected}", block.dotted(key)))
+}
+
+/// Whether ModelOpt's own file says FP8 too.
+pub(super) fn is_model_opt(file: &JsonFile) -> Result<bool> {
+    let block = file.section("quantization")?;
+    Ok(block.map(|block| model_opt(&block)).transpose()?.flatten().is_some())
+}
