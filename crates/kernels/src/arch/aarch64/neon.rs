@@ -26,8 +26,10 @@ use simd::{DOTPROD, FLOAT_BITS, I8MM, Neon, load_about, sum_eight_lanes, to_floa
 use std::arch::aarch64::*;
 use std::arch::asm;
 
-/// Rows side by side, for which activations are loaded once.
-const ROWS: usize = 2;
+/// Rows of weights times rows of activations that the product with one token adds up at once: two rows of weights, for
+/// which activations are loaded once, or the two rows of a token, for which weights are unpacked once. For four of them
+/// there are too few registers.
+const PRODUCTS: usize = 2;
 
 /// The products of a level: functions that are compiled for it, and so are the closures in them.
 macro_rules! level {
@@ -46,8 +48,8 @@ macro_rules! level {
             #[target_feature(enable = $features)]
             pub(crate) fn multiply<F: EightBlocks<EIGHT>, const EIGHT: usize>(call: &mut Call<'_>, eights: &F) {
                 let few = match F::PARTS {
-                    2 => one_token::<F, EIGHT, 2>(call, eights),
-                    _ => one_token::<F, EIGHT, 1>(call, eights),
+                    2 => one_token::<F, EIGHT, 1, 2>(call, eights),
+                    _ => one_token::<F, EIGHT, 2, 1>(call, eights),
                 };
                 if !few {
                     panels(call, eights);
@@ -68,7 +70,7 @@ macro_rules! level {
             /// The product with one token, like [`Call::few_tokens`].
             #[inline]
             #[target_feature(enable = $features)]
-            fn one_token<F: EightBlocks<EIGHT>, const EIGHT: usize, const P: usize>(
+            fn one_token<F: EightBlocks<EIGHT>, const EIGHT: usize, const R: usize, const P: usize>(
                 call: &mut Call<'_>,
                 eights: &F,
             ) -> bool {
@@ -76,7 +78,7 @@ macro_rules! level {
                 let simd = unsafe { Neon::<{ $level }>::new() };
                 // SAFETY: the reason above holds here too.
                 call.few_tokens::<P>(|scratch, weight, x, y| unsafe {
-                    rows_times_token(simd, scratch, weight, &x, y, eights)
+                    rows_times_token::<_, F, EIGHT, R, P>(simd, scratch, weight, &x, y, eights)
                 })
             }
         }
@@ -111,12 +113,18 @@ macro_rules! each {
 }
 pub(crate) use each;
 
-/// The rows of `weight` times one token.
+/// The rows of `weight` times one token, `R` at a time, which has `P` rows of activations.
 ///
 /// # Safety
 /// The processor has the instructions of the level.
 #[inline(always)]
-unsafe fn rows_times_token<const LEVEL: u8, F: EightBlocks<EIGHT>, const EIGHT: usize, const P: usize>(
+unsafe fn rows_times_token<
+    const LEVEL: u8,
+    F: EightBlocks<EIGHT>,
+    const EIGHT: usize,
+    const R: usize,
+    const P: usize,
+>(
     simd: Neon<LEVEL>,
     Scratch { bytes, floats, more_floats, ints, .. }: &mut Scratch,
     weight: &[u8],
@@ -124,32 +132,33 @@ unsafe fn rows_times_token<const LEVEL: u8, F: EightBlocks<EIGHT>, const EIGHT: 
     y: &mut [f32],
     eights: &F,
 ) -> memory::Result<()> {
+    const { assert!(R * P == PRODUCTS) };
     // The activations, padded to a whole number of steps.
     let blocks = x[0].scales.len().next_multiple_of(16);
-    let x_bytes = arranged_bytes::<64, P>(bytes, x, F::ELEMENTS.evens_first, blocks, |i| i)?.as_chunks::<P>().0;
-    let x_scales = arranged::<f32, 16, P>(floats, x.map(|x| x.scales), blocks, |b| b)?.as_chunks::<P>().0;
+    let x_bytes = arranged_bytes::<64, P>(bytes, x, F::ELEMENTS.evens_first, blocks, |i| i)?.as_flattened();
+    let x_scales = arranged::<f32, 8, P>(floats, x.map(|x| x.scales), blocks, |b| b)?.as_chunks::<P>().0;
     // The sums with their sign turned: otherwise the compiler would turn the sign of the minima, for each block.
     let x_sums = room(more_floats, P * blocks)?;
     for (i, sum) in x_sums.iter_mut().enumerate() {
-        let (part, b) = in_turns::<P>(i, 16);
+        let (part, b) = in_turns::<P>(i, 8);
         *sum = x[part].sums.get(b).map_or(-0.0, |sum| -sum);
     }
-    let x_sums = x_sums.as_chunks::<16>().0.as_chunks::<P>().0;
+    let x_sums = x_sums.as_chunks::<8>().0.as_chunks::<P>().0;
     let x_ints = if F::HALVES {
         arranged_sums::<F, 16, P>(ints, x, blocks)?.as_flattened()
     } else {
         seeds::<F, P>(ints, x, blocks)?
     };
-    let ints_of_sixteen = if F::HALVES { 16 } else { 64 };
+    let ints_of_eight = if F::HALVES { 8 } else { 32 };
     let row_bytes = weight.len() / y.len();
     let (whole, rest) = (row_bytes / (2 * EIGHT), row_bytes % (2 * EIGHT));
-    assert!(x_bytes.len() == blocks / 16 && x_scales.len() == blocks / 16 && 2 * EIGHT * blocks >= 16 * row_bytes);
-    assert!(x_sums.len() == blocks / 16 && x_ints.len() == P * blocks / 16 * ints_of_sixteen);
+    assert!(x_bytes.len() == P * blocks / 2 && x_scales.len() == blocks / 8 && 2 * EIGHT * blocks >= 16 * row_bytes);
+    assert!(x_sums.len() == blocks / 8 && x_ints.len() == P * blocks / 8 * ints_of_eight);
     // The ends of the rows, with zeros after them.
-    let mut ends = [[[0; EIGHT]; 2]; ROWS];
-    for rows in streams::<ROWS>(y.len()) {
-        let (mut starts, mut padded) = ([weight.as_ptr(); ROWS], [weight.as_ptr(); ROWS]);
-        for r in 0..ROWS {
+    let mut ends = [[[0; EIGHT]; 2]; R];
+    for rows in streams::<R>(y.len()) {
+        let (mut starts, mut padded) = ([weight.as_ptr(); R], [weight.as_ptr(); R]);
+        for r in 0..R {
             let row = &weight[rows[r] * row_bytes..][..row_bytes];
             if rest > 0 {
                 ends[r].as_flattened_mut()[..rest].copy_from_slice(&row[row_bytes - rest..]);
@@ -157,34 +166,35 @@ unsafe fn rows_times_token<const LEVEL: u8, F: EightBlocks<EIGHT>, const EIGHT: 
             (starts[r], padded[r]) = (row.as_ptr(), ends[r].as_ptr().cast());
         }
         // SAFETY: every aarch64 has NEON.
-        let (mut sums, mut i) = ([[[unsafe { vdupq_n_f32(0.0) }; 4]; ROWS]; P], 0);
+        let (mut sums, mut i) = ([[unsafe { vdupq_n_f32(0.0) }; 4]; PRODUCTS], 0);
         for (mut at, end) in [(starts, 2 * whole), (padded, blocks / 8)] {
             while i < end {
                 // SAFETY: the caller guarantees it; rows, or their ends with zeros after them, and activations have both eights.
                 unsafe {
-                    let mut factors = [Factors::scaled(simd.all(0.0)); ROWS];
-                    let sixteen = i / 2;
-                    let parts = std::array::from_fn(|part| {
-                        let ints = x_ints.as_ptr().add((sixteen * P + part) * ints_of_sixteen);
-                        let [scales, sums] = [x_scales, x_sums].map(|x| x.get_unchecked(sixteen)[part].as_ptr());
-                        (x_bytes.get_unchecked(sixteen)[part].as_ptr().add(4).cast(), scales, sums, ints)
-                    });
+                    let mut factors = [Factors::scaled(simd.all(0.0)); R];
                     each!(QUARTER in 0 1 2 3, {
-                        let place = (&mut at, rows, i + QUARTER / 2);
-                        add_four::<QUARTER, LEVEL, F, EIGHT, P>(simd, &mut sums, &mut factors, place, &parts, eights);
+                        let e = i + QUARTER / 2;
+                        let (scales, sums_of_x) = (x_scales.get_unchecked(e), x_sums.get_unchecked(e));
+                        let parts = std::array::from_fn(|part| {
+                            let before = P * i + 2 * part; // eights of blocks
+                            let middle = x_bytes.as_ptr().add(4 * before + 4).cast();
+                            (middle, &scales[part], &sums_of_x[part], x_ints.as_ptr().add(before * ints_of_eight))
+                        });
+                        let place = (&mut at, rows, e);
+                        add_four::<QUARTER, _, F, EIGHT, R, P>(simd, &mut sums, &mut factors, place, &parts, eights);
                     });
                 }
                 i += 2;
             }
         }
-        for r in 0..ROWS {
+        for r in 0..R {
             // SAFETY: the value proves the instruction sets.
             let of_part = |[a, b, c, d]: [float32x4_t; 4]| unsafe {
                 sum_eight_lanes(simd.add(float32x4x2_t(a, b), float32x4x2_t(c, d)))
             };
-            y[rows[r]] = of_part(sums[0][r]);
-            for sums in &sums[1..] {
-                y[rows[r]] += of_part(sums[r]);
+            y[rows[r]] = of_part(sums[r]);
+            if P == 2 {
+                y[rows[r]] += of_part(sums[1]);
             }
         }
     }
@@ -207,22 +217,29 @@ fn seeds<'a, F: Format, const P: usize>(
     Ok(seeds)
 }
 
-/// The activations of sixteen blocks: the middle of the bytes, the scales, the sums with their sign turned, and what
-/// [`arranged_sums`] or [`seeds`] gives.
-type Activations = (*const u8, *const f32, *const f32, *const i32);
+/// Activations: the middle of the bytes of sixteen blocks, scales of eight, sums of eight with their sign turned, and what
+/// [`arranged_sums`] or [`seeds`] gives for the sixteen.
+type Activations<'a> = (*const u8, &'a [f32; 8], &'a [f32; 8], *const i32);
 
 /// Adds four blocks of the eights of rows that begin at `place.0` and are number `place.2` of rows `place.1`, the first four
-/// where `QUARTER` is even, to sums number `QUARTER`; after the other four the next eights begin.
+/// where `QUARTER` is even, to sums number `QUARTER` of each product; after the other four the next eights begin.
 ///
 /// # Safety
 /// The processor has the instructions of the level, and the blocks are there.
 #[inline(always)]
-unsafe fn add_four<const QUARTER: usize, const LEVEL: u8, F: EightBlocks<EIGHT>, const EIGHT: usize, const P: usize>(
+unsafe fn add_four<
+    const QUARTER: usize,
+    const LEVEL: u8,
+    F: EightBlocks<EIGHT>,
+    const EIGHT: usize,
+    const R: usize,
+    const P: usize,
+>(
     simd: Neon<LEVEL>,
-    sums: &mut [[[float32x4_t; 4]; ROWS]; P],
-    factors: &mut [Factors; ROWS],
-    (at, rows, i): (&mut [*const u8; ROWS], [usize; ROWS], usize),
-    parts: &[Activations; P],
+    sums: &mut [[float32x4_t; 4]; PRODUCTS],
+    factors: &mut [Factors; R],
+    (at, rows, i): (&mut [*const u8; R], [usize; R], usize),
+    parts: &[Activations<'_>; P],
     eights: &F,
 ) {
     // SAFETY: the caller guarantees it.
@@ -230,90 +247,90 @@ unsafe fn add_four<const QUARTER: usize, const LEVEL: u8, F: EightBlocks<EIGHT>,
         let second = QUARTER % 2 == 1;
         let from = if second { 4 } else { 0 };
         let zero = const { &[[0; 4]] }.as_ptr();
-        let (mut q, mut halves, mut half_mins) = ([[all(0); 8]; ROWS], [vdupq_n_s16(0); ROWS], [vdupq_n_s16(0); ROWS]);
-        each!(R in 0 1, {
-            at[R] = after(at[R], sums[P - 1][R][(QUARTER + 3) % 4]);
-            let eight = &*at[R].cast();
-            q[R] = eights.elements::<ONE_TOKEN>(eight);
-            if !second {
-                factors[R] = eights.factors::<ONE_TOKEN>(eight, [rows[R], i]);
-            }
-            if F::HALVES {
-                let both = scales_and_mins_of_halves(F::MINS, factors[R].halves);
-                [halves[R], half_mins[R]] = [wide_half(both[0], second), wide_half(both[1], second)];
+        let (mut q, mut halves, mut half_mins) = ([[all(0); 8]; R], [vdupq_n_s16(0); R], [vdupq_n_s16(0); R]);
+        each!(ROW in 0 1, {
+            if ROW < R {
+                at[ROW] = after(at[ROW], sums[PRODUCTS / R - 1 + ROW][(QUARTER + 3) % 4]);
+                let eight = &*at[ROW].cast();
+                q[ROW] = eights.elements::<ONE_TOKEN>(eight);
+                if !second {
+                    factors[ROW] = eights.factors::<ONE_TOKEN>(eight, [rows[ROW], i]);
+                }
+                if F::HALVES {
+                    let both = scales_and_mins_of_halves(F::MINS, factors[ROW].halves);
+                    [halves[ROW], half_mins[ROW]] = [wide_half(both[0], second), wide_half(both[1], second)];
+                }
             }
         });
         // The sums of two blocks: added up in four lanes, with the scales of half blocks where there are any.
-        let mut pairs = [[[vdupq_n_s32(0); 2]; ROWS]; P];
+        let mut pairs = [[vdupq_n_s32(0); 2]; PRODUCTS];
         each!(PAIR in 0 1, {
-            each!(PART in 0 1, {
-                if PART < P {
-                    let (x, _, _, ints) = parts[PART];
-                    let first = from + 2 * PAIR;
-                    // Elements of 8 bits take more loads than others: as few instructions as possible for them. Elements of 5 bits leave no
-                    // registers for early loads.
-                    let x = if F::BITS == 8 || F::BITS == 5 {
-                        let x = |number: usize| vld1q_u8(x.wrapping_add(128 * QUARTER + 16 * number).wrapping_sub(256));
+            let first = from + 2 * PAIR;
+            let mut x = [[vdupq_n_u8(0); 2]; 2];
+            each!(PRODUCT in 0 1, {
+                let (at, _, _, ints) = parts[PRODUCT % P];
+                if PRODUCT < P {
+                    // Elements of 8 bits take more loads than others: as few instructions as possible for them. Elements of 5 bits
+                    // leave no registers for early loads.
+                    x = if F::BITS == 8 || F::BITS == 5 {
+                        let x = |i: usize| vld1q_u8(at.wrapping_add(128 * QUARTER + 16 * i).wrapping_sub(256));
                         [[x(4 * PAIR), x(4 * PAIR + 1)], [x(4 * PAIR + 2), x(4 * PAIR + 3)]]
                     } else {
                         [
-                            [load_about::<QUARTER, { 4 * PAIR }>(x), load_about::<QUARTER, { 4 * PAIR + 1 }>(x)],
-                            [load_about::<QUARTER, { 4 * PAIR + 2 }>(x), load_about::<QUARTER, { 4 * PAIR + 3 }>(x)],
+                            [load_about::<QUARTER, { 4 * PAIR }>(at), load_about::<QUARTER, { 4 * PAIR + 1 }>(at)],
+                            [load_about::<QUARTER, { 4 * PAIR + 2 }>(at), load_about::<QUARTER, { 4 * PAIR + 3 }>(at)],
                         ]
                     };
-                    each!(R in 0 1, {
-                        let q = [q[R][first], q[R][first + 1]];
-                        pairs[PART][R][PAIR] = if F::HALVES {
-                            let zeros = vdupq_n_s32(0);
-                            let a = vpaddq_s32(simd.dot_from::<0, 0>(zero, q[0].0, x[0][0]), simd.dot(zeros, q[0].1, x[0][1]));
-                            let b = vpaddq_s32(simd.dot_from::<0, 0>(zero, q[1].0, x[1][0]), simd.dot(zeros, q[1].1, x[1][1]));
-                            let scales = if PAIR == 0 { vmovl_s16(vget_low_s16(halves[R])) } else { vmovl_high_s16(halves[R]) };
-                            vmulq_s32(vpaddq_s32(a, b), scales)
-                        } else {
-                            let seeds = ints.cast();
-                            let [a, b] = if F::BITS == 8 {
-                                [simd.dot(vdupq_n_s32(0), q[0].0, x[0][0]), simd.dot(vdupq_n_s32(0), q[1].0, x[1][0])]
-                            } else {
-                                [
-                                    simd.dot_from::<QUARTER, { 2 * PAIR }>(seeds, q[0].0, x[0][0]),
-                                    simd.dot_from::<QUARTER, { 2 * PAIR + 1 }>(seeds, q[1].0, x[1][0]),
-                                ]
-                            };
-                            let (a, b) = (simd.dot(a, q[0].1, x[0][1]), simd.dot(b, q[1].1, x[1][1]));
-                            vpaddq_s32(a, b)
-                        };
-                    });
                 }
+                let q = [q[PRODUCT % R][first], q[PRODUCT % R][first + 1]];
+                pairs[PRODUCT][PAIR] = if F::HALVES {
+                    let (zeros, halves) = (vdupq_n_s32(0), halves[PRODUCT % R]);
+                    let a = vpaddq_s32(simd.dot_from::<0, 0>(zero, q[0].0, x[0][0]), simd.dot(zeros, q[0].1, x[0][1]));
+                    let b = vpaddq_s32(simd.dot_from::<0, 0>(zero, q[1].0, x[1][0]), simd.dot(zeros, q[1].1, x[1][1]));
+                    let scales = if PAIR == 0 { vmovl_s16(vget_low_s16(halves)) } else { vmovl_high_s16(halves) };
+                    vmulq_s32(vpaddq_s32(a, b), scales)
+                } else {
+                    let seeds = ints.cast();
+                    let [a, b] = if F::BITS == 8 {
+                        [simd.dot(vdupq_n_s32(0), q[0].0, x[0][0]), simd.dot(vdupq_n_s32(0), q[1].0, x[1][0])]
+                    } else {
+                        [
+                            simd.dot_from::<QUARTER, { 2 * PAIR }>(seeds, q[0].0, x[0][0]),
+                            simd.dot_from::<QUARTER, { 2 * PAIR + 1 }>(seeds, q[1].0, x[1][0]),
+                        ]
+                    };
+                    let (a, b) = (simd.dot(a, q[0].1, x[0][1]), simd.dot(b, q[1].1, x[1][1]));
+                    vpaddq_s32(a, b)
+                };
             });
         });
-        each!(PART in 0 1, {
-            if PART < P {
-                let (_, x_scales, x_sums, ints) = parts[PART];
-                let sums_of_halves = ints.add(4 * QUARTER); // where half blocks have scales
-                let x_scales = vld1q_f32(x_scales.add(4 * QUARTER));
-                each!(R in 0 1, {
-                    let mut dots = vpaddq_s32(pairs[PART][R][0], pairs[PART][R][1]);
-                    if F::HALVES && F::OFFSET > 0 {
-                        let less = by_half(halves[R], vld1q_s32(sums_of_halves));
-                        dots = vaddq_s32(dots, vshlq_s32(less, vdupq_n_s32(7 - F::SHIFT)));
-                    }
-                    let dots = if F::HALVES || F::BITS == 8 { vcvtq_f32_s32(dots) } else { to_floats(dots) };
-                    let Factors { scales, mins, .. } = factors[R];
-                    let (scales, mins) = if second { (scales.1, mins.1) } else { (scales.0, mins.0) };
-                    let mut sum = vfmaq_f32(sums[PART][R][QUARTER], dots, vmulq_f32(scales, x_scales));
-                    if F::MINS && F::HALVES {
-                        let less = by_half(half_mins[R], vld1q_s32(sums_of_halves));
-                        sum = vfmaq_f32(sum, vcvtq_f32_s32(less), vmulq_f32(mins, x_scales));
-                    } else if F::MINS {
-                        sum = vfmaq_f32(sum, mins, vld1q_f32(x_sums.add(4 * QUARTER)));
-                    }
-                    sums[PART][R][QUARTER] = sum;
-                });
+        let mut scales_of_x = vdupq_n_f32(0.0);
+        each!(PRODUCT in 0 1, {
+            let ((_, x_scales, x_sums, ints), row) = (parts[PRODUCT % P], PRODUCT % R);
+            let sums_of_halves = ints.add(4 * QUARTER); // where half blocks have scales
+            if PRODUCT < P {
+                scales_of_x = vld1q_f32(x_scales[from..].as_ptr());
+            }
+            let mut dots = vpaddq_s32(pairs[PRODUCT][0], pairs[PRODUCT][1]);
+            if F::HALVES && F::OFFSET > 0 {
+                let less = by_half(halves[row], vld1q_s32(sums_of_halves));
+                dots = vaddq_s32(dots, vshlq_s32(less, vdupq_n_s32(7 - F::SHIFT)));
+            }
+            let dots = if F::HALVES || F::BITS == 8 { vcvtq_f32_s32(dots) } else { to_floats(dots) };
+            let Factors { scales, mins, .. } = factors[row];
+            let (scales, mins) = if second { (scales.1, mins.1) } else { (scales.0, mins.0) };
+            let mut sum = vfmaq_f32(sums[PRODUCT][QUARTER], dots, vmulq_f32(scales, scales_of_x));
+            if F::MINS && F::HALVES {
+                let less = by_half(half_mins[row], vld1q_s32(sums_of_halves));
+                sum = vfmaq_f32(sum, vcvtq_f32_s32(less), vmulq_f32(mins, scales_of_x));
+            } else if F::MINS {
+                sum = vfmaq_f32(sum, mins, vld1q_f32(x_sums[from..].as_ptr()));
+            }
+            sums[PRODUCT][QUARTER] = sum;
+            if second && PRODUCT < R {
+                at[PRODUCT] = at[PRODUCT].add(EIGHT);
             }
         });
-        if second {
-            at.iter_mut().for_each(|at| *at = at.add(EIGHT));
-        }
     }
 }
 
