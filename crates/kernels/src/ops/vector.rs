@@ -251,9 +251,7 @@ compiled_for! {
     /// `out = gelu(gate) * up`, by the formula of [`gelu_tanh`]. Panics unless all have one length.
     pub fn geglu(isa: Isa, gate: &[f32], up: &[f32], out: &mut [f32]) {
         assert!(gate.len() == out.len() && up.len() == out.len(), "lengths of a gate");
-        for ((out, &gate), &up) in out.iter_mut().zip(gate).zip(up) {
-            *out = gelu(gate) * up;
-        }
+        out.iter_mut().zip(gate).zip(up).for_each(|((out, gate), up)| *out = gelu(*gate) * up);
     }
 
     /// Rotates the pairs `(x[i], x[i + n])` by the angles whose `n` cosines and sines are given. Elements after the first

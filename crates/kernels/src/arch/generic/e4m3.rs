@@ -82,7 +82,12 @@ fn tile<S: Simd, const T: usize>(
         let lines = start + (end - start) / LINE * LINE;
         for line in (start..lines).step_by(LINE) {
             for w in w {
-                prefetch_ahead::<S>(w.as_ptr().wrapping_add(line));
+                let at = w.as_ptr().wrapping_add(line);
+                if S::LANES == LANES {
+                    prefetch(at.wrapping_add(2 * NEAR), LINE);
+                } else {
+                    prefetch_near(at.wrapping_add(NEAR), LINE);
+                }
             }
             for step in 0..LINE / S::LANES {
                 // SAFETY: a line is there, of each row and token.
@@ -136,16 +141,6 @@ unsafe fn add<S: Simd, const T: usize, const WHOLE: bool>(
                 sums[r][t] = simd.mul_add(w, x, sums[r][t]);
             }
         }
-    }
-}
-
-/// Prefetches the cache line that is read some time after `at`.
-#[inline(always)]
-fn prefetch_ahead<S: Simd>(at: *const u8) {
-    if S::LANES == LANES {
-        prefetch(at.wrapping_add(2 * NEAR), LINE)
-    } else {
-        prefetch_near(at.wrapping_add(NEAR), LINE)
     }
 }
 
