@@ -172,7 +172,10 @@ pub(crate) use define_format;
 /// The registry's entries of a block dtype; its module has `BYTES` of a stored block, `unpack` and its format. Vector versions use
 /// `$format`; for AVX2 and AVX-512 VNNI the named modules of `crate::arch::x86_64` may have products of their own.
 macro_rules! block_kernels {
-    ($dtype:ident, $name:literal, $format:ident $elements:tt, $eight:expr $(, avx512: $avx512:ident $(, avx2: $avx2:ident)?)?) => {
+    (
+        $dtype:ident, $name:literal, $format:ident $elements:tt, $eight:expr
+        $(, avx512: $avx512:ident $(, avx2: $avx2:ident)?)?
+    ) => {
         $crate::dtypes::blocks::define_format!($format $elements);
         $crate::dtypes::blocks::block_kernels!(
             @registered $dtype, $name, $format, $eight, "avx512-vnni", VNNI,
