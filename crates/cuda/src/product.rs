@@ -263,13 +263,11 @@ pub(super) struct Multiplier {
 impl Multiplier {
     /// The outputs of `matrices`, side by side in `target`.
     pub(super) fn multiply(&self, rows: Rows<'_>, matrices: &[&DeviceMatrix], target: ProductTarget) -> Result<()> {
-        let columns: Vec<usize> = matrices
-            .iter()
-            .scan(0, |end, matrix| {
-                *end += matrix.outputs;
-                Some(*end - matrix.outputs)
-            })
-            .collect();
+        let (mut columns, mut end) = (Vec::new(), 0);
+        for matrix in matrices {
+            columns.push(end);
+            end += matrix.outputs;
+        }
         let mut done: Vec<OperandForm> = Vec::new();
         for matrix in matrices {
             let form = matrix.form(rows.count);
@@ -295,13 +293,10 @@ impl Multiplier {
         let tokens = rows.count.min(slice);
         let form = matrix.form(tokens);
         let x = self.prepare(rows, form, matrix.inputs)?;
-        let mut start = 0;
-        while start < rows.count {
-            let end = rows.count.min(start + slice);
-            let matrices = &[matrix];
-            self.multiply_prepared((x, form), start..end, tokens, &[0], matrices, target)?;
-            take(end - start)?;
-            start = end;
+        for start in (0..rows.count).step_by(slice) {
+            let of_slice = start..rows.count.min(start + slice);
+            self.multiply_prepared((x, form), of_slice.clone(), tokens, &[0], &[matrix], target)?;
+            take(of_slice.len())?;
         }
         Ok(())
     }

@@ -20,9 +20,10 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 /// How a kernel reads activations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Form {
     /// 32-bit floats as they are.
+    #[default]
     F32,
     /// Rounded to the nearest BF16, ties to even.
     Bf16,
@@ -67,18 +68,14 @@ unsafe impl bytemuck::Zeroable for Line {}
 // SAFETY: 64 bytes, aligned to 64: no padding, and all bits are valid.
 unsafe impl Pod for Line {}
 
-impl<T: Pod> Default for Lines<T> {
+impl<T> Default for Lines<T> {
     fn default() -> Lines<T> {
-        Lines::new()
+        Lines { lines: Vec::new(), element: PhantomData }
     }
 }
 
 impl<T: Pod> Lines<T> {
     const EACH: usize = 64 / size_of::<T>();
-
-    pub(super) const fn new() -> Lines<T> {
-        Lines { lines: Vec::new(), element: PhantomData }
-    }
 
     /// Room for at least `len` elements; what they hold is unspecified.
     pub(super) fn grow(&mut self, len: usize) -> memory::Result<()> {
@@ -99,6 +96,7 @@ impl<T: Pod> Lines<T> {
 ///
 /// Rows are an odd number of cache lines apart, so that the same column of many rows falls into different sets of the
 /// first-level cache. What lies between rows is unspecified. Memory is kept for the next rows in the same form.
+#[derive(Default)]
 pub struct Input {
     form: Form,
     tokens: usize,
@@ -108,9 +106,10 @@ pub struct Input {
 }
 
 /// How blocks of several tokens lie.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Layout {
     /// In rows, for a token at a time or portable code.
+    #[default]
     Rows,
     /// In groups, for panels.
     Groups,
@@ -154,6 +153,7 @@ impl Layout {
 }
 
 /// The memory of a form. It is kept for the next rows of that form.
+#[derive(Default)]
 struct Buffers {
     /// `[tokens, inputs]` in f32: the rows of [`Form::F32`], or those that wait because a row cannot be quantized before all of it,
     /// or of all rows, is there.
@@ -167,16 +167,6 @@ struct Buffers {
     /// Zero point and sum of each row; or of each block offsets `[tokens, blocks]`, then those of halves likewise; of groups as
     /// [`Packed`] has them.
     ints: Lines<i32>,
-}
-
-impl Buffers {
-    const EMPTY: Buffers = Buffers {
-        wide: Lines::new(),
-        halves: Lines::new(),
-        bytes: Lines::new(),
-        floats: Lines::new(),
-        ints: Lines::new(),
-    };
 }
 
 /// One token's row of [`Form::Q8`], for kernels.
@@ -248,16 +238,10 @@ impl fmt::Debug for Input {
     }
 }
 
-impl Default for Input {
-    fn default() -> Input {
-        Input::new()
-    }
-}
-
 impl Input {
     /// No tokens; room comes with the first use.
-    pub const fn new() -> Input {
-        Input { form: Form::F32, tokens: 0, inputs: 0, layout: Layout::Rows, buffers: Buffers::EMPTY }
+    pub fn new() -> Input {
+        Input::default()
     }
 
     /// Brings `x` `[tokens, inputs]` into `form` on this thread, for kernels that were selected for the same `isa`, which decides
@@ -275,7 +259,7 @@ impl Input {
     fn reset(&mut self, isa: Isa, form: Form, tokens: usize, inputs: usize) -> memory::Result<()> {
         assert!(inputs > 0, "a row has at least one element");
         if !self.form.is_read_as(form) {
-            self.buffers = Buffers::EMPTY;
+            self.buffers = Buffers::default();
         }
         let tokens = tokens * form.rows_of_token();
         (self.form, self.tokens, self.inputs) = (form, 0, inputs);

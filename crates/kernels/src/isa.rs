@@ -159,41 +159,45 @@ impl fmt::Display for Isa {
     }
 }
 
-/// Runs code compiled for every machine, for AVX2 and for AVX-512, as the token allows, and returns from the function that it
-/// is in.
+/// Functions that are compiled for every machine, for AVX2 and for AVX-512: a call runs what its first argument, the token, allows.
 ///
-/// `compiled_for!(isa, |x: &[f32], y: &mut [f32]| body)` can use only the variables `x` and `y`, which it captures.
 /// Only the compiler's vectorization differs, so the results have the same bits. What Rust compiles for every aarch64 has
 /// NEON.
 macro_rules! compiled_for {
-    ($isa:expr, |$($arg:ident: $ty:ty),* $(,)?| $body:expr) => {
-        $crate::isa::compiled_for!($isa, |$($arg: $ty),*| -> () { $body })
+    ($(
+        $(#[$attribute:meta])*
+        $visibility:vis fn $name:ident($isa:ident: $token:ty, $($arg:ident: $type:ty),* $(,)?) $(-> $result:ty)?
+        $body:block
+    )*) => {
+        $(
+            $(#[$attribute])*
+            $visibility fn $name($isa: $token, $($arg: $type),*) $(-> $result)? {
+                #[inline(always)]
+                fn body($($arg: $type),*) $(-> $result)? $body
+                #[cfg(target_arch = "x86_64")]
+                {
+                    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+                    fn avx512($($arg: $type),*) $(-> $result)? {
+                        body($($arg),*)
+                    }
+                    if $isa.has($crate::isa::Sets::AVX512) {
+                        // SAFETY: the token proves the instruction sets that the function is compiled for.
+                        return unsafe { avx512($($arg),*) };
+                    }
+                    #[target_feature(enable = "avx2,fma,f16c")]
+                    fn avx2($($arg: $type),*) $(-> $result)? {
+                        body($($arg),*)
+                    }
+                    if $isa.has($crate::isa::Sets::AVX2) {
+                        // SAFETY: the reason above holds here too.
+                        return unsafe { avx2($($arg),*) };
+                    }
+                }
+                let _ = $isa;
+                body($($arg),*)
+            }
+        )*
     };
-    ($isa:expr, |$($arg:ident: $ty:ty),* $(,)?| -> $result:ty $body:block) => {{
-        #[inline(always)]
-        fn body($($arg: $ty),*) -> $result $body
-        #[cfg(target_arch = "x86_64")]
-        {
-            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
-            fn avx512($($arg: $ty),*) -> $result {
-                body($($arg),*)
-            }
-            if $crate::isa::Isa::has($isa, $crate::isa::Sets::AVX512) {
-                // SAFETY: the token proves the instruction sets that the function is compiled for.
-                return unsafe { avx512($($arg),*) };
-            }
-            #[target_feature(enable = "avx2,fma,f16c")]
-            fn avx2($($arg: $ty),*) -> $result {
-                body($($arg),*)
-            }
-            if $crate::isa::Isa::has($isa, $crate::isa::Sets::AVX2) {
-                // SAFETY: the reason above holds here too.
-                return unsafe { avx2($($arg),*) };
-            }
-        }
-        let _: $crate::isa::Isa = $isa;
-        body($($arg),*)
-    }};
 }
 pub(crate) use compiled_for;
 

@@ -19,20 +19,12 @@ pub struct Scratch {
 }
 
 thread_local! {
-    static SCRATCH: RefCell<Scratch> = const {
-        RefCell::new(Scratch {
-            bytes: Lines::new(),
-            rows: Lines::new(),
-            floats: Lines::new(),
-            more_floats: Lines::new(),
-            ints: Lines::new(),
-        })
-    };
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
 }
 
 /// Calls `with` with this thread's scratch memory.
 #[inline]
-pub(super) fn with_scratch(with: impl FnOnce(&mut Scratch) -> memory::Result<()>) -> memory::Result<()> {
+pub(super) fn with_scratch<T>(with: impl FnOnce(&mut Scratch) -> memory::Result<T>) -> memory::Result<T> {
     SCRATCH.with_borrow_mut(with)
 }
 

@@ -1,7 +1,5 @@
-//! BF16: by the processor's BF16 dot product where it has one, else widened by a shift.
-//!
-//! Lane `i` of 16 (by AVX2 and NEON, of 8) adds up the products whose index is `i` modulo 16 (with the BF16 dot product: whose
-//! index halved is `i` modulo 16), in order; the lanes are added by `sum_lanes`.
+//! BF16: by the processor's BF16 dot product where it has one, else widened by a shift; summed in the order of `floats.rs` (with
+//! the BF16 dot product of AVX-512, lane `i` has the products whose index halved is `i` modulo 16).
 
 use crate::element::bf16_to_f32;
 use crate::isa::Sets;

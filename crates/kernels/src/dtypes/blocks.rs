@@ -172,30 +172,25 @@ pub(crate) use define_format;
 /// The registry's entries of a block dtype; its module has `BYTES` of a stored block, `unpack` and its format. Vector versions use
 /// `$format`; for AVX2 and AVX-512 VNNI the named modules of `crate::arch::x86_64` may have products of their own.
 macro_rules! block_kernels {
-    ($dtype:ident, $name:literal, $format:ident $elements:tt, $eight:expr) => {
+    (
+        $dtype:ident, $name:literal, $format:ident $elements:tt, $eight:expr
+        $(, avx512: $avx512:ident $(, avx2: $avx2:ident)?)?
+    ) => {
         $crate::dtypes::blocks::define_format!($format $elements);
         $crate::dtypes::blocks::block_kernels!(
-            @registered $dtype, $name, $format, $eight,
-            "avx512-vnni", VNNI, $crate::arch::x86_64::avx512::blocks::matmul::<$format, { $eight }, { 2 * $eight }>,
-            $crate::arch::x86_64::avx2::matmul::<$format, { $eight }>
+            @registered $dtype, $name, $format, $eight, "avx512-vnni", VNNI,
+            $crate::dtypes::blocks::block_kernels!(
+                @or [$($crate::arch::x86_64::avx512::$avx512::matmul)?]
+                $crate::arch::x86_64::avx512::blocks::matmul::<$format, { $eight }, { 2 * $eight }>
+            ),
+            $crate::dtypes::blocks::block_kernels!(
+                @or [$($($crate::arch::x86_64::avx2::$avx2::matmul)?)?]
+                $crate::arch::x86_64::avx2::matmul::<$format, { $eight }>
+            )
         );
     };
-    ($dtype:ident, $name:literal, $format:ident $elements:tt, $eight:expr, avx512: $avx512:ident) => {
-        $crate::dtypes::blocks::define_format!($format $elements);
-        $crate::dtypes::blocks::block_kernels!(
-            @registered $dtype, $name, $format, $eight,
-            "avx512-vnni", VNNI, $crate::arch::x86_64::avx512::$avx512::matmul,
-            $crate::arch::x86_64::avx2::matmul::<$format, { $eight }>
-        );
-    };
-    ($dtype:ident, $name:literal, $format:ident $elements:tt, $eight:expr, avx512: $avx512:ident, avx2: $avx2:ident) => {
-        $crate::dtypes::blocks::define_format!($format $elements);
-        $crate::dtypes::blocks::block_kernels!(
-            @registered $dtype, $name, $format, $eight,
-            "avx512-vnni", VNNI, $crate::arch::x86_64::avx512::$avx512::matmul,
-            $crate::arch::x86_64::avx2::$avx2::matmul
-        );
-    };
+    (@or [] $shared:expr) => { $shared };
+    (@or [$own:expr] $shared:expr) => { $own };
     (@registered $dtype:ident, $name:literal, $format:ident, $eight:expr,
         $widest:literal, $sets:ident, $avx512:expr, $avx2:expr
     ) => {

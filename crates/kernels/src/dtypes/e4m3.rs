@@ -1,9 +1,8 @@
 //! F8_E4M3: floats of 8 bits with a sign, 4 bits of exponent (bias 7) and 3 of fraction; no infinities, two bytes that are no numbers
 //! (E4M3FN of "FP8 Formats for Deep Learning", arXiv 2209.05433). Their scales lie apart, one for each rectangle of weights.
 //!
-//! A byte is widened in a register, which is exact, and multiplied by its scale there; BF16 and F16 scales round nothing. The rest is F32's
-//! product: lane `i` of 16 (by AVX2 and NEON, of 8) adds up the products whose index is `i` modulo 16, in order; the lanes are
-//! added by `sum_lanes`. A row with a byte that is no number has outputs that are none.
+//! A byte is widened in a register, which is exact, and multiplied by its scale there; BF16 and F16 scales round nothing. The rest
+//! is F32's product, in the same order of sums (`floats.rs`). A row with a byte that is no number has outputs that are none.
 
 use super::floats;
 use crate::isa::Sets;

@@ -1,4 +1,7 @@
 //! Code that the float dtypes share: elements that are widened in a register, and the product in plain Rust.
+//!
+//! Lane `i` of 16 (by AVX2 and NEON, of 8) adds up the products whose index is `i` modulo 16, in order; the lanes are
+//! added by `sum_lanes`.
 
 use crate::memory;
 use crate::{Call, LANES, sum_lanes};

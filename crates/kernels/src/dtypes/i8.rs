@@ -103,8 +103,8 @@ pub fn int8_groups(
     call.into_result()
 }
 
-fn groups(isa: Isa, scales: &[f32], group: usize, call: &mut Call<'_>) {
-    compiled_for!(isa, |scales: &[f32], group: usize, call: &mut Call<'_>| {
+compiled_for! {
+    fn groups(isa: Isa, scales: &[f32], group: usize, call: &mut Call<'_>) {
         let (weight, input) = (call.weight, call.input);
         let each = input.inputs() / group;
         for (row, (weight, scales)) in weight.chunks_exact(input.inputs()).zip(scales.chunks_exact(each)).enumerate() {
@@ -118,7 +118,7 @@ fn groups(isa: Isa, scales: &[f32], group: usize, call: &mut Call<'_>) {
                 call.part(token, row, 1)[0] = sum * x.scale;
             }
         }
-    });
+    }
 }
 
 #[inline(always)]

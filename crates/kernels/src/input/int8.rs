@@ -47,9 +47,9 @@ pub(super) struct Extent {
 impl Extent {
     pub(super) const EMPTY: Extent = Extent { min: 0.0, max: 0.0, poison: 0.0 };
 
-    /// The extent of a row.
-    pub(super) fn new(isa: Isa, x: &[f32]) -> Extent {
-        compiled_for!(isa, |x: &[f32]| -> Extent {
+    compiled_for! {
+        /// The extent of a row.
+        pub(super) fn new(isa: Isa, x: &[f32]) -> Extent {
             let mut lanes = [Extent::EMPTY; 16];
             let add = |lane: &mut Extent, x: f32| {
                 lane.min = if x < lane.min { x } else { lane.min };
@@ -62,7 +62,7 @@ impl Extent {
             }
             lanes.iter_mut().zip(rest).for_each(|(lane, &x)| add(lane, x));
             lanes.into_iter().fold(Extent::EMPTY, Extent::and)
-        })
+        }
     }
 
     /// The extent of both.
@@ -92,10 +92,10 @@ impl Int8Rule {
     }
 }
 
-/// Writes the integers of `x` and returns their sum. Panics unless both have one length.
-pub(super) fn quantize(isa: Isa, x: &[f32], params: QuantParams, bytes: &mut [i8]) -> i32 {
-    assert_eq!(x.len(), bytes.len(), "lengths of a row");
-    compiled_for!(isa, |x: &[f32], params: QuantParams, bytes: &mut [i8]| -> i32 {
+compiled_for! {
+    /// Writes the integers of `x` and returns their sum. Panics unless both have one length.
+    pub(super) fn quantize(isa: Isa, x: &[f32], params: QuantParams, bytes: &mut [i8]) -> i32 {
+        assert_eq!(x.len(), bytes.len(), "lengths of a row");
         // A scale of 0 is that of zeros, which any divisor leaves as they are.
         let divisor = if params.scale > 0.0 { params.scale } else { 1.0 };
         let mut sum = 0;
@@ -108,7 +108,7 @@ pub(super) fn quantize(isa: Isa, x: &[f32], params: QuantParams, bytes: &mut [i8
             sum += q;
         }
         sum
-    })
+    }
 }
 
 #[cfg(test)]

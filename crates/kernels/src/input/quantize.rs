@@ -28,18 +28,6 @@ impl Blocks {
     };
 }
 
-/// Rounds `x` to the nearest BF16, ties to even; a NaN stays one.
-pub(crate) fn round_to_bf16(isa: Isa, x: &[f32], row: &mut [u16]) {
-    compiled_for!(isa, |x: &[f32], row: &mut [u16]| {
-        for (half, x) in row.iter_mut().zip(x) {
-            let bits = x.to_bits();
-            let rounded = (bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) >> 16) as u16;
-            let nan = (bits >> 16) as u16 | 0x40;
-            *half = if bits & 0x7fff_ffff > 0x7f80_0000 { nan } else { rounded };
-        }
-    });
-}
-
 /// Brings `x` into blocks.
 pub(crate) fn quantize(isa: Isa, x: &[[f32; BLOCK]; TOGETHER], to: &mut Blocks) {
     #[cfg(target_arch = "x86_64")]
@@ -47,7 +35,21 @@ pub(crate) fn quantize(isa: Isa, x: &[[f32; BLOCK]; TOGETHER], to: &mut Blocks) 
         // SAFETY: the token is proof of the instruction sets.
         return unsafe { crate::arch::x86_64::avx512::quantize::quantize(x, to) };
     }
-    compiled_for!(isa, |x: &[[f32; BLOCK]; TOGETHER], to: &mut Blocks| {
+    quantize_by_blocks(isa, x, to);
+}
+
+compiled_for! {
+    /// Rounds `x` to the nearest BF16, ties to even; a NaN stays one.
+    pub(crate) fn round_to_bf16(isa: Isa, x: &[f32], row: &mut [u16]) {
+        for (half, x) in row.iter_mut().zip(x) {
+            let bits = x.to_bits();
+            let rounded = (bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) >> 16) as u16;
+            let nan = (bits >> 16) as u16 | 0x40;
+            *half = if bits & 0x7fff_ffff > 0x7f80_0000 { nan } else { rounded };
+        }
+    }
+
+    fn quantize_by_blocks(isa: Isa, x: &[[f32; BLOCK]; TOGETHER], to: &mut Blocks) {
         for (b, x) in x.iter().enumerate() {
             // The largest magnitude by its bits, whose order is that of the numbers; a NaN is larger than all.
             let mut largest = [0u32; 16];
@@ -72,14 +74,12 @@ pub(crate) fn quantize(isa: Isa, x: &[[f32; BLOCK]; TOGETHER], to: &mut Blocks) 
             to.scales[b] = scale;
             to.sums[b] = scale * (first + second) as f32;
         }
-    });
-}
+    }
 
-/// Takes what `blocks` hold off `x`.
-pub(crate) fn subtract(isa: Isa, x: &mut [[f32; BLOCK]; TOGETHER], blocks: &Blocks) {
-    compiled_for!(isa, |x: &mut [[f32; BLOCK]; TOGETHER], blocks: &Blocks| {
+    /// Takes what `blocks` hold off `x`.
+    pub(crate) fn subtract(isa: Isa, x: &mut [[f32; BLOCK]; TOGETHER], blocks: &Blocks) {
         for ((x, bytes), scale) in x.iter_mut().zip(&blocks.bytes).zip(blocks.scales) {
             x.iter_mut().zip(bytes).for_each(|(x, &q)| *x = f32::from(q).mul_add(-scale, *x));
         }
-    });
+    }
 }

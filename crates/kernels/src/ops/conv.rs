@@ -3,14 +3,14 @@
 use super::exp::exp;
 use crate::isa::{Isa, compiled_for};
 
-/// Convolves `row` in place. `weights` `[kernel, channels]` has the current position last; `window` `[kernel, channels]` holds
-/// the rows of the positions up to the last one, the latest last, and of `row` as it was afterwards. Then comes the SiLU
-/// `x / (1 + e^-x)` where `silu`. Panics unless the lengths fit.
-pub fn convolve(isa: Isa, weights: &[f32], bias: Option<&[f32]>, silu: bool, window: &mut [f32], row: &mut [f32]) {
-    assert!(window.len() == weights.len() && weights.len() >= row.len(), "lengths of a convolution");
-    assert!(!row.is_empty() && weights.len().is_multiple_of(row.len()), "whole rows of a convolution");
-    assert!(bias.is_none_or(|bias| bias.len() == row.len()), "a bias of a convolution");
-    compiled_for!(isa, |weights: &[f32], bias: Option<&[f32]>, silu: bool, window: &mut [f32], row: &mut [f32]| {
+compiled_for! {
+    /// Convolves `row` in place. `weights` `[kernel, channels]` has the current position last; `window` `[kernel, channels]` holds
+    /// the rows of the positions up to the last one, the latest last, and of `row` as it was afterwards. Then comes the SiLU
+    /// `x / (1 + e^-x)` where `silu`. Panics unless the lengths fit.
+    pub fn convolve(isa: Isa, weights: &[f32], bias: Option<&[f32]>, silu: bool, window: &mut [f32], row: &mut [f32]) {
+        assert!(window.len() == weights.len() && weights.len() >= row.len(), "lengths of a convolution");
+        assert!(!row.is_empty() && weights.len().is_multiple_of(row.len()), "whole rows of a convolution");
+        assert!(bias.is_none_or(|bias| bias.len() == row.len()), "a bias of a convolution");
         let channels = row.len();
         window.copy_within(channels.., 0);
         let last = window.len() - channels;
@@ -25,7 +25,7 @@ pub fn convolve(isa: Isa, weights: &[f32], bias: Option<&[f32]>, silu: bool, win
         if silu {
             row.iter_mut().for_each(|y| *y /= 1.0 + exp::<false>(-*y));
         }
-    });
+    }
 }
 
 #[cfg(test)]

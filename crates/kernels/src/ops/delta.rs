@@ -83,13 +83,7 @@ impl<'a> DeltaState<'a> {
         let Self { matrix, keys, corrections, decays } = self;
         let state = DeltaState { matrix, keys, corrections, decays };
         if isa.has(Sets::AVX2) {
-            compiled_for!(isa, |state: DeltaState<'_>,
-                                first: usize,
-                                rows: DeltaRows<'_>,
-                                scratch: &mut [f32],
-                                out: &mut [f32]| advance::<true>(
-                state, first, rows, scratch, out
-            ));
+            advance_fused(isa, state, first, rows, scratch, out);
         } else {
             advance::<false>(state, first, rows, scratch, out);
         }
@@ -99,6 +93,14 @@ impl<'a> DeltaState<'a> {
 /// The scratch elements that [`DeltaState::advance`] needs.
 pub fn delta_scratch(key_dim: usize, value_dim: usize) -> usize {
     (2 * CHUNK * value_dim).max(key_dim * CHUNK) + 2 * CHUNK * CHUNK
+}
+
+compiled_for! {
+    fn advance_fused(
+        isa: Isa, state: DeltaState<'_>, first: usize, rows: DeltaRows<'_>, scratch: &mut [f32], out: &mut [f32],
+    ) {
+        advance::<true>(state, first, rows, scratch, out);
+    }
 }
 
 #[inline(always)]

@@ -3,30 +3,26 @@
 use super::exp::exp;
 use crate::isa::{Isa, compiled_for};
 
-/// `x[i] = e^x[i] / sum of e^x`. An empty `x` stays empty.
-pub fn softmax(isa: Isa, x: &mut [f32]) {
-    compiled_for!(isa, |x: &mut [f32]| {
+compiled_for! {
+    /// `x[i] = e^x[i] / sum of e^x`. An empty `x` stays empty.
+    pub fn softmax(isa: Isa, x: &mut [f32]) {
         let largest = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         for x in x.iter_mut() {
             *x = exp::<false>(*x - largest);
         }
         let sum: f32 = x.iter().sum();
         x.iter_mut().for_each(|x| *x /= sum);
-    });
-}
+    }
 
-/// `x[i] = 1 / (1 + e^-x[i])`.
-pub fn sigmoid(isa: Isa, x: &mut [f32]) {
-    compiled_for!(isa, |x: &mut [f32]| {
+    /// `x[i] = 1 / (1 + e^-x[i])`.
+    pub fn sigmoid(isa: Isa, x: &mut [f32]) {
         x.iter_mut().for_each(|x| *x = 1.0 / (1.0 + exp::<false>(-*x)));
-    });
-}
+    }
 
-/// `x[i] = e^x[i]`.
-pub fn exp_all(isa: Isa, x: &mut [f32]) {
-    compiled_for!(isa, |x: &mut [f32]| {
+    /// `x[i] = e^x[i]`.
+    pub fn exp_all(isa: Isa, x: &mut [f32]) {
         x.iter_mut().for_each(|x| *x = exp::<false>(*x));
-    });
+    }
 }
 
 #[cfg(test)]

@@ -22,30 +22,28 @@ const TOKENS: usize = 4;
 #[repr(align(64))]
 struct Sums([[f32; TILE]; TOKENS]);
 
-/// `y[token][j] = sum over i of weight[i][outputs.start + j] * x[token][i]`, where a stored row of `weight` has `width`
-/// elements of `dtype` at any alignment. `y` is `[tokens, outputs]`, overwritten.
-/// Panics unless `dtype` is F32, F16 or BF16, `input` holds floats, and the lengths match.
-pub fn multiply_transposed(
-    isa: Isa,
-    (dtype, weight, width): (DType, &[u8], usize),
-    outputs: Range<usize>,
-    input: &Input,
-    y: &mut [f32],
-) {
-    let float = matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
-    assert!(float && outputs.start <= outputs.end && outputs.end <= width, "{dtype} {outputs:?} of {width}");
-    assert_eq!(weight.len(), input.inputs() * width * dtype.block_bytes(), "bytes of a transposed matrix");
-    assert_eq!(y.len(), input.tokens() * outputs.len(), "outputs of a product");
-    compiled_for!(isa, |dtype: DType,
-                        weight: &[u8],
-                        width: usize,
-                        outputs: Range<usize>,
-                        input: &Input,
-                        y: &mut [f32]| match dtype {
-        DType::F32 => by_tiles(weight, width, outputs, input, y, f32::from_le_bytes),
-        DType::BF16 => by_tiles(weight, width, outputs, input, y, bf16_to_f32),
-        _ => by_tiles(weight, width, outputs, input, y, f16_to_f32),
-    });
+compiled_for! {
+    /// `y[token][j] = sum over i of weight[i][outputs.start + j] * x[token][i]`, where a stored row of `weight` has `width`
+    /// elements of `dtype` at any alignment. `y` is `[tokens, outputs]`, overwritten.
+    /// Panics unless `dtype` is F32, F16 or BF16, `input` holds floats, and the lengths match.
+    pub fn multiply_transposed(
+        isa: Isa,
+        matrix: (DType, &[u8], usize),
+        outputs: Range<usize>,
+        input: &Input,
+        y: &mut [f32],
+    ) {
+        let (dtype, weight, width) = matrix;
+        let float = matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
+        assert!(float && outputs.start <= outputs.end && outputs.end <= width, "{dtype} {outputs:?} of {width}");
+        assert_eq!(weight.len(), input.inputs() * width * dtype.block_bytes(), "bytes of a transposed matrix");
+        assert_eq!(y.len(), input.tokens() * outputs.len(), "outputs of a product");
+        match dtype {
+            DType::F32 => by_tiles(weight, width, outputs, input, y, f32::from_le_bytes),
+            DType::BF16 => by_tiles(weight, width, outputs, input, y, bf16_to_f32),
+            _ => by_tiles(weight, width, outputs, input, y, f16_to_f32),
+        }
+    }
 }
 
 #[inline(always)]

@@ -86,58 +86,6 @@ pub(crate) fn for_each_float(floats: Floats<'_>, mut each: impl FnMut(usize, f32
     }
 }
 
-/// `out = x / sqrt(mean(x^2) + eps) * weight`, or times `1 + weight` where that is stored as an `offset` from one; the mean in
-/// f64. Panics unless all have one length, at least 1.
-pub fn rms_norm(isa: Isa, x: &[f32], weight: Floats<'_>, offset: bool, eps: f32, out: &mut [f32]) {
-    assert!(!x.is_empty() && weight.len() == x.len() && out.len() == x.len(), "lengths of a norm");
-    compiled_for!(isa, |x: &[f32], weight: Floats<'_>, offset: bool, eps: f32, out: &mut [f32]| {
-        let mean = sum_in_lanes(x, |x| f64::from(x) * f64::from(x)) / x.len() as f64;
-        let factor = (1.0 / (mean + f64::from(eps)).sqrt()) as f32;
-        if offset {
-            for_each_float(weight, |i, weight| out[i] = x[i] * factor * (1.0 + weight));
-        } else {
-            for_each_float(weight, |i, weight| out[i] = x[i] * factor * weight);
-        }
-    });
-}
-
-/// `out = scale * x / sqrt(sum(x^2) + eps)`; the sum in f64. Panics unless both have one length.
-pub fn l2_norm(isa: Isa, x: &[f32], scale: f32, eps: f32, out: &mut [f32]) {
-    assert_eq!(x.len(), out.len(), "lengths of a norm");
-    compiled_for!(isa, |x: &[f32], scale: f32, eps: f32, out: &mut [f32]| {
-        let sum = sum_in_lanes(x, |x| f64::from(x) * f64::from(x));
-        let factor = (f64::from(scale) / (sum + f64::from(eps)).sqrt()) as f32;
-        out.iter_mut().zip(x).for_each(|(out, x)| *out = x * factor);
-    });
-}
-
-/// `x = x / sqrt(mean(x^2) + eps)`; the mean in f64. Panics unless there is an element.
-pub fn divide_by_rms(isa: Isa, x: &mut [f32], eps: f32) {
-    assert!(!x.is_empty(), "lengths of a norm");
-    compiled_for!(isa, |x: &mut [f32], eps: f32| {
-        let mean = sum_in_lanes(x, |x| f64::from(x) * f64::from(x)) / x.len() as f64;
-        let factor = (1.0 / (mean + f64::from(eps)).sqrt()) as f32;
-        x.iter_mut().for_each(|x| *x *= factor);
-    });
-}
-
-/// `out = (x - mean(x)) / sqrt(variance(x) + eps) * weight`, and `+ bias` where there is one; mean and variance in f64. Panics unless all have one
-/// length, at least 1.
-pub fn layer_norm(isa: Isa, x: &[f32], weight: Floats<'_>, bias: Option<Floats<'_>>, eps: f32, out: &mut [f32]) {
-    let lengths = [weight.len(), bias.map_or(x.len(), |bias| bias.len()), out.len()];
-    assert!(!x.is_empty() && lengths.iter().all(|len| *len == x.len()), "lengths of a norm");
-    compiled_for!(isa, |x: &[f32], weight: Floats<'_>, bias: Option<Floats<'_>>, eps: f32, out: &mut [f32]| {
-        let n = x.len() as f64;
-        let mean = sum_in_lanes(x, f64::from) / n;
-        let variance = sum_in_lanes(x, |x| (f64::from(x) - mean) * (f64::from(x) - mean)) / n;
-        let (mean, factor) = (mean as f32, (1.0 / (variance + f64::from(eps)).sqrt()) as f32);
-        for_each_float(weight, |i, weight| out[i] = (x[i] - mean) * factor * weight);
-        if let Some(bias) = bias {
-            for_each_float(bias, |i, bias| out[i] += bias);
-        }
-    });
-}
-
 /// The sum of `term(x)` in sixteen lanes.
 #[inline(always)]
 fn sum_in_lanes(x: &[f32], term: impl Fn(f32) -> f64) -> f64 {
@@ -154,90 +102,6 @@ fn sum_in_lanes(x: &[f32], term: impl Fn(f32) -> f64) -> f64 {
     lanes.iter().sum()
 }
 
-/// `y += floats`. Panics unless the lengths are equal.
-pub fn add_floats(isa: Isa, y: &mut [f32], floats: Floats<'_>) {
-    assert_eq!(y.len(), floats.len(), "lengths of a sum");
-    compiled_for!(isa, |y: &mut [f32], floats: Floats<'_>| {
-        for_each_float(floats, |i, value| y[i] += value);
-    });
-}
-
-/// `y *= floats`, one for each or one for all. Panics unless there are as many or one.
-pub fn scale_floats(isa: Isa, y: &mut [f32], floats: Floats<'_>) {
-    assert!(floats.len() == y.len() || floats.len() == 1, "lengths of a product");
-    compiled_for!(isa, |y: &mut [f32], floats: Floats<'_>| {
-        if floats.len() == 1 {
-            for_each_float(floats, |_, value| y.iter_mut().for_each(|y| *y *= value));
-        } else {
-            for_each_float(floats, |i, value| y[i] *= value);
-        }
-    });
-}
-
-/// `y += x`. Panics unless the lengths are equal.
-pub fn add(isa: Isa, y: &mut [f32], x: &[f32]) {
-    assert_eq!(y.len(), x.len(), "lengths of a sum");
-    compiled_for!(isa, |y: &mut [f32], x: &[f32]| {
-        y.iter_mut().zip(x).for_each(|(y, x)| *y += x);
-    });
-}
-
-/// `y += scale * x`. Panics unless the lengths are equal.
-pub fn add_scaled(isa: Isa, y: &mut [f32], x: &[f32], scale: f32) {
-    assert_eq!(y.len(), x.len(), "lengths of a sum");
-    compiled_for!(isa, |y: &mut [f32], x: &[f32], scale: f32| {
-        y.iter_mut().zip(x).for_each(|(y, x)| *y += scale * *x);
-    });
-}
-
-/// `x = cap * tanh(x / cap)`.
-pub fn soft_cap(isa: Isa, x: &mut [f32], cap: f32) {
-    compiled_for!(isa, |x: &mut [f32], cap: f32| {
-        x.iter_mut().for_each(|x| *x = cap * tanh::<false>(*x / cap));
-    });
-}
-
-/// `out = gate / (1 + e^-gate) * up`. Panics unless all have one length.
-pub fn swiglu(isa: Isa, gate: &[f32], up: &[f32], out: &mut [f32]) {
-    assert!(gate.len() == out.len() && up.len() == out.len(), "lengths of a gate");
-    compiled_for!(isa, |gate: &[f32], up: &[f32], out: &mut [f32]| {
-        for ((out, &gate), &up) in out.iter_mut().zip(gate).zip(up) {
-            *out = gate / (1.0 + exp::<false>(-gate)) * up;
-        }
-    });
-}
-
-/// `out = gate / (1 + e^(-alpha * gate)) * (up + 1)`, with the gate cut to at most `limit` and up to `-limit..=limit`. Panics
-/// unless all have one length.
-pub fn clamped_swiglu(isa: Isa, [gate, up]: [&[f32]; 2], limit: f32, alpha: f32, out: &mut [f32]) {
-    assert!(gate.len() == out.len() && up.len() == out.len(), "lengths of a gate");
-    compiled_for!(isa, |gate: &[f32], up: &[f32], limit: f32, alpha: f32, out: &mut [f32]| {
-        // This is written so that NaN passes.
-        let at_most = |x: f32| if x > limit { limit } else { x };
-        for ((out, &gate), &up) in out.iter_mut().zip(gate).zip(up) {
-            let (gate, up) = (at_most(gate), at_most(up));
-            let up = if up < -limit { -limit } else { up };
-            *out = gate / (1.0 + exp::<false>(-alpha * gate)) * (up + 1.0);
-        }
-    });
-}
-
-/// `y = y / (1 + e^-gate)`. Panics unless both have one length.
-pub fn gate_sigmoid(isa: Isa, gate: &[f32], y: &mut [f32]) {
-    assert_eq!(gate.len(), y.len(), "lengths of a gate");
-    compiled_for!(isa, |gate: &[f32], y: &mut [f32]| {
-        y.iter_mut().zip(gate).for_each(|(y, &gate)| *y /= 1.0 + exp::<false>(-gate));
-    });
-}
-
-/// `x = x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))`, which is `x / (1 + e^-2u)` with the argument `u` of the
-/// tanh.
-pub fn gelu_tanh(isa: Isa, x: &mut [f32]) {
-    compiled_for!(isa, |x: &mut [f32]| {
-        x.iter_mut().for_each(|x| *x = gelu(*x));
-    });
-}
-
 #[inline(always)]
 fn gelu(x: f32) -> f32 {
     /// `-2 * sqrt(2 / pi)`.
@@ -245,9 +109,120 @@ fn gelu(x: f32) -> f32 {
     x / (1.0 + exp::<false>(OUTER * (x + 0.044715 * x * x * x)))
 }
 
-/// `x = x / 2 * (1 + erf(x / sqrt(2)))`, within 3e-7 of `|x|`: `x` times the part of a normal distribution below it.
-pub fn gelu_erf(isa: Isa, x: &mut [f32]) {
-    compiled_for!(isa, |x: &mut [f32]| {
+compiled_for! {
+    /// `out = x / sqrt(mean(x^2) + eps) * weight`, or times `1 + weight` where that is stored as an `offset` from one; the mean in
+    /// f64. Panics unless all have one length, at least 1.
+    pub fn rms_norm(isa: Isa, x: &[f32], weight: Floats<'_>, offset: bool, eps: f32, out: &mut [f32]) {
+        assert!(!x.is_empty() && weight.len() == x.len() && out.len() == x.len(), "lengths of a norm");
+        let mean = sum_in_lanes(x, |x| f64::from(x) * f64::from(x)) / x.len() as f64;
+        let factor = (1.0 / (mean + f64::from(eps)).sqrt()) as f32;
+        if offset {
+            for_each_float(weight, |i, weight| out[i] = x[i] * factor * (1.0 + weight));
+        } else {
+            for_each_float(weight, |i, weight| out[i] = x[i] * factor * weight);
+        }
+    }
+
+    /// `out = scale * x / sqrt(sum(x^2) + eps)`; the sum in f64. Panics unless both have one length.
+    pub fn l2_norm(isa: Isa, x: &[f32], scale: f32, eps: f32, out: &mut [f32]) {
+        assert_eq!(x.len(), out.len(), "lengths of a norm");
+        let sum = sum_in_lanes(x, |x| f64::from(x) * f64::from(x));
+        let factor = (f64::from(scale) / (sum + f64::from(eps)).sqrt()) as f32;
+        out.iter_mut().zip(x).for_each(|(out, x)| *out = x * factor);
+    }
+
+    /// `x = x / sqrt(mean(x^2) + eps)`; the mean in f64. Panics unless there is an element.
+    pub fn divide_by_rms(isa: Isa, x: &mut [f32], eps: f32) {
+        assert!(!x.is_empty(), "lengths of a norm");
+        let mean = sum_in_lanes(x, |x| f64::from(x) * f64::from(x)) / x.len() as f64;
+        let factor = (1.0 / (mean + f64::from(eps)).sqrt()) as f32;
+        x.iter_mut().for_each(|x| *x *= factor);
+    }
+
+    /// `out = (x - mean(x)) / sqrt(variance(x) + eps) * weight`, and `+ bias` where there is one; mean and variance in f64.
+    /// Panics unless all have one length, at least 1.
+    pub fn layer_norm(isa: Isa, x: &[f32], weight: Floats<'_>, bias: Option<Floats<'_>>, eps: f32, out: &mut [f32]) {
+        let lengths = [weight.len(), bias.map_or(x.len(), |bias| bias.len()), out.len()];
+        assert!(!x.is_empty() && lengths.iter().all(|len| *len == x.len()), "lengths of a norm");
+        let n = x.len() as f64;
+        let mean = sum_in_lanes(x, f64::from) / n;
+        let variance = sum_in_lanes(x, |x| (f64::from(x) - mean) * (f64::from(x) - mean)) / n;
+        let (mean, factor) = (mean as f32, (1.0 / (variance + f64::from(eps)).sqrt()) as f32);
+        for_each_float(weight, |i, weight| out[i] = (x[i] - mean) * factor * weight);
+        if let Some(bias) = bias {
+            for_each_float(bias, |i, bias| out[i] += bias);
+        }
+    }
+
+    /// `y += floats`. Panics unless the lengths are equal.
+    pub fn add_floats(isa: Isa, y: &mut [f32], floats: Floats<'_>) {
+        assert_eq!(y.len(), floats.len(), "lengths of a sum");
+        for_each_float(floats, |i, value| y[i] += value);
+    }
+
+    /// `y *= floats`, one for each or one for all. Panics unless there are as many or one.
+    pub fn scale_floats(isa: Isa, y: &mut [f32], floats: Floats<'_>) {
+        assert!(floats.len() == y.len() || floats.len() == 1, "lengths of a product");
+        if floats.len() == 1 {
+            for_each_float(floats, |_, value| y.iter_mut().for_each(|y| *y *= value));
+        } else {
+            for_each_float(floats, |i, value| y[i] *= value);
+        }
+    }
+
+    /// `y += x`. Panics unless the lengths are equal.
+    pub fn add(isa: Isa, y: &mut [f32], x: &[f32]) {
+        assert_eq!(y.len(), x.len(), "lengths of a sum");
+        y.iter_mut().zip(x).for_each(|(y, x)| *y += x);
+    }
+
+    /// `y += scale * x`. Panics unless the lengths are equal.
+    pub fn add_scaled(isa: Isa, y: &mut [f32], x: &[f32], scale: f32) {
+        assert_eq!(y.len(), x.len(), "lengths of a sum");
+        y.iter_mut().zip(x).for_each(|(y, x)| *y += scale * *x);
+    }
+
+    /// `x = cap * tanh(x / cap)`.
+    pub fn soft_cap(isa: Isa, x: &mut [f32], cap: f32) {
+        x.iter_mut().for_each(|x| *x = cap * tanh::<false>(*x / cap));
+    }
+
+    /// `out = gate / (1 + e^-gate) * up`. Panics unless all have one length.
+    pub fn swiglu(isa: Isa, gate: &[f32], up: &[f32], out: &mut [f32]) {
+        assert!(gate.len() == out.len() && up.len() == out.len(), "lengths of a gate");
+        for ((out, &gate), &up) in out.iter_mut().zip(gate).zip(up) {
+            *out = gate / (1.0 + exp::<false>(-gate)) * up;
+        }
+    }
+
+    /// `out = gate / (1 + e^(-alpha * gate)) * (up + 1)`, with the gate cut to at most `limit` and up to `-limit..=limit`. Panics
+    /// unless all have one length.
+    pub fn clamped_swiglu(isa: Isa, gate_up: [&[f32]; 2], limit: f32, alpha: f32, out: &mut [f32]) {
+        let [gate, up] = gate_up;
+        assert!(gate.len() == out.len() && up.len() == out.len(), "lengths of a gate");
+        // This is written so that NaN passes.
+        let at_most = |x: f32| if x > limit { limit } else { x };
+        for ((out, &gate), &up) in out.iter_mut().zip(gate).zip(up) {
+            let (gate, up) = (at_most(gate), at_most(up));
+            let up = if up < -limit { -limit } else { up };
+            *out = gate / (1.0 + exp::<false>(-alpha * gate)) * (up + 1.0);
+        }
+    }
+
+    /// `y = y / (1 + e^-gate)`. Panics unless both have one length.
+    pub fn gate_sigmoid(isa: Isa, gate: &[f32], y: &mut [f32]) {
+        assert_eq!(gate.len(), y.len(), "lengths of a gate");
+        y.iter_mut().zip(gate).for_each(|(y, &gate)| *y /= 1.0 + exp::<false>(-gate));
+    }
+
+    /// `x = x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))`, which is `x / (1 + e^-2u)` with the argument `u` of the
+    /// tanh.
+    pub fn gelu_tanh(isa: Isa, x: &mut [f32]) {
+        x.iter_mut().for_each(|x| *x = gelu(*x));
+    }
+
+    /// `x = x / 2 * (1 + erf(x / sqrt(2)))`, within 3e-7 of `|x|`: `x` times the part of a normal distribution below it.
+    pub fn gelu_erf(isa: Isa, x: &mut [f32]) {
         /// Beyond it the part of the distribution is below 1e-9.
         const LAST: f32 = 6.0;
         /// The logarithm of the part of the distribution below `-a`, from 0 to `LAST`: a polynomial of `a`, the highest power
@@ -271,39 +246,31 @@ pub fn gelu_erf(isa: Isa, x: &mut [f32]) {
             let below = if a > LAST { 0.0 } else { exp::<false>(log) };
             *x *= if *x < 0.0 { below } else { 1.0 - below };
         }
-    });
-}
+    }
 
-/// `out = gelu(gate) * up`, by the formula of [`gelu_tanh`]. Panics unless all have one length.
-pub fn geglu(isa: Isa, gate: &[f32], up: &[f32], out: &mut [f32]) {
-    assert!(gate.len() == out.len() && up.len() == out.len(), "lengths of a gate");
-    compiled_for!(isa, |gate: &[f32], up: &[f32], out: &mut [f32]| {
-        for ((out, &gate), &up) in out.iter_mut().zip(gate).zip(up) {
-            *out = gelu(gate) * up;
-        }
-    });
-}
+    /// `out = gelu(gate) * up`, by the formula of [`gelu_tanh`]. Panics unless all have one length.
+    pub fn geglu(isa: Isa, gate: &[f32], up: &[f32], out: &mut [f32]) {
+        assert!(gate.len() == out.len() && up.len() == out.len(), "lengths of a gate");
+        out.iter_mut().zip(gate).zip(up).for_each(|((out, gate), up)| *out = gelu(*gate) * up);
+    }
 
-/// Rotates the pairs `(x[i], x[i + n])` by the angles whose `n` cosines and sines are given. Elements after the first
-/// `2 * n` stay as they are. Panics when `cos` and `sin` differ in length or `x` is shorter than twice that.
-pub fn rotate_half(isa: Isa, x: &mut [f32], cos: &[f32], sin: &[f32]) {
-    assert!(cos.len() == sin.len() && x.len() >= 2 * cos.len(), "lengths of a rotation");
-    compiled_for!(isa, |x: &mut [f32], cos: &[f32], sin: &[f32]| {
+    /// Rotates the pairs `(x[i], x[i + n])` by the angles whose `n` cosines and sines are given. Elements after the first
+    /// `2 * n` stay as they are. Panics when `cos` and `sin` differ in length or `x` is shorter than twice that.
+    pub fn rotate_half(isa: Isa, x: &mut [f32], cos: &[f32], sin: &[f32]) {
+        assert!(cos.len() == sin.len() && x.len() >= 2 * cos.len(), "lengths of a rotation");
         let (first, second) = x.split_at_mut(cos.len());
         for (((a, b), &cos), &sin) in first.iter_mut().zip(second).zip(cos).zip(sin) {
             (*a, *b) = (*a * cos - *b * sin, *b * cos + *a * sin);
         }
-    });
-}
+    }
 
-/// Rotates the pairs `(x[2 * i], x[2 * i + 1])`; otherwise like [`rotate_half`].
-pub fn rotate_pairs(isa: Isa, x: &mut [f32], cos: &[f32], sin: &[f32]) {
-    assert!(cos.len() == sin.len() && x.len() >= 2 * cos.len(), "lengths of a rotation");
-    compiled_for!(isa, |x: &mut [f32], cos: &[f32], sin: &[f32]| {
+    /// Rotates the pairs `(x[2 * i], x[2 * i + 1])`; otherwise like [`rotate_half`].
+    pub fn rotate_pairs(isa: Isa, x: &mut [f32], cos: &[f32], sin: &[f32]) {
+        assert!(cos.len() == sin.len() && x.len() >= 2 * cos.len(), "lengths of a rotation");
         for (([a, b], &cos), &sin) in x.as_chunks_mut::<2>().0.iter_mut().zip(cos).zip(sin) {
             (*a, *b) = (*a * cos - *b * sin, *b * cos + *a * sin);
         }
-    });
+    }
 }
 
 #[cfg(test)]

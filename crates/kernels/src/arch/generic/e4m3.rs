@@ -5,7 +5,6 @@ use super::prefetch::{NEAR, prefetch, prefetch_near, streams};
 use super::simd::Simd;
 use crate::dtypes::e4m3::has_nan;
 use crate::dtypes::scaled::Rectangles;
-use crate::input::Lines;
 use crate::memory;
 use crate::scratch::{room, with_scratch};
 use crate::{Call, LANES};
@@ -83,33 +82,27 @@ fn tile<S: Simd, const T: usize>(
         let lines = start + (end - start) / LINE * LINE;
         for line in (start..lines).step_by(LINE) {
             for w in w {
-                prefetch_ahead::<S>(w.as_ptr().wrapping_add(line));
+                let at = w.as_ptr().wrapping_add(line);
+                if S::LANES == LANES {
+                    prefetch(at.wrapping_add(2 * NEAR), LINE);
+                } else {
+                    prefetch_near(at.wrapping_add(NEAR), LINE);
+                }
             }
             for step in 0..LINE / S::LANES {
                 // SAFETY: a line is there, of each row and token.
-                unsafe { add(simd, &w, &x, &factors, line + step * S::LANES, &mut sums) };
+                unsafe { add::<S, T, true>(simd, &w, &x, &factors, line + step * S::LANES, S::LANES, &mut sums) };
             }
         }
         for step in 0..(end - lines) / S::LANES {
             // SAFETY: a vector is there, of each row and token.
-            unsafe { add(simd, &w, &x, &factors, lines + step * S::LANES, &mut sums) };
+            unsafe { add::<S, T, true>(simd, &w, &x, &factors, lines + step * S::LANES, S::LANES, &mut sums) };
         }
     }
     let (at, rest) = (inputs / S::LANES * S::LANES, inputs % S::LANES);
     if rest > 0 {
-        for r in 0..ROWS {
-            // SAFETY: the rest is there, of each row and token; the array has a vector.
-            unsafe {
-                let mut wide = [0.0; LANES];
-                let loaded = simd.load_e4m3::<false>(w[r].as_ptr().add(at), rest);
-                simd.store(wide.as_mut_ptr(), rest, simd.mul(loaded, factors[r]));
-                let w = simd.load::<false>(wide.as_ptr(), rest);
-                for t in 0..T {
-                    let x = simd.load::<false>(x[t].as_ptr().add(at), rest);
-                    sums[r][t] = simd.mul_add(w, x, sums[r][t]);
-                }
-            }
-        }
+        // SAFETY: the rest is there, of each row and token.
+        unsafe { add::<S, T, false>(simd, &w, &x, &factors, at, rest, &mut sums) };
     }
     let mut totals = [[0.0; T]; ROWS];
     for (totals, sums) in totals.as_flattened_mut().iter_mut().zip(sums.as_flattened()) {
@@ -118,39 +111,36 @@ fn tile<S: Simd, const T: usize>(
     totals
 }
 
-/// Adds the products of the vector at `at` of each row and token.
+/// Adds the products of the vector at `at` of each row and token, or of `left` elements before the end.
 ///
 /// # Safety
-/// It is there.
+/// A vector is there if `WHOLE`, else `left` elements, but no more than a vector has.
 #[inline(always)]
-#[allow(clippy::needless_range_loop)] // rows and tokens are indices of several arrays
-unsafe fn add<S: Simd, const T: usize>(
+#[allow(clippy::needless_range_loop, clippy::too_many_arguments)] // rows and tokens are indices of several arrays
+unsafe fn add<S: Simd, const T: usize, const WHOLE: bool>(
     simd: S,
     w: &[&[u8]; ROWS],
     x: &[&[f32]; T],
     factors: &[S::Floats; ROWS],
     at: usize,
+    left: usize,
     sums: &mut [[S::Floats; T]; ROWS],
 ) {
     for r in 0..ROWS {
-        // SAFETY: the caller guarantees it.
+        // SAFETY: the caller guarantees it; the array has a vector.
         unsafe {
-            let w = simd.mul(simd.load_e4m3::<true>(w[r].as_ptr().add(at), S::LANES), factors[r]);
+            let mut w = simd.mul(simd.load_e4m3::<WHOLE>(w[r].as_ptr().add(at), left), factors[r]);
+            if !WHOLE {
+                // Zeros after the end, whatever the factor is.
+                let mut wide = [0.0; LANES];
+                simd.store(wide.as_mut_ptr(), left, w);
+                w = simd.load::<false>(wide.as_ptr(), left);
+            }
             for t in 0..T {
-                let x = simd.load::<true>(x[t].as_ptr().add(at), S::LANES);
+                let x = simd.load::<WHOLE>(x[t].as_ptr().add(at), left);
                 sums[r][t] = simd.mul_add(w, x, sums[r][t]);
             }
         }
-    }
-}
-
-/// Prefetches the cache line that is read some time after `at`.
-#[inline(always)]
-fn prefetch_ahead<S: Simd>(at: *const u8) {
-    if S::LANES == LANES {
-        prefetch(at.wrapping_add(2 * NEAR), LINE)
-    } else {
-        prefetch_near(at.wrapping_add(NEAR), LINE)
     }
 }
 
@@ -161,8 +151,7 @@ fn panels<S: Simd>(simd: S, call: &mut Call<'_>, of_floats: impl Fn(&mut Call<'_
     let (rows, inputs) = (call.rows(), call.input.inputs());
     let height = (PANEL / inputs / ROWS * ROWS).max(ROWS).min(rows);
     // Taken from the thread and put back, as the product of F32 has scratch memory too.
-    let mut lines = Lines::new();
-    swap_floats(&mut lines)?;
+    let mut lines = with_scratch(|scratch| Ok(std::mem::take(&mut scratch.more_floats)))?;
     let panel = room(&mut lines, height * inputs)?;
     for from in (0..rows).step_by(height) {
         let of_panel = from..rows.min(from + height);
@@ -175,12 +164,8 @@ fn panels<S: Simd>(simd: S, call: &mut Call<'_>, of_floats: impl Fn(&mut Call<'_
         part.into_result()?;
         mark(call, of_panel);
     }
-    swap_floats(&mut lines)
-}
-
-fn swap_floats(lines: &mut Lines<f32>) -> memory::Result<()> {
     with_scratch(|scratch| {
-        std::mem::swap(lines, &mut scratch.more_floats);
+        scratch.more_floats = lines;
         Ok(())
     })
 }

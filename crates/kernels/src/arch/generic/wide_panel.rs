@@ -2,7 +2,7 @@
 
 #![allow(clippy::needless_range_loop)] // rows and tokens are indices of several arrays
 
-use super::panel::{self, Multiply};
+use super::panel::{self, Multiply, Panel};
 use super::wide::{
     Bytes, EightBlocks, Factors, Floats, PANEL, all, as_bytes, as_floats, floats_of_bytes, scales_and_mins_of_halves,
     transpose,
@@ -15,8 +15,6 @@ use std::mem::MaybeUninit;
 
 /// Rows in a panel.
 pub(crate) const ROWS: usize = 8;
-
-type Panel<'a, S> = panel::Panel<'a, S>;
 
 type Rows<'a> = panel::Rows<'a, ROWS>;
 

@@ -202,16 +202,13 @@ pub(crate) fn columns_of_16(row: impl Fn(usize) -> __m128i) -> [__m512i; 4] {
 ///
 /// A macro, because a closure that is called in two places becomes a function, and its vectors go through memory.
 macro_rules! rows_times_token {
-    ($weight:expr, $y:expr, $order:expr, $step:expr $(,)?) => {
-        match $crate::arch::x86_64::prefetch::Reading::of_this_processor() {
-            $crate::arch::x86_64::prefetch::Reading::OneStream => {
-                $crate::arch::x86_64::avx512::in_streams::<_, 1, _>($weight, $y, $order, $step)
-            }
-            $crate::arch::x86_64::prefetch::Reading::FourStreams => {
-                $crate::arch::x86_64::avx512::in_streams::<_, 4, _>($weight, $y, $order, $step)
-            }
+    ($weight:expr, $y:expr, $order:expr, $step:expr $(,)?) => {{
+        use $crate::arch::x86_64::{avx512::in_streams, prefetch::Reading};
+        match Reading::of_this_processor() {
+            Reading::OneStream => in_streams::<_, 1, _>($weight, $y, $order, $step),
+            Reading::FourStreams => in_streams::<_, 4, _>($weight, $y, $order, $step),
         }
-    };
+    }};
 }
 pub(crate) use rows_times_token;
 

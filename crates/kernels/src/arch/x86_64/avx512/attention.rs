@@ -14,14 +14,14 @@ use std::ops::Range;
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
 pub(crate) fn attend<E: KvElement>(queries: &mut [Query<'_>], attention: &Attention<'_, E>) {
     // SAFETY: the function is compiled for the instruction sets.
-    passes::attend(unsafe { Avx512::new() }, queries, attention);
+    passes::attend(unsafe { <Avx512>::new() }, queries, attention);
 }
 
 /// Like [`attend`], for integers.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
 pub(crate) fn attend_by_vnni<E: KvElement>(queries: &mut [Query<'_>], attention: &Attention<'_, E>) {
     // SAFETY: the function is compiled for the instruction sets.
-    passes::attend(unsafe { Avx512::with_vnni() }, queries, attention);
+    passes::attend(unsafe { Avx512::<true>::new() }, queries, attention);
 }
 
 impl<const VNNI: bool> Attend for Avx512<VNNI> {

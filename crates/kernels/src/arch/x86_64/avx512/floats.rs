@@ -64,19 +64,19 @@ impl<E: Element> Steps for Widened<E> {
     #[inline(always)]
     unsafe fn load<const WHOLE: bool>(w: *const E, left: usize) -> __m512 {
         // SAFETY: the caller guarantees it.
-        unsafe { E::load::<_, WHOLE>(Avx512::new(), w, left) }
+        unsafe { E::load::<_, WHOLE>(<Avx512>::new(), w, left) }
     }
 
     #[inline(always)]
     unsafe fn load_x<const WHOLE: bool>(x: *const f32, left: usize) -> __m512 {
         // SAFETY: the caller guarantees it.
-        unsafe { Avx512::new().load::<WHOLE>(x, left) }
+        unsafe { <Avx512>::new().load::<WHOLE>(x, left) }
     }
 
     #[inline(always)]
     unsafe fn product(w: __m512, x: __m512, sum: __m512) -> __m512 {
         // SAFETY: the caller guarantees it.
-        unsafe { Avx512::new() }.mul_add(w, x, sum)
+        unsafe { <Avx512>::new() }.mul_add(w, x, sum)
     }
 }
 
@@ -91,7 +91,7 @@ pub(crate) fn widened<E: Element>(call: &mut Call<'_>) {
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 pub(crate) fn e4m3(call: &mut Call<'_>) {
     // SAFETY: the function is compiled for the instruction sets.
-    e4m3::multiply(unsafe { Avx512::new() }, call, |call| widened::<f32>(call));
+    e4m3::multiply(unsafe { <Avx512>::new() }, call, |call| widened::<f32>(call));
 }
 
 /// The matrix product.

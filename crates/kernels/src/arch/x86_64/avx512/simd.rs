@@ -8,23 +8,13 @@ use std::arch::x86_64::*;
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512<const VNNI: bool = false>(());
 
-impl Avx512 {
-    /// # Safety
-    /// The processor has F, BW, DQ and VL.
-    pub(crate) unsafe fn new() -> Avx512 {
-        Avx512(())
-    }
-}
-
-impl Avx512<true> {
-    /// # Safety
-    /// The processor has F, BW, DQ, VL and VNNI.
-    pub(crate) unsafe fn with_vnni() -> Avx512<true> {
-        Avx512(())
-    }
-}
-
 impl<const VNNI: bool> Avx512<VNNI> {
+    /// # Safety
+    /// The processor has F, BW, DQ and VL, and VNNI if the parameter says so.
+    pub(crate) unsafe fn new() -> Self {
+        Avx512(())
+    }
+
     /// Loads 16 halves, or those before the end with zeros after them.
     ///
     /// # Safety
