@@ -2,10 +2,10 @@
 
 use super::tensors::{Rows, Tensors, rows_of};
 use super::{FloatScales, Groups, Int8, Int8Activations, Scaling, elements};
-use crate::error::{Error, IncompleteKind, Result};
+use crate::error::{Error, Result};
 use crate::family::Role;
 use crate::header::TensorInfo;
-use crate::quantization::{ActivationScales, Activations, Answer, FP8_SCALES, Kind, Packed, Scheme, WeightScales};
+use crate::quantization::{ActivationScales, Activations, FP8_SCALES, Kind, Packed, Scheme, WeightScales};
 use model_factory_dtypes::{DType, I8_MAX_INPUTS};
 
 /// Elements that kernels multiply together: groups are a multiple of them.
@@ -22,28 +22,22 @@ impl Tensors<'_> {
         let embedding = matches!(role, Role::Embedding | Role::LayerEmbedding);
         let class = if embedding { "Embedding" } else { "Linear" };
         let (module, weight) = (rows.module.as_str(), &rows.tensor);
-        let answer = scheme.answer(module, class);
+        let group = scheme.group(module, class);
         // No other matrix is of these: packed words have them from the config.
         let packed = matches!(weight.dtype, DType::U4 | DType::U8) && weight.name.ends_with("_packed");
         if !matches!(weight.dtype, DType::I8 | DType::F8_E4M3) && !packed {
-            return self.plain(scheme, answer, rows).map(|()| None);
+            return self.plain(scheme, group.is_ok(), rows).map(|()| None);
         }
         let stored = format!("tensor {} is {}", weight.name, if packed { "packed" } else { weight.dtype.name() });
         let refusal = |scheme, why| Error::Quantization { file: self.file_of(weight).into(), scheme, why };
-        let group = match answer {
+        let group = match group {
             _ if embedding => {
                 let why =
                     "rows of an embedding are read as they are, and only floats are; quantise only the linear layers";
                 return Err(refusal(format!("a quantized embedding ({stored})"), why.into()));
             }
-            Answer::Group(group) => group,
-            Answer::Ignored(entry) => {
-                return Err(self.conflict(scheme, format!("{}.ignore has {entry:?}", scheme.place), stored));
-            }
-            Answer::Uncovered => {
-                let says = format!("no target of {}.config_groups names {module}", scheme.place);
-                return Err(self.conflict(scheme, says, stored));
-            }
+            Ok(group) => group,
+            Err(says) => return Err(self.conflict(scheme, says, stored)),
         };
         for (suffix, meaning) in FOREIGN {
             let name = format!("{module}.{suffix}");
@@ -53,19 +47,18 @@ impl Tensors<'_> {
                 return Err(self.conflict(scheme, says, format!("tensor {name} is stored for {meaning}")));
             }
         }
+        let (describes, fits) = match group.kind {
+            Kind::Packed(_) => ("packed", packed),
+            Kind::Fp8(_) => ("F8_E4M3", weight.dtype == DType::F8_E4M3),
+            Kind::Int8 { .. } => ("int8", weight.dtype == DType::I8),
+        };
+        if !fits {
+            return Err(self.conflict(scheme, format!("{} describes {describes} weights", group.place), stored));
+        }
         let inputs = weight.shape.get(1).copied().unwrap_or(1);
         match group.kind {
-            Kind::Packed(_) if !packed => {
-                Err(self.conflict(scheme, format!("{} describes packed weights", group.place), stored))
-            }
             Kind::Packed(scales) => self.groups(scheme, &group.place, scales, rows).map(Scaling::Groups).map(Some),
-            Kind::Fp8(scales) if weight.dtype == DType::F8_E4M3 => {
-                self.float_scales(scheme, &group.place, scales, rows).map(Scaling::Floats).map(Some)
-            }
-            Kind::Fp8(_) => Err(self.conflict(scheme, format!("{} describes F8_E4M3 weights", group.place), stored)),
-            Kind::Int8 { .. } if weight.dtype != DType::I8 => {
-                Err(self.conflict(scheme, format!("{} describes int8 weights", group.place), stored))
-            }
+            Kind::Fp8(scales) => self.float_scales(scheme, &group.place, scales, rows).map(Scaling::Floats).map(Some),
             Kind::Int8 { .. } if inputs > I8_MAX_INPUTS => {
                 let why = format!("sums of integers are exact in 32 bits up to rows of {I8_MAX_INPUTS}");
                 Err(refusal(format!("int8 in rows of {inputs} ({stored})"), why))
@@ -136,20 +129,15 @@ impl Tensors<'_> {
     }
 
     /// Takes note of a matrix of floats that the config would have quantised; no scale may be stored with it.
-    fn plain(&mut self, scheme: &Scheme, answer: Answer<'_>, rows: &Rows) -> Result<()> {
+    fn plain(&mut self, scheme: &Scheme, covered: bool, rows: &Rows) -> Result<()> {
         let scales = FP8_SCALES.map(|end| format!("{}.{end}", rows.module));
         if let Some(scale) = scales.iter().find(|scale| self.stores(scale)) {
             let stored = format!("tensor {} is {}", rows.tensor.name, rows.tensor.dtype);
             let expected = if scheme.is_fp8() { "F8_E4M3" } else { "I8" };
-            return Err(self.conflict(
-                scheme,
-                format!("tensor {scale} is stored"),
-                format!("{stored}, not {expected}"),
-            ));
+            let (one, other) = (format!("tensor {scale} is stored"), format!("{stored}, not {expected}"));
+            return Err(self.conflict(scheme, one, other));
         }
-        if let Answer::Group(_) = answer
-            && !self.plain_modules.contains(&rows.module)
-        {
+        if covered && !self.plain_modules.contains(&rows.module) {
             self.plain_modules.push(rows.module.clone());
         }
         Ok(())
@@ -276,6 +264,6 @@ impl Tensors<'_> {
     }
 
     fn conflict(&self, scheme: &Scheme, one: String, other: String) -> Error {
-        Error::incomplete(&scheme.file, IncompleteKind::Contradiction { one, other })
+        Error::contradiction(&scheme.file, one, other)
     }
 }

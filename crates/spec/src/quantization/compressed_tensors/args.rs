@@ -57,37 +57,20 @@ pub(crate) enum ActivationScales {
 const KNOWN: &str = "num_bits type symmetric strategy group_size block_structure dynamic actorder observer observer_kwargs \
                      scale_dtype zp_dtype";
 
-/// Integers of 8 bits that are multiplied with integers.
-pub(super) fn weights(args: &Section<'_>, notes: &mut Notes) -> Result<WeightScales> {
-    integers(args, &[8], notes)?;
+/// Numbers of 8 bits of this `kind`: an `int` that is multiplied with integers, or a `float`.
+pub(super) fn weights(args: &Section<'_>, kind: &str, notes: &mut Notes) -> Result<WeightScales> {
+    bits(args, &[8], kind, notes)?;
     if !flag(args, notes, "symmetric", true)? {
         return Err(refusal(args, "symmetric", "false", "true: weights have no zero points"));
     }
-    scales(args, notes)
+    scales(args, kind, notes)
 }
 
 /// Integers that are packed into words and multiplied with floats.
 pub(super) fn packed(args: &Section<'_>, notes: &mut Notes) -> Result<Packed> {
-    let bits = integers(args, &[4, 8], notes)?;
+    let bits = bits(args, &[4, 8], "int", notes)?;
     let symmetric = flag(args, notes, "symmetric", true)?;
-    Ok(Packed { bits, symmetric, scales: scales(args, notes)? })
-}
-
-/// Floats of 8 bits.
-pub(super) fn floats(args: &Section<'_>, notes: &mut Notes) -> Result<WeightScales> {
-    bits(args, &[8], "float", notes)?;
-    if !flag(args, notes, "symmetric", true)? {
-        return Err(refusal(args, "symmetric", "false", "true: floats have no zero points"));
-    }
-    if args.text("strategy")? != Some("block") {
-        return scales(args, notes);
-    }
-    if dynamic(args, notes)? {
-        return Err(refusal(args, "dynamic", "true", "false: weights are stored quantised"));
-    }
-    let found = args.integers("block_structure")?.unwrap_or_default();
-    WeightScales::of_block(&found)
-        .ok_or_else(|| refusal(args, "block_structure", &format!("{found:?}"), "outputs and inputs of a block"))
+    Ok(Packed { bits, symmetric, scales: scales(args, "int", notes)? })
 }
 
 /// Activations that would be floats of 8 bits: they are not quantized.
@@ -97,10 +80,16 @@ pub(super) fn float_activations(args: &Section<'_>, notes: &mut Notes) -> Result
     Ok(())
 }
 
-/// How many stored weights share a scale.
-fn scales(args: &Section<'_>, notes: &mut Notes) -> Result<WeightScales> {
+/// How many stored weights of this `kind` share a scale; only those of floats come in blocks.
+fn scales(args: &Section<'_>, kind: &str, notes: &mut Notes) -> Result<WeightScales> {
     if dynamic(args, notes)? {
         return Err(refusal(args, "dynamic", "true", "false: weights are stored quantised"));
+    }
+    let strategy = args.text("strategy")?;
+    if kind == "float" && strategy == Some("block") {
+        let found = args.integers("block_structure")?.unwrap_or_default();
+        return WeightScales::of_block(&found)
+            .ok_or_else(|| refusal(args, "block_structure", &format!("{found:?}"), "outputs and inputs of a block"));
     }
     match args.object().get("actorder") {
         None | Some(Value::Null | Value::Bool(false)) => {}
@@ -114,7 +103,6 @@ fn scales(args: &Section<'_>, notes: &mut Notes) -> Result<WeightScales> {
         _ => Err(refusal(args, "group_size", &size.to_string(), "a positive number, -1 or null")),
     });
     let group = group.transpose()?;
-    let strategy = args.text("strategy")?;
     let absent = if whole { "channel" } else { group.map_or("tensor", |_| "group") };
     if strategy.is_none() {
         notes.absent(args, "strategy", absent);
@@ -132,7 +120,7 @@ fn scales(args: &Section<'_>, notes: &mut Notes) -> Result<WeightScales> {
 }
 
 pub(super) fn activations(args: &Section<'_>, notes: &mut Notes) -> Result<Activations> {
-    integers(args, &[8], notes)?;
+    bits(args, &[8], "int", notes)?;
     let symmetric = flag(args, notes, "symmetric", true)?;
     if let Some(size) = args.object().get("group_size").filter(|size| !size.is_null()) {
         return Err(refusal(args, "group_size", &size.to_string(), "null"));
@@ -151,11 +139,6 @@ pub(super) fn activations(args: &Section<'_>, notes: &mut Notes) -> Result<Activ
         }
     };
     Ok(Activations { scales, symmetric })
-}
-
-/// The bits of integers, of which some `run`.
-fn integers(args: &Section<'_>, run: &[u32], notes: &mut Notes) -> Result<u32> {
-    bits(args, run, "int", notes)
 }
 
 /// The bits of numbers of this `kind`, of which some `run`; checks what all kinds of arguments have in common.
