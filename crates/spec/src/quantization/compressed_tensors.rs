@@ -14,7 +14,7 @@ use crate::header::config::{JsonFile, Section};
 use serde_json::{Map, Value};
 use std::path::PathBuf;
 
-pub(crate) use args::{ActivationScales, Activations, Packed, WeightScales};
+pub(crate) use args::{Activations, Packed, WeightScales};
 pub(super) use names::Names;
 
 /// What people call the method.
@@ -131,7 +131,7 @@ fn scheme(outer: &Section<'_>) -> Result<Option<Scheme>> {
                 if stored(block, block)? != Stored::Int8 {
                     return Err(refusal(&groups, name, "a preset", "a group with its arguments"));
                 }
-                let activations = Activations { scales: ActivationScales::PerToken, symmetric: true };
+                let activations = Activations::PerToken { symmetric: true };
                 let kind = Kind::Int8 { weights: WeightScales::Channel, activations };
                 Group { place: groups.dotted(name), targets: names(&groups, name)?, kind }
             }
@@ -188,7 +188,8 @@ fn group(block: &Section<'_>, group: &Section<'_>, notes: &mut Notes) -> Result<
     let kind = match (stored(block, group)?, group.section("input_activations")?) {
         (Stored::Floats, activations) => {
             if let Some(activations) = activations {
-                args::float_activations(&activations, notes)?;
+                args::bits(&activations, &[8], "float", notes)?;
+                notes.floats.push(activations.path());
             }
             Kind::Fp8(args::weights(&weights, "float", notes)?)
         }

@@ -4,6 +4,7 @@ use super::{Notes, quoted, refusal};
 use crate::error::Result;
 use crate::header::Fields;
 use crate::header::config::Section;
+use crate::spec::Int8Activations;
 use serde_json::Value;
 use std::fmt;
 
@@ -38,20 +39,8 @@ pub(crate) struct Packed {
     pub(crate) scales: WeightScales,
 }
 
-/// How activations become integers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Activations {
-    pub(crate) scales: ActivationScales,
-    pub(crate) symmetric: bool,
-}
-
-/// Where the scales of activations come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ActivationScales {
-    PerToken,
-    PerTensor,
-    Static,
-}
+/// How activations become integers, before the tensors are known.
+pub(crate) type Activations = Int8Activations<()>;
 
 /// Every key of an arguments object, in any version.
 const KNOWN: &str = "num_bits type symmetric strategy group_size block_structure dynamic actorder observer observer_kwargs \
@@ -71,13 +60,6 @@ pub(super) fn packed(args: &Section<'_>, notes: &mut Notes) -> Result<Packed> {
     let bits = bits(args, &[4, 8], "int", notes)?;
     let symmetric = flag(args, notes, "symmetric", true)?;
     Ok(Packed { bits, symmetric, scales: scales(args, "int", notes)? })
-}
-
-/// Activations that would be floats of 8 bits: they are not quantized.
-pub(super) fn float_activations(args: &Section<'_>, notes: &mut Notes) -> Result<()> {
-    bits(args, &[8], "float", notes)?;
-    notes.floats.push(args.path());
-    Ok(())
 }
 
 /// How many stored weights of this `kind` share a scale; only those of floats come in blocks.
@@ -129,20 +111,19 @@ pub(super) fn activations(args: &Section<'_>, notes: &mut Notes) -> Result<Activ
     if strategy.is_none() {
         notes.absent(args, "strategy", "tensor");
     }
-    let scales = match (strategy, dynamic(args, notes)?) {
-        (Some("token"), true) => ActivationScales::PerToken,
-        (Some("tensor") | None, true) => ActivationScales::PerTensor,
-        (Some("tensor") | None, false) => ActivationScales::Static,
+    match (strategy, dynamic(args, notes)?) {
+        (Some("token"), true) => Ok(Activations::PerToken { symmetric }),
+        (Some("tensor") | None, true) => Ok(Activations::PerTensor { symmetric }),
+        (Some("tensor") | None, false) => Ok(Activations::Static { scale: (), zero_point: (!symmetric).then_some(()) }),
         (Some(strategy), dynamic) => {
             let found = format!("{strategy} with dynamic {dynamic}");
-            return Err(refusal(args, "strategy", &found, "token with dynamic true, or tensor"));
+            Err(refusal(args, "strategy", &found, "token with dynamic true, or tensor"))
         }
-    };
-    Ok(Activations { scales, symmetric })
+    }
 }
 
 /// The bits of numbers of this `kind`, of which some `run`; checks what all kinds of arguments have in common.
-fn bits(args: &Section<'_>, run: &[u32], kind: &str, notes: &mut Notes) -> Result<u32> {
+pub(super) fn bits(args: &Section<'_>, run: &[u32], kind: &str, notes: &mut Notes) -> Result<u32> {
     notes.unknown(args, KNOWN);
     let number = |bits: &Value| run.iter().copied().find(|run| bits.as_u64() == Some((*run).into()));
     let bits = match args.object().get("num_bits") {
@@ -195,12 +176,12 @@ impl fmt::Display for WeightScales {
 
 impl fmt::Display for Activations {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scales = match self.scales {
-            ActivationScales::PerToken => "dynamic by token",
-            ActivationScales::PerTensor => "dynamic by tensor",
-            ActivationScales::Static => "static by tensor",
+        let (scales, symmetric) = match *self {
+            Activations::PerToken { symmetric } => ("dynamic by token", symmetric),
+            Activations::PerTensor { symmetric } => ("dynamic by tensor", symmetric),
+            Activations::Static { zero_point, .. } => ("static by tensor", zero_point.is_none()),
         };
-        write!(f, "{scales}{}", if self.symmetric { "" } else { " with zero points" })
+        write!(f, "{scales}{}", if symmetric { "" } else { " with zero points" })
     }
 }
 
