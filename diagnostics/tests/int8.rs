@@ -302,7 +302,7 @@ fn what_does_not_run_is_refused_by_its_key() {
             "sparsity_config.format is \"sparse-24-bitmask\"",
         ),
         ("", "transform_config", json!({"config_groups": {"u": {"type": "hadamard"}}}), "transform_config is given"),
-        ("", "ignore", json!(["re:(?!model).*"]), "ignore is the pattern \"(?!model).*\""),
+        ("", "ignore", json!(["re:(?!model).*"]), "ignore is the pattern \"re:(?!model).*\""),
         ("", "ignore", json!(["re:a)|(b"]), "ignore is the pattern"),
         (GROUP, "input_activations", Value::Null, "group_0.input_activations is null (w8a16)"),
         (GROUP, "weights", Value::Null, "group_0.weights is null"),

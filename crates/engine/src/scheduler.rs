@@ -58,13 +58,9 @@ impl Scheduler {
         &self.costs
     }
 
-    fn pass<'a>(&'a self, compute: &'a dyn Compute) -> Pass<'a> {
-        Pass { compute, costs: &self.costs, turn: &self.turn }
-    }
-
     /// Computes `runs` with all others of the model, and returns them finished, in their order.
     pub fn run(&self, compute: &dyn Compute, caller: &Arc<Caller>, runs: Vec<Run>) -> Vec<Run> {
-        self.queue.run(&self.pass(compute), caller, runs).unwrap_or_else(|(error, mut runs)| {
+        self.queue.run(&Pass { compute, scheduler: self }, caller, runs).unwrap_or_else(|(error, mut runs)| {
             runs.iter_mut().for_each(|run| run.finish(Err(error.clone())));
             runs
         })
@@ -80,7 +76,7 @@ impl Scheduler {
 
     /// Takes part in computing until runs of `caller` are finished, or it was called (`Queue::call`).
     pub fn wait(&self, compute: &dyn Compute, caller: &Arc<Caller>) -> Vec<Run> {
-        self.queue.wait(&self.pass(compute), caller)
+        self.queue.wait(&Pass { compute, scheduler: self }, caller)
     }
 
     /// Wakes `caller` from [`wait`](Self::wait), now or when it comes there.
@@ -91,8 +87,7 @@ impl Scheduler {
 
 struct Pass<'a> {
     compute: &'a dyn Compute,
-    costs: &'a StepCosts,
-    turn: &'a Mutex<Option<Turn>>,
+    scheduler: &'a Scheduler,
 }
 
 impl Steps for Pass<'_> {
@@ -100,7 +95,7 @@ impl Steps for Pass<'_> {
 
     fn choose(&self, waiting: &mut VecDeque<Waiting<Run>>) -> Vec<Waiting<Run>> {
         let batching = self.compute.batching();
-        let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut turn = self.scheduler.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let kind = |waiting: &Waiting<Run>| (waiting.request.text().is_some(), Arc::as_ptr(&waiting.caller) as usize);
         if let Some(last) = *turn
             && waiting.iter().any(|waiting| waiting.request.text().is_some())
@@ -243,7 +238,7 @@ impl Pass<'_> {
         if let [Waiting { request, .. }] = &*chosen
             && end == request.tokens
         {
-            self.costs.record(end, begun.elapsed());
+            self.scheduler.costs.record(end, begun.elapsed());
         }
         Ok(())
     }

@@ -6,7 +6,6 @@ use crate::error::Error;
 use memmap2::{Mmap, MmapMut, MmapOptions};
 use model_factory_dtypes::DType;
 use model_factory_dtypes::memory::OutOfMemory;
-use model_factory_format::error::IncompleteKind;
 use model_factory_format::header::TensorInfo;
 use model_factory_format::source::{self, ModelSource, SourceFile};
 use std::fs::File;
@@ -130,8 +129,7 @@ fn io(file: &SourceFile, source: std::io::Error) -> Error {
 
 fn other_length(file: &SourceFile, now: String) -> Error {
     let one = format!("the file was {} bytes long when its header was read", file.bytes);
-    let kind = IncompleteKind::Contradiction { one, other: now };
-    Error::from(model_factory_format::Error::incomplete(&file.path, kind))
+    Error::from(model_factory_format::Error::contradiction(&file.path, one, now))
 }
 
 impl WeightView {

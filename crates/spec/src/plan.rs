@@ -202,15 +202,6 @@ pub fn unless_unknown<S: Serializer>(bytes: &u64, serializer: S) -> Result<S::Ok
     if *bytes == Budget::UNKNOWN { serializer.serialize_none() } else { serializer.serialize_u64(*bytes) }
 }
 
-/// An estimate of the bytes of the built tokenizer.
-pub fn tokenizer_bytes(spec: &ModelSpec) -> u64 {
-    let each = match spec.tokenizer.kind {
-        TokenizerKind::Json => TOKENIZER_JSON_BYTES_PER_TOKEN,
-        _ => TOKENIZER_GGUF_BYTES_PER_TOKEN,
-    };
-    (spec.tokenizer.tokens as u64).saturating_mul(each)
-}
-
 /// The most rows of a step: a chunk of a prompt, or a whole text of an encoder.
 pub fn step_rows(spec: &ModelSpec) -> usize {
     if spec.is_encoder() { PREFILL_CHUNK.max(spec.context_trained) } else { PREFILL_CHUNK.min(spec.context_trained) }
@@ -238,6 +229,10 @@ impl Plan {
                 (gpu_weight_bytes(spec, weights_file), buffers, DEVICE_CONTEXT_BYTES)
             }
         };
+        let a_token = match spec.tokenizer.kind {
+            TokenizerKind::Json => TOKENIZER_JSON_BYTES_PER_TOKEN,
+            _ => TOKENIZER_GGUF_BYTES_PER_TOKEN,
+        };
         let of_all = |bytes: u64| bytes.saturating_mul(sessions as u64);
         let mut plan = Plan {
             weights_file,
@@ -251,7 +246,7 @@ impl Plan {
             activations,
             draft_weights: draft.map_or(0, |draft| draft.weights_file),
             draft_memory: draft.map_or(0, |draft| draft.activations.saturating_add(of_all(draft.session))),
-            tokenizer: tokenizer_bytes(spec),
+            tokenizer: (spec.tokenizer.tokens as u64).saturating_mul(a_token),
             process: PROCESS_BYTES,
             grammars: GRAMMAR_MEMORY,
             device_context,

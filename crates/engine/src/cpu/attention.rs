@@ -3,13 +3,13 @@
 
 use super::device::CpuPass;
 use super::heads::Heads;
-use super::page::{PageElement, PageLayout, TILES};
+use super::page::TILES;
 use super::{CpuDevice, TASK_ROWS};
 use crate::decoder::{Sequence, floats};
 use crate::error::Result;
-use crate::kernels::{self, Isa, KvElement, KvTile, Query, STATE, Scoring, TILE, add_floats, attend};
+use crate::kernels::{self, KvElement, KvTile, Query, STATE, Scoring, TILE, add_floats, attend};
 use crate::memory::{self, Refusals};
-use crate::threads::Pool;
+use bytemuck::Pod;
 use model_factory_spec::spec::AttentionWeights;
 use std::ops::Range;
 
@@ -22,9 +22,7 @@ pub(super) const QUERIES: &str = "queries of attention";
 
 /// Attention of every row over the cached positions up to its own, as the layer says.
 pub(super) struct AttentionPass<'a> {
-    pub(super) isa: Isa,
-    pub(super) pool: &'a Pool,
-    pub(super) layout: &'a PageLayout,
+    pub(super) device: &'a CpuDevice,
     pub(super) heads: Heads,
     pub(super) layer: usize,
     pub(super) weights: &'a AttentionWeights<CpuDevice>,
@@ -50,20 +48,20 @@ impl AttentionPass<'_> {
         for alike in rows.chunk_by(|&a, &b| seen(a) == seen(b)) {
             let (queries, others) = rest.split_at_mut(alike.len() * group);
             rest = others;
-            attend(self.isa, queries, tile, seen(alike[0]), then, scoring);
+            attend(self.device.isa, queries, tile, seen(alike[0]), then, scoring);
         }
     }
 
     /// Fills `out` `[rows, queries * head_dim]` from pages of `E`.
-    pub(super) fn fill<E: PageElement>(&self, out: &mut [f32]) -> memory::Result<()> {
+    pub(super) fn fill<E: KvElement + Pod>(&self, out: &mut [f32]) -> memory::Result<()> {
         let Heads { queries, kv, dim, .. } = self.heads;
         let (width, group) = (queries * dim, queries / kv);
         let mut pages: Vec<Vec<&[E]>> = memory::reserved(self.sequences.len(), PAGES)?;
         for sequence in self.sequences {
             // Positions that no row sees may have no page any more.
-            let kind = self.layout.layers[self.layer].kind;
+            let kind = self.device.layout.layers[self.layer].kind;
             let of_sequence = sequence.pages.iter().map(|pair| match pair.of(kind) {
-                Some(page) => self.layout.layer::<E>(page, self.layer),
+                Some(page) => self.device.layout.layer::<E>(page, self.layer),
                 None => &[],
             });
             pages.push(memory::collected(of_sequence, PAGES)?);
@@ -77,7 +75,7 @@ impl AttentionPass<'_> {
         let columns: Vec<usize> = (0..=kv).map(|head| head * group * dim).collect();
         if !together.is_empty() {
             let refusals = Refusals::default();
-            self.pool.run_grid(out, width, TASK_ROWS, &columns, &|part, out| {
+            self.device.pool.run_grid(out, width, TASK_ROWS, &columns, &|part, out| {
                 let mut outs: Vec<&mut [f32]> = out.rows().collect();
                 for &index in &together {
                     let sequence = &self.sequences[index];
@@ -122,13 +120,10 @@ impl CpuDevice {
         fill: impl FnOnce(&AttentionPass<'_>, &mut [f32]) -> memory::Result<()>,
     ) -> Result<()> {
         let CpuPass { batch, projected: qkv, mixed, .. } = pass;
-        let CpuDevice { isa, pool, layout, .. } = self;
-        let heads = layout.layers[layer].heads;
+        let heads = self.layout.layers[layer].heads;
         mixed.resize(batch.rows * heads.width(), 0.0);
         let attend = AttentionPass {
-            isa: *isa,
-            pool,
-            layout,
+            device: self,
             heads,
             layer,
             weights: attention,
@@ -139,7 +134,7 @@ impl CpuDevice {
         fill(&attend, mixed)?;
         if heads.gated {
             let gates = |row: usize| &qkv[row * heads.qkv_width() + heads.width()..][..heads.width()];
-            pool.chunks(mixed, heads.width(), |row, mixed| kernels::gate_sigmoid(*isa, gates(row), mixed));
+            self.pool.chunks(mixed, heads.width(), |row, mixed| kernels::gate_sigmoid(self.isa, gates(row), mixed));
         }
         Ok(())
     }
@@ -158,7 +153,7 @@ struct Context<'a, E> {
     pages: &'a [&'a [E]],
 }
 
-impl<E: PageElement> Context<'_, E> {
+impl<E: KvElement + Pod> Context<'_, E> {
     /// Several rows of one head of keys and values, part by part.
     fn rows(&self, head: usize, rows: Range<usize>, outs: &mut [&mut [f32]]) -> memory::Result<()> {
         let Heads { queries, kv, dim, .. } = self.attend.heads;
@@ -198,7 +193,7 @@ impl<E: PageElement> Context<'_, E> {
         // The outputs of the queries of each head and part, then their states.
         let each = group * (dim + STATE);
         let mut partial = memory::zeros(kv * parts.len() * each, "parts of attention")?;
-        self.attend.pool.chunks(&mut partial, each, |index, partial| {
+        self.attend.device.pool.chunks(&mut partial, each, |index, partial| {
             let (outs, states) = partial.split_at_mut(group * dim);
             let (head, part) = (index / parts.len(), &parts[index % parts.len()]);
             let queries = self.queries(head, row).zip(outs.chunks_exact_mut(dim));
@@ -228,7 +223,7 @@ impl<E: PageElement> Context<'_, E> {
             let Heads { queries, kv, .. } = self.attend.heads;
             let head = head * (queries / kv) + index;
             let mut sink = [0.0];
-            add_floats(self.attend.isa, &mut sink, floats(sinks, head..head + 1));
+            add_floats(self.attend.device.isa, &mut sink, floats(sinks, head..head + 1));
             query.sink(sink[0]);
         }
         query.finish();

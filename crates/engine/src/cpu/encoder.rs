@@ -55,7 +55,7 @@ impl AttentionPass<'_> {
         bands.extend(self.sequences.iter().map(|sequence| sequence.rows.end));
         let columns: Vec<usize> = (0..=kv).map(|head| head * group * dim).collect();
         let refusals = Refusals::default();
-        self.pool.run_bands(out, width, &bands, &columns, &|_, part, out| {
+        self.device.pool.run_bands(out, width, &bands, &columns, &|_, part, out| {
             let (rows, head) = (&part.rows, part.columns.start / (group * dim));
             refusals.note(scratch::with_scratch(2 * rows.len().next_multiple_of(TILE) * dim, |scratch| {
                 let tiles = self.tiles_of(head, rows, scratch);

@@ -3,7 +3,7 @@
 use super::{CpuDevice, Operands};
 use crate::decoder::{check_scales, floats, int8_rule, shape};
 use crate::error::{Error, Result};
-use crate::kernels::{self, BlockScales, Floats, Form, Isa, Kernel, ZeroPoints};
+use crate::kernels::{self, BlockScales, Form, Isa, Kernel, ZeroPoints};
 use crate::memory;
 use crate::weights::{WeightView, Weights};
 use model_factory_dtypes::DType;
@@ -25,41 +25,27 @@ pub struct Matrix {
     pub(super) inputs: usize,
 }
 
+/// The scales of a matrix, one for each block of it.
 #[derive(Clone, Debug)]
-enum Scales {
-    Int8(Int8Scales),
-    /// A byte for each block of a row.
-    Blocks(WeightView),
-    Groups(GroupScales),
-    Floats(BlockedScales),
-}
-
-/// The scales of floats of 8 bits.
-#[derive(Clone, Debug)]
-struct BlockedScales {
+struct Scales {
     view: WeightView,
     /// Outputs and inputs that share one.
     block: [usize; 2],
     /// Outputs of the first blocks that are not the matrix's.
     before: usize,
-}
-
-/// The scales of packed integers.
-#[derive(Clone, Debug)]
-struct GroupScales {
-    view: WeightView,
-    /// Inputs that share one.
-    size: usize,
-    zero_points: Option<WeightView>,
+    kind: ScaleKind,
 }
 
 #[derive(Clone, Debug)]
-struct Int8Scales {
-    view: WeightView,
-    /// Those of a row; 0 where all rows share one.
-    a_row: usize,
-    /// Inputs that share one.
-    group: usize,
+enum ScaleKind {
+    /// A byte for each block of a row.
+    Powers,
+    /// Floats for packed integers, with the zero points of these.
+    Groups(Option<WeightView>),
+    /// Floats for floats of 8 bits.
+    Rectangles,
+    /// Floats for products of integers.
+    Int8,
 }
 
 impl Matrix {
@@ -76,24 +62,27 @@ impl Matrix {
         let kernel = Kernel::select(dtype, isa)
             .ok_or_else(|| Error::Internal(format!("the diagnosis accepted {dtype}, which has no kernel")))?;
         let mut rule = None;
-        let scales = match scaling {
-            None => None,
-            Some(Scaling::Blocks(scales)) => Some(Scales::Blocks(weights.view(scales))),
-            Some(Scaling::Groups(Groups { scale, size, zero_point })) => {
-                check_scales(weights, scale)?;
-                let zero_points = zero_point.as_ref().map(|zero_point| weights.view(zero_point));
-                Some(Scales::Groups(GroupScales { view: weights.view(scale), size: *size, zero_points }))
-            }
-            Some(Scaling::Floats(FloatScales { scale, block, before })) => {
-                check_scales(weights, scale)?;
-                Some(Scales::Floats(BlockedScales { view: weights.view(scale), block: *block, before: *before }))
-            }
-            Some(Scaling::Int8(int8)) => {
-                let (of_rows, a_row) = int8_rule(weights, int8, inputs)?;
-                rule = Some(of_rows);
-                Some(Scales::Int8(Int8Scales { view: weights.view(&int8.scale), a_row, group: int8.group }))
-            }
+        let load = |scaling: &Scaling| -> Result<Scales> {
+            let (scale, block, before, kind) = match scaling {
+                Scaling::Blocks(scale) => (scale, [1, 32], 0, ScaleKind::Powers),
+                Scaling::Groups(Groups { scale, size, zero_point }) => {
+                    check_scales(weights, scale)?;
+                    let zero_points = zero_point.as_ref().map(|zero_point| weights.view(zero_point));
+                    (scale, [1, *size], 0, ScaleKind::Groups(zero_points))
+                }
+                Scaling::Floats(FloatScales { scale, block, before }) => {
+                    check_scales(weights, scale)?;
+                    (scale, *block, *before, ScaleKind::Rectangles)
+                }
+                Scaling::Int8(int8) => {
+                    let (of_rows, a_row) = int8_rule(weights, int8, inputs)?;
+                    rule = Some(of_rows);
+                    (&int8.scale, [if a_row == 0 { outputs } else { 1 }, int8.group], 0, ScaleKind::Int8)
+                }
+            };
+            Ok(Scales { view: weights.view(scale), block, before, kind })
         };
+        let scales = scaling.as_ref().map(load).transpose()?;
         let form = if *transposed { Form::F32 } else { kernel.form };
         Ok(Matrix {
             kernel,
@@ -149,36 +138,40 @@ impl Matrix {
                 kernels::multiply_transposed(isa, stored, rows.clone(), input, y);
             }
             None => self.kernel.matmul(weight(), input, y)?,
-            Some(Scales::Blocks(scales)) => {
-                let scales = BlockScales::Powers(scales.rows(rows.clone()));
-                self.kernel.matmul_scaled(weight(), scales, input, y)?;
-            }
-            Some(Scales::Groups(GroupScales { view, size, zero_points })) => {
-                let groups = self.inputs / size;
-                let scales = floats(view, rows.start * groups..rows.end * groups);
-                self.kernel.matmul_scaled(weight(), BlockScales::Floats { group: *size, scales }, input, y)?;
-                if let Some(stored) = zero_points {
-                    let zero_points = match stored.dtype() {
-                        DType::I8 => ZeroPoints::Bytes(stored.bytes()),
-                        _ => ZeroPoints::Words { words: stored.bytes(), of: self.kernel.dtype },
-                    };
-                    kernels::subtract_zero_points(isa, zero_points, scales, rows.clone(), *size, input, y)?;
-                }
-            }
-            Some(Scales::Floats(BlockedScales { view, block, before })) => {
+            Some(Scales { view, block: sides @ [height, width], before, kind }) => {
                 let [first, end] = [rows.start, rows.end].map(|row| before + row);
-                let across = self.inputs.div_ceil(block[1]);
-                let scales = floats(view, first / block[0] * across..end.div_ceil(block[0]) * across);
-                let scales = BlockScales::Rectangles { sides: *block, before: first % block[0], scales };
-                self.kernel.matmul_scaled(weight(), scales, input, y)?;
-            }
-            Some(Scales::Int8(scales)) if scales.a_row > 1 => {
-                kernels::int8_groups(isa, weight(), scales.of(&rows), scales.group, input, y)?;
-            }
-            Some(Scales::Int8(scales)) => {
-                self.kernel.matmul(weight(), input, y)?;
-                let scales = scales.of(&rows);
-                y.chunks_exact_mut(rows.len()).for_each(|y| kernels::scale_floats(isa, y, scales));
+                let across = self.inputs.div_ceil(*width);
+                let scales = || floats(view, first / height * across..end.div_ceil(*height) * across);
+                match kind {
+                    ScaleKind::Powers => {
+                        let scales = BlockScales::Powers(view.rows(rows.clone()));
+                        self.kernel.matmul_scaled(weight(), scales, input, y)?;
+                    }
+                    ScaleKind::Groups(zero_points) => {
+                        let scales = scales();
+                        self.kernel.matmul_scaled(weight(), BlockScales::Floats { group: *width, scales }, input, y)?;
+                        if let Some(stored) = zero_points {
+                            let zero_points = match stored.dtype() {
+                                DType::I8 => ZeroPoints::Bytes(stored.bytes()),
+                                _ => ZeroPoints::Words { words: stored.bytes(), of: self.kernel.dtype },
+                            };
+                            kernels::subtract_zero_points(isa, zero_points, scales, rows.clone(), *width, input, y)?;
+                        }
+                    }
+                    ScaleKind::Rectangles => {
+                        let scales =
+                            BlockScales::Rectangles { sides: *sides, before: first % height, scales: scales() };
+                        self.kernel.matmul_scaled(weight(), scales, input, y)?;
+                    }
+                    ScaleKind::Int8 if *width < self.inputs => {
+                        kernels::int8_groups(isa, weight(), scales(), *width, input, y)?;
+                    }
+                    ScaleKind::Int8 => {
+                        self.kernel.matmul(weight(), input, y)?;
+                        let scales = scales();
+                        y.chunks_exact_mut(rows.len()).for_each(|y| kernels::scale_floats(isa, y, scales));
+                    }
+                }
             }
         }
         if let Some(bias) = &self.bias {
@@ -186,16 +179,6 @@ impl Matrix {
             y.chunks_exact_mut(rows.len()).for_each(|y| kernels::add_floats(isa, y, bias));
         }
         Ok(())
-    }
-}
-
-impl Int8Scales {
-    /// Those of `rows`, or the one of all.
-    fn of(&self, rows: &Range<usize>) -> Floats<'_> {
-        match self.a_row {
-            0 => floats(&self.view, 0..1),
-            each => floats(&self.view, rows.start * each..rows.end * each),
-        }
     }
 }
 

@@ -11,15 +11,9 @@ use model_factory_spec::spec::{Norm, NormWeights};
 #[derive(Clone, Debug)]
 pub struct NormVectors {
     weight: WeightView,
-    kind: Formula,
+    kind: Norm<WeightView>,
     /// Elements of a row.
     pub(super) width: usize,
-}
-
-#[derive(Clone, Debug)]
-enum Formula {
-    Rms { eps: f32, offset: bool },
-    Layer { eps: f32, bias: Option<WeightView> },
 }
 
 impl NormVectors {
@@ -28,9 +22,9 @@ impl NormVectors {
         NormVectors {
             weight: weights.view(&norm.weight),
             kind: match &norm.kind {
-                Norm::Rms { eps, offset } => Formula::Rms { eps: *eps as f32, offset: *offset },
+                &Norm::Rms { eps, offset } => Norm::Rms { eps, offset },
                 Norm::Layer { eps, bias } => {
-                    Formula::Layer { eps: *eps as f32, bias: bias.as_ref().map(|bias| weights.view(bias)) }
+                    Norm::Layer { eps: *eps, bias: bias.as_ref().map(|bias| weights.view(bias)) }
                 }
             },
             width: norm.weight.shape[0] as usize,
@@ -56,10 +50,10 @@ impl NormVectors {
         let part = first..first + x.len();
         let weight = floats(&self.weight, part.clone());
         match &self.kind {
-            Formula::Rms { eps, offset } => kernels::rms_norm(isa, x, weight, *offset, *eps, out),
-            Formula::Layer { eps, bias } => {
+            Norm::Rms { eps, offset } => kernels::rms_norm(isa, x, weight, *offset, *eps as f32, out),
+            Norm::Layer { eps, bias } => {
                 let bias = bias.as_ref().map(|bias| floats(bias, part));
-                kernels::layer_norm(isa, x, weight, bias, *eps, out);
+                kernels::layer_norm(isa, x, weight, bias, *eps as f32, out);
             }
         }
     }

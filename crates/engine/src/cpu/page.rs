@@ -15,11 +15,6 @@ use std::sync::Arc;
 pub(super) const TILES: usize = KV_PAGE / TILE;
 const _: () = assert!(TILES * TILE == KV_PAGE);
 
-/// An element of a page: a float as computed, one rounded to the nearest half, or a byte of blocks with their scales.
-pub(super) trait PageElement: KvElement + Pod {}
-
-impl<E: KvElement + Pod> PageElement for E {}
-
 /// The layout of the keys and values of each layer in a page: tiles of keys `[kv_heads, TILES]`, then tiles of values.
 #[derive(Clone, Debug)]
 pub(super) struct PageLayout {
@@ -96,8 +91,9 @@ impl PageLayout {
         Ok(PageMemory::Host(memory::zeros(bytes.div_ceil(size_of::<f32>()), "a page of the KV cache")?))
     }
 
-    /// Keys and values of a layer in `page`, whose elements are `E`.
-    pub(super) fn layer<'p, E: PageElement>(&self, page: &'p PageMemory, layer: usize) -> &'p [E] {
+    /// Keys and values of a layer in `page`, whose elements are `E`: floats as computed, floats rounded to the nearest half, or bytes
+    /// of blocks with their scales.
+    pub(super) fn layer<'p, E: KvElement + Pod>(&self, page: &'p PageMemory, layer: usize) -> &'p [E] {
         &bytemuck::cast_slice(page.words())[self.layers[layer].elements.clone()]
     }
 

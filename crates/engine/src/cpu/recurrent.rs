@@ -35,12 +35,13 @@ impl RecurrentLayers<CpuDevice> for CpuDevice {
 }
 
 impl CpuDevice {
-    /// Advances every head by the rows of its sequence, chunk by chunk: `advance` writes its columns of `mixed`.
+    /// Advances every head, whose state is a matrix, by the rows of its sequence, chunk by chunk: `advance` writes its columns of
+    /// `mixed`.
     fn advance_heads(
         &self,
         pass: &mut CpuPass<'_>,
         layer: usize,
-        StateHeads { heads, key_dim, value_dim }: StateHeads,
+        [heads, key_dim, value_dim]: [usize; 3],
         advance: &(dyn Fn(usize, Chunk<'_, '_>) -> memory::Result<()> + Sync),
     ) -> Result<()> {
         let CpuPass { batch, projected, mixed, .. } = pass;
@@ -191,13 +192,6 @@ fn decays(heads: usize, stored: &WeightView, is_log: bool, bias: &WeightView) ->
         [if is_log { -decay.exp() } else { decay }, f64::from(*bias)]
     });
     memory::collected(both, "decays of heads")
-}
-
-/// The heads of a layer whose state consists of matrices.
-struct StateHeads {
-    heads: usize,
-    key_dim: usize,
-    value_dim: usize,
 }
 
 /// Rows of one chunk of positions, which advance the state of a head.

@@ -7,7 +7,6 @@ use crate::error::{Error, Result};
 use crate::kernels::{Isa, rotate_half, rotate_pairs};
 use crate::memory;
 use crate::weights::Weights;
-use model_factory_format::error::FormatErrorKind;
 use model_factory_format::header::TensorInfo;
 use model_factory_spec::spec::{FrequencyFactors, QueryScale, Rope, RopeLayout, RopeScaling};
 use std::f64::consts::TAU;
@@ -165,13 +164,12 @@ fn yarn_ramp(low: f64, high: f64, truncate: bool, dimensions: usize) -> impl Fn(
 
 fn unusable(rope: &Rope, weights: &Weights, pair: usize, frequency: f64) -> Error {
     let (file, key) = match rope.tensors().next() {
-        Some(tensor) => (weights.path(tensor.file), tensor.name.clone()),
-        None => (weights.path(0), rope.source.clone()),
+        Some(tensor) => (weights.path(tensor.file), &tensor.name),
+        None => (weights.path(0), &rope.source),
     };
     let found = format!("such that pair {pair} turns by {frequency} radians a position");
-    let expected = "values that make every frequency a positive number".into();
-    let kind = FormatErrorKind::KeyValue { key, found, expected };
-    Error::from(model_factory_format::Error::format(file, kind))
+    let expected = "values that make every frequency a positive number";
+    Error::from(model_factory_format::Error::key_value(file, key, found, expected))
 }
 
 /// Frequencies with a wavelength up to `short` tokens stay, those above `long` are divided by `factor`, and between

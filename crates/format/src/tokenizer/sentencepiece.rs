@@ -332,11 +332,8 @@ impl<'b> Field<'b> {
     }
 
     fn float(&self) -> Result<f32, Damage> {
-        if let FieldValue::Four(bytes) = self.value {
-            Ok(f32::from_le_bytes(bytes))
-        } else {
-            Err(self.of_another_type())
-        }
+        let FieldValue::Four(bytes) = self.value else { return Err(self.of_another_type()) };
+        Ok(f32::from_le_bytes(bytes))
     }
 
     fn bytes(&self) -> Result<&'b [u8], Damage> {

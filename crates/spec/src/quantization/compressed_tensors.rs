@@ -14,7 +14,7 @@ use crate::header::config::{JsonFile, Section};
 use serde_json::{Map, Value};
 use std::path::PathBuf;
 
-pub(crate) use args::{ActivationScales, Activations, Packed, WeightScales};
+pub(crate) use args::{Activations, Packed, WeightScales};
 pub(super) use names::Names;
 
 /// What people call the method.
@@ -91,17 +91,6 @@ pub(crate) enum Kind {
     Fp8(WeightScales),
 }
 
-/// What the block says of one module.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Answer<'a> {
-    /// Quantised by this group.
-    Group(&'a Group),
-    /// Left as it is, by this entry of `ignore`.
-    Ignored(&'a str),
-    /// Named nowhere.
-    Uncovered,
-}
-
 /// The scheme of a `config.json`; `None` when it has no block of compressed-tensors.
 ///
 /// # Errors
@@ -135,16 +124,16 @@ fn scheme(outer: &Section<'_>) -> Result<Option<Scheme>> {
     let Some(groups) = block.section("config_groups")? else {
         return Err(refusal(block, "config_groups", "absent", "groups of int8 weights and activations"));
     };
-    let mut scheme = Scheme::new(METHOD, block, Names::read(block, "ignore")?);
+    let mut scheme = Scheme::new(METHOD, block, names(block, "ignore")?);
     for (name, value) in groups.object() {
         let group = match value {
             Value::Array(_) if PRESETS.contains(&name.to_ascii_uppercase().as_str()) => {
                 if stored(block, block)? != Stored::Int8 {
                     return Err(refusal(&groups, name, "a preset", "a group with its arguments"));
                 }
-                let activations = Activations { scales: ActivationScales::PerToken, symmetric: true };
+                let activations = Activations::PerToken { symmetric: true };
                 let kind = Kind::Int8 { weights: WeightScales::Channel, activations };
-                Group { place: groups.dotted(name), targets: Names::read(&groups, name)?, kind }
+                Group { place: groups.dotted(name), targets: names(&groups, name)?, kind }
             }
             Value::Array(_) => return Err(refusal(&groups, name, "a preset", "W8A8 or INT8")),
             _ => match groups.section(name)? {
@@ -199,9 +188,10 @@ fn group(block: &Section<'_>, group: &Section<'_>, notes: &mut Notes) -> Result<
     let kind = match (stored(block, group)?, group.section("input_activations")?) {
         (Stored::Floats, activations) => {
             if let Some(activations) = activations {
-                args::float_activations(&activations, notes)?;
+                args::bits(&activations, &[8], "float", notes)?;
+                notes.floats.push(activations.path());
             }
-            Kind::Fp8(args::floats(&weights, notes)?)
+            Kind::Fp8(args::weights(&weights, "float", notes)?)
         }
         (Stored::Packed, None) => Kind::Packed(args::packed(&weights, notes)?),
         (Stored::Packed, Some(_)) => {
@@ -210,11 +200,11 @@ fn group(block: &Section<'_>, group: &Section<'_>, notes: &mut Notes) -> Result<
         }
         (Stored::Int8, None) => return Err(refusal(group, "input_activations", "null (w8a16)", "int8 activations")),
         (Stored::Int8, Some(activations)) => Kind::Int8 {
-            weights: args::weights(&weights, notes)?,
+            weights: args::weights(&weights, "int", notes)?,
             activations: args::activations(&activations, notes)?,
         },
     };
-    Ok(Group { place: group.path(), targets: Names::read(group, "targets")?, kind })
+    Ok(Group { place: group.path(), targets: names(group, "targets")?, kind })
 }
 
 /// How the weights of a group are stored.
@@ -238,14 +228,18 @@ fn stored(block: &Section<'_>, group: &Section<'_>) -> Result<Stored> {
     }
 }
 
+/// The list under `key`, where entries that begin with `re:` are patterns.
+fn names(section: &Section<'_>, key: &str) -> Result<Names> {
+    Names::read(METHOD, section, &[key], |name| name.strip_prefix("re:").map(str::to_owned))
+}
+
 fn quoted(found: Option<&str>) -> String {
     found.map_or("absent".to_owned(), |found| format!("{found:?}"))
 }
 
 /// The refusal of what `section` says under `key`.
 fn refusal(section: &Section<'_>, key: &str, found: &str, expected: &str) -> crate::Error {
-    let place = format!("{} is {found}, expected {expected}", section.dotted(key));
-    foreign::unsupported(METHOD, section, &place)
+    foreign::unsupported(METHOD, section, key, found, expected)
 }
 
 impl Scheme {
@@ -272,16 +266,17 @@ impl Scheme {
         self.notes.floats.extend(keys.map(|key| block.dotted(key)));
     }
 
-    /// What the block says of `module`, whose class transformers calls `class`. `ignore` comes first; then a target
-    /// that is the module's name, then one that is a pattern, then one that is its class.
-    pub(crate) fn answer(&self, module: &str, class: &str) -> Answer<'_> {
+    /// The group of `module`, whose class transformers calls `class`, or what the block says instead. `ignore` comes first; then a
+    /// target that is the module's name, then one that is a pattern, then one that is its class.
+    pub(crate) fn group(&self, module: &str, class: &str) -> Result<&Group, String> {
         if let Some(entry) = self.ignore.matching(module, class) {
-            return Answer::Ignored(entry);
+            return Err(format!("{}.ignore has {entry:?}", self.place));
         }
         let rank = |group: &Group| group.targets.rank(module, class);
         let best = self.groups.iter().filter_map(|group| rank(group).map(|rank| (rank, group)));
         // `min_by_key` takes the first of equals, as compressed-tensors does.
-        best.min_by_key(|(rank, _)| *rank).map_or(Answer::Uncovered, |(_, group)| Answer::Group(group))
+        let best = best.min_by_key(|(rank, _)| *rank).map(|(_, group)| group);
+        best.ok_or_else(|| format!("no target of {}.config_groups names {module}", self.place))
     }
 
     /// `compressed-tensors int8 w8a8: weights by channel, activations dynamic by token`, `compressed-tensors: w4a16 by groups of

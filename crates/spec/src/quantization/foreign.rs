@@ -12,9 +12,10 @@ use std::path::Path;
 /// Deepest nesting in which keys of a method are looked for.
 const DEPTH: usize = 4;
 
-/// The refusal of a scheme of a known method, for what `why` says of a key of `section`.
-pub(super) fn unsupported(method: &str, section: &Section<'_>, why: &str) -> Error {
-    refusal(section.file(), &of_name(method), why, section.root())
+/// The refusal of a scheme of a known method, for what is `found` in `section` under `key`.
+pub(super) fn unsupported(method: &str, section: &Section<'_>, key: &str, found: &str, expected: &str) -> Error {
+    let place = format!("{} is {found}, expected {expected}", section.dotted(key));
+    refusal(section.file(), &of_name(method), &place, section.root())
 }
 
 pub(super) fn by_config(config: &JsonFile) -> Result<()> {

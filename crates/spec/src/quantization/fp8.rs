@@ -100,16 +100,11 @@ fn model_opt(block: &Section<'_>) -> Result<Option<Scheme>> {
         Some("FP8_PER_CHANNEL_PER_TOKEN") => WeightScales::Channel,
         _ => return Ok(None),
     };
-    let mut names = Vec::new();
-    for key in ["ignore", "exclude_modules"] {
-        for name in block.strings(key)?.into_iter().flatten() {
-            let name = name?;
-            // The patterns of Python's fnmatch, of which no set of characters is known in a name.
-            let body = format!(r"(?:{})\z", escape(name).replace(r"\*", ".*").replace(r"\?", "."));
-            names.push((name.to_owned(), pattern(block, key, name, &body)?));
-        }
-    }
-    let mut scheme = Scheme::new("ModelOpt FP8", block, Names::matching_patterns(names));
+    // The patterns of Python's fnmatch, of which no set of characters is known in a name.
+    let names = Names::read("FP8", block, &["ignore", "exclude_modules"], |name| {
+        Some(format!(r"(?:{})\z", escape(name).replace(r"\*", ".*").replace(r"\?", ".")))
+    });
+    let mut scheme = Scheme::new("ModelOpt FP8", block, names?);
     scheme.notes.unknown(block, KNOWN);
     scheme.notes.floats.push(block.dotted("quant_algo"));
     scheme.note_cache(block);
@@ -119,22 +114,14 @@ fn model_opt(block: &Section<'_>) -> Result<Option<Scheme>> {
 /// The modules that are left as they are by transformers' `should_convert_module`: an entry is a pattern of the beginning of a name
 /// up to a dot or the end, or the end of a name.
 fn excluded(block: &Section<'_>, key: &str) -> Result<Names> {
-    let mut names = Vec::new();
-    for name in block.strings(key)?.into_iter().flatten() {
-        let name = name?;
+    Names::read("FP8", block, &[key], |name| {
         let border = if name.ends_with('.') { "" } else { r"(?:\.|\z)" };
-        names.push((name.to_owned(), pattern(block, key, name, &format!(r"(?:{name}){border}|.*{}\z", escape(name)))?));
-    }
-    Ok(Names::matching_patterns(names))
-}
-
-fn pattern(block: &Section<'_>, key: &str, name: &str, body: &str) -> Result<regex::Regex> {
-    let found = format!("the pattern {name:?}");
-    Names::pattern(body).ok_or_else(|| refusal(block, key, &found, "one without look-around or references"))
+        Some(format!(r"(?:{name}){border}|.*{}\z", escape(name)))
+    })
 }
 
 fn refusal(block: &Section<'_>, key: &str, found: &str, expected: &str) -> Error {
-    foreign::unsupported("FP8", block, &format!("{} is {found}, expected {expected}", block.dotted(key)))
+    foreign::unsupported("FP8", block, key, found, expected)
 }
 
 /// Whether ModelOpt's own file says FP8 too.

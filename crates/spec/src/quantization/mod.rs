@@ -5,7 +5,7 @@ mod foreign;
 mod fp8;
 mod methods;
 
-pub(crate) use compressed_tensors::{ActivationScales, Activations, Answer, Kind, Notes, Packed, Scheme, WeightScales};
+pub(crate) use compressed_tensors::{Activations, Kind, Notes, Packed, Scheme, WeightScales};
 pub(crate) use fp8::SCALES as FP8_SCALES;
 
 use crate::error::{Error, Result};

@@ -2,10 +2,10 @@
 
 use super::tensors::{Rows, Tensors, rows_of};
 use super::{FloatScales, Groups, Int8, Int8Activations, Scaling, elements};
-use crate::error::{Error, IncompleteKind, Result};
+use crate::error::{Error, Result};
 use crate::family::Role;
 use crate::header::TensorInfo;
-use crate::quantization::{ActivationScales, Activations, Answer, FP8_SCALES, Kind, Packed, Scheme, WeightScales};
+use crate::quantization::{Activations, FP8_SCALES, Kind, Packed, Scheme, WeightScales};
 use model_factory_dtypes::{DType, I8_MAX_INPUTS};
 
 /// Elements that kernels multiply together: groups are a multiple of them.
@@ -22,50 +22,43 @@ impl Tensors<'_> {
         let embedding = matches!(role, Role::Embedding | Role::LayerEmbedding);
         let class = if embedding { "Embedding" } else { "Linear" };
         let (module, weight) = (rows.module.as_str(), &rows.tensor);
-        let answer = scheme.answer(module, class);
+        let group = scheme.group(module, class);
         // No other matrix is of these: packed words have them from the config.
         let packed = matches!(weight.dtype, DType::U4 | DType::U8) && weight.name.ends_with("_packed");
         if !matches!(weight.dtype, DType::I8 | DType::F8_E4M3) && !packed {
-            return self.plain(scheme, answer, rows).map(|()| None);
+            return self.plain(scheme, group.is_ok(), rows).map(|()| None);
         }
         let stored = format!("tensor {} is {}", weight.name, if packed { "packed" } else { weight.dtype.name() });
         let refusal = |scheme, why| Error::Quantization { file: self.file_of(weight).into(), scheme, why };
-        let group = match answer {
+        let group = match group {
             _ if embedding => {
                 let why =
                     "rows of an embedding are read as they are, and only floats are; quantise only the linear layers";
                 return Err(refusal(format!("a quantized embedding ({stored})"), why.into()));
             }
-            Answer::Group(group) => group,
-            Answer::Ignored(entry) => {
-                return Err(self.conflict(scheme, format!("{}.ignore has {entry:?}", scheme.place), stored));
-            }
-            Answer::Uncovered => {
-                let says = format!("no target of {}.config_groups names {module}", scheme.place);
-                return Err(self.conflict(scheme, says, stored));
-            }
+            Ok(group) => group,
+            Err(says) => return Err(self.conflict(says, stored)),
         };
         for (suffix, meaning) in FOREIGN {
             let name = format!("{module}.{suffix}");
             // That of a FP8 cache is the same for keys and values.
             if self.stores(&name) && !(*suffix == "output_scale" && matches!(group.kind, Kind::Fp8(_))) {
                 let says = format!("{} describes integers in order", group.place);
-                return Err(self.conflict(scheme, says, format!("tensor {name} is stored for {meaning}")));
+                return Err(self.conflict(says, format!("tensor {name} is stored for {meaning}")));
             }
+        }
+        let (describes, fits) = match group.kind {
+            Kind::Packed(_) => ("packed", packed),
+            Kind::Fp8(_) => ("F8_E4M3", weight.dtype == DType::F8_E4M3),
+            Kind::Int8 { .. } => ("int8", weight.dtype == DType::I8),
+        };
+        if !fits {
+            return Err(self.conflict(format!("{} describes {describes} weights", group.place), stored));
         }
         let inputs = weight.shape.get(1).copied().unwrap_or(1);
         match group.kind {
-            Kind::Packed(_) if !packed => {
-                Err(self.conflict(scheme, format!("{} describes packed weights", group.place), stored))
-            }
-            Kind::Packed(scales) => self.groups(scheme, &group.place, scales, rows).map(Scaling::Groups).map(Some),
-            Kind::Fp8(scales) if weight.dtype == DType::F8_E4M3 => {
-                self.float_scales(scheme, &group.place, scales, rows).map(Scaling::Floats).map(Some)
-            }
-            Kind::Fp8(_) => Err(self.conflict(scheme, format!("{} describes F8_E4M3 weights", group.place), stored)),
-            Kind::Int8 { .. } if weight.dtype != DType::I8 => {
-                Err(self.conflict(scheme, format!("{} describes int8 weights", group.place), stored))
-            }
+            Kind::Packed(scales) => self.groups(&group.place, scales, rows).map(Scaling::Groups).map(Some),
+            Kind::Fp8(scales) => self.float_scales(&group.place, scales, rows).map(Scaling::Floats).map(Some),
             Kind::Int8 { .. } if inputs > I8_MAX_INPUTS => {
                 let why = format!("sums of integers are exact in 32 bits up to rows of {I8_MAX_INPUTS}");
                 Err(refusal(format!("int8 in rows of {inputs} ({stored})"), why))
@@ -74,18 +67,18 @@ impl Tensors<'_> {
                 let zero_point = format!("{module}.weight_zero_point");
                 if self.stores(&zero_point) {
                     let says = format!("{} describes symmetric weights", group.place);
-                    return Err(self.conflict(scheme, says, format!("tensor {zero_point} is stored")));
+                    return Err(self.conflict(says, format!("tensor {zero_point} is stored")));
                 }
-                let (scale, size) = self.weight_scale(scheme, &group.place, weights, rows)?;
-                let activations = self.activation_parts(scheme, &group.place, activations, module)?;
+                let (scale, size) = self.weight_scale(&group.place, weights, rows)?;
+                let activations = self.activation_parts(&group.place, activations, module)?;
                 Ok(Some(Scaling::Int8(Int8 { scale, group: size, activations })))
             }
         }
     }
 
     /// The scales and the zero points of the packed matrix in `rows`.
-    fn groups(&mut self, scheme: &Scheme, place: &str, packed: Packed, rows: &Rows) -> Result<Groups> {
-        let (scale, size) = self.weight_scale(scheme, place, packed.scales, rows)?;
+    fn groups(&mut self, place: &str, packed: Packed, rows: &Rows) -> Result<Groups> {
+        let (scale, size) = self.weight_scale(place, packed.scales, rows)?;
         if !(size as u64).is_multiple_of(BLOCK) {
             return Err(Error::Quantization {
                 file: self.file_of(&rows.tensor).into(),
@@ -99,20 +92,20 @@ impl Tensors<'_> {
             let name = format!("{}.{suffix}", rows.module);
             if self.stores(&name) {
                 let says = format!("{place} says that activations are floats");
-                return Err(self.conflict(scheme, says, format!("tensor {name} is stored")));
+                return Err(self.conflict(says, format!("tensor {name} is stored")));
             }
         }
-        let zero_point = self.zero_point(scheme, place, packed, rows)?;
+        let zero_point = self.zero_point(place, packed, rows)?;
         Ok(Groups { scale, size, zero_point })
     }
 
     /// The zero points of the packed matrix in `rows`. compressed-tensors up to 0.9.3 left them out where all are 0.
-    fn zero_point(&mut self, scheme: &Scheme, place: &str, packed: Packed, rows: &Rows) -> Result<Option<TensorInfo>> {
+    fn zero_point(&mut self, place: &str, packed: Packed, rows: &Rows) -> Result<Option<TensorInfo>> {
         let name = format!("{}.weight_zero_point", rows.module);
         let Some(stored) = self.table.get(&name).cloned() else { return Ok(None) };
         if packed.symmetric {
             let says = format!("{place} describes symmetric weights");
-            return Err(self.conflict(scheme, says, format!("tensor {name} is stored")));
+            return Err(self.conflict(says, format!("tensor {name} is stored")));
         }
         let (outputs, inputs) = (rows.tensor.shape[0], rows.tensor.shape[1]);
         let columns = if let WeightScales::Group(size) = packed.scales { inputs / size } else { 1 };
@@ -128,7 +121,7 @@ impl Tensors<'_> {
         }
         if !rows.before.is_multiple_of(each) {
             let other = format!("the part of {} from output {} on begins within a word", rows.module, rows.before);
-            return Err(self.conflict(scheme, format!("tensor {name} is packed"), other));
+            return Err(self.conflict(format!("tensor {name} is packed"), other));
         }
         self.used.insert(name);
         let shape = vec![outputs.div_ceil(each), columns];
@@ -136,55 +129,44 @@ impl Tensors<'_> {
     }
 
     /// Takes note of a matrix of floats that the config would have quantised; no scale may be stored with it.
-    fn plain(&mut self, scheme: &Scheme, answer: Answer<'_>, rows: &Rows) -> Result<()> {
+    fn plain(&mut self, scheme: &Scheme, covered: bool, rows: &Rows) -> Result<()> {
         let scales = FP8_SCALES.map(|end| format!("{}.{end}", rows.module));
         if let Some(scale) = scales.iter().find(|scale| self.stores(scale)) {
             let stored = format!("tensor {} is {}", rows.tensor.name, rows.tensor.dtype);
             let expected = if scheme.is_fp8() { "F8_E4M3" } else { "I8" };
-            return Err(self.conflict(
-                scheme,
-                format!("tensor {scale} is stored"),
-                format!("{stored}, not {expected}"),
-            ));
+            let (one, other) = (format!("tensor {scale} is stored"), format!("{stored}, not {expected}"));
+            return Err(self.conflict(one, other));
         }
-        if let Answer::Group(_) = answer
-            && !self.plain_modules.contains(&rows.module)
-        {
+        if covered && !self.plain_modules.contains(&rows.module) {
             self.plain_modules.push(rows.module.clone());
         }
         Ok(())
     }
 
     /// The scales of the rows of integers, and how many inputs share one.
-    fn weight_scale(
-        &mut self,
-        scheme: &Scheme,
-        place: &str,
-        scales: WeightScales,
-        rows: &Rows,
-    ) -> Result<(TensorInfo, usize)> {
+    fn weight_scale(&mut self, place: &str, scales: WeightScales, rows: &Rows) -> Result<(TensorInfo, usize)> {
         let inputs = rows.tensor.shape.get(1).copied().unwrap_or(1);
         if let WeightScales::Group(size) = scales
             && !inputs.is_multiple_of(size)
         {
             let one = format!("{place} has groups of {size}");
             let other = format!("tensor {} has {inputs} inputs, no multiple of it", rows.tensor.name);
-            return Err(self.conflict(scheme, one, other));
+            return Err(self.conflict(one, other));
         }
-        let FloatScales { scale, block: [_, size], .. } = self.float_scales(scheme, place, scales, rows)?;
+        let FloatScales { scale, block: [_, size], .. } = self.float_scales(place, scales, rows)?;
         let shape = if scales == WeightScales::Tensor { vec![1] } else { scale.shape };
         Ok((TensorInfo { shape, ..scale }, size))
     }
 
     /// The scales of the rows.
-    fn float_scales(&mut self, scheme: &Scheme, place: &str, scales: WeightScales, rows: &Rows) -> Result<FloatScales> {
+    fn float_scales(&mut self, place: &str, scales: WeightScales, rows: &Rows) -> Result<FloatScales> {
         let weight = &rows.tensor;
         let names = FP8_SCALES.map(|end| format!("{}.{end}", rows.module));
         let [inverse, usual] = &names;
         let name = if weight.dtype == DType::F8_E4M3 && self.stores(inverse) { inverse } else { usual };
         let Some(scale) = self.table.get(name).cloned() else {
             let stored = format!("tensor {} is {}", weight.name, weight.dtype);
-            return Err(self.conflict(scheme, stored, format!("its scale {name} is missing")));
+            return Err(self.conflict(stored, format!("its scale {name} is missing")));
         };
         let [outputs, inputs] = [0, 1].map(|i| weight.shape.get(i).copied().unwrap_or(1));
         let [height, width] = match scales {
@@ -227,32 +209,27 @@ impl Tensors<'_> {
     }
 
     /// What is stored for the activations of a module: nothing unless they are static.
-    fn activation_parts(
-        &mut self,
-        scheme: &Scheme,
-        place: &str,
-        activations: Activations,
-        module: &str,
-    ) -> Result<Int8Activations> {
+    fn activation_parts(&mut self, place: &str, activations: Activations, module: &str) -> Result<Int8Activations> {
         let [scale, zero_point] = ["input_scale", "input_zero_point"].map(|suffix| format!("{module}.{suffix}"));
         let says = format!("{place} says activations {activations}");
-        let symmetric = activations.symmetric;
-        let is_static = activations.scales == ActivationScales::Static;
-        let wanted = [is_static, is_static && !symmetric];
+        let wanted = match activations {
+            Activations::Static { zero_point, .. } => [true, zero_point.is_some()],
+            Activations::PerToken { .. } | Activations::PerTensor { .. } => [false, false],
+        };
         for (name, wanted) in [&scale, &zero_point].into_iter().zip(wanted) {
             let stored = self.stores(name);
             if stored != wanted {
                 let found = if stored { "is stored" } else { "is missing" };
-                return Err(self.conflict(scheme, says, format!("tensor {name} {found}")));
+                return Err(self.conflict(says, format!("tensor {name} {found}")));
             }
         }
-        Ok(match activations.scales {
-            ActivationScales::PerToken => Int8Activations::PerToken { symmetric },
-            ActivationScales::PerTensor => Int8Activations::PerTensor { symmetric },
-            ActivationScales::Static => {
+        Ok(match activations {
+            Activations::PerToken { symmetric } => Int8Activations::PerToken { symmetric },
+            Activations::PerTensor { symmetric } => Int8Activations::PerTensor { symmetric },
+            Activations::Static { zero_point: wanted, .. } => {
                 let scale = self.single(&scale, &says)?;
                 self.check_float(&scale, "F32, F16 or BF16 (scales)")?;
-                let zero_point = if symmetric { None } else { Some(self.single(&zero_point, &says)?) };
+                let zero_point = wanted.map(|()| self.single(&zero_point, &says)).transpose()?;
                 if let Some(zero_point) = &zero_point
                     && zero_point.dtype != DType::I8
                 {
@@ -275,7 +252,11 @@ impl Tensors<'_> {
         Ok(TensorInfo { shape: vec![1], ..tensor })
     }
 
-    fn conflict(&self, scheme: &Scheme, one: String, other: String) -> Error {
-        Error::incomplete(&scheme.file, IncompleteKind::Contradiction { one, other })
+    /// What the file of the scheme says, and what is stored.
+    fn conflict(&self, one: String, other: String) -> Error {
+        match self.scheme {
+            Some(scheme) => Error::contradiction(&scheme.file, one, other),
+            None => self.reader.contradiction(one, other),
+        }
     }
 }

@@ -262,15 +262,15 @@ pub struct Int8 {
 
 /// How the activations of an int8 product become integers from -128 to 127, with a scale, and a zero point that is always 0
 /// where it is `symmetric`. Complete.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // those of the variants say what their fields are
-pub enum Int8Activations {
+pub enum Int8Activations<T = TensorInfo> {
     /// Those of each token's row.
     PerToken { symmetric: bool },
     /// One for all rows that are computed together.
     PerTensor { symmetric: bool },
     /// Stored: a scale of one float, and one I8, 0 where there is none.
-    Static { scale: TensorInfo, zero_point: Option<TensorInfo> },
+    Static { scale: T, zero_point: Option<T> },
 }
 
 /// A norm.
@@ -285,11 +285,11 @@ pub struct NormWeights {
 /// The formula of a norm. Complete.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs)] // those of the variants say what their fields are
-pub enum Norm {
+pub enum Norm<T = TensorInfo> {
     /// `x / sqrt(mean(x^2) + eps) * weight`, or `... * (1 + weight)` where the weight is stored as its `offset` from one.
     Rms { eps: f64, offset: bool },
     /// `(x - mean(x)) / sqrt(variance(x) + eps) * weight`, and `+ bias`, `[width]`, where there is one.
-    Layer { eps: f64, bias: Option<TensorInfo> },
+    Layer { eps: f64, bias: Option<T> },
 }
 
 fn elements<'t>(tensors: impl IntoIterator<Item = &'t TensorInfo>) -> u64 {
@@ -441,10 +441,8 @@ impl LayerWeights {
 
     /// Whether all rows of a step share a scale of int8 activations: then a row has other bits than by itself.
     pub fn mixes_rows(&self) -> bool {
-        self.linears().any(|linear| match &linear.scaling {
-            Some(Scaling::Int8(int8)) => matches!(int8.activations, Int8Activations::PerTensor { .. }),
-            _ => false,
-        })
+        let shares = |int8: &Int8| matches!(int8.activations, Int8Activations::PerTensor { .. });
+        self.linears().any(|linear| matches!(&linear.scaling, Some(Scaling::Int8(int8)) if shares(int8)))
     }
 }
 
@@ -477,24 +475,16 @@ impl LinearWeights {
 
     /// The tensors that say how its product is scaled.
     pub fn scales(&self) -> impl Iterator<Item = &TensorInfo> {
-        let (first, others) = match &self.scaling {
-            None => (None, [None, None]),
-            Some(Scaling::Blocks(scales)) => (Some(scales), [None, None]),
-            Some(Scaling::Floats(floats)) => (Some(&floats.scale), [None, None]),
-            Some(Scaling::Groups(groups)) => (Some(&groups.scale), [groups.zero_point.as_ref(), None]),
-            Some(Scaling::Int8(int8)) => (Some(&int8.scale), int8.activations.tensors()),
+        let tensors = match &self.scaling {
+            None => [None; 3],
+            Some(Scaling::Blocks(scale) | Scaling::Floats(FloatScales { scale, .. })) => [Some(scale), None, None],
+            Some(Scaling::Groups(groups)) => [Some(&groups.scale), groups.zero_point.as_ref(), None],
+            Some(Scaling::Int8(int8)) => match &int8.activations {
+                Int8Activations::Static { scale, zero_point } => [Some(&int8.scale), Some(scale), zero_point.as_ref()],
+                _ => [Some(&int8.scale), None, None],
+            },
         };
-        first.into_iter().chain(others.into_iter().flatten())
-    }
-}
-
-impl Int8Activations {
-    /// The scale and the zero point that are stored.
-    fn tensors(&self) -> [Option<&TensorInfo>; 2] {
-        match self {
-            Int8Activations::Static { scale, zero_point } => [Some(scale), zero_point.as_ref()],
-            Int8Activations::PerToken { .. } | Int8Activations::PerTensor { .. } => [None, None],
-        }
+        tensors.into_iter().flatten()
     }
 }
 

@@ -112,12 +112,10 @@ impl Tensors<'_> {
         if let Some(name) = self.table.keys().find(|name| name.starts_with("mtp.layers.1.")) {
             return Err(self.reader.feature("a prediction head of several blocks", name, "no such tensor"));
         }
-        match config.boolean(OWN_EMBEDDING)? {
-            Some(true) => {
-                let feature = "a prediction head with an embedding of its own";
-                Err(self.reader.feature(feature, OWN_EMBEDDING, "false"))
-            }
-            _ => Ok(()),
+        if config.boolean(OWN_EMBEDDING)? == Some(true) {
+            let feature = "a prediction head with an embedding of its own";
+            return Err(self.reader.feature(feature, OWN_EMBEDDING, "false"));
         }
+        Ok(())
     }
 }

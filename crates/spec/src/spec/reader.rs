@@ -524,7 +524,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn contradiction(&self, one: String, other: String) -> Error {
-        Error::incomplete(self.fields().file(), IncompleteKind::Contradiction { one, other })
+        Error::contradiction(self.fields().file(), one, other)
     }
 
     pub(super) fn absent_tensor(&self, name: &str, nearest: Vec<String>) -> Error {

@@ -69,9 +69,12 @@ impl Tensors<'_> {
     /// `Incomplete` for a tensor of a layer past the last, and in GGUF for a bias of a module that has none;
     /// `UnknownTensors` for all others.
     pub(super) fn unused(&self) -> Result<Vec<String>> {
-        let stored = self.table.values();
-        let unused: Vec<&TensorInfo> =
-            stored.filter(|tensor| !self.used.contains(&tensor.name) && !self.is_unneeded(&tensor.name)).collect();
+        // Tensors that the family is known to store for something that is not computed here.
+        let unneeded: Vec<String> = self.family.files.unneeded.iter().map(|known| self.pattern(known, known)).collect();
+        let is_left = |TensorInfo { name, .. }: &&TensorInfo| {
+            !self.used.contains(name) && !unneeded.iter().any(|known| name.starts_with(known))
+        };
+        let unused: Vec<&TensorInfo> = self.table.values().filter(is_left).collect();
         for TensorInfo { name, .. } in &unused {
             // transformers ignores such a tensor, llama.cpp refuses the file.
             if self.reader.is_gguf()
@@ -102,11 +105,6 @@ impl Tensors<'_> {
                 names: named(unknown),
             }),
         }
-    }
-
-    /// Whether the family is known to store this tensor for something that is not computed here.
-    fn is_unneeded(&self, name: &str) -> bool {
-        self.family.files.unneeded.iter().any(|known| name.starts_with(&self.pattern(known, known)))
     }
 
     fn is_aside(&self, tensor: &TensorInfo) -> bool {

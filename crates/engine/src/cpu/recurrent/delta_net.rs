@@ -1,6 +1,6 @@
 //! Gated delta nets.
 
-use super::{Chunk, StateHeads, decays, softplus};
+use super::{Chunk, decays, softplus};
 use crate::cpu::CpuDevice;
 use crate::cpu::device::CpuPass;
 use crate::cpu::scratch::{with_scratch, with_scratch_parts};
@@ -26,8 +26,7 @@ impl CpuDevice {
         }
         self.convolve_rows(pass, layer, &net.conv, true)?;
         let decays = decays(net.value_heads, &net.decay, net.decay_is_log, &net.dt_bias)?;
-        let sizes = StateHeads { heads: net.value_heads, key_dim: net.key_dim, value_dim: net.value_dim };
-        self.advance_heads(pass, layer, sizes, &|index, chunk| {
+        self.advance_heads(pass, layer, [net.value_heads, net.key_dim, net.value_dim], &|index, chunk| {
             self.advance_delta_head(net, index, decays[index], chunk)
         })
     }

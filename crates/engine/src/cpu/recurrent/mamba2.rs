@@ -1,6 +1,6 @@
 //! Mamba-2.
 
-use super::{Chunk, StateHeads, decays, softplus};
+use super::{Chunk, decays, softplus};
 use crate::cpu::CpuDevice;
 use crate::cpu::device::CpuPass;
 use crate::cpu::scratch::with_scratch_parts;
@@ -18,8 +18,7 @@ impl CpuDevice {
         self.convolve_rows(pass, layer, &mamba.conv, true)?;
         let decays = decays(heads, &mamba.decay, mamba.decay_is_log, &mamba.step_bias)?;
         let skips = widened(&mamba.skip, heads)?;
-        let sizes = StateHeads { heads, key_dim: state_dim, value_dim: head_dim };
-        self.advance_heads(pass, layer, sizes, &|index, chunk| {
+        self.advance_heads(pass, layer, [heads, state_dim, head_dim], &|index, chunk| {
             self.advance_mamba2_head(mamba, index, (decays[index], skips[index]), chunk)
         })?;
         let of_group = values / groups;

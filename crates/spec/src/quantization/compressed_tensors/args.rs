@@ -4,6 +4,7 @@ use super::{Notes, quoted, refusal};
 use crate::error::Result;
 use crate::header::Fields;
 use crate::header::config::Section;
+use crate::spec::Int8Activations;
 use serde_json::Value;
 use std::fmt;
 
@@ -38,69 +39,39 @@ pub(crate) struct Packed {
     pub(crate) scales: WeightScales,
 }
 
-/// How activations become integers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Activations {
-    pub(crate) scales: ActivationScales,
-    pub(crate) symmetric: bool,
-}
-
-/// Where the scales of activations come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ActivationScales {
-    PerToken,
-    PerTensor,
-    Static,
-}
+/// How activations become integers, before the tensors are known.
+pub(crate) type Activations = Int8Activations<()>;
 
 /// Every key of an arguments object, in any version.
 const KNOWN: &str = "num_bits type symmetric strategy group_size block_structure dynamic actorder observer observer_kwargs \
                      scale_dtype zp_dtype";
 
-/// Integers of 8 bits that are multiplied with integers.
-pub(super) fn weights(args: &Section<'_>, notes: &mut Notes) -> Result<WeightScales> {
-    integers(args, &[8], notes)?;
+/// Numbers of 8 bits of this `kind`: an `int` that is multiplied with integers, or a `float`.
+pub(super) fn weights(args: &Section<'_>, kind: &str, notes: &mut Notes) -> Result<WeightScales> {
+    bits(args, &[8], kind, notes)?;
     if !flag(args, notes, "symmetric", true)? {
         return Err(refusal(args, "symmetric", "false", "true: weights have no zero points"));
     }
-    scales(args, notes)
+    scales(args, kind, notes)
 }
 
 /// Integers that are packed into words and multiplied with floats.
 pub(super) fn packed(args: &Section<'_>, notes: &mut Notes) -> Result<Packed> {
-    let bits = integers(args, &[4, 8], notes)?;
+    let bits = bits(args, &[4, 8], "int", notes)?;
     let symmetric = flag(args, notes, "symmetric", true)?;
-    Ok(Packed { bits, symmetric, scales: scales(args, notes)? })
+    Ok(Packed { bits, symmetric, scales: scales(args, "int", notes)? })
 }
 
-/// Floats of 8 bits.
-pub(super) fn floats(args: &Section<'_>, notes: &mut Notes) -> Result<WeightScales> {
-    bits(args, &[8], "float", notes)?;
-    if !flag(args, notes, "symmetric", true)? {
-        return Err(refusal(args, "symmetric", "false", "true: floats have no zero points"));
-    }
-    if args.text("strategy")? != Some("block") {
-        return scales(args, notes);
-    }
+/// How many stored weights of this `kind` share a scale; only those of floats come in blocks.
+fn scales(args: &Section<'_>, kind: &str, notes: &mut Notes) -> Result<WeightScales> {
     if dynamic(args, notes)? {
         return Err(refusal(args, "dynamic", "true", "false: weights are stored quantised"));
     }
-    let found = args.integers("block_structure")?.unwrap_or_default();
-    WeightScales::of_block(&found)
-        .ok_or_else(|| refusal(args, "block_structure", &format!("{found:?}"), "outputs and inputs of a block"))
-}
-
-/// Activations that would be floats of 8 bits: they are not quantized.
-pub(super) fn float_activations(args: &Section<'_>, notes: &mut Notes) -> Result<()> {
-    bits(args, &[8], "float", notes)?;
-    notes.floats.push(args.path());
-    Ok(())
-}
-
-/// How many stored weights share a scale.
-fn scales(args: &Section<'_>, notes: &mut Notes) -> Result<WeightScales> {
-    if dynamic(args, notes)? {
-        return Err(refusal(args, "dynamic", "true", "false: weights are stored quantised"));
+    let strategy = args.text("strategy")?;
+    if kind == "float" && strategy == Some("block") {
+        let found = args.integers("block_structure")?.unwrap_or_default();
+        return WeightScales::of_block(&found)
+            .ok_or_else(|| refusal(args, "block_structure", &format!("{found:?}"), "outputs and inputs of a block"));
     }
     match args.object().get("actorder") {
         None | Some(Value::Null | Value::Bool(false)) => {}
@@ -114,7 +85,6 @@ fn scales(args: &Section<'_>, notes: &mut Notes) -> Result<WeightScales> {
         _ => Err(refusal(args, "group_size", &size.to_string(), "a positive number, -1 or null")),
     });
     let group = group.transpose()?;
-    let strategy = args.text("strategy")?;
     let absent = if whole { "channel" } else { group.map_or("tensor", |_| "group") };
     if strategy.is_none() {
         notes.absent(args, "strategy", absent);
@@ -132,7 +102,7 @@ fn scales(args: &Section<'_>, notes: &mut Notes) -> Result<WeightScales> {
 }
 
 pub(super) fn activations(args: &Section<'_>, notes: &mut Notes) -> Result<Activations> {
-    integers(args, &[8], notes)?;
+    bits(args, &[8], "int", notes)?;
     let symmetric = flag(args, notes, "symmetric", true)?;
     if let Some(size) = args.object().get("group_size").filter(|size| !size.is_null()) {
         return Err(refusal(args, "group_size", &size.to_string(), "null"));
@@ -141,25 +111,19 @@ pub(super) fn activations(args: &Section<'_>, notes: &mut Notes) -> Result<Activ
     if strategy.is_none() {
         notes.absent(args, "strategy", "tensor");
     }
-    let scales = match (strategy, dynamic(args, notes)?) {
-        (Some("token"), true) => ActivationScales::PerToken,
-        (Some("tensor") | None, true) => ActivationScales::PerTensor,
-        (Some("tensor") | None, false) => ActivationScales::Static,
+    match (strategy, dynamic(args, notes)?) {
+        (Some("token"), true) => Ok(Activations::PerToken { symmetric }),
+        (Some("tensor") | None, true) => Ok(Activations::PerTensor { symmetric }),
+        (Some("tensor") | None, false) => Ok(Activations::Static { scale: (), zero_point: (!symmetric).then_some(()) }),
         (Some(strategy), dynamic) => {
             let found = format!("{strategy} with dynamic {dynamic}");
-            return Err(refusal(args, "strategy", &found, "token with dynamic true, or tensor"));
+            Err(refusal(args, "strategy", &found, "token with dynamic true, or tensor"))
         }
-    };
-    Ok(Activations { scales, symmetric })
-}
-
-/// The bits of integers, of which some `run`.
-fn integers(args: &Section<'_>, run: &[u32], notes: &mut Notes) -> Result<u32> {
-    bits(args, run, "int", notes)
+    }
 }
 
 /// The bits of numbers of this `kind`, of which some `run`; checks what all kinds of arguments have in common.
-fn bits(args: &Section<'_>, run: &[u32], kind: &str, notes: &mut Notes) -> Result<u32> {
+pub(super) fn bits(args: &Section<'_>, run: &[u32], kind: &str, notes: &mut Notes) -> Result<u32> {
     notes.unknown(args, KNOWN);
     let number = |bits: &Value| run.iter().copied().find(|run| bits.as_u64() == Some((*run).into()));
     let bits = match args.object().get("num_bits") {
@@ -212,12 +176,12 @@ impl fmt::Display for WeightScales {
 
 impl fmt::Display for Activations {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scales = match self.scales {
-            ActivationScales::PerToken => "dynamic by token",
-            ActivationScales::PerTensor => "dynamic by tensor",
-            ActivationScales::Static => "static by tensor",
+        let (scales, symmetric) = match *self {
+            Activations::PerToken { symmetric } => ("dynamic by token", symmetric),
+            Activations::PerTensor { symmetric } => ("dynamic by tensor", symmetric),
+            Activations::Static { zero_point, .. } => ("static by tensor", zero_point.is_none()),
         };
-        write!(f, "{scales}{}", if self.symmetric { "" } else { " with zero points" })
+        write!(f, "{scales}{}", if symmetric { "" } else { " with zero points" })
     }
 }
 

@@ -1,6 +1,6 @@
 //! `targets` and `ignore`: lists of module names, class names and `re:` patterns.
 
-use super::refusal;
+use super::foreign;
 use crate::error::Result;
 use crate::header::config::Section;
 use regex::{Regex, RegexBuilder};
@@ -18,26 +18,32 @@ pub(in super::super) struct Names(Vec<Name>);
 #[derive(Debug)]
 struct Name {
     text: String,
-    /// Of an entry that begins with `re:`.
+    /// What the entry stands for, where it is no name.
     pattern: Option<Regex>,
 }
 
 impl Names {
-    /// The list under `key`; absent is empty.
+    /// The lists under `keys`, each entry with the pattern whose `body` it has, if any; absent is empty.
     ///
     /// # Errors
-    /// `Format` when it is no list of strings, `Quantization` for a pattern that cannot be evaluated here.
-    pub(super) fn read(section: &Section<'_>, key: &str) -> Result<Names> {
-        let name = |text: Result<&str>| {
-            let text = text?.to_owned();
-            let expected = "one without look-around or references";
-            let read = |body: &str| {
-                Names::pattern(body).ok_or_else(|| refusal(section, key, &format!("the pattern {body:?}"), expected))
-            };
-            let pattern = text.strip_prefix("re:").map(read).transpose()?;
-            Ok(Name { text, pattern })
-        };
-        section.strings(key)?.into_iter().flatten().map(name).collect::<Result<_>>().map(Names)
+    /// `Format` when one is no list of strings, `Quantization` for a pattern that cannot be evaluated here.
+    pub(in super::super) fn read(
+        method: &str,
+        section: &Section<'_>,
+        keys: &[&str],
+        body: impl Fn(&str) -> Option<String>,
+    ) -> Result<Names> {
+        let mut names = Vec::new();
+        for key in keys {
+            for text in section.strings(key)?.into_iter().flatten() {
+                let text = text?.to_owned();
+                let (found, expected) = (format!("the pattern {text:?}"), "one without look-around or references");
+                let refusal = || foreign::unsupported(method, section, key, &found, expected);
+                let pattern = body(&text).map(|body| Names::pattern(&body).ok_or_else(refusal)).transpose()?;
+                names.push(Name { text, pattern });
+            }
+        }
+        Ok(Names(names))
     }
 
     /// Only this class.
@@ -45,14 +51,9 @@ impl Names {
         Names(vec![Name { text: name.into(), pattern: None }])
     }
 
-    /// Entries of this text, each with the pattern that it stands for.
-    pub(in super::super) fn matching_patterns(names: Vec<(String, Regex)>) -> Names {
-        Names(names.into_iter().map(|(text, pattern)| Name { text, pattern: Some(pattern) }).collect())
-    }
-
     /// A pattern that matches from the start of a name, not necessarily to its end: Python's `re.match`. `None` where it cannot be
     /// evaluated here.
-    pub(in super::super) fn pattern(body: &str) -> Option<Regex> {
+    fn pattern(body: &str) -> Option<Regex> {
         if OTHER_DIALECT.iter().any(|part| body.contains(part)) {
             return None;
         }

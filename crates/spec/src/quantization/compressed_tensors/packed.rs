@@ -1,6 +1,6 @@
 //! Packed weights: a header with tensors `weight_packed` -> the matrices that they are.
 
-use super::{Answer, Group, Kind, Scheme};
+use super::{Group, Kind, Scheme};
 use crate::error::{Error, IncompleteKind, Result};
 use crate::header::{Header, TensorInfo, TensorTable};
 use model_factory_dtypes::DType;
@@ -23,17 +23,12 @@ impl Scheme {
         let mut tensors = header.tensors.clone();
         for tensor in header.tensors.values() {
             let Some(module) = tensor.name.strip_suffix(WEIGHT_PACKED) else { continue };
-            let contradiction = |one| {
-                let other = format!("tensor {} is stored", tensor.name);
-                Err(Error::incomplete(&self.file, IncompleteKind::Contradiction { one, other }))
-            };
-            let bits = match self.answer(module, "Linear") {
-                Answer::Group(Group { kind: Kind::Packed(packed), .. }) => packed.bits,
-                Answer::Group(group) => return contradiction(format!("{} describes no packed weights", group.place)),
-                Answer::Ignored(entry) => return contradiction(format!("{}.ignore has {entry:?}", self.place)),
-                Answer::Uncovered => {
-                    return contradiction(format!("no target of {}.config_groups names {module}", self.place));
-                }
+            let contradiction =
+                |one: String| Err(Error::contradiction(&self.file, one, format!("tensor {} is stored", tensor.name)));
+            let bits = match self.group(module, "Linear") {
+                Ok(Group { kind: Kind::Packed(packed), .. }) => packed.bits,
+                Ok(group) => return contradiction(format!("{} describes no packed weights", group.place)),
+                Err(says) => return contradiction(says),
             };
             if tensor.dtype != DType::I32 {
                 let file = &header.source.files[tensor.file].path;
