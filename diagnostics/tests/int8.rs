@@ -530,6 +530,8 @@ fn packed_integers_that_contradict_are_refused() {
         ("uncovered", model().set(GROUP, "targets", json!(["re:.*attn"])), 15, &["no target", "mlp.", "weight_packed"]),
         ("int8 by the config", model().set(GROUP, "format", json!("int-quantized")), 12, &["input_activations is null (w8a16)"]),
         ("3 bits", model().set(WEIGHTS, "num_bits", json!(3)), 12, &["num_bits is 3", "4 or 8"]),
+        ("one scale for a matrix", model().set(WEIGHTS, "strategy", json!("tensor")).set(WEIGHTS, "group_size", Value::Null), 12, &["strategy is tensor", "channel"]),
+        ("no strategy", model().set(WEIGHTS, "strategy", Value::Null).set(WEIGHTS, "group_size", Value::Null), 12, &["strategy is tensor", "channel"]),
         ("floats", model().set(WEIGHTS, "type", json!("float")), 12, &["type is \"float\""]),
         ("an order by activations", model().set(WEIGHTS, "actorder", json!("group")), 12, &["actorder is \"group\""]),
         ("integers as activations", model().set(GROUP, "input_activations", args(json!({"strategy": "token", "dynamic": true}))), 12, &["input_activations is given"]),

@@ -59,7 +59,10 @@ pub(super) fn weights(args: &Section<'_>, kind: &str, notes: &mut Notes) -> Resu
 pub(super) fn packed(args: &Section<'_>, notes: &mut Notes) -> Result<Packed> {
     let bits = bits(args, &[4, 8], "int", notes)?;
     let symmetric = flag(args, notes, "symmetric", true)?;
-    Ok(Packed { bits, symmetric, scales: scales(args, "int", notes)? })
+    match scales(args, "int", notes)? {
+        WeightScales::Tensor => Err(refusal(args, "strategy", "tensor", "channel, or group with its size")),
+        scales => Ok(Packed { bits, symmetric, scales }),
+    }
 }
 
 /// How many stored weights of this `kind` share a scale; only those of floats come in blocks.
