@@ -45,7 +45,6 @@ pub(crate) struct Inner {
     pub(crate) report: Report,
     pub(crate) tokenizer: Arc<Tokenizer>,
     pub(crate) engine: LoadedEngine,
-    /// The scheduler that computes the model's sequences together.
     pub(crate) scheduler: Arc<Scheduler>,
     #[cfg(feature = "async")]
     pub(crate) streams: crate::scheduler::streams::Streams,
@@ -186,7 +185,6 @@ impl Model {
         Model::new(Inner { context_length, threads, load_time, ..inner })
     }
 
-    /// The decoder that computes the model.
     pub(crate) fn compute(&self) -> &dyn Compute {
         match &self.inner.engine.decoder {
             DeviceDecoder::Cpu(decoder) => decoder,

@@ -42,7 +42,6 @@ impl fmt::Display for Stage {
     }
 }
 
-/// The callback for the progress, if there is one.
 #[derive(Clone, Default)]
 pub(crate) struct OnProgress(Option<Arc<dyn Fn(Progress) + Send + Sync>>);
 

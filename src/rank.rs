@@ -22,7 +22,6 @@ pub struct Reranker {
     truncate: bool,
 }
 
-/// How the answer is read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Answer {

@@ -175,7 +175,6 @@ struct Streamed {
     generation: Option<Box<Generation<Session>>>,
     events: Sender<Event>,
     span: Span,
-    /// Whether its session is being computed.
     computing: bool,
 }
 
@@ -184,7 +183,6 @@ impl Streamed {
         self.generation.as_deref_mut().map(|Generation { step, state }| (step, state))
     }
 
-    /// Chooses a token by the logits.
     fn choose(&mut self, logits: Result<Logits>) {
         let span = self.span.clone();
         let Some((session, state)) = self.parts() else { return };

@@ -52,7 +52,6 @@ pub(crate) struct Case<'a> {
 }
 
 impl Case<'_> {
-    /// The report, and what loading needs.
     pub(crate) fn assess(self) -> Assessment {
         let Assessment { mut report, ready } = self.judge();
         if report.verdict == Verdict::DoesNotFit {
@@ -69,7 +68,6 @@ impl Case<'_> {
         Plan::new(self.spec, self.input.bytes(), budget, &self.policy.request())
     }
 
-    /// The assessment without what loading needs.
     fn judge(self) -> Assessment {
         let Case { spec, input, hardware, policy } = self;
         let target = target::choose(self);

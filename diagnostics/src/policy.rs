@@ -31,7 +31,6 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// The options of the plan.
     pub(crate) fn request(&self) -> Request {
         let Policy { context, sessions, kv_dtype, weights, draft, .. } = *self;
         Request { context, sessions, kv_dtype, weights, draft }

@@ -9,7 +9,6 @@ use std::path::Path;
 use std::sync::Arc;
 use subtle::ConstantTimeEq;
 
-/// Who may use the server.
 pub(crate) struct Access {
     /// The key that every request must give.
     pub(crate) key: Option<String>,

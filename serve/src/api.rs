@@ -33,7 +33,6 @@ const ERROR_BYTES: usize = 1000;
 const PAGE_POLICY: &str = "default-src 'none'; connect-src 'self'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; \
                            img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
 
-/// The state that all requests share.
 pub(crate) struct Server {
     pub(crate) model: Model,
     /// The model's name for clients.
@@ -44,7 +43,6 @@ pub(crate) struct Server {
     pub(crate) queue: Queue,
     pub(crate) budget: Budget,
     pub(crate) metrics: Metrics,
-    /// Cancels all generations.
     pub(crate) cancel: CancellationToken,
 }
 
@@ -265,7 +263,6 @@ pub(crate) async fn blocking<T: Send + 'static>(
     done(tokio::task::spawn_blocking(run)).await
 }
 
-/// The result of a task.
 pub(crate) async fn done<T>(task: JoinHandle<Result<T, Refusal>>) -> Result<T, Refusal> {
     task.await.unwrap_or_else(|error| Err(ApiError::of(&Error::Internal(error.to_string()), "").into()))
 }
@@ -274,7 +271,6 @@ fn json_body(text: String) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], text).into_response()
 }
 
-/// The error that answers a request.
 #[derive(Debug)]
 pub(crate) struct Refusal(ApiError);
 

@@ -32,7 +32,6 @@ const UNIT: usize = 1 << 10;
 
 /// The memory that all requests may take together.
 pub(crate) struct Budget {
-    /// The most bytes of a body.
     body_limit: usize,
     /// The budget of bodies, in units.
     bodies: Arc<Semaphore>,
@@ -55,7 +54,6 @@ pub(crate) fn kept(mut room: OwnedSemaphorePermit) -> OwnedSemaphorePermit {
     room
 }
 
-/// The body of a request.
 pub(crate) struct Body {
     pub(crate) bytes: Vec<u8>,
     share: Share,

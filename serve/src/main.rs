@@ -192,7 +192,6 @@ async fn listen(server: Arc<Server>, address: SocketAddr, arguments: &Arguments)
     Ok(())
 }
 
-/// Waits for the first signal to stop.
 async fn told_to_stop() {
     #[cfg(unix)]
     if let Ok(mut terminate) = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {

@@ -12,7 +12,6 @@ use prometheus_client::registry::Registry;
 
 /// The counts since the server began; each shares its values with the registry that writes the text.
 pub(crate) struct Metrics {
-    /// Requests by path and status.
     pub(crate) requests: Family<[(&'static str, String); 2], Counter>,
     /// Seconds until the first token.
     pub(crate) first_token: Histogram,
@@ -38,7 +37,6 @@ impl Metrics {
         Metrics { requests, first_token, tokens, gauges, registry }
     }
 
-    /// Counts a generation that ended.
     pub(crate) fn ended(&self, timings: &Timings) {
         let tokens = [timings.prompt_tokens, timings.cached_tokens, timings.generated];
         self.tokens.iter().zip(tokens).for_each(|(counter, tokens)| _ = counter.inc_by(tokens as u64));

@@ -40,14 +40,12 @@ impl DryPenalty {
         }
     }
 
-    /// Appends `ids` to the sequence.
     pub(super) fn extend(&mut self, ids: &[u32]) -> Result<()> {
         memory::grow(&mut self.sequence, ids.len(), "the tokens of a sequence")?;
         self.sequence.extend_from_slice(ids);
         Ok(())
     }
 
-    /// Makes room for one more token.
     pub(super) fn reserve(&mut self) -> Result<()> {
         memory::grow(&mut self.sequence, 1, "the tokens of a sequence")?;
         let tokens = self.tokens() + 1;
@@ -59,7 +57,6 @@ impl DryPenalty {
         self.sequence.push(token);
     }
 
-    /// Becomes a copy of `other`.
     pub(super) fn follow(&mut self, other: &DryPenalty) -> Result<()> {
         let known = self.sequence.len().min(other.sequence.len());
         self.sequence.truncate(known);

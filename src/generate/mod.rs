@@ -281,7 +281,6 @@ impl State {
         Ok(Some((&self.input, &self.cancel)))
     }
 
-    /// Makes room for a token.
     fn reserve(&mut self) -> Result<()> {
         memory::grow(&mut self.ids, 1, "the ids of a generation")?;
         memory::grow(&mut self.input, 1, "the ids of a generation")?;

@@ -18,29 +18,23 @@ use tracing::warn;
 /// The weight of an older guess in the hit rate, compared with the guess after it.
 const FADES: f64 = 0.95;
 
-/// Where guesses come from.
 #[derive(Debug)]
 enum Source {
     Ngrams(Ngrams),
     Draft(Box<Draft>),
 }
 
-/// The input of a guesser.
 pub(super) struct DraftContext<'a> {
-    /// The step that computes the next tokens.
     pub(super) step: &'a mut dyn Step,
     /// The most tokens to guess after that step.
     pub(super) most: usize,
     /// Tokens that end the sequence, and are not guessed.
     pub(super) stop: &'a StopTokens,
-    /// The sampler that will choose the tokens.
     pub(super) sampler: &'a Sampler,
     pub(super) cancel: &'a CancellationToken,
-    /// The constraint on the next tokens.
     pub(super) constraint: Option<&'a mut Constraint>,
 }
 
-/// The guesses of one generation.
 #[derive(Debug)]
 pub(super) struct Speculator {
     /// Where the guesses come from; `None` once that failed.
@@ -116,7 +110,6 @@ impl Speculator {
         })))
     }
 
-    /// Makes room for a token and for guesses.
     pub(super) fn reserve(&mut self) -> Result<()> {
         memory::grow(&mut self.sequence, 1 + MOST_GUESSES, "the ids of a sequence")?;
         let missing = MOST_GUESSES.saturating_sub(self.guesses.len());
@@ -165,7 +158,6 @@ impl Speculator {
         self.ahead > 0 || self.computed
     }
 
-    /// Notes the token that was drawn.
     pub(super) fn drawn(&mut self, token: u32, timings: &mut Timings) {
         self.sequence.push(token);
         self.computed = false;

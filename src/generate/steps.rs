@@ -174,7 +174,6 @@ fn finite(logit: f64) -> f32 {
 pub(super) struct Seen(HashMap<u32, u32>);
 
 impl Seen {
-    /// Counts `ids` as tokens of the prompt.
     pub(super) fn prompt(&mut self, ids: &[u32]) -> Result<()> {
         for id in ids {
             self.reserve(1)?;
@@ -183,14 +182,12 @@ impl Seen {
         Ok(())
     }
 
-    /// Makes room for `more` tokens.
     pub(super) fn reserve(&mut self, more: usize) -> Result<()> {
         let bytes = 2 * (self.0.len() + more) * size_of::<(u32, u32)>();
         let refused = |_| OutOfMemory { what: "the tokens that penalties count", bytes };
         Ok(self.0.try_reserve(more).map_err(refused)?)
     }
 
-    /// Becomes a copy of `other`.
     pub(super) fn copy(&mut self, other: &Seen) -> Result<()> {
         self.0.clear();
         self.reserve(other.len())?;

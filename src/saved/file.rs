@@ -66,7 +66,6 @@ impl<'p> Reader<'p> {
         Ok(Reader { path, file: BufReader::new(file), sum: Hasher::new(), bytes, position: 0, start: 0 })
     }
 
-    /// Fills `bytes`.
     pub(super) fn read(&mut self, bytes: &mut [u8]) -> Result<()> {
         for bytes in bytes.chunks_mut(STRIDE) {
             self.fill(bytes)?;

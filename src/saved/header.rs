@@ -21,7 +21,6 @@ const OTHER_LIBRARY: &str = "restore it with that version of the library, or com
 pub(super) struct Header {
     /// What must be equal to get the same bits.
     pub(super) identity: Identity,
-    /// How the cached keys are rotated.
     #[serde(with = "Rotated")]
     pub(super) rotation: Rotation,
     /// The number of ids of the sequence.

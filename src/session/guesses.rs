@@ -13,7 +13,6 @@ use model_factory_diagnostics::plan::KV_PAGE;
 /// The number of positions without guesses after computing some failed.
 pub(super) const PAUSE: usize = 64;
 
-/// The guesses of a session.
 #[derive(Debug, Default)]
 pub(super) struct Guesses {
     /// Guesses that the next step computes too.
@@ -36,7 +35,6 @@ struct Ahead {
     rows: Logits,
 }
 
-/// How a step begins.
 #[allow(clippy::large_enum_variant)] // it is short-lived
 pub(crate) enum Begun {
     /// The logits of the step were computed ahead.

@@ -2,7 +2,7 @@
 
 use super::names::{self, encoded};
 use super::options::{HubOptions, MinimumSpeed, Secret};
-use super::transfer::{Head, Incoming, SLICE, connection, start};
+use super::transfer::{Incoming, SLICE, connection, start};
 use crate::error::HubError;
 use model_factory_format::CancellationToken;
 use std::ops::Range;
@@ -56,7 +56,6 @@ pub(super) struct Answer {
 
 pub(super) struct FileRange {
     pub(super) bytes: Vec<u8>,
-    /// The length of the whole file.
     pub(super) total: u64,
     pub(super) etag: Option<String>,
 }
@@ -118,7 +117,6 @@ impl Client {
         }
     }
 
-    /// Bytes received in bodies.
     pub(super) fn received(&self) -> u64 {
         self.received.load(Ordering::Relaxed)
     }
@@ -128,8 +126,8 @@ impl Client {
         let url = format!("{}/api/models/{}/revision/{}", self.endpoint, self.repo, encoded(revision, false));
         let wrong = |what: String| HubError::Answer { url: url.clone(), what };
         let text = self.retried(|_| {
-            let (head, mut body) = self.send(&url, None)?;
-            self.refuse_status(&url, &head, HubError::NotFound { id: format!("{}@{revision}", self.repo) })?;
+            let mut body = self.send(&url, None)?;
+            self.refuse_status(&body, HubError::NotFound { id: format!("{}@{revision}", self.repo) })?;
             let mut text = Vec::new();
             while let Some(bytes) = body.next()? {
                 text.extend_from_slice(&bytes);
@@ -183,10 +181,10 @@ impl Client {
     pub(super) fn open(&self, commit: &str, file: &str, start: u64, end: Option<u64>) -> Result<Answer, HubError> {
         let url = format!("{}/{}/resolve/{commit}/{}", self.endpoint, self.repo, encoded(file, true));
         let end = end.map(|end| (end - 1).to_string()).unwrap_or_default();
-        let (head, body) = self.send(&url, Some(format!("bytes={start}-{end}")))?;
-        let (status, headers) = (head.parts.status.as_u16(), &head.parts.headers);
+        let body = self.send(&url, Some(format!("bytes={start}-{end}")))?;
+        let (status, headers) = (body.head.status.as_u16(), &body.head.headers);
         if status != 416 {
-            self.refuse_status(&url, &head, HubError::FileMissing { id: self.repo.clone(), file: file.into() })?;
+            self.refuse_status(&body, HubError::FileMissing { id: self.repo.clone(), file: file.into() })?;
         }
         let wrong = |what: &str| HubError::Answer { url: url.clone(), what: what.into() };
         let (start, total) = match status {
@@ -207,20 +205,21 @@ impl Client {
                 (0, length.ok_or_else(|| wrong("Content-Length is missing or unclear"))?)
             }
         };
-        let etag = head.etag.as_deref().map(names::blob_name);
+        let etag = body.etag.as_deref().map(names::blob_name);
         let etag = etag.map(|etag| etag.ok_or_else(|| wrong("its ETag cannot be a file's name"))).transpose()?;
         Ok(Answer { etag, total, start, body })
     }
 
-    fn send(&self, url: &str, range: Option<String>) -> Result<(Head, Incoming), HubError> {
+    fn send(&self, url: &str, range: Option<String>) -> Result<Incoming, HubError> {
         let (sender, to) = (Arc::clone(&self.sender), url.to_owned());
         let (cancel, received) = (self.cancel.clone(), Arc::clone(&self.received));
         start(url, &self.cancel, self.speed, received, move || sender.send(&to, range, &cancel))
     }
 
-    /// The error for the status of `head`; `missing` where there is nothing at `url`.
-    fn refuse_status(&self, url: &str, head: &Head, missing: HubError) -> Result<(), HubError> {
-        let error = match head.parts.status.as_u16() {
+    /// The error for the status of `response`; `missing` where there is nothing at its address.
+    fn refuse_status(&self, response: &Incoming, missing: HubError) -> Result<(), HubError> {
+        let Incoming { head, url, .. } = response;
+        let error = match head.status.as_u16() {
             200 | 206 => return Ok(()),
             status @ (401 | 403) => {
                 let token = self.sender.token.is_some() && names::is_private(url);
@@ -228,7 +227,7 @@ impl Client {
             }
             404 => missing,
             429 => {
-                let wait = text(&head.parts.headers, "retry-after").and_then(|wait| wait.parse().ok());
+                let wait = text(&head.headers, "retry-after").and_then(|wait| wait.parse().ok());
                 HubError::RateLimited { wait }
             }
             status => HubError::Status { url: url.into(), status },

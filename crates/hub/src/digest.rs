@@ -2,7 +2,6 @@
 
 use super::client::FileRange;
 use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256};
-use std::fmt::Write;
 
 /// Computes the digest that the ETag of a content is.
 pub(super) struct Digest {
@@ -45,16 +44,10 @@ impl Digest {
 
     /// The digest of the content in hexadecimal, where it does not match the ETag; `None` where it does, or the ETag is no digest.
     pub(super) fn mismatch(self) -> Option<String> {
-        let mut found = self.contexts.into_iter().map(hexadecimal).collect::<Vec<_>>();
+        let hex = |context: Context| context.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+        let mut found: Vec<String> = self.contexts.into_iter().map(hex).collect();
         if found.is_empty() || found.contains(&self.etag) { None } else { Some(found.swap_remove(0)) }
     }
-}
-
-fn hexadecimal(context: Context) -> String {
-    context.finish().as_ref().iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}"); // a String takes everything
-        text
-    })
 }
 
 #[cfg(test)]

@@ -33,14 +33,8 @@ pub(super) fn blob_name(etag: &str) -> Option<String> {
 /// `text` encoded as a part of a URL's path, with its slashes or as one component.
 pub(super) fn encoded(text: &str, slashes: bool) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) || (slashes && byte == b'/');
-    text.bytes().fold(String::with_capacity(text.len()), |mut url, byte| {
-        if plain(byte) {
-            url.push(byte.into())
-        } else {
-            url += &format!("%{byte:02X}")
-        }
-        url
-    })
+    let one = |byte: u8| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+    text.bytes().map(one).collect()
 }
 
 /// Protocol, host and port of a URL.

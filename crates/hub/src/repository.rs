@@ -5,14 +5,13 @@ use super::client::Client;
 use super::download::Download;
 use super::mirror::Mirror;
 use super::options::HubOptions;
-use super::selection::{Selection, Unselected, select};
+use super::selection::{Selection, select};
 use crate::error::HubError;
 use model_factory_format::CancellationToken;
 use model_factory_format::header::repository::is_gguf;
 use model_factory_format::hub::{HubId, HubModel, is_revision};
 use std::path::{Path, PathBuf};
 
-/// The default branch.
 const MAIN: &str = "main";
 
 /// The most GGUF files of a repository that are compared; collections of every quantization have some hundreds.
@@ -80,13 +79,9 @@ impl Repository {
             let id = id.to_string();
             return Err(Fault::Hub(HubError::TooManyFiles { id, what: "GGUF files", found, limit: GGUF_FILES }));
         }
-        let selection = select(&names, id).map_err(|fault| match (fault, options.offline) {
-            (Unselected::Ambiguous(ids), _) => Fault::Ambiguous(ids),
-            (Unselected::NoSuchModel(_), true) => Fault::Hub(absent()),
-            (Unselected::NoSuchModel(choices), false) => {
-                let (repo, wanted) = (id.repo().into(), id.wanted().unwrap_or_default().into());
-                Fault::Hub(HubError::NoSuchModel { repo, wanted, choices })
-            }
+        let selection = select(&names, id).map_err(|fault| match fault {
+            Fault::Hub(HubError::NoSuchModel { .. }) if options.offline => Fault::Hub(absent()),
+            fault => fault,
         })?;
         Ok(Repository { id: id.clone(), revision, commit, names, selection, cache, client })
     }

@@ -1,5 +1,7 @@
 //! The names in a repository -> the files of one model.
 
+use crate::error::HubError;
+use crate::repository::Fault;
 use model_factory_format::HubId;
 use model_factory_format::header::repository::{
     companion, is_gguf, is_other_vocabulary, is_safetensors, same_split, shards, stem,
@@ -20,15 +22,6 @@ pub(super) enum Selection {
     Nothing,
 }
 
-/// Why no model was selected.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Unselected {
-    /// Several models, by their ids, and none was named.
-    Ambiguous(Vec<String>),
-    /// No model is what was asked for; the ids of all models.
-    NoSuchModel(Vec<String>),
-}
-
 struct Choice {
     selection: Selection,
     /// The file, or `safetensors`.
@@ -36,7 +29,7 @@ struct Choice {
 }
 
 /// Selects the model that `id` means among the files `names`, which are sorted.
-pub(super) fn select(names: &[String], id: &HubId) -> Result<Selection, Unselected> {
+pub(super) fn select(names: &[String], id: &HubId) -> Result<Selection, Fault> {
     let choices = choices(names);
     let listed = |choices: &[&Choice]| choices.iter().map(|choice| choice.id(id, choices)).collect();
     let all: Vec<&Choice> = choices.iter().collect();
@@ -50,11 +43,14 @@ pub(super) fn select(names: &[String], id: &HubId) -> Result<Selection, Unselect
     match (found.as_slice(), id.wanted()) {
         ([one], _) => Ok(one.selection.clone()),
         ([], None) => Ok(Selection::Nothing),
-        ([], Some(_)) => Err(Unselected::NoSuchModel(listed(&all))),
-        (several, None) => Err(Unselected::Ambiguous(listed(several))),
+        ([], Some(wanted)) => {
+            let (repo, wanted) = (id.repo().into(), wanted.into());
+            Err(HubError::NoSuchModel { repo, wanted, choices: listed(&all) }.into())
+        }
+        (several, None) => Err(Fault::Ambiguous(listed(several))),
         // Their common part does not tell them apart.
         (several, Some(_)) => {
-            Err(Unselected::Ambiguous(several.iter().map(|choice| choice.written(id, &choice.name)).collect()))
+            Err(Fault::Ambiguous(several.iter().map(|choice| choice.written(id, &choice.name)).collect()))
         }
     }
 }
@@ -183,11 +179,16 @@ mod tests {
         names
     }
 
-    fn chosen(files: &[&str], id: &str) -> Result<Selection, Unselected> {
-        select(&names(files), &HubId::parse(id).unwrap())
+    /// The selection, or the message of an error and the ids of the models that it lists.
+    fn chosen(files: &[&str], id: &str) -> Result<Selection, (String, Vec<String>)> {
+        select(&names(files), &HubId::parse(id).unwrap()).map_err(|fault| match fault {
+            Fault::Hub(HubError::NoSuchModel { repo, wanted, choices }) => (format!("no {wanted} in {repo}"), choices),
+            Fault::Hub(error) => (error.to_string(), Vec::new()),
+            Fault::Ambiguous(ids) => ("several".into(), ids),
+        })
     }
 
-    fn gguf(parts: &[&str]) -> Result<Selection, Unselected> {
+    fn gguf(parts: &[&str]) -> Result<Selection, (String, Vec<String>)> {
         Ok(Selection::Gguf(names(parts)))
     }
 
@@ -210,14 +211,14 @@ mod tests {
         assert_eq!(chosen(&QUANTIZED, "o/m:UD-Q4_K_M"), gguf(&["M-UD-Q4_K_M.gguf"]));
         for wanted in ["Q4_XS", "K_M", "Q5_0", "F16", "README.md"] {
             let choices = ["o/m:M-Q4_K_M.gguf", "o/m:M-UD-Q4_K_M.gguf", "o/m:IQ4_XS", "o/m:Q8_0"];
-            let expected = Err(Unselected::NoSuchModel(choices.map(str::to_owned).to_vec()));
+            let expected = Err((format!("no {wanted} in o/m"), choices.map(str::to_owned).to_vec()));
             assert_eq!(chosen(&QUANTIZED, &format!("o/m:{wanted}")), expected, "{wanted}");
         }
     }
 
     #[test]
     fn several_models_and_none_named_are_listed() {
-        let ids = |ids: &[&str]| Err(Unselected::Ambiguous(ids.iter().map(|id| (*id).into()).collect()));
+        let ids = |ids: &[&str]| Err(("several".into(), ids.iter().map(|id| (*id).into()).collect()));
         assert_eq!(chosen(&["a-Q4_0.gguf", "a-Q8_0.gguf"], "o/m@dev"), ids(&["o/m:Q4_0@dev", "o/m:Q8_0@dev"]));
         let mixed = ["a-f16.gguf", "model.safetensors", "config.json"];
         assert_eq!(chosen(&mixed, "o/m"), ids(&["o/m:safetensors", "o/m:f16"]));

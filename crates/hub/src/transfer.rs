@@ -21,16 +21,12 @@ const PIECE_BYTES: usize = 128 << 10;
 /// The most pieces that wait to be taken.
 const PIECES: usize = 4;
 
-/// The answers of the Hub and then of its store.
-pub(super) struct Head {
-    /// Status and headers of the last response.
-    pub(super) parts: Parts,
+/// A response of the Hub or of its store, whose body is being received.
+pub(super) struct Incoming {
+    /// Status and headers.
+    pub(super) head: Parts,
     /// The Hub's own ETag, where it has one.
     pub(super) etag: Option<String>,
-}
-
-/// A body that is being received.
-pub(super) struct Incoming {
     pub(super) url: String,
     cancel: CancellationToken,
     speed: MinimumSpeed,
@@ -49,14 +45,14 @@ pub(super) fn start(
     speed: MinimumSpeed,
     received: Arc<AtomicU64>,
     send: impl FnOnce() -> Result<(Response<Body>, Option<String>), HubError> + Send + 'static,
-) -> Result<(Head, Incoming), HubError> {
+) -> Result<Incoming, HubError> {
     let (head_out, head) = sync_channel(1);
     let (pieces_out, pieces) = sync_channel(PIECES);
     let address = url.to_owned();
     let work = move || match send() {
         Ok((response, etag)) => {
-            let (parts, body) = response.into_parts();
-            if head_out.send(Ok(Head { parts, etag })).is_ok() {
+            let (head, body) = response.into_parts();
+            if head_out.send(Ok((head, etag))).is_ok() {
                 read(body, &address, &pieces_out);
             }
         }
@@ -64,7 +60,7 @@ pub(super) fn start(
     };
     let thread = std::thread::Builder::new().name("model-factory-hub".into());
     thread.spawn(work).map_err(|error| connection(url, &error))?;
-    let head = loop {
+    let (head, etag) = loop {
         cancel.check()?;
         match head.recv_timeout(SLICE) {
             Ok(head) => break head?,
@@ -73,7 +69,7 @@ pub(super) fn start(
         }
     };
     let window = (Duration::ZERO, 0);
-    Ok((head, Incoming { url: url.into(), cancel: cancel.clone(), speed, received, pieces, window }))
+    Ok(Incoming { head, etag, url: url.into(), cancel: cancel.clone(), speed, received, pieces, window })
 }
 
 /// Passes on the body until it ends or breaks, or until nobody takes it any more.

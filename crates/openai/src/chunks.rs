@@ -32,7 +32,6 @@ pub struct ChunkBuilder {
     timings: Timings,
 }
 
-/// One answer of several.
 #[derive(Debug, Default)]
 struct Choice {
     reader: AnswerReader,

@@ -14,7 +14,6 @@ impl Place {
         Place(format!("{}{step}", self.0))
     }
 
-    /// The error that the value is invalid.
     pub(super) fn wrong(&self, reason: impl Display) -> RequestError {
         RequestError::Wrong { field: self.0.clone(), reason: reason.to_string() }
     }
@@ -24,7 +23,6 @@ impl Place {
         if holds { Ok(()) } else { Err(self.wrong(expected)) }
     }
 
-    /// The error that there is no such field.
     pub(super) fn unknown(self) -> RequestError {
         RequestError::Unknown { field: self.0 }
     }
@@ -58,13 +56,11 @@ impl Fields {
         self.take(name)?.ok_or_else(|| self.at(name).wrong("it is missing"))
     }
 
-    /// Takes an object.
     pub(super) fn object(&mut self, name: &str) -> Result<Option<Fields>, RequestError> {
         let prefix = self.at(name).within('.');
         Ok(self.take(name)?.map(|left| Fields { left, prefix }))
     }
 
-    /// Takes a text or a list of texts.
     pub(super) fn texts(&mut self, name: &str) -> Result<Option<Vec<String>>, RequestError> {
         let value: Option<Value> = self.take(name)?;
         let read = |value| match value {
@@ -90,7 +86,6 @@ impl Fields {
         })?
     }
 
-    /// The place of a field.
     pub(super) fn at(&self, name: &str) -> Place {
         self.prefix.within(name)
     }

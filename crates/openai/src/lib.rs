@@ -1,7 +1,6 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
-mod api_error;
 mod chunks;
 mod embedding;
 mod error;
@@ -10,9 +9,8 @@ mod messages;
 mod outline;
 mod request;
 
-pub use api_error::ApiError;
 pub use chunks::{ChunkBuilder, append};
 pub use embedding::EmbeddingRequest;
-pub use error::RequestError;
+pub use error::{ApiError, RequestError};
 pub use outline::Outline;
 pub use request::{CompletionInput, CompletionRequest};

@@ -258,7 +258,6 @@ impl<'a> ChatTemplate<'a> {
         Error::Chat(ChatError::Limit { place: self.place.clone(), what, limit })
     }
 
-    /// Converts an error of the template engine.
     fn failure(&self, error: &minijinja::Error) -> Error {
         let (mut reason, mut line) = (String::new(), None);
         let mut cause: Option<&dyn std::error::Error> = Some(error);
@@ -299,7 +298,6 @@ fn given(value: &Json) -> Value {
     }
 }
 
-/// The length of a value as JSON.
 fn json_bytes(value: &(impl Serialize + ?Sized)) -> usize {
     // Text and JSON values can always be serialized.
     serde_json::to_string(value).map_or(0, |text| text.len())

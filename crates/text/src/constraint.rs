@@ -87,7 +87,6 @@ pub struct Constraint {
     forced: VecDeque<u32>,
     /// The tokens that may come next, once they are computed.
     next: Option<Next>,
-    /// Whether nothing may follow.
     ended: bool,
     /// The position in JSON, if the grammar has any: numbers are limited to what parsers can read.
     numbers: Option<Numbers>,
@@ -288,7 +287,6 @@ impl Constraint {
         if token as usize >= trie.vocab_size() { Some(numbers) } else { numbers.after(trie.token(token)) }
     }
 
-    /// Why the parser stopped.
     fn failed(&self) -> Error {
         let text = self.text();
         match self.parser.error_message() {

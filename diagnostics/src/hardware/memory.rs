@@ -66,7 +66,6 @@ fn text(path: impl AsRef<Path>) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
 }
 
-/// The cgroup that limits this process's memory.
 #[derive(Debug, PartialEq, Eq)]
 struct Cgroup {
     version: u8,

@@ -1,6 +1,5 @@
 //! The machine, detected or described: what `assess` judges against.
 
-mod cores;
 mod cpu;
 mod cuda;
 mod memory;

@@ -6,7 +6,6 @@ use super::page::{Available, Page, Tone, shortened};
 use crate::hardware::Memory;
 use crate::plan::{Plan, PlanMemory};
 
-/// Cells of the bar.
 const CELLS: u64 = 60;
 
 /// The most columns of a note.

@@ -115,7 +115,6 @@ impl Status {
     }
 }
 
-/// A text that is being written.
 pub(super) struct Page<'a> {
     pub(super) text: String,
     pub(super) presentation: &'a dyn Presentation,

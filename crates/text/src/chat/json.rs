@@ -20,7 +20,6 @@ pub(super) struct Style {
 }
 
 impl Style {
-    /// The style of `repr`.
     pub(super) fn repr() -> Style {
         let (item, key) = (", ".to_owned(), ": ".to_owned());
         Style { quoted: python::quoted, is_python: true, indent: None, item, key, sort_keys: false }

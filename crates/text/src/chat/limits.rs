@@ -31,7 +31,6 @@ pub(super) fn on_a_deep_stack<T: Send>(work: impl FnOnce() -> T + Send) -> io::R
     })
 }
 
-/// A limit that was exceeded.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}: at most {limit}")]
 pub(super) struct Exceeded {

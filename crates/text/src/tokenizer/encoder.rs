@@ -33,7 +33,6 @@ pub(super) trait Model: Send + Sync {
         self.tokens().texts.get(id as usize).map(String::as_str).filter(|text| !text.is_empty())
     }
 
-    /// The number of entries of the vocabulary.
     fn len(&self) -> usize {
         self.tokens().ids.len()
     }
@@ -45,7 +44,6 @@ pub(super) trait Model: Send + Sync {
     }
 }
 
-/// The vocabulary of a model.
 #[derive(Debug, Default)]
 pub(super) struct Tokens {
     /// The id of each text.

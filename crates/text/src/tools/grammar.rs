@@ -365,7 +365,6 @@ impl<'a> Lark<'a> {
         }
     }
 
-    /// Any string.
     fn string(&mut self, notation: &Notation) -> String {
         match notation.quote.map(|quote| (quote, self.tokenizer.added_token(quote))) {
             Some((_, Some(quote))) => format!("<[{quote}]> TEXT? <[{quote}]>"),
@@ -406,7 +405,6 @@ impl<'a> Lark<'a> {
     }
 }
 
-/// The id of a call.
 const ID: &str = "/[a-zA-Z0-9]{9}/";
 
 const NUMBER: &str = r"/-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,17})?/";
