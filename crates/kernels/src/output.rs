@@ -6,7 +6,6 @@ use super::order::{GROUP, TOKENS_WITHOUT_PANELS};
 use super::scratch::{Scratch, with_scratch};
 use super::{Form, Input, Kernel};
 use crate::memory::{self, OutOfMemory};
-use std::ops::Range;
 
 /// One call of a kernel: rows of a weight times the activations of some tokens, and the outputs `[tokens, rows]`.
 pub(super) struct Call<'a> {
@@ -15,10 +14,7 @@ pub(super) struct Call<'a> {
     pub(super) scales: CallScales<'a>,
     pub(super) input: &'a Input,
     y: &'a mut [f32],
-    /// The first of its rows in `y`, how many these are, and how many rows `y` has.
-    first: usize,
     rows: usize,
-    stride: usize,
     /// Memory that the kernel needed for its work and was refused.
     refused: Option<OutOfMemory>,
 }
@@ -34,19 +30,11 @@ impl<'a> Call<'a> {
     ) -> Call<'a> {
         let tokens = input.tokens() / input.form().rows_of_token();
         assert_eq!(y.len(), tokens * rows, "outputs of {tokens} tokens and {rows} rows");
-        Call { weight, scales, input, y, first: 0, rows, stride: rows, refused: None }
+        Call { weight, scales, input, y, rows, refused: None }
     }
 
     pub(super) fn rows(&self) -> usize {
         self.rows
-    }
-
-    /// The part of the call with these rows, whose bytes are `weight` as another kernel reads them.
-    pub(super) fn with_rows<'b>(&'b mut self, rows: Range<usize>, weight: &'b [u8]) -> Call<'b> {
-        assert!(rows.start <= rows.end && rows.end <= self.rows);
-        let (first, stride) = (self.first + rows.start, self.stride);
-        let (scales, input, rows) = (CallScales::InBlocks, self.input, rows.len());
-        Call { weight, scales, input, y: self.y, first, rows, stride, refused: None }
     }
 
     /// Whether the tokens are so few that they are multiplied one after the other: unpacking a panel would take longer. If they are,
@@ -88,8 +76,7 @@ impl<'a> Call<'a> {
     #[inline]
     pub(super) fn tile(&mut self, [token, tokens]: [usize; 2], [row, len]: [usize; 2]) -> (&mut [f32], usize) {
         assert!(tokens > 0 && row <= self.rows && len <= self.rows - row);
-        let from = token * self.stride + self.first + row;
-        (&mut self.y[from..][..(tokens - 1) * self.stride + len], self.stride)
+        (&mut self.y[token * self.rows + row..][..(tokens - 1) * self.rows + len], self.rows)
     }
 }
 

@@ -4,7 +4,7 @@
 use super::prefetch::{NEAR, prefetch, prefetch_near, streams};
 use super::simd::Simd;
 use crate::dtypes::e4m3::has_nan;
-use crate::dtypes::scaled::Rectangles;
+use crate::dtypes::scaled::{CallScales, Rectangles};
 use crate::memory;
 use crate::scratch::{room, with_scratch};
 use crate::{Call, LANES};
@@ -148,20 +148,24 @@ unsafe fn add<S: Simd, const T: usize, const WHOLE: bool>(
 #[inline(always)]
 fn panels<S: Simd>(simd: S, call: &mut Call<'_>, of_floats: impl Fn(&mut Call<'_>)) -> memory::Result<()> {
     let (weight, scales) = (call.weight, call.scales.rectangles());
-    let (rows, inputs) = (call.rows(), call.input.inputs());
+    let (rows, inputs, tokens) = (call.rows(), call.input.inputs(), call.input.tokens());
     let height = (PANEL / inputs / ROWS * ROWS).max(ROWS).min(rows);
     // Taken from the thread and put back, as the product of F32 has scratch memory too.
     let mut lines = with_scratch(|scratch| Ok(std::mem::take(&mut scratch.more_floats)))?;
-    let panel = room(&mut lines, height * inputs)?;
+    let (panel, y) = room(&mut lines, height * (inputs + tokens))?.split_at_mut(height * inputs);
     for from in (0..rows).step_by(height) {
         let of_panel = from..rows.min(from + height);
         let panel = &mut panel[..of_panel.len() * inputs];
+        let y = &mut y[..of_panel.len() * tokens];
         for (row, out) in of_panel.clone().zip(panel.chunks_exact_mut(inputs)) {
             widen(simd, &weight[row * inputs..][..inputs], &scales, row, out);
         }
-        let mut part = call.with_rows(of_panel.clone(), bytemuck::cast_slice(panel));
-        of_floats(&mut part);
-        part.into_result()?;
+        let mut product = Call::new(bytemuck::cast_slice(panel), CallScales::InBlocks, call.input, of_panel.len(), y);
+        of_floats(&mut product);
+        product.into_result()?;
+        for (token, y) in y.chunks_exact(of_panel.len()).enumerate() {
+            call.part(token, from, y.len()).copy_from_slice(y);
+        }
         mark(call, of_panel);
     }
     with_scratch(|scratch| {
