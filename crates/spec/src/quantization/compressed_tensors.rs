@@ -4,18 +4,14 @@
 //! `quant_config.py`. What does not run is refused with the key that asks for it.
 
 mod args;
-mod names;
-mod packed;
 
 use super::foreign;
+use super::names::Names;
+use super::scheme::{Activations, Group, Kind, Notes, Scheme, WeightScales};
 use crate::error::Result;
-use crate::header::Fields;
-use crate::header::config::{JsonFile, Section};
+use crate::header::config::{ConfigFiles, Section};
+use crate::header::{Fields, Header};
 use serde_json::{Map, Value};
-use std::path::PathBuf;
-
-pub(crate) use args::{Activations, Packed, WeightScales};
-pub(super) use names::Names;
 
 /// What people call the method.
 const METHOD: &str = foreign::COMPRESSED_TENSORS;
@@ -35,67 +31,12 @@ const FLOATS: &str = "float-quantized";
 /// Presets that stand for int8 weights by channel and activations dynamic by token.
 const PRESETS: &[&str] = &["W8A8", "INT8"];
 
-/// What a config block says of every module.
-#[derive(Debug)]
-pub(crate) struct Scheme {
-    /// What people call the method.
-    method: &'static str,
-    pub(crate) file: PathBuf,
-    /// The dotted key, as of a group.
-    pub(crate) place: String,
-    groups: Vec<Group>,
-    ignore: Names,
-    /// What was read past or taken for granted.
-    pub(crate) notes: Notes,
-}
-
-/// What a config block does not say, or says to nobody here.
-#[derive(Debug, Default)]
-pub(crate) struct Notes {
-    /// Keys that no known version writes.
-    pub(crate) unknown: Vec<String>,
-    /// Absent keys, each with the default of compressed-tensors' `QuantizationArgs`.
-    pub(crate) defaults: Vec<String>,
-    /// Keys that ask for quantized activations or caches, which FP8 weights are computed without.
-    pub(crate) floats: Vec<String>,
-}
-
-impl Notes {
-    /// Notes the keys of `section` that are not `known`.
-    pub(super) fn unknown(&mut self, section: &Section<'_>, known: &str) {
-        let unknown = section.object().keys().filter(|key| known.split(' ').all(|known| known != *key));
-        self.unknown.extend(unknown.map(|key| section.dotted(key)));
-    }
-
-    pub(super) fn absent(&mut self, section: &Section<'_>, key: &str, value: &str) {
-        self.defaults.push(format!("{} = {value}", section.dotted(key)));
-    }
-}
-
-/// One entry of `config_groups`.
-#[derive(Debug)]
-pub(crate) struct Group {
-    pub(crate) place: String,
-    targets: Names,
-    pub(crate) kind: Kind,
-}
-
-/// What the modules of a group are multiplied with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// I8 weights with integers.
-    Int8 { weights: WeightScales, activations: Activations },
-    /// Packed weights with floats.
-    Packed(Packed),
-    /// Floats of 8 bits (E4M3) with floats.
-    Fp8(WeightScales),
-}
-
-/// The scheme of a `config.json`; `None` when it has no block of compressed-tensors.
+/// The scheme of a model's files; `None` when it has no block of compressed-tensors.
 ///
 /// # Errors
 /// `Quantization` for every scheme that does not run, `Format` for keys of the wrong type.
-pub(super) fn read(config: &JsonFile) -> Result<Option<Scheme>> {
+pub(super) fn read(_: &Header, files: &ConfigFiles) -> Result<Option<Scheme>> {
+    let config = &files.config;
     let text = config.section("text_config")?;
     // The first block that is there counts.
     for (around, key) in [(None, QUANTIZATION), (text.as_ref(), QUANTIZATION), (None, "compression_config")] {
@@ -240,58 +181,4 @@ fn quoted(found: Option<&str>) -> String {
 /// The refusal of what `section` says under `key`.
 fn refusal(section: &Section<'_>, key: &str, found: &str, expected: &str) -> crate::Error {
     foreign::unsupported(METHOD, section, key, found, expected)
-}
-
-impl Scheme {
-    /// A scheme without groups, by the block of a config.
-    pub(super) fn new(method: &'static str, block: &Section<'_>, ignore: Names) -> Scheme {
-        let (file, place) = (block.file().into(), block.path());
-        Scheme { method, file, place, groups: Vec::new(), ignore, notes: Notes::default() }
-    }
-
-    /// With all linear layers in FP8.
-    pub(super) fn with_group(mut self, place: String, scales: WeightScales) -> Scheme {
-        self.groups.push(Group { place, targets: Names::class("Linear"), kind: Kind::Fp8(scales) });
-        self
-    }
-
-    /// Whether any group is FP8.
-    pub(crate) fn is_fp8(&self) -> bool {
-        self.groups.iter().any(|group| matches!(group.kind, Kind::Fp8(_)))
-    }
-
-    /// Notes the keys of `block` that ask for a quantized KV cache.
-    pub(super) fn note_cache(&mut self, block: &Section<'_>) {
-        let keys = ["kv_cache_scheme", "kv_cache_quant_algo"].into_iter().filter(|key| block.has(key));
-        self.notes.floats.extend(keys.map(|key| block.dotted(key)));
-    }
-
-    /// The group of `module`, whose class transformers calls `class`, or what the block says instead. `ignore` comes first; then a
-    /// target that is the module's name, then one that is a pattern, then one that is its class.
-    pub(crate) fn group(&self, module: &str, class: &str) -> Result<&Group, String> {
-        if let Some(entry) = self.ignore.matching(module, class) {
-            return Err(format!("{}.ignore has {entry:?}", self.place));
-        }
-        let rank = |group: &Group| group.targets.rank(module, class);
-        let best = self.groups.iter().filter_map(|group| rank(group).map(|rank| (rank, group)));
-        // `min_by_key` takes the first of equals, as compressed-tensors does.
-        let best = best.min_by_key(|(rank, _)| *rank).map(|(_, group)| group);
-        best.ok_or_else(|| format!("no target of {}.config_groups names {module}", self.place))
-    }
-
-    /// `compressed-tensors int8 w8a8: weights by channel, activations dynamic by token`, `compressed-tensors: w4a16 by groups of
-    /// 128`, or `FP8: E4M3 by blocks of 128 x 128`.
-    pub(crate) fn in_words(&self) -> String {
-        let mut words: Vec<String> = Vec::new();
-        for group in &self.groups {
-            let group = match group.kind {
-                Kind::Int8 { weights, activations } => format!("weights {weights}, activations {activations}"),
-                Kind::Packed(packed) => packed.to_string(),
-                Kind::Fp8(scales) => format!("E4M3 {scales}"),
-            };
-            words.extend((!words.contains(&group)).then_some(group));
-        }
-        let all_int8 = self.groups.iter().all(|group| matches!(group.kind, Kind::Int8 { .. }));
-        format!("{}{}: {}", self.method, if all_int8 { " int8 w8a8" } else { "" }, words.join("; "))
-    }
 }

@@ -1,6 +1,6 @@
 //! The refusal of weights that another tool quantised, by what `config.json`, a file next to it or the tensors say.
 
-pub(super) use super::methods::{COMPRESSED_TENSORS, FP8, INT8_WITH_SCALES as INT8, MXFP4};
+pub(super) use super::methods::{COMPRESSED_TENSORS, MXFP4};
 use super::methods::{Method, OTHER_PARTS, SECTIONS, TELLING, details, methods};
 use crate::error::{Error, Result};
 use crate::header::config::{JsonFile, JsonObject, QUANTIZATION_FILES, Section};

@@ -3,8 +3,9 @@
 //! Keys and defaults: transformers 5 `FineGrainedFP8Config` and `FbgemmFp8Config` (`utils/quantization_config.py`), AutoFP8's older
 //! keys, ModelOpt 0.47 `torch/export/convert_hf_config.py`. What does not run is refused with the key that asks for it.
 
-use super::compressed_tensors::{Names, Scheme, WeightScales};
 use super::foreign;
+use super::names::Names;
+use super::scheme::{Scheme, WeightScales};
 use crate::error::{Error, Result};
 use crate::header::config::{ConfigFiles, JsonFile, Section};
 use crate::header::{Fields, Header};

@@ -4,9 +4,12 @@ mod compressed_tensors;
 mod foreign;
 mod fp8;
 mod methods;
+mod names;
+mod packed;
+mod scheme;
 
-pub(crate) use compressed_tensors::{Activations, Kind, Notes, Packed, Scheme, WeightScales};
 pub(crate) use fp8::SCALES as FP8_SCALES;
+pub(crate) use scheme::{Activations, Kind, Notes, Packed, Scheme, WeightScales};
 
 use crate::error::{Error, Result};
 use crate::header::config::{ConfigFiles, JsonFile, wrong_type};
@@ -25,16 +28,16 @@ pub(crate) struct Recognised {
     pub(crate) mxfp4: bool,
 }
 
+/// What reads the config of a format, a file of this folder each. Of what several of them know, the first counts.
+const FORMATS: [fn(&Header, &ConfigFiles) -> Result<Option<Scheme>>; 2] = [compressed_tensors::read, fp8::read];
+
 /// What quantised the weights of a model in safetensors, of whose family experts may be `in_mxfp4`.
 ///
 /// # Errors
 /// `Quantization` for weights quantised in any other way, with method, file and key or tensor; `Format` where a key of
 /// the method is of another type.
 pub(crate) fn recognise(header: &Header, files: &ConfigFiles, in_mxfp4: bool) -> Result<Recognised> {
-    let scheme = match compressed_tensors::read(&files.config)? {
-        None => fp8::read(header, files)?,
-        scheme => scheme,
-    };
+    let scheme = FORMATS.iter().find_map(|read| read(header, files).transpose()).transpose()?;
     let mxfp4 = in_mxfp4 && is_mxfp4(&files.config)?;
     if scheme.is_none() && !mxfp4 {
         foreign::by_config(&files.config)?;
@@ -45,11 +48,8 @@ pub(crate) fn recognise(header: &Header, files: &ConfigFiles, in_mxfp4: bool) ->
             foreign::by_side_file(file)?;
         }
     }
-    let packed = scheme.as_ref().is_some_and(Scheme::is_packed);
-    let fp8 = scheme.as_ref().is_some_and(Scheme::is_fp8);
-    let known = [(foreign::INT8, scheme.is_some()), (foreign::COMPRESSED_TENSORS, packed), (foreign::MXFP4, mxfp4)];
-    let known: Vec<_> = known.into_iter().chain(foreign::FP8.map(|name| (name, fp8))).collect();
-    foreign::by_tensors(header, |method| known.contains(&(method, true)))?;
+    let describes = |method: &str| scheme.as_ref().is_some_and(|scheme| scheme.describes(method));
+    foreign::by_tensors(header, |method| describes(method) || mxfp4 && method == foreign::MXFP4)?;
     Ok(Recognised { scheme, mxfp4 })
 }
 

@@ -44,8 +44,7 @@ pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted)
         Metadata::Config(files) => quantization::recognise(header, files, in_mxfp4)?,
         Metadata::Gguf(_) => Recognised::default(),
     };
-    let packed = recognised.scheme.as_ref().filter(|scheme| scheme.is_packed());
-    let matrices = packed.map(|scheme| scheme.with_matrices(header)).transpose()?;
+    let matrices = recognised.scheme.as_ref().map_or(Ok(None), |scheme| scheme.with_matrices(header))?;
     let labels = reader.labels()?;
     let sizes = Sizes { labels: labels.len(), ..reader.sizes()? };
     reader.refuse_experts()?;

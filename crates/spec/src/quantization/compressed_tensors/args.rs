@@ -1,46 +1,11 @@
 //! The arguments of one group: `weights` and `input_activations`.
 
-use super::{Notes, quoted, refusal};
+use super::super::scheme::{Activations, Notes, Packed, WeightScales};
+use super::{quoted, refusal};
 use crate::error::Result;
 use crate::header::Fields;
 use crate::header::config::Section;
-use crate::spec::Int8Activations;
 use serde_json::Value;
-use std::fmt;
-
-/// How many weights share a scale.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WeightScales {
-    /// All of a matrix.
-    Tensor,
-    /// Those of an output.
-    Channel,
-    /// This many consecutive inputs of an output.
-    Group(u64),
-    /// So many consecutive outputs and inputs, of floats.
-    Block([u64; 2]),
-}
-
-impl WeightScales {
-    /// Of blocks with these sides, outputs and inputs.
-    pub(in super::super) fn of_block(sides: &[u64]) -> Option<WeightScales> {
-        let sides = <[u64; 2]>::try_from(sides).ok()?;
-        (!sides.contains(&0)).then_some(WeightScales::Block(sides))
-    }
-}
-
-/// Integers in words, of an output one after the other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Packed {
-    /// 4 or 8.
-    pub(crate) bits: u32,
-    /// Whether there are no zero points.
-    pub(crate) symmetric: bool,
-    pub(crate) scales: WeightScales,
-}
-
-/// How activations become integers, before the tensors are known.
-pub(crate) type Activations = Int8Activations<()>;
 
 /// Every key of an arguments object, in any version.
 const KNOWN: &str = "num_bits type symmetric strategy group_size block_structure dynamic actorder observer observer_kwargs \
@@ -164,33 +129,4 @@ fn dynamic(args: &Section<'_>, notes: &mut Notes) -> Result<bool> {
         return Err(refusal(args, "dynamic", &format!("{kind:?}"), "true or false"));
     }
     flag(args, notes, "dynamic", false)
-}
-
-impl fmt::Display for WeightScales {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            WeightScales::Tensor => f.write_str("by tensor"),
-            WeightScales::Channel => f.write_str("by channel"),
-            WeightScales::Group(size) => write!(f, "by groups of {size}"),
-            WeightScales::Block([outputs, inputs]) => write!(f, "by blocks of {outputs} x {inputs}"),
-        }
-    }
-}
-
-impl fmt::Display for Activations {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (scales, symmetric) = match *self {
-            Activations::PerToken { symmetric } => ("dynamic by token", symmetric),
-            Activations::PerTensor { symmetric } => ("dynamic by tensor", symmetric),
-            Activations::Static { zero_point, .. } => ("static by tensor", zero_point.is_none()),
-        };
-        write!(f, "{scales}{}", if symmetric { "" } else { " with zero points" })
-    }
-}
-
-impl fmt::Display for Packed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Packed { bits, symmetric, scales } = self;
-        write!(f, "w{bits}a16 {scales}{}", if *symmetric { "" } else { " with zero points" })
-    }
 }

@@ -1,4 +1,4 @@
-//! `targets` and `ignore`: lists of module names, class names and `re:` patterns.
+//! Lists of module names, class names and patterns: `targets`, `ignore`, `modules_to_not_convert`.
 
 use super::foreign;
 use crate::error::Result;
@@ -13,7 +13,7 @@ const OTHER_DIALECT: &[&str] = &["[[", "&&", "--", "~~"];
 
 /// One list.
 #[derive(Debug)]
-pub(in super::super) struct Names(Vec<Name>);
+pub(super) struct Names(Vec<Name>);
 
 #[derive(Debug)]
 struct Name {
@@ -27,7 +27,7 @@ impl Names {
     ///
     /// # Errors
     /// `Format` when one is no list of strings, `Quantization` for a pattern that cannot be evaluated here.
-    pub(in super::super) fn read(
+    pub(super) fn read(
         method: &str,
         section: &Section<'_>,
         keys: &[&str],
@@ -47,7 +47,7 @@ impl Names {
     }
 
     /// Only this class.
-    pub(in super::super) fn class(name: &str) -> Names {
+    pub(super) fn class(name: &str) -> Names {
         Names(vec![Name { text: name.into(), pattern: None }])
     }
 
