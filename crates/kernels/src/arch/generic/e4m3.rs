@@ -13,7 +13,7 @@ use std::ops::Range;
 /// What loaded weights are to be multiplied by.
 const FACTOR: f32 = 256.0;
 
-/// Widened weights of a panel: they stay in the second-level cache. A panel has a few rows at least.
+/// Widened weights of a panel and their products: they stay in the second-level cache. A panel has a few rows at least.
 const PANEL: usize = 64 << 10;
 
 /// Weights of a cache line.
@@ -149,7 +149,7 @@ unsafe fn add<S: Simd, const T: usize, const WHOLE: bool>(
 fn panels<S: Simd>(simd: S, call: &mut Call<'_>, of_floats: impl Fn(&mut Call<'_>)) -> memory::Result<()> {
     let (weight, scales) = (call.weight, call.scales.rectangles());
     let (rows, inputs, tokens) = (call.rows(), call.input.inputs(), call.input.tokens());
-    let height = (PANEL / inputs / ROWS * ROWS).max(ROWS).min(rows);
+    let height = (PANEL / (inputs + tokens) / ROWS * ROWS).max(ROWS).min(rows);
     // Taken from the thread and put back, as the product of F32 has scratch memory too.
     let mut lines = with_scratch(|scratch| Ok(std::mem::take(&mut scratch.more_floats)))?;
     let (panel, y) = room(&mut lines, height * (inputs + tokens))?.split_at_mut(height * inputs);
