@@ -7,6 +7,7 @@ use crate::kernels::{self, BlockScales, Form, Isa, Kernel, ZeroPoints};
 use crate::memory;
 use crate::weights::{WeightView, Weights};
 use model_factory_dtypes::DType;
+use model_factory_spec::plan::ActivationDtype;
 use model_factory_spec::spec::{FloatScales, Groups, LinearWeights, Scaling};
 use std::ops::Range;
 
@@ -54,7 +55,7 @@ impl Matrix {
     /// # Errors
     /// `Files` when a scale of an int8 weight is one that no sound model has; `Internal` when the dtype has no kernel,
     /// which the diagnosis rules out.
-    pub fn new(weights: &Weights, linear: &LinearWeights, isa: Isa) -> Result<Matrix> {
+    pub fn new(weights: &Weights, linear: &LinearWeights, isa: Isa, activations: ActivationDtype) -> Result<Matrix> {
         let LinearWeights { transposed, scaling, .. } = linear;
         let stored = shape(&linear.weight);
         let (outputs, inputs) = if *transposed { (stored.1, stored.0) } else { stored };
@@ -83,7 +84,11 @@ impl Matrix {
             Ok(Scales { view: weights.view(scale), block, before, kind })
         };
         let scales = scaling.as_ref().map(load).transpose()?;
-        let form = if *transposed { Form::F32 } else { kernel.form };
+        let form = match kernel.form {
+            _ if *transposed => Form::F32,
+            Form::Q16 if activations == ActivationDtype::Int8 => Form::Q8,
+            form => form,
+        };
         Ok(Matrix {
             kernel,
             form: rule.map_or(form, Form::Int8),
