@@ -45,12 +45,13 @@ const BUFFERS: &[&str] = &[
 const MASKS: &[&str] = &[".attn.bias", ".attention.bias"];
 
 /// Suffixes that tensors of a module switched off by keys may have: a scale of another kind is unknown there too.
-const OF_MODULE: &[&str] = &["", ".weight", ".bias", ".weight_scale"];
+const OF_MODULE: &[&str] = &["", ".weight", ".bias", ".weight_scale", ".weight_scale_inv"];
 
 /// Suffixes of scales for activations and caches in FP8, which are floats here (vLLM, ModelOpt and transformers have these names).
 const FP8_ACTIVATIONS: &[&str] = &[
     ".input_scale",
     ".activation_scale",
+    "_proj_activation_scale",
     ".act_scale",
     ".input_scale_ub",
     ".k_scale",
