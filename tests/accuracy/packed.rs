@@ -92,23 +92,31 @@ fn floats_of_eight_bits_are_exact() {
 
 /// Like those of int8, scales that are infinite or no number are refused when the model is loaded; others are numbers.
 #[test]
-fn scales_of_floats_are_finite() {
-    let folder = fixtures().join("fp8/llama-block");
-    let file = std::fs::read(folder.join("model.safetensors")).expect("the model");
-    let name = "model.layers.1.mlp.up_proj.weight_scale_inv";
-    let scale =
-        SafeTensors::deserialize(&file).expect("valid").tensor(name).expect("the scales").data().as_ptr().addr();
-    let at = scale - file.as_ptr().addr();
-    // NaN, both infinities, 0 and -1 in BF16.
-    for (bits, sound) in [(0x7fc0_u16, false), (0x7f80, false), (0xff80, false), (0, true), (0xbf80, true)] {
-        let mut damaged = file.clone();
-        damaged[at..at + 2].copy_from_slice(&bits.to_le_bytes());
-        match UnifiedModelFactory::load(copy_with(&folder, &damaged).path()) {
-            Ok(_) => assert!(sound, "{bits:x} was loaded"),
-            Err(error) => {
-                let said = error.to_string();
-                assert!(!sound && error.code() == 15, "{bits:x}: {said}");
-                assert!(said.contains(name) && said.contains("expected a finite number"), "{said}");
+fn scales_are_finite() {
+    let (bf16, f16) = ([0x7fc0_u16, 0x7f80, 0xff80, 0, 0xbf80], [0x7e00, 0x7c00, 0xfc00, 0, 0xbc00]);
+    let files = [
+        ("fp8/llama-block", "weight_scale_inv", bf16),
+        ("fp8/llama-channel", "weight_scale", bf16),
+        ("packed/llama-w8-channel", "weight_scale", bf16),
+        ("packed/llama-w4-32-asymmetric", "weight_scale", f16),
+    ];
+    for (folder, end, [nan, infinity, negative, zero, minus_one]) in files {
+        let folder = fixtures().join(folder);
+        let file = std::fs::read(folder.join("model.safetensors")).expect("the model");
+        let name = format!("model.layers.1.mlp.up_proj.{end}");
+        let tensors = SafeTensors::deserialize(&file).expect("valid");
+        let at = tensors.tensor(&name).expect("the scales").data().as_ptr().addr() - file.as_ptr().addr();
+        for (bits, sound) in [(nan, false), (infinity, false), (negative, false), (zero, true), (minus_one, true)] {
+            let mut damaged = file.clone();
+            damaged[at..at + 2].copy_from_slice(&bits.to_le_bytes());
+            match UnifiedModelFactory::load(copy_with(&folder, &damaged).path()) {
+                Ok(_) => assert!(sound, "{bits:x} was loaded"),
+                Err(error) => {
+                    let said = error.to_string();
+                    assert!(!sound && error.code() == 15, "{bits:x}: {said}");
+                    assert!(said.contains("model.safetensors") && said.contains(&name), "{said}");
+                    assert!(said.contains("expected a finite number"), "{said}");
+                }
             }
         }
     }

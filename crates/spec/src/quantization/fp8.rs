@@ -99,6 +99,7 @@ fn model_opt(block: &Section<'_>) -> Result<Option<Scheme>> {
     let scales = match block.text("quant_algo")? {
         Some("FP8") => WeightScales::Tensor,
         Some("FP8_PER_CHANNEL_PER_TOKEN") => WeightScales::Channel,
+        Some("FP8_PB_WO") => WeightScales::Block(BLOCK),
         _ => return Ok(None),
     };
     // The patterns of Python's fnmatch, of which no set of characters is known in a name.

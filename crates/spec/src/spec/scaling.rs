@@ -231,7 +231,9 @@ impl Tensors<'_> {
         let right = match scales {
             WeightScales::Tensor => scale.shape.is_empty() || scale.shape == [1],
             WeightScales::Channel => scale.shape == expected || scale.shape == [rows.total],
-            WeightScales::Group(_) | WeightScales::Block(_) => scale.shape == expected,
+            WeightScales::Group(_) => scale.shape == expected,
+            // ModelOpt writes the latter.
+            WeightScales::Block(_) => scale.shape == expected || scale.shape == [expected[0], 1, expected[1], 1],
         };
         if !right {
             let expected = if scales == WeightScales::Tensor { vec![1] } else { expected };

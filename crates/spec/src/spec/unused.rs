@@ -47,21 +47,20 @@ const MASKS: &[&str] = &[".attn.bias", ".attention.bias"];
 /// Suffixes that tensors of a module switched off by keys may have: a scale of another kind is unknown there too.
 const OF_MODULE: &[&str] = &["", ".weight", ".bias", ".weight_scale", ".weight_scale_inv"];
 
-/// Suffixes of scales for activations and caches in FP8, which are floats here (vLLM, ModelOpt and transformers have these names).
+/// Suffixes of scales for activations in FP8, which are floats here, as caches are (vLLM, ModelOpt and transformers have these names).
 const FP8_ACTIVATIONS: &[&str] = &[
     ".input_scale",
     ".activation_scale",
     "_proj_activation_scale",
     ".act_scale",
     ".input_scale_ub",
-    ".k_scale",
-    ".v_scale",
     ".q_scale",
-    ".kv_scale",
     ".prob_output_scale",
-    ".k_proj.output_scale",
-    ".v_proj.output_scale",
 ];
+
+/// Suffixes of scales for caches in FP8.
+pub(super) const CACHE_SCALES: &[&str] =
+    &[".k_scale", ".v_scale", ".kv_scale", ".k_proj.output_scale", ".v_proj.output_scale"];
 
 impl Tensors<'_> {
     /// The stored tensors that no role asked for and that may be ignored.
@@ -119,7 +118,8 @@ impl Tensors<'_> {
         }
         let is_mask = matches!(*tensor.shape, [1, 1, rows, columns] if rows == columns) && ends(MASKS);
         let within = name.strip_prefix("model.").unwrap_or(name);
-        let scales_activations = self.scheme.is_some_and(Scheme::is_fp8) && ends(FP8_ACTIVATIONS);
+        let scales_activations =
+            self.scheme.is_some_and(Scheme::is_fp8) && (ends(FP8_ACTIVATIONS) || ends(CACHE_SCALES));
         begins(BESIDE_TEXT, within) || ends(BUFFERS) || is_mask || scales_activations || self.is_left_out(name)
     }
 
