@@ -2,7 +2,7 @@
 
 use super::blocks::{many_tokens, unpack};
 use super::load;
-use super::q4_0::one_token;
+use super::q4_0::{Scales, one_token};
 use crate::Call;
 use crate::arch::generic::wide::EightBlocks;
 use crate::arch::x86_64::avx2::load as load_32;
@@ -44,11 +44,11 @@ fn few_tokens<const N: usize, const SIXTEEN: usize>(
     let order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     let order = _mm512_srl_epi32(order, _mm_cvtsi32_si128(groups.shift as i32));
     let count = groups.scales.len_of(N / 16);
-    let scales = |place| {
+    let start = |place| {
         let [from, skipped] = groups.place::<16>(place, count);
         let numbers = _mm512_add_epi32(order, _mm512_set1_epi32(skipped as i32));
-        let scales = _mm512_permutexvar_ps(numbers, widened(groups.scales.chunk(from * (N / 16))));
-        move |_: &_| scales
+        _mm512_castps_si512(_mm512_permutexvar_ps(numbers, widened(groups.scales.chunk(from * (N / 16)))))
     };
-    one_token::<8, 64, SIXTEEN, 2, _>(call, true, elements, scales)
+    let scales = Scales { start, add: |scales, _, _| scales, floats: |scales| _mm512_castsi512_ps(scales) };
+    one_token::<8, 64, SIXTEEN, 2>(call, true, elements, scales)
 }
