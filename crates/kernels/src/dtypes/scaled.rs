@@ -86,9 +86,19 @@ impl Rectangles<'_> {
         self.sides[1]
     }
 
-    /// The scale of the rectangle in place `across` of those of a row.
+    /// Rectangles side by side.
+    pub(crate) fn across(&self) -> usize {
+        self.across
+    }
+
+    /// The place of the rectangles of `row`, below each other.
+    pub(crate) fn below(&self, row: usize) -> usize {
+        (self.before + row) / self.sides[0]
+    }
+
+    /// The scale of the rectangle in place `across` of those that `row` is in.
     pub(crate) fn at(&self, row: usize, across: usize) -> f32 {
-        self.scales.get((self.before + row) / self.sides[0] * self.across + across)
+        self.scales.get(self.below(row) * self.across + across)
     }
 }
 
