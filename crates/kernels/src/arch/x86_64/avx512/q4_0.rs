@@ -143,6 +143,7 @@ pub(crate) fn one_token<const OFFSET: i32, const FOUR: usize, const STEP: usize,
 /// The scales of blocks that begin with them, as [`one_token`] takes them.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+#[allow(clippy::type_complexity)] // closures have no shorter names
 pub(crate) fn scales_in_blocks<const BYTES: usize>()
 -> Scales<impl Fn([usize; 2]) -> __m512i, impl Fn(__m512i, usize, [__m512i; 2]) -> __m512i, impl Fn(__m512i) -> __m512>
 {
