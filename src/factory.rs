@@ -88,7 +88,6 @@ pub const MAX_THREADS: usize = 1024;
 #[must_use = "a builder loads nothing before `load` or `diagnose`"]
 pub struct ModelBuilder {
     policy: Policy,
-    threads: Option<usize>,
     isa: Option<Isa>,
     families: Option<Vec<&'static Family>>,
     on_progress: OnProgress,
@@ -139,7 +138,7 @@ crate::generate::setters! {
     /// Which dtype tiers are accepted; by default, widening inside a register that loses nothing is.
     dtype_policy(policy: DtypePolicy) => policy.dtypes = policy;
     /// The number of threads, 1 to [`MAX_THREADS`]; by default all that this process may use.
-    threads(threads: usize) => threads = Some(threads);
+    threads(threads: usize) => policy.threads = Some(threads);
     /// The instruction sets that kernels may use; by default all that the processor has.
     isa(isa: Isa) => isa = Some(isa);
     /// The families to recognize; by default [`REGISTRY`]. Unstable: what a family is made of may change in any version.
@@ -215,7 +214,8 @@ impl ModelBuilder {
         if let (Some(_), Some(reason)) = (&spec.predictor, ready.batching().reason()) {
             return Err(DraftError::Predictor { model: header.source.path.clone(), reason }.into());
         }
-        let pool = Arc::new(Pool::new(self.threads.unwrap_or(report.hardware.cpu.fast_threads().min(MAX_THREADS))));
+        let pool =
+            Arc::new(Pool::new(self.policy.threads.unwrap_or(report.hardware.cpu.fast_threads().min(MAX_THREADS))));
         let threads = pool.threads();
         let building = info_span!("tokenizer", tokens = field::Empty);
         let build = || building.in_scope(|| self.build_tokenizer(header, spec));
@@ -246,8 +246,8 @@ impl ModelBuilder {
 
     /// Checks that the numbers that were given are in range.
     fn check(&self) -> Result<()> {
-        let [context, sessions, threads] =
-            [self.policy.context, self.policy.sessions, self.threads].map(|number| number.map(|number| number as f64));
+        let [context, sessions, threads] = [self.policy.context, self.policy.sessions, self.policy.threads]
+            .map(|number| number.map(|number| number as f64));
         in_ranges([
             ("context_length", context, 1.0..=f64::MAX, "at least 1"),
             ("sessions", sessions, 1.0..=f64::MAX, "at least 1"),

@@ -65,7 +65,7 @@ impl Case<'_> {
     }
 
     fn plan(self, budget: &Budget) -> Plan {
-        Plan::new(self.spec, self.input.bytes(), budget, &self.policy.request())
+        Plan::new(self.spec, self.input.bytes(), budget, &self.policy.request(self.hardware))
     }
 
     fn judge(self) -> Assessment {

@@ -1,5 +1,6 @@
 //! The user's options for a diagnosis and for loading.
 
+use crate::hardware::Hardware;
 use crate::plan::{DraftSize, KvDtype, Request, WeightStorage};
 use std::fmt;
 use std::path::PathBuf;
@@ -22,6 +23,8 @@ pub struct Policy {
     pub sessions: Option<usize>,
     /// Where weights are kept for the processor.
     pub weights: WeightStorage,
+    /// Threads that compute; `None` is one for each of the processor's fast ones.
+    pub threads: Option<usize>,
     /// A `tokenizer.json` that replaces the model's own, which need not have one then.
     pub tokenizer: Option<PathBuf>,
     /// The size of a draft model, which was judged before.
@@ -31,9 +34,11 @@ pub struct Policy {
 }
 
 impl Policy {
-    pub(crate) fn request(&self) -> Request {
-        let Policy { context, sessions, kv_dtype, weights, draft, .. } = *self;
-        Request { context, sessions, kv_dtype, weights, draft }
+    /// What a plan for `hardware` is asked for.
+    pub fn request(&self, hardware: &Hardware) -> Request {
+        let Policy { context, sessions, kv_dtype, weights, threads, draft, .. } = *self;
+        let threads = threads.unwrap_or(hardware.cpu.fast_threads());
+        Request { context, sessions, kv_dtype, weights, threads, draft }
     }
 }
 

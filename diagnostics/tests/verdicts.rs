@@ -223,7 +223,7 @@ fn the_plan_counts_a_draft_model() {
     let cache = 1024 * own.kv_per_token;
     assert_eq!(
         (both.draft_weights, both.draft_memory, both.draft()),
-        (small_input.bytes(), own.activations + cache, small_input.bytes() + own.activations + cache)
+        (small_input.bytes(), draft.activations + cache, small_input.bytes() + draft.activations + cache)
     );
     assert_eq!((alone.draft(), both.total), (0, alone.total + both.draft()));
     assert_eq!(both.load_peak, alone.load_peak + small_input.bytes());

@@ -18,6 +18,15 @@ pub struct Scratch {
     pub(super) ints: Lines<i32>,
 }
 
+#[cfg(test)]
+impl Scratch {
+    pub(super) fn bytes(&self) -> usize {
+        let Scratch { bytes, rows, floats, more_floats, ints } = self;
+        let floats = [floats, more_floats].map(|floats| size_of_val(floats.all())).iter().sum::<usize>();
+        bytes.all().len() + rows.all().len() + floats + size_of_val(ints.all())
+    }
+}
+
 thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::default();
 }

@@ -4,9 +4,9 @@ use super::order::{GROUP, Order};
 use super::testing::{
     Random, as_rounded, each_isa, has_minima, lengths, multiply, oracle, product, set_scales, widened,
 };
-use super::{Form, Input, Isa, Kernel, REGISTRY};
+use super::{Form, Input, Isa, Kernel, REGISTRY, Scratch, swap_scratch};
 use crate::threads::Pool;
-use model_factory_dtypes::{DType, Tier};
+use model_factory_dtypes::{DType, Tier, thread_bytes};
 
 const TOKENS: [usize; 15] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 13, 14, 17, 64];
 const ROWS: [usize; 9] = [1, 2, 3, 4, 5, 15, 16, 17, 33];
@@ -396,6 +396,28 @@ fn widens_without_loss() {
                 _ => half::bf16::from_le_bytes(bytes.try_into().unwrap()).to_f32(),
             };
             assert!(out == expected || out.is_nan() && expected.is_nan(), "{dtype} {i}: {out} for {expected}");
+        }
+    }
+}
+
+/// With what a task of each dtype has most: long rows, and short ones of many outputs.
+#[test]
+fn threads_take_no_more_than_is_planned() {
+    let mut random = Random::new(46);
+    for (kernel, isa) in kernels() {
+        for inputs in [256, 8192] {
+            for tokens in [1, GROUP, 40] {
+                let rows = kernel.rows_per_task(usize::MAX, inputs, tokens, 1);
+                let weight = random.stored(kernel.dtype, rows * inputs);
+                let mut own = Scratch::default();
+                swap_scratch(&mut own);
+                product(&kernel, isa, &weight, &random.floats(tokens * inputs), inputs);
+                swap_scratch(&mut own);
+                // Scales and zero points of packed integers, which are as many as blocks at most.
+                let beside = if kernel.form == Form::Q16 { 2 * rows * inputs / 8 } else { 0 };
+                let (taken, most) = (own.bytes() + beside, thread_bytes(inputs, tokens) as usize);
+                assert!(taken <= most, "{} {isa}: {taken} of {most}, {tokens} x {inputs}, {rows} rows", kernel.name);
+            }
         }
     }
 }

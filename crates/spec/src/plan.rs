@@ -69,6 +69,8 @@ pub struct Request {
     pub kv_dtype: KvDtype,
     /// Where weights are kept; on a GPU they are in its memory.
     pub weights: WeightStorage,
+    /// Threads that compute, each with memory of its own.
+    pub threads: usize,
     /// A draft model on the processor, where there is one; a plan for a GPU has none. A prediction head counts as the draft model.
     pub draft: Option<DraftSize>,
 }
@@ -133,7 +135,7 @@ pub struct Plan {
     pub kv_per_token_windowed: u64,
     /// Tokens that layers with a window keep at most; 0 where there are no such layers, or where they keep all tokens.
     pub kv_window: usize,
-    /// Buffers of the forward pass.
+    /// Buffers of the forward pass, and what each thread takes for itself.
     pub activations: u64,
     /// The files of a draft model, mapped or read into memory like those of the model; 0 without a draft model.
     pub draft_weights: u64,
@@ -221,7 +223,9 @@ impl Plan {
         let (weights_resident, activations, device_context) = match budget.place {
             PlanMemory::Main => {
                 let copies = if request.weights == WeightStorage::Resident { weights_file } else { 0 };
-                (copies, CpuBuffers::new(spec).bytes(step_rows(spec)), 0)
+                let (buffers, rows) = (CpuBuffers::new(spec), step_rows(spec));
+                let of_threads = buffers.of_threads(request.threads, rows);
+                (copies, buffers.bytes(rows).saturating_add(of_threads), 0)
             }
             PlanMemory::Gpu | PlanMemory::Shared => {
                 let context = requested.unwrap_or(usize::MAX).min(spec.context_trained);

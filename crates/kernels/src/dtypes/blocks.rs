@@ -112,7 +112,7 @@ pub(crate) fn product<F: Format, const BYTES: usize>(
     unpack: impl Fn(&[u8; BYTES], usize, usize) -> Unpacked,
 ) {
     let (weight, input) = (call.weight, call.input);
-    let blocks = input.inputs() / BLOCK;
+    let (blocks, parts) = (input.inputs() / BLOCK, input.form().rows_of_token());
     let room = || -> memory::Result<(Vec<_>, Vec<Unpacked>)> {
         let tokens = memory::collected((0..input.tokens()).map(|token| input.blocks(token)), "the rows of an input")?;
         Ok((tokens, memory::reserved(blocks, "an unpacked row")?))
@@ -147,8 +147,8 @@ pub(crate) fn product<F: Format, const BYTES: usize>(
                     *lane = (-w.min).mul_add(x_scale * (x_sum(0) + x_sum(1)) as f32, *lane);
                 }
             }
-            let y = &mut call.part(token / F::PARTS, index, 1)[0];
-            *y = if token % F::PARTS == 0 { sum_lanes(lanes) } else { *y + sum_lanes(lanes) };
+            let y = &mut call.part(token / parts, index, 1)[0];
+            *y = if token % parts == 0 { sum_lanes(lanes) } else { *y + sum_lanes(lanes) };
         }
     }
 }

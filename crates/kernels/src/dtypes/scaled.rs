@@ -4,7 +4,7 @@
 //! other block dtypes (`blocks.rs`).
 
 use super::mxfp4;
-use crate::input::{Form, Input};
+use crate::input::Input;
 use crate::isa::Isa;
 use crate::memory;
 use crate::ops::vector::{Floats, add_scaled, for_each_float};
@@ -261,7 +261,7 @@ impl ZeroPoints<'_> {
 
 /// Subtracts the part of zero points from the outputs `y` `[tokens, rows]`: for each group of `size` inputs, in order,
 /// `scale * zero point` times the sum of its activations. `scales` has the scales of `rows`. Panics when lengths do not match, or `input`
-/// is in another form than [`Form::Q16`].
+/// is in another form than [`Form::Q16`] or [`Form::Q8`].
 ///
 /// # Errors
 /// When there is no memory for the products of scales and zero points.
@@ -275,9 +275,10 @@ pub fn subtract_zero_points(
     y: &mut [f32],
 ) -> memory::Result<()> {
     let (groups, each) = (input.inputs() / size, size / BLOCK);
-    assert!(input.form() == Form::Q16 && groups * each * BLOCK == input.inputs() && !rows.is_empty());
+    let parts = input.form().rows_of_token();
+    assert!(input.form().in_blocks() && groups * each * BLOCK == input.inputs() && !rows.is_empty());
     assert_eq!(scales.len(), rows.len() * groups, "scales of {} rows", rows.len());
-    assert_eq!(y.len(), input.tokens() / 2 * rows.len(), "outputs of {} rows", rows.len());
+    assert_eq!(y.len(), input.tokens() / parts * rows.len(), "outputs of {} rows", rows.len());
     with_scratch(|Scratch { floats: columns, .. }| {
         let columns = room(columns, scales.len())?;
         for_each_float(scales, |index, scale| {
@@ -287,8 +288,8 @@ pub fn subtract_zero_points(
         for (token, y) in y.chunks_exact_mut(rows.len()).enumerate() {
             for (group, column) in columns.chunks_exact(rows.len()).enumerate() {
                 let of_group = group * each..(group + 1) * each;
-                let sum =
-                    of_group.map(|b| input.block_sum(2 * token, b) + input.block_sum(2 * token + 1, b)).sum::<f32>();
+                let of_block = |b| (0..parts).map(|part| input.block_sum(parts * token + part, b)).sum::<f32>();
+                let sum = of_group.map(of_block).sum::<f32>();
                 add_scaled(isa, y, column, -sum);
             }
         }
@@ -358,16 +359,17 @@ macro_rules! scaled_kernels {
 
             const EIGHT: usize = 8 * BYTES;
 
-            struct Scaled<'a>($crate::dtypes::scaled::$kind<'a>);
+            /// For activations of `PARTS` rows a token.
+            struct Scaled<'a, const PARTS: usize>($crate::dtypes::scaled::$kind<'a>);
 
-            impl $crate::dtypes::blocks::Format for Scaled<'_> {
+            impl<const PARTS: usize> $crate::dtypes::blocks::Format for Scaled<'_, PARTS> {
                 const ELEMENTS: $crate::dtypes::blocks::Elements = {
                     use $crate::dtypes::blocks::Elements;
-                    Elements { $($elements)*, ..Elements::BYTES }
+                    Elements { parts: PARTS, ..Elements { $($elements)*, ..Elements::BYTES } }
                 };
             }
 
-            impl EightBlocks<EIGHT> for Scaled<'_> {
+            impl<const PARTS: usize> EightBlocks<EIGHT> for Scaled<'_, PARTS> {
                 #[cfg_attr(target_arch = "x86_64", inline, target_feature(enable = "avx2,f16c"))]
                 #[cfg_attr(target_arch = "aarch64", inline(always))]
                 unsafe fn elements<const PLACE: u8>(&self, eight: &[u8; EIGHT]) -> [Bytes; 8] {
@@ -416,8 +418,12 @@ macro_rules! scaled_level {
         #[cfg(target_arch = $arch)]
         #[target_feature(enable = $features)]
         pub(super) fn $name(call: &mut Call<'_>) {
-            let scaled = Scaled(call.scales.$scales());
-            $multiply(call, &scaled);
+            let scales = call.scales.$scales();
+            if call.input.form() == PORTABLE.form {
+                $multiply(call, &Scaled::<{ PORTABLE.form.rows_of_token() }>(scales));
+            } else {
+                $multiply(call, &Scaled::<1>(scales));
+            }
         }
     };
 }
@@ -427,14 +433,15 @@ pub(crate) use scaled_level;
 mod tests {
     use super::*;
     use crate::testing::{Random, as_rounded, each_isa, widened};
-    use crate::{Input, Kernel};
+    use crate::{Form, Input, Kernel};
 
     /// Groups of every size, scales of every dtype: within the rounding of F32 sums of the product in double precision, of activations
-    /// as [`Form::Q16`](crate::Form::Q16) rounds them, and the same bits by every instruction set.
+    /// as each form rounds them, and the same bits by every instruction set and of a token alone.
     #[test]
     fn groups_have_their_scales() {
         let mut random = Random::new(4);
-        for dtype in [DType::U4, DType::U8] {
+        let formed = [Form::Q16, Form::Q8].map(|form| [DType::U4, DType::U8].map(|dtype| (form, dtype)));
+        for (form, dtype) in formed.into_iter().flatten() {
             for (group, inputs) in [(32, 32), (32, 96), (64, 640), (128, 384), (544, 544), (1024, 2048)] {
                 for (rows, tokens) in [(1, 1), (17, 1), (16, 2), (33, 3), (19, 9)] {
                     let portable = Kernel::select(dtype, Isa::portable()).unwrap();
@@ -451,17 +458,26 @@ mod tests {
                         let mut wide = vec![0.0; rows * groups];
                         for_each_float(stored, |i, scale| wide[i] = scale);
                         let x = random.floats(tokens * inputs);
-                        let rounded = as_rounded(portable.form, &x, inputs);
+                        let rounded = as_rounded(form, &x, inputs);
                         let elements = widened(&portable, &weight, inputs);
                         let mut first: Option<Vec<f32>> = None;
                         for isa in each_isa() {
                             let kernel = Kernel::select(dtype, isa).unwrap();
-                            let input = Input::prepare(isa, kernel.form, &x, inputs);
-                            let mut y = vec![f32::NAN; tokens * rows];
-                            let scales = BlockScales::Floats { group, scales: stored };
-                            kernel.matmul_scaled(&weight, scales, &input, &mut y).unwrap();
-                            let what =
-                                format!("{dtype} {isa}: {rows} rows of {inputs}, groups of {group}, {tokens} tokens");
+                            let product = |x: &[f32]| {
+                                let input = Input::prepare(isa, form, x, inputs);
+                                let mut y = vec![f32::NAN; x.len() / inputs * rows];
+                                let scales = BlockScales::Floats { group, scales: stored };
+                                kernel.matmul_scaled(&weight, scales, &input, &mut y).unwrap();
+                                y
+                            };
+                            let y = product(&x);
+                            assert!(
+                                y.ends_with(&product(&x[x.len() - inputs..])),
+                                "{dtype} {isa}: the last token alone"
+                            );
+                            let what = format!(
+                                "{dtype} {isa} {form:?}: {rows} rows of {inputs}, groups of {group}, {tokens} tokens"
+                            );
                             for (at, y) in y.iter().enumerate() {
                                 let (token, row) = (at / rows, at % rows);
                                 let products = (0..inputs).map(|i| {

@@ -9,7 +9,7 @@ use crate::order::BLOCK;
 const BYTES: usize = BLOCK / 2;
 
 scaled_kernels!(
-    U4, "u4", Q16, U4 { bits: 4, offset: 8, parts: 2, evens_first: true }, |block| pairs_of_nibbles::<PLACE>(block),
+    U4, "u4", Q16, U4 { bits: 4, offset: 8, evens_first: true }, |block| pairs_of_nibbles::<PLACE>(block),
     groups: Groups, avx512: u4
 );
 

@@ -14,7 +14,7 @@ use std::ops::Range;
 /// What loaded weights are to be multiplied by.
 const FACTOR: f32 = 256.0;
 
-/// Widened weights of a panel: they stay in the second-level cache. A panel has a few rows at least.
+/// Widened weights of a panel and their products: they stay in the second-level cache. A panel has a few rows at least.
 const PANEL: usize = 64 << 10;
 
 /// Weights of a cache line.
@@ -174,7 +174,7 @@ fn panels<S: Simd>(
 ) -> memory::Result<()> {
     let (weight, scales) = (call.weight, call.scales.rectangles());
     let (rows, inputs, tokens) = (call.rows(), call.input.inputs(), call.input.tokens());
-    let height = (PANEL / inputs / ROWS * ROWS).max(ROWS).min(rows);
+    let height = (PANEL / (inputs + tokens) / ROWS * ROWS).max(ROWS).min(rows);
     let (panel, y) = room(lines, height * (inputs + tokens))?.split_at_mut(height * inputs);
     for from in (0..rows).step_by(height) {
         let of_panel = from..rows.min(from + height);

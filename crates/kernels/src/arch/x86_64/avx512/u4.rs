@@ -18,22 +18,32 @@ pub(crate) fn multiply<F: EightBlocks<EIGHT>, const EIGHT: usize, const SIXTEEN:
     eights: &F,
 ) {
     let groups = call.scales.groups();
-    let few = match groups.scales.dtype() {
-        DType::F32 => few_tokens::<64, SIXTEEN>(call, groups, |floats| _mm512_castsi512_ps(load(floats))),
-        DType::BF16 => few_tokens::<32, SIXTEEN>(call, groups, |halves| {
-            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(load_32(halves))))
-        }),
-        _ => few_tokens::<32, SIXTEEN>(call, groups, |halves| _mm512_cvtph_ps(load_32(halves))),
+    let few = match F::PARTS {
+        2 => few_tokens::<SIXTEEN, 2>(call, groups),
+        _ => few_tokens::<SIXTEEN, 1>(call, groups),
     };
     if !few {
         many_tokens::<F>(call, |rows, panel| unpack(rows, panel, eights));
     }
 }
 
-/// The product with one token, like [`Call::few_tokens`], with sixteen scales of `N` bytes that `widened` widens.
+/// The product with one token, like [`Call::few_tokens`].
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-fn few_tokens<const N: usize, const SIXTEEN: usize>(
+fn few_tokens<const SIXTEEN: usize, const P: usize>(call: &mut Call<'_>, groups: Groups<'_>) -> bool {
+    match groups.scales.dtype() {
+        DType::F32 => by_scales::<64, SIXTEEN, P>(call, groups, |floats| _mm512_castsi512_ps(load(floats))),
+        DType::BF16 => by_scales::<32, SIXTEEN, P>(call, groups, |halves| {
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(load_32(halves))))
+        }),
+        _ => by_scales::<32, SIXTEEN, P>(call, groups, |halves| _mm512_cvtph_ps(load_32(halves))),
+    }
+}
+
+/// The same with sixteen scales of `N` bytes that `widened` widens.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+fn by_scales<const N: usize, const SIXTEEN: usize, const P: usize>(
     call: &mut Call<'_>,
     groups: Groups<'_>,
     widened: impl Fn(&[u8; N]) -> __m512,
@@ -50,5 +60,5 @@ fn few_tokens<const N: usize, const SIXTEEN: usize>(
         _mm512_castps_si512(_mm512_permutexvar_ps(numbers, widened(groups.scales.chunk(from * (N / 16)))))
     };
     let scales = Scales { start, add: |scales, _, _| scales, floats: |scales| _mm512_castsi512_ps(scales) };
-    one_token::<8, 64, SIXTEEN, 2>(call, true, elements, scales)
+    one_token::<8, 64, SIXTEEN, P>(call, true, elements, scales)
 }
