@@ -16,6 +16,9 @@ pub struct Scratch {
     pub(super) floats: Lines<f32>,
     pub(super) more_floats: Lines<f32>,
     pub(super) ints: Lines<i32>,
+    /// The rows of weights that are stored by columns, their scales, and the products of these with zero points. Kernels of rows run
+    /// while they are taken.
+    pub(super) columns: (Lines<u8>, Lines<u8>, Lines<f32>),
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! A stored weight matrix with its kernel, scales and bias.
 
+use super::columns::ColumnParts;
 use super::{CpuDevice, Operands};
 use crate::decoder::{check_scales, floats, int8_rule, shape};
 use crate::error::{Error, Result};
@@ -46,6 +47,8 @@ enum ScaleKind {
     Rectangles,
     /// Floats for products of integers.
     Int8,
+    /// Floats for packed integers by columns.
+    Columns(ColumnParts),
 }
 
 impl Matrix {
@@ -74,6 +77,10 @@ impl Matrix {
                     check_scales(weights, scale)?;
                     (scale, *block, *before, ScaleKind::Rectangles)
                 }
+                Scaling::Columns(columns) => {
+                    let parts = ColumnParts::new(weights, columns, outputs, 8 * kernel.row_bytes(inputs) / inputs)?;
+                    (&columns.scale, [1, columns.size], 0, ScaleKind::Columns(parts))
+                }
                 Scaling::Int8(int8) => {
                     let (of_rows, a_row) = int8_rule(weights, int8, inputs)?;
                     rule = Some(of_rows);
@@ -87,7 +94,10 @@ impl Matrix {
         Ok(Matrix {
             kernel,
             form: rule.map_or(form, Form::Int8),
-            weight: weights.view(&linear.weight),
+            weight: match scaling {
+                Some(Scaling::Columns(columns)) => weights.view(&columns.whole(&linear.weight, outputs)),
+                _ => weights.view(&linear.weight),
+            },
             transposed: *transposed,
             scales,
             bias: linear.bias.as_ref().map(|bias| weights.view(bias)),
@@ -163,6 +173,7 @@ impl Matrix {
                             BlockScales::Rectangles { sides: *sides, before: first % height, scales: scales() };
                         self.kernel.matmul_scaled(weight(), scales, input, y)?;
                     }
+                    ScaleKind::Columns(parts) => parts.multiply(self, isa, rows.clone(), input, y)?,
                     ScaleKind::Int8 if *width < self.inputs => {
                         kernels::int8_groups(isa, weight(), scales(), *width, input, y)?;
                     }

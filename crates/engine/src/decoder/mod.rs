@@ -30,6 +30,7 @@ pub use rope::{Angles, Rotation};
 pub use segment::{HiddenOutput, OutputRows, PassOptions, PassOutput, Segment};
 pub(crate) use state::border;
 pub use state::{Checkpoint, State};
+pub(crate) use stored::check_all;
 pub use stored::{check_scales, int8_rule, shape};
 pub(crate) use stored::{floats, widened};
 

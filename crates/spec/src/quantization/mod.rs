@@ -1,15 +1,19 @@
 //! How a model's weights are quantised, the schemes that run, and the refusal of every scheme that would need a cast.
 
+mod auto_round;
+mod awq;
 mod compressed_tensors;
 mod foreign;
 mod fp8;
+mod gptq;
 mod methods;
 mod names;
 mod packed;
 mod scheme;
 
 pub(crate) use fp8::SCALES as FP8_SCALES;
-pub(crate) use scheme::{Activations, Kind, Notes, Packed, Scheme, WeightScales};
+pub(crate) use packed::COLUMNS;
+pub(crate) use scheme::{Activations, Columned, Kind, Notes, Packed, Scheme, WeightScales};
 
 use crate::error::{Error, Result};
 use crate::header::config::{ConfigFiles, JsonFile, wrong_type};
@@ -29,7 +33,8 @@ pub(crate) struct Recognised {
 }
 
 /// What reads the config of a format, a file of this folder each. Of what several of them know, the first counts.
-const FORMATS: [fn(&Header, &ConfigFiles) -> Result<Option<Scheme>>; 2] = [compressed_tensors::read, fp8::read];
+const FORMATS: [fn(&Header, &ConfigFiles) -> Result<Option<Scheme>>; 5] =
+    [compressed_tensors::read, fp8::read, gptq::read, awq::read, auto_round::read];
 
 /// What quantised the weights of a model in safetensors, of whose family experts may be `in_mxfp4`.
 ///
@@ -43,9 +48,10 @@ pub(crate) fn recognise(header: &Header, files: &ConfigFiles, in_mxfp4: bool) ->
         foreign::by_config(&files.config)?;
     }
     if let Some(file) = &files.quantization {
-        let known = scheme.as_ref().is_some_and(Scheme::is_fp8) && file.file().ends_with(fp8::MODEL_OPT_FILE);
-        if !known || !fp8::is_model_opt(file)? {
-            foreign::by_side_file(file)?;
+        match &scheme {
+            Some(scheme) if scheme.is_fp8() && file.file().ends_with(fp8::MODEL_OPT_FILE) && fp8::is_model_opt(file)? => {}
+            Some(scheme) if scheme.is_by_columns() && gptq::is_side_file(file.file()) => {}
+            _ => foreign::by_side_file(file)?,
         }
     }
     let describes = |method: &str| scheme.as_ref().is_some_and(|scheme| scheme.describes(method));

@@ -4,7 +4,7 @@ use super::methods;
 use super::names::Names;
 use crate::header::Fields;
 use crate::header::config::Section;
-use crate::spec::Int8Activations;
+use crate::spec::{ColumnWords, Int8Activations};
 use std::fmt;
 use std::path::PathBuf;
 
@@ -60,6 +60,8 @@ pub(crate) enum Kind {
     Int8 { weights: WeightScales, activations: Activations },
     /// Packed weights with floats.
     Packed(Packed),
+    /// Packed weights by columns with floats.
+    Columns(Columned),
     /// Floats of 8 bits (E4M3) with floats.
     Fp8(WeightScales),
 }
@@ -95,6 +97,18 @@ pub(crate) struct Packed {
     pub(crate) scales: WeightScales,
 }
 
+/// Integers in words that lie by columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Columned {
+    /// Of an integer.
+    pub(crate) bits: u32,
+    /// What a word holds.
+    pub(crate) of: ColumnWords,
+    pub(crate) scales: WeightScales,
+    /// What is added to a stored zero point; `None` where all are the middle of the integers.
+    pub(crate) zeros: Option<u32>,
+}
+
 /// How activations become integers, before the tensors are known.
 pub(crate) type Activations = Int8Activations<()>;
 
@@ -102,6 +116,8 @@ impl Scheme {
     /// A scheme without groups, by the block of a config.
     pub(super) fn new(method: &'static str, block: &Section<'_>, ignore: Names) -> Scheme {
         let (file, place) = (block.file().into(), block.path());
+        let name = || block.file().file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let place = if place.is_empty() { name() } else { place };
         Scheme { method, file, place, groups: Vec::new(), ignore, notes: Notes::default() }
     }
 
@@ -111,11 +127,23 @@ impl Scheme {
         self
     }
 
+    /// Adds all linear layers in words by columns.
+    pub(super) fn push_columns(&mut self, columned: Columned) {
+        let (place, targets) = (self.place.clone(), Names::class("Linear"));
+        self.groups.push(Group { place, targets, kind: Kind::Columns(columned) });
+    }
+
+    /// Whether any group lies by columns.
+    pub(super) fn is_by_columns(&self) -> bool {
+        self.groups.iter().any(|group| matches!(group.kind, Kind::Columns(_)))
+    }
+
     /// Whether tensors that the row `method` of `methods.txt` marks are those of a group.
     pub(super) fn describes(&self, method: &str) -> bool {
         self.groups.iter().any(|group| match group.kind {
             Kind::Int8 { .. } => method == methods::INT8_WITH_SCALES,
             Kind::Packed(_) => method == methods::COMPRESSED_TENSORS,
+            Kind::Columns(_) => methods::BY_COLUMNS.contains(&method),
             Kind::Fp8(_) => methods::FP8.contains(&method),
         })
     }
@@ -152,6 +180,9 @@ impl Scheme {
             let group = match group.kind {
                 Kind::Int8 { weights, activations } => format!("weights {weights}, activations {activations}"),
                 Kind::Packed(packed) => packed.to_string(),
+                Kind::Columns(Columned { bits, scales, zeros, .. }) => {
+                    Packed { bits, symmetric: zeros.is_none(), scales }.to_string()
+                }
                 Kind::Fp8(scales) => format!("E4M3 {scales}"),
             };
             words.extend((!words.contains(&group)).then_some(group));

@@ -5,11 +5,11 @@ use super::{FloatScales, Groups, Int8, Int8Activations, Scaling, elements};
 use crate::error::{Error, Result};
 use crate::family::Role;
 use crate::header::TensorInfo;
-use crate::quantization::{Activations, FP8_SCALES, Kind, Packed, Scheme, WeightScales};
+use crate::quantization::{Activations, COLUMNS, FP8_SCALES, Kind, Packed, Scheme, WeightScales};
 use model_factory_dtypes::{DType, I8_MAX_INPUTS};
 
 /// Elements that kernels multiply together: groups are a multiple of them.
-const BLOCK: u64 = 32;
+pub(super) const BLOCK: u64 = 32;
 
 /// Tensors that only other schemes have with such a weight, and what they would mean.
 const FOREIGN: &[(&str, &str)] =
@@ -24,7 +24,8 @@ impl Tensors<'_> {
         let (module, weight) = (rows.module.as_str(), &rows.tensor);
         let group = scheme.group(module, class);
         // No other matrix is of these: packed words have them from the config.
-        let packed = matches!(weight.dtype, DType::U4 | DType::U8) && weight.name.ends_with("_packed");
+        let by_columns = weight.name.ends_with(COLUMNS);
+        let packed = matches!(weight.dtype, DType::U4 | DType::U8) && (by_columns || weight.name.ends_with("_packed"));
         if !matches!(weight.dtype, DType::I8 | DType::F8_E4M3) && !packed {
             return self.plain(scheme, group.is_ok(), rows).map(|()| None);
         }
@@ -48,7 +49,8 @@ impl Tensors<'_> {
             }
         }
         let (describes, fits) = match group.kind {
-            Kind::Packed(_) => ("packed", packed),
+            Kind::Packed(_) => ("packed", packed && !by_columns),
+            Kind::Columns(_) => ("packed", by_columns),
             Kind::Fp8(_) => ("F8_E4M3", weight.dtype == DType::F8_E4M3),
             Kind::Int8 { .. } => ("int8", weight.dtype == DType::I8),
         };
@@ -57,6 +59,7 @@ impl Tensors<'_> {
         }
         let inputs = weight.shape.get(1).copied().unwrap_or(1);
         match group.kind {
+            Kind::Columns(kind) => self.columns(&group.place, kind, rows, role).map(Scaling::Columns).map(Some),
             Kind::Packed(scales) => self.groups(&group.place, scales, rows).map(Scaling::Groups).map(Some),
             Kind::Fp8(scales) => self.float_scales(&group.place, scales, rows).map(Scaling::Floats).map(Some),
             Kind::Int8 { .. } if inputs > I8_MAX_INPUTS => {
@@ -253,7 +256,7 @@ impl Tensors<'_> {
     }
 
     /// What the file of the scheme says, and what is stored.
-    fn conflict(&self, one: String, other: String) -> Error {
+    pub(super) fn conflict(&self, one: String, other: String) -> Error {
         match self.scheme {
             Some(scheme) => Error::contradiction(&scheme.file, one, other),
             None => self.reader.contradiction(one, other),
