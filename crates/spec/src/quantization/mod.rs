@@ -4,12 +4,13 @@ mod compressed_tensors;
 mod foreign;
 mod fp8;
 mod methods;
+mod model_opt;
 mod names;
 mod packed;
 mod scheme;
 
 pub(crate) use fp8::SCALES as FP8_SCALES;
-pub(crate) use scheme::{Activations, Kind, Notes, Packed, Scheme, WeightScales};
+pub(crate) use scheme::{Activations, Fp4, Kind, Notes, Packed, Scheme, WeightScales};
 
 use crate::error::{Error, Result};
 use crate::header::config::{ConfigFiles, JsonFile, wrong_type};
@@ -22,14 +23,15 @@ use std::collections::BTreeMap;
 /// What quantised the weights of a model in safetensors that run; nothing for plain weights.
 #[derive(Debug, Default)]
 pub(crate) struct Recognised {
-    /// A scheme of integers or of floats of 8 bits.
+    /// A scheme of integers, or of floats of 4 or 8 bits.
     pub(crate) scheme: Option<Scheme>,
     /// Whether experts are blocks of MXFP4.
     pub(crate) mxfp4: bool,
 }
 
 /// What reads the config of a format, a file of this folder each. Of what several of them know, the first counts.
-const FORMATS: [fn(&Header, &ConfigFiles) -> Result<Option<Scheme>>; 2] = [compressed_tensors::read, fp8::read];
+const FORMATS: [fn(&Header, &ConfigFiles) -> Result<Option<Scheme>>; 3] =
+    [compressed_tensors::read, fp8::read, model_opt::read];
 
 /// What quantised the weights of a model in safetensors, of whose family experts may be `in_mxfp4`.
 ///
@@ -43,8 +45,8 @@ pub(crate) fn recognise(header: &Header, files: &ConfigFiles, in_mxfp4: bool) ->
         foreign::by_config(&files.config)?;
     }
     if let Some(file) = &files.quantization {
-        let known = scheme.as_ref().is_some_and(Scheme::is_fp8) && file.file().ends_with(fp8::MODEL_OPT_FILE);
-        if !known || !fp8::is_model_opt(file)? {
+        let known = scheme.as_ref().is_some_and(Scheme::is_of_floats) && file.file().ends_with(model_opt::FILE);
+        if !known || !model_opt::describes(file)? {
             foreign::by_side_file(file)?;
         }
     }

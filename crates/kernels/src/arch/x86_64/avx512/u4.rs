@@ -6,7 +6,7 @@ use super::q4_0::one_token;
 use crate::Call;
 use crate::arch::generic::wide::EightBlocks;
 use crate::arch::x86_64::avx2::load as load_32;
-use crate::dtypes::scaled::Groups;
+use crate::dtypes::scaled::{CallScales, Groups};
 use model_factory_dtypes::DType;
 use std::arch::x86_64::*;
 
@@ -17,7 +17,7 @@ pub(crate) fn multiply<F: EightBlocks<EIGHT>, const EIGHT: usize, const SIXTEEN:
     call: &mut Call<'_>,
     eights: &F,
 ) {
-    let groups = call.scales.groups();
+    let CallScales::Groups(groups) = call.scales else { unreachable!("other scales") };
     let few = match groups.scales.dtype() {
         DType::F32 => few_tokens::<64, SIXTEEN>(call, groups, |floats| _mm512_castsi512_ps(load(floats))),
         DType::BF16 => few_tokens::<32, SIXTEEN>(call, groups, |halves| {
