@@ -79,6 +79,11 @@ pub(crate) fn set_scales(dtype: DType, block: &mut [u8], mut scale: impl FnMut()
             }
             return;
         }
+        DType::NVFP4 => {
+            // A float of 8 bits, without the one that is 0.
+            block[..4].iter_mut().for_each(|byte| *byte = (scale().to_bits() >> 7) as u8 & 0x7f);
+            return;
+        }
         DType::MXFP4 => {
             // Only the exponent, as a float has it.
             block[0] = (scale().to_f32().to_bits() >> 23) as u8;

@@ -198,7 +198,8 @@ impl<'a> Tensors<'a> {
         if scaling.is_none() {
             self.check_matrix_dtype(&rows.tensor)?;
         }
-        Ok(LinearWeights { scaling, ..LinearWeights::new(rows.tensor) })
+        let factor = self.factor(&rows)?;
+        Ok(LinearWeights { scaling, factor, ..LinearWeights::new(rows.tensor) })
     }
 
     /// As [`matrix`](Self::matrix), of one row, which GGUF stores as a vector.

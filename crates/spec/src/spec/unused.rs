@@ -47,9 +47,11 @@ const MASKS: &[&str] = &[".attn.bias", ".attention.bias"];
 /// Suffixes that tensors of a module switched off by keys may have: a scale of another kind is unknown there too.
 const OF_MODULE: &[&str] = &["", ".weight", ".bias", ".weight_scale"];
 
-/// Suffixes of scales for activations and caches in FP8, which are floats here (vLLM, ModelOpt and transformers have these names).
-const FP8_ACTIVATIONS: &[&str] = &[
+/// Suffixes of scales for activations and caches in FP8 or FP4, which are floats here (vLLM, ModelOpt, compressed-tensors and
+/// transformers have these names).
+const FLOAT_ACTIVATIONS: &[&str] = &[
     ".input_scale",
+    ".input_global_scale",
     ".activation_scale",
     ".act_scale",
     ".input_scale_ub",
@@ -118,7 +120,7 @@ impl Tensors<'_> {
         }
         let is_mask = matches!(*tensor.shape, [1, 1, rows, columns] if rows == columns) && ends(MASKS);
         let within = name.strip_prefix("model.").unwrap_or(name);
-        let scales_activations = self.scheme.is_some_and(Scheme::is_fp8) && ends(FP8_ACTIVATIONS);
+        let scales_activations = self.scheme.is_some_and(Scheme::is_of_floats) && ends(FLOAT_ACTIVATIONS);
         begins(BESIDE_TEXT, within) || ends(BUFFERS) || is_mask || scales_activations || self.is_left_out(name)
     }
 

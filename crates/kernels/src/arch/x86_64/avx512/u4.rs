@@ -6,7 +6,7 @@ use super::q4_0::{Scales, one_token};
 use crate::Call;
 use crate::arch::generic::wide::EightBlocks;
 use crate::arch::x86_64::avx2::load as load_32;
-use crate::dtypes::scaled::Groups;
+use crate::dtypes::scaled::{CallScales, Groups};
 use model_factory_dtypes::DType;
 use std::arch::x86_64::*;
 
@@ -17,7 +17,7 @@ pub(crate) fn multiply<F: EightBlocks<EIGHT>, const EIGHT: usize, const SIXTEEN:
     call: &mut Call<'_>,
     eights: &F,
 ) {
-    let groups = call.scales.groups();
+    let CallScales::Groups(groups) = call.scales else { unreachable!("other scales") };
     let few = match F::PARTS {
         2 => few_tokens::<SIXTEEN, 2>(call, groups),
         _ => few_tokens::<SIXTEEN, 1>(call, groups),
