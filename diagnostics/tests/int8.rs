@@ -285,8 +285,8 @@ fn what_does_not_run_is_refused_by_its_key() {
     let cases = [
         ("", "format", json!("pack-quantized"), "group_0.input_activations is given, expected null"),
         ("", "format", json!("float-quantized"), "group_0.input_activations.type is \"int\", expected float"),
-        ("", "format", json!("nvfp4-pack-quantized"), "\"nvfp4-pack-quantized\""),
-        ("", "format", json!("mxfp4-pack-quantized"), "\"mxfp4-pack-quantized\""),
+        ("", "format", json!("nvfp4-pack-quantized"), "weights.num_bits is 8, expected 4"),
+        ("", "format", json!("mxfp4-pack-quantized"), "weights.num_bits is 8, expected 4"),
         ("", "format", json!("marlin-24"), "\"marlin-24\""),
         ("", "format", json!("mixed-precision"), "\"mixed-precision\""),
         ("", "format", json!("tomorrow"), "\"tomorrow\""),

@@ -24,9 +24,10 @@ pub struct Scratch {
 #[cfg(test)]
 impl Scratch {
     pub(super) fn bytes(&self) -> usize {
-        let Scratch { bytes, rows, floats, more_floats, ints } = self;
-        let floats = [floats, more_floats].map(|floats| size_of_val(floats.all())).iter().sum::<usize>();
-        bytes.all().len() + rows.all().len() + floats + size_of_val(ints.all())
+        let Scratch { bytes, rows, floats, more_floats, ints, columns } = self;
+        let bytes = [bytes, rows, &columns.0, &columns.1].map(|bytes| bytes.all().len());
+        let floats = [floats, more_floats, &columns.2].map(|floats| size_of_val(floats.all()));
+        bytes.iter().chain(&floats).sum::<usize>() + size_of_val(ints.all())
     }
 }
 

@@ -39,12 +39,26 @@ impl ColumnParts {
         check_zeros(weights, &zero_point, add, bits)?;
         if let Some(group_of) = &columns.group_of_input {
             let in_order = |(i, group): (usize, u32)| group as usize == i / size;
-            refuse(weights, group_of, words_of(&weights.view(group_of)), in_order, "the group of its place: inputs in order")?;
+            refuse(
+                weights,
+                group_of,
+                words_of(&weights.view(group_of)),
+                in_order,
+                "the group of its place: inputs in order",
+            )?;
         }
         if let Some(bias) = &columns.no_bias {
             check_all(weights, bias, "0: the family has no bias here", |value| value == 0.0)?;
         }
-        Ok(ColumnParts { of, group: size, scales: weights.view(&scale), zero_points: weights.view(&zero_point), add, before, total })
+        Ok(ColumnParts {
+            of,
+            group: size,
+            scales: weights.view(&scale),
+            zero_points: weights.view(&zero_point),
+            add,
+            before,
+            total,
+        })
     }
 
     /// `y` `[tokens, rows]` = the given rows times `input`.
@@ -81,7 +95,8 @@ fn check_zeros(weights: &Weights, zero_point: &TensorInfo, add: Option<u32>, bit
             refuse(weights, zero_point, fields, sound, "the middle of the integers, or one below: sym is true")
         }
         Some(1) => {
-            let expected = "below the largest integer, which is read as two numbers where zero points are stored less one";
+            let expected =
+                "below the largest integer, which is read as two numbers where zero points are stored less one";
             refuse(weights, zero_point, fields, |(_, field)| field != most, expected)
         }
         Some(_) => Ok(()),

@@ -71,7 +71,12 @@ fn value_of_e4m3(byte: u8) -> f32 {
 }
 
 /// Refuses a stored vector (`Files`) unless all of it is `sound`.
-pub(crate) fn check_all(weights: &Weights, tensor: &TensorInfo, wanted: &'static str, sound: impl Fn(f32) -> bool) -> Result<()> {
+pub(crate) fn check_all(
+    weights: &Weights,
+    tensor: &TensorInfo,
+    wanted: &'static str,
+    sound: impl Fn(f32) -> bool,
+) -> Result<()> {
     let view = weights.view(tensor);
     let elements = view.bytes().len() / view.dtype().block_bytes();
     let Some((index, found)) = floats(&view, 0..elements).find(|value| !sound(value)) else { return Ok(()) };

@@ -554,7 +554,9 @@ mod tests {
                 let powers: Vec<u8> = random.bytes(of_rows).iter().map(|byte| 117 + byte % 20).collect();
                 let scale = |row: usize, i: usize| 2f32.powi(i32::from(powers[row * blocks + i / 32]) - 127);
                 let scales = BlockScales::Powers(&powers);
-                assert_scaled(&mut random, DType::F4, &weight, inputs, shape, scales, scale);
+                for form in [Form::Q16, Form::Q8] {
+                    assert_scaled(&mut random, (form, DType::F4), &weight, inputs, shape, scales, scale);
+                }
                 let floats: Vec<u8> =
                     (0..2 * of_rows).map(|i| if i < 256 { i as u8 } else { random.bytes(1)[0] }).collect();
                 let scale = |row: usize, i: usize| match floats[2 * row * blocks + i / 16] {
@@ -563,7 +565,9 @@ mod tests {
                     byte => f32::from(8 + (byte & 7)) * 2f32.powi(i32::from(byte >> 3 & 15) - 10),
                 };
                 let scales = BlockScales::Halves(&floats);
-                assert_scaled(&mut random, DType::F4, &weight, inputs, shape, scales, scale);
+                for form in [Form::Q16, Form::Q8] {
+                    assert_scaled(&mut random, (form, DType::F4), &weight, inputs, shape, scales, scale);
+                }
             }
         }
     }

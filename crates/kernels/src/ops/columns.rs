@@ -215,7 +215,8 @@ mod tests {
         ];
         for (dtype, of, inputs, group, width) in cases {
             let (bits, groups, tokens) = (if dtype == DType::U4 { 4 } else { 8 }, inputs / group, 9);
-            let integers: Vec<u32> = (0..inputs * width).map(|_| random.bits() as u32 >> 7 & ((1 << bits) - 1)).collect();
+            let integers: Vec<u32> =
+                (0..inputs * width).map(|_| random.bits() as u32 >> 7 & ((1 << bits) - 1)).collect();
             let zeros: Vec<u32> = (0..groups * width).map(|_| random.bits() as u32 >> 7 & ((1 << bits) - 1)).collect();
             let along_outputs = |integers: &[u32]| -> Vec<u8> {
                 let each = 32 / bits;
@@ -256,7 +257,8 @@ mod tests {
                 };
                 let product = |isa, tokens: Range<usize>, outputs: Range<usize>| {
                     let kernel = Kernel::select(dtype, isa).unwrap();
-                    let input = Input::prepare(isa, kernel.form, &x[tokens.start * inputs..tokens.end * inputs], inputs);
+                    let input =
+                        Input::prepare(isa, kernel.form, &x[tokens.start * inputs..tokens.end * inputs], inputs);
                     let mut y = vec![f32::NAN; tokens.len() * outputs.len()];
                     multiply_columns(&kernel, isa, &columns, outputs, &input, &mut y).unwrap();
                     y
@@ -279,7 +281,9 @@ mod tests {
                 }
                 for isa in each_isa() {
                     assert_eq!(product(isa, 0..tokens, 0..width), whole, "{isa} {what}");
-                    for (some, part) in [(0..1, 0..width), (8..9, width / 16 * 8..width), (1..4, 8..width), (0..1, 3..5)] {
+                    for (some, part) in
+                        [(0..1, 0..width), (8..9, width / 16 * 8..width), (1..4, 8..width), (0..1, 3..5)]
+                    {
                         let found = product(isa, some.clone(), part.clone());
                         let expected = some.flat_map(|token| &whole[token * width..][part.clone()]);
                         assert!(found.iter().eq(expected), "{isa} {what}, {part:?}");

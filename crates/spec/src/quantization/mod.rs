@@ -50,7 +50,8 @@ pub(crate) fn recognise(header: &Header, files: &ConfigFiles, in_mxfp4: bool) ->
     }
     if let Some(file) = &files.quantization {
         match &scheme {
-            Some(scheme) if scheme.is_of_floats() && file.file().ends_with(model_opt::FILE) && model_opt::describes(file)? => {}
+            Some(scheme)
+                if scheme.is_of_floats() && file.file().ends_with(model_opt::FILE) && model_opt::describes(file)? => {}
             Some(scheme) if scheme.is_by_columns() && gptq::is_side_file(file.file()) => {}
             _ => foreign::by_side_file(file)?,
         }

@@ -19,9 +19,8 @@ impl Tensors<'_> {
             let other = format!("tensor {} has {inputs} inputs, no multiple of it", weight.name);
             return Err(self.conflict(format!("{place} has groups of {size}"), other));
         }
-        let unsupported = |scheme: String, why: String| {
-            Err(Error::Quantization { file: self.file_of(weight).into(), scheme, why })
-        };
+        let unsupported =
+            |scheme: String, why: String| Err(Error::Quantization { file: self.file_of(weight).into(), scheme, why });
         if !size.is_multiple_of(BLOCK) {
             let scheme = format!("groups of {size} packed weights (tensor {})", weight.name);
             return unsupported(scheme, format!("integers are multiplied in blocks of {BLOCK} that share a scale"));
@@ -49,7 +48,12 @@ impl Tensors<'_> {
         group_of_input.iter().try_for_each(|index| self.check_words(index))?;
         let bias = format!("{module}.bias");
         let no_bias = match self.stores(&bias) && !self.bias_wanted(role, None, &bias)? {
-            true => Some(self.next_to(module, "bias", &[rows.total], "a bias of zeros, which GPTQ stores for modules without one")?),
+            true => Some(self.next_to(
+                module,
+                "bias",
+                &[rows.total],
+                "a bias of zeros, which GPTQ stores for modules without one",
+            )?),
             false => None,
         };
         no_bias.iter().try_for_each(|bias| self.check_float(bias, "F32, F16 or BF16 (biases)"))?;

@@ -532,14 +532,18 @@ impl LinearWeights {
     pub fn scales(&self) -> impl Iterator<Item = &TensorInfo> {
         let tensors = match &self.scaling {
             None => [None; 4],
-            Some(Scaling::Blocks(scale) | Scaling::Floats(FloatScales { scale, .. })) => [Some(scale), None, None, None],
+            Some(Scaling::Blocks(scale) | Scaling::Floats(FloatScales { scale, .. })) => {
+                [Some(scale), None, None, None]
+            }
             Some(Scaling::Groups(groups)) => [Some(&groups.scale), groups.zero_point.as_ref(), None, None],
             Some(Scaling::Columns(columns)) => {
                 let Columns { scale, zero_point, group_of_input, no_bias, .. } = columns;
                 [Some(scale), Some(zero_point), group_of_input.as_ref(), no_bias.as_ref()]
             }
             Some(Scaling::Int8(int8)) => match &int8.activations {
-                Int8Activations::Static { scale, zero_point } => [Some(&int8.scale), Some(scale), zero_point.as_ref(), None],
+                Int8Activations::Static { scale, zero_point } => {
+                    [Some(&int8.scale), Some(scale), zero_point.as_ref(), None]
+                }
                 _ => [Some(&int8.scale), None, None, None],
             },
         };
