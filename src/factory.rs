@@ -22,7 +22,7 @@ use crate::weights::Weights;
 use draft::Draft;
 use model_factory_diagnostics::family::{Family, REGISTRY};
 use model_factory_diagnostics::header::{Header, Metadata};
-use model_factory_diagnostics::plan::{KvDtype, WeightStorage};
+use model_factory_diagnostics::plan::{ActivationDtype, KvDtype, WeightStorage};
 use model_factory_diagnostics::report::HubModel;
 use model_factory_diagnostics::spec::ModelSpec;
 use model_factory_diagnostics::{
@@ -137,6 +137,9 @@ crate::generate::setters! {
     admission(admission: Admission) => admission = admission;
     /// Which dtype tiers are accepted; by default, widening inside a register that loses nothing is.
     dtype_policy(policy: DtypePolicy) => policy.dtypes = policy;
+    /// What activations are rounded to where their format prescribes 16 bits, as for packed integers: to these by default, or to
+    /// int8, which is sooner and has more error than the format means. The report says which.
+    activations(dtype: ActivationDtype) => policy.activation_dtype = dtype;
     /// The number of threads, 1 to [`MAX_THREADS`]; by default all that this process may use.
     threads(threads: usize) => policy.threads = Some(threads);
     /// The instruction sets that kernels may use; by default all that the processor has.
@@ -323,7 +326,7 @@ impl ModelBuilder {
             })?,
         };
         let isa = self.isa.unwrap_or_else(Isa::detect);
-        let device = |spec| CpuDevice::new(spec, isa, Arc::clone(&pool), plan.kv_dtype);
+        let device = |spec| CpuDevice::new(spec, isa, Arc::clone(&pool), plan);
         let decoder = Decoder::new(spec, &weights, plan, !self.without_prefix_caching, || Ok(device(spec)))?;
         let predictor = spec.predictor.as_deref().map(|head| {
             let mut of_head = plan.clone();

@@ -92,7 +92,7 @@ impl Case<'_> {
                 check.remedies.retain(|it| matches!(it, Remedy::Processor(_) | Remedy::SomeProcessor));
             }
         }
-        let model = ModelSummary::new(spec, &target.engine);
+        let model = ModelSummary::new(spec, &target.engine, policy.activation_dtype);
         let success = format!(
             "{} ({}, {}) runs on {}, context {} of {}",
             spec.variant,

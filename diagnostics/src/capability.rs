@@ -4,6 +4,7 @@
 //! both ways. Compute capabilities: NVIDIA's tables of GPUs and of arithmetic throughput, and the PTX manual's target
 //! notes of `fma`, `dp4a` and `mma`.
 
+use crate::plan::ActivationDtype;
 use model_factory_dtypes::DType;
 
 pub use model_factory_dtypes::{GPU_MOST_HEAD_DIM, LOWEST_CUDA, Tier, cpu_level};
@@ -142,6 +143,21 @@ pub fn tier_for(role: TensorKind, dtype: DType, engine: &DeviceEngine<'_>) -> Re
         DeviceEngine::Cuda { compiled: false, .. } => Err(Lacking::Build { engine: "CUDA" }),
         DeviceEngine::Cuda { compute_capability, .. } => on_gpu(role, dtype, compute_capability),
     }
+}
+
+/// Dtypes of matrices whose formats prescribe activations of 16 bits.
+pub const SIXTEEN_BITS: &[DType] = &[DType::U4, DType::U8];
+
+/// What activations enter a product with matrices of `dtype` as, rounded on request: `f32`, `bf16`, `int16` or `int8`; `None` where
+/// `engine` does not multiply them, and for GPUs.
+pub fn activations(dtype: DType, engine: &DeviceEngine<'_>, request: ActivationDtype) -> Option<&'static str> {
+    let DeviceEngine::Cpu { features } = *engine else { return None };
+    Some(match (dtype, on_cpu(TensorKind::Matrix, dtype, features).ok()?) {
+        (DType::BF16, Tier::Native) => "bf16",
+        (DType::F32, _) | (_, Tier::Widened) => "f32",
+        _ if SIXTEEN_BITS.contains(&dtype) && request == ActivationDtype::Prescribed => "int16",
+        _ => "int8",
+    })
 }
 
 fn on_cpu(role: TensorKind, dtype: DType, features: &[&str]) -> Result<Tier, Lacking> {

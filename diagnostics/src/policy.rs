@@ -1,7 +1,7 @@
 //! The user's options for a diagnosis and for loading.
 
 use crate::hardware::Hardware;
-use crate::plan::{DraftSize, KvDtype, Request, WeightStorage};
+use crate::plan::{ActivationDtype, DraftSize, KvDtype, Request, WeightStorage};
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -17,6 +17,8 @@ pub struct Policy {
     pub memory_limit: Option<u64>,
     /// The tiers that are accepted.
     pub dtypes: DtypePolicy,
+    /// What activations are rounded to where their format prescribes 16 bits.
+    pub activation_dtype: ActivationDtype,
     /// The element type of the KV cache.
     pub kv_dtype: KvDtype,
     /// Sessions that are open at once; `None` plans one, and does not limit how many share the memory that is left.
@@ -36,9 +38,9 @@ pub struct Policy {
 impl Policy {
     /// What a plan for `hardware` is asked for.
     pub fn request(&self, hardware: &Hardware) -> Request {
-        let Policy { context, sessions, kv_dtype, weights, threads, draft, .. } = *self;
+        let Policy { context, sessions, kv_dtype, activation_dtype, weights, threads, draft, .. } = *self;
         let threads = threads.unwrap_or(hardware.cpu.fast_threads());
-        Request { context, sessions, kv_dtype, weights, threads, draft }
+        Request { context, sessions, kv_dtype, activation_dtype, weights, threads, draft }
     }
 }
 

@@ -8,6 +8,7 @@ use crate::kernels::{self, BlockScales, Form, Isa, Kernel, ZeroPoints};
 use crate::memory;
 use crate::weights::{WeightView, Weights};
 use model_factory_dtypes::DType;
+use model_factory_spec::plan::ActivationDtype;
 use model_factory_spec::spec::{Factor, FloatScales, Groups, LinearWeights, Scaling};
 use std::ops::Range;
 
@@ -59,7 +60,7 @@ impl Matrix {
     /// # Errors
     /// `Files` when a scale of an int8 weight is one that no sound model has; `Internal` when the dtype has no kernel,
     /// which the diagnosis rules out.
-    pub fn new(weights: &Weights, linear: &LinearWeights, isa: Isa) -> Result<Matrix> {
+    pub fn new(weights: &Weights, linear: &LinearWeights, isa: Isa, activations: ActivationDtype) -> Result<Matrix> {
         let LinearWeights { transposed, scaling, .. } = linear;
         let stored = shape(&linear.weight);
         let (outputs, inputs) = if *transposed { (stored.1, stored.0) } else { stored };
@@ -99,7 +100,11 @@ impl Matrix {
             check_factor(weights, tensor)?;
             Ok((weights.view(tensor), *divides))
         };
-        let form = if *transposed { Form::F32 } else { kernel.form };
+        let form = match kernel.form {
+            _ if *transposed => Form::F32,
+            Form::Q16 if activations == ActivationDtype::Int8 => Form::Q8,
+            form => form,
+        };
         Ok(Matrix {
             kernel,
             form: rule.map_or(form, Form::Int8),

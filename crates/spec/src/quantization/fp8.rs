@@ -16,7 +16,7 @@ use regex::escape;
 pub(crate) const SCALES: [&str; 2] = ["weight_scale_inv", "weight_scale"];
 
 /// Sides of a block where the config gives none.
-const BLOCK: [u64; 2] = [128, 128];
+pub(super) const BLOCK: [u64; 2] = [128, 128];
 
 /// The scheme of a model's files; `None` when they announce no FP8, or the model has none.
 ///

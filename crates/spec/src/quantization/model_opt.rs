@@ -2,6 +2,7 @@
 //!
 //! Keys: ModelOpt 0.47 `torch/export/convert_hf_config.py`. The block is in `config.json`, or in a file of ModelOpt's own.
 
+use super::fp8::BLOCK;
 use super::names::Names;
 use super::scheme::{Fp4, Kind, Scheme, WeightScales};
 use crate::error::Result;
@@ -41,6 +42,7 @@ fn scheme(block: &Section<'_>) -> Result<Option<Scheme>> {
     let kind = match block.text("quant_algo")? {
         Some("FP8") => Kind::Fp8(WeightScales::Tensor),
         Some("FP8_PER_CHANNEL_PER_TOKEN") => Kind::Fp8(WeightScales::Channel),
+        Some("FP8_PB_WO") => Kind::Fp8(WeightScales::Block(BLOCK)),
         Some("NVFP4" | "W4A16_NVFP4") => Kind::Fp4(Fp4::Multiplied),
         _ => return Ok(None),
     };

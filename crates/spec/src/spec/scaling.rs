@@ -221,6 +221,58 @@ impl Tensors<'_> {
             let stored = format!("tensor {} is {}", weight.name, weight.dtype);
             return Err(self.conflict(stored, format!("its scale {name} is missing")));
         };
+        self.used.insert(name.clone());
+        self.checked_scales(place, scales, rows, scale)
+    }
+
+    /// The scales of the rows of expert `expert` of `count`, whose matrices in FP8 are stacked in one tensor, and so are their scales
+    /// (transformers' `FP8Experts`); `None` for floats that the config would have quantised.
+    pub(super) fn stacked_scales(&mut self, rows: &Rows, [expert, count]: [u64; 2]) -> Result<Option<Scaling>> {
+        let Some(scheme) = self.scheme else { return Ok(None) };
+        let group = scheme.group(&rows.module, "Linear");
+        let name = format!("{}_scale_inv", rows.tensor.name.trim_end_matches(".weight"));
+        let scale = self.table.get(&name).cloned();
+        let stored = format!("tensor {} is {}", rows.tensor.name, rows.tensor.dtype);
+        if rows.tensor.dtype != DType::F8_E4M3 {
+            return match scale {
+                None => self.plain(scheme, group.is_ok(), rows).map(|()| None),
+                Some(_) => Err(self.conflict(format!("tensor {name} is stored"), format!("{stored}, not F8_E4M3"))),
+            };
+        }
+        let group = group.map_err(|says| self.conflict(says, stored.clone()))?;
+        let Some(scale) = scale else {
+            return Err(self.conflict(stored, format!("its scale {name} is missing")));
+        };
+        let Kind::Fp8(scales) = group.kind else {
+            return Err(self.conflict(format!("{} describes no FP8", group.place), stored));
+        };
+        if scale.shape.first() != Some(&count) {
+            let expected = std::iter::once(count).chain(scale.shape.iter().skip(1).copied()).collect();
+            return Err(self.wrong_shape(&scale, expected, format!("scales of {count} experts")));
+        }
+        self.used.insert(name);
+        let (shape, parts) = (scale.shape[1..].to_vec(), rows.total / rows.tensor.shape[0]);
+        let inputs = rows.tensor.shape[1];
+        let scales = match (scales, shape.as_slice()) {
+            // One for each projection.
+            (WeightScales::Tensor, [part, 1]) if *part == parts => WeightScales::Block([rows.total / parts, inputs]),
+            (WeightScales::Tensor, [1, 1]) => WeightScales::Block([rows.total, inputs]),
+            (scales, _) => scales,
+        };
+        let of_expert = rows_of(TensorInfo { shape: vec![count], ..scale }, expert, count, vec![1]);
+        let scale = TensorInfo { shape, ..of_expert };
+        self.checked_scales(&group.place, scales, rows, scale).map(Scaling::Floats).map(Some)
+    }
+
+    /// The scales of the rows, stored as `scale`.
+    fn checked_scales(
+        &mut self,
+        place: &str,
+        scales: WeightScales,
+        rows: &Rows,
+        scale: TensorInfo,
+    ) -> Result<FloatScales> {
+        let weight = &rows.tensor;
         let [outputs, inputs] = [0, 1].map(|i| weight.shape.get(i).copied().unwrap_or(1));
         let [height, width] = match scales {
             WeightScales::Tensor => [rows.total, inputs],
@@ -232,7 +284,9 @@ impl Tensors<'_> {
         let right = match scales {
             WeightScales::Tensor => scale.shape.is_empty() || scale.shape == [1],
             WeightScales::Channel => scale.shape == expected || scale.shape == [rows.total],
-            WeightScales::Group(_) | WeightScales::Block(_) => scale.shape == expected,
+            WeightScales::Group(_) => scale.shape == expected,
+            // ModelOpt writes the latter.
+            WeightScales::Block(_) => scale.shape == expected || scale.shape == [expected[0], 1, expected[1], 1],
         };
         if !right {
             let expected = if scales == WeightScales::Tensor { vec![1] } else { expected };
@@ -251,7 +305,6 @@ impl Tensors<'_> {
             (DType::F8_E4M3, _) => self.check_float(&scale, "F32, F16, BF16 or F8_E8M0 (scales)")?,
             _ => self.check_float(&scale, "F32, F16 or BF16 (scales)")?,
         }
-        self.used.insert(name.clone());
         let first = rows.before / height;
         let shape = vec![(rows.before + outputs).div_ceil(height) - first, expected[1]];
         Ok(FloatScales {

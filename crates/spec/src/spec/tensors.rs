@@ -61,7 +61,7 @@ pub(super) struct Rows {
 pub(super) struct Fused {
     roles: &'static [Role],
     /// Its name without suffix.
-    module: String,
+    pub(super) module: String,
     pub(super) name: String,
     /// Rows before those of the role that was asked for.
     pub(super) before: u64,

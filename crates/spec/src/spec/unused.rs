@@ -45,24 +45,24 @@ const BUFFERS: &[&str] = &[
 const MASKS: &[&str] = &[".attn.bias", ".attention.bias"];
 
 /// Suffixes that tensors of a module switched off by keys may have: a scale of another kind is unknown there too.
-const OF_MODULE: &[&str] = &["", ".weight", ".bias", ".weight_scale"];
+const OF_MODULE: &[&str] = &["", ".weight", ".bias", ".weight_scale", ".weight_scale_inv"];
 
-/// Suffixes of scales for activations and caches in FP8 or FP4, which are floats here (vLLM, ModelOpt, compressed-tensors and
+/// Suffixes of scales for activations in FP8 or FP4, which are floats here, as caches are (vLLM, ModelOpt, compressed-tensors and
 /// transformers have these names).
 const FLOAT_ACTIVATIONS: &[&str] = &[
     ".input_scale",
     ".input_global_scale",
     ".activation_scale",
+    "_proj_activation_scale",
     ".act_scale",
     ".input_scale_ub",
-    ".k_scale",
-    ".v_scale",
     ".q_scale",
-    ".kv_scale",
     ".prob_output_scale",
-    ".k_proj.output_scale",
-    ".v_proj.output_scale",
 ];
+
+/// Suffixes of scales for caches in FP8.
+pub(super) const CACHE_SCALES: &[&str] =
+    &[".k_scale", ".v_scale", ".kv_scale", ".k_proj.output_scale", ".v_proj.output_scale"];
 
 impl Tensors<'_> {
     /// The stored tensors that no role asked for and that may be ignored.
@@ -120,7 +120,8 @@ impl Tensors<'_> {
         }
         let is_mask = matches!(*tensor.shape, [1, 1, rows, columns] if rows == columns) && ends(MASKS);
         let within = name.strip_prefix("model.").unwrap_or(name);
-        let scales_activations = self.scheme.is_some_and(Scheme::is_of_floats) && ends(FLOAT_ACTIVATIONS);
+        let of_floats = self.scheme.is_some_and(Scheme::is_of_floats);
+        let scales_activations = of_floats && (ends(FLOAT_ACTIVATIONS) || ends(CACHE_SCALES));
         begins(BESIDE_TEXT, within) || ends(BUFFERS) || is_mask || scales_activations || self.is_left_out(name)
     }
 
