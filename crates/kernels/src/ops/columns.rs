@@ -3,7 +3,8 @@
 //! The words of some outputs are turned into rows, which the kernels of the packed dtype multiply: the bits are those of the same
 //! matrix in rows.
 
-use super::vector::{Floats, add_scaled, for_each_float};
+use super::transposed::by_tiles;
+use super::vector::{Floats, for_each_float};
 #[cfg(target_arch = "x86_64")]
 use crate::arch::x86_64::avx512;
 use crate::input::{Input, Lines};
@@ -142,7 +143,7 @@ impl Columns<'_> {
         kernel: &Kernel,
         isa: Isa,
         (rows, by_rows): (&mut Lines<u8>, &mut Lines<u8>),
-        scales: [&[f32]; 1],
+        scales: &[f32],
         outputs: Range<usize>,
         input: &Input,
         y: &mut [f32],
@@ -155,9 +156,9 @@ impl Columns<'_> {
             Words::OfOutputs => turn_nibbles(isa, words, self.width, outputs, rows.as_chunks_mut().0),
         }
         let stored = room(by_rows, 4 * count * groups)?;
-        let all = scales[0].len() / groups;
+        let all = scales.len() / groups;
         for (r, to) in stored.as_chunks_mut::<4>().0.chunks_exact_mut(groups).enumerate() {
-            to.iter_mut().enumerate().for_each(|(g, to)| *to = scales[0][g * all + all - count + r].to_le_bytes());
+            to.iter_mut().enumerate().for_each(|(g, to)| *to = scales[g * all + all - count + r].to_le_bytes());
         }
         let Some(scales) = Floats::new(DType::F32, stored) else { unreachable!("four bytes each") };
         kernel.matmul_scaled(rows, BlockScales::Floats { group: self.group, scales }, input, y)
@@ -202,14 +203,16 @@ pub fn multiply_columns(
         let done = columns.one_token(isa, bits, scales, &outputs, input, y)?;
         if done < count {
             let (rest, memory) = (outputs.start + done..outputs.end, (&mut rows, &mut by_rows));
-            columns.by_rows(kernel, isa, memory, [scales], rest, input, &mut y[done..])?;
+            columns.by_rows(kernel, isa, memory, scales, rest, input, &mut y[done..])?;
         }
-        let each = group / BLOCK;
-        for (token, y) in y.chunks_exact_mut(count).enumerate().filter(|_| columns.zero_points.is_some()) {
-            for (g, zeros) in zeros.chunks_exact(count).enumerate() {
-                let blocks = g * each..(g + 1) * each;
-                let sum: f32 = blocks.map(|b| input.block_sum(2 * token, b) + input.block_sum(2 * token + 1, b)).sum();
-                add_scaled(isa, y, zeros, -sum);
+        if columns.zero_points.is_some() {
+            let mut sums: Vec<f32> = memory::zeros(groups, "the sums of activations")?;
+            for (token, y) in y.chunks_exact_mut(count).enumerate() {
+                let of = [2 * token, 2 * token + 1].map(|row| input.block_sums(row));
+                for (g, sum) in sums.iter_mut().enumerate() {
+                    *sum = (g * group / BLOCK..(g + 1) * group / BLOCK).map(|b| of[0](b) + of[1](b)).sum();
+                }
+                subtract(isa, zeros, &sums, y);
             }
         }
         Ok(())
@@ -261,20 +264,43 @@ compiled_for! {
         }
     }
 
+    /// Subtracts from `y` for each group, in order, its row of `zeros` times its sum.
+    fn subtract(isa: Isa, zeros: &[f32], sums: &[f32], y: &mut [f32]) {
+        const SOME: usize = 64;
+        let count = y.len();
+        let (tiles, rest) = y.as_chunks_mut::<SOME>();
+        for (tile, y) in tiles.iter_mut().enumerate() {
+            for (zeros, sum) in zeros.chunks_exact(count).zip(sums) {
+                let zeros = &zeros[tile * SOME..][..SOME];
+                y.iter_mut().zip(zeros).for_each(|(y, zero)| *y += zero * -sum);
+            }
+        }
+        let from = count - rest.len();
+        for (zeros, sum) in zeros.chunks_exact(count).zip(sums) {
+            rest.iter_mut().zip(&zeros[from..]).for_each(|(y, zero)| *y += zero * -sum);
+        }
+    }
+
     /// Turns the outputs `outputs` of rows of `width / 8` words of eight outputs each into rows.
     fn turn_nibbles(isa: Isa, words: &[Word], width: usize, outputs: Range<usize>, rows: &mut [Word]) {
+        const SOME: usize = 8;
         let (across, high) = (width / OUTPUTS, words.len() / width);
-        for k in 0..high {
-            for column in outputs.start / OUTPUTS..outputs.end.div_ceil(OUTPUTS) {
-                let mut eight = [0u32; OUTPUTS];
-                for (i, word) in eight.iter_mut().enumerate() {
-                    *word = u32::from_le_bytes(words[(OUTPUTS * k + i) * across + column]);
+        let columns = outputs.start / OUTPUTS..outputs.end.div_ceil(OUTPUTS);
+        for first in columns.clone().step_by(SOME) {
+            let some = SOME.min(columns.end - first);
+            for k in 0..high {
+                let mut eight = [[0u32; SOME]; OUTPUTS];
+                for (i, to) in eight.iter_mut().enumerate() {
+                    let from = &words[(OUTPUTS * k + i) * across + first..][..some];
+                    to.iter_mut().zip(from).for_each(|(to, word)| *to = u32::from_le_bytes(*word));
                 }
                 turn_eight(&mut eight);
                 for (j, place) in PLACES.iter().enumerate() {
-                    let output = OUTPUTS * column + j;
-                    if outputs.contains(&output) {
-                        rows[(output - outputs.start) * high + k] = eight[*place].to_le_bytes();
+                    for (c, word) in eight[*place][..some].iter().enumerate() {
+                        let output = OUTPUTS * (first + c) + j;
+                        if outputs.contains(&output) {
+                            rows[(output - outputs.start) * high + k] = word.to_le_bytes();
+                        }
                     }
                 }
             }
@@ -282,16 +308,80 @@ compiled_for! {
     }
 }
 
-/// Turns eight words of eight nibbles: nibble `i` of word `j` becomes nibble `j` of word `i`.
+/// Turns sets of eight words of eight nibbles: nibble `i` of word `j` becomes nibble `j` of word `i`.
 #[inline(always)]
-fn turn_eight(words: &mut [u32; 8]) {
+fn turn_eight<const SETS: usize>(words: &mut [[u32; SETS]; 8]) {
     for (apart, mask) in [(1, 0x0f0f_0f0f), (2, 0x00ff_00ff), (4, 0x0000_ffff_u32)] {
         let bits = 4 * apart;
         for i in (0..8).filter(|i| i & apart == 0) {
-            let (a, b) = (words[i], words[i + apart]);
-            words[i] = a & mask | (b & mask) << bits;
-            words[i + apart] = a >> bits & mask | b & !mask;
+            for set in 0..SETS {
+                let (a, b) = (words[i][set], words[i + apart][set]);
+                words[i][set] = a & mask | (b & mask) << bits;
+                words[i + apart][set] = a >> bits & mask | b & !mask;
+            }
         }
+    }
+}
+
+/// The product of floats with columns of [`Words::OfInputs`] whose inputs are of groups out of order: `group_of` has the group of each,
+/// a word of 32 bits, all of them below the number of groups. A weight is made in a register, as by [`multiply_transposed`].
+///
+/// # Errors
+/// When there is no memory for scales and zero points as floats.
+///
+/// [`multiply_transposed`]: crate::multiply_transposed
+pub fn multiply_shuffled(
+    isa: Isa,
+    bits: usize,
+    columns: &Columns<'_>,
+    group_of: &[u8],
+    outputs: Range<usize>,
+    input: &Input,
+    y: &mut [f32],
+) -> memory::Result<()> {
+    let (width, groups, count) = (columns.width, columns.scales.len() / columns.width, outputs.len());
+    let (words, group_of) = (columns.words.as_chunks::<4>().0, group_of.as_chunks::<4>().0);
+    assert!(columns.of == Words::OfInputs && group_of.len() == input.inputs() && outputs.end <= width);
+    assert_eq!(words.len() * 32, width * input.inputs() * bits, "words of {width} outputs");
+    let mut factors: Vec<f32> = memory::zeros(2 * groups * count, "the scales of weights")?;
+    let (scales, zeros) = factors.split_at_mut(groups * count);
+    zeros.fill((1 << (bits - 1)) as f32);
+    for (g, (scales, zeros)) in scales.chunks_exact_mut(count).zip(zeros.chunks_exact_mut(count)).enumerate() {
+        widen(isa, columns.scales.part(g * width + outputs.start..g * width + outputs.end), scales);
+        if let Some(ColumnZeros { words, add }) = columns.zero_points {
+            let words = words.chunks_exact(width * bits / 8).nth(g).unwrap_or_default();
+            zero_points(isa, columns.of, words, bits, outputs.clone(), add, zeros);
+        }
+    }
+    let shuffled = Shuffled { bits, words, width, group_of, scales, zeros };
+    by_inputs(isa, &shuffled, outputs, input, y);
+    Ok(())
+}
+
+/// What [`multiply_shuffled`] makes weights of.
+struct Shuffled<'a> {
+    bits: usize,
+    words: &'a [Word],
+    width: usize,
+    group_of: &'a [Word],
+    /// `[groups, outputs]`, as are the zero points.
+    scales: &'a [f32],
+    zeros: &'a [f32],
+}
+
+compiled_for! {
+    fn by_inputs(isa: Isa, shuffled: &Shuffled<'_>, outputs: Range<usize>, input: &Input, y: &mut [f32]) {
+        let Shuffled { bits, words, width, group_of, scales, zeros } = *shuffled;
+        let (each, most, count) = (32 / bits, (1u32 << bits) - 1, outputs.len());
+        by_tiles(count, input, y, |i, part, row| {
+            let from = u32::from_le_bytes(group_of[i]) as usize * count + part.start;
+            let stored = &words[i / each * width + outputs.start + part.start..][..part.len()];
+            let (scales, zeros) = (&scales[from..][..part.len()], &zeros[from..][..part.len()]);
+            for (((to, word), scale), zero) in row.iter_mut().zip(stored).zip(scales).zip(zeros) {
+                let integer = (u32::from_le_bytes(*word) >> (i % each * bits)) & most;
+                *to = (integer as i32 as f32 - zero) * scale;
+            }
+        });
     }
 }
 
@@ -365,20 +455,23 @@ mod tests {
                     y
                 };
                 let what = format!("{dtype} {of:?} {inputs} x {width}, groups of {group}, zeros {zero_points:?}");
+                let zero_of = |g: usize, o: usize| {
+                    zero_points.map_or(1 << (bits - 1), |add| zeros[g * width + o] as i32 + add)
+                };
+                let weight = |g: usize, i: usize, o: usize| {
+                    f64::from(integers[i * width + o] as i32 - zero_of(g, o)) * scales[g * width + o].to_f64()
+                };
+                let bound = |g: &dyn Fn(usize) -> usize, x: &[f64], o: usize| {
+                    let size: f64 = x.iter().enumerate().map(|(i, x)| scales[g(i) * width + o].to_f64().abs() * x.abs()).sum();
+                    // Roundings of products and sums, of integers up to the largest.
+                    size * f64::from(1 << bits) * 2f64.powi(-22) * (4.0 + (inputs / 32) as f64)
+                };
                 let whole = product(Isa::portable(), 0..tokens, 0..width);
                 for (at, y) in whole.iter().enumerate() {
                     let (token, o) = (at / width, at % width);
-                    let products = (0..inputs).map(|i| {
-                        let zero = zero_points.map_or(1 << (bits - 1), |add| zeros[i / group * width + o] as i32 + add);
-                        let integer = integers[i * width + o] as i32 - zero;
-                        f64::from(integer) * scales[i / group * width + o].to_f64() * rounded[token * inputs + i]
-                    });
-                    let size: f64 = (0..inputs)
-                        .map(|i| scales[i / group * width + o].to_f64().abs() * rounded[token * inputs + i].abs())
-                        .sum();
-                    // Roundings of products and sums, of integers up to the largest.
-                    let bound = size * f64::from(1 << bits) * 2f64.powi(-22) * (4.0 + groups as f64);
-                    assert!((f64::from(*y) - products.sum::<f64>()).abs() <= bound, "{what}, {at}");
+                    let x = &rounded[token * inputs..][..inputs];
+                    let exact: f64 = (0..inputs).map(|i| weight(i / group, i, o) * x[i]).sum();
+                    assert!((f64::from(*y) - exact).abs() <= bound(&|i| i / group, x, o), "{what}, {at}");
                 }
                 for isa in each_isa() {
                     assert_eq!(product(isa, 0..tokens, 0..width), whole, "{isa} {what}");
@@ -388,53 +481,28 @@ mod tests {
                         assert!(found.iter().eq(expected), "{isa} {what}, {part:?}");
                     }
                 }
-            }
-        }
-    }
-
-    #[test]
-    #[ignore]
-    fn timing() {
-        use std::time::Instant;
-        let mut random = Random::new(61);
-        for (inputs, width) in [(2048, 2048), (2048, 5632), (5632, 2048)] {
-            for (dtype, of) in [(DType::U4, Words::OfInputs), (DType::U4, Words::OfOutputs), (DType::U8, Words::OfInputs)] {
-                let bits = if dtype == DType::U4 { 4 } else { 8 };
-                let bytes = inputs * width * bits / 8;
-                let count = (200 << 20) / bytes;
-                let words = random.bytes(bytes * count);
-                let groups = inputs / 128;
-                let scales: Vec<u8> = (0..groups * width).flat_map(|_| half::f16::from_f32(0.01).to_le_bytes()).collect();
-                let zeros = random.bytes(groups * width * bits / 8);
-                for tokens in [1, 128] {
-                    let count = if tokens > 1 { count.min(4) } else { count };
-                    let isa = Isa::detect();
-                    let x = random.floats(tokens * inputs);
-                    let kernel = Kernel::select(dtype, isa).unwrap();
-                    let input = Input::prepare(isa, kernel.form, &x, inputs);
-                    let step = if tokens > 1 { 128 } else { 512 };
-                    let mut y = vec![0.0; tokens * step];
-                    for part in 0..3 {
-                        let start = Instant::now();
-                        for m in 0..count {
-                            let words = &words[m * bytes..][..bytes];
-                            for first in (0..width).step_by(step) {
-                                let rows = first..width.min(first + step);
-                                let y = &mut y[..tokens * rows.len()];
-                                if part == 0 {
-                                    let row = kernel.row_bytes(inputs);
-                                    let scales = Floats::new(DType::F16, &scales[..rows.len() * groups * 2]).unwrap();
-                                    kernel.matmul_scaled(&words[rows.start * row..rows.end * row], BlockScales::Floats { group: 128, scales }, &input, y).unwrap();
-                                } else {
-                                    let columns = Columns { words, of, width, group: 128, scales: Floats::new(DType::F16, &scales).unwrap(),
-                                        zero_points: (part == 2).then_some(ColumnZeros { words: &zeros, add: 0 }) };
-                                    multiply_columns(&kernel, isa, &columns, rows, &input, y).unwrap();
-                                }
-                            }
-                        }
-                        let time = start.elapsed().as_secs_f64();
-                        println!("{inputs} x {width} {dtype} {of:?} {tokens} tokens, {}: {:.1} GB/s, {:.0} GMAC/s", ["rows", "columns", "zeros"][part], (bytes * count) as f64 / time / 1e9, (inputs * width * count * tokens) as f64 / time / 1e9);
+                if of == Words::OfOutputs {
+                    continue;
+                }
+                let group_of: Vec<usize> = (0..inputs).map(|i| (i * 7 + 3) % groups).collect();
+                let stored_groups: Vec<u8> = group_of.iter().flat_map(|g| (*g as u32).to_le_bytes()).collect();
+                let mut first: Option<Vec<f32>> = None;
+                for isa in each_isa() {
+                    let input = Input::prepare(isa, crate::Form::F32, &x, inputs);
+                    let mut y = vec![f32::NAN; tokens * width];
+                    multiply_shuffled(isa, bits, &columns, &stored_groups, 0..width, &input, &mut y).unwrap();
+                    for (at, y) in y.iter().enumerate() {
+                        let (token, o) = (at / width, at % width);
+                        let x: Vec<f64> = x[token * inputs..][..inputs].iter().map(|x| f64::from(*x)).collect();
+                        let exact: f64 = (0..inputs).map(|i| weight(group_of[i], i, o) * x[i]).sum();
+                        assert!((f64::from(*y) - exact).abs() <= bound(&|i| group_of[i], &x, o), "{isa} {what}, {at}");
                     }
+                    let [start, end] = [width / 3, width.min(width / 3 + 40)];
+                    let mut part = vec![f32::NAN; tokens * (end - start)];
+                    multiply_shuffled(isa, bits, &columns, &stored_groups, start..end, &input, &mut part).unwrap();
+                    let expected = (0..tokens).flat_map(|token| &y[token * width..][start..end]);
+                    assert!(part.iter().eq(expected), "{isa} {what}");
+                    assert_eq!(first.get_or_insert_with(|| y.clone()), &y, "{isa} {what}");
                 }
             }
         }

@@ -7,7 +7,7 @@ use crate::arch::generic::prefetch::prefetch;
 use crate::input::Q8;
 use crate::memory;
 use crate::ops::columns::{TILE, Token};
-use crate::order::BLOCK;
+use crate::order::{BLOCK, Order};
 use crate::scratch::{Scratch, room};
 use crate::{Columns, LANES, Words};
 use std::arch::x86_64::*;
@@ -15,8 +15,8 @@ use std::arch::x86_64::*;
 /// Vectors of a tile.
 const VECTORS: usize = TILE / 16;
 
-/// Blocks that are prefetched ahead in the first tile; others are prefetched while the tile before is multiplied.
-const AHEAD: usize = 4;
+/// How many blocks ahead words are prefetched.
+const AHEAD: usize = 2;
 
 /// Words of 4 bits of [`Words::OfInputs`] and of [`Words::OfOutputs`], and of 8 bits.
 const NIBBLES: u8 = 0;
@@ -44,7 +44,7 @@ pub(crate) fn one_token(
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 fn tiles<const LAYOUT: u8>(
-    Scratch { bytes, ints, .. }: &mut Scratch,
+    Scratch { bytes, floats, ints, .. }: &mut Scratch,
     columns: &Columns<'_>,
     x: [Q8<'_>; 2],
     token: Token<'_>,
@@ -75,85 +75,88 @@ fn tiles<const LAYOUT: u8>(
     assert!(count.is_multiple_of(TILE) && columns.words.len() >= blocks * rows * row_bytes);
     assert!(first + count / TILE * tile_bytes <= row_bytes && token.scales.len() == blocks / token.each * count);
     let low = _mm512_set1_epi8(15);
-    for (tile, y) in y.as_chunks_mut::<TILE>().0.iter_mut().enumerate() {
-        let mut lanes = [[[_mm512_setzero_ps(); 2]; VECTORS]; LANES];
-        for b in 0..blocks {
-            // SAFETY: the rows of the block have the tile, by the lengths above.
-            let block = unsafe { columns.words.as_ptr().add(b * rows * row_bytes + first + tile * tile_bytes) };
-            let next = if tile == 0 { block.wrapping_add(AHEAD * rows * row_bytes) } else { block.wrapping_add(tile_bytes) };
-            for row in 0..rows {
-                prefetch(next.wrapping_add(row * row_bytes), tile_bytes);
-                if tile == 0 {
-                    prefetch(block.wrapping_add(row * row_bytes + tile_bytes), tile_bytes);
+    let order = Order::new(blocks);
+    let mut places = memory::reserved(blocks, "the order of blocks")?;
+    places.extend(order.in_order());
+    // The sums of a lane, after those that wait for the sums of as many lanes, those of the most lanes first.
+    const LEVELS: usize = 1 + LANES.ilog2() as usize;
+    let mut parts = room(floats, 2 * count * LEVELS)?.chunks_exact_mut(2 * count);
+    let mut levels: [&mut [[f32; 16]]; LEVELS] = std::array::from_fn(|_| parts.next().unwrap_or_default().as_chunks_mut().0);
+    let (mut waiting, mut done) = (0, 0);
+    for i in 0..LANES {
+        levels[waiting].fill([0.0; 16]);
+        for _ in 0..order.count(i) {
+            let b = places[done];
+            let next = places.get(done + AHEAD).copied().unwrap_or(b);
+            done += 1;
+            for (tile, sums) in levels[waiting].as_chunks_mut::<{ 2 * VECTORS }>().0.iter_mut().enumerate() {
+                // The rows of a block have the tile, by the lengths above.
+                let at = |b: usize| columns.words.as_ptr().wrapping_add(b * rows * row_bytes + first + tile * tile_bytes);
+                for row in 0..rows {
+                    prefetch(at(next).wrapping_add(row * row_bytes), tile_bytes);
                 }
-            }
-            let words = |row: usize, v: usize| {
-                // SAFETY: the reason above holds here too.
-                load(unsafe { &*block.add(row * row_bytes + 64 * v).cast() })
-            };
-            let mut dots = [[_mm512_setzero_si512(); 2]; VECTORS];
-            for v in 0..VECTORS {
-                for p in 0..2 {
-                    dots[v][p] = _mm512_set1_epi32(x_offsets[b][p]);
-                }
-            }
-            let add = |dots: &mut [__m512i; 2], bytes: __m512i, q: usize| {
-                for p in 0..2 {
-                    let x = _mm512_set1_epi32(i32::from_le_bytes(x_bytes[b][p][q]));
-                    dots[p] = _mm512_dpbusd_epi32(dots[p], bytes, x);
-                }
-            };
-            match LAYOUT {
-                NIBBLES => {
-                    for row in 0..4 {
-                        for v in 0..VECTORS {
-                            let words = words(row, v);
-                            add(&mut dots[v], _mm512_and_si512(words, low), 2 * row);
-                            add(&mut dots[v], _mm512_and_si512(_mm512_srli_epi16::<4>(words), low), 2 * row + 1);
-                        }
-                    }
-                }
-                BYTES => {
-                    for row in 0..8 {
-                        for v in 0..VECTORS {
-                            add(&mut dots[v], words(row, v), row);
-                        }
-                    }
-                }
-                _ => {
-                    for q in 0..8 {
-                        let four = [words(4 * q, 0), words(4 * q + 1, 0), words(4 * q + 2, 0), words(4 * q + 3, 0)];
-                        let high = four.map(|words| _mm512_and_si512(_mm512_srli_epi16::<4>(words), low));
-                        for (h, bytes) in [four.map(|words| _mm512_and_si512(words, low)), high].into_iter().enumerate() {
-                            for (r, bytes) in in_fours(bytes).into_iter().enumerate() {
-                                add(&mut dots[2 * r + h], bytes, q);
-                            }
-                        }
-                    }
-                }
-            }
-            let scales = &token.scales[b / token.each * count + tile * TILE..][..TILE].as_chunks::<16>().0;
-            for v in 0..VECTORS {
-                let scales = load_floats(&scales[v]);
-                for p in 0..2 {
-                    let by = _mm512_mul_ps(scales, _mm512_set1_ps(x[p].scales[b]));
-                    let lane = &mut lanes[b % LANES][v][p];
-                    *lane = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots[v][p]), by, *lane);
-                }
-            }
-        }
-        for half in [8, 4, 2, 1] {
-            for i in 0..half {
+                let words = |row: usize, v: usize| {
+                    // SAFETY: 64 bytes are there, of a row of the block and a vector of the tile.
+                    load(unsafe { &*at(b).add(row * row_bytes + 64 * v).cast() })
+                };
+                let mut dots = [[_mm512_setzero_si512(); 2]; VECTORS];
                 for v in 0..VECTORS {
                     for p in 0..2 {
-                        lanes[i][v][p] = _mm512_add_ps(lanes[i][v][p], lanes[i + half][v][p]);
+                        dots[v][p] = _mm512_set1_epi32(x_offsets[b][p]);
+                    }
+                }
+                let add = |dots: &mut [__m512i; 2], bytes: __m512i, q: usize| {
+                    for p in 0..2 {
+                        let x = _mm512_set1_epi32(i32::from_le_bytes(x_bytes[b][p][q]));
+                        dots[p] = _mm512_dpbusd_epi32(dots[p], bytes, x);
+                    }
+                };
+                let nibbles = |words: __m512i| {
+                    [_mm512_and_si512(words, low), _mm512_and_si512(_mm512_srli_epi16::<4>(words), low)]
+                };
+                for row in 0..if LAYOUT == IN_TURNS { 0 } else { rows } {
+                    for v in 0..VECTORS {
+                        if LAYOUT == BYTES {
+                            add(&mut dots[v], words(row, v), row);
+                            continue;
+                        }
+                        let [evens, odds] = nibbles(words(row, v));
+                        add(&mut dots[v], evens, 2 * row);
+                        add(&mut dots[v], odds, 2 * row + 1);
+                    }
+                }
+                for q in 0..if LAYOUT == IN_TURNS { rows / 4 } else { 0 } {
+                    let [a, b, c, d] = [0, 1, 2, 3].map(|i| nibbles(words(4 * q + i, 0)));
+                    for half in 0..2 {
+                        for (r, bytes) in in_fours([a[half], b[half], c[half], d[half]]).into_iter().enumerate() {
+                            add(&mut dots[2 * r + half], bytes, q);
+                        }
+                    }
+                }
+                let scales = &token.scales[b / token.each * count + tile * TILE..][..TILE].as_chunks::<16>().0;
+                for v in 0..VECTORS {
+                    let scales = load_floats(&scales[v]);
+                    for p in 0..2 {
+                        let by = _mm512_mul_ps(scales, _mm512_set1_ps(x[p].scales[b]));
+                        let sum = &mut sums[2 * v + p];
+                        store_floats(sum, _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots[v][p]), by, load_floats(sum)));
                     }
                 }
             }
         }
-        for (v, y) in y.as_chunks_mut::<16>().0.iter_mut().enumerate() {
-            store_floats(y, _mm512_add_ps(lanes[0][v][0], lanes[0][v][1]));
+        let mut bit = 1;
+        while i & bit != 0 {
+            let [.., before, sums] = &mut levels[..=waiting] else { unreachable!("sums of as many lanes wait") };
+            for (before, sum) in before.iter_mut().zip(sums.iter()) {
+                store_floats(before, _mm512_add_ps(load_floats(before), load_floats(sum)));
+            }
+            waiting -= 1;
+            bit <<= 1;
         }
+        waiting += 1;
+    }
+    for (y, planes) in y.as_chunks_mut::<16>().0.iter_mut().zip(levels[0].as_chunks::<2>().0) {
+        store_floats(y, _mm512_add_ps(load_floats(&planes[0]), load_floats(&planes[1])));
     }
     Ok(())
 }
