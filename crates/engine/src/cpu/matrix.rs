@@ -11,6 +11,10 @@ use model_factory_dtypes::DType;
 use model_factory_spec::spec::{FloatScales, Groups, LinearWeights, Scaling};
 use std::ops::Range;
 
+/// Outputs of a tile of columns, and the most that one token's task has: with fewer, parts of rows of words are short.
+const COLUMNS: usize = 128;
+const MOST_COLUMNS: usize = 2048;
+
 /// A weight `[outputs, inputs]` with its kernel and bias.
 #[derive(Clone, Debug)]
 pub struct Matrix {
@@ -90,7 +94,8 @@ impl Matrix {
             Ok(Scales { view: weights.view(scale), block, before, kind })
         };
         let scales = scaling.as_ref().map(load).transpose()?;
-        let form = if *transposed { Form::F32 } else { kernel.form };
+        let shuffled = matches!(&scales, Some(Scales { kind: ScaleKind::Columns(parts), .. }) if parts.is_shuffled());
+        let form = if *transposed || shuffled { Form::F32 } else { kernel.form };
         Ok(Matrix {
             kernel,
             form: rule.map_or(form, Form::Int8),
@@ -120,12 +125,25 @@ impl Matrix {
         self.kernel.row_bytes(self.inputs)
     }
 
+    /// Whether its words lie by columns: tasks read long parts of rows of words, and so have many outputs.
+    fn is_by_columns(&self) -> bool {
+        matches!(&self.scales, Some(Scales { kind: ScaleKind::Columns(_), .. }))
+    }
+
+    /// Outputs of which the tasks of one token have a multiple.
+    pub(super) fn tile(&self) -> usize {
+        if self.is_by_columns() { COLUMNS } else { 8 }
+    }
+
     pub(super) fn bytes(&self) -> usize {
         self.outputs * self.row_bytes()
     }
 
     /// Rows for one of `threads` where `left` bytes are still to be divided.
     pub(super) fn rows_per_task(&self, left: usize, tokens: usize, threads: usize) -> usize {
+        if self.is_by_columns() && tokens == 1 {
+            return self.outputs.div_ceil(threads).next_multiple_of(COLUMNS).min(MOST_COLUMNS);
+        }
         self.kernel.rows_per_task(left, self.inputs, tokens, threads)
     }
 
