@@ -13,7 +13,7 @@ use std::ops::Range;
 
 /// Outputs of a tile of columns, and the most that one token's task has: with fewer, parts of rows of words are short.
 const COLUMNS: usize = 128;
-const MOST_COLUMNS: usize = 2048;
+const MOST_COLUMNS: usize = 4096;
 
 /// A weight `[outputs, inputs]` with its kernel and bias.
 #[derive(Clone, Debug)]

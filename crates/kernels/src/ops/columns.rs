@@ -90,21 +90,23 @@ pub(crate) struct Token<'a> {
     pub(crate) each: usize,
     /// `[groups, outputs]`, those of a tile in its order.
     pub(crate) scales: &'a [f32],
+    /// From one group to the next.
+    pub(crate) stride: usize,
 }
 
 impl Words {
-    /// The output of a tile that is at `place` in the order of tiles.
-    fn in_tile(self, place: usize) -> usize {
-        match self {
-            Words::OfInputs => place,
-            // Vector `2 * r + h` has the low or the high nibbles of words `4 * q + r`, a byte of each after the other.
-            Words::OfOutputs => {
-                let (v, lane) = (place / 16, place % 16);
-                let (word, nibble) = (lane / 4 * 4 + v / 2, lane % 4 * 2 + v % 2);
-                OUTPUTS * word + ORDER[nibble]
-            }
+    /// The outputs of a tile in its order: vector `2 * r + h` has the low or the high nibbles of words `4 * q + r`, a byte of each
+    /// after the other.
+    const IN_TILE: [u8; TILE] = {
+        let (mut outputs, mut place) = ([0; TILE], 0);
+        while place < TILE {
+            let (v, lane) = (place / 16, place % 16);
+            let (word, nibble) = (lane / 4 * 4 + v / 2, lane % 4 * 2 + v % 2);
+            outputs[place] = (OUTPUTS * word + ORDER[nibble]) as u8;
+            place += 1;
         }
-    }
+        outputs
+    };
 }
 
 impl Columns<'_> {
@@ -117,20 +119,22 @@ impl Columns<'_> {
             if count == 0 || self.of == Words::OfOutputs && !outputs.start.is_multiple_of(OUTPUTS) {
                 return Ok(0);
             }
-            let groups = input.inputs() / self.group;
-            let mut ordered: Vec<f32> = memory::zeros(groups * count, "the scales of weights")?;
-            for (to, from) in ordered.chunks_exact_mut(count).zip(scales.chunks_exact(outputs.len())) {
-                for (to, from) in to.chunks_exact_mut(TILE).zip(from.chunks_exact(TILE)) {
-                    to.iter_mut().enumerate().for_each(|(place, to)| *to = from[self.of.in_tile(place)]);
+            let (groups, all) = (input.inputs() / self.group, outputs.len());
+            let in_order = self.of == Words::OfInputs;
+            let mut ordered: Vec<f32> = memory::zeros(if in_order { 0 } else { groups * all }, "the scales of weights")?;
+            for (to, from) in ordered.chunks_exact_mut(all).zip(scales.chunks_exact(all)) {
+                for (to, from) in to.as_chunks_mut::<TILE>().0.iter_mut().zip(from.as_chunks::<TILE>().0) {
+                    to.iter_mut().zip(Words::IN_TILE).for_each(|(to, output)| *to = from[usize::from(output) % TILE]);
                 }
             }
-            let token = Token { first: outputs.start, each: self.group / BLOCK, scales: &ordered };
+            let scales = if in_order { scales } else { &ordered };
+            let token = Token { first: outputs.start, each: self.group / BLOCK, scales, stride: all };
             let x = [input.q8(0), input.q8(1)];
             // SAFETY: the token proves the instruction sets.
             with_scratch(|scratch| unsafe { avx512::columns::one_token(scratch, self, bits, x, token, &mut y[..count]) })?;
-            for y in y[..count].as_chunks_mut::<TILE>().0 {
+            for y in if in_order { &mut [] } else { y[..count].as_chunks_mut::<TILE>().0 } {
                 let ordered = *y;
-                ordered.iter().enumerate().for_each(|(place, from)| y[self.of.in_tile(place)] = *from);
+                ordered.iter().zip(Words::IN_TILE).for_each(|(from, output)| y[usize::from(output) % TILE] = *from);
             }
             return Ok(count);
         }

@@ -73,8 +73,7 @@ fn tiles<const LAYOUT: u8>(
     }
     let count = y.len();
     assert!(count.is_multiple_of(TILE) && columns.words.len() >= blocks * rows * row_bytes);
-    assert!(first + count / TILE * tile_bytes <= row_bytes && token.scales.len() == blocks / token.each * count);
-    let low = _mm512_set1_epi8(15);
+    assert!(first + count / TILE * tile_bytes <= row_bytes && token.scales.len() >= (blocks / token.each - 1) * token.stride + count);
     let order = Order::new(blocks);
     let mut places = memory::reserved(blocks, "the order of blocks")?;
     places.extend(order.in_order());
@@ -105,35 +104,38 @@ fn tiles<const LAYOUT: u8>(
                         dots[v][p] = _mm512_set1_epi32(x_offsets[b][p]);
                     }
                 }
-                let add = |dots: &mut [__m512i; 2], bytes: __m512i, q: usize| {
-                    for p in 0..2 {
-                        let x = _mm512_set1_epi32(i32::from_le_bytes(x_bytes[b][p][q]));
-                        dots[p] = _mm512_dpbusd_epi32(dots[p], bytes, x);
-                    }
-                };
-                let nibbles = |words: __m512i| {
-                    [_mm512_and_si512(words, low), _mm512_and_si512(_mm512_srli_epi16::<4>(words), low)]
-                };
+                // A macro: a closure that is called in several places becomes a function, and vectors go through memory.
+                macro_rules! add {
+                    ($v:expr, $bytes:expr, $q:expr) => {
+                        for p in 0..2 {
+                            let x = _mm512_set1_epi32(i32::from_le_bytes(x_bytes[b][p][$q]));
+                            dots[$v][p] = _mm512_dpbusd_epi32(dots[$v][p], $bytes, x);
+                        }
+                    };
+                }
                 for row in 0..if LAYOUT == IN_TURNS { 0 } else { rows } {
                     for v in 0..VECTORS {
                         if LAYOUT == BYTES {
-                            add(&mut dots[v], words(row, v), row);
+                            add!(v, words(row, v), row);
                             continue;
                         }
                         let [evens, odds] = nibbles(words(row, v));
-                        add(&mut dots[v], evens, 2 * row);
-                        add(&mut dots[v], odds, 2 * row + 1);
+                        add!(v, evens, 2 * row);
+                        add!(v, odds, 2 * row + 1);
                     }
                 }
                 for q in 0..if LAYOUT == IN_TURNS { rows / 4 } else { 0 } {
-                    let [a, b, c, d] = [0, 1, 2, 3].map(|i| nibbles(words(4 * q + i, 0)));
-                    for half in 0..2 {
-                        for (r, bytes) in in_fours([a[half], b[half], c[half], d[half]]).into_iter().enumerate() {
-                            add(&mut dots[2 * r + half], bytes, q);
-                        }
+                    let mut four = [[_mm512_setzero_si512(); 4]; 2];
+                    for i in 0..4 {
+                        [four[0][i], four[1][i]] = nibbles(words(4 * q + i, 0));
+                    }
+                    let halves = [in_fours(four[0]), in_fours(four[1])];
+                    for r in 0..4 {
+                        add!(2 * r, halves[0][r], q);
+                        add!(2 * r + 1, halves[1][r], q);
                     }
                 }
-                let scales = &token.scales[b / token.each * count + tile * TILE..][..TILE].as_chunks::<16>().0;
+                let scales = &token.scales[b / token.each * token.stride + tile * TILE..][..TILE].as_chunks::<16>().0;
                 for v in 0..VECTORS {
                     let scales = load_floats(&scales[v]);
                     for p in 0..2 {
@@ -159,6 +161,14 @@ fn tiles<const LAYOUT: u8>(
         store_floats(y, _mm512_add_ps(load_floats(&planes[0]), load_floats(&planes[1])));
     }
     Ok(())
+}
+
+/// The low nibbles of bytes, and the high ones.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn nibbles(bytes: __m512i) -> [__m512i; 2] {
+    let low = _mm512_set1_epi8(15);
+    [_mm512_and_si512(bytes, low), _mm512_and_si512(_mm512_srli_epi16::<4>(bytes), low)]
 }
 
 /// Byte `i` of double word `j` of four vectors as four vectors of double words with a byte of each: vector `i % 4` of each four
