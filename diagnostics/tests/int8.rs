@@ -4,6 +4,8 @@
 // A sample that cannot be written is a broken test; `pub` is for the sibling modules.
 #![allow(clippy::unwrap_used, unreachable_pub)]
 
+#[path = "int8/columns.rs"]
+mod columns;
 #[path = "int8/each.rs"]
 mod each;
 #[path = "int8/fp8.rs"]

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 struct Expected {
     tokens: Vec<u32>,
     stride: usize,
-    #[serde(alias = "compressed_tensors_error", alias = "transformers_error")]
+    #[serde(alias = "compressed_tensors_error", alias = "transformers_error", alias = "bf16_error")]
     theirs: f64,
 }
 
@@ -126,4 +126,10 @@ fn scales_are_finite() {
             }
         }
     }
+}
+
+/// As of integers in rows.
+#[test]
+fn words_by_columns_are_exact_too() {
+    assert_near("columns", 7, 3e-4);
 }

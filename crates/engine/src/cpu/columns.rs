@@ -19,6 +19,8 @@ pub(super) struct ColumnParts {
     scales: WeightView,
     zero_points: WeightView,
     add: Option<u32>,
+    /// The group of each input, where that is not the one of its place.
+    group_of: Option<WeightView>,
     /// Stored outputs before those of the matrix, and in all.
     before: usize,
     total: usize,
@@ -28,8 +30,8 @@ impl ColumnParts {
     /// The parts of a matrix `[outputs, inputs]` of integers of `bits`.
     ///
     /// # Errors
-    /// `Files` for scales that are not finite, zero points that are read in several ways, inputs out of order, and a bias that is not
-    /// zero.
+    /// `Files` for scales that are not finite, zero points that are read in several ways, groups that have no scale, and a bias that is
+    /// not zero.
     pub(super) fn new(weights: &Weights, columns: &spec::Columns, outputs: usize, bits: usize) -> Result<ColumnParts> {
         let spec::Columns { words, size, add, before, total, .. } = *columns;
         let of = if words == ColumnWords::OfInputs { Words::OfInputs } else { Words::OfOutputs };
@@ -37,28 +39,29 @@ impl ColumnParts {
         check_all(weights, &scale, "a finite number", f32::is_finite)?;
         let zero_point = columns.whole(&columns.zero_point, outputs);
         check_zeros(weights, &zero_point, add, bits)?;
-        if let Some(group_of) = &columns.group_of_input {
-            let in_order = |(i, group): (usize, u32)| group as usize == i / size;
+        let mut group_of = None;
+        if let Some(stored) = &columns.group_of_input {
+            let (view, groups) = (weights.view(stored), columns.scale.shape[0]);
             refuse(
                 weights,
-                group_of,
-                words_of(&weights.view(group_of)),
-                in_order,
-                "the group of its place: inputs in order",
+                stored,
+                words_of(&view),
+                |(_, group)| u64::from(group) < groups,
+                "one of the groups of scales",
             )?;
+            let in_order = words_of(&view).enumerate().all(|(i, group)| group as usize == i / size);
+            group_of = (!in_order).then_some(view);
         }
         if let Some(bias) = &columns.no_bias {
             check_all(weights, bias, "0: the family has no bias here", |value| value == 0.0)?;
         }
-        Ok(ColumnParts {
-            of,
-            group: size,
-            scales: weights.view(&scale),
-            zero_points: weights.view(&zero_point),
-            add,
-            before,
-            total,
-        })
+        let (scales, zero_points) = (weights.view(&scale), weights.view(&zero_point));
+        Ok(ColumnParts { of, group: size, scales, zero_points, add, group_of, before, total })
+    }
+
+    /// Whether inputs are of groups out of order, which are multiplied as floats.
+    pub(super) fn is_shuffled(&self) -> bool {
+        self.group_of.is_some()
     }
 
     /// `y` `[tokens, rows]` = the given rows times `input`.
@@ -75,6 +78,10 @@ impl ColumnParts {
         let scales = crate::decoder::floats(&self.scales, 0..matrix.inputs / group * width);
         let columns = Columns { words: matrix.weight().bytes(), of, width, group, scales, zero_points };
         let outputs = self.before + rows.start..self.before + rows.end;
+        if let Some(group_of) = &self.group_of {
+            let bits = 8 * matrix.row_bytes() / matrix.inputs;
+            return kernels::multiply_shuffled(isa, bits, &columns, group_of.bytes(), outputs, input, y);
+        }
         kernels::multiply_columns(&matrix.kernel(), isa, &columns, outputs, input, y)
     }
 }

@@ -12,6 +12,10 @@ use model_factory_spec::plan::ActivationDtype;
 use model_factory_spec::spec::{Factor, FloatScales, Groups, LinearWeights, Scaling};
 use std::ops::Range;
 
+/// Outputs of a tile of columns, and the most that one token's task has: with fewer, parts of rows of words are short.
+const COLUMNS: usize = 128;
+const MOST_COLUMNS: usize = 4096;
+
 /// A weight `[outputs, inputs]` with its kernel and bias.
 #[derive(Clone, Debug)]
 pub struct Matrix {
@@ -100,9 +104,13 @@ impl Matrix {
             check_factor(weights, tensor)?;
             Ok((weights.view(tensor), *divides))
         };
+        let columns = match &scales {
+            Some(Scales { kind: ScaleKind::Columns(parts), .. }) => Some(parts.is_shuffled()),
+            _ => None,
+        };
         let form = match kernel.form {
-            _ if *transposed => Form::F32,
-            Form::Q16 if activations == ActivationDtype::Int8 => Form::Q8,
+            _ if *transposed || columns == Some(true) => Form::F32,
+            Form::Q16 if columns.is_none() && activations == ActivationDtype::Int8 => Form::Q8,
             form => form,
         };
         Ok(Matrix {
@@ -135,12 +143,25 @@ impl Matrix {
         self.kernel.row_bytes(self.inputs)
     }
 
+    /// Whether its words lie by columns: tasks read long parts of rows of words, and so have many outputs.
+    fn is_by_columns(&self) -> bool {
+        matches!(&self.scales, Some(Scales { kind: ScaleKind::Columns(_), .. }))
+    }
+
+    /// Outputs of which the tasks of one token have a multiple.
+    pub(super) fn tile(&self) -> usize {
+        if self.is_by_columns() { COLUMNS } else { 8 }
+    }
+
     pub(super) fn bytes(&self) -> usize {
         self.outputs * self.row_bytes()
     }
 
     /// Rows for one of `threads` where `left` bytes are still to be divided.
     pub(super) fn rows_per_task(&self, left: usize, tokens: usize, threads: usize) -> usize {
+        if self.is_by_columns() && tokens == 1 {
+            return self.outputs.div_ceil(threads).next_multiple_of(COLUMNS).min(MOST_COLUMNS);
+        }
         self.kernel.rows_per_task(left, self.inputs, tokens, threads)
     }
 

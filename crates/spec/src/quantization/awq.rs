@@ -3,7 +3,6 @@
 //! Keys and layout: AutoAWQ 0.2.9 `awq/models/_config.py`, `awq/modules/linear/gemm.py`, transformers 5 `AwqConfig`. What does not run is
 //! refused with the key that asks for it.
 
-use super::foreign;
 use super::gptq::{refusal, with_block};
 use super::names::Names;
 use super::scheme::{Columned, Scheme};
@@ -32,11 +31,8 @@ pub(super) fn read(_: &Header, files: &ConfigFiles) -> Result<Option<Scheme>> {
             _ => return Ok(None),
         }
         layout(block)?;
-        let zero_point = block.boolean("zero_point")?;
-        if zero_point == Some(false) || zero_point.is_none() && block.boolean("sym")? != Some(false) {
-            let found = zero_point.map_or("absent", |_| "false");
-            return Err(foreign::unsupported(METHOD, block, "zero_point", found, "true"));
-        }
+        // Zero points are stored in any case: without, the middle of the integers.
+        block.boolean("zero_point")?;
         // Which modules these are the tensors say.
         if let Some(mut names) = block.strings("modules_to_not_convert")? {
             names.try_for_each(|name| name.map(drop))?;
