@@ -254,10 +254,19 @@ impl Tensors<'_> {
             }
         } else if let Some(Fused { name, before, total, .. }) = self.stored_fused(role, at, &["", ".weight"]) {
             let all = self.stacked(&name, [count, total, inputs], &because)?;
-            let rows = |expert| rows_of(all.clone(), expert * total + before, count * total, vec![outputs, inputs]);
+            let factor = self.gguf_factor(name.trim_end_matches(".weight"), &all, count)?;
+            let rows = |expert| LinearWeights {
+                factor: factor.clone().map(|factor| factor.of(expert, count)),
+                ..LinearWeights::new(rows_of(
+                    all.clone(),
+                    expert * total + before,
+                    count * total,
+                    vec![outputs, inputs],
+                ))
+            };
             match total == outputs {
-                true => vec![LinearWeights::new(all)],
-                false => (0..count).map(|expert| LinearWeights::new(rows(expert))).collect(),
+                true => vec![LinearWeights { factor, ..LinearWeights::new(all) }],
+                false => (0..count).map(rows).collect(),
             }
         } else if stem.contains("{expert}") {
             let matrix = |expert: u64| {
@@ -273,7 +282,8 @@ impl Tensors<'_> {
         } else {
             let all = self.stacked(&self.weight_name(role, at), [count, outputs, inputs], &because)?;
             let bias = self.stacked_bias(role, layer, &format!("{stem}.bias"), [count, outputs], &because)?;
-            vec![LinearWeights { bias, ..LinearWeights::new(all) }]
+            let factor = self.gguf_factor(&stem, &all, count)?;
+            vec![LinearWeights { bias, factor, ..LinearWeights::new(all) }]
         };
         Ok(ExpertMatrices { stored, outputs: outputs as usize })
     }

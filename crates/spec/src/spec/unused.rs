@@ -116,7 +116,10 @@ impl Tensors<'_> {
         if self.reader.is_gguf() {
             // Blocks after the decoder's predict further tokens.
             let predicts = self.layer_of(name).is_some_and(|layer| layer >= self.sizes.layers);
-            return predicts || begins(BESIDE_TEXT_GGUF, name) || self.is_left_out(name);
+            // What llama.cpp writes next to NVFP4 for activations in FP4, which it does not compute on a processor.
+            let scales_activations =
+                name.strip_suffix(".input_scale").is_some_and(|stem| self.used.contains(&format!("{stem}.weight")));
+            return predicts || scales_activations || begins(BESIDE_TEXT_GGUF, name) || self.is_left_out(name);
         }
         let is_mask = matches!(*tensor.shape, [1, 1, rows, columns] if rows == columns) && ends(MASKS);
         let within = name.strip_prefix("model.").unwrap_or(name);

@@ -3,6 +3,7 @@
 use super::blocks::{Panel, ROWS, Step, many_tokens_of_blocks};
 use super::{load, load_apart, load_floats, load_numbers, rows_times_token, transpose};
 use crate::Call;
+use crate::dtypes::nvfp4::SCALE;
 use crate::dtypes::q4_0::{BYTES, Q40};
 use crate::scratch::{Scratch, arranged, arranged_bytes, room};
 use std::arch::x86_64::*;
@@ -10,8 +11,8 @@ use std::arch::x86_64::*;
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(crate) fn matmul(call: &mut Call<'_>) {
     let elements = |first, second| nibbles::<BYTES>(first, second);
-    let scales = |_| |stored: &_| scales::<BYTES>(stored);
-    if !one_token::<8, { 4 * BYTES }, { 16 * BYTES }, 1, _>(call, false, elements, scales) {
+    let scales = |_| |stored: &_| [scales::<BYTES>(stored)];
+    if !one_token::<8, { 4 * BYTES }, { 16 * BYTES }, 1, 1, _>(call, false, elements, scales) {
         many_tokens_of_blocks::<Q40, BYTES, { 4 * BYTES }>(call, |fours, i, panel| put(fours, i, panel));
     }
 }
@@ -65,20 +66,21 @@ pub(crate) fn nibbles<const BYTES: usize>(first: __m512i, second: __m512i) -> (_
 }
 
 /// The product with one token, like [`Call::few_tokens`]. `elements` has elements of four blocks like [`nibbles`], with offset
-/// `OFFSET`, and `scales` the scales of sixteen, by their place and the same vectors. `FOUR` and `STEP` are the bytes of
-/// 4 and of 16 blocks; `evens_first` is as in `Elements`.
+/// `OFFSET`, and `scales` the scales of sixteen, by their place and the same vectors; if they are `N` = 2, those of first and of second
+/// halves for a block's scale of `nvfp4::SCALE`. `FOUR` and `STEP` are the bytes of 4 and of 16 blocks; `evens_first` is as in
+/// `Elements`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(crate) fn one_token<const OFFSET: i32, const FOUR: usize, const STEP: usize, const P: usize, S>(
+pub(crate) fn one_token<const OFFSET: i32, const FOUR: usize, const STEP: usize, const P: usize, const N: usize, S>(
     call: &mut Call<'_>,
     evens_first: bool,
     elements: impl Fn(__m512i, __m512i) -> (__m512i, __m512i),
     scales: impl Fn([usize; 2]) -> S,
 ) -> bool
 where
-    S: Fn(&[(__m512i, __m512i); 4]) -> __m512,
+    S: Fn(&[(__m512i, __m512i); 4]) -> [__m512; N],
 {
-    const { assert!(OFFSET <= 16 && STEP == 4 * FOUR) };
+    const { assert!(OFFSET <= 16 && STEP == 4 * FOUR && (N == 1 || N == 2)) };
     call.few_tokens::<P>(|Scratch { bytes, floats, ints, .. }, weight, x, y| {
         let blocks = x[0].scales.len().next_multiple_of(16);
         // The activations, padded to a whole number of steps, in the order of elements and scales; and what the
@@ -119,13 +121,21 @@ where
             let scales = scales(&stored);
             for (p, dots) in dots.iter().enumerate() {
                 // In each 128 bits are four sums of eight products of one block: at most 16 * 127 * 8 and twice that, so
-                // that they fit 16 bits.
+                // that they fit 16 bits; the first two are of its first half.
                 let ones = _mm512_set1_epi16(1);
                 let first = _mm512_madd_epi16(_mm512_packs_epi32(dots[0], dots[1]), ones);
                 let second = _mm512_madd_epi16(_mm512_packs_epi32(dots[2], dots[3]), ones);
-                let dots = _mm512_madd_epi16(_mm512_packs_epi32(first, second), ones);
-                let scales = _mm512_mul_ps(scales, load_floats(&x_scales[i][p]));
-                sums[p] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), scales, sums[p]);
+                let x_scales = load_floats(&x_scales[i][p]);
+                let (dots, scales) = if N == 2 {
+                    let (a, b) = (_mm512_cvtepi32_ps(first), _mm512_cvtepi32_ps(second));
+                    let firsts = _mm512_mul_ps(_mm512_shuffle_ps::<0b10_00_10_00>(a, b), scales[0]);
+                    let dots = _mm512_fmadd_ps(_mm512_shuffle_ps::<0b11_01_11_01>(a, b), scales[1], firsts);
+                    (dots, _mm512_set1_ps(SCALE))
+                } else {
+                    let dots = _mm512_madd_epi16(_mm512_packs_epi32(first, second), ones);
+                    (_mm512_cvtepi32_ps(dots), scales[0])
+                };
+                sums[p] = _mm512_fmadd_ps(dots, _mm512_mul_ps(scales, x_scales), sums[p]);
             }
             sums
         });

@@ -48,7 +48,7 @@ fn few_tokens<const N: usize, const SIXTEEN: usize>(
         let [from, skipped] = groups.place::<16>(place, count);
         let numbers = _mm512_add_epi32(order, _mm512_set1_epi32(skipped as i32));
         let scales = _mm512_permutexvar_ps(numbers, widened(groups.scales.chunk(from * (N / 16))));
-        move |_: &_| scales
+        move |_: &_| [scales]
     };
-    one_token::<8, 64, SIXTEEN, 2, _>(call, true, elements, scales)
+    one_token::<8, 64, SIXTEEN, 2, 1, _>(call, true, elements, scales)
 }
