@@ -127,6 +127,8 @@ const RECORDED: &[(DType, u64)] = &[
     (DType::MXFP4, 0x5ff94104f9be6942),
     (DType::F4, 0xc72393114789a717),
     (DType::NVFP4, 0x5569f9246ad0871e),
+    (DType::Q1_0, 0x947150f6b4604c93),
+    (DType::Q2_0, 0xc44e73e7ae358f90),
     (DType::U4, 0xaab485a29833c08d),
     (DType::U8, 0x97dcd621644498af),
     (DType::TQ1_0, 0x96a9523e71dc8212),

@@ -230,10 +230,14 @@ impl Tensors<'_> {
         let names = FP8_SCALES.map(|end| format!("{}.{end}", rows.module));
         let [inverse, usual] = &names;
         let name = if weight.dtype == DType::F8_E4M3 && self.stores(inverse) { inverse } else { usual };
-        let Some(scale) = self.table.get(name).cloned() else {
+        let Some(mut scale) = self.table.get(name).cloned() else {
             let stored = format!("tensor {} is {}", weight.name, weight.dtype);
             return Err(self.conflict(stored, format!("its scale {name} is missing")));
         };
+        // MXFP8, whose exponents compressed-tensors stores as integers.
+        if (weight.dtype, scales, scale.dtype) == (DType::F8_E4M3, WeightScales::Group(BLOCK), DType::U8) {
+            scale.dtype = DType::F8_E8M0;
+        }
         let [outputs, inputs] = [0, 1].map(|i| weight.shape.get(i).copied().unwrap_or(1));
         let [height, width] = match scales {
             WeightScales::Tensor => [rows.total, inputs],
