@@ -233,7 +233,7 @@ mod tests {
                 }
             }
         }
-        assert!(tier(DType::NVFP4, &PLAIN).is_err() && tier_for(TensorKind::Vector, DType::F16, &PLAIN).is_ok());
+        assert!(tier(DType::F8_E5M2, &PLAIN).is_err() && tier_for(TensorKind::Vector, DType::F16, &PLAIN).is_ok());
     }
 
     #[test]
