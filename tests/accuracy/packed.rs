@@ -66,6 +66,12 @@ fn floats_of_four_bits_are_exact_and_activations_keep_sixteen_bits() {
     assert_near("fp4", 4, 3e-4);
 }
 
+/// llama.cpp's definition of these products: activations have 8 bits.
+#[test]
+fn floats_of_four_bits_and_the_narrowest_integers_of_gguf_are_exact() {
+    assert_near("fp4-gguf", 3, 3e-2);
+}
+
 /// The bound of plain F32.
 #[test]
 fn floats_of_eight_bits_are_exact() {
