@@ -90,6 +90,12 @@ fn activations_are_int8_where_that_is_asked_for() {
     assert!(bits(1, 40) == bits(3, 40) && bits(2, 3) == bits(2, 40) && bits(1, 1) == bits(1, 40));
 }
 
+/// llama.cpp's definition of these products: activations have 8 bits.
+#[test]
+fn floats_of_four_bits_and_the_narrowest_integers_of_gguf_are_exact() {
+    assert_near("fp4-gguf", 3, 3e-2);
+}
+
 /// The bound of plain F32.
 #[test]
 fn floats_of_eight_bits_are_exact() {

@@ -15,9 +15,9 @@ const BYTES: usize = BLOCK / 2;
 scaled_kernels!(
     F4, "f4", Q16;
     powers: Powers { bits: 5, offset: 16, evens_first: true },
-        |block| look_up(&mxfp4::simd::RAISED, pairs_of_nibbles::<PLACE>(block)), avx512: blocks;
+        |block| look_up(&mxfp4::simd::RAISED, pairs_of_nibbles::<PLACE>(block)), avx512: f4;
     halves: Halves { bits: 5, offset: 16, halves: true, floats: true },
-        |block| look_up(&mxfp4::simd::RAISED, nibbles_in_turns(load_16(block))), avx512: blocks;
+        |block| look_up(&mxfp4::simd::RAISED, nibbles_in_turns(load_16(block))), avx512: f4;
 );
 
 /// Twice what the codes stand for.

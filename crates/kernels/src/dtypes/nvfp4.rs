@@ -14,7 +14,7 @@ const BYTES: usize = 36;
 block_kernels!(NVFP4, "nvfp4", Nvfp4 { bits: 5, offset: 16, halves: true, floats: true }, 4 * BYTES);
 
 /// The scale of each block, for those of its halves as they are widened.
-const SCALE: f32 = 128.0;
+pub(crate) const SCALE: f32 = 128.0;
 
 /// A block of doubled elements with the scales of its halves; the byte of NaN is 0, as in ggml.
 pub(super) fn unpacked(scales: [u8; 2], quants: [i8; BLOCK]) -> Unpacked {

@@ -172,14 +172,26 @@ impl<'a> BlockScales<'a> {
     }
 }
 
-impl Powers<'_> {
+impl<'a> Powers<'a> {
+    /// The exponents of the `N` blocks from number `N * place[1]` of row `place[0]` on, and those after them.
+    #[inline(always)]
+    pub(crate) fn of_blocks<const N: usize>(&self, [row, step]: [usize; 2]) -> &'a [u8] {
+        self.exponents.get(row * self.blocks + N * step..).unwrap_or_default()
+    }
+
     /// A block of all rows, of elements that are doubled.
     pub(crate) fn unpacked(&self, block: usize, quants: [i8; BLOCK]) -> Unpacked {
         Unpacked::scaled(mxfp4::scale(self.exponents[block]), quants)
     }
 }
 
-impl Halves<'_> {
+impl<'a> Halves<'a> {
+    /// Like [`Powers::of_blocks`], two for each block.
+    #[inline(always)]
+    pub(crate) fn of_blocks<const N: usize>(&self, [row, step]: [usize; 2]) -> &'a [u8] {
+        self.floats.get(2 * (row * self.blocks + N * step)..).unwrap_or_default()
+    }
+
     /// A block of all rows, of elements that are doubled.
     pub(crate) fn unpacked(&self, block: usize, quants: [i8; BLOCK]) -> Unpacked {
         nvfp4::unpacked(self.floats.as_chunks().0[block], quants)
@@ -202,6 +214,17 @@ impl Groups<'_> {
     }
 }
 
+/// The first bytes, with zeros after the last.
+#[inline(always)]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(crate) fn padded<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    bytes.first_chunk().copied().unwrap_or_else(|| {
+        let mut padded = [0; N];
+        padded.iter_mut().zip(bytes).for_each(|(to, byte)| *to = *byte);
+        padded
+    })
+}
+
 /// The factors of eight blocks, which are number `place[1]` of row `place[0]`: zeros after the last row, and past the end of a row
 /// those of other blocks.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
@@ -211,24 +234,11 @@ pub(crate) mod simd {
 
     for_vectors! {
         pub(crate) fn powers(scales: &Powers<'_>, place: [usize; 2]) -> Factors {
-            let [row, eight] = place;
-            let rest = scales.exponents.get(row * scales.blocks + 8 * eight..).unwrap_or_default();
-            mxfp4::simd::scales(rest.first_chunk().copied().unwrap_or_else(|| {
-                let mut exponents = [0; 8];
-                exponents.iter_mut().zip(rest).for_each(|(to, exponent)| *to = *exponent);
-                exponents
-            }))
+            mxfp4::simd::scales(padded(scales.of_blocks::<8>(place)))
         }
 
         pub(crate) fn halves(scales: &Halves<'_>, place: [usize; 2]) -> Factors {
-            let [row, eight] = place;
-            let rest = scales.floats.get(2 * (row * scales.blocks + 8 * eight)..).unwrap_or_default();
-            let floats = rest.first_chunk().copied().unwrap_or_else(|| {
-                let mut floats = [0; 16];
-                floats.iter_mut().zip(rest).for_each(|(to, float)| *to = *float);
-                floats
-            });
-            nvfp4::simd::factors(&floats)
+            nvfp4::simd::factors(&padded(scales.of_blocks::<8>(place)))
         }
 
         pub(crate) fn groups(groups: &Groups<'_>, place: [usize; 2]) -> Factors {

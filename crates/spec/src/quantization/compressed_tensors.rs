@@ -25,8 +25,8 @@ const FORMATS: &[&str] = &["int-quantized", "naive-quantized"];
 /// The format that packs integers into words.
 const PACKED: &str = "pack-quantized";
 
-/// The format that stores floats of 8 bits.
-const FLOATS: &str = "float-quantized";
+/// Formats that store floats of 8 bits; the second has powers of 2 as scales.
+const FLOATS: &[&str] = &["float-quantized", "mxfp8-quantized"];
 
 /// Formats that store floats of 4 bits.
 const FP4: [(&str, Fp4); 2] = [("nvfp4-pack-quantized", Fp4::Divided), ("mxfp4-pack-quantized", Fp4::Powers)];
@@ -173,12 +173,12 @@ fn stored(block: &Section<'_>, group: &Section<'_>) -> Result<Stored> {
     let place = if group.has("format") { group } else { block };
     match place.text("format")? {
         Some(PACKED) => Ok(Stored::Packed),
-        Some(FLOATS) => Ok(Stored::Floats),
+        Some(format) if FLOATS.contains(&format) => Ok(Stored::Floats),
         Some(format) if FORMATS.contains(&format) => Ok(Stored::Int8),
         found => match FP4.iter().find(|(format, _)| found == Some(format)) {
             Some((_, fp4)) => Ok(Stored::Fp4(*fp4)),
             None => {
-                let known = [FORMATS, &FP4.map(|(format, _)| format), &[FLOATS]].concat().join(", ");
+                let known = [FORMATS, &FP4.map(|(format, _)| format), FLOATS].concat().join(", ");
                 Err(refusal(place, "format", &quoted(found), &format!("{known} or {PACKED}")))
             }
         },

@@ -224,6 +224,13 @@ pub struct Factor {
     pub divides: bool,
 }
 
+impl Factor {
+    /// Those of one of `count` equal parts of the outputs.
+    fn of(self, part: u64, count: u64) -> Factor {
+        Factor { tensor: tensors::rows_of(self.tensor, part, count, vec![1]), ..self }
+    }
+}
+
 /// How the elements of a matrix become weights, where tensors of their own say that. Complete.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Scaling {

@@ -164,6 +164,9 @@ impl Tensors<'_> {
 
     /// What the products of the matrix in `rows` are scaled by: one float for all of the stored tensor, of floats of 4 bits.
     pub(super) fn factor(&mut self, rows: &Rows) -> Result<Option<Factor>> {
+        if self.reader.is_gguf() {
+            return self.gguf_factor(&rows.module, &rows.tensor, 1);
+        }
         let kind = self.scheme.and_then(|scheme| scheme.group(&rows.module, "Linear").ok()).map(|group| group.kind);
         let wanted = match kind {
             Some(Kind::Fp4(fp4)) if rows.tensor.dtype == DType::F4 => fp4.whole().map(|end| (end, fp4)),
@@ -179,6 +182,19 @@ impl Tensors<'_> {
         let tensor = self.single(&format!("{}.{end}", rows.module), "one scale for a matrix")?;
         self.check_float(&tensor, "F32, F16 or BF16 (scales)")?;
         Ok(Some(Factor { tensor, divides: fp4 == Fp4::Divided }))
+    }
+
+    /// The `count` floats that a GGUF file has for the products of the matrix `weight`, where it has some: NVFP4 (llama.cpp).
+    pub(super) fn gguf_factor(&mut self, stem: &str, weight: &TensorInfo, count: u64) -> Result<Option<Factor>> {
+        let name = format!("{stem}.scale");
+        if weight.dtype != DType::NVFP4 || !self.stores(&name) {
+            return Ok(None);
+        }
+        let tensor = self.checked(&name, &[count], "scales of products")?;
+        if tensor.dtype != DType::F32 {
+            return Err(self.wrong_dtype(&tensor, "F32 (scales)"));
+        }
+        Ok(Some(Factor { tensor, divides: false }))
     }
 
     /// Takes note of a matrix of floats that the config would have quantised; no scale may be stored with it.
@@ -270,9 +286,13 @@ impl Tensors<'_> {
         place: &str,
         scales: WeightScales,
         rows: &Rows,
-        scale: TensorInfo,
+        mut scale: TensorInfo,
     ) -> Result<FloatScales> {
         let weight = &rows.tensor;
+        // MXFP8, whose exponents compressed-tensors stores as integers.
+        if (weight.dtype, scales, scale.dtype) == (DType::F8_E4M3, WeightScales::Group(BLOCK), DType::U8) {
+            scale.dtype = DType::F8_E8M0;
+        }
         let [outputs, inputs] = [0, 1].map(|i| weight.shape.get(i).copied().unwrap_or(1));
         let [height, width] = match scales {
             WeightScales::Tensor => [rows.total, inputs],

@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::family::{Bias, Role};
 use crate::header::TensorInfo;
 use crate::quantization::Scheme;
+use model_factory_dtypes::DType;
 
 /// Prefixes of tensors that text generation does not need, in safetensors; `model.` may come before them.
 const BESIDE_TEXT: &[&str] = &[
@@ -116,7 +117,11 @@ impl Tensors<'_> {
         if self.reader.is_gguf() {
             // Blocks after the decoder's predict further tokens.
             let predicts = self.layer_of(name).is_some_and(|layer| layer >= self.sizes.layers);
-            return predicts || begins(BESIDE_TEXT_GGUF, name) || self.is_left_out(name);
+            // What llama.cpp writes next to NVFP4 for activations in FP4, which it does not compute on a processor.
+            let is_nvfp4 = |weight: &TensorInfo| weight.dtype == DType::NVFP4;
+            let module = name.strip_suffix(".input_scale").map(|module| format!("{module}.weight"));
+            let scales_activations = module.is_some_and(|weight| self.table.get(&weight).is_some_and(is_nvfp4));
+            return predicts || scales_activations || begins(BESIDE_TEXT_GGUF, name) || self.is_left_out(name);
         }
         let is_mask = matches!(*tensor.shape, [1, 1, rows, columns] if rows == columns) && ends(MASKS);
         let within = name.strip_prefix("model.").unwrap_or(name);

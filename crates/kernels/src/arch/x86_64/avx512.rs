@@ -4,6 +4,7 @@ pub(crate) mod attention;
 pub(crate) mod bf16;
 pub(crate) mod blocks;
 pub(crate) mod columns;
+pub(crate) mod f4;
 pub(crate) mod floats;
 pub(crate) mod i8;
 pub(crate) mod q4_0;

@@ -10,7 +10,7 @@ use std::arch::x86_64::*;
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(crate) fn matmul(call: &mut Call<'_>) {
     let elements = |first, second| nibbles::<BYTES>(first, second);
-    if !one_token::<8, { 4 * BYTES }, { 16 * BYTES }, 1>(call, false, elements, scales_in_blocks::<BYTES>()) {
+    if !one_token::<8, { 4 * BYTES }, { 16 * BYTES }, 1, _>(call, false, elements, scales_in_blocks::<BYTES>()) {
         many_tokens_of_blocks::<Q40, BYTES, { 4 * BYTES }>(call, |fours, i, panel| put(fours, i, panel));
     }
 }
@@ -63,26 +63,37 @@ pub(crate) fn nibbles<const BYTES: usize>(first: __m512i, second: __m512i) -> (_
     (_mm512_and_si512(bytes, low), _mm512_and_si512(_mm512_srli_epi16::<4>(bytes), low))
 }
 
-/// How the product with one token finds the scales of sixteen blocks: they `start` with what their place gives, to which the first
-/// and the last 64 bytes of each four `add`, and become `floats`, in the order of the products.
+/// How the product with one token scales sixteen blocks, in the order of its sums.
 pub(crate) struct Scales<S, A, F> {
+    /// What the place of the blocks gives.
     pub(crate) start: S,
+    /// Adds what the `j`-th four blocks hold, by their first and last 64 bytes.
     pub(crate) add: A,
-    pub(crate) floats: F,
+    /// Adds the scaled sums of the blocks, of which the vectors have two for each first and each second half, times the scales of
+    /// activations, to the sums of lanes.
+    pub(crate) apply: F,
+}
+
+/// [`Scales::apply`] with a scale for each block.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+pub(crate) fn scaled(scales: __m512, [first, second]: [__m512i; 2], x_scales: __m512, sums: __m512) -> __m512 {
+    let dots = _mm512_madd_epi16(_mm512_packs_epi32(first, second), _mm512_set1_epi16(1));
+    _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), _mm512_mul_ps(scales, x_scales), sums)
 }
 
 /// The product with one token, like [`Call::few_tokens`]. `elements` has elements of four blocks like [`nibbles`], with offset
 /// `OFFSET`. `FOUR` and `STEP` are the bytes of 4 and of 16 blocks; `evens_first` is as in `Elements`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(crate) fn one_token<const OFFSET: i32, const FOUR: usize, const STEP: usize, const P: usize>(
+pub(crate) fn one_token<const OFFSET: i32, const FOUR: usize, const STEP: usize, const P: usize, T: Copy>(
     call: &mut Call<'_>,
     evens_first: bool,
     elements: impl Fn(__m512i, __m512i) -> (__m512i, __m512i),
     scales: Scales<
-        impl Fn([usize; 2]) -> __m512i,
-        impl Fn(__m512i, usize, [__m512i; 2]) -> __m512i,
-        impl Fn(__m512i) -> __m512,
+        impl Fn([usize; 2]) -> T,
+        impl Fn(T, usize, [__m512i; 2]) -> T,
+        impl Fn(T, [__m512i; 2], __m512, __m512) -> __m512,
     >,
 ) -> bool {
     const { assert!(OFFSET <= 16 && STEP == 4 * FOUR) };
@@ -123,16 +134,13 @@ pub(crate) fn one_token<const OFFSET: i32, const FOUR: usize, const STEP: usize,
                     dots[p][j] = _mm512_dpbusd_epi32(sums, high, load(&x[2 * j + 1]));
                 }
             }
-            let of_blocks = (scales.floats)(of_blocks);
             for (p, dots) in dots.iter().enumerate() {
                 // In each 128 bits are four sums of eight products of one block: at most 16 * 127 * 8 and twice that, so
-                // that they fit 16 bits.
+                // that they fit 16 bits; the first two are of its first half.
                 let ones = _mm512_set1_epi16(1);
                 let first = _mm512_madd_epi16(_mm512_packs_epi32(dots[0], dots[1]), ones);
                 let second = _mm512_madd_epi16(_mm512_packs_epi32(dots[2], dots[3]), ones);
-                let dots = _mm512_madd_epi16(_mm512_packs_epi32(first, second), ones);
-                let scales = _mm512_mul_ps(of_blocks, load_floats(&x_scales[i][p]));
-                sums[p] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), scales, sums[p]);
+                sums[p] = (scales.apply)(of_blocks, [first, second], load_floats(&x_scales[i][p]), sums[p]);
             }
             sums
         });
@@ -144,9 +152,11 @@ pub(crate) fn one_token<const OFFSET: i32, const FOUR: usize, const STEP: usize,
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 #[allow(clippy::type_complexity)] // closures have no shorter names
-pub(crate) fn scales_in_blocks<const BYTES: usize>()
--> Scales<impl Fn([usize; 2]) -> __m512i, impl Fn(__m512i, usize, [__m512i; 2]) -> __m512i, impl Fn(__m512i) -> __m512>
-{
+pub(crate) fn scales_in_blocks<const BYTES: usize>() -> Scales<
+    impl Fn([usize; 2]) -> __m512i,
+    impl Fn(__m512i, usize, [__m512i; 2]) -> __m512i,
+    impl Fn(__m512i, [__m512i; 2], __m512, __m512) -> __m512,
+> {
     let at = load_numbers(&const { scales_at(BYTES, 4 * BYTES) });
     Scales {
         start: |_| _mm512_setzero_si512(),
@@ -154,7 +164,9 @@ pub(crate) fn scales_in_blocks<const BYTES: usize>()
         add: move |scales, j, [first, second]: [__m512i; 2]| {
             _mm512_or_si512(scales, _mm512_maskz_permutex2var_epi16(0x1111u32 << j, first, at, second))
         },
-        floats: |scales| _mm512_cvtph_ps(_mm512_castsi512_si256(scales)),
+        apply: |scales, dots, x_scales, sums| {
+            scaled(_mm512_cvtph_ps(_mm512_castsi512_si256(scales)), dots, x_scales, sums)
+        },
     }
 }
 

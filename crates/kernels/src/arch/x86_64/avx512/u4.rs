@@ -2,7 +2,7 @@
 
 use super::blocks::{many_tokens, unpack};
 use super::load;
-use super::q4_0::{Scales, one_token};
+use super::q4_0::{Scales, one_token, scaled};
 use crate::Call;
 use crate::arch::generic::wide::EightBlocks;
 use crate::arch::x86_64::avx2::load as load_32;
@@ -57,8 +57,8 @@ fn by_scales<const N: usize, const SIXTEEN: usize, const P: usize>(
     let start = |place| {
         let [from, skipped] = groups.place::<16>(place, count);
         let numbers = _mm512_add_epi32(order, _mm512_set1_epi32(skipped as i32));
-        _mm512_castps_si512(_mm512_permutexvar_ps(numbers, widened(groups.scales.chunk(from * (N / 16)))))
+        _mm512_permutexvar_ps(numbers, widened(groups.scales.chunk(from * (N / 16))))
     };
-    let scales = Scales { start, add: |scales, _, _| scales, floats: |scales| _mm512_castsi512_ps(scales) };
-    one_token::<8, 64, SIXTEEN, P>(call, true, elements, scales)
+    let apply = |scales, dots, x_scales, sums| scaled(scales, dots, x_scales, sums);
+    one_token::<8, 64, SIXTEEN, P, _>(call, true, elements, Scales { start, add: |scales, _, _| scales, apply })
 }
