@@ -102,11 +102,12 @@ const MATRICES: &[(&[DType], Option<Native>, Option<OnGpus>)] = &[
        DType::Q5_K, DType::Q6_K],
      Some(Native::Always), DP4A),
     (&[DType::IQ4_NL, DType::IQ4_XS, DType::IQ3_S, DType::IQ3_XXS, DType::IQ2_S, DType::IQ2_XS, DType::IQ2_XXS,
-       DType::IQ1_S, DType::IQ1_M, DType::TQ1_0, DType::TQ2_0, DType::MXFP4],
+       DType::IQ1_S, DType::IQ1_M, DType::TQ1_0, DType::TQ2_0, DType::MXFP4,
+       DType::Q1_0, DType::Q2_0],
      Some(Native::Always), None),
     (&[DType::F4],   Some(Native::Always),                        no_kernel((10, 0))),
     (&[DType::U4, DType::U8], Some(Native::Always),               None),
-    (&[DType::NVFP4], None,                                       no_kernel((10, 0))),
+    (&[DType::NVFP4], Some(Native::Always),                       no_kernel((10, 0))),
     (&[DType::F8_E4M3], Some(Native::Never),                      no_kernel((8, 9))),
     (&[DType::F8_E5M2], None,                                     no_kernel((8, 9))),
 ];
@@ -248,7 +249,7 @@ mod tests {
                 }
             }
         }
-        assert!(tier(DType::NVFP4, &PLAIN).is_err() && tier_for(TensorKind::Vector, DType::F16, &PLAIN).is_ok());
+        assert!(tier(DType::F8_E5M2, &PLAIN).is_err() && tier_for(TensorKind::Vector, DType::F16, &PLAIN).is_ok());
     }
 
     #[test]

@@ -4,8 +4,12 @@
 // A sample that cannot be written is a broken test; `pub` is for the sibling modules.
 #![allow(clippy::unwrap_used, unreachable_pub)]
 
+#[path = "int8/columns.rs"]
+mod columns;
 #[path = "int8/each.rs"]
 mod each;
+#[path = "int8/fp4.rs"]
+mod fp4;
 #[path = "int8/fp8.rs"]
 mod fp8;
 
@@ -129,7 +133,7 @@ impl Model {
         let (mut header, mut end) = (Map::new(), 0);
         for (name, dtype, shape) in &self.tensors {
             let size = match *dtype {
-                "BOOL" | "U8" | "I8" | "F8_E4M3" | "F8_E5M2" | "F8_E8M0" => 1,
+                "BOOL" | "I8" | "U8" | "F8_E4M3" | "F8_E5M2" | "F8_E8M0" => 1,
                 "I64" | "F64" => 8,
                 "I32" | "F32" => 4,
                 _ => 2,
@@ -287,8 +291,9 @@ fn what_does_not_run_is_refused_by_its_key() {
     let cases = [
         ("", "format", json!("pack-quantized"), "group_0.input_activations is given, expected null"),
         ("", "format", json!("float-quantized"), "group_0.input_activations.type is \"int\", expected float"),
-        ("", "format", json!("nvfp4-pack-quantized"), "\"nvfp4-pack-quantized\""),
-        ("", "format", json!("mxfp4-pack-quantized"), "\"mxfp4-pack-quantized\""),
+        ("", "format", json!("nvfp4-pack-quantized"), "group_0.weights.num_bits is 8, expected 4"),
+        ("", "format", json!("mxfp4-pack-quantized"), "group_0.weights.num_bits is 8, expected 4"),
+        ("", "format", json!("mxfp6-pack-quantized"), "\"mxfp6-pack-quantized\""),
         ("", "format", json!("marlin-24"), "\"marlin-24\""),
         ("", "format", json!("mixed-precision"), "\"mixed-precision\""),
         ("", "format", json!("tomorrow"), "\"tomorrow\""),

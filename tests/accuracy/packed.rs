@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 struct Expected {
     tokens: Vec<u32>,
     stride: usize,
-    #[serde(alias = "compressed_tensors_error", alias = "transformers_error")]
+    #[serde(alias = "compressed_tensors_error", alias = "transformers_error", alias = "bf16_error")]
     theirs: f64,
 }
 
@@ -60,6 +60,12 @@ fn weights_are_exact_and_activations_keep_sixteen_bits() {
     assert_near("packed", 9, 3e-4);
 }
 
+/// As for packed integers: the worst was 1.2e-4.
+#[test]
+fn floats_of_four_bits_are_exact_and_activations_keep_sixteen_bits() {
+    assert_near("fp4", 4, 3e-4);
+}
+
 /// Rounded to int8 on request, as for GGUF's blocks, with the same bits in threads and parts of any number.
 #[test]
 fn activations_are_int8_where_that_is_asked_for() {
@@ -82,6 +88,12 @@ fn activations_are_int8_where_that_is_asked_for() {
         all.iter().flatten().map(|x| x.to_bits()).collect()
     };
     assert!(bits(1, 40) == bits(3, 40) && bits(2, 3) == bits(2, 40) && bits(1, 1) == bits(1, 40));
+}
+
+/// llama.cpp's definition of these products: activations have 8 bits.
+#[test]
+fn floats_of_four_bits_and_the_narrowest_integers_of_gguf_are_exact() {
+    assert_near("fp4-gguf", 3, 3e-2);
 }
 
 /// The bound of plain F32.
@@ -120,4 +132,10 @@ fn scales_are_finite() {
             }
         }
     }
+}
+
+/// As of integers in rows.
+#[test]
+fn words_by_columns_are_exact_too() {
+    assert_near("columns", 7, 3e-4);
 }

@@ -340,7 +340,7 @@ pub(crate) fn roles(spec: &ModelSpec) -> impl Iterator<Item = (TensorKind, &Tens
         let vector = tensor.shape.len() == 1 || vectors.contains(tensor.name.as_str());
         let scale = scales.contains(tensor.name.as_str());
         match (scale, tensor.dtype) {
-            (true, DType::I8 | DType::I32 | DType::F8_E8M0) => None,
+            (true, DType::I8 | DType::I32 | DType::F8_E8M0 | DType::F8_E4M3) => None,
             (true, _) => Some((TensorKind::Vector, tensor)),
             (false, _) => Some((if vector { TensorKind::Vector } else { TensorKind::Matrix }, tensor)),
         }

@@ -5,6 +5,7 @@
 
 mod activation;
 mod attention;
+mod columns;
 #[allow(missing_debug_implementations)] // what a pass works in
 mod device;
 mod embedding;

@@ -255,11 +255,17 @@ impl Tensors<'_> {
             }
         } else if let Some(Fused { module, name, before, total, .. }) = fused {
             let all = self.stacked(&name, [count, total, inputs], &because)?;
+            let factor = self.gguf_factor(name.trim_end_matches(".weight"), &all, count)?;
             let of_expert =
                 |expert| rows_of(all.clone(), expert * total + before, count * total, vec![outputs, inputs]);
             match self.scheme {
-                None if total == outputs => vec![LinearWeights::new(all)],
-                None => (0..count).map(|expert| LinearWeights::new(of_expert(expert))).collect(),
+                None if total == outputs => vec![LinearWeights { factor, ..LinearWeights::new(all) }],
+                None => {
+                    let factor = |expert| factor.clone().map(|factor| factor.of(expert, count));
+                    let matrix =
+                        |expert| LinearWeights { factor: factor(expert), ..LinearWeights::new(of_expert(expert)) };
+                    (0..count).map(matrix).collect()
+                }
                 Some(_) => {
                     let matrix = |expert| {
                         let (tensor, module) = (of_expert(expert), module.clone());
@@ -284,7 +290,8 @@ impl Tensors<'_> {
         } else {
             let all = self.stacked(&self.weight_name(role, at), [count, outputs, inputs], &because)?;
             let bias = self.stacked_bias(role, layer, &format!("{stem}.bias"), [count, outputs], &because)?;
-            vec![LinearWeights { bias, ..LinearWeights::new(all) }]
+            let factor = self.gguf_factor(&stem, &all, count)?;
+            vec![LinearWeights { bias, factor, ..LinearWeights::new(all) }]
         };
         Ok(ExpertMatrices { stored, outputs: outputs as usize })
     }
