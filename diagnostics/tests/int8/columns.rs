@@ -195,7 +195,7 @@ fn columns_that_do_not_run_are_refused_by_their_key() {
     ];
     let mut table = Table::default();
     let mut refuses = |method: &str, block: Value, of_outputs: bool, says: &str| {
-        table.refuses(says, &columns(block, of_outputs, 4).tree(), "", 12, &[method, "config.json", says]);
+        table.refuses(&format!("{method}: {says}"), &columns(block, of_outputs, 4).tree(), "", 12, &[method, "config.json", says]);
     };
     of_gptq.iter().for_each(|(keys, says)| refuses("GPTQ", with(gptq(), keys.clone()), false, says));
     of_awq.iter().for_each(|(keys, says)| refuses("AWQ", with(awq(), keys.clone()), true, says));
@@ -214,7 +214,7 @@ fn columns_that_contradict_are_refused_by_both_sides() {
         ("no words", usual().without(&words), 15, &["up_proj.weight"]),
         ("words and a matrix", usual().with(&format!("{UP}.weight"), "BF16", &[WIDE, HIDDEN]), 15, &[&words, "up_proj.weight is stored"]),
         ("words of 8 bits", usual().with(&words, "I32", &[HIDDEN / 4, WIDE]), 15, &[&words, "[96, 128]", "[96, 64]"]),
-        ("words of bytes", usual().with(&words, "U8", &[HIDDEN / 8, WIDE]), 15, &[&words, "U8", "I32"]),
+        ("words of floats", usual().with(&words, "F32", &[HIDDEN / 8, WIDE]), 15, &[&words, "F32", "I32"]),
         ("words in three dimensions", usual().with(&words, "I32", &[1, HIDDEN / 8, WIDE]), 15, &[&words, "two dimensions"]),
         ("words by outputs", usual().with(&words, "I32", &[HIDDEN, WIDE / 8]), 15, &[&words, "[12, 512]", "[96, 64]"]),
         ("no scales", usual().without(&scales), 15, &[&scales]),

@@ -25,8 +25,8 @@ const KNOWN: &str = "quant_method bits act_bits group_size sym data_type packing
 ///
 /// # Errors
 /// `Quantization` for every scheme that does not run, `Format` for keys of the wrong type.
-pub(super) fn read(_: &Header, files: &ConfigFiles) -> Result<Option<Scheme>> {
-    with_block(files, |block| {
+pub(super) fn read(header: &Header, files: &ConfigFiles) -> Result<Option<Scheme>> {
+    with_block(header, files, |block| {
         let method = block.text("quant_method")?.map(str::to_ascii_lowercase);
         if !matches!(method.as_deref(), Some("auto-round" | "intel/auto-round")) {
             return Ok(None);

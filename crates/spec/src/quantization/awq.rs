@@ -23,8 +23,8 @@ const KNOWN: &str = "quant_method method bits w_bit group_size q_group_size zero
 ///
 /// # Errors
 /// `Quantization` for every scheme that does not run, `Format` for keys of the wrong type.
-pub(super) fn read(_: &Header, files: &ConfigFiles) -> Result<Option<Scheme>> {
-    with_block(files, |block| {
+pub(super) fn read(header: &Header, files: &ConfigFiles) -> Result<Option<Scheme>> {
+    with_block(header, files, |block| {
         match block.text("quant_method")?.map(str::to_ascii_lowercase).as_deref() {
             Some("awq") => {}
             None if block.has("w_bit") => {}

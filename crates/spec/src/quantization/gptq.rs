@@ -5,6 +5,7 @@
 
 use super::foreign;
 use super::names::Names;
+use super::packed::COLUMNS;
 use super::scheme::{Columned, Group, Kind, Scheme, WeightScales};
 use crate::error::{Error, Result};
 use crate::header::config::{ConfigFiles, JsonObject, Section};
@@ -27,8 +28,8 @@ const KNOWN: &str = "quant_method method format checkpoint_format bits group_siz
 ///
 /// # Errors
 /// `Quantization` for every scheme that does not run, `Format` for keys of the wrong type.
-pub(super) fn read(_: &Header, files: &ConfigFiles) -> Result<Option<Scheme>> {
-    with_block(files, |block| {
+pub(super) fn read(header: &Header, files: &ConfigFiles) -> Result<Option<Scheme>> {
+    with_block(header, files, |block| {
         let method = block.text("quant_method")?.map(str::to_ascii_lowercase);
         match method.as_deref() {
             Some("gptq") => {}
@@ -74,12 +75,17 @@ pub(super) fn read(_: &Header, files: &ConfigFiles) -> Result<Option<Scheme>> {
     })
 }
 
-/// Reads the block that says how weights are quantized: that of `config.json`, of its part for text, or a file next to it.
+/// Reads the block that says how words by columns are quantized, where there are any: that of `config.json`, of its part for text, or a
+/// file next to it.
 pub(super) fn with_block(
+    header: &Header,
     files: &ConfigFiles,
     read: impl Fn(&Section<'_>) -> Result<Option<Scheme>>,
 ) -> Result<Option<Scheme>> {
     const KEY: &str = "quantization_config";
+    if !header.tensors.keys().any(|name| name.ends_with(COLUMNS)) {
+        return Ok(None);
+    }
     let side = files.quantization.as_ref().filter(|file| is_side_file(file.file()));
     let text = files.config.section("text_config")?;
     let of_text = text.as_ref().map_or(Ok(None), |text| text.section(KEY))?;
