@@ -12,8 +12,8 @@ use crate::order::BLOCK;
 const BYTES: usize = BLOCK / 2;
 
 scaled_kernels!(
-    F4, "f4", Q8, F4 { bits: 5, offset: 16, evens_first: true },
-    |block| look_up(&mxfp4::simd::RAISED, pairs_of_nibbles::<PLACE>(block)), powers: Powers, avx512: blocks
+    F4, "f4", Q8, |block| look_up(&mxfp4::simd::RAISED, pairs_of_nibbles::<PLACE>(block)),
+    powers: Powers { bits: 5, offset: 16, evens_first: true }, avx512: blocks
 );
 
 /// Twice what the codes stand for.

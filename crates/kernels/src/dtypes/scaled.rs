@@ -3,6 +3,7 @@
 //! Scales are read where they are stored, those of groups by all blocks that share them. What is added up in which order is that of
 //! other block dtypes (`blocks.rs`).
 
+use super::blocks::Unpacked;
 use super::mxfp4;
 use crate::input::{Form, Input};
 use crate::isa::Isa;
@@ -24,6 +25,16 @@ pub enum BlockScales<'a> {
         group: usize,
         /// The scales of all rows in order.
         scales: Floats<'a>,
+    },
+    /// Floats as [`BlockScales::Floats`], and as many of the same dtype that are added: an element is `scale * field + bias`, of the
+    /// stored field, unsigned.
+    Affine {
+        /// Elements that share a scale and a bias.
+        group: usize,
+        /// The scales of all rows in order.
+        scales: Floats<'a>,
+        /// The biases of all rows in order.
+        biases: Floats<'a>,
     },
     /// Floats, one for each rectangle of weights (E4M3).
     Rectangles {
@@ -47,6 +58,7 @@ pub(crate) enum CallScales<'a> {
     InBlocks,
     Powers(Powers<'a>),
     Groups(Groups<'a>),
+    Affine(Affine<'a>),
     Rectangles(Rectangles<'a>),
 }
 
@@ -67,6 +79,15 @@ pub(crate) struct Groups<'a> {
     pub(crate) groups: usize,
     /// Block `b` of a row is of group `b >> shift`.
     pub(crate) shift: u32,
+}
+
+/// Scales and biases, one of each for each group of blocks.
+#[derive(Clone, Copy)]
+pub(crate) struct Affine<'a> {
+    pub(crate) scales: Groups<'a>,
+    pub(crate) biases: Groups<'a>,
+    /// What is subtracted from stored fields.
+    pub(crate) middle: f32,
 }
 
 /// Floats, one for each rectangle of a call's rows.
@@ -94,18 +115,6 @@ impl Rectangles<'_> {
 
 impl<'a> CallScales<'a> {
     /// Panics for other scales.
-    pub(crate) fn powers(self) -> Powers<'a> {
-        let CallScales::Powers(powers) = self else { unreachable!("scales are powers of 2") };
-        powers
-    }
-
-    /// Panics for other scales.
-    pub(crate) fn groups(self) -> Groups<'a> {
-        let CallScales::Groups(groups) = self else { unreachable!("scales are floats") };
-        groups
-    }
-
-    /// Panics for other scales.
     pub(crate) fn rectangles(self) -> Rectangles<'a> {
         let CallScales::Rectangles(rectangles) = self else { unreachable!("scales of rectangles") };
         rectangles
@@ -113,36 +122,30 @@ impl<'a> CallScales<'a> {
 }
 
 impl<'a> BlockScales<'a> {
-    /// The scale of each block of `rows` rows of `inputs`. Panics unless there are as many as that takes. Where groups are neither
-    /// powers of 2 nor whole rows, or the scales fewer than kernels read at once, `spread` has one for each block.
+    /// The scale of each block of `rows` rows of `inputs` elements of so many `bits`. Panics unless there are as many as that takes.
+    /// Where groups are neither powers of 2 nor whole rows, or the scales fewer than kernels read at once, `spread` has one for each
+    /// block.
     pub(crate) fn of_blocks<'s: 'a>(
         self,
-        rows: usize,
-        inputs: usize,
-        spread: &'s mut Vec<u8>,
+        [rows, inputs]: [usize; 2],
+        bits: usize,
+        spread: &'s mut [Vec<u8>; 2],
     ) -> memory::Result<CallScales<'a>> {
         let blocks = inputs / BLOCK;
+        let [first, second] = spread;
         match self {
             BlockScales::Powers(exponents) => {
                 assert_eq!(exponents.len(), rows * blocks, "scales of {rows} rows of {blocks} blocks");
                 Ok(CallScales::Powers(Powers { exponents, blocks }))
             }
             BlockScales::Floats { group, scales } => {
-                assert!(group > 0 && group.is_multiple_of(BLOCK), "groups of {group}");
-                let size = group / BLOCK;
-                assert!(blocks.is_multiple_of(size), "groups of {group} in rows of {blocks} blocks");
-                assert_eq!(scales.len() * size, rows * blocks, "scales of {rows} rows of {blocks} blocks");
-                if scales.len() >= TOGETHER && (size == blocks || size.is_power_of_two()) {
-                    let shift = if size == blocks { 31 } else { size.ilog2() };
-                    return Ok(CallScales::Groups(Groups { scales, blocks, groups: blocks / size, shift }));
-                }
-                let all = rows * blocks;
-                *spread = memory::zeros(4 * all.max(TOGETHER), "the scales of weights")?;
-                for (block, to) in spread.as_chunks_mut::<4>().0.iter_mut().enumerate().take(all) {
-                    *to = scales.get(block / size).to_le_bytes();
-                }
-                let scales = Floats::new(DType::F32, spread).unwrap_or(scales);
-                Ok(CallScales::Groups(Groups { scales, blocks, groups: blocks, shift: 0 }))
+                Groups::new(group, scales, [rows, blocks], first).map(CallScales::Groups)
+            }
+            BlockScales::Affine { group, scales, biases } => {
+                assert_eq!(scales.dtype(), biases.dtype(), "the dtype of scales and biases");
+                let scales = Groups::new(group, scales, [rows, blocks], first)?;
+                let biases = Groups::new(group, biases, [rows, blocks], second)?;
+                Ok(CallScales::Affine(Affine { scales, biases, middle: (1 << (bits - 1)) as f32 }))
             }
             BlockScales::Rectangles { sides, before, scales } => {
                 assert!(sides[0] > 0 && before < sides[0], "rectangles of {sides:?}, {before} rows before");
@@ -160,17 +163,46 @@ impl<'a> BlockScales<'a> {
 }
 
 impl Powers<'_> {
-    /// The scale of a block of all rows, for elements that are doubled.
-    pub(crate) fn of_block(&self, block: usize) -> f32 {
-        mxfp4::scale(self.exponents[block])
+    /// A block of all rows, whose elements are doubled.
+    pub(crate) fn unpacked(&self, block: usize, quants: [i8; BLOCK]) -> Unpacked {
+        Unpacked::scaled(mxfp4::scale(self.exponents[block]), quants)
     }
 }
 
-impl Groups<'_> {
+impl<'a> Groups<'a> {
+    /// The floats of groups of `group` elements in `rows` rows of `blocks`.
+    fn new(
+        group: usize,
+        scales: Floats<'a>,
+        [rows, blocks]: [usize; 2],
+        spread: &'a mut Vec<u8>,
+    ) -> memory::Result<Groups<'a>> {
+        assert!(group > 0 && group.is_multiple_of(BLOCK), "groups of {group}");
+        let size = group / BLOCK;
+        assert!(blocks.is_multiple_of(size), "groups of {group} in rows of {blocks} blocks");
+        assert_eq!(scales.len() * size, rows * blocks, "scales of {rows} rows of {blocks} blocks");
+        if scales.len() >= TOGETHER && (size == blocks || size.is_power_of_two()) {
+            let shift = if size == blocks { 31 } else { size.ilog2() };
+            return Ok(Groups { scales, blocks, groups: blocks / size, shift });
+        }
+        let all = rows * blocks;
+        *spread = memory::zeros(4 * all.max(TOGETHER), "the scales of weights")?;
+        for (block, to) in spread.as_chunks_mut::<4>().0.iter_mut().enumerate().take(all) {
+            *to = scales.get(block / size).to_le_bytes();
+        }
+        let scales = Floats::new(DType::F32, spread).unwrap_or(scales);
+        Ok(Groups { scales, blocks, groups: blocks, shift: 0 })
+    }
+
     /// The scale of a block of all rows.
-    pub(crate) fn of_block(&self, block: usize) -> f32 {
+    fn of_block(&self, block: usize) -> f32 {
         let [row, block] = [block / self.blocks, block % self.blocks];
         self.scales.get(row * self.groups + (block >> self.shift))
+    }
+
+    /// A block of all rows.
+    pub(crate) fn unpacked(&self, block: usize, quants: [i8; BLOCK]) -> Unpacked {
+        Unpacked::scaled(self.of_block(block), quants)
     }
 
     /// For the `step`-th `N` blocks of `row`: the first of `N` scales that are read, and how many before that of the first block.
@@ -179,6 +211,14 @@ impl Groups<'_> {
         let first = row * self.groups + ((N * step) >> self.shift);
         let from = first.min(count - N);
         [from, first - from]
+    }
+}
+
+impl Affine<'_> {
+    /// A block of all rows, whose elements are less their middle.
+    pub(crate) fn unpacked(&self, block: usize, quants: [i8; BLOCK]) -> Unpacked {
+        let scale = self.scales.of_block(block);
+        Unpacked::with_min(scale, -(scale * self.middle + self.biases.of_block(block)), quants)
     }
 }
 
@@ -214,6 +254,11 @@ pub(crate) mod simd {
                 }
             };
             Factors::scaled(repeated(floats, groups.shift, skipped as u32))
+        }
+
+        pub(crate) fn affine(affine: &Affine<'_>, place: [usize; 2]) -> Factors {
+            let (scaled, biases) = (groups(&affine.scales, place), groups(&affine.biases, place).scales);
+            Factors { mins: negated(add(mul(scaled.scales, all_floats(affine.middle)), biases)), ..scaled }
         }
     }
 }
@@ -287,14 +332,16 @@ pub fn subtract_zero_points(
 }
 
 /// The registry's entries of a dtype with scales apart. Its file has `BYTES` of a block, `unpack(block)` with the 32 elements less
-/// their offset, and `value(element)`. Here are the format's elements, how vectors unpack 32 of them at the place `PLACE`, the kind
-/// of the call's scales, and the module of `crate::arch::x86_64::avx512` with the product.
+/// their offset, and `value(element)`. Here is how vectors unpack 32 of them, with their offset, at the place `PLACE`; and for each kind
+/// of scales that it has in calls their function in `scaled::simd`, the format's elements, and the module of
+/// `crate::arch::x86_64::avx512` with the product.
 macro_rules! scaled_kernels {
     (
-        $dtype:ident, $name:literal, $form:ident, $format:ident { $($elements:tt)* }, |$block:ident| $vector:expr,
-        $scales:ident: $kind:ident, avx512: $avx512:ident
+        $dtype:ident, $name:literal, $form:ident, |$block:ident| $vector:expr,
+        $($scales:ident: $kind:ident { $($elements:tt)* }, avx512: $avx512:ident);+
     ) => {
         use $crate::Call;
+        use $crate::dtypes::scaled::{self, CallScales};
 
         const PORTABLE: $crate::Registered = $crate::Registered {
             name: concat!($name, "/portable"),
@@ -311,7 +358,7 @@ macro_rules! scaled_kernels {
             },
         };
 
-        pub(super) const KERNELS: &[$crate::Registered] = {
+        pub(in $crate::dtypes) const KERNELS: &[$crate::Registered] = {
             #[allow(unused_imports)]
             use $crate::isa::Sets;
             &[
@@ -329,12 +376,27 @@ macro_rules! scaled_kernels {
             ]
         };
 
+        $(
+            /// The elements with this kind of scales.
+            struct $kind<'a>(scaled::$kind<'a>);
+
+            impl $crate::dtypes::blocks::Format for $kind<'_> {
+                const ELEMENTS: $crate::dtypes::blocks::Elements = {
+                    use $crate::dtypes::blocks::Elements;
+                    Elements { $($elements)*, ..Elements::BYTES }
+                };
+            }
+        )+
+
         fn portable(call: &mut Call<'_>) {
-            let scales = call.scales.$scales();
-            $crate::dtypes::blocks::define_format!($format { $($elements)* });
-            $crate::dtypes::blocks::product::<$format, BYTES>(call, |stored, _, block| {
-                $crate::dtypes::blocks::Unpacked::scaled(scales.of_block(block), unpack(stored))
-            });
+            match call.scales {
+                $(CallScales::$kind(scales) => {
+                    $crate::dtypes::blocks::product::<$kind, BYTES>(call, |stored, _, block| {
+                        scales.unpacked(block, unpack(stored))
+                    });
+                })+
+                _ => unreachable!("scales of another kind"),
+            }
         }
 
         #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
@@ -348,16 +410,7 @@ macro_rules! scaled_kernels {
 
             const EIGHT: usize = 8 * BYTES;
 
-            struct Scaled<'a>($crate::dtypes::scaled::$kind<'a>);
-
-            impl $crate::dtypes::blocks::Format for Scaled<'_> {
-                const ELEMENTS: $crate::dtypes::blocks::Elements = {
-                    use $crate::dtypes::blocks::Elements;
-                    Elements { $($elements)*, ..Elements::BYTES }
-                };
-            }
-
-            impl EightBlocks<EIGHT> for Scaled<'_> {
+            $(impl EightBlocks<EIGHT> for $kind<'_> {
                 #[cfg_attr(target_arch = "x86_64", inline, target_feature(enable = "avx2,f16c"))]
                 #[cfg_attr(target_arch = "aarch64", inline(always))]
                 unsafe fn elements<const PLACE: u8>(&self, eight: &[u8; EIGHT]) -> [Bytes; 8] {
@@ -367,21 +420,21 @@ macro_rules! scaled_kernels {
                 #[cfg_attr(target_arch = "x86_64", inline, target_feature(enable = "avx2,f16c"))]
                 #[cfg_attr(target_arch = "aarch64", inline(always))]
                 unsafe fn factors<const PLACE: u8>(&self, _: &[u8; EIGHT], place: [usize; 2]) -> Factors {
-                    $crate::dtypes::scaled::simd::$scales(&self.0, place)
+                    scaled::simd::$scales(&self.0, place)
                 }
-            }
+            })+
 
-            $crate::dtypes::scaled::scaled_level!($scales, avx2, "x86_64", "avx2,fma,f16c", x86_64::avx2::multiply);
-            $crate::dtypes::scaled::scaled_level!(
-                $scales,
+            use scaled::scaled_level as level;
+            level!(avx2, "x86_64", "avx2,fma,f16c", $($kind: x86_64::avx2::multiply),+);
+            level!(
                 avx512_vnni,
                 "x86_64",
                 "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni",
-                x86_64::avx512::$avx512::multiply::<_, EIGHT, { 2 * EIGHT }>
+                $($kind: x86_64::avx512::$avx512::multiply::<_, EIGHT, { 2 * EIGHT }>),+
             );
-            $crate::dtypes::scaled::scaled_level!($scales, neon, "aarch64", "neon", neon::plain::multiply);
-            $crate::dtypes::scaled::scaled_level!($scales, dotprod, "aarch64", "neon,dotprod", neon::dotprod::multiply);
-            $crate::dtypes::scaled::scaled_level!($scales, i8mm, "aarch64", "neon,dotprod,i8mm", neon::i8mm::multiply);
+            level!(neon, "aarch64", "neon", $($kind: neon::plain::multiply),+);
+            level!(dotprod, "aarch64", "neon,dotprod", $($kind: neon::dotprod::multiply),+);
+            level!(i8mm, "aarch64", "neon,dotprod,i8mm", $($kind: neon::i8mm::multiply),+);
 
             for_vectors! {
                 /// The elements with their offset.
@@ -400,14 +453,16 @@ macro_rules! scaled_kernels {
 }
 pub(crate) use scaled_kernels;
 
-/// The product of a level, next to `Scaled`.
+/// The product of a level, by the kind of a call's scales.
 macro_rules! scaled_level {
-    ($scales:ident, $name:ident, $arch:literal, $features:literal, $multiply:expr) => {
+    ($name:ident, $arch:literal, $features:literal, $($kind:ident: $multiply:expr),+) => {
         #[cfg(target_arch = $arch)]
         #[target_feature(enable = $features)]
         pub(super) fn $name(call: &mut Call<'_>) {
-            let scaled = Scaled(call.scales.$scales());
-            $multiply(call, &scaled);
+            match call.scales {
+                $(CallScales::$kind(scales) => $multiply(call, &$kind(scales)),)+
+                _ => unreachable!("scales of another kind"),
+            }
         }
     };
 }
@@ -416,58 +471,79 @@ pub(crate) use scaled_level;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Random, as_rounded, each_isa, widened};
+    use crate::testing::{FIELDS, Random, as_rounded, each_isa, widened};
     use crate::{Input, Kernel};
 
-    /// Groups of every size, scales of every dtype: within the rounding of F32 sums of the product in double precision, of activations
-    /// as [`Form::Q16`](crate::Form::Q16) rounds them, and the same bits by every instruction set.
+    /// Groups of every size, scales of every dtype, biases of groups: within the rounding of F32 sums of the product in double precision,
+    /// of activations as [`Form::Q16`](crate::Form::Q16) rounds them, and the same bits by every instruction set.
     #[test]
     fn groups_have_their_scales() {
         let mut random = Random::new(4);
-        for dtype in [DType::U4, DType::U8] {
-            for (group, inputs) in [(32, 32), (32, 96), (64, 640), (128, 384), (544, 544), (1024, 2048)] {
-                for (rows, tokens) in [(1, 1), (17, 1), (16, 2), (33, 3), (19, 9)] {
-                    let portable = Kernel::select(dtype, Isa::portable()).unwrap();
-                    let weight = random.stored(dtype, rows * inputs);
-                    let groups = inputs / group;
-                    let scales = random.floats(rows * groups);
-                    for scale_dtype in [DType::F32, DType::BF16, DType::F16] {
-                        let bytes: Vec<u8> = match scale_dtype {
-                            DType::F32 => scales.iter().flat_map(|s| s.to_le_bytes()).collect(),
-                            DType::BF16 => scales.iter().flat_map(|s| half::bf16::from_f32(*s).to_le_bytes()).collect(),
-                            _ => scales.iter().flat_map(|s| half::f16::from_f32(*s).to_le_bytes()).collect(),
+        let kinds = FIELDS.map(|dtype| (dtype, true)).into_iter().chain([(DType::U4, false), (DType::U8, false)]);
+        for ((dtype, affine), (group, inputs)) in kinds.flat_map(|kind| {
+            [(32, 32), (32, 96), (64, 640), (128, 384), (544, 544), (1024, 2048)].map(|sizes| (kind, sizes))
+        }) {
+            for (rows, tokens) in [(1, 1), (17, 1), (16, 2), (33, 3), (19, 9)] {
+                let portable = Kernel::select(dtype, Isa::portable()).unwrap();
+                let weight = random.stored(dtype, rows * inputs);
+                let count = rows * (inputs / group);
+                for scale_dtype in [DType::F32, DType::BF16, DType::F16] {
+                    let [scales, biases] = [(); 2].map(|()| random.stored(scale_dtype, count));
+                    let [scales, biases] = [&scales, &biases].map(|bytes| Floats::new(scale_dtype, bytes).unwrap());
+                    let x = random.floats(tokens * inputs);
+                    let rounded = as_rounded(portable.form, &x, inputs);
+                    let middle = f64::from(1 << (portable.bits() - 1));
+                    let elements = widened(&portable, &weight, inputs);
+                    let value = |row: usize, i: usize| {
+                        let [scale, bias] =
+                            [scales, biases].map(|of| f64::from(of.get(row * (inputs / group) + i / group)));
+                        let element = f64::from(elements[row * inputs + i]);
+                        if affine { scale * (element + middle) + bias } else { scale * element }
+                    };
+                    let mut first: Option<Vec<f32>> = None;
+                    for isa in each_isa() {
+                        let kernel = Kernel::select(dtype, isa).unwrap();
+                        let input = Input::prepare(isa, kernel.form, &x, inputs);
+                        let mut y = vec![f32::NAN; tokens * rows];
+                        let scales = match affine {
+                            true => BlockScales::Affine { group, scales, biases },
+                            false => BlockScales::Floats { group, scales },
                         };
-                        let stored = Floats::new(scale_dtype, &bytes).unwrap();
-                        let mut wide = vec![0.0; rows * groups];
-                        for_each_float(stored, |i, scale| wide[i] = scale);
-                        let x = random.floats(tokens * inputs);
-                        let rounded = as_rounded(portable.form, &x, inputs);
-                        let elements = widened(&portable, &weight, inputs);
-                        let mut first: Option<Vec<f32>> = None;
-                        for isa in each_isa() {
-                            let kernel = Kernel::select(dtype, isa).unwrap();
-                            let input = Input::prepare(isa, kernel.form, &x, inputs);
-                            let mut y = vec![f32::NAN; tokens * rows];
-                            let scales = BlockScales::Floats { group, scales: stored };
-                            kernel.matmul_scaled(&weight, scales, &input, &mut y).unwrap();
-                            let what =
-                                format!("{dtype} {isa}: {rows} rows of {inputs}, groups of {group}, {tokens} tokens");
-                            for (at, y) in y.iter().enumerate() {
-                                let (token, row) = (at / rows, at % rows);
-                                let products = (0..inputs).map(|i| {
-                                    f64::from(elements[row * inputs + i] * wide[row * groups + i / group])
-                                        * rounded[token * inputs + i]
-                                });
-                                let (exact, size) =
-                                    (products.clone().sum::<f64>(), products.map(f64::abs).sum::<f64>());
-                                // A rounding of each product with a scale, and of each of the sums in a lane.
-                                let bound = size * 2f64.powi(-23) * (4.0 + (inputs / 512) as f64);
-                                assert!((f64::from(*y) - exact).abs() <= bound, "{what}: {y}, not {exact}");
-                            }
-                            assert_eq!(first.get_or_insert_with(|| y.clone()), &y, "{what}: the bits of portable code");
+                        kernel.matmul_scaled(&weight, scales, &input, &mut y).unwrap();
+                        let what =
+                            format!("{dtype} {isa}: {rows} rows of {inputs}, groups of {group}, {tokens} tokens");
+                        for (at, y) in y.iter().enumerate() {
+                            let (token, row) = (at / rows, at % rows);
+                            let products = (0..inputs).map(|i| value(row, i) * rounded[token * inputs + i]);
+                            let (exact, size) = (products.clone().sum::<f64>(), products.map(f64::abs).sum::<f64>());
+                            // A rounding of each product with a scale, and of each of the sums in a lane.
+                            let bound = size * 2f64.powi(-23) * (4.0 + (inputs / 512) as f64);
+                            assert!((f64::from(*y) - exact).abs() <= bound, "{what}: {y}, not {exact}");
                         }
+                        assert_eq!(first.get_or_insert_with(|| y.clone()), &y, "{what}: the bits of portable code");
                     }
                 }
+            }
+        }
+    }
+
+    /// The values of rows with biases are those of MLX: `scale * field + bias`, rounded once where the scale has 16 bits.
+    #[test]
+    fn rows_with_biases_have_their_values() {
+        let mut random = Random::new(6);
+        for dtype in FIELDS {
+            let kernel = Kernel::select(dtype, Isa::detect()).unwrap();
+            let bits = kernel.bits();
+            let row = random.stored(dtype, 256);
+            let [scales, biases] = [(); 2].map(|()| random.stored(DType::BF16, 4));
+            let [scales, biases] = [&scales, &biases].map(|bytes| Floats::new(DType::BF16, bytes).unwrap());
+            let mut out = vec![0.0; 256];
+            kernel.dequantize_affine_row(&row, 64, scales, biases, &mut out);
+            for (i, out) in out.into_iter().enumerate() {
+                let field =
+                    (0..bits).map(|b| u32::from(row[(i * bits + b) / 8] >> ((i * bits + b) % 8) & 1) << b).sum::<u32>();
+                let value = f64::from(scales.get(i / 64)) * f64::from(field) + f64::from(biases.get(i / 64));
+                assert_eq!(out, value as f32, "{dtype} {i}");
             }
         }
     }

@@ -10,8 +10,8 @@ use std::arch::x86_64::*;
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(crate) fn matmul(call: &mut Call<'_>) {
     let elements = |first, second| nibbles::<BYTES>(first, second);
-    let scales = |_| |stored: &_| scales::<BYTES>(stored);
-    if !one_token::<8, { 4 * BYTES }, { 16 * BYTES }, 1, _>(call, false, elements, scales) {
+    let scales = |_| |stored: &_| [scales::<BYTES>(stored)];
+    if !one_token::<8, { 4 * BYTES }, { 16 * BYTES }, 1, 1, _>(call, false, elements, scales) {
         many_tokens_of_blocks::<Q40, BYTES, { 4 * BYTES }>(call, |fours, i, panel| put(fours, i, panel));
     }
 }
@@ -65,21 +65,21 @@ pub(crate) fn nibbles<const BYTES: usize>(first: __m512i, second: __m512i) -> (_
 }
 
 /// The product with one token, like [`Call::few_tokens`]. `elements` has elements of four blocks like [`nibbles`], with offset
-/// `OFFSET`, and `scales` the scales of sixteen, by their place and the same vectors. `FOUR` and `STEP` are the bytes of
-/// 4 and of 16 blocks; `evens_first` is as in `Elements`.
+/// `OFFSET`, and `factors` the scales of sixteen, by their place and the same vectors, and if `N` is 2 what is added to their elements.
+/// `FOUR` and `STEP` are the bytes of 4 and of 16 blocks; `evens_first` is as in `Elements`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(crate) fn one_token<const OFFSET: i32, const FOUR: usize, const STEP: usize, const P: usize, S>(
+pub(crate) fn one_token<const OFFSET: i32, const FOUR: usize, const STEP: usize, const P: usize, const N: usize, S>(
     call: &mut Call<'_>,
     evens_first: bool,
     elements: impl Fn(__m512i, __m512i) -> (__m512i, __m512i),
-    scales: impl Fn([usize; 2]) -> S,
+    factors: impl Fn([usize; 2]) -> S,
 ) -> bool
 where
-    S: Fn(&[(__m512i, __m512i); 4]) -> __m512,
+    S: Fn(&[(__m512i, __m512i); 4]) -> [__m512; N],
 {
     const { assert!(OFFSET <= 16 && STEP == 4 * FOUR) };
-    call.few_tokens::<P>(|Scratch { bytes, floats, ints, .. }, weight, x, y| {
+    call.few_tokens::<P>(|Scratch { bytes, floats, more_floats, ints, .. }, weight, x, y| {
         let blocks = x[0].scales.len().next_multiple_of(16);
         // The activations, padded to a whole number of steps, in the order of elements and scales; and what the
         // weights' offset adds too much in each eight products.
@@ -87,6 +87,8 @@ where
         let x_bytes = arranged_bytes::<64, P>(bytes, &x, evens_first, blocks, order)?;
         let order = |i: usize| i / 16 * 16 + i % 4 * 4 + i / 4 % 4;
         let x_scales = arranged(floats, x.map(|x| x.scales), blocks, order)?.as_chunks::<P>().0;
+        let x_sums = if N == 2 { x.map(|x| x.sums) } else { [&[][..]; P] };
+        let x_sums = arranged(more_floats, x_sums, if N == 2 { blocks } else { 0 }, order)?.as_chunks::<P>().0;
         let x_offsets = room(ints, P * blocks * 4)?;
         let (x_halves, _) = x_bytes.as_flattened().as_flattened().as_chunks::<16>();
         for (offsets, halves) in x_offsets.as_chunks_mut::<16>().0.iter_mut().zip(x_halves.as_chunks::<8>().0) {
@@ -102,7 +104,7 @@ where
         let order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
         rows_times_token!(weight, y, order, |blocks: &[u8; STEP], [row, i], mut sums: [__m512; P]| {
             // First what branches, while few registers are used.
-            let scales = scales([row, i]);
+            let factors = factors([row, i]);
             let zero = _mm512_setzero_si512();
             let (mut stored, mut dots) = ([(zero, zero); 4], [[zero; 4]; P]);
             for (j, four) in blocks.as_chunks::<FOUR>().0.iter().enumerate() {
@@ -116,7 +118,7 @@ where
                     dots[p][j] = _mm512_dpbusd_epi32(sums, high, load(&x[2 * j + 1]));
                 }
             }
-            let scales = scales(&stored);
+            let factors = factors(&stored);
             for (p, dots) in dots.iter().enumerate() {
                 // In each 128 bits are four sums of eight products of one block: at most 16 * 127 * 8 and twice that, so
                 // that they fit 16 bits.
@@ -124,8 +126,11 @@ where
                 let first = _mm512_madd_epi16(_mm512_packs_epi32(dots[0], dots[1]), ones);
                 let second = _mm512_madd_epi16(_mm512_packs_epi32(dots[2], dots[3]), ones);
                 let dots = _mm512_madd_epi16(_mm512_packs_epi32(first, second), ones);
-                let scales = _mm512_mul_ps(scales, load_floats(&x_scales[i][p]));
+                let scales = _mm512_mul_ps(factors[0], load_floats(&x_scales[i][p]));
                 sums[p] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), scales, sums[p]);
+                if N == 2 {
+                    sums[p] = _mm512_fmadd_ps(factors[1], load_floats(&x_sums[i][p]), sums[p]);
+                }
             }
             sums
         });
