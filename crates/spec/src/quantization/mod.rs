@@ -4,12 +4,13 @@ mod compressed_tensors;
 mod foreign;
 mod fp8;
 mod methods;
+mod mlx;
 mod names;
 mod packed;
 mod scheme;
 
 pub(crate) use fp8::SCALES as FP8_SCALES;
-pub(crate) use scheme::{Activations, Kind, Notes, Packed, Scheme, WeightScales};
+pub(crate) use scheme::{Activations, Group, Kind, Notes, Packed, Scheme, WeightScales};
 
 use crate::error::{Error, Result};
 use crate::header::config::{ConfigFiles, JsonFile, wrong_type};
@@ -29,7 +30,8 @@ pub(crate) struct Recognised {
 }
 
 /// What reads the config of a format, a file of this folder each. Of what several of them know, the first counts.
-const FORMATS: [fn(&Header, &ConfigFiles) -> Result<Option<Scheme>>; 2] = [compressed_tensors::read, fp8::read];
+const FORMATS: [fn(&Header, &ConfigFiles) -> Result<Option<Scheme>>; 3] =
+    [compressed_tensors::read, fp8::read, mlx::read];
 
 /// What quantised the weights of a model in safetensors, of whose family experts may be `in_mxfp4`.
 ///

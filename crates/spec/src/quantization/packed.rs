@@ -29,7 +29,7 @@ impl Kind {
                 elements: u64::from(32 / packed.bits),
                 dtype: if packed.bits == 4 { DType::U4 } else { DType::U8 },
             }),
-            Kind::Int8 { .. } | Kind::Fp8(_) => None,
+            Kind::Int8 { .. } | Kind::Fp8(_) | Kind::Affine(_) => None,
         }
     }
 }
@@ -41,6 +41,9 @@ impl Scheme {
     /// # Errors
     /// `Incomplete` for one whose dtype or shape is another than the config's, or that the config does not know.
     pub(crate) fn with_matrices(&self, header: &Header) -> Result<Option<TensorTable>> {
+        if self.is_affine() {
+            return self.with_fields(header).map(Some);
+        }
         let packings: Vec<Packing> = self.groups.iter().filter_map(|group| group.kind.packing()).collect();
         if packings.is_empty() {
             return Ok(None);

@@ -5,6 +5,7 @@ use super::names::Names;
 use crate::header::Fields;
 use crate::header::config::Section;
 use crate::spec::Int8Activations;
+use model_factory_dtypes::DType;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -62,6 +63,17 @@ pub(crate) enum Kind {
     Packed(Packed),
     /// Floats of 8 bits (E4M3) with floats.
     Fp8(WeightScales),
+    /// MLX's fields, with scales and biases, with floats.
+    Affine(Affine),
+}
+
+/// Unsigned integers one after the other, of which as many as a group has share a scale and a bias.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Affine {
+    pub(crate) dtype: DType,
+    pub(crate) bits: u64,
+    /// 32, 64 or 128.
+    pub(crate) size: u64,
 }
 
 /// How many weights share a scale.
@@ -117,12 +129,23 @@ impl Scheme {
             Kind::Int8 { .. } => method == methods::INT8_WITH_SCALES,
             Kind::Packed(_) => method == methods::COMPRESSED_TENSORS,
             Kind::Fp8(_) => methods::FP8.contains(&method),
+            Kind::Affine(_) => method == methods::MLX,
         })
     }
 
     /// Whether any group is FP8.
     pub(crate) fn is_fp8(&self) -> bool {
         self.groups.iter().any(|group| matches!(group.kind, Kind::Fp8(_)))
+    }
+
+    /// Whether all groups are MLX's.
+    pub(crate) fn is_affine(&self) -> bool {
+        self.groups.iter().all(|group| matches!(group.kind, Kind::Affine(_)))
+    }
+
+    /// Whether a group names `module` itself.
+    pub(crate) fn names(&self, module: &str) -> bool {
+        self.groups.iter().any(|group| group.targets.rank(module, "") == Some(0))
     }
 
     /// Notes the keys of `block` that ask for a quantized KV cache.
@@ -145,7 +168,7 @@ impl Scheme {
     }
 
     /// `compressed-tensors int8 w8a8: weights by channel, activations dynamic by token`, `compressed-tensors: w4a16 by groups of
-    /// 128`, or `FP8: E4M3 by blocks of 128 x 128`.
+    /// 128`, `FP8: E4M3 by blocks of 128 x 128`, or `MLX: 4 bits by groups of 64`.
     pub(crate) fn in_words(&self) -> String {
         let mut words: Vec<String> = Vec::new();
         for group in &self.groups {
@@ -153,6 +176,7 @@ impl Scheme {
                 Kind::Int8 { weights, activations } => format!("weights {weights}, activations {activations}"),
                 Kind::Packed(packed) => packed.to_string(),
                 Kind::Fp8(scales) => format!("E4M3 {scales}"),
+                Kind::Affine(Affine { bits, size, .. }) => format!("{bits} bits {}", WeightScales::Group(size)),
             };
             words.extend((!words.contains(&group)).then_some(group));
         }

@@ -230,6 +230,10 @@ impl Tensors<'_> {
                 .into(),
         }
         };
+        if self.scheme.is_some_and(Scheme::is_affine) {
+            let all = self.stacked_affine(role, &stem, [count, outputs, inputs], &because)?;
+            return Ok(ExpertMatrices { stored: vec![all], outputs: outputs as usize });
+        }
         let apart = stem.contains("{expert}") && self.stored_fused(role, at, &["", ".weight"]).is_none();
         if let (Some(scheme), false) = (self.scheme, apart) {
             return Err(unsupported(scheme));

@@ -1,5 +1,6 @@
 //! Header -> ModelSpec: finds the family and resolves every tensor by role, shape and dtype.
 
+mod affine;
 mod classifier;
 mod embedding;
 mod experts;
@@ -208,7 +209,7 @@ pub struct LinearWeights {
     pub transposed: bool,
     /// The bias.
     pub bias: Option<TensorInfo>,
-    /// What its elements are scaled by, where other tensors say that: there for every matrix of F4, F8_E4M3, I8, U4 and U8.
+    /// What its elements are scaled by, where other tensors say that: there for every matrix of F4, F8_E4M3, I8 and U2 to U8.
     pub scaling: Option<Scaling>,
 }
 
@@ -223,6 +224,20 @@ pub enum Scaling {
     Int8(Int8),
     /// U4 and U8: integers that are multiplied with floats.
     Groups(Groups),
+    /// U2 to U6 and U8: integers with scales and biases, which are multiplied with floats.
+    Affine(Affine),
+}
+
+/// A product of floats with integers of 2 to 8 bits, stored unsigned: a weight is `scale * stored + bias` (mlx 0.32
+/// `backend/cpu/quantized.cpp`).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Affine {
+    /// Scales, floats: `[outputs, inputs / size]`.
+    pub scale: TensorInfo,
+    /// Biases, of the dtype of the scales: `[outputs, inputs / size]`.
+    pub bias: TensorInfo,
+    /// Consecutive inputs that share both: 32, 64 or 128.
+    pub size: usize,
 }
 
 /// The scales of floats of 8 bits: a weight is its block's scale times the stored number.
@@ -335,7 +350,9 @@ impl ModelSpec {
     /// Every needed tensor once: a tied head is not listed again.
     pub fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
         let tied = self.weights.head.as_ref().filter(|_| self.tied_embeddings);
-        let is_tied = move |tensor: &TensorInfo| tied.is_some_and(|head| std::ptr::eq(tensor, &head.weight));
+        let tied =
+            tied.into_iter().flat_map(|head| std::iter::once(&head.weight).chain(head.scales())).collect::<Vec<_>>();
+        let is_tied = move |tensor: &TensorInfo| tied.iter().any(|tied| std::ptr::eq(*tied, tensor));
         let tensors = self.weights.list().into_iter().flat_map(Weight::tensors);
         tensors.filter(move |tensor| !is_tied(tensor)).chain(self.rope_tensors())
     }
@@ -479,6 +496,7 @@ impl LinearWeights {
             None => [None; 3],
             Some(Scaling::Blocks(scale) | Scaling::Floats(FloatScales { scale, .. })) => [Some(scale), None, None],
             Some(Scaling::Groups(groups)) => [Some(&groups.scale), groups.zero_point.as_ref(), None],
+            Some(Scaling::Affine(affine)) => [Some(&affine.scale), Some(&affine.bias), None],
             Some(Scaling::Int8(int8)) => match &int8.activations {
                 Int8Activations::Static { scale, zero_point } => [Some(&int8.scale), Some(scale), zero_point.as_ref()],
                 _ => [Some(&int8.scale), None, None],
