@@ -54,11 +54,14 @@ fn fields(bits: u64) -> Option<DType> {
     })
 }
 
-/// The scheme of a model's files; `None` when they have no section of MLX.
+/// The scheme of a model's files; `None` when they have no section of MLX, or the model no words.
 ///
 /// # Errors
 /// `Quantization` for every scheme that does not run, `Format` for keys of the wrong type.
-pub(super) fn read(_: &Header, files: &ConfigFiles) -> Result<Option<Scheme>> {
+pub(super) fn read(header: &Header, files: &ConfigFiles) -> Result<Option<Scheme>> {
+    if header.tensors.values().all(|tensor| tensor.dtype != DType::U32) {
+        return Ok(None);
+    }
     let config = &files.config;
     let Some(block) = config.section(SECTION)? else { return Ok(None) };
     if block.text("quant_method")?.is_some_and(|method| !method.eq_ignore_ascii_case(METHOD)) {

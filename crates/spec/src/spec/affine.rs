@@ -71,6 +71,11 @@ impl Tensors<'_> {
             _ => "down_proj",
         };
         let module = format!("{before}switch_mlp.{projection}");
+        let apart = format!("{}.weight", stem.replace("{expert}", "0"));
+        if self.stores(&apart) {
+            let [one, other] = [format!("{module}.weight"), apart].map(|name| format!("tensor {name} is stored"));
+            return Err(self.conflict(one, other));
+        }
         let whole = self.checked(&format!("{module}.weight"), &[count, outputs, inputs], because)?;
         let total = count * outputs;
         self.scaled(Rows { tensor: TensorInfo { shape: vec![total, inputs], ..whole }, module, before: 0, total }, role)

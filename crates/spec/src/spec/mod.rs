@@ -349,12 +349,16 @@ impl ModelSpec {
 
     /// Every needed tensor once: a tied head is not listed again.
     pub fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
-        let tied = self.weights.head.as_ref().filter(|_| self.tied_embeddings);
-        let tied =
-            tied.into_iter().flat_map(|head| std::iter::once(&head.weight).chain(head.scales())).collect::<Vec<_>>();
-        let is_tied = move |tensor: &TensorInfo| tied.iter().any(|tied| std::ptr::eq(*tied, tensor));
-        let tensors = self.weights.list().into_iter().flat_map(Weight::tensors);
-        tensors.filter(move |tensor| !is_tied(tensor)).chain(self.rope_tensors())
+        let of = |weight| match weight {
+            Weight::Matrix(head) if self.is_tied_head(head) => head.bias.iter().collect(),
+            weight => weight.tensors(),
+        };
+        self.weights.list().into_iter().flat_map(of).chain(self.rope_tensors())
+    }
+
+    /// Whether the matrix is the embedding, here as the output head.
+    fn is_tied_head(&self, matrix: &LinearWeights) -> bool {
+        self.tied_embeddings && self.weights.head.as_ref().is_some_and(|head| std::ptr::eq(head, matrix))
     }
 
     /// The stored tensors of frequency factors, each once.
@@ -369,7 +373,7 @@ impl ModelSpec {
 
     /// The tensors that say how products are scaled; they are among [`tensors`](Self::tensors), and no weights.
     pub fn scales(&self) -> impl Iterator<Item = &TensorInfo> {
-        self.weights.matrices().flat_map(LinearWeights::scales)
+        self.weights.matrices().filter(|matrix| !self.is_tied_head(matrix)).flat_map(LinearWeights::scales)
     }
 
     /// Elements of the weights that one token is multiplied with, or reads a row of: all but those of the experts that it is
