@@ -75,22 +75,27 @@ fn floats_of_eight_bits_are_exact() {
 /// Like those of int8, scales that are infinite or no number are refused when the model is loaded; others are numbers.
 #[test]
 fn scales_of_floats_are_finite() {
-    let folder = fixtures().join("fp8/llama-block");
-    let file = std::fs::read(folder.join("model.safetensors")).expect("the model");
-    let name = "model.layers.1.mlp.up_proj.weight_scale_inv";
-    let scale =
-        SafeTensors::deserialize(&file).expect("valid").tensor(name).expect("the scales").data().as_ptr().addr();
-    let at = scale - file.as_ptr().addr();
-    // NaN, both infinities, 0 and -1 in BF16.
-    for (bits, sound) in [(0x7fc0_u16, false), (0x7f80, false), (0xff80, false), (0, true), (0xbf80, true)] {
-        let mut damaged = file.clone();
-        damaged[at..at + 2].copy_from_slice(&bits.to_le_bytes());
-        match UnifiedModelFactory::load(copy_with(&folder, &damaged).path()) {
-            Ok(_) => assert!(sound, "{bits:x} was loaded"),
-            Err(error) => {
-                let said = error.to_string();
-                assert!(!sound && error.code() == 15, "{bits:x}: {said}");
-                assert!(said.contains(name) && said.contains("expected a finite number"), "{said}");
+    for (folder, name) in [
+        ("fp8/llama-block", "model.layers.1.mlp.up_proj.weight_scale_inv"),
+        ("mlx/llama-4-64", "model.layers.1.mlp.up_proj.scales"),
+        ("mlx/llama-4-64", "model.embed_tokens.biases"),
+        ("mlx/qwen3-moe-4-64", "model.layers.0.mlp.switch_mlp.down_proj.biases"),
+    ] {
+        let folder = fixtures().join(folder);
+        let file = std::fs::read(folder.join("model.safetensors")).expect("the model");
+        let tensors = SafeTensors::deserialize(&file).expect("valid");
+        let at = tensors.tensor(name).expect("the scales").data().as_ptr().addr() - file.as_ptr().addr();
+        // NaN, both infinities, 0 and -1 in BF16.
+        for (bits, sound) in [(0x7fc0_u16, false), (0x7f80, false), (0xff80, false), (0, true), (0xbf80, true)] {
+            let mut damaged = file.clone();
+            damaged[at..at + 2].copy_from_slice(&bits.to_le_bytes());
+            match UnifiedModelFactory::load(copy_with(&folder, &damaged).path()) {
+                Ok(_) => assert!(sound, "{name}: {bits:x} was loaded"),
+                Err(error) => {
+                    let said = error.to_string();
+                    assert!(!sound && error.code() == 15, "{bits:x}: {said}");
+                    assert!(said.contains(name) && said.contains("expected a finite number"), "{said}");
+                }
             }
         }
     }

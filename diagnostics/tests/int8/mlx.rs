@@ -65,6 +65,18 @@ fn mlx_runs() {
     mixed = mixed.with("lm_head.weight", "BF16", &[32, HIDDEN]);
     assert_eq!(mixed.words(), "MLX: 4 bits by groups of 32; 3 bits by groups of 32");
     assert_eq!(experts(mlx(4, json!({}))).words(), "MLX: 4 bits by groups of 32; 8 bits by groups of 32");
+    // In a model that sees, names begin as they do in its tensors.
+    let mut sees = mlx(4, json!({format!("language_model.{UP}"): {"group_size": 32, "bits": 8}}));
+    sees.words_of(UP, 8, &[WIDE, HIDDEN]);
+    sees.tensors.iter_mut().for_each(|tensor| tensor.0 = format!("language_model.{}", tensor.0));
+    let mut text = sees.config.clone();
+    text.as_object_mut()
+        .unwrap()
+        .extend([("model_type".into(), json!("mistral")), ("sliding_window".into(), Value::Null)]);
+    let quantization = text.as_object_mut().unwrap().remove("quantization");
+    sees.config = json!({"model_type": "mistral3", "architectures": ["Mistral3ForConditionalGeneration"], "text_config": text,
+        "quantization": quantization});
+    assert_eq!(sees.words(), "MLX: 4 bits by groups of 32; 8 bits by groups of 32");
     let mut copied = mlx(4, json!({}));
     copied.config["quantization_config"] = copied.config["quantization"].clone();
     assert_eq!(copied.words(), "MLX: 4 bits by groups of 32");
