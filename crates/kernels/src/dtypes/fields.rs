@@ -59,7 +59,7 @@ mod simd {
 
 /// A module for each dtype.
 macro_rules! fields {
-    ($($module:ident: $dtype:ident, $name:literal, $bits:literal, $offset:literal;)*) => {$(
+    ($($module:ident: $dtype:ident, $name:literal, $bits:literal, $offset:literal, $avx512:ident;)*) => {$(
         pub(super) mod $module {
             #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
             use super::simd::fields;
@@ -72,7 +72,7 @@ macro_rules! fields {
 
             scaled_kernels!(
                 $dtype, $name, Q16, |block| fields(block),
-                affine: Affine { bits: $bits, offset: $offset, mins: true, parts: 2 }, avx512: blocks
+                affine: Affine { bits: $bits, offset: $offset, mins: true, parts: 2 }, avx512: $avx512
             );
 
             fn value(element: i8) -> f32 {
@@ -83,8 +83,8 @@ macro_rules! fields {
 }
 
 fields! {
-    u2: U2, "u2", 2, 2;
-    u3: U3, "u3", 3, 4;
-    u5: U5, "u5", 5, 16;
-    u6: U6, "u6", 6, 32;
+    u2: U2, "u2", 2, 2, u4;
+    u3: U3, "u3", 3, 4, u4;
+    u5: U5, "u5", 5, 16, u4;
+    u6: U6, "u6", 6, 32, blocks;
 }

@@ -1,8 +1,9 @@
 //! Q4_0 by AVX-512 VNNI, and what Q4_0 and Q5_0 share: blocks of a scale, bits that differ, and 16 bytes of nibbles.
 
 use super::blocks::{Panel, ROWS, Step, many_tokens_of_blocks};
-use super::{load, load_apart, load_floats, load_numbers, rows_times_token, transpose};
+use super::{load, load_apart, load_floats, load_less, load_numbers, rows_times_token, transpose};
 use crate::Call;
+use crate::dtypes::blocks::Format;
 use crate::dtypes::q4_0::{BYTES, Q40};
 use crate::scratch::{Scratch, arranged, arranged_bytes, room};
 use std::arch::x86_64::*;
@@ -11,7 +12,7 @@ use std::arch::x86_64::*;
 pub(crate) fn matmul(call: &mut Call<'_>) {
     let elements = |first, second| nibbles::<BYTES>(first, second);
     let scales = |_| |stored: &_| [scales::<BYTES>(stored)];
-    if !one_token::<8, { 4 * BYTES }, { 16 * BYTES }, 1, 1, _>(call, false, elements, scales) {
+    if !one_token::<Q40, { 16 * BYTES }, 1, 1, _>(call, elements, scales) {
         many_tokens_of_blocks::<Q40, BYTES, { 4 * BYTES }>(call, |fours, i, panel| put(fours, i, panel));
     }
 }
@@ -64,27 +65,26 @@ pub(crate) fn nibbles<const BYTES: usize>(first: __m512i, second: __m512i) -> (_
     (_mm512_and_si512(bytes, low), _mm512_and_si512(_mm512_srli_epi16::<4>(bytes), low))
 }
 
-/// The product with one token, like [`Call::few_tokens`]. `elements` has elements of four blocks like [`nibbles`], with offset
-/// `OFFSET`, and `factors` the scales of sixteen, by their place and the same vectors, and if `N` is 2 what is added to their elements.
-/// `FOUR` and `STEP` are the bytes of 4 and of 16 blocks; `evens_first` is as in `Elements`.
+/// The product with one token, like [`Call::few_tokens`]. `elements` has elements of four blocks like [`nibbles`], with their offset,
+/// and `factors` the scales of sixteen, by their place and the same vectors, and if `N` is 2 what is added to their elements.
+/// `STEP` are the bytes of 16 blocks.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(crate) fn one_token<const OFFSET: i32, const FOUR: usize, const STEP: usize, const P: usize, const N: usize, S>(
+pub(crate) fn one_token<F: Format, const STEP: usize, const P: usize, const N: usize, S>(
     call: &mut Call<'_>,
-    evens_first: bool,
     elements: impl Fn(__m512i, __m512i) -> (__m512i, __m512i),
     factors: impl Fn([usize; 2]) -> S,
 ) -> bool
 where
     S: Fn(&[(__m512i, __m512i); 4]) -> [__m512; N],
 {
-    const { assert!(OFFSET <= 16 && STEP == 4 * FOUR) };
+    const { assert!(F::OFFSET <= 16) };
     call.few_tokens::<P>(|Scratch { bytes, floats, more_floats, ints, .. }, weight, x, y| {
         let blocks = x[0].scales.len().next_multiple_of(16);
         // The activations, padded to a whole number of steps, in the order of elements and scales; and what the
         // weights' offset adds too much in each eight products.
         let order = |i: usize| i / 8 * 8 + i % 4 * 2 + i / 4 % 2;
-        let x_bytes = arranged_bytes::<64, P>(bytes, &x, evens_first, blocks, order)?;
+        let x_bytes = arranged_bytes::<64, P>(bytes, &x, F::ELEMENTS.evens_first, blocks, order)?;
         let order = |i: usize| i / 16 * 16 + i % 4 * 4 + i / 4 % 4;
         let x_scales = arranged(floats, x.map(|x| x.scales), blocks, order)?.as_chunks::<P>().0;
         let x_sums = if N == 2 { x.map(|x| x.sums) } else { [&[][..]; P] };
@@ -96,7 +96,7 @@ where
                 let sum = |half: usize| -> i32 {
                     halves[i / 4 + 4 * half][i % 4 * 4..][..4].iter().map(|&x| i32::from(x as i8)).sum()
                 };
-                *offset = -OFFSET * (sum(0) + sum(1));
+                *offset = -F::OFFSET * (sum(0) + sum(1));
             }
         }
         let x_bytes = x_bytes.as_chunks::<P>().0;
@@ -107,9 +107,9 @@ where
             let factors = factors([row, i]);
             let zero = _mm512_setzero_si512();
             let (mut stored, mut dots) = ([(zero, zero); 4], [[zero; 4]; P]);
-            for (j, four) in blocks.as_chunks::<FOUR>().0.iter().enumerate() {
-                let first = four.first_chunk().map_or(zero, |bytes| load_apart(bytes));
-                let second = four.last_chunk().map_or(zero, |bytes| load_apart(bytes));
+            for (j, four) in blocks.chunks_exact(const { STEP / 4 }).enumerate() {
+                let first = four.first_chunk().map_or_else(|| load_less(four), |bytes| load_apart(bytes));
+                let second = four.last_chunk().map_or(first, |bytes| load_apart(bytes));
                 stored[j] = (first, second);
                 let (low, high) = elements(first, second);
                 for p in 0..P {

@@ -12,7 +12,7 @@ use std::arch::x86_64::*;
 pub(crate) fn matmul(call: &mut Call<'_>) {
     let elements = |first, second| elements(first, second);
     let scales = |_| |stored: &_| [scales::<BYTES>(stored)];
-    if !one_token::<16, { 4 * BYTES }, { 16 * BYTES }, 1, 1, _>(call, false, elements, scales) {
+    if !one_token::<Q50, { 16 * BYTES }, 1, 1, _>(call, elements, scales) {
         many_tokens_of_blocks::<Q50, BYTES, { 4 * BYTES }>(call, |fours, i, panel| put(fours, i, panel));
     }
 }
