@@ -63,8 +63,8 @@ fn weights(dtype: DType, bytes: usize) -> Vec<u8> {
             DType::IQ1_M => block[55] = 0x3c, // the top nibble is the scale's
             DType::TQ1_0 => block[53] = 0x3c,
             DType::TQ2_0 => block[65] = 0x3c,
-            DType::MXFP4 => block[0] = 0x7c,    // an exponent
-            DType::I8 => {}                     // any byte
+            DType::MXFP4 => block[0] = 0x7c, // an exponent
+            DType::I8 | DType::U2 | DType::U3 | DType::U5 | DType::U6 => {} // any byte
             DType::F8_E4M3 => block[0] &= 0xbf, // no NaN
             other => panic!("no benchmark for {other}"),
         }
@@ -113,7 +113,9 @@ fn multiply(pool: &Pool, kernel: Kernel, weight: &[u8], input: &Input, y: &mut [
     // The scales of a task lie in the cache: what is read of memory is less than in a model, by a 17th in F4.
     let scales = match kernel.dtype {
         DType::F4 => vec![117; step * row_bytes / 16],
-        DType::U4 | DType::U8 | DType::F8_E4M3 => 0.01f32.to_le_bytes().repeat(step * input.inputs() / GROUP),
+        DType::U2 | DType::U3 | DType::U4 | DType::U5 | DType::U6 | DType::U8 | DType::F8_E4M3 => {
+            0.01f32.to_le_bytes().repeat(step * input.inputs() / GROUP)
+        }
         _ => Vec::new(),
     };
     pool.chunks(y, step * tokens, |task, y| {
@@ -121,9 +123,13 @@ fn multiply(pool: &Pool, kernel: Kernel, weight: &[u8], input: &Input, y: &mut [
         let rows = &weight[task * step * row_bytes..][..bytes];
         let done = match kernel.dtype {
             DType::F4 => kernel.matmul_scaled(rows, BlockScales::Powers(&scales[..bytes / 16]), input, y),
-            DType::U4 | DType::U8 => {
+            DType::U2 | DType::U3 | DType::U4 | DType::U5 | DType::U6 | DType::U8 => {
                 let scales = &scales[..bytes / row_bytes * input.inputs() / GROUP * 4];
-                let scales = BlockScales::Floats { group: GROUP, scales: Floats::new(DType::F32, scales).unwrap() };
+                let scales = Floats::new(DType::F32, scales).unwrap();
+                let scales = match kernel.dtype {
+                    DType::U4 | DType::U8 => BlockScales::Floats { group: GROUP, scales },
+                    _ => BlockScales::Affine { group: GROUP, scales, biases: scales },
+                };
                 kernel.matmul_scaled(rows, scales, input, y)
             }
             DType::F8_E4M3 => {

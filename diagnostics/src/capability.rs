@@ -106,7 +106,7 @@ const MATRICES: &[(&[DType], Option<Native>, Option<OnGpus>)] = &[
        DType::Q1_0, DType::Q2_0],
      Some(Native::Always), None),
     (&[DType::F4],   Some(Native::Always),                        no_kernel((10, 0))),
-    (&[DType::U4, DType::U8], Some(Native::Always),               None),
+    (&[DType::U2, DType::U3, DType::U4, DType::U5, DType::U6, DType::U8], Some(Native::Always), None),
     (&[DType::NVFP4], Some(Native::Always),                       no_kernel((10, 0))),
     (&[DType::F8_E4M3], Some(Native::Never),                      no_kernel((8, 9))),
     (&[DType::F8_E5M2], None,                                     no_kernel((8, 9))),

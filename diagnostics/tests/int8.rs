@@ -1,4 +1,4 @@
-//! Checkpoints of compressed-tensors, int8, packed integers and FP8, and of others in FP8: every scheme that runs, and every one that is refused with its exit
+//! Checkpoints of compressed-tensors, int8, packed integers and FP8, of others in FP8, and of MLX: every scheme that runs, and every one that is refused with its exit
 //! code, the key or the tensor.
 
 // A sample that cannot be written is a broken test; `pub` is for the sibling modules.
@@ -12,6 +12,8 @@ mod each;
 mod fp4;
 #[path = "int8/fp8.rs"]
 mod fp8;
+#[path = "int8/mlx.rs"]
+mod mlx;
 
 #[path = "formats/build.rs"]
 #[allow(dead_code)] // this file uses its part
@@ -135,7 +137,7 @@ impl Model {
             let size = match *dtype {
                 "BOOL" | "I8" | "U8" | "F8_E4M3" | "F8_E5M2" | "F8_E8M0" => 1,
                 "I64" | "F64" => 8,
-                "I32" | "F32" => 4,
+                "I32" | "U32" | "F32" => 4,
                 _ => 2,
             };
             let begin = end;

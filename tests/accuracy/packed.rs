@@ -15,7 +15,12 @@ use std::path::{Path, PathBuf};
 struct Expected {
     tokens: Vec<u32>,
     stride: usize,
-    #[serde(alias = "compressed_tensors_error", alias = "transformers_error", alias = "bf16_error")]
+    #[serde(
+        alias = "compressed_tensors_error",
+        alias = "transformers_error",
+        alias = "bf16_error",
+        alias = "mlx_error"
+    )]
     theirs: f64,
 }
 
@@ -96,6 +101,12 @@ fn floats_of_four_bits_and_the_narrowest_integers_of_gguf_are_exact() {
     assert_near("fp4-gguf", 3, 3e-2);
 }
 
+/// The worst was 1.1e-4, as of other packed integers.
+#[test]
+fn fields_of_mlx_are_exact_and_activations_keep_sixteen_bits() {
+    assert_near("mlx", 5, 3e-4);
+}
+
 /// The bound of plain F32.
 #[test]
 fn floats_of_eight_bits_are_exact() {
@@ -111,6 +122,8 @@ fn scales_are_finite() {
         ("fp8/llama-channel", "weight_scale", bf16),
         ("packed/llama-w8-channel", "weight_scale", bf16),
         ("packed/llama-w4-32-asymmetric", "weight_scale", f16),
+        ("mlx/llama-4-64", "scales", bf16),
+        ("mlx/llama-4-64", "biases", bf16),
     ];
     for (folder, end, [nan, infinity, negative, zero, minus_one]) in files {
         let folder = fixtures().join(folder);

@@ -12,7 +12,7 @@ use std::fmt;
 pub enum DType {
     F64, F32, F16, BF16,
     I8, I16, I32, I64, U8, U16, U32, U64, Bool, C64,
-    F8_E4M3, F8_E5M2, F8_E8M0, F8_E4M3FNUZ, F8_E5M2FNUZ, F6_E2M3, F6_E3M2, F4, U4,
+    F8_E4M3, F8_E5M2, F8_E8M0, F8_E4M3FNUZ, F8_E5M2FNUZ, F6_E2M3, F6_E3M2, F4, U2, U3, U4, U5, U6,
     Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q8_1,
     Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, Q8_K,
     IQ1_S, IQ1_M, IQ2_XXS, IQ2_XS, IQ2_S, IQ3_XXS, IQ3_S, IQ4_NL, IQ4_XS,
@@ -48,7 +48,12 @@ const TABLE: &[Row] = {
         (F6_E2M3,     "F6_E2M3",     4, 3, None,     Some("F6_E2M3")),
         (F6_E3M2,     "F6_E3M2",     4, 3, None,     Some("F6_E3M2")),
         (F4,          "F4",          2, 1, None,     Some("F4")),
-        (U4,          "U4",          2, 1, None,     None), // as I32 or U32, eight to a word
+        // In words of I32 or U32, one after the other.
+        (U2,          "U2",          4, 1, None,     None),
+        (U3,          "U3",          8, 3, None,     None),
+        (U4,          "U4",          2, 1, None,     None),
+        (U5,          "U5",          8, 5, None,     None),
+        (U6,          "U6",          4, 3, None,     None),
         (Q4_0,    "Q4_0",     32,  18, Some(2),  None),
         (Q4_1,    "Q4_1",     32,  20, Some(3),  None),
         (Q5_0,    "Q5_0",     32,  22, Some(6),  None),

@@ -6,6 +6,7 @@ pub(crate) mod e4m3;
 mod f16;
 mod f32;
 mod f4;
+mod fields;
 mod floats;
 mod grids;
 pub(crate) mod i8;
@@ -73,6 +74,10 @@ pub(crate) static REGISTRY: &[&[Registered]] = &[
     q2_0::KERNELS,
     tq1_0::KERNELS,
     tq2_0::KERNELS,
+    fields::u2::KERNELS,
+    fields::u3::KERNELS,
     u4::KERNELS,
+    fields::u5::KERNELS,
+    fields::u6::KERNELS,
     u8::KERNELS,
 ];

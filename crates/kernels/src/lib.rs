@@ -152,8 +152,9 @@ impl Kernel {
         y: &mut [f32],
     ) -> memory::Result<()> {
         assert!(self.entry.scaled, "{} has its scales in it", self.entry.name);
-        let (inputs, mut spread) = (input.inputs(), Vec::new());
-        let scales = scales.of_blocks(weight.len() / self.row_bytes(inputs), inputs, &mut spread)?;
+        let (inputs, mut spread) = (input.inputs(), Default::default());
+        let rows = weight.len() / self.row_bytes(inputs);
+        let scales = scales.of_blocks([rows, inputs], self.bits(), &mut spread)?;
         self.multiply(weight, scales, input, y)
     }
 
@@ -170,11 +171,35 @@ impl Kernel {
         call.into_result()
     }
 
+    /// Bits of an element where each has as many.
+    fn bits(&self) -> usize {
+        8 * self.entry.dtype.block_bytes() / self.entry.dtype.block_len()
+    }
+
     /// Writes the values of one stored row into `out`, as the dtype defines them (embedding lookup).
     /// Panics when `row` does not hold `out.len()` elements.
     pub fn dequantize_row(&self, row: &[u8], out: &mut [f32]) {
         assert_eq!(row.len(), self.row_bytes(out.len()), "bytes of {} elements", out.len());
         (self.entry.dequantize)(row, out);
+    }
+
+    /// The same for fields that a scale and a bias, one of each for `group` elements, make values of. Panics when there are not as many
+    /// as that takes.
+    pub fn dequantize_affine_row(
+        &self,
+        row: &[u8],
+        group: usize,
+        scales: Floats<'_>,
+        biases: Floats<'_>,
+        out: &mut [f32],
+    ) {
+        assert!(scales.len() * group == out.len() && biases.len() == scales.len(), "scales of {} elements", out.len());
+        self.dequantize_row(row, out);
+        let middle = (1 << (self.bits() - 1)) as f32;
+        for (index, out) in out.chunks_exact_mut(group).enumerate() {
+            let (scale, bias) = (scales.get(index), biases.get(index));
+            out.iter_mut().for_each(|x| *x = scale * (*x + middle) + bias);
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 #![cfg(test)]
 
-use super::testing::each_isa;
+use super::testing::{FIELDS, each_isa};
 use super::{Isa, Kernel};
 use model_factory_dtypes::DType;
 use safetensors::SafeTensors;
@@ -62,7 +62,7 @@ fn dequantizes_blocks_to_the_values_of_gguf_py() {
             }
         }
     }
-    for dtype in Kernel::dtypes().filter(|dtype| dtype.block_len() > 2) {
+    for dtype in Kernel::dtypes().filter(|dtype| dtype.block_len() > 2 && !FIELDS.contains(dtype)) {
         assert!(references.iter().any(|reference| reference.dtype == dtype), "{dtype} has no reference");
     }
 }

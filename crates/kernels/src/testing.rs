@@ -46,7 +46,8 @@ impl Random {
             DType::F16 => {
                 return self.floats(elements).iter().flat_map(|&x| half::f16::from_f32(x).to_le_bytes()).collect();
             }
-            DType::I8 | DType::F4 | DType::U4 | DType::U8 => return bytes,
+            DType::I8 => return bytes,
+            dtype if scaled_by_block(dtype) => return bytes,
             DType::F8_E4M3 => {
                 bytes.iter_mut().filter(|byte| **byte & 0x7f == 0x7f).for_each(|byte| *byte ^= 1);
                 return bytes;
@@ -58,6 +59,14 @@ impl Random {
         }
         bytes
     }
+}
+
+/// The dtypes of unsigned fields that have a scale and a bias for each group.
+pub(crate) const FIELDS: [DType; 6] = [DType::U2, DType::U3, DType::U4, DType::U5, DType::U6, DType::U8];
+
+/// Whether scales of blocks of the dtype lie apart.
+pub(crate) fn scaled_by_block(dtype: DType) -> bool {
+    dtype == DType::F4 || FIELDS.contains(&dtype)
 }
 
 /// Puts scales, and minima where there are any, into a block of any GGUF block type.
@@ -89,7 +98,7 @@ pub(crate) fn set_scales(dtype: DType, block: &mut [u8], mut scale: impl FnMut()
             block[0] = (scale().to_f32().to_bits() >> 23) as u8;
             return;
         }
-        DType::F4 | DType::U4 | DType::U8 => return, // they lie apart
+        dtype if scaled_by_block(dtype) => return, // they lie apart
         other => panic!("{other} has no scales"),
     };
     for &at in halves {
@@ -119,7 +128,7 @@ pub(crate) fn each_isa() -> Vec<Isa> {
 
 /// Lengths below, at and above the boundaries of blocks, vectors and steps of `dtype`.
 pub(crate) fn lengths(dtype: DType) -> Vec<usize> {
-    match if matches!(dtype, DType::F4 | DType::U4 | DType::U8) { 32 } else { dtype.block_len() } {
+    match if scaled_by_block(dtype) { 32 } else { dtype.block_len() } {
         1 => vec![1, 2, 3, 7, 8, 15, 16, 17, 31, 32, 33, 47, 63, 64, 65, 100, 127, 128, 129, 576, 1000],
         32 => [1, 2, 3, 7, 8, 9, 15, 16, 17, 18, 31, 32, 33, 48, 64].map(|blocks| blocks * 32).to_vec(),
         block => [1, 2, 3, 4, 5, 8].map(|blocks| blocks * block).to_vec(),
@@ -199,6 +208,13 @@ pub(crate) fn multiply(kernel: &Kernel, weight: &[u8], input: &Input, y: &mut [f
             let ones = 1f32.to_le_bytes().repeat(weight.len() / kernel.row_bytes(BLOCK));
             let scales = BlockScales::Floats { group: BLOCK, scales: Floats::new(DType::F32, &ones).unwrap() };
             kernel.matmul_scaled(weight, scales, input, y)
+        }
+        dtype if FIELDS.contains(&dtype) => {
+            let count = weight.len() / kernel.row_bytes(BLOCK);
+            let [ones, less] = [1f32, -((1 << (8 * dtype.block_bytes() / dtype.block_len() - 1)) as f32)]
+                .map(|x| x.to_le_bytes().repeat(count));
+            let [scales, biases] = [&ones, &less].map(|bytes| Floats::new(DType::F32, bytes).unwrap());
+            kernel.matmul_scaled(weight, BlockScales::Affine { group: BLOCK, scales, biases }, input, y)
         }
         DType::F8_E4M3 => {
             let one = 1f32.to_le_bytes();

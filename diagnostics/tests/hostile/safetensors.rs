@@ -90,6 +90,7 @@ fn header(table: &mut Table, llama: &Files) {
         format!(r#"{{"__metadata__":{{}},"__metadata__":{{}},{}"#, text.trim_start_matches('{')).into()
     });
     text("metadata of numbers", "__metadata__", &|_| br#"{"__metadata__":{"format":1}}"#.to_vec());
+    text("metadata that is null, and no tensors", "follow the last tensor", &|_| br#"{"__metadata__":null}"#.to_vec());
     text("metadata that is a list", "__metadata__", &|_| br#"{"__metadata__":[]}"#.to_vec());
     text("a tensor name of 5000 bytes", "5000 bytes", &|_| format!(r#"{{"{}":{entry}}}"#, "n".repeat(5000)).into());
 }

@@ -195,7 +195,13 @@ fn columns_that_do_not_run_are_refused_by_their_key() {
     ];
     let mut table = Table::default();
     let mut refuses = |method: &str, block: Value, of_outputs: bool, says: &str| {
-        table.refuses(&format!("{method}: {says}"), &columns(block, of_outputs, 4).tree(), "", 12, &[method, "config.json", says]);
+        table.refuses(
+            &format!("{method}: {says}"),
+            &columns(block, of_outputs, 4).tree(),
+            "",
+            12,
+            &[method, "config.json", says],
+        );
     };
     of_gptq.iter().for_each(|(keys, says)| refuses("GPTQ", with(gptq(), keys.clone()), false, says));
     of_awq.iter().for_each(|(keys, says)| refuses("AWQ", with(awq(), keys.clone()), true, says));

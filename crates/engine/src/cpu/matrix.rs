@@ -9,7 +9,7 @@ use crate::memory;
 use crate::weights::{WeightView, Weights};
 use model_factory_dtypes::DType;
 use model_factory_spec::plan::ActivationDtype;
-use model_factory_spec::spec::{Factor, FloatScales, Groups, LinearWeights, Scaling};
+use model_factory_spec::spec::{Affine, Factor, FloatScales, Groups, LinearWeights, Scaling};
 use std::ops::Range;
 
 /// Outputs of a tile of columns, and the most that one token's task has: with fewer, parts of rows of words are short.
@@ -50,6 +50,8 @@ enum ScaleKind {
     Bytes,
     /// Floats for packed integers, with the zero points of these.
     Groups(Option<WeightView>),
+    /// Floats for packed integers, with the biases of these.
+    Affine(WeightView),
     /// Floats for floats of 8 bits.
     Rectangles,
     /// Floats for products of integers.
@@ -82,6 +84,11 @@ impl Matrix {
                     check_scales(weights, scale)?;
                     let zero_points = zero_point.as_ref().map(|zero_point| weights.view(zero_point));
                     (scale, [1, *size], 0, ScaleKind::Groups(zero_points))
+                }
+                Scaling::Affine(Affine { scale, bias, size }) => {
+                    check_scales(weights, scale)?;
+                    check_scales(weights, bias)?;
+                    (scale, [1, *size], 0, ScaleKind::Affine(weights.view(bias)))
                 }
                 Scaling::Floats(FloatScales { scale, block, before }) => {
                     check_scales(weights, scale)?;
@@ -172,7 +179,17 @@ impl Matrix {
 
     /// Dequantizes row `index` into `out` (embedding lookup).
     pub(super) fn dequantize_row(&self, index: usize, out: &mut [f32]) {
-        self.kernel.dequantize_row(self.weight.rows(index..index + 1), out);
+        let row = self.weight.rows(index..index + 1);
+        match &self.scales {
+            Some(Scales { view, block: [_, size], kind: ScaleKind::Affine(biases), .. }) => {
+                let [scales, biases] = [view, biases].map(|of_groups| {
+                    let groups = self.inputs / size;
+                    floats(of_groups, index * groups..(index + 1) * groups)
+                });
+                self.kernel.dequantize_affine_row(row, *size, scales, biases, out);
+            }
+            _ => self.kernel.dequantize_row(row, out),
+        }
     }
 
     /// `y` `[tokens, rows]` = the given rows times `operands`, bias included.
@@ -207,6 +224,11 @@ impl Matrix {
                             };
                             kernels::subtract_zero_points(isa, zero_points, scales, rows.clone(), *width, input, y)?;
                         }
+                    }
+                    ScaleKind::Affine(biases) => {
+                        let biases = floats(biases, rows.start * across..rows.end * across);
+                        let scales = BlockScales::Affine { group: *width, scales: scales(), biases };
+                        self.kernel.matmul_scaled(weight(), scales, input, y)?;
                     }
                     ScaleKind::Rectangles => {
                         let scales =

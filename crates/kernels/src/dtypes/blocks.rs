@@ -60,6 +60,8 @@ pub(crate) trait Format {
     const HALVES: bool = Self::ELEMENTS.halves;
     const FLOATS: bool = Self::ELEMENTS.floats;
     const PARTS: usize = Self::ELEMENTS.parts;
+    /// Whether AVX-512 multiplies elements with an offset of 128: all but unsigned ones with minima.
+    const RAISED: bool = !Self::MINS || Self::OFFSET > 0 || Self::BITS == 8;
     /// The right shift of an offset that holds 128 times a sum.
     const SHIFT: i32 = if Self::OFFSET > 0 { 7 - Self::OFFSET.ilog2() as i32 } else { 0 };
 }

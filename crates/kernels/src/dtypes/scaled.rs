@@ -28,6 +28,16 @@ pub enum BlockScales<'a> {
         /// The scales of all rows in order.
         scales: Floats<'a>,
     },
+    /// Floats as [`BlockScales::Floats`], and as many of the same dtype that are added: an element is `scale * field + bias`, of the
+    /// stored field, unsigned.
+    Affine {
+        /// Elements that share a scale and a bias.
+        group: usize,
+        /// The scales of all rows in order.
+        scales: Floats<'a>,
+        /// The biases of all rows in order.
+        biases: Floats<'a>,
+    },
     /// Floats, one for each rectangle of weights (E4M3).
     Rectangles {
         /// Rows and inputs of a rectangle; inputs are a multiple of 32, or at least those of a row. The last ones of a row or column
@@ -51,6 +61,7 @@ pub(crate) enum CallScales<'a> {
     Powers(Powers<'a>),
     Halves(Halves<'a>),
     Groups(Groups<'a>),
+    Affine(Affine<'a>),
     Rectangles(Rectangles<'a>),
 }
 
@@ -78,6 +89,15 @@ pub(crate) struct Groups<'a> {
     pub(crate) groups: usize,
     /// Block `b` of a row is of group `b >> shift`.
     pub(crate) shift: u32,
+}
+
+/// Scales and biases, one of each for each group of blocks.
+#[derive(Clone, Copy)]
+pub(crate) struct Affine<'a> {
+    pub(crate) scales: Groups<'a>,
+    pub(crate) biases: Groups<'a>,
+    /// What is subtracted from stored fields.
+    pub(crate) middle: f32,
 }
 
 /// Floats, one for each rectangle of a call's rows.
@@ -122,15 +142,17 @@ impl<'a> CallScales<'a> {
 }
 
 impl<'a> BlockScales<'a> {
-    /// The scale of each block of `rows` rows of `inputs`. Panics unless there are as many as that takes. Where groups are neither
-    /// powers of 2 nor whole rows, or the scales fewer than kernels read at once, `spread` has one for each block.
+    /// The scale of each block of `rows` rows of `inputs` elements of so many `bits`. Panics unless there are as many as that takes.
+    /// Where groups are neither powers of 2 nor whole rows, or the scales fewer than kernels read at once, `spread` has one for each
+    /// block.
     pub(crate) fn of_blocks<'s: 'a>(
         self,
-        rows: usize,
-        inputs: usize,
-        spread: &'s mut Vec<u8>,
+        [rows, inputs]: [usize; 2],
+        bits: usize,
+        spread: &'s mut [Vec<u8>; 2],
     ) -> memory::Result<CallScales<'a>> {
         let blocks = inputs / BLOCK;
+        let [first, second] = spread;
         match self {
             BlockScales::Powers(exponents) => {
                 assert_eq!(exponents.len(), rows * blocks, "scales of {rows} rows of {blocks} blocks");
@@ -141,21 +163,13 @@ impl<'a> BlockScales<'a> {
                 Ok(CallScales::Halves(Halves { floats, blocks }))
             }
             BlockScales::Floats { group, scales } => {
-                assert!(group > 0 && group.is_multiple_of(BLOCK), "groups of {group}");
-                let size = group / BLOCK;
-                assert!(blocks.is_multiple_of(size), "groups of {group} in rows of {blocks} blocks");
-                assert_eq!(scales.len() * size, rows * blocks, "scales of {rows} rows of {blocks} blocks");
-                if scales.len() >= TOGETHER && (size == blocks || size.is_power_of_two()) {
-                    let shift = if size == blocks { 31 } else { size.ilog2() };
-                    return Ok(CallScales::Groups(Groups { scales, blocks, groups: blocks / size, shift }));
-                }
-                let all = rows * blocks;
-                *spread = memory::zeros(4 * all.max(TOGETHER), "the scales of weights")?;
-                for (block, to) in spread.as_chunks_mut::<4>().0.iter_mut().enumerate().take(all) {
-                    *to = scales.get(block / size).to_le_bytes();
-                }
-                let scales = Floats::new(DType::F32, spread).unwrap_or(scales);
-                Ok(CallScales::Groups(Groups { scales, blocks, groups: blocks, shift: 0 }))
+                Groups::new(group, scales, [rows, blocks], first).map(CallScales::Groups)
+            }
+            BlockScales::Affine { group, scales, biases } => {
+                assert_eq!(scales.dtype(), biases.dtype(), "the dtype of scales and biases");
+                let scales = Groups::new(group, scales, [rows, blocks], first)?;
+                let biases = Groups::new(group, biases, [rows, blocks], second)?;
+                Ok(CallScales::Affine(Affine { scales, biases, middle: (1 << (bits - 1)) as f32 }))
             }
             BlockScales::Rectangles { sides, before, scales } => {
                 assert!(sides[0] > 0 && before < sides[0], "rectangles of {sides:?}, {before} rows before");
@@ -198,11 +212,40 @@ impl<'a> Halves<'a> {
     }
 }
 
-impl Groups<'_> {
+impl<'a> Groups<'a> {
+    /// The floats of groups of `group` elements in `rows` rows of `blocks`.
+    fn new(
+        group: usize,
+        scales: Floats<'a>,
+        [rows, blocks]: [usize; 2],
+        spread: &'a mut Vec<u8>,
+    ) -> memory::Result<Groups<'a>> {
+        assert!(group > 0 && group.is_multiple_of(BLOCK), "groups of {group}");
+        let size = group / BLOCK;
+        assert!(blocks.is_multiple_of(size), "groups of {group} in rows of {blocks} blocks");
+        assert_eq!(scales.len() * size, rows * blocks, "scales of {rows} rows of {blocks} blocks");
+        if scales.len() >= TOGETHER && (size == blocks || size.is_power_of_two()) {
+            let shift = if size == blocks { 31 } else { size.ilog2() };
+            return Ok(Groups { scales, blocks, groups: blocks / size, shift });
+        }
+        let all = rows * blocks;
+        *spread = memory::zeros(4 * all.max(TOGETHER), "the scales of weights")?;
+        for (block, to) in spread.as_chunks_mut::<4>().0.iter_mut().enumerate().take(all) {
+            *to = scales.get(block / size).to_le_bytes();
+        }
+        let scales = Floats::new(DType::F32, spread).unwrap_or(scales);
+        Ok(Groups { scales, blocks, groups: blocks, shift: 0 })
+    }
+
+    /// The scale of a block of all rows.
+    fn of_block(&self, block: usize) -> f32 {
+        let [row, block] = [block / self.blocks, block % self.blocks];
+        self.scales.get(row * self.groups + (block >> self.shift))
+    }
+
     /// A block of all rows.
     pub(crate) fn unpacked(&self, block: usize, quants: [i8; BLOCK]) -> Unpacked {
-        let [row, block] = [block / self.blocks, block % self.blocks];
-        Unpacked::scaled(self.scales.get(row * self.groups + (block >> self.shift)), quants)
+        Unpacked::scaled(self.of_block(block), quants)
     }
 
     /// For the `step`-th `N` blocks of `row`: the first of `N` scales that are read, and how many before that of the first block.
@@ -223,6 +266,14 @@ pub(crate) fn padded<const N: usize>(bytes: &[u8]) -> [u8; N] {
         padded.iter_mut().zip(bytes).for_each(|(to, byte)| *to = *byte);
         padded
     })
+}
+
+impl Affine<'_> {
+    /// A block of all rows, whose elements are less their middle.
+    pub(crate) fn unpacked(&self, block: usize, quants: [i8; BLOCK]) -> Unpacked {
+        let scale = self.scales.of_block(block);
+        Unpacked::with_min(scale, -(scale * self.middle + self.biases.of_block(block)), quants)
+    }
 }
 
 /// The factors of eight blocks, which are number `place[1]` of row `place[0]`: zeros after the last row, and past the end of a row
@@ -255,6 +306,11 @@ pub(crate) mod simd {
                 }
             };
             Factors::scaled(repeated(floats, groups.shift, skipped as u32))
+        }
+
+        pub(crate) fn affine(affine: &Affine<'_>, place: [usize; 2]) -> Factors {
+            let (scaled, biases) = (groups(&affine.scales, place), groups(&affine.biases, place).scales);
+            Factors { mins: negated(add(mul(scaled.scales, all_floats(affine.middle)), biases)), ..scaled }
         }
     }
 }
@@ -352,7 +408,7 @@ macro_rules! scaled_kernels {
             },
         };
 
-        pub(super) const KERNELS: &[$crate::Registered] = {
+        pub(in $crate::dtypes) const KERNELS: &[$crate::Registered] = {
             #[allow(unused_imports)]
             use $crate::isa::Sets;
             &[
@@ -476,14 +532,13 @@ pub(crate) use scaled_level;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Random, as_rounded, each_isa, widened};
+    use crate::testing::{FIELDS, Random, as_rounded, each_isa, widened};
     use crate::{Form, Input, Kernel};
 
     const SHAPES: [[usize; 2]; 5] = [[1, 1], [17, 1], [16, 2], [33, 3], [19, 9]];
 
-    /// Every instruction set's product of rows whose weights are `scale(row, input)` times their elements, with these `scales`: within
-    /// the rounding of F32 sums of the product in double precision, of activations as `form` rounds them, and the same bits, of a token
-    /// alone too.
+    /// Every instruction set's product of rows whose weights are `value(row, input, element)`, with these `scales`: within the rounding
+    /// of F32 sums of the product in double precision, of activations as `form` rounds them, and the same bits, of a token alone too.
     fn assert_scaled(
         random: &mut Random,
         (form, dtype): (Form, DType),
@@ -491,7 +546,7 @@ mod tests {
         inputs: usize,
         [rows, tokens]: [usize; 2],
         scales: BlockScales<'_>,
-        scale: impl Fn(usize, usize) -> f32,
+        value: impl Fn(usize, usize, f32) -> f64,
     ) {
         let portable = Kernel::select(dtype, Isa::portable()).unwrap();
         let x = random.floats(tokens * inputs);
@@ -511,8 +566,8 @@ mod tests {
             let what = format!("{dtype} {isa} {form:?}: {rows} rows of {inputs}, {tokens} tokens, {scales:?}");
             for (at, y) in y.iter().enumerate() {
                 let (token, row) = (at / rows, at % rows);
-                let products = (0..inputs)
-                    .map(|i| f64::from(elements[row * inputs + i] * scale(row, i)) * rounded[token * inputs + i]);
+                let value = |i: usize| value(row, i, elements[row * inputs + i]);
+                let products = (0..inputs).map(|i| value(i) * rounded[token * inputs + i]);
                 let (exact, size) = (products.clone().sum::<f64>(), products.map(f64::abs).sum::<f64>());
                 // A rounding of each product with a scale, and of each of the sums in a lane.
                 let bound = size * 2f64.powi(-23) * (4.0 + (inputs / 512) as f64);
@@ -522,31 +577,35 @@ mod tests {
         }
     }
 
-    /// Groups of every size, scales of every dtype.
+    /// Groups of every size, scales of every dtype, biases of groups.
     #[test]
     fn groups_have_their_scales() {
         let mut random = Random::new(4);
-        let formed = [Form::Q16, Form::Q8].map(|form| [DType::U4, DType::U8].map(|dtype| (form, dtype)));
-        for (form, dtype) in formed.into_iter().flatten() {
-            for (group, inputs) in [(32, 32), (32, 96), (64, 640), (128, 384), (544, 544), (1024, 2048)] {
-                for [rows, tokens] in SHAPES {
-                    let weight = random.stored(dtype, rows * inputs);
-                    let groups = inputs / group;
-                    let scales = random.floats(rows * groups);
-                    for scale_dtype in [DType::F32, DType::BF16, DType::F16] {
-                        let bytes: Vec<u8> = match scale_dtype {
-                            DType::F32 => scales.iter().flat_map(|s| s.to_le_bytes()).collect(),
-                            DType::BF16 => scales.iter().flat_map(|s| half::bf16::from_f32(*s).to_le_bytes()).collect(),
-                            _ => scales.iter().flat_map(|s| half::f16::from_f32(*s).to_le_bytes()).collect(),
-                        };
-                        let stored = Floats::new(scale_dtype, &bytes).unwrap();
-                        let mut wide = vec![0.0; rows * groups];
-                        for_each_float(stored, |i, scale| wide[i] = scale);
-                        let (scales, scale) =
-                            (BlockScales::Floats { group, scales: stored }, |row: usize, i: usize| {
-                                wide[row * groups + i / group]
-                            });
-                        assert_scaled(&mut random, (form, dtype), &weight, inputs, [rows, tokens], scales, scale);
+        let kinds = FIELDS.map(|dtype| (dtype, true)).into_iter().chain([(DType::U4, false), (DType::U8, false)]);
+        for ((dtype, affine), (group, inputs)) in kinds.flat_map(|kind| {
+            [(32, 32), (32, 96), (64, 640), (128, 384), (544, 544), (1024, 2048)].map(|sizes| (kind, sizes))
+        }) {
+            let middle = f64::from(1 << (Kernel::select(dtype, Isa::portable()).unwrap().bits() - 1));
+            for shape in SHAPES {
+                let weight = random.stored(dtype, shape[0] * inputs);
+                let count = shape[0] * (inputs / group);
+                for scale_dtype in [DType::F32, DType::BF16, DType::F16] {
+                    let [scales, biases] = [(); 2].map(|()| random.stored(scale_dtype, count));
+                    let [scales, biases] = [&scales, &biases].map(|bytes| Floats::new(scale_dtype, bytes).unwrap());
+                    let value = |row: usize, i: usize, element: f32| {
+                        let of_group = |of: Floats<'_>| f64::from(of.get(row * (inputs / group) + i / group));
+                        let element = f64::from(element);
+                        match affine {
+                            true => of_group(scales) * (element + middle) + of_group(biases),
+                            false => of_group(scales) * element,
+                        }
+                    };
+                    let scales = match affine {
+                        true => BlockScales::Affine { group, scales, biases },
+                        false => BlockScales::Floats { group, scales },
+                    };
+                    for form in [Form::Q16, Form::Q8] {
+                        assert_scaled(&mut random, (form, dtype), &weight, inputs, shape, scales, value);
                     }
                 }
             }
@@ -564,8 +623,9 @@ mod tests {
                 let powers: Vec<u8> = random.bytes(of_rows).iter().map(|byte| 117 + byte % 20).collect();
                 let scale = |row: usize, i: usize| 2f32.powi(i32::from(powers[row * blocks + i / 32]) - 127);
                 let scales = BlockScales::Powers(&powers);
+                let value = |row: usize, i: usize, element: f32| f64::from(element * scale(row, i));
                 for form in [Form::Q16, Form::Q8] {
-                    assert_scaled(&mut random, (form, DType::F4), &weight, inputs, shape, scales, scale);
+                    assert_scaled(&mut random, (form, DType::F4), &weight, inputs, shape, scales, value);
                 }
                 let floats: Vec<u8> =
                     (0..2 * of_rows).map(|i| if i < 256 { i as u8 } else { random.bytes(1)[0] }).collect();
@@ -575,9 +635,31 @@ mod tests {
                     byte => f32::from(8 + (byte & 7)) * 2f32.powi(i32::from(byte >> 3 & 15) - 10),
                 };
                 let scales = BlockScales::Halves(&floats);
+                let value = |row: usize, i: usize, element: f32| f64::from(element * scale(row, i));
                 for form in [Form::Q16, Form::Q8] {
-                    assert_scaled(&mut random, (form, DType::F4), &weight, inputs, shape, scales, scale);
+                    assert_scaled(&mut random, (form, DType::F4), &weight, inputs, shape, scales, value);
                 }
+            }
+        }
+    }
+
+    /// The values of rows with biases are those of MLX: `scale * field + bias`, rounded once where the scale has 16 bits.
+    #[test]
+    fn rows_with_biases_have_their_values() {
+        let mut random = Random::new(6);
+        for dtype in FIELDS {
+            let kernel = Kernel::select(dtype, Isa::detect()).unwrap();
+            let bits = kernel.bits();
+            let row = random.stored(dtype, 256);
+            let [scales, biases] = [(); 2].map(|()| random.stored(DType::BF16, 4));
+            let [scales, biases] = [&scales, &biases].map(|bytes| Floats::new(DType::BF16, bytes).unwrap());
+            let mut out = vec![0.0; 256];
+            kernel.dequantize_affine_row(&row, 64, scales, biases, &mut out);
+            for (i, out) in out.into_iter().enumerate() {
+                let field =
+                    (0..bits).map(|b| u32::from(row[(i * bits + b) / 8] >> ((i * bits + b) % 8) & 1) << b).sum::<u32>();
+                let value = f64::from(scales.get(i / 64)) * f64::from(field) + f64::from(biases.get(i / 64));
+                assert_eq!(out, value as f32, "{dtype} {i}");
             }
         }
     }

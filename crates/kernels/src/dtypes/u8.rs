@@ -10,6 +10,7 @@ const BYTES: usize = BLOCK;
 scaled_kernels!(
     U8, "u8", Q16;
     groups: Groups { bits: 8 }, |block| with_signs_turned(load(block)), avx512: blocks;
+    affine: Affine { bits: 8, mins: true }, |block| with_signs_turned(load(block)), avx512: blocks;
 );
 
 fn unpack(block: &[u8; BYTES]) -> [i8; BLOCK] {

@@ -42,6 +42,9 @@ pub(super) const BY_COLUMNS: [&str; 2] = ["GPTQ", "AWQ, or GPTQ without g_idx"];
 /// Rows with marks that floats of 4 bits have too, which run where a config says what their scales are.
 pub(super) const FP4: [&str; 3] = ["NVFP4", COMPRESSED_TENSORS, "BitNet"];
 
+/// Words with scales and biases, which run where a config says how many bits their fields have.
+pub(super) const MLX: &str = "MLX";
+
 /// I8 matrices with scales, where nothing says how activations are to be quantized.
 pub(super) const INT8_WITH_SCALES: &str = "int8 with scales (the layout of compressed-tensors)";
 
@@ -91,7 +94,7 @@ mod tests {
     fn every_row_is_a_method_of_its_own() {
         let names: HashSet<_> = methods().map(|method| method.name).collect();
         assert_eq!((names.len(), methods().count()), (rows().count(), rows().count()));
-        assert!([MXFP4, COMPRESSED_TENSORS, INT8_WITH_SCALES].iter().all(|name| names.contains(name)));
+        assert!([MXFP4, MLX, COMPRESSED_TENSORS, INT8_WITH_SCALES].iter().all(|name| names.contains(name)));
         assert!(TELLING.iter().all(|(_, name)| names.contains(name)));
         for Method { name, quant_methods, file_type, tensors } in methods() {
             assert!(!name.is_empty() && ["Q4_K_M", "Q8_0"].contains(&file_type), "{name}: {file_type}");

@@ -7,6 +7,7 @@ mod foreign;
 mod fp8;
 mod gptq;
 mod methods;
+mod mlx;
 mod model_opt;
 mod names;
 mod packed;
@@ -14,7 +15,7 @@ mod scheme;
 
 pub(crate) use fp8::SCALES as FP8_SCALES;
 pub(crate) use packed::COLUMNS;
-pub(crate) use scheme::{Activations, Columned, Fp4, Kind, Notes, Packed, Scheme, WeightScales};
+pub(crate) use scheme::{Activations, Columned, Fp4, Group, Kind, Notes, Packed, Scheme, WeightScales};
 
 use crate::error::{Error, Result};
 use crate::header::config::{ConfigFiles, JsonFile, wrong_type};
@@ -34,8 +35,8 @@ pub(crate) struct Recognised {
 }
 
 /// What reads the config of a format, a file of this folder each. Of what several of them know, the first counts.
-const FORMATS: [fn(&Header, &ConfigFiles) -> Result<Option<Scheme>>; 6] =
-    [compressed_tensors::read, fp8::read, model_opt::read, gptq::read, awq::read, auto_round::read];
+const FORMATS: [fn(&Header, &ConfigFiles) -> Result<Option<Scheme>>; 7] =
+    [compressed_tensors::read, fp8::read, model_opt::read, mlx::read, gptq::read, awq::read, auto_round::read];
 
 /// What quantised the weights of a model in safetensors, of whose family experts may be `in_mxfp4`.
 ///

@@ -66,7 +66,12 @@ impl Names {
 
     /// Only this class.
     pub(super) fn class(name: &str) -> Names {
-        Names(vec![Name { text: name.into(), pattern: None }])
+        Names::of([name])
+    }
+
+    /// Only these classes and modules.
+    pub(super) fn of<'n>(names: impl IntoIterator<Item = &'n str>) -> Names {
+        Names(names.into_iter().map(|name| Name { text: name.into(), pattern: None }).collect())
     }
 
     /// A pattern that matches from the start of a name, not necessarily to its end: Python's `re.match`. `None` where it cannot be

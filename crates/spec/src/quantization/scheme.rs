@@ -5,6 +5,7 @@ use super::names::Names;
 use crate::header::Fields;
 use crate::header::config::Section;
 use crate::spec::{ColumnWords, Int8Activations};
+use model_factory_dtypes::DType;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -66,6 +67,8 @@ pub(crate) enum Kind {
     Fp8(WeightScales),
     /// Floats of 4 bits (E2M1) with floats.
     Fp4(Fp4),
+    /// MLX's fields, with scales and biases, with floats.
+    Affine(Affine),
 }
 
 /// What scales floats of 4 bits.
@@ -96,6 +99,15 @@ impl Fp4 {
             Fp4::Multiplied => Some(Fp4::WHOLE[1]),
         }
     }
+}
+
+/// Unsigned integers one after the other, of which as many as a group has share a scale and a bias.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Affine {
+    pub(crate) dtype: DType,
+    pub(crate) bits: u64,
+    /// 32, 64 or 128.
+    pub(crate) size: u64,
 }
 
 /// How many weights share a scale.
@@ -178,6 +190,7 @@ impl Scheme {
             Kind::Columns(_) => methods::BY_COLUMNS.contains(&method),
             Kind::Fp8(_) => methods::FP8.contains(&method),
             Kind::Fp4(_) => methods::FP4.contains(&method),
+            Kind::Affine(_) => method == methods::MLX,
         })
     }
 
@@ -195,10 +208,21 @@ impl Scheme {
                 Kind::Fp8(_) => "F8_E4M3",
                 Kind::Fp4(Fp4::Multiplied) => "U8",
                 Kind::Fp4(_) | Kind::Packed(_) | Kind::Columns(_) => "packed",
+                Kind::Affine(_) => "U32",
             };
             dtypes.extend((!dtypes.contains(&dtype)).then_some(dtype));
         }
         dtypes
+    }
+
+    /// Whether all groups are MLX's.
+    pub(crate) fn is_affine(&self) -> bool {
+        self.groups.iter().all(|group| matches!(group.kind, Kind::Affine(_)))
+    }
+
+    /// Whether a group names `module` itself.
+    pub(crate) fn names(&self, module: &str) -> bool {
+        self.groups.iter().any(|group| group.targets.rank(module, "") == Some(0))
     }
 
     /// Notes the keys of `block` that ask for a quantized KV cache.
@@ -221,7 +245,7 @@ impl Scheme {
     }
 
     /// `compressed-tensors int8 w8a8: weights by channel, activations dynamic by token`, `compressed-tensors: w4a16 by groups of
-    /// 128`, or `FP8: E4M3 by blocks of 128 x 128`.
+    /// 128`, `FP8: E4M3 by blocks of 128 x 128`, or `MLX: 4 bits by groups of 64`.
     pub(crate) fn in_words(&self) -> String {
         let mut words: Vec<String> = Vec::new();
         for group in &self.groups {
@@ -234,6 +258,7 @@ impl Scheme {
                 Kind::Fp8(scales) => format!("E4M3 {scales}"),
                 Kind::Fp4(Fp4::Powers) => "MXFP4".to_owned(),
                 Kind::Fp4(_) => "NVFP4".to_owned(),
+                Kind::Affine(Affine { bits, size, .. }) => format!("{bits} bits {}", WeightScales::Group(size)),
             };
             words.extend((!words.contains(&group)).then_some(group));
         }

@@ -230,6 +230,10 @@ impl Tensors<'_> {
                 .into(),
         }
         };
+        if self.scheme.is_some_and(Scheme::is_affine) {
+            let all = self.stacked_affine(role, &stem, [count, outputs, inputs], &because)?;
+            return Ok(ExpertMatrices { stored: vec![all], outputs: outputs as usize });
+        }
         let fused = self.stored_fused(role, at, &["", ".weight"]);
         let in_turns = self.gates_in_turns();
         if let (Some(scheme), true) = (self.scheme, in_turns || fused.is_none() && !stem.contains("{expert}")) {

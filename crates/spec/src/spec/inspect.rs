@@ -91,7 +91,7 @@ pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted)
     if let Some(scheme) = &recognised.scheme {
         note_scheme(scheme, &tensors.plain_modules, &unused_tensors, &reader);
     }
-    let embedding = LinearWeights::new(embedding.weight);
+    let embedding = LinearWeights { bias: None, ..embedding };
     let weights =
         ModelWeights { embedding, input, joined: None, layer_embedding, layers, final_norm, head, classifier };
 

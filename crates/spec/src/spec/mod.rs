@@ -1,5 +1,6 @@
 //! Header -> ModelSpec: finds the family and resolves every tensor by role, shape and dtype.
 
+mod affine;
 mod classifier;
 mod columns;
 mod embedding;
@@ -209,7 +210,7 @@ pub struct LinearWeights {
     pub transposed: bool,
     /// The bias.
     pub bias: Option<TensorInfo>,
-    /// What its elements are scaled by, where other tensors say that: there for every matrix of F4, F8_E4M3, I8, U4 and U8.
+    /// What its elements are scaled by, where other tensors say that: there for every matrix of F4, F8_E4M3, I8 and U2 to U8.
     pub scaling: Option<Scaling>,
     /// What its products are scaled by.
     pub factor: Option<Factor>,
@@ -244,6 +245,20 @@ pub enum Scaling {
     Groups(Groups),
     /// U4 and U8 in words by columns.
     Columns(Columns),
+    /// U2 to U6 and U8: integers with scales and biases, which are multiplied with floats.
+    Affine(Affine),
+}
+
+/// A product of floats with integers of 2 to 8 bits, stored unsigned: a weight is `scale * stored + bias` (mlx 0.32
+/// `backend/cpu/quantized.cpp`).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Affine {
+    /// Scales, floats: `[outputs, inputs / size]`.
+    pub scale: TensorInfo,
+    /// Biases, of the dtype of the scales: `[outputs, inputs / size]`.
+    pub bias: TensorInfo,
+    /// Consecutive inputs that share both: 32, 64 or 128.
+    pub size: usize,
 }
 
 /// The scales of floats of 8 bits: a weight is its block's scale times the stored number.
@@ -396,10 +411,16 @@ impl ModelSpec {
 
     /// Every needed tensor once: a tied head is not listed again.
     pub fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
-        let tied = self.weights.head.as_ref().filter(|_| self.tied_embeddings);
-        let is_tied = move |tensor: &TensorInfo| tied.is_some_and(|head| std::ptr::eq(tensor, &head.weight));
-        let tensors = self.weights.list().into_iter().flat_map(Weight::tensors);
-        tensors.filter(move |tensor| !is_tied(tensor)).chain(self.rope_tensors())
+        let of = |weight| match weight {
+            Weight::Matrix(head) if self.is_tied_head(head) => head.bias.iter().collect(),
+            weight => weight.tensors(),
+        };
+        self.weights.list().into_iter().flat_map(of).chain(self.rope_tensors())
+    }
+
+    /// Whether the matrix is the embedding, here as the output head.
+    fn is_tied_head(&self, matrix: &LinearWeights) -> bool {
+        self.tied_embeddings && self.weights.head.as_ref().is_some_and(|head| std::ptr::eq(head, matrix))
     }
 
     /// The stored tensors of frequency factors, each once.
@@ -414,7 +435,7 @@ impl ModelSpec {
 
     /// The tensors that say how products are scaled; they are among [`tensors`](Self::tensors), and no weights.
     pub fn scales(&self) -> impl Iterator<Item = &TensorInfo> {
-        self.weights.matrices().flat_map(LinearWeights::scales)
+        self.weights.matrices().filter(|matrix| !self.is_tied_head(matrix)).flat_map(LinearWeights::scales)
     }
 
     /// Elements of the weights that one token is multiplied with, or reads a row of: all but those of the experts that it is
@@ -547,6 +568,7 @@ impl LinearWeights {
                 let Columns { scale, zero_point, group_of_input, no_bias, .. } = columns;
                 [Some(scale), Some(zero_point), group_of_input.as_ref(), no_bias.as_ref()]
             }
+            Some(Scaling::Affine(affine)) => [Some(&affine.scale), Some(&affine.bias), None, None],
             Some(Scaling::Int8(int8)) => match &int8.activations {
                 Int8Activations::Static { scale, zero_point } => {
                     [Some(&int8.scale), Some(scale), zero_point.as_ref(), None]

@@ -23,6 +23,9 @@ impl Tensors<'_> {
         let class = if embedding { "Embedding" } else { "Linear" };
         let (module, weight) = (rows.module.as_str(), &rows.tensor);
         let group = scheme.group(module, class);
+        if scheme.is_affine() {
+            return self.affine(scheme, group, rows);
+        }
         // No other matrix is of these: packed words have them from the config.
         let by_columns = weight.name.ends_with(COLUMNS);
         let packed = matches!(weight.dtype, DType::U4 | DType::U8) && (by_columns || weight.name.ends_with("_packed"));
@@ -54,6 +57,7 @@ impl Tensors<'_> {
             Kind::Fp8(_) => ("F8_E4M3", weight.dtype == DType::F8_E4M3),
             Kind::Fp4(_) => ("F4", weight.dtype == DType::F4),
             Kind::Int8 { .. } => ("int8", weight.dtype == DType::I8),
+            Kind::Affine(_) => ("MLX's", false),
         };
         if !fits {
             return Err(self.conflict(format!("{} describes {describes} weights", group.place), stored));
@@ -64,6 +68,7 @@ impl Tensors<'_> {
             Kind::Packed(scales) => self.groups(&group.place, scales, rows).map(Scaling::Groups).map(Some),
             Kind::Fp8(scales) => self.float_scales(&group.place, scales, rows).map(Scaling::Floats).map(Some),
             Kind::Fp4(fp4) => self.scales_of_blocks(&group.place, fp4, rows).map(Scaling::Blocks).map(Some),
+            Kind::Affine(_) => Ok(None),
             Kind::Int8 { .. } if inputs > I8_MAX_INPUTS => {
                 let why = format!("sums of integers are exact in 32 bits up to rows of {I8_MAX_INPUTS}");
                 Err(refusal(format!("int8 in rows of {inputs} ({stored})"), why))
@@ -198,7 +203,7 @@ impl Tensors<'_> {
     }
 
     /// Takes note of a matrix of floats that the config would have quantised; no scale may be stored with it.
-    fn plain(&mut self, scheme: &Scheme, covered: bool, rows: &Rows) -> Result<()> {
+    pub(super) fn plain(&mut self, scheme: &Scheme, covered: bool, rows: &Rows) -> Result<()> {
         let scales = FP8_SCALES.map(|end| format!("{}.{end}", rows.module));
         if let Some(scale) = scales.iter().find(|scale| self.stores(scale)) {
             let stored = format!("tensor {} is {}", rows.tensor.name, rows.tensor.dtype);

@@ -152,7 +152,8 @@ impl<'de> Deserialize<'de> for Entries {
                         if std::mem::replace(&mut described, true) {
                             return Err(A::Error::custom("__metadata__ appears twice"));
                         }
-                        map.next_value::<Texts>().map_err(located)?;
+                        // MLX writes null for none.
+                        map.next_value::<Option<Texts>>().map_err(located)?;
                         continue;
                     }
                     let entry = map.next_value::<TensorEntry>().map_err(located)?;

@@ -17,7 +17,7 @@ pub(crate) mod quantize;
 pub(crate) mod simd;
 pub(crate) mod u4;
 
-use super::avx2::sum_eight_lanes;
+use super::avx2::{load as load_32, load_16, sum_eight_lanes};
 use super::prefetch::{AHEAD, AHEAD_IN_ONE};
 use crate::arch::generic::prefetch::{prefetch, prefetch_near, streams};
 use bytemuck::Pod;
@@ -48,6 +48,17 @@ pub(crate) fn load_apart(bytes: &[u8; 64]) -> __m512i {
         );
     }
     v
+}
+
+/// 32 or 48 bytes, at any alignment, and any after them.
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq")]
+pub(crate) fn load_less(bytes: &[u8]) -> __m512i {
+    let first = _mm512_castsi256_si512(load_32(bytes.first_chunk().unwrap_or(&[0; 32])));
+    if bytes.len() <= 32 {
+        return first;
+    }
+    _mm512_inserti32x4::<2>(first, load_16(bytes.last_chunk().unwrap_or(&[0; 16])))
 }
 
 /// 16 floats.

@@ -21,6 +21,26 @@ operations! {
         // SAFETY: the array is 16 bytes; the load needs no alignment.
         unsafe { vld1q_u8(bytes.as_ptr()) }
     };
+    /// 8 bytes, with any after them.
+    load_8(bytes: &[u8; 8]) -> Bytes16 = vcombine_u8(vcreate_u8(u64::from_le_bytes(*bytes)), vdup_n_u8(0));
+    /// Bytes of each 16, by their places in these; 0 for places of 128 and more.
+    shuffled(bytes: Bytes, places: &[u8; 32]) -> Bytes = {
+        let places = load(places);
+        pair(vqtbl1q_u8(bytes.0, places.0), vqtbl1q_u8(bytes.1, places.1))
+    };
+    /// Each two bytes by a factor, the low 16 bits.
+    mul_words(words: Bytes, factors: &[u16; 16]) -> Bytes = {
+        let factors = load_numbers(factors);
+        let product = |words: Bytes16, factors: Bytes16| {
+            vreinterpretq_u8_u16(vmulq_u16(vreinterpretq_u16_u8(words), vreinterpretq_u16_u8(factors)))
+        };
+        pair(product(words.0, factors.0), product(words.1, factors.1))
+    };
+    /// The high byte of each two, in their low one.
+    high_bytes(words: Bytes) -> Bytes = {
+        let high = |words: Bytes16| vreinterpretq_u8_u16(vshrq_n_u16::<8>(vreinterpretq_u16_u8(words)));
+        pair(high(words.0), high(words.1))
+    };
     /// 8 floats.
     load_floats(floats: &[f32; 8]) -> Floats = as_floats(load_numbers(floats));
     /// 8 BF16, widened.
@@ -129,6 +149,8 @@ operations! {
     };
     /// `a * b`.
     mul(a: Floats, b: Floats) -> Floats = float32x4x2_t(vmulq_f32(a.0, b.0), vmulq_f32(a.1, b.1));
+    /// `a + b`.
+    add(a: Floats, b: Floats) -> Floats = float32x4x2_t(vaddq_f32(a.0, b.0), vaddq_f32(a.1, b.1));
     /// Three times each byte, in 8 bits.
     three_times(bytes: Bytes) -> Bytes =
         pair(vaddq_u8(bytes.0, vaddq_u8(bytes.0, bytes.0)), vaddq_u8(bytes.1, vaddq_u8(bytes.1, bytes.1)));

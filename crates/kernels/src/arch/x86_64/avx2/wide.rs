@@ -20,6 +20,14 @@ operations! {
         // SAFETY: the array is 16 bytes; the load needs no alignment.
         unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
     };
+    /// 8 bytes, with any after them.
+    load_8(bytes: &[u8; 8]) -> Bytes16 = _mm_cvtsi64_si128(i64::from_le_bytes(*bytes));
+    /// Bytes of each 16, by their places in these; 0 for places of 128 and more.
+    shuffled(bytes: Bytes, places: &[u8; 32]) -> Bytes = _mm256_shuffle_epi8(bytes, load(places));
+    /// Each two bytes by a factor, the low 16 bits.
+    mul_words(words: Bytes, factors: &[u16; 16]) -> Bytes = _mm256_mullo_epi16(words, load_numbers(factors));
+    /// The high byte of each two, in their low one.
+    high_bytes(words: Bytes) -> Bytes = _mm256_srli_epi16::<8>(words);
     /// 8 floats.
     load_floats(floats: &[f32; 8]) -> Floats = as_floats(load_numbers(floats));
     /// 8 BF16, widened.
@@ -91,6 +99,8 @@ operations! {
     in_quarters(bytes: Bytes) -> Bytes = _mm256_permute4x64_epi64::<0b11_01_10_00>(bytes);
     /// `a * b`.
     mul(a: Floats, b: Floats) -> Floats = _mm256_mul_ps(a, b);
+    /// `a + b`.
+    add(a: Floats, b: Floats) -> Floats = _mm256_add_ps(a, b);
     /// Three times each byte, in 8 bits.
     three_times(bytes: Bytes) -> Bytes = _mm256_add_epi8(bytes, _mm256_add_epi8(bytes, bytes));
     /// Counts how many of two numbers each byte reaches.

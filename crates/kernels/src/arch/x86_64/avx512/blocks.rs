@@ -64,7 +64,7 @@ impl Multiply for Avx512 {
         offsets: &[i32; T],
     ) -> [__m512; T] {
         let mut dots = [_mm512_setzero_si512(); T];
-        if !F::MINS {
+        if F::RAISED {
             for t in 0..T {
                 dots[t] = _mm512_set1_epi32(offsets[t]);
             }
@@ -171,7 +171,7 @@ fn join_floats(a: __m256, b: __m256) -> __m512 {
 pub(crate) fn unpack<F: EightBlocks<EIGHT>, const EIGHT: usize>(rows: &Rows<'_>, panel: &mut Panel<'_>, eights: &F) {
     let zero = _mm512_setzero_si512();
     // Panels of signed values have an offset of 128.
-    let raise = _mm512_set1_epi8(if F::MINS { 0 } else { (128 - F::OFFSET) as i8 });
+    let raise = _mm512_set1_epi8(if F::RAISED { (128 - F::OFFSET) as i8 } else { 0 });
     let (mut quants, mut floats, mut halves) = ([[zero; ROWS]; 4], [zero; ROWS], [[zero; ROWS]; 2]);
     for i in panel.steps(8) {
         panel.ask_ahead(i, ROWS * EIGHT);
@@ -254,7 +254,7 @@ fn one_token<F: EightBlocks<EIGHT>, const EIGHT: usize, const SIXTEEN: usize, co
                 if F::HALVES && F::OFFSET > 0 && !F::FLOATS {
                     let shift = _mm_cvtsi32_si128(7 - F::SHIFT);
                     dots = _mm512_add_epi32(dots, _mm512_sll_epi32(by_half(halves_a, halves_b), shift));
-                } else if !F::MINS {
+                } else if F::RAISED {
                     dots = _mm512_add_epi32(dots, ints);
                 }
                 let mut dots = _mm512_cvtepi32_ps(dots);

@@ -1,8 +1,9 @@
 //! Q4_0 by AVX-512 VNNI, and what Q4_0 and Q5_0 share: blocks of a scale, bits that differ, and 16 bytes of nibbles.
 
 use super::blocks::{Panel, ROWS, Step, many_tokens_of_blocks};
-use super::{load, load_apart, load_floats, load_numbers, rows_times_token, transpose};
+use super::{load, load_apart, load_floats, load_less, load_numbers, rows_times_token, transpose};
 use crate::Call;
+use crate::dtypes::blocks::Format;
 use crate::dtypes::q4_0::{BYTES, Q40};
 use crate::scratch::{Scratch, arranged, arranged_bytes, room};
 use std::arch::x86_64::*;
@@ -10,7 +11,7 @@ use std::arch::x86_64::*;
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(crate) fn matmul(call: &mut Call<'_>) {
     let elements = |first, second| nibbles::<BYTES>(first, second);
-    if !one_token::<8, { 4 * BYTES }, { 16 * BYTES }, 1, _>(call, false, elements, scales_in_blocks::<BYTES>()) {
+    if !one_token::<Q40, { 16 * BYTES }, 1, _>(call, false, elements, scales_in_blocks::<BYTES>()) {
         many_tokens_of_blocks::<Q40, BYTES, { 4 * BYTES }>(call, |fours, i, panel| put(fours, i, panel));
     }
 }
@@ -69,35 +70,35 @@ pub(crate) struct Scales<S, A, F> {
     pub(crate) start: S,
     /// Adds what the `j`-th four blocks hold, by their first and last 64 bytes.
     pub(crate) add: A,
-    /// Adds the scaled sums of the blocks, of which the vectors have two for each first and each second half, times the scales of
-    /// activations, to the sums of lanes.
+    /// Adds the scaled sums of the blocks, of which the vectors have two for each first and each second half, to the sums of lanes;
+    /// with the scales of activations, and if the format has minima with their sums.
     pub(crate) apply: F,
 }
 
 /// [`Scales::apply`] with a scale for each block.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-pub(crate) fn scaled(scales: __m512, [first, second]: [__m512i; 2], x_scales: __m512, sums: __m512) -> __m512 {
+pub(crate) fn scaled(scales: __m512, [first, second]: [__m512i; 2], x_scales: &[f32; 16], sums: __m512) -> __m512 {
     let dots = _mm512_madd_epi16(_mm512_packs_epi32(first, second), _mm512_set1_epi16(1));
-    _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), _mm512_mul_ps(scales, x_scales), sums)
+    _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), _mm512_mul_ps(scales, load_floats(x_scales)), sums)
 }
 
-/// The product with one token, like [`Call::few_tokens`]. `elements` has elements of four blocks like [`nibbles`], with offset
-/// `OFFSET`. `FOUR` and `STEP` are the bytes of 4 and of 16 blocks; `evens_first` is as in `Elements`.
+/// The product with one token, like [`Call::few_tokens`]. `elements` has elements of four blocks like [`nibbles`], with their offset;
+/// `evens_first` is as in `Elements`. `STEP` are the bytes of 16 blocks.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(crate) fn one_token<const OFFSET: i32, const FOUR: usize, const STEP: usize, const P: usize, T: Copy>(
+pub(crate) fn one_token<F: Format, const STEP: usize, const P: usize, T: Copy>(
     call: &mut Call<'_>,
     evens_first: bool,
     elements: impl Fn(__m512i, __m512i) -> (__m512i, __m512i),
     scales: Scales<
         impl Fn([usize; 2]) -> T,
         impl Fn(T, usize, [__m512i; 2]) -> T,
-        impl Fn(T, [__m512i; 2], __m512, __m512) -> __m512,
+        impl Fn(T, [__m512i; 2], [&[f32; 16]; 2], __m512) -> __m512,
     >,
 ) -> bool {
-    const { assert!(OFFSET <= 16 && STEP == 4 * FOUR) };
-    call.few_tokens::<P>(|Scratch { bytes, floats, ints, .. }, weight, x, y| {
+    const { assert!(F::OFFSET <= 16) };
+    call.few_tokens::<P>(|Scratch { bytes, floats, more_floats, ints, .. }, weight, x, y| {
         let blocks = x[0].scales.len().next_multiple_of(16);
         // The activations, padded to a whole number of steps, in the order of elements and scales; and what the
         // weights' offset adds too much in each eight products.
@@ -105,6 +106,8 @@ pub(crate) fn one_token<const OFFSET: i32, const FOUR: usize, const STEP: usize,
         let x_bytes = arranged_bytes::<64, P>(bytes, &x, evens_first, blocks, order)?;
         let order = |i: usize| i / 16 * 16 + i % 4 * 4 + i / 4 % 4;
         let x_scales = arranged(floats, x.map(|x| x.scales), blocks, order)?.as_chunks::<P>().0;
+        let x_sums = if F::MINS { x.map(|x| x.sums) } else { [&[][..]; P] };
+        let x_sums = arranged(more_floats, x_sums, if F::MINS { blocks } else { 0 }, order)?.as_chunks::<P>().0;
         let x_offsets = room(ints, P * blocks * 4)?;
         let (x_halves, _) = x_bytes.as_flattened().as_flattened().as_chunks::<16>();
         for (offsets, halves) in x_offsets.as_chunks_mut::<16>().0.iter_mut().zip(x_halves.as_chunks::<8>().0) {
@@ -112,7 +115,7 @@ pub(crate) fn one_token<const OFFSET: i32, const FOUR: usize, const STEP: usize,
                 let sum = |half: usize| -> i32 {
                     halves[i / 4 + 4 * half][i % 4 * 4..][..4].iter().map(|&x| i32::from(x as i8)).sum()
                 };
-                *offset = -OFFSET * (sum(0) + sum(1));
+                *offset = -F::OFFSET * (sum(0) + sum(1));
             }
         }
         let x_bytes = x_bytes.as_chunks::<P>().0;
@@ -123,9 +126,9 @@ pub(crate) fn one_token<const OFFSET: i32, const FOUR: usize, const STEP: usize,
             let mut of_blocks = (scales.start)([row, i]);
             let zero = _mm512_setzero_si512();
             let mut dots = [[zero; 4]; P];
-            for (j, four) in blocks.as_chunks::<FOUR>().0.iter().enumerate() {
-                let first = four.first_chunk().map_or(zero, |bytes| load_apart(bytes));
-                let second = four.last_chunk().map_or(zero, |bytes| load_apart(bytes));
+            for (j, four) in blocks.chunks_exact(const { STEP / 4 }).enumerate() {
+                let first = four.first_chunk().map_or_else(|| load_less(four), |bytes| load_apart(bytes));
+                let second = four.last_chunk().map_or(first, |bytes| load_apart(bytes));
                 of_blocks = (scales.add)(of_blocks, j, [first, second]);
                 let (low, high) = elements(first, second);
                 for p in 0..P {
@@ -140,7 +143,8 @@ pub(crate) fn one_token<const OFFSET: i32, const FOUR: usize, const STEP: usize,
                 let ones = _mm512_set1_epi16(1);
                 let first = _mm512_madd_epi16(_mm512_packs_epi32(dots[0], dots[1]), ones);
                 let second = _mm512_madd_epi16(_mm512_packs_epi32(dots[2], dots[3]), ones);
-                sums[p] = (scales.apply)(of_blocks, [first, second], load_floats(&x_scales[i][p]), sums[p]);
+                let x_sums = if F::MINS { &x_sums[i][p] } else { &[0.0; 16] };
+                sums[p] = (scales.apply)(of_blocks, [first, second], [&x_scales[i][p], x_sums], sums[p]);
             }
             sums
         });
@@ -155,7 +159,7 @@ pub(crate) fn one_token<const OFFSET: i32, const FOUR: usize, const STEP: usize,
 pub(crate) fn scales_in_blocks<const BYTES: usize>() -> Scales<
     impl Fn([usize; 2]) -> __m512i,
     impl Fn(__m512i, usize, [__m512i; 2]) -> __m512i,
-    impl Fn(__m512i, [__m512i; 2], __m512, __m512) -> __m512,
+    impl Fn(__m512i, [__m512i; 2], [&[f32; 16]; 2], __m512) -> __m512,
 > {
     let at = load_numbers(&const { scales_at(BYTES, 4 * BYTES) });
     Scales {
@@ -164,7 +168,7 @@ pub(crate) fn scales_in_blocks<const BYTES: usize>() -> Scales<
         add: move |scales, j, [first, second]: [__m512i; 2]| {
             _mm512_or_si512(scales, _mm512_maskz_permutex2var_epi16(0x1111u32 << j, first, at, second))
         },
-        apply: |scales, dots, x_scales, sums| {
+        apply: |scales, dots, [x_scales, _]: [&[f32; 16]; 2], sums| {
             scaled(_mm512_cvtph_ps(_mm512_castsi512_si256(scales)), dots, x_scales, sums)
         },
     }

@@ -1,0 +1,164 @@
+//! MLX's own format (affine), as mlx_lm writes it: config block -> [`Scheme`], and words -> the matrices that they are.
+//!
+//! Keys and defaults: mlx 0.32 `nn/layers/quantized.py`, mlx_lm 0.32 `utils.py`. Modules that no key names are quantised where their
+//! scales are stored. What does not run is refused with the key that asks for it.
+
+use super::foreign;
+use super::methods::MLX as METHOD;
+use super::names::Names;
+use super::scheme::{Affine, Group, Kind, Scheme};
+use crate::error::{Error, Result};
+use crate::header::config::{ConfigFiles, JsonObject, Section, wrong_type};
+use crate::header::{Fields, Header, TensorInfo, TensorTable};
+use model_factory_dtypes::DType;
+use serde_json::Value;
+
+/// The section of the config, and the copy of it that mlx_lm writes.
+const SECTION: &str = "quantization";
+const COPY: &str = "quantization_config";
+
+/// Keys that are of no module.
+const KNOWN: [&str; 3] = ["group_size", "bits", "mode"];
+
+/// Models whose tensors in mlx_lm's files have the names, but for those of experts, and the values that the tables know.
+const MODELS: &[&str] = &[
+    "llama",
+    "mistral",
+    "mistral3",
+    "ministral3",
+    "qwen2",
+    "qwen3",
+    "gemma2",
+    "gemma3",
+    "gemma3_text",
+    "phi3",
+    "olmo2",
+    "smollm3",
+    "granite",
+    "mixtral",
+    "qwen2_moe",
+    "qwen3_moe",
+    "olmoe",
+];
+
+/// The dtype of fields of so many bits.
+fn fields(bits: u64) -> Option<DType> {
+    Some(match bits {
+        2 => DType::U2,
+        3 => DType::U3,
+        4 => DType::U4,
+        5 => DType::U5,
+        6 => DType::U6,
+        8 => DType::U8,
+        _ => return None,
+    })
+}
+
+/// The scheme of a model's files; `None` when they have no section of MLX, or the model no words.
+///
+/// # Errors
+/// `Quantization` for every scheme that does not run, `Format` for keys of the wrong type.
+pub(super) fn read(header: &Header, files: &ConfigFiles) -> Result<Option<Scheme>> {
+    if header.tensors.values().all(|tensor| tensor.dtype != DType::U32) {
+        return Ok(None);
+    }
+    let config = &files.config;
+    let Some(block) = config.section(SECTION)? else { return Ok(None) };
+    if block.text("quant_method")?.is_some_and(|method| !method.eq_ignore_ascii_case(METHOD)) {
+        return Ok(None);
+    }
+    if let Some(copy) = config.section(COPY)?
+        && copy.object() != block.object()
+    {
+        return Err(Error::contradiction(
+            config.file(),
+            format!("{SECTION} says one thing"),
+            format!("{COPY} another"),
+        ));
+    }
+    let model = config.text("model_type")?.unwrap_or_default();
+    if !MODELS.contains(&model) {
+        let found = format!("that of a model_type {model:?}");
+        let expected =
+            "that of a model whose tensors MLX stores as others do: of others it changes names, axes or values";
+        return Err(foreign::unsupported(METHOD, &config.whole(), SECTION, &found, expected));
+    }
+    let mut scheme = Scheme::new(METHOD, &block, Names::of([]));
+    let default = affine(&block)?;
+    let targets = Names::of(["Linear", "Embedding"]);
+    scheme.groups.push(Group { place: block.path(), targets, kind: Kind::Affine(default) });
+    let mut left = Vec::new();
+    for (name, value) in block.object().iter().filter(|(name, _)| !KNOWN.contains(&name.as_str())) {
+        match value {
+            Value::Object(_) => {
+                let Some(module) = block.section(name)? else { continue };
+                let kind = Kind::Affine(affine(&module)?);
+                scheme.notes.unknown(&module, "group_size bits mode");
+                scheme.groups.push(Group { place: module.path(), targets: Names::of([name.as_str()]), kind });
+            }
+            Value::Bool(true) => {}
+            Value::Bool(false) => left.push(name.as_str()),
+            _ if name == "quant_method" => {}
+            _ if name.contains('.') => {
+                return Err(wrong_type(block.file(), &block.dotted(name), value, "an object, true or false"));
+            }
+            _ => scheme.notes.unknown.push(block.dotted(name)),
+        }
+    }
+    scheme.ignore = Names::of(left);
+    Ok(Some(scheme))
+}
+
+/// What a section says of its modules. Absent keys are 4 bits in groups of 64 for MLX.
+fn affine(section: &Section<'_>) -> Result<Affine> {
+    let refusal = |key: &str, found: &str, expected: &str| foreign::unsupported(METHOD, section, key, found, expected);
+    if let Some(mode) = section.text("mode")?.filter(|mode| *mode != "affine") {
+        return Err(refusal("mode", &format!("{mode:?}"), "affine"));
+    }
+    let number = |key: &str, default: u64| match section.object().get(key).filter(|value| !value.is_null()) {
+        None => Ok((default, default.to_string())),
+        Some(found) => Ok::<_, Error>((found.as_u64().unwrap_or(0), found.to_string())),
+    };
+    let (bits, found) = number("bits", 4)?;
+    let dtype = fields(bits).ok_or_else(|| refusal("bits", &found, "2, 3, 4, 5, 6 or 8"))?;
+    let (size, found) = number("group_size", 64)?;
+    if ![32, 64, 128].contains(&size) {
+        return Err(refusal("group_size", &found, "32, 64 or 128"));
+    }
+    Ok(Affine { dtype, bits, size })
+}
+
+impl Scheme {
+    /// The tensors of `header`, where those of words are matrices `[outputs, inputs]` of fields, or as many as there are experts.
+    ///
+    /// # Errors
+    /// `Incomplete` for one whose shape is another than the config's, or that the config does not know.
+    pub(super) fn with_fields(&self, header: &Header) -> Result<TensorTable> {
+        let mut tensors = header.tensors.clone();
+        for tensor in tensors.values_mut().filter(|tensor| tensor.dtype == DType::U32) {
+            let TensorInfo { name, shape, .. } = &*tensor;
+            let contradiction =
+                |one: String| Err(Error::contradiction(&self.file, one, format!("tensor {name} of U32 is stored")));
+            let Some(module) = name.strip_suffix(".weight") else {
+                return contradiction(format!("{} describes words of weights", self.place));
+            };
+            let (bits, dtype, place) = match self.group(module, "Linear") {
+                Ok(Group { kind: Kind::Affine(affine), place, .. }) => (affine.bits, affine.dtype, place),
+                Ok(group) => return contradiction(format!("{} describes no words", group.place)),
+                Err(says) => return contradiction(says),
+            };
+            let words = shape.last().copied().unwrap_or(0);
+            let inputs = words.checked_mul(32).filter(|all| all.is_multiple_of(bits)).map(|all| all / bits);
+            let (Some(inputs), 2 | 3) = (inputs, shape.len()) else {
+                return contradiction(format!(
+                    "{place} has fields of {bits} bits, of which rows of {shape:?} hold no whole number"
+                ));
+            };
+            let mut shape = shape.clone();
+            shape.pop();
+            shape.push(inputs);
+            *tensor = TensorInfo { dtype, shape, ..tensor.clone() };
+        }
+        Ok(tensors)
+    }
+}

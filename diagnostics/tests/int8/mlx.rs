@@ -1,0 +1,159 @@
+//! MLX: every scheme that runs, and every one that is refused.
+
+use super::*;
+
+/// All matrices in words of fields with `bits` bits, in groups of 32 inputs, as this section says of some of them.
+fn mlx(bits: u64, section: Value) -> Model {
+    let mut model = Model::new(Value::Null, |outputs, inputs| vec![outputs, inputs / 32]);
+    let config = model.config.as_object_mut().unwrap();
+    config.remove("quantization_config");
+    let mut whole = json!({"group_size": 32, "bits": bits});
+    whole.as_object_mut().unwrap().extend(section.as_object().unwrap().clone());
+    config.insert("quantization".into(), whole);
+    let matrices: Vec<_> = model.tensors.iter().filter(|tensor| tensor.2.len() == 2).cloned().collect();
+    for (name, _, shape) in matrices.iter().filter(|(name, ..)| name.ends_with(".weight")) {
+        model.words_of(name.trim_end_matches(".weight"), bits, shape);
+    }
+    model.tensors.retain(|(name, ..)| !name.ends_with("_scale"));
+    model
+}
+
+impl Model {
+    /// Gives a module words of fields, with scales and biases for groups of 32 inputs.
+    fn words_of(&mut self, module: &str, bits: u64, shape: &[u64]) {
+        let of_last = |inputs: u64| [&shape[..shape.len() - 1], &[inputs]].concat();
+        let inputs = shape[shape.len() - 1];
+        self.add(&format!("{module}.weight"), "U32", &of_last(inputs * bits / 32));
+        self.add(&format!("{module}.scales"), "BF16", &of_last(inputs / 32));
+        self.add(&format!("{module}.biases"), "BF16", &of_last(inputs / 32));
+    }
+
+    /// With another value in the section.
+    fn says(mut self, key: &str, value: Value) -> Model {
+        self.config["quantization"][key] = value;
+        self
+    }
+}
+
+/// The same model with two experts, stacked.
+fn experts(mut model: Model) -> Model {
+    let config = json!({"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "num_experts": 2,
+        "num_experts_per_tok": 1, "moe_intermediate_size": WIDE, "norm_topk_prob": true});
+    model.config.as_object_mut().unwrap().extend(config.as_object().unwrap().clone());
+    model.tensors.retain(|tensor| !tensor.0.contains(".mlp."));
+    for (part, outputs, inputs) in [("gate", WIDE, HIDDEN), ("up", WIDE, HIDDEN), ("down", HIDDEN, WIDE)] {
+        model.words_of(&format!("model.layers.0.mlp.switch_mlp.{part}_proj"), 4, &[2, outputs, inputs]);
+    }
+    model.words_of("model.layers.0.mlp.gate", 8, &[2, HIDDEN]);
+    ["q", "k"]
+        .iter()
+        .fold(model, |model, part| model.with(&format!("model.layers.0.self_attn.{part}_norm.weight"), "BF16", &[16]))
+        .says("model.layers.0.mlp.gate", json!({"group_size": 32, "bits": 8}))
+}
+
+#[test]
+fn mlx_runs() {
+    for bits in [2, 3, 4, 5, 6, 8] {
+        assert_eq!(mlx(bits, json!({"mode": "affine"})).words(), format!("MLX: {bits} bits by groups of 32"));
+    }
+    let mut mixed =
+        mlx(4, json!({UP: {"group_size": 32, "bits": 3, "mode": "affine"}, "lm_head": false, "model.norm": true}));
+    mixed.words_of(UP, 3, &[WIDE, HIDDEN]);
+    for part in ["scales", "biases"] {
+        mixed = mixed.without(&format!("lm_head.{part}"));
+    }
+    mixed = mixed.with("lm_head.weight", "BF16", &[32, HIDDEN]);
+    assert_eq!(mixed.words(), "MLX: 4 bits by groups of 32; 3 bits by groups of 32");
+    assert_eq!(experts(mlx(4, json!({}))).words(), "MLX: 4 bits by groups of 32; 8 bits by groups of 32");
+    // In a model that sees, names begin as they do in its tensors.
+    let mut sees = mlx(4, json!({format!("language_model.{UP}"): {"group_size": 32, "bits": 8}}));
+    sees.words_of(UP, 8, &[WIDE, HIDDEN]);
+    sees.tensors.iter_mut().for_each(|tensor| tensor.0 = format!("language_model.{}", tensor.0));
+    let mut text = sees.config.clone();
+    text.as_object_mut()
+        .unwrap()
+        .extend([("model_type".into(), json!("mistral")), ("sliding_window".into(), Value::Null)]);
+    let quantization = text.as_object_mut().unwrap().remove("quantization");
+    sees.config = json!({"model_type": "mistral3", "architectures": ["Mistral3ForConditionalGeneration"], "text_config": text,
+        "quantization": quantization});
+    assert_eq!(sees.words(), "MLX: 4 bits by groups of 32; 8 bits by groups of 32");
+    let mut copied = mlx(4, json!({}));
+    copied.config["quantization_config"] = copied.config["quantization"].clone();
+    assert_eq!(copied.words(), "MLX: 4 bits by groups of 32");
+    // Without a tensor of its own the head is the embedding.
+    let mut tied = mlx(6, json!({}));
+    tied.tensors.retain(|tensor| !tensor.0.starts_with("lm_head"));
+    tied.config["tie_word_embeddings"] = json!(true);
+    let (with_head, tied) = (mlx(6, json!({})).tree(), tied.tree());
+    let [with_head, tied] = [with_head, tied].map(|tree| table::judge(&tree.path("")).model.unwrap());
+    assert_eq!(with_head.parameters - tied.parameters, 32 * HIDDEN);
+    assert!(tied.dtypes.iter().any(|summary| summary.dtype == DType::U6 && summary.tier == Some(Tier::Native)));
+    for entry in std::fs::read_dir(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/mlx")).unwrap() {
+        let report = table::judge(&entry.unwrap().path());
+        assert!(report.verdict.runs(), "{}", report.first_line());
+        assert!(report.model.unwrap().quantization.starts_with("MLX: "));
+    }
+}
+
+#[test]
+fn mlx_that_contradicts_is_refused() {
+    const EXPERT: &str = "model.layers.0.mlp.switch_mlp.up_proj";
+    let model = || mlx(4, json!({}));
+    let [words, scales, biases] = ["weight", "scales", "biases"].map(|part| format!("{UP}.{part}"));
+    let of_experts = |part: &str| format!("{EXPERT}.{part}");
+    let copy = |mut model: Model| {
+        model.config["quantization_config"] = json!({"group_size": 32, "bits": 8});
+        model
+    };
+    let model_type = |kind: &str, class: &str| {
+        let mut model = model();
+        (model.config["model_type"], model.config["architectures"]) = (json!(kind), json!([class]));
+        model
+    };
+    #[rustfmt::skip]
+    let cases: &[(&str, Model, u8, &[&str])] = &[
+        ("no scales", model().without(&scales), 15, &[&words, "is U32", &scales, "is missing"]),
+        ("no biases", model().without(&biases), 15, &[&words, "is U32", &biases, "is missing"]),
+        ("no words", model().without(&words), 15, &[&words]),
+        ("words of I32", model().with(&words, "I32", &[WIDE, 8]), 15, &[&words, "[96, 8]", "[96, 64]"]),
+        ("words of one dimension", model().with(&words, "U32", &[WIDE * 8]), 15, &[&words, "[768]"]),
+        ("fewer words", model().with(&words, "U32", &[WIDE, 4]), 15, &[&words, "[96, 32]", "[96, 64]"]),
+        ("words of no whole fields", mlx(3, json!({})).with(&words, "U32", &[WIDE, 7]), 15, &[&words, "quantization has fields of 3 bits", "[96, 7]"]),
+        ("words elsewhere", model().with("model.layers.0.input_layernorm.bias", "U32", &[64]), 15, &["input_layernorm.bias of U32"]),
+        ("floats with scales", model().with(&words, "BF16", &[WIDE, HIDDEN]), 12, &[&format!("{scales}"), "not known"]),
+        ("scales of another shape", model().with(&scales, "BF16", &[WIDE, 1]), 15, &[&scales, "[96, 1]", "[96, 2]", "groups of 32 inputs by quantization"]),
+        ("biases of another shape", model().with(&biases, "BF16", &[HIDDEN, 2]), 15, &[&biases, "[64, 2]", "[96, 2]"]),
+        ("scales of integers", model().with(&scales, "I32", &[WIDE, 2]), 15, &[&scales, "I32", "F32, F16 or BF16"]),
+        ("scales of another mode", model().with(&scales, "U8", &[WIDE, 2]), 15, &[&scales, "U8", "F32, F16 or BF16"]),
+        ("biases of integers", model().with(&biases, "I8", &[WIDE, 2]), 15, &[&biases, "I8", "F32, F16 or BF16"]),
+        ("biases of another dtype", model().with(&biases, "F32", &[WIDE, 2]), 15, &[&scales, "BF16", &biases, "F32"]),
+        ("other bits", model().says("bits", json!(8)), 15, &["weight", "[32, 32]", "[32, 64]"]),
+        ("other bits of a module", model().says(UP, json!({"group_size": 32, "bits": 2})), 15, &[&words, "[96, 128]", "[96, 64]"]),
+        ("other groups", model().says("group_size", json!(64)), 15, &["scales", "[32, 2]", "[32, 1]"]),
+        ("groups that do not divide", model().says("model.layers.0.mlp.down_proj", json!({"group_size": 64, "bits": 4})), 15, &["down_proj has groups of 64", "96 inputs"]),
+        ("left out", model().says(UP, json!(false)), 15, &["quantization", UP, "U32"]),
+        ("named and plain", model().says(UP, json!({"group_size": 32, "bits": 4})).with(&words, "BF16", &[WIDE, HIDDEN]).without(&scales).without(&biases), 15, &[UP, "describes U32", "BF16"]),
+        ("1 bit", model().says("bits", json!(1)), 12, &["quantization.bits is 1", "2, 3, 4, 5, 6 or 8"]),
+        ("7 bits", model().says("bits", json!(7)), 12, &["quantization.bits is 7"]),
+        ("bits in words", model().says("bits", json!("four")), 12, &["quantization.bits is \"four\""]),
+        ("groups of 16", model().says("group_size", json!(16)), 12, &["quantization.group_size is 16", "32, 64 or 128"]),
+        ("groups below 0", model().says("group_size", json!(-1)), 12, &["quantization.group_size is -1"]),
+        ("mxfp4", model().says("mode", json!("mxfp4")), 12, &["MLX", "quantization.mode is \"mxfp4\", expected affine"]),
+        ("nvfp4 in a module", model().says(UP, json!({"group_size": 16, "bits": 4, "mode": "nvfp4"})), 12, &[UP, "mode is \"nvfp4\""]),
+        ("a mode that is a number", model().says("mode", json!(1)), 10, &["quantization.mode"]),
+        ("a module that is a number", model().says(UP, json!(4)), 10, &[UP, "an object, true or false"]),
+        ("another copy", copy(model()), 15, &["quantization says one thing", "quantization_config another"]),
+        ("norms from 1", model_type("qwen3_next", "Qwen3NextForCausalLM"), 12, &["MLX", "model_type \"qwen3_next\""]),
+        ("experts in turns", model_type("gpt_oss", "GptOssForCausalLM"), 12, &["MLX", "model_type \"gpt_oss\""]),
+        ("one expert less", experts(model()).with(&of_experts("weight"), "U32", &[1, WIDE, 8]), 15, &[&of_experts("weight"), "[1, 96, 64]", "[2, 96, 64]"]),
+        ("scales of one expert less", experts(model()).with(&of_experts("scales"), "BF16", &[1, WIDE, 2]), 15, &[&of_experts("scales"), "[1, 96, 2]", "[2, 96, 2]"]),
+        ("no biases of experts", experts(model()).without(&of_experts("biases")), 15, &[&of_experts("weight"), &of_experts("biases"), "is missing"]),
+        ("no experts", experts(model()).without(&of_experts("weight")), 15, &[&of_experts("weight")]),
+        ("experts by their own", experts(model()).with("model.layers.0.mlp.experts.0.up_proj.weight", "BF16", &[WIDE, HIDDEN]), 15, &[&of_experts("weight"), "experts.0.up_proj.weight"]),
+    ];
+    let mut table = Table::default();
+    for (name, model, code, says) in cases {
+        table.refuses(name, &model.tree(), "", *code, says);
+    }
+    assert_eq!(table.finish(), cases.len());
+}
