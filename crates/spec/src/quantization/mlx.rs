@@ -41,19 +41,6 @@ const MODELS: &[&str] = &[
     "olmoe",
 ];
 
-/// The dtype of fields of so many bits.
-fn fields(bits: u64) -> Option<DType> {
-    Some(match bits {
-        2 => DType::U2,
-        3 => DType::U3,
-        4 => DType::U4,
-        5 => DType::U5,
-        6 => DType::U6,
-        8 => DType::U8,
-        _ => return None,
-    })
-}
-
 /// The scheme of a model's files; `None` when they have no section of MLX, or the model no words.
 ///
 /// # Errors
@@ -109,23 +96,20 @@ pub(super) fn read(header: &Header, files: &ConfigFiles) -> Result<Option<Scheme
     Ok(Some(scheme))
 }
 
-/// What a section says of its modules. Absent keys are 4 bits in groups of 64 for MLX.
+/// What a section says of its modules.
 fn affine(section: &Section<'_>) -> Result<Affine> {
     let refusal = |key: &str, found: &str, expected: &str| foreign::unsupported(METHOD, section, key, found, expected);
     if let Some(mode) = section.text("mode")?.filter(|mode| *mode != "affine") {
         return Err(refusal("mode", &format!("{mode:?}"), "affine"));
     }
-    let number = |key: &str, default: u64| match section.object().get(key).filter(|value| !value.is_null()) {
-        None => Ok((default, default.to_string())),
-        Some(found) => Ok::<_, Error>((found.as_u64().unwrap_or(0), found.to_string())),
+    let number = |key: &str, expected: &str, is: fn(u64) -> bool| {
+        let found = section.object().get(key).filter(|value| !value.is_null());
+        let number = found.and_then(Value::as_u64).filter(|number| is(*number));
+        number.ok_or_else(|| refusal(key, &found.map_or("absent".to_owned(), Value::to_string), expected))
     };
-    let (bits, found) = number("bits", 4)?;
-    let dtype = fields(bits).ok_or_else(|| refusal("bits", &found, "2, 3, 4, 5, 6 or 8"))?;
-    let (size, found) = number("group_size", 64)?;
-    if ![32, 64, 128].contains(&size) {
-        return Err(refusal("group_size", &found, "32, 64 or 128"));
-    }
-    Ok(Affine { dtype, bits, size })
+    let bits = number("bits", "2, 3, 4, 5, 6 or 8", |bits| matches!(bits, 2..=6 | 8))?;
+    let size = number("group_size", "32, 64 or 128", |size| matches!(size, 32 | 64 | 128))?;
+    Ok(Affine { bits, size })
 }
 
 impl Scheme {
@@ -142,8 +126,8 @@ impl Scheme {
             let Some(module) = name.strip_suffix(".weight") else {
                 return contradiction(format!("{} describes words of weights", self.place));
             };
-            let (bits, dtype, place) = match self.group(module, "Linear") {
-                Ok(Group { kind: Kind::Affine(affine), place, .. }) => (affine.bits, affine.dtype, place),
+            let (bits, place) = match self.group(module, "Linear") {
+                Ok(Group { kind: Kind::Affine(affine), place, .. }) => (affine.bits, place),
                 Ok(group) => return contradiction(format!("{} describes no words", group.place)),
                 Err(says) => return contradiction(says),
             };
@@ -157,6 +141,14 @@ impl Scheme {
             let mut shape = shape.clone();
             shape.pop();
             shape.push(inputs);
+            let dtype = match bits {
+                2 => DType::U2,
+                3 => DType::U3,
+                4 => DType::U4,
+                5 => DType::U5,
+                6 => DType::U6,
+                _ => DType::U8,
+            };
             *tensor = TensorInfo { dtype, shape, ..tensor.clone() };
         }
         Ok(tensors)

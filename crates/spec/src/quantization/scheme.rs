@@ -5,7 +5,6 @@ use super::names::Names;
 use crate::header::Fields;
 use crate::header::config::Section;
 use crate::spec::{ColumnWords, Int8Activations};
-use model_factory_dtypes::DType;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -104,7 +103,7 @@ impl Fp4 {
 /// Unsigned integers one after the other, of which as many as a group has share a scale and a bias.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Affine {
-    pub(crate) dtype: DType,
+    /// 2 to 6, or 8.
     pub(crate) bits: u64,
     /// 32, 64 or 128.
     pub(crate) size: u64,
@@ -215,9 +214,9 @@ impl Scheme {
         dtypes
     }
 
-    /// Whether all groups are MLX's.
+    /// Whether the groups are MLX's.
     pub(crate) fn is_affine(&self) -> bool {
-        self.groups.iter().all(|group| matches!(group.kind, Kind::Affine(_)))
+        self.groups.iter().any(|group| matches!(group.kind, Kind::Affine(_)))
     }
 
     /// Whether a group names `module` itself.
@@ -235,6 +234,9 @@ impl Scheme {
     /// target that is the module's name, then one that is a pattern, then one that is its class.
     pub(crate) fn group(&self, module: &str, class: &str) -> Result<&Group, String> {
         if let Some(entry) = self.ignore.matching(module, class) {
+            if self.is_affine() {
+                return Err(format!("{}.{entry} is false", self.place));
+            }
             return Err(format!("{}.ignore has {entry:?}", self.place));
         }
         let rank = |group: &Group| group.targets.rank(module, class);
