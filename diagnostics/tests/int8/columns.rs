@@ -44,7 +44,11 @@ fn auto_round(packing: &str) -> Value {
 fn with(mut block: Value, keys: Value) -> Value {
     let object = block.as_object_mut().unwrap();
     for (key, value) in keys.as_object().unwrap() {
-        if value.is_null() { object.remove(key) } else { object.insert(key.clone(), value.clone()) };
+        if value.is_null() {
+            object.remove(key)
+        } else {
+            object.insert(key.clone(), value.clone())
+        };
     }
     block
 }
@@ -56,21 +60,41 @@ fn columns_run() {
         (columns(with(gptq(), json!({"bits": 8})), false, 8), "GPTQ: w8a16 by groups of 32"),
         (columns(with(gptq(), json!({"sym": false})), false, 4), "GPTQ: w4a16 by groups of 32 with zero points"),
         (columns(with(gptq(), json!({"checkpoint_format": "gptq_v2"})), false, 4), "GPTQ: w4a16 by groups of 32"),
-        (columns(with(gptq(), json!({"checkpoint_format": null, "lm_head": true})), false, 4), "GPTQ: w4a16 by groups of 32"),
-        (columns(with(gptq(), json!({"desc_act": true, "dynamic": {"-:.*lm_head": {}}})), false, 4), "GPTQ: w4a16 by groups of 32"),
+        (
+            columns(with(gptq(), json!({"checkpoint_format": null, "lm_head": true})), false, 4),
+            "GPTQ: w4a16 by groups of 32",
+        ),
+        (
+            columns(with(gptq(), json!({"desc_act": true, "dynamic": {"-:.*lm_head": {}}})), false, 4),
+            "GPTQ: w4a16 by groups of 32",
+        ),
         (columns(gptq(), false, 4).with(&format!("{UP}.bias"), "F16", &[WIDE]), "GPTQ: w4a16 by groups of 32"),
         (columns(gptq(), false, 4).without(&format!("{UP}.g_idx")), "GPTQ: w4a16 by groups of 32"),
         (columns(awq(), true, 4), "AWQ: w4a16 by groups of 32 with zero points"),
-        (columns(with(awq(), json!({"version": null, "zero_point": false})), true, 4), "AWQ: w4a16 by groups of 32 with zero points"),
         (
-            columns(with(awq(), json!({"bits": null, "group_size": null, "w_bit": 4, "q_group_size": 32, "version": "GEMM"})), true, 4),
+            columns(with(awq(), json!({"version": null, "zero_point": false})), true, 4),
+            "AWQ: w4a16 by groups of 32 with zero points",
+        ),
+        (
+            columns(
+                with(
+                    awq(),
+                    json!({"bits": null, "group_size": null, "w_bit": 4, "q_group_size": 32, "version": "GEMM"}),
+                ),
+                true,
+                4,
+            ),
             "AWQ: w4a16 by groups of 32 with zero points",
         ),
         (columns(auto_round("auto_round:auto_awq"), true, 4), "AutoRound: w4a16 by groups of 32 with zero points"),
         (columns(auto_round("auto_round:auto_gptq"), false, 4), "AutoRound: w4a16 by groups of 32 with zero points"),
         (columns(with(auto_round("auto_round"), json!({"sym": true})), false, 4), "AutoRound: w4a16 by groups of 32"),
         (
-            columns(with(auto_round("auto_round:gptqmodel"), json!({"extra_config": {"lm_head": {"bits": 16}}})), false, 4),
+            columns(
+                with(auto_round("auto_round:gptqmodel"), json!({"extra_config": {"lm_head": {"bits": 16}}})),
+                false,
+                4,
+            ),
             "AutoRound: w4a16 by groups of 32 with zero points",
         ),
     ];
@@ -100,7 +124,10 @@ fn modules_may_differ() {
             "AutoRound: w8a16 by groups of 32 with zero points; w4a16 by groups of 32 with zero points",
         ),
         (
-            with(auto_round("auto_round:auto_gptq"), json!({"extra_config": {".*up_proj.*": {"bits": 8, "sym": true}}})),
+            with(
+                auto_round("auto_round:auto_gptq"),
+                json!({"extra_config": {".*up_proj.*": {"bits": 8, "sym": true}}}),
+            ),
             "AutoRound: w8a16 by groups of 32; w4a16 by groups of 32 with zero points",
         ),
     ];
@@ -168,7 +195,13 @@ fn columns_that_do_not_run_are_refused_by_their_key() {
     ];
     let mut table = Table::default();
     let mut refuses = |method: &str, block: Value, of_outputs: bool, says: &str| {
-        table.refuses(&format!("{method}: {says}"), &columns(block, of_outputs, 4).tree(), "", 12, &[method, "config.json", says]);
+        table.refuses(
+            &format!("{method}: {says}"),
+            &columns(block, of_outputs, 4).tree(),
+            "",
+            12,
+            &[method, "config.json", says],
+        );
     };
     of_gptq.iter().for_each(|(keys, says)| refuses("GPTQ", with(gptq(), keys.clone()), false, says));
     of_awq.iter().for_each(|(keys, says)| refuses("AWQ", with(awq(), keys.clone()), true, says));
@@ -179,7 +212,8 @@ fn columns_that_do_not_run_are_refused_by_their_key() {
 
 #[test]
 fn columns_that_contradict_are_refused_by_both_sides() {
-    let [words, scales, zeros, index, bias] = ["qweight", "scales", "qzeros", "g_idx", "bias"].map(|end| format!("{UP}.{end}"));
+    let [words, scales, zeros, index, bias] =
+        ["qweight", "scales", "qzeros", "g_idx", "bias"].map(|end| format!("{UP}.{end}"));
     let usual = || columns(gptq(), false, 4);
     #[rustfmt::skip]
     let cases: &[(&str, Model, u8, &[&str])] = &[

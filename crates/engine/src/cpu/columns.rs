@@ -42,7 +42,13 @@ impl ColumnParts {
         let mut group_of = None;
         if let Some(stored) = &columns.group_of_input {
             let (view, groups) = (weights.view(stored), columns.scale.shape[0]);
-            refuse(weights, stored, words_of(&view), |(_, group)| u64::from(group) < groups, "one of the groups of scales")?;
+            refuse(
+                weights,
+                stored,
+                words_of(&view),
+                |(_, group)| u64::from(group) < groups,
+                "one of the groups of scales",
+            )?;
             let in_order = words_of(&view).enumerate().all(|(i, group)| group as usize == i / size);
             group_of = (!in_order).then_some(view);
         }
@@ -96,7 +102,8 @@ fn check_zeros(weights: &Weights, zero_point: &TensorInfo, add: Option<u32>, bit
             refuse(weights, zero_point, fields, sound, "the middle of the integers, or one below: sym is true")
         }
         Some(1) => {
-            let expected = "below the largest integer, which is read as two numbers where zero points are stored less one";
+            let expected =
+                "below the largest integer, which is read as two numbers where zero points are stored less one";
             refuse(weights, zero_point, fields, |(_, field)| field != most, expected)
         }
         Some(_) => Ok(()),

@@ -36,7 +36,12 @@ pub fn check_scales(weights: &Weights, scales: &TensorInfo) -> Result<()> {
 }
 
 /// Refuses a stored vector (`Files`) unless all of it is `sound`.
-pub(crate) fn check_all(weights: &Weights, tensor: &TensorInfo, wanted: &'static str, sound: impl Fn(f32) -> bool) -> Result<()> {
+pub(crate) fn check_all(
+    weights: &Weights,
+    tensor: &TensorInfo,
+    wanted: &'static str,
+    sound: impl Fn(f32) -> bool,
+) -> Result<()> {
     let view = weights.view(tensor);
     let elements = view.bytes().len() / view.dtype().block_bytes();
     let Some((index, found)) = floats(&view, 0..elements).find(|value| !sound(value)) else { return Ok(()) };

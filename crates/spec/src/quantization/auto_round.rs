@@ -44,7 +44,13 @@ pub(super) fn read(header: &Header, files: &ConfigFiles) -> Result<Option<Scheme
             return Err(refusal(block, METHOD, "data_type", Some(found), "int"));
         }
         if let Some(found) = block.unsigned("act_bits")?.filter(|bits| *bits < 16) {
-            return Err(foreign::unsupported(METHOD, block, "act_bits", &found.to_string(), "16: activations are floats"));
+            return Err(foreign::unsupported(
+                METHOD,
+                block,
+                "act_bits",
+                &found.to_string(),
+                "16: activations are floats",
+            ));
         }
         let mut scheme = Scheme::new(METHOD, block, Names::none());
         scheme.notes.unknown(block, KNOWN);

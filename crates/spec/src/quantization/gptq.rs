@@ -98,7 +98,11 @@ pub(super) fn with_block(
             Some(other) if other.in_words() == scheme.in_words() => {}
             Some(other) => {
                 let says = format!("{} has {}", file.file().display(), other.in_words());
-                return Err(Error::contradiction(&scheme.file, format!("{} has {}", scheme.place, scheme.in_words()), says));
+                return Err(Error::contradiction(
+                    &scheme.file,
+                    format!("{} has {}", scheme.place, scheme.in_words()),
+                    says,
+                ));
             }
             None => foreign::by_side_file(file)?,
         }
@@ -112,7 +116,13 @@ pub(super) fn is_side_file(file: &std::path::Path) -> bool {
 }
 
 /// The refusal of a word under `key`.
-pub(super) fn refusal(block: &Section<'_>, method: &str, key: &str, found: Option<&str>, expected: &str) -> crate::Error {
+pub(super) fn refusal(
+    block: &Section<'_>,
+    method: &str,
+    key: &str,
+    found: Option<&str>,
+    expected: &str,
+) -> crate::Error {
     let found = found.map_or("absent".to_owned(), |found| format!("{found:?}"));
     foreign::unsupported(method, block, key, &found, expected)
 }

@@ -49,7 +49,8 @@ pub(crate) fn recognise(header: &Header, files: &ConfigFiles, in_mxfp4: bool) ->
     }
     if let Some(file) = &files.quantization {
         match &scheme {
-            Some(scheme) if scheme.is_fp8() && file.file().ends_with(fp8::MODEL_OPT_FILE) && fp8::is_model_opt(file)? => {}
+            Some(scheme)
+                if scheme.is_fp8() && file.file().ends_with(fp8::MODEL_OPT_FILE) && fp8::is_model_opt(file)? => {}
             Some(scheme) if scheme.is_by_columns() && gptq::is_side_file(file.file()) => {}
             _ => foreign::by_side_file(file)?,
         }

@@ -73,14 +73,18 @@ fn tiles<const LAYOUT: u8>(
     }
     let count = y.len();
     assert!(count.is_multiple_of(TILE) && columns.words.len() >= blocks * rows * row_bytes);
-    assert!(first + count / TILE * tile_bytes <= row_bytes && token.scales.len() >= (blocks / token.each - 1) * token.stride + count);
+    assert!(
+        first + count / TILE * tile_bytes <= row_bytes
+            && token.scales.len() >= (blocks / token.each - 1) * token.stride + count
+    );
     let order = Order::new(blocks);
     let mut places = memory::reserved(blocks, "the order of blocks")?;
     places.extend(order.in_order());
     // The sums of a lane, after those that wait for the sums of as many lanes, those of the most lanes first.
     const LEVELS: usize = 1 + LANES.ilog2() as usize;
     let mut parts = room(floats, 2 * count * LEVELS)?.chunks_exact_mut(2 * count);
-    let mut levels: [&mut [[f32; 16]]; LEVELS] = std::array::from_fn(|_| parts.next().unwrap_or_default().as_chunks_mut().0);
+    let mut levels: [&mut [[f32; 16]]; LEVELS] =
+        std::array::from_fn(|_| parts.next().unwrap_or_default().as_chunks_mut().0);
     let (mut waiting, mut done) = (0, 0);
     for i in 0..LANES {
         levels[waiting].fill([0.0; 16]);
@@ -90,7 +94,8 @@ fn tiles<const LAYOUT: u8>(
             done += 1;
             for (tile, sums) in levels[waiting].as_chunks_mut::<{ 2 * VECTORS }>().0.iter_mut().enumerate() {
                 // The rows of a block have the tile, by the lengths above.
-                let at = |b: usize| columns.words.as_ptr().wrapping_add(b * rows * row_bytes + first + tile * tile_bytes);
+                let at =
+                    |b: usize| columns.words.as_ptr().wrapping_add(b * rows * row_bytes + first + tile * tile_bytes);
                 for row in 0..rows {
                     prefetch(at(next).wrapping_add(row * row_bytes), tile_bytes);
                 }
