@@ -4,9 +4,9 @@
 use crate::common;
 
 use model_factory::diagnostics::DType;
-use model_factory::diagnostics::capability::{DeviceEngine, Tier, tier};
-use model_factory::kernels::{Isa, Kernel};
-use model_factory::{DtypePolicy, UnifiedModelFactory};
+use model_factory::diagnostics::capability::{DeviceEngine, Tier, activations, tier};
+use model_factory::kernels::{Form, Isa, Kernel};
+use model_factory::{ActivationDtype, DtypePolicy, UnifiedModelFactory};
 use std::collections::BTreeSet;
 
 #[test]
@@ -72,6 +72,14 @@ fn capability_rows_and_kernels_agree_both_ways() {
             let features = isa.features();
             let tier = tier(*dtype, &DeviceEngine::Cpu { features }).expect("a row");
             assert_eq!(kernel.tier, tier, "{}", kernel.name);
+            let prescribed = match kernel.form {
+                Form::F32 => "f32",
+                Form::Bf16 => "bf16",
+                Form::Q16 => "int16",
+                Form::Q8 | Form::Int8(_) => "int8",
+            };
+            let said = activations(*dtype, &DeviceEngine::Cpu { features }, ActivationDtype::Prescribed);
+            assert_eq!(said, Some(prescribed), "{}", kernel.name);
         }
     }
 }

@@ -38,9 +38,10 @@ pub enum Form {
 }
 
 impl Form {
-    /// Whether a kernel that reads `self` reads `other`: rows of int8 are read alike, whatever rule made them.
+    /// Whether a kernel that reads `self` reads `other`: rows of int8 are read alike, whatever rule made them, and of 16 bits the
+    /// first row may do.
     pub fn is_read_as(self, other: Form) -> bool {
-        self == other || matches!((self, other), (Form::Int8(_), Form::Int8(_)))
+        self == other || matches!((self, other), (Form::Int8(_), Form::Int8(_)) | (Form::Q16, Form::Q8))
     }
 
     /// Whether rows are blocks of 32.
@@ -49,8 +50,8 @@ impl Form {
     }
 
     /// Rows for each token.
-    pub(super) fn rows_of_token(self) -> usize {
-        if self == Form::Q16 { 2 } else { 1 }
+    pub(super) const fn rows_of_token(self) -> usize {
+        if matches!(self, Form::Q16) { 2 } else { 1 }
     }
 }
 

@@ -2,13 +2,14 @@
 
 use super::columns::ColumnParts;
 use super::{CpuDevice, Operands};
-use crate::decoder::{check_scales, floats, int8_rule, shape};
+use crate::decoder::{check_factor, check_scales, check_scales_of_blocks, floats, int8_rule, shape};
 use crate::error::{Error, Result};
 use crate::kernels::{self, BlockScales, Form, Isa, Kernel, ZeroPoints};
 use crate::memory;
 use crate::weights::{WeightView, Weights};
 use model_factory_dtypes::DType;
-use model_factory_spec::spec::{FloatScales, Groups, LinearWeights, Scaling};
+use model_factory_spec::plan::ActivationDtype;
+use model_factory_spec::spec::{Factor, FloatScales, Groups, LinearWeights, Scaling};
 use std::ops::Range;
 
 /// Outputs of a tile of columns, and the most that one token's task has: with fewer, parts of rows of words are short.
@@ -25,6 +26,8 @@ pub struct Matrix {
     /// Whether it is stored `[inputs, outputs]`.
     transposed: bool,
     scales: Option<Scales>,
+    /// What products are multiplied or, if that is said, divided by.
+    factor: Option<(WeightView, bool)>,
     bias: Option<WeightView>,
     pub(super) outputs: usize,
     pub(super) inputs: usize,
@@ -44,7 +47,7 @@ struct Scales {
 #[derive(Clone, Debug)]
 enum ScaleKind {
     /// A byte for each block of a row.
-    Powers,
+    Bytes,
     /// Floats for packed integers, with the zero points of these.
     Groups(Option<WeightView>),
     /// Floats for floats of 8 bits.
@@ -61,7 +64,7 @@ impl Matrix {
     /// # Errors
     /// `Files` when a scale of an int8 weight is one that no sound model has; `Internal` when the dtype has no kernel,
     /// which the diagnosis rules out.
-    pub fn new(weights: &Weights, linear: &LinearWeights, isa: Isa) -> Result<Matrix> {
+    pub fn new(weights: &Weights, linear: &LinearWeights, isa: Isa, activations: ActivationDtype) -> Result<Matrix> {
         let LinearWeights { transposed, scaling, .. } = linear;
         let stored = shape(&linear.weight);
         let (outputs, inputs) = if *transposed { (stored.1, stored.0) } else { stored };
@@ -71,7 +74,10 @@ impl Matrix {
         let mut rule = None;
         let load = |scaling: &Scaling| -> Result<Scales> {
             let (scale, block, before, kind) = match scaling {
-                Scaling::Blocks(scale) => (scale, [1, 32], 0, ScaleKind::Powers),
+                Scaling::Blocks(scale) => {
+                    check_scales_of_blocks(weights, scale)?;
+                    (scale, [1, 1], 0, ScaleKind::Bytes)
+                }
                 Scaling::Groups(Groups { scale, size, zero_point }) => {
                     check_scales(weights, scale)?;
                     let zero_points = zero_point.as_ref().map(|zero_point| weights.view(zero_point));
@@ -94,8 +100,19 @@ impl Matrix {
             Ok(Scales { view: weights.view(scale), block, before, kind })
         };
         let scales = scaling.as_ref().map(load).transpose()?;
-        let shuffled = matches!(&scales, Some(Scales { kind: ScaleKind::Columns(parts), .. }) if parts.is_shuffled());
-        let form = if *transposed || shuffled { Form::F32 } else { kernel.form };
+        let factor = |Factor { tensor, divides }: &Factor| -> Result<_> {
+            check_factor(weights, tensor)?;
+            Ok((weights.view(tensor), *divides))
+        };
+        let columns = match &scales {
+            Some(Scales { kind: ScaleKind::Columns(parts), .. }) => Some(parts.is_shuffled()),
+            _ => None,
+        };
+        let form = match kernel.form {
+            _ if *transposed || columns == Some(true) => Form::F32,
+            Form::Q16 if columns.is_none() && activations == ActivationDtype::Int8 => Form::Q8,
+            form => form,
+        };
         Ok(Matrix {
             kernel,
             form: rule.map_or(form, Form::Int8),
@@ -105,6 +122,7 @@ impl Matrix {
             },
             transposed: *transposed,
             scales,
+            factor: linear.factor.as_ref().map(factor).transpose()?,
             bias: linear.bias.as_ref().map(|bias| weights.view(bias)),
             outputs,
             inputs,
@@ -171,8 +189,12 @@ impl Matrix {
                 let across = self.inputs.div_ceil(*width);
                 let scales = || floats(view, first / height * across..end.div_ceil(*height) * across);
                 match kind {
-                    ScaleKind::Powers => {
-                        let scales = BlockScales::Powers(view.rows(rows.clone()));
+                    ScaleKind::Bytes => {
+                        let bytes = view.rows(rows.clone());
+                        let scales = match view.dtype() {
+                            DType::F8_E8M0 => BlockScales::Powers(bytes),
+                            _ => BlockScales::Halves(bytes),
+                        };
                         self.kernel.matmul_scaled(weight(), scales, input, y)?;
                     }
                     ScaleKind::Groups(zero_points) => {
@@ -202,6 +224,12 @@ impl Matrix {
                     }
                 }
             }
+        }
+        if let Some((factors, divides)) = &self.factor {
+            let part = rows.start * factors.bytes().len() / factors.dtype().block_bytes() / self.outputs;
+            let factor = floats(factors, part..part + 1).get(0);
+            let factor = if *divides { 1.0 / factor } else { factor };
+            y.iter_mut().for_each(|y| *y *= factor);
         }
         if let Some(bias) = &self.bias {
             let bias = floats(bias, rows.clone());

@@ -31,7 +31,7 @@ pub use segment::{HiddenOutput, OutputRows, PassOptions, PassOutput, Segment};
 pub(crate) use state::border;
 pub use state::{Checkpoint, State};
 pub(crate) use stored::check_all;
-pub use stored::{check_scales, int8_rule, shape};
+pub use stored::{check_factor, check_scales, check_scales_of_blocks, int8_rule, shape};
 pub(crate) use stored::{floats, widened};
 
 use crate::cancel::CancellationToken;

@@ -34,7 +34,7 @@ impl<'a> Floats<'a> {
     }
 
     /// Element `index`; 0 past the end.
-    pub(crate) fn get(self, index: usize) -> f32 {
+    pub fn get(self, index: usize) -> f32 {
         match self.dtype {
             DType::F32 => f32::from_le_bytes(*self.chunk(4 * index)),
             DType::BF16 => bf16_to_f32(*self.chunk(2 * index)),

@@ -39,6 +39,9 @@ pub(super) const FP8: [&str; 2] = ["FP8 in blocks", "FP8"];
 /// Words by columns, which run where a config says what they hold.
 pub(super) const BY_COLUMNS: [&str; 2] = ["GPTQ", "AWQ, or GPTQ without g_idx"];
 
+/// Rows with marks that floats of 4 bits have too, which run where a config says what their scales are.
+pub(super) const FP4: [&str; 3] = ["NVFP4", COMPRESSED_TENSORS, "BitNet"];
+
 /// I8 matrices with scales, where nothing says how activations are to be quantized.
 pub(super) const INT8_WITH_SCALES: &str = "int8 with scales (the layout of compressed-tensors)";
 

@@ -1,6 +1,6 @@
 //! Packed weights: a header with tensors of words -> the matrices that they are.
 
-use super::scheme::{Kind, Scheme};
+use super::scheme::{Fp4, Kind, Scheme};
 use crate::error::{Error, IncompleteKind, Result};
 use crate::header::{Header, TensorInfo, TensorTable};
 use crate::spec::ColumnWords;
@@ -8,6 +8,9 @@ use model_factory_dtypes::DType;
 
 /// The end of the names of words by columns.
 pub(crate) const COLUMNS: &str = ".qweight";
+
+/// The end of the names of matrices.
+const PLAIN: &str = ".weight";
 
 /// How a kind stores matrices in tensors that are none.
 struct Packing {
@@ -44,6 +47,14 @@ impl Kind {
                 by_columns: Some(columned.of),
                 dtype: if columned.bits == 4 { DType::U4 } else { DType::U8 },
             }),
+            Kind::Fp4(fp4) => Some(Packing {
+                end: if *fp4 == Fp4::Multiplied { PLAIN } else { ".weight_packed" },
+                words: DType::U8,
+                expected: "U8 (floats of 4 bits)",
+                elements: 2,
+                by_columns: None,
+                dtype: DType::F4,
+            }),
             Kind::Int8 { .. } | Kind::Fp8(_) => None,
         }
     }
@@ -62,7 +73,9 @@ impl Scheme {
         }
         let mut tensors = header.tensors.clone();
         for tensor in header.tensors.values() {
-            let module = packings.iter().find_map(|packing| tensor.name.strip_suffix(packing.end));
+            // Under the name of a matrix is one unless its dtype is another.
+            let packs = |packing: &&Packing| packing.end != PLAIN || tensor.dtype == packing.words;
+            let module = packings.iter().filter(packs).find_map(|packing| tensor.name.strip_suffix(packing.end));
             let Some(module) = module else { continue };
             let contradiction =
                 |one: String| Err(Error::contradiction(&self.file, one, format!("tensor {} is stored", tensor.name)));
@@ -88,8 +101,8 @@ impl Scheme {
             let Some(shape) = shape else {
                 return contradiction(format!("packed weights have two dimensions, not {:?}", tensor.shape));
             };
-            let name = format!("{module}.weight");
-            if header.tensors.contains_key(&name) {
+            let name = format!("{module}{PLAIN}");
+            if name != tensor.name && header.tensors.contains_key(&name) {
                 return contradiction(format!("tensor {name} is stored"));
             }
             let matrix = TensorInfo { dtype: packing.dtype, shape, ..tensor.clone() };

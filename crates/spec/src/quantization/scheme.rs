@@ -29,7 +29,7 @@ pub(crate) struct Notes {
     pub(crate) unknown: Vec<String>,
     /// Absent keys, each with the default of compressed-tensors' `QuantizationArgs`.
     pub(crate) defaults: Vec<String>,
-    /// Keys that ask for quantized activations or caches, which FP8 weights are computed without.
+    /// Keys that ask for quantized activations or caches, which weights that are floats are computed without.
     pub(crate) floats: Vec<String>,
 }
 
@@ -64,6 +64,38 @@ pub(crate) enum Kind {
     Columns(Columned),
     /// Floats of 8 bits (E4M3) with floats.
     Fp8(WeightScales),
+    /// Floats of 4 bits (E2M1) with floats.
+    Fp4(Fp4),
+}
+
+/// What scales floats of 4 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fp4 {
+    /// MXFP4: a power of 2 (E8M0) for 32 consecutive inputs.
+    Powers,
+    /// NVFP4 of compressed-tensors: a float (E4M3) for 16 consecutive inputs, and one by which all of the matrix is divided.
+    Divided,
+    /// NVFP4 of ModelOpt, all of whose matrix is multiplied instead.
+    Multiplied,
+}
+
+impl Fp4 {
+    /// Consecutive inputs that share a scale.
+    pub(crate) fn size(self) -> u64 {
+        if self == Fp4::Powers { 32 } else { 16 }
+    }
+
+    /// Ends of the names of scales of whole matrices, which the first kind has none of.
+    pub(crate) const WHOLE: [&str; 2] = ["weight_global_scale", "weight_scale_2"];
+
+    /// The end of the name of its matrices' own scales.
+    pub(crate) fn whole(self) -> Option<&'static str> {
+        match self {
+            Fp4::Powers => None,
+            Fp4::Divided => Some(Fp4::WHOLE[0]),
+            Fp4::Multiplied => Some(Fp4::WHOLE[1]),
+        }
+    }
 }
 
 /// How many weights share a scale.
@@ -121,9 +153,9 @@ impl Scheme {
         Scheme { method, file, place, groups: Vec::new(), ignore, notes: Notes::default() }
     }
 
-    /// With all linear layers in FP8.
-    pub(super) fn with_group(mut self, place: String, scales: WeightScales) -> Scheme {
-        self.groups.push(Group { place, targets: Names::class("Linear"), kind: Kind::Fp8(scales) });
+    /// With all linear layers of this kind.
+    pub(super) fn with_group(mut self, place: String, kind: Kind) -> Scheme {
+        self.groups.push(Group { place, targets: Names::class("Linear"), kind });
         self
     }
 
@@ -145,12 +177,28 @@ impl Scheme {
             Kind::Packed(_) => method == methods::COMPRESSED_TENSORS,
             Kind::Columns(_) => methods::BY_COLUMNS.contains(&method),
             Kind::Fp8(_) => methods::FP8.contains(&method),
+            Kind::Fp4(_) => methods::FP4.contains(&method),
         })
     }
 
-    /// Whether any group is FP8.
-    pub(crate) fn is_fp8(&self) -> bool {
-        self.groups.iter().any(|group| matches!(group.kind, Kind::Fp8(_)))
+    /// Whether weights of any group are floats.
+    pub(crate) fn is_of_floats(&self) -> bool {
+        self.groups.iter().any(|group| matches!(group.kind, Kind::Fp8(_) | Kind::Fp4(_)))
+    }
+
+    /// The dtypes of quantized matrices that lie under the name of a matrix.
+    pub(crate) fn dtypes(&self) -> Vec<&'static str> {
+        let mut dtypes: Vec<&str> = Vec::new();
+        for group in &self.groups {
+            let dtype = match group.kind {
+                Kind::Int8 { .. } => "I8",
+                Kind::Fp8(_) => "F8_E4M3",
+                Kind::Fp4(Fp4::Multiplied) => "U8",
+                Kind::Fp4(_) | Kind::Packed(_) | Kind::Columns(_) => "packed",
+            };
+            dtypes.extend((!dtypes.contains(&dtype)).then_some(dtype));
+        }
+        dtypes
     }
 
     /// Notes the keys of `block` that ask for a quantized KV cache.
@@ -184,6 +232,8 @@ impl Scheme {
                     Packed { bits, symmetric: zeros.is_none(), scales }.to_string()
                 }
                 Kind::Fp8(scales) => format!("E4M3 {scales}"),
+                Kind::Fp4(Fp4::Powers) => "MXFP4".to_owned(),
+                Kind::Fp4(_) => "NVFP4".to_owned(),
             };
             words.extend((!words.contains(&group)).then_some(group));
         }

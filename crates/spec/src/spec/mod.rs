@@ -212,12 +212,30 @@ pub struct LinearWeights {
     pub bias: Option<TensorInfo>,
     /// What its elements are scaled by, where other tensors say that: there for every matrix of F4, F8_E4M3, I8, U4 and U8.
     pub scaling: Option<Scaling>,
+    /// What its products are scaled by.
+    pub factor: Option<Factor>,
+}
+
+/// Floats that products are multiplied or divided by, before a bias is added.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Factor {
+    /// `[1]`, or one for each of as many equal parts of the outputs.
+    pub tensor: TensorInfo,
+    /// Whether they divide.
+    pub divides: bool,
+}
+
+impl Factor {
+    /// Those of one of `count` equal parts of the outputs.
+    fn of(self, part: u64, count: u64) -> Factor {
+        Factor { tensor: tensors::rows_of(self.tensor, part, count, vec![1]), ..self }
+    }
 }
 
 /// How the elements of a matrix become weights, where tensors of their own say that. Complete.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Scaling {
-    /// F4: powers of 2 for blocks of 32 elements of a row, `[outputs, inputs / 32]`.
+    /// F4: powers of 2 (F8_E8M0) for blocks of 32 elements of a row, `[outputs, inputs / 32]`, or floats (F8_E4M3) for blocks of 16.
     Blocks(TensorInfo),
     /// F8_E4M3: floats that are multiplied with floats.
     Floats(FloatScales),
@@ -474,7 +492,7 @@ impl LinearWeights {
 
     /// Only `weight`.
     pub fn new(weight: TensorInfo) -> LinearWeights {
-        LinearWeights { weight, transposed: false, bias: None, scaling: None }
+        LinearWeights { weight, transposed: false, bias: None, scaling: None, factor: None }
     }
 
     /// The tensors that say how its product is scaled.
@@ -496,7 +514,7 @@ impl LinearWeights {
                 _ => [Some(&int8.scale), None, None, None],
             },
         };
-        tensors.into_iter().flatten()
+        tensors.into_iter().flatten().chain(self.factor.as_ref().map(|factor| &factor.tensor))
     }
 }
 

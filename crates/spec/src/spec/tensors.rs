@@ -61,7 +61,7 @@ pub(super) struct Rows {
 pub(super) struct Fused {
     roles: &'static [Role],
     /// Its name without suffix.
-    module: String,
+    pub(super) module: String,
     pub(super) name: String,
     /// Rows before those of the role that was asked for.
     pub(super) before: u64,
@@ -198,7 +198,8 @@ impl<'a> Tensors<'a> {
         if scaling.is_none() {
             self.check_matrix_dtype(&rows.tensor)?;
         }
-        Ok(LinearWeights { scaling, ..LinearWeights::new(rows.tensor) })
+        let factor = self.factor(&rows)?;
+        Ok(LinearWeights { scaling, factor, ..LinearWeights::new(rows.tensor) })
     }
 
     /// As [`matrix`](Self::matrix), of one row, which GGUF stores as a vector.

@@ -10,8 +10,7 @@ use std::arch::x86_64::*;
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(crate) fn matmul(call: &mut Call<'_>) {
     let elements = |first, second| nibbles::<BYTES>(first, second);
-    let scales = |_| |stored: &_| scales::<BYTES>(stored);
-    if !one_token::<8, { 4 * BYTES }, { 16 * BYTES }, 1, _>(call, false, elements, scales) {
+    if !one_token::<8, { 4 * BYTES }, { 16 * BYTES }, 1, _>(call, false, elements, scales_in_blocks::<BYTES>()) {
         many_tokens_of_blocks::<Q40, BYTES, { 4 * BYTES }>(call, |fours, i, panel| put(fours, i, panel));
     }
 }
@@ -64,20 +63,39 @@ pub(crate) fn nibbles<const BYTES: usize>(first: __m512i, second: __m512i) -> (_
     (_mm512_and_si512(bytes, low), _mm512_and_si512(_mm512_srli_epi16::<4>(bytes), low))
 }
 
+/// How the product with one token scales sixteen blocks, in the order of its sums.
+pub(crate) struct Scales<S, A, F> {
+    /// What the place of the blocks gives.
+    pub(crate) start: S,
+    /// Adds what the `j`-th four blocks hold, by their first and last 64 bytes.
+    pub(crate) add: A,
+    /// Adds the scaled sums of the blocks, of which the vectors have two for each first and each second half, times the scales of
+    /// activations, to the sums of lanes.
+    pub(crate) apply: F,
+}
+
+/// [`Scales::apply`] with a scale for each block.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+pub(crate) fn scaled(scales: __m512, [first, second]: [__m512i; 2], x_scales: __m512, sums: __m512) -> __m512 {
+    let dots = _mm512_madd_epi16(_mm512_packs_epi32(first, second), _mm512_set1_epi16(1));
+    _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), _mm512_mul_ps(scales, x_scales), sums)
+}
+
 /// The product with one token, like [`Call::few_tokens`]. `elements` has elements of four blocks like [`nibbles`], with offset
-/// `OFFSET`, and `scales` the scales of sixteen, by their place and the same vectors. `FOUR` and `STEP` are the bytes of
-/// 4 and of 16 blocks; `evens_first` is as in `Elements`.
+/// `OFFSET`. `FOUR` and `STEP` are the bytes of 4 and of 16 blocks; `evens_first` is as in `Elements`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(crate) fn one_token<const OFFSET: i32, const FOUR: usize, const STEP: usize, const P: usize, S>(
+pub(crate) fn one_token<const OFFSET: i32, const FOUR: usize, const STEP: usize, const P: usize, T: Copy>(
     call: &mut Call<'_>,
     evens_first: bool,
     elements: impl Fn(__m512i, __m512i) -> (__m512i, __m512i),
-    scales: impl Fn([usize; 2]) -> S,
-) -> bool
-where
-    S: Fn(&[(__m512i, __m512i); 4]) -> __m512,
-{
+    scales: Scales<
+        impl Fn([usize; 2]) -> T,
+        impl Fn(T, usize, [__m512i; 2]) -> T,
+        impl Fn(T, [__m512i; 2], __m512, __m512) -> __m512,
+    >,
+) -> bool {
     const { assert!(OFFSET <= 16 && STEP == 4 * FOUR) };
     call.few_tokens::<P>(|Scratch { bytes, floats, ints, .. }, weight, x, y| {
         let blocks = x[0].scales.len().next_multiple_of(16);
@@ -102,13 +120,13 @@ where
         let order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
         rows_times_token!(weight, y, order, |blocks: &[u8; STEP], [row, i], mut sums: [__m512; P]| {
             // First what branches, while few registers are used.
-            let scales = scales([row, i]);
+            let mut of_blocks = (scales.start)([row, i]);
             let zero = _mm512_setzero_si512();
-            let (mut stored, mut dots) = ([(zero, zero); 4], [[zero; 4]; P]);
+            let mut dots = [[zero; 4]; P];
             for (j, four) in blocks.as_chunks::<FOUR>().0.iter().enumerate() {
                 let first = four.first_chunk().map_or(zero, |bytes| load_apart(bytes));
                 let second = four.last_chunk().map_or(zero, |bytes| load_apart(bytes));
-                stored[j] = (first, second);
+                of_blocks = (scales.add)(of_blocks, j, [first, second]);
                 let (low, high) = elements(first, second);
                 for p in 0..P {
                     let (x, x_offsets) = (&x_bytes[i][p], &x_offsets[i][p]);
@@ -116,16 +134,13 @@ where
                     dots[p][j] = _mm512_dpbusd_epi32(sums, high, load(&x[2 * j + 1]));
                 }
             }
-            let scales = scales(&stored);
             for (p, dots) in dots.iter().enumerate() {
                 // In each 128 bits are four sums of eight products of one block: at most 16 * 127 * 8 and twice that, so
-                // that they fit 16 bits.
+                // that they fit 16 bits; the first two are of its first half.
                 let ones = _mm512_set1_epi16(1);
                 let first = _mm512_madd_epi16(_mm512_packs_epi32(dots[0], dots[1]), ones);
                 let second = _mm512_madd_epi16(_mm512_packs_epi32(dots[2], dots[3]), ones);
-                let dots = _mm512_madd_epi16(_mm512_packs_epi32(first, second), ones);
-                let scales = _mm512_mul_ps(scales, load_floats(&x_scales[i][p]));
-                sums[p] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), scales, sums[p]);
+                sums[p] = (scales.apply)(of_blocks, [first, second], load_floats(&x_scales[i][p]), sums[p]);
             }
             sums
         });
@@ -133,18 +148,26 @@ where
     })
 }
 
-/// The scales of sixteen blocks that begin with them, in the order of [`one_token`], of which `stored` has the first and the last 64
-/// bytes of each four.
+/// The scales of blocks that begin with them, as [`one_token`] takes them.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-pub(crate) fn scales<const BYTES: usize>(stored: &[(__m512i, __m512i); 4]) -> __m512 {
-    let mut scales = _mm512_setzero_si512();
-    for (j, (first, second)) in stored.iter().enumerate() {
-        // Scale k of the four goes to double word j of the k-th 128 bits.
-        let at = load_numbers(&const { scales_at(BYTES, 4 * BYTES) });
-        scales = _mm512_or_si512(scales, _mm512_maskz_permutex2var_epi16(0x1111 << j, *first, at, *second));
+#[allow(clippy::type_complexity)] // closures have no shorter names
+pub(crate) fn scales_in_blocks<const BYTES: usize>() -> Scales<
+    impl Fn([usize; 2]) -> __m512i,
+    impl Fn(__m512i, usize, [__m512i; 2]) -> __m512i,
+    impl Fn(__m512i, [__m512i; 2], __m512, __m512) -> __m512,
+> {
+    let at = load_numbers(&const { scales_at(BYTES, 4 * BYTES) });
+    Scales {
+        start: |_| _mm512_setzero_si512(),
+        // Scale k of the j-th four goes to word 4 * k + j.
+        add: move |scales, j, [first, second]: [__m512i; 2]| {
+            _mm512_or_si512(scales, _mm512_maskz_permutex2var_epi16(0x1111u32 << j, first, at, second))
+        },
+        apply: |scales, dots, x_scales, sums| {
+            scaled(_mm512_cvtph_ps(_mm512_castsi512_si256(scales)), dots, x_scales, sums)
+        },
     }
-    _mm512_cvtph_ps(_mm512_castsi512_si256(scales))
 }
 
 /// The places of the scales of four blocks, each four times.
