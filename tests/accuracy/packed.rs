@@ -8,6 +8,7 @@ use crate::common::{self, fixtures};
 use model_factory::kernels::Isa;
 use model_factory::{ActivationDtype, ModelBuilder, UnifiedModelFactory};
 use safetensors::SafeTensors;
+use safetensors::tensor::{Dtype, TensorView};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
@@ -151,4 +152,53 @@ fn scales_are_finite() {
 #[test]
 fn words_by_columns_are_exact_too() {
     assert_near("columns", 7, 3e-4);
+}
+
+/// What only values tell of words by columns is refused when the model is loaded, by tensor and place.
+#[test]
+fn values_next_to_columns_are_judged() {
+    let middles = [0x88, 0x77, 0x78, 0x98].map(|byte: u8| [byte, 0x88, 0x88, 0x88]);
+    let words = |numbers: [i32; 3]| numbers.map(i32::to_le_bytes);
+    #[rustfmt::skip]
+    let cases: [(&str, &str, &[[u8; 4]], &[bool], &str); 5] = [
+        ("llama-auto-round-gptq", "mlp.up_proj.qzeros", &middles, &[true, true, true, false], "the middle of the integers"),
+        ("qwen3-gptq-32-asymmetric", "mlp.up_proj.qzeros", &[[0x77; 4], [0x77, 0xf7, 0x77, 0x77]], &[true, false], "below the largest integer"),
+        ("qwen3-gptq-32-asymmetric", "mlp.down_proj.g_idx", &words([0, 2, -1]), &[true, true, false], "one of the groups"),
+        ("llama-awq-128", "mlp.down_proj.scales", &[[0x00, 0xbf, 0, 0], [0xc0, 0x7f, 0, 0], [0x80, 0xff, 0, 0]], &[true, false, false], "a finite number"),
+        ("llama-gptq-8-bits", "self_attn.k_proj.qzeros", &[[0x80, 0x7f, 0x80, 0x80], [0x80, 0x80, 0x81, 0x80]], &[true, false], "the middle of the integers"),
+    ];
+    for (folder, end, values, sound, expected) in cases {
+        let folder = fixtures().join("columns").join(folder);
+        let file = std::fs::read(folder.join("model.safetensors")).expect("the model");
+        let name = format!("model.layers.1.{end}");
+        let tensors = SafeTensors::deserialize(&file).expect("valid");
+        let at = tensors.tensor(&name).expect("the tensor").data().as_ptr().addr() - file.as_ptr().addr();
+        for (value, sound) in values.iter().zip(sound) {
+            let mut damaged = file.clone();
+            damaged[at..at + 4].copy_from_slice(value);
+            match UnifiedModelFactory::load(copy_with(&folder, &damaged).path()) {
+                Ok(_) => assert!(sound, "{name} {value:x?} was loaded"),
+                Err(error) => {
+                    let said = error.to_string();
+                    assert!(!sound && error.code() == 15, "{name} {value:x?}: {said}");
+                    assert!(said.contains(&name) && said.contains(expected), "{said}");
+                }
+            }
+        }
+    }
+    // A bias that the family does not have counts for nothing, and must hold nothing.
+    let folder = fixtures().join("columns/llama-auto-round-gptq");
+    let file = std::fs::read(folder.join("model.safetensors")).expect("the model");
+    let tensors = SafeTensors::deserialize(&file).expect("valid");
+    let name = "model.layers.0.mlp.up_proj.bias";
+    for (value, sound) in [(0u8, true), (0x3c, false)] {
+        let bias = [0, value].repeat(128);
+        let bias = TensorView::new(Dtype::F16, vec![128], &bias).expect("a tensor");
+        let all = tensors.tensors().into_iter().chain([(name.to_owned(), bias)]);
+        let file = safetensors::serialize(all, None).expect("it serializes");
+        match UnifiedModelFactory::load(copy_with(&folder, &file).path()) {
+            Ok(_) => assert!(sound, "a bias was loaded"),
+            Err(error) => assert!(!sound && error.to_string().contains(name), "{error}"),
+        }
+    }
 }
