@@ -298,9 +298,7 @@ fn every_family_has_its_formats_and_one_has_every_block_type() {
 
     // F4 is no type of GGUF: only gpt-oss has it. The last three have files of their own (`packed.rs`).
     const OTHERS: [DType; 3] = [DType::NVFP4, DType::Q1_0, DType::Q2_0];
-    let runs = |dtype: &DType| {
-        !OTHERS.contains(dtype) && tier(*dtype, &DeviceEngine::Cpu { features: &[] }).is_ok()
-    };
+    let runs = |dtype: &DType| !OTHERS.contains(dtype) && tier(*dtype, &DeviceEngine::Cpu { features: &[] }).is_ok();
     let all: BTreeSet<DType> = DType::all().filter(runs).filter(|dtype| dtype.block_len() > 2).collect();
     assert!(all.len() >= 22, "only {} block types", all.len());
     let missing = blocks.values().map(|found| all.difference(found).collect::<Vec<_>>()).min_by_key(Vec::len);

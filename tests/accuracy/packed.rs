@@ -78,26 +78,44 @@ fn floats_of_eight_bits_are_exact() {
     assert_near("fp8", 4, 5e-6);
 }
 
-/// Like those of int8, scales that are infinite or no number are refused when the model is loaded; others are numbers.
+/// Scales that no sound model has are refused when the model is loaded, with the tensor.
 #[test]
-fn scales_of_floats_are_finite() {
-    let folder = fixtures().join("fp8/llama-block");
-    let file = std::fs::read(folder.join("model.safetensors")).expect("the model");
-    let name = "model.layers.1.mlp.up_proj.weight_scale_inv";
-    let scale =
-        SafeTensors::deserialize(&file).expect("valid").tensor(name).expect("the scales").data().as_ptr().addr();
-    let at = scale - file.as_ptr().addr();
-    // NaN, both infinities, 0 and -1 in BF16.
-    for (bits, sound) in [(0x7fc0_u16, false), (0x7f80, false), (0xff80, false), (0, true), (0xbf80, true)] {
-        let mut damaged = file.clone();
-        damaged[at..at + 2].copy_from_slice(&bits.to_le_bytes());
-        match UnifiedModelFactory::load(copy_with(&folder, &damaged).path()) {
-            Ok(_) => assert!(sound, "{bits:x} was loaded"),
+fn scales_are_numbers() {
+    let bf16 = |bits: u16| bits.to_le_bytes().to_vec();
+    let f32 = |value: f32| value.to_le_bytes().to_vec();
+    let (finite, above, least) = ("a finite number", "a number above 0", "a number, 0 or more");
+    let of_floats = ("fp8/llama-block", "model.layers.1.mlp.up_proj.weight_scale_inv", finite);
+    let divisor = ("fp4/llama-nvfp4", "model.layers.1.mlp.up_proj.weight_global_scale", above);
+    let factor = ("fp4/qwen3moe-modelopt-nvfp4", "model.layers.0.mlp.experts.2.up_proj.weight_scale_2", above);
+    let of_halves = ("fp4/llama-nvfp4", "model.layers.1.mlp.up_proj.weight_scale", least);
+    let powers = ("fp4/qwen3moe-mxfp4a16", "model.layers.0.mlp.experts.2.up_proj.weight_scale", least);
+    let mut cases = Vec::new();
+    // NaN, both infinities, 0 and -1.
+    for (bits, sound) in [(0x7fc0, false), (0x7f80, false), (0xff80, false), (0, true), (0xbf80, true)] {
+        cases.push((of_floats, bf16(bits), sound));
+    }
+    for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -1.0, 1e-45, f32::MAX] {
+        cases.extend([(divisor, f32(value), false), (factor, f32(value), false)]);
+    }
+    // NaN, the same with a sign, -1, 0 and the largest; exponents from the least on.
+    for (byte, sound) in [(0x7f, false), (0xff, false), (0xb8, false), (0, true), (0x7e, true)] {
+        cases.push((of_halves, vec![byte], sound));
+    }
+    cases.extend([(powers, vec![0xff], false), (powers, vec![0], true), (powers, vec![0xfe], true)]);
+    for ((folder, name, expected), bytes, sound) in &cases {
+        let folder = fixtures().join(folder);
+        let mut file = std::fs::read(folder.join("model.safetensors")).expect("the model");
+        let tensors = SafeTensors::deserialize(&file).expect("valid");
+        let at = tensors.tensor(name).expect("the scales").data().as_ptr().addr() - file.as_ptr().addr();
+        file[at..at + bytes.len()].copy_from_slice(bytes);
+        match UnifiedModelFactory::load(copy_with(&folder, &file).path()) {
+            Ok(_) => assert!(sound, "{name}: {bytes:x?} was loaded"),
             Err(error) => {
                 let said = error.to_string();
-                assert!(!sound && error.code() == 15, "{bits:x}: {said}");
-                assert!(said.contains(name) && said.contains("expected a finite number"), "{said}");
+                assert!(!sound && error.code() == 15, "{bytes:x?}: {said}");
+                assert!(said.contains(name) && said.contains(&format!("expected {expected}")), "{said}");
             }
         }
     }
+    assert_eq!(cases.len(), 27);
 }
