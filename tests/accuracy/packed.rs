@@ -114,38 +114,60 @@ fn floats_of_eight_bits_are_exact() {
     assert_near("fp8", 4, 5e-6);
 }
 
-/// Like those of int8, scales that are infinite or no number are refused when the model is loaded; others are numbers.
+/// Scales that no sound model has are refused when the model is loaded, with the tensor.
 #[test]
-fn scales_are_finite() {
-    let (bf16, f16) = ([0x7fc0_u16, 0x7f80, 0xff80, 0, 0xbf80], [0x7e00, 0x7c00, 0xfc00, 0, 0xbc00]);
-    let files = [
-        ("fp8/llama-block", "weight_scale_inv", bf16),
-        ("fp8/llama-channel", "weight_scale", bf16),
-        ("packed/llama-w8-channel", "weight_scale", bf16),
-        ("packed/llama-w4-32-asymmetric", "weight_scale", f16),
-        ("mlx/llama-4-64", "scales", bf16),
-        ("mlx/llama-4-64", "biases", bf16),
-    ];
-    for (folder, end, [nan, infinity, negative, zero, minus_one]) in files {
+fn scales_are_numbers() {
+    let bf16 = |bits: u16| bits.to_le_bytes().to_vec();
+    let f32 = |value: f32| value.to_le_bytes().to_vec();
+    let (finite, above, least) = ("a finite number", "a number above 0", "a number, 0 or more");
+    let of = |folder, name: &str, expected| (folder, name.to_owned(), expected);
+    let divisor = of("fp4/llama-nvfp4", "model.layers.1.mlp.up_proj.weight_global_scale", above);
+    let factor = of("fp4/qwen3moe-modelopt-nvfp4", "model.layers.0.mlp.experts.2.up_proj.weight_scale_2", above);
+    let of_halves = of("fp4/llama-nvfp4", "model.layers.1.mlp.up_proj.weight_scale", least);
+    let powers = of("fp4/qwen3moe-mxfp4a16", "model.layers.0.mlp.experts.2.up_proj.weight_scale", least);
+    let mut cases = Vec::new();
+    // NaN, both infinities, 0 and -1.
+    for (bits, sound) in [(0x7fc0, false), (0x7f80, false), (0xff80, false), (0, true), (0xbf80, true)] {
+        for (folder, end) in [
+            ("fp8/llama-block", "weight_scale_inv"),
+            ("fp8/llama-channel", "weight_scale"),
+            ("packed/llama-w8-channel", "weight_scale"),
+            ("mlx/llama-4-64", "scales"),
+            ("mlx/llama-4-64", "biases"),
+        ] {
+            cases.push(((folder, format!("model.layers.1.mlp.up_proj.{end}"), finite), bf16(bits), sound));
+        }
+    }
+    for (bits, sound) in [(0x7e00, false), (0x7c00, false), (0xfc00, false), (0, true), (0xbc00, true)] {
+        let name = "model.layers.1.mlp.up_proj.weight_scale".to_owned();
+        cases.push((("packed/llama-w4-32-asymmetric", name, finite), bf16(bits), sound));
+    }
+    for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -1.0, 1e-45, f32::MAX] {
+        cases.extend([(divisor.clone(), f32(value), false), (factor.clone(), f32(value), false)]);
+    }
+    // NaN, the same with a sign, -1, 0 and the largest; exponents from the least on.
+    for (byte, sound) in [(0x7f, false), (0xff, false), (0xb8, false), (0, true), (0x7e, true)] {
+        cases.push((of_halves.clone(), vec![byte], sound));
+    }
+    for (byte, sound) in [(0xff, false), (0, true), (0xfe, true)] {
+        cases.push((powers.clone(), vec![byte], sound));
+    }
+    for ((folder, name, expected), bytes, sound) in &cases {
         let folder = fixtures().join(folder);
-        let file = std::fs::read(folder.join("model.safetensors")).expect("the model");
-        let name = format!("model.layers.1.mlp.up_proj.{end}");
+        let mut file = std::fs::read(folder.join("model.safetensors")).expect("the model");
         let tensors = SafeTensors::deserialize(&file).expect("valid");
-        let at = tensors.tensor(&name).expect("the scales").data().as_ptr().addr() - file.as_ptr().addr();
-        for (bits, sound) in [(nan, false), (infinity, false), (negative, false), (zero, true), (minus_one, true)] {
-            let mut damaged = file.clone();
-            damaged[at..at + 2].copy_from_slice(&bits.to_le_bytes());
-            match UnifiedModelFactory::load(copy_with(&folder, &damaged).path()) {
-                Ok(_) => assert!(sound, "{bits:x} was loaded"),
-                Err(error) => {
-                    let said = error.to_string();
-                    assert!(!sound && error.code() == 15, "{bits:x}: {said}");
-                    assert!(said.contains("model.safetensors") && said.contains(&name), "{said}");
-                    assert!(said.contains("expected a finite number"), "{said}");
-                }
+        let at = tensors.tensor(name).expect("the scales").data().as_ptr().addr() - file.as_ptr().addr();
+        file[at..at + bytes.len()].copy_from_slice(bytes);
+        match UnifiedModelFactory::load(copy_with(&folder, &file).path()) {
+            Ok(_) => assert!(sound, "{name}: {bytes:x?} was loaded"),
+            Err(error) => {
+                let said = error.to_string();
+                assert!(!sound && error.code() == 15, "{bytes:x?}: {said}");
+                assert!(said.contains(name) && said.contains(&format!("expected {expected}")), "{said}");
             }
         }
     }
+    assert_eq!(cases.len(), 52);
 }
 
 /// As of integers in rows.
