@@ -9,7 +9,7 @@ use model_factory::diagnostics::hardware::Memory;
 use model_factory::diagnostics::plan::{Plan, PlanMemory};
 use model_factory::diagnostics::report::{Available, Bytes};
 use model_factory::diagnostics::source::probe;
-use model_factory::{DeviceChoice, Error, Logits, Model, ModelBuilder, UnifiedModelFactory, Verdict};
+use model_factory::{ActivationDtype, DeviceChoice, Error, Logits, Model, ModelBuilder, UnifiedModelFactory, Verdict};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -44,6 +44,9 @@ struct Arguments {
     /// auto, cpu, cuda or cuda:N.
     #[arg(long, default_value = "auto", value_parser = common::device)]
     device: DeviceChoice,
+    /// What B's activations are rounded to where its format prescribes 16 bits: these (prescribed) or int8. A has what is prescribed.
+    #[arg(long, value_name = "DTYPE", default_value_t)]
+    activations: ActivationDtype,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -119,7 +122,7 @@ fn run(arguments: &Arguments) -> Result<(), Stop> {
     let a = load(&builder(), &arguments.a)?;
     let windows = input.windows(&a, most)?;
     let longest = windows.iter().map(Vec::len).max().unwrap_or(0);
-    let b = load_beside(builder(), arguments, &a, longest)?;
+    let b = load_beside(builder().activations(arguments.activations), arguments, &a, longest)?;
     if let Some(difference) = vocabularies_differ(&a, &b) {
         let (a, b) = (arguments.a.clone(), arguments.b.clone());
         return Err(Stop::Vocabularies { a, b, difference });
@@ -359,6 +362,7 @@ impl Sums {
             format!("largest logit difference  {:.6}\n\n", self.largest_difference),
             row("", "A", "B"),
             row("stored as", &a.stored_as, &b.stored_as),
+            row("activations", &a.activations, &b.activations),
             row("files", &gib(a.bytes), &gib(b.bytes)),
             row("memory plan", &gib(a.planned), &gib(b.planned)),
             row("of available", &available(a.available), &available(b.available)),
@@ -386,6 +390,8 @@ fn likeliest(logits: &[f32]) -> usize {
 struct Side {
     path: String,
     stored_as: String,
+    /// What they enter products with matrices as, those of most bytes first.
+    activations: String,
     bytes: u64,
     planned: u64,
     /// The memory that the plan had to fit into: B's is what A leaves.
@@ -397,9 +403,14 @@ struct Side {
 
 fn side(path: &Path, model: &Model, time: Duration, tokens: usize, text: &Text) -> Side {
     let report = model.report();
+    let mut activations: Vec<&str> = Vec::new();
+    for dtype in report.model.iter().flat_map(|model| &model.dtypes).filter_map(|summary| summary.activations) {
+        activations.extend((!activations.contains(&dtype)).then_some(dtype));
+    }
     Side {
         path: path.display().to_string(),
         stored_as: report.stored_as().unwrap_or_default(),
+        activations: activations.join(" "),
         bytes: report.input.bytes(),
         planned: report.plan.as_ref().map_or(0, |plan| plan.total),
         available: report.plan.as_ref().map_or(0, |plan| plan.available),
@@ -412,7 +423,7 @@ impl Side {
     fn json(&self) -> Value {
         let available = (self.available != Memory::UNKNOWN).then_some(self.available);
         json!({
-            "model": self.path, "stored_as": self.stored_as, "file_bytes": self.bytes, "planned_bytes": self.planned,
+            "model": self.path, "stored_as": self.stored_as, "activations": self.activations, "file_bytes": self.bytes, "planned_bytes": self.planned,
             "available_bytes": available, "tok_s": self.speed, "perplexity": self.perplexity,
         })
     }

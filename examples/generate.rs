@@ -7,8 +7,8 @@ use clap::{ArgGroup, Parser};
 use model_factory::kernels::Isa;
 use model_factory::session::WeightsDigest;
 use model_factory::{
-    CancellationToken, DeviceChoice, Error, GenerateOptions, Grammar, KvDtype, Message, Model, Speculation, ToolChoice,
-    UnifiedModelFactory,
+    ActivationDtype, CancellationToken, DeviceChoice, Error, GenerateOptions, Grammar, KvDtype, Message, Model,
+    Speculation, ToolChoice, UnifiedModelFactory,
 };
 use serde_json::Value;
 use std::io::IsTerminal;
@@ -100,6 +100,9 @@ struct Arguments {
     /// Keys and values are kept in f32, as computed, or rounded to f16, which takes half the memory, or to q8_0, 0.27 of it.
     #[arg(long, value_name = "DTYPE", default_value = "f32")]
     kv_cache: KvDtype,
+    /// Where a format prescribes activations of 16 bits they keep them (prescribed), or are rounded to int8, which is sooner.
+    #[arg(long, value_name = "DTYPE", default_value_t)]
+    activations: ActivationDtype,
     /// Threads to compute with; all when absent.
     #[arg(long, value_parser = common::count, allow_negative_numbers = true)]
     threads: Option<usize>,
@@ -328,6 +331,7 @@ fn load(arguments: &Arguments, cancel: &CancellationToken) -> Result<Model, Erro
     let mut builder = UnifiedModelFactory::builder()
         .device(arguments.device)
         .kv_cache(arguments.kv_cache)
+        .activations(arguments.activations)
         .on_progress(common::show)
         .cancel(cancel);
     if let Some(context) = arguments.context {

@@ -22,7 +22,7 @@ use crate::weights::Weights;
 use draft::Draft;
 use model_factory_diagnostics::family::{Family, REGISTRY};
 use model_factory_diagnostics::header::{Header, Metadata};
-use model_factory_diagnostics::plan::{KvDtype, WeightStorage};
+use model_factory_diagnostics::plan::{ActivationDtype, KvDtype, WeightStorage};
 use model_factory_diagnostics::report::HubModel;
 use model_factory_diagnostics::spec::ModelSpec;
 use model_factory_diagnostics::{
@@ -88,7 +88,6 @@ pub const MAX_THREADS: usize = 1024;
 #[must_use = "a builder loads nothing before `load` or `diagnose`"]
 pub struct ModelBuilder {
     policy: Policy,
-    threads: Option<usize>,
     isa: Option<Isa>,
     families: Option<Vec<&'static Family>>,
     on_progress: OnProgress,
@@ -138,8 +137,11 @@ crate::generate::setters! {
     admission(admission: Admission) => admission = admission;
     /// Which dtype tiers are accepted; by default, widening inside a register that loses nothing is.
     dtype_policy(policy: DtypePolicy) => policy.dtypes = policy;
+    /// What activations are rounded to where their format prescribes 16 bits, as for packed integers: to these by default, or to
+    /// int8, which is sooner and has more error than the format means. The report says which.
+    activations(dtype: ActivationDtype) => policy.activation_dtype = dtype;
     /// The number of threads, 1 to [`MAX_THREADS`]; by default all that this process may use.
-    threads(threads: usize) => threads = Some(threads);
+    threads(threads: usize) => policy.threads = Some(threads);
     /// The instruction sets that kernels may use; by default all that the processor has.
     isa(isa: Isa) => isa = Some(isa);
     /// The families to recognize; by default [`REGISTRY`]. Unstable: what a family is made of may change in any version.
@@ -215,7 +217,8 @@ impl ModelBuilder {
         if let (Some(_), Some(reason)) = (&spec.predictor, ready.batching().reason()) {
             return Err(DraftError::Predictor { model: header.source.path.clone(), reason }.into());
         }
-        let pool = Arc::new(Pool::new(self.threads.unwrap_or(report.hardware.cpu.fast_threads().min(MAX_THREADS))));
+        let pool =
+            Arc::new(Pool::new(self.policy.threads.unwrap_or(report.hardware.cpu.fast_threads().min(MAX_THREADS))));
         let threads = pool.threads();
         let building = info_span!("tokenizer", tokens = field::Empty);
         let build = || building.in_scope(|| self.build_tokenizer(header, spec));
@@ -246,8 +249,8 @@ impl ModelBuilder {
 
     /// Checks that the numbers that were given are in range.
     fn check(&self) -> Result<()> {
-        let [context, sessions, threads] =
-            [self.policy.context, self.policy.sessions, self.threads].map(|number| number.map(|number| number as f64));
+        let [context, sessions, threads] = [self.policy.context, self.policy.sessions, self.policy.threads]
+            .map(|number| number.map(|number| number as f64));
         in_ranges([
             ("context_length", context, 1.0..=f64::MAX, "at least 1"),
             ("sessions", sessions, 1.0..=f64::MAX, "at least 1"),
@@ -323,7 +326,7 @@ impl ModelBuilder {
             })?,
         };
         let isa = self.isa.unwrap_or_else(Isa::detect);
-        let device = |spec| CpuDevice::new(spec, isa, Arc::clone(&pool), plan.kv_dtype);
+        let device = |spec| CpuDevice::new(spec, isa, Arc::clone(&pool), plan);
         let decoder = Decoder::new(spec, &weights, plan, !self.without_prefix_caching, || Ok(device(spec)))?;
         let predictor = spec.predictor.as_deref().map(|head| {
             let mut of_head = plan.clone();

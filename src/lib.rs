@@ -56,7 +56,7 @@ mod text_model;
 pub mod load {
     pub use crate::factory::{MAX_THREADS, ModelBuilder, UnifiedModelFactory};
     pub use crate::progress::{Progress, Stage};
-    pub use model_factory_diagnostics::plan::{KvDtype, WeightStorage};
+    pub use model_factory_diagnostics::plan::{ActivationDtype, KvDtype, WeightStorage};
     pub use model_factory_diagnostics::{DeviceChoice, DtypePolicy};
     pub use model_factory_engine::scheduler::admission::Admission;
     pub use model_factory_format::CancellationToken;
@@ -73,8 +73,8 @@ pub use generate::{
     ToolChoice,
 };
 pub use load::{
-    Admission, CancellationToken, DeviceChoice, DtypePolicy, KvDtype, ModelBuilder, Progress, UnifiedModelFactory,
-    WeightStorage,
+    ActivationDtype, Admission, CancellationToken, DeviceChoice, DtypePolicy, KvDtype, ModelBuilder, Progress,
+    UnifiedModelFactory, WeightStorage,
 };
 pub use logits::Logits;
 pub use model::Model;

@@ -189,6 +189,7 @@ fn identity(model: &Model, device: &CpuDevice, fingerprint: &Fingerprint, digest
         spec: crc32fast::hash(format!("{decoded:?}").as_bytes()),
         instructions: format!("{ARCH}-{OS} {}", device.isa()),
         kv_cache: device.kv_dtype().to_string(),
+        activations: device.activations().to_string(),
         digest,
         weights: fingerprint.digests(digest).to_vec(),
     }

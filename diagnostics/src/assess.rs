@@ -65,7 +65,7 @@ impl Case<'_> {
     }
 
     fn plan(self, budget: &Budget) -> Plan {
-        Plan::new(self.spec, self.input.bytes(), budget, &self.policy.request())
+        Plan::new(self.spec, self.input.bytes(), budget, &self.policy.request(self.hardware))
     }
 
     fn judge(self) -> Assessment {
@@ -92,7 +92,7 @@ impl Case<'_> {
                 check.remedies.retain(|it| matches!(it, Remedy::Processor(_) | Remedy::SomeProcessor));
             }
         }
-        let model = ModelSummary::new(spec, &target.engine);
+        let model = ModelSummary::new(spec, &target.engine, policy.activation_dtype);
         let success = format!(
             "{} ({}, {}) runs on {}, context {} of {}",
             spec.variant,

@@ -4,6 +4,7 @@
 //! both ways. Compute capabilities: NVIDIA's tables of GPUs and of arithmetic throughput, and the PTX manual's target
 //! notes of `fma`, `dp4a` and `mma`.
 
+use crate::plan::ActivationDtype;
 use model_factory_dtypes::DType;
 
 pub use model_factory_dtypes::{GPU_MOST_HEAD_DIM, LOWEST_CUDA, Tier, cpu_level};
@@ -101,11 +102,12 @@ const MATRICES: &[(&[DType], Option<Native>, Option<OnGpus>)] = &[
        DType::Q5_K, DType::Q6_K],
      Some(Native::Always), DP4A),
     (&[DType::IQ4_NL, DType::IQ4_XS, DType::IQ3_S, DType::IQ3_XXS, DType::IQ2_S, DType::IQ2_XS, DType::IQ2_XXS,
-       DType::IQ1_S, DType::IQ1_M, DType::TQ1_0, DType::TQ2_0, DType::MXFP4],
+       DType::IQ1_S, DType::IQ1_M, DType::TQ1_0, DType::TQ2_0, DType::MXFP4,
+       DType::Q1_0, DType::Q2_0],
      Some(Native::Always), None),
     (&[DType::F4],   Some(Native::Always),                        no_kernel((10, 0))),
     (&[DType::U2, DType::U3, DType::U4, DType::U5, DType::U6, DType::U8], Some(Native::Always), None),
-    (&[DType::NVFP4], None,                                       no_kernel((10, 0))),
+    (&[DType::NVFP4], Some(Native::Always),                       no_kernel((10, 0))),
     (&[DType::F8_E4M3], Some(Native::Never),                      no_kernel((8, 9))),
     (&[DType::F8_E5M2], None,                                     no_kernel((8, 9))),
 ];
@@ -142,6 +144,21 @@ pub fn tier_for(role: TensorKind, dtype: DType, engine: &DeviceEngine<'_>) -> Re
         DeviceEngine::Cuda { compiled: false, .. } => Err(Lacking::Build { engine: "CUDA" }),
         DeviceEngine::Cuda { compute_capability, .. } => on_gpu(role, dtype, compute_capability),
     }
+}
+
+/// Dtypes of matrices whose formats prescribe activations of 16 bits.
+pub const SIXTEEN_BITS: &[DType] = &[DType::U4, DType::U8];
+
+/// What activations enter a product with matrices of `dtype` as, rounded on request: `f32`, `bf16`, `int16` or `int8`; `None` where
+/// `engine` does not multiply them, and for GPUs.
+pub fn activations(dtype: DType, engine: &DeviceEngine<'_>, request: ActivationDtype) -> Option<&'static str> {
+    let DeviceEngine::Cpu { features } = *engine else { return None };
+    Some(match (dtype, on_cpu(TensorKind::Matrix, dtype, features).ok()?) {
+        (DType::BF16, Tier::Native) => "bf16",
+        (DType::F32, _) | (_, Tier::Widened) => "f32",
+        _ if SIXTEEN_BITS.contains(&dtype) && request == ActivationDtype::Prescribed => "int16",
+        _ => "int8",
+    })
 }
 
 fn on_cpu(role: TensorKind, dtype: DType, features: &[&str]) -> Result<Tier, Lacking> {
@@ -232,7 +249,7 @@ mod tests {
                 }
             }
         }
-        assert!(tier(DType::NVFP4, &PLAIN).is_err() && tier_for(TensorKind::Vector, DType::F16, &PLAIN).is_ok());
+        assert!(tier(DType::F8_E5M2, &PLAIN).is_err() && tier_for(TensorKind::Vector, DType::F16, &PLAIN).is_ok());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The user's options for a diagnosis and for loading.
 
-use crate::plan::{DraftSize, KvDtype, Request, WeightStorage};
+use crate::hardware::Hardware;
+use crate::plan::{ActivationDtype, DraftSize, KvDtype, Request, WeightStorage};
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -16,12 +17,16 @@ pub struct Policy {
     pub memory_limit: Option<u64>,
     /// The tiers that are accepted.
     pub dtypes: DtypePolicy,
+    /// What activations are rounded to where their format prescribes 16 bits.
+    pub activation_dtype: ActivationDtype,
     /// The element type of the KV cache.
     pub kv_dtype: KvDtype,
     /// Sessions that are open at once; `None` plans one, and does not limit how many share the memory that is left.
     pub sessions: Option<usize>,
     /// Where weights are kept for the processor.
     pub weights: WeightStorage,
+    /// Threads that compute; `None` is one for each of the processor's fast ones.
+    pub threads: Option<usize>,
     /// A `tokenizer.json` that replaces the model's own, which need not have one then.
     pub tokenizer: Option<PathBuf>,
     /// The size of a draft model, which was judged before.
@@ -31,9 +36,11 @@ pub struct Policy {
 }
 
 impl Policy {
-    pub(crate) fn request(&self) -> Request {
-        let Policy { context, sessions, kv_dtype, weights, draft, .. } = *self;
-        Request { context, sessions, kv_dtype, weights, draft }
+    /// What a plan for `hardware` is asked for.
+    pub fn request(&self, hardware: &Hardware) -> Request {
+        let Policy { context, sessions, kv_dtype, activation_dtype, weights, threads, draft, .. } = *self;
+        let threads = threads.unwrap_or(hardware.cpu.fast_threads());
+        Request { context, sessions, kv_dtype, activation_dtype, weights, threads, draft }
     }
 }
 

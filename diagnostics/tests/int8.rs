@@ -1,9 +1,15 @@
-//! Checkpoints of compressed-tensors, int8, packed integers and FP8, of others in FP8, and of MLX: every scheme that runs, and every one that is refused with its exit
+//! Checkpoints of compressed-tensors, int8, packed integers and FP8, and of others in FP8: every scheme that runs, and every one that is refused with its exit
 //! code, the key or the tensor.
 
 // A sample that cannot be written is a broken test; `pub` is for the sibling modules.
 #![allow(clippy::unwrap_used, unreachable_pub)]
 
+#[path = "int8/columns.rs"]
+mod columns;
+#[path = "int8/each.rs"]
+mod each;
+#[path = "int8/fp4.rs"]
+mod fp4;
 #[path = "int8/fp8.rs"]
 mod fp8;
 #[path = "int8/mlx.rs"]
@@ -129,8 +135,8 @@ impl Model {
         let (mut header, mut end) = (Map::new(), 0);
         for (name, dtype, shape) in &self.tensors {
             let size = match *dtype {
-                "I8" | "U8" | "F8_E4M3" | "F8_E5M2" | "F8_E8M0" => 1,
-                "I64" => 8,
+                "BOOL" | "I8" | "U8" | "F8_E4M3" | "F8_E5M2" | "F8_E8M0" => 1,
+                "I64" | "F64" => 8,
                 "I32" | "U32" | "F32" => 4,
                 _ => 2,
             };
@@ -287,8 +293,9 @@ fn what_does_not_run_is_refused_by_its_key() {
     let cases = [
         ("", "format", json!("pack-quantized"), "group_0.input_activations is given, expected null"),
         ("", "format", json!("float-quantized"), "group_0.input_activations.type is \"int\", expected float"),
-        ("", "format", json!("nvfp4-pack-quantized"), "\"nvfp4-pack-quantized\""),
-        ("", "format", json!("mxfp4-pack-quantized"), "\"mxfp4-pack-quantized\""),
+        ("", "format", json!("nvfp4-pack-quantized"), "group_0.weights.num_bits is 8, expected 4"),
+        ("", "format", json!("mxfp4-pack-quantized"), "group_0.weights.num_bits is 8, expected 4"),
+        ("", "format", json!("mxfp6-pack-quantized"), "\"mxfp6-pack-quantized\""),
         ("", "format", json!("marlin-24"), "\"marlin-24\""),
         ("", "format", json!("mixed-precision"), "\"mixed-precision\""),
         ("", "format", json!("tomorrow"), "\"tomorrow\""),
@@ -460,7 +467,7 @@ fn packed_experts_run_or_are_refused_by_name() {
         ("zero points of symmetric weights", model().with(&zero, "I32", &[12, 2]), 15, &["symmetric", &zero]),
         ("inputs out of order", model().with(&format!("{EXPERT}.weight_g_idx"), "I32", &[HIDDEN]), 15, &["weight_g_idx", "out of order"]),
         ("ignored", model().set("", "ignore", json!(["lm_head", EXPERT])), 15, &["quantization_config.ignore", &words]),
-        ("stacked floats as well", model().with(stacked, "BF16", &[2, 2 * WIDE, HIDDEN]), 12, &["a mixture of experts with compressed-tensors: w4a16"]),
+        ("stacked floats as well", model().with(stacked, "BF16", &[2, 2 * WIDE, HIDDEN]), 12, &["4 stored tensors are not known", "experts.0.gate_proj.weight_packed"]),
         ("int8", experts(Model::usual()), 12, &["a mixture of experts with compressed-tensors int8 w8a8", "packed integers of one module for each"]),
     ];
     let mut table = Table::default();

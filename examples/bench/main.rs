@@ -10,7 +10,7 @@ use clap::{Parser, ValueEnum};
 use concurrency::Load;
 use measure::{Measured, Test};
 use model_factory::kernels::Isa;
-use model_factory::{DeviceChoice, Error, KvDtype, Model, UnifiedModelFactory};
+use model_factory::{ActivationDtype, DeviceChoice, Error, KvDtype, Model, UnifiedModelFactory};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -45,6 +45,9 @@ struct Arguments {
     /// Keys and values are kept in f32, as computed, or rounded to f16, which takes half the memory, or to q8_0, 0.27 of it.
     #[arg(long, value_name = "DTYPE", default_value_t)]
     kv_cache: KvDtype,
+    /// Where a format prescribes activations of 16 bits they keep them (prescribed), or are rounded to int8, which is sooner.
+    #[arg(long, value_name = "DTYPE", default_value_t)]
+    activations: ActivationDtype,
     /// Threads to compute with; all when absent.
     #[arg(long, value_parser = common::count, allow_negative_numbers = true)]
     threads: Option<usize>,
@@ -111,6 +114,7 @@ impl Arguments {
             .prefix_caching(false)
             .device(self.device)
             .kv_cache(self.kv_cache)
+            .activations(self.activations)
             .on_progress(common::show);
         if let Some(threads) = setting.threads {
             builder = builder.threads(threads);

@@ -3,7 +3,7 @@
 use anstyle::{AnsiColor, Style};
 use model_factory::Report;
 use model_factory::diagnostics::Hardware;
-use model_factory::diagnostics::plan::KvDtype;
+use model_factory::diagnostics::plan::{ActivationDtype, KvDtype};
 use model_factory::diagnostics::report::{
     Candidate, HubModel, InputSummary, NextStep, Presentation, Remedy, ServingEngine, Tone,
 };
@@ -115,7 +115,7 @@ fn may_use_gpu(hardware: &Hardware, policy: &Policy) -> bool {
 fn command(step: &NextStep, report: &Report) -> String {
     let (input, policy, path) = (&report.input, &report.policy, quoted(&report.input.path));
     let trained = report.model.as_ref().map(|model| model.context_trained);
-    let (kv, asked, device) = (kv_option(policy.kv_dtype), context_option(policy, trained), device_option(policy));
+    let (kv, asked, device) = (dtype_options(policy), context_option(policy, trained), device_option(policy));
     let gpu = may_use_gpu(&report.hardware, policy);
     let generate = |options: &str| format!("{} {path}{options}", example("generate", input, gpu));
     let diagnose = |options: &str| format!("{} {path}{options}", example("diagnose", input, false));
@@ -146,8 +146,7 @@ fn command(step: &NextStep, report: &Report) -> String {
 
 /// The command for one of several models at a path, which were diagnosed for `hardware`.
 fn command_of_one(model: &Candidate, hardware: &Hardware, policy: &Policy) -> String {
-    let (path, kv, asked) =
-        (quoted(&model.path), kv_option(policy.kv_dtype), context_option(policy, model.context_trained));
+    let (path, kv, asked) = (quoted(&model.path), dtype_options(policy), context_option(policy, model.context_trained));
     let (gpu, device) = (may_use_gpu(hardware, policy), device_option(policy));
     let run = |name: &str| format!("{} {path}", example(name, &InputSummary::default(), gpu));
     match hardware.profile {
@@ -155,6 +154,15 @@ fn command_of_one(model: &Candidate, hardware: &Hardware, policy: &Policy) -> St
         None => format!("{}{device}{asked}{kv}", run("diagnose")),
         Some(name) => format!("{} --device {name}{asked}{kv}", run("diagnose")),
     }
+}
+
+/// Those of the KV cache and of activations.
+fn dtype_options(policy: &Policy) -> String {
+    let activations = match policy.activation_dtype {
+        ActivationDtype::Prescribed => "",
+        ActivationDtype::Int8 => " --activations int8",
+    };
+    format!("{}{activations}", kv_option(policy.kv_dtype))
 }
 
 fn kv_option(dtype: KvDtype) -> &'static str {

@@ -13,7 +13,7 @@ use model_factory::UnifiedModelFactory;
 use model_factory::tokenizer::Tokenizer;
 use model_factory_diagnostics::hardware::profiles::{PROFILES, Profile};
 use model_factory_diagnostics::header::Header;
-use model_factory_diagnostics::plan::KvDtype;
+use model_factory_diagnostics::plan::{ActivationDtype, KvDtype};
 use model_factory_diagnostics::report::{DeviceList, Presentation, Verdict};
 use model_factory_diagnostics::source::probe;
 use model_factory_diagnostics::tokenizer::TokenizerSpec;
@@ -48,6 +48,9 @@ struct Arguments {
     /// Keys and values are kept in f32, as computed, or rounded to f16, which takes half the memory, or to q8_0, 0.27 of it.
     #[arg(long, value_name = "DTYPE", default_value_t)]
     kv_cache: KvDtype,
+    /// Where a format prescribes activations of 16 bits they keep them (prescribed), or are rounded to int8, which is sooner.
+    #[arg(long, value_name = "DTYPE", default_value_t)]
+    activations: ActivationDtype,
     /// Draw the memory plan and the weights by layer and dtype into an SVG file.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
@@ -159,6 +162,7 @@ fn main() -> ExitCode {
     }
     let path = arguments.path.unwrap_or_else(common::bundled);
     let mut factory = UnifiedModelFactory::builder().device(device).kv_cache(arguments.kv_cache);
+    factory = factory.activations(arguments.activations);
     if let Some(context) = arguments.context {
         factory = factory.context_length(context);
     }

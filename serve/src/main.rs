@@ -19,7 +19,8 @@ use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use metrics::Metrics;
 use model_factory::{
-    Admission, CancellationToken, DeviceChoice, Error, KvDtype, Model, ModelBuilder, UnifiedModelFactory,
+    ActivationDtype, Admission, CancellationToken, DeviceChoice, Error, KvDtype, Model, ModelBuilder,
+    UnifiedModelFactory,
 };
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -68,6 +69,9 @@ struct Arguments {
     /// f32 rounds nothing; f16 takes half the memory, q8_0 0.27 of it.
     #[arg(long, value_name = "DTYPE", default_value_t)]
     kv_cache: KvDtype,
+    /// Where a format prescribes activations of 16 bits they keep them (prescribed), or are rounded to int8, which is sooner.
+    #[arg(long, value_name = "DTYPE", default_value_t)]
+    activations: ActivationDtype,
     /// Threads to compute with; all when absent.
     #[arg(long, value_parser = common::count)]
     threads: Option<usize>,
@@ -145,6 +149,7 @@ fn load(arguments: &Arguments, path: &Path) -> Result<Model, Error> {
     let builder = UnifiedModelFactory::builder()
         .device(arguments.device)
         .kv_cache(arguments.kv_cache)
+        .activations(arguments.activations)
         .admission(Admission::Wait)
         .prefix_caching(!arguments.no_prefix_caching)
         .on_progress(common::show);

@@ -82,9 +82,8 @@ impl ModelBuilder {
         let path = ready.header.source.path.display();
         let _span = info_span!("load_draft", path = %path, variant = %ready.spec.variant).entered();
         let budget = report.hardware.memory.budget(self.policy.memory_limit);
-        let Policy { kv_dtype, weights, .. } = self.policy;
         let (context, sessions) = (Some(plan.context), Some(plan.sessions));
-        let request = Request { context, sessions, kv_dtype, weights, draft: None };
+        let request = Request { context, sessions, draft: None, ..self.policy.request(&report.hardware) };
         ready.plan = Plan::new(&ready.spec, ready.plan.weights_file, &budget, &request);
         report.plan = Some(ready.plan.clone());
         let (context_length, threads) = (ready.plan.context, pool.threads());

@@ -10,6 +10,7 @@ use std::borrow::Cow;
 const SHOWN: usize = 80;
 
 const OTHER_MODEL: &str = "load the model it was saved with, or compute the session again";
+const OTHER_ACTIVATIONS: &str = "load the model with activations of that dtype, or compute the session again";
 const OTHER_CACHE: &str = "load the model with a KV cache of that dtype, or compute the session again";
 const OTHER_SETS: &str =
     "hold the model to those instruction sets where this machine has them, or compute the session again";
@@ -49,6 +50,7 @@ pub(super) struct Identity {
     /// The architecture, the system, and the level of instruction sets.
     pub(super) instructions: String,
     pub(super) kv_cache: String,
+    pub(super) activations: String,
     pub(super) digest: WeightsDigest,
     pub(super) weights: Vec<FileDigest>,
 }
@@ -92,6 +94,7 @@ impl Identity {
             number("head dimension", self.head_dim),
             number("vocabulary size", self.vocab),
             text("dtype of the KV cache", &self.kv_cache, OTHER_CACHE),
+            text("dtype of activations", &self.activations, OTHER_ACTIVATIONS),
             text("version of the library", &self.library, OTHER_LIBRARY),
             text("instruction set level", &self.instructions, OTHER_SETS),
             ("checksum of the model's description".into(), hex(self.spec), OTHER_MODEL),

@@ -21,6 +21,8 @@ fn bound(file: &FileExpectation, case: &str) -> (f64, &'static str) {
         "BF16" => (transformers[case], "transformers BF16"),
         // As for BF16; llama.cpp's cache and activations are F16 too.
         "F16" => (transformers[case], "transformers F16"),
+        // Activations of experts keep 16 bits where transformers rounds them to BF16.
+        "MXFP4" if file.reference == "transformers" => (0.6 * transformers[case], "0.6 x transformers BF16"),
         // llama.cpp quantises the same activations with coarser scales; a tenth covers the other order of sums.
         _ => (1.1 * file.reference_error[case], "1.1 x llama.cpp"),
     }
@@ -294,8 +296,9 @@ fn every_family_has_its_formats_and_one_has_every_block_type() {
         assert!(count >= *least, "{count} families of {least} have {format}");
     }
 
-    // F4 is no type of GGUF: only gpt-oss has it.
-    let runs = |dtype: &DType| tier(*dtype, &DeviceEngine::Cpu { features: &[] }).is_ok();
+    // F4 is no type of GGUF: only gpt-oss has it. The last three have files of their own (`packed.rs`).
+    const OTHERS: [DType; 3] = [DType::NVFP4, DType::Q1_0, DType::Q2_0];
+    let runs = |dtype: &DType| !OTHERS.contains(dtype) && tier(*dtype, &DeviceEngine::Cpu { features: &[] }).is_ok();
     let all: BTreeSet<DType> = DType::all().filter(runs).filter(|dtype| dtype.block_len() > 2).collect();
     assert!(all.len() >= 22, "only {} block types", all.len());
     let missing = blocks.values().map(|found| all.difference(found).collect::<Vec<_>>()).min_by_key(Vec::len);

@@ -6,6 +6,7 @@ mod common;
 mod determinism;
 mod embeddings;
 mod encoders;
+mod fused;
 mod int8;
 mod mamba;
 mod packed;

@@ -1,6 +1,7 @@
 //! `compare`: its figures by the logits of `logits`, its windows, and what it refuses.
 
 use super::{example, json, model, text};
+use crate::common;
 use serde_json::Value;
 use std::path::Path;
 
@@ -15,6 +16,18 @@ fn logits(path: &str, tokens: &str, folder: &Path) -> Vec<Vec<f64>> {
     let numbers: Vec<f64> =
         view.data().chunks_exact(4).map(|four| f32::from_le_bytes(four.try_into().expect("four")).into()).collect();
     numbers.chunks_exact(view.shape()[1]).map(<[f64]>::to_vec).collect()
+}
+
+#[test]
+fn compare_rounds_activations_of_b() {
+    let path = common::fixtures().join("packed/llama-w4-128").display().to_string();
+    let output = example("compare", &[&path, &path, "--tokens", "1,2,3,4,5", "--activations", "int8"]);
+    let said = text(&output.stdout);
+    let row = said.lines().find(|line| line.starts_with("activations")).expect(&said);
+    let cells: Vec<&str> = row.split_whitespace().collect();
+    let at = |dtype: &str| cells.iter().position(|cell| *cell == dtype);
+    assert!(at("int16") < at("int8") && at("int16").is_some(), "{row}");
+    assert!(!said.contains("KL divergence, B from A   0.000000"), "{said}");
 }
 
 #[test]

@@ -4,9 +4,9 @@
 use crate::common;
 
 use model_factory::diagnostics::DType;
-use model_factory::diagnostics::capability::{DeviceEngine, Tier, tier};
-use model_factory::kernels::{Isa, Kernel};
-use model_factory::{DtypePolicy, UnifiedModelFactory};
+use model_factory::diagnostics::capability::{DeviceEngine, Tier, activations, tier};
+use model_factory::kernels::{Form, Isa, Kernel};
+use model_factory::{ActivationDtype, DtypePolicy, UnifiedModelFactory};
 use std::collections::BTreeSet;
 
 #[test]
@@ -15,7 +15,7 @@ fn kernels_read_the_bytes_of_the_file() {
         let paths: Vec<_> = fixture.expected.files.keys().map(|name| fixture.folder.join(name)).collect();
         paths
     });
-    let of_schemes = ["packed", "fp8", "mlx"].into_iter().flat_map(|folder| {
+    let of_schemes = ["packed", "columns", "fp8", "mlx"].into_iter().flat_map(|folder| {
         let entries = std::fs::read_dir(common::fixtures().join(folder)).expect("a folder of fixtures");
         entries.map(|entry| entry.expect("an entry").path())
     });
@@ -72,6 +72,14 @@ fn capability_rows_and_kernels_agree_both_ways() {
             let features = isa.features();
             let tier = tier(*dtype, &DeviceEngine::Cpu { features }).expect("a row");
             assert_eq!(kernel.tier, tier, "{}", kernel.name);
+            let prescribed = match kernel.form {
+                Form::F32 => "f32",
+                Form::Bf16 => "bf16",
+                Form::Q16 => "int16",
+                Form::Q8 | Form::Int8(_) => "int8",
+            };
+            let said = activations(*dtype, &DeviceEngine::Cpu { features }, ActivationDtype::Prescribed);
+            assert_eq!(said, Some(prescribed), "{}", kernel.name);
         }
     }
 }

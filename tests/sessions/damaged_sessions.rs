@@ -6,7 +6,7 @@ use crate::common::{self, bits};
 use model_factory::error::SessionFileProblem as Problem;
 use model_factory::load::Isa;
 use model_factory::session::WeightsDigest;
-use model_factory::{Error, KvDtype, Model, ModelBuilder};
+use model_factory::{ActivationDtype, Error, KvDtype, Model, ModelBuilder};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -294,6 +294,16 @@ fn a_digest_of_all_bytes_sees_each() {
     assert_eq!(bits(&mut model.restore(&path).unwrap(), &[7]), bits(&mut session, &[7]));
     let Problem::Differs { what, .. } = problem(&changed, &path) else { panic!("another problem") };
     assert_eq!(what, "checksum of part 16 of weight file 1");
+}
+
+#[test]
+fn another_dtype_of_activations_is_refused() {
+    let packed = common::fixtures().join("packed/llama-w4-128");
+    let (_folder, path) = saved(&builder().load(&packed).unwrap());
+    let other = builder().activations(ActivationDtype::Int8).load(&packed).unwrap();
+    let expected = "the dtype of activations it was saved with is \"prescribed\", expected \"int8\"; load the model with activations \
+                    of that dtype, or compute the session again";
+    assert_eq!(refused(&other, &path), (expected.into(), 2));
 }
 
 #[test]

@@ -14,6 +14,13 @@ pub use tier::Tier;
 /// its zero point, -255 to 255, every sum fits 32 bits.
 pub const I8_MAX_INPUTS: u64 = 65_793;
 
+/// The most bytes that a thread keeps besides the buffers of a step while it multiplies rows of `inputs` elements of any dtype with
+/// up to `tokens` tokens: weights as unpacked or widened, arranged activations, and scales and zero points of a task.
+pub const fn thread_bytes(inputs: usize, tokens: usize) -> u64 {
+    const FIXED: u64 = 1536 << 10;
+    FIXED.saturating_add((inputs as u64).saturating_mul(80)).saturating_add((tokens as u64).saturating_mul(16))
+}
+
 /// The most elements of a head for which the GPU kernels have registers.
 pub const GPU_MOST_HEAD_DIM: usize = 256;
 

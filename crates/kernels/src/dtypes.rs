@@ -19,7 +19,10 @@ mod iq3_s;
 mod iq3_xxs;
 mod iq4_nl;
 mod iq4_xs;
-mod mxfp4;
+pub(crate) mod mxfp4;
+pub(crate) mod nvfp4;
+mod q1_0;
+mod q2_0;
 mod q2_k;
 mod q3_k;
 pub(crate) mod q4_0;
@@ -66,6 +69,9 @@ pub(crate) static REGISTRY: &[&[Registered]] = &[
     iq1_m::KERNELS,
     mxfp4::KERNELS,
     f4::KERNELS,
+    nvfp4::KERNELS,
+    q1_0::KERNELS,
+    q2_0::KERNELS,
     tq1_0::KERNELS,
     tq2_0::KERNELS,
     fields::u2::KERNELS,

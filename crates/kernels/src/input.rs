@@ -38,9 +38,10 @@ pub enum Form {
 }
 
 impl Form {
-    /// Whether a kernel that reads `self` reads `other`: rows of int8 are read alike, whatever rule made them.
+    /// Whether a kernel that reads `self` reads `other`: rows of int8 are read alike, whatever rule made them, and of 16 bits the
+    /// first row may do.
     pub fn is_read_as(self, other: Form) -> bool {
-        self == other || matches!((self, other), (Form::Int8(_), Form::Int8(_)))
+        self == other || matches!((self, other), (Form::Int8(_), Form::Int8(_)) | (Form::Q16, Form::Q8))
     }
 
     /// Whether rows are blocks of 32.
@@ -49,8 +50,8 @@ impl Form {
     }
 
     /// Rows for each token.
-    pub(super) fn rows_of_token(self) -> usize {
-        if self == Form::Q16 { 2 } else { 1 }
+    pub(super) const fn rows_of_token(self) -> usize {
+        if matches!(self, Form::Q16) { 2 } else { 1 }
     }
 }
 
@@ -528,6 +529,19 @@ impl Input {
         }
         let place = Order::new(self.inputs / BLOCK).place(b);
         place.map_or(0.0, |place| self.packed(token / GROUP).scale_and_sum(place, token % GROUP)[1])
+    }
+
+    /// The sum of each block of row `token`, times its scale, wherever it lies. Panics for another form; what it gives does, past the
+    /// last block.
+    #[inline]
+    pub(super) fn block_sums(&self, token: usize) -> impl Fn(usize) -> f32 {
+        let (order, in_rows) = (Order::new(self.inputs / BLOCK), self.layout == Layout::Rows);
+        let (rows, group) = (in_rows.then(|| self.q8(token)), (!in_rows).then(|| self.packed(token / GROUP)));
+        move |b| match (rows, group) {
+            (Some(row), _) => row.sums[b],
+            (_, Some(group)) => order.place(b).map_or(0.0, |place| group.scale_and_sum(place, token % GROUP)[1]),
+            _ => 0.0,
+        }
     }
 
     /// Group `group` of the tokens. Panics for another form, or if blocks lie in rows.

@@ -42,6 +42,7 @@ pub use input::int8::Int8Rule;
 pub use input::{ColumnsMut, Form, Input};
 pub use isa::Isa;
 pub use model_factory_dtypes::memory;
+pub use ops::columns::{ColumnZeros, Columns, Words, multiply_columns, multiply_shuffled};
 pub use ops::conv::convolve;
 pub use ops::delta::{CHUNK, DeltaRows, DeltaState, delta_scratch};
 pub use ops::routing::{exp_all, sigmoid, softmax};

@@ -1,5 +1,6 @@
 //! Operations on rows of floats.
 
+pub(crate) mod columns;
 pub(crate) mod conv;
 pub(crate) mod delta;
 pub(crate) mod exp;

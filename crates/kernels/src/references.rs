@@ -9,7 +9,7 @@ use safetensors::SafeTensors;
 use std::path::Path;
 
 /// GGUF block types with a file under `fixtures/kernels`.
-const FILES: usize = 22;
+const FILES: usize = 25;
 
 /// Blocks and their values, `[blocks, elements of a block]`.
 struct Reference {

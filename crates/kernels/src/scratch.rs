@@ -16,6 +16,19 @@ pub struct Scratch {
     pub(super) floats: Lines<f32>,
     pub(super) more_floats: Lines<f32>,
     pub(super) ints: Lines<i32>,
+    /// The rows of weights that are stored by columns, their scales, and the products of these with zero points. Kernels of rows run
+    /// while they are taken.
+    pub(super) columns: (Lines<u8>, Lines<u8>, Lines<f32>),
+}
+
+#[cfg(test)]
+impl Scratch {
+    pub(super) fn bytes(&self) -> usize {
+        let Scratch { bytes, rows, floats, more_floats, ints, columns } = self;
+        let bytes = [bytes, rows, &columns.0, &columns.1].map(|bytes| bytes.all().len());
+        let floats = [floats, more_floats, &columns.2].map(|floats| size_of_val(floats.all()));
+        bytes.iter().chain(&floats).sum::<usize>() + size_of_val(ints.all())
+    }
 }
 
 thread_local! {
@@ -88,17 +101,21 @@ pub(super) fn arranged<'a, T: Pod + Default, const N: usize, const P: usize>(
 }
 
 /// Like [`arranged`], in the order of the rows: what the offset of each block's weights adds too much, or, where half blocks have
-/// scales, the sums of both halves with their sign turned, as two words.
+/// scales, the sums of both halves with their sign turned, as two words. Where these scales are floats, what the offset adds too much
+/// in `N` first halves, then in the second ones.
 #[inline]
 pub(super) fn arranged_sums<'a, F: Format, const N: usize, const P: usize>(
     lines: &'a mut Lines<i32>,
     rows: &[Q8<'_>; P],
     blocks: usize,
 ) -> memory::Result<&'a [[i32; N]]> {
-    let all = room(lines, P * blocks)?;
+    let each = if F::FLOATS { 2 } else { 1 };
+    let all = room(lines, P * blocks * each)?;
     for (i, to) in all.iter_mut().enumerate() {
-        let (part, b) = in_turns::<P>(i, N);
+        let (part, i) = in_turns::<P>(i, N * each);
+        let (b, half) = (i / (N * each) * N + i % N, i / N % each);
         *to = match rows[part].half_offsets.as_chunks::<2>().0.get(b) {
+            Some(halves) if F::FLOATS => halves[half] >> F::SHIFT,
             Some([first, second]) if F::HALVES => first >> 7 & 0xffff | second >> 7 << 16,
             Some(_) => rows[part].offsets[b] >> F::SHIFT,
             None => 0,

@@ -72,7 +72,7 @@ pub(crate) fn scaled_by_block(dtype: DType) -> bool {
 /// Puts scales, and minima where there are any, into a block of any GGUF block type.
 pub(crate) fn set_scales(dtype: DType, block: &mut [u8], mut scale: impl FnMut() -> half::f16) {
     let halves: &[usize] = match dtype {
-        DType::Q4_0 | DType::Q5_0 | DType::Q8_0 | DType::IQ4_NL | DType::IQ4_XS => &[0],
+        DType::Q1_0 | DType::Q2_0 | DType::Q4_0 | DType::Q5_0 | DType::Q8_0 | DType::IQ4_NL | DType::IQ4_XS => &[0],
         DType::IQ3_S | DType::IQ3_XXS | DType::IQ2_S | DType::IQ2_XS | DType::IQ2_XXS | DType::IQ1_S => &[0],
         DType::Q4_1 | DType::Q5_1 | DType::Q4_K | DType::Q5_K => &[0, 2],
         DType::Q2_K => &[80, 82],
@@ -86,6 +86,11 @@ pub(crate) fn set_scales(dtype: DType, block: &mut [u8], mut scale: impl FnMut()
             for i in 0..4 {
                 block[49 + 2 * i] = block[49 + 2 * i] & 15 | ((bits >> (4 * i) & 15) << 4) as u8;
             }
+            return;
+        }
+        DType::NVFP4 => {
+            // A float of 8 bits, without the one that is 0.
+            block[..4].iter_mut().for_each(|byte| *byte = (scale().to_bits() >> 7) as u8 & 0x7f);
             return;
         }
         DType::MXFP4 => {

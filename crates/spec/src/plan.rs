@@ -17,6 +17,8 @@ pub use kv::{
 use crate::spec::ModelSpec;
 use crate::tokenizer::TokenizerKind;
 use serde::{Serialize, Serializer};
+use std::fmt;
+use std::str::FromStr;
 
 /// Positions in a page of the KV cache; pages are allocated as the context fills.
 pub const KV_PAGE: usize = 256;
@@ -56,6 +58,41 @@ pub enum WeightStorage {
     Resident,
 }
 
+/// What activations are rounded to where a format prescribes that they keep 16 bits: packed integers. Complete.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ActivationDtype {
+    /// To integers of 16 bits in blocks of 32.
+    #[default]
+    Prescribed,
+    /// To integers of 8 bits in blocks of 32, as for GGUF's blocks: sooner, and with more error than the format means.
+    Int8,
+}
+
+impl fmt::Display for ActivationDtype {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ActivationDtype::Prescribed => "prescribed",
+            ActivationDtype::Int8 => "int8",
+        })
+    }
+}
+
+/// The error for a text that names no [`ActivationDtype`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected prescribed or int8")]
+pub struct UnknownActivationDtype;
+
+impl FromStr for ActivationDtype {
+    type Err = UnknownActivationDtype;
+
+    /// Parses `prescribed` or `int8`.
+    fn from_str(text: &str) -> Result<ActivationDtype, UnknownActivationDtype> {
+        let named = |dtype: &ActivationDtype| dtype.to_string() == text;
+        [ActivationDtype::Prescribed, ActivationDtype::Int8].into_iter().find(named).ok_or(UnknownActivationDtype)
+    }
+}
+
 /// The options of a plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Request {
@@ -67,8 +104,12 @@ pub struct Request {
     pub sessions: Option<usize>,
     /// The element type of the KV cache.
     pub kv_dtype: KvDtype,
+    /// What activations are rounded to.
+    pub activation_dtype: ActivationDtype,
     /// Where weights are kept; on a GPU they are in its memory.
     pub weights: WeightStorage,
+    /// Threads that compute, each with memory of its own.
+    pub threads: usize,
     /// A draft model on the processor, where there is one; a plan for a GPU has none. A prediction head counts as the draft model.
     pub draft: Option<DraftSize>,
 }
@@ -117,6 +158,8 @@ pub struct Plan {
     pub weights_resident: u64,
     /// The element type of the KV cache.
     pub kv_dtype: KvDtype,
+    /// What activations are rounded to where their format prescribes 16 bits.
+    pub activation_dtype: ActivationDtype,
     /// The number of sessions that are open at once.
     pub sessions: usize,
     /// The KV caches of all sessions when `context` tokens are in each.
@@ -133,7 +176,7 @@ pub struct Plan {
     pub kv_per_token_windowed: u64,
     /// Tokens that layers with a window keep at most; 0 where there are no such layers, or where they keep all tokens.
     pub kv_window: usize,
-    /// Buffers of the forward pass.
+    /// Buffers of the forward pass, and what each thread takes for itself.
     pub activations: u64,
     /// The files of a draft model, mapped or read into memory like those of the model; 0 without a draft model.
     pub draft_weights: u64,
@@ -210,7 +253,7 @@ pub fn step_rows(spec: &ModelSpec) -> usize {
 impl Plan {
     /// Plans `spec`, whose files have `weights_file` bytes together, for the memory of `budget`.
     pub fn new(spec: &ModelSpec, weights_file: u64, budget: &Budget, request: &Request) -> Plan {
-        let Request { context: requested, kv_dtype, .. } = *request;
+        let Request { context: requested, kv_dtype, activation_dtype, .. } = *request;
         let sessions = request.sessions.unwrap_or(1).max(1);
         let predictor = spec.predictor.as_ref().map(|head| DraftSize::of_predictor(head, kv_dtype));
         let draft = request.draft.or(predictor).filter(|_| budget.place == PlanMemory::Main);
@@ -221,7 +264,9 @@ impl Plan {
         let (weights_resident, activations, device_context) = match budget.place {
             PlanMemory::Main => {
                 let copies = if request.weights == WeightStorage::Resident { weights_file } else { 0 };
-                (copies, CpuBuffers::new(spec).bytes(step_rows(spec)), 0)
+                let (buffers, rows) = (CpuBuffers::new(spec), step_rows(spec));
+                let of_threads = buffers.of_threads(request.threads, rows);
+                (copies, buffers.bytes(rows).saturating_add(of_threads), 0)
             }
             PlanMemory::Gpu | PlanMemory::Shared => {
                 let context = requested.unwrap_or(usize::MAX).min(spec.context_trained);
@@ -238,6 +283,7 @@ impl Plan {
             weights_file,
             weights_resident,
             kv_dtype,
+            activation_dtype,
             sessions,
             states: of_all(state_bytes(spec)),
             kv_per_token: kv_bytes_per_token(spec, kv_dtype),

@@ -274,7 +274,7 @@ pub(super) fn memory(target: &Target<'_>) -> Check {
     let parts = parts.iter().filter(|(name, bytes)| *bytes > 0 || *name != plan.draft_name());
     let parts: Vec<String> = parts.map(|(name, bytes)| format!("{name} {}", Bytes(*bytes))).collect();
     let evidence = format!("{}; {how}", parts.join(", "));
-    let request = Request { draft: None, ..policy.request() };
+    let request = Request { draft: None, ..policy.request(hardware) };
     let without = policy.draft.is_some() && Plan::new(spec, plan.weights_file, budget, &request).fits();
     let without = without.then(|| Remedy::from("load it without the draft model"));
     let context = proposed_context(plan, hardware);
@@ -283,7 +283,7 @@ pub(super) fn memory(target: &Target<'_>) -> Check {
     let smaller_caches = [KvDtype::F32, KvDtype::F16, KvDtype::Q8_0].into_iter();
     let smaller_caches = smaller_caches.skip_while(|dtype| *dtype != policy.kv_dtype).skip(1);
     let cache = smaller_caches.filter(|&dtype| target.keeps(dtype)).find_map(|kv_dtype| {
-        let plan = Plan::new(spec, plan.weights_file, budget, &Request { kv_dtype, ..policy.request() });
+        let plan = Plan::new(spec, plan.weights_file, budget, &Request { kv_dtype, ..policy.request(hardware) });
         plan.fits().then_some(Remedy::CacheDtype(kv_dtype, Some(plan.context)))
     });
     let room = match target.gpu {
@@ -306,12 +306,13 @@ pub(super) fn proposed_context(plan: &Plan, hardware: &Hardware) -> usize {
 
 /// Clearly smaller file types of the same model that would fit, the largest first, with their largest context.
 fn smaller_files(target: &Target<'_>) -> impl Iterator<Item = String> {
-    let Target { case: Case { spec, policy, input, .. }, budget, engine, .. } = target;
+    let Target { case: Case { spec, policy, input, hardware, .. }, budget, engine, .. } = target;
     let bytes = input.bytes();
     let smallest = SMALLEST_CONTEXT.min(spec.context_trained);
     FileType::supported(engine).filter_map(move |file_type| {
         let estimate = file_type.estimated_bytes(spec.parameters);
-        let most = Plan::new(spec, estimate, budget, &Request { context: None, ..policy.request() }).max_context;
+        let most =
+            Plan::new(spec, estimate, budget, &Request { context: None, ..policy.request(hardware) }).max_context;
         let helps = estimate < bytes - bytes / 20 && most >= smallest;
         helps.then(|| {
             let kind = if file_type.gguf_only { "GGUF file" } else { "checkpoint" };

@@ -2,6 +2,7 @@
 
 use crate::capability::{self, DeviceEngine, TensorKind, Tier};
 use crate::header::TensorInfo;
+use crate::plan::ActivationDtype;
 use crate::spec::{
     Embeds, LayerWeights, ModelSpec, NormWeights, Pooling, Rope, RopeLayout, RopeScaling, Sampling, Weight,
 };
@@ -211,6 +212,8 @@ pub struct DtypeSummary {
     pub bytes: u64,
     /// How the device computes with them; `None` when it does not.
     pub tier: Option<Tier>,
+    /// What activations enter products with its matrices as: `f32`, `bf16`, `int16`, `int8`; `None` for vectors and on a GPU.
+    pub activations: Option<&'static str>,
     /// How many of them it does not compute with: a GPU may lack the arithmetic of matrices and widen vectors.
     pub refused: usize,
 }
@@ -237,7 +240,7 @@ pub struct TokenizerSummary {
 
 impl ModelSummary {
     /// Describes `spec` as `engine` would run it.
-    pub fn new(spec: &ModelSpec, engine: &DeviceEngine<'_>) -> ModelSummary {
+    pub fn new(spec: &ModelSpec, engine: &DeviceEngine<'_>, activations: ActivationDtype) -> ModelSummary {
         ModelSummary {
             family: spec.family,
             variant: spec.variant.clone(),
@@ -259,7 +262,7 @@ impl ModelSummary {
             labels: spec.weights.classifier.as_ref().map(|classifier| classifier.labels.to_vec()).unwrap_or_default(),
             sliding_window: spec.sliding_window(),
             windows: windows(spec),
-            dtypes: dtypes(spec, engine),
+            dtypes: dtypes(spec, engine, activations),
             quantization: spec.quantization.clone(),
             tokenizer: TokenizerSummary::new(&spec.tokenizer),
             chat_template: !spec.tokenizer.chat_templates.is_empty(),
@@ -337,14 +340,14 @@ pub(crate) fn roles(spec: &ModelSpec) -> impl Iterator<Item = (TensorKind, &Tens
         let vector = tensor.shape.len() == 1 || vectors.contains(tensor.name.as_str());
         let scale = scales.contains(tensor.name.as_str());
         match (scale, tensor.dtype) {
-            (true, DType::I8 | DType::I32 | DType::F8_E8M0) => None,
+            (true, DType::I8 | DType::I32 | DType::F8_E8M0 | DType::F8_E4M3) => None,
             (true, _) => Some((TensorKind::Vector, tensor)),
             (false, _) => Some((if vector { TensorKind::Vector } else { TensorKind::Matrix }, tensor)),
         }
     })
 }
 
-fn dtypes(spec: &ModelSpec, engine: &DeviceEngine<'_>) -> Vec<DtypeSummary> {
+fn dtypes(spec: &ModelSpec, engine: &DeviceEngine<'_>, request: ActivationDtype) -> Vec<DtypeSummary> {
     let mut dtypes: Vec<DtypeSummary> = Vec::new();
     for (dtype, (tensors, bytes)) in spec.dtypes() {
         let of_dtype = || roles(spec).filter(|(_, tensor)| tensor.dtype == dtype).map(|(role, _)| role);
@@ -358,7 +361,8 @@ fn dtypes(spec: &ModelSpec, engine: &DeviceEngine<'_>) -> Vec<DtypeSummary> {
             _ => capability::tier_for(role, dtype, engine).ok(),
         };
         let refused = of_dtype().filter(|&role| capability::tier_for(role, dtype, engine).is_err()).count();
-        dtypes.push(DtypeSummary { dtype, tensors, bytes, tier, refused });
+        let activations = capability::activations(dtype, engine, request).filter(|_| role == TensorKind::Matrix);
+        dtypes.push(DtypeSummary { dtype, tensors, bytes, tier, activations, refused });
     }
     dtypes.sort_by_key(|summary| std::cmp::Reverse(summary.bytes));
     dtypes

@@ -176,6 +176,12 @@ fn model_lines(model: &ModelSummary, runs: bool, page: &mut Page<'_>) {
     }
     for (index, summary) in model.dtypes.iter().take(DTYPES).enumerate() {
         let tier = match (summary.refused, summary.tier) {
+            (0, Some(tier)) if capability::SIXTEEN_BITS.contains(&summary.dtype) => {
+                format!(
+                    "{tier}{}",
+                    summary.activations.map(|dtype| format!(", activations {dtype}")).unwrap_or_default()
+                )
+            }
             (0, Some(tier)) => tier.to_string(),
             (count, _) if count < summary.tensors => format!("{count} of them not supported"),
             _ => "not supported".into(),

@@ -17,7 +17,7 @@ fn fp8(block: Value, name: &str, dtype: &'static str, scale: impl Fn(u64, u64) -
 }
 
 /// transformers' own, in blocks of 64 x 32.
-fn blocks() -> Model {
+pub fn blocks() -> Model {
     let block = json!({"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [64, 32], "fmt": "e4m3",
                        "modules_to_not_convert": ["lm_head", "model.layers.0.mlp.gate"]});
     fp8(block, "weight_scale_inv", "BF16", |outputs, inputs| vec![outputs.div_ceil(64), inputs / 32])
@@ -108,6 +108,13 @@ fn fp8_runs() {
     for (model, words) in cases {
         assert_eq!(model.words(), words);
     }
+    let by_blocks = fp8(model_opt("FP8_PB_WO"), "weight_scale", "F32", |_, _| vec![1, 1, 1, 1]);
+    assert_eq!(by_blocks.words(), "ModelOpt FP8: E4M3 by blocks of 128 x 128");
+    let cached = blocks().with("model.layers.0.self_attn.k_scale", "F32", &[1]);
+    let assumed = table::judge(&cached.tree().path("")).model.unwrap().assumptions;
+    assert!(
+        assumed.iter().any(|line| line.contains("1 scales of an FP8 cache are not used") && line.contains("k_scale"))
+    );
     let exponents = fp8(blocks().config["quantization_config"].clone(), "weight_scale_inv", "F8_E8M0", |o, i| {
         vec![o.div_ceil(64), i / 32]
     });

@@ -48,7 +48,7 @@ impl Device for CpuDevice {
     const BATCH_INVARIANT: bool = true;
 
     fn matrix(&self, weights: &Weights, linear: &LinearWeights) -> Result<Matrix> {
-        Matrix::new(weights, linear, self.isa)
+        Matrix::new(weights, linear, self.isa, self.activations())
     }
 
     fn load_norm(&self, weights: &Weights, norm: &NormWeights) -> Result<NormVectors> {

@@ -291,7 +291,7 @@ impl CpuDevice {
         let width = experts.down.outputs;
         let routed_bytes: usize = visits.iter().map(|visit| experts.down.of(visit.expert).0.row_bytes()).sum();
         let a_column = routed_bytes + shared.map_or(0, |(_, shared)| shared.dense.down.row_bytes());
-        let bounds = self.sum_bounds(width, a_column, tokens)?;
+        let bounds = self.sum_bounds(width, a_column, tokens, experts.down.of(0).0.tile())?;
         let most = visits.iter().map(|visit| visit.rows.len()).chain(shared.map(|_| tokens)).max().unwrap_or(0);
         let refusals = Refusals::default();
         self.pool.run_grid(hidden, width, tokens, &bounds, &|tile, hidden| {
@@ -335,8 +335,8 @@ impl CpuDevice {
     }
 
     /// The columns that tasks add up, each of which takes `a_column` bytes of weights.
-    fn sum_bounds(&self, width: usize, a_column: usize, tokens: usize) -> Result<Vec<usize>> {
-        let (tile, most) = if tokens == 1 { (8, width) } else { (32, SUM_COLUMNS) };
+    fn sum_bounds(&self, width: usize, a_column: usize, tokens: usize, tile: usize) -> Result<Vec<usize>> {
+        let (tile, most) = if tokens == 1 { (tile, width) } else { (32, SUM_COLUMNS) };
         let mut bounds = memory::reserved(width.div_ceil(tile) + 1, "the tasks of experts")?;
         let mut start = 0;
         bounds.push(0);

@@ -1,14 +1,20 @@
 //! A stored weight matrix with its kernel, scales and bias.
 
+use super::columns::ColumnParts;
 use super::{CpuDevice, Operands};
-use crate::decoder::{check_scales, floats, int8_rule, shape};
+use crate::decoder::{check_factor, check_scales, check_scales_of_blocks, floats, int8_rule, shape};
 use crate::error::{Error, Result};
 use crate::kernels::{self, BlockScales, Form, Isa, Kernel, ZeroPoints};
 use crate::memory;
 use crate::weights::{WeightView, Weights};
 use model_factory_dtypes::DType;
-use model_factory_spec::spec::{Affine, FloatScales, Groups, LinearWeights, Scaling};
+use model_factory_spec::plan::ActivationDtype;
+use model_factory_spec::spec::{Affine, Factor, FloatScales, Groups, LinearWeights, Scaling};
 use std::ops::Range;
+
+/// Outputs of a tile of columns, and the most that one token's task has: with fewer, parts of rows of words are short.
+const COLUMNS: usize = 128;
+const MOST_COLUMNS: usize = 4096;
 
 /// A weight `[outputs, inputs]` with its kernel and bias.
 #[derive(Clone, Debug)]
@@ -20,6 +26,8 @@ pub struct Matrix {
     /// Whether it is stored `[inputs, outputs]`.
     transposed: bool,
     scales: Option<Scales>,
+    /// What products are multiplied or, if that is said, divided by.
+    factor: Option<(WeightView, bool)>,
     bias: Option<WeightView>,
     pub(super) outputs: usize,
     pub(super) inputs: usize,
@@ -39,7 +47,7 @@ struct Scales {
 #[derive(Clone, Debug)]
 enum ScaleKind {
     /// A byte for each block of a row.
-    Powers,
+    Bytes,
     /// Floats for packed integers, with the zero points of these.
     Groups(Option<WeightView>),
     /// Floats for packed integers, with the biases of these.
@@ -48,6 +56,8 @@ enum ScaleKind {
     Rectangles,
     /// Floats for products of integers.
     Int8,
+    /// Floats for packed integers by columns.
+    Columns(ColumnParts),
 }
 
 impl Matrix {
@@ -56,7 +66,7 @@ impl Matrix {
     /// # Errors
     /// `Files` when a scale of an int8 weight is one that no sound model has; `Internal` when the dtype has no kernel,
     /// which the diagnosis rules out.
-    pub fn new(weights: &Weights, linear: &LinearWeights, isa: Isa) -> Result<Matrix> {
+    pub fn new(weights: &Weights, linear: &LinearWeights, isa: Isa, activations: ActivationDtype) -> Result<Matrix> {
         let LinearWeights { transposed, scaling, .. } = linear;
         let stored = shape(&linear.weight);
         let (outputs, inputs) = if *transposed { (stored.1, stored.0) } else { stored };
@@ -66,7 +76,10 @@ impl Matrix {
         let mut rule = None;
         let load = |scaling: &Scaling| -> Result<Scales> {
             let (scale, block, before, kind) = match scaling {
-                Scaling::Blocks(scale) => (scale, [1, 32], 0, ScaleKind::Powers),
+                Scaling::Blocks(scale) => {
+                    check_scales_of_blocks(weights, scale)?;
+                    (scale, [1, 1], 0, ScaleKind::Bytes)
+                }
                 Scaling::Groups(Groups { scale, size, zero_point }) => {
                     check_scales(weights, scale)?;
                     let zero_points = zero_point.as_ref().map(|zero_point| weights.view(zero_point));
@@ -81,6 +94,10 @@ impl Matrix {
                     check_scales(weights, scale)?;
                     (scale, *block, *before, ScaleKind::Rectangles)
                 }
+                Scaling::Columns(columns) => {
+                    let parts = ColumnParts::new(weights, columns, outputs, 8 * kernel.row_bytes(inputs) / inputs)?;
+                    (&columns.scale, [1, columns.size], 0, ScaleKind::Columns(parts))
+                }
                 Scaling::Int8(int8) => {
                     let (of_rows, a_row) = int8_rule(weights, int8, inputs)?;
                     rule = Some(of_rows);
@@ -90,13 +107,29 @@ impl Matrix {
             Ok(Scales { view: weights.view(scale), block, before, kind })
         };
         let scales = scaling.as_ref().map(load).transpose()?;
-        let form = if *transposed { Form::F32 } else { kernel.form };
+        let factor = |Factor { tensor, divides }: &Factor| -> Result<_> {
+            check_factor(weights, tensor)?;
+            Ok((weights.view(tensor), *divides))
+        };
+        let columns = match &scales {
+            Some(Scales { kind: ScaleKind::Columns(parts), .. }) => Some(parts.is_shuffled()),
+            _ => None,
+        };
+        let form = match kernel.form {
+            _ if *transposed || columns == Some(true) => Form::F32,
+            Form::Q16 if columns.is_none() && activations == ActivationDtype::Int8 => Form::Q8,
+            form => form,
+        };
         Ok(Matrix {
             kernel,
             form: rule.map_or(form, Form::Int8),
-            weight: weights.view(&linear.weight),
+            weight: match scaling {
+                Some(Scaling::Columns(columns)) => weights.view(&columns.whole(&linear.weight, outputs)),
+                _ => weights.view(&linear.weight),
+            },
             transposed: *transposed,
             scales,
+            factor: linear.factor.as_ref().map(factor).transpose()?,
             bias: linear.bias.as_ref().map(|bias| weights.view(bias)),
             outputs,
             inputs,
@@ -117,12 +150,25 @@ impl Matrix {
         self.kernel.row_bytes(self.inputs)
     }
 
+    /// Whether its words lie by columns: tasks read long parts of rows of words, and so have many outputs.
+    fn is_by_columns(&self) -> bool {
+        matches!(&self.scales, Some(Scales { kind: ScaleKind::Columns(_), .. }))
+    }
+
+    /// Outputs of which the tasks of one token have a multiple.
+    pub(super) fn tile(&self) -> usize {
+        if self.is_by_columns() { COLUMNS } else { 8 }
+    }
+
     pub(super) fn bytes(&self) -> usize {
         self.outputs * self.row_bytes()
     }
 
     /// Rows for one of `threads` where `left` bytes are still to be divided.
     pub(super) fn rows_per_task(&self, left: usize, tokens: usize, threads: usize) -> usize {
+        if self.is_by_columns() && tokens == 1 {
+            return self.outputs.div_ceil(threads).next_multiple_of(COLUMNS).min(MOST_COLUMNS);
+        }
         self.kernel.rows_per_task(left, self.inputs, tokens, threads)
     }
 
@@ -160,8 +206,12 @@ impl Matrix {
                 let across = self.inputs.div_ceil(*width);
                 let scales = || floats(view, first / height * across..end.div_ceil(*height) * across);
                 match kind {
-                    ScaleKind::Powers => {
-                        let scales = BlockScales::Powers(view.rows(rows.clone()));
+                    ScaleKind::Bytes => {
+                        let bytes = view.rows(rows.clone());
+                        let scales = match view.dtype() {
+                            DType::F8_E8M0 => BlockScales::Powers(bytes),
+                            _ => BlockScales::Halves(bytes),
+                        };
                         self.kernel.matmul_scaled(weight(), scales, input, y)?;
                     }
                     ScaleKind::Groups(zero_points) => {
@@ -185,6 +235,7 @@ impl Matrix {
                             BlockScales::Rectangles { sides: *sides, before: first % height, scales: scales() };
                         self.kernel.matmul_scaled(weight(), scales, input, y)?;
                     }
+                    ScaleKind::Columns(parts) => parts.multiply(self, isa, rows.clone(), input, y)?,
                     ScaleKind::Int8 if *width < self.inputs => {
                         kernels::int8_groups(isa, weight(), scales(), *width, input, y)?;
                     }
@@ -195,6 +246,12 @@ impl Matrix {
                     }
                 }
             }
+        }
+        if let Some((factors, divides)) = &self.factor {
+            let part = rows.start * factors.bytes().len() / factors.dtype().block_bytes() / self.outputs;
+            let factor = floats(factors, part..part + 1).get(0);
+            let factor = if *divides { 1.0 / factor } else { factor };
+            y.iter_mut().for_each(|y| *y *= factor);
         }
         if let Some(bias) = &self.bias {
             let bias = floats(bias, rows.clone());

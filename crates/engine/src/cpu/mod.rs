@@ -5,6 +5,7 @@
 
 mod activation;
 mod attention;
+mod columns;
 #[allow(missing_debug_implementations)] // what a pass works in
 mod device;
 mod embedding;
@@ -27,7 +28,7 @@ use crate::decoder::PageKind;
 use crate::kernels::{self, Isa};
 use crate::memory::{self, Refusals};
 use crate::threads::Pool;
-use model_factory_spec::plan::{CpuBuffers, KvDtype};
+use model_factory_spec::plan::{ActivationDtype, CpuBuffers, KvDtype, Plan};
 use model_factory_spec::spec::ModelSpec;
 use operand::{Operands, Spare};
 use page::PageLayout;
@@ -47,18 +48,21 @@ pub struct CpuDevice {
     leaders: LeaderScratch,
     buffers: CpuBuffers,
     layout: PageLayout,
+    activations: ActivationDtype,
 }
 
 impl CpuDevice {
-    /// Computes `spec` with the instruction sets of `isa` on the threads of `pool`.
-    pub fn new(spec: &ModelSpec, isa: Isa, pool: Arc<Pool>, kv_dtype: KvDtype) -> CpuDevice {
+    /// Computes `spec` with the instruction sets of `isa` on the threads of `pool`, with a cache and activations of the dtypes of
+    /// `plan`.
+    pub fn new(spec: &ModelSpec, isa: Isa, pool: Arc<Pool>, plan: &Plan) -> CpuDevice {
         CpuDevice {
             isa,
             pool,
             spare: Spare::default(),
             leaders: LeaderScratch::default(),
             buffers: CpuBuffers::new(spec),
-            layout: PageLayout::new(spec, kv_dtype),
+            layout: PageLayout::new(spec, plan.kv_dtype),
+            activations: plan.activation_dtype,
         }
     }
 
@@ -70,6 +74,11 @@ impl CpuDevice {
     /// The dtype of its KV caches.
     pub fn kv_dtype(&self) -> KvDtype {
         self.layout.dtype
+    }
+
+    /// What activations are rounded to where their format prescribes 16 bits.
+    pub fn activations(&self) -> ActivationDtype {
+        self.activations
     }
 
     /// Calls `take` with the ranges of the bytes of a page of a kind that hold its first `slots` positions, in order; a

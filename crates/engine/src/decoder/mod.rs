@@ -30,7 +30,8 @@ pub use rope::{Angles, Rotation};
 pub use segment::{HiddenOutput, OutputRows, PassOptions, PassOutput, Segment};
 pub(crate) use state::border;
 pub use state::{Checkpoint, State};
-pub use stored::{check_scales, int8_rule, shape};
+pub(crate) use stored::check_all;
+pub use stored::{check_factor, check_scales, check_scales_of_blocks, int8_rule, shape};
 pub(crate) use stored::{floats, widened};
 
 use crate::cancel::CancellationToken;

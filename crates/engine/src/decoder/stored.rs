@@ -1,9 +1,10 @@
 //! Stored numbers that the host reads when a model is loaded: read as floats, and refused unless they are sound.
 
 use crate::error::Result;
-use crate::kernels::{Floats, Int8Rule, Isa, add_floats};
+use crate::kernels::{Floats, Int8Rule, Isa, Kernel, add_floats};
 use crate::memory;
 use crate::weights::{WeightView, Weights};
+use model_factory_dtypes::DType;
 use model_factory_format::error::IncompleteKind;
 use model_factory_format::header::TensorInfo;
 use model_factory_spec::spec::{Int8, Int8Activations};
@@ -35,8 +36,47 @@ pub fn check_scales(weights: &Weights, scales: &TensorInfo) -> Result<()> {
     check_all(weights, scales, "a finite number", f32::is_finite)
 }
 
+/// Refuses floats (`Files`) that products are multiplied or divided by unless they are more than 0.
+///
+/// # Errors
+/// `Files`, with the tensor.
+pub fn check_factor(weights: &Weights, factor: &TensorInfo) -> Result<()> {
+    let sound = |value: f32| value.is_normal() && value > 0.0 && (1.0 / value).is_normal();
+    check_all(weights, factor, "a number above 0", sound)
+}
+
+/// Refuses scales of blocks (`Files`), which are floats of 8 bits, that are less than 0 or no numbers.
+///
+/// # Errors
+/// `Files`, with the tensor.
+pub fn check_scales_of_blocks(weights: &Weights, scales: &TensorInfo) -> Result<()> {
+    let view = weights.view(scales);
+    let powers = view.dtype() == DType::F8_E8M0;
+    let sound = |byte: &u8| if powers { *byte != 0xff } else { *byte < 0x7f };
+    let Some(index) = view.bytes().iter().position(|byte| !sound(byte)) else { return Ok(()) };
+    let byte = view.bytes()[index];
+    let found = if powers || byte & 0x7f == 0x7f { f32::NAN } else { -value_of_e4m3(byte & 0x7f) };
+    let (name, expected) = (scales.name.clone(), "a number, 0 or more");
+    let kind = IncompleteKind::TensorValue { name, index, found, expected };
+    Err(model_factory_format::Error::incomplete(weights.path(scales.file), kind).into())
+}
+
+/// The value of a byte without a sign.
+fn value_of_e4m3(byte: u8) -> f32 {
+    let mut value = [0.0];
+    if let Some(kernel) = Kernel::select(DType::F8_E4M3, Isa::portable()) {
+        kernel.dequantize_row(&[byte], &mut value);
+    }
+    value[0]
+}
+
 /// Refuses a stored vector (`Files`) unless all of it is `sound`.
-fn check_all(weights: &Weights, tensor: &TensorInfo, wanted: &'static str, sound: impl Fn(f32) -> bool) -> Result<()> {
+pub(crate) fn check_all(
+    weights: &Weights,
+    tensor: &TensorInfo,
+    wanted: &'static str,
+    sound: impl Fn(f32) -> bool,
+) -> Result<()> {
     let view = weights.view(tensor);
     let elements = view.bytes().len() / view.dtype().block_bytes();
     let Some((index, found)) = floats(&view, 0..elements).find(|value| !sound(value)) else { return Ok(()) };

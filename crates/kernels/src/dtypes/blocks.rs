@@ -6,8 +6,8 @@
 //! # The order of sums
 //!
 //! The products of a block are added exactly, in integers. Where half blocks have scales, the products of each half are added,
-//! multiplied by its scale and added to those of the other, still exactly, and so are the sums of activations with the minima of
-//! halves. Block `b` of 32 elements then adds `sum * (scale * scale of x)` to lane `b` modulo 16 by a fused multiply-add, in order.
+//! multiplied by its scale and added to those of the other, still exactly unless the scales are floats: then the second half's are
+//! added to the first's by a fused multiply-add. The sums of activations with the minima of halves are exact too. Block `b` of 32 elements then adds `sum * (scale * scale of x)` to lane `b` modulo 16 by a fused multiply-add, in order.
 //! Minima follow by another: `-min * (scale of x * sum of x)`, or `-sum of minima * (min * scale of x)` for minima of halves.
 //! The lanes are added by `sum_lanes`.
 
@@ -23,8 +23,10 @@ pub(crate) struct Elements {
     pub(crate) offset: i32,
     /// Whether blocks have minima, or half blocks if these have scales.
     pub(crate) mins: bool,
-    /// Whether half blocks have integer scales.
+    /// Whether half blocks have scales.
     pub(crate) halves: bool,
+    /// Whether these are floats, E4M3 without a sign, instead of integers.
+    pub(crate) floats: bool,
     /// Rows of the input for each token, which are multiplied with the same elements and added.
     pub(crate) parts: usize,
     /// Whether the products with one token have the elements at even places of a block before those at odd ones: the low halves of
@@ -37,8 +39,16 @@ pub(crate) struct Elements {
 
 impl Elements {
     /// Signed bytes with a scale for each block.
-    pub(crate) const BYTES: Elements =
-        Elements { bits: 8, offset: 0, mins: false, halves: false, parts: 1, evens_first: false, apart: false };
+    pub(crate) const BYTES: Elements = Elements {
+        bits: 8,
+        offset: 0,
+        mins: false,
+        halves: false,
+        floats: false,
+        parts: 1,
+        evens_first: false,
+        apart: false,
+    };
 }
 
 /// [`Elements`] of a block dtype, for code that is compiled for each.
@@ -48,6 +58,7 @@ pub(crate) trait Format {
     const OFFSET: i32 = Self::ELEMENTS.offset;
     const MINS: bool = Self::ELEMENTS.mins;
     const HALVES: bool = Self::ELEMENTS.halves;
+    const FLOATS: bool = Self::ELEMENTS.floats;
     const PARTS: usize = Self::ELEMENTS.parts;
     /// Whether AVX-512 multiplies elements with an offset of 128: all but unsigned ones with minima.
     const RAISED: bool = !Self::MINS || Self::OFFSET > 0 || Self::BITS == 8;
@@ -60,7 +71,7 @@ pub(crate) struct Unpacked {
     pub(crate) quants: [i8; BLOCK],
     pub(crate) scale: f32,
     /// The scales of the first and of the second 16 elements; 1 where the dtype has none.
-    pub(crate) scales: [i32; 2],
+    pub(crate) scales: [f32; 2],
     pub(crate) min: f32,
     pub(crate) mins: [i32; 2],
 }
@@ -75,13 +86,13 @@ impl Unpacked {
     /// A block with one scale and one minimum.
     #[inline(always)]
     pub(crate) fn with_min(scale: f32, min: f32, quants: [i8; BLOCK]) -> Unpacked {
-        Unpacked { quants, scale, scales: [1; 2], min, mins: [1; 2] }
+        Unpacked { quants, scale, scales: [1.0; 2], min, mins: [1; 2] }
     }
 
     /// A block whose halves have integer scales.
     #[inline(always)]
     pub(crate) fn halves(scale: f32, scales: [i32; 2], quants: [i8; BLOCK]) -> Unpacked {
-        Unpacked { quants, scale, scales, min: 0.0, mins: [0; 2] }
+        Unpacked { scales: scales.map(|scale| scale as f32), ..Unpacked::scaled(scale, quants) }
     }
 }
 
@@ -102,7 +113,7 @@ pub(crate) fn dequantize<const BYTES: usize>(
     for (b, out) in out.as_chunks_mut::<BLOCK>().0.iter_mut().enumerate() {
         let Unpacked { quants, scale, scales, min, mins } = unpack(&stored[b / each], b % each);
         for (i, (out, q)) in out.iter_mut().zip(quants).enumerate() {
-            *out = scale * (scales[i / 16] * i32::from(q)) as f32 - min * mins[i / 16] as f32;
+            *out = scale * (scales[i / 16] * f32::from(q)) - min * mins[i / 16] as f32;
         }
     }
 }
@@ -114,7 +125,7 @@ pub(crate) fn product<F: Format, const BYTES: usize>(
     unpack: impl Fn(&[u8; BYTES], usize, usize) -> Unpacked,
 ) {
     let (weight, input) = (call.weight, call.input);
-    let blocks = input.inputs() / BLOCK;
+    let (blocks, parts) = (input.inputs() / BLOCK, input.form().rows_of_token());
     let room = || -> memory::Result<(Vec<_>, Vec<Unpacked>)> {
         let tokens = memory::collected((0..input.tokens()).map(|token| input.blocks(token)), "the rows of an input")?;
         Ok((tokens, memory::reserved(blocks, "an unpacked row")?))
@@ -139,9 +150,12 @@ pub(crate) fn product<F: Format, const BYTES: usize>(
                     pairs.map(|(&q, &x)| i32::from(q) * i32::from(x)).sum()
                 };
                 let x_sum = |half: usize| -> i32 { x[16 * half..][..16].iter().map(|&x| i32::from(x)).sum() };
-                let sum = w.scales[0] * dot(0) + w.scales[1] * dot(1);
+                let sum = match F::HALVES {
+                    true => (dot(1) as f32).mul_add(w.scales[1], dot(0) as f32 * w.scales[0]),
+                    false => (dot(0) + dot(1)) as f32,
+                };
                 let lane = &mut lanes[b % LANES];
-                *lane = (sum as f32).mul_add(w.scale * x_scale, *lane);
+                *lane = sum.mul_add(w.scale * x_scale, *lane);
                 if F::MINS && F::HALVES {
                     let mins = w.mins[0] * x_sum(0) + w.mins[1] * x_sum(1);
                     *lane = (-mins as f32).mul_add(w.min * x_scale, *lane);
@@ -149,8 +163,8 @@ pub(crate) fn product<F: Format, const BYTES: usize>(
                     *lane = (-w.min).mul_add(x_scale * (x_sum(0) + x_sum(1)) as f32, *lane);
                 }
             }
-            let y = &mut call.part(token / F::PARTS, index, 1)[0];
-            *y = if token % F::PARTS == 0 { sum_lanes(lanes) } else { *y + sum_lanes(lanes) };
+            let y = &mut call.part(token / parts, index, 1)[0];
+            *y = if token % parts == 0 { sum_lanes(lanes) } else { *y + sum_lanes(lanes) };
         }
     }
 }
@@ -264,7 +278,7 @@ macro_rules! compiled_block_kernels {
             fn factors(stored: &[u8; BYTES]) -> Factors {
                 let mut halves = [0; 16];
                 for (b, halves) in halves.as_chunks_mut::<2>().0.iter_mut().enumerate() {
-                    *halves = unpack(stored, b).scales.map(|scale| scale as u8);
+                    *halves = unpack(stored, b).scales.map(|scale| scale as i8 as u8);
                 }
                 Factors { halves: load_16(&halves), ..Factors::scaled(all_floats(unpack(stored, 0).scale)) }
             }

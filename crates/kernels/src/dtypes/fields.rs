@@ -71,8 +71,8 @@ macro_rules! fields {
             const BYTES: usize = BLOCK * $bits / 8;
 
             scaled_kernels!(
-                $dtype, $name, Q16, |block| fields(block),
-                affine: Affine { bits: $bits, offset: $offset, mins: true, parts: 2 }, avx512: $avx512
+                $dtype, $name, Q16;
+                affine: Affine { bits: $bits, offset: $offset, mins: true }, |block| fields(block), avx512: $avx512;
             );
 
             fn value(element: i8) -> f32 {

@@ -27,7 +27,7 @@ fn unpack(stored: &[u8; BYTES], _: usize) -> Unpacked {
 eight_blocks!(Mxfp4, simd::scales_of, |block| wide::look_up(&simd::RAISED, wide::nibbles(block)));
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-pub(super) mod simd {
+pub(crate) mod simd {
     use super::{BYTES, VALUES};
     use crate::arch::generic::wide::{Factors, for_vectors, halved_powers};
 

@@ -20,7 +20,7 @@ fn unpack(stored: &[u8; BYTES], b: usize) -> Unpacked {
     Unpacked {
         quants: std::array::from_fn(|i| pair_of_bits(&stored[16..], b, i) as i8),
         scale: f16_at(stored, 80),
-        scales: factors.map(|both| both & 15),
+        scales: factors.map(|both| (both & 15) as f32),
         min: f16_at(stored, 82),
         mins: factors.map(|both| both >> 4),
     }

@@ -4,8 +4,8 @@
 //! other block dtypes (`blocks.rs`).
 
 use super::blocks::Unpacked;
-use super::mxfp4;
-use crate::input::{Form, Input};
+use super::{mxfp4, nvfp4};
+use crate::input::Input;
 use crate::isa::Isa;
 use crate::memory;
 use crate::ops::vector::{Floats, add_scaled, for_each_float};
@@ -19,6 +19,8 @@ use std::ops::Range;
 pub enum BlockScales<'a> {
     /// Powers of 2 (E8M0), a byte for each 32 elements.
     Powers(&'a [u8]),
+    /// Floats of 8 bits (E4M3) without a sign, a byte for each 16 elements; 0x7f is 0.
+    Halves(&'a [u8]),
     /// Floats, one for each `group` elements, a multiple of 32.
     Floats {
         /// Elements that share a scale.
@@ -57,6 +59,7 @@ pub(crate) enum CallScales<'a> {
     /// The blocks hold their scales.
     InBlocks,
     Powers(Powers<'a>),
+    Halves(Halves<'a>),
     Groups(Groups<'a>),
     Affine(Affine<'a>),
     Rectangles(Rectangles<'a>),
@@ -66,6 +69,13 @@ pub(crate) enum CallScales<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct Powers<'a> {
     exponents: &'a [u8],
+    blocks: usize,
+}
+
+/// Floats of 8 bits, one for each half block, in rows of `blocks`.
+#[derive(Clone, Copy)]
+pub(crate) struct Halves<'a> {
+    floats: &'a [u8],
     blocks: usize,
 }
 
@@ -87,7 +97,7 @@ pub(crate) struct Affine<'a> {
     pub(crate) scales: Groups<'a>,
     pub(crate) biases: Groups<'a>,
     /// What is subtracted from stored fields.
-    pub(crate) middle: f32,
+    middle: f32,
 }
 
 /// Floats, one for each rectangle of a call's rows.
@@ -107,9 +117,19 @@ impl Rectangles<'_> {
         self.sides[1]
     }
 
-    /// The scale of the rectangle in place `across` of those of a row.
+    /// Rectangles side by side.
+    pub(crate) fn across(&self) -> usize {
+        self.across
+    }
+
+    /// The place of the rectangles of `row`, below each other.
+    pub(crate) fn below(&self, row: usize) -> usize {
+        (self.before + row) / self.sides[0]
+    }
+
+    /// The scale of the rectangle in place `across` of those that `row` is in.
     pub(crate) fn at(&self, row: usize, across: usize) -> f32 {
-        self.scales.get((self.before + row) / self.sides[0] * self.across + across)
+        self.scales.get(self.below(row) * self.across + across)
     }
 }
 
@@ -138,6 +158,10 @@ impl<'a> BlockScales<'a> {
                 assert_eq!(exponents.len(), rows * blocks, "scales of {rows} rows of {blocks} blocks");
                 Ok(CallScales::Powers(Powers { exponents, blocks }))
             }
+            BlockScales::Halves(floats) => {
+                assert_eq!(floats.len(), 2 * rows * blocks, "scales of {rows} rows of {blocks} blocks");
+                Ok(CallScales::Halves(Halves { floats, blocks }))
+            }
             BlockScales::Floats { group, scales } => {
                 Groups::new(group, scales, [rows, blocks], first).map(CallScales::Groups)
             }
@@ -162,10 +186,29 @@ impl<'a> BlockScales<'a> {
     }
 }
 
-impl Powers<'_> {
-    /// A block of all rows, whose elements are doubled.
+impl<'a> Powers<'a> {
+    /// The exponents of the `N` blocks from number `N * place[1]` of row `place[0]` on, and those after them.
+    #[inline(always)]
+    pub(crate) fn of_blocks<const N: usize>(&self, [row, step]: [usize; 2]) -> &'a [u8] {
+        self.exponents.get(row * self.blocks + N * step..).unwrap_or_default()
+    }
+
+    /// A block of all rows, of elements that are doubled.
     pub(crate) fn unpacked(&self, block: usize, quants: [i8; BLOCK]) -> Unpacked {
         Unpacked::scaled(mxfp4::scale(self.exponents[block]), quants)
+    }
+}
+
+impl<'a> Halves<'a> {
+    /// Like [`Powers::of_blocks`], two for each block.
+    #[inline(always)]
+    pub(crate) fn of_blocks<const N: usize>(&self, [row, step]: [usize; 2]) -> &'a [u8] {
+        self.floats.get(2 * (row * self.blocks + N * step)..).unwrap_or_default()
+    }
+
+    /// A block of all rows, of elements that are doubled.
+    pub(crate) fn unpacked(&self, block: usize, quants: [i8; BLOCK]) -> Unpacked {
+        nvfp4::unpacked(self.floats.as_chunks().0[block], quants)
     }
 }
 
@@ -194,7 +237,7 @@ impl<'a> Groups<'a> {
         Ok(Groups { scales, blocks, groups: blocks, shift: 0 })
     }
 
-    /// The scale of a block of all rows.
+    /// The float of a block of all rows.
     fn of_block(&self, block: usize) -> f32 {
         let [row, block] = [block / self.blocks, block % self.blocks];
         self.scales.get(row * self.groups + (block >> self.shift))
@@ -222,6 +265,17 @@ impl Affine<'_> {
     }
 }
 
+/// The first bytes, with zeros after the last.
+#[inline(always)]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(crate) fn padded<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    bytes.first_chunk().copied().unwrap_or_else(|| {
+        let mut padded = [0; N];
+        padded.iter_mut().zip(bytes).for_each(|(to, byte)| *to = *byte);
+        padded
+    })
+}
+
 /// The factors of eight blocks, which are number `place[1]` of row `place[0]`: zeros after the last row, and past the end of a row
 /// those of other blocks.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
@@ -231,13 +285,11 @@ pub(crate) mod simd {
 
     for_vectors! {
         pub(crate) fn powers(scales: &Powers<'_>, place: [usize; 2]) -> Factors {
-            let [row, eight] = place;
-            let rest = scales.exponents.get(row * scales.blocks + 8 * eight..).unwrap_or_default();
-            mxfp4::simd::scales(rest.first_chunk().copied().unwrap_or_else(|| {
-                let mut exponents = [0; 8];
-                exponents.iter_mut().zip(rest).for_each(|(to, exponent)| *to = *exponent);
-                exponents
-            }))
+            mxfp4::simd::scales(padded(scales.of_blocks::<8>(place)))
+        }
+
+        pub(crate) fn halves(scales: &Halves<'_>, place: [usize; 2]) -> Factors {
+            nvfp4::simd::factors(&padded(scales.of_blocks::<8>(place)))
         }
 
         pub(crate) fn groups(groups: &Groups<'_>, place: [usize; 2]) -> Factors {
@@ -296,7 +348,7 @@ impl ZeroPoints<'_> {
 
 /// Subtracts the part of zero points from the outputs `y` `[tokens, rows]`: for each group of `size` inputs, in order,
 /// `scale * zero point` times the sum of its activations. `scales` has the scales of `rows`. Panics when lengths do not match, or `input`
-/// is in another form than [`Form::Q16`].
+/// is in another form than [`Form::Q16`] or [`Form::Q8`].
 ///
 /// # Errors
 /// When there is no memory for the products of scales and zero points.
@@ -310,9 +362,10 @@ pub fn subtract_zero_points(
     y: &mut [f32],
 ) -> memory::Result<()> {
     let (groups, each) = (input.inputs() / size, size / BLOCK);
-    assert!(input.form() == Form::Q16 && groups * each * BLOCK == input.inputs() && !rows.is_empty());
+    let parts = input.form().rows_of_token();
+    assert!(input.form().in_blocks() && groups * each * BLOCK == input.inputs() && !rows.is_empty());
     assert_eq!(scales.len(), rows.len() * groups, "scales of {} rows", rows.len());
-    assert_eq!(y.len(), input.tokens() / 2 * rows.len(), "outputs of {} rows", rows.len());
+    assert_eq!(y.len(), input.tokens() / parts * rows.len(), "outputs of {} rows", rows.len());
     with_scratch(|Scratch { floats: columns, .. }| {
         let columns = room(columns, scales.len())?;
         for_each_float(scales, |index, scale| {
@@ -322,8 +375,8 @@ pub fn subtract_zero_points(
         for (token, y) in y.chunks_exact_mut(rows.len()).enumerate() {
             for (group, column) in columns.chunks_exact(rows.len()).enumerate() {
                 let of_group = group * each..(group + 1) * each;
-                let sum =
-                    of_group.map(|b| input.block_sum(2 * token, b) + input.block_sum(2 * token + 1, b)).sum::<f32>();
+                let of_block = |b| (0..parts).map(|part| input.block_sum(parts * token + part, b)).sum::<f32>();
+                let sum = of_group.map(of_block).sum::<f32>();
                 add_scaled(isa, y, column, -sum);
             }
         }
@@ -332,16 +385,13 @@ pub fn subtract_zero_points(
 }
 
 /// The registry's entries of a dtype with scales apart. Its file has `BYTES` of a block, `unpack(block)` with the 32 elements less
-/// their offset, and `value(element)`. Here is how vectors unpack 32 of them, with their offset, at the place `PLACE`; and for each kind
-/// of scales that it has in calls their function in `scaled::simd`, the format's elements, and the module of
-/// `crate::arch::x86_64::avx512` with the product.
+/// their offset, and `value(element)`. Here are, for each kind of the call's scales, the format's elements, how vectors unpack 32 of
+/// them at the place `PLACE`, and the module of `crate::arch::x86_64::avx512` with the product.
 macro_rules! scaled_kernels {
-    (
-        $dtype:ident, $name:literal, $form:ident, |$block:ident| $vector:expr,
-        $($scales:ident: $kind:ident { $($elements:tt)* }, avx512: $avx512:ident);+
-    ) => {
-        use $crate::Call;
-        use $crate::dtypes::scaled::{self, CallScales};
+    ($dtype:ident, $name:literal, $form:ident; $(
+        $scales:ident: $kind:ident { $($elements:tt)* }, |$block:ident| $vector:expr, avx512: $avx512:ident;
+    )+) => {
+        use $crate::{Call, dtypes::scaled::CallScales};
 
         const PORTABLE: $crate::Registered = $crate::Registered {
             name: concat!($name, "/portable"),
@@ -376,26 +426,15 @@ macro_rules! scaled_kernels {
             ]
         };
 
-        $(
-            /// The elements with this kind of scales.
-            struct $kind<'a>(scaled::$kind<'a>);
-
-            impl $crate::dtypes::blocks::Format for $kind<'_> {
-                const ELEMENTS: $crate::dtypes::blocks::Elements = {
-                    use $crate::dtypes::blocks::Elements;
-                    Elements { $($elements)*, ..Elements::BYTES }
-                };
-            }
-        )+
-
         fn portable(call: &mut Call<'_>) {
             match call.scales {
                 $(CallScales::$kind(scales) => {
-                    $crate::dtypes::blocks::product::<$kind, BYTES>(call, |stored, _, block| {
+                    $crate::dtypes::blocks::define_format!(Portable { $($elements)* });
+                    $crate::dtypes::blocks::product::<Portable, BYTES>(call, |stored, _, block| {
                         scales.unpacked(block, unpack(stored))
                     });
                 })+
-                _ => unreachable!("scales of another kind"),
+                _ => unreachable!(concat!("other scales than those of ", $name)),
             }
         }
 
@@ -410,59 +449,81 @@ macro_rules! scaled_kernels {
 
             const EIGHT: usize = 8 * BYTES;
 
-            $(impl EightBlocks<EIGHT> for $kind<'_> {
-                #[cfg_attr(target_arch = "x86_64", inline, target_feature(enable = "avx2,f16c"))]
-                #[cfg_attr(target_arch = "aarch64", inline(always))]
-                unsafe fn elements<const PLACE: u8>(&self, eight: &[u8; EIGHT]) -> [Bytes; 8] {
-                    elements::<PLACE>(eight)
+            $(mod $scales {
+                use super::*;
+
+                /// For activations of `PARTS` rows a token.
+                pub(super) struct Scaled<'a, const PARTS: usize>(pub(super) $crate::dtypes::scaled::$kind<'a>);
+
+                impl<const PARTS: usize> $crate::dtypes::blocks::Format for Scaled<'_, PARTS> {
+                    const ELEMENTS: $crate::dtypes::blocks::Elements = {
+                        use $crate::dtypes::blocks::Elements;
+                        Elements { parts: PARTS, ..Elements { $($elements)*, ..Elements::BYTES } }
+                    };
                 }
 
-                #[cfg_attr(target_arch = "x86_64", inline, target_feature(enable = "avx2,f16c"))]
-                #[cfg_attr(target_arch = "aarch64", inline(always))]
-                unsafe fn factors<const PLACE: u8>(&self, _: &[u8; EIGHT], place: [usize; 2]) -> Factors {
-                    scaled::simd::$scales(&self.0, place)
+                impl<const PARTS: usize> EightBlocks<EIGHT> for Scaled<'_, PARTS> {
+                    #[cfg_attr(target_arch = "x86_64", inline, target_feature(enable = "avx2,f16c"))]
+                    #[cfg_attr(target_arch = "aarch64", inline(always))]
+                    unsafe fn elements<const PLACE: u8>(&self, eight: &[u8; EIGHT]) -> [Bytes; 8] {
+                        elements::<PLACE>(eight)
+                    }
+
+                    #[cfg_attr(target_arch = "x86_64", inline, target_feature(enable = "avx2,f16c"))]
+                    #[cfg_attr(target_arch = "aarch64", inline(always))]
+                    unsafe fn factors<const PLACE: u8>(&self, _: &[u8; EIGHT], place: [usize; 2]) -> Factors {
+                        $crate::dtypes::scaled::simd::$scales(&self.0, place)
+                    }
+                }
+
+                for_vectors! {
+                    /// The elements with their offset.
+                    fn elements<const PLACE: u8>(eight: &[u8; EIGHT]) -> [Bytes; 8] {
+                        let blocks = eight.as_chunks::<BYTES>().0;
+                        let mut elements = [all(0); 8];
+                        for b in 0..8 {
+                            let $block = &blocks[b];
+                            elements[b] = $vector;
+                        }
+                        elements
+                    }
                 }
             })+
 
-            use scaled::scaled_level as level;
-            level!(avx2, "x86_64", "avx2,fma,f16c", $($kind: x86_64::avx2::multiply),+);
-            level!(
-                avx512_vnni,
-                "x86_64",
-                "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni",
-                $($kind: x86_64::avx512::$avx512::multiply::<_, EIGHT, { 2 * EIGHT }>),+
+            $crate::dtypes::scaled::scaled_level!(
+                avx2, "x86_64", "avx2,fma,f16c"; $($scales: $kind, x86_64::avx2::multiply);+
             );
-            level!(neon, "aarch64", "neon", $($kind: neon::plain::multiply),+);
-            level!(dotprod, "aarch64", "neon,dotprod", $($kind: neon::dotprod::multiply),+);
-            level!(i8mm, "aarch64", "neon,dotprod,i8mm", $($kind: neon::i8mm::multiply),+);
-
-            for_vectors! {
-                /// The elements with their offset.
-                fn elements<const PLACE: u8>(eight: &[u8; EIGHT]) -> [Bytes; 8] {
-                    let blocks = eight.as_chunks::<BYTES>().0;
-                    let mut elements = [all(0); 8];
-                    for b in 0..8 {
-                        let $block = &blocks[b];
-                        elements[b] = $vector;
-                    }
-                    elements
-                }
-            }
+            $crate::dtypes::scaled::scaled_level!(
+                avx512_vnni, "x86_64", "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni";
+                $($scales: $kind, x86_64::avx512::$avx512::multiply::<_, EIGHT, { 2 * EIGHT }>);+
+            );
+            $crate::dtypes::scaled::scaled_level!(
+                neon, "aarch64", "neon"; $($scales: $kind, neon::plain::multiply);+
+            );
+            $crate::dtypes::scaled::scaled_level!(
+                dotprod, "aarch64", "neon,dotprod"; $($scales: $kind, neon::dotprod::multiply);+
+            );
+            $crate::dtypes::scaled::scaled_level!(
+                i8mm, "aarch64", "neon,dotprod,i8mm"; $($scales: $kind, neon::i8mm::multiply);+
+            );
         }
     };
 }
 pub(crate) use scaled_kernels;
 
-/// The product of a level, by the kind of a call's scales.
+/// The product of a level, next to the modules of `Scaled`.
 macro_rules! scaled_level {
-    ($name:ident, $arch:literal, $features:literal, $($kind:ident: $multiply:expr),+) => {
+    ($name:ident, $arch:literal, $features:literal; $($scales:ident: $kind:ident, $multiply:expr);+) => {
         #[cfg(target_arch = $arch)]
         #[target_feature(enable = $features)]
         pub(super) fn $name(call: &mut Call<'_>) {
             match call.scales {
-                $(CallScales::$kind(scales) => $multiply(call, &$kind(scales)),)+
-                _ => unreachable!("scales of another kind"),
-            }
+                $(CallScales::$kind(scales) if call.input.form() == PORTABLE.form => {
+                    $multiply(call, &$scales::Scaled::<{ PORTABLE.form.rows_of_token() }>(scales));
+                }
+                CallScales::$kind(scales) => $multiply(call, &$scales::Scaled::<1>(scales)),)+
+                _ => unreachable!("other scales"),
+            };
         }
     };
 }
@@ -472,55 +533,114 @@ pub(crate) use scaled_level;
 mod tests {
     use super::*;
     use crate::testing::{FIELDS, Random, as_rounded, each_isa, widened};
-    use crate::{Input, Kernel};
+    use crate::{Form, Input, Kernel};
 
-    /// Groups of every size, scales of every dtype, biases of groups: within the rounding of F32 sums of the product in double precision,
-    /// of activations as [`Form::Q16`](crate::Form::Q16) rounds them, and the same bits by every instruction set.
+    const SHAPES: [[usize; 2]; 5] = [[1, 1], [17, 1], [16, 2], [33, 3], [19, 9]];
+
+    /// Every instruction set's product of rows whose weights are `scale(row, input)` times their elements, with these `scales`: within
+    /// the rounding of F32 sums of the product in double precision, of activations as `form` rounds them, and the same bits, of a token
+    /// alone too.
+    fn assert_scaled(
+        random: &mut Random,
+        (form, dtype): (Form, DType),
+        weight: &[u8],
+        inputs: usize,
+        [rows, tokens]: [usize; 2],
+        scales: BlockScales<'_>,
+        scale: impl Fn(usize, usize) -> f32,
+    ) {
+        let value = |row, i, element| f64::from(element * scale(row, i));
+        assert_values(random, (form, dtype), weight, inputs, [rows, tokens], scales, value);
+    }
+
+    /// The same of rows whose weights are `value(row, input, element)`.
+    fn assert_values(
+        random: &mut Random,
+        (form, dtype): (Form, DType),
+        weight: &[u8],
+        inputs: usize,
+        [rows, tokens]: [usize; 2],
+        scales: BlockScales<'_>,
+        value: impl Fn(usize, usize, f32) -> f64,
+    ) {
+        let portable = Kernel::select(dtype, Isa::portable()).unwrap();
+        let x = random.floats(tokens * inputs);
+        let rounded = as_rounded(form, &x, inputs);
+        let elements = widened(&portable, weight, inputs);
+        let mut first: Option<Vec<f32>> = None;
+        for isa in each_isa() {
+            let kernel = Kernel::select(dtype, isa).unwrap();
+            let product = |x: &[f32]| {
+                let input = Input::prepare(isa, form, x, inputs);
+                let mut y = vec![f32::NAN; x.len() / inputs * rows];
+                kernel.matmul_scaled(weight, scales, &input, &mut y).unwrap();
+                y
+            };
+            let y = product(&x);
+            assert!(y.ends_with(&product(&x[x.len() - inputs..])), "{dtype} {isa}: the last token alone");
+            let what = format!("{dtype} {isa} {form:?}: {rows} rows of {inputs}, {tokens} tokens, {scales:?}");
+            for (at, y) in y.iter().enumerate() {
+                let (token, row) = (at / rows, at % rows);
+                let products =
+                    (0..inputs).map(|i| value(row, i, elements[row * inputs + i]) * rounded[token * inputs + i]);
+                let (exact, size) = (products.clone().sum::<f64>(), products.map(f64::abs).sum::<f64>());
+                // A rounding of each product with a scale, and of each of the sums in a lane.
+                let bound = size * 2f64.powi(-23) * (4.0 + (inputs / 512) as f64);
+                assert!((f64::from(*y) - exact).abs() <= bound, "{what}: {y}, not {exact}");
+            }
+            assert_eq!(first.get_or_insert_with(|| y.clone()), &y, "{what}: the bits of portable code");
+        }
+    }
+
+    /// Groups of every size, scales of every dtype.
     #[test]
     fn groups_have_their_scales() {
         let mut random = Random::new(4);
-        let kinds = FIELDS.map(|dtype| (dtype, true)).into_iter().chain([(DType::U4, false), (DType::U8, false)]);
-        for ((dtype, affine), (group, inputs)) in kinds.flat_map(|kind| {
-            [(32, 32), (32, 96), (64, 640), (128, 384), (544, 544), (1024, 2048)].map(|sizes| (kind, sizes))
-        }) {
-            for (rows, tokens) in [(1, 1), (17, 1), (16, 2), (33, 3), (19, 9)] {
-                let portable = Kernel::select(dtype, Isa::portable()).unwrap();
-                let weight = random.stored(dtype, rows * inputs);
-                let count = rows * (inputs / group);
-                for scale_dtype in [DType::F32, DType::BF16, DType::F16] {
-                    let [scales, biases] = [(); 2].map(|()| random.stored(scale_dtype, count));
-                    let [scales, biases] = [&scales, &biases].map(|bytes| Floats::new(scale_dtype, bytes).unwrap());
-                    let x = random.floats(tokens * inputs);
-                    let rounded = as_rounded(portable.form, &x, inputs);
-                    let middle = f64::from(1 << (portable.bits() - 1));
-                    let elements = widened(&portable, &weight, inputs);
-                    let value = |row: usize, i: usize| {
-                        let [scale, bias] =
-                            [scales, biases].map(|of| f64::from(of.get(row * (inputs / group) + i / group)));
-                        let element = f64::from(elements[row * inputs + i]);
-                        if affine { scale * (element + middle) + bias } else { scale * element }
-                    };
-                    let mut first: Option<Vec<f32>> = None;
-                    for isa in each_isa() {
-                        let kernel = Kernel::select(dtype, isa).unwrap();
-                        let input = Input::prepare(isa, kernel.form, &x, inputs);
-                        let mut y = vec![f32::NAN; tokens * rows];
-                        let scales = match affine {
-                            true => BlockScales::Affine { group, scales, biases },
-                            false => BlockScales::Floats { group, scales },
+        let formed = [Form::Q16, Form::Q8].map(|form| [DType::U4, DType::U8].map(|dtype| (form, dtype)));
+        for (form, dtype) in formed.into_iter().flatten() {
+            for (group, inputs) in [(32, 32), (32, 96), (64, 640), (128, 384), (544, 544), (1024, 2048)] {
+                for [rows, tokens] in SHAPES {
+                    let weight = random.stored(dtype, rows * inputs);
+                    let groups = inputs / group;
+                    let scales = random.floats(rows * groups);
+                    for scale_dtype in [DType::F32, DType::BF16, DType::F16] {
+                        let bytes: Vec<u8> = match scale_dtype {
+                            DType::F32 => scales.iter().flat_map(|s| s.to_le_bytes()).collect(),
+                            DType::BF16 => scales.iter().flat_map(|s| half::bf16::from_f32(*s).to_le_bytes()).collect(),
+                            _ => scales.iter().flat_map(|s| half::f16::from_f32(*s).to_le_bytes()).collect(),
                         };
-                        kernel.matmul_scaled(&weight, scales, &input, &mut y).unwrap();
-                        let what =
-                            format!("{dtype} {isa}: {rows} rows of {inputs}, groups of {group}, {tokens} tokens");
-                        for (at, y) in y.iter().enumerate() {
-                            let (token, row) = (at / rows, at % rows);
-                            let products = (0..inputs).map(|i| value(row, i) * rounded[token * inputs + i]);
-                            let (exact, size) = (products.clone().sum::<f64>(), products.map(f64::abs).sum::<f64>());
-                            // A rounding of each product with a scale, and of each of the sums in a lane.
-                            let bound = size * 2f64.powi(-23) * (4.0 + (inputs / 512) as f64);
-                            assert!((f64::from(*y) - exact).abs() <= bound, "{what}: {y}, not {exact}");
-                        }
-                        assert_eq!(first.get_or_insert_with(|| y.clone()), &y, "{what}: the bits of portable code");
+                        let stored = Floats::new(scale_dtype, &bytes).unwrap();
+                        let mut wide = vec![0.0; rows * groups];
+                        for_each_float(stored, |i, scale| wide[i] = scale);
+                        let (scales, scale) =
+                            (BlockScales::Floats { group, scales: stored }, |row: usize, i: usize| {
+                                wide[row * groups + i / group]
+                            });
+                        assert_scaled(&mut random, (form, dtype), &weight, inputs, [rows, tokens], scales, scale);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The same of fields of every width with biases.
+    #[test]
+    fn groups_have_their_biases() {
+        let mut random = Random::new(14);
+        for (form, dtype) in [Form::Q16, Form::Q8].into_iter().flat_map(|form| FIELDS.map(|dtype| (form, dtype))) {
+            let middle = f64::from(1 << (Kernel::select(dtype, Isa::portable()).unwrap().bits() - 1));
+            for (group, inputs) in [(32, 32), (32, 96), (64, 640), (128, 384), (544, 544), (1024, 2048)] {
+                for [rows, tokens] in SHAPES {
+                    let weight = random.stored(dtype, rows * inputs);
+                    for scale_dtype in [DType::F32, DType::BF16, DType::F16] {
+                        let [scales, biases] = [(); 2].map(|()| random.stored(scale_dtype, rows * (inputs / group)));
+                        let [scales, biases] = [&scales, &biases].map(|bytes| Floats::new(scale_dtype, bytes).unwrap());
+                        let value = |row: usize, i: usize, element: f32| {
+                            let of = |floats: Floats<'_>| f64::from(floats.get(row * (inputs / group) + i / group));
+                            of(scales) * (f64::from(element) + middle) + of(biases)
+                        };
+                        let scales = BlockScales::Affine { group, scales, biases };
+                        assert_values(&mut random, (form, dtype), &weight, inputs, [rows, tokens], scales, value);
                     }
                 }
             }
@@ -540,10 +660,39 @@ mod tests {
             let mut out = vec![0.0; 256];
             kernel.dequantize_affine_row(&row, 64, scales, biases, &mut out);
             for (i, out) in out.into_iter().enumerate() {
-                let field =
-                    (0..bits).map(|b| u32::from(row[(i * bits + b) / 8] >> ((i * bits + b) % 8) & 1) << b).sum::<u32>();
+                let bit = |b: usize| u32::from(row[(i * bits + b) / 8] >> ((i * bits + b) % 8) & 1) << b;
+                let field = (0..bits).map(bit).sum::<u32>();
                 let value = f64::from(scales.get(i / 64)) * f64::from(field) + f64::from(biases.get(i / 64));
                 assert_eq!(out, value as f32, "{dtype} {i}");
+            }
+        }
+    }
+
+    /// Powers of 2, the least of which are subnormal, and floats of 8 bits, of which all bytes are in it.
+    #[test]
+    fn floats_of_four_bits_have_their_scales() {
+        let mut random = Random::new(6);
+        for blocks in [1, 2, 7, 8, 9, 15, 16, 17, 33, 64] {
+            for shape in SHAPES {
+                let (inputs, of_rows) = (32 * blocks, shape[0] * blocks);
+                let weight = random.stored(DType::F4, shape[0] * inputs);
+                let powers: Vec<u8> = random.bytes(of_rows).iter().map(|byte| 117 + byte % 20).collect();
+                let scale = |row: usize, i: usize| 2f32.powi(i32::from(powers[row * blocks + i / 32]) - 127);
+                let scales = BlockScales::Powers(&powers);
+                for form in [Form::Q16, Form::Q8] {
+                    assert_scaled(&mut random, (form, DType::F4), &weight, inputs, shape, scales, scale);
+                }
+                let floats: Vec<u8> =
+                    (0..2 * of_rows).map(|i| if i < 256 { i as u8 } else { random.bytes(1)[0] }).collect();
+                let scale = |row: usize, i: usize| match floats[2 * row * blocks + i / 16] {
+                    0x7f => 0.0,
+                    byte if byte & 0x78 == 0 => f32::from(byte & 7) * 2f32.powi(-9),
+                    byte => f32::from(8 + (byte & 7)) * 2f32.powi(i32::from(byte >> 3 & 15) - 10),
+                };
+                let scales = BlockScales::Halves(&floats);
+                for form in [Form::Q16, Form::Q8] {
+                    assert_scaled(&mut random, (form, DType::F4), &weight, inputs, shape, scales, scale);
+                }
             }
         }
     }

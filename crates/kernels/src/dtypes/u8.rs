@@ -8,9 +8,9 @@ use crate::order::BLOCK;
 const BYTES: usize = BLOCK;
 
 scaled_kernels!(
-    U8, "u8", Q16, |block| with_signs_turned(load(block)),
-    groups: Groups { bits: 8, parts: 2 }, avx512: blocks;
-    affine: Affine { bits: 8, mins: true, parts: 2 }, avx512: blocks
+    U8, "u8", Q16;
+    groups: Groups { bits: 8 }, |block| with_signs_turned(load(block)), avx512: blocks;
+    affine: Affine { bits: 8, mins: true }, |block| with_signs_turned(load(block)), avx512: blocks;
 );
 
 fn unpack(block: &[u8; BYTES]) -> [i8; BLOCK] {

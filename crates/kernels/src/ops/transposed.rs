@@ -38,28 +38,41 @@ compiled_for! {
         assert!(float && outputs.start <= outputs.end && outputs.end <= width, "{dtype} {outputs:?} of {width}");
         assert_eq!(weight.len(), input.inputs() * width * dtype.block_bytes(), "bytes of a transposed matrix");
         assert_eq!(y.len(), input.tokens() * outputs.len(), "outputs of a product");
+        let first = outputs.start;
         match dtype {
-            DType::F32 => by_tiles(weight, width, outputs, input, y, f32::from_le_bytes),
-            DType::BF16 => by_tiles(weight, width, outputs, input, y, bf16_to_f32),
-            _ => by_tiles(weight, width, outputs, input, y, f16_to_f32),
+            DType::F32 => by_tiles(outputs.len(), input, y, stored(weight, width, first, f32::from_le_bytes)),
+            DType::BF16 => by_tiles(outputs.len(), input, y, stored(weight, width, first, bf16_to_f32)),
+            _ => by_tiles(outputs.len(), input, y, stored(weight, width, first, f16_to_f32)),
         }
     }
 }
 
+/// What [`by_tiles`] asks for: a part of a row of `width` stored floats, counted from `first` on.
 #[inline(always)]
-fn by_tiles<const BYTES: usize>(
+fn stored<const BYTES: usize>(
     weight: &[u8],
     width: usize,
-    outputs: Range<usize>,
+    first: usize,
+    wide: impl Fn([u8; BYTES]) -> f32,
+) -> impl Fn(usize, Range<usize>, &mut [f32; TILE]) {
+    let (elements, _) = weight.as_chunks::<BYTES>();
+    move |i, part, row| {
+        let stored = &elements[i * width + first + part.start..][..part.len()];
+        row.iter_mut().zip(stored).for_each(|(to, stored)| *to = wide(*stored));
+    }
+}
+
+/// The product with a matrix of `all` outputs, of which `weights(input, outputs, row)` gives a part of the row of an input.
+#[inline(always)]
+pub(super) fn by_tiles(
+    all: usize,
     input: &Input,
     y: &mut [f32],
-    wide: impl Fn([u8; BYTES]) -> f32 + Copy,
+    weights: impl Fn(usize, Range<usize>, &mut [f32; TILE]),
 ) {
-    let (tokens, all) = (input.tokens(), outputs.len());
-    let (elements, _) = weight.as_chunks::<BYTES>();
+    let tokens = input.tokens();
     for start in (0..all).step_by(TILE) {
         let len = TILE.min(all - start);
-        let first = outputs.start + start;
         for token in (0..tokens).step_by(TOKENS) {
             let some = TOKENS.min(tokens - token);
             let Sums(sums) = &mut Sums([[0.0; TILE]; TOKENS]);
@@ -67,8 +80,7 @@ fn by_tiles<const BYTES: usize>(
                 let Sums(parts) = &mut Sums([[0.0; TILE]; TOKENS]);
                 for i in run..input.inputs().min(run + RUN) {
                     let mut row = [0.0f32; TILE];
-                    let stored = &elements[i * width + first..][..len];
-                    row.iter_mut().zip(stored).for_each(|(to, stored)| *to = wide(*stored));
+                    weights(i, start..start + len, &mut row);
                     for (t, part) in parts[..some].iter_mut().enumerate() {
                         let x = input.floats(token + t)[i];
                         part.iter_mut().zip(&row).for_each(|(part, w)| *part += w * x);

@@ -7,6 +7,7 @@ use super::exp::{exp, tanh};
 use crate::element::{bf16_to_f32, e8m0_to_f32, f16_to_f32};
 use crate::isa::{Isa, compiled_for};
 use model_factory_dtypes::DType;
+use std::ops::Range;
 
 /// A stored vector of floats (a norm's weight, a bias), at any alignment, read where it lies.
 #[derive(Clone, Copy, Debug)]
@@ -33,13 +34,19 @@ impl<'a> Floats<'a> {
     }
 
     /// Element `index`; 0 past the end.
-    pub(crate) fn get(self, index: usize) -> f32 {
+    pub fn get(self, index: usize) -> f32 {
         match self.dtype {
             DType::F32 => f32::from_le_bytes(*self.chunk(4 * index)),
             DType::BF16 => bf16_to_f32(*self.chunk(2 * index)),
             DType::F8_E8M0 => e8m0_to_f32(self.bytes.get(index).copied().unwrap_or_default()),
             _ => f16_to_f32(*self.chunk(2 * index)),
         }
+    }
+
+    /// Some of the elements. Panics past the end.
+    pub(crate) fn part(self, elements: Range<usize>) -> Floats<'a> {
+        let size = self.dtype.block_bytes();
+        Floats { bytes: &self.bytes[size * elements.start..size * elements.end], ..self }
     }
 
     /// The number of elements of `bytes` each.

@@ -3,6 +3,7 @@
 
 use super::{KV_PAGE, PREFILL_CHUNK, product, sum};
 use crate::spec::{LayerWeights, Mixer, ModelSpec};
+use model_factory_dtypes::thread_bytes;
 
 /// On a GPU each tensor starts, and each buffer ends, at a multiple of this.
 pub const GPU_ALIGNMENT: u64 = 256;
@@ -112,6 +113,11 @@ impl CpuBuffers {
     pub fn bytes(&self, rows: usize) -> u64 {
         let elements = self.row().saturating_mul(rows as u64).saturating_add(product(&[self.logits, 2]));
         elements.saturating_mul(size_of::<f32>() as u64)
+    }
+
+    /// The most bytes that `threads` take for themselves while `rows` tokens are computed.
+    pub fn of_threads(&self, threads: usize, rows: usize) -> u64 {
+        thread_bytes(self.operand, rows).saturating_mul(threads as u64)
     }
 
     /// The part of [`bytes`](Self::bytes) of `rows` that a step may fill.

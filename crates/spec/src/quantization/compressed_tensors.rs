@@ -7,7 +7,7 @@ mod args;
 
 use super::foreign;
 use super::names::Names;
-use super::scheme::{Activations, Group, Kind, Notes, Scheme, WeightScales};
+use super::scheme::{Activations, Fp4, Group, Kind, Notes, Scheme, WeightScales};
 use crate::error::Result;
 use crate::header::config::{ConfigFiles, Section};
 use crate::header::{Fields, Header};
@@ -25,8 +25,11 @@ const FORMATS: &[&str] = &["int-quantized", "naive-quantized"];
 /// The format that packs integers into words.
 const PACKED: &str = "pack-quantized";
 
-/// The format that stores floats of 8 bits.
-const FLOATS: &str = "float-quantized";
+/// Formats that store floats of 8 bits; the second has powers of 2 as scales.
+const FLOATS: &[&str] = &["float-quantized", "mxfp8-quantized"];
+
+/// Formats that store floats of 4 bits.
+const FP4: [(&str, Fp4); 2] = [("nvfp4-pack-quantized", Fp4::Divided), ("mxfp4-pack-quantized", Fp4::Powers)];
 
 /// Presets that stand for int8 weights by channel and activations dynamic by token.
 const PRESETS: &[&str] = &["W8A8", "INT8"];
@@ -88,7 +91,7 @@ fn scheme(outer: &Section<'_>) -> Result<Option<Scheme>> {
         return Err(refusal(block, "config_groups", "empty", "groups of int8 weights and activations"));
     }
     for part in [outer, block] {
-        if scheme.is_fp8() {
+        if scheme.is_of_floats() {
             scheme.note_cache(part);
         } else if part.has("kv_cache_scheme") {
             return Err(refusal(part, "kv_cache_scheme", "given", "null: the KV cache is not quantised"));
@@ -134,6 +137,14 @@ fn group(block: &Section<'_>, group: &Section<'_>, notes: &mut Notes) -> Result<
             }
             Kind::Fp8(args::weights(&weights, "float", notes)?)
         }
+        (Stored::Fp4(fp4), activations) => {
+            args::fp4(&weights, fp4.size(), notes)?;
+            if let Some(activations) = activations {
+                args::bits(&activations, &[4, 8], "float", notes)?;
+                notes.floats.push(activations.path());
+            }
+            Kind::Fp4(fp4)
+        }
         (Stored::Packed, None) => Kind::Packed(args::packed(&weights, notes)?),
         (Stored::Packed, Some(_)) => {
             let expected = "null: packed weights are multiplied with floats";
@@ -154,6 +165,7 @@ enum Stored {
     Int8,
     Packed,
     Floats,
+    Fp4(Fp4),
 }
 
 /// How the weights of a group are stored, by its own format, where it has one, else by the block's.
@@ -161,11 +173,15 @@ fn stored(block: &Section<'_>, group: &Section<'_>) -> Result<Stored> {
     let place = if group.has("format") { group } else { block };
     match place.text("format")? {
         Some(PACKED) => Ok(Stored::Packed),
-        Some(FLOATS) => Ok(Stored::Floats),
+        Some(format) if FLOATS.contains(&format) => Ok(Stored::Floats),
         Some(format) if FORMATS.contains(&format) => Ok(Stored::Int8),
-        found => {
-            Err(refusal(place, "format", &quoted(found), &format!("{}, {FLOATS} or {PACKED}", FORMATS.join(", "))))
-        }
+        found => match FP4.iter().find(|(format, _)| found == Some(format)) {
+            Some((_, fp4)) => Ok(Stored::Fp4(*fp4)),
+            None => {
+                let known = [FORMATS, &FP4.map(|(format, _)| format), FLOATS].concat().join(", ");
+                Err(refusal(place, "format", &quoted(found), &format!("{known} or {PACKED}")))
+            }
+        },
     }
 }
 

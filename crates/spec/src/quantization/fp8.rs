@@ -1,13 +1,13 @@
 //! Floats of 8 bits (E4M3) as configs other than compressed-tensors' describe them: config block -> [`Scheme`] of one group.
 //!
 //! Keys and defaults: transformers 5 `FineGrainedFP8Config` and `FbgemmFp8Config` (`utils/quantization_config.py`), AutoFP8's older
-//! keys, ModelOpt 0.47 `torch/export/convert_hf_config.py`. What does not run is refused with the key that asks for it.
+//! keys. What does not run is refused with the key that asks for it.
 
 use super::foreign;
 use super::names::Names;
-use super::scheme::{Scheme, WeightScales};
+use super::scheme::{Kind, Scheme, WeightScales};
 use crate::error::{Error, Result};
-use crate::header::config::{ConfigFiles, JsonFile, Section};
+use crate::header::config::{ConfigFiles, Section};
 use crate::header::{Fields, Header};
 use model_factory_dtypes::DType;
 use regex::escape;
@@ -16,7 +16,7 @@ use regex::escape;
 pub(crate) const SCALES: [&str; 2] = ["weight_scale_inv", "weight_scale"];
 
 /// Sides of a block where the config gives none.
-const BLOCK: [u64; 2] = [128, 128];
+pub(super) const BLOCK: [u64; 2] = [128, 128];
 
 /// The scheme of a model's files; `None` when they announce no FP8, or the model has none.
 ///
@@ -28,27 +28,19 @@ pub(super) fn read(header: &Header, files: &ConfigFiles) -> Result<Option<Scheme
     }
     let text = files.config.section("text_config")?;
     let of_text = text.as_ref().map_or(Ok(None), |text| text.section("quantization_config"))?;
-    if let Some(block) = files.config.section("quantization_config")?.or(of_text) {
-        let method = block.text("quant_method")?.map(str::to_ascii_lowercase);
-        return match method.as_deref() {
-            Some("fp8") => by_blocks_or_tensor(header, &block).map(Some),
-            Some("fbgemm_fp8") => {
-                let mut scheme = Scheme::new("FBGEMM FP8", &block, excluded(&block, "modules_to_not_convert")?);
-                scheme.notes.unknown(&block, "quant_method activation_scale_ub modules_to_not_convert");
-                scheme.notes.floats.push(format!("{} (FP8 by token)", block.dotted("activation_scale_ub")));
-                Ok(Some(scheme.with_group(block.path(), WeightScales::Channel)))
-            }
-            Some("modelopt") => model_opt(&block),
-            None if block.has("quant_algo") => model_opt(&block),
-            _ => Ok(None),
-        };
+    let Some(block) = files.config.section("quantization_config")?.or(of_text) else { return Ok(None) };
+    let method = block.text("quant_method")?.map(str::to_ascii_lowercase);
+    match method.as_deref() {
+        Some("fp8") => by_blocks_or_tensor(header, &block).map(Some),
+        Some("fbgemm_fp8") => {
+            let mut scheme = Scheme::new("FBGEMM FP8", &block, excluded(&block, "modules_to_not_convert")?);
+            scheme.notes.unknown(&block, "quant_method activation_scale_ub modules_to_not_convert");
+            scheme.notes.floats.push(format!("{} (FP8 by token)", block.dotted("activation_scale_ub")));
+            Ok(Some(scheme.with_group(block.path(), Kind::Fp8(WeightScales::Channel))))
+        }
+        _ => Ok(None),
     }
-    let side = files.quantization.as_ref().filter(|file| file.file().ends_with(MODEL_OPT_FILE));
-    side.and_then(|file| file.section("quantization").transpose()).map_or(Ok(None), |block| model_opt(&block?))
 }
-
-/// The file next to `config.json` where ModelOpt says what it did.
-pub(super) const MODEL_OPT_FILE: &str = "hf_quant_config.json";
 
 /// transformers' `fp8`, DeepSeek's and Qwen's, with a scale for each block, or AutoFP8's with one for each tensor.
 fn by_blocks_or_tensor(header: &Header, block: &Section<'_>) -> Result<Scheme> {
@@ -90,26 +82,7 @@ fn by_blocks_or_tensor(header: &Header, block: &Section<'_>) -> Result<Scheme> {
             if blocks { WeightScales::Block(BLOCK) } else { WeightScales::Tensor }
         }
     };
-    Ok(scheme.with_group(block.path(), scales))
-}
-
-fn model_opt(block: &Section<'_>) -> Result<Option<Scheme>> {
-    const KNOWN: &str =
-        "quant_method quant_algo kv_cache_quant_algo kv_cache_scheme ignore exclude_modules config_groups producer";
-    let scales = match block.text("quant_algo")? {
-        Some("FP8") => WeightScales::Tensor,
-        Some("FP8_PER_CHANNEL_PER_TOKEN") => WeightScales::Channel,
-        _ => return Ok(None),
-    };
-    // The patterns of Python's fnmatch, of which no set of characters is known in a name.
-    let names = Names::read("FP8", block, &["ignore", "exclude_modules"], |name| {
-        Some(format!(r"(?:{})\z", escape(name).replace(r"\*", ".*").replace(r"\?", ".")))
-    });
-    let mut scheme = Scheme::new("ModelOpt FP8", block, names?);
-    scheme.notes.unknown(block, KNOWN);
-    scheme.notes.floats.push(block.dotted("quant_algo"));
-    scheme.note_cache(block);
-    Ok(Some(scheme.with_group(block.path(), scales)))
+    Ok(scheme.with_group(block.path(), Kind::Fp8(scales)))
 }
 
 /// The modules that are left as they are by transformers' `should_convert_module`: an entry is a pattern of the beginning of a name
@@ -123,10 +96,4 @@ fn excluded(block: &Section<'_>, key: &str) -> Result<Names> {
 
 fn refusal(block: &Section<'_>, key: &str, found: &str, expected: &str) -> Error {
     foreign::unsupported("FP8", block, key, found, expected)
-}
-
-/// Whether ModelOpt's own file says FP8 too.
-pub(super) fn is_model_opt(file: &JsonFile) -> Result<bool> {
-    let block = file.section("quantization")?;
-    Ok(block.map(|block| model_opt(&block)).transpose()?.flatten().is_some())
 }

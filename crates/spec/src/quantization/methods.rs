@@ -36,6 +36,12 @@ pub(super) const COMPRESSED_TENSORS: &str = "compressed-tensors";
 /// Floats of 8 bits, which run where a config says what their scales are.
 pub(super) const FP8: [&str; 2] = ["FP8 in blocks", "FP8"];
 
+/// Words by columns, which run where a config says what they hold.
+pub(super) const BY_COLUMNS: [&str; 2] = ["GPTQ", "AWQ, or GPTQ without g_idx"];
+
+/// Rows with marks that floats of 4 bits have too, which run where a config says what their scales are.
+pub(super) const FP4: [&str; 3] = ["NVFP4", COMPRESSED_TENSORS, "BitNet"];
+
 /// Words with scales and biases, which run where a config says how many bits their fields have.
 pub(super) const MLX: &str = "MLX";
 

@@ -11,6 +11,9 @@ const PATTERN_BYTES: usize = 1 << 20;
 /// What two dialects read differently inside of brackets: sets of sets.
 const OTHER_DIALECT: &[&str] = &["[[", "&&", "--", "~~"];
 
+/// What patterns are evaluated.
+const WITHOUT: &str = "one without look-around or references";
+
 /// One list.
 #[derive(Debug)]
 pub(super) struct Names(Vec<Name>);
@@ -37,13 +40,28 @@ impl Names {
         for key in keys {
             for text in section.strings(key)?.into_iter().flatten() {
                 let text = text?.to_owned();
-                let (found, expected) = (format!("the pattern {text:?}"), "one without look-around or references");
-                let refusal = || foreign::unsupported(method, section, key, &found, expected);
+                let found = format!("the pattern {text:?}");
+                let refusal = || foreign::unsupported(method, section, key, &found, WITHOUT);
                 let pattern = body(&text).map(|body| Names::pattern(&body).ok_or_else(refusal)).transpose()?;
                 names.push(Name { text, pattern });
             }
         }
         Ok(Names(names))
+    }
+
+    /// No names.
+    pub(super) fn none() -> Names {
+        Names(Vec::new())
+    }
+
+    /// Only `text`, a key of `section`, or what its pattern `body` matches.
+    ///
+    /// # Errors
+    /// `Quantization` for a pattern that cannot be evaluated here.
+    pub(super) fn one(method: &str, section: &Section<'_>, text: &str, body: Option<&str>) -> Result<Names> {
+        let refusal = || foreign::unsupported(method, section, text, "a pattern", WITHOUT);
+        let pattern = body.map(|body| Names::pattern(body).ok_or_else(refusal)).transpose()?;
+        Ok(Names(vec![Name { text: text.to_owned(), pattern }]))
     }
 
     /// Only this class.

@@ -1,9 +1,16 @@
 //! Packed weights: a header with tensors of words -> the matrices that they are.
 
-use super::scheme::{Kind, Scheme};
+use super::scheme::{Fp4, Kind, Scheme};
 use crate::error::{Error, IncompleteKind, Result};
 use crate::header::{Header, TensorInfo, TensorTable};
+use crate::spec::ColumnWords;
 use model_factory_dtypes::DType;
+
+/// The end of the names of words by columns.
+pub(crate) const COLUMNS: &str = ".qweight";
+
+/// The end of the names of matrices.
+const PLAIN: &str = ".weight";
 
 /// How a kind stores matrices in tensors that are none.
 struct Packing {
@@ -12,8 +19,10 @@ struct Packing {
     /// The dtype of the words, and what it is called.
     words: DType,
     expected: &'static str,
-    /// Elements of a word along the inputs.
+    /// Elements of a word.
     elements: u64,
+    /// Whether words lie by columns, and hold outputs.
+    by_columns: Option<ColumnWords>,
     /// The dtype of the elements.
     dtype: DType,
 }
@@ -27,7 +36,24 @@ impl Kind {
                 words: DType::I32,
                 expected: "I32 (packed integers)",
                 elements: u64::from(32 / packed.bits),
+                by_columns: None,
                 dtype: if packed.bits == 4 { DType::U4 } else { DType::U8 },
+            }),
+            Kind::Columns(columned) => Some(Packing {
+                end: COLUMNS,
+                words: DType::I32,
+                expected: "I32 (packed integers)",
+                elements: u64::from(32 / columned.bits),
+                by_columns: Some(columned.of),
+                dtype: if columned.bits == 4 { DType::U4 } else { DType::U8 },
+            }),
+            Kind::Fp4(fp4) => Some(Packing {
+                end: if *fp4 == Fp4::Multiplied { PLAIN } else { ".weight_packed" },
+                words: DType::U8,
+                expected: "U8 (floats of 4 bits)",
+                elements: 2,
+                by_columns: None,
+                dtype: DType::F4,
             }),
             Kind::Int8 { .. } | Kind::Fp8(_) | Kind::Affine(_) => None,
         }
@@ -50,7 +76,9 @@ impl Scheme {
         }
         let mut tensors = header.tensors.clone();
         for tensor in header.tensors.values() {
-            let module = packings.iter().find_map(|packing| tensor.name.strip_suffix(packing.end));
+            // Under the name of a matrix is one unless its dtype is another.
+            let packs = |packing: &&Packing| packing.end != PLAIN || tensor.dtype == packing.words;
+            let module = packings.iter().filter(packs).find_map(|packing| tensor.name.strip_suffix(packing.end));
             let Some(module) = module else { continue };
             let contradiction =
                 |one: String| Err(Error::contradiction(&self.file, one, format!("tensor {} is stored", tensor.name)));
@@ -66,18 +94,21 @@ impl Scheme {
                 let (name, found, expected) = (tensor.name.clone(), tensor.dtype, packing.expected);
                 return Err(Error::incomplete(file, IncompleteKind::TensorDType { name, found, expected }));
             }
-            let inputs = match tensor.shape.as_slice() {
-                [_, words] => words.checked_mul(packing.elements),
+            let times = |words: u64| words.checked_mul(packing.elements);
+            let shape = match (tensor.shape.as_slice(), packing.by_columns) {
+                ([outputs, words], None) => times(*words).map(|inputs| vec![*outputs, inputs]),
+                ([words, outputs], Some(ColumnWords::OfInputs)) => times(*words).map(|inputs| vec![*outputs, inputs]),
+                ([inputs, words], Some(ColumnWords::OfOutputs)) => times(*words).map(|outputs| vec![outputs, *inputs]),
                 _ => None,
             };
-            let Some(inputs) = inputs else {
+            let Some(shape) = shape else {
                 return contradiction(format!("packed weights have two dimensions, not {:?}", tensor.shape));
             };
-            let name = format!("{module}.weight");
-            if header.tensors.contains_key(&name) {
+            let name = format!("{module}{PLAIN}");
+            if name != tensor.name && header.tensors.contains_key(&name) {
                 return contradiction(format!("tensor {name} is stored"));
             }
-            let matrix = TensorInfo { dtype: packing.dtype, shape: vec![tensor.shape[0], inputs], ..tensor.clone() };
+            let matrix = TensorInfo { dtype: packing.dtype, shape, ..tensor.clone() };
             tensors.remove(&tensor.name);
             tensors.insert(name, matrix);
         }

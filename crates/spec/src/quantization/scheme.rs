@@ -4,7 +4,7 @@ use super::methods;
 use super::names::Names;
 use crate::header::Fields;
 use crate::header::config::Section;
-use crate::spec::Int8Activations;
+use crate::spec::{ColumnWords, Int8Activations};
 use std::fmt;
 use std::path::PathBuf;
 
@@ -29,7 +29,7 @@ pub(crate) struct Notes {
     pub(crate) unknown: Vec<String>,
     /// Absent keys, each with the default of compressed-tensors' `QuantizationArgs`.
     pub(crate) defaults: Vec<String>,
-    /// Keys that ask for quantized activations or caches, which FP8 weights are computed without.
+    /// Keys that ask for quantized activations or caches, which weights that are floats are computed without.
     pub(crate) floats: Vec<String>,
 }
 
@@ -60,8 +60,12 @@ pub(crate) enum Kind {
     Int8 { weights: WeightScales, activations: Activations },
     /// Packed weights with floats.
     Packed(Packed),
+    /// Packed weights by columns with floats.
+    Columns(Columned),
     /// Floats of 8 bits (E4M3) with floats.
     Fp8(WeightScales),
+    /// Floats of 4 bits (E2M1) with floats.
+    Fp4(Fp4),
     /// MLX's fields, with scales and biases, with floats.
     Affine(Affine),
 }
@@ -73,6 +77,36 @@ pub(crate) struct Affine {
     pub(crate) bits: u64,
     /// 32, 64 or 128.
     pub(crate) size: u64,
+}
+
+/// What scales floats of 4 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fp4 {
+    /// MXFP4: a power of 2 (E8M0) for 32 consecutive inputs.
+    Powers,
+    /// NVFP4 of compressed-tensors: a float (E4M3) for 16 consecutive inputs, and one by which all of the matrix is divided.
+    Divided,
+    /// NVFP4 of ModelOpt, all of whose matrix is multiplied instead.
+    Multiplied,
+}
+
+impl Fp4 {
+    /// Consecutive inputs that share a scale.
+    pub(crate) fn size(self) -> u64 {
+        if self == Fp4::Powers { 32 } else { 16 }
+    }
+
+    /// Ends of the names of scales of whole matrices, which the first kind has none of.
+    pub(crate) const WHOLE: [&str; 2] = ["weight_global_scale", "weight_scale_2"];
+
+    /// The end of the name of its matrices' own scales.
+    pub(crate) fn whole(self) -> Option<&'static str> {
+        match self {
+            Fp4::Powers => None,
+            Fp4::Divided => Some(Fp4::WHOLE[0]),
+            Fp4::Multiplied => Some(Fp4::WHOLE[1]),
+        }
+    }
 }
 
 /// How many weights share a scale.
@@ -106,6 +140,18 @@ pub(crate) struct Packed {
     pub(crate) scales: WeightScales,
 }
 
+/// Integers in words that lie by columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Columned {
+    /// Of an integer.
+    pub(crate) bits: u32,
+    /// What a word holds.
+    pub(crate) of: ColumnWords,
+    pub(crate) scales: WeightScales,
+    /// What is added to a stored zero point; `None` where all are the middle of the integers.
+    pub(crate) zeros: Option<u32>,
+}
+
 /// How activations become integers, before the tensors are known.
 pub(crate) type Activations = Int8Activations<()>;
 
@@ -113,13 +159,26 @@ impl Scheme {
     /// A scheme without groups, by the block of a config.
     pub(super) fn new(method: &'static str, block: &Section<'_>, ignore: Names) -> Scheme {
         let (file, place) = (block.file().into(), block.path());
+        let name = || block.file().file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let place = if place.is_empty() { name() } else { place };
         Scheme { method, file, place, groups: Vec::new(), ignore, notes: Notes::default() }
     }
 
-    /// With all linear layers in FP8.
-    pub(super) fn with_group(mut self, place: String, scales: WeightScales) -> Scheme {
-        self.groups.push(Group { place, targets: Names::class("Linear"), kind: Kind::Fp8(scales) });
+    /// With all linear layers of this kind.
+    pub(super) fn with_group(mut self, place: String, kind: Kind) -> Scheme {
+        self.groups.push(Group { place, targets: Names::class("Linear"), kind });
         self
+    }
+
+    /// Adds all linear layers in words by columns.
+    pub(super) fn push_columns(&mut self, columned: Columned) {
+        let (place, targets) = (self.place.clone(), Names::class("Linear"));
+        self.groups.push(Group { place, targets, kind: Kind::Columns(columned) });
+    }
+
+    /// Whether any group lies by columns.
+    pub(super) fn is_by_columns(&self) -> bool {
+        self.groups.iter().any(|group| matches!(group.kind, Kind::Columns(_)))
     }
 
     /// Whether tensors that the row `method` of `methods.txt` marks are those of a group.
@@ -127,14 +186,31 @@ impl Scheme {
         self.groups.iter().any(|group| match group.kind {
             Kind::Int8 { .. } => method == methods::INT8_WITH_SCALES,
             Kind::Packed(_) => method == methods::COMPRESSED_TENSORS,
+            Kind::Columns(_) => methods::BY_COLUMNS.contains(&method),
             Kind::Fp8(_) => methods::FP8.contains(&method),
+            Kind::Fp4(_) => methods::FP4.contains(&method),
             Kind::Affine(_) => method == methods::MLX,
         })
     }
 
-    /// Whether any group is FP8.
-    pub(crate) fn is_fp8(&self) -> bool {
-        self.groups.iter().any(|group| matches!(group.kind, Kind::Fp8(_)))
+    /// Whether weights of any group are floats.
+    pub(crate) fn is_of_floats(&self) -> bool {
+        self.groups.iter().any(|group| matches!(group.kind, Kind::Fp8(_) | Kind::Fp4(_)))
+    }
+
+    /// The dtypes of quantized matrices that lie under the name of a matrix.
+    pub(crate) fn dtypes(&self) -> Vec<&'static str> {
+        let mut dtypes: Vec<&str> = Vec::new();
+        for group in &self.groups {
+            let dtype = match group.kind {
+                Kind::Int8 { .. } => "I8",
+                Kind::Fp8(_) => "F8_E4M3",
+                Kind::Fp4(Fp4::Multiplied) => "U8",
+                Kind::Fp4(_) | Kind::Packed(_) | Kind::Columns(_) | Kind::Affine(_) => "packed",
+            };
+            dtypes.extend((!dtypes.contains(&dtype)).then_some(dtype));
+        }
+        dtypes
     }
 
     /// Whether the groups are MLX's.
@@ -170,15 +246,20 @@ impl Scheme {
     }
 
     /// `compressed-tensors int8 w8a8: weights by channel, activations dynamic by token`, `compressed-tensors: w4a16 by groups of
-    /// 128`, `FP8: E4M3 by blocks of 128 x 128`, or `MLX: 4 bits by groups of 64`.
+    /// 128`, or `FP8: E4M3 by blocks of 128 x 128`.
     pub(crate) fn in_words(&self) -> String {
         let mut words: Vec<String> = Vec::new();
         for group in &self.groups {
             let group = match group.kind {
                 Kind::Int8 { weights, activations } => format!("weights {weights}, activations {activations}"),
                 Kind::Packed(packed) => packed.to_string(),
+                Kind::Columns(Columned { bits, scales, zeros, .. }) => {
+                    Packed { bits, symmetric: zeros.is_none(), scales }.to_string()
+                }
                 Kind::Fp8(scales) => format!("E4M3 {scales}"),
-                Kind::Affine(Affine { bits, size, .. }) => format!("{bits} bits {}", WeightScales::Group(size)),
+                Kind::Affine(Affine { bits, size }) => format!("{bits} bits {}", WeightScales::Group(size)),
+                Kind::Fp4(Fp4::Powers) => "MXFP4".to_owned(),
+                Kind::Fp4(_) => "NVFP4".to_owned(),
             };
             words.extend((!words.contains(&group)).then_some(group));
         }

@@ -225,7 +225,7 @@ impl Tensors<'_> {
             Error::Quantization {
             file: scheme.file.clone(),
             scheme: format!("a mixture of experts with {}", scheme.in_words()),
-            why: "experts are computed as floats, GGUF blocks, or packed integers of one module for each; use the GGUF file of \
+            why: "experts are computed as floats, GGUF blocks, FP8, or packed integers of one module for each; use the GGUF file of \
                   the same model, or its BF16 checkpoint"
                 .into(),
         }
@@ -234,12 +234,13 @@ impl Tensors<'_> {
             let all = self.stacked_affine(role, &stem, [count, outputs, inputs], &because)?;
             return Ok(ExpertMatrices { stored: vec![all], outputs: outputs as usize });
         }
-        let apart = stem.contains("{expert}") && self.stored_fused(role, at, &["", ".weight"]).is_none();
-        if let (Some(scheme), false) = (self.scheme, apart) {
+        let fused = self.stored_fused(role, at, &["", ".weight"]);
+        let in_turns = self.gates_in_turns();
+        if let (Some(scheme), true) = (self.scheme, in_turns || fused.is_none() && !stem.contains("{expert}")) {
             return Err(unsupported(scheme));
         }
         // A parameter of transformers has no suffix, a tensor of GGUF has one.
-        let stored = if self.gates_in_turns() {
+        let stored = if in_turns {
             let bias = self.stacked_bias(role, layer, &format!("{stem}_bias"), [count, outputs], &because)?;
             let blocks = format!("{stem}_blocks");
             if self.mxfp4 && self.stores(&blocks) {
@@ -256,12 +257,28 @@ impl Tensors<'_> {
                 };
                 (0..count).map(part).collect()
             }
-        } else if let Some(Fused { name, before, total, .. }) = self.stored_fused(role, at, &["", ".weight"]) {
+        } else if let Some(Fused { module, name, before, total, .. }) = fused {
             let all = self.stacked(&name, [count, total, inputs], &because)?;
-            let rows = |expert| rows_of(all.clone(), expert * total + before, count * total, vec![outputs, inputs]);
-            match total == outputs {
-                true => vec![LinearWeights::new(all)],
-                false => (0..count).map(|expert| LinearWeights::new(rows(expert))).collect(),
+            let factor = self.gguf_factor(name.trim_end_matches(".weight"), &all, count)?;
+            let of_expert =
+                |expert| rows_of(all.clone(), expert * total + before, count * total, vec![outputs, inputs]);
+            match self.scheme {
+                None if total == outputs => vec![LinearWeights { factor, ..LinearWeights::new(all) }],
+                None => {
+                    let factor = |expert| factor.clone().map(|factor| factor.of(expert, count));
+                    let matrix =
+                        |expert| LinearWeights { factor: factor(expert), ..LinearWeights::new(of_expert(expert)) };
+                    (0..count).map(matrix).collect()
+                }
+                Some(_) => {
+                    let matrix = |expert| {
+                        let (tensor, module) = (of_expert(expert), module.clone());
+                        let rows = Rows { tensor, module, before, total };
+                        let scaling = self.stacked_scales(&rows, [expert, count])?;
+                        Ok(LinearWeights { scaling, ..LinearWeights::new(rows.tensor) })
+                    };
+                    (0..count).map(matrix).collect::<Result<_>>()?
+                }
             }
         } else if stem.contains("{expert}") {
             let matrix = |expert: u64| {
@@ -277,7 +294,8 @@ impl Tensors<'_> {
         } else {
             let all = self.stacked(&self.weight_name(role, at), [count, outputs, inputs], &because)?;
             let bias = self.stacked_bias(role, layer, &format!("{stem}.bias"), [count, outputs], &because)?;
-            vec![LinearWeights { bias, ..LinearWeights::new(all) }]
+            let factor = self.gguf_factor(&stem, &all, count)?;
+            vec![LinearWeights { bias, factor, ..LinearWeights::new(all) }]
         };
         Ok(ExpertMatrices { stored, outputs: outputs as usize })
     }
@@ -285,7 +303,9 @@ impl Tensors<'_> {
     /// The rows of all experts of a layer as one matrix.
     fn stacked(&mut self, name: &str, [count, rows, inputs]: [u64; 3], because: &str) -> Result<TensorInfo> {
         let whole = self.checked(name, &[count, rows, inputs], because)?;
-        self.check_matrix_dtype(&whole)?;
+        if self.scheme.is_none() || whole.dtype != DType::F8_E4M3 {
+            self.check_matrix_dtype(&whole)?;
+        }
         Ok(TensorInfo { shape: vec![count * rows, inputs], ..whole })
     }
 

@@ -4,6 +4,7 @@ use super::kinds::Which;
 use super::reader::Reader;
 use super::rope;
 use super::tensors::{Options, Tensors};
+use super::unused::CACHE_SCALES;
 use super::{
     Embeds, FrequencyFactors, LinearWeights, ModelSpec, ModelWeights, Rope, RopeScaling, Sampling, Sizes, TextLimit,
     elements,
@@ -88,7 +89,7 @@ pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted)
     tensors.used.extend(ropes.iter().flat_map(Rope::tensors).map(|tensor| tensor.name.clone()));
     let unused_tensors = tensors.unused()?;
     if let Some(scheme) = &recognised.scheme {
-        note_scheme(scheme, &tensors.plain_modules, &reader);
+        note_scheme(scheme, &tensors.plain_modules, &unused_tensors, &reader);
     }
     let embedding = LinearWeights { bias: None, ..embedding };
     let weights =
@@ -166,7 +167,7 @@ impl Tensors<'_> {
 }
 
 /// Notes the assumptions on a quantized model.
-fn note_scheme(scheme: &Scheme, plain: &[String], reader: &Reader<'_>) {
+fn note_scheme(scheme: &Scheme, plain: &[String], unused: &[String], reader: &Reader<'_>) {
     if let Some(first) = plain.first() {
         let (count, place) = (plain.len(), &scheme.place);
         reader.assume(format!(
@@ -179,6 +180,13 @@ fn note_scheme(scheme: &Scheme, plain: &[String], reader: &Reader<'_>) {
     }
     if !defaults.is_empty() {
         reader.assume(format!("{}: absent (compressed-tensors' default)", defaults.join(", ")));
+    }
+    let of_cache = |name: &&String| CACHE_SCALES.iter().any(|end| name.ends_with(end));
+    if let Some(first) = unused.iter().find(of_cache) {
+        let count = unused.iter().filter(of_cache).count();
+        reader.assume(format!(
+            "{count} scales of an FP8 cache are not used, as it keeps what is computed; the first is {first}"
+        ));
     }
     if !floats.is_empty() {
         reader.assume(format!("activations and cache are not quantized, which {} would have", floats.join(", ")));

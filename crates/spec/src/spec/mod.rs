@@ -2,6 +2,7 @@
 
 mod affine;
 mod classifier;
+mod columns;
 mod embedding;
 mod experts;
 mod factors;
@@ -211,12 +212,30 @@ pub struct LinearWeights {
     pub bias: Option<TensorInfo>,
     /// What its elements are scaled by, where other tensors say that: there for every matrix of F4, F8_E4M3, I8 and U2 to U8.
     pub scaling: Option<Scaling>,
+    /// What its products are scaled by.
+    pub factor: Option<Factor>,
+}
+
+/// Floats that products are multiplied or divided by, before a bias is added.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Factor {
+    /// `[1]`, or one for each of as many equal parts of the outputs.
+    pub tensor: TensorInfo,
+    /// Whether they divide.
+    pub divides: bool,
+}
+
+impl Factor {
+    /// Those of one of `count` equal parts of the outputs.
+    fn of(self, part: u64, count: u64) -> Factor {
+        Factor { tensor: tensors::rows_of(self.tensor, part, count, vec![1]), ..self }
+    }
 }
 
 /// How the elements of a matrix become weights, where tensors of their own say that. Complete.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Scaling {
-    /// F4: powers of 2 for blocks of 32 elements of a row, `[outputs, inputs / 32]`.
+    /// F4: powers of 2 (F8_E8M0) for blocks of 32 elements of a row, `[outputs, inputs / 32]`, or floats (F8_E4M3) for blocks of 16.
     Blocks(TensorInfo),
     /// F8_E4M3: floats that are multiplied with floats.
     Floats(FloatScales),
@@ -224,6 +243,8 @@ pub enum Scaling {
     Int8(Int8),
     /// U4 and U8: integers that are multiplied with floats.
     Groups(Groups),
+    /// U4 and U8 in words by columns.
+    Columns(Columns),
     /// U2 to U6 and U8: integers with scales and biases, which are multiplied with floats.
     Affine(Affine),
 }
@@ -262,6 +283,47 @@ pub struct Groups {
     /// Zero points: I8 `[outputs, inputs / size]`, or I32 `[outputs * bits / 32, inputs / size]`, rounded up, whose words hold those of
     /// consecutive outputs, stored like weights.
     pub zero_point: Option<TensorInfo>,
+}
+
+/// A product of floats with integers whose words lie by columns: a weight is `scale * (stored - zero point)` (GPTQ, AWQ). Parts of a
+/// fused matrix begin where all of it does, and their `bytes` are their share: [`whole`](Self::whole) has all.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Columns {
+    /// What a word holds.
+    pub words: ColumnWords,
+    /// Scales, floats: `[groups, outputs]`.
+    pub scale: TensorInfo,
+    /// Consecutive inputs that share a scale, a multiple of 32.
+    pub size: usize,
+    /// Zero points in words: I32 `[groups, outputs * bits / 32]`, in the order of the outputs in words of weights.
+    pub zero_point: TensorInfo,
+    /// What is added to a stored zero point; `None` where all are the middle of the integers, or one below.
+    pub add: Option<u32>,
+    /// The group of each input, I32 `[inputs]`, where it is stored: the one that its place says, which only the values tell.
+    pub group_of_input: Option<TensorInfo>,
+    /// A bias of a module without bias: only zeros, which only the values tell.
+    pub no_bias: Option<TensorInfo>,
+    /// Stored outputs before these.
+    pub before: usize,
+    /// Stored outputs in all.
+    pub total: usize,
+}
+
+/// What a word of 32 bits of a matrix by columns holds. Complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ColumnWords {
+    /// Consecutive inputs of an output, the first in the lowest bits: `[inputs * bits / 32, outputs]`.
+    OfInputs,
+    /// Eight consecutive outputs of an input, in the order 0, 2, 4, 6, 1, 3, 5, 7 from the lowest bits: `[inputs, outputs / 8]`.
+    OfOutputs,
+}
+
+impl Columns {
+    /// All that is stored of a tensor of which `part` is for `outputs`.
+    pub fn whole(&self, part: &TensorInfo, outputs: usize) -> TensorInfo {
+        let bytes = part.bytes.saturating_mul(self.total as u64) / outputs.max(1) as u64;
+        TensorInfo { bytes, ..part.clone() }
+    }
 }
 
 /// An int8 product: `y = scale of x * scale of w * sum((x - zero) * w)`, in integers up to the scales.
@@ -491,22 +553,30 @@ impl LinearWeights {
 
     /// Only `weight`.
     pub fn new(weight: TensorInfo) -> LinearWeights {
-        LinearWeights { weight, transposed: false, bias: None, scaling: None }
+        LinearWeights { weight, transposed: false, bias: None, scaling: None, factor: None }
     }
 
     /// The tensors that say how its product is scaled.
     pub fn scales(&self) -> impl Iterator<Item = &TensorInfo> {
         let tensors = match &self.scaling {
-            None => [None; 3],
-            Some(Scaling::Blocks(scale) | Scaling::Floats(FloatScales { scale, .. })) => [Some(scale), None, None],
-            Some(Scaling::Groups(groups)) => [Some(&groups.scale), groups.zero_point.as_ref(), None],
-            Some(Scaling::Affine(affine)) => [Some(&affine.scale), Some(&affine.bias), None],
+            None => [None; 4],
+            Some(Scaling::Blocks(scale) | Scaling::Floats(FloatScales { scale, .. })) => {
+                [Some(scale), None, None, None]
+            }
+            Some(Scaling::Groups(groups)) => [Some(&groups.scale), groups.zero_point.as_ref(), None, None],
+            Some(Scaling::Affine(affine)) => [Some(&affine.scale), Some(&affine.bias), None, None],
+            Some(Scaling::Columns(columns)) => {
+                let Columns { scale, zero_point, group_of_input, no_bias, .. } = columns;
+                [Some(scale), Some(zero_point), group_of_input.as_ref(), no_bias.as_ref()]
+            }
             Some(Scaling::Int8(int8)) => match &int8.activations {
-                Int8Activations::Static { scale, zero_point } => [Some(&int8.scale), Some(scale), zero_point.as_ref()],
-                _ => [Some(&int8.scale), None, None],
+                Int8Activations::Static { scale, zero_point } => {
+                    [Some(&int8.scale), Some(scale), zero_point.as_ref(), None]
+                }
+                _ => [Some(&int8.scale), None, None, None],
             },
         };
-        tensors.into_iter().flatten()
+        tensors.into_iter().flatten().chain(self.factor.as_ref().map(|factor| &factor.tensor))
     }
 }
 

@@ -1,15 +1,15 @@
-//! Matrices with scales of their own, of integers or of floats of 8 bits: what the config says of a module, crossed with the tensors that are stored for it.
+//! Matrices with scales of their own, of integers or of floats of 4 or 8 bits: what the config says of a module, crossed with the tensors that are stored for it.
 
 use super::tensors::{Rows, Tensors, rows_of};
-use super::{FloatScales, Groups, Int8, Int8Activations, Scaling, elements};
+use super::{Factor, FloatScales, Groups, Int8, Int8Activations, Scaling, elements};
 use crate::error::{Error, Result};
 use crate::family::Role;
 use crate::header::TensorInfo;
-use crate::quantization::{Activations, FP8_SCALES, Kind, Packed, Scheme, WeightScales};
+use crate::quantization::{Activations, COLUMNS, FP8_SCALES, Fp4, Kind, Packed, Scheme, WeightScales};
 use model_factory_dtypes::{DType, I8_MAX_INPUTS};
 
 /// Elements that kernels multiply together: groups are a multiple of them.
-const BLOCK: u64 = 32;
+pub(super) const BLOCK: u64 = 32;
 
 /// Tensors that only other schemes have with such a weight, and what they would mean.
 const FOREIGN: &[(&str, &str)] =
@@ -27,8 +27,9 @@ impl Tensors<'_> {
             return self.affine(scheme, group, rows);
         }
         // No other matrix is of these: packed words have them from the config.
-        let packed = matches!(weight.dtype, DType::U4 | DType::U8) && weight.name.ends_with("_packed");
-        if !matches!(weight.dtype, DType::I8 | DType::F8_E4M3) && !packed {
+        let by_columns = weight.name.ends_with(COLUMNS);
+        let packed = matches!(weight.dtype, DType::U4 | DType::U8) && (by_columns || weight.name.ends_with("_packed"));
+        if !matches!(weight.dtype, DType::I8 | DType::F8_E4M3 | DType::F4) && !packed {
             return self.plain(scheme, group.is_ok(), rows).map(|()| None);
         }
         let stored = format!("tensor {} is {}", weight.name, if packed { "packed" } else { weight.dtype.name() });
@@ -45,14 +46,16 @@ impl Tensors<'_> {
         for (suffix, meaning) in FOREIGN {
             let name = format!("{module}.{suffix}");
             // That of a FP8 cache is the same for keys and values.
-            if self.stores(&name) && !(*suffix == "output_scale" && matches!(group.kind, Kind::Fp8(_))) {
+            if self.stores(&name) && !(*suffix == "output_scale" && matches!(group.kind, Kind::Fp8(_) | Kind::Fp4(_))) {
                 let says = format!("{} describes integers in order", group.place);
                 return Err(self.conflict(says, format!("tensor {name} is stored for {meaning}")));
             }
         }
         let (describes, fits) = match group.kind {
-            Kind::Packed(_) => ("packed", packed),
+            Kind::Packed(_) => ("packed", packed && !by_columns),
+            Kind::Columns(_) => ("packed", by_columns),
             Kind::Fp8(_) => ("F8_E4M3", weight.dtype == DType::F8_E4M3),
+            Kind::Fp4(_) => ("F4", weight.dtype == DType::F4),
             Kind::Int8 { .. } => ("int8", weight.dtype == DType::I8),
             Kind::Affine(_) => ("MLX's", false),
         };
@@ -61,9 +64,11 @@ impl Tensors<'_> {
         }
         let inputs = weight.shape.get(1).copied().unwrap_or(1);
         match group.kind {
+            Kind::Columns(kind) => self.columns(&group.place, kind, rows, role).map(Scaling::Columns).map(Some),
             Kind::Packed(scales) => self.groups(&group.place, scales, rows).map(Scaling::Groups).map(Some),
             Kind::Fp8(scales) => self.float_scales(&group.place, scales, rows).map(Scaling::Floats).map(Some),
             Kind::Affine(_) => Ok(None),
+            Kind::Fp4(fp4) => self.scales_of_blocks(&group.place, fp4, rows).map(Scaling::Blocks).map(Some),
             Kind::Int8 { .. } if inputs > I8_MAX_INPUTS => {
                 let why = format!("sums of integers are exact in 32 bits up to rows of {I8_MAX_INPUTS}");
                 Err(refusal(format!("int8 in rows of {inputs} ({stored})"), why))
@@ -133,12 +138,76 @@ impl Tensors<'_> {
         Ok(Some(rows_of(stored, rows.before / each, rows.total.div_ceil(each), shape)))
     }
 
+    /// The scales of the floats of 4 bits in `rows`.
+    fn scales_of_blocks(&mut self, place: &str, fp4: Fp4, rows: &Rows) -> Result<TensorInfo> {
+        let (weight, name) = (&rows.tensor, format!("{}.weight_scale", rows.module));
+        let [outputs, inputs] = [weight.shape[0], weight.shape[1]];
+        if !inputs.is_multiple_of(BLOCK) {
+            return Err(Error::Quantization {
+                file: self.file_of(weight).into(),
+                scheme: format!("rows of {inputs} floats of 4 bits (tensor {})", weight.name),
+                why: format!("they are multiplied in blocks of {BLOCK}"),
+            });
+        }
+        let Some(scale) = self.table.get(&name).cloned() else {
+            return Err(self.conflict(format!("tensor {} is F4", weight.name), format!("its scale {name} is missing")));
+        };
+        let dtype = if fp4 == Fp4::Powers { DType::F8_E8M0 } else { DType::F8_E4M3 };
+        // compressed-tensors stores exponents as integers.
+        if scale.dtype != dtype && (fp4, scale.dtype) != (Fp4::Powers, DType::U8) {
+            let expected = if fp4 == Fp4::Powers { "U8 or F8_E8M0 (exponents)" } else { "F8_E4M3 (scales)" };
+            return Err(self.wrong_dtype(&scale, expected));
+        }
+        let expected = vec![rows.total, inputs / fp4.size()];
+        if scale.shape != expected {
+            return Err(self.wrong_shape(&scale, expected, format!("weights by groups of {} by {place}", fp4.size())));
+        }
+        self.used.extend([name, weight.name.clone()]);
+        let shape = vec![outputs, expected[1]];
+        Ok(rows_of(TensorInfo { dtype, ..scale }, rows.before, rows.total, shape))
+    }
+
+    /// What the products of the matrix in `rows` are scaled by: one float for all of the stored tensor, of floats of 4 bits.
+    pub(super) fn factor(&mut self, rows: &Rows) -> Result<Option<Factor>> {
+        if self.reader.is_gguf() {
+            return self.gguf_factor(&rows.module, &rows.tensor, 1);
+        }
+        let kind = self.scheme.and_then(|scheme| scheme.group(&rows.module, "Linear").ok()).map(|group| group.kind);
+        let wanted = match kind {
+            Some(Kind::Fp4(fp4)) if rows.tensor.dtype == DType::F4 => fp4.whole().map(|end| (end, fp4)),
+            _ => None,
+        };
+        let other = Fp4::WHOLE.into_iter().filter(|end| wanted.is_none_or(|(wanted, _)| wanted != *end));
+        let mut other = other.map(|end| format!("{}.{end}", rows.module));
+        if let (Some(_), Some(name)) = (self.scheme, other.find(|name| self.stores(name))) {
+            let stored = format!("tensor {} is {}", rows.tensor.name, rows.tensor.dtype);
+            return Err(self.conflict(format!("tensor {name} is stored"), format!("{stored}, not scaled by it")));
+        }
+        let Some((end, fp4)) = wanted else { return Ok(None) };
+        let tensor = self.single(&format!("{}.{end}", rows.module), "one scale for a matrix")?;
+        self.check_float(&tensor, "F32, F16 or BF16 (scales)")?;
+        Ok(Some(Factor { tensor, divides: fp4 == Fp4::Divided }))
+    }
+
+    /// The `count` floats that a GGUF file has for the products of the matrix `weight`, where it has some: NVFP4 (llama.cpp).
+    pub(super) fn gguf_factor(&mut self, stem: &str, weight: &TensorInfo, count: u64) -> Result<Option<Factor>> {
+        let name = format!("{stem}.scale");
+        if weight.dtype != DType::NVFP4 || !self.stores(&name) {
+            return Ok(None);
+        }
+        let tensor = self.checked(&name, &[count], "scales of products")?;
+        if tensor.dtype != DType::F32 {
+            return Err(self.wrong_dtype(&tensor, "F32 (scales)"));
+        }
+        Ok(Some(Factor { tensor, divides: false }))
+    }
+
     /// Takes note of a matrix of floats that the config would have quantised; no scale may be stored with it.
     pub(super) fn plain(&mut self, scheme: &Scheme, covered: bool, rows: &Rows) -> Result<()> {
         let scales = FP8_SCALES.map(|end| format!("{}.{end}", rows.module));
         if let Some(scale) = scales.iter().find(|scale| self.stores(scale)) {
             let stored = format!("tensor {} is {}", rows.tensor.name, rows.tensor.dtype);
-            let expected = if scheme.is_fp8() { "F8_E4M3" } else { "I8" };
+            let expected = scheme.dtypes().join(" or ");
             let (one, other) = (format!("tensor {scale} is stored"), format!("{stored}, not {expected}"));
             return Err(self.conflict(one, other));
         }
@@ -173,6 +242,62 @@ impl Tensors<'_> {
             let stored = format!("tensor {} is {}", weight.name, weight.dtype);
             return Err(self.conflict(stored, format!("its scale {name} is missing")));
         };
+        self.used.insert(name.clone());
+        self.checked_scales(place, scales, rows, scale)
+    }
+
+    /// The scales of the rows of expert `expert` of `count`, whose matrices in FP8 are stacked in one tensor, and so are their scales
+    /// (transformers' `FP8Experts`); `None` for floats that the config would have quantised.
+    pub(super) fn stacked_scales(&mut self, rows: &Rows, [expert, count]: [u64; 2]) -> Result<Option<Scaling>> {
+        let Some(scheme) = self.scheme else { return Ok(None) };
+        let group = scheme.group(&rows.module, "Linear");
+        let name = format!("{}_scale_inv", rows.tensor.name.trim_end_matches(".weight"));
+        let scale = self.table.get(&name).cloned();
+        let stored = format!("tensor {} is {}", rows.tensor.name, rows.tensor.dtype);
+        if rows.tensor.dtype != DType::F8_E4M3 {
+            return match scale {
+                None => self.plain(scheme, group.is_ok(), rows).map(|()| None),
+                Some(_) => Err(self.conflict(format!("tensor {name} is stored"), format!("{stored}, not F8_E4M3"))),
+            };
+        }
+        let group = group.map_err(|says| self.conflict(says, stored.clone()))?;
+        let Some(scale) = scale else {
+            return Err(self.conflict(stored, format!("its scale {name} is missing")));
+        };
+        let Kind::Fp8(scales) = group.kind else {
+            return Err(self.conflict(format!("{} describes no FP8", group.place), stored));
+        };
+        if scale.shape.first() != Some(&count) {
+            let expected = std::iter::once(count).chain(scale.shape.iter().skip(1).copied()).collect();
+            return Err(self.wrong_shape(&scale, expected, format!("scales of {count} experts")));
+        }
+        self.used.insert(name);
+        let (shape, parts) = (scale.shape[1..].to_vec(), rows.total / rows.tensor.shape[0]);
+        let inputs = rows.tensor.shape[1];
+        let scales = match (scales, shape.as_slice()) {
+            // One for each projection.
+            (WeightScales::Tensor, [part, 1]) if *part == parts => WeightScales::Block([rows.total / parts, inputs]),
+            (WeightScales::Tensor, [1, 1]) => WeightScales::Block([rows.total, inputs]),
+            (scales, _) => scales,
+        };
+        let of_expert = rows_of(TensorInfo { shape: vec![count], ..scale }, expert, count, vec![1]);
+        let scale = TensorInfo { shape, ..of_expert };
+        self.checked_scales(&group.place, scales, rows, scale).map(Scaling::Floats).map(Some)
+    }
+
+    /// The scales of the rows, stored as `scale`.
+    fn checked_scales(
+        &mut self,
+        place: &str,
+        scales: WeightScales,
+        rows: &Rows,
+        mut scale: TensorInfo,
+    ) -> Result<FloatScales> {
+        let weight = &rows.tensor;
+        // MXFP8, whose exponents compressed-tensors stores as integers.
+        if (weight.dtype, scales, scale.dtype) == (DType::F8_E4M3, WeightScales::Group(BLOCK), DType::U8) {
+            scale.dtype = DType::F8_E8M0;
+        }
         let [outputs, inputs] = [0, 1].map(|i| weight.shape.get(i).copied().unwrap_or(1));
         let [height, width] = match scales {
             WeightScales::Tensor => [rows.total, inputs],
@@ -184,7 +309,9 @@ impl Tensors<'_> {
         let right = match scales {
             WeightScales::Tensor => scale.shape.is_empty() || scale.shape == [1],
             WeightScales::Channel => scale.shape == expected || scale.shape == [rows.total],
-            WeightScales::Group(_) | WeightScales::Block(_) => scale.shape == expected,
+            WeightScales::Group(_) => scale.shape == expected,
+            // ModelOpt writes the latter.
+            WeightScales::Block(_) => scale.shape == expected || scale.shape == [expected[0], 1, expected[1], 1],
         };
         if !right {
             let expected = if scales == WeightScales::Tensor { vec![1] } else { expected };
@@ -203,7 +330,6 @@ impl Tensors<'_> {
             (DType::F8_E4M3, _) => self.check_float(&scale, "F32, F16, BF16 or F8_E8M0 (scales)")?,
             _ => self.check_float(&scale, "F32, F16 or BF16 (scales)")?,
         }
-        self.used.insert(name.clone());
         let first = rows.before / height;
         let shape = vec![(rows.before + outputs).div_ceil(height) - first, expected[1]];
         Ok(FloatScales {

@@ -11,7 +11,7 @@ use super::{
 use crate::error::{Error, IncompleteKind, Result};
 use crate::family::{Bias, Family, NormKind, Role};
 use crate::header::{Header, TensorInfo, TensorTable};
-use crate::quantization::{Recognised, Scheme};
+use crate::quantization::{COLUMNS, Recognised, Scheme};
 use model_factory_dtypes::DType;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -61,7 +61,7 @@ pub(super) struct Rows {
 pub(super) struct Fused {
     roles: &'static [Role],
     /// Its name without suffix.
-    module: String,
+    pub(super) module: String,
     pub(super) name: String,
     /// Rows before those of the role that was asked for.
     pub(super) before: u64,
@@ -198,7 +198,8 @@ impl<'a> Tensors<'a> {
         if scaling.is_none() {
             self.check_matrix_dtype(&rows.tensor)?;
         }
-        Ok(LinearWeights { scaling, ..LinearWeights::new(rows.tensor) })
+        let factor = self.factor(&rows)?;
+        Ok(LinearWeights { scaling, factor, ..LinearWeights::new(rows.tensor) })
     }
 
     /// As [`matrix`](Self::matrix), of one row, which GGUF stores as a vector.
@@ -333,8 +334,12 @@ impl<'a> Tensors<'a> {
         let shape: Vec<u64> = std::iter::once(total).chain(inputs).collect();
         let whole = self.checked(&name, &shape, &because);
         let whole = self.explained(whole, roles, layer)?;
-        let shape = std::iter::once(self.shape(role, layer).0).chain(inputs).collect();
-        Ok(Some(Rows { tensor: rows_of(whole, before, total, shape), module, before, total }))
+        let shape: Vec<u64> = std::iter::once(self.shape(role, layer).0).chain(inputs).collect();
+        let tensor = match whole.name.ends_with(COLUMNS) {
+            true => columns_of(whole, [total, shape[0]], shape),
+            false => rows_of(whole, before, total, shape),
+        };
+        Ok(Some(Rows { tensor, module, before, total }))
     }
 
     pub(super) fn bias_wanted(&self, role: Role, layer: Option<usize>, name: &str) -> Result<bool> {
@@ -417,6 +422,11 @@ fn front(header: &Header, family: &'static Family) -> Front {
     } else {
         ("", "")
     }
+}
+
+/// The part of `whole` with this `shape`, `some` of `total` columns: its share of the bytes, from the beginning of all.
+pub(super) fn columns_of(whole: TensorInfo, [total, some]: [u64; 2], shape: Vec<u64>) -> TensorInfo {
+    TensorInfo { shape, bytes: whole.bytes / total.max(1) * some, ..whole }
 }
 
 /// The part of `whole` with this `shape`, from row `before` on of `total` rows.

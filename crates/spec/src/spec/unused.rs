@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::family::{Bias, Role};
 use crate::header::TensorInfo;
 use crate::quantization::Scheme;
+use model_factory_dtypes::DType;
 
 /// Prefixes of tensors that text generation does not need, in safetensors; `model.` may come before them.
 const BESIDE_TEXT: &[&str] = &[
@@ -45,22 +46,24 @@ const BUFFERS: &[&str] = &[
 const MASKS: &[&str] = &[".attn.bias", ".attention.bias"];
 
 /// Suffixes that tensors of a module switched off by keys may have: a scale of another kind is unknown there too.
-const OF_MODULE: &[&str] = &["", ".weight", ".bias", ".weight_scale"];
+const OF_MODULE: &[&str] = &["", ".weight", ".bias", ".weight_scale", ".weight_scale_inv"];
 
-/// Suffixes of scales for activations and caches in FP8, which are floats here (vLLM, ModelOpt and transformers have these names).
-const FP8_ACTIVATIONS: &[&str] = &[
+/// Suffixes of scales for activations in FP8 or FP4, which are floats here, as caches are (vLLM, ModelOpt, compressed-tensors and
+/// transformers have these names).
+const FLOAT_ACTIVATIONS: &[&str] = &[
     ".input_scale",
+    ".input_global_scale",
     ".activation_scale",
+    "_proj_activation_scale",
     ".act_scale",
     ".input_scale_ub",
-    ".k_scale",
-    ".v_scale",
     ".q_scale",
-    ".kv_scale",
     ".prob_output_scale",
-    ".k_proj.output_scale",
-    ".v_proj.output_scale",
 ];
+
+/// Suffixes of scales for caches in FP8.
+pub(super) const CACHE_SCALES: &[&str] =
+    &[".k_scale", ".v_scale", ".kv_scale", ".k_proj.output_scale", ".v_proj.output_scale"];
 
 impl Tensors<'_> {
     /// The stored tensors that no role asked for and that may be ignored.
@@ -114,11 +117,16 @@ impl Tensors<'_> {
         if self.reader.is_gguf() {
             // Blocks after the decoder's predict further tokens.
             let predicts = self.layer_of(name).is_some_and(|layer| layer >= self.sizes.layers);
-            return predicts || begins(BESIDE_TEXT_GGUF, name) || self.is_left_out(name);
+            // What llama.cpp writes next to NVFP4 for activations in FP4, which it does not compute on a processor.
+            let is_nvfp4 = |weight: &TensorInfo| weight.dtype == DType::NVFP4;
+            let module = name.strip_suffix(".input_scale").map(|module| format!("{module}.weight"));
+            let scales_activations = module.is_some_and(|weight| self.table.get(&weight).is_some_and(is_nvfp4));
+            return predicts || scales_activations || begins(BESIDE_TEXT_GGUF, name) || self.is_left_out(name);
         }
         let is_mask = matches!(*tensor.shape, [1, 1, rows, columns] if rows == columns) && ends(MASKS);
         let within = name.strip_prefix("model.").unwrap_or(name);
-        let scales_activations = self.scheme.is_some_and(Scheme::is_fp8) && ends(FP8_ACTIVATIONS);
+        let of_floats = self.scheme.is_some_and(Scheme::is_of_floats);
+        let scales_activations = of_floats && (ends(FLOAT_ACTIVATIONS) || ends(CACHE_SCALES));
         begins(BESIDE_TEXT, within) || ends(BUFFERS) || is_mask || scales_activations || self.is_left_out(name)
     }
 

@@ -5,6 +5,7 @@ use super::prefetch::{NEAR, prefetch, prefetch_near, streams};
 use super::simd::Simd;
 use crate::dtypes::e4m3::has_nan;
 use crate::dtypes::scaled::{CallScales, Rectangles};
+use crate::input::Lines;
 use crate::memory;
 use crate::scratch::{room, with_scratch};
 use crate::{Call, LANES};
@@ -13,7 +14,7 @@ use std::ops::Range;
 /// What loaded weights are to be multiplied by.
 const FACTOR: f32 = 256.0;
 
-/// Widened weights of a panel: they stay in the second-level cache. A panel has a few rows at least.
+/// Widened weights of a panel and their products: they stay in the second-level cache. A panel has a few rows at least.
 const PANEL: usize = 64 << 10;
 
 /// Weights of a cache line.
@@ -25,31 +26,49 @@ const ROWS: usize = 4;
 /// The matrix product; `of_floats` is that of F32 by the same instruction set.
 #[inline(always)]
 pub(crate) fn multiply<S: Simd>(simd: S, call: &mut Call<'_>, of_floats: impl Fn(&mut Call<'_>)) {
-    match call.input.tokens() {
-        1 => few::<S, 1>(simd, call),
-        2 => few::<S, 2>(simd, call),
-        _ => {
-            let done = panels(simd, call, of_floats);
-            call.note(done);
-        }
-    }
+    // Taken from the thread and put back, as the product of F32 has scratch memory too, and a closure would not be inlined.
+    let taken = with_scratch(|scratch| Ok(std::mem::take(&mut scratch.more_floats)));
+    let mut lines = match taken {
+        Ok(lines) => lines,
+        Err(error) => return call.note(Err(error)),
+    };
+    let done = match call.input.tokens() {
+        1 => few::<S, 1>(simd, call, &mut lines),
+        2 => few::<S, 2>(simd, call, &mut lines),
+        _ => panels(simd, call, &mut lines, of_floats),
+    };
+    call.note(done);
+    call.note(with_scratch(|scratch| {
+        scratch.more_floats = lines;
+        Ok(())
+    }));
 }
 
 /// All rows times `T` tokens.
 #[inline(always)]
-fn few<S: Simd, const T: usize>(simd: S, call: &mut Call<'_>) {
+fn few<S: Simd, const T: usize>(simd: S, call: &mut Call<'_>, lines: &mut Lines<f32>) -> memory::Result<()> {
     let (weight, input, scales) = (call.weight, call.input, call.scales.rectangles());
-    let inputs = input.inputs();
+    let (inputs, across) = (input.inputs(), scales.across());
     let mut x: [&[f32]; T] = [&[]; T];
     for (t, x) in x.iter_mut().enumerate() {
         *x = input.floats(t);
     }
+    // The factors of each stream's row, which are the same for all rows of a rectangle.
+    let factors = room(lines, ROWS * across)?;
+    let mut filled = [usize::MAX; ROWS];
     for rows in streams::<ROWS>(call.rows()) {
         let mut w: [&[u8]; ROWS] = [&[]; ROWS];
-        for (w, row) in w.iter_mut().zip(rows) {
-            *w = &weight[row * inputs..][..inputs];
+        for (r, row) in rows.into_iter().enumerate() {
+            w[r] = &weight[row * inputs..][..inputs];
+            let below = scales.below(row);
+            if filled[r] != below {
+                filled[r] = below;
+                for (part, factor) in factors[r * across..][..across].iter_mut().enumerate() {
+                    *factor = scales.at(row, part) * FACTOR;
+                }
+            }
         }
-        let sums = tile::<S, T>(simd, w, x, &scales, rows);
+        let sums = tile::<S, T>(simd, w, x, factors, scales.inputs());
         for (r, sums) in sums.iter().enumerate() {
             for (t, sum) in sums.iter().enumerate() {
                 call.part(t, rows[r], 1)[0] = *sum;
@@ -57,27 +76,28 @@ fn few<S: Simd, const T: usize>(simd: S, call: &mut Call<'_>) {
             mark(call, rows[r]..rows[r] + 1);
         }
     }
+    Ok(())
 }
 
-/// For each row and token the sum of products.
+/// For each row and token the sum of products. Each row has a factor for each `part` of its inputs.
 #[inline(always)]
 #[allow(clippy::needless_range_loop)] // rows and tokens are indices of several arrays
 fn tile<S: Simd, const T: usize>(
     simd: S,
     w: [&[u8]; ROWS],
     x: [&[f32]; T],
-    scales: &Rectangles<'_>,
-    rows: [usize; ROWS],
+    of_rows: &[f32],
+    part: usize,
 ) -> [[f32; T]; ROWS] {
-    let inputs = x[0].len();
+    let (inputs, across) = (x[0].len(), of_rows.len() / ROWS);
     assert!(w.iter().all(|w| w.len() == inputs) && x.iter().all(|x| x.len() == inputs));
     let mut sums = [[simd.all(0.0); T]; ROWS];
     let mut factors = [simd.all(0.0); ROWS];
-    for (part, start) in (0..inputs).step_by(scales.inputs()).enumerate() {
+    for (index, start) in (0..inputs).step_by(part).enumerate() {
         for r in 0..ROWS {
-            factors[r] = simd.all(scales.at(rows[r], part) * FACTOR);
+            factors[r] = simd.all(of_rows[r * across + index]);
         }
-        let end = inputs.min(start + scales.inputs());
+        let end = inputs.min(start + part);
         // Whole cache lines first: a step that asks whether it begins one takes longer.
         let lines = start + (end - start) / LINE * LINE;
         for line in (start..lines).step_by(LINE) {
@@ -146,13 +166,16 @@ unsafe fn add<S: Simd, const T: usize, const WHOLE: bool>(
 
 /// Rows times all tokens, a panel of widened rows after the other.
 #[inline(always)]
-fn panels<S: Simd>(simd: S, call: &mut Call<'_>, of_floats: impl Fn(&mut Call<'_>)) -> memory::Result<()> {
+fn panels<S: Simd>(
+    simd: S,
+    call: &mut Call<'_>,
+    lines: &mut Lines<f32>,
+    of_floats: impl Fn(&mut Call<'_>),
+) -> memory::Result<()> {
     let (weight, scales) = (call.weight, call.scales.rectangles());
     let (rows, inputs, tokens) = (call.rows(), call.input.inputs(), call.input.tokens());
-    let height = (PANEL / inputs / ROWS * ROWS).max(ROWS).min(rows);
-    // Taken from the thread and put back, as the product of F32 has scratch memory too.
-    let mut lines = with_scratch(|scratch| Ok(std::mem::take(&mut scratch.more_floats)))?;
-    let (panel, y) = room(&mut lines, height * (inputs + tokens))?.split_at_mut(height * inputs);
+    let height = (PANEL / (inputs + tokens) / ROWS * ROWS).max(ROWS).min(rows);
+    let (panel, y) = room(lines, height * (inputs + tokens))?.split_at_mut(height * inputs);
     for from in (0..rows).step_by(height) {
         let of_panel = from..rows.min(from + height);
         let panel = &mut panel[..of_panel.len() * inputs];
@@ -168,10 +191,7 @@ fn panels<S: Simd>(simd: S, call: &mut Call<'_>, of_floats: impl Fn(&mut Call<'_
         }
         mark(call, of_panel);
     }
-    with_scratch(|scratch| {
-        scratch.more_floats = lines;
-        Ok(())
-    })
+    Ok(())
 }
 
 /// The weights of `row`, number `index` of a call.

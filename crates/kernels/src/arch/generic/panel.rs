@@ -17,6 +17,9 @@ use crate::{Call, LANES};
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
+/// Bytes of unpacked panels that are multiplied with all tokens before others are unpacked; a single panel may have more.
+const UNPACKED: usize = 1 << 20;
+
 /// The parts that differ between vector widths.
 pub(crate) trait Multiply: Simd {
     /// The most tokens multiplied at once; the other tokens of a group follow.
@@ -276,8 +279,9 @@ pub(crate) unsafe fn matmul<S: Multiply, F: Format, const R: usize>(
     // each group of tokens passes over all of them.
     let few = S::ASKS && input.tokens() <= GROUP;
     let tile = if S::PAIRS && is_crowded::<F>() { 4 } else { S::TOKENS };
-    let panels = if few { 1 } else { call.rows().div_ceil(S::LANES) };
     let each = bytes_a_block::<S, F>();
+    let fitting = (UNPACKED / (order.blocks * each)).max(1);
+    let panels = if few { 1 } else { call.rows().div_ceil(S::LANES).min(fitting) };
     let bytes = room(&mut scratch.bytes, panels * order.blocks * each)?;
     for (i, part) in weight.chunks(panels * S::LANES * row_bytes).enumerate() {
         let places = bytes.chunks_exact_mut(order.blocks * each);
@@ -286,11 +290,12 @@ pub(crate) unsafe fn matmul<S: Multiply, F: Format, const R: usize>(
             let rows = Rows::new((i * panels + p) * S::LANES, rows, row_bytes, &mut scratch.rows)?;
             unpack(&rows, &mut Panel { simd, order, next, halved: few, bytes, each });
         }
+        let unpacked = part.len().div_ceil(S::LANES * row_bytes);
         let ask = if few { part.len() / 2 } else { 0 };
         let next = part.as_ptr_range().end.wrapping_add(ask);
         for first in (0..input.tokens()).step_by(GROUP) {
             let x = input.packed(first / GROUP);
-            for (p, bytes) in bytes.chunks_exact(order.blocks * each).enumerate() {
+            for (p, bytes) in bytes.chunks_exact(order.blocks * each).take(unpacked).enumerate() {
                 let row = (i * panels + p) * S::LANES;
                 let product = PanelProduct { simd, order, bytes, x, next, ask: ask / LANES, row, first };
                 for token in (0..x.tokens).step_by(tile) {

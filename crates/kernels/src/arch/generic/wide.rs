@@ -82,8 +82,7 @@ pub(crate) struct Factors {
     pub(crate) scales: Floats,
     /// The minimum of each block, where the dtype has them.
     pub(crate) mins: Floats,
-    /// The integer scale of each half block, where the dtype has them; a nibble, with the half's minimum in the high
-    /// one, where it has both.
+    /// The scale of each half block, where the dtype has them; a nibble, with the half's minimum in the high one, where it has both.
     pub(crate) halves: Bytes16,
 }
 

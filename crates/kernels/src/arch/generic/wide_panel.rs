@@ -5,7 +5,7 @@
 use super::panel::{self, Multiply, Panel};
 use super::wide::{
     Bytes, EightBlocks, Factors, Floats, PANEL, all, as_bytes, as_floats, floats_of_bytes, scales_and_mins_of_halves,
-    transpose,
+    scales_of_halves, transpose,
 };
 use crate::Call;
 use crate::dtypes::blocks::Format;
@@ -74,7 +74,10 @@ unsafe fn unpack<S: Columns, F: EightBlocks<EIGHT>, const EIGHT: usize>(
             for r in 0..ROWS {
                 let factors = &unpacked[r].1;
                 (scales[r], mins[r]) = (as_bytes(factors.scales), as_bytes(factors.mins));
-                if F::HALVES {
+                if F::FLOATS {
+                    let of_halves = scales_of_halves(factors.halves);
+                    (halves[0][r], halves[1][r]) = (as_bytes(of_halves[0]), as_bytes(of_halves[1]));
+                } else if F::HALVES {
                     let [scales, mins] = scales_and_mins_of_halves(F::MINS, factors.halves);
                     for (to, bytes) in [(&mut halves, scales), (&mut half_mins, mins)] {
                         let [first, second] = floats_of_bytes(bytes);
@@ -96,7 +99,8 @@ unsafe fn unpack<S: Columns, F: EightBlocks<EIGHT>, const EIGHT: usize>(
                 panel.put_columns(8 * i + b, &simd.columns::<F>(quants));
                 let mut of_halves = [[simd.all(0.0); 2]; 2];
                 for h in 0..2 {
-                    of_halves[0][h] = as_floats(halves[b / 4][b % 4 * 2 + h]);
+                    let (vector, number) = if F::FLOATS { (h, b) } else { (b / 4, b % 4 * 2 + h) };
+                    of_halves[0][h] = as_floats(halves[vector][number]);
                     of_halves[1][h] = as_floats(half_mins[b / 4][b % 4 * 2 + h]);
                 }
                 let factors = [as_floats(scales[b]), as_floats(mins[b])];

@@ -23,7 +23,7 @@ pub(crate) mod wide_panel;
 use super::prefetch::{NEAR_4_BITS, prefetch_near};
 use crate::Call;
 use crate::arch::generic::prefetch::{NEAR, streams};
-use crate::arch::generic::wide::{EightBlocks, ONE_TOKEN, scales_and_mins_of_halves};
+use crate::arch::generic::wide::{EightBlocks, ONE_TOKEN, scales_and_mins_of_halves, scales_of_halves};
 use crate::arch::generic::{e4m3, floats};
 use crate::dtypes::blocks::Format;
 use crate::element::Element;
@@ -129,7 +129,7 @@ fn one_token<F: EightBlocks<EIGHT>, const EIGHT: usize, const P: usize>(call: &m
         let x_bytes = arranged_bytes::<32, P>(bytes, &x, F::ELEMENTS.evens_first, blocks, |i| i)?.as_chunks::<P>().0;
         let x_scales = arranged(floats, x.map(|x| x.scales), blocks, |b| b)?.as_chunks::<P>().0;
         let x_sums = arranged(more_floats, x.map(|x| x.sums), blocks, |b| b)?.as_chunks::<P>().0;
-        let x_ints = arranged_sums::<F, 8, P>(ints, &x, blocks)?.as_chunks::<P>().0;
+        let x_ints = arranged_sums::<F, 8, P>(ints, &x, blocks)?;
         rows_times_token(weight, y, |stored: [&[u8; EIGHT]; 4], of, i, sums: &mut [[__m256; P]; 4]| {
             for ((eight, row), sums) in stored.into_iter().zip(of).zip(sums) {
                 // SAFETY: this function is compiled for the instruction sets.
@@ -138,21 +138,28 @@ fn one_token<F: EightBlocks<EIGHT>, const EIGHT: usize, const P: usize>(call: &m
                 // SAFETY: the reason above holds here too.
                 let elements = unsafe { eights.elements::<ONE_TOKEN>(eight) };
                 for p in 0..P {
-                    let mut dots = dots::<F>(elements, &x_bytes[i][p], halves);
+                    let [mut dots, second] = dots::<F>(elements, &x_bytes[i][p], halves);
                     // The products of the factors of half blocks and the sums of their activations; the ints are these sums with
                     // their sign turned.
-                    let ints = load_numbers(&x_ints[i][p]);
+                    let place = (i * P + p) * if F::FLOATS { 2 } else { 1 };
+                    let ints = load_numbers(&x_ints[place]);
                     let by_half = |halves| _mm256_madd_epi16(_mm256_cvtepi8_epi16(halves), ints);
-                    if F::HALVES && F::OFFSET > 0 {
+                    if F::HALVES && F::OFFSET > 0 && !F::FLOATS {
                         let sums = by_half(halves);
                         let shift = _mm_cvtsi32_si128(7 - F::SHIFT);
                         dots = _mm256_add_epi32(dots, _mm256_sll_epi32(sums, shift));
                     } else if F::OFFSET > 0 {
                         dots = _mm256_add_epi32(dots, ints);
                     }
+                    let mut dots = _mm256_cvtepi32_ps(dots);
+                    if F::FLOATS {
+                        let second = _mm256_cvtepi32_ps(_mm256_add_epi32(second, load_numbers(&x_ints[place + 1])));
+                        let [by_first, by_second] = scales_of_halves(halves);
+                        dots = _mm256_fmadd_ps(second, by_second, _mm256_mul_ps(dots, by_first));
+                    }
                     let x_scales = load_floats(&x_scales[i][p]);
                     let scales = _mm256_mul_ps(factors.scales, x_scales);
-                    sums[p] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots), scales, sums[p]);
+                    sums[p] = _mm256_fmadd_ps(dots, scales, sums[p]);
                     if F::MINS && F::HALVES {
                         let mins = _mm256_mul_ps(factors.mins, x_scales);
                         sums[p] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(by_half(half_mins)), mins, sums[p]);
@@ -166,10 +173,11 @@ fn one_token<F: EightBlocks<EIGHT>, const EIGHT: usize, const P: usize>(call: &m
     })
 }
 
-/// The products of eight blocks, added up for each block, with the scales of half blocks where there are any.
+/// The products of eight blocks, added up for each block, with the scales of half blocks where these are integers; where they are
+/// floats, added up for each first half and each second.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
-fn dots<F: Format>(q: [__m256i; 8], x: &[[u8; 32]; 8], halves: __m128i) -> __m256i {
+fn dots<F: Format>(q: [__m256i; 8], x: &[[u8; 32]; 8], halves: __m128i) -> [__m256i; 2] {
     if F::HALVES {
         // The scales of first halves in the low 128 bits and of second halves in the high, a word each.
         let split = _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
@@ -181,7 +189,8 @@ fn dots<F: Format>(q: [__m256i; 8], x: &[[u8; 32]; 8], halves: __m128i) -> __m25
             let words = _mm256_add_epi16(_mm256_unpacklo_epi64(first, second), _mm256_unpackhi_epi64(first, second));
             let pick = |b: usize| (b as i64 * 0x0202 + 0x0100) * 0x0001_0001_0001_0001;
             let pick = _mm256_setr_epi64x(pick(b), pick(b + 1), pick(b), pick(b + 1));
-            _mm256_castsi256_ps(_mm256_madd_epi16(words, _mm256_shuffle_epi8(scales, pick)))
+            let scales = if F::FLOATS { _mm256_set1_epi16(1) } else { _mm256_shuffle_epi8(scales, pick) };
+            _mm256_castsi256_ps(_mm256_madd_epi16(words, scales))
         };
         let four = |b: usize| {
             let (first, second) = (two(b), two(b + 2));
@@ -189,16 +198,20 @@ fn dots<F: Format>(q: [__m256i; 8], x: &[[u8; 32]; 8], halves: __m128i) -> __m25
             let odd = _mm256_castps_si256(_mm256_shuffle_ps::<0b11_01_11_01>(first, second));
             _mm256_add_epi32(even, odd)
         };
-        return add_halves(four(0), four(4));
+        let (low, high) = (four(0), four(4));
+        if F::FLOATS {
+            return [_mm256_permute2x128_si256::<0x20>(low, high), _mm256_permute2x128_si256::<0x31>(low, high)];
+        }
+        return [add_halves(low, high); 2];
     }
     let mut sums = [_mm256_setzero_si256(); 8];
     for b in 0..8 {
         sums[b] = pairs::<F>(q[b], load(&x[b]));
     }
     if F::BITS <= 5 {
-        return sum_eight_words(sums);
+        return [sum_eight_words(sums); 2];
     }
-    sum_eight(sums.map(|sums| _mm256_madd_epi16(sums, _mm256_set1_epi16(1))))
+    [sum_eight(sums.map(|sums| _mm256_madd_epi16(sums, _mm256_set1_epi16(1)))); 2]
 }
 
 /// The products of elements and activations, added up in pairs.

@@ -3,6 +3,8 @@
 pub(crate) mod attention;
 pub(crate) mod bf16;
 pub(crate) mod blocks;
+pub(crate) mod columns;
+pub(crate) mod f4;
 pub(crate) mod floats;
 pub(crate) mod i8;
 pub(crate) mod q4_0;
@@ -211,19 +213,20 @@ pub(crate) fn columns_of_16(row: impl Fn(usize) -> __m128i) -> [__m512i; 4] {
 /// Block dtypes times one token: for each row of `weight`, `step(bytes, [row, i], sums)` adds step `i` to its lanes, of which it has
 /// some for each row of the input, and `order` brings the lanes into the order of the blocks. A row's end is padded with zeros.
 ///
-/// A macro, because a closure that is called in two places becomes a function, and its vectors go through memory.
+/// A macro, because a closure that is called in two places becomes a function, and its vectors go through memory: each place has
+/// `step` of its own.
 macro_rules! rows_times_token {
     ($weight:expr, $y:expr, $order:expr, $step:expr $(,)?) => {{
         use $crate::arch::x86_64::{avx512::in_streams, prefetch::Reading};
         match Reading::of_this_processor() {
-            Reading::OneStream => in_streams::<_, 1, _>($weight, $y, $order, $step),
-            Reading::FourStreams => in_streams::<_, 4, _>($weight, $y, $order, $step),
+            Reading::OneStream => in_streams::<_, 1, _>($weight, $y, $order, $step, $step),
+            Reading::FourStreams => in_streams::<_, 4, _>($weight, $y, $order, $step, $step),
         }
     }};
 }
 pub(crate) use rows_times_token;
 
-/// Like [`rows_times_token`], for `N` rows in turns.
+/// Like [`rows_times_token`], for `N` rows in turns. `last` is `step`, for the end of a row.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(crate) fn in_streams<const STEP: usize, const N: usize, const P: usize>(
@@ -231,6 +234,7 @@ pub(crate) fn in_streams<const STEP: usize, const N: usize, const P: usize>(
     y: &mut [f32],
     order: __m512i,
     step: impl Fn(&[u8; STEP], [usize; 2], [__m512; P]) -> [__m512; P],
+    last: impl Fn(&[u8; STEP], [usize; 2], [__m512; P]) -> [__m512; P],
 ) {
     let row_bytes = weight.len() / y.len();
     let (steps, rest) = (row_bytes / STEP, row_bytes % STEP);
@@ -241,22 +245,29 @@ pub(crate) fn in_streams<const STEP: usize, const N: usize, const P: usize>(
     let mut padded = [0; STEP];
     for indices in streams::<N>(y.len()) {
         let mut sums = [[_mm512_setzero_ps(); P]; N];
-        for i in 0..steps + usize::from(rest > 0) {
+        for i in 0..steps {
             for r in 0..N {
-                let left = &weight[indices[r] * row_bytes + i * STEP..];
-                let bytes = left.first_chunk().unwrap_or_else(|| {
-                    padded[..left.len()].copy_from_slice(left);
-                    &padded
-                });
+                let Some(bytes) = weight[indices[r] * row_bytes + i * STEP..].first_chunk() else {
+                    unreachable!("a row has all of its steps")
+                };
                 if N == 1 {
                     prefetch_near(bytes.as_ptr().wrapping_add(AHEAD_IN_ONE), STEP);
                 } else {
                     prefetch(bytes.as_ptr().wrapping_add(AHEAD), STEP);
                 }
-                let lanes = if i < steps { u16::MAX } else { counted };
-                let added = step(bytes, [indices[r], i], sums[r]);
+                sums[r] = step(bytes, [indices[r], i], sums[r]);
+            }
+        }
+        if rest > 0 {
+            for r in 0..N {
+                let left = &weight[indices[r] * row_bytes + steps * STEP..];
+                let bytes = left.first_chunk().unwrap_or_else(|| {
+                    padded[..left.len()].copy_from_slice(left);
+                    &padded
+                });
+                let added = last(bytes, [indices[r], steps], sums[r]);
                 for p in 0..P {
-                    sums[r][p] = _mm512_mask_mov_ps(sums[r][p], lanes, added[p]);
+                    sums[r][p] = _mm512_mask_mov_ps(sums[r][p], counted, added[p]);
                 }
             }
         }

@@ -30,6 +30,26 @@ pub(super) fn packed(args: &Section<'_>, notes: &mut Notes) -> Result<Packed> {
     }
 }
 
+/// Floats of 4 bits with a scale for each group of this `size`.
+pub(super) fn fp4(args: &Section<'_>, size: u64, notes: &mut Notes) -> Result<()> {
+    bits(args, &[4], "float", notes)?;
+    let expected = if size == 16 { "tensor_group" } else { "group" };
+    let strategy = args.text("strategy")?.unwrap_or(expected);
+    let group = args.unsigned("group_size")?;
+    if strategy != expected || group != Some(size) {
+        let group = group.map_or("no group_size".to_owned(), |group| format!("group_size {group}"));
+        let expected = format!("{expected} with group_size {size}");
+        return Err(refusal(args, "strategy", &format!("{strategy} with {group}"), &expected));
+    }
+    if !flag(args, notes, "symmetric", true)? {
+        return Err(refusal(args, "symmetric", "false", "true: weights have no zero points"));
+    }
+    match dynamic(args, notes)? {
+        true => Err(refusal(args, "dynamic", "true", "false: weights are stored quantised")),
+        false => Ok(()),
+    }
+}
+
 /// How many stored weights of this `kind` share a scale; only those of floats come in blocks.
 fn scales(args: &Section<'_>, kind: &str, notes: &mut Notes) -> Result<WeightScales> {
     if dynamic(args, notes)? {

@@ -133,6 +133,20 @@ operations! {
         let by_high = |floats: float32x4_t| vmulq_laneq_f32::<1>(floats, both);
         [float32x4x2_t(by_low(a[0]), by_low(a[1])), float32x4x2_t(by_high(b[0]), by_high(b[1]))]
     };
+    /// The scales of the first and of the second halves of eight blocks, E4M3 without a sign, times 2^-8; 0x7f is 0.
+    scales_of_halves(bytes: Bytes16) -> [Floats; 2] = {
+        let numbers = vreinterpretq_u16_u8(vbicq_u8(bytes, vceqq_u8(bytes, vdupq_n_u8(0x7f))));
+        let wide = |four: uint16x4_t| vcvt_f32_f16(vreinterpret_f16_u16(four));
+        [vshlq_n_u16::<7>(numbers), vshrq_n_u16::<1>(numbers)].map(|halves| {
+            let halves = vandq_u16(halves, vdupq_n_u16(0x3f80));
+            float32x4x2_t(wide(vget_low_u16(halves)), wide(vget_high_u16(halves)))
+        })
+    };
+    /// Bytes 0 to 7 and 16 to 23, then the others.
+    in_quarters(bytes: Bytes) -> Bytes = {
+        let (low, high) = (vreinterpretq_u64_u8(bytes.0), vreinterpretq_u64_u8(bytes.1));
+        pair(vreinterpretq_u8_u64(vzip1q_u64(low, high)), vreinterpretq_u8_u64(vzip2q_u64(low, high)))
+    };
     /// `a * b`.
     mul(a: Floats, b: Floats) -> Floats = float32x4x2_t(vmulq_f32(a.0, b.0), vmulq_f32(a.1, b.1));
     /// `a + b`.

@@ -89,6 +89,14 @@ operations! {
     /// 16 signed bytes as two vectors of floats.
     floats_of_bytes(bytes: Bytes16) -> [Floats; 2] =
         [bytes, _mm_srli_si128::<8>(bytes)].map(|bytes| _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)));
+    /// The scales of the first and of the second halves of eight blocks, E4M3 without a sign, times 2^-8; 0x7f is 0.
+    scales_of_halves(bytes: Bytes16) -> [Floats; 2] = {
+        let numbers = _mm_andnot_si128(_mm_cmpeq_epi8(bytes, _mm_set1_epi8(0x7f)), bytes);
+        [_mm_slli_epi16::<7>(numbers), _mm_srli_epi16::<1>(numbers)]
+            .map(|halves| _mm256_cvtph_ps(_mm_and_si128(halves, _mm_set1_epi16(0x3f80))))
+    };
+    /// Bytes 0 to 7 and 16 to 23, then the others.
+    in_quarters(bytes: Bytes) -> Bytes = _mm256_permute4x64_epi64::<0b11_01_10_00>(bytes);
     /// `a * b`.
     mul(a: Floats, b: Floats) -> Floats = _mm256_mul_ps(a, b);
     /// `a + b`.

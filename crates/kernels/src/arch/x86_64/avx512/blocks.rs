@@ -12,7 +12,7 @@ use crate::Call;
 use crate::arch::generic::panel::{self, Multiply};
 use crate::arch::generic::prefetch::four_words;
 use crate::arch::generic::simd::Simd;
-use crate::arch::generic::wide::{EightBlocks, PANEL_OF_16, STEP, scales_and_mins_of_halves};
+use crate::arch::generic::wide::{EightBlocks, PANEL_OF_16, STEP, scales_and_mins_of_halves, scales_of_halves};
 use crate::dtypes::blocks::Format;
 use crate::order::GROUP;
 use crate::scratch::{Scratch, arranged, arranged_bytes, arranged_sums, with_scratch};
@@ -187,7 +187,10 @@ pub(crate) fn unpack<F: EightBlocks<EIGHT>, const EIGHT: usize>(rows: &Rows<'_>,
             // SAFETY: the reason above holds here too.
             let factors = unsafe { eights.factors::<PANEL_OF_16>(eight, [rows.first() + r, i]) };
             floats[r] = _mm512_castps_si512(join_floats(factors.scales, factors.mins));
-            if F::HALVES {
+            if F::FLOATS {
+                let [first, second] = scales_of_halves(factors.halves);
+                halves[0][r] = _mm512_castps_si512(join_floats(first, second));
+            } else if F::HALVES {
                 for (to, of_halves) in halves.iter_mut().zip(scales_and_mins_of_halves(F::MINS, factors.halves)) {
                     to[r] = _mm512_castps_si512(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(of_halves)));
                 }
@@ -199,7 +202,10 @@ pub(crate) fn unpack<F: EightBlocks<EIGHT>, const EIGHT: usize>(rows: &Rows<'_>,
         let (floats, halves, half_mins) = (transpose(&floats), transpose(&halves[0]), transpose(&halves[1]));
         for b in 0..8 {
             let of = |columns: &[__m512i; 16], i: usize| _mm512_castsi512_ps(columns[i]);
-            let of_halves = |columns: &[__m512i; 16]| [of(columns, 2 * b), of(columns, 2 * b + 1)];
+            let of_halves = |columns: &[__m512i; 16]| match F::FLOATS {
+                true => [of(columns, b), of(columns, 8 + b)],
+                false => [of(columns, 2 * b), of(columns, 2 * b + 1)],
+            };
             let factors = [of(&floats, b), of(&floats, 8 + b)];
             panel.put_factors::<F>(8 * i + b, factors, of_halves(&halves), of_halves(&half_mins));
         }
@@ -221,7 +227,7 @@ fn one_token<F: EightBlocks<EIGHT>, const EIGHT: usize, const SIXTEEN: usize, co
         let x_bytes = arranged_bytes::<64, P>(bytes, &x, F::ELEMENTS.evens_first, blocks, order)?.as_chunks::<P>().0;
         let x_scales = arranged(floats, x.map(|x| x.scales), blocks, |b| b)?.as_chunks::<P>().0;
         let x_sums = arranged(more_floats, x.map(|x| x.sums), blocks, |b| b)?.as_chunks::<P>().0;
-        let x_ints = arranged_sums::<F, 16, P>(ints, &x, blocks)?.as_chunks::<P>().0;
+        let x_ints = arranged_sums::<F, 16, P>(ints, &x, blocks)?;
         let order = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
         rows_times_token!(weight, y, order, |sixteen: &[u8; SIXTEEN], [row, i], mut sums: [__m512; P]| {
             let [a, b] = sixteen.as_chunks::<EIGHT>().0 else { unreachable!("two times eight blocks") };
@@ -230,6 +236,7 @@ fn one_token<F: EightBlocks<EIGHT>, const EIGHT: usize, const SIXTEEN: usize, co
                 unsafe { (eights.factors::<STEP>(a, [row, 2 * i]), eights.factors::<STEP>(b, [row, 2 * i + 1])) };
             let [halves_a, mins_a] = scales_and_mins_of_halves(F::MINS, of_a.halves);
             let [halves_b, mins_b] = scales_and_mins_of_halves(F::MINS, of_b.halves);
+            let floats = floats_of_halves::<F>(halves_a, halves_b);
             // SAFETY: the reason above holds here too.
             let (a, b) = unsafe {
                 if F::ELEMENTS.apart {
@@ -239,19 +246,25 @@ fn one_token<F: EightBlocks<EIGHT>, const EIGHT: usize, const SIXTEEN: usize, co
                 }
             };
             for p in 0..P {
-                let ints = load_numbers(&x_ints[i][p]);
+                let place = (i * P + p) * if F::FLOATS { 2 } else { 1 };
+                let ints = load_numbers(&x_ints[place]);
                 let by_half =
                     |a: __m128i, b: __m128i| _mm512_madd_epi16(_mm512_cvtepi8_epi16(_mm256_set_m128i(b, a)), ints);
-                let mut dots = dots::<F>(a, b, &x_bytes[i][p], halves_a, halves_b);
-                if F::HALVES && F::OFFSET > 0 {
+                let [mut dots, second] = dots::<F>(a, b, &x_bytes[i][p], halves_a, halves_b);
+                if F::HALVES && F::OFFSET > 0 && !F::FLOATS {
                     let shift = _mm_cvtsi32_si128(7 - F::SHIFT);
                     dots = _mm512_add_epi32(dots, _mm512_sll_epi32(by_half(halves_a, halves_b), shift));
                 } else if F::RAISED {
                     dots = _mm512_add_epi32(dots, ints);
                 }
+                let mut dots = _mm512_cvtepi32_ps(dots);
+                if F::FLOATS {
+                    let second = _mm512_cvtepi32_ps(_mm512_add_epi32(second, load_numbers(&x_ints[place + 1])));
+                    dots = _mm512_fmadd_ps(second, floats[1], _mm512_mul_ps(dots, floats[0]));
+                }
                 let x_scales = load_floats(&x_scales[i][p]);
                 let scales = _mm512_mul_ps(join_floats(of_a.scales, of_b.scales), x_scales);
-                sums[p] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), scales, sums[p]);
+                sums[p] = _mm512_fmadd_ps(dots, scales, sums[p]);
                 let mins = join_floats(of_a.mins, of_b.mins);
                 if F::MINS && F::HALVES {
                     let dots = _mm512_cvtepi32_ps(by_half(mins_a, mins_b));
@@ -274,7 +287,19 @@ fn apart<F: EightBlocks<EIGHT>, const EIGHT: usize>(eights: &F, eight: &[u8; EIG
     unsafe { eights.elements::<STEP>(eight) }
 }
 
-/// The products of sixteen blocks, added up for each block, with the scales of half blocks where there are any.
+/// The scales of the first and of the second halves of sixteen blocks, where they are floats.
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq")]
+fn floats_of_halves<F: Format>(a: __m128i, b: __m128i) -> [__m512; 2] {
+    if !F::FLOATS {
+        return [_mm512_setzero_ps(); 2];
+    }
+    let ([first, second], [more, last]) = (scales_of_halves(a), scales_of_halves(b));
+    [join_floats(first, more), join_floats(second, last)]
+}
+
+/// The products of sixteen blocks, added up for each block, with the scales of half blocks where these are integers; where they are
+/// floats, added up for each first half and each second.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 fn dots<F: Format>(
@@ -283,7 +308,7 @@ fn dots<F: Format>(
     x: &[[u8; 64]; 8],
     halves_a: __m128i,
     halves_b: __m128i,
-) -> __m512i {
+) -> [__m512i; 2] {
     // The scales of first halves, then of second halves, a word each: of `a` in the low 256 bits, of `b` in the high.
     let split = _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
     let words = |halves: __m128i| _mm256_cvtepi8_epi16(_mm_shuffle_epi8(halves, split));
@@ -295,22 +320,16 @@ fn dots<F: Format>(
             q = _mm512_xor_si512(q, _mm512_set1_epi8(-128));
         }
         sums[j] = _mm512_dpbusd_epi32(sums[j], q, load(&x[j]));
-        if F::HALVES {
+        if F::HALVES && !F::FLOATS {
             // Four products of at most 6 bits fit a word (32004), so the high word, the sign, is left out.
             let pick = _mm512_set1_epi32(0x8080_0100_u32 as i32 + 0x0202 * j as i32);
             sums[j] = _mm512_madd_epi16(sums[j], _mm512_shuffle_epi8(scales, pick));
         }
     }
-    sum_eight(sums)
-}
-
-/// The sums of the double words of each half of 8 vectors: of the low halves, then of the high.
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn sum_eight(v: [__m512i; 8]) -> __m512i {
-    let low = sum_quarters_of_four([v[0], v[1], v[2], v[3]]);
-    let high = sum_quarters_of_four([v[4], v[5], v[6], v[7]]);
-    let even = _mm512_shuffle_i64x2::<0b10_00_10_00>(low, high);
-    let sums = _mm512_add_epi32(even, _mm512_shuffle_i64x2::<0b11_01_11_01>(low, high));
-    _mm512_shuffle_i64x2::<0b11_01_10_00>(sums, sums)
+    let low = sum_quarters_of_four([sums[0], sums[1], sums[2], sums[3]]);
+    let high = sum_quarters_of_four([sums[4], sums[5], sums[6], sums[7]]);
+    let first = _mm512_shuffle_i64x2::<0b10_00_10_00>(low, high);
+    let second = _mm512_shuffle_i64x2::<0b11_01_11_01>(low, high);
+    let in_order = |sums| _mm512_shuffle_i64x2::<0b11_01_10_00>(sums, sums);
+    if F::FLOATS { [in_order(first), in_order(second)] } else { [in_order(_mm512_add_epi32(first, second)); 2] }
 }

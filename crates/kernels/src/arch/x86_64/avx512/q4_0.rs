@@ -11,8 +11,7 @@ use std::arch::x86_64::*;
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(crate) fn matmul(call: &mut Call<'_>) {
     let elements = |first, second| nibbles::<BYTES>(first, second);
-    let scales = |_| |stored: &_| [scales::<BYTES>(stored)];
-    if !one_token::<Q40, { 16 * BYTES }, 1, 1, _>(call, elements, scales) {
+    if !one_token::<Q40, { 16 * BYTES }, 1, _>(call, false, elements, scales_in_blocks::<BYTES>()) {
         many_tokens_of_blocks::<Q40, BYTES, { 4 * BYTES }>(call, |fours, i, panel| put(fours, i, panel));
     }
 }
@@ -65,30 +64,55 @@ pub(crate) fn nibbles<const BYTES: usize>(first: __m512i, second: __m512i) -> (_
     (_mm512_and_si512(bytes, low), _mm512_and_si512(_mm512_srli_epi16::<4>(bytes), low))
 }
 
-/// The product with one token, like [`Call::few_tokens`]. `elements` has elements of four blocks like [`nibbles`], with their offset,
-/// and `factors` the scales of sixteen, by their place and the same vectors, and if `N` is 2 what is added to their elements.
-/// `STEP` are the bytes of 16 blocks.
+/// How the product with one token scales sixteen blocks, in the order of its sums.
+pub(crate) struct Scales<S, A, F> {
+    /// What the place of the blocks gives.
+    pub(crate) start: S,
+    /// Adds what the `j`-th four blocks hold, by their first and last 64 bytes.
+    pub(crate) add: A,
+    /// Adds the scaled sums of the blocks, of which the vectors have two for each first and each second half, times the scales of
+    /// activations, to the sums of lanes; and what the blocks' minima are times the sums of activations, which follow the scales.
+    pub(crate) apply: F,
+}
+
+/// [`Scales::apply`] with a scale for each block.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+pub(crate) fn scaled(
+    scales: __m512,
+    [first, second]: [__m512i; 2],
+    [x_scales, _]: [__m512; 2],
+    sums: __m512,
+) -> __m512 {
+    let dots = _mm512_madd_epi16(_mm512_packs_epi32(first, second), _mm512_set1_epi16(1));
+    _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), _mm512_mul_ps(scales, x_scales), sums)
+}
+
+/// The product with one token, like [`Call::few_tokens`]. `elements` has elements of four blocks like [`nibbles`], with the
+/// offset of `F`. `STEP` are the bytes of 16 blocks; `evens_first` is as in `Elements`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(crate) fn one_token<F: Format, const STEP: usize, const P: usize, const N: usize, S>(
+pub(crate) fn one_token<F: Format, const STEP: usize, const P: usize, T: Copy>(
     call: &mut Call<'_>,
+    evens_first: bool,
     elements: impl Fn(__m512i, __m512i) -> (__m512i, __m512i),
-    factors: impl Fn([usize; 2]) -> S,
-) -> bool
-where
-    S: Fn(&[(__m512i, __m512i); 4]) -> [__m512; N],
-{
+    scales: Scales<
+        impl Fn([usize; 2]) -> T,
+        impl Fn(T, usize, [__m512i; 2]) -> T,
+        impl Fn(T, [__m512i; 2], [__m512; 2], __m512) -> __m512,
+    >,
+) -> bool {
     const { assert!(F::OFFSET <= 16) };
     call.few_tokens::<P>(|Scratch { bytes, floats, more_floats, ints, .. }, weight, x, y| {
         let blocks = x[0].scales.len().next_multiple_of(16);
         // The activations, padded to a whole number of steps, in the order of elements and scales; and what the
         // weights' offset adds too much in each eight products.
         let order = |i: usize| i / 8 * 8 + i % 4 * 2 + i / 4 % 2;
-        let x_bytes = arranged_bytes::<64, P>(bytes, &x, F::ELEMENTS.evens_first, blocks, order)?;
+        let x_bytes = arranged_bytes::<64, P>(bytes, &x, evens_first, blocks, order)?;
         let order = |i: usize| i / 16 * 16 + i % 4 * 4 + i / 4 % 4;
         let x_scales = arranged(floats, x.map(|x| x.scales), blocks, order)?.as_chunks::<P>().0;
-        let x_sums = if N == 2 { x.map(|x| x.sums) } else { [&[][..]; P] };
-        let x_sums = arranged(more_floats, x_sums, if N == 2 { blocks } else { 0 }, order)?.as_chunks::<P>().0;
+        let x_sums = if F::MINS { x.map(|x| x.sums) } else { [&[][..]; P] };
+        let x_sums = arranged(more_floats, x_sums, if F::MINS { blocks } else { 0 }, order)?.as_chunks::<P>().0;
         let x_offsets = room(ints, P * blocks * 4)?;
         let (x_halves, _) = x_bytes.as_flattened().as_flattened().as_chunks::<16>();
         for (offsets, halves) in x_offsets.as_chunks_mut::<16>().0.iter_mut().zip(x_halves.as_chunks::<8>().0) {
@@ -104,13 +128,13 @@ where
         let order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
         rows_times_token!(weight, y, order, |blocks: &[u8; STEP], [row, i], mut sums: [__m512; P]| {
             // First what branches, while few registers are used.
-            let factors = factors([row, i]);
+            let mut of_blocks = (scales.start)([row, i]);
             let zero = _mm512_setzero_si512();
-            let (mut stored, mut dots) = ([(zero, zero); 4], [[zero; 4]; P]);
+            let mut dots = [[zero; 4]; P];
             for (j, four) in blocks.chunks_exact(const { STEP / 4 }).enumerate() {
                 let first = four.first_chunk().map_or_else(|| load_less(four), |bytes| load_apart(bytes));
                 let second = four.last_chunk().map_or(first, |bytes| load_apart(bytes));
-                stored[j] = (first, second);
+                of_blocks = (scales.add)(of_blocks, j, [first, second]);
                 let (low, high) = elements(first, second);
                 for p in 0..P {
                     let (x, x_offsets) = (&x_bytes[i][p], &x_offsets[i][p]);
@@ -118,19 +142,14 @@ where
                     dots[p][j] = _mm512_dpbusd_epi32(sums, high, load(&x[2 * j + 1]));
                 }
             }
-            let factors = factors(&stored);
             for (p, dots) in dots.iter().enumerate() {
                 // In each 128 bits are four sums of eight products of one block: at most 16 * 127 * 8 and twice that, so
-                // that they fit 16 bits.
+                // that they fit 16 bits; the first two are of its first half.
                 let ones = _mm512_set1_epi16(1);
                 let first = _mm512_madd_epi16(_mm512_packs_epi32(dots[0], dots[1]), ones);
                 let second = _mm512_madd_epi16(_mm512_packs_epi32(dots[2], dots[3]), ones);
-                let dots = _mm512_madd_epi16(_mm512_packs_epi32(first, second), ones);
-                let scales = _mm512_mul_ps(factors[0], load_floats(&x_scales[i][p]));
-                sums[p] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), scales, sums[p]);
-                if N == 2 {
-                    sums[p] = _mm512_fmadd_ps(factors[1], load_floats(&x_sums[i][p]), sums[p]);
-                }
+                let x_sums = if F::MINS { load_floats(&x_sums[i][p]) } else { _mm512_setzero_ps() };
+                sums[p] = (scales.apply)(of_blocks, [first, second], [load_floats(&x_scales[i][p]), x_sums], sums[p]);
             }
             sums
         });
@@ -138,18 +157,26 @@ where
     })
 }
 
-/// The scales of sixteen blocks that begin with them, in the order of [`one_token`], of which `stored` has the first and the last 64
-/// bytes of each four.
+/// The scales of blocks that begin with them, as [`one_token`] takes them.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-pub(crate) fn scales<const BYTES: usize>(stored: &[(__m512i, __m512i); 4]) -> __m512 {
-    let mut scales = _mm512_setzero_si512();
-    for (j, (first, second)) in stored.iter().enumerate() {
-        // Scale k of the four goes to double word j of the k-th 128 bits.
-        let at = load_numbers(&const { scales_at(BYTES, 4 * BYTES) });
-        scales = _mm512_or_si512(scales, _mm512_maskz_permutex2var_epi16(0x1111 << j, *first, at, *second));
+#[allow(clippy::type_complexity)] // closures have no shorter names
+pub(crate) fn scales_in_blocks<const BYTES: usize>() -> Scales<
+    impl Fn([usize; 2]) -> __m512i,
+    impl Fn(__m512i, usize, [__m512i; 2]) -> __m512i,
+    impl Fn(__m512i, [__m512i; 2], [__m512; 2], __m512) -> __m512,
+> {
+    let at = load_numbers(&const { scales_at(BYTES, 4 * BYTES) });
+    Scales {
+        start: |_| _mm512_setzero_si512(),
+        // Scale k of the j-th four goes to word 4 * k + j.
+        add: move |scales, j, [first, second]: [__m512i; 2]| {
+            _mm512_or_si512(scales, _mm512_maskz_permutex2var_epi16(0x1111u32 << j, first, at, second))
+        },
+        apply: |scales, dots, x_scales, sums| {
+            scaled(_mm512_cvtph_ps(_mm512_castsi512_si256(scales)), dots, x_scales, sums)
+        },
     }
-    _mm512_cvtph_ps(_mm512_castsi512_si256(scales))
 }
 
 /// The places of the scales of four blocks, each four times.

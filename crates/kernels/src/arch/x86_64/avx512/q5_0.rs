@@ -2,7 +2,7 @@
 
 use super::blocks::{Panel, ROWS, Step, many_tokens_of_blocks, put as put_rows};
 use super::load_numbers;
-use super::q4_0::{nibbles, one_token, places, scales};
+use super::q4_0::{nibbles, one_token, places, scales_in_blocks};
 use crate::Call;
 use crate::arch::generic::wide::nibbles as nibbles_of;
 use crate::dtypes::q5_0::{BYTES, Q50, high_bits};
@@ -11,8 +11,7 @@ use std::arch::x86_64::*;
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(crate) fn matmul(call: &mut Call<'_>) {
     let elements = |first, second| elements(first, second);
-    let scales = |_| |stored: &_| [scales::<BYTES>(stored)];
-    if !one_token::<Q50, { 16 * BYTES }, 1, 1, _>(call, elements, scales) {
+    if !one_token::<Q50, { 16 * BYTES }, 1, _>(call, false, elements, scales_in_blocks::<BYTES>()) {
         many_tokens_of_blocks::<Q50, BYTES, { 4 * BYTES }>(call, |fours, i, panel| put(fours, i, panel));
     }
 }

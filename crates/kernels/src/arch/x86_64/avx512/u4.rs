@@ -1,13 +1,13 @@
 //! U2, U3, U4 and U5 by AVX-512 VNNI.
 
 use super::blocks::{many_tokens, unpack};
-use super::q4_0::one_token;
+use super::q4_0::{Scales, one_token, scaled};
 use super::{load, load_numbers};
 use crate::Call;
 use crate::arch::generic::wide::EightBlocks;
 use crate::arch::x86_64::avx2::load as load_32;
 use crate::dtypes::blocks::Format;
-use crate::dtypes::scaled::{Affine, CallScales, Groups};
+use crate::dtypes::scaled::{CallScales, Groups};
 use model_factory_dtypes::DType;
 use std::arch::x86_64::*;
 
@@ -18,10 +18,12 @@ pub(crate) fn multiply<F: EightBlocks<EIGHT>, const EIGHT: usize, const SIXTEEN:
     call: &mut Call<'_>,
     eights: &F,
 ) {
-    let few = match call.scales {
-        CallScales::Groups(scales) => few_tokens::<F, SIXTEEN, 1>(call, [scales]),
-        CallScales::Affine(Affine { scales, biases, .. }) => few_tokens::<F, SIXTEEN, 2>(call, [scales, biases]),
-        _ => unreachable!("scales of another kind"),
+    let few = match (call.scales, F::PARTS) {
+        (CallScales::Groups(scales), 2) => few_tokens::<F, SIXTEEN, 2, 1>(call, [scales]),
+        (CallScales::Groups(scales), _) => few_tokens::<F, SIXTEEN, 1, 1>(call, [scales]),
+        (CallScales::Affine(of), 2) => few_tokens::<F, SIXTEEN, 2, 2>(call, [of.scales, of.biases]),
+        (CallScales::Affine(of), _) => few_tokens::<F, SIXTEEN, 1, 2>(call, [of.scales, of.biases]),
+        _ => unreachable!("other scales"),
     };
     if !few {
         many_tokens::<F>(call, |rows, panel| unpack(rows, panel, eights));
@@ -31,23 +33,23 @@ pub(crate) fn multiply<F: EightBlocks<EIGHT>, const EIGHT: usize, const SIXTEEN:
 /// The product with one token, like [`Call::few_tokens`], with scales and, if `N` is 2, biases.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-fn few_tokens<F: Format, const SIXTEEN: usize, const N: usize>(
+fn few_tokens<F: Format, const SIXTEEN: usize, const P: usize, const N: usize>(
     call: &mut Call<'_>,
     of_groups: [Groups<'_>; N],
 ) -> bool {
     match of_groups[0].scales.dtype() {
-        DType::F32 => by::<F, SIXTEEN, N, 64>(call, of_groups, |floats| _mm512_castsi512_ps(load(floats))),
-        DType::BF16 => by::<F, SIXTEEN, N, 32>(call, of_groups, |halves| {
+        DType::F32 => by::<F, SIXTEEN, P, N, 64>(call, of_groups, |floats| _mm512_castsi512_ps(load(floats))),
+        DType::BF16 => by::<F, SIXTEEN, P, N, 32>(call, of_groups, |halves| {
             _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(load_32(halves))))
         }),
-        _ => by::<F, SIXTEEN, N, 32>(call, of_groups, |halves| _mm512_cvtph_ps(load_32(halves))),
+        _ => by::<F, SIXTEEN, P, N, 32>(call, of_groups, |halves| _mm512_cvtph_ps(load_32(halves))),
     }
 }
 
 /// Like [`few_tokens`], with floats of which sixteen in `BYTES` are `widened`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-fn by<F: Format, const SIXTEEN: usize, const N: usize, const BYTES: usize>(
+fn by<F: Format, const SIXTEEN: usize, const P: usize, const N: usize, const BYTES: usize>(
     call: &mut Call<'_>,
     of_groups: [Groups<'_>; N],
     widened: impl Fn(&[u8; BYTES]) -> __m512,
@@ -55,7 +57,7 @@ fn by<F: Format, const SIXTEEN: usize, const N: usize, const BYTES: usize>(
     let order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     let order = _mm512_srl_epi32(order, _mm_cvtsi32_si128(of_groups[0].shift as i32));
     let count = of_groups[0].scales.len_of(BYTES / 16);
-    let factors = |place| {
+    let start = |place| {
         let [from, skipped] = of_groups[0].place::<16>(place, count);
         let numbers = _mm512_add_epi32(order, _mm512_set1_epi32(skipped as i32));
         let mut factors = [_mm512_setzero_ps(); N];
@@ -65,9 +67,19 @@ fn by<F: Format, const SIXTEEN: usize, const N: usize, const BYTES: usize>(
         if N == 2 {
             factors[1] = _mm512_add_ps(_mm512_mul_ps(factors[0], _mm512_set1_ps(F::OFFSET as f32)), factors[1]);
         }
-        move |_: &_| factors
+        factors
     };
-    one_token::<F, SIXTEEN, 2, N, _>(call, |first, second| elements::<F>(first, second), factors)
+    let apply = |factors: [__m512; N], dots, [x_scales, x_sums]: [__m512; 2], sums| {
+        let sums = scaled(factors[0], dots, [x_scales, x_sums], sums);
+        if N == 2 { _mm512_fmadd_ps(factors[1], x_sums, sums) } else { sums }
+    };
+    let elements = |first, second| elements::<F>(first, second);
+    one_token::<F, SIXTEEN, P, _>(
+        call,
+        F::ELEMENTS.evens_first,
+        elements,
+        Scales { start, add: |factors, _, _| factors, apply },
+    )
 }
 
 /// The elements of four blocks, of which `first` and `second` are the first and the last 64 bytes: of 4 bits those at even places of

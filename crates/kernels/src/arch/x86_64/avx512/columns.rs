@@ -1,0 +1,192 @@
+//! Integers by columns with one token by AVX-512 VNNI: lanes are outputs, and each byte of a double word is an input.
+
+#![allow(clippy::needless_range_loop)] // vectors and planes are indices of several arrays
+
+use super::{load, load_floats, store_floats};
+use crate::arch::generic::prefetch::prefetch;
+use crate::input::Q8;
+use crate::memory;
+use crate::ops::columns::{TILE, Token};
+use crate::order::{BLOCK, Order};
+use crate::scratch::{Scratch, room};
+use crate::{Columns, LANES, Words};
+use std::arch::x86_64::*;
+
+/// Vectors of a tile.
+const VECTORS: usize = TILE / 16;
+
+/// How many blocks ahead words are prefetched.
+const AHEAD: usize = 2;
+
+/// Words of 4 bits of [`Words::OfInputs`] and of [`Words::OfOutputs`], and of 8 bits.
+const NIBBLES: u8 = 0;
+const IN_TURNS: u8 = 1;
+const BYTES: u8 = 2;
+
+/// The outputs of whole tiles from `token.first` on, in the order of tiles.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+pub(crate) fn one_token(
+    scratch: &mut Scratch,
+    columns: &Columns<'_>,
+    bits: usize,
+    x: [Q8<'_>; 2],
+    token: Token<'_>,
+    y: &mut [f32],
+) -> memory::Result<()> {
+    match (columns.of, bits) {
+        (Words::OfOutputs, _) => tiles::<IN_TURNS>(scratch, columns, x, token, y),
+        (Words::OfInputs, 4) => tiles::<NIBBLES>(scratch, columns, x, token, y),
+        (Words::OfInputs, _) => tiles::<BYTES>(scratch, columns, x, token, y),
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+fn tiles<const LAYOUT: u8>(
+    Scratch { bytes, floats, ints, .. }: &mut Scratch,
+    columns: &Columns<'_>,
+    x: [Q8<'_>; 2],
+    token: Token<'_>,
+    y: &mut [f32],
+) -> memory::Result<()> {
+    let blocks = x[0].scales.len();
+    // Rows of words of a block, and bytes of a row and of a tile in it.
+    let (rows, row_bytes, tile_bytes) = match LAYOUT {
+        NIBBLES => (4, 4 * columns.width, 4 * TILE),
+        BYTES => (8, 4 * columns.width, 4 * TILE),
+        _ => (BLOCK, columns.width / 2, TILE / 2),
+    };
+    let first = token.first * row_bytes / columns.width;
+    // Of each block four activations a double word, and what the offset of integers adds too much.
+    let x_bytes = room(bytes, 2 * blocks * BLOCK)?.as_chunks_mut::<4>().0.as_chunks_mut::<8>().0.as_chunks_mut::<2>().0;
+    let x_offsets = room(ints, 2 * blocks)?.as_chunks_mut::<2>().0;
+    for (b, (bytes, offsets)) in x_bytes.iter_mut().zip(&mut *x_offsets).enumerate() {
+        for p in 0..2 {
+            let block = &x[p].bytes[b * BLOCK..][..BLOCK];
+            for (q, four) in bytes[p].iter_mut().enumerate() {
+                let at = |i: usize| if LAYOUT == NIBBLES { q / 2 * 8 + 2 * i + q % 2 } else { 4 * q + i };
+                *four = std::array::from_fn(|i| block[at(i)] as u8);
+            }
+            offsets[p] = x[p].offsets[b] >> if LAYOUT == BYTES { 0 } else { 4 };
+        }
+    }
+    let count = y.len();
+    assert!(count.is_multiple_of(TILE) && columns.words.len() >= blocks * rows * row_bytes);
+    assert!(
+        first + count / TILE * tile_bytes <= row_bytes
+            && token.scales.len() >= (blocks / token.each - 1) * token.stride + count
+    );
+    let order = Order::new(blocks);
+    let mut places = memory::reserved(blocks, "the order of blocks")?;
+    places.extend(order.in_order());
+    // The sums of a lane, after those that wait for the sums of as many lanes, those of the most lanes first.
+    const LEVELS: usize = 1 + LANES.ilog2() as usize;
+    let mut parts = room(floats, 2 * count * LEVELS)?.chunks_exact_mut(2 * count);
+    let mut levels: [&mut [[f32; 16]]; LEVELS] =
+        std::array::from_fn(|_| parts.next().unwrap_or_default().as_chunks_mut().0);
+    let (mut waiting, mut done) = (0, 0);
+    for i in 0..LANES {
+        levels[waiting].fill([0.0; 16]);
+        for _ in 0..order.count(i) {
+            let b = places[done];
+            let next = places.get(done + AHEAD).copied().unwrap_or(b);
+            done += 1;
+            for (tile, sums) in levels[waiting].as_chunks_mut::<{ 2 * VECTORS }>().0.iter_mut().enumerate() {
+                // The rows of a block have the tile, by the lengths above.
+                let at =
+                    |b: usize| columns.words.as_ptr().wrapping_add(b * rows * row_bytes + first + tile * tile_bytes);
+                for row in 0..rows {
+                    prefetch(at(next).wrapping_add(row * row_bytes), tile_bytes);
+                }
+                let words = |row: usize, v: usize| {
+                    // SAFETY: 64 bytes are there, of a row of the block and a vector of the tile.
+                    load(unsafe { &*at(b).add(row * row_bytes + 64 * v).cast() })
+                };
+                let mut dots = [[_mm512_setzero_si512(); 2]; VECTORS];
+                for v in 0..VECTORS {
+                    for p in 0..2 {
+                        dots[v][p] = _mm512_set1_epi32(x_offsets[b][p]);
+                    }
+                }
+                // A macro: a closure that is called in several places becomes a function, and vectors go through memory.
+                macro_rules! add {
+                    ($v:expr, $bytes:expr, $q:expr) => {
+                        for p in 0..2 {
+                            let x = _mm512_set1_epi32(i32::from_le_bytes(x_bytes[b][p][$q]));
+                            dots[$v][p] = _mm512_dpbusd_epi32(dots[$v][p], $bytes, x);
+                        }
+                    };
+                }
+                for row in 0..if LAYOUT == IN_TURNS { 0 } else { rows } {
+                    for v in 0..VECTORS {
+                        if LAYOUT == BYTES {
+                            add!(v, words(row, v), row);
+                            continue;
+                        }
+                        let [evens, odds] = nibbles(words(row, v));
+                        add!(v, evens, 2 * row);
+                        add!(v, odds, 2 * row + 1);
+                    }
+                }
+                for q in 0..if LAYOUT == IN_TURNS { rows / 4 } else { 0 } {
+                    let mut four = [[_mm512_setzero_si512(); 4]; 2];
+                    for i in 0..4 {
+                        [four[0][i], four[1][i]] = nibbles(words(4 * q + i, 0));
+                    }
+                    let halves = [in_fours(four[0]), in_fours(four[1])];
+                    for r in 0..4 {
+                        add!(2 * r, halves[0][r], q);
+                        add!(2 * r + 1, halves[1][r], q);
+                    }
+                }
+                let scales = &token.scales[b / token.each * token.stride + tile * TILE..][..TILE].as_chunks::<16>().0;
+                for v in 0..VECTORS {
+                    let scales = load_floats(&scales[v]);
+                    for p in 0..2 {
+                        let by = _mm512_mul_ps(scales, _mm512_set1_ps(x[p].scales[b]));
+                        let sum = &mut sums[2 * v + p];
+                        store_floats(sum, _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots[v][p]), by, load_floats(sum)));
+                    }
+                }
+            }
+        }
+        let mut bit = 1;
+        while i & bit != 0 {
+            let [.., before, sums] = &mut levels[..=waiting] else { unreachable!("sums of as many lanes wait") };
+            for (before, sum) in before.iter_mut().zip(sums.iter()) {
+                store_floats(before, _mm512_add_ps(load_floats(before), load_floats(sum)));
+            }
+            waiting -= 1;
+            bit <<= 1;
+        }
+        waiting += 1;
+    }
+    for (y, planes) in y.as_chunks_mut::<16>().0.iter_mut().zip(levels[0].as_chunks::<2>().0) {
+        store_floats(y, _mm512_add_ps(load_floats(&planes[0]), load_floats(&planes[1])));
+    }
+    Ok(())
+}
+
+/// The low nibbles of bytes, and the high ones.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn nibbles(bytes: __m512i) -> [__m512i; 2] {
+    let low = _mm512_set1_epi8(15);
+    [_mm512_and_si512(bytes, low), _mm512_and_si512(_mm512_srli_epi16::<4>(bytes), low)]
+}
+
+/// Byte `i` of double word `j` of four vectors as four vectors of double words with a byte of each: vector `i % 4` of each four
+/// double words has their first to last bytes.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn in_fours([a, b, c, d]: [__m512i; 4]) -> [__m512i; 4] {
+    let (ab, cd) = (_mm512_unpacklo_epi8(a, b), _mm512_unpacklo_epi8(c, d));
+    let (ab_high, cd_high) = (_mm512_unpackhi_epi8(a, b), _mm512_unpackhi_epi8(c, d));
+    [
+        _mm512_unpacklo_epi16(ab, cd),
+        _mm512_unpackhi_epi16(ab, cd),
+        _mm512_unpacklo_epi16(ab_high, cd_high),
+        _mm512_unpackhi_epi16(ab_high, cd_high),
+    ]
+}

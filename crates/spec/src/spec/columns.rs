@@ -1,0 +1,92 @@
+//! Matrices of integers in words by columns: their scales, zero points and the tensors next to them that only values judge.
+
+use super::scaling::BLOCK;
+use super::tensors::{Rows, Tensors, columns_of};
+use super::{ColumnWords, Columns};
+use crate::error::{Error, Result};
+use crate::family::Role;
+use crate::header::TensorInfo;
+use crate::quantization::{Columned, WeightScales};
+use model_factory_dtypes::DType;
+
+impl Tensors<'_> {
+    /// What is stored next to the words in `rows`.
+    pub(super) fn columns(&mut self, place: &str, kind: Columned, rows: &Rows, role: Role) -> Result<Columns> {
+        let (weight, module) = (&rows.tensor, &rows.module);
+        let [outputs, inputs] = [weight.shape[0], weight.shape[1]];
+        let size = if let WeightScales::Group(size) = kind.scales { size } else { inputs };
+        if !inputs.is_multiple_of(size) {
+            let other = format!("tensor {} has {inputs} inputs, no multiple of it", weight.name);
+            return Err(self.conflict(format!("{place} has groups of {size}"), other));
+        }
+        let unsupported =
+            |scheme: String, why: String| Err(Error::Quantization { file: self.file_of(weight).into(), scheme, why });
+        if !size.is_multiple_of(BLOCK) {
+            let scheme = format!("groups of {size} packed weights (tensor {})", weight.name);
+            return unsupported(scheme, format!("integers are multiplied in blocks of {BLOCK} that share a scale"));
+        }
+        let each = u64::from(32 / kind.bits);
+        if [rows.before, outputs, rows.total].iter().any(|outputs| !outputs.is_multiple_of(each)) {
+            let scheme = format!("{outputs} of {} outputs by columns (tensor {})", rows.total, weight.name);
+            return unsupported(scheme, format!("zero points of {each} outputs are a word"));
+        }
+        let groups = inputs / size;
+        let because = format!("weights {} by {place}", kind.scales);
+        let scale = self.next_to(module, "scales", &[groups, rows.total], &because)?;
+        self.check_float(&scale, "F32, F16 or BF16 (scales)")?;
+        let zero_point = self.next_to(module, "qzeros", &[groups, rows.total / each], &because)?;
+        self.check_words(&zero_point)?;
+        let name = format!("{module}.g_idx");
+        let group_of_input = match self.stores(&name) {
+            true if kind.words_of_outputs() => {
+                let says = format!("{place} describes inputs in order");
+                return Err(self.conflict(says, format!("tensor {name} is stored")));
+            }
+            true => Some(self.next_to(module, "g_idx", &[inputs], &because)?),
+            false => None,
+        };
+        group_of_input.iter().try_for_each(|index| self.check_words(index))?;
+        let bias = format!("{module}.bias");
+        let no_bias = match self.stores(&bias) && !self.bias_wanted(role, None, &bias)? {
+            true => Some(self.next_to(
+                module,
+                "bias",
+                &[rows.total],
+                "a bias of zeros, which GPTQ stores for modules without one",
+            )?),
+            false => None,
+        };
+        no_bias.iter().try_for_each(|bias| self.check_float(bias, "F32, F16 or BF16 (biases)"))?;
+        self.used.insert(weight.name.clone());
+        let part = |whole: TensorInfo| {
+            let wide = whole.shape[1] / (rows.total / each).max(1) * (outputs / each);
+            columns_of(whole, [rows.total, outputs].map(|outputs| outputs / each), vec![groups, wide])
+        };
+        Ok(Columns {
+            words: kind.of,
+            scale: part(scale),
+            size: size as usize,
+            zero_point: part(zero_point),
+            add: kind.zeros,
+            group_of_input,
+            no_bias,
+            before: rows.before as usize,
+            total: rows.total as usize,
+        })
+    }
+
+    /// The tensor `end` of a module.
+    fn next_to(&mut self, module: &str, end: &str, shape: &[u64], because: &str) -> Result<TensorInfo> {
+        self.checked(&format!("{module}.{end}"), shape, because)
+    }
+
+    fn check_words(&self, tensor: &TensorInfo) -> Result<()> {
+        if tensor.dtype == DType::I32 { Ok(()) } else { Err(self.wrong_dtype(tensor, "I32")) }
+    }
+}
+
+impl Columned {
+    fn words_of_outputs(self) -> bool {
+        self.of == ColumnWords::OfOutputs
+    }
+}
