@@ -185,8 +185,9 @@ fn words_by_columns_are_exact_too() {
 fn values_next_to_columns_are_judged() {
     let middles = [0x88, 0x77, 0x78, 0x98].map(|byte: u8| [byte, 0x88, 0x88, 0x88]);
     let words = |numbers: [i32; 3]| numbers.map(i32::to_le_bytes);
+    type Case<'a> = (&'a str, &'a str, &'a [[u8; 4]], &'a [bool], &'a str);
     #[rustfmt::skip]
-    let cases: [(&str, &str, &[[u8; 4]], &[bool], &str); 5] = [
+    let cases: [Case<'_>; 5] = [
         ("llama-auto-round-gptq", "mlp.up_proj.qzeros", &middles, &[true, true, true, false], "the middle of the integers"),
         ("qwen3-gptq-32-asymmetric", "mlp.up_proj.qzeros", &[[0x77; 4], [0x77, 0xf7, 0x77, 0x77]], &[true, false], "below the largest integer"),
         ("qwen3-gptq-32-asymmetric", "mlp.down_proj.g_idx", &words([0, 2, -1]), &[true, true, false], "one of the groups"),

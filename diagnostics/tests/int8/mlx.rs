@@ -120,7 +120,7 @@ fn mlx_that_contradicts_is_refused() {
         ("fewer words", model().with(&words, "U32", &[WIDE, 4]), 15, &[&words, "[96, 32]", "[96, 64]"]),
         ("words of no whole fields", mlx(3, json!({})).with(&words, "U32", &[WIDE, 7]), 15, &[&words, "quantization has fields of 3 bits", "[96, 7]"]),
         ("words elsewhere", model().with("model.layers.0.input_layernorm.bias", "U32", &[64]), 15, &["input_layernorm.bias of U32"]),
-        ("floats with scales", model().with(&words, "BF16", &[WIDE, HIDDEN]), 12, &[&format!("{scales}"), "not known"]),
+        ("floats with scales", model().with(&words, "BF16", &[WIDE, HIDDEN]), 12, &[&scales.to_string(), "not known"]),
         ("scales of another shape", model().with(&scales, "BF16", &[WIDE, 1]), 15, &[&scales, "[96, 1]", "[96, 2]", "groups of 32 inputs by quantization"]),
         ("biases of another shape", model().with(&biases, "BF16", &[HIDDEN, 2]), 15, &[&biases, "[64, 2]", "[96, 2]"]),
         ("scales of integers", model().with(&scales, "I32", &[WIDE, 2]), 15, &[&scales, "I32", "F32, F16 or BF16"]),
