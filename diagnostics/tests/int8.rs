@@ -1,4 +1,4 @@
-//! Checkpoints of compressed-tensors, int8, packed integers and FP8, and of others in FP8: every scheme that runs, and every one that is refused with its exit
+//! Checkpoints of compressed-tensors, int8, packed integers and FP8, of others in FP8, and of MLX: every scheme that runs, and every one that is refused with its exit
 //! code, the key or the tensor.
 
 // A sample that cannot be written is a broken test; `pub` is for the sibling modules.

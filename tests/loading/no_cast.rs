@@ -15,9 +15,13 @@ fn kernels_read_the_bytes_of_the_file() {
         let paths: Vec<_> = fixture.expected.files.keys().map(|name| fixture.folder.join(name)).collect();
         paths
     });
-    let of_schemes = ["packed", "columns", "fp8", "mlx"].into_iter().flat_map(|folder| {
+    let of_schemes = ["packed", "columns", "fp8", "mlx", "fp4", "fp4-gguf"].into_iter().flat_map(|folder| {
         let entries = std::fs::read_dir(common::fixtures().join(folder)).expect("a folder of fixtures");
-        entries.map(|entry| entry.expect("an entry").path())
+        entries.map(|entry| {
+            let folder = entry.expect("an entry").path();
+            let file = folder.join("model.gguf");
+            if file.exists() { file } else { folder }
+        })
     });
     let compared: usize = of_models.chain(of_schemes).map(|path| compared(&path)).sum();
     assert!(compared > 500, "only {compared} matrices");

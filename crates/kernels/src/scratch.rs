@@ -109,13 +109,13 @@ pub(super) fn arranged_sums<'a, F: Format, const N: usize, const P: usize>(
     rows: &[Q8<'_>; P],
     blocks: usize,
 ) -> memory::Result<&'a [[i32; N]]> {
-    let each = if F::FLOATS { 2 } else { 1 };
+    let each = if F::FLOATS && F::OFFSET > 0 { 2 } else { 1 };
     let all = room(lines, P * blocks * each)?;
     for (i, to) in all.iter_mut().enumerate() {
         let (part, i) = in_turns::<P>(i, N * each);
         let (b, half) = (i / (N * each) * N + i % N, i / N % each);
         *to = match rows[part].half_offsets.as_chunks::<2>().0.get(b) {
-            Some(halves) if F::FLOATS => halves[half] >> F::SHIFT,
+            Some(halves) if each == 2 => halves[half] >> F::SHIFT,
             Some([first, second]) if F::HALVES => first >> 7 & 0xffff | second >> 7 << 16,
             Some(_) => rows[part].offsets[b] >> F::SHIFT,
             None => 0,

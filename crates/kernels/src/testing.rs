@@ -211,7 +211,8 @@ pub(crate) fn multiply(kernel: &Kernel, weight: &[u8], input: &Input, y: &mut [f
         }
         dtype if FIELDS.contains(&dtype) => {
             let count = weight.len() / kernel.row_bytes(BLOCK);
-            let [ones, less] = [1f32, -((1 << (kernel.bits() - 1)) as f32)].map(|x| x.to_le_bytes().repeat(count));
+            let [ones, less] = [1f32, -((1 << (8 * dtype.block_bytes() / dtype.block_len() - 1)) as f32)]
+                .map(|x| x.to_le_bytes().repeat(count));
             let [scales, biases] = [&ones, &less].map(|bytes| Floats::new(DType::F32, bytes).unwrap());
             kernel.matmul_scaled(weight, BlockScales::Affine { group: BLOCK, scales, biases }, input, y)
         }

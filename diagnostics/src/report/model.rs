@@ -4,7 +4,8 @@ use crate::capability::{self, DeviceEngine, TensorKind, Tier};
 use crate::header::TensorInfo;
 use crate::plan::ActivationDtype;
 use crate::spec::{
-    Embeds, LayerWeights, ModelSpec, NormWeights, Pooling, Rope, RopeLayout, RopeScaling, Sampling, Weight,
+    Embeds, LayerWeights, LinearWeights, ModelSpec, NormWeights, Pooling, Rope, RopeLayout, RopeScaling, Sampling,
+    Scaling, Weight,
 };
 use crate::tokenizer::{TokenizerKind, TokenizerSpec, ToolCallFormat};
 use model_factory_dtypes::DType;
@@ -361,6 +362,13 @@ fn dtypes(spec: &ModelSpec, engine: &DeviceEngine<'_>, request: ActivationDtype)
             _ => capability::tier_for(role, dtype, engine).ok(),
         };
         let refused = of_dtype().filter(|&role| capability::tier_for(role, dtype, engine).is_err()).count();
+        // Weights by columns are multiplied with activations of 16 bits alone.
+        let in_rows = |linear: &LinearWeights| !matches!(linear.scaling, Some(Scaling::Columns(_)));
+        let of_layers = || spec.weights.layers.iter().flat_map(LayerWeights::linears);
+        let request = match of_layers().any(|linear| linear.weight.dtype == dtype && in_rows(linear)) {
+            true => request,
+            false => ActivationDtype::Prescribed,
+        };
         let activations = capability::activations(dtype, engine, request).filter(|_| role == TensorKind::Matrix);
         dtypes.push(DtypeSummary { dtype, tensors, bytes, tier, activations, refused });
     }

@@ -6,6 +6,8 @@ use tempfile::TempDir;
 
 /// ggml type ids used here.
 pub const F32: u32 = 0;
+#[allow(dead_code)] // not every test that has this file uses it
+pub const F16: u32 = 1;
 pub const Q4_0: u32 = 2;
 pub const Q4_K: u32 = 12;
 

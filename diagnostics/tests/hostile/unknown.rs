@@ -1,6 +1,6 @@
 //! Stored tensors that no table names: all are refused but those on the list of what may be left aside.
 
-use crate::build::{F32, Tree};
+use crate::build::{F16, F32, Tree};
 use crate::edit::{Files, Gguf};
 use crate::table::Table;
 use serde_json::{Value, json};
@@ -32,6 +32,17 @@ fn gguf(table: &mut Table) {
     }
     let experts = Gguf::fixture("olmoe/q8_0.gguf").with_tensor("blk.0.ffn_down_exps.scale", &[4], F32);
     table.refuses("scales of experts", &tree(&experts), NAME, 12, &["blk.0.ffn_down_exps.scale"]);
+    let nvfp4 = Gguf::fixture("../fp4-gguf/nvfp4/model.gguf");
+    for (name, shape, kind, code, says) in [
+        ("blk.0.attn_q.scale", &[2], F32, 15, "[1]"),
+        ("blk.0.attn_q.scale", &[1], F16, 15, "F32 (scales)"),
+        ("blk.0.ffn_up_exps.scale", &[2], F32, 15, "[3]"),
+        ("output.scale", &[1], F32, 12, "output.scale"),
+        ("output.input_scale", &[1], F32, 12, "output.input_scale"),
+    ] {
+        let file = nvfp4.without_tensor(name).with_tensor(name, shape, kind);
+        table.refuses(&format!("{name} of {shape:?} in NVFP4"), &tree(&file), NAME, code, &[NAME, name, says]);
+    }
     let two = llama.with_tensor("blk.0.attn_q.scale", &[1], F32).with_tensor("blk.1.attn_q.scale", &[1], F32);
     table.refuses("two scales", &tree(&two), NAME, 12, &["2 stored", "blk.0.attn_q.scale", "blk.1.attn_q.scale"]);
     let missing = two.without_tensor("blk.1.attn_k.weight");

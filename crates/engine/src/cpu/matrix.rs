@@ -12,9 +12,8 @@ use model_factory_spec::plan::ActivationDtype;
 use model_factory_spec::spec::{Affine, Factor, FloatScales, Groups, LinearWeights, Scaling};
 use std::ops::Range;
 
-/// Outputs of a tile of columns, and the most that one token's task has: with fewer, parts of rows of words are short.
+/// Outputs of a tile of columns.
 const COLUMNS: usize = 128;
-const MOST_COLUMNS: usize = 4096;
 
 /// A weight `[outputs, inputs]` with its kernel and bias.
 #[derive(Clone, Debug)]
@@ -150,14 +149,9 @@ impl Matrix {
         self.kernel.row_bytes(self.inputs)
     }
 
-    /// Whether its words lie by columns: tasks read long parts of rows of words, and so have many outputs.
-    fn is_by_columns(&self) -> bool {
-        matches!(&self.scales, Some(Scales { kind: ScaleKind::Columns(_), .. }))
-    }
-
     /// Outputs of which the tasks of one token have a multiple.
     pub(super) fn tile(&self) -> usize {
-        if self.is_by_columns() { COLUMNS } else { 8 }
+        if matches!(&self.scales, Some(Scales { kind: ScaleKind::Columns(_), .. })) { COLUMNS } else { 8 }
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -166,8 +160,9 @@ impl Matrix {
 
     /// Rows for one of `threads` where `left` bytes are still to be divided.
     pub(super) fn rows_per_task(&self, left: usize, tokens: usize, threads: usize) -> usize {
-        if self.is_by_columns() && tokens == 1 {
-            return self.outputs.div_ceil(threads).next_multiple_of(COLUMNS).min(MOST_COLUMNS);
+        if let Some(Scales { block: [_, group], kind: ScaleKind::Columns(_), .. }) = &self.scales {
+            let sizes = [self.outputs, self.inputs, self.inputs / group];
+            return self.kernel.columns_per_task(left, sizes, tokens, threads);
         }
         self.kernel.rows_per_task(left, self.inputs, tokens, threads)
     }

@@ -5,6 +5,7 @@
 //! The numbers are those of GGUF's MXFP4 and NVFP4; activations keep 16 bits.
 
 use super::mxfp4::{self, VALUES};
+use super::nvfp4;
 use super::scaled::scaled_kernels;
 use super::u4;
 use crate::order::BLOCK;
@@ -16,8 +17,8 @@ scaled_kernels!(
     F4, "f4", Q16;
     powers: Powers { bits: 5, offset: 16, evens_first: true },
         |block| look_up(&mxfp4::simd::RAISED, pairs_of_nibbles::<PLACE>(block)), avx512: f4;
-    halves: Halves { bits: 5, offset: 16, halves: true, floats: true },
-        |block| look_up(&mxfp4::simd::RAISED, nibbles_in_turns(load_16(block))), avx512: f4;
+    halves: Halves { bits: 5, offset: nvfp4::OFFSET, halves: true, floats: true },
+        |block| look_up(&nvfp4::simd::RAISED, nibbles_in_turns(load_16(block))), avx512: f4;
 );
 
 /// Twice what the codes stand for.

@@ -32,14 +32,17 @@ pub(crate) mod simd {
     use crate::arch::generic::wide::{Factors, for_vectors, halved_powers};
 
     /// The elements of codes with their offset of 16: from 4 to 28.
-    pub(crate) const RAISED: [u8; 16] = {
+    pub(crate) const RAISED: [u8; 16] = raised(16);
+
+    /// The elements of codes with an offset.
+    pub(crate) const fn raised(offset: i32) -> [u8; 16] {
         let (mut raised, mut i) = ([0; 16], 0);
         while i < 16 {
-            raised[i] = (VALUES[i] + 16) as u8;
+            raised[i] = (VALUES[i] + offset as i8) as u8;
             i += 1;
         }
         raised
-    };
+    }
 
     for_vectors! {
         /// The `scale` of each of eight exponents.

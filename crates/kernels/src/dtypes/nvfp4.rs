@@ -11,7 +11,10 @@ use crate::order::BLOCK;
 
 const BYTES: usize = 36;
 
-block_kernels!(NVFP4, "nvfp4", Nvfp4 { bits: 5, offset: 16, halves: true, floats: true }, 4 * BYTES);
+block_kernels!(NVFP4, "nvfp4", Nvfp4 { bits: 5, offset: OFFSET, halves: true, floats: true }, 4 * BYTES);
+
+/// That of elements: sums need none where products of signed bytes are added.
+pub(super) const OFFSET: i32 = if cfg!(target_arch = "aarch64") { 0 } else { 16 };
 
 /// The scale of each block, for those of its halves as they are widened.
 pub(crate) const SCALE: f32 = 128.0;
@@ -37,7 +40,7 @@ eights! {
         let stored = stored.as_chunks::<BYTES>().0;
         for b in 0..8 {
             let nibbles = stored[b / 2][4 + b % 2 * 16..].first_chunk().map_or(all(0), |bytes| both_nibbles(load_16(bytes)));
-            elements[b] = look_up(&super::mxfp4::simd::RAISED, in_quarters(nibbles));
+            elements[b] = look_up(&simd::RAISED, in_quarters(nibbles));
         }
         elements
     }
@@ -53,7 +56,11 @@ eights! {
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(super) mod simd {
+    use super::super::mxfp4::simd::raised;
     use crate::arch::generic::wide::{Factors, all_floats, for_vectors, load_16};
+
+    /// The elements of codes with their offset.
+    pub(crate) const RAISED: [u8; 16] = raised(super::OFFSET);
 
     for_vectors! {
         /// The factors of eight blocks by the scales of their halves.

@@ -97,7 +97,7 @@ pub(crate) struct Affine<'a> {
     pub(crate) scales: Groups<'a>,
     pub(crate) biases: Groups<'a>,
     /// What is subtracted from stored fields.
-    middle: f32,
+    pub(crate) middle: f32,
 }
 
 /// Floats, one for each rectangle of a call's rows.
@@ -237,7 +237,7 @@ impl<'a> Groups<'a> {
         Ok(Groups { scales, blocks, groups: blocks, shift: 0 })
     }
 
-    /// The float of a block of all rows.
+    /// The scale of a block of all rows.
     fn of_block(&self, block: usize) -> f32 {
         let [row, block] = [block / self.blocks, block % self.blocks];
         self.scales.get(row * self.groups + (block >> self.shift))
@@ -257,14 +257,6 @@ impl<'a> Groups<'a> {
     }
 }
 
-impl Affine<'_> {
-    /// A block of all rows, whose elements are less their middle.
-    pub(crate) fn unpacked(&self, block: usize, quants: [i8; BLOCK]) -> Unpacked {
-        let scale = self.scales.of_block(block);
-        Unpacked::with_min(scale, -(scale * self.middle + self.biases.of_block(block)), quants)
-    }
-}
-
 /// The first bytes, with zeros after the last.
 #[inline(always)]
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
@@ -274,6 +266,14 @@ pub(crate) fn padded<const N: usize>(bytes: &[u8]) -> [u8; N] {
         padded.iter_mut().zip(bytes).for_each(|(to, byte)| *to = *byte);
         padded
     })
+}
+
+impl Affine<'_> {
+    /// A block of all rows, whose elements are less their middle.
+    pub(crate) fn unpacked(&self, block: usize, quants: [i8; BLOCK]) -> Unpacked {
+        let scale = self.scales.of_block(block);
+        Unpacked::with_min(scale, -(scale * self.middle + self.biases.of_block(block)), quants)
+    }
 }
 
 /// The factors of eight blocks, which are number `place[1]` of row `place[0]`: zeros after the last row, and past the end of a row
@@ -537,24 +537,9 @@ mod tests {
 
     const SHAPES: [[usize; 2]; 5] = [[1, 1], [17, 1], [16, 2], [33, 3], [19, 9]];
 
-    /// Every instruction set's product of rows whose weights are `scale(row, input)` times their elements, with these `scales`: within
-    /// the rounding of F32 sums of the product in double precision, of activations as `form` rounds them, and the same bits, of a token
-    /// alone too.
+    /// Every instruction set's product of rows whose weights are `value(row, input, element)`, with these `scales`: within the rounding
+    /// of F32 sums of the product in double precision, of activations as `form` rounds them, and the same bits, of a token alone too.
     fn assert_scaled(
-        random: &mut Random,
-        (form, dtype): (Form, DType),
-        weight: &[u8],
-        inputs: usize,
-        [rows, tokens]: [usize; 2],
-        scales: BlockScales<'_>,
-        scale: impl Fn(usize, usize) -> f32,
-    ) {
-        let value = |row, i, element| f64::from(element * scale(row, i));
-        assert_values(random, (form, dtype), weight, inputs, [rows, tokens], scales, value);
-    }
-
-    /// The same of rows whose weights are `value(row, input, element)`.
-    fn assert_values(
         random: &mut Random,
         (form, dtype): (Form, DType),
         weight: &[u8],
@@ -581,8 +566,8 @@ mod tests {
             let what = format!("{dtype} {isa} {form:?}: {rows} rows of {inputs}, {tokens} tokens, {scales:?}");
             for (at, y) in y.iter().enumerate() {
                 let (token, row) = (at / rows, at % rows);
-                let products =
-                    (0..inputs).map(|i| value(row, i, elements[row * inputs + i]) * rounded[token * inputs + i]);
+                let value = |i: usize| value(row, i, elements[row * inputs + i]);
+                let products = (0..inputs).map(|i| value(i) * rounded[token * inputs + i]);
                 let (exact, size) = (products.clone().sum::<f64>(), products.map(f64::abs).sum::<f64>());
                 // A rounding of each product with a scale, and of each of the sums in a lane.
                 let bound = size * 2f64.powi(-23) * (4.0 + (inputs / 512) as f64);
@@ -592,56 +577,67 @@ mod tests {
         }
     }
 
-    /// Groups of every size, scales of every dtype.
+    /// Groups of every size, scales of every dtype, biases of groups.
     #[test]
     fn groups_have_their_scales() {
         let mut random = Random::new(4);
-        let formed = [Form::Q16, Form::Q8].map(|form| [DType::U4, DType::U8].map(|dtype| (form, dtype)));
-        for (form, dtype) in formed.into_iter().flatten() {
-            for (group, inputs) in [(32, 32), (32, 96), (64, 640), (128, 384), (544, 544), (1024, 2048)] {
-                for [rows, tokens] in SHAPES {
-                    let weight = random.stored(dtype, rows * inputs);
-                    let groups = inputs / group;
-                    let scales = random.floats(rows * groups);
-                    for scale_dtype in [DType::F32, DType::BF16, DType::F16] {
-                        let bytes: Vec<u8> = match scale_dtype {
-                            DType::F32 => scales.iter().flat_map(|s| s.to_le_bytes()).collect(),
-                            DType::BF16 => scales.iter().flat_map(|s| half::bf16::from_f32(*s).to_le_bytes()).collect(),
-                            _ => scales.iter().flat_map(|s| half::f16::from_f32(*s).to_le_bytes()).collect(),
-                        };
-                        let stored = Floats::new(scale_dtype, &bytes).unwrap();
-                        let mut wide = vec![0.0; rows * groups];
-                        for_each_float(stored, |i, scale| wide[i] = scale);
-                        let (scales, scale) =
-                            (BlockScales::Floats { group, scales: stored }, |row: usize, i: usize| {
-                                wide[row * groups + i / group]
-                            });
-                        assert_scaled(&mut random, (form, dtype), &weight, inputs, [rows, tokens], scales, scale);
+        let kinds = FIELDS.map(|dtype| (dtype, true)).into_iter().chain([(DType::U4, false), (DType::U8, false)]);
+        for ((dtype, affine), (group, inputs)) in kinds.flat_map(|kind| {
+            [(32, 32), (32, 96), (64, 640), (128, 384), (544, 544), (1024, 2048)].map(|sizes| (kind, sizes))
+        }) {
+            let middle = f64::from(1 << (Kernel::select(dtype, Isa::portable()).unwrap().bits() - 1));
+            for shape in SHAPES {
+                let weight = random.stored(dtype, shape[0] * inputs);
+                let count = shape[0] * (inputs / group);
+                for scale_dtype in [DType::F32, DType::BF16, DType::F16] {
+                    let [scales, biases] = [(); 2].map(|()| random.stored(scale_dtype, count));
+                    let [scales, biases] = [&scales, &biases].map(|bytes| Floats::new(scale_dtype, bytes).unwrap());
+                    let value = |row: usize, i: usize, element: f32| {
+                        let of_group = |of: Floats<'_>| f64::from(of.get(row * (inputs / group) + i / group));
+                        let element = f64::from(element);
+                        match affine {
+                            true => of_group(scales) * (element + middle) + of_group(biases),
+                            false => of_group(scales) * element,
+                        }
+                    };
+                    let scales = match affine {
+                        true => BlockScales::Affine { group, scales, biases },
+                        false => BlockScales::Floats { group, scales },
+                    };
+                    for form in [Form::Q16, Form::Q8] {
+                        assert_scaled(&mut random, (form, dtype), &weight, inputs, shape, scales, value);
                     }
                 }
             }
         }
     }
 
-    /// The same of fields of every width with biases.
+    /// Powers of 2, the least of which are subnormal, and floats of 8 bits, of which all bytes are in it.
     #[test]
-    fn groups_have_their_biases() {
-        let mut random = Random::new(14);
-        for (form, dtype) in [Form::Q16, Form::Q8].into_iter().flat_map(|form| FIELDS.map(|dtype| (form, dtype))) {
-            let middle = f64::from(1 << (Kernel::select(dtype, Isa::portable()).unwrap().bits() - 1));
-            for (group, inputs) in [(32, 32), (32, 96), (64, 640), (128, 384), (544, 544), (1024, 2048)] {
-                for [rows, tokens] in SHAPES {
-                    let weight = random.stored(dtype, rows * inputs);
-                    for scale_dtype in [DType::F32, DType::BF16, DType::F16] {
-                        let [scales, biases] = [(); 2].map(|()| random.stored(scale_dtype, rows * (inputs / group)));
-                        let [scales, biases] = [&scales, &biases].map(|bytes| Floats::new(scale_dtype, bytes).unwrap());
-                        let value = |row: usize, i: usize, element: f32| {
-                            let of = |floats: Floats<'_>| f64::from(floats.get(row * (inputs / group) + i / group));
-                            of(scales) * (f64::from(element) + middle) + of(biases)
-                        };
-                        let scales = BlockScales::Affine { group, scales, biases };
-                        assert_values(&mut random, (form, dtype), &weight, inputs, [rows, tokens], scales, value);
-                    }
+    fn floats_of_four_bits_have_their_scales() {
+        let mut random = Random::new(6);
+        for blocks in [1, 2, 7, 8, 9, 15, 16, 17, 33, 64] {
+            for shape in SHAPES {
+                let (inputs, of_rows) = (32 * blocks, shape[0] * blocks);
+                let weight = random.stored(DType::F4, shape[0] * inputs);
+                let powers: Vec<u8> = random.bytes(of_rows).iter().map(|byte| 117 + byte % 20).collect();
+                let scale = |row: usize, i: usize| 2f32.powi(i32::from(powers[row * blocks + i / 32]) - 127);
+                let scales = BlockScales::Powers(&powers);
+                let value = |row: usize, i: usize, element: f32| f64::from(element * scale(row, i));
+                for form in [Form::Q16, Form::Q8] {
+                    assert_scaled(&mut random, (form, DType::F4), &weight, inputs, shape, scales, value);
+                }
+                let floats: Vec<u8> =
+                    (0..2 * of_rows).map(|i| if i < 256 { i as u8 } else { random.bytes(1)[0] }).collect();
+                let scale = |row: usize, i: usize| match floats[2 * row * blocks + i / 16] {
+                    0x7f => 0.0,
+                    byte if byte & 0x78 == 0 => f32::from(byte & 7) * 2f32.powi(-9),
+                    byte => f32::from(8 + (byte & 7)) * 2f32.powi(i32::from(byte >> 3 & 15) - 10),
+                };
+                let scales = BlockScales::Halves(&floats);
+                let value = |row: usize, i: usize, element: f32| f64::from(element * scale(row, i));
+                for form in [Form::Q16, Form::Q8] {
+                    assert_scaled(&mut random, (form, DType::F4), &weight, inputs, shape, scales, value);
                 }
             }
         }
@@ -660,39 +656,10 @@ mod tests {
             let mut out = vec![0.0; 256];
             kernel.dequantize_affine_row(&row, 64, scales, biases, &mut out);
             for (i, out) in out.into_iter().enumerate() {
-                let bit = |b: usize| u32::from(row[(i * bits + b) / 8] >> ((i * bits + b) % 8) & 1) << b;
-                let field = (0..bits).map(bit).sum::<u32>();
+                let field =
+                    (0..bits).map(|b| u32::from(row[(i * bits + b) / 8] >> ((i * bits + b) % 8) & 1) << b).sum::<u32>();
                 let value = f64::from(scales.get(i / 64)) * f64::from(field) + f64::from(biases.get(i / 64));
                 assert_eq!(out, value as f32, "{dtype} {i}");
-            }
-        }
-    }
-
-    /// Powers of 2, the least of which are subnormal, and floats of 8 bits, of which all bytes are in it.
-    #[test]
-    fn floats_of_four_bits_have_their_scales() {
-        let mut random = Random::new(6);
-        for blocks in [1, 2, 7, 8, 9, 15, 16, 17, 33, 64] {
-            for shape in SHAPES {
-                let (inputs, of_rows) = (32 * blocks, shape[0] * blocks);
-                let weight = random.stored(DType::F4, shape[0] * inputs);
-                let powers: Vec<u8> = random.bytes(of_rows).iter().map(|byte| 117 + byte % 20).collect();
-                let scale = |row: usize, i: usize| 2f32.powi(i32::from(powers[row * blocks + i / 32]) - 127);
-                let scales = BlockScales::Powers(&powers);
-                for form in [Form::Q16, Form::Q8] {
-                    assert_scaled(&mut random, (form, DType::F4), &weight, inputs, shape, scales, scale);
-                }
-                let floats: Vec<u8> =
-                    (0..2 * of_rows).map(|i| if i < 256 { i as u8 } else { random.bytes(1)[0] }).collect();
-                let scale = |row: usize, i: usize| match floats[2 * row * blocks + i / 16] {
-                    0x7f => 0.0,
-                    byte if byte & 0x78 == 0 => f32::from(byte & 7) * 2f32.powi(-9),
-                    byte => f32::from(8 + (byte & 7)) * 2f32.powi(i32::from(byte >> 3 & 15) - 10),
-                };
-                let scales = BlockScales::Halves(&floats);
-                for form in [Form::Q16, Form::Q8] {
-                    assert_scaled(&mut random, (form, DType::F4), &weight, inputs, shape, scales, scale);
-                }
             }
         }
     }

@@ -11,8 +11,7 @@ const BYTES: usize = BLOCK / 2;
 scaled_kernels!(
     U4, "u4", Q16;
     groups: Groups { bits: 4, offset: 8, evens_first: true }, |block| pairs_of_nibbles::<PLACE>(block), avx512: u4;
-    affine: Affine { bits: 4, offset: 8, mins: true, evens_first: true },
-        |block| pairs_of_nibbles::<PLACE>(block), avx512: u4;
+    affine: Affine { bits: 4, offset: 8, mins: true, evens_first: true }, |block| pairs_of_nibbles::<PLACE>(block), avx512: u4;
 );
 
 /// The halves of bytes, the low one first.

@@ -8,9 +8,7 @@ use super::vector::{Floats, for_each_float};
 #[cfg(target_arch = "x86_64")]
 use crate::arch::x86_64::avx512;
 use crate::input::{Input, Lines};
-#[cfg(target_arch = "x86_64")]
-use crate::isa::Sets;
-use crate::isa::{Isa, compiled_for};
+use crate::isa::{Isa, Sets, compiled_for};
 use crate::memory;
 use crate::order::BLOCK;
 use crate::scratch::{Scratch, room, with_scratch};
@@ -155,8 +153,7 @@ impl Columns<'_> {
     /// The products by the kernel of rows.
     fn by_rows(
         &self,
-        kernel: &Kernel,
-        isa: Isa,
+        (kernel, isa): (&Kernel, Isa),
         (rows, by_rows): (&mut Lines<u8>, &mut Lines<u8>),
         scales: &[f32],
         outputs: Range<usize>,
@@ -177,6 +174,28 @@ impl Columns<'_> {
         }
         let Some(scales) = Floats::new(DType::F32, stored) else { unreachable!("four bytes each") };
         kernel.matmul_scaled(rows, BlockScales::Floats { group: self.group, scales }, input, y)
+    }
+}
+
+impl Kernel {
+    /// Outputs of one task of a matrix `[outputs, inputs]` by columns with `groups` groups of inputs, of which `left` bytes are not handed
+    /// out yet. For one token they are many, because parts of rows of words are short otherwise: as many as scales, zero points and rows
+    /// fit a thread's memory.
+    pub fn columns_per_task(
+        &self,
+        left: usize,
+        [outputs, inputs, groups]: [usize; 3],
+        tokens: usize,
+        threads: usize,
+    ) -> usize {
+        const MOST: usize = 1 << 20;
+        if tokens > 1 {
+            // Few tokens too: rows are made before they are unpacked.
+            return self.rows_per_task(left, inputs, usize::MAX, threads);
+        }
+        let direct = self.entry.sets == Sets::AVX512.and(Sets::VNNI);
+        let each = 12 * groups + 40 + if direct { 0 } else { self.row_bytes(inputs) };
+        outputs.div_ceil(threads).next_multiple_of(TILE).min((MOST / each / TILE * TILE).max(TILE))
     }
 }
 
@@ -218,7 +237,7 @@ pub fn multiply_columns(
         let done = columns.one_token(isa, bits, scales, &outputs, input, y)?;
         if done < count {
             let (rest, memory) = (outputs.start + done..outputs.end, (&mut rows, &mut by_rows));
-            columns.by_rows(kernel, isa, memory, scales, rest, input, &mut y[done..])?;
+            columns.by_rows((kernel, isa), memory, scales, rest, input, &mut y[done..])?;
         }
         if columns.zero_points.is_some() {
             let mut sums: Vec<f32> = memory::zeros(groups, "the sums of activations")?;
@@ -329,10 +348,9 @@ fn turn_eight<const SETS: usize>(words: &mut [[u32; SETS]; 8]) {
     for (apart, mask) in [(1, 0x0f0f_0f0f), (2, 0x00ff_00ff), (4, 0x0000_ffff_u32)] {
         let bits = 4 * apart;
         for i in (0..8).filter(|i| i & apart == 0) {
-            for set in 0..SETS {
-                let (a, b) = (words[i][set], words[i + apart][set]);
-                words[i][set] = a & mask | (b & mask) << bits;
-                words[i + apart][set] = a >> bits & mask | b & !mask;
+            let (before, after) = words.split_at_mut(i + apart);
+            for (a, b) in before[i].iter_mut().zip(&mut after[0]) {
+                (*a, *b) = (*a & mask | (*b & mask) << bits, *a >> bits & mask | *b & !mask);
             }
         }
     }
@@ -405,6 +423,43 @@ mod tests {
     use super::*;
     use crate::testing::{Random, as_rounded, each_isa};
 
+    /// Long rows and short ones, of the largest tasks.
+    #[test]
+    fn threads_take_no_more_than_is_planned() {
+        let mut random = Random::new(62);
+        for isa in each_isa() {
+            for (dtype, of) in
+                [(DType::U4, Words::OfInputs), (DType::U4, Words::OfOutputs), (DType::U8, Words::OfInputs)]
+            {
+                for (inputs, tokens) in [(256, 1), (8192, 1), (256, 8), (8192, 8), (256, 40), (8192, 40)] {
+                    let (kernel, groups) = (Kernel::select(dtype, isa).unwrap(), inputs / 32);
+                    let width = kernel.columns_per_task(usize::MAX, [1 << 20, inputs, groups], tokens, 1);
+                    let words = vec![0x77; width * kernel.row_bytes(inputs)];
+                    let (scales, zeros) = (vec![0; 2 * groups * width], vec![0; groups * width]);
+                    let scales = Floats::new(DType::F16, &scales).unwrap();
+                    let zero_points = Some(ColumnZeros {
+                        words: &zeros[..groups * width / if dtype == DType::U4 { 2 } else { 1 }],
+                        add: 0,
+                    });
+                    let columns = Columns { words: &words, of, width, group: 32, scales, zero_points };
+                    let input = Input::prepare(isa, kernel.form, &random.floats(tokens * inputs), inputs);
+                    let (mut own, mut y) = (Scratch::default(), vec![0.0; tokens * width]);
+                    crate::swap_scratch(&mut own);
+                    multiply_columns(&kernel, isa, &columns, 0..width, &input, &mut y).unwrap();
+                    crate::swap_scratch(&mut own);
+                    // Scales in the order of tiles.
+                    let beside = if of == Words::OfOutputs && tokens == 1 { 4 * groups * width } else { 0 };
+                    let (taken, most) =
+                        (own.bytes() + beside, model_factory_dtypes::thread_bytes(inputs, tokens) as usize);
+                    assert!(
+                        taken <= most,
+                        "{dtype} {of:?} {isa}: {taken} of {most}, {tokens} x {inputs}, {width} outputs"
+                    );
+                }
+            }
+        }
+    }
+
     /// Every layout against float64 of the integers, written into words by what their definition says; and the same bits by every
     /// instruction set and for every part of the outputs and the tokens.
     #[test]
@@ -413,14 +468,14 @@ mod tests {
         let cases = [
             (DType::U4, Words::OfInputs, 32, 32, 8),
             (DType::U4, Words::OfInputs, 256, 128, 72),
-            (DType::U4, Words::OfInputs, 608, 32, 136),
-            (DType::U4, Words::OfInputs, 640, 64, 400),
+            (DType::U4, Words::OfInputs, 608, 32, 40),
+            (DType::U4, Words::OfInputs, 320, 64, 272),
             (DType::U8, Words::OfInputs, 192, 64, 40),
             (DType::U8, Words::OfInputs, 544, 544, 132),
             (DType::U4, Words::OfOutputs, 32, 32, 8),
             (DType::U4, Words::OfOutputs, 256, 128, 200),
-            (DType::U4, Words::OfOutputs, 608, 32, 136),
-            (DType::U4, Words::OfOutputs, 640, 64, 400),
+            (DType::U4, Words::OfOutputs, 608, 32, 40),
+            (DType::U4, Words::OfOutputs, 320, 64, 272),
         ];
         for (dtype, of, inputs, group, width) in cases {
             let (bits, groups, tokens) = (if dtype == DType::U4 { 4 } else { 8 }, inputs / group, 9);

@@ -34,9 +34,12 @@ pub(crate) struct Recognised {
     pub(crate) mxfp4: bool,
 }
 
-/// What reads the config of a format, a file of this folder each. Of what several of them know, the first counts.
-const FORMATS: [fn(&Header, &ConfigFiles) -> Result<Option<Scheme>>; 7] =
-    [compressed_tensors::read, fp8::read, model_opt::read, gptq::read, awq::read, auto_round::read, mlx::read];
+/// Reads the config of a format.
+type Format = fn(&Header, &ConfigFiles) -> Result<Option<Scheme>>;
+
+/// The formats, a file of this folder each. Of what several of them know, the first counts.
+const FORMATS: [Format; 7] =
+    [compressed_tensors::read, fp8::read, model_opt::read, mlx::read, gptq::read, awq::read, auto_round::read];
 
 /// What quantised the weights of a model in safetensors, of whose family experts may be `in_mxfp4`.
 ///

@@ -70,15 +70,6 @@ pub(crate) enum Kind {
     Affine(Affine),
 }
 
-/// Unsigned integers one after the other, of which as many as a group has share a scale and a bias.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Affine {
-    /// 2 to 6, or 8.
-    pub(crate) bits: u64,
-    /// 32, 64 or 128.
-    pub(crate) size: u64,
-}
-
 /// What scales floats of 4 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fp4 {
@@ -107,6 +98,15 @@ impl Fp4 {
             Fp4::Multiplied => Some(Fp4::WHOLE[1]),
         }
     }
+}
+
+/// Unsigned integers one after the other, of which as many as a group has share a scale and a bias.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Affine {
+    /// 2 to 6, or 8.
+    pub(crate) bits: u64,
+    /// 32, 64 or 128.
+    pub(crate) size: u64,
 }
 
 /// How many weights share a scale.
@@ -206,7 +206,8 @@ impl Scheme {
                 Kind::Int8 { .. } => "I8",
                 Kind::Fp8(_) => "F8_E4M3",
                 Kind::Fp4(Fp4::Multiplied) => "U8",
-                Kind::Fp4(_) | Kind::Packed(_) | Kind::Columns(_) | Kind::Affine(_) => "packed",
+                Kind::Fp4(_) | Kind::Packed(_) | Kind::Columns(_) => "packed",
+                Kind::Affine(_) => "U32",
             };
             dtypes.extend((!dtypes.contains(&dtype)).then_some(dtype));
         }
@@ -246,7 +247,7 @@ impl Scheme {
     }
 
     /// `compressed-tensors int8 w8a8: weights by channel, activations dynamic by token`, `compressed-tensors: w4a16 by groups of
-    /// 128`, or `FP8: E4M3 by blocks of 128 x 128`.
+    /// 128`, `FP8: E4M3 by blocks of 128 x 128`, or `MLX: 4 bits by groups of 64`.
     pub(crate) fn in_words(&self) -> String {
         let mut words: Vec<String> = Vec::new();
         for group in &self.groups {
@@ -257,9 +258,9 @@ impl Scheme {
                     Packed { bits, symmetric: zeros.is_none(), scales }.to_string()
                 }
                 Kind::Fp8(scales) => format!("E4M3 {scales}"),
-                Kind::Affine(Affine { bits, size }) => format!("{bits} bits {}", WeightScales::Group(size)),
                 Kind::Fp4(Fp4::Powers) => "MXFP4".to_owned(),
                 Kind::Fp4(_) => "NVFP4".to_owned(),
+                Kind::Affine(Affine { bits, size, .. }) => format!("{bits} bits {}", WeightScales::Group(size)),
             };
             words.extend((!words.contains(&group)).then_some(group));
         }

@@ -28,6 +28,7 @@ mod weights;
 
 pub use crate::block::{Activation, DenseActivation, KeySharing, Pooling, RopeLayout, RouterScore};
 pub use classifier::{ClassifierDense, ClassifierWeights, ScoreActivation};
+pub use columns::{ColumnWords, Columns};
 pub use embedding::{EmbeddingSpec, Embeds, InputWeights, PositionWeights, TextLimit};
 pub use inspect::{Wanted, inspect, inspect_as};
 pub use layer_embedding::{LayerEmbeddingUse, LayerEmbeddingWeights};
@@ -285,47 +286,6 @@ pub struct Groups {
     pub zero_point: Option<TensorInfo>,
 }
 
-/// A product of floats with integers whose words lie by columns: a weight is `scale * (stored - zero point)` (GPTQ, AWQ). Parts of a
-/// fused matrix begin where all of it does, and their `bytes` are their share: [`whole`](Self::whole) has all.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Columns {
-    /// What a word holds.
-    pub words: ColumnWords,
-    /// Scales, floats: `[groups, outputs]`.
-    pub scale: TensorInfo,
-    /// Consecutive inputs that share a scale, a multiple of 32.
-    pub size: usize,
-    /// Zero points in words: I32 `[groups, outputs * bits / 32]`, in the order of the outputs in words of weights.
-    pub zero_point: TensorInfo,
-    /// What is added to a stored zero point; `None` where all are the middle of the integers, or one below.
-    pub add: Option<u32>,
-    /// The group of each input, I32 `[inputs]`, where it is stored: the one that its place says, which only the values tell.
-    pub group_of_input: Option<TensorInfo>,
-    /// A bias of a module without bias: only zeros, which only the values tell.
-    pub no_bias: Option<TensorInfo>,
-    /// Stored outputs before these.
-    pub before: usize,
-    /// Stored outputs in all.
-    pub total: usize,
-}
-
-/// What a word of 32 bits of a matrix by columns holds. Complete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ColumnWords {
-    /// Consecutive inputs of an output, the first in the lowest bits: `[inputs * bits / 32, outputs]`.
-    OfInputs,
-    /// Eight consecutive outputs of an input, in the order 0, 2, 4, 6, 1, 3, 5, 7 from the lowest bits: `[inputs, outputs / 8]`.
-    OfOutputs,
-}
-
-impl Columns {
-    /// All that is stored of a tensor of which `part` is for `outputs`.
-    pub fn whole(&self, part: &TensorInfo, outputs: usize) -> TensorInfo {
-        let bytes = part.bytes.saturating_mul(self.total as u64) / outputs.max(1) as u64;
-        TensorInfo { bytes, ..part.clone() }
-    }
-}
-
 /// An int8 product: `y = scale of x * scale of w * sum((x - zero) * w)`, in integers up to the scales.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Int8 {
@@ -564,11 +524,11 @@ impl LinearWeights {
                 [Some(scale), None, None, None]
             }
             Some(Scaling::Groups(groups)) => [Some(&groups.scale), groups.zero_point.as_ref(), None, None],
-            Some(Scaling::Affine(affine)) => [Some(&affine.scale), Some(&affine.bias), None, None],
             Some(Scaling::Columns(columns)) => {
                 let Columns { scale, zero_point, group_of_input, no_bias, .. } = columns;
                 [Some(scale), Some(zero_point), group_of_input.as_ref(), no_bias.as_ref()]
             }
+            Some(Scaling::Affine(affine)) => [Some(&affine.scale), Some(&affine.bias), None, None],
             Some(Scaling::Int8(int8)) => match &int8.activations {
                 Int8Activations::Static { scale, zero_point } => {
                     [Some(&int8.scale), Some(scale), zero_point.as_ref(), None]

@@ -67,8 +67,8 @@ impl Tensors<'_> {
             Kind::Columns(kind) => self.columns(&group.place, kind, rows, role).map(Scaling::Columns).map(Some),
             Kind::Packed(scales) => self.groups(&group.place, scales, rows).map(Scaling::Groups).map(Some),
             Kind::Fp8(scales) => self.float_scales(&group.place, scales, rows).map(Scaling::Floats).map(Some),
-            Kind::Affine(_) => Ok(None),
             Kind::Fp4(fp4) => self.scales_of_blocks(&group.place, fp4, rows).map(Scaling::Blocks).map(Some),
+            Kind::Affine(_) => Ok(None),
             Kind::Int8 { .. } if inputs > I8_MAX_INPUTS => {
                 let why = format!("sums of integers are exact in 32 bits up to rows of {I8_MAX_INPUTS}");
                 Err(refusal(format!("int8 in rows of {inputs} ({stored})"), why))

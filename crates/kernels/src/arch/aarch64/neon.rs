@@ -15,7 +15,7 @@ use crate::Call;
 use crate::arch::generic::prefetch::streams;
 use crate::arch::generic::simd::Simd;
 use crate::arch::generic::wide::{
-    Bytes16, EightBlocks, Factors, ONE_TOKEN, all, scales_and_mins_of_halves, scales_of_halves,
+    Bytes16, EightBlocks, Factors, ONE_TOKEN, all, scales_and_mins_of_halves, scales_of_four,
 };
 use crate::arch::generic::wide_panel::matmul_by;
 use crate::arch::generic::{e4m3, floats};
@@ -145,18 +145,12 @@ unsafe fn rows_times_token<const LEVEL: u8, F: EightBlocks<EIGHT>, const EIGHT: 
         *sum = x.sums.get(b).map_or(-0.0, |sum| -sum);
     }
     let x_sums = x_sums.as_chunks::<8>().0;
-    let x_ints = if F::FLOATS {
-        arranged_sums::<F, 4, 1>(ints, one, blocks)?.as_flattened()
-    } else if F::HALVES {
+    let x_ints = if F::HALVES {
         arranged_sums::<F, 8, 1>(ints, one, blocks)?.as_flattened()
     } else {
         seeds::<F>(ints, x, blocks)?
     };
-    let ints_of_eight = match (F::FLOATS, F::HALVES) {
-        (true, _) => 16,
-        (_, true) => 8,
-        _ => 32,
-    };
+    let ints_of_eight = if F::HALVES { 8 } else { 32 };
     let row_bytes = weight.len() / y.len();
     let (whole, rest) = (row_bytes / (2 * EIGHT), row_bytes % (2 * EIGHT));
     assert!(x_bytes.len() == blocks / 8 && x_scales.len() == blocks / 8 && 2 * EIGHT * blocks >= 16 * row_bytes);
@@ -235,7 +229,7 @@ unsafe fn add_four<const QUARTER: usize, const LEVEL: u8, F: EightBlocks<EIGHT>,
     unsafe {
         let second = QUARTER % 2 == 1;
         let from = if second { 4 } else { 0 };
-        let sums_of_halves = ints.add(QUARTER * if F::FLOATS { 8 } else { 4 }); // where half blocks have scales
+        let sums_of_halves = ints.add(4 * QUARTER); // where half blocks have scales
         let zero = const { &[[0; 4]] }.as_ptr();
         let (mut q, mut halves, mut half_mins) = ([[all(0); 8]; ROWS], [vdupq_n_s16(0); ROWS], [vdupq_n_s16(0); ROWS]);
         each!(R in 0 1, {
@@ -297,11 +291,10 @@ unsafe fn add_four<const QUARTER: usize, const LEVEL: u8, F: EightBlocks<EIGHT>,
             }
             let dots = if F::FLOATS {
                 let halves = [vuzp1q_s32(pairs[R][0], pairs[R][1]), vuzp2q_s32(pairs[R][0], pairs[R][1])];
-                let [first, last] = scales_of_halves(factors[R].halves);
-                let (by_first, by_last) = if second { (first.1, last.1) } else { (first.0, last.0) };
-                let first = vcvtq_f32_s32(vaddq_s32(halves[0], vld1q_s32(sums_of_halves)));
-                let last = vcvtq_f32_s32(vaddq_s32(halves[1], vld1q_s32(sums_of_halves.add(4))));
-                vfmaq_f32(vmulq_f32(first, by_first), last, by_last)
+                let bytes = factors[R].halves;
+                let [by_first, by_last] = scales_of_four(if second { vget_high_u8(bytes) } else { vget_low_u8(bytes) });
+                const { assert!(F::OFFSET == 0 || !F::FLOATS) };
+                vfmaq_f32(vmulq_f32(vcvtq_f32_s32(halves[0]), by_first), vcvtq_f32_s32(halves[1]), by_last)
             } else if F::HALVES || F::BITS == 8 {
                 vcvtq_f32_s32(dots)
             } else {

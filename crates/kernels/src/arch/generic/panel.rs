@@ -278,7 +278,7 @@ pub(crate) unsafe fn matmul<S: Multiply, F: Format, const R: usize>(
     // the next one's bytes are prefetched in each phase. With more, all panels are unpacked first, and
     // each group of tokens passes over all of them.
     let few = S::ASKS && input.tokens() <= GROUP;
-    let tile = if S::PAIRS && is_crowded::<F>() { 4 } else { S::TOKENS };
+    let tile = if S::PAIRS && (is_crowded::<F>() || F::FLOATS) { 4 } else { S::TOKENS };
     let each = bytes_a_block::<S, F>();
     let fitting = (UNPACKED / (order.blocks * each)).max(1);
     let panels = if few { 1 } else { call.rows().div_ceil(S::LANES).min(fitting) };

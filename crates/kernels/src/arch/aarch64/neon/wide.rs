@@ -135,12 +135,14 @@ operations! {
     };
     /// The scales of the first and of the second halves of eight blocks, E4M3 without a sign, times 2^-8; 0x7f is 0.
     scales_of_halves(bytes: Bytes16) -> [Floats; 2] = {
-        let numbers = vreinterpretq_u16_u8(vbicq_u8(bytes, vceqq_u8(bytes, vdupq_n_u8(0x7f))));
-        let wide = |four: uint16x4_t| vcvt_f32_f16(vreinterpret_f16_u16(four));
-        [vshlq_n_u16::<7>(numbers), vshrq_n_u16::<1>(numbers)].map(|halves| {
-            let halves = vandq_u16(halves, vdupq_n_u16(0x3f80));
-            float32x4x2_t(wide(vget_low_u16(halves)), wide(vget_high_u16(halves)))
-        })
+        let ([a, b], [c, d]) = (scales_of_four(vget_low_u8(bytes)), scales_of_four(vget_high_u8(bytes)));
+        [float32x4x2_t(a, c), float32x4x2_t(b, d)]
+    };
+    /// The same of four blocks.
+    scales_of_four(bytes: uint8x8_t) -> [float32x4_t; 2] = {
+        let numbers = vreinterpret_u16_u8(vbic_u8(bytes, vceq_u8(bytes, vdup_n_u8(0x7f))));
+        [vshl_n_u16::<7>(numbers), vshr_n_u16::<1>(numbers)]
+            .map(|halves| vcvt_f32_f16(vreinterpret_f16_u16(vand_u16(halves, vdup_n_u16(0x3f80)))))
     };
     /// Bytes 0 to 7 and 16 to 23, then the others.
     in_quarters(bytes: Bytes) -> Bytes = {

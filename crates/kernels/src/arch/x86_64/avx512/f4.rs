@@ -1,6 +1,7 @@
 //! F4 by AVX-512 VNNI.
 
 use super::blocks::{many_tokens, unpack};
+use super::load_floats;
 use super::q4_0::{Scales, one_token, scaled};
 use crate::Call;
 use crate::arch::generic::wide::EightBlocks;
@@ -40,16 +41,17 @@ fn few_tokens<F: Format, const SIXTEEN: usize, const P: usize>(
     match call.scales {
         CallScales::Powers(powers) if !F::FLOATS => {
             let start = |place| powers_of_two(&padded(powers.of_blocks::<16>(place)));
-            let apply = |scales, dots, x_scales, sums| scaled(scales, dots, x_scales, sums);
+            let apply =
+                |scales, dots: [__m512i; 2], [x_scales, _]: [&[f32; 16]; 2], sums| scaled(scales, dots, x_scales, sums);
             one_token::<F, SIXTEEN, P, _>(call, true, elements, Scales { start, add: |scales, _, _| scales, apply })
         }
         CallScales::Halves(halves) if F::FLOATS => {
             let start = |place| floats(&padded(halves.of_blocks::<16>(place)));
-            let apply = |scales: [__m512; 2], [first, second]: [__m512i; 2], [x_scales, _]: [__m512; 2], sums| {
+            let apply = |scales: [__m512; 2], [first, second]: [__m512i; 2], [x_scales, _]: [&[f32; 16]; 2], sums| {
                 let (a, b) = (_mm512_cvtepi32_ps(first), _mm512_cvtepi32_ps(second));
                 let firsts = _mm512_mul_ps(_mm512_shuffle_ps::<0b10_00_10_00>(a, b), scales[0]);
                 let dots = _mm512_fmadd_ps(_mm512_shuffle_ps::<0b11_01_11_01>(a, b), scales[1], firsts);
-                _mm512_fmadd_ps(dots, _mm512_mul_ps(_mm512_set1_ps(SCALE), x_scales), sums)
+                _mm512_fmadd_ps(dots, _mm512_mul_ps(_mm512_set1_ps(SCALE), load_floats(x_scales)), sums)
             };
             one_token::<F, SIXTEEN, P, _>(call, true, elements, Scales { start, add: |scales, _, _| scales, apply })
         }

@@ -70,26 +70,21 @@ pub(crate) struct Scales<S, A, F> {
     pub(crate) start: S,
     /// Adds what the `j`-th four blocks hold, by their first and last 64 bytes.
     pub(crate) add: A,
-    /// Adds the scaled sums of the blocks, of which the vectors have two for each first and each second half, times the scales of
-    /// activations, to the sums of lanes; and what the blocks' minima are times the sums of activations, which follow the scales.
+    /// Adds the scaled sums of the blocks, of which the vectors have two for each first and each second half, to the sums of lanes;
+    /// with the scales of activations, and if the format has minima with their sums.
     pub(crate) apply: F,
 }
 
 /// [`Scales::apply`] with a scale for each block.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-pub(crate) fn scaled(
-    scales: __m512,
-    [first, second]: [__m512i; 2],
-    [x_scales, _]: [__m512; 2],
-    sums: __m512,
-) -> __m512 {
+pub(crate) fn scaled(scales: __m512, [first, second]: [__m512i; 2], x_scales: &[f32; 16], sums: __m512) -> __m512 {
     let dots = _mm512_madd_epi16(_mm512_packs_epi32(first, second), _mm512_set1_epi16(1));
-    _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), _mm512_mul_ps(scales, x_scales), sums)
+    _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), _mm512_mul_ps(scales, load_floats(x_scales)), sums)
 }
 
-/// The product with one token, like [`Call::few_tokens`]. `elements` has elements of four blocks like [`nibbles`], with the
-/// offset of `F`. `STEP` are the bytes of 16 blocks; `evens_first` is as in `Elements`.
+/// The product with one token, like [`Call::few_tokens`]. `elements` has elements of four blocks like [`nibbles`], with their offset;
+/// `evens_first` is as in `Elements`. `STEP` are the bytes of 16 blocks.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(crate) fn one_token<F: Format, const STEP: usize, const P: usize, T: Copy>(
@@ -99,7 +94,7 @@ pub(crate) fn one_token<F: Format, const STEP: usize, const P: usize, T: Copy>(
     scales: Scales<
         impl Fn([usize; 2]) -> T,
         impl Fn(T, usize, [__m512i; 2]) -> T,
-        impl Fn(T, [__m512i; 2], [__m512; 2], __m512) -> __m512,
+        impl Fn(T, [__m512i; 2], [&[f32; 16]; 2], __m512) -> __m512,
     >,
 ) -> bool {
     const { assert!(F::OFFSET <= 16) };
@@ -148,8 +143,8 @@ pub(crate) fn one_token<F: Format, const STEP: usize, const P: usize, T: Copy>(
                 let ones = _mm512_set1_epi16(1);
                 let first = _mm512_madd_epi16(_mm512_packs_epi32(dots[0], dots[1]), ones);
                 let second = _mm512_madd_epi16(_mm512_packs_epi32(dots[2], dots[3]), ones);
-                let x_sums = if F::MINS { load_floats(&x_sums[i][p]) } else { _mm512_setzero_ps() };
-                sums[p] = (scales.apply)(of_blocks, [first, second], [load_floats(&x_scales[i][p]), x_sums], sums[p]);
+                let x_sums = if F::MINS { &x_sums[i][p] } else { &[0.0; 16] };
+                sums[p] = (scales.apply)(of_blocks, [first, second], [&x_scales[i][p], x_sums], sums[p]);
             }
             sums
         });
@@ -164,7 +159,7 @@ pub(crate) fn one_token<F: Format, const STEP: usize, const P: usize, T: Copy>(
 pub(crate) fn scales_in_blocks<const BYTES: usize>() -> Scales<
     impl Fn([usize; 2]) -> __m512i,
     impl Fn(__m512i, usize, [__m512i; 2]) -> __m512i,
-    impl Fn(__m512i, [__m512i; 2], [__m512; 2], __m512) -> __m512,
+    impl Fn(__m512i, [__m512i; 2], [&[f32; 16]; 2], __m512) -> __m512,
 > {
     let at = load_numbers(&const { scales_at(BYTES, 4 * BYTES) });
     Scales {
@@ -173,7 +168,7 @@ pub(crate) fn scales_in_blocks<const BYTES: usize>() -> Scales<
         add: move |scales, j, [first, second]: [__m512i; 2]| {
             _mm512_or_si512(scales, _mm512_maskz_permutex2var_epi16(0x1111u32 << j, first, at, second))
         },
-        apply: |scales, dots, x_scales, sums| {
+        apply: |scales, dots, [x_scales, _]: [&[f32; 16]; 2], sums| {
             scaled(_mm512_cvtph_ps(_mm512_castsi512_si256(scales)), dots, x_scales, sums)
         },
     }

@@ -2,12 +2,12 @@
 
 use super::blocks::{many_tokens, unpack};
 use super::q4_0::{Scales, one_token, scaled};
-use super::{load, load_numbers};
+use super::{load, load_floats, load_numbers};
 use crate::Call;
 use crate::arch::generic::wide::EightBlocks;
 use crate::arch::x86_64::avx2::load as load_32;
 use crate::dtypes::blocks::Format;
-use crate::dtypes::scaled::{CallScales, Groups};
+use crate::dtypes::scaled::{Affine, CallScales, Groups};
 use model_factory_dtypes::DType;
 use std::arch::x86_64::*;
 
@@ -18,22 +18,30 @@ pub(crate) fn multiply<F: EightBlocks<EIGHT>, const EIGHT: usize, const SIXTEEN:
     call: &mut Call<'_>,
     eights: &F,
 ) {
-    let few = match (call.scales, F::PARTS) {
-        (CallScales::Groups(scales), 2) => few_tokens::<F, SIXTEEN, 2, 1>(call, [scales]),
-        (CallScales::Groups(scales), _) => few_tokens::<F, SIXTEEN, 1, 1>(call, [scales]),
-        (CallScales::Affine(of), 2) => few_tokens::<F, SIXTEEN, 2, 2>(call, [of.scales, of.biases]),
-        (CallScales::Affine(of), _) => few_tokens::<F, SIXTEEN, 1, 2>(call, [of.scales, of.biases]),
-        _ => unreachable!("other scales"),
+    let few = match F::PARTS {
+        2 => few_tokens::<F, SIXTEEN, 2>(call),
+        _ => few_tokens::<F, SIXTEEN, 1>(call),
     };
     if !few {
         many_tokens::<F>(call, |rows, panel| unpack(rows, panel, eights));
     }
 }
 
-/// The product with one token, like [`Call::few_tokens`], with scales and, if `N` is 2, biases.
+/// The product with one token, like [`Call::few_tokens`].
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-fn few_tokens<F: Format, const SIXTEEN: usize, const P: usize, const N: usize>(
+fn few_tokens<F: Format, const SIXTEEN: usize, const P: usize>(call: &mut Call<'_>) -> bool {
+    match call.scales {
+        CallScales::Groups(scales) => by_dtype::<F, SIXTEEN, P, 1>(call, [scales]),
+        CallScales::Affine(Affine { scales, biases, .. }) => by_dtype::<F, SIXTEEN, P, 2>(call, [scales, biases]),
+        _ => unreachable!("scales of another kind"),
+    }
+}
+
+/// With scales and, if `N` is 2, biases.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+fn by_dtype<F: Format, const SIXTEEN: usize, const P: usize, const N: usize>(
     call: &mut Call<'_>,
     of_groups: [Groups<'_>; N],
 ) -> bool {
@@ -46,7 +54,7 @@ fn few_tokens<F: Format, const SIXTEEN: usize, const P: usize, const N: usize>(
     }
 }
 
-/// Like [`few_tokens`], with floats of which sixteen in `BYTES` are `widened`.
+/// With floats of which sixteen in `BYTES` are `widened`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 fn by<F: Format, const SIXTEEN: usize, const P: usize, const N: usize, const BYTES: usize>(
@@ -69,17 +77,12 @@ fn by<F: Format, const SIXTEEN: usize, const P: usize, const N: usize, const BYT
         }
         factors
     };
-    let apply = |factors: [__m512; N], dots, [x_scales, x_sums]: [__m512; 2], sums| {
-        let sums = scaled(factors[0], dots, [x_scales, x_sums], sums);
-        if N == 2 { _mm512_fmadd_ps(factors[1], x_sums, sums) } else { sums }
+    let apply = |factors: [__m512; N], dots: [__m512i; 2], [x_scales, x_sums]: [&[f32; 16]; 2], sums: __m512| {
+        let sums = scaled(factors[0], dots, x_scales, sums);
+        if N == 2 { _mm512_fmadd_ps(factors[1], load_floats(x_sums), sums) } else { sums }
     };
     let elements = |first, second| elements::<F>(first, second);
-    one_token::<F, SIXTEEN, P, _>(
-        call,
-        F::ELEMENTS.evens_first,
-        elements,
-        Scales { start, add: |factors, _, _| factors, apply },
-    )
+    one_token::<F, SIXTEEN, P, _>(call, F::BITS == 4, elements, Scales { start, add: |factors, _, _| factors, apply })
 }
 
 /// The elements of four blocks, of which `first` and `second` are the first and the last 64 bytes: of 4 bits those at even places of
