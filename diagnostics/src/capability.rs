@@ -147,7 +147,7 @@ pub fn tier_for(role: TensorKind, dtype: DType, engine: &DeviceEngine<'_>) -> Re
 }
 
 /// Dtypes of matrices whose formats prescribe activations of 16 bits.
-pub const SIXTEEN_BITS: &[DType] = &[DType::U4, DType::U8, DType::F4];
+pub const SIXTEEN_BITS: &[DType] = &[DType::U2, DType::U3, DType::U4, DType::U5, DType::U6, DType::U8, DType::F4];
 
 /// What activations enter a product with matrices of `dtype` as, rounded on request: `f32`, `bf16`, `int16` or `int8`; `None` where
 /// `engine` does not multiply them, and for GPUs.

@@ -3,7 +3,7 @@
 use super::*;
 
 /// All matrices in words of fields with `bits` bits, in groups of 32 inputs, as this section says of some of them.
-fn mlx(bits: u64, section: Value) -> Model {
+pub(super) fn mlx(bits: u64, section: Value) -> Model {
     let mut model = Model::new(Value::Null, |outputs, inputs| vec![outputs, inputs / 32]);
     let config = model.config.as_object_mut().unwrap();
     config.remove("quantization_config");
