@@ -29,9 +29,11 @@ pub(crate) struct Recognised {
     pub(crate) mxfp4: bool,
 }
 
-/// What reads the config of a format, a file of this folder each. Of what several of them know, the first counts.
-const FORMATS: [fn(&Header, &ConfigFiles) -> Result<Option<Scheme>>; 3] =
-    [compressed_tensors::read, fp8::read, model_opt::read];
+/// What reads the config of a format.
+type Read = fn(&Header, &ConfigFiles) -> Result<Option<Scheme>>;
+
+/// A file of this folder each. Of what several of them know, the first counts.
+const FORMATS: [Read; 3] = [compressed_tensors::read, fp8::read, model_opt::read];
 
 /// What quantised the weights of a model in safetensors, of whose family experts may be `in_mxfp4`.
 ///
