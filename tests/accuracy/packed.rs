@@ -66,7 +66,7 @@ fn weights_are_exact_and_activations_keep_sixteen_bits() {
     assert_near("packed", 9, 3e-4);
 }
 
-/// As for packed integers: the worst was 1.2e-4.
+/// As for packed integers: the worst was 1.1e-4.
 #[test]
 fn floats_of_four_bits_are_exact_and_activations_keep_sixteen_bits() {
     assert_near("fp4", 4, 3e-4);
