@@ -3,16 +3,18 @@
 //! Scales are read where they are stored, those of groups by all blocks that share them. What is added up in which order is that of
 //! other block dtypes (`blocks.rs`).
 
+mod registered;
+mod zero_points;
+
+pub(crate) use registered::{scaled_kernels, scaled_level};
+pub use zero_points::{ZeroPoints, subtract_zero_points};
+
 use super::blocks::Unpacked;
 use super::{mxfp4, nvfp4};
-use crate::input::Input;
-use crate::isa::Isa;
 use crate::memory;
-use crate::ops::vector::{Floats, add_scaled, for_each_float};
+use crate::ops::vector::Floats;
 use crate::order::BLOCK;
-use crate::scratch::{Scratch, room, with_scratch};
 use model_factory_dtypes::DType;
-use std::ops::Range;
 
 /// The scales of a weight's rows, stored apart from it.
 #[derive(Clone, Copy, Debug)]
@@ -315,223 +317,10 @@ pub(crate) mod simd {
     }
 }
 
-/// The zero points of a weight's groups, for all rows: by how much integers are larger than the values they represent.
-#[derive(Clone, Copy, Debug)]
-pub enum ZeroPoints<'a> {
-    /// Signed bytes, `[rows, groups]`.
-    Bytes(&'a [u8]),
-    /// Words `[rows / fields of a word, groups]`, rounded up; the fields of a word are zero points of consecutive rows, the first in
-    /// the lowest bits.
-    Words {
-        /// The bytes of the words.
-        words: &'a [u8],
-        /// The dtype of the fields, U4 or U8.
-        of: DType,
-    },
-}
-
-impl ZeroPoints<'_> {
-    /// The zero point of `group` of `row`, in rows of `groups`.
-    #[inline]
-    fn at(self, row: usize, group: usize, groups: usize) -> i32 {
-        match self {
-            ZeroPoints::Bytes(bytes) => i32::from(bytes[row * groups + group] as i8),
-            ZeroPoints::Words { words, of } => {
-                let bits = if of == DType::U4 { 4 } else { 8 };
-                let each = 32 / bits;
-                let word = u32::from_le_bytes(words.as_chunks().0[row / each * groups + group]);
-                (word >> (row % each * bits) & ((1 << bits) - 1)) as i32 - (1 << (bits - 1))
-            }
-        }
-    }
-}
-
-/// Subtracts the part of zero points from the outputs `y` `[tokens, rows]`: for each group of `size` inputs, in order,
-/// `scale * zero point` times the sum of its activations. `scales` has the scales of `rows`. Panics when lengths do not match, or `input`
-/// is in another form than [`Form::Q16`] or [`Form::Q8`].
-///
-/// # Errors
-/// When there is no memory for the products of scales and zero points.
-pub fn subtract_zero_points(
-    isa: Isa,
-    zero_points: ZeroPoints<'_>,
-    scales: Floats<'_>,
-    rows: Range<usize>,
-    size: usize,
-    input: &Input,
-    y: &mut [f32],
-) -> memory::Result<()> {
-    let (groups, each) = (input.inputs() / size, size / BLOCK);
-    let parts = input.form().rows_of_token();
-    assert!(input.form().in_blocks() && groups * each * BLOCK == input.inputs() && !rows.is_empty());
-    assert_eq!(scales.len(), rows.len() * groups, "scales of {} rows", rows.len());
-    assert_eq!(y.len(), input.tokens() / parts * rows.len(), "outputs of {} rows", rows.len());
-    with_scratch(|Scratch { floats: columns, .. }| {
-        let columns = room(columns, scales.len())?;
-        for_each_float(scales, |index, scale| {
-            let (row, group) = (index / groups, index % groups);
-            columns[group * rows.len() + row] = scale * zero_points.at(rows.start + row, group, groups) as f32;
-        });
-        for (token, y) in y.chunks_exact_mut(rows.len()).enumerate() {
-            for (group, column) in columns.chunks_exact(rows.len()).enumerate() {
-                let of_group = group * each..(group + 1) * each;
-                let of_block = |b| (0..parts).map(|part| input.block_sum(parts * token + part, b)).sum::<f32>();
-                let sum = of_group.map(of_block).sum::<f32>();
-                add_scaled(isa, y, column, -sum);
-            }
-        }
-        Ok(())
-    })
-}
-
-/// The registry's entries of a dtype with scales apart. Its file has `BYTES` of a block, `unpack(block)` with the 32 elements less
-/// their offset, and `value(element)`. Here are, for each kind of the call's scales, the format's elements, how vectors unpack 32 of
-/// them at the place `PLACE`, and the module of `crate::arch::x86_64::avx512` with the product.
-macro_rules! scaled_kernels {
-    ($dtype:ident, $name:literal, $form:ident; $(
-        $scales:ident: $kind:ident { $($elements:tt)* }, |$block:ident| $vector:expr, avx512: $avx512:ident;
-    )+) => {
-        use $crate::{Call, dtypes::scaled::CallScales};
-
-        const PORTABLE: $crate::Registered = $crate::Registered {
-            name: concat!($name, "/portable"),
-            dtype: model_factory_dtypes::DType::$dtype,
-            tier: model_factory_dtypes::Tier::Native,
-            form: $crate::Form::$form,
-            sets: $crate::isa::Sets::PORTABLE,
-            scaled: true,
-            matmul: portable,
-            dequantize: |row, out| {
-                for (out, block) in out.as_chunks_mut().0.iter_mut().zip(row.as_chunks::<BYTES>().0) {
-                    *out = unpack(block).map(value);
-                }
-            },
-        };
-
-        pub(in $crate::dtypes) const KERNELS: &[$crate::Registered] = {
-            #[allow(unused_imports)]
-            use $crate::isa::Sets;
-            &[
-                #[cfg(target_arch = "x86_64")]
-                PORTABLE.by(concat!($name, "/avx512-vnni"), Sets::AVX512.and(Sets::VNNI), simd::avx512_vnni),
-                #[cfg(target_arch = "x86_64")]
-                PORTABLE.by(concat!($name, "/avx2"), Sets::AVX2, simd::avx2),
-                #[cfg(target_arch = "aarch64")]
-                PORTABLE.by(concat!($name, "/i8mm"), Sets::I8MM, simd::i8mm),
-                #[cfg(target_arch = "aarch64")]
-                PORTABLE.by(concat!($name, "/dotprod"), Sets::DOTPROD, simd::dotprod),
-                #[cfg(target_arch = "aarch64")]
-                PORTABLE.by(concat!($name, "/neon"), Sets::NEON, simd::neon),
-                PORTABLE,
-            ]
-        };
-
-        fn portable(call: &mut Call<'_>) {
-            match call.scales {
-                $(CallScales::$kind(scales) => {
-                    $crate::dtypes::blocks::define_format!(Portable { $($elements)* });
-                    $crate::dtypes::blocks::product::<Portable, BYTES>(call, |stored, _, block| {
-                        scales.unpacked(block, unpack(stored))
-                    });
-                })+
-                _ => unreachable!(concat!("other scales than those of ", $name)),
-            }
-        }
-
-        #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-        mod simd {
-            use super::*;
-            #[cfg(target_arch = "aarch64")]
-            use $crate::arch::aarch64::neon;
-            use $crate::arch::generic::wide::*;
-            #[cfg(target_arch = "x86_64")]
-            use $crate::arch::x86_64;
-
-            const EIGHT: usize = 8 * BYTES;
-
-            $(mod $scales {
-                use super::*;
-
-                /// For activations of `PARTS` rows a token.
-                pub(super) struct Scaled<'a, const PARTS: usize>(pub(super) $crate::dtypes::scaled::$kind<'a>);
-
-                impl<const PARTS: usize> $crate::dtypes::blocks::Format for Scaled<'_, PARTS> {
-                    const ELEMENTS: $crate::dtypes::blocks::Elements = {
-                        use $crate::dtypes::blocks::Elements;
-                        Elements { parts: PARTS, ..Elements { $($elements)*, ..Elements::BYTES } }
-                    };
-                }
-
-                impl<const PARTS: usize> EightBlocks<EIGHT> for Scaled<'_, PARTS> {
-                    #[cfg_attr(target_arch = "x86_64", inline, target_feature(enable = "avx2,f16c"))]
-                    #[cfg_attr(target_arch = "aarch64", inline(always))]
-                    unsafe fn elements<const PLACE: u8>(&self, eight: &[u8; EIGHT]) -> [Bytes; 8] {
-                        elements::<PLACE>(eight)
-                    }
-
-                    #[cfg_attr(target_arch = "x86_64", inline, target_feature(enable = "avx2,f16c"))]
-                    #[cfg_attr(target_arch = "aarch64", inline(always))]
-                    unsafe fn factors<const PLACE: u8>(&self, _: &[u8; EIGHT], place: [usize; 2]) -> Factors {
-                        $crate::dtypes::scaled::simd::$scales(&self.0, place)
-                    }
-                }
-
-                for_vectors! {
-                    /// The elements with their offset.
-                    fn elements<const PLACE: u8>(eight: &[u8; EIGHT]) -> [Bytes; 8] {
-                        let blocks = eight.as_chunks::<BYTES>().0;
-                        let mut elements = [all(0); 8];
-                        for b in 0..8 {
-                            let $block = &blocks[b];
-                            elements[b] = $vector;
-                        }
-                        elements
-                    }
-                }
-            })+
-
-            $crate::dtypes::scaled::scaled_level!(
-                avx2, "x86_64", "avx2,fma,f16c"; $($scales: $kind, x86_64::avx2::multiply);+
-            );
-            $crate::dtypes::scaled::scaled_level!(
-                avx512_vnni, "x86_64", "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni";
-                $($scales: $kind, x86_64::avx512::$avx512::multiply::<_, EIGHT, { 2 * EIGHT }>);+
-            );
-            $crate::dtypes::scaled::scaled_level!(
-                neon, "aarch64", "neon"; $($scales: $kind, neon::plain::multiply);+
-            );
-            $crate::dtypes::scaled::scaled_level!(
-                dotprod, "aarch64", "neon,dotprod"; $($scales: $kind, neon::dotprod::multiply);+
-            );
-            $crate::dtypes::scaled::scaled_level!(
-                i8mm, "aarch64", "neon,dotprod,i8mm"; $($scales: $kind, neon::i8mm::multiply);+
-            );
-        }
-    };
-}
-pub(crate) use scaled_kernels;
-
-/// The product of a level, next to the modules of `Scaled`.
-macro_rules! scaled_level {
-    ($name:ident, $arch:literal, $features:literal; $($scales:ident: $kind:ident, $multiply:expr);+) => {
-        #[cfg(target_arch = $arch)]
-        #[target_feature(enable = $features)]
-        pub(super) fn $name(call: &mut Call<'_>) {
-            match call.scales {
-                $(CallScales::$kind(scales) if call.input.form() == PORTABLE.form => {
-                    $multiply(call, &$scales::Scaled::<{ PORTABLE.form.rows_of_token() }>(scales));
-                }
-                CallScales::$kind(scales) => $multiply(call, &$scales::Scaled::<1>(scales)),)+
-                _ => unreachable!("other scales"),
-            };
-        }
-    };
-}
-pub(crate) use scaled_level;
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::isa::Isa;
     use crate::testing::{FIELDS, Random, as_rounded, each_isa, widened};
     use crate::{Form, Input, Kernel};
 
