@@ -83,7 +83,8 @@ impl ModelBuilder {
         let _span = info_span!("load_draft", path = %path, variant = %ready.spec.variant).entered();
         let budget = report.hardware.memory.budget(self.policy.memory_limit);
         let (context, sessions) = (Some(plan.context), Some(plan.sessions));
-        let request = Request { context, sessions, draft: None, ..self.policy.request(&report.hardware) };
+        // What threads take for themselves is counted with the model that they are shared with.
+        let request = Request { context, sessions, threads: 0, draft: None, ..self.policy.request(&report.hardware) };
         ready.plan = Plan::new(&ready.spec, ready.plan.weights_file, &budget, &request);
         report.plan = Some(ready.plan.clone());
         let (context_length, threads) = (ready.plan.context, pool.threads());
