@@ -156,6 +156,7 @@ pub fn activations(dtype: DType, engine: &DeviceEngine<'_>, request: ActivationD
     Some(match (dtype, on_cpu(TensorKind::Matrix, dtype, features).ok()?) {
         (DType::BF16, Tier::Native) => "bf16",
         (DType::F32, _) | (_, Tier::Widened) => "f32",
+        (DType::F4, _) => "int16",
         _ if SIXTEEN_BITS.contains(&dtype) && request == ActivationDtype::Prescribed => "int16",
         _ => "int8",
     })

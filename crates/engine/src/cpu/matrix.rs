@@ -116,7 +116,7 @@ impl Matrix {
         };
         let form = match kernel.form {
             _ if *transposed || columns == Some(true) => Form::F32,
-            Form::Q16 if columns.is_none() && activations == ActivationDtype::Int8 => Form::Q8,
+            Form::Q16 if columns.is_none() && dtype != DType::F4 && activations == ActivationDtype::Int8 => Form::Q8,
             form => form,
         };
         Ok(Matrix {

@@ -61,6 +61,7 @@ pub(crate) trait Format {
     const FLOATS: bool = Self::ELEMENTS.floats;
     const PARTS: usize = Self::ELEMENTS.parts;
     /// Whether AVX-512 multiplies elements with an offset of 128: all but unsigned ones with minima.
+    #[cfg(target_arch = "x86_64")]
     const RAISED: bool = !Self::MINS || Self::OFFSET > 0 || Self::BITS == 8;
     /// The right shift of an offset that holds 128 times a sum.
     const SHIFT: i32 = if Self::OFFSET > 0 { 7 - Self::OFFSET.ilog2() as i32 } else { 0 };

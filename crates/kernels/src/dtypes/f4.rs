@@ -14,7 +14,7 @@ use crate::order::BLOCK;
 const BYTES: usize = BLOCK / 2;
 
 scaled_kernels!(
-    F4, "f4", Q16;
+    F4, "f4", Q16 or Q16;
     powers: Powers { bits: 5, offset: 16, evens_first: true },
         |block| look_up(&mxfp4::simd::RAISED, pairs_of_nibbles::<PLACE>(block)), avx512: f4;
     halves: Halves { bits: 5, offset: nvfp4::OFFSET, halves: true, floats: true },

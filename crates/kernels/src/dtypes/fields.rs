@@ -71,7 +71,7 @@ macro_rules! fields {
             const BYTES: usize = BLOCK * $bits / 8;
 
             scaled_kernels!(
-                $dtype, $name, Q16;
+                $dtype, $name, Q16 or Q8;
                 affine: Affine { bits: $bits, offset: $offset, mins: true }, |block| fields(block), avx512: $avx512;
             );
 

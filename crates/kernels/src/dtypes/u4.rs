@@ -9,7 +9,7 @@ use crate::order::BLOCK;
 const BYTES: usize = BLOCK / 2;
 
 scaled_kernels!(
-    U4, "u4", Q16;
+    U4, "u4", Q16 or Q8;
     groups: Groups { bits: 4, offset: 8, evens_first: true }, |block| pairs_of_nibbles::<PLACE>(block), avx512: u4;
     affine: Affine { bits: 4, offset: 8, mins: true, evens_first: true }, |block| pairs_of_nibbles::<PLACE>(block), avx512: u4;
 );

@@ -8,7 +8,7 @@ use crate::order::BLOCK;
 const BYTES: usize = BLOCK;
 
 scaled_kernels!(
-    U8, "u8", Q16;
+    U8, "u8", Q16 or Q8;
     groups: Groups { bits: 8 }, |block| with_signs_turned(load(block)), avx512: blocks;
     affine: Affine { bits: 8, mins: true }, |block| with_signs_turned(load(block)), avx512: blocks;
 );

@@ -27,6 +27,7 @@ pub enum Words {
 }
 
 /// The outputs in a word of [`Words::OfOutputs`], from the lowest bits on.
+#[cfg(any(target_arch = "x86_64", test))]
 const ORDER: [usize; 8] = [0, 2, 4, 6, 1, 3, 5, 7];
 
 /// Where in such a word each output is.
@@ -80,7 +81,7 @@ pub(crate) const TILE: usize = 128;
 
 /// What the product of whole tiles with one token reads next to words and activations.
 #[derive(Clone, Copy)]
-#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+#[cfg(target_arch = "x86_64")]
 pub(crate) struct Token<'a> {
     /// The first output.
     pub(crate) first: usize,
@@ -92,6 +93,7 @@ pub(crate) struct Token<'a> {
     pub(crate) stride: usize,
 }
 
+#[cfg(target_arch = "x86_64")]
 impl Words {
     /// The outputs of a tile in its order: vector `2 * r + h` has the low or the high nibbles of words `4 * q + r`, a byte of each
     /// after the other.

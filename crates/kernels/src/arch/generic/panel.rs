@@ -279,6 +279,7 @@ pub(crate) unsafe fn matmul<S: Multiply, F: Format, const R: usize>(
     // each group of tokens passes over all of them.
     let few = S::ASKS && input.tokens() <= GROUP;
     let tile = if S::PAIRS && (is_crowded::<F>() || F::FLOATS) { 4 } else { S::TOKENS };
+    let tile = if F::FLOATS && S::TOKENS == 4 { 2 } else { tile };
     let each = bytes_a_block::<S, F>();
     let fitting = (UNPACKED / (order.blocks * each)).max(1);
     let panels = if few { 1 } else { call.rows().div_ceil(S::LANES).min(fitting) };
@@ -306,6 +307,8 @@ pub(crate) unsafe fn matmul<S: Multiply, F: Format, const R: usize>(
                         _ if S::PAIRS => product.multiply::<F, 6>(token, call),
                         1 => product.multiply::<F, 1>(token, call),
                         2 => product.multiply::<F, 2>(token, call),
+                        // Scales of half blocks that are floats leave registers for no more.
+                        _ if F::FLOATS && S::TOKENS == 4 => product.multiply::<F, 2>(token, call),
                         3 => product.multiply::<F, 3>(token, call),
                         // Code for more tokens than are multiplied at once is not compiled.
                         _ if S::TOKENS == 4 => product.multiply::<F, 4>(token, call),

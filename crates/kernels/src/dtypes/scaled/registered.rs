@@ -1,10 +1,10 @@
 //! How a dtype with scales apart is registered, and compiled for each level.
 
 /// The registry's entries of a dtype with scales apart. Its file has `BYTES` of a block, `unpack(block)` with the 32 elements less
-/// their offset, and `value(element)`. Here are, for each kind of the call's scales, the format's elements, how vectors unpack 32 of
+/// their offset, and `value(element)`. Here are the form of activations and the one on request; and for each kind of the call's scales, the format's elements, how vectors unpack 32 of
 /// them at the place `PLACE`, and the module of `crate::arch::x86_64::avx512` with the product.
 macro_rules! scaled_kernels {
-    ($dtype:ident, $name:literal, $form:ident; $(
+    ($dtype:ident, $name:literal, $form:ident or $less:ident; $(
         $scales:ident: $kind:ident { $($elements:tt)* }, |$block:ident| $vector:expr, avx512: $avx512:ident;
     )+) => {
         use $crate::{Call, dtypes::scaled::CallScales};
@@ -23,6 +23,9 @@ macro_rules! scaled_kernels {
                 }
             },
         };
+
+        /// Rows of activations for a token on request.
+        const LESS: usize = $crate::Form::$less.rows_of_token();
 
         pub(in $crate::dtypes) const KERNELS: &[$crate::Registered] = {
             #[allow(unused_imports)]
@@ -137,7 +140,10 @@ macro_rules! scaled_level {
                 $(CallScales::$kind(scales) if call.input.form() == PORTABLE.form => {
                     $multiply(call, &$scales::Scaled::<{ PORTABLE.form.rows_of_token() }>(scales));
                 }
-                CallScales::$kind(scales) => $multiply(call, &$scales::Scaled::<1>(scales)),)+
+                CallScales::$kind(scales) => {
+                    assert_eq!(call.input.form().rows_of_token(), LESS, "the form of activations");
+                    $multiply(call, &$scales::Scaled::<LESS>(scales));
+                })+
                 _ => unreachable!("other scales"),
             };
         }
