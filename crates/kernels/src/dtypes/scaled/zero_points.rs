@@ -42,7 +42,7 @@ impl ZeroPoints<'_> {
 
 /// Subtracts the part of zero points from the outputs `y` `[tokens, rows]`: for each group of `size` inputs, in order,
 /// `scale * zero point` times the sum of its activations. `scales` has the scales of `rows`. Panics when lengths do not match, or `input`
-/// is in another form than [`Form::Q16`] or [`Form::Q8`].
+/// is in another form than [`Form::Q16`](crate::Form::Q16) or [`Form::Q8`](crate::Form::Q8).
 ///
 /// # Errors
 /// When there is no memory for the products of scales and zero points.
