@@ -6,7 +6,7 @@
 use super::foreign;
 use super::gptq::{contained, refusal, with_block};
 use super::names::Names;
-use super::scheme::{Columned, Group, Kind, Scheme};
+use super::scheme::{ColumnPacked, Group, Kind, Scheme};
 use crate::error::Result;
 use crate::header::config::ConfigFiles;
 use crate::header::{Fields, Header};
@@ -54,7 +54,7 @@ pub(super) fn read(header: &Header, files: &ConfigFiles) -> Result<Option<Scheme
         }
         let mut scheme = Scheme::new(METHOD, block, Names::none());
         scheme.notes.unknown(block, KNOWN);
-        let base = Columned::read(METHOD, block, None, of, add)?;
+        let base = ColumnPacked::read(METHOD, block, None, of, add)?;
         if let Some(extra) = block.section("extra_config")? {
             for name in extra.object().keys() {
                 let Some(part) = extra.section(name)? else { continue };
@@ -66,11 +66,10 @@ pub(super) fn read(header: &Header, files: &ConfigFiles) -> Result<Option<Scheme
                     return Err(refusal(&part, METHOD, "data_type", Some(found), "int"));
                 }
                 let targets = Names::one(METHOD, &extra, name, contained(name).as_deref())?;
-                let kind = Kind::Columns(Columned::read(METHOD, &part, Some(base), of, add)?);
+                let kind = Kind::Columns(ColumnPacked::read(METHOD, &part, Some(base), of, add)?);
                 scheme.groups.push(Group { place: part.path(), targets, kind });
             }
         }
-        scheme.push_columns(base);
-        Ok(Some(scheme))
+        Ok(Some(scheme.with_group(Kind::Columns(base))))
     })
 }

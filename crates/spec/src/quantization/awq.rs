@@ -5,7 +5,7 @@
 
 use super::gptq::{refusal, with_block};
 use super::names::Names;
-use super::scheme::{Columned, Scheme};
+use super::scheme::{ColumnPacked, Kind, Scheme};
 use crate::error::Result;
 use crate::header::config::{ConfigFiles, Section};
 use crate::header::{Fields, Header};
@@ -39,8 +39,8 @@ pub(super) fn read(header: &Header, files: &ConfigFiles) -> Result<Option<Scheme
         }
         let mut scheme = Scheme::new(METHOD, block, Names::none());
         scheme.notes.unknown(block, KNOWN);
-        scheme.push_columns(Columned::read(METHOD, block, None, ColumnWords::OfOutputs, 0)?);
-        Ok(Some(scheme))
+        let packed = ColumnPacked::read(METHOD, block, None, ColumnWords::OfOutputs, 0)?;
+        Ok(Some(scheme.with_group(Kind::Columns(packed))))
     })
 }
 

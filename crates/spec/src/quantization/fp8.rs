@@ -5,6 +5,7 @@
 
 use super::foreign;
 use super::names::Names;
+use super::of_block;
 use super::scheme::{Kind, Scheme, WeightScales};
 use crate::error::{Error, Result};
 use crate::header::config::{ConfigFiles, Section};
@@ -26,20 +27,20 @@ pub(super) fn read(header: &Header, files: &ConfigFiles) -> Result<Option<Scheme
     if header.tensors.values().all(|tensor| tensor.dtype != DType::F8_E4M3) {
         return Ok(None);
     }
-    let text = files.config.section("text_config")?;
-    let of_text = text.as_ref().map_or(Ok(None), |text| text.section("quantization_config"))?;
-    let Some(block) = files.config.section("quantization_config")?.or(of_text) else { return Ok(None) };
-    let method = block.text("quant_method")?.map(str::to_ascii_lowercase);
-    match method.as_deref() {
-        Some("fp8") => by_blocks_or_tensor(header, &block).map(Some),
-        Some("fbgemm_fp8") => {
-            let mut scheme = Scheme::new("FBGEMM FP8", &block, excluded(&block, "modules_to_not_convert")?);
-            scheme.notes.unknown(&block, "quant_method activation_scale_ub modules_to_not_convert");
-            scheme.notes.floats.push(format!("{} (FP8 by token)", block.dotted("activation_scale_ub")));
-            Ok(Some(scheme.with_group(block.path(), Kind::Fp8(WeightScales::Channel))))
+    let scheme = of_block(files, |block| {
+        let method = block.text("quant_method")?.map(str::to_ascii_lowercase);
+        match method.as_deref() {
+            Some("fp8") => by_blocks_or_tensor(header, block).map(Some),
+            Some("fbgemm_fp8") => {
+                let mut scheme = Scheme::new("FBGEMM FP8", block, excluded(block, "modules_to_not_convert")?);
+                scheme.notes.unknown(block, "quant_method activation_scale_ub modules_to_not_convert");
+                scheme.notes.floats.push(format!("{} (FP8 by token)", block.dotted("activation_scale_ub")));
+                Ok(Some(scheme.with_group(Kind::Fp8(WeightScales::Channel))))
+            }
+            _ => Ok(None),
         }
-        _ => Ok(None),
-    }
+    })?;
+    Ok(scheme.flatten())
 }
 
 /// transformers' `fp8`, DeepSeek's and Qwen's, with a scale for each block, or AutoFP8's with one for each tensor.
@@ -82,7 +83,7 @@ fn by_blocks_or_tensor(header: &Header, block: &Section<'_>) -> Result<Scheme> {
             if blocks { WeightScales::Block(BLOCK) } else { WeightScales::Tensor }
         }
     };
-    Ok(scheme.with_group(block.path(), Kind::Fp8(scales)))
+    Ok(scheme.with_group(Kind::Fp8(scales)))
 }
 
 /// The modules that are left as they are by transformers' `should_convert_module`: an entry is a pattern of the beginning of a name

@@ -5,8 +5,9 @@
 
 use super::foreign;
 use super::names::Names;
+use super::of_block;
 use super::packed::COLUMNS;
-use super::scheme::{Columned, Group, Kind, Scheme, WeightScales};
+use super::scheme::{ColumnPacked, Group, Kind, Scheme, WeightScales};
 use crate::error::{Error, Result};
 use crate::header::config::{ConfigFiles, JsonObject, Section};
 use crate::header::{Fields, Header};
@@ -55,7 +56,7 @@ pub(super) fn read(header: &Header, files: &ConfigFiles) -> Result<Option<Scheme
         }
         let mut scheme = Scheme::new(METHOD, block, Names::none());
         scheme.notes.unknown(block, KNOWN);
-        let base = Columned::read(METHOD, block, None, ColumnWords::OfInputs, add)?;
+        let base = ColumnPacked::read(METHOD, block, None, ColumnWords::OfInputs, add)?;
         if let Some(dynamic) = block.section("dynamic")? {
             for (pattern, value) in dynamic.object() {
                 // The tensors tell of modules that were left as they are.
@@ -65,13 +66,12 @@ pub(super) fn read(header: &Header, files: &ConfigFiles) -> Result<Option<Scheme
                 {
                     let body = pattern.strip_prefix("+:").unwrap_or(pattern);
                     let targets = Names::one(METHOD, &dynamic, pattern, Some(body))?;
-                    let kind = Kind::Columns(Columned::read(METHOD, &part, Some(base), base.of, add)?);
+                    let kind = Kind::Columns(ColumnPacked::read(METHOD, &part, Some(base), base.of, add)?);
                     scheme.groups.push(Group { place: part.path(), targets, kind });
                 }
             }
         }
-        scheme.push_columns(base);
-        Ok(Some(scheme))
+        Ok(Some(scheme.with_group(Kind::Columns(base))))
     })
 }
 
@@ -82,17 +82,14 @@ pub(super) fn with_block(
     files: &ConfigFiles,
     read: impl Fn(&Section<'_>) -> Result<Option<Scheme>>,
 ) -> Result<Option<Scheme>> {
-    const KEY: &str = "quantization_config";
     if !header.tensors.keys().any(|name| name.ends_with(COLUMNS)) {
         return Ok(None);
     }
     let side = files.quantization.as_ref().filter(|file| is_side_file(file.file()));
-    let text = files.config.section("text_config")?;
-    let of_text = text.as_ref().map_or(Ok(None), |text| text.section(KEY))?;
-    let Some(block) = files.config.section(KEY)?.or(of_text) else {
+    let Some(scheme) = of_block(files, &read)? else {
         return side.map_or(Ok(None), |file| read(&file.whole()));
     };
-    let Some(scheme) = read(&block)? else { return Ok(None) };
+    let Some(scheme) = scheme else { return Ok(None) };
     if let Some(file) = side {
         match read(&file.whole())? {
             Some(other) if other.in_words() == scheme.in_words() => {}
@@ -127,16 +124,16 @@ pub(super) fn refusal(
     foreign::unsupported(method, block, key, &found, expected)
 }
 
-impl Columned {
+impl ColumnPacked {
     /// Bits, group size and symmetry by the keys of `block`, or as in `base`; what is `add`ed to stored zero points counts where
     /// integers are not symmetric.
     pub(super) fn read(
         method: &str,
         block: &Section<'_>,
-        base: Option<Columned>,
+        base: Option<ColumnPacked>,
         of: ColumnWords,
         add: u32,
-    ) -> Result<Columned> {
+    ) -> Result<ColumnPacked> {
         let widths: &[u64] = if of == ColumnWords::OfInputs { &[4, 8] } else { &[4] };
         let names = |key, old| if block.has(key) { key } else { old };
         let (bits_key, size_key) = (names("bits", "w_bit"), names("group_size", "q_group_size"));
@@ -167,7 +164,7 @@ impl Columned {
             (_, None, Some(base)) => base.zeros,
             (_, None, None) => return Err(absent("sym", "whether zero points are the middle of the integers")),
         };
-        Ok(Columned { bits, of, scales, zeros })
+        Ok(ColumnPacked { bits, of, scales, zeros })
     }
 }
 

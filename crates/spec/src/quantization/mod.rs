@@ -15,10 +15,10 @@ mod scheme;
 
 pub(crate) use fp8::SCALES as FP8_SCALES;
 pub(crate) use packed::COLUMNS;
-pub(crate) use scheme::{Activations, Columned, Fp4, Group, Kind, Notes, Packed, Scheme, WeightScales};
+pub(crate) use scheme::{Activations, ColumnPacked, Fp4, Group, Kind, Notes, Packed, Scheme, WeightScales};
 
 use crate::error::{Error, Result};
-use crate::header::config::{ConfigFiles, JsonFile, wrong_type};
+use crate::header::config::{ConfigFiles, JsonFile, Section, wrong_type};
 use crate::header::gguf::GgufMetadata;
 use crate::header::{Fields, Header, Metadata};
 use model_factory_dtypes::DType;
@@ -32,6 +32,14 @@ pub(crate) struct Recognised {
     pub(crate) scheme: Option<Scheme>,
     /// Whether experts are blocks of MXFP4.
     pub(crate) mxfp4: bool,
+}
+
+/// What `read` makes of the block of `config.json`, or of its part for text, that says how weights are quantized; `None` without one.
+fn of_block<T>(files: &ConfigFiles, read: impl FnOnce(&Section<'_>) -> Result<T>) -> Result<Option<T>> {
+    const KEY: &str = "quantization_config";
+    let text = files.config.section("text_config")?;
+    let of_text = text.as_ref().map_or(Ok(None), |text| text.section(KEY))?;
+    files.config.section(KEY)?.or(of_text).map(|block| read(&block)).transpose()
 }
 
 /// Reads the config of a format.

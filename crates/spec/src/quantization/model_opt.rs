@@ -4,6 +4,7 @@
 
 use super::fp8::BLOCK;
 use super::names::Names;
+use super::of_block;
 use super::scheme::{Fp4, Kind, Scheme, WeightScales};
 use crate::error::Result;
 use crate::header::config::{ConfigFiles, JsonFile, Section};
@@ -22,15 +23,16 @@ pub(super) fn read(header: &Header, files: &ConfigFiles) -> Result<Option<Scheme
     if header.tensors.values().all(|tensor| tensor.dtype != DType::F8_E4M3) {
         return Ok(None);
     }
-    let text = files.config.section("text_config")?;
-    let of_text = text.as_ref().map_or(Ok(None), |text| text.section("quantization_config"))?;
-    if let Some(block) = files.config.section("quantization_config")?.or(of_text) {
+    let in_config = of_block(files, |block| {
         let method = block.text("quant_method")?.map(str::to_ascii_lowercase);
-        return match method.as_deref() {
-            Some("modelopt" | "modelopt_fp4") => scheme(&block),
-            None if block.has("quant_algo") => scheme(&block),
+        match method.as_deref() {
+            Some("modelopt" | "modelopt_fp4") => scheme(block),
+            None if block.has("quant_algo") => scheme(block),
             _ => Ok(None),
-        };
+        }
+    })?;
+    if let Some(scheme) = in_config {
+        return Ok(scheme);
     }
     let side = files.quantization.as_ref().filter(|file| file.file().ends_with(FILE));
     side.and_then(|file| file.section("quantization").transpose()).map_or(Ok(None), |block| scheme(&block?))
@@ -61,7 +63,7 @@ fn scheme(block: &Section<'_>) -> Result<Option<Scheme>> {
         return Err(super::foreign::unsupported("ModelOpt", block, "group_size", &size.to_string(), "16"));
     }
     scheme.note_cache(block);
-    Ok(Some(scheme.with_group(block.path(), kind)))
+    Ok(Some(scheme.with_group(kind)))
 }
 
 /// Whether ModelOpt's own file says one that runs.

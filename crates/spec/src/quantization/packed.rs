@@ -39,13 +39,13 @@ impl Kind {
                 by_columns: None,
                 dtype: if packed.bits == 4 { DType::U4 } else { DType::U8 },
             }),
-            Kind::Columns(columned) => Some(Packing {
+            Kind::Columns(column_packed) => Some(Packing {
                 end: COLUMNS,
                 words: DType::I32,
                 expected: "I32 (packed integers)",
-                elements: u64::from(32 / columned.bits),
-                by_columns: Some(columned.of),
-                dtype: if columned.bits == 4 { DType::U4 } else { DType::U8 },
+                elements: u64::from(32 / column_packed.bits),
+                by_columns: Some(column_packed.of),
+                dtype: if column_packed.bits == 4 { DType::U4 } else { DType::U8 },
             }),
             Kind::Fp4(fp4) => Some(Packing {
                 end: if *fp4 == Fp4::Multiplied { PLAIN } else { ".weight_packed" },

@@ -61,7 +61,7 @@ pub(crate) enum Kind {
     /// Packed weights with floats.
     Packed(Packed),
     /// Packed weights by columns with floats.
-    Columns(Columned),
+    Columns(ColumnPacked),
     /// Floats of 8 bits (E4M3) with floats.
     Fp8(WeightScales),
     /// Floats of 4 bits (E2M1) with floats.
@@ -142,7 +142,7 @@ pub(crate) struct Packed {
 
 /// Integers in words that lie by columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Columned {
+pub(crate) struct ColumnPacked {
     /// Of an integer.
     pub(crate) bits: u32,
     /// What a word holds.
@@ -165,15 +165,9 @@ impl Scheme {
     }
 
     /// With all linear layers of this kind.
-    pub(super) fn with_group(mut self, place: String, kind: Kind) -> Scheme {
-        self.groups.push(Group { place, targets: Names::class("Linear"), kind });
+    pub(super) fn with_group(mut self, kind: Kind) -> Scheme {
+        self.groups.push(Group { place: self.place.clone(), targets: Names::class("Linear"), kind });
         self
-    }
-
-    /// Adds all linear layers in words by columns.
-    pub(super) fn push_columns(&mut self, columned: Columned) {
-        let (place, targets) = (self.place.clone(), Names::class("Linear"));
-        self.groups.push(Group { place, targets, kind: Kind::Columns(columned) });
     }
 
     /// Whether any group lies by columns.
@@ -254,7 +248,7 @@ impl Scheme {
             let group = match group.kind {
                 Kind::Int8 { weights, activations } => format!("weights {weights}, activations {activations}"),
                 Kind::Packed(packed) => packed.to_string(),
-                Kind::Columns(Columned { bits, scales, zeros, .. }) => {
+                Kind::Columns(ColumnPacked { bits, scales, zeros, .. }) => {
                     Packed { bits, symmetric: zeros.is_none(), scales }.to_string()
                 }
                 Kind::Fp8(scales) => format!("E4M3 {scales}"),

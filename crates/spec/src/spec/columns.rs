@@ -5,7 +5,7 @@ use super::tensors::{Rows, Tensors, columns_of};
 use crate::error::{Error, Result};
 use crate::family::Role;
 use crate::header::TensorInfo;
-use crate::quantization::{Columned, WeightScales};
+use crate::quantization::{ColumnPacked, WeightScales};
 use model_factory_dtypes::DType;
 
 /// A product of floats with integers whose words lie by columns: a weight is `scale * (stored - zero point)` (GPTQ, AWQ). Parts of a
@@ -51,7 +51,7 @@ impl Columns {
 
 impl Tensors<'_> {
     /// What is stored next to the words in `rows`.
-    pub(super) fn columns(&mut self, place: &str, kind: Columned, rows: &Rows, role: Role) -> Result<Columns> {
+    pub(super) fn columns(&mut self, place: &str, kind: ColumnPacked, rows: &Rows, role: Role) -> Result<Columns> {
         let (weight, module) = (&rows.tensor, &rows.module);
         let [outputs, inputs] = [weight.shape[0], weight.shape[1]];
         let size = if let WeightScales::Group(size) = kind.scales { size } else { inputs };
@@ -125,7 +125,7 @@ impl Tensors<'_> {
     }
 }
 
-impl Columned {
+impl ColumnPacked {
     fn words_of_outputs(self) -> bool {
         self.of == ColumnWords::OfOutputs
     }
