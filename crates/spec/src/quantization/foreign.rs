@@ -168,7 +168,7 @@ fn plain(value: &Value) -> Option<String> {
         Value::Array(values) if values.iter().all(Value::is_number) => value.to_string(),
         _ => return None,
     };
-    (!text.is_empty()).then(|| text.chars().take(40).collect())
+    (!text.is_empty()).then(|| text.chars().take(60).collect())
 }
 
 /// The GGUF file type of about as many bits as the method has, where its keys say.
