@@ -42,9 +42,6 @@ fn methods_are_named_by_config_json() {
         (json!({"quant_method": "awq", "bits": 4, "group_size": 64, "version": "gemm"}), &["AWQ, 4 bits, groups of 64"]),
         (json!({"quant_method": "bitsandbytes", "load_in_4bit": true, "load_in_8bit": false, "bnb_4bit_quant_type": "nf4"}), &["bitsandbytes, 4 bits, nf4", "Q4_K_M"]),
         (json!({"quant_method": "bitsandbytes", "load_in_8bit": true}), &["bitsandbytes, 8 bits", "Q8_0"]),
-        (json!({"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0}), &["FBGEMM FP8"]),
-        (json!({"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128], "activation_scheme": "dynamic"}), &["FP8, blocks of [128,128], e4m3, dynamic activations"]),
-        (json!({"quant_method": "modelopt", "quant_algo": "NVFP4"}), &["ModelOpt, NVFP4"]),
         (json!({"quant_method": "torchao", "quant_type": {"default": {"_type": "Int4WeightOnlyConfig", "_data": {"group_size": 32}}}}), &["torchao, groups of 32, Int4WeightOnlyConfig"]),
         (json!({"quant_method": "torchao", "quant_type": "int8_weight_only"}), &["torchao, int8_weight_only"]),
         (json!({"quant_method": "hqq", "quant_config": {"weight_quant_params": {"nbits": 4, "group_size": 64}}}), &["HQQ, 4 bits, groups of 64"]),
@@ -87,12 +84,10 @@ fn methods_are_named_by_config_json() {
     #[rustfmt::skip]
     let elsewhere: &[(&str, Value, &[&str])] = &[
         ("quantization_config", json!({"load_in_4bit": true, "bnb_4bit_quant_type": "fp4"}), &["bitsandbytes, 4 bits, fp4", "quantization_config.load_in_4bit"]),
-        ("quantization_config", json!({"quant_algo": "FP8"}), &["ModelOpt, FP8", "quantization_config.quant_algo"]),
         ("quantization_config", json!({"quant_method": "modelopt", "quant_algo": "W4A16_AWQ", "group_size": 128}), &["ModelOpt, groups of 128, W4A16_AWQ", "quantization_config.quant_algo is \"W4A16_AWQ\", expected"]),
         ("quantization_config", json!({"quant_method": "modelopt", "quant_algo": "NVFP4_SVD"}), &["ModelOpt, NVFP4_SVD", "quant_algo is"]),
         ("quantization_config", json!({"bits": 4}), &["a quantization_config without quant_method, 4 bits"]),
         ("quantization_config", json!({}), &["a quantization_config without quant_method"]),
-        ("quantization", json!({"group_size": 64, "bits": 4, "mode": "affine"}), &["MLX, 4 bits, groups of 64, affine", "(quantization)"]),
         ("bigdl_transformers_low_bit", json!("sym_int4"), &["ipex-llm low bit, sym_int4", "bigdl_transformers_low_bit"]),
     ];
     let group = |format: &str, bits: u64, activations: Value| {
@@ -124,10 +119,19 @@ fn methods_are_named_by_config_json() {
         let says = [says, ["config.json", OFFER].as_slice()].concat();
         table.refuses(&format!("{key} {value}"), &config(key, value.clone()).tree(), "", 12, &says);
     }
-    let twice = config("quantization", json!({"group_size": 32, "bits": 8})).json("config.json", |config| {
-        drop(config.insert("quantization_config".into(), json!({"group_size": 32, "bits": 8})))
-    });
-    table.refuses("MLX twice", &twice.tree(), "", 12, &["MLX, 8 bits, groups of 32", "(quantization)", "Q8_0"]);
+    // What runs where it is stored.
+    #[rustfmt::skip]
+    let not_stored = [
+        ("quantization_config", json!({"quant_method": "fp8", "weight_block_size": [128, 128]}), "quantization_config says fp8", "F8_E4M3"),
+        ("quantization_config", json!({"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0}), "quantization_config says fbgemm_fp8", "F8_E4M3"),
+        ("quantization_config", json!({"quant_method": "modelopt", "quant_algo": "NVFP4"}), "quantization_config says ModelOpt", "F8_E4M3"),
+        ("quantization_config", json!({"quant_algo": "FP8"}), "quantization_config says ModelOpt", "F8_E4M3"),
+        ("quantization", json!({"group_size": 64, "bits": 4, "mode": "affine"}), "quantization says MLX", "U32"),
+    ];
+    for (key, value, says, dtype) in &not_stored {
+        let says = ["config.json", says, &format!("no tensor is {dtype}")];
+        table.refuses(&format!("{key} {value}"), &config(key, value.clone()).tree(), "", 15, &says);
+    }
     table.refuses(
         "a number as method",
         &config("quantization_config", json!({"quant_method": 4})).tree(),
@@ -143,7 +147,7 @@ fn methods_are_named_by_config_json() {
         &["quantization_config"],
     );
     table.accepts("no quantization", &config("quantization_config", Value::Null).tree(), "");
-    assert_eq!(table.finish(), cases.len() + elsewhere.len() + of_compressed_tensors.len() + 3);
+    assert_eq!(table.finish(), cases.len() + elsewhere.len() + of_compressed_tensors.len() + not_stored.len() + 2);
 }
 
 #[test]
@@ -153,8 +157,8 @@ fn methods_are_named_by_the_files_beside_config_json() {
         ("quantize_config.json", json!({"bits": 4, "group_size": 128, "desc_act": false, "sym": true}), &["GPTQ, 4 bits, groups of 128", "desc_act"]),
         ("quantize_config.json", json!({"bits": 4, "quant_method": "awq"}), &["AWQ, 4 bits", "quant_method"]),
         ("quant_config.json", json!({"zero_point": true, "q_group_size": 128, "w_bit": 4, "version": "GEMM"}), &["AWQ, 4 bits, groups of 128", "w_bit"]),
-        ("hf_quant_config.json", json!({"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "NVFP4", "group_size": 16}}), &["ModelOpt, groups of 16, NVFP4", "quantization.quant_algo"]),
         ("quantization_config.json", json!({"quant_method": "exl3", "bits": 3.5}), &["EXL3, 3.5 bits", "quant_method"]),
+        ("hf_quant_config.json", json!({"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "W4A8_AWQ", "group_size": 128}}), &["ModelOpt, groups of 128, W4A8_AWQ", "quantization.quant_algo is"]),
         ("quanto_qmap.json", json!({"model.layers.0.mlp.up_proj": {"weights": "qint8", "activations": "none"}}), &["quanto, qint8"]),
     ];
     let mut table = Table::default();
@@ -164,7 +168,15 @@ fn methods_are_named_by_the_files_beside_config_json() {
         table.refuses(&format!("{name} {content}"), &tree, "", 12, &says);
     }
     table.refuses("a damaged file", &model().with("quant_config.json", "{").tree(), "", 10, &["quant_config.json"]);
-    assert_eq!(table.finish(), cases.len() + 1);
+    let none = model().with("hf_quant_config.json", json!({"quantization": {"quant_algo": "NVFP4"}}).to_string());
+    table.refuses(
+        "no such weights",
+        &none.tree(),
+        "",
+        15,
+        &["hf_quant_config.json", "quantization says ModelOpt", "F8_E4M3"],
+    );
+    assert_eq!(table.finish(), cases.len() + 2);
 }
 
 /// A folder with a Llama's `config.json` and tensors of these names and dtypes, each of 16 x 16 elements.

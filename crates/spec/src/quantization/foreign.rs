@@ -132,7 +132,7 @@ fn refusal(file: &Path, (name, nearest): &Named, place: &str, object: &Map<Strin
         file: file.into(),
         scheme: format!("{scheme} ({place})"),
         why: format!(
-            "no kernel here computes it as stored, and dequantising its weights would be a cast; the unquantised \
+            "nothing here computes it as stored, and dequantising its weights would be a cast; the unquantised \
              checkpoint, or a GGUF {nearest} of the same model, runs"
         ),
     }

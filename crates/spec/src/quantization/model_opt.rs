@@ -5,8 +5,8 @@
 use super::foreign::unsupported;
 use super::fp8::BLOCK;
 use super::names::Names;
-use super::of_block;
 use super::scheme::{Fp4, Group, Kind, Scheme, WeightScales};
+use super::{expect_stored, of_block};
 use crate::error::{Error, Result};
 use crate::header::config::{ConfigFiles, JsonFile, Section};
 use crate::header::{Fields, Header};
@@ -25,13 +25,18 @@ const WEIGHTS_ONLY: &str = "W4A16_NVFP4";
 /// The file next to `config.json` where ModelOpt says what it did.
 pub(super) const FILE: &str = "hf_quant_config.json";
 
-/// The scheme of a model's files; `None` when they announce none of ModelOpt's that runs.
+/// The scheme of a model's files; `None` when they announce none of ModelOpt's.
 ///
 /// # Errors
-/// `Quantization` for an algorithm that does not run and for a pattern that cannot be evaluated, `Format` for keys of the wrong type.
+/// `Quantization` for an algorithm that does not run and for a pattern that cannot be evaluated, `Incomplete` where no tensor is stored as
+/// these are, `Format` for keys of the wrong type.
 pub(super) fn read(header: &Header, files: &ConfigFiles) -> Result<Option<Scheme>> {
-    let runs = header.tensors.values().any(|tensor| tensor.dtype == DType::F8_E4M3);
-    let scheme = |block: &Section<'_>| scheme(block).map(|scheme| runs.then_some(scheme));
+    let scheme = |block: &Section<'_>| {
+        let scheme = scheme(block)?;
+        // Of FP8 these are weights, of NVFP4 scales.
+        expect_stored(header, DType::F8_E4M3, METHOD, block)?;
+        Ok(Some(scheme))
+    };
     let in_config = of_block(files, |block| {
         let method = block.text("quant_method")?.map(str::to_ascii_lowercase);
         match method.as_deref() {
