@@ -144,6 +144,30 @@ impl<'a> CallScales<'a> {
 }
 
 impl<'a> BlockScales<'a> {
+    /// Makes values of the elements of one row, which are less their middle where they have `bits` bits and biases. Panics unless there
+    /// are as many scales as that takes.
+    pub(crate) fn apply(self, bits: usize, row: &mut [f32]) {
+        let middle = (1 << (bits - 1)) as f32;
+        let (size, count) = match self {
+            BlockScales::Powers(exponents) => (BLOCK, exponents.len()),
+            BlockScales::Halves(floats) => (BLOCK / 2, floats.len()),
+            BlockScales::Floats { group, scales } | BlockScales::Affine { group, scales, .. } => (group, scales.len()),
+            BlockScales::Rectangles { sides, scales, .. } => (sides[1], scales.len()),
+        };
+        assert!(size > 0 && row.len().div_ceil(size) == count, "{count} scales of {} elements", row.len());
+        for (index, part) in row.chunks_mut(size).enumerate() {
+            let (scale, added, bias) = match self {
+                BlockScales::Powers(exponents) => (2.0 * mxfp4::scale(exponents[index]), 0.0, 0.0),
+                BlockScales::Halves(floats) => (2.0 * nvfp4::scale(floats[index]), 0.0, 0.0),
+                BlockScales::Floats { scales, .. } | BlockScales::Rectangles { scales, .. } => {
+                    (scales.get(index), 0.0, 0.0)
+                }
+                BlockScales::Affine { scales, biases, .. } => (scales.get(index), middle, biases.get(index)),
+            };
+            part.iter_mut().for_each(|x| *x = scale * (*x + added) + bias);
+        }
+    }
+
     /// The scale of each block of `rows` rows of `inputs` elements of so many `bits`. Panics unless there are as many as that takes.
     /// Where groups are neither powers of 2 nor whole rows, or the scales fewer than kernels read at once, `spread` has one for each
     /// block.
@@ -439,12 +463,43 @@ mod tests {
             let [scales, biases] = [(); 2].map(|()| random.stored(DType::BF16, 4));
             let [scales, biases] = [&scales, &biases].map(|bytes| Floats::new(DType::BF16, bytes).unwrap());
             let mut out = vec![0.0; 256];
-            kernel.dequantize_affine_row(&row, 64, scales, biases, &mut out);
+            kernel.dequantize_scaled_row(&row, BlockScales::Affine { group: 64, scales, biases }, &mut out);
             for (i, out) in out.into_iter().enumerate() {
                 let field =
                     (0..bits).map(|b| u32::from(row[(i * bits + b) / 8] >> ((i * bits + b) % 8) & 1) << b).sum::<u32>();
                 let value = f64::from(scales.get(i / 64)) * f64::from(field) + f64::from(biases.get(i / 64));
                 assert_eq!(out, value as f32, "{dtype} {i}");
+            }
+        }
+    }
+
+    /// So are those of rows whose scales are powers of 2 or floats of 8 bits.
+    #[test]
+    fn rows_of_floats_have_their_values() {
+        let mut random = Random::new(7);
+        let bytes: Vec<u8> = (0..=0xfe).chain([0]).collect();
+        let powers = Floats::new(DType::F8_E8M0, &bytes[..40]).unwrap();
+        let [power, float] = [
+            |byte: u8| 2f64.powi(i32::from(byte) - 127),
+            |byte: u8| {
+                f64::from(8 * i32::from(byte >> 3 > 0) as u8 + byte % 8) * 2f64.powi((i32::from(byte >> 3)).max(1) - 10)
+            },
+        ];
+        type Case<'a> = (DType, BlockScales<'a>, usize, usize, fn(u8) -> f64);
+        let cases: [Case<'_>; 3] = [
+            (DType::F4, BlockScales::Powers(&bytes), 32, 256, power),
+            (DType::F4, BlockScales::Halves(&bytes[..0x7e]), 16, 0x7e, float),
+            (DType::F8_E4M3, BlockScales::Rectangles { sides: [1, 32], before: 0, scales: powers }, 32, 40, power),
+        ];
+        for (dtype, scales, size, count, scale) in cases {
+            let kernel = Kernel::select(dtype, Isa::detect()).unwrap();
+            let row = random.stored(dtype, count * size);
+            let [mut plain, mut out] = [(); 2].map(|()| vec![0.0; count * size]);
+            kernel.dequantize_row(&row, &mut plain);
+            kernel.dequantize_scaled_row(&row, scales, &mut out);
+            for (i, (plain, out)) in plain.into_iter().zip(out).enumerate() {
+                let value = f64::from(plain) * scale(bytes[i / size]);
+                assert!(f64::from(out) == value || out == value as f32, "{dtype} {i}: {out}, not {value}");
             }
         }
     }

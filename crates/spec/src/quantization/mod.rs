@@ -15,7 +15,7 @@ mod scheme;
 
 pub(crate) use fp8::SCALES as FP8_SCALES;
 pub(crate) use packed::COLUMNS;
-pub(crate) use scheme::{Activations, ColumnPacked, Fp4, Group, Kind, Notes, Packed, Scheme, WeightScales};
+pub(crate) use scheme::{Activations, ColumnPacked, Fp4, Group, Kind, Notes, Packed, Scheme, WeightScales, Words};
 
 use crate::error::{Error, Result};
 use crate::header::config::{ConfigFiles, JsonFile, Section, wrong_type};

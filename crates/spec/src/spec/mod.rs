@@ -1,6 +1,5 @@
 //! Header -> ModelSpec: finds the family and resolves every tensor by role, shape and dtype.
 
-mod affine;
 mod classifier;
 mod columns;
 mod embedding;
@@ -25,6 +24,7 @@ mod tensors;
 mod unsupported;
 mod unused;
 mod weights;
+mod words;
 
 pub use crate::block::{Activation, DenseActivation, KeySharing, Pooling, RopeLayout, RouterScore};
 pub use classifier::{ClassifierDense, ClassifierWeights, ScoreActivation};
