@@ -250,10 +250,16 @@ impl<'a> Groups<'a> {
         Unpacked::scaled(self.of_block(block), quants)
     }
 
+    /// The number of the group that the `step`-th `N` blocks of `row` begin in.
+    #[inline(always)]
+    pub(crate) fn first<const N: usize>(&self, [row, step]: [usize; 2]) -> usize {
+        row * self.groups + ((N * step) >> self.shift)
+    }
+
     /// For the `step`-th `N` blocks of `row`: the first of `N` scales that are read, and how many before that of the first block.
     #[inline(always)]
-    pub(crate) fn place<const N: usize>(&self, [row, step]: [usize; 2], count: usize) -> [usize; 2] {
-        let first = row * self.groups + ((N * step) >> self.shift);
+    pub(crate) fn place<const N: usize>(&self, place: [usize; 2], count: usize) -> [usize; 2] {
+        let first = self.first::<N>(place);
         let from = first.min(count - N);
         [from, first - from]
     }
