@@ -129,6 +129,14 @@ impl Rectangles<'_> {
         (self.before + row) / self.sides[0]
     }
 
+    /// Whether all scales are less than `bound`.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn are_below(&self, bound: f32) -> bool {
+        let mut most = 0f32;
+        crate::ops::vector::for_each_float(self.scales, |_, scale| most = most.max(scale));
+        most < bound
+    }
+
     /// The scale of the rectangle in place `across` of those that `row` is in.
     pub(crate) fn at(&self, row: usize, across: usize) -> f32 {
         self.scales.get(self.below(row) * self.across + across)
