@@ -129,6 +129,14 @@ impl Rectangles<'_> {
         (self.before + row) / self.sides[0]
     }
 
+    /// Whether all scales are less than `bound`.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn are_below(&self, bound: f32) -> bool {
+        let mut most = 0f32;
+        crate::ops::vector::for_each_float(self.scales, |_, scale| most = most.max(scale));
+        most < bound
+    }
+
     /// The scale of the rectangle in place `across` of those that `row` is in.
     pub(crate) fn at(&self, row: usize, across: usize) -> f32 {
         self.scales.get(self.below(row) * self.across + across)
@@ -274,10 +282,16 @@ impl<'a> Groups<'a> {
         Unpacked::scaled(self.of_block(block), quants)
     }
 
+    /// The number of the group that the `step`-th `N` blocks of `row` begin in.
+    #[inline(always)]
+    pub(crate) fn first<const N: usize>(&self, [row, step]: [usize; 2]) -> usize {
+        row * self.groups + ((N * step) >> self.shift)
+    }
+
     /// For the `step`-th `N` blocks of `row`: the first of `N` scales that are read, and how many before that of the first block.
     #[inline(always)]
-    pub(crate) fn place<const N: usize>(&self, [row, step]: [usize; 2], count: usize) -> [usize; 2] {
-        let first = row * self.groups + ((N * step) >> self.shift);
+    pub(crate) fn place<const N: usize>(&self, place: [usize; 2], count: usize) -> [usize; 2] {
+        let first = self.first::<N>(place);
         let from = first.min(count - N);
         [from, first - from]
     }

@@ -11,9 +11,6 @@ use crate::scratch::{room, with_scratch};
 use crate::{Call, LANES};
 use std::ops::Range;
 
-/// What loaded weights are to be multiplied by.
-const FACTOR: f32 = 256.0;
-
 /// Widened weights of a panel and their products: they stay in the second-level cache. A panel has a few rows at least.
 const PANEL: usize = 64 << 10;
 
@@ -64,7 +61,7 @@ fn few<S: Simd, const T: usize>(simd: S, call: &mut Call<'_>, lines: &mut Lines<
             if filled[r] != below {
                 filled[r] = below;
                 for (part, factor) in factors[r * across..][..across].iter_mut().enumerate() {
-                    *factor = scales.at(row, part) * FACTOR;
+                    *factor = scales.at(row, part) * S::E4M3_FACTOR;
                 }
             }
         }
@@ -73,7 +70,9 @@ fn few<S: Simd, const T: usize>(simd: S, call: &mut Call<'_>, lines: &mut Lines<
             for (t, sum) in sums.iter().enumerate() {
                 call.part(t, rows[r], 1)[0] = *sum;
             }
-            mark(call, rows[r]..rows[r] + 1);
+        }
+        if has_nan(w) {
+            rows.into_iter().for_each(|row| mark(call, row..row + 1));
         }
     }
     Ok(())
@@ -104,7 +103,7 @@ fn tile<S: Simd, const T: usize>(
             for w in w {
                 let at = w.as_ptr().wrapping_add(line);
                 if S::LANES == LANES {
-                    prefetch(at.wrapping_add(2 * NEAR), LINE);
+                    prefetch(at.wrapping_add(4 * NEAR), LINE);
                 } else {
                     prefetch_near(at.wrapping_add(NEAR), LINE);
                 }
@@ -199,7 +198,7 @@ fn panels<S: Simd>(
 fn widen<S: Simd>(simd: S, row: &[u8], scales: &Rectangles<'_>, index: usize, out: &mut [f32]) {
     let parts = row.chunks(scales.inputs()).zip(out.chunks_mut(scales.inputs()));
     for (part, (bytes, out)) in parts.enumerate() {
-        let factor = simd.all(scales.at(index, part) * FACTOR);
+        let factor = simd.all(scales.at(index, part) * S::E4M3_FACTOR);
         for (bytes, out) in bytes.chunks(S::LANES).zip(out.chunks_mut(S::LANES)) {
             // SAFETY: so many bytes and floats are there.
             unsafe {
@@ -219,7 +218,7 @@ fn widen<S: Simd>(simd: S, row: &[u8], scales: &Rectangles<'_>, index: usize, ou
 #[inline(always)]
 fn mark(call: &mut Call<'_>, rows: Range<usize>) {
     let (weight, inputs, tokens) = (call.weight, call.input.inputs(), call.input.tokens());
-    for row in rows.filter(|row| has_nan(&weight[row * inputs..][..inputs])) {
+    for row in rows.filter(|row| has_nan([&weight[row * inputs..][..inputs]])) {
         for token in 0..tokens {
             call.part(token, row, 1)[0] = f32::NAN;
         }
