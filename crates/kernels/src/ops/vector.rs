@@ -55,6 +55,11 @@ impl<'a> Floats<'a> {
         self.bytes.len() / bytes
     }
 
+    /// The elements as they are stored.
+    pub(crate) fn bytes(self) -> &'a [u8] {
+        self.bytes
+    }
+
     /// The dtype of the elements.
     pub(crate) fn dtype(self) -> DType {
         self.dtype
