@@ -36,7 +36,7 @@ pub mod threads;
 
 pub use attention::{KvElement, KvTile, Query, STATE, Scoring, TILE, attend, put_key, put_value};
 pub use dtypes::i8::int8_groups;
-pub use dtypes::scaled::{BlockScales, ZeroPoints, subtract_zero_points};
+pub use dtypes::scaled::{BlockScales, RunScales, ZeroPoints, subtract_zero_points};
 pub use element::Element;
 pub use input::int8::Int8Rule;
 pub use input::{ColumnsMut, Form, Input};
@@ -183,23 +183,10 @@ impl Kernel {
         (self.entry.dequantize)(row, out);
     }
 
-    /// The same for fields that a scale and a bias, one of each for `group` elements, make values of. Panics when there are not as many
-    /// as that takes.
-    pub fn dequantize_affine_row(
-        &self,
-        row: &[u8],
-        group: usize,
-        scales: Floats<'_>,
-        biases: Floats<'_>,
-        out: &mut [f32],
-    ) {
-        assert!(scales.len() * group == out.len() && biases.len() == scales.len(), "scales of {} elements", out.len());
+    /// The same of blocks whose scales, those of the row, lie apart. Panics when there are not as many as that takes.
+    pub fn dequantize_scaled_row(&self, row: &[u8], scales: BlockScales<'_>, out: &mut [f32]) {
         self.dequantize_row(row, out);
-        let middle = (1 << (self.bits() - 1)) as f32;
-        for (index, out) in out.chunks_exact_mut(group).enumerate() {
-            let (scale, bias) = (scales.get(index), biases.get(index));
-            out.iter_mut().for_each(|x| *x = scale * (*x + middle) + bias);
-        }
+        scales.apply(self.bits(), out);
     }
 }
 

@@ -28,6 +28,15 @@ impl Model {
         self.add(&format!("{module}.biases"), "BF16", &of_last(inputs / 32));
     }
 
+    /// In another mode, with scales of bytes for groups of `size` inputs.
+    fn in_mode(mut self, mode: &str, size: u64) -> Model {
+        self.tensors.retain(|(name, ..)| !name.ends_with(".biases"));
+        for (_, dtype, shape) in self.tensors.iter_mut().filter(|(name, ..)| name.ends_with(".scales")) {
+            (*dtype, shape[1]) = ("U8", shape[1] * 32 / size);
+        }
+        self.says("mode", json!(mode)).says("group_size", json!(size))
+    }
+
     /// With another value in the section.
     fn says(mut self, key: &str, value: Value) -> Model {
         self.config["quantization"][key] = value;
@@ -65,6 +74,16 @@ fn mlx_runs() {
     mixed = mixed.with("lm_head.weight", "BF16", &[32, HIDDEN]);
     assert_eq!(mixed.words(), "MLX: 4 bits by groups of 32; 3 bits by groups of 32");
     assert_eq!(experts(mlx(4, json!({}))).words(), "MLX: 4 bits by groups of 32; 8 bits by groups of 32");
+    let modes = [("mxfp4", 4, 32, DType::F4), ("nvfp4", 4, 16, DType::F4), ("mxfp8", 8, 32, DType::F8_E4M3)];
+    for (mode, bits, size, dtype) in modes {
+        let model = mlx(bits, json!({})).in_mode(mode, size);
+        assert_eq!(model.words(), format!("MLX: {}", mode.to_uppercase()));
+        let report = table::judge(&model.tree().path("")).model.unwrap();
+        assert!(report.dtypes.iter().any(|summary| summary.dtype == dtype), "{mode}");
+    }
+    let mut mixed = mlx(4, json!({UP: {"group_size": 32, "bits": 5}})).in_mode("mxfp4", 32);
+    mixed.words_of(UP, 5, &[WIDE, HIDDEN]);
+    assert_eq!(mixed.words(), "MLX: MXFP4; 5 bits by groups of 32");
     // In a model that sees, names begin as they do in its tensors.
     let mut sees = mlx(4, json!({format!("language_model.{UP}"): {"group_size": 32, "bits": 8}}));
     sees.words_of(UP, 8, &[WIDE, HIDDEN]);
@@ -101,6 +120,7 @@ fn mlx_that_contradicts_is_refused() {
     let model = || mlx(4, json!({}));
     let [words, scales, biases] = ["weight", "scales", "biases"].map(|part| format!("{UP}.{part}"));
     let of_experts = |part: &str| format!("{EXPERT}.{part}");
+    let mode = |bits, mode: &str, size| mlx(bits, json!({})).in_mode(mode, size);
     let copy = |mut model: Model| {
         model.config["quantization_config"] = json!({"group_size": 32, "bits": 8});
         model
@@ -141,13 +161,21 @@ fn mlx_that_contradicts_is_refused() {
         ("bits in words", model().says("bits", json!("four")), 12, &["quantization.bits is \"four\""]),
         ("groups of 16", model().says("group_size", json!(16)), 12, &["quantization.group_size is 16", "32, 64 or 128"]),
         ("groups below 0", model().says("group_size", json!(-1)), 12, &["quantization.group_size is -1"]),
-        ("mxfp4", model().says("mode", json!("mxfp4")), 12, &["MLX", "quantization.mode is \"mxfp4\", expected affine"]),
-        ("nvfp4 in a module", model().says(UP, json!({"group_size": 16, "bits": 4, "mode": "nvfp4"})), 12, &[UP, "mode is \"nvfp4\""]),
+        ("an unknown mode", model().says("mode", json!("mxfp6")), 12, &["MLX", "quantization.mode is \"mxfp6\", expected affine, mxfp4, nvfp4 or mxfp8"]),
+        ("mxfp4 of 8 bits", model().says("mode", json!("mxfp4")).says("bits", json!(8)), 12, &["quantization.bits is 8, expected 4 with mode mxfp4"]),
+        ("nvfp4 in groups of 32", model().says(UP, json!({"group_size": 32, "bits": 4, "mode": "nvfp4"})), 12, &[UP, "group_size is 32, expected 16 with mode nvfp4"]),
+        ("mxfp8 of floats", model().says("mode", json!("mxfp8")).says("bits", json!(8)), 15, &["embed_tokens.weight", "[32, 32]", "[32, 64]"]),
+        ("scales of floats in mxfp4", model().says("mode", json!("mxfp4")), 15, &["scales", "BF16", "U8 (exponents)"]),
+        ("scales of exponents by name", mode(4, "nvfp4", 16).with(&scales, "F8_E4M3", &[WIDE, 4]), 15, &[&scales, "F8_E4M3", "U8 (floats of 8 bits)"]),
+        ("no scales in nvfp4", mode(4, "nvfp4", 16).without(&scales), 15, &[&words, "is U32", &scales, "is missing"]),
+        ("scales of groups of 32 in nvfp4", mode(4, "nvfp4", 16).with(&scales, "U8", &[WIDE, 2]), 15, &[&scales, "[96, 2]", "[96, 4]", "groups of 16"]),
+        ("biases in mxfp4", mode(4, "mxfp4", 32).with(&biases, "BF16", &[WIDE, 2]), 15, &["quantization describes floats with scales", &biases]),
+        ("scales of matrices", mode(4, "nvfp4", 16).with(&format!("{UP}.global_scale"), "F32", &[1]), 15, &["global_scale"]),
+        ("scales of experts", model().says(EXPERT, json!({"group_size": 16, "bits": 4, "mode": "nvfp4", "global_scale": true})), 12, &[EXPERT, "global_scale is true, expected false"]),
         ("a mode that is a number", model().says("mode", json!(1)), 10, &["quantization.mode"]),
         ("a module that is a number", model().says(UP, json!(4)), 10, &[UP, "an object, true or false"]),
         ("another copy", copy(model()), 15, &["quantization says one thing", "quantization_config another"]),
         ("norms from 1", model_type("qwen3_next", "Qwen3NextForCausalLM"), 12, &["MLX", "model_type \"qwen3_next\""]),
-        ("experts in turns", model_type("gpt_oss", "GptOssForCausalLM"), 12, &["MLX", "model_type \"gpt_oss\""]),
         ("one expert less", experts(model()).with(&of_experts("weight"), "U32", &[1, WIDE, 8]), 15, &[&of_experts("weight"), "[1, 96, 64]", "[2, 96, 64]"]),
         ("scales of one expert less", experts(model()).with(&of_experts("scales"), "BF16", &[1, WIDE, 2]), 15, &[&of_experts("scales"), "[1, 96, 2]", "[2, 96, 2]"]),
         ("no biases of experts", experts(model()).without(&of_experts("biases")), 15, &[&of_experts("weight"), &of_experts("biases"), "is missing"]),

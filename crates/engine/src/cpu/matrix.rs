@@ -1,15 +1,18 @@
 //! A stored weight matrix with its kernel, scales and bias.
 
 use super::columns::ColumnParts;
+use super::runs::RunParts;
 use super::{CpuDevice, Operands};
-use crate::decoder::{check_factor, check_scales, check_scales_of_blocks, floats, int8_rule, shape};
+use crate::decoder::{
+    check_factor, check_rows_in_order, check_scales, check_scales_of_blocks, floats, int8_rule, shape,
+};
 use crate::error::{Error, Result};
-use crate::kernels::{self, BlockScales, Form, Isa, Kernel, ZeroPoints};
+use crate::kernels::{self, BlockScales, Floats, Form, Isa, Kernel, ZeroPoints};
 use crate::memory;
 use crate::weights::{WeightView, Weights};
 use model_factory_dtypes::DType;
 use model_factory_spec::plan::ActivationDtype;
-use model_factory_spec::spec::{Affine, Factor, FloatScales, Groups, LinearWeights, Scaling};
+use model_factory_spec::spec::{Affine, Factor, FloatScales, Groups, IntegerRows, LinearWeights, Scaling};
 use std::ops::Range;
 
 /// Outputs of a tile of columns.
@@ -57,6 +60,46 @@ enum ScaleKind {
     Int8,
     /// Floats for packed integers by columns.
     Columns(ColumnParts),
+    /// Floats for codes of 4 bits.
+    Runs(RunParts),
+    /// Floats for integers, 127 of which stand for them.
+    IntegerRows,
+}
+
+impl Scales {
+    /// Those of `rows` of `inputs` elements, which are floats.
+    fn floats(&self, rows: Range<usize>, inputs: usize) -> Floats<'_> {
+        let [height, width] = self.block;
+        let across = inputs.div_ceil(width);
+        floats(
+            &self.view,
+            (self.before + rows.start) / height * across..(self.before + rows.end).div_ceil(height) * across,
+        )
+    }
+
+    /// Those of `rows` of `inputs` elements, where kernels multiply blocks by them.
+    fn of_rows(&self, rows: Range<usize>, inputs: usize) -> BlockScales<'_> {
+        let [height, group] = self.block;
+        let scales = || self.floats(rows.clone(), inputs);
+        match &self.kind {
+            ScaleKind::Bytes if self.view.dtype() == DType::F8_E8M0 => BlockScales::Powers(self.view.rows(rows)),
+            ScaleKind::Bytes => BlockScales::Halves(self.view.rows(rows)),
+            ScaleKind::Affine(biases) => {
+                let across = inputs / group;
+                let biases = floats(biases, rows.start * across..rows.end * across);
+                BlockScales::Affine { group, scales: scales(), biases }
+            }
+            ScaleKind::Rectangles => {
+                let before = (self.before + rows.start) % height;
+                BlockScales::Rectangles { sides: self.block, before, scales: scales() }
+            }
+            ScaleKind::Groups(_)
+            | ScaleKind::Int8
+            | ScaleKind::Columns(_)
+            | ScaleKind::Runs(_)
+            | ScaleKind::IntegerRows => BlockScales::Floats { group, scales: scales() },
+        }
+    }
 }
 
 impl Matrix {
@@ -96,6 +139,16 @@ impl Matrix {
                 Scaling::Columns(columns) => {
                     let parts = ColumnParts::new(weights, columns, outputs, 8 * kernel.row_bytes(inputs) / inputs)?;
                     (&columns.scale, [1, columns.size], 0, ScaleKind::Columns(parts))
+                }
+                Scaling::Runs(runs) => {
+                    (&runs.scale, [1, inputs], 0, ScaleKind::Runs(RunParts::new(weights, runs, &kernel)?))
+                }
+                Scaling::IntegerRows(IntegerRows { scale, format }) => {
+                    check_scales(weights, scale)?;
+                    if let Some(format) = format {
+                        check_rows_in_order(weights, format)?;
+                    }
+                    (scale, [1, inputs], 0, ScaleKind::IntegerRows)
                 }
                 Scaling::Int8(int8) => {
                     let (of_rows, a_row) = int8_rule(weights, int8, inputs)?;
@@ -176,14 +229,8 @@ impl Matrix {
     pub(super) fn dequantize_row(&self, index: usize, out: &mut [f32]) {
         let row = self.weight.rows(index..index + 1);
         match &self.scales {
-            Some(Scales { view, block: [_, size], kind: ScaleKind::Affine(biases), .. }) => {
-                let [scales, biases] = [view, biases].map(|of_groups| {
-                    let groups = self.inputs / size;
-                    floats(of_groups, index * groups..(index + 1) * groups)
-                });
-                self.kernel.dequantize_affine_row(row, *size, scales, biases, out);
-            }
-            _ => self.kernel.dequantize_row(row, out),
+            Some(scales) => self.kernel.dequantize_scaled_row(row, scales.of_rows(index..index + 1, self.inputs), out),
+            None => self.kernel.dequantize_row(row, out),
         }
     }
 
@@ -196,51 +243,35 @@ impl Matrix {
                 kernels::multiply_transposed(isa, stored, rows.clone(), input, y);
             }
             None => self.kernel.matmul(weight(), input, y)?,
-            Some(Scales { view, block: sides @ [height, width], before, kind }) => {
-                let [first, end] = [rows.start, rows.end].map(|row| before + row);
-                let across = self.inputs.div_ceil(*width);
-                let scales = || floats(view, first / height * across..end.div_ceil(*height) * across);
-                match kind {
-                    ScaleKind::Bytes => {
-                        let bytes = view.rows(rows.clone());
-                        let scales = match view.dtype() {
-                            DType::F8_E8M0 => BlockScales::Powers(bytes),
-                            _ => BlockScales::Halves(bytes),
-                        };
-                        self.kernel.matmul_scaled(weight(), scales, input, y)?;
-                    }
-                    ScaleKind::Groups(zero_points) => {
-                        let scales = scales();
-                        self.kernel.matmul_scaled(weight(), BlockScales::Floats { group: *width, scales }, input, y)?;
-                        if let Some(stored) = zero_points {
-                            let zero_points = match stored.dtype() {
-                                DType::I8 => ZeroPoints::Bytes(stored.bytes()),
-                                _ => ZeroPoints::Words { words: stored.bytes(), of: self.kernel.dtype },
-                            };
-                            kernels::subtract_zero_points(isa, zero_points, scales, rows.clone(), *width, input, y)?;
-                        }
-                    }
-                    ScaleKind::Affine(biases) => {
-                        let biases = floats(biases, rows.start * across..rows.end * across);
-                        let scales = BlockScales::Affine { group: *width, scales: scales(), biases };
-                        self.kernel.matmul_scaled(weight(), scales, input, y)?;
-                    }
-                    ScaleKind::Rectangles => {
-                        let scales =
-                            BlockScales::Rectangles { sides: *sides, before: first % height, scales: scales() };
-                        self.kernel.matmul_scaled(weight(), scales, input, y)?;
-                    }
-                    ScaleKind::Columns(parts) => parts.multiply(self, isa, rows.clone(), input, y)?,
-                    ScaleKind::Int8 if *width < self.inputs => {
-                        kernels::int8_groups(isa, weight(), scales(), *width, input, y)?;
-                    }
-                    ScaleKind::Int8 => {
-                        self.kernel.matmul(weight(), input, y)?;
-                        let scales = scales();
-                        y.chunks_exact_mut(rows.len()).for_each(|y| kernels::scale_floats(isa, y, scales));
-                    }
+            Some(scales @ Scales { block: [_, width], kind, .. }) => match kind {
+                ScaleKind::Bytes | ScaleKind::Affine(_) | ScaleKind::Rectangles | ScaleKind::Groups(None) => {
+                    self.kernel.matmul_scaled(weight(), scales.of_rows(rows.clone(), self.inputs), input, y)?;
                 }
-            }
+                ScaleKind::Groups(Some(stored)) => {
+                    self.kernel.matmul_scaled(weight(), scales.of_rows(rows.clone(), self.inputs), input, y)?;
+                    let zero_points = match stored.dtype() {
+                        DType::I8 => ZeroPoints::Bytes(stored.bytes()),
+                        _ => ZeroPoints::Words { words: stored.bytes(), of: self.kernel.dtype },
+                    };
+                    let scales = scales.floats(rows.clone(), self.inputs);
+                    kernels::subtract_zero_points(isa, zero_points, scales, rows.clone(), *width, input, y)?;
+                }
+                ScaleKind::IntegerRows => {
+                    self.kernel.matmul_scaled(weight(), scales.of_rows(rows.clone(), self.inputs), input, y)?;
+                    y.iter_mut().for_each(|y| *y /= 127.0);
+                }
+                ScaleKind::Runs(parts) => parts.multiply(self, &scales.view, rows.clone(), input, y)?,
+                ScaleKind::Columns(parts) => parts.multiply(self, isa, rows.clone(), input, y)?,
+                ScaleKind::Int8 if *width < self.inputs => {
+                    let scales = scales.floats(rows.clone(), self.inputs);
+                    kernels::int8_groups(isa, weight(), scales, *width, input, y)?;
+                }
+                ScaleKind::Int8 => {
+                    self.kernel.matmul(weight(), input, y)?;
+                    let scales = scales.floats(rows.clone(), self.inputs);
+                    y.chunks_exact_mut(rows.len()).for_each(|y| kernels::scale_floats(isa, y, scales));
+                }
+            },
         }
         if let Some((factors, divides)) = &self.factor {
             let part = rows.start * factors.bytes().len() / factors.dtype().block_bytes() / self.outputs;

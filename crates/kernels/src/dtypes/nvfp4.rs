@@ -21,8 +21,17 @@ pub(crate) const SCALE: f32 = 128.0;
 
 /// A block of doubled elements with the scales of its halves; the byte of NaN is 0, as in ggml.
 pub(super) fn unpacked(scales: [u8; 2], quants: [i8; BLOCK]) -> Unpacked {
-    let wide = |byte: u8| f16_to_f32((u16::from(if byte == 0x7f { 0 } else { byte & 0x7f }) << 7).to_le_bytes());
-    Unpacked { scales: scales.map(wide), ..Unpacked::scaled(SCALE, quants) }
+    Unpacked { scales: scales.map(widened), ..Unpacked::scaled(SCALE, quants) }
+}
+
+/// The F16 with the same exponent, which stands for a scale 2^8 times as large.
+fn widened(byte: u8) -> f32 {
+    f16_to_f32((u16::from(if byte == 0x7f { 0 } else { byte & 0x7f }) << 7).to_le_bytes())
+}
+
+/// Half a scale.
+pub(super) fn scale(byte: u8) -> f32 {
+    SCALE * widened(byte)
 }
 
 fn unpack(stored: &[u8; BYTES], b: usize) -> Unpacked {

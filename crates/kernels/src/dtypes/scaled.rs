@@ -4,9 +4,12 @@
 //! other block dtypes (`blocks.rs`).
 
 mod registered;
+mod runs;
 mod zero_points;
 
 pub(crate) use registered::{scaled_kernels, scaled_level};
+pub use runs::RunScales;
+pub(crate) use runs::Runs;
 pub use zero_points::{ZeroPoints, subtract_zero_points};
 
 use super::blocks::Unpacked;
@@ -50,6 +53,15 @@ pub enum BlockScales<'a> {
         /// The scales, `[rectangles below each other, rectangles side by side]`.
         scales: Floats<'a>,
     },
+    /// Floats, one for each run of consecutive weights (NF4 and FP4), which may end within a row.
+    Runs {
+        /// Weights of a run, a power of 2.
+        size: usize,
+        /// Weights of the first runs before those that are multiplied.
+        before: usize,
+        /// The scales of all runs in order.
+        scales: RunScales<'a>,
+    },
 }
 
 /// The most scales that kernels read at once.
@@ -65,6 +77,7 @@ pub(crate) enum CallScales<'a> {
     Groups(Groups<'a>),
     Affine(Affine<'a>),
     Rectangles(Rectangles<'a>),
+    Runs(Runs<'a>),
 }
 
 /// Exponents, one for each block, in rows of `blocks`.
@@ -113,37 +126,75 @@ pub(crate) struct Rectangles<'a> {
     across: usize,
 }
 
+/// The scales of a call's rows, whose inputs are in parts that have one each.
+pub(crate) trait Parts: Copy {
+    /// Inputs of a part; the last one of a row may have fewer.
+    fn inputs(&self) -> usize;
+
+    /// Parts of a row.
+    fn across(&self) -> usize;
+
+    /// The same number for rows that have the same scales.
+    fn below(&self, row: usize) -> usize;
+
+    /// The scale of a part of `row`.
+    fn at(&self, row: usize, part: usize) -> f32;
+}
+
 impl Rectangles<'_> {
-    /// Inputs of a rectangle.
-    pub(crate) fn inputs(&self) -> usize {
-        self.sides[1]
-    }
-
-    /// Rectangles side by side.
-    pub(crate) fn across(&self) -> usize {
-        self.across
-    }
-
-    /// The place of the rectangles of `row`, below each other.
-    pub(crate) fn below(&self, row: usize) -> usize {
-        (self.before + row) / self.sides[0]
-    }
-
-    /// The scale of the rectangle in place `across` of those that `row` is in.
-    pub(crate) fn at(&self, row: usize, across: usize) -> f32 {
-        self.scales.get(self.below(row) * self.across + across)
+    /// Whether the magnitudes of all scales are less than `bound`.
+    pub(crate) fn are_below(&self, bound: f32) -> bool {
+        let mut most = 0f32;
+        crate::ops::vector::for_each_float(self.scales, |_, scale| most = most.max(scale.abs()));
+        most < bound
     }
 }
 
-impl<'a> CallScales<'a> {
-    /// Panics for other scales.
-    pub(crate) fn rectangles(self) -> Rectangles<'a> {
-        let CallScales::Rectangles(rectangles) = self else { unreachable!("scales of rectangles") };
-        rectangles
+impl Parts for Rectangles<'_> {
+    fn inputs(&self) -> usize {
+        self.sides[1]
+    }
+
+    fn across(&self) -> usize {
+        self.across
+    }
+
+    fn below(&self, row: usize) -> usize {
+        (self.before + row) / self.sides[0]
+    }
+
+    fn at(&self, row: usize, part: usize) -> f32 {
+        self.scales.get(self.below(row) * self.across + part)
     }
 }
 
 impl<'a> BlockScales<'a> {
+    /// Makes values of the elements of one row, which are less their middle where they have `bits` bits and biases. Panics unless there
+    /// are as many scales as that takes, and for runs, which are scales of products only.
+    pub(crate) fn apply(self, bits: usize, row: &mut [f32]) {
+        let middle = (1 << (bits - 1)) as f32;
+        let (size, count) = match self {
+            BlockScales::Powers(exponents) => (BLOCK, exponents.len()),
+            BlockScales::Halves(floats) => (BLOCK / 2, floats.len()),
+            BlockScales::Floats { group, scales } | BlockScales::Affine { group, scales, .. } => (group, scales.len()),
+            BlockScales::Rectangles { sides, scales, .. } => (sides[1], scales.len()),
+            BlockScales::Runs { .. } => unreachable!("only of products"),
+        };
+        assert!(size > 0 && row.len().div_ceil(size) == count, "{count} scales of {} elements", row.len());
+        for (index, part) in row.chunks_mut(size).enumerate() {
+            let (scale, added, bias) = match self {
+                BlockScales::Powers(exponents) => (2.0 * mxfp4::scale(exponents[index]), 0.0, 0.0),
+                BlockScales::Halves(floats) => (2.0 * nvfp4::scale(floats[index]), 0.0, 0.0),
+                BlockScales::Floats { scales, .. } | BlockScales::Rectangles { scales, .. } => {
+                    (scales.get(index), 0.0, 0.0)
+                }
+                BlockScales::Affine { scales, biases, .. } => (scales.get(index), middle, biases.get(index)),
+                BlockScales::Runs { .. } => unreachable!("only of products"),
+            };
+            part.iter_mut().for_each(|x| *x = scale * (*x + added) + bias);
+        }
+    }
+
     /// The scale of each block of `rows` rows of `inputs` elements of so many `bits`. Panics unless there are as many as that takes.
     /// Where groups are neither powers of 2 nor whole rows, or the scales fewer than kernels read at once, `spread` has one for each
     /// block.
@@ -183,6 +234,9 @@ impl<'a> BlockScales<'a> {
                 let all = (before + rows).div_ceil(sides[0]) * across;
                 assert_eq!(scales.len(), all, "scales of {rows} rows of {inputs} in rectangles of {sides:?}");
                 Ok(CallScales::Rectangles(Rectangles { sides, before, scales, across }))
+            }
+            BlockScales::Runs { size, before, scales } => {
+                Ok(CallScales::Runs(Runs::new(size, before, scales, [rows, inputs])))
             }
         }
     }
@@ -250,10 +304,16 @@ impl<'a> Groups<'a> {
         Unpacked::scaled(self.of_block(block), quants)
     }
 
+    /// The number of the group that the `step`-th `N` blocks of `row` begin in.
+    #[inline(always)]
+    pub(crate) fn first<const N: usize>(&self, [row, step]: [usize; 2]) -> usize {
+        row * self.groups + ((N * step) >> self.shift)
+    }
+
     /// For the `step`-th `N` blocks of `row`: the first of `N` scales that are read, and how many before that of the first block.
     #[inline(always)]
-    pub(crate) fn place<const N: usize>(&self, [row, step]: [usize; 2], count: usize) -> [usize; 2] {
-        let first = row * self.groups + ((N * step) >> self.shift);
+    pub(crate) fn place<const N: usize>(&self, place: [usize; 2], count: usize) -> [usize; 2] {
+        let first = self.first::<N>(place);
         let from = first.min(count - N);
         [from, first - from]
     }
@@ -370,7 +430,8 @@ mod tests {
     #[test]
     fn groups_have_their_scales() {
         let mut random = Random::new(4);
-        let kinds = FIELDS.map(|dtype| (dtype, true)).into_iter().chain([(DType::U4, false), (DType::U8, false)]);
+        let others = [DType::U4, DType::U8, DType::S8].map(|dtype| (dtype, false));
+        let kinds = FIELDS.map(|dtype| (dtype, true)).into_iter().chain(others);
         for ((dtype, affine), (group, inputs)) in kinds.flat_map(|kind| {
             [(32, 32), (32, 96), (64, 640), (128, 384), (544, 544), (1024, 2048)].map(|sizes| (kind, sizes))
         }) {
@@ -439,12 +500,43 @@ mod tests {
             let [scales, biases] = [(); 2].map(|()| random.stored(DType::BF16, 4));
             let [scales, biases] = [&scales, &biases].map(|bytes| Floats::new(DType::BF16, bytes).unwrap());
             let mut out = vec![0.0; 256];
-            kernel.dequantize_affine_row(&row, 64, scales, biases, &mut out);
+            kernel.dequantize_scaled_row(&row, BlockScales::Affine { group: 64, scales, biases }, &mut out);
             for (i, out) in out.into_iter().enumerate() {
                 let field =
                     (0..bits).map(|b| u32::from(row[(i * bits + b) / 8] >> ((i * bits + b) % 8) & 1) << b).sum::<u32>();
                 let value = f64::from(scales.get(i / 64)) * f64::from(field) + f64::from(biases.get(i / 64));
                 assert_eq!(out, value as f32, "{dtype} {i}");
+            }
+        }
+    }
+
+    /// So are those of rows whose scales are powers of 2 or floats of 8 bits.
+    #[test]
+    fn rows_of_floats_have_their_values() {
+        let mut random = Random::new(7);
+        let bytes: Vec<u8> = (0..=0xfe).chain([0]).collect();
+        let powers = Floats::new(DType::F8_E8M0, &bytes[..40]).unwrap();
+        let [power, float] = [
+            |byte: u8| 2f64.powi(i32::from(byte) - 127),
+            |byte: u8| {
+                f64::from(8 * i32::from(byte >> 3 > 0) as u8 + byte % 8) * 2f64.powi((i32::from(byte >> 3)).max(1) - 10)
+            },
+        ];
+        type Case<'a> = (DType, BlockScales<'a>, usize, usize, fn(u8) -> f64);
+        let cases: [Case<'_>; 3] = [
+            (DType::F4, BlockScales::Powers(&bytes), 32, 256, power),
+            (DType::F4, BlockScales::Halves(&bytes[..0x7e]), 16, 0x7e, float),
+            (DType::F8_E4M3, BlockScales::Rectangles { sides: [1, 32], before: 0, scales: powers }, 32, 40, power),
+        ];
+        for (dtype, scales, size, count, scale) in cases {
+            let kernel = Kernel::select(dtype, Isa::detect()).unwrap();
+            let row = random.stored(dtype, count * size);
+            let [mut plain, mut out] = [(); 2].map(|()| vec![0.0; count * size]);
+            kernel.dequantize_row(&row, &mut plain);
+            kernel.dequantize_scaled_row(&row, scales, &mut out);
+            for (i, (plain, out)) in plain.into_iter().zip(out).enumerate() {
+                let value = f64::from(plain) * scale(bytes[i / size]);
+                assert!(f64::from(out) == value || out == value as f32, "{dtype} {i}: {out}, not {value}");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! MLX's own format (affine), as mlx_lm writes it: config block -> [`Scheme`], and words -> the matrices that they are.
+//! MLX's own formats, as mlx_lm writes them: config block -> [`Scheme`], and words -> the matrices that they are.
 //!
 //! Keys and defaults: mlx 0.32 `nn/layers/quantized.py`, mlx_lm 0.32 `utils.py`. Modules that no key names are quantised where their
 //! scales are stored. What does not run is refused with the key that asks for it.
@@ -6,7 +6,7 @@
 use super::foreign;
 use super::methods::MLX as METHOD;
 use super::names::Names;
-use super::scheme::{Affine, Group, Kind, Scheme};
+use super::scheme::{Group, Kind, Scheme, Words};
 use crate::error::{Error, Result};
 use crate::header::config::{ConfigFiles, JsonObject, Section, wrong_type};
 use crate::header::{Fields, Header, TensorInfo, TensorTable};
@@ -39,6 +39,7 @@ const MODELS: &[&str] = &[
     "qwen2_moe",
     "qwen3_moe",
     "olmoe",
+    "gpt_oss",
 ];
 
 /// The scheme of a model's files; `None` when they have no section of MLX, or the model no words.
@@ -71,16 +72,16 @@ pub(super) fn read(header: &Header, files: &ConfigFiles) -> Result<Option<Scheme
         return Err(foreign::unsupported(METHOD, &config.whole(), SECTION, &found, expected));
     }
     let mut scheme = Scheme::new(METHOD, &block, Names::of([]));
-    let default = affine(&block)?;
+    let default = words(&block)?;
     let targets = Names::of(["Linear", "Embedding"]);
-    scheme.groups.push(Group { place: block.path(), targets, kind: Kind::Affine(default) });
+    scheme.groups.push(Group { place: block.path(), targets, kind: Kind::Words(default) });
     let mut left = Vec::new();
     for (name, value) in block.object().iter().filter(|(name, _)| !KNOWN.contains(&name.as_str())) {
         match value {
             Value::Object(_) => {
                 let Some(module) = block.section(name)? else { continue };
-                let kind = Kind::Affine(affine(&module)?);
-                scheme.notes.unknown(&module, "group_size bits mode");
+                let kind = Kind::Words(words(&module)?);
+                scheme.notes.unknown(&module, "group_size bits mode global_scale");
                 scheme.groups.push(Group { place: module.path(), targets: Names::of([name.as_str()]), kind });
             }
             Value::Bool(true) => {}
@@ -96,28 +97,63 @@ pub(super) fn read(header: &Header, files: &ConfigFiles) -> Result<Option<Scheme
     Ok(Some(scheme))
 }
 
-/// What a section says of its modules.
-fn affine(section: &Section<'_>) -> Result<Affine> {
+/// What a section says of its modules: fields with scales and biases unless it names another mode.
+fn words(section: &Section<'_>) -> Result<Words> {
     let refusal = |key: &str, found: &str, expected: &str| foreign::unsupported(METHOD, section, key, found, expected);
-    if let Some(mode) = section.text("mode")?.filter(|mode| *mode != "affine") {
-        return Err(refusal("mode", &format!("{mode:?}"), "affine"));
-    }
-    let number = |key: &str, expected: &str, is: fn(u64) -> bool| {
+    let number = |key: &str, expected: &str, is: &dyn Fn(u64) -> bool| {
         let found = section.object().get(key).filter(|value| !value.is_null());
         let number = found.and_then(Value::as_u64).filter(|number| is(*number));
         number.ok_or_else(|| refusal(key, &found.map_or("absent".to_owned(), Value::to_string), expected))
     };
-    let bits = number("bits", "2, 3, 4, 5, 6 or 8", |bits| matches!(bits, 2..=6 | 8))?;
-    let size = number("group_size", "32, 64 or 128", |size| matches!(size, 32 | 64 | 128))?;
-    Ok(Affine { bits, size })
+    if section.boolean("global_scale")? == Some(true) {
+        return Err(refusal("global_scale", "true", "false: experts have no scale of their own"));
+    }
+    let mode = section.text("mode")?.unwrap_or("affine");
+    let (words, bits, size) = match mode {
+        "affine" => {
+            let bits = number("bits", "2, 3, 4, 5, 6 or 8", &|bits| matches!(bits, 2..=6 | 8))?;
+            let size = number("group_size", "32, 64 or 128", &|size| matches!(size, 32 | 64 | 128))?;
+            return Ok(Words::Affine { bits, size });
+        }
+        "mxfp4" => (Words::Mxfp4, 4, 32),
+        "nvfp4" => (Words::Nvfp4, 4, 16),
+        "mxfp8" => (Words::Mxfp8, 8, 32),
+        _ => return Err(refusal("mode", &format!("{mode:?}"), "affine, mxfp4, nvfp4 or mxfp8")),
+    };
+    for (key, value) in [("bits", bits), ("group_size", size)] {
+        number(key, &format!("{value} with mode {mode}"), &|found| found == value)?;
+    }
+    Ok(words)
+}
+
+impl Words {
+    /// The dtype of what they hold, and its bits.
+    fn dtype(self) -> (DType, u64) {
+        match self {
+            Words::Affine { bits, .. } => {
+                let dtype = match bits {
+                    2 => DType::U2,
+                    3 => DType::U3,
+                    4 => DType::U4,
+                    5 => DType::U5,
+                    6 => DType::U6,
+                    _ => DType::U8,
+                };
+                (dtype, bits)
+            }
+            Words::Mxfp4 | Words::Nvfp4 => (DType::F4, 4),
+            Words::Mxfp8 => (DType::F8_E4M3, 8),
+        }
+    }
 }
 
 impl Scheme {
-    /// The tensors of `header`, where those of words are matrices `[outputs, inputs]` of fields, or as many as there are experts.
+    /// The tensors of `header`, where those of words are matrices `[outputs, inputs]` of what they hold, or as many as there are
+    /// experts.
     ///
     /// # Errors
     /// `Incomplete` for one whose shape is another than the config's, or that the config does not know.
-    pub(super) fn with_fields(&self, header: &Header) -> Result<TensorTable> {
+    pub(super) fn with_words(&self, header: &Header) -> Result<TensorTable> {
         let mut tensors = header.tensors.clone();
         for tensor in tensors.values_mut().filter(|tensor| tensor.dtype == DType::U32) {
             let TensorInfo { name, shape, .. } = &*tensor;
@@ -126,8 +162,8 @@ impl Scheme {
             let Some(module) = name.strip_suffix(".weight") else {
                 return contradiction(format!("{} describes words of weights", self.place));
             };
-            let (bits, place) = match self.group(module, "Linear") {
-                Ok(Group { kind: Kind::Affine(affine), place, .. }) => (affine.bits, place),
+            let ((dtype, bits), place) = match self.group(module, "Linear") {
+                Ok(Group { kind: Kind::Words(words), place, .. }) => (words.dtype(), place),
                 Ok(group) => return contradiction(format!("{} describes no words", group.place)),
                 Err(says) => return contradiction(says),
             };
@@ -141,14 +177,6 @@ impl Scheme {
             let mut shape = shape.clone();
             shape.pop();
             shape.push(inputs);
-            let dtype = match bits {
-                2 => DType::U2,
-                3 => DType::U3,
-                4 => DType::U4,
-                5 => DType::U5,
-                6 => DType::U6,
-                _ => DType::U8,
-            };
             *tensor = TensorInfo { dtype, shape, ..tensor.clone() };
         }
         Ok(tensors)

@@ -55,7 +55,7 @@ impl Kind {
                 by_columns: None,
                 dtype: DType::F4,
             }),
-            Kind::Int8 { .. } | Kind::Fp8(_) | Kind::Affine(_) => None,
+            Kind::Int8 { .. } | Kind::Fp8(_) | Kind::Words(_) | Kind::FourBit(_) | Kind::Int8Rows => None,
         }
     }
 }
@@ -67,8 +67,11 @@ impl Scheme {
     /// # Errors
     /// `Incomplete` for one whose dtype or shape is another than the config's, or that the config does not know.
     pub(crate) fn with_matrices(&self, header: &Header) -> Result<Option<TensorTable>> {
-        if self.is_affine() {
-            return self.with_fields(header).map(Some);
+        if self.is_mlx() {
+            return self.with_words(header).map(Some);
+        }
+        if self.is_of_bitsandbytes() {
+            return self.with_codes(header).map(Some);
         }
         let packings: Vec<Packing> = self.groups.iter().filter_map(|group| group.kind.packing()).collect();
         if packings.is_empty() {

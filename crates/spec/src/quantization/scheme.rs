@@ -5,6 +5,7 @@ use super::names::Names;
 use crate::header::Fields;
 use crate::header::config::Section;
 use crate::spec::{ColumnWords, Int8Activations};
+use model_factory_dtypes::DType;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -66,8 +67,23 @@ pub(crate) enum Kind {
     Fp8(WeightScales),
     /// Floats of 4 bits (E2M1) with floats.
     Fp4(Fp4),
-    /// MLX's fields, with scales and biases, with floats.
-    Affine(Affine),
+    /// MLX's words with floats.
+    Words(Words),
+    /// Codes of 4 bits with floats.
+    FourBit(FourBit),
+    /// I8 weights, 127 of which stand for the scale of an output, with floats.
+    Int8Rows,
+}
+
+/// bitsandbytes' codes of 4 bits, which stand for the floats of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FourBit {
+    /// NF4 or FP4.
+    pub(crate) dtype: DType,
+    /// Whether scales are bytes, with scales of their own.
+    pub(crate) nested: bool,
+    /// The dtype that their bytes are stored as.
+    pub(crate) storage: DType,
 }
 
 /// What scales floats of 4 bits.
@@ -100,13 +116,17 @@ impl Fp4 {
     }
 }
 
-/// Unsigned integers one after the other, of which as many as a group has share a scale and a bias.
+/// What MLX's words hold, one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Affine {
-    /// 2 to 6, or 8.
-    pub(crate) bits: u64,
-    /// 32, 64 or 128.
-    pub(crate) size: u64,
+pub(crate) enum Words {
+    /// Unsigned integers of 2 to 6 or 8 bits, of which 32, 64 or 128 share a scale and a bias.
+    Affine { bits: u64, size: u64 },
+    /// MXFP4: floats of 4 bits, of which 32 share a power of 2.
+    Mxfp4,
+    /// NVFP4: floats of 4 bits, of which 16 share a float of 8 bits.
+    Nvfp4,
+    /// MXFP8: floats of 8 bits (E4M3), of which 32 share a power of 2.
+    Mxfp8,
 }
 
 /// How many weights share a scale.
@@ -183,7 +203,9 @@ impl Scheme {
             Kind::Columns(_) => methods::BY_COLUMNS.contains(&method),
             Kind::Fp8(_) => methods::FP8.contains(&method),
             Kind::Fp4(_) => methods::FP4.contains(&method),
-            Kind::Affine(_) => method == methods::MLX,
+            Kind::Words(_) => method == methods::MLX,
+            Kind::FourBit(_) => method == methods::BITSANDBYTES[0],
+            Kind::Int8Rows => method == methods::BITSANDBYTES[1],
         })
     }
 
@@ -197,11 +219,12 @@ impl Scheme {
         let mut dtypes: Vec<&str> = Vec::new();
         for group in &self.groups {
             let dtype = match group.kind {
-                Kind::Int8 { .. } => "I8",
+                Kind::Int8 { .. } | Kind::Int8Rows => "I8",
+                Kind::FourBit(four) => four.dtype.name(),
                 Kind::Fp8(_) => "F8_E4M3",
                 Kind::Fp4(Fp4::Multiplied) => "U8",
                 Kind::Fp4(_) | Kind::Packed(_) | Kind::Columns(_) => "packed",
-                Kind::Affine(_) => "U32",
+                Kind::Words(_) => "U32",
             };
             dtypes.extend((!dtypes.contains(&dtype)).then_some(dtype));
         }
@@ -209,8 +232,13 @@ impl Scheme {
     }
 
     /// Whether the groups are MLX's.
-    pub(crate) fn is_affine(&self) -> bool {
-        self.groups.iter().any(|group| matches!(group.kind, Kind::Affine(_)))
+    pub(crate) fn is_mlx(&self) -> bool {
+        self.groups.iter().any(|group| matches!(group.kind, Kind::Words(_)))
+    }
+
+    /// Whether the groups are bitsandbytes'.
+    pub(super) fn is_of_bitsandbytes(&self) -> bool {
+        self.groups.iter().any(|group| matches!(group.kind, Kind::FourBit(_) | Kind::Int8Rows))
     }
 
     /// Whether a group names `module` itself.
@@ -228,7 +256,7 @@ impl Scheme {
     /// target that is the module's name, then one that is a pattern, then one that is its class.
     pub(crate) fn group(&self, module: &str, class: &str) -> Result<&Group, String> {
         if let Some(entry) = self.ignore.matching(module, class) {
-            if self.is_affine() {
+            if self.is_mlx() {
                 return Err(format!("{}.{entry} is false", self.place));
             }
             return Err(format!("{}.ignore has {entry:?}", self.place));
@@ -252,9 +280,14 @@ impl Scheme {
                     Packed { bits, symmetric: zeros.is_none(), scales }.to_string()
                 }
                 Kind::Fp8(scales) => format!("E4M3 {scales}"),
-                Kind::Fp4(Fp4::Powers) => "MXFP4".to_owned(),
-                Kind::Fp4(_) => "NVFP4".to_owned(),
-                Kind::Affine(Affine { bits, size, .. }) => format!("{bits} bits {}", WeightScales::Group(size)),
+                Kind::Fp4(Fp4::Powers) | Kind::Words(Words::Mxfp4) => "MXFP4".to_owned(),
+                Kind::Fp4(_) | Kind::Words(Words::Nvfp4) => "NVFP4".to_owned(),
+                Kind::Words(Words::Mxfp8) => "MXFP8".to_owned(),
+                Kind::Words(Words::Affine { bits, size }) => format!("{bits} bits {}", WeightScales::Group(size)),
+                Kind::FourBit(FourBit { dtype, nested, .. }) => {
+                    format!("{dtype}{}", if nested { " with nested scales" } else { "" })
+                }
+                Kind::Int8Rows => "LLM.int8".to_owned(),
             };
             words.extend((!words.contains(&group)).then_some(group));
         }

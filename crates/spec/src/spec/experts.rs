@@ -206,7 +206,8 @@ impl Tensors<'_> {
     /// Whether gate and up projections take turns in one parameter of all experts of a layer: as floats, transposed, or as blocks
     /// of MXFP4 whose scales lie apart (transformers `GptOssExperts`, `integrations/mxfp4.py`).
     fn gates_in_turns(&self) -> bool {
-        !self.reader.is_gguf() && self.family.experts.is_some_and(|table| table.interleaved)
+        let apart = self.reader.is_gguf() || self.scheme.is_some_and(Scheme::is_mlx);
+        !apart && self.family.experts.is_some_and(|table| table.interleaved)
     }
 
     /// The projections of `role`, stacked, stacked with others' or in turns with them, or one by one.
@@ -230,8 +231,8 @@ impl Tensors<'_> {
                 .into(),
         }
         };
-        if self.scheme.is_some_and(Scheme::is_affine) {
-            let all = self.stacked_affine(role, &stem, [count, outputs, inputs], &because)?;
+        if self.scheme.is_some_and(Scheme::is_mlx) {
+            let all = self.stacked_words((role, layer), &stem, [count, outputs, inputs], &because)?;
             return Ok(ExpertMatrices { stored: vec![all], outputs: outputs as usize });
         }
         let fused = self.stored_fused(role, at, &["", ".weight"]);
@@ -310,7 +311,7 @@ impl Tensors<'_> {
     }
 
     /// The biases of all experts of a layer as one, where the family has them.
-    fn stacked_bias(
+    pub(super) fn stacked_bias(
         &mut self,
         role: Role,
         layer: usize,

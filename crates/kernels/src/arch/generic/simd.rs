@@ -6,8 +6,11 @@
 use half::{bf16, f16};
 
 /// The bits of an F16 that a float of 8 bits (E4M3) has, sign, exponent and fraction, once it is shifted by 7 with its sign extended:
-/// it is then 256 times too small, as the exponents' biases are 15 and 7. Subnormal numbers are right too.
+/// it is then [`BY_F16`] times too small, as the exponents' biases are 15 and 7. Subnormal numbers are right too.
 pub(crate) const E4M3_IN_F16: i16 = 0xbf80_u16 as i16;
+
+/// See [`E4M3_IN_F16`].
+pub(crate) const BY_F16: f32 = 256.0;
 
 /// Operations on vectors of f32. A value is the proof that the processor has the instruction sets.
 pub trait Simd: Copy {
@@ -15,8 +18,12 @@ pub trait Simd: Copy {
     type Floats: Copy;
     /// A vector of integers with as many bits.
     type Bits: Copy;
+    /// Sixteen floats, one for each code of 4 bits, and what they are multiplied by.
+    type Table: Copy;
     /// Floats of a vector.
     const LANES: usize;
+    /// What [`Simd::load_e4m3`] gives is to be multiplied by.
+    const E4M3_FACTOR: f32 = BY_F16;
 
     /// `x` in all lanes.
     fn all(self, x: f32) -> Self::Floats;
@@ -67,11 +74,25 @@ pub trait Simd: Copy {
     /// The conditions of [`Simd::load`].
     unsafe fn load_bf16<const WHOLE: bool>(self, at: *const bf16, left: usize) -> Self::Floats;
 
-    /// Like [`Simd::load`], of floats of 8 bits (E4M3), widened and divided by 256; the two bytes that are no numbers give 1.875.
+    /// Like [`Simd::load`], of floats of 8 bits (E4M3), widened and divided by [`Simd::E4M3_FACTOR`]; the two bytes that are no numbers
+    /// give some.
     ///
     /// # Safety
     /// The conditions of [`Simd::load`].
     unsafe fn load_e4m3<const WHOLE: bool>(self, at: *const u8, left: usize) -> Self::Floats;
+
+    /// These floats as they are.
+    fn table(self, values: &[f32; 16]) -> Self::Table;
+
+    /// The table times `scale`.
+    fn scaled(self, table: Self::Table, scale: f32) -> Self::Table;
+
+    /// The floats of a vector of codes, of which a byte has two, the first in its high half; or those before the end with other
+    /// floats of the table after them.
+    ///
+    /// # Safety
+    /// The conditions of [`Simd::load`], where `left` codes are bytes rounded up.
+    unsafe fn look_up<const WHOLE: bool>(self, table: Self::Table, at: *const u8, left: usize) -> Self::Floats;
 
     /// Stores the first `left` floats, or all.
     ///
@@ -90,6 +111,22 @@ pub trait Simd: Copy {
     /// # Safety
     /// That many bytes can be written.
     unsafe fn store_bits(self, at: *mut u8, v: Self::Bits);
+}
+
+/// The bytes of `2 * N` codes of 4 bits, or of those before the end with zeros after them.
+///
+/// # Safety
+/// All bytes can be read if `WHOLE`, else those of `left` codes.
+#[inline(always)]
+pub(crate) unsafe fn bytes_of_codes<const N: usize, const WHOLE: bool>(at: *const u8, left: usize) -> [u8; N] {
+    if WHOLE {
+        // SAFETY: the caller guarantees it.
+        return unsafe { at.cast::<[u8; N]>().read() };
+    }
+    let mut bytes = [0; N];
+    // SAFETY: the caller guarantees it: so many can be read, and they are no part of a local array.
+    unsafe { std::ptr::copy_nonoverlapping(at, bytes.as_mut_ptr(), left.div_ceil(2).min(N)) };
+    bytes
 }
 
 /// Operations by instructions of the sets that the value proves.

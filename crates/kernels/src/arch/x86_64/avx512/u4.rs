@@ -7,7 +7,7 @@ use crate::Call;
 use crate::arch::generic::wide::EightBlocks;
 use crate::arch::x86_64::avx2::load as load_32;
 use crate::dtypes::blocks::Format;
-use crate::dtypes::scaled::{Affine, CallScales, Groups};
+use crate::dtypes::scaled::{Affine, CallScales, Groups, padded};
 use model_factory_dtypes::DType;
 use std::arch::x86_64::*;
 
@@ -64,13 +64,11 @@ fn by<F: Format, const SIXTEEN: usize, const P: usize, const N: usize, const BYT
 ) -> bool {
     let order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     let order = _mm512_srl_epi32(order, _mm_cvtsi32_si128(of_groups[0].shift as i32));
-    let count = of_groups[0].scales.len_of(BYTES / 16);
-    let start = |place| {
-        let [from, skipped] = of_groups[0].place::<16>(place, count);
-        let numbers = _mm512_add_epi32(order, _mm512_set1_epi32(skipped as i32));
+    let start = move |place| {
+        let at = of_groups[0].first::<16>(place) * (BYTES / 16);
         let mut factors = [_mm512_setzero_ps(); N];
-        for (factors, groups) in factors.iter_mut().zip(of_groups) {
-            *factors = _mm512_permutexvar_ps(numbers, widened(groups.scales.chunk(from * (BYTES / 16))));
+        for n in 0..N {
+            factors[n] = _mm512_permutexvar_ps(order, widened(&padded(of_groups[n].scales.from(at))));
         }
         if N == 2 {
             factors[1] = _mm512_add_ps(_mm512_mul_ps(factors[0], _mm512_set1_ps(F::OFFSET as f32)), factors[1]);
