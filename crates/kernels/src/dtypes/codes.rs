@@ -23,11 +23,6 @@ pub(crate) trait Codes {
     /// The values of a row without scales.
     fn dequantize(row: &[u8], out: &mut [f32]);
 
-    /// Whether the magnitudes of all scales are less than `bound`; `false` where codes are not loaded as subnormal numbers.
-    fn are_below(_scales: &Self::Scales<'_>, _bound: f32) -> bool {
-        false
-    }
-
     /// Whether a code of `rows`, which have one length, is no number.
     fn has_nan<const N: usize>(rows: [&[u8]; N]) -> bool;
 

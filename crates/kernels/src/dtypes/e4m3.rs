@@ -28,10 +28,6 @@ impl Codes for E4m3 {
         floats::dequantize(row, out, |[byte]| wide(byte));
     }
 
-    fn are_below(scales: &Rectangles<'_>, bound: f32) -> bool {
-        scales.are_below(bound)
-    }
-
     #[inline(always)]
     fn has_nan<const N: usize>(rows: [&[u8]; N]) -> bool {
         let (len, mut most) = (rows[0].len(), 0);
@@ -47,7 +43,8 @@ impl Codes for E4m3 {
 
     #[inline(always)]
     fn one<S: Simd>(simd: S) -> S::Floats {
-        simd.all(S::E4M3_FACTOR)
+        // Loaded weights are divided by it.
+        simd.all(256.0)
     }
 
     #[inline(always)]

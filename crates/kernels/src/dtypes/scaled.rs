@@ -141,15 +141,6 @@ pub(crate) trait Parts: Copy {
     fn at(&self, row: usize, part: usize) -> f32;
 }
 
-impl Rectangles<'_> {
-    /// Whether the magnitudes of all scales are less than `bound`.
-    pub(crate) fn are_below(&self, bound: f32) -> bool {
-        let mut most = 0f32;
-        crate::ops::vector::for_each_float(self.scales, |_, scale| most = most.max(scale.abs()));
-        most < bound
-    }
-}
-
 impl Parts for Rectangles<'_> {
     fn inputs(&self) -> usize {
         self.sides[1]

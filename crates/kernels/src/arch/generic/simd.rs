@@ -6,11 +6,8 @@
 use half::{bf16, f16};
 
 /// The bits of an F16 that a float of 8 bits (E4M3) has, sign, exponent and fraction, once it is shifted by 7 with its sign extended:
-/// it is then [`BY_F16`] times too small, as the exponents' biases are 15 and 7. Subnormal numbers are right too.
+/// it is then 256 times too small, as the exponents' biases are 15 and 7. Subnormal numbers are right too.
 pub(crate) const E4M3_IN_F16: i16 = 0xbf80_u16 as i16;
-
-/// See [`E4M3_IN_F16`].
-pub(crate) const BY_F16: f32 = 256.0;
 
 /// Operations on vectors of f32. A value is the proof that the processor has the instruction sets.
 pub trait Simd: Copy {
@@ -22,8 +19,6 @@ pub trait Simd: Copy {
     type Table: Copy;
     /// Floats of a vector.
     const LANES: usize;
-    /// What [`Simd::load_e4m3`] gives is to be multiplied by.
-    const E4M3_FACTOR: f32 = BY_F16;
 
     /// `x` in all lanes.
     fn all(self, x: f32) -> Self::Floats;
@@ -74,8 +69,7 @@ pub trait Simd: Copy {
     /// The conditions of [`Simd::load`].
     unsafe fn load_bf16<const WHOLE: bool>(self, at: *const bf16, left: usize) -> Self::Floats;
 
-    /// Like [`Simd::load`], of floats of 8 bits (E4M3), widened and divided by [`Simd::E4M3_FACTOR`]; the two bytes that are no numbers
-    /// give some.
+    /// Like [`Simd::load`], of floats of 8 bits (E4M3), widened and divided by 256; the two bytes that are no numbers give 1.875.
     ///
     /// # Safety
     /// The conditions of [`Simd::load`].

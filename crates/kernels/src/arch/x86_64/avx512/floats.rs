@@ -2,12 +2,12 @@
 
 #![allow(clippy::needless_range_loop)] // rows and tokens are indices of several arrays
 
-use super::simd::{Avx512, SMALL, computes_subnormal};
+use super::simd::Avx512;
 use super::sum_lanes_of_four;
 use crate::arch::generic::codes;
 use crate::arch::generic::prefetch::{prefetch, streams};
 use crate::arch::generic::simd::Simd;
-use crate::arch::x86_64::prefetch::{AHEAD, AHEAD_OF_SOME, Reading};
+use crate::arch::x86_64::prefetch::{AHEAD, AHEAD_OF_SOME};
 use crate::dtypes::codes::Codes;
 use crate::element::Element;
 use crate::{Call, Input};
@@ -91,17 +91,8 @@ pub(crate) fn widened<E: Element>(call: &mut Call<'_>) {
 /// The product of codes that are widened in a register.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 pub(crate) fn codes<C: Codes>(call: &mut Call<'_>) {
-    // The bits are the same. Subnormal numbers are as fast as others on Zen 5; Intel's processors multiply them by microcode.
-    if Reading::of_this_processor() == Reading::OneStream
-        && computes_subnormal()
-        && C::are_below(&C::scales(call.scales), SMALL)
-    {
-        // SAFETY: the function is compiled for the instruction sets.
-        codes::multiply::<_, C>(unsafe { Avx512::<false, true>::new() }, call, |call| widened::<f32>(call));
-    } else {
-        // SAFETY: the reason above holds here too.
-        codes::multiply::<_, C>(unsafe { <Avx512>::new() }, call, |call| widened::<f32>(call));
-    }
+    // SAFETY: the function is compiled for the instruction sets.
+    codes::multiply::<_, C>(unsafe { <Avx512>::new() }, call, |call| widened::<f32>(call));
 }
 
 /// The matrix product.

@@ -1,15 +1,14 @@
 //! Vectors of AVX-512.
 
-use crate::arch::generic::simd::{BY_F16, E4M3_IN_F16, Simd, bytes_of_codes, operations};
+use crate::arch::generic::simd::{E4M3_IN_F16, Simd, bytes_of_codes, operations};
 use half::{bf16, f16};
 use std::arch::x86_64::*;
 
-/// Vectors of 512 bits: AVX-512 F, BW, DQ and VL, and VNNI. If `SUBNORMAL`, floats of 8 bits become subnormal ones of 32 on the way:
-/// by fewer instructions, where the processor multiplies these as fast as others.
+/// Vectors of 512 bits: AVX-512 F, BW, DQ and VL, and VNNI.
 #[derive(Clone, Copy)]
-pub(crate) struct Avx512<const VNNI: bool = false, const SUBNORMAL: bool = false>(());
+pub(crate) struct Avx512<const VNNI: bool = false>(());
 
-impl<const VNNI: bool, const SUBNORMAL: bool> Avx512<VNNI, SUBNORMAL> {
+impl<const VNNI: bool> Avx512<VNNI> {
     /// # Safety
     /// The processor has F, BW, DQ and VL, and VNNI if the parameter says so.
     pub(crate) unsafe fn new() -> Self {
@@ -29,32 +28,17 @@ impl<const VNNI: bool, const SUBNORMAL: bool> Avx512<VNNI, SUBNORMAL> {
     }
 }
 
-/// Like [`E4M3_IN_F16`], of an F32 and shifted by 20.
-const E4M3_IN_F32: i32 = 0x87f0_0000_u32 as i32;
-
-/// `2^120`: the exponents' biases are 127 and 7.
-const BY_F32: f32 = f32::from_bits((120 + 127) << 23);
-
-/// Scales of floats of 8 bits below it are finite times [`BY_F32`].
-pub(crate) const SMALL: f32 = 256.0;
-
-/// Whether this thread computes with subnormal numbers: libraries of the process may have set that they are taken for zero.
-pub(crate) fn computes_subnormal() -> bool {
-    std::hint::black_box(f32::from_bits(1)) * BY_F32 > 0.0
-}
-
 /// A mask of the low `count` bits, for 16 elements.
 #[inline]
 pub(crate) fn mask_16(count: usize) -> u16 {
     ((1u32 << count.min(16)) - 1) as u16
 }
 
-impl<const VNNI: bool, const SUBNORMAL: bool> Simd for Avx512<VNNI, SUBNORMAL> {
+impl<const VNNI: bool> Simd for Avx512<VNNI> {
     type Floats = __m512;
     type Bits = __m512i;
     type Table = __m512;
     const LANES: usize = 16;
-    const E4M3_FACTOR: f32 = if SUBNORMAL { BY_F32 } else { BY_F16 };
 
     operations! {
         all(x: f32) -> __m512 = _mm512_set1_ps(x);
@@ -91,10 +75,6 @@ impl<const VNNI: bool, const SUBNORMAL: bool> Simd for Avx512<VNNI, SUBNORMAL> {
         // SAFETY: the caller guarantees it; what the mask leaves out is not read.
         unsafe {
             let bytes = if WHOLE { _mm_loadu_si128(at.cast()) } else { _mm_maskz_loadu_epi8(mask_16(left), at.cast()) };
-            if SUBNORMAL {
-                let bits = _mm512_slli_epi32::<20>(_mm512_cvtepi8_epi32(bytes));
-                return _mm512_castsi512_ps(_mm512_and_si512(bits, _mm512_set1_epi32(E4M3_IN_F32)));
-            }
             let words = _mm256_slli_epi16::<7>(_mm256_cvtepi8_epi16(bytes));
             _mm512_cvtph_ps(_mm256_and_si256(words, _mm256_set1_epi16(E4M3_IN_F16)))
         }
