@@ -30,13 +30,16 @@ pub(super) const KERNELS: &[Registered] = &[
     PORTABLE,
 ];
 
-/// Whether a byte of `row` is no number.
+/// Whether a byte of `rows`, which have one length, is no number.
 #[inline(always)]
-pub(crate) fn has_nan(row: &[u8]) -> bool {
-    let mut most = 0;
-    // A loop, as the closure of a `fold` is not compiled for the instruction sets.
-    for byte in row {
-        most = most.max(byte | 0x80);
+pub(crate) fn has_nan<const N: usize>(rows: [&[u8]; N]) -> bool {
+    let (len, mut most) = (rows[0].len(), 0);
+    assert!(rows.iter().all(|row| row.len() == len), "rows of one length");
+    // Loops, as the closure of a `fold` is not compiled for the instruction sets.
+    for i in 0..len {
+        for row in rows {
+            most = most.max(row[i] | 0x80);
+        }
     }
     most == 0xff
 }

@@ -73,7 +73,9 @@ fn few<S: Simd, const T: usize>(simd: S, call: &mut Call<'_>, lines: &mut Lines<
             for (t, sum) in sums.iter().enumerate() {
                 call.part(t, rows[r], 1)[0] = *sum;
             }
-            mark(call, rows[r]..rows[r] + 1);
+        }
+        if has_nan(w) {
+            rows.into_iter().for_each(|row| mark(call, row..row + 1));
         }
     }
     Ok(())
@@ -104,7 +106,7 @@ fn tile<S: Simd, const T: usize>(
             for w in w {
                 let at = w.as_ptr().wrapping_add(line);
                 if S::LANES == LANES {
-                    prefetch(at.wrapping_add(2 * NEAR), LINE);
+                    prefetch(at.wrapping_add(4 * NEAR), LINE);
                 } else {
                     prefetch_near(at.wrapping_add(NEAR), LINE);
                 }
@@ -219,7 +221,7 @@ fn widen<S: Simd>(simd: S, row: &[u8], scales: &Rectangles<'_>, index: usize, ou
 #[inline(always)]
 fn mark(call: &mut Call<'_>, rows: Range<usize>) {
     let (weight, inputs, tokens) = (call.weight, call.input.inputs(), call.input.tokens());
-    for row in rows.filter(|row| has_nan(&weight[row * inputs..][..inputs])) {
+    for row in rows.filter(|row| has_nan([&weight[row * inputs..][..inputs]])) {
         for token in 0..tokens {
             call.part(token, row, 1)[0] = f32::NAN;
         }
