@@ -14,8 +14,9 @@ use std::ops::Range;
 /// What loaded weights are to be multiplied by.
 const FACTOR: f32 = 256.0;
 
-/// Widened weights of a panel and their products: they stay in the second-level cache. A panel has a few rows at least.
-const PANEL: usize = 64 << 10;
+/// Widened weights of a panel and their products, for each lane of a vector: they stay in the second-level cache, which is larger
+/// where vectors are. A panel has a few rows at least.
+const PANEL: usize = 8 << 10;
 
 /// Weights of a cache line.
 const LINE: usize = 64;
@@ -176,7 +177,7 @@ fn panels<S: Simd>(
 ) -> memory::Result<()> {
     let (weight, scales) = (call.weight, call.scales.rectangles());
     let (rows, inputs, tokens) = (call.rows(), call.input.inputs(), call.input.tokens());
-    let height = (PANEL / (inputs + tokens) / ROWS * ROWS).max(ROWS).min(rows);
+    let height = (PANEL * S::LANES / (inputs + tokens) / ROWS * ROWS).max(ROWS).min(rows);
     let (panel, y) = room(lines, height * (inputs + tokens))?.split_at_mut(height * inputs);
     for from in (0..rows).step_by(height) {
         let of_panel = from..rows.min(from + height);
