@@ -165,25 +165,6 @@ mod tests {
         }
     }
 
-    /// Neither subnormal numbers on the way nor scales too large for these change a bit.
-    #[cfg(target_arch = "x86_64")]
-    #[test]
-    fn processors_that_widen_in_other_ways_have_the_same_bits() {
-        use crate::arch::x86_64::prefetch::{Reading, reading_as};
-        let (mut random, isa) = (Random::new(13), Isa::detect());
-        for (scale, tokens) in [0.01, 255.9, 256.0, 1e30].into_iter().flat_map(|scale| [1, 2, 4].map(|t| (scale, t))) {
-            let (weight, x) = (random.stored(DType::F8_E4M3, 9 * 333), random.floats(tokens * 333));
-            let bytes = f32::to_le_bytes(scale);
-            let of = |reading| {
-                let scales = Floats::new(DType::F32, &bytes).unwrap();
-                let scales = BlockScales::Rectangles { sides: [usize::MAX; 2], before: 0, scales };
-                reading_as(reading, || product(isa, &weight, scales, &x, 333))
-            };
-            let y = of(Reading::FourStreams);
-            assert!(y.iter().all(|y| y.is_finite()) && y == of(Reading::OneStream), "{scale}, {tokens} tokens");
-        }
-    }
-
     /// Outputs of other rows stay numbers.
     #[test]
     fn a_row_with_a_byte_that_is_no_number_has_no_outputs() {

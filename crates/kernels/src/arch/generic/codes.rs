@@ -11,8 +11,9 @@ use crate::scratch::{room, with_scratch};
 use crate::{Call, LANES};
 use std::ops::Range;
 
-/// Widened weights of a panel and their products: they stay in the second-level cache. A panel has a few rows at least.
-const PANEL: usize = 64 << 10;
+/// Widened weights of a panel and their products, for each lane of a vector: they stay in the second-level cache, which is larger
+/// where vectors are. A panel has a few rows at least.
+const PANEL: usize = 8 << 10;
 
 /// Weights of a step: a cache line has one or two.
 const STEP: usize = 64;
@@ -179,7 +180,7 @@ fn panels<S: Simd, C: Codes>(
     let (weight, scales) = (call.weight, C::scales(call.scales));
     let (rows, inputs, tokens) = (call.rows(), call.input.inputs(), call.input.tokens());
     let row_bytes = inputs / C::EACH;
-    let height = (PANEL / (inputs + tokens) / ROWS * ROWS).max(ROWS).min(rows);
+    let height = (PANEL * S::LANES / (inputs + tokens) / ROWS * ROWS).max(ROWS).min(rows);
     let (panel, y) = room(lines, height * (inputs + tokens))?.split_at_mut(height * inputs);
     for from in (0..rows).step_by(height) {
         let of_panel = from..rows.min(from + height);

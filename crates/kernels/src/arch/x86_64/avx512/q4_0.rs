@@ -16,7 +16,7 @@ use std::arch::x86_64::*;
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(crate) fn matmul(call: &mut Call<'_>) {
     let elements = |first, second| nibbles::<BYTES>(first, second);
-    if !one_token::<Q40, { 16 * BYTES }, 1, _>(call, false, elements, scales_in_blocks::<BYTES>()) {
+    if !one_token::<Q40, { 16 * BYTES }, 1, _>(call, 1, elements, scales_in_blocks::<BYTES>()) {
         many_tokens_of_blocks::<Q40, BYTES, { 4 * BYTES }>(call, |fours, i, panel| put(fours, i, panel));
     }
 }
@@ -106,13 +106,14 @@ unsafe impl Zeroable for X {}
 // SAFETY: the reason above holds here too.
 unsafe impl Pod for X {}
 
-/// The product with one token, like [`Call::few_tokens`]. `elements` has elements of four blocks like [`nibbles`], with their offset;
-/// `evens_first` is as in `Elements`. `STEP` are the bytes of 16 blocks.
+/// The product with one token, like [`Call::few_tokens`]. `elements` has elements of four blocks, with their offset, 16 of each in a
+/// vector: those in order if they are 1 `apart`, as [`nibbles`] has them, else those at even places before those at odd ones, or by
+/// their places modulo 4. `STEP` are the bytes of 16 blocks.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(crate) fn one_token<F: Format, const STEP: usize, const P: usize, T: Copy>(
     call: &mut Call<'_>,
-    evens_first: bool,
+    apart: usize,
     elements: impl Fn(__m512i, __m512i) -> (__m512i, __m512i),
     scales: Scales<
         impl Fn([usize; 2]) -> T,
@@ -126,7 +127,7 @@ pub(crate) fn one_token<F: Format, const STEP: usize, const P: usize, T: Copy>(
         let all: &mut [X] = bytemuck::cast_slice_mut(room(bytes, steps * P * size_of::<X>())?);
         for (i, of_step) in all.as_chunks_mut::<P>().0.iter_mut().enumerate() {
             for (x, row) in of_step.iter_mut().zip(&rows) {
-                *x = arranged::<F>(row, i, evens_first);
+                *x = arranged::<F>(row, i, apart);
             }
         }
         let all = all.as_chunks::<P>().0;
@@ -171,20 +172,28 @@ pub(crate) fn one_token<F: Format, const STEP: usize, const P: usize, T: Copy>(
 /// Step `i` of a row of the input, with zeros past its end.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-fn arranged<F: Format>(row: &Q8<'_>, i: usize, evens_first: bool) -> X {
+fn arranged<F: Format>(row: &Q8<'_>, i: usize, apart: usize) -> X {
     let mut x = X::zeroed();
     let bytes: [u8; 16 * BLOCK] = padded(bytemuck::cast_slice(&row.bytes[16 * BLOCK * i..]));
     let mut offsets = [_mm512_setzero_si512(); 4];
     for (j, [first, second]) in bytes.as_chunks::<64>().0.as_chunks().0.iter().enumerate() {
         let (a, b) = (load(first), load(second));
-        let [low, high] = if evens_first {
-            let order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
-            let evens = |v| _mm512_and_si512(v, _mm512_set1_epi16(0xff));
-            let odds = |v| _mm512_srli_epi16::<8>(v);
-            [_mm512_packus_epi16(evens(a), evens(b)), _mm512_packus_epi16(odds(a), odds(b))]
-                .map(|v| _mm512_permutexvar_epi64(order, v))
-        } else {
-            [_mm512_shuffle_i64x2::<0b10_00_10_00>(a, b), _mm512_shuffle_i64x2::<0b11_01_11_01>(a, b)]
+        let (low, high) = (_mm512_shuffle_i64x2::<0b10_00_10_00>(a, b), _mm512_shuffle_i64x2::<0b11_01_11_01>(a, b));
+        // Of each half by the places, then those of both halves next to each other.
+        let by_places = |[a, b, c, d]: [i32; 4]| {
+            let order = _mm512_set4_epi32(d, c, b, a);
+            (_mm512_shuffle_epi8(low, order), _mm512_shuffle_epi8(high, order))
+        };
+        let (low, high) = match apart {
+            1 => (low, high),
+            2 => {
+                let (low, high) = by_places([0x0604_0200, 0x0e0c_0a08, 0x0705_0301, 0x0f0d_0b09]);
+                (_mm512_unpacklo_epi64(low, high), _mm512_unpackhi_epi64(low, high))
+            }
+            _ => {
+                let (low, high) = by_places([0x0c08_0400, 0x0d09_0501, 0x0e0a_0602, 0x0f0b_0703]);
+                (_mm512_unpacklo_epi32(low, high), _mm512_unpackhi_epi32(low, high))
+            }
         };
         store_numbers(&mut x.bytes[2 * j], low);
         store_numbers(&mut x.bytes[2 * j + 1], high);
