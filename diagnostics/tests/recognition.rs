@@ -42,9 +42,6 @@ fn methods_are_named_by_config_json() {
         (json!({"quant_method": "awq", "bits": 4, "group_size": 64, "version": "gemm"}), &["AWQ, 4 bits, groups of 64"]),
         (json!({"quant_method": "bitsandbytes", "load_in_4bit": true, "load_in_8bit": false, "bnb_4bit_quant_type": "nf4"}), &["bitsandbytes, 4 bits, nf4", "Q4_K_M"]),
         (json!({"quant_method": "bitsandbytes", "load_in_8bit": true}), &["bitsandbytes, 8 bits", "Q8_0"]),
-        (json!({"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0}), &["FBGEMM FP8"]),
-        (json!({"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128], "activation_scheme": "dynamic"}), &["FP8, blocks of [128,128], e4m3, dynamic activations"]),
-        (json!({"quant_method": "modelopt", "quant_algo": "NVFP4"}), &["ModelOpt, NVFP4"]),
         (json!({"quant_method": "torchao", "quant_type": {"default": {"_type": "Int4WeightOnlyConfig", "_data": {"group_size": 32}}}}), &["torchao, groups of 32, Int4WeightOnlyConfig"]),
         (json!({"quant_method": "torchao", "quant_type": "int8_weight_only"}), &["torchao, int8_weight_only"]),
         (json!({"quant_method": "hqq", "quant_config": {"weight_quant_params": {"nbits": 4, "group_size": 64}}}), &["HQQ, 4 bits, groups of 64"]),
@@ -67,6 +64,15 @@ fn methods_are_named_by_config_json() {
         (json!({"quant_method": "exl3", "bits": 6.0}), &["EXL3, 6.0 bits", "Q6_K"]),
         (json!({"quant_method": "metal", "bits": 4, "group_size": 64}), &["MLX, 4 bits, groups of 64"]),
         (json!({"quant_method": "GPTQ", "bits": 3}), &["GPTQ, 3 bits"]),
+        (json!({"quant_method": "fouroversix", "dtype": "nvfp4", "scale_rule": "mse"}), &["Four Over Six, nvfp4"]),
+        (json!({"quant_method": "gemma", "bits": 4}), &["Gemma's own, 4 bits"]),
+        (json!({"quant_method": "deepspeedfp", "bits": 6, "group_size": 512}), &["DeepSpeedFP, 6 bits, groups of 512", "Q6_K"]),
+        (json!({"quant_method": "quip", "codebook": "E8P12"}), &["QuIP#"]),
+        (json!({"quant_method": "smoothquant"}), &["SmoothQuant int8"]),
+        (json!({"quant_method": "torchao", "quant_type": {"default": {"_type": "Float8DynamicActivationFloat8WeightConfig", "_version": 2}}}), &["torchao, Float8DynamicActivationFloat8WeightConfig"]),
+        (json!({"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "fp4", "qscheme": "per_group", "group_size": 32}}}), &["Quark, groups of 32, fp4"]),
+        (json!({"quant_method": "qqq", "wbits": 4, "group_size": 128}), &["quantization method \"qqq\", groups of 128"]),
+        (json!({"quant_method": "paroquant", "bits": 4}), &["quantization method \"paroquant\", 4 bits"]),
         (json!({"quant_method": "brand-new", "bits": 1.58}), &["quantization method \"brand-new\", 1.58 bits"]),
     ];
     let mut table = Table::default();
@@ -78,20 +84,54 @@ fn methods_are_named_by_config_json() {
     #[rustfmt::skip]
     let elsewhere: &[(&str, Value, &[&str])] = &[
         ("quantization_config", json!({"load_in_4bit": true, "bnb_4bit_quant_type": "fp4"}), &["bitsandbytes, 4 bits, fp4", "quantization_config.load_in_4bit"]),
-        ("quantization_config", json!({"quant_algo": "FP8"}), &["ModelOpt, FP8", "quantization_config.quant_algo"]),
+        ("quantization_config", json!({"quant_method": "modelopt", "quant_algo": "W4A16_AWQ", "group_size": 128}), &["ModelOpt, groups of 128, W4A16_AWQ", "quantization_config.quant_algo is \"W4A16_AWQ\", expected"]),
+        ("quantization_config", json!({"quant_method": "modelopt", "quant_algo": "NVFP4_SVD"}), &["ModelOpt, NVFP4_SVD", "quant_algo is"]),
         ("quantization_config", json!({"bits": 4}), &["a quantization_config without quant_method, 4 bits"]),
         ("quantization_config", json!({}), &["a quantization_config without quant_method"]),
-        ("quantization", json!({"group_size": 64, "bits": 4, "mode": "affine"}), &["MLX, 4 bits, groups of 64, affine", "(quantization)"]),
         ("bigdl_transformers_low_bit", json!("sym_int4"), &["ipex-llm low bit, sym_int4", "bigdl_transformers_low_bit"]),
     ];
-    for (key, value, says) in elsewhere {
+    let group = |format: &str, bits: u64, activations: Value| {
+        let args = json!({"num_bits": bits, "type": "int", "strategy": "group", "group_size": 128});
+        json!({"quant_method": "compressed-tensors", "format": format,
+               "config_groups": {"group_0": {"targets": ["Linear"], "weights": args, "input_activations": activations}}})
+    };
+    let (int8, fp8) = (json!({"num_bits": 8, "type": "int"}), json!({"num_bits": 8, "type": "float"}));
+    let with = |key: &str, value: Value| {
+        let mut block = group("pack-quantized", 4, Value::Null);
+        block[key] = value;
+        block
+    };
+    const OF_GROUP: &str = "quantization_config.config_groups.group_0.";
+    #[rustfmt::skip]
+    let of_compressed_tensors: &[(Value, &[&str])] = &[
+        (group("marlin-24", 4, Value::Null), &["quantization_config.format is \"marlin-24\""]),
+        (group("mxfp6-pack-quantized", 6, Value::Null), &["quantization_config.format is \"mxfp6-pack-quantized\""]),
+        (group("int-quantized", 4, int8), &[OF_GROUP, "weights.num_bits is 4", "expected 8, or activations of floats with pack-quantized"]),
+        (group("int-quantized", 4, fp8), &[OF_GROUP, "weights.num_bits is 4"]),
+        (group("pack-quantized", 2, Value::Null), &[OF_GROUP, "weights.num_bits is 2, expected 4 or 8"]),
+        (with("sparsity_config", json!({"format": "sparse-24-bitmask"})), &["sparsity_config.format is \"sparse-24-bitmask\""]),
+        (with("sparsity_config", json!({"format": "sparse-bitmask"})), &["sparsity_config.format is \"sparse-bitmask\""]),
+        (with("transform_config", json!({"config_groups": {"R1": {"type": "hadamard"}}})), &["transform_config is given, expected none"]),
+    ];
+    let of_compressed_tensors: Vec<_> =
+        of_compressed_tensors.iter().map(|(block, says)| ("quantization_config", block.clone(), *says)).collect();
+    for (key, value, says) in elsewhere.iter().chain(&of_compressed_tensors) {
         let says = [says, ["config.json", OFFER].as_slice()].concat();
         table.refuses(&format!("{key} {value}"), &config(key, value.clone()).tree(), "", 12, &says);
     }
-    let twice = config("quantization", json!({"group_size": 32, "bits": 8})).json("config.json", |config| {
-        drop(config.insert("quantization_config".into(), json!({"group_size": 32, "bits": 8})))
-    });
-    table.refuses("MLX twice", &twice.tree(), "", 12, &["MLX, 8 bits, groups of 32", "(quantization)", "Q8_0"]);
+    // What runs where it is stored.
+    #[rustfmt::skip]
+    let not_stored = [
+        ("quantization_config", json!({"quant_method": "fp8", "weight_block_size": [128, 128]}), "quantization_config says fp8", "F8_E4M3"),
+        ("quantization_config", json!({"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0}), "quantization_config says fbgemm_fp8", "F8_E4M3"),
+        ("quantization_config", json!({"quant_method": "modelopt", "quant_algo": "NVFP4"}), "quantization_config says ModelOpt", "F8_E4M3"),
+        ("quantization_config", json!({"quant_algo": "FP8"}), "quantization_config says ModelOpt", "F8_E4M3"),
+        ("quantization", json!({"group_size": 64, "bits": 4, "mode": "affine"}), "quantization says MLX", "U32"),
+    ];
+    for (key, value, says, dtype) in &not_stored {
+        let says = ["config.json", says, &format!("no tensor is {dtype}")];
+        table.refuses(&format!("{key} {value}"), &config(key, value.clone()).tree(), "", 15, &says);
+    }
     table.refuses(
         "a number as method",
         &config("quantization_config", json!({"quant_method": 4})).tree(),
@@ -107,7 +147,7 @@ fn methods_are_named_by_config_json() {
         &["quantization_config"],
     );
     table.accepts("no quantization", &config("quantization_config", Value::Null).tree(), "");
-    assert_eq!(table.finish(), cases.len() + elsewhere.len() + 3);
+    assert_eq!(table.finish(), cases.len() + elsewhere.len() + of_compressed_tensors.len() + not_stored.len() + 2);
 }
 
 #[test]
@@ -117,8 +157,8 @@ fn methods_are_named_by_the_files_beside_config_json() {
         ("quantize_config.json", json!({"bits": 4, "group_size": 128, "desc_act": false, "sym": true}), &["GPTQ, 4 bits, groups of 128", "desc_act"]),
         ("quantize_config.json", json!({"bits": 4, "quant_method": "awq"}), &["AWQ, 4 bits", "quant_method"]),
         ("quant_config.json", json!({"zero_point": true, "q_group_size": 128, "w_bit": 4, "version": "GEMM"}), &["AWQ, 4 bits, groups of 128", "w_bit"]),
-        ("hf_quant_config.json", json!({"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "NVFP4", "group_size": 16}}), &["ModelOpt, groups of 16, NVFP4", "quantization.quant_algo"]),
         ("quantization_config.json", json!({"quant_method": "exl3", "bits": 3.5}), &["EXL3, 3.5 bits", "quant_method"]),
+        ("hf_quant_config.json", json!({"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "W4A8_AWQ", "group_size": 128}}), &["ModelOpt, groups of 128, W4A8_AWQ", "quantization.quant_algo is"]),
         ("quanto_qmap.json", json!({"model.layers.0.mlp.up_proj": {"weights": "qint8", "activations": "none"}}), &["quanto, qint8"]),
     ];
     let mut table = Table::default();
@@ -128,7 +168,15 @@ fn methods_are_named_by_the_files_beside_config_json() {
         table.refuses(&format!("{name} {content}"), &tree, "", 12, &says);
     }
     table.refuses("a damaged file", &model().with("quant_config.json", "{").tree(), "", 10, &["quant_config.json"]);
-    assert_eq!(table.finish(), cases.len() + 1);
+    let none = model().with("hf_quant_config.json", json!({"quantization": {"quant_algo": "NVFP4"}}).to_string());
+    table.refuses(
+        "no such weights",
+        &none.tree(),
+        "",
+        15,
+        &["hf_quant_config.json", "quantization says ModelOpt", "F8_E4M3"],
+    );
+    assert_eq!(table.finish(), cases.len() + 2);
 }
 
 /// A folder with a Llama's `config.json` and tensors of these names and dtypes, each of 16 x 16 elements.
@@ -177,6 +225,10 @@ fn methods_are_named_by_their_tensors() {
         (&[(".q_weight", I32), (".q_scale", I32), (".q_invperm", I16)], "EXL2"),
         (&[(".trellis", I16), (".suh", F16), (".svh", F16)], "EXL3"),
         (&[(".qweight", U8), (".scales", U8), (".forward_hadamard_matrix", BF16)], "FP-Quant"),
+        (&[(".Qidxs", I64), (".SU", F16), (".SV", F16)], "QuIP#"),
+        (&[(".weight", I8), (".weight_quantizer.scale", F32)], "Quark"),
+        (&[(".compressed", BF16), (".bitmask", U8), (".shape", I64)], "compressed-tensors"),
+        (&[(".weight", I8), (".dequant_scale", F32)], "SmoothQuant"),
     ];
     let mut table = Table::default();
     for (parts, method) in CASES {

@@ -36,6 +36,24 @@ const FILES: &[&str] = &[
     "gpt-oss/bf16",
     "gpt-oss/mxfp4",
     "gpt-oss/mxfp4.gguf",
+    "../int8/llama-channel-token",
+    "../packed/llama-mixed",
+    "../packed/qwen3-moe-w4-32-asymmetric",
+    "../columns/llama-auto-round-awq",
+    "../columns/llama-gptq-8-bits",
+    "../columns/llama-gptq-shuffled",
+    "../columns/qwen3-moe-gptq-32",
+    "../fp8/llama-channel",
+    "../fp8/qwen3moe-block",
+    "../fp8/qwen3-mxfp8",
+    "../fp4/llama-nvfp4",
+    "../fp4/qwen3moe-mxfp4a16",
+    "../fp4/qwen3-modelopt-mixed",
+    "../fp4-gguf/nvfp4/model.gguf",
+    "../mlx/qwen3-3-6",
+    "../mlx/gemma3-8-32",
+    "../mlx/qwen3-moe-mxfp4",
+    "../mlx/gpt-oss-mxfp4-8",
 ];
 
 fn load(file: &str, threads: usize) -> Model {
@@ -84,9 +102,17 @@ fn whole_chunked_and_single_token_prompts_give_the_same_bits() {
 /// Attention cuts a context into parts of 1024 positions, which are tasks of their own for one token.
 #[test]
 fn long_contexts_give_the_same_bits_in_chunks_alone_and_in_company() {
-    for file in ["llama-3.2/bf16", "phi-3-window/bf16", "qwen3.5/q8_0.gguf", "granite-4-h/bf16", "gpt-oss/mxfp4.gguf"] {
+    for file in [
+        "llama-3.2/bf16",
+        "phi-3-window/bf16",
+        "qwen3.5/q8_0.gguf",
+        "granite-4-h/bf16",
+        "gpt-oss/mxfp4.gguf",
+        "../packed/llama-mixed",
+        "../mlx/gpt-oss-mxfp4-8",
+    ] {
         // No further than a model of 2048 positions goes.
-        let length = if file.starts_with("gpt-oss") { 2040 } else { 2600 };
+        let length = if file.starts_with("gpt-oss") || file.starts_with("..") { 2040 } else { 2600 };
         let tokens = tokens(length, 256);
         let whole = last(&mut load(file, 1).session(), &[&tokens]);
         for threads in [1, 3] {
@@ -141,26 +167,39 @@ fn rounded_caches_give_the_same_bits_in_chunks_alone_in_company_and_behind_a_tru
 
 #[test]
 fn a_batch_gives_each_sequence_what_it_gets_alone() {
-    let model = load("llama-256/q4_k_m.gguf", 2);
-    let decoder = model.decoder().expect("a model on the processor");
-    let (a, b) = (tokens(40, 256), tokens(300, 256));
-    let mut alone = [model.session(), model.session()];
-    let expected = [last(&mut alone[0], &[&a]), last(&mut alone[1], &[&b])].concat();
+    for file in FILES {
+        let model = load(file, 2);
+        let decoder = model.decoder().expect("a model on the processor");
+        let (a, b) = (tokens(40, 256), tokens(300, 256));
+        let mut alone = [model.session(), model.session()];
+        let expected = [last(&mut alone[0], &[&a]), last(&mut alone[1], &[&b])].concat();
 
-    let cancel = CancellationToken::new();
-    let (mut cache_a, mut cache_b) = (decoder.cache(), decoder.cache());
-    let prefix =
-        Segment { tokens: &b[..260], cache: &mut cache_b, reach: b.len(), second_text: None, rows: OutputRows::None };
-    let logits = |segments: &mut [Segment<'_>]| {
-        decoder.pass(segments, PassOptions::LOGITS, &cancel).expect("the pass computes").logits
-    };
-    assert!(logits(&mut [prefix]).is_none());
-    let mut batch = [
-        Segment { tokens: &a, cache: &mut cache_a, reach: a.len(), second_text: None, rows: OutputRows::Last },
-        Segment { tokens: &b[260..], cache: &mut cache_b, reach: b.len(), second_text: None, rows: OutputRows::Last },
-    ];
-    let together = logits(&mut batch).expect("logits are wanted");
-    assert_eq!(expected, bits_of(together.values()));
+        let cancel = CancellationToken::new();
+        let (mut cache_a, mut cache_b) = (decoder.cache(), decoder.cache());
+        let prefix = Segment {
+            tokens: &b[..260],
+            cache: &mut cache_b,
+            reach: b.len(),
+            second_text: None,
+            rows: OutputRows::None,
+        };
+        let logits = |segments: &mut [Segment<'_>]| {
+            decoder.pass(segments, PassOptions::LOGITS, &cancel).expect("the pass computes").logits
+        };
+        assert!(logits(&mut [prefix]).is_none());
+        let mut batch = [
+            Segment { tokens: &a, cache: &mut cache_a, reach: a.len(), second_text: None, rows: OutputRows::Last },
+            Segment {
+                tokens: &b[260..],
+                cache: &mut cache_b,
+                reach: b.len(),
+                second_text: None,
+                rows: OutputRows::Last,
+            },
+        ];
+        let together = logits(&mut batch).expect("logits are wanted");
+        assert_eq!(expected, bits_of(together.values()), "{file}");
+    }
 }
 
 /// In the last layer only the rows that are wanted are computed; all of them where a scale of the activations is made for
@@ -218,7 +257,16 @@ fn what_is_wanted_changes_no_logits() {
 
 #[test]
 fn sessions_that_advance_together_compute_what_each_does_alone() {
-    for file in ["llama-256/q4_k_m.gguf", "qwen3/bf16", "phi-3.5/q8_0.gguf", "qwen3-moe/q8_0.gguf", "gpt-oss/mxfp4"] {
+    for file in [
+        "llama-256/q4_k_m.gguf",
+        "qwen3/bf16",
+        "phi-3.5/q8_0.gguf",
+        "qwen3-moe/q8_0.gguf",
+        "gpt-oss/mxfp4",
+        "../fp8/qwen3moe-block",
+        "../mlx/gpt-oss-mxfp4-8",
+        "../columns/qwen3-moe-gptq-32",
+    ] {
         let model = load(file, 2);
         // One crosses the original context of phi-3.5 in the first step, one is empty, one brings several tokens.
         let held = [tokens(256, 256), Vec::new(), tokens(31, 256)];

@@ -49,36 +49,43 @@ fn bits(folder: &Path) -> Vec<u32> {
     model.all_logits(&ids).expect("logits").rows().flatten().map(|x| x.to_bits()).collect()
 }
 
-/// transformers' `FP8Experts`: `gate_up_proj` and `down_proj` of all experts, each with its scales.
+/// transformers' `FP8Experts`: `gate_up_proj` and `down_proj` of all experts, each with its scales, of blocks or of whole matrices.
 #[test]
 fn experts_in_fp8_may_be_stacked() {
-    let apart = fixtures().join("fp8/qwen3moe-block");
-    let stacked = changed(&apart, |stored, config| {
-        // Blocks of fewer rows with the same scales, so that none has rows of both projections.
-        config["quantization_config"]["weight_block_size"] = json!([8, 128]);
-        let scales = stored.iter_mut().filter(|(name, _)| name.ends_with("weight_scale_inv"));
-        for (name, (_, shape, data)) in scales {
-            let [_, across] = shape[..] else { panic!("{name}") };
-            let rows = match name.split('.').rev().nth(1) {
-                Some("q_proj") => 128,
-                Some("k_proj" | "v_proj") => 64,
-                _ => 136,
-            };
-            let row = |row: usize| data[row * 8 / 128 * 4 * across..][..4 * across].to_vec();
-            (*data, shape[0]) = ((0..rows / 8).flat_map(row).collect(), rows / 8);
-        }
-        for (made, parts) in [("gate_up_proj", &["gate_proj", "up_proj"][..]), ("down_proj", &["down_proj"])] {
-            for (end, of_all) in [("weight", ""), ("weight_scale_inv", "_scale_inv")] {
-                let part = |(expert, part)| format!("model.layers.0.mlp.experts.{expert}.{part}.{end}");
-                let parts = (0..4).flat_map(|expert| parts.iter().map(move |part| (expert, part))).map(part);
-                let name = format!("model.layers.0.mlp.experts.{made}{of_all}");
-                join(stored, &parts.collect::<Vec<_>>(), name.clone());
-                let shape = &mut stored.get_mut(&name).expect("it was made").1;
-                *shape = vec![4, shape[0] / 4, shape[1]];
+    for by_tensor in [false, true] {
+        let apart = changed(&fixtures().join("fp8/qwen3moe-block"), |stored, config| {
+            config["quantization_config"]["weight_block_size"] = if by_tensor { Value::Null } else { json!([8, 128]) };
+            let scales = stored.iter_mut().filter(|(name, _)| name.ends_with("weight_scale_inv"));
+            for (name, (_, shape, data)) in scales {
+                let [_, across] = shape[..] else { panic!("{name}") };
+                if by_tensor {
+                    (*shape, *data) = (vec![1], data[..4].to_vec());
+                    continue;
+                }
+                // Blocks of fewer rows with the same scales, so that none has rows of both projections.
+                let rows = match name.split('.').rev().nth(1) {
+                    Some("q_proj") => 128,
+                    Some("k_proj" | "v_proj") => 64,
+                    _ => 136,
+                };
+                let row = |row: usize| data[row * 8 / 128 * 4 * across..][..4 * across].to_vec();
+                (*data, shape[0]) = ((0..rows / 8).flat_map(row).collect(), rows / 8);
             }
-        }
-    });
-    assert!(bits(stacked.path()) == bits(&apart));
+        });
+        let stacked = changed(apart.path(), |stored, _| {
+            for (made, parts) in [("gate_up_proj", &["gate_proj", "up_proj"][..]), ("down_proj", &["down_proj"])] {
+                for (end, of_all) in [("weight", ""), ("weight_scale_inv", "_scale_inv")] {
+                    let part = |(expert, part)| format!("model.layers.0.mlp.experts.{expert}.{part}.{end}");
+                    let parts = (0..4).flat_map(|expert| parts.iter().map(move |part| (expert, part))).map(part);
+                    let name = format!("model.layers.0.mlp.experts.{made}{of_all}");
+                    join(stored, &parts.collect::<Vec<_>>(), name.clone());
+                    let shape = &mut stored.get_mut(&name).expect("it was made").1;
+                    *shape = vec![4, shape[0] / 4, shape.get(1).copied().unwrap_or(1)];
+                }
+            }
+        });
+        assert!(bits(stacked.path()) == bits(apart.path()), "by tensor: {by_tensor}");
+    }
 }
 
 /// Phi-3 stores queries, keys and values, and gate and up projections, together: rows of words, and words of zero points.

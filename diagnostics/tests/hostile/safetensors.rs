@@ -371,8 +371,6 @@ fn quantized(table: &mut Table, llama: &Files) {
         ("auto-round", "AutoRound"),
         ("compressed-tensors", "compressed-tensors"),
         ("torchao", "torchao"),
-        ("fp8", "FP8"),
-        ("fbgemm_fp8", "FBGEMM FP8"),
         ("modelopt", "ModelOpt"),
         ("mxfp4", "MXFP4"),
         ("quark", "Quark"),
@@ -396,10 +394,22 @@ fn quantized(table: &mut Table, llama: &Files) {
         ("quantization_config", json!({"load_in_8bit": true}), "bitsandbytes"),
         ("quantization_config", json!({"bits": 4}), "quant_method"),
         ("compression_config", json!({"quant_method": "compressed-tensors"}), "compressed-tensors"),
-        ("quantization", json!({"group_size": 64, "bits": 4}), "MLX"),
         ("bigdl_transformers_low_bit", json!("sym_int4"), "ipex-llm"),
     ] {
         table.refuses(&format!("{key} is {value}"), &set(llama, key, value), "", 12, &[CONFIG, says]);
+    }
+    for (key, value) in [
+        ("quantization_config", json!({"quant_method": "fp8"})),
+        ("quantization_config", json!({"quant_method": "fbgemm_fp8"})),
+        ("quantization", json!({"group_size": 64, "bits": 4})),
+    ] {
+        table.refuses(
+            &format!("no tensor is {value}"),
+            &set(llama, key, value),
+            "",
+            15,
+            &[CONFIG, key, "no tensor is"],
+        );
     }
     let tree = set(llama, "quantization_config", json!({"quant_method": 4}));
     table.refuses("a method that is a number", &tree, "", 10, &[CONFIG, "quantization_config.quant_method"]);

@@ -3,7 +3,7 @@
 use super::*;
 
 /// Linear layers in words by columns of integers of `bits` bits in groups of 32, as this block of the config says.
-fn columns(block: Value, of_outputs: bool, bits: u64) -> Model {
+pub fn columns(block: Value, of_outputs: bool, bits: u64) -> Model {
     let mut model = Model::new(Value::Null, |outputs, inputs| vec![inputs / 32, outputs]);
     model.config["quantization_config"] = block;
     let each = 32 / bits;
@@ -26,16 +26,16 @@ fn columns(block: Value, of_outputs: bool, bits: u64) -> Model {
     model
 }
 
-fn gptq() -> Value {
+pub fn gptq() -> Value {
     json!({"quant_method": "gptq", "bits": 4, "group_size": 32, "sym": true, "desc_act": false, "checkpoint_format": "gptq"})
 }
 
-fn awq() -> Value {
+pub fn awq() -> Value {
     json!({"quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": true, "version": "gemm",
            "modules_to_not_convert": null})
 }
 
-fn auto_round(packing: &str) -> Value {
+pub fn auto_round(packing: &str) -> Value {
     json!({"quant_method": "auto-round", "bits": 4, "group_size": 32, "sym": false, "packing_format": packing,
            "data_type": "int"})
 }

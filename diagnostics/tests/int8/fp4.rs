@@ -3,7 +3,37 @@
 use super::*;
 
 const GROUP: &str = "/config_groups/group_0";
+const LAYERS: &str = "/quantized_layers";
 const WEIGHTS: &str = "/config_groups/group_0/weights";
+
+/// ModelOpt's NVFP4 beside FP8 and MXFP8.
+pub fn mixed() -> Model {
+    let (mut model, mut layers) = (multiplied(), Map::new());
+    let scales = model.tensors.iter().filter_map(|tensor| tensor.0.strip_suffix(".weight_scale"));
+    for module in scales.map(str::to_owned).collect::<Vec<_>>() {
+        let says = match module.rsplit_once('.').unwrap().1 {
+            "o_proj" => {
+                model.add(&format!("{module}.weight"), "F8_E4M3", &[HIDDEN, HIDDEN]);
+                model.add(&format!("{module}.weight_scale"), "U8", &[HIDDEN, 2]);
+                json!({"quant_algo": "MXFP8", "group_size": 32})
+            }
+            part @ ("q_proj" | "k_proj" | "v_proj") => {
+                let outputs = if part == "q_proj" { HIDDEN } else { 32 };
+                model.add(&format!("{module}.weight"), "F8_E4M3", &[outputs, HIDDEN]);
+                model.add(&format!("{module}.weight_scale"), "F32", &[]);
+                json!({"quant_algo": "FP8"})
+            }
+            _ => json!({"quant_algo": "NVFP4", "group_size": 16}),
+        };
+        if says["quant_algo"] != "NVFP4" {
+            model = model.without(&format!("{module}.weight_scale_2"));
+        }
+        layers.insert(module, says);
+    }
+    model.config["quantization_config"] =
+        json!({"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "quantized_layers": layers});
+    model
+}
 
 /// Linear layers in NVFP4, as this block of the config says, under the names `packed` with one float `whole` for each.
 fn nvfp4(block: Value, packed: &str, whole: &str) -> Model {
@@ -35,19 +65,19 @@ fn args(more: Value) -> Value {
 }
 
 /// compressed-tensors' NVFP4A16.
-fn divided() -> Model {
+pub fn divided() -> Model {
     let weights = args(json!({"strategy": "tensor_group", "group_size": 16, "scale_dtype": "torch.float8_e4m3fn"}));
     nvfp4(group("nvfp4-pack-quantized", weights, Value::Null), "weight_packed", "weight_global_scale")
 }
 
 /// ModelOpt's NVFP4.
-fn multiplied() -> Model {
+pub fn multiplied() -> Model {
     let block = json!({"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 16, "ignore": ["lm_head*"]});
     nvfp4(block, "weight", "weight_scale_2")
 }
 
 /// compressed-tensors' MXFP4A16.
-fn mxfp4() -> Model {
+pub fn mxfp4() -> Model {
     let weights = args(json!({"strategy": "group", "group_size": 32, "scale_dtype": "torch.uint8"}));
     let mut model = divided();
     model.config["quantization_config"] = group("mxfp4-pack-quantized", weights, Value::Null);
@@ -102,6 +132,7 @@ fn floats_of_four_bits_run() {
         (experts(multiplied()).set("", "ignore", json!(["lm_head*", "*.mlp.gate"])), "ModelOpt: NVFP4"),
         (multiplied().set("", "quant_algo", json!("W4A16_NVFP4")), "ModelOpt: NVFP4"),
         (multiplied().set("", "quant_method", json!("modelopt_fp4")), "ModelOpt: NVFP4"),
+        (mixed(), "ModelOpt: E4M3 by tensor; E4M3 by groups of 32; NVFP4"),
     ] {
         assert_eq!(model.words(), words);
     }
@@ -157,6 +188,12 @@ fn floats_of_four_bits_that_contradict_are_refused() {
         ("ModelOpt's other groups", modelopt().set("", "group_size", json!(32)), 12, &["group_size is 32", "16"]),
         ("ModelOpt's words, ignored", modelopt().set("", "ignore", json!(["*.mlp.*"])), 15, &["quantization_config.ignore", ".mlp."]),
         ("ModelOpt's AWQ", modelopt().set("", "quant_algo", json!("NVFP4_AWQ")), 12, &["ModelOpt", "NVFP4_AWQ"]),
+        ("ModelOpt's mixture with AWQ", mixed().set(LAYERS, UP, json!({"quant_algo": "W4A8_AWQ"})), 12, &["ModelOpt", UP, "quant_algo is \"W4A8_AWQ\", expected an algorithm of FP8, MXFP8 or NVFP4"]),
+        ("ModelOpt's mixture without an algorithm", mixed().set(LAYERS, UP, json!({})), 12, &[UP, "quant_algo is absent"]),
+        ("ModelOpt's mixture without layers", mixed().set("", "quantized_layers", Value::Null), 12, &["quantized_layers is absent"]),
+        ("ModelOpt's mixture in other groups", mixed().set(LAYERS, UP, json!({"quant_algo": "NVFP4", "group_size": 32})), 12, &[UP, "group_size is 32, expected 16"]),
+        ("ModelOpt's mixture with another algorithm", mixed().set(LAYERS, UP, json!({"quant_algo": "FP8"})), 15, &["quantized_layers describes no packed weights", &weight]),
+        ("ModelOpt's mixture without a layer", mixed().set(LAYERS, UP, Value::Null), 15, &["no target of quantization_config names", &weight]),
         ("ModelOpt's embedding", modelopt().with("model.embed_tokens.weight", "U8", &[32, HIDDEN / 2]), 12, &["a quantized embedding"]),
     ];
     let mut table = Table::default();

@@ -29,7 +29,7 @@ impl Model {
     }
 
     /// In another mode, with scales of bytes for groups of `size` inputs.
-    fn in_mode(mut self, mode: &str, size: u64) -> Model {
+    pub(super) fn in_mode(mut self, mode: &str, size: u64) -> Model {
         self.tensors.retain(|(name, ..)| !name.ends_with(".biases"));
         for (_, dtype, shape) in self.tensors.iter_mut().filter(|(name, ..)| name.ends_with(".scales")) {
             (*dtype, shape[1]) = ("U8", shape[1] * 32 / size);

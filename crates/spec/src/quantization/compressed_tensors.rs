@@ -151,10 +151,14 @@ fn group(block: &Section<'_>, group: &Section<'_>, notes: &mut Notes) -> Result<
             return Err(refusal(group, "input_activations", "given", expected));
         }
         (Stored::Int8, None) => return Err(refusal(group, "input_activations", "null (w8a16)", "int8 activations")),
-        (Stored::Int8, Some(activations)) => Kind::Int8 {
-            weights: args::weights(&weights, "int", notes)?,
-            activations: args::activations(&activations, notes)?,
-        },
+        (Stored::Int8, Some(activations)) => {
+            if let Some(bits) = weights.object().get("num_bits").and_then(Value::as_u64).filter(|bits| *bits < 8) {
+                let expected = "8, or activations of floats with pack-quantized";
+                return Err(refusal(&weights, "num_bits", &bits.to_string(), expected));
+            }
+            let weights = args::weights(&weights, "int", notes)?;
+            Kind::Int8 { weights, activations: args::activations(&activations, notes)? }
+        }
     };
     Ok(Group { place: group.path(), targets: names(group, "targets")?, kind })
 }

@@ -132,7 +132,7 @@ fn refusal(file: &Path, (name, nearest): &Named, place: &str, object: &Map<Strin
         file: file.into(),
         scheme: format!("{scheme} ({place})"),
         why: format!(
-            "no kernel here computes it as stored, and dequantising its weights would be a cast; the unquantised \
+            "nothing here computes it as stored, and dequantising its weights would be a cast; the unquantised \
              checkpoint, or a GGUF {nearest} of the same model, runs"
         ),
     }
@@ -168,7 +168,7 @@ fn plain(value: &Value) -> Option<String> {
         Value::Array(values) if values.iter().all(Value::is_number) => value.to_string(),
         _ => return None,
     };
-    (!text.is_empty()).then(|| text.chars().take(40).collect())
+    (!text.is_empty()).then(|| text.chars().take(60).collect())
 }
 
 /// The GGUF file type of about as many bits as the method has, where its keys say.

@@ -5,8 +5,8 @@
 
 use super::foreign;
 use super::names::Names;
-use super::of_block;
 use super::scheme::{Kind, Scheme, WeightScales};
+use super::{expect_stored, of_block};
 use crate::error::{Error, Result};
 use crate::header::config::{ConfigFiles, Section};
 use crate::header::{Fields, Header};
@@ -19,25 +19,26 @@ pub(crate) const SCALES: [&str; 2] = ["weight_scale_inv", "weight_scale"];
 /// Sides of a block where the config gives none.
 pub(super) const BLOCK: [u64; 2] = [128, 128];
 
-/// The scheme of a model's files; `None` when they announce no FP8, or the model has none.
+/// The scheme of a model's files; `None` when they announce no FP8.
 ///
 /// # Errors
-/// `Quantization` for every scheme that does not run, `Format` for keys of the wrong type.
+/// `Quantization` for every scheme that does not run, `Incomplete` where no tensor is FP8, `Format` for keys of the wrong type.
 pub(super) fn read(header: &Header, files: &ConfigFiles) -> Result<Option<Scheme>> {
-    if header.tensors.values().all(|tensor| tensor.dtype != DType::F8_E4M3) {
-        return Ok(None);
-    }
     let scheme = of_block(files, |block| {
         let method = block.text("quant_method")?.map(str::to_ascii_lowercase);
-        match method.as_deref() {
+        let method = method.as_deref().filter(|method| ["fp8", "fbgemm_fp8"].contains(method));
+        if let Some(method) = method {
+            expect_stored(header, DType::F8_E4M3, method, block)?;
+        }
+        match method {
             Some("fp8") => by_blocks_or_tensor(header, block).map(Some),
-            Some("fbgemm_fp8") => {
+            Some(_) => {
                 let mut scheme = Scheme::new("FBGEMM FP8", block, excluded("FP8", block, "modules_to_not_convert")?);
                 scheme.notes.unknown(block, "quant_method activation_scale_ub modules_to_not_convert");
                 scheme.notes.floats.push(format!("{} (FP8 by token)", block.dotted("activation_scale_ub")));
                 Ok(Some(scheme.with_group(Kind::Fp8(WeightScales::Channel))))
             }
-            _ => Ok(None),
+            None => Ok(None),
         }
     })?;
     Ok(scheme.flatten())

@@ -3,6 +3,7 @@
 //! Keys and defaults: mlx 0.32 `nn/layers/quantized.py`, mlx_lm 0.32 `utils.py`. Modules that no key names are quantised where their
 //! scales are stored. What does not run is refused with the key that asks for it.
 
+use super::expect_stored;
 use super::foreign;
 use super::methods::MLX as METHOD;
 use super::names::Names;
@@ -42,19 +43,17 @@ const MODELS: &[&str] = &[
     "gpt_oss",
 ];
 
-/// The scheme of a model's files; `None` when they have no section of MLX, or the model no words.
+/// The scheme of a model's files; `None` when they have no section of MLX.
 ///
 /// # Errors
-/// `Quantization` for every scheme that does not run, `Format` for keys of the wrong type.
+/// `Quantization` for every scheme that does not run, `Incomplete` where no tensor is of words, `Format` for keys of the wrong type.
 pub(super) fn read(header: &Header, files: &ConfigFiles) -> Result<Option<Scheme>> {
-    if header.tensors.values().all(|tensor| tensor.dtype != DType::U32) {
-        return Ok(None);
-    }
     let config = &files.config;
     let Some(block) = config.section(SECTION)? else { return Ok(None) };
     if block.text("quant_method")?.is_some_and(|method| !method.eq_ignore_ascii_case(METHOD)) {
         return Ok(None);
     }
+    expect_stored(header, DType::U32, METHOD, &block)?;
     if let Some(copy) = config.section(COPY)?
         && copy.object() != block.object()
     {

@@ -45,6 +45,14 @@ fn of_block<T>(files: &ConfigFiles, read: impl FnOnce(&Section<'_>) -> Result<T>
     files.config.section(KEY)?.or(of_text).map(|block| read(&block)).transpose()
 }
 
+/// Refuses a config whose `block` says that weights are `method`'s where none is of this dtype.
+fn expect_stored(header: &Header, dtype: DType, method: &str, block: &Section<'_>) -> Result<()> {
+    if header.tensors.values().any(|tensor| tensor.dtype == dtype) {
+        return Ok(());
+    }
+    Err(Error::contradiction(block.file(), format!("{} says {method}", block.path()), format!("no tensor is {dtype}")))
+}
+
 /// Reads the config of a format.
 type Format = fn(&Header, &ConfigFiles) -> Result<Option<Scheme>>;
 

@@ -4,6 +4,7 @@ use super::foreign;
 use crate::error::Result;
 use crate::header::config::Section;
 use regex::{Regex, RegexBuilder};
+use std::collections::BTreeSet;
 
 /// Bytes a compiled pattern may take; real ones take a few thousand.
 const PATTERN_BYTES: usize = 1 << 20;
@@ -15,14 +16,12 @@ const OTHER_DIALECT: &[&str] = &["[[", "&&", "--", "~~"];
 const WITHOUT: &str = "one without look-around or references";
 
 /// One list.
-#[derive(Debug)]
-pub(super) struct Names(Vec<Name>);
-
-#[derive(Debug)]
-struct Name {
-    text: String,
-    /// What the entry stands for, where it is no name.
-    pattern: Option<Regex>,
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    /// Names of modules and of classes.
+    exact: BTreeSet<String>,
+    /// The other entries, as they are written.
+    patterns: Vec<(String, Regex)>,
 }
 
 impl Names {
@@ -36,22 +35,29 @@ impl Names {
         keys: &[&str],
         body: impl Fn(&str) -> Option<String>,
     ) -> Result<Names> {
-        let mut names = Vec::new();
+        let mut names = Names::none();
         for key in keys {
             for text in section.strings(key)?.into_iter().flatten() {
                 let text = text?.to_owned();
                 let found = format!("the pattern {text:?}");
                 let refusal = || foreign::unsupported(method, section, key, &found, WITHOUT);
                 let pattern = body(&text).map(|body| Names::pattern(&body).ok_or_else(refusal)).transpose()?;
-                names.push(Name { text, pattern });
+                names.add(text, pattern);
             }
         }
-        Ok(Names(names))
+        Ok(names)
     }
 
     /// No names.
     pub(super) fn none() -> Names {
-        Names(Vec::new())
+        Names::default()
+    }
+
+    fn add(&mut self, text: String, pattern: Option<Regex>) {
+        match pattern {
+            Some(pattern) => self.patterns.push((text, pattern)),
+            None => drop(self.exact.insert(text)),
+        }
     }
 
     /// Only `text`, a key of `section`, or what its pattern `body` matches.
@@ -61,7 +67,9 @@ impl Names {
     pub(super) fn one(method: &str, section: &Section<'_>, text: &str, body: Option<&str>) -> Result<Names> {
         let refusal = || foreign::unsupported(method, section, text, "a pattern", WITHOUT);
         let pattern = body.map(|body| Names::pattern(body).ok_or_else(refusal)).transpose()?;
-        Ok(Names(vec![Name { text: text.to_owned(), pattern }]))
+        let mut names = Names::none();
+        names.add(text.to_owned(), pattern);
+        Ok(names)
     }
 
     /// Only this class.
@@ -71,7 +79,7 @@ impl Names {
 
     /// Only these classes and modules.
     pub(super) fn of<'n>(names: impl IntoIterator<Item = &'n str>) -> Names {
-        Names(names.into_iter().map(|name| Name { text: name.into(), pattern: None }).collect())
+        Names { exact: names.into_iter().map(str::to_owned).collect(), patterns: Vec::new() }
     }
 
     /// A pattern that matches from the start of a name, not necessarily to its end: Python's `re.match`. `None` where it cannot be
@@ -85,23 +93,22 @@ impl Names {
         build(body).and_then(|_| build(&format!(r"\A(?:{body})"))).ok()
     }
 
-    /// The first entry that names `module` or its `class`.
+    /// The entry that names `module` or its `class` most closely.
     pub(super) fn matching(&self, module: &str, class: &str) -> Option<&str> {
-        self.0.iter().find(|name| name.rank(module, class).is_some()).map(|name| name.text.as_str())
+        let (text, _) = self.closest(module, class)?;
+        Some(text)
     }
 
     /// How closely the closest entry names `module`: 0 by name, 1 by a pattern, 2 by class.
     pub(super) fn rank(&self, module: &str, class: &str) -> Option<u8> {
-        self.0.iter().filter_map(|name| name.rank(module, class)).min()
+        let (_, rank) = self.closest(module, class)?;
+        Some(rank)
     }
-}
 
-impl Name {
-    fn rank(&self, module: &str, class: &str) -> Option<u8> {
-        match &self.pattern {
-            Some(pattern) => pattern.is_match(module).then_some(1),
-            None if self.text == module => Some(0),
-            None => (self.text == class).then_some(2),
-        }
+    fn closest(&self, module: &str, class: &str) -> Option<(&str, u8)> {
+        let exact = |name: &str, rank| self.exact.get(name).map(|text| (text.as_str(), rank));
+        let pattern =
+            || self.patterns.iter().find(|(_, pattern)| pattern.is_match(module)).map(|(text, _)| (text.as_str(), 1));
+        exact(module, 0).or_else(pattern).or_else(|| exact(class, 2))
     }
 }

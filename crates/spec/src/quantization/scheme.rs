@@ -265,7 +265,7 @@ impl Scheme {
         let best = self.groups.iter().filter_map(|group| rank(group).map(|rank| (rank, group)));
         // `min_by_key` takes the first of equals, as compressed-tensors does.
         let best = best.min_by_key(|(rank, _)| *rank).map(|(_, group)| group);
-        best.ok_or_else(|| format!("no target of {}.config_groups names {module}", self.place))
+        best.ok_or_else(|| format!("no target of {} names {module}", self.place))
     }
 
     /// `compressed-tensors int8 w8a8: weights by channel, activations dynamic by token`, `compressed-tensors: w4a16 by groups of
