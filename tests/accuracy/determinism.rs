@@ -36,6 +36,8 @@ const FILES: &[&str] = &[
     "gpt-oss/bf16",
     "gpt-oss/mxfp4",
     "gpt-oss/mxfp4.gguf",
+    "../bnb/llama-nf4-nested",
+    "../bnb/llama-int8",
 ];
 
 fn load(file: &str, threads: usize) -> Model {

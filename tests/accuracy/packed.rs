@@ -84,6 +84,10 @@ fn activations_are_int8_where_that_is_asked_for() {
         let said = |builder: &ModelBuilder, what: &str| builder.diagnose(&folder).to_string().contains(what);
         assert!(said(&int8, "native, activations int8") && said(&common::builder(), "native, activations int16"));
     }
+    // NF4 is multiplied with floats whatever is asked for.
+    let int8 = common::builder().activations(ActivationDtype::Int8).isa(Isa::available()[0]);
+    let nf4 = fixtures().join("bnb/llama-nf4-nested");
+    assert!(error(&nf4, &int8).0 < 5e-6 && int8.diagnose(&nf4).to_string().contains("widened"));
     // Weights by columns and floats of 4 bits are multiplied with 16 bits only.
     for other in ["columns/llama-awq-128", "fp4/llama-nvfp4"] {
         let int8 = common::builder().activations(ActivationDtype::Int8).isa(Isa::available()[0]);
@@ -161,6 +165,24 @@ fn scales_are_numbers() {
         let name = "model.layers.1.mlp.up_proj.weight_scale".to_owned();
         cases.push((("packed/llama-w4-32-asymmetric", name, finite), bf16(bits), sound));
     }
+    let of_bnb = |folder, end: &str, expected| of(folder, &format!("model.layers.0.mlp.down_proj.{end}"), expected);
+    let bnb = [
+        of_bnb("bnb/llama-int8", "SCB", finite),
+        of_bnb("bnb/qwen2-fp4", "weight.absmax", finite),
+        of_bnb("bnb/llama-nf4-nested", "weight.nested_absmax", finite),
+        of_bnb("bnb/llama-nf4-nested", "weight.nested_quant_map", finite),
+    ];
+    for case in bnb {
+        for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -1.0] {
+            cases.push((case.clone(), f32(value), value.is_finite()));
+        }
+    }
+    let code = of_bnb("bnb/llama-nf4-nested", "weight.quant_map", "the float that this code stands for");
+    for (value, sound) in [(-1.0, true), (-1.0000001, true), (-0.999, false), (f32::NAN, false)] {
+        cases.push((code.clone(), f32(value), sound));
+    }
+    let order = of_bnb("bnb/llama-int8", "weight_format", "0, integers in rows");
+    cases.extend([(order.clone(), vec![0], true), (order, vec![1], false)]);
     for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -1.0, 1e-45, f32::MAX] {
         cases.extend([(divisor.clone(), f32(value), false), (factor.clone(), f32(value), false)]);
     }
@@ -186,7 +208,53 @@ fn scales_are_numbers() {
             }
         }
     }
-    assert_eq!(cases.len(), 52);
+    assert_eq!(cases.len(), 78);
+}
+
+/// What describes codes of 4 bits says the same as the tensors next to it, or is refused when the model is loaded.
+#[test]
+fn descriptions_of_codes_are_judged() {
+    let name = "model.layers.1.mlp.down_proj.weight.quant_state.bitsandbytes__nf4";
+    let folder = fixtures().join("bnb/llama-nf4-nested");
+    let file = std::fs::read(folder.join("model.safetensors")).expect("the model");
+    let tensors = SafeTensors::deserialize(&file).expect("valid");
+    let stored = tensors.tensor(name).expect("the description").data();
+    let (at, stored) = (stored.as_ptr().addr() - file.as_ptr().addr(), std::str::from_utf8(stored).expect("text"));
+    #[rustfmt::skip]
+    let cases = [
+        ("bfloat16", "float16 ", true, ""),
+        ("{", " ", false, "no JSON"),
+        ("nf4", "fp4", false, "quant_type \"fp4\""),
+        ("quant_type", "quant_tipe", false, "quant_type null"),
+        (": 64", ": 32", false, "blocksize 32"),
+        ("blocksize", "blocksizf", false, "blocksize null"),
+        ("[96, 200]", "[200, 96]", false, "shape [200,96]"),
+        ("[96, 200]", "[19200]  ", false, "shape [19200]"),
+        (": 256", ": 128", false, "nested_blocksize 128"),
+        ("float32", "float16", false, "nested_dtype \"float16\""),
+        ("nested_offset", "nested_offsit", false, "nested_offset null"),
+        ("nested_offset\": 0", "nested_offset\":[0", false, "no JSON"),
+    ];
+    for (from, to, sound, says) in cases {
+        assert!(stored.contains(from), "{stored}");
+        let mut changed = file.clone();
+        changed[at..at + stored.len()].copy_from_slice(stored.replacen(from, to, 1).as_bytes());
+        match UnifiedModelFactory::load(copy_with(&folder, &changed).path()) {
+            Ok(_) => assert!(sound, "{to} was loaded"),
+            Err(error) => {
+                let said = error.to_string();
+                assert!(!sound && error.code() == 15, "{to}: {said}");
+                assert!(said.contains(name) && said.contains(says), "{said}");
+            }
+        }
+    }
+    // JSON has no infinity, but numbers beyond F32.
+    let offset = stored.rsplit_once(": ").expect("an offset").1;
+    let huge = format!("1e{:<width$}}}", 99, width = offset.len() - 3);
+    let mut changed = file.clone();
+    changed[at..at + stored.len()].copy_from_slice(stored.replace(offset, &huge).as_bytes());
+    let error = UnifiedModelFactory::load(copy_with(&folder, &changed).path()).err().expect("a refusal").to_string();
+    assert!(error.contains(name) && error.contains("nested_offset 1e"), "{error}");
 }
 
 /// As of integers in rows.
