@@ -58,13 +58,15 @@ fn scheme(header: &Header, block: &Section<'_>) -> Result<Scheme> {
         let found = "true and no tensor is stored so: transformers would quantize this model when it loads it";
         return Err(refusal(key, found, "false, or quantized tensors"));
     }
+    block.boolean("llm_int8_enable_fp32_cpu_offload")?;
+    block.text("bnb_4bit_compute_dtype")?;
+    let threshold = block.number("llm_int8_threshold")?;
     if block.boolean("llm_int8_has_fp16_weight")? == Some(true) {
         return Err(refusal("llm_int8_has_fp16_weight", "true", "false: the tensors are integers"));
     }
     let mut scheme = Scheme::new(METHOD, block, excluded(METHOD, block, "llm_int8_skip_modules")?);
     scheme.notes.unknown(block, KNOWN);
     if !four {
-        let threshold = block.number("llm_int8_threshold")?;
         if threshold.is_none() {
             scheme.notes.absent(block, "llm_int8_threshold", "6.0");
         }
@@ -122,6 +124,10 @@ impl Scheme {
                     let (found, expected) = (codes.dtype, four.storage.name());
                     let kind = IncompleteKind::TensorDType { name: matrix.to_owned(), found, expected };
                     return Err(Error::incomplete(file, kind));
+                }
+                if codes.shape.get(1..) != Some(&[1]) {
+                    let shape = format!("tensor {matrix} has shape {:?}", codes.shape);
+                    return contradiction(stored(), format!("{shape}, not that of one column"));
                 }
                 (codes.dtype, codes.shape) = (four.dtype, vec![codes.bytes.saturating_mul(2)]);
             } else if let Some(matrix) = name.strip_suffix(".absmax")

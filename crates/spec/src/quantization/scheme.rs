@@ -259,6 +259,9 @@ impl Scheme {
             if self.is_mlx() {
                 return Err(format!("{}.{entry} is false", self.place));
             }
+            if self.is_of_bitsandbytes() {
+                return Err(format!("{}.llm_int8_skip_modules has {entry:?}", self.place));
+            }
             return Err(format!("{}.ignore has {entry:?}", self.place));
         }
         let rank = |group: &Group| group.targets.rank(module, class);

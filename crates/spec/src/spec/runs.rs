@@ -131,8 +131,8 @@ impl Tensors<'_> {
             return Err(self.wrong_shape(&scale, vec![all.div_ceil(64)], because));
         };
         let state = name(&format!("quant_state.bitsandbytes__{}", four.dtype.name().to_ascii_lowercase()));
-        let bytes = self.table.get(&state).map_or(0, |state| state.bytes.min(MOST));
-        let state = self.checked(&state, &[bytes], "a few words")?;
+        let len = self.table.get(&state).map_or(0, |state| state.shape.iter().product::<u64>().min(MOST));
+        let state = self.checked(&state, &[len], "a few words")?;
         if state.dtype != DType::U8 {
             return Err(self.wrong_dtype(&state, "U8 (JSON)"));
         }

@@ -209,7 +209,7 @@ impl Tensors<'_> {
 
     /// Takes note of a matrix of floats that the config would have quantised; no scale may be stored with it.
     pub(super) fn plain(&mut self, scheme: &Scheme, covered: bool, rows: &Rows) -> Result<()> {
-        let scales = FP8_SCALES.map(|end| format!("{}.{end}", rows.module));
+        let scales = [FP8_SCALES[0], FP8_SCALES[1], "SCB"].map(|end| format!("{}.{end}", rows.module));
         if let Some(scale) = scales.iter().find(|scale| self.stores(scale)) {
             let stored = format!("tensor {} is {}", rows.tensor.name, rows.tensor.dtype);
             let expected = scheme.dtypes().join(" or ");
