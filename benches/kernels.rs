@@ -14,7 +14,9 @@ mod peak;
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use half::f16;
-use model_factory::kernels::{self, BlockScales, Floats, Input, Isa, Kernel, KvElement, KvTile, Query, Scoring, TILE};
+use model_factory::kernels::{
+    self, BlockScales, Floats, Input, Isa, Kernel, KvElement, KvTile, Query, RunScales, Scoring, TILE,
+};
 use model_factory::threads::Pool;
 use model_factory_diagnostics::DType;
 use model_factory_diagnostics::plan::KV_PAGE;
@@ -54,6 +56,7 @@ fn weights(dtype: DType, bytes: usize) -> Vec<u8> {
         match dtype {
             DType::F32 => block[3] = 0x3c,
             DType::F16 | DType::BF16 | DType::Q4_0 | DType::Q5_0 | DType::Q8_0 => block[1] = 0x3c,
+            DType::Q1_0 | DType::Q2_0 => block[1] = 0x3c,
             DType::Q4_1 | DType::Q5_1 | DType::Q4_K | DType::Q5_K => (block[1], block[3]) = (0x3c, 0x3c),
             DType::Q2_K => (block[81], block[83]) = (0x3c, 0x3c),
             DType::Q3_K => block[109] = 0x3c,
@@ -64,7 +67,9 @@ fn weights(dtype: DType, bytes: usize) -> Vec<u8> {
             DType::TQ1_0 => block[53] = 0x3c,
             DType::TQ2_0 => block[65] = 0x3c,
             DType::MXFP4 => block[0] = 0x7c, // an exponent
-            DType::I8 | DType::U2 | DType::U3 | DType::U5 | DType::U6 => {} // any byte
+            DType::NVFP4 => block[..4].fill(0x3c),
+            DType::I8 | DType::S8 | DType::F4 | DType::NF4 | DType::FP4 => {} // any byte
+            DType::U2 | DType::U3 | DType::U4 | DType::U5 | DType::U6 | DType::U8 => {}
             DType::F8_E4M3 => block[0] &= 0xbf, // no NaN
             other => panic!("no benchmark for {other}"),
         }
@@ -105,6 +110,9 @@ fn kernels_for(dtype: DType) -> Vec<(Kernel, Isa)> {
 /// Inputs that share a scale in packed weights.
 const GROUP: usize = 128;
 
+/// Weights that share a scale in tables of 4 bits.
+const RUN: usize = 64;
+
 /// The product in the longest tasks that the engine cuts, each with outputs of its own.
 fn multiply(pool: &Pool, kernel: Kernel, weight: &[u8], input: &Input, y: &mut [f32]) {
     let row_bytes = kernel.row_bytes(input.inputs());
@@ -113,7 +121,8 @@ fn multiply(pool: &Pool, kernel: Kernel, weight: &[u8], input: &Input, y: &mut [
     // The scales of a task lie in the cache: what is read of memory is less than in a model, by a 17th in F4.
     let scales = match kernel.dtype {
         DType::F4 => vec![117; step * row_bytes / 16],
-        DType::U2 | DType::U3 | DType::U4 | DType::U5 | DType::U6 | DType::U8 | DType::F8_E4M3 => {
+        DType::NF4 | DType::FP4 => 0.01f32.to_le_bytes().repeat(step * input.inputs() / RUN),
+        DType::U2 | DType::U3 | DType::U4 | DType::U5 | DType::U6 | DType::U8 | DType::S8 | DType::F8_E4M3 => {
             0.01f32.to_le_bytes().repeat(step * input.inputs() / GROUP)
         }
         _ => Vec::new(),
@@ -123,11 +132,15 @@ fn multiply(pool: &Pool, kernel: Kernel, weight: &[u8], input: &Input, y: &mut [
         let rows = &weight[task * step * row_bytes..][..bytes];
         let done = match kernel.dtype {
             DType::F4 => kernel.matmul_scaled(rows, BlockScales::Powers(&scales[..bytes / 16]), input, y),
-            DType::U2 | DType::U3 | DType::U4 | DType::U5 | DType::U6 | DType::U8 => {
+            DType::NF4 | DType::FP4 => {
+                let scales = RunScales::Floats(Floats::new(DType::F32, &scales).unwrap());
+                kernel.matmul_scaled(rows, BlockScales::Runs { size: RUN, before: 0, scales }, input, y)
+            }
+            DType::U2 | DType::U3 | DType::U4 | DType::U5 | DType::U6 | DType::U8 | DType::S8 => {
                 let scales = &scales[..bytes / row_bytes * input.inputs() / GROUP * 4];
                 let scales = Floats::new(DType::F32, scales).unwrap();
                 let scales = match kernel.dtype {
-                    DType::U4 | DType::U8 => BlockScales::Floats { group: GROUP, scales },
+                    DType::U4 | DType::U8 | DType::S8 => BlockScales::Floats { group: GROUP, scales },
                     _ => BlockScales::Affine { group: GROUP, scales, biases: scales },
                 };
                 kernel.matmul_scaled(rows, scales, input, y)

@@ -106,7 +106,8 @@ const MATRICES: &[(&[DType], Option<Native>, Option<OnGpus>)] = &[
        DType::Q1_0, DType::Q2_0],
      Some(Native::Always), None),
     (&[DType::F4],   Some(Native::Always),                        no_kernel((10, 0))),
-    (&[DType::U2, DType::U3, DType::U4, DType::U5, DType::U6, DType::U8], Some(Native::Always), None),
+    (&[DType::U2, DType::U3, DType::U4, DType::U5, DType::U6, DType::U8, DType::S8], Some(Native::Always), None),
+    (&[DType::NF4, DType::FP4], Some(Native::Never),              None),
     (&[DType::NVFP4], Some(Native::Always),                       no_kernel((10, 0))),
     (&[DType::F8_E4M3], Some(Native::Never),                      no_kernel((8, 9))),
     (&[DType::F8_E5M2], None,                                     no_kernel((8, 9))),
@@ -147,7 +148,8 @@ pub fn tier_for(role: TensorKind, dtype: DType, engine: &DeviceEngine<'_>) -> Re
 }
 
 /// Dtypes of matrices whose formats prescribe activations of 16 bits.
-pub const SIXTEEN_BITS: &[DType] = &[DType::U2, DType::U3, DType::U4, DType::U5, DType::U6, DType::U8, DType::F4];
+pub const SIXTEEN_BITS: &[DType] =
+    &[DType::U2, DType::U3, DType::U4, DType::U5, DType::U6, DType::U8, DType::S8, DType::F4];
 
 /// What activations enter a product with matrices of `dtype` as, rounded on request: `f32`, `bf16`, `int16` or `int8`; `None` where
 /// `engine` does not multiply them, and for GPUs.

@@ -1,9 +1,11 @@
-//! Checkpoints of compressed-tensors, int8, packed integers and FP8, of others in FP8, and of MLX: every scheme that runs, and every one that is refused with its exit
+//! Checkpoints of compressed-tensors, int8, packed integers and FP8, of others in FP8, of bitsandbytes, and of MLX: every scheme that runs, and every one that is refused with its exit
 //! code, the key or the tensor.
 
 // A sample that cannot be written is a broken test; `pub` is for the sibling modules.
 #![allow(clippy::unwrap_used, unreachable_pub)]
 
+#[path = "int8/bnb.rs"]
+mod bnb;
 #[path = "int8/columns.rs"]
 mod columns;
 #[path = "int8/each.rs"]
@@ -278,7 +280,7 @@ fn defaults_of_absent_keys_are_said() {
     let report = table::judge(&tree.path(""));
     let path = "quantization_config.config_groups.group_0.input_activations";
     let said = format!(
-        "{path}.num_bits = 8, {path}.type = int, {path}.symmetric = true: absent (compressed-tensors' \
+        "{path}.num_bits = 8, {path}.type = int, {path}.symmetric = true: absent (the format's \
          default)"
     );
     let assumptions = report.model.unwrap().assumptions;

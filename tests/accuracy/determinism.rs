@@ -54,6 +54,8 @@ const FILES: &[&str] = &[
     "../mlx/gemma3-8-32",
     "../mlx/qwen3-moe-mxfp4",
     "../mlx/gpt-oss-mxfp4-8",
+    "../bnb/llama-nf4-nested",
+    "../bnb/llama-int8",
 ];
 
 fn load(file: &str, threads: usize) -> Model {

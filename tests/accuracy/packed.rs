@@ -85,6 +85,10 @@ fn activations_are_int8_where_that_is_asked_for() {
         let said = |builder: &ModelBuilder, what: &str| builder.diagnose(&folder).to_string().contains(what);
         assert!(said(&int8, "native, activations int8") && said(&common::builder(), "native, activations int16"));
     }
+    // NF4 is multiplied with floats whatever is asked for.
+    let int8 = common::builder().activations(ActivationDtype::Int8).isa(Isa::available()[0]);
+    let nf4 = fixtures().join("bnb/llama-nf4-nested");
+    assert!(error(&nf4, &int8).0 < 5e-6 && int8.diagnose(&nf4).to_string().contains("widened"));
     // Weights by columns and floats of 4 bits are multiplied with 16 bits only.
     for other in ["columns/llama-awq-128", "fp4/llama-nvfp4"] {
         let int8 = common::builder().activations(ActivationDtype::Int8).isa(Isa::available()[0]);
@@ -122,12 +126,25 @@ fn floats_of_eight_bits_are_exact() {
     assert_near("fp8", 5, 5e-6);
 }
 
+/// The bound of plain F32 again for codes of 4 bits, and that of 16 bits for LLM.int8.
+#[test]
+fn weights_of_bitsandbytes_are_exact() {
+    assert_near("bnb", 5, 3e-4);
+    for folder in checkpoints("bnb", 5).into_iter().filter(|folder| !folder.ends_with("llama-int8")) {
+        for isa in Isa::available().into_iter().filter(|isa| !isa.name().contains("bf16")) {
+            let (error, _) = error(&folder, &common::builder().isa(isa));
+            assert!(error < 5e-6, "{} {isa}: {error:e}", folder.display());
+        }
+    }
+}
+
 /// The last scale of each kind in every checkpoint, which is a number: those that no sound model has are refused when the model is
 /// loaded, with the tensor.
 #[test]
 fn scales_are_numbers() {
     const WHOLE: [&str; 2] = ["weight_global_scale", "weight_scale_2"];
-    const SCALES: [&str; 4] = ["weight_scale", "weight_scale_inv", "scales", "biases"];
+    const SCALES: [&str; 8] =
+        ["weight_scale", "weight_scale_inv", "scales", "biases", "SCB", "absmax", "nested_absmax", "nested_quant_map"];
     // NaN, both infinities, 0, -1, the least and the largest number, with the bits of the sound ones.
     let (halves, floats) =
         ([0x7e00, 0x7c00, 0xfc00, 0, 0xbc00, 1, 0x7bff], [0x7fc0, 0x7f80, 0xff80, 0, 0xbf80, 1, 0x7f7f]);
@@ -138,7 +155,7 @@ fn scales_are_numbers() {
     let (e4m3, e8m0) = ([0x7f, 0xff, 0xb8, 0, 0x7e], [0xff, 0, 0xfe]);
     let bytes = |all: &[u8]| all.iter().map(|byte| vec![*byte]).collect::<Vec<_>>();
     let (mut refused, mut loaded, mut failures) = (0, 0, Vec::new());
-    let folders = [("packed", 9), ("columns", 7), ("fp8", 5), ("fp4", 5), ("mlx", 9), ("int8", 4)];
+    let folders = [("packed", 9), ("columns", 7), ("fp8", 5), ("fp4", 5), ("mlx", 9), ("int8", 4), ("bnb", 5)];
     let folders = folders.iter().flat_map(|(folder, least)| checkpoints(folder, *least));
     for folder in folders.filter(|folder| folder.join("model.safetensors").exists()) {
         let file = std::fs::read(folder.join("model.safetensors")).expect("the model");
@@ -149,6 +166,8 @@ fn scales_are_numbers() {
             let stored = tensors.tensor(name).expect("the scales");
             let is_e4m3 = stored.dtype() == Dtype::F8_E4M3 || folder.ends_with("llama-nvfp4") && *end == "scales";
             let (values, sound, expected): (Vec<_>, &[bool], _) = match stored.dtype() {
+                // Nested scales are places in a table.
+                Dtype::U8 if *end == "absmax" => continue,
                 _ if is_e4m3 => (bytes(&e4m3), &[false, false, false, true, true], "a number, 0 or more"),
                 Dtype::U8 if folder.ends_with("qwen3-mxfp8") => (bytes(&e8m0), &[false, true, true], "a finite number"),
                 Dtype::U8 => (bytes(&e8m0), &[false, true, true], "a number, 0 or more"),
@@ -186,6 +205,68 @@ fn scales_are_numbers() {
     println!("{refused} scales were refused, {loaded} were loaded");
     assert!(failures.is_empty(), "{} of them wrong:\n{}", failures.len(), failures.join("\n"));
     assert!(refused >= 180, "only {refused} were refused");
+}
+
+/// What describes codes of 4 bits says the same as the tensors next to it, or is refused when the model is loaded.
+#[test]
+fn descriptions_of_codes_are_judged() {
+    let name = "model.layers.1.mlp.down_proj.weight.quant_state.bitsandbytes__nf4";
+    let folder = fixtures().join("bnb/llama-nf4-nested");
+    let file = std::fs::read(folder.join("model.safetensors")).expect("the model");
+    let tensors = SafeTensors::deserialize(&file).expect("valid");
+    let stored = tensors.tensor(name).expect("the description").data();
+    let (at, stored) = (stored.as_ptr().addr() - file.as_ptr().addr(), std::str::from_utf8(stored).expect("text"));
+    #[rustfmt::skip]
+    let cases = [
+        ("bfloat16", "float16 ", true, ""),
+        ("{", " ", false, "no JSON"),
+        ("nf4", "fp4", false, "quant_type \"fp4\""),
+        ("quant_type", "quant_tipe", false, "quant_type null"),
+        (": 64", ": 32", false, "blocksize 32"),
+        ("blocksize", "blocksizf", false, "blocksize null"),
+        ("[96, 200]", "[200, 96]", false, "shape [200,96]"),
+        ("[96, 200]", "[19200]  ", false, "shape [19200]"),
+        (": 256", ": 128", false, "nested_blocksize 128"),
+        ("float32", "float16", false, "nested_dtype \"float16\""),
+        ("nested_offset", "nested_offsit", false, "nested_offset null"),
+        ("nested_offset\": 0", "nested_offset\":[0", false, "no JSON"),
+    ];
+    for (from, to, sound, says) in cases {
+        assert!(stored.contains(from), "{stored}");
+        let mut changed = file.clone();
+        changed[at..at + stored.len()].copy_from_slice(stored.replacen(from, to, 1).as_bytes());
+        match UnifiedModelFactory::load(copy_with(&folder, &changed).path()) {
+            Ok(_) => assert!(sound, "{to} was loaded"),
+            Err(error) => {
+                let said = error.to_string();
+                assert!(!sound && error.code() == 15, "{to}: {said}");
+                assert!(said.contains(name) && said.contains(says), "{said}");
+            }
+        }
+    }
+    // What codes stand for, and how integers are arranged.
+    let of_table = "model.layers.0.mlp.down_proj.weight.quant_map";
+    let cases = [(-1.0, true), (-1.0000001, true), (-0.999, false), (f32::NAN, false)]
+        .map(|(value, sound)| ("bnb/llama-nf4-nested", of_table, value.to_le_bytes().to_vec(), sound));
+    let of_rows = "model.layers.0.mlp.down_proj.weight_format";
+    let orders = [(0, true), (1, false)].map(|(order, sound)| ("bnb/llama-int8", of_rows, vec![order], sound));
+    for (folder, name, bytes, sound) in cases.into_iter().chain(orders) {
+        let folder = fixtures().join(folder);
+        let mut file = std::fs::read(folder.join("model.safetensors")).expect("the model");
+        let stored = SafeTensors::deserialize(&file).expect("valid").tensor(name).expect("the tensor").data().as_ptr();
+        let at = stored.addr() - file.as_ptr().addr();
+        file[at..at + bytes.len()].copy_from_slice(&bytes);
+        let error = UnifiedModelFactory::load(copy_with(&folder, &file).path()).err();
+        let said = error.map(|error| error.to_string());
+        assert!(said.as_ref().map_or(sound, |said| !sound && said.contains(name)), "{bytes:x?}: {said:?}");
+    }
+    // JSON has no infinity, but numbers beyond F32.
+    let offset = stored.rsplit_once(": ").expect("an offset").1;
+    let huge = format!("1e{:<width$}}}", 99, width = offset.len() - 3);
+    let mut changed = file.clone();
+    changed[at..at + stored.len()].copy_from_slice(stored.replace(offset, &huge).as_bytes());
+    let error = UnifiedModelFactory::load(copy_with(&folder, &changed).path()).err().expect("a refusal").to_string();
+    assert!(error.contains(name) && error.contains("nested_offset 1e"), "{error}");
 }
 
 /// As of integers in rows.

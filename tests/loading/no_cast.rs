@@ -15,7 +15,7 @@ fn kernels_read_the_bytes_of_the_file() {
         let paths: Vec<_> = fixture.expected.files.keys().map(|name| fixture.folder.join(name)).collect();
         paths
     });
-    let of_schemes = ["packed", "columns", "fp8", "mlx", "fp4", "fp4-gguf"].into_iter().flat_map(|folder| {
+    let of_schemes = ["packed", "bnb", "columns", "fp8", "mlx", "fp4", "fp4-gguf"].into_iter().flat_map(|folder| {
         let entries = std::fs::read_dir(common::fixtures().join(folder)).expect("a folder of fixtures");
         entries.map(|entry| {
             let folder = entry.expect("an entry").path();

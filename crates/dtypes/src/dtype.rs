@@ -12,7 +12,7 @@ use std::fmt;
 pub enum DType {
     F64, F32, F16, BF16,
     I8, I16, I32, I64, U8, U16, U32, U64, Bool, C64,
-    F8_E4M3, F8_E5M2, F8_E8M0, F8_E4M3FNUZ, F8_E5M2FNUZ, F6_E2M3, F6_E3M2, F4, U2, U3, U4, U5, U6,
+    F8_E4M3, F8_E5M2, F8_E8M0, F8_E4M3FNUZ, F8_E5M2FNUZ, F6_E2M3, F6_E3M2, F4, U2, U3, U4, U5, U6, S8, NF4, FP4,
     Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q8_1,
     Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, Q8_K,
     IQ1_S, IQ1_M, IQ2_XXS, IQ2_XS, IQ2_S, IQ3_XXS, IQ3_S, IQ4_NL, IQ4_XS,
@@ -54,6 +54,10 @@ const TABLE: &[Row] = {
         (U4,          "U4",          2, 1, None,     None),
         (U5,          "U5",          8, 5, None,     None),
         (U6,          "U6",          4, 3, None,     None),
+        // Stored as I8; and in bytes, or in elements of as many, by bitsandbytes.
+        (S8,          "S8",          1, 1, None,     None),
+        (NF4,         "NF4",         2, 1, None,     None),
+        (FP4,         "FP4",         2, 1, None,     None),
         (Q4_0,    "Q4_0",     32,  18, Some(2),  None),
         (Q4_1,    "Q4_1",     32,  20, Some(3),  None),
         (Q5_0,    "Q5_0",     32,  22, Some(6),  None),

@@ -2,6 +2,7 @@
 
 pub(crate) mod bf16;
 pub(crate) mod blocks;
+pub(crate) mod codes;
 pub(crate) mod e4m3;
 mod f16;
 mod f32;
@@ -33,7 +34,9 @@ mod q5_1;
 pub(crate) mod q5_k;
 pub(crate) mod q6_k;
 pub(crate) mod q8_0;
+mod s8;
 pub(crate) mod scaled;
+mod tables;
 mod tq1_0;
 mod tq2_0;
 mod u4;
@@ -80,4 +83,7 @@ pub(crate) static REGISTRY: &[&[Registered]] = &[
     fields::u5::KERNELS,
     fields::u6::KERNELS,
     u8::KERNELS,
+    s8::KERNELS,
+    tables::NF4,
+    tables::FP4,
 ];

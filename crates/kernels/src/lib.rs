@@ -36,7 +36,7 @@ pub mod threads;
 
 pub use attention::{KvElement, KvTile, Query, STATE, Scoring, TILE, attend, put_key, put_value};
 pub use dtypes::i8::int8_groups;
-pub use dtypes::scaled::{BlockScales, ZeroPoints, subtract_zero_points};
+pub use dtypes::scaled::{BlockScales, RunScales, ZeroPoints, subtract_zero_points};
 pub use element::Element;
 pub use input::int8::Int8Rule;
 pub use input::{ColumnsMut, Form, Input};

@@ -2,7 +2,8 @@
 
 #![cfg(test)]
 
-use super::{BlockScales, DType, Floats, Form, Input, Isa, Kernel};
+use super::{BlockScales, DType, Floats, Form, Input, Isa, Kernel, RunScales};
+use std::ops::Range;
 
 /// Elements of a block of activations.
 const BLOCK: usize = 32;
@@ -46,7 +47,7 @@ impl Random {
             DType::F16 => {
                 return self.floats(elements).iter().flat_map(|&x| half::f16::from_f32(x).to_le_bytes()).collect();
             }
-            DType::I8 => return bytes,
+            DType::I8 | DType::NF4 | DType::FP4 => return bytes,
             dtype if scaled_by_block(dtype) => return bytes,
             DType::F8_E4M3 => {
                 bytes.iter_mut().filter(|byte| **byte & 0x7f == 0x7f).for_each(|byte| *byte ^= 1);
@@ -66,7 +67,7 @@ pub(crate) const FIELDS: [DType; 6] = [DType::U2, DType::U3, DType::U4, DType::U
 
 /// Whether scales of blocks of the dtype lie apart.
 pub(crate) fn scaled_by_block(dtype: DType) -> bool {
-    dtype == DType::F4 || FIELDS.contains(&dtype)
+    matches!(dtype, DType::F4 | DType::S8) || FIELDS.contains(&dtype)
 }
 
 /// Puts scales, and minima where there are any, into a block of any GGUF block type.
@@ -130,6 +131,7 @@ pub(crate) fn each_isa() -> Vec<Isa> {
 pub(crate) fn lengths(dtype: DType) -> Vec<usize> {
     match if scaled_by_block(dtype) { 32 } else { dtype.block_len() } {
         1 => vec![1, 2, 3, 7, 8, 15, 16, 17, 31, 32, 33, 47, 63, 64, 65, 100, 127, 128, 129, 576, 1000],
+        2 => vec![2, 4, 6, 14, 16, 18, 30, 32, 34, 48, 62, 64, 66, 96, 126, 128, 130, 200, 576, 1000],
         32 => [1, 2, 3, 7, 8, 9, 15, 16, 17, 18, 31, 32, 33, 48, 64].map(|blocks| blocks * 32).to_vec(),
         block => [1, 2, 3, 4, 5, 8].map(|blocks| blocks * block).to_vec(),
     }
@@ -189,6 +191,48 @@ pub(crate) fn widened(kernel: &Kernel, bytes: &[u8], inputs: usize) -> Vec<f32> 
     out
 }
 
+/// Holds every instruction set's product of `rows` rows whose weights are `value(row, input)`, of floats with the scales of rows
+/// `scales(rows)`: within the rounding of F32 sums of the product in double precision, and an output has the same bits whatever rows
+/// and tokens it is computed with.
+pub(crate) fn assert_widened<'a>(
+    random: &mut Random,
+    dtype: DType,
+    weight: &[u8],
+    [rows, inputs]: [usize; 2],
+    scales: impl Fn(Range<usize>) -> BlockScales<'a>,
+    value: impl Fn(usize, usize) -> f64,
+) {
+    let x = random.floats(4 * inputs);
+    let row_bytes = weight.len() / rows;
+    for isa in each_isa() {
+        let kernel = Kernel::select(dtype, isa).unwrap();
+        let product = |of: Range<usize>, tokens: usize| {
+            let input = Input::prepare(isa, kernel.form, &x[..tokens * inputs], inputs);
+            let mut y = vec![f32::NEG_INFINITY; of.len() * tokens];
+            let weight = &weight[of.start * row_bytes..of.end * row_bytes];
+            kernel.matmul_scaled(weight, scales(of), &input, &mut y).unwrap();
+            y
+        };
+        let y = product(0..rows, 4);
+        for (at, y) in y.iter().enumerate() {
+            let (token, row) = (at / rows, at % rows);
+            let products = (0..inputs).map(|i| value(row, i) * f64::from(x[token * inputs + i]));
+            let (exact, size) = (products.clone().sum::<f64>(), products.map(f64::abs).sum::<f64>());
+            // A rounding of each weight, and of each of the sums in a lane.
+            let bound = size * 2f64.powi(-24) * (5.0 + (inputs / 8) as f64).min(24.0);
+            assert!((f64::from(*y) - exact).abs() <= bound, "{isa} {dtype} {inputs}: {y}, not {exact}");
+        }
+        let bits = |y: &[f32]| y.iter().map(|y| y.to_bits()).collect::<Vec<u32>>();
+        for (from, some, tokens) in [(0, 1, 1), (3, 2, 2), (8, 9, 1), (77, 70, 2), (2, 142, 3)] {
+            let (from, to) = (from.min(rows - 1), rows.min(from + some));
+            for (token, part) in product(from..to, tokens).chunks(to - from).enumerate() {
+                let of_all = &y[token * rows + from..][..to - from];
+                assert_eq!(bits(part), bits(of_all), "{isa} {dtype} {inputs}: rows {from}..{to}, {tokens} tokens");
+            }
+        }
+    }
+}
+
 /// The product by `kernel`, with scales of 1 where they lie apart.
 pub(crate) fn product(kernel: &Kernel, isa: Isa, weight: &[u8], x: &[f32], inputs: usize) -> Vec<f32> {
     let input = Input::prepare(isa, kernel.form, x, inputs);
@@ -204,7 +248,7 @@ pub(crate) fn multiply(kernel: &Kernel, weight: &[u8], input: &Input, y: &mut [f
             let scales = vec![127; weight.len() / kernel.row_bytes(BLOCK)];
             kernel.matmul_scaled(weight, BlockScales::Powers(&scales), input, y)
         }
-        DType::U4 | DType::U8 => {
+        DType::U4 | DType::U8 | DType::S8 => {
             let ones = 1f32.to_le_bytes().repeat(weight.len() / kernel.row_bytes(BLOCK));
             let scales = BlockScales::Floats { group: BLOCK, scales: Floats::new(DType::F32, &ones).unwrap() };
             kernel.matmul_scaled(weight, scales, input, y)
@@ -221,6 +265,12 @@ pub(crate) fn multiply(kernel: &Kernel, weight: &[u8], input: &Input, y: &mut [f
             let scales = Floats::new(DType::F32, &one).unwrap();
             let scales = BlockScales::Rectangles { sides: [usize::MAX; 2], before: 0, scales };
             kernel.matmul_scaled(weight, scales, input, y)
+        }
+        DType::NF4 | DType::FP4 => {
+            let one = 1f32.to_le_bytes();
+            let scales = RunScales::Floats(Floats::new(DType::F32, &one).unwrap());
+            let size = (2 * weight.len()).next_power_of_two();
+            kernel.matmul_scaled(weight, BlockScales::Runs { size, before: 0, scales }, input, y)
         }
         _ => kernel.matmul(weight, input, y),
     };

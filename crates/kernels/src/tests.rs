@@ -105,6 +105,7 @@ fn integer_forms_have_the_recorded_bits() {
 #[rustfmt::skip]
 const RECORDED: &[(DType, u64)] = &[
     (DType::I8, 0xc3bb89936dd0cae0),
+    (DType::S8, 0x4fb949a78004e646),
     (DType::Q8_0, 0x99cf08299e974399),
     (DType::Q4_0, 0xef8eb09f0befec1c),
     (DType::Q5_0, 0x06f1ce9bf8fd47c2),

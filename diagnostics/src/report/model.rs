@@ -341,7 +341,7 @@ pub(crate) fn roles(spec: &ModelSpec) -> impl Iterator<Item = (TensorKind, &Tens
         let vector = tensor.shape.len() == 1 || vectors.contains(tensor.name.as_str());
         let scale = scales.contains(tensor.name.as_str());
         match (scale, tensor.dtype) {
-            (true, DType::I8 | DType::I32 | DType::F8_E8M0 | DType::F8_E4M3) => None,
+            (true, DType::I8 | DType::U8 | DType::I32 | DType::F8_E8M0 | DType::F8_E4M3) => None,
             (true, _) => Some((TensorKind::Vector, tensor)),
             (false, _) => Some((if vector { TensorKind::Vector } else { TensorKind::Matrix }, tensor)),
         }
@@ -355,10 +355,11 @@ fn dtypes(spec: &ModelSpec, engine: &DeviceEngine<'_>, request: ActivationDtype)
         // A dtype of matrices and vectors is judged by its matrices: they are the arithmetic.
         let role =
             if of_dtype().any(|role| role == TensorKind::Matrix) { TensorKind::Matrix } else { TensorKind::Vector };
-        // The scales of F4's blocks and the zero points of packed weights are read with them.
+        // The scales of F4's blocks and NF4's runs and the zero points of packed weights are read with them.
         let tier = match dtype {
             DType::F8_E8M0 => capability::tier(DType::F4, engine).ok(),
             DType::I32 => capability::tier(DType::U4, engine).ok(),
+            DType::U8 if role == TensorKind::Vector => capability::tier(DType::NF4, engine).ok(),
             _ => capability::tier_for(role, dtype, engine).ok(),
         };
         let refused = of_dtype().filter(|&role| capability::tier_for(role, dtype, engine).is_err()).count();

@@ -4,7 +4,7 @@
 
 use super::driver::Gpu;
 use model_factory_dtypes::DType;
-use model_factory_kernels::{BlockScales, Floats, Form, Input, Isa, Kernel};
+use model_factory_kernels::{BlockScales, Floats, Form, Input, Isa, Kernel, RunScales};
 use std::sync::Arc;
 
 mod attention;

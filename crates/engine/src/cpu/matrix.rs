@@ -1,15 +1,18 @@
 //! A stored weight matrix with its kernel, scales and bias.
 
 use super::columns::ColumnParts;
+use super::runs::RunParts;
 use super::{CpuDevice, Operands};
-use crate::decoder::{check_factor, check_scales, check_scales_of_blocks, floats, int8_rule, shape};
+use crate::decoder::{
+    check_factor, check_rows_in_order, check_scales, check_scales_of_blocks, floats, int8_rule, shape,
+};
 use crate::error::{Error, Result};
 use crate::kernels::{self, BlockScales, Floats, Form, Isa, Kernel, ZeroPoints};
 use crate::memory;
 use crate::weights::{WeightView, Weights};
 use model_factory_dtypes::DType;
 use model_factory_spec::plan::ActivationDtype;
-use model_factory_spec::spec::{Affine, Factor, FloatScales, Groups, LinearWeights, Scaling};
+use model_factory_spec::spec::{Affine, Factor, FloatScales, Groups, IntegerRows, LinearWeights, Scaling};
 use std::ops::Range;
 
 /// Outputs of a tile of columns.
@@ -57,6 +60,10 @@ enum ScaleKind {
     Int8,
     /// Floats for packed integers by columns.
     Columns(ColumnParts),
+    /// Floats for codes of 4 bits.
+    Runs(RunParts),
+    /// Floats for integers, 127 of which stand for them.
+    IntegerRows,
 }
 
 impl Scales {
@@ -86,9 +93,11 @@ impl Scales {
                 let before = (self.before + rows.start) % height;
                 BlockScales::Rectangles { sides: self.block, before, scales: scales() }
             }
-            ScaleKind::Groups(_) | ScaleKind::Int8 | ScaleKind::Columns(_) => {
-                BlockScales::Floats { group, scales: scales() }
-            }
+            ScaleKind::Groups(_)
+            | ScaleKind::Int8
+            | ScaleKind::Columns(_)
+            | ScaleKind::Runs(_)
+            | ScaleKind::IntegerRows => BlockScales::Floats { group, scales: scales() },
         }
     }
 }
@@ -130,6 +139,16 @@ impl Matrix {
                 Scaling::Columns(columns) => {
                     let parts = ColumnParts::new(weights, columns, outputs, 8 * kernel.row_bytes(inputs) / inputs)?;
                     (&columns.scale, [1, columns.size], 0, ScaleKind::Columns(parts))
+                }
+                Scaling::Runs(runs) => {
+                    (&runs.scale, [1, inputs], 0, ScaleKind::Runs(RunParts::new(weights, runs, &kernel)?))
+                }
+                Scaling::IntegerRows(IntegerRows { scale, format }) => {
+                    check_scales(weights, scale)?;
+                    if let Some(format) = format {
+                        check_rows_in_order(weights, format)?;
+                    }
+                    (scale, [1, inputs], 0, ScaleKind::IntegerRows)
                 }
                 Scaling::Int8(int8) => {
                     let (of_rows, a_row) = int8_rule(weights, int8, inputs)?;
@@ -237,6 +256,11 @@ impl Matrix {
                     let scales = scales.floats(rows.clone(), self.inputs);
                     kernels::subtract_zero_points(isa, zero_points, scales, rows.clone(), *width, input, y)?;
                 }
+                ScaleKind::IntegerRows => {
+                    self.kernel.matmul_scaled(weight(), scales.of_rows(rows.clone(), self.inputs), input, y)?;
+                    y.iter_mut().for_each(|y| *y /= 127.0);
+                }
+                ScaleKind::Runs(parts) => parts.multiply(self, &scales.view, rows.clone(), input, y)?,
                 ScaleKind::Columns(parts) => parts.multiply(self, isa, rows.clone(), input, y)?,
                 ScaleKind::Int8 if *width < self.inputs => {
                     let scales = scales.floats(rows.clone(), self.inputs);

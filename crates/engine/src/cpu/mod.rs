@@ -19,6 +19,7 @@ mod operand;
 mod page;
 mod recurrent;
 mod routing;
+mod runs;
 mod scratch;
 
 pub use matrix::Matrix;

@@ -30,7 +30,7 @@ pub use rope::{Angles, Rotation};
 pub use segment::{HiddenOutput, OutputRows, PassOptions, PassOutput, Segment};
 pub(crate) use state::border;
 pub use state::{Checkpoint, State};
-pub(crate) use stored::check_all;
+pub(crate) use stored::{check_all, check_rows_in_order, check_values};
 pub use stored::{check_factor, check_scales, check_scales_of_blocks, int8_rule, shape};
 pub(crate) use stored::{floats, widened};
 

@@ -1,6 +1,6 @@
 //! Stored numbers that the host reads when a model is loaded: read as floats, and refused unless they are sound.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::kernels::{Floats, Int8Rule, Isa, Kernel, add_floats};
 use crate::memory;
 use crate::weights::{WeightView, Weights};
@@ -56,9 +56,7 @@ pub fn check_scales_of_blocks(weights: &Weights, scales: &TensorInfo) -> Result<
     let Some(index) = view.bytes().iter().position(|byte| !sound(byte)) else { return Ok(()) };
     let byte = view.bytes()[index];
     let found = if powers || byte & 0x7f == 0x7f { f32::NAN } else { -value_of_e4m3(byte & 0x7f) };
-    let (name, expected) = (scales.name.clone(), "a number, 0 or more");
-    let kind = IncompleteKind::TensorValue { name, index, found, expected };
-    Err(model_factory_format::Error::incomplete(weights.path(scales.file), kind).into())
+    Err(wrong_value(weights, scales, (index, found), "a number, 0 or more"))
 }
 
 /// The value of a byte without a sign.
@@ -70,6 +68,17 @@ fn value_of_e4m3(byte: u8) -> f32 {
     value[0]
 }
 
+/// Refuses integers in rows (`Files`) that are stored in another order, which a number of U8 tells: 0 is rows.
+///
+/// # Errors
+/// `Files`, with the tensor.
+pub(crate) fn check_rows_in_order(weights: &Weights, format: &TensorInfo) -> Result<()> {
+    match weights.view(format).bytes().first() {
+        None | Some(0) => Ok(()),
+        Some(found) => Err(wrong_value(weights, format, (0, f32::from(*found)), "0, integers in rows")),
+    }
+}
+
 /// Refuses a stored vector (`Files`) unless all of it is `sound`.
 pub(crate) fn check_all(
     weights: &Weights,
@@ -79,9 +88,25 @@ pub(crate) fn check_all(
 ) -> Result<()> {
     let view = weights.view(tensor);
     let elements = view.bytes().len() / view.dtype().block_bytes();
-    let Some((index, found)) = floats(&view, 0..elements).find(|value| !sound(value)) else { return Ok(()) };
-    let kind = IncompleteKind::TensorValue { name: tensor.name.clone(), index, found, expected: wanted };
-    Err(model_factory_format::Error::incomplete(weights.path(tensor.file), kind).into())
+    let wrong = floats(&view, 0..elements).find(|value| !sound(value));
+    wrong.map_or(Ok(()), |wrong| Err(wrong_value(weights, tensor, wrong, wanted)))
+}
+
+/// As [`check_all`], where soundness is of a place and its value.
+pub(crate) fn check_values(
+    weights: &Weights,
+    tensor: &TensorInfo,
+    wanted: &'static str,
+    sound: impl Fn(usize, f32) -> bool,
+) -> Result<()> {
+    let values = widened(&weights.view(tensor), tensor.shape[0] as usize)?;
+    let wrong = values.into_iter().enumerate().find(|(index, value)| !sound(*index, *value));
+    wrong.map_or(Ok(()), |wrong| Err(wrong_value(weights, tensor, wrong, wanted)))
+}
+
+fn wrong_value(weights: &Weights, tensor: &TensorInfo, (index, found): (usize, f32), expected: &'static str) -> Error {
+    let kind = IncompleteKind::TensorValue { name: tensor.name.clone(), index, found, expected };
+    model_factory_format::Error::incomplete(weights.path(tensor.file), kind).into()
 }
 
 /// The numbers of a stored vector, all of which are finite.

@@ -1,7 +1,7 @@
 //! Code that is written once for the vectors of several instruction sets.
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-pub(crate) mod e4m3;
+pub(crate) mod codes;
 pub(crate) mod floats;
 pub(crate) mod panel;
 pub(crate) mod prefetch;

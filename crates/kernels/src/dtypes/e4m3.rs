@@ -4,56 +4,59 @@
 //! A byte is widened in a register, which is exact, and multiplied by its scale there; BF16 and F16 scales round nothing. The rest
 //! is F32's product, in the same order of sums (`floats.rs`). A row with a byte that is no number has outputs that are none.
 
+use super::codes::{Codes, code_kernels};
 use super::floats;
-use crate::isa::Sets;
-use crate::{Call, Form, Registered};
-use model_factory_dtypes::{DType, Tier};
+use super::scaled::{CallScales, Rectangles};
+use crate::Registered;
+use crate::arch::generic::simd::Simd;
 
-const PORTABLE: Registered = Registered {
-    name: "f8_e4m3/portable",
-    dtype: DType::F8_E4M3,
-    tier: Tier::Widened,
-    form: Form::F32,
-    sets: Sets::PORTABLE,
-    scaled: true,
-    matmul: portable,
-    dequantize,
-};
+pub(super) const KERNELS: &[Registered] = code_kernels!(F8_E4M3, "f8_e4m3", E4m3);
 
-pub(super) const KERNELS: &[Registered] = &[
-    #[cfg(target_arch = "x86_64")]
-    PORTABLE.by("f8_e4m3/avx512", Sets::AVX512, crate::arch::x86_64::avx512::floats::e4m3),
-    #[cfg(target_arch = "x86_64")]
-    PORTABLE.by("f8_e4m3/avx2", Sets::AVX2, crate::arch::x86_64::avx2::e4m3),
-    #[cfg(target_arch = "aarch64")]
-    PORTABLE.by("f8_e4m3/neon", Sets::NEON, crate::arch::aarch64::neon::e4m3),
-    PORTABLE,
-];
+pub(crate) struct E4m3;
 
-/// Whether a byte of `row` is no number.
-#[inline(always)]
-pub(crate) fn has_nan(row: &[u8]) -> bool {
-    let mut most = 0;
-    // A loop, as the closure of a `fold` is not compiled for the instruction sets.
-    for byte in row {
-        most = most.max(byte | 0x80);
+impl Codes for E4m3 {
+    const EACH: usize = 1;
+    type Scales<'a> = Rectangles<'a>;
+    type Factor<S: Simd> = S::Floats;
+
+    fn scales(scales: CallScales<'_>) -> Rectangles<'_> {
+        let CallScales::Rectangles(rectangles) = scales else { unreachable!("scales of rectangles") };
+        rectangles
     }
-    most == 0xff
-}
 
-fn portable(call: &mut Call<'_>) {
-    let scales = call.scales.rectangles();
-    floats::portable(call, |row, bytes, out| {
-        dequantize(bytes, out);
-        for (across, part) in out.chunks_mut(scales.inputs()).enumerate() {
-            let scale = scales.at(row, across);
-            part.iter_mut().for_each(|weight| *weight *= scale);
+    fn dequantize(row: &[u8], out: &mut [f32]) {
+        floats::dequantize(row, out, |[byte]| wide(byte));
+    }
+
+    #[inline(always)]
+    fn has_nan<const N: usize>(rows: [&[u8]; N]) -> bool {
+        let (len, mut most) = (rows[0].len(), 0);
+        assert!(rows.iter().all(|row| row.len() == len), "rows of one length");
+        // Loops, as the closure of a `fold` is not compiled for the instruction sets.
+        for i in 0..len {
+            for row in rows {
+                most = most.max(row[i] | 0x80);
+            }
         }
-    });
-}
+        most == 0xff
+    }
 
-fn dequantize(row: &[u8], out: &mut [f32]) {
-    floats::dequantize(row, out, |[byte]| wide(byte));
+    #[inline(always)]
+    fn one<S: Simd>(simd: S) -> S::Floats {
+        // Loaded weights are divided by it.
+        simd.all(256.0)
+    }
+
+    #[inline(always)]
+    fn scaled<S: Simd>(simd: S, one: S::Floats, scale: f32) -> S::Floats {
+        simd.mul(one, simd.all(scale))
+    }
+
+    #[inline(always)]
+    unsafe fn load<S: Simd, const WHOLE: bool>(simd: S, at: *const u8, left: usize, by: S::Floats) -> S::Floats {
+        // SAFETY: the caller guarantees it.
+        simd.mul(unsafe { simd.load_e4m3::<WHOLE>(at, left) }, by)
+    }
 }
 
 /// The value of a byte.
@@ -68,9 +71,10 @@ fn wide(byte: u8) -> f32 {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::testing::{Random, each_isa};
+    use crate::testing::{Random, assert_widened, each_isa};
     use crate::{BlockScales, Floats, Input, Isa, Kernel};
+    use model_factory_dtypes::DType;
+    use std::ops::Range;
 
     /// The value of a byte as the format defines it.
     fn defined(byte: u8) -> f64 {
@@ -125,8 +129,7 @@ mod tests {
         assert_eq!((finite, values[1]), (448.0, 2f32.powi(-9)));
     }
 
-    /// Rectangles of all shapes, cut at the right and below, scales of every dtype: within the rounding of F32 sums of the product in
-    /// double precision, and an output has the same bits whatever rows and tokens it is computed with.
+    /// Rectangles of all shapes, cut at the right and below, scales of every dtype.
     #[test]
     fn rectangles_have_their_scales() {
         let mut random = Random::new(11);
@@ -139,7 +142,6 @@ mod tests {
         for (sides, inputs, before, dtype) in cases {
             let (rows, across) = (150, inputs.div_ceil(sides[1]));
             let weight = random.stored(DType::F8_E4M3, rows * inputs);
-            let x = random.floats(4 * inputs);
             let scales = random.floats((rows + before).div_ceil(sides[0]) * across);
             let bytes: Vec<u8> = match dtype {
                 DType::F32 => scales.iter().flat_map(|s| (s * 0.01).to_le_bytes()).collect(),
@@ -148,38 +150,18 @@ mod tests {
                 _ => scales.iter().map(|s| (120.0 + 5.0 * s) as u8).collect(),
             };
             let mut wide = vec![0.0; scales.len()];
-            let stored = Floats::new(dtype, &bytes).unwrap();
-            crate::ops::vector::for_each_float(stored, |i, scale| wide[i] = scale);
-            for isa in each_isa() {
-                let all = BlockScales::Rectangles { sides, before, scales: stored };
-                let y = product(isa, &weight, all, &x, inputs);
-                for (at, y) in y.iter().enumerate() {
-                    let (token, row) = (at / rows, at % rows);
-                    let products = (0..inputs).map(|i| {
-                        let scale = wide[(before + row) / sides[0] * across + i / sides[1]];
-                        defined(weight[row * inputs + i]) * f64::from(scale) * f64::from(x[token * inputs + i])
-                    });
-                    let (exact, size) = (products.clone().sum::<f64>(), products.map(f64::abs).sum::<f64>());
-                    // A rounding of each weight, and of each of the sums in a lane.
-                    let bound = size * 2f64.powi(-24) * (5.0 + (inputs / 8) as f64).min(24.0);
-                    assert!((f64::from(*y) - exact).abs() <= bound, "{isa} {sides:?} {inputs}: {y}, not {exact}");
-                }
-                let bits = |y: &[f32]| y.iter().map(|y| y.to_bits()).collect::<Vec<u32>>();
-                for (from, some_rows, some_tokens) in [(0, 1, 1), (3, 2, 2), (8, 9, 1), (77, 70, 2), (2, 142, 3)] {
-                    let first = before + from;
-                    let size = dtype.block_bytes() * across;
-                    let of_rows = first / sides[0] * size..(first + some_rows).div_ceil(sides[0]) * size;
-                    let scales = Floats::new(dtype, &bytes[of_rows]).unwrap();
-                    let before = first % sides[0];
-                    let scales = BlockScales::Rectangles { sides, before, scales };
-                    let part = &weight[from * inputs..(from + some_rows) * inputs];
-                    let part = product(isa, part, scales, &x[..some_tokens * inputs], inputs);
-                    for (token, part) in part.chunks(some_rows).enumerate() {
-                        let of_all = &y[token * rows + from..][..some_rows];
-                        assert_eq!(bits(part), bits(of_all), "{isa} {sides:?} {from} {some_rows} {some_tokens}");
-                    }
-                }
-            }
+            crate::ops::vector::for_each_float(Floats::new(dtype, &bytes).unwrap(), |i, scale| wide[i] = scale);
+            let scales = |rows: Range<usize>| {
+                let first = (before + rows.start) / sides[0];
+                let size = dtype.block_bytes() * across;
+                let of_rows = first * size..(before + rows.end).div_ceil(sides[0]) * size;
+                let scales = Floats::new(dtype, &bytes[of_rows]).unwrap();
+                BlockScales::Rectangles { sides, before: (before + rows.start) % sides[0], scales }
+            };
+            assert_widened(&mut random, DType::F8_E4M3, &weight, [rows, inputs], scales, |row, i| {
+                let scale = wide[(before + row) / sides[0] * across + i / sides[1]];
+                defined(weight[row * inputs + i]) * f64::from(scale)
+            });
         }
     }
 

@@ -4,9 +4,12 @@
 //! other block dtypes (`blocks.rs`).
 
 mod registered;
+mod runs;
 mod zero_points;
 
 pub(crate) use registered::{scaled_kernels, scaled_level};
+pub use runs::RunScales;
+pub(crate) use runs::Runs;
 pub use zero_points::{ZeroPoints, subtract_zero_points};
 
 use super::blocks::Unpacked;
@@ -50,6 +53,15 @@ pub enum BlockScales<'a> {
         /// The scales, `[rectangles below each other, rectangles side by side]`.
         scales: Floats<'a>,
     },
+    /// Floats, one for each run of consecutive weights (NF4 and FP4), which may end within a row.
+    Runs {
+        /// Weights of a run, a power of 2.
+        size: usize,
+        /// Weights of the first runs before those that are multiplied.
+        before: usize,
+        /// The scales of all runs in order.
+        scales: RunScales<'a>,
+    },
 }
 
 /// The most scales that kernels read at once.
@@ -65,6 +77,7 @@ pub(crate) enum CallScales<'a> {
     Groups(Groups<'a>),
     Affine(Affine<'a>),
     Rectangles(Rectangles<'a>),
+    Runs(Runs<'a>),
 }
 
 /// Exponents, one for each block, in rows of `blocks`.
@@ -113,39 +126,42 @@ pub(crate) struct Rectangles<'a> {
     across: usize,
 }
 
-impl Rectangles<'_> {
-    /// Inputs of a rectangle.
-    pub(crate) fn inputs(&self) -> usize {
+/// The scales of a call's rows, whose inputs are in parts that have one each.
+pub(crate) trait Parts: Copy {
+    /// Inputs of a part; the last one of a row may have fewer.
+    fn inputs(&self) -> usize;
+
+    /// Parts of a row.
+    fn across(&self) -> usize;
+
+    /// The same number for rows that have the same scales.
+    fn below(&self, row: usize) -> usize;
+
+    /// The scale of a part of `row`.
+    fn at(&self, row: usize, part: usize) -> f32;
+}
+
+impl Parts for Rectangles<'_> {
+    fn inputs(&self) -> usize {
         self.sides[1]
     }
 
-    /// Rectangles side by side.
-    pub(crate) fn across(&self) -> usize {
+    fn across(&self) -> usize {
         self.across
     }
 
-    /// The place of the rectangles of `row`, below each other.
-    pub(crate) fn below(&self, row: usize) -> usize {
+    fn below(&self, row: usize) -> usize {
         (self.before + row) / self.sides[0]
     }
 
-    /// The scale of the rectangle in place `across` of those that `row` is in.
-    pub(crate) fn at(&self, row: usize, across: usize) -> f32 {
-        self.scales.get(self.below(row) * self.across + across)
-    }
-}
-
-impl<'a> CallScales<'a> {
-    /// Panics for other scales.
-    pub(crate) fn rectangles(self) -> Rectangles<'a> {
-        let CallScales::Rectangles(rectangles) = self else { unreachable!("scales of rectangles") };
-        rectangles
+    fn at(&self, row: usize, part: usize) -> f32 {
+        self.scales.get(self.below(row) * self.across + part)
     }
 }
 
 impl<'a> BlockScales<'a> {
     /// Makes values of the elements of one row, which are less their middle where they have `bits` bits and biases. Panics unless there
-    /// are as many scales as that takes.
+    /// are as many scales as that takes, and for runs, which are scales of products only.
     pub(crate) fn apply(self, bits: usize, row: &mut [f32]) {
         let middle = (1 << (bits - 1)) as f32;
         let (size, count) = match self {
@@ -153,6 +169,7 @@ impl<'a> BlockScales<'a> {
             BlockScales::Halves(floats) => (BLOCK / 2, floats.len()),
             BlockScales::Floats { group, scales } | BlockScales::Affine { group, scales, .. } => (group, scales.len()),
             BlockScales::Rectangles { sides, scales, .. } => (sides[1], scales.len()),
+            BlockScales::Runs { .. } => unreachable!("only of products"),
         };
         assert!(size > 0 && row.len().div_ceil(size) == count, "{count} scales of {} elements", row.len());
         for (index, part) in row.chunks_mut(size).enumerate() {
@@ -163,6 +180,7 @@ impl<'a> BlockScales<'a> {
                     (scales.get(index), 0.0, 0.0)
                 }
                 BlockScales::Affine { scales, biases, .. } => (scales.get(index), middle, biases.get(index)),
+                BlockScales::Runs { .. } => unreachable!("only of products"),
             };
             part.iter_mut().for_each(|x| *x = scale * (*x + added) + bias);
         }
@@ -207,6 +225,9 @@ impl<'a> BlockScales<'a> {
                 let all = (before + rows).div_ceil(sides[0]) * across;
                 assert_eq!(scales.len(), all, "scales of {rows} rows of {inputs} in rectangles of {sides:?}");
                 Ok(CallScales::Rectangles(Rectangles { sides, before, scales, across }))
+            }
+            BlockScales::Runs { size, before, scales } => {
+                Ok(CallScales::Runs(Runs::new(size, before, scales, [rows, inputs])))
             }
         }
     }
@@ -274,10 +295,16 @@ impl<'a> Groups<'a> {
         Unpacked::scaled(self.of_block(block), quants)
     }
 
+    /// The number of the group that the `step`-th `N` blocks of `row` begin in.
+    #[inline(always)]
+    pub(crate) fn first<const N: usize>(&self, [row, step]: [usize; 2]) -> usize {
+        row * self.groups + ((N * step) >> self.shift)
+    }
+
     /// For the `step`-th `N` blocks of `row`: the first of `N` scales that are read, and how many before that of the first block.
     #[inline(always)]
-    pub(crate) fn place<const N: usize>(&self, [row, step]: [usize; 2], count: usize) -> [usize; 2] {
-        let first = row * self.groups + ((N * step) >> self.shift);
+    pub(crate) fn place<const N: usize>(&self, place: [usize; 2], count: usize) -> [usize; 2] {
+        let first = self.first::<N>(place);
         let from = first.min(count - N);
         [from, first - from]
     }
@@ -394,7 +421,8 @@ mod tests {
     #[test]
     fn groups_have_their_scales() {
         let mut random = Random::new(4);
-        let kinds = FIELDS.map(|dtype| (dtype, true)).into_iter().chain([(DType::U4, false), (DType::U8, false)]);
+        let others = [DType::U4, DType::U8, DType::S8].map(|dtype| (dtype, false));
+        let kinds = FIELDS.map(|dtype| (dtype, true)).into_iter().chain(others);
         for ((dtype, affine), (group, inputs)) in kinds.flat_map(|kind| {
             [(32, 32), (32, 96), (64, 640), (128, 384), (544, 544), (1024, 2048)].map(|sizes| (kind, sizes))
         }) {

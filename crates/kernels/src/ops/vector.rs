@@ -55,6 +55,11 @@ impl<'a> Floats<'a> {
         self.bytes.len() / bytes
     }
 
+    /// The elements as they are stored.
+    pub(crate) fn bytes(self) -> &'a [u8] {
+        self.bytes
+    }
+
     /// The dtype of the elements.
     pub(crate) fn dtype(self) -> DType {
         self.dtype
@@ -63,7 +68,13 @@ impl<'a> Floats<'a> {
     /// `N` bytes from byte `at` on; zeros unless they are there.
     #[inline(always)]
     pub(crate) fn chunk<const N: usize>(&self, at: usize) -> &[u8; N] {
-        self.bytes.get(at..).unwrap_or_default().first_chunk().unwrap_or(&[0; N])
+        self.from(at).first_chunk().unwrap_or(&[0; N])
+    }
+
+    /// The bytes from byte `at` on.
+    #[inline(always)]
+    pub(crate) fn from(&self, at: usize) -> &'a [u8] {
+        self.bytes.get(at..).unwrap_or_default()
     }
 
     /// The first element that is `wanted`, and its index. Reads all elements.

@@ -33,7 +33,7 @@ pub(super) fn read(header: &Header, files: &ConfigFiles) -> Result<Option<Scheme
         match method {
             Some("fp8") => by_blocks_or_tensor(header, block).map(Some),
             Some(_) => {
-                let mut scheme = Scheme::new("FBGEMM FP8", block, excluded(block, "modules_to_not_convert")?);
+                let mut scheme = Scheme::new("FBGEMM FP8", block, excluded("FP8", block, "modules_to_not_convert")?);
                 scheme.notes.unknown(block, "quant_method activation_scale_ub modules_to_not_convert");
                 scheme.notes.floats.push(format!("{} (FP8 by token)", block.dotted("activation_scale_ub")));
                 Ok(Some(scheme.with_group(Kind::Fp8(WeightScales::Channel))))
@@ -49,7 +49,7 @@ fn by_blocks_or_tensor(header: &Header, block: &Section<'_>) -> Result<Scheme> {
     const KNOWN: &str = "quant_method activation_scheme weight_block_size modules_to_not_convert modules_to_convert ignored_layers \
                          dequantize fmt scale_fmt expert_dtype kv_cache_scheme";
     let key = if block.has("modules_to_not_convert") { "modules_to_not_convert" } else { "ignored_layers" };
-    let mut scheme = Scheme::new("FP8", block, excluded(block, key)?);
+    let mut scheme = Scheme::new("FP8", block, excluded("FP8", block, key)?);
     scheme.notes.unknown(block, KNOWN);
     let expected = [("fmt", "e4m3"), ("expert_dtype", "fp8")];
     for (key, expected) in expected {
@@ -89,8 +89,8 @@ fn by_blocks_or_tensor(header: &Header, block: &Section<'_>) -> Result<Scheme> {
 
 /// The modules that are left as they are by transformers' `should_convert_module`: an entry is a pattern of the beginning of a name
 /// up to a dot or the end, or the end of a name.
-fn excluded(block: &Section<'_>, key: &str) -> Result<Names> {
-    Names::read("FP8", block, &[key], |name| {
+pub(super) fn excluded(method: &str, block: &Section<'_>, key: &str) -> Result<Names> {
+    Names::read(method, block, &[key], |name| {
         let border = if name.ends_with('.') { "" } else { r"(?:\.|\z)" };
         Some(format!(r"(?:{name}){border}|.*{}\z", escape(name)))
     })

@@ -42,6 +42,9 @@ pub(super) const BY_COLUMNS: [&str; 2] = ["GPTQ", "AWQ, or GPTQ without g_idx"];
 /// Rows with marks that floats of 4 bits have too, which run where a config says what their scales are.
 pub(super) const FP4: [&str; 3] = ["NVFP4", COMPRESSED_TENSORS, "BitNet"];
 
+/// Codes of 4 bits and signed integers, which run where a config says so.
+pub(super) const BITSANDBYTES: [&str; 2] = ["bitsandbytes 4-bit", "bitsandbytes 8-bit (LLM.int8)"];
+
 /// Words with scales and biases, which run where a config says how many bits their fields have.
 pub(super) const MLX: &str = "MLX";
 

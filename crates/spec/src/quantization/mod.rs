@@ -2,6 +2,7 @@
 
 mod auto_round;
 mod awq;
+mod bitsandbytes;
 mod compressed_tensors;
 mod foreign;
 mod fp8;
@@ -15,7 +16,9 @@ mod scheme;
 
 pub(crate) use fp8::SCALES as FP8_SCALES;
 pub(crate) use packed::COLUMNS;
-pub(crate) use scheme::{Activations, ColumnPacked, Fp4, Group, Kind, Notes, Packed, Scheme, WeightScales, Words};
+pub(crate) use scheme::{
+    Activations, ColumnPacked, FourBit, Fp4, Group, Kind, Notes, Packed, Scheme, WeightScales, Words,
+};
 
 use crate::error::{Error, Result};
 use crate::header::config::{ConfigFiles, JsonFile, Section, wrong_type};
@@ -54,8 +57,16 @@ fn expect_stored(header: &Header, dtype: DType, method: &str, block: &Section<'_
 type Format = fn(&Header, &ConfigFiles) -> Result<Option<Scheme>>;
 
 /// The formats, a file of this folder each. Of what several of them know, the first counts.
-const FORMATS: [Format; 7] =
-    [compressed_tensors::read, fp8::read, model_opt::read, mlx::read, gptq::read, awq::read, auto_round::read];
+const FORMATS: [Format; 8] = [
+    compressed_tensors::read,
+    fp8::read,
+    model_opt::read,
+    mlx::read,
+    gptq::read,
+    awq::read,
+    auto_round::read,
+    bitsandbytes::read,
+];
 
 /// What quantised the weights of a model in safetensors, of whose family experts may be `in_mxfp4`.
 ///

@@ -55,7 +55,7 @@ impl Kind {
                 by_columns: None,
                 dtype: DType::F4,
             }),
-            Kind::Int8 { .. } | Kind::Fp8(_) | Kind::Words(_) => None,
+            Kind::Int8 { .. } | Kind::Fp8(_) | Kind::Words(_) | Kind::FourBit(_) | Kind::Int8Rows => None,
         }
     }
 }
@@ -69,6 +69,9 @@ impl Scheme {
     pub(crate) fn with_matrices(&self, header: &Header) -> Result<Option<TensorTable>> {
         if self.is_mlx() {
             return self.with_words(header).map(Some);
+        }
+        if self.is_of_bitsandbytes() {
+            return self.with_codes(header).map(Some);
         }
         let packings: Vec<Packing> = self.groups.iter().filter_map(|group| group.kind.packing()).collect();
         if packings.is_empty() {

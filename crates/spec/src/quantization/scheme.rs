@@ -5,6 +5,7 @@ use super::names::Names;
 use crate::header::Fields;
 use crate::header::config::Section;
 use crate::spec::{ColumnWords, Int8Activations};
+use model_factory_dtypes::DType;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -68,6 +69,21 @@ pub(crate) enum Kind {
     Fp4(Fp4),
     /// MLX's words with floats.
     Words(Words),
+    /// Codes of 4 bits with floats.
+    FourBit(FourBit),
+    /// I8 weights, 127 of which stand for the scale of an output, with floats.
+    Int8Rows,
+}
+
+/// bitsandbytes' codes of 4 bits, which stand for the floats of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FourBit {
+    /// NF4 or FP4.
+    pub(crate) dtype: DType,
+    /// Whether scales are bytes, with scales of their own.
+    pub(crate) nested: bool,
+    /// The dtype that their bytes are stored as.
+    pub(crate) storage: DType,
 }
 
 /// What scales floats of 4 bits.
@@ -188,6 +204,8 @@ impl Scheme {
             Kind::Fp8(_) => methods::FP8.contains(&method),
             Kind::Fp4(_) => methods::FP4.contains(&method),
             Kind::Words(_) => method == methods::MLX,
+            Kind::FourBit(_) => method == methods::BITSANDBYTES[0],
+            Kind::Int8Rows => method == methods::BITSANDBYTES[1],
         })
     }
 
@@ -201,7 +219,8 @@ impl Scheme {
         let mut dtypes: Vec<&str> = Vec::new();
         for group in &self.groups {
             let dtype = match group.kind {
-                Kind::Int8 { .. } => "I8",
+                Kind::Int8 { .. } | Kind::Int8Rows => "I8",
+                Kind::FourBit(four) => four.dtype.name(),
                 Kind::Fp8(_) => "F8_E4M3",
                 Kind::Fp4(Fp4::Multiplied) => "U8",
                 Kind::Fp4(_) | Kind::Packed(_) | Kind::Columns(_) => "packed",
@@ -215,6 +234,11 @@ impl Scheme {
     /// Whether the groups are MLX's.
     pub(crate) fn is_mlx(&self) -> bool {
         self.groups.iter().any(|group| matches!(group.kind, Kind::Words(_)))
+    }
+
+    /// Whether the groups are bitsandbytes'.
+    pub(super) fn is_of_bitsandbytes(&self) -> bool {
+        self.groups.iter().any(|group| matches!(group.kind, Kind::FourBit(_) | Kind::Int8Rows))
     }
 
     /// Whether a group names `module` itself.
@@ -234,6 +258,9 @@ impl Scheme {
         if let Some(entry) = self.ignore.matching(module, class) {
             if self.is_mlx() {
                 return Err(format!("{}.{entry} is false", self.place));
+            }
+            if self.is_of_bitsandbytes() {
+                return Err(format!("{}.llm_int8_skip_modules has {entry:?}", self.place));
             }
             return Err(format!("{}.ignore has {entry:?}", self.place));
         }
@@ -260,6 +287,10 @@ impl Scheme {
                 Kind::Fp4(_) | Kind::Words(Words::Nvfp4) => "NVFP4".to_owned(),
                 Kind::Words(Words::Mxfp8) => "MXFP8".to_owned(),
                 Kind::Words(Words::Affine { bits, size }) => format!("{bits} bits {}", WeightScales::Group(size)),
+                Kind::FourBit(FourBit { dtype, nested, .. }) => {
+                    format!("{dtype}{}", if nested { " with nested scales" } else { "" })
+                }
+                Kind::Int8Rows => "LLM.int8".to_owned(),
             };
             words.extend((!words.contains(&group)).then_some(group));
         }

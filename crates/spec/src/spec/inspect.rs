@@ -179,7 +179,7 @@ fn note_scheme(scheme: &Scheme, plain: &[String], unused: &[String], reader: &Re
         reader.assume(format!("no change to the arithmetic by unknown keys: {}", unknown.join(", ")));
     }
     if !defaults.is_empty() {
-        reader.assume(format!("{}: absent (compressed-tensors' default)", defaults.join(", ")));
+        reader.assume(format!("{}: absent (the format's default)", defaults.join(", ")));
     }
     let of_cache = |name: &&String| CACHE_SCALES.iter().any(|end| name.ends_with(end));
     if let Some(first) = unused.iter().find(of_cache) {

@@ -16,6 +16,7 @@ mod reader;
 mod rope;
 mod rotary;
 mod routed;
+mod runs;
 mod sampling;
 mod scaling;
 mod sizes;
@@ -39,6 +40,7 @@ pub use mixer::{
 pub use predictor::JoinedInput;
 pub use rotary::{FrequencyFactors, QueryScale, Rope, RopeScaling};
 pub use routed::{ExpertGates, ExpertMatrices, ExpertsWeights, Routing, SharedExpert};
+pub use runs::{IntegerRows, NestedScales, Runs};
 pub use sampling::{GREEDY_BELOW, Sampling};
 pub use states::{DeltaNetKeys, StateMixer};
 pub use weights::{MapWeights, Stored, Weight, WeightTypes};
@@ -211,7 +213,7 @@ pub struct LinearWeights {
     pub transposed: bool,
     /// The bias.
     pub bias: Option<TensorInfo>,
-    /// What its elements are scaled by, where other tensors say that: there for every matrix of F4, F8_E4M3, I8 and U2 to U8.
+    /// What its elements are scaled by, where other tensors say that: there for every matrix of F4, F8_E4M3, FP4, I8, NF4, S8 and U2 to U8.
     pub scaling: Option<Scaling>,
     /// What its products are scaled by.
     pub factor: Option<Factor>,
@@ -248,6 +250,10 @@ pub enum Scaling {
     Columns(Columns),
     /// U2 to U6 and U8: integers with scales and biases, which are multiplied with floats.
     Affine(Affine),
+    /// NF4 and FP4: codes of floats, which are multiplied with floats.
+    Runs(Runs),
+    /// S8: integers that are multiplied with floats.
+    IntegerRows(IntegerRows),
 }
 
 /// A product of floats with integers of 2 to 8 bits, stored unsigned: a weight is `scale * stored + bias` (mlx 0.32
@@ -518,22 +524,27 @@ impl LinearWeights {
 
     /// The tensors that say how its product is scaled.
     pub fn scales(&self) -> impl Iterator<Item = &TensorInfo> {
-        let tensors = match &self.scaling {
-            None => [None; 4],
+        let tensors: [Option<&TensorInfo>; 5] = match &self.scaling {
+            None => [None; 5],
             Some(Scaling::Blocks(scale) | Scaling::Floats(FloatScales { scale, .. })) => {
-                [Some(scale), None, None, None]
+                [Some(scale), None, None, None, None]
             }
-            Some(Scaling::Groups(groups)) => [Some(&groups.scale), groups.zero_point.as_ref(), None, None],
+            Some(Scaling::Groups(groups)) => [Some(&groups.scale), groups.zero_point.as_ref(), None, None, None],
             Some(Scaling::Columns(columns)) => {
                 let Columns { scale, zero_point, group_of_input, no_bias, .. } = columns;
-                [Some(scale), Some(zero_point), group_of_input.as_ref(), no_bias.as_ref()]
+                [Some(scale), Some(zero_point), group_of_input.as_ref(), no_bias.as_ref(), None]
             }
-            Some(Scaling::Affine(affine)) => [Some(&affine.scale), Some(&affine.bias), None, None],
+            Some(Scaling::Affine(affine)) => [Some(&affine.scale), Some(&affine.bias), None, None, None],
+            Some(Scaling::Runs(Runs { scale, table, state, nested, .. })) => {
+                let (factors, values) = nested.as_ref().map(|nested| (&nested.factors, &nested.table)).unzip();
+                [Some(scale), Some(table), Some(state), factors, values]
+            }
+            Some(Scaling::IntegerRows(rows)) => [Some(&rows.scale), rows.format.as_ref(), None, None, None],
             Some(Scaling::Int8(int8)) => match &int8.activations {
                 Int8Activations::Static { scale, zero_point } => {
-                    [Some(&int8.scale), Some(scale), zero_point.as_ref(), None]
+                    [Some(&int8.scale), Some(scale), zero_point.as_ref(), None, None]
                 }
-                _ => [Some(&int8.scale), None, None, None],
+                _ => [Some(&int8.scale), None, None, None, None],
             },
         };
         tensors.into_iter().flatten().chain(self.factor.as_ref().map(|factor| &factor.tensor))

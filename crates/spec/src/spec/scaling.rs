@@ -29,7 +29,8 @@ impl Tensors<'_> {
         // No other matrix is of these: packed words have them from the config.
         let by_columns = weight.name.ends_with(COLUMNS);
         let packed = matches!(weight.dtype, DType::U4 | DType::U8) && (by_columns || weight.name.ends_with("_packed"));
-        if !matches!(weight.dtype, DType::I8 | DType::F8_E4M3 | DType::F4) && !packed {
+        let scaled = [DType::I8, DType::F8_E4M3, DType::F4, DType::NF4, DType::FP4, DType::S8];
+        if !scaled.contains(&weight.dtype) && !packed {
             return self.plain(scheme, group.is_ok(), rows).map(|()| None);
         }
         let stored = format!("tensor {} is {}", weight.name, if packed { "packed" } else { weight.dtype.name() });
@@ -58,6 +59,8 @@ impl Tensors<'_> {
             Kind::Fp4(_) => ("F4", weight.dtype == DType::F4),
             Kind::Int8 { .. } => ("int8", weight.dtype == DType::I8),
             Kind::Words(_) => ("MLX's", false),
+            Kind::FourBit(four) => (four.dtype.name(), weight.dtype == four.dtype),
+            Kind::Int8Rows => ("int8", weight.dtype == DType::S8),
         };
         if !fits {
             return Err(self.conflict(format!("{} describes {describes} weights", group.place), stored));
@@ -68,6 +71,8 @@ impl Tensors<'_> {
             Kind::Packed(scales) => self.groups(&group.place, scales, rows).map(Scaling::Groups).map(Some),
             Kind::Fp8(scales) => self.float_scales(&group.place, scales, rows).map(Scaling::Floats).map(Some),
             Kind::Fp4(fp4) => self.scales_of_blocks(&group.place, fp4, rows).map(Scaling::Blocks).map(Some),
+            Kind::FourBit(four) => self.runs(&group.place, four, rows).map(Scaling::Runs).map(Some),
+            Kind::Int8Rows => self.integer_rows(rows).map(Scaling::IntegerRows).map(Some),
             Kind::Words(_) => Ok(None),
             Kind::Int8 { .. } if inputs > I8_MAX_INPUTS => {
                 let why = format!("sums of integers are exact in 32 bits up to rows of {I8_MAX_INPUTS}");
@@ -204,7 +209,7 @@ impl Tensors<'_> {
 
     /// Takes note of a matrix of floats that the config would have quantised; no scale may be stored with it.
     pub(super) fn plain(&mut self, scheme: &Scheme, covered: bool, rows: &Rows) -> Result<()> {
-        let scales = FP8_SCALES.map(|end| format!("{}.{end}", rows.module));
+        let scales = [FP8_SCALES[0], FP8_SCALES[1], "SCB"].map(|end| format!("{}.{end}", rows.module));
         if let Some(scale) = scales.iter().find(|scale| self.stores(scale)) {
             let stored = format!("tensor {} is {}", rows.tensor.name, rows.tensor.dtype);
             let expected = scheme.dtypes().join(" or ");
@@ -372,7 +377,7 @@ impl Tensors<'_> {
     }
 
     /// The tensor `name` of one element, as `[1]`.
-    fn single(&mut self, name: &str, because: &str) -> Result<TensorInfo> {
+    pub(super) fn single(&mut self, name: &str, because: &str) -> Result<TensorInfo> {
         let Some(tensor) = self.table.get(name).cloned() else {
             return Err(self.reader.absent_tensor(name, Vec::new()));
         };

@@ -298,11 +298,14 @@ impl<'a> Tensors<'a> {
         let Some(tensor) = self.table.get(name) else {
             return Err(self.reader.absent_tensor(name, nearest(name, self.table.keys())));
         };
-        if tensor.shape != expected {
+        // Codes of 4 bits are stored as one row of all.
+        let count = expected.iter().try_fold(1_u64, |count, side| count.checked_mul(*side));
+        let flat = matches!(tensor.dtype, DType::NF4 | DType::FP4) && count == tensor.shape.first().copied();
+        if tensor.shape != expected && !flat {
             return Err(self.wrong_shape(tensor, expected.to_vec(), because.to_owned()));
         }
         self.used.insert(name.to_owned());
-        Ok(tensor.clone())
+        Ok(TensorInfo { shape: expected.to_vec(), ..tensor.clone() })
     }
 
     /// The fused tensors that may hold the rows of `role`: the roles in them, and their names without suffix.

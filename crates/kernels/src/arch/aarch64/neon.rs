@@ -18,8 +18,9 @@ use crate::arch::generic::wide::{
     Bytes16, EightBlocks, Factors, ONE_TOKEN, all, scales_and_mins_of_halves, scales_of_four,
 };
 use crate::arch::generic::wide_panel::matmul_by;
-use crate::arch::generic::{e4m3, floats};
+use crate::arch::generic::{codes, floats};
 use crate::dtypes::blocks::Format;
+use crate::dtypes::codes::Codes;
 use crate::element::Element;
 use crate::input::{Lines, Q8};
 use crate::memory;
@@ -103,11 +104,11 @@ pub(crate) fn widened<E: Element>(call: &mut Call<'_>) {
     floats::widened::<Neon, E>(unsafe { Neon::new() }, call);
 }
 
-/// The product of F8_E4M3.
+/// The product of codes that are widened in a register.
 #[target_feature(enable = "neon")]
-pub(crate) fn e4m3(call: &mut Call<'_>) {
+pub(crate) fn codes<C: Codes>(call: &mut Call<'_>) {
     // SAFETY: the function is compiled for the instruction sets.
-    e4m3::multiply(unsafe { Neon::<0>::new() }, call, |call| widened::<f32>(call));
+    codes::multiply::<_, C>(unsafe { Neon::<0>::new() }, call, |call| widened::<f32>(call));
 }
 
 /// A loop that is written out, as the compiler keeps a plain loop.

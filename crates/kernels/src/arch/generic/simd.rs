@@ -15,6 +15,8 @@ pub trait Simd: Copy {
     type Floats: Copy;
     /// A vector of integers with as many bits.
     type Bits: Copy;
+    /// Sixteen floats, one for each code of 4 bits, and what they are multiplied by.
+    type Table: Copy;
     /// Floats of a vector.
     const LANES: usize;
 
@@ -73,6 +75,19 @@ pub trait Simd: Copy {
     /// The conditions of [`Simd::load`].
     unsafe fn load_e4m3<const WHOLE: bool>(self, at: *const u8, left: usize) -> Self::Floats;
 
+    /// These floats as they are.
+    fn table(self, values: &[f32; 16]) -> Self::Table;
+
+    /// The table times `scale`.
+    fn scaled(self, table: Self::Table, scale: f32) -> Self::Table;
+
+    /// The floats of a vector of codes, of which a byte has two, the first in its high half; or those before the end with other
+    /// floats of the table after them.
+    ///
+    /// # Safety
+    /// The conditions of [`Simd::load`], where `left` codes are bytes rounded up.
+    unsafe fn look_up<const WHOLE: bool>(self, table: Self::Table, at: *const u8, left: usize) -> Self::Floats;
+
     /// Stores the first `left` floats, or all.
     ///
     /// # Safety
@@ -90,6 +105,22 @@ pub trait Simd: Copy {
     /// # Safety
     /// That many bytes can be written.
     unsafe fn store_bits(self, at: *mut u8, v: Self::Bits);
+}
+
+/// The bytes of `2 * N` codes of 4 bits, or of those before the end with zeros after them.
+///
+/// # Safety
+/// All bytes can be read if `WHOLE`, else those of `left` codes.
+#[inline(always)]
+pub(crate) unsafe fn bytes_of_codes<const N: usize, const WHOLE: bool>(at: *const u8, left: usize) -> [u8; N] {
+    if WHOLE {
+        // SAFETY: the caller guarantees it.
+        return unsafe { at.cast::<[u8; N]>().read() };
+    }
+    let mut bytes = [0; N];
+    // SAFETY: the caller guarantees it: so many can be read, and they are no part of a local array.
+    unsafe { std::ptr::copy_nonoverlapping(at, bytes.as_mut_ptr(), left.div_ceil(2).min(N)) };
+    bytes
 }
 
 /// Operations by instructions of the sets that the value proves.

@@ -24,8 +24,9 @@ use super::prefetch::{NEAR_4_BITS, prefetch_near};
 use crate::Call;
 use crate::arch::generic::prefetch::{NEAR, streams};
 use crate::arch::generic::wide::{EightBlocks, ONE_TOKEN, scales_and_mins_of_halves, scales_of_halves};
-use crate::arch::generic::{e4m3, floats};
+use crate::arch::generic::{codes, floats};
 use crate::dtypes::blocks::Format;
+use crate::dtypes::codes::Codes;
 use crate::element::Element;
 use crate::scratch::{Scratch, arranged, arranged_bytes, arranged_sums};
 use bytemuck::Pod;
@@ -232,11 +233,11 @@ pub(crate) fn widened<E: Element>(call: &mut Call<'_>) {
     floats::widened::<_, E>(unsafe { Avx2::new() }, call);
 }
 
-/// The product of F8_E4M3.
+/// The product of codes that are widened in a register.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(crate) fn e4m3(call: &mut Call<'_>) {
+pub(crate) fn codes<C: Codes>(call: &mut Call<'_>) {
     // SAFETY: the function is compiled for the instruction sets.
-    e4m3::multiply(unsafe { Avx2::new() }, call, |call| widened::<f32>(call));
+    codes::multiply::<_, C>(unsafe { Avx2::new() }, call, |call| widened::<f32>(call));
 }
 
 /// For four rows of `weight` at a time, `step(blocks, rows, i, sums)` adds eight blocks of each to lanes 0 to 7 for even `i`, to

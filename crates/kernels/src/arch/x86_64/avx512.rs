@@ -210,71 +210,88 @@ pub(crate) fn columns_of_16(row: impl Fn(usize) -> __m128i) -> [__m512i; 4] {
     ]
 }
 
-/// Block dtypes times one token: for each row of `weight`, `step(bytes, [row, i], sums)` adds step `i` to its lanes, of which it has
-/// some for each row of the input, and `order` brings the lanes into the order of the blocks. A row's end is padded with zeros.
+/// Block dtypes times one token: for each `$together` rows of `weight`, one or two, `step(bytes, rows, i, sums)` adds step `i` to their
+/// lanes, of which each row has some for each row of the input; `order` brings the lanes into the order of the blocks. A row's end is
+/// padded with zeros.
 ///
 /// A macro, because a closure that is called in two places becomes a function, and its vectors go through memory: each place has
 /// `step` of its own.
 macro_rules! rows_times_token {
-    ($weight:expr, $y:expr, $order:expr, $step:expr $(,)?) => {{
+    ($together:expr, $weight:expr, $y:expr, $order:expr, $step:expr $(,)?) => {{
         use $crate::arch::x86_64::{avx512::in_streams, prefetch::Reading};
         match Reading::of_this_processor() {
-            Reading::OneStream => in_streams::<_, 1, _>($weight, $y, $order, $step, $step),
-            Reading::FourStreams => in_streams::<_, 4, _>($weight, $y, $order, $step, $step),
+            Reading::OneStream => in_streams::<_, $together, $together, _>($weight, $y, $order, $step, $step),
+            Reading::FourStreams => in_streams::<_, 4, $together, _>($weight, $y, $order, $step, $step),
         }
     }};
 }
 pub(crate) use rows_times_token;
 
-/// Like [`rows_times_token`], for `N` rows in turns. `last` is `step`, for the end of a row.
+/// Like [`rows_times_token`], for `N` rows in turns, `R` of them together. `last` is `step`, for the end of a row.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(crate) fn in_streams<const STEP: usize, const N: usize, const P: usize>(
+#[allow(clippy::needless_range_loop)] // steps and rows are indices of several arrays
+pub(crate) fn in_streams<const STEP: usize, const N: usize, const R: usize, const P: usize>(
     weight: &[u8],
     y: &mut [f32],
     order: __m512i,
-    step: impl Fn(&[u8; STEP], [usize; 2], [__m512; P]) -> [__m512; P],
-    last: impl Fn(&[u8; STEP], [usize; 2], [__m512; P]) -> [__m512; P],
+    step: impl Fn([&[u8; STEP]; R], [usize; R], usize, [[__m512; P]; R]) -> [[__m512; P]; R],
+    last: impl Fn([&[u8; STEP]; R], [usize; R], usize, [[__m512; P]; R]) -> [[__m512; P]; R],
 ) {
+    const { assert!(N.is_multiple_of(R) && R * P <= 4) };
     let row_bytes = weight.len() / y.len();
     let (steps, rest) = (row_bytes / STEP, row_bytes % STEP);
     // A last step that is not whole reads on in the rows after it; the lanes of their blocks do not count.
     let mut lane_of = [0i32; 16];
     store_numbers(&mut lane_of, order);
     let counted = lane_of[..16 * rest / STEP].iter().fold(0u16, |counted, lane| counted | 1 << lane);
-    let mut padded = [0; STEP];
     for indices in streams::<N>(y.len()) {
+        let mut stored = [&[[0; STEP]; 0][..]; N];
+        for r in 0..N {
+            stored[r] = &weight[indices[r] * row_bytes..][..row_bytes].as_chunks().0[..steps];
+        }
+        let (rows, stored) = (indices.as_chunks::<R>().0, stored.as_chunks::<R>().0);
         let mut sums = [[_mm512_setzero_ps(); P]; N];
         for i in 0..steps {
-            for r in 0..N {
-                let Some(bytes) = weight[indices[r] * row_bytes + i * STEP..].first_chunk() else {
-                    unreachable!("a row has all of its steps")
-                };
-                if N == 1 {
-                    prefetch_near(bytes.as_ptr().wrapping_add(AHEAD_IN_ONE), STEP);
-                } else {
-                    prefetch(bytes.as_ptr().wrapping_add(AHEAD), STEP);
+            for (together, sums) in sums.as_chunks_mut().0.iter_mut().enumerate() {
+                let mut bytes = [&[0; STEP]; R];
+                for r in 0..R {
+                    bytes[r] = &stored[together][r][i];
+                    if N == R {
+                        prefetch_near(bytes[r].as_ptr().wrapping_add(AHEAD_IN_ONE / R), STEP);
+                    } else {
+                        prefetch(bytes[r].as_ptr().wrapping_add(AHEAD), STEP);
+                    }
                 }
-                sums[r] = step(bytes, [indices[r], i], sums[r]);
+                *sums = step(bytes, rows[together], i, *sums);
             }
         }
-        if rest > 0 {
-            for r in 0..N {
-                let left = &weight[indices[r] * row_bytes + steps * STEP..];
-                let bytes = left.first_chunk().unwrap_or_else(|| {
-                    padded[..left.len()].copy_from_slice(left);
-                    &padded
-                });
-                let added = last(bytes, [indices[r], steps], sums[r]);
-                for p in 0..P {
-                    sums[r][p] = _mm512_mask_mov_ps(sums[r][p], counted, added[p]);
+        for (rows, sums) in rows.iter().zip(sums.as_chunks_mut::<R>().0) {
+            if rest > 0 {
+                let mut padded = [[0; STEP]; R];
+                let mut bytes = [&[0; STEP]; R];
+                for ((bytes, padded), row) in bytes.iter_mut().zip(&mut padded).zip(rows) {
+                    let left = &weight[row * row_bytes + steps * STEP..];
+                    *bytes = left.first_chunk().unwrap_or_else(|| {
+                        padded[..left.len()].copy_from_slice(left);
+                        padded
+                    });
+                }
+                let added = last(bytes, *rows, steps, *sums);
+                for (sums, added) in sums.as_flattened_mut().iter_mut().zip(added.as_flattened()) {
+                    *sums = _mm512_mask_mov_ps(*sums, counted, *added);
                 }
             }
-        }
-        for (row, sums) in indices.into_iter().zip(sums) {
-            y[row] = sum_lanes(_mm512_permutexvar_ps(order, sums[0]));
-            for sums in &sums[1..] {
-                y[row] += sum_lanes(_mm512_permutexvar_ps(order, *sums));
+            let mut in_order = [_mm512_setzero_ps(); 4];
+            for (to, sums) in in_order.iter_mut().zip(sums.as_flattened()) {
+                *to = _mm512_permutexvar_ps(order, *sums);
+            }
+            let totals = sum_lanes_of_four(in_order);
+            for (row, totals) in rows.iter().zip(totals.as_chunks::<P>().0) {
+                y[*row] = totals[0];
+                for total in &totals[1..] {
+                    y[*row] += total;
+                }
             }
         }
     }

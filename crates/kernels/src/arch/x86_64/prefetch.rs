@@ -10,8 +10,8 @@ pub(crate) const AHEAD: usize = 1024;
 /// Like [`AHEAD`], for floats and int8 with a few tokens, which take longer to compute than the memory takes to answer.
 pub(crate) const AHEAD_OF_SOME: usize = 2048;
 
-/// Like [`AHEAD`], for [`Reading::OneStream`]: into the first-level cache.
-pub(crate) const AHEAD_IN_ONE: usize = 2048;
+/// Like [`AHEAD`], for [`Reading::OneStream`]: into the first-level cache; a share of it for each of rows that are multiplied together.
+pub(crate) const AHEAD_IN_ONE: usize = 8192;
 
 /// How far ahead weights of 4 bits are prefetched by AVX2: the measured best distance grows as steps take fewer bytes.
 pub(crate) const NEAR_4_BITS: usize = 1024;

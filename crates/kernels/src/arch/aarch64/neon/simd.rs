@@ -1,6 +1,6 @@
 //! Vectors of 256 bits in two registers of NEON.
 
-use crate::arch::generic::simd::{E4M3_IN_F16, Simd, operations};
+use crate::arch::generic::simd::{E4M3_IN_F16, Simd, bytes_of_codes, operations};
 use half::{bf16, f16};
 use std::arch::aarch64::*;
 use std::arch::asm;
@@ -317,6 +317,8 @@ macro_rules! both {
 impl<const LEVEL: u8> Simd for Neon<LEVEL> {
     type Floats = float32x4x2_t;
     type Bits = uint8x16x2_t;
+    /// The bytes of floats, those of equal places together, and the factor.
+    type Table = (uint8x16x4_t, float32x4_t);
     const LANES: usize = 8;
 
     operations! {
@@ -392,6 +394,39 @@ impl<const LEVEL: u8> Simd for Neon<LEVEL> {
             let words = vandq_s16(vshll_n_s8::<7>(vld1_s8(at.cast())), vdupq_n_s16(E4M3_IN_F16));
             let halves = vreinterpretq_f16_s16(words);
             float32x4x2_t(vcvt_f32_f16(vget_low_f16(halves)), vcvt_high_f32_f16(halves))
+        }
+    }
+
+    #[inline(always)]
+    fn table(self, values: &[f32; 16]) -> (uint8x16x4_t, float32x4_t) {
+        // SAFETY: they have 64 bytes; the value proves the instruction sets.
+        unsafe { (vld4q_u8(values.as_ptr().cast()), vdupq_n_f32(1.0)) }
+    }
+
+    #[inline(always)]
+    fn scaled(self, table: (uint8x16x4_t, float32x4_t), scale: f32) -> (uint8x16x4_t, float32x4_t) {
+        // SAFETY: the value proves the instruction sets.
+        (table.0, unsafe { vdupq_n_f32(scale) })
+    }
+
+    #[inline(always)]
+    unsafe fn look_up<const WHOLE: bool>(
+        self,
+        (values, scale): (uint8x16x4_t, float32x4_t),
+        at: *const u8,
+        left: usize,
+    ) -> float32x4x2_t {
+        // SAFETY: the caller guarantees it; the value proves the instruction sets.
+        unsafe {
+            let bytes = vcreate_u8(u64::from(u32::from_le_bytes(bytes_of_codes::<4, WHOLE>(at, left))));
+            let codes = vzip1_u8(vshr_n_u8::<4>(bytes), vand_u8(bytes, vdup_n_u8(15)));
+            let codes = vcombine_u8(codes, codes);
+            let (first, second) = (vqtbl1q_u8(values.0, codes), vqtbl1q_u8(values.1, codes));
+            let (third, fourth) = (vqtbl1q_u8(values.2, codes), vqtbl1q_u8(values.3, codes));
+            let low = vreinterpretq_u16_u8(vzip1q_u8(first, second));
+            let high = vreinterpretq_u16_u8(vzip1q_u8(third, fourth));
+            let (four, next) = (vzip1q_u16(low, high), vzip2q_u16(low, high));
+            float32x4x2_t(vmulq_f32(vreinterpretq_f32_u16(four), scale), vmulq_f32(vreinterpretq_f32_u16(next), scale))
         }
     }
 

@@ -1,6 +1,6 @@
 //! Vectors of AVX2.
 
-use crate::arch::generic::simd::{E4M3_IN_F16, Simd, operations};
+use crate::arch::generic::simd::{E4M3_IN_F16, Simd, bytes_of_codes, operations};
 use half::{bf16, f16};
 use std::arch::x86_64::*;
 
@@ -44,6 +44,7 @@ fn mask_8(left: usize) -> __m256i {
 impl Simd for Avx2 {
     type Floats = __m256;
     type Bits = __m256i;
+    type Table = [__m256; 2];
     const LANES: usize = 8;
 
     operations! {
@@ -90,6 +91,31 @@ impl Simd for Avx2 {
         unsafe {
             let words = _mm_slli_epi16::<7>(_mm_cvtepi8_epi16(_mm_loadl_epi64(at.cast())));
             _mm256_cvtph_ps(_mm_and_si128(words, _mm_set1_epi16(E4M3_IN_F16)))
+        }
+    }
+
+    #[inline(always)]
+    fn table(self, values: &[f32; 16]) -> [__m256; 2] {
+        // SAFETY: there are 16.
+        unsafe { [self.load::<true>(values.as_ptr(), 8), self.load::<true>(values.as_ptr().add(8), 8)] }
+    }
+
+    #[inline(always)]
+    fn scaled(self, [low, high]: [__m256; 2], scale: f32) -> [__m256; 2] {
+        let scale = self.all(scale);
+        [self.mul(low, scale), self.mul(high, scale)]
+    }
+
+    #[inline(always)]
+    unsafe fn look_up<const WHOLE: bool>(self, [low, high]: [__m256; 2], at: *const u8, left: usize) -> __m256 {
+        // SAFETY: the caller guarantees it; the value proves the instruction sets.
+        unsafe {
+            let word = i32::from_le_bytes(bytes_of_codes::<4, WHOLE>(at, left));
+            let shifts = _mm256_setr_epi32(4, 0, 12, 8, 20, 16, 28, 24);
+            // Of an index, only the low three bits count; the fourth chooses the half of the table.
+            let codes = _mm256_srlv_epi32(_mm256_set1_epi32(word), shifts);
+            let (low, high) = (_mm256_permutevar8x32_ps(low, codes), _mm256_permutevar8x32_ps(high, codes));
+            _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32::<28>(codes)))
         }
     }
 

@@ -229,8 +229,8 @@ fn one_token<F: EightBlocks<EIGHT>, const EIGHT: usize, const SIXTEEN: usize, co
         let x_sums = arranged(more_floats, x.map(|x| x.sums), blocks, |b| b)?.as_chunks::<P>().0;
         let x_ints = arranged_sums::<F, 16, P>(ints, &x, blocks)?;
         let order = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-        rows_times_token!(weight, y, order, |sixteen: &[u8; SIXTEEN], [row, i], mut sums: [__m512; P]| {
-            let [a, b] = sixteen.as_chunks::<EIGHT>().0 else { unreachable!("two times eight blocks") };
+        rows_times_token!(1, weight, y, order, |[w]: [&[u8; SIXTEEN]; 1], [row], i, [mut sums]: [[__m512; P]; 1]| {
+            let [a, b] = w.as_chunks::<EIGHT>().0 else { unreachable!("two times eight blocks") };
             // SAFETY: this function is compiled for the instruction sets.
             let (of_a, of_b) =
                 unsafe { (eights.factors::<STEP>(a, [row, 2 * i]), eights.factors::<STEP>(b, [row, 2 * i + 1])) };
@@ -273,7 +273,7 @@ fn one_token<F: EightBlocks<EIGHT>, const EIGHT: usize, const SIXTEEN: usize, co
                     sums[p] = _mm512_fnmadd_ps(mins, load_floats(&x_sums[i][p]), sums[p]);
                 }
             }
-            sums
+            [sums]
         });
         Ok(())
     })

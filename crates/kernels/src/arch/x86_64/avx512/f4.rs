@@ -43,7 +43,7 @@ fn few_tokens<F: Format, const SIXTEEN: usize, const P: usize>(
             let start = |place| powers_of_two(&padded(powers.of_blocks::<16>(place)));
             let apply =
                 |scales, dots: [__m512i; 2], [x_scales, _]: [&[f32; 16]; 2], sums| scaled(scales, dots, x_scales, sums);
-            one_token::<F, SIXTEEN, P, _>(call, true, elements, Scales { start, add: |scales, _, _| scales, apply })
+            one_token::<F, SIXTEEN, P, _>(call, 2, elements, Scales { start, add: |scales, _, _| scales, apply })
         }
         CallScales::Halves(halves) if F::FLOATS => {
             let start = |place| floats(&padded(halves.of_blocks::<16>(place)));
@@ -53,7 +53,7 @@ fn few_tokens<F: Format, const SIXTEEN: usize, const P: usize>(
                 let dots = _mm512_fmadd_ps(_mm512_shuffle_ps::<0b11_01_11_01>(a, b), scales[1], firsts);
                 _mm512_fmadd_ps(dots, _mm512_mul_ps(_mm512_set1_ps(SCALE), load_floats(x_scales)), sums)
             };
-            one_token::<F, SIXTEEN, P, _>(call, true, elements, Scales { start, add: |scales, _, _| scales, apply })
+            one_token::<F, SIXTEEN, P, _>(call, 2, elements, Scales { start, add: |scales, _, _| scales, apply })
         }
         _ => unreachable!("other scales"),
     }

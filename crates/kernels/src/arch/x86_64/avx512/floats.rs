@@ -4,10 +4,11 @@
 
 use super::simd::Avx512;
 use super::sum_lanes_of_four;
-use crate::arch::generic::e4m3;
+use crate::arch::generic::codes;
 use crate::arch::generic::prefetch::{prefetch, streams};
 use crate::arch::generic::simd::Simd;
 use crate::arch::x86_64::prefetch::{AHEAD, AHEAD_OF_SOME};
+use crate::dtypes::codes::Codes;
 use crate::element::Element;
 use crate::{Call, Input};
 use std::arch::x86_64::*;
@@ -87,11 +88,11 @@ pub(crate) fn widened<E: Element>(call: &mut Call<'_>) {
     unsafe { matmul::<Widened<E>>(call) };
 }
 
-/// The product of F8_E4M3.
+/// The product of codes that are widened in a register.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-pub(crate) fn e4m3(call: &mut Call<'_>) {
+pub(crate) fn codes<C: Codes>(call: &mut Call<'_>) {
     // SAFETY: the function is compiled for the instruction sets.
-    e4m3::multiply(unsafe { <Avx512>::new() }, call, |call| widened::<f32>(call));
+    codes::multiply::<_, C>(unsafe { <Avx512>::new() }, call, |call| widened::<f32>(call));
 }
 
 /// The matrix product.

@@ -1,17 +1,22 @@
 //! Q4_0 by AVX-512 VNNI, and what Q4_0 and Q5_0 share: blocks of a scale, bits that differ, and 16 bytes of nibbles.
 
 use super::blocks::{Panel, ROWS, Step, many_tokens_of_blocks};
-use super::{load, load_apart, load_floats, load_less, load_numbers, rows_times_token, transpose};
+use super::{load, load_apart, load_floats, load_less, load_numbers, store_floats, store_numbers};
+use super::{rows_times_token, transpose};
 use crate::Call;
 use crate::dtypes::blocks::Format;
 use crate::dtypes::q4_0::{BYTES, Q40};
-use crate::scratch::{Scratch, arranged, arranged_bytes, room};
+use crate::dtypes::scaled::padded;
+use crate::input::Q8;
+use crate::order::BLOCK;
+use crate::scratch::{Scratch, room};
+use bytemuck::{Pod, Zeroable};
 use std::arch::x86_64::*;
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(crate) fn matmul(call: &mut Call<'_>) {
     let elements = |first, second| nibbles::<BYTES>(first, second);
-    if !one_token::<Q40, { 16 * BYTES }, 1, _>(call, false, elements, scales_in_blocks::<BYTES>()) {
+    if !one_token::<Q40, { 16 * BYTES }, 1, _>(call, 1, elements, scales_in_blocks::<BYTES>()) {
         many_tokens_of_blocks::<Q40, BYTES, { 4 * BYTES }>(call, |fours, i, panel| put(fours, i, panel));
     }
 }
@@ -83,13 +88,32 @@ pub(crate) fn scaled(scales: __m512, [first, second]: [__m512i; 2], x_scales: &[
     _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), _mm512_mul_ps(scales, load_floats(x_scales)), sums)
 }
 
-/// The product with one token, like [`Call::few_tokens`]. `elements` has elements of four blocks like [`nibbles`], with their offset;
-/// `evens_first` is as in `Elements`. `STEP` are the bytes of 16 blocks.
+/// The activations of a step in the product with one token, for one row of the input.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct X {
+    /// In the order of elements.
+    bytes: [[u8; 64]; 8],
+    /// What the weights' offset adds too much to the sums of [`of_halves`].
+    offsets: [[i32; 16]; 2],
+    /// In the order of scales, as what follows.
+    scales: [f32; 16],
+    /// Sums of blocks.
+    sums: [f32; 16],
+}
+// SAFETY: arrays of numbers without padding, for which all bits are valid.
+unsafe impl Zeroable for X {}
+// SAFETY: the reason above holds here too.
+unsafe impl Pod for X {}
+
+/// The product with one token, like [`Call::few_tokens`]. `elements` has elements of four blocks, with their offset, 16 of each in a
+/// vector: those in order if they are 1 `apart`, as [`nibbles`] has them, else those at even places before those at odd ones, or by
+/// their places modulo 4. `STEP` are the bytes of 16 blocks.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(crate) fn one_token<F: Format, const STEP: usize, const P: usize, T: Copy>(
     call: &mut Call<'_>,
-    evens_first: bool,
+    apart: usize,
     elements: impl Fn(__m512i, __m512i) -> (__m512i, __m512i),
     scales: Scales<
         impl Fn([usize; 2]) -> T,
@@ -98,58 +122,102 @@ pub(crate) fn one_token<F: Format, const STEP: usize, const P: usize, T: Copy>(
     >,
 ) -> bool {
     const { assert!(F::OFFSET <= 16) };
-    call.few_tokens::<P>(|Scratch { bytes, floats, more_floats, ints, .. }, weight, x, y| {
-        let blocks = x[0].scales.len().next_multiple_of(16);
-        // The activations, padded to a whole number of steps, in the order of elements and scales; and what the
-        // weights' offset adds too much in each eight products.
-        let order = |i: usize| i / 8 * 8 + i % 4 * 2 + i / 4 % 2;
-        let x_bytes = arranged_bytes::<64, P>(bytes, &x, evens_first, blocks, order)?;
-        let order = |i: usize| i / 16 * 16 + i % 4 * 4 + i / 4 % 4;
-        let x_scales = arranged(floats, x.map(|x| x.scales), blocks, order)?.as_chunks::<P>().0;
-        let x_sums = if F::MINS { x.map(|x| x.sums) } else { [&[][..]; P] };
-        let x_sums = arranged(more_floats, x_sums, if F::MINS { blocks } else { 0 }, order)?.as_chunks::<P>().0;
-        let x_offsets = room(ints, P * blocks * 4)?;
-        let (x_halves, _) = x_bytes.as_flattened().as_flattened().as_chunks::<16>();
-        for (offsets, halves) in x_offsets.as_chunks_mut::<16>().0.iter_mut().zip(x_halves.as_chunks::<8>().0) {
-            for (i, offset) in offsets.iter_mut().enumerate() {
-                let sum = |half: usize| -> i32 {
-                    halves[i / 4 + 4 * half][i % 4 * 4..][..4].iter().map(|&x| i32::from(x as i8)).sum()
-                };
-                *offset = -F::OFFSET * (sum(0) + sum(1));
+    call.few_tokens::<P>(|Scratch { bytes, .. }, weight, rows, y| {
+        let steps = rows[0].scales.len().div_ceil(16);
+        let all: &mut [X] = bytemuck::cast_slice_mut(room(bytes, steps * P * size_of::<X>())?);
+        for (i, of_step) in all.as_chunks_mut::<P>().0.iter_mut().enumerate() {
+            for (x, row) in of_step.iter_mut().zip(&rows) {
+                *x = arranged::<F>(row, i, apart);
             }
         }
-        let x_bytes = x_bytes.as_chunks::<P>().0;
-        let x_offsets = x_offsets.as_chunks::<16>().0.as_chunks::<4>().0.as_chunks::<P>().0;
+        let all = all.as_chunks::<P>().0;
         let order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-        rows_times_token!(weight, y, order, |blocks: &[u8; STEP], [row, i], mut sums: [__m512; P]| {
+        // Two rows share loaded activations, of which there are twice as many as weights.
+        rows_times_token!(2, weight, y, order, |blocks: [&[u8; STEP]; 2], rows, i, mut sums: [[__m512; P]; 2]| {
             // First what branches, while few registers are used.
-            let mut of_blocks = (scales.start)([row, i]);
-            let zero = _mm512_setzero_si512();
-            let mut dots = [[zero; 4]; P];
-            for (j, four) in blocks.chunks_exact(const { STEP / 4 }).enumerate() {
-                let first = four.first_chunk().map_or_else(|| load_less(four), |bytes| load_apart(bytes));
-                let second = four.last_chunk().map_or(first, |bytes| load_apart(bytes));
-                of_blocks = (scales.add)(of_blocks, j, [first, second]);
-                let (low, high) = elements(first, second);
+            let mut of_blocks = [(scales.start)([rows[0], i]), (scales.start)([rows[1], i])];
+            let (x, zero) = (&all[i], _mm512_setzero_si512());
+            let mut dots = [[[zero; 4]; P]; 2];
+            for j in 0..4 {
+                let mut w = [(zero, zero); 2];
+                for r in 0..2 {
+                    let four = &blocks[r][STEP / 4 * j..][..STEP / 4];
+                    let first = four.first_chunk().map_or_else(|| load_less(four), |bytes| load_apart(bytes));
+                    let second = four.last_chunk().map_or(first, |bytes| load_apart(bytes));
+                    of_blocks[r] = (scales.add)(of_blocks[r], j, [first, second]);
+                    w[r] = elements(first, second);
+                }
                 for p in 0..P {
-                    let (x, x_offsets) = (&x_bytes[i][p], &x_offsets[i][p]);
-                    let sums = _mm512_dpbusd_epi32(load_numbers(&x_offsets[j]), low, load(&x[2 * j]));
-                    dots[p][j] = _mm512_dpbusd_epi32(sums, high, load(&x[2 * j + 1]));
+                    let (low, high) = (load(&x[p].bytes[2 * j]), load(&x[p].bytes[2 * j + 1]));
+                    for r in 0..2 {
+                        dots[r][p][j] = _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(zero, w[r].0, low), w[r].1, high);
+                    }
                 }
             }
-            for (p, dots) in dots.iter().enumerate() {
-                // In each 128 bits are four sums of eight products of one block: at most 16 * 127 * 8 and twice that, so
-                // that they fit 16 bits; the first two are of its first half.
-                let ones = _mm512_set1_epi16(1);
-                let first = _mm512_madd_epi16(_mm512_packs_epi32(dots[0], dots[1]), ones);
-                let second = _mm512_madd_epi16(_mm512_packs_epi32(dots[2], dots[3]), ones);
-                let x_sums = if F::MINS { &x_sums[i][p] } else { &[0.0; 16] };
-                sums[p] = (scales.apply)(of_blocks, [first, second], [&x_scales[i][p], x_sums], sums[p]);
+            for r in 0..2 {
+                for p in 0..P {
+                    let X { offsets, scales: x_scales, sums: x_sums, .. } = &x[p];
+                    let [first, second] = of_halves(dots[r][p]);
+                    let first = _mm512_sub_epi32(first, load_numbers(&offsets[0]));
+                    let second = _mm512_sub_epi32(second, load_numbers(&offsets[1]));
+                    sums[r][p] = (scales.apply)(of_blocks[r], [first, second], [x_scales, x_sums], sums[r][p]);
+                }
             }
             sums
         });
         Ok(())
     })
+}
+
+/// Step `i` of a row of the input, with zeros past its end.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+fn arranged<F: Format>(row: &Q8<'_>, i: usize, apart: usize) -> X {
+    let mut x = X::zeroed();
+    let bytes: [u8; 16 * BLOCK] = padded(bytemuck::cast_slice(&row.bytes[16 * BLOCK * i..]));
+    let mut offsets = [_mm512_setzero_si512(); 4];
+    for (j, [first, second]) in bytes.as_chunks::<64>().0.as_chunks().0.iter().enumerate() {
+        let (a, b) = (load(first), load(second));
+        let (low, high) = (_mm512_shuffle_i64x2::<0b10_00_10_00>(a, b), _mm512_shuffle_i64x2::<0b11_01_11_01>(a, b));
+        // Of each half by the places, then those of both halves next to each other.
+        let by_places = |[a, b, c, d]: [i32; 4]| {
+            let order = _mm512_set4_epi32(d, c, b, a);
+            (_mm512_shuffle_epi8(low, order), _mm512_shuffle_epi8(high, order))
+        };
+        let (low, high) = match apart {
+            1 => (low, high),
+            2 => {
+                let (low, high) = by_places([0x0604_0200, 0x0e0c_0a08, 0x0705_0301, 0x0f0d_0b09]);
+                (_mm512_unpacklo_epi64(low, high), _mm512_unpackhi_epi64(low, high))
+            }
+            _ => {
+                let (low, high) = by_places([0x0c08_0400, 0x0d09_0501, 0x0e0a_0602, 0x0f0b_0703]);
+                (_mm512_unpacklo_epi32(low, high), _mm512_unpackhi_epi32(low, high))
+            }
+        };
+        store_numbers(&mut x.bytes[2 * j], low);
+        store_numbers(&mut x.bytes[2 * j + 1], high);
+        let offset = _mm512_set1_epi8(F::OFFSET as i8);
+        offsets[j] = _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(_mm512_setzero_si512(), offset, low), offset, high);
+    }
+    for (to, half) in x.offsets.iter_mut().zip(of_halves(offsets)) {
+        store_numbers(to, half);
+    }
+    let order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    for (to, floats) in [(&mut x.scales, row.scales), (&mut x.sums, row.sums)] {
+        let floats = load(&padded(bytemuck::cast_slice(&floats[16 * i..])));
+        store_floats(to, _mm512_castsi512_ps(_mm512_permutexvar_epi32(order, floats)));
+    }
+    x
+}
+
+/// Of sums of eight products in the order of four times four blocks, at most `31 * 127 * 8`, so that they fit 16 bits: those of sixteen,
+/// two of each first eight blocks, then two of each second ones; where halves of bytes are neighbors these are halves of blocks.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn of_halves(dots: [__m512i; 4]) -> [__m512i; 2] {
+    let sums = |a, b| _mm512_madd_epi16(_mm512_packs_epi32(a, b), _mm512_set1_epi16(1));
+    [sums(dots[0], dots[1]), sums(dots[2], dots[3])]
 }
 
 /// The scales of blocks that begin with them, as [`one_token`] takes them.

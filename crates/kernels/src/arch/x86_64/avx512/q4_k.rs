@@ -126,13 +126,13 @@ pub(crate) fn one_token<const BITS: u32, const BYTES: usize, const TWO: usize>(
         let x_scales = arranged(floats, [x.scales], blocks, blocks_at)?;
         let x_sums = arranged(more_floats, [x.sums], blocks, blocks_at)?;
         let order = _mm512_setr_epi32(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
-        rows_times_token!(weight, y, order, |two: &[u8; TWO], [_, i], [sums]| {
+        rows_times_token!(1, weight, y, order, |[two]: [&[u8; TWO]; 1], _, i, [[sums]]| {
             let [a, b] = two.as_chunks::<BYTES>().0 else { unreachable!("two super-blocks") };
             let dots = dots::<BITS>(halves(a), halves(b), &x_bytes[i]);
             let (scales, mins) = scales_and_mins(a, b);
             let scales = _mm512_mul_ps(scales, load_floats(&x_scales[i]));
             let sums = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), scales, sums);
-            [_mm512_fnmadd_ps(mins, load_floats(&x_sums[i]), sums)]
+            [[_mm512_fnmadd_ps(mins, load_floats(&x_sums[i]), sums)]]
         });
         Ok(())
     })

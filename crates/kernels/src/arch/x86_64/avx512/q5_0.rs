@@ -11,7 +11,7 @@ use std::arch::x86_64::*;
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(crate) fn matmul(call: &mut Call<'_>) {
     let elements = |first, second| elements(first, second);
-    if !one_token::<Q50, { 16 * BYTES }, 1, _>(call, false, elements, scales_in_blocks::<BYTES>()) {
+    if !one_token::<Q50, { 16 * BYTES }, 1, _>(call, 1, elements, scales_in_blocks::<BYTES>()) {
         many_tokens_of_blocks::<Q50, BYTES, { 4 * BYTES }>(call, |fours, i, panel| put(fours, i, panel));
     }
 }

@@ -25,9 +25,9 @@ pub(crate) fn matmul(call: &mut Call<'_>) {
         }
         let x_offsets = x_offsets.as_chunks::<16>().0.as_chunks::<8>().0;
         let order = _mm512_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15);
-        rows_times_token!(weight, y, order, |two: &[u8; 2 * BYTES], [_, i], [sums]| {
+        rows_times_token!(1, weight, y, order, |[two]: [&[u8; 2 * BYTES]; 1], _, i, [[sums]]| {
             let [a, b] = two.as_chunks::<BYTES>().0 else { unreachable!("two super-blocks") };
-            [step(a, b, &x_bytes[i], &x_offsets[i], &x_scales[i], sums)]
+            [[step(a, b, &x_bytes[i], &x_offsets[i], &x_scales[i], sums)]]
         });
         Ok(())
     });

@@ -24,8 +24,8 @@ pub(crate) fn matmul(call: &mut Call<'_>) {
         let x_scales = arranged(floats, [x.scales], blocks, order)?;
         let x_offsets = arranged(ints, [x.offsets], blocks, order)?;
         let order = _mm512_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15);
-        rows_times_token!(weight, y, order, |blocks: &[u8; STEP * BYTES], [_, i], [sums]| {
-            [step(blocks, &x_bytes[i], &x_scales[i], &x_offsets[i], sums)]
+        rows_times_token!(1, weight, y, order, |[blocks]: [&[u8; STEP * BYTES]; 1], _, i, [[sums]]| {
+            [[step(blocks, &x_bytes[i], &x_scales[i], &x_offsets[i], sums)]]
         });
         Ok(())
     });

@@ -1,6 +1,6 @@
 //! Vectors of AVX-512.
 
-use crate::arch::generic::simd::{E4M3_IN_F16, Simd, operations};
+use crate::arch::generic::simd::{E4M3_IN_F16, Simd, bytes_of_codes, operations};
 use half::{bf16, f16};
 use std::arch::x86_64::*;
 
@@ -37,6 +37,7 @@ pub(crate) fn mask_16(count: usize) -> u16 {
 impl<const VNNI: bool> Simd for Avx512<VNNI> {
     type Floats = __m512;
     type Bits = __m512i;
+    type Table = __m512;
     const LANES: usize = 16;
 
     operations! {
@@ -76,6 +77,29 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
             let bytes = if WHOLE { _mm_loadu_si128(at.cast()) } else { _mm_maskz_loadu_epi8(mask_16(left), at.cast()) };
             let words = _mm256_slli_epi16::<7>(_mm256_cvtepi8_epi16(bytes));
             _mm512_cvtph_ps(_mm256_and_si256(words, _mm256_set1_epi16(E4M3_IN_F16)))
+        }
+    }
+
+    #[inline(always)]
+    fn table(self, values: &[f32; 16]) -> __m512 {
+        // SAFETY: there are 16.
+        unsafe { self.load::<true>(values.as_ptr(), 16) }
+    }
+
+    #[inline(always)]
+    fn scaled(self, table: __m512, scale: f32) -> __m512 {
+        self.mul(table, self.all(scale))
+    }
+
+    #[inline(always)]
+    unsafe fn look_up<const WHOLE: bool>(self, table: __m512, at: *const u8, left: usize) -> __m512 {
+        // SAFETY: the caller guarantees it; the value proves the instruction sets.
+        unsafe {
+            let codes = u64::from_le_bytes(bytes_of_codes::<8, WHOLE>(at, left));
+            // Of an index, only the low four bits count.
+            let eights = _mm512_mask_set1_epi32(_mm512_set1_epi32(codes as i32), 0xff00, (codes >> 32) as i32);
+            let shifts = _mm512_setr_epi32(4, 0, 12, 8, 20, 16, 28, 24, 4, 0, 12, 8, 20, 16, 28, 24);
+            _mm512_permutexvar_ps(_mm512_srlv_epi32(eights, shifts), table)
         }
     }
 

@@ -7,7 +7,7 @@ use crate::Call;
 use crate::arch::generic::wide::EightBlocks;
 use crate::arch::x86_64::avx2::load as load_32;
 use crate::dtypes::blocks::Format;
-use crate::dtypes::scaled::{Affine, CallScales, Groups};
+use crate::dtypes::scaled::{Affine, CallScales, Groups, padded};
 use model_factory_dtypes::DType;
 use std::arch::x86_64::*;
 
@@ -64,13 +64,11 @@ fn by<F: Format, const SIXTEEN: usize, const P: usize, const N: usize, const BYT
 ) -> bool {
     let order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     let order = _mm512_srl_epi32(order, _mm_cvtsi32_si128(of_groups[0].shift as i32));
-    let count = of_groups[0].scales.len_of(BYTES / 16);
-    let start = |place| {
-        let [from, skipped] = of_groups[0].place::<16>(place, count);
-        let numbers = _mm512_add_epi32(order, _mm512_set1_epi32(skipped as i32));
+    let start = move |place| {
+        let at = of_groups[0].first::<16>(place) * (BYTES / 16);
         let mut factors = [_mm512_setzero_ps(); N];
-        for (factors, groups) in factors.iter_mut().zip(of_groups) {
-            *factors = _mm512_permutexvar_ps(numbers, widened(groups.scales.chunk(from * (BYTES / 16))));
+        for n in 0..N {
+            factors[n] = _mm512_permutexvar_ps(order, widened(&padded(of_groups[n].scales.from(at))));
         }
         if N == 2 {
             factors[1] = _mm512_add_ps(_mm512_mul_ps(factors[0], _mm512_set1_ps(F::OFFSET as f32)), factors[1]);
@@ -82,17 +80,23 @@ fn by<F: Format, const SIXTEEN: usize, const P: usize, const N: usize, const BYT
         if N == 2 { _mm512_fmadd_ps(factors[1], load_floats(x_sums), sums) } else { sums }
     };
     let elements = |first, second| elements::<F>(first, second);
-    one_token::<F, SIXTEEN, P, _>(call, F::BITS == 4, elements, Scales { start, add: |factors, _, _| factors, apply })
+    let apart = const { if 8 % F::BITS == 0 { 8 / F::BITS as usize } else { 1 } };
+    one_token::<F, SIXTEEN, P, _>(call, apart, elements, Scales { start, add: |factors, _, _| factors, apply })
 }
 
-/// The elements of four blocks, of which `first` and `second` are the first and the last 64 bytes: of 4 bits those at even places of
-/// each and those at odd ones, of other widths elements 0 to 15 of each and elements 16 to 31.
+/// The elements of four blocks, of which `first` and `second` are the first and the last 64 bytes, as many apart as a byte has, or in
+/// order if these are no whole number.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn elements<F: Format>(first: __m512i, second: __m512i) -> (__m512i, __m512i) {
     let low = _mm512_set1_epi8((1 << F::BITS) - 1);
     if F::BITS == 4 {
         return (_mm512_and_si512(first, low), _mm512_and_si512(_mm512_srli_epi16::<4>(first), low));
+    }
+    if F::BITS == 2 {
+        let twice = _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 0, 1, 1, 2, 2, 3, 3), first);
+        let shifted = |a, b| _mm512_and_si512(_mm512_srlv_epi64(twice, _mm512_set4_epi64(b, a, b, a)), low);
+        return (shifted(0, 2), shifted(4, 6));
     }
     // The two bytes in which each field begins, of which even ones come to the low byte and odd ones to the high one.
     let windows = |odd: usize| {
@@ -103,7 +107,7 @@ fn elements<F: Format>(first: __m512i, second: __m512i) -> (__m512i, __m512i) {
     let fields = |words: &[i16; 32]| {
         let words = load_numbers(words);
         let halves = match F::BITS {
-            2 | 3 => _mm512_permutexvar_epi16(words, first),
+            3 => _mm512_permutexvar_epi16(words, first),
             _ => _mm512_permutex2var_epi16(first, words, second),
         };
         let evens = _mm512_srlv_epi16(_mm512_shuffle_epi8(halves, evens), right);
