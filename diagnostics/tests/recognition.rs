@@ -40,8 +40,6 @@ fn methods_are_named_by_config_json() {
         (json!({"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": true}), &["GPTQ, 4 bits, groups of 128", "Q4_K_M"]),
         (json!({"quant_method": "gptq", "bits": 8, "group_size": -1}), &["GPTQ, 8 bits, groups of -1", "Q8_0"]),
         (json!({"quant_method": "awq", "bits": 4, "group_size": 64, "version": "gemm"}), &["AWQ, 4 bits, groups of 64"]),
-        (json!({"quant_method": "bitsandbytes", "load_in_4bit": true, "load_in_8bit": false, "bnb_4bit_quant_type": "nf4"}), &["bitsandbytes, 4 bits, nf4", "Q4_K_M"]),
-        (json!({"quant_method": "bitsandbytes", "load_in_8bit": true}), &["bitsandbytes, 8 bits", "Q8_0"]),
         (json!({"quant_method": "torchao", "quant_type": {"default": {"_type": "Int4WeightOnlyConfig", "_data": {"group_size": 32}}}}), &["torchao, groups of 32, Int4WeightOnlyConfig"]),
         (json!({"quant_method": "torchao", "quant_type": "int8_weight_only"}), &["torchao, int8_weight_only"]),
         (json!({"quant_method": "hqq", "quant_config": {"weight_quant_params": {"nbits": 4, "group_size": 64}}}), &["HQQ, 4 bits, groups of 64"]),
@@ -84,6 +82,8 @@ fn methods_are_named_by_config_json() {
     #[rustfmt::skip]
     let elsewhere: &[(&str, Value, &[&str])] = &[
         ("quantization_config", json!({"load_in_4bit": true, "bnb_4bit_quant_type": "fp4"}), &["bitsandbytes, 4 bits, fp4", "quantization_config.load_in_4bit"]),
+        ("quantization_config", json!({"quant_method": "bitsandbytes", "load_in_4bit": true, "load_in_8bit": false, "bnb_4bit_quant_type": "nf4"}), &["bitsandbytes, 4 bits, nf4", "quantization_config.load_in_4bit", "Q4_K_M"]),
+        ("quantization_config", json!({"quant_method": "bitsandbytes", "load_in_8bit": true}), &["bitsandbytes, 8 bits", "quantization_config.load_in_8bit", "Q8_0"]),
         ("quantization_config", json!({"quant_method": "modelopt", "quant_algo": "W4A16_AWQ", "group_size": 128}), &["ModelOpt, groups of 128, W4A16_AWQ", "quantization_config.quant_algo is \"W4A16_AWQ\", expected"]),
         ("quantization_config", json!({"quant_method": "modelopt", "quant_algo": "NVFP4_SVD"}), &["ModelOpt, NVFP4_SVD", "quant_algo is"]),
         ("quantization_config", json!({"bits": 4}), &["a quantization_config without quant_method, 4 bits"]),
