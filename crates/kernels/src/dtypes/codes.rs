@@ -23,6 +23,9 @@ pub(crate) trait Codes {
     /// The values of a row without scales.
     fn dequantize(row: &[u8], out: &mut [f32]);
 
+    /// Whether the bytes that are no numbers are those with all bits but the first; a byte is a code then.
+    const NAN: bool = false;
+
     /// Whether a code of `rows`, which have one length, is no number.
     fn has_nan<const N: usize>(rows: [&[u8]; N]) -> bool;
 

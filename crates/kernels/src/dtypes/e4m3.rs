@@ -16,6 +16,7 @@ pub(crate) struct E4m3;
 
 impl Codes for E4m3 {
     const EACH: usize = 1;
+    const NAN: bool = true;
     type Scales<'a> = Rectangles<'a>;
     type Factor<S: Simd> = S::Floats;
 

@@ -58,6 +58,8 @@ fn few<S: Simd, C: Codes, const T: usize>(simd: S, call: &mut Call<'_>, lines: &
     // The scales of each stream's row, which are the same for all rows of a rectangle.
     let of_rows = room(lines, ROWS * across)?;
     let mut filled = [usize::MAX; ROWS];
+    // Steps are looked through while they are in the first-level cache, rows of others afterwards.
+    let in_steps = C::NAN && inputs.is_multiple_of(STEP) && scales.inputs().min(inputs).is_multiple_of(STEP);
     for rows in streams::<ROWS>(call.rows()) {
         let mut w: [&[u8]; ROWS] = [&[]; ROWS];
         for (r, row) in rows.into_iter().enumerate() {
@@ -70,20 +72,22 @@ fn few<S: Simd, C: Codes, const T: usize>(simd: S, call: &mut Call<'_>, lines: &
                 }
             }
         }
-        let sums = tile::<S, C, T>(simd, w, x, of_rows, scales.inputs());
+        let (sums, greatest) = tile::<S, C, T>(simd, w, x, of_rows, scales.inputs());
         for (r, sums) in sums.iter().enumerate() {
             for (t, sum) in sums.iter().enumerate() {
                 call.part(t, rows[r], 1)[0] = *sum;
             }
         }
-        if C::has_nan(w) {
+        let has_nan = if in_steps { greatest.contains(&0xff) } else { C::has_nan(w) };
+        if has_nan {
             rows.into_iter().for_each(|row| mark::<C>(call, row..row + 1));
         }
     }
     Ok(())
 }
 
-/// For each row and token the sum of products. Each row has a scale for each `part` of its inputs.
+/// For each row and token the sum of products, and the greatest bytes of whole steps with their first bits set, where these tell codes
+/// that are no numbers. Each row has a scale for each `part` of its inputs.
 #[inline(always)]
 #[allow(clippy::needless_range_loop)] // rows and tokens are indices of several arrays
 fn tile<S: Simd, C: Codes, const T: usize>(
@@ -92,7 +96,8 @@ fn tile<S: Simd, C: Codes, const T: usize>(
     x: [&[f32]; T],
     of_rows: &[f32],
     part: usize,
-) -> [[f32; T]; ROWS] {
+) -> ([[f32; T]; ROWS], [u8; STEP]) {
+    let mut greatest = [0; STEP];
     let (inputs, across) = (x[0].len(), of_rows.len() / ROWS);
     assert!(w.iter().all(|w| w.len() * C::EACH == inputs) && x.iter().all(|x| x.len() == inputs));
     let mut sums = [[simd.all(0.0); T]; ROWS];
@@ -114,6 +119,14 @@ fn tile<S: Simd, C: Codes, const T: usize>(
                     prefetch_near(at.wrapping_add(NEAR), STEP / C::EACH);
                 }
             }
+            if C::NAN {
+                for w in w {
+                    let Some(bytes) = w[step..].first_chunk::<STEP>() else { unreachable!("a step is there") };
+                    for i in 0..STEP {
+                        greatest[i] = greatest[i].max(bytes[i] | 0x80);
+                    }
+                }
+            }
             for vector in 0..STEP / S::LANES {
                 // SAFETY: a step is there, of each row and token.
                 unsafe { add::<S, C, T, true>(simd, &w, &x, &factors, step + vector * S::LANES, S::LANES, &mut sums) };
@@ -133,7 +146,7 @@ fn tile<S: Simd, C: Codes, const T: usize>(
     for (totals, sums) in totals.as_flattened_mut().iter_mut().zip(sums.as_flattened()) {
         *totals = simd.sum(*sums);
     }
-    totals
+    (totals, greatest)
 }
 
 /// Adds the products of the vector at `at` of each row and token, or of `left` elements before the end.
