@@ -210,14 +210,15 @@ impl Matrix {
                         self.kernel.matmul_scaled(weight(), scales, input, y)?;
                     }
                     ScaleKind::Groups(zero_points) => {
-                        let scales = scales();
-                        self.kernel.matmul_scaled(weight(), BlockScales::Floats { group: *width, scales }, input, y)?;
-                        if let Some(stored) = zero_points {
-                            let zero_points = match stored.dtype() {
-                                DType::I8 => ZeroPoints::Bytes(stored.bytes()),
-                                _ => ZeroPoints::Words { words: stored.bytes(), of: self.kernel.dtype },
-                            };
-                            kernels::subtract_zero_points(isa, zero_points, scales, rows.clone(), *width, input, y)?;
+                        let (kernel, weight, scales, group) = (&self.kernel, weight(), scales(), *width);
+                        match zero_points.as_ref().map(|stored| (stored.dtype(), stored.bytes())) {
+                            None => kernel.matmul_scaled(weight, BlockScales::Floats { group, scales }, input, y)?,
+                            Some((dtype, bytes)) => {
+                                let is_bytes = dtype == DType::I8;
+                                let zeros = if is_bytes { ZeroPoints::Bytes(bytes) } else { ZeroPoints::Words(bytes) };
+                                let (scales, rows) = ((scales, zeros), rows.clone());
+                                kernels::multiply_with_zero_points(kernel, isa, weight, scales, rows, group, input, y)?;
+                            }
                         }
                     }
                     ScaleKind::Affine(biases) => {

@@ -28,7 +28,7 @@ mod weights;
 
 pub use crate::block::{Activation, DenseActivation, KeySharing, Pooling, RopeLayout, RouterScore};
 pub use classifier::{ClassifierDense, ClassifierWeights, ScoreActivation};
-pub use columns::{ColumnWords, Columns};
+pub use columns::Columns;
 pub use embedding::{EmbeddingSpec, Embeds, InputWeights, PositionWeights, TextLimit};
 pub use inspect::{Wanted, inspect, inspect_as};
 pub use layer_embedding::{LayerEmbeddingUse, LayerEmbeddingWeights};
@@ -525,8 +525,8 @@ impl LinearWeights {
             }
             Some(Scaling::Groups(groups)) => [Some(&groups.scale), groups.zero_point.as_ref(), None, None],
             Some(Scaling::Columns(columns)) => {
-                let Columns { scale, zero_point, group_of_input, no_bias, .. } = columns;
-                [Some(scale), Some(zero_point), group_of_input.as_ref(), no_bias.as_ref()]
+                let Columns { scale, zero_point, g_idx, zero_bias, .. } = columns;
+                [Some(scale), Some(zero_point), g_idx.as_ref(), zero_bias.as_ref()]
             }
             Some(Scaling::Affine(affine)) => [Some(&affine.scale), Some(&affine.bias), None, None],
             Some(Scaling::Int8(int8)) => match &int8.activations {
