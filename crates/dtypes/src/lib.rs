@@ -10,6 +10,15 @@ pub use dtype::{DType, removed_ggml_type};
 pub use level::{cpu_level, cpu_level_features};
 pub use tier::Tier;
 
+/// The dimension of a matrix along which a word of 32 bits holds consecutive integers, where words lie by columns. Complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PackedDim {
+    /// Inputs, in a stream of fields for each output, the first in the lowest bits: `[inputs * bits / 32, outputs]` (GPTQ).
+    Inputs,
+    /// Eight outputs, of 4 bits, in the order 0, 2, 4, 6, 1, 3, 5, 7 from the lowest bits: `[inputs, outputs / 8]` (AWQ).
+    Outputs,
+}
+
 /// The largest number of inputs of an I8 matrix: with so many products of a weight, -128 to 127, and an activation less
 /// its zero point, -255 to 255, every sum fits 32 bits.
 pub const I8_MAX_INPUTS: u64 = 65_793;

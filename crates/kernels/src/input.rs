@@ -521,29 +521,6 @@ impl Input {
         }
     }
 
-    /// The sum of block `b` of row `token`, times its scale, wherever it lies. Panics for another form.
-    #[inline]
-    pub(super) fn block_sum(&self, token: usize, b: usize) -> f32 {
-        if self.layout == Layout::Rows {
-            return self.q8(token).sums[b];
-        }
-        let place = Order::new(self.inputs / BLOCK).place(b);
-        place.map_or(0.0, |place| self.packed(token / GROUP).scale_and_sum(place, token % GROUP)[1])
-    }
-
-    /// The sum of each block of row `token`, times its scale, wherever it lies. Panics for another form; what it gives does, past the
-    /// last block.
-    #[inline]
-    pub(super) fn block_sums(&self, token: usize) -> impl Fn(usize) -> f32 {
-        let (order, in_rows) = (Order::new(self.inputs / BLOCK), self.layout == Layout::Rows);
-        let (rows, group) = (in_rows.then(|| self.q8(token)), (!in_rows).then(|| self.packed(token / GROUP)));
-        move |b| match (rows, group) {
-            (Some(row), _) => row.sums[b],
-            (_, Some(group)) => order.place(b).map_or(0.0, |place| group.scale_and_sum(place, token % GROUP)[1]),
-            _ => 0.0,
-        }
-    }
-
     /// Group `group` of the tokens. Panics for another form, or if blocks lie in rows.
     #[inline]
     pub(super) fn packed(&self, group: usize) -> Packed<'_> {

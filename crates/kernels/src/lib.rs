@@ -36,13 +36,13 @@ pub mod threads;
 
 pub use attention::{KvElement, KvTile, Query, STATE, Scoring, TILE, attend, put_key, put_value};
 pub use dtypes::i8::int8_groups;
-pub use dtypes::scaled::{BlockScales, RunScales, ZeroPoints, subtract_zero_points};
+pub use dtypes::scaled::{BlockScales, RunScales, ZeroPoints, multiply_with_zero_points};
 pub use element::Element;
 pub use input::int8::Int8Rule;
 pub use input::{ColumnsMut, Form, Input};
 pub use isa::Isa;
 pub use model_factory_dtypes::memory;
-pub use ops::columns::{ColumnZeros, Columns, Words, multiply_columns, multiply_shuffled};
+pub use ops::columns::{Columns, field, multiply_columns, multiply_shuffled};
 pub use ops::conv::convolve;
 pub use ops::delta::{CHUNK, DeltaRows, DeltaState, delta_scratch};
 pub use ops::routing::{exp_all, sigmoid, softmax};

@@ -16,17 +16,17 @@ pub struct Scratch {
     pub(super) floats: Lines<f32>,
     pub(super) more_floats: Lines<f32>,
     pub(super) ints: Lines<i32>,
-    /// The rows of weights that are stored by columns, their scales, and the products of these with zero points. Kernels of rows run
-    /// while they are taken.
-    pub(super) columns: (Lines<u8>, Lines<u8>, Lines<f32>),
+    /// The rows of weights that are stored by columns, their scales and biases, and these by columns. Kernels of rows run while they
+    /// are taken.
+    pub(super) columns: (Lines<u8>, Lines<f32>, Lines<f32>),
 }
 
 #[cfg(test)]
 impl Scratch {
     pub(super) fn bytes(&self) -> usize {
         let Scratch { bytes, rows, floats, more_floats, ints, columns } = self;
-        let bytes = [bytes, rows, &columns.0, &columns.1].map(|bytes| bytes.all().len());
-        let floats = [floats, more_floats, &columns.2].map(|floats| size_of_val(floats.all()));
+        let bytes = [bytes, rows, &columns.0].map(|bytes| bytes.all().len());
+        let floats = [floats, more_floats, &columns.1, &columns.2].map(|floats| size_of_val(floats.all()));
         bytes.iter().chain(&floats).sum::<usize>() + size_of_val(ints.all())
     }
 }

@@ -3,24 +3,25 @@
 use super::matrix::Matrix;
 use crate::decoder::check_all;
 use crate::error::Result;
-use crate::kernels::{self, ColumnZeros, Columns, Isa, Words};
+use crate::kernels::{self, Columns, Isa, field};
 use crate::memory;
 use crate::weights::{WeightView, Weights};
+use model_factory_dtypes::PackedDim;
 use model_factory_format::error::IncompleteKind;
 use model_factory_format::header::TensorInfo;
-use model_factory_spec::spec::{self, ColumnWords};
+use model_factory_spec::spec;
 use std::ops::Range;
 
 /// What is stored next to the words.
 #[derive(Clone, Debug)]
 pub(super) struct ColumnParts {
-    of: Words,
+    packed: PackedDim,
     group: usize,
     scales: WeightView,
     zero_points: WeightView,
-    add: Option<u32>,
+    zero_offset: Option<u32>,
     /// The group of each input, where that is not the one of its place.
-    group_of: Option<WeightView>,
+    g_idx: Option<WeightView>,
     /// Stored outputs before those of the matrix, and in all.
     before: usize,
     total: usize,
@@ -33,14 +34,13 @@ impl ColumnParts {
     /// `Files` for scales that are not finite, zero points that are read in several ways, groups that have no scale, and a bias that is
     /// not zero.
     pub(super) fn new(weights: &Weights, columns: &spec::Columns, outputs: usize, bits: usize) -> Result<ColumnParts> {
-        let spec::Columns { words, size, add, before, total, .. } = *columns;
-        let of = if words == ColumnWords::OfInputs { Words::OfInputs } else { Words::OfOutputs };
+        let spec::Columns { packed, size, zero_offset, before, total, .. } = *columns;
         let scale = columns.whole(&columns.scale, outputs);
         check_all(weights, &scale, "a finite number", f32::is_finite)?;
         let zero_point = columns.whole(&columns.zero_point, outputs);
-        check_zeros(weights, &zero_point, add, bits)?;
-        let mut group_of = None;
-        if let Some(stored) = &columns.group_of_input {
+        check_zeros(weights, &zero_point, zero_offset, bits)?;
+        let mut g_idx = None;
+        if let Some(stored) = &columns.g_idx {
             let (view, groups) = (weights.view(stored), columns.scale.shape[0]);
             refuse(
                 weights,
@@ -50,18 +50,18 @@ impl ColumnParts {
                 "one of the groups of scales",
             )?;
             let in_order = words_of(&view).enumerate().all(|(i, group)| group as usize == i / size);
-            group_of = (!in_order).then_some(view);
+            g_idx = (!in_order).then_some(view);
         }
-        if let Some(bias) = &columns.no_bias {
+        if let Some(bias) = &columns.zero_bias {
             check_all(weights, bias, "0: the family has no bias here", |value| value == 0.0)?;
         }
         let (scales, zero_points) = (weights.view(&scale), weights.view(&zero_point));
-        Ok(ColumnParts { of, group: size, scales, zero_points, add, group_of, before, total })
+        Ok(ColumnParts { packed, group: size, scales, zero_points, zero_offset, g_idx, before, total })
     }
 
     /// Whether inputs are of groups out of order, which are multiplied as floats.
     pub(super) fn is_shuffled(&self) -> bool {
-        self.group_of.is_some()
+        self.g_idx.is_some()
     }
 
     /// `y` `[tokens, rows]` = the given rows times `input`.
@@ -73,14 +73,14 @@ impl ColumnParts {
         input: &kernels::Input,
         y: &mut [f32],
     ) -> memory::Result<()> {
-        let ColumnParts { of, group, total: width, .. } = *self;
-        let zero_points = self.add.map(|add| ColumnZeros { words: self.zero_points.bytes(), add: add as i32 });
+        let ColumnParts { packed, group, total: width, .. } = *self;
+        let zero_points = self.zero_offset.map(|offset| (self.zero_points.bytes(), offset));
         let scales = crate::decoder::floats(&self.scales, 0..matrix.inputs / group * width);
-        let columns = Columns { words: matrix.weight().bytes(), of, width, group, scales, zero_points };
+        let columns = Columns { words: matrix.weight().bytes(), packed, width, group, scales, zero_points };
         let outputs = self.before + rows.start..self.before + rows.end;
-        if let Some(group_of) = &self.group_of {
+        if let Some(g_idx) = &self.g_idx {
             let bits = 8 * matrix.row_bytes() / matrix.inputs;
-            return kernels::multiply_shuffled(isa, bits, &columns, group_of.bytes(), outputs, input, y);
+            return kernels::multiply_shuffled(isa, bits, &columns, g_idx.bytes(), outputs, input, y);
         }
         kernels::multiply_columns(&matrix.kernel(), isa, &columns, outputs, input, y)
     }
@@ -92,11 +92,11 @@ fn words_of(view: &WeightView) -> impl Iterator<Item = u32> {
 
 /// Refuses zero points that are not the middle of the integers, or one below, where all of them are said to be; and where they are
 /// stored less one the largest, which readers take for the number above it or for 0.
-fn check_zeros(weights: &Weights, zero_point: &TensorInfo, add: Option<u32>, bits: usize) -> Result<()> {
+fn check_zeros(weights: &Weights, zero_point: &TensorInfo, zero_offset: Option<u32>, bits: usize) -> Result<()> {
     let (most, middle) = ((1 << bits) - 1, 1 << (bits - 1));
     let view = weights.view(zero_point);
-    let fields = words_of(&view).flat_map(|word| (0..32).step_by(bits).map(move |shift| word >> shift & most));
-    match add {
+    let fields = (0..view.bytes().len() * 8 / bits).map(|i| field(view.bytes(), bits, i));
+    match zero_offset {
         None => {
             let sound = |(_, field)| field == middle || field + 1 == middle;
             refuse(weights, zero_point, fields, sound, "the middle of the integers, or one below: sym is true")

@@ -248,13 +248,12 @@ impl Matrix {
                     self.kernel.matmul_scaled(weight(), scales.of_rows(rows.clone(), self.inputs), input, y)?;
                 }
                 ScaleKind::Groups(Some(stored)) => {
-                    self.kernel.matmul_scaled(weight(), scales.of_rows(rows.clone(), self.inputs), input, y)?;
-                    let zero_points = match stored.dtype() {
+                    let zeros = match stored.dtype() {
                         DType::I8 => ZeroPoints::Bytes(stored.bytes()),
-                        _ => ZeroPoints::Words { words: stored.bytes(), of: self.kernel.dtype },
+                        _ => ZeroPoints::Words(stored.bytes()),
                     };
-                    let scales = scales.floats(rows.clone(), self.inputs);
-                    kernels::subtract_zero_points(isa, zero_points, scales, rows.clone(), *width, input, y)?;
+                    let (kernel, scales) = (&self.kernel, (scales.floats(rows.clone(), self.inputs), zeros));
+                    kernels::multiply_with_zero_points(kernel, isa, weight(), scales, rows.clone(), *width, input, y)?;
                 }
                 ScaleKind::IntegerRows => {
                     self.kernel.matmul_scaled(weight(), scales.of_rows(rows.clone(), self.inputs), input, y)?;

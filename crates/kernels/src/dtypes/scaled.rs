@@ -10,7 +10,7 @@ mod zero_points;
 pub(crate) use registered::{scaled_kernels, scaled_level};
 pub use runs::RunScales;
 pub(crate) use runs::Runs;
-pub use zero_points::{ZeroPoints, subtract_zero_points};
+pub use zero_points::{ZeroPoints, multiply_with_zero_points};
 
 use super::blocks::Unpacked;
 use super::{mxfp4, nvfp4};

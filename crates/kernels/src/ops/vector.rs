@@ -23,6 +23,11 @@ impl<'a> Floats<'a> {
         (float && bytes.len().is_multiple_of(dtype.block_bytes())).then_some(Floats { dtype, bytes })
     }
 
+    /// Floats that are F32 already.
+    pub(crate) fn f32(floats: &'a [f32]) -> Floats<'a> {
+        Floats { dtype: DType::F32, bytes: bytemuck::cast_slice(floats) }
+    }
+
     /// The number of elements.
     pub fn len(&self) -> usize {
         self.bytes.len() / self.dtype.block_bytes()

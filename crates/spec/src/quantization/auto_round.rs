@@ -10,7 +10,7 @@ use super::scheme::{ColumnPacked, Group, Kind, Scheme};
 use crate::error::Result;
 use crate::header::config::ConfigFiles;
 use crate::header::{Fields, Header};
-use crate::spec::ColumnWords::{OfInputs, OfOutputs};
+use model_factory_dtypes::PackedDim;
 
 /// What people call the method.
 const METHOD: &str = "AutoRound";
@@ -31,10 +31,10 @@ pub(super) fn read(header: &Header, files: &ConfigFiles) -> Result<Option<Scheme
         if !matches!(method.as_deref(), Some("auto-round" | "intel/auto-round")) {
             return Ok(None);
         }
-        let (of, add) = match block.text("packing_format")? {
-            Some("auto_round:auto_gptq" | "auto_round:gptq") => (OfInputs, 1),
-            Some("auto_round" | "auto_round:gptqmodel") => (OfInputs, 0),
-            Some("auto_round:auto_awq") => (OfOutputs, 0),
+        let (packed, zero_offset) = match block.text("packing_format")? {
+            Some("auto_round:auto_gptq" | "auto_round:gptq") => (PackedDim::Inputs, 1),
+            Some("auto_round" | "auto_round:gptqmodel") => (PackedDim::Inputs, 0),
+            Some("auto_round:auto_awq") => (PackedDim::Outputs, 0),
             found => {
                 let expected = "auto_round:auto_gptq, auto_round:gptqmodel, auto_round or auto_round:auto_awq";
                 return Err(refusal(block, METHOD, "packing_format", found, expected));
@@ -54,7 +54,7 @@ pub(super) fn read(header: &Header, files: &ConfigFiles) -> Result<Option<Scheme
         }
         let mut scheme = Scheme::new(METHOD, block, Names::none());
         scheme.notes.unknown(block, KNOWN);
-        let base = ColumnPacked::read(METHOD, block, None, of, add)?;
+        let base = ColumnPacked::read(METHOD, block, None, packed, zero_offset)?;
         if let Some(extra) = block.section("extra_config")? {
             for name in extra.object().keys() {
                 let Some(part) = extra.section(name)? else { continue };
@@ -66,7 +66,7 @@ pub(super) fn read(header: &Header, files: &ConfigFiles) -> Result<Option<Scheme
                     return Err(refusal(&part, METHOD, "data_type", Some(found), "int"));
                 }
                 let targets = Names::one(METHOD, &extra, name, contained(name).as_deref())?;
-                let kind = Kind::Columns(ColumnPacked::read(METHOD, &part, Some(base), of, add)?);
+                let kind = Kind::Columns(ColumnPacked::read(METHOD, &part, Some(base), packed, zero_offset)?);
                 scheme.groups.push(Group { place: part.path(), targets, kind });
             }
         }

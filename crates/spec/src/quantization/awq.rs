@@ -9,7 +9,7 @@ use super::scheme::{ColumnPacked, Kind, Scheme};
 use crate::error::Result;
 use crate::header::config::{ConfigFiles, Section};
 use crate::header::{Fields, Header};
-use crate::spec::ColumnWords;
+use model_factory_dtypes::PackedDim;
 
 /// What people call the method.
 const METHOD: &str = "AWQ";
@@ -39,7 +39,7 @@ pub(super) fn read(header: &Header, files: &ConfigFiles) -> Result<Option<Scheme
         }
         let mut scheme = Scheme::new(METHOD, block, Names::none());
         scheme.notes.unknown(block, KNOWN);
-        let packed = ColumnPacked::read(METHOD, block, None, ColumnWords::OfOutputs, 0)?;
+        let packed = ColumnPacked::read(METHOD, block, None, PackedDim::Outputs, 0)?;
         Ok(Some(scheme.with_group(Kind::Columns(packed))))
     })
 }

@@ -11,7 +11,7 @@ use super::scheme::{ColumnPacked, Group, Kind, Scheme, WeightScales};
 use crate::error::{Error, Result};
 use crate::header::config::{ConfigFiles, JsonObject, Section};
 use crate::header::{Fields, Header};
-use crate::spec::ColumnWords;
+use model_factory_dtypes::PackedDim;
 use regex::escape;
 use serde_json::Value;
 
@@ -38,7 +38,7 @@ pub(super) fn read(header: &Header, files: &ConfigFiles) -> Result<Option<Scheme
             _ => return Ok(None),
         }
         let format = ["checkpoint_format", "format"].into_iter().find(|key| block.has(key));
-        let add = match format.map(|key| (key, block.text(key))) {
+        let zero_offset = match format.map(|key| (key, block.text(key))) {
             None => 1,
             Some((key, found)) => match found? {
                 Some("gptq") => 1,
@@ -56,7 +56,7 @@ pub(super) fn read(header: &Header, files: &ConfigFiles) -> Result<Option<Scheme
         }
         let mut scheme = Scheme::new(METHOD, block, Names::none());
         scheme.notes.unknown(block, KNOWN);
-        let base = ColumnPacked::read(METHOD, block, None, ColumnWords::OfInputs, add)?;
+        let base = ColumnPacked::read(METHOD, block, None, PackedDim::Inputs, zero_offset)?;
         if let Some(dynamic) = block.section("dynamic")? {
             for (pattern, value) in dynamic.object() {
                 // The tensors tell of modules that were left as they are.
@@ -66,7 +66,7 @@ pub(super) fn read(header: &Header, files: &ConfigFiles) -> Result<Option<Scheme
                 {
                     let body = pattern.strip_prefix("+:").unwrap_or(pattern);
                     let targets = Names::one(METHOD, &dynamic, pattern, Some(body))?;
-                    let kind = Kind::Columns(ColumnPacked::read(METHOD, &part, Some(base), base.of, add)?);
+                    let kind = Kind::Columns(ColumnPacked::read(METHOD, &part, Some(base), base.packed, zero_offset)?);
                     scheme.groups.push(Group { place: part.path(), targets, kind });
                 }
             }
@@ -125,16 +125,15 @@ pub(super) fn refusal(
 }
 
 impl ColumnPacked {
-    /// Bits, group size and symmetry by the keys of `block`, or as in `base`; what is `add`ed to stored zero points counts where
-    /// integers are not symmetric.
+    /// Bits, group size and symmetry by the keys of `block`, or as in `base`; `zero_offset` counts where integers are not symmetric.
     pub(super) fn read(
         method: &str,
         block: &Section<'_>,
         base: Option<ColumnPacked>,
-        of: ColumnWords,
-        add: u32,
+        packed: PackedDim,
+        zero_offset: u32,
     ) -> Result<ColumnPacked> {
-        let widths: &[u64] = if of == ColumnWords::OfInputs { &[4, 8] } else { &[4] };
+        let widths: &[u64] = if packed == PackedDim::Inputs { &[4, 8] } else { &[4] };
         let names = |key, old| if block.has(key) { key } else { old };
         let (bits_key, size_key) = (names("bits", "w_bit"), names("group_size", "q_group_size"));
         let absent = |key: &str, expected: &str| foreign::unsupported(method, block, key, "absent", expected);
@@ -157,14 +156,14 @@ impl ColumnPacked {
             (None, Some(base)) => base.scales,
             (None, None) => return Err(absent("group_size", expected)),
         };
-        let zeros = match (of, block.boolean("sym")?, base) {
-            // Words of outputs always have zero points.
-            (ColumnWords::OfOutputs, ..) | (_, Some(false), _) => Some(add),
+        let zero_offset = match (packed, block.boolean("sym")?, base) {
+            // AWQ always has zero points.
+            (PackedDim::Outputs, ..) | (_, Some(false), _) => Some(zero_offset),
             (_, Some(true), _) => None,
-            (_, None, Some(base)) => base.zeros,
+            (_, None, Some(base)) => base.zero_offset,
             (_, None, None) => return Err(absent("sym", "whether zero points are the middle of the integers")),
         };
-        Ok(ColumnPacked { bits, of, scales, zeros })
+        Ok(ColumnPacked { bits, packed, scales, zero_offset })
     }
 }
 

@@ -3,8 +3,8 @@
 use super::scheme::{Fp4, Kind, Scheme};
 use crate::error::{Error, IncompleteKind, Result};
 use crate::header::{Header, TensorInfo, TensorTable};
-use crate::spec::ColumnWords;
-use model_factory_dtypes::DType;
+
+use model_factory_dtypes::{DType, PackedDim};
 
 /// The end of the names of words by columns.
 pub(crate) const COLUMNS: &str = ".qweight";
@@ -22,7 +22,7 @@ struct Packing {
     /// Elements of a word.
     elements: u64,
     /// Whether words lie by columns, and hold outputs.
-    by_columns: Option<ColumnWords>,
+    by_columns: Option<PackedDim>,
     /// The dtype of the elements.
     dtype: DType,
 }
@@ -44,7 +44,7 @@ impl Kind {
                 words: DType::I32,
                 expected: "I32 (packed integers)",
                 elements: u64::from(32 / column_packed.bits),
-                by_columns: Some(column_packed.of),
+                by_columns: Some(column_packed.packed),
                 dtype: if column_packed.bits == 4 { DType::U4 } else { DType::U8 },
             }),
             Kind::Fp4(fp4) => Some(Packing {
@@ -100,8 +100,8 @@ impl Scheme {
             let times = |words: u64| words.checked_mul(packing.elements);
             let shape = match (tensor.shape.as_slice(), packing.by_columns) {
                 ([outputs, words], None) => times(*words).map(|inputs| vec![*outputs, inputs]),
-                ([words, outputs], Some(ColumnWords::OfInputs)) => times(*words).map(|inputs| vec![*outputs, inputs]),
-                ([inputs, words], Some(ColumnWords::OfOutputs)) => times(*words).map(|outputs| vec![outputs, *inputs]),
+                ([words, outputs], Some(PackedDim::Inputs)) => times(*words).map(|inputs| vec![*outputs, inputs]),
+                ([inputs, words], Some(PackedDim::Outputs)) => times(*words).map(|outputs| vec![outputs, *inputs]),
                 _ => None,
             };
             let Some(shape) = shape else {

@@ -4,8 +4,8 @@ use super::methods;
 use super::names::Names;
 use crate::header::Fields;
 use crate::header::config::Section;
-use crate::spec::{ColumnWords, Int8Activations};
-use model_factory_dtypes::DType;
+use crate::spec::Int8Activations;
+use model_factory_dtypes::{DType, PackedDim};
 use std::fmt;
 use std::path::PathBuf;
 
@@ -166,10 +166,10 @@ pub(crate) struct ColumnPacked {
     /// Of an integer.
     pub(crate) bits: u32,
     /// What a word holds.
-    pub(crate) of: ColumnWords,
+    pub(crate) packed: PackedDim,
     pub(crate) scales: WeightScales,
     /// What is added to a stored zero point; `None` where all are the middle of the integers.
-    pub(crate) zeros: Option<u32>,
+    pub(crate) zero_offset: Option<u32>,
 }
 
 /// How activations become integers, before the tensors are known.
@@ -279,8 +279,8 @@ impl Scheme {
             let group = match group.kind {
                 Kind::Int8 { weights, activations } => format!("weights {weights}, activations {activations}"),
                 Kind::Packed(packed) => packed.to_string(),
-                Kind::Columns(ColumnPacked { bits, scales, zeros, .. }) => {
-                    Packed { bits, symmetric: zeros.is_none(), scales }.to_string()
+                Kind::Columns(ColumnPacked { bits, scales, zero_offset, .. }) => {
+                    Packed { bits, symmetric: zero_offset.is_none(), scales }.to_string()
                 }
                 Kind::Fp8(scales) => format!("E4M3 {scales}"),
                 Kind::Fp4(Fp4::Powers) | Kind::Words(Words::Mxfp4) => "MXFP4".to_owned(),

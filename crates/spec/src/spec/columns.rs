@@ -6,14 +6,14 @@ use crate::error::{Error, Result};
 use crate::family::Role;
 use crate::header::TensorInfo;
 use crate::quantization::{ColumnPacked, WeightScales};
-use model_factory_dtypes::DType;
+use model_factory_dtypes::{DType, PackedDim};
 
 /// A product of floats with integers whose words lie by columns: a weight is `scale * (stored - zero point)` (GPTQ, AWQ). Parts of a
 /// fused matrix begin where all of it does, and their `bytes` are their share: [`whole`](Self::whole) has all.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Columns {
     /// What a word holds.
-    pub words: ColumnWords,
+    pub packed: PackedDim,
     /// Scales, floats: `[groups, outputs]`.
     pub scale: TensorInfo,
     /// Consecutive inputs that share a scale, a multiple of 32.
@@ -21,24 +21,15 @@ pub struct Columns {
     /// Zero points in words: I32 `[groups, outputs * bits / 32]`, in the order of the outputs in words of weights.
     pub zero_point: TensorInfo,
     /// What is added to a stored zero point; `None` where all are the middle of the integers, or one below.
-    pub add: Option<u32>,
-    /// The group of each input, I32 `[inputs]`, where it is stored: the one that its place says, which only the values tell.
-    pub group_of_input: Option<TensorInfo>,
+    pub zero_offset: Option<u32>,
+    /// The group of each input, I32 `[inputs]`, where it is stored: often the one that its place says, which only the values tell.
+    pub g_idx: Option<TensorInfo>,
     /// A bias of a module without bias: only zeros, which only the values tell.
-    pub no_bias: Option<TensorInfo>,
+    pub zero_bias: Option<TensorInfo>,
     /// Stored outputs before these.
     pub before: usize,
     /// Stored outputs in all.
     pub total: usize,
-}
-
-/// What a word of 32 bits of a matrix by columns holds. Complete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ColumnWords {
-    /// Consecutive inputs of an output, the first in the lowest bits: `[inputs * bits / 32, outputs]`.
-    OfInputs,
-    /// Eight consecutive outputs of an input, in the order 0, 2, 4, 6, 1, 3, 5, 7 from the lowest bits: `[inputs, outputs / 8]`.
-    OfOutputs,
 }
 
 impl Columns {
@@ -65,29 +56,30 @@ impl Tensors<'_> {
             let scheme = format!("groups of {size} packed weights (tensor {})", weight.name);
             return unsupported(scheme, format!("integers are multiplied in blocks of {BLOCK} that share a scale"));
         }
-        let each = u64::from(32 / kind.bits);
+        // Outputs whose zero points are whole words.
+        let each = if kind.bits == 3 { 32 } else { 32 / u64::from(kind.bits) };
         if [rows.before, outputs, rows.total].iter().any(|outputs| !outputs.is_multiple_of(each)) {
             let scheme = format!("{outputs} of {} outputs by columns (tensor {})", rows.total, weight.name);
-            return unsupported(scheme, format!("zero points of {each} outputs are a word"));
+            return unsupported(scheme, format!("zero points of {each} outputs are whole words"));
         }
         let groups = inputs / size;
         let because = format!("weights {} by {place}", kind.scales);
         let scale = self.next_to(module, "scales", &[groups, rows.total], &because)?;
         self.check_float(&scale, "F32, F16 or BF16 (scales)")?;
-        let zero_point = self.next_to(module, "qzeros", &[groups, rows.total / each], &because)?;
+        let zero_point = self.next_to(module, "qzeros", &[groups, rows.total * u64::from(kind.bits) / 32], &because)?;
         self.check_words(&zero_point)?;
         let name = format!("{module}.g_idx");
-        let group_of_input = match self.stores(&name) {
-            true if kind.words_of_outputs() => {
+        let g_idx = match self.stores(&name) {
+            true if kind.packed == PackedDim::Outputs => {
                 let says = format!("{place} describes inputs in order");
                 return Err(self.conflict(says, format!("tensor {name} is stored")));
             }
             true => Some(self.next_to(module, "g_idx", &[inputs], &because)?),
             false => None,
         };
-        group_of_input.iter().try_for_each(|index| self.check_words(index))?;
+        g_idx.iter().try_for_each(|index| self.check_words(index))?;
         let bias = format!("{module}.bias");
-        let no_bias = match self.stores(&bias) && !self.bias_wanted(role, None, &bias)? {
+        let zero_bias = match self.stores(&bias) && !self.bias_wanted(role, None, &bias)? {
             true => Some(self.next_to(
                 module,
                 "bias",
@@ -96,20 +88,20 @@ impl Tensors<'_> {
             )?),
             false => None,
         };
-        no_bias.iter().try_for_each(|bias| self.check_float(bias, "F32, F16 or BF16 (biases)"))?;
+        zero_bias.iter().try_for_each(|bias| self.check_float(bias, "F32, F16 or BF16 (biases)"))?;
         self.used.insert(weight.name.clone());
         let part = |whole: TensorInfo| {
             let wide = whole.shape[1] / (rows.total / each).max(1) * (outputs / each);
             columns_of(whole, [rows.total, outputs].map(|outputs| outputs / each), vec![groups, wide])
         };
         Ok(Columns {
-            words: kind.of,
+            packed: kind.packed,
             scale: part(scale),
             size: size as usize,
             zero_point: part(zero_point),
-            add: kind.zeros,
-            group_of_input,
-            no_bias,
+            zero_offset: kind.zero_offset,
+            g_idx,
+            zero_bias,
             before: rows.before as usize,
             total: rows.total as usize,
         })
@@ -122,11 +114,5 @@ impl Tensors<'_> {
 
     fn check_words(&self, tensor: &TensorInfo) -> Result<()> {
         if tensor.dtype == DType::I32 { Ok(()) } else { Err(self.wrong_dtype(tensor, "I32")) }
-    }
-}
-
-impl ColumnPacked {
-    fn words_of_outputs(self) -> bool {
-        self.of == ColumnWords::OfOutputs
     }
 }

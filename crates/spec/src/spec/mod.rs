@@ -29,7 +29,7 @@ mod words;
 
 pub use crate::block::{Activation, DenseActivation, KeySharing, Pooling, RopeLayout, RouterScore};
 pub use classifier::{ClassifierDense, ClassifierWeights, ScoreActivation};
-pub use columns::{ColumnWords, Columns};
+pub use columns::Columns;
 pub use embedding::{EmbeddingSpec, Embeds, InputWeights, PositionWeights, TextLimit};
 pub use inspect::{Wanted, inspect, inspect_as};
 pub use layer_embedding::{LayerEmbeddingUse, LayerEmbeddingWeights};
@@ -531,8 +531,8 @@ impl LinearWeights {
             }
             Some(Scaling::Groups(groups)) => [Some(&groups.scale), groups.zero_point.as_ref(), None, None, None],
             Some(Scaling::Columns(columns)) => {
-                let Columns { scale, zero_point, group_of_input, no_bias, .. } = columns;
-                [Some(scale), Some(zero_point), group_of_input.as_ref(), no_bias.as_ref(), None]
+                let Columns { scale, zero_point, g_idx, zero_bias, .. } = columns;
+                [Some(scale), Some(zero_point), g_idx.as_ref(), zero_bias.as_ref(), None]
             }
             Some(Scaling::Affine(affine)) => [Some(&affine.scale), Some(&affine.bias), None, None, None],
             Some(Scaling::Runs(Runs { scale, table, state, nested, .. })) => {

@@ -1,12 +1,10 @@
-//! The zero points of integers that are packed in rows: what they take from outputs.
+//! The product with integers that are packed in rows and have zero points: these are biases of their groups.
 
 use crate::input::Input;
-use crate::isa::Isa;
+use crate::isa::{Isa, compiled_for};
 use crate::memory;
-use crate::ops::vector::{Floats, add_scaled, for_each_float};
-use crate::order::BLOCK;
-use crate::scratch::{Scratch, room, with_scratch};
-use model_factory_dtypes::DType;
+use crate::ops::vector::{Floats, for_each_float};
+use crate::{BlockScales, Kernel};
 use std::ops::Range;
 
 /// The zero points of a weight's groups, for all rows: by how much integers are larger than the values they represent.
@@ -14,66 +12,62 @@ use std::ops::Range;
 pub enum ZeroPoints<'a> {
     /// Signed bytes, `[rows, groups]`.
     Bytes(&'a [u8]),
-    /// Words `[rows / fields of a word, groups]`, rounded up; the fields of a word are zero points of consecutive rows, the first in
-    /// the lowest bits.
-    Words {
-        /// The bytes of the words.
-        words: &'a [u8],
-        /// The dtype of the fields, U4 or U8.
-        of: DType,
-    },
+    /// Words `[rows / fields of a word, groups]`, rounded up; the fields of a word, as wide as weights, are zero points of consecutive
+    /// rows, the first in the lowest bits.
+    Words(&'a [u8]),
 }
 
-impl ZeroPoints<'_> {
-    /// The zero point of `group` of `row`, in rows of `groups`.
-    #[inline]
-    fn at(self, row: usize, group: usize, groups: usize) -> i32 {
-        match self {
-            ZeroPoints::Bytes(bytes) => i32::from(bytes[row * groups + group] as i8),
-            ZeroPoints::Words { words, of } => {
-                let bits = if of == DType::U4 { 4 } else { 8 };
-                let each = 32 / bits;
-                let word = u32::from_le_bytes(words.as_chunks().0[row / each * groups + group]);
-                (word >> (row % each * bits) & ((1 << bits) - 1)) as i32 - (1 << (bits - 1))
-            }
-        }
-    }
-}
-
-/// Subtracts the part of zero points from the outputs `y` `[tokens, rows]`: for each group of `size` inputs, in order,
-/// `scale * zero point` times the sum of its activations. `scales` has the scales of `rows`. Panics when lengths do not match, or `input`
-/// is in another form than [`Form::Q16`](crate::Form::Q16) or [`Form::Q8`](crate::Form::Q8).
+/// The product of the given `rows`, whose bytes are `weight`, like [`Kernel::matmul_scaled`] with `scales` for groups of `group` inputs.
+/// Panics when lengths do not match.
 ///
 /// # Errors
-/// When there is no memory for the products of scales and zero points.
-pub fn subtract_zero_points(
+/// As [`Kernel::matmul_scaled`].
+#[allow(clippy::too_many_arguments)]
+pub fn multiply_with_zero_points(
+    kernel: &Kernel,
     isa: Isa,
-    zero_points: ZeroPoints<'_>,
-    scales: Floats<'_>,
+    weight: &[u8],
+    (scales, zero_points): (Floats<'_>, ZeroPoints<'_>),
     rows: Range<usize>,
-    size: usize,
+    group: usize,
     input: &Input,
     y: &mut [f32],
 ) -> memory::Result<()> {
-    let (groups, each) = (input.inputs() / size, size / BLOCK);
-    let parts = input.form().rows_of_token();
-    assert!(input.form().in_blocks() && groups * each * BLOCK == input.inputs() && !rows.is_empty());
-    assert_eq!(scales.len(), rows.len() * groups, "scales of {} rows", rows.len());
-    assert_eq!(y.len(), input.tokens() / parts * rows.len(), "outputs of {} rows", rows.len());
-    with_scratch(|Scratch { floats: columns, .. }| {
-        let columns = room(columns, scales.len())?;
-        for_each_float(scales, |index, scale| {
-            let (row, group) = (index / groups, index % groups);
-            columns[group * rows.len() + row] = scale * zero_points.at(rows.start + row, group, groups) as f32;
-        });
-        for (token, y) in y.chunks_exact_mut(rows.len()).enumerate() {
-            for (group, column) in columns.chunks_exact(rows.len()).enumerate() {
-                let of_group = group * each..(group + 1) * each;
-                let of_block = |b| (0..parts).map(|part| input.block_sum(parts * token + part, b)).sum::<f32>();
-                let sum = of_group.map(of_block).sum::<f32>();
-                add_scaled(isa, y, column, -sum);
+    let mut wide: Vec<f32> = memory::zeros(scales.len(), "the scales of weights")?;
+    let mut products: Vec<f32> = memory::zeros(scales.len(), "the biases of weights")?;
+    biases(isa, (zero_points, kernel.bits()), scales, rows.start, input.inputs() / group, [&mut wide, &mut products]);
+    let (scales, biases) = (Floats::f32(&wide), Floats::f32(&products));
+    kernel.matmul_scaled(weight, BlockScales::Affine { group, scales, biases }, input, y)
+}
+
+compiled_for! {
+    /// The scales of rows of `groups` from row `first` on as floats, and minus their products with the fields that stand for 0.
+    fn biases(
+        isa: Isa,
+        zero_points: (ZeroPoints<'_>, usize),
+        stored: Floats<'_>,
+        first: usize,
+        groups: usize,
+        factors: [&mut [f32]; 2],
+    ) {
+        let ([scales, biases], (zero_points, bits)) = (factors, zero_points);
+        for_each_float(stored, |i, scale| scales[i] = scale);
+        let rows = biases.chunks_exact_mut(groups).zip(scales.chunks_exact(groups));
+        for (row, (biases, scales)) in rows.enumerate().map(|(r, floats)| (first + r, floats)) {
+            let biases = biases.iter_mut().zip(scales);
+            match zero_points {
+                ZeroPoints::Bytes(bytes) => {
+                    let zeros = &bytes[row * groups..][..groups];
+                    let zeros = zeros.iter().map(|zero| i32::from(*zero as i8) + (1 << (bits - 1)));
+                    biases.zip(zeros).for_each(|((bias, scale), zero)| *bias = -scale * zero as f32);
+                }
+                ZeroPoints::Words(words) => {
+                    let (each, most) = (32 / bits, (1 << bits) - 1);
+                    let words = &words.as_chunks::<4>().0[row / each * groups..][..groups];
+                    let zeros = words.iter().map(|word| u32::from_le_bytes(*word) >> (row % each * bits) & most);
+                    biases.zip(zeros).for_each(|((bias, scale), zero)| *bias = -scale * zero as f32);
+                }
             }
         }
-        Ok(())
-    })
+    }
 }

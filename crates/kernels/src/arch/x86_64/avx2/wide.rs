@@ -15,6 +15,11 @@ pub(crate) type Floats = __m256;
 operations! {
     /// 32 bytes, at any alignment.
     load(bytes: &[u8; 32]) -> Bytes = load_numbers(bytes);
+    /// The 32 bytes.
+    stored(bytes: Bytes) -> [u8; 32] = {
+        // SAFETY: both are 32 bytes without padding.
+        unsafe { std::mem::transmute::<Bytes, [u8; 32]>(bytes) }
+    };
     /// 16 bytes, at any alignment.
     load_16(bytes: &[u8; 16]) -> Bytes16 = {
         // SAFETY: the array is 16 bytes; the load needs no alignment.

@@ -6,10 +6,11 @@ use super::{load, load_floats, store_floats};
 use crate::arch::generic::prefetch::prefetch;
 use crate::input::Q8;
 use crate::memory;
-use crate::ops::columns::{TILE, Token};
+use crate::ops::columns::TILE;
 use crate::order::{BLOCK, Order};
 use crate::scratch::{Scratch, room};
-use crate::{Columns, LANES, Words};
+use crate::{Columns, LANES};
+use model_factory_dtypes::PackedDim;
 use std::arch::x86_64::*;
 
 /// Vectors of a tile.
@@ -18,36 +19,39 @@ const VECTORS: usize = TILE / 16;
 /// How many blocks ahead words are prefetched.
 const AHEAD: usize = 2;
 
-/// Words of 4 bits of [`Words::OfInputs`] and of [`Words::OfOutputs`], and of 8 bits.
+/// Words of 4 bits of [`PackedDim::Inputs`] and of [`PackedDim::Outputs`], and of 8 bits.
 const NIBBLES: u8 = 0;
 const IN_TURNS: u8 = 1;
 const BYTES: u8 = 2;
 
-/// The outputs of whole tiles from `token.first` on, in the order of tiles.
+/// The outputs of whole tiles from `first` on, in the order of tiles, as their `factors` are, `[groups, outputs]`: the scales, and if
+/// there are any what activations are multiplied with and added.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(crate) fn one_token(
     scratch: &mut Scratch,
-    columns: &Columns<'_>,
+    (columns, first): (&Columns<'_>, usize),
     bits: usize,
     x: [Q8<'_>; 2],
-    token: Token<'_>,
+    factors: [&[f32]; 2],
     y: &mut [f32],
 ) -> memory::Result<()> {
-    match (columns.of, bits) {
-        (Words::OfOutputs, _) => tiles::<IN_TURNS>(scratch, columns, x, token, y),
-        (Words::OfInputs, 4) => tiles::<NIBBLES>(scratch, columns, x, token, y),
-        (Words::OfInputs, _) => tiles::<BYTES>(scratch, columns, x, token, y),
+    let all = (columns, first, factors);
+    match (columns.packed, bits, factors[1].is_empty()) {
+        (PackedDim::Outputs, ..) => tiles::<IN_TURNS, true>(scratch, all, x, y),
+        (PackedDim::Inputs, 4, true) => tiles::<NIBBLES, false>(scratch, all, x, y),
+        (PackedDim::Inputs, 4, false) => tiles::<NIBBLES, true>(scratch, all, x, y),
+        (PackedDim::Inputs, _, true) => tiles::<BYTES, false>(scratch, all, x, y),
+        (PackedDim::Inputs, _, false) => tiles::<BYTES, true>(scratch, all, x, y),
     }
 }
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-fn tiles<const LAYOUT: u8>(
+fn tiles<const LAYOUT: u8, const BASES: bool>(
     Scratch { bytes, floats, ints, .. }: &mut Scratch,
-    columns: &Columns<'_>,
+    (columns, first, [scales, bases]): (&Columns<'_>, usize, [&[f32]; 2]),
     x: [Q8<'_>; 2],
-    token: Token<'_>,
     y: &mut [f32],
 ) -> memory::Result<()> {
     let blocks = x[0].scales.len();
@@ -57,7 +61,7 @@ fn tiles<const LAYOUT: u8>(
         BYTES => (8, 4 * columns.width, 4 * TILE),
         _ => (BLOCK, columns.width / 2, TILE / 2),
     };
-    let first = token.first * row_bytes / columns.width;
+    let first = first * row_bytes / columns.width;
     // Of each block four activations a double word, and what the offset of integers adds too much.
     let x_bytes = room(bytes, 2 * blocks * BLOCK)?.as_chunks_mut::<4>().0.as_chunks_mut::<8>().0.as_chunks_mut::<2>().0;
     let x_offsets = room(ints, 2 * blocks)?.as_chunks_mut::<2>().0;
@@ -73,10 +77,9 @@ fn tiles<const LAYOUT: u8>(
     }
     let count = y.len();
     assert!(count.is_multiple_of(TILE) && columns.words.len() >= blocks * rows * row_bytes);
-    assert!(
-        first + count / TILE * tile_bytes <= row_bytes
-            && token.scales.len() >= (blocks / token.each - 1) * token.stride + count
-    );
+    assert!(first + count / TILE * tile_bytes <= row_bytes);
+    // From one group to the next, and blocks of a group.
+    let (stride, each) = (scales.len() * columns.group / (blocks * BLOCK), columns.group / BLOCK);
     let order = Order::new(blocks);
     let mut places = memory::reserved(blocks, "the order of blocks")?;
     places.extend(order.in_order());
@@ -130,23 +133,30 @@ fn tiles<const LAYOUT: u8>(
                     }
                 }
                 for q in 0..if LAYOUT == IN_TURNS { rows / 4 } else { 0 } {
-                    let mut four = [[_mm512_setzero_si512(); 4]; 2];
+                    let mut four = [_mm512_setzero_si512(); 4];
                     for i in 0..4 {
-                        [four[0][i], four[1][i]] = nibbles(words(4 * q + i, 0));
+                        four[i] = words(4 * q + i, 0);
                     }
-                    let halves = [in_fours(four[0]), in_fours(four[1])];
+                    let four = in_fours(four);
                     for r in 0..4 {
-                        add!(2 * r, halves[0][r], q);
-                        add!(2 * r + 1, halves[1][r], q);
+                        let [low, high] = nibbles(four[r]);
+                        add!(2 * r, low, q);
+                        add!(2 * r + 1, high, q);
                     }
                 }
-                let scales = &token.scales[b / token.each * token.stride + tile * TILE..][..TILE].as_chunks::<16>().0;
+                let of_tile = b / each * stride + tile * TILE;
+                let scales = scales[of_tile..][..TILE].as_chunks::<16>().0;
+                let bases = if BASES { bases[of_tile..][..TILE].as_chunks::<16>().0 } else { &[] };
                 for v in 0..VECTORS {
                     let scales = load_floats(&scales[v]);
                     for p in 0..2 {
                         let by = _mm512_mul_ps(scales, _mm512_set1_ps(x[p].scales[b]));
-                        let sum = &mut sums[2 * v + p];
-                        store_floats(sum, _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots[v][p]), by, load_floats(sum)));
+                        let sums = &mut sums[2 * v + p];
+                        let mut sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots[v][p]), by, load_floats(sums));
+                        if BASES {
+                            sum = _mm512_fmadd_ps(load_floats(&bases[v]), _mm512_set1_ps(x[p].sums[b]), sum);
+                        }
+                        store_floats(sums, sum);
                     }
                 }
             }
