@@ -40,8 +40,6 @@ fn methods_are_named_by_config_json() {
         (json!({"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": true}), &["GPTQ, 4 bits, groups of 128", "Q4_K_M"]),
         (json!({"quant_method": "gptq", "bits": 8, "group_size": -1}), &["GPTQ, 8 bits, groups of -1", "Q8_0"]),
         (json!({"quant_method": "awq", "bits": 4, "group_size": 64, "version": "gemm"}), &["AWQ, 4 bits, groups of 64"]),
-        (json!({"quant_method": "bitsandbytes", "load_in_4bit": true, "load_in_8bit": false, "bnb_4bit_quant_type": "nf4"}), &["bitsandbytes, 4 bits, nf4", "Q4_K_M"]),
-        (json!({"quant_method": "bitsandbytes", "load_in_8bit": true}), &["bitsandbytes, 8 bits", "Q8_0"]),
         (json!({"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0}), &["FBGEMM FP8"]),
         (json!({"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128], "activation_scheme": "dynamic"}), &["FP8, blocks of [128,128], e4m3, dynamic activations"]),
         (json!({"quant_method": "modelopt", "quant_algo": "NVFP4"}), &["ModelOpt, NVFP4"]),
@@ -78,6 +76,8 @@ fn methods_are_named_by_config_json() {
     #[rustfmt::skip]
     let elsewhere: &[(&str, Value, &[&str])] = &[
         ("quantization_config", json!({"load_in_4bit": true, "bnb_4bit_quant_type": "fp4"}), &["bitsandbytes, 4 bits, fp4", "quantization_config.load_in_4bit"]),
+        ("quantization_config", json!({"quant_method": "bitsandbytes", "load_in_4bit": true, "load_in_8bit": false, "bnb_4bit_quant_type": "nf4"}), &["bitsandbytes, 4 bits, nf4", "load_in_4bit is true and no tensor is stored so", "Q4_K_M"]),
+        ("quantization_config", json!({"quant_method": "bitsandbytes", "load_in_8bit": true}), &["bitsandbytes, 8 bits", "load_in_8bit is true and no tensor is stored so", "Q8_0"]),
         ("quantization_config", json!({"quant_algo": "FP8"}), &["ModelOpt, FP8", "quantization_config.quant_algo"]),
         ("quantization_config", json!({"bits": 4}), &["a quantization_config without quant_method, 4 bits"]),
         ("quantization_config", json!({}), &["a quantization_config without quant_method"]),
