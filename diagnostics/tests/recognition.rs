@@ -82,8 +82,8 @@ fn methods_are_named_by_config_json() {
     #[rustfmt::skip]
     let elsewhere: &[(&str, Value, &[&str])] = &[
         ("quantization_config", json!({"load_in_4bit": true, "bnb_4bit_quant_type": "fp4"}), &["bitsandbytes, 4 bits, fp4", "quantization_config.load_in_4bit"]),
-        ("quantization_config", json!({"quant_method": "bitsandbytes", "load_in_4bit": true, "load_in_8bit": false, "bnb_4bit_quant_type": "nf4"}), &["bitsandbytes, 4 bits, nf4", "quantization_config.load_in_4bit", "Q4_K_M"]),
-        ("quantization_config", json!({"quant_method": "bitsandbytes", "load_in_8bit": true}), &["bitsandbytes, 8 bits", "quantization_config.load_in_8bit", "Q8_0"]),
+        ("quantization_config", json!({"quant_method": "bitsandbytes", "load_in_4bit": true, "load_in_8bit": false, "bnb_4bit_quant_type": "nf4"}), &["bitsandbytes, 4 bits, nf4", "load_in_4bit is true and no tensor is stored so", "Q4_K_M"]),
+        ("quantization_config", json!({"quant_method": "bitsandbytes", "load_in_8bit": true}), &["bitsandbytes, 8 bits", "load_in_8bit is true and no tensor is stored so", "Q8_0"]),
         ("quantization_config", json!({"quant_method": "modelopt", "quant_algo": "W4A16_AWQ", "group_size": 128}), &["ModelOpt, groups of 128, W4A16_AWQ", "quantization_config.quant_algo is \"W4A16_AWQ\", expected"]),
         ("quantization_config", json!({"quant_method": "modelopt", "quant_algo": "NVFP4_SVD"}), &["ModelOpt, NVFP4_SVD", "quant_algo is"]),
         ("quantization_config", json!({"bits": 4}), &["a quantization_config without quant_method, 4 bits"]),

@@ -130,6 +130,7 @@ fn what_contradicts_in_bitsandbytes_is_refused() {
         narrow.add(&format!("model.layers.0.mlp.{part}.weight"), "I8", &shape);
         narrow.add(&format!("model.layers.0.mlp.{part}.SCB"), "F32", &shape[..1]);
     }
+    let stacked = "model.layers.0.mlp.experts.gate_up_proj";
     #[rustfmt::skip]
     let cases: &[(&str, Model, u8, &[&str])] = &[
         ("no description", nested().without(&state), 15, &[&absmax, "is stored", "quant_state.bitsandbytes__nf4"]),
@@ -182,6 +183,7 @@ fn what_contradicts_in_bitsandbytes_is_refused() {
         ("two orders", eight().with(&format, "U8", &[2]), 15, &[&format, "[2]", "[1]"]),
         ("integers, skipped", eight().set("", "llm_int8_skip_modules", json!(["up_proj"])), 15, &["llm_int8_skip_modules", &weight]),
         ("integers of other rows", narrow, 12, &["int8 in rows of 104", "down_proj", "blocks of 32"]),
+        ("stacked experts", experts(nested()).with(stacked, "U8", &[2 * WIDE * HIDDEN, 1]).with(&format!("{stacked}.quant_state.bitsandbytes__nf4"), "U8", &[80]), 12, &["experts.gate_up_proj of NF4 for several matrices"]),
         ("an embedding of integers", eight().with("model.embed_tokens.weight", "I8", &[32, HIDDEN]), 12, &["quantized embedding"]),
     ];
     let mut table = Table::default();

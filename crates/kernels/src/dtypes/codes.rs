@@ -35,6 +35,18 @@ pub(crate) trait Codes {
     /// The factor for this `scale`.
     fn scaled<S: Simd>(simd: S, one: Self::Factor<S>, scale: f32) -> Self::Factor<S>;
 
+    /// The lanes of a vector in the order of loaded weights.
+    #[inline(always)]
+    fn as_loaded<S: Simd>(_: S, v: S::Floats) -> S::Floats {
+        v
+    }
+
+    /// What [`as_loaded`](Self::as_loaded) has put in its order.
+    #[inline(always)]
+    fn in_order<S: Simd>(_: S, v: S::Floats) -> S::Floats {
+        v
+    }
+
     /// A vector of weights, or those before the end with any numbers after them.
     ///
     /// # Safety

@@ -139,6 +139,14 @@ pub(crate) trait Parts: Copy {
 
     /// The scale of a part of `row`.
     fn at(&self, row: usize, part: usize) -> f32;
+
+    /// The scales of all parts of `row`.
+    #[inline(always)]
+    fn of_row(&self, row: usize, scales: &mut [f32]) {
+        for (part, scale) in scales.iter_mut().enumerate() {
+            *scale = self.at(row, part);
+        }
+    }
 }
 
 impl Parts for Rectangles<'_> {

@@ -68,6 +68,16 @@ impl<T: Table> Codes for T {
     }
 
     #[inline(always)]
+    fn as_loaded<S: Simd>(simd: S, v: S::Floats) -> S::Floats {
+        simd.as_looked_up(v)
+    }
+
+    #[inline(always)]
+    fn in_order<S: Simd>(simd: S, v: S::Floats) -> S::Floats {
+        simd.in_order(v)
+    }
+
+    #[inline(always)]
     unsafe fn load<S: Simd, const WHOLE: bool>(simd: S, at: *const u8, left: usize, by: S::Table) -> S::Floats {
         // SAFETY: the caller guarantees it.
         unsafe { simd.look_up::<WHOLE>(by, at, left) }

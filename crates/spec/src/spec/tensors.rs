@@ -206,7 +206,7 @@ impl<'a> Tensors<'a> {
     pub(super) fn row_or_matrix(&mut self, role: Role, layer: Option<usize>) -> Result<LinearWeights> {
         let name = self.weight_name(role, layer);
         let (outputs, inputs, because) = self.shape(role, layer);
-        let vector = self.table.get(&name).is_some_and(|tensor| tensor.shape.len() == 1);
+        let vector = self.table.get(&name).is_some_and(|tensor| tensor.shape.len() == 1 && !is_flat(tensor));
         if !vector || outputs != 1 {
             return self.matrix(role, layer);
         }
@@ -298,9 +298,8 @@ impl<'a> Tensors<'a> {
         let Some(tensor) = self.table.get(name) else {
             return Err(self.reader.absent_tensor(name, nearest(name, self.table.keys())));
         };
-        // Codes of 4 bits are stored as one row of all.
         let count = expected.iter().try_fold(1_u64, |count, side| count.checked_mul(*side));
-        let flat = matches!(tensor.dtype, DType::NF4 | DType::FP4) && count == tensor.shape.first().copied();
+        let flat = is_flat(tensor) && count == tensor.shape.first().copied();
         if tensor.shape != expected && !flat {
             return Err(self.wrong_shape(tensor, expected.to_vec(), because.to_owned()));
         }
@@ -370,6 +369,11 @@ impl<'a> Tensors<'a> {
                 scheme: format!("tensor {} of {} without a quantization_config", tensor.name, tensor.dtype),
                 why: "its scales are unknown".into(),
             }),
+            DType::NF4 | DType::FP4 | DType::S8 => Err(Error::Quantization {
+                file: self.file_of(tensor).into(),
+                scheme: format!("tensor {} of {} for several matrices", tensor.name, tensor.dtype),
+                why: "bitsandbytes' weights are computed as a linear layer of their own each".into(),
+            }),
             dtype if holds_no_weights(dtype) => Err(self.wrong_dtype(tensor, "a float or a block type")),
             _ => Ok(()),
         }
@@ -400,6 +404,11 @@ impl<'a> Tensors<'a> {
         let (name, found) = (tensor.name.clone(), tensor.shape.clone());
         Error::incomplete(self.file_of(tensor), IncompleteKind::TensorShape { name, found, expected, because })
     }
+}
+
+/// Whether the tensor is one row of all codes of a matrix.
+fn is_flat(tensor: &TensorInfo) -> bool {
+    matches!(tensor.dtype, DType::NF4 | DType::FP4)
 }
 
 /// Whether tensors of `dtype` are no weights: numbers that count, truth values, complex numbers.

@@ -67,9 +67,7 @@ fn few<S: Simd, C: Codes, const T: usize>(simd: S, call: &mut Call<'_>, lines: &
             let below = scales.below(row);
             if filled[r] != below {
                 filled[r] = below;
-                for (part, scale) in of_rows[r * across..][..across].iter_mut().enumerate() {
-                    *scale = scales.at(row, part);
-                }
+                scales.of_row(row, &mut of_rows[r * across..][..across]);
             }
         }
         let (sums, greatest) = tile::<S, C, T>(simd, w, x, of_rows, scales.inputs());
@@ -144,7 +142,7 @@ fn tile<S: Simd, C: Codes, const T: usize>(
     }
     let mut totals = [[0.0; T]; ROWS];
     for (totals, sums) in totals.as_flattened_mut().iter_mut().zip(sums.as_flattened()) {
-        *totals = simd.sum(*sums);
+        *totals = simd.sum(C::in_order(simd, *sums));
     }
     (totals, greatest)
 }
@@ -164,6 +162,11 @@ unsafe fn add<S: Simd, C: Codes, const T: usize, const WHOLE: bool>(
     left: usize,
     sums: &mut [[S::Floats; T]; ROWS],
 ) {
+    let mut loaded = [simd.all(0.0); T];
+    for t in 0..T {
+        // SAFETY: the caller guarantees it.
+        loaded[t] = C::as_loaded(simd, unsafe { simd.load::<WHOLE>(x[t].as_ptr().add(at), left) });
+    }
     for r in 0..ROWS {
         // SAFETY: the caller guarantees it; the array has a vector.
         unsafe {
@@ -171,12 +174,11 @@ unsafe fn add<S: Simd, C: Codes, const T: usize, const WHOLE: bool>(
             if !WHOLE {
                 // Zeros after the end, whatever the factor is.
                 let mut wide = [0.0; LANES];
-                simd.store(wide.as_mut_ptr(), left, w);
-                w = simd.load::<false>(wide.as_ptr(), left);
+                simd.store(wide.as_mut_ptr(), left, C::in_order(simd, w));
+                w = C::as_loaded(simd, simd.load::<false>(wide.as_ptr(), left));
             }
             for t in 0..T {
-                let x = simd.load::<WHOLE>(x[t].as_ptr().add(at), left);
-                sums[r][t] = simd.mul_add(w, x, sums[r][t]);
+                sums[r][t] = simd.mul_add(w, loaded[t], sums[r][t]);
             }
         }
     }
@@ -225,10 +227,10 @@ fn widen<S: Simd, C: Codes>(simd: S, row: &[u8], scales: &C::Scales<'_>, index: 
             unsafe {
                 if out.len() == S::LANES {
                     let loaded = C::load::<S, true>(simd, bytes.as_ptr(), S::LANES, factor);
-                    simd.store_all(out.as_mut_ptr(), loaded);
+                    simd.store_all(out.as_mut_ptr(), C::in_order(simd, loaded));
                 } else {
                     let loaded = C::load::<S, false>(simd, bytes.as_ptr(), out.len(), factor);
-                    simd.store(out.as_mut_ptr(), out.len(), loaded);
+                    simd.store(out.as_mut_ptr(), out.len(), C::in_order(simd, loaded));
                 }
             }
         }

@@ -82,11 +82,23 @@ pub trait Simd: Copy {
     fn scaled(self, table: Self::Table, scale: f32) -> Self::Table;
 
     /// The floats of a vector of codes, of which a byte has two, the first in its high half; or those before the end with other
-    /// floats of the table after them.
+    /// floats of the table after them. Their lanes are in the order of [`Simd::as_looked_up`].
     ///
     /// # Safety
     /// The conditions of [`Simd::load`], where `left` codes are bytes rounded up.
     unsafe fn look_up<const WHOLE: bool>(self, table: Self::Table, at: *const u8, left: usize) -> Self::Floats;
+
+    /// The lanes of a vector in an order in which looking up is fast.
+    #[inline(always)]
+    fn as_looked_up(self, v: Self::Floats) -> Self::Floats {
+        v
+    }
+
+    /// What [`Simd::as_looked_up`] has put in its order.
+    #[inline(always)]
+    fn in_order(self, v: Self::Floats) -> Self::Floats {
+        v
+    }
 
     /// Stores the first `left` floats, or all.
     ///

@@ -90,6 +90,34 @@ impl Parts for Runs<'_> {
             }
         }
     }
+
+    #[inline(always)]
+    fn of_row(&self, row: usize, scales: &mut [f32]) {
+        if self.part < 1 << self.shift {
+            return scales.iter_mut().enumerate().for_each(|(part, scale)| *scale = self.at(row, part));
+        }
+        let mut run = (self.before + row * self.inputs) >> self.shift;
+        match self.scales {
+            Scales::Floats(stored) => {
+                for (scale, stored) in scales.iter_mut().zip(&stored[run..]) {
+                    *scale = f32::from_le_bytes(*stored);
+                }
+            }
+            Scales::Nested { bytes, table, factors, offset } => {
+                let mut left = scales;
+                while !left.is_empty() {
+                    // A factor is looked up once for as many as share it.
+                    let (now, later) = left.split_at_mut(left.len().min(NESTED - run % NESTED));
+                    let factor = f32::from_le_bytes(factors[run / NESTED]);
+                    for (scale, byte) in now.iter_mut().zip(&bytes[run..]) {
+                        *scale = f32::from_le_bytes(table[usize::from(*byte)]) * factor + offset;
+                    }
+                    run += now.len();
+                    left = later;
+                }
+            }
+        }
+    }
 }
 
 /// The elements of F32. Panics for others.

@@ -95,12 +95,24 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
     unsafe fn look_up<const WHOLE: bool>(self, table: __m512, at: *const u8, left: usize) -> __m512 {
         // SAFETY: the caller guarantees it; the value proves the instruction sets.
         unsafe {
-            let codes = u64::from_le_bytes(bytes_of_codes::<8, WHOLE>(at, left));
-            // Of an index, only the low four bits count.
-            let eights = _mm512_mask_set1_epi32(_mm512_set1_epi32(codes as i32), 0xff00, (codes >> 32) as i32);
-            let shifts = _mm512_setr_epi32(4, 0, 12, 8, 20, 16, 28, 24, 4, 0, 12, 8, 20, 16, 28, 24);
+            let eights = _mm512_set1_epi64(i64::from_le_bytes(bytes_of_codes::<8, WHOLE>(at, left)));
+            // Even lanes are of the first eight codes, odd ones of the others: a shift brings a code to the low four bits, and of an
+            // index only these count.
+            let shifts = _mm512_setr_epi32(4, 4, 0, 0, 12, 12, 8, 8, 20, 20, 16, 16, 28, 28, 24, 24);
             _mm512_permutexvar_ps(_mm512_srlv_epi32(eights, shifts), table)
         }
+    }
+
+    #[inline(always)]
+    fn as_looked_up(self, v: __m512) -> __m512 {
+        // SAFETY: the value proves the instruction sets.
+        unsafe { _mm512_permutexvar_ps(_mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15), v) }
+    }
+
+    #[inline(always)]
+    fn in_order(self, v: __m512) -> __m512 {
+        // SAFETY: the value proves the instruction sets.
+        unsafe { _mm512_permutexvar_ps(_mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15), v) }
     }
 
     #[inline(always)]
