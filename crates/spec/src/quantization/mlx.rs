@@ -6,6 +6,7 @@
 use super::foreign;
 use super::methods::MLX as METHOD;
 use super::names::Names;
+use super::packed::fields;
 use super::scheme::{Affine, Group, Kind, Scheme};
 use crate::error::{Error, Result};
 use crate::header::config::{ConfigFiles, JsonObject, Section, wrong_type};
@@ -141,15 +142,7 @@ impl Scheme {
             let mut shape = shape.clone();
             shape.pop();
             shape.push(inputs);
-            let dtype = match bits {
-                2 => DType::U2,
-                3 => DType::U3,
-                4 => DType::U4,
-                5 => DType::U5,
-                6 => DType::U6,
-                _ => DType::U8,
-            };
-            *tensor = TensorInfo { dtype, shape, ..tensor.clone() };
+            *tensor = TensorInfo { dtype: fields(bits), shape, ..tensor.clone() };
         }
         Ok(tensors)
     }
