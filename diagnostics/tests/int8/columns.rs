@@ -6,15 +6,15 @@ use super::*;
 pub fn columns(block: Value, of_outputs: bool, bits: u64) -> Model {
     let mut model = Model::new(Value::Null, |outputs, inputs| vec![inputs / 32, outputs]);
     model.config["quantization_config"] = block;
-    let each = 32 / bits;
+    let of_words = |integers: u64| integers * bits / 32;
     for (name, dtype, shape) in std::mem::take(&mut model.tensors) {
         let module = name.trim_end_matches(".weight").trim_end_matches(".weight_scale");
         match dtype {
             "I8" => {
                 let (outputs, inputs) = (shape[0], shape[1]);
-                let words = if of_outputs { [inputs, outputs / each] } else { [inputs / each, outputs] };
+                let words = if of_outputs { [inputs, of_words(outputs)] } else { [of_words(inputs), outputs] };
                 model.add(&format!("{module}.qweight"), "I32", &words);
-                model.add(&format!("{module}.qzeros"), "I32", &[inputs / 32, outputs / each]);
+                model.add(&format!("{module}.qzeros"), "I32", &[inputs / 32, of_words(outputs)]);
                 if !of_outputs {
                     model.add(&format!("{module}.g_idx"), "I32", &[inputs]);
                 }
@@ -58,6 +58,8 @@ fn columns_run() {
     let cases = [
         (columns(gptq(), false, 4), "GPTQ: w4a16 by groups of 32"),
         (columns(with(gptq(), json!({"bits": 8})), false, 8), "GPTQ: w8a16 by groups of 32"),
+        (columns(with(gptq(), json!({"bits": 2})), false, 2), "GPTQ: w2a16 by groups of 32"),
+        (columns(with(gptq(), json!({"bits": 3})), false, 3), "GPTQ: w3a16 by groups of 32"),
         (columns(with(gptq(), json!({"sym": false})), false, 4), "GPTQ: w4a16 by groups of 32 with zero points"),
         (columns(with(gptq(), json!({"checkpoint_format": "gptq_v2"})), false, 4), "GPTQ: w4a16 by groups of 32"),
         (
@@ -163,7 +165,7 @@ fn side_files_count() {
 #[test]
 fn columns_that_do_not_run_are_refused_by_their_key() {
     let of_gptq = [
-        (json!({"bits": 3}), "bits is 3, expected 4 or 8"),
+        (json!({"bits": 5}), "bits is 5, expected 2, 3, 4 or 8"),
         (json!({"bits": null}), "bits is absent"),
         (json!({"group_size": null}), "group_size is absent"),
         (json!({"group_size": 0}), "group_size is 0"),
@@ -176,7 +178,7 @@ fn columns_that_do_not_run_are_refused_by_their_key() {
         (json!({"adapter": {"name": "lora"}}), "adapter is given"),
         (json!({"is_marlin_format": true}), "is_marlin_format is given"),
         (json!({"dynamic": {"(?!lm_head).*": {"bits": 8}}}), "is a pattern"),
-        (json!({"dynamic": {".*up_proj": {"bits": 2}}}), "up_proj.bits is 2"),
+        (json!({"dynamic": {".*up_proj": {"bits": 6}}}), "up_proj.bits is 6"),
     ];
     let of_awq = [
         (json!({"version": "gemv"}), "version is \"gemv\", expected gemm"),
@@ -215,11 +217,14 @@ fn columns_that_contradict_are_refused_by_both_sides() {
     let [words, scales, zeros, index, bias] =
         ["qweight", "scales", "qzeros", "g_idx", "bias"].map(|end| format!("{UP}.{end}"));
     let usual = || columns(gptq(), false, 4);
+    let three = || columns(with(gptq(), json!({"bits": 3})), false, 3);
     #[rustfmt::skip]
     let cases: &[(&str, Model, u8, &[&str])] = &[
         ("no words", usual().without(&words), 15, &["up_proj.weight"]),
         ("words and a matrix", usual().with(&format!("{UP}.weight"), "BF16", &[WIDE, HIDDEN]), 15, &[&words, "up_proj.weight is stored"]),
         ("words of 8 bits", usual().with(&words, "I32", &[HIDDEN / 4, WIDE]), 15, &[&words, "[96, 128]", "[96, 64]"]),
+        ("words of 3 bits", three().with(&words, "I32", &[HIDDEN * 3 / 32 + 1, WIDE]), 15, &[&words, "whole"]),
+        ("zero points of another width", three().with(&zeros, "I32", &[2, WIDE / 8]), 15, &[&zeros, "[2, 12]", "[2, 9]"]),
         ("words of floats", usual().with(&words, "F32", &[HIDDEN / 8, WIDE]), 15, &[&words, "F32", "I32"]),
         ("words in three dimensions", usual().with(&words, "I32", &[1, HIDDEN / 8, WIDE]), 15, &[&words, "two dimensions"]),
         ("words by outputs", usual().with(&words, "I32", &[HIDDEN, WIDE / 8]), 15, &[&words, "[12, 512]", "[96, 64]"]),

@@ -133,13 +133,13 @@ impl ColumnPacked {
         packed: PackedDim,
         zero_offset: u32,
     ) -> Result<ColumnPacked> {
-        let widths: &[u64] = if packed == PackedDim::Inputs { &[4, 8] } else { &[4] };
+        let widths: &[u64] = if packed == PackedDim::Inputs { &[2, 3, 4, 8] } else { &[4] };
         let names = |key, old| if block.has(key) { key } else { old };
         let (bits_key, size_key) = (names("bits", "w_bit"), names("group_size", "q_group_size"));
         let absent = |key: &str, expected: &str| foreign::unsupported(method, block, key, "absent", expected);
         let bits = match (block.unsigned(bits_key)?, base) {
             (Some(found), _) if !widths.contains(&found) => {
-                let expected = if widths.len() > 1 { "4 or 8" } else { "4" };
+                let expected = if widths.len() > 1 { "2, 3, 4 or 8" } else { "4" };
                 return Err(foreign::unsupported(method, block, bits_key, &found.to_string(), expected));
             }
             (Some(bits), _) => bits as u32,

@@ -3,7 +3,6 @@
 use super::scheme::{Fp4, Kind, Scheme};
 use crate::error::{Error, IncompleteKind, Result};
 use crate::header::{Header, TensorInfo, TensorTable};
-
 use model_factory_dtypes::{DType, PackedDim};
 
 /// The end of the names of words by columns.
@@ -19,9 +18,9 @@ struct Packing {
     /// The dtype of the words, and what it is called.
     words: DType,
     expected: &'static str,
-    /// Elements of a word.
-    elements: u64,
-    /// Whether words lie by columns, and hold outputs.
+    /// Bits of an element.
+    bits: u32,
+    /// What words hold that lie by columns.
     by_columns: Option<PackedDim>,
     /// The dtype of the elements.
     dtype: DType,
@@ -35,28 +34,40 @@ impl Kind {
                 end: ".weight_packed",
                 words: DType::I32,
                 expected: "I32 (packed integers)",
-                elements: u64::from(32 / packed.bits),
+                bits: packed.bits,
                 by_columns: None,
-                dtype: if packed.bits == 4 { DType::U4 } else { DType::U8 },
+                dtype: fields(packed.bits.into()),
             }),
             Kind::Columns(column_packed) => Some(Packing {
                 end: COLUMNS,
                 words: DType::I32,
                 expected: "I32 (packed integers)",
-                elements: u64::from(32 / column_packed.bits),
+                bits: column_packed.bits,
                 by_columns: Some(column_packed.packed),
-                dtype: if column_packed.bits == 4 { DType::U4 } else { DType::U8 },
+                dtype: fields(column_packed.bits.into()),
             }),
             Kind::Fp4(fp4) => Some(Packing {
                 end: if *fp4 == Fp4::Multiplied { PLAIN } else { ".weight_packed" },
                 words: DType::U8,
                 expected: "U8 (floats of 4 bits)",
-                elements: 2,
+                bits: 4,
                 by_columns: None,
                 dtype: DType::F4,
             }),
             Kind::Int8 { .. } | Kind::Fp8(_) | Kind::Words(_) | Kind::FourBit(_) | Kind::Int8Rows => None,
         }
+    }
+}
+
+/// The dtype of fields of `bits`.
+pub(super) fn fields(bits: u64) -> DType {
+    match bits {
+        2 => DType::U2,
+        3 => DType::U3,
+        4 => DType::U4,
+        5 => DType::U5,
+        6 => DType::U6,
+        _ => DType::U8,
     }
 }
 
@@ -97,7 +108,10 @@ impl Scheme {
                 let (name, found, expected) = (tensor.name.clone(), tensor.dtype, packing.expected);
                 return Err(Error::incomplete(file, IncompleteKind::TensorDType { name, found, expected }));
             }
-            let times = |words: u64| words.checked_mul(packing.elements);
+            let times = |words: u64| {
+                let bits = words.checked_mul(8 * packing.words.block_bytes() as u64)?;
+                bits.is_multiple_of(packing.bits.into()).then(|| bits / u64::from(packing.bits))
+            };
             let shape = match (tensor.shape.as_slice(), packing.by_columns) {
                 ([outputs, words], None) => times(*words).map(|inputs| vec![*outputs, inputs]),
                 ([words, outputs], Some(PackedDim::Inputs)) => times(*words).map(|inputs| vec![*outputs, inputs]),
@@ -105,7 +119,10 @@ impl Scheme {
                 _ => None,
             };
             let Some(shape) = shape else {
-                return contradiction(format!("packed weights have two dimensions, not {:?}", tensor.shape));
+                let (bits, shape) = (packing.bits, &tensor.shape);
+                return contradiction(format!(
+                    "packed weights have two dimensions of whole {bits} bits, not {shape:?}"
+                ));
             };
             let name = format!("{module}{PLAIN}");
             if name != tensor.name && header.tensors.contains_key(&name) {

@@ -28,7 +28,8 @@ impl Tensors<'_> {
         }
         // No other matrix is of these: packed words have them from the config.
         let by_columns = weight.name.ends_with(COLUMNS);
-        let packed = matches!(weight.dtype, DType::U4 | DType::U8) && (by_columns || weight.name.ends_with("_packed"));
+        let fields = matches!(weight.dtype, DType::U2 | DType::U3 | DType::U4 | DType::U8);
+        let packed = fields && (by_columns || weight.name.ends_with("_packed"));
         let scaled = [DType::I8, DType::F8_E4M3, DType::F4, DType::NF4, DType::FP4, DType::S8];
         if !scaled.contains(&weight.dtype) && !packed {
             return self.plain(scheme, group.is_ok(), rows).map(|()| None);
