@@ -265,7 +265,8 @@ fn descriptions_of_codes_are_judged() {
     let huge = format!("1e{:<width$}}}", 99, width = offset.len() - 3);
     let mut changed = file.clone();
     changed[at..at + stored.len()].copy_from_slice(stored.replace(offset, &huge).as_bytes());
-    let error = UnifiedModelFactory::load(copy_with(&folder, &changed).path()).err().expect("a refusal").to_string();
+    let error =
+        UnifiedModelFactory::load(copy_with(&folder, &changed).path()).map(drop).expect_err("a refusal").to_string();
     assert!(error.contains(name) && error.contains("nested_offset 1e"), "{error}");
 }
 

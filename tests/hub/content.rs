@@ -100,10 +100,10 @@ fn a_listing_of_more_files_than_any_model_has_is_an_error() {
             error => panic!("{error:?}"),
         }
     }
-    // One fewer is looked at, and they are told apart in time that nobody notices.
+    // One fewer is looked at; what grows with the square of their number takes far longer than this bound, which a busy machine keeps.
     let place = demo();
     place.server.fault("/api/models", 1, Kind::Listing(2_000, "-Q4_K_M.gguf"));
     let start = std::time::Instant::now();
     assert_eq!(place.builder().diagnose(REPO).input.candidates.len(), 2_000);
-    assert!(start.elapsed().as_secs() < 10, "{:?}", start.elapsed());
+    assert!(start.elapsed().as_secs() < 60, "{:?}", start.elapsed());
 }

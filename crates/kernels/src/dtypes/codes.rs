@@ -59,7 +59,7 @@ pub(super) fn portable<C: Codes>(call: &mut Call<'_>) {
     let scales = C::scales(call.scales);
     floats::portable(call, |row, bytes, out| {
         C::dequantize(bytes, out);
-        for (part, out) in out.chunks_mut(scales.inputs()).enumerate() {
+        for (part, out) in out.chunks_mut(scales.part()).enumerate() {
             let scale = scales.at(row, part);
             out.iter_mut().for_each(|weight| *weight *= scale);
         }

@@ -129,7 +129,7 @@ pub(crate) struct Rectangles<'a> {
 /// The scales of a call's rows, whose inputs are in parts that have one each.
 pub(crate) trait Parts: Copy {
     /// Inputs of a part; the last one of a row may have fewer.
-    fn inputs(&self) -> usize;
+    fn part(&self) -> usize;
 
     /// Parts of a row.
     fn across(&self) -> usize;
@@ -150,7 +150,7 @@ pub(crate) trait Parts: Copy {
 }
 
 impl Parts for Rectangles<'_> {
-    fn inputs(&self) -> usize {
+    fn part(&self) -> usize {
         self.sides[1]
     }
 

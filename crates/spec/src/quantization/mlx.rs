@@ -7,6 +7,7 @@ use super::expect_stored;
 use super::foreign;
 use super::methods::MLX as METHOD;
 use super::names::Names;
+use super::packed::fields;
 use super::scheme::{Group, Kind, Scheme, Words};
 use crate::error::{Error, Result};
 use crate::header::config::{ConfigFiles, JsonObject, Section, wrong_type};
@@ -129,17 +130,7 @@ impl Words {
     /// The dtype of what they hold, and its bits.
     fn dtype(self) -> (DType, u64) {
         match self {
-            Words::Affine { bits, .. } => {
-                let dtype = match bits {
-                    2 => DType::U2,
-                    3 => DType::U3,
-                    4 => DType::U4,
-                    5 => DType::U5,
-                    6 => DType::U6,
-                    _ => DType::U8,
-                };
-                (dtype, bits)
-            }
+            Words::Affine { bits, .. } => (fields(bits), bits),
             Words::Mxfp4 | Words::Nvfp4 => (DType::F4, 4),
             Words::Mxfp8 => (DType::F8_E4M3, 8),
         }

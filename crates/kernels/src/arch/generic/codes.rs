@@ -30,7 +30,7 @@ pub(crate) fn multiply<S: Simd, C: Codes>(simd: S, call: &mut Call<'_>, of_float
         Ok(lines) => lines,
         Err(error) => return call.note(Err(error)),
     };
-    let part = C::scales(call.scales).inputs();
+    let part = C::scales(call.scales).part();
     // A vector of a row is of one part: where one begins within, rows are widened for one token too.
     let whole = part.is_multiple_of(LANES) || part >= call.input.inputs();
     let done = match call.input.tokens() {
@@ -59,7 +59,7 @@ fn few<S: Simd, C: Codes, const T: usize>(simd: S, call: &mut Call<'_>, lines: &
     let of_rows = room(lines, ROWS * across)?;
     let mut filled = [usize::MAX; ROWS];
     // Steps are looked through while they are in the first-level cache, rows of others afterwards.
-    let in_steps = C::NAN && inputs.is_multiple_of(STEP) && scales.inputs().min(inputs).is_multiple_of(STEP);
+    let in_steps = C::NAN && inputs.is_multiple_of(STEP) && scales.part().min(inputs).is_multiple_of(STEP);
     for rows in streams::<ROWS>(call.rows()) {
         let mut w: [&[u8]; ROWS] = [&[]; ROWS];
         for (r, row) in rows.into_iter().enumerate() {
@@ -70,7 +70,7 @@ fn few<S: Simd, C: Codes, const T: usize>(simd: S, call: &mut Call<'_>, lines: &
                 scales.of_row(row, &mut of_rows[r * across..][..across]);
             }
         }
-        let (sums, greatest) = tile::<S, C, T>(simd, w, x, of_rows, scales.inputs());
+        let (sums, greatest) = tile::<S, C, T>(simd, w, x, of_rows, scales.part());
         for (r, sums) in sums.iter().enumerate() {
             for (t, sum) in sums.iter().enumerate() {
                 call.part(t, rows[r], 1)[0] = *sum;
@@ -218,7 +218,7 @@ fn panels<S: Simd, C: Codes>(
 /// The weights of `row`, number `index` of a call.
 #[inline(always)]
 fn widen<S: Simd, C: Codes>(simd: S, row: &[u8], scales: &C::Scales<'_>, index: usize, out: &mut [f32]) {
-    let parts = row.chunks(scales.inputs().div_ceil(C::EACH)).zip(out.chunks_mut(scales.inputs()));
+    let parts = row.chunks(scales.part().div_ceil(C::EACH)).zip(out.chunks_mut(scales.part()));
     let one = C::one(simd);
     for (part, (bytes, out)) in parts.enumerate() {
         let factor = C::scaled(simd, one, scales.at(index, part));

@@ -67,7 +67,7 @@ impl<'a> Runs<'a> {
 }
 
 impl Parts for Runs<'_> {
-    fn inputs(&self) -> usize {
+    fn part(&self) -> usize {
         self.part
     }
 
