@@ -31,7 +31,8 @@ pub(crate) struct Runs<'a> {
     /// Runs have two to the power of this weights.
     shift: u32,
     before: usize,
-    inputs: usize,
+    /// Inputs of a row.
+    row: usize,
     part: usize,
     scales: Scales<'a>,
 }
@@ -62,7 +63,7 @@ impl<'a> Runs<'a> {
         };
         // The largest that begins wherever a row does.
         let part = 1 << size.ilog2().min((inputs | before).trailing_zeros());
-        Runs { shift: size.ilog2(), before, inputs, part, scales }
+        Runs { shift: size.ilog2(), before, row: inputs, part, scales }
     }
 }
 
@@ -72,7 +73,7 @@ impl Parts for Runs<'_> {
     }
 
     fn across(&self) -> usize {
-        self.inputs / self.part
+        self.row / self.part
     }
 
     fn below(&self, row: usize) -> usize {
@@ -81,7 +82,7 @@ impl Parts for Runs<'_> {
 
     #[inline(always)]
     fn at(&self, row: usize, part: usize) -> f32 {
-        let run = (self.before + row * self.inputs + part * self.part) >> self.shift;
+        let run = (self.before + row * self.row + part * self.part) >> self.shift;
         match self.scales {
             Scales::Floats(scales) => f32::from_le_bytes(scales[run]),
             Scales::Nested { bytes, table, factors, offset } => {
@@ -96,7 +97,7 @@ impl Parts for Runs<'_> {
         if self.part < 1 << self.shift {
             return scales.iter_mut().enumerate().for_each(|(part, scale)| *scale = self.at(row, part));
         }
-        let mut run = (self.before + row * self.inputs) >> self.shift;
+        let mut run = (self.before + row * self.row) >> self.shift;
         match self.scales {
             Scales::Floats(stored) => {
                 for (scale, stored) in scales.iter_mut().zip(&stored[run..]) {
