@@ -106,58 +106,63 @@ fn tiles<const LAYOUT: u8, const BASES: bool>(
                     // SAFETY: 64 bytes are there, of a row of the block and a vector of the tile.
                     load(unsafe { &*at(b).add(row * row_bytes + 64 * v).cast() })
                 };
-                let mut dots = [[_mm512_setzero_si512(); 2]; VECTORS];
-                for v in 0..VECTORS {
-                    for p in 0..2 {
-                        dots[v][p] = _mm512_set1_epi32(x_offsets[b][p]);
-                    }
-                }
-                // A macro: a closure that is called in several places becomes a function, and vectors go through memory.
+                // Macros: closures that are called in several places become functions, and vectors go through memory.
                 macro_rules! add {
-                    ($v:expr, $bytes:expr, $q:expr) => {
+                    ($dots:expr, $bytes:expr, $q:expr) => {
                         for p in 0..2 {
                             let x = _mm512_set1_epi32(i32::from_le_bytes(x_bytes[b][p][$q]));
-                            dots[$v][p] = _mm512_dpbusd_epi32(dots[$v][p], $bytes, x);
+                            $dots[p] = _mm512_dpbusd_epi32($dots[p], $bytes, x);
                         }
                     };
-                }
-                for row in 0..if LAYOUT == IN_TURNS { 0 } else { rows } {
-                    for v in 0..VECTORS {
-                        if LAYOUT == BYTES {
-                            add!(v, words(row, v), row);
-                            continue;
-                        }
-                        let [evens, odds] = nibbles(words(row, v));
-                        add!(v, evens, 2 * row);
-                        add!(v, odds, 2 * row + 1);
-                    }
-                }
-                for q in 0..if LAYOUT == IN_TURNS { rows / 4 } else { 0 } {
-                    let mut four = [_mm512_setzero_si512(); 4];
-                    for i in 0..4 {
-                        four[i] = words(4 * q + i, 0);
-                    }
-                    let four = in_fours(four);
-                    for r in 0..4 {
-                        let [low, high] = nibbles(four[r]);
-                        add!(2 * r, low, q);
-                        add!(2 * r + 1, high, q);
-                    }
                 }
                 let of_tile = b / each * stride + tile * TILE;
                 let scales = scales[of_tile..][..TILE].as_chunks::<16>().0;
                 let bases = if BASES { bases[of_tile..][..TILE].as_chunks::<16>().0 } else { &[] };
-                for v in 0..VECTORS {
-                    let scales = load_floats(&scales[v]);
-                    for p in 0..2 {
-                        let by = _mm512_mul_ps(scales, _mm512_set1_ps(x[p].scales[b]));
-                        let sums = &mut sums[2 * v + p];
-                        let mut sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots[v][p]), by, load_floats(sums));
-                        if BASES {
-                            sum = _mm512_fmadd_ps(load_floats(&bases[v]), _mm512_set1_ps(x[p].sums[b]), sum);
+                macro_rules! add_scaled {
+                    ($v:expr, $dots:expr) => {
+                        for p in 0..2 {
+                            let by = _mm512_mul_ps(load_floats(&scales[$v]), _mm512_set1_ps(x[p].scales[b]));
+                            let sums = &mut sums[2 * $v + p];
+                            let mut sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps($dots[p]), by, load_floats(sums));
+                            if BASES {
+                                sum = _mm512_fmadd_ps(load_floats(&bases[$v]), _mm512_set1_ps(x[p].sums[b]), sum);
+                            }
+                            store_floats(sums, sum);
                         }
-                        store_floats(sums, sum);
+                    };
+                }
+                let offsets = [_mm512_set1_epi32(x_offsets[b][0]), _mm512_set1_epi32(x_offsets[b][1])];
+                // Few registers at a time: words of all vectors do not fit them.
+                for half in 0..if LAYOUT == IN_TURNS { 2 } else { 0 } {
+                    let mut dots = [offsets; VECTORS / 2];
+                    for q in 0..rows / 4 {
+                        let mut four = [_mm512_setzero_si512(); 4];
+                        for i in 0..4 {
+                            four[i] = words(4 * q + i, 0);
+                        }
+                        let fours = if half == 0 { in_fours::<false>(four) } else { in_fours::<true>(four) };
+                        for r in 0..2 {
+                            let [low, high] = nibbles(fours[r]);
+                            add!(dots[2 * r], low, q);
+                            add!(dots[2 * r + 1], high, q);
+                        }
                     }
+                    for v in 0..VECTORS / 2 {
+                        add_scaled!(VECTORS / 2 * half + v, dots[v]);
+                    }
+                }
+                for v in 0..if LAYOUT == IN_TURNS { 0 } else { VECTORS } {
+                    let mut dots = offsets;
+                    for row in 0..rows {
+                        if LAYOUT == BYTES {
+                            add!(dots, words(row, v), row);
+                            continue;
+                        }
+                        let [evens, odds] = nibbles(words(row, v));
+                        add!(dots, evens, 2 * row);
+                        add!(dots, odds, 2 * row + 1);
+                    }
+                    add_scaled!(v, dots);
                 }
             }
         }
@@ -186,17 +191,14 @@ fn nibbles(bytes: __m512i) -> [__m512i; 2] {
     [_mm512_and_si512(bytes, low), _mm512_and_si512(_mm512_srli_epi16::<4>(bytes), low)]
 }
 
-/// Byte `i` of double word `j` of four vectors as four vectors of double words with a byte of each: vector `i % 4` of each four
-/// double words has their first to last bytes.
+/// Byte `i` of double word `j` of four vectors as two vectors of double words with a byte of each: those of the first or the last two
+/// bytes `i` of each four.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn in_fours([a, b, c, d]: [__m512i; 4]) -> [__m512i; 4] {
-    let (ab, cd) = (_mm512_unpacklo_epi8(a, b), _mm512_unpacklo_epi8(c, d));
-    let (ab_high, cd_high) = (_mm512_unpackhi_epi8(a, b), _mm512_unpackhi_epi8(c, d));
-    [
-        _mm512_unpacklo_epi16(ab, cd),
-        _mm512_unpackhi_epi16(ab, cd),
-        _mm512_unpacklo_epi16(ab_high, cd_high),
-        _mm512_unpackhi_epi16(ab_high, cd_high),
-    ]
+fn in_fours<const LAST: bool>([a, b, c, d]: [__m512i; 4]) -> [__m512i; 2] {
+    let [ab, cd] = match LAST {
+        false => [_mm512_unpacklo_epi8(a, b), _mm512_unpacklo_epi8(c, d)],
+        true => [_mm512_unpackhi_epi8(a, b), _mm512_unpackhi_epi8(c, d)],
+    };
+    [_mm512_unpacklo_epi16(ab, cd), _mm512_unpackhi_epi16(ab, cd)]
 }
