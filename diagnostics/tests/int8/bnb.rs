@@ -97,9 +97,10 @@ fn every_scheme_of_bitsandbytes_runs() {
         })
     };
     assert!(has(&eight, DType::S8, Tier::Native, "int16") && has(&said(nested()), DType::NF4, Tier::Widened, "f32"));
-    let absent = said(four(json!({}), "fp4", false)).assumptions;
-    let keys = "bnb_4bit_quant_type = fp4, quantization_config.bnb_4bit_use_double_quant = false: absent";
-    assert!(absent.iter().any(|line| line.contains(keys)), "{absent:?}");
+    let absent = said(four(json!({"bnb_4bit_quant_storage": null}), "fp4", false)).assumptions;
+    let keys = [("quant_type", "fp4"), ("use_double_quant", "false"), ("quant_storage", "uint8")];
+    let keys = keys.map(|(key, value)| format!("quantization_config.bnb_4bit_{key} = {value}")).join(", ") + ": absent";
+    assert!(absent.iter().any(|line| line.contains(&keys)), "{absent:?}");
     for entry in std::fs::read_dir(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/bnb")).unwrap() {
         let report = table::judge(&entry.unwrap().path());
         assert!(report.verdict.runs(), "{}", report.first_line());

@@ -44,6 +44,7 @@ fn scheme(header: &Header, block: &Section<'_>) -> Result<Scheme> {
                          bnb_4bit_quant_storage bnb_4bit_quant_type bnb_4bit_use_double_quant llm_int8_enable_fp32_cpu_offload \
                          llm_int8_has_fp16_weight llm_int8_skip_modules llm_int8_threshold";
     const NESTED: &str = "bnb_4bit_use_double_quant";
+    const STORED_AS: &str = "bnb_4bit_quant_storage";
     let refusal = |key: &str, found: &str, expected: &str| foreign::unsupported(METHOD, block, key, found, expected);
     let [four, eight] = ["load_in_4bit", "load_in_8bit"].map(|key| block.boolean(key).map(|given| given == Some(true)));
     let key = match (four?, eight?) {
@@ -87,10 +88,13 @@ fn scheme(header: &Header, block: &Section<'_>) -> Result<Scheme> {
     if nested.is_none() {
         scheme.notes.absent(block, NESTED, "false");
     }
-    let storage = block.text("bnb_4bit_quant_storage")?.unwrap_or("uint8");
+    let storage = block.text(STORED_AS)?.unwrap_or_else(|| {
+        scheme.notes.absent(block, STORED_AS, "uint8");
+        "uint8"
+    });
     let Some((_, storage)) = STORAGE.into_iter().find(|(name, _)| *name == storage) else {
         let names = STORAGE.map(|(name, _)| name).join(", ");
-        return Err(refusal("bnb_4bit_quant_storage", &format!("{storage:?}"), &format!("one of {names}")));
+        return Err(refusal(STORED_AS, &format!("{storage:?}"), &format!("one of {names}")));
     };
     Ok(scheme.with_group(Kind::FourBit(FourBit { dtype, nested: nested == Some(true), storage })))
 }
