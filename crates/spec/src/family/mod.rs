@@ -61,6 +61,7 @@ families! {
     roberta,
     nomic_bert,
     modern_bert,
+    nemotron_h,
 }
 
 /// One family of models: how its files name things, and the options of its block.
