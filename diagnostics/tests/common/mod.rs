@@ -171,6 +171,7 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
             output_norm: None,
             sum_norm: None,
         };
+        let (mixer, feed_forward) = (Some(mixer), Some(feed_forward));
         LayerWeights { mixer, feed_forward, layer_embedding: None, scale: None, parallel: false }
     });
     let weights = ModelWeights {

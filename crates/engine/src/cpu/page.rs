@@ -35,7 +35,7 @@ pub(super) struct LayerPlace {
 
 impl PageLayout {
     pub(super) fn new(spec: &ModelSpec, dtype: KvDtype) -> PageLayout {
-        let layers = spec.weights.layers.iter().map(|layer| Heads::of(&layer.mixer.layer));
+        let layers = spec.weights.layers.iter().map(Heads::of);
         let kind = |windowed| if windowed { PageKind::Window } else { PageKind::Full };
         PageLayout::of_layers(dtype, layers.zip(windowed_layers(spec).into_iter().map(kind)))
     }

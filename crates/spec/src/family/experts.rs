@@ -59,3 +59,7 @@ pub(super) const MIXTRAL_EXPERTS: &[TensorName] = &[
     TensorName { role: Role::ExpertUp,   gguf: "blk.{}.ffn_up_exps",   config: "model.layers.{}.block_sparse_moe.experts.{expert}.w3" },
     TensorName { role: Role::ExpertDown, gguf: "blk.{}.ffn_down_exps", config: "model.layers.{}.block_sparse_moe.experts.{expert}.w2" },
 ];
+
+/// The factor of the weights of chosen experts.
+pub(super) const ROUTED_SCALE: Factor =
+    Factor::new(FactorOf::Experts, Key { gguf: ".expert_weights_scale", config: "routed_scaling_factor" });

@@ -61,6 +61,7 @@ families! {
     roberta,
     nomic_bert,
     modern_bert,
+    nemotron_h,
 }
 
 /// One family of models: how its files name things, and the options of its block.
@@ -105,7 +106,7 @@ pub struct Family {
 pub struct FileTable {
     /// Metadata keys by quantity.
     pub keys: Keys,
-    /// Other names of keys in `config.json`, each after the name that is read here.
+    /// Other names of keys, each after the name that is read here.
     pub aliases: &'static [(&'static str, &'static str)],
     /// Lists of sizes where `config.json` does not give them, by key; the first entry of a key counts.
     pub defaults: &'static [&'static [(&'static str, f64)]],
@@ -127,6 +128,8 @@ pub enum Refusal {
     Set(&'static str, &'static str),
     /// Refused where this flag is false.
     Unset(Key, &'static str),
+    /// Refused where this key has another number or text than one of these.
+    Unless(Key, &'static [&'static str], &'static str),
     /// Refused where this key of `config.json` has this text.
     Text(&'static str, &'static str, &'static str),
     /// A key that GGUF files must have in addition to the keys of sizes: its value cannot be known otherwise, and
@@ -183,6 +186,8 @@ pub struct RopeTable {
     pub window: Option<WindowRope>,
     /// Which layers do not rotate.
     pub unrotated: Option<Unrotated>,
+    /// Whether no layer of any model rotates.
+    pub never: bool,
     /// The key that says whether any layer rotates, where models differ: a flag in GGUF files, true if absent, and a
     /// text in `config.json`. `rope` means that layers rotate; `nope`, null or absent means that they do not.
     pub switch: Option<Key>,
@@ -382,6 +387,7 @@ pub const LLAMA_LIKE: Family = Family {
         rotary_part: None,
         window: None,
         unrotated: None,
+        never: false,
         switch: None,
         query_scale: None,
         aliases: &[],

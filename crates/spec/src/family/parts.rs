@@ -155,6 +155,10 @@ pub enum StateLayers {
     AllButListed(&'static str),
     /// All layers, with the source of that; in GGUF the layers without heads of keys and values.
     All(&'static str),
+    /// Each layer is one sub-layer. `dense` and `experts` are the names in `layer_types` of those that are a feed-forward
+    /// layer, `letters` the key of a text in its place, with a letter for each layer: for one with a state, attention,
+    /// a dense layer, experts. In GGUF layers without heads of keys and values and without a feed-forward width have a state.
+    Single { dense: &'static str, experts: &'static str, letters: (&'static str, [char; 4]) },
 }
 
 /// A feed-forward width that differs in `config.json` from the stored one (transformers `modeling_lfm2.py`, `Lfm2MLP`).

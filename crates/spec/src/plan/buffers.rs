@@ -2,7 +2,7 @@
 //! the same functions.
 
 use super::{KV_PAGE, PREFILL_CHUNK, product, sum};
-use crate::spec::{LayerWeights, Mixer, ModelSpec};
+use crate::spec::{FeedForwardLayer, FeedForwardWeights, LayerWeights, Mixer, ModelSpec};
 use model_factory_dtypes::thread_bytes;
 
 /// On a GPU each tensor starts, and each buffer ends, at a multiple of this.
@@ -88,10 +88,10 @@ pub struct CpuBuffers {
 impl CpuBuffers {
     /// The buffers of the model `spec`.
     pub fn new(spec: &ModelSpec) -> CpuBuffers {
-        let mixers = || spec.weights.layers.iter().map(|layer| &layer.mixer.layer);
+        let mixers = || spec.weights.layers.iter().filter_map(LayerWeights::mixer);
         let wide = widest_feed_forward(spec);
         let input = layer_input(spec);
-        let beside = spec.weights.layers.iter().any(|layer| layer.feed_forward.beside.is_some());
+        let beside = feed_forwards(spec).any(|layer| layer.beside.is_some());
         let summed = if beside { spec.hidden } else { 0 };
         CpuBuffers {
             hidden: spec.hidden,
@@ -146,7 +146,7 @@ pub struct StepRoom {
 
 /// Elements of the longest row that a product reads: an input of the block's projections, of down or of o.
 fn widest_operand(spec: &ModelSpec) -> usize {
-    let mixed = spec.weights.layers.iter().map(|layer| layer.mixer.layer.mixed());
+    let mixed = spec.weights.layers.iter().filter_map(LayerWeights::mixer).map(Mixer::mixed);
     let joined = if spec.weights.joined.is_some() { spec.hidden.saturating_mul(2) } else { 0 };
     mixed.chain([spec.hidden, widest_feed_forward(spec), layer_input(spec), joined]).max().unwrap_or(0)
 }
@@ -158,15 +158,19 @@ fn layer_input(spec: &ModelSpec) -> usize {
 
 /// Rows of the widest up projection that every row is multiplied with.
 fn widest_feed_forward(spec: &ModelSpec) -> usize {
-    let dense = |layer: &LayerWeights| match layer.experts() {
-        None => spec.feed_forward,
-        Some(experts) => {
+    let dense = |layer: &FeedForwardWeights| match &layer.layer {
+        FeedForwardLayer::Dense(_) => spec.feed_forward,
+        FeedForwardLayer::Experts(experts) => {
             let shared = experts.shared.as_ref().map(|shared| &shared.dense);
-            let dense = shared.into_iter().chain(layer.feed_forward.beside.iter().map(|beside| &beside.dense));
+            let dense = shared.into_iter().chain(layer.beside.iter().map(|beside| &beside.dense));
             dense.map(|dense| dense.up.weight.shape[0] as usize).max().unwrap_or(0)
         }
     };
-    spec.weights.layers.iter().map(dense).max().unwrap_or(0)
+    feed_forwards(spec).map(dense).max().unwrap_or(0)
+}
+
+fn feed_forwards(spec: &ModelSpec) -> impl Iterator<Item = &FeedForwardWeights> {
+    spec.weights.layers.iter().filter_map(|layer| layer.feed_forward.as_ref())
 }
 
 /// Elements a row that a layer of experts takes in addition to those of every layer.

@@ -2,6 +2,7 @@
 
 use super::reader::{Reader, missing};
 use super::routed::{ExpertGates, ExpertMatrices, ExpertSizes, ExpertsWeights, Routing, SharedExpert};
+use super::single::SubLayer;
 use super::tensors::{Fused, Rows, Tensors, rows_of};
 use super::{BesideWeights, LinearWeights, Norm, NormWeights, Scaling, Sizes};
 use crate::block::RouterScore;
@@ -24,6 +25,7 @@ impl Reader<'_> {
     pub(super) fn expert_sizes(&self, dense: usize, layers: usize) -> Result<Option<ExpertSizes>> {
         let Some(table) = &self.family.experts else { return Ok(None) };
         let said = match table.flag {
+            _ if self.single_layers()?.is_some_and(|layers| !layers.contains(&SubLayer::Experts)) => false,
             None if !table.optional => true,
             _ if self.is_gguf() => self.gguf_experts()? > 0,
             Some(flag) => self.fields().boolean(flag)?.unwrap_or(false),
@@ -78,7 +80,9 @@ impl Reader<'_> {
         self.check_gating(table.score)?;
         let normalized = match table.normalized {
             Normalized::Fixed(normalized) => normalized,
-            Normalized::Flag { gguf, .. } if self.is_gguf() => gguf,
+            Normalized::Flag { gguf, .. } if self.is_gguf() => {
+                self.fields().boolean(&self.gguf_key(".expert_weights_norm"))?.unwrap_or(gguf)
+            }
             Normalized::Flag { config, absent, .. } => {
                 let what = if absent { "weights of experts by their sum" } else { "weights of experts as they are" };
                 self.or_absent(self.fields().boolean(config)?, absent, what, config, &self.class_default())
@@ -121,7 +125,7 @@ impl Reader<'_> {
 
     /// Whether a layer has experts, of `layers`.
     pub(super) fn layers_with_experts(&self, layers: usize) -> Result<impl Fn(usize) -> bool + use<>> {
-        let experts = self.family.experts;
+        let (experts, single) = (self.family.experts, self.single_layers()?);
         let (mut step, mut first, mut dense) = (experts.map(|_| 1), 0, Vec::new());
         match (experts.and_then(|table| table.dense_layers), self.config) {
             (Some(DenseLayers::Listed { step: key, list }), Some(_)) => {
@@ -144,6 +148,9 @@ impl Reader<'_> {
             (Some(DenseLayers::Listed { .. }) | None, _) => {}
         }
         Ok(move |layer: usize| {
+            if let Some(single) = &single {
+                return single.get(layer) == Some(&SubLayer::Experts);
+            }
             let layer = layer as u64;
             let counts = step.is_some_and(|step| (layer + 1).is_multiple_of(step));
             counts && layer >= first && dense.binary_search(&layer).is_err()

@@ -172,16 +172,14 @@ impl<'a> Reader<'a> {
 
     /// The key in this format, with its prefix.
     pub(super) fn key(&self, key: Key) -> String {
-        match (self.is_gguf(), key.gguf.strip_prefix('.')) {
-            (true, Some(suffix)) => format!("{}.{suffix}", self.architecture),
-            (true, None) => key.gguf.to_owned(),
-            (false, _) => {
-                let other = |(known, other): &&(&str, &str)| {
-                    *known == key.config && !self.fields().has(known) && self.fields().has(other)
-                };
-                self.family.files.aliases.iter().find(other).map_or(key.config, |alias| alias.1).to_owned()
-            }
-        }
+        let name = |key: &str| match key.strip_prefix('.').filter(|_| self.is_gguf()) {
+            Some(suffix) => format!("{}.{suffix}", self.architecture),
+            None => key.to_owned(),
+        };
+        let (key, has) =
+            (if self.is_gguf() { key.gguf } else { key.config }, |key: &str| self.fields().has(&name(key)));
+        let other = |(known, other): &&(&str, &str)| *known == key && !has(known) && has(other);
+        name(self.family.files.aliases.iter().find(other).map_or(key, |alias| alias.1))
     }
 
     /// The key of a GGUF file, with its prefix.
@@ -211,16 +209,22 @@ impl<'a> Reader<'a> {
         let (family, keys) = (self.family, &self.family.files.keys);
         let first_position = self.first_position()?;
         // Values that may differ between kinds of layers are read by `kinds`; here the largest is used.
-        let widths = if family.block.shared_layers.is_some() { Differing::Most } else { Differing::Refused };
+        let single = self.single_layers()?;
+        let widths = match (&single, family.block.shared_layers) {
+            (Some(_), _) => Differing::RefusedButZeros,
+            (None, Some(_)) => Differing::Most,
+            (None, None) => Differing::Refused,
+        };
         let kv_kinds = match (&family.block.full_attention, &family.block.states) {
             (Some(_), _) => Differing::Most,
-            (None, Some(StateTable { layers: StateLayers::AllButListed(_) | StateLayers::All(_), .. })) => {
-                Differing::RefusedButZeros
-            }
-            (None, _) => Differing::Refused,
+            (None, Some(StateTable { layers: StateLayers::AllButEvery { .. }, .. }) | None) => Differing::Refused,
+            (None, Some(_)) => Differing::RefusedButZeros,
         };
         let hidden = self.present(keys.hidden, self.size(keys.hidden)?)?;
-        let blocks = self.present(keys.layers, self.size(keys.layers)?)?;
+        let blocks = match single {
+            Some(single) => single.len(),
+            None => self.present(keys.layers, self.size(keys.layers)?)?,
+        };
         let feed_forward = self.size_of_layers(keys.feed_forward, blocks, widths)?;
         let heads = self.or_table(keys.heads, self.size_a_layer(keys.heads, blocks)?)?;
         let heads = self.present(keys.heads, heads)?;
@@ -345,7 +349,7 @@ impl<'a> Reader<'a> {
         values.into_iter().map(|value| self.bounded(&name, value)).collect::<Result<_>>().map(Some)
     }
 
-    fn listed_numbers(&self, key: Key, layers: usize) -> Result<Option<Vec<i64>>> {
+    pub(super) fn listed_numbers(&self, key: Key, layers: usize) -> Result<Option<Vec<i64>>> {
         let name = self.key(key);
         let Some(metadata) = self.gguf() else { return Ok(None) };
         match metadata.array_len(&name) {
@@ -462,6 +466,15 @@ impl<'a> Reader<'a> {
                 }
                 (Refusal::Text(key, text, feature), false) if fields.text(key)? == Some(text) => {
                     return Err(self.feature(feature, key, "null, or another"));
+                }
+                (Refusal::Unless(key, values, feature), _) => {
+                    let key = self.key(key);
+                    let number = fields.unsigned(&key).ok().flatten().map(|number| number.to_string());
+                    let text = if number.is_none() { fields.text(&key)? } else { None };
+                    let found = number.as_deref().or(text).filter(|found| !key.is_empty() && !values.contains(found));
+                    if let Some(found) = found {
+                        return Err(self.feature(&format!("{feature} ({found})"), &key, values[0]));
+                    }
                 }
                 (Refusal::AbsentGguf(key), true) if !fields.has(&self.gguf_key(key)) => {
                     return Err(missing(fields, &self.gguf_key(key), "models of this family differ in it"));

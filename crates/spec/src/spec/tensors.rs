@@ -104,21 +104,34 @@ impl<'a> Tensors<'a> {
 
     /// The block `layer`, with experts where it has a routing of these.
     pub(super) fn layer(&mut self, layer: usize, experts: Option<Routing>) -> Result<LayerWeights> {
-        let (at, parallel) = (Some(layer), self.family.block.parallel);
+        let parallel = self.family.block.parallel;
+        let (mixes, feeds_forward) = if self.predicts { (true, true) } else { self.options.layers.sub_layers(layer) };
+        let mixer = if mixes { Some(self.mixer(layer)?) } else { None };
+        let feed_forward = if feeds_forward { Some(self.feed_forward(layer, experts)?) } else { None };
+        let layer_embedding = self.layer_embedding_use(layer)?;
+        Ok(LayerWeights { mixer, feed_forward, layer_embedding, scale: self.scale(layer)?, parallel })
+    }
+
+    fn mixer(&mut self, layer: usize) -> Result<MixerWeights> {
+        let at = Some(layer);
         let unnormed = self.family.block.first_unnormed && layer == 0;
         let norm = if unnormed { None } else { self.norm_if_named(Role::AttentionNorm, at)? };
-        let mlp_norm = if parallel { None } else { self.norm_if_named(Role::MlpNorm, at)? };
         let has_state = !self.predicts && self.options.layers.with_state.has(layer);
         let mixer = match self.family.block.states.filter(|_| has_state) {
             Some(table) => self.state_mixer(table.mixer, at)?,
             None => Mixer::Attention(Box::new(self.attention(layer)?)),
         };
-        let mixer = MixerWeights {
+        Ok(MixerWeights {
             norm,
             layer: mixer,
             output_norm: self.norm_if_named(Role::AttentionOutputNorm, at)?,
             sum_norm: self.norm_if_named(Role::AttentionSumNorm, at)?,
-        };
+        })
+    }
+
+    fn feed_forward(&mut self, layer: usize, experts: Option<Routing>) -> Result<FeedForwardWeights> {
+        let at = Some(layer);
+        let mlp_norm = if self.family.block.parallel { None } else { self.norm_if_named(Role::MlpNorm, at)? };
         let beside = experts.is_some() && self.names(Role::ExpertsOutputNorm);
         let (mlp_norm, beside) = match beside {
             true => (Some(self.norm(Role::ExpertsNorm, at)?), Some(Box::new(self.beside(at)?))),
@@ -130,9 +143,7 @@ impl<'a> Tensors<'a> {
         };
         let output_norm = self.norm_if_named(Role::MlpOutputNorm, at)?;
         let sum_norm = self.norm_if_named(Role::MlpSumNorm, at)?;
-        let feed_forward = FeedForwardWeights { norm: mlp_norm, layer: network, beside, output_norm, sum_norm };
-        let layer_embedding = self.layer_embedding_use(layer)?;
-        Ok(LayerWeights { mixer, feed_forward, layer_embedding, scale: self.scale(layer)?, parallel })
+        Ok(FeedForwardWeights { norm: mlp_norm, layer: network, beside, output_norm, sum_norm })
     }
 
     fn keys_values(&mut self, layer: usize) -> Result<KeysValues> {
@@ -428,6 +439,9 @@ fn front(header: &Header, family: &'static Family) -> Front {
     } else if any("model.language_model.") {
         // transformers 5; the head stands outside.
         ("model.", "model.language_model.")
+    } else if !model.is_empty() && !any(model) && any(&format!("model.{embedding}.")) {
+        // transformers 5 may write its own name of the model within one with a head.
+        (model, "model.")
     } else if !model.is_empty() && !any(model) && any(&format!("{embedding}.")) {
         // `AutoModel` of transformers leaves out the name of the model within one with a head.
         (model, "")
