@@ -204,6 +204,7 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
             theta: 10000.0,
             scaling: RopeScaling::Default,
             magnitude: 1.0,
+            score_factor: 1.0,
             query_scale: None,
             dimensions: head_dim as usize,
             source: "rope_theta".into(),

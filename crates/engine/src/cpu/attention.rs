@@ -4,12 +4,14 @@
 use super::device::CpuPass;
 use super::heads::Heads;
 use super::page::TILES;
-use super::{CpuDevice, TASK_ROWS};
+use super::{CpuDevice, TASK_ROWS, scratch};
 use crate::decoder::{Sequence, floats};
 use crate::error::Result;
 use crate::kernels::{self, KvElement, KvTile, Query, STATE, Scoring, TILE, add_floats, attend};
 use crate::memory::{self, Refusals};
 use bytemuck::Pod;
+use half::f16;
+use model_factory_spec::plan::KvDtype;
 use model_factory_spec::spec::AttentionWeights;
 use std::ops::Range;
 
@@ -52,9 +54,17 @@ impl AttentionPass<'_> {
         }
     }
 
-    /// Fills `out` `[rows, queries * head_dim]` from pages of `E`.
-    pub(super) fn fill<E: KvElement + Pod>(&self, out: &mut [f32]) -> memory::Result<()> {
-        let Heads { queries, kv, dim, .. } = self.heads;
+    /// Fills `out` `[rows, queries * value_dim]` from pages of the cache's dtype.
+    pub(super) fn fill(&self, out: &mut [f32]) -> memory::Result<()> {
+        match self.device.kv_dtype() {
+            KvDtype::F32 => self.fill_from::<f32>(out),
+            KvDtype::F16 => self.fill_from::<f16>(out),
+            KvDtype::Q8_0 => self.fill_from::<u8>(out),
+        }
+    }
+
+    fn fill_from<E: KvElement + Pod>(&self, out: &mut [f32]) -> memory::Result<()> {
+        let Heads { queries, kv, value_dim: dim, .. } = self.heads;
         let (width, group) = (queries * dim, queries / kv);
         let mut pages: Vec<Vec<&[E]>> = memory::reserved(self.sequences.len(), PAGES)?;
         for sequence in self.sequences {
@@ -156,7 +166,7 @@ struct Context<'a, E> {
 impl<E: KvElement + Pod> Context<'_, E> {
     /// Several rows of one head of keys and values, part by part.
     fn rows(&self, head: usize, rows: Range<usize>, outs: &mut [&mut [f32]]) -> memory::Result<()> {
-        let Heads { queries, kv, dim, .. } = self.attend.heads;
+        let Heads { queries, kv, value_dim: dim, .. } = self.attend.heads;
         let count = rows.len() * (queries / kv);
         let mut q: Vec<&[f32]> = memory::reserved(count, QUERIES)?;
         q.extend(rows.clone().flat_map(|row| self.queries(head, row)));
@@ -165,13 +175,13 @@ impl<E: KvElement + Pod> Context<'_, E> {
         queries.extend(q.iter().zip(outs).map(|(q, out)| Query::new(q, out)));
         for (index, part) in parts(self.attend.tiles(self.sequence, &rows)).enumerate() {
             if index == 0 {
-                self.through(head, &rows, part, &mut queries);
+                self.through(head, &rows, part, &mut queries)?;
                 continue;
             }
             let mut scratch = memory::zeros(count * dim, QUERIES)?;
             let outs = scratch.chunks_exact_mut(dim);
             let mut more = memory::collected(q.iter().zip(outs).map(|(q, out)| Query::new(q, out)), QUERIES)?;
-            self.through(head, &rows, part, &mut more);
+            self.through(head, &rows, part, &mut more)?;
             let states = memory::collected(more.iter().map(Query::state), QUERIES)?;
             for ((query, state), out) in queries.iter_mut().zip(&states).zip(scratch.chunks_exact(dim)) {
                 query.merge(state, out);
@@ -183,9 +193,9 @@ impl<E: KvElement + Pod> Context<'_, E> {
         Ok(())
     }
 
-    /// The only row of the sequence, all heads and parts at once: `out` `[queries * head_dim]`.
+    /// The only row of the sequence, all heads and parts at once: `out` `[queries * value_dim]`.
     fn row(&self, out: &mut [f32]) -> memory::Result<()> {
-        let Heads { queries, kv, dim, .. } = self.attend.heads;
+        let Heads { queries, kv, value_dim: dim, .. } = self.attend.heads;
         let (row, group) = (self.sequence.rows.start, queries / kv);
         let mut ranges = memory::reserved(self.pages.len(), PAGES)?; // a part is several pages
         ranges.extend(parts(self.attend.tiles(self.sequence, &self.sequence.rows)));
@@ -193,16 +203,18 @@ impl<E: KvElement + Pod> Context<'_, E> {
         // The outputs of the queries of each head and part, then their states.
         let each = group * (dim + STATE);
         let mut partial = memory::zeros(kv * parts.len() * each, "parts of attention")?;
+        let refusals = Refusals::default();
         self.attend.device.pool.chunks(&mut partial, each, |index, partial| {
             let (outs, states) = partial.split_at_mut(group * dim);
             let (head, part) = (index / parts.len(), &parts[index % parts.len()]);
             let queries = self.queries(head, row).zip(outs.chunks_exact_mut(dim));
             let mut queries: Vec<Query<'_>> = queries.map(|(q, out)| Query::new(q, out)).collect();
-            self.through(head, &self.sequence.rows, part.clone(), &mut queries);
+            refusals.note(self.through(head, &self.sequence.rows, part.clone(), &mut queries));
             for (state, query) in states.as_chunks_mut().0.iter_mut().zip(&queries) {
                 *state = query.state();
             }
         });
+        refusals.into_result()?;
         let heads = partial.chunks_exact(parts.len() * each).zip(out.chunks_exact_mut(group * dim));
         for (head, (partial, out)) in heads.enumerate() {
             for (i, (q, out)) in self.queries(head, row).zip(out.chunks_exact_mut(dim)).enumerate() {
@@ -237,23 +249,43 @@ impl<E: KvElement + Pod> Context<'_, E> {
     }
 
     /// Lets `queries`, those of `rows`, attend to the positions of `tiles`.
-    fn through(&self, head: usize, rows: &Range<usize>, tiles: Range<usize>, queries: &mut [Query<'_>]) {
-        let Heads { kv, dim, .. } = self.attend.heads;
-        let tile = |index: usize| {
-            let (page, first, len) = (self.pages[index / TILES], head * TILES + index % TILES, E::tile_len(dim));
-            let of = |tile: usize| &page[tile * len..][..len];
-            KvTile { keys: of(first), values: of(kv * TILES + first) }
+    fn through(
+        &self,
+        head: usize,
+        rows: &Range<usize>,
+        tiles: Range<usize>,
+        queries: &mut [Query<'_>],
+    ) -> memory::Result<()> {
+        let heads @ Heads { kv, dim, value_dim, .. } = self.attend.heads;
+        let stored = |index: usize, first: usize| {
+            let (page, len) = (self.pages[index / TILES], E::tile_len(dim));
+            &page[(first * TILES + index % TILES) * len..][..len]
         };
+        let tile = |index: usize| KvTile { keys: stored(index, head), values: stored(index, kv + head) };
         let rows: Vec<usize> = rows.clone().collect();
+        let seen = |index: usize, row: usize| {
+            let Range { start, end } = self.attend.positions(self.sequence, row);
+            let slot = |position: usize| position.saturating_sub(index * TILE).min(TILE);
+            slot(start)..slot(end)
+        };
+        if heads.values_are_keys() {
+            let len = E::tile_len(value_dim);
+            return scratch::with_scratch((len * size_of::<E>()).div_ceil(size_of::<f32>()), |values| {
+                let values: &mut [E] = &mut bytemuck::cast_slice_mut(values)[..len];
+                for index in tiles {
+                    let keys = stored(index, head);
+                    E::values_of_keys(keys, dim, values, value_dim);
+                    let tile = KvTile { keys, values: &*values };
+                    self.attend.through_tile(queries, &rows, |row| seen(index, row), tile, None);
+                }
+                Ok(())
+            });
+        }
         for index in tiles.clone() {
-            let seen = |row: usize| {
-                let Range { start, end } = self.attend.positions(self.sequence, row);
-                let slot = |position: usize| position.saturating_sub(index * TILE).min(TILE);
-                slot(start)..slot(end)
-            };
             // The only row of a sequence is the first to read its cache; of several rows, the later ones find it cached.
             let then = (self.sequence.rows.len() == 1).then(|| tile((index + 1).min(tiles.end - 1)));
-            self.attend.through_tile(queries, &rows, seen, tile(index), then);
+            self.attend.through_tile(queries, &rows, |row| seen(index, row), tile(index), then);
         }
+        Ok(())
     }
 }

@@ -11,6 +11,8 @@ pub(super) struct Heads {
     pub(super) queries: usize,
     pub(super) kv: usize,
     pub(super) dim: usize,
+    /// Elements of a value; where they are fewer, values are the first elements of keys, and only keys are stored.
+    pub(super) value_dim: usize,
     /// Whether each query has a gate.
     pub(super) gated: bool,
     /// Whether keys and values are kept in pages.
@@ -20,17 +22,28 @@ pub(super) struct Heads {
 impl Heads {
     /// The heads of a layer, none where it is not attention; and which other layer stores its keys and values.
     pub(super) fn of(layer: &LayerWeights) -> (Heads, Option<usize>) {
-        let none = Heads { queries: 0, kv: 0, dim: 0, gated: false, cached: false };
+        let none = Heads { queries: 0, kv: 0, dim: 0, value_dim: 0, gated: false, cached: false };
         let Some(attention) = layer.mixer().and_then(Mixer::attention) else { return (none, None) };
         let &AttentionWeights { heads: queries, kv_heads: kv, head_dim: dim, gated, causal: cached, .. } = attention;
         let source = match attention.kv {
             KeysValues::OfLayer(source) => Some(source),
-            KeysValues::Own(_) => None,
+            KeysValues::Own(_) | KeysValues::Latent(_) => None,
         };
-        (Heads { queries, kv, dim, gated, cached }, source)
+        let value_dim = attention.kv.latent().map_or(dim, |latent| latent.rank);
+        (Heads { queries, kv, dim, value_dim, gated, cached }, source)
     }
 
-    /// Columns of queries, or of the output of attention.
+    /// Whether values are the first elements of keys.
+    pub(super) fn values_are_keys(self) -> bool {
+        self.value_dim < self.dim
+    }
+
+    /// Heads of what is stored: keys, and values that are not keys.
+    pub(super) fn stored(self) -> usize {
+        if self.values_are_keys() { self.kv } else { 2 * self.kv }
+    }
+
+    /// Columns of queries.
     pub(super) fn width(self) -> usize {
         self.queries * self.dim
     }

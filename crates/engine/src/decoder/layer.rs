@@ -25,6 +25,9 @@ impl<'l, D: Device> Layer<'l, D> {
         let Some(mixer) = &self.weights.mixer else { return Ok(()) };
         self.device.norm_project(pass, mixer)?;
         match mixer.layer.attention() {
+            Some(attention) if attention.kv.latent().is_some() => {
+                required(self.extensions.latents)?.absorb_and_store(pass, self.index, attention)
+            }
             Some(attention) => self.device.rotate_and_store(pass, self.index, attention),
             None => required(self.extensions.recurrent)?.advance(pass, self.index, &mixer.layer),
         }
@@ -38,6 +41,9 @@ impl<'l, D: Device> Layer<'l, D> {
     /// `mixed` = what the output projection reads. A layer with a state has already left it there.
     pub(super) fn mix(&self, pass: &mut D::Pass<'_>) -> Result<()> {
         match self.attention() {
+            Some(attention) if attention.kv.latent().is_some() => {
+                required(self.extensions.latents)?.attend_latents(pass, self.index, attention)
+            }
             Some(attention) if attention.causal => self.device.attend(pass, self.index, attention),
             Some(attention) => required(self.extensions.encoder)?.attend_all(pass, self.index, attention),
             None => Ok(()),

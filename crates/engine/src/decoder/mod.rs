@@ -17,8 +17,8 @@ mod stored;
 
 pub use compute::Compute;
 pub use device::{
-    Batch, Device, EncoderLayers, ExpertLayers, Extensions, HiddenStates, LayerEmbeddings, Operand, Output,
-    RecurrentLayers, Sequence,
+    Batch, Device, EncoderLayers, ExpertLayers, Extensions, HiddenStates, LatentLayers, LayerEmbeddings, Operand,
+    Output, RecurrentLayers, Sequence,
 };
 pub use kv_cache::{KvCache, Parts};
 pub use logits::Logits;

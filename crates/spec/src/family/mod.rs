@@ -6,8 +6,8 @@ mod role;
 
 pub use crate::spec::{DeltaNetKeys, StateMixer};
 pub use parts::{
-    AdjustedWidth, DenseLayers, Evidence, ExpertTable, Normalized, StateLayers, StateTable, Unrotated, Variant, Window,
-    WindowPattern, WindowRope,
+    AdjustedWidth, DenseLayers, Evidence, ExpertTable, GroupTable, Normalized, StateLayers, StateTable, Unrotated,
+    Variant, Window, WindowPattern, WindowRope,
 };
 pub use role::Role;
 
@@ -57,6 +57,8 @@ families! {
     lfm2,
     lfm2_moe,
     gptoss,
+    deepseek2,
+    deepseek3,
     bert,
     roberta,
     nomic_bert,
@@ -169,6 +171,8 @@ pub struct BlockTable {
     pub gguf_score_scale: &'static [(usize, &'static str)],
     /// Layers that keep a recurrent state in place of keys and values, where the family has any.
     pub states: Option<StateTable>,
+    /// The epsilon of the norms within latent attention, where the family has that.
+    pub latent_eps: Option<f64>,
 }
 
 /// How queries and keys are rotated.
@@ -193,6 +197,9 @@ pub struct RopeTable {
     pub switch: Option<Key>,
     /// The key of a scale of queries that grows with their position, within the rope parameters of `config.json`.
     pub query_scale: Option<Key>,
+    /// Whether products of queries and keys have a factor by `mscale_all_dim` where the rotation is scaled. GGUF files then have
+    /// a tenth of that number, and their cosines and sines no factor.
+    pub scores_by_magnitude: bool,
     /// Other names of rope scalings in `config.json`, and what they mean in this family.
     pub aliases: &'static [(&'static str, &'static str)],
     /// A scaling of the rotation that transformers applies without a key of `config.json`, where there is one. Such a
@@ -233,6 +240,8 @@ pub struct HeadTable {
     /// The key of the number of layers that predict further tokens: a head that is loaded only on request. In GGUF they
     /// are the last blocks.
     pub predictors: Option<Key>,
+    /// Whether such layers are numbered after the others in safetensors files too; they are left aside.
+    pub predictors_after: bool,
 }
 
 /// A quantity's key in either format, empty where the format has none. GGUF keys that begin with a dot follow the architecture's name.
@@ -378,6 +387,7 @@ pub const LLAMA_LIKE: Family = Family {
         layer_embedding: None,
         gguf_score_scale: &[],
         states: None,
+        latent_eps: None,
     },
     experts: None,
     rope: RopeTable {
@@ -390,6 +400,7 @@ pub const LLAMA_LIKE: Family = Family {
         never: false,
         switch: None,
         query_scale: None,
+        scores_by_magnitude: false,
         aliases: &[],
         unsaid_scaling: None,
         original_context: None,
@@ -407,6 +418,7 @@ pub const LLAMA_LIKE: Family = Family {
         token_types: None,
         classifier: None,
         predictors: None,
+        predictors_after: false,
     },
     variants: &[],
     name: "",

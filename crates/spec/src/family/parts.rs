@@ -92,8 +92,14 @@ pub struct ExpertTable {
     pub feed_forward: Option<Key>,
     /// Width of the shared expert, which every token uses, where there is one.
     pub shared_feed_forward: Option<Key>,
+    /// The number of experts that every token uses, which are stored as one, where its width is that of so many.
+    pub shared_count: Option<Key>,
     /// How the router's outputs become weights.
     pub score: RouterScore,
+    /// Whether GGUF files say if scores are sigmoids, with a bias that chooses, or the family's.
+    pub gguf_score: bool,
+    /// Groups of experts, of which the best are chosen first, where there are any.
+    pub groups: Option<GroupTable>,
     /// Whether the weights of the chosen experts are divided by their sum.
     pub normalized: Normalized,
     /// The number that is added to the sum before the division.
@@ -118,6 +124,19 @@ pub enum Normalized {
     Flag { config: &'static str, absent: bool, gguf: bool },
 }
 
+/// Groups of experts: a token's experts are of the groups with the best scores.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupTable {
+    /// The number of groups.
+    pub count: Key,
+    /// The number of groups whose experts may be chosen.
+    pub chosen: Key,
+    /// Scores of experts whose sum is the score of a group: the best so many.
+    pub best: usize,
+    /// The key of `config.json` for the method, and its texts for experts without and with groups; absent is without.
+    pub method: Option<(&'static str, [&'static str; 2])>,
+}
+
 /// Keys that say which layers are dense.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)] // those of the variants say what their fields are
@@ -128,6 +147,8 @@ pub enum DenseLayers {
     /// Dense are the first `count` layers: none where a GGUF file does not say it, the default, with its source, where
     /// `config.json` does not.
     First { count: Key, config_default: (usize, &'static str) },
+    /// As `First`, unless the list of `config.json` says `dense` or `sparse` for each layer.
+    FirstOrKinds { list: &'static str, count: Key, config_default: (usize, &'static str) },
 }
 
 /// Layers that keep a recurrent state in place of keys and values.

@@ -33,6 +33,18 @@ pub enum Role {
     O,
     QNorm,
     KNorm,
+    /// The first projection of queries where there are two, and the norm after it.
+    QDown,
+    QDownNorm,
+    QUp,
+    /// The projection of latents and of the parts of keys that all heads share, and the norm of latents.
+    KvDown,
+    KvDownNorm,
+    /// Keys and values of latents, head by head, `[heads * (plain + value_dim), rank]`.
+    KvUp,
+    /// Keys of latents, transposed, `[heads, rank, plain]`; only GGUF has them apart.
+    LatentKeys,
+    LatentValues,
     Sinks,
     AttentionOutputNorm,
     AttentionSumNorm,

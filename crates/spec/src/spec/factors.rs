@@ -28,7 +28,7 @@ impl Reader<'_> {
         let by_root = |width: f64| (1.0 / width.sqrt()) as f32;
         let mut factors = Factors {
             multipliers: Multipliers::NONE,
-            score_scale: 1.0 / (sizes.head_dim as f32).sqrt(),
+            score_scale: 1.0 / (sizes.latent.map_or(sizes.head_dim, |of| of.plain + of.rotated) as f32).sqrt(),
             score_cap: None,
             activation: family.block.activation.0,
             experts: 1.0,

@@ -58,14 +58,18 @@ pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted)
     let whole = layers.kinds.described(&sizes);
     let mut ropes = match family.name_of(Role::Positions).is_some() || matches!(layers.rotated, Which::None) {
         true => Vec::new(),
-        false => rope::resolve(&reader, &whole, layers.kinds.window_head_dim())?,
+        false => {
+            let head_dim = sizes.latent.map_or(whole.head_dim, |latent| latent.rotated);
+            rope::resolve(&reader, &Sizes { head_dim, ..whole }, layers.kinds.window_head_dim())?
+        }
     };
     if matches!(layers.kinds.with_window, Which::None) {
         ropes.truncate(1);
     }
     let context = reader.context_with(&ropes, sizes.context);
     layers.bound_window(context);
-    let factors = reader.factors(&whole)?;
+    let mut factors = reader.factors(&whole)?;
+    factors.score_scale *= ropes.first().map_or(1.0, |rope| rope.score_factor as f32);
     let multipliers = factors.multipliers;
     // Models saved from transformers' `AutoModel` have no head.
     let has_head = !family.head.encoder && !reader.is_base_model()?;

@@ -7,6 +7,7 @@ mod experts;
 mod factors;
 mod inspect;
 mod kinds;
+mod latent;
 mod layer_embedding;
 mod layers;
 mod mixer;
@@ -33,6 +34,7 @@ pub use classifier::{ClassifierDense, ClassifierWeights, ScoreActivation};
 pub use columns::Columns;
 pub use embedding::{EmbeddingSpec, Embeds, InputWeights, PositionWeights, TextLimit};
 pub use inspect::{Wanted, inspect, inspect_as};
+pub use latent::{LatentWeights, QueryWeights};
 pub use layer_embedding::{LayerEmbeddingUse, LayerEmbeddingWeights};
 pub use mixer::{
     AttentionWeights, ConvWeights, DeltaInput, DeltaNetWeights, KeyValueWeights, KeysValues, Mamba2Weights, Mixer,
@@ -40,7 +42,7 @@ pub use mixer::{
 };
 pub use predictor::JoinedInput;
 pub use rotary::{FrequencyFactors, QueryScale, Rope, RopeScaling};
-pub use routed::{ExpertGates, ExpertMatrices, ExpertsWeights, Routing, SharedExpert};
+pub use routed::{ExpertGates, ExpertGroups, ExpertMatrices, ExpertsWeights, Routing, SharedExpert};
 pub use runs::{IntegerRows, NestedScales, Runs};
 pub use sampling::{GREEDY_BELOW, Sampling};
 pub use states::{DeltaNetKeys, StateMixer};

@@ -242,6 +242,12 @@ impl<'a> Reader<'a> {
         };
         let feed_forward = self.present(keys.feed_forward, feed_forward)?;
         let layers = self.without_predictors(blocks)?;
+        let blocks = blocks + self.predictors_after()?;
+        let latent = self.latent_sizes(heads)?;
+        let (kv_heads, head_dim) = match latent {
+            Some(latent) => (Some(1), latent.rank.checked_add(latent.rotated)),
+            None => (kv_heads, head_dim),
+        };
         let what = format_args!("kv_heads = heads = {heads}");
         let kv_heads = self.or_absent(kv_heads, heads, what, &self.key(keys.kv_heads), BOTH);
         self.part(keys.kv_heads, kv_heads, keys.heads, heads)?;
@@ -257,7 +263,9 @@ impl<'a> Reader<'a> {
                 return Err(self.contradiction(one, other));
             }
         };
-        self.refuse_other_values(".attention.value_length", head_dim)?;
+        if latent.is_none() {
+            self.refuse_other_values(".attention.value_length", head_dim)?;
+        }
         let vocab = match (vocab, self.gguf()) {
             (None, Some(metadata)) => {
                 let tokens = metadata.strings("tokenizer.ggml.tokens")?.map_or(0, |tokens| tokens.len());
@@ -280,6 +288,7 @@ impl<'a> Reader<'a> {
             blocks,
             feed_forward,
             states: None,
+            latent,
             experts: self.expert_sizes(feed_forward, blocks)?,
             context,
             layer_embedding: self.layer_embedding_width(layers)?,
@@ -302,7 +311,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The stored size, or the default of the family's table.
-    fn or_table(&self, key: Key, size: Option<usize>) -> Result<Option<usize>> {
+    pub(super) fn or_table(&self, key: Key, size: Option<usize>) -> Result<Option<usize>> {
         match size {
             Some(size) => Ok(Some(size)),
             None => self.default(key).map(|size| self.bounded(key.config, size as u64)).transpose(),

@@ -163,15 +163,19 @@ impl<'a> Tensors<'a> {
 
     fn attention(&mut self, layer: usize) -> Result<AttentionWeights> {
         let at = Some(layer);
-        let Sizes { heads, kv_heads, head_dim, .. } = self.sizes(at);
+        let Sizes { heads, kv_heads, head_dim, latent, .. } = self.sizes(at);
+        let (q, kv) = match latent {
+            Some(latent) => self.latent(layer, latent)?,
+            None => (self.matrix(Role::Q, at)?, self.keys_values(layer)?),
+        };
         Ok(AttentionWeights {
             heads,
             kv_heads,
             head_dim,
-            q: self.matrix(Role::Q, at)?,
+            q,
             gated: self.family.block.gated_attention,
             causal: !self.family.head.encoder,
-            kv: self.keys_values(layer)?,
+            kv,
             q_norm: self.norm_if_named(Role::QNorm, at)?,
             rope: self.options.layers.rope(layer).filter(|_| !self.names(Role::Positions)),
             score_scale: self.options.factors.score_scale,

@@ -72,7 +72,9 @@ impl Resolver<'_> {
             (None, None, Some(why)) => return Err(missing(self.reader.fields(), "rope_parameters", why)),
         };
         let query_scale = current.or(legacy).map_or(Ok(None), |section| self.query_scale(Some(section)))?;
-        Ok(Rope { layout: self.table.config_layout, theta, scaling, dimensions, magnitude, query_scale, source })
+        let score_factor = self.score_factor(current.or(legacy), &scaling)?;
+        let layout = self.table.config_layout;
+        Ok(Rope { layout, theta, scaling, dimensions, magnitude, score_factor, query_scale, source })
     }
 
     fn theta(&self, sections: Sections<'_>) -> Result<(f64, String)> {
