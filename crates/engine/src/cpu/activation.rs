@@ -24,6 +24,11 @@ pub(super) fn activate<Gate>(isa: Isa, activation: &Activation<Gate>, gate: &[f3
             out.copy_from_slice(up);
             kernels::gelu_erf(isa, out);
         }
+        Activation::ReluSquared => {
+            // This is written so that NaN passes.
+            let positive = |x: f32| if x < 0.0 { 0.0 } else { x };
+            out.iter_mut().zip(up).for_each(|(out, up)| *out = positive(*up) * positive(*up));
+        }
     }
 }
 

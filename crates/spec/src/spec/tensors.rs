@@ -9,7 +9,7 @@ use super::{
     LinearWeights, Mixer, MixerWeights, Norm, NormWeights, Routing, Sizes,
 };
 use crate::error::{Error, IncompleteKind, Result};
-use crate::family::{Bias, Family, NormKind, Role};
+use crate::family::{Bias, Family, HeadNorms, NormKind, Parallel, Role};
 use crate::header::{Header, TensorInfo, TensorTable};
 use crate::quantization::{COLUMNS, Recognised, Scheme};
 use model_factory_dtypes::DType;
@@ -104,7 +104,8 @@ impl<'a> Tensors<'a> {
 
     /// The block `layer`, with experts where it has a routing of these.
     pub(super) fn layer(&mut self, layer: usize, experts: Option<Routing>) -> Result<LayerWeights> {
-        let (at, parallel) = (Some(layer), self.family.block.parallel);
+        let at = Some(layer);
+        let parallel = self.parallel(at)?;
         let unnormed = self.family.block.first_unnormed && layer == 0;
         let norm = if unnormed { None } else { self.norm_if_named(Role::AttentionNorm, at)? };
         let mlp_norm = if parallel { None } else { self.norm_if_named(Role::MlpNorm, at)? };
@@ -145,7 +146,7 @@ impl<'a> Tensors<'a> {
         Ok(KeysValues::Own(Box::new(KeyValueWeights {
             k: self.matrix(Role::K, at)?,
             v: if keys_are_values { None } else { Some(self.matrix(Role::V, at)?) },
-            k_norm: self.norm_if_named(Role::KNorm, at)?,
+            k_norm: self.head_norm(Role::KNorm, at)?,
             v_norm_eps: self.family.block.value_norm.then_some(self.options.norm_eps),
         })))
     }
@@ -161,7 +162,9 @@ impl<'a> Tensors<'a> {
             gated: self.family.block.gated_attention,
             causal: !self.family.head.encoder,
             kv: self.keys_values(layer)?,
-            q_norm: self.norm_if_named(Role::QNorm, at)?,
+            q_norm: self.head_norm(Role::QNorm, at)?,
+            norms_each_head: self.family.block.head_norms == HeadNorms::OfEachHead,
+            norms_rotated: self.family.block.norms_rotated,
             rope: self.options.layers.rope(layer).filter(|_| !self.names(Role::Positions)),
             score_scale: self.options.factors.score_scale,
             score_cap: self.options.factors.score_cap,
@@ -244,6 +247,33 @@ impl<'a> Tensors<'a> {
     /// A norm that families have whose tables name its tensor.
     pub(super) fn norm_if_named(&mut self, role: Role, layer: Option<usize>) -> Result<Option<NormWeights>> {
         if self.names(role) { self.norm(role, layer).map(Some) } else { Ok(None) }
+    }
+
+    /// The norm of queries or of keys, where the model has one. Those with a weight for each head have no bias.
+    fn head_norm(&mut self, role: Role, layer: Option<usize>) -> Result<Option<NormWeights>> {
+        let block = &self.family.block;
+        let stored = match block.head_norm_flag {
+            Some(_) if self.reader.is_gguf() => self.stores(&self.weight_name(role, layer)),
+            Some(flag) => self.reader.flag(flag)?.unwrap_or(false),
+            None => true,
+        };
+        if !stored || block.head_norms != HeadNorms::OfEachHead {
+            return if stored { self.norm_if_named(role, layer) } else { Ok(None) };
+        }
+        let (width, ..) = self.shape(role, layer);
+        let head_dim = self.sizes(layer).head_dim as u64;
+        let weight = self.floats(role, layer, &self.weight_name(role, layer), &[width / head_dim, head_dim])?;
+        let kind = Norm::Layer { eps: self.options.norm_eps, bias: None };
+        Ok(Some(NormWeights { weight: TensorInfo { shape: vec![width], ..weight }, kind }))
+    }
+
+    fn parallel(&self, layer: Option<usize>) -> Result<bool> {
+        Ok(match self.family.block.parallel {
+            Parallel::No => false,
+            Parallel::Yes => true,
+            Parallel::Flag(_) if self.reader.is_gguf() => !self.stores(&self.weight_name(Role::MlpNorm, layer)),
+            Parallel::Flag(flag) => self.reader.flag(flag)?.unwrap_or(false),
+        })
     }
 
     /// The scores of the attention's sinks: in safetensors a parameter of its own, without `.weight`.
@@ -353,8 +383,8 @@ impl<'a> Tensors<'a> {
             Bias::Flag(_) | Bias::UnlessFlag(_) if self.reader.is_gguf() => {
                 self.stores(name) || self.stored_fused(role, layer, &[".bias"]).is_some()
             }
-            Bias::Flag(flag) => self.reader.fields().boolean(flag)?.unwrap_or(false),
-            Bias::UnlessFlag(flag) => self.reader.fields().boolean(flag)?.unwrap_or(true),
+            Bias::Flag(flag) => self.reader.flag(flag)?.unwrap_or(false),
+            Bias::UnlessFlag(flag) => self.reader.flag(flag)?.unwrap_or(true),
         })
     }
 
