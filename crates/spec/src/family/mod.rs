@@ -61,6 +61,22 @@ families! {
     roberta,
     nomic_bert,
     modern_bert,
+    cohere,
+    cohere2,
+    glm,
+    glm4,
+    exaone4,
+    seed_oss,
+    ernie,
+    hunyuan,
+    gemma,
+    arcee,
+    starcoder2,
+    stablelm,
+    internlm3,
+    iquestcoder,
+    ministral,
+    gemma4_unified,
 }
 
 /// One family of models: how its files name things, and the options of its block.
