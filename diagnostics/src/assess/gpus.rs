@@ -116,6 +116,7 @@ fn beyond_kernels(spec: &ModelSpec) -> Option<&'static str> {
         ("norms of the residual stream", layers().any(LayerWeights::norms_sums)),
         ("layers without a norm in front", { of_mixers }.any(|norm| norm.is_none())),
         ("norms over all heads together", attentions().any(|of| whole(of.q_norm.as_ref()) || whole(of.k_norm()))),
+        ("norms of heads behind their rotation", attentions().any(|of| of.norms_rotated && of.q_norm.is_some())),
         ("heads of other sizes in some layers", sizes.any(|of| Some(of) != first)),
         ("keys and values of other layers", attentions().any(|of| of.kv.own().is_none())),
         ("values that are keys, or normed", !attentions().all(plain_values)),
@@ -131,7 +132,7 @@ fn beyond_kernels(spec: &ModelSpec) -> Option<&'static str> {
         ("queries that grow with their position", spec.rope().is_some_and(|rope| rope.query_scale.is_some())),
         ("factors of activations", [embedding, residual, logits].iter().any(|factor| *factor != 1.0)),
         ("a cap on logits", logit_cap.is_some()),
-        ("other activations than gated SiLU and gelu", feed_forwards().any(other_gate)),
+        ("another activation than SwiGLU or GELU", feed_forwards().any(other_gate)),
         ("feed-forward layers of experts", layers().any(|layer| layer.experts().is_some())),
     ];
     options.into_iter().find(|(_, has)| *has).map(|(option, _)| option)

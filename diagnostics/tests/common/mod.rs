@@ -145,6 +145,8 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
                 v_norm_eps: None,
             })),
             q_norm: None,
+            norms_each_head: false,
+            norms_rotated: false,
             rope: Some(0),
             score_scale: 1.0 / (head_dim as f32).sqrt(),
             score_cap: None,

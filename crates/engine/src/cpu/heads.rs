@@ -77,6 +77,15 @@ impl CpuDevice {
         let kv = if own.is_some() { heads.kv } else { 0 };
         let v_norm_eps = own.and_then(|own| own.v_norm_eps).map(|eps| eps as f32);
         let norms = [attention.q_norm.as_ref(), attention.k_norm()];
+        let normed = |row: [&mut [f32]; 2]| {
+            for (norm, heads) in norms.into_iter().zip(row) {
+                let Some(norm) = norm else { continue };
+                let width = if attention.norms_each_head { dim } else { norm.width };
+                let mut parts = heads.chunks_exact_mut(width).enumerate();
+                parts.try_for_each(|(part, head)| norm.apply_in_place(self.isa, part * width % norm.width, head))?;
+            }
+            Ok(())
+        };
         self.each_row(qkv, width, |row, qkv| {
             let (q, others) = qkv.split_at_mut(heads.keys());
             if heads.gated {
@@ -90,18 +99,18 @@ impl CpuDevice {
             if let Some(eps) = v_norm_eps {
                 v.chunks_exact_mut(dim).for_each(|head| kernels::divide_by_rms(self.isa, head, eps));
             }
-            for (norm, heads) in norms.into_iter().zip([&mut *q, &mut *k]) {
-                let Some(norm) = norm else { continue };
-                heads.chunks_exact_mut(norm.width).try_for_each(|heads| norm.apply_in_place(self.isa, 0, heads))?;
+            if !attention.norms_rotated {
+                normed([&mut *q, &mut *k])?;
             }
-            let Some(angles) = angles else { return Ok(()) };
-            for head in q.chunks_exact_mut(dim).chain(k.chunks_exact_mut(dim)) {
-                angles.rotate(self.isa, row, head);
+            if let Some(angles) = angles {
+                for head in q.chunks_exact_mut(dim).chain(k.chunks_exact_mut(dim)) {
+                    angles.rotate(self.isa, row, head);
+                }
+                if let Some(scale) = angles.query_scale(row) {
+                    q.iter_mut().for_each(|x| *x *= scale);
+                }
             }
-            if let Some(scale) = angles.query_scale(row) {
-                q.iter_mut().for_each(|x| *x *= scale);
-            }
-            Ok(())
+            if attention.norms_rotated { normed([q, k]) } else { Ok(()) }
         })
     }
 }

@@ -6,8 +6,8 @@ mod role;
 
 pub use crate::spec::{DeltaNetKeys, StateMixer};
 pub use parts::{
-    AdjustedWidth, DenseLayers, Evidence, ExpertTable, GroupTable, Normalized, StateLayers, StateTable, Unrotated,
-    Variant, Window, WindowPattern, WindowRope,
+    AdjustedWidth, DenseLayers, Evidence, ExpertTable, GroupTable, HeadNorms, Normalized, Parallel, StateLayers, StateTable,
+    Unrotated, Variant, Window, WindowPattern, WindowRope,
 };
 pub use role::Role;
 
@@ -64,6 +64,22 @@ families! {
     nomic_bert,
     modern_bert,
     nemotron_h,
+    cohere,
+    cohere2,
+    glm,
+    glm4,
+    exaone4,
+    seed_oss,
+    ernie,
+    hunyuan,
+    gemma,
+    arcee,
+    starcoder2,
+    stablelm,
+    internlm3,
+    iquestcoder,
+    ministral,
+    gemma4_unified,
 }
 
 /// One family of models: how its files name things, and the options of its block.
@@ -147,13 +163,18 @@ pub struct BlockTable {
     /// The activation and its name in `config.json`.
     pub activation: (Activation, &'static [&'static str]),
     /// Whether attention and feed-forward layer read the same normalized input, and both are added to the residual stream.
-    pub parallel: bool,
+    pub parallel: Parallel,
     /// Whether the first layer's attention reads the residual stream without a norm.
     pub first_unnormed: bool,
     /// Factors and caps.
     pub factors: &'static [Factor],
-    /// Whether norms of queries and keys, where there are any, are over all heads together.
-    pub whole_head_norms: bool,
+    /// What norms of queries and keys are over, where there are any.
+    pub head_norms: HeadNorms,
+    /// The flag of `config.json` under which there are norms of queries and keys, and in GGUF whether they are stored; `None`
+    /// where all models whose table names them have them.
+    pub head_norm_flag: Option<&'static str>,
+    /// Whether queries and keys are rotated before their norms, not after.
+    pub norms_rotated: bool,
     /// Whether each head of values is normalized, without a weight.
     pub value_norm: bool,
     /// Whether the query projection also computes a gate of the output: for every head its query, then its gate.
@@ -200,6 +221,9 @@ pub struct RopeTable {
     /// Whether products of queries and keys have a factor by `mscale_all_dim` where the rotation is scaled. GGUF files then have
     /// a tenth of that number, and their cosines and sines no factor.
     pub scores_by_magnitude: bool,
+    /// Whether a `dynamic` scaling of `config.json` may have an `alpha`, by which the base grows at every length
+    /// (transformers' `compute_ntk_alpha_rope_parameters`). GGUF has the base that comes of it.
+    pub alpha: bool,
     /// Other names of rope scalings in `config.json`, and what they mean in this family.
     pub aliases: &'static [(&'static str, &'static str)],
     /// A scaling of the rotation that transformers applies without a key of `config.json`, where there is one. Such a
@@ -307,6 +331,8 @@ pub enum FactorOf {
     ScoresByRoot,
     /// The cap of scores: `cap * tanh(score / cap)`.
     ScoreCap,
+    /// The factor of logits.
+    Logits,
     /// The divisor of logits.
     LogitDivisor,
     /// The cap of logits: `cap * tanh(logit / cap)`.
@@ -376,10 +402,12 @@ pub const LLAMA_LIKE: Family = Family {
     block: BlockTable {
         norm: NormKind::Rms,
         activation: (Activation::SwiGlu { gate: () }, &["silu", "swish"]),
-        parallel: false,
+        parallel: Parallel::No,
         first_unnormed: false,
         factors: &[],
-        whole_head_norms: false,
+        head_norms: HeadNorms::OfHead,
+        head_norm_flag: None,
+        norms_rotated: false,
         value_norm: false,
         gated_attention: false,
         full_attention: None,
@@ -401,6 +429,7 @@ pub const LLAMA_LIKE: Family = Family {
         switch: None,
         query_scale: None,
         scores_by_magnitude: false,
+        alpha: false,
         aliases: &[],
         unsaid_scaling: None,
         original_context: None,
@@ -430,6 +459,7 @@ const BLOCK: BlockTable = LLAMA_LIKE.block;
 const HEAD: HeadTable = LLAMA_LIKE.head;
 const ROPE: RopeTable = LLAMA_LIKE.rope;
 const PERMUTED: RopeTable = RopeTable { gguf_layout: RopeLayout::Interleaved, ..ROPE };
+const INTERLEAVED: RopeTable = RopeTable { config_layout: RopeLayout::Interleaved, ..PERMUTED };
 
 // Biases and fused tensors that several tables have.
 const ATTENTION_BIAS: Biases = (&[Role::Q, Role::K, Role::V, Role::O], Bias::Flag("attention_bias"));
@@ -456,6 +486,9 @@ pub const LLAMA_LIKE_TENSORS: &[TensorName] = &[
 
 /// Tensor names of the embedding, the head, queries, keys and values.
 const EMBEDDING_TO_VALUES: &[TensorName] = LLAMA_LIKE_TENSORS.split_at(5).0;
+
+/// All tensor names but that of the norm before the feed-forward layer.
+const WITHOUT_MLP_NORM: &[TensorName] = LLAMA_LIKE_TENSORS.split_at(11).0;
 
 /// All tensor names but those of the norms before sub-layers.
 const WITHOUT_INPUT_NORMS: &[TensorName] = LLAMA_LIKE_TENSORS.split_at(10).0;

@@ -27,7 +27,7 @@ pub enum Window {
 /// Windows in some layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowPattern {
-    /// Every how many layers one has no window, where no key says it.
+    /// Every how many layers one has no window, where no key says it; 0 where all have one.
     pub full_every: usize,
     /// The key of `config.json` for that number, in addition to `layer_types`; empty where transformers reads none.
     pub config_key: &'static str,
@@ -68,13 +68,35 @@ pub struct WindowRope {
 
 /// Layers that do not rotate queries and keys.
 #[derive(Clone, Copy, Debug)]
-pub struct Unrotated {
-    /// The list in `config.json`: 1 for each layer that rotates, 0 for each that does not.
-    pub list: &'static str,
-    /// The key in `config.json` for every how many layers one does not rotate, used without the list.
-    pub interval: &'static str,
-    /// The default of that interval, also used in GGUF, with its source.
-    pub default_interval: (usize, &'static str),
+#[allow(missing_docs)] // those of the variants say what their fields are
+pub enum Unrotated {
+    /// The layers that the `list` of `config.json` has as 0, in place of 1; without the list one of every so many, by the key
+    /// `interval` of `config.json`, or by the default, with its source.
+    Listed { list: &'static str, interval: &'static str, default_interval: (usize, &'static str) },
+    /// Layers without a window; where no layer has one, all layers, or `unless_all` none.
+    WithoutWindow { unless_all: bool },
+}
+
+/// What norms of queries and keys are over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeadNorms {
+    /// A head, with one weight for all heads.
+    OfHead,
+    /// A head, with a weight for each: `[heads, head_dim]`.
+    OfEachHead,
+    /// All heads together.
+    OfAllHeads,
+}
+
+/// Whether attention and feed-forward layer read the same normalized input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parallel {
+    /// In no model.
+    No,
+    /// In every model.
+    Yes,
+    /// Where this flag is true; in GGUF where no norm of the feed-forward layer is stored, as in llama.cpp.
+    Flag(&'static str),
 }
 
 /// The experts of a family's feed-forward layers.

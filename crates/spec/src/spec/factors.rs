@@ -53,6 +53,7 @@ impl Reader<'_> {
                 FactorOf::Scores => *score_scale = value as f32,
                 FactorOf::ScoresByRoot => *score_scale = by_root(value),
                 FactorOf::ScoreCap => *score_cap = Some(value as f32),
+                FactorOf::Logits => multipliers.logits = value as f32,
                 FactorOf::LogitDivisor => multipliers.logits = (1.0 / value) as f32,
                 FactorOf::LogitCap => multipliers.logit_cap = Some(value as f32),
                 FactorOf::Experts => *experts = value as f32,

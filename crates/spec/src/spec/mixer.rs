@@ -34,8 +34,12 @@ weights! {
         pub gated: bool,
         /// Where keys and values come from.
         pub kv: KeysValues<W> = part,
-        /// The norm of the queries before their rotation: `[head_dim]` for every head, or `[heads * head_dim]` for all together.
+        /// The norm of the queries: `[head_dim]` for every head, or `[heads * head_dim]` for all together or each by itself.
         pub q_norm: Option<W::Norm> = optional norm,
+        /// Whether norms of `[heads * head_dim]` are over each head by itself.
+        pub norms_each_head: bool,
+        /// Whether queries and keys are rotated before their norms, not after.
+        pub norms_rotated: bool,
         /// Whether a token attends only to itself and earlier positions. Otherwise a whole text is computed in one
         /// pass, and none of it is cached.
         pub causal: bool,
@@ -60,7 +64,7 @@ weights! {
         pub k: W::Matrix = matrix,
         /// The value projection, `[kv_heads * head_dim, hidden]`; `None` where `k`'s products before their norm are used.
         pub v: Option<W::Matrix> = optional matrix,
-        /// The norm of the keys before their rotation: `[head_dim]` for every head, or `[kv_heads * head_dim]` for all together.
+        /// The norm of the keys, as that of the queries: `[head_dim]` or `[kv_heads * head_dim]`.
         pub k_norm: Option<W::Norm> = optional norm,
         /// The epsilon of the root mean square norm of each head of values; `None` where values are not normalized.
         pub v_norm_eps: Option<f64>,

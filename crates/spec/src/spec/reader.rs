@@ -199,6 +199,11 @@ impl<'a> Reader<'a> {
         self.key(Key::config(config))
     }
 
+    /// A flag of `config.json`, by the alias that the file uses.
+    pub(super) fn flag(&self, config: &'static str) -> Result<Option<bool>> {
+        self.fields().boolean(&self.config_key(config))
+    }
+
     /// Whether `config.json` has null for this key.
     pub(super) fn is_null(&self, key: &str) -> bool {
         self.config.and_then(|config| config.object().get(key)).is_some_and(serde_json::Value::is_null)
@@ -495,7 +500,9 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn note_absent_flags(&self) -> Result<()> {
-        let Some(config) = self.config else { return Ok(()) };
+        if self.is_gguf() {
+            return Ok(());
+        }
         let (mut none, mut some): (Vec<&str>, Vec<&str>) = Default::default();
         for (_, bias) in self.family.biases {
             let (flag, flags) = match bias {
@@ -503,7 +510,7 @@ impl<'a> Reader<'a> {
                 Bias::UnlessFlag(flag) => (flag, &mut some),
                 Bias::Always => continue,
             };
-            if !flags.contains(flag) && config.boolean(flag)?.is_none() {
+            if !flags.contains(flag) && self.flag(flag)?.is_none() {
                 flags.push(flag);
             }
         }

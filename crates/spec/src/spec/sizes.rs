@@ -6,7 +6,7 @@ use super::mixer::StateSizes;
 use super::routed::ExpertSizes;
 use super::tensors::Tensors;
 use crate::error::{Error, IncompleteKind, Result};
-use crate::family::{BlockTable, Key, Role};
+use crate::family::{BlockTable, HeadNorms, Key, Role};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
@@ -104,9 +104,11 @@ impl Sizes {
             Role::ExpertDown => matrix(width(), of_expert()),
             Role::SharedGate | Role::SharedUp => matrix(of_shared(), width()),
             Role::SharedDown => matrix(width(), of_shared()),
-            Role::QNorm if block.whole_head_norms => vector(queries()),
-            Role::KNorm if block.whole_head_norms => vector(keys()),
-            Role::QNorm | Role::KNorm => vector((head_dim, format!("{head_dim} elements a head"))),
+            Role::QNorm | Role::KNorm => match block.head_norms {
+                HeadNorms::OfHead => vector((head_dim, format!("{head_dim} elements a head"))),
+                HeadNorms::OfEachHead | HeadNorms::OfAllHeads if role == Role::QNorm => vector(queries()),
+                HeadNorms::OfEachHead | HeadNorms::OfAllHeads => vector(keys()),
+            },
             Role::Sinks => vector((heads, format!("{heads} heads"))),
             Role::DeltaQkv => {
                 let keys = format!("{key_heads} heads of queries and keys of {key_dim} elements");

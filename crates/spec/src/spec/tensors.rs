@@ -9,7 +9,7 @@ use super::{
     LinearWeights, Mixer, MixerWeights, Norm, NormWeights, Routing, Sizes,
 };
 use crate::error::{Error, IncompleteKind, Result};
-use crate::family::{Bias, Family, NormKind, Role};
+use crate::family::{Bias, Family, HeadNorms, NormKind, Parallel, Role};
 use crate::header::{Header, TensorInfo, TensorTable};
 use crate::quantization::{COLUMNS, Recognised, Scheme};
 use model_factory_dtypes::DType;
@@ -104,7 +104,7 @@ impl<'a> Tensors<'a> {
 
     /// The block `layer`, with experts where it has a routing of these.
     pub(super) fn layer(&mut self, layer: usize, experts: Option<Routing>) -> Result<LayerWeights> {
-        let parallel = self.family.block.parallel;
+        let parallel = self.parallel(Some(layer))?;
         let (mixes, feeds_forward) = if self.predicts { (true, true) } else { self.options.layers.sub_layers(layer) };
         let mixer = if mixes { Some(self.mixer(layer)?) } else { None };
         let feed_forward = if feeds_forward { Some(self.feed_forward(layer, experts)?) } else { None };
@@ -131,7 +131,7 @@ impl<'a> Tensors<'a> {
 
     fn feed_forward(&mut self, layer: usize, experts: Option<Routing>) -> Result<FeedForwardWeights> {
         let at = Some(layer);
-        let mlp_norm = if self.family.block.parallel { None } else { self.norm_if_named(Role::MlpNorm, at)? };
+        let mlp_norm = if self.parallel(at)? { None } else { self.norm_if_named(Role::MlpNorm, at)? };
         let beside = experts.is_some() && self.names(Role::ExpertsOutputNorm);
         let (mlp_norm, beside) = match beside {
             true => (Some(self.norm(Role::ExpertsNorm, at)?), Some(Box::new(self.beside(at)?))),
@@ -156,7 +156,7 @@ impl<'a> Tensors<'a> {
         Ok(KeysValues::Own(Box::new(KeyValueWeights {
             k: self.matrix(Role::K, at)?,
             v: if keys_are_values { None } else { Some(self.matrix(Role::V, at)?) },
-            k_norm: self.norm_if_named(Role::KNorm, at)?,
+            k_norm: self.head_norm(Role::KNorm, at)?,
             v_norm_eps: self.family.block.value_norm.then_some(self.options.norm_eps),
         })))
     }
@@ -176,7 +176,9 @@ impl<'a> Tensors<'a> {
             gated: self.family.block.gated_attention,
             causal: !self.family.head.encoder,
             kv,
-            q_norm: self.norm_if_named(Role::QNorm, at)?,
+            q_norm: self.head_norm(Role::QNorm, at)?,
+            norms_each_head: self.family.block.head_norms == HeadNorms::OfEachHead,
+            norms_rotated: self.family.block.norms_rotated,
             rope: self.options.layers.rope(layer).filter(|_| !self.names(Role::Positions)),
             score_scale: self.options.factors.score_scale,
             score_cap: self.options.factors.score_cap,
@@ -259,6 +261,33 @@ impl<'a> Tensors<'a> {
     /// A norm that families have whose tables name its tensor.
     pub(super) fn norm_if_named(&mut self, role: Role, layer: Option<usize>) -> Result<Option<NormWeights>> {
         if self.names(role) { self.norm(role, layer).map(Some) } else { Ok(None) }
+    }
+
+    /// The norm of queries or of keys, where the model has one. Those with a weight for each head have no bias.
+    fn head_norm(&mut self, role: Role, layer: Option<usize>) -> Result<Option<NormWeights>> {
+        let block = &self.family.block;
+        let stored = match block.head_norm_flag {
+            Some(_) if self.reader.is_gguf() => self.stores(&self.weight_name(role, layer)),
+            Some(flag) => self.reader.flag(flag)?.unwrap_or(false),
+            None => true,
+        };
+        if !stored || block.head_norms != HeadNorms::OfEachHead {
+            return if stored { self.norm_if_named(role, layer) } else { Ok(None) };
+        }
+        let (width, ..) = self.shape(role, layer);
+        let head_dim = self.sizes(layer).head_dim as u64;
+        let weight = self.floats(role, layer, &self.weight_name(role, layer), &[width / head_dim, head_dim])?;
+        let kind = Norm::Layer { eps: self.options.norm_eps, bias: None };
+        Ok(Some(NormWeights { weight: TensorInfo { shape: vec![width], ..weight }, kind }))
+    }
+
+    fn parallel(&self, layer: Option<usize>) -> Result<bool> {
+        Ok(match self.family.block.parallel {
+            Parallel::No => false,
+            Parallel::Yes => true,
+            Parallel::Flag(_) if self.reader.is_gguf() => !self.stores(&self.weight_name(Role::MlpNorm, layer)),
+            Parallel::Flag(flag) => self.reader.flag(flag)?.unwrap_or(false),
+        })
     }
 
     /// The scores of the attention's sinks: in safetensors a parameter of its own, without `.weight`.
@@ -368,8 +397,8 @@ impl<'a> Tensors<'a> {
             Bias::Flag(_) | Bias::UnlessFlag(_) if self.reader.is_gguf() => {
                 self.stores(name) || self.stored_fused(role, layer, &[".bias"]).is_some()
             }
-            Bias::Flag(flag) => self.reader.fields().boolean(flag)?.unwrap_or(false),
-            Bias::UnlessFlag(flag) => self.reader.fields().boolean(flag)?.unwrap_or(true),
+            Bias::Flag(flag) => self.reader.flag(flag)?.unwrap_or(false),
+            Bias::UnlessFlag(flag) => self.reader.flag(flag)?.unwrap_or(true),
         })
     }
 
