@@ -4,8 +4,8 @@
 
 use model_factory_spec::block::{Activation, RopeLayout, RouterScore};
 use model_factory_spec::family::{
-    Bias, BlockTable, ExpertTable, Factor, FactorOf, Family, HeadTable, NormKind, Normalized, REGISTRY, Role,
-    RopeTable, StateMixer, Window,
+    Bias, BlockTable, ExpertTable, Factor, FactorOf, Family, HeadNorms, HeadTable, NormKind, Normalized, Parallel,
+    REGISTRY, Role, RopeTable, StateMixer, Window,
 };
 use std::fmt::Write;
 use std::path::Path;
@@ -90,6 +90,7 @@ fn head(head: &HeadTable, said: &mut Vec<String>) {
         token_types,
         classifier: _,
         predictors,
+        predictors_after: _,
     } = head;
     let words = [
         (encoder, "an encoder: attention to the whole text, no cache"),
@@ -108,7 +109,9 @@ fn block(block: &BlockTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>)
         parallel,
         first_unnormed,
         factors,
-        whole_head_norms,
+        head_norms,
+        head_norm_flag: _,
+        norms_rotated,
         value_norm,
         gated_attention,
         full_attention,
@@ -116,6 +119,7 @@ fn block(block: &BlockTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>)
         layer_embedding,
         gguf_score_scale: _,
         states,
+        latent_eps: _,
     } = block;
     said.extend(match norm {
         NormKind::Rms => None,
@@ -124,13 +128,19 @@ fn block(block: &BlockTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>)
         NormKind::PlainLayer => Some("LayerNorm without biases".into()),
     });
     let after = has(Role::AttentionOutputNorm) || has(Role::MlpOutputNorm);
+    let norms_of_heads = match head_norms {
+        HeadNorms::OfAllHeads => "norms over all heads of q and k",
+        HeadNorms::OfHead | HeadNorms::OfEachHead => "norms of q and k",
+    };
     let words = [
-        (parallel, "attention and feed-forward in parallel"),
+        (has(Role::KvDown), "latent attention (MLA)"),
+        (parallel != Parallel::No, "attention and feed-forward in parallel"),
         (first_unnormed, "no norm before the first attention"),
         (after && has(Role::AttentionNorm), "norms before and after sub-layers"),
         (after && !has(Role::AttentionNorm), "norms only after sub-layers"),
         (has(Role::AttentionSumNorm), "norms after each sum"),
-        (has(Role::QNorm), if whole_head_norms { "norms over all heads of q and k" } else { "norms of q and k" }),
+        (has(Role::QNorm), norms_of_heads),
+        (norms_rotated, "after the rotation"),
         (value_norm, "norms of values"),
         (gated_attention, "gates of attention's output"),
         (full_attention.is_some(), "other heads in layers without a window"),
@@ -149,6 +159,7 @@ fn block(block: &BlockTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>)
             Activation::ClampedSwiGlu { .. } => Some("clamped SiLU with a gate"),
             Activation::GeluTanh => Some("GELU (tanh), no gate"),
             Activation::Gelu => Some("GELU, no gate"),
+            Activation::ReluSquared => Some("squared ReLU, no gate"),
         }
         .map(str::to_owned),
     );
@@ -181,8 +192,11 @@ fn rope(rope: &RopeTable, said: &mut Vec<String>) {
         rotary_part,
         window,
         unrotated,
+        never,
         switch,
         query_scale,
+        scores_by_magnitude: _,
+        alpha: _,
         aliases: _,
         unsaid_scaling: _,
         original_context: _,
@@ -196,6 +210,7 @@ fn rope(rope: &RopeTable, said: &mut Vec<String>) {
         (rotary_part.is_some(), "a part of each head rotated"),
         (window.is_some(), "another rotation in layers with a window"),
         (unrotated.is_some(), "layers without rotation"),
+        (never, "no rotation"),
         (switch.is_some(), "rotation or none by a key"),
         (query_scale.is_some(), "queries scaled by position"),
         (longrope_magnitudes.is_some(), "longrope with a magnitude for each list"),
@@ -211,7 +226,10 @@ fn experts_of(experts: &ExpertTable, has: &dyn Fn(Role) -> bool) -> String {
         chosen: _,
         feed_forward: _,
         shared_feed_forward,
+        shared_count,
         score,
+        gguf_score: _,
+        groups,
         normalized,
         added_to_sum: _,
         interleaved: _,
@@ -227,8 +245,9 @@ fn experts_of(experts: &ExpertTable, has: &dyn Fn(Role) -> bool) -> String {
     let words = [
         (has(Role::ChoiceBias), "with a bias that chooses"),
         (matches!(normalized, Normalized::Fixed(true) | Normalized::Flag { .. }), "normalized"),
+        (groups.is_some(), "by groups"),
         (
-            shared_feed_forward.is_some(),
+            shared_feed_forward.is_some() || shared_count.is_some(),
             if has(Role::SharedRouter) { "a shared one with a gate" } else { "a shared one" },
         ),
         (dense_layers.is_some(), "layers without"),

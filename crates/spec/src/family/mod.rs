@@ -6,8 +6,8 @@ mod role;
 
 pub use crate::spec::{DeltaNetKeys, StateMixer};
 pub use parts::{
-    AdjustedWidth, DenseLayers, Evidence, ExpertTable, GroupTable, HeadNorms, Normalized, Parallel, StateLayers, StateTable,
-    Unrotated, Variant, Window, WindowPattern, WindowRope,
+    AdjustedWidth, DenseLayers, Evidence, ExpertTable, GroupTable, HeadNorms, Normalized, Parallel, StateLayers,
+    StateTable, Unrotated, Variant, Window, WindowPattern, WindowRope,
 };
 pub use role::Role;
 

@@ -157,7 +157,8 @@ pub struct StepRoom {
 /// Elements of the longest row that a product reads: an input of the block's projections, of down or of o.
 fn widest_operand(spec: &ModelSpec) -> usize {
     let ups = spec.attentions().filter_map(|attention| attention.kv.latent()?.q_up.as_ref());
-    let mixed = spec.weights.layers.iter().filter_map(LayerWeights::mixer).map(Mixer::mixed).chain(ups.map(|up| up.rank));
+    let mixed =
+        spec.weights.layers.iter().filter_map(LayerWeights::mixer).map(Mixer::mixed).chain(ups.map(|up| up.rank));
     let joined = if spec.weights.joined.is_some() { spec.hidden.saturating_mul(2) } else { 0 };
     mixed.chain([spec.hidden, widest_feed_forward(spec), layer_input(spec), joined]).max().unwrap_or(0)
 }

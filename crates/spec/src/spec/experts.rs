@@ -7,7 +7,7 @@ use super::tensors::{Fused, Rows, Tensors, rows_of};
 use super::{BesideWeights, LinearWeights, Norm, NormWeights, Scaling, Sizes};
 use crate::block::RouterScore;
 use crate::error::{Error, Result};
-use crate::family::{DenseLayers, ExpertTable, Key, Normalized, Role};
+use crate::family::{DenseLayers, ExpertTable, Normalized, Role};
 use crate::header::TensorInfo;
 use crate::quantization::Scheme;
 use model_factory_dtypes::DType;
