@@ -24,6 +24,9 @@ const FILES: &[&str] = &[
     "granite-4-h/bf16",
     "granite-4-h/q4_k_m.gguf",
     "granite-4-h-dense/f16",
+    "nemotron-h/bf16",
+    "nemotron-3/bf16",
+    "nemotron-3/q8_0.gguf",
     "gemma-4-26b-a4b/bf16",
     "gemma-4-26b-a4b/q4_k_m.gguf",
     "gemma-4-e2b/bf16",
@@ -64,8 +67,7 @@ fn load(file: &str, threads: usize) -> Model {
 }
 
 fn load_with(file: &str, threads: usize, kv: KvDtype) -> Model {
-    let path = common::fixtures().join("models").join(file);
-    common::builder().threads(threads).kv_cache(kv).load(path).expect("a fixture loads")
+    common::builder().threads(threads).kv_cache(kv).load(common::archives::path(file)).expect("a fixture loads")
 }
 
 /// The bits of the logits after the last token.

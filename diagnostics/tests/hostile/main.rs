@@ -15,6 +15,7 @@ mod gemma4;
 mod gguf;
 mod options;
 mod safetensors;
+mod single;
 mod states;
 mod table;
 mod unknown;
@@ -55,6 +56,7 @@ fn refuses_every_malformed_or_incomplete_input_by_name() {
         options::cases(&mut table);
         experts::cases(&mut table);
         states::cases(&mut table);
+        single::cases(&mut table);
         gemma4::cases(&mut table);
         unknown::cases(&mut table);
         let count = table.finish();
