@@ -71,6 +71,7 @@ families! {
     hunyuan,
     gemma,
     arcee,
+    apertus,
     starcoder2,
     stablelm,
     internlm3,
