@@ -215,7 +215,9 @@ const BY_OTHER_NAMES: usize = 3;
 const DECODERS: usize = {
     let (mut family, mut decoders) = (0, 0);
     while family < REGISTRY.len() {
-        decoders += !REGISTRY[family].head.encoder as usize;
+        // Some are in GGUF what another table is for.
+        let own = !REGISTRY[family].gguf_architectures.is_empty();
+        decoders += (own && !REGISTRY[family].head.encoder) as usize;
         family += 1;
     }
     decoders - BY_OTHER_NAMES

@@ -432,7 +432,8 @@ impl Device for CudaDevice {
             | Activation::GeGluErf { .. }
             | Activation::ClampedSwiGlu { .. }
             | Activation::Gelu
-            | Activation::ReluSquared => {
+            | Activation::ReluSquared
+            | Activation::XIelu => {
                 return Err(Error::Internal("the diagnosis accepted another activation".into()));
             }
         };

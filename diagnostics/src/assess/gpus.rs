@@ -103,7 +103,8 @@ fn beyond_kernels(spec: &ModelSpec) -> Option<&'static str> {
             | Activation::GeGluErf { .. }
             | Activation::ClampedSwiGlu { .. }
             | Activation::Gelu
-            | Activation::ReluSquared => true,
+            | Activation::ReluSquared
+            | Activation::XIelu => true,
         },
         FeedForwardLayer::Experts(_) => false,
     };

@@ -163,6 +163,7 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
         let dense = DenseWeights {
             up: matrix("mlp.up_proj", feed_forward, hidden),
             activation: Activation::SwiGlu { gate: matrix("mlp.gate_proj", feed_forward, hidden) },
+            curve: None,
             down: linear(name("mlp.down_proj"), dtypes.values, hidden, feed_forward),
         };
         let norm = Some(norm(name("post_attention_layernorm")));

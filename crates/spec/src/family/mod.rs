@@ -74,6 +74,7 @@ families! {
     hunyuan,
     gemma,
     arcee,
+    apertus,
     starcoder2,
     stablelm,
     internlm3,

@@ -54,6 +54,8 @@ pub enum Role {
     Gate,
     Up,
     Down,
+    /// The numbers of a layer's activation; what their names, and keys of GGUF, begin with.
+    Curve,
     Router,
     /// The bias that is added to the scores only to choose experts, `[experts]`; its names are whole.
     ChoiceBias,

@@ -2,6 +2,7 @@
 
 mod classifier;
 mod columns;
+mod curve;
 mod embedding;
 mod experts;
 mod factors;
@@ -32,6 +33,7 @@ mod words;
 pub use crate::block::{Activation, DenseActivation, KeySharing, Pooling, RopeLayout, RouterScore};
 pub use classifier::{ClassifierDense, ClassifierWeights, ScoreActivation};
 pub use columns::Columns;
+pub use curve::Curve;
 pub use embedding::{EmbeddingSpec, Embeds, InputWeights, PositionWeights, TextLimit};
 pub use inspect::{Wanted, inspect, inspect_as};
 pub use latent::{LatentWeights, QueryWeights};
@@ -191,6 +193,8 @@ weights! {
     pub struct DenseWeights<W> {
         /// The activation; a gate projection has the shape of `up`.
         pub activation: Activation<W::Matrix> = matrices,
+        /// The numbers of the activation, where a layer has its own.
+        pub curve: Option<Curve<W>> = optional part,
         /// The up projection, `[feed_forward, hidden]`.
         pub up: W::Matrix = matrix,
         /// The down projection, `[hidden, feed_forward]`.

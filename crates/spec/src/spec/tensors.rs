@@ -192,7 +192,8 @@ impl<'a> Tensors<'a> {
     pub(super) fn dense(&mut self, [gate, up, down]: [Role; 3], layer: Option<usize>) -> Result<DenseWeights> {
         let activation = self.options.factors.activation;
         let activation = activation.try_map(|()| self.matrix(gate, layer))?;
-        Ok(DenseWeights { activation, up: self.matrix(up, layer)?, down: self.matrix(down, layer)? })
+        let (up, down) = (self.matrix(up, layer)?, self.matrix(down, layer)?);
+        Ok(DenseWeights { activation, curve: self.curve(layer)?, up, down })
     }
 
     /// A linear layer's weight `[outputs, inputs]` and its bias, fused tensors resolved into their rows.
