@@ -431,7 +431,8 @@ impl Device for CudaDevice {
             Activation::GeGlu { .. }
             | Activation::GeGluErf { .. }
             | Activation::ClampedSwiGlu { .. }
-            | Activation::Gelu => return Err(Error::Internal("the diagnosis accepted another activation".into())),
+            | Activation::Gelu
+            | Activation::Relu => return Err(Error::Internal("the diagnosis accepted another activation".into())),
         };
         let width = matrices.len() * self.sizes.feed_forward;
         let target = ProductTarget { address: self.buffers.up_gate.address, width, add: false };

@@ -19,6 +19,8 @@ pub enum Activation<Gate = ()> {
     GeluTanh,
     /// `gelu(up)`, by the error function.
     Gelu,
+    /// `max(up, 0)`.
+    Relu,
 }
 
 impl<Gate> Activation<Gate> {
@@ -29,7 +31,7 @@ impl<Gate> Activation<Gate> {
             | Activation::GeGlu { gate }
             | Activation::GeGluErf { gate }
             | Activation::ClampedSwiGlu { gate, .. } => Some(gate),
-            Activation::GeluTanh | Activation::Gelu => None,
+            Activation::GeluTanh | Activation::Gelu | Activation::Relu => None,
         }
     }
 
@@ -47,6 +49,7 @@ impl<Gate> Activation<Gate> {
             }
             Activation::GeluTanh => Activation::GeluTanh,
             Activation::Gelu => Activation::Gelu,
+            Activation::Relu => Activation::Relu,
         })
     }
 }

@@ -24,6 +24,7 @@ pub(super) fn activate<Gate>(isa: Isa, activation: &Activation<Gate>, gate: &[f3
             out.copy_from_slice(up);
             kernels::gelu_erf(isa, out);
         }
+        Activation::Relu => out.iter_mut().zip(up).for_each(|(out, up)| *out = if *up < 0.0 { 0.0 } else { *up }),
     }
 }
 

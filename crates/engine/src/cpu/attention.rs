@@ -7,7 +7,7 @@ use super::page::TILES;
 use super::{CpuDevice, TASK_ROWS};
 use crate::decoder::{Sequence, floats};
 use crate::error::Result;
-use crate::kernels::{self, KvElement, KvTile, Query, STATE, Scoring, TILE, add_floats, attend};
+use crate::kernels::{self, KvElement, KvTile, Query, STATE, Scoring, Slope, TILE, add_floats, attend};
 use crate::memory::{self, Refusals};
 use bytemuck::Pod;
 use model_factory_spec::spec::AttentionWeights;
@@ -39,11 +39,12 @@ impl AttentionPass<'_> {
         queries: &mut [Query<'_>],
         rows: &[usize],
         seen: impl Fn(usize) -> Range<usize>,
-        tile: KvTile<'_, E>,
+        (index, tile): (usize, KvTile<'_, E>),
         then: Option<KvTile<'_, E>>,
     ) {
         let group = queries.len() / rows.len();
-        let scoring = Scoring { scale: self.weights.score_scale, cap: self.weights.score_cap };
+        let AttentionWeights { score_scale: scale, score_cap: cap, .. } = *self.weights;
+        let scoring = Scoring { scale, cap, first: index * TILE };
         let mut rest = queries;
         for alike in rows.chunk_by(|&a, &b| seen(a) == seen(b)) {
             let (queries, others) = rest.split_at_mut(alike.len() * group);
@@ -95,6 +96,11 @@ impl AttentionPass<'_> {
             context.row(&mut out[sequence.rows.start * width..][..width])?;
         }
         Ok(())
+    }
+
+    /// How scores of a query head fall with the distance from `position`, where they do.
+    pub(super) fn slope(&self, head: usize, position: usize) -> Option<Slope> {
+        self.weights.slope(head).map(|slope| Slope { slope, position })
     }
 
     /// The positions that a row of `sequence` sees.
@@ -158,11 +164,11 @@ impl<E: KvElement + Pod> Context<'_, E> {
     fn rows(&self, head: usize, rows: Range<usize>, outs: &mut [&mut [f32]]) -> memory::Result<()> {
         let Heads { queries, kv, dim, .. } = self.attend.heads;
         let count = rows.len() * (queries / kv);
-        let mut q: Vec<&[f32]> = memory::reserved(count, QUERIES)?;
+        let mut q: Vec<(&[f32], Option<Slope>)> = memory::reserved(count, QUERIES)?;
         q.extend(rows.clone().flat_map(|row| self.queries(head, row)));
         let outs = outs.iter_mut().flat_map(|out| out.chunks_exact_mut(dim));
         let mut queries: Vec<Query<'_>> = memory::reserved(count, QUERIES)?;
-        queries.extend(q.iter().zip(outs).map(|(q, out)| Query::new(q, out)));
+        queries.extend(q.iter().zip(outs).map(|(&(q, slope), out)| Query::new(q, out).sloped(slope)));
         for (index, part) in parts(self.attend.tiles(self.sequence, &rows)).enumerate() {
             if index == 0 {
                 self.through(head, &rows, part, &mut queries);
@@ -170,7 +176,8 @@ impl<E: KvElement + Pod> Context<'_, E> {
             }
             let mut scratch = memory::zeros(count * dim, QUERIES)?;
             let outs = scratch.chunks_exact_mut(dim);
-            let mut more = memory::collected(q.iter().zip(outs).map(|(q, out)| Query::new(q, out)), QUERIES)?;
+            let again = q.iter().zip(outs).map(|(&(q, slope), out)| Query::new(q, out).sloped(slope));
+            let mut more = memory::collected(again, QUERIES)?;
             self.through(head, &rows, part, &mut more);
             let states = memory::collected(more.iter().map(Query::state), QUERIES)?;
             for ((query, state), out) in queries.iter_mut().zip(&states).zip(scratch.chunks_exact(dim)) {
@@ -197,7 +204,8 @@ impl<E: KvElement + Pod> Context<'_, E> {
             let (outs, states) = partial.split_at_mut(group * dim);
             let (head, part) = (index / parts.len(), &parts[index % parts.len()]);
             let queries = self.queries(head, row).zip(outs.chunks_exact_mut(dim));
-            let mut queries: Vec<Query<'_>> = queries.map(|(q, out)| Query::new(q, out)).collect();
+            let mut queries: Vec<Query<'_>> =
+                queries.map(|((q, slope), out)| Query::new(q, out).sloped(slope)).collect();
             self.through(head, &self.sequence.rows, part.clone(), &mut queries);
             for (state, query) in states.as_chunks_mut().0.iter_mut().zip(&queries) {
                 *state = query.state();
@@ -205,8 +213,8 @@ impl<E: KvElement + Pod> Context<'_, E> {
         });
         let heads = partial.chunks_exact(parts.len() * each).zip(out.chunks_exact_mut(group * dim));
         for (head, (partial, out)) in heads.enumerate() {
-            for (i, (q, out)) in self.queries(head, row).zip(out.chunks_exact_mut(dim)).enumerate() {
-                let mut query = Query::new(q, out);
+            for (i, ((q, slope), out)) in self.queries(head, row).zip(out.chunks_exact_mut(dim)).enumerate() {
+                let mut query = Query::new(q, out).sloped(slope);
                 for part in partial.chunks_exact(each) {
                     let (outs, states) = part.split_at(group * dim);
                     query.merge(&states.as_chunks().0[i], &outs[i * dim..][..dim]);
@@ -229,11 +237,12 @@ impl<E: KvElement + Pod> Context<'_, E> {
         query.finish();
     }
 
-    /// The queries of a row that share the keys of `head`.
-    fn queries(&self, head: usize, row: usize) -> impl Iterator<Item = &[f32]> {
+    /// The queries of a row that share the keys of `head`, each with its slope.
+    fn queries(&self, head: usize, row: usize) -> impl Iterator<Item = (&[f32], Option<Slope>)> {
         let Heads { queries, kv, dim, .. } = self.attend.heads;
-        let width = queries / kv * dim;
-        self.attend.qkv[row * self.attend.width + head * width..][..width].chunks_exact(dim)
+        let (group, position) = (queries / kv, self.sequence.start + row - self.sequence.rows.start);
+        let all = self.attend.qkv[row * self.attend.width + head * group * dim..][..group * dim].chunks_exact(dim);
+        all.enumerate().map(move |(index, q)| (q, self.attend.slope(head * group + index, position)))
     }
 
     /// Lets `queries`, those of `rows`, attend to the positions of `tiles`.
@@ -253,7 +262,7 @@ impl<E: KvElement + Pod> Context<'_, E> {
             };
             // The only row of a sequence is the first to read its cache; of several rows, the later ones find it cached.
             let then = (self.sequence.rows.len() == 1).then(|| tile((index + 1).min(tiles.end - 1)));
-            self.attend.through_tile(queries, &rows, seen, tile(index), then);
+            self.attend.through_tile(queries, &rows, seen, (index, tile(index)), then);
         }
     }
 }

@@ -77,6 +77,17 @@ pub struct Unrotated {
     pub default_interval: (usize, &'static str),
 }
 
+/// Whether the feed-forward layer reads what attention reads, and both are added to the residual stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parallel {
+    /// In no model.
+    No,
+    /// In every model.
+    Yes,
+    /// Unless this flag is false.
+    UnlessFlag(Key),
+}
+
 /// The experts of a family's feed-forward layers.
 #[derive(Clone, Copy, Debug)]
 pub struct ExpertTable {

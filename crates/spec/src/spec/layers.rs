@@ -4,7 +4,7 @@ use super::Sizes;
 use super::kinds::{Kinds, Which};
 use super::reader::Reader;
 use crate::error::Result;
-use crate::family::{Key, Unrotated, Window, WindowPattern};
+use crate::family::{Key, Role, Unrotated, Window, WindowPattern};
 use crate::header::config::wrong_type;
 use serde_json::Value;
 
@@ -48,7 +48,9 @@ impl Reader<'_> {
             (Window::Flagged { from: Some(from), source }, Some(_)) => self.windows_from(sizes, from, source)?,
             (_, Some(_)) => Which::All,
         };
+        let places_otherwise = family.name_of(Role::Positions).is_some() || self.alibi().is_some();
         let rotated = match (&family.rope.unrotated, &family.rope.switch) {
+            _ if places_otherwise => Which::None,
             (Some(unrotated), _) => self.rotated(unrotated, sizes)?,
             (None, Some(switch)) if !self.rotates(*switch)? => Which::None,
             (None, _) => Which::All,

@@ -26,7 +26,7 @@ weights! {
         /// Elements of a head.
         pub head_dim: usize,
         /// The query projection, `[heads * head_dim, hidden]`; where attention is gated
-        /// `[2 * heads * head_dim, hidden]`, for every head its query and then its gate.
+        /// `[2 * heads * head_dim, hidden]`, for every head its query and then its gate. It may hold keys and values too.
         pub q: W::Matrix = matrix,
         /// Whether the output of a head is multiplied by the sigmoid of its gate.
         pub gated: bool,
@@ -43,6 +43,11 @@ weights! {
         pub score_scale: f32,
         /// The cap of scores: `cap * tanh(score / cap)` replaces a score.
         pub score_cap: Option<f32>,
+        /// ALiBi (arXiv 2108.12409): the exponent, of base 1/2, of the smallest slope where the heads are a power of two. A
+        /// head's slope times the distance of two positions is taken from their score.
+        pub alibi: Option<f32>,
+        /// The limit of the magnitude of the elements of queries, keys and values as they are projected.
+        pub qkv_limit: Option<f32>,
         /// Attention sinks, `[heads]`: scores of a position that each query head also attends to and whose value is zero.
         pub sinks: Option<W::Vector> = optional vector,
         /// Positions that a token attends to, the current one included, where the layer limits them; positions to
@@ -54,10 +59,8 @@ weights! {
 
     /// The weights of an attention layer's own keys and values.
     pub struct KeyValueWeights<W> {
-        /// The key projection, `[kv_heads * head_dim, hidden]`.
-        pub k: W::Matrix = matrix,
-        /// The value projection, `[kv_heads * head_dim, hidden]`; `None` where `k`'s products before their norm are used.
-        pub v: Option<W::Matrix> = optional matrix,
+        /// Their projections.
+        pub projections: KeyValueProjections<W::Matrix> = matrices,
         /// The norm of the keys before their rotation: `[head_dim]` for every head, or `[kv_heads * head_dim]` for all together.
         pub k_norm: Option<W::Norm> = optional norm,
         /// The epsilon of the root mean square norm of each head of values; `None` where values are not normalized.
@@ -173,6 +176,18 @@ pub enum KeysValues<W: WeightTypes = Stored> {
     OfLayer(usize),
 }
 
+/// The projections of an attention layer's own keys and values, each of `[kv_heads * head_dim, hidden]`. Complete.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)] // those of the variants say what their fields are
+pub enum KeyValueProjections<Matrix = LinearWeights> {
+    /// Matrices of their own; without that of values the keys before their norm are used.
+    Apart { k: Matrix, v: Option<Matrix> },
+    /// The rows after those of the queries in one matrix: all keys, then all values.
+    AfterQueries,
+    /// In one matrix with the queries: for every head of keys its queries, its key and its value.
+    ByHeads,
+}
+
 /// Projections whose outputs are next to each other in a row. Complete.
 #[derive(Clone, Debug)]
 pub enum DeltaInput<Matrix = LinearWeights> {
@@ -243,8 +258,8 @@ impl<W: WeightTypes> Mixer<W> {
     pub fn inputs(&self) -> Vec<&W::Matrix> {
         let matrices = match self {
             Mixer::Attention(attention) => {
-                let own = attention.kv.own();
-                [Some(&attention.q), own.map(|own| &own.k), own.and_then(|own| own.v.as_ref()), None]
+                let [k, v] = attention.kv.own().map_or([None; 2], |own| own.projections.linears());
+                [Some(&attention.q), k, v, None]
             }
             Mixer::DeltaNet(net) => {
                 let ([qkvz, z], [ba, alpha]) = (net.qkvz.linears(), net.ba.linears());
@@ -319,8 +334,42 @@ impl<W: WeightTypes> AttentionWeights<W> {
         self.kv.own()?.k_norm.as_ref()
     }
 
+    /// The factor of the distance of two positions that is taken from a query head's score of them.
+    pub fn slope(&self, head: usize) -> Option<f32> {
+        let exponent = f64::from(self.alibi?);
+        let whole = 1 << self.heads.ilog2();
+        // Heads past a power of two have the slopes between those of the others.
+        let place = if head < whole { (head + 1) as f64 } else { (head - whole) as f64 + 0.5 };
+        Some((-exponent * place / whole as f64).exp2() as f32)
+    }
+
     fn width(&self, heads: usize) -> usize {
         heads.saturating_mul(self.head_dim)
+    }
+}
+
+impl<Matrix> KeyValueProjections<Matrix> {
+    /// The matrices in the order of their outputs.
+    pub fn linears(&self) -> [Option<&Matrix>; 2] {
+        if let KeyValueProjections::Apart { k, v } = self { [Some(k), v.as_ref()] } else { [None; 2] }
+    }
+
+    /// Whether keys before their norm are the values.
+    pub fn are_keys(&self) -> bool {
+        matches!(self, KeyValueProjections::Apart { v: None, .. })
+    }
+
+    fn try_map<'w, M, E>(
+        &'w self,
+        mut make: impl FnMut(&'w Matrix) -> Result<M, E>,
+    ) -> Result<KeyValueProjections<M>, E> {
+        Ok(match self {
+            KeyValueProjections::Apart { k, v } => {
+                KeyValueProjections::Apart { k: make(k)?, v: v.as_ref().map(make).transpose()? }
+            }
+            KeyValueProjections::AfterQueries => KeyValueProjections::AfterQueries,
+            KeyValueProjections::ByHeads => KeyValueProjections::ByHeads,
+        })
     }
 }
 

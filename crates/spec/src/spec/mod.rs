@@ -34,8 +34,8 @@ pub use embedding::{EmbeddingSpec, Embeds, InputWeights, PositionWeights, TextLi
 pub use inspect::{Wanted, inspect, inspect_as};
 pub use layer_embedding::{LayerEmbeddingUse, LayerEmbeddingWeights};
 pub use mixer::{
-    AttentionWeights, ConvWeights, DeltaInput, DeltaNetWeights, KeyValueWeights, KeysValues, Mamba2Weights, Mixer,
-    MixerWeights, ShortConvWeights,
+    AttentionWeights, ConvWeights, DeltaInput, DeltaNetWeights, KeyValueProjections, KeyValueWeights, KeysValues,
+    Mamba2Weights, Mixer, MixerWeights, ShortConvWeights,
 };
 pub use predictor::JoinedInput;
 pub use rotary::{FrequencyFactors, QueryScale, Rope, RopeScaling};
@@ -160,7 +160,7 @@ weights! {
 
     /// The weights of a feed-forward layer.
     pub struct FeedForwardWeights<W> {
-        /// Of its input, `[hidden]`. None in a parallel block, where the norm of the mixer is its norm too.
+        /// Of its input, `[hidden]`. None in a parallel block where the norm of the mixer is its norm too.
         pub norm: Option<W::Norm> = optional norm,
         /// What it computes of that.
         pub layer: FeedForwardLayer<W> = part,
@@ -457,7 +457,8 @@ impl<W: WeightTypes> LayerWeights<W> {
 
     /// The norm in front of its feed-forward layer.
     pub fn feed_forward_norm(&self) -> Option<&W::Norm> {
-        if self.parallel { self.mixer.norm.as_ref() } else { self.feed_forward.norm.as_ref() }
+        let of_mixer = self.mixer.norm.as_ref().filter(|_| self.parallel);
+        self.feed_forward.norm.as_ref().or(of_mixer)
     }
 
     /// The experts of its feed-forward layer, where it has any.
