@@ -19,9 +19,9 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import make_model  # noqa: E402  (finds the package `make`)
-from make import gguf_files  # noqa: E402
+from make import archives, gguf_files  # noqa: E402
 
-MODELS = Path(__file__).resolve().parents[1] / "fixtures" / "models"
+FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
 Type = gguf.GGMLQuantizationType
 
 # fixture: the family's small file. Sizes of the published config.json of the repository named after each.
@@ -151,6 +151,15 @@ class Blocks:
         return self.made[kind, columns]
 
 
+def fixture(name: str) -> Path:
+    """The small file of a family, which may lie in an archive."""
+    path = FIXTURES / "models" / f"{name}.gguf"
+    if path.exists():
+        return path
+    family, file = name.split("/")
+    return archives.unpacked(FIXTURES / "families", family) / f"{file}.gguf"
+
+
 def kind(name: str, small: Type, dtype: str, layer: int, size: dict) -> Type:
     """The type of a tensor: F32 where the fixture has it, else llama.cpp's mixture of the file type in outline."""
     if small == Type.F32:
@@ -172,7 +181,7 @@ def main() -> None:
     parser.add_argument("--out", required=True, type=Path)
     arguments = parser.parse_args()
     size = GEOMETRIES[arguments.geometry]
-    small = gguf.GGUFReader(MODELS / f"{size['fixture']}.gguf")
+    small = gguf.GGUFReader(fixture(size["fixture"]))
     by_layer: dict[int, dict[str, Type]] = {}
     top = {}
     for tensor in small.tensors:

@@ -1,6 +1,7 @@
 //! Fixture discovery and comparison, shared by the integration tests.
 #![allow(dead_code, clippy::expect_used, clippy::print_stdout)] // every test binary uses its own part, and says what it skips
 
+pub(crate) mod archives;
 pub(crate) mod given;
 pub(crate) mod phi_128k;
 pub(crate) mod spans;
@@ -95,7 +96,7 @@ pub(crate) fn load_built_where_it_runs(builder: &ModelBuilder, path: impl AsRef<
     }
 }
 
-/// One folder of `fixtures/models`.
+/// One folder of `fixtures/models`, or one archive of `fixtures/families`.
 pub(crate) struct Fixture {
     pub(crate) folder: PathBuf,
     pub(crate) expected: Expected,
@@ -143,6 +144,7 @@ pub(crate) fn all() -> Vec<Fixture> {
         .map(|entry| entry.expect("an entry").path())
         .filter(|path| path.join("expected.json").exists())
         .collect();
+    folders.extend(archives::names().map(|name| archives::unpacked(&name)));
     folders.sort();
     assert!(folders.len() >= 8, "only {} fixtures found", folders.len());
     folders.into_iter().map(Fixture::open).collect()
@@ -150,7 +152,8 @@ pub(crate) fn all() -> Vec<Fixture> {
 
 /// The fixture called `name`.
 pub(crate) fn named(name: &str) -> Fixture {
-    Fixture::open(fixtures().join("models").join(name))
+    let folder = fixtures().join("models").join(name);
+    Fixture::open(if folder.exists() { folder } else { archives::unpacked(name) })
 }
 
 impl Fixture {
@@ -162,7 +165,8 @@ impl Fixture {
     }
 
     pub(crate) fn name(&self) -> String {
-        self.folder.file_name().expect("a folder name").to_string_lossy().into_owned()
+        let folder = self.folder.file_name().expect("a folder name").to_string_lossy();
+        archives::without_sum(&folder).to_owned()
     }
 
     /// The truth `name` of `case`: rows of `vocab` logits.

@@ -1,7 +1,7 @@
 //! Untrusted texts through whole models: what they spell is no special token, and chats are counted and cut by tokens.
 #![allow(clippy::expect_used, clippy::unwrap_used)] // a test that cannot go on says why
 
-use crate::common::{fixtures, load_with_defaults};
+use crate::common::{self, load_with_defaults};
 use model_factory::chat::ChatTemplate;
 use model_factory::tokenizer::Tokenizer;
 use model_factory::{ChatOptions, Error, GenerateOptions, Message, Prompt, UnifiedModelFactory};
@@ -12,8 +12,9 @@ use model_factory_diagnostics::tokenizer::TokenizerSpec;
 /// Every tokenizer of the fixtures, by where its model lies.
 fn tokenizers() -> Vec<(String, Tokenizer, TokenizerSpec)> {
     let mut found = Vec::new();
-    for family in std::fs::read_dir(fixtures().join("models")).unwrap().map(|entry| entry.unwrap().path()) {
-        for path in ["bf16", "q8_0.gguf"].map(|name| family.join(name)).into_iter().filter(|path| path.exists()) {
+    for fixture in common::all() {
+        for path in ["bf16", "q8_0.gguf"].map(|name| fixture.folder.join(name)).into_iter().filter(|path| path.exists())
+        {
             let header = Header::read(probe(&path).unwrap()).unwrap();
             let Ok(spec) = TokenizerSpec::from_header(&header) else { continue };
             let Ok(tokenizer) = Tokenizer::from_header(&header, &spec) else { continue };
@@ -117,8 +118,8 @@ fn a_prompt_of_strangers_is_told_apart_by_its_kind() {
 #[test]
 fn tokens_are_counted_as_a_chat_computes_them() {
     let mut counted = 0;
-    for family in std::fs::read_dir(fixtures().join("models")).unwrap().map(|entry| entry.unwrap().path()) {
-        let path = family.join("bf16");
+    for fixture in common::all() {
+        let path = fixture.folder.join("bf16");
         let Ok(model) = UnifiedModelFactory::load(&path) else { continue };
         let messages = [Message::user("Hi there"), Message::assistant("Hello"), Message::user("Bye <s></s><|im_end|>")];
         let options = GenerateOptions::default().max_tokens(1);

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "helpers of tests")]
 
+use crate::common;
 use model_factory::tokenizer::Tokenizer;
 use model_factory_diagnostics::header::{Header, Metadata};
 use model_factory_diagnostics::source::probe;
@@ -139,8 +140,9 @@ fn fixtures() -> Vec<(String, Value, [PathBuf; 2])> {
         let models = match name.as_str() {
             "demo" => [root.join("demo"), root.join("demo-q4_k_m.gguf")],
             _ => {
+                let folder = common::named(&name).folder;
                 let first = |names: &[&str]| {
-                    let paths = names.iter().map(|file| root.join("models").join(&name).join(file));
+                    let paths = names.iter().map(|file| folder.join(file));
                     paths.clone().find(|path| path.exists()).or_else(|| paths.clone().next()).unwrap()
                 };
                 [first(&["bf16", "f32", "q8_0.gguf"]), first(&["bf16.gguf", "f32.gguf", "q4_k.gguf", "q8_0.gguf"])]
