@@ -33,6 +33,13 @@ const FILES: &[&str] = &[
     "llama-256/q6_k.gguf",
     "llama-256/q4_k_m.gguf",
     "llama-256/iq2_xs.gguf",
+    "gpt-2/bf16",
+    "gpt-neox/bf16",
+    "bloom/bf16",
+    "bloom/q8_0.gguf",
+    "falcon/f16",
+    "mpt/q8_0.gguf",
+    "opt/f32",
     "gpt-oss/bf16",
     "gpt-oss/mxfp4",
     "gpt-oss/mxfp4.gguf",
@@ -64,7 +71,10 @@ fn load(file: &str, threads: usize) -> Model {
 }
 
 fn load_with(file: &str, threads: usize, kv: KvDtype) -> Model {
-    let path = common::fixtures().join("models").join(file);
+    let path = match file.split_once('/') {
+        Some((name, file)) if name != ".." => common::named(name).folder.join(file),
+        _ => common::fixtures().join("models").join(file),
+    };
     common::builder().threads(threads).kv_cache(kv).load(path).expect("a fixture loads")
 }
 

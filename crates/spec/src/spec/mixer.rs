@@ -336,16 +336,20 @@ impl<W: WeightTypes> AttentionWeights<W> {
 
     /// The factor of the distance of two positions that is taken from a query head's score of them.
     pub fn slope(&self, head: usize) -> Option<f32> {
-        let exponent = f64::from(self.alibi?);
-        let whole = 1 << self.heads.ilog2();
-        // Heads past a power of two have the slopes between those of the others.
-        let place = if head < whole { (head + 1) as f64 } else { (head - whole) as f64 + 0.5 };
-        Some((-exponent * place / whole as f64).exp2() as f32)
+        self.alibi.map(|exponent| slope(f64::from(exponent), self.heads, head))
     }
 
     fn width(&self, heads: usize) -> usize {
         heads.saturating_mul(self.head_dim)
     }
+}
+
+/// The slope of head `head` of `heads`, where the last of a power of two of heads has `2^-exponent`.
+fn slope(exponent: f64, heads: usize, head: usize) -> f32 {
+    let whole = 1_usize << heads.ilog2();
+    // Heads past a power of two have the slopes between those of the others.
+    let place = if head < whole { (head + 1) as f64 } else { (head - whole) as f64 + 0.5 };
+    (-exponent * place / whole as f64).exp2() as f32
 }
 
 impl<Matrix> KeyValueProjections<Matrix> {
@@ -422,5 +426,19 @@ impl<W: WeightTypes> Mamba2Weights<W> {
     /// Elements a row of values.
     pub fn values(&self) -> usize {
         self.heads.saturating_mul(self.head_dim)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::slope;
+
+    /// Those of transformers' `_get_alibi_slopes` (BLOOM) and `build_mpt_alibi_tensor`, which agree.
+    #[test]
+    fn slopes_of_heads_that_are_no_power_of_two_lie_between_those_that_are() {
+        let slopes = |heads| (0..heads).map(|head| slope(8.0, heads, head)).collect::<Vec<_>>();
+        assert_eq!(slopes(4), [0.25, 0.0625, 0.015_625, 0.003_906_25]);
+        assert_eq!(slopes(6), [0.25, 0.0625, 0.015_625, 0.003_906_25, 0.5, 0.125]);
+        assert_eq!(slopes(1), [0.003_906_25]);
     }
 }
