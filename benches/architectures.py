@@ -11,6 +11,7 @@ the same file: the relative L2 distance of the logits of 48 random tokens is pri
 activations and GELU to F16, so 2e-2 is taken as the same function.
 """
 
+import functools
 import importlib
 import inspect
 import os
@@ -54,6 +55,7 @@ def written() -> dict[str, set[str]]:
     """The keys that converters may write, by architecture, without its name."""
     for module in pkgutil.iter_modules(conversion.__path__):
         importlib.import_module(f"conversion.{module.name}")
+    @functools.cache
     def of_method(name: str) -> set[str]:
         source, found = inspect.getsource(getattr(gguf.GGUFWriter, name, lambda: None)), set()
         for path in re.findall(r"Keys\.([A-Za-z0-9_.]+?)(?:\.format|[^A-Za-z0-9_.])", source):
@@ -62,11 +64,11 @@ def written() -> dict[str, set[str]]:
                 key = getattr(key, part, None)
             found |= {key.replace("{arch}.", "")} if isinstance(key, str) else set()
         return found
-    keys = {}
+    source, keys = functools.cache(inspect.getsource), {}
     for one in set(subclasses(TextModel)):
         for base in one.__mro__ if getattr(one, "model_arch", None) is not None else ():
             if issubclass(base, ModelBase) and base is not ModelBase:
-                for method in set(re.findall(r"gguf_writer\.(add_\w+)\(", inspect.getsource(base))):
+                for method in set(re.findall(r"gguf_writer\.(add_\w+)\(", source(base))):
                     keys.setdefault(gguf.MODEL_ARCH_NAMES[one.model_arch], set()).update(of_method(method))
     return keys
 
