@@ -23,23 +23,41 @@ use std::ops::Range;
 /// Positions of a tile: the keys whose scores are held at a time.
 pub const TILE: usize = 64;
 
-/// How a query and a key make a score: `scale * (q . key)`, then `cap * tanh(score / cap)` if there is a cap.
+/// How a query and a key make a score: `scale * (q . key)`, then `cap * tanh(score / cap)` if there is a cap, then less the
+/// query's slope times their distance.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scoring {
     /// The factor of products.
     pub scale: f32,
     /// The bound of the magnitude of scores, where there is one.
     pub cap: Option<f32>,
+    /// The position of the tile's first key, by which queries with a slope know distances.
+    pub first: usize,
 }
 
 impl Scoring {
-    /// Caps `scores`, where there is a cap.
+    /// Caps the `scores` of `query` for keys of a tile from `key` on, where there is a cap, and takes distances from them,
+    /// where it has a slope.
     #[inline(always)]
-    pub(crate) fn cap<const FUSED: bool>(self, scores: &mut [f32]) {
+    pub(crate) fn finish<const FUSED: bool>(self, scores: &mut [f32], key: usize, query: &Query<'_>) {
         if let Some(cap) = self.cap {
             scores.iter_mut().for_each(|score| *score = cap * tanh::<FUSED>(*score / cap));
         }
+        if let Some(Slope { slope, position }) = query.slope {
+            for (key, score) in (self.first + key..).zip(scores) {
+                *score -= slope * position.abs_diff(key) as f32;
+            }
+        }
     }
+}
+
+/// How scores of a query fall with the distance of a key.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Slope {
+    /// What each position between the two takes from the score.
+    pub slope: f32,
+    /// The position of the query.
+    pub position: usize,
 }
 
 /// The numbers of [`Query::state`].
@@ -55,6 +73,7 @@ pub struct Query<'a> {
     pub(crate) sums: [f32; LANES],
     /// The values so far, weighted by `e^(score - max)`.
     out: &'a mut [f32],
+    pub(crate) slope: Option<Slope>,
 }
 
 impl<'a> Query<'a> {
@@ -62,7 +81,12 @@ impl<'a> Query<'a> {
     pub fn new(q: &'a [f32], out: &'a mut [f32]) -> Query<'a> {
         assert!(!q.is_empty() && !out.is_empty(), "{} elements into {}", q.len(), out.len());
         out.fill(0.0);
-        Query { q, max: f32::NEG_INFINITY, sums: [0.0; LANES], out }
+        Query { q, max: f32::NEG_INFINITY, sums: [0.0; LANES], out, slope: None }
+    }
+
+    /// The query with scores that fall with the distance of keys.
+    pub fn sloped(self, slope: Option<Slope>) -> Query<'a> {
+        Query { slope, ..self }
     }
 
     /// The numbers that [`merge`](Self::merge) needs besides `out`: the maximum, then the sums.
@@ -225,7 +249,7 @@ pub fn attend<E: KvElement>(
     for query in queries {
         let mut scores = E::products(query.q, tile.keys);
         scores.iter_mut().for_each(|score| *score *= scoring.scale);
-        scoring.cap::<false>(&mut scores);
+        scoring.finish::<false>(&mut scores, 0, query);
         if let Some(rescale) = weigh::<false>(&mut scores, &attention.seen, query) {
             query.out.iter_mut().for_each(|out| *out *= rescale);
             E::add(&scores, tile.values, &attention.seen, query.out);

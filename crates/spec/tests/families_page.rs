@@ -68,7 +68,10 @@ fn options(family: &Family) -> Vec<String> {
             let types = pattern.model_types;
             let some = types.len() < family.model_types.len() && !types.is_empty();
             let of = if some { format!(" of {}", types.join(", ")) } else { String::new() };
-            said.push(format!("a window in {} of {} layers{of}", pattern.full_every - 1, pattern.full_every));
+            said.push(match pattern.full_every {
+                0 => format!("windows by `layer_types`{of}"),
+                every => format!("a window in {} of {every} layers{of}", every - 1),
+            });
         }
         Window::Flagged { .. } => said.push("a window by `use_sliding_window`".into()),
         _ => said.push("a window".into()),
@@ -91,6 +94,7 @@ fn head(head: &HeadTable, said: &mut Vec<String>) {
         classifier: _,
         predictors,
         predictors_after: _,
+        first_position: _,
     } = head;
     let words = [
         (encoder, "an encoder: attention to the whole text, no cache"),
@@ -106,7 +110,9 @@ fn block(block: &BlockTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>)
     let &BlockTable {
         norm,
         activation: (activation, _),
+        other_activations: _,
         parallel,
+        qkv_by_heads,
         first_unnormed,
         factors,
         head_norms,
@@ -135,6 +141,7 @@ fn block(block: &BlockTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>)
     let words = [
         (has(Role::KvDown), "latent attention (MLA)"),
         (parallel != Parallel::No, "attention and feed-forward in parallel"),
+        (qkv_by_heads, "queries, keys and values by heads in one matrix"),
         (first_unnormed, "no norm before the first attention"),
         (after && has(Role::AttentionNorm), "norms before and after sub-layers"),
         (after && !has(Role::AttentionNorm), "norms only after sub-layers"),
@@ -159,6 +166,8 @@ fn block(block: &BlockTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>)
             Activation::ClampedSwiGlu { .. } => Some("clamped SiLU with a gate"),
             Activation::GeluTanh => Some("GELU (tanh), no gate"),
             Activation::Gelu => Some("GELU, no gate"),
+            Activation::Relu => Some("ReLU, no gate"),
+            Activation::XIelu => Some("xIELU, no gate"),
             Activation::ReluSquared => Some("squared ReLU, no gate"),
         }
         .map(str::to_owned),
@@ -178,7 +187,9 @@ fn factor(of: FactorOf) -> Option<&'static str> {
         FactorOf::Residual => "a factor of residuals",
         FactorOf::Scores | FactorOf::ScoresByRoot => "a factor of scores",
         FactorOf::ScoreCap => "a cap on scores",
-        FactorOf::LogitDivisor => "a factor of logits",
+        FactorOf::Logits | FactorOf::LogitDivisor => "a factor of logits",
+        FactorOf::Alibi => "ALiBi",
+        FactorOf::QkvLimit => "a limit of queries, keys and values",
         FactorOf::LogitCap => "a cap on logits",
         _ => return None,
     })
@@ -190,6 +201,7 @@ fn rope(rope: &RopeTable, said: &mut Vec<String>) {
         config_layout,
         theta: _,
         rotary_part,
+        rotary_dim: _,
         window,
         unrotated,
         never,

@@ -9,8 +9,8 @@ use crate::hardware::{Gpu, Hardware, version};
 use crate::plan::KvDtype;
 use crate::report::{Bytes, Check, Remedy, Verdict, roles};
 use crate::spec::{
-    Activation, AttentionWeights, FeedForwardLayer, FeedForwardWeights, LayerWeights, ModelSpec, Multipliers, Norm,
-    NormWeights,
+    Activation, AttentionWeights, FeedForwardLayer, FeedForwardWeights, KeyValueProjections, LayerWeights, ModelSpec,
+    Multipliers, Norm, NormWeights,
 };
 
 /// The compute capabilities of the GPUs that the engine has run on; `docs/cuda.md` says what was measured there.
@@ -94,7 +94,10 @@ fn beyond_kernels(spec: &ModelSpec) -> Option<&'static str> {
     let mut sizes = attentions().map(|of| (of.heads, of.kv_heads, of.head_dim));
     let first = sizes.next();
     let plain_values =
-        |of: &AttentionWeights| of.kv.own().is_some_and(|own| own.v.is_some() && own.v_norm_eps.is_none());
+        |of: &AttentionWeights| of.kv.own().is_some_and(|own| !own.projections.are_keys() && own.v_norm_eps.is_none());
+    let joined = |of: &AttentionWeights| {
+        of.kv.own().is_some_and(|own| !matches!(own.projections, KeyValueProjections::Apart { .. }))
+    };
     let from_one = |norm: &NormWeights| matches!(norm.kind, Norm::Rms { offset: true, .. });
     let other_gate = |layer: &FeedForwardWeights| match &layer.layer {
         FeedForwardLayer::Dense(dense) => match dense.activation {
@@ -103,6 +106,7 @@ fn beyond_kernels(spec: &ModelSpec) -> Option<&'static str> {
             | Activation::GeGluErf { .. }
             | Activation::ClampedSwiGlu { .. }
             | Activation::Gelu
+            | Activation::Relu
             | Activation::ReluSquared
             | Activation::XIelu => true,
         },
@@ -128,6 +132,14 @@ fn beyond_kernels(spec: &ModelSpec) -> Option<&'static str> {
             norms.any(from_one) || spec.weights.final_norm.as_ref().is_some_and(from_one),
         ),
         ("sinks of attention", attentions().any(|of| of.sinks.is_some())),
+        ("ALiBi", attentions().any(|of| of.alibi.is_some())),
+        ("a limit of queries, keys and values", attentions().any(|of| of.qkv_limit.is_some())),
+        ("queries, keys and values in one matrix by heads", attentions().any(joined)),
+        ("a norm or positions at its input", spec.weights.input.is_some()),
+        (
+            "a norm for each part of a parallel block",
+            layers().any(|layer| layer.parallel && layer.feed_forward.as_ref().is_some_and(|of| of.norm.is_some())),
+        ),
         ("a cap on scores", attentions().any(|of| of.score_cap.is_some())),
         ("layers that rotate unlike others", attentions().any(|of| of.rope != Some(0))),
         ("queries that grow with their position", spec.rope().is_some_and(|rope| rope.query_scale.is_some())),
@@ -135,6 +147,7 @@ fn beyond_kernels(spec: &ModelSpec) -> Option<&'static str> {
         ("a cap on logits", logit_cap.is_some()),
         ("another activation than SwiGLU or GELU", feed_forwards().any(other_gate)),
         ("feed-forward layers of experts", layers().any(|layer| layer.experts().is_some())),
+        ("matrices that are stored by inputs", spec.weights.matrices().any(|matrix| matrix.transposed)),
     ];
     options.into_iter().find(|(_, has)| *has).map(|(option, _)| option)
 }

@@ -37,6 +37,7 @@ pub(super) fn activate<Gate>(
             out.copy_from_slice(up);
             kernels::xielu(isa, out, curve.unwrap_or_default());
         }
+        Activation::Relu => out.iter_mut().zip(up).for_each(|(out, up)| *out = if *up < 0.0 { 0.0 } else { *up }),
     }
 }
 

@@ -7,7 +7,7 @@ use super::page::TILES;
 use super::{CpuDevice, TASK_ROWS, scratch};
 use crate::decoder::{Sequence, floats};
 use crate::error::Result;
-use crate::kernels::{self, KvElement, KvTile, Query, STATE, Scoring, TILE, add_floats, attend};
+use crate::kernels::{self, KvElement, KvTile, Query, STATE, Scoring, Slope, TILE, add_floats, attend};
 use crate::memory::{self, Refusals};
 use bytemuck::Pod;
 use half::f16;
@@ -41,11 +41,12 @@ impl AttentionPass<'_> {
         queries: &mut [Query<'_>],
         rows: &[usize],
         seen: impl Fn(usize) -> Range<usize>,
-        tile: KvTile<'_, E>,
+        (index, tile): (usize, KvTile<'_, E>),
         then: Option<KvTile<'_, E>>,
     ) {
         let group = queries.len() / rows.len();
-        let scoring = Scoring { scale: self.weights.score_scale, cap: self.weights.score_cap };
+        let AttentionWeights { score_scale: scale, score_cap: cap, .. } = *self.weights;
+        let scoring = Scoring { scale, cap, first: index * TILE };
         let mut rest = queries;
         for alike in rows.chunk_by(|&a, &b| seen(a) == seen(b)) {
             let (queries, others) = rest.split_at_mut(alike.len() * group);
@@ -105,6 +106,11 @@ impl AttentionPass<'_> {
             context.row(&mut out[sequence.rows.start * width..][..width])?;
         }
         Ok(())
+    }
+
+    /// How scores of a query head fall with the distance from `position`, where they do.
+    pub(super) fn slope(&self, head: usize, position: usize) -> Option<Slope> {
+        self.weights.slope(head).map(|slope| Slope { slope, position })
     }
 
     /// The positions that a row of `sequence` sees.
@@ -168,11 +174,11 @@ impl<E: KvElement + Pod> Context<'_, E> {
     fn rows(&self, head: usize, rows: Range<usize>, outs: &mut [&mut [f32]]) -> memory::Result<()> {
         let Heads { queries, kv, value_dim: dim, .. } = self.attend.heads;
         let count = rows.len() * (queries / kv);
-        let mut q: Vec<&[f32]> = memory::reserved(count, QUERIES)?;
+        let mut q: Vec<(&[f32], Option<Slope>)> = memory::reserved(count, QUERIES)?;
         q.extend(rows.clone().flat_map(|row| self.queries(head, row)));
         let outs = outs.iter_mut().flat_map(|out| out.chunks_exact_mut(dim));
         let mut queries: Vec<Query<'_>> = memory::reserved(count, QUERIES)?;
-        queries.extend(q.iter().zip(outs).map(|(q, out)| Query::new(q, out)));
+        queries.extend(q.iter().zip(outs).map(|(&(q, slope), out)| Query::new(q, out).sloped(slope)));
         for (index, part) in parts(self.attend.tiles(self.sequence, &rows)).enumerate() {
             if index == 0 {
                 self.through(head, &rows, part, &mut queries)?;
@@ -180,7 +186,8 @@ impl<E: KvElement + Pod> Context<'_, E> {
             }
             let mut scratch = memory::zeros(count * dim, QUERIES)?;
             let outs = scratch.chunks_exact_mut(dim);
-            let mut more = memory::collected(q.iter().zip(outs).map(|(q, out)| Query::new(q, out)), QUERIES)?;
+            let again = q.iter().zip(outs).map(|(&(q, slope), out)| Query::new(q, out).sloped(slope));
+            let mut more = memory::collected(again, QUERIES)?;
             self.through(head, &rows, part, &mut more)?;
             let states = memory::collected(more.iter().map(Query::state), QUERIES)?;
             for ((query, state), out) in queries.iter_mut().zip(&states).zip(scratch.chunks_exact(dim)) {
@@ -208,7 +215,8 @@ impl<E: KvElement + Pod> Context<'_, E> {
             let (outs, states) = partial.split_at_mut(group * dim);
             let (head, part) = (index / parts.len(), &parts[index % parts.len()]);
             let queries = self.queries(head, row).zip(outs.chunks_exact_mut(dim));
-            let mut queries: Vec<Query<'_>> = queries.map(|(q, out)| Query::new(q, out)).collect();
+            let mut queries: Vec<Query<'_>> =
+                queries.map(|((q, slope), out)| Query::new(q, out).sloped(slope)).collect();
             refusals.note(self.through(head, &self.sequence.rows, part.clone(), &mut queries));
             for (state, query) in states.as_chunks_mut().0.iter_mut().zip(&queries) {
                 *state = query.state();
@@ -217,8 +225,8 @@ impl<E: KvElement + Pod> Context<'_, E> {
         refusals.into_result()?;
         let heads = partial.chunks_exact(parts.len() * each).zip(out.chunks_exact_mut(group * dim));
         for (head, (partial, out)) in heads.enumerate() {
-            for (i, (q, out)) in self.queries(head, row).zip(out.chunks_exact_mut(dim)).enumerate() {
-                let mut query = Query::new(q, out);
+            for (i, ((q, slope), out)) in self.queries(head, row).zip(out.chunks_exact_mut(dim)).enumerate() {
+                let mut query = Query::new(q, out).sloped(slope);
                 for part in partial.chunks_exact(each) {
                     let (outs, states) = part.split_at(group * dim);
                     query.merge(&states.as_chunks().0[i], &outs[i * dim..][..dim]);
@@ -241,11 +249,12 @@ impl<E: KvElement + Pod> Context<'_, E> {
         query.finish();
     }
 
-    /// The queries of a row that share the keys of `head`.
-    fn queries(&self, head: usize, row: usize) -> impl Iterator<Item = &[f32]> {
+    /// The queries of a row that share the keys of `head`, each with its slope.
+    fn queries(&self, head: usize, row: usize) -> impl Iterator<Item = (&[f32], Option<Slope>)> {
         let Heads { queries, kv, dim, .. } = self.attend.heads;
-        let width = queries / kv * dim;
-        self.attend.qkv[row * self.attend.width + head * width..][..width].chunks_exact(dim)
+        let (group, position) = (queries / kv, self.sequence.start + row - self.sequence.rows.start);
+        let all = self.attend.qkv[row * self.attend.width + head * group * dim..][..group * dim].chunks_exact(dim);
+        all.enumerate().map(move |(index, q)| (q, self.attend.slope(head * group + index, position)))
     }
 
     /// Lets `queries`, those of `rows`, attend to the positions of `tiles`.
@@ -276,7 +285,7 @@ impl<E: KvElement + Pod> Context<'_, E> {
                     let keys = stored(index, head);
                     E::values_of_keys(keys, dim, values, value_dim);
                     let tile = KvTile { keys, values: &*values };
-                    self.attend.through_tile(queries, &rows, |row| seen(index, row), tile, None);
+                    self.attend.through_tile(queries, &rows, |row| seen(index, row), (index, tile), None);
                 }
                 Ok(())
             });
@@ -284,7 +293,7 @@ impl<E: KvElement + Pod> Context<'_, E> {
         for index in tiles.clone() {
             // The only row of a sequence is the first to read its cache; of several rows, the later ones find it cached.
             let then = (self.sequence.rows.len() == 1).then(|| tile((index + 1).min(tiles.end - 1)));
-            self.attend.through_tile(queries, &rows, |row| seen(index, row), tile(index), then);
+            self.attend.through_tile(queries, &rows, |row| seen(index, row), (index, tile(index)), then);
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use super::device::CpuPass;
 use super::{CpuDevice, scratch};
 use crate::kernels;
 use crate::memory;
-use model_factory_spec::spec::{AttentionWeights, KeysValues, LayerWeights, Mixer};
+use model_factory_spec::spec::{AttentionWeights, KeyValueProjections, KeysValues, LayerWeights, Mixer};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Heads {
@@ -68,7 +68,7 @@ impl CpuDevice {
         attention: &AttentionWeights<Self>,
     ) -> memory::Result<()> {
         let (heads, own) = (self.layout.layers[layer].heads, attention.kv.own());
-        let (dim, keys_are_values) = (heads.dim, own.is_some_and(|own| own.v.is_none()));
+        let (dim, keys_are_values) = (heads.dim, own.is_some_and(|own| own.projections.are_keys()));
         if keys_are_values {
             widen(qkv, batch.rows, heads.qkv_width());
         }
@@ -86,7 +86,14 @@ impl CpuDevice {
             }
             Ok(())
         };
+        let by_heads = own.is_some_and(|own| matches!(own.projections, KeyValueProjections::ByHeads));
         self.each_row(qkv, width, |row, qkv| {
+            if by_heads {
+                part_heads(qkv, heads)?;
+            }
+            if let Some(limit) = attention.qkv_limit {
+                qkv.iter_mut().for_each(|x| *x = x.clamp(-limit, limit));
+            }
             let (q, others) = qkv.split_at_mut(heads.keys());
             if heads.gated {
                 part_gates(q, dim)?;
@@ -133,6 +140,23 @@ fn part_gates(row: &mut [f32], dim: usize) -> memory::Result<()> {
         for ((query, gate), pair) in heads.zip(pairs.chunks_exact(2 * dim)) {
             query.copy_from_slice(&pair[..dim]);
             gate.copy_from_slice(&pair[dim..]);
+        }
+        Ok(())
+    })
+}
+
+/// For every head of keys its queries, its key and its value -> all queries, all keys, all values.
+fn part_heads(row: &mut [f32], Heads { queries, kv, dim, .. }: Heads) -> memory::Result<()> {
+    scratch::with_scratch(row.len(), |groups| {
+        groups.copy_from_slice(row);
+        let width = queries / kv * dim;
+        let (q, others) = row.split_at_mut(kv * width);
+        let (k, v) = others.split_at_mut(kv * dim);
+        let heads = k.chunks_exact_mut(dim).zip(v.chunks_exact_mut(dim));
+        for ((q, (k, v)), group) in q.chunks_exact_mut(width).zip(heads).zip(groups.chunks_exact(width + 2 * dim)) {
+            q.copy_from_slice(&group[..width]);
+            k.copy_from_slice(&group[width..][..dim]);
+            v.copy_from_slice(&group[width + dim..]);
         }
         Ok(())
     })

@@ -63,7 +63,7 @@ pub trait Attend: Simd {
         }
         let mut rescale = [None; Q];
         for ((weights, query), rescale) in weights.iter_mut().zip(queries).zip(&mut rescale) {
-            scoring.cap::<true>(weights);
+            scoring.finish::<true>(weights, 0, query);
             *rescale = super::weigh::<true>(weights, seen, query);
         }
         (weights, rescale)

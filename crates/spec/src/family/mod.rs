@@ -59,6 +59,14 @@ families! {
     gptoss,
     deepseek2,
     deepseek3,
+    gpt2,
+    gpt_bigcode,
+    gptj,
+    opt,
+    gpt_neox,
+    bloom,
+    falcon,
+    mpt,
     bert,
     roberta,
     nomic_bert,
@@ -98,7 +106,7 @@ pub struct Family {
     /// What else is read from files: keys they must have, and values they must not have.
     pub files: FileTable,
     /// Lists of tensor names without `.weight` or `.bias`, by role; `{}` stands for the layer, and `{expert}` for an
-    /// expert where each expert has a tensor of its own.
+    /// expert where each expert has a tensor of its own. Of several names of a role the first that is stored counts.
     pub tensors: &'static [&'static [TensorName]],
     /// Fused tensors, which hold several roles as consecutive rows, where a file has them instead.
     pub fused: &'static [FusedName],
@@ -133,6 +141,13 @@ pub struct FileTable {
     pub defaults_source: &'static str,
     /// How the feed-forward width is computed from the keys of `config.json`, where no key gives it directly.
     pub adjusted_width: Option<AdjustedWidth>,
+    /// How many times the width a feed-forward layer is wide where no key of `config.json` says it, with the source.
+    pub width_factor: Option<(usize, &'static str)>,
+    /// The flag of `config.json` under which there is one head of keys and values, true if absent, and else as many as of
+    /// queries; and a flag under which it does not count, if there is one.
+    pub multi_query: Option<(&'static str, &'static str)>,
+    /// Whether safetensors files have the layers' matrices as `[inputs, outputs]`.
+    pub transposed: bool,
     /// Prefixes of the names of tensors that are not needed here and need no warning.
     pub unneeded: &'static [&'static str],
     /// Values of keys that are refused.
@@ -151,6 +166,8 @@ pub enum Refusal {
     Unless(Key, &'static [&'static str], &'static str),
     /// Refused where this key of `config.json` has this text.
     Text(&'static str, &'static str, &'static str),
+    /// Refused where this key of `config.json` has another number than this key.
+    Unlike(&'static str, Key, &'static str),
     /// A key that GGUF files must have in addition to the keys of sizes: its value cannot be known otherwise, and
     /// llama.cpp refuses such a file.
     AbsentGguf(&'static str),
@@ -163,8 +180,12 @@ pub struct BlockTable {
     pub norm: NormKind,
     /// The activation and its name in `config.json`.
     pub activation: (Activation, &'static [&'static str]),
-    /// Whether attention and feed-forward layer read the same normalized input, and both are added to the residual stream.
+    /// Further activations and their names in `config.json`.
+    pub other_activations: &'static [(Activation, &'static [&'static str])],
+    /// Whether the feed-forward layer reads what attention reads: by the same norm, or by its own where the table names one.
     pub parallel: Parallel,
+    /// Whether [`Role::Qkv`] has for every head of keys its queries, its key and its value, not first all queries.
+    pub qkv_by_heads: bool,
     /// Whether the first layer's attention reads the residual stream without a norm.
     pub first_unnormed: bool,
     /// Factors and caps.
@@ -208,6 +229,8 @@ pub struct RopeTable {
     pub theta: Option<(f64, &'static str)>,
     /// The part of a head that is rotated where no key gives it, with its source; `None` where all of it is always rotated.
     pub rotary_part: Option<(f64, &'static str)>,
+    /// The key of `config.json` for the number of rotated elements of a head, with its default and its source.
+    pub rotary_dim: Option<(&'static str, usize, &'static str)>,
     /// The rotation of layers with a window, where it differs from that of the others.
     pub window: Option<WindowRope>,
     /// Which layers do not rotate.
@@ -255,6 +278,8 @@ pub struct HeadTable {
     pub encoder: bool,
     /// Whether the embedding's rows are multiplied by the square root of the width.
     pub embedding_by_root_of_width: bool,
+    /// Rows of position embeddings before that of the first token, which the context's key does not count.
+    pub first_position: usize,
     /// The key of the padding token in `config.json`, with its default and its source: rows of positions begin after
     /// its id. In GGUF the rows before are left out.
     pub padding: Option<(&'static str, usize, &'static str)>,
@@ -271,7 +296,7 @@ pub struct HeadTable {
 
 /// A quantity's key in either format, empty where the format has none. GGUF keys that begin with a dot follow the architecture's name.
 #[allow(missing_docs)] // of names that say it
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
     pub gguf: &'static str,
     pub config: &'static str,
@@ -334,6 +359,10 @@ pub enum FactorOf {
     ScoreCap,
     /// The factor of logits.
     Logits,
+    /// The exponent of ALiBi's smallest slope. A table that has it has no rotation.
+    Alibi,
+    /// The limit of the elements of queries, keys and values.
+    QkvLimit,
     /// The divisor of logits.
     LogitDivisor,
     /// The cap of logits: `cap * tanh(logit / cap)`.
@@ -393,6 +422,9 @@ pub const LLAMA_LIKE: Family = Family {
         defaults: &[],
         defaults_source: "",
         adjusted_width: None,
+        width_factor: None,
+        multi_query: None,
+        transposed: false,
         unneeded: &[],
         refused: &[],
     },
@@ -403,7 +435,9 @@ pub const LLAMA_LIKE: Family = Family {
     block: BlockTable {
         norm: NormKind::Rms,
         activation: (Activation::SwiGlu { gate: () }, &["silu", "swish"]),
+        other_activations: &[],
         parallel: Parallel::No,
+        qkv_by_heads: false,
         first_unnormed: false,
         factors: &[],
         head_norms: HeadNorms::OfHead,
@@ -424,6 +458,7 @@ pub const LLAMA_LIKE: Family = Family {
         config_layout: RopeLayout::HalfSplit,
         theta: Some((10_000.0, "the default of transformers and of llama.cpp")),
         rotary_part: None,
+        rotary_dim: None,
         window: None,
         unrotated: None,
         never: false,
@@ -444,6 +479,7 @@ pub const LLAMA_LIKE: Family = Family {
         tied_keys: &["tie_word_embeddings"],
         encoder: false,
         embedding_by_root_of_width: false,
+        first_position: 0,
         padding: None,
         token_types: None,
         classifier: None,
@@ -511,6 +547,21 @@ const KEYS: Keys = Keys {
 /// The keys of families whose norms are of mean and variance.
 const LAYER_NORM_KEYS: Keys =
     Keys { norm_eps: Key { gguf: ".attention.layer_norm_epsilon", config: "layer_norm_eps" }, ..KEYS };
+
+/// The keys of families whose `config.json` says nothing of heads but their number.
+const HEADS_ALIKE_KEYS: Keys = Keys {
+    kv_heads: Key { config: "", ..KEYS.kv_heads },
+    head_dim: Key { config: "", ..KEYS.head_dim },
+    ..LAYER_NORM_KEYS
+};
+
+/// ALiBi with slopes of which files say nothing.
+const ALIBI: Factor = Factor {
+    of: FactorOf::Alibi,
+    key: Key::gguf(""),
+    gguf_default: Some((8.0, "arXiv 2108.12409")),
+    config_default: Some((8.0, "arXiv 2108.12409")),
+};
 
 /// The names of one role's tensor.
 #[allow(missing_docs)] // of names that say it

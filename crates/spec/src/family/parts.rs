@@ -97,6 +97,8 @@ pub enum Parallel {
     Yes,
     /// Where this flag is true; in GGUF where no norm of the feed-forward layer is stored, as in llama.cpp.
     Flag(&'static str),
+    /// Unless this flag is false.
+    UnlessFlag(Key),
 }
 
 /// The experts of a family's feed-forward layers.

@@ -27,6 +27,8 @@ pub enum Role {
     ClassifierNorm,
     Classifier,
     AttentionNorm,
+    /// Queries, keys and values of attention in one matrix of safetensors, `[(heads + 2 * kv_heads) * head_dim, hidden]`.
+    Qkv,
     Q,
     K,
     V,

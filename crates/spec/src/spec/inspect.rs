@@ -51,12 +51,12 @@ pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted)
     reader.refuse_experts()?;
     reader.refuse_flags()?;
     reader.note_absent_flags()?;
-    reader.check_activation()?;
+    let activation = reader.activation()?;
     let mut layers = reader.layers(&sizes)?;
     let states = if layers.with_state.any(sizes.layers) { reader.state_sizes(sizes.hidden)? } else { None };
     let sizes = Sizes { states, ..sizes };
     let whole = layers.kinds.described(&sizes);
-    let mut ropes = match family.name_of(Role::Positions).is_some() || matches!(layers.rotated, Which::None) {
+    let mut ropes = match matches!(layers.rotated, Which::None) {
         true => Vec::new(),
         false => {
             let head_dim = sizes.latent.map_or(whole.head_dim, |latent| latent.rotated);
@@ -68,7 +68,7 @@ pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted)
     }
     let context = reader.context_with(&ropes, sizes.context);
     layers.bound_window(context);
-    let mut factors = reader.factors(&whole)?;
+    let mut factors = reader.factors(&whole, activation)?;
     factors.score_scale *= ropes.first().map_or(1.0, |rope| rope.score_factor as f32);
     let multipliers = factors.multipliers;
     // Models saved from transformers' `AutoModel` have no head.

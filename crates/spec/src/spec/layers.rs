@@ -5,7 +5,7 @@ use super::kinds::{Kinds, Which};
 use super::reader::Reader;
 use super::single::SubLayer;
 use crate::error::Result;
-use crate::family::{Key, Unrotated, Window, WindowPattern};
+use crate::family::{Key, Role, Unrotated, Window, WindowPattern};
 use crate::header::config::wrong_type;
 use serde_json::Value;
 
@@ -58,7 +58,9 @@ impl Reader<'_> {
             (Window::Flagged { from: Some(from), source }, Some(_)) => self.windows_from(sizes, from, source)?,
             (_, Some(_)) => Which::All,
         };
+        let places_otherwise = family.name_of(Role::Positions).is_some() || self.alibi().is_some();
         let rotated = match (&family.rope.unrotated, &family.rope.switch) {
+            _ if places_otherwise => Which::None,
             (Some(Unrotated::WithoutWindow { unless_all: true }), _) if window.is_none() => Which::All,
             (Some(Unrotated::WithoutWindow { .. }), _) => with_window.clone(),
             (Some(Unrotated::Listed { list, interval, default_interval }), _) => {

@@ -39,8 +39,8 @@ pub use inspect::{Wanted, inspect, inspect_as};
 pub use latent::{LatentWeights, QueryWeights};
 pub use layer_embedding::{LayerEmbeddingUse, LayerEmbeddingWeights};
 pub use mixer::{
-    AttentionWeights, ConvWeights, DeltaInput, DeltaNetWeights, KeyValueWeights, KeysValues, Mamba2Weights, Mixer,
-    MixerWeights, ShortConvWeights,
+    AttentionWeights, ConvWeights, DeltaInput, DeltaNetWeights, KeyValueProjections, KeyValueWeights, KeysValues,
+    Mamba2Weights, Mixer, MixerWeights, ShortConvWeights,
 };
 pub use predictor::JoinedInput;
 pub use rotary::{FrequencyFactors, QueryScale, Rope, RopeScaling};
@@ -165,7 +165,7 @@ weights! {
 
     /// The weights of a feed-forward layer.
     pub struct FeedForwardWeights<W> {
-        /// Of its input, `[hidden]`. None in a parallel block, where the norm of the mixer is its norm too.
+        /// Of its input, `[hidden]`. None in a parallel block where the norm of the mixer is its norm too.
         pub norm: Option<W::Norm> = optional norm,
         /// What it computes of that.
         pub layer: FeedForwardLayer<W> = part,
@@ -465,6 +465,12 @@ impl<W: WeightTypes> LayerWeights<W> {
     /// Its token mixer, where it has one.
     pub fn mixer(&self) -> Option<&Mixer<W>> {
         self.mixer.as_ref().map(|mixer| &mixer.layer)
+    }
+
+    /// The norm in front of its feed-forward layer.
+    pub fn feed_forward_norm(&self) -> Option<&W::Norm> {
+        let of_mixer = self.mixer.as_ref().and_then(|mixer| mixer.norm.as_ref()).filter(|_| self.parallel);
+        self.feed_forward.as_ref().and_then(|layer| layer.norm.as_ref()).or(of_mixer)
     }
 
     /// The experts of its feed-forward layer, where it has any.

@@ -1,8 +1,8 @@
 //! The metadata of one model, read by the keys of its family.
 
-use super::{Sizes, unsupported};
+use super::{Activation, Sizes, unsupported};
 use crate::error::{ArchitectureErrorKind, Error, IncompleteKind, Result};
-use crate::family::{Bias, Family, Key, LLAMA_LIKE, Refusal, Role, StateLayers, StateTable, TensorName};
+use crate::family::{Bias, BlockTable, Family, Key, LLAMA_LIKE, Refusal, Role, StateLayers, StateTable, TensorName};
 use crate::header::config::{JsonFile, JsonObject, Section};
 use crate::header::gguf::GgufMetadata;
 use crate::header::{Fields, Header, Metadata};
@@ -99,7 +99,10 @@ impl<'a> Reader<'a> {
     /// The value stored under `key`, or the default, whose meaning is noted with its source.
     pub(super) fn or_absent<T>(&self, stored: Option<T>, default: T, what: impl Display, key: &str, why: &str) -> T {
         stored.unwrap_or_else(|| {
-            self.assume(format!("{what}: {key} is absent ({why})"));
+            self.assume(match key {
+                "" => format!("{what} ({why})"),
+                key => format!("{what}: {key} is absent ({why})"),
+            });
             default
         })
     }
@@ -238,14 +241,24 @@ impl<'a> Reader<'a> {
             Some(context) => context,
             None => return Err(self.value(&self.key(keys.context), context, format!("more than {first_position}"))),
         };
-        let kv_heads = self.or_table(keys.kv_heads, self.size_of_layers(keys.kv_heads, blocks, kv_kinds)?)?;
+        let kv_heads = match self.multi_query()? {
+            Some(single) => Some(if single { 1 } else { heads }),
+            None => self.or_table(keys.kv_heads, self.size_of_layers(keys.kv_heads, blocks, kv_kinds)?)?,
+        };
         let head_dim = self.or_table(keys.head_dim, self.size(keys.head_dim)?)?;
         let vocab = self.or_table(keys.vocab, self.size(keys.vocab)?)?;
         let feed_forward = match &family.files.adjusted_width {
             Some(rule) => self.adjusted_width(rule, feed_forward)?,
             None => feed_forward,
         };
-        let feed_forward = self.present(keys.feed_forward, feed_forward)?;
+        let feed_forward = match family.files.width_factor.filter(|_| !self.is_gguf()) {
+            Some((factor, source)) => {
+                let width = hidden.saturating_mul(factor);
+                let what = format_args!("feed-forward width = {factor} * width = {width}");
+                self.or_absent(feed_forward, width, what, keys.feed_forward.config, source)
+            }
+            None => self.present(keys.feed_forward, feed_forward)?,
+        };
         let layers = self.without_predictors(blocks)?;
         let blocks = blocks + self.predictors_after()?;
         let latent = self.latent_sizes(heads)?;
@@ -253,11 +266,14 @@ impl<'a> Reader<'a> {
             Some(latent) => (Some(1), latent.rank.checked_add(latent.rotated)),
             None => (kv_heads, head_dim),
         };
-        let what = format_args!("kv_heads = heads = {heads}");
-        let kv_heads = self.or_absent(kv_heads, heads, what, &self.key(keys.kv_heads), BOTH);
+        let kv_heads = match self.key(keys.kv_heads) {
+            key if key.is_empty() => kv_heads.unwrap_or(heads),
+            key => self.or_absent(kv_heads, heads, format_args!("kv_heads = heads = {heads}"), &key, BOTH),
+        };
         self.part(keys.kv_heads, kv_heads, keys.heads, heads)?;
         let head_dim = match (head_dim, self.key(keys.head_dim)) {
             (Some(head_dim), _) => head_dim,
+            (None, key) if key.is_empty() && hidden.is_multiple_of(heads) => hidden / heads,
             (None, key) if hidden.is_multiple_of(heads) => {
                 let head_dim = hidden / heads;
                 self.or_absent(None, head_dim, format_args!("head_dim = width / heads = {head_dim}"), &key, BOTH)
@@ -298,9 +314,20 @@ impl<'a> Reader<'a> {
             context,
             layer_embedding: self.layer_embedding_width(layers)?,
             token_types: self.token_types()?,
-            first_position,
+            first_position: first_position + family.head.first_position,
             labels: 0,
         })
+    }
+
+    /// Whether there is one head of keys and values, where a flag of `config.json` says it.
+    fn multi_query(&self) -> Result<Option<bool>> {
+        let Some((flag, unless)) = self.family.files.multi_query.filter(|_| !self.is_gguf()) else { return Ok(None) };
+        let fields = self.fields();
+        if !unless.is_empty() && fields.boolean(unless)? == Some(true) {
+            return Ok(None);
+        }
+        let what = "one head of keys and values";
+        Ok(Some(self.or_absent(fields.boolean(flag)?, true, what, flag, &self.class_default())))
     }
 
     pub(super) fn present(&self, key: Key, size: Option<usize>) -> Result<usize> {
@@ -403,24 +430,26 @@ impl<'a> Reader<'a> {
         Ok(eps)
     }
 
-    pub(super) fn check_activation(&self) -> Result<()> {
-        let (_, names) = self.family.block.activation;
+    /// The activation, by its name in `config.json`.
+    pub(super) fn activation(&self) -> Result<Activation> {
+        let BlockTable { activation: (default, names), other_activations, .. } = self.family.block;
         let key = match self.fields().has("hidden_activation") && !self.is_gguf() {
             // Gemma's own key takes precedence over the common one.
             true => "hidden_activation".to_owned(),
             false => self.key(Key { gguf: ".hidden_activation", config: "hidden_act" }),
         };
         match self.fields().text(&key)? {
-            Some(name) if !names.contains(&name) => {
-                return Err(self.feature(&format!("activation {name}"), &key, names[0]));
+            Some(name) => {
+                let mut known = std::iter::once(&self.family.block.activation).chain(other_activations);
+                let found = known.find(|(_, names)| names.contains(&name)).map(|(activation, _)| *activation);
+                found.ok_or_else(|| self.feature(&format!("activation {name}"), &key, names[0]))
             }
-            None if !self.is_gguf() => {
+            None if self.is_gguf() => Ok(default),
+            None => {
                 let what = format_args!("activation {}", names[0]);
-                self.or_absent(None, (), what, "hidden_act", &self.class_default());
+                Ok(self.or_absent(None, default, what, "hidden_act", &self.class_default()))
             }
-            _ => {}
         }
-        Ok(())
     }
 
     /// The number of experts by the key that is common to all architectures of GGUF.
@@ -442,7 +471,8 @@ impl<'a> Reader<'a> {
     /// the same as one whose head is its embedding.
     pub(super) fn is_base_model(&self) -> Result<bool> {
         if !self.is_gguf() {
-            return Ok(["Model", CLASSIFIES].iter().any(|end| self.architecture.ends_with(end)));
+            let has_head = self.architecture.ends_with("LMHeadModel");
+            return Ok(!has_head && ["Model", CLASSIFIES].iter().any(|end| self.architecture.ends_with(end)));
         }
         let pools = self.gguf_number(".pooling_type")?.1.is_some_and(|pooling| pooling > 0);
         Ok(pools && !self.header.tensors.contains_key("output.weight"))
@@ -488,6 +518,12 @@ impl<'a> Reader<'a> {
                     let found = number.as_deref().or(text).filter(|found| !key.is_empty() && !values.contains(found));
                     if let Some(found) = found {
                         return Err(self.feature(&format!("{feature} ({found})"), &key, values[0]));
+                    }
+                }
+                (Refusal::Unlike(key, other, feature), false) => {
+                    let (found, other) = (fields.unsigned(key)?, self.key(other));
+                    if found.is_some_and(|found| fields.unsigned(&other).ok().flatten() != Some(found)) {
+                        return Err(self.feature(feature, key, &other));
                     }
                 }
                 (Refusal::AbsentGguf(key), true) if !fields.has(&self.gguf_key(key)) => {

@@ -77,6 +77,10 @@ impl Sizes {
             Role::TokenTypes => matrix((token_types, format!("{token_types} kinds of tokens")), width()),
             Role::Classifier => matrix((labels, format!("{labels} labels")), width()),
             Role::ClassifierDense | Role::ConvOut => matrix(width(), width()),
+            Role::Qkv => {
+                let all = (heads + 2 * kv_heads) * head_dim;
+                matrix((all, format!("{} and twice {}", queries().1, keys().1)), width())
+            }
             Role::Q if block.gated_attention => matrix(gated(), width()),
             Role::Q => matrix(queries(), width()),
             Role::K | Role::V => matrix(keys(), width()),

@@ -96,6 +96,15 @@ impl Resolver<'_> {
                 return Ok(head_dim);
             }
         }
+        if let Some((key, default, source)) = self.table.rotary_dim {
+            // Null means all of a head.
+            let all = if self.reader.is_null(key) { head_dim } else { default };
+            let dimensions = self.reader.or_default(self.reader.size(Key::config(key))?, key, (all, source));
+            return match dimensions > head_dim {
+                true => Err(self.reader.value(key, dimensions, format!("up to the {head_dim} elements of a head"))),
+                false => Ok(dimensions),
+            };
+        }
         let stored = self.agreed("partial_rotary_factor", sections)?;
         let part = match (self.table.rotary_part, stored) {
             (None, None) => return Ok(head_dim),
