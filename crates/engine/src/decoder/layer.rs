@@ -101,9 +101,8 @@ impl<'l, D: Device> Layer<'l, D> {
     }
 
     fn activate(&self, pass: &mut D::Pass<'_>) -> Result<()> {
-        let LayerWeights { mixer, feed_forward: Some(layer), parallel, .. } = self.weights else { return Ok(()) };
-        let (device, of_mixer) = (self.device, mixer.as_ref().filter(|_| *parallel));
-        let norm = of_mixer.map_or(layer.norm.as_ref(), |mixer| mixer.norm.as_ref());
+        let Some(layer) = &self.weights.feed_forward else { return Ok(()) };
+        let (device, norm) = (self.device, self.weights.feed_forward_norm());
         if let Some(beside) = &layer.beside {
             device.norm_up_activate(pass, Some(&beside.norm), &beside.dense)?;
         }

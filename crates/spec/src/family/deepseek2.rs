@@ -46,12 +46,6 @@ pub(super) const ROUTING: ExpertTable = ExpertTable {
     ..ROUTED
 };
 
-/// The factor of the weights of experts.
-pub(super) const fn weights_scale(default: f64, source: &'static str) -> Factor {
-    let key = Key { gguf: ".expert_weights_scale", config: "routed_scaling_factor" };
-    Factor { config_default: Some((default, source)), ..Factor::new(FactorOf::Experts, key) }
-}
-
 pub(super) const BIAS: Biases = (&[Role::QDown, Role::KvDown, Role::O], Bias::Flag("attention_bias"));
 
 /// The layers that predict further tokens come after the others in both formats.
@@ -92,7 +86,7 @@ pub(super) const FAMILY: Family = Family {
     block: BlockTable {
         // As transformers and the model's own code have it, whatever `rms_norm_eps` says.
         latent_eps: Some(1e-6),
-        factors: &[weights_scale(1.0, CONFIG)],
+        factors: &[Factor { config_default: Some((1.0, CONFIG)), ..ROUTED_SCALE }],
         ..BLOCK
     },
     experts: Some(ROUTING),

@@ -36,7 +36,10 @@ pub(super) const FAMILY: Family = Family {
         ..FILES
     },
     biases: &[deepseek2::BIAS, (&[Role::ChoiceBias], Bias::Always)],
-    block: BlockTable { factors: &[deepseek2::weights_scale(2.5, CONFIG)], ..deepseek2::FAMILY.block },
+    block: BlockTable {
+        factors: &[Factor { config_default: Some((2.5, CONFIG)), ..ROUTED_SCALE }],
+        ..deepseek2::FAMILY.block
+    },
     experts: Some(ExpertTable {
         score: RouterScore::Sigmoid,
         gguf_score: false,

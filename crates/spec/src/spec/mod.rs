@@ -15,6 +15,7 @@ mod mixer;
 mod names;
 mod predictor;
 mod reader;
+mod refusals;
 mod rope;
 mod rotary;
 mod routed;
