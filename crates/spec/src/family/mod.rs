@@ -65,6 +65,18 @@ families! {
     bloom,
     falcon,
     mpt,
+    xverse,
+    internlm2,
+    exaone,
+    pangu,
+    orion,
+    plamo,
+    refact,
+    codeshell,
+    chatglm,
+    minicpm,
+    dbrx,
+    minimax_m2,
     bert,
     roberta,
     nomic_bert,
@@ -474,6 +486,9 @@ pub const LLAMA_LIKE_TENSORS: &[TensorName] = &[
 
 /// Tensor names of the embedding, the head, queries, keys and values.
 const EMBEDDING_TO_VALUES: &[TensorName] = LLAMA_LIKE_TENSORS.split_at(5).0;
+
+/// All tensor names but that of the norm before the feed-forward layer.
+const WITHOUT_MLP_NORM: &[TensorName] = LLAMA_LIKE_TENSORS.split_at(11).0;
 
 /// All tensor names but those of the norms before sub-layers.
 const WITHOUT_INPUT_NORMS: &[TensorName] = LLAMA_LIKE_TENSORS.split_at(10).0;
