@@ -35,13 +35,14 @@ from safetensors.numpy import load_file  # noqa: E402
 
 LOGITS = Path(os.environ.get("CARGO_TARGET_DIR", Path(__file__).resolve().parents[1] / "target")) / "release/examples/logits"
 SAME = 2e-2
+# Tensors that llama.cpp takes where they are there, and no converter writes.
+UNWRITTEN = {"qwen2-dense": "output.bias", "qwen2vl-dense": "output.bias", "mpt-dense": ".*bias|position_embd.*|.*attn_[qk]_norm.*",
+             "qwen3next-moe": r"blk\.0\.attn_(qkv|gate)"} | dict.fromkeys(
+    ("exaone-dense", "llama-moe", "minimax-m2-moe", "mistral3-dense", "mistral3-moe", "orion-dense", "phi3-dense", "plamo-dense",
+     "refact-dense", "xverse-dense"), r"_(q|k|v|output|gate|up|down)\.bias")
 # What is computed as transformers does, unlike llama.cpp: the reason.
 ON_PURPOSE = {
-    "gptneox": "gelu by the error function, as the models' config.json says",
-    "falcon": "gelu by the error function, as transformers' FalconMLP",
-    "mpt": "gelu by the error function, as transformers' MptMLP",
     "phimoe": "LayerNorm and the sparse mixer, as transformers",
-    "gpt-oss": "YaRN's ramp is not rounded to whole pairs, as the published config.json says",
 }
 
 
@@ -86,17 +87,25 @@ def as_converted(source: Path, target: Path, keys: set[str]) -> str:
         if name not in keys or none and value is not False or unscaled and name.startswith("rope.scaling."):
             continue
         array = field.types[0] == gguf.GGUFValueType.ARRAY
-        writer.add_key_value(f"{architecture}.{name}", value, field.types[0], field.types[1] if array else None)
+        flags = name.endswith(("sliding_window_pattern", "recurrent_layers"))  # converters write truth values
+        if name == "attention.head_count" and array:  # converters write one number
+            value, array, field.types[0] = max(value), False, gguf.GGUFValueType.UINT32
+        value = [bool(flag) for flag in value] if array and flags else value
+        inner = (gguf.GGUFValueType.BOOL if flags else field.types[1]) if array else None
+        writer.add_key_value(f"{architecture}.{name}", value, field.types[0], inner)
+    if not any(values[f"attention.{kind}epsilon"].contents() for kind in ("layer_norm_", "layer_norm_rms_")):
+        writer.add_layer_norm_rms_eps(1e-5)
     texts = ["<unk>", "<s>", "</s>", "<0x0A>"] + [f"w{index}" for index in range(4, values["vocab_size"].contents())]
     writer.add_tokenizer_model("llama")
     writer.add_token_list(texts)
     writer.add_token_scores([-float(index) for index in range(len(texts))])
     writer.add_token_types([2, 3, 3, 6] + [1] * (len(texts) - 4))
     kinds = gguf.MODEL_TENSORS[next(arch for arch, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)]
+    kinds = [*kinds, gguf.MODEL_TENSOR.ATTN_Q, gguf.MODEL_TENSOR.ATTN_K, gguf.MODEL_TENSOR.ATTN_V]
     kinds = {re.sub(r"\{\w+\}", r"\\d+", gguf.TENSOR_NAMES[kind].replace(".", r"\.")) for kind in kinds}
     for tensor in reader.tensors:
         module, _, part = tensor.name.rpartition(".")
-        if part in ("scale", "input_scale") or module.startswith("rope_f") or not any(re.fullmatch(kind, name) for kind in kinds for name in (module, tensor.name)):
+        if re.search(UNWRITTEN.get(source.stem, "^$"), tensor.name) or part in ("scale", "input_scale") or module.startswith("rope_f") or not any(re.fullmatch(kind, name) for kind in kinds for name in (module, tensor.name)):
             continue
         writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
     writer.write_header_to_file()
