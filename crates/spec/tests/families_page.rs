@@ -4,8 +4,8 @@
 
 use model_factory_spec::block::{Activation, RopeLayout, RouterScore};
 use model_factory_spec::family::{
-    Bias, BlockTable, ExpertTable, Factor, FactorOf, Family, HeadTable, NormKind, Normalized, REGISTRY, Role,
-    RopeTable, StateMixer, Window,
+    Bias, BlockTable, ExpertTable, Factor, FactorOf, Family, HeadNorms, HeadTable, NormKind, Normalized, Parallel,
+    REGISTRY, Role, RopeTable, StateMixer, Window,
 };
 use std::fmt::Write;
 use std::path::Path;
@@ -58,7 +58,7 @@ fn options(family: &Family) -> Vec<String> {
     if family.biases.iter().any(|(roles, bias)| matches!(bias, Bias::Always) && roles.contains(&Role::Q)) {
         said.push("biases".into());
     }
-    head(&family.head, &mut said);
+    head(&family.head, &has, &mut said);
     block(&family.block, &has, &mut said);
     match family.window {
         Window::Unused => {}
@@ -68,7 +68,10 @@ fn options(family: &Family) -> Vec<String> {
             let types = pattern.model_types;
             let some = types.len() < family.model_types.len() && !types.is_empty();
             let of = if some { format!(" of {}", types.join(", ")) } else { String::new() };
-            said.push(format!("a window in {} of {} layers{of}", pattern.full_every - 1, pattern.full_every));
+            said.push(match pattern.full_every {
+                0 => format!("a window in the layers of a list{of}"),
+                every => format!("a window in {} of {every} layers{of}", every - 1),
+            });
         }
         Window::Flagged { .. } => said.push("a window by `use_sliding_window`".into()),
         _ => said.push("a window".into()),
@@ -80,7 +83,7 @@ fn options(family: &Family) -> Vec<String> {
     said
 }
 
-fn head(head: &HeadTable, said: &mut Vec<String>) {
+fn head(head: &HeadTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>) {
     let &HeadTable {
         tied: _,
         tied_keys: _,
@@ -96,7 +99,7 @@ fn head(head: &HeadTable, said: &mut Vec<String>) {
         (embedding_by_root_of_width, "embeddings by the root of the width"),
         (padding.is_some(), "positions begin after the padding token"),
         (token_types.is_some(), "token types"),
-        (predictors.is_some(), "MTP heads on request"),
+        (predictors.is_some() && has(Role::NextProjection), "MTP heads on request"),
     ];
     said.extend(words.iter().filter(|(has, _)| *has).map(|(_, words)| (*words).to_owned()));
 }
@@ -108,7 +111,9 @@ fn block(block: &BlockTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>)
         parallel,
         first_unnormed,
         factors,
-        whole_head_norms,
+        head_norms,
+        head_norm_flag,
+        norms_rotated,
         value_norm,
         gated_attention,
         full_attention,
@@ -124,13 +129,21 @@ fn block(block: &BlockTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>)
         NormKind::PlainLayer => Some("LayerNorm without biases".into()),
     });
     let after = has(Role::AttentionOutputNorm) || has(Role::MlpOutputNorm);
+    let norms = match head_norms {
+        HeadNorms::OfHead => "norms of q and k",
+        HeadNorms::OfEachHead => "norms of each head of q and k",
+        HeadNorms::OfAllHeads => "norms over all heads of q and k",
+    };
     let words = [
-        (parallel, "attention and feed-forward in parallel"),
+        (parallel == Parallel::Yes, "attention and feed-forward in parallel"),
+        (matches!(parallel, Parallel::Flag(_)), "attention and feed-forward in parallel by a flag"),
         (first_unnormed, "no norm before the first attention"),
         (after && has(Role::AttentionNorm), "norms before and after sub-layers"),
         (after && !has(Role::AttentionNorm), "norms only after sub-layers"),
         (has(Role::AttentionSumNorm), "norms after each sum"),
-        (has(Role::QNorm), if whole_head_norms { "norms over all heads of q and k" } else { "norms of q and k" }),
+        (has(Role::QNorm), norms),
+        (has(Role::QNorm) && head_norm_flag.is_some(), "some without"),
+        (norms_rotated, "rotated before"),
         (value_norm, "norms of values"),
         (gated_attention, "gates of attention's output"),
         (full_attention.is_some(), "other heads in layers without a window"),
@@ -149,6 +162,8 @@ fn block(block: &BlockTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>)
             Activation::ClampedSwiGlu { .. } => Some("clamped SiLU with a gate"),
             Activation::GeluTanh => Some("GELU (tanh), no gate"),
             Activation::Gelu => Some("GELU, no gate"),
+            Activation::ReluSquared => Some("squared ReLU, no gate"),
+            Activation::XIelu => Some("xIELU, no gate"),
         }
         .map(str::to_owned),
     );
@@ -167,7 +182,7 @@ fn factor(of: FactorOf) -> Option<&'static str> {
         FactorOf::Residual => "a factor of residuals",
         FactorOf::Scores | FactorOf::ScoresByRoot => "a factor of scores",
         FactorOf::ScoreCap => "a cap on scores",
-        FactorOf::LogitDivisor => "a factor of logits",
+        FactorOf::Logits | FactorOf::LogitDivisor => "a factor of logits",
         FactorOf::LogitCap => "a cap on logits",
         _ => return None,
     })
@@ -183,6 +198,7 @@ fn rope(rope: &RopeTable, said: &mut Vec<String>) {
         unrotated,
         switch,
         query_scale,
+        alpha,
         aliases: _,
         unsaid_scaling: _,
         original_context: _,
@@ -198,6 +214,7 @@ fn rope(rope: &RopeTable, said: &mut Vec<String>) {
         (unrotated.is_some(), "layers without rotation"),
         (switch.is_some(), "rotation or none by a key"),
         (query_scale.is_some(), "queries scaled by position"),
+        (alpha, "a base raised by `alpha`"),
         (longrope_magnitudes.is_some(), "longrope with a magnitude for each list"),
     ];
     said.extend(words.iter().filter(|(has, _)| *has).map(|(_, words)| (*words).to_owned()));

@@ -95,7 +95,7 @@ impl Tensors<'_> {
 
     /// The tensor that shows whether there is a head.
     fn predictor_name(&self) -> Option<String> {
-        self.family.head.predictors?;
+        self.family.head.predictors.filter(|_| self.names(Role::NextProjection))?;
         Some(self.weight_name(Role::NextProjection, Some(self.predictor_layer())))
     }
 
