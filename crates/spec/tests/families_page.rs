@@ -58,7 +58,7 @@ fn options(family: &Family) -> Vec<String> {
     if family.biases.iter().any(|(roles, bias)| matches!(bias, Bias::Always) && roles.contains(&Role::Q)) {
         said.push("biases".into());
     }
-    head(&family.head, &mut said);
+    head(&family.head, &has, &mut said);
     block(&family.block, &has, &mut said);
     match family.window {
         Window::Unused => {}
@@ -83,7 +83,7 @@ fn options(family: &Family) -> Vec<String> {
     said
 }
 
-fn head(head: &HeadTable, said: &mut Vec<String>) {
+fn head(head: &HeadTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>) {
     let &HeadTable {
         tied: _,
         tied_keys: _,
@@ -101,7 +101,7 @@ fn head(head: &HeadTable, said: &mut Vec<String>) {
         (embedding_by_root_of_width, "embeddings by the root of the width"),
         (padding.is_some(), "positions begin after the padding token"),
         (token_types.is_some(), "token types"),
-        (predictors.is_some(), "MTP heads on request"),
+        (predictors.is_some() && has(Role::NextProjection), "MTP heads on request"),
     ];
     said.extend(words.iter().filter(|(has, _)| *has).map(|(_, words)| (*words).to_owned()));
 }
@@ -208,7 +208,7 @@ fn rope(rope: &RopeTable, said: &mut Vec<String>) {
         switch,
         query_scale,
         scores_by_magnitude: _,
-        alpha: _,
+        alpha,
         aliases: _,
         unsaid_scaling: _,
         original_context: _,
@@ -225,6 +225,7 @@ fn rope(rope: &RopeTable, said: &mut Vec<String>) {
         (never, "no rotation"),
         (switch.is_some(), "rotation or none by a key"),
         (query_scale.is_some(), "queries scaled by position"),
+        (alpha, "a base raised by `alpha`"),
         (longrope_magnitudes.is_some(), "longrope with a magnitude for each list"),
     ];
     said.extend(words.iter().filter(|(has, _)| *has).map(|(_, words)| (*words).to_owned()));

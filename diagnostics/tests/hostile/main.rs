@@ -8,6 +8,7 @@
 #[allow(dead_code)] // this file uses its part
 mod build;
 mod damage;
+mod dense;
 mod edit;
 mod experts;
 mod folders;
@@ -54,6 +55,7 @@ fn refuses_every_malformed_or_incomplete_input_by_name() {
         safetensors::cases(&mut table);
         folders::cases(&mut table);
         options::cases(&mut table);
+        dense::cases(&mut table);
         experts::cases(&mut table);
         states::cases(&mut table);
         single::cases(&mut table);

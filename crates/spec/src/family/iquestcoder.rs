@@ -17,6 +17,7 @@ pub(super) const FAMILY: Family = Family {
         defaults_source: "the default of transformers' IQuestCoderConfig",
         ..FILES
     },
+    window: Window::Unused,
     variants: &[],
     name: "IQuest-Coder",
     ..llama::FAMILY
