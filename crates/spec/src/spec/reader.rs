@@ -250,6 +250,7 @@ impl<'a> Reader<'a> {
             }
             None => self.present(keys.feed_forward, feed_forward)?,
         };
+        let feed_forward = if family.files.width_is_double { feed_forward / 2 } else { feed_forward };
         let layers = self.without_predictors(blocks)?;
         let kv_heads = match self.key(keys.kv_heads) {
             key if key.is_empty() => kv_heads.unwrap_or(heads),
