@@ -89,16 +89,17 @@ fn head(head: &HeadTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>) {
         tied_keys: _,
         encoder,
         embedding_by_root_of_width,
+        first_position,
         padding,
         token_types,
         classifier: _,
         predictors,
         predictors_after: _,
-        first_position: _,
     } = head;
     let words = [
         (encoder, "an encoder: attention to the whole text, no cache"),
         (embedding_by_root_of_width, "embeddings by the root of the width"),
+        (first_position > 0, "positions begin some rows later"),
         (padding.is_some(), "positions begin after the padding token"),
         (token_types.is_some(), "token types"),
         (predictors.is_some() && has(Role::NextProjection), "MTP heads on request"),
@@ -123,6 +124,7 @@ fn block(block: &BlockTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>)
         full_attention,
         shared_layers,
         layer_embedding,
+        scores_by_head: _,
         gguf_score_scale: _,
         states,
         latent_eps: _,
@@ -156,6 +158,7 @@ fn block(block: &BlockTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>)
         (has(Role::LayerScale), "a factor after each layer"),
         (has(Role::Sinks), "attention sinks"),
         (has(Role::Positions), "learned positions"),
+        (has(Role::EmbeddingNorm), "a norm after the embedding"),
     ];
     said.extend(words.iter().filter(|(has, _)| *has).map(|(_, words)| (*words).to_owned()));
     said.extend(
@@ -201,7 +204,7 @@ fn rope(rope: &RopeTable, said: &mut Vec<String>) {
         config_layout,
         theta: _,
         rotary_part,
-        rotary_dim: _,
+        rotary_dim,
         window,
         unrotated,
         never,
@@ -219,7 +222,7 @@ fn rope(rope: &RopeTable, said: &mut Vec<String>) {
     } = rope;
     let words = [
         (config_layout == RopeLayout::Interleaved, "adjacent pairs rotated"),
-        (rotary_part.is_some(), "a part of each head rotated"),
+        (rotary_part.is_some() || rotary_dim.is_some(), "a part of each head rotated"),
         (window.is_some(), "another rotation in layers with a window"),
         (unrotated.is_some(), "layers without rotation"),
         (never, "no rotation"),

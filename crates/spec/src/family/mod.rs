@@ -79,6 +79,9 @@ families! {
     minicpm,
     dbrx,
     minimax_m2,
+    jais,
+    qwen,
+    mellum,
     bert,
     roberta,
     nomic_bert,
@@ -155,6 +158,8 @@ pub struct FileTable {
     pub adjusted_width: Option<AdjustedWidth>,
     /// How many times the width a feed-forward layer is wide where no key of `config.json` says it, with the source.
     pub width_factor: Option<(usize, &'static str)>,
+    /// Whether GGUF's key of the feed-forward width counts gate and up together.
+    pub width_is_double: bool,
     /// The flag of `config.json` under which there is one head of keys and values, true if absent, and else as many as of
     /// queries; and a flag under which it does not count, if there is one.
     pub multi_query: Option<(&'static str, &'static str)>,
@@ -221,6 +226,8 @@ pub struct BlockTable {
     /// Per-layer embeddings, one row for each token and layer, which the layer's block reads: the key of the elements
     /// of a row, and its default in `config.json`, with its source. In GGUF absent or 0 means none.
     pub layer_embedding: Option<(Key, usize, &'static str)>,
+    /// Whether scores are divided by the elements of a head, not by their square root.
+    pub scores_by_head: bool,
     /// GGUF models whose scores are divided by the square root of `hidden / heads`, which the files do not say: their
     /// number of layers, and the source.
     pub gguf_score_scale: &'static [(usize, &'static str)],
@@ -435,6 +442,7 @@ pub const LLAMA_LIKE: Family = Family {
         defaults_source: "",
         adjusted_width: None,
         width_factor: None,
+        width_is_double: false,
         multi_query: None,
         transposed: false,
         unneeded: &[],
@@ -460,6 +468,7 @@ pub const LLAMA_LIKE: Family = Family {
         full_attention: None,
         shared_layers: None,
         layer_embedding: None,
+        scores_by_head: false,
         gguf_score_scale: &[],
         states: None,
         latent_eps: None,

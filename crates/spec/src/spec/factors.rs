@@ -38,6 +38,9 @@ impl Reader<'_> {
             experts: 1.0,
         };
         let Factors { multipliers, score_scale, score_cap, alibi, qkv_limit, activation, experts } = &mut factors;
+        if family.block.scores_by_head {
+            *score_scale = 1.0 / sizes.head_dim as f32;
+        }
         if family.head.embedding_by_root_of_width {
             multipliers.embedding = (sizes.hidden as f64).sqrt() as f32;
         }

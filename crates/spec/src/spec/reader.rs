@@ -259,6 +259,7 @@ impl<'a> Reader<'a> {
             }
             None => self.present(keys.feed_forward, feed_forward)?,
         };
+        let feed_forward = if family.files.width_is_double { feed_forward / 2 } else { feed_forward };
         let layers = self.without_predictors(blocks)?;
         let blocks = blocks + self.predictors_after()?;
         let latent = self.latent_sizes(heads)?;
