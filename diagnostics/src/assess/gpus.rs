@@ -112,6 +112,7 @@ fn beyond_kernels(spec: &ModelSpec) -> Option<&'static str> {
         ("layers without a norm in front", layers().any(|layer| layer.mixer.norm.is_none())),
         ("norms over all heads together", attentions().any(|of| whole(of.q_norm.as_ref()) || whole(of.k_norm()))),
         ("heads of other sizes in some layers", sizes.any(|of| Some(of) != first)),
+        ("latent attention", attentions().any(|of| of.kv.latent().is_some())),
         ("keys and values of other layers", attentions().any(|of| of.kv.own().is_none())),
         ("values that are keys, or normed", !attentions().all(plain_values)),
         ("embeddings of layers", spec.weights.layer_embedding.is_some()),

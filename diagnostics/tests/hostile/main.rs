@@ -13,6 +13,7 @@ mod experts;
 mod folders;
 mod gemma4;
 mod gguf;
+mod latent;
 mod options;
 mod safetensors;
 mod states;
@@ -53,6 +54,7 @@ fn refuses_every_malformed_or_incomplete_input_by_name() {
         safetensors::cases(&mut table);
         folders::cases(&mut table);
         options::cases(&mut table);
+        latent::cases(&mut table);
         experts::cases(&mut table);
         states::cases(&mut table);
         gemma4::cases(&mut table);

@@ -59,6 +59,10 @@ families! {
     gptoss,
     deepseek2,
     deepseek3,
+    glm4_moe_lite,
+    youtu,
+    minicpm3,
+    glm4_moe,
     bert,
     roberta,
     nomic_bert,
@@ -206,6 +210,8 @@ pub struct RopeTable {
     pub unsaid_scaling: Option<&'static str>,
     /// The context before rope scaling where no key gives it, with its source.
     pub original_context: Option<(u64, &'static str)>,
+    /// Whether the context before rope scaling is the model's where a GGUF file does not say it, as in llama.cpp.
+    pub gguf_original_is_context: bool,
     /// The keys of `config.json` for longrope's factors of cosines and sines, one for each of its lists; `None` where
     /// one number holds for both.
     pub longrope_magnitudes: Option<[&'static str; 2]>,
@@ -300,6 +306,8 @@ pub enum FactorOf {
     Embedding,
     /// The factor of what a sub-layer adds to the residual stream.
     Residual,
+    /// The same, divided by the square root of the number of layers.
+    ResidualByRootOfLayers,
     /// The factor of products of queries and keys.
     Scores,
     /// Products of queries and keys are divided by its square root.
@@ -308,6 +316,8 @@ pub enum FactorOf {
     ScoreCap,
     /// The divisor of logits.
     LogitDivisor,
+    /// The width of a model whose logits have no factor: those of a wider one are divided by as much as it is wider.
+    LogitWidth,
     /// The cap of logits: `cap * tanh(logit / cap)`.
     LogitCap,
     /// The limit of a clamped gate and up, in place of the table's.
@@ -402,6 +412,7 @@ pub const LLAMA_LIKE: Family = Family {
         aliases: &[],
         unsaid_scaling: None,
         original_context: None,
+        gguf_original_is_context: false,
         longrope_magnitudes: None,
         gguf_freqs_expected: None,
         gguf_freqs_needed: false,

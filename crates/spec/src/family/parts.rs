@@ -228,6 +228,8 @@ pub enum Evidence {
     /// The first of longrope's long factors in `config.json`.
     LongFactor(f64),
     Windowed,
+    /// Experts by sigmoids.
+    SigmoidScores,
     ModelType(&'static str),
     /// Any rope scaling, including a stored tensor of frequency factors.
     RopeScaled,
