@@ -156,6 +156,15 @@ pub(crate) fn named(name: &str) -> Fixture {
     Fixture::open(if folder.exists() { folder } else { archives::unpacked(name) })
 }
 
+/// The path of a file or folder of a checkpoint: `name/file`, from `models` on where it is no archive.
+pub(crate) fn checkpoint(file: &str) -> PathBuf {
+    let path = fixtures().join("models").join(file);
+    match file.split_once('/') {
+        Some((name, file)) if !path.exists() => archives::unpacked(name).join(file),
+        _ => path,
+    }
+}
+
 impl Fixture {
     fn open(folder: PathBuf) -> Fixture {
         let text = std::fs::read_to_string(folder.join("expected.json")).expect("expected.json is readable");
