@@ -183,6 +183,8 @@ fn what_is_found_has_the_bits_of_what_is_computed() {
         ("bloom", KvDtype::F32),
         ("mpt", KvDtype::Q8_0),
         ("gpt-neox", KvDtype::F16),
+        ("deepseek-v3", KvDtype::F32),
+        ("deepseek-v2", KvDtype::Q8_0),
     ] {
         let fixture = common::named(fixture);
         let load = |on| {

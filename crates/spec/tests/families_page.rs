@@ -190,7 +190,7 @@ fn factor(of: FactorOf) -> Option<&'static str> {
         FactorOf::Residual => "a factor of residuals",
         FactorOf::Scores | FactorOf::ScoresByRoot => "a factor of scores",
         FactorOf::ScoreCap => "a cap on scores",
-        FactorOf::Logits | FactorOf::LogitDivisor => "a factor of logits",
+        FactorOf::Logits | FactorOf::LogitDivisor | FactorOf::LogitWidth => "a factor of logits",
         FactorOf::Alibi => "ALiBi",
         FactorOf::QkvLimit => "a limit of queries, keys and values",
         FactorOf::LogitCap => "a cap on logits",
@@ -219,6 +219,7 @@ fn rope(rope: &RopeTable, said: &mut Vec<String>) {
         gguf_freqs_expected: _,
         gguf_freqs_needed: _,
         gguf_yarn_truncate: _,
+        gguf_original_is_context: _,
     } = rope;
     let words = [
         (config_layout == RopeLayout::Interleaved, "adjacent pairs rotated"),

@@ -123,6 +123,7 @@ fn beyond_kernels(spec: &ModelSpec) -> Option<&'static str> {
         ("norms over all heads together", attentions().any(|of| whole(of.q_norm.as_ref()) || whole(of.k_norm()))),
         ("norms of heads behind their rotation", attentions().any(|of| of.norms_rotated && of.q_norm.is_some())),
         ("heads of other sizes in some layers", sizes.any(|of| Some(of) != first)),
+        ("latent attention", attentions().any(|of| of.kv.latent().is_some())),
         ("keys and values of other layers", attentions().any(|of| of.kv.own().is_none())),
         ("values that are keys, or normed", !attentions().all(plain_values)),
         ("embeddings of layers", spec.weights.layer_embedding.is_some()),

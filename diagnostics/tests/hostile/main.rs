@@ -14,6 +14,7 @@ mod experts;
 mod folders;
 mod gemma4;
 mod gguf;
+mod latent;
 mod options;
 mod safetensors;
 mod single;
@@ -56,6 +57,7 @@ fn refuses_every_malformed_or_incomplete_input_by_name() {
         folders::cases(&mut table);
         options::cases(&mut table);
         dense::cases(&mut table);
+        latent::cases(&mut table);
         experts::cases(&mut table);
         states::cases(&mut table);
         single::cases(&mut table);

@@ -65,8 +65,9 @@ impl AttentionPass<'_> {
     }
 
     fn fill_from<E: KvElement + Pod>(&self, out: &mut [f32]) -> memory::Result<()> {
-        let Heads { queries, kv, value_dim: dim, .. } = self.heads;
-        let (width, group) = (queries * dim, queries / kv);
+        let Heads { queries, value_dim: dim, .. } = self.heads;
+        let (width, heads) = (queries * dim, self.heads.shares());
+        let group = queries / heads;
         let mut pages: Vec<Vec<&[E]>> = memory::reserved(self.sequences.len(), PAGES)?;
         for sequence in self.sequences {
             // Positions that no row sees may have no page any more.
@@ -83,7 +84,7 @@ impl AttentionPass<'_> {
         };
         let (divided, together): (Vec<usize>, Vec<usize>) =
             (0..self.sequences.len()).partition(|&index| is_divided(&self.sequences[index]));
-        let columns: Vec<usize> = (0..=kv).map(|head| head * group * dim).collect();
+        let columns: Vec<usize> = (0..=heads).map(|head| head * group * dim).collect();
         if !together.is_empty() {
             let refusals = Refusals::default();
             self.device.pool.run_grid(out, width, TASK_ROWS, &columns, &|part, out| {
@@ -170,10 +171,10 @@ struct Context<'a, E> {
 }
 
 impl<E: KvElement + Pod> Context<'_, E> {
-    /// Several rows of one head of keys and values, part by part.
+    /// Several rows of one share of the queries, `head`, part by part.
     fn rows(&self, head: usize, rows: Range<usize>, outs: &mut [&mut [f32]]) -> memory::Result<()> {
-        let Heads { queries, kv, value_dim: dim, .. } = self.attend.heads;
-        let count = rows.len() * (queries / kv);
+        let dim = self.attend.heads.value_dim;
+        let count = rows.len() * self.group();
         let mut q: Vec<(&[f32], Option<Slope>)> = memory::reserved(count, QUERIES)?;
         q.extend(rows.clone().flat_map(|row| self.queries(head, row)));
         let outs = outs.iter_mut().flat_map(|out| out.chunks_exact_mut(dim));
@@ -202,14 +203,14 @@ impl<E: KvElement + Pod> Context<'_, E> {
 
     /// The only row of the sequence, all heads and parts at once: `out` `[queries * value_dim]`.
     fn row(&self, out: &mut [f32]) -> memory::Result<()> {
-        let Heads { queries, kv, value_dim: dim, .. } = self.attend.heads;
-        let (row, group) = (self.sequence.rows.start, queries / kv);
+        let dim = self.attend.heads.value_dim;
+        let (row, group) = (self.sequence.rows.start, self.group());
         let mut ranges = memory::reserved(self.pages.len(), PAGES)?; // a part is several pages
         ranges.extend(parts(self.attend.tiles(self.sequence, &self.sequence.rows)));
         let parts: Vec<Range<usize>> = ranges;
         // The outputs of the queries of each head and part, then their states.
         let each = group * (dim + STATE);
-        let mut partial = memory::zeros(kv * parts.len() * each, "parts of attention")?;
+        let mut partial = memory::zeros(self.attend.heads.shares() * parts.len() * each, "parts of attention")?;
         let refusals = Refusals::default();
         self.attend.device.pool.chunks(&mut partial, each, |index, partial| {
             let (outs, states) = partial.split_at_mut(group * dim);
@@ -237,11 +238,10 @@ impl<E: KvElement + Pod> Context<'_, E> {
         Ok(())
     }
 
-    /// Ends the query `index` of those that share the keys of `head`.
+    /// Ends the query `index` of the share `head`.
     fn finish(&self, head: usize, index: usize, mut query: Query<'_>) {
         if let Some(sinks) = &self.attend.weights.sinks {
-            let Heads { queries, kv, .. } = self.attend.heads;
-            let head = head * (queries / kv) + index;
+            let head = head * self.group() + index;
             let mut sink = [0.0];
             add_floats(self.attend.device.isa, &mut sink, floats(sinks, head..head + 1));
             query.sink(sink[0]);
@@ -249,10 +249,15 @@ impl<E: KvElement + Pod> Context<'_, E> {
         query.finish();
     }
 
-    /// The queries of a row that share the keys of `head`, each with its slope.
+    /// The number of queries of a share.
+    fn group(&self) -> usize {
+        self.attend.heads.queries / self.attend.heads.shares()
+    }
+
+    /// The queries of a row in the share `head`, each with its slope.
     fn queries(&self, head: usize, row: usize) -> impl Iterator<Item = (&[f32], Option<Slope>)> {
-        let Heads { queries, kv, dim, .. } = self.attend.heads;
-        let (group, position) = (queries / kv, self.sequence.start + row - self.sequence.rows.start);
+        let (dim, group) = (self.attend.heads.dim, self.group());
+        let position = self.sequence.start + row - self.sequence.rows.start;
         let all = self.attend.qkv[row * self.attend.width + head * group * dim..][..group * dim].chunks_exact(dim);
         all.enumerate().map(move |(index, q)| (q, self.attend.slope(head * group + index, position)))
     }
@@ -266,6 +271,7 @@ impl<E: KvElement + Pod> Context<'_, E> {
         queries: &mut [Query<'_>],
     ) -> memory::Result<()> {
         let heads @ Heads { kv, dim, value_dim, .. } = self.attend.heads;
+        let head = head * kv / heads.shares();
         let stored = |index: usize, first: usize| {
             let (page, len) = (self.pages[index / TILES], E::tile_len(dim));
             &page[(first * TILES + index % TILES) * len..][..len]

@@ -43,6 +43,17 @@ impl Heads {
         if self.values_are_keys() { self.kv } else { 2 * self.kv }
     }
 
+    /// The shares into which queries are divided as tasks: those of one head of keys, or some of those of latents.
+    pub(super) fn shares(self) -> usize {
+        // Fewer would order the values of a tile for too few.
+        const LEAST: usize = 8;
+        if !self.values_are_keys() {
+            return self.kv;
+        }
+        let most = (self.queries / self.kv / LEAST).max(1);
+        self.kv * (1..=most).rev().find(|shares| (self.queries / self.kv).is_multiple_of(*shares)).unwrap_or(1)
+    }
+
     /// Columns of queries.
     pub(super) fn width(self) -> usize {
         self.queries * self.dim

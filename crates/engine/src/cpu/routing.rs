@@ -193,6 +193,35 @@ mod tests {
         same(&none, &[(1, gate(2.0)), (4, gate(1.5))]);
     }
 
+    /// The best experts of all are left out where their groups are: by their two best, or by the best one.
+    #[test]
+    fn experts_are_of_the_best_groups() {
+        let gate = |x: f64| 1.0 / (1.0 + (-x).exp());
+        let scores = [3.0f32, -3.0, 1.0, 1.5, 2.0, 1.25];
+        let routing = |score, chosen, best| Routing {
+            experts: 6,
+            chosen: 2,
+            score,
+            groups: Some(ExpertGroups { count: 3, chosen, best }),
+            normalized: None,
+            scale: 1.0,
+            router_scale: 1.0,
+        };
+        let sigmoid = |chosen, bias: &[f32]| chosen_by(&routing(RouterScore::Sigmoid, chosen, 2), bias, &scores);
+        same(&sigmoid(2, &[]), &[(4, gate(2.0)), (3, gate(1.5))]);
+        same(&sigmoid(1, &[]), &[(4, gate(2.0)), (5, gate(1.25))]);
+        // The bias chooses groups too.
+        same(&sigmoid(1, &[0.0, 0.9, 0.0, 0.0, 0.0, 0.0]), &[(0, gate(3.0)), (1, gate(-3.0))]);
+        let all: f64 = scores.iter().map(|x| f64::from(*x).exp()).sum();
+        let of_one = chosen_by(&routing(RouterScore::Softmax, 1, 1), &[], &scores);
+        same(&of_one, &[(0, 3f64.exp() / all), (1, (-3f64).exp() / all)]);
+        // Of equal groups the first are kept; what is no number makes no group better.
+        let equal = chosen_by(&routing(RouterScore::Sigmoid, 2, 2), &[], &[0.5; 6]);
+        same(&equal, &[(0, gate(0.5)), (1, gate(0.5))]);
+        let broken = chosen_by(&routing(RouterScore::Softmax, 1, 1), &[], &[f32::NAN; 6]);
+        assert!(broken.iter().all(|(expert, weight)| *expert < 6 && weight.is_nan()), "{broken:?}");
+    }
+
     /// By hand from the formula: 2.0 and 1.99 are within 2 %, 1.5 is not; then 1.99 is the only one left.
     #[test]
     fn the_sparse_mixer_leaves_out_what_is_far_behind() {

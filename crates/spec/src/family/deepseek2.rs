@@ -100,8 +100,11 @@ pub(super) const FAMILY: Family = Family {
     variants: &[
         Variant { name: "DeepSeek V2 Lite", any: &[&[Layers(27), Hidden(2048), Vocab(102_400)]] },
         Variant { name: "Moonlight", any: &[&[Layers(27), Hidden(2048), Vocab(163_840)]] },
-        Variant { name: "GLM 4.7 Flash", any: &[&[Layers(47), Hidden(2048), Vocab(154_880)]] },
-        Variant { name: "DeepSeek V3", any: &[&[Layers(61), Hidden(7168)]] },
+        Variant {
+            name: "GLM 4.7 Flash",
+            any: &[&[ModelType("glm4_moe_lite")], &[Layers(47), Hidden(2048), Vocab(154_880)]],
+        },
+        Variant { name: "DeepSeek V3", any: &[&[SigmoidScores]] },
     ],
     name: "DeepSeek V2",
     ..LLAMA_LIKE

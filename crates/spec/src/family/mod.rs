@@ -6,8 +6,8 @@ mod role;
 
 pub use crate::spec::{DeltaNetKeys, StateMixer};
 pub use parts::{
-    AdjustedWidth, DenseLayers, Evidence, ExpertTable, GroupTable, HeadNorms, Normalized, Parallel, StateLayers,
-    StateTable, Unrotated, Variant, Window, WindowPattern, WindowRope,
+    AdjustedWidth, DenseLayers, Evidence, ExpertTable, Factor, FactorOf, GroupTable, HeadNorms, Normalized, Parallel,
+    Refusal, StateLayers, StateTable, Unrotated, Variant, Window, WindowPattern, WindowRope,
 };
 pub use role::Role;
 
@@ -82,6 +82,10 @@ families! {
     jais,
     qwen,
     mellum,
+    glm4_moe_lite,
+    youtu,
+    minicpm3,
+    glm4_moe,
     bert,
     roberta,
     nomic_bert,
@@ -171,25 +175,6 @@ pub struct FileTable {
     pub refused: &'static [Refusal],
 }
 
-/// A value of a key that is refused, and the feature that it asks for.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub enum Refusal {
-    /// Refused where this flag of `config.json` is set, or this number is not 0.
-    Set(&'static str, &'static str),
-    /// Refused where this flag is false.
-    Unset(Key, &'static str),
-    /// Refused where this key has another number or text than one of these.
-    Unless(Key, &'static [&'static str], &'static str),
-    /// Refused where this key of `config.json` has this text.
-    Text(&'static str, &'static str, &'static str),
-    /// Refused where this key of `config.json` has another number than this key.
-    Unlike(&'static str, Key, &'static str),
-    /// A key that GGUF files must have in addition to the keys of sizes: its value cannot be known otherwise, and
-    /// llama.cpp refuses such a file.
-    AbsentGguf(&'static str),
-}
-
 /// The options of the block.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockTable {
@@ -274,6 +259,8 @@ pub struct RopeTable {
     pub unsaid_scaling: Option<&'static str>,
     /// The context before rope scaling where no key gives it, with its source.
     pub original_context: Option<(u64, &'static str)>,
+    /// Whether the context before rope scaling is the model's where a GGUF file does not say it, as in llama.cpp.
+    pub gguf_original_is_context: bool,
     /// The keys of `config.json` for longrope's factors of cosines and sines, one for each of its lists; `None` where
     /// one number holds for both.
     pub longrope_magnitudes: Option<[&'static str; 2]>,
@@ -347,51 +334,6 @@ pub enum NormKind {
     Layer,
     /// Mean and variance, with a weight and no bias.
     PlainLayer,
-}
-
-/// A number that files of a family may have, and its default in each format; `None` where absence means no factor.
-#[derive(Clone, Copy, Debug)]
-pub struct Factor {
-    /// What the number does.
-    pub of: FactorOf,
-    /// The key of the number.
-    pub key: Key,
-    /// The default in GGUF files, with its source.
-    pub gguf_default: Option<(f64, &'static str)>,
-    /// The default in `config.json`, with its source. In every family `null` counts as no number.
-    pub config_default: Option<(f64, &'static str)>,
-}
-
-/// What a factor or cap does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum FactorOf {
-    /// The factor of the embedding's rows.
-    Embedding,
-    /// The factor of what a sub-layer adds to the residual stream.
-    Residual,
-    /// The factor of products of queries and keys.
-    Scores,
-    /// Products of queries and keys are divided by its square root.
-    ScoresByRoot,
-    /// The cap of scores: `cap * tanh(score / cap)`.
-    ScoreCap,
-    /// The factor of logits.
-    Logits,
-    /// The exponent of ALiBi's smallest slope. A table that has it has no rotation.
-    Alibi,
-    /// The limit of the elements of queries, keys and values.
-    QkvLimit,
-    /// The divisor of logits.
-    LogitDivisor,
-    /// The cap of logits: `cap * tanh(logit / cap)`.
-    LogitCap,
-    /// The limit of a clamped gate and up, in place of the table's.
-    GateLimit,
-    /// The factor of a clamped gate within its sigmoid, in place of the table's.
-    GateAlpha,
-    /// The factor of the weights of chosen experts.
-    Experts,
 }
 
 /// A classification head. The names of the tensors say which layers and norms it has.
@@ -490,6 +432,7 @@ pub const LLAMA_LIKE: Family = Family {
         aliases: &[],
         unsaid_scaling: None,
         original_context: None,
+        gguf_original_is_context: false,
         longrope_magnitudes: None,
         gguf_freqs_expected: None,
         gguf_freqs_needed: false,

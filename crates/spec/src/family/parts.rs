@@ -1,4 +1,4 @@
-//! The shapes of the parts of a table: windows, rotation, experts, layers with a state, and evidence of variants.
+//! The shapes of the parts of a table: windows, rotation, experts, layers with a state, evidence of variants, refusals, factors.
 
 use super::Key;
 use crate::block::RouterScore;
@@ -254,6 +254,8 @@ pub enum Evidence {
     /// The first of longrope's long factors in `config.json`.
     LongFactor(f64),
     Windowed,
+    /// Experts by sigmoids.
+    SigmoidScores,
     ModelType(&'static str),
     /// Any rope scaling, including a stored tensor of frequency factors.
     RopeScaled,
@@ -261,4 +263,72 @@ pub enum Evidence {
     /// A part of the model's own name (GGUF `general.name` or `general.basename`), lower case. Neither the file name
     /// nor the name of the folder that `config.json` was saved from is evidence.
     Name(&'static str),
+}
+
+/// A value of a key that is refused, and the feature that it asks for.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// Refused where this flag of `config.json` is set, or this number is not 0.
+    Set(&'static str, &'static str),
+    /// Refused where this flag is false.
+    Unset(Key, &'static str),
+    /// Refused where this key has another number or text than one of these.
+    Unless(Key, &'static [&'static str], &'static str),
+    /// Refused where this key of `config.json` has this text.
+    Text(&'static str, &'static str, &'static str),
+    /// Refused where this key of `config.json` has another number than this key.
+    Unlike(&'static str, Key, &'static str),
+    /// A key that GGUF files must have in addition to the keys of sizes: its value cannot be known otherwise, and
+    /// llama.cpp refuses such a file.
+    AbsentGguf(&'static str),
+}
+
+/// A number that files of a family may have, and its default in each format; `None` where absence means no factor.
+#[derive(Clone, Copy, Debug)]
+pub struct Factor {
+    /// What the number does.
+    pub of: FactorOf,
+    /// The key of the number.
+    pub key: Key,
+    /// The default in GGUF files, with its source.
+    pub gguf_default: Option<(f64, &'static str)>,
+    /// The default in `config.json`, with its source. In every family `null` counts as no number.
+    pub config_default: Option<(f64, &'static str)>,
+}
+
+/// What a factor or cap does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FactorOf {
+    /// The factor of the embedding's rows.
+    Embedding,
+    /// The factor of what a sub-layer adds to the residual stream.
+    Residual,
+    /// The same, divided by the square root of the number of layers.
+    ResidualByRootOfLayers,
+    /// The factor of products of queries and keys.
+    Scores,
+    /// Products of queries and keys are divided by its square root.
+    ScoresByRoot,
+    /// The cap of scores: `cap * tanh(score / cap)`.
+    ScoreCap,
+    /// The factor of logits.
+    Logits,
+    /// The exponent of ALiBi's smallest slope. A table that has it has no rotation.
+    Alibi,
+    /// The limit of the elements of queries, keys and values.
+    QkvLimit,
+    /// The divisor of logits.
+    LogitDivisor,
+    /// The width of a model whose logits have no factor: those of a wider one are divided by as much as it is wider.
+    LogitWidth,
+    /// The cap of logits: `cap * tanh(logit / cap)`.
+    LogitCap,
+    /// The limit of a clamped gate and up, in place of the table's.
+    GateLimit,
+    /// The factor of a clamped gate within its sigmoid, in place of the table's.
+    GateAlpha,
+    /// The factor of the weights of chosen experts.
+    Experts,
 }

@@ -57,6 +57,9 @@ impl Reader<'_> {
             match factor.of {
                 FactorOf::Embedding => multipliers.embedding = value as f32,
                 FactorOf::Residual => multipliers.residual = value as f32,
+                FactorOf::ResidualByRootOfLayers => {
+                    multipliers.residual = (value / (sizes.layers as f64).sqrt()) as f32
+                }
                 FactorOf::Scores => *score_scale = value as f32,
                 FactorOf::ScoresByRoot => *score_scale = by_root(value),
                 FactorOf::ScoreCap => *score_cap = Some(value as f32),
@@ -64,6 +67,7 @@ impl Reader<'_> {
                 FactorOf::Alibi => *alibi = Some(value as f32),
                 FactorOf::QkvLimit => *qkv_limit = Some(value as f32),
                 FactorOf::LogitDivisor => multipliers.logits = (1.0 / value) as f32,
+                FactorOf::LogitWidth => multipliers.logits = (value / sizes.hidden as f64) as f32,
                 FactorOf::LogitCap => multipliers.logit_cap = Some(value as f32),
                 FactorOf::Experts => *experts = value as f32,
                 FactorOf::GateLimit | FactorOf::GateAlpha => {

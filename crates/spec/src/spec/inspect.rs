@@ -6,8 +6,8 @@ use super::rope;
 use super::tensors::{Options, Tensors};
 use super::unused::CACHE_SCALES;
 use super::{
-    Embeds, FrequencyFactors, LinearWeights, ModelSpec, ModelWeights, Rope, RopeScaling, Sampling, Sizes, TextLimit,
-    elements,
+    Embeds, FrequencyFactors, LinearWeights, ModelSpec, ModelWeights, Rope, RopeScaling, RouterScore, Sampling, Sizes,
+    TextLimit, elements,
 };
 use crate::error::{Error, Result};
 use crate::family::{Evidence, Family, Role, Variant};
@@ -227,6 +227,11 @@ fn variant(spec: &ModelSpec, family: &Family, header: &Header, model_type: Optio
             _ => false,
         },
         Evidence::Windowed => spec.attentions().any(|attention| attention.window.is_some()),
+        Evidence::SigmoidScores => spec
+            .weights
+            .layers
+            .iter()
+            .any(|layer| layer.experts().is_some_and(|experts| experts.routing.score == RouterScore::Sigmoid)),
         Evidence::ModelType(kind) => model_type == Some(kind),
         Evidence::RopeScaled => spec.rope().is_some_and(|rope| rope.scaling != RopeScaling::Default),
         Evidence::Tied => spec.tied_embeddings,

@@ -70,8 +70,8 @@ const ROTATED: Key = Key { gguf: ".rope.dimension_count", config: "qk_rope_head_
 const VALUE_DIM: Key = Key { gguf: ".attention.value_length_mla", config: "v_head_dim" };
 
 impl Reader<'_> {
-    /// The sizes of latent attention of this many heads, where the family has it.
-    pub(super) fn latent_sizes(&self, heads: usize) -> Result<Option<LatentSizes>> {
+    /// The sizes of latent attention in a model of this width and this many heads, where the family has it.
+    pub(super) fn latent_sizes(&self, hidden: usize, heads: usize) -> Result<Option<LatentSizes>> {
         if self.family.block.latent_eps.is_none() {
             return Ok(None);
         }
@@ -81,14 +81,22 @@ impl Reader<'_> {
         };
         let (rank, rotated) = (self.size_or_table(RANK)?, self.size_or_table(ROTATED)?);
         let sizes = |plain, value_dim| LatentSizes { q_rank: q_rank.unwrap_or(0), rank, plain, rotated, value_dim };
+        let value_dim = |key: Key| match self.or_table(key, self.size(key)?)? {
+            None if hidden.is_multiple_of(heads) => {
+                let (size, why) = (hidden / heads, "transformers and llama.cpp default");
+                let what = format_args!("values of width / heads = {size} elements");
+                Ok(self.or_absent(None, size, what, &self.key(key), why))
+            }
+            size => self.present(key, size),
+        };
         if !self.is_gguf() {
-            return Ok(Some(sizes(self.size_or_table(PLAIN)?, self.size_or_table(VALUE_DIM)?)));
+            return Ok(Some(sizes(self.size_or_table(PLAIN)?, value_dim(VALUE_DIM)?)));
         }
         // Files of before April 2025 have the sizes of heads here, later ones those of what is cached.
         const KEY_DIM: [Key; 2] = [Key::gguf(".attention.key_length_mla"), Key::gguf(".attention.key_length")];
         const VALUE_DIMS: [Key; 2] = [VALUE_DIM, Key::gguf(".attention.value_length")];
         let is_older = self.size(KEY_DIM[0])?.is_none();
-        let [key_dim, value_dim] = [KEY_DIM, VALUE_DIMS].map(|keys| keys[usize::from(is_older)]);
+        let [key_dim, of_values] = [KEY_DIM, VALUE_DIMS].map(|keys| keys[usize::from(is_older)]);
         let key_length = self.present(key_dim, self.size(key_dim)?)?;
         let expected = match is_older {
             true => vec![(self.family.files.keys.kv_heads, heads)],
@@ -108,7 +116,7 @@ impl Reader<'_> {
             let rotated = format!("{} is {rotated}", self.key(ROTATED));
             return Err(self.contradiction(format!("{} is {key_length}", self.key(key_dim)), rotated));
         };
-        Ok(Some(sizes(plain, self.present(value_dim, self.size(value_dim)?)?)))
+        Ok(Some(sizes(plain, value_dim(of_values)?)))
     }
 }
 

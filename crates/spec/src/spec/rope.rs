@@ -93,6 +93,9 @@ impl Resolver<'_> {
         match (context, &place, self.table.original_context) {
             (Some(context @ (0 | 1)), ..) => Err(self.reader.value(&key, context, "more than 1".into())),
             (Some(context), ..) => Ok(context),
+            (None, None, _) if self.table.gguf_original_is_context => {
+                default(self.sizes.context as u64, &key, "the default of llama.cpp")
+            }
             (None, None, _) => Err(missing(fields, &key, "the scaling needs it")),
             (None, Some(_), Some((context, why))) => default(context, ORIGINAL_CONTEXT.config, why),
             (None, Some(_), None) => {
