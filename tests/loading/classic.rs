@@ -47,7 +47,7 @@ fn values_that_ask_for_another_block_are_refused_by_name() {
         ("mpt", "attn_config.alibi_bias_max", json!(0), 10),
         ("mpt", "norm_type", json!("rmsnorm"), 11),
         ("mpt", "logit_scale", json!("inv_sqrt_d_model"), 11),
-        ("mpt", "logit_scale", json!(0.5), 10),
+        ("mpt", "logit_scale", json!(0.5), 11),
         ("opt", "do_layer_norm_before", json!(false), 11),
         ("opt", "layer_norm_elementwise_affine", json!(false), 11),
         ("opt", "_remove_final_layer_norm", json!(true), 11),

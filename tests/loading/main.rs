@@ -6,6 +6,7 @@ mod common;
 mod control;
 mod new_family;
 mod no_cast;
+mod other_names;
 mod resident;
 mod stack;
 mod text_of_multimodal;

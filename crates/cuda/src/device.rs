@@ -432,7 +432,11 @@ impl Device for CudaDevice {
             | Activation::GeGluErf { .. }
             | Activation::ClampedSwiGlu { .. }
             | Activation::Gelu
-            | Activation::Relu => return Err(Error::Internal("the diagnosis accepted another activation".into())),
+            | Activation::Relu
+            | Activation::ReluSquared
+            | Activation::XIelu => {
+                return Err(Error::Internal("the diagnosis accepted another activation".into()));
+            }
         };
         let width = matrices.len() * self.sizes.feed_forward;
         let target = ProductTarget { address: self.buffers.up_gate.address, width, add: false };

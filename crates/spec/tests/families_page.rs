@@ -4,8 +4,8 @@
 
 use model_factory_spec::block::{Activation, RopeLayout, RouterScore};
 use model_factory_spec::family::{
-    Bias, BlockTable, ExpertTable, Factor, FactorOf, Family, HeadTable, NormKind, Normalized, Parallel, REGISTRY, Role,
-    RopeTable, StateMixer, Window,
+    Bias, BlockTable, ExpertTable, Factor, FactorOf, Family, HeadNorms, HeadTable, NormKind, Normalized, Parallel,
+    REGISTRY, Role, RopeTable, StateMixer, Window,
 };
 use std::fmt::Write;
 use std::path::Path;
@@ -58,7 +58,7 @@ fn options(family: &Family) -> Vec<String> {
     if family.biases.iter().any(|(roles, bias)| matches!(bias, Bias::Always) && roles.contains(&Role::Q)) {
         said.push("biases".into());
     }
-    head(&family.head, &mut said);
+    head(&family.head, &has, &mut said);
     block(&family.block, &has, &mut said);
     match family.window {
         Window::Unused => {}
@@ -68,7 +68,10 @@ fn options(family: &Family) -> Vec<String> {
             let types = pattern.model_types;
             let some = types.len() < family.model_types.len() && !types.is_empty();
             let of = if some { format!(" of {}", types.join(", ")) } else { String::new() };
-            said.push(format!("a window in {} of {} layers{of}", pattern.full_every - 1, pattern.full_every));
+            said.push(match pattern.full_every {
+                0 => format!("windows by `layer_types`{of}"),
+                every => format!("a window in {} of {every} layers{of}", every - 1),
+            });
         }
         Window::Flagged { .. } => said.push("a window by `use_sliding_window`".into()),
         _ => said.push("a window".into()),
@@ -80,7 +83,7 @@ fn options(family: &Family) -> Vec<String> {
     said
 }
 
-fn head(head: &HeadTable, said: &mut Vec<String>) {
+fn head(head: &HeadTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>) {
     let &HeadTable {
         tied: _,
         tied_keys: _,
@@ -91,6 +94,7 @@ fn head(head: &HeadTable, said: &mut Vec<String>) {
         token_types,
         classifier: _,
         predictors,
+        predictors_after: _,
     } = head;
     let words = [
         (encoder, "an encoder: attention to the whole text, no cache"),
@@ -98,7 +102,7 @@ fn head(head: &HeadTable, said: &mut Vec<String>) {
         (first_position > 0, "positions begin some rows later"),
         (padding.is_some(), "positions begin after the padding token"),
         (token_types.is_some(), "token types"),
-        (predictors.is_some(), "MTP heads on request"),
+        (predictors.is_some() && has(Role::NextProjection), "MTP heads on request"),
     ];
     said.extend(words.iter().filter(|(has, _)| *has).map(|(_, words)| (*words).to_owned()));
 }
@@ -112,15 +116,18 @@ fn block(block: &BlockTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>)
         qkv_by_heads,
         first_unnormed,
         factors,
-        whole_head_norms,
+        head_norms,
+        head_norm_flag: _,
+        norms_rotated,
         value_norm,
         gated_attention,
         full_attention,
         shared_layers,
         layer_embedding,
-        scores_by_head,
+        scores_by_head: _,
         gguf_score_scale: _,
         states,
+        latent_eps: _,
     } = block;
     said.extend(match norm {
         NormKind::Rms => None,
@@ -129,19 +136,20 @@ fn block(block: &BlockTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>)
         NormKind::PlainLayer => Some("LayerNorm without biases".into()),
     });
     let after = has(Role::AttentionOutputNorm) || has(Role::MlpOutputNorm);
+    let norms_of_heads = match head_norms {
+        HeadNorms::OfAllHeads => "norms over all heads of q and k",
+        HeadNorms::OfHead | HeadNorms::OfEachHead => "norms of q and k",
+    };
     let words = [
-        (parallel == Parallel::Yes, "attention and feed-forward in parallel"),
-        (
-            matches!(parallel, Parallel::UnlessFlag(_)),
-            "attention and feed-forward in parallel, unless a flag says otherwise",
-        ),
+        (has(Role::KvDown), "latent attention (MLA)"),
+        (parallel != Parallel::No, "attention and feed-forward in parallel"),
         (qkv_by_heads, "queries, keys and values by heads in one matrix"),
-        (scores_by_head, "scores divided by the size of a head"),
         (first_unnormed, "no norm before the first attention"),
         (after && has(Role::AttentionNorm), "norms before and after sub-layers"),
         (after && !has(Role::AttentionNorm), "norms only after sub-layers"),
         (has(Role::AttentionSumNorm), "norms after each sum"),
-        (has(Role::QNorm), if whole_head_norms { "norms over all heads of q and k" } else { "norms of q and k" }),
+        (has(Role::QNorm), norms_of_heads),
+        (norms_rotated, "after the rotation"),
         (value_norm, "norms of values"),
         (gated_attention, "gates of attention's output"),
         (full_attention.is_some(), "other heads in layers without a window"),
@@ -162,6 +170,8 @@ fn block(block: &BlockTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>)
             Activation::GeluTanh => Some("GELU (tanh), no gate"),
             Activation::Gelu => Some("GELU, no gate"),
             Activation::Relu => Some("ReLU, no gate"),
+            Activation::XIelu => Some("xIELU, no gate"),
+            Activation::ReluSquared => Some("squared ReLU, no gate"),
         }
         .map(str::to_owned),
     );
@@ -180,9 +190,9 @@ fn factor(of: FactorOf) -> Option<&'static str> {
         FactorOf::Residual => "a factor of residuals",
         FactorOf::Scores | FactorOf::ScoresByRoot => "a factor of scores",
         FactorOf::ScoreCap => "a cap on scores",
+        FactorOf::Logits | FactorOf::LogitDivisor | FactorOf::LogitWidth => "a factor of logits",
         FactorOf::Alibi => "ALiBi",
         FactorOf::QkvLimit => "a limit of queries, keys and values",
-        FactorOf::LogitDivisor => "a factor of logits",
         FactorOf::LogitCap => "a cap on logits",
         _ => return None,
     })
@@ -197,8 +207,11 @@ fn rope(rope: &RopeTable, said: &mut Vec<String>) {
         rotary_dim,
         window,
         unrotated,
+        never,
         switch,
         query_scale,
+        scores_by_magnitude: _,
+        alpha,
         aliases: _,
         unsaid_scaling: _,
         original_context: _,
@@ -206,14 +219,17 @@ fn rope(rope: &RopeTable, said: &mut Vec<String>) {
         gguf_freqs_expected: _,
         gguf_freqs_needed: _,
         gguf_yarn_truncate: _,
+        gguf_original_is_context: _,
     } = rope;
     let words = [
         (config_layout == RopeLayout::Interleaved, "adjacent pairs rotated"),
         (rotary_part.is_some() || rotary_dim.is_some(), "a part of each head rotated"),
         (window.is_some(), "another rotation in layers with a window"),
         (unrotated.is_some(), "layers without rotation"),
+        (never, "no rotation"),
         (switch.is_some(), "rotation or none by a key"),
         (query_scale.is_some(), "queries scaled by position"),
+        (alpha, "a base raised by `alpha`"),
         (longrope_magnitudes.is_some(), "longrope with a magnitude for each list"),
     ];
     said.extend(words.iter().filter(|(has, _)| *has).map(|(_, words)| (*words).to_owned()));
@@ -227,7 +243,10 @@ fn experts_of(experts: &ExpertTable, has: &dyn Fn(Role) -> bool) -> String {
         chosen: _,
         feed_forward: _,
         shared_feed_forward,
+        shared_count,
         score,
+        gguf_score: _,
+        groups,
         normalized,
         added_to_sum: _,
         interleaved: _,
@@ -243,8 +262,9 @@ fn experts_of(experts: &ExpertTable, has: &dyn Fn(Role) -> bool) -> String {
     let words = [
         (has(Role::ChoiceBias), "with a bias that chooses"),
         (matches!(normalized, Normalized::Fixed(true) | Normalized::Flag { .. }), "normalized"),
+        (groups.is_some(), "by groups"),
         (
-            shared_feed_forward.is_some(),
+            shared_feed_forward.is_some() || shared_count.is_some(),
             if has(Role::SharedRouter) { "a shared one with a gate" } else { "a shared one" },
         ),
         (dense_layers.is_some(), "layers without"),

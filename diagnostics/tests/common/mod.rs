@@ -147,6 +147,8 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
                 v_norm_eps: None,
             })),
             q_norm: None,
+            norms_each_head: false,
+            norms_rotated: false,
             rope: Some(0),
             score_scale: 1.0 / (head_dim as f32).sqrt(),
             score_cap: None,
@@ -165,6 +167,7 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
         let dense = DenseWeights {
             up: matrix("mlp.up_proj", feed_forward, hidden),
             activation: Activation::SwiGlu { gate: matrix("mlp.gate_proj", feed_forward, hidden) },
+            curve: None,
             down: linear(name("mlp.down_proj"), dtypes.values, hidden, feed_forward),
         };
         let norm = Some(norm(name("post_attention_layernorm")));
@@ -175,6 +178,7 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
             output_norm: None,
             sum_norm: None,
         };
+        let (mixer, feed_forward) = (Some(mixer), Some(feed_forward));
         LayerWeights { mixer, feed_forward, layer_embedding: None, scale: None, parallel: false }
     });
     let weights = ModelWeights {
@@ -207,6 +211,7 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
             theta: 10000.0,
             scaling: RopeScaling::Default,
             magnitude: 1.0,
+            score_factor: 1.0,
             query_scale: None,
             dimensions: head_dim as usize,
             source: "rope_theta".into(),

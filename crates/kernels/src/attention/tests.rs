@@ -279,3 +279,47 @@ fn passes_nan_on_and_accepts_nothing() {
         assert_eq!(far, [2.0; 16]);
     }
 }
+
+/// Values that are the first elements of keys have the bits of the same values apart, and shorter ones those of longer ones.
+#[test]
+fn values_may_be_the_first_elements_of_keys() {
+    fn check<E: KvElement + Default>(put: impl Fn(&mut [E], usize, &[f32], bool)) {
+        let (mut random, n) = (Random::new(44), 50);
+        for (dim, value_dim) in [(48, 32), (80, 64), (576, 512)] {
+            let (q, cache) = (random.floats(3 * dim), random.floats(n * dim));
+            let tile = |elements: usize, is_key| {
+                let mut tile = vec![E::default(); E::tile_len(elements)];
+                let heads = cache.chunks_exact(dim).enumerate();
+                heads.for_each(|(position, head)| put(&mut tile, position, &head[..elements], is_key));
+                tile
+            };
+            let (keys, apart) = (tile(dim, true), tile(value_dim, false));
+            let mut values = vec![E::default(); apart.len()];
+            E::values_of_keys(&keys, dim, &mut values, value_dim);
+            for isa in each_isa() {
+                let attended = |values: &[E], len: usize| {
+                    let mut out = vec![f32::NAN; 3 * len];
+                    let queries = q.chunks_exact(dim).zip(out.chunks_exact_mut(len));
+                    let mut queries: Vec<Query<'_>> = queries.map(|(q, out)| Query::new(q, out)).collect();
+                    attend(isa, &mut queries, KvTile { keys: &keys, values }, 0..n, None, SCORING);
+                    queries.into_iter().for_each(Query::finish);
+                    out.chunks_exact(len).flat_map(|out| out[..value_dim].to_vec()).collect::<Vec<f32>>()
+                };
+                let whole = attended(&tile(dim, false), dim);
+                assert!(attended(&values, value_dim) == whole && attended(&apart, value_dim) == whole, "{isa} {dim}");
+            }
+        }
+    }
+    fn floats<E: Element + Default>(convert: impl Fn(f32) -> E) {
+        check(|tile: &mut [E], position, head, is_key| {
+            for (d, &x) in head.iter().enumerate() {
+                tile[if is_key { d * TILE + position } else { position * head.len() + d }] = convert(x);
+            }
+        });
+    }
+    floats(|x| x);
+    floats(f16::from_f32);
+    check(|tile: &mut [u8], position, head, is_key| {
+        assert!(if is_key { put_key(tile, position, head) } else { put_value(tile, position, head) });
+    });
+}

@@ -12,7 +12,7 @@ pub(super) const FAMILY: Family = Family {
     gguf_architectures: &["minimax-m2"],
     tensors: &[LLAMA_LIKE_TENSORS, HEAD_NORMS, QWEN_EXPERTS, BIAS],
     biases: &[(&[Role::ChoiceBias], Bias::Always)],
-    block: BlockTable { whole_head_norms: true, ..BLOCK },
+    block: BlockTable { head_norms: HeadNorms::OfAllHeads, ..BLOCK },
     experts: Some(ExpertTable {
         score: RouterScore::Sigmoid,
         normalized: Normalized::Fixed(true),

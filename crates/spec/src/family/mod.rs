@@ -6,8 +6,8 @@ mod role;
 
 pub use crate::spec::{DeltaNetKeys, StateMixer};
 pub use parts::{
-    AdjustedWidth, DenseLayers, Evidence, ExpertTable, Normalized, Parallel, StateLayers, StateTable, Unrotated,
-    Variant, Window, WindowPattern, WindowRope,
+    AdjustedWidth, DenseLayers, Evidence, ExpertTable, Factor, FactorOf, GroupTable, HeadNorms, Normalized, Parallel,
+    Refusal, StateLayers, StateTable, Unrotated, Variant, Window, WindowPattern, WindowRope,
 };
 pub use role::Role;
 
@@ -57,6 +57,8 @@ families! {
     lfm2,
     lfm2_moe,
     gptoss,
+    deepseek2,
+    deepseek3,
     gpt2,
     gpt_bigcode,
     gptj,
@@ -80,10 +82,32 @@ families! {
     jais,
     qwen,
     mellum,
+    glm4_moe_lite,
+    youtu,
+    minicpm3,
+    glm4_moe,
     bert,
     roberta,
     nomic_bert,
     modern_bert,
+    nemotron_h,
+    cohere,
+    cohere2,
+    glm,
+    glm4,
+    exaone4,
+    seed_oss,
+    ernie,
+    hunyuan,
+    gemma,
+    arcee,
+    apertus,
+    starcoder2,
+    stablelm,
+    internlm3,
+    iquestcoder,
+    ministral,
+    gemma4_unified,
 }
 
 /// One family of models: how its files name things, and the options of its block.
@@ -128,7 +152,7 @@ pub struct Family {
 pub struct FileTable {
     /// Metadata keys by quantity.
     pub keys: Keys,
-    /// Other names of keys in `config.json`, each after the name that is read here.
+    /// Other names of keys, each after the name that is read here.
     pub aliases: &'static [(&'static str, &'static str)],
     /// Lists of sizes where `config.json` does not give them, by key; the first entry of a key counts.
     pub defaults: &'static [&'static [(&'static str, f64)]],
@@ -151,23 +175,6 @@ pub struct FileTable {
     pub refused: &'static [Refusal],
 }
 
-/// A value of a key that is refused, and the feature that it asks for.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub enum Refusal {
-    /// Refused where this flag of `config.json` is set, or this number is not 0.
-    Set(&'static str, &'static str),
-    /// Refused where this flag is false.
-    Unset(Key, &'static str),
-    /// Refused where this key of `config.json` has this text.
-    Text(&'static str, &'static str, &'static str),
-    /// Refused where this key of `config.json` has another number than this key.
-    Unlike(&'static str, Key, &'static str),
-    /// A key that GGUF files must have in addition to the keys of sizes: its value cannot be known otherwise, and
-    /// llama.cpp refuses such a file.
-    AbsentGguf(&'static str),
-}
-
 /// The options of the block.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockTable {
@@ -185,8 +192,13 @@ pub struct BlockTable {
     pub first_unnormed: bool,
     /// Factors and caps.
     pub factors: &'static [Factor],
-    /// Whether norms of queries and keys, where there are any, are over all heads together.
-    pub whole_head_norms: bool,
+    /// What norms of queries and keys are over, where there are any.
+    pub head_norms: HeadNorms,
+    /// The flag of `config.json` under which there are norms of queries and keys, and in GGUF whether they are stored; `None`
+    /// where all models whose table names them have them.
+    pub head_norm_flag: Option<&'static str>,
+    /// Whether queries and keys are rotated before their norms, not after.
+    pub norms_rotated: bool,
     /// Whether each head of values is normalized, without a weight.
     pub value_norm: bool,
     /// Whether the query projection also computes a gate of the output: for every head its query, then its gate.
@@ -206,6 +218,8 @@ pub struct BlockTable {
     pub gguf_score_scale: &'static [(usize, &'static str)],
     /// Layers that keep a recurrent state in place of keys and values, where the family has any.
     pub states: Option<StateTable>,
+    /// The epsilon of the norms within latent attention, where the family has that.
+    pub latent_eps: Option<f64>,
 }
 
 /// How queries and keys are rotated.
@@ -225,11 +239,19 @@ pub struct RopeTable {
     pub window: Option<WindowRope>,
     /// Which layers do not rotate.
     pub unrotated: Option<Unrotated>,
+    /// Whether no layer of any model rotates.
+    pub never: bool,
     /// The key that says whether any layer rotates, where models differ: a flag in GGUF files, true if absent, and a
     /// text in `config.json`. `rope` means that layers rotate; `nope`, null or absent means that they do not.
     pub switch: Option<Key>,
     /// The key of a scale of queries that grows with their position, within the rope parameters of `config.json`.
     pub query_scale: Option<Key>,
+    /// Whether products of queries and keys have a factor by `mscale_all_dim` where the rotation is scaled. GGUF files then have
+    /// a tenth of that number, and their cosines and sines no factor.
+    pub scores_by_magnitude: bool,
+    /// Whether a `dynamic` scaling of `config.json` may have an `alpha`, by which the base grows at every length
+    /// (transformers' `compute_ntk_alpha_rope_parameters`). GGUF has the base that comes of it.
+    pub alpha: bool,
     /// Other names of rope scalings in `config.json`, and what they mean in this family.
     pub aliases: &'static [(&'static str, &'static str)],
     /// A scaling of the rotation that transformers applies without a key of `config.json`, where there is one. Such a
@@ -237,6 +259,8 @@ pub struct RopeTable {
     pub unsaid_scaling: Option<&'static str>,
     /// The context before rope scaling where no key gives it, with its source.
     pub original_context: Option<(u64, &'static str)>,
+    /// Whether the context before rope scaling is the model's where a GGUF file does not say it, as in llama.cpp.
+    pub gguf_original_is_context: bool,
     /// The keys of `config.json` for longrope's factors of cosines and sines, one for each of its lists; `None` where
     /// one number holds for both.
     pub longrope_magnitudes: Option<[&'static str; 2]>,
@@ -272,6 +296,8 @@ pub struct HeadTable {
     /// The key of the number of layers that predict further tokens: a head that is loaded only on request. In GGUF they
     /// are the last blocks.
     pub predictors: Option<Key>,
+    /// Whether such layers are numbered after the others in safetensors files too; they are left aside.
+    pub predictors_after: bool,
 }
 
 /// A quantity's key in either format, empty where the format has none. GGUF keys that begin with a dot follow the architecture's name.
@@ -308,49 +334,6 @@ pub enum NormKind {
     Layer,
     /// Mean and variance, with a weight and no bias.
     PlainLayer,
-}
-
-/// A number that files of a family may have, and its default in each format; `None` where absence means no factor.
-#[derive(Clone, Copy, Debug)]
-pub struct Factor {
-    /// What the number does.
-    pub of: FactorOf,
-    /// The key of the number.
-    pub key: Key,
-    /// The default in GGUF files, with its source.
-    pub gguf_default: Option<(f64, &'static str)>,
-    /// The default in `config.json`, with its source. In every family `null` counts as no number.
-    pub config_default: Option<(f64, &'static str)>,
-}
-
-/// What a factor or cap does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum FactorOf {
-    /// The factor of the embedding's rows.
-    Embedding,
-    /// The factor of what a sub-layer adds to the residual stream.
-    Residual,
-    /// The factor of products of queries and keys.
-    Scores,
-    /// Products of queries and keys are divided by its square root.
-    ScoresByRoot,
-    /// The cap of scores: `cap * tanh(score / cap)`.
-    ScoreCap,
-    /// The exponent of ALiBi's smallest slope. A table that has it has no rotation.
-    Alibi,
-    /// The limit of the elements of queries, keys and values.
-    QkvLimit,
-    /// The divisor of logits.
-    LogitDivisor,
-    /// The cap of logits: `cap * tanh(logit / cap)`.
-    LogitCap,
-    /// The limit of a clamped gate and up, in place of the table's.
-    GateLimit,
-    /// The factor of a clamped gate within its sigmoid, in place of the table's.
-    GateAlpha,
-    /// The factor of the weights of chosen experts.
-    Experts,
 }
 
 /// A classification head. The names of the tensors say which layers and norms it has.
@@ -419,7 +402,9 @@ pub const LLAMA_LIKE: Family = Family {
         qkv_by_heads: false,
         first_unnormed: false,
         factors: &[],
-        whole_head_norms: false,
+        head_norms: HeadNorms::OfHead,
+        head_norm_flag: None,
+        norms_rotated: false,
         value_norm: false,
         gated_attention: false,
         full_attention: None,
@@ -428,6 +413,7 @@ pub const LLAMA_LIKE: Family = Family {
         scores_by_head: false,
         gguf_score_scale: &[],
         states: None,
+        latent_eps: None,
     },
     experts: None,
     rope: RopeTable {
@@ -438,11 +424,15 @@ pub const LLAMA_LIKE: Family = Family {
         rotary_dim: None,
         window: None,
         unrotated: None,
+        never: false,
         switch: None,
         query_scale: None,
+        scores_by_magnitude: false,
+        alpha: false,
         aliases: &[],
         unsaid_scaling: None,
         original_context: None,
+        gguf_original_is_context: false,
         longrope_magnitudes: None,
         gguf_freqs_expected: None,
         gguf_freqs_needed: false,
@@ -458,6 +448,7 @@ pub const LLAMA_LIKE: Family = Family {
         token_types: None,
         classifier: None,
         predictors: None,
+        predictors_after: false,
     },
     variants: &[],
     name: "",
@@ -469,6 +460,7 @@ const BLOCK: BlockTable = LLAMA_LIKE.block;
 const HEAD: HeadTable = LLAMA_LIKE.head;
 const ROPE: RopeTable = LLAMA_LIKE.rope;
 const PERMUTED: RopeTable = RopeTable { gguf_layout: RopeLayout::Interleaved, ..ROPE };
+const INTERLEAVED: RopeTable = RopeTable { config_layout: RopeLayout::Interleaved, ..PERMUTED };
 
 // Biases and fused tensors that several tables have.
 const ATTENTION_BIAS: Biases = (&[Role::Q, Role::K, Role::V, Role::O], Bias::Flag("attention_bias"));

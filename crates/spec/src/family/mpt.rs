@@ -42,10 +42,12 @@ pub(super) const FAMILY: Family = Family {
             Refusal::Set("attn_config.qk_ln", "norms of queries and keys"),
             Refusal::Set("attn_config.attn_uses_sequence_id", "sequences within a text"),
             Refusal::Text("attn_config.attn_type", "multiquery_attention", "one head of keys and values"),
-            Refusal::Text("norm_type", "rmsnorm", "norms without means"),
-            Refusal::Text("norm_type", "low_precision_rmsnorm", "norms without means"),
-            Refusal::Text("logit_scale", "inv_sqrt_d_model", "scaled logits"),
-            Refusal::Set("logit_scale", "scaled logits"),
+            Refusal::Unless(Key::config("logit_scale"), &["1"], "scaled logits"),
+            Refusal::Unless(
+                Key::config("norm_type"),
+                &["low_precision_layernorm", "layernorm"],
+                "norms without means",
+            ),
         ],
         ..FILES
     },

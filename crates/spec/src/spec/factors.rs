@@ -52,7 +52,7 @@ impl Reader<'_> {
         let by_root = |width: f64| (1.0 / width.sqrt()) as f32;
         let mut factors = Factors {
             multipliers: Multipliers::NONE,
-            score_scale: 1.0 / (sizes.head_dim as f32).sqrt(),
+            score_scale: 1.0 / (sizes.latent.map_or(sizes.head_dim, |of| of.plain + of.rotated) as f32).sqrt(),
             score_cap: None,
             alibi: None,
             qkv_limit: None,
@@ -79,12 +79,17 @@ impl Reader<'_> {
             match factor.of {
                 FactorOf::Embedding => multipliers.embedding = value as f32,
                 FactorOf::Residual => multipliers.residual = value as f32,
+                FactorOf::ResidualByRootOfLayers => {
+                    multipliers.residual = (value / (sizes.layers as f64).sqrt()) as f32
+                }
                 FactorOf::Scores => *score_scale = value as f32,
                 FactorOf::ScoresByRoot => *score_scale = by_root(value),
                 FactorOf::ScoreCap => *score_cap = Some(value as f32),
+                FactorOf::Logits => multipliers.logits = value as f32,
                 FactorOf::Alibi => *alibi = Some(value as f32),
                 FactorOf::QkvLimit => *qkv_limit = Some(value as f32),
                 FactorOf::LogitDivisor => multipliers.logits = (1.0 / value) as f32,
+                FactorOf::LogitWidth => multipliers.logits = (value / sizes.hidden as f64) as f32,
                 FactorOf::LogitCap => multipliers.logit_cap = Some(value as f32),
                 FactorOf::Experts => *experts = value as f32,
                 FactorOf::GateLimit | FactorOf::GateAlpha => {

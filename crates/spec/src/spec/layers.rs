@@ -3,6 +3,7 @@
 use super::Sizes;
 use super::kinds::{Kinds, Which};
 use super::reader::Reader;
+use super::single::SubLayer;
 use crate::error::Result;
 use crate::family::{Key, Role, Unrotated, Window, WindowPattern};
 use crate::header::config::wrong_type;
@@ -14,12 +15,21 @@ pub(super) struct Layers {
     pub(super) rotated: Which,
     window_rope: usize,
     pub(super) with_state: Which,
+    /// Where each layer is one sub-layer.
+    single: Option<Vec<SubLayer>>,
     pub(super) kinds: Kinds,
 }
 
 impl Layers {
     pub(super) fn window(&self, layer: usize) -> Option<usize> {
         self.window.filter(|_| self.kinds.with_window.has(layer))
+    }
+
+    /// Whether it has a mixer and whether it has a feed-forward layer.
+    pub(super) fn sub_layers(&self, layer: usize) -> (bool, bool) {
+        let Some(single) = self.single.as_ref().and_then(|single| single.get(layer)) else { return (true, true) };
+        let mixes = matches!(single, SubLayer::State | SubLayer::Attention);
+        (mixes, !mixes)
     }
 
     /// Drops a window that no sequence of `context` positions exceeds.
@@ -51,16 +61,25 @@ impl Reader<'_> {
         let places_otherwise = family.name_of(Role::Positions).is_some() || self.alibi().is_some();
         let rotated = match (&family.rope.unrotated, &family.rope.switch) {
             _ if places_otherwise => Which::None,
-            (Some(unrotated), _) => self.rotated(unrotated, sizes)?,
+            (Some(Unrotated::WithoutWindow { unless_all: true }), _) if window.is_none() => Which::All,
+            (Some(Unrotated::WithoutWindow { .. }), _) => with_window.clone(),
+            (Some(Unrotated::Listed { list, interval, default_interval }), _) => {
+                self.rotated(list, interval, *default_interval, sizes)?
+            }
             (None, Some(switch)) if !self.rotates(*switch)? => Which::None,
+            (None, _) if family.rope.never => Which::None,
             (None, _) => Which::All,
         };
-        let with_state = self.state_layers(sizes)?;
+        let single = self.single_layers()?;
+        let with_state = match &single {
+            Some(single) => Which::Listed(single.iter().map(|layer| *layer == SubLayer::State).collect()),
+            None => self.state_layers(sizes)?,
+        };
         // An encoder's window covers both sides together.
         let window = window.map(|window| if family.head.encoder { window / 2 + 1 } else { window });
         let kinds = self.kinds(sizes, with_window)?;
         let window_rope = usize::from(family.rope.window.is_some());
-        Ok(Layers { window, rotated, window_rope, with_state, kinds })
+        Ok(Layers { window, rotated, window_rope, with_state, single, kinds })
     }
 
     /// The window, where the family has one. 0 in GGUF and null mean no window.
@@ -112,6 +131,10 @@ impl Reader<'_> {
             let key = if self.is_gguf() { &key } else { LAYER_TYPES };
             return self.of_each_layer(key, listed, sizes.layers);
         }
+        if pattern.full_every == 0 {
+            self.assume(format!("a window in every layer: {LAYER_TYPES} is absent ({})", pattern.source));
+            return Ok(Which::All);
+        }
         let what = format_args!("a window in all but one of {} layers", pattern.full_every);
         let absent = if key.is_empty() { LAYER_TYPES } else { &key };
         let every = self.or_absent(self.interval(&key)?, pattern.full_every, what, absent, pattern.source);
@@ -145,23 +168,23 @@ impl Reader<'_> {
         Ok(Which::From(usize::try_from(first).unwrap_or(usize::MAX)))
     }
 
-    fn rotated(&self, unrotated: &Unrotated, sizes: &Sizes) -> Result<Which> {
+    /// The layers that rotate: by a `list`, or all but one of so many by the key `interval` or the default.
+    fn rotated(&self, list: &str, interval: &str, default: (usize, &str), sizes: &Sizes) -> Result<Which> {
         let flag = |entry: &Value| entry.as_u64().filter(|flag| *flag < 2).map(|flag| flag == 1);
-        if let Some(mut listed) = self.listed(unrotated.list, "0 or 1", flag)? {
+        if let Some(mut listed) = self.listed(list, "0 or 1", flag)? {
             let (layers, entries) = (sizes.layers, listed.len());
             if entries > layers {
                 self.assume(format!(
-                    "the first {layers} of {entries} entries of {}: the model has no more layers (transformers looks \
-                     each up)",
-                    unrotated.list
+                    "the first {layers} of {entries} entries of {list}: the model has no more layers (transformers \
+                     looks each up)"
                 ));
                 listed.truncate(layers);
             }
-            return self.of_each_layer(unrotated.list, listed, layers);
+            return self.of_each_layer(list, listed, layers);
         }
-        let stored = if self.is_gguf() { None } else { self.interval(unrotated.interval)? };
+        let stored = if self.is_gguf() { None } else { self.interval(interval)? };
         let every = stored.unwrap_or_else(|| {
-            let (every, source) = unrotated.default_interval;
+            let (every, source) = default;
             let absent = if self.is_gguf() { "no key says it" } else { "its keys are absent" };
             self.assume(format!("no rotation in one of {every} layers: {absent} ({source})"));
             every
@@ -184,12 +207,12 @@ impl Reader<'_> {
     }
 
     /// A list of `config.json`, each entry parsed by `has`; `None` in GGUF, and where it is absent or null.
-    pub(super) fn listed(
+    pub(super) fn listed<T>(
         &self,
         key: &str,
         known: &str,
-        has: impl Fn(&Value) -> Option<bool>,
-    ) -> Result<Option<Vec<bool>>> {
+        has: impl Fn(&Value) -> Option<T>,
+    ) -> Result<Option<Vec<T>>> {
         let Some(list) = self.config.and_then(|config| config.object().get(key)) else { return Ok(None) };
         let entry = |(index, entry): (usize, &Value)| {
             has(entry).ok_or_else(|| self.value(&format!("{key}[{index}]"), entry, known.to_owned()))

@@ -1,7 +1,7 @@
 //! Token mixers: the first sub-layer of a block.
 
 use super::weights::{mapped, weights};
-use super::{LinearWeights, MapWeights, Stored, WeightTypes};
+use super::{LatentWeights, LinearWeights, MapWeights, Stored, WeightTypes};
 use crate::block::KeySharing;
 
 weights! {
@@ -23,17 +23,23 @@ weights! {
         pub heads: usize,
         /// Key and value heads; their number divides `heads`.
         pub kv_heads: usize,
-        /// Elements of a head.
+        /// Elements of a head. Where attention is latent, those of the one head of keys that is cached: a latent, then the rotated
+        /// elements of a key.
         pub head_dim: usize,
         /// The query projection, `[heads * head_dim, hidden]`; where attention is gated
-        /// `[2 * heads * head_dim, hidden]`, for every head its query and then its gate. It may hold keys and values too.
+        /// `[2 * heads * head_dim, hidden]`, for every head its query and then its gate. Where it is latent, the first
+        /// projection of queries, as [`LatentWeights::queries`] says. It may hold keys and values too.
         pub q: W::Matrix = matrix,
         /// Whether the output of a head is multiplied by the sigmoid of its gate.
         pub gated: bool,
         /// Where keys and values come from.
         pub kv: KeysValues<W> = part,
-        /// The norm of the queries before their rotation: `[head_dim]` for every head, or `[heads * head_dim]` for all together.
+        /// The norm of the queries: `[head_dim]` for every head, or `[heads * head_dim]` for all together or each by itself.
         pub q_norm: Option<W::Norm> = optional norm,
+        /// Whether norms of `[heads * head_dim]` are over each head by itself.
+        pub norms_each_head: bool,
+        /// Whether queries and keys are rotated before their norms, not after.
+        pub norms_rotated: bool,
         /// Whether a token attends only to itself and earlier positions. Otherwise a whole text is computed in one
         /// pass, and none of it is cached.
         pub causal: bool,
@@ -53,7 +59,7 @@ weights! {
         /// Positions that a token attends to, the current one included, where the layer limits them; positions to
         /// either side where tokens also attend to later ones.
         pub window: Option<usize>,
-        /// The output projection, `[hidden, heads * head_dim]`.
+        /// The output projection, `[hidden, heads * head_dim]`, or by the values of latents `[hidden, heads * value_dim]`.
         pub o: W::Matrix = matrix,
     }
 
@@ -61,7 +67,7 @@ weights! {
     pub struct KeyValueWeights<W> {
         /// Their projections.
         pub projections: KeyValueProjections<W::Matrix> = matrices,
-        /// The norm of the keys before their rotation: `[head_dim]` for every head, or `[kv_heads * head_dim]` for all together.
+        /// The norm of the keys, as that of the queries: `[head_dim]` or `[kv_heads * head_dim]`.
         pub k_norm: Option<W::Norm> = optional norm,
         /// The epsilon of the root mean square norm of each head of values; `None` where values are not normalized.
         pub v_norm_eps: Option<f64>,
@@ -172,6 +178,8 @@ pub enum Mixer<W: WeightTypes = Stored> {
 pub enum KeysValues<W: WeightTypes = Stored> {
     /// The layer's own keys and values.
     Own(Box<KeyValueWeights<W>>),
+    /// Latents, of which keys and values of all heads are made.
+    Latent(Box<LatentWeights<W>>),
     /// The keys and values of this earlier layer, whose heads have the same sizes.
     OfLayer(usize),
 }
@@ -251,7 +259,7 @@ impl<W: WeightTypes> Mixer<W> {
 
     /// Whether later positions need what the layer stores: keys and values of its own, or a state.
     pub fn stores(&self) -> bool {
-        self.attention().is_none_or(|attention| attention.kv.own().is_some())
+        self.attention().is_none_or(|attention| attention.kv.stores())
     }
 
     /// The matrices of the layer's input projections; their outputs are next to each other in a row.
@@ -259,7 +267,8 @@ impl<W: WeightTypes> Mixer<W> {
         let matrices = match self {
             Mixer::Attention(attention) => {
                 let [k, v] = attention.kv.own().map_or([None; 2], |own| own.projections.linears());
-                [Some(&attention.q), k, v, None]
+                let down = attention.kv.latent().map(|latent| &latent.down);
+                [Some(&attention.q), k.or(down), v, None]
             }
             Mixer::DeltaNet(net) => {
                 let ([qkvz, z], [ba, alpha]) = (net.qkvz.linears(), net.ba.linears());
@@ -290,10 +299,17 @@ impl<W: WeightTypes> Mixer<W> {
         }
     }
 
-    /// Elements a row of the outputs of the input projections together.
+    /// Elements a row of the outputs of the input projections together; of latent attention also of the second projection of
+    /// queries, and of the queries that attend.
     pub fn projected(&self) -> usize {
         match self {
             Mixer::Attention(attention) => {
+                if let Some(latent) = attention.kv.latent() {
+                    let [first, last] = latent.queries(attention.heads);
+                    let up = if latent.q_up.is_some() { last } else { 0 };
+                    let absorbed = attention.width(attention.heads);
+                    return first.saturating_add(attention.head_dim).saturating_add(up).saturating_add(absorbed);
+                }
                 let queries = if attention.gated { 2 } else { 1 };
                 attention.width(attention.kv_heads.saturating_mul(2).saturating_add(attention.heads * queries))
             }
@@ -303,10 +319,19 @@ impl<W: WeightTypes> Mixer<W> {
         }
     }
 
+    /// Elements a row of the latents that values are made of.
+    pub fn latents(&self) -> usize {
+        let latent = self.attention().and_then(|attention| Some((attention.heads, attention.kv.latent()?.rank)));
+        latent.map_or(0, |(heads, rank)| heads.saturating_mul(rank))
+    }
+
     /// Elements a row of the output projection's input.
     pub fn mixed(&self) -> usize {
         match self {
-            Mixer::Attention(attention) => attention.width(attention.heads),
+            Mixer::Attention(attention) => match attention.kv.latent() {
+                Some(latent) => attention.heads.saturating_mul(latent.value_dim),
+                None => attention.width(attention.heads),
+            },
             Mixer::DeltaNet(net) => net.values(),
             Mixer::ShortConv(conv) => conv.conv.channels,
             Mixer::Mamba2(mamba) => mamba.values(),
@@ -320,9 +345,20 @@ impl<W: WeightTypes> KeysValues<W> {
         if let KeysValues::Own(own) = self { Some(own) } else { None }
     }
 
+    /// The weights of latents.
+    pub fn latent(&self) -> Option<&LatentWeights<W>> {
+        if let KeysValues::Latent(latent) = self { Some(latent) } else { None }
+    }
+
+    /// Whether the layer caches something of its own.
+    pub fn stores(&self) -> bool {
+        !matches!(self, KeysValues::OfLayer(_))
+    }
+
     fn try_map<'w, M: MapWeights<'w, W>>(&'w self, map: &mut M) -> Result<KeysValues<M::To>, M::Error> {
         Ok(match self {
             KeysValues::Own(own) => KeysValues::Own(Box::new(own.try_map(map)?)),
+            KeysValues::Latent(latent) => KeysValues::Latent(Box::new(latent.try_map(map)?)),
             KeysValues::OfLayer(layer) => KeysValues::OfLayer(*layer),
         })
     }

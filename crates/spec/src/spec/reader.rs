@@ -2,7 +2,7 @@
 
 use super::{Sizes, unsupported};
 use crate::error::{ArchitectureErrorKind, Error, IncompleteKind, Result};
-use crate::family::{Bias, Family, Key, LLAMA_LIKE, Refusal, Role, StateLayers, StateTable, TensorName};
+use crate::family::{Bias, Family, Key, LLAMA_LIKE, Role, StateLayers, StateTable, TensorName};
 use crate::header::config::{JsonFile, JsonObject, Section};
 use crate::header::gguf::GgufMetadata;
 use crate::header::{Fields, Header, Metadata};
@@ -175,16 +175,14 @@ impl<'a> Reader<'a> {
 
     /// The key in this format, with its prefix.
     pub(super) fn key(&self, key: Key) -> String {
-        match (self.is_gguf(), key.gguf.strip_prefix('.')) {
-            (true, Some(suffix)) => format!("{}.{suffix}", self.architecture),
-            (true, None) => key.gguf.to_owned(),
-            (false, _) => {
-                let other = |(known, other): &&(&str, &str)| {
-                    *known == key.config && !self.fields().has(known) && self.fields().has(other)
-                };
-                self.family.files.aliases.iter().find(other).map_or(key.config, |alias| alias.1).to_owned()
-            }
-        }
+        let name = |key: &str| match key.strip_prefix('.').filter(|_| self.is_gguf()) {
+            Some(suffix) => format!("{}.{suffix}", self.architecture),
+            None => key.to_owned(),
+        };
+        let (key, has) =
+            (if self.is_gguf() { key.gguf } else { key.config }, |key: &str| self.fields().has(&name(key)));
+        let other = |(known, other): &&(&str, &str)| *known == key && !has(known) && has(other);
+        name(self.family.files.aliases.iter().find(other).map_or(key, |alias| alias.1))
     }
 
     /// The key of a GGUF file, with its prefix.
@@ -204,6 +202,11 @@ impl<'a> Reader<'a> {
         self.key(Key::config(config))
     }
 
+    /// A flag of `config.json`, by the alias that the file uses.
+    pub(super) fn flag(&self, config: &'static str) -> Result<Option<bool>> {
+        self.fields().boolean(&self.config_key(config))
+    }
+
     /// Whether `config.json` has null for this key.
     pub(super) fn is_null(&self, key: &str) -> bool {
         self.config.and_then(|config| config.object().get(key)).is_some_and(serde_json::Value::is_null)
@@ -214,16 +217,22 @@ impl<'a> Reader<'a> {
         let (family, keys) = (self.family, &self.family.files.keys);
         let first_position = self.first_position()?;
         // Values that may differ between kinds of layers are read by `kinds`; here the largest is used.
-        let widths = if family.block.shared_layers.is_some() { Differing::Most } else { Differing::Refused };
+        let single = self.single_layers()?;
+        let widths = match (&single, family.block.shared_layers) {
+            (Some(_), _) => Differing::RefusedButZeros,
+            (None, Some(_)) => Differing::Most,
+            (None, None) => Differing::Refused,
+        };
         let kv_kinds = match (&family.block.full_attention, &family.block.states) {
             (Some(_), _) => Differing::Most,
-            (None, Some(StateTable { layers: StateLayers::AllButListed(_) | StateLayers::All(_), .. })) => {
-                Differing::RefusedButZeros
-            }
-            (None, _) => Differing::Refused,
+            (None, Some(StateTable { layers: StateLayers::AllButEvery { .. }, .. }) | None) => Differing::Refused,
+            (None, Some(_)) => Differing::RefusedButZeros,
         };
         let hidden = self.present(keys.hidden, self.size(keys.hidden)?)?;
-        let blocks = self.present(keys.layers, self.size(keys.layers)?)?;
+        let blocks = match single {
+            Some(single) => single.len(),
+            None => self.present(keys.layers, self.size(keys.layers)?)?,
+        };
         let feed_forward = self.size_of_layers(keys.feed_forward, blocks, widths)?;
         let heads = self.or_table(keys.heads, self.size_a_layer(keys.heads, blocks)?)?;
         let heads = self.present(keys.heads, heads)?;
@@ -252,6 +261,12 @@ impl<'a> Reader<'a> {
         };
         let feed_forward = if family.files.width_is_double { feed_forward / 2 } else { feed_forward };
         let layers = self.without_predictors(blocks)?;
+        let blocks = blocks + self.predictors_after()?;
+        let latent = self.latent_sizes(hidden, heads)?;
+        let (kv_heads, head_dim) = match latent {
+            Some(latent) => (Some(1), latent.rank.checked_add(latent.rotated)),
+            None => (kv_heads, head_dim),
+        };
         let kv_heads = match self.key(keys.kv_heads) {
             key if key.is_empty() => kv_heads.unwrap_or(heads),
             key => self.or_absent(kv_heads, heads, format_args!("kv_heads = heads = {heads}"), &key, BOTH),
@@ -270,7 +285,9 @@ impl<'a> Reader<'a> {
                 return Err(self.contradiction(one, other));
             }
         };
-        self.refuse_other_values(".attention.value_length", head_dim)?;
+        if latent.is_none() {
+            self.refuse_other_values(".attention.value_length", head_dim)?;
+        }
         let vocab = match (vocab, self.gguf()) {
             (None, Some(metadata)) => {
                 let tokens = metadata.strings("tokenizer.ggml.tokens")?.map_or(0, |tokens| tokens.len());
@@ -293,6 +310,7 @@ impl<'a> Reader<'a> {
             blocks,
             feed_forward,
             states: None,
+            latent,
             experts: self.expert_sizes(feed_forward, blocks)?,
             context,
             layer_embedding: self.layer_embedding_width(layers)?,
@@ -326,7 +344,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The stored size, or the default of the family's table.
-    fn or_table(&self, key: Key, size: Option<usize>) -> Result<Option<usize>> {
+    pub(super) fn or_table(&self, key: Key, size: Option<usize>) -> Result<Option<usize>> {
         match size {
             Some(size) => Ok(Some(size)),
             None => self.default(key).map(|size| self.bounded(key.config, size as u64)).transpose(),
@@ -373,7 +391,7 @@ impl<'a> Reader<'a> {
         values.into_iter().map(|value| self.bounded(&name, value)).collect::<Result<_>>().map(Some)
     }
 
-    fn listed_numbers(&self, key: Key, layers: usize) -> Result<Option<Vec<i64>>> {
+    pub(super) fn listed_numbers(&self, key: Key, layers: usize) -> Result<Option<Vec<i64>>> {
         let name = self.key(key);
         let Some(metadata) = self.gguf() else { return Ok(None) };
         match metadata.array_len(&name) {
@@ -387,18 +405,6 @@ impl<'a> Reader<'a> {
         match value.try_into() {
             Ok(value) if value > 0 => Ok(value as usize),
             _ => Err(self.value(name, value, "a number between 1 and 2147483647".into())),
-        }
-    }
-
-    /// Refuses GGUF files whose values of a head are longer or shorter than its keys.
-    pub(super) fn refuse_other_values(&self, key: &'static str, head_dim: usize) -> Result<()> {
-        let (key, length) = self.gguf_number(key)?;
-        match length {
-            Some(length) if length != head_dim as u64 => {
-                let feature = format!("values of {length} elements a head with keys of {head_dim}");
-                Err(self.feature(&feature, &key, "keys and values of one length"))
-            }
-            _ => Ok(()),
         }
     }
 
@@ -418,15 +424,6 @@ impl<'a> Reader<'a> {
         Ok(self.gguf_number(".expert_count")?.1.unwrap_or(0))
     }
 
-    /// Refuses experts in a family without them: the model is not this dense block, whatever its architecture is called.
-    pub(super) fn refuse_experts(&self) -> Result<()> {
-        let key = self.key(Key { gguf: ".expert_count", config: "num_local_experts" });
-        match self.family.experts.map_or_else(|| self.fields().unsigned(&key), |_| Ok(None))? {
-            Some(experts @ 1..) => Err(self.feature(&format!("a mixture of {experts} experts"), &key, "dense models")),
-            _ => Ok(()),
-        }
-    }
-
     /// Whether `config.json` names a class without an output head (`Qwen3Model`), or a GGUF file gives the pooling of
     /// text embeddings and has no head: llama.cpp's converter leaves out the head of a reranker, and such a file looks
     /// the same as one whose head is its embedding.
@@ -439,56 +436,10 @@ impl<'a> Reader<'a> {
         Ok(pools && !self.header.tensors.contains_key("output.weight"))
     }
 
-    /// Refuses values of keys that would change the block.
-    pub(super) fn refuse_flags(&self) -> Result<()> {
-        let fields = self.fields();
-        let causal = self.key(Key { gguf: ".attention.causal", config: "is_causal" });
-        match (fields.boolean(&causal)?, self.family.head.encoder) {
-            // llama.cpp treats an encoder in GGUF as a decoder unless this key is set.
-            (None, true) if self.is_gguf() => {
-                return Err(missing(fields, &causal, "whether tokens attend to later ones is not known"));
-            }
-            (Some(true), true) => return Err(self.feature("attention only to earlier positions", &causal, "false")),
-            (Some(false), false) => return Err(self.feature("attention to later positions", &causal, "true")),
-            _ => {}
-        }
-        for refusal in self.family.files.refused {
-            match (*refusal, self.is_gguf()) {
-                (Refusal::Set(key, feature), false) => {
-                    // Some values are numbers, of which 0 means off.
-                    let number = fields.number(key).ok().flatten();
-                    if number.is_some_and(|number| number != 0.0)
-                        || number.is_none() && fields.boolean(key)? == Some(true)
-                    {
-                        return Err(self.feature(feature, key, "false"));
-                    }
-                }
-                (Refusal::Unset(key, feature), _) => {
-                    let key = self.key(key);
-                    if !key.is_empty() && fields.boolean(&key)? == Some(false) {
-                        return Err(self.feature(feature, &key, "true"));
-                    }
-                }
-                (Refusal::Text(key, text, feature), false) if fields.text(key)? == Some(text) => {
-                    return Err(self.feature(feature, key, "null, or another"));
-                }
-                (Refusal::Unlike(key, other, feature), false) => {
-                    let (found, other) = (fields.unsigned(key)?, self.key(other));
-                    if found.is_some_and(|found| fields.unsigned(&other).ok().flatten() != Some(found)) {
-                        return Err(self.feature(feature, key, &other));
-                    }
-                }
-                (Refusal::AbsentGguf(key), true) if !fields.has(&self.gguf_key(key)) => {
-                    return Err(missing(fields, &self.gguf_key(key), "models of this family differ in it"));
-                }
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
     pub(super) fn note_absent_flags(&self) -> Result<()> {
-        let Some(config) = self.config else { return Ok(()) };
+        if self.is_gguf() {
+            return Ok(());
+        }
         let (mut none, mut some): (Vec<&str>, Vec<&str>) = Default::default();
         for (_, bias) in self.family.biases {
             let (flag, flags) = match bias {
@@ -496,7 +447,7 @@ impl<'a> Reader<'a> {
                 Bias::UnlessFlag(flag) => (flag, &mut some),
                 Bias::Always => continue,
             };
-            if !flags.contains(flag) && config.boolean(flag)?.is_none() {
+            if !flags.contains(flag) && self.flag(flag)?.is_none() {
                 flags.push(flag);
             }
         }

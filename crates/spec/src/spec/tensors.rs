@@ -9,7 +9,7 @@ use super::{
     KeysValues, LayerWeights, LinearWeights, Mixer, MixerWeights, Norm, NormWeights, Routing, Sizes,
 };
 use crate::error::{Error, IncompleteKind, Result};
-use crate::family::{Bias, Family, NormKind, Parallel, Role};
+use crate::family::{Bias, Family, HeadNorms, NormKind, Parallel, Role};
 use crate::header::{Header, TensorInfo, TensorTable};
 use crate::quantization::{COLUMNS, Recognised, Scheme};
 use model_factory_dtypes::DType;
@@ -104,28 +104,38 @@ impl<'a> Tensors<'a> {
 
     /// The block `layer`, with experts where it has a routing of these.
     pub(super) fn layer(&mut self, layer: usize, experts: Option<Routing>) -> Result<LayerWeights> {
+        let parallel = self.parallel(Some(layer))?;
+        let (mixes, feeds_forward) = if self.predicts { (true, true) } else { self.options.layers.sub_layers(layer) };
+        let mixer = if mixes { Some(self.mixer(layer)?) } else { None };
+        let feed_forward = if feeds_forward { Some(self.feed_forward(layer, experts)?) } else { None };
+        let layer_embedding = self.layer_embedding_use(layer)?;
+        Ok(LayerWeights { mixer, feed_forward, layer_embedding, scale: self.scale(layer)?, parallel })
+    }
+
+    fn mixer(&mut self, layer: usize) -> Result<MixerWeights> {
         let at = Some(layer);
-        let parallel = match self.family.block.parallel {
-            Parallel::No => false,
-            Parallel::Yes => true,
-            Parallel::UnlessFlag(flag) => self.reader.fields().boolean(&self.reader.key(flag))?.unwrap_or(true),
-        };
         let unnormed = self.family.block.first_unnormed && layer == 0;
         let norm = if unnormed { None } else { self.norm_if_named(Role::AttentionNorm, at)? };
-        // A parallel block without a norm of its feed-forward layer has one for both.
-        let shared = parallel && self.stem(Role::MlpNorm, at) == self.stem(Role::AttentionNorm, at);
-        let mlp_norm = if shared { None } else { self.norm_if_named(Role::MlpNorm, at)? };
         let has_state = !self.predicts && self.options.layers.with_state.has(layer);
         let mixer = match self.family.block.states.filter(|_| has_state) {
             Some(table) => self.state_mixer(table.mixer, at)?,
             None => Mixer::Attention(Box::new(self.attention(layer)?)),
         };
-        let mixer = MixerWeights {
+        Ok(MixerWeights {
             norm,
             layer: mixer,
             output_norm: self.norm_if_named(Role::AttentionOutputNorm, at)?,
             sum_norm: self.norm_if_named(Role::AttentionSumNorm, at)?,
-        };
+        })
+    }
+
+    fn feed_forward(&mut self, layer: usize, experts: Option<Routing>) -> Result<FeedForwardWeights> {
+        let at = Some(layer);
+        // A parallel block without a norm of its feed-forward layer has one for both.
+        let stems = [Role::MlpNorm, Role::AttentionNorm].map(|role| self.stem(role, at));
+        let by_flag = matches!(self.family.block.parallel, Parallel::Flag(_));
+        let shared = self.parallel(at)? && (by_flag || stems[0] == stems[1]);
+        let mlp_norm = if shared { None } else { self.norm_if_named(Role::MlpNorm, at)? };
         let beside = experts.is_some() && self.names(Role::ExpertsOutputNorm);
         let (mlp_norm, beside) = match beside {
             true => (Some(self.norm(Role::ExpertsNorm, at)?), Some(Box::new(self.beside(at)?))),
@@ -137,9 +147,7 @@ impl<'a> Tensors<'a> {
         };
         let output_norm = self.norm_if_named(Role::MlpOutputNorm, at)?;
         let sum_norm = self.norm_if_named(Role::MlpSumNorm, at)?;
-        let feed_forward = FeedForwardWeights { norm: mlp_norm, layer: network, beside, output_norm, sum_norm };
-        let layer_embedding = self.layer_embedding_use(layer)?;
-        Ok(LayerWeights { mixer, feed_forward, layer_embedding, scale: self.scale(layer)?, parallel })
+        Ok(FeedForwardWeights { norm: mlp_norm, layer: network, beside, output_norm, sum_norm })
     }
 
     fn keys_values(&mut self, layer: usize) -> Result<KeysValues> {
@@ -161,7 +169,7 @@ impl<'a> Tensors<'a> {
         };
         Ok(KeysValues::Own(Box::new(KeyValueWeights {
             projections,
-            k_norm: self.norm_if_named(Role::KNorm, at)?,
+            k_norm: self.head_norm(Role::KNorm, at)?,
             v_norm_eps: self.family.block.value_norm.then_some(self.options.norm_eps),
         })))
     }
@@ -173,16 +181,22 @@ impl<'a> Tensors<'a> {
 
     fn attention(&mut self, layer: usize) -> Result<AttentionWeights> {
         let at = Some(layer);
-        let Sizes { heads, kv_heads, head_dim, .. } = self.sizes(at);
+        let Sizes { heads, kv_heads, head_dim, latent, .. } = self.sizes(at);
+        let (q, kv) = match latent {
+            Some(latent) => self.latent(layer, latent)?,
+            None => (self.matrix(if self.joins_qkv() { Role::Qkv } else { Role::Q }, at)?, self.keys_values(layer)?),
+        };
         Ok(AttentionWeights {
             heads,
             kv_heads,
             head_dim,
-            q: self.matrix(if self.joins_qkv() { Role::Qkv } else { Role::Q }, at)?,
+            q,
             gated: self.family.block.gated_attention,
             causal: !self.family.head.encoder,
-            kv: self.keys_values(layer)?,
-            q_norm: self.norm_if_named(Role::QNorm, at)?,
+            kv,
+            q_norm: self.head_norm(Role::QNorm, at)?,
+            norms_each_head: self.family.block.head_norms == HeadNorms::OfEachHead,
+            norms_rotated: self.family.block.norms_rotated,
             rope: self.options.layers.rope(layer),
             score_scale: self.options.factors.score_scale,
             score_cap: self.options.factors.score_cap,
@@ -198,7 +212,8 @@ impl<'a> Tensors<'a> {
     pub(super) fn dense(&mut self, [gate, up, down]: [Role; 3], layer: Option<usize>) -> Result<DenseWeights> {
         let activation = self.options.factors.activation;
         let activation = activation.try_map(|()| self.matrix(gate, layer))?;
-        Ok(DenseWeights { activation, up: self.matrix(up, layer)?, down: self.matrix(down, layer)? })
+        let (up, down) = (self.matrix(up, layer)?, self.matrix(down, layer)?);
+        Ok(DenseWeights { activation, curve: self.curve(layer)?, up, down })
     }
 
     /// A linear layer's weight `[outputs, inputs]` and its bias, fused tensors resolved into their rows.
@@ -272,6 +287,34 @@ impl<'a> Tensors<'a> {
     /// A norm that families have whose tables name its tensor.
     pub(super) fn norm_if_named(&mut self, role: Role, layer: Option<usize>) -> Result<Option<NormWeights>> {
         if self.names(role) { self.norm(role, layer).map(Some) } else { Ok(None) }
+    }
+
+    /// The norm of queries or of keys, where the model has one. Those with a weight for each head have no bias.
+    fn head_norm(&mut self, role: Role, layer: Option<usize>) -> Result<Option<NormWeights>> {
+        let block = &self.family.block;
+        let stored = match block.head_norm_flag {
+            Some(_) if self.reader.is_gguf() => self.stores(&self.weight_name(role, layer)),
+            Some(flag) => self.reader.flag(flag)?.unwrap_or(false),
+            None => true,
+        };
+        if !stored || block.head_norms != HeadNorms::OfEachHead {
+            return if stored { self.norm_if_named(role, layer) } else { Ok(None) };
+        }
+        let (width, ..) = self.shape(role, layer);
+        let head_dim = self.sizes(layer).head_dim as u64;
+        let weight = self.floats(role, layer, &self.weight_name(role, layer), &[width / head_dim, head_dim])?;
+        let kind = Norm::Layer { eps: self.options.norm_eps, bias: None };
+        Ok(Some(NormWeights { weight: TensorInfo { shape: vec![width], ..weight }, kind }))
+    }
+
+    fn parallel(&self, layer: Option<usize>) -> Result<bool> {
+        Ok(match self.family.block.parallel {
+            Parallel::No => false,
+            Parallel::Yes => true,
+            Parallel::Flag(_) if self.reader.is_gguf() => !self.stores(&self.weight_name(Role::MlpNorm, layer)),
+            Parallel::Flag(flag) => self.reader.flag(flag)?.unwrap_or(false),
+            Parallel::UnlessFlag(flag) => self.reader.fields().boolean(&self.reader.key(flag))?.unwrap_or(true),
+        })
     }
 
     /// The scores of the attention's sinks: in safetensors a parameter of its own, without `.weight`.
@@ -383,8 +426,8 @@ impl<'a> Tensors<'a> {
             Bias::Flag(_) | Bias::UnlessFlag(_) if self.reader.is_gguf() => {
                 self.stores(name) || self.stored_fused(role, layer, &[".bias"]).is_some()
             }
-            Bias::Flag(flag) => self.reader.fields().boolean(flag)?.unwrap_or(false),
-            Bias::UnlessFlag(flag) => self.reader.fields().boolean(flag)?.unwrap_or(true),
+            Bias::Flag(flag) => self.reader.flag(flag)?.unwrap_or(false),
+            Bias::UnlessFlag(flag) => self.reader.flag(flag)?.unwrap_or(true),
         })
     }
 
@@ -458,6 +501,9 @@ fn front(header: &Header, family: &'static Family) -> Front {
     } else if any("model.language_model.") {
         // transformers 5; the head stands outside.
         ("model.", "model.language_model.")
+    } else if !model.is_empty() && !any(model) && any(&format!("model.{embedding}.")) {
+        // transformers 5 may write its own name of the model within one with a head.
+        (model, "model.")
     } else if !model.is_empty() && !any(model) && any(&format!("{embedding}.")) {
         // `AutoModel` of transformers leaves out the name of the model within one with a head.
         (model, "")
