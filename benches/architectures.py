@@ -35,10 +35,10 @@ from safetensors.numpy import load_file  # noqa: E402
 
 LOGITS = Path(os.environ.get("CARGO_TARGET_DIR", Path(__file__).resolve().parents[1] / "target")) / "release/examples/logits"
 SAME = 2e-2
-# Tensors that llama.cpp takes where they are there, and no converter writes.
+# Tensors and keys that llama.cpp takes where they are there, and no converter writes.
 UNWRITTEN = {"qwen2-dense": "output.bias", "qwen2vl-dense": "output.bias", "mpt-dense": ".*bias|position_embd.*|.*attn_[qk]_norm.*",
-             "qwen3next-moe": r"blk\.0\.attn_(qkv|gate)"} | dict.fromkeys(
-    ("exaone-dense", "llama-moe", "minimax-m2-moe", "mistral3-dense", "mistral3-moe", "orion-dense", "phi3-dense", "plamo-dense",
+             "lfm2-dense": r"\.bias|sliding_window", "qwen3next-moe": r"blk\.0\.attn_(qkv|gate)"} | dict.fromkeys(
+    ("exaone-dense", "granitehybrid-dense", "lfm2moe-moe", "llama-moe", "minimax-m2-moe", "mistral3-dense", "mistral3-moe", "orion-dense", "phi3-dense", "plamo-dense",
      "refact-dense", "xverse-dense"), r"_(q|k|v|output|gate|up|down)\.bias")
 # What is computed as transformers does, unlike llama.cpp: the reason.
 ON_PURPOSE = {
@@ -80,11 +80,12 @@ def as_converted(source: Path, target: Path, keys: set[str]) -> str:
     architecture = reader.fields["general.architecture"].contents()
     values = {name.removeprefix(f"{architecture}."): field for name, field in reader.fields.items() if name.startswith(f"{architecture}.")}
     writer = gguf.GGUFWriter(target, architecture)
+    unwritten = UNWRITTEN.get(source.stem, "^$")
     unscaled = values["rope.scaling.factor"].contents() == 0.0
     for name, field in values.items():
         value = field.contents()
         none = value in (0, 0.0, "", 0xffffffff) or isinstance(value, list) and not any(value)
-        if name not in keys or none and value is not False or unscaled and name.startswith("rope.scaling."):
+        if name not in keys or re.search(unwritten, name) or none and value is not False or unscaled and name.startswith("rope.scaling."):
             continue
         array = field.types[0] == gguf.GGUFValueType.ARRAY
         flags = name.endswith(("sliding_window_pattern", "recurrent_layers"))  # converters write truth values
@@ -105,7 +106,7 @@ def as_converted(source: Path, target: Path, keys: set[str]) -> str:
     kinds = {re.sub(r"\{\w+\}", r"\\d+", gguf.TENSOR_NAMES[kind].replace(".", r"\.")) for kind in kinds}
     for tensor in reader.tensors:
         module, _, part = tensor.name.rpartition(".")
-        if re.search(UNWRITTEN.get(source.stem, "^$"), tensor.name) or part in ("scale", "input_scale") or module.startswith("rope_f") or not any(re.fullmatch(kind, name) for kind in kinds for name in (module, tensor.name)):
+        if re.search(unwritten, tensor.name) or part in ("scale", "input_scale") or module.startswith("rope_f") or not any(re.fullmatch(kind, name) for kind in kinds for name in (module, tensor.name)):
             continue
         writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
     writer.write_header_to_file()

@@ -245,7 +245,7 @@ fn other_architectures_are_named_with_their_kind() {
     /// `model_type`, class, and words of the kind.
     #[rustfmt::skip]
     const CONFIGS: &[(&str, &str, &str)] = &[
-        ("dbrx", "DbrxForCausalLM", "mixture of experts"),
+        ("arctic", "ArcticForCausalLM", "mixture of experts"),
         ("glm4_moe", "Glm4MoeForCausalLM", "mixture of experts"),
         ("deepseek_v3", "DeepseekV3ForCausalLM", "mixture of experts"),
         ("hunyuan_v1_moe", "HunYuanMoEV1ForCausalLM", "mixture of experts"),

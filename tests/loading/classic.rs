@@ -1,4 +1,4 @@
-//! The classic families: values of keys that ask for another block are refused by name, and layouts of one model have the same bits.
+//! The classic families: values of keys that ask for another block are refused by name, and those that run change the logits.
 #![allow(clippy::expect_used)] // a test that cannot go on says why
 
 use crate::common;
@@ -45,6 +45,7 @@ fn values_that_ask_for_another_block_are_refused_by_name() {
         ("mpt", "attn_config.attn_type", json!("multiquery_attention"), 11),
         ("mpt", "attn_config.clip_qkv", json!(-1.0), 10),
         ("mpt", "attn_config.alibi_bias_max", json!(0), 10),
+        ("mpt", "norm_type", json!("rmsnorm"), 11),
         ("mpt", "logit_scale", json!("inv_sqrt_d_model"), 11),
         ("mpt", "logit_scale", json!(0.5), 11),
         ("opt", "do_layer_norm_before", json!(false), 11),
@@ -72,7 +73,6 @@ fn values_that_ask_for_another_block_are_refused_by_name() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// Where there is one head of keys, by heads and one after the other are the same order.
 #[test]
 fn a_key_whose_other_values_run_too_changes_the_logits() {
     let cases = [

@@ -43,6 +43,11 @@ pub(super) const FAMILY: Family = Family {
             Refusal::Set("attn_config.attn_uses_sequence_id", "sequences within a text"),
             Refusal::Text("attn_config.attn_type", "multiquery_attention", "one head of keys and values"),
             Refusal::Unless(Key::config("logit_scale"), &["1"], "scaled logits"),
+            Refusal::Unless(
+                Key::config("norm_type"),
+                &["low_precision_layernorm", "layernorm"],
+                "norms without means",
+            ),
         ],
         ..FILES
     },

@@ -1,9 +1,9 @@
-//! Metadata -> factors and caps: what activations are multiplied by in addition to the weights.
+//! Metadata -> activation, factors and caps: what activations are multiplied by in addition to the weights.
 
 use super::reader::Reader;
 use super::{Activation, Multipliers, Sizes};
 use crate::error::Result;
-use crate::family::{Factor, FactorOf, Key};
+use crate::family::{BlockTable, Factor, FactorOf, Key};
 
 pub(super) struct Factors {
     pub(super) multipliers: Multipliers,
@@ -25,6 +25,28 @@ impl Factor {
 }
 
 impl Reader<'_> {
+    /// The activation, by its name in `config.json`.
+    pub(super) fn activation(&self) -> Result<Activation> {
+        let BlockTable { activation: (default, names), other_activations, .. } = self.family.block;
+        let key = match self.fields().has("hidden_activation") && !self.is_gguf() {
+            // Gemma's own key takes precedence over the common one.
+            true => "hidden_activation".to_owned(),
+            false => self.key(Key { gguf: ".hidden_activation", config: "hidden_act" }),
+        };
+        match self.fields().text(&key)? {
+            Some(name) => {
+                let mut known = std::iter::once(&self.family.block.activation).chain(other_activations);
+                let found = known.find(|(_, names)| names.contains(&name)).map(|(activation, _)| *activation);
+                found.ok_or_else(|| self.feature(&format!("activation {name}"), &key, names[0]))
+            }
+            None if self.is_gguf() => Ok(default),
+            None => {
+                let what = format_args!("activation {}", names[0]);
+                Ok(self.or_absent(None, default, what, "hidden_act", &self.class_default()))
+            }
+        }
+    }
+
     pub(super) fn factors(&self, sizes: &Sizes, activation: Activation) -> Result<Factors> {
         let family = self.family;
         let by_root = |width: f64| (1.0 / width.sqrt()) as f32;

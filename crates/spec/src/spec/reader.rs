@@ -1,8 +1,8 @@
 //! The metadata of one model, read by the keys of its family.
 
-use super::{Activation, Sizes, unsupported};
+use super::{Sizes, unsupported};
 use crate::error::{ArchitectureErrorKind, Error, IncompleteKind, Result};
-use crate::family::{Bias, BlockTable, Family, Key, LLAMA_LIKE, Role, StateLayers, StateTable, TensorName};
+use crate::family::{Bias, Family, Key, LLAMA_LIKE, Role, StateLayers, StateTable, TensorName};
 use crate::header::config::{JsonFile, JsonObject, Section};
 use crate::header::gguf::GgufMetadata;
 use crate::header::{Fields, Header, Metadata};
@@ -417,28 +417,6 @@ impl<'a> Reader<'a> {
             return Err(self.value(&key, eps, "a number between 0 and 1".into()));
         }
         Ok(eps)
-    }
-
-    /// The activation, by its name in `config.json`.
-    pub(super) fn activation(&self) -> Result<Activation> {
-        let BlockTable { activation: (default, names), other_activations, .. } = self.family.block;
-        let key = match self.fields().has("hidden_activation") && !self.is_gguf() {
-            // Gemma's own key takes precedence over the common one.
-            true => "hidden_activation".to_owned(),
-            false => self.key(Key { gguf: ".hidden_activation", config: "hidden_act" }),
-        };
-        match self.fields().text(&key)? {
-            Some(name) => {
-                let mut known = std::iter::once(&self.family.block.activation).chain(other_activations);
-                let found = known.find(|(_, names)| names.contains(&name)).map(|(activation, _)| *activation);
-                found.ok_or_else(|| self.feature(&format!("activation {name}"), &key, names[0]))
-            }
-            None if self.is_gguf() => Ok(default),
-            None => {
-                let what = format_args!("activation {}", names[0]);
-                Ok(self.or_absent(None, default, what, "hidden_act", &self.class_default()))
-            }
-        }
     }
 
     /// The number of experts by the key that is common to all architectures of GGUF.
