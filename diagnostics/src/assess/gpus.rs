@@ -107,13 +107,13 @@ fn beyond_kernels(spec: &ModelSpec) -> Option<&'static str> {
     };
     let options = [
         ("layers with a state", layers().any(|layer| layer.mixer.layer.attention().is_none())),
-        ("gated attention", attentions().any(|of| of.gated)),
+        ("gated attention", attentions().any(|of| of.gated || of.gates > 0)),
         ("norms behind its sub-layers", layers().any(LayerWeights::norms_outputs)),
         ("attention to later positions", attentions().any(|of| !of.causal)),
         ("norms of the residual stream", layers().any(LayerWeights::norms_sums)),
         ("layers without a norm in front", layers().any(|layer| layer.mixer.norm.is_none())),
         ("norms over all heads together", attentions().any(|of| whole(of.q_norm.as_ref()) || whole(of.k_norm()))),
-        ("norms of heads behind their rotation", attentions().any(|of| of.norms_rotated && of.q_norm.is_some())),
+        ("norms of heads after their rotation", attentions().any(|of| of.norms_rotated && of.q_norm.is_some())),
         ("heads of other sizes in some layers", sizes.any(|of| Some(of) != first)),
         ("keys and values of other layers", attentions().any(|of| of.kv.own().is_none())),
         ("values that are keys, or normed", !attentions().all(plain_values)),

@@ -152,6 +152,8 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
             score_cap: None,
             sinks: None,
             window: None,
+            gates: 0,
+            gate: None,
             o: matrix("self_attn.o_proj", hidden, query),
         };
         let mixer = MixerWeights {

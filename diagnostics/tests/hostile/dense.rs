@@ -14,7 +14,7 @@ fn configs() -> Vec<(&'static str, &'static str, Value, u8, &'static str)> {
         ("command-r", "use_qk_norm", json!(true), 15, "k_norm"),
         ("command-r", "attention_bias", json!(true), 15, "q_proj.bias"),
         ("command-r-plus", "use_qk_norm", json!("yes"), 10, "use_qk_norm"),
-        ("command-r7b", "use_parallel_block", json!(false), 11, "behind attention"),
+        ("command-r7b", "use_parallel_block", json!(false), 11, "after attention"),
         ("command-r7b", "use_gated_activation", json!(false), 11, "without a gate"),
         ("command-r7b", "use_qk_norm", json!(true), 11, "norms of queries and keys"),
         ("command-r7b", "sliding_window_pattern", json!(0), 10, "sliding_window_pattern"),
@@ -42,6 +42,10 @@ fn configs() -> Vec<(&'static str, &'static str, Value, u8, &'static str)> {
         ("internlm3", "qkv_bias", json!(true), 15, "q_proj.bias"),
         ("internlm3", "rope_scaling", json!({"rope_type": "dynamic", "factor": 0}), 10, "rope_scaling.factor"),
         ("ministral-8b", "layer_types", json!("full_attention"), 10, "layer_types"),
+        ("lfm3", "use_sandwich_norm", json!(false), 11, "in front of the sub-layers only"),
+        ("lfm3", "use_attention_gate", json!(false), 11, "attention without gates"),
+        ("lfm3", "layer_types", json!(["conv", "conv", "linear", "conv"]), 10, "layer_types[2]"),
+        ("lfm3", "rope_parameters", Value::Null, 10, "rope_theta"),
         ("ministral-8b", "layer_types", json!(["full_attention"]), 15, "layer_types"),
     ]
 }

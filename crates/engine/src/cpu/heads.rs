@@ -13,6 +13,8 @@ pub(super) struct Heads {
     pub(super) dim: usize,
     /// Whether each query has a gate.
     pub(super) gated: bool,
+    /// Columns of gates after keys and values.
+    pub(super) gates: usize,
     /// Whether keys and values are kept in pages.
     pub(super) cached: bool,
 }
@@ -20,14 +22,15 @@ pub(super) struct Heads {
 impl Heads {
     /// The heads of a layer, none where it is not attention; and which other layer stores its keys and values.
     pub(super) fn of(mixer: &Mixer) -> (Heads, Option<usize>) {
-        let none = Heads { queries: 0, kv: 0, dim: 0, gated: false, cached: false };
+        let none = Heads { queries: 0, kv: 0, dim: 0, gated: false, gates: 0, cached: false };
         let Some(attention) = mixer.attention() else { return (none, None) };
-        let &AttentionWeights { heads: queries, kv_heads: kv, head_dim: dim, gated, causal: cached, .. } = attention;
+        let &AttentionWeights { heads: queries, kv_heads: kv, head_dim: dim, gated, gates, causal: cached, .. } =
+            attention;
         let source = match attention.kv {
             KeysValues::OfLayer(source) => Some(source),
             KeysValues::Own(_) => None,
         };
-        (Heads { queries, kv, dim, gated, cached }, source)
+        (Heads { queries, kv, dim, gated, gates, cached }, source)
     }
 
     /// Columns of queries, or of the output of attention.
@@ -40,9 +43,9 @@ impl Heads {
         self.width() * if self.gated { 2 } else { 1 }
     }
 
-    /// Columns of q, k and v side by side.
+    /// Columns of q, k, v and gates of their own side by side.
     pub(super) fn qkv_width(self) -> usize {
-        self.keys() + 2 * self.kv * self.dim
+        self.keys() + 2 * self.kv * self.dim + self.gates
     }
 }
 
@@ -84,7 +87,7 @@ impl CpuDevice {
                 v.copy_from_slice(k);
             }
             if let Some(eps) = v_norm_eps {
-                v.chunks_exact_mut(dim).for_each(|head| kernels::divide_by_rms(self.isa, head, eps));
+                v[..kv * dim].chunks_exact_mut(dim).for_each(|head| kernels::divide_by_rms(self.isa, head, eps));
             }
             if !attention.norms_rotated {
                 normed([&mut *q, &mut *k])?;

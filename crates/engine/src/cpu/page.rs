@@ -226,7 +226,7 @@ fn store<E: KvElement>(
 mod tests {
     use super::*;
 
-    const HEADS: Heads = Heads { queries: 2, kv: 2, dim: 3, gated: false, cached: true };
+    const HEADS: Heads = Heads { queries: 2, kv: 2, dim: 3, gated: false, gates: 0, cached: true };
 
     fn stored(dtype: KvDtype, at: usize, value: f32) -> Result<(), (usize, f32)> {
         let layout = PageLayout::of_layers(dtype, [((HEADS, None), PageKind::Full); 2].into_iter());
@@ -245,7 +245,14 @@ mod tests {
             {
                 // Layers may differ, and one may have no keys at all.
                 let heads = [(2, 2, *dim), (0, 0, 0), (3, 1, dim + 1)];
-                let heads = heads.map(|(queries, kv, dim)| Heads { queries, kv, dim, gated: kv == 1, cached: true });
+                let heads = heads.map(|(queries, kv, dim)| Heads {
+                    queries,
+                    kv,
+                    dim,
+                    gated: kv == 1,
+                    gates: queries,
+                    cached: true,
+                });
                 // The last layer reads what the first stores.
                 let last = (heads[0], Some(0));
                 let layout = PageLayout::of_layers(

@@ -12,7 +12,7 @@ pub(super) const FAMILY: Family = Family {
         keys: LAYER_NORM_KEYS,
         // transformers reads none of the first three, which say what it computes.
         refused: &[
-            Refusal::Unset(Key::config("use_parallel_block"), "a feed-forward layer behind attention"),
+            Refusal::Unset(Key::config("use_parallel_block"), "a feed-forward layer after attention"),
             Refusal::Unset(Key::config("use_gated_activation"), "a feed-forward layer without a gate"),
             Refusal::Set("use_qk_norm", "norms of queries and keys"),
             Refusal::AbsentGguf(".attention.sliding_window"),

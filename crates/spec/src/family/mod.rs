@@ -6,8 +6,8 @@ mod role;
 
 pub use crate::spec::{DeltaNetKeys, StateMixer};
 pub use parts::{
-    AdjustedWidth, DenseLayers, Evidence, ExpertTable, HeadNorms, Normalized, Parallel, StateLayers, StateTable,
-    Unrotated, Variant, Window, WindowPattern, WindowRope,
+    AdjustedWidth, DenseLayers, Evidence, ExpertTable, GateWidth, HeadNorms, Normalized, Parallel, StateLayers,
+    StateTable, Unrotated, Variant, Window, WindowPattern, WindowRope,
 };
 pub use role::Role;
 
@@ -78,6 +78,7 @@ families! {
     iquestcoder,
     ministral,
     gemma4_unified,
+    lfm3,
 }
 
 /// One family of models: how its files name things, and the options of its block.
@@ -175,6 +176,8 @@ pub struct BlockTable {
     pub value_norm: bool,
     /// Whether the query projection also computes a gate of the output: for every head its query, then its gate.
     pub gated_attention: bool,
+    /// What each gate of the output is for, where a projection of its own computes them.
+    pub attention_gate: Option<GateWidth>,
     /// Sizes of attention in layers without a window, where they differ from those of layers with one.
     pub full_attention: Option<FullAttention>,
     /// How many of the last layers reuse the keys and values of earlier ones, and the flag of `config.json` under which
@@ -397,6 +400,7 @@ pub const LLAMA_LIKE: Family = Family {
         norms_rotated: false,
         value_norm: false,
         gated_attention: false,
+        attention_gate: None,
         full_attention: None,
         shared_layers: None,
         layer_embedding: None,

@@ -34,6 +34,8 @@ pub enum Role {
     QNorm,
     KNorm,
     Sinks,
+    /// Gates of attention's output, `[heads, hidden]` or `[heads * head_dim, hidden]`.
+    AttentionGate,
     AttentionOutputNorm,
     AttentionSumNorm,
     MlpNorm,

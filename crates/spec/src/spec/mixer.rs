@@ -52,6 +52,10 @@ weights! {
         /// Positions that a token attends to, the current one included, where the layer limits them; positions to
         /// either side where tokens also attend to later ones.
         pub window: Option<usize>,
+        /// Gates by a projection of their own: one for each head, or `heads * head_dim`; 0 without it.
+        pub gates: usize,
+        /// That projection, `[gates, hidden]`.
+        pub gate: Option<W::Matrix> = optional matrix,
         /// The output projection, `[hidden, heads * head_dim]`.
         pub o: W::Matrix = matrix,
     }
@@ -248,7 +252,7 @@ impl<W: WeightTypes> Mixer<W> {
         let matrices = match self {
             Mixer::Attention(attention) => {
                 let own = attention.kv.own();
-                [Some(&attention.q), own.map(|own| &own.k), own.and_then(|own| own.v.as_ref()), None]
+                [Some(&attention.q), own.map(|own| &own.k), own.and_then(|own| own.v.as_ref()), attention.gate.as_ref()]
             }
             Mixer::DeltaNet(net) => {
                 let ([qkvz, z], [ba, alpha]) = (net.qkvz.linears(), net.ba.linears());
@@ -284,7 +288,8 @@ impl<W: WeightTypes> Mixer<W> {
         match self {
             Mixer::Attention(attention) => {
                 let queries = if attention.gated { 2 } else { 1 };
-                attention.width(attention.kv_heads.saturating_mul(2).saturating_add(attention.heads * queries))
+                let heads = attention.kv_heads.saturating_mul(2).saturating_add(attention.heads * queries);
+                attention.width(heads).saturating_add(attention.gates)
             }
             Mixer::DeltaNet(net) => net.channels().saturating_add(net.values()).saturating_add(2 * net.value_heads),
             Mixer::ShortConv(conv) => conv.conv.channels.saturating_mul(3),

@@ -5,7 +5,7 @@ use super::mixer::StateSizes;
 use super::routed::ExpertSizes;
 use super::tensors::Tensors;
 use crate::error::{Error, IncompleteKind, Result};
-use crate::family::{BlockTable, HeadNorms, Key, Role};
+use crate::family::{BlockTable, GateWidth, HeadNorms, Key, Role};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
@@ -72,6 +72,10 @@ impl Sizes {
             Role::Q => matrix(queries(), width()),
             Role::K | Role::V => matrix(keys(), width()),
             Role::O => matrix(width(), queries()),
+            Role::AttentionGate if block.attention_gate == Some(GateWidth::Head) => {
+                matrix((heads, format!("{heads} heads")), width())
+            }
+            Role::AttentionGate => matrix(queries(), width()),
             Role::Gate | Role::Up => matrix(inner(), width()),
             Role::Down => matrix(width(), inner()),
             Role::LayerEmbedding => matrix(vocabulary(), of_layers()),

@@ -170,6 +170,8 @@ impl<'a> Tensors<'a> {
             score_cap: self.options.factors.score_cap,
             sinks: if self.names(Role::Sinks) { Some(self.sinks(layer)?) } else { None },
             window: self.options.layers.window(layer),
+            gates: self.family.block.attention_gate.map_or(0, |_| self.shape(Role::AttentionGate, at).0 as usize),
+            gate: self.family.block.attention_gate.map(|_| self.matrix(Role::AttentionGate, at)).transpose()?,
             o: self.matrix(Role::O, at)?,
         })
     }
