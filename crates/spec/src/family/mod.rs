@@ -79,6 +79,8 @@ families! {
     ministral,
     gemma4_unified,
     lfm3,
+    jais2,
+    hyperclovax,
 }
 
 /// One family of models: how its files name things, and the options of its block.
