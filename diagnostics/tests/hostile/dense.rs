@@ -45,15 +45,13 @@ fn configs() -> Vec<(&'static str, &'static str, Value, u8, &'static str)> {
         ("stablelm-2", "use_parallel_residual", json!("no"), 10, "use_parallel_residual"),
         ("internlm3", "qkv_bias", json!(true), 15, "q_proj.bias"),
         ("internlm3", "rope_scaling", json!({"rope_type": "dynamic", "factor": 0}), 10, "rope_scaling.factor"),
-        ("ministral-8b", "layer_types", json!("full_attention"), 10, "layer_types"),
-        ("jais-2", "attention_bias", json!("yes"), 10, "attention_bias"),
-        ("jais-2", "hidden_act", json!("silu"), 11, "silu"),
         ("hyperclova-x", "use_post_norm", json!(false), 11, "in front of the sub-layers only"),
         ("hyperclova-x", "logits_scaling", json!(-1), 10, "logits_scaling"),
         ("lfm3", "use_sandwich_norm", json!(false), 11, "in front of the sub-layers only"),
         ("lfm3", "use_attention_gate", json!(false), 11, "attention without gates"),
         ("lfm3", "layer_types", json!(["conv", "conv", "linear", "conv"]), 10, "layer_types[2]"),
         ("lfm3", "rope_parameters", Value::Null, 10, "rope_theta"),
+        ("ministral-8b", "layer_types", json!("full_attention"), 10, "layer_types"),
         ("ministral-8b", "layer_types", json!(["full_attention"]), 15, "layer_types"),
     ]
 }

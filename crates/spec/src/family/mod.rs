@@ -79,7 +79,6 @@ families! {
     ministral,
     gemma4_unified,
     lfm3,
-    jais2,
     hyperclovax,
 }
 
