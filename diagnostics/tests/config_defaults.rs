@@ -14,7 +14,7 @@ use model_factory_diagnostics::error::IncompleteKind;
 use model_factory_diagnostics::family::REGISTRY;
 use model_factory_diagnostics::header::Header;
 use model_factory_diagnostics::source::probe;
-use model_factory_diagnostics::spec::{FeedForwardLayer, Mixer, ModelSpec, RopeScaling, inspect};
+use model_factory_diagnostics::spec::{Mixer, ModelSpec, RopeScaling, inspect};
 use serde_json::{Map, Value, json};
 
 /// The spec of a fixture whose `config.json` is edited.
@@ -24,11 +24,8 @@ fn edited(fixture: &str, edit: impl Fn(&mut Map<String, Value>)) -> Result<Model
 }
 
 fn windows(spec: &ModelSpec) -> Vec<Option<usize>> {
-    let window = |mixer: &Mixer| match mixer {
-        Mixer::Attention(attention) => attention.window,
-        _ => None,
-    };
-    spec.weights.layers.iter().map(|layer| window(&layer.mixer.layer)).collect()
+    let attentions = spec.weights.layers.iter().map(|layer| layer.mixer().and_then(Mixer::attention));
+    attentions.map(|attention| attention.and_then(|attention| attention.window)).collect()
 }
 
 #[test]
@@ -153,8 +150,7 @@ fn a_shared_expert_of_no_width_is_none() {
     })
     .unwrap();
     for layer in &spec.weights.layers {
-        let FeedForwardLayer::Experts(experts) = &layer.feed_forward.layer else { panic!("experts") };
-        assert!(experts.shared.is_none());
+        assert!(layer.experts().expect("experts").shared.is_none());
     }
 }
 

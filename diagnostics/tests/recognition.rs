@@ -277,7 +277,7 @@ fn other_architectures_are_named_with_their_kind() {
         ("jina-bert-v2", "an encoder:"),
         ("t5", "encoder-decoder"),
         ("cogvlm", "sees or hears"),
-        ("falcon", "block is built otherwise"),
+        ("starcoder2", "block is built otherwise"),
     ];
     let mut table = Table::default();
     for (model_type, class, kind) in CONFIGS {

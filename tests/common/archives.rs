@@ -21,6 +21,12 @@ pub(crate) fn without_sum(folder: &str) -> &str {
     folder.split_once('@').map_or(folder, |(name, _)| name)
 }
 
+/// A path within `fixtures/models`, or within an archive.
+pub(crate) fn path(file: &str) -> PathBuf {
+    let (stored, (name, rest)) = (fixtures().join("models").join(file), file.split_once('/').unwrap_or((file, "")));
+    if stored.exists() { stored } else { unpacked(name).join(rest) }
+}
+
 /// The folder of an archive, as one of `fixtures/models`.
 pub(crate) fn unpacked(name: &str) -> PathBuf {
     let archive = fixtures().join("families").join(format!("{name}.tar.gz"));

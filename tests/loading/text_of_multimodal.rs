@@ -65,6 +65,7 @@ fn has_the_bits_of_the_language_model_alone() {
         ("gemma-4-e2b", gemma4, behind),
         ("mistral-7b", mistral, in_front),
         ("ministral-3", mistral, behind),
+        ("deepseek-v3", ["KimiVLForConditionalGeneration", "kimi_vl"], in_front),
     ] {
         let [alone, within] = compare(fixture, wrapper, |_| (), rename);
         assert_eq!((&alone.spec().variant, alone.spec().family), (&within.spec().variant, within.spec().family));

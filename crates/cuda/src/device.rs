@@ -432,6 +432,7 @@ impl Device for CudaDevice {
             | Activation::GeGluErf { .. }
             | Activation::ClampedSwiGlu { .. }
             | Activation::Gelu
+            | Activation::Relu
             | Activation::ReluSquared
             | Activation::XIelu => {
                 return Err(Error::Internal("the diagnosis accepted another activation".into()));

@@ -12,8 +12,36 @@ use std::path::Path;
 /// Characters of a number that an error message shows.
 const NUMBER: usize = 64;
 
-/// Parses `bytes` of `file` into a value in which no object has a key twice.
+/// Parses `bytes` of `file` into a value in which no object has a key twice. `Infinity`, which Python writes and JSON does
+/// not have, is read as `{"__float__": "Infinity"}`, as transformers 5 writes it.
 pub(crate) fn value(file: &Path, bytes: &[u8]) -> Result<Value> {
+    strict(file, bytes).or_else(|error| infinite(bytes).and_then(|bytes| strict(file, &bytes).ok()).ok_or(error))
+}
+
+/// `bytes` with `Infinity` in that form; `None` where the word does not occur outside of texts.
+fn infinite(bytes: &[u8]) -> Option<Vec<u8>> {
+    const WORDS: [&[u8]; 2] = [b"-Infinity", b"Infinity"];
+    let (mut written, mut at, mut in_text, mut found) = (Vec::new(), 0, false, false);
+    while let Some(byte) = bytes.get(at) {
+        let word = WORDS.iter().find(|word| !in_text && bytes[at..].starts_with(word));
+        let read = match (word, byte) {
+            (Some(word), _) => {
+                found = true;
+                written.extend([b"{\"__float__\":\"", *word, b"\"}"].concat());
+                at += word.len();
+                continue;
+            }
+            (None, b'\\') if in_text => 2,
+            _ => 1,
+        };
+        in_text ^= *byte == b'"';
+        written.extend(&bytes[at..(at + read).min(bytes.len())]);
+        at += read;
+    }
+    found.then_some(written)
+}
+
+fn strict(file: &Path, bytes: &[u8]) -> Result<Value> {
     let seen = Seen::default();
     let mut parser = serde_json::Deserializer::from_slice(bytes);
     let parsed = Unique { name: Name::Root, seen: &seen }.deserialize(&mut parser);

@@ -34,7 +34,7 @@ pub(crate) mod testing;
 mod tests;
 pub mod threads;
 
-pub use attention::{KvElement, KvTile, Query, STATE, Scoring, TILE, attend, put_key, put_value};
+pub use attention::{KvElement, KvTile, Query, STATE, Scoring, Slope, TILE, attend, put_key, put_value};
 pub use dtypes::i8::int8_groups;
 pub use dtypes::scaled::{BlockScales, RunScales, ZeroPoints, multiply_with_zero_points};
 pub use element::Element;

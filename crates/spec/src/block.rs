@@ -23,6 +23,8 @@ pub enum Activation<Gate = ()> {
     ReluSquared,
     /// xIELU of `up` (arXiv 2411.13010), by the numbers that a layer has learned.
     XIelu,
+    /// `max(up, 0)`.
+    Relu,
 }
 
 impl<Gate> Activation<Gate> {
@@ -33,7 +35,11 @@ impl<Gate> Activation<Gate> {
             | Activation::GeGlu { gate }
             | Activation::GeGluErf { gate }
             | Activation::ClampedSwiGlu { gate, .. } => Some(gate),
-            Activation::GeluTanh | Activation::Gelu | Activation::ReluSquared | Activation::XIelu => None,
+            Activation::GeluTanh
+            | Activation::Gelu
+            | Activation::Relu
+            | Activation::ReluSquared
+            | Activation::XIelu => None,
         }
     }
 
@@ -53,6 +59,7 @@ impl<Gate> Activation<Gate> {
             Activation::Gelu => Activation::Gelu,
             Activation::ReluSquared => Activation::ReluSquared,
             Activation::XIelu => Activation::XIelu,
+            Activation::Relu => Activation::Relu,
         })
     }
 }

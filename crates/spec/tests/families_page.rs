@@ -69,7 +69,7 @@ fn options(family: &Family) -> Vec<String> {
             let some = types.len() < family.model_types.len() && !types.is_empty();
             let of = if some { format!(" of {}", types.join(", ")) } else { String::new() };
             said.push(match pattern.full_every {
-                0 => format!("a window in the layers of a list{of}"),
+                0 => format!("windows by `layer_types`{of}"),
                 every => format!("a window in {} of {every} layers{of}", every - 1),
             });
         }
@@ -89,14 +89,17 @@ fn head(head: &HeadTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>) {
         tied_keys: _,
         encoder,
         embedding_by_root_of_width,
+        first_position,
         padding,
         token_types,
         classifier: _,
         predictors,
+        predictors_after: _,
     } = head;
     let words = [
         (encoder, "an encoder: attention to the whole text, no cache"),
         (embedding_by_root_of_width, "embeddings by the root of the width"),
+        (first_position > 0, "positions begin some rows later"),
         (padding.is_some(), "positions begin after the padding token"),
         (token_types.is_some(), "token types"),
         (predictors.is_some() && has(Role::NextProjection), "MTP heads on request"),
@@ -108,11 +111,13 @@ fn block(block: &BlockTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>)
     let &BlockTable {
         norm,
         activation: (activation, _),
+        other_activations: _,
         parallel,
+        qkv_by_heads,
         first_unnormed,
         factors,
         head_norms,
-        head_norm_flag,
+        head_norm_flag: _,
         norms_rotated,
         value_norm,
         gated_attention,
@@ -120,8 +125,10 @@ fn block(block: &BlockTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>)
         full_attention,
         shared_layers,
         layer_embedding,
+        scores_by_head: _,
         gguf_score_scale: _,
         states,
+        latent_eps: _,
     } = block;
     said.extend(match norm {
         NormKind::Rms => None,
@@ -130,21 +137,20 @@ fn block(block: &BlockTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>)
         NormKind::PlainLayer => Some("LayerNorm without biases".into()),
     });
     let after = has(Role::AttentionOutputNorm) || has(Role::MlpOutputNorm);
-    let norms = match head_norms {
-        HeadNorms::OfHead => "norms of q and k",
-        HeadNorms::OfEachHead => "norms of each head of q and k",
+    let norms_of_heads = match head_norms {
         HeadNorms::OfAllHeads => "norms over all heads of q and k",
+        HeadNorms::OfHead | HeadNorms::OfEachHead => "norms of q and k",
     };
     let words = [
-        (parallel == Parallel::Yes, "attention and feed-forward in parallel"),
-        (matches!(parallel, Parallel::Flag(_)), "attention and feed-forward in parallel by a flag"),
+        (has(Role::KvDown), "latent attention (MLA)"),
+        (parallel != Parallel::No, "attention and feed-forward in parallel"),
+        (qkv_by_heads, "queries, keys and values by heads in one matrix"),
         (first_unnormed, "no norm before the first attention"),
         (after && has(Role::AttentionNorm), "norms before and after sub-layers"),
         (after && !has(Role::AttentionNorm), "norms only after sub-layers"),
         (has(Role::AttentionSumNorm), "norms after each sum"),
-        (has(Role::QNorm), norms),
-        (has(Role::QNorm) && head_norm_flag.is_some(), "some without"),
-        (norms_rotated, "rotated before"),
+        (has(Role::QNorm), norms_of_heads),
+        (norms_rotated, "after the rotation"),
         (value_norm, "norms of values"),
         (gated_attention || attention_gate.is_some(), "gates of attention's output"),
         (full_attention.is_some(), "other heads in layers without a window"),
@@ -153,6 +159,7 @@ fn block(block: &BlockTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>)
         (has(Role::LayerScale), "a factor after each layer"),
         (has(Role::Sinks), "attention sinks"),
         (has(Role::Positions), "learned positions"),
+        (has(Role::EmbeddingNorm), "a norm after the embedding"),
     ];
     said.extend(words.iter().filter(|(has, _)| *has).map(|(_, words)| (*words).to_owned()));
     said.extend(
@@ -163,8 +170,9 @@ fn block(block: &BlockTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>)
             Activation::ClampedSwiGlu { .. } => Some("clamped SiLU with a gate"),
             Activation::GeluTanh => Some("GELU (tanh), no gate"),
             Activation::Gelu => Some("GELU, no gate"),
-            Activation::ReluSquared => Some("squared ReLU, no gate"),
+            Activation::Relu => Some("ReLU, no gate"),
             Activation::XIelu => Some("xIELU, no gate"),
+            Activation::ReluSquared => Some("squared ReLU, no gate"),
         }
         .map(str::to_owned),
     );
@@ -183,7 +191,9 @@ fn factor(of: FactorOf) -> Option<&'static str> {
         FactorOf::Residual => "a factor of residuals",
         FactorOf::Scores | FactorOf::ScoresByRoot => "a factor of scores",
         FactorOf::ScoreCap => "a cap on scores",
-        FactorOf::Logits | FactorOf::LogitDivisor => "a factor of logits",
+        FactorOf::Logits | FactorOf::LogitDivisor | FactorOf::LogitWidth => "a factor of logits",
+        FactorOf::Alibi => "ALiBi",
+        FactorOf::QkvLimit => "a limit of queries, keys and values",
         FactorOf::LogitCap => "a cap on logits",
         _ => return None,
     })
@@ -195,10 +205,13 @@ fn rope(rope: &RopeTable, said: &mut Vec<String>) {
         config_layout,
         theta: _,
         rotary_part,
+        rotary_dim,
         window,
         unrotated,
+        never,
         switch,
         query_scale,
+        scores_by_magnitude: _,
         alpha,
         aliases: _,
         unsaid_scaling: _,
@@ -207,12 +220,14 @@ fn rope(rope: &RopeTable, said: &mut Vec<String>) {
         gguf_freqs_expected: _,
         gguf_freqs_needed: _,
         gguf_yarn_truncate: _,
+        gguf_original_is_context: _,
     } = rope;
     let words = [
         (config_layout == RopeLayout::Interleaved, "adjacent pairs rotated"),
-        (rotary_part.is_some(), "a part of each head rotated"),
+        (rotary_part.is_some() || rotary_dim.is_some(), "a part of each head rotated"),
         (window.is_some(), "another rotation in layers with a window"),
         (unrotated.is_some(), "layers without rotation"),
+        (never, "no rotation"),
         (switch.is_some(), "rotation or none by a key"),
         (query_scale.is_some(), "queries scaled by position"),
         (alpha, "a base raised by `alpha`"),
@@ -229,7 +244,10 @@ fn experts_of(experts: &ExpertTable, has: &dyn Fn(Role) -> bool) -> String {
         chosen: _,
         feed_forward: _,
         shared_feed_forward,
+        shared_count,
         score,
+        gguf_score: _,
+        groups,
         normalized,
         added_to_sum: _,
         interleaved: _,
@@ -245,8 +263,9 @@ fn experts_of(experts: &ExpertTable, has: &dyn Fn(Role) -> bool) -> String {
     let words = [
         (has(Role::ChoiceBias), "with a bias that chooses"),
         (matches!(normalized, Normalized::Fixed(true) | Normalized::Flag { .. }), "normalized"),
+        (groups.is_some(), "by groups"),
         (
-            shared_feed_forward.is_some(),
+            shared_feed_forward.is_some() || shared_count.is_some(),
             if has(Role::SharedRouter) { "a shared one with a gate" } else { "a shared one" },
         ),
         (dense_layers.is_some(), "layers without"),

@@ -4,8 +4,8 @@ use crate::capability::{self, DeviceEngine, TensorKind, Tier};
 use crate::header::TensorInfo;
 use crate::plan::ActivationDtype;
 use crate::spec::{
-    Embeds, LayerWeights, LinearWeights, ModelSpec, NormWeights, Pooling, Rope, RopeLayout, RopeScaling, Sampling,
-    Scaling, Weight,
+    Embeds, LayerWeights, LinearWeights, Mixer, ModelSpec, NormWeights, Pooling, Rope, RopeLayout, RopeScaling,
+    Sampling, Scaling, Weight,
 };
 use crate::tokenizer::{TokenizerKind, TokenizerSpec, ToolCallFormat};
 use model_factory_dtypes::DType;
@@ -125,7 +125,8 @@ impl EmbedsSummary {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct MixerSummary {
-    /// What mixes the positions of a sequence: `gated delta net`, `short convolution`, `Mamba-2`, `attention`.
+    /// What mixes the positions of a sequence: `gated delta net`, `short convolution`, `Mamba-2`, `attention`. It is
+    /// `feed-forward` where nothing does.
     pub kind: &'static str,
     /// How many layers.
     pub layers: usize,
@@ -135,7 +136,7 @@ impl MixerSummary {
     /// Of every kind that the model has, those with a state first; none where all layers attend.
     fn all(spec: &ModelSpec) -> Vec<MixerSummary> {
         let mut mixers: Vec<MixerSummary> = Vec::new();
-        for kind in spec.weights.layers.iter().map(|layer| layer.mixer.layer.name()) {
+        for kind in spec.weights.layers.iter().map(|layer| layer.mixer().map_or("feed-forward", Mixer::name)) {
             match mixers.iter_mut().find(|mixer| mixer.kind == kind) {
                 Some(mixer) => mixer.layers += 1,
                 None => mixers.push(MixerSummary { kind, layers: 1 }),

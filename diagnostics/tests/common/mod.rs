@@ -5,9 +5,9 @@ use model_factory_diagnostics::DType;
 use model_factory_diagnostics::header::TensorInfo;
 use model_factory_diagnostics::report::{FileStatus, InputFile, InputSummary};
 use model_factory_diagnostics::spec::{
-    Activation, AttentionWeights, DenseWeights, Embeds, FeedForwardLayer, FeedForwardWeights, KeyValueWeights,
-    KeysValues, LayerWeights, LinearWeights, Mixer, MixerWeights, ModelSpec, ModelWeights, Multipliers, Norm,
-    NormWeights, Rope, RopeLayout, RopeScaling, Sampling,
+    Activation, AttentionWeights, DenseWeights, Embeds, FeedForwardLayer, FeedForwardWeights, KeyValueProjections,
+    KeyValueWeights, KeysValues, LayerWeights, LinearWeights, Mixer, MixerWeights, ModelSpec, ModelWeights,
+    Multipliers, Norm, NormWeights, Rope, RopeLayout, RopeScaling, Sampling,
 };
 use model_factory_diagnostics::tokenizer::{
     ChatTemplateSource, DEFAULT_TEMPLATE, TemplatePlace, TokenizerKind, TokenizerSpec,
@@ -139,8 +139,10 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
             gated: false,
             causal: true,
             kv: KeysValues::Own(Box::new(KeyValueWeights {
-                k: matrix("self_attn.k_proj", kv, hidden),
-                v: Some(linear(name("self_attn.v_proj"), dtypes.values, kv, hidden)),
+                projections: KeyValueProjections::Apart {
+                    k: matrix("self_attn.k_proj", kv, hidden),
+                    v: Some(linear(name("self_attn.v_proj"), dtypes.values, kv, hidden)),
+                },
                 k_norm: None,
                 v_norm_eps: None,
             })),
@@ -150,6 +152,8 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
             rope: Some(0),
             score_scale: 1.0 / (head_dim as f32).sqrt(),
             score_cap: None,
+            alibi: None,
+            qkv_limit: None,
             sinks: None,
             window: None,
             gates: 0,
@@ -176,6 +180,7 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
             output_norm: None,
             sum_norm: None,
         };
+        let (mixer, feed_forward) = (Some(mixer), Some(feed_forward));
         LayerWeights { mixer, feed_forward, layer_embedding: None, scale: None, parallel: false }
     });
     let weights = ModelWeights {
@@ -208,6 +213,7 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
             theta: 10000.0,
             scaling: RopeScaling::Default,
             magnitude: 1.0,
+            score_factor: 1.0,
             query_scale: None,
             dimensions: head_dim as usize,
             source: "rope_theta".into(),

@@ -4,6 +4,7 @@ use model_factory_diagnostics::Result;
 use model_factory_diagnostics::error::{Error, FormatErrorKind as Kind, IncompleteKind};
 use model_factory_diagnostics::header::Fields;
 use model_factory_diagnostics::header::config::{ConfigFiles, JsonFile};
+use serde_json::json;
 use std::path::Path;
 
 fn parse(text: &str) -> Result<JsonFile> {
@@ -56,8 +57,9 @@ fn refuses_values_of_other_types_and_malformed_files() {
         "a key twice": parse(r#"{"a":1,"a":2}"#) => Err(Error::Format { kind: Kind::DuplicateKey { key }, .. }) if key == "a",
         "a nested key twice": parse(r#"{"r":{"b":[{"a":1,"a":2}]}}"#) => Err(Error::Format { kind: Kind::DuplicateKey { key }, .. }) if key == "r.b.a",
         "NaN": parse("{\"a\":\n NaN}") => Err(Error::Format { kind: Kind::KeyValue { key, found, .. }, offset: Some(_), .. }) if (&*key, &*found) == ("a", "NaN"),
-        "Infinity": parse(r#"{"a":{"b":[Infinity]}}"#) => Err(Error::Format { kind: Kind::KeyValue { key, found, .. }, .. }) if (&*key, &*found) == ("a.b", "Infinity"),
-        "-Infinity": parse(r#"{"a": -Infinity}"#) => Err(Error::Format { kind: Kind::KeyValue { key, found, .. }, .. }) if (&*key, &*found) == ("a", "-Infinity"),
+        "Infinity": parse(r#"{"a\"":"Infinity","b":[Infinity]}"#) => Ok(file) if file.object()["b"] == json!([{"__float__": "Infinity"}]) && file.object()["a\""] == "Infinity",
+        "-Infinity": parse(r#"{"a": -Infinity}"#).and_then(|file| file.number("a")) => Err(Error::Format { kind: Kind::KeyType { key, .. }, .. }) if key == "a",
+        "Infinity and no JSON": parse(r#"{"a": Infinity,}"#) => Err(Error::Format { kind: Kind::KeyValue { key, found, .. }, .. }) if (&*key, &*found) == ("a", "Infinity"),
         "NaN alone": parse("NaN") => Err(Error::Format { kind: Kind::NotANumber { token: "NaN" }, .. }),
         "a number beyond f64": parse(r#"{"a":1e999}"#) => Err(Error::Format { kind: Kind::KeyValue { key, found, .. }, offset: Some(_), .. }) if (&*key, &*found) == ("a", "1e999"),
         "a nested one": parse("{\"a\": 1, \"b\": {\"c\": [1, -2.5E+400 ,3]},\n \"d\": 1}") => Err(Error::Format { kind: Kind::KeyValue { key, found, .. }, .. }) if (&*key, &*found) == ("b.c", "-2.5E+400"),

@@ -29,15 +29,15 @@ pub(super) fn activate<Gate>(
             out.copy_from_slice(up);
             kernels::gelu_erf(isa, out);
         }
+        // A NaN stays one.
         Activation::ReluSquared => {
-            // This is written so that NaN passes.
-            let positive = |x: f32| if x < 0.0 { 0.0 } else { x };
-            out.iter_mut().zip(up).for_each(|(out, up)| *out = positive(*up) * positive(*up));
+            out.iter_mut().zip(up).for_each(|(out, &up)| *out = if up < 0.0 { 0.0 } else { up * up });
         }
         Activation::XIelu => {
             out.copy_from_slice(up);
             kernels::xielu(isa, out, curve.unwrap_or_default());
         }
+        Activation::Relu => out.iter_mut().zip(up).for_each(|(out, up)| *out = if *up < 0.0 { 0.0 } else { *up }),
     }
 }
 

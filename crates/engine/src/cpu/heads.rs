@@ -4,13 +4,15 @@ use super::device::CpuPass;
 use super::{CpuDevice, scratch};
 use crate::kernels;
 use crate::memory;
-use model_factory_spec::spec::{AttentionWeights, KeysValues, Mixer};
+use model_factory_spec::spec::{AttentionWeights, KeyValueProjections, KeysValues, LayerWeights, Mixer};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Heads {
     pub(super) queries: usize,
     pub(super) kv: usize,
     pub(super) dim: usize,
+    /// Elements of a value; where they are fewer, values are the first elements of keys, and only keys are stored.
+    pub(super) value_dim: usize,
     /// Whether each query has a gate.
     pub(super) gated: bool,
     /// Columns of gates after keys and values.
@@ -21,19 +23,41 @@ pub(super) struct Heads {
 
 impl Heads {
     /// The heads of a layer, none where it is not attention; and which other layer stores its keys and values.
-    pub(super) fn of(mixer: &Mixer) -> (Heads, Option<usize>) {
-        let none = Heads { queries: 0, kv: 0, dim: 0, gated: false, gates: 0, cached: false };
-        let Some(attention) = mixer.attention() else { return (none, None) };
+    pub(super) fn of(layer: &LayerWeights) -> (Heads, Option<usize>) {
+        let none = Heads { queries: 0, kv: 0, dim: 0, value_dim: 0, gated: false, gates: 0, cached: false };
+        let Some(attention) = layer.mixer().and_then(Mixer::attention) else { return (none, None) };
         let &AttentionWeights { heads: queries, kv_heads: kv, head_dim: dim, gated, gates, causal: cached, .. } =
             attention;
         let source = match attention.kv {
             KeysValues::OfLayer(source) => Some(source),
-            KeysValues::Own(_) => None,
+            KeysValues::Own(_) | KeysValues::Latent(_) => None,
         };
-        (Heads { queries, kv, dim, gated, gates, cached }, source)
+        let value_dim = attention.kv.latent().map_or(dim, |latent| latent.rank);
+        (Heads { queries, kv, dim, value_dim, gated, gates, cached }, source)
     }
 
-    /// Columns of queries, or of the output of attention.
+    /// Whether values are the first elements of keys.
+    pub(super) fn values_are_keys(self) -> bool {
+        self.value_dim < self.dim
+    }
+
+    /// Heads of what is stored: keys, and values that are not keys.
+    pub(super) fn stored(self) -> usize {
+        if self.values_are_keys() { self.kv } else { 2 * self.kv }
+    }
+
+    /// The shares into which queries are divided as tasks: those of one head of keys, or some of those of latents.
+    pub(super) fn shares(self) -> usize {
+        // Fewer would order the values of a tile for too few.
+        const LEAST: usize = 8;
+        if !self.values_are_keys() {
+            return self.kv;
+        }
+        let most = (self.queries / self.kv / LEAST).max(1);
+        self.kv * (1..=most).rev().find(|shares| (self.queries / self.kv).is_multiple_of(*shares)).unwrap_or(1)
+    }
+
+    /// Columns of queries.
     pub(super) fn width(self) -> usize {
         self.queries * self.dim
     }
@@ -58,7 +82,7 @@ impl CpuDevice {
         attention: &AttentionWeights<Self>,
     ) -> memory::Result<()> {
         let (heads, own) = (self.layout.layers[layer].heads, attention.kv.own());
-        let (dim, keys_are_values) = (heads.dim, own.is_some_and(|own| own.v.is_none()));
+        let (dim, keys_are_values) = (heads.dim, own.is_some_and(|own| own.projections.are_keys()));
         if keys_are_values {
             widen(qkv, batch.rows, heads.qkv_width());
         }
@@ -76,7 +100,14 @@ impl CpuDevice {
             }
             Ok(())
         };
+        let by_heads = own.is_some_and(|own| matches!(own.projections, KeyValueProjections::ByHeads));
         self.each_row(qkv, width, |row, qkv| {
+            if by_heads {
+                part_heads(qkv, heads)?;
+            }
+            if let Some(limit) = attention.qkv_limit {
+                qkv.iter_mut().for_each(|x| *x = x.clamp(-limit, limit));
+            }
             let (q, others) = qkv.split_at_mut(heads.keys());
             if heads.gated {
                 part_gates(q, dim)?;
@@ -123,6 +154,23 @@ fn part_gates(row: &mut [f32], dim: usize) -> memory::Result<()> {
         for ((query, gate), pair) in heads.zip(pairs.chunks_exact(2 * dim)) {
             query.copy_from_slice(&pair[..dim]);
             gate.copy_from_slice(&pair[dim..]);
+        }
+        Ok(())
+    })
+}
+
+/// For every head of keys its queries, its key and its value -> all queries, all keys, all values.
+fn part_heads(row: &mut [f32], Heads { queries, kv, dim, .. }: Heads) -> memory::Result<()> {
+    scratch::with_scratch(row.len(), |groups| {
+        groups.copy_from_slice(row);
+        let width = queries / kv * dim;
+        let (q, others) = row.split_at_mut(kv * width);
+        let (k, v) = others.split_at_mut(kv * dim);
+        let heads = k.chunks_exact_mut(dim).zip(v.chunks_exact_mut(dim));
+        for ((q, (k, v)), group) in q.chunks_exact_mut(width).zip(heads).zip(groups.chunks_exact(width + 2 * dim)) {
+            q.copy_from_slice(&group[..width]);
+            k.copy_from_slice(&group[width..][..dim]);
+            v.copy_from_slice(&group[width + dim..]);
         }
         Ok(())
     })

@@ -4,7 +4,9 @@ use super::device::required;
 use super::{Device, Extensions, Operand, Output};
 use crate::cancel::CancellationToken;
 use crate::error::Result;
-use model_factory_spec::spec::{FeedForwardLayer, LayerEmbeddingUse, LayerWeights};
+use model_factory_spec::spec::{
+    AttentionWeights, FeedForwardLayer, FeedForwardWeights, LayerEmbeddingUse, LayerWeights, Mixer,
+};
 
 /// A block of a decoder. A pass calls [`Layer::store`] for all rows, [`Layer::mix`] and then [`Layer::forward`];
 /// between them the last layer drops the rows whose logits are not wanted.
@@ -20,22 +22,28 @@ pub(super) struct Layer<'l, D: Device> {
 impl<'l, D: Device> Layer<'l, D> {
     /// Stores what later positions need of every row, and leaves in `pass` what [`mix`](Self::mix) needs.
     pub(super) fn store(&self, pass: &mut D::Pass<'_>) -> Result<()> {
-        let layer = &self.weights.mixer.layer;
-        self.device.norm_project(pass, &self.weights.mixer)?;
-        match layer.attention() {
+        let Some(mixer) = &self.weights.mixer else { return Ok(()) };
+        self.device.norm_project(pass, mixer)?;
+        match mixer.layer.attention() {
+            Some(attention) if attention.kv.latent().is_some() => {
+                required(self.extensions.latents)?.absorb_and_store(pass, self.index, attention)
+            }
             Some(attention) => self.device.rotate_and_store(pass, self.index, attention),
-            None => required(self.extensions.recurrent)?.advance(pass, self.index, layer),
+            None => required(self.extensions.recurrent)?.advance(pass, self.index, &mixer.layer),
         }
     }
 
     /// Whether it reads keys and values of all rows of the pass, none of which are stored.
     pub(super) fn reads_pass(&self) -> bool {
-        self.weights.mixer.layer.attention().is_some_and(|attention| !attention.causal)
+        self.attention().is_some_and(|attention| !attention.causal)
     }
 
     /// `mixed` = what the output projection reads. A layer with a state has already left it there.
     pub(super) fn mix(&self, pass: &mut D::Pass<'_>) -> Result<()> {
-        match self.weights.mixer.layer.attention() {
+        match self.attention() {
+            Some(attention) if attention.kv.latent().is_some() => {
+                required(self.extensions.latents)?.attend_latents(pass, self.index, attention)
+            }
             Some(attention) if attention.causal => self.device.attend(pass, self.index, attention),
             Some(attention) => required(self.extensions.encoder)?.attend_all(pass, self.index, attention),
             None => Ok(()),
@@ -52,22 +60,26 @@ impl<'l, D: Device> Layer<'l, D> {
             self.activate(pass)?;
             cancel.check()?;
         }
-        device.linear_add(pass, Operand::Mixed, mixer.layer.output(), output(&mixer.output_norm))?;
-        self.norm_sum(pass, &mixer.sum_norm)?;
-        cancel.check()?;
+        if let Some(mixer) = mixer {
+            device.linear_add(pass, Operand::Mixed, mixer.layer.output(), output(&mixer.output_norm))?;
+            self.norm_sum(pass, &mixer.sum_norm)?;
+            cancel.check()?;
+        }
         if !*parallel {
             self.activate(pass)?;
             cancel.check()?;
         }
-        let of_sublayer = output(&feed_forward.output_norm);
-        match &feed_forward.layer {
-            FeedForwardLayer::Dense(dense) => device.linear_add(pass, Operand::Activated, &dense.down, of_sublayer)?,
-            FeedForwardLayer::Experts(experts) => {
-                let dense = feed_forward.beside.as_deref();
-                required(extensions.experts)?.experts_add(pass, experts, dense, of_sublayer)?;
+        if let Some(FeedForwardWeights { layer, beside, output_norm, sum_norm, .. }) = feed_forward {
+            match layer {
+                FeedForwardLayer::Dense(dense) => {
+                    device.linear_add(pass, Operand::Activated, &dense.down, output(output_norm))?;
+                }
+                FeedForwardLayer::Experts(experts) => {
+                    required(extensions.experts)?.experts_add(pass, experts, beside.as_deref(), output(output_norm))?;
+                }
             }
+            self.norm_sum(pass, sum_norm)?;
         }
-        self.norm_sum(pass, &feed_forward.sum_norm)?;
         if let Some(embedding) = layer_embedding {
             let LayerEmbeddingUse { gate, output, output_norm } = &**embedding;
             cancel.check()?;
@@ -80,16 +92,21 @@ impl<'l, D: Device> Layer<'l, D> {
         }
     }
 
+    fn attention(&self) -> Option<&'l AttentionWeights<D>> {
+        self.weights.mixer().and_then(Mixer::attention)
+    }
+
     fn norm_sum(&self, pass: &mut D::Pass<'_>, norm: &Option<D::Norm>) -> Result<()> {
         norm.as_ref().map_or(Ok(()), |norm| required(self.extensions.encoder)?.norm(pass, norm))
     }
 
     fn activate(&self, pass: &mut D::Pass<'_>) -> Result<()> {
+        let Some(layer) = &self.weights.feed_forward else { return Ok(()) };
         let (device, norm) = (self.device, self.weights.feed_forward_norm());
-        if let Some(beside) = &self.weights.feed_forward.beside {
+        if let Some(beside) = &layer.beside {
             device.norm_up_activate(pass, Some(&beside.norm), &beside.dense)?;
         }
-        match &self.weights.feed_forward.layer {
+        match &layer.layer {
             FeedForwardLayer::Dense(dense) => device.norm_up_activate(pass, norm, dense),
             FeedForwardLayer::Experts(experts) => {
                 required(self.extensions.experts)?.norm_route_activate(pass, norm, experts)

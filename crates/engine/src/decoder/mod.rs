@@ -17,8 +17,8 @@ mod stored;
 
 pub use compute::Compute;
 pub use device::{
-    Batch, Device, EncoderLayers, ExpertLayers, Extensions, HiddenStates, LayerEmbeddings, Operand, Output,
-    RecurrentLayers, Sequence,
+    Batch, Device, EncoderLayers, ExpertLayers, Extensions, HiddenStates, LatentLayers, LayerEmbeddings, Operand,
+    Output, RecurrentLayers, Sequence,
 };
 pub use kv_cache::{KvCache, Parts};
 pub use logits::Logits;
@@ -43,7 +43,7 @@ use layer::Layer;
 use load::Load;
 pub use model_factory_spec::plan::Batching;
 use model_factory_spec::plan::{CpuBuffers, Plan, StateSize, StepRoom, step_rows};
-use model_factory_spec::spec::{LayerWeights, ModelSpec, ModelWeights, Multipliers};
+use model_factory_spec::spec::{LayerWeights, Mixer, ModelSpec, ModelWeights, Multipliers};
 use std::sync::Arc;
 use tracing::trace_span;
 
@@ -84,10 +84,10 @@ impl<D: Device> Decoder<D> {
         let batching = Batching::new(spec, !D::BATCH_INVARIANT);
         let mixes_rows: Vec<bool> = layers.iter().map(LayerWeights::mixes_rows).collect();
         let mixed = matches!(batching, Batching::Never { .. });
-        let storing = layers.iter().rposition(|layer| layer.mixer.layer.stores()).filter(|_| !mixed);
+        let storing = layers.iter().rposition(|layer| layer.mixer().is_some_and(Mixer::stores)).filter(|_| !mixed);
         // One sequence takes the pages of another only where its own would have the same bits.
         let keeps_bits = batching == Batching::Any;
-        let states: Arc<[StateSize]> = layers.iter().map(|layer| StateSize::new(&layer.mixer.layer)).collect();
+        let states: Arc<[StateSize]> = layers.iter().map(StateSize::new).collect();
         let has_states = states.iter().any(|size| size.elements() > 0);
         let sizes = CacheSizes {
             kv: D::kv_size(spec, plan.kv_dtype),
@@ -169,7 +169,9 @@ impl<D: Device> Decoder<D> {
         if let Some(input) = input {
             let encoder = required(extensions.encoder)?;
             encoder.add_input(pass, input)?;
-            encoder.norm(pass, &input.norm)?;
+            if let Some(norm) = &input.norm {
+                encoder.norm(pass, norm)?;
+            }
         }
         if let Some(embedding) = layer_embedding {
             required(extensions.layer_embeddings)?.layer_inputs(pass, embedding)?;

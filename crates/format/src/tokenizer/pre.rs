@@ -100,6 +100,13 @@ pub const PRE_TOKENIZERS: &[PreTokenizer] = &[
         ],
         ..PLAIN
     },
+    PreTokenizer { names: "bloom poro-chat gpt3-finnish", patterns: &[r" ?[^(\s|.,!?…。，、।۔،)]+"], ..PLAIN },
+    // Falcon's tokenizer.json cuts at digits among characters that stand for bytes, which no merge of its vocabulary crosses.
+    PreTokenizer {
+        names: "falcon",
+        patterns: &[r"[\p{P}\$\+<=>\^~\|`]+", GPT2, r"\p{N}+", "[0-9][0-9][0-9]"],
+        ..PLAIN
+    },
     PreTokenizer {
         names: "default",
         patterns: &[r#"[\p{P}\$\+<=>\^~\|]+"#, GPT2, r#"\p{N}+"#, r#"[0-9][0-9][0-9]"#],

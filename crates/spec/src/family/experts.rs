@@ -10,7 +10,10 @@ pub(super) const ROUTED: ExpertTable = ExpertTable {
     chosen: Key { gguf: ".expert_used_count", config: "num_experts_per_tok" },
     feed_forward: None,
     shared_feed_forward: None,
+    shared_count: None,
     score: RouterScore::Softmax,
+    gguf_score: false,
+    groups: None,
     normalized: Normalized::Fixed(false),
     interleaved: false,
     added_to_sum: 0.0,
@@ -59,3 +62,7 @@ pub(super) const MIXTRAL_EXPERTS: &[TensorName] = &[
     TensorName { role: Role::ExpertUp,   gguf: "blk.{}.ffn_up_exps",   config: "model.layers.{}.block_sparse_moe.experts.{expert}.w3" },
     TensorName { role: Role::ExpertDown, gguf: "blk.{}.ffn_down_exps", config: "model.layers.{}.block_sparse_moe.experts.{expert}.w2" },
 ];
+
+/// The factor of the weights of chosen experts.
+pub(super) const ROUTED_SCALE: Factor =
+    Factor::new(FactorOf::Experts, Key { gguf: ".expert_weights_scale", config: "routed_scaling_factor" });

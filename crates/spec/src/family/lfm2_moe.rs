@@ -21,10 +21,7 @@ pub(super) const FAMILY: Family = Family {
     tensors: &[EMBEDDING_TO_VALUES, lfm2::TENSORS, EXPERTS],
     biases: &[lfm2::CONV_BIAS, (&[Role::ChoiceBias], Bias::UnlessFlag("use_expert_bias"))],
     block: BlockTable {
-        factors: &[Factor::new(
-            FactorOf::Experts,
-            Key { gguf: ".expert_weights_scale", config: "routed_scaling_factor" },
-        )],
+        factors: &[ROUTED_SCALE],
         ..lfm2::FAMILY.block
     },
     experts: Some(ExpertTable {

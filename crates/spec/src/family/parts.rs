@@ -1,4 +1,4 @@
-//! The shapes of the parts of a table: windows, rotation, experts, layers with a state, and evidence of variants.
+//! The shapes of the parts of a table: windows, rotation, experts, layers with a state, evidence of variants, refusals, factors.
 
 use super::Key;
 use crate::block::RouterScore;
@@ -106,6 +106,8 @@ pub enum Parallel {
     Yes,
     /// Where this flag is true; in GGUF where no norm of the feed-forward layer is stored, as in llama.cpp.
     Flag(&'static str),
+    /// Unless this flag is false.
+    UnlessFlag(Key),
 }
 
 /// The experts of a family's feed-forward layers.
@@ -123,8 +125,14 @@ pub struct ExpertTable {
     pub feed_forward: Option<Key>,
     /// Width of the shared expert, which every token uses, where there is one.
     pub shared_feed_forward: Option<Key>,
+    /// The number of experts that every token uses, which are stored as one, where its width is that of so many.
+    pub shared_count: Option<Key>,
     /// How the router's outputs become weights.
     pub score: RouterScore,
+    /// Whether GGUF files say if scores are sigmoids, with a bias that chooses, or the family's.
+    pub gguf_score: bool,
+    /// Groups of experts, of which the best are chosen first, where there are any.
+    pub groups: Option<GroupTable>,
     /// Whether the weights of the chosen experts are divided by their sum.
     pub normalized: Normalized,
     /// The number that is added to the sum before the division.
@@ -149,6 +157,19 @@ pub enum Normalized {
     Flag { config: &'static str, absent: bool, gguf: bool },
 }
 
+/// Groups of experts: a token's experts are of the groups with the best scores.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupTable {
+    /// The number of groups.
+    pub count: Key,
+    /// The number of groups whose experts may be chosen.
+    pub chosen: Key,
+    /// Scores of experts whose sum is the score of a group: the best so many.
+    pub best: usize,
+    /// The key of `config.json` for the method, and its texts for experts without and with groups; absent is without.
+    pub method: Option<(&'static str, [&'static str; 2])>,
+}
+
 /// Keys that say which layers are dense.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)] // those of the variants say what their fields are
@@ -159,6 +180,8 @@ pub enum DenseLayers {
     /// Dense are the first `count` layers: none where a GGUF file does not say it, the default, with its source, where
     /// `config.json` does not.
     First { count: Key, config_default: (usize, &'static str) },
+    /// As `First`, unless the list of `config.json` says `dense` or `sparse` for each layer.
+    FirstOrKinds { list: &'static str, count: Key, config_default: (usize, &'static str) },
 }
 
 /// Layers that keep a recurrent state in place of keys and values.
@@ -186,6 +209,10 @@ pub enum StateLayers {
     AllButListed(&'static str),
     /// All layers, with the source of that; in GGUF the layers without heads of keys and values.
     All(&'static str),
+    /// Each layer is one sub-layer. `dense` and `experts` are the names in `layer_types` of those that are a feed-forward
+    /// layer, `letters` the key of a text in its place, with a letter for each layer: for one with a state, attention,
+    /// a dense layer, experts. In GGUF layers without heads of keys and values and without a feed-forward width have a state.
+    Single { dense: &'static str, experts: &'static str, letters: (&'static str, [char; 4]) },
 }
 
 /// A feed-forward width that differs in `config.json` from the stored one (transformers `modeling_lfm2.py`, `Lfm2MLP`).
@@ -236,6 +263,8 @@ pub enum Evidence {
     /// The first of longrope's long factors in `config.json`.
     LongFactor(f64),
     Windowed,
+    /// Experts by sigmoids.
+    SigmoidScores,
     ModelType(&'static str),
     /// Any rope scaling, including a stored tensor of frequency factors.
     RopeScaled,
@@ -243,4 +272,72 @@ pub enum Evidence {
     /// A part of the model's own name (GGUF `general.name` or `general.basename`), lower case. Neither the file name
     /// nor the name of the folder that `config.json` was saved from is evidence.
     Name(&'static str),
+}
+
+/// A value of a key that is refused, and the feature that it asks for.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// Refused where this flag of `config.json` is set, or this number is not 0.
+    Set(&'static str, &'static str),
+    /// Refused where this flag is false.
+    Unset(Key, &'static str),
+    /// Refused where this key has another number or text than one of these.
+    Unless(Key, &'static [&'static str], &'static str),
+    /// Refused where this key of `config.json` has this text.
+    Text(&'static str, &'static str, &'static str),
+    /// Refused where this key of `config.json` has another number than this key.
+    Unlike(&'static str, Key, &'static str),
+    /// A key that GGUF files must have in addition to the keys of sizes: its value cannot be known otherwise, and
+    /// llama.cpp refuses such a file.
+    AbsentGguf(&'static str),
+}
+
+/// A number that files of a family may have, and its default in each format; `None` where absence means no factor.
+#[derive(Clone, Copy, Debug)]
+pub struct Factor {
+    /// What the number does.
+    pub of: FactorOf,
+    /// The key of the number.
+    pub key: Key,
+    /// The default in GGUF files, with its source.
+    pub gguf_default: Option<(f64, &'static str)>,
+    /// The default in `config.json`, with its source. In every family `null` counts as no number.
+    pub config_default: Option<(f64, &'static str)>,
+}
+
+/// What a factor or cap does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FactorOf {
+    /// The factor of the embedding's rows.
+    Embedding,
+    /// The factor of what a sub-layer adds to the residual stream.
+    Residual,
+    /// The same, divided by the square root of the number of layers.
+    ResidualByRootOfLayers,
+    /// The factor of products of queries and keys.
+    Scores,
+    /// Products of queries and keys are divided by its square root.
+    ScoresByRoot,
+    /// The cap of scores: `cap * tanh(score / cap)`.
+    ScoreCap,
+    /// The factor of logits.
+    Logits,
+    /// The exponent of ALiBi's smallest slope. A table that has it has no rotation.
+    Alibi,
+    /// The limit of the elements of queries, keys and values.
+    QkvLimit,
+    /// The divisor of logits.
+    LogitDivisor,
+    /// The width of a model whose logits have no factor: those of a wider one are divided by as much as it is wider.
+    LogitWidth,
+    /// The cap of logits: `cap * tanh(logit / cap)`.
+    LogitCap,
+    /// The limit of a clamped gate and up, in place of the table's.
+    GateLimit,
+    /// The factor of a clamped gate within its sigmoid, in place of the table's.
+    GateAlpha,
+    /// The factor of the weights of chosen experts.
+    Experts,
 }

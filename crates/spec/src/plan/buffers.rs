@@ -2,7 +2,7 @@
 //! the same functions.
 
 use super::{KV_PAGE, PREFILL_CHUNK, product, sum};
-use crate::spec::{LayerWeights, Mixer, ModelSpec};
+use crate::spec::{AttentionWeights, FeedForwardLayer, FeedForwardWeights, LayerWeights, Mixer, ModelSpec};
 use model_factory_dtypes::thread_bytes;
 
 /// On a GPU each tensor starts, and each buffer ends, at a multiple of this.
@@ -64,7 +64,8 @@ pub struct CpuBuffers {
     /// The products of a token mixer's input: queries, keys and values.
     pub projected: usize,
     /// The input of a token mixer's output projection, which is the attention's output. It also holds the gated input
-    /// of a layer's embedding, and the sum of experts' outputs where experts are next to a dense layer.
+    /// of a layer's embedding, the sum of experts' outputs where experts are next to a dense layer, and after it the latents
+    /// that values are made of.
     pub mixed: usize,
     /// The feed-forward layer's activations, as the down projection reads them.
     pub activated: usize,
@@ -83,20 +84,27 @@ pub struct CpuBuffers {
     pub joined: usize,
     /// The logits of the last row.
     pub logits: usize,
+    /// What each thread takes for attention to latents: the values of a tile, and a head's part of the projection of keys.
+    pub latents: usize,
 }
 
 impl CpuBuffers {
     /// The buffers of the model `spec`.
     pub fn new(spec: &ModelSpec) -> CpuBuffers {
-        let mixers = || spec.weights.layers.iter().map(|layer| &layer.mixer.layer);
+        let mixers = || spec.weights.layers.iter().filter_map(LayerWeights::mixer);
         let wide = widest_feed_forward(spec);
         let input = layer_input(spec);
-        let beside = spec.weights.layers.iter().any(|layer| layer.feed_forward.beside.is_some());
+        let beside = feed_forwards(spec).any(|layer| layer.beside.is_some());
         let summed = if beside { spec.hidden } else { 0 };
         CpuBuffers {
             hidden: spec.hidden,
             projected: mixers().map(Mixer::projected).max().unwrap_or(0),
-            mixed: mixers().map(Mixer::mixed).max().unwrap_or(0).max(input).max(summed),
+            mixed: mixers()
+                .map(|mixer| mixer.mixed().saturating_add(mixer.latents()))
+                .max()
+                .unwrap_or(0)
+                .max(input)
+                .max(summed),
             activated: wide,
             output: if spec.weights.layers.iter().any(LayerWeights::norms_outputs) { spec.hidden } else { 0 },
             operand: widest_operand(spec),
@@ -105,6 +113,7 @@ impl CpuBuffers {
             layer_inputs: input.saturating_mul(spec.layers()),
             joined: if spec.weights.joined.is_some() { spec.hidden.saturating_mul(4) } else { 0 },
             logits: spec.vocab,
+            latents: spec.attentions().map(latent_elements).max().unwrap_or(0),
         }
     }
 
@@ -117,7 +126,8 @@ impl CpuBuffers {
 
     /// The most bytes that `threads` take for themselves while `rows` tokens are computed.
     pub fn of_threads(&self, threads: usize, rows: usize) -> u64 {
-        thread_bytes(self.operand, rows).saturating_mul(threads as u64)
+        let latents = product(&[self.latents, size_of::<f32>()]);
+        thread_bytes(self.operand, rows).saturating_add(latents).saturating_mul(threads as u64)
     }
 
     /// The part of [`bytes`](Self::bytes) of `rows` that a step may fill.
@@ -128,7 +138,7 @@ impl CpuBuffers {
 
     fn row(&self) -> u64 {
         let CpuBuffers { hidden, projected, mixed, activated, output, operand, .. } = *self;
-        let CpuBuffers { up_gate, experts, layer_inputs, joined, logits: _, .. } = *self;
+        let CpuBuffers { up_gate, experts, layer_inputs, joined, logits: _, latents: _, .. } = *self;
         let all = [hidden, projected, mixed, activated, output, operand, up_gate, experts, layer_inputs, joined];
         sum(&all.map(|elements| elements as u64))
     }
@@ -146,9 +156,17 @@ pub struct StepRoom {
 
 /// Elements of the longest row that a product reads: an input of the block's projections, of down or of o.
 fn widest_operand(spec: &ModelSpec) -> usize {
-    let mixed = spec.weights.layers.iter().map(|layer| layer.mixer.layer.mixed());
+    let ups = spec.attentions().filter_map(|attention| attention.kv.latent()?.q_up.as_ref());
+    let mixed =
+        spec.weights.layers.iter().filter_map(LayerWeights::mixer).map(Mixer::mixed).chain(ups.map(|up| up.rank));
     let joined = if spec.weights.joined.is_some() { spec.hidden.saturating_mul(2) } else { 0 };
     mixed.chain([spec.hidden, widest_feed_forward(spec), layer_input(spec), joined]).max().unwrap_or(0)
+}
+
+/// Elements that a thread takes for attention to latents, of which it multiplies a few rows at a time.
+fn latent_elements(attention: &AttentionWeights) -> usize {
+    const TILE: usize = 64;
+    attention.kv.latent().map_or(0, |latent| latent.rank.saturating_mul(TILE.saturating_add(latent.plain)))
 }
 
 /// Elements of a row of a layer's input where layers have embeddings.
@@ -158,15 +176,19 @@ fn layer_input(spec: &ModelSpec) -> usize {
 
 /// Rows of the widest up projection that every row is multiplied with.
 fn widest_feed_forward(spec: &ModelSpec) -> usize {
-    let dense = |layer: &LayerWeights| match layer.experts() {
-        None => spec.feed_forward,
-        Some(experts) => {
+    let dense = |layer: &FeedForwardWeights| match &layer.layer {
+        FeedForwardLayer::Dense(_) => spec.feed_forward,
+        FeedForwardLayer::Experts(experts) => {
             let shared = experts.shared.as_ref().map(|shared| &shared.dense);
-            let dense = shared.into_iter().chain(layer.feed_forward.beside.iter().map(|beside| &beside.dense));
+            let dense = shared.into_iter().chain(layer.beside.iter().map(|beside| &beside.dense));
             dense.map(|dense| dense.up.weight.shape[0] as usize).max().unwrap_or(0)
         }
     };
-    spec.weights.layers.iter().map(dense).max().unwrap_or(0)
+    feed_forwards(spec).map(dense).max().unwrap_or(0)
+}
+
+fn feed_forwards(spec: &ModelSpec) -> impl Iterator<Item = &FeedForwardWeights> {
+    spec.weights.layers.iter().filter_map(|layer| layer.feed_forward.as_ref())
 }
 
 /// Elements a row that a layer of experts takes in addition to those of every layer.

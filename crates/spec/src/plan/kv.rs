@@ -2,7 +2,7 @@
 //! the same functions.
 
 use super::{KV_PAGE, PREFILL_CHUNK, product, sum};
-use crate::spec::{AttentionWeights, KeysValues, Mixer, ModelSpec};
+use crate::spec::{AttentionWeights, KeysValues, LayerWeights, Mixer, ModelSpec};
 use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
@@ -76,7 +76,7 @@ impl KvSize {
         let windowed = windowed_layers(spec);
         let mut size = KvSize { page: 0, window_page: 0, window: 0 };
         for (layer, windowed) in spec.weights.layers.iter().zip(windowed) {
-            let Some(attention) = layer.mixer.layer.attention() else { continue };
+            let Some(attention) = layer.mixer().and_then(Mixer::attention) else { continue };
             let page = stored_bytes(attention, dtype).saturating_mul(KV_PAGE as u64);
             let of_kind = if windowed { &mut size.window_page } else { &mut size.page };
             *of_kind = of_kind.saturating_add(page);
@@ -114,7 +114,7 @@ impl KvSize {
 /// Which layers keep only the positions of their window: layers whose window is much shorter than the context and whose
 /// keys and values no other layer reads.
 pub fn windowed_layers(spec: &ModelSpec) -> Vec<bool> {
-    let attentions = || spec.weights.layers.iter().map(|layer| layer.mixer.layer.attention());
+    let attentions = || spec.weights.layers.iter().map(|layer| layer.mixer().and_then(Mixer::attention));
     let forgets = |attention: &AttentionWeights| {
         let kept = attention.window.map_or(usize::MAX, |window| window.saturating_add(PREFILL_CHUNK + KV_PAGE));
         attention.causal && kept < spec.context_trained
@@ -139,17 +139,22 @@ pub fn kv_bytes_per_token(spec: &ModelSpec, dtype: KvDtype) -> u64 {
     spec.attentions().map(|attention| stored_bytes(attention, dtype)).fold(0, u64::saturating_add)
 }
 
+/// Heads of keys and of values; latents are both.
+fn cached_heads(attention: &AttentionWeights) -> usize {
+    if attention.kv.latent().is_some() { attention.kv_heads } else { attention.kv_heads.saturating_mul(2) }
+}
+
 /// Bytes that a layer stores for one token.
 fn stored_bytes(attention: &AttentionWeights, dtype: KvDtype) -> u64 {
-    let stores = attention.causal && attention.kv.own().is_some();
-    product(&[2 * usize::from(stores), attention.kv_heads, dtype.head_bytes(attention.head_dim)])
+    let stores = attention.causal && attention.kv.stores();
+    product(&[usize::from(stores), cached_heads(attention), dtype.head_bytes(attention.head_dim)])
 }
 
 /// Bytes of the KV cache that a token at the end of `context` reads: in layers with a window only those within it.
 pub fn kv_bytes_read(spec: &ModelSpec, context: usize, dtype: KvDtype) -> u64 {
     let layers = spec.attentions().map(|attention| {
         let seen = attention.window.map_or(context, |window| window.min(context));
-        product(&[2, attention.kv_heads, dtype.head_bytes(attention.head_dim), seen])
+        product(&[cached_heads(attention), dtype.head_bytes(attention.head_dim), seen])
     });
     layers.fold(0, u64::saturating_add)
 }
@@ -174,9 +179,10 @@ pub struct StateSize {
 }
 
 impl StateSize {
-    /// The state of a layer; empty for attention, whose keys and values are cached.
-    pub fn new(mixer: &Mixer) -> StateSize {
-        let Some((conv, [heads, key_dim, value_dim])) = mixer.state() else { return StateSize::default() };
+    /// The state of a layer; empty where it has none, as attention, whose keys and values are cached.
+    pub fn new(layer: &LayerWeights) -> StateSize {
+        let state = layer.mixer().and_then(Mixer::state);
+        let Some((conv, [heads, key_dim, value_dim])) = state else { return StateSize::default() };
         let (channels, conv_rows) = (conv.channels, conv.kernel.saturating_sub(1).saturating_add(STATE_CHUNK));
         let matrix = key_dim.saturating_mul(value_dim);
         let positions = STATE_CHUNK.saturating_mul(key_dim.saturating_add(value_dim).saturating_add(1));
@@ -198,6 +204,6 @@ impl StateSize {
 
 /// Bytes that a sequence takes in addition to its KV cache, however long it is.
 pub fn state_bytes(spec: &ModelSpec) -> u64 {
-    let layers = spec.weights.layers.iter().map(|layer| StateSize::new(&layer.mixer.layer).elements());
+    let layers = spec.weights.layers.iter().map(|layer| StateSize::new(layer).elements());
     layers.fold(0, |bytes, elements| sum(&[bytes, (elements as u64).saturating_mul(size_of::<f32>() as u64)]))
 }

@@ -3,8 +3,9 @@
 use super::Sizes;
 use super::kinds::{Kinds, Which};
 use super::reader::Reader;
+use super::single::SubLayer;
 use crate::error::Result;
-use crate::family::{Key, Unrotated, Window, WindowPattern};
+use crate::family::{Key, Role, Unrotated, Window, WindowPattern};
 use crate::header::config::wrong_type;
 use serde_json::Value;
 
@@ -14,12 +15,21 @@ pub(super) struct Layers {
     pub(super) rotated: Which,
     window_rope: usize,
     pub(super) with_state: Which,
+    /// Where each layer is one sub-layer.
+    single: Option<Vec<SubLayer>>,
     pub(super) kinds: Kinds,
 }
 
 impl Layers {
     pub(super) fn window(&self, layer: usize) -> Option<usize> {
         self.window.filter(|_| self.kinds.with_window.has(layer))
+    }
+
+    /// Whether it has a mixer and whether it has a feed-forward layer.
+    pub(super) fn sub_layers(&self, layer: usize) -> (bool, bool) {
+        let Some(single) = self.single.as_ref().and_then(|single| single.get(layer)) else { return (true, true) };
+        let mixes = matches!(single, SubLayer::State | SubLayer::Attention);
+        (mixes, !mixes)
     }
 
     /// Drops a window that no sequence of `context` positions exceeds.
@@ -48,21 +58,28 @@ impl Reader<'_> {
             (Window::Flagged { from: Some(from), source }, Some(_)) => self.windows_from(sizes, from, source)?,
             (_, Some(_)) => Which::All,
         };
+        let places_otherwise = family.name_of(Role::Positions).is_some() || self.alibi().is_some();
         let rotated = match (&family.rope.unrotated, &family.rope.switch) {
+            _ if places_otherwise => Which::None,
             (Some(Unrotated::WithoutWindow { unless_all: true }), _) if window.is_none() => Which::All,
             (Some(Unrotated::WithoutWindow { .. }), _) => with_window.clone(),
             (Some(Unrotated::Listed { list, interval, default_interval }), _) => {
                 self.rotated(list, interval, *default_interval, sizes)?
             }
             (None, Some(switch)) if !self.rotates(*switch)? => Which::None,
+            (None, _) if family.rope.never => Which::None,
             (None, _) => Which::All,
         };
-        let with_state = self.state_layers(sizes)?;
+        let single = self.single_layers()?;
+        let with_state = match &single {
+            Some(single) => Which::Listed(single.iter().map(|layer| *layer == SubLayer::State).collect()),
+            None => self.state_layers(sizes)?,
+        };
         // An encoder's window covers both sides together.
         let window = window.map(|window| if family.head.encoder { window / 2 + 1 } else { window });
         let kinds = self.kinds(sizes, with_window)?;
         let window_rope = usize::from(family.rope.window.is_some());
-        Ok(Layers { window, rotated, window_rope, with_state, kinds })
+        Ok(Layers { window, rotated, window_rope, with_state, single, kinds })
     }
 
     /// The window, where the family has one. 0 in GGUF and null mean no window.
@@ -191,12 +208,12 @@ impl Reader<'_> {
     }
 
     /// A list of `config.json`, each entry parsed by `has`; `None` in GGUF, and where it is absent or null.
-    pub(super) fn listed(
+    pub(super) fn listed<T>(
         &self,
         key: &str,
         known: &str,
-        has: impl Fn(&Value) -> Option<bool>,
-    ) -> Result<Option<Vec<bool>>> {
+        has: impl Fn(&Value) -> Option<T>,
+    ) -> Result<Option<Vec<T>>> {
         let Some(list) = self.config.and_then(|config| config.object().get(key)) else { return Ok(None) };
         let entry = |(index, entry): (usize, &Value)| {
             has(entry).ok_or_else(|| self.value(&format!("{key}[{index}]"), entry, known.to_owned()))

@@ -8,18 +8,21 @@ mod experts;
 mod factors;
 mod inspect;
 mod kinds;
+mod latent;
 mod layer_embedding;
 mod layers;
 mod mixer;
 mod names;
 mod predictor;
 mod reader;
+mod refusals;
 mod rope;
 mod rotary;
 mod routed;
 mod runs;
 mod sampling;
 mod scaling;
+mod single;
 mod sizes;
 mod states;
 mod tensors;
@@ -34,14 +37,15 @@ pub use columns::Columns;
 pub use curve::Curve;
 pub use embedding::{EmbeddingSpec, Embeds, InputWeights, PositionWeights, TextLimit};
 pub use inspect::{Wanted, inspect, inspect_as};
+pub use latent::{LatentWeights, QueryWeights};
 pub use layer_embedding::{LayerEmbeddingUse, LayerEmbeddingWeights};
 pub use mixer::{
-    AttentionWeights, ConvWeights, DeltaInput, DeltaNetWeights, KeyValueWeights, KeysValues, Mamba2Weights, Mixer,
-    MixerWeights, ShortConvWeights,
+    AttentionWeights, ConvWeights, DeltaInput, DeltaNetWeights, KeyValueProjections, KeyValueWeights, KeysValues,
+    Mamba2Weights, Mixer, MixerWeights, ShortConvWeights,
 };
 pub use predictor::JoinedInput;
 pub use rotary::{FrequencyFactors, QueryScale, Rope, RopeScaling};
-pub use routed::{ExpertGates, ExpertMatrices, ExpertsWeights, Routing, SharedExpert};
+pub use routed::{ExpertGates, ExpertGroups, ExpertMatrices, ExpertsWeights, Routing, SharedExpert};
 pub use runs::{IntegerRows, NestedScales, Runs};
 pub use sampling::{GREEDY_BELOW, Sampling};
 pub use states::{DeltaNetKeys, StateMixer};
@@ -148,10 +152,10 @@ weights! {
 
     /// The weights and options of one decoder block. Layers of a model may differ.
     pub struct LayerWeights<W> {
-        /// What mixes the positions of a sequence, added to the residual stream.
-        pub mixer: MixerWeights<W> = part,
-        /// The feed-forward layer, added to the residual stream.
-        pub feed_forward: FeedForwardWeights<W> = part,
+        /// What mixes the positions of a sequence, added to the residual stream. None where a layer is a feed-forward layer alone.
+        pub mixer: Option<MixerWeights<W>> = optional part,
+        /// The feed-forward layer, added to the residual stream. None where a layer is a mixer alone.
+        pub feed_forward: Option<FeedForwardWeights<W>> = optional part,
         /// How it adds its embedding to the residual stream, after the feed-forward layer.
         pub layer_embedding: Option<Box<LayerEmbeddingUse<W>>> = optional boxed part,
         /// What the residual stream is multiplied by after all of it, `[1]`.
@@ -162,7 +166,7 @@ weights! {
 
     /// The weights of a feed-forward layer.
     pub struct FeedForwardWeights<W> {
-        /// Of its input, `[hidden]`. None in a parallel block, where the norm of the mixer is its norm too.
+        /// Of its input, `[hidden]`. None in a parallel block where the norm of the mixer is its norm too.
         pub norm: Option<W::Norm> = optional norm,
         /// What it computes of that.
         pub layer: FeedForwardLayer<W> = part,
@@ -370,7 +374,7 @@ impl ModelSpec {
 
     /// The layers of attention.
     pub fn attentions(&self) -> impl Iterator<Item = &AttentionWeights> {
-        self.weights.layers.iter().filter_map(|layer| layer.mixer.layer.attention())
+        self.weights.layers.iter().filter_map(|layer| layer.mixer()?.attention())
     }
 
     /// The longest window of a layer; `None` where a layer has none.
@@ -459,25 +463,34 @@ impl<W: WeightTypes> LayerWeights<W> {
         self.list().into_iter().filter_map(Weight::matrix)
     }
 
+    /// Its token mixer, where it has one.
+    pub fn mixer(&self) -> Option<&Mixer<W>> {
+        self.mixer.as_ref().map(|mixer| &mixer.layer)
+    }
+
     /// The norm in front of its feed-forward layer.
     pub fn feed_forward_norm(&self) -> Option<&W::Norm> {
-        if self.parallel { self.mixer.norm.as_ref() } else { self.feed_forward.norm.as_ref() }
+        let of_mixer = self.mixer.as_ref().and_then(|mixer| mixer.norm.as_ref()).filter(|_| self.parallel);
+        self.feed_forward.as_ref().and_then(|layer| layer.norm.as_ref()).or(of_mixer)
     }
 
     /// The experts of its feed-forward layer, where it has any.
     pub fn experts(&self) -> Option<&ExpertsWeights<W>> {
-        if let FeedForwardLayer::Experts(experts) = &self.feed_forward.layer { Some(experts) } else { None }
+        if let FeedForwardLayer::Experts(experts) = &self.feed_forward.as_ref()?.layer { Some(experts) } else { None }
     }
 
     /// Whether what a sub-layer puts out is normed before it is added to the residual stream.
     pub fn norms_outputs(&self) -> bool {
         let Self { mixer, feed_forward, layer_embedding, .. } = self;
-        mixer.output_norm.is_some() || feed_forward.output_norm.is_some() || layer_embedding.is_some()
+        mixer.as_ref().is_some_and(|mixer| mixer.output_norm.is_some())
+            || feed_forward.as_ref().is_some_and(|layer| layer.output_norm.is_some())
+            || layer_embedding.is_some()
     }
 
     /// Whether the residual stream is normed after a sub-layer.
     pub fn norms_sums(&self) -> bool {
-        self.mixer.sum_norm.is_some() || self.feed_forward.sum_norm.is_some()
+        self.mixer.as_ref().is_some_and(|mixer| mixer.sum_norm.is_some())
+            || self.feed_forward.as_ref().is_some_and(|layer| layer.sum_norm.is_some())
     }
 }
 

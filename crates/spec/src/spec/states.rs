@@ -32,7 +32,8 @@ pub enum StateMixer {
         state_dim: Key,
         /// The key of the elements of a value in `config.json`, if they are not a text.
         head_dim: &'static str,
-        /// The key of the elements of all values together: in GGUF their number, in `config.json` a multiple of the width.
+        /// The key of the elements of all values together: in GGUF their number, in `config.json` a multiple of the width; empty
+        /// where only `head_dim` gives their number.
         inner: Key,
         /// The key of the shortest and the longest step in `config.json`; absent or null, and in GGUF, there are no limits.
         step_limit: &'static str,
@@ -83,10 +84,14 @@ impl Reader<'_> {
             }
             StateMixer::Mamba2 { heads, groups, state_dim, head_dim, inner, .. } => {
                 let (value_heads, key_heads) = (require(heads)?, require(groups)?);
-                let (key_dim, values) = (require(state_dim)?, require(inner)?);
-                let normed = match self.is_gguf() {
-                    true => values,
-                    false => self.bounded(inner.config, (values as u64).saturating_mul(hidden as u64))?,
+                let key_dim = require(state_dim)?;
+                let normed = match (self.is_gguf(), inner.config) {
+                    (true, _) => require(inner)?,
+                    (false, "") => {
+                        let value_dim = require(Key::config(head_dim))?;
+                        self.bounded(head_dim, (value_heads as u64).saturating_mul(value_dim as u64))?
+                    }
+                    (false, key) => self.bounded(key, (require(inner)? as u64).saturating_mul(hidden as u64))?,
                 };
                 let value_dim = self.part(heads, value_heads, inner, normed)?;
                 self.part(groups, key_heads, heads, value_heads)?;
@@ -172,6 +177,8 @@ impl Reader<'_> {
             (StateLayers::All(source), None) => {
                 Ok(self.or_absent(None, Which::All, "a state in every layer", LAYER_TYPES, source))
             }
+            // Read by `single_layers`.
+            (StateLayers::Single { .. }, _) => Ok(Which::None),
             (StateLayers::AllButListed(_) | StateLayers::All(_), Some(metadata)) => {
                 let key = self.key(self.family.files.keys.kv_heads);
                 // One number for all layers means that all of them have keys.
@@ -241,6 +248,14 @@ impl Reader<'_> {
             )),
             Some(layers) => Ok(layers),
         }
+    }
+
+    /// The number of layers after the others in safetensors files that predict further tokens.
+    pub(super) fn predictors_after(&self) -> Result<usize> {
+        let after = self.family.head.predictors.filter(|_| self.family.head.predictors_after && !self.is_gguf());
+        let count = after.map_or(Ok(None), |key| self.fields().unsigned(&self.key(key)))?;
+        // Only numbers of layers are compared with it.
+        Ok(count.map_or(0, |count| count.min(i32::MAX as u64) as usize))
     }
 }
 

@@ -5,8 +5,8 @@ use super::layers::Layers;
 use super::names::{fill, nearest};
 use super::reader::Reader;
 use super::{
-    AttentionWeights, DenseWeights, FeedForwardLayer, FeedForwardWeights, KeyValueWeights, KeysValues, LayerWeights,
-    LinearWeights, Mixer, MixerWeights, Norm, NormWeights, Routing, Sizes,
+    AttentionWeights, DenseWeights, FeedForwardLayer, FeedForwardWeights, KeyValueProjections, KeyValueWeights,
+    KeysValues, LayerWeights, LinearWeights, Mixer, MixerWeights, Norm, NormWeights, Routing, Sizes,
 };
 use crate::error::{Error, IncompleteKind, Result};
 use crate::family::{Bias, Family, HeadNorms, NormKind, Parallel, Role};
@@ -104,22 +104,38 @@ impl<'a> Tensors<'a> {
 
     /// The block `layer`, with experts where it has a routing of these.
     pub(super) fn layer(&mut self, layer: usize, experts: Option<Routing>) -> Result<LayerWeights> {
+        let parallel = self.parallel(Some(layer))?;
+        let (mixes, feeds_forward) = if self.predicts { (true, true) } else { self.options.layers.sub_layers(layer) };
+        let mixer = if mixes { Some(self.mixer(layer)?) } else { None };
+        let feed_forward = if feeds_forward { Some(self.feed_forward(layer, experts)?) } else { None };
+        let layer_embedding = self.layer_embedding_use(layer)?;
+        Ok(LayerWeights { mixer, feed_forward, layer_embedding, scale: self.scale(layer)?, parallel })
+    }
+
+    fn mixer(&mut self, layer: usize) -> Result<MixerWeights> {
         let at = Some(layer);
-        let parallel = self.parallel(at)?;
         let unnormed = self.family.block.first_unnormed && layer == 0;
         let norm = if unnormed { None } else { self.norm_if_named(Role::AttentionNorm, at)? };
-        let mlp_norm = if parallel { None } else { self.norm_if_named(Role::MlpNorm, at)? };
         let has_state = !self.predicts && self.options.layers.with_state.has(layer);
         let mixer = match self.family.block.states.filter(|_| has_state) {
             Some(table) => self.state_mixer(table.mixer, at)?,
             None => Mixer::Attention(Box::new(self.attention(layer)?)),
         };
-        let mixer = MixerWeights {
+        Ok(MixerWeights {
             norm,
             layer: mixer,
             output_norm: self.norm_if_named(Role::AttentionOutputNorm, at)?,
             sum_norm: self.norm_if_named(Role::AttentionSumNorm, at)?,
-        };
+        })
+    }
+
+    fn feed_forward(&mut self, layer: usize, experts: Option<Routing>) -> Result<FeedForwardWeights> {
+        let at = Some(layer);
+        // A parallel block without a norm of its feed-forward layer has one for both.
+        let stems = [Role::MlpNorm, Role::AttentionNorm].map(|role| self.stem(role, at));
+        let by_flag = matches!(self.family.block.parallel, Parallel::Flag(_));
+        let shared = self.parallel(at)? && (by_flag || stems[0] == stems[1]);
+        let mlp_norm = if shared { None } else { self.norm_if_named(Role::MlpNorm, at)? };
         let beside = experts.is_some() && self.names(Role::ExpertsOutputNorm);
         let (mlp_norm, beside) = match beside {
             true => (Some(self.norm(Role::ExpertsNorm, at)?), Some(Box::new(self.beside(at)?))),
@@ -131,9 +147,7 @@ impl<'a> Tensors<'a> {
         };
         let output_norm = self.norm_if_named(Role::MlpOutputNorm, at)?;
         let sum_norm = self.norm_if_named(Role::MlpSumNorm, at)?;
-        let feed_forward = FeedForwardWeights { norm: mlp_norm, layer: network, beside, output_norm, sum_norm };
-        let layer_embedding = self.layer_embedding_use(layer)?;
-        Ok(LayerWeights { mixer, feed_forward, layer_embedding, scale: self.scale(layer)?, parallel })
+        Ok(FeedForwardWeights { norm: mlp_norm, layer: network, beside, output_norm, sum_norm })
     }
 
     fn keys_values(&mut self, layer: usize) -> Result<KeysValues> {
@@ -141,33 +155,53 @@ impl<'a> Tensors<'a> {
             return Ok(KeysValues::OfLayer(source));
         }
         let at = Some(layer);
-        let stored = self.reader.is_gguf() && self.stores(&self.weight_name(Role::V, at));
-        let keys_are_values = self.options.layers.kinds.keys_are_values(layer) && !stored;
+        let projections = if self.joins_qkv() {
+            match self.family.block.qkv_by_heads {
+                true => KeyValueProjections::ByHeads,
+                false => KeyValueProjections::AfterQueries,
+            }
+        } else {
+            let stored = self.reader.is_gguf() && self.stores(&self.weight_name(Role::V, at));
+            let keys_are_values = self.options.layers.kinds.keys_are_values(layer) && !stored;
+            let k = self.matrix(Role::K, at)?;
+            let v = if keys_are_values { None } else { Some(self.matrix(Role::V, at)?) };
+            KeyValueProjections::Apart { k, v }
+        };
         Ok(KeysValues::Own(Box::new(KeyValueWeights {
-            k: self.matrix(Role::K, at)?,
-            v: if keys_are_values { None } else { Some(self.matrix(Role::V, at)?) },
+            projections,
             k_norm: self.head_norm(Role::KNorm, at)?,
             v_norm_eps: self.family.block.value_norm.then_some(self.options.norm_eps),
         })))
     }
 
+    /// Whether queries, keys and values are in one matrix whose parts are no rows of it one after the other, or are columns.
+    fn joins_qkv(&self) -> bool {
+        !self.reader.is_gguf() && self.names(Role::Qkv)
+    }
+
     fn attention(&mut self, layer: usize) -> Result<AttentionWeights> {
         let at = Some(layer);
-        let Sizes { heads, kv_heads, head_dim, .. } = self.sizes(at);
+        let Sizes { heads, kv_heads, head_dim, latent, .. } = self.sizes(at);
+        let (q, kv) = match latent {
+            Some(latent) => self.latent(layer, latent)?,
+            None => (self.matrix(if self.joins_qkv() { Role::Qkv } else { Role::Q }, at)?, self.keys_values(layer)?),
+        };
         Ok(AttentionWeights {
             heads,
             kv_heads,
             head_dim,
-            q: self.matrix(Role::Q, at)?,
+            q,
             gated: self.family.block.gated_attention,
             causal: !self.family.head.encoder,
-            kv: self.keys_values(layer)?,
+            kv,
             q_norm: self.head_norm(Role::QNorm, at)?,
             norms_each_head: self.family.block.head_norms == HeadNorms::OfEachHead,
             norms_rotated: self.family.block.norms_rotated,
-            rope: self.options.layers.rope(layer).filter(|_| !self.names(Role::Positions)),
+            rope: self.options.layers.rope(layer),
             score_scale: self.options.factors.score_scale,
             score_cap: self.options.factors.score_cap,
+            alibi: self.options.factors.alibi,
+            qkv_limit: self.options.factors.qkv_limit,
             sinks: if self.names(Role::Sinks) { Some(self.sinks(layer)?) } else { None },
             window: self.options.layers.window(layer),
             gates: self.family.block.attention_gate.map_or(0, |_| self.shape(Role::AttentionGate, at).0 as usize),
@@ -187,15 +221,20 @@ impl<'a> Tensors<'a> {
     /// A linear layer's weight `[outputs, inputs]` and its bias, fused tensors resolved into their rows.
     pub(super) fn matrix(&mut self, role: Role, layer: Option<usize>) -> Result<LinearWeights> {
         let (outputs, inputs, because) = self.shape(role, layer);
+        let transposed = self.family.files.transposed && !self.reader.is_gguf() && layer.is_some();
         let rows = match self.rows_of_fused(role, layer, Some(inputs))? {
             Some(rows) => rows,
             None => {
-                let tensor = self.checked(&self.weight_name(role, layer), &[outputs, inputs], &because);
+                let shape = if transposed { [inputs, outputs] } else { [outputs, inputs] };
+                let tensor = self.checked(&self.weight_name(role, layer), &shape, &because);
                 let tensor = self.explained(tensor, &[role], layer)?;
                 Rows { tensor, module: self.stem(role, layer), before: 0, total: outputs }
             }
         };
-        Ok(LinearWeights { bias: self.bias(role, layer)?, ..self.scaled(rows, role)? })
+        if transposed {
+            self.check_float(&rows.tensor, "a float (matrices that are stored by inputs)")?;
+        }
+        Ok(LinearWeights { transposed, bias: self.bias(role, layer)?, ..self.scaled(rows, role)? })
     }
 
     /// The matrix in `rows` with its scales, or of floats.
@@ -276,6 +315,7 @@ impl<'a> Tensors<'a> {
             Parallel::Yes => true,
             Parallel::Flag(_) if self.reader.is_gguf() => !self.stores(&self.weight_name(Role::MlpNorm, layer)),
             Parallel::Flag(flag) => self.reader.flag(flag)?.unwrap_or(false),
+            Parallel::UnlessFlag(flag) => self.reader.fields().boolean(&self.reader.key(flag))?.unwrap_or(true),
         })
     }
 
@@ -319,8 +359,10 @@ impl<'a> Tensors<'a> {
 
     /// The name of the tensor of `role`, without `.weight` or `.bias`.
     pub(super) fn stem(&self, role: Role, layer: Option<usize>) -> String {
-        let pattern = self.family.name_of(role).map(|names| self.pattern(names.gguf, names.config));
-        fill(&pattern.unwrap_or_default(), layer)
+        let names = self.family.names_of(role).map(|names| fill(&self.pattern(names.gguf, names.config), layer));
+        let names: Vec<String> = names.collect();
+        let stored = names.iter().find(|name| self.stores(&format!("{name}.weight")));
+        stored.or(names.first()).cloned().unwrap_or_default()
     }
 
     pub(super) fn weight_name(&self, role: Role, layer: Option<usize>) -> String {
@@ -461,6 +503,9 @@ fn front(header: &Header, family: &'static Family) -> Front {
     } else if any("model.language_model.") {
         // transformers 5; the head stands outside.
         ("model.", "model.language_model.")
+    } else if !model.is_empty() && !any(model) && any(&format!("model.{embedding}.")) {
+        // transformers 5 may write its own name of the model within one with a head.
+        (model, "model.")
     } else if !model.is_empty() && !any(model) && any(&format!("{embedding}.")) {
         // `AutoModel` of transformers leaves out the name of the model within one with a head.
         (model, "")

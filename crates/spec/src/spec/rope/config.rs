@@ -76,7 +76,9 @@ impl Resolver<'_> {
             (None, None, Some(why)) => return Err(missing(self.reader.fields(), "rope_parameters", why)),
         };
         let query_scale = current.or(legacy).map_or(Ok(None), |section| self.query_scale(Some(section)))?;
-        Ok(Rope { layout: self.table.config_layout, theta, scaling, dimensions, magnitude, query_scale, source })
+        let score_factor = self.score_factor(current.or(legacy), &scaling)?;
+        let layout = self.table.config_layout;
+        Ok(Rope { layout, theta, scaling, dimensions, magnitude, score_factor, query_scale, source })
     }
 
     fn theta(&self, sections: Sections<'_>) -> Result<(f64, String)> {
@@ -93,6 +95,15 @@ impl Resolver<'_> {
             if section.text("rope_type")?.or(section.text("type")?) == Some(PROPORTIONAL) {
                 return Ok(head_dim);
             }
+        }
+        if let Some((key, default, source)) = self.table.rotary_dim {
+            // Null means all of a head.
+            let all = if self.reader.is_null(key) { head_dim } else { default };
+            let dimensions = self.reader.or_default(self.reader.size(Key::config(key))?, key, (all, source));
+            return match dimensions > head_dim {
+                true => Err(self.reader.value(key, dimensions, format!("up to the {head_dim} elements of a head"))),
+                false => Ok(dimensions),
+            };
         }
         let stored = self.agreed("partial_rotary_factor", sections)?;
         let part = match (self.table.rotary_part, stored) {
