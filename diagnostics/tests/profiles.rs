@@ -11,7 +11,7 @@ use model_factory_diagnostics::hardware::profiles::{PROFILES, Profile};
 use model_factory_diagnostics::plan::{self, KvDtype, PlanMemory};
 use model_factory_diagnostics::report::{InputSummary, NextStep, Remedy};
 use model_factory_diagnostics::spec::{
-    AttentionWeights, InputWeights, KeyValueProjections, KeysValues, Mixer, ModelSpec,
+    Activation, AttentionWeights, FeedForwardLayer, InputWeights, KeyValueProjections, KeysValues, Mixer, ModelSpec,
 };
 use model_factory_diagnostics::{
     DType, DeviceChoice, Hardware, Policy, Ready, Report, Speed, Verdict, assess, diagnose_with,
@@ -136,6 +136,43 @@ fn fixtures_on_every_gpu() {
     }
     let text: String = alike.iter().map(|(said, dtypes)| format!("{}\n{said}\n", dtypes.join(", "))).collect();
     insta::assert_snapshot!("fixtures_on_gpus", text);
+}
+
+/// Options of newer dense families, each by itself on a model that the GPU computes.
+#[test]
+fn options_of_heads_and_activations_that_gpus_lack_are_refused_by_name() {
+    let (plain, input) = safetensors(&LLAMA_31_8B, DType::BF16);
+    let norm = |elements: u64| {
+        let mut norm = plain.weights.final_norm.clone().unwrap();
+        norm.weight.shape = vec![elements];
+        Some(norm)
+    };
+    let attention = |change: &dyn Fn(&mut AttentionWeights)| {
+        let mut spec = plain.clone();
+        let Mixer::Attention(attention) = &mut spec.weights.layers[3].mixer.as_mut().unwrap().layer else {
+            unreachable!()
+        };
+        change(attention);
+        spec
+    };
+    let activation = |activation| {
+        let mut spec = plain.clone();
+        let FeedForwardLayer::Dense(dense) = &mut spec.weights.layers[3].feed_forward.as_mut().unwrap().layer else {
+            unreachable!()
+        };
+        dense.activation = activation;
+        spec
+    };
+    for (option, spec) in [
+        ("gated attention", attention(&|of| of.gates = of.heads)),
+        ("norms of heads after their rotation", attention(&|of| (of.norms_rotated, of.q_norm) = (true, norm(128)))),
+        ("norms over all heads together", attention(&|of| (of.norms_each_head, of.q_norm) = (true, norm(4096)))),
+        ("another activation", activation(Activation::ReluSquared)),
+        ("another activation", activation(Activation::XIelu)),
+    ] {
+        let report = assess(&spec, &input, &machine("h100"), &Policy::default());
+        assert!(report.reason.contains(option), "{option}: {}", report.reason);
+    }
 }
 
 #[test]

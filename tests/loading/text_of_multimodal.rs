@@ -123,6 +123,26 @@ fn texts_by_another_name_have_the_same_bits() {
     }
 }
 
+#[test]
+fn llama_by_another_name_has_the_same_bits() {
+    let fixture = common::named("llama-3.2").folder.join("f32");
+    let folder = tempfile::tempdir().expect("a folder");
+    for file in std::fs::read_dir(&fixture).expect("a folder") {
+        let file = file.expect("an entry");
+        std::fs::copy(file.path(), folder.path().join(file.file_name())).expect("a copy");
+    }
+    let config = std::fs::read(fixture.join("config.json")).expect("config.json");
+    let mut config: Value = serde_json::from_slice(&config).expect("JSON");
+    config["model_type"] = "iquestcoder".into();
+    config["architectures"] = json!(["IQuestCoderForCausalLM"]);
+    std::fs::write(folder.path().join("config.json"), config.to_string()).expect("a file");
+    let (llama, named) = (common::load(&fixture), common::load(folder.path()));
+    assert_eq!(named.spec().family, "iquestcoder");
+    let tokens: Vec<u32> = (5..60).collect();
+    let logits = |model: &Model| -> Vec<Vec<f32>> { model.logits(&tokens).expect("logits").to_vec2().expect("F32") };
+    assert_eq!(logits(&named), logits(&llama));
+}
+
 /// Loads a fixture alone and within such a checkpoint, whose bits must be the same.
 fn compare(fixture: &str, wrapper: [&str; 2], edit: impl Fn(&mut Keys), rename: fn(&str) -> String) -> [Model; 2] {
     let fixture = common::named(fixture);

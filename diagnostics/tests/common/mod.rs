@@ -156,6 +156,8 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
             qkv_limit: None,
             sinks: None,
             window: None,
+            gates: 0,
+            gate: None,
             o: matrix("self_attn.o_proj", hidden, query),
         };
         let mixer = MixerWeights {

@@ -15,6 +15,8 @@ pub(super) struct Heads {
     pub(super) value_dim: usize,
     /// Whether each query has a gate.
     pub(super) gated: bool,
+    /// Columns of gates after keys and values.
+    pub(super) gates: usize,
     /// Whether keys and values are kept in pages.
     pub(super) cached: bool,
 }
@@ -22,15 +24,16 @@ pub(super) struct Heads {
 impl Heads {
     /// The heads of a layer, none where it is not attention; and which other layer stores its keys and values.
     pub(super) fn of(layer: &LayerWeights) -> (Heads, Option<usize>) {
-        let none = Heads { queries: 0, kv: 0, dim: 0, value_dim: 0, gated: false, cached: false };
+        let none = Heads { queries: 0, kv: 0, dim: 0, value_dim: 0, gated: false, gates: 0, cached: false };
         let Some(attention) = layer.mixer().and_then(Mixer::attention) else { return (none, None) };
-        let &AttentionWeights { heads: queries, kv_heads: kv, head_dim: dim, gated, causal: cached, .. } = attention;
+        let &AttentionWeights { heads: queries, kv_heads: kv, head_dim: dim, gated, gates, causal: cached, .. } =
+            attention;
         let source = match attention.kv {
             KeysValues::OfLayer(source) => Some(source),
             KeysValues::Own(_) | KeysValues::Latent(_) => None,
         };
         let value_dim = attention.kv.latent().map_or(dim, |latent| latent.rank);
-        (Heads { queries, kv, dim, value_dim, gated, cached }, source)
+        (Heads { queries, kv, dim, value_dim, gated, gates, cached }, source)
     }
 
     /// Whether values are the first elements of keys.
@@ -64,9 +67,9 @@ impl Heads {
         self.width() * if self.gated { 2 } else { 1 }
     }
 
-    /// Columns of q, k and v side by side.
+    /// Columns of q, k, v and gates of their own side by side.
     pub(super) fn qkv_width(self) -> usize {
-        self.keys() + 2 * self.kv * self.dim
+        self.keys() + 2 * self.kv * self.dim + self.gates
     }
 }
 
@@ -115,7 +118,7 @@ impl CpuDevice {
                 v.copy_from_slice(k);
             }
             if let Some(eps) = v_norm_eps {
-                v.chunks_exact_mut(dim).for_each(|head| kernels::divide_by_rms(self.isa, head, eps));
+                v[..kv * dim].chunks_exact_mut(dim).for_each(|head| kernels::divide_by_rms(self.isa, head, eps));
             }
             if !attention.norms_rotated {
                 normed([&mut *q, &mut *k])?;

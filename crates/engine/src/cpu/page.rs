@@ -233,7 +233,7 @@ fn store<E: KvElement>(
 mod tests {
     use super::*;
 
-    const HEADS: Heads = Heads { queries: 2, kv: 2, dim: 3, value_dim: 3, gated: false, cached: true };
+    const HEADS: Heads = Heads { queries: 2, kv: 2, dim: 3, value_dim: 3, gated: false, gates: 0, cached: true };
 
     fn rows_of(heads: Heads, x: &[f32]) -> KvRows<'_> {
         KvRows { x, width: heads.qkv_width(), first: heads.keys() }
@@ -262,6 +262,7 @@ mod tests {
                     dim,
                     value_dim: dim - rotated,
                     gated: kv == 1,
+                    gates: queries,
                     cached: true,
                 });
                 // The last layer reads what the first stores.

@@ -15,6 +15,14 @@ pub(super) const FAMILY: Family = Family {
     id: "apertus",
     gguf_architectures: &["apertus"],
     model_types: &[("apertus", &["ApertusForCausalLM"])],
+    // transformers reads neither, and computes what the second says.
+    files: FileTable {
+        refused: &[
+            Refusal::Set("post_norm", "norms after the sub-layers"),
+            Refusal::Unset(Key::config("qk_norm"), "no norms of queries and keys"),
+        ],
+        ..FILES
+    },
     tensors: &[TENSORS, LLAMA_LIKE_TENSORS, HEAD_NORMS],
     biases: &[ATTENTION_BIAS],
     block: BlockTable { activation: (Activation::XIelu, &["xielu"]), ..BLOCK },

@@ -10,9 +10,9 @@ pub(super) const FAMILY: Family = Family {
     model_types: &[("cohere2", &["Cohere2ForCausalLM"])],
     files: FileTable {
         keys: LAYER_NORM_KEYS,
-        // transformers reads none of the first three, which say what it computes.
+        // transformers reads none of the first three, and computes what the first two say.
         refused: &[
-            Refusal::Unset(Key::config("use_parallel_block"), "a feed-forward layer behind attention"),
+            Refusal::Unset(Key::config("use_parallel_block"), "a feed-forward layer after attention"),
             Refusal::Unset(Key::config("use_gated_activation"), "a feed-forward layer without a gate"),
             Refusal::Set("use_qk_norm", "norms of queries and keys"),
             Refusal::AbsentGguf(".attention.sliding_window"),

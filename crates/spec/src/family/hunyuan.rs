@@ -1,4 +1,4 @@
-//! Hunyuan, dense: Llama's block with norms of heads after the rotation, whose base a factor of the context raises.
+//! Hunyuan, dense: Llama's block with norms of heads after the rotation, whose base `alpha` raises.
 
 use super::*;
 
@@ -13,6 +13,14 @@ pub(super) const FAMILY: Family = Family {
     id: "hunyuan",
     gguf_architectures: &["hunyuan-dense"],
     model_types: &[("hunyuan_v1_dense", &["HunYuanDenseV1ForCausalLM"])],
+    // transformers reads neither, and computes what the second says.
+    files: FileTable {
+        refused: &[
+            Refusal::Set("use_cla", "keys and values of other layers"),
+            Refusal::Unset(Key::config("use_qk_norm"), "no norms of queries and keys"),
+        ],
+        ..FILES
+    },
     tensors: &[LLAMA_LIKE_TENSORS, HEAD_NORMS],
     biases: &[ATTENTION_BIAS],
     block: BlockTable { norms_rotated: true, ..BLOCK },

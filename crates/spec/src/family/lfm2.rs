@@ -21,6 +21,14 @@ pub(super) const TENSORS: &[TensorName] = &[
 /// In transformers' `Lfm2ShortConv` one flag covers all three.
 pub(super) const CONV_BIAS: Biases = (&[Role::ConvIn, Role::Conv, Role::ConvOut], Bias::Flag("conv_bias"));
 
+pub(super) const STATES: StateTable = StateTable {
+    mixer: StateMixer::ShortConv,
+    layer_types: &["conv"],
+    attention: &["full_attention"],
+    layers: StateLayers::AllButListed("full_attn_idxs"),
+    kernel: Key { gguf: ".shortconv.l_cache", config: "conv_L_cache" },
+};
+
 pub(super) const FAMILY: Family = Family {
     id: "lfm2",
     gguf_architectures: &["lfm2"],
@@ -40,13 +48,7 @@ pub(super) const FAMILY: Family = Family {
     tensors: &[EMBEDDING_TO_VALUES, TENSORS],
     biases: &[CONV_BIAS],
     block: BlockTable {
-        states: Some(StateTable {
-            mixer: StateMixer::ShortConv,
-            layer_types: &["conv"],
-            attention: &["full_attention"],
-            layers: StateLayers::AllButListed("full_attn_idxs"),
-            kernel: Key { gguf: ".shortconv.l_cache", config: "conv_L_cache" },
-        }),
+        states: Some(STATES),
         ..BLOCK
     },
     rope: RopeTable { theta: Some((1_000_000.0, "the default of transformers' Lfm2Config")), ..ROPE },

@@ -6,8 +6,8 @@ mod role;
 
 pub use crate::spec::{DeltaNetKeys, StateMixer};
 pub use parts::{
-    AdjustedWidth, DenseLayers, Evidence, ExpertTable, Factor, FactorOf, GroupTable, HeadNorms, Normalized, Parallel,
-    Refusal, StateLayers, StateTable, Unrotated, Variant, Window, WindowPattern, WindowRope,
+    AdjustedWidth, DenseLayers, Evidence, ExpertTable, Factor, FactorOf, GateWidth, GroupTable, HeadNorms, Normalized,
+    Parallel, Refusal, StateLayers, StateTable, Unrotated, Variant, Window, WindowPattern, WindowRope,
 };
 pub use role::Role;
 
@@ -108,6 +108,8 @@ families! {
     iquestcoder,
     ministral,
     gemma4_unified,
+    lfm3,
+    hyperclovax,
 }
 
 /// One family of models: how its files name things, and the options of its block.
@@ -203,6 +205,8 @@ pub struct BlockTable {
     pub value_norm: bool,
     /// Whether the query projection also computes a gate of the output: for every head its query, then its gate.
     pub gated_attention: bool,
+    /// What each gate of the output is for, where a projection of its own computes them.
+    pub attention_gate: Option<GateWidth>,
     /// Sizes of attention in layers without a window, where they differ from those of layers with one.
     pub full_attention: Option<FullAttention>,
     /// How many of the last layers reuse the keys and values of earlier ones, and the flag of `config.json` under which
@@ -407,6 +411,7 @@ pub const LLAMA_LIKE: Family = Family {
         norms_rotated: false,
         value_norm: false,
         gated_attention: false,
+        attention_gate: None,
         full_attention: None,
         shared_layers: None,
         layer_embedding: None,

@@ -88,6 +88,15 @@ pub enum HeadNorms {
     OfAllHeads,
 }
 
+/// What a gate of attention's output by a matrix of its own is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GateWidth {
+    /// All elements of a head.
+    Head,
+    /// One element.
+    Element,
+}
+
 /// Whether attention and feed-forward layer read the same normalized input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parallel {

@@ -48,6 +48,8 @@ pub enum Role {
     LatentKeys,
     LatentValues,
     Sinks,
+    /// Gates of attention's output, `[heads, hidden]` or `[heads * head_dim, hidden]`.
+    AttentionGate,
     AttentionOutputNorm,
     AttentionSumNorm,
     MlpNorm,

@@ -150,10 +150,11 @@ impl Reader<'_> {
     }
 
     fn listed_windows(&self) -> Result<Option<Vec<bool>>> {
+        let states = self.family.block.states.map_or(&[][..], |states| states.layer_types);
         self.listed(LAYER_TYPES, &format!("{WITH_WINDOW} or {WITHOUT}"), |kind| match kind.as_str()? {
             WITH_WINDOW => Some(true),
             WITHOUT => Some(false),
-            _ => None,
+            kind => states.contains(&kind).then_some(false),
         })
     }
 

@@ -59,6 +59,10 @@ weights! {
         /// Positions that a token attends to, the current one included, where the layer limits them; positions to
         /// either side where tokens also attend to later ones.
         pub window: Option<usize>,
+        /// Gates by a projection of their own: one for each head, or `heads * head_dim`; 0 without it.
+        pub gates: usize,
+        /// That projection, `[gates, hidden]`.
+        pub gate: Option<W::Matrix> = optional matrix,
         /// The output projection, `[hidden, heads * head_dim]`, or by the values of latents `[hidden, heads * value_dim]`.
         pub o: W::Matrix = matrix,
     }
@@ -268,7 +272,7 @@ impl<W: WeightTypes> Mixer<W> {
             Mixer::Attention(attention) => {
                 let [k, v] = attention.kv.own().map_or([None; 2], |own| own.projections.linears());
                 let down = attention.kv.latent().map(|latent| &latent.down);
-                [Some(&attention.q), k.or(down), v, None]
+                [Some(&attention.q), k.or(down), v, attention.gate.as_ref()]
             }
             Mixer::DeltaNet(net) => {
                 let ([qkvz, z], [ba, alpha]) = (net.qkvz.linears(), net.ba.linears());
@@ -311,7 +315,8 @@ impl<W: WeightTypes> Mixer<W> {
                     return first.saturating_add(attention.head_dim).saturating_add(up).saturating_add(absorbed);
                 }
                 let queries = if attention.gated { 2 } else { 1 };
-                attention.width(attention.kv_heads.saturating_mul(2).saturating_add(attention.heads * queries))
+                let heads = attention.kv_heads.saturating_mul(2).saturating_add(attention.heads * queries);
+                attention.width(heads).saturating_add(attention.gates)
             }
             Mixer::DeltaNet(net) => net.channels().saturating_add(net.values()).saturating_add(2 * net.value_heads),
             Mixer::ShortConv(conv) => conv.conv.channels.saturating_mul(3),

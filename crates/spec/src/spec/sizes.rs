@@ -6,7 +6,7 @@ use super::mixer::StateSizes;
 use super::routed::ExpertSizes;
 use super::tensors::Tensors;
 use crate::error::{Error, IncompleteKind, Result};
-use crate::family::{BlockTable, HeadNorms, Key, Role};
+use crate::family::{BlockTable, GateWidth, HeadNorms, Key, Role};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
@@ -85,6 +85,10 @@ impl Sizes {
             Role::Q => matrix(queries(), width()),
             Role::K | Role::V => matrix(keys(), width()),
             Role::O => matrix(width(), of_heads(of_values)),
+            Role::AttentionGate if block.attention_gate == Some(GateWidth::Head) => {
+                matrix((heads, format!("{heads} heads")), width())
+            }
+            Role::AttentionGate => matrix(queries(), width()),
             Role::QDown => matrix(q_latents(), width()),
             Role::QDownNorm => vector(q_latents()),
             Role::QUp => matrix(queries(), q_latents()),

@@ -204,6 +204,8 @@ impl<'a> Tensors<'a> {
             qkv_limit: self.options.factors.qkv_limit,
             sinks: if self.names(Role::Sinks) { Some(self.sinks(layer)?) } else { None },
             window: self.options.layers.window(layer),
+            gates: self.family.block.attention_gate.map_or(0, |_| self.shape(Role::AttentionGate, at).0 as usize),
+            gate: self.family.block.attention_gate.map(|_| self.matrix(Role::AttentionGate, at)).transpose()?,
             o: self.matrix(Role::O, at)?,
         })
     }
