@@ -4,7 +4,7 @@ use super::device::CpuPass;
 use super::{CpuDevice, scratch};
 use crate::kernels;
 use crate::memory;
-use model_factory_spec::spec::{AttentionWeights, KeysValues, LayerWeights, Mixer};
+use model_factory_spec::spec::{AttentionWeights, KeysValues, LayerWeights};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Heads {
@@ -21,7 +21,7 @@ impl Heads {
     /// The heads of a layer, none where it is not attention; and which other layer stores its keys and values.
     pub(super) fn of(layer: &LayerWeights) -> (Heads, Option<usize>) {
         let none = Heads { queries: 0, kv: 0, dim: 0, gated: false, cached: false };
-        let Some(attention) = layer.mixer().and_then(Mixer::attention) else { return (none, None) };
+        let Some(attention) = layer.attention() else { return (none, None) };
         let &AttentionWeights { heads: queries, kv_heads: kv, head_dim: dim, gated, causal: cached, .. } = attention;
         let source = match attention.kv {
             KeysValues::OfLayer(source) => Some(source),

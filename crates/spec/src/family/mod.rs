@@ -276,7 +276,7 @@ pub enum NormKind {
 pub struct Factor {
     /// What the number does.
     pub of: FactorOf,
-    /// The key of the number.
+    /// The key of the number, which may be one of a list of `config.json`: `key[0]`.
     pub key: Key,
     /// The default in GGUF files, with its source.
     pub gguf_default: Option<(f64, &'static str)>,
@@ -298,6 +298,12 @@ pub enum FactorOf {
     ScoresByRoot,
     /// The cap of scores: `cap * tanh(score / cap)`.
     ScoreCap,
+    /// The factor of logits.
+    Logits,
+    /// The factor of the products of these matrices.
+    Products(&'static [Role]),
+    /// The factor of Mamba-2's values, keys or queries, which are 0, 1 and 2, before their convolution.
+    StateInput(usize),
     /// The divisor of logits.
     LogitDivisor,
     /// The cap of logits: `cap * tanh(logit / cap)`.

@@ -155,6 +155,8 @@ pub enum StateLayers {
     AllButListed(&'static str),
     /// All layers, with the source of that; in GGUF the layers without heads of keys and values.
     All(&'static str),
+    /// All layers, with attention next to it that reads the same input.
+    Beside,
     /// Each layer is one sub-layer. `dense` and `experts` are the names in `layer_types` of those that are a feed-forward
     /// layer, `letters` the key of a text in its place, with a letter for each layer: for one with a state, attention,
     /// a dense layer, experts. In GGUF layers without heads of keys and values and without a feed-forward width have a state.

@@ -66,6 +66,8 @@ pub struct CpuBuffers {
     /// The input of a token mixer's output projection, which is the attention's output. It also holds the gated input
     /// of a layer's embedding, and the sum of experts' outputs where experts are next to a dense layer.
     pub mixed: usize,
+    /// The same of a second mixer of a layer, while the first is computed; 0 where no layer has one.
+    pub aside: usize,
     /// The feed-forward layer's activations, as the down projection reads them.
     pub activated: usize,
     /// The output of a sub-layer before its norm; 0 where no layer has such a norm.
@@ -88,7 +90,7 @@ pub struct CpuBuffers {
 impl CpuBuffers {
     /// The buffers of the model `spec`.
     pub fn new(spec: &ModelSpec) -> CpuBuffers {
-        let mixers = || spec.weights.layers.iter().filter_map(LayerWeights::mixer);
+        let mixers = || spec.weights.layers.iter().flat_map(LayerWeights::mixers);
         let wide = widest_feed_forward(spec);
         let input = layer_input(spec);
         let beside = feed_forwards(spec).any(|layer| layer.beside.is_some());
@@ -97,6 +99,7 @@ impl CpuBuffers {
             hidden: spec.hidden,
             projected: mixers().map(Mixer::projected).max().unwrap_or(0),
             mixed: mixers().map(Mixer::mixed).max().unwrap_or(0).max(input).max(summed),
+            aside: spec.weights.layers.iter().map(aside).max().unwrap_or(0),
             activated: wide,
             output: if spec.weights.layers.iter().any(LayerWeights::norms_outputs) { spec.hidden } else { 0 },
             operand: widest_operand(spec),
@@ -127,9 +130,9 @@ impl CpuBuffers {
     }
 
     fn row(&self) -> u64 {
-        let CpuBuffers { hidden, projected, mixed, activated, output, operand, .. } = *self;
+        let CpuBuffers { hidden, projected, mixed, aside, activated, output, operand, .. } = *self;
         let CpuBuffers { up_gate, experts, layer_inputs, joined, logits: _, .. } = *self;
-        let all = [hidden, projected, mixed, activated, output, operand, up_gate, experts, layer_inputs, joined];
+        let all = [hidden, projected, mixed, aside, activated, output, operand, up_gate, experts, layer_inputs, joined];
         sum(&all.map(|elements| elements as u64))
     }
 }
@@ -146,9 +149,15 @@ pub struct StepRoom {
 
 /// Elements of the longest row that a product reads: an input of the block's projections, of down or of o.
 fn widest_operand(spec: &ModelSpec) -> usize {
-    let mixed = spec.weights.layers.iter().filter_map(LayerWeights::mixer).map(Mixer::mixed);
+    let mixed = spec.weights.layers.iter().flat_map(LayerWeights::mixers).map(Mixer::mixed);
     let joined = if spec.weights.joined.is_some() { spec.hidden.saturating_mul(2) } else { 0 };
     mixed.chain([spec.hidden, widest_feed_forward(spec), layer_input(spec), joined]).max().unwrap_or(0)
+}
+
+/// Elements of a row that a second mixer puts out, or the first, as the two change places.
+fn aside(layer: &LayerWeights) -> usize {
+    let several = layer.mixers().count() > 1;
+    layer.mixers().filter(|_| several).map(Mixer::mixed).max().unwrap_or(0)
 }
 
 /// Elements of a row of a layer's input where layers have embeddings.

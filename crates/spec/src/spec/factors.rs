@@ -3,7 +3,8 @@
 use super::reader::Reader;
 use super::{Activation, Multipliers, Sizes};
 use crate::error::Result;
-use crate::family::{Factor, FactorOf, Key};
+use crate::family::{Factor, FactorOf, Key, Role};
+use serde_json::Value;
 
 pub(super) struct Factors {
     pub(super) multipliers: Multipliers,
@@ -13,6 +14,10 @@ pub(super) struct Factors {
     pub(super) activation: Activation,
     /// The factor of the weights of experts.
     pub(super) experts: f32,
+    /// Factors of the products of matrices.
+    pub(super) products: Vec<(&'static [Role], f64)>,
+    /// Those of values, keys and queries of Mamba-2.
+    pub(super) state_inputs: [f64; 3],
 }
 
 impl Factor {
@@ -32,8 +37,10 @@ impl Reader<'_> {
             score_cap: None,
             activation: family.block.activation.0,
             experts: 1.0,
+            products: Vec::new(),
+            state_inputs: [1.0; 3],
         };
-        let Factors { multipliers, score_scale, score_cap, activation, experts } = &mut factors;
+        let Factors { multipliers, score_scale, score_cap, activation, experts, products, state_inputs } = &mut factors;
         if family.head.embedding_by_root_of_width {
             multipliers.embedding = (sizes.hidden as f64).sqrt() as f32;
         }
@@ -53,6 +60,9 @@ impl Reader<'_> {
                 FactorOf::Scores => *score_scale = value as f32,
                 FactorOf::ScoresByRoot => *score_scale = by_root(value),
                 FactorOf::ScoreCap => *score_cap = Some(value as f32),
+                FactorOf::Logits => multipliers.logits = value as f32,
+                FactorOf::Products(roles) => products.push((roles, value)),
+                FactorOf::StateInput(part) => state_inputs[part] = value,
                 FactorOf::LogitDivisor => multipliers.logits = (1.0 / value) as f32,
                 FactorOf::LogitCap => multipliers.logit_cap = Some(value as f32),
                 FactorOf::Experts => *experts = value as f32,
@@ -73,7 +83,11 @@ impl Reader<'_> {
         if key.is_empty() {
             return Ok(default.map(|(value, _)| value));
         }
-        match self.fields().number(&key)? {
+        let stored = match key.split_once('[') {
+            Some((list, index)) => self.number_in_list(list, index.trim_end_matches(']'))?,
+            None => self.fields().number(&key)?,
+        };
+        match stored {
             Some(0.0) if self.is_gguf() => Ok(None),
             // Far beyond every factor in use, and within what an f32 holds.
             Some(value) if (1e-9..=1e9).contains(&value) => Ok(Some(value)),
@@ -85,5 +99,13 @@ impl Reader<'_> {
             },
             None => Ok(default.map(|default| self.or_default(None, &key, default))),
         }
+    }
+
+    /// A number of a list of `config.json`; `None` where that is absent or null.
+    fn number_in_list(&self, key: &str, index: &str) -> Result<Option<f64>> {
+        let list = self.config.and_then(|config| config.object().get(key)).filter(|list| !list.is_null());
+        let entry = |list: &Value| list.as_array()?.get(index.parse::<usize>().ok()?)?.as_f64();
+        let wrong = |list| self.value(key, list, format!("a list with a number at {index}"));
+        list.map(|list| entry(list).ok_or_else(|| wrong(list))).transpose()
     }
 }
