@@ -62,6 +62,8 @@ families! {
     nomic_bert,
     modern_bert,
     nemotron_h,
+    bamba,
+    falcon_h1,
 }
 
 /// One family of models: how its files name things, and the options of its block.
