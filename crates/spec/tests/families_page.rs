@@ -1,0 +1,241 @@
+//! The list of families in `docs/families.md` is written by this test from the tables: `UPDATE_DOCS=1 cargo test -p
+//! model-factory-spec --test families_page`. Without that it fails where the two differ.
+#![allow(clippy::expect_used, clippy::print_stdout)] // a test that cannot go on says why
+
+use model_factory_spec::block::{Activation, RopeLayout, RouterScore};
+use model_factory_spec::family::{
+    Bias, BlockTable, ExpertTable, Factor, FactorOf, Family, HeadTable, NormKind, Normalized, REGISTRY, Role,
+    RopeTable, StateMixer, Window,
+};
+use std::fmt::Write;
+use std::path::Path;
+
+const BEGIN: &str = "<!-- written by crates/spec/tests/families_page.rs -->\n";
+const END: &str = "<!-- end -->\n";
+
+#[test]
+fn the_page_has_what_the_tables_say() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/families.md");
+    let Ok(page) = std::fs::read_to_string(&path) else {
+        println!("skipped: {} is not there", path.display());
+        return;
+    };
+    let (before, rest) = page.split_once(BEGIN).expect("the mark of the list's begin");
+    let (_, after) = rest.split_once(END).expect("the mark of the list's end");
+    let written = format!("{before}{BEGIN}{}{END}{after}", rows());
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(&path, written).expect("the page is written");
+    } else {
+        assert!(page == written, "docs/families.md is not what the tables say: run this test with UPDATE_DOCS=1");
+    }
+}
+
+fn rows() -> String {
+    let mut rows =
+        "| table | models | GGUF architecture | `model_type` | beside Llama's block |\n|---|---|---|---|---|\n"
+            .to_owned();
+    let code = |words: &[&str]| words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ");
+    for family in REGISTRY {
+        let types: Vec<&str> = family.model_types.iter().map(|(model_type, _)| *model_type).collect();
+        let mut options = options(family);
+        if !family.wrappers.is_empty() {
+            let classes: Vec<&str> = family.wrappers.iter().map(|(class, _)| *class).collect();
+            options.push(format!("in {}", code(&classes)));
+        }
+        let mut models: Vec<&str> = family.variants.iter().map(|variant| variant.name).collect();
+        models.push(family.name);
+        let (architectures, types) = (code(family.gguf_architectures), code(&types));
+        let cells = [format!("`{}`", family.id), models.join(", "), architectures, types, options.join("; ")];
+        writeln!(rows, "| {} |", cells.join(" | ")).expect("a string takes what is written");
+    }
+    rows
+}
+
+/// What a table has beside Llama's block. Structures are taken apart in full, so that a new field is not forgotten.
+fn options(family: &Family) -> Vec<String> {
+    let mut said = Vec::new();
+    let has = |role: Role| family.tensors.iter().any(|list| list.iter().any(|name| name.role == role));
+    if family.biases.iter().any(|(roles, bias)| matches!(bias, Bias::Always) && roles.contains(&Role::Q)) {
+        said.push("biases".into());
+    }
+    head(&family.head, &mut said);
+    block(&family.block, &has, &mut said);
+    match family.window {
+        Window::Unused => {}
+        Window::Honoured => said.push("a window in all layers".into()),
+        Window::OfModelTypes(types, _) => said.push(format!("a window in all layers of {}", types.join(", "))),
+        Window::Pattern(pattern) => {
+            let types = pattern.model_types;
+            let some = types.len() < family.model_types.len() && !types.is_empty();
+            let of = if some { format!(" of {}", types.join(", ")) } else { String::new() };
+            said.push(format!("a window in {} of {} layers{of}", pattern.full_every - 1, pattern.full_every));
+        }
+        Window::Flagged { .. } => said.push("a window by `use_sliding_window`".into()),
+        _ => said.push("a window".into()),
+    }
+    rope(&family.rope, &mut said);
+    if let Some(experts) = &family.experts {
+        said.push(experts_of(experts, &has));
+    }
+    said
+}
+
+fn head(head: &HeadTable, said: &mut Vec<String>) {
+    let &HeadTable {
+        tied: _,
+        tied_keys: _,
+        encoder,
+        embedding_by_root_of_width,
+        padding,
+        token_types,
+        classifier: _,
+        predictors,
+    } = head;
+    let words = [
+        (encoder, "an encoder: attention to the whole text, no cache"),
+        (embedding_by_root_of_width, "embeddings by the root of the width"),
+        (padding.is_some(), "positions begin after the padding token"),
+        (token_types.is_some(), "token types"),
+        (predictors.is_some(), "MTP heads on request"),
+    ];
+    said.extend(words.iter().filter(|(has, _)| *has).map(|(_, words)| (*words).to_owned()));
+}
+
+fn block(block: &BlockTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>) {
+    let &BlockTable {
+        norm,
+        activation: (activation, _),
+        parallel,
+        first_unnormed,
+        factors,
+        whole_head_norms,
+        value_norm,
+        gated_attention,
+        full_attention,
+        shared_layers,
+        layer_embedding,
+        gguf_score_scale: _,
+        states,
+    } = block;
+    said.extend(match norm {
+        NormKind::Rms => None,
+        NormKind::RmsFromOne => Some("norms as offsets from one in safetensors".into()),
+        NormKind::Layer => Some("LayerNorm".into()),
+        NormKind::PlainLayer => Some("LayerNorm without biases".into()),
+    });
+    let after = has(Role::AttentionOutputNorm) || has(Role::MlpOutputNorm);
+    let words = [
+        (parallel, "attention and feed-forward in parallel"),
+        (first_unnormed, "no norm before the first attention"),
+        (after && has(Role::AttentionNorm), "norms before and after sub-layers"),
+        (after && !has(Role::AttentionNorm), "norms only after sub-layers"),
+        (has(Role::AttentionSumNorm), "norms after each sum"),
+        (has(Role::QNorm), if whole_head_norms { "norms over all heads of q and k" } else { "norms of q and k" }),
+        (value_norm, "norms of values"),
+        (gated_attention, "gates of attention's output"),
+        (full_attention.is_some(), "other heads in layers without a window"),
+        (shared_layers.is_some(), "shared keys and values"),
+        (layer_embedding.is_some(), "embeddings of layers"),
+        (has(Role::LayerScale), "a factor after each layer"),
+        (has(Role::Sinks), "attention sinks"),
+        (has(Role::Positions), "learned positions"),
+    ];
+    said.extend(words.iter().filter(|(has, _)| *has).map(|(_, words)| (*words).to_owned()));
+    said.extend(
+        match activation {
+            Activation::SwiGlu { .. } => None,
+            Activation::GeGlu { .. } => Some("GELU (tanh) with a gate"),
+            Activation::GeGluErf { .. } => Some("GELU with a gate"),
+            Activation::ClampedSwiGlu { .. } => Some("clamped SiLU with a gate"),
+            Activation::GeluTanh => Some("GELU (tanh), no gate"),
+            Activation::Gelu => Some("GELU, no gate"),
+        }
+        .map(str::to_owned),
+    );
+    said.extend(factors.iter().filter_map(|&Factor { of, .. }| Some(factor(of)?.to_owned())));
+    said.extend(states.map(|states| match states.mixer {
+        StateMixer::ShortConv => "layers of a short convolution".to_owned(),
+        StateMixer::Mamba2 { .. } => "layers of Mamba-2".to_owned(),
+        StateMixer::DeltaNet(_) => "layers of gated delta nets".to_owned(),
+        _ => "layers with a state".to_owned(),
+    }));
+}
+
+fn factor(of: FactorOf) -> Option<&'static str> {
+    Some(match of {
+        FactorOf::Embedding => "a factor of embeddings",
+        FactorOf::Residual => "a factor of residuals",
+        FactorOf::Scores | FactorOf::ScoresByRoot => "a factor of scores",
+        FactorOf::ScoreCap => "a cap on scores",
+        FactorOf::LogitDivisor => "a factor of logits",
+        FactorOf::LogitCap => "a cap on logits",
+        _ => return None,
+    })
+}
+
+fn rope(rope: &RopeTable, said: &mut Vec<String>) {
+    let &RopeTable {
+        gguf_layout: _,
+        config_layout,
+        theta: _,
+        rotary_part,
+        window,
+        unrotated,
+        switch,
+        query_scale,
+        aliases: _,
+        unsaid_scaling: _,
+        original_context: _,
+        longrope_magnitudes,
+        gguf_freqs_expected: _,
+        gguf_freqs_needed: _,
+        gguf_yarn_truncate: _,
+    } = rope;
+    let words = [
+        (config_layout == RopeLayout::Interleaved, "adjacent pairs rotated"),
+        (rotary_part.is_some(), "a part of each head rotated"),
+        (window.is_some(), "another rotation in layers with a window"),
+        (unrotated.is_some(), "layers without rotation"),
+        (switch.is_some(), "rotation or none by a key"),
+        (query_scale.is_some(), "queries scaled by position"),
+        (longrope_magnitudes.is_some(), "longrope with a magnitude for each list"),
+    ];
+    said.extend(words.iter().filter(|(has, _)| *has).map(|(_, words)| (*words).to_owned()));
+}
+
+fn experts_of(experts: &ExpertTable, has: &dyn Fn(Role) -> bool) -> String {
+    let &ExpertTable {
+        flag: _,
+        count: _,
+        optional,
+        chosen: _,
+        feed_forward: _,
+        shared_feed_forward,
+        score,
+        normalized,
+        added_to_sum: _,
+        interleaved: _,
+        by_root_of_width: _,
+        dense_layers,
+    } = experts;
+    let mut said = match score {
+        RouterScore::Softmax => "experts by softmax".to_owned(),
+        RouterScore::SoftmaxOfChosen => "experts, softmax of the chosen".to_owned(),
+        RouterScore::Sigmoid => "experts by sigmoid".to_owned(),
+        RouterScore::SparseMixer { .. } => "experts by the sparse mixer".to_owned(),
+    };
+    let words = [
+        (has(Role::ChoiceBias), "with a bias that chooses"),
+        (matches!(normalized, Normalized::Fixed(true) | Normalized::Flag { .. }), "normalized"),
+        (
+            shared_feed_forward.is_some(),
+            if has(Role::SharedRouter) { "a shared one with a gate" } else { "a shared one" },
+        ),
+        (dense_layers.is_some(), "layers without"),
+        (optional, "or none"),
+    ];
+    for words in words.iter().filter(|(has, _)| *has).map(|(_, words)| words) {
+        let _ = write!(said, ", {words}");
+    }
+    said
+}
