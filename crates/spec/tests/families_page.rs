@@ -5,7 +5,7 @@
 use model_factory_spec::block::{Activation, RopeLayout, RouterScore};
 use model_factory_spec::family::{
     Bias, BlockTable, ExpertTable, Factor, FactorOf, Family, HeadTable, NormKind, Normalized, REGISTRY, Role,
-    RopeTable, StateMixer, Window,
+    RopeTable, StateLayers, StateMixer, Window,
 };
 use std::fmt::Write;
 use std::path::Path;
@@ -58,7 +58,7 @@ fn options(family: &Family) -> Vec<String> {
     if family.biases.iter().any(|(roles, bias)| matches!(bias, Bias::Always) && roles.contains(&Role::Q)) {
         said.push("biases".into());
     }
-    head(&family.head, &mut said);
+    head(&family.head, &has, &mut said);
     block(&family.block, &has, &mut said);
     match family.window {
         Window::Unused => {}
@@ -80,7 +80,7 @@ fn options(family: &Family) -> Vec<String> {
     said
 }
 
-fn head(head: &HeadTable, said: &mut Vec<String>) {
+fn head(head: &HeadTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>) {
     let &HeadTable {
         tied: _,
         tied_keys: _,
@@ -96,7 +96,7 @@ fn head(head: &HeadTable, said: &mut Vec<String>) {
         (embedding_by_root_of_width, "embeddings by the root of the width"),
         (padding.is_some(), "positions begin after the padding token"),
         (token_types.is_some(), "token types"),
-        (predictors.is_some(), "MTP heads on request"),
+        (predictors.is_some() && has(Role::NextProjection), "MTP heads on request"),
     ];
     said.extend(words.iter().filter(|(has, _)| *has).map(|(_, words)| (*words).to_owned()));
 }
@@ -149,15 +149,25 @@ fn block(block: &BlockTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>)
             Activation::ClampedSwiGlu { .. } => Some("clamped SiLU with a gate"),
             Activation::GeluTanh => Some("GELU (tanh), no gate"),
             Activation::Gelu => Some("GELU, no gate"),
+            Activation::ReluSquared => Some("squared ReLU, no gate"),
         }
         .map(str::to_owned),
     );
-    said.extend(factors.iter().filter_map(|&Factor { of, .. }| Some(factor(of)?.to_owned())));
-    said.extend(states.map(|states| match states.mixer {
-        StateMixer::ShortConv => "layers of a short convolution".to_owned(),
-        StateMixer::Mamba2 { .. } => "layers of Mamba-2".to_owned(),
-        StateMixer::DeltaNet(_) => "layers of gated delta nets".to_owned(),
-        _ => "layers with a state".to_owned(),
+    let mut of_factors: Vec<_> = factors.iter().filter_map(|&Factor { of, .. }| Some(factor(of)?.to_owned())).collect();
+    of_factors.dedup();
+    said.extend(of_factors);
+    said.extend(states.map(|states| {
+        let kind = match states.mixer {
+            StateMixer::ShortConv => "layers of a short convolution",
+            StateMixer::Mamba2 { .. } => "layers of Mamba-2",
+            StateMixer::DeltaNet(_) => "layers of gated delta nets",
+            _ => "layers with a state",
+        };
+        match states.layers {
+            StateLayers::Single { .. } => format!("layers of one sub-layer each; {kind}"),
+            StateLayers::Beside => format!("{kind} with attention beside it"),
+            _ => kind.to_owned(),
+        }
     }));
 }
 
@@ -167,7 +177,8 @@ fn factor(of: FactorOf) -> Option<&'static str> {
         FactorOf::Residual => "a factor of residuals",
         FactorOf::Scores | FactorOf::ScoresByRoot => "a factor of scores",
         FactorOf::ScoreCap => "a cap on scores",
-        FactorOf::LogitDivisor => "a factor of logits",
+        FactorOf::LogitDivisor | FactorOf::Logits => "a factor of logits",
+        FactorOf::Products(_) | FactorOf::StateInput(_) => "factors of products",
         FactorOf::LogitCap => "a cap on logits",
         _ => return None,
     })
@@ -181,6 +192,7 @@ fn rope(rope: &RopeTable, said: &mut Vec<String>) {
         rotary_part,
         window,
         unrotated,
+        never,
         switch,
         query_scale,
         aliases: _,
@@ -196,6 +208,7 @@ fn rope(rope: &RopeTable, said: &mut Vec<String>) {
         (rotary_part.is_some(), "a part of each head rotated"),
         (window.is_some(), "another rotation in layers with a window"),
         (unrotated.is_some(), "layers without rotation"),
+        (never, "no rotation"),
         (switch.is_some(), "rotation or none by a key"),
         (query_scale.is_some(), "queries scaled by position"),
         (longrope_magnitudes.is_some(), "longrope with a magnitude for each list"),
