@@ -158,6 +158,15 @@ fn config(table: &mut Table) {
     for key in ["mamba_head_dim", "n_groups", "conv_kernel", "n_routed_experts", "moe_intermediate_size"] {
         table.refuses(&format!("single layers without {key}"), &without(&[key]).tree(), "", 10, &[CONFIG, key]);
     }
+    // As transformers 5 may write it: names of its own, and the experts of a layer in one parameter.
+    let stacked = ["up_proj", "down_proj"].map(|name| {
+        let shape = if name == "up_proj" { vec![2, 48, HIDDEN] } else { vec![2, HIDDEN, 48] };
+        (format!("model.layers.3.mixer.experts.{name}"), shape)
+    });
+    let others = tensors().into_iter().filter(|(name, _)| !name.contains(".experts."));
+    let renamed = others.map(|(name, shape)| (name.replace("backbone.", "model."), shape)).chain(stacked);
+    let config: Value = serde_json::from_slice(sound.get(CONFIG)).unwrap();
+    table.accepts("single layers by names of transformers", &made(&config, renamed).tree(), "");
     let head = ("mtp.layers.0.eh_proj.weight".to_owned(), vec![HIDDEN, 2 * HIDDEN]);
     let config = sound.json(CONFIG, |config| drop(config.insert("num_nextn_predict_layers".into(), json!(1))));
     let config: Value = serde_json::from_slice(config.get(CONFIG)).unwrap();
