@@ -26,7 +26,7 @@ use std::time::Duration;
 /// Heads of keys and values.
 const KV_HEADS: usize = 8;
 
-const SCORING: Scoring = Scoring { scale: 0.125, cap: None };
+const SCORING: Scoring = Scoring { scale: 0.125, cap: None, first: 0 };
 
 /// The length of a row, 5632 or 2880 (with dtypes of 32 elements) for one whose end is no whole step of the products.
 fn inputs() -> usize {

@@ -33,6 +33,20 @@ fn a_cache_in_f16_is_half_as_large_and_one_in_q8_0_a_byte_an_element_and_a_scale
     }
 }
 
+/// Of a position a latent of 32 elements and a rotated key of 16, whatever the heads.
+#[test]
+fn latents_are_cached_once_for_all_heads() {
+    let path = common::archives::path("deepseek-v3/bf16");
+    for (dtype, bytes) in [(KvDtype::F32, 48 * 4), (KvDtype::F16, 48 * 2), (KvDtype::Q8_0, 48 + 2 * 2)] {
+        let model = common::builder().context_length(1024).kv_cache(dtype).load(&path).expect("the model loads");
+        let plan = model.report().plan.as_ref().expect("a plan");
+        assert_eq!((plan.kv_cache, plan.kv_per_token), (1024 * 2 * bytes, 2 * bytes), "{dtype}");
+        let mut session = model.session();
+        session.forward(&tokens(1024, 256)).expect("tokens compute");
+        assert_eq!(session.cache_bytes() as u64, plan.kv_cache, "{dtype}");
+    }
+}
+
 fn load(folder: &Path, context: usize) -> Model {
     let model = common::builder().context_length(context).load(folder).expect("the model loads");
     assert_eq!((model.context_length(), model.spec().context_trained), (context, TRAINED));

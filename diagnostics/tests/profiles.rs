@@ -10,7 +10,10 @@ use model_factory_diagnostics::hardware::Gpu;
 use model_factory_diagnostics::hardware::profiles::{PROFILES, Profile};
 use model_factory_diagnostics::plan::{self, KvDtype, PlanMemory};
 use model_factory_diagnostics::report::{InputSummary, NextStep, Remedy};
-use model_factory_diagnostics::spec::{Activation, FeedForwardLayer, LayerWeights, Mixer, ModelSpec};
+use model_factory_diagnostics::spec::{
+    Activation, AttentionWeights, FeedForwardLayer, InputWeights, KeyValueProjections, KeysValues, LayerWeights, Mixer,
+    ModelSpec,
+};
 use model_factory_diagnostics::{
     DType, DeviceChoice, Hardware, Policy, Ready, Report, Speed, Verdict, assess, diagnose_with,
 };
@@ -377,6 +380,40 @@ fn an_option_of_the_block_that_gpus_lack_is_mended_by_a_processor_alone() {
     spec.multipliers.logit_cap = Some(30.0);
     let report = on(&spec, "rtx-2060");
     assert_eq!((report.verdict, report.remedies), (Verdict::HardwareInsufficient, vec![Remedy::SomeProcessor]));
+}
+
+/// Options of the classic families, each by itself on a model that the GPU computes.
+#[test]
+fn options_of_attention_and_of_matrices_that_gpus_lack_are_refused_by_name() {
+    let (plain, input) = safetensors(&LLAMA_31_8B, DType::BF16);
+    let attention = |spec: &mut ModelSpec, change: &dyn Fn(&mut AttentionWeights)| {
+        let mixer = spec.weights.layers[3].mixer.as_mut().map(|mixer| &mut mixer.layer);
+        let Some(Mixer::Attention(attention)) = mixer else { unreachable!("made by hand") };
+        change(attention);
+    };
+    let joined = |attention: &mut AttentionWeights| {
+        if let KeysValues::Own(own) = &mut attention.kv {
+            own.projections = KeyValueProjections::ByHeads;
+        }
+    };
+    type Change<'a> = &'a dyn Fn(&mut ModelSpec);
+    let options: [(&str, Change<'_>); 6] = [
+        ("ALiBi", &|spec| attention(spec, &|of| of.alibi = Some(8.0))),
+        ("a limit of queries, keys and values", &|spec| attention(spec, &|of| of.qkv_limit = Some(8.0))),
+        ("queries, keys and values in one matrix by heads", &|spec| attention(spec, &joined)),
+        ("matrices that are stored by inputs", &|spec| attention(spec, &|of| of.q.transposed = true)),
+        ("a norm for each part of a parallel block", &|spec| spec.weights.layers[3].parallel = true),
+        ("a norm or positions at its input", &|spec| {
+            let norm = spec.weights.final_norm.clone();
+            spec.weights.input = Some(Box::new(InputWeights { positions: None, token_types: None, norm }));
+        }),
+    ];
+    for (option, change) in options {
+        let mut spec = plain.clone();
+        change(&mut spec);
+        let report = assess(&spec, &input, &machine("h100"), &Policy::default());
+        assert!(report.reason.contains(option), "{option}: {}", report.reason);
+    }
 }
 
 /// Of a layer with a window a token reads what lies within it.

@@ -260,9 +260,8 @@ fn other_architectures_are_named_with_their_kind() {
         ("deberta-v2", "DebertaV2ForMaskedLM", "an encoder:"),
         ("mpnet", "MPNetModel", "an encoder:"),
         ("t5", "T5ForConditionalGeneration", "encoder-decoder"),
-        ("gemma", "GemmaForCausalLM", "Gemma"),
-        ("cohere", "CohereForCausalLM", "block is built otherwise"),
-        ("ministral", "MinistralForCausalLM", "Ministral 8B"),
+        ("vaultgemma", "VaultGemmaForCausalLM", "Gemma"),
+        ("nanochat", "NanoChatForCausalLM", "block is built otherwise"),
         ("whisper", "WhisperForConditionalGeneration", "encoder-decoder"),
         ("clip", "CLIPModel", "does not generate text"),
         ("llada", "LLaDAModelLM", "diffusion"),
@@ -271,14 +270,14 @@ fn other_architectures_are_named_with_their_kind() {
         ("glm4moe", "mixture of experts"),
         ("deepseek2", "mixture of experts"),
         ("gemma3n", "Gemma"),
-        ("command-r", "block is built otherwise"),
+        ("plamo", "block is built otherwise"),
         ("mamba", "state-space"),
         ("rwkv7", "state-space"),
         ("neo-bert", "an encoder:"),
         ("jina-bert-v2", "an encoder:"),
         ("t5", "encoder-decoder"),
         ("cogvlm", "sees or hears"),
-        ("falcon", "block is built otherwise"),
+        ("starcoder2", "block is built otherwise"),
     ];
     let mut table = Table::default();
     for (model_type, class, kind) in CONFIGS {

@@ -208,22 +208,27 @@ fn largest_error(model: &Model, fixture: &Fixture, file: &FileExpectation) -> f6
     computed.iter().zip(&truth).map(|(a, t)| f64::from((a - t).abs())).fold(0.0, f64::max)
 }
 
-/// Families that are Qwen2, Qwen3 and Qwen3-MoE by other names: `text_of_multimodal.rs`.
-const BY_OTHER_NAMES: usize = 3;
+/// Families that are Qwen2 and Qwen3 by other names (`text_of_multimodal.rs`), and two whose GGUF files are those of other
+/// tables.
+const BY_OTHER_NAMES: [usize; 2] = [2, 2];
 
-/// Families that continue texts, and those of them that have GGUF files. The vectors of encoders are compared in `embeddings.rs`.
-const COUNTS: [usize; 2] = {
-    let (mut family, mut counts) = (0, [0; 2]);
+/// Families that continue texts. The vectors of encoders are compared in `embeddings.rs`.
+const DECODERS: usize = decoders(false);
+
+/// Those of them that llama.cpp has too.
+const IN_GGUF: usize = decoders(true);
+
+const fn decoders(in_gguf: bool) -> usize {
+    let (mut family, mut decoders) = (0, 0);
     while family < REGISTRY.len() {
-        let decoder = !REGISTRY[family].head.encoder;
-        counts[0] += decoder as usize;
-        counts[1] += (decoder && !REGISTRY[family].gguf_architectures.is_empty()) as usize;
+        // What is in GGUF alone is compared with llama.cpp by `benches/architectures.py`.
+        let counts = !in_gguf || !REGISTRY[family].gguf_architectures.is_empty();
+        let in_folders = !REGISTRY[family].model_types.is_empty();
+        decoders += (counts && in_folders && !REGISTRY[family].head.encoder) as usize;
         family += 1;
     }
-    [counts[0] - BY_OTHER_NAMES, counts[1] - BY_OTHER_NAMES]
-};
-const DECODERS: usize = COUNTS[0];
-const IN_GGUF: usize = COUNTS[1];
+    decoders - BY_OTHER_NAMES[0] - if in_gguf { 0 } else { BY_OTHER_NAMES[1] }
+}
 
 /// The formats of the comparisons, and how many families have a file in each at least: all, but for folders in shards, which
 /// are read by what no family changes, and for Q4_K_M, which archives do not have.
@@ -239,12 +244,14 @@ const FORMATS: [(&str, usize); 7] = [
 
 /// The format of a file by what it holds, not only by what it is called; `None` for one that is not on the list.
 fn format(model: &Model, gguf: bool, called: &str) -> Option<&'static str> {
-    // Routers are F32 in every GGUF file.
+    // Routers and positions are F32 in every GGUF file.
     let routers = model.spec().weights.layers.iter().filter_map(|layer| layer.experts());
     let routers = routers.flat_map(|experts| {
         let shared = experts.shared.iter().filter_map(|shared| shared.router.as_ref());
         std::iter::once(&experts.router).chain(shared)
     });
+    let positions = model.spec().weights.input.iter().filter_map(|input| input.positions.as_ref());
+    let routers = routers.chain(positions.map(|positions| &positions.rows));
     let routers: BTreeSet<&str> = routers.map(|router| router.weight.name.as_str()).collect();
     let stored: Vec<_> = model.spec().matrices().filter(|tensor| !routers.contains(&*tensor.name)).collect();
     let dtypes: BTreeSet<DType> = stored.iter().map(|tensor| tensor.dtype).collect();

@@ -21,6 +21,10 @@ const FILES: &[&str] = &[
     "qwen3-next/q4_k_m.gguf",
     "lfm2-moe/bf16",
     "lfm2-moe/q4_k_m.gguf",
+    "deepseek-v3/bf16",
+    "deepseek-v2/q8_0.gguf",
+    "minicpm3/q8_0.gguf",
+    "glm-4.5-air/bf16",
     "granite-4-h/bf16",
     "granite-4-h/q4_k_m.gguf",
     "granite-4-h-dense/f16",
@@ -37,6 +41,13 @@ const FILES: &[&str] = &[
     "llama-256/q6_k.gguf",
     "llama-256/q4_k_m.gguf",
     "llama-256/iq2_xs.gguf",
+    "gpt-2/bf16",
+    "gpt-neox/bf16",
+    "bloom/bf16",
+    "bloom/q8_0.gguf",
+    "falcon/f16",
+    "mpt/q8_0.gguf",
+    "opt/f32",
     "gpt-oss/bf16",
     "gpt-oss/mxfp4",
     "gpt-oss/mxfp4.gguf",
@@ -113,6 +124,7 @@ fn long_contexts_give_the_same_bits_in_chunks_alone_and_in_company() {
         "phi-3-window/bf16",
         "qwen3.5/q8_0.gguf",
         "granite-4-h/bf16",
+        "deepseek-v3/bf16",
         "gpt-oss/mxfp4.gguf",
         "../packed/llama-mixed",
         "../mlx/gpt-oss-mxfp4-8",
@@ -143,7 +155,14 @@ fn long_contexts_give_the_same_bits_in_chunks_alone_and_in_company() {
 /// Keys and values are rounded once, when they are stored, each by what is its own.
 #[test]
 fn rounded_caches_give_the_same_bits_in_chunks_alone_in_company_and_behind_a_truncation() {
-    for file in ["llama-3.2/bf16", "phi-3-window/bf16", "phi-2/f16", "llama-256/q4_k_m.gguf", "qwen3.5/bf16"] {
+    for file in [
+        "llama-3.2/bf16",
+        "phi-3-window/bf16",
+        "phi-2/f16",
+        "llama-256/q4_k_m.gguf",
+        "qwen3.5/bf16",
+        "deepseek-v2/q8_0.gguf",
+    ] {
         let tokens = tokens(1300, 256); // crosses a part of attention, pages and chunks of the prefill
         let exact = last(&mut load(file, 1).session(), &[&tokens]);
         for kv in [KvDtype::F16, KvDtype::Q8_0] {

@@ -8,6 +8,7 @@ mod embeddings;
 mod encoders;
 mod fused;
 mod int8;
+mod latent;
 mod mamba;
 mod packed;
 mod scores;

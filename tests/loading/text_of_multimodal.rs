@@ -65,6 +65,7 @@ fn has_the_bits_of_the_language_model_alone() {
         ("gemma-4-e2b", gemma4, behind),
         ("mistral-7b", mistral, in_front),
         ("ministral-3", mistral, behind),
+        ("deepseek-v3", ["KimiVLForConditionalGeneration", "kimi_vl"], in_front),
     ] {
         let [alone, within] = compare(fixture, wrapper, |_| (), rename);
         assert_eq!((&alone.spec().variant, alone.spec().family), (&within.spec().variant, within.spec().family));
@@ -72,7 +73,7 @@ fn has_the_bits_of_the_language_model_alone() {
 }
 
 #[test]
-fn qwen_by_another_name_has_the_same_bits() {
+fn texts_by_another_name_have_the_same_bits() {
     let sections = |keys: &mut Keys, kind: &str, rope: Value| {
         keys.insert("model_type".into(), kind.into());
         keys["rope_parameters"]
@@ -100,6 +101,22 @@ fn qwen_by_another_name_has_the_same_bits() {
             "qwen2vl",
         ),
         ("qwen3", ["Qwen3VLForConditionalGeneration", "qwen3_vl"], "qwen3_vl_text", &qwen3, behind, "qwen3vl"),
+        (
+            "gemma-4-31b",
+            ["Gemma4UnifiedForConditionalGeneration", "gemma4_unified"],
+            "gemma4_unified_text",
+            &json!({}),
+            behind,
+            "gemma4unified",
+        ),
+        (
+            "exaone-4-32b",
+            ["Exaone4_5_ForConditionalGeneration", "exaone4_5"],
+            "exaone4_5_text",
+            &json!({}),
+            behind,
+            "exaone4",
+        ),
     ] {
         let [_, within] = compare(fixture, wrapper, |keys| sections(keys, kind, rope.clone()), rename);
         assert_eq!(within.spec().family, family);

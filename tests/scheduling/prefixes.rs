@@ -180,6 +180,11 @@ fn what_is_found_has_the_bits_of_what_is_computed() {
         ("qwen3.5", KvDtype::F16),
         ("lfm2", KvDtype::F32),
         ("granite-4-h", KvDtype::F32),
+        ("bloom", KvDtype::F32),
+        ("mpt", KvDtype::Q8_0),
+        ("gpt-neox", KvDtype::F16),
+        ("deepseek-v3", KvDtype::F32),
+        ("deepseek-v2", KvDtype::Q8_0),
     ] {
         let fixture = common::named(fixture);
         let load = |on| {

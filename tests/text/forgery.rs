@@ -42,9 +42,9 @@ fn no_text_of_strangers_becomes_a_mark() {
         let marks = marks(&tokenizer);
         all += marks.len();
         for (_, mark) in &marks {
-            let whole = tokenizer.encode(mark, false).unwrap();
+            let whole = tokenizer.encode(mark, false).unwrap_or_else(|error| panic!("{path}: {error}"));
             for text in [mark.clone(), format!("{mark}{mark}"), format!("a {mark} b"), format!("a{mark}\n{mark}b")] {
-                let ids = tokenizer.encode_ordinary(&text, false).unwrap();
+                let ids = tokenizer.encode_ordinary(&text, false).unwrap_or_else(|error| panic!("{path}: {error}"));
                 let unknown = tokenizer.token_id("<unk>");
                 let found = ids.iter().find(|id| Some(**id) != unknown && marks.iter().any(|(mark, _)| mark == *id));
                 assert_eq!(found, None, "{path}: {text:?} is {ids:?}, by itself {whole:?}");

@@ -432,7 +432,9 @@ impl Device for CudaDevice {
             | Activation::GeGluErf { .. }
             | Activation::ClampedSwiGlu { .. }
             | Activation::Gelu
-            | Activation::ReluSquared => {
+            | Activation::Relu
+            | Activation::ReluSquared
+            | Activation::XIelu => {
                 return Err(Error::Internal("the diagnosis accepted another activation".into()));
             }
         };

@@ -23,23 +23,41 @@ use std::ops::Range;
 /// Positions of a tile: the keys whose scores are held at a time.
 pub const TILE: usize = 64;
 
-/// How a query and a key make a score: `scale * (q . key)`, then `cap * tanh(score / cap)` if there is a cap.
+/// How a query and a key make a score: `scale * (q . key)`, then `cap * tanh(score / cap)` if there is a cap, then less the
+/// query's slope times their distance.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scoring {
     /// The factor of products.
     pub scale: f32,
     /// The bound of the magnitude of scores, where there is one.
     pub cap: Option<f32>,
+    /// The position of the tile's first key, by which queries with a slope know distances.
+    pub first: usize,
 }
 
 impl Scoring {
-    /// Caps `scores`, where there is a cap.
+    /// Caps the `scores` of `query` for keys of a tile from `key` on, where there is a cap, and takes distances from them,
+    /// where it has a slope.
     #[inline(always)]
-    pub(crate) fn cap<const FUSED: bool>(self, scores: &mut [f32]) {
+    pub(crate) fn finish<const FUSED: bool>(self, scores: &mut [f32], key: usize, query: &Query<'_>) {
         if let Some(cap) = self.cap {
             scores.iter_mut().for_each(|score| *score = cap * tanh::<FUSED>(*score / cap));
         }
+        if let Some(Slope { slope, position }) = query.slope {
+            for (key, score) in (self.first + key..).zip(scores) {
+                *score -= slope * position.abs_diff(key) as f32;
+            }
+        }
     }
+}
+
+/// How scores of a query fall with the distance of a key.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Slope {
+    /// What each position between the two takes from the score.
+    pub slope: f32,
+    /// The position of the query.
+    pub position: usize,
 }
 
 /// The numbers of [`Query::state`].
@@ -48,21 +66,27 @@ pub const STATE: usize = 1 + LANES;
 /// A query, and its softmax over the tiles so far.
 #[derive(Debug)]
 pub struct Query<'a> {
-    /// The query, `[head_dim]`.
+    /// The query, as long as a key.
     q: &'a [f32],
     pub(crate) max: f32,
     /// Lanes of the sum of `e^(score - max)`: lane `i` has that of positions `i` modulo 16.
     pub(crate) sums: [f32; LANES],
     /// The values so far, weighted by `e^(score - max)`.
     out: &'a mut [f32],
+    pub(crate) slope: Option<Slope>,
 }
 
 impl<'a> Query<'a> {
-    /// A query that has attended to nothing; the result will be in `out`. Panics when `out` is not as long as `q`.
+    /// A query that has attended to nothing; the result, as long as a value, will be in `out`. Panics when one of them is empty.
     pub fn new(q: &'a [f32], out: &'a mut [f32]) -> Query<'a> {
-        assert!(!q.is_empty() && q.len() == out.len(), "{} elements into {}", q.len(), out.len());
+        assert!(!q.is_empty() && !out.is_empty(), "{} elements into {}", q.len(), out.len());
         out.fill(0.0);
-        Query { q, max: f32::NEG_INFINITY, sums: [0.0; LANES], out }
+        Query { q, max: f32::NEG_INFINITY, sums: [0.0; LANES], out, slope: None }
+    }
+
+    /// The query with scores that fall with the distance of keys.
+    pub fn sloped(self, slope: Option<Slope>) -> Query<'a> {
+        Query { slope, ..self }
     }
 
     /// The numbers that [`merge`](Self::merge) needs besides `out`: the maximum, then the sums.
@@ -123,6 +147,10 @@ pub trait KvElement: Copy + Sync + 'static {
     /// The elements of a tile of values that hold its first `positions`, in order.
     fn used_values(head_dim: usize, positions: usize) -> impl Iterator<Item = Range<usize>>;
 
+    /// Fills a tile of `values` of `value_dim` elements, which are the first of the `head_dim` elements of the `keys` of a
+    /// tile: the same bits in another order.
+    fn values_of_keys(keys: &[Self], head_dim: usize, values: &mut [Self], value_dim: usize);
+
     /// The products of a query and the keys of a tile.
     #[doc(hidden)]
     fn products(q: &[f32], keys: &[Self]) -> [f32; TILE];
@@ -158,12 +186,12 @@ pub trait KvElement: Copy + Sync + 'static {
     );
 }
 
-/// Keys and values of [`TILE`] positions of one head. A position that no query sees may hold any bits.
+/// Keys and values of [`TILE`] positions of one head, which may differ in length. A position that no query sees may hold any bits.
 #[derive(Clone, Copy, Debug)]
 pub struct KvTile<'a, E> {
     /// Keys. Floats are `[head_dim, TILE]`, so that scores of neighbors are summed side by side, one in each lane.
     pub keys: &'a [E],
-    /// Values. Floats are `[TILE, head_dim]`.
+    /// Values. Floats are `[TILE, value_dim]`.
     pub values: &'a [E],
 }
 
@@ -190,11 +218,11 @@ pub fn attend<E: KvElement>(
     scoring: Scoring,
 ) {
     let Some(first) = queries.first().filter(|_| !seen.is_empty()) else { return };
-    let len = E::tile_len(first.q.len());
-    assert!(queries.iter().all(|query| query.q.len() == first.q.len()), "one length of heads");
+    let lens = [first.q.len(), first.out.len()];
+    assert!(queries.iter().all(|query| [query.q.len(), query.out.len()] == lens), "one length of heads");
     assert!(seen.end <= TILE, "positions {seen:?} of a tile");
     for KvTile { keys, values } in std::iter::once(tile).chain(then) {
-        assert!(keys.len() == len && values.len() == len, "{} and {} elements of {len}", keys.len(), values.len());
+        assert_eq!([keys.len(), values.len()], lens.map(E::tile_len), "elements of a tile");
     }
     let attention = Attention { tile, seen, then, scoring };
     #[cfg(target_arch = "x86_64")]
@@ -221,7 +249,7 @@ pub fn attend<E: KvElement>(
     for query in queries {
         let mut scores = E::products(query.q, tile.keys);
         scores.iter_mut().for_each(|score| *score *= scoring.scale);
-        scoring.cap::<false>(&mut scores);
+        scoring.finish::<false>(&mut scores, 0, query);
         if let Some(rescale) = weigh::<false>(&mut scores, &attention.seen, query) {
             query.out.iter_mut().for_each(|out| *out *= rescale);
             E::add(&scores, tile.values, &attention.seen, query.out);

@@ -34,7 +34,7 @@ pub(crate) mod testing;
 mod tests;
 pub mod threads;
 
-pub use attention::{KvElement, KvTile, Query, STATE, Scoring, TILE, attend, put_key, put_value};
+pub use attention::{KvElement, KvTile, Query, STATE, Scoring, Slope, TILE, attend, put_key, put_value};
 pub use dtypes::i8::int8_groups;
 pub use dtypes::scaled::{BlockScales, RunScales, ZeroPoints, multiply_with_zero_points};
 pub use element::Element;
@@ -49,7 +49,7 @@ pub use ops::routing::{exp_all, sigmoid, softmax};
 pub use ops::transposed::multiply_transposed;
 pub use ops::vector::{
     Floats, add, add_floats, add_scaled, clamped_swiglu, divide_by_rms, gate_sigmoid, geglu, gelu_erf, gelu_tanh,
-    l2_norm, layer_norm, rms_norm, rotate_half, rotate_pairs, scale_floats, soft_cap, swiglu,
+    l2_norm, layer_norm, rms_norm, rotate_half, rotate_pairs, scale_floats, soft_cap, swiglu, xielu,
 };
 pub use scratch::{Scratch, swap_scratch};
 

@@ -21,6 +21,10 @@ pub enum Activation<Gate = ()> {
     Gelu,
     /// `max(up, 0)^2`.
     ReluSquared,
+    /// xIELU of `up` (arXiv 2411.13010), by the numbers that a layer has learned.
+    XIelu,
+    /// `max(up, 0)`.
+    Relu,
 }
 
 impl<Gate> Activation<Gate> {
@@ -31,7 +35,11 @@ impl<Gate> Activation<Gate> {
             | Activation::GeGlu { gate }
             | Activation::GeGluErf { gate }
             | Activation::ClampedSwiGlu { gate, .. } => Some(gate),
-            Activation::GeluTanh | Activation::Gelu | Activation::ReluSquared => None,
+            Activation::GeluTanh
+            | Activation::Gelu
+            | Activation::Relu
+            | Activation::ReluSquared
+            | Activation::XIelu => None,
         }
     }
 
@@ -50,6 +58,8 @@ impl<Gate> Activation<Gate> {
             Activation::GeluTanh => Activation::GeluTanh,
             Activation::Gelu => Activation::Gelu,
             Activation::ReluSquared => Activation::ReluSquared,
+            Activation::XIelu => Activation::XIelu,
+            Activation::Relu => Activation::Relu,
         })
     }
 }

@@ -4,8 +4,8 @@
 
 use model_factory_spec::block::{Activation, RopeLayout, RouterScore};
 use model_factory_spec::family::{
-    Bias, BlockTable, ExpertTable, Factor, FactorOf, Family, HeadTable, NormKind, Normalized, REGISTRY, Role,
-    RopeTable, StateLayers, StateMixer, Window,
+    Bias, BlockTable, ExpertTable, Factor, FactorOf, Family, HeadNorms, HeadTable, NormKind, Normalized, Parallel,
+    REGISTRY, Role, RopeTable, StateLayers, StateMixer, Window,
 };
 use std::fmt::Write;
 use std::path::Path;
@@ -68,7 +68,10 @@ fn options(family: &Family) -> Vec<String> {
             let types = pattern.model_types;
             let some = types.len() < family.model_types.len() && !types.is_empty();
             let of = if some { format!(" of {}", types.join(", ")) } else { String::new() };
-            said.push(format!("a window in {} of {} layers{of}", pattern.full_every - 1, pattern.full_every));
+            said.push(match pattern.full_every {
+                0 => format!("windows by `layer_types`{of}"),
+                every => format!("a window in {} of {every} layers{of}", every - 1),
+            });
         }
         Window::Flagged { .. } => said.push("a window by `use_sliding_window`".into()),
         _ => said.push("a window".into()),
@@ -86,14 +89,17 @@ fn head(head: &HeadTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>) {
         tied_keys: _,
         encoder,
         embedding_by_root_of_width,
+        first_position,
         padding,
         token_types,
         classifier: _,
         predictors,
+        predictors_after: _,
     } = head;
     let words = [
         (encoder, "an encoder: attention to the whole text, no cache"),
         (embedding_by_root_of_width, "embeddings by the root of the width"),
+        (first_position > 0, "positions begin some rows later"),
         (padding.is_some(), "positions begin after the padding token"),
         (token_types.is_some(), "token types"),
         (predictors.is_some() && has(Role::NextProjection), "MTP heads on request"),
@@ -105,17 +111,23 @@ fn block(block: &BlockTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>)
     let &BlockTable {
         norm,
         activation: (activation, _),
+        other_activations: _,
         parallel,
+        qkv_by_heads,
         first_unnormed,
         factors,
-        whole_head_norms,
+        head_norms,
+        head_norm_flag: _,
+        norms_rotated,
         value_norm,
         gated_attention,
         full_attention,
         shared_layers,
         layer_embedding,
+        scores_by_head: _,
         gguf_score_scale: _,
         states,
+        latent_eps: _,
     } = block;
     said.extend(match norm {
         NormKind::Rms => None,
@@ -124,13 +136,20 @@ fn block(block: &BlockTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>)
         NormKind::PlainLayer => Some("LayerNorm without biases".into()),
     });
     let after = has(Role::AttentionOutputNorm) || has(Role::MlpOutputNorm);
+    let norms_of_heads = match head_norms {
+        HeadNorms::OfAllHeads => "norms over all heads of q and k",
+        HeadNorms::OfHead | HeadNorms::OfEachHead => "norms of q and k",
+    };
     let words = [
-        (parallel, "attention and feed-forward in parallel"),
+        (has(Role::KvDown), "latent attention (MLA)"),
+        (parallel != Parallel::No, "attention and feed-forward in parallel"),
+        (qkv_by_heads, "queries, keys and values by heads in one matrix"),
         (first_unnormed, "no norm before the first attention"),
         (after && has(Role::AttentionNorm), "norms before and after sub-layers"),
         (after && !has(Role::AttentionNorm), "norms only after sub-layers"),
         (has(Role::AttentionSumNorm), "norms after each sum"),
-        (has(Role::QNorm), if whole_head_norms { "norms over all heads of q and k" } else { "norms of q and k" }),
+        (has(Role::QNorm), norms_of_heads),
+        (norms_rotated, "after the rotation"),
         (value_norm, "norms of values"),
         (gated_attention, "gates of attention's output"),
         (full_attention.is_some(), "other heads in layers without a window"),
@@ -139,6 +158,7 @@ fn block(block: &BlockTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>)
         (has(Role::LayerScale), "a factor after each layer"),
         (has(Role::Sinks), "attention sinks"),
         (has(Role::Positions), "learned positions"),
+        (has(Role::EmbeddingNorm), "a norm after the embedding"),
     ];
     said.extend(words.iter().filter(|(has, _)| *has).map(|(_, words)| (*words).to_owned()));
     said.extend(
@@ -149,6 +169,8 @@ fn block(block: &BlockTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>)
             Activation::ClampedSwiGlu { .. } => Some("clamped SiLU with a gate"),
             Activation::GeluTanh => Some("GELU (tanh), no gate"),
             Activation::Gelu => Some("GELU, no gate"),
+            Activation::Relu => Some("ReLU, no gate"),
+            Activation::XIelu => Some("xIELU, no gate"),
             Activation::ReluSquared => Some("squared ReLU, no gate"),
         }
         .map(str::to_owned),
@@ -177,7 +199,9 @@ fn factor(of: FactorOf) -> Option<&'static str> {
         FactorOf::Residual => "a factor of residuals",
         FactorOf::Scores | FactorOf::ScoresByRoot => "a factor of scores",
         FactorOf::ScoreCap => "a cap on scores",
-        FactorOf::LogitDivisor | FactorOf::Logits => "a factor of logits",
+        FactorOf::Logits | FactorOf::LogitDivisor | FactorOf::LogitWidth => "a factor of logits",
+        FactorOf::Alibi => "ALiBi",
+        FactorOf::QkvLimit => "a limit of queries, keys and values",
         FactorOf::Products(_) | FactorOf::StateInput(_) => "factors of products",
         FactorOf::LogitCap => "a cap on logits",
         _ => return None,
@@ -190,11 +214,14 @@ fn rope(rope: &RopeTable, said: &mut Vec<String>) {
         config_layout,
         theta: _,
         rotary_part,
+        rotary_dim,
         window,
         unrotated,
         never,
         switch,
         query_scale,
+        scores_by_magnitude: _,
+        alpha,
         aliases: _,
         unsaid_scaling: _,
         original_context: _,
@@ -202,15 +229,17 @@ fn rope(rope: &RopeTable, said: &mut Vec<String>) {
         gguf_freqs_expected: _,
         gguf_freqs_needed: _,
         gguf_yarn_truncate: _,
+        gguf_original_is_context: _,
     } = rope;
     let words = [
         (config_layout == RopeLayout::Interleaved, "adjacent pairs rotated"),
-        (rotary_part.is_some(), "a part of each head rotated"),
+        (rotary_part.is_some() || rotary_dim.is_some(), "a part of each head rotated"),
         (window.is_some(), "another rotation in layers with a window"),
         (unrotated.is_some(), "layers without rotation"),
         (never, "no rotation"),
         (switch.is_some(), "rotation or none by a key"),
         (query_scale.is_some(), "queries scaled by position"),
+        (alpha, "a base raised by `alpha`"),
         (longrope_magnitudes.is_some(), "longrope with a magnitude for each list"),
     ];
     said.extend(words.iter().filter(|(has, _)| *has).map(|(_, words)| (*words).to_owned()));
@@ -224,7 +253,10 @@ fn experts_of(experts: &ExpertTable, has: &dyn Fn(Role) -> bool) -> String {
         chosen: _,
         feed_forward: _,
         shared_feed_forward,
+        shared_count,
         score,
+        gguf_score: _,
+        groups,
         normalized,
         added_to_sum: _,
         interleaved: _,
@@ -240,8 +272,9 @@ fn experts_of(experts: &ExpertTable, has: &dyn Fn(Role) -> bool) -> String {
     let words = [
         (has(Role::ChoiceBias), "with a bias that chooses"),
         (matches!(normalized, Normalized::Fixed(true) | Normalized::Flag { .. }), "normalized"),
+        (groups.is_some(), "by groups"),
         (
-            shared_feed_forward.is_some(),
+            shared_feed_forward.is_some() || shared_count.is_some(),
             if has(Role::SharedRouter) { "a shared one with a gate" } else { "a shared one" },
         ),
         (dense_layers.is_some(), "layers without"),

@@ -9,8 +9,8 @@ use crate::hardware::{Gpu, Hardware, version};
 use crate::plan::KvDtype;
 use crate::report::{Bytes, Check, Remedy, Verdict, roles};
 use crate::spec::{
-    Activation, AttentionWeights, FeedForwardLayer, FeedForwardWeights, LayerWeights, ModelSpec, Multipliers, Norm,
-    NormWeights,
+    Activation, AttentionWeights, FeedForwardLayer, FeedForwardWeights, KeyValueProjections, LayerWeights, ModelSpec,
+    Multipliers, Norm, NormWeights,
 };
 
 /// The compute capabilities of the GPUs that the engine has run on; `docs/cuda.md` says what was measured there.
@@ -94,7 +94,10 @@ fn beyond_kernels(spec: &ModelSpec) -> Option<&'static str> {
     let mut sizes = attentions().map(|of| (of.heads, of.kv_heads, of.head_dim));
     let first = sizes.next();
     let plain_values =
-        |of: &AttentionWeights| of.kv.own().is_some_and(|own| own.v.is_some() && own.v_norm_eps.is_none());
+        |of: &AttentionWeights| of.kv.own().is_some_and(|own| !own.projections.are_keys() && own.v_norm_eps.is_none());
+    let joined = |of: &AttentionWeights| {
+        of.kv.own().is_some_and(|own| !matches!(own.projections, KeyValueProjections::Apart { .. }))
+    };
     let from_one = |norm: &NormWeights| matches!(norm.kind, Norm::Rms { offset: true, .. });
     let other_gate = |layer: &FeedForwardWeights| match &layer.layer {
         FeedForwardLayer::Dense(dense) => match dense.activation {
@@ -103,7 +106,9 @@ fn beyond_kernels(spec: &ModelSpec) -> Option<&'static str> {
             | Activation::GeGluErf { .. }
             | Activation::ClampedSwiGlu { .. }
             | Activation::Gelu
-            | Activation::ReluSquared => true,
+            | Activation::Relu
+            | Activation::ReluSquared
+            | Activation::XIelu => true,
         },
         FeedForwardLayer::Experts(_) => false,
     };
@@ -116,7 +121,9 @@ fn beyond_kernels(spec: &ModelSpec) -> Option<&'static str> {
         ("norms of the residual stream", layers().any(LayerWeights::norms_sums)),
         ("layers without a norm in front", { of_mixers }.any(|norm| norm.is_none())),
         ("norms over all heads together", attentions().any(|of| whole(of.q_norm.as_ref()) || whole(of.k_norm()))),
+        ("norms of heads behind their rotation", attentions().any(|of| of.norms_rotated && of.q_norm.is_some())),
         ("heads of other sizes in some layers", sizes.any(|of| Some(of) != first)),
+        ("latent attention", attentions().any(|of| of.kv.latent().is_some())),
         ("keys and values of other layers", attentions().any(|of| of.kv.own().is_none())),
         ("values that are keys, or normed", !attentions().all(plain_values)),
         ("embeddings of layers", spec.weights.layer_embedding.is_some()),
@@ -126,14 +133,23 @@ fn beyond_kernels(spec: &ModelSpec) -> Option<&'static str> {
             norms.any(from_one) || spec.weights.final_norm.as_ref().is_some_and(from_one),
         ),
         ("sinks of attention", attentions().any(|of| of.sinks.is_some())),
+        ("ALiBi", attentions().any(|of| of.alibi.is_some())),
+        ("a limit of queries, keys and values", attentions().any(|of| of.qkv_limit.is_some())),
+        ("queries, keys and values in one matrix by heads", attentions().any(joined)),
+        ("a norm or positions at its input", spec.weights.input.is_some()),
+        (
+            "a norm for each part of a parallel block",
+            layers().any(|layer| layer.parallel && layer.feed_forward.as_ref().is_some_and(|of| of.norm.is_some())),
+        ),
         ("a cap on scores", attentions().any(|of| of.score_cap.is_some())),
         ("layers that rotate unlike others", attentions().any(|of| of.rope != Some(0))),
         ("queries that grow with their position", spec.rope().is_some_and(|rope| rope.query_scale.is_some())),
         ("factors of products", spec.weights.matrices().any(|matrix| !matrix.multipliers.is_empty())),
         ("factors of activations", [embedding, residual, logits].iter().any(|factor| *factor != 1.0)),
         ("a cap on logits", logit_cap.is_some()),
-        ("other activations than gated SiLU and gelu", feed_forwards().any(other_gate)),
+        ("another activation than SwiGLU or GELU", feed_forwards().any(other_gate)),
         ("feed-forward layers of experts", layers().any(|layer| layer.experts().is_some())),
+        ("matrices that are stored by inputs", spec.weights.matrices().any(|matrix| matrix.transposed)),
     ];
     options.into_iter().find(|(_, has)| *has).map(|(option, _)| option)
 }

@@ -5,9 +5,9 @@ use model_factory_diagnostics::DType;
 use model_factory_diagnostics::header::TensorInfo;
 use model_factory_diagnostics::report::{FileStatus, InputFile, InputSummary};
 use model_factory_diagnostics::spec::{
-    Activation, AttentionWeights, DenseWeights, Embeds, FeedForwardLayer, FeedForwardWeights, KeyValueWeights,
-    KeysValues, LayerWeights, LinearWeights, Mixer, MixerWeights, ModelSpec, ModelWeights, Multipliers, Norm,
-    NormWeights, Rope, RopeLayout, RopeScaling, Sampling,
+    Activation, AttentionWeights, DenseWeights, Embeds, FeedForwardLayer, FeedForwardWeights, KeyValueProjections,
+    KeyValueWeights, KeysValues, LayerWeights, LinearWeights, Mixer, MixerWeights, ModelSpec, ModelWeights,
+    Multipliers, Norm, NormWeights, Rope, RopeLayout, RopeScaling, Sampling,
 };
 use model_factory_diagnostics::tokenizer::{
     ChatTemplateSource, DEFAULT_TEMPLATE, TemplatePlace, TokenizerKind, TokenizerSpec,
@@ -139,15 +139,21 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
             gated: false,
             causal: true,
             kv: KeysValues::Own(Box::new(KeyValueWeights {
-                k: matrix("self_attn.k_proj", kv, hidden),
-                v: Some(linear(name("self_attn.v_proj"), dtypes.values, kv, hidden)),
+                projections: KeyValueProjections::Apart {
+                    k: matrix("self_attn.k_proj", kv, hidden),
+                    v: Some(linear(name("self_attn.v_proj"), dtypes.values, kv, hidden)),
+                },
                 k_norm: None,
                 v_norm_eps: None,
             })),
             q_norm: None,
+            norms_each_head: false,
+            norms_rotated: false,
             rope: Some(0),
             score_scale: 1.0 / (head_dim as f32).sqrt(),
             score_cap: None,
+            alibi: None,
+            qkv_limit: None,
             sinks: None,
             window: None,
             o: matrix("self_attn.o_proj", hidden, query),
@@ -162,6 +168,7 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
         let dense = DenseWeights {
             up: matrix("mlp.up_proj", feed_forward, hidden),
             activation: Activation::SwiGlu { gate: matrix("mlp.gate_proj", feed_forward, hidden) },
+            curve: None,
             down: linear(name("mlp.down_proj"), dtypes.values, hidden, feed_forward),
         };
         let norm = Some(norm(name("post_attention_layernorm")));
@@ -205,6 +212,7 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
             theta: 10000.0,
             scaling: RopeScaling::Default,
             magnitude: 1.0,
+            score_factor: 1.0,
             query_scale: None,
             dimensions: head_dim as usize,
             source: "rope_theta".into(),

@@ -3,6 +3,7 @@
 use crate::build::{Tree, array, string};
 use model_factory_diagnostics::DType;
 use serde_json::{Map, Value};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// A path in `fixtures/models`.
@@ -12,9 +13,29 @@ pub fn fixture(name: &str) -> PathBuf {
     above.find(|folder| folder.is_dir()).unwrap().join(name)
 }
 
-/// The content of a file in `fixtures/models`.
+/// The content of a file in `fixtures/models`, or in an archive of `fixtures/families`.
 pub fn content(name: &str) -> Vec<u8> {
-    std::fs::read(fixture(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    let (checkpoint, file) = name.split_once('/').unwrap();
+    if fixture(checkpoint).exists() {
+        return std::fs::read(fixture(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+    archived(checkpoint, "").0.into_iter().find(|(found, _)| found == file).unwrap_or_else(|| panic!("no {name}")).1
+}
+
+/// The files of an archive whose names begin with `front`, without it.
+fn archived(checkpoint: &str, front: &str) -> Files {
+    let archive = std::fs::read(fixture("../families").join(format!("{checkpoint}.tar.gz"))).unwrap();
+    let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(&*archive));
+    let mut files = Vec::new();
+    for entry in archive.entries().unwrap() {
+        let mut entry = entry.unwrap();
+        let name = entry.path().unwrap().to_str().unwrap().strip_prefix(front).map(str::to_owned);
+        let mut bytes = Vec::new();
+        entry.read_to_end(&mut bytes).unwrap();
+        files.extend(name.map(|name| (name, bytes)));
+    }
+    files.sort();
+    Files(files)
 }
 
 /// A GGUF file in parts.
@@ -218,8 +239,11 @@ impl Gguf {
 pub struct Files(pub Vec<(String, Vec<u8>)>);
 
 impl Files {
-    /// The files of a folder in `fixtures/models`.
+    /// The files of a folder in `fixtures/models`, or in an archive of `fixtures/families`.
     pub fn fixture(name: &str) -> Files {
+        if let (Some((checkpoint, folder)), false) = (name.split_once('/'), fixture(name).exists()) {
+            return archived(checkpoint, &format!("{folder}/"));
+        }
         let mut files: Vec<(String, Vec<u8>)> = Vec::new();
         for entry in std::fs::read_dir(fixture(name)).unwrap() {
             let path = entry.unwrap().path();

@@ -9,11 +9,13 @@ mod beside;
 #[allow(dead_code)] // this file uses its part
 mod build;
 mod damage;
+mod dense;
 mod edit;
 mod experts;
 mod folders;
 mod gemma4;
 mod gguf;
+mod latent;
 mod options;
 mod safetensors;
 mod single;
@@ -55,6 +57,8 @@ fn refuses_every_malformed_or_incomplete_input_by_name() {
         safetensors::cases(&mut table);
         folders::cases(&mut table);
         options::cases(&mut table);
+        dense::cases(&mut table);
+        latent::cases(&mut table);
         experts::cases(&mut table);
         states::cases(&mut table);
         single::cases(&mut table);

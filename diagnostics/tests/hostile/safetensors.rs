@@ -303,7 +303,7 @@ fn rope(table: &mut Table, llama: &Files, plain: &Files) {
     let mut case = |key: &str, value: Value, code: u8, says: &str| {
         table.refuses(&format!("{key} is {value}"), &set(llama, key, value), "", code, &[CONFIG, says]);
     };
-    for kind in ["dynamic", "mrope", "su"] {
+    for kind in ["mrope", "su"] {
         case("rope_scaling.rope_type", json!(kind), 11, kind);
     }
     case("rope_scaling.rope_type", json!("longrope"), 10, "rope_scaling.short_factor");

@@ -3,10 +3,15 @@
 use super::{CpuDevice, Operands, scratch};
 use crate::kernels::{self, Isa};
 use crate::memory;
-use model_factory_spec::spec::{Activation, DenseWeights};
+use model_factory_spec::spec::{Activation, Curve, DenseWeights};
 
-/// `out` = the activation of a row's products.
-pub(super) fn activate<Gate>(isa: Isa, activation: &Activation<Gate>, gate: &[f32], up: &[f32], out: &mut [f32]) {
+/// `out` = the activation of a row's products, with the numbers of `curve` where the layer has its own.
+pub(super) fn activate<Gate>(
+    isa: Isa,
+    (activation, curve): (&Activation<Gate>, Option<[f32; 4]>),
+    [gate, up]: [&[f32]; 2],
+    out: &mut [f32],
+) {
     match activation {
         Activation::SwiGlu { .. } => kernels::swiglu(isa, gate, up, out),
         Activation::GeGlu { .. } => kernels::geglu(isa, gate, up, out),
@@ -28,6 +33,11 @@ pub(super) fn activate<Gate>(isa: Isa, activation: &Activation<Gate>, gate: &[f3
         Activation::ReluSquared => {
             out.iter_mut().zip(up).for_each(|(out, &up)| *out = if up < 0.0 { 0.0 } else { up * up });
         }
+        Activation::XIelu => {
+            out.copy_from_slice(up);
+            kernels::xielu(isa, out, curve.unwrap_or_default());
+        }
+        Activation::Relu => out.iter_mut().zip(up).for_each(|(out, up)| *out = if *up < 0.0 { 0.0 } else { *up }),
     }
 }
 
@@ -37,9 +47,9 @@ impl CpuDevice {
         &self,
         inputs: &Operands,
         tokens: usize,
-        DenseWeights { up, activation, down }: &DenseWeights<Self>,
+        DenseWeights { up, activation, curve, down }: &DenseWeights<Self>,
     ) -> memory::Result<Operands> {
-        let gate = activation.gate();
+        let (gate, curve) = (activation.gate(), curve.as_ref().map(Curve::numbers));
         let products = 1 + usize::from(gate.is_some());
         let bounds = self.column_bounds(tokens, &[up])?;
         Operands::prepare(&self.spare, std::iter::once(down.form), up.outputs, |input, form| {
@@ -53,7 +63,7 @@ impl CpuDevice {
                     part.put(|token, columns, out| {
                         let at = token * rows.len() + columns.start..token * rows.len() + columns.end;
                         let gate_rows = if gate.is_some() { &gate_rows[at.clone()] } else { &[] };
-                        activate(self.isa, activation, gate_rows, &up_rows[at], out);
+                        activate(self.isa, (activation, curve), [gate_rows, &up_rows[at]], out);
                     });
                     Ok(())
                 })

@@ -4,12 +4,14 @@
 use super::device::CpuPass;
 use super::heads::Heads;
 use super::page::TILES;
-use super::{CpuDevice, TASK_ROWS};
+use super::{CpuDevice, TASK_ROWS, scratch};
 use crate::decoder::{Sequence, floats};
 use crate::error::Result;
-use crate::kernels::{self, KvElement, KvTile, Query, STATE, Scoring, TILE, add_floats, attend};
+use crate::kernels::{self, KvElement, KvTile, Query, STATE, Scoring, Slope, TILE, add_floats, attend};
 use crate::memory::{self, Refusals};
 use bytemuck::Pod;
+use half::f16;
+use model_factory_spec::plan::KvDtype;
 use model_factory_spec::spec::AttentionWeights;
 use std::ops::Range;
 
@@ -39,11 +41,12 @@ impl AttentionPass<'_> {
         queries: &mut [Query<'_>],
         rows: &[usize],
         seen: impl Fn(usize) -> Range<usize>,
-        tile: KvTile<'_, E>,
+        (index, tile): (usize, KvTile<'_, E>),
         then: Option<KvTile<'_, E>>,
     ) {
         let group = queries.len() / rows.len();
-        let scoring = Scoring { scale: self.weights.score_scale, cap: self.weights.score_cap };
+        let AttentionWeights { score_scale: scale, score_cap: cap, .. } = *self.weights;
+        let scoring = Scoring { scale, cap, first: index * TILE };
         let mut rest = queries;
         for alike in rows.chunk_by(|&a, &b| seen(a) == seen(b)) {
             let (queries, others) = rest.split_at_mut(alike.len() * group);
@@ -52,10 +55,19 @@ impl AttentionPass<'_> {
         }
     }
 
-    /// Fills `out` `[rows, queries * head_dim]` from pages of `E`.
-    pub(super) fn fill<E: KvElement + Pod>(&self, out: &mut [f32]) -> memory::Result<()> {
-        let Heads { queries, kv, dim, .. } = self.heads;
-        let (width, group) = (queries * dim, queries / kv);
+    /// Fills `out` `[rows, queries * value_dim]` from pages of the cache's dtype.
+    pub(super) fn fill(&self, out: &mut [f32]) -> memory::Result<()> {
+        match self.device.kv_dtype() {
+            KvDtype::F32 => self.fill_from::<f32>(out),
+            KvDtype::F16 => self.fill_from::<f16>(out),
+            KvDtype::Q8_0 => self.fill_from::<u8>(out),
+        }
+    }
+
+    fn fill_from<E: KvElement + Pod>(&self, out: &mut [f32]) -> memory::Result<()> {
+        let Heads { queries, value_dim: dim, .. } = self.heads;
+        let (width, heads) = (queries * dim, self.heads.shares());
+        let group = queries / heads;
         let mut pages: Vec<Vec<&[E]>> = memory::reserved(self.sequences.len(), PAGES)?;
         for sequence in self.sequences {
             // Positions that no row sees may have no page any more.
@@ -72,7 +84,7 @@ impl AttentionPass<'_> {
         };
         let (divided, together): (Vec<usize>, Vec<usize>) =
             (0..self.sequences.len()).partition(|&index| is_divided(&self.sequences[index]));
-        let columns: Vec<usize> = (0..=kv).map(|head| head * group * dim).collect();
+        let columns: Vec<usize> = (0..=heads).map(|head| head * group * dim).collect();
         if !together.is_empty() {
             let refusals = Refusals::default();
             self.device.pool.run_grid(out, width, TASK_ROWS, &columns, &|part, out| {
@@ -95,6 +107,11 @@ impl AttentionPass<'_> {
             context.row(&mut out[sequence.rows.start * width..][..width])?;
         }
         Ok(())
+    }
+
+    /// How scores of a query head fall with the distance from `position`, where they do.
+    pub(super) fn slope(&self, head: usize, position: usize) -> Option<Slope> {
+        self.weights.slope(head).map(|slope| Slope { slope, position })
     }
 
     /// The positions that a row of `sequence` sees.
@@ -154,24 +171,25 @@ struct Context<'a, E> {
 }
 
 impl<E: KvElement + Pod> Context<'_, E> {
-    /// Several rows of one head of keys and values, part by part.
+    /// Several rows of one share of the queries, `head`, part by part.
     fn rows(&self, head: usize, rows: Range<usize>, outs: &mut [&mut [f32]]) -> memory::Result<()> {
-        let Heads { queries, kv, dim, .. } = self.attend.heads;
-        let count = rows.len() * (queries / kv);
-        let mut q: Vec<&[f32]> = memory::reserved(count, QUERIES)?;
+        let dim = self.attend.heads.value_dim;
+        let count = rows.len() * self.group();
+        let mut q: Vec<(&[f32], Option<Slope>)> = memory::reserved(count, QUERIES)?;
         q.extend(rows.clone().flat_map(|row| self.queries(head, row)));
         let outs = outs.iter_mut().flat_map(|out| out.chunks_exact_mut(dim));
         let mut queries: Vec<Query<'_>> = memory::reserved(count, QUERIES)?;
-        queries.extend(q.iter().zip(outs).map(|(q, out)| Query::new(q, out)));
+        queries.extend(q.iter().zip(outs).map(|(&(q, slope), out)| Query::new(q, out).sloped(slope)));
         for (index, part) in parts(self.attend.tiles(self.sequence, &rows)).enumerate() {
             if index == 0 {
-                self.through(head, &rows, part, &mut queries);
+                self.through(head, &rows, part, &mut queries)?;
                 continue;
             }
             let mut scratch = memory::zeros(count * dim, QUERIES)?;
             let outs = scratch.chunks_exact_mut(dim);
-            let mut more = memory::collected(q.iter().zip(outs).map(|(q, out)| Query::new(q, out)), QUERIES)?;
-            self.through(head, &rows, part, &mut more);
+            let again = q.iter().zip(outs).map(|(&(q, slope), out)| Query::new(q, out).sloped(slope));
+            let mut more = memory::collected(again, QUERIES)?;
+            self.through(head, &rows, part, &mut more)?;
             let states = memory::collected(more.iter().map(Query::state), QUERIES)?;
             for ((query, state), out) in queries.iter_mut().zip(&states).zip(scratch.chunks_exact(dim)) {
                 query.merge(state, out);
@@ -183,30 +201,33 @@ impl<E: KvElement + Pod> Context<'_, E> {
         Ok(())
     }
 
-    /// The only row of the sequence, all heads and parts at once: `out` `[queries * head_dim]`.
+    /// The only row of the sequence, all heads and parts at once: `out` `[queries * value_dim]`.
     fn row(&self, out: &mut [f32]) -> memory::Result<()> {
-        let Heads { queries, kv, dim, .. } = self.attend.heads;
-        let (row, group) = (self.sequence.rows.start, queries / kv);
+        let dim = self.attend.heads.value_dim;
+        let (row, group) = (self.sequence.rows.start, self.group());
         let mut ranges = memory::reserved(self.pages.len(), PAGES)?; // a part is several pages
         ranges.extend(parts(self.attend.tiles(self.sequence, &self.sequence.rows)));
         let parts: Vec<Range<usize>> = ranges;
         // The outputs of the queries of each head and part, then their states.
         let each = group * (dim + STATE);
-        let mut partial = memory::zeros(kv * parts.len() * each, "parts of attention")?;
+        let mut partial = memory::zeros(self.attend.heads.shares() * parts.len() * each, "parts of attention")?;
+        let refusals = Refusals::default();
         self.attend.device.pool.chunks(&mut partial, each, |index, partial| {
             let (outs, states) = partial.split_at_mut(group * dim);
             let (head, part) = (index / parts.len(), &parts[index % parts.len()]);
             let queries = self.queries(head, row).zip(outs.chunks_exact_mut(dim));
-            let mut queries: Vec<Query<'_>> = queries.map(|(q, out)| Query::new(q, out)).collect();
-            self.through(head, &self.sequence.rows, part.clone(), &mut queries);
+            let mut queries: Vec<Query<'_>> =
+                queries.map(|((q, slope), out)| Query::new(q, out).sloped(slope)).collect();
+            refusals.note(self.through(head, &self.sequence.rows, part.clone(), &mut queries));
             for (state, query) in states.as_chunks_mut().0.iter_mut().zip(&queries) {
                 *state = query.state();
             }
         });
+        refusals.into_result()?;
         let heads = partial.chunks_exact(parts.len() * each).zip(out.chunks_exact_mut(group * dim));
         for (head, (partial, out)) in heads.enumerate() {
-            for (i, (q, out)) in self.queries(head, row).zip(out.chunks_exact_mut(dim)).enumerate() {
-                let mut query = Query::new(q, out);
+            for (i, ((q, slope), out)) in self.queries(head, row).zip(out.chunks_exact_mut(dim)).enumerate() {
+                let mut query = Query::new(q, out).sloped(slope);
                 for part in partial.chunks_exact(each) {
                     let (outs, states) = part.split_at(group * dim);
                     query.merge(&states.as_chunks().0[i], &outs[i * dim..][..dim]);
@@ -217,11 +238,10 @@ impl<E: KvElement + Pod> Context<'_, E> {
         Ok(())
     }
 
-    /// Ends the query `index` of those that share the keys of `head`.
+    /// Ends the query `index` of the share `head`.
     fn finish(&self, head: usize, index: usize, mut query: Query<'_>) {
         if let Some(sinks) = &self.attend.weights.sinks {
-            let Heads { queries, kv, .. } = self.attend.heads;
-            let head = head * (queries / kv) + index;
+            let head = head * self.group() + index;
             let mut sink = [0.0];
             add_floats(self.attend.device.isa, &mut sink, floats(sinks, head..head + 1));
             query.sink(sink[0]);
@@ -229,31 +249,58 @@ impl<E: KvElement + Pod> Context<'_, E> {
         query.finish();
     }
 
-    /// The queries of a row that share the keys of `head`.
-    fn queries(&self, head: usize, row: usize) -> impl Iterator<Item = &[f32]> {
-        let Heads { queries, kv, dim, .. } = self.attend.heads;
-        let width = queries / kv * dim;
-        self.attend.qkv[row * self.attend.width + head * width..][..width].chunks_exact(dim)
+    /// The number of queries of a share.
+    fn group(&self) -> usize {
+        self.attend.heads.queries / self.attend.heads.shares()
+    }
+
+    /// The queries of a row in the share `head`, each with its slope.
+    fn queries(&self, head: usize, row: usize) -> impl Iterator<Item = (&[f32], Option<Slope>)> {
+        let (dim, group) = (self.attend.heads.dim, self.group());
+        let position = self.sequence.start + row - self.sequence.rows.start;
+        let all = self.attend.qkv[row * self.attend.width + head * group * dim..][..group * dim].chunks_exact(dim);
+        all.enumerate().map(move |(index, q)| (q, self.attend.slope(head * group + index, position)))
     }
 
     /// Lets `queries`, those of `rows`, attend to the positions of `tiles`.
-    fn through(&self, head: usize, rows: &Range<usize>, tiles: Range<usize>, queries: &mut [Query<'_>]) {
-        let Heads { kv, dim, .. } = self.attend.heads;
-        let tile = |index: usize| {
-            let (page, first, len) = (self.pages[index / TILES], head * TILES + index % TILES, E::tile_len(dim));
-            let of = |tile: usize| &page[tile * len..][..len];
-            KvTile { keys: of(first), values: of(kv * TILES + first) }
+    fn through(
+        &self,
+        head: usize,
+        rows: &Range<usize>,
+        tiles: Range<usize>,
+        queries: &mut [Query<'_>],
+    ) -> memory::Result<()> {
+        let heads @ Heads { kv, dim, value_dim, .. } = self.attend.heads;
+        let head = head * kv / heads.shares();
+        let stored = |index: usize, first: usize| {
+            let (page, len) = (self.pages[index / TILES], E::tile_len(dim));
+            &page[(first * TILES + index % TILES) * len..][..len]
         };
+        let tile = |index: usize| KvTile { keys: stored(index, head), values: stored(index, kv + head) };
         let rows: Vec<usize> = rows.clone().collect();
+        let seen = |index: usize, row: usize| {
+            let Range { start, end } = self.attend.positions(self.sequence, row);
+            let slot = |position: usize| position.saturating_sub(index * TILE).min(TILE);
+            slot(start)..slot(end)
+        };
+        if heads.values_are_keys() {
+            let len = E::tile_len(value_dim);
+            return scratch::with_scratch((len * size_of::<E>()).div_ceil(size_of::<f32>()), |values| {
+                let values: &mut [E] = &mut bytemuck::cast_slice_mut(values)[..len];
+                for index in tiles {
+                    let keys = stored(index, head);
+                    E::values_of_keys(keys, dim, values, value_dim);
+                    let tile = KvTile { keys, values: &*values };
+                    self.attend.through_tile(queries, &rows, |row| seen(index, row), (index, tile), None);
+                }
+                Ok(())
+            });
+        }
         for index in tiles.clone() {
-            let seen = |row: usize| {
-                let Range { start, end } = self.attend.positions(self.sequence, row);
-                let slot = |position: usize| position.saturating_sub(index * TILE).min(TILE);
-                slot(start)..slot(end)
-            };
             // The only row of a sequence is the first to read its cache; of several rows, the later ones find it cached.
             let then = (self.sequence.rows.len() == 1).then(|| tile((index + 1).min(tiles.end - 1)));
-            self.attend.through_tile(queries, &rows, seen, tile(index), then);
+            self.attend.through_tile(queries, &rows, |row| seen(index, row), (index, tile(index)), then);
         }
+        Ok(())
     }
 }

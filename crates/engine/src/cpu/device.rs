@@ -2,6 +2,7 @@
 
 use super::experts::Routed;
 use super::operand::Operands;
+use super::page::KvRows;
 use super::{CpuDevice, Matrix, NormVectors};
 use crate::decoder::{AllocatePage, Batch, Device, Extensions, Operand, Output};
 use crate::error::{Error, Result};
@@ -77,6 +78,7 @@ impl Device for CpuDevice {
             encoder: Some(self),
             layer_embeddings: Some(self),
             hidden_states: Some(self),
+            latents: Some(self),
         }
     }
 
@@ -121,30 +123,13 @@ impl Device for CpuDevice {
         if attention.kv.own().is_none() || !attention.causal {
             return Ok(());
         }
-        let CpuPass { batch, projected: qkv, .. } = pass;
-        for sequence in &mut batch.sequences {
-            let mut row = sequence.rows.start;
-            while row < sequence.rows.end {
-                let position = sequence.start + row - sequence.rows.start;
-                let slot = position % KV_PAGE;
-                let count = (KV_PAGE - slot).min(sequence.rows.end - row);
-                let page = sequence.pages[position / KV_PAGE].of_mut(self.layout.layers[layer].kind)?;
-                if let Err((index, value)) = self.layout.store(page, layer, slot, qkv, row..row + count) {
-                    let position = position + index - row;
-                    return Err(Error::CacheOverflow { layer, position, value, dtype: self.kv_dtype() });
-                }
-                row += count;
-            }
-        }
-        Ok(())
+        let heads = self.layout.layers[layer].heads;
+        let kv = KvRows { x: &pass.projected, width: heads.qkv_width(), first: heads.keys() };
+        self.store(&mut pass.batch, layer, kv)
     }
 
     fn attend(&self, pass: &mut CpuPass<'_>, layer: usize, attention: &AttentionWeights<Self>) -> Result<()> {
-        self.attend_by(pass, layer, attention, |attend, out| match self.kv_dtype() {
-            KvDtype::F32 => attend.fill::<f32>(out),
-            KvDtype::F16 => attend.fill::<half::f16>(out),
-            KvDtype::Q8_0 => attend.fill::<u8>(out),
-        })
+        self.attend_by(pass, layer, attention, |attend, out| attend.fill(out))
     }
 
     fn norm_up_activate(
@@ -214,6 +199,25 @@ impl Device for CpuDevice {
 }
 
 impl CpuDevice {
+    /// Stores keys and values of all rows in the pages of the batch's sequences.
+    pub(super) fn store(&self, batch: &mut Batch<'_>, layer: usize, kv: KvRows<'_>) -> Result<()> {
+        for sequence in &mut batch.sequences {
+            let mut row = sequence.rows.start;
+            while row < sequence.rows.end {
+                let position = sequence.start + row - sequence.rows.start;
+                let slot = position % KV_PAGE;
+                let count = (KV_PAGE - slot).min(sequence.rows.end - row);
+                let page = sequence.pages[position / KV_PAGE].of_mut(self.layout.layers[layer].kind)?;
+                if let Err((index, value)) = self.layout.store(page, layer, slot, kv, row..row + count) {
+                    let position = position + index - row;
+                    return Err(Error::CacheOverflow { layer, position, value, dtype: self.kv_dtype() });
+                }
+                row += count;
+            }
+        }
+        Ok(())
+    }
+
     /// `to` += the product of `operands` and `matrix`, normed and multiplied as `output` says; `product` is scratch.
     pub(super) fn add_product(
         &self,

@@ -63,7 +63,10 @@ impl AttentionPass<'_> {
                 for (row, out) in rows.clone().zip(out.rows()) {
                     let of_row = &self.qkv[row * self.width + head * group * dim..][..group * dim];
                     let heads = of_row.chunks_exact(dim).zip(out.chunks_exact_mut(dim));
-                    queries.extend(heads.map(|(q, out)| Query::new(q, out)));
+                    let of_head = |(index, (q, out))| {
+                        Query::new(q, out).sloped(self.slope(head * group + index, row - rows.start))
+                    };
+                    queries.extend(heads.enumerate().map(of_head));
                 }
                 let local: Vec<usize> = memory::collected(0..rows.len(), QUERIES)?;
                 for (index, tile) in tiles.enumerate() {
@@ -72,7 +75,7 @@ impl AttentionPass<'_> {
                         let slot = |position: usize| position.saturating_sub(index * TILE).min(TILE);
                         slot((row + 1).saturating_sub(window))..slot((row + window).min(rows.len()))
                     };
-                    self.through_tile(&mut queries, &local, seen, tile, None);
+                    self.through_tile(&mut queries, &local, seen, (index, tile), None);
                 }
                 queries.into_iter().for_each(Query::finish);
                 Ok(())

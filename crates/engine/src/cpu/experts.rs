@@ -202,7 +202,7 @@ impl CpuDevice {
                         for (([of_gate, of_up], gate), up) in both.as_chunks().0.iter().zip(&mut *gate).zip(&mut *up) {
                             (*gate, *up) = (*of_gate, *of_up);
                         }
-                        activate(self.isa, activation, gate, up, out);
+                        activate(self.isa, (activation, None), [gate, up], out);
                     }
                     return Ok(());
                 }
@@ -215,7 +215,7 @@ impl CpuDevice {
                 }
                 for (index, out) in out.rows().enumerate() {
                     let at = index * columns.len()..(index + 1) * columns.len();
-                    activate(self.isa, activation, &gate_rows[at.clone()], &up_rows[at], out);
+                    activate(self.isa, (activation, None), [&gate_rows[at.clone()], &up_rows[at]], out);
                 }
                 Ok(())
             }));

@@ -4,13 +4,15 @@ use super::device::CpuPass;
 use super::{CpuDevice, scratch};
 use crate::kernels;
 use crate::memory;
-use model_factory_spec::spec::{AttentionWeights, KeysValues, LayerWeights};
+use model_factory_spec::spec::{AttentionWeights, KeyValueProjections, KeysValues, LayerWeights};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Heads {
     pub(super) queries: usize,
     pub(super) kv: usize,
     pub(super) dim: usize,
+    /// Elements of a value; where they are fewer, values are the first elements of keys, and only keys are stored.
+    pub(super) value_dim: usize,
     /// Whether each query has a gate.
     pub(super) gated: bool,
     /// Whether keys and values are kept in pages.
@@ -20,17 +22,39 @@ pub(super) struct Heads {
 impl Heads {
     /// The heads of a layer, none where it is not attention; and which other layer stores its keys and values.
     pub(super) fn of(layer: &LayerWeights) -> (Heads, Option<usize>) {
-        let none = Heads { queries: 0, kv: 0, dim: 0, gated: false, cached: false };
+        let none = Heads { queries: 0, kv: 0, dim: 0, value_dim: 0, gated: false, cached: false };
         let Some(attention) = layer.attention() else { return (none, None) };
         let &AttentionWeights { heads: queries, kv_heads: kv, head_dim: dim, gated, causal: cached, .. } = attention;
         let source = match attention.kv {
             KeysValues::OfLayer(source) => Some(source),
-            KeysValues::Own(_) => None,
+            KeysValues::Own(_) | KeysValues::Latent(_) => None,
         };
-        (Heads { queries, kv, dim, gated, cached }, source)
+        let value_dim = attention.kv.latent().map_or(dim, |latent| latent.rank);
+        (Heads { queries, kv, dim, value_dim, gated, cached }, source)
     }
 
-    /// Columns of queries, or of the output of attention.
+    /// Whether values are the first elements of keys.
+    pub(super) fn values_are_keys(self) -> bool {
+        self.value_dim < self.dim
+    }
+
+    /// Heads of what is stored: keys, and values that are not keys.
+    pub(super) fn stored(self) -> usize {
+        if self.values_are_keys() { self.kv } else { 2 * self.kv }
+    }
+
+    /// The shares into which queries are divided as tasks: those of one head of keys, or some of those of latents.
+    pub(super) fn shares(self) -> usize {
+        // Fewer would order the values of a tile for too few.
+        const LEAST: usize = 8;
+        if !self.values_are_keys() {
+            return self.kv;
+        }
+        let most = (self.queries / self.kv / LEAST).max(1);
+        self.kv * (1..=most).rev().find(|shares| (self.queries / self.kv).is_multiple_of(*shares)).unwrap_or(1)
+    }
+
+    /// Columns of queries.
     pub(super) fn width(self) -> usize {
         self.queries * self.dim
     }
@@ -55,7 +79,7 @@ impl CpuDevice {
         attention: &AttentionWeights<Self>,
     ) -> memory::Result<()> {
         let (heads, own) = (self.layout.layers[layer].heads, attention.kv.own());
-        let (dim, keys_are_values) = (heads.dim, own.is_some_and(|own| own.v.is_none()));
+        let (dim, keys_are_values) = (heads.dim, own.is_some_and(|own| own.projections.are_keys()));
         if keys_are_values {
             widen(qkv, batch.rows, heads.qkv_width());
         }
@@ -64,7 +88,23 @@ impl CpuDevice {
         let kv = if own.is_some() { heads.kv } else { 0 };
         let v_norm_eps = own.and_then(|own| own.v_norm_eps).map(|eps| eps as f32);
         let norms = [attention.q_norm.as_ref(), attention.k_norm()];
+        let normed = |row: [&mut [f32]; 2]| {
+            for (norm, heads) in norms.into_iter().zip(row) {
+                let Some(norm) = norm else { continue };
+                let width = if attention.norms_each_head { dim } else { norm.width };
+                let mut parts = heads.chunks_exact_mut(width).enumerate();
+                parts.try_for_each(|(part, head)| norm.apply_in_place(self.isa, part * width % norm.width, head))?;
+            }
+            Ok(())
+        };
+        let by_heads = own.is_some_and(|own| matches!(own.projections, KeyValueProjections::ByHeads));
         self.each_row(qkv, width, |row, qkv| {
+            if by_heads {
+                part_heads(qkv, heads)?;
+            }
+            if let Some(limit) = attention.qkv_limit {
+                qkv.iter_mut().for_each(|x| *x = x.clamp(-limit, limit));
+            }
             let (q, others) = qkv.split_at_mut(heads.keys());
             if heads.gated {
                 part_gates(q, dim)?;
@@ -77,18 +117,18 @@ impl CpuDevice {
             if let Some(eps) = v_norm_eps {
                 v.chunks_exact_mut(dim).for_each(|head| kernels::divide_by_rms(self.isa, head, eps));
             }
-            for (norm, heads) in norms.into_iter().zip([&mut *q, &mut *k]) {
-                let Some(norm) = norm else { continue };
-                heads.chunks_exact_mut(norm.width).try_for_each(|heads| norm.apply_in_place(self.isa, 0, heads))?;
+            if !attention.norms_rotated {
+                normed([&mut *q, &mut *k])?;
             }
-            let Some(angles) = angles else { return Ok(()) };
-            for head in q.chunks_exact_mut(dim).chain(k.chunks_exact_mut(dim)) {
-                angles.rotate(self.isa, row, head);
+            if let Some(angles) = angles {
+                for head in q.chunks_exact_mut(dim).chain(k.chunks_exact_mut(dim)) {
+                    angles.rotate(self.isa, row, head);
+                }
+                if let Some(scale) = angles.query_scale(row) {
+                    q.iter_mut().for_each(|x| *x *= scale);
+                }
             }
-            if let Some(scale) = angles.query_scale(row) {
-                q.iter_mut().for_each(|x| *x *= scale);
-            }
-            Ok(())
+            if attention.norms_rotated { normed([q, k]) } else { Ok(()) }
         })
     }
 }
@@ -111,6 +151,23 @@ fn part_gates(row: &mut [f32], dim: usize) -> memory::Result<()> {
         for ((query, gate), pair) in heads.zip(pairs.chunks_exact(2 * dim)) {
             query.copy_from_slice(&pair[..dim]);
             gate.copy_from_slice(&pair[dim..]);
+        }
+        Ok(())
+    })
+}
+
+/// For every head of keys its queries, its key and its value -> all queries, all keys, all values.
+fn part_heads(row: &mut [f32], Heads { queries, kv, dim, .. }: Heads) -> memory::Result<()> {
+    scratch::with_scratch(row.len(), |groups| {
+        groups.copy_from_slice(row);
+        let width = queries / kv * dim;
+        let (q, others) = row.split_at_mut(kv * width);
+        let (k, v) = others.split_at_mut(kv * dim);
+        let heads = k.chunks_exact_mut(dim).zip(v.chunks_exact_mut(dim));
+        for ((q, (k, v)), group) in q.chunks_exact_mut(width).zip(heads).zip(groups.chunks_exact(width + 2 * dim)) {
+            q.copy_from_slice(&group[..width]);
+            k.copy_from_slice(&group[width..][..dim]);
+            v.copy_from_slice(&group[width + dim..]);
         }
         Ok(())
     })

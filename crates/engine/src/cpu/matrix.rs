@@ -228,23 +228,41 @@ impl Matrix {
         &self.weight
     }
 
-    /// Dequantizes row `index` into `out` (embedding lookup).
+    /// Dequantizes the stored row `index` into `out`, as long as it.
     pub(super) fn dequantize_row(&self, index: usize, out: &mut [f32]) {
         let row = self.weight.rows(index..index + 1);
         match &self.scales {
-            Some(scales) => self.kernel.dequantize_scaled_row(row, scales.of_rows(index..index + 1, self.inputs), out),
+            Some(scales) => self.kernel.dequantize_scaled_row(row, scales.of_rows(index..index + 1, out.len()), out),
             None => self.kernel.dequantize_row(row, out),
         }
+    }
+
+    /// The product with a matrix that is stored by inputs; what are no floats are widened for it.
+    fn multiply_transposed(
+        &self,
+        isa: Isa,
+        outputs: Range<usize>,
+        input: &kernels::Input,
+        y: &mut [f32],
+    ) -> memory::Result<()> {
+        let (dtype, width) = (self.weight.dtype(), self.outputs);
+        if matches!(dtype, DType::F32 | DType::F16 | DType::BF16) {
+            kernels::multiply_transposed(isa, (dtype, self.weight.bytes(), width), outputs, input, y);
+            return Ok(());
+        }
+        let mut widened = memory::zeros(self.inputs * width, "a matrix that is stored by inputs")?;
+        for (index, row) in widened.chunks_exact_mut(width).enumerate() {
+            self.dequantize_row(index, row);
+        }
+        kernels::multiply_transposed(isa, (DType::F32, bytemuck::cast_slice(&widened), width), outputs, input, y);
+        Ok(())
     }
 
     /// `y` `[tokens, rows]` = the given rows times `operands`, bias included.
     pub(super) fn rows(&self, isa: Isa, rows: Range<usize>, operands: &Operands, y: &mut [f32]) -> memory::Result<()> {
         let (input, weight) = (operands.of(self.form), || self.weight.rows(rows.clone()));
         match &self.scales {
-            None if self.transposed => {
-                let stored = (self.weight.dtype(), self.weight.bytes(), self.outputs);
-                kernels::multiply_transposed(isa, stored, rows.clone(), input, y);
-            }
+            _ if self.transposed => self.multiply_transposed(isa, rows.clone(), input, y)?,
             None => self.kernel.matmul(weight(), input, y)?,
             Some(scales @ Scales { block: [_, width], kind, .. }) => match kind {
                 ScaleKind::Bytes | ScaleKind::Affine(_) | ScaleKind::Rectangles | ScaleKind::Groups(None) => {

@@ -13,6 +13,7 @@ mod encoder;
 mod experts;
 mod heads;
 mod hidden_states;
+mod latent;
 mod matrix;
 mod norm;
 mod operand;

@@ -15,7 +15,8 @@ use std::sync::Arc;
 pub(super) const TILES: usize = KV_PAGE / TILE;
 const _: () = assert!(TILES * TILE == KV_PAGE);
 
-/// The layout of the keys and values of each layer in a page: tiles of keys `[kv_heads, TILES]`, then tiles of values.
+/// The layout of the keys and values of each layer in a page: tiles of keys `[kv_heads, TILES]`, then tiles of values that are not
+/// keys.
 #[derive(Clone, Debug)]
 pub(super) struct PageLayout {
     pub(super) dtype: KvDtype,
@@ -59,7 +60,7 @@ impl PageLayout {
                     let end = &mut ends[kind as usize];
                     let start = *end;
                     if heads.cached {
-                        *end += 2 * heads.kv * TILES * tile_len(heads.dim);
+                        *end += heads.stored() * TILES * tile_len(heads.dim);
                     }
                     LayerPlace { heads, kind, elements: start..*end, borrowed: false }
                 }
@@ -77,6 +78,14 @@ impl PageLayout {
     fn elements(&self, kind: PageKind) -> usize {
         self.of(kind).map(|place| place.elements.end).max().unwrap_or(0)
     }
+}
+
+/// Rows of `width` floats, of which keys, and then values that are not keys, begin at column `first`.
+#[derive(Clone, Copy)]
+pub(super) struct KvRows<'x> {
+    pub(super) x: &'x [f32],
+    pub(super) width: usize,
+    pub(super) first: usize,
 }
 
 #[derive(Clone, Copy)]
@@ -97,14 +106,14 @@ impl PageLayout {
         &bytemuck::cast_slice(page.words())[self.layers[layer].elements.clone()]
     }
 
-    /// Stores keys and values of `rows` of `qkv` in `page` from slot `slot` on. The error is a row with an element that
+    /// Stores keys and values of `rows` of `kv` in `page` from slot `slot` on. The error is a row with an element that
     /// the page cannot hold, and the largest element of that row: an infinity, or NaN in a dtype of blocks.
     pub(super) fn store(
         &self,
         page: &mut PageMemory,
         layer: usize,
         slot: usize,
-        qkv: &[f32],
+        kv: KvRows<'_>,
         rows: Range<usize>,
     ) -> Result<(), (usize, f32)> {
         let LayerPlace { heads, elements, .. } = self.layers[layer].clone();
@@ -112,18 +121,18 @@ impl PageLayout {
         match self.dtype {
             KvDtype::F32 => {
                 let put = float_putter(heads.dim, |head, to| to.copy_from_slice(head), f32::is_infinite);
-                store(&mut page[elements], heads, slot, qkv, rows, put)
+                store(&mut page[elements], heads, slot, kv, rows, put)
             }
             KvDtype::F16 => {
                 let put = float_putter(heads.dim, |head, to| to.convert_from_f32_slice(head), f16::is_infinite);
-                store(&mut bytemuck::cast_slice_mut(page)[elements], heads, slot, qkv, rows, put)
+                store(&mut bytemuck::cast_slice_mut(page)[elements], heads, slot, kv, rows, put)
             }
             KvDtype::Q8_0 => {
                 let put = |part, tile: &mut [u8], position, head: &[f32]| match part {
                     Part::Key => put_key(tile, position, head),
                     Part::Value => put_value(tile, position, head),
                 };
-                store(&mut bytemuck::cast_slice_mut(page)[elements], heads, slot, qkv, rows, put)
+                store(&mut bytemuck::cast_slice_mut(page)[elements], heads, slot, kv, rows, put)
             }
         }
     }
@@ -157,7 +166,7 @@ impl PageLayout {
         let (whole, rest) = (slots / TILE, slots % TILE);
         for LayerPlace { heads, elements: Range { start, .. }, .. } in self.of(kind).filter(|place| !place.borrowed) {
             let len = K::tile_len(heads.dim);
-            for head in 0..2 * heads.kv {
+            for head in 0..heads.stored() {
                 let tiles = start + head * TILES * len;
                 let last = tiles + whole * len;
                 take(tiles, 0..whole * len)?;
@@ -197,7 +206,7 @@ fn store<E: KvElement>(
     layer: &mut [E],
     heads: Heads,
     slot: usize,
-    qkv: &[f32],
+    KvRows { x, width, first }: KvRows<'_>,
     rows: Range<usize>,
     mut put: impl FnMut(Part, &mut [E], usize, &[f32]) -> bool,
 ) -> Result<(), (usize, f32)> {
@@ -205,12 +214,10 @@ fn store<E: KvElement>(
     let len = E::tile_len(dim);
     let (keys, values) = layer.split_at_mut(kv * TILES * len);
     let mut beyond = Ok(());
-    let first = heads.keys();
     for (part, first, tiles) in [(Part::Key, first, keys), (Part::Value, first + kv * dim, values)] {
         for (head, tiles) in tiles.chunks_exact_mut(TILES * len).enumerate() {
             for (slot, index) in (slot..).zip(rows.clone()) {
-                let row = &qkv[index * heads.qkv_width()..][..heads.qkv_width()];
-                let head = &row[first + head * dim..][..dim];
+                let head = &x[index * width..][..width][first + head * dim..][..dim];
                 if !put(part, &mut tiles[slot / TILE * len..][..len], slot % TILE, head) {
                     // NaN counts as larger than all.
                     let larger = |a: f32, b: f32| if b.is_nan() || b.abs() > a.abs() { b } else { a };
@@ -226,14 +233,18 @@ fn store<E: KvElement>(
 mod tests {
     use super::*;
 
-    const HEADS: Heads = Heads { queries: 2, kv: 2, dim: 3, gated: false, cached: true };
+    const HEADS: Heads = Heads { queries: 2, kv: 2, dim: 3, value_dim: 3, gated: false, cached: true };
+
+    fn rows_of(heads: Heads, x: &[f32]) -> KvRows<'_> {
+        KvRows { x, width: heads.qkv_width(), first: heads.keys() }
+    }
 
     fn stored(dtype: KvDtype, at: usize, value: f32) -> Result<(), (usize, f32)> {
         let layout = PageLayout::of_layers(dtype, [((HEADS, None), PageKind::Full); 2].into_iter());
         let mut page = layout.page(PageKind::Full).unwrap();
         let mut qkv = vec![1f32; 4 * HEADS.qkv_width()];
         qkv[at] = value;
-        layout.store(&mut page, 1, 7, &qkv, 0..4)
+        layout.store(&mut page, 1, 7, rows_of(HEADS, &qkv), 0..4)
     }
 
     /// Whatever else lies in a page, its used bytes are those that storing its positions writes, each once.
@@ -244,8 +255,15 @@ mod tests {
                 [3, 32, 40].iter().flat_map(|dim| [1, 2, 63, 64, 65, 128, 200, 255, 256].map(|n| (dim, n)))
             {
                 // Layers may differ, and one may have no keys at all.
-                let heads = [(2, 2, *dim), (0, 0, 0), (3, 1, dim + 1)];
-                let heads = heads.map(|(queries, kv, dim)| Heads { queries, kv, dim, gated: kv == 1, cached: true });
+                let heads = [(2, 2, *dim, 0), (0, 0, 0, 0), (3, 1, dim + 1, 0), (4, 1, dim + 2, 2)];
+                let heads = heads.map(|(queries, kv, dim, rotated)| Heads {
+                    queries,
+                    kv,
+                    dim,
+                    value_dim: dim - rotated,
+                    gated: kv == 1,
+                    cached: true,
+                });
                 // The last layer reads what the first stores.
                 let last = (heads[0], Some(0));
                 let layout = PageLayout::of_layers(
@@ -257,7 +275,7 @@ mod tests {
                 page.words_mut().fill(f32::from_bits(u32::MAX));
                 for (layer, heads) in heads.iter().enumerate().filter(|(_, heads)| heads.kv > 0) {
                     let qkv = vec![2.5; slots * heads.qkv_width()];
-                    layout.store(&mut page, layer, 0, &qkv, 0..slots).unwrap();
+                    layout.store(&mut page, layer, 0, rows_of(*heads, &qkv), 0..slots).unwrap();
                 }
                 let mut used = vec![false; size_of_val(page.words())];
                 let take = &mut |range: Range<usize>| {
@@ -269,7 +287,7 @@ mod tests {
                 let written: Vec<bool> =
                     bytemuck::cast_slice::<_, u8>(page.words()).iter().map(|byte| *byte != 255).collect();
                 assert_eq!(used, written, "{dtype}, {dim}: {slots}");
-                let bytes: usize = heads.iter().map(|heads| 2 * heads.kv * slots * dtype.head_bytes(heads.dim)).sum();
+                let bytes: usize = heads.iter().map(|heads| heads.stored() * slots * dtype.head_bytes(heads.dim)).sum();
                 assert_eq!(used.iter().filter(|used| **used).count(), bytes, "{dtype}, {dim}: {slots}");
             }
         }
@@ -300,7 +318,7 @@ mod tests {
     #[test]
     fn a_page_has_the_bytes_that_are_planned() {
         for dim in [3, 32, 64, 80] {
-            let heads = Heads { dim, ..HEADS };
+            let heads = Heads { dim, value_dim: dim, ..HEADS };
             for dtype in [KvDtype::F32, KvDtype::F16, KvDtype::Q8_0] {
                 let layout = PageLayout::of_layers(dtype, [((heads, None), PageKind::Full); 5].into_iter());
                 let bytes = size_of_val(layout.page(PageKind::Full).unwrap().words());

@@ -1,7 +1,7 @@
 //! A row's router outputs -> the experts that it is given to, with their weights.
 
 use crate::kernels::{self, Isa};
-use model_factory_spec::spec::{RouterScore, Routing};
+use model_factory_spec::spec::{ExpertGroups, RouterScore, Routing};
 
 /// An expert that a row is given to.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -21,12 +21,14 @@ pub(super) fn choose(isa: Isa, routing: &Routing, bias: &[f32], scores: &mut [f3
         scores.iter_mut().for_each(|score| *score *= routing.router_scale);
     }
     match routing.score {
-        RouterScore::Softmax => {
-            kernels::softmax(isa, scores);
-            largest(scores, bias, chosen);
-        }
-        RouterScore::Sigmoid => {
-            kernels::sigmoid(isa, scores);
+        RouterScore::Softmax | RouterScore::Sigmoid => {
+            match routing.score {
+                RouterScore::Softmax => kernels::softmax(isa, scores),
+                _ => kernels::sigmoid(isa, scores),
+            }
+            if let Some(groups) = routing.groups {
+                leave_out(groups, bias, scores);
+            }
             largest(scores, bias, chosen);
         }
         RouterScore::SoftmaxOfChosen => {
@@ -48,6 +50,31 @@ pub(super) fn choose(isa: Isa, routing: &Routing, bias: &[f32], scores: &mut [f3
     }
     if !finite {
         chosen.iter_mut().for_each(|choice| choice.weight = f32::NAN);
+    }
+}
+
+/// Makes the `scores` of all groups but the best NaN, which are chosen last. Of equal groups the first are kept.
+fn leave_out(ExpertGroups { count, chosen, best }: ExpertGroups, bias: &[f32], scores: &mut [f32]) {
+    let size = scores.len() / count;
+    let group_score = |scores: &[f32], group: usize| {
+        let mut most = [f32::NEG_INFINITY; 2];
+        for expert in group * size..(group + 1) * size {
+            let score = scores[expert] + bias.get(expert).copied().unwrap_or(0.0);
+            if score > most[0] {
+                most = [score, most[0]];
+            } else if score > most[1] {
+                most[1] = score;
+            }
+        }
+        if best == 1 { most[0] } else { most[0] + most[1] }
+    };
+    for _ in chosen..count {
+        // A group that is left out has no score any more.
+        let left = (0..count).map(|group| (group, group_score(scores, group)));
+        let worst = left.filter(|(_, score)| *score > f32::NEG_INFINITY);
+        let worst = worst.reduce(|worst, next| if next.1 <= worst.1 { next } else { worst });
+        let Some((group, _)) = worst else { return };
+        scores[group * size..(group + 1) * size].fill(f32::NAN);
     }
 }
 
@@ -97,8 +124,15 @@ mod tests {
 
     fn chosen(score: RouterScore, normalized: bool, scores: &[f32], count: usize) -> Vec<(usize, f32)> {
         let normalized = normalized.then_some(0.0);
-        let routing =
-            Routing { experts: scores.len(), chosen: count, score, normalized, scale: 1.0, router_scale: 1.0 };
+        let routing = Routing {
+            experts: scores.len(),
+            chosen: count,
+            score,
+            groups: None,
+            normalized,
+            scale: 1.0,
+            router_scale: 1.0,
+        };
         chosen_by(&routing, &[], scores)
     }
 
@@ -128,7 +162,8 @@ mod tests {
         same(&chosen(RouterScore::Softmax, true, &scores, 3), &normalized);
         same(&chosen(RouterScore::SoftmaxOfChosen, false, &scores, 3), &normalized);
         let (score, halved) = (RouterScore::SoftmaxOfChosen, scores.map(|score| 2.0 * score));
-        let routing = Routing { experts: 5, chosen: 3, score, normalized: None, scale: 1.0, router_scale: 0.5 };
+        let routing =
+            Routing { experts: 5, chosen: 3, score, groups: None, normalized: None, scale: 1.0, router_scale: 0.5 };
         same(&chosen_by(&routing, &[], &halved), &normalized);
     }
 
@@ -138,8 +173,15 @@ mod tests {
         let scores = [0.5f32, 2.0, -1.0, 2.0, 1.5];
         let gate = |x: f64| 1.0 / (1.0 + (-x).exp());
         let score = RouterScore::Sigmoid;
-        let routing =
-            |normalized, scale| Routing { experts: 5, chosen: 2, score, normalized, scale, router_scale: 1.0 };
+        let routing = |normalized, scale| Routing {
+            experts: 5,
+            chosen: 2,
+            score,
+            groups: None,
+            normalized,
+            scale,
+            router_scale: 1.0,
+        };
         same(&chosen_by(&routing(None, 1.0), &[], &scores), &[(1, gate(2.0)), (3, gate(2.0))]);
         let bias = [0.0, 0.0, 0.7, -0.3, 0.0];
         let sum = gate(-1.0) + gate(2.0) + 0.1;
@@ -149,6 +191,35 @@ mod tests {
         );
         let none = chosen_by(&routing(None, 1.0), &[f32::NAN, 0.0, 0.0, f32::NAN, 0.0], &scores);
         same(&none, &[(1, gate(2.0)), (4, gate(1.5))]);
+    }
+
+    /// The best experts of all are left out where their groups are: by their two best, or by the best one.
+    #[test]
+    fn experts_are_of_the_best_groups() {
+        let gate = |x: f64| 1.0 / (1.0 + (-x).exp());
+        let scores = [3.0f32, -3.0, 1.0, 1.5, 2.0, 1.25];
+        let routing = |score, chosen, best| Routing {
+            experts: 6,
+            chosen: 2,
+            score,
+            groups: Some(ExpertGroups { count: 3, chosen, best }),
+            normalized: None,
+            scale: 1.0,
+            router_scale: 1.0,
+        };
+        let sigmoid = |chosen, bias: &[f32]| chosen_by(&routing(RouterScore::Sigmoid, chosen, 2), bias, &scores);
+        same(&sigmoid(2, &[]), &[(4, gate(2.0)), (3, gate(1.5))]);
+        same(&sigmoid(1, &[]), &[(4, gate(2.0)), (5, gate(1.25))]);
+        // The bias chooses groups too.
+        same(&sigmoid(1, &[0.0, 0.9, 0.0, 0.0, 0.0, 0.0]), &[(0, gate(3.0)), (1, gate(-3.0))]);
+        let all: f64 = scores.iter().map(|x| f64::from(*x).exp()).sum();
+        let of_one = chosen_by(&routing(RouterScore::Softmax, 1, 1), &[], &scores);
+        same(&of_one, &[(0, 3f64.exp() / all), (1, (-3f64).exp() / all)]);
+        // Of equal groups the first are kept; what is no number makes no group better.
+        let equal = chosen_by(&routing(RouterScore::Sigmoid, 2, 2), &[], &[0.5; 6]);
+        same(&equal, &[(0, gate(0.5)), (1, gate(0.5))]);
+        let broken = chosen_by(&routing(RouterScore::Softmax, 1, 1), &[], &[f32::NAN; 6]);
+        assert!(broken.iter().all(|(expert, weight)| *expert < 6 && weight.is_nan()), "{broken:?}");
     }
 
     /// By hand from the formula: 2.0 and 1.99 are within 2 %, 1.5 is not; then 1.99 is the only one left.

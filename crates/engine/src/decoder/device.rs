@@ -136,12 +136,20 @@ pub struct Extensions<'d, D: Device> {
     pub layer_embeddings: Option<&'d dyn LayerEmbeddings<D>>,
     /// Operations that read and give hidden states: vectors of texts, classifiers, prediction heads.
     pub hidden_states: Option<&'d dyn HiddenStates<D>>,
+    /// Attention to latents.
+    pub latents: Option<&'d dyn LatentLayers<D>>,
 }
 
 impl<D: Device> Extensions<'_, D> {
     /// No operations.
-    pub const NONE: Self =
-        Extensions { recurrent: None, experts: None, encoder: None, layer_embeddings: None, hidden_states: None };
+    pub const NONE: Self = Extensions {
+        recurrent: None,
+        experts: None,
+        encoder: None,
+        layer_embeddings: None,
+        hidden_states: None,
+        latents: None,
+    };
 }
 
 /// The operations that a layer asks for.
@@ -194,6 +202,19 @@ pub trait EncoderLayers<D: Device> {
 
     /// `mixed` = attention of every row's queries over all rows of its sequence; nothing of it is cached.
     fn attend_all(&self, pass: &mut D::Pass<'_>, layer: usize, attention: &AttentionWeights<D>) -> Result<()>;
+}
+
+/// Attention to latents, of which keys and values are made.
+pub trait LatentLayers<D: Device> {
+    /// `projected` = the queries of every row as they attend to latents, of which it had the products of the inputs; stores
+    /// normed latents and rotated parts of keys in the pages of the batch's sequences.
+    ///
+    /// # Errors
+    /// As [`Device::rotate_and_store`].
+    fn absorb_and_store(&self, pass: &mut D::Pass<'_>, layer: usize, attention: &AttentionWeights<D>) -> Result<()>;
+
+    /// `mixed` = the values, `[rows, heads * value_dim]`, of what every row's queries attend to.
+    fn attend_latents(&self, pass: &mut D::Pass<'_>, layer: usize, attention: &AttentionWeights<D>) -> Result<()>;
 }
 
 /// Embeddings of a token that layers read, and factors of layers.

@@ -24,6 +24,9 @@ impl<'l, D: Device> Layer<'l, D> {
         let store = |pass: &mut D::Pass<'_>, layer: &Mixer<D>| {
             self.device.norm_project(pass, mixer.norm.as_ref(), layer)?;
             match layer.attention() {
+                Some(attention) if attention.kv.latent().is_some() => {
+                    required(self.extensions.latents)?.absorb_and_store(pass, self.index, attention)
+                }
                 Some(attention) => self.device.rotate_and_store(pass, self.index, attention),
                 None => required(self.extensions.recurrent)?.advance(pass, self.index, layer),
             }
@@ -43,6 +46,9 @@ impl<'l, D: Device> Layer<'l, D> {
     /// `mixed` = what the output projection reads. A layer with a state has already left it there.
     pub(super) fn mix(&self, pass: &mut D::Pass<'_>) -> Result<()> {
         match self.weights.attention() {
+            Some(attention) if attention.kv.latent().is_some() => {
+                required(self.extensions.latents)?.attend_latents(pass, self.index, attention)
+            }
             Some(attention) if attention.causal => self.device.attend(pass, self.index, attention),
             Some(attention) => required(self.extensions.encoder)?.attend_all(pass, self.index, attention),
             None => Ok(()),
@@ -100,9 +106,8 @@ impl<'l, D: Device> Layer<'l, D> {
     }
 
     fn activate(&self, pass: &mut D::Pass<'_>) -> Result<()> {
-        let LayerWeights { mixer, feed_forward: Some(layer), parallel, .. } = self.weights else { return Ok(()) };
-        let (device, of_mixer) = (self.device, mixer.as_ref().filter(|_| *parallel));
-        let norm = of_mixer.map_or(layer.norm.as_ref(), |mixer| mixer.norm.as_ref());
+        let Some(layer) = &self.weights.feed_forward else { return Ok(()) };
+        let (device, norm) = (self.device, self.weights.feed_forward_norm());
         if let Some(beside) = &layer.beside {
             device.norm_up_activate(pass, Some(&beside.norm), &beside.dense)?;
         }

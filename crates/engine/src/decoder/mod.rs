@@ -17,8 +17,8 @@ mod stored;
 
 pub use compute::Compute;
 pub use device::{
-    Batch, Device, EncoderLayers, ExpertLayers, Extensions, HiddenStates, LayerEmbeddings, Operand, Output,
-    RecurrentLayers, Sequence,
+    Batch, Device, EncoderLayers, ExpertLayers, Extensions, HiddenStates, LatentLayers, LayerEmbeddings, Operand,
+    Output, RecurrentLayers, Sequence,
 };
 pub use kv_cache::{KvCache, Parts};
 pub use logits::Logits;
@@ -169,7 +169,9 @@ impl<D: Device> Decoder<D> {
         if let Some(input) = input {
             let encoder = required(extensions.encoder)?;
             encoder.add_input(pass, input)?;
-            encoder.norm(pass, &input.norm)?;
+            if let Some(norm) = &input.norm {
+                encoder.norm(pass, norm)?;
+            }
         }
         if let Some(embedding) = layer_embedding {
             required(extensions.layer_embeddings)?.layer_inputs(pass, embedding)?;

@@ -294,8 +294,10 @@ impl<'a> Section<'a> {
         list.iter().map(|entry| whole_number(entry).ok_or_else(|| wrong(entry))).collect::<Result<_>>().map(Some)
     }
 
+    /// The value under `key`, or where that is `outer.inner`, in the object nested in this one.
     fn get(&self, key: &str) -> Option<&'a Value> {
-        self.object.get(key).filter(|value| !value.is_null())
+        let nested = || key.split_once('.').and_then(|(outer, inner)| self.object.get(outer)?.as_object()?.get(inner));
+        self.object.get(key).or_else(nested).filter(|value| !value.is_null())
     }
 
     fn typed<T>(&self, key: &str, expected: &'static str, read: impl Fn(&'a Value) -> Option<T>) -> Result<Option<T>> {

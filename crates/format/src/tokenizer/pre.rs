@@ -28,6 +28,9 @@ pub fn names() -> String {
 const LLAMA3: &str = r#"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"#;
 const QWEN2: &str =
     r#"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"#;
+// Line ends do not belong to marks.
+const SEED: &str =
+    r#"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+"#;
 // Combining marks belong to words (transformers `tokenization_qwen3_5.py`).
 const QWEN35: &str = r#"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"#;
 const GPT2: &str = r#"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)"#;
@@ -68,10 +71,13 @@ pub const PRE_TOKENIZERS: &[PreTokenizer] = &[
     PreTokenizer { names: "olmo mpt modern-bert", nfc: true, patterns: &[GPT2], ..PLAIN },
     // Granite 2 and 3 have the name `refact`.
     PreTokenizer {
-        names: "smollm starcoder refact command-r codeshell exaone minerva-7b mellum2",
+        names: "smollm starcoder refact codeshell exaone minerva-7b mellum2",
         patterns: &[r#"\p{N}"#, GPT2],
         ..PLAIN
     },
+    // Cohere's tokenizer composes (transformers `tokenization_cohere.py`).
+    PreTokenizer { names: "command-r", nfc: true, patterns: &[r#"\p{N}"#, GPT2], ..PLAIN },
+    PreTokenizer { names: "seed-coder", patterns: &[SEED], ..PLAIN },
     PreTokenizer { names: "gpt-4o llama4 kanana2 minimax-m2 talkie", patterns: &[GPT4O], ..PLAIN },
     PreTokenizer { names: "tekken", patterns: &[TEKKEN], ignore_merges: true, add_bos: true, ..PLAIN },
     // Digits are split one by one (DeepSeek LLM, arXiv 2401.02954, section 2.1); llama.cpp relies on merges that join none.
@@ -92,6 +98,13 @@ pub const PRE_TOKENIZERS: &[PreTokenizer] = &[
             r#"[一-龥぀-ゟ゠-ヿ]+"#,
             r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"##,
         ],
+        ..PLAIN
+    },
+    PreTokenizer { names: "bloom poro-chat gpt3-finnish", patterns: &[r" ?[^(\s|.,!?…。，、।۔،)]+"], ..PLAIN },
+    // Falcon's tokenizer.json cuts at digits among characters that stand for bytes, which no merge of its vocabulary crosses.
+    PreTokenizer {
+        names: "falcon",
+        patterns: &[r"[\p{P}\$\+<=>\^~\|`]+", GPT2, r"\p{N}+", "[0-9][0-9][0-9]"],
         ..PLAIN
     },
     PreTokenizer {

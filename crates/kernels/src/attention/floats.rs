@@ -23,6 +23,21 @@ impl<E: Element> KvElement for E {
         std::iter::once(0..positions * head_dim)
     }
 
+    fn values_of_keys(keys: &[E], head_dim: usize, values: &mut [E], value_dim: usize) {
+        assert!(keys.len() == TILE * head_dim && values.len() == TILE * value_dim && value_dim <= head_dim);
+        // By squares, so that what is written stays in the cache until its line is full.
+        const SIDE: usize = 16;
+        for first in (0..value_dim).step_by(SIDE) {
+            let side = SIDE.min(value_dim - first);
+            for position in 0..TILE {
+                let to = &mut values[position * value_dim + first..][..side];
+                to.iter_mut()
+                    .zip(keys[first * TILE + position..].iter().step_by(TILE))
+                    .for_each(|(to, key)| *to = *key);
+            }
+        }
+    }
+
     fn products(q: &[f32], keys: &[E]) -> [f32; TILE] {
         let mut products = [0.0; TILE];
         for (q, keys) in q.iter().zip(keys.as_chunks::<TILE>().0) {

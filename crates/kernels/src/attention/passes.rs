@@ -63,7 +63,7 @@ pub trait Attend: Simd {
         }
         let mut rescale = [None; Q];
         for ((weights, query), rescale) in weights.iter_mut().zip(queries).zip(&mut rescale) {
-            scoring.cap::<true>(weights);
+            scoring.finish::<true>(weights, 0, query);
             *rescale = super::weigh::<true>(weights, seen, query);
         }
         (weights, rescale)
@@ -73,7 +73,7 @@ pub trait Attend: Simd {
 /// Like [`super::attend`].
 #[inline(always)]
 pub(crate) fn attend<S: Attend, E: KvElement>(simd: S, queries: &mut [Query<'_>], attention: &Attention<'_, E>) {
-    if queries[0].q.len().is_multiple_of(LANES) {
+    if queries[0].out.len().is_multiple_of(LANES) {
         attend_heads::<S, E, true>(simd, queries, attention);
     } else {
         attend_heads::<S, E, false>(simd, queries, attention);
@@ -85,15 +85,15 @@ fn together<S: Attend>(left: usize) -> usize {
     if left == 3 { 2 } else { left.min(S::QUERIES) }
 }
 
-/// Attends in passes over a tile. `WHOLE`: heads are whole vectors.
+/// Attends in passes over a tile. `WHOLE`: values are whole vectors.
 #[inline(always)]
 fn attend_heads<S: Attend, E: KvElement, const WHOLE: bool>(
     simd: S,
     queries: &mut [Query<'_>],
     attention: &Attention<'_, E>,
 ) {
-    let head_dim = queries[0].q.len();
-    let [of_keys, of_values] = E::steps::<S>(head_dim);
+    let [of_keys, _] = E::steps::<S>(queries[0].q.len());
+    let [_, of_values] = E::steps::<S>(queries[0].out.len());
     let steps = [S::PARTS * of_keys, of_values];
     let (mut passes, mut left) = (0, queries.len());
     while left > 0 {

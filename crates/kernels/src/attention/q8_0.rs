@@ -163,6 +163,20 @@ impl KvElement for u8 {
         std::iter::once(0..pairs).chain(single).chain(used_scales(head_dim, positions))
     }
 
+    fn values_of_keys(keys: &[u8], head_dim: usize, values: &mut [u8], value_dim: usize) {
+        assert!(
+            keys.len() == u8::tile_len(head_dim) && values.len() == u8::tile_len(value_dim) && value_dim <= head_dim
+        );
+        for d in 0..value_dim {
+            for position in 0..TILE {
+                values[value_at(value_dim, position, d)] = keys[key_at(head_dim, position, d)];
+            }
+        }
+        // The last block of a value is a part of one of a key, and has its scale.
+        let scales = value_dim.div_ceil(BLOCK) * TILE * SCALE;
+        values[value_dim * TILE..].copy_from_slice(&keys[head_dim * TILE..][..scales]);
+    }
+
     fn products(q: &[f32], keys: &[u8]) -> [f32; TILE] {
         let mut products = [0.0; TILE];
         for block in 0..q.len().div_ceil(BLOCK) {

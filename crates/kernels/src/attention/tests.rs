@@ -16,7 +16,7 @@ fn tiles<E: Element>(keys: &[E], values: &[E], head_dim: usize, nan: E) -> Vec<[
     cut.map(of).collect()
 }
 
-const SCORING: Scoring = Scoring { scale: 0.3, cap: None };
+const SCORING: Scoring = Scoring { scale: 0.3, cap: None, first: 0 };
 
 /// The queries `q` `[heads, head_dim]` attend to the keys from `first` on.
 pub(super) fn attended<E: KvElement>(
@@ -104,8 +104,12 @@ pub(super) fn oracle(q: &[f32], keys: &[f32], values: &[f32]) -> Vec<f64> {
 }
 
 fn capped_oracle(q: &[f32], keys: &[f32], values: &[f32], cap: impl Fn(f64) -> f64) -> Vec<f64> {
-    let score = |key: &[f32]| cap(0.3 * q.iter().zip(key).map(|(&q, &k)| f64::from(q) * f64::from(k)).sum::<f64>());
-    let scores: Vec<f64> = keys.chunks_exact(q.len()).map(score).collect();
+    scored_oracle(q, keys, values, |_, score| cap(score))
+}
+
+fn scored_oracle(q: &[f32], keys: &[f32], values: &[f32], of: impl Fn(usize, f64) -> f64) -> Vec<f64> {
+    let product = |key: &[f32]| 0.3 * q.iter().zip(key).map(|(&q, &k)| f64::from(q) * f64::from(k)).sum::<f64>();
+    let scores: Vec<f64> = keys.chunks_exact(q.len()).enumerate().map(|(i, key)| of(i, product(key))).collect();
     let max = scores.iter().fold(f64::MIN, |a, &b| a.max(b));
     let sum: f64 = scores.iter().map(|score| (score - max).exp()).sum();
     let mut out = vec![0.0; q.len()];
@@ -162,6 +166,42 @@ fn a_sink_takes_weight_and_adds_nothing() {
         query.finish();
         for (out, truth) in out.iter().zip(truth) {
             assert!((f64::from(*out) - truth).abs() < 2e-5, "{sink}: {out} for {truth}");
+        }
+    }
+}
+
+/// Slopes of ALiBi, of several queries of one call at different positions; positions before the first tile are 640.
+#[test]
+fn distances_are_taken_from_scores() {
+    let mut random = Random::new(17);
+    for (head_dim, n) in [(20, 130), (64, 200)] {
+        let (q, keys, values) = (random.floats(3 * head_dim), random.floats(n * head_dim), random.floats(n * head_dim));
+        let tiles = tiles(&keys, &values, head_dim, f32::NAN);
+        let slopes = [0.5, 0.044_194_173, 0.003_906_25];
+        let by = |isa| {
+            let mut out = vec![f32::NAN; q.len()];
+            let heads = q.chunks_exact(head_dim).zip(out.chunks_exact_mut(head_dim)).zip(slopes);
+            let sloped = |((q, out), slope)| Query::new(q, out).sloped(Some(Slope { slope, position: 640 + n - 1 }));
+            let mut queries: Vec<Query<'_>> = heads.map(sloped).collect();
+            for (i, [keys, values]) in tiles.iter().enumerate() {
+                let scoring = Scoring { first: 640 + i * TILE, ..SCORING };
+                attend(isa, &mut queries, KvTile { keys, values }, 0..TILE.min(n - i * TILE), None, scoring);
+            }
+            queries.into_iter().for_each(Query::finish);
+            out
+        };
+        for isa in each_isa() {
+            for ((q, out), slope) in q.chunks_exact(head_dim).zip(by(isa).chunks_exact(head_dim)).zip(slopes) {
+                let truth =
+                    scored_oracle(q, &keys, &values, |key, score| score - f64::from(slope) * (n - 1 - key) as f64);
+                for (out, truth) in out.iter().zip(truth) {
+                    // The bound without slopes: a rounding of a score of up to 100 is 4e-6, of the largest weights less.
+                    assert!((f64::from(*out) - truth).abs() < 2e-5, "{isa} {head_dim} {slope}: {out} for {truth}");
+                }
+            }
+        }
+        if let [Some(avx2), Some(avx512)] = ["avx2", "avx512"].map(Isa::named) {
+            assert_eq!(by(avx2), by(avx512), "{head_dim}");
         }
     }
 }
@@ -238,4 +278,48 @@ fn passes_nan_on_and_accepts_nothing() {
         let far = attended(isa, &[300.0; 16], &tiles(&[30.0; 16], &[2.0; 16], 16, f32::NAN), 0..1, 1);
         assert_eq!(far, [2.0; 16]);
     }
+}
+
+/// Values that are the first elements of keys have the bits of the same values apart, and shorter ones those of longer ones.
+#[test]
+fn values_may_be_the_first_elements_of_keys() {
+    fn check<E: KvElement + Default>(put: impl Fn(&mut [E], usize, &[f32], bool)) {
+        let (mut random, n) = (Random::new(44), 50);
+        for (dim, value_dim) in [(48, 32), (80, 64), (576, 512)] {
+            let (q, cache) = (random.floats(3 * dim), random.floats(n * dim));
+            let tile = |elements: usize, is_key| {
+                let mut tile = vec![E::default(); E::tile_len(elements)];
+                let heads = cache.chunks_exact(dim).enumerate();
+                heads.for_each(|(position, head)| put(&mut tile, position, &head[..elements], is_key));
+                tile
+            };
+            let (keys, apart) = (tile(dim, true), tile(value_dim, false));
+            let mut values = vec![E::default(); apart.len()];
+            E::values_of_keys(&keys, dim, &mut values, value_dim);
+            for isa in each_isa() {
+                let attended = |values: &[E], len: usize| {
+                    let mut out = vec![f32::NAN; 3 * len];
+                    let queries = q.chunks_exact(dim).zip(out.chunks_exact_mut(len));
+                    let mut queries: Vec<Query<'_>> = queries.map(|(q, out)| Query::new(q, out)).collect();
+                    attend(isa, &mut queries, KvTile { keys: &keys, values }, 0..n, None, SCORING);
+                    queries.into_iter().for_each(Query::finish);
+                    out.chunks_exact(len).flat_map(|out| out[..value_dim].to_vec()).collect::<Vec<f32>>()
+                };
+                let whole = attended(&tile(dim, false), dim);
+                assert!(attended(&values, value_dim) == whole && attended(&apart, value_dim) == whole, "{isa} {dim}");
+            }
+        }
+    }
+    fn floats<E: Element + Default>(convert: impl Fn(f32) -> E) {
+        check(|tile: &mut [E], position, head, is_key| {
+            for (d, &x) in head.iter().enumerate() {
+                tile[if is_key { d * TILE + position } else { position * head.len() + d }] = convert(x);
+            }
+        });
+    }
+    floats(|x| x);
+    floats(f16::from_f32);
+    check(|tile: &mut [u8], position, head, is_key| {
+        assert!(if is_key { put_key(tile, position, head) } else { put_value(tile, position, head) });
+    });
 }

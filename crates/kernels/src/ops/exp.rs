@@ -49,16 +49,22 @@ fn divided<const FUSED: bool>(x: f32) -> (i32, f32) {
     ((shifted.to_bits() as i32).wrapping_sub(ROUND.to_bits() as i32), add(r * r, series, r))
 }
 
+/// `e^x - 1` for `x` up to 87, within 2 units in the last place; NaN for NaN: `2^n * (e^r - 1) + (2^n - 1)`.
+#[inline(always)]
+pub(crate) fn exp_m1<const FUSED: bool>(x: f32) -> f32 {
+    // From -20 down the result is -1. This is written so that NaN passes.
+    let (n, fraction) = divided::<FUSED>(if x < -20.0 { -20.0 } else { x });
+    let power = power_of_two(n);
+    if FUSED { power.mul_add(fraction, power - 1.0) } else { power * fraction + (power - 1.0) }
+}
+
 /// The hyperbolic tangent, within 3 units in the last place; NaN for NaN.
 ///
-/// `-t / (t + 2)` with `t = e^(-2|x|) - 1 = 2^n * (e^r - 1) + (2^n - 1)`, which loses nothing near 0.
+/// `-t / (t + 2)` with `t = e^(-2|x|) - 1`, which loses nothing near 0.
 #[inline(always)]
 pub(crate) fn tanh<const FUSED: bool>(x: f32) -> f32 {
-    let exponent = -2.0 * x.abs();
-    // From 10 on the result is 1. This is written so that NaN passes.
-    let (n, fraction) = divided::<FUSED>(if exponent < -20.0 { -20.0 } else { exponent });
-    let power = power_of_two(n);
-    let t = if FUSED { power.mul_add(fraction, power - 1.0) } else { power * fraction + (power - 1.0) };
+    // From 10 on the result is 1.
+    let t = exp_m1::<FUSED>(-2.0 * x.abs());
     (-t / (t + 2.0)).copysign(x)
 }
 

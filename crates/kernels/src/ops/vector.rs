@@ -3,7 +3,7 @@
 //! Each is written once, as code that compilers vectorize, and compiled for each instruction set: the same bits
 //! everywhere.
 
-use super::exp::{exp, tanh};
+use super::exp::{exp, exp_m1, tanh};
 use crate::element::{bf16_to_f32, e8m0_to_f32, f16_to_f32};
 use crate::isa::{Isa, compiled_for};
 use model_factory_dtypes::DType;
@@ -271,6 +271,16 @@ compiled_for! {
         }
     }
 
+    /// `x = alpha_p * x^2 + beta * x` above 0, else `alpha_n * (e^min(x, eps) - 1 - x) + beta * x` (xIELU, arXiv 2411.13010).
+    pub fn xielu(isa: Isa, x: &mut [f32], numbers: [f32; 4]) {
+        let [alpha_p, alpha_n, beta, eps] = numbers;
+        for x in x {
+            // This is written so that NaN passes.
+            let below = alpha_n * (exp_m1::<false>(if *x > eps { eps } else { *x }) - *x);
+            *x = beta * *x + if *x > 0.0 { alpha_p * *x * *x } else { below };
+        }
+    }
+
     /// `out = gelu(gate) * up`, by the formula of [`gelu_tanh`]. Panics unless all have one length.
     pub fn geglu(isa: Isa, gate: &[f32], up: &[f32], out: &mut [f32]) {
         assert!(gate.len() == out.len() && up.len() == out.len(), "lengths of a gate");
@@ -482,6 +492,32 @@ mod tests {
             gelu_erf(isa, &mut ends);
             assert_eq!(ends[..6], [0.0, 0.0, 0.0, 0.0, 100.0, 1e30]);
             assert!(ends[6].is_nan());
+        }
+    }
+
+    #[test]
+    fn xielu_by_its_formula() {
+        for isa in each_isa() {
+            let [alpha_p, alpha_n, beta, eps] = [0.75_f32, 1.25, 0.5, -1e-6];
+            let xs: Vec<f32> = (-800..=800).map(|i| i as f32 / 37.0).collect();
+            let mut out = xs.clone();
+            xielu(isa, &mut out, [alpha_p, alpha_n, beta, eps]);
+            for (&x, &out) in xs.iter().zip(&out) {
+                let (below, x) = (f64::from(x.min(eps)).exp_m1(), f64::from(x));
+                let linear = f64::from(beta) * x;
+                let (truth, size) = match x > 0.0 {
+                    true => (f64::from(alpha_p) * x * x + linear, f64::from(alpha_p) * x * x + linear),
+                    false => {
+                        (f64::from(alpha_n) * (below - x) + linear, f64::from(alpha_n) * (x - below).abs() - linear)
+                    }
+                };
+                // The difference loses what both its terms round.
+                assert!((f64::from(out) - truth).abs() <= 3e-7 * (size - below), "{isa} {x}: {out} for {truth}");
+            }
+            let mut ends = [-1e30, 0.0, 1e10, f32::NAN];
+            xielu(isa, &mut ends, [1.0, 1.0, 0.5, eps]);
+            assert_eq!(ends[..3], [5e29, eps.exp_m1(), 1e20]);
+            assert!(ends[3].is_nan());
         }
     }
 

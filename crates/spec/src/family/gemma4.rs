@@ -30,6 +30,9 @@ const EXPERTS: &[TensorName] = &[
 
 const CONFIG: &str = "the default of transformers' Gemma4TextConfig";
 
+pub(super) const BIDIRECTIONAL: Refusal =
+    Refusal::Text("use_bidirectional_attention", "all", "attention to later positions");
+
 /// No key gives the first factor.
 #[rustfmt::skip]
 const FACTORS: &[Factor] = &[
@@ -45,7 +48,7 @@ pub(super) const FAMILY: Family = Family {
     files: FileTable {
         defaults: &[&[("vocab_size", 262_144.0)], gemma3::SIZES],
         defaults_source: CONFIG,
-        refused: &[Refusal::Text("use_bidirectional_attention", "all", "attention to later positions")],
+        refused: &[BIDIRECTIONAL],
         ..FILES
     },
     tensors: &[NORMS, LLAMA_LIKE_TENSORS, HEAD_NORMS, LAYERS, EXPERTS],

@@ -6,8 +6,8 @@ mod role;
 
 pub use crate::spec::{DeltaNetKeys, StateMixer};
 pub use parts::{
-    AdjustedWidth, DenseLayers, Evidence, ExpertTable, Normalized, StateLayers, StateTable, Unrotated, Variant, Window,
-    WindowPattern, WindowRope,
+    AdjustedWidth, DenseLayers, Evidence, ExpertTable, Factor, FactorOf, GroupTable, HeadNorms, Normalized, Parallel,
+    Refusal, StateLayers, StateTable, Unrotated, Variant, Window, WindowPattern, WindowRope,
 };
 pub use role::Role;
 
@@ -57,6 +57,35 @@ families! {
     lfm2,
     lfm2_moe,
     gptoss,
+    deepseek2,
+    deepseek3,
+    gpt2,
+    gpt_bigcode,
+    gptj,
+    opt,
+    gpt_neox,
+    bloom,
+    falcon,
+    mpt,
+    xverse,
+    internlm2,
+    exaone,
+    pangu,
+    orion,
+    plamo,
+    refact,
+    codeshell,
+    chatglm,
+    minicpm,
+    dbrx,
+    minimax_m2,
+    jais,
+    qwen,
+    mellum,
+    glm4_moe_lite,
+    youtu,
+    minicpm3,
+    glm4_moe,
     bert,
     roberta,
     nomic_bert,
@@ -64,6 +93,23 @@ families! {
     nemotron_h,
     bamba,
     falcon_h1,
+    cohere,
+    cohere2,
+    glm,
+    glm4,
+    exaone4,
+    seed_oss,
+    ernie,
+    hunyuan,
+    gemma,
+    arcee,
+    apertus,
+    starcoder2,
+    stablelm,
+    internlm3,
+    iquestcoder,
+    ministral,
+    gemma4_unified,
 }
 
 /// One family of models: how its files name things, and the options of its block.
@@ -81,7 +127,7 @@ pub struct Family {
     /// What else is read from files: keys they must have, and values they must not have.
     pub files: FileTable,
     /// Lists of tensor names without `.weight` or `.bias`, by role; `{}` stands for the layer, and `{expert}` for an
-    /// expert where each expert has a tensor of its own.
+    /// expert where each expert has a tensor of its own. Of several names of a role the first that is stored counts.
     pub tensors: &'static [&'static [TensorName]],
     /// Fused tensors, which hold several roles as consecutive rows, where a file has them instead.
     pub fused: &'static [FusedName],
@@ -116,27 +162,19 @@ pub struct FileTable {
     pub defaults_source: &'static str,
     /// How the feed-forward width is computed from the keys of `config.json`, where no key gives it directly.
     pub adjusted_width: Option<AdjustedWidth>,
+    /// How many times the width a feed-forward layer is wide where no key of `config.json` says it, with the source.
+    pub width_factor: Option<(usize, &'static str)>,
+    /// Whether GGUF's key of the feed-forward width counts gate and up together.
+    pub width_is_double: bool,
+    /// The flag of `config.json` under which there is one head of keys and values, true if absent, and else as many as of
+    /// queries; and a flag under which it does not count, if there is one.
+    pub multi_query: Option<(&'static str, &'static str)>,
+    /// Whether safetensors files have the layers' matrices as `[inputs, outputs]`.
+    pub transposed: bool,
     /// Prefixes of the names of tensors that are not needed here and need no warning.
     pub unneeded: &'static [&'static str],
     /// Values of keys that are refused.
     pub refused: &'static [Refusal],
-}
-
-/// A value of a key that is refused, and the feature that it asks for.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub enum Refusal {
-    /// Refused where this flag of `config.json` is set, or this number is not 0.
-    Set(&'static str, &'static str),
-    /// Refused where this flag is false.
-    Unset(Key, &'static str),
-    /// Refused where this key has another number or text than one of these.
-    Unless(Key, &'static [&'static str], &'static str),
-    /// Refused where this key of `config.json` has this text.
-    Text(&'static str, &'static str, &'static str),
-    /// A key that GGUF files must have in addition to the keys of sizes: its value cannot be known otherwise, and
-    /// llama.cpp refuses such a file.
-    AbsentGguf(&'static str),
 }
 
 /// The options of the block.
@@ -146,14 +184,23 @@ pub struct BlockTable {
     pub norm: NormKind,
     /// The activation and its name in `config.json`.
     pub activation: (Activation, &'static [&'static str]),
-    /// Whether attention and feed-forward layer read the same normalized input, and both are added to the residual stream.
-    pub parallel: bool,
+    /// Further activations and their names in `config.json`.
+    pub other_activations: &'static [(Activation, &'static [&'static str])],
+    /// Whether the feed-forward layer reads what attention reads: by the same norm, or by its own where the table names one.
+    pub parallel: Parallel,
+    /// Whether [`Role::Qkv`] has for every head of keys its queries, its key and its value, not first all queries.
+    pub qkv_by_heads: bool,
     /// Whether the first layer's attention reads the residual stream without a norm.
     pub first_unnormed: bool,
     /// Factors and caps.
     pub factors: &'static [Factor],
-    /// Whether norms of queries and keys, where there are any, are over all heads together.
-    pub whole_head_norms: bool,
+    /// What norms of queries and keys are over, where there are any.
+    pub head_norms: HeadNorms,
+    /// The flag of `config.json` under which there are norms of queries and keys, and in GGUF whether they are stored; `None`
+    /// where all models whose table names them have them.
+    pub head_norm_flag: Option<&'static str>,
+    /// Whether queries and keys are rotated before their norms, not after.
+    pub norms_rotated: bool,
     /// Whether each head of values is normalized, without a weight.
     pub value_norm: bool,
     /// Whether the query projection also computes a gate of the output: for every head its query, then its gate.
@@ -166,11 +213,15 @@ pub struct BlockTable {
     /// Per-layer embeddings, one row for each token and layer, which the layer's block reads: the key of the elements
     /// of a row, and its default in `config.json`, with its source. In GGUF absent or 0 means none.
     pub layer_embedding: Option<(Key, usize, &'static str)>,
+    /// Whether scores are divided by the elements of a head, not by their square root.
+    pub scores_by_head: bool,
     /// GGUF models whose scores are divided by the square root of `hidden / heads`, which the files do not say: their
     /// number of layers, and the source.
     pub gguf_score_scale: &'static [(usize, &'static str)],
     /// Layers that keep a recurrent state in place of keys and values, where the family has any.
     pub states: Option<StateTable>,
+    /// The epsilon of the norms within latent attention, where the family has that.
+    pub latent_eps: Option<f64>,
 }
 
 /// How queries and keys are rotated.
@@ -184,6 +235,8 @@ pub struct RopeTable {
     pub theta: Option<(f64, &'static str)>,
     /// The part of a head that is rotated where no key gives it, with its source; `None` where all of it is always rotated.
     pub rotary_part: Option<(f64, &'static str)>,
+    /// The key of `config.json` for the number of rotated elements of a head, with its default and its source.
+    pub rotary_dim: Option<(&'static str, usize, &'static str)>,
     /// The rotation of layers with a window, where it differs from that of the others.
     pub window: Option<WindowRope>,
     /// Which layers do not rotate.
@@ -195,6 +248,12 @@ pub struct RopeTable {
     pub switch: Option<Key>,
     /// The key of a scale of queries that grows with their position, within the rope parameters of `config.json`.
     pub query_scale: Option<Key>,
+    /// Whether products of queries and keys have a factor by `mscale_all_dim` where the rotation is scaled. GGUF files then have
+    /// a tenth of that number, and their cosines and sines no factor.
+    pub scores_by_magnitude: bool,
+    /// Whether a `dynamic` scaling of `config.json` may have an `alpha`, by which the base grows at every length
+    /// (transformers' `compute_ntk_alpha_rope_parameters`). GGUF has the base that comes of it.
+    pub alpha: bool,
     /// Other names of rope scalings in `config.json`, and what they mean in this family.
     pub aliases: &'static [(&'static str, &'static str)],
     /// A scaling of the rotation that transformers applies without a key of `config.json`, where there is one. Such a
@@ -202,6 +261,8 @@ pub struct RopeTable {
     pub unsaid_scaling: Option<&'static str>,
     /// The context before rope scaling where no key gives it, with its source.
     pub original_context: Option<(u64, &'static str)>,
+    /// Whether the context before rope scaling is the model's where a GGUF file does not say it, as in llama.cpp.
+    pub gguf_original_is_context: bool,
     /// The keys of `config.json` for longrope's factors of cosines and sines, one for each of its lists; `None` where
     /// one number holds for both.
     pub longrope_magnitudes: Option<[&'static str; 2]>,
@@ -225,6 +286,8 @@ pub struct HeadTable {
     pub encoder: bool,
     /// Whether the embedding's rows are multiplied by the square root of the width.
     pub embedding_by_root_of_width: bool,
+    /// Rows of position embeddings before that of the first token, which the context's key does not count.
+    pub first_position: usize,
     /// The key of the padding token in `config.json`, with its default and its source: rows of positions begin after
     /// its id. In GGUF the rows before are left out.
     pub padding: Option<(&'static str, usize, &'static str)>,
@@ -235,11 +298,13 @@ pub struct HeadTable {
     /// The key of the number of layers that predict further tokens: a head that is loaded only on request. In GGUF they
     /// are the last blocks.
     pub predictors: Option<Key>,
+    /// Whether such layers are numbered after the others in safetensors files too; they are left aside.
+    pub predictors_after: bool,
 }
 
 /// A quantity's key in either format, empty where the format has none. GGUF keys that begin with a dot follow the architecture's name.
 #[allow(missing_docs)] // of names that say it
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
     pub gguf: &'static str,
     pub config: &'static str,
@@ -271,51 +336,6 @@ pub enum NormKind {
     Layer,
     /// Mean and variance, with a weight and no bias.
     PlainLayer,
-}
-
-/// A number that files of a family may have, and its default in each format; `None` where absence means no factor.
-#[derive(Clone, Copy, Debug)]
-pub struct Factor {
-    /// What the number does.
-    pub of: FactorOf,
-    /// The key of the number, which may be one of a list of `config.json`: `key[0]`.
-    pub key: Key,
-    /// The default in GGUF files, with its source.
-    pub gguf_default: Option<(f64, &'static str)>,
-    /// The default in `config.json`, with its source. In every family `null` counts as no number.
-    pub config_default: Option<(f64, &'static str)>,
-}
-
-/// What a factor or cap does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum FactorOf {
-    /// The factor of the embedding's rows.
-    Embedding,
-    /// The factor of what a sub-layer adds to the residual stream.
-    Residual,
-    /// The factor of products of queries and keys.
-    Scores,
-    /// Products of queries and keys are divided by its square root.
-    ScoresByRoot,
-    /// The cap of scores: `cap * tanh(score / cap)`.
-    ScoreCap,
-    /// The factor of logits.
-    Logits,
-    /// The factor of the products of these matrices.
-    Products(&'static [Role]),
-    /// The factor of Mamba-2's values, keys or queries, which are 0, 1 and 2, before their convolution.
-    StateInput(usize),
-    /// The divisor of logits.
-    LogitDivisor,
-    /// The cap of logits: `cap * tanh(logit / cap)`.
-    LogitCap,
-    /// The limit of a clamped gate and up, in place of the table's.
-    GateLimit,
-    /// The factor of a clamped gate within its sigmoid, in place of the table's.
-    GateAlpha,
-    /// The factor of the weights of chosen experts.
-    Experts,
 }
 
 /// A classification head. The names of the tensors say which layers and norms it has.
@@ -365,6 +385,10 @@ pub const LLAMA_LIKE: Family = Family {
         defaults: &[],
         defaults_source: "",
         adjusted_width: None,
+        width_factor: None,
+        width_is_double: false,
+        multi_query: None,
+        transposed: false,
         unneeded: &[],
         refused: &[],
     },
@@ -375,17 +399,23 @@ pub const LLAMA_LIKE: Family = Family {
     block: BlockTable {
         norm: NormKind::Rms,
         activation: (Activation::SwiGlu { gate: () }, &["silu", "swish"]),
-        parallel: false,
+        other_activations: &[],
+        parallel: Parallel::No,
+        qkv_by_heads: false,
         first_unnormed: false,
         factors: &[],
-        whole_head_norms: false,
+        head_norms: HeadNorms::OfHead,
+        head_norm_flag: None,
+        norms_rotated: false,
         value_norm: false,
         gated_attention: false,
         full_attention: None,
         shared_layers: None,
         layer_embedding: None,
+        scores_by_head: false,
         gguf_score_scale: &[],
         states: None,
+        latent_eps: None,
     },
     experts: None,
     rope: RopeTable {
@@ -393,14 +423,18 @@ pub const LLAMA_LIKE: Family = Family {
         config_layout: RopeLayout::HalfSplit,
         theta: Some((10_000.0, "the default of transformers and of llama.cpp")),
         rotary_part: None,
+        rotary_dim: None,
         window: None,
         unrotated: None,
         never: false,
         switch: None,
         query_scale: None,
+        scores_by_magnitude: false,
+        alpha: false,
         aliases: &[],
         unsaid_scaling: None,
         original_context: None,
+        gguf_original_is_context: false,
         longrope_magnitudes: None,
         gguf_freqs_expected: None,
         gguf_freqs_needed: false,
@@ -411,10 +445,12 @@ pub const LLAMA_LIKE: Family = Family {
         tied_keys: &["tie_word_embeddings"],
         encoder: false,
         embedding_by_root_of_width: false,
+        first_position: 0,
         padding: None,
         token_types: None,
         classifier: None,
         predictors: None,
+        predictors_after: false,
     },
     variants: &[],
     name: "",
@@ -426,6 +462,7 @@ const BLOCK: BlockTable = LLAMA_LIKE.block;
 const HEAD: HeadTable = LLAMA_LIKE.head;
 const ROPE: RopeTable = LLAMA_LIKE.rope;
 const PERMUTED: RopeTable = RopeTable { gguf_layout: RopeLayout::Interleaved, ..ROPE };
+const INTERLEAVED: RopeTable = RopeTable { config_layout: RopeLayout::Interleaved, ..PERMUTED };
 
 // Biases and fused tensors that several tables have.
 const ATTENTION_BIAS: Biases = (&[Role::Q, Role::K, Role::V, Role::O], Bias::Flag("attention_bias"));
@@ -453,6 +490,9 @@ pub const LLAMA_LIKE_TENSORS: &[TensorName] = &[
 /// Tensor names of the embedding, the head, queries, keys and values.
 const EMBEDDING_TO_VALUES: &[TensorName] = LLAMA_LIKE_TENSORS.split_at(5).0;
 
+/// All tensor names but that of the norm before the feed-forward layer.
+const WITHOUT_MLP_NORM: &[TensorName] = LLAMA_LIKE_TENSORS.split_at(11).0;
+
 /// All tensor names but those of the norms before sub-layers.
 const WITHOUT_INPUT_NORMS: &[TensorName] = LLAMA_LIKE_TENSORS.split_at(10).0;
 
@@ -473,6 +513,21 @@ const KEYS: Keys = Keys {
 /// The keys of families whose norms are of mean and variance.
 const LAYER_NORM_KEYS: Keys =
     Keys { norm_eps: Key { gguf: ".attention.layer_norm_epsilon", config: "layer_norm_eps" }, ..KEYS };
+
+/// The keys of families whose `config.json` says nothing of heads but their number.
+const HEADS_ALIKE_KEYS: Keys = Keys {
+    kv_heads: Key { config: "", ..KEYS.kv_heads },
+    head_dim: Key { config: "", ..KEYS.head_dim },
+    ..LAYER_NORM_KEYS
+};
+
+/// ALiBi with slopes of which files say nothing.
+const ALIBI: Factor = Factor {
+    of: FactorOf::Alibi,
+    key: Key::gguf(""),
+    gguf_default: Some((8.0, "arXiv 2108.12409")),
+    config_default: Some((8.0, "arXiv 2108.12409")),
+};
 
 /// The names of one role's tensor.
 #[allow(missing_docs)] // of names that say it

@@ -3,7 +3,7 @@
 use super::*;
 
 #[rustfmt::skip]
-const TENSORS: &[TensorName] = &[
+pub(super) const NORMS: &[TensorName] = &[
     TensorName { role: Role::AttentionOutputNorm, gguf: "blk.{}.post_attention_norm",  config: "model.layers.{}.post_attention_layernorm" },
     TensorName { role: Role::MlpOutputNorm,       gguf: "blk.{}.post_ffw_norm",        config: "model.layers.{}.post_feedforward_layernorm" },
 ];
@@ -12,7 +12,7 @@ pub(super) const FAMILY: Family = Family {
     id: "olmo2",
     gguf_architectures: &["olmo2"],
     model_types: &[("olmo2", &["Olmo2ForCausalLM"]), ("olmo3", &["Olmo3ForCausalLM"])],
-    tensors: &[WITHOUT_INPUT_NORMS, TENSORS, HEAD_NORMS],
+    tensors: &[WITHOUT_INPUT_NORMS, NORMS, HEAD_NORMS],
     biases: &[ATTENTION_BIAS],
     window: Window::Pattern(WindowPattern {
         full_every: 4,
@@ -20,7 +20,7 @@ pub(super) const FAMILY: Family = Family {
         model_types: &["olmo3"],
         ..PATTERN
     }),
-    block: BlockTable { whole_head_norms: true, ..BLOCK },
+    block: BlockTable { head_norms: HeadNorms::OfAllHeads, ..BLOCK },
     rope: RopeTable {
         // The defaults of transformers' Olmo2Config and Olmo3Config differ.
         theta: None,

@@ -10,7 +10,7 @@ pub(super) const FAMILY: Family = Family {
     tensors: &[LLAMA_LIKE_TENSORS, HEAD_NORMS, QWEN_EXPERTS],
     fused: FUSED_EXPERTS,
     biases: &[ATTENTION_BIAS],
-    block: BlockTable { whole_head_norms: true, ..BLOCK },
+    block: BlockTable { head_norms: HeadNorms::OfAllHeads, ..BLOCK },
     experts: Some(ExpertTable {
         count: QWEN_COUNT,
         normalized: Normalized::Flag { config: "norm_topk_prob", absent: false, gguf: false },

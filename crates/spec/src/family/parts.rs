@@ -1,6 +1,6 @@
-//! The shapes of the parts of a table: windows, rotation, experts, layers with a state, and evidence of variants.
+//! The shapes of the parts of a table: windows, rotation, experts, layers with a state, evidence of variants, refusals, factors.
 
-use super::Key;
+use super::{Key, Role};
 use crate::block::RouterScore;
 use crate::spec::StateMixer;
 
@@ -27,7 +27,7 @@ pub enum Window {
 /// Windows in some layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowPattern {
-    /// Every how many layers one has no window, where no key says it.
+    /// Every how many layers one has no window, where no key says it; 0 where all have one.
     pub full_every: usize,
     /// The key of `config.json` for that number, in addition to `layer_types`; empty where transformers reads none.
     pub config_key: &'static str,
@@ -68,13 +68,37 @@ pub struct WindowRope {
 
 /// Layers that do not rotate queries and keys.
 #[derive(Clone, Copy, Debug)]
-pub struct Unrotated {
-    /// The list in `config.json`: 1 for each layer that rotates, 0 for each that does not.
-    pub list: &'static str,
-    /// The key in `config.json` for every how many layers one does not rotate, used without the list.
-    pub interval: &'static str,
-    /// The default of that interval, also used in GGUF, with its source.
-    pub default_interval: (usize, &'static str),
+#[allow(missing_docs)] // those of the variants say what their fields are
+pub enum Unrotated {
+    /// The layers that the `list` of `config.json` has as 0, in place of 1; without the list one of every so many, by the key
+    /// `interval` of `config.json`, or by the default, with its source.
+    Listed { list: &'static str, interval: &'static str, default_interval: (usize, &'static str) },
+    /// Layers without a window; where no layer has one, all layers, or `unless_all` none.
+    WithoutWindow { unless_all: bool },
+}
+
+/// What norms of queries and keys are over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeadNorms {
+    /// A head, with one weight for all heads.
+    OfHead,
+    /// A head, with a weight for each: `[heads, head_dim]`.
+    OfEachHead,
+    /// All heads together.
+    OfAllHeads,
+}
+
+/// Whether attention and feed-forward layer read the same normalized input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parallel {
+    /// In no model.
+    No,
+    /// In every model.
+    Yes,
+    /// Where this flag is true; in GGUF where no norm of the feed-forward layer is stored, as in llama.cpp.
+    Flag(&'static str),
+    /// Unless this flag is false.
+    UnlessFlag(Key),
 }
 
 /// The experts of a family's feed-forward layers.
@@ -92,8 +116,14 @@ pub struct ExpertTable {
     pub feed_forward: Option<Key>,
     /// Width of the shared expert, which every token uses, where there is one.
     pub shared_feed_forward: Option<Key>,
+    /// The number of experts that every token uses, which are stored as one, where its width is that of so many.
+    pub shared_count: Option<Key>,
     /// How the router's outputs become weights.
     pub score: RouterScore,
+    /// Whether GGUF files say if scores are sigmoids, with a bias that chooses, or the family's.
+    pub gguf_score: bool,
+    /// Groups of experts, of which the best are chosen first, where there are any.
+    pub groups: Option<GroupTable>,
     /// Whether the weights of the chosen experts are divided by their sum.
     pub normalized: Normalized,
     /// The number that is added to the sum before the division.
@@ -118,6 +148,19 @@ pub enum Normalized {
     Flag { config: &'static str, absent: bool, gguf: bool },
 }
 
+/// Groups of experts: a token's experts are of the groups with the best scores.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupTable {
+    /// The number of groups.
+    pub count: Key,
+    /// The number of groups whose experts may be chosen.
+    pub chosen: Key,
+    /// Scores of experts whose sum is the score of a group: the best so many.
+    pub best: usize,
+    /// The key of `config.json` for the method, and its texts for experts without and with groups; absent is without.
+    pub method: Option<(&'static str, [&'static str; 2])>,
+}
+
 /// Keys that say which layers are dense.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)] // those of the variants say what their fields are
@@ -128,6 +171,8 @@ pub enum DenseLayers {
     /// Dense are the first `count` layers: none where a GGUF file does not say it, the default, with its source, where
     /// `config.json` does not.
     First { count: Key, config_default: (usize, &'static str) },
+    /// As `First`, unless the list of `config.json` says `dense` or `sparse` for each layer.
+    FirstOrKinds { list: &'static str, count: Key, config_default: (usize, &'static str) },
 }
 
 /// Layers that keep a recurrent state in place of keys and values.
@@ -211,6 +256,8 @@ pub enum Evidence {
     /// The first of longrope's long factors in `config.json`.
     LongFactor(f64),
     Windowed,
+    /// Experts by sigmoids.
+    SigmoidScores,
     ModelType(&'static str),
     /// Any rope scaling, including a stored tensor of frequency factors.
     RopeScaled,
@@ -218,4 +265,76 @@ pub enum Evidence {
     /// A part of the model's own name (GGUF `general.name` or `general.basename`), lower case. Neither the file name
     /// nor the name of the folder that `config.json` was saved from is evidence.
     Name(&'static str),
+}
+
+/// A value of a key that is refused, and the feature that it asks for.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// Refused where this flag of `config.json` is set, or this number is not 0.
+    Set(&'static str, &'static str),
+    /// Refused where this flag is false.
+    Unset(Key, &'static str),
+    /// Refused where this key has another number or text than one of these.
+    Unless(Key, &'static [&'static str], &'static str),
+    /// Refused where this key of `config.json` has this text.
+    Text(&'static str, &'static str, &'static str),
+    /// Refused where this key of `config.json` has another number than this key.
+    Unlike(&'static str, Key, &'static str),
+    /// A key that GGUF files must have in addition to the keys of sizes: its value cannot be known otherwise, and
+    /// llama.cpp refuses such a file.
+    AbsentGguf(&'static str),
+}
+
+/// A number that files of a family may have, and its default in each format; `None` where absence means no factor.
+#[derive(Clone, Copy, Debug)]
+pub struct Factor {
+    /// What the number does.
+    pub of: FactorOf,
+    /// The key of the number, which may be one of a list of `config.json`: `key[0]`.
+    pub key: Key,
+    /// The default in GGUF files, with its source.
+    pub gguf_default: Option<(f64, &'static str)>,
+    /// The default in `config.json`, with its source. In every family `null` counts as no number.
+    pub config_default: Option<(f64, &'static str)>,
+}
+
+/// What a factor or cap does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FactorOf {
+    /// The factor of the products of these matrices.
+    Products(&'static [Role]),
+    /// The factor of Mamba-2's values, keys or queries, which are 0, 1 and 2, before their convolution.
+    StateInput(usize),
+    /// The factor of the embedding's rows.
+    Embedding,
+    /// The factor of what a sub-layer adds to the residual stream.
+    Residual,
+    /// The same, divided by the square root of the number of layers.
+    ResidualByRootOfLayers,
+    /// The factor of products of queries and keys.
+    Scores,
+    /// Products of queries and keys are divided by its square root.
+    ScoresByRoot,
+    /// The cap of scores: `cap * tanh(score / cap)`.
+    ScoreCap,
+    /// The factor of logits.
+    Logits,
+    /// The exponent of ALiBi's smallest slope. A table that has it has no rotation.
+    Alibi,
+    /// The limit of the elements of queries, keys and values.
+    QkvLimit,
+    /// The divisor of logits.
+    LogitDivisor,
+    /// The width of a model whose logits have no factor: those of a wider one are divided by as much as it is wider.
+    LogitWidth,
+    /// The cap of logits: `cap * tanh(logit / cap)`.
+    LogitCap,
+    /// The limit of a clamped gate and up, in place of the table's.
+    GateLimit,
+    /// The factor of a clamped gate within its sigmoid, in place of the table's.
+    GateAlpha,
+    /// The factor of the weights of chosen experts.
+    Experts,
 }

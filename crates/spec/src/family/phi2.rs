@@ -26,7 +26,7 @@ pub(super) const FAMILY: Family = Family {
     block: BlockTable {
         norm: NormKind::Layer,
         activation: (Activation::GeluTanh, &["gelu_new", "gelu_pytorch_tanh"]),
-        parallel: true,
+        parallel: Parallel::Yes,
         ..BLOCK
     },
     rope: RopeTable { rotary_part: Some((0.5, "the default of transformers' PhiConfig")), ..ROPE },

@@ -27,12 +27,26 @@ pub enum Role {
     ClassifierNorm,
     Classifier,
     AttentionNorm,
+    /// Queries, keys and values of attention in one matrix of safetensors, `[(heads + 2 * kv_heads) * head_dim, hidden]`.
+    Qkv,
     Q,
     K,
     V,
     O,
     QNorm,
     KNorm,
+    /// The first projection of queries where there are two, and the norm after it.
+    QDown,
+    QDownNorm,
+    QUp,
+    /// The projection of latents and of the parts of keys that all heads share, and the norm of latents.
+    KvDown,
+    KvDownNorm,
+    /// Keys and values of latents, head by head, `[heads * (plain + value_dim), rank]`.
+    KvUp,
+    /// Keys of latents, transposed, `[heads, rank, plain]`; only GGUF has them apart.
+    LatentKeys,
+    LatentValues,
     Sinks,
     AttentionOutputNorm,
     AttentionSumNorm,
@@ -42,6 +56,8 @@ pub enum Role {
     Gate,
     Up,
     Down,
+    /// The numbers of a layer's activation; what their names, and keys of GGUF, begin with.
+    Curve,
     Router,
     /// The bias that is added to the scores only to choose experts, `[experts]`; its names are whole.
     ChoiceBias,

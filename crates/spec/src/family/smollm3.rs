@@ -10,7 +10,7 @@ pub(super) const FAMILY: Family = Family {
     biases: &[ATTENTION_BIAS, MLP_BIAS],
     rope: RopeTable {
         theta: Some((2_000_000.0, "the default of transformers' SmolLM3Config")),
-        unrotated: Some(Unrotated {
+        unrotated: Some(Unrotated::Listed {
             list: "no_rope_layers",
             interval: "no_rope_layer_interval",
             default_interval: (4, "the default of transformers' SmolLM3Config, and always in llama.cpp"),

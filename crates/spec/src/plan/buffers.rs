@@ -2,7 +2,7 @@
 //! the same functions.
 
 use super::{KV_PAGE, PREFILL_CHUNK, product, sum};
-use crate::spec::{FeedForwardLayer, FeedForwardWeights, LayerWeights, Mixer, ModelSpec};
+use crate::spec::{AttentionWeights, FeedForwardLayer, FeedForwardWeights, LayerWeights, Mixer, ModelSpec};
 use model_factory_dtypes::thread_bytes;
 
 /// On a GPU each tensor starts, and each buffer ends, at a multiple of this.
@@ -64,7 +64,8 @@ pub struct CpuBuffers {
     /// The products of a token mixer's input: queries, keys and values.
     pub projected: usize,
     /// The input of a token mixer's output projection, which is the attention's output. It also holds the gated input
-    /// of a layer's embedding, and the sum of experts' outputs where experts are next to a dense layer.
+    /// of a layer's embedding, the sum of experts' outputs where experts are next to a dense layer, and after it the latents
+    /// that values are made of.
     pub mixed: usize,
     /// The same of a second mixer of a layer, while the first is computed; 0 where no layer has one.
     pub aside: usize,
@@ -85,6 +86,8 @@ pub struct CpuBuffers {
     pub joined: usize,
     /// The logits of the last row.
     pub logits: usize,
+    /// What each thread takes for attention to latents: the values of a tile, and a head's part of the projection of keys.
+    pub latents: usize,
 }
 
 impl CpuBuffers {
@@ -98,7 +101,12 @@ impl CpuBuffers {
         CpuBuffers {
             hidden: spec.hidden,
             projected: mixers().map(Mixer::projected).max().unwrap_or(0),
-            mixed: mixers().map(Mixer::mixed).max().unwrap_or(0).max(input).max(summed),
+            mixed: mixers()
+                .map(|mixer| mixer.mixed().saturating_add(mixer.latents()))
+                .max()
+                .unwrap_or(0)
+                .max(input)
+                .max(summed),
             aside: spec.weights.layers.iter().map(aside).max().unwrap_or(0),
             activated: wide,
             output: if spec.weights.layers.iter().any(LayerWeights::norms_outputs) { spec.hidden } else { 0 },
@@ -108,6 +116,7 @@ impl CpuBuffers {
             layer_inputs: input.saturating_mul(spec.layers()),
             joined: if spec.weights.joined.is_some() { spec.hidden.saturating_mul(4) } else { 0 },
             logits: spec.vocab,
+            latents: spec.attentions().map(latent_elements).max().unwrap_or(0),
         }
     }
 
@@ -120,7 +129,8 @@ impl CpuBuffers {
 
     /// The most bytes that `threads` take for themselves while `rows` tokens are computed.
     pub fn of_threads(&self, threads: usize, rows: usize) -> u64 {
-        thread_bytes(self.operand, rows).saturating_mul(threads as u64)
+        let latents = product(&[self.latents, size_of::<f32>()]);
+        thread_bytes(self.operand, rows).saturating_add(latents).saturating_mul(threads as u64)
     }
 
     /// The part of [`bytes`](Self::bytes) of `rows` that a step may fill.
@@ -131,7 +141,7 @@ impl CpuBuffers {
 
     fn row(&self) -> u64 {
         let CpuBuffers { hidden, projected, mixed, aside, activated, output, operand, .. } = *self;
-        let CpuBuffers { up_gate, experts, layer_inputs, joined, logits: _, .. } = *self;
+        let CpuBuffers { up_gate, experts, layer_inputs, joined, logits: _, latents: _, .. } = *self;
         let all = [hidden, projected, mixed, aside, activated, output, operand, up_gate, experts, layer_inputs, joined];
         sum(&all.map(|elements| elements as u64))
     }
@@ -149,7 +159,9 @@ pub struct StepRoom {
 
 /// Elements of the longest row that a product reads: an input of the block's projections, of down or of o.
 fn widest_operand(spec: &ModelSpec) -> usize {
-    let mixed = spec.weights.layers.iter().flat_map(LayerWeights::mixers).map(Mixer::mixed);
+    let ups = spec.attentions().filter_map(|attention| attention.kv.latent()?.q_up.as_ref());
+    let mixed =
+        spec.weights.layers.iter().flat_map(LayerWeights::mixers).map(Mixer::mixed).chain(ups.map(|up| up.rank));
     let joined = if spec.weights.joined.is_some() { spec.hidden.saturating_mul(2) } else { 0 };
     mixed.chain([spec.hidden, widest_feed_forward(spec), layer_input(spec), joined]).max().unwrap_or(0)
 }
@@ -158,6 +170,12 @@ fn widest_operand(spec: &ModelSpec) -> usize {
 fn aside(layer: &LayerWeights) -> usize {
     let several = layer.mixers().count() > 1;
     layer.mixers().filter(|_| several).map(Mixer::mixed).max().unwrap_or(0)
+}
+
+/// Elements that a thread takes for attention to latents, of which it multiplies a few rows at a time.
+fn latent_elements(attention: &AttentionWeights) -> usize {
+    const TILE: usize = 64;
+    attention.kv.latent().map_or(0, |latent| latent.rank.saturating_mul(TILE.saturating_add(latent.plain)))
 }
 
 /// Elements of a row of a layer's input where layers have embeddings.

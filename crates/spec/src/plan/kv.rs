@@ -139,17 +139,22 @@ pub fn kv_bytes_per_token(spec: &ModelSpec, dtype: KvDtype) -> u64 {
     spec.attentions().map(|attention| stored_bytes(attention, dtype)).fold(0, u64::saturating_add)
 }
 
+/// Heads of keys and of values; latents are both.
+fn cached_heads(attention: &AttentionWeights) -> usize {
+    if attention.kv.latent().is_some() { attention.kv_heads } else { attention.kv_heads.saturating_mul(2) }
+}
+
 /// Bytes that a layer stores for one token.
 fn stored_bytes(attention: &AttentionWeights, dtype: KvDtype) -> u64 {
-    let stores = attention.causal && attention.kv.own().is_some();
-    product(&[2 * usize::from(stores), attention.kv_heads, dtype.head_bytes(attention.head_dim)])
+    let stores = attention.causal && attention.kv.stores();
+    product(&[usize::from(stores), cached_heads(attention), dtype.head_bytes(attention.head_dim)])
 }
 
 /// Bytes of the KV cache that a token at the end of `context` reads: in layers with a window only those within it.
 pub fn kv_bytes_read(spec: &ModelSpec, context: usize, dtype: KvDtype) -> u64 {
     let layers = spec.attentions().map(|attention| {
         let seen = attention.window.map_or(context, |window| window.min(context));
-        product(&[2, attention.kv_heads, dtype.head_bytes(attention.head_dim), seen])
+        product(&[cached_heads(attention), dtype.head_bytes(attention.head_dim), seen])
     });
     layers.fold(0, u64::saturating_add)
 }

@@ -21,7 +21,7 @@ weights! {
         /// A row for each token type, `[kinds, hidden]`: the first for all tokens but those of the second text of a pair.
         pub token_types: Option<W::Matrix> = optional matrix,
         /// The norm of the sum, `[hidden]`.
-        pub norm: W::Norm = norm,
+        pub norm: Option<W::Norm> = optional norm,
     }
 
     /// Position embeddings: positions that are rows of a matrix.
@@ -76,7 +76,7 @@ pub struct EmbeddingSpec {
 impl Tensors<'_> {
     /// What is added to the rows of the embedding, in families that name it. GGUF files may lack token types.
     pub(super) fn input(&mut self) -> Result<Option<Box<InputWeights>>> {
-        if !self.names(Role::EmbeddingNorm) {
+        if !self.names(Role::EmbeddingNorm) && !self.names(Role::Positions) {
             return Ok(None);
         }
         let stores_types = !self.reader.is_gguf() || self.stores(&self.weight_name(Role::TokenTypes, None));
@@ -88,7 +88,7 @@ impl Tensors<'_> {
         Ok(Some(Box::new(InputWeights {
             positions: positions.map(|positions| PositionWeights { rows: rows(positions), first }),
             token_types: token_types.map(rows),
-            norm: self.norm(Role::EmbeddingNorm, None)?,
+            norm: self.norm_if_named(Role::EmbeddingNorm, None)?,
         })))
     }
 }

@@ -1,13 +1,13 @@
 //! Routed feed-forward layers: their sizes by the family's keys, and each expert's rows in the stored tensors.
 
 use super::reader::{Reader, missing};
-use super::routed::{ExpertGates, ExpertMatrices, ExpertSizes, ExpertsWeights, Routing, SharedExpert};
+use super::routed::{ExpertGates, ExpertGroups, ExpertMatrices, ExpertSizes, ExpertsWeights, Routing, SharedExpert};
 use super::single::SubLayer;
 use super::tensors::{Fused, Rows, Tensors, rows_of};
 use super::{BesideWeights, LinearWeights, Norm, NormWeights, Scaling, Sizes};
 use crate::block::RouterScore;
 use crate::error::{Error, Result};
-use crate::family::{DenseLayers, Normalized, Role};
+use crate::family::{DenseLayers, ExpertTable, Normalized, Role};
 use crate::header::TensorInfo;
 use crate::quantization::Scheme;
 use model_factory_dtypes::DType;
@@ -53,31 +53,44 @@ impl Reader<'_> {
             let expected = format!("at most {MAX_EXPERTS_IN_ALL} experts in {layers} layers together");
             return Err(self.value(&key, count, expected));
         }
-        let chosen = self.present(table.chosen, self.size(table.chosen)?)?;
+        let chosen = self.size_or_table(table.chosen)?;
         if chosen > count {
             let chosen_key = self.key(table.chosen);
             return Err(self.contradiction(format!("{key} is {count}"), format!("{chosen_key} is {chosen}")));
         }
+        let feed_forward = match table.feed_forward {
+            Some(key) => self.present(key, self.or_table(key, self.size_a_layer(key, layers)?)?)?,
+            None => dense,
+        };
         Ok(Some(ExpertSizes {
             count,
             chosen,
-            feed_forward: match table.feed_forward {
-                Some(key) => self.present(key, self.size_a_layer(key, layers)?)?,
-                None => dense,
-            },
+            feed_forward,
             shared_feed_forward: match table.shared_feed_forward {
                 // 0 in `config.json` is none.
                 Some(key) if !self.is_gguf() && self.fields().unsigned(key.config)? == Some(0) => 0,
                 Some(key) => self.size_a_layer(key, layers)?.unwrap_or(0),
-                None => 0,
+                None => self.shared_experts(table)?.saturating_mul(feed_forward),
             },
         }))
+    }
+
+    /// The number of experts that every token uses, by the key of their number.
+    fn shared_experts(&self, table: &ExpertTable) -> Result<usize> {
+        let Some(key) = table.shared_count else { return Ok(0) };
+        let name = self.key(key);
+        match self.fields().unsigned(&name)? {
+            Some(0) => Ok(0),
+            None if self.is_gguf() || self.is_null(&name) => Ok(0),
+            _ => self.size_or_table(key),
+        }
     }
 
     /// How tokens are given to experts, whose weights are multiplied by `scale`.
     pub(super) fn routing(&self, sizes: &Sizes, scale: f32) -> Result<Option<Routing>> {
         let (Some(table), Some(experts)) = (&self.family.experts, &sizes.experts) else { return Ok(None) };
-        self.check_gating(table.score)?;
+        let family_score = self.gguf_score(table)?;
+        let groups = self.groups(table, family_score, experts)?;
         let normalized = match table.normalized {
             Normalized::Fixed(normalized) => normalized,
             Normalized::Flag { gguf, .. } if self.is_gguf() => {
@@ -89,37 +102,72 @@ impl Reader<'_> {
             }
         };
         const JITTER: &str = "router_jitter_noise";
-        let score = match (table.score, self.is_gguf()) {
+        let score = match (family_score, self.is_gguf()) {
             (RouterScore::SparseMixer { .. }, false) => match self.fields().number(JITTER)? {
                 Some(jitter) if (0.0..1.0).contains(&jitter) => RouterScore::SparseMixer { jitter },
                 Some(jitter) => return Err(self.value(JITTER, jitter, "a number from 0 to below 1".into())),
-                None => table.score,
+                None => family_score,
             },
             (score, _) => score,
         };
         let normalized = normalized.then_some(table.added_to_sum);
         let router_scale = if table.by_root_of_width { 1.0 / (sizes.hidden as f32).sqrt() } else { 1.0 };
         let &ExpertSizes { count: experts, chosen, .. } = experts;
-        Ok(Some(Routing { experts, chosen, score, normalized, scale, router_scale }))
+        Ok(Some(Routing { experts, chosen, score, groups, normalized, scale, router_scale }))
     }
 
-    /// Refuses a GGUF file that says another kind of score than the family's.
-    fn check_gating(&self, score: RouterScore) -> Result<()> {
+    /// The groups of experts, where not all of them may be chosen from.
+    fn groups(&self, table: &ExpertTable, score: RouterScore, sizes: &ExpertSizes) -> Result<Option<ExpertGroups>> {
+        let Some(groups) = table.groups else {
+            return match self.gguf_number(".expert_group_count")? {
+                (key, Some(count @ 2..)) => {
+                    Err(self.feature(&format!("experts in {count} groups"), &key, "1, or no such key"))
+                }
+                _ => Ok(None),
+            };
+        };
+        if let (Some((key, [without, with])), false) = (groups.method, self.is_gguf()) {
+            match self.fields().text(key)? {
+                Some(method) if method == with => {}
+                None => return Ok(self.or_absent(None, None, "experts without groups", key, &self.class_default())),
+                Some(method) if method == without => return Ok(None),
+                Some(other) => {
+                    let feature = format!("experts chosen by {other}");
+                    return Err(self.feature(&feature, key, &format!("{without} or {with}")));
+                }
+            }
+        }
+        let [count_key, chosen_key] = [groups.count, groups.chosen];
+        let sized = |key| self.or_table(key, self.size(key)?);
+        let Some(count) = sized(count_key)?.filter(|count| *count > 1) else { return Ok(None) };
+        let chosen = self.present(chosen_key, sized(chosen_key)?)?;
+        if chosen == count {
+            return Ok(None);
+        }
+        let best = if score == RouterScore::Sigmoid { 2 } else { groups.best };
+        let size = self.part(count_key, count, table.count[0], sizes.count)?;
+        if chosen > count || chosen.saturating_mul(size) < sizes.chosen || size < best {
+            let one = format!("{} is {count}, {} is {chosen}", self.key(count_key), self.key(chosen_key));
+            return Err(self.contradiction(one, format!("{} of {} experts are chosen", sizes.chosen, sizes.count)));
+        }
+        Ok(Some(ExpertGroups { count, chosen, best }))
+    }
+
+    /// The kind of scores: the family's, or what a GGUF file says where that decides. Refuses a file that says another.
+    fn gguf_score(&self, table: &ExpertTable) -> Result<RouterScore> {
         /// llama.cpp's numbers: a softmax, a sigmoid, and a softmax of those that are chosen; 0 is none.
         const SOFTMAX: u64 = 1;
         const SIGMOID: u64 = 2;
         const SOFTMAX_OF_CHOSEN: u64 = 3;
-        if let (key, Some(count @ 2..)) = self.gguf_number(".expert_group_count")? {
-            return Err(self.feature(&format!("experts in {count} groups"), &key, "1, or no such key"));
-        }
         let (key, function) = self.gguf_number(".expert_gating_func")?;
+        let score = if table.gguf_score && function == Some(SIGMOID) { RouterScore::Sigmoid } else { table.score };
         let (known, expected): (&[u64], _) = match score {
             RouterScore::Sigmoid => (&[0, SIGMOID], "2, a sigmoid"),
             _ => (&[0, SOFTMAX, SOFTMAX_OF_CHOSEN], "1, a softmax"),
         };
         match function.filter(|found| !known.contains(found)) {
             Some(found) => Err(self.feature(&format!("experts by function {found}"), &key, expected)),
-            None => Ok(()),
+            None => Ok(score),
         }
     }
 
@@ -132,7 +180,28 @@ impl Reader<'_> {
                 step = self.interval(key)?.map(|every| every as u64).or(step);
                 dense = self.listed_layers(list, layers)?.unwrap_or_default();
             }
-            (Some(DenseLayers::First { count, config_default: (default, source) }), config) => {
+            (Some(DenseLayers::FirstOrKinds { list, .. }), Some(config))
+                if config.object().get(list).is_some_and(|list| !list.is_null()) =>
+            {
+                let listed = self
+                    .listed(list, "dense or sparse", |kind| match kind.as_str()? {
+                        "dense" => Some(true),
+                        "sparse" => Some(false),
+                        _ => None,
+                    })?
+                    .unwrap_or_default();
+                if listed.len() != layers {
+                    return Err(self.entries(list, listed.len(), layers));
+                }
+                dense = (0..).zip(listed).filter(|(_, dense)| *dense).map(|(layer, _)| layer).collect();
+            }
+            (
+                Some(
+                    DenseLayers::First { count, config_default: (default, source) }
+                    | DenseLayers::FirstOrKinds { count, config_default: (default, source), .. },
+                ),
+                config,
+            ) => {
                 let key = self.key(count);
                 first = match self.fields().unsigned(&key)? {
                     Some(count) if count > layers as u64 => {
@@ -172,9 +241,12 @@ impl Tensors<'_> {
         }
         let router = self.matrix(Role::Router, at)?;
         let name = self.stem(Role::ChoiceBias, at);
-        // llama.cpp asks for it too.
-        let has_bias =
-            self.names(Role::ChoiceBias) && (self.reader.is_gguf() || self.bias_wanted(Role::ChoiceBias, at, &name)?);
+        // In GGUF only sigmoids have one, and llama.cpp asks for it in most families too.
+        let has_bias = self.names(Role::ChoiceBias)
+            && match self.reader.is_gguf() {
+                true => routing.score == RouterScore::Sigmoid,
+                false => self.bias_wanted(Role::ChoiceBias, at, &name)?,
+            };
         let choice_bias = if has_bias { Some(self.whole_name(Role::ChoiceBias, at)?) } else { None };
         let router_norm = self.whole_name_if_named(Role::RouterNorm, at)?.map(|weight| {
             let kind = Norm::Rms { eps: self.options.norm_eps, offset: false };
@@ -309,7 +381,7 @@ impl Tensors<'_> {
     }
 
     /// The rows of all experts of a layer as one matrix.
-    fn stacked(&mut self, name: &str, [count, rows, inputs]: [u64; 3], because: &str) -> Result<TensorInfo> {
+    pub(super) fn stacked(&mut self, name: &str, [count, rows, inputs]: [u64; 3], because: &str) -> Result<TensorInfo> {
         let whole = self.checked(name, &[count, rows, inputs], because)?;
         if self.scheme.is_none() || whole.dtype != DType::F8_E4M3 {
             self.check_matrix_dtype(&whole)?;

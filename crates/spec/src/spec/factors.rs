@@ -10,6 +10,8 @@ pub(super) struct Factors {
     pub(super) multipliers: Multipliers,
     pub(super) score_scale: f32,
     pub(super) score_cap: Option<f32>,
+    pub(super) alibi: Option<f32>,
+    pub(super) qkv_limit: Option<f32>,
     /// The activation with the numbers that the files give.
     pub(super) activation: Activation,
     /// The factor of the weights of experts.
@@ -28,19 +30,34 @@ impl Factor {
 }
 
 impl Reader<'_> {
-    pub(super) fn factors(&self, sizes: &Sizes) -> Result<Factors> {
+    pub(super) fn factors(&self, sizes: &Sizes, activation: Activation) -> Result<Factors> {
         let family = self.family;
         let by_root = |width: f64| (1.0 / width.sqrt()) as f32;
         let mut factors = Factors {
             multipliers: Multipliers::NONE,
-            score_scale: 1.0 / (sizes.head_dim as f32).sqrt(),
+            score_scale: 1.0 / (sizes.latent.map_or(sizes.head_dim, |of| of.plain + of.rotated) as f32).sqrt(),
             score_cap: None,
-            activation: family.block.activation.0,
+            alibi: None,
+            qkv_limit: None,
+            activation,
             experts: 1.0,
             products: Vec::new(),
             state_inputs: [1.0; 3],
         };
-        let Factors { multipliers, score_scale, score_cap, activation, experts, products, state_inputs } = &mut factors;
+        let Factors {
+            multipliers,
+            score_scale,
+            score_cap,
+            alibi,
+            qkv_limit,
+            activation,
+            experts,
+            products,
+            state_inputs,
+        } = &mut factors;
+        if family.block.scores_by_head {
+            *score_scale = 1.0 / sizes.head_dim as f32;
+        }
         if family.head.embedding_by_root_of_width {
             multipliers.embedding = (sizes.hidden as f64).sqrt() as f32;
         }
@@ -57,13 +74,19 @@ impl Reader<'_> {
             match factor.of {
                 FactorOf::Embedding => multipliers.embedding = value as f32,
                 FactorOf::Residual => multipliers.residual = value as f32,
+                FactorOf::ResidualByRootOfLayers => {
+                    multipliers.residual = (value / (sizes.layers as f64).sqrt()) as f32
+                }
                 FactorOf::Scores => *score_scale = value as f32,
                 FactorOf::ScoresByRoot => *score_scale = by_root(value),
                 FactorOf::ScoreCap => *score_cap = Some(value as f32),
                 FactorOf::Logits => multipliers.logits = value as f32,
                 FactorOf::Products(roles) => products.push((roles, value)),
                 FactorOf::StateInput(part) => state_inputs[part] = value,
+                FactorOf::Alibi => *alibi = Some(value as f32),
+                FactorOf::QkvLimit => *qkv_limit = Some(value as f32),
                 FactorOf::LogitDivisor => multipliers.logits = (1.0 / value) as f32,
+                FactorOf::LogitWidth => multipliers.logits = (value / sizes.hidden as f64) as f32,
                 FactorOf::LogitCap => multipliers.logit_cap = Some(value as f32),
                 FactorOf::Experts => *experts = value as f32,
                 FactorOf::GateLimit | FactorOf::GateAlpha => {
@@ -73,7 +96,17 @@ impl Reader<'_> {
                 }
             }
         }
-        Ok(factors)
+        match self.alibi().filter(|_| factors.alibi.is_none()) {
+            Some(Factor { key, .. }) => {
+                Err(self.feature("positions without ALiBi", &self.key(*key), "a positive number"))
+            }
+            None => Ok(factors),
+        }
+    }
+
+    /// The factor of the table that says how scores depend on distances, where they do.
+    pub(super) fn alibi(&self) -> Option<&'static Factor> {
+        self.family.block.factors.iter().find(|factor| factor.of == FactorOf::Alibi)
     }
 
     /// A number of the table; `None` where it is absent and that changes nothing. 0 in GGUF counts as absent, as in llama.cpp.

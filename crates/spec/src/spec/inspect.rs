@@ -6,8 +6,8 @@ use super::rope;
 use super::tensors::{Options, Tensors};
 use super::unused::CACHE_SCALES;
 use super::{
-    Embeds, FrequencyFactors, LinearWeights, ModelSpec, ModelWeights, Rope, RopeScaling, Sampling, Sizes, TextLimit,
-    elements,
+    Embeds, FrequencyFactors, LinearWeights, ModelSpec, ModelWeights, Rope, RopeScaling, RouterScore, Sampling, Sizes,
+    TextLimit, elements,
 };
 use crate::error::{Error, Result};
 use crate::family::{Evidence, Family, Role, Variant};
@@ -51,21 +51,25 @@ pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted)
     reader.refuse_experts()?;
     reader.refuse_flags()?;
     reader.note_absent_flags()?;
-    reader.check_activation()?;
+    let activation = reader.activation()?;
     let mut layers = reader.layers(&sizes)?;
     let states = if layers.with_state.any(sizes.layers) { reader.state_sizes(sizes.hidden)? } else { None };
     let sizes = Sizes { states, ..sizes };
     let whole = layers.kinds.described(&sizes);
-    let mut ropes = match family.name_of(Role::Positions).is_some() || matches!(layers.rotated, Which::None) {
+    let mut ropes = match matches!(layers.rotated, Which::None) {
         true => Vec::new(),
-        false => rope::resolve(&reader, &whole, layers.kinds.window_head_dim())?,
+        false => {
+            let head_dim = sizes.latent.map_or(whole.head_dim, |latent| latent.rotated);
+            rope::resolve(&reader, &Sizes { head_dim, ..whole }, layers.kinds.window_head_dim())?
+        }
     };
     if matches!(layers.kinds.with_window, Which::None) {
         ropes.truncate(1);
     }
     let context = reader.context_with(&ropes, sizes.context);
     layers.bound_window(context);
-    let factors = reader.factors(&whole)?;
+    let mut factors = reader.factors(&whole, activation)?;
+    factors.score_scale *= ropes.first().map_or(1.0, |rope| rope.score_factor as f32);
     let multipliers = factors.multipliers;
     // Models saved from transformers' `AutoModel` have no head.
     let has_head = !family.head.encoder && !reader.is_base_model()?;
@@ -223,6 +227,11 @@ fn variant(spec: &ModelSpec, family: &Family, header: &Header, model_type: Optio
             _ => false,
         },
         Evidence::Windowed => spec.attentions().any(|attention| attention.window.is_some()),
+        Evidence::SigmoidScores => spec
+            .weights
+            .layers
+            .iter()
+            .any(|layer| layer.experts().is_some_and(|experts| experts.routing.score == RouterScore::Sigmoid)),
         Evidence::ModelType(kind) => model_type == Some(kind),
         Evidence::RopeScaled => spec.rope().is_some_and(|rope| rope.scaling != RopeScaling::Default),
         Evidence::Tied => spec.tied_embeddings,

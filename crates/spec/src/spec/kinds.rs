@@ -11,6 +11,7 @@ use crate::header::config::Section;
 /// Values of a layer's keys in `config.json`, where they differ from the model's.
 const LAYER_CONFIG: &str = "per_layer_config";
 
+#[derive(Clone)]
 pub(super) enum Which {
     None,
     All,

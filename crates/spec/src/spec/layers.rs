@@ -5,7 +5,7 @@ use super::kinds::{Kinds, Which};
 use super::reader::Reader;
 use super::single::SubLayer;
 use crate::error::Result;
-use crate::family::{Key, Unrotated, Window, WindowPattern};
+use crate::family::{Key, Role, Unrotated, Window, WindowPattern};
 use crate::header::config::wrong_type;
 use serde_json::Value;
 
@@ -58,8 +58,14 @@ impl Reader<'_> {
             (Window::Flagged { from: Some(from), source }, Some(_)) => self.windows_from(sizes, from, source)?,
             (_, Some(_)) => Which::All,
         };
+        let places_otherwise = family.name_of(Role::Positions).is_some() || self.alibi().is_some();
         let rotated = match (&family.rope.unrotated, &family.rope.switch) {
-            (Some(unrotated), _) => self.rotated(unrotated, sizes)?,
+            _ if places_otherwise => Which::None,
+            (Some(Unrotated::WithoutWindow { unless_all: true }), _) if window.is_none() => Which::All,
+            (Some(Unrotated::WithoutWindow { .. }), _) => with_window.clone(),
+            (Some(Unrotated::Listed { list, interval, default_interval }), _) => {
+                self.rotated(list, interval, *default_interval, sizes)?
+            }
             (None, Some(switch)) if !self.rotates(*switch)? => Which::None,
             (None, _) if family.rope.never => Which::None,
             (None, _) => Which::All,
@@ -125,6 +131,10 @@ impl Reader<'_> {
             let key = if self.is_gguf() { &key } else { LAYER_TYPES };
             return self.of_each_layer(key, listed, sizes.layers);
         }
+        if pattern.full_every == 0 {
+            self.assume(format!("a window in every layer: {LAYER_TYPES} is absent ({})", pattern.source));
+            return Ok(Which::All);
+        }
         let what = format_args!("a window in all but one of {} layers", pattern.full_every);
         let absent = if key.is_empty() { LAYER_TYPES } else { &key };
         let every = self.or_absent(self.interval(&key)?, pattern.full_every, what, absent, pattern.source);
@@ -158,23 +168,23 @@ impl Reader<'_> {
         Ok(Which::From(usize::try_from(first).unwrap_or(usize::MAX)))
     }
 
-    fn rotated(&self, unrotated: &Unrotated, sizes: &Sizes) -> Result<Which> {
+    /// The layers that rotate: by a `list`, or all but one of so many by the key `interval` or the default.
+    fn rotated(&self, list: &str, interval: &str, default: (usize, &str), sizes: &Sizes) -> Result<Which> {
         let flag = |entry: &Value| entry.as_u64().filter(|flag| *flag < 2).map(|flag| flag == 1);
-        if let Some(mut listed) = self.listed(unrotated.list, "0 or 1", flag)? {
+        if let Some(mut listed) = self.listed(list, "0 or 1", flag)? {
             let (layers, entries) = (sizes.layers, listed.len());
             if entries > layers {
                 self.assume(format!(
-                    "the first {layers} of {entries} entries of {}: the model has no more layers (transformers looks \
-                     each up)",
-                    unrotated.list
+                    "the first {layers} of {entries} entries of {list}: the model has no more layers (transformers \
+                     looks each up)"
                 ));
                 listed.truncate(layers);
             }
-            return self.of_each_layer(unrotated.list, listed, layers);
+            return self.of_each_layer(list, listed, layers);
         }
-        let stored = if self.is_gguf() { None } else { self.interval(unrotated.interval)? };
+        let stored = if self.is_gguf() { None } else { self.interval(interval)? };
         let every = stored.unwrap_or_else(|| {
-            let (every, source) = unrotated.default_interval;
+            let (every, source) = default;
             let absent = if self.is_gguf() { "no key says it" } else { "its keys are absent" };
             self.assume(format!("no rotation in one of {every} layers: {absent} ({source})"));
             every

@@ -1,7 +1,7 @@
 //! Token mixers: the first sub-layer of a block.
 
 use super::weights::{mapped, weights};
-use super::{LinearWeights, MapWeights, Stored, WeightTypes};
+use super::{LatentWeights, LinearWeights, MapWeights, Stored, WeightTypes};
 use crate::block::KeySharing;
 
 weights! {
@@ -25,17 +25,23 @@ weights! {
         pub heads: usize,
         /// Key and value heads; their number divides `heads`.
         pub kv_heads: usize,
-        /// Elements of a head.
+        /// Elements of a head. Where attention is latent, those of the one head of keys that is cached: a latent, then the rotated
+        /// elements of a key.
         pub head_dim: usize,
         /// The query projection, `[heads * head_dim, hidden]`; where attention is gated
-        /// `[2 * heads * head_dim, hidden]`, for every head its query and then its gate.
+        /// `[2 * heads * head_dim, hidden]`, for every head its query and then its gate. Where it is latent, the first
+        /// projection of queries, as [`LatentWeights::queries`] says. It may hold keys and values too.
         pub q: W::Matrix = matrix,
         /// Whether the output of a head is multiplied by the sigmoid of its gate.
         pub gated: bool,
         /// Where keys and values come from.
         pub kv: KeysValues<W> = part,
-        /// The norm of the queries before their rotation: `[head_dim]` for every head, or `[heads * head_dim]` for all together.
+        /// The norm of the queries: `[head_dim]` for every head, or `[heads * head_dim]` for all together or each by itself.
         pub q_norm: Option<W::Norm> = optional norm,
+        /// Whether norms of `[heads * head_dim]` are over each head by itself.
+        pub norms_each_head: bool,
+        /// Whether queries and keys are rotated before their norms, not after.
+        pub norms_rotated: bool,
         /// Whether a token attends only to itself and earlier positions. Otherwise a whole text is computed in one
         /// pass, and none of it is cached.
         pub causal: bool,
@@ -45,22 +51,25 @@ weights! {
         pub score_scale: f32,
         /// The cap of scores: `cap * tanh(score / cap)` replaces a score.
         pub score_cap: Option<f32>,
+        /// ALiBi (arXiv 2108.12409): the exponent, of base 1/2, of the smallest slope where the heads are a power of two. A
+        /// head's slope times the distance of two positions is taken from their score.
+        pub alibi: Option<f32>,
+        /// The limit of the magnitude of the elements of queries, keys and values as they are projected.
+        pub qkv_limit: Option<f32>,
         /// Attention sinks, `[heads]`: scores of a position that each query head also attends to and whose value is zero.
         pub sinks: Option<W::Vector> = optional vector,
         /// Positions that a token attends to, the current one included, where the layer limits them; positions to
         /// either side where tokens also attend to later ones.
         pub window: Option<usize>,
-        /// The output projection, `[hidden, heads * head_dim]`.
+        /// The output projection, `[hidden, heads * head_dim]`, or by the values of latents `[hidden, heads * value_dim]`.
         pub o: W::Matrix = matrix,
     }
 
     /// The weights of an attention layer's own keys and values.
     pub struct KeyValueWeights<W> {
-        /// The key projection, `[kv_heads * head_dim, hidden]`.
-        pub k: W::Matrix = matrix,
-        /// The value projection, `[kv_heads * head_dim, hidden]`; `None` where `k`'s products before their norm are used.
-        pub v: Option<W::Matrix> = optional matrix,
-        /// The norm of the keys before their rotation: `[head_dim]` for every head, or `[kv_heads * head_dim]` for all together.
+        /// Their projections.
+        pub projections: KeyValueProjections<W::Matrix> = matrices,
+        /// The norm of the keys, as that of the queries: `[head_dim]` or `[kv_heads * head_dim]`.
         pub k_norm: Option<W::Norm> = optional norm,
         /// The epsilon of the root mean square norm of each head of values; `None` where values are not normalized.
         pub v_norm_eps: Option<f64>,
@@ -171,8 +180,22 @@ pub enum Mixer<W: WeightTypes = Stored> {
 pub enum KeysValues<W: WeightTypes = Stored> {
     /// The layer's own keys and values.
     Own(Box<KeyValueWeights<W>>),
+    /// Latents, of which keys and values of all heads are made.
+    Latent(Box<LatentWeights<W>>),
     /// The keys and values of this earlier layer, whose heads have the same sizes.
     OfLayer(usize),
+}
+
+/// The projections of an attention layer's own keys and values, each of `[kv_heads * head_dim, hidden]`. Complete.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)] // those of the variants say what their fields are
+pub enum KeyValueProjections<Matrix = LinearWeights> {
+    /// Matrices of their own; without that of values the keys before their norm are used.
+    Apart { k: Matrix, v: Option<Matrix> },
+    /// The rows after those of the queries in one matrix: all keys, then all values.
+    AfterQueries,
+    /// In one matrix with the queries: for every head of keys its queries, its key and its value.
+    ByHeads,
 }
 
 /// Projections whose outputs are next to each other in a row. Complete.
@@ -238,15 +261,16 @@ impl<W: WeightTypes> Mixer<W> {
 
     /// Whether later positions need what the layer stores: keys and values of its own, or a state.
     pub fn stores(&self) -> bool {
-        self.attention().is_none_or(|attention| attention.kv.own().is_some())
+        self.attention().is_none_or(|attention| attention.kv.stores())
     }
 
     /// The matrices of the layer's input projections; their outputs are next to each other in a row.
     pub fn inputs(&self) -> Vec<&W::Matrix> {
         let matrices = match self {
             Mixer::Attention(attention) => {
-                let own = attention.kv.own();
-                [Some(&attention.q), own.map(|own| &own.k), own.and_then(|own| own.v.as_ref()), None]
+                let [k, v] = attention.kv.own().map_or([None; 2], |own| own.projections.linears());
+                let down = attention.kv.latent().map(|latent| &latent.down);
+                [Some(&attention.q), k.or(down), v, None]
             }
             Mixer::DeltaNet(net) => {
                 let ([qkvz, z], [ba, alpha]) = (net.qkvz.linears(), net.ba.linears());
@@ -277,10 +301,17 @@ impl<W: WeightTypes> Mixer<W> {
         }
     }
 
-    /// Elements a row of the outputs of the input projections together.
+    /// Elements a row of the outputs of the input projections together; of latent attention also of the second projection of
+    /// queries, and of the queries that attend.
     pub fn projected(&self) -> usize {
         match self {
             Mixer::Attention(attention) => {
+                if let Some(latent) = attention.kv.latent() {
+                    let [first, last] = latent.queries(attention.heads);
+                    let up = if latent.q_up.is_some() { last } else { 0 };
+                    let absorbed = attention.width(attention.heads);
+                    return first.saturating_add(attention.head_dim).saturating_add(up).saturating_add(absorbed);
+                }
                 let queries = if attention.gated { 2 } else { 1 };
                 attention.width(attention.kv_heads.saturating_mul(2).saturating_add(attention.heads * queries))
             }
@@ -290,10 +321,19 @@ impl<W: WeightTypes> Mixer<W> {
         }
     }
 
+    /// Elements a row of the latents that values are made of.
+    pub fn latents(&self) -> usize {
+        let latent = self.attention().and_then(|attention| Some((attention.heads, attention.kv.latent()?.rank)));
+        latent.map_or(0, |(heads, rank)| heads.saturating_mul(rank))
+    }
+
     /// Elements a row of the output projection's input.
     pub fn mixed(&self) -> usize {
         match self {
-            Mixer::Attention(attention) => attention.width(attention.heads),
+            Mixer::Attention(attention) => match attention.kv.latent() {
+                Some(latent) => attention.heads.saturating_mul(latent.value_dim),
+                None => attention.width(attention.heads),
+            },
             Mixer::DeltaNet(net) => net.values(),
             Mixer::ShortConv(conv) => conv.conv.channels,
             Mixer::Mamba2(mamba) => mamba.values(),
@@ -307,9 +347,20 @@ impl<W: WeightTypes> KeysValues<W> {
         if let KeysValues::Own(own) = self { Some(own) } else { None }
     }
 
+    /// The weights of latents.
+    pub fn latent(&self) -> Option<&LatentWeights<W>> {
+        if let KeysValues::Latent(latent) = self { Some(latent) } else { None }
+    }
+
+    /// Whether the layer caches something of its own.
+    pub fn stores(&self) -> bool {
+        !matches!(self, KeysValues::OfLayer(_))
+    }
+
     fn try_map<'w, M: MapWeights<'w, W>>(&'w self, map: &mut M) -> Result<KeysValues<M::To>, M::Error> {
         Ok(match self {
             KeysValues::Own(own) => KeysValues::Own(Box::new(own.try_map(map)?)),
+            KeysValues::Latent(latent) => KeysValues::Latent(Box::new(latent.try_map(map)?)),
             KeysValues::OfLayer(layer) => KeysValues::OfLayer(*layer),
         })
     }
@@ -321,8 +372,46 @@ impl<W: WeightTypes> AttentionWeights<W> {
         self.kv.own()?.k_norm.as_ref()
     }
 
+    /// The factor of the distance of two positions that is taken from a query head's score of them.
+    pub fn slope(&self, head: usize) -> Option<f32> {
+        self.alibi.map(|exponent| slope(f64::from(exponent), self.heads, head))
+    }
+
     fn width(&self, heads: usize) -> usize {
         heads.saturating_mul(self.head_dim)
+    }
+}
+
+/// The slope of head `head` of `heads`, where the last of a power of two of heads has `2^-exponent`.
+fn slope(exponent: f64, heads: usize, head: usize) -> f32 {
+    let whole = 1_usize << heads.ilog2();
+    // Heads past a power of two have the slopes between those of the others.
+    let place = if head < whole { (head + 1) as f64 } else { (head - whole) as f64 + 0.5 };
+    (-exponent * place / whole as f64).exp2() as f32
+}
+
+impl<Matrix> KeyValueProjections<Matrix> {
+    /// The matrices in the order of their outputs.
+    pub fn linears(&self) -> [Option<&Matrix>; 2] {
+        if let KeyValueProjections::Apart { k, v } = self { [Some(k), v.as_ref()] } else { [None; 2] }
+    }
+
+    /// Whether keys before their norm are the values.
+    pub fn are_keys(&self) -> bool {
+        matches!(self, KeyValueProjections::Apart { v: None, .. })
+    }
+
+    fn try_map<'w, M, E>(
+        &'w self,
+        mut make: impl FnMut(&'w Matrix) -> Result<M, E>,
+    ) -> Result<KeyValueProjections<M>, E> {
+        Ok(match self {
+            KeyValueProjections::Apart { k, v } => {
+                KeyValueProjections::Apart { k: make(k)?, v: v.as_ref().map(make).transpose()? }
+            }
+            KeyValueProjections::AfterQueries => KeyValueProjections::AfterQueries,
+            KeyValueProjections::ByHeads => KeyValueProjections::ByHeads,
+        })
     }
 }
 
@@ -375,5 +464,19 @@ impl<W: WeightTypes> Mamba2Weights<W> {
     /// Elements a row of values.
     pub fn values(&self) -> usize {
         self.heads.saturating_mul(self.head_dim)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::slope;
+
+    /// Those of transformers' `_get_alibi_slopes` (BLOOM) and `build_mpt_alibi_tensor`, which agree.
+    #[test]
+    fn slopes_of_heads_that_are_no_power_of_two_lie_between_those_that_are() {
+        let slopes = |heads| (0..heads).map(|head| slope(8.0, heads, head)).collect::<Vec<_>>();
+        assert_eq!(slopes(4), [0.25, 0.0625, 0.015_625, 0.003_906_25]);
+        assert_eq!(slopes(6), [0.25, 0.0625, 0.015_625, 0.003_906_25, 0.5, 0.125]);
+        assert_eq!(slopes(1), [0.003_906_25]);
     }
 }

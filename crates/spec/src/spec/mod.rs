@@ -2,17 +2,20 @@
 
 mod classifier;
 mod columns;
+mod curve;
 mod embedding;
 mod experts;
 mod factors;
 mod inspect;
 mod kinds;
+mod latent;
 mod layer_embedding;
 mod layers;
 mod mixer;
 mod names;
 mod predictor;
 mod reader;
+mod refusals;
 mod rope;
 mod rotary;
 mod routed;
@@ -31,16 +34,18 @@ mod words;
 pub use crate::block::{Activation, DenseActivation, KeySharing, Pooling, RopeLayout, RouterScore};
 pub use classifier::{ClassifierDense, ClassifierWeights, ScoreActivation};
 pub use columns::Columns;
+pub use curve::Curve;
 pub use embedding::{EmbeddingSpec, Embeds, InputWeights, PositionWeights, TextLimit};
 pub use inspect::{Wanted, inspect, inspect_as};
+pub use latent::{LatentWeights, QueryWeights};
 pub use layer_embedding::{LayerEmbeddingUse, LayerEmbeddingWeights};
 pub use mixer::{
-    AttentionWeights, ConvWeights, DeltaInput, DeltaNetWeights, KeyValueWeights, KeysValues, Mamba2Weights, Mixer,
-    MixerWeights, ShortConvWeights,
+    AttentionWeights, ConvWeights, DeltaInput, DeltaNetWeights, KeyValueProjections, KeyValueWeights, KeysValues,
+    Mamba2Weights, Mixer, MixerWeights, ShortConvWeights,
 };
 pub use predictor::JoinedInput;
 pub use rotary::{FrequencyFactors, QueryScale, Rope, RopeScaling};
-pub use routed::{ExpertGates, ExpertMatrices, ExpertsWeights, Routing, SharedExpert};
+pub use routed::{ExpertGates, ExpertGroups, ExpertMatrices, ExpertsWeights, Routing, SharedExpert};
 pub use runs::{IntegerRows, NestedScales, Runs};
 pub use sampling::{GREEDY_BELOW, Sampling};
 pub use states::{DeltaNetKeys, StateMixer};
@@ -161,7 +166,7 @@ weights! {
 
     /// The weights of a feed-forward layer.
     pub struct FeedForwardWeights<W> {
-        /// Of its input, `[hidden]`. None in a parallel block, where the norm of the mixer is its norm too.
+        /// Of its input, `[hidden]`. None in a parallel block where the norm of the mixer is its norm too.
         pub norm: Option<W::Norm> = optional norm,
         /// What it computes of that.
         pub layer: FeedForwardLayer<W> = part,
@@ -189,6 +194,8 @@ weights! {
     pub struct DenseWeights<W> {
         /// The activation; a gate projection has the shape of `up`.
         pub activation: Activation<W::Matrix> = matrices,
+        /// The numbers of the activation, where a layer has its own.
+        pub curve: Option<Curve<W>> = optional part,
         /// The up projection, `[feed_forward, hidden]`.
         pub up: W::Matrix = matrix,
         /// The down projection, `[hidden, feed_forward]`.
@@ -467,6 +474,12 @@ impl<W: WeightTypes> LayerWeights<W> {
     /// Its attention, where it has one.
     pub fn attention(&self) -> Option<&AttentionWeights<W>> {
         self.mixers().find_map(Mixer::attention)
+    }
+
+    /// The norm in front of its feed-forward layer.
+    pub fn feed_forward_norm(&self) -> Option<&W::Norm> {
+        let of_mixer = self.mixer.as_ref().and_then(|mixer| mixer.norm.as_ref()).filter(|_| self.parallel);
+        self.feed_forward.as_ref().and_then(|layer| layer.norm.as_ref()).or(of_mixer)
     }
 
     /// The experts of its feed-forward layer, where it has any.

@@ -5,7 +5,12 @@ use crate::family::{Family, FusedName, Role, TensorName};
 impl Family {
     /// The names of the tensor of `role`, if the tables have any.
     pub(crate) fn name_of(&self, role: Role) -> Option<&'static TensorName> {
-        self.tensors.iter().copied().flatten().find(|names| names.role == role)
+        self.names_of(role).next()
+    }
+
+    /// All names of the tensor of `role`.
+    pub(crate) fn names_of(&self, role: Role) -> impl Iterator<Item = &'static TensorName> {
+        self.tensors.iter().copied().flatten().filter(move |names| names.role == role)
     }
 }
 

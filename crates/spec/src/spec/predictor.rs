@@ -31,6 +31,9 @@ impl Tensors<'_> {
     pub(super) fn predictor(&mut self, shared: Shared<'_>, routing: Option<Routing>) -> Result<ModelWeights> {
         let (embedding, head, final_norm) = shared;
         let head = match (self.predictor_name(), head) {
+            (None, _) if self.family.head.predictors.is_some() => {
+                Err(format!("that of the family {} is not supported", self.family.id))
+            }
             (None, _) => Err(format!("models of the family {} have none", self.family.id)),
             (Some(name), _) if !self.stores(&name) => Err(format!("tensor {name} is not stored")),
             (Some(_), None) => Err("it guesses by the output head of its model, which has none".into()),

@@ -1,8 +1,8 @@
 //! The metadata of one model, read by the keys of its family.
 
-use super::{Sizes, unsupported};
+use super::{Activation, Sizes, unsupported};
 use crate::error::{ArchitectureErrorKind, Error, IncompleteKind, Result};
-use crate::family::{Bias, Family, Key, LLAMA_LIKE, Refusal, Role, StateLayers, StateTable, TensorName};
+use crate::family::{Bias, BlockTable, Family, Key, LLAMA_LIKE, Role, StateLayers, StateTable, TensorName};
 use crate::header::config::{JsonFile, JsonObject, Section};
 use crate::header::gguf::GgufMetadata;
 use crate::header::{Fields, Header, Metadata};
@@ -99,7 +99,10 @@ impl<'a> Reader<'a> {
     /// The value stored under `key`, or the default, whose meaning is noted with its source.
     pub(super) fn or_absent<T>(&self, stored: Option<T>, default: T, what: impl Display, key: &str, why: &str) -> T {
         stored.unwrap_or_else(|| {
-            self.assume(format!("{what}: {key} is absent ({why})"));
+            self.assume(match key {
+                "" => format!("{what} ({why})"),
+                key => format!("{what}: {key} is absent ({why})"),
+            });
             default
         })
     }
@@ -199,6 +202,11 @@ impl<'a> Reader<'a> {
         self.key(Key::config(config))
     }
 
+    /// A flag of `config.json`, by the alias that the file uses.
+    pub(super) fn flag(&self, config: &'static str) -> Result<Option<bool>> {
+        self.fields().boolean(&self.config_key(config))
+    }
+
     /// Whether `config.json` has null for this key.
     pub(super) fn is_null(&self, key: &str) -> bool {
         self.config.and_then(|config| config.object().get(key)).is_some_and(serde_json::Value::is_null)
@@ -235,20 +243,40 @@ impl<'a> Reader<'a> {
             Some(context) => context,
             None => return Err(self.value(&self.key(keys.context), context, format!("more than {first_position}"))),
         };
-        let kv_heads = self.or_table(keys.kv_heads, self.size_of_layers(keys.kv_heads, blocks, kv_kinds)?)?;
+        let kv_heads = match self.multi_query()? {
+            Some(single) => Some(if single { 1 } else { heads }),
+            None => self.or_table(keys.kv_heads, self.size_of_layers(keys.kv_heads, blocks, kv_kinds)?)?,
+        };
         let head_dim = self.or_table(keys.head_dim, self.size(keys.head_dim)?)?;
         let vocab = self.or_table(keys.vocab, self.size(keys.vocab)?)?;
         let feed_forward = match &family.files.adjusted_width {
             Some(rule) => self.adjusted_width(rule, feed_forward)?,
             None => feed_forward,
         };
-        let feed_forward = self.present(keys.feed_forward, feed_forward)?;
+        let feed_forward = match family.files.width_factor.filter(|_| !self.is_gguf()) {
+            Some((factor, source)) => {
+                let width = hidden.saturating_mul(factor);
+                let what = format_args!("feed-forward width = {factor} * width = {width}");
+                self.or_absent(feed_forward, width, what, keys.feed_forward.config, source)
+            }
+            None => self.present(keys.feed_forward, feed_forward)?,
+        };
+        let feed_forward = if family.files.width_is_double { feed_forward / 2 } else { feed_forward };
         let layers = self.without_predictors(blocks)?;
-        let what = format_args!("kv_heads = heads = {heads}");
-        let kv_heads = self.or_absent(kv_heads, heads, what, &self.key(keys.kv_heads), BOTH);
+        let blocks = blocks + self.predictors_after()?;
+        let latent = self.latent_sizes(hidden, heads)?;
+        let (kv_heads, head_dim) = match latent {
+            Some(latent) => (Some(1), latent.rank.checked_add(latent.rotated)),
+            None => (kv_heads, head_dim),
+        };
+        let kv_heads = match self.key(keys.kv_heads) {
+            key if key.is_empty() => kv_heads.unwrap_or(heads),
+            key => self.or_absent(kv_heads, heads, format_args!("kv_heads = heads = {heads}"), &key, BOTH),
+        };
         self.part(keys.kv_heads, kv_heads, keys.heads, heads)?;
         let head_dim = match (head_dim, self.key(keys.head_dim)) {
             (Some(head_dim), _) => head_dim,
+            (None, key) if key.is_empty() && hidden.is_multiple_of(heads) => hidden / heads,
             (None, key) if hidden.is_multiple_of(heads) => {
                 let head_dim = hidden / heads;
                 self.or_absent(None, head_dim, format_args!("head_dim = width / heads = {head_dim}"), &key, BOTH)
@@ -259,7 +287,9 @@ impl<'a> Reader<'a> {
                 return Err(self.contradiction(one, other));
             }
         };
-        self.refuse_other_values(".attention.value_length", head_dim)?;
+        if latent.is_none() {
+            self.refuse_other_values(".attention.value_length", head_dim)?;
+        }
         let vocab = match (vocab, self.gguf()) {
             (None, Some(metadata)) => {
                 let tokens = metadata.strings("tokenizer.ggml.tokens")?.map_or(0, |tokens| tokens.len());
@@ -282,13 +312,25 @@ impl<'a> Reader<'a> {
             blocks,
             feed_forward,
             states: None,
+            latent,
             experts: self.expert_sizes(feed_forward, blocks)?,
             context,
             layer_embedding: self.layer_embedding_width(layers)?,
             token_types: self.token_types()?,
-            first_position,
+            first_position: first_position + family.head.first_position,
             labels: 0,
         })
+    }
+
+    /// Whether there is one head of keys and values, where a flag of `config.json` says it.
+    fn multi_query(&self) -> Result<Option<bool>> {
+        let Some((flag, unless)) = self.family.files.multi_query.filter(|_| !self.is_gguf()) else { return Ok(None) };
+        let fields = self.fields();
+        if !unless.is_empty() && fields.boolean(unless)? == Some(true) {
+            return Ok(None);
+        }
+        let what = "one head of keys and values";
+        Ok(Some(self.or_absent(fields.boolean(flag)?, true, what, flag, &self.class_default())))
     }
 
     pub(super) fn present(&self, key: Key, size: Option<usize>) -> Result<usize> {
@@ -304,7 +346,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The stored size, or the default of the family's table.
-    fn or_table(&self, key: Key, size: Option<usize>) -> Result<Option<usize>> {
+    pub(super) fn or_table(&self, key: Key, size: Option<usize>) -> Result<Option<usize>> {
         match size {
             Some(size) => Ok(Some(size)),
             None => self.default(key).map(|size| self.bounded(key.config, size as u64)).transpose(),
@@ -368,18 +410,6 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Refuses GGUF files whose values of a head are longer or shorter than its keys.
-    pub(super) fn refuse_other_values(&self, key: &'static str, head_dim: usize) -> Result<()> {
-        let (key, length) = self.gguf_number(key)?;
-        match length {
-            Some(length) if length != head_dim as u64 => {
-                let feature = format!("values of {length} elements a head with keys of {head_dim}");
-                Err(self.feature(&feature, &key, "keys and values of one length"))
-            }
-            _ => Ok(()),
-        }
-    }
-
     /// The epsilon of every norm.
     pub(super) fn norm_eps(&self) -> Result<f64> {
         let key = self.key(self.family.files.keys.norm_eps);
@@ -391,24 +421,26 @@ impl<'a> Reader<'a> {
         Ok(eps)
     }
 
-    pub(super) fn check_activation(&self) -> Result<()> {
-        let (_, names) = self.family.block.activation;
+    /// The activation, by its name in `config.json`.
+    pub(super) fn activation(&self) -> Result<Activation> {
+        let BlockTable { activation: (default, names), other_activations, .. } = self.family.block;
         let key = match self.fields().has("hidden_activation") && !self.is_gguf() {
             // Gemma's own key takes precedence over the common one.
             true => "hidden_activation".to_owned(),
             false => self.key(Key { gguf: ".hidden_activation", config: "hidden_act" }),
         };
         match self.fields().text(&key)? {
-            Some(name) if !names.contains(&name) => {
-                return Err(self.feature(&format!("activation {name}"), &key, names[0]));
+            Some(name) => {
+                let mut known = std::iter::once(&self.family.block.activation).chain(other_activations);
+                let found = known.find(|(_, names)| names.contains(&name)).map(|(activation, _)| *activation);
+                found.ok_or_else(|| self.feature(&format!("activation {name}"), &key, names[0]))
             }
-            None if !self.is_gguf() => {
+            None if self.is_gguf() => Ok(default),
+            None => {
                 let what = format_args!("activation {}", names[0]);
-                self.or_absent(None, (), what, "hidden_act", &self.class_default());
+                Ok(self.or_absent(None, default, what, "hidden_act", &self.class_default()))
             }
-            _ => {}
         }
-        Ok(())
     }
 
     /// The number of experts by the key that is common to all architectures of GGUF.
@@ -416,79 +448,22 @@ impl<'a> Reader<'a> {
         Ok(self.gguf_number(".expert_count")?.1.unwrap_or(0))
     }
 
-    /// Refuses experts in a family without them: the model is not this dense block, whatever its architecture is called.
-    pub(super) fn refuse_experts(&self) -> Result<()> {
-        let key = self.key(Key { gguf: ".expert_count", config: "num_local_experts" });
-        match self.family.experts.map_or_else(|| self.fields().unsigned(&key), |_| Ok(None))? {
-            Some(experts @ 1..) => Err(self.feature(&format!("a mixture of {experts} experts"), &key, "dense models")),
-            _ => Ok(()),
-        }
-    }
-
     /// Whether `config.json` names a class without an output head (`Qwen3Model`), or a GGUF file gives the pooling of
     /// text embeddings and has no head: llama.cpp's converter leaves out the head of a reranker, and such a file looks
     /// the same as one whose head is its embedding.
     pub(super) fn is_base_model(&self) -> Result<bool> {
         if !self.is_gguf() {
-            return Ok(["Model", CLASSIFIES].iter().any(|end| self.architecture.ends_with(end)));
+            let has_head = self.architecture.ends_with("LMHeadModel");
+            return Ok(!has_head && ["Model", CLASSIFIES].iter().any(|end| self.architecture.ends_with(end)));
         }
         let pools = self.gguf_number(".pooling_type")?.1.is_some_and(|pooling| pooling > 0);
         Ok(pools && !self.header.tensors.contains_key("output.weight"))
     }
 
-    /// Refuses values of keys that would change the block.
-    pub(super) fn refuse_flags(&self) -> Result<()> {
-        let fields = self.fields();
-        let causal = self.key(Key { gguf: ".attention.causal", config: "is_causal" });
-        match (fields.boolean(&causal)?, self.family.head.encoder) {
-            // llama.cpp treats an encoder in GGUF as a decoder unless this key is set.
-            (None, true) if self.is_gguf() => {
-                return Err(missing(fields, &causal, "whether tokens attend to later ones is not known"));
-            }
-            (Some(true), true) => return Err(self.feature("attention only to earlier positions", &causal, "false")),
-            (Some(false), false) => return Err(self.feature("attention to later positions", &causal, "true")),
-            _ => {}
-        }
-        for refusal in self.family.files.refused {
-            match (*refusal, self.is_gguf()) {
-                (Refusal::Set(key, feature), false) => {
-                    // Some values are numbers, of which 0 means off.
-                    let number = fields.number(key).ok().flatten();
-                    if number.is_some_and(|number| number != 0.0)
-                        || number.is_none() && fields.boolean(key)? == Some(true)
-                    {
-                        return Err(self.feature(feature, key, "false"));
-                    }
-                }
-                (Refusal::Unset(key, feature), _) => {
-                    let key = self.key(key);
-                    if !key.is_empty() && fields.boolean(&key)? == Some(false) {
-                        return Err(self.feature(feature, &key, "true"));
-                    }
-                }
-                (Refusal::Text(key, text, feature), false) if fields.text(key)? == Some(text) => {
-                    return Err(self.feature(feature, key, "null, or another"));
-                }
-                (Refusal::Unless(key, values, feature), _) => {
-                    let key = self.key(key);
-                    let number = fields.unsigned(&key).ok().flatten().map(|number| number.to_string());
-                    let text = if number.is_none() { fields.text(&key)? } else { None };
-                    let found = number.as_deref().or(text).filter(|found| !key.is_empty() && !values.contains(found));
-                    if let Some(found) = found {
-                        return Err(self.feature(&format!("{feature} ({found})"), &key, values[0]));
-                    }
-                }
-                (Refusal::AbsentGguf(key), true) if !fields.has(&self.gguf_key(key)) => {
-                    return Err(missing(fields, &self.gguf_key(key), "models of this family differ in it"));
-                }
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
     pub(super) fn note_absent_flags(&self) -> Result<()> {
-        let Some(config) = self.config else { return Ok(()) };
+        if self.is_gguf() {
+            return Ok(());
+        }
         let (mut none, mut some): (Vec<&str>, Vec<&str>) = Default::default();
         for (_, bias) in self.family.biases {
             let (flag, flags) = match bias {
@@ -496,7 +471,7 @@ impl<'a> Reader<'a> {
                 Bias::UnlessFlag(flag) => (flag, &mut some),
                 Bias::Always => continue,
             };
-            if !flags.contains(flag) && config.boolean(flag)?.is_none() {
+            if !flags.contains(flag) && self.flag(flag)?.is_none() {
                 flags.push(flag);
             }
         }

@@ -93,6 +93,9 @@ impl Resolver<'_> {
         match (context, &place, self.table.original_context) {
             (Some(context @ (0 | 1)), ..) => Err(self.reader.value(&key, context, "more than 1".into())),
             (Some(context), ..) => Ok(context),
+            (None, None, _) if self.table.gguf_original_is_context => {
+                default(self.sizes.context as u64, &key, "the default of llama.cpp")
+            }
             (None, None, _) => Err(missing(fields, &key, "the scaling needs it")),
             (None, Some(_), Some((context, why))) => default(context, ORIGINAL_CONTEXT.config, why),
             (None, Some(_), None) => {
@@ -108,14 +111,15 @@ impl Resolver<'_> {
     }
 
     fn yarn(&self, place: Place<'_>, factor: f64) -> Result<Scaled> {
-        const ALL_DIM: Key = Key { gguf: ".rope.scaling.yarn_log_multiplier", config: "mscale_all_dim" };
         const UNREAD: Key = Key { gguf: ".rope.scaling.yarn_attn_factor", config: "attn_factor" };
         const BETA_FAST: Key = Key { gguf: ".rope.scaling.yarn_beta_fast", config: "beta_fast" };
         const BETA_SLOW: Key = Key { gguf: ".rope.scaling.yarn_beta_slow", config: "beta_slow" };
         let original_context = self.original_context(place)?;
-        // In GGUF `mscale` is 1 (llama.cpp).
-        let mscale = self.unless_zero(place, Key::config("mscale"))?.or(place.is_none().then_some(1.0));
-        let weights = (mscale, self.unless_zero(place, ALL_DIM)?);
+        let all = self.weight_of_all(place)?;
+        // In GGUF `mscale` is 1, or the other where scores have a factor (llama.cpp).
+        let of_gguf = if self.table.scores_by_magnitude { all } else { Some(1.0) };
+        let mscale = self.unless_zero(place, Key::config("mscale"))?.or(of_gguf.filter(|_| place.is_none()));
+        let weights = (mscale, all);
         let magnitude = match (self.optional(place, Key::config("attention_factor"))?, weights) {
             (Some(factor), _) => factor,
             (None, (Some(mscale), Some(all))) => yarn_magnitude(factor, mscale) / yarn_magnitude(factor, all),
@@ -143,6 +147,24 @@ impl Resolver<'_> {
         Ok((scaling, magnitude))
     }
 
+    /// `mscale_all_dim`; llama.cpp's converter writes a tenth of it where scores have a factor.
+    fn weight_of_all(&self, place: Place<'_>) -> Result<Option<f64>> {
+        const ALL_DIM: Key = Key { gguf: ".rope.scaling.yarn_log_multiplier", config: "mscale_all_dim" };
+        let tenths = if place.is_none() && self.table.scores_by_magnitude { 10.0 } else { 1.0 };
+        Ok(self.unless_zero(place, ALL_DIM)?.map(|weight| weight * tenths))
+    }
+
+    /// The factor of scores that belongs to `scaling` (transformers `yarn_apply_mscale`).
+    fn score_factor(&self, place: Place<'_>, scaling: &RopeScaling) -> Result<f64> {
+        let (RopeScaling::Yarn { factor, .. } | RopeScaling::Linear { factor } | RopeScaling::Llama3 { factor, .. }) =
+            *scaling
+        else {
+            return Ok(1.0);
+        };
+        let all = if self.table.scores_by_magnitude { self.weight_of_all(place)? } else { None };
+        Ok(all.map_or(1.0, |weight| yarn_magnitude(factor, weight).powi(2)))
+    }
+
     /// The rotary embedding of layers with a window: like the others' without scaling, and with its own base if there
     /// is one. If heads have another size there, the whole head is rotated.
     fn of_windows(&self, others: &Rope, window: &WindowRope) -> Result<Rope> {
@@ -156,7 +178,8 @@ impl Resolver<'_> {
         let (full, windowed) = (self.sizes.head_dim, self.window_head_dim);
         let dimensions = if windowed == full { others.dimensions } else { windowed };
         let layout = others.layout;
-        Ok(Rope { layout, theta, scaling: RopeScaling::Default, dimensions, magnitude: 1.0, query_scale: None, source })
+        let (scaling, magnitude, score_factor) = (RopeScaling::Default, 1.0, 1.0);
+        Ok(Rope { layout, theta, scaling, dimensions, magnitude, score_factor, query_scale: None, source })
     }
 
     /// The base of some layers, called `of`, where `key` does not give it, and its source.

@@ -17,6 +17,8 @@ pub struct Rope {
     pub dimensions: usize,
     /// The factor of cosines and sines: 1, unless the scaling sets another.
     pub magnitude: f64,
+    /// The factor of products of queries and keys that belongs to the scaling: 1, unless the family has one.
+    pub score_factor: f64,
     /// The factor of queries, if it depends on their position.
     pub query_scale: Option<QueryScale>,
     /// The keys or tensors that this was read from.

@@ -45,6 +45,8 @@ pub struct Routing {
     pub chosen: usize,
     /// How the router's outputs become weights.
     pub score: RouterScore,
+    /// The groups of neighboring experts of which the best are chosen first.
+    pub groups: Option<ExpertGroups>,
     /// The number added to the sum of the chosen weights before they are divided by it; `None` if they are not divided.
     pub normalized: Option<f32>,
     /// The last factor of the weights.
@@ -53,7 +55,18 @@ pub struct Routing {
     pub router_scale: f32,
 }
 
-/// One projection of every expert: a matrix for each, or one matrix with the rows of all experts in order.
+/// Groups of neighboring experts, all of one size: experts are chosen of the groups with the best scores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExpertGroups {
+    /// Number of groups; divides that of experts.
+    pub count: usize,
+    /// Number of groups whose experts may be chosen, which have enough of them.
+    pub chosen: usize,
+    /// Experts whose scores, with the bias that chooses, are summed up to that of a group: its best.
+    pub best: usize,
+}
+
+/// One projection of every expert, or of every head: a matrix for each, or one matrix with the rows of all experts in order.
 #[derive(Clone, Debug)]
 pub struct ExpertMatrices<Matrix = LinearWeights> {
     /// One matrix, or one for each expert.
@@ -117,7 +130,10 @@ impl<Matrix> ExpertMatrices<Matrix> {
         }
     }
 
-    fn try_map<'w, M, E>(&'w self, make: impl FnMut(&'w Matrix) -> Result<M, E>) -> Result<ExpertMatrices<M>, E> {
+    pub(super) fn try_map<'w, M, E>(
+        &'w self,
+        make: impl FnMut(&'w Matrix) -> Result<M, E>,
+    ) -> Result<ExpertMatrices<M>, E> {
         Ok(ExpertMatrices { stored: self.stored.iter().map(make).collect::<Result<_, E>>()?, outputs: self.outputs })
     }
 }

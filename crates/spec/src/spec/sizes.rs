@@ -1,11 +1,12 @@
 //! The sizes of a block -> the shapes of its tensors; where one differs, the error names the absent keys whose defaults
 //! were used for these sizes.
 
+use super::latent::LatentSizes;
 use super::mixer::StateSizes;
 use super::routed::ExpertSizes;
 use super::tensors::Tensors;
 use crate::error::{Error, IncompleteKind, Result};
-use crate::family::{BlockTable, Key, Role};
+use crate::family::{BlockTable, HeadNorms, Key, Role};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
@@ -20,6 +21,8 @@ pub(super) struct Sizes {
     pub(super) vocab: usize,
     pub(super) context: usize,
     pub(super) states: Option<StateSizes>,
+    /// Where attention is latent: a head is then what is cached of a position.
+    pub(super) latent: Option<LatentSizes>,
     /// Elements of a token's embedding for a layer; 0 without per-layer embeddings.
     pub(super) layer_embedding: usize,
     /// Token types that have a row of their own; 0 where there are none.
@@ -51,7 +54,13 @@ impl Sizes {
             0 => (context, format!("{context} positions")),
             first => (first + context, format!("{first} and {context} positions")),
         };
-        let queries = || (heads * head_dim, format!("{heads} heads of {head_dim} elements"));
+        let of_heads = |of: usize| (heads * of, format!("{heads} heads of {of} elements"));
+        let latent =
+            self.latent.unwrap_or(LatentSizes { q_rank: 0, rank: 0, plain: head_dim, rotated: 0, value_dim: head_dim });
+        let LatentSizes { q_rank, rank, plain, rotated, value_dim: of_values } = latent;
+        let queries = || of_heads(plain + rotated);
+        let q_latents = || (q_rank, format!("latents of queries of {q_rank} elements"));
+        let latents = || (rank, format!("latents of {rank} elements"));
         let gated = || (2 * queries().0, format!("{} and as many of their gates", queries().1));
         let keys = || (kv_heads * head_dim, format!("{kv_heads} key and value heads of {head_dim} elements"));
         let inner = || (feed_forward, format!("feed-forward width {feed_forward}"));
@@ -68,10 +77,22 @@ impl Sizes {
             Role::TokenTypes => matrix((token_types, format!("{token_types} kinds of tokens")), width()),
             Role::Classifier => matrix((labels, format!("{labels} labels")), width()),
             Role::ClassifierDense | Role::ConvOut => matrix(width(), width()),
+            Role::Qkv => {
+                let all = (heads + 2 * kv_heads) * head_dim;
+                matrix((all, format!("{} and twice {}", queries().1, keys().1)), width())
+            }
             Role::Q if block.gated_attention => matrix(gated(), width()),
             Role::Q => matrix(queries(), width()),
             Role::K | Role::V => matrix(keys(), width()),
-            Role::O => matrix(width(), queries()),
+            Role::O => matrix(width(), of_heads(of_values)),
+            Role::QDown => matrix(q_latents(), width()),
+            Role::QDownNorm => vector(q_latents()),
+            Role::QUp => matrix(queries(), q_latents()),
+            Role::KvDown => matrix((rank + rotated, format!("{}, {rotated} rotated ones", latents().1)), width()),
+            Role::KvDownNorm => vector(latents()),
+            Role::KvUp => matrix(of_heads(plain + of_values), latents()),
+            Role::LatentKeys => matrix((heads * rank, format!("{heads} heads, {}", latents().1)), of_heads(plain)),
+            Role::LatentValues => matrix(of_heads(of_values), latents()),
             Role::Gate | Role::Up => matrix(inner(), width()),
             Role::Down => matrix(width(), inner()),
             Role::LayerEmbedding => matrix(vocabulary(), of_layers()),
@@ -87,9 +108,11 @@ impl Sizes {
             Role::ExpertDown => matrix(width(), of_expert()),
             Role::SharedGate | Role::SharedUp => matrix(of_shared(), width()),
             Role::SharedDown => matrix(width(), of_shared()),
-            Role::QNorm if block.whole_head_norms => vector(queries()),
-            Role::KNorm if block.whole_head_norms => vector(keys()),
-            Role::QNorm | Role::KNorm => vector((head_dim, format!("{head_dim} elements a head"))),
+            Role::QNorm | Role::KNorm => match block.head_norms {
+                HeadNorms::OfHead => vector((head_dim, format!("{head_dim} elements a head"))),
+                HeadNorms::OfEachHead | HeadNorms::OfAllHeads if role == Role::QNorm => vector(queries()),
+                HeadNorms::OfEachHead | HeadNorms::OfAllHeads => vector(keys()),
+            },
             Role::Sinks => vector((heads, format!("{heads} heads"))),
             Role::DeltaQkv => {
                 let keys = format!("{key_heads} heads of queries and keys of {key_dim} elements");

@@ -253,6 +253,14 @@ impl Reader<'_> {
             Some(layers) => Ok(layers),
         }
     }
+
+    /// The number of layers after the others in safetensors files that predict further tokens.
+    pub(super) fn predictors_after(&self) -> Result<usize> {
+        let after = self.family.head.predictors.filter(|_| self.family.head.predictors_after && !self.is_gguf());
+        let count = after.map_or(Ok(None), |key| self.fields().unsigned(&self.key(key)))?;
+        // Only numbers of layers are compared with it.
+        Ok(count.map_or(0, |count| count.min(i32::MAX as u64) as usize))
+    }
 }
 
 impl Tensors<'_> {

@@ -6,11 +6,11 @@ use super::mixer::StateSizes;
 use super::names::{fill, nearest};
 use super::reader::Reader;
 use super::{
-    AttentionWeights, DenseWeights, FeedForwardLayer, FeedForwardWeights, KeyValueWeights, KeysValues, LayerWeights,
-    LinearWeights, Mixer, MixerWeights, Norm, NormWeights, Routing, Sizes,
+    AttentionWeights, DenseWeights, FeedForwardLayer, FeedForwardWeights, KeyValueProjections, KeyValueWeights,
+    KeysValues, LayerWeights, LinearWeights, Mixer, MixerWeights, Norm, NormWeights, Routing, Sizes,
 };
 use crate::error::{Error, IncompleteKind, Result};
-use crate::family::{Bias, Family, NormKind, Role, StateLayers};
+use crate::family::{Bias, Family, HeadNorms, NormKind, Parallel, Role, StateLayers};
 use crate::header::{Header, TensorInfo, TensorTable};
 use crate::quantization::{COLUMNS, Recognised, Scheme};
 use model_factory_dtypes::DType;
@@ -105,7 +105,7 @@ impl<'a> Tensors<'a> {
 
     /// The block `layer`, with experts where it has a routing of these.
     pub(super) fn layer(&mut self, layer: usize, experts: Option<Routing>) -> Result<LayerWeights> {
-        let parallel = self.family.block.parallel;
+        let parallel = self.parallel(Some(layer))?;
         let (mixes, feeds_forward) = if self.predicts { (true, true) } else { self.options.layers.sub_layers(layer) };
         let mixer = if mixes { Some(self.mixer(layer)?) } else { None };
         let feed_forward = if feeds_forward { Some(self.feed_forward(layer, experts)?) } else { None };
@@ -136,7 +136,11 @@ impl<'a> Tensors<'a> {
 
     fn feed_forward(&mut self, layer: usize, experts: Option<Routing>) -> Result<FeedForwardWeights> {
         let at = Some(layer);
-        let mlp_norm = if self.family.block.parallel { None } else { self.norm_if_named(Role::MlpNorm, at)? };
+        // A parallel block without a norm of its feed-forward layer has one for both.
+        let stems = [Role::MlpNorm, Role::AttentionNorm].map(|role| self.stem(role, at));
+        let by_flag = matches!(self.family.block.parallel, Parallel::Flag(_));
+        let shared = self.parallel(at)? && (by_flag || stems[0] == stems[1]);
+        let mlp_norm = if shared { None } else { self.norm_if_named(Role::MlpNorm, at)? };
         let beside = experts.is_some() && self.names(Role::ExpertsOutputNorm);
         let (mlp_norm, beside) = match beside {
             true => (Some(self.norm(Role::ExpertsNorm, at)?), Some(Box::new(self.beside(at)?))),
@@ -156,31 +160,53 @@ impl<'a> Tensors<'a> {
             return Ok(KeysValues::OfLayer(source));
         }
         let at = Some(layer);
-        let stored = self.reader.is_gguf() && self.stores(&self.weight_name(Role::V, at));
-        let keys_are_values = self.options.layers.kinds.keys_are_values(layer) && !stored;
+        let projections = if self.joins_qkv() {
+            match self.family.block.qkv_by_heads {
+                true => KeyValueProjections::ByHeads,
+                false => KeyValueProjections::AfterQueries,
+            }
+        } else {
+            let stored = self.reader.is_gguf() && self.stores(&self.weight_name(Role::V, at));
+            let keys_are_values = self.options.layers.kinds.keys_are_values(layer) && !stored;
+            let k = self.matrix(Role::K, at)?;
+            let v = if keys_are_values { None } else { Some(self.matrix(Role::V, at)?) };
+            KeyValueProjections::Apart { k, v }
+        };
         Ok(KeysValues::Own(Box::new(KeyValueWeights {
-            k: self.matrix(Role::K, at)?,
-            v: if keys_are_values { None } else { Some(self.matrix(Role::V, at)?) },
-            k_norm: self.norm_if_named(Role::KNorm, at)?,
+            projections,
+            k_norm: self.head_norm(Role::KNorm, at)?,
             v_norm_eps: self.family.block.value_norm.then_some(self.options.norm_eps),
         })))
     }
 
+    /// Whether queries, keys and values are in one matrix whose parts are no rows of it one after the other, or are columns.
+    fn joins_qkv(&self) -> bool {
+        !self.reader.is_gguf() && self.names(Role::Qkv)
+    }
+
     fn attention(&mut self, layer: usize) -> Result<AttentionWeights> {
         let at = Some(layer);
-        let Sizes { heads, kv_heads, head_dim, .. } = self.sizes(at);
+        let Sizes { heads, kv_heads, head_dim, latent, .. } = self.sizes(at);
+        let (q, kv) = match latent {
+            Some(latent) => self.latent(layer, latent)?,
+            None => (self.matrix(if self.joins_qkv() { Role::Qkv } else { Role::Q }, at)?, self.keys_values(layer)?),
+        };
         Ok(AttentionWeights {
             heads,
             kv_heads,
             head_dim,
-            q: self.matrix(Role::Q, at)?,
+            q,
             gated: self.family.block.gated_attention,
             causal: !self.family.head.encoder,
-            kv: self.keys_values(layer)?,
-            q_norm: self.norm_if_named(Role::QNorm, at)?,
-            rope: self.options.layers.rope(layer).filter(|_| !self.names(Role::Positions)),
+            kv,
+            q_norm: self.head_norm(Role::QNorm, at)?,
+            norms_each_head: self.family.block.head_norms == HeadNorms::OfEachHead,
+            norms_rotated: self.family.block.norms_rotated,
+            rope: self.options.layers.rope(layer),
             score_scale: self.options.factors.score_scale,
             score_cap: self.options.factors.score_cap,
+            alibi: self.options.factors.alibi,
+            qkv_limit: self.options.factors.qkv_limit,
             sinks: if self.names(Role::Sinks) { Some(self.sinks(layer)?) } else { None },
             window: self.options.layers.window(layer),
             o: self.matrix(Role::O, at)?,
@@ -191,22 +217,28 @@ impl<'a> Tensors<'a> {
     pub(super) fn dense(&mut self, [gate, up, down]: [Role; 3], layer: Option<usize>) -> Result<DenseWeights> {
         let activation = self.options.factors.activation;
         let activation = activation.try_map(|()| self.matrix(gate, layer))?;
-        Ok(DenseWeights { activation, up: self.matrix(up, layer)?, down: self.matrix(down, layer)? })
+        let (up, down) = (self.matrix(up, layer)?, self.matrix(down, layer)?);
+        Ok(DenseWeights { activation, curve: self.curve(layer)?, up, down })
     }
 
     /// A linear layer's weight `[outputs, inputs]` and its bias, fused tensors resolved into their rows.
     pub(super) fn matrix(&mut self, role: Role, layer: Option<usize>) -> Result<LinearWeights> {
         let (outputs, inputs, because) = self.shape(role, layer);
+        let transposed = self.family.files.transposed && !self.reader.is_gguf() && layer.is_some();
         let rows = match self.rows_of_fused(role, layer, Some(inputs))? {
             Some(rows) => rows,
             None => {
-                let tensor = self.checked(&self.weight_name(role, layer), &[outputs, inputs], &because);
+                let shape = if transposed { [inputs, outputs] } else { [outputs, inputs] };
+                let tensor = self.checked(&self.weight_name(role, layer), &shape, &because);
                 let tensor = self.explained(tensor, &[role], layer)?;
                 Rows { tensor, module: self.stem(role, layer), before: 0, total: outputs }
             }
         };
+        if transposed {
+            self.check_float(&rows.tensor, "a float (matrices that are stored by inputs)")?;
+        }
         let multipliers = self.multipliers(role, outputs as usize);
-        Ok(LinearWeights { bias: self.bias(role, layer)?, multipliers, ..self.scaled(rows, role)? })
+        Ok(LinearWeights { transposed, bias: self.bias(role, layer)?, multipliers, ..self.scaled(rows, role)? })
     }
 
     /// What the products of a matrix of `role` are multiplied by.
@@ -279,6 +311,34 @@ impl<'a> Tensors<'a> {
         if self.names(role) { self.norm(role, layer).map(Some) } else { Ok(None) }
     }
 
+    /// The norm of queries or of keys, where the model has one. Those with a weight for each head have no bias.
+    fn head_norm(&mut self, role: Role, layer: Option<usize>) -> Result<Option<NormWeights>> {
+        let block = &self.family.block;
+        let stored = match block.head_norm_flag {
+            Some(_) if self.reader.is_gguf() => self.stores(&self.weight_name(role, layer)),
+            Some(flag) => self.reader.flag(flag)?.unwrap_or(false),
+            None => true,
+        };
+        if !stored || block.head_norms != HeadNorms::OfEachHead {
+            return if stored { self.norm_if_named(role, layer) } else { Ok(None) };
+        }
+        let (width, ..) = self.shape(role, layer);
+        let head_dim = self.sizes(layer).head_dim as u64;
+        let weight = self.floats(role, layer, &self.weight_name(role, layer), &[width / head_dim, head_dim])?;
+        let kind = Norm::Layer { eps: self.options.norm_eps, bias: None };
+        Ok(Some(NormWeights { weight: TensorInfo { shape: vec![width], ..weight }, kind }))
+    }
+
+    fn parallel(&self, layer: Option<usize>) -> Result<bool> {
+        Ok(match self.family.block.parallel {
+            Parallel::No => false,
+            Parallel::Yes => true,
+            Parallel::Flag(_) if self.reader.is_gguf() => !self.stores(&self.weight_name(Role::MlpNorm, layer)),
+            Parallel::Flag(flag) => self.reader.flag(flag)?.unwrap_or(false),
+            Parallel::UnlessFlag(flag) => self.reader.fields().boolean(&self.reader.key(flag))?.unwrap_or(true),
+        })
+    }
+
     /// The scores of the attention's sinks: in safetensors a parameter of its own, without `.weight`.
     fn sinks(&mut self, layer: usize) -> Result<TensorInfo> {
         let at = Some(layer);
@@ -319,8 +379,10 @@ impl<'a> Tensors<'a> {
 
     /// The name of the tensor of `role`, without `.weight` or `.bias`.
     pub(super) fn stem(&self, role: Role, layer: Option<usize>) -> String {
-        let pattern = self.family.name_of(role).map(|names| self.pattern(names.gguf, names.config));
-        fill(&pattern.unwrap_or_default(), layer)
+        let names = self.family.names_of(role).map(|names| fill(&self.pattern(names.gguf, names.config), layer));
+        let names: Vec<String> = names.collect();
+        let stored = names.iter().find(|name| self.stores(&format!("{name}.weight")));
+        stored.or(names.first()).cloned().unwrap_or_default()
     }
 
     pub(super) fn weight_name(&self, role: Role, layer: Option<usize>) -> String {
@@ -386,8 +448,8 @@ impl<'a> Tensors<'a> {
             Bias::Flag(_) | Bias::UnlessFlag(_) if self.reader.is_gguf() => {
                 self.stores(name) || self.stored_fused(role, layer, &[".bias"]).is_some()
             }
-            Bias::Flag(flag) => self.reader.fields().boolean(flag)?.unwrap_or(false),
-            Bias::UnlessFlag(flag) => self.reader.fields().boolean(flag)?.unwrap_or(true),
+            Bias::Flag(flag) => self.reader.flag(flag)?.unwrap_or(false),
+            Bias::UnlessFlag(flag) => self.reader.flag(flag)?.unwrap_or(true),
         })
     }
 

@@ -61,7 +61,8 @@ mod tests {
             assert!(plain(name) == name && !name.is_empty(), "{name}");
             assert!(seen.insert(name), "{name} is listed twice");
         }
-        for family in REGISTRY {
+        // Of those that are in GGUF alone the safetensors are listed.
+        for family in REGISTRY.iter().filter(|family| !family.model_types.is_empty()) {
             for name in family.gguf_architectures.iter().chain(family.model_types.iter().map(|(kind, _)| kind)) {
                 assert!(!seen.contains(plain(name).as_str()), "{name} is supported");
             }

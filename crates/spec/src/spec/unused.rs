@@ -113,15 +113,17 @@ impl Tensors<'_> {
     fn is_aside(&self, tensor: &TensorInfo) -> bool {
         let name = tensor.name.as_str();
         let begins = |fronts: &[&str], name: &str| fronts.iter().any(|front| name.starts_with(front));
+        // Blocks after the decoder's predict further tokens.
+        if self.layer_of(name).is_some_and(|layer| layer >= self.sizes.layers) {
+            return true;
+        }
         let ends = |ends: &[&str]| ends.iter().any(|end| name.ends_with(end));
         if self.reader.is_gguf() {
-            // Blocks after the decoder's predict further tokens.
-            let predicts = self.layer_of(name).is_some_and(|layer| layer >= self.sizes.layers);
             // What llama.cpp writes next to NVFP4 for activations in FP4, which it does not compute on a processor.
             let is_nvfp4 = |weight: &TensorInfo| weight.dtype == DType::NVFP4;
             let module = name.strip_suffix(".input_scale").map(|module| format!("{module}.weight"));
             let scales_activations = module.is_some_and(|weight| self.table.get(&weight).is_some_and(is_nvfp4));
-            return predicts || scales_activations || begins(BESIDE_TEXT_GGUF, name) || self.is_left_out(name);
+            return scales_activations || begins(BESIDE_TEXT_GGUF, name) || self.is_left_out(name);
         }
         let is_mask = matches!(*tensor.shape, [1, 1, rows, columns] if rows == columns) && ends(MASKS);
         let within = name.strip_prefix("model.").unwrap_or(name);

@@ -209,7 +209,8 @@ impl<'m> GgufTokens<'m> {
 /// The effective type of a `tokenizer.ggml.token_type`; unknown tokens count as control tokens. `None` if a token never matches
 /// and has no text: converters pad vocabularies with `[PAD<i>]` of several types, which must never match a text.
 fn token_type(stored: i64, text: &[u8]) -> Option<PieceKind> {
-    let filler = text.starts_with(b"[PAD") && text.ends_with(b"]");
+    let number = text.strip_prefix(b"[PAD").and_then(|text| text.strip_suffix(b"]"));
+    let filler = number.is_some_and(|number| !number.is_empty() && number.iter().all(u8::is_ascii_digit));
     let unused = || text.windows(6).any(|part| part == b"unused");
     match stored {
         2..=4 if filler || text.is_empty() => None,

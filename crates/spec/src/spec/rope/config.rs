@@ -11,10 +11,10 @@ use crate::spec::{FrequencyFactors, Rope, RopeScaling};
 use serde_json::Value;
 
 /// Scalings that exist elsewhere and are not supported here.
-const FOREIGN: &[&str] = &["su", "dynamic", "mrope"];
+const FOREIGN: &[&str] = &["su", "mrope"];
 
 /// The supported scalings.
-const KNOWN: &str = "default, linear, llama3, yarn, longrope or proportional";
+const KNOWN: &str = "default, linear, dynamic, llama3, yarn, longrope or proportional";
 
 const PROPORTIONAL: &str = "proportional";
 
@@ -53,6 +53,10 @@ impl Resolver<'_> {
     fn config_rope(&self, sections: Sections<'_>, head_dim: usize) -> Result<Rope> {
         let (theta, theta_source) = self.theta(sections)?;
         let dimensions = self.dimensions(sections, head_dim)?;
+        let theta = match sections[0].or(sections[1]).map_or(Ok(None), |section| self.alpha(section))? {
+            Some(alpha) if dimensions > 2 => theta * alpha.powf(dimensions as f64 / (dimensions as f64 - 2.0)),
+            _ => theta,
+        };
         if self.reader.fields().boolean("rope_interleaved")? == Some(true) {
             return Err(self.reader.feature("interleaved rotation", "rope_interleaved", "false"));
         }
@@ -72,7 +76,9 @@ impl Resolver<'_> {
             (None, None, Some(why)) => return Err(missing(self.reader.fields(), "rope_parameters", why)),
         };
         let query_scale = current.or(legacy).map_or(Ok(None), |section| self.query_scale(Some(section)))?;
-        Ok(Rope { layout: self.table.config_layout, theta, scaling, dimensions, magnitude, query_scale, source })
+        let score_factor = self.score_factor(current.or(legacy), &scaling)?;
+        let layout = self.table.config_layout;
+        Ok(Rope { layout, theta, scaling, dimensions, magnitude, score_factor, query_scale, source })
     }
 
     fn theta(&self, sections: Sections<'_>) -> Result<(f64, String)> {
@@ -89,6 +95,15 @@ impl Resolver<'_> {
             if section.text("rope_type")?.or(section.text("type")?) == Some(PROPORTIONAL) {
                 return Ok(head_dim);
             }
+        }
+        if let Some((key, default, source)) = self.table.rotary_dim {
+            // Null means all of a head.
+            let all = if self.reader.is_null(key) { head_dim } else { default };
+            let dimensions = self.reader.or_default(self.reader.size(Key::config(key))?, key, (all, source));
+            return match dimensions > head_dim {
+                true => Err(self.reader.value(key, dimensions, format!("up to the {head_dim} elements of a head"))),
+                false => Ok(dimensions),
+            };
         }
         let stored = self.agreed("partial_rotary_factor", sections)?;
         let part = match (self.table.rotary_part, stored) {
@@ -157,6 +172,7 @@ impl Resolver<'_> {
                 foreign(kind, "default or longrope")
             }
             Some("linear") => Ok((RopeScaling::Linear { factor: self.require(section, "factor")? }, 1.0)),
+            Some("dynamic") => self.dynamic(section),
             Some("llama3") => self.llama3(section),
             Some("yarn") => self.yarn(Some(section), self.require(section, "factor")?),
             Some("longrope") => self.longrope(section, dimensions),
@@ -169,6 +185,24 @@ impl Resolver<'_> {
     fn require(&self, section: Section<'_>, key: &'static str) -> Result<f64> {
         let absent = || missing(self.reader.fields(), &section.dotted(key), "the scaling needs it");
         self.optional(Some(section), Key::config(key))?.ok_or_else(absent)
+    }
+
+    /// transformers' dynamic scaling, which changes nothing up to `max_position_embeddings`: longer contexts are not planned.
+    fn dynamic(&self, section: Section<'_>) -> Result<Scaled> {
+        if self.alpha(section)?.is_none() {
+            let (factor, context) = (self.require(section, "factor")?, self.sizes.context);
+            self.reader.assume(format!(
+                "no rope scaling: dynamic by {factor} begins beyond max_position_embeddings, {context}, which is the context"
+            ));
+        }
+        Ok((RopeScaling::Default, 1.0))
+    }
+
+    /// What the base is raised by at every length, in families that read it.
+    fn alpha(&self, section: Section<'_>) -> Result<Option<f64>> {
+        let kind = section.text("rope_type")?.or(section.text("type")?);
+        let read = self.table.alpha && kind == Some("dynamic");
+        if read { self.unless_zero(Some(section), Key::config("alpha")) } else { Ok(None) }
     }
 
     fn llama3(&self, section: Section<'_>) -> Result<Scaled> {

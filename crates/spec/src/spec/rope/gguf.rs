@@ -49,7 +49,9 @@ impl Resolver<'_> {
         };
         let ((scaling, magnitude), source) = self.gguf_scaling(theta, theta_source, dimensions)?;
         let query_scale = self.query_scale(None)?;
-        Ok(Rope { layout: self.table.gguf_layout, theta, scaling, dimensions, magnitude, query_scale, source })
+        let score_factor = self.score_factor(None, &scaling)?;
+        let layout = self.table.gguf_layout;
+        Ok(Rope { layout, theta, scaling, dimensions, magnitude, score_factor, query_scale, source })
     }
 
     fn gguf_dimensions(&self) -> Result<usize> {

@@ -87,10 +87,10 @@ fn weigh(
     let mut scores = [none; COLUMNS];
     for i in 0..COLUMNS {
         let mut score = _mm512_mul_ps(dots[i], _mm512_set1_ps(scoring.scale));
-        if scoring.cap.is_some() {
+        if scoring.cap.is_some() || query.slope.is_some() {
             let mut lanes = [0.0; LANES];
             store_floats(&mut lanes, score);
-            scoring.cap::<true>(&mut lanes);
+            scoring.finish::<true>(&mut lanes, i * LANES, query);
             score = load_floats(&lanes);
         }
         scores[i] = _mm512_mask_mov_ps(none, (seen >> (i * LANES)) as u16, score);

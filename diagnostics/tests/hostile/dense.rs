@@ -1,0 +1,76 @@
+//! Options of the dense families whose checkpoints are archives.
+
+use crate::build::{ARRAY, BOOL, F32_VALUE, Tree, array};
+use crate::edit::{Files, Gguf};
+use crate::table::Table;
+use serde_json::{Value, json};
+
+const CONFIG: &str = "config.json";
+
+/// A checkpoint, a key of its `config.json`, a value that is refused, the code, and what the report says.
+fn configs() -> Vec<(&'static str, &'static str, Value, u8, &'static str)> {
+    vec![
+        ("command-r", "logit_scale", json!(0), 10, "logit_scale"),
+        ("command-r", "use_qk_norm", json!(true), 15, "k_norm"),
+        ("command-r", "attention_bias", json!(true), 15, "q_proj.bias"),
+        ("command-r-plus", "use_qk_norm", json!("yes"), 10, "use_qk_norm"),
+        ("command-r7b", "use_parallel_block", json!(false), 11, "behind attention"),
+        ("command-r7b", "use_gated_activation", json!(false), 11, "without a gate"),
+        ("command-r7b", "use_qk_norm", json!(true), 11, "norms of queries and keys"),
+        ("command-r7b", "sliding_window_pattern", json!(0), 10, "sliding_window_pattern"),
+        ("command-r7b", "layer_types", json!(["full_attention"]), 15, "layer_types"),
+        ("command-r7b", "hidden_act", json!("gelu"), 11, "gelu"),
+        ("glm-4", "partial_rotary_factor", json!(0), 10, "partial_rotary_factor"),
+        ("glm-4", "attention_bias", json!(1), 10, "attention_bias"),
+        ("exaone-4-32b", "layer_types", json!(["chunked_attention", "", "", ""]), 10, "layer_types[0]"),
+        ("exaone-4-32b", "sliding_window", json!(0), 10, "sliding_window"),
+        ("seed-oss", "attention_out_bias", json!(true), 15, "o_proj.bias"),
+        ("ernie-4.5", "use_bias", json!(true), 15, "q_proj.bias"),
+        ("hunyuan", "attention_bias", json!(true), 15, "q_proj.bias"),
+        ("hunyuan", "rope_scaling", json!({"type": "dynamic", "alpha": -1.0}), 10, "rope_scaling.alpha"),
+        ("hunyuan", "rope_scaling", json!({"type": "dynamic"}), 10, "rope_scaling.factor"),
+        ("gemma-1", "hidden_act", json!("silu"), 11, "silu"),
+        ("gemma-1", "use_bidirectional_attention", json!(true), 11, "attention to later positions"),
+        ("arcee", "hidden_act", json!("silu"), 11, "silu"),
+        ("arcee", "mlp_bias", json!(true), 15, "up_proj.bias"),
+        ("apertus", "hidden_act", json!("relu2"), 11, "relu2"),
+        ("apertus", "rope_scaling", Value::Null, 10, "rope_parameters"),
+        ("starcoder-2", "hidden_act", json!("gelu"), 11, "gelu"),
+        ("starcoder-2", "norm_epsilon", Value::Null, 10, "norm_epsilon"),
+        ("stablelm-2", "qk_layernorm", json!(true), 11, "a tensor for each head"),
+        ("stablelm-2", "use_parallel_residual", json!("no"), 10, "use_parallel_residual"),
+        ("internlm3", "qkv_bias", json!(true), 15, "q_proj.bias"),
+        ("internlm3", "rope_scaling", json!({"rope_type": "dynamic", "factor": 0}), 10, "rope_scaling.factor"),
+        ("ministral-8b", "layer_types", json!("full_attention"), 10, "layer_types"),
+        ("ministral-8b", "layer_types", json!(["full_attention"]), 15, "layer_types"),
+    ]
+}
+
+pub fn cases(table: &mut Table) {
+    let mut last = None;
+    for (name, key, value, code, says) in configs() {
+        let files = Files::fixture(&format!("{name}/bf16"));
+        if last.replace(name) != Some(name) {
+            table.accepts(name, &files.tree(), "");
+        }
+        let edited = files.json(CONFIG, |config| drop(config.insert(key.into(), value.clone())));
+        table.refuses(&format!("{name}: {key} is {value}"), &edited.tree(), "", code, &[says]);
+    }
+    let [cohere, apertus, stablelm] =
+        ["command-r7b", "apertus", "stablelm-2"].map(|name| Gguf::fixture(&format!("{name}/q8_0.gguf")));
+    let curve = |name: &str| apertus.set(name, ARRAY, array(F32_VALUE, 1, 1.0_f32.to_le_bytes()));
+    for (name, gguf, code, says) in [
+        ("Cohere 2 without a window", cohere.without("cohere2.attention.sliding_window"), 10, "sliding_window"),
+        ("Cohere 2 without a factor", cohere.without("cohere2.logit_scale"), 10, "logit_scale"),
+        ("a pattern of one layer", cohere.set(PATTERN, ARRAY, array(BOOL, 1, [1])), 15, PATTERN),
+        ("a curve without a number", apertus.without("xielu.beta"), 10, "xielu.beta"),
+        ("a curve of one layer", curve("xielu.alpha_p"), 15, "xielu.alpha_p"),
+        ("a curve of no number", apertus.f32("xielu.eps", f32::NAN), 10, "xielu.eps"),
+        ("a parallel block with half a norm", stablelm.without_tensor("blk.0.ffn_norm.weight"), 12, "ffn_norm.bias"),
+        ("StableLM without its rotated part", stablelm.without("stablelm.rope.dimension_count"), 10, "dimension_count"),
+    ] {
+        table.refuses(name, &Tree::new().with("m.gguf", gguf.build()), "m.gguf", code, &[says]);
+    }
+}
+
+const PATTERN: &str = "cohere2.attention.sliding_window_pattern";
