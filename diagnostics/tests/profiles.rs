@@ -530,7 +530,7 @@ fn gpus_refuse_layers_of_other_kinds_by_name() {
     };
     says("layers of one sub-layer", &|layer| layer.mixer = None);
     says("layers of one sub-layer", &|layer| layer.feed_forward = None);
-    says("other activations", &|layer| {
+    says("another activation", &|layer| {
         let Some(FeedForwardLayer::Dense(dense)) = layer.feed_forward.as_mut().map(|layer| &mut layer.layer) else {
             unreachable!("made by hand")
         };
